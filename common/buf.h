@@ -1,0 +1,36 @@
+/* buf.h - a growing run of bytes: appended at the end, consumed at the front. */
+#ifndef DDP_COMMON_BUF_H
+#define DDP_COMMON_BUF_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct co_buf {
+    uint8_t *data; /* owned; the live bytes are data[start .. end) */
+    size_t start, end, cap;
+};
+
+void co_buf_fini(struct co_buf *b); /* a zeroed co_buf is an empty one */
+
+static inline size_t co_buf_len(const struct co_buf *b)
+{
+    return b->end - b->start;
+}
+
+static inline const uint8_t *co_buf_bytes(const struct co_buf *b)
+{
+    return b->data + b->start;
+}
+
+/* Make room for n more bytes at the end and lend it; NULL without memory. co_buf_added() says how
+ * many of them were written. */
+uint8_t *co_buf_room(struct co_buf *b, size_t n);
+void co_buf_added(struct co_buf *b, size_t n);
+
+/* returns 0 or -ENOMEM */
+int co_buf_append(struct co_buf *b, const void *bytes, size_t n);
+
+/* Drop the first n bytes (n <= length). Cheap: memory moves only when room is made. */
+void co_buf_consume(struct co_buf *b, size_t n);
+
+#endif

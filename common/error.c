@@ -1,0 +1,36 @@
+#include "error.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+int co_fail(struct co_error *err, int code, const char *format, ...)
+{
+    if (err == NULL)
+        return code;
+    va_list args;
+    va_start(args, format);
+    /* through a copy, since err->text may be among the arguments */
+    char text[CO_ERROR_TEXT_BYTES];
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    memcpy(err->text, text, sizeof text);
+    err->code = code;
+    return code;
+}
+
+int co_fail_in(struct co_error *err, const char *format, ...)
+{
+    if (err == NULL)
+        return -EIO;
+    va_list args;
+    va_start(args, format);
+    char text[CO_ERROR_TEXT_BYTES];
+    int n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (n >= 0 && (size_t)n < sizeof text)
+        snprintf(text + n, sizeof text - (size_t)n, ": %s", err->text);
+    memcpy(err->text, text, sizeof text);
+    return err->code != 0 ? err->code : -EIO;
+}

@@ -1,0 +1,26 @@
+/* parse.h - text from outside to numbers, within bounds. The whole text must be the number: blanks,
+ * signs where none make sense and trailing characters are errors. */
+#ifndef DDP_COMMON_PARSE_H
+#define DDP_COMMON_PARSE_H
+
+#include <stdint.h>
+
+struct co_error;
+
+/* A decimal integer, min <= value <= max.
+ *
+ * what      named in the message: "--nproc-per-node 'x' is not a number"
+ * returns   0, -EINVAL (no number), -ERANGE (out of bounds; the text says which) */
+int co_parse_int(const char *what, const char *text, int64_t min, int64_t max, int64_t *ret_value,
+                 struct co_error *err);
+
+/* A duration: "90", "90s", "1.5s", "250ms", "10m", "2h"; a bare number is seconds. At most 10^9 s.
+ *
+ * returns   0, -EINVAL, -ERANGE */
+int co_parse_duration_ms(const char *what, const char *text, uint64_t *ret_ms,
+                         struct co_error *err);
+
+/* How many single-character edits turn a into b (Levenshtein), at most `limit`. For "did you mean". */
+int co_edit_distance(const char *a, const char *b, int limit);
+
+#endif

@@ -1,0 +1,18 @@
+/* ddp.h - all of libddp. */
+#ifndef DDP_DDP_H
+#define DDP_DDP_H
+
+#include <ddp/collective.h>
+#include <ddp/env.h>
+#include <ddp/error.h>
+#include <ddp/group.h>
+#include <ddp/model.h>
+#include <ddp/sampler.h>
+#include <ddp/store.h>
+#include <ddp/types.h>
+
+#define DDP_VERSION_MAJOR 0
+#define DDP_VERSION_MINOR 1
+#define DDP_VERSION_PATCH 0
+
+#endif

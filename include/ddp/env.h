@@ -1,0 +1,40 @@
+/* env.h - every variable that ddprun gives a worker or libddp reads. The only list.
+ *
+ * The first part has torchrun's names and string forms, so that scripts written for it run. */
+#ifndef DDP_ENV_H
+#define DDP_ENV_H
+
+/* torchrun's */
+#define DDP_ENV_RANK                      "RANK"
+#define DDP_ENV_WORLD_SIZE                "WORLD_SIZE"
+#define DDP_ENV_LOCAL_RANK                "LOCAL_RANK"
+#define DDP_ENV_LOCAL_WORLD_SIZE          "LOCAL_WORLD_SIZE"
+#define DDP_ENV_GROUP_RANK                "GROUP_RANK"       /* this node among the nodes */
+#define DDP_ENV_GROUP_WORLD_SIZE          "GROUP_WORLD_SIZE" /* nodes */
+#define DDP_ENV_ROLE_NAME                 "ROLE_NAME"
+#define DDP_ENV_ROLE_RANK                 "ROLE_RANK"
+#define DDP_ENV_ROLE_WORLD_SIZE           "ROLE_WORLD_SIZE"
+#define DDP_ENV_MASTER_ADDR               "MASTER_ADDR"      /* the generation's store */
+#define DDP_ENV_MASTER_PORT               "MASTER_PORT"
+#define DDP_ENV_RESTART_COUNT             "TORCHELASTIC_RESTART_COUNT" /* the generation */
+#define DDP_ENV_MAX_RESTARTS              "TORCHELASTIC_MAX_RESTARTS"
+#define DDP_ENV_RUN_ID                    "TORCHELASTIC_RUN_ID"
+#define DDP_ENV_USE_AGENT_STORE           "TORCHELASTIC_USE_AGENT_STORE" /* "True" or "False" */
+#define DDP_ENV_ERROR_FILE                "TORCHELASTIC_ERROR_FILE"
+#define DDP_ENV_SIGNALS_TO_HANDLE         "TORCHELASTIC_SIGNALS_TO_HANDLE"
+#define DDP_ENV_NCCL_ASYNC_ERROR_HANDLING "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+#define DDP_ENV_OMP_NUM_THREADS           "OMP_NUM_THREADS"
+
+/* ours, set by ddprun */
+#define DDP_ENV_NODE_FD "DDP_NODE_FD" /* a socket to the node's ddprun: libddp gets the node's
+                                         shared memory over it (segments/node_socket.h) */
+#define DDP_ENV_GENERATION "DDP_GENERATION" /* as TORCHELASTIC_RESTART_COUNT */
+
+/* ours, read by libddp */
+#define DDP_ENV_JOB "DDP_JOB"                     /* a name for the job when ranks are started by hand:
+                                                     any text, the same on all ranks of one job */
+#define DDP_ENV_SEGMENT_BYTES "DDP_SEGMENT_BYTES" /* address space for one rank's ddp_alloc(); pages
+                                                     cost memory only once they are written */
+#define DDP_ENV_SIMD "DDP_SIMD"                   /* "scalar" or "avx2": no faster kernels than that */
+
+#endif

@@ -1,0 +1,42 @@
+/* error.h - what a call of libddp returns, and the text behind it.
+ *
+ * Every public call that can fail returns an int: 0, a positive notice (DDP_RETRY), or a negative
+ * enum ddp_status. The text of a failure, one line that says what, where and what to try next, is
+ * kept per thread until the thread's next failure. */
+#ifndef DDP_ERROR_H
+#define DDP_ERROR_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum ddp_status {
+    DDP_OK = 0,
+    DDP_RETRY = 1,      /* the members of the job changed: return it to ddp_run() */
+    DDP_EINVAL = -1,    /* an argument is out of its stated bounds */
+    DDP_ENOMEM = -2,    /* no memory, or no more shared memory */
+    DDP_ESYSTEM = -3,   /* a system call failed; the text holds its name and errno's text */
+    DDP_EENV = -4,      /* the environment (RANK, WORLD_SIZE, ...) is missing or contradicts itself */
+    DDP_ETIMEOUT = -5,  /* a deadline passed; the text names who was waited for */
+    DDP_EMISMATCH = -6, /* ranks called different collectives; the text names both sides */
+    DDP_EPEER = -7,     /* a rank died or left while others needed it */
+    DDP_EUNSUPPORTED = -8, /* not possible with this back end, or in this build */
+};
+
+/* The name of a status, "DDP_EPEER" for instance; "DDP_E?" for an unknown one. Never NULL. */
+const char *ddp_strerror(int status);
+
+/* The text of this thread's last failure; "" if there was none. Valid until the next failing call
+ * of the same thread. Never NULL. */
+const char *ddp_last_error(void);
+
+/* Print "rank R: WHAT: TEXT" on stderr, TEXT being ddp_last_error(), and exit with status 1. */
+#if defined(__GNUC__)
+__attribute__((noreturn))
+#endif
+void ddp_fatal(const char *what);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

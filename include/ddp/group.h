@@ -1,0 +1,75 @@
+/* group.h - the ranks of a job: join them, ask who is who, leave.
+ *
+ * A process joins with what its starter put into the environment: ddprun or torchrun (RANK,
+ * WORLD_SIZE, LOCAL_RANK, ...), Open MPI's mpirun (OMPI_COMM_WORLD_*), MPICH's hydra (PMI_*), Slurm's
+ * srun (SLURM_PROCID, ...), or a shell script that sets RANK and WORLD_SIZE itself. With none of
+ * these it is a world of 1. env.h lists the variables.
+ *
+ * Threads: a group is used by one thread at a time. The thread that calls ddp_init() must live as
+ * long as the group: when it ends, the other ranks take this rank for dead. After fork() the child
+ * must not use the group. */
+#ifndef DDP_GROUP_H
+#define DDP_GROUP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ddp_group; /* opaque */
+
+struct ddp_init_opts {
+    uint64_t start_timeout_ms; /* wait this long for the other ranks to join; 0: 600 000 */
+    uint64_t timeout_ms;       /* a collective fails with DDP_ETIMEOUT after this; 0: 600 000 */
+};
+
+/* Join the job and make the group of all its ranks. Collective: returns once all ranks are here.
+ *
+ * opts        NULL: all defaults
+ * ret_world   owned by the caller, who calls ddp_finalize(); written only on success
+ * returns     0
+ *             DDP_EENV          the environment contradicts itself; the text names the variable
+ *             DDP_ETIMEOUT      some ranks did not come in time; the text names them
+ *             DDP_EPEER         a rank died before it joined
+ *             DDP_EUNSUPPORTED  the job spans several nodes (this version: one node)
+ *             DDP_ENOMEM, DDP_ESYSTEM */
+int ddp_init(const struct ddp_init_opts *opts, struct ddp_group **ret_world);
+
+/* Leave the job. Destroys the models and samplers made from the group and frees it; memory of
+ * ddp_alloc() and gradients that the library allocated stay mapped for the life of the process.
+ * Not collective: peers that still need this rank get DDP_EPEER. NULL is fine. */
+void ddp_finalize(struct ddp_group *world);
+
+/* ddp_init(), `train(world, arg)`, ddp_finalize(). In this version a broken group is an error; once
+ * groups recover in place, DDP_RETRY from `train` will run it again with the new members.
+ *
+ * returns   0; what train returned if that is negative; else as ddp_init() */
+int ddp_run(int (*train)(struct ddp_group *world, void *arg), void *arg);
+
+int ddp_rank(const struct ddp_group *g);             /* 0 .. ddp_world_size() - 1 */
+int ddp_world_size(const struct ddp_group *g);       /* ranks in the group */
+int ddp_local_rank(const struct ddp_group *g);       /* among the ranks of this node */
+int ddp_local_world_size(const struct ddp_group *g); /* ranks on this node */
+int ddp_node_rank(const struct ddp_group *g);        /* 0 .. ddp_n_nodes() - 1 */
+int ddp_n_nodes(const struct ddp_group *g);
+uint64_t ddp_generation(const struct ddp_group *g); /* how often the membership was remade */
+
+/* Memory that the other ranks of this node can reach: collectives on it move no copies. Aligned to
+ * 64 bytes and zeroed. Not collective. Valid until ddp_free() or the end of the process.
+ *
+ * returns   0, DDP_ENOMEM (the segment is full; DDP_SEGMENT_BYTES sets its size), DDP_EINVAL */
+int ddp_alloc(struct ddp_group *g, size_t bytes, void **ret_ptr);
+void ddp_free(struct ddp_group *g, void *ptr); /* NULL is fine */
+
+/* printf() on rank 0's stdout, nothing on the others. Flushes. */
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+void ddp_log0(const struct ddp_group *g, const char *format, ...);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,36 @@
+/* store.h - the job's key-value store: small things that ranks tell each other outside collectives.
+ *
+ * It is the store that torch's processes use, too: MASTER_ADDR and MASTER_PORT say where. A world of 1
+ * has none. Keys are 1 .. 4096 bytes of text and share no name with torch's: they travel with the
+ * prefix "ddp/". Values are any bytes, at most 8 MiB. Every call is one or two round trips. */
+#ifndef DDP_STORE_H
+#define DDP_STORE_H
+
+#include <ddp/group.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* returns of all: 0; DDP_EINVAL key or value out of bounds; DDP_EUNSUPPORTED the job has no store;
+ * DDP_ETIMEOUT; DDP_ESYSTEM the store cannot be reached or went away */
+int ddp_store_set(struct ddp_group *g, const char *key, const void *value, size_t len);
+
+/* Wait until the key exists, at most timeout_ms, and copy its value.
+ *
+ * buf, size   where to; a value longer than size gives DDP_EINVAL
+ * ret_len     its length */
+int ddp_store_get(struct ddp_group *g, const char *key, void *buf, size_t size, size_t *ret_len,
+                  uint64_t timeout_ms);
+
+/* Add to a counter; one that does not exist starts from 0.
+ * ret_value   what it is now; NULL allowed */
+int ddp_store_add(struct ddp_group *g, const char *key, int64_t delta, int64_t *ret_value);
+
+/* Wait until the key exists. */
+int ddp_store_wait(struct ddp_group *g, const char *key, uint64_t timeout_ms);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,35 @@
+/* types.h - element types and reductions, shared by the calls of collective.h and model.h.
+ *
+ * The numbers are part of the binary interface: new members go to the end. */
+#ifndef DDP_TYPES_H
+#define DDP_TYPES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum ddp_dtype {
+    DDP_FLOAT32 = 0,
+    DDP_FLOAT64 = 1,
+    DDP_INT32 = 2,
+    DDP_INT64 = 3,
+};
+
+enum ddp_op {
+    DDP_SUM = 0,
+    DDP_AVG = 1, /* floats: each rank's value times 1/world_size, then added up, as NCCL and torch's
+                    DistributedDataParallel do it; integers: added up, then divided, towards 0 */
+    DDP_MIN = 2, /* a NaN on any rank gives NaN */
+    DDP_MAX = 3, /* likewise */
+};
+
+/* Bytes of one element; 0 for an unknown type. */
+size_t ddp_dtype_size(enum ddp_dtype dtype);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

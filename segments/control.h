@@ -1,0 +1,111 @@
+/* control.h - the control segment: what the ranks of one node and their ddprun write to each other.
+ *
+ * One memfd per node and generation. ddprun makes it, or local rank 0 when the ranks were started
+ * without ddprun. It is made of a head, a line per local rank, and a mailbox per local rank:
+ *
+ *     +--------+--------+--------+-- ... --+-----------+-----------+-- ...
+ *     | head   | line 0 | line 1 |         | mailbox 0 | mailbox 1 |
+ *     +--------+--------+--------+-- ... --+-----------+-----------+-- ...
+ *
+ * Words:
+ *   alive     a robust mutex each rank holds from joining to leaving; when the rank dies the kernel
+ *             marks it, and whoever tries it next learns of the death
+ *   abort     one word for the node: 0 while all is well, else why no collective of this generation
+ *             can complete. Written once, by compare-and-swap: all ranks see the same cause
+ *   arrived   how far a rank has come, a counter that others wait on
+ *
+ * This file is the meeting place of launcher/ and worker-runtime/; neither includes the other. */
+#ifndef DDP_SEGMENTS_CONTROL_H
+#define DDP_SEGMENTS_CONTROL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct co_error;
+
+#define CONTROL_MAGIC         0x31504444u /* "DDP1" */
+#define CONTROL_VERSION       1
+#define CONTROL_MAX_LOCAL     1024          /* ranks on one node */
+#define CONTROL_MAILBOX_BYTES (512u * 1024) /* per rank: staging area of the collectives */
+
+enum control_cause {
+    CONTROL_OK = 0,
+    CONTROL_RANK_DIED,   /* the process is gone without leaving; detail: wait status, or 0 */
+    CONTROL_RANK_LEFT,   /* it left while others needed it */
+    CONTROL_MISMATCH,    /* ranks called different collectives; told by `rank` */
+    CONTROL_TIMEOUT,     /* `rank` gave up waiting */
+    CONTROL_JOB_STOPPING /* ddprun is stopping the job */
+};
+
+struct control_abort { /* packed into one 64-bit word */
+    uint16_t cause;    /* enum control_cause */
+    uint16_t rank;     /* local rank */
+    uint32_t detail;
+};
+
+struct control_line { /* one local rank's own line: it alone writes it, but for `sleepers` */
+    _Alignas(64) _Atomic uint32_t arrived; /* also the futex others sleep on */
+    _Atomic uint32_t sleepers;             /* how many sleep on `arrived` */
+    _Atomic uint32_t joined;               /* 1 from joining on */
+    _Atomic uint32_t left;                 /* 1 once it left in good order */
+    _Atomic uint32_t pid;
+    uint32_t padding_[11];
+    _Alignas(64) pthread_mutex_t alive; /* robust, shared between processes */
+    _Alignas(64) uint8_t note[256];     /* signature and small payloads of collectives; laid out by
+                                           worker-runtime */
+};
+
+struct control {
+    uint32_t magic;
+    uint32_t version;
+    uint32_t n_local;
+    uint32_t generation;
+    uint64_t bytes; /* of the whole segment */
+    _Alignas(64) _Atomic uint64_t abort;
+    _Alignas(64) struct control_line line[]; /* n_local of them, then the mailboxes, page-aligned */
+};
+
+/* Size of a segment for n_local ranks (1 .. CONTROL_MAX_LOCAL). */
+size_t control_bytes(unsigned n_local);
+
+/* Make a sealed memfd of the right size and write head and mutexes into it.
+ *
+ * ret_fd    owned by the caller; close-on-exec
+ * ret       its mapping, control_unmap() it
+ * returns   0, -EINVAL, -ENOMEM, -errno */
+int control_create(unsigned n_local, uint32_t generation, int *ret_fd, struct control **ret,
+                   struct co_error *err);
+
+/* Map a segment somebody else made; checks magic, version, sizes and the seals that keep it from
+ * shrinking under us.
+ *
+ * returns   0, -EPROTO (not such a segment; the text says why), -errno */
+int control_map(int fd, struct control **ret, struct co_error *err);
+void control_unmap(struct control *c); /* NULL is fine */
+
+/* Lend rank's mailbox, CONTROL_MAILBOX_BYTES aligned to a page. */
+uint8_t *control_mailbox(struct control *c, unsigned local_rank);
+
+/* Join: lock this rank's `alive` by the calling thread, say so. returns 0 or -EBUSY (taken). */
+int control_join(struct control *c, unsigned local_rank, uint32_t pid);
+void control_leave(struct control *c, unsigned local_rank); /* same thread; wakes who waits */
+
+/* Set the abort word if it is still 0, and wake everybody who sleeps on any line. */
+void control_abort_set(struct control *c, struct control_abort why);
+struct control_abort control_abort_get(const struct control *c); /* .cause 0: none */
+
+enum control_state { CONTROL_NOT_JOINED, CONTROL_ALIVE, CONTROL_LEFT, CONTROL_DEAD };
+
+/* Look at a rank: a load or two while it lives; tries its mutex. Finding it dead sets the abort
+ * word. */
+enum control_state control_look(struct control *c, unsigned local_rank);
+
+/* Publish `arrived = value` (release) and wake the sleepers of this line. */
+void control_arrive(struct control_line *line, uint32_t value);
+
+/* Sleep while line->arrived == seen, at most max_us, or until woken. May return early. */
+void control_sleep(struct control_line *line, uint32_t seen, uint32_t max_us);
+
+#endif

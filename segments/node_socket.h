@@ -1,0 +1,50 @@
+/* node_socket.h - how the ranks of a node get each other's memory.
+ *
+ * Each rank owns one user segment: a sparse memfd, alive as long as the rank, in which ddp_alloc() and
+ * the gradient buckets live. The node's broker (in ddprun; in local rank 0 where ddprun is missing)
+ * keeps a copy of each descriptor and of the control segment's, and hands them out over a SOCK_SEQPACKET
+ * socket per rank. One message is one packet, fixed size, host byte order, at most one descriptor:
+ *
+ *     rank -> broker   HELLO  local_rank, bytes + its user segment    first, once
+ *     broker -> rank   CONTROL                  + the control segment  answers HELLO
+ *     rank -> broker   FETCH  local_rank                               one at a time
+ *     broker -> rank   SEGMENT local_rank, bytes + that rank's segment when that rank has come
+ *     broker -> rank   REFUSED code + text                             and the socket is closed
+ *
+ * A FETCH waits until the rank it asks for has said HELLO, or is answered REFUSED when it died. */
+#ifndef DDP_SEGMENTS_NODE_SOCKET_H
+#define DDP_SEGMENTS_NODE_SOCKET_H
+
+#include <stdint.h>
+
+struct co_error;
+
+#define NODE_SOCKET_VERSION  1
+#define NODE_SOCKET_MAGIC    0x53504444u /* "DDPS" */
+#define NODE_SOCKET_TEXT_MAX 200
+
+enum node_message_type { NODE_HELLO = 1, NODE_CONTROL, NODE_FETCH, NODE_SEGMENT, NODE_REFUSED };
+
+struct node_message {
+    uint32_t magic;
+    uint16_t version;
+    uint16_t type;       /* enum node_message_type */
+    uint32_t local_rank; /* HELLO: who I am; FETCH, SEGMENT: whose */
+    uint32_t n_local;    /* HELLO: how many I expect; CONTROL: how many there are */
+    uint64_t bytes;      /* of the segment that travels along */
+    int32_t code;        /* REFUSED: negative errno */
+    uint32_t reserved;   /* 0 */
+    char text[NODE_SOCKET_TEXT_MAX]; /* REFUSED: ended by NUL */
+};
+
+/* Send a message, with fd unless it is -1 (the caller keeps its own copy).
+ * returns   0, -EAGAIN (non-blocking socket, queue full), -EPIPE, -errno */
+int node_message_send(int sock, const struct node_message *m, int fd);
+
+/* Receive one; blocks or not as the socket does. Checks size, magic, version, type, text.
+ *
+ * ret_fd    the descriptor that came along, close-on-exec, owned by the caller; -1 if none
+ * returns   1 a message; 0 the other end closed; -EAGAIN; -EPROTO (the text says why); -errno */
+int node_message_receive(int sock, struct node_message *ret, int *ret_fd, struct co_error *err);
+
+#endif

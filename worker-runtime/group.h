@@ -1,0 +1,50 @@
+/* group.h - inside of a group, for the files of this room.
+ *
+ * A group is ranks, a back end that moves bytes between them, and the models and samplers made from
+ * it. Inside the library a failure is -errno and a struct co_error; the public functions convert it
+ * once, by rt_return(). */
+#ifndef DDP_WORKER_RUNTIME_GROUP_H
+#define DDP_WORKER_RUNTIME_GROUP_H
+
+#include <ddp/error.h>
+#include <ddp/group.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct backend;
+struct store_client;
+
+/* Something that belongs to a group and goes with it: first member of ddp_model and ddp_sampler. */
+struct group_child {
+    struct group_child *next, **link; /* intrusive list; link == NULL: not in a group */
+    void (*destroy)(struct group_child *child);
+};
+
+struct ddp_group {
+    int rank, world_size;
+    int local_rank, local_world_size;
+    int node_rank, n_nodes;
+    uint64_t generation;
+    uint64_t timeout_ms;
+    struct backend *backend; /* owned */
+    struct store_client *store; /* owned; NULL until the first ddp_store_ call */
+    struct group_child *children;
+};
+
+void group_adopt(struct ddp_group *g, struct group_child *child);
+void group_disown(struct group_child *child);
+
+/* --- status.c: from inside to outside ------------------------------------------------------- */
+
+/* Keep the text as this thread's last error and return the public status. All public calls end with
+ * one of these. */
+__attribute__((format(printf, 2, 3))) int rt_fail(int status, const char *format, ...);
+
+struct co_error;
+/* Convert -errno and its text: -EINVAL DDP_EINVAL, -ENOMEM DDP_ENOMEM, -ETIMEDOUT DDP_ETIMEOUT,
+ * -ECONNRESET DDP_EPEER (a rank died or left), -EPROTO DDP_EMISMATCH, -ENOTSUP DDP_EUNSUPPORTED,
+ * -ENOEXEC DDP_EENV, everything else DDP_ESYSTEM. 0 gives 0. */
+int rt_return(int code, const struct co_error *err);
+
+#endif
