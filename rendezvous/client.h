@@ -1,0 +1,40 @@
+/* client.h - the caller's end of a TCPStore: blocking calls with deadlines, on a socket of its own.
+ *
+ * Speaks the newest of the protocol's three dialects (torch 2.2 and later, and our own server). Keys go
+ * out as given: torch puts a '/' in front of its own. Not thread-safe. After -EPROTO, -EPIPE or a
+ * -ETIMEDOUT in mid-reply the connection is dead and every call says so. */
+#ifndef DDP_RENDEZVOUS_CLIENT_H
+#define DDP_RENDEZVOUS_CLIENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct co_error;
+struct store_client; /* opaque */
+
+/* Connect and shake hands; tries again while the connection is refused, until deadline_ms of
+ * common/clock.h.
+ *
+ * host      a name or a numeric address
+ * returns   0, -ETIMEDOUT (the text has the last reason), -EPROTO (no TCPStore there), -EINVAL, -errno */
+int client_connect(const char *host, uint16_t port, uint64_t deadline_ms,
+                   struct store_client **ret_client, struct co_error *err);
+void client_close(struct store_client *c); /* NULL is fine */
+
+/* returns of all: 0; -ETIMEDOUT; -EPIPE the server went away; -EPROTO; -ENOMEM */
+int client_set(struct store_client *c, const void *key, size_t key_len, const void *value,
+               size_t value_len, uint64_t deadline_ms, struct co_error *err);
+
+/* Wait for the key, then read it. ret_value is malloc'ed with a NUL behind its last byte, owned by the
+ * caller. A wait that times out is cancelled; the connection stays usable. */
+int client_get(struct store_client *c, const void *key, size_t key_len, uint64_t deadline_ms,
+               uint8_t **ret_value, size_t *ret_len, struct co_error *err);
+int client_add(struct store_client *c, const void *key, size_t key_len, int64_t delta,
+               uint64_t deadline_ms, int64_t *ret_value, struct co_error *err);
+int client_wait(struct store_client *c, const void *key, size_t key_len, uint64_t deadline_ms,
+                struct co_error *err);
+/* ret_deleted: 1 if it was there */
+int client_delete(struct store_client *c, const void *key, size_t key_len, uint64_t deadline_ms,
+                  int64_t *ret_deleted, struct co_error *err);
+
+#endif
