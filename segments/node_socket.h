@@ -28,12 +28,12 @@ enum node_message_type { NODE_HELLO = 1, NODE_CONTROL, NODE_FETCH, NODE_SEGMENT,
 struct node_message {
     uint32_t magic;
     uint16_t version;
-    uint16_t type;       /* enum node_message_type */
-    uint32_t local_rank; /* HELLO: who I am; FETCH, SEGMENT: whose */
-    uint32_t n_local;    /* HELLO: how many I expect; CONTROL: how many there are */
-    uint64_t bytes;      /* of the segment that travels along */
-    int32_t code;        /* REFUSED: negative errno */
-    uint32_t reserved;   /* 0 */
+    uint16_t type;                   /* enum node_message_type */
+    uint32_t local_rank;             /* HELLO: who I am; FETCH, SEGMENT: whose */
+    uint32_t n_local;                /* HELLO: how many I expect; CONTROL: how many there are */
+    uint64_t bytes;                  /* of the segment that travels along */
+    int32_t code;                    /* REFUSED: negative errno */
+    uint32_t reserved;               /* 0 */
     char text[NODE_SOCKET_TEXT_MAX]; /* REFUSED: ended by NUL */
 };
 
