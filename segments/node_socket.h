@@ -1,9 +1,10 @@
 /* node_socket.h - how the ranks of a node get each other's memory.
  *
- * Each rank owns one user segment: a sparse memfd, alive as long as the rank, in which ddp_alloc() and
- * the gradient buckets live. The node's broker (in ddprun; in local rank 0 where ddprun is missing)
- * keeps a copy of each descriptor and of the control segment's, and hands them out over a SOCK_SEQPACKET
- * socket per rank. One message is one packet, fixed size, host byte order, at most one descriptor:
+ * Each rank owns one user segment: a sparse memfd, alive as long as the rank, in which ddp_alloc()
+ * and the gradient buckets live. The node's broker (in ddprun; in local rank 0 where ddprun is
+ * missing) keeps a copy of each descriptor and of the control segment's, and hands them out over a
+ * SOCK_SEQPACKET socket per rank. One message is one packet, fixed size, host byte order, at most
+ * one descriptor:
  *
  *     rank -> broker   HELLO  local_rank, bytes + its user segment    first, once
  *     broker -> rank   CONTROL                  + the control segment  answers HELLO
