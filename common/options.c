@@ -51,7 +51,8 @@ static int fail_unknown(const struct co_option *table, const char *typed, size_t
 {
     const struct co_option *nearest = NULL;
     if (n > 0 && n <= CO_OPTION_NAME_MAX) {
-        int best = 1 + (int)n / 3; /* a word of three may have one wrong, one of twelve four */
+        /* one edit in a word of three, two (a swap, too) in one of four, four in one of twelve */
+        int best = n < 4 ? 2 : n < 9 ? 3 : 1 + (int)n / 3;
         for (const struct co_option *o = table; o->id != 0; o++) {
             int d = distance_to(typed, n, o->name, best);
             if (d < best) {

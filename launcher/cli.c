@@ -11,7 +11,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/random.h>
 
 enum { GRACE_MS = 30000, FAILURE_GRACE_MS = 5000, OMP_THREADS_MAX = 4096 };
 
@@ -242,11 +241,12 @@ static int check_name(const struct given *g, struct co_error *err)
 }
 
 /* A random UUID (version 4), as torchrun makes them. */
-static int make_run_id(char **ret_id, struct co_error *err)
+static int make_run_id(const struct cli_world *world, char **ret_id, struct co_error *err)
 {
     unsigned char b[16];
-    if (getrandom(b, sizeof b, 0) != (ssize_t)sizeof b)
-        return co_fail(err, -EIO, "cannot get random bytes for a run id: %s", strerror(errno));
+    int rc = world->fill_random(world->arg, b, sizeof b);
+    if (rc < 0)
+        return co_fail(err, -EIO, "cannot get random bytes for a run id: %s", strerror(-rc));
     b[6] = (unsigned char)((b[6] & 0x0f) | 0x40);
     b[8] = (unsigned char)((b[8] & 0x3f) | 0x80);
     char id[37];
@@ -272,7 +272,7 @@ static int set_names(const struct draft *d, struct job_spec *spec, struct co_err
     if (spec->role == NULL)
         return co_fail(err, -ENOMEM, "no memory for the role's name");
     if (id->value == NULL)
-        return make_run_id(&spec->run_id, err);
+        return make_run_id(d->world, &spec->run_id, err);
     spec->run_id = strdup(id->value);
     return spec->run_id != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for the run id");
 }

@@ -3,10 +3,11 @@
 #include "common/scope.h"
 #include "resources.h"
 
+#include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -55,9 +56,16 @@ static enum file_kind real_look_at(void *arg, const char *path)
     return look_inside(path);
 }
 
+static int real_fill_random(void *arg, void *bytes, size_t n)
+{
+    (void)arg;
+    return getrandom(bytes, n, 0) == (ssize_t)n ? 0 : -errno; /* as few bytes come whole */
+}
+
 const struct cli_world cli_real_world = {
     .get_env = real_get_env,
     .n_gpus = real_n_gpus,
     .n_allowed_cpus = real_n_allowed_cpus,
     .look_at = real_look_at,
+    .fill_random = real_fill_random,
 };

@@ -3,6 +3,8 @@
 #ifndef DDP_LAUNCHER_CLI_WORLD_H
 #define DDP_LAUNCHER_CLI_WORLD_H
 
+#include <stddef.h>
+
 enum file_kind {
     FILE_MISSING,    /* or its directory may not be searched */
     FILE_EXECUTABLE, /* a regular file that we may execute */
@@ -18,6 +20,7 @@ struct cli_world {
     int (*n_gpus)(void *arg);         /* GPUs of this node, CUDA_VISIBLE_DEVICES respected */
     int (*n_allowed_cpus)(void *arg); /* by affinity and cgroup quota, >= 1 */
     enum file_kind (*look_at)(void *arg, const char *path); /* links are followed */
+    int (*fill_random)(void *arg, void *bytes, size_t n);   /* n <= 256; returns 0 or -errno */
     void *arg;
 };
 
