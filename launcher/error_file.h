@@ -13,8 +13,8 @@
 
 struct co_error;
 
-#define ERROR_FILE_MAX_BYTES    (1024 * 1024)
-#define ERROR_FILE_MAX_MESSAGE  4096 /* bytes of the message that are used; longer ones are cut */
+#define ERROR_FILE_MAX_BYTES   (1024 * 1024)
+#define ERROR_FILE_MAX_MESSAGE 4096 /* bytes of the message that are used; longer ones are cut */
 
 /* The message in the file's bytes.
  *

@@ -80,8 +80,7 @@ static int request(const struct nursery *n, const struct nursery_request *what, 
     return 0;
 }
 
-int nursery_spawn(const struct nursery *n, int local_rank, int image_fd,
-                  const int fds[SPAWN_N_FDS])
+int nursery_spawn(const struct nursery *n, int local_rank, int image_fd, const int fds[SPAWN_N_FDS])
 {
     struct nursery_request what = {.type = NURSERY_SPAWN, .local_rank = local_rank};
     int all[NURSERY_SPAWN_FDS] = {image_fd};

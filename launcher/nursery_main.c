@@ -26,10 +26,10 @@ enum { SOCK_FD = 3, SIGNAL_FD = 4 };
 enum { MAX_TOLD = 1024 };
 
 struct state {
-    int n_ranks;                      /* highest rank asked for, plus 1 */
-    pid_t pid_of[NURSERY_MAX_RANKS];  /* 0: does not run */
-    int sweep_sig;                    /* 0: not sweeping */
-    pid_t told[MAX_TOLD];             /* strangers that had sweep_sig already: it is not sent twice,
+    int n_ranks;                     /* highest rank asked for, plus 1 */
+    pid_t pid_of[NURSERY_MAX_RANKS]; /* 0: does not run */
+    int sweep_sig;                   /* 0: not sweeping */
+    pid_t told[MAX_TOLD];            /* strangers that had sweep_sig already: it is not sent twice,
                                          a second SIGTERM means "at once" to many programs */
     int n_told;
 };
@@ -161,7 +161,9 @@ static bool serve(struct state *s)
     } control;
     struct nursery_request q;
     struct iovec data = {.iov_base = &q, .iov_len = sizeof q};
-    struct msghdr m = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = control.bytes,
+    struct msghdr m = {.msg_iov = &data,
+                       .msg_iovlen = 1,
+                       .msg_control = control.bytes,
                        .msg_controllen = sizeof control};
     ssize_t n = recvmsg(SOCK_FD, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (n < 0)
@@ -181,8 +183,10 @@ static bool serve(struct state *s)
         if (n_fds == NURSERY_SPAWN_FDS)
             spawn(s, &q, fds);
         else { /* the kernel drops descriptors when this process may have no more of them */
-            struct nursery_report r = {.event = NURSERY_START_FAILED, .local_rank = q.local_rank,
-                                       .status = EMFILE, .stage = SPAWN_SETUP};
+            struct nursery_report r = {.event = NURSERY_START_FAILED,
+                                       .local_rank = q.local_rank,
+                                       .status = EMFILE,
+                                       .stage = SPAWN_SETUP};
             r.empty = !has_children();
             report(&r);
         }
@@ -238,7 +242,8 @@ _Noreturn void nursery_main(int sock, const char *runtime_dir)
     if (settle(sock) < 0)
         _exit(70); /* ddprun sees the socket's end and says so */
     for (;;) {
-        struct pollfd p[] = {{.fd = SOCK_FD, .events = POLLIN}, {.fd = SIGNAL_FD, .events = POLLIN}};
+        struct pollfd p[] = {{.fd = SOCK_FD, .events = POLLIN},
+                             {.fd = SIGNAL_FD, .events = POLLIN}};
         if (poll(p, 2, -1) < 0 && errno != EINTR)
             leave(runtime_dir);
         if (p[1].revents != 0) {

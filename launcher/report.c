@@ -204,7 +204,8 @@ static void print_internal(FILE *out, const struct report *r, int rank)
     int code = supervisor_get_rank(r->supervisor, rank)->status;
     fprintf(out, "ddprun: cannot start rank %d: %s\n", rank, strerror(code));
     if (code == EAGAIN)
-        fprintf(out, "  the limit on processes is reached: see ulimit -u and the cgroup's pids.max\n");
+        fprintf(out,
+                "  the limit on processes is reached: see ulimit -u and the cgroup's pids.max\n");
     else if (code == EMFILE)
         fprintf(out, "  the limit on open files is reached: see ulimit -n\n");
 }
@@ -226,8 +227,7 @@ void report_print(FILE *out, const struct report *r)
         print_start_failed(out, r, v->rank);
         break;
     case OUTCOME_SIGNAL:
-        fprintf(out, "ddprun: stopped by %s after %s\n",
-                signal_name(v->signal, name, sizeof name),
+        fprintf(out, "ddprun: stopped by %s after %s\n", signal_name(v->signal, name, sizeof name),
                 duration(r->now_ms - r->begun_ms, took, sizeof took));
         print_others(out, r->supervisor, -1);
         break;
@@ -236,7 +236,8 @@ void report_print(FILE *out, const struct report *r)
         break;
     }
     if (v->n_stuck > 0)
-        fprintf(out, "  %d or more processes did not die of SIGKILL in %d s: they hang in the kernel\n",
+        fprintf(out,
+                "  %d or more processes did not die of SIGKILL in %d s: they hang in the kernel\n",
                 v->n_stuck, SUPERVISOR_KILL_MS / 1000);
     if (r->note != NULL)
         fprintf(out, "  note: %s\n", r->note);

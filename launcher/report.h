@@ -32,6 +32,7 @@ void report_print(FILE *out, const struct report *r);
 /* "exit status 3", "killed by SIGSEGV (Segmentation fault), core dumped". returns buf */
 char *report_status(int status, char *buf, size_t n);
 
-#define REPORT_TAIL_LINES 12 /* printed of the tail, more only where a Python traceback begins earlier */
+#define REPORT_TAIL_LINES                                                                          \
+    12 /* printed of the tail, more only where a Python traceback begins earlier */
 
 #endif

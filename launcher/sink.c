@@ -65,7 +65,8 @@ size_t sink_write(struct sink *s, const char *bytes, size_t n)
         else if (took < 0 && errno == EAGAIN)
             return done;
         else if (took < 0 && errno != EINTR)
-            sink_close(s); /* EPIPE, ENOSPC, EIO: a launcher does not end a job for want of a reader */
+            sink_close(
+                s); /* EPIPE, ENOSPC, EIO: a launcher does not end a job for want of a reader */
     }
     return s->kind == SINK_DEAD ? n : done;
 }

@@ -14,7 +14,8 @@ struct image;
 
 enum spawn_stage { SPAWN_CLONE, SPAWN_SETUP, SPAWN_EXEC };
 
-#define SPAWN_N_FDS 4 /* stdin, stdout, stderr, the node socket; that is their number in the worker */
+#define SPAWN_N_FDS                                                                                \
+    4 /* stdin, stdout, stderr, the node socket; that is their number in the worker */
 
 /* fds       what the worker's descriptors 0 .. 3 shall be; -1: leave that number closed
  * ret_pid   of the worker, on success

@@ -3,10 +3,9 @@
 #include "common/clock.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
+#include <sys/wait.h> /* W..., and the signals' numbers */
 
 struct supervisor {
     struct supervisor_limits limits;
@@ -15,8 +14,8 @@ struct supervisor {
     int n_asked;    /* ranks 0 .. n_asked - 1 were asked for */
     int n_answered; /* of these, how many were started or failed to */
     int n_running;
-    bool empty;        /* the nursery has no child, as it said with its last report */
-    int n_interrupts;  /* SIGINT received */
+    bool empty;       /* the nursery has no child, as it said with its last report */
+    int n_interrupts; /* SIGINT received */
     struct supervisor_verdict verdict;
     struct supervisor_rank ranks[];
 };
@@ -28,8 +27,11 @@ static void note_facts(struct supervisor *s, const struct supervisor_event *e)
     struct supervisor_rank *r = &s->ranks[e->rank];
     switch (e->type) {
     case SUPERVISOR_EV_STARTED:
-        *r = (struct supervisor_rank){.phase = RANK_RUNS, .pid = e->pid, .started_ms = e->now_ms,
-                                      .told_first = r->told_first, .told_last = r->told_last};
+        *r = (struct supervisor_rank){.phase = RANK_RUNS,
+                                      .pid = e->pid,
+                                      .started_ms = e->now_ms,
+                                      .told_first = r->told_first,
+                                      .told_last = r->told_last};
         s->n_answered++;
         s->n_running++;
         s->empty = false;
@@ -145,8 +147,7 @@ static void start_more(struct supervisor *s, const struct supervisor_event *e,
     }
 }
 
-static void signal_ranks(struct supervisor *s, int sig, bool to_groups,
-                         struct supervisor_orders *o)
+static void signal_ranks(struct supervisor *s, int sig, bool to_groups, struct supervisor_orders *o)
 {
     for (int i = 0; i < s->n_asked; i++) {
         struct supervisor_rank *r = &s->ranks[i];
@@ -273,8 +274,7 @@ static void drain(struct supervisor *s, const struct supervisor_event *e,
     o->drain = true;
 }
 
-static void end(struct supervisor *s, const struct supervisor_event *e,
-                struct supervisor_orders *o)
+static void end(struct supervisor *s, const struct supervisor_event *e, struct supervisor_orders *o)
 {
     (void)s;
     (void)e;
@@ -540,9 +540,10 @@ static bool is_nothing(const char *deed_name)
 
 void supervisor_print_dot(FILE *out)
 {
-    fprintf(out, "// Made from the table in launcher/supervisor.c; tests/unit/launcher compares them.\n"
-                 "digraph supervisor {\n"
-                 "    node [shape=box, style=rounded];\n");
+    fprintf(out,
+            "// Made from the table in launcher/supervisor.c; tests/unit/launcher compares them.\n"
+            "digraph supervisor {\n"
+            "    node [shape=box, style=rounded];\n");
     for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
         fprintf(out, "    %s [label=\"%s\\n%s%s%s\"];\n", states[i].name, states[i].name,
                 states[i].meaning, is_nothing(states[i].on_entry_name) ? "" : "\\non entry: ",

@@ -16,26 +16,26 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-#define SUPERVISOR_STATES(X) /* name, on entry, meaning */                                        \
-    X(STARTING, start_more, "ranks are being started; those that were run already")               \
-    X(RUNNING, nothing, "every rank was started, at least one runs")                              \
-    X(STOPPING, nothing, "the ranks were told to stop and are given time for it")                 \
-    X(KILLING, kill_ranks, "the ranks are killed, with their process groups")                     \
-    X(LEFTOVERS, tell_strangers, "the ranks are gone; what they left is told to stop")            \
-    X(SWEEPING, kill_strangers, "what the ranks left is killed")                                  \
-    X(ALONE, sweep_alone, "the nursery is lost; ddprun kills all that is below it by itself")     \
-    X(DRAINING, drain, "nothing runs any more; the last output is passed on")                     \
+#define SUPERVISOR_STATES(X) /* name, on entry, meaning */                                         \
+    X(STARTING, start_more, "ranks are being started; those that were run already")                \
+    X(RUNNING, nothing, "every rank was started, at least one runs")                               \
+    X(STOPPING, nothing, "the ranks were told to stop and are given time for it")                  \
+    X(KILLING, kill_ranks, "the ranks are killed, with their process groups")                      \
+    X(LEFTOVERS, tell_strangers, "the ranks are gone; what they left is told to stop")             \
+    X(SWEEPING, kill_strangers, "what the ranks left is killed")                                   \
+    X(ALONE, sweep_alone, "the nursery is lost; ddprun kills all that is below it by itself")      \
+    X(DRAINING, drain, "nothing runs any more; the last output is passed on")                      \
     X(ENDED, end, "the verdict stands")
 
-#define SUPERVISOR_EVENTS(X) /* name, meaning */                                                  \
-    X(STARTED, "a rank was started")                                                              \
-    X(START_FAILED, "a rank could not be started")                                                \
-    X(EXITED, "a rank ended")                                                                     \
-    X(EMPTY, "the last stranger ended")                                                           \
-    X(SIGNAL, "ddprun received a signal")                                                         \
-    X(TIME, "the deadline has come")                                                              \
-    X(NURSERY_LOST, "the nursery is gone or does not answer")                                     \
-    X(SWEPT, "ddprun has killed what was below it")                                               \
+#define SUPERVISOR_EVENTS(X) /* name, meaning */                                                   \
+    X(STARTED, "a rank was started")                                                               \
+    X(START_FAILED, "a rank could not be started")                                                 \
+    X(EXITED, "a rank ended")                                                                      \
+    X(EMPTY, "the last stranger ended")                                                            \
+    X(SIGNAL, "ddprun received a signal")                                                          \
+    X(TIME, "the deadline has come")                                                               \
+    X(NURSERY_LOST, "the nursery is gone or does not answer")                                      \
+    X(SWEPT, "ddprun has killed what was below it")                                                \
     X(DRAINED, "the last output was passed on, or nobody takes it")
 
 enum supervisor_state {
@@ -68,13 +68,13 @@ struct supervisor_event {
 /* What the caller has to do now; zero and false: nothing. At most one of the first three is asked for
  * besides ending and draining. */
 struct supervisor_orders {
-    int n_start;       /* start this many ranks more, the next in order */
-    int signal;        /* send it to each rank that runs ... */
-    bool to_groups;    /* ... to its process group, else to its first process */
-    int sweep_signal;  /* send it to all that is left */
-    bool sweep_alone;  /* kill all below ddprun, then feed SWEPT */
-    bool drain;        /* pass the last output on, then feed DRAINED */
-    bool ended;        /* the verdict stands */
+    int n_start;      /* start this many ranks more, the next in order */
+    int signal;       /* send it to each rank that runs ... */
+    bool to_groups;   /* ... to its process group, else to its first process */
+    int sweep_signal; /* send it to all that is left */
+    bool sweep_alone; /* kill all below ddprun, then feed SWEPT */
+    bool drain;       /* pass the last output on, then feed DRAINED */
+    bool ended;       /* the verdict stands */
 };
 
 struct supervisor_limits {
@@ -103,14 +103,14 @@ enum supervisor_outcome {
     OUTCOME_RANK_FAILED,  /* root cause: rank */
     OUTCOME_START_FAILED, /* root cause: rank; the program cannot be executed */
     OUTCOME_SIGNAL,       /* ddprun was told to stop by `signal` */
-    OUTCOME_INTERNAL      /* a rank could not be started for want of something, or the nursery died */
+    OUTCOME_INTERNAL /* a rank could not be started for want of something, or the nursery died */
 };
 
 struct supervisor_verdict {
     enum supervisor_outcome outcome;
-    int rank;     /* RANK_FAILED, START_FAILED; INTERNAL: or -1 */
-    int signal;   /* SIGNAL */
-    int n_stuck;  /* processes that SIGKILL did not end in time: ranks; strangers count as one */
+    int rank;    /* RANK_FAILED, START_FAILED; INTERNAL: or -1 */
+    int signal;  /* SIGNAL */
+    int n_stuck; /* processes that SIGKILL did not end in time: ranks; strangers count as one */
 };
 
 struct supervisor; /* opaque */
