@@ -144,18 +144,19 @@ static void on_drained(void *arg)
     feed(arg, &(struct supervisor_event){.type = SUPERVISOR_EV_DRAINED});
 }
 
-static void forget_nursery(struct node *n)
+static void dismiss_nursery(struct node *n)
 {
-    uv_poll_stop(&n->nursery_poll);
-    close(n->nursery.sock);
-    n->nursery = (struct nursery){0};
+    if (!uv_is_closing((uv_handle_t *)&n->nursery_poll))
+        uv_close((uv_handle_t *)&n->nursery_poll, NULL); /* before its descriptor goes */
+    nursery_dismiss(&n->nursery);
 }
 
 static void do_sweep_alone(struct node *n)
 {
     kill(n->nursery.pid, SIGKILL); /* it may be alive, but stopped */
-    forget_nursery(n);
+    dismiss_nursery(n);
     int rc = sweep_kill_all(co_deadline_ms(SUPERVISOR_KILL_MS));
+    n->nursery = (struct nursery){0}; /* reaped with the others */
     feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SWEPT, .status = -rc});
 }
 
@@ -191,9 +192,10 @@ static void carry_out(struct node *n, const struct supervisor_orders *o)
         start_ranks(n, o->n_start);
     else if (o->sweep_alone)
         do_sweep_alone(n);
-    else if (o->drain)
+    else if (o->drain) {
+        dismiss_nursery(n); /* it goes while we pass on and clean up */
         output_drain(n->output, on_drained, n);
-    else if (o->ended)
+    } else if (o->ended)
         n->ended = true;
 }
 
@@ -256,7 +258,7 @@ static void on_nursery(uv_poll_t *poll, int status, int events)
     (void)events;
     struct nursery_report r;
     int rc;
-    while (n->nursery.pid != 0 && (rc = nursery_receive(&n->nursery, &r)) != -EAGAIN) {
+    while (n->nursery.sock >= 0 && (rc = nursery_receive(&n->nursery, &r)) != -EAGAIN) {
         if (rc == 0) {
             uv_poll_stop(&n->nursery_poll);
             lose_nursery(n);
@@ -415,7 +417,6 @@ static void close_if_open(uv_handle_t *handle, void *arg)
 
 static void node_close(struct node *n)
 {
-    nursery_close(&n->nursery, co_deadline_ms(SUPERVISOR_KILL_MS));
     if (n->store != NULL)
         server_close(n->store, NULL, NULL);
     node_memory_close(n->memory);
@@ -430,6 +431,7 @@ static void node_close(struct node *n)
         close(n->signal_fd);
     runtime_dir_remove(n->runtime_dir);
     free(n->runtime_dir);
+    nursery_close(&n->nursery, co_deadline_ms(SUPERVISOR_KILL_MS));
 }
 
 static void run(struct node *n)
@@ -456,7 +458,7 @@ static struct node_end the_end(const struct node *n)
 int node_run(const struct job_spec *spec, int null_fd, struct node_end *ret_end,
              struct co_error *err)
 {
-    struct node n = {.spec = spec, .null_fd = null_fd, .signal_fd = -1};
+    struct node n = {.spec = spec, .null_fd = null_fd, .signal_fd = -1, .nursery = {.sock = -1}};
     int rc = node_open(&n, err);
     if (rc == 0) {
         run(&n);

@@ -36,14 +36,21 @@ int nursery_open(const char *runtime_dir, struct nursery *ret, struct co_error *
     return 0;
 }
 
+void nursery_dismiss(struct nursery *n)
+{
+    if (n->pid != 0 && n->sock >= 0)
+        close(n->sock);
+    n->sock = -1;
+}
+
 void nursery_close(struct nursery *n, uint64_t deadline_ms)
 {
     if (n->pid == 0)
         return;
+    nursery_dismiss(n);
     sigset_t child_ended;
     sigemptyset(&child_ended);
     sigaddset(&child_ended, SIGCHLD);
-    close(n->sock);
     while (waitpid(n->pid, NULL, WNOHANG) == 0) {
         int left_ms = co_left_ms(deadline_ms);
         if (left_ms == 0)

@@ -26,7 +26,7 @@ struct co_error;
 
 struct nursery {
     pid_t pid;
-    int sock; /* readable when there is a report, or the nursery's end */
+    int sock; /* readable when there is a report, or the nursery's end; -1: dismissed */
 };
 
 enum nursery_event { NURSERY_STARTED = 1, NURSERY_START_FAILED, NURSERY_EXITED, NURSERY_EMPTY };
@@ -49,8 +49,11 @@ enum nursery_target { NURSERY_MAIN, NURSERY_GROUP };
  * returns       0, -errno */
 int nursery_open(const char *runtime_dir, struct nursery *ret, struct co_error *err);
 
-/* Let it end, and wait until it has: at once if nothing is left below it, else once it has killed that.
- * Gives up after deadline_ms, leaving it to its work. A zeroed one is fine. */
+/* Say that no more will be asked: it ends, after killing what is left below it, if anything. */
+void nursery_dismiss(struct nursery *n);
+
+/* The same, and wait until it has ended; gives up after deadline_ms, leaving it to its work. A zeroed
+ * one is fine. */
 void nursery_close(struct nursery *n, uint64_t deadline_ms);
 
 /* Ask for a worker; a report STARTED or START_FAILED answers.

@@ -23,7 +23,7 @@
  * moved to in a worker, and: */
 enum { SOCK_FD = 3, SIGNAL_FD = 4 };
 
-enum { MAX_TOLD = 1024 };
+enum { MAX_TOLD = 1024, MAX_REPORTS = 64 };
 
 struct state {
     int n_ranks;                     /* highest rank asked for, plus 1 */
@@ -32,6 +32,8 @@ struct state {
     pid_t told[MAX_TOLD];            /* strangers that had sweep_sig already: it is not sent twice,
                                          a second SIGTERM means "at once" to many programs */
     int n_told;
+    struct nursery_report reports[MAX_REPORTS]; /* not sent yet */
+    int n_reports;
 };
 
 /* ddprun is gone, or done with us. */
@@ -42,11 +44,24 @@ static _Noreturn void leave(const char *runtime_dir)
     _exit(0);
 }
 
-static void report(const struct nursery_report *what)
+/* Send what there is to report. Reports wait until the requests at hand are done: ddprun, woken for each
+ * of them, would take a CPU from the ranks that are just starting. */
+static void flush(struct state *s)
 {
-    /* May wait while ddprun is stopped. If ddprun is gone, the next request is its end. */
-    while (send(SOCK_FD, what, sizeof *what, MSG_NOSIGNAL) < 0 && errno == EINTR) {
+    for (int i = 0; i < s->n_reports; i++) {
+        /* May wait while ddprun is stopped. If ddprun is gone, the next request is its end. */
+        while (send(SOCK_FD, &s->reports[i], sizeof s->reports[i], MSG_NOSIGNAL) < 0 &&
+               errno == EINTR) {
+        }
     }
+    s->n_reports = 0;
+}
+
+static void report(struct state *s, const struct nursery_report *what)
+{
+    if (s->n_reports == MAX_REPORTS)
+        flush(s);
+    s->reports[s->n_reports++] = *what;
 }
 
 static void forget_told(struct state *s, pid_t pid)
@@ -93,14 +108,14 @@ static void reap(struct state *s)
         r.local_rank = rank_of(s, r.pid);
         if (r.local_rank >= 0) {
             s->pid_of[r.local_rank] = 0;
-            report(&r);
+            report(s, &r);
             continue;
         }
         was_stranger = true;
         forget_told(s, r.pid);
         if (r.empty) {
             r.event = NURSERY_EMPTY;
-            report(&r);
+            report(s, &r);
         }
     }
     if (was_stranger && s->sweep_sig != 0 && pid == 0)
@@ -133,7 +148,7 @@ static void spawn(struct state *s, const struct nursery_request *q, int fds[NURS
         r.stage = (int32_t)stage;
         r.empty = !has_children();
     }
-    report(&r);
+    report(s, &r);
 }
 
 static void signal_ranks(const struct state *s, const struct nursery_request *q)
@@ -152,8 +167,10 @@ static void sweep(struct state *s, int sig)
         sweep_children(tell, s);
 }
 
-/* Receive one request and carry it out. returns false when ddprun is gone */
-static bool serve(struct state *s)
+enum served { SERVED, NOTHING_ASKED, DDPRUN_GONE };
+
+/* Receive one request and carry it out. */
+static enum served serve(struct state *s)
 {
     union {
         char bytes[CMSG_SPACE(NURSERY_SPAWN_FDS * sizeof(int))];
@@ -166,10 +183,10 @@ static bool serve(struct state *s)
                        .msg_control = control.bytes,
                        .msg_controllen = sizeof control};
     ssize_t n = recvmsg(SOCK_FD, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    if (n < 0)
-        return errno == EAGAIN || errno == EINTR;
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return NOTHING_ASKED;
     if (n != (ssize_t)sizeof q)
-        return false;
+        return DDPRUN_GONE;
 
     int fds[NURSERY_SPAWN_FDS];
     size_t n_fds = 0;
@@ -188,7 +205,7 @@ static bool serve(struct state *s)
                                        .status = EMFILE,
                                        .stage = SPAWN_SETUP};
             r.empty = !has_children();
-            report(&r);
+            report(s, &r);
         }
         break;
     case NURSERY_SIGNAL:
@@ -200,7 +217,7 @@ static bool serve(struct state *s)
     }
     for (size_t i = 0; i < n_fds; i++)
         close(fds[i]);
-    return true;
+    return SERVED;
 }
 
 /* Default dispositions for the workers to inherit, every signal blocked, only our descriptors. */
@@ -251,7 +268,11 @@ _Noreturn void nursery_main(int sock, const char *runtime_dir)
             if (read(SIGNAL_FD, ended, sizeof ended) > 0)
                 reap(&s);
         }
-        if (p[0].revents != 0 && !serve(&s))
+        enum served served = p[0].revents != 0 ? SERVED : NOTHING_ASKED;
+        while (served == SERVED)
+            served = serve(&s);
+        if (served == DDPRUN_GONE)
             leave(runtime_dir);
+        flush(&s);
     }
 }

@@ -15,7 +15,7 @@
 
 int runtime_dir_make(char **ret_dir, struct co_error *err)
 {
-    const char *const parents[] = {getenv("XDG_RUNTIME_DIR"), getenv("TMPDIR"), "/tmp"};
+    const char *const parents[] = {getenv("XDG_RUNTIME_DIR"), "/dev/shm", getenv("TMPDIR"), "/tmp"};
     int code = -ENOENT;
     for (size_t i = 0; i < sizeof parents / sizeof *parents; i++) {
         if (parents[i] == NULL || parents[i][0] != '/') /* workers may change their directory */

@@ -109,22 +109,20 @@ int sweep_kill_all(uint64_t deadline_ms)
     sigemptyset(&child_ended);
     sigaddset(&child_ended, SIGCHLD);
     for (;;) {
-        /* Killing comes right before waiting: whoever is adopted after this line is adopted from a
-         * child that died, and that death ends the wait. */
-        sweep_children(kill_child, NULL);
-        bool reaped = false;
         pid_t pid;
-        while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
-            reaped = true;
+        do {
+            pid = waitpid(-1, NULL, WNOHANG);
+        } while (pid > 0);
         if (pid < 0)
             return 0; /* ECHILD */
-        if (reaped)
-            continue;
         int left_ms = co_left_ms(deadline_ms);
         if (left_ms == 0)
             return -ETIMEDOUT;
         if (left_ms < 0 || left_ms > 1000)
             left_ms = 1000; /* in case a list was incomplete */
+        /* Killing comes right before waiting: whoever is adopted after this line is adopted from a
+         * child that died, and that death ends the wait. */
+        sweep_children(kill_child, NULL);
         struct timespec wait = {left_ms / 1000, left_ms % 1000 * 1000000L};
         sigtimedwait(&child_ended, NULL, &wait);
     }
