@@ -24,7 +24,7 @@ static void must(int holds)
         abort();
 }
 
-/* Cut text at each `at` into words, NULL-terminated; what is behind the last word's place is dropped.
+/* Cut text at each `at` into words, NULL-terminated; words that find no place are dropped.
  * returns how many */
 static int cut(char *text, char at, char **words)
 {

@@ -1,6 +1,6 @@
-/* Command lines to jobs. The world around them is a test double (tests/support/fake_world.h); wrong
- * ones are data: tests/data/options/bad/CASE/ holds argv (a word a line, from argv[0] on), perhaps env
- * (a variable a line), and the error that they end with. */
+/* Command lines to jobs. The world around them is a test double (tests/support/fake_world.h).
+ * Wrong ones are data: tests/data/options/bad/CASE/ holds argv (a word a line, from argv[0] on),
+ * perhaps env (a variable a line), and the error that they end with. */
 #include "common/error.h"
 #include "common/scope.h"
 #include "launcher/cli.h"
@@ -347,6 +347,35 @@ START_TEST(the_help_names_each_option_and_fits_a_terminal)
 }
 END_TEST
 
+START_TEST(the_manual_page_has_each_option_of_the_help)
+{
+    char path[1024];
+    static char page[1 << 17];
+    snprintf(path, sizeof path, "%s/../../man/ddprun.1", getenv("TEST_DATA"));
+    co_autoclose FILE *in = fopen(path, "re");
+    ck_assert_ptr_nonnull(in);
+    page[fread(page, 1, sizeof page - 1, in)] = '\0';
+
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    cli_print_help(out);
+    fclose(out);
+    int n = 0;
+    for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1) {
+        char option[64];
+        if (sscanf(line, "%*6c--%60[a-z-]", option) != 1) /* long names begin in column 6 */
+            continue;
+        char named[80];
+        snprintf(named, sizeof named, "Fl -%s", option);
+        ck_assert_msg(strstr(page, named) != NULL, "%s is not in %s", option, path);
+        n++;
+    }
+    free(text);
+    ck_assert_int_ge(n, 15);
+}
+END_TEST
+
 START_TEST(no_words_at_all_are_no_program)
 {
     ck_assert_int_eq(cli_parse(0, (char *[]){NULL}, &world, &wish, &spec, &err), -EINVAL);
@@ -453,6 +482,7 @@ int main(void)
     tcase_add_test(c, the_command_line_beats_the_environment);
     tcase_add_test(c, help_and_version_are_wishes);
     tcase_add_test(c, the_help_names_each_option_and_fits_a_terminal);
+    tcase_add_test(c, the_manual_page_has_each_option_of_the_help);
     tcase_add_test(c, no_words_at_all_are_no_program);
     tcase_add_test(c, long_names_are_refused);
     tcase_add_test(c, wrong_command_lines_are_told_what_is_wrong);

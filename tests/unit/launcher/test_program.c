@@ -1,5 +1,5 @@
-/* What is executed, decided in a world that is a test double; and why execve failed, with real files
- * that it really refuses. */
+/* What is executed, decided in a world that is a test double; and why execve failed, with real
+ * files that it really refuses. */
 #include "common/error.h"
 #include "launcher/job_spec.h"
 #include "launcher/program.h"
