@@ -53,6 +53,7 @@ static const struct fake_file usual_files[] = {
     {"folder.py", FILE_DIRECTORY},
     {"pipe.py", FILE_SPECIAL},
     {"notes", FILE_TEXT},
+    {"run.sh", FILE_SCRIPT},
     {"both", FILE_TEXT},
     {"program", FILE_EXECUTABLE},
     {"blob", FILE_BINARY},

@@ -120,6 +120,8 @@ START_TEST(what_is_no_program_is_told_by_its_kind)
          "./blob"},
         {PROGRAM_EXEC, "notes", "EACCES 'notes' is not executable: try chmod +x ./notes"},
         {PROGRAM_EXEC, "./notes", "EACCES './notes' is not executable: try chmod +x ./notes"},
+        {PROGRAM_BY_FILE, "./run.sh", "EACCES './run.sh' is not executable: try chmod +x ./run.sh"},
+        {PROGRAM_BY_FILE, "run.sh", "EACCES 'run.sh' is not executable: try chmod +x ./run.sh"},
         {PROGRAM_EXEC, "program",
          "ENOENT no program 'program' in PATH, but one in this directory: try ./program"},
         {PROGRAM_BY_FILE, "locked", "EACCES the only 'locked' in PATH is not executable"},

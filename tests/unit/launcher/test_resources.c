@@ -196,6 +196,10 @@ START_TEST(the_real_node_has_a_cpu_and_files)
     ck_assert_int_eq(w->look_at(w->arg, path), FILE_TEXT);
     put("/file", "");
     ck_assert_int_eq(w->look_at(w->arg, path), FILE_TEXT);
+    put("/file", "#!/usr/bin/env python3\nimport sh\n");
+    ck_assert_int_eq(w->look_at(w->arg, path), FILE_TEXT);
+    put("/file", "#!/bin/sh\npython x\n");
+    ck_assert_int_eq(w->look_at(w->arg, path), FILE_SCRIPT);
     FILE *out = fopen(path, "w");
     ck_assert_uint_eq(fwrite("\177ELF\0\0", 1, 6, out), 6);
     fclose(out);
