@@ -153,12 +153,8 @@ static void train_three_steps(struct ddp_group *g, void *arg)
             for (size_t i = 0; i < N_TENSORS; i++)
                 expect_same_on_all(g, net.tensor[i].grad, &net.tensor[i]);
         }
-        if (with_opts) /* the other is left to ddp_finalize() */
-            ddp_model_destroy(m);
-        else
-            rank_expect(ddp_barrier(g) == 0);
-        if (with_opts)
-            net_fini(&net, *whose);
+        ddp_model_destroy(m);
+        net_fini(&net, *whose);
     }
 }
 
@@ -314,6 +310,7 @@ static void create_different_models(struct ddp_group *g, void *arg)
     net.tensor[d->tensor] = kept;
     rank_expect(ddp_model_create(g, net.tensor, N_TENSORS, NULL, &m) == 0);
     rank_expect(ddp_model_sync(m) == 0);
+    ddp_model_destroy(m);
     net_fini(&net, LIBRARY);
 }
 
@@ -409,6 +406,7 @@ static void say_ready_twice_on_rank_0(struct ddp_group *g, void *arg)
     backward(&net, ddp_rank(g), 1);
     rank_expect(ddp_model_sync(m) == 0); /* a new step, a new start */
     expect_averages(&net, ddp_world_size(g), 1);
+    ddp_model_destroy(m);
     net_fini(&net, USER);
 }
 
@@ -442,6 +440,7 @@ static void die_on_rank_1(struct ddp_group *g, void *arg)
     rank_expect(ddp_model_ready(m, 0) == DDP_EPEER); /* and stays so */
     rank_expect(ddp_model_sync(m) == DDP_EPEER);
     rank_expect(ddp_barrier(g) == DDP_EPEER);
+    ddp_model_destroy(m);
     net_fini(&net, USER);
 }
 
