@@ -27,10 +27,10 @@ static int add_tensor(struct bucket_plan *p, struct walk *w, const struct bucket
     struct bucket *b = &p->bucket[*open];
     size_t padded;
     if (__builtin_add_overflow(b->bytes, BUCKET_ALIGN - 1, &padded))
-        return -EOVERFLOW;
+        return -EINVAL;
     *place = (struct bucket_place){.bucket = *open, .offset = padded & ~(size_t)(BUCKET_ALIGN - 1)};
     if (__builtin_add_overflow(place->offset, t->bytes, &b->bytes))
-        return -EOVERFLOW;
+        return -EINVAL;
     b->payload_bytes += t->bytes; /* never more than b->bytes */
     b->n_tensors++;
     if (b->payload_bytes >= w->limit[t->dtype]) {
@@ -85,8 +85,7 @@ int bucket_plan_init(const struct bucket_tensor *tensors, size_t n_tensors, size
             return co_fail(err, -EINVAL, "tensor %zu has the unknown type %d", i,
                            (int)tensors[i].dtype);
         if (add_tensor(&p, &w, &tensors[i], &p.place[i]) < 0)
-            return co_fail(err, -EOVERFLOW, "with tensor %zu its bucket exceeds the address space",
-                           i);
+            return co_fail(err, -EINVAL, "with tensor %zu its bucket exceeds the address space", i);
     }
     if (order_by_last_tensor(&p) < 0)
         return co_fail(err, -ENOMEM, "no memory for the order of %zu buckets", p.n_buckets);

@@ -46,8 +46,8 @@ struct bucket_plan {
 /* first_limit, limit   in bytes; 0: the default
  * ret_plan             owned by the caller, who calls bucket_plan_fini(); written only on success
  * returns              0
- *                      -EINVAL     an unknown type; err names the tensor by its number
- *                      -EOVERFLOW  a bucket would be larger than the address space; likewise
+ *                      -EINVAL  an unknown type, or a bucket larger than the address space; err
+ *                               names the tensor by its number
  *                      -ENOMEM */
 int bucket_plan_init(const struct bucket_tensor *tensors, size_t n_tensors, size_t first_limit,
                      size_t limit, struct bucket_plan *ret_plan, struct co_error *err);

@@ -1,9 +1,7 @@
 #include "model_agree.h"
 
-#include "backend.h"
-#include "common/error.h"
 #include "group.h"
-#include <errno.h>
+#include <ddp/collective.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -73,35 +71,32 @@ static uint64_t digest_of(const struct model_description *d)
     return hash;
 }
 
-static int all_reduce_min(struct ddp_group *g, int64_t *values, size_t n, struct co_error *err)
+static int all_reduce_min(struct ddp_group *g, int64_t *values, size_t n)
 {
-    return g->backend->ops->all_reduce(g->backend, values, values, n, DDP_INT64, DDP_MIN, NULL,
-                                       err);
+    return ddp_all_reduce(g, values, values, n, DDP_INT64, DDP_MIN, NULL);
 }
 
-static int broadcast_bytes(struct ddp_group *g, void *bytes, size_t n, int root,
-                           struct co_error *err)
+static int broadcast_bytes(struct ddp_group *g, void *bytes, size_t n, int root)
 {
-    return g->backend->ops->broadcast(g->backend, g->rank == root ? bytes : NULL, bytes,
-                                      n / sizeof(int64_t), DDP_INT64, root, NULL, err);
+    return ddp_broadcast(g, bytes, bytes, n / sizeof(int64_t), DDP_INT64, root, NULL);
 }
 _Static_assert(sizeof(struct record) % sizeof(int64_t) == 0, "records travel as 64-bit words");
 _Static_assert(sizeof(struct side) % sizeof(int64_t) == 0, "sides travel as 64-bit words");
 
 /* The number of the first tensor in which this rank differs from rank 0, LIMITS, or ALL_THE_SAME. */
 static int compare_with_rank_0(struct ddp_group *g, const struct model_description *mine,
-                               int64_t *ret_index, struct co_error *err)
+                               int64_t *ret_index)
 {
     struct side zero = side_of(mine, LIMITS);
-    int rc = broadcast_bytes(g, &zero, sizeof(zero), 0, err);
-    if (rc < 0)
+    int rc = broadcast_bytes(g, &zero, sizeof(zero), 0);
+    if (rc != 0)
         return rc;
     int64_t index = ALL_THE_SAME;
     for (uint64_t first = 0; first < zero.n_tensors; first += PIECE) {
         struct record piece[PIECE], own[PIECE];
         for (size_t k = 0; k < PIECE; k++)
             piece[k] = own[k] = record_of(mine, first + k);
-        if ((rc = broadcast_bytes(g, piece, sizeof(piece), 0, err)) < 0)
+        if ((rc = broadcast_bytes(g, piece, sizeof(piece), 0)) != 0)
             return rc;
         for (size_t k = 0; k < PIECE && index == ALL_THE_SAME; k++)
             if (memcmp(&piece[k], &own[k], sizeof(own[k])) != 0)
@@ -130,49 +125,49 @@ static void describe(const struct side *s, int rank, int64_t index, char *text, 
 }
 
 /* Find the first difference and the first rank that has it; tell everybody both sides. */
-static int explain(struct ddp_group *g, const struct model_description *mine, struct co_error *err)
+static int explain(struct ddp_group *g, const struct model_description *mine)
 {
     int64_t index, first, rank;
-    int rc = compare_with_rank_0(g, mine, &index, err);
-    if (rc < 0)
+    int rc = compare_with_rank_0(g, mine, &index);
+    if (rc != 0)
         return rc;
     first = index;
-    if ((rc = all_reduce_min(g, &first, 1, err)) < 0)
+    if ((rc = all_reduce_min(g, &first, 1)) != 0)
         return rc;
     rank = index == first ? g->rank : INT64_MAX;
-    if ((rc = all_reduce_min(g, &rank, 1, err)) < 0)
+    if ((rc = all_reduce_min(g, &rank, 1)) != 0)
         return rc;
     if (first == ALL_THE_SAME)
-        return co_fail(err, -EPROTO, "the tensors changed while the ranks compared them");
+        return rt_fail(DDP_EMISMATCH, "the tensors changed while the ranks compared them");
 
     struct side zero = side_of(mine, first), other = zero;
-    if ((rc = broadcast_bytes(g, &zero, sizeof(zero), 0, err)) < 0 ||
-        (rc = broadcast_bytes(g, &other, sizeof(other), (int)rank, err)) < 0)
+    if ((rc = broadcast_bytes(g, &zero, sizeof(zero), 0)) != 0 ||
+        (rc = broadcast_bytes(g, &other, sizeof(other), (int)rank)) != 0)
         return rc;
     char one_side[256], other_side[256];
     describe(&zero, 0, first, one_side, sizeof(one_side));
     describe(&other, (int)rank, first, other_side, sizeof(other_side));
     if (first == LIMITS)
-        return co_fail(err, -EPROTO, "the ranks' ddp_model_opts differ: %s, %s", one_side,
+        return rt_fail(DDP_EMISMATCH, "the ranks' ddp_model_opts differ: %s, %s", one_side,
                        other_side);
-    return co_fail(err, -EPROTO, "the ranks' models differ at tensor %" PRId64 ": %s, %s", first,
+    return rt_fail(DDP_EMISMATCH, "the ranks' models differ at tensor %" PRId64 ": %s, %s", first,
                    one_side, other_side);
 }
 
-int model_agree(struct ddp_group *g, const struct model_description *mine, struct co_error *err)
+int model_agree(struct ddp_group *g, const struct model_description *mine)
 {
     /* The smallest digest is the largest, too, if the smallest of the complements is the complement
      * of the smallest: one reduction tells everybody whether all agree. */
     int64_t digest = mine != NULL ? (int64_t)digest_of(mine) : 0;
     int64_t least[] = {mine != NULL ? INT64_MAX : g->rank, digest, ~digest};
-    int rc = all_reduce_min(g, least, 3, err);
-    if (rc < 0)
+    int rc = all_reduce_min(g, least, 3);
+    if (rc != 0)
         return rc;
     if (least[0] != INT64_MAX)
-        return co_fail(err, -EPROTO,
+        return rt_fail(DDP_EMISMATCH,
                        "rank %" PRId64 " could not make its model: its own message says why",
                        least[0]);
     if (least[1] == ~least[2])
         return 0;
-    return explain(g, mine, err);
+    return explain(g, mine);
 }

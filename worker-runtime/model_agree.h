@@ -7,11 +7,7 @@
 #define DDP_WORKER_RUNTIME_MODEL_AGREE_H
 
 #include <ddp/model.h>
-#include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
-
-struct co_error;
 
 struct model_description {
     const struct ddp_tensor *tensors; /* borrowed */
@@ -23,9 +19,9 @@ struct model_description {
  *
  * mine      NULL: this rank cannot make its model; the others shall not wait for it
  * returns   0
- *           -EPROTO      the ranks differ; err names the tensor and both sides. Or a rank had NULL;
- *                        err names it. The group is whole
- *           -ECONNRESET, -ETIMEDOUT  from the back end */
-int model_agree(struct ddp_group *g, const struct model_description *mine, struct co_error *err);
+ *           DDP_EMISMATCH  the ranks differ; the text names the tensor and both sides. Or a rank had
+ *                          NULL; the text names it. The group is whole
+ *           else           as ddp_all_reduce(); the group is broken */
+int model_agree(struct ddp_group *g, const struct model_description *mine);
 
 #endif

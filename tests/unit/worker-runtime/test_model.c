@@ -358,14 +358,15 @@ static void create_unusable_on_rank_1(struct ddp_group *g, void *arg)
     rank_expect(ddp_barrier(g) == 0);
 }
 
-static float a_value;
+static float a_value[2];
 static const struct ddp_tensor unusable[] = {
-    {.name = NULL, .param = &a_value, .count = 1},
-    {.name = "", .param = &a_value, .count = 1},
+    {.name = NULL, .param = a_value, .count = 1},
+    {.name = "", .param = a_value, .count = 1},
     {.name = "no param", .param = NULL, .count = 1},
-    {.name = "integers", .param = &a_value, .count = 1, .dtype = DDP_INT32},
-    {.name = "unknown type", .param = &a_value, .count = 1, .dtype = (enum ddp_dtype)99},
-    {.name = "too many", .param = &a_value, .count = SIZE_MAX / 4 + 1, .dtype = DDP_FLOAT32},
+    {.name = "crooked param", .param = (char *)a_value + 1, .count = 1},
+    {.name = "integers", .param = a_value, .count = 1, .dtype = DDP_INT32},
+    {.name = "unknown type", .param = a_value, .count = 1, .dtype = (enum ddp_dtype)99},
+    {.name = "too many", .param = a_value, .count = SIZE_MAX / 4 + 1, .dtype = DDP_FLOAT32},
 };
 
 START_TEST(an_unusable_tensor_on_one_rank_fails_all_ranks_and_hangs_none)
