@@ -1,0 +1,14 @@
+#include "fail.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+int fail(struct failure *f, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(f->text, sizeof(f->text), format, args);
+    va_end(args);
+    return -1;
+}
