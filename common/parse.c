@@ -28,8 +28,7 @@ int co_parse_int(const char *what, const char *text, int64_t min, int64_t max, i
     return 0;
 }
 
-int co_parse_duration_ms(const char *what, const char *text, uint64_t *ret_ms,
-                         struct co_error *err)
+int co_parse_duration_ms(const char *what, const char *text, uint64_t *ret_ms, struct co_error *err)
 {
     static const struct {
         const char *suffix;
@@ -40,8 +39,8 @@ int co_parse_duration_ms(const char *what, const char *text, uint64_t *ret_ms,
     if (n > 0 && text[n] == '.')
         n += 1 + strspn(text + n + 1, "0123456789");
     if (n == 0 || n > 30 || text[n - 1] == '.')
-        return co_fail(err, -EINVAL, "%s '%.200s' is not a duration: try 90, 1.5s, 250ms, 10m or 2h",
-                       what, text);
+        return co_fail(err, -EINVAL,
+                       "%s '%.200s' is not a duration: try 90, 1.5s, 250ms, 10m or 2h", what, text);
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
         if (strcmp(text + n, units[i].suffix) != 0)
             continue;

@@ -20,7 +20,8 @@ int co_parse_int(const char *what, const char *text, int64_t min, int64_t max, i
 int co_parse_duration_ms(const char *what, const char *text, uint64_t *ret_ms,
                          struct co_error *err);
 
-/* How many single-character edits turn a into b (Levenshtein), at most `limit`. For "did you mean". */
+/* How many single-character edits turn a into b (Levenshtein), at most `limit`: for "did you
+ * mean". */
 int co_edit_distance(const char *a, const char *b, int limit);
 
 #endif

@@ -32,7 +32,8 @@ static inline void co_close_at(int *fd)
 #define co_autoclose    __attribute__((cleanup(co_fclose_at)))
 #define co_autoclose_fd __attribute__((cleanup(co_close_at)))
 
-/* Define `TYPE_auto` helpers: co_define_auto(hostfile, hostfile_destroy) gives co_auto(hostfile). */
+/* Define `TYPE_auto` helpers: co_define_auto(hostfile, hostfile_destroy) gives
+ * co_auto(hostfile). */
 #define co_define_auto(type, destroy)                                                              \
     static inline void type##_at_scope_end(struct type **p)                                        \
     {                                                                                              \

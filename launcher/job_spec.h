@@ -14,20 +14,20 @@ enum store_choice {
 };
 
 struct job_spec {
-    bool as_torchrun;      /* started under the name torchrun: its defaults and its exit code 1 */
-    int n_local;           /* ranks on this node, 1 .. 1024 */
-    char *run_id;          /* owned; never empty */
-    char *role;            /* owned; "default" */
-    uint16_t master_port;  /* 0: any free one */
+    bool as_torchrun;     /* started under the name torchrun: its defaults and its exit code 1 */
+    int n_local;          /* ranks on this node, 1 .. 1024 */
+    char *run_id;         /* owned; never empty */
+    char *role;           /* owned; "default" */
+    uint16_t master_port; /* 0: any free one */
     enum store_choice store;
     uint64_t grace_ms;         /* after a signal: from forwarding it to SIGKILL */
     uint64_t failure_grace_ms; /* after a failed rank: from SIGTERM to SIGKILL */
     int omp_threads;           /* OMP_NUM_THREADS for workers that have none; 0: leave it unset */
     int verbose;               /* -v: 1, -vv: 2 */
 
-    char *path;   /* owned; what is executed: absolute, or as it was given if it holds a '/' */
-    char **argv;  /* owned, NULL-terminated; argv[0] as the program shall see it */
-    char *shown;  /* owned; the program's name for messages: the script, the module, the program */
+    char *path;  /* owned; what is executed: absolute, or as it was given if it holds a '/' */
+    char **argv; /* owned, NULL-terminated; argv[0] as the program shall see it */
+    char *shown; /* owned; the program's name for messages: the script, the module, the program */
 };
 
 void job_spec_fini(struct job_spec *spec); /* a zeroed one is fine */

@@ -13,12 +13,12 @@ struct co_error;
 struct server; /* opaque */
 
 struct server_opts {
-    const char *bind_addr;       /* a numeric address; NULL: "127.0.0.1" */
-    uint16_t port;               /* 0: any free one */
-    uint32_t max_clients;        /* 0: 65536 */
-    uint64_t max_bytes;          /* keys and values together; 0: 1 GiB */
-    uint64_t max_value_bytes;    /* 0: 64 MiB; not less than 8 MiB */
-    uint64_t mid_frame_ms;       /* a request that was begun must be complete after this; 0: 30 000 */
+    const char *bind_addr;    /* a numeric address; NULL: "127.0.0.1" */
+    uint16_t port;            /* 0: any free one */
+    uint32_t max_clients;     /* 0: 65536 */
+    uint64_t max_bytes;       /* keys and values together; 0: 1 GiB */
+    uint64_t max_value_bytes; /* 0: 64 MiB; not less than 8 MiB */
+    uint64_t mid_frame_ms;    /* a request that was begun must be complete after this; 0: 30 000 */
     void (*on_refused)(void *arg, const char *text); /* a connection was refused or dropped for bad
                                     bytes; called at most once a second; NULL: nobody cares */
     void *arg;

@@ -18,8 +18,8 @@ int broker_create(unsigned n_local, int control_fd, struct broker **ret, struct 
 void broker_destroy(struct broker *b); /* NULL is fine; does not close the ranks' sockets */
 
 /* What is on local_rank's socket (made non-blocking by the owner): read and answer all of it. With
- * local_rank -1 the rank is not known yet (abstract socket); HELLO then says it, and *ret_local_rank
- * is set.
+ * local_rank -1 the rank is not known yet (abstract socket); HELLO then says it, and
+ * *ret_local_rank is set.
  *
  * returns   1 go on; 0 the rank closed its end; -EPROTO and the like: refuse and close it, err says
  *           why (REFUSED was sent already) */

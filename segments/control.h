@@ -50,8 +50,9 @@ struct control_line { /* one local rank's own line: it alone writes it, but for 
     _Atomic uint32_t sleepers;             /* how many sleep on `arrived` */
     _Atomic uint32_t joined;               /* 1 from joining on */
     _Atomic uint32_t left;                 /* 1 once it left in good order */
+    _Atomic uint32_t dead;                 /* 1 once somebody found it dead */
     _Atomic uint32_t pid;
-    uint32_t padding_[11];
+    uint32_t padding_[10];
     _Alignas(64) pthread_mutex_t alive; /* robust, shared between processes */
     _Alignas(64) uint8_t note[256];     /* signature and small payloads of collectives; laid out by
                                            worker-runtime */

@@ -1,9 +1,10 @@
 /* node_socket.h - how the ranks of a node get each other's memory.
  *
- * Each rank owns one user segment: a sparse memfd, alive as long as the rank, in which ddp_alloc() and
- * the gradient buckets live. The node's broker (in ddprun; in local rank 0 where ddprun is missing)
- * keeps a copy of each descriptor and of the control segment's, and hands them out over a SOCK_SEQPACKET
- * socket per rank. One message is one packet, fixed size, host byte order, at most one descriptor:
+ * Each rank owns one user segment: a sparse memfd, alive as long as the rank, in which ddp_alloc()
+ * and the gradient buckets live. The node's broker (in ddprun; in local rank 0 where ddprun is
+ * missing) keeps a copy of each descriptor and of the control segment's, and hands them out over a
+ * SOCK_SEQPACKET socket per rank. One message is one packet, fixed size, host byte order, at most
+ * one descriptor:
  *
  *     rank -> broker   HELLO  local_rank, bytes + its user segment    first, once
  *     broker -> rank   CONTROL                  + the control segment  answers HELLO
@@ -28,12 +29,12 @@ enum node_message_type { NODE_HELLO = 1, NODE_CONTROL, NODE_FETCH, NODE_SEGMENT,
 struct node_message {
     uint32_t magic;
     uint16_t version;
-    uint16_t type;       /* enum node_message_type */
-    uint32_t local_rank; /* HELLO: who I am; FETCH, SEGMENT: whose */
-    uint32_t n_local;    /* HELLO: how many I expect; CONTROL: how many there are */
-    uint64_t bytes;      /* of the segment that travels along */
-    int32_t code;        /* REFUSED: negative errno */
-    uint32_t reserved;   /* 0 */
+    uint16_t type;                   /* enum node_message_type */
+    uint32_t local_rank;             /* HELLO: who I am; FETCH, SEGMENT: whose */
+    uint32_t n_local;                /* HELLO: how many I expect; CONTROL: how many there are */
+    uint64_t bytes;                  /* of the segment that travels along */
+    int32_t code;                    /* REFUSED: negative errno */
+    uint32_t reserved;               /* 0 */
     char text[NODE_SOCKET_TEXT_MAX]; /* REFUSED: ended by NUL */
 };
 

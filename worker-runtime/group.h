@@ -27,7 +27,7 @@ struct ddp_group {
     int node_rank, n_nodes;
     uint64_t generation;
     uint64_t timeout_ms;
-    struct backend *backend; /* owned */
+    struct backend *backend;    /* owned */
     struct store_client *store; /* owned; NULL until the first ddp_store_ call */
     struct group_child *children;
 };

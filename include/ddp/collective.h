@@ -1,8 +1,8 @@
 /* collective.h - calls that all ranks of a group make together.
  *
  * Every rank must make the same calls in the same order with the same count, type, operation and
- * root: each call carries a signature, and where ranks differ all of them get DDP_EMISMATCH with both
- * sides in the text instead of a hang.
+ * root: each call carries a signature, and where ranks differ all of them get DDP_EMISMATCH with
+ * both sides in the text instead of a hang.
  *
  * Common to all calls:
  *   count     elements, not bytes; 0 is allowed (and still meets the others); no 2^31 limit
@@ -29,13 +29,14 @@ extern "C" {
 /* Combine every rank's `in` and leave the result in every rank's `out`.
  *
  * in, out   count elements; out == in is allowed, partial overlap is not
- * cost      on a node: each rank reads world_size * count elements once in total and writes as many,
- *           shared evenly among the ranks, when `in` and `out` come from ddp_alloc(); about
+ * cost      on a node: each rank reads world_size * count elements once in total and writes as
+ *           many, shared evenly among the ranks, when `in` and `out` come from ddp_alloc(); about
  *           three times that through a staging area otherwise */
 int ddp_all_reduce(struct ddp_group *g, const void *in, void *out, size_t count,
                    enum ddp_dtype dtype, enum ddp_op op, void *stream);
 
-/* The same, but only `root` gets the result. `out` is not touched elsewhere and may be NULL there. */
+/* The same, but only `root` gets the result. `out` is not touched elsewhere and may be NULL
+ * there. */
 int ddp_reduce(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
                enum ddp_op op, int root, void *stream);
 

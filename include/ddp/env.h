@@ -14,7 +14,7 @@
 #define DDP_ENV_ROLE_NAME                 "ROLE_NAME"
 #define DDP_ENV_ROLE_RANK                 "ROLE_RANK"
 #define DDP_ENV_ROLE_WORLD_SIZE           "ROLE_WORLD_SIZE"
-#define DDP_ENV_MASTER_ADDR               "MASTER_ADDR"      /* the generation's store */
+#define DDP_ENV_MASTER_ADDR               "MASTER_ADDR" /* the generation's store */
 #define DDP_ENV_MASTER_PORT               "MASTER_PORT"
 #define DDP_ENV_RESTART_COUNT             "TORCHELASTIC_RESTART_COUNT" /* the generation */
 #define DDP_ENV_MAX_RESTARTS              "TORCHELASTIC_MAX_RESTARTS"
@@ -26,15 +26,18 @@
 #define DDP_ENV_OMP_NUM_THREADS           "OMP_NUM_THREADS"
 
 /* ours, set by ddprun */
-#define DDP_ENV_NODE_FD "DDP_NODE_FD" /* a socket to the node's ddprun: libddp gets the node's
+#define DDP_ENV_NODE_FD                                                                            \
+    "DDP_NODE_FD"                           /* a socket to the node's ddprun: libddp gets the node's
                                          shared memory over it (segments/node_socket.h) */
 #define DDP_ENV_GENERATION "DDP_GENERATION" /* as TORCHELASTIC_RESTART_COUNT */
 
 /* ours, read by libddp */
-#define DDP_ENV_JOB "DDP_JOB"                     /* a name for the job when ranks are started by hand:
+#define DDP_ENV_JOB                                                                                \
+    "DDP_JOB" /* a name for the job when ranks are started by hand:
                                                      any text, the same on all ranks of one job */
-#define DDP_ENV_SEGMENT_BYTES "DDP_SEGMENT_BYTES" /* address space for one rank's ddp_alloc(); pages
+#define DDP_ENV_SEGMENT_BYTES                                                                      \
+    "DDP_SEGMENT_BYTES"         /* address space for one rank's ddp_alloc(); pages
                                                      cost memory only once they are written */
-#define DDP_ENV_SIMD "DDP_SIMD"                   /* "scalar" or "avx2": no faster kernels than that */
+#define DDP_ENV_SIMD "DDP_SIMD" /* "scalar" or "avx2": no faster kernels than that */
 
 #endif

@@ -12,14 +12,14 @@ extern "C" {
 
 enum ddp_status {
     DDP_OK = 0,
-    DDP_RETRY = 1,      /* the members of the job changed: return it to ddp_run() */
-    DDP_EINVAL = -1,    /* an argument is out of its stated bounds */
-    DDP_ENOMEM = -2,    /* no memory, or no more shared memory */
-    DDP_ESYSTEM = -3,   /* a system call failed; the text holds its name and errno's text */
-    DDP_EENV = -4,      /* the environment (RANK, WORLD_SIZE, ...) is missing or contradicts itself */
-    DDP_ETIMEOUT = -5,  /* a deadline passed; the text names who was waited for */
-    DDP_EMISMATCH = -6, /* ranks called different collectives; the text names both sides */
-    DDP_EPEER = -7,     /* a rank died or left while others needed it */
+    DDP_RETRY = 1,    /* the members of the job changed: return it to ddp_run() */
+    DDP_EINVAL = -1,  /* an argument is out of its stated bounds */
+    DDP_ENOMEM = -2,  /* no memory, or no more shared memory */
+    DDP_ESYSTEM = -3, /* a system call failed; the text holds its name and errno's text */
+    DDP_EENV = -4,    /* the environment (RANK, WORLD_SIZE, ...) is missing or contradicts itself */
+    DDP_ETIMEOUT = -5,     /* a deadline passed; the text names who was waited for */
+    DDP_EMISMATCH = -6,    /* ranks called different collectives; the text names both sides */
+    DDP_EPEER = -7,        /* a rank died or left while others needed it */
     DDP_EUNSUPPORTED = -8, /* not possible with this back end, or in this build */
 };
 

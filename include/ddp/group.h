@@ -1,9 +1,9 @@
 /* group.h - the ranks of a job: join them, ask who is who, leave.
  *
  * A process joins with what its starter put into the environment: ddprun or torchrun (RANK,
- * WORLD_SIZE, LOCAL_RANK, ...), Open MPI's mpirun (OMPI_COMM_WORLD_*), MPICH's hydra (PMI_*), Slurm's
- * srun (SLURM_PROCID, ...), or a shell script that sets RANK and WORLD_SIZE itself. With none of
- * these it is a world of 1. env.h lists the variables.
+ * WORLD_SIZE, LOCAL_RANK, ...), Open MPI's mpirun (OMPI_COMM_WORLD_*), MPICH's hydra (PMI_*),
+ * Slurm's srun (SLURM_PROCID, ...), or a shell script that sets RANK and WORLD_SIZE itself. With
+ * none of these it is a world of 1. env.h lists the variables.
  *
  * Threads: a group is used by one thread at a time. The thread that calls ddp_init() must live as
  * long as the group: when it ends, the other ranks take this rank for dead. After fork() the child

@@ -1,9 +1,9 @@
 /* model.h - gradients averaged over the ranks, bucket by bucket.
  *
  * The tensors of a network are dealt into buckets in the order in which a backward pass finishes
- * them (last to first; the first bucket to be full is small, 1 MiB, the others 25 MiB: the choice of
- * torch's DistributedDataParallel). A bucket is averaged as soon as all its gradients are ready, in
- * the same order on every rank. */
+ * them (last to first; the first bucket to be full is small, 1 MiB, the others 25 MiB: the choice
+ * of torch's DistributedDataParallel). A bucket is averaged as soon as all its gradients are ready,
+ * in the same order on every rank. */
 #ifndef DDP_MODEL_H
 #define DDP_MODEL_H
 
@@ -37,16 +37,18 @@ struct ddp_model_opts {
  * opts        NULL: all defaults
  * ret_model   belongs to the group, which destroys it at ddp_finalize()
  * returns     0
- *             DDP_EMISMATCH  names, counts or types differ; the text names the tensor and both sides
+ *             DDP_EMISMATCH  names, counts or types differ; the text names the tensor and both
+ *                            sides
  *             DDP_EINVAL     a tensor without a name or param, or with an unusable type
  *             DDP_ENOMEM, DDP_EPEER, DDP_ETIMEOUT */
 int ddp_model_create(struct ddp_group *g, struct ddp_tensor *tensors, size_t n_tensors,
                      const struct ddp_model_opts *opts, struct ddp_model **ret_model);
 void ddp_model_destroy(struct ddp_model *m); /* before ddp_finalize(), if at all; NULL is fine */
 
-/* Say that gradient i is final for this step. Call it from the backward pass, in any order; a bucket
- * whose gradients are all ready is averaged at once, if it is the next one in order. Optional: what
- * was not said is taken as ready by ddp_model_sync(). Saying it twice in a step is DDP_EINVAL.
+/* Say that gradient i is final for this step. Call it from the backward pass, in any order; a
+ * bucket whose gradients are all ready is averaged at once, if it is the next one in order.
+ * Optional: what was not said is taken as ready by ddp_model_sync(). Saying it twice in a step is
+ * DDP_EINVAL.
  *
  * returns   0 or an error, which ddp_model_sync() returns again, so that it may be ignored here */
 int ddp_model_ready(struct ddp_model *m, size_t i);

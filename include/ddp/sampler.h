@@ -29,7 +29,8 @@ struct ddp_sampler_opts {
  * returns       0, DDP_EINVAL (n out of bounds), DDP_ENOMEM */
 int ddp_sampler_create(struct ddp_group *g, const struct ddp_sampler_opts *opts,
                        struct ddp_sampler **ret_sampler);
-void ddp_sampler_destroy(struct ddp_sampler *s); /* before ddp_finalize(), if at all; NULL is fine */
+void ddp_sampler_destroy(
+    struct ddp_sampler *s); /* before ddp_finalize(), if at all; NULL is fine */
 
 /* Go to the next epoch: 0 on the first call, then 1, ...; reshuffles.
  * returns   false when n_epochs are over */

@@ -1,8 +1,8 @@
 /* store.h - the job's key-value store: small things that ranks tell each other outside collectives.
  *
- * It is the store that torch's processes use, too: MASTER_ADDR and MASTER_PORT say where. A world of 1
- * has none. Keys are 1 .. 4096 bytes of text and share no name with torch's: they travel with the
- * prefix "ddp/". Values are any bytes, at most 8 MiB. Every call is one or two round trips. */
+ * It is the store that torch's processes use, too: MASTER_ADDR and MASTER_PORT say where. A world
+ * of 1 has none. Keys are 1 .. 4096 bytes of text and share no name with torch's: they travel with
+ * the prefix "ddp/". Values are any bytes, at most 8 MiB. Every call is one or two round trips. */
 #ifndef DDP_STORE_H
 #define DDP_STORE_H
 

@@ -1,0 +1,213 @@
+#include "control.h"
+
+#include "common/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+static size_t round_to_page(size_t n)
+{
+    return (n + 4095) & ~(size_t)4095;
+}
+
+static size_t mailboxes_at(unsigned n_local)
+{
+    return round_to_page(sizeof(struct control) + n_local * sizeof(struct control_line));
+}
+
+size_t control_bytes(unsigned n_local)
+{
+    return mailboxes_at(n_local) + (size_t)n_local * CONTROL_MAILBOX_BYTES;
+}
+
+static int init_mutex(pthread_mutex_t *m)
+{
+    pthread_mutexattr_t attr;
+    int rc = pthread_mutexattr_init(&attr);
+    if (rc != 0)
+        return -rc;
+    rc = pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
+    if (rc == 0)
+        rc = pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
+    if (rc == 0)
+        rc = pthread_mutex_init(m, &attr);
+    pthread_mutexattr_destroy(&attr);
+    return -rc;
+}
+
+int control_create(unsigned n_local, uint32_t generation, int *ret_fd, struct control **ret,
+                   struct co_error *err)
+{
+    if (n_local < 1 || n_local > CONTROL_MAX_LOCAL)
+        return co_fail(err, -EINVAL, "a node has 1 to %d ranks, not %u", CONTROL_MAX_LOCAL,
+                       n_local);
+    size_t bytes = control_bytes(n_local);
+    int fd = memfd_create("ddp-control", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return co_fail(err, -errno, "cannot make the control segment: memfd_create: %s",
+                       strerror(errno));
+    struct control *c = MAP_FAILED;
+    if (ftruncate(fd, (off_t)bytes) == 0 && fcntl(fd, F_ADD_SEALS, SEALS) == 0)
+        c = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (c == MAP_FAILED) {
+        int code = -errno;
+        close(fd);
+        return co_fail(err, code, "cannot make the control segment of %zu bytes: %s", bytes,
+                       strerror(-code));
+    }
+    *c = (struct control){
+        .version = CONTROL_VERSION, .n_local = n_local, .generation = generation, .bytes = bytes};
+    for (unsigned i = 0; i < n_local; i++) {
+        int code = init_mutex(&c->line[i].alive);
+        if (code != 0) {
+            munmap(c, bytes);
+            close(fd);
+            return co_fail(err, code, "cannot make a robust mutex: %s", strerror(-code));
+        }
+    }
+    c->magic = CONTROL_MAGIC;
+    *ret_fd = fd;
+    *ret = c;
+    return 0;
+}
+
+int control_map(int fd, struct control **ret, struct co_error *err)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return co_fail(err, -errno, "cannot look at the control segment: %s", strerror(errno));
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
+        return co_fail(err, -EPROTO, "the control segment is not sealed: not made by ddprun");
+    if (st.st_size < (off_t)sizeof(struct control))
+        return co_fail(err, -EPROTO, "the control segment is too small: %lld bytes",
+                       (long long)st.st_size);
+    size_t bytes = (size_t)st.st_size;
+    struct control *c = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (c == MAP_FAILED)
+        return co_fail(err, -errno, "cannot map the control segment: %s", strerror(errno));
+
+    int code = 0;
+    if (c->magic != CONTROL_MAGIC)
+        code = co_fail(err, -EPROTO, "the control segment has a wrong magic number");
+    else if (c->version != CONTROL_VERSION)
+        code = co_fail(err, -EPROTO,
+                       "the control segment has version %u, this library has %d: use ddprun and "
+                       "libddp of one release",
+                       c->version, CONTROL_VERSION);
+    else if (c->n_local < 1 || c->n_local > CONTROL_MAX_LOCAL || c->bytes != bytes ||
+             control_bytes(c->n_local) != bytes)
+        code = co_fail(err, -EPROTO, "the control segment's sizes contradict each other");
+    if (code != 0) {
+        munmap(c, bytes);
+        return code;
+    }
+    *ret = c;
+    return 0;
+}
+
+void control_unmap(struct control *c)
+{
+    if (c != NULL)
+        munmap(c, c->bytes);
+}
+
+uint8_t *control_mailbox(struct control *c, unsigned local_rank)
+{
+    return (uint8_t *)c + mailboxes_at(c->n_local) + (size_t)local_rank * CONTROL_MAILBOX_BYTES;
+}
+
+static void futex_wake_all(_Atomic uint32_t *word)
+{
+    syscall(SYS_futex, (uint32_t *)word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+int control_join(struct control *c, unsigned local_rank, uint32_t pid)
+{
+    struct control_line *line = &c->line[local_rank];
+    if (pthread_mutex_trylock(&line->alive) != 0)
+        return -EBUSY;
+    atomic_store(&line->pid, pid);
+    atomic_store(&line->joined, 1);
+    return 0;
+}
+
+void control_leave(struct control *c, unsigned local_rank)
+{
+    struct control_line *line = &c->line[local_rank];
+    atomic_store(&line->left, 1); /* before the mutex is free: it must not look like a death */
+    pthread_mutex_unlock(&line->alive);
+    futex_wake_all(&line->arrived);
+}
+
+static uint64_t abort_pack(struct control_abort why)
+{
+    return (uint64_t)why.cause << 48 | (uint64_t)why.rank << 32 | why.detail;
+}
+
+void control_abort_set(struct control *c, struct control_abort why)
+{
+    uint64_t none = 0;
+    if (!atomic_compare_exchange_strong(&c->abort, &none, abort_pack(why)))
+        return;
+    for (unsigned i = 0; i < c->n_local; i++)
+        futex_wake_all(&c->line[i].arrived);
+}
+
+struct control_abort control_abort_get(const struct control *c)
+{
+    uint64_t word = atomic_load_explicit(&c->abort, memory_order_acquire);
+    return (struct control_abort){
+        .cause = (uint16_t)(word >> 48), .rank = (uint16_t)(word >> 32), .detail = (uint32_t)word};
+}
+
+enum control_state control_look(struct control *c, unsigned local_rank)
+{
+    struct control_line *line = &c->line[local_rank];
+    if (atomic_load(&line->left))
+        return CONTROL_LEFT;
+    if (atomic_load(&line->dead))
+        return CONTROL_DEAD;
+    if (!atomic_load(&line->joined))
+        return CONTROL_NOT_JOINED;
+    switch (pthread_mutex_trylock(&line->alive)) {
+    case EBUSY:
+        return CONTROL_ALIVE;
+    case 0: /* it left since we looked at `left` */
+        pthread_mutex_unlock(&line->alive);
+        return CONTROL_LEFT;
+    default: /* EOWNERDEAD. `dead` keeps others off the mutex: a mutex given up unrepaired looks
+                taken to every second pthread_mutex_trylock() of glibc 2.36 */
+        atomic_store(&line->dead, 1);
+        pthread_mutex_unlock(&line->alive);
+        break;
+    }
+    control_abort_set(
+        c, (struct control_abort){.cause = CONTROL_RANK_DIED, .rank = (uint16_t)local_rank});
+    return CONTROL_DEAD;
+}
+
+void control_arrive(struct control_line *line, uint32_t value)
+{
+    /* Both sequentially consistent: either we see the sleeper, or it sees the new value. */
+    atomic_store(&line->arrived, value);
+    if (atomic_load(&line->sleepers) != 0)
+        futex_wake_all(&line->arrived);
+}
+
+void control_sleep(struct control_line *line, uint32_t seen, uint32_t max_us)
+{
+    struct timespec t = {.tv_sec = max_us / 1000000, .tv_nsec = (long)(max_us % 1000000) * 1000};
+    atomic_fetch_add(&line->sleepers, 1);
+    syscall(SYS_futex, (uint32_t *)&line->arrived, FUTEX_WAIT, seen, &t, NULL, 0);
+    atomic_fetch_sub(&line->sleepers, 1);
+}

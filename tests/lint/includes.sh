@@ -1,0 +1,68 @@
+#!/bin/sh
+# Includes point one way (docs/architecture.md, "The rooms"), and each header compiles alone.
+#   includes.sh SOURCE_ROOT [CC]
+set -eu
+cd "$1"
+cc=${2:-cc}
+bad=0
+
+# room, then what it may include beside its own files and libc
+check() {
+    room=$1
+    shift
+    for file in "$room"/*.[ch]; do
+        [ -e "$file" ] || continue
+        includes=$(sed -n 's/^#include ["<]\([a-z-]*\/[^">]*\)[">].*/\1/p' "$file")
+        for inc in $includes; do
+            case "$inc" in
+            sys/* | linux/* | netinet/* | arpa/* | net/* | uv/* | asm/*) continue ;;
+            esac
+            ok=no
+            for allowed in "$@"; do
+                case "$inc" in
+                $allowed) ok=yes ;;
+                esac
+            done
+            if [ $ok = no ]; then
+                echo "$file includes $inc, which $room may not"
+                bad=1
+            fi
+        done
+    done
+}
+check include/ddp 'ddp/*'
+check common
+check segments 'common/*'
+check rendezvous 'common/*'
+check launcher 'ddp/*' 'common/*' 'segments/*' 'rendezvous/server.h'
+check worker-runtime 'ddp/*' 'common/*' 'segments/*' 'rendezvous/client.h'
+check examples 'ddp/*'
+check bench 'ddp/*'
+
+# pure modules: no clock, no files, no sockets, no globals that change
+for file in launcher/supervisor.c launcher/cli.c launcher/worker_env.c rendezvous/store.c \
+    rendezvous/codec.c worker-runtime/bucket_plan.c worker-runtime/randperm.c; do
+    [ -e "$file" ] || continue
+    if grep -nE '^#include <(uv|sys/socket|fcntl|time|sys/mman|poll|signal)\.h>' "$file"; then
+        echo "$file is to be pure, but includes what touches the world"
+        bad=1
+    fi
+done
+
+for header in include/ddp/*.h common/*.h segments/*.h rendezvous/*.h launcher/*.h worker-runtime/*.h \
+    examples/*.h; do
+    [ -e "$header" ] || continue
+    if ! echo "#include \"$header\"" |
+        $cc -x c -std=gnu17 -D_GNU_SOURCE -I. -Iinclude -Wall -Wextra -Werror -Wno-unused-function \
+            -fsyntax-only -; then
+        echo "$header does not compile alone"
+        bad=1
+    fi
+done
+for header in include/ddp/*.h; do # users may have C11 without GNU, or C++
+    if ! printf "#include \"%s\"\nint x;\n" "$header" | $cc -x c -std=c11 -pedantic -Iinclude -Wall -Wextra -Werror -fsyntax-only -; then
+        echo "$header is not plain C11"
+        bad=1
+    fi
+done
+exit $bad

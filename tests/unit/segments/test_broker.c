@@ -1,0 +1,280 @@
+#include "common/error.h"
+#include "segments/broker.h"
+#include "segments/control.h"
+#include "segments/node_socket.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { N = 3, BYTES = 8192 };
+
+static struct broker *b;
+static struct control *c;
+static int mine[N], theirs[N]; /* the broker's ends, non-blocking; the ranks' */
+
+static void set_up(void)
+{
+    int fd;
+    ck_assert_int_eq(control_create(N, 0, &fd, &c, NULL), 0);
+    ck_assert_int_eq(broker_create(N, fd, &b, NULL), 0);
+    close(fd); /* the broker keeps its own */
+    for (int i = 0; i < N; i++) {
+        int pair[2];
+        ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+        mine[i] = pair[0];
+        theirs[i] = pair[1];
+        ck_assert_int_eq(fcntl(mine[i], F_SETFL, O_NONBLOCK), 0);
+    }
+}
+
+static void tear_down(void)
+{
+    for (int i = 0; i < N; i++) {
+        close(mine[i]);
+        close(theirs[i]);
+    }
+    broker_destroy(b);
+    control_unmap(c);
+}
+
+static int make_segment(unsigned seals)
+{
+    int fd = memfd_create("segment", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ck_assert_int_eq(ftruncate(fd, BYTES), 0);
+    ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, seals), 0);
+    return fd;
+}
+
+static struct node_message hello(unsigned local_rank)
+{
+    return (struct node_message){.magic = NODE_SOCKET_MAGIC,
+                                 .version = NODE_SOCKET_VERSION,
+                                 .type = NODE_HELLO,
+                                 .local_rank = local_rank,
+                                 .n_local = N,
+                                 .bytes = BYTES};
+}
+
+static struct node_message fetch(unsigned local_rank)
+{
+    struct node_message m = hello(local_rank);
+    m.type = NODE_FETCH;
+    return m;
+}
+
+static int let_broker_read(int rank, struct co_error *err)
+{
+    int who = -1;
+    return broker_on_readable(b, rank, mine[rank], &who, err);
+}
+
+static void say_hello(int rank)
+{
+    struct node_message m = hello((unsigned)rank);
+    int fd = make_segment(F_SEAL_SHRINK);
+    ck_assert_int_eq(pwrite(fd, &rank, sizeof rank, 0), (ssize_t)sizeof rank);
+    ck_assert_int_eq(node_message_send(theirs[rank], &m, fd), 0);
+    close(fd);
+    struct co_error err;
+    ck_assert_msg(let_broker_read(rank, &err) == 1, "%s", err.text);
+    ck_assert_int_eq(node_message_receive(theirs[rank], &m, &fd, NULL), 1);
+    ck_assert_int_eq(m.type, NODE_CONTROL);
+    struct control *map;
+    ck_assert_int_eq(control_map(fd, &map, NULL), 0);
+    control_unmap(map);
+    close(fd);
+}
+
+static void expect_segment(int rank, int of)
+{
+    struct node_message m;
+    int fd, content = -1;
+    ck_assert_int_eq(node_message_receive(theirs[rank], &m, &fd, NULL), 1);
+    ck_assert_int_eq(m.type, NODE_SEGMENT);
+    ck_assert_int_eq((int)m.local_rank, of);
+    ck_assert_uint_eq(m.bytes, BYTES);
+    ck_assert_int_eq(pread(fd, &content, sizeof content, 0), (ssize_t)sizeof content);
+    ck_assert_int_eq(content, of);
+    close(fd);
+}
+
+static void expect_refused(int rank, const char *part_of_text)
+{
+    struct node_message m;
+    int fd;
+    ck_assert_int_eq(node_message_receive(theirs[rank], &m, &fd, NULL), 1);
+    ck_assert_int_eq(m.type, NODE_REFUSED);
+    ck_assert_msg(strstr(m.text, part_of_text) != NULL, "%s", m.text);
+}
+
+START_TEST(a_segment_is_fetched_from_who_came_before)
+{
+    say_hello(0);
+    say_hello(1);
+    struct node_message m = fetch(0);
+    ck_assert_int_eq(node_message_send(theirs[1], &m, -1), 0);
+    ck_assert_int_eq(let_broker_read(1, NULL), 1);
+    expect_segment(1, 0);
+}
+END_TEST
+
+START_TEST(a_fetch_waits_for_who_comes_later)
+{
+    say_hello(0);
+    struct node_message m = fetch(2);
+    ck_assert_int_eq(node_message_send(theirs[0], &m, -1), 0);
+    ck_assert_int_eq(let_broker_read(0, NULL), 1);
+    ck_assert(!broker_has_said_hello(b, 2));
+    say_hello(2);
+    ck_assert(broker_has_said_hello(b, 2));
+    expect_segment(0, 2);
+}
+END_TEST
+
+START_TEST(a_fetch_of_a_rank_that_ends_is_refused)
+{
+    say_hello(0);
+    struct node_message m = fetch(2);
+    ck_assert_int_eq(node_message_send(theirs[0], &m, -1), 0);
+    ck_assert_int_eq(let_broker_read(0, NULL), 1);
+    broker_rank_gone(b, 2);
+    expect_refused(0, "local rank 2 ended");
+
+    say_hello(1);
+    m = fetch(2);
+    ck_assert_int_eq(node_message_send(theirs[1], &m, -1), 0);
+    ck_assert_int_eq(let_broker_read(1, NULL), -ECONNRESET);
+    expect_refused(1, "local rank 2 ended");
+}
+END_TEST
+
+START_TEST(a_socket_that_closes_is_told_to_the_owner)
+{
+    close(theirs[1]);
+    ck_assert_int_eq(let_broker_read(1, NULL), 0);
+    theirs[1] = -1;
+}
+END_TEST
+
+static const struct {
+    const char *what;
+    unsigned type, local_rank, n_local;
+    unsigned magic, version;
+    int seals; /* -1: no descriptor */
+    const char *text;
+} bad[] = {
+    {"magic", NODE_HELLO, 0, N, 1, NODE_SOCKET_VERSION, F_SEAL_SHRINK, "magic"},
+    {"version", NODE_HELLO, 0, N, NODE_SOCKET_MAGIC, 9, F_SEAL_SHRINK, "version 9"},
+    {"type", 77, 0, N, NODE_SOCKET_MAGIC, NODE_SOCKET_VERSION, -1, "unknown type 77"},
+    {"direction", NODE_CONTROL, 0, N, NODE_SOCKET_MAGIC, NODE_SOCKET_VERSION, -1, "does not send"},
+    {"order", NODE_FETCH, 1, N, NODE_SOCKET_MAGIC, NODE_SOCKET_VERSION, -1, "before HELLO"},
+    {"rank", NODE_HELLO, 1, N, NODE_SOCKET_MAGIC, NODE_SOCKET_VERSION, F_SEAL_SHRINK,
+     "local rank 1"},
+    {"world", NODE_HELLO, 0, 9, NODE_SOCKET_MAGIC, NODE_SOCKET_VERSION, F_SEAL_SHRINK, "expects 9"},
+    {"no fd", NODE_HELLO, 0, N, NODE_SOCKET_MAGIC, NODE_SOCKET_VERSION, -1, "without a segment"},
+    {"no seal", NODE_HELLO, 0, N, NODE_SOCKET_MAGIC, NODE_SOCKET_VERSION, F_SEAL_GROW,
+     "not sealed"},
+};
+
+START_TEST(a_bad_message_is_refused_with_its_reason)
+{
+    struct node_message m = hello(bad[_i].local_rank);
+    m.type = (uint16_t)bad[_i].type;
+    m.n_local = bad[_i].n_local;
+    m.magic = bad[_i].magic;
+    m.version = (uint16_t)bad[_i].version;
+    int fd = bad[_i].seals < 0 ? -1 : make_segment((unsigned)bad[_i].seals);
+    ck_assert_int_eq(node_message_send(theirs[0], &m, fd), 0);
+    if (fd >= 0)
+        close(fd);
+    struct co_error err = {0};
+    ck_assert_int_eq(let_broker_read(0, &err), -EPROTO);
+    ck_assert_msg(strstr(err.text, bad[_i].text) != NULL, "%s: %s", bad[_i].what, err.text);
+    ck_assert(!broker_has_said_hello(b, 0));
+}
+END_TEST
+
+START_TEST(a_message_of_a_wrong_size_is_refused)
+{
+    struct co_error err = {0};
+    char long_one[sizeof(struct node_message) + 1] = {0};
+    ck_assert_int_eq(send(theirs[0], long_one, sizeof long_one, 0), (ssize_t)sizeof long_one);
+    ck_assert_int_eq(let_broker_read(0, &err), -EPROTO);
+    ck_assert_int_eq(send(theirs[1], "x", 1, 0), 1);
+    ck_assert_int_eq(let_broker_read(1, &err), -EPROTO);
+    ck_assert_ptr_nonnull(strstr(err.text, "1 bytes"));
+}
+END_TEST
+
+START_TEST(a_second_hello_and_a_second_open_fetch_are_refused)
+{
+    say_hello(0);
+    struct node_message m = fetch(1);
+    ck_assert_int_eq(node_message_send(theirs[0], &m, -1), 0);
+    ck_assert_int_eq(node_message_send(theirs[0], &m, -1), 0);
+    ck_assert_int_eq(let_broker_read(0, NULL), -EPROTO);
+    expect_refused(0, "two FETCHes");
+
+    say_hello(2);
+    m = hello(2);
+    int fd = make_segment(F_SEAL_SHRINK);
+    ck_assert_int_eq(node_message_send(theirs[2], &m, fd), 0);
+    close(fd);
+    ck_assert_int_eq(let_broker_read(2, NULL), -EPROTO);
+    expect_refused(2, "joined already");
+}
+END_TEST
+
+START_TEST(further_descriptors_of_a_message_are_closed)
+{
+    struct node_message m = hello(0);
+    int fds[2] = {make_segment(F_SEAL_SHRINK), make_segment(F_SEAL_SHRINK)};
+    char control[CMSG_SPACE(sizeof fds)] __attribute__((aligned(8))) = {0};
+    struct iovec iov = {&m, sizeof m};
+    struct msghdr msg = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct cmsghdr *h = CMSG_FIRSTHDR(&msg);
+    h->cmsg_level = SOL_SOCKET;
+    h->cmsg_type = SCM_RIGHTS;
+    h->cmsg_len = CMSG_LEN(sizeof fds);
+    memcpy(CMSG_DATA(h), fds, sizeof fds);
+    ck_assert_int_gt(sendmsg(theirs[0], &msg, 0), 0);
+    close(fds[0]);
+    close(fds[1]);
+
+    int next_free = dup(0); /* descriptors are given out lowest first */
+    close(next_free);
+    ck_assert_int_eq(let_broker_read(0, NULL), 1);
+    int after = dup(0);
+    close(after);
+    ck_assert_int_eq(after, next_free + 1); /* the segment's, and no other */
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("broker");
+    TCase *t = tcase_create("all");
+    tcase_add_checked_fixture(t, set_up, tear_down);
+    tcase_add_test(t, a_segment_is_fetched_from_who_came_before);
+    tcase_add_test(t, a_fetch_waits_for_who_comes_later);
+    tcase_add_test(t, a_fetch_of_a_rank_that_ends_is_refused);
+    tcase_add_test(t, a_socket_that_closes_is_told_to_the_owner);
+    tcase_add_loop_test(t, a_bad_message_is_refused_with_its_reason, 0,
+                        (int)(sizeof bad / sizeof *bad));
+    tcase_add_test(t, a_message_of_a_wrong_size_is_refused);
+    tcase_add_test(t, a_second_hello_and_a_second_open_fetch_are_refused);
+    tcase_add_test(t, further_descriptors_of_a_message_are_closed);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_ENV);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

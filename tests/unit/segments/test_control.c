@@ -1,0 +1,196 @@
+#include "common/error.h"
+#include "segments/control.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static struct control *c;
+static int fd;
+
+static void set_up(void)
+{
+    struct co_error err;
+    ck_assert_msg(control_create(3, 7, &fd, &c, &err) == 0, "%s", err.text);
+}
+
+static void tear_down(void)
+{
+    control_unmap(c);
+    close(fd);
+}
+
+/* A child that runs `act` and waits to be killed; returns once it has acted. */
+static pid_t start_child(void (*act)(void))
+{
+    int ready[2];
+    ck_assert_int_eq(pipe(ready), 0);
+    pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        act();
+        if (write(ready[1], "x", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    char byte;
+    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
+    return pid;
+}
+
+static void kill_child(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+}
+
+START_TEST(a_second_mapping_sees_the_same_words)
+{
+    struct control *other;
+    ck_assert_int_eq(control_map(fd, &other, NULL), 0);
+    ck_assert_uint_eq(other->n_local, 3);
+    ck_assert_uint_eq(other->generation, 7);
+    control_arrive(&c->line[2], 42);
+    ck_assert_uint_eq(atomic_load(&other->line[2].arrived), 42);
+    control_mailbox(c, 2)[CONTROL_MAILBOX_BYTES - 1] = 9;
+    ck_assert_uint_eq(control_mailbox(other, 2)[CONTROL_MAILBOX_BYTES - 1], 9);
+    control_unmap(other);
+}
+END_TEST
+
+START_TEST(sizes_out_of_bounds_are_refused)
+{
+    struct co_error err;
+    int f;
+    struct control *p;
+    ck_assert_int_eq(control_create(0, 0, &f, &p, &err), -EINVAL);
+    ck_assert_int_eq(control_create(CONTROL_MAX_LOCAL + 1, 0, &f, &p, &err), -EINVAL);
+    ck_assert_ptr_nonnull(strstr(err.text, "1025"));
+}
+END_TEST
+
+START_TEST(what_is_no_control_segment_is_refused)
+{
+    struct co_error err;
+    struct control *p;
+    int other = memfd_create("other", MFD_ALLOW_SEALING);
+    ck_assert_int_eq(ftruncate(other, (off_t)control_bytes(3)), 0);
+    ck_assert_int_eq(control_map(other, &p, &err), -EPROTO);
+    ck_assert_ptr_nonnull(strstr(err.text, "sealed"));
+    ck_assert_int_eq(fcntl(other, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    ck_assert_int_eq(control_map(other, &p, &err), -EPROTO);
+    ck_assert_ptr_nonnull(strstr(err.text, "magic"));
+    close(other);
+
+    c->version++;
+    ck_assert_int_eq(control_map(fd, &p, &err), -EPROTO);
+    ck_assert_ptr_nonnull(strstr(err.text, "version"));
+    c->version--;
+    c->n_local = 2;
+    ck_assert_int_eq(control_map(fd, &p, &err), -EPROTO);
+    ck_assert_ptr_nonnull(strstr(err.text, "sizes"));
+}
+END_TEST
+
+static void join_as_1(void)
+{
+    if (control_join(c, 1, (uint32_t)getpid()) != 0)
+        _exit(1);
+}
+
+static void join_and_leave_as_1(void)
+{
+    join_as_1();
+    control_leave(c, 1);
+}
+
+START_TEST(a_rank_is_seen_to_join_once)
+{
+    ck_assert_int_eq(control_look(c, 1), CONTROL_NOT_JOINED);
+    pid_t pid = start_child(join_as_1);
+    ck_assert_int_eq(control_look(c, 1), CONTROL_ALIVE);
+    ck_assert_uint_eq(atomic_load(&c->line[1].pid), (uint32_t)pid);
+    ck_assert_int_eq(control_join(c, 1, 1), -EBUSY);
+    kill_child(pid);
+}
+END_TEST
+
+START_TEST(leaving_is_told_from_dying)
+{
+    pid_t pid = start_child(join_and_leave_as_1);
+    ck_assert_int_eq(control_look(c, 1), CONTROL_LEFT);
+    kill_child(pid);
+    ck_assert_int_eq(control_look(c, 1), CONTROL_LEFT);
+    ck_assert_int_eq(control_abort_get(c).cause, CONTROL_OK);
+}
+END_TEST
+
+START_TEST(a_killed_rank_is_seen_dead_by_all_who_look)
+{
+    pid_t pid = start_child(join_as_1);
+    kill_child(pid);
+    for (int i = 0; i < 5; i++)
+        ck_assert_int_eq(control_look(c, 1), CONTROL_DEAD);
+    ck_assert_int_eq(control_abort_get(c).cause, CONTROL_RANK_DIED);
+    ck_assert_int_eq(control_abort_get(c).rank, 1);
+}
+END_TEST
+
+START_TEST(the_first_cause_of_an_abort_stays)
+{
+    control_abort_set(c, (struct control_abort){CONTROL_RANK_DIED, 2, 9});
+    control_abort_set(c, (struct control_abort){CONTROL_TIMEOUT, 1, 0});
+    struct control_abort why = control_abort_get(c);
+    ck_assert_int_eq(why.cause, CONTROL_RANK_DIED);
+    ck_assert_int_eq(why.rank, 2);
+    ck_assert_uint_eq(why.detail, 9);
+}
+END_TEST
+
+START_TEST(arriving_wakes_who_sleeps)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        while (atomic_load(&c->line[0].arrived) == 0)
+            control_sleep(&c->line[0], 0, 60000000);
+        _exit(0);
+    }
+    while (atomic_load(&c->line[0].sleepers) == 0)
+        usleep(100);
+    control_arrive(&c->line[0], 1);
+    int status;
+    ck_assert_int_eq(waitpid(pid, &status, 0),
+                     pid); /* Check's own time limit catches a lost wake-up */
+    ck_assert_int_eq(status, 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("control");
+    TCase *t = tcase_create("all");
+    tcase_add_checked_fixture(t, set_up, tear_down);
+    tcase_add_test(t, a_second_mapping_sees_the_same_words);
+    tcase_add_test(t, sizes_out_of_bounds_are_refused);
+    tcase_add_test(t, what_is_no_control_segment_is_refused);
+    tcase_add_test(t, a_rank_is_seen_to_join_once);
+    tcase_add_test(t, leaving_is_told_from_dying);
+    tcase_add_test(t, a_killed_rank_is_seen_dead_by_all_who_look);
+    tcase_add_test(t, the_first_cause_of_an_abort_stays);
+    tcase_add_test(t, arriving_wakes_who_sleeps);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_ENV);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
