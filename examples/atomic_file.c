@@ -7,18 +7,18 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fail.h"
+#include "failure.h"
 
 int atomic_file_open(struct atomic_file *f, const char *path, struct failure *why)
 {
     f->fd = -1;
     if (strlen(path) >= sizeof(f->path))
-        return fail(why, "the name of the file is too long: %.60s...", path);
+        return failure_set(why, "the name of the file is too long: %.60s...", path);
     strcpy(f->path, path);
     snprintf(f->temporary, sizeof(f->temporary), "%s.tmp.%ld", path, (long)getpid());
     f->fd = open(f->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (f->fd < 0)
-        return fail(why, "cannot write '%s': %s", path, strerror(errno));
+        return failure_set(why, "cannot write '%s': %s", path, strerror(errno));
     return 0;
 }
 
@@ -31,7 +31,7 @@ int atomic_file_write(struct atomic_file *f, const void *bytes, size_t n, struct
         if (done < 0 && errno == EINTR)
             continue;
         if (done < 0)
-            return fail(why, "cannot write '%s': %s", f->path, strerror(errno));
+            return failure_set(why, "cannot write '%s': %s", f->path, strerror(errno));
         from += done;
         n -= (size_t)done;
     }
@@ -60,7 +60,7 @@ static void sync_directory(const char *path)
 int atomic_file_commit(struct atomic_file *f, struct failure *why)
 {
     if (fsync(f->fd) < 0 || rename(f->temporary, f->path) < 0) {
-        fail(why, "cannot write '%s': %s", f->path, strerror(errno));
+        failure_set(why, "cannot write '%s': %s", f->path, strerror(errno));
         atomic_file_discard(f);
         return -1;
     }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "convnet.h"
-#include "fail.h"
+#include "failure.h"
 #include "safetensors_out.h"
 
 enum { MAX_TENSORS = CONVNET_MAX_TENSORS + 2 * CONVNET_MAX_STATS, MAX_NAME = 64 };
@@ -61,7 +61,7 @@ int checkpoint_write(const char *path, const struct convnet *net, struct failure
         count += net->tensors[i].count;
     real *copies = malloc(count * sizeof(real));
     if (copies == NULL)
-        return fail(why, "no memory to write '%s'", path);
+        return failure_set(why, "no memory to write '%s'", path);
     int rc = safetensors_write(path, tensors, describe(net, copies, counters, tensors), why);
     free(copies);
     return rc;

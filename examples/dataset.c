@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "digits.h"
-#include "fail.h"
+#include "failure.h"
 
 enum { MAX_PATH = 4096, N_FILES = 4 };
 
@@ -47,7 +47,7 @@ static int draw_part(const char *directory, const char *const part_names[2], siz
     int rc;
 
     if (pixels == NULL || labels == NULL) {
-        rc = fail(why, "no memory to draw %zu images", n);
+        rc = failure_set(why, "no memory to draw %zu images", n);
     } else {
         for (size_t i = 0; i < n; i++)
             labels[i] = digits_draw(seed, first + i, pixels + i * CONVNET_PIXELS);
@@ -71,7 +71,7 @@ int dataset_prepare(const char *directory, size_t n_train, size_t n_test, uint64
 
     *ret_drawn = false;
     if (strlen(directory) > MAX_PATH - 64)
-        return fail(why, "the name of the data directory is too long: %.60s...", directory);
+        return failure_set(why, "the name of the data directory is too long: %.60s...", directory);
     for (int i = 0; i < N_FILES; i++) {
         if (find_file(directory, names[i], path)) {
             n_found++;
@@ -83,12 +83,13 @@ int dataset_prepare(const char *directory, size_t n_train, size_t n_test, uint64
     if (n_found == N_FILES)
         return 0;
     if (n_found > 0)
-        return fail(why,
-                    "'%s' has %s, but not %s[.gz]: complete the data set, or name an empty "
-                    "directory to have one drawn",
-                    directory, found, missing);
+        return failure_set(why,
+                           "'%s' has %s, but not %s[.gz]: complete the data set, or name an empty "
+                           "directory to have one drawn",
+                           directory, found, missing);
     if (mkdir(directory, 0777) < 0 && errno != EEXIST)
-        return fail(why, "cannot make the data directory '%s': %s", directory, strerror(errno));
+        return failure_set(why, "cannot make the data directory '%s': %s", directory,
+                           strerror(errno));
     if (draw_part(directory, &names[2], n_test, FIRST_TEST_INDEX, seed, why) < 0 ||
         draw_part(directory, &names[0], n_train, 0, seed, why) < 0)
         return -1;
@@ -109,16 +110,17 @@ static int read_part(const char *directory, const char *const part_names[2],
         idx_read(labels_path, 1, &part->labels, why) < 0)
         return -1;
     if (part->pixels.dims[1] != CONVNET_SIDE || part->pixels.dims[2] != CONVNET_SIDE)
-        return fail(why, "'%s': images of %u x %u pixels, the network takes %d x %d", images_path,
-                    part->pixels.dims[1], part->pixels.dims[2], CONVNET_SIDE, CONVNET_SIDE);
+        return failure_set(why, "'%s': images of %u x %u pixels, the network takes %d x %d",
+                           images_path, part->pixels.dims[1], part->pixels.dims[2], CONVNET_SIDE,
+                           CONVNET_SIDE);
     if (part->pixels.dims[0] != part->labels.dims[0])
-        return fail(why, "'%s' has %u images, but '%s' has %u labels", images_path,
-                    part->pixels.dims[0], labels_path, part->labels.dims[0]);
+        return failure_set(why, "'%s' has %u images, but '%s' has %u labels", images_path,
+                           part->pixels.dims[0], labels_path, part->labels.dims[0]);
     part->n = part->pixels.dims[0];
     for (size_t i = 0; i < part->n; i++)
         if (part->labels.data[i] >= CONVNET_CLASSES)
-            return fail(why, "'%s': label %zu is %u, not 0 .. %d", labels_path, i,
-                        part->labels.data[i], CONVNET_CLASSES - 1);
+            return failure_set(why, "'%s': label %zu is %u, not 0 .. %d", labels_path, i,
+                               part->labels.data[i], CONVNET_CLASSES - 1);
     part->images =
         (struct convnet_images){.pixels = part->pixels.data, .labels = part->labels.data};
     return 0;
@@ -129,7 +131,7 @@ int dataset_read(const char *directory, struct dataset *ret_set, struct failure 
     struct dataset set = {0};
 
     if (strlen(directory) > MAX_PATH - 64)
-        return fail(why, "the name of the data directory is too long: %.60s...", directory);
+        return failure_set(why, "the name of the data directory is too long: %.60s...", directory);
     if (read_part(directory, &names[0], &set.train, why) < 0 ||
         read_part(directory, &names[2], &set.test, why) < 0) {
         dataset_fini(&set);

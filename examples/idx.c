@@ -6,123 +6,124 @@
 #include <zlib.h>
 
 #include "atomic_file.h"
-#include "fail.h"
+#include "failure.h"
 
-enum { TYPE_BYTE = 8, FIRST_ROOM = 1 << 16 };
+enum { TYPE_BYTE = 8 };
 
 static uint32_t big_endian(const uint8_t *p)
 {
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-int idx_parse(const uint8_t *bytes, size_t n, unsigned n_dims, struct idx *ret_idx,
-              struct failure *why)
+int idx_parse_header(const uint8_t *bytes, size_t n, unsigned n_dims, struct idx *ret_idx,
+                     struct failure *why)
 {
     const size_t header = 4 + 4 * (size_t)n_dims;
     struct idx idx = {.n_dims = n_dims, .dims = {1, 1, 1}};
-    uint64_t want = 1;
+    uint64_t product = 1;
 
     if (n < 4)
-        return fail(why, "truncated: %zu bytes are no IDX header", n);
+        return failure_set(why, "truncated: %zu bytes are no IDX header", n);
     if (bytes[0] != 0 || bytes[1] != 0)
-        return fail(why, "no IDX file: begins with the bytes %02x %02x, not 00 00", bytes[0],
-                    bytes[1]);
+        return failure_set(why, "no IDX file: begins with the bytes %02x %02x, not 00 00", bytes[0],
+                           bytes[1]);
     if (bytes[2] != TYPE_BYTE)
-        return fail(why, "its elements are of type 0x%02x, not unsigned bytes (0x08)", bytes[2]);
+        return failure_set(why, "elements of type 0x%02x, expected unsigned bytes (0x08)",
+                           bytes[2]);
     if (bytes[3] != n_dims)
-        return fail(why, "%u dimensions, expected %u", bytes[3], n_dims);
+        return failure_set(why, "%u dimensions, expected %u", bytes[3], n_dims);
     if (n < header)
-        return fail(why, "truncated: %zu of %zu bytes of the header", n, header);
+        return failure_set(why, "truncated: %zu of %zu bytes of the header", n, header);
     for (unsigned i = 0; i < n_dims; i++) {
         idx.dims[i] = big_endian(bytes + 4 + 4 * i);
         if (idx.dims[i] == 0)
-            return fail(why, "dimension %u is 0", i);
-        want *= idx.dims[i]; /* below 2^30 before, so no overflow */
-        if (want > IDX_MAX_BYTES)
-            return fail(why, "its header promises more than %d bytes", IDX_MAX_BYTES);
+            return failure_set(why, "dimension %u is 0", i);
+        product *= idx.dims[i]; /* the product was at most 2^30 before: no overflow */
+        if (product > IDX_MAX_BYTES)
+            return failure_set(why, "the header promises more than %d bytes", IDX_MAX_BYTES);
     }
-    if (n - header < want)
-        return fail(why, "truncated: %zu of %llu bytes of data", n - header,
-                    (unsigned long long)want);
-    if (n - header > want)
-        return fail(why, "%llu bytes more than its header promises",
-                    (unsigned long long)(n - header - want));
-    idx.data = bytes + header;
+    idx.n_bytes = (size_t)product;
     *ret_idx = idx;
     return 0;
 }
 
-/* Read all of an open file: at most IDX_MAX_BYTES and a header. */
-static int slurp(gzFile in, uint8_t **ret_bytes, size_t *ret_n, struct failure *why)
+/* Read n bytes, or as many as there are.
+ *
+ * ret_n     how many were there
+ * returns   0, or -1 if the file cannot be read or the compressed data are cut or damaged */
+static int read_part(gzFile in, uint8_t *to, size_t n, size_t *ret_n, struct failure *why)
 {
-    const size_t max = (size_t)IDX_MAX_BYTES + 4 + 4 * IDX_MAX_DIMS;
-    uint8_t *bytes = NULL;
-    size_t n = 0, room = 0;
+    enum { AT_ONCE = 1 << 20 };
+    size_t done = 0;
 
-    for (;;) {
-        if (n == room) {
-            uint8_t *more =
-                room > max ? NULL : realloc(bytes, room = room > 0 ? 2 * room : FIRST_ROOM);
-            if (more == NULL) {
-                free(bytes);
-                return room > max ? fail(why, "larger than %d bytes", IDX_MAX_BYTES)
-                                  : fail(why, "no memory for it");
-            }
-            bytes = more;
-        }
-        unsigned part = room - n < FIRST_ROOM ? (unsigned)(room - n) : FIRST_ROOM;
-        int got = gzread(in, bytes + n, part);
+    while (done < n) {
+        int got = gzread(in, to + done, n - done < AT_ONCE ? (unsigned)(n - done) : AT_ONCE);
         int code;
         const char *text = gzerror(in, &code);
-        /* A stream that ends early is Z_BUF_ERROR with all that was there: idx_parse() would blame
-         * the header, but it is the compression that is cut. */
-        if (got < 0 || code == Z_BUF_ERROR) {
-            free(bytes);
-            return code == Z_ERRNO       ? fail(why, "%s", strerror(errno))
-                   : code == Z_BUF_ERROR ? fail(why, "truncated: the compressed data ends early")
-                                         : fail(why, "damaged: %s", text);
-        }
+        if (code == Z_BUF_ERROR) /* gzread() itself takes this for an ordinary end */
+            return failure_set(why, "truncated: the compressed data end early");
+        if (got < 0)
+            return failure_set(why, "%s", code == Z_ERRNO ? strerror(errno) : text);
         if (got == 0)
             break;
-        n += (size_t)got;
+        done += (size_t)got;
     }
-    *ret_bytes = bytes;
-    *ret_n = n;
+    *ret_n = done;
     return 0;
+}
+
+static int read_array(gzFile in, unsigned n_dims, struct idx *idx, struct failure *why)
+{
+    uint8_t header[IDX_MAX_HEADER], beyond;
+    size_t n;
+
+    if (read_part(in, header, 4 + 4 * (size_t)n_dims, &n, why) < 0 ||
+        idx_parse_header(header, n, n_dims, idx, why) < 0)
+        return -1;
+    idx->data = malloc(idx->n_bytes);
+    if (idx->data == NULL)
+        return failure_set(why, "no memory for %zu bytes", idx->n_bytes);
+    if (read_part(in, idx->data, idx->n_bytes, &n, why) < 0)
+        return -1;
+    if (n < idx->n_bytes)
+        return failure_set(why, "truncated: %zu of %zu bytes of data", n, idx->n_bytes);
+    /* The checksum of compressed data is looked at only by reading on to the end. */
+    if (read_part(in, &beyond, 1, &n, why) < 0)
+        return -1;
+    return n == 0 ? 0
+                  : failure_set(why, "longer than the %zu bytes its header promises", idx->n_bytes);
 }
 
 int idx_read(const char *path, unsigned n_dims, struct idx *ret_idx, struct failure *why)
 {
     struct failure inner = {""};
-    uint8_t *bytes = NULL;
-    size_t n = 0;
+    struct idx idx = {0};
 
-    errno = 0;
+    errno = 0; /* zlib fails without it when there is no memory */
     gzFile in = gzopen(path, "rbe");
     if (in == NULL)
-        return fail(why, "cannot open '%s': %s", path, strerror(errno != 0 ? errno : ENOMEM));
-    int rc = slurp(in, &bytes, &n, &inner);
+        return failure_set(why, "cannot open '%s': %s", path,
+                           strerror(errno != 0 ? errno : ENOMEM));
+    int rc = read_array(in, n_dims, &idx, &inner);
     gzclose_r(in);
-    if (rc == 0)
-        rc = idx_parse(bytes, n, n_dims, ret_idx, &inner);
     if (rc < 0) {
-        free(bytes);
-        return fail(why, "'%s': %s", path, inner.text);
+        idx_fini(&idx);
+        return failure_set(why, "'%s': %s", path, inner.text);
     }
-    ret_idx->bytes = bytes;
+    *ret_idx = idx;
     return 0;
 }
 
 void idx_fini(struct idx *idx)
 {
-    free(idx->bytes);
+    free(idx->data);
     *idx = (struct idx){0};
 }
 
 int idx_write(const char *path, const uint32_t *dims, unsigned n_dims, const uint8_t *data,
               struct failure *why)
 {
-    uint8_t header[4 + 4 * IDX_MAX_DIMS] = {0, 0, TYPE_BYTE, (uint8_t)n_dims};
+    uint8_t header[IDX_MAX_HEADER] = {0, 0, TYPE_BYTE, (uint8_t)n_dims};
     struct atomic_file f;
     size_t n = 1;
 
@@ -133,7 +134,7 @@ int idx_write(const char *path, const uint32_t *dims, unsigned n_dims, const uin
     }
     if (atomic_file_open(&f, path, why) < 0)
         return -1;
-    if (atomic_file_write(&f, header, 4 + 4 * n_dims, why) < 0 ||
+    if (atomic_file_write(&f, header, 4 + 4 * (size_t)n_dims, why) < 0 ||
         atomic_file_write(&f, data, n, why) < 0) {
         atomic_file_discard(&f);
         return -1;

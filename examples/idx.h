@@ -1,7 +1,6 @@
 /* idx.h - the file format of MNIST and its relatives: arrays of bytes of one to three dimensions.
  *
- *   0, 0, 8 (unsigned bytes), number of dimensions; each dimension as 32 bits, big-endian; the
- * bytes
+ *   0, 0, 8 (unsigned bytes), number of dimensions; each dimension as 32 bits, big-endian; the bytes
  *
  * Read plain or compressed by gzip, written plain. */
 #ifndef DDP_EXAMPLES_IDX_H
@@ -14,27 +13,31 @@ struct failure;
 
 enum {
     IDX_MAX_DIMS = 3,
-    IDX_MAX_BYTES = 1 << 30, /* of a file, uncompressed: a larger one is refused */
+    IDX_MAX_BYTES = 1 << 30, /* of data: an array that claims to be larger is refused */
+    IDX_MAX_HEADER = 4 + 4 * IDX_MAX_DIMS,
 };
 
 struct idx {
     unsigned n_dims;
-    uint32_t dims[IDX_MAX_DIMS]; /* those beyond n_dims are 1 */
-    const uint8_t *data;         /* dims[0] * dims[1] * dims[2] bytes, borrowed from `bytes` */
-    uint8_t *bytes;              /* the whole file; owned after idx_read(), else NULL */
+    uint32_t dims[IDX_MAX_DIMS]; /* at least 1; those beyond n_dims are 1 */
+    size_t n_bytes;              /* their product, at most IDX_MAX_BYTES */
+    uint8_t *data;               /* n_bytes; owned. NULL after idx_parse_header() */
 };
 
-/* Understand the bytes of a file. Pure; `bytes` must outlive ret_idx.
+/* Understand the first bytes of a file. Pure.
  *
- * n_dims    how many the caller wants
- * returns   0, or -1: no IDX file, other elements, other dimensions, truncated, trailing bytes */
-int idx_parse(const uint8_t *bytes, size_t n, unsigned n_dims, struct idx *ret_idx,
-              struct failure *why);
+ * n         how many of them are there; 4 + 4 * n_dims are looked at
+ * n_dims    how many dimensions the caller wants, 1 .. IDX_MAX_DIMS
+ * returns   0, or -1: no IDX file, other elements, other dimensions, none at all, too large, truncated */
+int idx_parse_header(const uint8_t *bytes, size_t n, unsigned n_dims, struct idx *ret_idx,
+                     struct failure *why);
 
-/* Read a file, compressed or not (its first bytes say so, not its name).
+/* Read a file, compressed or not: its first bytes say so, not its name. Inflates no more than the header
+ * promises.
  *
  * ret_idx   the caller calls idx_fini()
- * returns   0, or -1; the text names the file */
+ * returns   0, or -1, as above or because the data are truncated, damaged or longer than promised;
+ *           the text names the file */
 int idx_read(const char *path, unsigned n_dims, struct idx *ret_idx, struct failure *why);
 void idx_fini(struct idx *idx); /* a zeroed one is fine */
 

@@ -13,7 +13,7 @@
 #include "checkpoint.h"
 #include "convnet.h"
 #include "dataset.h"
-#include "fail.h"
+#include "failure.h"
 #include "mnist_options.h"
 #include "sgd.h"
 
@@ -72,9 +72,9 @@ static int check_batch(struct ddp_group *g, struct job *job)
     int rc = 0;
 
     if (batch % ranks != 0)
-        rc = fail(&why,
-                  "--batch %lld cannot be split evenly over %lld ranks: take a multiple of %lld",
-                  (long long)batch, (long long)ranks, (long long)ranks);
+        rc = failure_set(
+            &why, "--batch %lld cannot be split evenly over %lld ranks: take a multiple of %lld",
+            (long long)batch, (long long)ranks, (long long)ranks);
     return agree(g, job, rc, &why);
 }
 
@@ -108,7 +108,7 @@ static int open_loss_file(struct ddp_group *g, struct job *job)
     if (path == NULL || job->loss_file != NULL)
         return 0;
     if (ddp_rank(g) == 0 && (job->loss_file = fopen(path, "we")) == NULL)
-        rc = fail(&why, "cannot write the loss file '%s': %m", path);
+        rc = failure_set(&why, "cannot write the loss file '%s': %m", path);
     return agree(g, job, rc, &why);
 }
 

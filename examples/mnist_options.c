@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fail.h"
+#include "failure.h"
 
 const char mnist_options_help[] =
     "usage: mnist [OPTION]...\n"
@@ -17,10 +17,10 @@ const char mnist_options_help[] =
     "  --draw N              how many training images to draw, and a fifth as many to test "
     "(20000)\n"
     "  --samples N           train on the first N images only (all)\n"
-    "  --epochs N            (4)\n"
+    "  --epochs N            (3)\n"
     "  --batch N             images of a step, over all ranks; each rank gets as many (100)\n"
     "  --steps N             stop after N steps (no limit)\n"
-    "  --lr X                learning rate (0.05)\n"
+    "  --lr X                learning rate (0.01)\n"
     "  --momentum X          (0.9)\n"
     "  --seed N              of the first weights and of the order of images (1)\n"
     "  --model NAME          convnet or linear (convnet)\n"
@@ -75,10 +75,10 @@ static int parse_int(const char *name, const char *text, int64_t min, int64_t ma
     errno = 0;
     long long value = strtoll(text, &end, 10);
     if (end == text || *end != '\0')
-        return fail(why, "--%s '%s' is not a whole number", name, text);
+        return failure_set(why, "--%s '%s' is not a whole number", name, text);
     if (errno != 0 || value < min || value > max)
-        return fail(why, "--%s %s is not within %lld .. %lld", name, text, (long long)min,
-                    (long long)max);
+        return failure_set(why, "--%s %s is not within %lld .. %lld", name, text, (long long)min,
+                           (long long)max);
     *ret = value;
     return 0;
 }
@@ -91,9 +91,9 @@ static int parse_real(const char *name, const char *text, double min, double max
     double value = strtod(text, &end);
 
     if (end == text || *end != '\0' || !isfinite(value))
-        return fail(why, "--%s '%s' is not a number", name, text);
+        return failure_set(why, "--%s '%s' is not a number", name, text);
     if (value < min || value >= max)
-        return fail(why, "--%s %s is not at least %g and below %g", name, text, min, max);
+        return failure_set(why, "--%s %s is not at least %g and below %g", name, text, min, max);
     *ret = value;
     return 0;
 }
@@ -104,7 +104,7 @@ static int parse_word(const char *name, const char *text, const char *first, con
 {
     *ret = strcmp(text, second) == 0;
     if (*ret == 0 && strcmp(text, first) != 0)
-        return fail(why, "--%s '%s' is neither %s nor %s", name, text, first, second);
+        return failure_set(why, "--%s '%s' is neither %s nor %s", name, text, first, second);
     return 0;
 }
 
@@ -153,7 +153,7 @@ static int take_option(struct mnist_options *o, int id, const char *name, const 
         o->batch_norm = !second;
         return rc;
     default:
-        return fail(why, "option without a meaning");
+        return failure_set(why, "option without a meaning");
     }
 }
 
@@ -162,9 +162,9 @@ int mnist_options_parse(int argc, char **argv, struct mnist_options *ret_opts, s
     struct mnist_options o = {
         .data = "mnist-data",
         .draw = 20000,
-        .epochs = 4,
+        .epochs = 3,
         .batch = 100,
-        .lr = 0.05,
+        .lr = 0.01,
         .momentum = 0.9,
         .seed = 1,
         .kind = CONVNET_CONV,
@@ -176,14 +176,14 @@ int mnist_options_parse(int argc, char **argv, struct mnist_options *ret_opts, s
     optind = 1;
     while ((id = getopt_long(argc, argv, ":", table, &which)) != -1) {
         if (id == '?')
-            return fail(why, "unknown option '%s': see --help", argv[optind - 1]);
+            return failure_set(why, "unknown option '%s': see --help", argv[optind - 1]);
         if (id == ':')
-            return fail(why, "%s needs a value", argv[optind - 1]);
+            return failure_set(why, "%s needs a value", argv[optind - 1]);
         if (take_option(&o, id, table[which].name, optarg, why) < 0)
             return -1;
     }
     if (optind < argc)
-        return fail(why, "'%s' is not an option: see --help", argv[optind]);
+        return failure_set(why, "'%s' is not an option: see --help", argv[optind]);
     *ret_opts = o;
     return 0;
 }

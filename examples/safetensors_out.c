@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "atomic_file.h"
-#include "fail.h"
+#include "failure.h"
 
 static size_t bytes_of(const struct safetensors_tensor *t)
 {
@@ -59,11 +59,11 @@ int safetensors_write(const char *path, const struct safetensors_tensor *tensors
 
     FILE *out = open_memstream(&header, &header_bytes);
     if (out == NULL)
-        return fail(why, "no memory to write '%s'", path);
+        return failure_set(why, "no memory to write '%s'", path);
     print_header(out, tensors, n);
     if (fclose(out) != 0) {
         free(header);
-        return fail(why, "no memory to write '%s'", path);
+        return failure_set(why, "no memory to write '%s'", path);
     }
     rc = atomic_file_open(&f, path, why);
     if (rc == 0)

@@ -1,9 +1,9 @@
-#include "fail.h"
+#include "failure.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
-int fail(struct failure *f, const char *format, ...)
+int failure_set(struct failure *f, const char *format, ...)
 {
     va_list args;
 
