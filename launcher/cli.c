@@ -8,7 +8,6 @@
 #include "program.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -70,7 +69,7 @@ static const struct co_option table[] = {
      "How long ranks that were told to stop may take before they are killed: 90, 1.5s, 250ms, 10m. "
      "Default: 30s after a signal, 5s after a rank failed.",
      .subject = "Control"},
-    {OPTION_VERBOSE, 'v', "verbose", .help = "Tell what is done; twice: tell more."},
+    {OPTION_VERBOSE, 'v', "verbose", .help = "Tell on stderr what is done."},
     {OPTION_HELP, 'h', "help", .help = "Print this text."},
     {OPTION_VERSION, 'V', "version", .help = "Print the version."},
     {0},
@@ -387,7 +386,7 @@ static int make_spec(const struct draft *d, char *const *words, struct job_spec 
     return rc;
 }
 
-static bool is_torchrun(const char *name)
+bool cli_is_torchrun(const char *name)
 {
     const char *slash = name != NULL ? strrchr(name, '/') : NULL;
     return name != NULL && strcmp(slash != NULL ? slash + 1 : name, "torchrun") == 0;
@@ -397,7 +396,7 @@ int cli_parse(int argc, char **argv, const struct cli_world *world, enum cli_wis
               struct job_spec *ret_spec, struct co_error *err)
 {
     struct draft draft = {.world = world};
-    struct job_spec spec = {.as_torchrun = is_torchrun(argc > 0 ? argv[0] : NULL)};
+    struct job_spec spec = {.as_torchrun = cli_is_torchrun(argc > 0 ? argv[0] : NULL)};
     enum cli_wish wish;
     int at = 0;
     read_environment(&draft);

@@ -33,12 +33,19 @@ static int real_n_allowed_cpus(void *arg)
 
 static enum file_kind look_inside(const char *path)
 {
-    char bytes[LOOK_BYTES];
+    char bytes[LOOK_BYTES + 1];
     co_autoclose_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    ssize_t n = fd < 0 ? -1 : read(fd, bytes, sizeof bytes);
+    ssize_t n = fd < 0 ? -1 : read(fd, bytes, LOOK_BYTES);
     if (n < 0)
         return FILE_UNREADABLE;
-    return memchr(bytes, '\0', (size_t)n) != NULL ? FILE_BINARY : FILE_TEXT;
+    if (memchr(bytes, '\0', (size_t)n) != NULL)
+        return FILE_BINARY;
+    bytes[n] = '\0';
+    if (strncmp(bytes, "#!", 2) != 0)
+        return FILE_TEXT;
+    bytes[strcspn(bytes, "\n")] = '\0';
+    return strstr(bytes, "python") != NULL || strstr(bytes, "pypy") != NULL ? FILE_TEXT
+                                                                            : FILE_SCRIPT;
 }
 
 static enum file_kind real_look_at(void *arg, const char *path)

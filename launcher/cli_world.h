@@ -9,7 +9,8 @@ enum file_kind {
     FILE_MISSING,    /* or its directory may not be searched */
     FILE_EXECUTABLE, /* a regular file that we may execute */
     FILE_TEXT,       /* a regular file that we may not execute, without a NUL byte near its start */
-    FILE_BINARY,     /* the same with one */
+    FILE_SCRIPT,     /* the same, and its '#!' line names an interpreter that is no Python */
+    FILE_BINARY,     /* the same with a NUL byte */
     FILE_UNREADABLE, /* a regular file that we may neither execute nor read */
     FILE_DIRECTORY,
     FILE_SPECIAL /* a device, a pipe, a socket */

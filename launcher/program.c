@@ -70,8 +70,8 @@ static int find_in_path(const struct cli_world *world, const char *name, char **
             *ret_path = co_take(&candidate);
             return 0;
         }
-        forbidden =
-            forbidden || kind == FILE_TEXT || kind == FILE_BINARY || kind == FILE_UNREADABLE;
+        forbidden = forbidden || kind == FILE_TEXT || kind == FILE_SCRIPT || kind == FILE_BINARY ||
+                    kind == FILE_UNREADABLE;
         dir += n;
         if (*dir == '\0')
             return forbidden ? -EACCES : -ENOENT;

@@ -1,8 +1,9 @@
 /* program.h - the words behind the options -> what is executed.
  *
- * ddprun NAME.py, ddprun NAME of a text file that is not executable: `python -u`. Everything else
- * is executed, searched in PATH when it has no '/'. The Python is $PYTHON_EXEC, else
- * $VIRTUAL_ENV's, else $CONDA_PREFIX's, else python3 or python of PATH. */
+ * ddprun NAME.py, ddprun NAME of a text file that is not executable and names no other interpreter
+ * in its first line: `python -u`. Everything else is executed, searched in PATH when it has no '/'.
+ * The Python is $PYTHON_EXEC, else $VIRTUAL_ENV's, else $CONDA_PREFIX's, else python3 or python of
+ * PATH. */
 #ifndef DDP_LAUNCHER_PROGRAM_H
 #define DDP_LAUNCHER_PROGRAM_H
 

@@ -1,4 +1,4 @@
-/* The walk over a command line, with a table of its own; what is wrong with one is said in words. */
+/* The walk over a command line, by a table of its own; what is wrong with one is said in words. */
 #include "common/error.h"
 #include "common/options.h"
 
