@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,13 +57,13 @@ static void die_of(int sig)
     sigprocmask(SIG_UNBLOCK, &set, NULL);
 }
 
-static int usage_code(int rc)
+static int usage_code(int rc, bool as_torchrun)
 {
     switch (rc) {
     case -ENOENT:
-        return EXIT_NO_FILE;
+        return as_torchrun ? 1 : EXIT_NO_FILE;
     case -EACCES:
-        return EXIT_CANNOT;
+        return as_torchrun ? 1 : EXIT_CANNOT;
     case -EINVAL:
     case -ERANGE:
         return EXIT_USAGE;
@@ -101,7 +102,7 @@ int main(int argc, char **argv)
     int rc = cli_parse(argc, argv, &cli_real_world, &wish, &spec, &err);
     if (rc < 0) {
         fprintf(stderr, "ddprun: %s\n", err.text);
-        return usage_code(rc);
+        return usage_code(rc, cli_is_torchrun(argv[0]));
     }
     if (wish == CLI_HELP) {
         cli_print_help(stdout);

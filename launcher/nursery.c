@@ -36,33 +36,6 @@ int nursery_open(const char *runtime_dir, struct nursery *ret, struct co_error *
     return 0;
 }
 
-void nursery_dismiss(struct nursery *n)
-{
-    if (n->pid != 0 && n->sock >= 0)
-        close(n->sock);
-    n->sock = -1;
-}
-
-void nursery_close(struct nursery *n, uint64_t deadline_ms)
-{
-    if (n->pid == 0)
-        return;
-    nursery_dismiss(n);
-    sigset_t child_ended;
-    sigemptyset(&child_ended);
-    sigaddset(&child_ended, SIGCHLD);
-    while (waitpid(n->pid, NULL, WNOHANG) == 0) {
-        int left_ms = co_left_ms(deadline_ms);
-        if (left_ms == 0)
-            break;
-        if (left_ms < 0 || left_ms > 1000)
-            left_ms = 1000;
-        struct timespec wait = {left_ms / 1000, left_ms % 1000 * 1000000L};
-        sigtimedwait(&child_ended, NULL, &wait);
-    }
-    *n = (struct nursery){0};
-}
-
 static int request(const struct nursery *n, const struct nursery_request *what, const int *fds,
                    size_t n_fds)
 {
@@ -85,6 +58,36 @@ static int request(const struct nursery *n, const struct nursery_request *what, 
     if (sendmsg(n->sock, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
         return errno == ECONNRESET ? -EPIPE : -errno;
     return 0;
+}
+
+void nursery_dismiss(struct nursery *n)
+{
+    struct nursery_request what = {.type = NURSERY_DISMISS};
+    if (n->pid == 0 || n->sock < 0)
+        return;
+    request(n, &what, NULL, 0); /* fails if it is gone already: all the better */
+    close(n->sock);
+    n->sock = -1;
+}
+
+void nursery_close(struct nursery *n, uint64_t deadline_ms)
+{
+    if (n->pid == 0)
+        return;
+    nursery_dismiss(n);
+    sigset_t child_ended;
+    sigemptyset(&child_ended);
+    sigaddset(&child_ended, SIGCHLD);
+    while (waitpid(n->pid, NULL, WNOHANG) == 0) {
+        int left_ms = co_left_ms(deadline_ms);
+        if (left_ms == 0)
+            break;
+        if (left_ms < 0 || left_ms > 1000)
+            left_ms = 1000;
+        struct timespec wait = {left_ms / 1000, left_ms % 1000 * 1000000L};
+        sigtimedwait(&child_ended, NULL, &wait);
+    }
+    *n = (struct nursery){0};
 }
 
 int nursery_spawn(const struct nursery *n, int local_rank, int image_fd, const int fds[SPAWN_N_FDS])

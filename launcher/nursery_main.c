@@ -40,7 +40,7 @@ struct state {
 static _Noreturn void leave(const char *runtime_dir)
 {
     sweep_kill_all(CO_NEVER_MS);
-    runtime_dir_remove(runtime_dir);
+    runtime_dir_remove(runtime_dir); /* NULL when ddprun is alive and does that itself */
     _exit(0);
 }
 
@@ -214,6 +214,8 @@ static enum served serve(struct state *s)
     case NURSERY_SWEEP:
         sweep(s, q.sig);
         break;
+    case NURSERY_DISMISS:
+        leave(NULL);
     }
     for (size_t i = 0; i < n_fds; i++)
         close(fds[i]);

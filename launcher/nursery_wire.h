@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-enum nursery_request_type { NURSERY_SPAWN = 1, NURSERY_SIGNAL, NURSERY_SWEEP };
+enum nursery_request_type { NURSERY_SPAWN = 1, NURSERY_SIGNAL, NURSERY_SWEEP, NURSERY_DISMISS };
 
 struct nursery_request {
     uint32_t type;
