@@ -21,10 +21,10 @@ struct block {
     struct ddp_tensor *gamma, *beta; /* NULL without normalisation */
     struct convnet_stat *running_mean, *running_var;
 
-    real *y;       /* max_batch of what the convolution gives, */
-    real *out;     /* of what the block gives, */
-    real *d_out;   /* of the gradient by it, */
-    uint8_t *pick; /* and of what the pooling chose */
+    real *y;     /* max_batch of what the convolution gives, */
+    real *out;   /* of what the block gives, */
+    real *d_out; /* of the gradient by it, */
+    real *pick;  /* and of what the pooling chose */
 
     double mean[MAX_CHANNELS], var[MAX_CHANNELS]; /* of the batch */
     real center[MAX_CHANNELS];                    /* mean, as the layers want it */
@@ -98,7 +98,7 @@ static void add_block(struct convnet *net, size_t side, size_t c_in, size_t c_ou
     b->y = reals(max_batch * side * side * c_out);
     b->out = reals(max_batch * n_out);
     b->d_out = reals(max_batch * n_out);
-    b->pick = calloc(max_batch, n_out);
+    b->pick = reals(max_batch * n_out);
 }
 
 /* Did every allocation succeed? */

@@ -1,8 +1,8 @@
 /* digits.h - draws digits, so that the example has something to learn where no data set is at hand.
  *
- * A digit is a few strokes. Each image bends, slants, turns, scales and shifts them its own way, draws
- * them with a pen of random width and blackness, adds a stray stroke or two and noise. A linear
- * classifier gets about three of four right, the network of convnet.h 99 of 100. */
+ * A digit is a few strokes. Each image bends, slants, turns, scales and shifts them its own way,
+ * draws them with a pen of random width and blackness, adds a stray stroke or two and noise. A
+ * linear classifier gets about three of four right, the network of convnet.h 99 of 100. */
 #ifndef DDP_EXAMPLES_DIGITS_H
 #define DDP_EXAMPLES_DIGITS_H
 

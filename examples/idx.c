@@ -59,11 +59,14 @@ static int read_part(gzFile in, uint8_t *to, size_t n, size_t *ret_n, struct fai
     while (done < n) {
         int got = gzread(in, to + done, n - done < AT_ONCE ? (unsigned)(n - done) : AT_ONCE);
         int code;
-        const char *text = gzerror(in, &code);
+        gzerror(in, &code);
         if (code == Z_BUF_ERROR) /* gzread() itself takes this for an ordinary end */
             return failure_set(why, "truncated: the compressed data end early");
         if (got < 0)
-            return failure_set(why, "%s", code == Z_ERRNO ? strerror(errno) : text);
+            return failure_set(why, "%s",
+                               code == Z_ERRNO        ? strerror(errno)
+                               : code == Z_DATA_ERROR ? "the compressed data are damaged"
+                                                      : "no memory to inflate it");
         if (got == 0)
             break;
         done += (size_t)got;

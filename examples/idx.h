@@ -1,6 +1,6 @@
 /* idx.h - the file format of MNIST and its relatives: arrays of bytes of one to three dimensions.
  *
- *   0, 0, 8 (unsigned bytes), number of dimensions; each dimension as 32 bits, big-endian; the bytes
+ *   0, 0, 8 (unsigned bytes), number of dimensions; each as 32 bits, big-endian; the bytes
  *
  * Read plain or compressed by gzip, written plain. */
 #ifndef DDP_EXAMPLES_IDX_H
@@ -28,12 +28,12 @@ struct idx {
  *
  * n         how many of them are there; 4 + 4 * n_dims are looked at
  * n_dims    how many dimensions the caller wants, 1 .. IDX_MAX_DIMS
- * returns   0, or -1: no IDX file, other elements, other dimensions, none at all, too large, truncated */
+ * returns   0, or -1: no IDX file, other elements, other dimensions, empty, too large, truncated */
 int idx_parse_header(const uint8_t *bytes, size_t n, unsigned n_dims, struct idx *ret_idx,
                      struct failure *why);
 
-/* Read a file, compressed or not: its first bytes say so, not its name. Inflates no more than the header
- * promises.
+/* Read a file, compressed or not: its first bytes say so, not its name. Inflates no more than the
+ * header promises.
  *
  * ret_idx   the caller calls idx_fini()
  * returns   0, or -1, as above or because the data are truncated, damaged or longer than promised;

@@ -86,8 +86,8 @@ void layers_moments_add(struct layers_moments *m, const real *y, size_t n_pixels
     m->n = n;
 }
 
-void layers_pool(const real *y, size_t h, size_t w, size_t c, const real *scale, const real *shift,
-                 real *out, uint8_t *pick)
+void layers_pool(const real *restrict y, size_t h, size_t w, size_t c, const real *restrict scale,
+                 const real *restrict shift, real *restrict out, real *restrict pick)
 {
     for (size_t row = 0; row < h; row += 2) {
         for (size_t column = 0; column < w; column += 2, out += c, pick += c) {
@@ -96,34 +96,31 @@ void layers_pool(const real *y, size_t h, size_t w, size_t c, const real *scale,
             for (size_t j = 0; j < c; j++) {
                 real z0 = scale[j] * y0[j] + shift[j], z1 = scale[j] * y1[j] + shift[j];
                 real z2 = scale[j] * y2[j] + shift[j], z3 = scale[j] * y3[j] + shift[j];
-                real best = z0;
-                int which = 0;
-                which = z1 > best ? 1 : which;
-                best = z1 > best ? z1 : best;
-                which = z2 > best ? 2 : which;
-                best = z2 > best ? z2 : best;
-                which = z3 > best ? 3 : which;
-                best = z3 > best ? z3 : best;
-                which = best > 0 ? which : 4;
-                best = best > 0 ? best : 0;
-                out[j] = best;
-                pick[j] = (uint8_t)which;
+                real top = z1 > z0 ? z1 : z0, bottom = z3 > z2 ? z3 : z2;
+                real best = bottom > top ? bottom : top;
+                real which_top = z1 > z0 ? 1 : 0, which_bottom = z3 > z2 ? 3 : 2;
+                real which = bottom > top ? which_bottom : which_top;
+                out[j] = best > 0 ? best : 0;
+                pick[j] = best > 0 ? which : 4;
             }
         }
     }
 }
 
-void layers_pool_sums(const real *d_out, const uint8_t *pick, const real *y, const real *mean,
-                      size_t h, size_t w, size_t c, real *sum_dz, real *sum_dz_y)
+void layers_pool_sums(const real *restrict d_out, const real *restrict pick, const real *restrict y,
+                      const real *restrict mean, size_t h, size_t w, size_t c,
+                      real *restrict sum_dz, real *restrict sum_dz_y)
 {
     for (size_t row = 0; row < h; row += 2) {
         for (size_t column = 0; column < w; column += 2, d_out += c, pick += c) {
             const real *y0 = y + (row * w + column) * c, *y1 = y0 + c;
             const real *y2 = y0 + w * c, *y3 = y2 + c;
             for (size_t j = 0; j < c; j++) {
-                real dz = pick[j] < 4 ? d_out[j] : 0;
-                real top = pick[j] & 1 ? y1[j] : y0[j], bottom = pick[j] & 1 ? y3[j] : y2[j];
-                real picked = pick[j] & 2 ? bottom : top;
+                real y00 = y0[j], y01 = y1[j], y10 = y2[j], y11 = y3[j], d = d_out[j];
+                real which = pick[j];
+                real dz = which < 4 ? d : 0;
+                real top = which == 1 ? y01 : y00, bottom = which == 3 ? y11 : y10;
+                real picked = which >= 2 ? bottom : top;
                 sum_dz[j] += dz;
                 sum_dz_y[j] += dz * (picked - mean[j]);
             }
@@ -131,18 +128,22 @@ void layers_pool_sums(const real *d_out, const uint8_t *pick, const real *y, con
     }
 }
 
-void layers_pool_backward(const real *d_out, const uint8_t *pick, const real *y,
-                          struct layers_affine by, size_t h, size_t w, size_t c, real *d_y)
+void layers_pool_backward(const real *restrict d_out, const real *restrict pick,
+                          const real *restrict y, struct layers_affine by, size_t h, size_t w,
+                          size_t c, real *restrict d_y)
 {
+    const real *restrict a = by.a, *restrict b = by.b, *restrict d = by.d, *restrict mean = by.mean;
     const size_t corners[4] = {0, c, w * c, w * c + c};
 
     for (size_t row = 0; row < h; row += 2) {
         for (size_t column = 0; column < w; column += 2, d_out += c, pick += c) {
             for (int corner = 0; corner < 4; corner++) {
+                const real this = (real)corner;
                 size_t at = (row * w + column) * c + corners[corner];
                 for (size_t j = 0; j < c; j++) {
-                    real dz = pick[j] == corner ? d_out[j] : 0;
-                    d_y[at + j] = by.a[j] * dz + by.b[j] * (y[at + j] - by.mean[j]) + by.d[j];
+                    real dz = d_out[j], slope = a[j];
+                    slope = pick[j] == this ? slope : 0;
+                    d_y[at + j] = slope * dz + b[j] * (y[at + j] - mean[j]) + d[j];
                 }
             }
         }

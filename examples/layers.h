@@ -49,22 +49,23 @@ void layers_moments_add(struct layers_moments *m, const real *y, size_t n_pixels
  *
  * y      h x w x c, h and w even
  * out    (h/2) x (w/2) x c
- * pick   as out: 0 .. 3 which pixel was the largest (the first of equals), 4 if none was above 0 */
+ * pick   as out: 0 .. 3 which pixel was the largest (the first of equals), 4 if none was above 0.
+ *        As wide as the other numbers, so that the loops vectorise without conversions */
 void layers_pool(const real *y, size_t h, size_t w, size_t c, const real *scale, const real *shift,
-                 real *out, uint8_t *pick);
+                 real *out, real *pick);
 
 /* Sums for the gradient of batch normalisation; they are added to.
  *
  * sum_dz      c sums of d_z, the gradient by the normalised value
  * sum_dz_y    c sums of d_z * (y - mean) */
-void layers_pool_sums(const real *d_out, const uint8_t *pick, const real *y, const real *mean,
+void layers_pool_sums(const real *d_out, const real *pick, const real *y, const real *mean,
                       size_t h, size_t w, size_t c, real *sum_dz, real *sum_dz_y);
 
 /* d_y = a * d_z + b * (y - mean) + d per channel, d_z being d_out at the picked pixel, else 0. */
 struct layers_affine {
     const real *a, *b, *d, *mean; /* c of each */
 };
-void layers_pool_backward(const real *d_out, const uint8_t *pick, const real *y,
+void layers_pool_backward(const real *d_out, const real *pick, const real *y,
                           struct layers_affine by, size_t h, size_t w, size_t c, real *d_y);
 
 /* Mean over n rows of the cross-entropy of softmax(logits) with the labels.

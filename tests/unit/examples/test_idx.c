@@ -1,5 +1,5 @@
-/* test_idx.c - files good and bad. tests/data/idx/bad/CASE has the input, the dimensions that the reader asks for,
- * and the error. */
+/* test_idx.c - files good and bad. tests/data/idx/bad/CASE has the input, the dimensions that the
+ * reader asks for, and the error. */
 #include "examples/idx.h"
 
 #include <check.h>

@@ -89,7 +89,7 @@ START_TEST(pooling_picks_the_largest_above_zero_and_the_first_of_equals)
     const real y[] = {1, 4, -1, -2, 5, 5, 2, 3, /**/ 3, 2, -3, -4, 5, 5, 7, 1};
     const real one = 1, zero = 0;
     real out[4];
-    uint8_t pick[4];
+    real pick[4];
 
     layers_pool(y, 2, 8, 1, &one, &zero, out, pick);
     ck_assert(out[0] == 4 && pick[0] == 1);
@@ -104,7 +104,7 @@ START_TEST(pooling_scales_and_shifts_each_channel)
     const real y[] = {1, 1, 2, 2, 3, 3, 4, 4}; /* 2 x 2 pixels, two channels */
     const real scale[] = {10, -1}, shift[] = {0.5, 3};
     real out[2];
-    uint8_t pick[2];
+    real pick[2];
 
     layers_pool(y, 2, 2, 2, scale, shift, out, pick);
     ck_assert(out[0] == 40.5 && pick[0] == 3);
@@ -118,7 +118,7 @@ START_TEST(pool_backward_sends_the_gradient_to_the_picked_pixel)
     const real d_out[] = {10, 20}, one = 1, zero = 0;
     real out[2], d_y[8], sum_dz = 0, sum_dz_y = 0;
     const real want[8] = {0, 10};
-    uint8_t pick[2];
+    real pick[2];
 
     layers_pool(y, 2, 4, 1, &one, &zero, out, pick);
     layers_pool_backward(d_out, pick, y, (struct layers_affine){&one, &zero, &zero, &zero}, 2, 4, 1,
@@ -133,7 +133,7 @@ START_TEST(pool_backward_applies_the_affine_map_everywhere)
 {
     const real y[] = {1, 4, 3, 2}, d_out = 10, slope = 100, d = 7, mean = 2, two = 2;
     const real want[4] = {-93, 227, 107, 7}; /* 100 * (y - 2) + 7, and 2 * 10 at the picked one */
-    const uint8_t pick = 1;
+    const real pick = 1;
     real d_y[4];
 
     layers_pool_backward(&d_out, &pick, y, (struct layers_affine){&two, &slope, &d, &mean}, 2, 2, 1,
