@@ -139,9 +139,25 @@ static void start_ranks(struct node *n, int n_start)
 
 /* Orders --------------------------------------------------------------------------------------- */
 
-static void on_drained(void *arg)
+static void on_all_said(void *arg)
 {
     feed(arg, &(struct supervisor_event){.type = SUPERVISOR_EV_DRAINED});
+}
+
+/* The ranks' last words are out: ours come after them, by the same way. */
+static void on_drained(void *arg)
+{
+    struct node *n = arg;
+    co_autofree char *report = post_mortem(&(struct post_mortem){
+        .spec = n->spec,
+        .supervisor = n->supervisor,
+        .output = n->output,
+        .runtime_dir = n->runtime_dir,
+        .begun_ms = n->begun_ms,
+    });
+    if (report != NULL)
+        output_say(n->output, report);
+    output_drain(n->output, on_all_said, n);
 }
 
 static void dismiss_nursery(struct node *n)
@@ -463,14 +479,6 @@ int node_run(const struct job_spec *spec, int null_fd, struct node_end *ret_end,
     if (rc == 0) {
         run(&n);
         *ret_end = the_end(&n);
-        if (ret_end->exit_code != 0)
-            post_mortem(&(struct post_mortem){
-                .spec = spec,
-                .supervisor = n.supervisor,
-                .output = n.output,
-                .runtime_dir = n.runtime_dir,
-                .begun_ms = n.begun_ms,
-            });
     }
     node_close(&n);
     return rc;

@@ -233,11 +233,10 @@ static void on_pipe(uv_poll_t *poll, int status, int events)
     read_chunk(r);
 }
 
-void output_say(struct output *o, const char *line)
+void output_say(struct output *o, const char *lines)
 {
-    size_t n = strlen(line);
-    if (!is_full(o) && n <= sizeof o->rest)
-        pass_on(o, line, n);
+    if (!is_full(o))
+        pass_on(o, lines, strnlen(lines, sizeof o->rest));
 }
 
 /* Empty all pipes, unless the sink stops us; then on_room() calls again. */

@@ -23,8 +23,9 @@ int output_create(uv_loop_t *loop, int n_ranks, int to_fd, struct output **ret,
  * returns   0, -errno */
 int output_add(struct output *o, int rank, int fd);
 
-/* A line of our own, in between ("ddprun: ..."); ends with a newline. Dropped while the sink is full. */
-void output_say(struct output *o, const char *line);
+/* Lines of our own, in between ("ddprun: ..."), the last ended by a newline, too. Dropped while the sink
+ * is full; cut to OUTPUT_CHUNK. */
+void output_say(struct output *o, const char *lines);
 
 /* Nobody writes any more: pass on what the pipes hold, then call on_drained: from the loop, or
  * before this returns. */
