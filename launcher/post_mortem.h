@@ -17,8 +17,8 @@ struct post_mortem { /* all borrowed */
     uint64_t begun_ms;
 };
 
-/* Writes the root cause to the file TORCHELASTIC_ERROR_FILE names, if a rank failed. Nothing in here can
- * fail the job any further: its own troubles are a line of the report.
+/* Writes the root cause to the file TORCHELASTIC_ERROR_FILE names, if a rank failed. Nothing in
+ * here can fail the job any further: its own troubles are a line of the report.
  *
  * returns   the report, to free(); NULL: nothing to say, or no memory */
 char *post_mortem(const struct post_mortem *p);

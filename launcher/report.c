@@ -152,6 +152,8 @@ static const char *worth_printing(const char *tail)
     const char *start = NULL;
     for (const char *p = tail; (p = strstr(p, "Traceback (most recent call last)")) != NULL; p++)
         start = p;
+    while (start != NULL && start > tail && start[-1] != '\n')
+        start--; /* "[rank1]: Traceback ..." */
     if (start != NULL)
         return start;
     const char *p = tail + strlen(tail);

@@ -65,8 +65,8 @@ struct supervisor_event {
     int sig;    /* SIGNAL */
 };
 
-/* What the caller has to do now; zero and false: nothing. At most one of the first three is asked for
- * besides ending and draining. */
+/* What the caller has to do now; zero and false: nothing. At most one of the first three is asked
+ * for besides ending and draining. */
 struct supervisor_orders {
     int n_start;      /* start this many ranks more, the next in order */
     int signal;       /* send it to each rank that runs ... */
@@ -143,8 +143,8 @@ const char *supervisor_event_name(enum supervisor_event_type type);
 /* The table as Graphviz. */
 void supervisor_print_dot(FILE *out);
 
-/* For the test that each pair of state and event is thought of: a row without condition, or a line in
- * the list of what is ignored; not both. */
+/* For the test that each pair of state and event is thought of: a row without condition, or a line
+ * in the list of what is ignored; not both. */
 bool supervisor_covers(enum supervisor_state state, enum supervisor_event_type type);
 
 #endif

@@ -3,7 +3,7 @@ import os
 import signal
 import unittest
 
-from harness import RANK, Job, main
+from harness import RANK, Job, await_true, main
 
 FAMILY = ("child", "daemon", "daemon", "tell", "up")  # four lines on the FIFO
 UNTIL_USR1 = ("on", "10", "0", "wait")  # a rank that ends well when the test says so
@@ -94,6 +94,8 @@ class Leftovers(unittest.TestCase):
         with Job("-n", "2", RANK, "tell", "up", "wait") as job:
             job.hear(2)
             pid = job.nursery()
+            # those of the last start are closed when it has returned, maybe after the rank spoke
+            await_true(lambda: len(os.listdir(f"/proc/{pid}/fd")) == 5, lambda: os.listdir(f"/proc/{pid}/fd"))
             names = {int(n): os.readlink(f"/proc/{pid}/fd/{n}") for n in os.listdir(f"/proc/{pid}/fd")}
             self.assertEqual([names.pop(n) for n in (0, 1, 2)], ["/dev/null"] * 3)
             self.assertEqual(sorted(names), [3, 4])
