@@ -82,7 +82,7 @@ static int limit_upwards(const char *top, const char *group, int cpus,
 {
     char dir[PATH_MAX];
     int n_top = snprintf(dir, sizeof dir, "%s", top);
-    int n = snprintf(dir, sizeof dir, "%s%s", top, group);
+    int n = snprintf(dir, sizeof dir, "%s%s", top, strcmp(group, "/") == 0 ? "" : group);
     if (n < 0 || n >= (int)sizeof dir)
         return cpus;
     for (;;) {

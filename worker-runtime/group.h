@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 struct backend;
-struct store_client;
+struct store_link;
 
 /* Something that belongs to a group and goes with it: first member of ddp_model and ddp_sampler. */
 struct group_child {
@@ -27,8 +27,8 @@ struct ddp_group {
     int node_rank, n_nodes;
     uint64_t generation;
     uint64_t timeout_ms;
-    struct backend *backend;    /* owned */
-    struct store_client *store; /* owned; NULL until the first ddp_store_ call */
+    struct backend *backend;  /* owned */
+    struct store_link *store; /* one of the children; NULL until the first ddp_store_ call */
     struct group_child *children;
 };
 

@@ -99,6 +99,9 @@ START_TEST(without_a_number_there_is_a_rank_per_gpu_or_one)
     ck_assert_int_eq(spec.n_local, 6);
     JOB("torchrun", "train.py");
     ck_assert_int_eq(spec.n_local, 1);
+    fake.n_gpus = 5000;
+    JOB("ddprun", "train.py");
+    ck_assert_int_eq(spec.n_local, JOB_RANKS_MAX);
 }
 END_TEST
 

@@ -1,0 +1,181 @@
+#include "common/error.h"
+#include "worker-runtime/bucket_plan.h"
+#include <check.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#define MIB ((size_t)1 << 20)
+
+static struct bucket_plan plan_of(const struct bucket_tensor *t, size_t n, size_t first_limit,
+                                  size_t limit)
+{
+    struct bucket_plan p;
+    struct co_error err = {0};
+    ck_assert_msg(bucket_plan_init(t, n, first_limit, limit, &p, &err) == 0, "%s", err.text);
+    ck_assert_uint_eq(p.n_tensors, n);
+    return p;
+}
+
+START_TEST(twelve_linear_layers_give_the_buckets_of_torch)
+{
+    struct bucket_tensor t[24]; /* 12 x Linear(1024): weight, bias, weight, bias, ... */
+    for (size_t i = 0; i < 24; i++)
+        t[i] = (struct bucket_tensor){.bytes = i % 2 == 0 ? 4 * MIB : 4096, .dtype = DDP_FLOAT32};
+    struct bucket_plan p = plan_of(t, 24, 0, 0);
+
+    ck_assert_uint_eq(p.n_buckets, 3);
+    ck_assert_uint_eq(p.bucket[0].payload_bytes, 4198400);
+    ck_assert_uint_eq(p.bucket[1].payload_bytes, 29388800);
+    ck_assert_uint_eq(p.bucket[2].payload_bytes, 16793600);
+    for (size_t i = 0; i < 24; i++)
+        ck_assert_uint_eq(p.place[i].bucket, i >= 22 ? 0 : i >= 8 ? 1 : 2);
+    bucket_plan_fini(&p);
+}
+END_TEST
+
+START_TEST(a_tensor_at_the_limit_closes_its_bucket_and_one_below_does_not)
+{
+    const struct bucket_tensor t[] = {{99, DDP_FLOAT32}, {1, DDP_FLOAT32}, {99, DDP_FLOAT32},
+                                      {1, DDP_FLOAT32},  {9, DDP_FLOAT32}, {10, DDP_FLOAT32}};
+    struct bucket_plan p = plan_of(t, 6, 10, 100);
+    ck_assert_uint_eq(p.n_buckets, 3);
+    ck_assert_uint_eq(p.place[5].bucket, 0); /* 10 >= 10 */
+    ck_assert_uint_eq(p.place[4].bucket, 1); /* 9, 10, 109 >= 100 */
+    ck_assert_uint_eq(p.place[3].bucket, 1);
+    ck_assert_uint_eq(p.place[2].bucket, 1);
+    ck_assert_uint_eq(p.place[1].bucket, 2); /* 1, 100 >= 100 */
+    ck_assert_uint_eq(p.place[0].bucket, 2);
+    bucket_plan_fini(&p);
+}
+END_TEST
+
+START_TEST(a_tensor_larger_than_the_limit_is_not_split)
+{
+    const struct bucket_tensor t[] = {{4, DDP_FLOAT32}, {90 * MIB, DDP_FLOAT32}, {4, DDP_FLOAT32}};
+    struct bucket_plan p = plan_of(t, 3, 0, 0);
+    ck_assert_uint_eq(p.n_buckets, 2);
+    ck_assert_uint_eq(p.bucket[0].n_tensors, 2);
+    ck_assert_uint_eq(p.bucket[0].payload_bytes, 90 * MIB + 4);
+    ck_assert_uint_eq(p.bucket[1].n_tensors, 1);
+    bucket_plan_fini(&p);
+}
+END_TEST
+
+START_TEST(each_type_has_its_own_buckets_and_its_own_small_first_one)
+{
+    const struct bucket_tensor t[] = {{50, DDP_FLOAT64}, {50, DDP_FLOAT32}, {60, DDP_FLOAT64},
+                                      {60, DDP_FLOAT32}, {8, DDP_FLOAT64},  {12, DDP_FLOAT32}};
+    struct bucket_plan p = plan_of(t, 6, 10, 100);
+    ck_assert_uint_eq(p.n_buckets, 4);
+    for (size_t i = 0; i < 6; i++)
+        ck_assert_int_eq(p.bucket[p.place[i].bucket].dtype, t[i].dtype);
+    ck_assert_uint_eq(p.place[5].bucket, 0); /* float32, closed by 12 >= 10 */
+    ck_assert_uint_eq(p.place[2].bucket, 1); /* float64, 8 + 60 >= 10: the first limit still */
+    ck_assert_uint_eq(p.place[4].bucket, 1);
+    ck_assert_uint_eq(p.place[1].bucket, 2); /* float32, 60 + 50 */
+    ck_assert_uint_eq(p.place[3].bucket, 2);
+    ck_assert_uint_eq(p.place[0].bucket, 3);
+    bucket_plan_fini(&p);
+}
+END_TEST
+
+START_TEST(a_bucket_comes_before_those_that_fill_later)
+{
+    /* the float64 bucket never reaches a limit, but is complete before the last float32 one */
+    const struct bucket_tensor t[] = {
+        {40, DDP_FLOAT32}, {40, DDP_FLOAT32}, {8, DDP_FLOAT64}, {40, DDP_FLOAT32}};
+    struct bucket_plan p = plan_of(t, 4, 40, 80);
+    ck_assert_uint_eq(p.n_buckets, 3);
+    ck_assert_uint_eq(p.place[3].bucket, 0);
+    ck_assert_uint_eq(p.place[2].bucket, 1);
+    ck_assert_uint_eq(p.place[1].bucket, 2);
+    ck_assert_uint_eq(p.place[0].bucket, 2);
+    bucket_plan_fini(&p);
+}
+END_TEST
+
+START_TEST(places_are_aligned_inside_their_bucket_and_do_not_overlap)
+{
+    enum { N = 500 };
+    static struct bucket_tensor t[N];
+    srand(7);
+    for (size_t i = 0; i < N; i++) {
+        t[i].dtype = (enum ddp_dtype)(rand() % 4);
+        t[i].bytes = 8 * (size_t)(rand() % 300); /* 0 is among them */
+    }
+    struct bucket_plan p = plan_of(t, N, 1000, 5000);
+
+    size_t filled[N] = {0}; /* per bucket: where the next place may start */
+    size_t n_seen = 0, bytes_unmatched = 0;
+    for (size_t i = N; i-- > 0;) {
+        const struct bucket_place *at = &p.place[i];
+        ck_assert_uint_lt(at->bucket, p.n_buckets);
+        ck_assert_uint_eq(at->offset % BUCKET_ALIGN, 0);
+        ck_assert_uint_ge(at->offset, filled[at->bucket]);
+        ck_assert_uint_lt(at->offset - filled[at->bucket], BUCKET_ALIGN);
+        filled[at->bucket] = at->offset + t[i].bytes;
+    }
+    for (size_t b = 0; b < p.n_buckets; b++) {
+        ck_assert_uint_eq(p.bucket[b].bytes, filled[b]);
+        n_seen += p.bucket[b].n_tensors;
+        bytes_unmatched += p.bucket[b].payload_bytes;
+    }
+    ck_assert_uint_eq(n_seen, N);
+    for (size_t i = 0; i < N; i++)
+        bytes_unmatched -= t[i].bytes;
+    ck_assert_uint_eq(bytes_unmatched, 0);
+    bucket_plan_fini(&p);
+}
+END_TEST
+
+START_TEST(no_tensors_make_no_buckets)
+{
+    struct bucket_plan p = plan_of(NULL, 0, 0, 0);
+    ck_assert_uint_eq(p.n_buckets, 0);
+    bucket_plan_fini(&p);
+    bucket_plan_fini(&p); /* a second time does no harm */
+}
+END_TEST
+
+START_TEST(an_unknown_type_is_refused_by_its_number)
+{
+    const struct bucket_tensor t[] = {{8, DDP_FLOAT32}, {8, (enum ddp_dtype)17}};
+    struct bucket_plan p;
+    struct co_error err = {0};
+    ck_assert_int_eq(bucket_plan_init(t, 2, 0, 0, &p, &err), -EINVAL);
+    ck_assert_str_eq(err.text, "tensor 1 has the unknown type 17");
+}
+END_TEST
+
+START_TEST(more_than_the_address_space_is_refused)
+{
+    struct bucket_tensor t[] = {{SIZE_MAX - 7, DDP_FLOAT64}, {8, DDP_FLOAT64}};
+    struct bucket_plan p;
+    struct co_error err = {0};
+    ck_assert_int_eq(bucket_plan_init(t, 2, 0, 0, &p, &err), -EINVAL);
+    ck_assert_str_eq(err.text, "with tensor 0 its bucket exceeds the address space");
+    t[1].bytes = SIZE_MAX - 7;
+    ck_assert_int_eq(bucket_plan_init(t, 2, SIZE_MAX, 0, &p, &err), -EINVAL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("bucket_plan");
+    TCase *t = tcase_create("plans");
+    tcase_add_test(t, twelve_linear_layers_give_the_buckets_of_torch);
+    tcase_add_test(t, a_tensor_at_the_limit_closes_its_bucket_and_one_below_does_not);
+    tcase_add_test(t, a_tensor_larger_than_the_limit_is_not_split);
+    tcase_add_test(t, each_type_has_its_own_buckets_and_its_own_small_first_one);
+    tcase_add_test(t, a_bucket_comes_before_those_that_fill_later);
+    tcase_add_test(t, places_are_aligned_inside_their_bucket_and_do_not_overlap);
+    tcase_add_test(t, no_tensors_make_no_buckets);
+    tcase_add_test(t, an_unknown_type_is_refused_by_its_number);
+    tcase_add_test(t, more_than_the_address_space_is_refused);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_ENV);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}

@@ -1,0 +1,29 @@
+/* backend_cpu.h - collectives on the memory of the CPU, among the ranks of one node.
+ *
+ * docs/collectives.md has the algorithms, their cost, and what a death does to each. */
+#ifndef DDP_WORKER_RUNTIME_BACKEND_CPU_H
+#define DDP_WORKER_RUNTIME_BACKEND_CPU_H
+
+#include "transport_shm.h"
+
+#include <stdint.h>
+
+struct backend;
+struct co_error;
+struct reduce_kernels;
+struct user_segment;
+
+struct backend_cpu_opts {
+    struct transport_shm *shm; /* handed over */
+    struct user_segment *own;  /* borrowed: it outlives the group */
+    uint8_t *const *user;      /* per local rank: where its user segment is mapped here; copied */
+    const struct reduce_kernels *kernels;
+    void (*on_destroy)(void *arg); /* leaves the node: called last; NULL: nothing to do */
+    void *arg;
+};
+
+/* returns   0, -ENOMEM; on failure nothing was taken over */
+int backend_cpu_create(const struct backend_cpu_opts *opts, struct backend **ret,
+                       struct co_error *err);
+
+#endif

@@ -1,0 +1,56 @@
+/* bucket_plan.h - deal a network's gradients into buckets.
+ *
+ * Pure. The tensors are walked from last to first, the order in which a backward pass finishes
+ * them. Each joins the open bucket of its type; the bucket is closed once it holds at least its
+ * limit, which is small for the first of a type (so that averaging starts early) and the same for
+ * all others. No tensor is split: a bucket may be larger than its limit. That is the choice of
+ * torch's DistributedDataParallel after its first step.
+ *
+ * Buckets are averaged in the order of their last tensors, the order in which a backward pass fills
+ * them. So the plan depends on the tensors alone, and is the same on all ranks. */
+#ifndef DDP_WORKER_RUNTIME_BUCKET_PLAN_H
+#define DDP_WORKER_RUNTIME_BUCKET_PLAN_H
+
+#include <ddp/types.h>
+#include <stddef.h>
+
+struct co_error;
+
+#define BUCKET_ALIGN         64u                /* each gradient starts on a cache line */
+#define BUCKET_FIRST_DEFAULT ((size_t)1 << 20)  /* 1 MiB */
+#define BUCKET_BYTES_DEFAULT ((size_t)25 << 20) /* 25 MiB */
+
+struct bucket_tensor {
+    size_t bytes; /* a multiple of the element's size; 0 is allowed */
+    enum ddp_dtype dtype;
+};
+
+struct bucket_place { /* where a tensor's gradient lies */
+    size_t bucket;
+    size_t offset; /* in bytes, a multiple of BUCKET_ALIGN */
+};
+
+struct bucket {
+    enum ddp_dtype dtype;
+    size_t n_tensors;
+    size_t payload_bytes; /* the gradients alone: what is held against the limit */
+    size_t bytes;         /* with the gaps that alignment leaves; a multiple of the element */
+};
+
+struct bucket_plan {
+    size_t n_tensors, n_buckets;
+    struct bucket_place *place; /* owned; n_tensors of them */
+    struct bucket *bucket;      /* owned; n_buckets of them, in the order of averaging */
+};
+
+/* first_limit, limit   in bytes; 0: the default
+ * ret_plan             owned by the caller, who calls bucket_plan_fini(); written only on success
+ * returns              0
+ *                      -EINVAL  an unknown type, or a bucket larger than the address space; err
+ *                               names the tensor by its number
+ *                      -ENOMEM */
+int bucket_plan_init(const struct bucket_tensor *tensors, size_t n_tensors, size_t first_limit,
+                     size_t limit, struct bucket_plan *ret_plan, struct co_error *err);
+void bucket_plan_fini(struct bucket_plan *p); /* a zeroed plan is fine */
+
+#endif

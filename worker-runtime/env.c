@@ -1,0 +1,299 @@
+#include "env.h"
+
+#include "common/error.h"
+#include "common/parse.h"
+
+#include <ddp/env.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct source {
+    env_get_fn *get;
+    void *arg;
+};
+
+static const char *get(const struct source *s, const char *name)
+{
+    const char *value = s->get(s->arg, name);
+    return value != NULL && value[0] != '\0' ? value : NULL; /* an empty one counts as not set */
+}
+
+/* A number, or `missing` if the variable is not set. */
+static int get_int(const struct source *s, const char *name, int missing, int min, int max,
+                   int *ret, struct co_error *err)
+{
+    const char *text = get(s, name);
+    int64_t value = missing;
+    if (text != NULL && co_parse_int(name, text, min, max, &value, err) != 0) {
+        co_fail_in(err, "the environment");
+        return -ENOEXEC;
+    }
+    *ret = (int)value;
+    return 0;
+}
+
+struct names { /* of the variables that one starter sets; NULL: it has none for this */
+    const char *starter;
+    const char *rank, *size, *local_rank, *local_size, *node, *n_nodes;
+};
+
+static const struct names by_torchrun = {
+    .starter = "ddprun or torchrun",
+    .rank = DDP_ENV_RANK,
+    .size = DDP_ENV_WORLD_SIZE,
+    .local_rank = DDP_ENV_LOCAL_RANK,
+    .local_size = DDP_ENV_LOCAL_WORLD_SIZE,
+    .node = DDP_ENV_GROUP_RANK,
+    .n_nodes = DDP_ENV_GROUP_WORLD_SIZE,
+};
+static const struct names by_hand = {
+    .starter = "by hand",
+    .rank = DDP_ENV_RANK,
+    .size = DDP_ENV_WORLD_SIZE,
+    .local_rank = DDP_ENV_LOCAL_RANK,
+    .local_size = DDP_ENV_LOCAL_WORLD_SIZE,
+};
+static const struct names by_open_mpi = {
+    .starter = "Open MPI",
+    .rank = "OMPI_COMM_WORLD_RANK",
+    .size = "OMPI_COMM_WORLD_SIZE",
+    .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
+    .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
+};
+static const struct names by_hydra = {
+    .starter = "hydra",
+    .rank = "PMI_RANK",
+    .size = "PMI_SIZE",
+    .local_rank = "MPI_LOCALRANKID",
+    .local_size = "MPI_LOCALNRANKS",
+};
+static const struct names by_srun = {
+    .starter = "srun",
+    .rank = "SLURM_PROCID",
+    .size = "SLURM_STEP_NUM_TASKS",
+    .local_rank = "SLURM_LOCALID",
+    .node = "SLURM_NODEID",
+    .n_nodes = "SLURM_STEP_NUM_NODES",
+};
+
+/* --- which starter ------------------------------------------------------------------------------ */
+
+static const struct names *find_starter(const struct source *s)
+{
+    bool ranked = get(s, DDP_ENV_RANK) != NULL || get(s, DDP_ENV_WORLD_SIZE) != NULL;
+    if (ranked && get(s, DDP_ENV_LOCAL_RANK) != NULL && get(s, DDP_ENV_LOCAL_WORLD_SIZE) != NULL)
+        return &by_torchrun;
+    if (get(s, by_open_mpi.rank) != NULL)
+        return &by_open_mpi;
+    if (get(s, by_hydra.rank) != NULL && get(s, by_hydra.local_rank) != NULL)
+        return &by_hydra;
+    if (ranked)
+        return &by_hand;
+    if (get(s, "SLURM_STEP_ID") != NULL && get(s, by_srun.rank) != NULL)
+        return &by_srun;
+    return NULL;
+}
+
+/* --- ranks -------------------------------------------------------------------------------------- */
+
+static int read_ranks(const struct source *s, const struct names *n, struct env_who *who,
+                      struct co_error *err)
+{
+    if (get(s, n->rank) == NULL || get(s, n->size) == NULL) {
+        bool no_rank = get(s, n->rank) == NULL;
+        return co_fail(err, -ENOEXEC, "the environment has %s but no %s: set both, or neither",
+                       no_rank ? n->size : n->rank, no_rank ? n->rank : n->size);
+    }
+    int code = get_int(s, n->size, 0, 1, INT_MAX, &who->world_size, err);
+    if (code == 0)
+        code = get_int(s, n->rank, 0, 0, who->world_size - 1, &who->rank, err);
+    return code;
+}
+
+/* "2(x3),1" is 2,2,2,1: the tasks of node number `node`. */
+static int slurm_tasks(const char *text, int node)
+{
+    while (*text != '\0') {
+        char *end;
+        long tasks = strtol(text, &end, 10), times = 1;
+        if (end == text || tasks < 1 || tasks > INT_MAX)
+            return -1;
+        text = end;
+        if (strncmp(text, "(x", 2) == 0) {
+            times = strtol(text + 2, &end, 10);
+            if (end == text + 2 || *end != ')' || times < 1)
+                return -1;
+            text = end + 1;
+        }
+        if (node < times)
+            return (int)tasks;
+        node -= (int)times;
+        if (*text == ',')
+            text++;
+        else if (*text != '\0')
+            return -1;
+    }
+    return -1;
+}
+
+static int read_local_size(const struct source *s, const struct names *n, struct env_who *who,
+                           struct co_error *err)
+{
+    static const char tasks_name[] = "SLURM_STEP_TASKS_PER_NODE";
+    if (n->local_size != NULL && get(s, n->local_size) != NULL)
+        return get_int(s, n->local_size, 0, 1, who->world_size, &who->local_world_size, err);
+    if (n == &by_srun && get(s, tasks_name) != NULL) {
+        who->local_world_size = slurm_tasks(get(s, tasks_name), who->node_rank);
+        if (who->local_world_size > 0)
+            return 0;
+        return co_fail(err, -ENOEXEC, "the environment: %s '%.100s' says nothing about node %d",
+                       tasks_name, get(s, tasks_name), who->node_rank);
+    }
+    /* By hand nobody counts the ranks of a node: those of a single node have their ranks as local
+     * ranks. */
+    if (who->local_rank != who->rank)
+        return co_fail(err, -ENOTSUP,
+                       "%s is %d where %s is %d: that takes several nodes, and this version of "
+                       "libddp works on one",
+                       n->local_rank, who->local_rank, n->rank, who->rank);
+    who->local_world_size = who->world_size;
+    return 0;
+}
+
+static int check_places(const struct names *n, const struct env_who *who, struct co_error *err)
+{
+    const char *local_size = n->local_size != NULL ? n->local_size : "SLURM_STEP_TASKS_PER_NODE";
+    if (who->local_rank >= who->local_world_size)
+        return co_fail(err, -ENOEXEC, "the environment: %s is %d, which must be less than %s, %d",
+                       n->local_rank, who->local_rank, local_size, who->local_world_size);
+    if (who->local_world_size > who->world_size)
+        return co_fail(err, -ENOEXEC, "the environment: %s is %d, more than %s, %d", local_size,
+                       who->local_world_size, n->size, who->world_size);
+    if (who->local_world_size < who->world_size)
+        return co_fail(err, -ENOTSUP,
+                       "the job has %d ranks on several nodes, %d of them on this one (%s): this "
+                       "version of libddp works on one node",
+                       who->world_size, who->local_world_size, local_size);
+    if (who->n_nodes > 1)
+        return co_fail(
+            err, -ENOEXEC,
+            "the environment: %s is %d, but all %d ranks are said to be on this node (%s)",
+            n->n_nodes, who->n_nodes, who->world_size, local_size);
+    if (who->local_rank != who->rank)
+        return co_fail(err, -ENOEXEC,
+                       "the environment: %s is %d and %s is %d, which must be the same on one node",
+                       n->rank, who->rank, n->local_rank, who->local_rank);
+    return 0;
+}
+
+static int read_places(const struct source *s, const struct names *n, struct env_who *who,
+                       struct co_error *err)
+{
+    int code = 0;
+    who->n_nodes = 1;
+    who->local_rank = who->rank;
+    if (n->node != NULL)
+        code = get_int(s, n->node, 0, 0, INT_MAX, &who->node_rank, err);
+    if (code == 0 && n->n_nodes != NULL)
+        code = get_int(s, n->n_nodes, 1, 1, INT_MAX, &who->n_nodes, err);
+    if (code == 0)
+        code = get_int(s, n->local_rank, who->rank, 0, INT_MAX, &who->local_rank, err);
+    if (code == 0)
+        code = read_local_size(s, n, who, err);
+    if (code == 0)
+        code = check_places(n, who, err);
+    return code;
+}
+
+/* Somebody may have set RANK and WORLD_SIZE under mpirun, from mpirun's own variables. */
+static int check_agreement(const struct source *s, const struct names *n, const struct env_who *who,
+                           struct co_error *err)
+{
+    struct env_who other = {0};
+    bool ranked = get(s, DDP_ENV_RANK) != NULL || get(s, DDP_ENV_WORLD_SIZE) != NULL;
+    if (!ranked || (n != &by_open_mpi && n != &by_hydra))
+        return 0;
+    int code = read_ranks(s, &by_hand, &other, err);
+    if (code != 0)
+        return code;
+    if (other.rank != who->rank || other.world_size != who->world_size)
+        return co_fail(err, -ENOEXEC,
+                       "the environment contradicts itself: RANK and WORLD_SIZE say rank %d of %d, "
+                       "%s and %s say rank %d of %d: unset one pair",
+                       other.rank, other.world_size, n->rank, n->size, who->rank, who->world_size);
+    return 0;
+}
+
+/* --- the job's name ----------------------------------------------------------------------------- */
+
+static const char *or_empty(const char *text)
+{
+    return text != NULL ? text : "";
+}
+
+static int name_job(const struct source *s, const struct names *n, struct env_who *who,
+                    struct co_error *err)
+{
+    const char *job = get(s, DDP_ENV_JOB);
+    const char *port = get(s, DDP_ENV_MASTER_PORT), *run_id = get(s, DDP_ENV_RUN_ID);
+    const char *pmix = get(s, "PMIX_NAMESPACE"), *slurm = get(s, "SLURM_JOB_ID");
+    int length = 0;
+    who->job[0] = '\0';
+    if (job != NULL)
+        length = snprintf(who->job, sizeof who->job, "name %s", job);
+    else if (n == &by_open_mpi && pmix != NULL)
+        length = snprintf(who->job, sizeof who->job, "pmix %s", pmix);
+    else if (n == &by_srun && slurm != NULL)
+        length =
+            snprintf(who->job, sizeof who->job, "slurm %s.%s %s", slurm,
+                     or_empty(get(s, "SLURM_STEP_ID")), or_empty(get(s, "SLURM_RESTART_COUNT")));
+    else if ((n == &by_torchrun || n == &by_hand) && (port != NULL || run_id != NULL))
+        length = snprintf(who->job, sizeof who->job, "run %s %s:%s %u", or_empty(run_id),
+                          or_empty(get(s, DDP_ENV_MASTER_ADDR)), or_empty(port), who->generation);
+    if ((size_t)length >= sizeof who->job)
+        return co_fail(err, -ENOEXEC, "the environment: the name of the job (%.30s...) is too long",
+                       who->job);
+    return 0;
+}
+
+int env_read(env_get_fn *get_fn, void *arg, struct env_who *ret, struct co_error *err)
+{
+    const struct source source = {get_fn, arg}, *s = &source;
+    struct env_who who = {.starter = "nobody",
+                          .world_size = 1,
+                          .local_world_size = 1,
+                          .n_nodes = 1,
+                          .node_fd = -1,
+                          .pmi_fd = -1};
+    int generation;
+    int code = get_int(s, DDP_ENV_RESTART_COUNT, 0, 0, INT_MAX, &generation, err);
+    if (code == 0)
+        code = get_int(s, DDP_ENV_GENERATION, generation, 0, INT_MAX, &generation, err);
+    if (code == 0)
+        code = get_int(s, DDP_ENV_NODE_FD, -1, 0, INT_MAX, &who.node_fd, err);
+    if (code != 0)
+        return code;
+    who.generation = (uint32_t)generation;
+
+    const struct names *n = find_starter(s);
+    if (n != NULL) {
+        who.starter = n->starter;
+        code = read_ranks(s, n, &who, err);
+        if (code == 0)
+            code = check_agreement(s, n, &who, err);
+        if (code == 0)
+            code = read_places(s, n, &who, err);
+        if (code == 0)
+            code = name_job(s, n, &who, err);
+        if (code == 0 && n == &by_hydra)
+            code = get_int(s, "PMI_FD", -1, 0, INT_MAX, &who.pmi_fd, err);
+        if (code != 0)
+            return code;
+    }
+    *ret = who;
+    return 0;
+}

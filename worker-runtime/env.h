@@ -1,0 +1,41 @@
+/* env.h - who am I? Read from the environment that a starter left.
+ *
+ * Pure: variables come through a function. Looked at in this order, the first that fits decides:
+ *   1. ddprun, torchrun     RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE
+ *   2. Open MPI's mpirun    OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE
+ *   3. hydra (MPICH, Intel) PMI_RANK, PMI_SIZE with MPI_LOCALRANKID, MPI_LOCALNRANKS
+ *   4. srun                 SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID, ... in a step
+ *   5. by hand              RANK, WORLD_SIZE, perhaps LOCAL_RANK
+ *   6. nothing              a world of 1
+ * With RANK and WORLD_SIZE beside 2 or 3 both must say the same; srun's are not compared, since a batch
+ * script leaves its own to everything that it starts. Half a set (RANK without WORLD_SIZE) is an
+ * error. */
+#ifndef DDP_WORKER_RUNTIME_ENV_H
+#define DDP_WORKER_RUNTIME_ENV_H
+
+#include <stdint.h>
+
+struct co_error;
+
+typedef const char *env_get_fn(void *arg, const char *name); /* NULL: not set; as getenv() */
+
+#define ENV_JOB_BYTES 512
+
+struct env_who {
+    const char *starter; /* "ddprun or torchrun", "Open MPI", ...; static */
+    int rank, world_size;
+    int local_rank, local_world_size;
+    int node_rank, n_nodes;
+    uint32_t generation;
+    int node_fd; /* DDP_NODE_FD; -1: none */
+    int pmi_fd;  /* hydra's PMI_FD, whose other end names the job; -1: none */
+    char job
+        [ENV_JOB_BYTES]; /* a name that the ranks of this job share and other jobs do not have; ""
+                                if the environment has none */
+};
+
+/* returns   0; -ENOEXEC a variable is missing, no number, out of bounds, or contradicts another: the
+ *           text names it; -ENOTSUP the job spans several nodes */
+int env_read(env_get_fn *get, void *arg, struct env_who *ret, struct co_error *err);
+
+#endif

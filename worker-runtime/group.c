@@ -1,0 +1,283 @@
+/* group.c - joining and leaving the job; who is who. */
+#include "group.h"
+
+#include "backend.h"
+#include "backend_cpu.h"
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/scope.h"
+#include "env.h"
+#include "node_join.h"
+#include "process.h"
+#include "reduce.h"
+#include "segments/control.h"
+#include "status.h"
+#include "transport_shm.h"
+#include "user_segment.h"
+
+#include <ddp/env.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define DEFAULT_TIMEOUT_MS 600000u
+
+static const char *get_variable(void *arg, const char *name)
+{
+    (void)arg;
+    return getenv(name);
+}
+
+/* --- children ----------------------------------------------------------------------------------- */
+
+void group_adopt(struct ddp_group *g, struct group_child *child)
+{
+    child->next = g->children;
+    child->link = &g->children;
+    if (child->next != NULL)
+        child->next->link = &child->next;
+    g->children = child;
+}
+
+void group_disown(struct group_child *child)
+{
+    if (child->link == NULL)
+        return;
+    *child->link = child->next;
+    if (child->next != NULL)
+        child->next->link = child->link;
+    child->link = NULL;
+    child->next = NULL;
+}
+
+/* --- joining ------------------------------------------------------------------------------------ */
+
+/* A name for the job where the environment has none: whoever started all ranks. */
+static void name_after_starter(struct env_who *who)
+{
+    struct ucred starter;
+    socklen_t size = sizeof starter;
+    if (who->pmi_fd >= 0 &&
+        getsockopt(who->pmi_fd, SOL_SOCKET, SO_PEERCRED, &starter, &size) == 0 && starter.pid > 0)
+        snprintf(who->job, sizeof who->job, "hydra %d", starter.pid);
+    else
+        snprintf(who->job, sizeof who->job, "parent %d", getppid());
+}
+
+static int choose_kernels(const struct reduce_kernels **ret, struct co_error *err)
+{
+    const char *cap = getenv(DDP_ENV_SIMD);
+    bool known;
+    *ret = reduce_choose(cap, &known);
+    if (!known)
+        return co_fail(err, -ENOEXEC, "%s '%.100s' is not known: try scalar, avx2 or avx512",
+                       DDP_ENV_SIMD, cap);
+    return 0;
+}
+
+static void on_backend_destroy(void *node)
+{
+    node_leave(node);
+}
+
+/* Join the other ranks of this node and make a back end of what came of it. */
+static int open_backend(struct ddp_group *g, const struct env_who *who, uint64_t deadline_ms,
+                        struct co_error *err)
+{
+    struct user_segment *own;
+    const struct reduce_kernels *kernels;
+    struct node *node = NULL;
+    struct transport_shm *shm = NULL;
+    int code = choose_kernels(&kernels, err);
+    if (code == 0)
+        code = process_user_segment((unsigned)who->local_world_size, &own, err);
+    if (code != 0)
+        return code;
+
+    struct env_who named = *who;
+    const char *hint = "";
+    if (named.job[0] == '\0') {
+        name_after_starter(&named);
+        hint = "ranks that different shells start find each other by the same " DDP_ENV_JOB;
+    }
+    struct node_join_opts join = {.local_rank = (unsigned)who->local_rank,
+                                  .n_local = (unsigned)who->local_world_size,
+                                  .generation = who->generation,
+                                  .node_fd = who->node_fd,
+                                  .job = named.job,
+                                  .hint = hint,
+                                  .deadline_ms = deadline_ms};
+    code = node_join(&join, own, &node, err);
+    if (code != 0)
+        return code;
+
+    struct transport_shm_opts transport = {.control = node->control,
+                                           .local_rank = node->local_rank,
+                                           .spin = node->n_local <= node->n_cpus,
+                                           .timeout_ms = g->timeout_ms};
+    code = transport_shm_create(&transport, &shm, err);
+    struct backend_cpu_opts cpu = {.shm = shm,
+                                   .own = own,
+                                   .user = node->user,
+                                   .kernels = kernels,
+                                   .on_destroy = on_backend_destroy,
+                                   .arg = node};
+    if (code == 0)
+        code = backend_cpu_create(&cpu, &g->backend, err);
+    if (code != 0) {
+        transport_shm_destroy(shm);
+        node_leave(node);
+    }
+    return code;
+}
+
+static int check_who(const struct env_who *who, struct co_error *err)
+{
+    if (who->local_world_size > CONTROL_MAX_LOCAL)
+        return co_fail(err, -ENOTSUP, "%d ranks on one node are more than this version's %d",
+                       who->local_world_size, CONTROL_MAX_LOCAL);
+    return 0;
+}
+
+static int join(const struct ddp_init_opts *opts, struct ddp_group *g, struct co_error *err)
+{
+    struct env_who who;
+    uint64_t start_ms = opts->start_timeout_ms != 0 ? opts->start_timeout_ms : DEFAULT_TIMEOUT_MS;
+    int code = env_read(get_variable, NULL, &who, err);
+    if (code == 0)
+        code = check_who(&who, err);
+    if (code != 0)
+        return code;
+    rt_set_rank(who.rank);
+    if (node_join_is_socket(who.node_fd))
+        fcntl(who.node_fd, F_SETFD, FD_CLOEXEC); /* the rank's, not its children's */
+    else
+        who.node_fd = -1;
+    g->rank = who.rank;
+    g->world_size = who.world_size;
+    g->local_rank = who.local_rank;
+    g->local_world_size = who.local_world_size;
+    g->node_rank = who.node_rank;
+    g->n_nodes = who.n_nodes;
+    g->generation = who.generation;
+    g->timeout_ms = opts->timeout_ms != 0 ? opts->timeout_ms : DEFAULT_TIMEOUT_MS;
+    if (g->world_size == 1)
+        return 0; /* nobody to meet */
+    code = process_enter(who.node_fd, err);
+    if (code != 0)
+        return code;
+    code = open_backend(g, &who, co_deadline_ms(start_ms), err);
+    if (code != 0)
+        process_leave(false);
+    return code;
+}
+
+int ddp_init(const struct ddp_init_opts *opts, struct ddp_group **ret_world)
+{
+    static const struct ddp_init_opts defaults;
+    struct co_error err = {0};
+    if (ret_world == NULL)
+        return rt_fail(DDP_EINVAL, "ddp_init: ret_world is NULL");
+    co_autofree struct ddp_group *g = calloc(1, sizeof *g);
+    if (g == NULL)
+        return rt_fail(DDP_ENOMEM, "no memory for a group");
+    int code = join(opts != NULL ? opts : &defaults, g, &err);
+    if (code == -EPROTO) /* among the pieces of the job, not among its collectives */
+        code = -EIO;
+    if (code != 0) {
+        co_fail_in(&err, "cannot join the job");
+        return rt_return(code, &err);
+    }
+    *ret_world = co_take(&g);
+    return DDP_OK;
+}
+
+void ddp_finalize(struct ddp_group *world)
+{
+    if (world == NULL)
+        return;
+    while (world->children != NULL) {
+        struct group_child *child = world->children;
+        group_disown(child);
+        child->destroy(child);
+    }
+    if (world->backend != NULL && !process_is_forked()) { /* a child's group is not its own */
+        world->backend->ops->destroy(world->backend);
+        process_leave(true);
+    }
+    free(world);
+}
+
+/* --- asking ------------------------------------------------------------------------------------- */
+
+int ddp_rank(const struct ddp_group *g)
+{
+    return g->rank;
+}
+
+int ddp_world_size(const struct ddp_group *g)
+{
+    return g->world_size;
+}
+
+int ddp_local_rank(const struct ddp_group *g)
+{
+    return g->local_rank;
+}
+
+int ddp_local_world_size(const struct ddp_group *g)
+{
+    return g->local_world_size;
+}
+
+int ddp_node_rank(const struct ddp_group *g)
+{
+    return g->node_rank;
+}
+
+int ddp_n_nodes(const struct ddp_group *g)
+{
+    return g->n_nodes;
+}
+
+uint64_t ddp_generation(const struct ddp_group *g)
+{
+    return g->generation;
+}
+
+/* --- memory ------------------------------------------------------------------------------------- */
+
+static int alloc_alone(size_t bytes, void **ret, struct co_error *err)
+{
+    void *p;
+    if (posix_memalign(&p, 64, bytes > 0 ? bytes : 1) != 0)
+        return co_fail(err, -ENOMEM, "no memory for %zu bytes", bytes);
+    memset(p, 0, bytes);
+    *ret = p;
+    return 0;
+}
+
+int ddp_alloc(struct ddp_group *g, size_t bytes, void **ret_ptr)
+{
+    struct co_error err = {0};
+    if (ret_ptr == NULL)
+        return rt_fail(DDP_EINVAL, "ddp_alloc: ret_ptr is NULL");
+    if (process_is_forked())
+        return rt_fail(DDP_EINVAL, "ddp_alloc: this process was forked from the one that joined");
+    return rt_return(g->backend == NULL ? alloc_alone(bytes, ret_ptr, &err)
+                                        : g->backend->ops->alloc(g->backend, bytes, ret_ptr, &err),
+                     &err);
+}
+
+void ddp_free(struct ddp_group *g, void *ptr)
+{
+    if (ptr == NULL || process_is_forked())
+        return;
+    if (g->backend == NULL)
+        free(ptr);
+    else
+        g->backend->ops->free(g->backend, ptr);
+}

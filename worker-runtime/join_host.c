@@ -1,0 +1,172 @@
+#include "join_host.h"
+
+#include "common/error.h"
+#include "common/scope.h"
+#include "segments/broker.h"
+#include "segments/control.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+enum { STRANGERS = 32 }; /* connections beyond one per rank: so many may be open and say nothing */
+
+struct peer {
+    int sock;
+    int local_rank; /* -1: it has not said hello */
+};
+
+struct join_host {
+    int listener;
+    struct control *control;
+    struct broker *broker;
+    struct co_error refusal;
+    size_t n_peers, max_peers;
+    struct peer *peer;    /* max_peers */
+    struct pollfd *watch; /* max_peers + 2: the peers, the listener, the caller's */
+};
+
+static int listen_at(const char *name, int *ret_sock, struct co_error *err)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    size_t length = strnlen(name, sizeof address.sun_path - 1);
+    memcpy(address.sun_path + 1, name, length); /* behind a NUL: an abstract name, gone with us */
+    co_autoclose_fd int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (sock < 0)
+        return co_fail(err, -errno, "cannot make a socket: %s", strerror(errno));
+    if (bind(sock, (struct sockaddr *)&address,
+             (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length)) != 0 ||
+        listen(sock, SOMAXCONN) != 0)
+        return co_fail(err, -errno, "cannot listen on the socket @%s: %s", name, strerror(errno));
+    *ret_sock = co_take_fd(&sock);
+    return 0;
+}
+
+int join_host_create(const char *name, unsigned n_local, uint32_t generation,
+                     struct join_host **ret, int *ret_sock, struct co_error *err)
+{
+    int ends[2], control_fd = -1;
+    struct join_host *h = calloc(1, sizeof *h);
+    if (h == NULL)
+        return co_fail(err, -ENOMEM, "no memory to join");
+    h->max_peers = n_local + STRANGERS;
+    h->listener = -1;
+    h->peer = calloc(h->max_peers, sizeof *h->peer);
+    h->watch = calloc(h->max_peers + 2, sizeof *h->watch);
+    int code = 0;
+    if (h->peer == NULL || h->watch == NULL)
+        code = co_fail(err, -ENOMEM, "no memory to join");
+    if (code == 0)
+        code = listen_at(name, &h->listener, err);
+    if (code == 0)
+        code = control_create(n_local, generation, &control_fd, &h->control, err);
+    if (code == 0)
+        code = broker_create(n_local, control_fd, &h->broker, err);
+    if (code == 0 &&
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+        code = co_fail(err, -errno, "cannot make a pair of sockets: %s", strerror(errno));
+    if (control_fd >= 0)
+        close(control_fd);
+    if (code != 0) {
+        join_host_destroy(h);
+        return code;
+    }
+    h->peer[h->n_peers++] = (struct peer){.sock = ends[0], .local_rank = -1};
+    *ret_sock = ends[1];
+    *ret = h;
+    return 0;
+}
+
+void join_host_destroy(struct join_host *h)
+{
+    if (h == NULL)
+        return;
+    for (size_t i = 0; i < h->n_peers; i++)
+        close(h->peer[i].sock);
+    if (h->listener >= 0)
+        close(h->listener);
+    broker_destroy(h->broker);
+    control_unmap(h->control);
+    free(h->peer);
+    free(h->watch);
+    free(h);
+}
+
+bool join_host_has_come(const struct join_host *h, unsigned local_rank)
+{
+    return broker_has_said_hello(h->broker, local_rank);
+}
+
+const char *join_host_last_refusal(const struct join_host *h)
+{
+    return h->refusal.text;
+}
+
+struct control *join_host_control(const struct join_host *h)
+{
+    return h->control;
+}
+
+static bool is_ours(int sock)
+{
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    return getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+}
+
+static void accept_all(struct join_host *h)
+{
+    for (;;) {
+        int sock = accept4(h->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (sock < 0)
+            return;
+        if (!is_ours(sock)) {
+            co_fail(&h->refusal, -EACCES, "a process of another user connected");
+            close(sock);
+        } else if (h->n_peers == h->max_peers) {
+            co_fail(&h->refusal, -EMFILE, "more than %zu connections", h->max_peers);
+            close(sock);
+        } else {
+            h->peer[h->n_peers++] = (struct peer){.sock = sock, .local_rank = -1};
+        }
+    }
+}
+
+/* A rank that closed its socket has all it wants, or died before it could join. */
+static void drop_peer(struct join_host *h, size_t i)
+{
+    int rank = h->peer[i].local_rank;
+    if (rank >= 0 && !atomic_load(&h->control->line[rank].joined))
+        control_abort_set(
+            h->control, (struct control_abort){.cause = CONTROL_RANK_DIED, .rank = (uint16_t)rank});
+    if (rank >= 0)
+        broker_rank_gone(h->broker, (unsigned)rank);
+    close(h->peer[i].sock);
+    h->peer[i] = h->peer[--h->n_peers];
+}
+
+int join_host_turn(struct join_host *h, int also, int timeout_ms, struct co_error *err)
+{
+    size_t n = h->n_peers;
+    for (size_t i = 0; i < n; i++)
+        h->watch[i] = (struct pollfd){.fd = h->peer[i].sock, .events = POLLIN};
+    h->watch[n] = (struct pollfd){.fd = h->listener, .events = POLLIN};
+    h->watch[n + 1] = (struct pollfd){.fd = also, .events = POLLIN};
+    if (poll(h->watch, n + 2, timeout_ms) < 0 && errno != EINTR)
+        return co_fail(err, -errno, "poll: %s", strerror(errno));
+    for (size_t i = n; i-- > 0;) { /* from the end: a dropped one is replaced by the last */
+        if (h->watch[i].revents == 0)
+            continue;
+        struct peer *p = &h->peer[i];
+        int rc = broker_on_readable(h->broker, p->local_rank, p->sock, &p->local_rank, &h->refusal);
+        if (rc <= 0)
+            drop_peer(h, i);
+    }
+    if (h->watch[n].revents != 0)
+        accept_all(h);
+    return 0;
+}

@@ -1,0 +1,27 @@
+/* model_agree.h - do all ranks describe the same network?
+ *
+ * While they agree, that is one small all_reduce. Where they differ every rank finds out about the same
+ * first difference, and reports both sides in the same words. Memory is bounded whatever a peer says:
+ * descriptions travel in pieces of fixed size. */
+#ifndef DDP_WORKER_RUNTIME_MODEL_AGREE_H
+#define DDP_WORKER_RUNTIME_MODEL_AGREE_H
+
+#include <ddp/model.h>
+#include <stddef.h>
+
+struct model_description {
+    const struct ddp_tensor *tensors; /* borrowed */
+    size_t n_tensors;
+    size_t first_limit, limit; /* of the buckets, in bytes */
+};
+
+/* Compare. Collective.
+ *
+ * mine      NULL: this rank cannot make its model; the others shall not wait for it
+ * returns   0
+ *           DDP_EMISMATCH  the ranks differ; the text names the tensor and both sides. Or a rank had
+ *                          NULL; the text names it. The group is whole
+ *           else           as ddp_all_reduce(); the group is broken */
+int model_agree(struct ddp_group *g, const struct model_description *mine);
+
+#endif

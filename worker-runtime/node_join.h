@@ -1,0 +1,61 @@
+/* node_join.h - get the node's control segment and every peer's user segment, and wait for all ranks.
+ *
+ * Two ways, one protocol (segments/node_socket.h):
+ *   with ddprun      over DDP_NODE_FD, whose other end is ddprun's broker
+ *   without          local rank 0 makes the control segment and runs the broker on an abstract
+ *                    socket, whose name is made of the uid and the job's name, for as long as
+ *                    joining takes; the others try to connect until it is there. Only processes of
+ *                    the same uid are listened to and believed.
+ * Both ends of joining are seen by all: a rank has come once it says hello, and all are here once each
+ * of them has mapped everything. */
+#ifndef DDP_WORKER_RUNTIME_NODE_JOIN_H
+#define DDP_WORKER_RUNTIME_NODE_JOIN_H
+
+#include "cpus.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct co_error;
+struct control;
+struct user_segment;
+
+struct node_join_opts {
+    unsigned local_rank, n_local; /* n_local >= 2 */
+    uint32_t generation;
+    int node_fd;      /* DDP_NODE_FD; -1: none */
+    const char *job;  /* where node_fd is -1: what the ranks of this job share */
+    const char *hint; /* put behind the message of a timeout; "" for none */
+    uint64_t deadline_ms;
+};
+
+struct node { /* what came of it */
+    struct control *control;
+    unsigned local_rank, n_local;
+    uint8_t **user;       /* n_local: where each rank's user segment lies here */
+    uint64_t *user_bytes; /* n_local */
+    unsigned n_cpus;      /* that the ranks of the node may run on, all together */
+};
+
+/* Join. On return this thread holds the rank's robust mutex.
+ *
+ * own       this rank's user segment; outlives the node
+ * returns   0; -ETIMEDOUT the text names who did not come; -ECONNRESET somebody died meanwhile;
+ *           -EACCES the socket belongs to another user; -EEXIST this rank has joined already;
+ *           -EPROTO -EIO -ENOMEM, -errno */
+int node_join(const struct node_join_opts *opts, struct user_segment *own, struct node **ret,
+              struct co_error *err);
+
+/* Leave: give the mutex back and unmap what others own. By the thread that joined. NULL is fine. */
+void node_leave(struct node *n);
+
+/* Whether DDP_NODE_FD can be the node socket: one that a wrapper program closed, or used for something
+ * else, is not. Such ranks join as those without ddprun do. */
+bool node_join_is_socket(int fd);
+
+/* The abstract socket's name for a job, for messages and tests, without the leading NUL. */
+#define NODE_JOIN_NAME_BYTES 108
+void node_join_name(const char *job, unsigned uid, char name[NODE_JOIN_NAME_BYTES]);
+
+#endif

@@ -1,0 +1,86 @@
+#include "process.h"
+
+#include "common/error.h"
+#include "user_segment.h"
+
+#include <ddp/env.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static struct {
+    pthread_mutex_t mutex;
+    struct user_segment *segment;
+    int node_fd;
+    bool inside, was_inside, watches_fork;
+} process = {.mutex = PTHREAD_MUTEX_INITIALIZER, .node_fd = -1};
+
+static atomic_bool is_forked;
+
+bool process_is_forked(void)
+{
+    return atomic_load_explicit(&is_forked, memory_order_relaxed);
+}
+
+/* In a forked child: it is no rank. Its copies of the descriptors would keep the rank's memory and its
+ * socket alive after the rank. close() is safe here, whatever other threads were doing. */
+static void on_fork_child(void)
+{
+    if (!process.was_inside && !process.inside)
+        return;
+    atomic_store(&is_forked, true);
+    if (process.node_fd >= 0)
+        close(process.node_fd);
+    if (process.segment != NULL)
+        close(user_segment_fd(process.segment));
+    process.node_fd = -1;
+}
+
+int process_enter(int node_fd, struct co_error *err)
+{
+    int code = 0;
+    pthread_mutex_lock(&process.mutex);
+    if (process_is_forked())
+        code = co_fail(err, -EALREADY, "this process was forked from a rank, and is none itself");
+    else if (process.inside)
+        code = co_fail(err, -EALREADY, "this process is in the job already: ddp_finalize() first");
+    else if (process.was_inside && node_fd >= 0)
+        code = co_fail(err, -ENOTSUP, "this process has left the job, and ddprun admits it once");
+    else if (!process.watches_fork && pthread_atfork(NULL, NULL, on_fork_child) != 0)
+        code = co_fail(err, -ENOMEM, "no memory to watch for fork()");
+    if (code == 0) {
+        process.watches_fork = true;
+        process.inside = true;
+        process.node_fd = node_fd;
+    }
+    pthread_mutex_unlock(&process.mutex);
+    return code;
+}
+
+void process_leave(bool was_joined)
+{
+    pthread_mutex_lock(&process.mutex);
+    process.inside = false;
+    process.was_inside = process.was_inside || was_joined;
+    if (process.node_fd >= 0 && was_joined)
+        close(process.node_fd);
+    process.node_fd = -1;
+    pthread_mutex_unlock(&process.mutex);
+}
+
+int process_user_segment(unsigned n_local, struct user_segment **ret, struct co_error *err)
+{
+    uint64_t bytes;
+    int code = 0;
+    pthread_mutex_lock(&process.mutex);
+    if (process.segment == NULL) {
+        code = user_segment_size(getenv(DDP_ENV_SEGMENT_BYTES), n_local, &bytes, err);
+        if (code == 0)
+            code = user_segment_create(bytes, &process.segment, err);
+    }
+    *ret = process.segment;
+    pthread_mutex_unlock(&process.mutex);
+    return code;
+}

@@ -1,0 +1,27 @@
+/* process.h - what a process has once, however many groups it forms: its user segment, and whether it is
+ * in a job. The only globals of the library besides status.c's. */
+#ifndef DDP_WORKER_RUNTIME_PROCESS_H
+#define DDP_WORKER_RUNTIME_PROCESS_H
+
+#include <stdbool.h>
+
+struct co_error;
+struct user_segment;
+
+/* Enter a job with other ranks.
+ *
+ * node_fd   DDP_NODE_FD, -1 without: closed at leaving, and in forked children
+ * returns   0; -EALREADY this process is in a job; -ENOTSUP it was in one under this ddprun, which
+ *           admits a process once */
+int process_enter(int node_fd, struct co_error *err);
+void process_leave(bool was_joined);
+
+/* The process's user segment, made at the first call with the size that DDP_SEGMENT_BYTES says.
+ *
+ * returns   0, -ENOEXEC, -ENOMEM, -errno */
+int process_user_segment(unsigned n_local, struct user_segment **ret, struct co_error *err);
+
+/* Whether this process was forked, without exec, from one that had entered a job. */
+bool process_is_forked(void);
+
+#endif

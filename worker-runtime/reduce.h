@@ -1,0 +1,42 @@
+/* reduce.h - combine the same stretch of elements of several ranks, element by element.
+ *
+ * Pure. Every kernel takes the inputs in the order given (the caller gives rank order), rounds after
+ * each operation and never fuses a product with a sum, so that all kernels give the same bits:
+ *
+ *     SUM       in[0] + in[1] + in[2] ...; integers wrap around
+ *     AVG       floats: in[0] * s + in[1] * s ..., s = 1 / n_in rounded once to the type;
+ *               integers: the SUM, divided by n_in towards 0
+ *     MIN, MAX  in[i] replaces what is held if it is smaller (greater) or a NaN; a held NaN stays
+ *
+ * A NaN stays a NaN; which one comes out of a sum of several is not specified. */
+#ifndef DDP_WORKER_RUNTIME_REDUCE_H
+#define DDP_WORKER_RUNTIME_REDUCE_H
+
+#include <ddp/types.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* in        n_in >= 1 inputs of count elements, aligned to the element
+ * out       n_out >= 1 outputs, all given the same result; each is one of the inputs exactly, or
+ *           overlaps none */
+typedef void reduce_fn(const void *const *in, unsigned n_in, void *const *out, unsigned n_out,
+                       size_t count);
+
+enum { REDUCE_N_DTYPES = DDP_INT64 + 1, REDUCE_N_OPS = DDP_MAX + 1 };
+
+struct reduce_kernels {
+    const char *name;
+    reduce_fn *fn[REDUCE_N_DTYPES][REDUCE_N_OPS];
+};
+
+extern const struct reduce_kernels reduce_scalar; /* plain C: the reference */
+#if defined(__x86_64__)
+extern const struct reduce_kernels reduce_avx2;
+extern const struct reduce_kernels reduce_avx512;
+#endif
+
+/* The fastest that this processor runs and `cap` allows: "scalar", "avx2", "avx512"; NULL or "" is no
+ * cap. *ret_known becomes false if `cap` is none of these (it is then ignored). */
+const struct reduce_kernels *reduce_choose(const char *cap, bool *ret_known);
+
+#endif
