@@ -67,7 +67,7 @@ int nursery_spawn(const struct nursery *n, int local_rank, int image_fd,
 /* Send sig to each rank that runs: to its first process, or to that one's process group. */
 int nursery_signal(const struct nursery *n, enum nursery_target target, int sig);
 
-/* Send sig to all that is left and to what is found later; EMPTY, or `empty` of a report, answers. */
+/* Send sig to all that is left, and to what is found later; EMPTY or a report's `empty` answers. */
 int nursery_sweep(const struct nursery *n, int sig);
 
 /* returns   1 a report; 0 the nursery is gone; -EAGAIN nothing there */

@@ -50,7 +50,7 @@ static char *print(const struct report *r)
 char *post_mortem(const struct post_mortem *p)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(p->supervisor);
-    if (v->outcome == OUTCOME_WELL && v->n_stuck == 0)
+    if (v->outcome == OUTCOME_WELL && !v->some_hang)
         return NULL;
     co_autofree char *message = NULL;
     co_autofree char *text = NULL;

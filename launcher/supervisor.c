@@ -229,12 +229,12 @@ static void blame_nursery(struct supervisor *s, const struct supervisor_event *e
         s->verdict.outcome = OUTCOME_INTERNAL;
 }
 
-static void count_stuck(struct supervisor *s, const struct supervisor_event *e,
-                        struct supervisor_orders *o)
+static void note_hang(struct supervisor *s, const struct supervisor_event *e,
+                      struct supervisor_orders *o)
 {
     (void)e;
     (void)o;
-    s->verdict.n_stuck = s->n_running > 0 ? s->n_running : 1;
+    s->verdict.some_hang = true;
 }
 
 static void kill_ranks(struct supervisor *s, const struct supervisor_event *e,
@@ -343,7 +343,7 @@ static const struct row rows[] = {
     ROW(KILLING,   EXITED,       nothing_left,     nothing,        DRAINING),
     ROW(KILLING,   EXITED,       no_rank_left,     nothing,        SWEEPING),
     ROW(KILLING,   EXITED,       always,           nothing,        KILLING),
-    ROW(KILLING,   TIME,         always,           count_stuck,    DRAINING),
+    ROW(KILLING,   TIME,         always,           nothing,        ALONE),
     ROW(KILLING,   NURSERY_LOST, always,           blame_nursery,  ALONE),
 
     ROW(LEFTOVERS, EMPTY,        always,           nothing,        DRAINING),
@@ -355,10 +355,10 @@ static const struct row rows[] = {
     ROW(SWEEPING,  EMPTY,        always,           nothing,        DRAINING),
     ROW(SWEEPING,  SIGNAL,       says_stop,        blame_signal,   SWEEPING),
     ROW(SWEEPING,  SIGNAL,       always,           nothing,        SWEEPING),
-    ROW(SWEEPING,  TIME,         always,           count_stuck,    DRAINING),
+    ROW(SWEEPING,  TIME,         always,           nothing,        ALONE),
     ROW(SWEEPING,  NURSERY_LOST, always,           blame_nursery,  ALONE),
 
-    ROW(ALONE,     SWEPT,        failed,           count_stuck,    DRAINING),
+    ROW(ALONE,     SWEPT,        failed,           note_hang,    DRAINING),
     ROW(ALONE,     SWEPT,        always,           nothing,        DRAINING),
 
     ROW(DRAINING,  DRAINED,      always,           nothing,        ENDED),

@@ -2,7 +2,7 @@
  * processes that they leave behind, signals from outside, a clock that jumps.
  *
  * Each schedule is drawn from a seed. Checked at its end:
- *   - nothing of the job runs (unless it hangs in the kernel, and then that is counted)
+ *   - nothing of the job runs, unless it hangs in the kernel, and then that is said
  *   - the verdict is the first failure that the supervisor was told of, or the signal that came before it
  *   - the job ended within the time its limits allow
  *   - ranks were started in order, never more at a time than the window, none after a stop */
@@ -49,6 +49,7 @@ struct world {
     int n_asked, n_unanswered;
     bool draining, ended, nursery_lives, stop_seen;
     int sweep_signal;
+    uint64_t nursery_deaf_from_ms; /* it lives, but neither acts nor reports: stopped */
     uint64_t nursery_dies_at_ms, signal_at_ms, last_signal_ms;
     uint64_t stopped_at_ms; /* when the first cause to stop came; CO_NEVER_MS: none */
     int expected_code;      /* by the first cause; -1: none yet */
@@ -95,6 +96,7 @@ static void world_init(struct world *w, uint64_t seed)
                                            .window = 1 + (int)draw(w, 4),
                                            .grace_ms = 1 + draw(w, 5000),
                                            .failure_grace_ms = 1 + draw(w, 2000)};
+    w->nursery_deaf_from_ms = draw(w, 50) == 0 ? draw(w, 6000) : CO_NEVER_MS;
     w->nursery_dies_at_ms = draw(w, 10) == 0 ? 1 + draw(w, 6000) : CO_NEVER_MS;
     w->signal_at_ms = draw(w, 2) == 0 ? 1 + draw(w, 6000) : CO_NEVER_MS;
     bool all_well = draw(w, 3) == 0;
@@ -124,9 +126,14 @@ static bool is_empty(const struct world *w)
 
 /* --- Carrying out orders --- */
 
+static bool nursery_acts(const struct world *w)
+{
+    return w->nursery_lives && w->now_ms < w->nursery_deaf_from_ms;
+}
+
 static void tell(struct world *w, struct process *p, int sig)
 {
-    if (!p->runs || p->hangs)
+    if (!p->runs || p->hangs || !nursery_acts(w))
         return;
     uint64_t ends = w->now_ms + (sig == SIGKILL ? draw(w, 3) : (uint64_t)p->obeys);
     if ((sig != SIGKILL && p->obeys < 0) || ends >= p->ends_at_ms)
@@ -134,17 +141,6 @@ static void tell(struct world *w, struct process *p, int sig)
     p->ends_at_ms = ends;
     if (sig == SIGKILL || draw(w, 2) == 0)
         p->status = sig;
-}
-
-/* Draining lets the nursery go, which kills what is left: only beside what hangs may there be any. */
-static void dismiss_nursery(struct world *w)
-{
-    if (supervisor_get_verdict(w->s)->n_stuck == 0)
-        check(w, is_empty(w), "drained while something runs");
-    for (int i = 0; i < w->limits.n_ranks; i++)
-        w->ranks[i].p.runs &= w->ranks[i].p.hangs;
-    for (int i = 0; i < w->n_strangers; i++)
-        w->strangers[i].runs &= w->strangers[i].hangs;
 }
 
 static void carry_out(struct world *w, const struct supervisor_orders *o)
@@ -164,7 +160,7 @@ static void carry_out(struct world *w, const struct supervisor_orders *o)
         /* the nursery starts all it was asked for before it comes to the signal */
         for (int i = 0; i < w->n_asked; i++) {
             struct rank *r = &w->ranks[i];
-            if (!r->answered && r->start_error == 0 && !r->p.runs) {
+            if (!r->answered && r->start_error == 0 && !r->p.runs && nursery_acts(w)) {
                 r->p.runs = true;
                 r->p.ends_at_ms = w->now_ms + 1 + draw(w, 8000);
             }
@@ -178,7 +174,8 @@ static void carry_out(struct world *w, const struct supervisor_orders *o)
     }
     if (o->sweep_alone) {
         bool hangs = false;
-        check(w, !w->nursery_lives, "swept alone beside a nursery");
+        w->nursery_lives = false; /* if it was not lost, it is killed first */
+        w->nursery_dies_at_ms = CO_NEVER_MS;
         for (int i = 0; i < w->limits.n_ranks; i++) {
             hangs |= w->ranks[i].p.runs && w->ranks[i].p.hangs;
             w->ranks[i].p.runs &= w->ranks[i].p.hangs;
@@ -195,7 +192,8 @@ static void carry_out(struct world *w, const struct supervisor_orders *o)
         carry_out(w, &next);
     }
     if (o->drain)
-        dismiss_nursery(w);
+        check(w, is_empty(w) || supervisor_get_verdict(w->s)->some_hang,
+              "drained while something runs");
     w->draining |= o->drain;
     w->ended |= o->ended;
 }
@@ -303,7 +301,7 @@ static int choose(struct world *w, uint64_t *ret_at_ms)
     if (w->draining)
         CONSIDER(w->now_ms + 5, DRAINED);
     bool answers_pending = false;
-    for (int i = 0; i < w->limits.n_ranks && w->nursery_lives; i++) {
+    for (int i = 0; i < w->limits.n_ranks && nursery_acts(w); i++) {
         struct rank *r = &w->ranks[i];
         if (r->asked && !r->answered && !answers_pending) { /* answers keep their order */
             CONSIDER(r->answer_at_ms > w->now_ms ? r->answer_at_ms : w->now_ms, i);
@@ -312,7 +310,7 @@ static int choose(struct world *w, uint64_t *ret_at_ms)
         if (r->answered && r->p.runs && !r->p.hangs)
             CONSIDER(r->p.ends_at_ms, 1000 + i);
     }
-    for (int i = 0; i < w->n_strangers && w->nursery_lives; i++) {
+    for (int i = 0; i < w->n_strangers && nursery_acts(w); i++) {
         if (w->strangers[i].runs && !w->strangers[i].hangs)
             CONSIDER(w->strangers[i].ends_at_ms, 2000 + i);
     }
@@ -325,8 +323,9 @@ static void live_on(struct world *w)
 {
     uint64_t at_ms;
     int what = choose(w, &at_ms);
-    if (what == NOTHING && supervisor_get_state(w->s) == SUPERVISOR_RUNNING) {
-        at_ms = w->now_ms; /* a rank hangs: its user becomes impatient */
+    if (what == NOTHING && (supervisor_get_state(w->s) == SUPERVISOR_RUNNING ||
+                            supervisor_get_state(w->s) == SUPERVISOR_STARTING)) {
+        at_ms = w->now_ms; /* a rank or the nursery hangs: the user becomes impatient */
         what = SIGNAL;
     }
     check(w, what != NOTHING, "nothing will ever happen again");
@@ -352,10 +351,10 @@ static void check_end(const struct world *w)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(w->s);
     for (int i = 0; i < w->limits.n_ranks; i++)
-        check(w, !w->ranks[i].p.runs || (w->ranks[i].p.hangs && v->n_stuck > 0),
+        check(w, !w->ranks[i].p.runs || (w->ranks[i].p.hangs && v->some_hang),
               "a rank is left running");
     for (int i = 0; i < w->n_strangers; i++)
-        check(w, !w->strangers[i].runs || (w->strangers[i].hangs && v->n_stuck > 0),
+        check(w, !w->strangers[i].runs || (w->strangers[i].hangs && v->some_hang),
               "a stranger is left running");
     int code = supervisor_exit_code(w->s);
     check(w, code == (w->expected_code < 0 ? 0 : w->expected_code), "the wrong verdict");

@@ -51,6 +51,15 @@ class Leftovers(unittest.TestCase):
             os.kill(job.nursery(), signal.SIGCONT)
             job.await_gone()
 
+    def test_a_nursery_that_stays_stopped_is_killed_in_the_end(self):
+        with Job("-n", "2", RANK, "ignore", "2", *FAMILY, "wait") as job:
+            job.hear(8)
+            os.kill(job.nursery(), signal.SIGSTOP)
+            # again and again: two that come at once are one
+            await_true(lambda: job.process.poll() is not None or job.signal(signal.SIGINT))
+            self.assertEqual(job.end()[0], -2)
+            self.assertEqual(job.processes(), [])
+
     def test_kill_9_of_a_rank(self):
         with Job("-n", "3", RANK, *FAMILY, "wait") as job:
             job.hear(12)

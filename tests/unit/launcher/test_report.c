@@ -214,10 +214,11 @@ START_TEST(what_hangs_in_the_kernel_is_said)
     exited(1, EXIT_STATUS(1), 10);
     step((struct supervisor_event){SUPERVISOR_EV_TIME});
     step((struct supervisor_event){SUPERVISOR_EV_TIME});
+    step((struct supervisor_event){SUPERVISOR_EV_SWEPT, .status = ETIMEDOUT});
     check("ddprun: rank 1 failed: exit status 1, 0.01 s after its start\n"
           "  host n1, local rank 1, pid 101, ./train\n"
-          "  rank 0: not seen to end\n"
-          "  1 or more processes did not die of SIGKILL in 10 s: they hang in the kernel\n");
+          "  rank 0: killed by ddprun\n"
+          "  some processes do not die of SIGKILL: they hang in the kernel\n");
 }
 END_TEST
 
