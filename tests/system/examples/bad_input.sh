@@ -8,8 +8,8 @@ refuses() {
     shift 3
     start "$ranks" "$mnist" "$@" >"$work/out" 2>"$work/err"
     status=$?
-    [ $status -eq 1 ] && [ "$(grep -cF "$text" "$work/err")" -ge 1 ] &&
-        [ "$(grep -cF "mnist: " "$work/err")" -eq "$(grep -cF "$text" "$work/err")" ]
+    [ $status -eq 1 ] && [ "$(grep -cF -e "$text" "$work/err")" -ge 1 ] &&
+        [ "$(grep -cF "mnist: " "$work/err")" -eq "$(grep -cF -e "$text" "$work/err")" ]
     ok=$?
     check "$what ($ranks ranks)" $ok
     [ $ok -eq 0 ] || { echo "status $status" && cat "$work/out" "$work/err"; }

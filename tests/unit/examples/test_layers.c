@@ -131,13 +131,13 @@ END_TEST
 
 START_TEST(pool_backward_applies_the_affine_map_everywhere)
 {
-    const real y[] = {1, 4, 3, 2}, d_out = 10, slope = 100, d = 7, mean = 2, two = 2;
+    const real y[] = {1, 4, 3, 2}, d_out = 10, slope = 100, offset = 7, mean = 2, two = 2;
     const real want[4] = {-93, 227, 107, 7}; /* 100 * (y - 2) + 7, and 2 * 10 at the picked one */
     const real pick = 1;
     real d_y[4];
 
-    layers_pool_backward(&d_out, &pick, y, (struct layers_affine){&two, &slope, &d, &mean}, 2, 2, 1,
-                         d_y);
+    layers_pool_backward(&d_out, &pick, y, (struct layers_affine){&two, &slope, &offset, &mean}, 2,
+                         2, 1, d_y);
     ck_assert(memcmp(d_y, want, sizeof(want)) == 0);
 }
 END_TEST
