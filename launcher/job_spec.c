@@ -1,14 +1,30 @@
 #include "job_spec.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 
 void job_spec_fini(struct job_spec *spec)
 {
-    free(spec->run_id);
-    free(spec->role);
-    free(spec->master_addr);
-    free(spec->path);
-    free(spec->argv);
-    free(spec->shown);
+    void *owned[] = {
+        spec->notes,
+        spec->run_id,
+        spec->role,
+        spec->backend,
+        spec->master_addr,
+        spec->path,
+        spec->argv,
+        spec->shown,
+        spec->local_rank_arg,
+        spec->log_dir,
+        spec->stdout_filters,
+        spec->stderr_filters,
+        spec->label,
+        spec->tee_label,
+        spec->events,
+        spec->report,
+        spec->signals_to_handle,
+    };
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        free(owned[i]);
     *spec = (struct job_spec){0};
 }
