@@ -81,20 +81,36 @@ static int fail_ambiguous(const struct co_option *table, const char *typed, size
     return co_fail(err, -EINVAL, "option '--%.*s' may mean any of %s", (int)n, typed, names);
 }
 
+/* The only option, among the weak or the others, that a prefix can mean.
+ *
+ * returns   how many it can mean; the first one is in *ret_option */
+static int find_prefix(const struct co_option *table, const char *typed, size_t n, bool weak,
+                       const struct co_option **ret_option)
+{
+    int n_found = 0;
+    for (const struct co_option *o = table; o->id != 0; o++) {
+        if (o->weak != weak || !is_prefix(typed, n, o->name))
+            continue;
+        if (n_found == 0)
+            *ret_option = o;
+        n_found += n_found == 0 || (*ret_option)->id != o->id;
+    }
+    return n_found;
+}
+
 /* The row that a long spelling means: the exact one, else the only one it is a prefix of. */
 static int find_long(const struct co_option *table, const char *typed, size_t n,
                      const struct co_option **ret_option, struct co_error *err)
 {
     const struct co_option *found = find_exact(table, typed, n);
-    bool is_exact = found != NULL;
-    for (const struct co_option *o = table; !is_exact && n > 0 && o->id != 0; o++) {
-        if (!is_prefix(typed, n, o->name))
-            continue;
-        if (found != NULL && found->id != o->id)
-            return fail_ambiguous(table, typed, n, err);
-        found = found != NULL ? found : o;
-    }
-    if (found == NULL)
+    int n_found = found != NULL;
+    if (n_found == 0 && n > 0)
+        n_found = find_prefix(table, typed, n, false, &found);
+    if (n_found == 0 && n > 0)
+        n_found = find_prefix(table, typed, n, true, &found);
+    if (n_found > 1)
+        return fail_ambiguous(table, typed, n, err);
+    if (n_found == 0)
         return fail_unknown(table, typed, n, err);
     *ret_option = found;
     return 0;
@@ -116,7 +132,7 @@ static int take_value(struct co_option_walk *w, const struct co_option *o, const
         if (attached != NULL)
             return co_fail(err, -EINVAL, "option '%s' takes no value: '%.60s'", w->spelled,
                            attached);
-    } else if (value == NULL) {
+    } else if (value == NULL && !o->optional) {
         if (w->at >= w->argc)
             return co_fail(err, -EINVAL, "option '%s' needs a value: %s", w->spelled, o->value);
         value = w->argv[w->at];
@@ -214,7 +230,7 @@ static void print_option(const struct co_option *o, FILE *out)
     int column = o->letter != 0 ? fprintf(out, "  -%c, --%s", o->letter, o->name)
                                 : fprintf(out, "      --%s", o->name);
     if (o->value != NULL)
-        column += fprintf(out, " %s", o->value);
+        column += fprintf(out, o->optional ? "[=%s]" : " %s", o->value);
     if (column + 2 > HELP_COLUMN) {
         fprintf(out, "\n");
         column = 0;

@@ -33,6 +33,8 @@ struct co_option {
     const char *env;     /* the variable that holds its default, told by the help; NULL: none */
     const char *help;    /* one or more sentences; NULL: not in the help (another spelling) */
     const char *subject; /* the heading above this row and those that follow; NULL: no new one */
+    bool optional;       /* --name without a value is right, too; a value only follows behind '=' */
+    bool weak;           /* a prefix shared with one option that isn't means that one */
 };
 
 struct co_option_walk {
@@ -51,7 +53,7 @@ struct co_option_walk {
 struct co_option_found {
     const struct co_option *option; /* its row */
     const char *spelled;            /* "-n" or "--np", for messages; valid until the next call */
-    const char *value;              /* part of argv; NULL for a flag */
+    const char *value;              /* part of argv; NULL for a flag, or left out */
 };
 
 /* Begin behind argv[0]. The table and argv are borrowed for the whole walk. */

@@ -1,92 +1,20 @@
 #include "cli.h"
 
+#include "cli_draft.h"
 #include "common/error.h"
 #include "common/options.h"
 #include "common/parse.h"
 #include "common/scope.h"
 #include "job_spec.h"
+#include "label.h"
 #include "program.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
 
-enum { GRACE_MS = 30000, FAILURE_GRACE_MS = 5000, OMP_THREADS_MAX = 4096 };
-
-enum option_id {
-    OPTION_NP = 1,
-    OPTION_NPROC_PER_NODE,
-    OPTION_NNODES,
-    OPTION_STANDALONE,
-    OPTION_MODULE,
-    OPTION_NO_PYTHON,
-    OPTION_OMP,
-    OPTION_RDZV_ID,
-    OPTION_ROLE,
-    OPTION_MASTER_ADDR,
-    OPTION_MASTER_PORT,
-    OPTION_STORE,
-    OPTION_SHUTDOWN_TIMEOUT,
-    OPTION_VERBOSE,
-    OPTION_HELP,
-    OPTION_VERSION,
-    N_OPTIONS
-};
-
-static const struct co_option table[] = {
-    {OPTION_NP, 'n', "np", "N", .subject = "Ranks",
-     .help = "Start N ranks. On one node the same as -p N."},
-    {OPTION_NPROC_PER_NODE, 'p', "nproc-per-node", "N|auto|gpu|cpu", "PET_NPROC_PER_NODE",
-     "Start N ranks on each node; gpu: one per GPU; cpu: one per CPU that we are allowed; auto: "
-     "gpu "
-     "if there are any, else cpu. Without -n and -p: one per GPU, or a single one (as torchrun: a "
-     "single one)."},
-    {OPTION_NNODES, 'N', "nnodes", "N|MIN:MAX", "PET_NNODES",
-     "Nodes of the job. This version runs on one: 1 and 1:1 are accepted."},
-    {OPTION_STANDALONE, 0, "standalone", NULL, "PET_STANDALONE",
-     "A job of this node alone, which it is in any case: contradicts other values of --nnodes."},
-    {OPTION_MODULE, 'm', "module", NULL, "PET_MODULE", "PROGRAM is a Python module: python -u -m.",
-     .subject = "Program"},
-    {OPTION_NO_PYTHON, 0, "no-python", NULL, "PET_NO_PYTHON",
-     "Execute PROGRAM itself, whatever its name and content."},
-    {OPTION_OMP, 0, "omp", "N",
-     .help =
-         "Set OMP_NUM_THREADS to N, even if it is set already; 0: leave it alone. Without --omp it "
-         "is set where it is not: to the allowed CPUs divided by the ranks (as torchrun: to 1 if "
-         "there are several ranks)."},
-    {OPTION_RDZV_ID, 0, "rdzv-id", "ID", "PET_RDZV_ID",
-     "The job's name, TORCHELASTIC_RUN_ID. Default: a random one.", .subject = "Names, store"},
-    {OPTION_ROLE, 0, "role", "NAME", "PET_ROLE", "The ranks' ROLE_NAME. Default: default."},
-    {OPTION_MASTER_ADDR, 0, "master-addr", "ADDR", "PET_MASTER_ADDR",
-     "The ranks' MASTER_ADDR. This version runs on one node: 127.0.0.1 (default) or localhost."},
-    {OPTION_MASTER_PORT, 0, "master-port", "PORT", "PET_MASTER_PORT",
-     "The ranks' MASTER_PORT. Default, and 0: any free one."},
-    {OPTION_STORE, 0, "store", "auto|agent|worker",
-     .help =
-         "Who serves the store at MASTER_ADDR:MASTER_PORT: agent: ddprun; worker: the rank 0 of "
-         "the script; auto (default): ddprun if there are several ranks."},
-    {OPTION_SHUTDOWN_TIMEOUT, 0, "shutdown-timeout", "TIME", "PET_SHUTDOWN_TIMEOUT",
-     "How long ranks that were told to stop may take before they are killed: 90, 1.5s, 250ms, 10m. "
-     "Default: 30s after a signal, 5s after a rank failed.",
-     .subject = "Control"},
-    {OPTION_VERBOSE, 'v', "verbose", .help = "Tell on stderr what is done."},
-    {OPTION_HELP, 'h', "help", .help = "Print this text."},
-    {OPTION_VERSION, 'V', "version", .help = "Print the version."},
-    {0},
-};
-
-/* What was given for an option, and by what, for messages. */
-struct given {
-    const char *value; /* borrowed from argv or the environment; NULL: not given */
-    bool from_env;
-    char by[CO_OPTION_NAME_MAX + 8]; /* "-n", "--np", "PET_NNODES" */
-};
-
-struct draft {
-    const struct cli_world *world;
-    struct given given[N_OPTIONS]; /* by option; a flag's value is "1" */
-    int verbose;
-};
+enum { OMP_THREADS_MAX = 4096 };
 
 static void note(struct draft *d, int id, const char *value, const char *by, bool from_env)
 {
@@ -99,7 +27,11 @@ static void note(struct draft *d, int id, const char *value, const char *by, boo
 /* The environment's values, as if they stood in front of the command line. */
 static void read_environment(struct draft *d)
 {
-    for (const struct co_option *o = table; o->id != 0; o++) {
+    static const char grace[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"; /* PET_'s comes before it */
+    const char *grace_value = d->world->get_env(d->world->arg, grace);
+    if (grace_value != NULL && *grace_value != '\0')
+        note(d, OPTION_SHUTDOWN_TIMEOUT, grace_value, grace, true);
+    for (const struct co_option *o = cli_table; o->id != 0; o++) {
         const char *value = o->env != NULL ? d->world->get_env(d->world->arg, o->env) : NULL;
         if (value != NULL)
             note(d, o->id, value, o->env, true);
@@ -113,7 +45,7 @@ static int read_options(struct draft *d, int argc, char **argv, enum cli_wish *r
     struct co_option_walk walk;
     struct co_option_found found;
     int rc;
-    co_options_start(&walk, table, argc, argv);
+    co_options_start(&walk, cli_table, argc, argv);
     while ((rc = co_options_next(&walk, &found, err)) > 0) {
         int id = found.option->id;
         if (id == OPTION_HELP || id == OPTION_VERSION) {
@@ -122,15 +54,17 @@ static int read_options(struct draft *d, int argc, char **argv, enum cli_wish *r
         }
         if (id == OPTION_VERBOSE && d->verbose < 2)
             d->verbose++;
-        note(d, id, found.value != NULL ? found.value : "1", found.spelled, false);
+        const char *value = found.value;
+        if (value == NULL)
+            value = id == OPTION_LABEL ? LABEL_DEFAULT : "1";
+        note(d, id, value, found.spelled, false);
     }
     *ret_wish = CLI_RUN;
     *ret_at = walk.at;
     return rc;
 }
 
-/* A flag's variable holds a number, and 0 means no: PET_STANDALONE=0. */
-static int is_given(const struct draft *d, int id, bool *ret, struct co_error *err)
+int cli_flag(const struct draft *d, enum cli_option id, bool *ret, struct co_error *err)
 {
     const struct given *g = &d->given[id];
     int64_t number = 0;
@@ -140,6 +74,51 @@ static int is_given(const struct draft *d, int id, bool *ret, struct co_error *e
             return rc;
     }
     *ret = number != 0;
+    return 0;
+}
+
+int cli_check_name(const struct given *g, struct co_error *err)
+{
+    if (strnlen(g->value, CLI_NAME_MAX + 1) > CLI_NAME_MAX)
+        return co_fail(err, -EINVAL, "%s is longer than %d bytes", g->by, CLI_NAME_MAX);
+    for (const char *c = g->value; *c != '\0'; c++)
+        if ((unsigned char)*c < ' ' || *c == 127)
+            return co_fail(err, -EINVAL, "%s holds a control character", g->by);
+    return 0;
+}
+
+int cli_choice(const struct given *g, const char *const *words, int *ret_at, struct co_error *err)
+{
+    if (g->value == NULL)
+        return 0;
+    char list[200];
+    size_t len = 0;
+    for (int i = 0; words[i] != NULL; i++) {
+        if (strcmp(g->value, words[i]) == 0) {
+            *ret_at = i;
+            return 0;
+        }
+        len += (size_t)snprintf(list + len, sizeof list - len, "%s%s",
+                                i == 0                 ? ""
+                                : words[i + 1] != NULL ? ", "
+                                                       : " and ",
+                                words[i]);
+    }
+    return co_fail(err, -EINVAL, "%s '%.200s' is none of %s", g->by, g->value, list);
+}
+
+int cli_note(struct job_spec *spec, struct co_error *err, const char *format, ...)
+{
+    char line[CO_ERROR_TEXT_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    char *notes = NULL;
+    if (asprintf(&notes, "%s%s\n", spec->notes != NULL ? spec->notes : "", line) < 0)
+        return co_fail(err, -ENOMEM, "no memory for a note");
+    free(spec->notes);
+    spec->notes = notes;
     return 0;
 }
 
@@ -199,132 +178,6 @@ static int set_ranks(const struct draft *d, struct job_spec *spec, struct co_err
     return 0;
 }
 
-static int check_nodes(const struct draft *d, struct co_error *err)
-{
-    const struct given *g = &d->given[OPTION_NNODES];
-    int64_t min, max;
-    char first[24];
-    bool standalone;
-    int rc = is_given(d, OPTION_STANDALONE, &standalone, err);
-    if (rc < 0 || g->value == NULL)
-        return rc;
-    size_t n = strcspn(g->value, ":");
-    snprintf(first, sizeof first, "%.*s", n < sizeof first ? (int)n : 0, g->value);
-    const char *second = g->value[n] == ':' ? g->value + n + 1 : first;
-    if (co_parse_int(g->by, first, 1, INT32_MAX, &min, NULL) < 0 ||
-        co_parse_int(g->by, second, 1, INT32_MAX, &max, NULL) < 0)
-        return co_fail(err, -EINVAL, "%s '%.200s' is neither a number from 1 on nor MIN:MAX", g->by,
-                       g->value);
-    if (min > max)
-        return co_fail(err, -EINVAL, "%s '%s': the minimum is above the maximum", g->by, g->value);
-    if (max > 1 && standalone)
-        return co_fail(err, -EINVAL,
-                       "%s %s and %s contradict each other: a standalone job has one "
-                       "node",
-                       g->by, g->value, d->given[OPTION_STANDALONE].by);
-    if (max > 1)
-        return co_fail(err, -EINVAL, "%s '%s': this version of ddprun runs on one node only", g->by,
-                       g->value);
-    return 0;
-}
-
-/* Names go into the workers' environment, into messages and into the names of files. */
-static int check_name(const struct given *g, struct co_error *err)
-{
-    if (strnlen(g->value, CLI_NAME_MAX + 1) > CLI_NAME_MAX)
-        return co_fail(err, -EINVAL, "%s is longer than %d bytes", g->by, CLI_NAME_MAX);
-    for (const char *c = g->value; *c != '\0'; c++)
-        if ((unsigned char)*c < ' ' || *c == 127)
-            return co_fail(err, -EINVAL, "%s holds a control character", g->by);
-    return 0;
-}
-
-/* A random UUID (version 4), as torchrun makes them. */
-static int make_run_id(const struct cli_world *world, char **ret_id, struct co_error *err)
-{
-    unsigned char b[16];
-    int rc = world->fill_random(world->arg, b, sizeof b);
-    if (rc < 0)
-        return co_fail(err, -EIO, "cannot get random bytes for a run id: %s", strerror(-rc));
-    b[6] = (unsigned char)((b[6] & 0x0f) | 0x40);
-    b[8] = (unsigned char)((b[8] & 0x3f) | 0x80);
-    char id[37];
-    char *to = id;
-    for (int i = 0; i < 16; i++)
-        to += snprintf(to, 4, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", b[i]);
-    *ret_id = strdup(id);
-    return *ret_id != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for a run id");
-}
-
-static int set_names(const struct draft *d, struct job_spec *spec, struct co_error *err)
-{
-    const struct given *id = &d->given[OPTION_RDZV_ID];
-    const struct given *role = &d->given[OPTION_ROLE];
-    int rc = id->value != NULL ? check_name(id, err) : 0;
-    if (rc == 0 && role->value != NULL)
-        rc = check_name(role, err);
-    if (rc < 0)
-        return rc;
-    if (id->value != NULL && *id->value == '\0')
-        return co_fail(err, -EINVAL, "%s is empty: give the job a name, or leave it out", id->by);
-    spec->role = strdup(role->value != NULL ? role->value : "default");
-    if (spec->role == NULL)
-        return co_fail(err, -ENOMEM, "no memory for the role's name");
-    if (id->value == NULL)
-        return make_run_id(d->world, &spec->run_id, err);
-    spec->run_id = strdup(id->value);
-    return spec->run_id != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for the run id");
-}
-
-static int set_store(const struct draft *d, struct job_spec *spec, struct co_error *err)
-{
-    static const char *const choices[] = {
-        [STORE_AUTO] = "auto", [STORE_AGENT] = "agent", [STORE_WORKER] = "worker"};
-    const struct given *addr = &d->given[OPTION_MASTER_ADDR];
-    const struct given *port = &d->given[OPTION_MASTER_PORT];
-    const struct given *store = &d->given[OPTION_STORE];
-
-    const char *name = addr->value != NULL ? addr->value : "127.0.0.1";
-    if (strcmp(name, "127.0.0.1") != 0 && strcmp(name, "localhost") != 0)
-        return co_fail(err, -EINVAL,
-                       "%s '%.200s': this version of ddprun runs on one node only: 127.0.0.1 or "
-                       "localhost, or leave it out",
-                       addr->by, name);
-    spec->master_addr = strdup(name);
-    if (spec->master_addr == NULL)
-        return co_fail(err, -ENOMEM, "no memory for the master's address");
-
-    int64_t number = 0;
-    int rc =
-        port->value != NULL ? co_parse_int(port->by, port->value, 0, UINT16_MAX, &number, err) : 0;
-    if (rc < 0)
-        return rc;
-    spec->master_port = (uint16_t)number;
-
-    spec->store = STORE_AUTO;
-    if (store->value == NULL)
-        return 0;
-    for (int i = STORE_AUTO; i <= STORE_WORKER; i++)
-        if (strcmp(store->value, choices[i]) == 0) {
-            spec->store = (enum store_choice)i;
-            return 0;
-        }
-    return co_fail(err, -EINVAL, "%s '%.200s' is none of auto, agent and worker", store->by,
-                   store->value);
-}
-
-static int set_grace(const struct draft *d, struct job_spec *spec, struct co_error *err)
-{
-    const struct given *g = &d->given[OPTION_SHUTDOWN_TIMEOUT];
-    spec->grace_ms = GRACE_MS;
-    spec->failure_grace_ms = FAILURE_GRACE_MS;
-    if (g->value == NULL)
-        return 0;
-    int rc = co_parse_duration_ms(g->by, g->value, &spec->grace_ms, err);
-    spec->failure_grace_ms = spec->grace_ms;
-    return rc;
-}
-
 static int set_omp(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     const struct given *g = &d->given[OPTION_OMP];
@@ -344,23 +197,87 @@ static int set_omp(const struct draft *d, struct job_spec *spec, struct co_error
     return 0;
 }
 
+/* Which device a rank gets is not looked at here, only that there is an entry for each. */
+static int set_devices(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    static const char *const modes[] = {"node", "socket", "exclusive", "core-complex", NULL};
+    const struct given *numa = &d->given[OPTION_NUMA_BINDING];
+    int mode;
+    int rc = cli_choice(numa, modes, &mode, err);
+    if (rc < 0)
+        return rc;
+    if (numa->value != NULL)
+        return co_fail(err, -EINVAL,
+                       "%s %s: this version of ddprun leaves the placement of ranks to the system: "
+                       "leave it out, or run the program under numactl",
+                       numa->by, numa->value);
+    rc = cli_flag(d, OPTION_VIRTUAL_LOCAL_RANK, &spec->virtual_local_rank, err);
+    const char *visible = d->world->get_env(d->world->arg, "CUDA_VISIBLE_DEVICES");
+    if (rc < 0 || !spec->virtual_local_rank || visible == NULL)
+        return rc;
+    int n = 1;
+    for (const char *c = visible; *c != '\0'; c++)
+        n += *c == ',';
+    if (n < spec->n_local)
+        return co_fail(err, -EINVAL, "%s: CUDA_VISIBLE_DEVICES has %d entries for %d ranks",
+                       d->given[OPTION_VIRTUAL_LOCAL_RANK].by, n, spec->n_local);
+    return 0;
+}
+
+static int set_local_rank_arg(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_LOCAL_RANK_ARG];
+    const struct given *use_env = &d->given[OPTION_USE_ENV];
+    if (g->value == NULL)
+        return 0;
+    if (use_env->value != NULL)
+        return co_fail(err, -EINVAL, "%s and %s contradict each other", use_env->by, g->by);
+    if (g->value[0] != '-' || g->value[1] == '\0' || strchr(g->value, '=') != NULL)
+        return co_fail(err, -EINVAL,
+                       "%s '%.200s' is no option's name: --local_rank or --local-rank is usual",
+                       g->by, g->value);
+    int rc = cli_check_name(g, err);
+    if (rc < 0)
+        return rc;
+    spec->local_rank_arg = strdup(g->value);
+    return spec->local_rank_arg != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for %s", g->by);
+}
+
+static int fail_contradiction(const struct draft *d, enum cli_option a, enum cli_option b,
+                              struct co_error *err)
+{
+    return co_fail(err, -EINVAL, "%s and %s contradict each other", d->given[a].by, d->given[b].by);
+}
+
 static int set_program(const struct draft *d, char *const *words, struct job_spec *spec,
                        struct co_error *err)
 {
-    bool module, no_python;
-    int rc = is_given(d, OPTION_MODULE, &module, err);
+    static const char *const methods[] = {"spawn", "fork", "forkserver", NULL};
+    bool module, no_python, run_path;
+    int method;
+    int rc = cli_flag(d, OPTION_MODULE, &module, err);
     if (rc == 0)
-        rc = is_given(d, OPTION_NO_PYTHON, &no_python, err);
+        rc = cli_flag(d, OPTION_NO_PYTHON, &no_python, err);
+    if (rc == 0)
+        rc = cli_flag(d, OPTION_RUN_PATH, &run_path, err);
+    if (rc == 0)
+        rc = cli_choice(&d->given[OPTION_START_METHOD], methods, &method, err);
+    if (rc == 0)
+        rc = set_local_rank_arg(d, spec, err);
     if (rc < 0)
         return rc;
     if (module && no_python)
-        return co_fail(err, -EINVAL, "%s and %s contradict each other", d->given[OPTION_MODULE].by,
-                       d->given[OPTION_NO_PYTHON].by);
+        return fail_contradiction(d, OPTION_MODULE, OPTION_NO_PYTHON, err);
+    if (module && run_path)
+        return fail_contradiction(d, OPTION_MODULE, OPTION_RUN_PATH, err);
+    if (no_python && run_path)
+        return fail_contradiction(d, OPTION_NO_PYTHON, OPTION_RUN_PATH, err);
     if (words[0] == NULL)
         return co_fail(err, -EINVAL, "no %s to run is given: try --help",
                        module ? "module" : "program");
     enum program_rule rule = module              ? PROGRAM_MODULE
                              : no_python         ? PROGRAM_EXEC
+                             : run_path          ? PROGRAM_RUN_PATH
                              : spec->as_torchrun ? PROGRAM_SCRIPT
                                                  : PROGRAM_BY_FILE;
     return program_make(rule, words, d->world, spec, err);
@@ -369,19 +286,26 @@ static int set_program(const struct draft *d, char *const *words, struct job_spe
 static int make_spec(const struct draft *d, char *const *words, struct job_spec *spec,
                      struct co_error *err)
 {
-    int rc = check_nodes(d, err);
+    bool dry_run;
+    int rc = cli_check_nodes(d, err);
     if (rc == 0)
         rc = set_ranks(d, spec, err);
     if (rc == 0)
-        rc = set_names(d, spec, err);
+        rc = cli_set_meeting(d, spec, err);
     if (rc == 0)
-        rc = set_store(d, spec, err);
+        rc = cli_set_end(d, spec, err);
     if (rc == 0)
-        rc = set_grace(d, spec, err);
+        rc = cli_set_output(d, spec, err);
     if (rc == 0)
         rc = set_omp(d, spec, err);
     if (rc == 0)
+        rc = set_devices(d, spec, err);
+    if (rc == 0)
+        rc = cli_flag(d, OPTION_DRY_RUN, &dry_run, err);
+    if (rc == 0)
         rc = set_program(d, words, spec, err);
+    if (rc == 0)
+        spec->dry_run = dry_run;
     spec->verbose = d->verbose;
     return rc;
 }
@@ -427,7 +351,7 @@ void cli_print_help(FILE *out)
           "Python, others executed.\n"
           "\n",
           out);
-    co_options_print_help(table, out);
+    co_options_print_help(cli_table, out);
     fputs("\n"
           "Names in brackets are variables that may hold the option's value; the command line\n"
           "wins. Exit status: 0 if all ranks ended with 0, else that of the first that failed;\n"

@@ -130,6 +130,14 @@ static int find_python(const struct cli_world *world, const char *script, char *
                    script);
 }
 
+static int count_words(char *const *words)
+{
+    int n = 0;
+    while (words[n] != NULL)
+        n++;
+    return n;
+}
+
 /* What is executed is known: write it down. */
 static int settle(char **path, char *const *first, char *const *then, const char *shown,
                   struct job_spec *spec, struct co_error *err)
@@ -138,22 +146,38 @@ static int settle(char **path, char *const *first, char *const *then, const char
     co_autofree char *name = strdup(shown);
     if (argv == NULL || name == NULL)
         return no_memory(err);
+    int n = count_words(first) + 1;
+    if (spec->as_torchrun && argv[n] != NULL && strcmp(argv[n], "--") == 0)
+        for (char **word = argv + n; *word != NULL; word++)
+            word[0] = word[1];
+    spec->n_program_words = n;
+    for (char **word = argv + 1; argv[0] != NULL && *word != NULL; word++)
+        spec->has_templates = spec->has_templates || strchr(*word, '$') != NULL;
     spec->path = co_take(path);
     spec->argv = co_take(&argv);
     spec->shown = co_take(&name);
     return 0;
 }
 
-static int make_python(char *const *words, bool module, const struct cli_world *world,
+/* What runpy.run_path() needs around it: sys.argv as the script shall see it. No '$' in here. */
+static char run_path_code[] =
+    "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')";
+
+static int make_python(enum program_rule rule, char *const *words, const struct cli_world *world,
                        struct job_spec *spec, struct co_error *err)
 {
+    static char unbuffered[] = "-u", as_module[] = "-m", as_code[] = "-c";
     co_autofree char *python = NULL;
     int rc = find_python(world, words[0], &python, err);
     if (rc < 0)
         return rc;
-    char unbuffered[] = "-u";
-    char as_module[] = "-m";
-    char *const first[] = {python, unbuffered, module ? as_module : NULL, NULL};
+    char *first[] = {python, unbuffered, NULL, NULL, NULL};
+    if (rule == PROGRAM_MODULE) {
+        first[2] = as_module;
+    } else if (rule == PROGRAM_RUN_PATH) {
+        first[2] = as_code;
+        first[3] = run_path_code;
+    }
     return settle(&python, first, words, words[0], spec, err);
 }
 
@@ -191,15 +215,15 @@ static bool is_python_name(const char *name)
     return n > 3 && strcmp(name + n - 3, ".py") == 0;
 }
 
-static int make_script(char *const *words, const struct cli_world *world, struct job_spec *spec,
-                       struct co_error *err)
+static int make_script(enum program_rule rule, char *const *words, const struct cli_world *world,
+                       struct job_spec *spec, struct co_error *err)
 {
     enum file_kind kind = world->look_at(world->arg, words[0]);
-    if (kind == FILE_MISSING)
+    if (kind == FILE_MISSING && strchr(words[0], '$') == NULL) /* else each rank has its own */
         return co_fail(err, -ENOENT, "no such script: '%.400s'", words[0]);
     if (kind == FILE_UNREADABLE)
         return fail_forbidden(words[0], kind, err);
-    return make_python(words, false, world, spec, err);
+    return make_python(rule, words, world, spec, err);
 }
 
 /* A name without '/'. */
@@ -215,7 +239,7 @@ static int make_searched(enum program_rule rule, char *const *words, const struc
         return no_memory(err);
     enum file_kind here = *name == '\0' ? FILE_MISSING : world->look_at(world->arg, name);
     if (here == FILE_TEXT && rule == PROGRAM_BY_FILE)
-        return make_python(words, false, world, spec, err);
+        return make_python(PROGRAM_SCRIPT, words, world, spec, err);
     if (here == FILE_EXECUTABLE)
         return co_fail(err, -ENOENT,
                        "no program '%.400s' in PATH, but one in this directory: try ./%.400s", name,
@@ -232,14 +256,14 @@ int program_make(enum program_rule rule, char *const *words, const struct cli_wo
 {
     const char *name = words[0];
     if (rule == PROGRAM_MODULE)
-        return make_python(words, true, world, spec, err);
-    if (rule == PROGRAM_SCRIPT)
-        return make_script(words, world, spec, err);
+        return make_python(rule, words, world, spec, err);
+    if (rule == PROGRAM_SCRIPT || rule == PROGRAM_RUN_PATH)
+        return make_script(rule, words, world, spec, err);
     if (rule == PROGRAM_BY_FILE && is_python_name(name)) {
         enum file_kind kind = world->look_at(world->arg, name);
         if (kind == FILE_DIRECTORY || kind == FILE_SPECIAL)
             return fail_forbidden(name, kind, err);
-        return make_script(words, world, spec, err);
+        return make_script(PROGRAM_SCRIPT, words, world, spec, err);
     }
     if (strchr(name, '/') == NULL)
         return make_searched(rule, words, world, spec, err);
@@ -248,7 +272,7 @@ int program_make(enum program_rule rule, char *const *words, const struct cli_wo
     if (kind == FILE_MISSING)
         return co_fail(err, -ENOENT, "no such program: '%.400s'", name);
     if (kind == FILE_TEXT && rule == PROGRAM_BY_FILE)
-        return make_python(words, false, world, spec, err);
+        return make_python(PROGRAM_SCRIPT, words, world, spec, err);
     if (kind != FILE_EXECUTABLE)
         return fail_forbidden(name, kind, err);
     co_autofree char *path = strdup(name);

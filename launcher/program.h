@@ -12,13 +12,15 @@ struct co_error;
 struct job_spec;
 
 enum program_rule {
-    PROGRAM_BY_FILE, /* as said above */
-    PROGRAM_MODULE,  /* -m: `python -u -m` */
-    PROGRAM_SCRIPT,  /* torchrun: always `python -u` */
-    PROGRAM_EXEC     /* --no-python: always execute it */
+    PROGRAM_BY_FILE,  /* as said above */
+    PROGRAM_MODULE,   /* -m: `python -u -m` */
+    PROGRAM_SCRIPT,   /* torchrun: always `python -u` */
+    PROGRAM_RUN_PATH, /* --run-path: `python -u`, and runpy.run_path() of the script in it */
+    PROGRAM_EXEC      /* --no-python: always execute it */
 };
 
-/* Fill spec's path, argv and shown, which must be NULL.
+/* Fill spec's path, argv and shown, which must be NULL, n_program_words and has_templates. Under the
+ * name torchrun a `--` right behind the program is dropped, as torchrun's parser does.
  *
  * words     the program (or module) and its arguments, NULL-terminated, at least one
  * returns   0

@@ -1,0 +1,58 @@
+/* cli_draft.h - what the parts of the command line's parser share: words as they were given, not yet
+ * understood. Only cli*.c include this. */
+#ifndef DDP_LAUNCHER_CLI_DRAFT_H
+#define DDP_LAUNCHER_CLI_DRAFT_H
+
+#include "cli_table.h"
+#include "cli_world.h"
+
+#include <stdbool.h>
+
+struct co_error;
+struct job_spec;
+
+/* What was given for an option, and by what, for messages. */
+struct given {
+    const char *value; /* borrowed from argv or the environment; NULL: not given */
+    bool from_env;
+    char by[CO_OPTION_NAME_MAX + 8]; /* "-n", "--np", "PET_NNODES" */
+};
+
+struct draft {
+    const struct cli_world *world;
+    struct given given[N_CLI_OPTIONS]; /* by option; a flag's value is "1" */
+    int verbose;
+};
+
+/* A flag's variable holds a number, and 0 means no: PET_STANDALONE=0.
+ *
+ * returns   0, -EINVAL, -ERANGE */
+int cli_flag(const struct draft *d, enum cli_option id, bool *ret, struct co_error *err);
+
+/* One of some words.
+ *
+ * words     NULL-terminated; at least two
+ * ret_at    its index; untouched if the option is not given
+ * returns   0, -EINVAL */
+int cli_choice(const struct given *g, const char *const *words, int *ret_at, struct co_error *err);
+
+/* A name that goes into environments, messages and names of files: 256 bytes at most, no control
+ * characters.
+ *
+ * returns   0, -EINVAL */
+int cli_check_name(const struct given *g, struct co_error *err);
+
+/* A line for spec->notes. returns 0, -ENOMEM */
+__attribute__((format(printf, 3, 4))) int cli_note(struct job_spec *spec, struct co_error *err,
+                                                   const char *format, ...);
+
+/* The parts; in this order: each fills its fields of spec, and the last two read
+ * n_local.
+ *
+ * returns   0, -EINVAL, -ERANGE (a number out of bounds), -ENOMEM, and -errno of the world */
+int cli_check_nodes(const struct draft *d, struct co_error *err);
+int cli_set_meeting(const struct draft *d, struct job_spec *spec, struct co_error *err);
+int cli_set_output(const struct draft *d, struct job_spec *spec, struct co_error *err);
+int cli_set_end(const struct draft *d, struct job_spec *spec, struct co_error *err);
+
+#endif

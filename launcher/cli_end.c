@@ -1,0 +1,188 @@
+/* The options about restarts and the end of the job. */
+#include "cli_draft.h"
+#include "job_spec.h"
+
+#include "common/error.h"
+#include "common/parse.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GRACE_MS = 30000, FAILURE_GRACE_MS = 5000, RESTARTS_MAX = 1000000 };
+
+static const char usual_signals[] = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+
+/* "3" or "3/10m" */
+static int set_restarts(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_MAX_RESTARTS];
+    char count[24];
+    int64_t n;
+    if (g->value == NULL)
+        return 0;
+    size_t len = strcspn(g->value, "/");
+    snprintf(count, sizeof count, "%.*s", len < sizeof count ? (int)len : 0, g->value);
+    int rc = co_parse_int(g->by, count, 0, RESTARTS_MAX, &n, err);
+    if (rc == -EINVAL)
+        return co_fail(err, rc, "%s '%.200s' is neither a number nor N/TIME", g->by, g->value);
+    if (rc == 0 && g->value[len] == '/')
+        rc = co_parse_duration_ms(g->by, g->value + len + 1, &spec->restart_window_ms, err);
+    if (rc < 0)
+        return rc;
+    if (g->value[len] == '/' && spec->restart_window_ms == 0)
+        return co_fail(err, -EINVAL, "%s '%s': the time is 0", g->by, g->value);
+    spec->max_restarts = (int)n;
+    return 0;
+}
+
+/* "1,2,130-143" */
+static int set_no_restart_on(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_NO_RESTART_ON];
+    for (const char *at = g->value; at != NULL;) {
+        char one[16], *dash;
+        size_t len = strcspn(at, ",");
+        int64_t first, last;
+        snprintf(one, sizeof one, "%.*s", len < sizeof one ? (int)len : 0, at);
+        if ((dash = strchr(one, '-')) != NULL)
+            *dash++ = '\0';
+        if (co_parse_int(g->by, one, 1, 255, &first, NULL) < 0 ||
+            co_parse_int(g->by, dash != NULL ? dash : one, first, 255, &last, NULL) < 0)
+            return co_fail(err, -EINVAL,
+                           "%s '%.200s': '%.*s' is no exit code from 1 to 255, nor a "
+                           "range of them",
+                           g->by, g->value, len < 60 ? (int)len : 60, at);
+        for (int64_t code = first; code <= last; code++)
+            spec->no_restart_on[code] = true;
+        at = at[len] == ',' ? at + len + 1 : NULL;
+    }
+    return 0;
+}
+
+/* Python's names of signals: those of the kernel, and a few older ones. returns 0 if it is none */
+static int signal_by_name(const char *name, size_t len)
+{
+    static const struct {
+        const char *name;
+        int number;
+    } others[] = {{"CLD", SIGCHLD}, {"IOT", SIGABRT}, {"IO", SIGIO}, {"POLL", SIGIO}};
+    if (len <= 3 || strncmp(name, "SIG", 3) != 0)
+        return 0;
+    name += 3;
+    len -= 3;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strncmp(name, others[i].name, len) == 0 && others[i].name[len] == '\0')
+            return others[i].number;
+    for (int n = 1; n < SIGRTMIN; n++) {
+        const char *known = sigabbrev_np(n);
+        if (known != NULL && strncmp(name, known, len) == 0 && known[len] == '\0')
+            return n;
+    }
+    return 0;
+}
+
+/* Those that end a process by its own doing, that nobody can catch, or that say something else. */
+static bool cannot_stop(int sig)
+{
+    static const int kept[] = {SIGKILL, SIGSTOP, SIGSEGV, SIGBUS,  SIGILL,  SIGFPE,
+                               SIGTRAP, SIGABRT, SIGSYS,  SIGCHLD, SIGCONT, SIGWINCH,
+                               SIGTSTP, SIGTTIN, SIGTTOU, SIGPIPE};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        if (sig == kept[i])
+            return true;
+    return false;
+}
+
+/* As torchrun, an unknown name costs a warning and is in the ranks' environment all the same. */
+static int set_signals(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_SIGNALS_TO_HANDLE];
+    const char *list = g->value != NULL ? g->value : usual_signals;
+    int rc = 0;
+    if (g->value != NULL)
+        rc = cli_check_name(g, err);
+    spec->stop_signals = UINT64_C(1) << SIGTERM | UINT64_C(1) << SIGINT | UINT64_C(1) << SIGHUP |
+                         UINT64_C(1) << SIGQUIT;
+    for (const char *at = list; rc == 0 && at != NULL;) {
+        size_t len = strcspn(at, ",");
+        int sig = signal_by_name(at, len);
+        if (sig == 0 && len > 0)
+            rc = cli_note(spec, err, "%s: there is no signal '%.*s': ignored", g->by,
+                          len < 60 ? (int)len : 60, at);
+        else if (sig != 0 && cannot_stop(sig))
+            rc = cli_note(spec, err, "%s: '%.*s' keeps its own meaning: ignored", g->by, (int)len,
+                          at);
+        else if (sig != 0)
+            spec->stop_signals |= UINT64_C(1) << sig;
+        at = at[len] == ',' ? at + len + 1 : NULL;
+    }
+    if (rc < 0)
+        return rc;
+    spec->signals_to_handle = strdup(list);
+    return spec->signals_to_handle != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for %s", g->by);
+}
+
+static int set_grace(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_SHUTDOWN_TIMEOUT];
+    spec->grace_ms = GRACE_MS;
+    spec->failure_grace_ms = FAILURE_GRACE_MS;
+    if (g->value == NULL)
+        return 0;
+    int rc = co_parse_duration_ms(g->by, g->value, &spec->grace_ms, err);
+    spec->failure_grace_ms = spec->grace_ms;
+    return rc;
+}
+
+static int set_timeout(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_TIMEOUT];
+    if (g->value == NULL)
+        return 0;
+    int rc = co_parse_duration_ms(g->by, g->value, &spec->timeout_ms, err);
+    if (rc == 0 && spec->timeout_ms == 0)
+        return co_fail(err, -EINVAL, "%s 0 would end the job before it starts", g->by);
+    return rc;
+}
+
+/* Nothing is polled here, but what is no number is a mistake. */
+static int check_monitor_interval(const struct draft *d, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_MONITOR_INTERVAL];
+    char *end;
+    if (g->value == NULL)
+        return 0;
+    double seconds = strtod(g->value, &end);
+    if (end == g->value || *end != '\0' || !isfinite(seconds) || seconds < 0)
+        return co_fail(err, -EINVAL, "%s '%.200s' is no number of seconds", g->by, g->value);
+    return 0;
+}
+
+int cli_set_end(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    static const char *const scopes[] = {
+        [SCOPE_PROCESS] = "process", [SCOPE_GROUP] = "group", NULL};
+    int scope = SCOPE_PROCESS;
+    int rc = set_restarts(d, spec, err);
+    if (rc == 0)
+        rc = set_no_restart_on(d, spec, err);
+    if (rc == 0)
+        rc = cli_flag(d, OPTION_RESTART_AFTER_PROGRESS, &spec->restart_after_progress, err);
+    if (rc == 0)
+        rc = check_monitor_interval(d, err);
+    if (rc == 0)
+        rc = set_timeout(d, spec, err);
+    if (rc == 0)
+        rc = set_grace(d, spec, err);
+    if (rc == 0)
+        rc = set_signals(d, spec, err);
+    if (rc == 0)
+        rc = cli_choice(&d->given[OPTION_SIGNAL_SCOPE], scopes, &scope, err);
+    spec->signal_scope = (enum signal_scope)scope;
+    return rc;
+}

@@ -1,0 +1,129 @@
+#include "cli_table.h"
+
+#include <stddef.h>
+
+const struct co_option cli_table[] = {
+    {OPTION_NP, 'n', "np", "N", .subject = "Ranks", .weak = true,
+     .help = "Start N ranks. On one node the same as -p N."},
+    {OPTION_NPROC_PER_NODE, 'p', "nproc-per-node", "N|auto|gpu|cpu", "PET_NPROC_PER_NODE",
+     "Start N ranks on each node; gpu: one per GPU; cpu: one per CPU that we are allowed; auto: "
+     "gpu "
+     "if there are any, else cpu. Without -n and -p: one per GPU, or a single one (as torchrun: a "
+     "single one)."},
+    {OPTION_NNODES, 'N', "nnodes", "N|MIN:MAX", "PET_NNODES",
+     "Nodes of the job. This version runs on one: 1 and 1:1 are accepted."},
+    {OPTION_NODE_RANK, 0, "node-rank", "N", "PET_NODE_RANK",
+     "Which of the nodes this is. This version runs on one: 0."},
+    {OPTION_STANDALONE, 0, "standalone", NULL, "PET_STANDALONE",
+     "A job of this node alone, which it is in any case: contradicts other values of --nnodes."},
+    {OPTION_VIRTUAL_LOCAL_RANK, 0, "virtual-local-rank", NULL, "PET_VIRTUAL_LOCAL_RANK",
+     "Each rank sees one device and LOCAL_RANK 0."},
+    {OPTION_NUMA_BINDING, 0, "numa-binding", "MODE",
+     .help = "Refused: this version leaves the placement of ranks to the system."},
+
+    {OPTION_MODULE, 'm', "module", NULL, "PET_MODULE", "PROGRAM is a Python module: python -u -m.",
+     .subject = "Program"},
+    {OPTION_NO_PYTHON, 0, "no-python", NULL, "PET_NO_PYTHON",
+     "Execute PROGRAM itself, whatever its name and content."},
+    {OPTION_RUN_PATH, 0, "run-path", NULL, "PET_RUN_PATH",
+     "Run PROGRAM by Python's runpy.run_path."},
+    {OPTION_LOCAL_RANK_ARG, 0, "local-rank-arg", "NAME", .weak = true,
+     .help = "Put NAME=<local rank> in front of the arguments of PROGRAM, for scripts that read it "
+             "there: --local-rank-arg=--local_rank or --local-rank-arg=--local-rank."},
+    {OPTION_USE_ENV, 0, "use-env", .weak = true,
+     .help = "Give the local rank by LOCAL_RANK only, as is done in any case without "
+             "--local-rank-arg."},
+    {OPTION_START_METHOD, 0, "start-method", "spawn|fork|forkserver", "PET_START_METHOD",
+     "Accepted; has no effect: each rank is a process of its own."},
+    {OPTION_OMP, 0, "omp", "N", .weak = true,
+     .help =
+         "Set OMP_NUM_THREADS to N, even if it is set already; 0: leave it alone. Without --omp it "
+         "is set where it is not: to the allowed CPUs divided by the ranks (as torchrun: to 1 if "
+         "there are several ranks)."},
+
+    {OPTION_RDZV_BACKEND, 0, "rdzv-backend", "NAME", "PET_RDZV_BACKEND",
+     "How nodes meet: static (default), c10d, etcd, etcd-v2. On one node nobody has to.",
+     .subject = "Names, meeting"},
+    {OPTION_RDZV_ENDPOINT, 0, "rdzv-endpoint", "HOST[:PORT]", "PET_RDZV_ENDPOINT",
+     "Where nodes meet. On one node only the port means something: static takes it for "
+     "MASTER_PORT."},
+    {OPTION_RDZV_ID, 0, "rdzv-id", "ID", "PET_RDZV_ID",
+     "The job's name, TORCHELASTIC_RUN_ID. Default: a random one (as torchrun, without "
+     "--standalone: none)."},
+    {OPTION_RDZV_CONF, 0, "rdzv-conf", "KEY=VALUE,...", "PET_RDZV_CONF",
+     "Settings of the meeting. Accepted; on one node they have no effect."},
+    {OPTION_ROLE, 0, "role", "NAME", "PET_ROLE", "The ranks' ROLE_NAME. Default: default."},
+    {OPTION_MASTER_ADDR, 0, "master-addr", "ADDR", "PET_MASTER_ADDR",
+     "The node of rank 0. On one node it is this one, whatever is said: MASTER_ADDR is 127.0.0.1, "
+     "or localhost if that is given."},
+    {OPTION_MASTER_PORT, 0, "master-port", "PORT", "PET_MASTER_PORT",
+     "The ranks' MASTER_PORT. Default, and 0: any free one."},
+    {OPTION_LOCAL_ADDR, 0, "local-addr", "ADDR", "PET_LOCAL_ADDR",
+     "The address at which other nodes reach this one. Accepted; on one node it has no effect."},
+    {OPTION_STORE, 0, "store", "auto|agent|worker", .weak = true,
+     .help =
+         "Who serves the store at MASTER_ADDR:MASTER_PORT: agent: ddprun; worker: the rank 0 of "
+         "the script; auto (default): ddprun if there are several ranks."},
+
+    {OPTION_MAX_RESTARTS, 0, "max-restarts", "N[/TIME]", "PET_MAX_RESTARTS",
+     "Start all ranks again after up to N failures, or up to N within TIME: 3, 3/10m. Default: 0.",
+     .subject = "Restarts"},
+    {OPTION_NO_RESTART_ON, 0, "no-restart-on", "CODE,...", .weak = true,
+     .help =
+         "Not after a failure with one of these exit codes: 1,2,130-143. A signal counts as 128 "
+         "plus its number."},
+    {OPTION_RESTART_AFTER_PROGRESS, 0, "restart-after-progress", .weak = true,
+     .help = "Not before the ranks have made progress: a failure at the start ends the job."},
+    {OPTION_MONITOR_INTERVAL, 0, "monitor-interval", "SECONDS", "PET_MONITOR_INTERVAL",
+     "Accepted; has no effect: the end of a rank is seen at once."},
+
+    {OPTION_TIMEOUT, 0, "timeout", "TIME", .subject = "Ending", .weak = true,
+     .help = "Stop the job after TIME and exit with 124."},
+    {OPTION_SHUTDOWN_TIMEOUT, 0, "shutdown-timeout", "TIME", "PET_SHUTDOWN_TIMEOUT",
+     "How long ranks that were told to stop may take before they are killed: 90, 1.5s, 250ms, 10m. "
+     "Default: TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30s after a signal, 5s after a rank failed."},
+    {OPTION_SIGNALS_TO_HANDLE, 0, "signals-to-handle", "SIGNAL,...", "PET_SIGNALS_TO_HANDLE",
+     "Signals that are passed on to the ranks and end the job, besides SIGTERM, SIGINT, SIGHUP and "
+     "SIGQUIT, which always do."},
+    {OPTION_SIGNAL_SCOPE, 0, "signal-scope", "process|group", .weak = true,
+     .help = "Who gets the signals that are passed on: the rank's main process (default) or its "
+             "whole process group."},
+
+    {OPTION_TEE, 't', "tee", "STREAMS", "PET_TEE",
+     "Ranks' output to files and here: 1 stdout, 2 stderr, 3 both, 0 none; by local rank: "
+     "0:3,12:1.",
+     .subject = "Input, output"},
+    {OPTION_REDIRECTS, 'r', "redirects", "STREAMS", "PET_REDIRECTS", "The same to files only."},
+    {OPTION_LOG_DIR, 0, "log-dir", "DIR", "PET_LOG_DIR",
+     "Where these files go; /dev/null: there are none. Default: a new folder in TMPDIR, if -r or "
+     "-t ask for files."},
+    {OPTION_LOCAL_RANKS_FILTER, 0, "local-ranks-filter", "RANK,...", "PET_LOCAL_RANKS_FILTER",
+     "Show the output of these local ranks only; files are not touched by this."},
+    {OPTION_STDOUT_FILTERS, 0, "duplicate-stdout-filters", "TEXT,...",
+     "PET_DUPLICATE_STDOUT_FILTERS",
+     "Copy lines of -t's stdout that hold one of these texts to filtered_stdout.log; ,, is a "
+     "comma."},
+    {OPTION_STDERR_FILTERS, 0, "duplicate-stderr-filters", "TEXT,...",
+     "PET_DUPLICATE_STDERR_FILTERS", "The same of stderr, to filtered_stderr.log."},
+    {OPTION_LABEL, 0, "label", "FORMAT", .optional = true, .weak = true,
+     .help = "Begin each line of a rank with a label; {host}, {rank}, {local_rank}, {role} and "
+             "{generation} are filled in. Without FORMAT '{host}:{rank}: ', which is also the "
+             "default on a terminal with several ranks; --label= : never."},
+    {OPTION_STDIN, 0, "stdin", "RANK|all|none", .weak = true,
+     .help = "Who reads ddprun's standard input; the others have /dev/null. Default: 0."},
+    {OPTION_LOGS_SPECS, 0, "logs-specs", "NAME",
+     .help = "Refused: it names a Python class, and there is no Python in ddprun."},
+
+    {OPTION_EVENTS, 0, "events", "FILE", .subject = "Seeing", .weak = true,
+     .help = "Append a JSON line to FILE for whatever happens to the job."},
+    {OPTION_REPORT, 0, "report", "FILE", .weak = true,
+     .help = "Write how the job ended, and why, to FILE as JSON."},
+    {OPTION_EVENT_LOG_HANDLER, 0, "event-log-handler", "null|console", "PET_EVENT_LOG_HANDLER",
+     "console: torchrun's events on stderr, as JSON lines. Default: null."},
+    {OPTION_DRY_RUN, 0, "dry-run", .weak = true,
+     .help = "Print each rank's command and environment, and start nothing."},
+    {OPTION_VERBOSE, 'v', "verbose", .help = "Tell on stderr what is done.", .weak = true},
+    {OPTION_HELP, 'h', "help", .help = "Print this text."},
+    {OPTION_VERSION, 'V', "version", .help = "Print the version.", .weak = true},
+    {0},
+};
