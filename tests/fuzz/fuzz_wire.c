@@ -1,8 +1,8 @@
 /* fuzz_wire.c - conversations of several clients with one store.
  *
- * The input is a run of steps: a byte whose low bits choose the client and what happens, and for bytes
- * that the client sends, their number and themselves. Then all of the input is sent to a fresh store
- * once whole and once byte by byte: how bytes are cut must not change the answers. */
+ * The input is a run of steps: a byte whose low bits choose the client and what happens, and for
+ * bytes that the client sends, their number and themselves. Then all of the input is sent to a
+ * fresh store once whole and once byte by byte: how bytes are cut must not change the answers. */
 #include "common/buf.h"
 #include "common/error.h"
 #include "rendezvous/session.h"

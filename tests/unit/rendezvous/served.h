@@ -1,5 +1,5 @@
-/* served.h - a real server on loopback, in a thread of its own, and raw clients to talk to it. Every
- * wait has a deadline; what fails ends the test. */
+/* served.h - a real server on loopback, in a thread of its own, and raw clients to talk to it.
+ * Every wait has a deadline; what fails ends the test. */
 #ifndef DDP_TESTS_RENDEZVOUS_SERVED_H
 #define DDP_TESTS_RENDEZVOUS_SERVED_H
 

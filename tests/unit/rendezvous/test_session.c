@@ -9,8 +9,8 @@
  *     N dropped: TEXT the server closes the connection, for this reason
  *     # ...           a remark
  *
- * It is played as it stands and with every byte arriving alone; those of one client that only sends and
- * gets also with all that it sends arriving at once. */
+ * It is played as it stands and with every byte arriving alone; those of one client that only sends
+ * and gets also with all that it sends arriving at once. */
 #include "common/error.h"
 #include "common/scope.h"
 #include "rendezvous/session.h"
