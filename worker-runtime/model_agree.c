@@ -49,6 +49,8 @@ static struct record record_of(const struct model_description *d, size_t i)
     r.dtype = (uint32_t)t->dtype;
     r.present = 1;
     memcpy(r.name, t->name, len < NAME_BYTES ? len : NAME_BYTES - 1);
+    if (len >= NAME_BYTES)
+        memcpy(r.name + NAME_BYTES - 4, "...", 4);
     return r;
 }
 

@@ -270,8 +270,8 @@ static const struct difference differences[] = {
      N_TENSORS,
      {0, 0},
      "the ranks' models differ at tensor 2: rank 0 has 'norm.scale', 33 x float64, "
-     "rank %d has 'transformer.blocks.17.attention.projection.weight.of.the.third.head.in.the."
-     "second.group.of', 33 x float64"},
+     "rank %d has 'transformer.blocks.17.attention.projection.weight.of.the.third.head.in"
+     ".the.second.group.of.t...', 33 x float64"},
     {0,
      {.name = "conv1.weight", .count = 400},
      N_TENSORS,
