@@ -4,8 +4,8 @@
 usage: bench/launch.py [-n N]... [--runs R] [--slow-runs R] [--build DIR] [PROGRAM [ARGUMENT]...]
 
 The launchers take turns, so that a busy moment of the machine hits all of them. One that is not
-installed is left out; a run that fails or exceeds --limit-s is told, and its time not counted.
-torchrun is the one of PyTorch 2.11, from scripts/install-deps --interop.
+installed is left out; a run that fails or exceeds --limit-s is told, its time not counted, and after three of
+them the launcher is left alone. torchrun is PyTorch 2.11's, from scripts/install-deps --interop.
 """
 import argparse
 import os
@@ -17,6 +17,7 @@ import results
 from torch_venv import torch_venv
 
 SLOW = {"torchrun"}  # seconds a run: --slow-runs times only
+GIVE_UP_AFTER = 3  # failures of one launcher: each may have cost --limit-s
 
 
 def launchers(build):
@@ -47,7 +48,7 @@ def time_once(timeit, limit_s, command, env):
     """Milliseconds, or None if it failed; says why."""
     with tempfile.TemporaryFile() as result, tempfile.TemporaryFile() as errors:
         # timeit wants its result in descriptor 3: the shell puts it there and becomes timeit
-        subprocess.run(["sh", "-c", f'exec "$@" 3>&1 >/dev/null', "sh", timeit, str(limit_s), *command],
+        subprocess.run(["sh", "-c", 'exec "$@" 3>&1 >/dev/null', "sh", timeit, str(limit_s), *command],
                        stdin=subprocess.DEVNULL, stdout=result, stderr=errors, env=env, check=False)
         result.seek(0)
         answer = result.read().split()
@@ -65,7 +66,7 @@ def measure(args, n, contestants, timeit):
     failures = dict.fromkeys(contestants, 0)
     for run in range(-1, args.runs):  # run -1 warms the caches
         for name, (command, env) in contestants.items():
-            if name in SLOW and run >= args.slow_runs:
+            if failures[name] == GIVE_UP_AFTER or name in SLOW and run >= args.slow_runs:
                 continue
             took = time_once(timeit, args.limit_s, command(n) + args.program, env)
             if took is None:

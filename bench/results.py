@@ -34,6 +34,7 @@ def load_average():
 
 def spread(values):
     """(min, median)"""
+    values = list(values)
     return min(values), statistics.median(values)
 
 

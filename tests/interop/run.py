@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Run one interop case: a real PyTorch program under ddprun. Standard library only.
 
-usage: run.py --launcher DDPRUN --torch 1.13|2.11 CASE
+usage: run.py --program DDPRUN --torch 1.13|2.11 CASE
+
+The program is ddprun, but for the two cases that compare a part with torch's own: those take the test
+program around that part.
 
 Exit status 77, with the reason as the last line, if that PyTorch is not here. It is looked for in
 $TORCH_1_13_PYTHON (default /usr/bin/python3) and $TORCH_2_11_PYTHON (default: the virtual environment
@@ -105,8 +108,8 @@ def script(name):
     return os.path.join(HERE, name)
 
 
-def ddp_tutorial_trains_on_2_workers(launcher, version, python, env, folder):
-    out, _ = run(launcher + ["-n", "2", script("ddp_tutorial.py"),
+def ddp_tutorial_trains_on_2_workers(program, version, python, env, folder):
+    out, _ = run([program, "-n", "2", script("ddp_tutorial.py"),
                              "--checkpoint", folder + "/checkpoint.pt"], env)
     for rank in 0, 1:
         require(out, f"rank {rank} of 2, local rank {rank}", "stdout")
@@ -115,27 +118,27 @@ def ddp_tutorial_trains_on_2_workers(launcher, version, python, env, folder):
         fail(f"it learned too little: accuracy {accuracy[1]}")
 
 
-def ddp_tutorial_trains_alone(launcher, version, python, env, folder):
-    out, _ = run(launcher + [script("ddp_tutorial.py"), "--checkpoint", folder + "/checkpoint.pt"], env)
+def ddp_tutorial_trains_alone(program, version, python, env, folder):
+    out, _ = run([program, script("ddp_tutorial.py"), "--checkpoint", folder + "/checkpoint.pt"], env)
     require(out, rf"torch {version}\S*: 1 ranks agree", "stdout")
 
 
-def mp_spawn_tutorial_chooses_its_own_port(launcher, version, python, env, folder):
-    out, _ = run(launcher + [script("mp_spawn_tutorial.py"), "-n", "1", "-g", "2", "-nr", "0",
+def mp_spawn_tutorial_chooses_its_own_port(program, version, python, env, folder):
+    out, _ = run([program, script("mp_spawn_tutorial.py"), "-n", "1", "-g", "2", "-nr", "0",
                              "--port", free_port()], env)
     require(out, rf"torch {version}\S*: 2 spawned ranks learned it", "stdout")
 
 
-def exception_reaches_the_report(launcher, version, python, env, folder):
-    _, err = run(launcher + ["-n", "2", script("crash.py"), "plain"], env, expect=1)
-    report = require(err, r"(?s)rank\W+1\b.*", "stderr")[0]
-    require(report, r"ValueError: batch 17 has 3 labels for 4 images", "the report")
+def exception_reaches_the_report(program, version, python, env, folder):
+    _, err = run([program, "-n", "2", script("crash.py"), "plain"], env, expect=1)
+    report = require(err, r"(?sm)^ddprun: rank 1 failed: exit status 1\b.*", "stderr")[0]
+    require(report, r"(?m)^ +\| .*ValueError: batch 17 has 3 labels for 4 images$", "the report")
 
 
-def error_file_reaches_the_report(launcher, version, python, env, folder):
-    _, err = run(launcher + ["-n", "2", script("crash.py"), "recorded"], env, expect=1)
-    report = require(err, r"(?s)rank\W+1\b.*", "stderr")[0]
-    require(report, r"ValueError: batch 17 has 3 labels for 4 images", "the report")
+def error_file_reaches_the_report(program, version, python, env, folder):
+    _, err = run([program, "-n", "2", script("crash.py"), "recorded"], env, expect=1)
+    report = require(err, r"(?sm)^ddprun: rank 1 failed: exit status 1\b.*", "stderr")[0]
+    require(report, r"(?m)^ +error: ValueError: batch 17 has 3 labels for 4 images$", "the report")
 
 
 def read_env(path):
@@ -143,7 +146,7 @@ def read_env(path):
         return dict(entry.split("=", 1) for entry in f.read().split("\0") if entry)
 
 
-def environment_is_torchruns(launcher, version, python, env, folder):
+def environment_is_torchruns(program, version, python, env, folder):
     """Both launchers tell their workers the same, under the same names and in the same form."""
     # Values that are random or a matter of taste: both must have this form, and need not be equal.
     forms = {
@@ -151,11 +154,11 @@ def environment_is_torchruns(launcher, version, python, env, folder):
         "MASTER_PORT": r"[1-9][0-9]{0,4}",
         "OMP_NUM_THREADS": r"[1-9][0-9]*",  # torchrun: 1; ddprun: a rank's share of the cores
         "TORCHELASTIC_RUN_ID": r"[-0-9A-Za-z]+",
-        "TORCHELASTIC_ERROR_FILE": r"/.*/error\.json",
+        "TORCHELASTIC_ERROR_FILE": r"/.*/[^/]+\.json",
     }
     seen = {}
     torchrun = [python, "-m", "torch.distributed.run"]
-    for name, start in ("torchrun", torchrun), ("ddprun", launcher):
+    for name, start in ("torchrun", torchrun), ("ddprun", [program]):
         seen[name] = f"{folder}/{name}"
         os.mkdir(seen[name])
         run(start + ["--standalone", "--nproc-per-node", "2", "--no-python", script("print_env.sh")],
@@ -181,6 +184,21 @@ def environment_is_torchruns(launcher, version, python, env, folder):
         fail("the environments differ\n  " + "\n  ".join(problems))
 
 
+def sampler_draws_as_torch_does(program, version, python, env, folder):
+    out, _ = run([python, script("sampler_vs_torch.py"), program], env)
+    require(out, "all the same", "stdout")
+
+
+def store_serves_torchs_client(program, version, python, env, folder):
+    """The store alone, each operation of torch's own client against it."""
+    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        port = server.stdout.readline().strip()
+        run([python, script("store_ops.py"), "127.0.0.1", port], env)
+        server.stdin.close()  # that ends it
+        if server.wait(DEADLINE_S) != 0:
+            fail(f"the store ended with {server.returncode}")
+
+
 CASES = {
     case.__name__: case
     for case in (
@@ -190,19 +208,21 @@ CASES = {
         exception_reaches_the_report,
         error_file_reaches_the_report,
         environment_is_torchruns,
+        sampler_draws_as_torch_does,
+        store_serves_torchs_client,
     )
 }
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--launcher", required=True, help="the command that starts ddprun")
+    parser.add_argument("--program", required=True)
     parser.add_argument("--torch", required=True, choices=["1.13", "2.11"])
     parser.add_argument("case", choices=sorted(CASES))
     args = parser.parse_args()
     python, env = find_python(args.torch)
     with tempfile.TemporaryDirectory(prefix="ddprun-interop-") as folder:
-        CASES[args.case](shlex.split(args.launcher), args.torch, python, env, folder)
+        CASES[args.case](os.path.abspath(args.program), args.torch, python, env, folder)
     print("passed")
 
 
