@@ -26,11 +26,8 @@ int co_fail_in(struct co_error *err, const char *format, ...)
         return -EIO;
     va_list args;
     va_start(args, format);
-    char text[CO_ERROR_TEXT_BYTES];
-    int n = vsnprintf(text, sizeof text, format, args);
+    char where[CO_ERROR_TEXT_BYTES];
+    vsnprintf(where, sizeof where, format, args);
     va_end(args);
-    if (n >= 0 && (size_t)n < sizeof text)
-        snprintf(text + n, sizeof text - (size_t)n, ": %s", err->text);
-    memcpy(err->text, text, sizeof text);
-    return err->code != 0 ? err->code : -EIO;
+    return co_fail(err, err->code != 0 ? err->code : -EIO, "%s: %s", where, err->text);
 }

@@ -1,5 +1,5 @@
-/* worker_env.h - ranks -> the environment of each worker. Pure: the parent's environment comes in as
- * an argument. include/ddp/env.h names the variables. */
+/* worker_env.h - ranks -> the environment of each worker. Pure: the parent's environment comes in
+ * as an argument. include/ddp/env.h names the variables. */
 #ifndef DDP_LAUNCHER_WORKER_ENV_H
 #define DDP_LAUNCHER_WORKER_ENV_H
 
@@ -22,9 +22,11 @@ struct rank_place { /* all that differs between workers */
 };
 
 /* The worker's environment: the parent's without what a starter of ddprun left for itself (PMI_*,
- * PMIX_*, OMPI_*, MV2_*, HYD*, MPI_LOCAL*) and without variables set here, then torchrun's and ours.
+ * PMIX_*, OMPI_*, MV2_*, HYD*, MPI_LOCAL*) and without variables set here, then torchrun's and
+ * ours. A TORCH_NCCL_ASYNC_ERROR_HANDLING or OMP_NUM_THREADS of the parent's stays (spec->omp_asked
+ * apart). Costs one walk over parent to measure and one to copy, as it is called once per rank.
  *
- * parent    as `environ`
+ * parent    as `environ`; copied
  * ret_env   NULL-terminated, one block of memory: free() it
  * returns   0, -ENOMEM */
 int worker_env_make(const struct job_spec *spec, const struct rank_place *place,

@@ -129,13 +129,12 @@ static int slurm_tasks(const char *text, int node)
                 return -1;
             text = end + 1;
         }
+        if (*text != ',' && *text != '\0')
+            return -1;
         if (node < times)
             return (int)tasks;
         node -= (int)times;
-        if (*text == ',')
-            text++;
-        else if (*text != '\0')
-            return -1;
+        text += *text == ',';
     }
     return -1;
 }

@@ -339,9 +339,13 @@ static int get_everything(struct joiner *j, struct co_error *err)
     int code = reach_broker(j, err);
     while (code == 0) {
         code = converse(j, err);
-        if (code != 0 || j->next == j->opts->n_local)
+        if (code == 0 && j->next == j->opts->n_local)
             break;
-        code = check_peers(j, err);
+        /* Where the broker went away, the reason of that comes first. */
+        struct co_error reason;
+        int broken = check_peers(j, &reason);
+        if (broken != 0)
+            return co_fail(err, broken, "%s", reason.text);
         if (code == 0 && co_left_ms(j->opts->deadline_ms) == 0)
             code = fail_late(j, err);
         if (code == 0)

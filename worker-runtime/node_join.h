@@ -55,7 +55,7 @@ void node_leave(struct node *n);
 bool node_join_is_socket(int fd);
 
 /* The abstract socket's name for a job, for messages and tests, without the leading NUL. */
-#define NODE_JOIN_NAME_BYTES 108
+#define NODE_JOIN_NAME_BYTES 107
 void node_join_name(const char *job, unsigned uid, char name[NODE_JOIN_NAME_BYTES]);
 
 #endif

@@ -3,4 +3,4 @@
 #define VECTOR_BYTES 32
 #define KERNELS      reduce_avx2
 #define KERNELS_NAME "avx2"
-#include "reduce_vectors.h"
+#include "reduce_vectors.inc"

@@ -3,4 +3,4 @@
 #define VECTOR_BYTES 64
 #define KERNELS      reduce_avx512
 #define KERNELS_NAME "avx512"
-#include "reduce_vectors.h"
+#include "reduce_vectors.inc"

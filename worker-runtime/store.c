@@ -60,8 +60,8 @@ static int find_store(const struct ddp_group *g, const char **ret_host, uint16_t
 
 static int open_link(struct ddp_group *g, uint64_t deadline_ms, struct co_error *err)
 {
-    const char *host;
-    uint16_t port;
+    const char *host = NULL;
+    uint16_t port = 0;
     if (g->store != NULL)
         return 0;
     int code = find_store(g, &host, &port, err);

@@ -1,0 +1,36 @@
+/* mpi_collectives.c - an MPI's all-reduce over sizes, as collectives.c. Built by collectives.py with each
+ * mpicc that is installed. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "sweep.h"
+
+static int all_reduce(struct sweep *s, size_t count)
+{
+    return MPI_Allreduce(MPI_IN_PLACE, s->data, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static int barrier(struct sweep *s)
+{
+    (void)s;
+    return MPI_Barrier(MPI_COMM_WORLD);
+}
+
+int main(int argc, char **argv)
+{
+    struct sweep s = {.repeats = argc == 2 ? atoi(argv[1]) : 0};
+
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &s.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &s.world_size);
+    s.all_reduce = all_reduce;
+    s.barrier = barrier;
+    s.data = aligned_alloc(4096, SWEEP_MAX_BYTES);
+    if (s.repeats < 1 || s.data == NULL || sweep_run(&s) != 0) {
+        fputs("usage: mpi_collectives REPEATS\n", stderr);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    free(s.data);
+    return MPI_Finalize();
+}

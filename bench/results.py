@@ -1,0 +1,67 @@
+"""What the scripts of this folder share: statistics, the machine they ran on, RESULTS.md."""
+import os
+import platform
+import re
+import shlex
+import statistics
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(HERE)
+
+
+def command_line():
+    """How this script was started, as one would type it in the root of the repository."""
+    return shlex.join([os.path.relpath(os.path.abspath(sys.argv[0]), ROOT), *sys.argv[1:]])
+
+
+def cpu_model():
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+        found = re.search(r"^model name\s*:\s*(.+)$", f.read(), re.MULTILINE)
+    return found[1] if found else platform.machine()
+
+
+def machine():
+    """One line on where and when: figures mean little without it."""
+    return (f"{cpu_model()}, {len(os.sched_getaffinity(0))} cores, Linux {platform.release()}, "
+            f"{time.strftime('%Y-%m-%d')}")
+
+
+def load_average():
+    return os.getloadavg()[0]
+
+
+def spread(values):
+    """(min, median)"""
+    values = list(values)
+    return min(values), statistics.median(values)
+
+
+def table(head, rows):
+    """A Markdown table whose columns line up as text, too. The first column is left-aligned."""
+    cells = [head, *[[str(cell) for cell in row] for row in rows]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    rule = ["-" * widths[0], *["-" * (width - 1) + ":" for width in widths[1:]]]
+
+    def line(row):
+        return "| " + " | ".join([row[0].ljust(widths[0]),
+                                  *[c.rjust(w) for c, w in zip(row[1:], widths[1:])]]) + " |"
+
+    return "\n".join([line(head), "| " + " | ".join(rule) + " |", *map(line, cells[1:])])
+
+
+def report(section, text, load_before):
+    """Print the section, and put it into RESULTS.md in place of the one of the last run."""
+    text = (f"`{command_line()}`\n\n{machine()}; load average {load_before:.2f} before, "
+            f"{load_average():.2f} after\n\n{text}\n")
+    print(text)
+    path = os.path.join(HERE, "RESULTS.md")
+    begin, end = f"<!-- {section}: begin -->\n", f"<!-- {section}: end -->\n"
+    with open(path, encoding="utf-8") as f:
+        before, found, rest = f.read().partition(begin)
+        _, found_end, after = rest.partition(end)
+    if not found or not found_end:
+        sys.exit(f"{path} has no section '{section}'")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(before + begin + "\n" + text + "\n" + end + after)

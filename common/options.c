@@ -1,0 +1,240 @@
+#include "options.h"
+
+#include "error.h"
+#include "parse.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+
+enum { HELP_COLUMN = 26, HELP_WIDTH = 80 };
+
+void co_options_start(struct co_option_walk *w, const struct co_option *table, int argc,
+                      char **argv)
+{
+    *w = (struct co_option_walk){.at = 1, .table = table, .argc = argc, .argv = argv};
+}
+
+/* Are the first n characters of a spelling those of a name? '_' stands for '-'. */
+static bool is_prefix(const char *typed, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (name[i] == '\0' || (typed[i] == '_' ? '-' : typed[i]) != name[i])
+            return false;
+    return true;
+}
+
+static const struct co_option *find_exact(const struct co_option *table, const char *typed,
+                                          size_t n)
+{
+    for (const struct co_option *o = table; o->id != 0; o++)
+        if (is_prefix(typed, n, o->name) && o->name[n] == '\0')
+            return o;
+    return NULL;
+}
+
+static int distance_to(const char *typed, size_t n, const char *name, int limit)
+{
+    char as_named[CO_OPTION_NAME_MAX + 1];
+    char cut[CO_OPTION_NAME_MAX + 1]; /* a misspelled prefix is near to the name's beginning */
+    for (size_t i = 0; i < n; i++)
+        as_named[i] = typed[i] == '_' ? '-' : typed[i];
+    as_named[n] = '\0';
+    snprintf(cut, n + 1, "%s", name);
+    int whole = co_edit_distance(as_named, name, limit);
+    int begin = co_edit_distance(as_named, cut, limit);
+    return begin < whole ? begin : whole;
+}
+
+static int fail_unknown(const struct co_option *table, const char *typed, size_t n,
+                        struct co_error *err)
+{
+    const struct co_option *nearest = NULL;
+    if (n > 0 && n <= CO_OPTION_NAME_MAX) {
+        /* one edit in a word of three, two (a swap, too) in one of four, four in one of twelve */
+        int best = n < 4 ? 2 : n < 9 ? 3 : 1 + (int)n / 3;
+        for (const struct co_option *o = table; o->id != 0; o++) {
+            int d = distance_to(typed, n, o->name, best);
+            if (d < best) {
+                best = d;
+                nearest = o;
+            }
+        }
+    }
+    int shown = n < 60 ? (int)n : 60;
+    if (nearest == NULL)
+        return co_fail(err, -EINVAL, "unknown option '--%.*s'", shown, typed);
+    return co_fail(err, -EINVAL, "unknown option '--%.*s': did you mean '--%s'?", shown, typed,
+                   nearest->name);
+}
+
+/* Say which options a prefix may mean. A second spelling of one of them is not told apart. */
+static int fail_ambiguous(const struct co_option *table, const char *typed, size_t n,
+                          struct co_error *err)
+{
+    char names[256] = "";
+    size_t len = 0;
+    for (const struct co_option *o = table; o->id != 0 && len < sizeof names; o++)
+        if (is_prefix(typed, n, o->name))
+            len += (size_t)snprintf(names + len, sizeof names - len, "%s--%s", len > 0 ? ", " : "",
+                                    o->name);
+    return co_fail(err, -EINVAL, "option '--%.*s' may mean any of %s", (int)n, typed, names);
+}
+
+/* The row that a long spelling means: the exact one, else the only one it is a prefix of. */
+static int find_long(const struct co_option *table, const char *typed, size_t n,
+                     const struct co_option **ret_option, struct co_error *err)
+{
+    const struct co_option *found = find_exact(table, typed, n);
+    bool is_exact = found != NULL;
+    for (const struct co_option *o = table; !is_exact && n > 0 && o->id != 0; o++) {
+        if (!is_prefix(typed, n, o->name))
+            continue;
+        if (found != NULL && found->id != o->id)
+            return fail_ambiguous(table, typed, n, err);
+        found = found != NULL ? found : o;
+    }
+    if (found == NULL)
+        return fail_unknown(table, typed, n, err);
+    *ret_option = found;
+    return 0;
+}
+
+/* A word that has to be an option, so that it can't be the value of the one before: "-x", "--x" and
+ * "--", but not "-" nor "-1". */
+static bool looks_like_option(const char *word)
+{
+    return word[0] == '-' && word[1] != '\0' && !(word[1] >= '0' && word[1] <= '9');
+}
+
+/* Fill *ret. `attached` is the value in the option's own word; NULL: there is none. */
+static int take_value(struct co_option_walk *w, const struct co_option *o, const char *attached,
+                      struct co_option_found *ret, struct co_error *err)
+{
+    const char *value = attached;
+    if (o->value == NULL) {
+        if (attached != NULL)
+            return co_fail(err, -EINVAL, "option '%s' takes no value: '%.60s'", w->spelled,
+                           attached);
+    } else if (value == NULL) {
+        if (w->at >= w->argc)
+            return co_fail(err, -EINVAL, "option '%s' needs a value: %s", w->spelled, o->value);
+        value = w->argv[w->at];
+        if (looks_like_option(value))
+            return co_fail(err, -EINVAL,
+                           "option '%s' needs a value (%s), and '%.60s' looks like an option: "
+                           "write --%s=VALUE if it is meant",
+                           w->spelled, o->value, value, o->name);
+        w->at++;
+    }
+    if (value != NULL && strnlen(value, CO_OPTION_VALUE_MAX + 1) > CO_OPTION_VALUE_MAX)
+        return co_fail(err, -EINVAL, "the value of option '%s' is longer than %d bytes", w->spelled,
+                       CO_OPTION_VALUE_MAX);
+    if (++w->n_found > CO_OPTIONS_MAX)
+        return co_fail(err, -EINVAL, "more than %d options", CO_OPTIONS_MAX);
+    *ret = (struct co_option_found){.option = o, .spelled = w->spelled, .value = value};
+    return 1;
+}
+
+static int next_long(struct co_option_walk *w, const char *typed, struct co_option_found *ret,
+                     struct co_error *err)
+{
+    const struct co_option *o = NULL;
+    size_t n = strcspn(typed, "=");
+    int rc = find_long(w->table, typed, n, &o, err);
+    if (rc < 0)
+        return rc;
+    snprintf(w->spelled, sizeof w->spelled, "--%s", o->name);
+    return take_value(w, o, typed[n] == '=' ? typed + n + 1 : NULL, ret, err);
+}
+
+static int next_letter(struct co_option_walk *w, struct co_option_found *ret, struct co_error *err)
+{
+    char letter = *w->letters++;
+    const char *rest = *w->letters != '\0' ? w->letters : NULL;
+    const struct co_option *o = w->table;
+    while (o->id != 0 && o->letter != letter)
+        o++;
+    if (o->id == 0) /* half a character of a longer encoding is not shown */
+        return co_fail(err, -EINVAL, "unknown option '-%.*s'", letter > 0 ? 1 : 60, w->letters - 1);
+    snprintf(w->spelled, sizeof w->spelled, "-%c", letter);
+    if (o->value == NULL && rest != NULL && *rest != '=') { /* the next letter is an option, too */
+        w->letters = rest;
+        return take_value(w, o, NULL, ret, err);
+    }
+    w->letters = NULL;
+    return take_value(w, o, rest != NULL && *rest == '=' ? rest + 1 : rest, ret, err);
+}
+
+int co_options_next(struct co_option_walk *w, struct co_option_found *ret, struct co_error *err)
+{
+    if (w->letters != NULL)
+        return next_letter(w, ret, err);
+    const char *word = w->ended || w->at >= w->argc ? "" : w->argv[w->at];
+    if (word[0] != '-' || word[1] == '\0') {
+        w->ended = true;
+        return 0;
+    }
+    w->at++;
+    if (word[1] != '-') {
+        size_t n = strcspn(word + 1, "=");
+        const struct co_option *meant = n > 1 ? find_exact(w->table, word + 1, n) : NULL;
+        if (meant != NULL) /* else -nnodes would be -n with the value "nodes" */
+            return co_fail(err, -EINVAL, "unknown option '-%.*s': did you mean '--%s'?", (int)n,
+                           word + 1, meant->name);
+        w->letters = word + 1;
+        return next_letter(w, ret, err);
+    }
+    if (word[2] == '\0') {
+        w->ended = true;
+        return 0;
+    }
+    return next_long(w, word + 2, ret, err);
+}
+
+/* One paragraph of words, from `column` on; further lines begin at HELP_COLUMN. */
+static int print_words(const char *text, int column, FILE *out)
+{
+    while (*(text += strspn(text, " ")) != '\0') {
+        int n = (int)strcspn(text, " ");
+        if (column > HELP_COLUMN && column + 1 + n > HELP_WIDTH) {
+            fprintf(out, "\n%*s", HELP_COLUMN, "");
+            column = HELP_COLUMN;
+        }
+        if (column > HELP_COLUMN)
+            column += fprintf(out, " ");
+        column += fprintf(out, "%.*s", n, text);
+        text += n;
+    }
+    return column;
+}
+
+static void print_option(const struct co_option *o, FILE *out)
+{
+    int column = o->letter != 0 ? fprintf(out, "  -%c, --%s", o->letter, o->name)
+                                : fprintf(out, "      --%s", o->name);
+    if (o->value != NULL)
+        column += fprintf(out, " %s", o->value);
+    if (column + 2 > HELP_COLUMN) {
+        fprintf(out, "\n");
+        column = 0;
+    }
+    fprintf(out, "%*s", HELP_COLUMN - column, "");
+    column = print_words(o->help, HELP_COLUMN, out);
+    if (o->env != NULL) {
+        char variable[80];
+        snprintf(variable, sizeof variable, "[%s]", o->env);
+        print_words(variable, column, out);
+    }
+    fprintf(out, "\n");
+}
+
+void co_options_print_help(const struct co_option *table, FILE *out)
+{
+    for (const struct co_option *o = table; o->id != 0; o++) {
+        if (o->subject != NULL)
+            fprintf(out, "%s%s:\n", o == table ? "" : "\n", o->subject);
+        if (o->help != NULL)
+            print_option(o, out);
+    }
+}

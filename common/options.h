@@ -1,0 +1,72 @@
+/* options.h - a table of options -> parsing the command line, and the --help made of it.
+ *
+ * Long options take dashes and underscores alike, unambiguous prefixes, --name=V and --name V;
+ * letters take -n 4, -n4, -n=4, and flags may share a dash (-vv). The walk ends at the first word
+ * that is no option, or behind `--`: the rest belongs to somebody else and is not looked at.
+ *
+ *     struct co_option_walk w;
+ *     struct co_option_found found;
+ *     co_options_start(&w, table, argc, argv);
+ *     while ((rc = co_options_next(&w, &found, err)) > 0)
+ *         ... switch (found.option->id) ...
+ *     ... rc < 0: wrong usage; else argv[w.at] is the first word behind the options ...
+ *
+ * Says nothing about what values mean, nor about options that exclude each other: the caller knows.
+ */
+#ifndef DDP_COMMON_OPTIONS_H
+#define DDP_COMMON_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+struct co_error;
+
+#define CO_OPTION_NAME_MAX  40   /* characters of a long name in a table */
+#define CO_OPTION_VALUE_MAX 4096 /* bytes of a value; longer ones are refused */
+#define CO_OPTIONS_MAX      1000 /* options on one command line; more are refused */
+
+struct co_option {
+    int id;              /* > 0; rows with one id are spellings of one option. 0 ends the table */
+    char letter;         /* 'n' for -n; 0: none */
+    const char *name;    /* the long name, with dashes */
+    const char *value;   /* what the help calls its value, "N"; NULL: a flag, it takes none */
+    const char *env;     /* the variable that holds its default, told by the help; NULL: none */
+    const char *help;    /* one or more sentences; NULL: not in the help (another spelling) */
+    const char *subject; /* the heading above this row and those that follow; NULL: no new one */
+};
+
+struct co_option_walk {
+    int at; /* index of the next word; after the end, of the first word behind the options */
+
+    /* the walk's own */
+    const struct co_option *table;
+    int argc;
+    char **argv;
+    const char *letters; /* what is left of a word like -vv; NULL: nothing */
+    int n_found;
+    bool ended;
+    char spelled[CO_OPTION_NAME_MAX + 3];
+};
+
+struct co_option_found {
+    const struct co_option *option; /* its row */
+    const char *spelled;            /* "-n" or "--np", for messages; valid until the next call */
+    const char *value;              /* part of argv; NULL for a flag */
+};
+
+/* Begin behind argv[0]. The table and argv are borrowed for the whole walk. */
+void co_options_start(struct co_option_walk *w, const struct co_option *table, int argc,
+                      char **argv);
+
+/* The next option.
+ *
+ * returns   1         *ret is filled
+ *           0         no options are left
+ *           -EINVAL   unknown (the text names the nearest), ambiguous, a value missing or too long,
+ *                     a value where none belongs, or too many options */
+int co_options_next(struct co_option_walk *w, struct co_option_found *ret, struct co_error *err);
+
+/* The table as text, wrapped at 80 columns: a heading per subject, then a paragraph per option. */
+void co_options_print_help(const struct co_option *table, FILE *out);
+
+#endif

@@ -1,0 +1,98 @@
+/* convnet.h - the network of the classic tutorials, forward and backward.
+ *
+ *   28 x 28 x 1  -> conv 5x5, 16 -> norm -> ReLU -> max-pool -> 14 x 14 x 16
+ *                -> conv 5x5, 32 -> norm -> ReLU -> max-pool ->  7 x  7 x 32 -> full, 10
+ *
+ * or, for comparison, the last layer alone on the pixels (a linear classifier). Tensors have the
+ * names that PyTorch's module of these tutorials gives them; inside, channels are innermost (see
+ * convnet_copy_tensor()).
+ *
+ * The work memory is made once, by convnet_create(). One thread. */
+#ifndef DDP_EXAMPLES_CONVNET_H
+#define DDP_EXAMPLES_CONVNET_H
+
+#include <ddp/model.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "real.h"
+
+enum {
+    CONVNET_SIDE = 28, /* pixels of an image's side */
+    CONVNET_PIXELS = CONVNET_SIDE * CONVNET_SIDE,
+    CONVNET_CLASSES = 10,
+    CONVNET_MAX_TENSORS = 10,
+    CONVNET_MAX_STATS = 4,
+};
+
+enum convnet_kind { CONVNET_CONV, CONVNET_LINEAR };
+
+struct convnet_opts {
+    enum convnet_kind kind;
+    bool batch_norm;  /* normalise by the moments of the batch; ignored by CONVNET_LINEAR */
+    size_t max_batch; /* images of one call, >= 1 */
+    uint64_t seed;    /* of the first weights */
+};
+
+/* Moments of the whole data set, as batch normalisation has seen them: running averages. They are
+ * part of the network's state, but have no gradient. */
+struct convnet_stat {
+    const char *name;
+    real *values;
+    size_t count;
+};
+
+struct convnet {
+    struct ddp_tensor tensors[CONVNET_MAX_TENSORS]; /* parameters; grad NULL until the caller, or
+                                                       ddp_model_create(), sets it */
+    size_t n_tensors;
+    struct convnet_stat stats[CONVNET_MAX_STATS];
+    size_t n_stats;
+    int64_t n_batches; /* trained on so far */
+
+    struct convnet_inside *inside;
+};
+
+struct convnet_images {
+    const uint8_t *pixels; /* CONVNET_PIXELS each, row by row */
+    const uint8_t *labels; /* 0 .. 9 */
+};
+
+/* Make a network with the weights that its seed gives.
+ *
+ * ret_net   owned by the caller, who calls convnet_destroy()
+ * returns   0, or -1 without memory */
+int convnet_create(const struct convnet_opts *opts, struct convnet **ret_net);
+void convnet_destroy(struct convnet *net); /* NULL is fine */
+
+/* Run the images index[0 .. n-1] through the network as one batch, and keep what convnet_backward()
+ * needs.
+ *
+ * n         1 .. max_batch
+ * returns   the mean of their losses (cross-entropy) */
+double convnet_forward(struct convnet *net, const struct convnet_images *images,
+                       const int64_t *index, size_t n);
+
+/* Write the gradient of that mean into every tensor's grad, from the last layer to the first.
+ *
+ * model     told by ddp_model_ready() as soon as a gradient is final; NULL: nobody is */
+void convnet_backward(struct convnet *net, struct ddp_model *model);
+
+/* How many of the images first .. first + n - 1 get the right label. Normalises by `stats`, and so
+ * looks at each image alone.
+ *
+ * n         0 .. max_batch */
+size_t convnet_count_right(struct convnet *net, const struct convnet_images *images, size_t first,
+                           size_t n);
+
+/* Copy a parameter in the order in which PyTorch keeps it: the weights of a convolution as
+ * [out][in][row][column], those of the full layer as [out][in], `in` counting channels first.
+ *
+ * i             0 .. n_tensors - 1
+ * to            tensors[i].count elements
+ * ret_shape     4 sizes
+ * returns       how many of the 4 are used */
+size_t convnet_copy_tensor(const struct convnet *net, size_t i, real *to, size_t *ret_shape);
+
+#endif

@@ -1,0 +1,312 @@
+/* mnist.c - train a network to read digits, on as many ranks as it is started on.
+ *
+ *     mnist                     alone
+ *     ddprun -n 2 mnist         on two workers
+ *
+ * Each rank has the whole network and a part of every batch. The library averages the gradients, so
+ * that each rank makes the same step, and all of them stay the same network. */
+#include <ddp/ddp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "checkpoint.h"
+#include "convnet.h"
+#include "dataset.h"
+#include "failure.h"
+#include "mnist_options.h"
+#include "sgd.h"
+
+#define DATA_SEED 1 /* of drawn digits; apart from --seed, which is to change the training only */
+
+struct job {
+    struct mnist_options opts;
+    struct convnet *net;
+    struct sgd sgd;
+    struct dataset data;
+    FILE *loss_file; /* rank 0's; NULL: none */
+    int64_t step;    /* steps made so far */
+    bool told;       /* the user knows why we failed */
+};
+
+/* What an epoch has seen. */
+struct epoch {
+    double began;    /* seconds */
+    double loss_sum; /* of this rank, over its steps */
+    int64_t n_steps, n_images;
+};
+
+static double seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* All ranks go on, or none does: rc is what this rank's part came to. The first rank that failed
+ * says why, and ends at once; the others wait for that, so that who started us blames the right
+ * one. */
+static int agree(struct ddp_group *g, struct job *job, int rc, const struct failure *why)
+{
+    int32_t failed = rc < 0 ? ddp_rank(g) : ddp_world_size(g);
+    int status = ddp_all_reduce(g, &failed, &failed, 1, DDP_INT32, DDP_MIN, NULL);
+
+    if (status != 0 || failed == ddp_world_size(g))
+        return status;
+    if (failed == ddp_rank(g)) {
+        fprintf(stderr, "mnist: %s\n", why->text);
+        exit(EXIT_FAILURE);
+    }
+    ddp_barrier(g); /* ends when that rank does */
+    job->told = true;
+    return DDP_EPEER;
+}
+
+/* ---- before the first step ---- */
+
+static int check_batch(struct ddp_group *g, struct job *job)
+{
+    const int64_t batch = job->opts.batch, ranks = ddp_world_size(g);
+    struct failure why = {""};
+    int rc = 0;
+
+    if (batch % ranks != 0)
+        rc = failure_set(
+            &why, "--batch %lld cannot be split evenly over %lld ranks: take a multiple of %lld",
+            (long long)batch, (long long)ranks, (long long)ranks);
+    return agree(g, job, rc, &why);
+}
+
+/* One rank of each node sees to it that there are files; then every rank reads them. */
+static int load_data(struct ddp_group *g, struct job *job)
+{
+    const struct mnist_options *o = &job->opts;
+    const double began = seconds();
+    const bool loaded = job->data.train.n > 0; /* in an earlier group; others may have to */
+    struct failure why = {""};
+    bool drawn = false;
+    int rc = 0;
+
+    if (!loaded && ddp_local_rank(g) == 0)
+        rc = dataset_prepare(o->data, (size_t)o->draw, (size_t)(o->draw + 4) / 5, DATA_SEED, &drawn,
+                             &why);
+    if ((rc = agree(g, job, rc, &why)) != 0)
+        return rc;
+    if (drawn)
+        ddp_log0(g, "drew digits into '%s' in %.1f s\n", o->data, seconds() - began);
+    if (!loaded)
+        rc = dataset_read(o->data, &job->data, &why);
+    return agree(g, job, rc, &why);
+}
+
+static int open_loss_file(struct ddp_group *g, struct job *job)
+{
+    const char *path = job->opts.loss_file;
+    struct failure why = {""};
+    int rc = 0;
+
+    if (path == NULL)
+        return 0;
+    if (ddp_rank(g) == 0 && job->loss_file == NULL && (job->loss_file = fopen(path, "we")) == NULL)
+        rc = failure_set(&why, "cannot write the loss file '%s': %m", path);
+    return agree(g, job, rc, &why);
+}
+
+static size_t n_samples(const struct job *job)
+{
+    size_t n = job->data.train.n, wanted = (size_t)job->opts.samples;
+
+    return wanted > 0 && wanted < n ? wanted : n;
+}
+
+static void report_start(struct ddp_group *g, const struct job *job)
+{
+    const struct mnist_options *o = &job->opts;
+    const int ranks = ddp_world_size(g);
+
+    ddp_log0(g, "%d rank%s, %s, %s, %lld images a step; %zu images to train on, %zu to test\n",
+             ranks, ranks > 1 ? "s" : "", sizeof(real) == 4 ? "float32" : "float64",
+             o->kind == CONVNET_LINEAR ? "linear classifier"
+             : o->batch_norm           ? "convolutional network, batch norm"
+                                       : "convolutional network, no norm",
+             (long long)o->batch, n_samples(job), job->data.test.n);
+}
+
+/* ---- reports, to which all ranks contribute ---- */
+
+/* The mean of a value over the ranks, on rank 0. */
+static int mean_on_rank0(struct ddp_group *g, double *value)
+{
+    return ddp_reduce(g, value, value, 1, DDP_FLOAT64, DDP_AVG, 0, NULL);
+}
+
+static int report_step(struct ddp_group *g, struct job *job, double loss)
+{
+    const int64_t every = job->opts.print_loss_every;
+    const bool print = every > 0 && job->step % every == 0;
+    int rc = 0;
+
+    if (!print && job->opts.loss_file == NULL)
+        return 0;
+    if ((rc = mean_on_rank0(g, &loss)) != 0)
+        return rc;
+    if (print)
+        ddp_log0(g, "step %lld  loss %.17g\n", (long long)job->step, loss);
+    if (job->loss_file != NULL)
+        fprintf(job->loss_file, "%.17g\n", loss);
+    return 0;
+}
+
+/* Test the network on all ranks, each on its share of the images. The running averages of batch
+ * normalisation differ, since each rank has seen other images: all go on with their mean. */
+static int test(struct ddp_group *g, struct job *job, double *ret_accuracy)
+{
+    const struct dataset_part *part = &job->data.test;
+    const size_t rank = (size_t)ddp_rank(g), ranks = (size_t)ddp_world_size(g);
+    const size_t end = part->n * (rank + 1) / ranks, batch = (size_t)job->opts.batch;
+    int64_t n_right = 0;
+    int rc;
+
+    for (size_t i = 0; i < job->net->n_stats; i++) {
+        const struct convnet_stat *s = &job->net->stats[i];
+        rc = ddp_all_reduce(g, s->values, s->values, s->count, REAL_DTYPE, DDP_AVG, NULL);
+        if (rc != 0)
+            return rc;
+    }
+    for (size_t i = part->n * rank / ranks; i < end; i += batch)
+        n_right += (int64_t)convnet_count_right(job->net, &part->images, i,
+                                                end - i < batch ? end - i : batch);
+    rc = ddp_all_reduce(g, &n_right, &n_right, 1, DDP_INT64, DDP_SUM, NULL);
+    *ret_accuracy = 100 * (double)n_right / (double)part->n;
+    return rc;
+}
+
+static int report_epoch(struct ddp_group *g, struct job *job, int64_t number, struct epoch *e)
+{
+    const double took = seconds() - e->began;
+    double loss = e->loss_sum / (double)e->n_steps, accuracy;
+    int rc;
+
+    if ((rc = mean_on_rank0(g, &loss)) != 0 || (rc = test(g, job, &accuracy)) != 0)
+        return rc;
+    ddp_log0(g, "epoch %lld: loss %.4f, test accuracy %.2f %%, %.2f s, %.0f images/s\n",
+             (long long)number + 1, loss, accuracy, took, (double)e->n_images / took);
+    return 0;
+}
+
+static int write_checkpoint(struct ddp_group *g, struct job *job)
+{
+    struct failure why = {""};
+    int rc = 0;
+
+    if (job->opts.checkpoint == NULL)
+        return 0;
+    if (ddp_rank(g) == 0)
+        rc = checkpoint_write(job->opts.checkpoint, job->net, &why);
+    return agree(g, job, rc, &why);
+}
+
+/* ---- training ---- */
+
+/* This rank's part of one step of all. */
+static int train_step(struct ddp_group *g, struct job *job, struct ddp_model *m,
+                      const int64_t *index, size_t n, struct epoch *e)
+{
+    struct convnet *net = job->net;
+    double loss = convnet_forward(net, &job->data.train.images, index, n);
+    int rc;
+
+    convnet_backward(net, m);
+    if ((rc = ddp_model_sync(m)) != 0)
+        return rc;
+    sgd_step(&job->sgd, net->tensors, net->n_tensors);
+    job->step++;
+    e->loss_sum += loss;
+    e->n_steps++;
+    e->n_images += (int64_t)n * ddp_world_size(g);
+    return report_step(g, job, loss);
+}
+
+static bool is_last_step(const struct job *job)
+{
+    return job->opts.steps > 0 && job->step >= job->opts.steps;
+}
+
+static int train(struct ddp_group *g, void *arg)
+{
+    struct job *job = arg;
+    const struct mnist_options *o = &job->opts;
+    struct ddp_model *m;
+    struct ddp_sampler *s;
+    const int64_t *index;
+    int rc;
+
+    if ((rc = check_batch(g, job)) != 0 || (rc = load_data(g, job)) != 0 ||
+        (rc = open_loss_file(g, job)) != 0)
+        return rc;
+    struct ddp_sampler_opts order = {
+        .n = (int64_t)n_samples(job), .seed = o->seed, .shuffle = true};
+    if ((rc = ddp_model_create(g, job->net->tensors, job->net->n_tensors, NULL, &m)) != 0 ||
+        (rc = ddp_sampler_create(g, &order, &s)) != 0)
+        return rc;
+    const size_t batch = (size_t)(o->batch / ddp_world_size(g));
+    report_start(g, job);
+
+    while (!is_last_step(job) && ddp_sampler_next_epoch(s, o->epochs)) {
+        struct epoch e = {.began = seconds()};
+        for (size_t n; !is_last_step(job) && (n = ddp_sampler_next(s, batch, &index)) > 0;)
+            if ((rc = train_step(g, job, m, index, n, &e)) != 0)
+                return rc;
+        if ((rc = report_epoch(g, job, ddp_sampler_epoch(s), &e)) != 0)
+            return rc;
+    }
+    return write_checkpoint(g, job);
+}
+
+/* A loss file that could not be written to its end is no loss file. */
+static int close_loss_file(struct job *job)
+{
+    if (job->loss_file == NULL)
+        return 0;
+    int failed = ferror(job->loss_file);
+    if (fclose(job->loss_file) != 0 || failed) {
+        fprintf(stderr, "mnist: cannot write the loss file '%s' to its end\n", job->opts.loss_file);
+        return -1;
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct job job = {0};
+    struct failure why = {""};
+
+    if (mnist_options_parse(argc, argv, &job.opts, &why) < 0) {
+        fprintf(stderr, "mnist: %s\n", why.text);
+        return 2;
+    }
+    if (job.opts.help) {
+        fputs(mnist_options_help, stdout);
+        return 0;
+    }
+    struct convnet_opts shape = {.kind = job.opts.kind,
+                                 .batch_norm = job.opts.batch_norm,
+                                 .max_batch = (size_t)job.opts.batch,
+                                 .seed = (uint64_t)job.opts.seed};
+    if (convnet_create(&shape, &job.net) < 0 ||
+        sgd_init(&job.sgd, job.opts.lr, job.opts.momentum, job.net->tensors, job.net->n_tensors) <
+            0) {
+        fprintf(stderr, "mnist: no memory for batches of %lld images\n", (long long)job.opts.batch);
+        return 1;
+    }
+    int rc = ddp_run(train, &job);
+    if (rc != 0 && !job.told)
+        ddp_fatal("train");
+    if (close_loss_file(&job) < 0)
+        rc = -1;
+    dataset_fini(&job.data);
+    sgd_fini(&job.sgd);
+    convnet_destroy(job.net);
+    return rc != 0;
+}

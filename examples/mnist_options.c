@@ -1,0 +1,189 @@
+#include "mnist_options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "failure.h"
+
+const char mnist_options_help[] =
+    "usage: mnist [OPTION]...\n"
+    "Train a network to read digits: alone, or data-parallel under ddprun, mpirun or srun.\n"
+    "\n"
+    "  --data DIR            IDX files with MNIST's names, plain or .gz; drawn there if there are\n"
+    "                        none (./mnist-data)\n"
+    "  --draw N              how many training images to draw, and a fifth as many to test "
+    "(20000)\n"
+    "  --samples N           train on the first N images only (all)\n"
+    "  --epochs N            (3)\n"
+    "  --batch N             images of a step, over all ranks; each rank gets as many (100)\n"
+    "  --steps N             stop after N steps (no limit)\n"
+    "  --lr X                learning rate (0.01)\n"
+    "  --momentum X          (0.9)\n"
+    "  --seed N              of the first weights and of the order of images (1)\n"
+    "  --model NAME          convnet or linear (convnet)\n"
+    "  --norm NAME           batch or none (batch)\n"
+    "  --print-loss-every K  print the loss of every Kth step (never)\n"
+    "  --loss-file FILE      write the loss of each step, a line each\n"
+    "  --checkpoint FILE     write the trained network, in the safetensors format\n"
+    "  --help\n";
+
+enum option_id {
+    OPT_DATA = 256,
+    OPT_DRAW,
+    OPT_SAMPLES,
+    OPT_EPOCHS,
+    OPT_BATCH,
+    OPT_STEPS,
+    OPT_LR,
+    OPT_MOMENTUM,
+    OPT_SEED,
+    OPT_MODEL,
+    OPT_NORM,
+    OPT_PRINT_LOSS_EVERY,
+    OPT_LOSS_FILE,
+    OPT_CHECKPOINT,
+    OPT_HELP,
+};
+
+static const struct option table[] = {
+    {"data", required_argument, NULL, OPT_DATA},
+    {"draw", required_argument, NULL, OPT_DRAW},
+    {"samples", required_argument, NULL, OPT_SAMPLES},
+    {"epochs", required_argument, NULL, OPT_EPOCHS},
+    {"batch", required_argument, NULL, OPT_BATCH},
+    {"steps", required_argument, NULL, OPT_STEPS},
+    {"lr", required_argument, NULL, OPT_LR},
+    {"momentum", required_argument, NULL, OPT_MOMENTUM},
+    {"seed", required_argument, NULL, OPT_SEED},
+    {"model", required_argument, NULL, OPT_MODEL},
+    {"norm", required_argument, NULL, OPT_NORM},
+    {"print-loss-every", required_argument, NULL, OPT_PRINT_LOSS_EVERY},
+    {"loss-file", required_argument, NULL, OPT_LOSS_FILE},
+    {"checkpoint", required_argument, NULL, OPT_CHECKPOINT},
+    {"help", no_argument, NULL, OPT_HELP},
+    {0},
+};
+
+static int parse_int(const char *name, const char *text, int64_t min, int64_t max, int64_t *ret,
+                     struct failure *why)
+{
+    char *end;
+
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (end == text || *end != '\0')
+        return failure_set(why, "--%s '%s' is not a whole number", name, text);
+    if (errno != 0 || value < min || value > max)
+        return failure_set(why, "--%s %s is not within %lld .. %lld", name, text, (long long)min,
+                           (long long)max);
+    *ret = value;
+    return 0;
+}
+
+/* min <= number < max */
+static int parse_real(const char *name, const char *text, double min, double max, double *ret,
+                      struct failure *why)
+{
+    char *end;
+    double value = strtod(text, &end);
+
+    if (end == text || *end != '\0' || !isfinite(value))
+        return failure_set(why, "--%s '%s' is not a number", name, text);
+    if (value < min || value >= max)
+        return failure_set(why, "--%s %s is not at least %g and below %g", name, text, min, max);
+    *ret = value;
+    return 0;
+}
+
+/* Is it the first word (0) or the second (1)? */
+static int parse_word(const char *name, const char *text, const char *first, const char *second,
+                      int *ret, struct failure *why)
+{
+    *ret = strcmp(text, second) == 0;
+    if (*ret == 0 && strcmp(text, first) != 0)
+        return failure_set(why, "--%s '%s' is neither %s nor %s", name, text, first, second);
+    return 0;
+}
+
+static int take_option(struct mnist_options *o, int id, const char *name, const char *text,
+                       struct failure *why)
+{
+    int second = 0, rc;
+
+    switch (id) {
+    case OPT_DATA:
+        o->data = text;
+        return 0;
+    case OPT_LOSS_FILE:
+        o->loss_file = text;
+        return 0;
+    case OPT_CHECKPOINT:
+        o->checkpoint = text;
+        return 0;
+    case OPT_HELP:
+        o->help = true;
+        return 0;
+    case OPT_DRAW:
+        return parse_int(name, text, 10, 1000000, &o->draw, why);
+    case OPT_SAMPLES:
+        return parse_int(name, text, 1, INT32_MAX, &o->samples, why);
+    case OPT_EPOCHS:
+        return parse_int(name, text, 1, 1000000, &o->epochs, why);
+    case OPT_BATCH:
+        return parse_int(name, text, 1, 65536, &o->batch, why);
+    case OPT_STEPS:
+        return parse_int(name, text, 1, INT64_MAX, &o->steps, why);
+    case OPT_SEED:
+        return parse_int(name, text, 0, INT64_MAX, &o->seed, why);
+    case OPT_PRINT_LOSS_EVERY:
+        return parse_int(name, text, 1, INT64_MAX, &o->print_loss_every, why);
+    case OPT_LR:
+        return parse_real(name, text, 0, 1e6, &o->lr, why);
+    case OPT_MOMENTUM:
+        return parse_real(name, text, 0, 1, &o->momentum, why);
+    case OPT_MODEL:
+        rc = parse_word(name, text, "convnet", "linear", &second, why);
+        o->kind = second ? CONVNET_LINEAR : CONVNET_CONV;
+        return rc;
+    case OPT_NORM:
+        rc = parse_word(name, text, "batch", "none", &second, why);
+        o->batch_norm = !second;
+        return rc;
+    default:
+        return failure_set(why, "option without a meaning");
+    }
+}
+
+int mnist_options_parse(int argc, char **argv, struct mnist_options *ret_opts, struct failure *why)
+{
+    struct mnist_options o = {
+        .data = "mnist-data",
+        .draw = 20000,
+        .epochs = 3,
+        .batch = 100,
+        .lr = 0.01,
+        .momentum = 0.9,
+        .seed = 1,
+        .kind = CONVNET_CONV,
+        .batch_norm = true,
+    };
+    int id, which = 0;
+
+    opterr = 0; /* we say it ourselves */
+    optind = 1;
+    while ((id = getopt_long(argc, argv, ":", table, &which)) != -1) {
+        if (id == '?')
+            return failure_set(why, "unknown option '%s': see --help", argv[optind - 1]);
+        if (id == ':')
+            return failure_set(why, "%s needs a value", argv[optind - 1]);
+        if (take_option(&o, id, table[which].name, optarg, why) < 0)
+            return -1;
+    }
+    if (optind < argc)
+        return failure_set(why, "'%s' is not an option: see --help", argv[optind]);
+    *ret_opts = o;
+    return 0;
+}

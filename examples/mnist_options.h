@@ -1,0 +1,36 @@
+/* mnist_options.h - the command line of mnist.c. */
+#ifndef DDP_EXAMPLES_MNIST_OPTIONS_H
+#define DDP_EXAMPLES_MNIST_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "convnet.h"
+
+struct failure;
+
+struct mnist_options {
+    const char *data; /* directory of the IDX files */
+    int64_t draw;     /* training images to draw where there are none */
+    int64_t samples;  /* train on the first so many; 0: all */
+    int64_t epochs;
+    int64_t batch; /* of all ranks together */
+    int64_t steps; /* stop after so many; 0: no limit */
+    double lr, momentum;
+    int64_t seed; /* of weights and order */
+    enum convnet_kind kind;
+    bool batch_norm;
+    int64_t print_loss_every; /* steps; 0: never */
+    const char *loss_file;    /* NULL: none */
+    const char *checkpoint;   /* NULL: none */
+    bool help;
+};
+
+/* Read the command line. Strings are borrowed from argv.
+ * returns   0, or -1 with the reason in `why` */
+int mnist_options_parse(int argc, char **argv, struct mnist_options *ret_opts, struct failure *why);
+
+/* The text of --help. */
+extern const char mnist_options_help[];
+
+#endif

@@ -1,0 +1,78 @@
+#include "cli_world.h"
+
+#include "common/scope.h"
+#include "resources.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LOOK_BYTES = 4096 }; /* text files have no NUL byte in as many */
+
+static const char *real_get_env(void *arg, const char *name)
+{
+    (void)arg;
+    return getenv(name);
+}
+
+static int real_n_gpus(void *arg)
+{
+    (void)arg;
+    return resources_n_gpus("", getenv("CUDA_VISIBLE_DEVICES"));
+}
+
+static int real_n_allowed_cpus(void *arg)
+{
+    (void)arg;
+    return resources_n_cpus("", 0);
+}
+
+static enum file_kind look_inside(const char *path)
+{
+    char bytes[LOOK_BYTES + 1];
+    co_autoclose_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    ssize_t n = fd < 0 ? -1 : read(fd, bytes, LOOK_BYTES);
+    if (n < 0)
+        return FILE_UNREADABLE;
+    if (memchr(bytes, '\0', (size_t)n) != NULL)
+        return FILE_BINARY;
+    bytes[n] = '\0';
+    if (strncmp(bytes, "#!", 2) != 0)
+        return FILE_TEXT;
+    bytes[strcspn(bytes, "\n")] = '\0';
+    return strstr(bytes, "python") != NULL || strstr(bytes, "pypy") != NULL ? FILE_TEXT
+                                                                            : FILE_SCRIPT;
+}
+
+static enum file_kind real_look_at(void *arg, const char *path)
+{
+    (void)arg;
+    struct stat file;
+    if (stat(path, &file) < 0)
+        return FILE_MISSING;
+    if (S_ISDIR(file.st_mode))
+        return FILE_DIRECTORY;
+    if (!S_ISREG(file.st_mode))
+        return FILE_SPECIAL;
+    if (faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) == 0)
+        return FILE_EXECUTABLE;
+    return look_inside(path);
+}
+
+static int real_fill_random(void *arg, void *bytes, size_t n)
+{
+    (void)arg;
+    return getrandom(bytes, n, 0) == (ssize_t)n ? 0 : -errno; /* as few bytes come whole */
+}
+
+const struct cli_world cli_real_world = {
+    .get_env = real_get_env,
+    .n_gpus = real_n_gpus,
+    .n_allowed_cpus = real_n_allowed_cpus,
+    .look_at = real_look_at,
+    .fill_random = real_fill_random,
+};

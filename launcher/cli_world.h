@@ -1,0 +1,30 @@
+/* cli_world.h - what the command line's meaning depends on besides itself: the environment, files,
+ * and how many CPUs and GPUs there are. Behind function pointers, so that tests can be whole. */
+#ifndef DDP_LAUNCHER_CLI_WORLD_H
+#define DDP_LAUNCHER_CLI_WORLD_H
+
+#include <stddef.h>
+
+enum file_kind {
+    FILE_MISSING,    /* or its directory may not be searched */
+    FILE_EXECUTABLE, /* a regular file that we may execute */
+    FILE_TEXT,       /* a regular file that we may not execute, without a NUL byte near its start */
+    FILE_SCRIPT,     /* the same, and its '#!' line names an interpreter that is no Python */
+    FILE_BINARY,     /* the same with a NUL byte */
+    FILE_UNREADABLE, /* a regular file that we may neither execute nor read */
+    FILE_DIRECTORY,
+    FILE_SPECIAL /* a device, a pipe, a socket */
+};
+
+struct cli_world {
+    const char *(*get_env)(void *arg, const char *name);
+    int (*n_gpus)(void *arg);         /* GPUs of this node, CUDA_VISIBLE_DEVICES respected */
+    int (*n_allowed_cpus)(void *arg); /* by affinity and cgroup quota, >= 1 */
+    enum file_kind (*look_at)(void *arg, const char *path); /* links are followed */
+    int (*fill_random)(void *arg, void *bytes, size_t n);   /* n <= 256; returns 0 or -errno */
+    void *arg;
+};
+
+extern const struct cli_world cli_real_world;
+
+#endif

@@ -1,0 +1,118 @@
+/* ddprun - start the ranks of a distributed job, watch over them, say why it ended. */
+#include "cli.h"
+#include "job_spec.h"
+#include "node.h"
+
+#include "common/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#ifndef DDPRUN_VERSION
+#error "the build gives the version"
+#endif
+
+enum {
+    EXIT_USAGE = 2,
+    EXIT_UNAVAILABLE = 69,
+    EXIT_INTERNAL = 70,
+    EXIT_CANNOT = 126,
+    EXIT_NO_FILE = 127
+};
+
+/* /dev/null, and with it whatever of 0 to 2 our starter has closed: a pipe of ours must not end up
+ * there. returns a descriptor above 2, or -errno */
+static int open_null(void)
+{
+    int fd;
+    do {
+        fd = open("/dev/null", O_RDWR);
+    } while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd < 0)
+        return -errno;
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    return fd;
+}
+
+/* Die of the signal that stopped the job, as whoever waits for us expects: a shell ends its
+ * script. The first process of a container cannot: the kernel protects it from signals. */
+static void die_of(int sig)
+{
+    if (getpid() == 1)
+        return;
+    const struct rlimit no_core = {0, 0};
+    sigset_t set;
+    setrlimit(RLIMIT_CORE, &no_core); /* SIGQUIT: the ranks' cores are of interest, not ours */
+    signal(sig, SIG_DFL);
+    sigemptyset(&set);
+    sigaddset(&set, sig);
+    raise(sig);
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
+}
+
+static int usage_code(int rc, bool as_torchrun)
+{
+    switch (rc) {
+    case -ENOENT:
+        return as_torchrun ? 1 : EXIT_NO_FILE;
+    case -EACCES:
+        return as_torchrun ? 1 : EXIT_CANNOT;
+    case -EINVAL:
+    case -ERANGE:
+        return EXIT_USAGE;
+    default:
+        return EXIT_INTERNAL;
+    }
+}
+
+static int run(const struct job_spec *spec, int null_fd)
+{
+    struct node_end end = {0};
+    struct co_error err;
+    int rc = node_run(spec, null_fd, &end, &err);
+    if (rc < 0) {
+        fprintf(stderr, "ddprun: %s\n", err.text);
+        if (spec->as_torchrun)
+            return 1;
+        return rc == -EADDRINUSE ? EXIT_UNAVAILABLE : EXIT_INTERNAL;
+    }
+    if (end.die_of != 0)
+        die_of(end.die_of);
+    return end.exit_code;
+}
+
+int main(int argc, char **argv)
+{
+    struct job_spec spec = {0};
+    struct co_error err;
+    enum cli_wish wish;
+
+    int null_fd = open_null();
+    if (null_fd < 0) {
+        fprintf(stderr, "ddprun: cannot open /dev/null: %s\n", strerror(-null_fd));
+        return EXIT_INTERNAL;
+    }
+    int rc = cli_parse(argc, argv, &cli_real_world, &wish, &spec, &err);
+    if (rc < 0) {
+        fprintf(stderr, "ddprun: %s\n", err.text);
+        return usage_code(rc, cli_is_torchrun(argv[0]));
+    }
+    if (wish == CLI_HELP) {
+        cli_print_help(stdout);
+        return fflush(stdout) == 0 ? 0 : EXIT_INTERNAL;
+    }
+    if (wish == CLI_VERSION) {
+        printf("ddprun %s\n", DDPRUN_VERSION);
+        return fflush(stdout) == 0 ? 0 : EXIT_INTERNAL;
+    }
+    int code = run(&spec, null_fd);
+    job_spec_fini(&spec);
+    return code;
+}

@@ -1,0 +1,486 @@
+#include "node.h"
+
+#include "image.h"
+#include "job_spec.h"
+#include "node_memory.h"
+#include "nursery.h"
+#include "output.h"
+#include "post_mortem.h"
+#include "runtime_dir.h"
+#include "supervisor.h"
+#include "sweep.h"
+#include "worker_env.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/scope.h"
+#include "rendezvous/server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <uv.h>
+
+struct node {
+    const struct job_spec *spec;
+    int null_fd;
+    char *runtime_dir; /* owned */
+    struct nursery nursery;
+    struct supervisor *supervisor; /* owned */
+    struct output *output;         /* owned */
+    struct node_memory *memory;    /* owned */
+    struct server *store;          /* owned; NULL: none */
+    uint16_t master_port;
+    bool agent_store;
+    int signal_fd;
+    int n_started; /* ranks asked for: the next one's number */
+    uint64_t begun_ms;
+    bool ended;
+    uv_loop_t loop;
+    bool has_loop;
+    uv_poll_t nursery_poll, signal_poll;
+    uv_timer_t timer;
+};
+
+static void feed(struct node *n, struct supervisor_event *e);
+
+__attribute__((format(printf, 2, 3))) static void say(struct node *n, const char *format, ...)
+{
+    char line[CO_ERROR_TEXT_BYTES + 64];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    output_say(n->output, line);
+}
+
+/* --- Starting ranks --- */
+
+static int make_image(const struct node *n, int rank, int *ret_fd, struct co_error *err)
+{
+    char error_file[4096];
+    struct rank_place place = {
+        .rank = rank,
+        .world_size = n->spec->n_local,
+        .local_rank = rank,
+        .local_world_size = n->spec->n_local,
+        .n_nodes = 1,
+        .master_addr = n->spec->master_addr,
+        .master_port = n->master_port,
+        .agent_store = n->agent_store,
+        .error_file = runtime_dir_error_file(n->runtime_dir, rank, error_file, sizeof error_file),
+        .node_fd = SPAWN_N_FDS - 1,
+    };
+    co_autofree char **env = NULL;
+    int rc = worker_env_make(n->spec, &place, environ, &env, err);
+    if (rc < 0)
+        return rc;
+    return image_make(n->spec->path, n->spec->argv, env, ret_fd, err);
+}
+
+/* Ask the nursery for a rank. returns 0; -EPIPE, -EAGAIN: of the nursery; else -errno: of this
+ * rank */
+static int start_rank(struct node *n, int rank)
+{
+    co_autoclose_fd int image_fd = -1;
+    co_autoclose_fd int worker_err = -1;
+    co_autoclose_fd int worker_node = -1;
+    int rc = make_image(n, rank, &image_fd, NULL);
+    if (rc < 0)
+        return rc;
+    int pair[2];
+    if (pipe2(pair, O_CLOEXEC) < 0)
+        return -errno;
+    worker_err = pair[1];
+    rc = output_add(n->output, rank, pair[0]);
+    if (rc < 0)
+        return rc;
+    rc = node_memory_add(n->memory, rank, &worker_node);
+    if (rc < 0)
+        return rc;
+    int fds[SPAWN_N_FDS] = {rank == 0 ? STDIN_FILENO : n->null_fd, STDOUT_FILENO, worker_err,
+                            worker_node};
+    return nursery_spawn(&n->nursery, rank, image_fd, fds);
+}
+
+static void lose_nursery(struct node *n)
+{
+    feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_NURSERY_LOST});
+}
+
+/* Each rank that the supervisor asked for gets an answer, also those that were not tried. */
+static void start_ranks(struct node *n, int n_start)
+{
+    int failure = 0;
+    for (int i = 0; i < n_start; i++) {
+        int rank = n->n_started++;
+        int rc = failure != 0 ? -ECANCELED : start_rank(n, rank);
+        if (rc == 0)
+            continue;
+        if (rc == -EPIPE || rc == -EAGAIN) {
+            lose_nursery(n);
+            return;
+        }
+        failure = rc;
+        feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_START_FAILED,
+                                           .rank = rank,
+                                           .status = -rc,
+                                           .stage = SUPERVISOR_START_INTERNAL});
+    }
+}
+
+/* --- Orders --- */
+
+static void on_all_said(void *arg)
+{
+    feed(arg, &(struct supervisor_event){.type = SUPERVISOR_EV_DRAINED});
+}
+
+/* The ranks' last words are out: ours come after them, by the same way. */
+static void on_drained(void *arg)
+{
+    struct node *n = arg;
+    co_autofree char *report = post_mortem(&(struct post_mortem){
+        .spec = n->spec,
+        .supervisor = n->supervisor,
+        .output = n->output,
+        .runtime_dir = n->runtime_dir,
+        .begun_ms = n->begun_ms,
+    });
+    if (report != NULL)
+        output_say(n->output, report);
+    output_drain(n->output, on_all_said, n);
+}
+
+static void dismiss_nursery(struct node *n)
+{
+    if (!uv_is_closing((uv_handle_t *)&n->nursery_poll))
+        uv_close((uv_handle_t *)&n->nursery_poll, NULL); /* before its descriptor goes */
+    nursery_dismiss(&n->nursery);
+}
+
+static void do_sweep_alone(struct node *n)
+{
+    kill(n->nursery.pid, SIGKILL); /* it may be alive, but stopped */
+    dismiss_nursery(n);
+    int rc = sweep_kill_all(co_deadline_ms(SUPERVISOR_KILL_MS));
+    n->nursery = (struct nursery){0}; /* reaped with the others */
+    feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SWEPT, .status = -rc});
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct node *n = timer->data;
+    feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_TIME});
+}
+
+static void set_timer(struct node *n)
+{
+    uint64_t deadline_ms = supervisor_deadline_ms(n->supervisor);
+    if (deadline_ms == CO_NEVER_MS) {
+        uv_timer_stop(&n->timer);
+        return;
+    }
+    uint64_t now_ms = co_now_ms();
+    uv_update_time(&n->loop);
+    uv_timer_start(&n->timer, on_timer, deadline_ms > now_ms ? deadline_ms - now_ms : 0, 0);
+}
+
+/* What follows from one event may feed another one: that comes last in each branch. */
+static void carry_out(struct node *n, const struct supervisor_orders *o)
+{
+    int rc = 0;
+    if (o->signal != 0)
+        rc = nursery_signal(&n->nursery, o->to_groups ? NURSERY_GROUP : NURSERY_MAIN, o->signal);
+    if (rc == 0 && o->sweep_signal != 0)
+        rc = nursery_sweep(&n->nursery, o->sweep_signal);
+    if (rc < 0)
+        lose_nursery(n);
+    else if (o->n_start > 0)
+        start_ranks(n, o->n_start);
+    else if (o->sweep_alone)
+        do_sweep_alone(n);
+    else if (o->drain) {
+        dismiss_nursery(n); /* it goes while we pass on and clean up */
+        output_drain(n->output, on_drained, n);
+    } else if (o->ended)
+        n->ended = true;
+}
+
+static void say_transition(struct node *n, enum supervisor_state from,
+                           const struct supervisor_event *e)
+{
+    enum supervisor_state to = supervisor_get_state(n->supervisor);
+    if (from == to)
+        return;
+    if (n->spec->verbose > 0)
+        say(n, "ddprun: %s -> %s on %s\n", supervisor_state_name(from), supervisor_state_name(to),
+            supervisor_event_name(e->type));
+    if (e->type == SUPERVISOR_EV_TIME && to == SUPERVISOR_KILLING)
+        say(n, "ddprun: some ranks did not stop in time, they are killed\n");
+    if (e->type == SUPERVISOR_EV_TIME && to == SUPERVISOR_SWEEPING)
+        say(n, "ddprun: processes that the ranks left did not stop in time, they are killed\n");
+}
+
+static void feed(struct node *n, struct supervisor_event *e)
+{
+    struct supervisor_orders orders;
+    enum supervisor_state from = supervisor_get_state(n->supervisor);
+    e->now_ms = co_now_ms();
+    supervisor_step(n->supervisor, e, &orders);
+    say_transition(n, from, e);
+    set_timer(n);
+    carry_out(n, &orders);
+}
+
+/* --- Events --- */
+
+static void on_report(struct node *n, const struct nursery_report *r)
+{
+    struct supervisor_event e = {
+        .rank = r->local_rank, .pid = r->pid, .status = r->status, .empty = r->empty};
+    switch (r->event) {
+    case NURSERY_STARTED:
+        e.type = SUPERVISOR_EV_STARTED;
+        break;
+    case NURSERY_START_FAILED:
+        e.type = SUPERVISOR_EV_START_FAILED;
+        e.stage = r->stage == SPAWN_EXEC ? SUPERVISOR_START_EXEC : SUPERVISOR_START_INTERNAL;
+        break;
+    case NURSERY_EXITED:
+        e.type = SUPERVISOR_EV_EXITED;
+        node_memory_rank_gone(n->memory, r->local_rank, r->status); /* before all else: who waits
+                                                                        for it is let go */
+        break;
+    default:
+        e.type = SUPERVISOR_EV_EMPTY;
+        break;
+    }
+    feed(n, &e);
+}
+
+static void on_nursery(uv_poll_t *poll, int status, int events)
+{
+    struct node *n = poll->data;
+    (void)status;
+    (void)events;
+    struct nursery_report r;
+    int rc;
+    while (n->nursery.sock >= 0 && (rc = nursery_receive(&n->nursery, &r)) != -EAGAIN) {
+        if (rc == 0) {
+            uv_poll_stop(&n->nursery_poll);
+            lose_nursery(n);
+            return;
+        }
+        on_report(n, &r);
+    }
+}
+
+static void on_signal(uv_poll_t *poll, int status, int events)
+{
+    struct node *n = poll->data;
+    (void)status;
+    (void)events;
+    struct signalfd_siginfo info;
+    while (!n->ended && read(n->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
+        feed(n,
+             &(struct supervisor_event){.type = SUPERVISOR_EV_SIGNAL, .sig = (int)info.ssi_signo});
+}
+
+static void on_refused(void *arg, const char *text)
+{
+    struct node *n = arg;
+    say(n, "ddprun: store: %s\n", text);
+}
+
+static void on_memory_note(void *arg, const char *text)
+{
+    struct node *n = arg;
+    say(n, "ddprun: %s\n", text);
+}
+
+/* --- Beginning and end --- */
+
+/* Signals are read from a descriptor, so that none can come at a bad time. A SIGHUP that was
+ * ignored when we started stays so: nohup means it. */
+static int listen_to_signals(int *ret_fd, struct co_error *err)
+{
+    static const int heard[] = {SIGTERM, SIGINT,  SIGQUIT,  SIGUSR1,
+                                SIGUSR2, SIGCONT, SIGWINCH, SIGHUP};
+    struct sigaction old;
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof heard / sizeof *heard; i++)
+        sigaddset(&set, heard[i]);
+    if (sigaction(SIGHUP, NULL, &old) == 0 && old.sa_handler == SIG_IGN)
+        sigdelset(&set, SIGHUP);
+    int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (fd < 0)
+        return co_fail(err, -errno, "cannot listen to signals: %s", strerror(errno));
+    sigaddset(&set, SIGCHLD); /* see sweep_kill_all() */
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGCHLD, SIG_DFL); /* ignored by our starter, perhaps: then nothing could be reaped */
+    signal(SIGPIPE, SIG_IGN);
+    *ret_fd = fd;
+    return 0;
+}
+
+static void allow_many_files(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max; /* ours alone: the nursery has forked before */
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+/* A port that nobody has, for a script that makes its own store there. */
+static int find_free_port(uint16_t *ret_port, struct co_error *err)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof a;
+    co_autoclose_fd int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) < 0 ||
+        getsockname(fd, (struct sockaddr *)&a, &n) < 0)
+        return co_fail(err, -errno, "cannot find a free port: %s", strerror(errno));
+    *ret_port = ntohs(a.sin_port);
+    return 0;
+}
+
+static int open_store(struct node *n, struct co_error *err)
+{
+    const struct job_spec *spec = n->spec;
+    n->agent_store = spec->store == STORE_AGENT || (spec->store == STORE_AUTO && spec->n_local > 1);
+    n->master_port = spec->master_port;
+    if (n->agent_store) {
+        struct server_opts opts = {.port = spec->master_port, .on_refused = on_refused, .arg = n};
+        int rc = server_start(&n->loop, &opts, &n->store, err);
+        if (rc < 0)
+            return co_fail_in(err, "cannot open the store");
+        n->master_port = server_port(n->store);
+        return 0;
+    }
+    return n->master_port != 0 ? 0 : find_free_port(&n->master_port, err);
+}
+
+static int watch(struct node *n, uv_poll_t *poll, int fd, uv_poll_cb on_readable,
+                 struct co_error *err)
+{
+    int rc = uv_poll_init(&n->loop, poll, fd);
+    poll->data = n;
+    if (rc == 0)
+        rc = uv_poll_start(poll, UV_READABLE, on_readable);
+    return rc < 0 ? co_fail(err, rc, "cannot watch a descriptor: %s", uv_strerror(rc)) : 0;
+}
+
+static int open_loop(struct node *n, struct co_error *err)
+{
+    int rc = uv_loop_init(&n->loop);
+    if (rc < 0)
+        return co_fail(err, rc, "cannot make an event loop: %s", uv_strerror(rc));
+    n->has_loop = true;
+    uv_timer_init(&n->loop, &n->timer);
+    n->timer.data = n;
+    rc = watch(n, &n->nursery_poll, n->nursery.sock, on_nursery, err);
+    if (rc == 0)
+        rc = watch(n, &n->signal_poll, n->signal_fd, on_signal, err);
+    return rc;
+}
+
+static int node_open(struct node *n, struct co_error *err)
+{
+    const struct job_spec *spec = n->spec;
+    int rc = listen_to_signals(&n->signal_fd, err);
+    if (rc == 0)
+        rc = runtime_dir_make(&n->runtime_dir, err);
+    if (rc == 0)
+        rc = nursery_open(n->runtime_dir, &n->nursery, err);
+    if (rc < 0)
+        return rc;
+    allow_many_files();
+    rc = open_loop(n, err);
+    if (rc == 0)
+        rc = output_create(&n->loop, spec->n_local, STDERR_FILENO, &n->output, err);
+    if (rc == 0)
+        rc = node_memory_create(&n->loop, spec->n_local, on_memory_note, n, &n->memory, err);
+    if (rc == 0)
+        rc = open_store(n, err);
+    if (rc < 0)
+        return rc;
+    struct supervisor_limits limits = {.n_ranks = spec->n_local,
+                                       .window = NURSERY_WINDOW,
+                                       .grace_ms = spec->grace_ms,
+                                       .failure_grace_ms = spec->failure_grace_ms};
+    n->supervisor = supervisor_create(&limits);
+    return n->supervisor == NULL ? co_fail(err, -ENOMEM, "no memory for %d ranks", spec->n_local)
+                                 : 0;
+}
+
+static void close_if_open(uv_handle_t *handle, void *arg)
+{
+    (void)arg;
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+static void node_close(struct node *n)
+{
+    if (n->store != NULL)
+        server_close(n->store, NULL, NULL);
+    node_memory_close(n->memory);
+    output_close(n->output);
+    if (n->has_loop) {
+        uv_walk(&n->loop, close_if_open, NULL);
+        uv_run(&n->loop, UV_RUN_DEFAULT);
+        uv_loop_close(&n->loop);
+    }
+    supervisor_destroy(n->supervisor);
+    if (n->signal_fd >= 0)
+        close(n->signal_fd);
+    runtime_dir_remove(n->runtime_dir);
+    free(n->runtime_dir);
+    nursery_close(&n->nursery, co_deadline_ms(SUPERVISOR_KILL_MS));
+}
+
+static void run(struct node *n)
+{
+    struct supervisor_orders orders;
+    n->begun_ms = co_now_ms();
+    supervisor_begin(n->supervisor, n->begun_ms, &orders);
+    carry_out(n, &orders);
+    while (!n->ended)
+        uv_run(&n->loop, UV_RUN_ONCE);
+}
+
+static struct node_end the_end(const struct node *n)
+{
+    const struct supervisor_verdict *v = supervisor_get_verdict(n->supervisor);
+    struct node_end end = {.exit_code = supervisor_exit_code(n->supervisor)};
+    if (n->spec->as_torchrun)
+        end.exit_code = end.exit_code != 0;
+    else if (v->outcome == OUTCOME_SIGNAL)
+        end.die_of = v->signal;
+    return end;
+}
+
+int node_run(const struct job_spec *spec, int null_fd, struct node_end *ret_end,
+             struct co_error *err)
+{
+    struct node n = {.spec = spec, .null_fd = null_fd, .signal_fd = -1, .nursery = {.sock = -1}};
+    int rc = node_open(&n, err);
+    if (rc == 0) {
+        run(&n);
+        *ret_end = the_end(&n);
+    }
+    node_close(&n);
+    return rc;
+}

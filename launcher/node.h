@@ -1,0 +1,25 @@
+/* node.h - a job on one node: libuv around supervisor.h.
+ *
+ * Owns the nursery, the generation's store, the shared memory's broker, the ranks' stderr; turns
+ * what happens into the supervisor's events and carries out its orders. Prints the report. */
+#ifndef DDP_LAUNCHER_NODE_H
+#define DDP_LAUNCHER_NODE_H
+
+struct co_error;
+struct job_spec;
+
+struct node_end {
+    int exit_code; /* what the job's end means; under the name torchrun 1 for any failure */
+    int die_of;    /* the signal that stopped us, of which we should die now; 0: none */
+};
+
+/* Run the job to its end. Afterwards nothing of it runs any more. Called once in a process, single-
+ * threaded, with descriptors 0 to 2 open; leaves signals blocked that it listened to.
+ *
+ * null_fd   /dev/null, for reading; borrowed
+ * returns   0 the job was begun and has ended, ret_end says how
+ *           -EADDRINUSE the store's port is taken; -ENOMEM, -errno: nothing was started */
+int node_run(const struct job_spec *spec, int null_fd, struct node_end *ret_end,
+             struct co_error *err);
+
+#endif

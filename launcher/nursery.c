@@ -1,0 +1,119 @@
+#include "nursery.h"
+
+#include "nursery_wire.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/scope.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+int nursery_open(const char *runtime_dir, struct nursery *ret, struct co_error *err)
+{
+    int pair[2];
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
+        return co_fail(err, -errno, "cannot become a child subreaper: %s", strerror(errno));
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return co_fail(err, -errno, "cannot make a socket pair: %s", strerror(errno));
+    pid_t pid = fork();
+    if (pid < 0) {
+        int code = -errno;
+        close(pair[0]);
+        close(pair[1]);
+        return co_fail(err, code, "cannot start another process: %s", strerror(-code));
+    }
+    if (pid == 0)
+        nursery_main(pair[1], runtime_dir); /* closes pair[0] with all else */
+    close(pair[1]);
+    *ret = (struct nursery){.pid = pid, .sock = pair[0]};
+    return 0;
+}
+
+static int request(const struct nursery *n, const struct nursery_request *what, const int *fds,
+                   size_t n_fds)
+{
+    union { /* aligned as CMSG_* needs it */
+        char bytes[CMSG_SPACE(NURSERY_SPAWN_FDS * sizeof(int))];
+        struct cmsghdr head;
+    } control;
+    struct iovec data = {.iov_base = (void *)what, .iov_len = sizeof *what};
+    struct msghdr m = {.msg_iov = &data, .msg_iovlen = 1};
+    if (n_fds > 0) {
+        memset(&control, 0, sizeof control);
+        m.msg_control = control.bytes;
+        m.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
+        struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
+        memcpy(CMSG_DATA(c), fds, n_fds * sizeof(int));
+    }
+    if (sendmsg(n->sock, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+        return errno == ECONNRESET ? -EPIPE : -errno;
+    return 0;
+}
+
+void nursery_dismiss(struct nursery *n)
+{
+    struct nursery_request what = {.type = NURSERY_DISMISS};
+    if (n->pid == 0 || n->sock < 0)
+        return;
+    request(n, &what, NULL, 0); /* fails if it is gone already: all the better */
+    close(n->sock);
+    n->sock = -1;
+}
+
+void nursery_close(struct nursery *n, uint64_t deadline_ms)
+{
+    if (n->pid == 0)
+        return;
+    nursery_dismiss(n);
+    sigset_t child_ended;
+    sigemptyset(&child_ended);
+    sigaddset(&child_ended, SIGCHLD);
+    while (waitpid(n->pid, NULL, WNOHANG) == 0) {
+        int left_ms = co_left_ms(deadline_ms);
+        if (left_ms == 0)
+            break;
+        if (left_ms < 0 || left_ms > 1000)
+            left_ms = 1000;
+        struct timespec wait = {left_ms / 1000, left_ms % 1000 * 1000000L};
+        sigtimedwait(&child_ended, NULL, &wait);
+    }
+    *n = (struct nursery){0};
+}
+
+int nursery_spawn(const struct nursery *n, int local_rank, int image_fd, const int fds[SPAWN_N_FDS])
+{
+    struct nursery_request what = {.type = NURSERY_SPAWN, .local_rank = local_rank};
+    int all[NURSERY_SPAWN_FDS] = {image_fd};
+    memcpy(all + 1, fds, SPAWN_N_FDS * sizeof(int));
+    return request(n, &what, all, NURSERY_SPAWN_FDS);
+}
+
+int nursery_signal(const struct nursery *n, enum nursery_target target, int sig)
+{
+    struct nursery_request what = {.type = NURSERY_SIGNAL, .target = target, .sig = sig};
+    return request(n, &what, NULL, 0);
+}
+
+int nursery_sweep(const struct nursery *n, int sig)
+{
+    struct nursery_request what = {.type = NURSERY_SWEEP, .sig = sig};
+    return request(n, &what, NULL, 0);
+}
+
+int nursery_receive(const struct nursery *n, struct nursery_report *ret)
+{
+    ssize_t got = recv(n->sock, ret, sizeof *ret, MSG_DONTWAIT);
+    if (got == (ssize_t)sizeof *ret)
+        return 1;
+    return got < 0 && errno == EAGAIN ? -EAGAIN : 0;
+}

@@ -1,0 +1,76 @@
+/* nursery.h - the tiny process that starts and reaps the workers: ddprun's end of it.
+ *
+ * ddprun forks it before libuv starts. It has a session of its own, blocks every signal, holds no
+ * descriptor but its socket, and is a child subreaper: whatever a worker leaves behind becomes its
+ * child. When ddprun dies for whatever reason, kill -9 included, the socket ends and the nursery
+ * kills all that is below it, then itself. When the nursery dies, the kernel kills the workers
+ * (PDEATHSIG) and what they left becomes ddprun's, which sweeps in its place (sweep.h).
+ *
+ * Requests are carried out in the order they were made: a signal to all ranks reaches every rank
+ * whose start was asked for before. Nothing here blocks. */
+#ifndef DDP_LAUNCHER_NURSERY_H
+#define DDP_LAUNCHER_NURSERY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "spawn.h"
+
+#define NURSERY_MAX_RANKS 1024
+/* At most this many starts may be unanswered; then the socket's queues cannot fill up, on either
+ * side, unless the other one stands still. */
+#define NURSERY_WINDOW 32
+
+struct co_error;
+
+struct nursery {
+    pid_t pid;
+    int sock; /* readable when there is a report, or the nursery's end; -1: dismissed */
+};
+
+enum nursery_event { NURSERY_STARTED = 1, NURSERY_START_FAILED, NURSERY_EXITED, NURSERY_EMPTY };
+
+struct nursery_report {
+    uint32_t event; /* enum nursery_event */
+    int32_t local_rank;
+    int32_t pid;
+    int32_t status; /* EXITED: as waitpid() has it; START_FAILED: the errno */
+    int32_t stage;  /* START_FAILED: enum spawn_stage */
+    int32_t empty;  /* EXITED, START_FAILED, EMPTY: nothing at all is left below the nursery */
+};
+
+enum nursery_target { NURSERY_MAIN, NURSERY_GROUP };
+
+/* Fork it, and make this process a child subreaper. The caller is single-threaded and has SIGCHLD
+ * blocked.
+ *
+ * runtime_dir   removed by the nursery if ddprun dies (runtime_dir.h); NULL: none
+ * returns       0, -errno */
+int nursery_open(const char *runtime_dir, struct nursery *ret, struct co_error *err);
+
+/* Say that no more will be asked: it ends, after killing what is left below it, if anything. */
+void nursery_dismiss(struct nursery *n);
+
+/* The same, and wait until it has ended; gives up after deadline_ms, leaving it to its work. A
+ * zeroed one is fine. */
+void nursery_close(struct nursery *n, uint64_t deadline_ms);
+
+/* Ask for a worker; a report STARTED or START_FAILED answers.
+ *
+ * image_fd   of image_make()
+ * fds        as for spawn_worker(); none may be -1 here; the caller keeps its own
+ * returns    0; -EPIPE the nursery is gone; -EAGAIN it stands still; -errno */
+int nursery_spawn(const struct nursery *n, int local_rank, int image_fd,
+                  const int fds[SPAWN_N_FDS]);
+
+/* Send sig to each rank that runs: to its first process, or to that one's process group. */
+int nursery_signal(const struct nursery *n, enum nursery_target target, int sig);
+
+/* Send sig to all that is left, and to what is found later; EMPTY or a report's `empty` answers. */
+int nursery_sweep(const struct nursery *n, int sig);
+
+/* returns   1 a report; 0 the nursery is gone; -EAGAIN nothing there */
+int nursery_receive(const struct nursery *n, struct nursery_report *ret);
+
+#endif

@@ -1,0 +1,280 @@
+#include "nursery_wire.h"
+
+#include "image.h"
+#include "nursery.h"
+#include "runtime_dir.h"
+#include "spawn.h"
+#include "sweep.h"
+
+#include "common/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Its descriptors: /dev/null at 0 to 2, so that what comes by SCM_RIGHTS lies above the numbers it
+ * is moved to in a worker, and: */
+enum { SOCK_FD = 3, SIGNAL_FD = 4 };
+
+enum { MAX_TOLD = 1024, MAX_REPORTS = 64 };
+
+struct state {
+    int n_ranks;                     /* highest rank asked for, plus 1 */
+    pid_t pid_of[NURSERY_MAX_RANKS]; /* 0: does not run */
+    int sweep_sig;                   /* 0: not sweeping */
+    pid_t told[MAX_TOLD];            /* strangers that had sweep_sig already: it is not sent twice,
+                                         a second SIGTERM means "at once" to many programs */
+    int n_told;
+    struct nursery_report reports[MAX_REPORTS]; /* not sent yet */
+    int n_reports;
+};
+
+/* ddprun is gone, or done with us. */
+static _Noreturn void leave(const char *runtime_dir)
+{
+    sweep_kill_all(CO_NEVER_MS);
+    runtime_dir_remove(runtime_dir); /* NULL when ddprun is alive and does that itself */
+    _exit(0);
+}
+
+/* Send what there is to report. Reports wait until the requests at hand are done: ddprun, woken
+ * for each of them, would take a CPU from the ranks that are just starting. */
+static void flush(struct state *s)
+{
+    for (int i = 0; i < s->n_reports; i++) {
+        /* May wait while ddprun is stopped. If ddprun is gone, the next request is its end. */
+        while (send(SOCK_FD, &s->reports[i], sizeof s->reports[i], MSG_NOSIGNAL) < 0 &&
+               errno == EINTR) {
+        }
+    }
+    s->n_reports = 0;
+}
+
+static void report(struct state *s, const struct nursery_report *what)
+{
+    if (s->n_reports == MAX_REPORTS)
+        flush(s);
+    s->reports[s->n_reports++] = *what;
+}
+
+static void forget_told(struct state *s, pid_t pid)
+{
+    for (int i = 0; i < s->n_told; i++) {
+        if (s->told[i] == pid) {
+            s->told[i] = s->told[--s->n_told];
+            return;
+        }
+    }
+}
+
+static void tell(void *arg, pid_t pid)
+{
+    struct state *s = arg;
+    for (int i = 0; i < s->n_told; i++) {
+        if (s->told[i] == pid)
+            return;
+    }
+    if (s->sweep_sig != SIGKILL && s->n_told < MAX_TOLD)
+        s->told[s->n_told++] = pid;
+    kill(pid, s->sweep_sig);
+}
+
+static int rank_of(const struct state *s, pid_t pid)
+{
+    for (int i = 0; i < s->n_ranks; i++) {
+        if (s->pid_of[i] == pid)
+            return i;
+    }
+    return -1;
+}
+
+/* Reap all that ended. Looks one ahead, so that a report can say that nothing is left. */
+static void reap(struct state *s)
+{
+    int status;
+    bool was_stranger = false;
+    pid_t pid = waitpid(-1, &status, WNOHANG);
+    while (pid > 0) {
+        struct nursery_report r = {.event = NURSERY_EXITED, .pid = pid, .status = status};
+        pid = waitpid(-1, &status, WNOHANG);
+        r.empty = pid < 0 && errno == ECHILD;
+        r.local_rank = rank_of(s, r.pid);
+        if (r.local_rank >= 0) {
+            s->pid_of[r.local_rank] = 0;
+            report(s, &r);
+            continue;
+        }
+        was_stranger = true;
+        forget_told(s, r.pid);
+        if (r.empty) {
+            r.event = NURSERY_EMPTY;
+            report(s, &r);
+        }
+    }
+    if (was_stranger && s->sweep_sig != 0 && pid == 0)
+        sweep_children(tell, s); /* what the dead ones left is ours now */
+}
+
+static bool has_children(void)
+{
+    siginfo_t info;
+    return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+static void spawn(struct state *s, const struct nursery_request *q, int fds[NURSERY_SPAWN_FDS])
+{
+    struct nursery_report r = {.event = NURSERY_START_FAILED, .local_rank = q->local_rank};
+    struct image image = {0};
+    enum spawn_stage stage = SPAWN_SETUP;
+
+    int rc = image_map(fds[0], &image);
+    if (rc == 0)
+        rc = spawn_worker(&image, fds + 1, &r.pid, &stage);
+    image_unmap(&image);
+    if (rc == 0) {
+        r.event = NURSERY_STARTED;
+        s->pid_of[q->local_rank] = r.pid;
+        if (s->n_ranks <= q->local_rank)
+            s->n_ranks = q->local_rank + 1;
+    } else {
+        r.status = -rc;
+        r.stage = (int32_t)stage;
+        r.empty = !has_children();
+    }
+    report(s, &r);
+}
+
+static void signal_ranks(const struct state *s, const struct nursery_request *q)
+{
+    for (int i = 0; i < s->n_ranks; i++) {
+        if (s->pid_of[i] != 0)
+            kill(q->target == NURSERY_GROUP ? -s->pid_of[i] : s->pid_of[i], q->sig);
+    }
+}
+
+static void sweep(struct state *s, int sig)
+{
+    s->sweep_sig = sig;
+    s->n_told = 0;
+    if (has_children())
+        sweep_children(tell, s);
+}
+
+enum served { SERVED, NOTHING_ASKED, DDPRUN_GONE };
+
+/* Receive one request and carry it out. */
+static enum served serve(struct state *s)
+{
+    union {
+        char bytes[CMSG_SPACE(NURSERY_SPAWN_FDS * sizeof(int))];
+        struct cmsghdr head;
+    } control;
+    struct nursery_request q;
+    struct iovec data = {.iov_base = &q, .iov_len = sizeof q};
+    struct msghdr m = {.msg_iov = &data,
+                       .msg_iovlen = 1,
+                       .msg_control = control.bytes,
+                       .msg_controllen = sizeof control};
+    ssize_t n = recvmsg(SOCK_FD, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return NOTHING_ASKED;
+    if (n != (ssize_t)sizeof q)
+        return DDPRUN_GONE;
+
+    int fds[NURSERY_SPAWN_FDS];
+    size_t n_fds = 0;
+    const struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    if (c != NULL && c->cmsg_type == SCM_RIGHTS) {
+        n_fds = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        memcpy(fds, CMSG_DATA(c), n_fds * sizeof(int));
+    }
+    switch (q.type) {
+    case NURSERY_SPAWN:
+        if (n_fds == NURSERY_SPAWN_FDS)
+            spawn(s, &q, fds);
+        else { /* the kernel drops descriptors when this process may have no more of them */
+            struct nursery_report r = {.event = NURSERY_START_FAILED,
+                                       .local_rank = q.local_rank,
+                                       .status = EMFILE,
+                                       .stage = SPAWN_SETUP};
+            r.empty = !has_children();
+            report(s, &r);
+        }
+        break;
+    case NURSERY_SIGNAL:
+        signal_ranks(s, &q);
+        break;
+    case NURSERY_SWEEP:
+        sweep(s, q.sig);
+        break;
+    case NURSERY_DISMISS:
+        leave(NULL);
+    }
+    for (size_t i = 0; i < n_fds; i++)
+        close(fds[i]);
+    return SERVED;
+}
+
+/* Default dispositions for the workers to inherit, every signal blocked, only our descriptors. */
+static int settle(int sock)
+{
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    for (int sig = 1; sig < NSIG; sig++)
+        signal(sig, SIG_DFL);
+
+    setsid();
+    prctl(PR_SET_NAME, "ddprun-nursery");
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
+        return -errno;
+
+    /* sock and null may be in the way of each other's places: move them up first */
+    int up = fcntl(sock, F_DUPFD, 16);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int null_up = fcntl(null, F_DUPFD, 16);
+    if (up < 0 || null_up < 0)
+        return -errno;
+    for (int i = 0; i < SOCK_FD; i++)
+        dup2(null_up, i);
+    if (dup3(up, SOCK_FD, O_CLOEXEC) < 0)
+        return -errno;
+    closefrom(SOCK_FD + 1);
+
+    sigset_t child_ended;
+    sigemptyset(&child_ended);
+    sigaddset(&child_ended, SIGCHLD);
+    int fd = signalfd(-1, &child_ended, SFD_CLOEXEC | SFD_NONBLOCK);
+    return fd == SIGNAL_FD ? 0 : -EBADF;
+}
+
+_Noreturn void nursery_main(int sock, const char *runtime_dir)
+{
+    static struct state s;
+    if (settle(sock) < 0)
+        _exit(70); /* ddprun sees the socket's end and says so */
+    for (;;) {
+        struct pollfd p[] = {{.fd = SOCK_FD, .events = POLLIN},
+                             {.fd = SIGNAL_FD, .events = POLLIN}};
+        if (poll(p, 2, -1) < 0 && errno != EINTR)
+            leave(runtime_dir);
+        if (p[1].revents != 0) {
+            struct signalfd_siginfo ended[4];
+            if (read(SIGNAL_FD, ended, sizeof ended) > 0)
+                reap(&s);
+        }
+        enum served served = p[0].revents != 0 ? SERVED : NOTHING_ASKED;
+        while (served == SERVED)
+            served = serve(&s);
+        if (served == DDPRUN_GONE)
+            leave(runtime_dir);
+        flush(&s);
+    }
+}

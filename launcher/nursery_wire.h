@@ -1,0 +1,22 @@
+/* nursery_wire.h - what ddprun and its nursery say to each other: one struct, one packet of a
+ * SOCK_SEQPACKET pair. Both are the same binary. */
+#ifndef DDP_LAUNCHER_NURSERY_WIRE_H
+#define DDP_LAUNCHER_NURSERY_WIRE_H
+
+#include <stdint.h>
+
+enum nursery_request_type { NURSERY_SPAWN = 1, NURSERY_SIGNAL, NURSERY_SWEEP, NURSERY_DISMISS };
+
+struct nursery_request {
+    uint32_t type;
+    int32_t local_rank; /* SPAWN */
+    int32_t target;     /* SIGNAL: enum nursery_target */
+    int32_t sig;        /* SIGNAL, SWEEP */
+};
+
+#define NURSERY_SPAWN_FDS 5 /* the image, then those of spawn_worker() */
+
+/* The nursery's life, in the forked process. sock is its end of the pair. */
+_Noreturn void nursery_main(int sock, const char *runtime_dir);
+
+#endif

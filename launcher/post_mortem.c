@@ -1,0 +1,83 @@
+#include "post_mortem.h"
+
+#include "error_file.h"
+#include "job_spec.h"
+#include "output.h"
+#include "report.h"
+#include "runtime_dir.h"
+#include "supervisor.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/scope.h"
+
+#include <ddp/env.h>
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Tell whoever started us, in torchrun's way. */
+static int pass_root_cause_on(const struct post_mortem *p, const struct supervisor_rank *root,
+                              const char *text, struct co_error *err)
+{
+    const char *path = getenv(DDP_ENV_ERROR_FILE);
+    if (path == NULL || path[0] == '\0')
+        return 0;
+    char status[160];
+    char message[256];
+    snprintf(message, sizeof message, "rank %d failed: %s",
+             supervisor_get_verdict(p->supervisor)->rank,
+             report_status(root->status, status, sizeof status));
+    int exit_code = WIFSIGNALED(root->status) ? -WTERMSIG(root->status) : WEXITSTATUS(root->status);
+    return error_file_write(path, text, message, exit_code, (int64_t)time(NULL), err);
+}
+
+static char *print(const struct report *r)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n);
+    if (out == NULL)
+        return NULL;
+    report_print(out, r);
+    fclose(out);
+    return text;
+}
+
+char *post_mortem(const struct post_mortem *p)
+{
+    const struct supervisor_verdict *v = supervisor_get_verdict(p->supervisor);
+    if (v->outcome == OUTCOME_WELL && !v->some_hang)
+        return NULL;
+    co_autofree char *message = NULL;
+    co_autofree char *text = NULL;
+    co_autofree char *tail = NULL;
+    struct co_error err;
+    char host[256] = "";
+    char path[4096];
+    gethostname(host, sizeof host - 1);
+
+    struct report r = {.supervisor = p->supervisor,
+                       .host = host,
+                       .program = p->spec->shown,
+                       .path = p->spec->path,
+                       .begun_ms = p->begun_ms,
+                       .now_ms = co_now_ms()};
+    if (v->outcome == OUTCOME_RANK_FAILED) {
+        runtime_dir_error_file(p->runtime_dir, v->rank, path, sizeof path);
+        int rc = error_file_read(path, &message, &text, &err);
+        if (rc < 0 && rc != -ENOENT)
+            r.note = err.text;
+        rc = pass_root_cause_on(p, supervisor_get_rank(p->supervisor, v->rank), text, &err);
+        if (rc < 0)
+            r.note = err.text;
+        if (p->spec->n_local > 1) /* of a single rank they stand right above */
+            tail = output_tail(p->output, v->rank);
+        r.error = message;
+        r.tail = tail;
+    }
+    return print(&r);
+}

@@ -1,0 +1,26 @@
+/* post_mortem.h - after a job that did not end well: gather what is known, make the report, pass
+ * the root cause on to whoever started us. */
+#ifndef DDP_LAUNCHER_POST_MORTEM_H
+#define DDP_LAUNCHER_POST_MORTEM_H
+
+#include <stdint.h>
+
+struct job_spec;
+struct output;
+struct supervisor;
+
+struct post_mortem { /* all borrowed */
+    const struct job_spec *spec;
+    const struct supervisor *supervisor;
+    const struct output *output;
+    const char *runtime_dir;
+    uint64_t begun_ms;
+};
+
+/* Writes the root cause to the file TORCHELASTIC_ERROR_FILE names, if a rank failed. Nothing in
+ * here can fail the job any further: its own troubles are a line of the report.
+ *
+ * returns   the report, to free(); NULL: nothing to say, or no memory */
+char *post_mortem(const struct post_mortem *p);
+
+#endif

@@ -1,0 +1,38 @@
+/* program.h - the words behind the options -> what is executed.
+ *
+ * ddprun NAME.py, ddprun NAME of a text file that is not executable and names no other interpreter
+ * in its first line: `python -u`. Everything else is executed, searched in PATH when it has no '/'.
+ * The Python is $PYTHON_EXEC, else $VIRTUAL_ENV's, else $CONDA_PREFIX's, else python3 or python of
+ * PATH. */
+#ifndef DDP_LAUNCHER_PROGRAM_H
+#define DDP_LAUNCHER_PROGRAM_H
+
+struct cli_world;
+struct co_error;
+struct job_spec;
+
+enum program_rule {
+    PROGRAM_BY_FILE, /* as said above */
+    PROGRAM_MODULE,  /* -m: `python -u -m` */
+    PROGRAM_SCRIPT,  /* torchrun: always `python -u` */
+    PROGRAM_EXEC     /* --no-python: always execute it */
+};
+
+/* Fill spec's path, argv and shown, which must be NULL.
+ *
+ * words     the program (or module) and its arguments, NULL-terminated, at least one
+ * returns   0
+ *           -ENOENT   no such program, or no Python for it: exit 127. If there is one of that name
+ * in the current directory, the text says so -EACCES   a directory, no execute permission, not
+ * readable for Python: exit 126 -ENOMEM */
+int program_make(enum program_rule rule, char *const *words, const struct cli_world *world,
+                 struct job_spec *spec, struct co_error *err);
+
+/* Why execve(path) failed, told from its errno and a look at the file: a missing interpreter of a
+ * '#!' line is not a missing file.
+ *
+ * error     the positive errno of execve
+ * returns   -ENOENT: exit 127; -EACCES: exit 126. err has one line that names the path */
+int program_explain_exec_error(const char *path, int error, struct co_error *err);
+
+#endif

@@ -1,0 +1,244 @@
+#include "report.h"
+
+#include "supervisor.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { TEXT_BYTES = 160 };
+
+static const char *signal_name(int sig, char *buf, size_t n)
+{
+    const char *abbreviation = sigabbrev_np(sig);
+    if (abbreviation != NULL)
+        snprintf(buf, n, "SIG%s", abbreviation);
+    else
+        snprintf(buf, n, "signal %d", sig);
+    return buf;
+}
+
+char *report_status(int status, char *buf, size_t n)
+{
+    if (!WIFSIGNALED(status)) {
+        snprintf(buf, n, "exit status %d", WEXITSTATUS(status));
+        return buf;
+    }
+    char name[32];
+    const char *words = sigdescr_np(WTERMSIG(status));
+    signal_name(WTERMSIG(status), name, sizeof name);
+    snprintf(buf, n, "killed by %s%s%s%s%s", name, words != NULL ? " (" : "",
+             words != NULL ? words : "", words != NULL ? ")" : "",
+             WCOREDUMP(status) ? ", core dumped" : "");
+    return buf;
+}
+
+static const char *duration(uint64_t ms, char *buf, size_t n)
+{
+    uint64_t s = ms / 1000;
+    if (s < 60)
+        snprintf(buf, n, "%" PRIu64 ".%02" PRIu64 " s", s, ms % 1000 / 10);
+    else if (s < 3600)
+        snprintf(buf, n, "%" PRIu64 " min %" PRIu64 " s", s / 60, s % 60);
+    else
+        snprintf(buf, n, "%" PRIu64 " h %" PRIu64 " min", s / 3600, s % 3600 / 60);
+    return buf;
+}
+
+/* What became of a rank that is not the root cause. Equal texts are one line of the report. */
+static void fate(const struct supervisor_rank *r, char *buf, size_t n)
+{
+    char told[32];
+    signal_name(r->told_first, told, sizeof told);
+    switch (r->phase) {
+    case RANK_NOT_STARTED:
+    case RANK_ASKED:
+        snprintf(buf, n, "not started");
+        return;
+    case RANK_FAILED_TO_START:
+        snprintf(buf, n, "could not be started: %s", strerror(r->status));
+        return;
+    case RANK_RUNS:
+        snprintf(buf, n, "killed by ddprun");
+        return;
+    case RANK_ENDED:
+        break;
+    }
+    char status[TEXT_BYTES];
+    report_status(r->status, status, sizeof status);
+    if (r->told_first == 0) {
+        snprintf(buf, n, "%s", r->status == 0 ? "ended well" : status);
+    } else if (WIFSIGNALED(r->status) &&
+               (WTERMSIG(r->status) == r->told_first || WTERMSIG(r->status) == r->told_last)) {
+        signal_name(WTERMSIG(r->status), told, sizeof told);
+        snprintf(buf, n, "stopped by ddprun (%s)", told);
+    } else {
+        snprintf(buf, n, "%s after %s from ddprun", status, told);
+    }
+}
+
+/* Print "  ranks 0, 2-7: TEXT" for the ranks from first on that share first's fate. */
+static void print_group(FILE *out, const struct supervisor *s, int first, int root,
+                        const char *text)
+{
+    char other[2 * TEXT_BYTES];
+    int n = 0;
+    int last = -2; /* end of the current range */
+    bool open_range = false;
+    for (int i = first; i < supervisor_n_ranks(s); i++) {
+        fate(supervisor_get_rank(s, i), other, sizeof other);
+        n += i != root && strcmp(other, text) == 0;
+    }
+    fprintf(out, n == 1 ? "  rank " : "  ranks ");
+    for (int i = first; i < supervisor_n_ranks(s); i++) {
+        fate(supervisor_get_rank(s, i), other, sizeof other);
+        if (i == root || strcmp(other, text) != 0)
+            continue;
+        if (i == last + 1) {
+            open_range = true;
+        } else {
+            if (open_range)
+                fprintf(out, "-%d", last);
+            fprintf(out, "%s%d", last < 0 ? "" : ", ", i);
+            open_range = false;
+        }
+        last = i;
+    }
+    if (open_range)
+        fprintf(out, "-%d", last);
+    fprintf(out, ": %s\n", text);
+}
+
+static bool was_printed(const struct supervisor *s, int rank, int root, const char *text)
+{
+    char other[2 * TEXT_BYTES];
+    for (int i = 0; i < rank; i++) {
+        fate(supervisor_get_rank(s, i), other, sizeof other);
+        if (i != root && strcmp(other, text) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void print_others(FILE *out, const struct supervisor *s, int root)
+{
+    char text[2 * TEXT_BYTES];
+    for (int i = 0; i < supervisor_n_ranks(s); i++) {
+        if (i == root)
+            continue;
+        fate(supervisor_get_rank(s, i), text, sizeof text);
+        if (!was_printed(s, i, root, text))
+            print_group(out, s, i, root, text);
+    }
+}
+
+/* Each line of text behind a margin. */
+static void print_lines(FILE *out, const char *margin, const char *text)
+{
+    while (*text != '\0') {
+        size_t n = strcspn(text, "\n");
+        fprintf(out, "%s%.*s\n", margin, (int)n, text);
+        text += n + (text[n] == '\n');
+    }
+}
+
+/* From the last Python traceback on, else the last few lines. */
+static const char *worth_printing(const char *tail)
+{
+    const char *start = NULL;
+    for (const char *p = tail; (p = strstr(p, "Traceback (most recent call last)")) != NULL; p++)
+        start = p;
+    while (start != NULL && start > tail && start[-1] != '\n')
+        start--; /* "[rank1]: Traceback ..." */
+    if (start != NULL)
+        return start;
+    const char *p = tail + strlen(tail);
+    for (int n_lines = 0; p > tail; p--) {
+        if (p[-1] == '\n' && n_lines++ == REPORT_TAIL_LINES)
+            break;
+    }
+    return p;
+}
+
+static void print_rank_failed(FILE *out, const struct report *r, int rank)
+{
+    const struct supervisor_rank *root = supervisor_get_rank(r->supervisor, rank);
+    char status[TEXT_BYTES];
+    char lived[48];
+    fprintf(out, "ddprun: rank %d failed: %s, %s after its start\n", rank,
+            report_status(root->status, status, sizeof status),
+            duration(root->ended_ms - root->started_ms, lived, sizeof lived));
+    fprintf(out, "  host %s, local rank %d, pid %d, %s\n", r->host, rank, (int)root->pid,
+            r->program);
+    if (r->error != NULL) {
+        size_t first_line = strcspn(r->error, "\n");
+        fprintf(out, "  error: %.*s\n", (int)first_line, r->error);
+        if (r->error[first_line] != '\0')
+            print_lines(out, "         ", r->error + first_line + 1);
+    }
+    if (r->tail != NULL) {
+        fprintf(out, "  last lines of its stderr:\n");
+        print_lines(out, "    | ", worth_printing(r->tail));
+    }
+}
+
+static void print_start_failed(FILE *out, const struct report *r, int rank)
+{
+    int code = supervisor_get_rank(r->supervisor, rank)->status;
+    fprintf(out, "ddprun: cannot execute '%s': %s\n", r->path, strerror(code));
+    if (code == ENOENT && access(r->path, F_OK) == 0)
+        fprintf(out, "  the file is there: its interpreter ('#!' line or ELF loader) is not\n");
+    else if (code == E2BIG)
+        fprintf(out, "  arguments and environment together are too long\n");
+}
+
+static void print_internal(FILE *out, const struct report *r, int rank)
+{
+    if (rank < 0) {
+        fprintf(out, "ddprun: internal error: the process that starts and reaps the ranks is gone; "
+                     "all ranks were killed\n");
+        return;
+    }
+    int code = supervisor_get_rank(r->supervisor, rank)->status;
+    fprintf(out, "ddprun: cannot start rank %d: %s\n", rank, strerror(code));
+    if (code == EAGAIN)
+        fprintf(out,
+                "  the limit on processes is reached: see ulimit -u and the cgroup's pids.max\n");
+    else if (code == EMFILE)
+        fprintf(out, "  the limit on open files is reached: see ulimit -n\n");
+}
+
+void report_print(FILE *out, const struct report *r)
+{
+    const struct supervisor_verdict *v = supervisor_get_verdict(r->supervisor);
+    char name[32];
+    char took[48];
+    switch (v->outcome) {
+    case OUTCOME_NONE:
+    case OUTCOME_WELL:
+        break;
+    case OUTCOME_RANK_FAILED:
+        print_rank_failed(out, r, v->rank);
+        print_others(out, r->supervisor, v->rank);
+        break;
+    case OUTCOME_START_FAILED:
+        print_start_failed(out, r, v->rank);
+        break;
+    case OUTCOME_SIGNAL:
+        fprintf(out, "ddprun: stopped by %s after %s\n", signal_name(v->signal, name, sizeof name),
+                duration(r->now_ms - r->begun_ms, took, sizeof took));
+        print_others(out, r->supervisor, -1);
+        break;
+    case OUTCOME_INTERNAL:
+        print_internal(out, r, v->rank);
+        break;
+    }
+    if (v->some_hang)
+        fprintf(out, "  some processes do not die of SIGKILL: they hang in the kernel\n");
+    if (r->note != NULL)
+        fprintf(out, "  note: %s\n", r->note);
+}

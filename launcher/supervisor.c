@@ -1,0 +1,578 @@
+#include "supervisor.h"
+
+#include "common/clock.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h> /* W..., and the signals' numbers */
+
+struct supervisor {
+    struct supervisor_limits limits;
+    enum supervisor_state state;
+    uint64_t deadline_ms;
+    int n_asked;    /* ranks 0 .. n_asked - 1 were asked for */
+    int n_answered; /* of these, how many were started or failed to */
+    int n_running;
+    bool empty;       /* the nursery has no child, as it said with its last report */
+    int n_interrupts; /* SIGINT received */
+    struct supervisor_verdict verdict;
+    struct supervisor_rank ranks[];
+};
+
+/* --- Facts: what an event tells, written down before anything is decided --- */
+
+static void note_facts(struct supervisor *s, const struct supervisor_event *e)
+{
+    struct supervisor_rank *r = &s->ranks[e->rank];
+    switch (e->type) {
+    case SUPERVISOR_EV_STARTED:
+        *r = (struct supervisor_rank){.phase = RANK_RUNS,
+                                      .pid = e->pid,
+                                      .started_ms = e->now_ms,
+                                      .told_first = r->told_first,
+                                      .told_last = r->told_last};
+        s->n_answered++;
+        s->n_running++;
+        s->empty = false;
+        break;
+    case SUPERVISOR_EV_START_FAILED:
+        r->phase = RANK_FAILED_TO_START;
+        r->status = e->status;
+        r->ended_ms = e->now_ms;
+        s->n_answered++;
+        s->empty = e->empty;
+        break;
+    case SUPERVISOR_EV_EXITED:
+        r->phase = RANK_ENDED;
+        r->status = e->status;
+        r->ended_ms = e->now_ms;
+        s->n_running--;
+        s->empty = e->empty;
+        break;
+    case SUPERVISOR_EV_SIGNAL:
+        if (e->sig == SIGINT)
+            s->n_interrupts++;
+        break;
+    default:
+        break;
+    }
+}
+
+/* --- Conditions --- */
+
+typedef bool condition(const struct supervisor *s, const struct supervisor_event *e);
+
+static bool always(const struct supervisor *s, const struct supervisor_event *e)
+{
+    (void)s;
+    (void)e;
+    return true;
+}
+
+static bool all_started(const struct supervisor *s, const struct supervisor_event *e)
+{
+    (void)e;
+    return s->n_answered == s->limits.n_ranks;
+}
+
+static bool no_rank_left(const struct supervisor *s, const struct supervisor_event *e)
+{
+    (void)e;
+    return s->n_running == 0 && s->n_answered == s->n_asked;
+}
+
+static bool nothing_left(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return no_rank_left(s, e) && s->empty;
+}
+
+static bool failed(const struct supervisor *s, const struct supervisor_event *e)
+{
+    (void)s;
+    return e->status != 0;
+}
+
+static bool failed_last(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return failed(s, e) && no_rank_left(s, e);
+}
+
+static bool failed_alone(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return failed(s, e) && nothing_left(s, e);
+}
+
+static bool all_done(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return no_rank_left(s, e) && all_started(s, e);
+}
+
+static bool all_done_alone(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return nothing_left(s, e) && all_started(s, e);
+}
+
+static bool says_stop(const struct supervisor *s, const struct supervisor_event *e)
+{
+    (void)s;
+    return e->sig == SIGTERM || e->sig == SIGINT || e->sig == SIGHUP || e->sig == SIGQUIT;
+}
+
+static bool second_interrupt(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return e->sig == SIGINT && s->n_interrupts > 1;
+}
+
+/* --- What a row does, and what entering a state does --- */
+
+typedef void deed(struct supervisor *s, const struct supervisor_event *e,
+                  struct supervisor_orders *o);
+
+static void nothing(struct supervisor *s, const struct supervisor_event *e,
+                    struct supervisor_orders *o)
+{
+    (void)s;
+    (void)e;
+    (void)o;
+}
+
+static void start_more(struct supervisor *s, const struct supervisor_event *e,
+                       struct supervisor_orders *o)
+{
+    (void)e;
+    while (s->n_asked < s->limits.n_ranks && s->n_asked - s->n_answered < s->limits.window) {
+        s->ranks[s->n_asked++].phase = RANK_ASKED;
+        o->n_start++;
+    }
+}
+
+static void signal_ranks(struct supervisor *s, int sig, bool to_groups, struct supervisor_orders *o)
+{
+    for (int i = 0; i < s->n_asked; i++) {
+        struct supervisor_rank *r = &s->ranks[i];
+        if (r->phase != RANK_RUNS && r->phase != RANK_ASKED)
+            continue;
+        if (r->told_first == 0)
+            r->told_first = sig;
+        r->told_last = sig;
+    }
+    o->signal = sig;
+    o->to_groups = to_groups;
+}
+
+/* SIGUSR1 and its like: the job goes on, so nobody was told to stop. */
+static void pass_on(struct supervisor *s, const struct supervisor_event *e,
+                    struct supervisor_orders *o)
+{
+    (void)s;
+    o->signal = e->sig;
+}
+
+static void pass_on_stop(struct supervisor *s, const struct supervisor_event *e,
+                         struct supervisor_orders *o)
+{
+    signal_ranks(s, e->sig, false, o);
+}
+
+static void blame_signal(struct supervisor *s, const struct supervisor_event *e,
+                         struct supervisor_orders *o)
+{
+    (void)o;
+    if (s->verdict.outcome == OUTCOME_NONE || s->verdict.outcome == OUTCOME_WELL) {
+        s->verdict.outcome = OUTCOME_SIGNAL;
+        s->verdict.signal = e->sig;
+    }
+}
+
+static void begin_stop(struct supervisor *s, const struct supervisor_event *e,
+                       struct supervisor_orders *o)
+{
+    blame_signal(s, e, o);
+    pass_on_stop(s, e, o);
+    s->deadline_ms = e->now_ms + s->limits.grace_ms;
+}
+
+static void blame_rank(struct supervisor *s, const struct supervisor_event *e,
+                       struct supervisor_orders *o)
+{
+    (void)o;
+    enum supervisor_outcome outcome = OUTCOME_RANK_FAILED;
+    if (e->type == SUPERVISOR_EV_START_FAILED)
+        outcome = e->stage == SUPERVISOR_START_EXEC ? OUTCOME_START_FAILED : OUTCOME_INTERNAL;
+    s->verdict.outcome = outcome;
+    s->verdict.rank = e->rank;
+}
+
+static void blame_and_stop(struct supervisor *s, const struct supervisor_event *e,
+                           struct supervisor_orders *o)
+{
+    blame_rank(s, e, o);
+    signal_ranks(s, SIGTERM, false, o);
+    s->deadline_ms = e->now_ms + s->limits.failure_grace_ms;
+}
+
+static void praise(struct supervisor *s, const struct supervisor_event *e,
+                   struct supervisor_orders *o)
+{
+    (void)e;
+    (void)o;
+    s->verdict.outcome = OUTCOME_WELL;
+}
+
+static void blame_nursery(struct supervisor *s, const struct supervisor_event *e,
+                          struct supervisor_orders *o)
+{
+    (void)e;
+    (void)o;
+    if (s->verdict.outcome == OUTCOME_NONE || s->verdict.outcome == OUTCOME_WELL)
+        s->verdict.outcome = OUTCOME_INTERNAL;
+}
+
+static void note_hang(struct supervisor *s, const struct supervisor_event *e,
+                      struct supervisor_orders *o)
+{
+    (void)e;
+    (void)o;
+    s->verdict.some_hang = true;
+}
+
+static void kill_ranks(struct supervisor *s, const struct supervisor_event *e,
+                       struct supervisor_orders *o)
+{
+    signal_ranks(s, SIGKILL, true, o);
+    s->deadline_ms = e->now_ms + SUPERVISOR_KILL_MS;
+}
+
+static void tell_strangers(struct supervisor *s, const struct supervisor_event *e,
+                           struct supervisor_orders *o)
+{
+    o->sweep_signal = SIGTERM;
+    s->deadline_ms = e->now_ms + s->limits.failure_grace_ms;
+}
+
+static void kill_strangers(struct supervisor *s, const struct supervisor_event *e,
+                           struct supervisor_orders *o)
+{
+    o->sweep_signal = SIGKILL;
+    s->deadline_ms = e->now_ms + SUPERVISOR_KILL_MS;
+}
+
+static void sweep_alone(struct supervisor *s, const struct supervisor_event *e,
+                        struct supervisor_orders *o)
+{
+    (void)e;
+    s->deadline_ms = CO_NEVER_MS; /* the sweep has a deadline of its own */
+    o->sweep_alone = true;
+}
+
+static void drain(struct supervisor *s, const struct supervisor_event *e,
+                  struct supervisor_orders *o)
+{
+    (void)e;
+    s->deadline_ms = CO_NEVER_MS; /* a pager may be read for hours; a signal ends it */
+    o->drain = true;
+}
+
+static void end(struct supervisor *s, const struct supervisor_event *e, struct supervisor_orders *o)
+{
+    (void)s;
+    (void)e;
+    o->ended = true;
+}
+
+/* --- The table: read from the top, the first row that fits is it --- */
+
+struct row {
+    enum supervisor_state in;
+    enum supervisor_event_type on;
+    condition *only_if;
+    deed *does;
+    enum supervisor_state then;
+    const char *only_if_name, *does_name; /* for the drawing */
+};
+
+#define ROW(in, on, only_if, does, then)                                                           \
+    {                                                                                              \
+        SUPERVISOR_##in, SUPERVISOR_EV_##on, only_if, does, SUPERVISOR_##then, #only_if, #does     \
+    }
+
+/* clang-format off */
+static const struct row rows[] = {
+    /*  in         on            only if           does            then     */
+    ROW(STARTING,  STARTED,      all_started,      nothing,        RUNNING),
+    ROW(STARTING,  STARTED,      always,           start_more,     STARTING),
+    ROW(STARTING,  START_FAILED, nothing_left,     blame_rank,     DRAINING),
+    ROW(STARTING,  START_FAILED, no_rank_left,     blame_rank,     LEFTOVERS),
+    ROW(STARTING,  START_FAILED, always,           blame_and_stop, STOPPING),
+    ROW(STARTING,  EXITED,       failed_alone,     blame_rank,     DRAINING),
+    ROW(STARTING,  EXITED,       failed_last,      blame_rank,     LEFTOVERS),
+    ROW(STARTING,  EXITED,       failed,           blame_and_stop, STOPPING),
+    ROW(STARTING,  EXITED,       always,           nothing,        STARTING),
+    ROW(STARTING,  SIGNAL,       says_stop,        begin_stop,     STOPPING),
+    ROW(STARTING,  SIGNAL,       always,           pass_on,        STARTING),
+    ROW(STARTING,  NURSERY_LOST, always,           blame_nursery,  ALONE),
+
+    ROW(RUNNING,   EXITED,       failed_alone,     blame_rank,     DRAINING),
+    ROW(RUNNING,   EXITED,       failed_last,      blame_rank,     LEFTOVERS),
+    ROW(RUNNING,   EXITED,       failed,           blame_and_stop, STOPPING),
+    ROW(RUNNING,   EXITED,       all_done_alone,   praise,         DRAINING),
+    ROW(RUNNING,   EXITED,       all_done,         praise,         LEFTOVERS),
+    ROW(RUNNING,   EXITED,       always,           nothing,        RUNNING),
+    ROW(RUNNING,   SIGNAL,       says_stop,        begin_stop,     STOPPING),
+    ROW(RUNNING,   SIGNAL,       always,           pass_on,        RUNNING),
+    ROW(RUNNING,   NURSERY_LOST, always,           blame_nursery,  ALONE),
+
+    ROW(STOPPING,  STARTED,      always,           nothing,        STOPPING),
+    ROW(STOPPING,  START_FAILED, nothing_left,     nothing,        DRAINING),
+    ROW(STOPPING,  START_FAILED, no_rank_left,     nothing,        LEFTOVERS),
+    ROW(STOPPING,  START_FAILED, always,           nothing,        STOPPING),
+    ROW(STOPPING,  EXITED,       nothing_left,     nothing,        DRAINING),
+    ROW(STOPPING,  EXITED,       no_rank_left,     nothing,        LEFTOVERS),
+    ROW(STOPPING,  EXITED,       always,           nothing,        STOPPING),
+    ROW(STOPPING,  SIGNAL,       second_interrupt, nothing,        KILLING),
+    ROW(STOPPING,  SIGNAL,       says_stop,        pass_on_stop,   STOPPING),
+    ROW(STOPPING,  SIGNAL,       always,           pass_on,        STOPPING),
+    ROW(STOPPING,  TIME,         always,           nothing,        KILLING),
+    ROW(STOPPING,  NURSERY_LOST, always,           blame_nursery,  ALONE),
+
+    ROW(KILLING,   STARTED,      always,           nothing,        KILLING),
+    ROW(KILLING,   START_FAILED, nothing_left,     nothing,        DRAINING),
+    ROW(KILLING,   START_FAILED, no_rank_left,     nothing,        SWEEPING),
+    ROW(KILLING,   START_FAILED, always,           nothing,        KILLING),
+    ROW(KILLING,   EXITED,       nothing_left,     nothing,        DRAINING),
+    ROW(KILLING,   EXITED,       no_rank_left,     nothing,        SWEEPING),
+    ROW(KILLING,   EXITED,       always,           nothing,        KILLING),
+    ROW(KILLING,   TIME,         always,           nothing,        ALONE),
+    ROW(KILLING,   NURSERY_LOST, always,           blame_nursery,  ALONE),
+
+    ROW(LEFTOVERS, EMPTY,        always,           nothing,        DRAINING),
+    ROW(LEFTOVERS, SIGNAL,       says_stop,        blame_signal,   SWEEPING),
+    ROW(LEFTOVERS, SIGNAL,       always,           nothing,        LEFTOVERS),
+    ROW(LEFTOVERS, TIME,         always,           nothing,        SWEEPING),
+    ROW(LEFTOVERS, NURSERY_LOST, always,           blame_nursery,  ALONE),
+
+    ROW(SWEEPING,  EMPTY,        always,           nothing,        DRAINING),
+    ROW(SWEEPING,  SIGNAL,       says_stop,        blame_signal,   SWEEPING),
+    ROW(SWEEPING,  SIGNAL,       always,           nothing,        SWEEPING),
+    ROW(SWEEPING,  TIME,         always,           nothing,        ALONE),
+    ROW(SWEEPING,  NURSERY_LOST, always,           blame_nursery,  ALONE),
+
+    ROW(ALONE,     SWEPT,        failed,           note_hang,    DRAINING),
+    ROW(ALONE,     SWEPT,        always,           nothing,        DRAINING),
+
+    ROW(DRAINING,  DRAINED,      always,           nothing,        ENDED),
+    ROW(DRAINING,  SIGNAL,       says_stop,        blame_signal,   ENDED),
+    ROW(DRAINING,  SIGNAL,       always,           nothing,        DRAINING),
+};
+
+/* Pairs that cannot happen, or that mean nothing when they do. */
+static const struct {
+    enum supervisor_state in;
+    enum supervisor_event_type on;
+} ignored[] = {
+#define IGNORE(in, on) {SUPERVISOR_##in, SUPERVISOR_EV_##on}
+    /* the last stranger may end while ranks run or are about to be started */
+    IGNORE(STARTING, EMPTY), IGNORE(RUNNING, EMPTY), IGNORE(STOPPING, EMPTY),
+    IGNORE(KILLING, EMPTY),
+    /* no deadline runs */
+    IGNORE(STARTING, TIME), IGNORE(RUNNING, TIME), IGNORE(ALONE, TIME), IGNORE(DRAINING, TIME),
+    IGNORE(ENDED, TIME),
+    /* each rank was answered for */
+    IGNORE(RUNNING, STARTED), IGNORE(RUNNING, START_FAILED),
+    IGNORE(LEFTOVERS, STARTED), IGNORE(LEFTOVERS, START_FAILED), IGNORE(LEFTOVERS, EXITED),
+    IGNORE(SWEEPING, STARTED), IGNORE(SWEEPING, START_FAILED), IGNORE(SWEEPING, EXITED),
+    /* nobody is left to report, or a process that hung in the kernel came back after all */
+    IGNORE(ALONE, STARTED), IGNORE(ALONE, START_FAILED), IGNORE(ALONE, EXITED),
+    IGNORE(ALONE, EMPTY),
+    IGNORE(ALONE, NURSERY_LOST), IGNORE(ALONE, SIGNAL),
+    IGNORE(DRAINING, STARTED), IGNORE(DRAINING, START_FAILED), IGNORE(DRAINING, EXITED),
+    IGNORE(DRAINING, EMPTY), IGNORE(DRAINING, NURSERY_LOST),
+    IGNORE(ENDED, STARTED), IGNORE(ENDED, START_FAILED), IGNORE(ENDED, EXITED),
+    IGNORE(ENDED, EMPTY),
+    IGNORE(ENDED, NURSERY_LOST), IGNORE(ENDED, SIGNAL), IGNORE(ENDED, DRAINED),
+    IGNORE(ENDED, SWEPT),
+    /* there is nothing stronger than SIGKILL */
+    IGNORE(KILLING, SIGNAL),
+    /* asked for in one state only */
+    IGNORE(STARTING, SWEPT), IGNORE(RUNNING, SWEPT), IGNORE(STOPPING, SWEPT),
+    IGNORE(KILLING, SWEPT),
+    IGNORE(LEFTOVERS, SWEPT), IGNORE(SWEEPING, SWEPT), IGNORE(DRAINING, SWEPT),
+    IGNORE(STARTING, DRAINED), IGNORE(RUNNING, DRAINED), IGNORE(STOPPING, DRAINED),
+    IGNORE(KILLING, DRAINED), IGNORE(LEFTOVERS, DRAINED), IGNORE(SWEEPING, DRAINED),
+    IGNORE(ALONE, DRAINED),
+#undef IGNORE
+};
+/* clang-format on */
+
+static const struct {
+    const char *name;
+    deed *on_entry;
+    const char *on_entry_name;
+    const char *meaning;
+} states[] = {
+#define X(name, on_entry, meaning) {#name, on_entry, #on_entry, meaning},
+    SUPERVISOR_STATES(X)
+#undef X
+};
+
+static const char *const event_names[] = {
+#define X(name, meaning) #name,
+    SUPERVISOR_EVENTS(X)
+#undef X
+};
+
+/* The only place that writes the state. */
+static void enter(struct supervisor *s, enum supervisor_state state,
+                  const struct supervisor_event *e, struct supervisor_orders *o)
+{
+    s->state = state;
+    states[state].on_entry(s, e, o);
+}
+
+/* Does the event name a rank of which it can be true? The nursery is ours, a wrong report is a bug;
+ * it must not become a wrong index. */
+static bool is_about_a_rank(const struct supervisor *s, const struct supervisor_event *e)
+{
+    if (e->rank < 0 || e->rank >= s->n_asked)
+        return false;
+    enum supervisor_phase phase = s->ranks[e->rank].phase;
+    return e->type == SUPERVISOR_EV_EXITED ? phase == RANK_RUNS : phase == RANK_ASKED;
+}
+
+void supervisor_step(struct supervisor *s, const struct supervisor_event *e,
+                     struct supervisor_orders *ret)
+{
+    *ret = (struct supervisor_orders){0};
+    if ((e->type == SUPERVISOR_EV_STARTED || e->type == SUPERVISOR_EV_START_FAILED ||
+         e->type == SUPERVISOR_EV_EXITED) &&
+        !is_about_a_rank(s, e))
+        return;
+    if (s->state != SUPERVISOR_ENDED)
+        note_facts(s, e);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct row *row = &rows[i];
+        if (row->in != s->state || row->on != e->type || !row->only_if(s, e))
+            continue;
+        row->does(s, e, ret);
+        if (row->then != s->state)
+            enter(s, row->then, e, ret);
+        return;
+    }
+}
+
+struct supervisor *supervisor_create(const struct supervisor_limits *limits)
+{
+    size_t n = (size_t)limits->n_ranks;
+    struct supervisor *s = calloc(1, sizeof *s + n * sizeof s->ranks[0]);
+    if (s == NULL)
+        return NULL;
+    s->limits = *limits;
+    s->deadline_ms = CO_NEVER_MS;
+    s->verdict.rank = -1;
+    return s;
+}
+
+void supervisor_destroy(struct supervisor *s)
+{
+    free(s);
+}
+
+void supervisor_begin(struct supervisor *s, uint64_t now_ms, struct supervisor_orders *ret)
+{
+    *ret = (struct supervisor_orders){0};
+    enter(s, SUPERVISOR_STARTING, &(struct supervisor_event){.now_ms = now_ms}, ret);
+}
+
+enum supervisor_state supervisor_get_state(const struct supervisor *s)
+{
+    return s->state;
+}
+
+uint64_t supervisor_deadline_ms(const struct supervisor *s)
+{
+    return s->deadline_ms;
+}
+
+const struct supervisor_rank *supervisor_get_rank(const struct supervisor *s, int rank)
+{
+    return &s->ranks[rank];
+}
+
+int supervisor_n_ranks(const struct supervisor *s)
+{
+    return s->limits.n_ranks;
+}
+
+const struct supervisor_verdict *supervisor_get_verdict(const struct supervisor *s)
+{
+    return &s->verdict;
+}
+
+int supervisor_exit_code(const struct supervisor *s)
+{
+    const struct supervisor_verdict *v = &s->verdict;
+    switch (v->outcome) {
+    case OUTCOME_WELL:
+        return 0;
+    case OUTCOME_RANK_FAILED: {
+        int status = s->ranks[v->rank].status;
+        return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    }
+    case OUTCOME_START_FAILED:
+        return s->ranks[v->rank].status == ENOENT ? 127 : 126;
+    case OUTCOME_SIGNAL:
+        return 128 + v->signal;
+    case OUTCOME_NONE:
+    case OUTCOME_INTERNAL:
+        break;
+    }
+    return 70;
+}
+
+const char *supervisor_state_name(enum supervisor_state state)
+{
+    return states[state].name;
+}
+
+const char *supervisor_event_name(enum supervisor_event_type type)
+{
+    return event_names[type];
+}
+
+static bool is_nothing(const char *deed_name)
+{
+    return strcmp(deed_name, "nothing") == 0;
+}
+
+void supervisor_print_dot(FILE *out)
+{
+    fprintf(out, "// Made from the table in launcher/supervisor.c; test_supervisor compares them.\n"
+                 "digraph supervisor {\n"
+                 "    node [shape=box, style=rounded];\n");
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
+        fprintf(out, "    %s [label=\"%s\\n%s%s%s\"];\n", states[i].name, states[i].name,
+                states[i].meaning, is_nothing(states[i].on_entry_name) ? "" : "\\non entry: ",
+                is_nothing(states[i].on_entry_name) ? "" : states[i].on_entry_name);
+    }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct row *row = &rows[i];
+        bool unconditional = row->only_if == always;
+        fprintf(out, "    %s -> %s [label=\"%s%s%s%s%s\"];\n", states[row->in].name,
+                states[row->then].name, event_names[row->on], unconditional ? "" : ", ",
+                unconditional ? "" : row->only_if_name, is_nothing(row->does_name) ? "" : ": ",
+                is_nothing(row->does_name) ? "" : row->does_name);
+    }
+    fprintf(out, "}\n");
+}
+
+bool supervisor_covers(enum supervisor_state state, enum supervisor_event_type type)
+{
+    bool has_row = false;
+    bool is_ignored = false;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        has_row |= rows[i].in == state && rows[i].on == type && rows[i].only_if == always;
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
+        is_ignored |= ignored[i].in == state && ignored[i].on == type;
+    return has_row != is_ignored;
+}

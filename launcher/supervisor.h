@@ -1,0 +1,150 @@
+/* supervisor.h - what becomes of this node's ranks: start, watch, stop, give the verdict.
+ *
+ * Pure. The caller feeds events in, each with the time, and carries out the orders that come back.
+ * docs/supervisor.dot is the drawing, made from the table in supervisor.c and compared with it by a
+ * test.
+ *
+ * Words:
+ *   root cause   the first failure that was seen; only it decides the exit code
+ *   stranger     a process that is no rank but descends from one, alive when its rank has ended
+ *   told         a rank had a signal from us; how it ends after that says nothing about the job */
+#ifndef DDP_LAUNCHER_SUPERVISOR_H
+#define DDP_LAUNCHER_SUPERVISOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#define SUPERVISOR_STATES(X) /* name, on entry, meaning */                                         \
+    X(STARTING, start_more, "ranks are being started; those that were run already")                \
+    X(RUNNING, nothing, "every rank was started, at least one runs")                               \
+    X(STOPPING, nothing, "the ranks were told to stop and are given time for it")                  \
+    X(KILLING, kill_ranks, "the ranks are killed, with their process groups")                      \
+    X(LEFTOVERS, tell_strangers, "the ranks are gone; what they left is told to stop")             \
+    X(SWEEPING, kill_strangers, "what the ranks left is killed")                                   \
+    X(ALONE, sweep_alone, "without the nursery, lost or deaf, ddprun kills all below it")          \
+    X(DRAINING, drain, "nothing runs any more; the last output is passed on")                      \
+    X(ENDED, end, "the verdict stands")
+
+#define SUPERVISOR_EVENTS(X) /* name, meaning */                                                   \
+    X(STARTED, "a rank was started")                                                               \
+    X(START_FAILED, "a rank could not be started")                                                 \
+    X(EXITED, "a rank ended")                                                                      \
+    X(EMPTY, "the last stranger ended")                                                            \
+    X(SIGNAL, "ddprun received a signal")                                                          \
+    X(TIME, "the deadline has come")                                                               \
+    X(NURSERY_LOST, "the nursery is gone or does not answer")                                      \
+    X(SWEPT, "ddprun has killed what was below it")                                                \
+    X(DRAINED, "the last output was passed on, or nobody takes it")
+
+enum supervisor_state {
+#define X(name, on_entry, meaning) SUPERVISOR_##name,
+    SUPERVISOR_STATES(X)
+#undef X
+        SUPERVISOR_N_STATES
+};
+
+enum supervisor_event_type {
+#define X(name, meaning) SUPERVISOR_EV_##name,
+    SUPERVISOR_EVENTS(X)
+#undef X
+        SUPERVISOR_N_EVENTS
+};
+
+enum supervisor_start_stage { SUPERVISOR_START_INTERNAL, SUPERVISOR_START_EXEC };
+
+struct supervisor_event {
+    enum supervisor_event_type type;
+    uint64_t now_ms;
+    int rank;   /* STARTED, START_FAILED, EXITED; local */
+    pid_t pid;  /* STARTED */
+    int status; /* EXITED: as waitpid() has it; START_FAILED: the errno; SWEPT: 0, or some hang */
+    enum supervisor_start_stage stage; /* START_FAILED */
+    bool empty; /* EXITED, START_FAILED: and nothing is left below the nursery */
+    int sig;    /* SIGNAL */
+};
+
+/* What the caller has to do now; zero and false: nothing. At most one of the first three is asked
+ * for besides ending and draining. */
+struct supervisor_orders {
+    int n_start;      /* start this many ranks more, the next in order */
+    int signal;       /* send it to each rank that runs ... */
+    bool to_groups;   /* ... to its process group, else to its first process */
+    int sweep_signal; /* send it to all that is left */
+    bool sweep_alone; /* kill all below ddprun, then feed SWEPT */
+    bool drain;       /* pass the last output on, then feed DRAINED */
+    bool ended;       /* the verdict stands */
+};
+
+struct supervisor_limits {
+    int n_ranks;
+    int window;                /* starts that may be unanswered at a time */
+    uint64_t grace_ms;         /* from a signal passed on to SIGKILL */
+    uint64_t failure_grace_ms; /* from a failure's SIGTERM to SIGKILL; also what strangers get */
+};
+
+#define SUPERVISOR_KILL_MS 10000 /* what outlives SIGKILL this long hangs, or the nursery does */
+
+enum supervisor_phase { RANK_NOT_STARTED, RANK_ASKED, RANK_RUNS, RANK_ENDED, RANK_FAILED_TO_START };
+
+struct supervisor_rank {
+    enum supervisor_phase phase;
+    pid_t pid;
+    int status;     /* ended: of waitpid(); failed to start: errno */
+    int told_first; /* the first and the last signal we sent it before it ended; 0: none */
+    int told_last;
+    uint64_t started_ms, ended_ms;
+};
+
+enum supervisor_outcome {
+    OUTCOME_NONE,         /* not over yet */
+    OUTCOME_WELL,         /* each rank ended with status 0 */
+    OUTCOME_RANK_FAILED,  /* root cause: rank */
+    OUTCOME_START_FAILED, /* root cause: rank; the program cannot be executed */
+    OUTCOME_SIGNAL,       /* ddprun was told to stop by `signal` */
+    OUTCOME_INTERNAL /* a rank could not be started for want of something, or the nursery died */
+};
+
+struct supervisor_verdict {
+    enum supervisor_outcome outcome;
+    int rank;       /* RANK_FAILED, START_FAILED; INTERNAL: or -1 */
+    int signal;     /* SIGNAL */
+    bool some_hang; /* some processes outlived SIGKILL: they hang in the kernel */
+};
+
+struct supervisor; /* opaque */
+
+/* Nothing is started yet: supervisor_begin().
+ *
+ * returns   NULL without memory */
+struct supervisor *supervisor_create(const struct supervisor_limits *limits);
+void supervisor_destroy(struct supervisor *s); /* NULL is fine */
+
+void supervisor_begin(struct supervisor *s, uint64_t now_ms, struct supervisor_orders *ret);
+
+/* Feed one event. An event that means nothing in this state is ignored. */
+void supervisor_step(struct supervisor *s, const struct supervisor_event *e,
+                     struct supervisor_orders *ret);
+
+enum supervisor_state supervisor_get_state(const struct supervisor *s);
+uint64_t supervisor_deadline_ms(const struct supervisor *s); /* CO_NEVER_MS: feed no TIME */
+const struct supervisor_rank *supervisor_get_rank(const struct supervisor *s, int rank);
+int supervisor_n_ranks(const struct supervisor *s);
+const struct supervisor_verdict *supervisor_get_verdict(const struct supervisor *s);
+
+/* The exit code that the verdict means: 0; a rank's code or 128 + its signal; 126, 127 (not
+ * executable, not found); 128 + the signal that stopped us; 70 internal. */
+int supervisor_exit_code(const struct supervisor *s);
+
+const char *supervisor_state_name(enum supervisor_state state);
+const char *supervisor_event_name(enum supervisor_event_type type);
+
+/* The table as Graphviz. */
+void supervisor_print_dot(FILE *out);
+
+/* For the test that each pair of state and event is thought of: a row without condition, or a line
+ * in the list of what is ignored; not both. */
+bool supervisor_covers(enum supervisor_state state, enum supervisor_event_type type);
+
+#endif

@@ -1,0 +1,25 @@
+/* sweep.h - signal or kill all that is below this process, including what was never started by it.
+ *
+ * For a child subreaper (prctl PR_SET_CHILD_SUBREAPER): a process whose parent died becomes its
+ * child, however many times it forked and called setsid(). Only direct children are ever signalled:
+ * nobody else can reap them, so that their pids cannot have been given to strangers. */
+#ifndef DDP_LAUNCHER_SWEEP_H
+#define DDP_LAUNCHER_SWEEP_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Call visit(arg, pid) for each direct child, zombies included. Reads /proc. A child that comes or
+ * goes meanwhile may be missed.
+ *
+ * returns   0, -errno (no /proc) */
+int sweep_children(void (*visit)(void *arg, pid_t pid), void *arg);
+
+/* Kill and reap children until there are none, or until deadline_ms (common/clock.h). SIGCHLD must
+ * be blocked.
+ *
+ * returns   0 none is left; -ETIMEDOUT some do not die (they hang in the kernel) */
+int sweep_kill_all(uint64_t deadline_ms);
+
+#endif

@@ -1,0 +1,409 @@
+#include "conn.h"
+
+#include "common/error.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+
+enum {
+    KEEP_BYTES = 4096,             /* an empty buffer larger than this is given back */
+    LONG_REQUEST_BYTES = 32 << 10, /* from here on a request is read to where it is kept */
+    KEEPALIVE_S = 60,
+    AMBIGUOUS_MS = 50, /* how long an APPEND may pause behind its key, or it is a DELETE_KEY */
+};
+
+enum timer_use {
+    TIMER_OFF,
+    TIMER_AMBIGUOUS,
+    TIMER_MID_FRAME,
+};
+
+struct conn {
+    uv_tcp_t tcp;
+    uv_timer_t timer;
+    uv_write_t write;
+    struct conn_host *host; /* borrowed */
+    struct session session;
+    struct co_buf in;      /* the request in progress, and what could not run yet */
+    struct co_buf writing; /* lent to the kernel by `write`, empty otherwise */
+    struct conn *prev, *next;
+    struct conn *next_unsent, **unsent_at; /* NULL: not among those that have something to send */
+    enum timer_use timer_use;
+    uint64_t n_buffer_bytes; /* our part of the host's */
+    int n_handles;
+    bool choked; /* not read from, until enough was sent */
+    bool closing;
+};
+
+static struct conn *conn_of(struct session *s)
+{
+    return (struct conn *)((char *)s - offsetof(struct conn, session));
+}
+
+const uv_tcp_t *conn_tcp(const struct conn *c)
+{
+    return &c->tcp;
+}
+
+/* --- the end --- */
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    struct conn *c = handle->data;
+    if (--c->n_handles > 0)
+        return;
+    struct conn_host *h = c->host;
+    co_buf_fini(&c->in);
+    co_buf_fini(&c->writing);
+    free(c);
+    h->n_conns--;
+    h->on_gone(h);
+}
+
+static void unmark_unsent(struct conn *c)
+{
+    if (c->unsent_at == NULL)
+        return;
+    *c->unsent_at = c->next_unsent;
+    if (c->next_unsent != NULL)
+        c->next_unsent->unsent_at = c->unsent_at;
+    c->unsent_at = NULL;
+}
+
+void conn_close(struct conn *c)
+{
+    if (c->closing)
+        return;
+    c->closing = true;
+    struct conn_host *h = c->host;
+    session_fini(&c->session);
+    unmark_unsent(c);
+    *(c->prev != NULL ? &c->prev->next : &h->first) = c->next;
+    if (c->next != NULL)
+        c->next->prev = c->prev;
+    h->n_buffer_bytes -= c->n_buffer_bytes;
+    uv_close((uv_handle_t *)&c->tcp, on_handle_closed);
+    uv_close((uv_handle_t *)&c->timer, on_handle_closed); /* the last one frees c */
+}
+
+/* A client's address in figures: names are never looked up. */
+static void describe(const struct conn *c, char *text, size_t size)
+{
+    struct sockaddr_storage from = {0};
+    int len = sizeof from;
+    char address[INET6_ADDRSTRLEN] = "?";
+    unsigned port = 0;
+    if (uv_tcp_getpeername(&c->tcp, (struct sockaddr *)&from, &len) == 0) {
+        uv_ip_name((struct sockaddr *)&from, address, sizeof address);
+        port = ntohs(from.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&from)->sin6_port
+                                                : ((struct sockaddr_in *)&from)->sin_port);
+    }
+    snprintf(text, size, from.ss_family == AF_INET6 ? "[%s]:%u" : "%s:%u", address, port);
+}
+
+void conn_drop(struct conn *c, const char *format, ...)
+{
+    if (c->closing)
+        return;
+    char why[512], client[INET6_ADDRSTRLEN + 16], text[640];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(why, sizeof why, format, args);
+    va_end(args);
+    describe(c, client, sizeof client);
+    snprintf(text, sizeof text, "client %s: %s", client, why);
+    conn_close(c);
+    c->host->on_dropped(c->host, text);
+}
+
+/* --- memory --- */
+
+static void trim(struct co_buf *b)
+{
+    if (co_buf_len(b) == 0 && b->cap > KEEP_BYTES)
+        co_buf_fini(b);
+}
+
+/* When all buffers together are too large, the connection that holds most has to go: a slow reader
+ * shall not cost the others theirs. */
+static void drop_largest(struct conn_host *h)
+{
+    struct conn *largest = h->first;
+    for (struct conn *c = h->first; c != NULL; c = c->next)
+        if (c->n_buffer_bytes > largest->n_buffer_bytes)
+            largest = c;
+    conn_drop(largest,
+              "dropped with %" PRIu64 " bytes unsent or incomplete: all clients hold %" PRIu64
+              " (at most %" PRIu64 ")",
+              largest->n_buffer_bytes, h->n_buffer_bytes, h->max_buffer_bytes);
+}
+
+static void account(struct conn *c)
+{
+    if (c->closing)
+        return;
+    struct conn_host *h = c->host;
+    trim(&c->in);
+    trim(&c->session.out);
+    trim(&c->writing);
+    uint64_t n_bytes = c->in.cap + c->session.out.cap + c->writing.cap;
+    h->n_buffer_bytes += n_bytes - c->n_buffer_bytes;
+    c->n_buffer_bytes = n_bytes;
+    while (h->n_buffer_bytes > h->max_buffer_bytes)
+        drop_largest(h);
+}
+
+/* --- requests --- */
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf);
+static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf);
+static void on_timer(uv_timer_t *timer);
+static bool send_now(struct conn *c);
+
+static void mark_unsent(struct conn *c)
+{
+    struct conn_host *h = c->host;
+    if (c->unsent_at != NULL || c->closing)
+        return;
+    c->next_unsent = h->first_unsent;
+    if (c->next_unsent != NULL)
+        c->next_unsent->unsent_at = &c->next_unsent;
+    c->unsent_at = &h->first_unsent;
+    h->first_unsent = c;
+}
+
+void conn_on_output(struct session *s)
+{
+    mark_unsent(conn_of(s));
+}
+
+static void set_timer(struct conn *c, enum timer_use use)
+{
+    c->timer_use = use;
+    if (use == TIMER_OFF) {
+        uv_timer_stop(&c->timer);
+        return;
+    }
+    if (use == TIMER_AMBIGUOUS)
+        uv_update_time(c->host->loop); /* after a long turn the 50 ms would be over at once */
+    uv_timer_start(&c->timer, on_timer,
+                   use == TIMER_AMBIGUOUS ? AMBIGUOUS_MS : c->host->mid_frame_ms, 0);
+}
+
+/* Draw the conclusions from where the conversation stands. A request's time runs from its first
+ * byte, and not while it is us who do not read. */
+static void follow_state(struct conn *c, enum session_state state, bool is_new_request)
+{
+    bool choked = state == SESSION_CHOKED;
+    if (choked != c->choked) {
+        c->choked = choked;
+        if (choked)
+            uv_read_stop((uv_stream_t *)&c->tcp);
+        else
+            uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
+    }
+    if (state == SESSION_AMBIGUOUS)
+        set_timer(c, TIMER_AMBIGUOUS);
+    else if (state == SESSION_MORE && (is_new_request || c->timer_use != TIMER_MID_FRAME))
+        set_timer(c, TIMER_MID_FRAME);
+    else if (state != SESSION_MORE && c->timer_use != TIMER_OFF)
+        set_timer(c, TIMER_OFF);
+}
+
+/* Returns how many of the bytes were taken; c may be closing afterwards. */
+static size_t feed(struct conn *c, const uint8_t *bytes, size_t len)
+{
+    struct co_error err = {0};
+    size_t n_used;
+    int state = session_feed(&c->session, bytes, len, &n_used, &err);
+    if (co_buf_len(&c->session.out) > 0)
+        mark_unsent(c);
+    if (state < 0) {
+        send_now(c); /* what the good requests in front were owed */
+        conn_drop(c, "%s", err.text);
+    } else {
+        follow_state(c, (enum session_state)state, n_used > 0);
+    }
+    return n_used;
+}
+
+static void feed_kept(struct conn *c)
+{
+    size_t n_used = feed(c, co_buf_bytes(&c->in), co_buf_len(&c->in));
+    co_buf_consume(&c->in, n_used);
+    account(c);
+}
+
+static void keep(struct conn *c, const uint8_t *bytes, size_t len)
+{
+    if (!c->closing && co_buf_append(&c->in, bytes, len) < 0)
+        conn_drop(c, "no memory for a request");
+}
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+{
+    (void)suggested;
+    struct conn *c = handle->data;
+    *buf = uv_buf_init((char *)c->host->scratch, CONN_SCRATCH_BYTES);
+    if (co_buf_len(&c->in) < LONG_REQUEST_BYTES)
+        return;
+    uint8_t *room = co_buf_room(&c->in, CONN_SCRATCH_BYTES);
+    *buf = uv_buf_init((char *)room, room != NULL ? CONN_SCRATCH_BYTES : 0);
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf)
+{
+    struct conn *c = stream->data;
+    const uint8_t *scratch = c->host->scratch;
+    if (n_read == 0)
+        return;
+    if (n_read == UV_ENOBUFS) {
+        conn_drop(c, "no memory for a request");
+    } else if (n_read <
+               0) { /* gone; what it was owed it may still read, if it only closed its half */
+        conn_flush_all(c->host);
+        conn_close(c);
+    } else if ((const uint8_t *)buf->base != scratch) {
+        co_buf_added(&c->in, (size_t)n_read);
+        feed_kept(c);
+    } else if (co_buf_len(&c->in) > 0) {
+        keep(c, scratch, (size_t)n_read);
+        if (!c->closing)
+            feed_kept(c);
+    } else {
+        size_t n_used = feed(c, scratch, (size_t)n_read);
+        keep(c, scratch + n_used, (size_t)n_read - n_used);
+        account(c);
+    }
+}
+
+/* What was sent in time may still lie in the kernel, if our loop was busy or stopped. */
+static bool has_unread(const struct conn *c)
+{
+    uv_os_fd_t fd;
+    int n = 0;
+    return uv_fileno((const uv_handle_t *)&c->tcp, &fd) == 0 && ioctl(fd, FIONREAD, &n) == 0 &&
+           n > 0;
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct conn *c = timer->data;
+    if (has_unread(c)) {
+        uv_timer_start(timer, on_timer, AMBIGUOUS_MS, 0);
+    } else if (c->timer_use == TIMER_AMBIGUOUS) {
+        c->timer_use = TIMER_OFF;
+        session_decide_a(&c->session);
+        feed_kept(c);
+    } else {
+        conn_drop(c, "a request is not complete after %" PRIu64 " ms: %zu bytes came",
+                  c->host->mid_frame_ms, co_buf_len(&c->in));
+    }
+}
+
+/* --- replies --- */
+
+static void on_written(uv_write_t *write, int status)
+{
+    struct conn *c = write->data;
+    if (c->closing)
+        return;
+    if (status < 0) {
+        conn_close(c);
+        return;
+    }
+    co_buf_consume(&c->writing, co_buf_len(&c->writing));
+    account(c);
+    mark_unsent(c);
+}
+
+/* Hand over what the kernel did not take at once; meanwhile replies gather in a buffer of their
+ * own. */
+static void write_rest(struct conn *c)
+{
+    struct co_buf empty = c->writing;
+    c->writing = c->session.out;
+    c->session.out = empty;
+    uv_buf_t buf =
+        uv_buf_init((char *)co_buf_bytes(&c->writing), (unsigned)co_buf_len(&c->writing));
+    if (uv_write(&c->write, (uv_stream_t *)&c->tcp, &buf, 1, on_written) < 0)
+        conn_close(c);
+}
+
+/* Send what the kernel takes at once. Returns false when the client is gone. */
+static bool send_now(struct conn *c)
+{
+    struct co_buf *out = &c->session.out;
+    if (co_buf_len(&c->writing) > 0 ||
+        co_buf_len(out) == 0) /* on_written() comes back for the rest */
+        return true;
+    uv_buf_t buf = uv_buf_init((char *)co_buf_bytes(out), (unsigned)co_buf_len(out));
+    int n_sent = uv_try_write((uv_stream_t *)&c->tcp, &buf, 1);
+    if (n_sent < 0 && n_sent != UV_EAGAIN)
+        return false;
+    co_buf_consume(out, n_sent > 0 ? (size_t)n_sent : 0);
+    return true;
+}
+
+static void flush(struct conn *c)
+{
+    unmark_unsent(c);
+    if (c->session.no_memory) {
+        conn_drop(c, "no memory for a reply");
+        return;
+    }
+    if (!send_now(c)) {
+        conn_close(c);
+        return;
+    }
+    bool is_writing = co_buf_len(&c->writing) > 0;
+    if (!is_writing && co_buf_len(&c->session.out) > 0)
+        write_rest(c);
+    account(c);
+    if (!c->closing && c->choked && co_buf_len(&c->writing) == 0)
+        feed_kept(c);
+}
+
+void conn_flush_all(struct conn_host *h)
+{
+    while (h->first_unsent != NULL)
+        flush(h->first_unsent);
+}
+
+/* --- the beginning --- */
+
+int conn_accept(struct conn_host *h, uv_stream_t *listener, struct conn **ret_conn)
+{
+    struct conn *c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return -ENOMEM;
+    c->host = h;
+    c->n_handles = 2;
+    c->tcp.data = c->timer.data = c->write.data = c;
+    uv_tcp_init(h->loop, &c->tcp);
+    uv_timer_init(h->loop, &c->timer);
+    session_init(&c->session, &h->sessions);
+    c->next = h->first;
+    if (c->next != NULL)
+        c->next->prev = c;
+    h->first = c;
+    h->n_conns++;
+    int rc = uv_accept(listener, (uv_stream_t *)&c->tcp);
+    if (rc < 0) {
+        conn_close(c);
+        return rc;
+    }
+    *ret_conn = c;
+    return 0;
+}
+
+void conn_start(struct conn *c)
+{
+    uv_tcp_nodelay(&c->tcp, 1);
+    uv_tcp_keepalive(&c->tcp, 1, KEEPALIVE_S); /* clients may be silent for days */
+    uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
+}

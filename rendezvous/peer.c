@@ -1,0 +1,210 @@
+#include "peer.h"
+
+#include "common/error.h"
+#include "common/scope.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+/* One end of a connection, both families alike: IPv4 as ::ffff:a.b.c.d. */
+struct end {
+    struct in6_addr address;
+    in_port_t port; /* network order, as in the kernel's messages */
+};
+
+static struct end end_of(const struct sockaddr_storage *from)
+{
+    struct end end = {0};
+    if (from->ss_family == AF_INET6) {
+        const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)from;
+        end.address = in6->sin6_addr;
+        end.port = in6->sin6_port;
+    } else {
+        const struct sockaddr_in *in = (const struct sockaddr_in *)from;
+        memset(end.address.s6_addr + 10, 0xff, 2);
+        memcpy(end.address.s6_addr + 12, &in->sin_addr, 4);
+        end.port = in->sin_port;
+    }
+    return end;
+}
+
+static bool same_end(const struct end *a, const struct end *b)
+{
+    return a->port == b->port && memcmp(&a->address, &b->address, sizeof a->address) == 0;
+}
+
+bool peer_is_loopback(const struct sockaddr *address)
+{
+    struct sockaddr_storage storage = {0};
+    memcpy(&storage, address,
+           address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+                                          : sizeof(struct sockaddr_in));
+    struct end end = end_of(&storage);
+    if (IN6_IS_ADDR_V4MAPPED(&end.address))
+        return end.address.s6_addr[12] == 127;
+    return IN6_IS_ADDR_LOOPBACK(&end.address);
+}
+
+/* --- the kernel's socket diagnosis --- */
+
+struct question {
+    struct nlmsghdr header;
+    struct inet_diag_req_v2 body;
+};
+
+/* Without a socket of these addresses the kernel offers one that listens on the port: whose that is
+ * says nothing. Nor does one that has no inode: no process holds it, and its uid reads 0. */
+static int read_answer(const struct nlmsghdr *header, size_t len, in_port_t their_port,
+                       in_port_t our_port, uid_t *ret_uid)
+{
+    if (!NLMSG_OK(header, len))
+        return -EBADMSG;
+    if (header->nlmsg_type == NLMSG_ERROR) {
+        const struct nlmsgerr *failure = NLMSG_DATA(header);
+        if (header->nlmsg_len < NLMSG_LENGTH(sizeof *failure) || failure->error >= 0)
+            return -EBADMSG;
+        return failure->error;
+    }
+    const struct inet_diag_msg *found = NLMSG_DATA(header);
+    if (header->nlmsg_type != SOCK_DIAG_BY_FAMILY ||
+        header->nlmsg_len < NLMSG_LENGTH(sizeof *found))
+        return -EBADMSG;
+    if (found->id.idiag_sport != their_port || found->id.idiag_dport != our_port ||
+        found->idiag_state == TCP_LISTEN || found->idiag_state == TCP_SYN_SENT ||
+        found->idiag_inode == 0)
+        return -ENOENT;
+    *ret_uid = found->idiag_uid;
+    return 0;
+}
+
+static int ask_netlink(int fd, const struct sockaddr_storage *ours,
+                       const struct sockaddr_storage *theirs, uid_t *ret_uid)
+{
+    struct question q = {
+        .header = {.nlmsg_len = sizeof q,
+                   .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+                   .nlmsg_flags = NLM_F_REQUEST},
+        .body = {.sdiag_family = (uint8_t)theirs->ss_family,
+                 .sdiag_protocol = IPPROTO_TCP,
+                 .idiag_states = UINT32_MAX,
+                 .id.idiag_cookie = {INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE}},
+    };
+    struct end from = end_of(theirs); /* the socket we look for: its own address first */
+    struct end to = end_of(ours);
+    size_t skip = theirs->ss_family == AF_INET6 ? 0 : 12;
+    memcpy(q.body.id.idiag_src, from.address.s6_addr + skip, 16 - skip);
+    memcpy(q.body.id.idiag_dst, to.address.s6_addr + skip, 16 - skip);
+    q.body.id.idiag_sport = from.port;
+    q.body.id.idiag_dport = to.port;
+
+    struct sockaddr_nl kernel = {.nl_family = AF_NETLINK};
+    if (sendto(fd, &q, sizeof q, MSG_DONTWAIT, (struct sockaddr *)&kernel, sizeof kernel) < 0)
+        return -errno;
+    /* the answer is there when sendto() returns: this never waits */
+    _Alignas(struct nlmsghdr) char answer[1024];
+    ssize_t n = recv(fd, answer, sizeof answer, MSG_DONTWAIT);
+    if (n < 0)
+        return -errno;
+    return read_answer((const struct nlmsghdr *)answer, (size_t)n, from.port, to.port, ret_uid);
+}
+
+/* --- /proc/net --- */
+
+/* Addresses stand there as 32-bit words of the machine's byte order, ports as numbers. */
+static bool parse_end(const char *address, unsigned port, struct end *ret_end)
+{
+    struct end end = {.port = htons((uint16_t)port)};
+    uint32_t words[4];
+    size_t n_words = strlen(address) / 8;
+    if (strlen(address) % 8 != 0 || (n_words != 1 && n_words != 4))
+        return false;
+    for (size_t i = 0; i < n_words; i++)
+        if (sscanf(address + 8 * i, "%8x", &words[i]) != 1)
+            return false;
+    if (n_words == 1)
+        memset(end.address.s6_addr + 10, 0xff, 2);
+    memcpy(end.address.s6_addr + 16 - 4 * n_words, words, 4 * n_words);
+    *ret_end = end;
+    return true;
+}
+
+static int search_file(const char *path, const struct end *from, const struct end *to,
+                       uid_t *ret_uid)
+{
+    co_autoclose FILE *in = fopen(path, "re");
+    if (in == NULL)
+        return -errno;
+    char line[512];
+    while (fgets(line, sizeof line, in) != NULL) {
+        char local[33], remote[33];
+        unsigned local_port, remote_port, state, uid;
+        unsigned long inode;
+        struct end here, there;
+        if (sscanf(line, "%*u: %32[0-9A-Fa-f]:%4x %32[0-9A-Fa-f]:%4x %2x %*s %*s %*s %u %*u %lu",
+                   local, &local_port, remote, &remote_port, &state, &uid, &inode) != 7)
+            continue; /* the head line */
+        if (!parse_end(local, local_port, &here) || !parse_end(remote, remote_port, &there) ||
+            !same_end(&here, from) || !same_end(&there, to))
+            continue;
+        if (inode == 0 || state == TCP_SYN_SENT)
+            return -ENOENT;
+        *ret_uid = uid;
+        return 0;
+    }
+    return ferror(in) ? -EIO : -ENOENT;
+}
+
+/* An IPv6 socket may speak to an IPv4 address, so that the family does not tell the file. */
+static int search_proc(const struct sockaddr_storage *ours, const struct sockaddr_storage *theirs,
+                       uid_t *ret_uid)
+{
+    struct end from = end_of(theirs);
+    struct end to = end_of(ours);
+    int rc = search_file("/proc/net/tcp", &from, &to, ret_uid);
+    return rc == -ENOENT ? search_file("/proc/net/tcp6", &from, &to, ret_uid) : rc;
+}
+
+/* --- both --- */
+
+void peer_init(struct peer *p)
+{
+    *p = (struct peer){.method = PEER_BY_NETLINK};
+    p->netlink_fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+    struct sockaddr_in nobody = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_storage storage = {0};
+    memcpy(&storage, &nobody, sizeof nobody);
+    uid_t uid;
+    /* nobody is connected from port 0 to port 0: who says so can answer questions */
+    if (p->netlink_fd >= 0 && ask_netlink(p->netlink_fd, &storage, &storage, &uid) == -ENOENT)
+        return;
+    p->method = search_proc(&storage, &storage, &uid) == -ENOENT ? PEER_BY_PROC : PEER_BY_NOTHING;
+}
+
+void peer_fini(struct peer *p)
+{
+    co_close_at(&p->netlink_fd);
+    p->netlink_fd = -1;
+}
+
+int peer_uid(struct peer *p, const struct sockaddr_storage *ours,
+             const struct sockaddr_storage *theirs, uid_t *ret_uid, struct co_error *err)
+{
+    int rc = -ENOSYS;
+    if (p->method == PEER_BY_NETLINK)
+        rc = ask_netlink(p->netlink_fd, ours, theirs, ret_uid);
+    else if (p->method == PEER_BY_PROC)
+        rc = search_proc(ours, theirs, ret_uid);
+    if (rc == -ENOENT)
+        return co_fail(err, rc, "no process holds the other end of the connection any more");
+    if (rc < 0)
+        return co_fail(err, rc, "cannot find out who owns the other end: %s", strerror(-rc));
+    return 0;
+}

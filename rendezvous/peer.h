@@ -1,0 +1,42 @@
+/* peer.h - whose process is at the other end of a loopback TCP connection?
+ *
+ * TCP has no SO_PEERCRED, but the kernel knows the owner of each socket of this machine: it is
+ * asked by NETLINK_SOCK_DIAG (some microseconds a question), or, where that does not exist
+ * (gVisor), looked up in /proc/net/tcp. Only a socket that a process still holds has an owner: a
+ * client that has closed its end by the time we ask is unknown, since the kernel would report uid 0
+ * for it. */
+#ifndef DDP_RENDEZVOUS_PEER_H
+#define DDP_RENDEZVOUS_PEER_H
+
+#include <stdbool.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+struct co_error;
+
+enum peer_method {
+    PEER_BY_NETLINK,
+    PEER_BY_PROC,
+    PEER_BY_NOTHING, /* this system tells nobody */
+};
+
+struct peer {
+    enum peer_method method;
+    int netlink_fd;
+};
+
+/* Find out which method works here. */
+void peer_init(struct peer *p);
+void peer_fini(struct peer *p);
+
+bool peer_is_loopback(const struct sockaddr *address);
+
+/* The owner of the other end of a TCP connection.
+ *
+ * ours, theirs   the addresses of the two ends as our socket has them
+ * returns        0; -ENOENT no process holds that end (any more); -ENOSYS with PEER_BY_NOTHING;
+ *                -errno */
+int peer_uid(struct peer *p, const struct sockaddr_storage *ours,
+             const struct sockaddr_storage *theirs, uid_t *ret_uid, struct co_error *err);
+
+#endif

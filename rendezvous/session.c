@@ -1,0 +1,284 @@
+#include "session.h"
+
+#include "common/error.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+void session_init(struct session *s, const struct session_host *host)
+{
+    *s = (struct session){.host = host};
+    codec_init(&s->codec, &host->limits);
+}
+
+void session_fini(struct session *s)
+{
+    store_wait_end(s->host->store, &s->waiter);
+    co_buf_fini(&s->out);
+}
+
+void session_on_wake(struct store_waiter *w, void *arg)
+{
+    (void)arg;
+    struct session *s = (struct session *)((char *)w - offsetof(struct session, waiter));
+    if (codec_reply_u8(&s->out, WIRE_STOP_WAITING) < 0)
+        s->no_memory = true; /* whoever stored the key is not to blame */
+    s->host->on_output(s);
+}
+
+/* --- requests: each appends its reply, or returns why the connection must be closed --- */
+
+static int no_memory(int rc, struct co_error *err)
+{
+    return rc == 0 ? 0 : co_fail(err, rc, "no memory for a reply");
+}
+
+static int check_reply_bytes(const struct session *s, uint64_t n_bytes, struct co_error *err)
+{
+    if (n_bytes <= s->host->max_reply_bytes)
+        return 0;
+    return co_fail(err, -ENOSPC, "a reply of %" PRIu64 " bytes (at most %" PRIu64 ")", n_bytes,
+                   s->host->max_reply_bytes);
+}
+
+static int reply_value(struct session *s, struct wire_bytes value, struct co_error *err)
+{
+    int rc = check_reply_bytes(s, 8 + (uint64_t)value.len, err);
+    return rc < 0 ? rc : no_memory(codec_reply_string(&s->out, value), err);
+}
+
+static int do_compare_set(struct session *s, const struct codec_request *r, struct co_error *err)
+{
+    struct wire_bytes value;
+    int rc = store_compare_set(s->host->store, r->key, r->value, r->desired, &value, err);
+    return rc < 0 ? rc : reply_value(s, value, err);
+}
+
+static int do_get(struct session *s, const struct codec_request *r, struct co_error *err)
+{
+    struct wire_bytes value;
+    store_get(s->host->store, r->key, &value); /* a missing key is answered with an empty value */
+    return reply_value(s, value, err);
+}
+
+static int do_add(struct session *s, const struct codec_request *r, struct co_error *err)
+{
+    int64_t value;
+    int rc = store_add(s->host->store, r->key, r->number, &value, err);
+    return rc < 0 ? rc : no_memory(codec_reply_i64(&s->out, value), err);
+}
+
+static uint64_t n_missing(const struct session *s, const struct codec_request *r)
+{
+    uint64_t n = 0;
+    const uint8_t *at = r->items;
+    for (uint64_t i = 0; i < r->n_items; i++)
+        n += !store_has(s->host->store, codec_item_take(&at));
+    return n;
+}
+
+static int do_check(struct session *s, const struct codec_request *r, struct co_error *err)
+{
+    uint8_t answer = n_missing(s, r) == 0 ? WIRE_READY : WIRE_NOT_READY;
+    return no_memory(codec_reply_u8(&s->out, answer), err);
+}
+
+/* Takes the place of an older wait, if one is open. */
+static int do_wait(struct session *s, const struct codec_request *r, struct co_error *err)
+{
+    struct store *store = s->host->store;
+    store_wait_end(store, &s->waiter);
+    uint64_t n = n_missing(s, r);
+    if (n == 0)
+        return no_memory(codec_reply_u8(&s->out, WIRE_STOP_WAITING), err);
+    int rc = store_wait_begin(store, &s->waiter, (size_t)n, err);
+    const uint8_t *at = r->items;
+    for (uint64_t i = 0; rc == 0 && i < r->n_items; i++)
+        rc = store_wait_add(store, &s->waiter, codec_item_take(&at), err);
+    return rc;
+}
+
+static int do_delete(struct session *s, const struct codec_request *r, struct co_error *err)
+{
+    bool was_there = store_delete(s->host->store, r->key);
+    return no_memory(codec_reply_i64(&s->out, was_there), err);
+}
+
+static int do_multi_get(struct session *s, const struct codec_request *r, struct co_error *err)
+{
+    uint64_t n_bytes = 0;
+    struct wire_bytes value;
+    const uint8_t *at = r->items;
+    for (uint64_t i = 0; i < r->n_items; i++) {
+        store_get(s->host->store, codec_item_take(&at), &value);
+        n_bytes += 8 + value.len;
+    }
+    int rc = check_reply_bytes(s, n_bytes, err);
+    at = r->items;
+    for (uint64_t i = 0; rc == 0 && i < r->n_items; i++) {
+        store_get(s->host->store, codec_item_take(&at), &value);
+        rc = no_memory(codec_reply_string(&s->out, value), err);
+    }
+    return rc;
+}
+
+static int do_multi_set(struct session *s, const struct codec_request *r, struct co_error *err)
+{
+    int rc = 0;
+    const uint8_t *at = r->items;
+    for (uint64_t i = 0; rc == 0 && i < r->n_items; i++) {
+        struct wire_bytes key = codec_item_take(&at);
+        rc = store_set(s->host->store, key, codec_item_take(&at), err);
+    }
+    return rc;
+}
+
+static int do_cancel_wait(struct session *s, struct co_error *err)
+{
+    store_wait_end(s->host->store, &s->waiter);
+    return no_memory(codec_reply_u8(&s->out, WIRE_WAIT_CANCELED), err);
+}
+
+static int do_queue_pop(struct session *s, const struct codec_request *r, struct co_error *err)
+{
+    struct store *store = s->host->store;
+    struct wire_bytes item;
+    uint64_t n = store_queue_len(store, r->key);
+    int rc = no_memory(codec_reply_i64(&s->out, (int64_t)n), err);
+    if (rc < 0 || !store_queue_front(store, r->key, &item))
+        return rc;
+    rc = reply_value(s, item, err);
+    if (rc == 0)
+        store_queue_drop(store, r->key);
+    return rc;
+}
+
+struct listing {
+    struct co_buf *out;
+    uint64_t n_bytes;
+    int rc;
+};
+
+static void count_key(void *arg, struct wire_bytes key)
+{
+    struct listing *l = arg;
+    l->n_bytes += 8 + key.len;
+}
+
+static void list_key(void *arg, struct wire_bytes key)
+{
+    struct listing *l = arg;
+    if (l->rc == 0)
+        l->rc = codec_reply_string(l->out, key);
+}
+
+static int do_list_keys(struct session *s, struct co_error *err)
+{
+    const struct store *store = s->host->store;
+    struct listing l = {.out = &s->out};
+    store_each_key(store, count_key, &l);
+    int rc = check_reply_bytes(s, 8 + l.n_bytes, err);
+    if (rc < 0)
+        return rc;
+    l.rc = codec_reply_i64(&s->out, (int64_t)store_n_keys(store));
+    store_each_key(store, list_key, &l);
+    return no_memory(l.rc, err);
+}
+
+static int do_barrier(struct session *s, const struct codec_request *r, struct co_error *err)
+{
+    int rc = store_barrier(s->host->store, &s->waiter, r->key, r->number, err);
+    if (rc < 0 || s->waiter.n_missing > 0)
+        return rc;
+    return no_memory(codec_reply_u8(&s->out, WIRE_STOP_WAITING), err);
+}
+
+static int do_request(struct session *s, const struct codec_request *r, struct co_error *err)
+{
+    struct store *store = s->host->store;
+    switch (r->op) {
+    case WIRE_SET:
+        return store_set(store, r->key, r->value, err);
+    case WIRE_COMPARE_SET:
+        return do_compare_set(s, r, err);
+    case WIRE_GET:
+        return do_get(s, r, err);
+    case WIRE_ADD:
+        return do_add(s, r, err);
+    case WIRE_CHECK:
+        return do_check(s, r, err);
+    case WIRE_WAIT:
+        return do_wait(s, r, err);
+    case WIRE_GETNUMKEYS:
+        return no_memory(codec_reply_i64(&s->out, (int64_t)store_n_keys(store)), err);
+    case WIRE_DELETE_KEY:
+        return do_delete(s, r, err);
+    case WIRE_APPEND:
+        return store_append(store, r->key, r->value, err);
+    case WIRE_MULTI_GET:
+        return do_multi_get(s, r, err);
+    case WIRE_MULTI_SET:
+        return do_multi_set(s, r, err);
+    case WIRE_CANCEL_WAIT:
+        return do_cancel_wait(s, err);
+    case WIRE_PING:
+        return no_memory(codec_reply_u32(&s->out, (uint32_t)r->number), err);
+    case WIRE_QUEUE_PUSH:
+        return store_queue_push(store, r->key, r->value, err);
+    case WIRE_QUEUE_POP:
+        return do_queue_pop(s, r, err);
+    case WIRE_QUEUE_LEN:
+        return no_memory(codec_reply_i64(&s->out, (int64_t)store_queue_len(store, r->key)), err);
+    case WIRE_LIST_KEYS:
+        return do_list_keys(s, err);
+    case WIRE_BARRIER:
+        return do_barrier(s, r, err);
+    case WIRE_VALIDATE:
+    case WIRE_N_OPS:
+        break;
+    }
+    return 0; /* VALIDATE: the parser has looked at it */
+}
+
+/* --- the conversation --- */
+
+/* Clients of A have no way to cancel a wait: after a time-out they just go on, and would take a
+ * late STOP_WAITING for the beginning of another reply. Those of B cancel before they say anything
+ * else. */
+static void forget_abandoned_wait(struct session *s)
+{
+    if (s->codec.dialect == CODEC_A || s->codec.dialect == CODEC_OLD)
+        store_wait_end(s->host->store, &s->waiter);
+}
+
+int session_feed(struct session *s, const uint8_t *bytes, size_t len, size_t *ret_used,
+                 struct co_error *err)
+{
+    *ret_used = 0;
+    for (;;) {
+        if (s->no_memory)
+            return co_fail(err, -ENOMEM, "no memory for a reply");
+        if (co_buf_len(&s->out) >= s->host->high_water_bytes)
+            return SESSION_CHOKED;
+        if (*ret_used == len)
+            return SESSION_IDLE;
+        struct codec_request request;
+        int rc = codec_next(&s->codec, bytes + *ret_used, len - *ret_used, &request, err);
+        if (rc == CODEC_MORE)
+            return SESSION_MORE;
+        if (rc == CODEC_AMBIGUOUS)
+            return SESSION_AMBIGUOUS;
+        if (rc < 0)
+            return rc;
+        forget_abandoned_wait(s);
+        rc = do_request(s, &request, err);
+        if (rc < 0)
+            return rc;
+        *ret_used += request.len_bytes;
+    }
+}
+
+void session_decide_a(struct session *s)
+{
+    codec_decide_a(&s->codec);
+}

@@ -1,0 +1,59 @@
+/* session.h - one client's conversation with the store.
+ *
+ * Pure: bytes come in, replies gather in `out`, and who carries them is the caller's business
+ * (conn.c, and the fuzz target). Requests run only when they are complete, each once, in order. */
+#ifndef DDP_RENDEZVOUS_SESSION_H
+#define DDP_RENDEZVOUS_SESSION_H
+
+#include "codec.h"
+#include "common/buf.h"
+#include "store.h"
+
+struct session;
+
+/* What the sessions of a server share. */
+struct session_host {
+    struct store *store; /* borrowed; made with on_wake = session_on_wake */
+    struct codec_limits limits;
+    size_t high_water_bytes;  /* no further request runs while this much waits to be sent */
+    uint64_t max_reply_bytes; /* a longer reply costs the connection */
+
+    /* A reply was put into s->out by another session's request. Must not call the session. */
+    void (*on_output)(struct session *s);
+};
+
+struct session {
+    const struct session_host *host;
+    struct codec codec;
+    struct store_waiter waiter;
+    struct co_buf out; /* replies; the caller consumes them */
+    bool no_memory;    /* a reply was lost: the connection must go */
+};
+
+enum session_state {
+    SESSION_IDLE = 0,      /* all that came was done */
+    SESSION_MORE = 1,      /* in the middle of a request */
+    SESSION_AMBIGUOUS = 2, /* see codec.h: session_decide_a() when nothing comes for a while */
+    SESSION_CHOKED = 3,    /* `out` is too full: try again when it was sent */
+};
+
+void session_init(struct session *s, const struct session_host *host);
+
+/* Forget the client: it waits for nothing any more. What it stored stays. */
+void session_fini(struct session *s);
+
+/* Run the complete requests among these bytes.
+ *
+ * bytes      what the last call did not take, and perhaps more
+ * ret_used   how many were taken; always written
+ * returns    an enum session_state, or what the connection must be closed for: -EPROTO bad bytes,
+ *            -ENOSPC, -ENOMEM, -EINVAL and -ERANGE (an ADD to something else than a number) */
+int session_feed(struct session *s, const uint8_t *bytes, size_t len, size_t *ret_used,
+                 struct co_error *err);
+
+void session_decide_a(struct session *s); /* then feed the same bytes again */
+
+/* For store_create(). */
+void session_on_wake(struct store_waiter *w, void *arg);
+
+#endif

@@ -1,0 +1,108 @@
+/* Any words as ddprun's command line.
+ *
+ * The input: lines; the first is "E" and variables, separated by tabs, if it begins so; the others
+ * are argv. The world around is a TEST DOUBLE (tests/support/fake_world.h), so that no file is
+ * touched and nothing is executed. */
+#include "common/error.h"
+#include "launcher/cli.h"
+#include "launcher/job_spec.h"
+#include "launcher/worker_env.h"
+#include "tests/support/fake_world.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORDS_MAX = 2000 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Assertions that stay in a release build. */
+static void must(int holds)
+{
+    if (!holds)
+        abort();
+}
+
+/* Cut text at each `at` into words, NULL-terminated; words that find no place are dropped.
+ * returns how many */
+static int cut(char *text, char at, char **words)
+{
+    int n = 0;
+    while (text != NULL && n < WORDS_MAX - 1) {
+        words[n++] = text;
+        text = strchr(text, at);
+        if (text != NULL)
+            *text++ = '\0';
+    }
+    words[n] = NULL;
+    return n;
+}
+
+/* A job holds what its header promises, and its workers' environment what torch asks for. */
+static void check_job(const struct job_spec *spec, char **env)
+{
+    must(spec->n_local >= 1 && spec->n_local <= JOB_RANKS_MAX);
+    must(spec->run_id[0] != '\0' && strlen(spec->run_id) <= CLI_NAME_MAX);
+    must(strlen(spec->role) <= CLI_NAME_MAX);
+    must(spec->master_addr[0] != '\0' && spec->path[0] != '\0');
+    must(spec->argv[0] != NULL && spec->shown != NULL);
+    must(spec->store <= STORE_WORKER && spec->verbose >= 0 && spec->verbose <= 2);
+    must(spec->omp_threads >= 0 && (spec->omp_threads > 0 || !spec->omp_asked));
+
+    struct rank_place place = {.world_size = spec->n_local,
+                               .local_world_size = spec->n_local,
+                               .n_nodes = 1,
+                               .master_addr = spec->master_addr,
+                               .error_file = "",
+                               .node_fd = -1};
+    char **worker = NULL;
+    must(worker_env_make(spec, &place, env, &worker, NULL) == 0);
+    int n_ranks = 0;
+    for (char **v = worker; *v != NULL; v++)
+        n_ranks += strcmp(*v, "RANK=0") == 0;
+    must(n_ranks == 1);
+    free(worker);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static char *words[WORDS_MAX];
+    static char *env[WORDS_MAX];
+    char *text = malloc(size + 1);
+    must(text != NULL);
+    memcpy(text, data, size);
+    text[size] = '\0';
+
+    char *argv = text;
+    env[0] = NULL;
+    if (text[0] == 'E') {
+        argv = strchr(text, '\n');
+        if (argv != NULL)
+            *argv++ = '\0';
+        cut(text + 1, '\t', env);
+    }
+    int argc = cut(argv, '\n', words);
+
+    struct fake_world fake = fake_world_usual;
+    if (text[0] == 'E') {
+        fake.env = (const char *const *)env;
+        fake.n_gpus = (int)(size % 3);
+    }
+    struct cli_world world = fake_world_make(&fake);
+    struct job_spec spec = {0};
+    struct co_error err = {0};
+    enum cli_wish wish;
+    int rc = cli_parse(argc, words, &world, &wish, &spec, &err);
+    must(rc <= 0);
+    if (rc < 0) {
+        must(err.code == rc && err.text[0] != '\0' && spec.path == NULL);
+    } else if (wish == CLI_RUN) {
+        check_job(&spec, env);
+        job_spec_fini(&spec);
+    } else {
+        must(spec.path == NULL);
+    }
+    free(text);
+    return 0;
+}

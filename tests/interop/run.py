@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""Run one interop case: a real PyTorch program under ddprun. Standard library only.
+
+usage: run.py --program DDPRUN --torch 1.13|2.11 CASE
+
+The program is ddprun, but for the two cases that compare a part with torch's own: those take the test
+program around that part.
+
+Exit status 77, with the reason as the last line, if that PyTorch is not here. It is looked for in
+$TORCH_1_13_PYTHON (default /usr/bin/python3) and $TORCH_2_11_PYTHON (default: the virtual environment
+that scripts/install-deps --interop makes).
+"""
+import argparse
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DEADLINE_S = 120
+SKIPPED = 77
+
+
+def cache_dir():
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return base if os.path.isabs(base) else os.path.expanduser("~/.cache")
+
+
+def find_python(version):
+    """The Python whose torch has this version, and the environment it needs; exits 77 if none."""
+    default = {
+        "1.13": "/usr/bin/python3",
+        "2.11": os.path.join(cache_dir(), "ddprun/torch-2.11/bin/python"),
+    }[version]
+    python = os.environ.get(f"TORCH_{version.replace('.', '_')}_PYTHON") or default
+    find = (
+        "import importlib.util, os.path, runpy; spec = importlib.util.find_spec('torch');"
+        "print(runpy.run_path(os.path.dirname(spec.origin) + '/version.py')['__version__'] if spec else '')"
+    )
+    try:
+        found = subprocess.run([python, "-c", find], stdout=subprocess.PIPE, text=True, timeout=60).stdout
+    except OSError as error:
+        skip(f"no torch {version}: {error}")
+    if not found.startswith(version + "."):
+        skip(f"{python} has {'torch ' + found.strip() if found.strip() else 'no torch'}, not {version}")
+
+    env = dict(os.environ, PYTHON_EXEC=python, PYTHONUNBUFFERED="1")
+    env.pop("OMP_NUM_THREADS", None)
+    cuda = "/usr/local/cuda/lib64"  # where the virtual environment leans on the machine's CUDA
+    if version == "2.11" and os.path.exists(cuda + "/libcudart.so.13"):
+        env["LD_LIBRARY_PATH"] = ":".join(filter(None, [cuda, env.get("LD_LIBRARY_PATH")]))
+    return python, env
+
+
+def skip(reason):
+    print("skipped:", reason)
+    sys.exit(SKIPPED)
+
+
+def fail(message):
+    print("FAILED:", message)
+    sys.exit(1)
+
+
+def run(command, env, expect=0):
+    """Run to its end; returns (stdout, stderr). Another exit status, or none in time, fails the test."""
+    print("+", shlex.join(command), flush=True)
+    child = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True, errors="replace",
+                             start_new_session=True)
+    late = False
+    try:
+        out, err = child.communicate(timeout=DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        late = True
+        os.killpg(child.pid, signal.SIGTERM)
+        try:
+            out, err = child.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            out, err = child.communicate()
+    print(out, err, sep="\n--- stderr:\n", flush=True)
+    if late:
+        fail(f"it was still running after {DEADLINE_S} s")
+    if child.returncode != expect:
+        fail(f"exit status {child.returncode}, expected {expect}")
+    return out, err
+
+
+def require(text, pattern, where):
+    found = re.search(pattern, text)
+    if found is None:
+        fail(f"{where} has nothing like: {pattern}")
+    return found
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return str(s.getsockname()[1])
+
+
+def script(name):
+    return os.path.join(HERE, name)
+
+
+def ddp_tutorial_trains_on_2_workers(program, version, python, env, folder):
+    out, _ = run([program, "-n", "2", script("ddp_tutorial.py"),
+                             "--checkpoint", folder + "/checkpoint.pt"], env)
+    for rank in 0, 1:
+        require(out, f"rank {rank} of 2, local rank {rank}", "stdout")
+    accuracy = require(out, rf"torch {version}\S*: 2 ranks agree, accuracy (\S+)", "stdout")
+    if float(accuracy[1]) < 0.9:
+        fail(f"it learned too little: accuracy {accuracy[1]}")
+
+
+def ddp_tutorial_trains_alone(program, version, python, env, folder):
+    out, _ = run([program, script("ddp_tutorial.py"), "--checkpoint", folder + "/checkpoint.pt"], env)
+    require(out, rf"torch {version}\S*: 1 ranks agree", "stdout")
+
+
+def mp_spawn_tutorial_chooses_its_own_port(program, version, python, env, folder):
+    out, _ = run([program, script("mp_spawn_tutorial.py"), "-n", "1", "-g", "2", "-nr", "0",
+                             "--port", free_port()], env)
+    require(out, rf"torch {version}\S*: 2 spawned ranks learned it", "stdout")
+
+
+def exception_reaches_the_report(program, version, python, env, folder):
+    _, err = run([program, "-n", "2", script("crash.py"), "plain"], env, expect=1)
+    report = require(err, r"(?sm)^ddprun: rank 1 failed: exit status 1\b.*", "stderr")[0]
+    require(report, r"(?m)^ +\| .*ValueError: batch 17 has 3 labels for 4 images$", "the report")
+
+
+def error_file_reaches_the_report(program, version, python, env, folder):
+    _, err = run([program, "-n", "2", script("crash.py"), "recorded"], env, expect=1)
+    report = require(err, r"(?sm)^ddprun: rank 1 failed: exit status 1\b.*", "stderr")[0]
+    require(report, r"(?m)^ +error: ValueError: batch 17 has 3 labels for 4 images$", "the report")
+
+
+def read_env(path):
+    with open(path, encoding="utf-8") as f:
+        return dict(entry.split("=", 1) for entry in f.read().split("\0") if entry)
+
+
+def environment_is_torchruns(program, version, python, env, folder):
+    """Both launchers tell their workers the same, under the same names and in the same form."""
+    # Values that are random or a matter of taste: both must have this form, and need not be equal.
+    forms = {
+        "MASTER_ADDR": r"localhost|127\.0\.0\.1",
+        "MASTER_PORT": r"[1-9][0-9]{0,4}",
+        "OMP_NUM_THREADS": r"[1-9][0-9]*",  # torchrun: 1; ddprun: a rank's share of the cores
+        "TORCHELASTIC_RUN_ID": r"[-0-9A-Za-z]+",
+        "TORCHELASTIC_ERROR_FILE": r"/.*/[^/]+\.json",
+    }
+    seen = {}
+    torchrun = [python, "-m", "torch.distributed.run"]
+    for name, start in ("torchrun", torchrun), ("ddprun", [program]):
+        seen[name] = f"{folder}/{name}"
+        os.mkdir(seen[name])
+        run(start + ["--standalone", "--nproc-per-node", "2", "--no-python", script("print_env.sh")],
+            dict(env, ENV_DIR=seen[name]))
+
+    problems = []
+    for rank in "0", "1":
+        theirs = read_env(f"{seen['torchrun']}/{rank}")
+        ours = read_env(f"{seen['ddprun']}/{rank}")
+        for key in sorted(theirs.keys() | ours.keys()):
+            if key.startswith("DDP_") or key == "ENV_DIR":
+                continue
+            a, b = theirs.get(key), ours.get(key)
+            if a is None or b is None:
+                same = False
+            elif key in forms:
+                same = all(re.fullmatch(forms[key], value) for value in (a, b))
+            else:
+                same = a == b
+            if not same:
+                problems.append(f"rank {rank}, {key}: torchrun has {a!r}, ddprun {b!r}")
+    if problems:
+        fail("the environments differ\n  " + "\n  ".join(problems))
+
+
+def sampler_draws_as_torch_does(program, version, python, env, folder):
+    out, _ = run([python, script("sampler_vs_torch.py"), program], env)
+    require(out, "all the same", "stdout")
+
+
+def store_serves_torchs_client(program, version, python, env, folder):
+    """The store alone, each operation of torch's own client against it."""
+    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        port = server.stdout.readline().strip()
+        run([python, script("store_ops.py"), "127.0.0.1", port], env)
+        server.stdin.close()  # that ends it
+        if server.wait(DEADLINE_S) != 0:
+            fail(f"the store ended with {server.returncode}")
+
+
+CASES = {
+    case.__name__: case
+    for case in (
+        ddp_tutorial_trains_on_2_workers,
+        ddp_tutorial_trains_alone,
+        mp_spawn_tutorial_chooses_its_own_port,
+        exception_reaches_the_report,
+        error_file_reaches_the_report,
+        environment_is_torchruns,
+        sampler_draws_as_torch_does,
+        store_serves_torchs_client,
+    )
+}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--program", required=True)
+    parser.add_argument("--torch", required=True, choices=["1.13", "2.11"])
+    parser.add_argument("case", choices=sorted(CASES))
+    args = parser.parse_args()
+    python, env = find_python(args.torch)
+    with tempfile.TemporaryDirectory(prefix="ddprun-interop-") as folder:
+        CASES[args.case](os.path.abspath(args.program), args.torch, python, env, folder)
+    print("passed")
+
+
+if __name__ == "__main__":
+    main()

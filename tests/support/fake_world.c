@@ -1,0 +1,78 @@
+#include "fake_world.h"
+
+#include <string.h>
+
+static const char *fake_get_env(void *arg, const char *name)
+{
+    const struct fake_world *fake = arg;
+    size_t n = strlen(name);
+    for (const char *const *v = fake->env; *v != NULL; v++)
+        if (strncmp(*v, name, n) == 0 && (*v)[n] == '=')
+            return *v + n + 1;
+    return NULL;
+}
+
+static int fake_n_gpus(void *arg)
+{
+    return ((const struct fake_world *)arg)->n_gpus;
+}
+
+static int fake_n_allowed_cpus(void *arg)
+{
+    return ((const struct fake_world *)arg)->n_cpus;
+}
+
+static enum file_kind fake_look_at(void *arg, const char *path)
+{
+    const struct fake_world *fake = arg;
+    if (strncmp(path, "./", 2) == 0)
+        path += 2;
+    for (const struct fake_file *f = fake->files; f->path != NULL; f++)
+        if (strcmp(f->path, path) == 0)
+            return f->kind;
+    return FILE_MISSING;
+}
+
+static int fake_fill_random(void *arg, void *bytes, size_t n)
+{
+    memset(bytes, 0xab, n);
+    return ((const struct fake_world *)arg)->random_error;
+}
+
+static const char *const usual_env[] = {"PATH=/usr/local/bin:/usr/bin", NULL};
+static const struct fake_file usual_files[] = {
+    {"/usr/bin/python3", FILE_EXECUTABLE},
+    {"/usr/bin/true", FILE_EXECUTABLE},
+    {"/usr/bin/both", FILE_EXECUTABLE},
+    {"/usr/bin/locked", FILE_TEXT},
+    {"/usr/bin/folder", FILE_DIRECTORY},
+    /* the current directory */
+    {"train.py", FILE_TEXT},
+    {"tool.py", FILE_EXECUTABLE},
+    {"secret.py", FILE_UNREADABLE},
+    {"folder.py", FILE_DIRECTORY},
+    {"pipe.py", FILE_SPECIAL},
+    {"notes", FILE_TEXT},
+    {"run.sh", FILE_SCRIPT},
+    {"both", FILE_TEXT},
+    {"program", FILE_EXECUTABLE},
+    {"blob", FILE_BINARY},
+    {"secret", FILE_UNREADABLE},
+    {"folder", FILE_DIRECTORY},
+    {"/dev/null", FILE_SPECIAL},
+    {NULL},
+};
+const struct fake_world fake_world_usual = {
+    .env = usual_env, .files = usual_files, .n_gpus = 0, .n_cpus = 8};
+
+struct cli_world fake_world_make(const struct fake_world *fake)
+{
+    return (struct cli_world){
+        .get_env = fake_get_env,
+        .n_gpus = fake_n_gpus,
+        .n_allowed_cpus = fake_n_allowed_cpus,
+        .look_at = fake_look_at,
+        .fill_random = fake_fill_random,
+        .arg = (void *)fake,
+    };
+}

@@ -1,0 +1,27 @@
+/* fake_world.h - a TEST DOUBLE of the world around a command line: an environment, files and counts
+ * that are written down in the test. It touches no real file. What the real ones do is tested by
+ * test_resources.c and test_program.c. */
+#ifndef DDP_TESTS_FAKE_WORLD_H
+#define DDP_TESTS_FAKE_WORLD_H
+
+#include "launcher/cli_world.h"
+
+struct fake_file {
+    const char *path; /* as it is asked for; NULL ends the list */
+    enum file_kind kind;
+};
+
+struct fake_world {
+    const char *const *env;        /* "NAME=VALUE", NULL-terminated */
+    const struct fake_file *files; /* all that exist */
+    int n_gpus, n_cpus;
+    int random_error; /* 0, or the -errno that getting random bytes ends with */
+};
+
+/* A node with Python in /usr/bin and a current directory full of examples: see fake_world.c. */
+extern const struct fake_world fake_world_usual;
+
+/* fake is borrowed. */
+struct cli_world fake_world_make(const struct fake_world *fake);
+
+#endif

@@ -1,0 +1,157 @@
+/* rank - a rank that does as it is told, for the system tests: its arguments are commands, done in
+ * order.
+ *
+ *     say TEXT       a line on stdout          err TEXT        a line on stderr
+ *     exit N         end with that status      die SIGNAL      end by that signal (a number)
+ *     tell TEXT      a line "RANK TEXT" into the FIFO that TEST_FIFO names
+ *     wait           until a signal ends it
+ *     ignore SIGNAL  from now on               on SIGNAL N     when it comes: tell "got SIGNAL",
+ * exit N
+ *     note SIGNAL    when it comes: tell "got SIGNAL", go on
+ *     child          a child in the same process group; tells "child PID"; waits
+ *     daemon         a grandchild with a session of its own, as daemons fork; tells "daemon PID";
+ * waits
+ *     stdin          read stdin to its end, tell "stdin BYTES"
+ *     error TEXT     write TEXT to the file TORCHELASTIC_ERROR_FILE names
+ *     only RANK      the rest is for this rank; others go on after "end"       end */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static int fifo_fd = -1;
+static int exit_on[NSIG]; /* status + 1; 0: go on */
+
+static void tell(const char *format, long value)
+{
+    char text[200];
+    char line[256];
+    snprintf(text, sizeof text, format, value);
+    int n = snprintf(line, sizeof line, "%s %s\n", getenv("RANK"), text);
+    if (write(fifo_fd, line, (size_t)n) != n)
+        _exit(99);
+}
+
+static void on_signal(int sig)
+{
+    tell("got %ld", sig);
+    if (exit_on[sig] > 0)
+        _exit(exit_on[sig] - 1);
+}
+
+static void wait_for_signals(void)
+{
+    for (;;)
+        pause();
+}
+
+static void handle(int sig, int exit_code_plus_1)
+{
+    struct sigaction a = {.sa_handler = on_signal};
+    exit_on[sig] = exit_code_plus_1;
+    sigaction(sig, &a, NULL);
+}
+
+static void daemonize(void)
+{
+    if (fork() != 0)
+        return;
+    setsid();
+    if (fork() != 0)
+        _exit(0);
+    tell("daemon %ld", getpid());
+    wait_for_signals();
+}
+
+static void read_stdin(void)
+{
+    char buf[4096];
+    long total = 0;
+    for (ssize_t n; (n = read(STDIN_FILENO, buf, sizeof buf)) > 0;)
+        total += n;
+    tell("stdin %ld", total);
+}
+
+static void write_error(const char *text)
+{
+    FILE *f = fopen(getenv("TORCHELASTIC_ERROR_FILE"), "w");
+    if (f == NULL || fputs(text, f) < 0 || fclose(f) != 0)
+        _exit(98);
+}
+
+static void die(int sig)
+{
+    const struct rlimit no_core = {0, 0};
+    setrlimit(RLIMIT_CORE, &no_core);
+    signal(sig, SIG_DFL);
+    raise(sig);
+    _exit(97); /* a signal that does not kill */
+}
+
+/* Do the command at argv; returns how many words it took. */
+static int act(char **argv)
+{
+    const char *what = argv[0];
+    const char *word = argv[1] == NULL ? "" : argv[1];
+    if (strcmp(what, "wait") == 0) {
+        wait_for_signals();
+    } else if (strcmp(what, "child") == 0) {
+        if (fork() == 0) {
+            tell("child %ld", getpid());
+            wait_for_signals();
+        }
+        return 1;
+    } else if (strcmp(what, "daemon") == 0) {
+        daemonize();
+        return 1;
+    } else if (strcmp(what, "stdin") == 0) {
+        read_stdin();
+        return 1;
+    } else if (strcmp(what, "end") == 0) {
+        return 1;
+    } else if (strcmp(what, "only") == 0) {
+        int n = 2;
+        if (atoi(getenv("RANK")) != atoi(word)) {
+            while (argv[n] != NULL && strcmp(argv[n], "end") != 0)
+                n++;
+        }
+        return n;
+    } else if (strcmp(what, "say") == 0) {
+        dprintf(STDOUT_FILENO, "%s\n", word);
+    } else if (strcmp(what, "err") == 0) {
+        dprintf(STDERR_FILENO, "%s\n", word);
+    } else if (strcmp(what, "tell") == 0) {
+        tell(word, 0);
+    } else if (strcmp(what, "exit") == 0) {
+        exit(atoi(word));
+    } else if (strcmp(what, "die") == 0) {
+        die(atoi(word));
+    } else if (strcmp(what, "ignore") == 0) {
+        signal(atoi(word), SIG_IGN);
+    } else if (strcmp(what, "note") == 0) {
+        handle(atoi(word), 0);
+    } else if (strcmp(what, "error") == 0) {
+        write_error(word);
+    } else if (strcmp(what, "on") == 0 && argv[1] != NULL && argv[2] != NULL) {
+        handle(atoi(word), atoi(argv[2]) + 1);
+        return 3;
+    } else {
+        fprintf(stderr, "rank: what is '%s'?\n", what);
+        exit(96);
+    }
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    const char *fifo = getenv("TEST_FIFO");
+    if (fifo != NULL)
+        fifo_fd = open(fifo, O_WRONLY | O_CLOEXEC);
+    for (int i = 1; i < argc;)
+        i += act(argv + i);
+    return 0;
+}

@@ -1,0 +1,56 @@
+#!/bin/sh
+# Training is the same on 1, 2 and 4 ranks, and twice the same on 2.
+. "$(dirname "$0")/common.sh"
+
+# losses N FILE: train the double build without norm on N ranks, exactly 60 steps, and keep the losses.
+losses() {
+    rm -f "$2"
+    start "$1" "$mnist_double" --data "$work/data" --draw 600 --norm none --batch 24 --steps 60 \
+        --epochs 10 --lr 0.02 --loss-file "$2" >"$work/out"
+}
+
+# The largest relative difference of two files of numbers, line by line; "none" unless both have 60.
+difference() {
+    paste "$1" "$2" | awk '
+        NF == 2 { d = ($1 - $2) / $1; d = d < 0 ? -d : d; if (d > max) max = d; n++ }
+        END { if (n == 60 && NR == 60) printf "%.3g\n", max; else print "none" }'
+}
+
+# below NUMBER BOUND
+below() {
+    awk -v x="$1" -v bound="$2" 'BEGIN { exit !(x != "none" && x + 0 < bound + 0) }'
+}
+
+losses alone "$work/loss1"
+check "training alone" $?
+grep -q 'drew digits' "$work/out"
+check "the first run draws the data" $?
+for n in 1 2 4; do
+    losses $n "$work/loss"
+    check "training on $n ranks" $?
+    d=$(difference "$work/loss1" "$work/loss")
+    below "$d" 1e-9
+    check "losses on $n ranks are those of one (relative difference $d)" $?
+done
+awk 'NR == 1 { first = $1 } END { exit !(NR == 60 && $1 < first / 2) }' "$work/loss1"
+check "the loss falls" $?
+
+# The program as it is: float, batch norm.
+for run in a b; do
+    start 2 "$mnist" --data "$work/data" --batch 24 --epochs 2 --checkpoint "$work/$run.safetensors" \
+        >"$work/out.$run"
+    check "run $run on 2 ranks" $?
+done
+cmp "$work/a.safetensors" "$work/b.safetensors"
+check "two runs on 2 ranks give the same network, bit by bit" $?
+[ "$(grep -c '^epoch ' "$work/out.a")" = 2 ] && [ "$(wc -l <"$work/out.a")" = 3 ]
+check "only one rank reports" $?
+start 2 "$mnist" --data "$work/data" --batch 24 --epochs 2 --seed 2 --checkpoint "$work/c.safetensors" \
+    >"$work/out" && ! cmp "$work/a.safetensors" "$work/c.safetensors" >"$work/out"
+check "another seed gives another network" $?
+
+start 3 "$hello" >"$work/out" && [ "$(sort "$work/out")" = "rank 0 of 3: the sum of all ranks is 3
+rank 1 of 3: the sum of all ranks is 3
+rank 2 of 3: the sum of all ranks is 3" ]
+check "hello adds up the ranks" $?
+finish

@@ -1,0 +1,142 @@
+"""What the system tests share: start ddprun, hear from its ranks through a FIFO, look for leftovers.
+
+No test waits for time to pass: each waits for an event, with a deadline that only a failure reaches.
+"""
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import uuid
+
+DDPRUN = os.environ["DDPRUN"]
+RANK = os.environ["RANK_PROGRAM"]  # tests/support/rank.c
+DEADLINE_S = float(os.environ.get("TEST_DEADLINE_S", "30"))
+
+# What the test runner has for itself must not look like a job around ddprun.
+for name in ("RANK", "WORLD_SIZE", "TORCHELASTIC_ERROR_FILE", "OMP_NUM_THREADS"):
+    os.environ.pop(name, None)
+
+
+class Job:
+    """A ddprun under way."""
+
+    def __init__(self, *args, env=None, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, name=None, **kw):
+        self.dir = tempfile.mkdtemp()
+        self.fifo = os.path.join(self.dir, "fifo")
+        os.mkfifo(self.fifo)
+        self.fifo_fd = os.open(self.fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self.heard = b""
+        self.mark = "TEST_MARK=" + uuid.uuid4().hex
+        runtime = os.path.join(self.dir, "runtime")
+        os.mkdir(runtime)
+        self.runtime = runtime
+        full = dict(os.environ, TEST_FIFO=self.fifo, XDG_RUNTIME_DIR=runtime, **(env or {}))
+        key, value = self.mark.split("=")
+        full[key] = value
+        program = DDPRUN
+        if name is not None:
+            program = os.path.join(self.dir, name)
+            os.symlink(os.path.abspath(DDPRUN), program)
+        self.process = subprocess.Popen([program, *args], env=full, stdin=stdin, stdout=subprocess.PIPE,
+                                        stderr=stderr, **kw)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+            self.process.stdin = None
+        self.process.communicate()
+        kill_all(self.processes())
+        os.close(self.fifo_fd)
+        shutil.rmtree(self.dir)
+
+    def signal(self, sig):
+        self.process.send_signal(sig)
+
+    def hear(self, n_lines):
+        """The next n lines that ranks told, sorted."""
+        end = time.monotonic() + DEADLINE_S
+        while self.heard.count(b"\n") < n_lines:
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([self.fifo_fd], [], [], left)[0]:
+                raise AssertionError(f"waited in vain for {n_lines} lines; heard {self.heard!r}")
+            self.heard += os.read(self.fifo_fd, 65536)
+        lines = self.heard.split(b"\n")
+        self.heard = b"\n".join(lines[n_lines:])
+        return sorted(line.decode() for line in lines[:n_lines])
+
+    def end(self):
+        """Wait for ddprun: (exit status as subprocess has it, stdout, stderr)."""
+        out, err = self.process.communicate(timeout=DEADLINE_S)
+        return self.process.returncode, out, err
+
+    def processes(self):
+        """Pids of all that still has this job's mark in its environment, ddprun included."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as f:
+                    if self.mark.encode() in f.read().split(b"\0"):
+                        found.append(int(pid))
+            except OSError:
+                pass
+        return found
+
+    def nursery(self):
+        for pid in self.processes():
+            with open(f"/proc/{pid}/comm") as f:
+                if f.read().strip() == "ddprun-nursery":
+                    return pid
+        raise AssertionError("no nursery")
+
+    def await_gone(self):
+        """Until no process of the job is left."""
+        await_true(lambda: not self.processes(), lambda: [describe(p) for p in self.processes()])
+
+
+def await_true(condition, explain=lambda: ""):
+    """For what sends no event: look again and again."""
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"waited in vain; {explain()}")
+        time.sleep(0.002)
+
+
+def describe(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as f:
+            return pid, f.read().replace(b"\0", b" ")
+    except OSError:
+        return pid, "gone"
+
+
+def kill_all(pids):
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except OSError:
+            pass
+
+
+def run(*args, **kw):
+    """ddprun to its end: (exit status, stdout, stderr as text)."""
+    with Job(*args, **kw) as job:
+        code, out, err = job.end()
+        left = job.processes()
+        assert not left, f"left running: {[describe(p) for p in left]}"
+        assert os.listdir(job.runtime) == [], f"left in the runtime folder: {os.listdir(job.runtime)}"
+        return code, out.decode(), err.decode()
+
+
+def main():
+    unittest.main(verbosity=2, argv=[sys.argv[0]] + sys.argv[1:])

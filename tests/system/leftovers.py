@@ -1,0 +1,132 @@
+"""Whoever dies, nothing of the job is left running."""
+import os
+import signal
+import unittest
+
+from harness import RANK, Job, await_true, main
+
+FAMILY = ("child", "daemon", "daemon", "tell", "up")  # four lines on the FIFO
+UNTIL_USR1 = ("on", "10", "0", "wait")  # a rank that ends well when the test says so
+
+
+def rank_pid(job, rank):
+    for pid in job.processes():
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as f:
+                env = f.read().split(b"\0")
+            with open(f"/proc/{pid}/stat") as f:
+                parent = int(f.read().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            continue
+        if f"RANK={rank}".encode() in env and parent == job.nursery() and os.getsid(pid) == pid:
+            return pid
+    raise AssertionError(f"rank {rank} is not there")
+
+
+class Leftovers(unittest.TestCase):
+    def test_kill_9_of_ddprun(self):
+        for stubborn in ((), ("ignore", "15", "ignore", "2", "ignore", "1")):
+            with Job("-n", "3", RANK, *stubborn, *FAMILY, "wait") as job:
+                job.hear(12)
+                self.assertEqual(len(job.processes()), 2 + 3 * 4)
+                job.signal(signal.SIGKILL)
+                job.await_gone()
+                self.assertEqual(os.listdir(job.runtime), [])
+
+    def test_kill_9_of_the_nursery(self):
+        with Job("-n", "3", RANK, *FAMILY, "wait") as job:
+            job.hear(12)
+            os.kill(job.nursery(), signal.SIGKILL)
+            code, _, err = job.end()
+            self.assertEqual(code, 70)
+            self.assertIn(b"internal error", err)
+            self.assertEqual(job.processes(), [])
+            self.assertEqual(os.listdir(job.runtime), [])
+
+    def test_a_stopped_nursery_does_not_keep_ddprun_when_both_are_killed(self):
+        with Job("-n", "2", RANK, *FAMILY, "wait") as job:
+            job.hear(8)
+            os.kill(job.nursery(), signal.SIGSTOP)
+            job.signal(signal.SIGKILL)
+            os.kill(job.nursery(), signal.SIGCONT)
+            job.await_gone()
+
+    def test_a_nursery_that_stays_stopped_is_killed_in_the_end(self):
+        with Job("-n", "2", RANK, "ignore", "2", *FAMILY, "wait") as job:
+            job.hear(8)
+            os.kill(job.nursery(), signal.SIGSTOP)
+            # again and again: two that come at once are one
+            await_true(lambda: job.process.poll() is not None or job.signal(signal.SIGINT))
+            self.assertEqual(job.end()[0], -2)
+            self.assertEqual(job.processes(), [])
+
+    def test_kill_9_of_a_rank(self):
+        with Job("-n", "3", RANK, *FAMILY, "wait") as job:
+            job.hear(12)
+            pid = rank_pid(job, 1)
+            os.kill(pid, signal.SIGKILL)
+            code, _, err = job.end()
+            self.assertEqual(code, 137)
+            self.assertIn(f"rank 1 failed: killed by SIGKILL".encode(), err)
+            self.assertIn(f"pid {pid}".encode(), err)
+            self.assertIn(b"ranks 0, 2: stopped by ddprun (SIGTERM)", err)
+            self.assertEqual(job.processes(), [])
+
+    def test_children_that_outlive_their_rank_are_told_first(self):
+        with Job("-n", "2", RANK, "on", "15", "0", *FAMILY, *UNTIL_USR1) as job:
+            job.hear(8)
+            job.signal(signal.SIGUSR1)
+            # the ranks end; then two children and four daemons hear SIGTERM, each once, and end by their handler
+            self.assertEqual(job.hear(8), ["0 got 10"] + ["0 got 15"] * 3 + ["1 got 10"] + ["1 got 15"] * 3)
+            self.assertEqual(job.end()[0], 0)
+            self.assertEqual(job.processes(), [])
+
+    def test_children_that_do_not_listen_are_killed(self):
+        with Job("-n", "2", "--shutdown-timeout", "100ms", RANK, "ignore", "15", *FAMILY, *UNTIL_USR1) as job:
+            job.hear(8)
+            job.signal(signal.SIGUSR1)
+            code, _, err = job.end()
+            self.assertEqual(code, 0)
+            self.assertIn(b"did not stop in time", err)
+            self.assertEqual(job.processes(), [])
+
+    def test_a_signal_during_the_wait_for_children_ends_it(self):
+        with Job("-n", "1", "--shutdown-timeout", "1h", RANK, "note", "15", "daemon", *UNTIL_USR1) as job:
+            job.hear(1)
+            job.signal(signal.SIGUSR1)
+            self.assertEqual(job.hear(2), ["0 got 10", "0 got 15"])
+            job.signal(signal.SIGINT)
+            self.assertEqual(job.end()[0], -2)
+            self.assertEqual(job.processes(), [])
+
+    def test_the_nursery_is_small_and_holds_nothing(self):
+        with Job("-n", "2", RANK, "tell", "up", "wait") as job:
+            job.hear(2)
+            pid = job.nursery()
+            # those of the last start are closed when it has returned, maybe after the rank spoke
+            await_true(lambda: len(os.listdir(f"/proc/{pid}/fd")) == 5, lambda: os.listdir(f"/proc/{pid}/fd"))
+            names = {int(n): os.readlink(f"/proc/{pid}/fd/{n}") for n in os.listdir(f"/proc/{pid}/fd")}
+            self.assertEqual([names.pop(n) for n in (0, 1, 2)], ["/dev/null"] * 3)
+            self.assertEqual(sorted(names), [3, 4])
+            self.assertTrue(names[3].startswith("socket:"))
+            self.assertEqual(names[4], "anon_inode:[signalfd]")
+            with open(f"/proc/{pid}/status") as f:
+                status = dict(line.rstrip("\n").split(":\t", 1) for line in f)
+            self.assertLess(int(status["RssAnon"].split()[0]), 1024)
+            self.assertEqual(os.getsid(pid), pid)
+            with open(f"/proc/{job.process.pid}/status") as f:
+                status = dict(line.rstrip("\n").split(":\t", 1) for line in f)
+            if "SANITIZED" not in os.environ:
+                self.assertLess(int(status["VmRSS"].split()[0]), 10 * 1024)
+
+    def test_a_rank_has_the_descriptors_it_is_meant_to_have(self):
+        read_end, write_end = os.pipe()
+        with Job("-n", "2", "sh", "-c", "ls /proc/self/fd", pass_fds=(read_end, write_end)) as job:
+            code, out, _ = job.end()
+            self.assertEqual(code, 0)
+            self.assertEqual(sorted(out.split()), sorted(b"0 1 2 3 4".split() * 2))  # 4: ls reads the folder
+        os.close(read_end)
+        os.close(write_end)
+
+
+main()

@@ -1,0 +1,235 @@
+/* The environment that a worker gets, compared whole. */
+#include "launcher/job_spec.h"
+#include "launcher/worker_env.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct job_spec spec;
+static struct rank_place place;
+
+static void set_up(void)
+{
+    spec = (struct job_spec){.n_local = 2, .run_id = "job7", .role = "default", .omp_threads = 4};
+    place = (struct rank_place){
+        .rank = 1,
+        .world_size = 2,
+        .local_rank = 1,
+        .local_world_size = 2,
+        .node_rank = 0,
+        .n_nodes = 1,
+        .generation = 0,
+        .master_addr = "127.0.0.1",
+        .master_port = 45629,
+        .agent_store = true,
+        .error_file = "/tmp/ddp/1/error.json",
+        .node_fd = 7,
+    };
+}
+
+/* The worker's environment, a variable a line, in its order. */
+static const char *make(const char *const *parent)
+{
+    static char text[1 << 16];
+    char **env;
+    ck_assert_int_eq(worker_env_make(&spec, &place, (char *const *)parent, &env, NULL), 0);
+    text[0] = '\0';
+    for (char **v = env; *v != NULL; v++) {
+        strcat(text, *v);
+        strcat(text, "\n");
+    }
+    free(env);
+    return text;
+}
+
+#define MAKE(...) make((const char *const[]){__VA_ARGS__, NULL})
+
+/* How many lines begin with this? */
+static int count(const char *text, const char *start)
+{
+    int n = 0;
+    for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1)
+        n += strncmp(line, start, strlen(start)) == 0;
+    return n;
+}
+
+START_TEST(a_worker_has_torchruns_variables_and_ours)
+{
+    ck_assert_str_eq(MAKE("HOME=/root", "PATH=/bin"), "HOME=/root\n"
+                                                      "PATH=/bin\n"
+                                                      "RANK=1\n"
+                                                      "WORLD_SIZE=2\n"
+                                                      "LOCAL_RANK=1\n"
+                                                      "LOCAL_WORLD_SIZE=2\n"
+                                                      "GROUP_RANK=0\n"
+                                                      "GROUP_WORLD_SIZE=1\n"
+                                                      "ROLE_NAME=default\n"
+                                                      "ROLE_RANK=1\n"
+                                                      "ROLE_WORLD_SIZE=2\n"
+                                                      "MASTER_ADDR=127.0.0.1\n"
+                                                      "MASTER_PORT=45629\n"
+                                                      "TORCHELASTIC_RESTART_COUNT=0\n"
+                                                      "TORCHELASTIC_MAX_RESTARTS=0\n"
+                                                      "TORCHELASTIC_RUN_ID=job7\n"
+                                                      "TORCHELASTIC_USE_AGENT_STORE=True\n"
+                                                      "TORCHELASTIC_ERROR_FILE="
+                                                      "/tmp/ddp/1/error.json\n"
+                                                      "TORCHELASTIC_SIGNALS_TO_HANDLE="
+                                                      "SIGTERM,SIGINT,SIGHUP,SIGQUIT\n"
+                                                      "TORCH_NCCL_ASYNC_ERROR_HANDLING=1\n"
+                                                      "OMP_NUM_THREADS=4\n"
+                                                      "DDP_GENERATION=0\n"
+                                                      "DDP_NODE_FD=7\n");
+}
+END_TEST
+
+START_TEST(every_place_differs_as_it_should)
+{
+    place = (struct rank_place){
+        .rank = 13,
+        .world_size = 24,
+        .local_rank = 5,
+        .local_world_size = 8,
+        .node_rank = 1,
+        .n_nodes = 3,
+        .generation = 4294967295u,
+        .master_addr = "node7",
+        .master_port = 65535,
+        .agent_store = false,
+        .error_file = "",
+        .node_fd = -1,
+    };
+    spec.role = "";
+    spec.omp_threads = 0;
+    ck_assert_str_eq(make((const char *const[]){NULL}),
+                     "RANK=13\nWORLD_SIZE=24\nLOCAL_RANK=5\nLOCAL_WORLD_SIZE=8\nGROUP_RANK=1\n"
+                     "GROUP_WORLD_SIZE=3\nROLE_NAME=\nROLE_RANK=13\nROLE_WORLD_SIZE=24\n"
+                     "MASTER_ADDR=node7\nMASTER_PORT=65535\nTORCHELASTIC_RESTART_COUNT=4294967295\n"
+                     "TORCHELASTIC_MAX_RESTARTS=0\nTORCHELASTIC_RUN_ID=job7\n"
+                     "TORCHELASTIC_USE_AGENT_STORE=False\nTORCHELASTIC_ERROR_FILE=\n"
+                     "TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT\n"
+                     "TORCH_NCCL_ASYNC_ERROR_HANDLING=1\nDDP_GENERATION=4294967295\n");
+}
+END_TEST
+
+START_TEST(inherited_values_of_these_variables_are_replaced)
+{
+    const char *text = MAKE("RANK=7", "WORLD_SIZE=9", "MASTER_PORT=1", "TORCHELASTIC_RUN_ID=outer",
+                            "DDP_NODE_FD=3", "RANK=8", "DDP_GENERATION=5", "ROLE_NAME=x", "RANKS=2",
+                            "RAN=1", "MY_RANK=3", "LOCAL=1");
+    ck_assert_int_eq(count(text, "RANK="), 1);
+    ck_assert_int_eq(count(text, "RANK=1\n"), 1);
+    ck_assert_int_eq(count(text, "WORLD_SIZE=2\n"), 1);
+    ck_assert_int_eq(count(text, "WORLD_SIZE="), 1);
+    ck_assert_int_eq(count(text, "MASTER_PORT="), 1);
+    ck_assert_int_eq(count(text, "TORCHELASTIC_RUN_ID=job7\n"), 1);
+    ck_assert_int_eq(count(text, "TORCHELASTIC_RUN_ID="), 1);
+    ck_assert_int_eq(count(text, "DDP_NODE_FD="), 1);
+    ck_assert_int_eq(count(text, "DDP_GENERATION="), 1);
+    ck_assert_int_eq(count(text, "RANKS=2\n"), 1);
+    ck_assert_int_eq(count(text, "RAN=1\n"), 1);
+    ck_assert_int_eq(count(text, "MY_RANK=3\n"), 1);
+    ck_assert_int_eq(count(text, "LOCAL=1\n"), 1);
+}
+END_TEST
+
+START_TEST(the_descriptor_of_an_outer_ddprun_is_not_passed_on)
+{
+    place.node_fd = -1;
+    ck_assert_int_eq(count(MAKE("DDP_NODE_FD=3", "A=b"), "DDP_NODE_FD"), 0);
+}
+END_TEST
+
+START_TEST(what_a_starter_left_for_itself_is_removed)
+{
+    const char *text = MAKE("PMI_RANK=1", "PMI_FD=5", "PMIX_NAMESPACE=x", "OMPI_COMM_WORLD_SIZE=4",
+                            "MV2_COMM_WORLD_RANK=0", "HYDI_CONTROL_FD=3", "HYDRA_X=1",
+                            "MPI_LOCALNRANKS=2", "MPI_LOCALRANKID=1", "MPI_HOME=/usr", "PMIC=1",
+                            "OMPICC=gcc", "XPMI_RANK=1", "SLURM_JOB_ID=4");
+    ck_assert_int_eq(count(text, "PMI_"), 0);
+    ck_assert_int_eq(count(text, "PMIX_"), 0);
+    ck_assert_int_eq(count(text, "OMPI_"), 0);
+    ck_assert_int_eq(count(text, "MV2_"), 0);
+    ck_assert_int_eq(count(text, "HYD"), 0);
+    ck_assert_int_eq(count(text, "MPI_LOCAL"), 0);
+    ck_assert_int_eq(count(text, "MPI_HOME=/usr\n"), 1);
+    ck_assert_int_eq(count(text, "PMIC=1\n"), 1);
+    ck_assert_int_eq(count(text, "OMPICC=gcc\n"), 1);
+    ck_assert_int_eq(count(text, "XPMI_RANK=1\n"), 1);
+    ck_assert_int_eq(count(text, "SLURM_JOB_ID=4\n"), 1);
+}
+END_TEST
+
+START_TEST(values_of_the_user_stay)
+{
+    const char *text = MAKE("OMP_NUM_THREADS=9", "TORCH_NCCL_ASYNC_ERROR_HANDLING=");
+    ck_assert_int_eq(count(text, "OMP_NUM_THREADS=9\n"), 1);
+    ck_assert_int_eq(count(text, "OMP_NUM_THREADS="), 1);
+    ck_assert_int_eq(count(text, "TORCH_NCCL_ASYNC_ERROR_HANDLING=\n"), 1);
+    ck_assert_int_eq(count(text, "TORCH_NCCL_ASYNC_ERROR_HANDLING="), 1);
+    spec.omp_threads = 0;
+    ck_assert_int_eq(count(MAKE("OMP_NUM_THREADS=9"), "OMP_NUM_THREADS=9\n"), 1);
+}
+END_TEST
+
+START_TEST(threads_that_were_asked_for_are_set)
+{
+    spec.omp_asked = true;
+    const char *text = MAKE("OMP_NUM_THREADS=9");
+    ck_assert_int_eq(count(text, "OMP_NUM_THREADS="), 1);
+    ck_assert_int_eq(count(text, "OMP_NUM_THREADS=4\n"), 1);
+}
+END_TEST
+
+START_TEST(odd_variables_pass_unchanged)
+{
+    const char *expected = "\n=\nNOTHING\nA=\nA=1\nA=2\nB=c=d\nRANK=1\n"; /* RANK has no value */
+    const char *text = MAKE("", "=", "NOTHING", "A=", "A=1", "A=2", "B=c=d", "RANK");
+    ck_assert_int_eq(strncmp(text, expected, strlen(expected)), 0);
+    ck_assert_int_eq(count(text, "RANK\n"), 0);
+}
+END_TEST
+
+START_TEST(large_environments_are_copied_whole)
+{
+    enum { N = 3000 };
+    static char variables[N][24];
+    static const char *parent[N + 1];
+    for (int i = 0; i < N; i++) {
+        snprintf(variables[i], sizeof variables[i], "VARIABLE_%d=%d", i, i);
+        parent[i] = variables[i];
+    }
+    char **env;
+    ck_assert_int_eq(worker_env_make(&spec, &place, (char *const *)parent, &env, NULL), 0);
+    for (int i = 0; i < N; i++) {
+        ck_assert_str_eq(env[i], variables[i]);
+        ck_assert_ptr_ne(env[i], variables[i]);
+    }
+    ck_assert_str_eq(env[N], "RANK=1");
+    free(env);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("worker_env");
+    TCase *c = tcase_create("worker_env");
+    tcase_add_checked_fixture(c, set_up, NULL);
+    tcase_add_test(c, a_worker_has_torchruns_variables_and_ours);
+    tcase_add_test(c, every_place_differs_as_it_should);
+    tcase_add_test(c, inherited_values_of_these_variables_are_replaced);
+    tcase_add_test(c, the_descriptor_of_an_outer_ddprun_is_not_passed_on);
+    tcase_add_test(c, what_a_starter_left_for_itself_is_removed);
+    tcase_add_test(c, values_of_the_user_stay);
+    tcase_add_test(c, threads_that_were_asked_for_are_set);
+    tcase_add_test(c, odd_variables_pass_unchanged);
+    tcase_add_test(c, large_environments_are_copied_whole);
+    suite_add_tcase(suite, c);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

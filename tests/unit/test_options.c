@@ -1,0 +1,257 @@
+/* The walk over a command line, by a table of its own; what is wrong with one is said in words. */
+#include "common/error.h"
+#include "common/options.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { COUNT = 1, COLOR, QUIET, COMPACT, LETTERLESS };
+
+static const struct co_option table[] = {
+    {COUNT, 'c', "count", "N", "X_COUNT", "How many.", "Numbers"},
+    {COLOR, 0, "color", "NAME",
+     .help = "Which color: a long explanation, that does not fit into "
+             "one line of the help and has to be continued on another.",
+     .subject = "Looks"},
+    {COLOR, 0, "colour", "NAME"},
+    {QUIET, 'q', "quiet", .help = "Say less."},
+    {COMPACT, 'C', "com-pact", .help = "Say it shorter."},
+    {LETTERLESS, 0, "a-very-long-option-name-of-some-note", "VALUE", .help = "Long."},
+    {0},
+};
+
+/* The walk as text: "count=3 quiet | rest of the words", or the error. */
+static const char *walk(int argc, const char *const *argv)
+{
+    static char text[8192];
+    struct co_option_walk w;
+    struct co_option_found f;
+    struct co_error err = {0};
+    int rc;
+    text[0] = '\0';
+    co_options_start(&w, table, argc, (char **)argv);
+    while ((rc = co_options_next(&w, &f, &err)) > 0) {
+        char one[5000];
+        snprintf(one, sizeof one, f.value != NULL ? "%s(%s)=%s " : "%s(%s) ", f.option->name,
+                 f.spelled, f.value);
+        strncat(text, one, sizeof text - strlen(text) - 1);
+    }
+    if (rc < 0) {
+        ck_assert_int_eq(rc, -EINVAL);
+        ck_assert_int_eq(err.code, -EINVAL);
+        return strcpy(text, err.text);
+    }
+    strcat(text, "|");
+    for (int i = w.at; i < argc; i++) {
+        strcat(text, " ");
+        strcat(text, argv[i]);
+    }
+    return text;
+}
+
+#define WALK(...)                                                                                  \
+    walk(sizeof((const char *[]){"prog", __VA_ARGS__}) / sizeof(char *),                           \
+         (const char *[]){"prog", __VA_ARGS__})
+
+START_TEST(values_are_attached_or_follow)
+{
+    ck_assert_str_eq(WALK("--count=3"), "count(--count)=3 |");
+    ck_assert_str_eq(WALK("--count", "3"), "count(--count)=3 |");
+    ck_assert_str_eq(WALK("-c", "3"), "count(-c)=3 |");
+    ck_assert_str_eq(WALK("-c3"), "count(-c)=3 |");
+    ck_assert_str_eq(WALK("-c=3"), "count(-c)=3 |");
+    ck_assert_str_eq(WALK("--color=a=b"), "color(--color)=a=b |");
+    ck_assert_str_eq(WALK("--color="), "color(--color)= |");
+    ck_assert_str_eq(WALK("--color", ""), "color(--color)= |");
+    ck_assert_str_eq(WALK("--count", "-1"), "count(--count)=-1 |");
+    ck_assert_str_eq(WALK("--color", "-"), "color(--color)=- |");
+    ck_assert_str_eq(WALK("--color=--quiet"), "color(--color)=--quiet |");
+}
+END_TEST
+
+START_TEST(dashes_and_underscores_are_alike)
+{
+    ck_assert_str_eq(WALK("--com_pact"), "com-pact(--com-pact) |");
+    ck_assert_str_eq(WALK("--a_very-long_option-name_of-some_note=1"),
+                     "a-very-long-option-name-of-some-note"
+                     "(--a-very-long-option-name-of-some-note)=1 |");
+    ck_assert_str_eq(WALK("--com_p"), "com-pact(--com-pact) |");
+}
+END_TEST
+
+START_TEST(flags_share_a_dash)
+{
+    ck_assert_str_eq(WALK("-qq"), "quiet(-q) quiet(-q) |");
+    ck_assert_str_eq(WALK("-qCc3", "x"), "quiet(-q) com-pact(-C) count(-c)=3 | x");
+    ck_assert_str_eq(WALK("-qc", "3", "x"), "quiet(-q) count(-c)=3 | x");
+}
+END_TEST
+
+START_TEST(prefixes_of_one_option_are_taken)
+{
+    ck_assert_str_eq(WALK("--cou", "3"), "count(--count)=3 |");
+    ck_assert_str_eq(WALK("--q"), "quiet(--quiet) |");
+    ck_assert_str_eq(WALK("--colo", "red"), "color(--color)=red |"); /* color and colour are one */
+    ck_assert_str_eq(WALK("--colour", "red"), "colour(--colour)=red |");
+}
+END_TEST
+
+START_TEST(prefixes_of_several_options_are_told_apart)
+{
+    ck_assert_str_eq(WALK("--co", "3"),
+                     "option '--co' may mean any of --count, --color, --colour, --com-pact");
+}
+END_TEST
+
+START_TEST(the_walk_ends_at_the_first_other_word)
+{
+    ck_assert_str_eq(WALK("-q", "x", "-q"), "quiet(-q) | x -q");
+    ck_assert_str_eq(WALK("-", "-q"), "| - -q");
+    ck_assert_str_eq(WALK("", "-q"), "|  -q");
+    ck_assert_str_eq(WALK("-q", "--", "-q", "--"), "quiet(-q) | -q --");
+    ck_assert_str_eq(WALK("--"), "|");
+    ck_assert_str_eq(walk(1, (const char *[]){"prog"}), "|");
+    ck_assert_str_eq(walk(0, NULL), "|");
+}
+END_TEST
+
+START_TEST(an_ended_walk_stays_where_it_is)
+{
+    char *argv[] = {"prog", "--", "-q"};
+    struct co_option_walk w;
+    struct co_option_found f;
+    co_options_start(&w, table, 3, argv);
+    ck_assert_int_eq(co_options_next(&w, &f, NULL), 0);
+    ck_assert_int_eq(co_options_next(&w, &f, NULL), 0);
+    ck_assert_int_eq(w.at, 2);
+}
+END_TEST
+
+START_TEST(unknown_options_name_the_nearest)
+{
+    ck_assert_str_eq(WALK("--cuont=3"), "unknown option '--cuont': did you mean '--count'?");
+    ck_assert_str_eq(WALK("--counts"), "unknown option '--counts': did you mean '--count'?");
+    ck_assert_str_eq(WALK("--com.pact"), "unknown option '--com.pact': did you mean '--com-pact'?");
+    ck_assert_str_eq(WALK("--a_very_logn"), "unknown option '--a_very_logn': did you mean "
+                                            "'--a-very-long-option-name-of-some-note'?");
+    ck_assert_str_eq(WALK("--something-else"), "unknown option '--something-else'");
+    ck_assert_str_eq(WALK("--=3"), "unknown option '--'");
+    ck_assert_str_eq(WALK("-x"), "unknown option '-x'");
+    ck_assert_str_eq(WALK("-qx"), "unknown option '-x'");
+}
+END_TEST
+
+START_TEST(a_long_name_behind_one_dash_is_noticed)
+{
+    ck_assert_str_eq(WALK("-count", "3"), "unknown option '-count': did you mean '--count'?");
+    ck_assert_str_eq(WALK("-count=3"), "unknown option '-count': did you mean '--count'?");
+    ck_assert_str_eq(WALK("-counts"), "count(-c)=ounts |");
+}
+END_TEST
+
+START_TEST(missing_values_are_named)
+{
+    ck_assert_str_eq(WALK("--count"), "option '--count' needs a value: N");
+    ck_assert_str_eq(WALK("-c"), "option '-c' needs a value: N");
+    ck_assert_str_eq(WALK("--count", "-q"),
+                     "option '--count' needs a value (N), and '-q' looks like an option: write "
+                     "--count=VALUE if it is meant");
+    ck_assert_str_eq(WALK("-c", "--", "x"),
+                     "option '-c' needs a value (N), and '--' looks like an option: write "
+                     "--count=VALUE if it is meant");
+}
+END_TEST
+
+START_TEST(flags_take_no_value)
+{
+    ck_assert_str_eq(WALK("--quiet=1"), "option '--quiet' takes no value: '1'");
+    ck_assert_str_eq(WALK("-q=1"), "option '-q' takes no value: '1'");
+}
+END_TEST
+
+START_TEST(lengths_are_bounded)
+{
+    char word[CO_OPTION_VALUE_MAX + 20];
+    memset(word, 'x', sizeof word - 1);
+    word[0] = word[1] = '-';
+    word[sizeof word - 1] = '\0';
+    const char *said = walk(2, (const char *[]){"prog", word});
+    ck_assert_uint_lt(strlen(said), 100);
+
+    memcpy(word, "--color=", 8);
+    word[8 + CO_OPTION_VALUE_MAX + 1] = '\0';
+    ck_assert_str_eq(walk(2, (const char *[]){"prog", word}),
+                     "the value of option '--color' is longer than 4096 bytes");
+    word[8 + CO_OPTION_VALUE_MAX] = '\0';
+    ck_assert_int_eq(strncmp(walk(2, (const char *[]){"prog", word}), "color(--color)=xxx", 18), 0);
+}
+END_TEST
+
+START_TEST(the_number_of_options_is_bounded)
+{
+    char word[CO_OPTIONS_MAX + 3];
+    memset(word, 'q', sizeof word);
+    word[0] = '-';
+    word[CO_OPTIONS_MAX + 2] = '\0';
+    char *argv[] = {"prog", word};
+    struct co_option_walk w;
+    struct co_option_found f;
+    struct co_error err = {0};
+    co_options_start(&w, table, 2, argv);
+    for (int i = 0; i < CO_OPTIONS_MAX; i++)
+        ck_assert_int_eq(co_options_next(&w, &f, &err), 1);
+    ck_assert_int_eq(co_options_next(&w, &f, &err), -EINVAL);
+    ck_assert_str_eq(err.text, "more than 1000 options");
+}
+END_TEST
+
+START_TEST(the_help_is_the_table)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    co_options_print_help(table, out);
+    fclose(out);
+    ck_assert_str_eq(
+        text, "Numbers:\n"
+              "  -c, --count N           How many. [X_COUNT]\n"
+              "\n"
+              "Looks:\n"
+              "      --color NAME        Which color: a long explanation, that does not fit\n"
+              "                          into one line of the help and has to be continued on\n"
+              "                          another.\n"
+              "  -q, --quiet             Say less.\n"
+              "  -C, --com-pact          Say it shorter.\n"
+              "      --a-very-long-option-name-of-some-note VALUE\n"
+              "                          Long.\n");
+    free(text);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("options");
+    TCase *c = tcase_create("options");
+    tcase_add_test(c, values_are_attached_or_follow);
+    tcase_add_test(c, dashes_and_underscores_are_alike);
+    tcase_add_test(c, flags_share_a_dash);
+    tcase_add_test(c, prefixes_of_one_option_are_taken);
+    tcase_add_test(c, prefixes_of_several_options_are_told_apart);
+    tcase_add_test(c, the_walk_ends_at_the_first_other_word);
+    tcase_add_test(c, an_ended_walk_stays_where_it_is);
+    tcase_add_test(c, unknown_options_name_the_nearest);
+    tcase_add_test(c, a_long_name_behind_one_dash_is_noticed);
+    tcase_add_test(c, missing_values_are_named);
+    tcase_add_test(c, flags_take_no_value);
+    tcase_add_test(c, lengths_are_bounded);
+    tcase_add_test(c, the_number_of_options_is_bounded);
+    tcase_add_test(c, the_help_is_the_table);
+    suite_add_tcase(suite, c);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,181 @@
+/* Text from outside to numbers, within bounds. */
+#include "common/error.h"
+#include "common/parse.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *text;
+    int64_t min, max;
+    int64_t value;
+} integers[] = {
+    {"0", 0, 0, 0},
+    {"007", 0, 10, 7},
+    {"-5", -5, 5, -5},
+    {"-0", 0, 1, 0},
+    {"9223372036854775807", INT64_MIN, INT64_MAX, INT64_MAX},
+    {"-9223372036854775808", INT64_MIN, INT64_MAX, INT64_MIN},
+};
+
+START_TEST(integers_within_bounds_are_taken)
+{
+    int64_t value = 99;
+    struct co_error err = {0};
+    ck_assert_int_eq(
+        co_parse_int("-n", integers[_i].text, integers[_i].min, integers[_i].max, &value, &err), 0);
+    ck_assert_int_eq(value, integers[_i].value);
+}
+END_TEST
+
+static const struct {
+    const char *text;
+    int code;
+    const char *error;
+} bad_integers[] = {
+    {"", -EINVAL, "-n '' is not a number"},
+    {"x", -EINVAL, "-n 'x' is not a number"},
+    {"4x", -EINVAL, "-n '4x' is not a number"},
+    {" 4", -EINVAL, "-n ' 4' is not a number"},
+    {"4 ", -EINVAL, "-n '4 ' is not a number"},
+    {"+4", -EINVAL, "-n '+4' is not a number"},
+    {"--4", -EINVAL, "-n '--4' is not a number"},
+    {"-", -EINVAL, "-n '-' is not a number"},
+    {"0x10", -EINVAL, "-n '0x10' is not a number"},
+    {"1.0", -EINVAL, "-n '1.0' is not a number"},
+    {"0", -ERANGE, "-n '0' is out of bounds: 1 to 1024"},
+    {"-1", -ERANGE, "-n '-1' is out of bounds: 1 to 1024"},
+    {"1025", -ERANGE, "-n '1025' is out of bounds: 1 to 1024"},
+    {"99999999999999999999", -ERANGE, "-n '99999999999999999999' is out of bounds: 1 to 1024"},
+};
+
+START_TEST(other_integers_are_refused_by_name)
+{
+    int64_t value = 99;
+    struct co_error err = {0};
+    ck_assert_int_eq(co_parse_int("-n", bad_integers[_i].text, 1, 1024, &value, &err),
+                     bad_integers[_i].code);
+    ck_assert_str_eq(err.text, bad_integers[_i].error);
+    ck_assert_int_eq(err.code, bad_integers[_i].code);
+    ck_assert_int_eq(value, 99);
+}
+END_TEST
+
+static const struct {
+    const char *text;
+    uint64_t ms;
+} durations[] = {
+    {"0", 0},
+    {"90", 90000},
+    {"90s", 90000},
+    {"1.5s", 1500},
+    {"1.5", 1500},
+    {"250ms", 250},
+    {"10m", 600000},
+    {"2h", 7200000},
+    {"0.5ms", 1},
+    {"0.4ms", 0},
+    {"0.1s", 100},
+    {"1.001s", 1001},
+    {"1000000000", 1000000000000},
+};
+
+START_TEST(durations_have_units_and_fractions)
+{
+    uint64_t ms = 99;
+    struct co_error err = {0};
+    ck_assert_int_eq(co_parse_duration_ms("--t", durations[_i].text, &ms, &err), 0);
+    ck_assert_uint_eq(ms, durations[_i].ms);
+}
+END_TEST
+
+static const struct {
+    const char *text;
+    int code;
+} bad_durations[] = {
+    {"", -EINVAL},        {"s", -EINVAL},
+    {"-1", -EINVAL},      {"+1", -EINVAL},
+    {"1 s", -EINVAL},     {"1.s", -EINVAL},
+    {".5", -EINVAL},      {"1e3", -EINVAL},
+    {"1d", -EINVAL},      {"1sec", -EINVAL},
+    {"1.2.3", -EINVAL},   {"inf", -EINVAL},
+    {"0x1p3", -EINVAL},   {"1000000001", -ERANGE},
+    {"300000h", -ERANGE}, {"1111111111111111111111111111111111", -EINVAL},
+};
+
+START_TEST(other_durations_are_refused_by_name)
+{
+    uint64_t ms = 99;
+    struct co_error err = {0};
+    ck_assert_int_eq(co_parse_duration_ms("--t", bad_durations[_i].text, &ms, &err),
+                     bad_durations[_i].code);
+    char named[100];
+    snprintf(named, sizeof named, "--t '%s' ", bad_durations[_i].text);
+    ck_assert_int_eq(strncmp(err.text, named, strlen(named)), 0);
+    ck_assert_uint_eq(ms, 99);
+}
+END_TEST
+
+START_TEST(long_texts_are_shown_in_part)
+{
+    char text[5000];
+    memset(text, 'y', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    int64_t value;
+    uint64_t ms;
+    struct co_error err = {0};
+    ck_assert_int_eq(co_parse_int("-n", text, 0, 1, &value, &err), -EINVAL);
+    ck_assert_uint_lt(strlen(err.text), 300);
+    ck_assert_int_eq(co_parse_duration_ms("-n", text, &ms, &err), -EINVAL);
+    ck_assert_uint_lt(strlen(err.text), 300);
+}
+END_TEST
+
+START_TEST(edits_are_counted_up_to_the_limit)
+{
+    ck_assert_int_eq(co_edit_distance("", "", 5), 0);
+    ck_assert_int_eq(co_edit_distance("rank", "rank", 5), 0);
+    ck_assert_int_eq(co_edit_distance("rank", "rnak", 5), 2);
+    ck_assert_int_eq(co_edit_distance("rank", "ranks", 5), 1);
+    ck_assert_int_eq(co_edit_distance("rank", "tank", 5), 1);
+    ck_assert_int_eq(co_edit_distance("kitten", "sitting", 5), 3);
+    ck_assert_int_eq(co_edit_distance("sitting", "kitten", 5), 3);
+    ck_assert_int_eq(co_edit_distance("", "abc", 5), 3);
+    ck_assert_int_eq(co_edit_distance("abc", "xyz", 2), 2);
+}
+END_TEST
+
+START_TEST(very_long_words_are_never_near)
+{
+    char word[200];
+    memset(word, 'a', sizeof word - 1);
+    word[sizeof word - 1] = '\0';
+    ck_assert_int_eq(co_edit_distance(word, word, 7), 7);
+    ck_assert_int_eq(co_edit_distance(word, "a", 7), 7);
+    ck_assert_int_eq(co_edit_distance("a", word, 7), 7);
+}
+END_TEST
+
+#define N(array) ((int)(sizeof(array) / sizeof *(array)))
+
+int main(void)
+{
+    Suite *suite = suite_create("parse");
+    TCase *c = tcase_create("parse");
+    tcase_add_loop_test(c, integers_within_bounds_are_taken, 0, N(integers));
+    tcase_add_loop_test(c, other_integers_are_refused_by_name, 0, N(bad_integers));
+    tcase_add_loop_test(c, durations_have_units_and_fractions, 0, N(durations));
+    tcase_add_loop_test(c, other_durations_are_refused_by_name, 0, N(bad_durations));
+    tcase_add_test(c, long_texts_are_shown_in_part);
+    tcase_add_test(c, edits_are_counted_up_to_the_limit);
+    tcase_add_test(c, very_long_words_are_never_near);
+    suite_add_tcase(suite, c);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

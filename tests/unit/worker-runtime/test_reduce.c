@@ -1,0 +1,197 @@
+#include "values.h"
+#include "worker-runtime/reduce.h"
+#include "worker-runtime/slices.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+enum { MAX_IN = 9, MAX_COUNT = 700 };
+
+static const size_t lengths[] = {0,  1,  2,  3,  7,  8,  15,  16,  17,
+                                 31, 32, 33, 63, 64, 65, 127, 300, 699};
+
+static const struct reduce_kernels *kernels_at(int i)
+{
+    static const char *const caps[] = {"scalar", "avx2", "avx512"};
+    bool known;
+    return reduce_choose(caps[i], &known);
+}
+
+/* Equal to the bit, but for NaNs: which of them a sum gives is not specified. */
+static bool same_f32(const float *a, const float *b, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (memcmp(&a[i], &b[i], sizeof *a) != 0 && !(isnan(a[i]) && isnan(b[i])))
+            return false;
+    return true;
+}
+
+/* A buffer for each input and output; `skew` elements off the alignment of a cache line. */
+static uint8_t pool[2 * MAX_IN][MAX_COUNT * 8 + 64] __attribute__((aligned(64)));
+
+START_TEST(every_kernel_gives_the_bits_of_the_reference)
+{
+    const struct reduce_kernels *k = kernels_at(_i);
+    for (int d = 0; d < REDUCE_N_DTYPES; d++) {
+        for (int op = 0; op < REDUCE_N_OPS; op++) {
+            for (unsigned n = 1; n <= MAX_IN; n += n < 3 ? 1 : 2) {
+                for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
+                    const size_t size = ddp_dtype_size((enum ddp_dtype)d), count = lengths[l];
+                    const void *in[MAX_IN];
+                    void *out[2];
+                    for (unsigned r = 0; r < n; r++) {
+                        in[r] = pool[r] + (r + l) % 3 * size;
+                        values_fill((void *)in[r], (enum ddp_dtype)d, (uint32_t)l, (int)r, count);
+                    }
+                    for (unsigned o = 0; o < 2; o++) {
+                        out[o] = pool[MAX_IN + o] + o * size;
+                        memset(out[o], 0x5a, (count + 1) * size);
+                    }
+                    void *expected = values_reduced((enum ddp_dtype)d, (enum ddp_op)op, (uint32_t)l,
+                                                    (int)n, count);
+                    k->fn[d][op](in, n, out, 2, count);
+                    for (unsigned o = 0; o < 2; o++) {
+                        const uint8_t *behind = (uint8_t *)out[o] + count * size;
+                        ck_assert_msg(memcmp(out[o], expected, count * size) == 0,
+                                      "%s, type %d, op %d, %u ranks, %zu elements", k->name, d, op,
+                                      n, count);
+                        ck_assert_msg(behind[0] == 0x5a, "%s wrote behind the end", k->name);
+                    }
+                    free(expected);
+                }
+            }
+        }
+    }
+}
+END_TEST
+
+START_TEST(an_output_may_be_one_of_the_inputs)
+{
+    const struct reduce_kernels *k = kernels_at(_i);
+    for (unsigned which = 0; which < 3; which++) {
+        const void *in[3];
+        void *out[3];
+        for (unsigned r = 0; r < 3; r++) {
+            in[r] = out[r] = pool[r];
+            values_fill(out[r], DDP_FLOAT32, 5, (int)r, 333);
+        }
+        void *expected = values_reduced(DDP_FLOAT32, DDP_AVG, 5, 3, 333);
+        k->fn[DDP_FLOAT32][DDP_AVG](in, 3, &out[which], 1, 333);
+        ck_assert_int_eq(memcmp(out[which], expected, 333 * 4), 0);
+        free(expected);
+    }
+}
+END_TEST
+
+START_TEST(special_floats_come_out_as_documented)
+{
+    static const float special[] = {0.0f,      -0.0f, 1.0f,  -1.5f, INFINITY,
+                                    -INFINITY, NAN,   3e38f, 1e-45f};
+    enum { N = sizeof special / sizeof *special };
+    const struct reduce_kernels *k = kernels_at(_i);
+    float a[N * N], b[N * N], got[N * N], expected[N * N];
+    const void *in[] = {a, b};
+    void *out = got, *reference = expected;
+    for (int i = 0; i < N * N; i++) {
+        a[i] = special[i / N];
+        b[i] = special[i % N];
+    }
+    for (int op = 0; op < REDUCE_N_OPS; op++) {
+        k->fn[DDP_FLOAT32][op](in, 2, &out, 1, N * N);
+        reduce_scalar.fn[DDP_FLOAT32][op](in, 2, &reference, 1, N * N);
+        ck_assert_msg(same_f32(got, expected, N * N), "%s, op %d", k->name, op);
+        for (int i = 0; i < N * N; i++)
+            if (isnan(a[i]) || isnan(b[i]))
+                ck_assert_msg(isnan(got[i]), "%s, op %d lost a NaN", k->name, op);
+    }
+}
+END_TEST
+
+START_TEST(an_average_of_integers_goes_towards_zero)
+{
+    const struct reduce_kernels *k = kernels_at(_i);
+    int32_t a[40], b[40], got[40];
+    const void *in[] = {a, b};
+    void *out = got;
+    for (int i = 0; i < 40; i++) {
+        a[i] = i - 20;
+        b[i] = 1;
+    }
+    k->fn[DDP_INT32][DDP_AVG](in, 2, &out, 1, 40);
+    for (int i = 0; i < 40; i++)
+        ck_assert_int_eq(got[i], (i - 19) / 2);
+}
+END_TEST
+
+START_TEST(a_cap_is_known_or_said_to_be_unknown)
+{
+    bool known;
+    ck_assert_ptr_eq(reduce_choose("scalar", &known), &reduce_scalar);
+    ck_assert(known);
+    reduce_choose(NULL, &known);
+    ck_assert(known);
+    reduce_choose("", &known);
+    ck_assert(known);
+    reduce_choose("sse9", &known);
+    ck_assert(!known);
+}
+END_TEST
+
+START_TEST(slices_cover_everything_once_and_meet_at_lines)
+{
+    for (size_t count = 0; count < 400; count += 13) {
+        for (unsigned n = 1; n < 18; n++) {
+            size_t next = 0;
+            for (unsigned i = 0; i < n; i++) {
+                struct slice s = slice_of(count, 4, i, n);
+                ck_assert_uint_eq(s.first, next);
+                ck_assert(s.first % 16 == 0 || s.count == 0);
+                next += s.count;
+            }
+            ck_assert_uint_eq(next, count);
+        }
+    }
+    struct slice last = slice_of(SIZE_MAX / 8, 8, 1023, 1024); /* no overflow on the way */
+    ck_assert_uint_eq(last.first + last.count, SIZE_MAX / 8);
+}
+END_TEST
+
+START_TEST(pieces_cover_everything_once)
+{
+    for (size_t count = 0; count < 50; count++) {
+        size_t next = 0, i = 0;
+        for (;; i++) {
+            struct slice s = slice_piece(count, 7, i);
+            ck_assert_uint_eq(s.first, next);
+            ck_assert_uint_le(s.count, 7);
+            next += s.count;
+            if (s.count == 0)
+                break;
+        }
+        ck_assert_uint_eq(next, count);
+        ck_assert_uint_eq(slice_piece(count, 7, i + 1).count, 0);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("reduce");
+    TCase *tcase = tcase_create("all");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_loop_test(tcase, every_kernel_gives_the_bits_of_the_reference, 0, 3);
+    tcase_add_loop_test(tcase, an_output_may_be_one_of_the_inputs, 0, 3);
+    tcase_add_loop_test(tcase, special_floats_come_out_as_documented, 0, 3);
+    tcase_add_loop_test(tcase, an_average_of_integers_goes_towards_zero, 0, 3);
+    tcase_add_test(tcase, a_cap_is_known_or_said_to_be_unknown);
+    tcase_add_test(tcase, slices_cover_everything_once_and_meet_at_lines);
+    tcase_add_test(tcase, pieces_cover_everything_once);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,63 @@
+/* values.h - inputs that every rank can work out for all ranks, and results by the reference kernels. */
+#ifndef DDP_TESTS_VALUES_H
+#define DDP_TESTS_VALUES_H
+
+#include "worker-runtime/reduce.h"
+
+#include <ddp/types.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+static inline uint32_t value_mix(uint32_t x)
+{
+    x ^= x >> 16;
+    x *= 0x7feb352du;
+    x ^= x >> 15;
+    x *= 0x846ca68bu;
+    return x ^ x >> 16;
+}
+
+/* Element i of what `rank` puts in, in the collective number `salt`. Floats of many sizes, so that each
+ * other order of additions shows; integers that wrap around. */
+static inline void value_put(void *at, enum ddp_dtype dtype, uint32_t salt, int rank, size_t i)
+{
+    uint32_t bits = value_mix(value_mix(salt * 31u + (uint32_t)rank) + (uint32_t)i);
+    double real = ((double)bits - 2147483648.0) / (double)(1u << (bits % 31));
+    uint64_t whole = (uint64_t)bits * UINT64_C(0x9e3779b97f4a7c15);
+    if (dtype == DDP_FLOAT32)
+        *(float *)at = (float)real;
+    else if (dtype == DDP_FLOAT64)
+        *(double *)at = real * 1.0000000001;
+    else if (dtype == DDP_INT32)
+        *(uint32_t *)at = bits;
+    else
+        *(uint64_t *)at = whole;
+}
+
+static inline void values_fill(void *to, enum ddp_dtype dtype, uint32_t salt, int rank,
+                               size_t count)
+{
+    size_t size = ddp_dtype_size(dtype);
+    for (size_t i = 0; i < count; i++)
+        value_put((uint8_t *)to + i * size, dtype, salt, rank, i);
+}
+
+/* What a reduction over n ranks must give, to the bit. free() it. */
+static inline void *values_reduced(enum ddp_dtype dtype, enum ddp_op op, uint32_t salt, int n,
+                                   size_t count)
+{
+    size_t bytes = count * ddp_dtype_size(dtype);
+    uint8_t *all = malloc(bytes * (size_t)n + 1);
+    void *result = malloc(bytes + 1);
+    const void *in[64];
+    for (int r = 0; r < n; r++) {
+        in[r] = all + bytes * (size_t)r;
+        values_fill(all + bytes * (size_t)r, dtype, salt, r, count);
+    }
+    reduce_scalar.fn[dtype][op](in, (unsigned)n, &result, 1, count);
+    free(all);
+    return result;
+}
+
+#endif
