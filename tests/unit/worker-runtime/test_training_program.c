@@ -96,6 +96,10 @@ END_TEST
 
 int main(void)
 {
+    if (getenv("TRAINING_PROGRAM") == NULL) {
+        fprintf(stderr, "TRAINING_PROGRAM must name the program to test\n");
+        return 1;
+    }
     if (mkdtemp(directory) == NULL) {
         perror(directory);
         return 1;
