@@ -162,7 +162,7 @@ static int run_mixture(struct rank *r)
 {
     static const size_t counts[] = {1, 24, 25, 900, 2000, 5000, 33000, 70000};
     enum { MOST = 70000 };
-    void *in, *out;
+    void *in = NULL, *out = NULL;
     float *plain_in = malloc(MOST * 4), *plain_out = malloc(MOST * 4 * N_MAX);
     const struct backend_ops *ops = r->backend->ops;
     int code = ops->alloc(r->backend, MOST * 4, &in, &r->err);
@@ -203,7 +203,7 @@ static int run_until_it_breaks(struct rank *r)
 {
     enum { COUNT = 600000 };
     const struct backend_ops *ops = r->backend->ops;
-    void *in, *out;
+    void *in = NULL, *out = NULL;
     float *a, *b;
     int code = ops->alloc(r->backend, COUNT * 4, &in, &r->err);
     if (code == 0)
