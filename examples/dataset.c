@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "atomic_file.h"
 #include "digits.h"
 #include "failure.h"
 
@@ -39,26 +40,50 @@ static bool find_file(const char *directory, const char *name, char path[MAX_PAT
 /* Training and test images are stretches of one endless series: the test set begins here. */
 #define FIRST_TEST_INDEX ((uint64_t)1 << 40)
 
-static int draw_part(const char *directory, const char *const part_names[2], size_t n,
-                     uint64_t first, uint64_t seed, struct failure *why)
-{
-    uint8_t *pixels = malloc(n * CONVNET_PIXELS), *labels = malloc(n);
-    char path[MAX_PATH];
-    int rc;
+struct drawing {
+    size_t n;
+    uint8_t *pixels, *labels; /* owned */
+};
 
-    if (pixels == NULL || labels == NULL) {
-        rc = failure_set(why, "no memory to draw %zu images", n);
-    } else {
-        for (size_t i = 0; i < n; i++)
-            labels[i] = digits_draw(seed, first + i, pixels + i * CONVNET_PIXELS);
-        find_file(directory, part_names[0], path);
-        rc = idx_write(path, (uint32_t[]){(uint32_t)n, CONVNET_SIDE, CONVNET_SIDE}, 3, pixels, why);
-        find_file(directory, part_names[1], path);
-        if (rc == 0)
-            rc = idx_write(path, (uint32_t[]){(uint32_t)n}, 1, labels, why);
+static int draw(struct drawing *d, size_t n, uint64_t first, uint64_t seed, struct failure *why)
+{
+    *d = (struct drawing){n, malloc(n * CONVNET_PIXELS), malloc(n)};
+    if (d->pixels == NULL || d->labels == NULL)
+        return failure_set(why, "no memory to draw %zu images", n);
+    for (size_t i = 0; i < n; i++)
+        d->labels[i] = digits_draw(seed, first + i, d->pixels + i * CONVNET_PIXELS);
+    return 0;
+}
+
+static int begin_file(struct atomic_file *f, const char *directory, int i, const struct drawing *d,
+                      struct failure *why)
+{
+    const uint32_t dims[] = {(uint32_t)d->n, CONVNET_SIDE, CONVNET_SIDE};
+    const bool images = i % 2 == 0;
+    char path[MAX_PATH];
+
+    find_file(directory, names[i], path);
+    return idx_begin(f, path, dims, images ? 3 : 1, images ? d->pixels : d->labels, why);
+}
+
+/* Write all four files, then give them their names: who interrupts us finds nothing, not a half. */
+static int write_drawings(const char *directory, const struct drawing drawings[2],
+                          struct failure *why)
+{
+    struct atomic_file files[N_FILES];
+    int rc = 0, n_begun = 0, n_done = 0;
+
+    while (rc == 0 && n_begun < N_FILES) {
+        rc = begin_file(&files[n_begun], directory, n_begun, &drawings[n_begun / 2], why);
+        n_begun++;
     }
-    free(pixels);
-    free(labels);
+    while (rc == 0 && n_done < N_FILES)
+        rc = atomic_file_commit(&files[n_done++], why);
+    for (int i = 0; rc < 0 && i < n_begun; i++) {
+        atomic_file_discard(&files[i]);
+        if (i < n_done)
+            unlink(files[i].path);
+    }
     return rc;
 }
 
@@ -90,11 +115,18 @@ int dataset_prepare(const char *directory, size_t n_train, size_t n_test, uint64
     if (mkdir(directory, 0777) < 0 && errno != EEXIST)
         return failure_set(why, "cannot make the data directory '%s': %s", directory,
                            strerror(errno));
-    if (draw_part(directory, &names[2], n_test, FIRST_TEST_INDEX, seed, why) < 0 ||
-        draw_part(directory, &names[0], n_train, 0, seed, why) < 0)
-        return -1;
-    *ret_drawn = true;
-    return 0;
+    struct drawing drawings[2] = {0};
+    int rc = draw(&drawings[0], n_train, 0, seed, why);
+    if (rc == 0)
+        rc = draw(&drawings[1], n_test, FIRST_TEST_INDEX, seed, why);
+    if (rc == 0)
+        rc = write_drawings(directory, drawings, why);
+    for (int i = 0; i < 2; i++) {
+        free(drawings[i].pixels);
+        free(drawings[i].labels);
+    }
+    *ret_drawn = rc == 0;
+    return rc;
 }
 
 /* ---- reading ---- */

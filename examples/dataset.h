@@ -24,8 +24,7 @@ struct dataset {
 };
 
 /* Make sure that the directory has a data set: if none of the four files is there, draw digits and
- * write them, each file whole or not at all. One process of a node calls this, before any calls
- * dataset_read().
+ * write them, all four or none. One process of a node calls this, before any calls dataset_read().
  *
  * n_train, n_test   how many images to draw
  * ret_drawn         true if they were drawn now

@@ -123,11 +123,10 @@ void idx_fini(struct idx *idx)
     *idx = (struct idx){0};
 }
 
-int idx_write(const char *path, const uint32_t *dims, unsigned n_dims, const uint8_t *data,
-              struct failure *why)
+int idx_begin(struct atomic_file *f, const char *path, const uint32_t *dims, unsigned n_dims,
+              const uint8_t *data, struct failure *why)
 {
     uint8_t header[IDX_MAX_HEADER] = {0, 0, TYPE_BYTE, (uint8_t)n_dims};
-    struct atomic_file f;
     size_t n = 1;
 
     for (unsigned i = 0; i < n_dims; i++) {
@@ -135,12 +134,20 @@ int idx_write(const char *path, const uint32_t *dims, unsigned n_dims, const uin
             header[4 + 4 * i + k] = (uint8_t)(dims[i] >> (24 - 8 * k));
         n *= dims[i];
     }
-    if (atomic_file_open(&f, path, why) < 0)
+    if (atomic_file_open(f, path, why) < 0 ||
+        atomic_file_write(f, header, 4 + 4 * (size_t)n_dims, why) < 0)
         return -1;
-    if (atomic_file_write(&f, header, 4 + 4 * (size_t)n_dims, why) < 0 ||
-        atomic_file_write(&f, data, n, why) < 0) {
-        atomic_file_discard(&f);
-        return -1;
-    }
-    return atomic_file_commit(&f, why);
+    return atomic_file_write(f, data, n, why);
+}
+
+int idx_write(const char *path, const uint32_t *dims, unsigned n_dims, const uint8_t *data,
+              struct failure *why)
+{
+    struct atomic_file f;
+    int rc = idx_begin(&f, path, dims, n_dims, data, why);
+
+    if (rc == 0)
+        rc = atomic_file_commit(&f, why);
+    atomic_file_discard(&f);
+    return rc;
 }

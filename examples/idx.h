@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct atomic_file;
 struct failure;
 
 enum {
@@ -41,10 +42,15 @@ int idx_parse_header(const uint8_t *bytes, size_t n, unsigned n_dims, struct idx
 int idx_read(const char *path, unsigned n_dims, struct idx *ret_idx, struct failure *why);
 void idx_fini(struct idx *idx); /* a zeroed one is fine */
 
-/* Write an array, whole or not at all.
+/* Write an array to a file that appears with atomic_file_commit().
  *
+ * f               opened here; the caller commits or discards it, however this ends
  * dims, n_dims    1 .. IDX_MAX_DIMS
  * returns         0, or -1; the text names the file */
+int idx_begin(struct atomic_file *f, const char *path, const uint32_t *dims, unsigned n_dims,
+              const uint8_t *data, struct failure *why);
+
+/* The same, with the commit. */
 int idx_write(const char *path, const uint32_t *dims, unsigned n_dims, const uint8_t *data,
               struct failure *why);
 

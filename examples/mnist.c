@@ -83,20 +83,21 @@ static int load_data(struct ddp_group *g, struct job *job)
 {
     const struct mnist_options *o = &job->opts;
     const double began = seconds();
+    const bool loaded = job->data.train.n > 0; /* in an earlier group; others may have to */
     struct failure why = {""};
     bool drawn = false;
     int rc = 0;
 
-    if (job->data.train.n > 0)
-        return 0;
-    if (ddp_local_rank(g) == 0)
+    if (!loaded && ddp_local_rank(g) == 0)
         rc = dataset_prepare(o->data, (size_t)o->draw, (size_t)(o->draw + 4) / 5, DATA_SEED, &drawn,
                              &why);
     if ((rc = agree(g, job, rc, &why)) != 0)
         return rc;
     if (drawn)
         ddp_log0(g, "drew digits into '%s' in %.1f s\n", o->data, seconds() - began);
-    return agree(g, job, dataset_read(o->data, &job->data, &why), &why);
+    if (!loaded)
+        rc = dataset_read(o->data, &job->data, &why);
+    return agree(g, job, rc, &why);
 }
 
 static int open_loss_file(struct ddp_group *g, struct job *job)
@@ -105,9 +106,9 @@ static int open_loss_file(struct ddp_group *g, struct job *job)
     struct failure why = {""};
     int rc = 0;
 
-    if (path == NULL || job->loss_file != NULL)
+    if (path == NULL)
         return 0;
-    if (ddp_rank(g) == 0 && (job->loss_file = fopen(path, "we")) == NULL)
+    if (ddp_rank(g) == 0 && job->loss_file == NULL && (job->loss_file = fopen(path, "we")) == NULL)
         rc = failure_set(&why, "cannot write the loss file '%s': %m", path);
     return agree(g, job, rc, &why);
 }

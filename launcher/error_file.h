@@ -1,4 +1,5 @@
-/* error_file.h - the file in which a rank writes down its uncaught exception, as torch's @record does:
+/* error_file.h - the file in which a rank writes down its uncaught exception, as torch's @record
+ * does:
  *
  *     {"message": {"message": "RuntimeError: ...", "extraInfo": {"py_callstack": "...",
  *      "timestamp": "1795197468"}}}
@@ -28,8 +29,8 @@ int error_file_parse(const char *bytes, size_t n, char **ret_message, struct co_
  * returns    as above, and -ENOENT (also for an empty file), -EFBIG, -errno */
 int error_file_read(const char *path, char **ret_message, char **ret_text, struct co_error *err);
 
-/* Write the root cause to our own error file, replacing an old one: the rank's file with the exit code
- * added as torchrun adds it, or `message` where the rank wrote none.
+/* Write the root cause to our own error file, replacing an old one: the rank's file with the exit
+ * code added as torchrun adds it, or `message` where the rank wrote none.
  *
  * text        of error_file_read(), or NULL
  * exit_code   the rank's exit status, or minus its signal

@@ -9,8 +9,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-/* The memfd: this head, then slots of a pointer's size, then the strings. A slot holds the offset of
- * its string, 0 for NULL; mapping turns offsets into pointers. Slots: a free one, argv, env. */
+/* The memfd: this head, then slots of a pointer's size, then the strings. A slot holds the offset
+ * of its string, 0 for NULL; mapping turns offsets into pointers. Slots: a free one, argv, env. */
 struct image_head {
     size_t n_slots;
     size_t env_slot; /* where env starts */

@@ -1,8 +1,8 @@
 /* image.h - what a new process shall be: path, arguments, environment, in one memfd.
  *
- * ddprun makes it, the nursery maps it and has argv and envp ready to hand to execve(): a mapping and
- * a pass over the pointers, no parsing, no heap. Both ends are the same binary, so the content is
- * trusted. Its size is bounded by execve() alone, which answers E2BIG. */
+ * ddprun makes it, the nursery maps it and has argv and envp ready to hand to execve(): a mapping
+ * and a pass over the pointers, no parsing, no heap. Both ends are the same binary, so the content
+ * is trusted. Its size is bounded by execve() alone, which answers E2BIG. */
 #ifndef DDP_LAUNCHER_IMAGE_H
 #define DDP_LAUNCHER_IMAGE_H
 

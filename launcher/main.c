@@ -41,8 +41,8 @@ static int open_null(void)
     return fd;
 }
 
-/* Die of the signal that stopped the job, as whoever waits for us expects: a shell ends its script. The
- * first process of a container cannot: the kernel protects it from signals. */
+/* Die of the signal that stopped the job, as whoever waits for us expects: a shell ends its
+ * script. The first process of a container cannot: the kernel protects it from signals. */
 static void die_of(int sig)
 {
     if (getpid() == 1)

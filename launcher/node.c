@@ -63,7 +63,7 @@ __attribute__((format(printf, 2, 3))) static void say(struct node *n, const char
     output_say(n->output, line);
 }
 
-/* Starting ranks ------------------------------------------------------------------------------- */
+/* --- Starting ranks --- */
 
 static int make_image(const struct node *n, int rank, int *ret_fd, struct co_error *err)
 {
@@ -87,7 +87,8 @@ static int make_image(const struct node *n, int rank, int *ret_fd, struct co_err
     return image_make(n->spec->path, n->spec->argv, env, ret_fd, err);
 }
 
-/* Ask the nursery for a rank. returns 0; -EPIPE, -EAGAIN: of the nursery; else -errno: of this rank */
+/* Ask the nursery for a rank. returns 0; -EPIPE, -EAGAIN: of the nursery; else -errno: of this
+ * rank */
 static int start_rank(struct node *n, int rank)
 {
     co_autoclose_fd int image_fd = -1;
@@ -137,11 +138,27 @@ static void start_ranks(struct node *n, int n_start)
     }
 }
 
-/* Orders --------------------------------------------------------------------------------------- */
+/* --- Orders --- */
 
-static void on_drained(void *arg)
+static void on_all_said(void *arg)
 {
     feed(arg, &(struct supervisor_event){.type = SUPERVISOR_EV_DRAINED});
+}
+
+/* The ranks' last words are out: ours come after them, by the same way. */
+static void on_drained(void *arg)
+{
+    struct node *n = arg;
+    co_autofree char *report = post_mortem(&(struct post_mortem){
+        .spec = n->spec,
+        .supervisor = n->supervisor,
+        .output = n->output,
+        .runtime_dir = n->runtime_dir,
+        .begun_ms = n->begun_ms,
+    });
+    if (report != NULL)
+        output_say(n->output, report);
+    output_drain(n->output, on_all_said, n);
 }
 
 static void dismiss_nursery(struct node *n)
@@ -225,7 +242,7 @@ static void feed(struct node *n, struct supervisor_event *e)
     carry_out(n, &orders);
 }
 
-/* Events --------------------------------------------------------------------------------------- */
+/* --- Events --- */
 
 static void on_report(struct node *n, const struct nursery_report *r)
 {
@@ -291,10 +308,10 @@ static void on_memory_note(void *arg, const char *text)
     say(n, "ddprun: %s\n", text);
 }
 
-/* Beginning and end ---------------------------------------------------------------------------- */
+/* --- Beginning and end --- */
 
-/* Signals are read from a descriptor, so that none can come at a bad time. A SIGHUP that was ignored
- * when we started stays so: nohup means it. */
+/* Signals are read from a descriptor, so that none can come at a bad time. A SIGHUP that was
+ * ignored when we started stays so: nohup means it. */
 static int listen_to_signals(int *ret_fd, struct co_error *err)
 {
     static const int heard[] = {SIGTERM, SIGINT,  SIGQUIT,  SIGUSR1,
@@ -463,14 +480,6 @@ int node_run(const struct job_spec *spec, int null_fd, struct node_end *ret_end,
     if (rc == 0) {
         run(&n);
         *ret_end = the_end(&n);
-        if (ret_end->exit_code != 0)
-            post_mortem(&(struct post_mortem){
-                .spec = spec,
-                .supervisor = n.supervisor,
-                .output = n.output,
-                .runtime_dir = n.runtime_dir,
-                .begun_ms = n.begun_ms,
-            });
     }
     node_close(&n);
     return rc;

@@ -1,7 +1,7 @@
 /* node.h - a job on one node: libuv around supervisor.h.
  *
- * Owns the nursery, the generation's store, the shared memory's broker, the ranks' stderr; turns what
- * happens into the supervisor's events and carries out its orders. Prints the report. */
+ * Owns the nursery, the generation's store, the shared memory's broker, the ranks' stderr; turns
+ * what happens into the supervisor's events and carries out its orders. Prints the report. */
 #ifndef DDP_LAUNCHER_NODE_H
 #define DDP_LAUNCHER_NODE_H
 

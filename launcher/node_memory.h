@@ -1,8 +1,8 @@
 /* node_memory.h - the ranks' node sockets, and behind them the node's shared memory
  * (segments/broker.h).
  *
- * The control segment and the broker are made when the first rank asks: a job without libddp costs a
- * socket pair a rank, nothing more. */
+ * The control segment and the broker are made when the first rank asks: a job without libddp costs
+ * a socket pair a rank, nothing more. */
 #ifndef DDP_LAUNCHER_NODE_MEMORY_H
 #define DDP_LAUNCHER_NODE_MEMORY_H
 

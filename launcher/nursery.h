@@ -2,12 +2,12 @@
  *
  * ddprun forks it before libuv starts. It has a session of its own, blocks every signal, holds no
  * descriptor but its socket, and is a child subreaper: whatever a worker leaves behind becomes its
- * child. When ddprun dies for whatever reason, kill -9 included, the socket ends and the nursery kills
- * all that is below it, then itself. When the nursery dies, the kernel kills the workers (PDEATHSIG)
- * and what they left becomes ddprun's, which sweeps in its place (sweep.h).
+ * child. When ddprun dies for whatever reason, kill -9 included, the socket ends and the nursery
+ * kills all that is below it, then itself. When the nursery dies, the kernel kills the workers
+ * (PDEATHSIG) and what they left becomes ddprun's, which sweeps in its place (sweep.h).
  *
- * Requests are carried out in the order they were made: a signal to all ranks reaches every rank whose
- * start was asked for before. Nothing here blocks. */
+ * Requests are carried out in the order they were made: a signal to all ranks reaches every rank
+ * whose start was asked for before. Nothing here blocks. */
 #ifndef DDP_LAUNCHER_NURSERY_H
 #define DDP_LAUNCHER_NURSERY_H
 
@@ -52,8 +52,8 @@ int nursery_open(const char *runtime_dir, struct nursery *ret, struct co_error *
 /* Say that no more will be asked: it ends, after killing what is left below it, if anything. */
 void nursery_dismiss(struct nursery *n);
 
-/* The same, and wait until it has ended; gives up after deadline_ms, leaving it to its work. A zeroed
- * one is fine. */
+/* The same, and wait until it has ended; gives up after deadline_ms, leaving it to its work. A
+ * zeroed one is fine. */
 void nursery_close(struct nursery *n, uint64_t deadline_ms);
 
 /* Ask for a worker; a report STARTED or START_FAILED answers.
@@ -67,7 +67,7 @@ int nursery_spawn(const struct nursery *n, int local_rank, int image_fd,
 /* Send sig to each rank that runs: to its first process, or to that one's process group. */
 int nursery_signal(const struct nursery *n, enum nursery_target target, int sig);
 
-/* Send sig to all that is left, and to what is found later; EMPTY (or a report's `empty`) answers. */
+/* Send sig to all that is left, and to what is found later; EMPTY or a report's `empty` answers. */
 int nursery_sweep(const struct nursery *n, int sig);
 
 /* returns   1 a report; 0 the nursery is gone; -EAGAIN nothing there */

@@ -19,8 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Its descriptors: /dev/null at 0 to 2, so that what comes by SCM_RIGHTS lies above the numbers it is
- * moved to in a worker, and: */
+/* Its descriptors: /dev/null at 0 to 2, so that what comes by SCM_RIGHTS lies above the numbers it
+ * is moved to in a worker, and: */
 enum { SOCK_FD = 3, SIGNAL_FD = 4 };
 
 enum { MAX_TOLD = 1024, MAX_REPORTS = 64 };
@@ -44,8 +44,8 @@ static _Noreturn void leave(const char *runtime_dir)
     _exit(0);
 }
 
-/* Send what there is to report. Reports wait until the requests at hand are done: ddprun, woken for each
- * of them, would take a CPU from the ranks that are just starting. */
+/* Send what there is to report. Reports wait until the requests at hand are done: ddprun, woken
+ * for each of them, would take a CPU from the ranks that are just starting. */
 static void flush(struct state *s)
 {
     for (int i = 0; i < s->n_reports; i++) {

@@ -13,10 +13,10 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-/* The happy path: a pipe is readable, a chunk is read, kept in the rank's tail, and written. What the
- * sink does not take waits in `rest`, and until that is gone a readable rank is only marked `waits`
- * and no longer polled. When the sink takes bytes again, `rest` is written and those ranks are polled
- * again. */
+/* The happy path: a pipe is readable, a chunk is read, kept in the rank's tail, and written. What
+ * the sink does not take waits in `rest`, and until that is gone a readable rank is only marked
+ * `waits` and no longer polled. When the sink takes bytes again, `rest` is written and those ranks
+ * are polled again. */
 
 struct rank_output {
     struct output *o;
@@ -96,7 +96,7 @@ static void output_destroy(struct output *o)
     free(o);
 }
 
-/* Handles are closed one by one as pipes end; the object goes after output_close(), with the last. */
+/* Handles close one by one as pipes end; the object goes with the last, after output_close(). */
 static void unref(struct output *o)
 {
     if (--o->n_handles < 0)
@@ -233,11 +233,10 @@ static void on_pipe(uv_poll_t *poll, int status, int events)
     read_chunk(r);
 }
 
-void output_say(struct output *o, const char *line)
+void output_say(struct output *o, const char *lines)
 {
-    size_t n = strlen(line);
-    if (!is_full(o) && n <= sizeof o->rest)
-        pass_on(o, line, n);
+    if (!is_full(o))
+        pass_on(o, lines, strnlen(lines, sizeof o->rest));
 }
 
 /* Empty all pipes, unless the sink stops us; then on_room() calls again. */

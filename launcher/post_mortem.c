@@ -35,9 +35,23 @@ static int pass_root_cause_on(const struct post_mortem *p, const struct supervis
     return error_file_write(path, text, message, exit_code, (int64_t)time(NULL), err);
 }
 
-void post_mortem(const struct post_mortem *p)
+static char *print(const struct report *r)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n);
+    if (out == NULL)
+        return NULL;
+    report_print(out, r);
+    fclose(out);
+    return text;
+}
+
+char *post_mortem(const struct post_mortem *p)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(p->supervisor);
+    if (v->outcome == OUTCOME_WELL && !v->some_hang)
+        return NULL;
     co_autofree char *message = NULL;
     co_autofree char *text = NULL;
     co_autofree char *tail = NULL;
@@ -65,6 +79,5 @@ void post_mortem(const struct post_mortem *p)
         r.error = message;
         r.tail = tail;
     }
-    report_print(stderr, &r);
-    fflush(stderr);
+    return print(&r);
 }

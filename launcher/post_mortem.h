@@ -1,5 +1,5 @@
-/* post_mortem.h - after a job that did not end well: gather what is known, print the report, pass the
- * root cause on to whoever started us. */
+/* post_mortem.h - after a job that did not end well: gather what is known, make the report, pass
+ * the root cause on to whoever started us. */
 #ifndef DDP_LAUNCHER_POST_MORTEM_H
 #define DDP_LAUNCHER_POST_MORTEM_H
 
@@ -17,8 +17,10 @@ struct post_mortem { /* all borrowed */
     uint64_t begun_ms;
 };
 
-/* Prints on stderr; writes to the file TORCHELASTIC_ERROR_FILE names, if a rank failed. Nothing in it
- * can fail the job any further: its own troubles are a line of the report. */
-void post_mortem(const struct post_mortem *p);
+/* Writes the root cause to the file TORCHELASTIC_ERROR_FILE names, if a rank failed. Nothing in
+ * here can fail the job any further: its own troubles are a line of the report.
+ *
+ * returns   the report, to free(); NULL: nothing to say, or no memory */
+char *post_mortem(const struct post_mortem *p);
 
 #endif

@@ -63,7 +63,7 @@ static void fate(const struct supervisor_rank *r, char *buf, size_t n)
         snprintf(buf, n, "could not be started: %s", strerror(r->status));
         return;
     case RANK_RUNS:
-        snprintf(buf, n, "not seen to end");
+        snprintf(buf, n, "killed by ddprun");
         return;
     case RANK_ENDED:
         break;
@@ -152,6 +152,8 @@ static const char *worth_printing(const char *tail)
     const char *start = NULL;
     for (const char *p = tail; (p = strstr(p, "Traceback (most recent call last)")) != NULL; p++)
         start = p;
+    while (start != NULL && start > tail && start[-1] != '\n')
+        start--; /* "[rank1]: Traceback ..." */
     if (start != NULL)
         return start;
     const char *p = tail + strlen(tail);
@@ -235,10 +237,8 @@ void report_print(FILE *out, const struct report *r)
         print_internal(out, r, v->rank);
         break;
     }
-    if (v->n_stuck > 0)
-        fprintf(out,
-                "  %d or more processes did not die of SIGKILL in %d s: they hang in the kernel\n",
-                v->n_stuck, SUPERVISOR_KILL_MS / 1000);
+    if (v->some_hang)
+        fprintf(out, "  some processes do not die of SIGKILL: they hang in the kernel\n");
     if (r->note != NULL)
         fprintf(out, "  note: %s\n", r->note);
 }

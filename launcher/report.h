@@ -1,5 +1,5 @@
-/* report.h - why the job ended as it did, in a few lines for a human: the root cause first, then the
- * other ranks, grouped by sameness.
+/* report.h - why the job ended as it did, in a few lines for a human: the root cause first, then
+ * the other ranks, grouped by sameness.
  *
  *     ddprun: rank 1 failed: exit status 3, 0.52 s after its start
  *       host n1, local rank 1, pid 12104, ./train.py

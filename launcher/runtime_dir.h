@@ -8,8 +8,9 @@
 
 struct co_error;
 
-/* Make it, mode 0700, in the first place that takes it: $XDG_RUNTIME_DIR, /dev/shm, $TMPDIR, /tmp. Those
- * in memory come first, a folder made and removed on a disk costs a tenth of a short job's time.
+/* Make it, mode 0700, in the first place that takes it: $XDG_RUNTIME_DIR, /dev/shm, $TMPDIR, /tmp.
+ * Those in memory come first, a folder made and removed on a disk costs a tenth of a short job's
+ * time.
  *
  * ret_dir   an absolute path, owned by the caller
  * returns   0, -ENOMEM, -errno (the text names the last place tried) */

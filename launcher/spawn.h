@@ -3,8 +3,8 @@
  * The child borrows the nursery's memory until it executes (CLONE_VM|CLONE_VFORK), so that a start
  * costs the same whatever the nursery's size, and the errno of a failed exec is known exactly. The
  * worker gets a session of its own, default signal dispositions and an empty mask, and SIGKILL from
- * the kernel should the nursery die. Only for the nursery: single-threaded, all signals blocked, all
- * its descriptors close-on-exec and none that is passed on below SPAWN_N_FDS. */
+ * the kernel should the nursery die. Only for the nursery: single-threaded, all signals blocked,
+ * all its descriptors close-on-exec and none that is passed on below SPAWN_N_FDS. */
 #ifndef DDP_LAUNCHER_SPAWN_H
 #define DDP_LAUNCHER_SPAWN_H
 

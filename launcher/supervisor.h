@@ -23,7 +23,7 @@
     X(KILLING, kill_ranks, "the ranks are killed, with their process groups")                      \
     X(LEFTOVERS, tell_strangers, "the ranks are gone; what they left is told to stop")             \
     X(SWEEPING, kill_strangers, "what the ranks left is killed")                                   \
-    X(ALONE, sweep_alone, "the nursery is lost; ddprun kills all that is below it by itself")      \
+    X(ALONE, sweep_alone, "without the nursery, lost or deaf, ddprun kills all below it")          \
     X(DRAINING, drain, "nothing runs any more; the last output is passed on")                      \
     X(ENDED, end, "the verdict stands")
 
@@ -65,8 +65,8 @@ struct supervisor_event {
     int sig;    /* SIGNAL */
 };
 
-/* What the caller has to do now; zero and false: nothing. At most one of the first three is asked for
- * besides ending and draining. */
+/* What the caller has to do now; zero and false: nothing. At most one of the first three is asked
+ * for besides ending and draining. */
 struct supervisor_orders {
     int n_start;      /* start this many ranks more, the next in order */
     int signal;       /* send it to each rank that runs ... */
@@ -84,7 +84,7 @@ struct supervisor_limits {
     uint64_t failure_grace_ms; /* from a failure's SIGTERM to SIGKILL; also what strangers get */
 };
 
-#define SUPERVISOR_KILL_MS 10000 /* a process that outlives SIGKILL this long hangs in the kernel */
+#define SUPERVISOR_KILL_MS 10000 /* what outlives SIGKILL this long hangs, or the nursery does */
 
 enum supervisor_phase { RANK_NOT_STARTED, RANK_ASKED, RANK_RUNS, RANK_ENDED, RANK_FAILED_TO_START };
 
@@ -108,9 +108,9 @@ enum supervisor_outcome {
 
 struct supervisor_verdict {
     enum supervisor_outcome outcome;
-    int rank;    /* RANK_FAILED, START_FAILED; INTERNAL: or -1 */
-    int signal;  /* SIGNAL */
-    int n_stuck; /* processes that SIGKILL did not end in time: ranks; strangers count as one */
+    int rank;       /* RANK_FAILED, START_FAILED; INTERNAL: or -1 */
+    int signal;     /* SIGNAL */
+    bool some_hang; /* some processes outlived SIGKILL: they hang in the kernel */
 };
 
 struct supervisor; /* opaque */
@@ -143,8 +143,8 @@ const char *supervisor_event_name(enum supervisor_event_type type);
 /* The table as Graphviz. */
 void supervisor_print_dot(FILE *out);
 
-/* For the test that each pair of state and event is thought of: a row without condition, or a line in
- * the list of what is ignored; not both. */
+/* For the test that each pair of state and event is thought of: a row without condition, or a line
+ * in the list of what is ignored; not both. */
 bool supervisor_covers(enum supervisor_state state, enum supervisor_event_type type);
 
 #endif

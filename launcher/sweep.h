@@ -16,8 +16,8 @@
  * returns   0, -errno (no /proc) */
 int sweep_children(void (*visit)(void *arg, pid_t pid), void *arg);
 
-/* Kill and reap children until there are none, or until deadline_ms (common/clock.h). SIGCHLD must be
- * blocked.
+/* Kill and reap children until there are none, or until deadline_ms (common/clock.h). SIGCHLD must
+ * be blocked.
  *
  * returns   0 none is left; -ETIMEDOUT some do not die (they hang in the kernel) */
 int sweep_kill_all(uint64_t deadline_ms);

@@ -46,8 +46,8 @@ static char *unroll(const struct tail *t, size_t *ret_n)
     return text;
 }
 
-/* The start of the last TAIL_LINES lines; a first line whose beginning was overwritten does not count
- * unless it is all there is. */
+/* The start of the last TAIL_LINES lines; a first line whose beginning was overwritten does not
+ * count unless it is all there is. */
 static const char *last_lines(const struct tail *t, const char *text, size_t n)
 {
     const char *start = text;

@@ -205,8 +205,8 @@ int client_set(struct store_client *c, const void *key, size_t key_len, const vo
     return send_request(c, WIRE_SET, false, k, &v, deadline_ms, err);
 }
 
-/* The answer may have crossed the cancellation: then it comes first, and the confirmation behind it.
- * The time is up either way. */
+/* The answer may have crossed the cancellation: then it comes first, and the confirmation behind
+ * it. The time is up either way. */
 static int cancel_wait(struct store_client *c, const void *key, size_t key_len,
                        struct co_error *err)
 {
@@ -301,8 +301,8 @@ static int connect_to(const struct addrinfo *to, uint64_t deadline_ms)
     return co_take_fd(&fd);
 }
 
-/* A store says nothing of itself. A CHECK of no keys is answered with one known byte by torch's servers
- * since 2.2, which 2.5's PING is not. */
+/* A store says nothing of itself. A CHECK of no keys is answered with one known byte by torch's
+ * servers since 2.2, which 2.5's PING is not. */
 static int shake_hands(struct store_client *c, uint64_t deadline_ms, struct co_error *err)
 {
     uint8_t hello[1 + 4 + 1 + 8] = {[0] = WIRE_VALIDATE, [5] = WIRE_CHECK};

@@ -1,8 +1,8 @@
 /* client.h - the caller's end of a TCPStore: blocking calls with deadlines, on a socket of its own.
  *
- * Speaks the newest of the protocol's three dialects (torch 2.2 and later, and our own server). Keys go
- * out as given: torch puts a '/' in front of its own. Not thread-safe. After -EPROTO, -EPIPE or a
- * -ETIMEDOUT in mid-reply the connection is dead and every call says so. */
+ * Speaks the newest of the protocol's three dialects (torch 2.2 and later, and our own server).
+ * Keys go out as given: torch puts a '/' in front of its own. Not thread-safe. After -EPROTO,
+ * -EPIPE or a -ETIMEDOUT in mid-reply the connection is dead and every call says so. */
 #ifndef DDP_RENDEZVOUS_CLIENT_H
 #define DDP_RENDEZVOUS_CLIENT_H
 
@@ -16,7 +16,8 @@ struct store_client; /* opaque */
  * common/clock.h.
  *
  * host      a name or a numeric address
- * returns   0, -ETIMEDOUT (the text has the last reason), -EPROTO (no TCPStore there), -EINVAL, -errno */
+ * returns   0, -ETIMEDOUT (the text has the last reason), -EPROTO (no TCPStore there), -EINVAL,
+ *           -errno */
 int client_connect(const char *host, uint16_t port, uint64_t deadline_ms,
                    struct store_client **ret_client, struct co_error *err);
 void client_close(struct store_client *c); /* NULL is fine */
@@ -25,8 +26,8 @@ void client_close(struct store_client *c); /* NULL is fine */
 int client_set(struct store_client *c, const void *key, size_t key_len, const void *value,
                size_t value_len, uint64_t deadline_ms, struct co_error *err);
 
-/* Wait for the key, then read it. ret_value is malloc'ed with a NUL behind its last byte, owned by the
- * caller. A wait that times out is cancelled; the connection stays usable. */
+/* Wait for the key, then read it. ret_value is malloc'ed with a NUL behind its last byte, owned by
+ * the caller. A wait that times out is cancelled; the connection stays usable. */
 int client_get(struct store_client *c, const void *key, size_t key_len, uint64_t deadline_ms,
                uint8_t **ret_value, size_t *ret_len, struct co_error *err);
 int client_add(struct store_client *c, const void *key, size_t key_len, int64_t delta,

@@ -7,8 +7,8 @@
 #include <errno.h>
 #include <inttypes.h>
 
-/* What follows an opcode. `fields`: 'k' a key, 'v' a value, 'i' an i64, 'u' a u32. With `counted` a u64
- * comes first, and the fields that many times. */
+/* What follows an opcode. `fields`: 'k' a key, 'v' a value, 'i' an i64, 'u' a u32. With `counted` a
+ * u64 comes first, and the fields that many times. */
 struct codec_shape {
     const char *name;
     const char *fields;

@@ -10,10 +10,10 @@
  *     B     torch 2.1
  *     A     torch 1.13 and 2.0: no APPEND, MULTI_GET, MULTI_SET, CANCEL_WAIT
  *
- * A and B agree on their first seven opcodes; a client is "old" until one of the others tells. Opcode
- * 8 is DELETE_KEY in A and APPEND in B: it is B's if anything follows the key. A client of A then
- * waits for its reply, so that only time can tell: the parser answers CODEC_AMBIGUOUS, and the caller
- * calls codec_decide_a() when nothing has come for a while. */
+ * A and B agree on their first seven opcodes; a client is "old" until one of the others tells.
+ * Opcode 8 is DELETE_KEY in A and APPEND in B: it is B's if anything follows the key. A client of A
+ * then waits for its reply, so that only time can tell: the parser answers CODEC_AMBIGUOUS, and the
+ * caller calls codec_decide_a() when nothing has come for a while. */
 #ifndef DDP_RENDEZVOUS_CODEC_H
 #define DDP_RENDEZVOUS_CODEC_H
 
@@ -87,11 +87,12 @@ void codec_init(struct codec *c, const struct codec_limits *limits);
 
 /* Look for a complete request.
  *
- * bytes     from the opcode of the request in progress on: what the last call got and was not taken as
- *           a request (it may have moved), and perhaps more
+ * bytes     from the opcode of the request in progress on: what the last call got and was not taken
+ *           as a request (it may have moved), and perhaps more
  * ret       written with CODEC_REQUEST only; the next call begins behind its len_bytes
  * returns   an enum codec_result, or -EPROTO: no client of ours, the text says why. Then the
- *           connection is of no use any more, since there is no telling where the next request begins */
+ *           connection is of no use any more, since there is no telling where the next request
+ *           begins */
 int codec_next(struct codec *c, const uint8_t *bytes, size_t len, struct codec_request *ret,
                struct co_error *err);
 

@@ -194,8 +194,8 @@ static void set_timer(struct conn *c, enum timer_use use)
                    use == TIMER_AMBIGUOUS ? AMBIGUOUS_MS : c->host->mid_frame_ms, 0);
 }
 
-/* Draw the conclusions from where the conversation stands. A request's time runs from its first byte,
- * and not while it is us who do not read. */
+/* Draw the conclusions from where the conversation stands. A request's time runs from its first
+ * byte, and not while it is us who do not read. */
 static void follow_state(struct conn *c, enum session_state state, bool is_new_request)
 {
     bool choked = state == SESSION_CHOKED;
@@ -321,7 +321,8 @@ static void on_written(uv_write_t *write, int status)
     mark_unsent(c);
 }
 
-/* Hand over what the kernel did not take at once; meanwhile replies gather in a buffer of their own. */
+/* Hand over what the kernel did not take at once; meanwhile replies gather in a buffer of their
+ * own. */
 static void write_rest(struct conn *c)
 {
     struct co_buf empty = c->writing;

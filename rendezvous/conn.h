@@ -1,8 +1,8 @@
 /* conn.h - one connection: libuv around a session.
  *
- * Bytes are read into a buffer that all connections share and parsed where they lie; only what is left
- * of an incomplete request is kept. Replies gather until the loop's turn is over and go out in one
- * write. A client whose replies pile up is not read from. */
+ * Bytes are read into a buffer that all connections share and parsed where they lie; only what is
+ * left of an incomplete request is kept. Replies gather until the loop's turn is over and go out in
+ * one write. A client whose replies pile up is not read from. */
 #ifndef DDP_RENDEZVOUS_CONN_H
 #define DDP_RENDEZVOUS_CONN_H
 

@@ -1,9 +1,10 @@
 /* peer.h - whose process is at the other end of a loopback TCP connection?
  *
- * TCP has no SO_PEERCRED, but the kernel knows the owner of each socket of this machine: it is asked
- * by NETLINK_SOCK_DIAG (some microseconds a question), or, where that does not exist (gVisor), looked
- * up in /proc/net/tcp. Only a socket that a process still holds has an owner: a client that has
- * closed its end by the time we ask is unknown, since the kernel would report uid 0 for it. */
+ * TCP has no SO_PEERCRED, but the kernel knows the owner of each socket of this machine: it is
+ * asked by NETLINK_SOCK_DIAG (some microseconds a question), or, where that does not exist
+ * (gVisor), looked up in /proc/net/tcp. Only a socket that a process still holds has an owner: a
+ * client that has closed its end by the time we ask is unknown, since the kernel would report uid 0
+ * for it. */
 #ifndef DDP_RENDEZVOUS_PEER_H
 #define DDP_RENDEZVOUS_PEER_H
 
@@ -33,7 +34,8 @@ bool peer_is_loopback(const struct sockaddr *address);
 /* The owner of the other end of a TCP connection.
  *
  * ours, theirs   the addresses of the two ends as our socket has them
- * returns        0; -ENOENT no process holds that end (any more); -ENOSYS with PEER_BY_NOTHING; -errno */
+ * returns        0; -ENOENT no process holds that end (any more); -ENOSYS with PEER_BY_NOTHING;
+ *                -errno */
 int peer_uid(struct peer *p, const struct sockaddr_storage *ours,
              const struct sockaddr_storage *theirs, uid_t *ret_uid, struct co_error *err);
 

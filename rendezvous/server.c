@@ -63,8 +63,8 @@ static void on_dropped(struct conn_host *h, const char *text)
     report(server_of(h), text);
 }
 
-/* Torch's clients cannot show who they are, but on this machine the kernel knows. Returns whether the
- * connection may stay. */
+/* Torch's clients cannot show who they are, but on this machine the kernel knows. Returns whether
+ * the connection may stay. */
 static bool may_stay(struct server *s, struct conn *c)
 {
     struct sockaddr_storage ours, theirs;
@@ -256,8 +256,8 @@ static int create(uv_loop_t *loop, const struct server_opts *opts, struct server
 static int listen_on(struct server *s, const struct sockaddr_storage *address, struct co_error *err)
 {
     const struct server_opts *opts = &s->opts;
-    /* of IPv6's "any" address this makes a listener for both families; a bind that fails may tell so
-     * only when asked to listen */
+    /* of IPv6's "any" address this makes a listener for both families; a bind that fails may tell
+     * so only when asked to listen */
     int rc = uv_tcp_bind(&s->listener, (const struct sockaddr *)address, 0);
     if (rc == 0) /* the system cuts the backlog to net.core.somaxconn */
         rc = uv_listen((uv_stream_t *)&s->listener, INT_MAX, on_connection);

@@ -1,8 +1,8 @@
 /* server.h - a generation's key-value store, served over TCP in PyTorch's TCPStore protocol.
  *
- * The libuv shell around store.h (keys, waiters) and session.h (bytes). Runs inside ddprun: one server
- * a generation, opened empty, closed with it. Never resolves a name, never blocks, never allocates by
- * a length it was only told. */
+ * The libuv shell around store.h (keys, waiters) and session.h (bytes). Runs inside ddprun: one
+ * server a generation, opened empty, closed with it. Never resolves a name, never blocks, never
+ * allocates by a length it was only told. */
 #ifndef DDP_RENDEZVOUS_SERVER_H
 #define DDP_RENDEZVOUS_SERVER_H
 
@@ -31,16 +31,16 @@ struct server_opts {
  * /proc/net/tcp), all of them are, and on_refused hears of it once.
  *
  * ret_server   server_close() it
- * returns      0, -EINVAL (address), -EADDRINUSE (text names the port), -EACCES, -ENOMEM, -errno; after
- *              a failure the loop may have handles left to close */
+ * returns      0, -EINVAL (address), -EADDRINUSE (text names the port), -EACCES, -ENOMEM, -errno;
+ *              after a failure the loop may have handles left to close */
 int server_start(uv_loop_t *loop, const struct server_opts *opts, struct server **ret_server,
                  struct co_error *err);
 
 uint16_t server_port(const struct server *s);
 uint32_t server_n_clients(const struct server *s);
 
-/* Stop listening, cut all connections and free everything; on_closed (NULL allowed) is called from the
- * loop when the last handle is closed. The server must not be used after this call. */
+/* Stop listening, cut all connections and free everything; on_closed (NULL allowed) is called from
+ * the loop when the last handle is closed. The server must not be used after this call. */
 void server_close(struct server *s, void (*on_closed)(void *arg), void *arg);
 
 #endif

@@ -242,8 +242,9 @@ static int do_request(struct session *s, const struct codec_request *r, struct c
 
 /* --- the conversation --- */
 
-/* Clients of A have no way to cancel a wait: after a time-out they just go on, and would take a late
- * STOP_WAITING for the beginning of another reply. Those of B cancel before they say anything else. */
+/* Clients of A have no way to cancel a wait: after a time-out they just go on, and would take a
+ * late STOP_WAITING for the beginning of another reply. Those of B cancel before they say anything
+ * else. */
 static void forget_abandoned_wait(struct session *s)
 {
     if (s->codec.dialect == CODEC_A || s->codec.dialect == CODEC_OLD)

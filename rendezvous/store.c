@@ -138,8 +138,8 @@ static void grow_table(struct store *s)
     s->n_slots = n_slots;
 }
 
-/* Find the name or make it: without a value, without anybody waiting. A caller that leaves it so must
- * call drop_if_idle(). */
+/* Find the name or make it: without a value, without anybody waiting. A caller that leaves it so
+ * must call drop_if_idle(). */
 static int obtain(struct store *s, struct wire_bytes name, struct store_name **ret_name,
                   struct co_error *err)
 {
@@ -226,8 +226,8 @@ static void wake_all(struct store *s, struct store_name *n, bool at_barrier)
     }
 }
 
-/* An item is for one. Those who still miss other names only learn that this one is there, or the item
- * would be left lying while somebody waits for nothing else. */
+/* An item is for one. Those who still miss other names only learn that this one is there, or the
+ * item would be left lying while somebody waits for nothing else. */
 static void wake_one(struct store *s, struct store_name *n)
 {
     for (struct store_link *l = n->first_link, *next; l != NULL; l = next) {

@@ -1,11 +1,12 @@
 /* store.h - keys, values, counters, queues, and those who wait for them.
  *
- * Pure: knows neither sockets nor time. Every key and queue has a *name*; a name lives as long as it
- * has a value, queued items or somebody waiting. Keys and queues share names but are separate things,
- * as torch has them: a wait takes either for "there".
+ * Pure: knows neither sockets nor time. Every key and queue has a *name*; a name lives as long as
+ * it has a value, queued items or somebody waiting. Keys and queues share names but are separate
+ * things, as torch has them: a wait takes either for "there".
  *
- * A waiter is woken exactly when the last of its names comes into being, through on_wake, which must
- * not call the store. All the waiters of a key are woken in one pass; a push to a queue wakes one.
+ * A waiter is woken exactly when the last of its names comes into being, through on_wake, which
+ * must not call the store. All the waiters of a key are woken in one pass; a push to a queue wakes
+ * one.
  *
  * All memory the store holds counts against max_bytes, what is kept about waiting included, so that
  * no sequence of calls makes it grow further. */
@@ -60,14 +61,14 @@ int store_append(struct store *s, struct wire_bytes key, struct wire_bytes tail,
 
 /* Store `desired` if the value is `expected`; a missing key is stored only if `expected` is empty.
  *
- * ret_value   lends what the protocol wants answered: the value there is now, or, when the key stays
- *             missing, `expected` */
+ * ret_value   lends what the protocol wants answered: the value there is now, or, when the key
+ *             stays missing, `expected` */
 int store_compare_set(struct store *s, struct wire_bytes key, struct wire_bytes expected,
                       struct wire_bytes desired, struct wire_bytes *ret_value,
                       struct co_error *err);
 
-/* Values of counters are decimal text. A missing one counts as 0 and is created; leading blanks and a
- * sign are read, what follows the digits is not; sums wrap.
+/* Values of counters are decimal text. A missing one counts as 0 and is created; leading blanks and
+ * a sign are read, what follows the digits is not; sums wrap.
  *
  * returns   as above; -EINVAL the value is no number, -ERANGE it does not fit */
 int store_add(struct store *s, struct wire_bytes key, int64_t delta, int64_t *ret_value,

@@ -15,7 +15,7 @@ import uuid
 
 DDPRUN = os.environ["DDPRUN"]
 RANK = os.environ["RANK_PROGRAM"]  # tests/support/rank.c
-DEADLINE_S = 30.0
+DEADLINE_S = float(os.environ.get("TEST_DEADLINE_S", "30"))
 
 # What the test runner has for itself must not look like a job around ddprun.
 for name in ("RANK", "WORLD_SIZE", "TORCHELASTIC_ERROR_FILE", "OMP_NUM_THREADS"):
@@ -98,14 +98,18 @@ class Job:
                     return pid
         raise AssertionError("no nursery")
 
-    def await_gone(self, deadline_s=DEADLINE_S):
-        """Until no process of the job is left. Nothing tells when the last stranger of a dead starter is
-        gone, so this one looks again and again."""
-        end = time.monotonic() + deadline_s
-        while self.processes():
-            if time.monotonic() > end:
-                raise AssertionError(f"left running: {[describe(p) for p in self.processes()]}")
-            time.sleep(0.005)
+    def await_gone(self):
+        """Until no process of the job is left."""
+        await_true(lambda: not self.processes(), lambda: [describe(p) for p in self.processes()])
+
+
+def await_true(condition, explain=lambda: ""):
+    """For what sends no event: look again and again."""
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"waited in vain; {explain()}")
+        time.sleep(0.002)
 
 
 def describe(pid):

@@ -3,9 +3,10 @@ import os
 import signal
 import unittest
 
-from harness import RANK, Job, main
+from harness import RANK, Job, await_true, main
 
-FAMILY = ("child", "daemon", "daemon", "tell", "up")  # five lines on the FIFO, with the children's
+FAMILY = ("child", "daemon", "daemon", "tell", "up")  # four lines on the FIFO
+UNTIL_USR1 = ("on", "10", "0", "wait")  # a rank that ends well when the test says so
 
 
 def rank_pid(job, rank):
@@ -50,6 +51,15 @@ class Leftovers(unittest.TestCase):
             os.kill(job.nursery(), signal.SIGCONT)
             job.await_gone()
 
+    def test_a_nursery_that_stays_stopped_is_killed_in_the_end(self):
+        with Job("-n", "2", RANK, "ignore", "2", *FAMILY, "wait") as job:
+            job.hear(8)
+            os.kill(job.nursery(), signal.SIGSTOP)
+            # again and again: two that come at once are one
+            await_true(lambda: job.process.poll() is not None or job.signal(signal.SIGINT))
+            self.assertEqual(job.end()[0], -2)
+            self.assertEqual(job.processes(), [])
+
     def test_kill_9_of_a_rank(self):
         with Job("-n", "3", RANK, *FAMILY, "wait") as job:
             job.hear(12)
@@ -63,25 +73,28 @@ class Leftovers(unittest.TestCase):
             self.assertEqual(job.processes(), [])
 
     def test_children_that_outlive_their_rank_are_told_first(self):
-        with Job("-n", "2", RANK, "on", "15", "0", *FAMILY, "only", "0", "exit", "0", "end", "exit", "0") as job:
+        with Job("-n", "2", RANK, "on", "15", "0", *FAMILY, *UNTIL_USR1) as job:
             job.hear(8)
-            # two children and four daemons hear SIGTERM, each once, and end by their handler
-            self.assertEqual(job.hear(6), ["0 got 15"] * 3 + ["1 got 15"] * 3)
+            job.signal(signal.SIGUSR1)
+            # the ranks end; then two children and four daemons hear SIGTERM, each once, and end by their handler
+            self.assertEqual(job.hear(8), ["0 got 10"] + ["0 got 15"] * 3 + ["1 got 10"] + ["1 got 15"] * 3)
             self.assertEqual(job.end()[0], 0)
             self.assertEqual(job.processes(), [])
 
     def test_children_that_do_not_listen_are_killed(self):
-        with Job("-n", "2", "--shutdown-timeout", "100ms", RANK, "ignore", "15", *FAMILY, "exit", "0") as job:
+        with Job("-n", "2", "--shutdown-timeout", "100ms", RANK, "ignore", "15", *FAMILY, *UNTIL_USR1) as job:
             job.hear(8)
+            job.signal(signal.SIGUSR1)
             code, _, err = job.end()
             self.assertEqual(code, 0)
             self.assertIn(b"did not stop in time", err)
             self.assertEqual(job.processes(), [])
 
     def test_a_signal_during_the_wait_for_children_ends_it(self):
-        with Job("-n", "1", "--shutdown-timeout", "1h", RANK, "note", "15", "daemon", "exit", "0") as job:
-            self.assertEqual(len(job.hear(1)), 1)
-            self.assertEqual(job.hear(1), ["0 got 15"])
+        with Job("-n", "1", "--shutdown-timeout", "1h", RANK, "note", "15", "daemon", *UNTIL_USR1) as job:
+            job.hear(1)
+            job.signal(signal.SIGUSR1)
+            self.assertEqual(job.hear(2), ["0 got 10", "0 got 15"])
             job.signal(signal.SIGINT)
             self.assertEqual(job.end()[0], -2)
             self.assertEqual(job.processes(), [])
@@ -90,6 +103,8 @@ class Leftovers(unittest.TestCase):
         with Job("-n", "2", RANK, "tell", "up", "wait") as job:
             job.hear(2)
             pid = job.nursery()
+            # those of the last start are closed when it has returned, maybe after the rank spoke
+            await_true(lambda: len(os.listdir(f"/proc/{pid}/fd")) == 5, lambda: os.listdir(f"/proc/{pid}/fd"))
             names = {int(n): os.readlink(f"/proc/{pid}/fd/{n}") for n in os.listdir(f"/proc/{pid}/fd")}
             self.assertEqual([names.pop(n) for n in (0, 1, 2)], ["/dev/null"] * 3)
             self.assertEqual(sorted(names), [3, 4])

@@ -1,12 +1,18 @@
 """stdin, stdout, stderr, and the report."""
+import fcntl
 import json
 import os
+import struct
 import subprocess
 import tempfile
-import threading
+import termios
 import unittest
 
-from harness import RANK, Job, main, run
+from harness import RANK, Job, await_true, main, run
+
+
+def unread(pipe):
+    return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))[0]
 
 
 class Stdio(unittest.TestCase):
@@ -37,7 +43,6 @@ class Stdio(unittest.TestCase):
         self.assertEqual(err, data)
 
     def test_stderr_of_many_ranks_is_whole(self):
-        line = "%(rank)s " + "z" * 60
         with Job("-n", "8", "sh", "-c", 'i=0; while [ $i -lt 2000 ]; do echo "$RANK $i" >&2; i=$((i+1)); done') as job:
             code, _, err = job.end()
         self.assertEqual(code, 0)
@@ -47,7 +52,6 @@ class Stdio(unittest.TestCase):
             self.assertEqual(seen.get(rank, -1) + 1, int(i))
             seen[rank] = int(i)
         self.assertEqual(seen, {str(r): 1999 for r in range(8)})
-        del line
 
     def test_stderr_to_a_file_is_appended_to(self):
         with tempfile.TemporaryFile() as f:
@@ -59,16 +63,22 @@ class Stdio(unittest.TestCase):
             self.assertEqual(f.read(), b"before\nnow\n")
 
     def test_a_reader_that_stands_still_holds_ranks_but_not_ddprun(self):
-        with Job("-n", "2", "sh", "-c", 'exec 4>"$TEST_FIFO"; echo "$RANK up" >&4; trap "echo $RANK got >&4" USR1; '
-                 '[ $RANK = 0 ] && exec head -c 1000000 /dev/zero >&2; while :; do read x <&3; done') as job:
-            job.hear(2)
-            # rank 0's megabyte fills every pipe; nobody reads ours. ddprun still listens.
+        with Job("-n", "2", "sh", "-c", "[ $RANK = 0 ] && exec head -c 1000000 /dev/zero >&2; exec sleep 1000") as job:
+            await_true(lambda: unread(job.process.stderr) == 65536)  # rank 0 has filled what holds anything
+            job.signal(15)  # ddprun listens all the same, and the ranks end
+            await_true(lambda: job.processes() == [job.process.pid])
+            self.assertIsNone(job.process.poll())  # what it was given it keeps for the reader
+            code, _, err = job.end()
+            self.assertEqual(code, -15)
+            self.assertGreater(err.count(b"\0"), 65536)
+
+    def test_a_second_signal_ends_the_wait_for_a_reader(self):
+        with Job("-n", "1", "sh", "-c", "exec head -c 1000000 /dev/zero >&2") as job:
+            await_true(lambda: unread(job.process.stderr) == 65536)
             job.signal(15)
-            reader = threading.Thread(target=job.process.stderr.read)
-            self.assertRaises(subprocess.TimeoutExpired, job.process.wait, 0.2)
-            reader.start()
+            await_true(lambda: job.processes() == [job.process.pid])
+            job.signal(15)
             self.assertEqual(job.process.wait(30), -15)
-            reader.join()
 
     def test_without_a_reader_the_job_goes_on(self):
         read_end, write_end = os.pipe()

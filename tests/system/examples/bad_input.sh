@@ -23,7 +23,7 @@ for n in alone 2; do
     : >"$work/file"
     refuses "a data directory below a file" "cannot make the data directory '$work/file/data'" $n \
         --data "$work/file/data"
-    refuses "a data directory that is none" "cannot write '/dev/null/t10k-images-idx3-ubyte'" $n \
+    refuses "a data directory that is none" "cannot write '/dev/null/train-images-idx3-ubyte'" $n \
         --data /dev/null
 
     rm -rf "$work/bad" && cp -r "$work/data" "$work/bad"

@@ -2,7 +2,7 @@
 # PyTorch loads the checkpoint into the module of the classic tutorials, and it is the same network.
 . "$(dirname "$0")/common.sh"
 
-python=${PYTHON:-python3}
+python=${TORCH_1_13_PYTHON:-/usr/bin/python3} # Debian's, as the other tests with PyTorch have it
 "$python" -c 'import torch' 2>/dev/null || { echo "skipped: $python has no torch" && exit 77; }
 
 for model in batch none; do

@@ -125,7 +125,22 @@ START_TEST(a_directory_that_cannot_be_made_or_written_is_named)
     ck_assert_int_eq(dataset_prepare("/dev/null/data", 10, 10, 9, &drawn, &why), -1);
     ck_assert_str_eq(why.text, "cannot make the data directory '/dev/null/data': Not a directory");
     ck_assert_int_eq(dataset_prepare("/dev/null", 10, 10, 9, &drawn, &why), -1);
-    ck_assert_str_eq(why.text, "cannot write '/dev/null/t10k-images-idx3-ubyte': Not a directory");
+    ck_assert_str_eq(why.text, "cannot write '/dev/null/train-images-idx3-ubyte': Not a directory");
+}
+END_TEST
+
+START_TEST(a_data_set_that_cannot_be_written_whole_leaves_nothing)
+{
+    char in_the_way[256], name[64];
+
+    /* a directory where the third file is to be written before it gets its name */
+    snprintf(name, sizeof(name), ".tmp.%ld", (long)getpid());
+    path_of(2, name, in_the_way);
+    ck_assert_int_eq(mkdir(in_the_way, 0700), 0);
+    ck_assert_int_eq(dataset_prepare(directory, 10, 10, 9, &drawn, &why), -1);
+    ck_assert(!drawn);
+    ck_assert_ptr_nonnull(strstr(why.text, "t10k-images-idx3-ubyte': Is a directory"));
+    ck_assert_int_eq(rmdir(in_the_way), 0); /* the end of the test sees that nothing else is left */
 }
 END_TEST
 
@@ -181,6 +196,7 @@ int main(void)
     tcase_add_test(tests, compressed_files_are_found);
     tcase_add_test(tests, a_part_of_a_data_set_is_not_completed_with_other_images);
     tcase_add_test(tests, a_directory_that_cannot_be_made_or_written_is_named);
+    tcase_add_test(tests, a_data_set_that_cannot_be_written_whole_leaves_nothing);
     tcase_add_test(tests, more_labels_than_images_are_refused);
     tcase_add_test(tests, images_of_another_size_are_refused);
     tcase_add_test(tests, labels_above_nine_are_refused);

@@ -63,8 +63,8 @@ START_TEST(a_place_that_cannot_be_written_is_named)
 {
     struct failure why = {""};
 
-    ck_assert_int_eq(safetensors_write("/nonexistent/file", tensors, 2, &why), -1);
-    ck_assert_str_eq(why.text, "cannot write '/nonexistent/file': No such file or directory");
+    ck_assert_int_eq(safetensors_write("/dev/null/file", tensors, 2, &why), -1);
+    ck_assert_str_eq(why.text, "cannot write '/dev/null/file': Not a directory");
 }
 END_TEST
 

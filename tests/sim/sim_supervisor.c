@@ -1,0 +1,397 @@
+/* sim_supervisor - one supervisor in a simulated world: a nursery, ranks that end when and how they like,
+ * processes that they leave behind, signals from outside, a clock that jumps.
+ *
+ * Each schedule is drawn from a seed. Checked at its end:
+ *   - nothing of the job runs, unless it hangs in the kernel, and then that is said
+ *   - the verdict is the first failure that the supervisor was told of, or the signal that came before it
+ *   - the job ended within the time its limits allow
+ *   - ranks were started in order, never more at a time than the window, none after a stop */
+#include "launcher/supervisor.h"
+
+#include "common/clock.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_RANKS = 12, MAX_STRANGERS = 24, MAX_STEPS = 5000 };
+
+#define EXIT_STATUS(code) ((code) << 8)
+
+struct process { /* a rank or a stranger */
+    bool runs;
+    bool hangs; /* not even SIGKILL ends it */
+    int obeys;  /* this long after SIGTERM it ends, in ms; -1: it ignores all but SIGKILL */
+    uint64_t ends_at_ms; /* by itself, or because it was told */
+    int status;
+};
+
+struct rank {
+    struct process p;
+    bool asked, answered;
+    uint64_t answer_at_ms;
+    int start_error; /* 0: it starts */
+    int n_strangers; /* that it leaves behind */
+};
+
+struct world {
+    uint64_t seed, random;
+    uint64_t now_ms;
+    struct supervisor *s;
+    struct supervisor_limits limits;
+    struct rank ranks[MAX_RANKS];
+    struct process strangers[MAX_STRANGERS];
+    int n_strangers;
+    int n_asked, n_unanswered;
+    bool draining, ended, nursery_lives, stop_seen;
+    int sweep_signal;
+    uint64_t nursery_deaf_from_ms; /* it lives, but neither acts nor reports: stopped */
+    uint64_t nursery_dies_at_ms, signal_at_ms, last_signal_ms;
+    uint64_t stopped_at_ms; /* when the first cause to stop came; CO_NEVER_MS: none */
+    int expected_code;      /* by the first cause; -1: none yet */
+};
+
+static uint64_t draw(struct world *w, uint64_t below)
+{
+    w->random ^= w->random << 13; /* xorshift64 */
+    w->random ^= w->random >> 7;
+    w->random ^= w->random << 17;
+    return w->random % below;
+}
+
+static void give_up(const struct world *w, const char *what)
+{
+    fprintf(stderr, "seed %" PRIu64 ", at %" PRIu64 " ms in %s: %s\n", w->seed, w->now_ms,
+            supervisor_state_name(supervisor_get_state(w->s)), what);
+    exit(1);
+}
+
+static void check(const struct world *w, bool holds, const char *what)
+{
+    if (!holds)
+        give_up(w, what);
+}
+
+static struct process make_process(struct world *w)
+{
+    struct process p = {.runs = true, .obeys = (int)draw(w, 3000), .ends_at_ms = CO_NEVER_MS};
+    if (draw(w, 8) == 0)
+        p.obeys = -1;
+    p.hangs = draw(w, 200) == 0;
+    return p;
+}
+
+static void world_init(struct world *w, uint64_t seed)
+{
+    *w = (struct world){.seed = seed, .random = seed * 2654435761u + 88172645463325252u};
+    w->now_ms = 1;
+    w->nursery_lives = true;
+    w->expected_code = -1;
+    w->stopped_at_ms = CO_NEVER_MS;
+    w->limits = (struct supervisor_limits){.n_ranks = 1 + (int)draw(w, MAX_RANKS),
+                                           .window = 1 + (int)draw(w, 4),
+                                           .grace_ms = 1 + draw(w, 5000),
+                                           .failure_grace_ms = 1 + draw(w, 2000)};
+    w->nursery_deaf_from_ms = draw(w, 50) == 0 ? draw(w, 6000) : CO_NEVER_MS;
+    w->nursery_dies_at_ms = draw(w, 10) == 0 ? 1 + draw(w, 6000) : CO_NEVER_MS;
+    w->signal_at_ms = draw(w, 2) == 0 ? 1 + draw(w, 6000) : CO_NEVER_MS;
+    bool all_well = draw(w, 3) == 0;
+    for (int i = 0; i < w->limits.n_ranks; i++) {
+        struct rank *r = &w->ranks[i];
+        r->start_error = draw(w, 100) == 0 ? (draw(w, 2) == 0 ? ENOENT : EACCES) : 0;
+        r->p = make_process(w);
+        r->p.runs = false;
+        r->p.status = all_well || draw(w, 2) == 0 ? 0
+                      : draw(w, 2) == 0           ? EXIT_STATUS(1 + (int)draw(w, 255))
+                                                  : SIGSEGV;
+        r->n_strangers = draw(w, 5) == 0 ? (int)draw(w, 3) : 0;
+    }
+    w->s = supervisor_create(&w->limits);
+}
+
+static bool is_empty(const struct world *w)
+{
+    for (int i = 0; i < w->limits.n_ranks; i++)
+        if (w->ranks[i].p.runs)
+            return false;
+    for (int i = 0; i < w->n_strangers; i++)
+        if (w->strangers[i].runs)
+            return false;
+    return true;
+}
+
+/* --- Carrying out orders --- */
+
+static bool nursery_acts(const struct world *w)
+{
+    return w->nursery_lives && w->now_ms < w->nursery_deaf_from_ms;
+}
+
+static void tell(struct world *w, struct process *p, int sig)
+{
+    if (!p->runs || p->hangs || !nursery_acts(w))
+        return;
+    uint64_t ends = w->now_ms + (sig == SIGKILL ? draw(w, 3) : (uint64_t)p->obeys);
+    if ((sig != SIGKILL && p->obeys < 0) || ends >= p->ends_at_ms)
+        return;
+    p->ends_at_ms = ends;
+    if (sig == SIGKILL || draw(w, 2) == 0)
+        p->status = sig;
+}
+
+static void carry_out(struct world *w, const struct supervisor_orders *o)
+{
+    for (int i = 0; i < o->n_start; i++) {
+        check(w, w->n_asked < w->limits.n_ranks, "more ranks asked for than there are");
+        check(w, !w->stop_seen, "a rank asked for after a stop");
+        struct rank *r = &w->ranks[w->n_asked++];
+        r->asked = true;
+        r->answer_at_ms = w->now_ms + draw(w, 20);
+        w->n_unanswered++;
+    }
+    check(w, w->n_unanswered <= w->limits.window, "the window is too small for that");
+    if (o->signal == SIGTERM || o->signal == SIGINT || o->signal == SIGHUP ||
+        o->signal == SIGQUIT || o->signal == SIGKILL) {
+        w->stop_seen = true;
+        /* the nursery starts all it was asked for before it comes to the signal */
+        for (int i = 0; i < w->n_asked; i++) {
+            struct rank *r = &w->ranks[i];
+            if (!r->answered && r->start_error == 0 && !r->p.runs && nursery_acts(w)) {
+                r->p.runs = true;
+                r->p.ends_at_ms = w->now_ms + 1 + draw(w, 8000);
+            }
+            tell(w, &r->p, o->signal);
+        }
+    }
+    if (o->sweep_signal != 0) {
+        w->sweep_signal = o->sweep_signal;
+        for (int i = 0; i < w->n_strangers; i++)
+            tell(w, &w->strangers[i], o->sweep_signal);
+    }
+    if (o->sweep_alone) {
+        bool hangs = false;
+        w->nursery_lives = false; /* if it was not lost, it is killed first */
+        w->nursery_dies_at_ms = CO_NEVER_MS;
+        for (int i = 0; i < w->limits.n_ranks; i++) {
+            hangs |= w->ranks[i].p.runs && w->ranks[i].p.hangs;
+            w->ranks[i].p.runs &= w->ranks[i].p.hangs;
+        }
+        for (int i = 0; i < w->n_strangers; i++) {
+            hangs |= w->strangers[i].runs && w->strangers[i].hangs;
+            w->strangers[i].runs &= w->strangers[i].hangs;
+        }
+        struct supervisor_orders next;
+        supervisor_step(w->s,
+                        &(struct supervisor_event){SUPERVISOR_EV_SWEPT, .now_ms = w->now_ms,
+                                                   .status = hangs ? ETIMEDOUT : 0},
+                        &next);
+        carry_out(w, &next);
+    }
+    if (o->drain)
+        check(w, is_empty(w) || supervisor_get_verdict(w->s)->some_hang,
+              "drained while something runs");
+    w->draining |= o->drain;
+    w->ended |= o->ended;
+}
+
+/* The first cause decides; it counts from when the supervisor is told. */
+static void note_cause(struct world *w, int code)
+{
+    if (w->expected_code < 0) {
+        w->expected_code = code;
+        w->stopped_at_ms = w->now_ms;
+    }
+}
+
+static void feed(struct world *w, struct supervisor_event e)
+{
+    struct supervisor_orders o;
+    e.now_ms = w->now_ms;
+    supervisor_step(w->s, &e, &o);
+    carry_out(w, &o);
+}
+
+/* --- What can happen next --- */
+
+static void answer(struct world *w, int i)
+{
+    struct rank *r = &w->ranks[i];
+    r->answered = true;
+    w->n_unanswered--;
+    if (r->start_error != 0) {
+        note_cause(w, r->start_error == ENOENT ? 127 : 126);
+        feed(w, (struct supervisor_event){SUPERVISOR_EV_START_FAILED, .rank = i,
+                                          .status = r->start_error, .stage = SUPERVISOR_START_EXEC,
+                                          .empty = is_empty(w)});
+        return;
+    }
+    if (!r->p.runs) {
+        r->p.runs = true;
+        r->p.ends_at_ms = w->now_ms + 1 + draw(w, 8000);
+    }
+    feed(w, (struct supervisor_event){SUPERVISOR_EV_STARTED, .rank = i, .pid = 100 + i});
+}
+
+static void end_rank(struct world *w, int i)
+{
+    struct rank *r = &w->ranks[i];
+    r->p.runs = false;
+    for (; r->n_strangers > 0 && w->n_strangers < MAX_STRANGERS; r->n_strangers--) {
+        struct process *p = &w->strangers[w->n_strangers++];
+        *p = make_process(w);
+        if (draw(w, 2) == 0)
+            p->ends_at_ms = w->now_ms + 1 + draw(w, 2000);
+    }
+    int status = r->p.status;
+    if (status != 0)
+        note_cause(w, status < 256 ? 128 + status : status >> 8);
+    feed(w, (struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = i, .status = status,
+                                      .empty = is_empty(w)});
+}
+
+static void end_stranger(struct world *w, int i)
+{
+    w->strangers[i].runs = false;
+    if (is_empty(w))
+        feed(w, (struct supervisor_event){SUPERVISOR_EV_EMPTY});
+}
+
+static void send_signal(struct world *w)
+{
+    static const int signals[] = {SIGTERM, SIGINT, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGWINCH};
+    int sig = signals[draw(w, sizeof signals / sizeof *signals)];
+    if (sig != SIGUSR1 && sig != SIGWINCH)
+        note_cause(w, 128 + sig);
+    w->last_signal_ms = w->now_ms;
+    w->signal_at_ms = draw(w, 2) == 0 ? w->now_ms + 1 + draw(w, 1500) : CO_NEVER_MS;
+    feed(w, (struct supervisor_event){SUPERVISOR_EV_SIGNAL, .sig = sig});
+}
+
+static void end_nursery(struct world *w)
+{
+    w->nursery_lives = false;
+    w->nursery_dies_at_ms = CO_NEVER_MS;
+    if (!w->draining)
+        note_cause(w, 70);
+    feed(w, (struct supervisor_event){SUPERVISOR_EV_NURSERY_LOST});
+}
+
+enum { NOTHING = -1, DEADLINE = -2, SIGNAL = -3, NURSERY = -4, DRAINED = -5 };
+
+/* The earliest of all that can happen; ANSWER(i), END(i) and STRANGER(i) share the positive numbers. */
+static int choose(struct world *w, uint64_t *ret_at_ms)
+{
+    int what = NOTHING;
+    uint64_t at = CO_NEVER_MS;
+#define CONSIDER(time, code)                                                                       \
+    do {                                                                                           \
+        uint64_t t_ = (time);                                                                      \
+        if (t_ < at || (t_ == at && t_ != CO_NEVER_MS && draw(w, 2) == 0)) {                       \
+            at = t_;                                                                               \
+            what = (code);                                                                         \
+        }                                                                                          \
+    } while (0)
+    CONSIDER(supervisor_deadline_ms(w->s), DEADLINE);
+    CONSIDER(w->signal_at_ms, SIGNAL);
+    CONSIDER(w->nursery_dies_at_ms, NURSERY);
+    if (w->draining)
+        CONSIDER(w->now_ms + 5, DRAINED);
+    bool answers_pending = false;
+    for (int i = 0; i < w->limits.n_ranks && nursery_acts(w); i++) {
+        struct rank *r = &w->ranks[i];
+        if (r->asked && !r->answered && !answers_pending) { /* answers keep their order */
+            CONSIDER(r->answer_at_ms > w->now_ms ? r->answer_at_ms : w->now_ms, i);
+            answers_pending = true;
+        }
+        if (r->answered && r->p.runs && !r->p.hangs)
+            CONSIDER(r->p.ends_at_ms, 1000 + i);
+    }
+    for (int i = 0; i < w->n_strangers && nursery_acts(w); i++) {
+        if (w->strangers[i].runs && !w->strangers[i].hangs)
+            CONSIDER(w->strangers[i].ends_at_ms, 2000 + i);
+    }
+#undef CONSIDER
+    *ret_at_ms = at;
+    return what;
+}
+
+static void live_on(struct world *w)
+{
+    uint64_t at_ms;
+    int what = choose(w, &at_ms);
+    if (what == NOTHING && (supervisor_get_state(w->s) == SUPERVISOR_RUNNING ||
+                            supervisor_get_state(w->s) == SUPERVISOR_STARTING)) {
+        at_ms = w->now_ms; /* a rank or the nursery hangs: the user becomes impatient */
+        what = SIGNAL;
+    }
+    check(w, what != NOTHING, "nothing will ever happen again");
+    if (at_ms > w->now_ms)
+        w->now_ms = at_ms;
+    if (what == DEADLINE)
+        feed(w, (struct supervisor_event){SUPERVISOR_EV_TIME});
+    else if (what == SIGNAL)
+        send_signal(w);
+    else if (what == NURSERY)
+        end_nursery(w);
+    else if (what == DRAINED)
+        feed(w, (struct supervisor_event){SUPERVISOR_EV_DRAINED});
+    else if (what >= 2000)
+        end_stranger(w, what - 2000);
+    else if (what >= 1000)
+        end_rank(w, what - 1000);
+    else
+        answer(w, what);
+}
+
+static void check_end(const struct world *w)
+{
+    const struct supervisor_verdict *v = supervisor_get_verdict(w->s);
+    for (int i = 0; i < w->limits.n_ranks; i++)
+        check(w, !w->ranks[i].p.runs || (w->ranks[i].p.hangs && v->some_hang),
+              "a rank is left running");
+    for (int i = 0; i < w->n_strangers; i++)
+        check(w, !w->strangers[i].runs || (w->strangers[i].hangs && v->some_hang),
+              "a stranger is left running");
+    int code = supervisor_exit_code(w->s);
+    check(w, code == (w->expected_code < 0 ? 0 : w->expected_code), "the wrong verdict");
+    if (w->stopped_at_ms != CO_NEVER_MS) {
+        /* a failure may be followed by strangers' grace; a kill takes SUPERVISOR_KILL_MS at most */
+        uint64_t most =
+            w->limits.grace_ms + 2 * w->limits.failure_grace_ms + 2 * SUPERVISOR_KILL_MS + 1000;
+        check(w, w->now_ms - w->stopped_at_ms <= most, "it took too long");
+    }
+}
+
+static void run(uint64_t seed)
+{
+    struct world w;
+    struct supervisor_orders o;
+    world_init(&w, seed);
+    supervisor_begin(w.s, w.now_ms, &o);
+    carry_out(&w, &o);
+    for (int i = 0; !w.ended; i++) {
+        check(&w, i < MAX_STEPS, "it goes on and on");
+        live_on(&w);
+    }
+    check_end(&w);
+    supervisor_destroy(w.s);
+}
+
+int main(void)
+{
+    const char *one = getenv("SIM_SEED");
+    const char *runs = getenv("SIM_RUNS");
+    uint64_t n = runs != NULL ? strtoull(runs, NULL, 10) : 20000;
+    if (one != NULL) {
+        run(strtoull(one, NULL, 10));
+        return 0;
+    }
+    for (uint64_t seed = 1; seed <= n; seed++)
+        run(seed);
+    printf("%" PRIu64 " schedules, seeds 1 to %" PRIu64 "\n", n, n);
+    return 0;
+}

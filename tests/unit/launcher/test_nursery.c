@@ -1,0 +1,242 @@
+/* The nursery itself, and the image and folder it is given: real processes. */
+#include "launcher/image.h"
+#include "launcher/nursery.h"
+#include "launcher/runtime_dir.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static struct nursery n;
+static int null_fd;
+
+static void set_up(void)
+{
+    sigset_t child_ended;
+    sigemptyset(&child_ended);
+    sigaddset(&child_ended, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &child_ended, NULL);
+    null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    ck_assert_int_eq(nursery_open(NULL, &n, NULL), 0);
+}
+
+static void tear_down(void)
+{
+    nursery_close(&n, co_deadline_ms(20000));
+    ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1); /* nothing was left to us */
+    close(null_fd);
+}
+
+static struct nursery_report next(void)
+{
+    struct nursery_report r = {0};
+    struct pollfd p = {.fd = n.sock, .events = POLLIN};
+    ck_assert_int_eq(poll(&p, 1, 20000), 1);
+    ck_assert_int_eq(nursery_receive(&n, &r), 1);
+    return r;
+}
+
+static void spawn(int rank, const char *path, char *const *argv, int out_fd)
+{
+    char *env[] = {(char *)"GREETING=hello", NULL};
+    int image = -1;
+    int fds[SPAWN_N_FDS] = {null_fd, out_fd, STDERR_FILENO, null_fd};
+    ck_assert_int_eq(image_make(path, argv, env, &image, NULL), 0);
+    ck_assert_int_eq(nursery_spawn(&n, rank, image, fds), 0);
+    close(image);
+}
+
+static void spawn_sh(int rank, const char *script)
+{
+    char *argv[] = {(char *)"sh", (char *)"-c", (char *)script, NULL};
+    spawn(rank, "/bin/sh", argv, null_fd);
+}
+
+START_TEST(a_worker_is_started_and_its_end_told)
+{
+    spawn_sh(3, "exit 7");
+    struct nursery_report r = next();
+    ck_assert_uint_eq(r.event, NURSERY_STARTED);
+    ck_assert_int_eq(r.local_rank, 3);
+    pid_t pid = r.pid;
+    r = next();
+    ck_assert_uint_eq(r.event, NURSERY_EXITED);
+    ck_assert_int_eq(r.local_rank, 3);
+    ck_assert_int_eq(r.pid, pid);
+    ck_assert_int_eq(WEXITSTATUS(r.status), 7);
+    ck_assert_int_eq(r.empty, 1);
+}
+END_TEST
+
+START_TEST(arguments_and_environment_arrive_as_they_are)
+{
+    int out[2];
+    ck_assert_int_eq(pipe2(out, O_CLOEXEC), 0);
+    static char big[100001]; /* near the limit of one argument */
+    memset(big, 'b', sizeof big - 1);
+    char *argv[] = {(char *)"name",
+                    (char *)"-c",
+                    (char *)"printf '%s|' \"$0\" \"$1\" \"$2\" ${#3} \"$GREETING\"",
+                    (char *)"zero",
+                    (char *)"",
+                    (char *)"a b\n",
+                    big,
+                    NULL};
+    spawn(0, "/bin/sh", argv, out[1]);
+    close(out[1]);
+    ck_assert_uint_eq(next().event, NURSERY_STARTED);
+    char text[256] = "";
+    for (ssize_t got, at = 0; (got = read(out[0], text + at, sizeof text - 1 - (size_t)at)) > 0;)
+        at += got;
+    ck_assert_str_eq(text,
+                     "zero||a b\n|100000|hello|"); /* and the pipe has ended: nobody holds it */
+    close(out[0]);
+    ck_assert_uint_eq(next().event, NURSERY_EXITED);
+}
+END_TEST
+
+START_TEST(a_failed_exec_is_told_exactly)
+{
+    static const struct {
+        const char *path;
+        int error;
+    } cases[] = {
+        {"/nowhere", ENOENT}, {"/", EACCES}, {"/etc/passwd", EACCES}, {"/etc/passwd/x", ENOTDIR}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *argv[] = {(char *)"x", NULL};
+        spawn((int)i, cases[i].path, argv, null_fd);
+        struct nursery_report r = next();
+        ck_assert_uint_eq(r.event, NURSERY_START_FAILED);
+        ck_assert_int_eq(r.local_rank, (int)i);
+        ck_assert_int_eq(r.status, cases[i].error);
+        ck_assert_int_eq(r.stage, SPAWN_EXEC);
+        ck_assert_int_eq(r.empty, 1);
+    }
+}
+END_TEST
+
+START_TEST(a_signal_follows_the_starts_before_it)
+{
+    for (int i = 0; i < 8; i++)
+        spawn_sh(i, "exec sleep 1000");
+    ck_assert_int_eq(nursery_signal(&n, NURSERY_MAIN, SIGTERM), 0);
+    for (int n_started = 0, n_ended = 0; n_ended < 8;) {
+        struct nursery_report r = next();
+        if (r.event == NURSERY_STARTED) {
+            n_started++;
+            continue;
+        }
+        ck_assert_uint_eq(r.event, NURSERY_EXITED);
+        ck_assert_int_eq(WTERMSIG(r.status), SIGTERM);
+        ck_assert_int_eq(n_started, 8);
+        n_ended++;
+        ck_assert_int_eq(r.empty, n_ended == 8);
+    }
+}
+END_TEST
+
+START_TEST(strangers_are_swept)
+{
+    /* the subshell's child outlives both: a stranger */
+    spawn_sh(0, "(sleep 1000 & sleep 1000 &) ; exit 0");
+    ck_assert_uint_eq(next().event, NURSERY_STARTED);
+    struct nursery_report r = next();
+    ck_assert_uint_eq(r.event, NURSERY_EXITED);
+    ck_assert_int_eq(r.empty, 0);
+    ck_assert_int_eq(nursery_sweep(&n, SIGTERM), 0);
+    r = next();
+    ck_assert_uint_eq(r.event, NURSERY_EMPTY);
+}
+END_TEST
+
+START_TEST(closing_kills_what_is_left)
+{
+    int out[2];
+    ck_assert_int_eq(pipe2(out, O_CLOEXEC), 0);
+    char *argv[] = {(char *)"sh", (char *)"-c",
+                    (char *)"trap '' TERM; setsid sleep 1000 & sleep 1000", NULL};
+    spawn(0, "/bin/sh", argv, out[1]);
+    close(out[1]);
+    ck_assert_uint_eq(next().event, NURSERY_STARTED);
+    nursery_close(&n, co_deadline_ms(20000));
+    char byte;
+    ck_assert_int_eq(read(out[0], &byte, 1), 0); /* its end: all who could write are gone */
+    close(out[0]);
+}
+END_TEST
+
+START_TEST(its_death_is_seen)
+{
+    struct nursery_report r;
+    struct pollfd p = {.fd = n.sock, .events = POLLIN};
+    ck_assert_int_eq(nursery_receive(&n, &r), -EAGAIN);
+    kill(n.pid, SIGKILL);
+    ck_assert_int_eq(poll(&p, 1, 20000), 1);
+    ck_assert_int_eq(nursery_receive(&n, &r), 0);
+    ck_assert_int_eq(nursery_signal(&n, NURSERY_MAIN, SIGTERM), -EPIPE);
+}
+END_TEST
+
+START_TEST(the_runtime_folder_is_ours_alone_and_goes)
+{
+    char *dir = NULL;
+    char path[4096];
+    struct stat st;
+    ck_assert_int_eq(runtime_dir_make(&dir, NULL), 0);
+    ck_assert_int_eq(stat(dir, &st), 0);
+    ck_assert_int_eq(st.st_mode & 07777, 0700);
+    close(open(runtime_dir_error_file(dir, 3, path, sizeof path), O_CREAT | O_WRONLY, 0600));
+    ck_assert_int_eq(access(path, F_OK), 0);
+    runtime_dir_remove(dir);
+    ck_assert_int_eq(access(dir, F_OK), -1);
+    runtime_dir_remove(dir);
+    runtime_dir_remove(NULL);
+    free(dir);
+}
+END_TEST
+
+START_TEST(the_runtime_folder_goes_elsewhere_when_it_must)
+{
+    char *dir = NULL;
+    setenv("XDG_RUNTIME_DIR", "/nowhere", 1);
+    setenv("TMPDIR", "relative", 1);
+    ck_assert_int_eq(runtime_dir_make(&dir, NULL), 0);
+    ck_assert(strncmp(dir, "/dev/shm/", 9) == 0 || strncmp(dir, "/tmp/", 5) == 0);
+    runtime_dir_remove(dir);
+    free(dir);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("nursery");
+    TCase *c = tcase_create("nursery");
+    tcase_set_timeout(c, 50);
+    tcase_add_checked_fixture(c, set_up, tear_down);
+    tcase_add_test(c, a_worker_is_started_and_its_end_told);
+    tcase_add_test(c, arguments_and_environment_arrive_as_they_are);
+    tcase_add_test(c, a_failed_exec_is_told_exactly);
+    tcase_add_test(c, a_signal_follows_the_starts_before_it);
+    tcase_add_test(c, strangers_are_swept);
+    tcase_add_test(c, closing_kills_what_is_left);
+    tcase_add_test(c, its_death_is_seen);
+    tcase_add_test(c, the_runtime_folder_is_ours_alone_and_goes);
+    tcase_add_test(c, the_runtime_folder_goes_elsewhere_when_it_must);
+    suite_add_tcase(suite, c);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

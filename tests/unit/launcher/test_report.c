@@ -1,0 +1,247 @@
+/* The report's words, for each way a job can end. */
+#include "launcher/report.h"
+#include "launcher/supervisor.h"
+
+#include <check.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXIT_STATUS(code) ((code) << 8)
+#define CORE              0x80 /* the flag in a wait status */
+
+static struct supervisor *s;
+static struct report r;
+
+static void begin(int n)
+{
+    struct supervisor_limits limits = {.n_ranks = n, .window = n};
+    struct supervisor_orders o;
+    s = supervisor_create(&limits);
+    supervisor_begin(s, 0, &o);
+    r = (struct report){.supervisor = s,
+                        .host = "n1",
+                        .program = "./train",
+                        .path = "/bin/train",
+                        .now_ms = 3723000};
+}
+
+static void step(struct supervisor_event e)
+{
+    struct supervisor_orders o;
+    supervisor_step(s, &e, &o);
+}
+
+static void start_all(void)
+{
+    for (int i = 0; i < supervisor_n_ranks(s); i++)
+        step((struct supervisor_event){SUPERVISOR_EV_STARTED, .rank = i, .pid = 100 + i});
+}
+
+static void exited(int rank, int status, uint64_t now_ms)
+{
+    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = rank, .status = status,
+                                   .now_ms = now_ms, .empty = true});
+}
+
+static void check(const char *expected)
+{
+    char *text;
+    size_t n;
+    FILE *out = open_memstream(&text, &n);
+    report_print(out, &r);
+    fclose(out);
+    ck_assert_str_eq(text, expected);
+    free(text);
+    supervisor_destroy(s);
+}
+
+START_TEST(a_job_that_went_well_is_not_talked_about)
+{
+    begin(1);
+    start_all();
+    exited(0, 0, 10);
+    check("");
+}
+END_TEST
+
+START_TEST(a_failed_rank_comes_first_the_others_in_groups)
+{
+    begin(9);
+    start_all();
+    exited(8, 0, 100);
+    exited(1, EXIT_STATUS(3), 520);
+    for (int i = 0; i < 8; i++)
+        exited(i, i == 4 ? EXIT_STATUS(1) : i == 5 ? SIGKILL : SIGTERM, 600);
+    check("ddprun: rank 1 failed: exit status 3, 0.52 s after its start\n"
+          "  host n1, local rank 1, pid 101, ./train\n"
+          "  ranks 0, 2-3, 6-7: stopped by ddprun (SIGTERM)\n"
+          "  rank 4: exit status 1 after SIGTERM from ddprun\n"
+          "  rank 5: killed by SIGKILL (Killed) after SIGTERM from ddprun\n"
+          "  rank 8: ended well\n");
+}
+END_TEST
+
+START_TEST(a_signal_is_put_in_words)
+{
+    begin(1);
+    start_all();
+    exited(0, SIGSEGV | CORE, 62000);
+    check("ddprun: rank 0 failed: killed by SIGSEGV (Segmentation fault), core dumped, 1 min 2 s "
+          "after"
+          " its start\n"
+          "  host n1, local rank 0, pid 100, ./train\n");
+}
+END_TEST
+
+START_TEST(unknown_signals_have_a_number)
+{
+    char text[80];
+    ck_assert_str_eq(report_status(40, text, sizeof text), "killed by signal 40");
+}
+END_TEST
+
+START_TEST(the_error_and_the_last_lines_are_shown)
+{
+    begin(1);
+    start_all();
+    exited(0, EXIT_STATUS(1), 0);
+    r.error = "RuntimeError: two\nlines";
+    r.tail = "one\ntwo\n";
+    r.note = "something else";
+    check("ddprun: rank 0 failed: exit status 1, 0.00 s after its start\n"
+          "  host n1, local rank 0, pid 100, ./train\n"
+          "  error: RuntimeError: two\n"
+          "         lines\n"
+          "  last lines of its stderr:\n"
+          "    | one\n"
+          "    | two\n"
+          "  note: something else\n");
+}
+END_TEST
+
+START_TEST(few_lines_are_shown_but_a_traceback_whole)
+{
+    char tail[1024] = "";
+    char expected[2048];
+    for (int i = 0; i < 20; i++)
+        sprintf(tail + strlen(tail), "line %d\n", i);
+    begin(1);
+    start_all();
+    exited(0, EXIT_STATUS(1), 0);
+    r.tail = tail;
+    strcpy(expected, "ddprun: rank 0 failed: exit status 1, 0.00 s after its start\n"
+                     "  host n1, local rank 0, pid 100, ./train\n"
+                     "  last lines of its stderr:\n");
+    size_t head = strlen(expected);
+    for (int i = 20 - REPORT_TAIL_LINES; i < 20; i++)
+        sprintf(expected + strlen(expected), "    | line %d\n", i);
+    check(expected);
+
+    begin(1);
+    start_all();
+    exited(0, EXIT_STATUS(1), 0);
+    memcpy(tail, "[r]: Traceback (most recent call last):\n", 40); /* over "line 0" and its next */
+    r.tail = tail;
+    expected[head] = '\0';
+    for (const char *p = tail; *p != '\0'; p += strcspn(p, "\n") + 1)
+        sprintf(expected + strlen(expected), "    | %.*s\n", (int)strcspn(p, "\n"), p);
+    check(expected);
+}
+END_TEST
+
+START_TEST(a_program_that_cannot_be_executed_takes_one_line)
+{
+    begin(2);
+    step((struct supervisor_event){SUPERVISOR_EV_START_FAILED, .rank = 0, .status = EACCES,
+                                   .stage = SUPERVISOR_START_EXEC, .empty = true});
+    check("ddprun: cannot execute '/bin/train': Permission denied\n");
+}
+END_TEST
+
+START_TEST(a_missing_interpreter_is_told_from_a_missing_program)
+{
+    begin(1);
+    r.path = "/bin/sh";
+    step((struct supervisor_event){SUPERVISOR_EV_START_FAILED, .rank = 0, .status = ENOENT,
+                                   .stage = SUPERVISOR_START_EXEC, .empty = true});
+    check("ddprun: cannot execute '/bin/sh': No such file or directory\n"
+          "  the file is there: its interpreter ('#!' line or ELF loader) is not\n");
+}
+END_TEST
+
+START_TEST(want_of_processes_is_explained)
+{
+    begin(2);
+    step((struct supervisor_event){SUPERVISOR_EV_START_FAILED, .rank = 0, .status = EAGAIN,
+                                   .empty = true});
+    check("ddprun: cannot start rank 0: Resource temporarily unavailable\n"
+          "  the limit on processes is reached: see ulimit -u and the cgroup's pids.max\n");
+}
+END_TEST
+
+START_TEST(a_stopped_job_says_by_what_and_when)
+{
+    begin(3);
+    start_all();
+    step((struct supervisor_event){SUPERVISOR_EV_SIGNAL, .sig = SIGINT});
+    exited(0, SIGINT, 1);
+    exited(1, 0, 1);
+    exited(2, EXIT_STATUS(1), 1);
+    check("ddprun: stopped by SIGINT after 1 h 2 min\n"
+          "  rank 0: stopped by ddprun (SIGINT)\n"
+          "  rank 1: exit status 0 after SIGINT from ddprun\n"
+          "  rank 2: exit status 1 after SIGINT from ddprun\n");
+}
+END_TEST
+
+START_TEST(the_nurserys_end_is_our_fault)
+{
+    begin(1);
+    start_all();
+    step((struct supervisor_event){SUPERVISOR_EV_NURSERY_LOST});
+    check("ddprun: internal error: the process that starts and reaps the ranks is gone; all ranks "
+          "were "
+          "killed\n");
+}
+END_TEST
+
+START_TEST(what_hangs_in_the_kernel_is_said)
+{
+    begin(2);
+    start_all();
+    exited(1, EXIT_STATUS(1), 10);
+    step((struct supervisor_event){SUPERVISOR_EV_TIME});
+    step((struct supervisor_event){SUPERVISOR_EV_TIME});
+    step((struct supervisor_event){SUPERVISOR_EV_SWEPT, .status = ETIMEDOUT});
+    check("ddprun: rank 1 failed: exit status 1, 0.01 s after its start\n"
+          "  host n1, local rank 1, pid 101, ./train\n"
+          "  rank 0: killed by ddprun\n"
+          "  some processes do not die of SIGKILL: they hang in the kernel\n");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("report");
+    TCase *c = tcase_create("report");
+    tcase_add_test(c, a_job_that_went_well_is_not_talked_about);
+    tcase_add_test(c, a_failed_rank_comes_first_the_others_in_groups);
+    tcase_add_test(c, a_signal_is_put_in_words);
+    tcase_add_test(c, unknown_signals_have_a_number);
+    tcase_add_test(c, the_error_and_the_last_lines_are_shown);
+    tcase_add_test(c, few_lines_are_shown_but_a_traceback_whole);
+    tcase_add_test(c, a_program_that_cannot_be_executed_takes_one_line);
+    tcase_add_test(c, a_missing_interpreter_is_told_from_a_missing_program);
+    tcase_add_test(c, want_of_processes_is_explained);
+    tcase_add_test(c, a_stopped_job_says_by_what_and_when);
+    tcase_add_test(c, the_nurserys_end_is_our_fault);
+    tcase_add_test(c, what_hangs_in_the_kernel_is_said);
+    suite_add_tcase(suite, c);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

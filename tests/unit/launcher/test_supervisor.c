@@ -1,0 +1,361 @@
+/* The table of states: whole, drawn, and in the cases that matter most. Random ones: tests/sim. */
+#include "launcher/supervisor.h"
+
+#include "common/clock.h"
+
+#include <check.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct supervisor *s;
+static struct supervisor_orders o;
+static uint64_t now_ms;
+
+#define EXIT_STATUS(code) ((code) << 8)
+
+static void step(struct supervisor_event e)
+{
+    e.now_ms = now_ms;
+    supervisor_step(s, &e, &o);
+}
+
+static void begin(int n_ranks)
+{
+    struct supervisor_limits limits = {
+        .n_ranks = n_ranks, .window = 2, .grace_ms = 30000, .failure_grace_ms = 5000};
+    s = supervisor_create(&limits);
+    ck_assert_ptr_nonnull(s);
+    now_ms = 1000;
+    supervisor_begin(s, now_ms, &o);
+}
+
+static void started(int rank)
+{
+    step((struct supervisor_event){SUPERVISOR_EV_STARTED, .rank = rank, .pid = 100 + rank});
+}
+
+static void exited(int rank, int status, bool empty)
+{
+    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = rank, .status = status,
+                                   .empty = empty});
+}
+
+static void signalled(int sig)
+{
+    step((struct supervisor_event){SUPERVISOR_EV_SIGNAL, .sig = sig});
+}
+
+static void event(enum supervisor_event_type type)
+{
+    step((struct supervisor_event){type});
+}
+
+static void begin_and_start(int n_ranks)
+{
+    begin(n_ranks);
+    for (int i = 0; i < n_ranks; i++)
+        started(i);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
+}
+
+static void set_up(void)
+{
+    s = NULL;
+}
+
+static void tear_down(void)
+{
+    supervisor_destroy(s);
+}
+
+START_TEST(each_pair_of_state_and_event_has_one_answer)
+{
+    for (int state = 0; state < SUPERVISOR_N_STATES; state++)
+        for (int type = 0; type < SUPERVISOR_N_EVENTS; type++)
+            ck_assert_msg(
+                supervisor_covers((enum supervisor_state)state, (enum supervisor_event_type)type),
+                "%s on %s: no row without condition and not ignored, or both",
+                supervisor_state_name((enum supervisor_state)state),
+                supervisor_event_name((enum supervisor_event_type)type));
+}
+END_TEST
+
+START_TEST(the_drawing_is_the_table)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/../../docs/supervisor.dot", getenv("TEST_DATA"));
+    FILE *f = fopen(path, "r");
+    ck_assert_msg(f != NULL, "cannot open %s", path);
+    char drawn[32768];
+    drawn[fread(drawn, 1, sizeof drawn - 1, f)] = '\0';
+    fclose(f);
+
+    char *text;
+    size_t n;
+    FILE *out = open_memstream(&text, &n);
+    supervisor_print_dot(out);
+    fclose(out);
+    const char *write_to = getenv("WRITE_SUPERVISOR_DOT"); /* to make the drawing anew */
+    if (write_to != NULL) {
+        f = fopen(write_to, "w");
+        ck_assert_ptr_nonnull(f);
+        fputs(text, f);
+        fclose(f);
+    }
+    ck_assert_msg(strcmp(drawn, text) == 0,
+                  "%s is not the table: make it anew by WRITE_SUPERVISOR_DOT=docs/supervisor.dot",
+                  path);
+    free(text);
+}
+END_TEST
+
+START_TEST(ranks_are_started_a_window_at_a_time)
+{
+    begin(5);
+    ck_assert_int_eq(o.n_start, 2);
+    started(0);
+    ck_assert_int_eq(o.n_start, 1);
+    started(1);
+    ck_assert_int_eq(o.n_start, 1);
+    started(2);
+    ck_assert_int_eq(o.n_start, 1);
+    started(3);
+    ck_assert_int_eq(o.n_start, 0);
+    started(4);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
+}
+END_TEST
+
+START_TEST(all_ended_well_is_zero)
+{
+    begin_and_start(2);
+    exited(1, 0, false);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
+    exited(0, 0, true);
+    ck_assert(o.drain);
+    event(SUPERVISOR_EV_DRAINED);
+    ck_assert(o.ended);
+    ck_assert_int_eq(supervisor_exit_code(s), 0);
+}
+END_TEST
+
+START_TEST(the_first_failure_is_the_verdict)
+{
+    begin_and_start(3);
+    exited(1, EXIT_STATUS(3), false);
+    ck_assert_int_eq(o.signal, SIGTERM);
+    ck_assert(!o.to_groups);
+    ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + 5000);
+    exited(0, EXIT_STATUS(5), false);
+    exited(2, SIGTERM, true);
+    ck_assert(o.drain);
+    ck_assert_int_eq(supervisor_exit_code(s), 3);
+    ck_assert_int_eq(supervisor_get_verdict(s)->rank, 1);
+    ck_assert_int_eq(supervisor_get_rank(s, 1)->told_first, 0);
+    ck_assert_int_eq(supervisor_get_rank(s, 2)->told_first, SIGTERM);
+}
+END_TEST
+
+START_TEST(a_failure_while_starting_asks_for_no_more_and_awaits_the_asked)
+{
+    begin(4);
+    started(0);
+    exited(0, SIGSEGV, false); /* ranks 1 and 2 were asked for */
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STOPPING);
+    started(1);
+    ck_assert_int_eq(o.n_start, 0);
+    exited(1, SIGTERM, true);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STOPPING);
+    started(2);
+    exited(2, SIGTERM, true);
+    ck_assert(o.drain);
+    ck_assert_int_eq(supervisor_exit_code(s), 139);
+    ck_assert_int_eq(supervisor_get_rank(s, 2)->told_first, SIGTERM);
+    ck_assert_int_eq(supervisor_get_rank(s, 3)->phase, RANK_NOT_STARTED);
+}
+END_TEST
+
+START_TEST(what_cannot_be_executed_is_126_or_127)
+{
+    static const struct {
+        int error;
+        enum supervisor_start_stage stage;
+        int code;
+    } cases[] = {
+        {ENOENT, SUPERVISOR_START_EXEC, 127},
+        {EACCES, SUPERVISOR_START_EXEC, 126},
+        {E2BIG, SUPERVISOR_START_EXEC, 126},
+        {EAGAIN, SUPERVISOR_START_INTERNAL, 70},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        begin(1);
+        step((struct supervisor_event){SUPERVISOR_EV_START_FAILED, .rank = 0,
+                                       .status = cases[i].error, .stage = cases[i].stage,
+                                       .empty = true});
+        ck_assert(o.drain);
+        ck_assert_int_eq(supervisor_exit_code(s), cases[i].code);
+        supervisor_destroy(s);
+        s = NULL;
+    }
+}
+END_TEST
+
+START_TEST(a_signal_is_passed_on_then_grace_then_kill)
+{
+    begin_and_start(2);
+    signalled(SIGTERM);
+    ck_assert_int_eq(o.signal, SIGTERM);
+    ck_assert(!o.to_groups);
+    ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + 30000);
+    now_ms += 30000;
+    event(SUPERVISOR_EV_TIME);
+    ck_assert_int_eq(o.signal, SIGKILL);
+    ck_assert(o.to_groups);
+    exited(0, SIGKILL, false);
+    exited(1, SIGKILL, false);
+    ck_assert_int_eq(o.sweep_signal, SIGKILL); /* strangers had their time with the ranks */
+    event(SUPERVISOR_EV_EMPTY);
+    ck_assert(o.drain);
+    ck_assert_int_eq(supervisor_exit_code(s), 143);
+}
+END_TEST
+
+START_TEST(a_second_interrupt_kills_but_another_signal_does_not)
+{
+    begin_and_start(1);
+    signalled(SIGTERM);
+    signalled(SIGINT);
+    ck_assert_int_eq(o.signal, SIGINT);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STOPPING);
+    signalled(SIGINT);
+    ck_assert_int_eq(o.signal, SIGKILL);
+    exited(0, SIGKILL, true);
+    ck_assert_int_eq(supervisor_exit_code(s), 143); /* of the first */
+}
+END_TEST
+
+START_TEST(a_signal_after_a_failure_does_not_change_the_verdict)
+{
+    begin_and_start(2);
+    exited(0, EXIT_STATUS(9), false);
+    signalled(SIGTERM);
+    exited(1, SIGTERM, true);
+    ck_assert_int_eq(supervisor_exit_code(s), 9);
+}
+END_TEST
+
+START_TEST(user_signals_are_passed_on_and_tell_nobody_to_stop)
+{
+    begin_and_start(1);
+    signalled(SIGUSR1);
+    ck_assert_int_eq(o.signal, SIGUSR1);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
+    ck_assert_uint_eq(supervisor_deadline_ms(s), CO_NEVER_MS);
+    exited(0, SIGUSR1, true);
+    ck_assert_int_eq(supervisor_exit_code(s), 128 + SIGUSR1);
+}
+END_TEST
+
+START_TEST(strangers_are_told_then_killed)
+{
+    begin_and_start(1);
+    exited(0, 0, false);
+    ck_assert_int_eq(o.sweep_signal, SIGTERM);
+    ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + 5000);
+    now_ms += 5000;
+    event(SUPERVISOR_EV_TIME);
+    ck_assert_int_eq(o.sweep_signal, SIGKILL);
+    event(SUPERVISOR_EV_EMPTY);
+    ck_assert(o.drain);
+    ck_assert_int_eq(supervisor_exit_code(s), 0);
+}
+END_TEST
+
+START_TEST(what_survives_sigkill_is_swept_alone_then_left)
+{
+    begin_and_start(3);
+    exited(0, EXIT_STATUS(1), false);
+    event(SUPERVISOR_EV_TIME);
+    ck_assert_int_eq(o.signal, SIGKILL);
+    ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + SUPERVISOR_KILL_MS);
+    event(SUPERVISOR_EV_TIME); /* the ranks hang, or the nursery is deaf */
+    ck_assert(o.sweep_alone);
+    step((struct supervisor_event){SUPERVISOR_EV_SWEPT, .status = ETIMEDOUT});
+    ck_assert(o.drain);
+    ck_assert(supervisor_get_verdict(s)->some_hang);
+    ck_assert_int_eq(supervisor_exit_code(s), 1);
+}
+END_TEST
+
+START_TEST(without_the_nursery_ddprun_sweeps_alone)
+{
+    begin_and_start(2);
+    event(SUPERVISOR_EV_NURSERY_LOST);
+    ck_assert(o.sweep_alone);
+    step((struct supervisor_event){SUPERVISOR_EV_SWEPT, .status = ETIMEDOUT});
+    ck_assert(o.drain);
+    ck_assert_int_eq(supervisor_exit_code(s), 70);
+    ck_assert(supervisor_get_verdict(s)->some_hang);
+}
+END_TEST
+
+START_TEST(a_signal_ends_the_wait_for_a_reader)
+{
+    begin_and_start(1);
+    exited(0, 0, true);
+    ck_assert(o.drain);
+    signalled(SIGWINCH);
+    ck_assert(!o.ended);
+    signalled(SIGHUP);
+    ck_assert(o.ended);
+    ck_assert_int_eq(supervisor_exit_code(s), 128 + SIGHUP);
+}
+END_TEST
+
+START_TEST(reports_that_cannot_be_true_change_nothing)
+{
+    begin(2);
+    exited(0, 0, true); /* asked for, but not started */
+    ck_assert_int_eq(supervisor_get_rank(s, 0)->phase, RANK_ASKED);
+    started(-1);
+    started(2);
+    started(1 << 30);
+    ck_assert_int_eq(o.n_start, 0);
+    started(0);
+    started(0);
+    exited(0, 0, false);
+    exited(0, EXIT_STATUS(1), false);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STARTING);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("supervisor");
+    TCase *t = tcase_create("supervisor");
+    tcase_add_checked_fixture(t, set_up, tear_down);
+    tcase_add_test(t, each_pair_of_state_and_event_has_one_answer);
+    tcase_add_test(t, the_drawing_is_the_table);
+    tcase_add_test(t, ranks_are_started_a_window_at_a_time);
+    tcase_add_test(t, all_ended_well_is_zero);
+    tcase_add_test(t, the_first_failure_is_the_verdict);
+    tcase_add_test(t, a_failure_while_starting_asks_for_no_more_and_awaits_the_asked);
+    tcase_add_test(t, what_cannot_be_executed_is_126_or_127);
+    tcase_add_test(t, a_signal_is_passed_on_then_grace_then_kill);
+    tcase_add_test(t, a_second_interrupt_kills_but_another_signal_does_not);
+    tcase_add_test(t, a_signal_after_a_failure_does_not_change_the_verdict);
+    tcase_add_test(t, user_signals_are_passed_on_and_tell_nobody_to_stop);
+    tcase_add_test(t, strangers_are_told_then_killed);
+    tcase_add_test(t, what_survives_sigkill_is_swept_alone_then_left);
+    tcase_add_test(t, without_the_nursery_ddprun_sweeps_alone);
+    tcase_add_test(t, a_signal_ends_the_wait_for_a_reader);
+    tcase_add_test(t, reports_that_cannot_be_true_change_nothing);
+    suite_add_tcase(suite, t);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
