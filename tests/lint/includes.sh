@@ -19,6 +19,7 @@ check() {
             esac
             ok=no
             for allowed in "$@"; do
+                # shellcheck disable=SC2254 # a pattern is what it is
                 case "$inc" in
                 $allowed) ok=yes ;;
                 esac
