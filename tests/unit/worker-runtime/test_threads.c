@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 
 enum { N_MAX = 4, SEGMENT_BYTES = 16 << 20 };
 
@@ -23,6 +24,7 @@ struct node {
     const struct reduce_kernels *kernels;
     uint64_t timeout_ms;
     bool spin;
+    atomic_uint progress; /* calls begun by all ranks together */
     pthread_barrier_t everybody;
 };
 
@@ -84,14 +86,24 @@ static void node_init(struct node *node, unsigned n)
     }
 }
 
-static void node_run(struct node *node, struct rank *ranks, int (*body)(struct rank *r))
+static void node_start(struct node *node, struct rank *ranks, int (*body)(struct rank *r))
 {
     for (unsigned i = 0; i < node->n; i++) {
         ranks[i] = (struct rank){.node = node, .rank = i, .body = body};
         ck_assert_int_eq(pthread_create(&ranks[i].thread, NULL, run_rank, &ranks[i]), 0);
     }
+}
+
+static void node_join_threads(struct node *node, struct rank *ranks)
+{
     for (unsigned i = 0; i < node->n; i++)
         ck_assert_int_eq(pthread_join(ranks[i].thread, NULL), 0);
+}
+
+static void node_run(struct node *node, struct rank *ranks, int (*body)(struct rank *r))
+{
+    node_start(node, ranks, body);
+    node_join_threads(node, ranks);
 }
 
 static void node_fini(struct node *node)
@@ -150,7 +162,7 @@ static int run_mixture(struct rank *r)
 {
     static const size_t counts[] = {1, 24, 25, 900, 2000, 5000, 33000, 70000};
     enum { MOST = 70000 };
-    void *in, *out;
+    void *in = NULL, *out = NULL;
     float *plain_in = malloc(MOST * 4), *plain_out = malloc(MOST * 4 * N_MAX);
     const struct backend_ops *ops = r->backend->ops;
     int code = ops->alloc(r->backend, MOST * 4, &in, &r->err);
@@ -191,7 +203,7 @@ static int run_until_it_breaks(struct rank *r)
 {
     enum { COUNT = 600000 };
     const struct backend_ops *ops = r->backend->ops;
-    void *in, *out;
+    void *in = NULL, *out = NULL;
     float *a, *b;
     int code = ops->alloc(r->backend, COUNT * 4, &in, &r->err);
     if (code == 0)
@@ -199,10 +211,7 @@ static int run_until_it_breaks(struct rank *r)
     a = in;
     b = out;
     for (int i = 0; code == 0; i++) {
-        if (i == 5 && r->rank == 1) { /* in the midst of what the others do, more or less */
-            control_abort_set(r->node->control,
-                              (struct control_abort){.cause = CONTROL_JOB_STOPPING});
-        }
+        atomic_fetch_add(&r->node->progress, 1);
         code = ops->all_reduce(r->backend, a, b, COUNT, DDP_FLOAT32, DDP_SUM, NULL, &r->err);
         for (size_t k = 0; k < COUNT; k += 1000) /* ours again: a late access would be a race */
             a[k] = b[k] = 1;
@@ -216,7 +225,11 @@ START_TEST(a_call_that_failed_has_given_the_memory_back)
     struct rank ranks[N_MAX];
     node_init(&node, 3);
     node.spin = true;
-    node_run(&node, ranks, run_until_it_breaks);
+    node_start(&node, ranks, run_until_it_breaks);
+    while (atomic_load(&node.progress) < 12 + (unsigned)_i) /* in the midst of it, here or there */
+        sched_yield();
+    control_abort_set(node.control, (struct control_abort){.cause = CONTROL_JOB_STOPPING});
+    node_join_threads(&node, ranks);
     for (unsigned i = 0; i < node.n; i++) {
         ck_assert_int_eq(ranks[i].result, -ECONNRESET);
         ck_assert_ptr_nonnull(strstr(ranks[i].err.text, "ddprun is stopping the job"));
