@@ -3,6 +3,11 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+bool job_spec_agent_store(const struct job_spec *spec)
+{
+    return spec->store == STORE_AGENT || (spec->store == STORE_AUTO && spec->n_local > 1);
+}
+
 void job_spec_fini(struct job_spec *spec)
 {
     void *owned[] = {

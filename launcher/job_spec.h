@@ -73,8 +73,8 @@ struct job_spec {
                                           alone; nothing of ranks outside --local-ranks-filter */
     char *log_dir; /* owned; --log-dir, absolute; NULL: not given, where files are asked for
                               a new directory is made, $TMPDIR/torchelastic_XXXXXX as torchrun's */
-    bool no_logs;  /* --log-dir /dev/null: no files for -r and -t (to_file is empty), and
-                              TORCHELASTIC_ERROR_FILE is "" */
+    bool no_logs;  /* --log-dir /dev/null: no files for -r and -t; to_file and tee are empty.
+                              Error files are no logs: they stay */
     char **
         stdout_filters; /* owned, one block, NULL-terminated: lines of tee that hold one of these */
     char **stderr_filters; /* also go to attempt_N/filtered_{stdout,stderr}.log; NULL: none */
@@ -90,6 +90,9 @@ struct job_spec {
     char *report;        /* owned; --report, a path for the report as JSON; NULL: none */
     bool console_events; /* --event-log-handler console: torchrun's events, JSON lines on stderr */
 };
+
+/* Does ddprun serve the store? */
+bool job_spec_agent_store(const struct job_spec *spec);
 
 void job_spec_fini(struct job_spec *spec); /* a zeroed one is fine; it is zeroed afterwards */
 

@@ -1,5 +1,6 @@
 /* ddprun - start the ranks of a distributed job, watch over them, say why it ended. */
 #include "cli.h"
+#include "dry_run.h"
 #include "job_spec.h"
 #include "node.h"
 
@@ -72,6 +73,21 @@ static int usage_code(int rc, bool as_torchrun)
     }
 }
 
+static int show(const struct job_spec *spec)
+{
+    struct co_error err;
+    if (dry_run_print(spec, environ, stdout, &err) == 0)
+        return fflush(stdout) == 0 ? 0 : EXIT_INTERNAL;
+    fprintf(stderr, "ddprun: %s\n", err.text);
+    return EXIT_INTERNAL;
+}
+
+static void print_notes(const char *notes)
+{
+    for (const char *line = notes; line != NULL && *line != '\0'; line += strcspn(line, "\n") + 1)
+        fprintf(stderr, "ddprun: %.*s\n", (int)strcspn(line, "\n"), line);
+}
+
 static int run(const struct job_spec *spec, int null_fd)
 {
     struct node_end end = {0};
@@ -112,7 +128,8 @@ int main(int argc, char **argv)
         printf("ddprun %s\n", DDPRUN_VERSION);
         return fflush(stdout) == 0 ? 0 : EXIT_INTERNAL;
     }
-    int code = run(&spec, null_fd);
+    print_notes(spec.notes);
+    int code = spec.dry_run ? show(&spec) : run(&spec, null_fd);
     job_spec_fini(&spec);
     return code;
 }

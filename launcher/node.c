@@ -6,6 +6,7 @@
 #include "nursery.h"
 #include "output.h"
 #include "post_mortem.h"
+#include "rank_argv.h"
 #include "runtime_dir.h"
 #include "supervisor.h"
 #include "sweep.h"
@@ -81,10 +82,13 @@ static int make_image(const struct node *n, int rank, int *ret_fd, struct co_err
         .node_fd = SPAWN_N_FDS - 1,
     };
     co_autofree char **env = NULL;
+    co_autofree char **argv = NULL;
     int rc = worker_env_make(n->spec, &place, environ, &env, err);
+    if (rc == 0)
+        rc = rank_argv_make(n->spec, rank, &argv, err);
     if (rc < 0)
         return rc;
-    return image_make(n->spec->path, n->spec->argv, env, ret_fd, err);
+    return image_make(n->spec->path, argv != NULL ? argv : n->spec->argv, env, ret_fd, err);
 }
 
 /* Ask the nursery for a rank. returns 0; -EPIPE, -EAGAIN: of the nursery; else -errno: of this
@@ -361,7 +365,7 @@ static int find_free_port(uint16_t *ret_port, struct co_error *err)
 static int open_store(struct node *n, struct co_error *err)
 {
     const struct job_spec *spec = n->spec;
-    n->agent_store = spec->store == STORE_AGENT || (spec->store == STORE_AUTO && spec->n_local > 1);
+    n->agent_store = job_spec_agent_store(spec);
     n->master_port = spec->master_port;
     if (n->agent_store) {
         struct server_opts opts = {.port = spec->master_port, .on_refused = on_refused, .arg = n};

@@ -19,7 +19,7 @@ enum { SETTINGS_MAX = 24, NUMBER_BYTES = 12 };
 
 struct setting {
     const char *name;
-    const char *value; /* NULL: the worker has none */
+    const char *value; /* value_len bytes of it; NULL: the worker has none */
     size_t name_len, value_len;
     bool is_default; /* the parent's value, if there is one, stays */
     bool is_kept;    /* there is one */
@@ -46,12 +46,36 @@ static struct setting *set_number(struct settings *s, const char *name, int64_t 
     return set(s, name, text);
 }
 
-static void fill(struct settings *s, const struct job_spec *spec, const struct rank_place *place)
+/* The nth entry of the parent's list of devices is the rank's only one; without a list, device n. */
+static void set_device(struct settings *s, char *const *parent, int local_rank)
+{
+    static const char list[] = DDP_ENV_CUDA_VISIBLE_DEVICES "=";
+    const char *at = NULL;
+    for (char *const *v = parent; at == NULL && *v != NULL; v++)
+        if (strncmp(*v, list, sizeof list - 1) == 0)
+            at = *v + sizeof list - 1;
+    if (at == NULL) {
+        set_number(s, DDP_ENV_CUDA_VISIBLE_DEVICES, local_rank);
+        return;
+    }
+    for (int i = 0; i < local_rank && *at != '\0'; i++) {
+        at += strcspn(at, ",");
+        at += *at == ',';
+    }
+    at += strspn(at, " ");
+    size_t len = strcspn(at, ",");
+    while (len > 0 && at[len - 1] == ' ')
+        len--;
+    set(s, DDP_ENV_CUDA_VISIBLE_DEVICES, at)->value_len = len;
+}
+
+static void fill(struct settings *s, const struct job_spec *spec, const struct rank_place *place,
+                 char *const *parent)
 {
     s->n = 0;
     set_number(s, DDP_ENV_RANK, place->rank);
     set_number(s, DDP_ENV_WORLD_SIZE, place->world_size);
-    set_number(s, DDP_ENV_LOCAL_RANK, place->local_rank);
+    set_number(s, DDP_ENV_LOCAL_RANK, spec->virtual_local_rank ? 0 : place->local_rank);
     set_number(s, DDP_ENV_LOCAL_WORLD_SIZE, place->local_world_size);
     set_number(s, DDP_ENV_GROUP_RANK, place->node_rank);
     set_number(s, DDP_ENV_GROUP_WORLD_SIZE, place->n_nodes);
@@ -61,14 +85,16 @@ static void fill(struct settings *s, const struct job_spec *spec, const struct r
     set(s, DDP_ENV_MASTER_ADDR, place->master_addr);
     set_number(s, DDP_ENV_MASTER_PORT, place->master_port);
     set_number(s, DDP_ENV_RESTART_COUNT, place->generation);
-    set(s, DDP_ENV_MAX_RESTARTS, "0");
+    set_number(s, DDP_ENV_MAX_RESTARTS, spec->max_restarts);
     set(s, DDP_ENV_RUN_ID, spec->run_id);
     set(s, DDP_ENV_USE_AGENT_STORE, place->agent_store ? "True" : "False");
     set(s, DDP_ENV_ERROR_FILE, place->error_file);
-    set(s, DDP_ENV_SIGNALS_TO_HANDLE, "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
+    set(s, DDP_ENV_SIGNALS_TO_HANDLE, spec->signals_to_handle);
     set(s, DDP_ENV_NCCL_ASYNC_ERROR_HANDLING, "1")->is_default = true;
     if (spec->omp_threads > 0)
         set_number(s, DDP_ENV_OMP_NUM_THREADS, spec->omp_threads)->is_default = !spec->omp_asked;
+    if (spec->virtual_local_rank)
+        set_device(s, parent, place->local_rank);
     set_number(s, DDP_ENV_GENERATION, place->generation);
     if (place->node_fd >= 0)
         set_number(s, DDP_ENV_NODE_FD, place->node_fd);
@@ -106,7 +132,7 @@ int worker_env_make(const struct job_spec *spec, const struct rank_place *place,
     struct settings settings;
     size_t n = 1;
     size_t bytes = 0;
-    fill(&settings, spec, place);
+    fill(&settings, spec, place, parent);
     for (char *const *v = parent; *v != NULL; v++)
         if (passes(&settings, *v)) {
             n++;
@@ -131,7 +157,9 @@ int worker_env_make(const struct job_spec *spec, const struct rank_place *place,
         if (t->value == NULL || t->is_kept)
             continue;
         *to++ = text;
-        text = stpcpy(stpcpy(stpcpy(text, t->name), "="), t->value) + 1;
+        text = stpcpy(stpcpy(text, t->name), "=");
+        text = mempcpy(text, t->value, t->value_len);
+        *text++ = '\0';
     }
     *to = NULL;
     *ret_env = env;

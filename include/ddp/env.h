@@ -24,6 +24,7 @@
 #define DDP_ENV_SIGNALS_TO_HANDLE         "TORCHELASTIC_SIGNALS_TO_HANDLE"
 #define DDP_ENV_NCCL_ASYNC_ERROR_HANDLING "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 #define DDP_ENV_OMP_NUM_THREADS           "OMP_NUM_THREADS"
+#define DDP_ENV_CUDA_VISIBLE_DEVICES      "CUDA_VISIBLE_DEVICES" /* by --virtual-local-rank */
 
 /* ours, set by ddprun */
 #define DDP_ENV_NODE_FD                                                                            \

@@ -12,7 +12,11 @@ static struct rank_place place;
 
 static void set_up(void)
 {
-    spec = (struct job_spec){.n_local = 2, .run_id = "job7", .role = "default", .omp_threads = 4};
+    spec = (struct job_spec){.n_local = 2,
+                             .run_id = "job7",
+                             .role = "default",
+                             .omp_threads = 4,
+                             .signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"};
     place = (struct rank_place){
         .rank = 1,
         .world_size = 2,
@@ -174,6 +178,43 @@ START_TEST(values_of_the_user_stay)
 }
 END_TEST
 
+START_TEST(what_was_asked_for_is_told)
+{
+    spec.max_restarts = 3;
+    spec.signals_to_handle = "SIGUSR1,SIGNONE";
+    const char *text = MAKE("TORCHELASTIC_MAX_RESTARTS=9");
+    ck_assert_int_eq(count(text, "TORCHELASTIC_MAX_RESTARTS="), 1);
+    ck_assert_int_eq(count(text, "TORCHELASTIC_MAX_RESTARTS=3\n"), 1);
+    ck_assert_int_eq(count(text, "TORCHELASTIC_SIGNALS_TO_HANDLE=SIGUSR1,SIGNONE\n"), 1);
+}
+END_TEST
+
+START_TEST(a_virtual_local_rank_sees_one_device)
+{
+    static const struct {
+        int local_rank;
+        const char *parent, *expected;
+    } cases[] = {
+        {3, "A=b", "CUDA_VISIBLE_DEVICES=3\n"},
+        {0, "CUDA_VISIBLE_DEVICES=4,5", "CUDA_VISIBLE_DEVICES=4\n"},
+        {1, "CUDA_VISIBLE_DEVICES=4,5", "CUDA_VISIBLE_DEVICES=5\n"},
+        {1, "CUDA_VISIBLE_DEVICES=4, GPU-8a1c-4 ,6", "CUDA_VISIBLE_DEVICES=GPU-8a1c-4\n"},
+        {0, "CUDA_VISIBLE_DEVICES=", "CUDA_VISIBLE_DEVICES=\n"},
+        {2, "CUDA_VISIBLE_DEVICES=4", "CUDA_VISIBLE_DEVICES=\n"}, /* cli.c refuses this one */
+    };
+    spec.virtual_local_rank = true;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        place.local_rank = cases[i].local_rank;
+        const char *text = MAKE(cases[i].parent);
+        ck_assert_int_eq(count(text, "LOCAL_RANK=0\n"), 1);
+        ck_assert_int_eq(count(text, "CUDA_VISIBLE_DEVICES="), 1);
+        ck_assert_msg(count(text, cases[i].expected) == 1, "%s: %s", cases[i].parent, text);
+    }
+    spec.virtual_local_rank = false;
+    ck_assert_int_eq(count(MAKE("CUDA_VISIBLE_DEVICES=4,5"), "CUDA_VISIBLE_DEVICES=4,5\n"), 1);
+}
+END_TEST
+
 START_TEST(threads_that_were_asked_for_are_set)
 {
     spec.omp_asked = true;
@@ -223,6 +264,8 @@ int main(void)
     tcase_add_test(c, the_descriptor_of_an_outer_ddprun_is_not_passed_on);
     tcase_add_test(c, what_a_starter_left_for_itself_is_removed);
     tcase_add_test(c, values_of_the_user_stay);
+    tcase_add_test(c, what_was_asked_for_is_told);
+    tcase_add_test(c, a_virtual_local_rank_sees_one_device);
     tcase_add_test(c, threads_that_were_asked_for_are_set);
     tcase_add_test(c, odd_variables_pass_unchanged);
     tcase_add_test(c, large_environments_are_copied_whole);

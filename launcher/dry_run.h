@@ -1,0 +1,22 @@
+/* dry_run.h - show what would be started, for --dry-run. */
+#ifndef DDP_LAUNCHER_DRY_RUN_H
+#define DDP_LAUNCHER_DRY_RUN_H
+
+#include <stdio.h>
+
+struct co_error;
+struct job_spec;
+
+/* Per rank a line with its command, quoted for a shell, and indented ones with what its environment
+ * has that ours has not, and with what is taken out. What is only known later, a free port and the
+ * job's folder, stands in angle brackets.
+ *
+ * parent    our environment
+ * returns   0, -ENOMEM */
+int dry_run_print(const struct job_spec *spec, char *const *parent, FILE *out,
+                  struct co_error *err);
+
+/* A word as a shell reads it back: 'as it is' unless it needs no quotes. */
+void dry_run_print_word(const char *word, FILE *out);
+
+#endif
