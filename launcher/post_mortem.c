@@ -65,13 +65,16 @@ char *post_mortem(const struct post_mortem *p)
                        .program = p->spec->shown,
                        .path = p->spec->path,
                        .begun_ms = p->begun_ms,
-                       .now_ms = co_now_ms()};
+                       .now_ms = co_now_ms(),
+                       .max_restarts = p->spec->restart_window_ms == 0 ? p->spec->max_restarts : 0};
     if (v->outcome == OUTCOME_RANK_FAILED) {
         runtime_dir_error_file(p->runtime_dir, v->rank, path, sizeof path);
         int rc = error_file_read(path, &message, &text, &err);
         if (rc < 0 && rc != -ENOENT)
             r.note = err.text;
-        rc = pass_root_cause_on(p, supervisor_get_rank(p->supervisor, v->rank), text, &err);
+        rc = v->restarts
+                 ? 0
+                 : pass_root_cause_on(p, supervisor_get_rank(p->supervisor, v->rank), text, &err);
         if (rc < 0)
             r.note = err.text;
         if (p->spec->n_local > 1) /* of a single rank they stand right above */
