@@ -246,6 +246,9 @@ START_TEST(the_help_is_the_table)
               "                          another.\n"
               "  -q, --quiet             Say less.\n"
               "  -C, --com-pact          Say it shorter.\n"
+              "      --country NAME      Where.\n"
+              "      --shade[=NAME]      How dark.\n"
+              "      --shape NAME        Which.\n"
               "      --a-very-long-option-name-of-some-note VALUE\n"
               "                          Long.\n");
     free(text);
