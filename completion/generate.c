@@ -69,7 +69,7 @@ static void print_bash(void)
 {
     fputs("# bash completion of ddprun, made of its option table\n"
           "_ddprun() {\n"
-          "    local cur=${COMP_WORDS[COMP_CWORD]} option= i=1\n"
+          "    local cur=${COMP_WORDS[COMP_CWORD]} option='' i=1\n"
           "    COMPREPLY=()\n"
           "    while ((i < COMP_CWORD)); do\n"
           "        case ${COMP_WORDS[i]} in\n"
