@@ -1,5 +1,5 @@
-/* cli_draft.h - what the parts of the command line's parser share: words as they were given, not yet
- * understood. Only cli*.c include this. */
+/* cli_draft.h - what the parts of the command line's parser share: words as they were given,
+ * not yet understood. Only cli*.c include this. */
 #ifndef DDP_LAUNCHER_CLI_DRAFT_H
 #define DDP_LAUNCHER_CLI_DRAFT_H
 

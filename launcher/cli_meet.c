@@ -141,8 +141,8 @@ static int parse_endpoint(const struct given *g, char *host, size_t host_size, u
     return 0;
 }
 
-/* How nodes meet, as far as it concerns one. Its host is this node whatever it is called: names that
- * another node would need are not looked up. */
+/* How nodes meet, as far as it concerns one. Its host is this node whatever it is called: names
+ * that another node would need are not looked up. */
 static int set_endpoint(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     enum { STATIC, C10D, ETCD, ETCD_V2 };
@@ -174,7 +174,7 @@ static int set_endpoint(const struct draft *d, struct job_spec *spec, struct co_
     return set_master_addr(spec, host, err);
 }
 
-/* "KEY=VALUE,KEY=VALUE": nothing in it concerns one node, but a mistake is told as torchrun does. */
+/* "KEY=VALUE,KEY=VALUE": nothing in it concerns one node, but a mistake is told as one. */
 static int check_conf(const struct draft *d, struct co_error *err)
 {
     const struct given *g = &d->given[OPTION_RDZV_CONF];

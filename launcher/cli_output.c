@@ -14,7 +14,7 @@
 
 enum { PATH_BYTES = 4096 };
 
-/* A part of a list up to the next comma, as text of its own; "" if it is too long to be a number. */
+/* The first len bytes as a text of their own; "" if they are too many to be a number. */
 static const char *cut(const char *at, size_t len, char *text, size_t size)
 {
     snprintf(text, size, "%.*s", len < size ? (int)len : 0, at);
@@ -24,15 +24,15 @@ static const char *cut(const char *at, size_t len, char *text, size_t size)
 /* "3", or "0:1,12:3" by local rank; the others have none.
  *
  * streams   JOB_RANKS_MAX of them, zeroed */
-static int parse_streams(const struct given *g, int n_local, uint8_t *streams,
-                         struct job_spec *spec, struct co_error *err)
+static int parse_streams(const struct given *g, uint8_t *streams, struct job_spec *spec,
+                         struct co_error *err)
 {
     const char *at = g->value;
     int64_t rank;
     if (at == NULL)
         return 0;
     if (at[0] >= '0' && at[0] <= '3' && at[1] == '\0') {
-        memset(streams, at[0] - '0', (size_t)n_local);
+        memset(streams, at[0] - '0', (size_t)spec->n_local);
         return 0;
     }
     for (;; at++) {
@@ -46,7 +46,7 @@ static int parse_streams(const struct given *g, int n_local, uint8_t *streams,
                            "%s '%.200s' is neither one of 0, 1, 2 and 3 (nothing, stdout, stderr, "
                            "both) nor a list like 0:3,12:1 by local rank",
                            g->by, g->value);
-        if (rank < n_local)
+        if (rank < spec->n_local)
             streams[rank] = (uint8_t)(at[colon + 1] - '0');
         else if (cli_note(spec, err, "%s: there is no local rank %d: ignored", g->by, (int)rank) <
                  0)
@@ -107,9 +107,9 @@ static int set_log_dir(const struct draft *d, struct job_spec *spec, struct co_e
 static int set_streams(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     uint8_t redirected[JOB_RANKS_MAX] = {0};
-    int rc = parse_streams(&d->given[OPTION_REDIRECTS], spec->n_local, redirected, spec, err);
+    int rc = parse_streams(&d->given[OPTION_REDIRECTS], redirected, spec, err);
     if (rc == 0)
-        rc = parse_streams(&d->given[OPTION_TEE], spec->n_local, spec->tee, spec, err);
+        rc = parse_streams(&d->given[OPTION_TEE], spec->tee, spec, err);
     if (rc == 0)
         rc = set_log_dir(d, spec, err);
     for (int i = 0; i < spec->n_local; i++) {
@@ -167,7 +167,7 @@ static int set_labels(const struct draft *d, struct job_spec *spec, struct co_er
     if (g->value != NULL) {
         rc = label_make(g->value, NULL, NULL, err);
         if (rc < 0)
-            return co_fail_in(err, "%s '%.200s'", g->by, g->value);
+            return co_fail_in(err, "%s", g->by);
         spec->label = strdup(g->value);
         spec->tee_label = strdup(g->value);
         if (spec->label == NULL)

@@ -59,7 +59,7 @@ struct job_spec {
     uint64_t grace_ms;         /* after a signal: from forwarding it to SIGKILL */
     uint64_t failure_grace_ms; /* after a failed rank: from SIGTERM to SIGKILL */
     uint64_t stop_signals;     /* bit N: signal N, passed on, ends the job. TERM, INT, HUP and QUIT
-                                    always; never KILL, STOP, CHLD, CONT, WINCH nor those of faults */
+                                    always; never KILL, STOP, CHLD, CONT, WINCH, nor a fault's */
     char *signals_to_handle;   /* owned; TORCHELASTIC_SIGNALS_TO_HANDLE, as it was given */
     enum signal_scope signal_scope; /* who gets the first signal: a rank's main process, or its
                                        process group */

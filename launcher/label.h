@@ -29,8 +29,8 @@ struct label_values {
 int label_make(const char *format, const struct label_values *values, char **ret,
                struct co_error *err);
 
-/* A template in torchrun's language (${role_name} ${rank} ${local_rank}, $$; other names stay as they
- * are) as a format.
+/* A template in torchrun's language (${role_name} ${rank} ${local_rank}, $$; other names stay as
+ * they are) as a format.
  *
  * ret      owned by the caller
  * returns  0, -EINVAL (a control character, or too long), -ENOMEM */

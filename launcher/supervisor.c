@@ -16,9 +16,9 @@ struct supervisor {
     int n_running;
     bool empty;       /* the nursery has no child, as it said with its last report */
     int n_interrupts; /* SIGINT received */
-    int stop_signal;  /* the first that says stop; 0: none */
-    bool timed_out;
-    bool alone; /* without a nursery nothing can be started */
+    int stop_signal;  /* the first that says stop; 0: none, or the time was over before it */
+    bool timed_out;   /* before any such signal */
+    bool alone;       /* without a nursery nothing can be started */
     uint32_t generation;
     uint64_t begun_ms; /* this generation */
     struct restart_policy policy;
@@ -64,11 +64,11 @@ static void note_facts(struct supervisor *s, const struct supervisor_event *e)
     case SUPERVISOR_EV_SIGNAL:
         if (e->sig == SIGINT)
             s->n_interrupts++;
-        if (s->stop_signal == 0 && is_stop(e->sig))
+        if (s->stop_signal == 0 && !s->timed_out && is_stop(e->sig))
             s->stop_signal = e->sig;
         break;
     case SUPERVISOR_EV_TIMEOUT:
-        s->timed_out = true;
+        s->timed_out = s->stop_signal == 0;
         break;
     default:
         break;

@@ -46,7 +46,7 @@ static struct setting *set_number(struct settings *s, const char *name, int64_t 
     return set(s, name, text);
 }
 
-/* The nth entry of the parent's list of devices is the rank's only one; without a list, device n. */
+/* The nth entry of the parent's list of devices is the rank's only one; without a list, n. */
 static void set_device(struct settings *s, char *const *parent, int local_rank)
 {
     static const char list[] = DDP_ENV_CUDA_VISIBLE_DEVICES "=";

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COUNT = 1, COLOR, QUIET, COMPACT, LETTERLESS };
+enum { COUNT = 1, COLOR, QUIET, COMPACT, LETTERLESS, COUNTRY, SHADE, SHAPE };
 
 static const struct co_option table[] = {
     {COUNT, 'c', "count", "N", "X_COUNT", "How many.", "Numbers"},
@@ -18,6 +18,9 @@ static const struct co_option table[] = {
     {COLOR, 0, "colour", "NAME"},
     {QUIET, 'q', "quiet", .help = "Say less."},
     {COMPACT, 'C', "com-pact", .help = "Say it shorter."},
+    {COUNTRY, 0, "country", "NAME", .help = "Where.", .weak = true},
+    {SHADE, 0, "shade", "NAME", .help = "How dark.", .weak = true, .optional = true},
+    {SHAPE, 0, "shape", "NAME", .help = "Which.", .weak = true},
     {LETTERLESS, 0, "a-very-long-option-name-of-some-note", "VALUE", .help = "Long."},
     {0},
 };
@@ -54,6 +57,24 @@ static const char *walk(int argc, const char *const *argv)
 #define WALK(...)                                                                                  \
     walk(sizeof((const char *[]){"prog", __VA_ARGS__}) / sizeof(char *),                           \
          (const char *[]){"prog", __VA_ARGS__})
+
+START_TEST(weak_options_yield_a_prefix_that_they_share)
+{
+    ck_assert_str_eq(WALK("--coun=3"), "count(--count)=3 |");
+    ck_assert_str_eq(WALK("--count=3"), "count(--count)=3 |");
+    ck_assert_str_eq(WALK("--countr=x"), "country(--country)=x |");
+    ck_assert_str_eq(WALK("--sha=x"), "option '--sha' may mean any of --shade, --shape");
+}
+END_TEST
+
+START_TEST(a_value_that_may_be_left_out_never_follows)
+{
+    ck_assert_str_eq(WALK("--shade", "x"), "shade(--shade) | x");
+    ck_assert_str_eq(WALK("--shade=x", "y"), "shade(--shade)=x | y");
+    ck_assert_str_eq(WALK("--shade=", "y"), "shade(--shade)= | y");
+    ck_assert_str_eq(WALK("--shad"), "shade(--shade) |");
+}
+END_TEST
 
 START_TEST(values_are_attached_or_follow)
 {
@@ -101,7 +122,8 @@ END_TEST
 START_TEST(prefixes_of_several_options_are_told_apart)
 {
     ck_assert_str_eq(WALK("--co", "3"),
-                     "option '--co' may mean any of --count, --color, --colour, --com-pact");
+                     "option '--co' may mean any of --count, --color, --colour, --com-pact, "
+                     "--country");
 }
 END_TEST
 
@@ -224,6 +246,9 @@ START_TEST(the_help_is_the_table)
               "                          another.\n"
               "  -q, --quiet             Say less.\n"
               "  -C, --com-pact          Say it shorter.\n"
+              "      --country NAME      Where.\n"
+              "      --shade[=NAME]      How dark.\n"
+              "      --shape NAME        Which.\n"
               "      --a-very-long-option-name-of-some-note VALUE\n"
               "                          Long.\n");
     free(text);
@@ -234,6 +259,8 @@ int main(void)
 {
     Suite *suite = suite_create("options");
     TCase *c = tcase_create("options");
+    tcase_add_test(c, weak_options_yield_a_prefix_that_they_share);
+    tcase_add_test(c, a_value_that_may_be_left_out_never_follows);
     tcase_add_test(c, values_are_attached_or_follow);
     tcase_add_test(c, dashes_and_underscores_are_alike);
     tcase_add_test(c, flags_share_a_dash);

@@ -4,12 +4,16 @@
 #include "common/error.h"
 #include "common/scope.h"
 #include "launcher/cli.h"
+#include "launcher/cli_table.h"
 #include "launcher/job_spec.h"
+#include "launcher/label.h"
 #include "tests/support/fake_world.h"
 
 #include <check.h>
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -320,62 +324,405 @@ END_TEST
 
 START_TEST(the_help_names_each_option_and_fits_a_terminal)
 {
-    static const char *const names[] = {"-n, --np N",
-                                        "-p, --nproc-per-node N|auto|gpu|cpu",
-                                        "-N, --nnodes",
-                                        "--standalone",
-                                        "-m, --module",
-                                        "--no-python",
-                                        "--omp N",
-                                        "--rdzv-id ID",
-                                        "--role NAME",
-                                        "--master-addr ADDR",
-                                        "--master-port PORT",
-                                        "--store auto|agent|worker",
-                                        "--shutdown-timeout TIME",
-                                        "-v, --verbose",
-                                        "-h, --help",
-                                        "-V, --version",
-                                        "PET_NNODES"};
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
     cli_print_help(out);
     fclose(out);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        ck_assert_msg(strstr(text, names[i]) != NULL, "%s is missing", names[i]);
+    for (const struct co_option *o = cli_table; o->id != 0; o++) {
+        char name[80];
+        int n = snprintf(name, sizeof name, o->letter != 0 ? "  -%c, " : "      ", o->letter);
+        snprintf(name + n, sizeof name - (size_t)n, "--%s", o->name);
+        ck_assert_msg(strstr(text, name) != NULL, "%s is missing", name);
+        ck_assert(o->env == NULL || strstr(text, o->env) != NULL);
+    }
     for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1)
         ck_assert_msg(strcspn(line, "\n") <= 84, "%.100s", line); /* a variable may stick out */
     free(text);
 }
 END_TEST
 
-START_TEST(the_manual_page_has_each_option_of_the_help)
+/* A file of the source tree, whole. */
+static const char *read_source(const char *name)
 {
     char path[1024];
-    static char page[1 << 17];
-    snprintf(path, sizeof path, "%s/../../man/ddprun.1", getenv("TEST_DATA"));
+    static char text[1 << 17];
+    snprintf(path, sizeof path, "%s/../../%s", getenv("TEST_DATA"), name);
     co_autoclose FILE *in = fopen(path, "re");
-    ck_assert_ptr_nonnull(in);
-    page[fread(page, 1, sizeof page - 1, in)] = '\0';
+    ck_assert_msg(in != NULL, "%s", path);
+    text[fread(text, 1, sizeof text - 1, in)] = '\0';
+    return text;
+}
 
-    char *text = NULL;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-    cli_print_help(out);
-    fclose(out);
-    int n = 0;
-    for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1) {
-        char option[64];
-        if (sscanf(line, "%*6c--%60[a-z-]", option) != 1) /* long names begin in column 6 */
-            continue;
-        char named[80];
-        snprintf(named, sizeof named, "Fl -%s", option);
-        ck_assert_msg(strstr(page, named) != NULL, "%s is not in %s", option, path);
-        n++;
+START_TEST(the_manual_page_has_each_option)
+{
+    const char *page = read_source("man/ddprun.1");
+    for (const struct co_option *o = cli_table; o->id != 0; o++) {
+        char named[80], variable[80];
+        snprintf(named, sizeof named, ".It Fl -%s", o->name);
+        if (o->letter != 0)
+            snprintf(named, sizeof named, ".It Fl %c , Fl -%s", o->letter, o->name);
+        ck_assert_msg(strstr(page, named) != NULL, "%s is not in ddprun(1)", named);
+        snprintf(variable, sizeof variable, ".It Ev %s\n", o->env);
+        ck_assert_msg(o->env == NULL || strstr(page, variable) != NULL, "%s is not in ddprun(1)",
+                      variable);
     }
-    free(text);
-    ck_assert_int_ge(n, 15);
+}
+END_TEST
+
+/* What torchrun knows, by its long names. */
+static const char *const torchruns[] = {
+    "nnodes",
+    "nproc-per-node",
+    "rdzv-backend",
+    "rdzv-endpoint",
+    "rdzv-id",
+    "rdzv-conf",
+    "standalone",
+    "max-restarts",
+    "monitor-interval",
+    "start-method",
+    "event-log-handler",
+    "role",
+    "module",
+    "no-python",
+    "run-path",
+    "log-dir",
+    "redirects",
+    "tee",
+    "local-ranks-filter",
+    "duplicate-stdout-filters",
+    "duplicate-stderr-filters",
+    "node-rank",
+    "master-addr",
+    "master-port",
+    "local-addr",
+    "logs-specs",
+    "numa-binding",
+    "signals-to-handle",
+    "virtual-local-rank",
+    "shutdown-timeout",
+    "help",
+};
+enum { N_TORCHRUNS = sizeof torchruns / sizeof *torchruns };
+
+/* The id that the table has for one spelling; 0: none. */
+static int id_of(const char *spelling)
+{
+    char word[80];
+    struct co_option_walk walk;
+    struct co_option_found found;
+    snprintf(word, sizeof word, "--%s", spelling);
+    char *argv[] = {(char *)"ddprun", word, (char *)"1", NULL};
+    co_options_start(&walk, cli_table, 3, argv);
+    return co_options_next(&walk, &found, NULL) > 0 ? found.option->id : 0;
+}
+
+START_TEST(every_spelling_of_torchrun_means_here_what_it_means_there)
+{
+    for (int i = 0; i < N_TORCHRUNS; i++) {
+        const char *name = torchruns[i];
+        int id = id_of(name);
+        ck_assert_msg(id > 0, "%s is unknown", name);
+        for (size_t len = 1; len <= strlen(name); len++) {
+            int n_meant = 0;
+            for (int j = 0; j < N_TORCHRUNS; j++)
+                n_meant += strncmp(torchruns[j], name, len) == 0;
+            if (n_meant > 1 || strncmp(name, "np", len) == 0) /* --np is ours, and means the same */
+                continue;
+            char spelling[80];
+            snprintf(spelling, sizeof spelling, "%.*s", (int)len, name);
+            ck_assert_msg(id_of(spelling) == id, "--%s is not --%s", spelling, name);
+            for (char *c = spelling; *c != '\0'; c++)
+                *c = *c == '-' ? '_' : *c;
+            ck_assert_msg(id_of(spelling) == id, "--%s is not --%s", spelling, name);
+        }
+    }
+}
+END_TEST
+
+START_TEST(every_option_is_in_the_help_and_has_its_variable)
+{
+    for (const struct co_option *o = cli_table; o->id != 0; o++) {
+        char variable[80] = "PET_";
+        ck_assert_ptr_nonnull(o->help);
+        if (o->env == NULL)
+            continue;
+        for (size_t i = 0; i <= strlen(o->name); i++)
+            variable[4 + i] = (char)(o->name[i] == '-' ? '_' : toupper(o->name[i]));
+        ck_assert_str_eq(o->env, variable);
+        ck_assert(!o->weak);
+    }
+}
+END_TEST
+
+START_TEST(what_does_nothing_on_one_node_is_accepted)
+{
+    JOB("torchrun", "--nnodes=1", "--node_rank=0", "--rdzv_backend", "c10d", "--rdzv-conf",
+        "join_timeout=5,store_type=tcp", "--local_addr", "node7", "--monitor_interval=0.5",
+        "--start-method", "fork", "train.py");
+}
+END_TEST
+
+START_TEST(the_endpoint_is_this_node)
+{
+    JOB("torchrun", "--rdzv-endpoint", "node7:29400", "--master-port", "1", "train.py");
+    ck_assert_str_eq(spec.master_addr, "127.0.0.1");
+    ck_assert_uint_eq(spec.master_port, 29400);
+    ck_assert_str_eq(spec.backend, "static");
+    JOB("torchrun", "--rdzv-endpoint=[::1]:29401", "train.py");
+    ck_assert_uint_eq(spec.master_port, 29401);
+    JOB("torchrun", "--rdzv-endpoint=localhost", "train.py");
+    ck_assert_str_eq(spec.master_addr, "localhost");
+    ck_assert_uint_eq(spec.master_port, 0);
+    JOB("torchrun", "--rdzv-endpoint", "node7:29400", "--rdzv-backend=c10d", "train.py");
+    ck_assert_uint_eq(spec.master_port, 0); /* the port of the meeting, not of the store */
+    ck_assert_str_eq(spec.backend, "c10d");
+    JOB("torchrun", "--rdzv-endpoint", "node7:29400", "--standalone", "train.py");
+    ck_assert_uint_eq(spec.master_port, 0);
+    ck_assert_str_eq(spec.backend, "c10d");
+    JOB("torchrun", "--master-addr", "node7", "--master-port", "29500", "train.py");
+    ck_assert_str_eq(spec.master_addr, "127.0.0.1");
+    ck_assert_uint_eq(spec.master_port, 29500);
+}
+END_TEST
+
+START_TEST(a_nameless_job_of_torchruns_is_called_none)
+{
+    JOB("torchrun", "train.py");
+    ck_assert_str_eq(spec.run_id, "none");
+    JOB("torchrun", "--standalone", "train.py");
+    ck_assert_uint_eq(strlen(spec.run_id), 36);
+    JOB("torchrun", "--standalone", "--rdzv-id=a", "train.py");
+    ck_assert_str_eq(spec.run_id, "a");
+}
+END_TEST
+
+START_TEST(restarts_have_a_number_a_window_and_exceptions)
+{
+    JOB("ddprun", "train.py");
+    ck_assert_int_eq(spec.max_restarts, 0);
+    JOB("ddprun", "--max-restarts", "3", "train.py");
+    ck_assert_int_eq(spec.max_restarts, 3);
+    ck_assert_uint_eq(spec.restart_window_ms, 0);
+    JOB("ddprun", "--max-restarts=5/10m", "--no-restart-on", "1,130-132,255", "train.py");
+    ck_assert_int_eq(spec.max_restarts, 5);
+    ck_assert_uint_eq(spec.restart_window_ms, 600000);
+    for (int code = 0; code < 256; code++)
+        ck_assert_int_eq(spec.no_restart_on[code],
+                         code == 1 || (code >= 130 && code <= 132) || code == 255);
+}
+END_TEST
+
+#define BIT(sig) (UINT64_C(1) << (sig))
+#define USUAL    (BIT(SIGTERM) | BIT(SIGINT) | BIT(SIGHUP) | BIT(SIGQUIT))
+
+START_TEST(signals_that_end_the_job_can_be_added)
+{
+    JOB("ddprun", "train.py");
+    ck_assert_uint_eq(spec.stop_signals, USUAL);
+    ck_assert_str_eq(spec.signals_to_handle, "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
+    ck_assert_int_eq(spec.signal_scope, SCOPE_PROCESS);
+    ck_assert_ptr_null(spec.notes);
+    JOB("ddprun", "--signals-to-handle=SIGUSR1,SIGXCPU,SIGIO", "--signal-scope", "group",
+        "train.py");
+    ck_assert_uint_eq(spec.stop_signals, USUAL | BIT(SIGUSR1) | BIT(SIGXCPU) | BIT(SIGIO));
+    ck_assert_str_eq(spec.signals_to_handle, "SIGUSR1,SIGXCPU,SIGIO");
+    ck_assert_int_eq(spec.signal_scope, SCOPE_GROUP);
+    ck_assert_ptr_null(spec.notes);
+    JOB("ddprun", "--signals-to-handle=,USR1,SIGNONE,SIGKILL,SIGUSR2", "train.py");
+    ck_assert_uint_eq(spec.stop_signals, USUAL | BIT(SIGUSR2));
+    ck_assert_str_eq(spec.notes, "--signals-to-handle: there is no signal 'USR1': ignored\n"
+                                 "--signals-to-handle: there is no signal 'SIGNONE': ignored\n"
+                                 "--signals-to-handle: 'SIGKILL' keeps its own meaning: ignored\n");
+}
+END_TEST
+
+START_TEST(the_end_can_be_timed)
+{
+    JOB("ddprun", "--timeout", "2h", "train.py");
+    ck_assert_uint_eq(spec.timeout_ms, 7200000);
+    WITH_ENV("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7");
+    JOB("ddprun", "train.py");
+    ck_assert_uint_eq(spec.timeout_ms, 0);
+    ck_assert_uint_eq(spec.grace_ms, 7000);
+    ck_assert_uint_eq(spec.failure_grace_ms, 7000);
+    WITH_ENV("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7", "PET_SHUTDOWN_TIMEOUT=8");
+    JOB("ddprun", "train.py");
+    ck_assert_uint_eq(spec.grace_ms, 8000);
+    JOB("ddprun", "--shutdown-timeout=9", "train.py");
+    ck_assert_uint_eq(spec.grace_ms, 9000);
+    WITH_ENV("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=");
+    JOB("ddprun", "train.py");
+    ck_assert_uint_eq(spec.grace_ms, 30000);
+}
+END_TEST
+
+/* The streams of the first ranks, as digits. */
+static const char *digits(const uint8_t *streams, int n)
+{
+    static char text[4][32];
+    static int turn;
+    char *to = text[turn++ % 4];
+    for (int i = 0; i < n; i++)
+        to[i] = (char)('0' + streams[i]);
+    to[n] = '\0';
+    return to;
+}
+
+START_TEST(streams_go_where_torchrun_sends_them)
+{
+    static const struct {
+        const char *redirects, *tee, *filter;
+        const char *to_file, *with_label, *to_console;
+    } cases[] = {
+        {"0", "0", "", "000", "000", "333"},       {"3", "0", "", "333", "000", "000"},
+        {"1", "0", "", "111", "000", "222"},       {"0", "3", "", "333", "333", "333"},
+        {"3", "1", "", "333", "111", "111"},       {"2", "1", "", "333", "111", "111"},
+        {"0:3,2:1", "0", "", "301", "000", "032"}, {"0", "1:2", "", "020", "020", "333"},
+        {"0:1,0:2", "0", "", "200", "000", "133"}, {"0", "0", "0,2", "000", "000", "303"},
+        {"0", "3", "1", "333", "333", "030"},      {"0", "3", "2,1,1", "333", "333", "033"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        JOB("ddprun", "-n3", "-r", cases[i].redirects, "-t", cases[i].tee, "--local-ranks-filter",
+            cases[i].filter, "train.py");
+        ck_assert_str_eq(digits(spec.to_file, 3), cases[i].to_file);
+        ck_assert_int_eq(spec.to_file[3], 0);
+        ck_assert_str_eq(digits(spec.tee, 3), cases[i].with_label);
+        ck_assert_str_eq(digits(spec.to_console, 3), cases[i].to_console);
+        ck_assert_ptr_null(spec.notes);
+    }
+    JOB("ddprun", "-n16", "--tee=10:3,15:1", "train.py");
+    ck_assert_str_eq(digits(spec.to_file, 16), "0000000000300001");
+    JOB("ddprun", "-n2", "--tee=10:3,1:1", "--local-ranks-filter=0,7", "train.py");
+    ck_assert_str_eq(digits(spec.to_file, 2), "01");
+    ck_assert_str_eq(spec.notes, "--tee: there is no local rank 10: ignored\n"
+                                 "--local-ranks-filter: there is no local rank 7: ignored\n");
+}
+END_TEST
+
+START_TEST(logs_have_a_folder_if_one_is_named)
+{
+    JOB("ddprun", "-t3", "train.py");
+    ck_assert_ptr_null(spec.log_dir);
+    JOB("ddprun", "-t3", "--log-dir", "logs/a", "train.py");
+    ck_assert_str_eq(spec.log_dir, "/home/user/logs/a");
+    JOB("ddprun", "-t3", "--log_dir=/logs", "train.py");
+    ck_assert_str_eq(spec.log_dir, "/logs");
+    JOB("ddprun", "-t3", "-r3", "--log-dir=/dev/null", "train.py");
+    ck_assert(spec.no_logs);
+    ck_assert_ptr_null(spec.log_dir);
+    ck_assert_int_eq(spec.to_file[0], 0);
+    ck_assert_int_eq(spec.tee[0], 0);
+    ck_assert_int_eq(spec.to_console[0], STREAM_BOTH);
+    fake.cwd_error = -ENOENT;
+    ck_assert_int_eq(PARSE("ddprun", "--log-dir=logs", "train.py"), -EINVAL);
+    ck_assert_str_eq(err.text, "--log-dir 'logs': cannot tell the current directory: No such file "
+                               "or directory");
+    JOB("ddprun", "--log-dir=/logs", "train.py");
+}
+END_TEST
+
+START_TEST(filters_are_texts_between_commas)
+{
+    JOB("ddprun", "train.py");
+    ck_assert_ptr_null(spec.stdout_filters);
+    JOB("ddprun", "--duplicate-stdout-filters", "apple,a,,b, c",
+        "--duplicate_stderr_filters=", "train.py");
+    ck_assert_str_eq(spec.stdout_filters[0], "apple");
+    ck_assert_str_eq(spec.stdout_filters[1], "a,b");
+    ck_assert_str_eq(spec.stdout_filters[2], " c");
+    ck_assert_ptr_null(spec.stdout_filters[3]);
+    ck_assert_str_eq(spec.stderr_filters[0], "");
+    ck_assert_ptr_null(spec.stderr_filters[1]);
+    JOB("ddprun", "--duplicate-stdout-filters", ",,,", "train.py");
+    ck_assert_str_eq(spec.stdout_filters[0], ",");
+    ck_assert_str_eq(spec.stdout_filters[1], "");
+    ck_assert_ptr_null(spec.stdout_filters[2]);
+}
+END_TEST
+
+START_TEST(labels_are_asked_for_or_left_to_the_terminal)
+{
+    JOB("ddprun", "train.py");
+    ck_assert_ptr_null(spec.label);
+    ck_assert_str_eq(spec.tee_label, LABEL_TORCHRUN);
+    JOB("ddprun", "--label", "train.py");
+    ck_assert_str_eq(spec.label, LABEL_DEFAULT);
+    ck_assert_str_eq(spec.tee_label, LABEL_DEFAULT);
+    JOB("ddprun", "--label=", "train.py");
+    ck_assert_str_eq(spec.label, "");
+    ck_assert_str_eq(spec.tee_label, "");
+    WITH_ENV("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=<${rank}/${hots}>");
+    JOB("ddprun", "train.py");
+    ck_assert_ptr_null(spec.label);
+    ck_assert_str_eq(spec.tee_label, "<{rank}/${{hots}}>");
+    JOB("ddprun", "--label={rank} ", "train.py");
+    ck_assert_str_eq(spec.label, "{rank} ");
+    ck_assert_str_eq(spec.tee_label, "{rank} ");
+}
+END_TEST
+
+START_TEST(stdin_is_for_rank_0_or_who_is_named)
+{
+    JOB("ddprun", "train.py");
+    ck_assert_int_eq(spec.stdin_rank, 0);
+    JOB("ddprun", "-n4", "--stdin", "3", "train.py");
+    ck_assert_int_eq(spec.stdin_rank, 3);
+    JOB("ddprun", "--stdin=all", "train.py");
+    ck_assert_int_eq(spec.stdin_rank, STDIN_ALL);
+    JOB("ddprun", "--stdin=none", "train.py");
+    ck_assert_int_eq(spec.stdin_rank, STDIN_NONE);
+}
+END_TEST
+
+START_TEST(what_is_told_of_the_job_has_its_place)
+{
+    JOB("ddprun", "train.py");
+    ck_assert_ptr_null(spec.events);
+    ck_assert_ptr_null(spec.report);
+    ck_assert(!spec.console_events && !spec.dry_run);
+    JOB("ddprun", "--events", "e.jsonl", "--report=r.json", "--event-log-handler=console",
+        "--dry-run", "--logs-specs=default", "train.py");
+    ck_assert_str_eq(spec.events, "e.jsonl");
+    ck_assert_str_eq(spec.report, "r.json");
+    ck_assert(spec.console_events && spec.dry_run);
+}
+END_TEST
+
+START_TEST(the_local_rank_can_be_an_argument)
+{
+    JOB("ddprun", "--use-env", "train.py");
+    ck_assert_ptr_null(spec.local_rank_arg);
+    JOB("ddprun", "--local-rank-arg=--local_rank", "train.py", "a");
+    ck_assert_str_eq(spec.local_rank_arg, "--local_rank");
+    ck_assert_int_eq(spec.n_program_words, 3);
+    JOB("ddprun", "--local-rank-arg=--local-rank", "-m", "package", "a");
+    ck_assert_int_eq(spec.n_program_words, 4);
+}
+END_TEST
+
+START_TEST(a_double_dash_behind_torchruns_script_goes)
+{
+    JOB("torchrun", "train.py", "--", "a", "--");
+    ck_assert_str_eq(spec.argv[2], "train.py");
+    ck_assert_str_eq(spec.argv[3], "a");
+    ck_assert_str_eq(spec.argv[4], "--");
+    ck_assert_ptr_null(spec.argv[5]);
+    JOB("torchrun", "train.py", "a", "--", "b");
+    ck_assert_str_eq(spec.argv[4], "--");
+    JOB("ddprun", "train.py", "--", "a");
+    ck_assert_str_eq(spec.argv[3], "--");
+}
+END_TEST
+
+START_TEST(devices_are_enough_for_virtual_local_ranks)
+{
+    JOB("ddprun", "-n4", "--virtual-local-rank", "train.py");
+    ck_assert(spec.virtual_local_rank);
+    WITH_ENV("CUDA_VISIBLE_DEVICES=3,4,5,6", "PET_VIRTUAL_LOCAL_RANK=1");
+    JOB("ddprun", "-n4", "train.py");
+    ck_assert(spec.virtual_local_rank);
 }
 END_TEST
 
@@ -485,7 +832,24 @@ int main(void)
     tcase_add_test(c, the_command_line_beats_the_environment);
     tcase_add_test(c, help_and_version_are_wishes);
     tcase_add_test(c, the_help_names_each_option_and_fits_a_terminal);
-    tcase_add_test(c, the_manual_page_has_each_option_of_the_help);
+    tcase_add_test(c, the_manual_page_has_each_option);
+    tcase_add_test(c, every_spelling_of_torchrun_means_here_what_it_means_there);
+    tcase_add_test(c, every_option_is_in_the_help_and_has_its_variable);
+    tcase_add_test(c, what_does_nothing_on_one_node_is_accepted);
+    tcase_add_test(c, the_endpoint_is_this_node);
+    tcase_add_test(c, a_nameless_job_of_torchruns_is_called_none);
+    tcase_add_test(c, restarts_have_a_number_a_window_and_exceptions);
+    tcase_add_test(c, signals_that_end_the_job_can_be_added);
+    tcase_add_test(c, the_end_can_be_timed);
+    tcase_add_test(c, streams_go_where_torchrun_sends_them);
+    tcase_add_test(c, logs_have_a_folder_if_one_is_named);
+    tcase_add_test(c, filters_are_texts_between_commas);
+    tcase_add_test(c, labels_are_asked_for_or_left_to_the_terminal);
+    tcase_add_test(c, stdin_is_for_rank_0_or_who_is_named);
+    tcase_add_test(c, what_is_told_of_the_job_has_its_place);
+    tcase_add_test(c, the_local_rank_can_be_an_argument);
+    tcase_add_test(c, a_double_dash_behind_torchruns_script_goes);
+    tcase_add_test(c, devices_are_enough_for_virtual_local_ranks);
     tcase_add_test(c, no_words_at_all_are_no_program);
     tcase_add_test(c, long_names_are_refused);
     tcase_add_test(c, wrong_command_lines_are_told_what_is_wrong);

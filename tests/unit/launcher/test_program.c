@@ -102,6 +102,31 @@ START_TEST(modules_and_torchruns_scripts_are_for_python_in_any_case)
 }
 END_TEST
 
+START_TEST(run_path_is_pythons)
+{
+    ck_assert_str_eq(make(PROGRAM_RUN_PATH, "tool.py"),
+                     "/usr/bin/python3: /usr/bin/python3 -u -c import runpy, sys; del sys.argv[0]; "
+                     "runpy.run_path(sys.argv[0], run_name='__main__') tool.py -a b c (tool.py)");
+    ck_assert_int_eq(spec.n_program_words, 5);
+    ck_assert(!spec.has_templates);
+    ck_assert_str_eq(make(PROGRAM_RUN_PATH, "nowhere.py"), "ENOENT no such script: 'nowhere.py'");
+}
+END_TEST
+
+START_TEST(a_script_of_each_rank_is_not_looked_for)
+{
+    ck_assert_str_eq(make(PROGRAM_SCRIPT, "train_${local_rank}.py"),
+                     "/usr/bin/python3: /usr/bin/python3 -u train_${local_rank}.py -a b c "
+                     "(train_${local_rank}.py)");
+    ck_assert(spec.has_templates);
+    ck_assert_int_eq(spec.n_program_words, 3);
+    make(PROGRAM_EXEC, "true");
+    ck_assert_int_eq(spec.n_program_words, 1);
+    make(PROGRAM_MODULE, "a.b");
+    ck_assert_int_eq(spec.n_program_words, 4);
+}
+END_TEST
+
 START_TEST(what_is_no_program_is_told_by_its_kind)
 {
     static const struct {
@@ -301,6 +326,8 @@ int main(void)
     tcase_add_test(c, programs_are_executed);
     tcase_add_test(c, path_comes_before_the_current_directory);
     tcase_add_test(c, modules_and_torchruns_scripts_are_for_python_in_any_case);
+    tcase_add_test(c, run_path_is_pythons);
+    tcase_add_test(c, a_script_of_each_rank_is_not_looked_for);
     tcase_add_test(c, what_is_no_program_is_told_by_its_kind);
     tcase_add_test(c, the_python_is_the_first_that_was_named);
     tcase_add_test(c, very_long_names_are_cut_in_messages);

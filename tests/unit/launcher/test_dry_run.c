@@ -1,0 +1,122 @@
+/* What --dry-run shows, whole. */
+#include "launcher/dry_run.h"
+#include "launcher/job_spec.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char *text;
+
+static const char *show(const struct job_spec *spec, const char *const *parent)
+{
+    size_t size;
+    free(text);
+    FILE *out = open_memstream(&text, &size);
+    ck_assert_int_eq(dry_run_print(spec, (char *const *)parent, out, NULL), 0);
+    fclose(out);
+    return text;
+}
+
+static const char *word(const char *w)
+{
+    size_t size;
+    free(text);
+    FILE *out = open_memstream(&text, &size);
+    dry_run_print_word(w, out);
+    fclose(out);
+    return text;
+}
+
+START_TEST(words_are_quoted_for_a_shell)
+{
+    ck_assert_str_eq(word("--lr=1e-3,a/b:c@d%e+f_g"), "--lr=1e-3,a/b:c@d%e+f_g");
+    ck_assert_str_eq(word(""), "''");
+    ck_assert_str_eq(word("a b"), "'a b'");
+    ck_assert_str_eq(word("it's"), "'it'\\''s'");
+    ck_assert_str_eq(word("$HOME"), "'$HOME'");
+    ck_assert_str_eq(word("~"), "'~'");
+    ck_assert_str_eq(word("a\nb"), "'a\nb'");
+}
+END_TEST
+
+START_TEST(each_rank_has_its_command_and_what_its_environment_adds)
+{
+    char *argv[] = {"python3", "-u", "train.py", "out/${local_rank} x", NULL};
+    const struct job_spec spec = {
+        .n_local = 1,
+        .run_id = "a b",
+        .role = "",
+        .master_addr = "127.0.0.1",
+        .path = "/usr/bin/python3",
+        .argv = argv,
+        .n_program_words = 3,
+        .has_templates = true,
+        .signals_to_handle = "SIGTERM",
+    };
+    const char *const parent[] = {"HOME=/root",   "PMI_RANK=4",    "ROLE_NAME=old",
+                                  "WORLD_SIZE=1", "DDP_NODE_FD=9", NULL};
+    ck_assert_str_eq(show(&spec, parent), "rank 0: /usr/bin/python3 -u train.py 'out/0 x'\n"
+                                          "    RANK=0\n"
+                                          "    LOCAL_RANK=0\n"
+                                          "    LOCAL_WORLD_SIZE=1\n"
+                                          "    GROUP_RANK=0\n"
+                                          "    GROUP_WORLD_SIZE=1\n"
+                                          "    ROLE_NAME=\n"
+                                          "    ROLE_RANK=0\n"
+                                          "    ROLE_WORLD_SIZE=1\n"
+                                          "    MASTER_ADDR=127.0.0.1\n"
+                                          "    MASTER_PORT=<free port>\n"
+                                          "    TORCHELASTIC_RESTART_COUNT=0\n"
+                                          "    TORCHELASTIC_MAX_RESTARTS=0\n"
+                                          "    TORCHELASTIC_RUN_ID='a b'\n"
+                                          "    TORCHELASTIC_USE_AGENT_STORE=False\n"
+                                          "    TORCHELASTIC_ERROR_FILE=<a file in the job's "
+                                          "folder>\n"
+                                          "    TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM\n"
+                                          "    TORCH_NCCL_ASYNC_ERROR_HANDLING=1\n"
+                                          "    DDP_GENERATION=0\n"
+                                          "    DDP_NODE_FD=3\n"
+                                          "    PMI_RANK is removed\n");
+}
+END_TEST
+
+START_TEST(several_ranks_have_a_port_that_was_asked_for)
+{
+    char *argv[] = {"./train", NULL};
+    const struct job_spec spec = {
+        .n_local = 3,
+        .run_id = "a",
+        .role = "r",
+        .master_addr = "localhost",
+        .master_port = 29500,
+        .path = "./train",
+        .argv = argv,
+        .n_program_words = 1,
+        .local_rank_arg = "--local_rank",
+        .signals_to_handle = "",
+    };
+    const char *const parent[] = {NULL};
+    const char *shown = show(&spec, parent);
+    ck_assert_int_eq(strncmp(shown, "rank 0: ./train --local_rank=0\n", 31), 0);
+    ck_assert_ptr_nonnull(strstr(shown, "\nrank 2: ./train --local_rank=2\n    RANK=2\n"));
+    ck_assert_ptr_nonnull(strstr(shown, "    MASTER_PORT=29500\n"));
+    ck_assert_ptr_nonnull(strstr(shown, "    TORCHELASTIC_USE_AGENT_STORE=True\n"));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("dry_run");
+    TCase *c = tcase_create("dry_run");
+    tcase_add_test(c, words_are_quoted_for_a_shell);
+    tcase_add_test(c, each_rank_has_its_command_and_what_its_environment_adds);
+    tcase_add_test(c, several_ranks_have_a_port_that_was_asked_for);
+    suite_add_tcase(suite, c);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    free(text);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
