@@ -37,8 +37,8 @@ static void destroy_link(struct group_child *child)
     free(link);
 }
 
-/* Where the store is. The environment is read when it is needed, not at joining: most programs never
- * ask. */
+/* Where the store is. The environment is read when it is needed, not at joining: most programs
+ * never ask. */
 static int find_store(const struct ddp_group *g, const char **ret_host, uint16_t *ret_port,
                       struct co_error *err)
 {
@@ -102,8 +102,8 @@ static int begin(struct ddp_group *g, const char *text, uint64_t deadline_ms, st
     return code != 0 ? code : open_link(g, deadline_ms, err);
 }
 
-/* What all calls end with. A store that answers nonsense or goes away is a failure of the system here,
- * not of a peer or of a collective. */
+/* What all calls end with. A store that answers nonsense or goes away is a failure of the system
+ * here, not of a peer or of a collective. */
 static int end(const char *name, int code, struct co_error *err)
 {
     if (code == 0)
