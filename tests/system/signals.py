@@ -45,7 +45,7 @@ class Signals(unittest.TestCase):
                 self.assertEqual(job.end()[0], -15)
 
     def test_only_the_first_process_of_a_rank_is_signalled(self):
-        with Job("-n", "1", RANK, "note", "10", "child", "tell", "up", "on", "15", "0", "wait") as job:
+        with Job("-n", "1", RANK, "note", "10", "child", "on", "15", "0", "tell", "up", "wait") as job:
             job.hear(2)
             job.signal(signal.SIGUSR1)
             self.assertEqual(job.hear(1), ["0 got 10"])
