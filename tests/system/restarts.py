@@ -16,13 +16,13 @@ hello = bytes([0]) + struct.pack("=I", 0x3C85F7CE)
 s = socket.create_connection((env["MASTER_ADDR"], int(env["MASTER_PORT"])))
 s.sendall(hello + bytes([4]) + text + struct.pack("=q", 1))
 count, = struct.unpack("=q", s.recv(8, socket.MSG_WAITALL))
+found = os.path.exists(env["TORCHELASTIC_ERROR_FILE"])
+with open(env["TORCHELASTIC_ERROR_FILE"], "w") as f:
+    f.write('{"message": "of generation ' + env["DDP_GENERATION"] + '"}')
 with open(env["TEST_FIFO"], "w") as f:
     f.write(" ".join([env["RANK"], str(os.getpid()), env["TORCHELASTIC_RESTART_COUNT"], env["DDP_GENERATION"],
                       env["TORCHELASTIC_MAX_RESTARTS"], env["MASTER_PORT"], str(count),
-                      str(os.path.exists(env["TORCHELASTIC_ERROR_FILE"]))]) + "\\n")
-    f.flush()
-with open(env["TORCHELASTIC_ERROR_FILE"], "w") as f:
-    f.write('{"message": "of generation ' + env["DDP_GENERATION"] + '"}')
+                      str(found)]) + "\\n")
 signal.pause()
 """
 
