@@ -202,7 +202,7 @@ static void do_sweep_alone(struct node *n)
     kill(n->nursery.pid, SIGKILL); /* it may be alive, but stopped */
     dismiss_nursery(n);
     int rc = sweep_kill_all(co_deadline_ms(SUPERVISOR_KILL_MS));
-    n->nursery = (struct nursery){0}; /* reaped with the others */
+    n->nursery = (struct nursery){.sock = -1}; /* reaped with the others */
     feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SWEPT, .status = -rc});
 }
 
