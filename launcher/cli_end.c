@@ -172,8 +172,6 @@ int cli_set_end(const struct draft *d, struct job_spec *spec, struct co_error *e
     if (rc == 0)
         rc = set_no_restart_on(d, spec, err);
     if (rc == 0)
-        rc = cli_flag(d, OPTION_RESTART_AFTER_PROGRESS, &spec->restart_after_progress, err);
-    if (rc == 0)
         rc = check_monitor_interval(d, err);
     if (rc == 0)
         rc = set_timeout(d, spec, err);

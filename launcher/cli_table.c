@@ -72,8 +72,6 @@ const struct co_option cli_table[] = {
      .help =
          "Not after a failure with one of these exit codes: 1,2,130-143. A signal counts as 128 "
          "plus its number."},
-    {OPTION_RESTART_AFTER_PROGRESS, 0, "restart-after-progress", .weak = true,
-     .help = "Not before the ranks have made progress: a failure at the start ends the job."},
     {OPTION_MONITOR_INTERVAL, 0, "monitor-interval", "SECONDS", "PET_MONITOR_INTERVAL",
      "Accepted; has no effect: the end of a rank is seen at once."},
 

@@ -34,7 +34,6 @@ enum cli_option {
     /* restarts */
     OPTION_MAX_RESTARTS,
     OPTION_NO_RESTART_ON,
-    OPTION_RESTART_AFTER_PROGRESS,
     OPTION_MONITOR_INTERVAL,
     /* the end */
     OPTION_TIMEOUT,

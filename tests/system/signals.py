@@ -74,7 +74,7 @@ class Signals(unittest.TestCase):
 
     def test_after_a_failure_ranks_get_sigterm_then_sigkill(self):
         with Job("-n", "2", "--shutdown-timeout", "100ms", RANK, "only", "1", "note", "15", "tell", "up", "wait", "end",
-                 "tell", "up", "on", "10", "6", "wait") as job:
+                 "on", "10", "6", "tell", "up", "wait") as job:
             job.hear(2)
             for pid in job.processes():
                 with open(f"/proc/{pid}/environ", "rb") as f:

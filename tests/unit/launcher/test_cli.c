@@ -502,15 +502,12 @@ START_TEST(restarts_have_a_number_a_window_and_exceptions)
 {
     JOB("ddprun", "train.py");
     ck_assert_int_eq(spec.max_restarts, 0);
-    ck_assert(!spec.restart_after_progress);
     JOB("ddprun", "--max-restarts", "3", "train.py");
     ck_assert_int_eq(spec.max_restarts, 3);
     ck_assert_uint_eq(spec.restart_window_ms, 0);
-    JOB("ddprun", "--max-restarts=5/10m", "--no-restart-on", "1,130-132,255",
-        "--restart-after-progress", "train.py");
+    JOB("ddprun", "--max-restarts=5/10m", "--no-restart-on", "1,130-132,255", "train.py");
     ck_assert_int_eq(spec.max_restarts, 5);
     ck_assert_uint_eq(spec.restart_window_ms, 600000);
-    ck_assert(spec.restart_after_progress);
     for (int code = 0; code < 256; code++)
         ck_assert_int_eq(spec.no_restart_on[code],
                          code == 1 || (code >= 130 && code <= 132) || code == 255);

@@ -1,5 +1,6 @@
-/* test_threads.c - ranks as threads of one process, on one mapping of the segments, so that the thread
- * sanitizer sees every access that is not ordered by the protocol. The suite "tsan" runs it under it. */
+/* test_threads.c - ranks as threads of one process, on one mapping of the segments, so that the
+ * thread sanitizer sees every access that is not ordered by the protocol. The suite "tsan" runs it
+ * under it. */
 #include "common/error.h"
 #include "ranks.h"
 #include "segments/control.h"
@@ -115,7 +116,7 @@ static void node_fini(struct node *node)
     pthread_barrier_destroy(&node->everybody);
 }
 
-/* --- all is well --------------------------------------------------------------------------------- */
+/* --- all is well ------------------------------------------------------------------------------ */
 
 #define EXPECT(r, condition)                                                                       \
     if (!(condition))                                                                              \
@@ -197,7 +198,7 @@ START_TEST(every_access_to_shared_memory_is_ordered)
 }
 END_TEST
 
-/* --- failures: nobody touches a rank's memory once its call has returned --------------------------- */
+/* --- failures: nobody touches a rank's memory once its call has returned ---------------------- */
 
 static int run_until_it_breaks(struct rank *r)
 {
@@ -284,8 +285,8 @@ START_TEST(a_rank_that_left_is_named)
 }
 END_TEST
 
-/* Rank 1 says that it touches others' memory and then stands still, as one that was stopped by a signal
- * does: rank 0 must not return memory that rank 1 may still write to. */
+/* Rank 1 says that it touches others' memory and then stands still, as one that was stopped by a
+ * signal does: rank 0 must not return memory that rank 1 may still write to. */
 static int run_stuck(struct rank *r)
 {
     struct node *node = r->node;
