@@ -20,10 +20,14 @@ enum cli_wish { CLI_RUN, CLI_HELP, CLI_VERSION };
 
 /* argv as main() got it. Its first word's last part decides whether we are torchrun.
  *
- * ret_wish   CLI_RUN: *ret_spec is filled, job_spec_fini() frees it. CLI_HELP, CLI_VERSION: print
- * that and exit 0 returns    0 -EINVAL   wrong usage: exit 2. The text names the option and the
- * nearest one there is -ENOENT   no such program: exit 127 -EACCES   not executable, a directory:
- * exit 126 -ENOMEM -EIO      no random bytes for a run id */
+ * ret_wish   CLI_RUN: *ret_spec is filled, job_spec_fini() frees it.
+ *            CLI_HELP, CLI_VERSION: print that and exit 0
+ * returns    0
+ *            -EINVAL   wrong usage: exit 2. The text names the option and the nearest one there is
+ *            -ENOENT   no such program: exit 127
+ *            -EACCES   not executable, a directory: exit 126
+ *            -ENOMEM
+ *            -EIO      no random bytes for a run id */
 int cli_parse(int argc, char **argv, const struct cli_world *world, enum cli_wish *ret_wish,
               struct job_spec *ret_spec, struct co_error *err);
 

@@ -25,8 +25,9 @@ enum program_rule {
  * words     the program (or module) and its arguments, NULL-terminated, at least one
  * returns   0
  *           -ENOENT   no such program, or no Python for it: exit 127. If there is one of that name
- * in the current directory, the text says so -EACCES   a directory, no execute permission, not
- * readable for Python: exit 126 -ENOMEM */
+ *                     in the current directory, the text says so
+ *           -EACCES   a directory, no execute permission, not readable for Python: exit 126
+ *           -ENOMEM */
 int program_make(enum program_rule rule, char *const *words, const struct cli_world *world,
                  struct job_spec *spec, struct co_error *err);
 

@@ -6,6 +6,8 @@
 #include "common/error.h"
 #include "launcher/cli.h"
 #include "launcher/job_spec.h"
+#include "launcher/label.h"
+#include "launcher/rank_argv.h"
 #include "launcher/worker_env.h"
 #include "tests/support/fake_world.h"
 
@@ -48,6 +50,14 @@ static void check_job(const struct job_spec *spec, char **env)
     must(spec->master_addr[0] != '\0' && spec->path[0] != '\0');
     must(spec->argv[0] != NULL && spec->shown != NULL);
     must(spec->store <= STORE_WORKER && spec->verbose >= 0 && spec->verbose <= 2);
+    for (int i = 0; i < JOB_RANKS_MAX; i++) {
+        must((spec->tee[i] & ~spec->to_file[i]) == 0 &&
+             (spec->to_file[i] | STREAM_BOTH) == STREAM_BOTH);
+        must(i < spec->n_local || spec->to_file[i] + spec->tee[i] + spec->to_console[i] == 0);
+    }
+    must(spec->label == NULL || label_make(spec->label, NULL, NULL, NULL) == 0);
+    must(label_make(spec->tee_label, NULL, NULL, NULL) == 0);
+    must(spec->stdin_rank < spec->n_local && spec->stdin_rank >= STDIN_ALL);
     must(spec->omp_threads >= 0 && (spec->omp_threads > 0 || !spec->omp_asked));
 
     struct rank_place place = {.world_size = spec->n_local,
@@ -63,6 +73,17 @@ static void check_job(const struct job_spec *spec, char **env)
         n_ranks += strcmp(*v, "RANK=0") == 0;
     must(n_ranks == 1);
     free(worker);
+
+    char **argv = NULL;
+    int n_given = 0, n_made = 0;
+    must(rank_argv_make(spec, spec->n_local - 1, &argv, NULL) == 0);
+    while (spec->argv[n_given] != NULL)
+        n_given++;
+    while (argv != NULL && argv[n_made] != NULL)
+        n_made++;
+    must(argv == NULL || n_made == n_given + (spec->local_rank_arg != NULL));
+    must(spec->n_program_words >= 1 && spec->n_program_words <= n_given);
+    free(argv);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -253,6 +253,40 @@ START_TEST(large_environments_are_copied_whole)
 }
 END_TEST
 
+/* A file of the source tree, whole, in a buffer of its own. */
+static char *read_source(const char *name, char *text, size_t size)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/../../%s", getenv("TEST_DATA"), name);
+    FILE *in = fopen(path, "re");
+    ck_assert_msg(in != NULL, "%s", path);
+    text[fread(text, 1, size - 1, in)] = '\0';
+    fclose(in);
+    return text;
+}
+
+START_TEST(the_manual_page_has_the_variables_of_the_header_and_no_others)
+{
+    static char header[1 << 15], page[1 << 15];
+    char name[64], entry[80];
+    int n_header = 0, n_page = 0;
+    read_source("include/ddp/env.h", header, sizeof header);
+    read_source("man/ddprun-environment.7", page, sizeof page);
+    for (const char *at = header; (at = strstr(at, "#define DDP_ENV_")) != NULL; at++) {
+        if (strncmp(at, "#define DDP_ENV_H", 17) == 0)
+            continue;
+        ck_assert_int_eq(sscanf(strchr(at, '"'), "\"%60[A-Z_]\"", name), 1);
+        snprintf(entry, sizeof entry, ".It Ev %s\n", name);
+        ck_assert_msg(strstr(page, entry) != NULL, "%s is not in ddprun-environment(7)", name);
+        n_header++;
+    }
+    for (const char *at = page; (at = strstr(at, "\n.It Ev ")) != NULL; at++)
+        n_page++;
+    ck_assert_int_eq(n_page, n_header);
+    ck_assert_int_ge(n_page, 20);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("worker_env");
@@ -269,6 +303,7 @@ int main(void)
     tcase_add_test(c, threads_that_were_asked_for_are_set);
     tcase_add_test(c, odd_variables_pass_unchanged);
     tcase_add_test(c, large_environments_are_copied_whole);
+    tcase_add_test(c, the_manual_page_has_the_variables_of_the_header_and_no_others);
     suite_add_tcase(suite, c);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
