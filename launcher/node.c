@@ -1,5 +1,6 @@
 #include "node.h"
 
+#include "events.h"
 #include "generation.h"
 #include "image.h"
 #include "job_spec.h"
@@ -34,6 +35,7 @@ struct node {
     char *runtime_dir; /* owned */
     struct nursery nursery;
     struct supervisor *supervisor; /* owned */
+    struct events events;
     struct generation gen;
     int renew_failure; /* -errno: there is nothing to start the next ranks with */
     int signal_fd;
@@ -178,6 +180,8 @@ static void on_all_said(void *arg)
 static void on_drained(void *arg)
 {
     struct node *n = arg;
+    if (supervisor_get_verdict(n->supervisor)->restarts)
+        events_restart(&n->events, n->supervisor);
     co_autofree char *report = post_mortem(&(struct post_mortem){
         .spec = n->spec,
         .supervisor = n->supervisor,
@@ -261,6 +265,8 @@ static void say_transition(struct node *n, enum supervisor_state from,
     enum supervisor_state to = supervisor_get_state(n->supervisor);
     if (from == to)
         return;
+    if (to == SUPERVISOR_STOPPING)
+        events_stop(&n->events, n->supervisor);
     if (n->spec->verbose > 0)
         say(n, "ddprun: %s -> %s on %s\n", supervisor_state_name(from), supervisor_state_name(to),
             supervisor_event_name(e->type));
@@ -305,6 +311,7 @@ static void on_report(struct node *n, const struct nursery_report *r)
         e.type = SUPERVISOR_EV_EMPTY;
         break;
     }
+    events_rank(&n->events, n->supervisor, &e, r->pid);
     feed(n, &e);
 }
 
@@ -401,7 +408,9 @@ static int node_open(struct node *n, struct co_error *err)
 {
     const struct job_spec *spec = n->spec;
     const struct generation_notes notes = make_notes(n);
-    int rc = listen_to_signals(&n->signal_fd, err);
+    int rc = events_open(&n->events, spec->events, spec->run_id, err);
+    if (rc == 0)
+        rc = listen_to_signals(&n->signal_fd, err);
     if (rc == 0)
         rc = runtime_dir_make(&n->runtime_dir, err);
     if (rc == 0)
@@ -444,6 +453,7 @@ static void node_close(struct node *n)
     supervisor_destroy(n->supervisor);
     if (n->signal_fd >= 0)
         close(n->signal_fd);
+    events_close(&n->events);
     runtime_dir_remove(n->runtime_dir);
     free(n->runtime_dir);
     nursery_close(&n->nursery, co_deadline_ms(SUPERVISOR_KILL_MS));
@@ -453,6 +463,7 @@ static void run(struct node *n)
 {
     struct supervisor_orders orders;
     n->begun_ms = co_now_ms();
+    events_job_start(&n->events, n->spec->argv, n->spec->n_local, n->spec->max_restarts);
     supervisor_begin(n->supervisor, n->begun_ms, &orders);
     carry_out(n, &orders);
     if (n->spec->timeout_ms != 0)
@@ -475,10 +486,15 @@ static struct node_end the_end(const struct node *n)
 int node_run(const struct job_spec *spec, int null_fd, struct node_end *ret_end,
              struct co_error *err)
 {
-    struct node n = {.spec = spec, .null_fd = null_fd, .signal_fd = -1, .nursery = {.sock = -1}};
+    struct node n = {.spec = spec,
+                     .null_fd = null_fd,
+                     .signal_fd = -1,
+                     .events = {.fd = -1},
+                     .nursery = {.sock = -1}};
     int rc = node_open(&n, err);
     if (rc == 0) {
         run(&n);
+        events_job_end(&n.events, n.supervisor);
         *ret_end = the_end(&n);
     }
     node_close(&n);

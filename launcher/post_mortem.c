@@ -4,6 +4,7 @@
 #include "job_spec.h"
 #include "output.h"
 #include "report.h"
+#include "report_json.h"
 #include "runtime_dir.h"
 #include "supervisor.h"
 
@@ -50,7 +51,8 @@ static char *print(const struct report *r)
 char *post_mortem(const struct post_mortem *p)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(p->supervisor);
-    if (v->outcome == OUTCOME_WELL && !v->some_hang)
+
+    if (v->outcome == OUTCOME_WELL && !v->some_hang && p->spec->report == NULL)
         return NULL;
     co_autofree char *message = NULL;
     co_autofree char *text = NULL;
@@ -77,10 +79,14 @@ char *post_mortem(const struct post_mortem *p)
                  : pass_root_cause_on(p, supervisor_get_rank(p->supervisor, v->rank), text, &err);
         if (rc < 0)
             r.note = err.text;
-        if (p->spec->n_local > 1) /* of a single rank they stand right above */
-            tail = output_tail(p->output, v->rank);
+        tail = output_tail(p->output, v->rank);
         r.error = message;
         r.tail = tail;
     }
+    if (p->spec->report != NULL && !v->restarts &&
+        report_json_write(p->spec->report, &r, p->spec->run_id, &err) < 0)
+        r.note = err.text;
+    if (p->spec->n_local == 1) /* they stand right above */
+        r.tail = NULL;
     return print(&r);
 }

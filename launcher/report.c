@@ -276,6 +276,8 @@ void report_print(FILE *out, const struct report *r)
         print_generation(out, supervisor_generation(r->supervisor));
     if (v->some_hang)
         fprintf(out, "  some processes do not die of SIGKILL: they hang in the kernel\n");
-    if (r->note != NULL)
+    if (r->note != NULL && v->outcome == OUTCOME_WELL)
+        fprintf(out, "ddprun: %s\n", r->note);
+    else if (r->note != NULL)
         fprintf(out, "  note: %s\n", r->note);
 }
