@@ -27,6 +27,14 @@ enum option_id {
     OPTION_MASTER_PORT,
     OPTION_STORE,
     OPTION_SHUTDOWN_TIMEOUT,
+    OPTION_LOG_DIR,
+    OPTION_REDIRECTS,
+    OPTION_TEE,
+    OPTION_LOCAL_RANKS_FILTER,
+    OPTION_STDOUT_FILTERS,
+    OPTION_STDERR_FILTERS,
+    OPTION_LABEL,
+    OPTION_STDIN,
     OPTION_VERBOSE,
     OPTION_HELP,
     OPTION_VERSION,
@@ -65,6 +73,27 @@ static const struct co_option table[] = {
      .help =
          "Who serves the store at MASTER_ADDR:MASTER_PORT: agent: ddprun; worker: the rank 0 of "
          "the script; auto (default): ddprun if there are several ranks."},
+    {OPTION_LOG_DIR, 0, "log-dir", "DIR", "PET_LOG_DIR",
+     "Keep log files and error files in a new folder of DIR. /dev/null: nowhere, -r and -t mean "
+     "nothing.",
+     .subject = "Output"},
+    {OPTION_REDIRECTS, 'r', "redirects", "SPEC", "PET_REDIRECTS",
+     "What goes to log files instead of here: 0 nothing, 1 stdout, 2 stderr, 3 both; or by local "
+     "rank: 0:3,1:1."},
+    {OPTION_TEE, 't', "tee", "SPEC", "PET_TEE",
+     "What goes to log files and here, each line behind [ROLE LOCAL_RANK]:."},
+    {OPTION_LOCAL_RANKS_FILTER, 0, "local-ranks-filter", "LIST", "PET_LOCAL_RANKS_FILTER",
+     "Show what these local ranks write, and no others: 0,2. Log files are not affected."},
+    {OPTION_STDOUT_FILTERS, 0, "duplicate-stdout-filters", "WORDS", "PET_DUPLICATE_STDOUT_FILTERS",
+     "Lines of -t that hold one of these words (A,B; two commas are one in a word) go to "
+     "filtered_stdout.log, too."},
+    {OPTION_STDERR_FILTERS, 0, "duplicate-stderr-filters", "WORDS", "PET_DUPLICATE_STDERR_FILTERS",
+     "The same for stderr and filtered_stderr.log."},
+    {OPTION_LABEL, 0, "label", "FORMAT",
+     .help =
+         "Begin each line with FORMAT: text, {host}, {rank}, {local_rank}, {generation}. Empty: "
+         "no labels. Default for several ranks on a terminal: '{host}:{rank}: '."},
+    {OPTION_STDIN, 0, "stdin", "RANK|none", .help = "Who reads our stdin. Default: 0."},
     {OPTION_SHUTDOWN_TIMEOUT, 0, "shutdown-timeout", "TIME", "PET_SHUTDOWN_TIMEOUT",
      "How long ranks that were told to stop may take before they are killed: 90, 1.5s, 250ms, 10m. "
      "Default: 30s after a signal, 5s after a rank failed.",
@@ -344,6 +373,61 @@ static int set_omp(const struct draft *d, struct job_spec *spec, struct co_error
     return 0;
 }
 
+/* The texts that are kept as they are. */
+static int set_output_texts(const struct draft *d, struct output_spec *s, struct co_error *err)
+{
+    const struct given *dir = &d->given[OPTION_LOG_DIR];
+    const struct given *label = &d->given[OPTION_LABEL];
+    const char *line_prefix =
+        d->world->get_env(d->world->arg, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
+    bool failed = false;
+    if (label->value != NULL) {
+        int rc = output_spec_check_label(label->by, label->value, err);
+        if (rc < 0)
+            return rc;
+        failed = (s->label = strdup(label->value)) == NULL;
+    }
+    if (dir->value != NULL && *dir->value != '\0') {
+        s->log_dir_null = strcmp(dir->value, "/dev/null") == 0;
+        failed = failed || (s->log_dir = strdup(dir->value)) == NULL;
+    }
+    if (line_prefix != NULL && *line_prefix != '\0')
+        failed = failed || (s->line_prefix = strdup(line_prefix)) == NULL;
+    for (int i = 0; i < 2; i++) {
+        const struct given *words = &d->given[OPTION_STDOUT_FILTERS + i];
+        if (words->value != NULL && *words->value != '\0')
+            failed = failed || (s->filters[i] = output_spec_split(words->value)) == NULL;
+    }
+    return failed ? co_fail(err, -ENOMEM, "no memory for the output's options") : 0;
+}
+
+static int set_output(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *redirects = &d->given[OPTION_REDIRECTS];
+    const struct given *tees = &d->given[OPTION_TEE];
+    const struct given *shown = &d->given[OPTION_LOCAL_RANKS_FILTER];
+    const struct given *in = &d->given[OPTION_STDIN];
+    struct output_spec *s = &spec->output;
+    int64_t stdin_rank = 0;
+    int rc = set_output_texts(d, s, err);
+    if (rc == 0 && redirects->value != NULL)
+        rc = output_spec_parse_streams(redirects->by, redirects->value, spec->n_local, s->redirects,
+                                       err);
+    if (rc == 0 && tees->value != NULL)
+        rc = output_spec_parse_streams(tees->by, tees->value, spec->n_local, s->tees, err);
+    if (rc == 0 && shown->value != NULL)
+        rc = output_spec_parse_ranks(shown->by, shown->value, spec->n_local, s->hidden, err);
+    if (rc == 0 && in->value != NULL && strcmp(in->value, "all") == 0)
+        return co_fail(err, -EINVAL, "%s all: one input cannot be read by several; name a rank",
+                       in->by);
+    if (rc == 0 && in->value != NULL && strcmp(in->value, "none") == 0)
+        stdin_rank = -1;
+    else if (rc == 0 && in->value != NULL)
+        rc = co_parse_int(in->by, in->value, 0, spec->n_local - 1, &stdin_rank, err);
+    s->stdin_rank = (int)stdin_rank;
+    return rc;
+}
+
 static int set_program(const struct draft *d, char *const *words, struct job_spec *spec,
                        struct co_error *err)
 {
@@ -380,6 +464,8 @@ static int make_spec(const struct draft *d, char *const *words, struct job_spec 
         rc = set_grace(d, spec, err);
     if (rc == 0)
         rc = set_omp(d, spec, err);
+    if (rc == 0)
+        rc = set_output(d, spec, err);
     if (rc == 0)
         rc = set_program(d, words, spec, err);
     spec->verbose = d->verbose;

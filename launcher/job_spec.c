@@ -10,5 +10,6 @@ void job_spec_fini(struct job_spec *spec)
     free(spec->path);
     free(spec->argv);
     free(spec->shown);
+    output_spec_fini(&spec->output);
     *spec = (struct job_spec){0};
 }

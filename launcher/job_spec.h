@@ -4,6 +4,8 @@
 #ifndef DDP_LAUNCHER_JOB_SPEC_H
 #define DDP_LAUNCHER_JOB_SPEC_H
 
+#include "output_spec.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -28,6 +30,7 @@ struct job_spec {
     int omp_threads;           /* OMP_NUM_THREADS for workers that have none; 0: leave it alone */
     bool omp_asked;            /* by --omp: an OMP_NUM_THREADS that is there already is replaced */
     int verbose;               /* -v: 1, -vv: 2 */
+    struct output_spec output; /* owned; where what the ranks write goes */
 
     char *path;  /* owned; what is executed: absolute, or as it was given if it holds a '/' */
     char **argv; /* owned, one block, NULL-terminated; argv[0] as the program shall see it */
