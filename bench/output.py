@@ -53,7 +53,7 @@ def run_ddprun(a, folder, per_write):
     out = os.path.join(folder, "out")
     with open(out, "wb") as f:
         child = subprocess.Popen([f"{a.build}/launcher/ddprun", "-n", str(a.ranks), "-t", "3", "--log-dir", folder,
-                                  f"{a.build}/bench/lines", str(a.lines), str(per_write)], stdout=f)
+                                  f"{a.build}/tests/support/lines", str(a.lines), str(per_write)], stdout=f)
         # The ranks are the nursery's children: their time is not ddprun's
         used = wait_ms([child.pid])
     check(out, a.ranks, a.lines)
@@ -63,7 +63,7 @@ def run_ddprun(a, folder, per_write):
 def run_cat(a, folder, per_write):
     """As many cats as ranks, into one file."""
     with open(os.path.join(folder, "out"), "wb") as f:
-        writers = [subprocess.Popen([f"{a.build}/bench/lines", str(a.lines), str(per_write)], stdout=subprocess.PIPE,
+        writers = [subprocess.Popen([f"{a.build}/tests/support/lines", str(a.lines), str(per_write)], stdout=subprocess.PIPE,
                                     env=dict(os.environ, RANK=str(rank))) for rank in range(a.ranks)]
         cats = [subprocess.Popen(["cat"], stdin=w.stdout, stdout=f) for w in writers]
         for w in writers:

@@ -312,15 +312,15 @@ static void emit(struct output *o, struct stream *s)
     struct exit_to *e = s->sink != OUTPUT_NOWHERE ? &o->exits[s->sink] : NULL;
     char *text = o->exits[e != NULL ? s->sink : OUTPUT_TO_STDERR].rest;
     while (e != NULL && !is_full(e) && lines_has_some(&s->lines, s->at_end)) {
-        bool continued = s->lines.in_line;
         bool between = e->line_of != -1 && e->line_of != number;
-        if (between && continued) /* somebody came in between: this is a line of its own now */
+        if (e->line_of != number) /* somebody came in between: it is a line of its own now */
             s->lines.in_line = false;
+        bool continued = s->lines.in_line;
         text[0] = '\n';
         size_t n =
             lines_take(&s->lines, s->prefix, s->n_prefix, text + 1, REST_BYTES - 1, s->at_end);
         if (s->filters != NULL)
-            filter(o, s, text + 1, n, continued && !between);
+            filter(o, s, text + 1, n, continued);
         e->line_of = s->lines.in_line ? number : -1;
         pass_on(e, between ? text : text + 1, n + between);
     }

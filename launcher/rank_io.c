@@ -115,8 +115,14 @@ static int make_pipe(const struct rank_io *io, int local_rank, int which,
                      const struct output_way *way, struct rank_fds *ret)
 {
     int pair[2];
-    if (pipe2(pair, O_CLOEXEC) < 0)
-        return -errno;
+    if (pipe2(pair, O_CLOEXEC) < 0) {
+        int rc = -errno;
+        if (way->log_fd >= 0)
+            close(way->log_fd);
+        if (way->filter_fd >= 0)
+            close(way->filter_fd);
+        return rc;
+    }
     fcntl(pair[0], F_SETFL, O_NONBLOCK); /* the rank's end must not be */
     ret->fds[1 + which] = ret->owned[which] = pair[1];
     return output_add(io->output, local_rank, (enum output_sink)which, pair[0], false, way);
