@@ -1,5 +1,5 @@
-/* mpi_collectives.c - an MPI's all-reduce over sizes, as collectives.c. Built by collectives.py with each
- * mpicc that is installed. */
+/* mpi_collectives.c - an MPI's all-reduce over sizes, as collectives.c. Built by collectives.py
+ * with each mpicc that is installed. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* sweep.h - time an all-reduce over sizes from 4 bytes to 64 MiB, the same way for every library. */
+/* sweep.h - time an all-reduce over sizes from 4 bytes to 64 MiB, the same way for every
+ * library. */
 #ifndef DDP_BENCH_SWEEP_H
 #define DDP_BENCH_SWEEP_H
 

@@ -3,9 +3,9 @@
  *
  *     timeit LIMIT-S PROGRAM [ARGUMENT]...
  *
- * Prints nanoseconds and the exit status (128 + N for signal N) to descriptor 3; the program has the
- * other descriptors to itself. After LIMIT-S seconds, or told to stop, it kills the program's process
- * group: the status is then 137. */
+ * Prints nanoseconds and the exit status (128 + N for signal N) to descriptor 3; the program has
+ * the other descriptors to itself. After LIMIT-S seconds, or told to stop, it kills the program's
+ * process group: the status is then 137. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -19,7 +19,7 @@ static inline size_t co_buf_len(const struct co_buf *b)
 
 static inline const uint8_t *co_buf_bytes(const struct co_buf *b)
 {
-    return b->data + b->start;
+    return b->data != NULL ? b->data + b->start : NULL; /* NULL + 0 is undefined in C */
 }
 
 /* Make room for n more bytes at the end and lend it; NULL without memory. co_buf_added() says how

@@ -199,7 +199,8 @@ static void carry_out(struct node *n, const struct supervisor_orders *o)
 {
     int rc = 0;
     if (o->signal != 0)
-        rc = nursery_signal(&n->nursery, o->to_groups ? NURSERY_GROUP : NURSERY_MAIN, o->signal);
+        rc = nursery_signal(&n->nursery, o->to_groups ? NURSERY_GROUP : NURSERY_MAIN, o->except,
+                            o->signal);
     if (rc == 0 && o->sweep_signal != 0)
         rc = nursery_sweep(&n->nursery, o->sweep_signal);
     if (rc < 0)
@@ -257,8 +258,9 @@ static void on_report(struct node *n, const struct nursery_report *r)
         break;
     case NURSERY_EXITED:
         e.type = SUPERVISOR_EV_EXITED;
-        node_memory_rank_gone(n->memory, r->local_rank, r->status); /* before all else: who waits
-                                                                        for it is let go */
+        /* before all else: who waits for it is let go */
+        e.culprit = node_memory_rank_gone(n->memory, r->local_rank, r->status);
+        e.blames = e.culprit >= 0;
         break;
     default:
         e.type = SUPERVISOR_EV_EMPTY;

@@ -158,13 +158,17 @@ int node_memory_add(struct node_memory *m, int rank, int *ret_worker_fd)
     return uv_poll_start(&r->poll, UV_READABLE, on_socket);
 }
 
-void node_memory_rank_gone(struct node_memory *m, int rank, int status)
+int node_memory_rank_gone(struct node_memory *m, int rank, int status)
 {
     struct rank_socket *r = &m->ranks[rank];
     r->gone = true;
     r->status = status;
-    if (m->broker != NULL)
-        tell_rank_gone(m, rank, status);
+    if (m->broker == NULL)
+        return -1;
+    tell_rank_gone(m, rank, status); /* the abort word stays if it was written before */
+    struct control_abort why = control_abort_get(m->control);
+    bool other_died = why.cause == CONTROL_RANK_DIED && why.rank != rank && why.rank < m->n_local;
+    return other_died ? why.rank : -1;
 }
 
 void node_memory_close(struct node_memory *m)

@@ -22,8 +22,10 @@ int node_memory_create(uv_loop_t *loop, int n_local, void (*on_note)(void *arg, 
  * returns         0, -errno */
 int node_memory_add(struct node_memory *m, int rank, int *ret_worker_fd);
 
-/* The rank has ended: tell all who use the shared memory, at once. status as waitpid() has it. */
-void node_memory_rank_gone(struct node_memory *m, int rank, int status);
+/* The rank has ended: tell all who use the shared memory, at once. status as waitpid() has it.
+ *
+ * returns   the rank that died before, as the shared memory knows; -1: none, or this one */
+int node_memory_rank_gone(struct node_memory *m, int rank, int status);
 
 /* Close the sockets and the memory. Frees m when the loop has closed its handles; NULL is fine. */
 void node_memory_close(struct node_memory *m);

@@ -98,9 +98,10 @@ int nursery_spawn(const struct nursery *n, int local_rank, int image_fd, const i
     return request(n, &what, all, NURSERY_SPAWN_FDS);
 }
 
-int nursery_signal(const struct nursery *n, enum nursery_target target, int sig)
+int nursery_signal(const struct nursery *n, enum nursery_target target, int except, int sig)
 {
-    struct nursery_request what = {.type = NURSERY_SIGNAL, .target = target, .sig = sig};
+    struct nursery_request what = {
+        .type = NURSERY_SIGNAL, .local_rank = except, .target = target, .sig = sig};
     return request(n, &what, NULL, 0);
 }
 

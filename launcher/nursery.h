@@ -64,8 +64,9 @@ void nursery_close(struct nursery *n, uint64_t deadline_ms);
 int nursery_spawn(const struct nursery *n, int local_rank, int image_fd,
                   const int fds[SPAWN_N_FDS]);
 
-/* Send sig to each rank that runs: to its first process, or to that one's process group. */
-int nursery_signal(const struct nursery *n, enum nursery_target target, int sig);
+/* Send sig to each rank that runs, `except` (-1: none) apart: to its first process, or to that
+ * one's process group. */
+int nursery_signal(const struct nursery *n, enum nursery_target target, int except, int sig);
 
 /* Send sig to all that is left, and to what is found later; EMPTY or a report's `empty` answers. */
 int nursery_sweep(const struct nursery *n, int sig);

@@ -95,30 +95,64 @@ static int rank_of(const struct state *s, pid_t pid)
     return -1;
 }
 
-/* Reap all that ended. Looks one ahead, so that a report can say that nothing is left. */
+struct ended {
+    pid_t pid;
+    int status;
+};
+
+/* Collect what has ended, n_max at most. returns how many; *ret_empty: nothing is left */
+static int collect(struct ended *ret, int n_max, bool *ret_empty)
+{
+    int n = 0;
+    pid_t pid = 1;
+    while (n < n_max && (pid = waitpid(-1, &ret[n].status, WNOHANG)) > 0)
+        ret[n++].pid = pid;
+    *ret_empty = pid < 0;
+    return n;
+}
+
+/* returns whether it was a rank */
+static bool report_end(struct state *s, const struct ended *ended, bool empty)
+{
+    struct nursery_report r = {.event = NURSERY_EXITED,
+                               .local_rank = rank_of(s, ended->pid),
+                               .pid = ended->pid,
+                               .status = ended->status,
+                               .empty = empty};
+    if (r.local_rank < 0) {
+        forget_told(s, ended->pid);
+        return false;
+    }
+    s->pid_of[r.local_rank] = 0;
+    report(s, &r);
+    return true;
+}
+
+/* Reap all that ended. What is reaped together comes in no order, so deaths by a signal are
+ * reported first: a crash makes others exit, hardly ever the other way round. */
 static void reap(struct state *s)
 {
-    int status;
-    bool was_stranger = false;
-    pid_t pid = waitpid(-1, &status, WNOHANG);
-    while (pid > 0) {
-        struct nursery_report r = {.event = NURSERY_EXITED, .pid = pid, .status = status};
-        pid = waitpid(-1, &status, WNOHANG);
-        r.empty = pid < 0 && errno == ECHILD;
-        r.local_rank = rank_of(s, r.pid);
-        if (r.local_rank >= 0) {
-            s->pid_of[r.local_rank] = 0;
-            report(s, &r);
-            continue;
+    struct ended ended[MAX_REPORTS];
+    bool stranger = false;
+    bool last_was_rank = true; /* of all that was reaped */
+    bool empty;
+    int n;
+    do {
+        n = collect(ended, MAX_REPORTS, &empty);
+        int n_left = n;
+        for (int by_signal = 1; by_signal >= 0; by_signal--) {
+            for (int i = 0; i < n; i++) {
+                if (WIFSIGNALED(ended[i].status) != by_signal)
+                    continue;
+                n_left--;
+                last_was_rank = report_end(s, &ended[i], n_left == 0 && empty);
+                stranger |= !last_was_rank;
+            }
         }
-        was_stranger = true;
-        forget_told(s, r.pid);
-        if (r.empty) {
-            r.event = NURSERY_EMPTY;
-            report(s, &r);
-        }
-    }
-    if (was_stranger && s->sweep_sig != 0 && pid == 0)
+    } while (n == MAX_REPORTS);
+    if (empty && !last_was_rank)
+        report(s, &(struct nursery_report){.event = NURSERY_EMPTY, .local_rank = -1, .empty = 1});
+    else if (stranger && s->sweep_sig != 0)
         sweep_children(tell, s); /* what the dead ones left is ours now */
 }
 
@@ -154,7 +188,7 @@ static void spawn(struct state *s, const struct nursery_request *q, int fds[NURS
 static void signal_ranks(const struct state *s, const struct nursery_request *q)
 {
     for (int i = 0; i < s->n_ranks; i++) {
-        if (s->pid_of[i] != 0)
+        if (s->pid_of[i] != 0 && i != q->local_rank)
             kill(q->target == NURSERY_GROUP ? -s->pid_of[i] : s->pid_of[i], q->sig);
     }
 }
@@ -165,6 +199,8 @@ static void sweep(struct state *s, int sig)
     s->n_told = 0;
     if (has_children())
         sweep_children(tell, s);
+    else /* the last one has gone since it was asked for */
+        report(s, &(struct nursery_report){.event = NURSERY_EMPTY, .local_rank = -1, .empty = 1});
 }
 
 enum served { SERVED, NOTHING_ASKED, DDPRUN_GONE };

@@ -9,7 +9,7 @@ enum nursery_request_type { NURSERY_SPAWN = 1, NURSERY_SIGNAL, NURSERY_SWEEP, NU
 
 struct nursery_request {
     uint32_t type;
-    int32_t local_rank; /* SPAWN */
+    int32_t local_rank; /* SPAWN: which; SIGNAL: which not */
     int32_t target;     /* SIGNAL: enum nursery_target */
     int32_t sig;        /* SIGNAL, SWEEP */
 };

@@ -147,17 +147,19 @@ static void start_more(struct supervisor *s, const struct supervisor_event *e,
     }
 }
 
-static void signal_ranks(struct supervisor *s, int sig, bool to_groups, struct supervisor_orders *o)
+static void signal_ranks(struct supervisor *s, int sig, int except, bool to_groups,
+                         struct supervisor_orders *o)
 {
     for (int i = 0; i < s->n_asked; i++) {
         struct supervisor_rank *r = &s->ranks[i];
-        if (r->phase != RANK_RUNS && r->phase != RANK_ASKED)
+        if (i == except || (r->phase != RANK_RUNS && r->phase != RANK_ASKED))
             continue;
         if (r->told_first == 0)
             r->told_first = sig;
         r->told_last = sig;
     }
     o->signal = sig;
+    o->except = except;
     o->to_groups = to_groups;
 }
 
@@ -172,7 +174,7 @@ static void pass_on(struct supervisor *s, const struct supervisor_event *e,
 static void pass_on_stop(struct supervisor *s, const struct supervisor_event *e,
                          struct supervisor_orders *o)
 {
-    signal_ranks(s, e->sig, false, o);
+    signal_ranks(s, e->sig, -1, false, o);
 }
 
 static void blame_signal(struct supervisor *s, const struct supervisor_event *e,
@@ -202,13 +204,30 @@ static void blame_rank(struct supervisor *s, const struct supervisor_event *e,
         outcome = e->stage == SUPERVISOR_START_EXEC ? OUTCOME_START_FAILED : OUTCOME_INTERNAL;
     s->verdict.outcome = outcome;
     s->verdict.rank = e->rank;
+    if (e->blames && e->culprit >= 0 && e->culprit < s->n_asked &&
+        s->ranks[e->culprit].phase == RANK_RUNS) {
+        s->verdict.rank = e->culprit;
+        s->verdict.witness = e->rank;
+    }
+}
+
+/* The witness was wrong if the culprit ended well. A culprit killed by us when the grace was over
+ * stays one: freeing a hundred gigabytes takes longer than that. */
+static void hear_witness(struct supervisor *s)
+{
+    if (s->verdict.witness < 0)
+        return;
+    const struct supervisor_rank *culprit = &s->ranks[s->verdict.rank];
+    if (culprit->phase != RANK_ENDED || culprit->status == 0)
+        s->verdict.rank = s->verdict.witness;
+    s->verdict.witness = -1;
 }
 
 static void blame_and_stop(struct supervisor *s, const struct supervisor_event *e,
                            struct supervisor_orders *o)
 {
     blame_rank(s, e, o);
-    signal_ranks(s, SIGTERM, false, o);
+    signal_ranks(s, SIGTERM, s->verdict.witness >= 0 ? s->verdict.rank : -1, false, o);
     s->deadline_ms = e->now_ms + s->limits.failure_grace_ms;
 }
 
@@ -240,7 +259,7 @@ static void note_hang(struct supervisor *s, const struct supervisor_event *e,
 static void kill_ranks(struct supervisor *s, const struct supervisor_event *e,
                        struct supervisor_orders *o)
 {
-    signal_ranks(s, SIGKILL, true, o);
+    signal_ranks(s, SIGKILL, -1, true, o);
     s->deadline_ms = e->now_ms + SUPERVISOR_KILL_MS;
 }
 
@@ -270,6 +289,7 @@ static void drain(struct supervisor *s, const struct supervisor_event *e,
                   struct supervisor_orders *o)
 {
     (void)e;
+    hear_witness(s);
     s->deadline_ms = CO_NEVER_MS; /* a pager may be read for hours; a signal ends it */
     o->drain = true;
 }
@@ -443,7 +463,7 @@ static bool is_about_a_rank(const struct supervisor *s, const struct supervisor_
 void supervisor_step(struct supervisor *s, const struct supervisor_event *e,
                      struct supervisor_orders *ret)
 {
-    *ret = (struct supervisor_orders){0};
+    *ret = (struct supervisor_orders){.except = -1};
     if ((e->type == SUPERVISOR_EV_STARTED || e->type == SUPERVISOR_EV_START_FAILED ||
          e->type == SUPERVISOR_EV_EXITED) &&
         !is_about_a_rank(s, e))
@@ -470,6 +490,7 @@ struct supervisor *supervisor_create(const struct supervisor_limits *limits)
     s->limits = *limits;
     s->deadline_ms = CO_NEVER_MS;
     s->verdict.rank = -1;
+    s->verdict.witness = -1;
     return s;
 }
 
@@ -480,7 +501,7 @@ void supervisor_destroy(struct supervisor *s)
 
 void supervisor_begin(struct supervisor *s, uint64_t now_ms, struct supervisor_orders *ret)
 {
-    *ret = (struct supervisor_orders){0};
+    *ret = (struct supervisor_orders){.except = -1};
     enter(s, SUPERVISOR_STARTING, &(struct supervisor_event){.now_ms = now_ms}, ret);
 }
 

@@ -61,8 +61,11 @@ struct supervisor_event {
     pid_t pid;  /* STARTED */
     int status; /* EXITED: as waitpid() has it; START_FAILED: the errno; SWEPT: 0, or some hang */
     enum supervisor_start_stage stage; /* START_FAILED */
-    bool empty; /* EXITED, START_FAILED: and nothing is left below the nursery */
-    int sig;    /* SIGNAL */
+    bool empty;  /* EXITED, START_FAILED: and nothing is left below the nursery */
+    bool blames; /* EXITED: it ended because `culprit` died, whose own end may be seen later: a rank
+                    with much memory takes long to die, and the others know at once */
+    int culprit;
+    int sig; /* SIGNAL */
 };
 
 /* What the caller has to do now; zero and false: nothing. At most one of the first three is asked
@@ -70,6 +73,7 @@ struct supervisor_event {
 struct supervisor_orders {
     int n_start;      /* start this many ranks more, the next in order */
     int signal;       /* send it to each rank that runs ... */
+    int except;       /* ... apart from this one, which dies already; -1: none */
     bool to_groups;   /* ... to its process group, else to its first process */
     int sweep_signal; /* send it to all that is left */
     bool sweep_alone; /* kill all below ddprun, then feed SWEPT */
@@ -108,6 +112,7 @@ enum supervisor_outcome {
 
 struct supervisor_verdict {
     enum supervisor_outcome outcome;
+    int witness;    /* RANK_FAILED: the rank that blamed `rank` before its end was seen; or -1 */
     int rank;       /* RANK_FAILED, START_FAILED; INTERNAL: or -1 */
     int signal;     /* SIGNAL */
     bool some_hang; /* some processes outlived SIGKILL: they hang in the kernel */

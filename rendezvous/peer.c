@@ -10,7 +10,6 @@
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -85,13 +84,14 @@ static int read_answer(const struct nlmsghdr *header, size_t len, in_port_t thei
     return 0;
 }
 
-static int ask_netlink(int fd, const struct sockaddr_storage *ours,
+static int ask_netlink(int fd, uint32_t sequence, const struct sockaddr_storage *ours,
                        const struct sockaddr_storage *theirs, uid_t *ret_uid)
 {
     struct question q = {
         .header = {.nlmsg_len = sizeof q,
                    .nlmsg_type = SOCK_DIAG_BY_FAMILY,
-                   .nlmsg_flags = NLM_F_REQUEST},
+                   .nlmsg_flags = NLM_F_REQUEST,
+                   .nlmsg_seq = sequence},
         .body = {.sdiag_family = (uint8_t)theirs->ss_family,
                  .sdiag_protocol = IPPROTO_TCP,
                  .idiag_states = UINT32_MAX,
@@ -110,10 +110,14 @@ static int ask_netlink(int fd, const struct sockaddr_storage *ours,
         return -errno;
     /* the answer is there when sendto() returns: this never waits */
     _Alignas(struct nlmsghdr) char answer[1024];
-    ssize_t n = recv(fd, answer, sizeof answer, MSG_DONTWAIT);
-    if (n < 0)
-        return -errno;
-    return read_answer((const struct nlmsghdr *)answer, (size_t)n, from.port, to.port, ret_uid);
+    const struct nlmsghdr *header = (const struct nlmsghdr *)answer;
+    ssize_t n;
+    do { /* past what an earlier question may have left behind */
+        n = recv(fd, answer, sizeof answer, MSG_DONTWAIT);
+        if (n < 0)
+            return -errno;
+    } while (n < (ssize_t)sizeof *header || header->nlmsg_seq != sequence);
+    return read_answer(header, (size_t)n, from.port, to.port, ret_uid);
 }
 
 /* --- /proc/net --- */
@@ -183,7 +187,8 @@ void peer_init(struct peer *p)
     memcpy(&storage, &nobody, sizeof nobody);
     uid_t uid;
     /* nobody is connected from port 0 to port 0: who says so can answer questions */
-    if (p->netlink_fd >= 0 && ask_netlink(p->netlink_fd, &storage, &storage, &uid) == -ENOENT)
+    if (p->netlink_fd >= 0 &&
+        ask_netlink(p->netlink_fd, ++p->sequence, &storage, &storage, &uid) == -ENOENT)
         return;
     p->method = search_proc(&storage, &storage, &uid) == -ENOENT ? PEER_BY_PROC : PEER_BY_NOTHING;
 }
@@ -199,7 +204,7 @@ int peer_uid(struct peer *p, const struct sockaddr_storage *ours,
 {
     int rc = -ENOSYS;
     if (p->method == PEER_BY_NETLINK)
-        rc = ask_netlink(p->netlink_fd, ours, theirs, ret_uid);
+        rc = ask_netlink(p->netlink_fd, ++p->sequence, ours, theirs, ret_uid);
     else if (p->method == PEER_BY_PROC)
         rc = search_proc(ours, theirs, ret_uid);
     if (rc == -ENOENT)

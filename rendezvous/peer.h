@@ -9,6 +9,7 @@
 #define DDP_RENDEZVOUS_PEER_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 
@@ -23,6 +24,7 @@ enum peer_method {
 struct peer {
     enum peer_method method;
     int netlink_fd;
+    uint32_t sequence; /* of the last question asked there */
 };
 
 /* Find out which method works here. */

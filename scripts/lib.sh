@@ -24,7 +24,9 @@ usage() {
 # Without a home (a bare container, a service account) it lies in the clone.
 cache_dir() {
     local base=${XDG_CACHE_HOME:-}
-    [[ $base == /* ]] || base=${HOME:+$HOME/.cache}
+    if [[ $base != /* && ${HOME:-} == /* && -d $HOME ]]; then
+        base=$HOME/.cache
+    fi
     if [[ $base == /* ]] && mkdir -p "$base/ddprun" 2>/dev/null && [[ -w $base/ddprun ]]; then
         printf '%s\n' "$base/ddprun"
     else

@@ -1,8 +1,9 @@
 /* backend.h - what a home for collectives must offer. backend_cpu.c is the one for CPU memory.
  *
- * Calls come with arguments already checked by collective.c (types, roots, NULLs), in the same order
- * on all ranks. Each returns 0 or -errno with err filled: -EPROTO mismatch, -ECONNRESET a rank died or
- * left, -ETIMEDOUT. After such a failure the back end is broken and returns it again. */
+ * Calls come with arguments already checked by collective.c (types, roots, NULLs), in the same
+ * order on all ranks. Each returns 0 or -errno with err filled: -EPROTO mismatch, -ECONNRESET a
+ * rank died or left, -ETIMEDOUT. After such a failure the back end is broken and returns it
+ * again. */
 #ifndef DDP_WORKER_RUNTIME_BACKEND_H
 #define DDP_WORKER_RUNTIME_BACKEND_H
 

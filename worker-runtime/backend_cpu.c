@@ -5,8 +5,9 @@
  *   one-shot   through the mailboxes, one meeting, everybody reads everything
  *   direct     in place, where all buffers lie in user segments
  *   staged     through the mailboxes piece by piece, else
- * The choice depends on the call's signature and on the notes, so that all ranks choose the same. Results
- * do not depend on the choice: the kernels fold the ranks in their order, element by element. */
+ * The choice depends on the call's signature and on the notes, so that all ranks choose the same.
+ * Results do not depend on the choice: the kernels fold the ranks in their order, element by
+ * element. */
 #include "backend_cpu.h"
 
 #include "backend.h"
@@ -121,7 +122,7 @@ static void finish_from_inputs(struct cpu *c, const struct job *j)
     }
 }
 
-/* --- note, one-shot ----------------------------------------------------------------------------- */
+/* --- note, one-shot --------------------------------------------------------------------------- */
 
 static int run_note(struct cpu *c, const struct job *j, struct co_error *err)
 {
@@ -164,7 +165,7 @@ static int run_one_shot(struct cpu *c, const struct job *j, struct co_error *err
     return 0;
 }
 
-/* --- direct ------------------------------------------------------------------------------------- */
+/* --- direct ----------------------------------------------------------------------------------- */
 
 static const uint8_t *in_of(const struct cpu *c, unsigned rank)
 {
@@ -176,8 +177,8 @@ static uint8_t *out_of(const struct cpu *c, unsigned rank)
     return c->user[rank] + transport_shm_note(c->shm, rank)->place.out;
 }
 
-/* Piece `i` of this rank's part of a reduction: from everybody's `in` to everybody's `out`, which for
- * a reduce is root's alone. Returns false behind the last one. */
+/* Piece `i` of this rank's part of a reduction: from everybody's `in` to everybody's `out`, which
+ * for a reduce is root's alone. Returns false behind the last one. */
 static bool reduce_piece(struct cpu *c, const struct job *j, size_t i)
 {
     struct slice part = slice_of(j->call.count, j->size, c->rank, c->n);
@@ -228,11 +229,11 @@ static int run_direct(struct cpu *c, const struct job *j, struct co_error *err)
     return 0;
 }
 
-/* --- staged ------------------------------------------------------------------------------------- */
+/* --- staged ----------------------------------------------------------------------------------- */
 
 /* What happens to piece `i` of a staged job, numbered `piece` since the start of the group. In each
- * step a rank fills the buffer of one piece, works on the one before, and reads the one before that:
- * three buffers, so no two ranks are at the same one for different ends. */
+ * step a rank fills the buffer of one piece, works on the one before, and reads the one before
+ * that: three buffers, so no two ranks are at the same one for different ends. */
 static void stage_fill(struct cpu *c, const struct job *j, uint64_t piece, struct slice s)
 {
     if (gives(c, j))
@@ -296,7 +297,7 @@ static int run_staged(struct cpu *c, const struct job *j, struct co_error *err)
     return 0;
 }
 
-/* --- the choice --------------------------------------------------------------------------------- */
+/* --- the choice ------------------------------------------------------------------------------- */
 
 /* Whether everybody has its memory where the others can reach it. */
 static bool can_be_direct(const struct cpu *c, const struct job *j)

@@ -1,4 +1,5 @@
-/* cpus.h - how many processors may these ranks use? For the choice between spinning and sleeping. */
+/* cpus.h - how many processors may these ranks use? For the choice between spinning and
+ * sleeping. */
 #ifndef DDP_WORKER_RUNTIME_CPUS_H
 #define DDP_WORKER_RUNTIME_CPUS_H
 

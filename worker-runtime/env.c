@@ -80,7 +80,7 @@ static const struct names by_srun = {
     .n_nodes = "SLURM_STEP_NUM_NODES",
 };
 
-/* --- which starter ------------------------------------------------------------------------------ */
+/* --- which starter ---------------------------------------------------------------------------- */
 
 static const struct names *find_starter(const struct source *s)
 {
@@ -98,7 +98,7 @@ static const struct names *find_starter(const struct source *s)
     return NULL;
 }
 
-/* --- ranks -------------------------------------------------------------------------------------- */
+/* --- ranks ------------------------------------------------------------------------------------ */
 
 static int read_ranks(const struct source *s, const struct names *n, struct env_who *who,
                       struct co_error *err)
@@ -227,7 +227,7 @@ static int check_agreement(const struct source *s, const struct names *n, const 
     return 0;
 }
 
-/* --- the job's name ----------------------------------------------------------------------------- */
+/* --- the job's name --------------------------------------------------------------------------- */
 
 static const char *or_empty(const char *text)
 {

@@ -7,9 +7,9 @@
  *   4. srun                 SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID, ... in a step
  *   5. by hand              RANK, WORLD_SIZE, perhaps LOCAL_RANK
  *   6. nothing              a world of 1
- * With RANK and WORLD_SIZE beside 2 or 3 both must say the same; srun's are not compared, since a batch
- * script leaves its own to everything that it starts. Half a set (RANK without WORLD_SIZE) is an
- * error. */
+ * With RANK and WORLD_SIZE beside 2 or 3 both must say the same; srun's are not compared, since a
+ * batch script leaves its own to everything that it starts. Half a set (RANK without WORLD_SIZE) is
+ * an error. */
 #ifndef DDP_WORKER_RUNTIME_ENV_H
 #define DDP_WORKER_RUNTIME_ENV_H
 
@@ -34,8 +34,8 @@ struct env_who {
                                 if the environment has none */
 };
 
-/* returns   0; -ENOEXEC a variable is missing, no number, out of bounds, or contradicts another: the
- *           text names it; -ENOTSUP the job spans several nodes */
+/* returns   0; -ENOEXEC a variable is missing, no number, out of bounds, or contradicts another:
+ *           the text names it; -ENOTSUP the job spans several nodes */
 int env_read(env_get_fn *get, void *arg, struct env_who *ret, struct co_error *err);
 
 #endif

@@ -31,7 +31,7 @@ static const char *get_variable(void *arg, const char *name)
     return getenv(name);
 }
 
-/* --- children ----------------------------------------------------------------------------------- */
+/* --- children --------------------------------------------------------------------------------- */
 
 void group_adopt(struct ddp_group *g, struct group_child *child)
 {
@@ -53,7 +53,7 @@ void group_disown(struct group_child *child)
     child->next = NULL;
 }
 
-/* --- joining ------------------------------------------------------------------------------------ */
+/* --- joining ---------------------------------------------------------------------------------- */
 
 /* A name for the job where the environment has none: whoever started all ranks. */
 static void name_after_starter(struct env_who *who)
@@ -211,7 +211,7 @@ void ddp_finalize(struct ddp_group *world)
     free(world);
 }
 
-/* --- asking ------------------------------------------------------------------------------------- */
+/* --- asking ----------------------------------------------------------------------------------- */
 
 int ddp_rank(const struct ddp_group *g)
 {
@@ -248,7 +248,7 @@ uint64_t ddp_generation(const struct ddp_group *g)
     return g->generation;
 }
 
-/* --- memory ------------------------------------------------------------------------------------- */
+/* --- memory ----------------------------------------------------------------------------------- */
 
 static int alloc_alone(size_t bytes, void **ret, struct co_error *err)
 {

@@ -162,7 +162,10 @@ int join_host_turn(struct join_host *h, int also, int timeout_ms, struct co_erro
         if (h->watch[i].revents == 0)
             continue;
         struct peer *p = &h->peer[i];
-        int rc = broker_on_readable(h->broker, p->local_rank, p->sock, &p->local_rank, &h->refusal);
+        struct co_error refusal; /* says why there is nothing more to read, too */
+        int rc = broker_on_readable(h->broker, p->local_rank, p->sock, &p->local_rank, &refusal);
+        if (rc < 0)
+            h->refusal = refusal;
         if (rc <= 0)
             drop_peer(h, i);
     }

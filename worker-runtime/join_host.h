@@ -1,4 +1,5 @@
-/* join_host.h - the broker of ranks that no ddprun started: local rank 0 holds it while all join. */
+/* join_host.h - the broker of ranks that no ddprun started: local rank 0 holds it while all
+ * join. */
 #ifndef DDP_WORKER_RUNTIME_JOIN_HOST_H
 #define DDP_WORKER_RUNTIME_JOIN_HOST_H
 
@@ -18,8 +19,8 @@ int join_host_create(const char *name, unsigned n_local, uint32_t generation,
                      struct join_host **ret, int *ret_sock, struct co_error *err);
 void join_host_destroy(struct join_host *h); /* NULL is fine */
 
-/* Wait until there is something to do, or `also` (a descriptor) can be read, at most timeout_ms, and do
- * it. Bad peers are dropped.
+/* Wait until there is something to do, or `also` (a descriptor) can be read, at most timeout_ms,
+ * and do it. Bad peers are dropped.
  *
  * returns   0, -errno */
 int join_host_turn(struct join_host *h, int also, int timeout_ms, struct co_error *err);

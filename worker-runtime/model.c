@@ -2,14 +2,14 @@
  * goes where.
  *
  * A step, on each rank: gradients become ready in any order (what the user's memory holds is copied
- * into the bucket then, while it is in the cache), and buckets are averaged in the plan's order as far
- * as all before them are complete. ddp_model_sync() does the rest and copies averages back to the
- * user's memory; so gradients that the library did not allocate are as the backward pass left them
- * until the whole step has succeeded.
+ * into the bucket then, while it is in the cache), and buckets are averaged in the plan's order as
+ * far as all before them are complete. ddp_model_sync() does the rest and copies averages back to
+ * the user's memory; so gradients that the library did not allocate are as the backward pass left
+ * them until the whole step has succeeded.
  *
- * Failures: a broken group (a peer died, ranks differ, a deadline passed) stays broken; ready and sync
- * return it from then on. A misuse of this rank (a gradient said ready twice) must not make the other
- * ranks wait: the step goes on, and sync tells of it when it is over. */
+ * Failures: a broken group (a peer died, ranks differ, a deadline passed) stays broken; ready and
+ * sync return it from then on. A misuse of this rank (a gradient said ready twice) must not make
+ * the other ranks wait: the step goes on, and sync tells of it when it is over. */
 #include <ddp/model.h>
 
 #include "bucket_plan.h"
@@ -278,7 +278,7 @@ static void mark_ready(struct ddp_model *m, size_t i)
     m->buckets->at[m->plan.place[i].bucket].n_waiting--;
 }
 
-/* Average the complete buckets at the front. The gaps between gradients go along: they hold zeros. */
+/* Average the complete buckets at the front. The gaps between gradients go along: they are 0. */
 static int average_complete(struct ddp_model *m)
 {
     for (; m->next < m->plan.n_buckets && m->buckets->at[m->next].n_waiting == 0; m->next++) {

@@ -49,6 +49,8 @@ static struct record record_of(const struct model_description *d, size_t i)
     r.dtype = (uint32_t)t->dtype;
     r.present = 1;
     memcpy(r.name, t->name, len < NAME_BYTES ? len : NAME_BYTES - 1);
+    if (len >= NAME_BYTES)
+        memcpy(r.name + NAME_BYTES - 4, "...", 4);
     return r;
 }
 
@@ -83,7 +85,7 @@ static int broadcast_bytes(struct ddp_group *g, void *bytes, size_t n, int root)
 _Static_assert(sizeof(struct record) % sizeof(int64_t) == 0, "records travel as 64-bit words");
 _Static_assert(sizeof(struct side) % sizeof(int64_t) == 0, "sides travel as 64-bit words");
 
-/* The number of the first tensor in which this rank differs from rank 0, LIMITS, or ALL_THE_SAME. */
+/* The number of the first tensor in which this rank and rank 0 differ, LIMITS, or ALL_THE_SAME. */
 static int compare_with_rank_0(struct ddp_group *g, const struct model_description *mine,
                                int64_t *ret_index)
 {

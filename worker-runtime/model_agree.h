@@ -1,8 +1,8 @@
 /* model_agree.h - do all ranks describe the same network?
  *
- * While they agree, that is one small all_reduce. Where they differ every rank finds out about the same
- * first difference, and reports both sides in the same words. Memory is bounded whatever a peer says:
- * descriptions travel in pieces of fixed size. */
+ * While they agree, that is one small all_reduce. Where they differ every rank finds out about the
+ * same first difference, and reports both sides in the same words. Memory is bounded whatever a
+ * peer says: descriptions travel in pieces of fixed size. */
 #ifndef DDP_WORKER_RUNTIME_MODEL_AGREE_H
 #define DDP_WORKER_RUNTIME_MODEL_AGREE_H
 
@@ -19,8 +19,8 @@ struct model_description {
  *
  * mine      NULL: this rank cannot make its model; the others shall not wait for it
  * returns   0
- *           DDP_EMISMATCH  the ranks differ; the text names the tensor and both sides. Or a rank had
- *                          NULL; the text names it. The group is whole
+ *           DDP_EMISMATCH  the ranks differ: the text names the tensor and both sides; or a rank
+ *                          had NULL: the text names it. The group is whole
  *           else           as ddp_all_reduce(); the group is broken */
 int model_agree(struct ddp_group *g, const struct model_description *mine);
 

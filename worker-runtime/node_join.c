@@ -42,7 +42,7 @@ struct joiner {
     struct co_error trouble; /* the last thing that went wrong and was tried again */
 };
 
-/* --- telling why -------------------------------------------------------------------------------- */
+/* --- telling why ------------------------------------------------------------------------------ */
 
 static bool has_come(const struct joiner *j, unsigned rank)
 {
@@ -129,7 +129,7 @@ static int check_peers(struct joiner *j, struct co_error *err)
     return why.cause != CONTROL_OK ? fail_aborted(why, err) : 0;
 }
 
-/* --- reaching the broker ------------------------------------------------------------------------ */
+/* --- reaching the broker ---------------------------------------------------------------------- */
 
 void node_join_name(const char *job, unsigned uid, char name[NODE_JOIN_NAME_BYTES])
 {
@@ -209,8 +209,8 @@ static int wait_ms(int ms)
     return poll(NULL, 0, ms);
 }
 
-/* Open the way to the broker and say hello. Without ddprun that takes until local rank 0 is there, and
- * until a job of the same name has gone. */
+/* Open the way to the broker and say hello. Without ddprun that takes until local rank 0 is there,
+ * and until a job of the same name has gone. */
 static int reach_broker(struct joiner *j, struct co_error *err)
 {
     if (!j->owns_sock) {
@@ -235,7 +235,7 @@ static int reach_broker(struct joiner *j, struct co_error *err)
     }
 }
 
-/* --- the conversation --------------------------------------------------------------------------- */
+/* --- the conversation ------------------------------------------------------------------------- */
 
 static int ask_next(struct joiner *j, struct co_error *err)
 {
@@ -286,7 +286,8 @@ static int on_segment(struct joiner *j, const struct node_message *m, int fd, st
     return ask_next(j, err);
 }
 
-/* The other end is gone. Before it answered that may be the end of an older job of the same name. */
+/* The other end is gone. Before it answered that may be the end of an older job of the same
+ * name. */
 static int on_closed(struct joiner *j, struct co_error *err)
 {
     if (j->owns_sock && j->host == NULL && !j->joined) {
@@ -354,7 +355,7 @@ static int get_everything(struct joiner *j, struct co_error *err)
     return code;
 }
 
-/* --- all together ------------------------------------------------------------------------------- */
+/* --- all together ----------------------------------------------------------------------------- */
 
 static struct cpus_mask *mask_of(struct control *c, unsigned rank)
 {

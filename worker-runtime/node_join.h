@@ -1,4 +1,5 @@
-/* node_join.h - get the node's control segment and every peer's user segment, and wait for all ranks.
+/* node_join.h - get the node's control segment and every peer's user segment, and wait for all
+ * ranks.
  *
  * Two ways, one protocol (segments/node_socket.h):
  *   with ddprun      over DDP_NODE_FD, whose other end is ddprun's broker
@@ -6,8 +7,8 @@
  *                    socket, whose name is made of the uid and the job's name, for as long as
  *                    joining takes; the others try to connect until it is there. Only processes of
  *                    the same uid are listened to and believed.
- * Both ends of joining are seen by all: a rank has come once it says hello, and all are here once each
- * of them has mapped everything. */
+ * Both ends of joining are seen by all: a rank has come once it says hello, and all are here once
+ * each of them has mapped everything. */
 #ifndef DDP_WORKER_RUNTIME_NODE_JOIN_H
 #define DDP_WORKER_RUNTIME_NODE_JOIN_H
 
@@ -50,8 +51,8 @@ int node_join(const struct node_join_opts *opts, struct user_segment *own, struc
 /* Leave: give the mutex back and unmap what others own. By the thread that joined. NULL is fine. */
 void node_leave(struct node *n);
 
-/* Whether DDP_NODE_FD can be the node socket: one that a wrapper program closed, or used for something
- * else, is not. Such ranks join as those without ddprun do. */
+/* Whether DDP_NODE_FD can be the node socket: one that a wrapper program closed, or used for
+ * something else, is not. Such ranks join as those without ddprun do. */
 bool node_join_is_socket(int fd);
 
 /* The abstract socket's name for a job, for messages and tests, without the leading NUL. */

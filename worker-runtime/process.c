@@ -24,8 +24,8 @@ bool process_is_forked(void)
     return atomic_load_explicit(&is_forked, memory_order_relaxed);
 }
 
-/* In a forked child: it is no rank. Its copies of the descriptors would keep the rank's memory and its
- * socket alive after the rank. close() is safe here, whatever other threads were doing. */
+/* In a forked child: it is no rank. Its copies of the descriptors would keep the rank's memory and
+ * its socket alive after the rank. close() is safe here, whatever other threads were doing. */
 static void on_fork_child(void)
 {
     if (!process.was_inside && !process.inside)

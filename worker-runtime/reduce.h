@@ -1,7 +1,8 @@
 /* reduce.h - combine the same stretch of elements of several ranks, element by element.
  *
- * Pure. Every kernel takes the inputs in the order given (the caller gives rank order), rounds after
- * each operation and never fuses a product with a sum, so that all kernels give the same bits:
+ * Pure. Every kernel takes the inputs in the order given (the caller gives rank order), rounds
+ * after each operation and never fuses a product with a sum, so that all kernels give the same
+ * bits:
  *
  *     SUM       in[0] + in[1] + in[2] ...; integers wrap around
  *     AVG       floats: in[0] * s + in[1] * s ..., s = 1 / n_in rounded once to the type;
@@ -35,8 +36,8 @@ extern const struct reduce_kernels reduce_avx2;
 extern const struct reduce_kernels reduce_avx512;
 #endif
 
-/* The fastest that this processor runs and `cap` allows: "scalar", "avx2", "avx512"; NULL or "" is no
- * cap. *ret_known becomes false if `cap` is none of these (it is then ignored). */
+/* The fastest that this processor runs and `cap` allows: "scalar", "avx2", "avx512"; NULL or "" is
+ * no cap. *ret_known becomes false if `cap` is none of these (it is then ignored). */
 const struct reduce_kernels *reduce_choose(const char *cap, bool *ret_known);
 
 #endif

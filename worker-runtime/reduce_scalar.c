@@ -15,7 +15,8 @@
 #define SCALED(x)          ((x)*scale)
 #define DIVIDED(x)         ((x) / (int32_t)n_in)
 
-/* ENTER: a rank's value on its way in; FOLD: into what is held; LEAVE: the result on its way out. */
+/* ENTER: a rank's value on its way in; FOLD: into what is held; LEAVE: the result on its way
+ * out. */
 #define DEFINE(name, T, ENTER, FOLD, LEAVE)                                                        \
     static void name(const void *const *in, unsigned n_in, void *const *out, unsigned n_out,       \
                      size_t count)                                                                 \

@@ -8,8 +8,8 @@ struct slice { /* in elements */
     size_t first, count;
 };
 
-/* Part `i` of `n` of `count` elements of `size` bytes: parts differ by at most a cache line, and meet at
- * multiples of 64 bytes from the start, so that two ranks seldom write to one line. */
+/* Part `i` of `n` of `count` elements of `size` bytes: parts differ by at most a cache line, and
+ * meet at multiples of 64 bytes from the start, so that two ranks seldom write to one line. */
 static inline struct slice slice_of(size_t count, size_t size, unsigned i, unsigned n)
 {
     const size_t per_line = 64 / size;

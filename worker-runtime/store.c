@@ -37,8 +37,8 @@ static void destroy_link(struct group_child *child)
     free(link);
 }
 
-/* Where the store is. The environment is read when it is needed, not at joining: most programs never
- * ask. */
+/* Where the store is. The environment is read when it is needed, not at joining: most programs
+ * never ask. */
 static int find_store(const struct ddp_group *g, const char **ret_host, uint16_t *ret_port,
                       struct co_error *err)
 {
@@ -52,7 +52,7 @@ static int find_store(const struct ddp_group *g, const char **ret_host, uint16_t
                        "both set",
                        DDP_ENV_MASTER_ADDR, DDP_ENV_MASTER_PORT);
     if (co_parse_int(DDP_ENV_MASTER_PORT, port, 1, 65535, &number, err) != 0)
-        return -EINVAL;
+        return -ENOEXEC;
     *ret_host = host;
     *ret_port = (uint16_t)number;
     return 0;
@@ -102,8 +102,8 @@ static int begin(struct ddp_group *g, const char *text, uint64_t deadline_ms, st
     return code != 0 ? code : open_link(g, deadline_ms, err);
 }
 
-/* What all calls end with. A store that answers nonsense or goes away is a failure of the system here,
- * not of a peer or of a collective. */
+/* What all calls end with. A store that answers nonsense or goes away is a failure of the system
+ * here, not of a peer or of a collective. */
 static int end(const char *name, int code, struct co_error *err)
 {
     if (code == 0)
@@ -124,6 +124,8 @@ int ddp_store_set(struct ddp_group *g, const char *key, const void *value, size_
         code = begin(g, key, deadline_ms, &k, &err);
     if (code == 0)
         code = client_set(g->store->client, k.text, k.length, value, len, deadline_ms, &err);
+    if (code == 0) /* the protocol's SET is not answered: this is, once the store has the key */
+        code = client_wait(g->store->client, k.text, k.length, deadline_ms, &err);
     return end("ddp_store_set", code, &err);
 }
 

@@ -108,7 +108,7 @@ static bool is_aborted(const struct transport_shm *t)
     return atomic_load(&t->control->abort) != 0;
 }
 
-/* --- why the group broke ------------------------------------------------------------------------ */
+/* --- why the group broke ---------------------------------------------------------------------- */
 
 /* A mismatch is told as a pair of ranks, the lower one and the number of the call in `detail`. */
 static void tell_mismatch(struct transport_shm *t, unsigned other)
@@ -177,7 +177,7 @@ static int describe(const struct transport_shm *t, struct control_abort why, str
     }
 }
 
-/* --- waiting ------------------------------------------------------------------------------------ */
+/* --- waiting ---------------------------------------------------------------------------------- */
 
 static void pause_briefly(void)
 {
@@ -319,7 +319,7 @@ static int wait_for_all(struct transport_shm *t, bool meeting, struct co_error *
     return 0;
 }
 
-/* --- calls and steps ---------------------------------------------------------------------------- */
+/* --- calls and steps -------------------------------------------------------------------------- */
 
 int transport_shm_open(struct transport_shm *t, const struct call *call,
                        union transport_shm_note **ret_note, struct co_error *err)

@@ -1,23 +1,23 @@
-/* transport_shm.h - how the ranks of one node meet in the control segment. Moves no user data itself:
- * it says when data may be moved. backend_cpu.c holds the algorithms.
+/* transport_shm.h - how the ranks of one node meet in the control segment. Moves no user data
+ * itself: it says when data may be moved. backend_cpu.c holds the algorithms.
  *
  * Words:
  *   call    one collective. All ranks open it, publish its signature with a note, and meet
  *   note    what a rank tells all others with a call: up to TRANSPORT_SHM_NOTE_BYTES
- *   step    from one point that all ranks have reached to the next; a call is a meeting and 0 or more
- *           further steps
+ *   step    from one point that all ranks have reached to the next; a call is a meeting and 0 or
+ *           more further steps
  *   touch   to read or write memory that belongs to another rank's program
  *
  * Rules that the algorithms rely on:
- *   - The meeting of a call is the only step in which every rank waits for every other, always. So a
- *     rank is at most one call ahead of any other, and two notes per rank are enough.
- *   - When a call returns on a rank, no other rank touches that rank's memory any more. In a call that
- *     went well its last step sees to that. In one that failed, transport_shm_fail() waits until nobody
- *     touches: who touches says so before, looks at the abort word after saying so, and looks again
- *     after each piece. A rank that is stuck in a piece (stopped by a signal, for instance) is waited
- *     for at most a second; then the caller is told to withdraw its memory.
- *   - A failure is written once, into the abort word, by whoever finds it; every rank forms its text
- *     from that word. From then on each call returns it again. */
+ *   - The meeting of a call is the only step in which every rank waits for every other, always. So
+ *     a rank is at most one call ahead of any other, and two notes per rank are enough.
+ *   - When a call returns on a rank, no other rank touches that rank's memory any more. In a call
+ *     that went well its last step sees to that. In one that failed, transport_shm_fail() waits
+ *     until nobody touches: who touches says so before, looks at the abort word after saying so,
+ *     and looks again after each piece. A rank that is stuck in a piece (stopped by a signal, for
+ *     instance) is waited for at most a second; then the caller is told to withdraw its memory.
+ *   - A failure is written once, into the abort word, by whoever finds it; every rank forms its
+ *     text from that word. From then on each call returns it again. */
 #ifndef DDP_WORKER_RUNTIME_TRANSPORT_SHM_H
 #define DDP_WORKER_RUNTIME_TRANSPORT_SHM_H
 
@@ -91,9 +91,9 @@ bool transport_shm_touch_begin(struct transport_shm *t);
 bool transport_shm_touch_more(struct transport_shm *t);
 void transport_shm_touch_end(struct transport_shm *t);
 
-/* Fill err with why the group is broken, after waiting until nobody touches this rank's memory; to be
- * called where transport_shm_touch_begin() or transport_shm_touch_more() said false. The functions above that return an
- * error have done it already. */
+/* Fill err with why the group is broken, after waiting until nobody touches this rank's memory; to
+ * be called where transport_shm_touch_begin() or transport_shm_touch_more() said false. The
+ * functions above that return an error have done it already. */
 int transport_shm_fail(struct transport_shm *t, struct co_error *err);
 
 /* Whether somebody was stuck while touching: this rank's memory must be taken away from the others

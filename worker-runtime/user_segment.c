@@ -39,7 +39,7 @@ static uint64_t round_up(uint64_t n, uint64_t to)
     return (n + to - 1) & ~(to - 1);
 }
 
-/* --- size --------------------------------------------------------------------------------------- */
+/* --- size ------------------------------------------------------------------------------------- */
 
 static int parse_size(const char *text, uint64_t *ret, struct co_error *err)
 {
@@ -101,7 +101,7 @@ int user_segment_size(const char *text, unsigned n_local, uint64_t *ret_bytes, s
     return 0;
 }
 
-/* --- the segment -------------------------------------------------------------------------------- */
+/* --- the segment ------------------------------------------------------------------------------ */
 
 int user_segment_create(uint64_t bytes, struct user_segment **ret, struct co_error *err)
 {
@@ -171,7 +171,7 @@ bool user_segment_find(const struct user_segment *s, const void *p, size_t bytes
     return true;
 }
 
-/* --- blocks ------------------------------------------------------------------------------------- */
+/* --- blocks ----------------------------------------------------------------------------------- */
 
 /* Make room for up to two more blocks. */
 static int reserve_blocks(struct user_segment *s)
@@ -199,7 +199,8 @@ static void remove_block(struct user_segment *s, size_t at)
     memmove(&s->block[at], &s->block[at + 1], (s->n_blocks - at) * sizeof *s->block);
 }
 
-/* Take [offset, offset + bytes) out of free block i; what is left of it on both sides stays free. */
+/* Take [offset, offset + bytes) out of free block i; what is left of it on both sides stays
+ * free. */
 static void carve(struct user_segment *s, size_t i, uint64_t offset, uint64_t bytes)
 {
     struct block whole = s->block[i];
@@ -304,7 +305,7 @@ int user_segment_free(struct user_segment *s, void *ptr)
     return code;
 }
 
-/* --- withdrawing, and peers --------------------------------------------------------------------- */
+/* --- withdrawing, and peers ------------------------------------------------------------------- */
 
 /* Replace the pages of [offset, end) by private ones with the same content. */
 static int make_private(struct user_segment *s, uint64_t offset, uint64_t end)

@@ -1,12 +1,12 @@
 /* user_segment.h - memory of this rank that the other ranks of the node can reach.
  *
- * One sparse memfd, mapped once with all the address space it will ever have; a page costs memory from
- * its first write until the block that holds it is freed. Peers map the same memfd, so any address in
- * it is known to all ranks as (rank, offset). Blocks are aligned to 64 bytes (those of a page and more
- * to a page) and zeroed.
+ * One sparse memfd, mapped once with all the address space it will ever have; a page costs memory
+ * from its first write until the block that holds it is freed. Peers map the same memfd, so any
+ * address in it is known to all ranks as (rank, offset). Blocks are aligned to 64 bytes (those of a
+ * page and more to a page) and zeroed.
  *
- * fork(): the child sees the segment as it is, and writes to it are seen by the parent; it keeps the
- * memory alive while it lives. Only the parent may allocate and free. */
+ * fork(): the child sees the segment as it is, and writes to it are seen by the parent; it keeps
+ * the memory alive while it lives. Only the parent may allocate and free. */
 #ifndef DDP_WORKER_RUNTIME_USER_SEGMENT_H
 #define DDP_WORKER_RUNTIME_USER_SEGMENT_H
 
@@ -17,9 +17,9 @@
 struct co_error;
 struct user_segment; /* opaque */
 
-/* What to make a segment from: `text` (DDP_SEGMENT_BYTES: a number of bytes, perhaps with K, M, G or T
- * behind it; NULL or "": physical memory rounded up to a power of two), cut to what the limits of the
- * process and the address space leave when each of n_local ranks maps all segments.
+/* What to make a segment from: `text` (DDP_SEGMENT_BYTES: a number of bytes, perhaps with K, M, G
+ * or T behind it; NULL or "": physical memory rounded up to a power of two), cut to what the limits
+ * of the process and the address space leave when each of n_local ranks maps all segments.
  *
  * returns   0, -ENOEXEC (text is no size; the message names the variable) */
 int user_segment_size(const char *text, unsigned n_local, uint64_t *ret_bytes,
@@ -45,8 +45,8 @@ uint64_t user_segment_bytes(const struct user_segment *s);
 uint8_t *user_segment_base(const struct user_segment *s);
 
 /* Put a private copy in place of every block: what a peer writes from now on is not seen here. The
- * segment can be used on, but not shared any more: user_segment_find() finds nothing. For a peer that
- * is stuck in the middle of a write. returns 0, -ENOMEM, -errno */
+ * segment can be used on, but not shared any more: user_segment_find() finds nothing. For a peer
+ * that is stuck in the middle of a write. returns 0, -ENOMEM, -errno */
 int user_segment_withdraw(struct user_segment *s, struct co_error *err);
 
 /* Map the segment of a peer. Not kept over fork(), left out of core dumps.

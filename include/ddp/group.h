@@ -45,7 +45,8 @@ void ddp_finalize(struct ddp_group *world);
 /* ddp_init(), `train(world, arg)`, ddp_finalize(). In this version a broken group is an error; once
  * groups recover in place, DDP_RETRY from `train` will run it again with the new members.
  *
- * returns   0; what train returned if that is negative; else as ddp_init() */
+ * returns   0; what train returned if that is negative; DDP_EINVAL if it returned a positive
+ *           number, or is NULL; else as ddp_init() */
 int ddp_run(int (*train)(struct ddp_group *world, void *arg), void *arg);
 
 int ddp_rank(const struct ddp_group *g);             /* 0 .. ddp_world_size() - 1 */

@@ -23,7 +23,9 @@ struct ddp_sampler_opts {
     bool drop_last; /* drop the tail instead of repeating the first samples */
 };
 
-/* Make a sampler that stands before epoch 0. Not collective. Costs 4 bytes per sample.
+/* Make a sampler that stands before epoch 0. Not collective. Takes all memory it will ever need: 4
+ * bytes per sample of the data set if it shuffles, and 8 bytes of address space per sample of this
+ * rank, of which pages are used as far as the largest batch reaches. So going on cannot fail.
  *
  * ret_sampler   belongs to the group, which destroys it at ddp_finalize()
  * returns       0, DDP_EINVAL (n out of bounds), DDP_ENOMEM */

@@ -13,7 +13,8 @@ extern "C" {
 #endif
 
 /* returns of all: 0; DDP_EINVAL key or value out of bounds; DDP_EUNSUPPORTED the job has no store;
- * DDP_ETIMEOUT; DDP_ESYSTEM the store cannot be reached or went away */
+ * DDP_EENV MASTER_PORT is no port; DDP_ETIMEOUT; DDP_ESYSTEM the store cannot be reached or went
+ * away */
 int ddp_store_set(struct ddp_group *g, const char *key, const void *value, size_t len);
 
 /* Wait until the key exists, at most timeout_ms, and copy its value.

@@ -15,9 +15,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (strlen(message) > ERROR_FILE_MAX_MESSAGE)
         abort();
     free(message);
-    char *text = strndup((const char *)data, n);
-    if (text != NULL)
+    char *text = calloc(1, n + 1);
+    if (text != NULL) {
+        memcpy(text, data, n);
         error_file_write("/dev/null", text, "", 1, 0, &err);
+    }
     free(text);
     return 0;
 }

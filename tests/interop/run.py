@@ -57,7 +57,7 @@ def find_python(version):
 
 
 def skip(reason):
-    print("skipped:", reason)
+    print(reason)
     sys.exit(SKIPPED)
 
 

@@ -1,9 +1,10 @@
-/* sim_supervisor - one supervisor in a simulated world: a nursery, ranks that end when and how they like,
- * processes that they leave behind, signals from outside, a clock that jumps.
+/* sim_supervisor - one supervisor in a simulated world: a nursery, ranks that end when and how
+ * they like, processes that they leave behind, signals from outside, a clock that jumps.
  *
  * Each schedule is drawn from a seed. Checked at its end:
  *   - nothing of the job runs, unless it hangs in the kernel, and then that is said
- *   - the verdict is the first failure that the supervisor was told of, or the signal that came before it
+ *   - the verdict is the first failure that the supervisor was told of, or the signal that came
+ * before it
  *   - the job ended within the time its limits allow
  *   - ranks were started in order, never more at a time than the window, none after a stop */
 #include "launcher/supervisor.h"
@@ -52,7 +53,10 @@ struct world {
     uint64_t nursery_deaf_from_ms; /* it lives, but neither acts nor reports: stopped */
     uint64_t nursery_dies_at_ms, signal_at_ms, last_signal_ms;
     uint64_t stopped_at_ms; /* when the first cause to stop came; CO_NEVER_MS: none */
-    int expected_code;      /* by the first cause; -1: none yet */
+    int culprit,
+        witness_code;  /* a rank that is blamed while it dies; what counts if its end is never
+                                  seen. -1: none */
+    int expected_code; /* by the first cause; -1: none yet */
 };
 
 static uint64_t draw(struct world *w, uint64_t below)
@@ -91,6 +95,7 @@ static void world_init(struct world *w, uint64_t seed)
     w->now_ms = 1;
     w->nursery_lives = true;
     w->expected_code = -1;
+    w->culprit = -1;
     w->stopped_at_ms = CO_NEVER_MS;
     w->limits = (struct supervisor_limits){.n_ranks = 1 + (int)draw(w, MAX_RANKS),
                                            .window = 1 + (int)draw(w, 4),
@@ -174,6 +179,8 @@ static void carry_out(struct world *w, const struct supervisor_orders *o)
     }
     if (o->sweep_alone) {
         bool hangs = false;
+        if (w->culprit >= 0 && w->ranks[w->culprit].p.runs)
+            w->expected_code = w->witness_code;
         w->nursery_lives = false; /* if it was not lost, it is killed first */
         w->nursery_dies_at_ms = CO_NEVER_MS;
         for (int i = 0; i < w->limits.n_ranks; i++) {
@@ -236,6 +243,21 @@ static void answer(struct world *w, int i)
     feed(w, (struct supervisor_event){SUPERVISOR_EV_STARTED, .rank = i, .pid = 100 + i});
 }
 
+/* Now and then a rank fails because another one is dying, as its shared memory tells it. returns
+ * that one, or -1 */
+static int make_culprit(struct world *w)
+{
+    int i = (int)draw(w, 4 * MAX_RANKS);
+    if (i >= w->limits.n_ranks || !w->ranks[i].answered || !w->ranks[i].p.runs)
+        return -1;
+    struct process *p = &w->ranks[i].p;
+    p->hangs = false;
+    p->ends_at_ms = w->now_ms + draw(w, w->limits.failure_grace_ms);
+    p->status = SIGKILL;
+    p->obeys = -1; /* what is dying hears no other signal */
+    return i;
+}
+
 static void end_rank(struct world *w, int i)
 {
     struct rank *r = &w->ranks[i];
@@ -247,10 +269,18 @@ static void end_rank(struct world *w, int i)
             p->ends_at_ms = w->now_ms + 1 + draw(w, 2000);
     }
     int status = r->p.status;
-    if (status != 0)
-        note_cause(w, status < 256 ? 128 + status : status >> 8);
+    int culprit = status != 0 && w->expected_code < 0 ? make_culprit(w) : -1;
+    int code = status < 256 ? 128 + status : status >> 8;
+    if (culprit >= 0) {
+        w->culprit = culprit;
+        w->witness_code = code;
+        note_cause(w, 128 + SIGKILL);
+    } else if (status != 0) {
+        note_cause(w, code);
+    }
     feed(w, (struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = i, .status = status,
-                                      .empty = is_empty(w)});
+                                      .empty = is_empty(w), .blames = culprit >= 0,
+                                      .culprit = culprit});
 }
 
 static void end_stranger(struct world *w, int i)
@@ -282,7 +312,8 @@ static void end_nursery(struct world *w)
 
 enum { NOTHING = -1, DEADLINE = -2, SIGNAL = -3, NURSERY = -4, DRAINED = -5 };
 
-/* The earliest of all that can happen; ANSWER(i), END(i) and STRANGER(i) share the positive numbers. */
+/* The earliest of all that can happen; ANSWER(i), END(i) and STRANGER(i) share the positive
+ * numbers. */
 static int choose(struct world *w, uint64_t *ret_at_ms)
 {
     int what = NOTHING;

@@ -5,12 +5,12 @@
  *     exit N         end with that status      die SIGNAL      end by that signal (a number)
  *     tell TEXT      a line "RANK TEXT" into the FIFO that TEST_FIFO names
  *     wait           until a signal ends it
- *     ignore SIGNAL  from now on               on SIGNAL N     when it comes: tell "got SIGNAL",
- * exit N
+ *     ignore SIGNAL  from now on
+ *     on SIGNAL N    when it comes: tell "got SIGNAL", exit N
  *     note SIGNAL    when it comes: tell "got SIGNAL", go on
  *     child          a child in the same process group; tells "child PID"; waits
- *     daemon         a grandchild with a session of its own, as daemons fork; tells "daemon PID";
- * waits
+ *     daemon         a grandchild with a session of its own, as daemons fork; tells
+ *                    "daemon PID"; waits
  *     stdin          read stdin to its end, tell "stdin BYTES"
  *     error TEXT     write TEXT to the file TORCHELASTIC_ERROR_FILE names
  *     only RANK      the rest is for this rank; others go on after "end"       end */

@@ -1,8 +1,8 @@
-/* training_net.h - what training_program.c leaves to its reader: a network, the smallest there is, a
- * linear regression.
+/* training_net.h - what training_program.c leaves to its reader: a network, the smallest there is,
+ * a linear regression.
  *
- * The global batch is the same for every world size, so the result must be, too, but for the order of
- * additions. The program prints nothing; the parameters it ends with are written to the file
+ * The global batch is the same for every world size, so the result must be, too, but for the order
+ * of additions. The program prints nothing; the parameters it ends with are written to the file
  * TRAINING_NET_OUT at exit. */
 #ifndef DDP_TESTS_SUPPORT_TRAINING_NET_H
 #define DDP_TESTS_SUPPORT_TRAINING_NET_H
@@ -16,7 +16,7 @@
 #define N_FEATURES   30
 #define EPOCHS       5
 #define GLOBAL_BATCH 48
-#define BATCH        ((size_t)(GLOBAL_BATCH / ddp_world_size(g))) /* used where a group is called g */
+#define BATCH        ((size_t)(GLOBAL_BATCH / ddp_world_size(g))) /* where a group is called g */
 
 struct net {
     struct ddp_tensor *tensors;
@@ -49,8 +49,8 @@ static void write_params(void)
     fclose(out);
 }
 
-/* Labels are a known function of the features; parameters start wrong on all ranks but rank 0, whose
- * are 0, as nothing but ddp_model_create() can put right. */
+/* Labels are a known function of the features; parameters start wrong on all ranks but rank 0,
+ * whose are 0, as nothing but ddp_model_create() can put right. */
 static inline void net_init(struct net *net)
 {
     const char *rank = getenv("RANK");

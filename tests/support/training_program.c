@@ -1,9 +1,9 @@
-/* training_program.c - the program that libddp promises its users, word for word: below the line it is
- * the text of the design, so that a change of the interface that would break it cannot go unseen. */
+/* training_program.c - the program that libddp promises its users, word for word: below the line it
+ * is the text of the design, so that a change of the interface that breaks it is seen. */
 #include "tests/support/training_net.h"
 
 /* clang-format off */
-/* ------------------------------------------------------------------------------------------------ */
+/* -------------------------------------------------------------------------------------------- */
 #include <ddp/ddp.h>
 
 static int train(struct ddp_group *g, void *arg)

@@ -40,6 +40,13 @@ class ExitCodes(unittest.TestCase):
             self.assertEqual(job.hear(1), ["1 got 10"])
             self.assertEqual(job.end()[0], 4)
 
+    def test_a_rank_that_others_saw_die_first_is_the_root_cause(self):
+        for sig in (signal.SIGKILL, signal.SIGTERM):
+            code, _, err = run("-n", "3", os.environ["ADDER_PROGRAM"], "2", str(int(sig)))
+            self.assertEqual(code, 128 + sig)
+            self.assertIn(f"rank 2 failed: killed by {sig.name}", err)
+            self.assertIn("rank 2 died", err)
+
     def test_126_for_what_cannot_be_executed(self):
         with tempfile.TemporaryDirectory() as d:
             broken = os.path.join(d, "broken")

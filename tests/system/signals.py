@@ -45,7 +45,7 @@ class Signals(unittest.TestCase):
                 self.assertEqual(job.end()[0], -15)
 
     def test_only_the_first_process_of_a_rank_is_signalled(self):
-        with Job("-n", "1", RANK, "note", "10", "child", "tell", "up", "on", "15", "0", "wait") as job:
+        with Job("-n", "1", RANK, "note", "10", "child", "on", "15", "0", "tell", "up", "wait") as job:
             job.hear(2)
             job.signal(signal.SIGUSR1)
             self.assertEqual(job.hear(1), ["0 got 10"])
@@ -74,7 +74,7 @@ class Signals(unittest.TestCase):
 
     def test_after_a_failure_ranks_get_sigterm_then_sigkill(self):
         with Job("-n", "2", "--shutdown-timeout", "100ms", RANK, "only", "1", "note", "15", "tell", "up", "wait", "end",
-                 "tell", "up", "on", "10", "6", "wait") as job:
+                 "on", "10", "6", "tell", "up", "wait") as job:
             job.hear(2)
             for pid in job.processes():
                 with open(f"/proc/{pid}/environ", "rb") as f:

@@ -130,7 +130,7 @@ START_TEST(a_signal_follows_the_starts_before_it)
 {
     for (int i = 0; i < 8; i++)
         spawn_sh(i, "exec sleep 1000");
-    ck_assert_int_eq(nursery_signal(&n, NURSERY_MAIN, SIGTERM), 0);
+    ck_assert_int_eq(nursery_signal(&n, NURSERY_MAIN, -1, SIGTERM), 0);
     for (int n_started = 0, n_ended = 0; n_ended < 8;) {
         struct nursery_report r = next();
         if (r.event == NURSERY_STARTED) {
@@ -184,7 +184,7 @@ START_TEST(its_death_is_seen)
     kill(n.pid, SIGKILL);
     ck_assert_int_eq(poll(&p, 1, 20000), 1);
     ck_assert_int_eq(nursery_receive(&n, &r), 0);
-    ck_assert_int_eq(nursery_signal(&n, NURSERY_MAIN, SIGTERM), -EPIPE);
+    ck_assert_int_eq(nursery_signal(&n, NURSERY_MAIN, -1, SIGTERM), -EPIPE);
 }
 END_TEST
 

@@ -145,8 +145,10 @@ START_TEST(few_lines_are_shown_but_a_traceback_whole)
     memcpy(tail, "[r]: Traceback (most recent call last):\n", 40); /* over "line 0" and its next */
     r.tail = tail;
     expected[head] = '\0';
-    for (const char *p = tail; *p != '\0'; p += strcspn(p, "\n") + 1)
-        sprintf(expected + strlen(expected), "    | %.*s\n", (int)strcspn(p, "\n"), p);
+    for (const char *p = tail; *p != '\0'; p += strcspn(p, "\n") + 1) {
+        strcat(expected, "    | ");
+        strncat(expected, p, strcspn(p, "\n") + 1);
+    }
     check(expected);
 }
 END_TEST

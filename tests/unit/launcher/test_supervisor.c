@@ -158,6 +158,54 @@ START_TEST(the_first_failure_is_the_verdict)
 }
 END_TEST
 
+static void exited_by(int rank, int status, int culprit)
+{
+    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = rank, .status = status,
+                                   .blames = true, .culprit = culprit});
+}
+
+START_TEST(a_witness_names_the_culprit_before_its_end_is_seen)
+{
+    begin_and_start(3);
+    exited_by(0, EXIT_STATUS(5), 2);
+    ck_assert_int_eq(o.signal, SIGTERM);
+    ck_assert_int_eq(o.except, 2); /* its own signal must stay its own */
+    exited(1, SIGTERM, false);
+    exited(2, SIGTERM, true);
+    ck_assert(o.drain);
+    ck_assert_int_eq(supervisor_get_verdict(s)->rank, 2);
+    ck_assert_int_eq(supervisor_exit_code(s), 143);
+}
+END_TEST
+
+START_TEST(a_culprit_may_take_longer_to_die_than_the_grace)
+{
+    begin_and_start(2);
+    exited_by(0, EXIT_STATUS(5), 1);
+    event(SUPERVISOR_EV_TIME);
+    ck_assert_int_eq(o.signal, SIGKILL);
+    ck_assert_int_eq(o.except, -1);
+    exited(1, SIGKILL, true);
+    ck_assert_int_eq(supervisor_exit_code(s), 137);
+}
+END_TEST
+
+START_TEST(a_culprit_that_ends_well_was_none)
+{
+    begin_and_start(2);
+    exited_by(0, EXIT_STATUS(5), 1);
+    exited(1, 0, true);
+    ck_assert_int_eq(supervisor_get_verdict(s)->rank, 0);
+    ck_assert_int_eq(supervisor_exit_code(s), 5);
+    supervisor_destroy(s);
+
+    begin_and_start(2);
+    exited_by(0, EXIT_STATUS(5), 7); /* there is no such rank */
+    exited(1, SIGTERM, true);
+    ck_assert_int_eq(supervisor_exit_code(s), 5);
+}
+END_TEST
+
 START_TEST(a_failure_while_starting_asks_for_no_more_and_awaits_the_asked)
 {
     begin(4);
@@ -341,6 +389,9 @@ int main(void)
     tcase_add_test(t, ranks_are_started_a_window_at_a_time);
     tcase_add_test(t, all_ended_well_is_zero);
     tcase_add_test(t, the_first_failure_is_the_verdict);
+    tcase_add_test(t, a_witness_names_the_culprit_before_its_end_is_seen);
+    tcase_add_test(t, a_culprit_may_take_longer_to_die_than_the_grace);
+    tcase_add_test(t, a_culprit_that_ends_well_was_none);
     tcase_add_test(t, a_failure_while_starting_asks_for_no_more_and_awaits_the_asked);
     tcase_add_test(t, what_cannot_be_executed_is_126_or_127);
     tcase_add_test(t, a_signal_is_passed_on_then_grace_then_kill);

@@ -1,7 +1,7 @@
 /* ranks.h - real ranks for a test: forked processes with the environment of a job started by hand.
  *
- * A rank's function returns its exit status. It reports what is wrong by RANK_CHECK: the check library's
- * own assertions belong to the test's process. */
+ * A rank's function returns its exit status. It reports what is wrong by RANK_CHECK: the check
+ * library's own assertions belong to the test's process. */
 #ifndef DDP_TESTS_RANKS_H
 #define DDP_TESTS_RANKS_H
 

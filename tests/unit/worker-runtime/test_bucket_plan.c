@@ -1,4 +1,5 @@
 #include "common/error.h"
+#include "ranks.h"
 #include "worker-runtime/bucket_plan.h"
 #include <check.h>
 #include <errno.h>
@@ -173,9 +174,5 @@ int main(void)
     tcase_add_test(t, an_unknown_type_is_refused_by_its_number);
     tcase_add_test(t, more_than_the_address_space_is_refused);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return run_suite(s);
 }

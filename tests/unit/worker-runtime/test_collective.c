@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <sys/mman.h>
 
-/* --- a grid: sizes of the world, lengths, types, operations, kinds of memory ---------------------- */
+/* --- a grid: sizes of the world, lengths, types, operations, kinds of memory ------------------ */
 
 enum memory { SHARED, PLAIN, MIXED, SHARED_IN, N_MEMORIES };
 
@@ -25,7 +25,7 @@ static struct area new_area(struct ddp_group *g, int rank, size_t bytes)
     void *p;
     RANK_CHECK(rank, ddp_alloc(g, bytes, &p) == DDP_OK, "ddp_alloc");
     a.shared = p;
-    a.plain = aligned_alloc(64, bytes);
+    a.plain = aligned_alloc(64, (bytes + 63) / 64 * 64);
     RANK_CHECK(rank, a.plain != NULL, "aligned_alloc");
     return a;
 }
@@ -153,8 +153,8 @@ START_TEST(every_collective_gives_the_reference_bits_on_all_ranks)
 }
 END_TEST
 
-/* Calls of all kinds and sizes one behind the other, nothing between them: notes and buffers change hands
- * as fast as they can. */
+/* Calls of all kinds and sizes one behind the other, nothing between them: notes and buffers change
+ * hands as fast as they can. */
 static int run_mixture(int rank, void *arg)
 {
     enum { N = 3000, MOST = 40000 };
@@ -211,7 +211,7 @@ START_TEST(a_long_mixture_of_calls_keeps_its_data_apart)
 }
 END_TEST
 
-/* --- calls that differ --------------------------------------------------------------------------- */
+/* --- calls that differ ------------------------------------------------------------------------ */
 
 struct difference {
     struct what {
@@ -302,7 +302,7 @@ START_TEST(ranks_that_call_different_things_are_told_both_sides)
 }
 END_TEST
 
-/* --- deaths, departures, lateness ---------------------------------------------------------------- */
+/* --- deaths, departures, lateness ------------------------------------------------------------- */
 
 struct loop {
     size_t count;
@@ -346,6 +346,7 @@ START_TEST(a_rank_that_is_killed_inside_a_collective_is_named_by_all_others)
     ck_assert_int_eq(pipe(ends), 0);
     loop.report = ends[1];
     ranks_start(&r, 3, run_until_broken, &loop);
+    close(ends[1]); /* the ranks' alone: their end is the end of the file */
     for (int i = 0; i < 3; i++)
         ck_assert_int_eq(read(ends[0], &bytes[i], 1), 1);
     kill(r.pid[1], SIGKILL);
@@ -354,7 +355,6 @@ START_TEST(a_rank_that_is_killed_inside_a_collective_is_named_by_all_others)
     ck_assert_int_eq(r.status[0], 0);
     ck_assert_int_eq(r.status[2], 0);
     close(ends[0]);
-    close(ends[1]);
 }
 END_TEST
 
@@ -410,6 +410,7 @@ START_TEST(a_rank_that_does_not_call_in_time_is_named)
     char bytes[2];
     ck_assert(pipe(late.gate) == 0 && pipe(late.report) == 0);
     ranks_start(&r, 3, run_late, &late);
+    close(late.report[1]); /* the ranks' alone: their end is the end of the file */
     ck_assert_int_eq(read(late.report[0], &bytes[0], 1), 1);
     ck_assert_int_eq(read(late.report[0], &bytes[1], 1), 1);
     ck_assert_int_eq(write(late.gate[1], "x", 1), 1);
@@ -417,7 +418,7 @@ START_TEST(a_rank_that_does_not_call_in_time_is_named)
 }
 END_TEST
 
-/* --- arguments, a world of 1, fork --------------------------------------------------------------- */
+/* --- arguments, a world of 1, fork ------------------------------------------------------------ */
 
 static int run_arguments(int rank, void *arg)
 {

@@ -86,7 +86,7 @@ START_TEST(a_rank_that_never_comes_is_named)
 }
 END_TEST
 
-/* --- others on the abstract socket --------------------------------------------------------------- */
+/* --- others on the abstract socket ------------------------------------------------------------ */
 
 static int connect_to(const struct ranks *r)
 {
@@ -175,17 +175,13 @@ static int run_stopped_joining(int rank, void *arg)
     return 0;
 }
 
-START_TEST(a_rank_that_dies_while_others_join_is_named)
+/* Wait until a process has mapped the control segment. */
+static void wait_for_control(pid_t pid)
 {
-    struct ranks r;
-    ranks_init(&r, 4); /* rank 3 never comes, so that 0, 1 and 2 stay where they are */
-    ranks_start_one(&r, 0, run_stopped_joining, NULL);
-    ranks_start_one(&r, 1, run_stopped_joining, NULL);
-    ranks_start_one(&r, 2, run_stopped_joining, NULL);
     uint64_t deadline_ms = co_deadline_ms(30000);
     for (bool here = false; !here;) {
         char path[64], line[4096];
-        snprintf(path, sizeof path, "/proc/%d/maps", r.pid[2]);
+        snprintf(path, sizeof path, "/proc/%d/maps", pid);
         FILE *maps = fopen(path, "re");
         ck_assert_ptr_nonnull(maps);
         while (fgets(line, sizeof line, maps) != NULL)
@@ -193,6 +189,17 @@ START_TEST(a_rank_that_dies_while_others_join_is_named)
         fclose(maps);
         ck_assert_int_ne(co_left_ms(deadline_ms), 0);
     }
+}
+
+START_TEST(a_rank_that_dies_while_others_join_is_named)
+{
+    struct ranks r;
+    ranks_init(&r, 4); /* rank 3 never comes, so that 0, 1 and 2 stay where they are */
+    ranks_start_one(&r, 0, run_stopped_joining, NULL);
+    ranks_start_one(&r, 1, run_stopped_joining, NULL);
+    ranks_start_one(&r, 2, run_stopped_joining, NULL);
+    wait_for_control(r.pid[1]); /* who comes after the end finds nobody any more */
+    wait_for_control(r.pid[2]);
     kill(r.pid[2], SIGKILL);
     ranks_wait(&r);
     ck_assert(WIFSIGNALED(r.status[2]));
@@ -201,7 +208,7 @@ START_TEST(a_rank_that_dies_while_others_join_is_named)
 }
 END_TEST
 
-/* --- with a broker, as under ddprun ---------------------------------------------------------------- */
+/* --- with a broker, as under ddprun ----------------------------------------------------------- */
 
 struct brokered {
     struct ranks ranks;

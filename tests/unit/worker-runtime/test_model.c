@@ -1,4 +1,5 @@
-#include "tests/support/ranks.h"
+#include "ranks.h"
+
 #include <check.h>
 #include <ddp/ddp.h>
 #include <math.h>
@@ -6,7 +7,46 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#define N_TENSORS 7
+#define N_TENSORS  7
+#define TIMEOUT_MS 30000
+
+/* --- ranks ---------------------------------------------------------------------------------- */
+
+static int own_rank;
+
+#define rank_expect(condition) RANK_CHECK(own_rank, condition, "must hold")
+
+struct job {
+    void (*body)(struct ddp_group *g, void *arg);
+    void *arg;
+};
+
+static int run_body(int rank, void *arg)
+{
+    const struct job *job = arg;
+    own_rank = rank;
+    struct ddp_group *g = rank_init(rank, TIMEOUT_MS);
+    job->body(g, job->arg);
+    ddp_finalize(g);
+    exit(0); /* not _exit(): leak checkers speak at exit */
+}
+
+/* Run body on n ranks of one job.
+ * ret_status   per rank, as waitpid() gives it; NULL: all of them must end with 0 */
+static void ranks_run(int n, void (*body)(struct ddp_group *g, void *arg), void *arg,
+                      int *ret_status)
+{
+    struct ranks r;
+    ranks_start(&r, n, run_body, &(struct job){body, arg});
+    if (ret_status == NULL) {
+        ranks_expect_success(&r);
+        return;
+    }
+    ranks_wait(&r);
+    memcpy(ret_status, r.status, (size_t)n * sizeof(*ret_status));
+}
+
+/* --- a network ------------------------------------------------------------------------------ */
 
 /* A network of both types, small and large tensors, and an empty one. */
 struct net {
@@ -270,8 +310,8 @@ static const struct difference differences[] = {
      N_TENSORS,
      {0, 0},
      "the ranks' models differ at tensor 2: rank 0 has 'norm.scale', 33 x float64, "
-     "rank %d has 'transformer.blocks.17.attention.projection.weight.of.the.third.head.in.the."
-     "second.group.of', 33 x float64"},
+     "rank %d has 'transformer.blocks.17.attention.projection.weight.of.the.third.head.in"
+     ".the.second.group.of.t...', 33 x float64"},
     {0,
      {.name = "conv1.weight", .count = 400},
      N_TENSORS,
@@ -511,9 +551,5 @@ int main(void)
     tcase_add_test(t, a_death_ends_the_creation_on_the_others_with_DDP_EPEER);
     tcase_add_test(t, missing_arguments_are_refused);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return run_suite(s);
 }

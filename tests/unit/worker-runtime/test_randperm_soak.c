@@ -1,5 +1,6 @@
 /* The sizes at which torch.randperm() changes its algorithm, against torch 2.11's own output. Takes
  * a gigabyte and half a minute, so it is run by hand: meson test --suite soak. */
+#include "ranks.h"
 #include "tests/support/checksum.h"
 #include "worker-runtime/randperm.h"
 #include <check.h>
@@ -49,9 +50,5 @@ int main(void)
     tcase_add_loop_test(t, permutations_around_the_threshold_are_those_of_torch, 0,
                         sizeof(vectors) / sizeof(vectors[0]));
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return run_suite(s);
 }

@@ -1,3 +1,5 @@
+#include "ranks.h"
+
 #include <check.h>
 #include <ddp/ddp.h>
 #include <stdlib.h>
@@ -85,9 +87,5 @@ int main(void)
     tcase_add_test(t, a_missing_function_is_refused);
     tcase_add_test(t, an_environment_that_contradicts_itself_is_told);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return run_suite(s);
 }

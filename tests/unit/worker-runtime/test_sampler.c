@@ -1,4 +1,5 @@
 /* The expected indices are those of torch 2.11's DistributedSampler. */
+#include "ranks.h"
 #include "tests/support/checksum.h"
 #include "worker-runtime/group.h"
 #include <check.h>
@@ -279,9 +280,5 @@ int main(void)
     tcase_add_test(t, sizes_out_of_bounds_are_refused);
     tcase_add_test(t, a_group_destroys_the_samplers_it_has_left);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return run_suite(s);
 }

@@ -1,5 +1,6 @@
-/* test_threads.c - ranks as threads of one process, on one mapping of the segments, so that the thread
- * sanitizer sees every access that is not ordered by the protocol. The suite "tsan" runs it under it. */
+/* test_threads.c - ranks as threads of one process, on one mapping of the segments, so that the
+ * thread sanitizer sees every access that is not ordered by the protocol. The suite "tsan" runs it
+ * under it. */
 #include "common/error.h"
 #include "ranks.h"
 #include "segments/control.h"
@@ -11,6 +12,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 
 enum { N_MAX = 4, SEGMENT_BYTES = 16 << 20 };
 
@@ -23,6 +25,7 @@ struct node {
     const struct reduce_kernels *kernels;
     uint64_t timeout_ms;
     bool spin;
+    atomic_uint progress; /* calls begun by all ranks together */
     pthread_barrier_t everybody;
 };
 
@@ -84,14 +87,24 @@ static void node_init(struct node *node, unsigned n)
     }
 }
 
-static void node_run(struct node *node, struct rank *ranks, int (*body)(struct rank *r))
+static void node_start(struct node *node, struct rank *ranks, int (*body)(struct rank *r))
 {
     for (unsigned i = 0; i < node->n; i++) {
         ranks[i] = (struct rank){.node = node, .rank = i, .body = body};
         ck_assert_int_eq(pthread_create(&ranks[i].thread, NULL, run_rank, &ranks[i]), 0);
     }
+}
+
+static void node_join_threads(struct node *node, struct rank *ranks)
+{
     for (unsigned i = 0; i < node->n; i++)
         ck_assert_int_eq(pthread_join(ranks[i].thread, NULL), 0);
+}
+
+static void node_run(struct node *node, struct rank *ranks, int (*body)(struct rank *r))
+{
+    node_start(node, ranks, body);
+    node_join_threads(node, ranks);
 }
 
 static void node_fini(struct node *node)
@@ -103,7 +116,7 @@ static void node_fini(struct node *node)
     pthread_barrier_destroy(&node->everybody);
 }
 
-/* --- all is well --------------------------------------------------------------------------------- */
+/* --- all is well ------------------------------------------------------------------------------ */
 
 #define EXPECT(r, condition)                                                                       \
     if (!(condition))                                                                              \
@@ -150,7 +163,7 @@ static int run_mixture(struct rank *r)
 {
     static const size_t counts[] = {1, 24, 25, 900, 2000, 5000, 33000, 70000};
     enum { MOST = 70000 };
-    void *in, *out;
+    void *in = NULL, *out = NULL;
     float *plain_in = malloc(MOST * 4), *plain_out = malloc(MOST * 4 * N_MAX);
     const struct backend_ops *ops = r->backend->ops;
     int code = ops->alloc(r->backend, MOST * 4, &in, &r->err);
@@ -185,13 +198,13 @@ START_TEST(every_access_to_shared_memory_is_ordered)
 }
 END_TEST
 
-/* --- failures: nobody touches a rank's memory once its call has returned --------------------------- */
+/* --- failures: nobody touches a rank's memory once its call has returned ---------------------- */
 
 static int run_until_it_breaks(struct rank *r)
 {
     enum { COUNT = 600000 };
     const struct backend_ops *ops = r->backend->ops;
-    void *in, *out;
+    void *in = NULL, *out = NULL;
     float *a, *b;
     int code = ops->alloc(r->backend, COUNT * 4, &in, &r->err);
     if (code == 0)
@@ -199,10 +212,7 @@ static int run_until_it_breaks(struct rank *r)
     a = in;
     b = out;
     for (int i = 0; code == 0; i++) {
-        if (i == 5 && r->rank == 1) { /* in the midst of what the others do, more or less */
-            control_abort_set(r->node->control,
-                              (struct control_abort){.cause = CONTROL_JOB_STOPPING});
-        }
+        atomic_fetch_add(&r->node->progress, 1);
         code = ops->all_reduce(r->backend, a, b, COUNT, DDP_FLOAT32, DDP_SUM, NULL, &r->err);
         for (size_t k = 0; k < COUNT; k += 1000) /* ours again: a late access would be a race */
             a[k] = b[k] = 1;
@@ -216,7 +226,11 @@ START_TEST(a_call_that_failed_has_given_the_memory_back)
     struct rank ranks[N_MAX];
     node_init(&node, 3);
     node.spin = true;
-    node_run(&node, ranks, run_until_it_breaks);
+    node_start(&node, ranks, run_until_it_breaks);
+    while (atomic_load(&node.progress) < 12 + (unsigned)_i) /* in the midst of it, here or there */
+        sched_yield();
+    control_abort_set(node.control, (struct control_abort){.cause = CONTROL_JOB_STOPPING});
+    node_join_threads(&node, ranks);
     for (unsigned i = 0; i < node.n; i++) {
         ck_assert_int_eq(ranks[i].result, -ECONNRESET);
         ck_assert_ptr_nonnull(strstr(ranks[i].err.text, "ddprun is stopping the job"));
@@ -271,8 +285,8 @@ START_TEST(a_rank_that_left_is_named)
 }
 END_TEST
 
-/* Rank 1 says that it touches others' memory and then stands still, as one that was stopped by a signal
- * does: rank 0 must not return memory that rank 1 may still write to. */
+/* Rank 1 says that it touches others' memory and then stands still, as one that was stopped by a
+ * signal does: rank 0 must not return memory that rank 1 may still write to. */
 static int run_stuck(struct rank *r)
 {
     struct node *node = r->node;

@@ -1,5 +1,6 @@
 /* Runs the training program of the design, started by hand, and compares what it learned. */
-#include "tests/support/ranks.h"
+#include "ranks.h"
+
 #include <check.h>
 #include <limits.h>
 #include <math.h>
@@ -18,36 +19,35 @@ static const char *out_path(int rank, char path[PATH_MAX])
     return path;
 }
 
-static void be_program(int rank, int n, unsigned job)
+static int be_program(int rank, void *arg)
 {
     char path[PATH_MAX];
-    if (n > 0)
-        ranks_set_environment(rank, n, job);
+    const bool *is_by_hand = arg;
+    if (!*is_by_hand) {
+        unsetenv("RANK");
+        unsetenv("WORLD_SIZE");
+        unsetenv("DDP_JOB");
+    }
     setenv("TRAINING_NET_OUT", out_path(rank, path), 1);
     const char *program = getenv("TRAINING_PROGRAM");
     execl(program, program, (char *)NULL);
     perror(program);
-    _exit(127);
+    return 127;
 }
 
-/* n == 0: one process with nothing in its environment */
 static void run_program(int n)
 {
-    pid_t pid[N_RANKS];
-    int n_processes = n > 0 ? n : 1;
-    unsigned job = ranks_new_job();
-    for (int rank = 0; rank < n_processes; rank++) {
-        pid[rank] = fork();
-        ck_assert_int_ge(pid[rank], 0);
-        if (pid[rank] == 0)
-            be_program(rank, n, job);
-    }
-    for (int rank = 0; rank < n_processes; rank++) {
-        int status;
-        ck_assert_int_eq(waitpid(pid[rank], &status, 0), pid[rank]);
-        ck_assert_msg(status == 0, "rank %d of %d ended with wait status %#x", rank, n,
-                      (unsigned)status);
-    }
+    struct ranks r;
+    ranks_start(&r, n, be_program, &(bool){true});
+    ranks_expect_success(&r);
+}
+
+/* With nothing in its environment. */
+static void run_program_alone(void)
+{
+    struct ranks r;
+    ranks_start(&r, 1, be_program, &(bool){false});
+    ranks_expect_success(&r);
 }
 
 static void read_params(int rank, double params[N_PARAMS])
@@ -64,7 +64,7 @@ static void read_params(int rank, double params[N_PARAMS])
 START_TEST(the_result_is_the_same_on_1_2_and_4_ranks)
 {
     double alone[N_PARAMS], params[N_PARAMS], of_rank_0[N_PARAMS];
-    run_program(0);
+    run_program_alone();
     read_params(0, alone);
     ck_assert_double_gt(alone[N_PARAMS - 1], 1.0); /* the bias came most of the way to 2.5 */
     for (int n = 1; n <= N_RANKS; n *= 2) {
@@ -96,6 +96,10 @@ END_TEST
 
 int main(void)
 {
+    if (getenv("TRAINING_PROGRAM") == NULL) {
+        fprintf(stderr, "TRAINING_PROGRAM must name the program to test\n");
+        return 1;
+    }
     if (mkdtemp(directory) == NULL) {
         perror(directory);
         return 1;
@@ -106,10 +110,7 @@ int main(void)
     tcase_add_test(t, the_result_is_the_same_on_1_2_and_4_ranks);
     tcase_add_test(t, two_runs_give_the_same_bits);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
+    int status = run_suite(s);
     rmdir(directory); /* empty unless a test failed: then its files are there to be looked at */
-    return failed != 0;
+    return status;
 }

@@ -1,4 +1,5 @@
-/* values.h - inputs that every rank can work out for all ranks, and results by the reference kernels. */
+/* values.h - inputs that every rank can work out for all ranks, and results by the reference
+ * kernels. */
 #ifndef DDP_TESTS_VALUES_H
 #define DDP_TESTS_VALUES_H
 
@@ -18,8 +19,8 @@ static inline uint32_t value_mix(uint32_t x)
     return x ^ x >> 16;
 }
 
-/* Element i of what `rank` puts in, in the collective number `salt`. Floats of many sizes, so that each
- * other order of additions shows; integers that wrap around. */
+/* Element i of what `rank` puts in, in the collective number `salt`. Floats of many sizes, so that
+ * each other order of additions shows; integers that wrap around. */
 static inline void value_put(void *at, enum ddp_dtype dtype, uint32_t salt, int rank, size_t i)
 {
     uint32_t bits = value_mix(value_mix(salt * 31u + (uint32_t)rank) + (uint32_t)i);

@@ -1,0 +1,325 @@
+#include "common/clock.h"
+#include "common/error.h"
+#include "rendezvous/client.h"
+#include "served.h"
+
+#include <arpa/inet.h>
+#include <check.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static struct co_error err;
+
+static uint64_t soon(void)
+{
+    return co_deadline_ms(SERVED_DEADLINE_MS);
+}
+
+static struct store_client *connect_to(uint16_t port)
+{
+    struct store_client *c;
+    ck_assert_msg(client_connect("127.0.0.1", port, soon(), &c, &err) == 0, "%s", err.text);
+    return c;
+}
+
+static void assert_value(struct store_client *c, const char *key, const char *expected)
+{
+    uint8_t *value;
+    size_t len;
+    ck_assert_msg(client_get(c, key, strlen(key), soon(), &value, &len, &err) == 0, "%s", err.text);
+    ck_assert_uint_eq(len, strlen(expected));
+    ck_assert_str_eq((char *)value, expected); /* a NUL follows */
+    free(value);
+}
+
+START_TEST(what_is_stored_comes_back)
+{
+    struct served *s = served_start(NULL);
+    struct store_client *c = connect_to(served_port(s));
+    int64_t n;
+    ck_assert_int_eq(client_set(c, "k", 1, "value", 5, soon(), &err), 0);
+    assert_value(c, "k", "value");
+    ck_assert_int_eq(client_set(c, "k", 1, "", 0, soon(), &err), 0);
+    assert_value(c, "k", "");
+    ck_assert_int_eq(client_add(c, "n", 1, 5, soon(), &n, &err), 0);
+    ck_assert_int_eq(n, 5);
+    ck_assert_int_eq(client_add(c, "n", 1, -7, soon(), &n, &err), 0);
+    ck_assert_int_eq(n, -2);
+    assert_value(c, "n", "-2");
+    ck_assert_int_eq(client_wait(c, "n", 1, soon(), &err), 0);
+    ck_assert_int_eq(client_delete(c, "n", 1, soon(), &n, &err), 0);
+    ck_assert_int_eq(n, 1);
+    ck_assert_int_eq(client_delete(c, "n", 1, soon(), &n, &err), 0);
+    ck_assert_int_eq(n, 0);
+    client_close(c);
+    client_close(NULL);
+    served_stop(s);
+}
+END_TEST
+
+START_TEST(large_values_come_back_whole)
+{
+    static const size_t sizes[] = {65535, 65536, 65537, 3 << 20, (8 << 20) + 1};
+    struct served *s = served_start(NULL);
+    struct store_client *c = connect_to(served_port(s));
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        uint8_t *value = malloc(sizes[i]);
+        uint8_t *back;
+        size_t len;
+        ck_assert_ptr_nonnull(value);
+        for (size_t j = 0; j < sizes[i]; j++)
+            value[j] = (uint8_t)(j * 2654435761u >> 11);
+        ck_assert_int_eq(client_set(c, "k", 1, value, sizes[i], soon(), &err), 0);
+        ck_assert_int_eq(client_get(c, "k", 1, soon(), &back, &len, &err), 0);
+        ck_assert_uint_eq(len, sizes[i]);
+        ck_assert(memcmp(value, back, len) == 0);
+        ck_assert_uint_eq(back[len], 0);
+        free(value);
+        free(back);
+    }
+    client_close(c);
+    served_stop(s);
+}
+END_TEST
+
+START_TEST(a_wait_that_timed_out_leaves_the_connection_usable)
+{
+    struct served *s = served_start(NULL);
+    struct store_client *c = connect_to(served_port(s));
+    uint8_t *value;
+    size_t len;
+    for (uint64_t timeout_ms = 0; timeout_ms <= 20; timeout_ms += 20) {
+        uint64_t deadline_ms = co_deadline_ms(timeout_ms);
+        ck_assert_int_eq(client_get(c, "missing", 7, deadline_ms, &value, &len, &err), -ETIMEDOUT);
+        ck_assert_str_eq(err.text, "nobody has stored 'missing' in time");
+        ck_assert_int_eq(client_set(c, "missing", 7, "1", 1, soon(), &err), 0);
+        assert_value(c, "missing", "1");
+        int64_t n_deleted;
+        ck_assert_int_eq(client_delete(c, "missing", 7, soon(), &n_deleted, &err), 0);
+        ck_assert_int_eq(n_deleted, 1);
+    }
+    client_close(c);
+    served_stop(s);
+}
+END_TEST
+
+static void *get_late(void *arg)
+{
+    assert_value(arg, "late", "now");
+    return NULL;
+}
+
+START_TEST(a_get_waits_for_its_key)
+{
+    struct served *s = served_start(NULL);
+    struct store_client *waiter = connect_to(served_port(s));
+    struct store_client *setter = connect_to(served_port(s));
+    pthread_t thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, get_late, waiter), 0);
+    ck_assert_int_eq(client_set(setter, "late", 4, "now", 3, soon(), &err), 0);
+    pthread_join(thread, NULL);
+    client_close(waiter);
+    client_close(setter);
+    served_stop(s);
+}
+END_TEST
+
+static void *connect_early(void *arg)
+{
+    uint16_t port = *(uint16_t *)arg;
+    struct store_client *c = connect_to(port);
+    ck_assert_int_eq(client_set(c, "k", 1, "v", 1, soon(), &err), 0);
+    assert_value(c, "k", "v");
+    client_close(c);
+    return NULL;
+}
+
+START_TEST(connecting_waits_for_the_server)
+{
+    struct served *s = served_start(NULL);
+    uint16_t port = served_port(s);
+    served_stop(s); /* a port that nobody listens on */
+    pthread_t thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, connect_early, &port), 0);
+    s = served_start(&(struct server_opts){.port = port});
+    pthread_join(thread, NULL);
+    served_stop(s);
+}
+END_TEST
+
+START_TEST(connecting_to_nobody_times_out_and_says_why)
+{
+    struct served *s = served_start(NULL);
+    uint16_t port = served_port(s);
+    served_stop(s);
+    struct store_client *c;
+    ck_assert_int_eq(client_connect("127.0.0.1", port, co_deadline_ms(30), &c, &err), -ETIMEDOUT);
+    ck_assert_ptr_nonnull(strstr(err.text, "no store at 127.0.0.1 port "));
+    ck_assert_ptr_nonnull(strstr(err.text, "Connection refused"));
+    ck_assert_int_eq(client_connect("no such host.", port, co_deadline_ms(30), &c, &err), -EINVAL);
+    ck_assert_ptr_nonnull(strstr(err.text, "no address for 'no such host.'"));
+}
+END_TEST
+
+START_TEST(a_server_that_goes_away_is_noticed)
+{
+    struct served *s = served_start(NULL);
+    struct store_client *c = connect_to(served_port(s));
+    served_stop(s);
+    ck_assert_int_eq(client_wait(c, "k", 1, soon(), &err), -EPIPE);
+    ck_assert_ptr_nonnull(strstr(err.text, "the store went away"));
+    int64_t n;
+    ck_assert_int_eq(client_add(c, "k", 1, 1, soon(), &n, &err), -EPIPE);
+    ck_assert_ptr_nonnull(strstr(err.text, "broke earlier"));
+    client_close(c);
+}
+END_TEST
+
+/* --- a double for servers that misbehave: answers each connection's bytes by a script --- */
+
+struct script {
+    int listener;
+    uint16_t port;
+    pthread_t thread;
+    const struct exchange {
+        size_t n_awaited;   /* so many bytes come first */
+        const char *answer; /* hex; NULL: close */
+    } * exchanges;
+};
+
+static void *act(void *arg)
+{
+    struct script *script = arg;
+    int fd = accept(script->listener, NULL, NULL);
+    ck_assert_int_ge(fd, 0);
+    for (const struct exchange *e = script->exchanges; e->answer != NULL; e++) {
+        uint8_t bytes[256];
+        raw_receive(fd, bytes, e->n_awaited);
+        raw_send_hex(fd, e->answer);
+    }
+    shutdown(fd, SHUT_WR);
+    uint8_t rest;
+    while (recv(fd, &rest, 1, 0) > 0)
+        ;
+    close(fd);
+    return NULL;
+}
+
+static void script_start(struct script *script, const struct exchange *exchanges)
+{
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof any;
+    script->exchanges = exchanges;
+    script->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(script->listener, (struct sockaddr *)&any, sizeof any), 0);
+    ck_assert_int_eq(listen(script->listener, 1), 0);
+    ck_assert_int_eq(getsockname(script->listener, (struct sockaddr *)&any, &len), 0);
+    script->port = ntohs(any.sin_port);
+    ck_assert_int_eq(pthread_create(&script->thread, NULL, act, script), 0);
+}
+
+static void script_stop(struct script *script)
+{
+    pthread_join(script->thread, NULL);
+    close(script->listener);
+}
+
+enum {
+    HELLO = 14,  /* VALIDATE and CHECK of nothing */
+    WAIT_K = 18, /* for the key "k" */
+    GET_K = 10,
+    CANCEL = 1,
+};
+
+START_TEST(a_server_of_another_kind_is_told_apart)
+{
+    struct script script;
+    struct store_client *c;
+    script_start(&script, (struct exchange[]){{HELLO, "48 54 54 50"}, {0}});
+    ck_assert_int_eq(client_connect("127.0.0.1", script.port, soon(), &c, &err), -EPROTO);
+    ck_assert_ptr_nonnull(strstr(err.text, "its first byte is 72, a store's is 0"));
+    script_stop(&script);
+}
+END_TEST
+
+START_TEST(an_answer_may_cross_its_cancellation)
+{
+    struct script script;
+    script_start(&script, (struct exchange[]){{HELLO, "00"},
+                                              {WAIT_K + CANCEL, "00 01"},
+                                              {WAIT_K, "00"},
+                                              {GET_K, "0100000000000000 78"},
+                                              {0}});
+    struct store_client *c = connect_to(script.port);
+    ck_assert_int_eq(client_wait(c, "k", 1, co_deadline_ms(20), &err), -ETIMEDOUT);
+    assert_value(c, "k", "x");
+    client_close(c);
+    script_stop(&script);
+}
+END_TEST
+
+static void assert_get_fails(const struct exchange *exchanges, int rc, const char *text)
+{
+    struct script script;
+    uint8_t *value;
+    size_t len;
+    script_start(&script, exchanges);
+    struct store_client *c = connect_to(script.port);
+    ck_assert_int_eq(client_get(c, "k", 1, co_deadline_ms(300), &value, &len, &err), rc);
+    ck_assert_msg(strstr(err.text, text) != NULL, "%s", err.text);
+    ck_assert_int_eq(client_get(c, "k", 1, soon(), &value, &len, &err), -EPIPE);
+    client_close(c);
+    script_stop(&script);
+}
+
+START_TEST(answers_that_make_no_sense_end_the_connection)
+{
+    assert_get_fails((struct exchange[]){{HELLO, "00"}, {WAIT_K, "02"}, {0}}, -EPROTO,
+                     "answers a wait with 2");
+    assert_get_fails((struct exchange[]){{HELLO, "00"}, {WAIT_K + CANCEL, "07"}, {0}}, -EPROTO,
+                     "answers a cancelled wait with 7");
+    assert_get_fails(
+        (struct exchange[]){{HELLO, "00"}, {WAIT_K, "00"}, {GET_K, "0000000000010000"}, {0}},
+        -EPROTO, "a value of 1099511627776 bytes");
+    assert_get_fails(
+        (struct exchange[]){{HELLO, "00"}, {WAIT_K, "00"}, {GET_K, "ffffffffffffffff"}, {0}},
+        -EPROTO, "a value of 18446744073709551615 bytes");
+}
+END_TEST
+
+START_TEST(an_end_in_mid_answer_is_no_answer)
+{
+    /* a GiB is promised, three bytes come: memory is not taken for a promise */
+    assert_get_fails(
+        (struct exchange[]){{HELLO, "00"}, {WAIT_K, "00"}, {GET_K, "0000004000000000 010203"}, {0}},
+        -EPIPE, "it closed the connection");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("client");
+    TCase *tc = tcase_create("client");
+    tcase_set_timeout(tc, 60);
+    tcase_add_test(tc, what_is_stored_comes_back);
+    tcase_add_test(tc, large_values_come_back_whole);
+    tcase_add_test(tc, a_wait_that_timed_out_leaves_the_connection_usable);
+    tcase_add_test(tc, a_get_waits_for_its_key);
+    tcase_add_test(tc, connecting_waits_for_the_server);
+    tcase_add_test(tc, connecting_to_nobody_times_out_and_says_why);
+    tcase_add_test(tc, a_server_that_goes_away_is_noticed);
+    tcase_add_test(tc, a_server_of_another_kind_is_told_apart);
+    tcase_add_test(tc, an_answer_may_cross_its_cancellation);
+    tcase_add_test(tc, answers_that_make_no_sense_end_the_connection);
+    tcase_add_test(tc, an_end_in_mid_answer_is_no_answer);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
