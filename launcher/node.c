@@ -7,6 +7,7 @@
 #include "output.h"
 #include "post_mortem.h"
 #include "rank_argv.h"
+#include "rank_io.h"
 #include "runtime_dir.h"
 #include "supervisor.h"
 #include "sweep.h"
@@ -38,8 +39,9 @@ struct node {
     struct nursery nursery;
     struct supervisor *supervisor; /* owned */
     struct output *output;         /* owned */
-    struct node_memory *memory;    /* owned */
-    struct server *store;          /* owned; NULL: none */
+    struct rank_io io;
+    struct node_memory *memory; /* owned */
+    struct server *store;       /* owned; NULL: none */
     uint16_t master_port;
     bool agent_store;
     int signal_fd;
@@ -78,7 +80,8 @@ static int make_image(const struct node *n, int rank, int *ret_fd, struct co_err
         .master_addr = n->spec->master_addr,
         .master_port = n->master_port,
         .agent_store = n->agent_store,
-        .error_file = runtime_dir_error_file(n->runtime_dir, rank, error_file, sizeof error_file),
+        .error_file =
+            rank_io_error_file(&n->io, n->runtime_dir, rank, error_file, sizeof error_file),
         .node_fd = SPAWN_N_FDS - 1,
     };
     co_autofree char **env = NULL;
@@ -96,24 +99,20 @@ static int make_image(const struct node *n, int rank, int *ret_fd, struct co_err
 static int start_rank(struct node *n, int rank)
 {
     co_autoclose_fd int image_fd = -1;
-    co_autoclose_fd int worker_err = -1;
     co_autoclose_fd int worker_node = -1;
     int rc = make_image(n, rank, &image_fd, NULL);
     if (rc < 0)
         return rc;
-    int pair[2];
-    if (pipe2(pair, O_CLOEXEC) < 0)
-        return -errno;
-    worker_err = pair[1];
-    rc = output_add(n->output, rank, pair[0]);
-    if (rc < 0)
-        return rc;
-    rc = node_memory_add(n->memory, rank, &worker_node);
-    if (rc < 0)
-        return rc;
-    int fds[SPAWN_N_FDS] = {rank == 0 ? STDIN_FILENO : n->null_fd, STDOUT_FILENO, worker_err,
-                            worker_node};
-    return nursery_spawn(&n->nursery, rank, image_fd, fds);
+    struct rank_fds io;
+    rc = rank_io_make(&n->io, rank, rank, &io, NULL);
+    if (rc == 0)
+        rc = node_memory_add(n->memory, rank, &worker_node);
+    if (rc == 0) {
+        int fds[SPAWN_N_FDS] = {io.fds[0], io.fds[1], io.fds[2], worker_node};
+        rc = nursery_spawn(&n->nursery, rank, image_fd, fds);
+    }
+    rank_fds_close(&io);
+    return rc;
 }
 
 static void lose_nursery(struct node *n)
@@ -156,7 +155,7 @@ static void on_drained(void *arg)
     co_autofree char *report = post_mortem(&(struct post_mortem){
         .spec = n->spec,
         .supervisor = n->supervisor,
-        .output = n->output,
+        .io = &n->io,
         .runtime_dir = n->runtime_dir,
         .begun_ms = n->begun_ms,
     });
@@ -297,9 +296,12 @@ static void on_signal(uv_poll_t *poll, int status, int events)
     (void)status;
     (void)events;
     struct signalfd_siginfo info;
-    while (!n->ended && read(n->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
+    while (!n->ended && read(n->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        if (info.ssi_signo == SIGWINCH) /* before the ranks hear of it */
+            output_resize(n->output, STDERR_FILENO);
         feed(n,
              &(struct supervisor_event){.type = SUPERVISOR_EV_SIGNAL, .sig = (int)info.ssi_signo});
+    }
 }
 
 static void on_refused(void *arg, const char *text)
@@ -415,7 +417,10 @@ static int node_open(struct node *n, struct co_error *err)
     allow_many_files();
     rc = open_loop(n, err);
     if (rc == 0)
-        rc = output_create(&n->loop, spec->n_local, STDERR_FILENO, &n->output, err);
+        rc = output_create(&n->loop, spec->n_local, (const int[2]){STDOUT_FILENO, STDERR_FILENO},
+                           &n->output, err);
+    if (rc == 0)
+        rc = rank_io_open(&n->io, spec, n->output, n->null_fd, err);
     if (rc == 0)
         rc = node_memory_create(&n->loop, spec->n_local, on_memory_note, n, &n->memory, err);
     if (rc == 0)
@@ -444,6 +449,7 @@ static void node_close(struct node *n)
         server_close(n->store, NULL, NULL);
     node_memory_close(n->memory);
     output_close(n->output);
+    rank_io_close(&n->io);
     if (n->has_loop) {
         uv_walk(&n->loop, close_if_open, NULL);
         uv_run(&n->loop, UV_RUN_DEFAULT);

@@ -2,9 +2,8 @@
 
 #include "error_file.h"
 #include "job_spec.h"
-#include "output.h"
+#include "rank_io.h"
 #include "report.h"
-#include "runtime_dir.h"
 #include "supervisor.h"
 
 #include "common/clock.h"
@@ -67,7 +66,7 @@ char *post_mortem(const struct post_mortem *p)
                        .begun_ms = p->begun_ms,
                        .now_ms = co_now_ms()};
     if (v->outcome == OUTCOME_RANK_FAILED) {
-        runtime_dir_error_file(p->runtime_dir, v->rank, path, sizeof path);
+        rank_io_error_file(p->io, p->runtime_dir, v->rank, path, sizeof path);
         int rc = error_file_read(path, &message, &text, &err);
         if (rc < 0 && rc != -ENOENT)
             r.note = err.text;
@@ -75,7 +74,7 @@ char *post_mortem(const struct post_mortem *p)
         if (rc < 0)
             r.note = err.text;
         if (p->spec->n_local > 1) /* of a single rank they stand right above */
-            tail = output_tail(p->output, v->rank);
+            tail = rank_io_tail(p->io, v->rank);
         r.error = message;
         r.tail = tail;
     }
