@@ -1,5 +1,7 @@
 #include "node.h"
 
+#include "events.h"
+#include "generation.h"
 #include "image.h"
 #include "job_spec.h"
 #include "node_memory.h"
@@ -16,18 +18,14 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/scope.h"
-#include "rendezvous/server.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <uv.h>
@@ -38,12 +36,10 @@ struct node {
     char *runtime_dir; /* owned */
     struct nursery nursery;
     struct supervisor *supervisor; /* owned */
-    struct output *output;         /* owned */
+    struct events events;
+    struct generation gen;
     struct rank_io io;
-    struct node_memory *memory; /* owned */
-    struct server *store;       /* owned; NULL: none */
-    uint16_t master_port;
-    bool agent_store;
+    int renew_failure; /* -errno: there is nothing to start the next ranks with */
     int signal_fd;
     int n_started; /* ranks asked for: the next one's number */
     uint64_t begun_ms;
@@ -51,7 +47,7 @@ struct node {
     uv_loop_t loop;
     bool has_loop;
     uv_poll_t nursery_poll, signal_poll;
-    uv_timer_t timer;
+    uv_timer_t timer, timeout;
 };
 
 static void feed(struct node *n, struct supervisor_event *e);
@@ -63,7 +59,7 @@ __attribute__((format(printf, 2, 3))) static void say(struct node *n, const char
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    output_say(n->output, line);
+    output_say(n->gen.output, line);
 }
 
 /* --- Starting ranks --- */
@@ -77,9 +73,10 @@ static int make_image(const struct node *n, int rank, int *ret_fd, struct co_err
         .local_rank = rank,
         .local_world_size = n->spec->n_local,
         .n_nodes = 1,
+        .generation = supervisor_generation(n->supervisor),
         .master_addr = n->spec->master_addr,
-        .master_port = n->master_port,
-        .agent_store = n->agent_store,
+        .master_port = n->gen.master_port,
+        .agent_store = n->gen.agent_store,
         .error_file =
             rank_io_error_file(&n->io, n->runtime_dir, rank, error_file, sizeof error_file),
         .node_fd = SPAWN_N_FDS - 1,
@@ -106,7 +103,7 @@ static int start_rank(struct node *n, int rank)
     struct rank_fds io;
     rc = rank_io_make(&n->io, rank, rank, &io, NULL);
     if (rc == 0)
-        rc = node_memory_add(n->memory, rank, &worker_node);
+        rc = node_memory_add(n->gen.memory, rank, &worker_node);
     if (rc == 0) {
         int fds[SPAWN_N_FDS] = {io.fds[0], io.fds[1], io.fds[2], worker_node};
         rc = nursery_spawn(&n->nursery, rank, image_fd, fds);
@@ -123,10 +120,10 @@ static void lose_nursery(struct node *n)
 /* Each rank that the supervisor asked for gets an answer, also those that were not tried. */
 static void start_ranks(struct node *n, int n_start)
 {
-    int failure = 0;
+    int failure = n->renew_failure;
     for (int i = 0; i < n_start; i++) {
         int rank = n->n_started++;
-        int rc = failure != 0 ? -ECANCELED : start_rank(n, rank);
+        int rc = failure != 0 ? failure : start_rank(n, rank);
         if (rc == 0)
             continue;
         if (rc == -EPIPE || rc == -EAGAIN) {
@@ -141,6 +138,38 @@ static void start_ranks(struct node *n, int n_start)
     }
 }
 
+static void on_refused(void *arg, const char *text)
+{
+    struct node *n = arg;
+    say(n, "ddprun: store: %s\n", text);
+}
+
+static void on_memory_note(void *arg, const char *text)
+{
+    struct node *n = arg;
+    say(n, "ddprun: %s\n", text);
+}
+
+static struct generation_notes make_notes(struct node *n)
+{
+    return (struct generation_notes){
+        .on_store_refused = on_refused, .on_memory_note = on_memory_note, .arg = n};
+}
+
+/* What the ranks of the generation before had is gone with them; the next ones find all empty. */
+static void renew(struct node *n)
+{
+    struct co_error err;
+    const struct generation_notes notes = make_notes(n);
+    n->n_started = 0;
+    runtime_dir_empty(n->runtime_dir);
+    n->renew_failure = generation_renew(n->spec, &n->loop, &notes, &n->gen, &err);
+    if (n->renew_failure < 0)
+        say(n, "ddprun: %s\n", err.text);
+    n->io.output = n->gen.output;
+    n->io.generation = supervisor_generation(n->supervisor);
+}
+
 /* --- Orders --- */
 
 static void on_all_said(void *arg)
@@ -152,6 +181,8 @@ static void on_all_said(void *arg)
 static void on_drained(void *arg)
 {
     struct node *n = arg;
+    if (supervisor_get_verdict(n->supervisor)->restarts)
+        events_restart(&n->events, n->supervisor);
     co_autofree char *report = post_mortem(&(struct post_mortem){
         .spec = n->spec,
         .supervisor = n->supervisor,
@@ -160,8 +191,8 @@ static void on_drained(void *arg)
         .begun_ms = n->begun_ms,
     });
     if (report != NULL)
-        output_say(n->output, report);
-    output_drain(n->output, on_all_said, n);
+        output_say(n->gen.output, report);
+    output_drain(n->gen.output, on_all_said, n);
 }
 
 static void dismiss_nursery(struct node *n)
@@ -176,7 +207,7 @@ static void do_sweep_alone(struct node *n)
     kill(n->nursery.pid, SIGKILL); /* it may be alive, but stopped */
     dismiss_nursery(n);
     int rc = sweep_kill_all(co_deadline_ms(SUPERVISOR_KILL_MS));
-    n->nursery = (struct nursery){0}; /* reaped with the others */
+    n->nursery = (struct nursery){.sock = -1}; /* reaped with the others */
     feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SWEPT, .status = -rc});
 }
 
@@ -184,6 +215,12 @@ static void on_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
     feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_TIME});
+}
+
+static void on_timeout(uv_timer_t *timer)
+{
+    struct node *n = timer->data;
+    feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_TIMEOUT});
 }
 
 static void set_timer(struct node *n)
@@ -202,6 +239,8 @@ static void set_timer(struct node *n)
 static void carry_out(struct node *n, const struct supervisor_orders *o)
 {
     int rc = 0;
+    if (o->renew)
+        renew(n);
     if (o->signal != 0)
         rc = nursery_signal(&n->nursery, o->to_groups ? NURSERY_GROUP : NURSERY_MAIN, o->except,
                             o->signal);
@@ -214,8 +253,9 @@ static void carry_out(struct node *n, const struct supervisor_orders *o)
     else if (o->sweep_alone)
         do_sweep_alone(n);
     else if (o->drain) {
-        dismiss_nursery(n); /* it goes while we pass on and clean up */
-        output_drain(n->output, on_drained, n);
+        if (!supervisor_get_verdict(n->supervisor)->restarts)
+            dismiss_nursery(n); /* it goes while we pass on and clean up */
+        output_drain(n->gen.output, on_drained, n);
     } else if (o->ended)
         n->ended = true;
 }
@@ -226,6 +266,8 @@ static void say_transition(struct node *n, enum supervisor_state from,
     enum supervisor_state to = supervisor_get_state(n->supervisor);
     if (from == to)
         return;
+    if (to == SUPERVISOR_STOPPING)
+        events_stop(&n->events, n->supervisor);
     if (n->spec->verbose > 0)
         say(n, "ddprun: %s -> %s on %s\n", supervisor_state_name(from), supervisor_state_name(to),
             supervisor_event_name(e->type));
@@ -263,13 +305,14 @@ static void on_report(struct node *n, const struct nursery_report *r)
     case NURSERY_EXITED:
         e.type = SUPERVISOR_EV_EXITED;
         /* before all else: who waits for it is let go */
-        e.culprit = node_memory_rank_gone(n->memory, r->local_rank, r->status);
+        e.culprit = node_memory_rank_gone(n->gen.memory, r->local_rank, r->status);
         e.blames = e.culprit >= 0;
         break;
     default:
         e.type = SUPERVISOR_EV_EMPTY;
         break;
     }
+    events_rank(&n->events, n->supervisor, &e, r->pid);
     feed(n, &e);
 }
 
@@ -298,22 +341,10 @@ static void on_signal(uv_poll_t *poll, int status, int events)
     struct signalfd_siginfo info;
     while (!n->ended && read(n->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
         if (info.ssi_signo == SIGWINCH) /* before the ranks hear of it */
-            output_resize(n->output, STDERR_FILENO);
+            output_resize(n->gen.output, STDERR_FILENO);
         feed(n,
              &(struct supervisor_event){.type = SUPERVISOR_EV_SIGNAL, .sig = (int)info.ssi_signo});
     }
-}
-
-static void on_refused(void *arg, const char *text)
-{
-    struct node *n = arg;
-    say(n, "ddprun: store: %s\n", text);
-}
-
-static void on_memory_note(void *arg, const char *text)
-{
-    struct node *n = arg;
-    say(n, "ddprun: %s\n", text);
 }
 
 /* --- Beginning and end --- */
@@ -351,35 +382,6 @@ static void allow_many_files(void)
     }
 }
 
-/* A port that nobody has, for a script that makes its own store there. */
-static int find_free_port(uint16_t *ret_port, struct co_error *err)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t n = sizeof a;
-    co_autoclose_fd int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) < 0 ||
-        getsockname(fd, (struct sockaddr *)&a, &n) < 0)
-        return co_fail(err, -errno, "cannot find a free port: %s", strerror(errno));
-    *ret_port = ntohs(a.sin_port);
-    return 0;
-}
-
-static int open_store(struct node *n, struct co_error *err)
-{
-    const struct job_spec *spec = n->spec;
-    n->agent_store = job_spec_agent_store(spec);
-    n->master_port = spec->master_port;
-    if (n->agent_store) {
-        struct server_opts opts = {.port = spec->master_port, .on_refused = on_refused, .arg = n};
-        int rc = server_start(&n->loop, &opts, &n->store, err);
-        if (rc < 0)
-            return co_fail_in(err, "cannot open the store");
-        n->master_port = server_port(n->store);
-        return 0;
-    }
-    return n->master_port != 0 ? 0 : find_free_port(&n->master_port, err);
-}
-
 static int watch(struct node *n, uv_poll_t *poll, int fd, uv_poll_cb on_readable,
                  struct co_error *err)
 {
@@ -398,6 +400,8 @@ static int open_loop(struct node *n, struct co_error *err)
     n->has_loop = true;
     uv_timer_init(&n->loop, &n->timer);
     n->timer.data = n;
+    uv_timer_init(&n->loop, &n->timeout);
+    n->timeout.data = n;
     rc = watch(n, &n->nursery_poll, n->nursery.sock, on_nursery, err);
     if (rc == 0)
         rc = watch(n, &n->signal_poll, n->signal_fd, on_signal, err);
@@ -407,7 +411,10 @@ static int open_loop(struct node *n, struct co_error *err)
 static int node_open(struct node *n, struct co_error *err)
 {
     const struct job_spec *spec = n->spec;
-    int rc = listen_to_signals(&n->signal_fd, err);
+    const struct generation_notes notes = make_notes(n);
+    int rc = events_open(&n->events, spec->events, spec->run_id, err);
+    if (rc == 0)
+        rc = listen_to_signals(&n->signal_fd, err);
     if (rc == 0)
         rc = runtime_dir_make(&n->runtime_dir, err);
     if (rc == 0)
@@ -417,20 +424,18 @@ static int node_open(struct node *n, struct co_error *err)
     allow_many_files();
     rc = open_loop(n, err);
     if (rc == 0)
-        rc = output_create(&n->loop, spec->n_local, (const int[2]){STDOUT_FILENO, STDERR_FILENO},
-                           &n->output, err);
+        rc = generation_open(spec, &n->loop, &notes, &n->gen, err);
     if (rc == 0)
-        rc = rank_io_open(&n->io, spec, n->output, n->null_fd, err);
-    if (rc == 0)
-        rc = node_memory_create(&n->loop, spec->n_local, on_memory_note, n, &n->memory, err);
-    if (rc == 0)
-        rc = open_store(n, err);
+        rc = rank_io_open(&n->io, spec, n->gen.output, n->null_fd, err);
     if (rc < 0)
         return rc;
     struct supervisor_limits limits = {.n_ranks = spec->n_local,
                                        .window = NURSERY_WINDOW,
                                        .grace_ms = spec->grace_ms,
-                                       .failure_grace_ms = spec->failure_grace_ms};
+                                       .failure_grace_ms = spec->failure_grace_ms,
+                                       .restarts = {.max_restarts = spec->max_restarts,
+                                                    .window_ms = spec->restart_window_ms,
+                                                    .no_restart_on = spec->no_restart_on}};
     n->supervisor = supervisor_create(&limits);
     return n->supervisor == NULL ? co_fail(err, -ENOMEM, "no memory for %d ranks", spec->n_local)
                                  : 0;
@@ -445,10 +450,7 @@ static void close_if_open(uv_handle_t *handle, void *arg)
 
 static void node_close(struct node *n)
 {
-    if (n->store != NULL)
-        server_close(n->store, NULL, NULL);
-    node_memory_close(n->memory);
-    output_close(n->output);
+    generation_close(&n->gen);
     rank_io_close(&n->io);
     if (n->has_loop) {
         uv_walk(&n->loop, close_if_open, NULL);
@@ -458,6 +460,7 @@ static void node_close(struct node *n)
     supervisor_destroy(n->supervisor);
     if (n->signal_fd >= 0)
         close(n->signal_fd);
+    events_close(&n->events);
     runtime_dir_remove(n->runtime_dir);
     free(n->runtime_dir);
     nursery_close(&n->nursery, co_deadline_ms(SUPERVISOR_KILL_MS));
@@ -467,8 +470,11 @@ static void run(struct node *n)
 {
     struct supervisor_orders orders;
     n->begun_ms = co_now_ms();
+    events_job_start(&n->events, n->spec->argv, n->spec->n_local, n->spec->max_restarts);
     supervisor_begin(n->supervisor, n->begun_ms, &orders);
     carry_out(n, &orders);
+    if (n->spec->timeout_ms != 0)
+        uv_timer_start(&n->timeout, on_timeout, n->spec->timeout_ms, 0);
     while (!n->ended)
         uv_run(&n->loop, UV_RUN_ONCE);
 }
@@ -487,10 +493,15 @@ static struct node_end the_end(const struct node *n)
 int node_run(const struct job_spec *spec, int null_fd, struct node_end *ret_end,
              struct co_error *err)
 {
-    struct node n = {.spec = spec, .null_fd = null_fd, .signal_fd = -1, .nursery = {.sock = -1}};
+    struct node n = {.spec = spec,
+                     .null_fd = null_fd,
+                     .signal_fd = -1,
+                     .events = {.fd = -1},
+                     .nursery = {.sock = -1}};
     int rc = node_open(&n, err);
     if (rc == 0) {
         run(&n);
+        events_job_end(&n.events, n.supervisor);
         *ret_end = the_end(&n);
     }
     node_close(&n);

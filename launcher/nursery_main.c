@@ -168,6 +168,7 @@ static void spawn(struct state *s, const struct nursery_request *q, int fds[NURS
     struct image image = {0};
     enum spawn_stage stage = SPAWN_SETUP;
 
+    s->sweep_sig = 0; /* what the ranks before have left is gone: a generation begins */
     int rc = image_map(fds[0], &image);
     if (rc == 0)
         rc = spawn_worker(&image, fds + 1, &r.pid, &stage);

@@ -4,6 +4,7 @@
 #include "job_spec.h"
 #include "rank_io.h"
 #include "report.h"
+#include "report_json.h"
 #include "supervisor.h"
 
 #include "common/clock.h"
@@ -49,7 +50,8 @@ static char *print(const struct report *r)
 char *post_mortem(const struct post_mortem *p)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(p->supervisor);
-    if (v->outcome == OUTCOME_WELL && !v->some_hang)
+
+    if (v->outcome == OUTCOME_WELL && !v->some_hang && p->spec->report == NULL)
         return NULL;
     co_autofree char *message = NULL;
     co_autofree char *text = NULL;
@@ -64,19 +66,26 @@ char *post_mortem(const struct post_mortem *p)
                        .program = p->spec->shown,
                        .path = p->spec->path,
                        .begun_ms = p->begun_ms,
-                       .now_ms = co_now_ms()};
+                       .now_ms = co_now_ms(),
+                       .max_restarts = p->spec->restart_window_ms == 0 ? p->spec->max_restarts : 0};
     if (v->outcome == OUTCOME_RANK_FAILED) {
         rank_io_error_file(p->io, p->runtime_dir, v->rank, path, sizeof path);
         int rc = error_file_read(path, &message, &text, &err);
         if (rc < 0 && rc != -ENOENT)
             r.note = err.text;
-        rc = pass_root_cause_on(p, supervisor_get_rank(p->supervisor, v->rank), text, &err);
+        rc = v->restarts
+                 ? 0
+                 : pass_root_cause_on(p, supervisor_get_rank(p->supervisor, v->rank), text, &err);
         if (rc < 0)
             r.note = err.text;
-        if (p->spec->n_local > 1) /* of a single rank they stand right above */
-            tail = rank_io_tail(p->io, v->rank);
+        tail = rank_io_tail(p->io, v->rank);
         r.error = message;
         r.tail = tail;
     }
+    if (p->spec->report != NULL && !v->restarts &&
+        report_json_write(p->spec->report, &r, p->spec->run_id, &err) < 0)
+        r.note = err.text;
+    if (p->spec->n_local == 1) /* they stand right above */
+        r.tail = NULL;
     return print(&r);
 }

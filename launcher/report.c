@@ -212,11 +212,41 @@ static void print_internal(FILE *out, const struct report *r, int rank)
         fprintf(out, "  the limit on open files is reached: see ulimit -n\n");
 }
 
+static void print_restart(FILE *out, const struct report *r)
+{
+    const struct supervisor_verdict *v = supervisor_get_verdict(r->supervisor);
+    const struct supervisor_rank *root = supervisor_get_rank(r->supervisor, v->rank);
+    char status[TEXT_BYTES];
+    char time[48];
+    fprintf(out, "ddprun: rank %d failed: %s, ", v->rank,
+            report_status(root->status, status, sizeof status));
+    fprintf(out, "%s after its start",
+            duration(root->ended_ms - root->started_ms, time, sizeof time));
+    if (r->error != NULL)
+        fprintf(out, " (%.*s)", (int)strcspn(r->error, "\n"), r->error);
+    fprintf(out, "; restart %" PRIu32, supervisor_generation(r->supervisor) + 1);
+    if (r->max_restarts > 0)
+        fprintf(out, " of %d", r->max_restarts);
+    if (v->wait_ms > 0)
+        fprintf(out, " in %s", duration(v->wait_ms, time, sizeof time));
+    fprintf(out, "\n");
+}
+
+static void print_generation(FILE *out, uint32_t generation)
+{
+    if (generation > 0)
+        fprintf(out, "  after %" PRIu32 " restart%s\n", generation, generation == 1 ? "" : "s");
+}
+
 void report_print(FILE *out, const struct report *r)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(r->supervisor);
     char name[32];
     char took[48];
+    if (v->restarts) {
+        print_restart(out, r);
+        return;
+    }
     switch (v->outcome) {
     case OUTCOME_NONE:
     case OUTCOME_WELL:
@@ -233,12 +263,21 @@ void report_print(FILE *out, const struct report *r)
                 duration(r->now_ms - r->begun_ms, took, sizeof took));
         print_others(out, r->supervisor, -1);
         break;
+    case OUTCOME_TIMEOUT:
+        fprintf(out, "ddprun: stopped after %s: the time of --timeout is over\n",
+                duration(r->now_ms - r->begun_ms, took, sizeof took));
+        print_others(out, r->supervisor, -1);
+        break;
     case OUTCOME_INTERNAL:
         print_internal(out, r, v->rank);
         break;
     }
+    if (v->outcome != OUTCOME_NONE && v->outcome != OUTCOME_WELL)
+        print_generation(out, supervisor_generation(r->supervisor));
     if (v->some_hang)
         fprintf(out, "  some processes do not die of SIGKILL: they hang in the kernel\n");
-    if (r->note != NULL)
+    if (r->note != NULL && v->outcome == OUTCOME_WELL)
+        fprintf(out, "ddprun: %s\n", r->note);
+    else if (r->note != NULL)
         fprintf(out, "  note: %s\n", r->note);
 }

@@ -24,9 +24,10 @@ struct report {
     const char *note;    /* a trouble of ours worth a line; NULL: none */
     const char *tail;    /* of tail_copy(); NULL: nothing, or not wanted */
     uint64_t begun_ms, now_ms;
+    int max_restarts; /* of the job; 0: counted otherwise */
 };
 
-/* Nothing if all went well. */
+/* Nothing if all went well; one line if the failure is followed by a restart. */
 void report_print(FILE *out, const struct report *r);
 
 /* "exit status 3", "killed by SIGSEGV (Segmentation fault), core dumped". returns buf */

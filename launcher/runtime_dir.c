@@ -34,10 +34,8 @@ int runtime_dir_make(char **ret_dir, struct co_error *err)
     return code;
 }
 
-void runtime_dir_remove(const char *dir)
+void runtime_dir_empty(const char *dir)
 {
-    if (dir == NULL || rmdir(dir) == 0 || (errno != ENOTEMPTY && errno != EEXIST))
-        return;
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *entries = fd < 0 ? NULL : fdopendir(fd);
     if (entries == NULL)
@@ -45,6 +43,13 @@ void runtime_dir_remove(const char *dir)
     for (const struct dirent *d; (d = readdir(entries)) != NULL;)
         unlinkat(fd, d->d_name, 0);
     closedir(entries);
+}
+
+void runtime_dir_remove(const char *dir)
+{
+    if (dir == NULL || rmdir(dir) == 0 || (errno != ENOTEMPTY && errno != EEXIST))
+        return;
+    runtime_dir_empty(dir);
     rmdir(dir);
 }
 

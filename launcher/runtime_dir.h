@@ -19,6 +19,9 @@ int runtime_dir_make(char **ret_dir, struct co_error *err);
 /* Remove it and the plain files in it. Safe to call when it is gone already, and for NULL. */
 void runtime_dir_remove(const char *dir);
 
+/* Remove what lies in it: error files of ranks that are gone. */
+void runtime_dir_empty(const char *dir);
+
 /* The path of rank's error file, into buf. returns buf */
 char *runtime_dir_error_file(const char *dir, int rank, char *buf, size_t n);
 

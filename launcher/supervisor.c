@@ -16,11 +16,22 @@ struct supervisor {
     int n_running;
     bool empty;       /* the nursery has no child, as it said with its last report */
     int n_interrupts; /* SIGINT received */
+    int stop_signal;  /* the first that says stop; 0: none, or the time was over before it */
+    bool timed_out;   /* before any such signal */
+    bool alone;       /* without a nursery nothing can be started */
+    uint32_t generation;
+    uint64_t begun_ms; /* this generation */
+    struct restart_policy policy;
     struct supervisor_verdict verdict;
     struct supervisor_rank ranks[];
 };
 
 /* --- Facts: what an event tells, written down before anything is decided --- */
+
+static bool is_stop(int sig)
+{
+    return sig == SIGTERM || sig == SIGINT || sig == SIGHUP || sig == SIGQUIT;
+}
 
 static void note_facts(struct supervisor *s, const struct supervisor_event *e)
 {
@@ -53,6 +64,11 @@ static void note_facts(struct supervisor *s, const struct supervisor_event *e)
     case SUPERVISOR_EV_SIGNAL:
         if (e->sig == SIGINT)
             s->n_interrupts++;
+        if (s->stop_signal == 0 && !s->timed_out && is_stop(e->sig))
+            s->stop_signal = e->sig;
+        break;
+    case SUPERVISOR_EV_TIMEOUT:
+        s->timed_out = s->stop_signal == 0;
         break;
     default:
         break;
@@ -116,12 +132,23 @@ static bool all_done_alone(const struct supervisor *s, const struct supervisor_e
 static bool says_stop(const struct supervisor *s, const struct supervisor_event *e)
 {
     (void)s;
-    return e->sig == SIGTERM || e->sig == SIGINT || e->sig == SIGHUP || e->sig == SIGQUIT;
+    return is_stop(e->sig);
 }
 
 static bool second_interrupt(const struct supervisor *s, const struct supervisor_event *e)
 {
     return e->sig == SIGINT && s->n_interrupts > 1;
+}
+
+static bool restarts(const struct supervisor *s, const struct supervisor_event *e)
+{
+    (void)e;
+    return s->verdict.restarts;
+}
+
+static bool stops_restart(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return says_stop(s, e) && restarts(s, e);
 }
 
 /* --- What a row does, and what entering a state does --- */
@@ -185,6 +212,32 @@ static void blame_signal(struct supervisor *s, const struct supervisor_event *e,
         s->verdict.outcome = OUTCOME_SIGNAL;
         s->verdict.signal = e->sig;
     }
+}
+
+/* The failure would have been followed by a restart: what prevents it is what ends the job. */
+static void stop_restart(struct supervisor *s)
+{
+    s->verdict = (struct supervisor_verdict){.outcome = OUTCOME_TIMEOUT, .witness = -1, .rank = -1};
+    if (s->stop_signal != 0) {
+        s->verdict.outcome = OUTCOME_SIGNAL;
+        s->verdict.signal = s->stop_signal;
+    }
+}
+
+static void give_restart_up(struct supervisor *s, const struct supervisor_event *e,
+                            struct supervisor_orders *o)
+{
+    (void)e;
+    (void)o;
+    stop_restart(s);
+}
+
+static void begin_timeout(struct supervisor *s, const struct supervisor_event *e,
+                          struct supervisor_orders *o)
+{
+    s->verdict.outcome = OUTCOME_TIMEOUT;
+    signal_ranks(s, SIGTERM, -1, false, o);
+    s->deadline_ms = e->now_ms + s->limits.grace_ms;
 }
 
 static void begin_stop(struct supervisor *s, const struct supervisor_event *e,
@@ -281,17 +334,61 @@ static void sweep_alone(struct supervisor *s, const struct supervisor_event *e,
                         struct supervisor_orders *o)
 {
     (void)e;
+    s->alone = true;
     s->deadline_ms = CO_NEVER_MS; /* the sweep has a deadline of its own */
     o->sweep_alone = true;
+}
+
+static void decide_restart(struct supervisor *s, uint64_t now_ms)
+{
+    if (s->verdict.outcome != OUTCOME_RANK_FAILED || s->alone ||
+        !restart_policy_allows(&s->policy, supervisor_exit_code(s), now_ms))
+        return;
+    if (s->stop_signal != 0 || s->timed_out) {
+        stop_restart(s);
+        return;
+    }
+    s->verdict.restarts = true;
+    s->verdict.wait_ms = restart_policy_take(&s->policy, now_ms, now_ms - s->begun_ms);
 }
 
 static void drain(struct supervisor *s, const struct supervisor_event *e,
                   struct supervisor_orders *o)
 {
-    (void)e;
     hear_witness(s);
+    decide_restart(s, e->now_ms);
     s->deadline_ms = CO_NEVER_MS; /* a pager may be read for hours; a signal ends it */
     o->drain = true;
+}
+
+/* Without the nursery nothing can be started; that is what ends the job. */
+static void lose_restart(struct supervisor *s, const struct supervisor_event *e,
+                         struct supervisor_orders *o)
+{
+    (void)e;
+    (void)o;
+    s->verdict =
+        (struct supervisor_verdict){.outcome = OUTCOME_INTERNAL, .witness = -1, .rank = -1};
+}
+
+static void begin_wait(struct supervisor *s, const struct supervisor_event *e,
+                       struct supervisor_orders *o)
+{
+    (void)o;
+    s->deadline_ms = e->now_ms + s->verdict.wait_ms;
+}
+
+/* The next generation knows nothing of the one before. */
+static void renew(struct supervisor *s, const struct supervisor_event *e,
+                  struct supervisor_orders *o)
+{
+    memset(s->ranks, 0, (size_t)s->limits.n_ranks * sizeof s->ranks[0]);
+    s->verdict = (struct supervisor_verdict){.witness = -1, .rank = -1};
+    s->deadline_ms = CO_NEVER_MS;
+    s->n_asked = s->n_answered = s->n_running = 0;
+    s->generation++;
+    s->begun_ms = e->now_ms;
+    o->renew = true;
 }
 
 static void end(struct supervisor *s, const struct supervisor_event *e, struct supervisor_orders *o)
@@ -331,6 +428,7 @@ static const struct row rows[] = {
     ROW(STARTING,  EXITED,       always,           nothing,        STARTING),
     ROW(STARTING,  SIGNAL,       says_stop,        begin_stop,     STOPPING),
     ROW(STARTING,  SIGNAL,       always,           pass_on,        STARTING),
+    ROW(STARTING,  TIMEOUT,      always,           begin_timeout,  STOPPING),
     ROW(STARTING,  NURSERY_LOST, always,           blame_nursery,  ALONE),
 
     ROW(RUNNING,   EXITED,       failed_alone,     blame_rank,     DRAINING),
@@ -341,6 +439,7 @@ static const struct row rows[] = {
     ROW(RUNNING,   EXITED,       always,           nothing,        RUNNING),
     ROW(RUNNING,   SIGNAL,       says_stop,        begin_stop,     STOPPING),
     ROW(RUNNING,   SIGNAL,       always,           pass_on,        RUNNING),
+    ROW(RUNNING,   TIMEOUT,      always,           begin_timeout,  STOPPING),
     ROW(RUNNING,   NURSERY_LOST, always,           blame_nursery,  ALONE),
 
     ROW(STOPPING,  STARTED,      always,           nothing,        STOPPING),
@@ -381,9 +480,21 @@ static const struct row rows[] = {
     ROW(ALONE,     SWEPT,        failed,           note_hang,    DRAINING),
     ROW(ALONE,     SWEPT,        always,           nothing,        DRAINING),
 
+    ROW(DRAINING,  DRAINED,      restarts,         begin_wait,     WAITING),
     ROW(DRAINING,  DRAINED,      always,           nothing,        ENDED),
+    ROW(DRAINING,  SIGNAL,       stops_restart,    give_restart_up, ENDED),
     ROW(DRAINING,  SIGNAL,       says_stop,        blame_signal,   ENDED),
     ROW(DRAINING,  SIGNAL,       always,           nothing,        DRAINING),
+    ROW(DRAINING,  TIMEOUT,      restarts,         give_restart_up, ENDED),
+    ROW(DRAINING,  TIMEOUT,      always,           nothing,        DRAINING),
+    ROW(DRAINING,  NURSERY_LOST, restarts,         lose_restart,   ENDED),
+    ROW(DRAINING,  NURSERY_LOST, always,           nothing,        DRAINING),
+
+    ROW(WAITING,   TIME,         always,           renew,          STARTING),
+    ROW(WAITING,   SIGNAL,       says_stop,        give_restart_up, DRAINING),
+    ROW(WAITING,   SIGNAL,       always,           nothing,        WAITING),
+    ROW(WAITING,   TIMEOUT,      always,           give_restart_up, DRAINING),
+    ROW(WAITING,   NURSERY_LOST, always,           lose_restart,   DRAINING),
 };
 
 /* Pairs that cannot happen, or that mean nothing when they do. */
@@ -398,6 +509,9 @@ static const struct {
     /* no deadline runs */
     IGNORE(STARTING, TIME), IGNORE(RUNNING, TIME), IGNORE(ALONE, TIME), IGNORE(DRAINING, TIME),
     IGNORE(ENDED, TIME),
+    /* the job ends already; that no restart follows is written down as a fact */
+    IGNORE(STOPPING, TIMEOUT), IGNORE(KILLING, TIMEOUT), IGNORE(LEFTOVERS, TIMEOUT),
+    IGNORE(SWEEPING, TIMEOUT), IGNORE(ALONE, TIMEOUT), IGNORE(ENDED, TIMEOUT),
     /* each rank was answered for */
     IGNORE(RUNNING, STARTED), IGNORE(RUNNING, START_FAILED),
     IGNORE(LEFTOVERS, STARTED), IGNORE(LEFTOVERS, START_FAILED), IGNORE(LEFTOVERS, EXITED),
@@ -407,14 +521,18 @@ static const struct {
     IGNORE(ALONE, EMPTY),
     IGNORE(ALONE, NURSERY_LOST), IGNORE(ALONE, SIGNAL),
     IGNORE(DRAINING, STARTED), IGNORE(DRAINING, START_FAILED), IGNORE(DRAINING, EXITED),
-    IGNORE(DRAINING, EMPTY), IGNORE(DRAINING, NURSERY_LOST),
+    IGNORE(DRAINING, EMPTY),
     IGNORE(ENDED, STARTED), IGNORE(ENDED, START_FAILED), IGNORE(ENDED, EXITED),
     IGNORE(ENDED, EMPTY),
     IGNORE(ENDED, NURSERY_LOST), IGNORE(ENDED, SIGNAL), IGNORE(ENDED, DRAINED),
     IGNORE(ENDED, SWEPT),
     /* there is nothing stronger than SIGKILL */
     IGNORE(KILLING, SIGNAL),
+    /* nothing is below the nursery */
+    IGNORE(WAITING, STARTED), IGNORE(WAITING, START_FAILED), IGNORE(WAITING, EXITED),
+    IGNORE(WAITING, EMPTY),
     /* asked for in one state only */
+    IGNORE(WAITING, SWEPT), IGNORE(WAITING, DRAINED),
     IGNORE(STARTING, SWEPT), IGNORE(RUNNING, SWEPT), IGNORE(STOPPING, SWEPT),
     IGNORE(KILLING, SWEPT),
     IGNORE(LEFTOVERS, SWEPT), IGNORE(SWEEPING, SWEPT), IGNORE(DRAINING, SWEPT),
@@ -491,17 +609,24 @@ struct supervisor *supervisor_create(const struct supervisor_limits *limits)
     s->deadline_ms = CO_NEVER_MS;
     s->verdict.rank = -1;
     s->verdict.witness = -1;
+    if (restart_policy_init(&s->policy, &limits->restarts) < 0) {
+        free(s);
+        return NULL;
+    }
     return s;
 }
 
 void supervisor_destroy(struct supervisor *s)
 {
+    if (s != NULL)
+        restart_policy_fini(&s->policy);
     free(s);
 }
 
 void supervisor_begin(struct supervisor *s, uint64_t now_ms, struct supervisor_orders *ret)
 {
     *ret = (struct supervisor_orders){.except = -1};
+    s->begun_ms = now_ms;
     enter(s, SUPERVISOR_STARTING, &(struct supervisor_event){.now_ms = now_ms}, ret);
 }
 
@@ -525,6 +650,11 @@ int supervisor_n_ranks(const struct supervisor *s)
     return s->limits.n_ranks;
 }
 
+uint32_t supervisor_generation(const struct supervisor *s)
+{
+    return s->generation;
+}
+
 const struct supervisor_verdict *supervisor_get_verdict(const struct supervisor *s)
 {
     return &s->verdict;
@@ -544,6 +674,8 @@ int supervisor_exit_code(const struct supervisor *s)
         return s->ranks[v->rank].status == ENOENT ? 127 : 126;
     case OUTCOME_SIGNAL:
         return 128 + v->signal;
+    case OUTCOME_TIMEOUT:
+        return SUPERVISOR_EXIT_TIMEOUT;
     case OUTCOME_NONE:
     case OUTCOME_INTERNAL:
         break;

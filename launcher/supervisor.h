@@ -7,9 +7,13 @@
  * Words:
  *   root cause   the first failure that was seen; only it decides the exit code
  *   stranger     a process that is no rank but descends from one, alive when its rank has ended
- *   told         a rank had a signal from us; how it ends after that says nothing about the job */
+ *   told         a rank had a signal from us; how it ends after that says nothing about the job
+ *   generation   the ranks from one start of all of them to the end of all of them, counted from 0;
+ *                a failure is followed by the next one while restart_policy.h allows it */
 #ifndef DDP_LAUNCHER_SUPERVISOR_H
 #define DDP_LAUNCHER_SUPERVISOR_H
+
+#include "restart_policy.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,6 +29,7 @@
     X(SWEEPING, kill_strangers, "what the ranks left is killed")                                   \
     X(ALONE, sweep_alone, "without the nursery, lost or deaf, ddprun kills all below it")          \
     X(DRAINING, drain, "nothing runs any more; the last output is passed on")                      \
+    X(WAITING, nothing, "the next generation waits for its time")                                  \
     X(ENDED, end, "the verdict stands")
 
 #define SUPERVISOR_EVENTS(X) /* name, meaning */                                                   \
@@ -34,6 +39,7 @@
     X(EMPTY, "the last stranger ended")                                                            \
     X(SIGNAL, "ddprun received a signal")                                                          \
     X(TIME, "the deadline has come")                                                               \
+    X(TIMEOUT, "the time that the whole job was given is over")                                    \
     X(NURSERY_LOST, "the nursery is gone or does not answer")                                      \
     X(SWEPT, "ddprun has killed what was below it")                                                \
     X(DRAINED, "the last output was passed on, or nobody takes it")
@@ -78,6 +84,7 @@ struct supervisor_orders {
     int sweep_signal; /* send it to all that is left */
     bool sweep_alone; /* kill all below ddprun, then feed SWEPT */
     bool drain;       /* pass the last output on, then feed DRAINED */
+    bool renew;       /* before n_start: make what each generation has of its own */
     bool ended;       /* the verdict stands */
 };
 
@@ -86,6 +93,7 @@ struct supervisor_limits {
     int window;                /* starts that may be unanswered at a time */
     uint64_t grace_ms;         /* from a signal passed on to SIGKILL */
     uint64_t failure_grace_ms; /* from a failure's SIGTERM to SIGKILL; also what strangers get */
+    struct restart_rules restarts;
 };
 
 #define SUPERVISOR_KILL_MS 10000 /* what outlives SIGKILL this long hangs, or the nursery does */
@@ -107,18 +115,23 @@ enum supervisor_outcome {
     OUTCOME_RANK_FAILED,  /* root cause: rank */
     OUTCOME_START_FAILED, /* root cause: rank; the program cannot be executed */
     OUTCOME_SIGNAL,       /* ddprun was told to stop by `signal` */
+    OUTCOME_TIMEOUT,      /* the job took longer than it was given */
     OUTCOME_INTERNAL /* a rank could not be started for want of something, or the nursery died */
 };
 
 struct supervisor_verdict {
     enum supervisor_outcome outcome;
-    int witness;    /* RANK_FAILED: the rank that blamed `rank` before its end was seen; or -1 */
-    int rank;       /* RANK_FAILED, START_FAILED; INTERNAL: or -1 */
-    int signal;     /* SIGNAL */
-    bool some_hang; /* some processes outlived SIGKILL: they hang in the kernel */
+    int witness;      /* RANK_FAILED: the rank that blamed `rank` before its end was seen; or -1 */
+    int rank;         /* RANK_FAILED, START_FAILED; INTERNAL: or -1 */
+    int signal;       /* SIGNAL */
+    bool restarts;    /* RANK_FAILED: it is not the job's end, the next generation follows ... */
+    uint64_t wait_ms; /* ... after this time */
+    bool some_hang;   /* some processes outlived SIGKILL: they hang in the kernel */
 };
 
 struct supervisor; /* opaque */
+
+#define SUPERVISOR_EXIT_TIMEOUT 124
 
 /* Nothing is started yet: supervisor_begin().
  *
@@ -136,10 +149,12 @@ enum supervisor_state supervisor_get_state(const struct supervisor *s);
 uint64_t supervisor_deadline_ms(const struct supervisor *s); /* CO_NEVER_MS: feed no TIME */
 const struct supervisor_rank *supervisor_get_rank(const struct supervisor *s, int rank);
 int supervisor_n_ranks(const struct supervisor *s);
+uint32_t supervisor_generation(const struct supervisor *s);
 const struct supervisor_verdict *supervisor_get_verdict(const struct supervisor *s);
 
 /* The exit code that the verdict means: 0; a rank's code or 128 + its signal; 126, 127 (not
- * executable, not found); 128 + the signal that stopped us; 70 internal. */
+ * executable, not found); 128 + the signal that stopped us; 124 the job's time was over; 70
+ * internal. */
 int supervisor_exit_code(const struct supervisor *s);
 
 const char *supervisor_state_name(enum supervisor_state state);

@@ -141,6 +141,16 @@ def error_file_reaches_the_report(program, version, python, env, folder):
     require(report, r"(?m)^ +error: ValueError: batch 17 has 3 labels for 4 images$", "the report")
 
 
+def killed_rank_comes_back(program, version, python, env, folder):
+    """Every generation reaches its first step: none meets keys of the one before."""
+    out, err = run([program, "--max-restarts", "3", "-n", "2", script("restart.py"), "4"], env)
+    for generation in range(4):
+        for rank in 0, 1:
+            require(out, rf"(?m)^rank {rank}: first step of generation {generation}$", "stdout")
+    if len(re.findall(r"(?m)^ddprun: rank 1 failed: killed by SIGKILL .*; restart \d of 3", err)) != 3:
+        fail(f"not three restarts because of rank 1: {err}")
+
+
 def read_env(path):
     with open(path, encoding="utf-8") as f:
         return dict(entry.split("=", 1) for entry in f.read().split("\0") if entry)
@@ -207,6 +217,7 @@ CASES = {
         mp_spawn_tutorial_chooses_its_own_port,
         exception_reaches_the_report,
         error_file_reaches_the_report,
+    killed_rank_comes_back,
         environment_is_torchruns,
         sampler_draws_as_torch_does,
         store_serves_torchs_client,

@@ -6,6 +6,8 @@
  *   - the verdict is the first failure that the supervisor was told of, or the signal that came
  * before it
  *   - the job ended within the time its limits allow
+ *   - a restart came if and only if the budget allowed it, nothing told the job to stop meanwhile
+ *     and the nursery was there, and nothing of the generation before was left
  *   - ranks were started in order, never more at a time than the window, none after a stop */
 #include "launcher/supervisor.h"
 
@@ -57,6 +59,11 @@ struct world {
         witness_code;  /* a rank that is blamed while it dies; what counts if its end is never
                                   seen. -1: none */
     int expected_code; /* by the first cause; -1: none yet */
+    bool rank_failed;  /* that cause is one after which ranks may be started again */
+    bool went_alone;
+    int n_restarts;
+    int stop_code; /* of what came first and forbids a restart; -1: nothing */
+    uint64_t timeout_at_ms;
 };
 
 static uint64_t draw(struct world *w, uint64_t below)
@@ -89,22 +96,10 @@ static struct process make_process(struct world *w)
     return p;
 }
 
-static void world_init(struct world *w, uint64_t seed)
+static void make_ranks(struct world *w)
 {
-    *w = (struct world){.seed = seed, .random = seed * 2654435761u + 88172645463325252u};
-    w->now_ms = 1;
-    w->nursery_lives = true;
-    w->expected_code = -1;
-    w->culprit = -1;
-    w->stopped_at_ms = CO_NEVER_MS;
-    w->limits = (struct supervisor_limits){.n_ranks = 1 + (int)draw(w, MAX_RANKS),
-                                           .window = 1 + (int)draw(w, 4),
-                                           .grace_ms = 1 + draw(w, 5000),
-                                           .failure_grace_ms = 1 + draw(w, 2000)};
-    w->nursery_deaf_from_ms = draw(w, 50) == 0 ? draw(w, 6000) : CO_NEVER_MS;
-    w->nursery_dies_at_ms = draw(w, 10) == 0 ? 1 + draw(w, 6000) : CO_NEVER_MS;
-    w->signal_at_ms = draw(w, 2) == 0 ? 1 + draw(w, 6000) : CO_NEVER_MS;
     bool all_well = draw(w, 3) == 0;
+    memset(w->ranks, 0, sizeof w->ranks);
     for (int i = 0; i < w->limits.n_ranks; i++) {
         struct rank *r = &w->ranks[i];
         r->start_error = draw(w, 100) == 0 ? (draw(w, 2) == 0 ? ENOENT : EACCES) : 0;
@@ -115,6 +110,36 @@ static void world_init(struct world *w, uint64_t seed)
                                                   : SIGSEGV;
         r->n_strangers = draw(w, 5) == 0 ? (int)draw(w, 3) : 0;
     }
+}
+
+/* What a generation begins with. */
+static void make_generation(struct world *w)
+{
+    w->n_asked = w->n_unanswered = w->n_strangers = 0;
+    w->stop_seen = w->rank_failed = false;
+    w->sweep_signal = 0;
+    w->expected_code = -1;
+    w->culprit = -1;
+    w->stopped_at_ms = CO_NEVER_MS;
+    make_ranks(w);
+}
+
+static void world_init(struct world *w, uint64_t seed)
+{
+    *w = (struct world){.seed = seed, .random = seed * 2654435761u + 88172645463325252u};
+    w->now_ms = 1;
+    w->nursery_lives = true;
+    w->stop_code = -1;
+    w->timeout_at_ms = draw(w, 8) == 0 ? 1 + draw(w, 12000) : CO_NEVER_MS;
+    w->limits = (struct supervisor_limits){.n_ranks = 1 + (int)draw(w, MAX_RANKS),
+                                           .window = 1 + (int)draw(w, 4),
+                                           .grace_ms = 1 + draw(w, 5000),
+                                           .failure_grace_ms = 1 + draw(w, 2000)};
+    w->limits.restarts.max_restarts = (int)draw(w, 5);
+    w->nursery_deaf_from_ms = draw(w, 50) == 0 ? draw(w, 6000) : CO_NEVER_MS;
+    w->nursery_dies_at_ms = draw(w, 10) == 0 ? 1 + draw(w, 6000) : CO_NEVER_MS;
+    w->signal_at_ms = draw(w, 2) == 0 ? 1 + draw(w, 6000) : CO_NEVER_MS;
+    make_generation(w);
     w->s = supervisor_create(&w->limits);
 }
 
@@ -148,8 +173,20 @@ static void tell(struct world *w, struct process *p, int sig)
         p->status = sig;
 }
 
+static void renew(struct world *w)
+{
+    check(w, w->rank_failed && !w->went_alone && w->nursery_lives, "a restart that cannot be");
+    check(w, w->stop_code < 0, "a restart although the job was told to stop");
+    check(w, is_empty(w), "a restart while something of the old generation runs");
+    check(w, w->n_restarts++ < w->limits.restarts.max_restarts, "one restart too many");
+    check(w, supervisor_generation(w->s) == (uint32_t)w->n_restarts, "the wrong generation");
+    make_generation(w);
+}
+
 static void carry_out(struct world *w, const struct supervisor_orders *o)
 {
+    if (o->renew)
+        renew(w);
     for (int i = 0; i < o->n_start; i++) {
         check(w, w->n_asked < w->limits.n_ranks, "more ranks asked for than there are");
         check(w, !w->stop_seen, "a rank asked for after a stop");
@@ -179,6 +216,7 @@ static void carry_out(struct world *w, const struct supervisor_orders *o)
     }
     if (o->sweep_alone) {
         bool hangs = false;
+        w->went_alone = true;
         if (w->culprit >= 0 && w->ranks[w->culprit].p.runs)
             w->expected_code = w->witness_code;
         w->nursery_lives = false; /* if it was not lost, it is killed first */
@@ -212,6 +250,26 @@ static void note_cause(struct world *w, int code)
         w->expected_code = code;
         w->stopped_at_ms = w->now_ms;
     }
+}
+
+/* A rank's end is one. */
+static void note_failure(struct world *w, int code)
+{
+    w->rank_failed |= w->expected_code < 0;
+    note_cause(w, code);
+}
+
+/* What ends the job also where a failure would not. */
+static void note_stop(struct world *w, int code)
+{
+    if (w->stop_code < 0)
+        w->stop_code = code;
+}
+
+static bool is_between_generations(const struct world *w)
+{
+    enum supervisor_state state = supervisor_get_state(w->s);
+    return state == SUPERVISOR_DRAINING || state == SUPERVISOR_WAITING;
 }
 
 static void feed(struct world *w, struct supervisor_event e)
@@ -274,9 +332,9 @@ static void end_rank(struct world *w, int i)
     if (culprit >= 0) {
         w->culprit = culprit;
         w->witness_code = code;
-        note_cause(w, 128 + SIGKILL);
+        note_failure(w, 128 + SIGKILL);
     } else if (status != 0) {
-        note_cause(w, code);
+        note_failure(w, code);
     }
     feed(w, (struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = i, .status = status,
                                       .empty = is_empty(w), .blames = culprit >= 0,
@@ -294,23 +352,43 @@ static void send_signal(struct world *w)
 {
     static const int signals[] = {SIGTERM, SIGINT, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGWINCH};
     int sig = signals[draw(w, sizeof signals / sizeof *signals)];
-    if (sig != SIGUSR1 && sig != SIGWINCH)
+    if (sig != SIGUSR1 && sig != SIGWINCH) {
         note_cause(w, 128 + sig);
+        note_stop(w, 128 + sig);
+    }
     w->last_signal_ms = w->now_ms;
     w->signal_at_ms = draw(w, 2) == 0 ? w->now_ms + 1 + draw(w, 1500) : CO_NEVER_MS;
     feed(w, (struct supervisor_event){SUPERVISOR_EV_SIGNAL, .sig = sig});
+}
+
+static void time_out(struct world *w)
+{
+    enum supervisor_state state = supervisor_get_state(w->s);
+    w->timeout_at_ms = CO_NEVER_MS;
+    if (state == SUPERVISOR_STARTING || state == SUPERVISOR_RUNNING)
+        note_cause(w, SUPERVISOR_EXIT_TIMEOUT);
+    note_stop(w, SUPERVISOR_EXIT_TIMEOUT);
+    feed(w, (struct supervisor_event){SUPERVISOR_EV_TIMEOUT});
+}
+
+static void drained(struct world *w)
+{
+    w->draining = false;
+    feed(w, (struct supervisor_event){SUPERVISOR_EV_DRAINED});
 }
 
 static void end_nursery(struct world *w)
 {
     w->nursery_lives = false;
     w->nursery_dies_at_ms = CO_NEVER_MS;
-    if (!w->draining)
+    if (is_between_generations(w))
+        note_stop(w, 70);
+    else
         note_cause(w, 70);
     feed(w, (struct supervisor_event){SUPERVISOR_EV_NURSERY_LOST});
 }
 
-enum { NOTHING = -1, DEADLINE = -2, SIGNAL = -3, NURSERY = -4, DRAINED = -5 };
+enum { NOTHING = -1, DEADLINE = -2, SIGNAL = -3, NURSERY = -4, DRAINED = -5, TIMEOUT = -6 };
 
 /* The earliest of all that can happen; ANSWER(i), END(i) and STRANGER(i) share the positive
  * numbers. */
@@ -329,6 +407,7 @@ static int choose(struct world *w, uint64_t *ret_at_ms)
     CONSIDER(supervisor_deadline_ms(w->s), DEADLINE);
     CONSIDER(w->signal_at_ms, SIGNAL);
     CONSIDER(w->nursery_dies_at_ms, NURSERY);
+    CONSIDER(w->timeout_at_ms, TIMEOUT);
     if (w->draining)
         CONSIDER(w->now_ms + 5, DRAINED);
     bool answers_pending = false;
@@ -369,7 +448,9 @@ static void live_on(struct world *w)
     else if (what == NURSERY)
         end_nursery(w);
     else if (what == DRAINED)
-        feed(w, (struct supervisor_event){SUPERVISOR_EV_DRAINED});
+        drained(w);
+    else if (what == TIMEOUT)
+        time_out(w);
     else if (what >= 2000)
         end_stranger(w, what - 2000);
     else if (what >= 1000)
@@ -388,6 +469,11 @@ static void check_end(const struct world *w)
         check(w, !w->strangers[i].runs || (w->strangers[i].hangs && v->some_hang),
               "a stranger is left running");
     int code = supervisor_exit_code(w->s);
+    if (w->rank_failed && !w->went_alone && w->n_restarts < w->limits.restarts.max_restarts) {
+        check(w, w->stop_code >= 0, "a restart that was allowed did not come");
+        check(w, code == w->stop_code, "the wrong verdict instead of a restart");
+        return;
+    }
     check(w, code == (w->expected_code < 0 ? 0 : w->expected_code), "the wrong verdict");
     if (w->stopped_at_ms != CO_NEVER_MS) {
         /* a failure may be followed by strangers' grace; a kill takes SUPERVISOR_KILL_MS at most */

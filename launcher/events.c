@@ -1,0 +1,138 @@
+#include "events.h"
+
+#include "supervisor.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/scope.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+int events_open(struct events *e, const char *path, const char *job, struct co_error *err)
+{
+    *e = (struct events){.fd = -1, .job = job, .begun_ms = co_now_ms()};
+    if (path == NULL)
+        return 0;
+    e->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (e->fd < 0)
+        return co_fail(err, -errno, "cannot open %s for events: %s", path, strerror(errno));
+    gethostname(e->host, sizeof e->host - 1);
+    return 0;
+}
+
+void events_close(struct events *e)
+{
+    if (e->fd >= 0)
+        close(e->fd);
+    e->fd = -1;
+}
+
+/* Write one line; `more` is its own keys, given up here. */
+static void put(const struct events *e, const char *name, uint32_t generation, json_t *more)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    json_t *line = json_pack("{s:i,s:f,s:I,s:s,s:s,s:i,s:i,s:s}", "v", 1, "t",
+                             (double)now.tv_sec + (double)now.tv_nsec / 1e9, "ms",
+                             (json_int_t)(co_now_ms() - e->begun_ms), "ev", name, "job", e->job,
+                             "gen", (int)generation, "node", 0, "host", e->host);
+    if (line != NULL && more != NULL)
+        json_object_update(line, more);
+    json_decref(more);
+    co_autofree char *dump = json_dumps(line, JSON_COMPACT);
+    json_decref(line);
+    co_autofree char *text = NULL;
+    int n = dump != NULL ? asprintf(&text, "%s\n", dump) : -1;
+    while (n > 0 && write(e->fd, text, (size_t)n) < 0 && errno == EINTR) {
+    }
+}
+
+void events_job_start(const struct events *e, char *const *argv, int n_ranks, int max_restarts)
+{
+    if (e->fd < 0)
+        return;
+    json_t *words = json_array();
+    for (char *const *word = argv; *word != NULL; word++) {
+        json_t *text = json_string(*word); /* NULL: not UTF-8 */
+        json_array_append_new(words, text != NULL ? text : json_null());
+    }
+    put(e, "job_start", 0,
+        json_pack("{s:o,s:i,s:i,s:i}", "argv", words, "ranks", n_ranks, "max_restarts",
+                  max_restarts, "pid", (int)getpid()));
+}
+
+static json_t *signal_name(int sig)
+{
+    char name[32];
+    const char *abbreviation = sigabbrev_np(sig);
+    if (abbreviation != NULL)
+        snprintf(name, sizeof name, "SIG%s", abbreviation);
+    else
+        snprintf(name, sizeof name, "signal %d", sig);
+    return json_string(name);
+}
+
+static json_t *rank_exit(const struct supervisor_event *what, int pid)
+{
+    bool by_signal = WIFSIGNALED(what->status);
+    return json_pack("{s:i,s:i,s:o,s:o}", "rank", what->rank, "pid", pid, "code",
+                     by_signal ? json_null() : json_integer(WEXITSTATUS(what->status)), "signal",
+                     by_signal ? signal_name(WTERMSIG(what->status)) : json_null());
+}
+
+void events_rank(const struct events *e, const struct supervisor *s,
+                 const struct supervisor_event *what, int pid)
+{
+    uint32_t generation = supervisor_generation(s);
+    if (e->fd < 0)
+        return;
+    if (what->type == SUPERVISOR_EV_STARTED)
+        put(e, "rank_start", generation, json_pack("{s:i,s:i}", "rank", what->rank, "pid", pid));
+    else if (what->type == SUPERVISOR_EV_START_FAILED)
+        put(e, "rank_start_failed", generation,
+            json_pack("{s:i,s:i}", "rank", what->rank, "errno", what->status));
+    else if (what->type == SUPERVISOR_EV_EXITED)
+        put(e, "rank_exit", generation, rank_exit(what, pid));
+}
+
+void events_stop(const struct events *e, const struct supervisor *s)
+{
+    const struct supervisor_verdict *v = supervisor_get_verdict(s);
+    json_t *why;
+    if (e->fd < 0)
+        return;
+    if (v->outcome == OUTCOME_SIGNAL)
+        why = json_pack("{s:s,s:o}", "why", "signal", "signal", signal_name(v->signal));
+    else if (v->outcome == OUTCOME_TIMEOUT)
+        why = json_pack("{s:s}", "why", "timeout");
+    else
+        why = json_pack("{s:s,s:i}", "why", "failure", "rank", v->rank);
+    put(e, "stop", supervisor_generation(s), why);
+}
+
+void events_restart(const struct events *e, const struct supervisor *s)
+{
+    const struct supervisor_verdict *v = supervisor_get_verdict(s);
+    if (e->fd >= 0)
+        put(e, "restart", supervisor_generation(s),
+            json_pack("{s:i,s:I}", "rank", v->rank, "wait_ms", (json_int_t)v->wait_ms));
+}
+
+void events_job_end(const struct events *e, const struct supervisor *s)
+{
+    if (e->fd >= 0)
+        put(e, "job_end", supervisor_generation(s),
+            json_pack("{s:i,s:i,s:f}", "code", supervisor_exit_code(s), "restarts",
+                      (int)supervisor_generation(s), "wall_s",
+                      (double)(co_now_ms() - e->begun_ms) / 1000));
+}

@@ -1,0 +1,49 @@
+/* events.h - what happens in a job, as lines of JSON in a file, for programs that watch.
+ *
+ *     {"v":1,"t":1732125000.123456,"ms":12.4,"ev":"rank_exit","job":"a1b2","gen":0,"node":0,
+ *      "host":"n2","rank":1,"pid":4711,"code":null,"signal":"SIGSEGV"}
+ *
+ * t is seconds since 1970, ms the time since the job's start. Each line is one write() to a file
+ * open for appending, so several jobs may share one, and a reader meets whole lines. What cannot be
+ * written is dropped: a full disk must not stop a job. */
+#ifndef DDP_LAUNCHER_EVENTS_H
+#define DDP_LAUNCHER_EVENTS_H
+
+#include <stdint.h>
+
+struct co_error;
+struct supervisor;
+struct supervisor_event;
+
+struct events {
+    int fd;          /* -1: nobody watches */
+    const char *job; /* borrowed */
+    char host[256];
+    uint64_t begun_ms;
+};
+
+/* path      NULL: all calls do nothing
+ * returns   0, -errno (the text names the file) */
+int events_open(struct events *e, const char *path, const char *job, struct co_error *err);
+void events_close(struct events *e);
+
+/* job_start: argv, ranks, max_restarts, pid */
+void events_job_start(const struct events *e, char *const *argv, int n_ranks, int max_restarts);
+
+/* rank_start: rank, pid; rank_start_failed: rank, errno; rank_exit: rank, pid, code or signal.
+ * Other events are not written. Call it before the supervisor is fed.
+ *
+ * pid   the rank's */
+void events_rank(const struct events *e, const struct supervisor *s,
+                 const struct supervisor_event *what, int pid);
+
+/* stop: the ranks are told to stop; why: "failure" (with rank), "signal" (its name), "timeout" */
+void events_stop(const struct events *e, const struct supervisor *s);
+
+/* restart: of a failed generation gen; rank is its root cause, wait_ms what it waits */
+void events_restart(const struct events *e, const struct supervisor *s);
+
+/* job_end: code, restarts, wall_s */
+void events_job_end(const struct events *e, const struct supervisor *s);
+
+#endif

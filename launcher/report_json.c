@@ -1,0 +1,147 @@
+#include "report_json.h"
+
+#include "report.h"
+#include "supervisor.h"
+
+#include "common/error.h"
+#include "common/scope.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* json_dumps() gives up on a NULL inside: so does all of this without memory. */
+
+static json_t *text_or_null(const char *text)
+{
+    if (text == NULL)
+        return json_null();
+    json_t *json = json_string(text);
+    if (json != NULL)
+        return json;
+    co_autofree char *clean = strdup(text); /* not UTF-8 */
+    for (char *at = clean; at != NULL && *at != '\0'; at++)
+        if ((unsigned char)*at >= 0x80)
+            *at = '?';
+    return clean != NULL ? json_string(clean) : NULL;
+}
+
+static json_t *number_or_null(bool is_known, int64_t number)
+{
+    return is_known ? json_integer(number) : json_null();
+}
+
+static double seconds(uint64_t from_ms, uint64_t to_ms)
+{
+    return to_ms > from_ms ? (double)(to_ms - from_ms) / 1000 : 0;
+}
+
+/* What the list of ranks and the root cause have in common. */
+static json_t *make_rank(const struct supervisor_rank *r, int rank)
+{
+    bool ended = r->phase == RANK_ENDED;
+    bool by_signal = ended && WIFSIGNALED(r->status);
+    return json_pack("{s:i,s:o,s:o,s:o}", "rank", rank, "pid", number_or_null(r->pid != 0, r->pid),
+                     "exit_code", number_or_null(ended && !by_signal, WEXITSTATUS(r->status)),
+                     "signal", number_or_null(by_signal, WTERMSIG(r->status)));
+}
+
+static json_t *make_ranks(const struct supervisor *s)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < supervisor_n_ranks(s); i++) {
+        const struct supervisor_rank *r = supervisor_get_rank(s, i);
+        json_t *one = make_rank(r, i);
+        json_object_set_new(one, "stopped_by", number_or_null(r->told_first != 0, r->told_first));
+        json_object_set_new(one, "duration_s",
+                            r->phase == RANK_ENDED ? json_real(seconds(r->started_ms, r->ended_ms))
+                                                   : json_null());
+        json_array_append_new(list, one);
+    }
+    return list;
+}
+
+static json_t *make_root_cause(const struct report *r)
+{
+    const struct supervisor_verdict *v = supervisor_get_verdict(r->supervisor);
+    if (v->outcome != OUTCOME_RANK_FAILED && v->outcome != OUTCOME_START_FAILED)
+        return json_null();
+    const struct supervisor_rank *rank = supervisor_get_rank(r->supervisor, v->rank);
+    json_t *root = make_rank(rank, v->rank);
+    json_object_set_new(root, "errno",
+                        number_or_null(v->outcome == OUTCOME_START_FAILED, rank->status));
+    json_object_set_new(root, "error", text_or_null(r->error));
+    json_object_set_new(root, "stderr", text_or_null(r->tail));
+    return root;
+}
+
+static const char *outcome_name(enum supervisor_outcome outcome)
+{
+    static const char *const names[] = {
+        [OUTCOME_NONE] = "internal",           [OUTCOME_WELL] = "ok",
+        [OUTCOME_RANK_FAILED] = "rank_failed", [OUTCOME_START_FAILED] = "start_failed",
+        [OUTCOME_SIGNAL] = "signal",           [OUTCOME_TIMEOUT] = "timeout",
+        [OUTCOME_INTERNAL] = "internal",
+    };
+    return names[outcome];
+}
+
+char *report_json_make(const struct report *r, const char *run_id)
+{
+    const struct supervisor_verdict *v = supervisor_get_verdict(r->supervisor);
+    json_t *root = json_pack(
+        "{s:i,s:o,s:s,s:i,s:o,s:i,s:f,s:o,s:o,s:o,s:o}", "version", 1, "job", text_or_null(run_id),
+        "outcome", outcome_name(v->outcome), "exit_code", supervisor_exit_code(r->supervisor),
+        "signal", number_or_null(v->outcome == OUTCOME_SIGNAL, v->signal), "restarts",
+        (int)supervisor_generation(r->supervisor), "duration_s", seconds(r->begun_ms, r->now_ms),
+        "host", text_or_null(r->host), "program", text_or_null(r->program), "root_cause",
+        make_root_cause(r), "ranks", make_ranks(r->supervisor));
+    if (root == NULL)
+        return NULL;
+    co_autofree char *dump = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    json_decref(root);
+    char *text = NULL;
+    if (dump == NULL || asprintf(&text, "%s\n", dump) < 0)
+        return NULL;
+    return text;
+}
+
+static int write_all(int fd, const char *text, size_t n)
+{
+    while (n > 0) {
+        ssize_t wrote = write(fd, text, n);
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote < 0)
+            return -errno;
+        text += wrote;
+        n -= (size_t)wrote;
+    }
+    return 0;
+}
+
+int report_json_write(const char *path, const struct report *r, const char *run_id,
+                      struct co_error *err)
+{
+    co_autofree char *text = report_json_make(r, run_id);
+    co_autofree char *beside = NULL;
+    if (text == NULL || asprintf(&beside, "%s.%d.tmp", path, (int)getpid()) < 0)
+        return co_fail(err, -ENOMEM, "no memory for %s", path);
+    co_autoclose_fd int fd =
+        open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fd < 0)
+        return co_fail(err, -errno, "cannot write %s: %s", path, strerror(errno));
+    int rc = write_all(fd, text, strlen(text));
+    if (rc == 0 && rename(beside, path) < 0)
+        rc = -errno;
+    if (rc < 0) {
+        unlink(beside);
+        return co_fail(err, rc, "cannot write %s: %s", path, strerror(-rc));
+    }
+    return 0;
+}

@@ -1,0 +1,34 @@
+/* report_json.h - the report for programs: one JSON object in a file, written at the job's end,
+ * whatever it was.
+ *
+ *     version      1; grows when the meaning of a key changes
+ *     job          the run id
+ *     outcome      "ok", "rank_failed", "start_failed", "signal", "timeout", "internal"
+ *     exit_code    0 to 255, what the job's end means
+ *     signal       "signal": its number; else null
+ *     restarts     how often all ranks were started again
+ *     duration_s   of the whole job
+ *     host, program
+ *     root_cause   null, or the rank of "rank_failed" and "start_failed":
+ *                  rank, pid, exit_code, signal, error (its own message), stderr (its last lines);
+ *                  null where there is none. "start_failed": errno
+ *     ranks        of the last generation: rank, pid, exit_code, signal, stopped_by (the first
+ *                  signal that ddprun sent it), duration_s; null where there is none */
+#ifndef DDP_LAUNCHER_REPORT_JSON_H
+#define DDP_LAUNCHER_REPORT_JSON_H
+
+struct co_error;
+struct report;
+
+/* The text, ended by a newline. Bytes that are not UTF-8 become '?'.
+ *
+ * returns   a string to free(); NULL: no memory */
+char *report_json_make(const struct report *r, const char *run_id);
+
+/* Write it to path, whole or not at all: by way of path.PID.tmp beside it.
+ *
+ * returns   0, -ENOMEM, -errno (the text names the file) */
+int report_json_write(const char *path, const struct report *r, const char *run_id,
+                      struct co_error *err);
+
+#endif

@@ -1,0 +1,65 @@
+"""--report FILE: the end of the job as JSON, whatever it was."""
+import json
+import os
+import signal
+import tempfile
+import unittest
+
+from harness import RANK, Job, main
+
+
+class Report(unittest.TestCase):
+    def run_job(self, *args, stop=None):
+        with Job("--report", "report.json", "--rdzv-id", "job7", "-n", "2", *args, cwd=self.folder()) as job:
+            if stop is not None:
+                job.hear(2)
+                job.signal(stop)
+            _, _, self.err = job.end()
+        with open(os.path.join(self.path, "report.json"), encoding="utf-8") as f:
+            report = json.load(f)
+        self.assertEqual(os.listdir(self.path), ["report.json"])
+        self.assertEqual((report["version"], report["job"], report["program"]), (1, "job7", RANK))
+        self.assertEqual([rank["rank"] for rank in report["ranks"]], [0, 1])
+        return report
+
+    def folder(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.path = temporary.name
+        return self.path
+
+    def test_a_job_that_went_well(self):
+        report = self.run_job(RANK, "exit", "0")
+        self.assertEqual((report["outcome"], report["exit_code"], report["restarts"]), ("ok", 0, 0))
+        self.assertIsNone(report["root_cause"])
+        self.assertEqual([rank["exit_code"] for rank in report["ranks"]], [0, 0])
+        self.assertEqual(self.err, b"")
+
+    def test_a_failure_after_a_restart(self):
+        report = self.run_job("--max-restarts", "1", RANK, "only", "1", "err", "bad \udcff \xe9", "error",
+                              '{"message": "out of paper"}', "exit", "5", "end", "wait")
+        self.assertEqual((report["outcome"], report["exit_code"], report["restarts"]), ("rank_failed", 5, 1))
+        root = report["root_cause"]
+        self.assertEqual((root["rank"], root["exit_code"], root["signal"]), (1, 5, None))
+        self.assertEqual(root["error"], "out of paper")
+        self.assertTrue(root["stderr"].startswith("bad ?"))
+        self.assertEqual(report["ranks"][0]["signal"], signal.SIGTERM)
+        self.assertEqual(report["ranks"][0]["stopped_by"], signal.SIGTERM)
+        self.assertIsNone(report["ranks"][1]["stopped_by"])
+
+    def test_a_signal(self):
+        report = self.run_job(RANK, "tell", "up", "wait", stop=signal.SIGTERM)
+        self.assertEqual((report["outcome"], report["exit_code"], report["signal"]), ("signal", 143, 15))
+
+    def test_the_time_is_over(self):
+        report = self.run_job("--timeout", "50ms", RANK, "wait")
+        self.assertEqual((report["outcome"], report["exit_code"]), ("timeout", 124))
+
+    def test_a_file_that_cannot_be_written_is_a_note(self):
+        with Job("--report", "/nowhere/report.json", "-n", "1", RANK, "exit", "0") as job:
+            code, _, err = job.end()
+        self.assertEqual(code, 0)
+        self.assertIn(b"ddprun: cannot write /nowhere/report.json: No such file", err)
+
+
+main()

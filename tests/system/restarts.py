@@ -1,0 +1,177 @@
+"""All ranks start again after a failure, with nothing of the old generation left; --timeout."""
+import os
+import signal
+import sys
+import unittest
+
+from harness import RANK, Job, await_true, main
+
+# Tells what a restart changes; counts a key of the store up by one, over the protocol of torch 2.2 and later.
+PROBE = """
+import os, signal, socket, struct, sys
+env = os.environ
+key = b"left behind"
+text = struct.pack("=Q", len(key)) + key
+hello = bytes([0]) + struct.pack("=I", 0x3C85F7CE)
+s = socket.create_connection((env["MASTER_ADDR"], int(env["MASTER_PORT"])))
+s.sendall(hello + bytes([4]) + text + struct.pack("=q", 1))
+count, = struct.unpack("=q", s.recv(8, socket.MSG_WAITALL))
+found = os.path.exists(env["TORCHELASTIC_ERROR_FILE"])
+with open(env["TORCHELASTIC_ERROR_FILE"], "w") as f:
+    f.write('{"message": "of generation ' + env["DDP_GENERATION"] + '"}')
+with open(env["TEST_FIFO"], "w") as f:
+    f.write(" ".join([env["RANK"], str(os.getpid()), env["TORCHELASTIC_RESTART_COUNT"], env["DDP_GENERATION"],
+                      env["TORCHELASTIC_MAX_RESTARTS"], env["MASTER_PORT"], str(count),
+                      str(found)]) + "\\n")
+signal.pause()
+"""
+
+
+def pids(lines):
+    return {int(line.split()[0]): int(line.split()[1]) for line in lines}
+
+
+class Restarts(unittest.TestCase):
+    def test_both_ranks_come_back_with_an_empty_store(self):
+        with Job("--max-restarts", "2", "-n", "2", sys.executable, "-c", PROBE) as job:
+            ports = set()
+            old = {}
+            for generation in range(3):
+                lines = [line.split() for line in job.hear(2)]
+                self.assertEqual([line[0] for line in lines], ["0", "1"])
+                for line in lines:
+                    self.assertEqual(line[2:5], [str(generation), str(generation), "2"])
+                    self.assertEqual(line[7], "False")
+                # each rank counts the key up once: an old value would show
+                self.assertEqual(sorted(line[6] for line in lines), ["1", "2"])
+                self.assertEqual(len({line[5] for line in lines}), 1)
+                ports.add(lines[0][5])
+                new = {line[0]: int(line[1]) for line in lines}
+                for pid in old.values():
+                    self.assertFalse(os.path.exists(f"/proc/{pid}"), "a rank of the old generation is there")
+                old = new
+                os.kill(new["1"], signal.SIGKILL)
+            code, _, err = job.end()
+            self.assertEqual(code, 137)
+            self.assertEqual(len(ports), 3)
+            lines = err.decode().splitlines()
+            self.assertRegex(lines[0], r"^ddprun: rank 1 failed: killed by SIGKILL .* \(of generation 0\); restart 1 of 2$")
+            self.assertRegex(lines[1], r"^ddprun: rank 1 failed: .* \(of generation 1\); restart 2 of 2 in 0.10 s$")
+            self.assertRegex(lines[2], r"^ddprun: rank 1 failed: killed by SIGKILL")
+            self.assertIn("error: of generation 2", err.decode())
+            self.assertIn("after 2 restarts", err.decode())
+            self.assertEqual(job.processes(), [])
+            self.assertEqual(os.listdir(job.runtime), [])
+
+    def test_the_budget_ends_with_the_root_causes_code(self):
+        with Job("--max-restarts", "1", "-n", "3", RANK, "only", "2", "exit", "5", "end", "wait") as job:
+            code, _, err = job.end()
+            self.assertEqual(code, 5)
+            self.assertEqual(err.count(b"rank 2 failed: exit status 5"), 2)
+            self.assertEqual(job.processes(), [])
+
+    def test_a_window_counts_only_what_is_in_it(self):
+        with Job("--max-restarts", "1/1h", "-n", "1", RANK, "exit", "5") as job:
+            code, _, err = job.end()
+            self.assertEqual(code, 5)
+            self.assertEqual(err.count(b"; restart"), 1)
+        with Job("--max-restarts", "1/1ms", "-n", "1", RANK, "tell", "up", "exit", "5") as job:
+            job.hear(4)  # each failure is long after the one before
+            job.signal(signal.SIGTERM)
+            self.assertEqual(job.end()[0], -signal.SIGTERM)
+
+    def test_some_exit_codes_are_final(self):
+        with Job("--max-restarts", "3", "--no-restart-on", "5,137", "-n", "2", RANK, "only", "1", "exit", "5", "end",
+                 "wait") as job:
+            code, _, err = job.end()
+            self.assertEqual(code, 5)
+            self.assertNotIn(b"; restart", err)
+
+    def test_a_program_that_cannot_be_executed_is_not_tried_again(self):
+        with Job("--max-restarts", "3", "-n", "2", "--no-python", "/dev/null") as job:
+            code, _, err = job.end()
+            self.assertEqual(code, 126)
+            self.assertNotIn(b"; restart", err)
+
+    def test_what_the_old_ranks_left_is_gone_first(self):
+        with Job("--max-restarts", "1", "-n", "1", "--shutdown-timeout", "20ms", RANK, "ignore", "15", "daemon",
+                 "tell", "up", "wait") as job:
+            heard = job.hear(2)
+            daemon = int(next(line for line in heard if "daemon" in line).split()[2])
+            rank = next(pid for pid in job.processes() if pid not in (daemon, job.process.pid, job.nursery()))
+            os.kill(rank, signal.SIGKILL)
+            heard = job.hear(2)
+            self.assertFalse(os.path.exists(f"/proc/{daemon}"))
+            # the sweep of the old generation must not go on in the new one
+            self.assertEqual(len(job.processes()), 4)
+            job.signal(signal.SIGINT)
+            job.signal(signal.SIGINT)
+            self.assertEqual(job.end()[0], -signal.SIGINT)
+            self.assertEqual(job.processes(), [])
+
+    def test_a_signal_while_it_waits_ends_the_job(self):
+        with Job("--max-restarts", "100", "-n", "2", "--no-python", RANK, "only", "0", "tell", "up", "exit", "3",
+                 "end", "wait") as job:
+            for _ in range(3):
+                job.hear(1)
+            job.signal(signal.SIGTERM)
+            code, _, err = job.end()
+            self.assertEqual(code, -signal.SIGTERM)
+            self.assertIn(b"stopped by SIGTERM", err)
+            self.assertEqual(job.processes(), [])
+
+    def test_a_signal_while_ranks_of_the_old_generation_end(self):
+        with Job("--max-restarts", "3", "-n", "2", RANK, "only", "1", "exit", "3", "end", "note", "15", "tell", "up",
+                 "wait") as job:
+            self.assertIn("0 up", job.hear(1))
+            job.hear(1)  # rank 0 was told to stop and does not
+            job.signal(signal.SIGINT)
+            job.signal(signal.SIGINT)
+            code, _, err = job.end()
+            self.assertEqual(code, -signal.SIGINT)
+            self.assertNotIn(b"; restart", err)
+
+    def test_the_same_port_if_it_is_fixed(self):
+        with Job("-n", "2", sys.executable, "-c", PROBE) as job:
+            port = job.hear(2)[0].split()[5]
+            job.signal(signal.SIGTERM)
+            job.end()
+        with Job("--max-restarts", "1", "--master-port", port, "-n", "2", sys.executable, "-c", PROBE) as job:
+            for _ in range(2):
+                lines = [line.split() for line in job.hear(2)]
+                self.assertEqual({line[5] for line in lines}, {port})
+                self.assertEqual(sorted(line[6] for line in lines), ["1", "2"])
+                os.kill(int(lines[0][1]), signal.SIGKILL)
+            self.assertEqual(job.end()[0], 137)
+
+    def test_the_nursery_may_die_in_a_later_generation(self):
+        with Job("--max-restarts", "5", "-n", "2", RANK, "tell", "up", "only", "1", "exit", "3", "end", "wait") as job:
+            job.hear(4)
+            os.kill(job.nursery(), signal.SIGKILL)
+            self.assertIn(job.end()[0], (70, 3))  # 3 if rank 1 had just failed
+            await_true(lambda: job.processes() == [])
+
+
+class Timeout(unittest.TestCase):
+    def test_the_job_is_stopped_and_it_is_said(self):
+        with Job("--timeout", "50ms", "-n", "2", RANK, "wait") as job:
+            code, _, err = job.end()
+            self.assertEqual(code, 124)
+            self.assertIn(b"the time of --timeout is over", err)
+            self.assertEqual(job.processes(), [])
+
+    def test_no_restart_follows(self):
+        with Job("--timeout", "300ms", "--max-restarts", "1000000", "-n", "1", RANK, "exit", "3") as job:
+            self.assertEqual(job.end()[0], 124)
+
+    def test_it_kills_what_does_not_stop(self):
+        with Job("--timeout", "50ms", "--shutdown-timeout", "20ms", "-n", "1", RANK, "ignore", "15", "wait") as job:
+            self.assertEqual(job.end()[0], 124)
+            self.assertEqual(job.processes(), [])
+
+    def test_a_job_in_time_is_not_touched(self):
+        with Job("--timeout", "1h", "-n", "2", RANK, "exit", "0") as job:
+            self.assertEqual(job.end()[0], 0)
+
+
+main()
