@@ -104,10 +104,10 @@ const struct co_option cli_table[] = {
     {OPTION_STDERR_FILTERS, 0, "duplicate-stderr-filters", "TEXT,...",
      "PET_DUPLICATE_STDERR_FILTERS", "The same of stderr, to filtered_stderr.log."},
     {OPTION_LABEL, 0, "label", "FORMAT", .optional = true, .weak = true,
-     .help = "Begin each line of a rank with a label; {host}, {rank}, {local_rank}, {role} and "
+     .help = "Begin each line of a rank with a label; {host}, {rank}, {local_rank} and "
              "{generation} are filled in. Without FORMAT '{host}:{rank}: ', which is also the "
              "default on a terminal with several ranks; --label= : never."},
-    {OPTION_STDIN, 0, "stdin", "RANK|all|none", .weak = true,
+    {OPTION_STDIN, 0, "stdin", "RANK|none", .weak = true,
      .help = "Who reads ddprun's standard input; the others have /dev/null. Default: 0."},
     {OPTION_LOGS_SPECS, 0, "logs-specs", "NAME",
      .help = "Refused: it names a Python class, and there is no Python in ddprun."},

@@ -9,6 +9,7 @@
 #include "output.h"
 #include "post_mortem.h"
 #include "rank_argv.h"
+#include "rank_io.h"
 #include "runtime_dir.h"
 #include "supervisor.h"
 #include "sweep.h"
@@ -36,6 +37,8 @@ struct node {
     struct nursery nursery;
     struct supervisor *supervisor; /* owned */
     struct events events;
+    struct output *output; /* owned */
+    struct rank_io io;
     struct generation gen;
     int renew_failure; /* -errno: there is nothing to start the next ranks with */
     int signal_fd;
@@ -57,7 +60,7 @@ __attribute__((format(printf, 2, 3))) static void say(struct node *n, const char
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    output_say(n->gen.output, line);
+    output_say(n->output, line);
 }
 
 /* --- Starting ranks --- */
@@ -75,7 +78,8 @@ static int make_image(const struct node *n, int rank, int *ret_fd, struct co_err
         .master_addr = n->spec->master_addr,
         .master_port = n->gen.master_port,
         .agent_store = n->gen.agent_store,
-        .error_file = runtime_dir_error_file(n->runtime_dir, rank, error_file, sizeof error_file),
+        .error_file =
+            rank_io_error_file(&n->io, n->runtime_dir, rank, error_file, sizeof error_file),
         .node_fd = SPAWN_N_FDS - 1,
     };
     co_autofree char **env = NULL;
@@ -93,24 +97,20 @@ static int make_image(const struct node *n, int rank, int *ret_fd, struct co_err
 static int start_rank(struct node *n, int rank)
 {
     co_autoclose_fd int image_fd = -1;
-    co_autoclose_fd int worker_err = -1;
     co_autoclose_fd int worker_node = -1;
     int rc = make_image(n, rank, &image_fd, NULL);
     if (rc < 0)
         return rc;
-    int pair[2];
-    if (pipe2(pair, O_CLOEXEC) < 0)
-        return -errno;
-    worker_err = pair[1];
-    rc = output_add(n->gen.output, rank, pair[0]);
-    if (rc < 0)
-        return rc;
-    rc = node_memory_add(n->gen.memory, rank, &worker_node);
-    if (rc < 0)
-        return rc;
-    int fds[SPAWN_N_FDS] = {rank == 0 ? STDIN_FILENO : n->null_fd, STDOUT_FILENO, worker_err,
-                            worker_node};
-    return nursery_spawn(&n->nursery, rank, image_fd, fds);
+    struct rank_fds io;
+    rc = rank_io_make(&n->io, rank, rank, &io, NULL);
+    if (rc == 0)
+        rc = node_memory_add(n->gen.memory, rank, &worker_node);
+    if (rc == 0) {
+        int fds[SPAWN_N_FDS] = {io.fds[0], io.fds[1], io.fds[2], worker_node};
+        rc = nursery_spawn(&n->nursery, rank, image_fd, fds);
+    }
+    rank_fds_close(&io);
+    return rc;
 }
 
 static void lose_nursery(struct node *n)
@@ -163,6 +163,7 @@ static void renew(struct node *n)
     struct co_error err;
     const struct generation_notes notes = make_notes(n);
     n->n_started = 0;
+    n->io.generation = supervisor_generation(n->supervisor);
     runtime_dir_empty(n->runtime_dir);
     n->renew_failure = generation_renew(n->spec, &n->loop, &notes, &n->gen, &err);
     if (n->renew_failure < 0)
@@ -185,13 +186,13 @@ static void on_drained(void *arg)
     co_autofree char *report = post_mortem(&(struct post_mortem){
         .spec = n->spec,
         .supervisor = n->supervisor,
-        .output = n->gen.output,
+        .io = &n->io,
         .runtime_dir = n->runtime_dir,
         .begun_ms = n->begun_ms,
     });
     if (report != NULL)
-        output_say(n->gen.output, report);
-    output_drain(n->gen.output, on_all_said, n);
+        output_say(n->output, report);
+    output_drain(n->output, on_all_said, n);
 }
 
 static void dismiss_nursery(struct node *n)
@@ -254,7 +255,7 @@ static void carry_out(struct node *n, const struct supervisor_orders *o)
     else if (o->drain) {
         if (!supervisor_get_verdict(n->supervisor)->restarts)
             dismiss_nursery(n); /* it goes while we pass on and clean up */
-        output_drain(n->gen.output, on_drained, n);
+        output_drain(n->output, on_drained, n);
     } else if (o->ended)
         n->ended = true;
 }
@@ -338,9 +339,12 @@ static void on_signal(uv_poll_t *poll, int status, int events)
     (void)status;
     (void)events;
     struct signalfd_siginfo info;
-    while (!n->ended && read(n->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
+    while (!n->ended && read(n->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        if (info.ssi_signo == SIGWINCH) /* before the ranks hear of it */
+            output_resize(n->output, STDERR_FILENO);
         feed(n,
              &(struct supervisor_event){.type = SUPERVISOR_EV_SIGNAL, .sig = (int)info.ssi_signo});
+    }
 }
 
 /* --- Beginning and end --- */
@@ -420,6 +424,11 @@ static int node_open(struct node *n, struct co_error *err)
     allow_many_files();
     rc = open_loop(n, err);
     if (rc == 0)
+        rc = output_create(&n->loop, spec->n_local, (const int[2]){STDOUT_FILENO, STDERR_FILENO},
+                           &n->output, err);
+    if (rc == 0)
+        rc = rank_io_open(&n->io, spec, n->output, n->null_fd, err);
+    if (rc == 0)
         rc = generation_open(spec, &n->loop, &notes, &n->gen, err);
     if (rc < 0)
         return rc;
@@ -445,6 +454,8 @@ static void close_if_open(uv_handle_t *handle, void *arg)
 static void node_close(struct node *n)
 {
     generation_close(&n->gen);
+    output_close(n->output);
+    rank_io_close(&n->io);
     if (n->has_loop) {
         uv_walk(&n->loop, close_if_open, NULL);
         uv_run(&n->loop, UV_RUN_DEFAULT);

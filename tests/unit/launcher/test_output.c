@@ -13,6 +13,7 @@
 
 enum { RANKS = 3 };
 
+static const struct output_way unchanged = {.to = OUTPUT_TO_STDERR, .log_fd = -1, .filter_fd = -1};
 static uv_loop_t loop;
 static struct output *o;
 static int rank_fd[RANKS]; /* where a rank would write */
@@ -29,11 +30,11 @@ static void open_on(int to_fd)
 {
     sink_fd = to_fd;
     ck_assert_int_eq(uv_loop_init(&loop), 0);
-    ck_assert_int_eq(output_create(&loop, RANKS, to_fd, &o, NULL), 0);
+    ck_assert_int_eq(output_create(&loop, RANKS, (const int[2]){to_fd, to_fd}, &o, NULL), 0);
     for (int i = 0; i < RANKS; i++) {
         int pair[2];
         ck_assert_int_eq(pipe2(pair, O_CLOEXEC), 0);
-        ck_assert_int_eq(output_add(o, i, pair[0]), 0);
+        ck_assert_int_eq(output_add(o, i, OUTPUT_TO_STDERR, pair[0], false, &unchanged), 0);
         rank_fd[i] = pair[1];
         fcntl(rank_fd[i], F_SETFL, O_NONBLOCK);
     }

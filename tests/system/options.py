@@ -1,0 +1,60 @@
+"""What a rank's words and variables come to, and what ddprun says instead of starting any."""
+import os
+import unittest
+
+from harness import RANK, main, run
+
+
+class Options(unittest.TestCase):
+    def test_a_dry_run_shows_all_and_starts_nothing(self):
+        code, out, err = run("--dry-run", "-n", "2", "--timeout", "1", "touch", "never it's ${local_rank}")
+        self.assertEqual((code, err), (0, ""))
+        self.assertFalse(os.path.exists("never it's 0"))
+        lines = out.splitlines()
+        self.assertEqual([line for line in lines if not line.startswith("    ")],
+                         [f"rank {r}: /usr/bin/touch 'never it'\\''s {r}'" for r in range(2)])
+        self.assertEqual(lines.count("    WORLD_SIZE=2"), 2)
+        self.assertEqual(lines.count("    MASTER_PORT=<free port>"), 2)
+
+    def test_the_local_rank_is_an_argument_if_asked_for(self):
+        for words in (["--local-rank-arg=--local_rank"], ["--local-rank-arg=--local_rank", "--no-python"]):
+            code, out, err = run("-n", "2", *words, "echo", "$local_rank", "$$", "$HOME")
+            self.assertEqual((code, sorted(out.splitlines())),
+                             (0, [f"--local_rank={r} {r} $ $HOME" for r in range(2)]), err)
+
+    def test_a_script_by_run_path_is_main(self):
+        path = os.path.join(os.environ.get("TMPDIR", "/tmp"), f"ddprun-run-path-{os.getpid()}.py")
+        with open(path, "w") as f:
+            f.write("import sys\nprint(__name__, sys.argv)\n")
+        try:
+            code, out, err = run("-n", "1", "--run-path", path, "a", "--b")
+        finally:
+            os.unlink(path)
+        self.assertEqual((code, out), (0, f"__main__ {[path, 'a', '--b']}\n"), err)
+
+    def test_each_rank_sees_its_device_as_number_0(self):
+        code, out, _ = run("-n", "2", "--virtual-local-rank", "sh", "-c",
+                           "echo $RANK $LOCAL_RANK $CUDA_VISIBLE_DEVICES", env={"CUDA_VISIBLE_DEVICES": "5, 3"})
+        self.assertEqual((code, sorted(out.splitlines())), (0, ["0 0 5", "1 0 3"]))
+
+    def test_a_signal_that_is_none_costs_a_warning(self):
+        code, out, err = run("--signals-to-handle", "SIGTERM,SIGNONE", "sh", "-c", "echo $TORCHELASTIC_SIGNALS_TO_HANDLE")
+        self.assertEqual((code, out), (0, "SIGTERM,SIGNONE\n"))
+        self.assertEqual(err, "ddprun: --signals-to-handle: there is no signal 'SIGNONE': ignored\n")
+
+    def test_what_cannot_be_done_is_refused_by_name(self):
+        for words in (["--nnodes", "2"], ["--numa-binding", "node"], ["--logs-specs", "mine"], ["--node-rank", "1"]):
+            for name in (None, "torchrun"):
+                code, out, err = run(*words, RANK, name=name)
+                self.assertEqual((code, out), (2, ""))
+                self.assertIn(words[0], err)
+                self.assertEqual(err.count("\n"), 1)
+
+    def test_torchruns_codes_are_1_and_2(self):
+        self.assertEqual(run("--no-python", "/nowhere", name="torchrun")[0], 1)
+        self.assertEqual(run("--no-python", "/nowhere")[0], 127)
+        self.assertEqual(run("--nonsense", name="torchrun")[0], 2)
+        self.assertEqual(run("--no-python", "sh", "-c", "exit 7", name="torchrun")[0], 1)
+
+
+main()
