@@ -286,7 +286,7 @@ static bool has_word(char *const *words, const char *line, size_t n)
     return *words != NULL;
 }
 
-/* Lines as they go out, a first one perhaps continued: those with a word go to the filter's file. */
+/* Lines as they go out, a first one perhaps continued: those with a word go to the filter. */
 static void filter(struct output *o, struct stream *s, const char *text, size_t n, bool continued)
 {
     while (n > 0) {

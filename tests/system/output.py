@@ -114,17 +114,17 @@ class LogFiles(unittest.TestCase):
 
 class Lines(unittest.TestCase):
     def test_labels(self):
-        _, out, err = run("-n", "2", "--label", "{rank}{{{generation}}} ", RANK, "say", "o", "err", "e")
+        _, out, err = run("-n", "2", "--label={rank}{{{generation}}} ", RANK, "say", "o", "err", "e")
         self.assertEqual(sorted(out.splitlines()), ["0{0} o", "1{0} o"])
         self.assertEqual(sorted(err.splitlines()), ["0{0} e", "1{0} e"])
 
     def test_a_last_line_without_newline_does_not_glue(self):
-        _, out, _ = run("-n", "4", "--label", "{rank}:", "sh", "-c", "printf part")
+        _, out, _ = run("-n", "4", "--label={rank}:", "sh", "-c", "printf part")
         self.assertEqual(sorted(out.split("\n")), ["0:part", "1:part", "2:part", "3:part"])
 
     def test_a_line_waits_for_its_end(self):
         script = "if [ $RANK = 0 ]; then printf 'a'; read x; echo b; else echo other; fi"
-        with Job("-n", "2", "--label", "{rank}:", "sh", "-c", script, stdin=subprocess.PIPE) as job:
+        with Job("-n", "2", "--label={rank}:", "sh", "-c", script, stdin=subprocess.PIPE) as job:
             self.assertEqual(job.process.stdout.readline(), b"1:other\n")
             job.process.stdin.write(b"\n")
             job.process.stdin.close()
@@ -133,7 +133,7 @@ class Lines(unittest.TestCase):
     def test_long_lines_are_never_mixed(self):
         n = 300_000
         script = f"head -c {n} /dev/zero | tr '\\0' $RANK; echo"
-        _, out, _ = run("-n", "4", "--label", "{rank}:", "sh", "-c", script)
+        _, out, _ = run("-n", "4", "--label={rank}:", "sh", "-c", script)
         total = dict.fromkeys("0123", 0)
         for line in out.splitlines():
             rank, text = line.split(":")
@@ -161,7 +161,7 @@ class Lines(unittest.TestCase):
         """Once rank 1 has written its line, only what lies in ddprun and in the sink's pipe comes before it."""
         script = ("if [ $RANK = 1 ]; then while read x; do echo mine; echo said >$TEST_FIFO; done; "
                   "else exec yes flood; fi")
-        with Job("-n", "2", "--label", "{rank}:", "--stdin", "1", "sh", "-c", script, stdin=subprocess.PIPE) as job:
+        with Job("-n", "2", "--label={rank}:", "--stdin", "1", "sh", "-c", script, stdin=subprocess.PIPE) as job:
             fd = job.process.stdout.fileno()
             for _ in range(10):
                 await_true(lambda: unread(fd) >= 32768)  # as good as full: lines don't fill its pages
@@ -222,7 +222,7 @@ class OnATerminal(unittest.TestCase):
             self.assertEqual(t.read(), "a\r50%\r\x1b[1mb")
 
     def test_labels_can_be_without(self):
-        with Terminal("-n", "2", "--label", "", "sh", "-c", "test -t 1 && echo x") as t:
+        with Terminal("-n", "2", "--label=", "sh", "-c", "test -t 1 && echo x") as t:
             self.assertEqual(t.read(), "x\nx\n")
 
     def test_a_new_size_is_passed_on(self):
