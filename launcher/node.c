@@ -37,8 +37,9 @@ struct node {
     struct nursery nursery;
     struct supervisor *supervisor; /* owned */
     struct events events;
-    struct generation gen;
+    struct output *output; /* owned */
     struct rank_io io;
+    struct generation gen;
     int renew_failure; /* -errno: there is nothing to start the next ranks with */
     int signal_fd;
     int n_started; /* ranks asked for: the next one's number */
@@ -59,7 +60,7 @@ __attribute__((format(printf, 2, 3))) static void say(struct node *n, const char
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    output_say(n->gen.output, line);
+    output_say(n->output, line);
 }
 
 /* --- Starting ranks --- */
@@ -162,12 +163,11 @@ static void renew(struct node *n)
     struct co_error err;
     const struct generation_notes notes = make_notes(n);
     n->n_started = 0;
+    n->io.generation = supervisor_generation(n->supervisor);
     runtime_dir_empty(n->runtime_dir);
     n->renew_failure = generation_renew(n->spec, &n->loop, &notes, &n->gen, &err);
     if (n->renew_failure < 0)
         say(n, "ddprun: %s\n", err.text);
-    n->io.output = n->gen.output;
-    n->io.generation = supervisor_generation(n->supervisor);
 }
 
 /* --- Orders --- */
@@ -191,8 +191,8 @@ static void on_drained(void *arg)
         .begun_ms = n->begun_ms,
     });
     if (report != NULL)
-        output_say(n->gen.output, report);
-    output_drain(n->gen.output, on_all_said, n);
+        output_say(n->output, report);
+    output_drain(n->output, on_all_said, n);
 }
 
 static void dismiss_nursery(struct node *n)
@@ -255,7 +255,7 @@ static void carry_out(struct node *n, const struct supervisor_orders *o)
     else if (o->drain) {
         if (!supervisor_get_verdict(n->supervisor)->restarts)
             dismiss_nursery(n); /* it goes while we pass on and clean up */
-        output_drain(n->gen.output, on_drained, n);
+        output_drain(n->output, on_drained, n);
     } else if (o->ended)
         n->ended = true;
 }
@@ -341,7 +341,7 @@ static void on_signal(uv_poll_t *poll, int status, int events)
     struct signalfd_siginfo info;
     while (!n->ended && read(n->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
         if (info.ssi_signo == SIGWINCH) /* before the ranks hear of it */
-            output_resize(n->gen.output, STDERR_FILENO);
+            output_resize(n->output, STDERR_FILENO);
         feed(n,
              &(struct supervisor_event){.type = SUPERVISOR_EV_SIGNAL, .sig = (int)info.ssi_signo});
     }
@@ -424,9 +424,12 @@ static int node_open(struct node *n, struct co_error *err)
     allow_many_files();
     rc = open_loop(n, err);
     if (rc == 0)
-        rc = generation_open(spec, &n->loop, &notes, &n->gen, err);
+        rc = output_create(&n->loop, spec->n_local, (const int[2]){STDOUT_FILENO, STDERR_FILENO},
+                           &n->output, err);
     if (rc == 0)
-        rc = rank_io_open(&n->io, spec, n->gen.output, n->null_fd, err);
+        rc = rank_io_open(&n->io, spec, n->output, n->null_fd, err);
+    if (rc == 0)
+        rc = generation_open(spec, &n->loop, &notes, &n->gen, err);
     if (rc < 0)
         return rc;
     struct supervisor_limits limits = {.n_ranks = spec->n_local,
@@ -451,6 +454,7 @@ static void close_if_open(uv_handle_t *handle, void *arg)
 static void node_close(struct node *n)
 {
     generation_close(&n->gen);
+    output_close(n->output);
     rank_io_close(&n->io);
     if (n->has_loop) {
         uv_walk(&n->loop, close_if_open, NULL);
