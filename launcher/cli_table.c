@@ -117,7 +117,7 @@ const struct co_option cli_table[] = {
     {OPTION_REPORT, 0, "report", "FILE", .weak = true,
      .help = "Write how the job ended, and why, to FILE as JSON."},
     {OPTION_EVENT_LOG_HANDLER, 0, "event-log-handler", "null|console", "PET_EVENT_LOG_HANDLER",
-     "console: torchrun's events on stderr, as JSON lines. Default: null."},
+     "console: as --events /dev/stderr. Default: null."},
     {OPTION_DRY_RUN, 0, "dry-run", .weak = true,
      .help = "Print each rank's command and environment, and start nothing."},
     {OPTION_VERBOSE, 'v', "verbose", .help = "Tell on stderr what is done.", .weak = true},

@@ -63,9 +63,8 @@ struct job_spec {
     struct output_spec output; /* owned; where what the ranks write goes, and who reads our stdin */
 
     /* seeing */
-    char *events;        /* owned; --events, a path for JSON lines; NULL: none */
-    char *report;        /* owned; --report, a path for the report as JSON; NULL: none */
-    bool console_events; /* --event-log-handler console: torchrun's events, JSON lines on stderr */
+    char *events; /* owned; --events, a path for JSON lines; NULL: none */
+    char *report; /* owned; --report, a path for the report as JSON; NULL: none */
 };
 
 /* Does ddprun serve the store? */

@@ -351,7 +351,7 @@ static void on_signal(uv_poll_t *poll, int status, int events)
 
 /* Signals are read from a descriptor, so that none can come at a bad time. A SIGHUP that was
  * ignored when we started stays so: nohup means it. */
-static int listen_to_signals(int *ret_fd, struct co_error *err)
+static int listen_to_signals(uint64_t stop_signals, int *ret_fd, struct co_error *err)
 {
     static const int heard[] = {SIGTERM, SIGINT,  SIGQUIT,  SIGUSR1,
                                 SIGUSR2, SIGCONT, SIGWINCH, SIGHUP};
@@ -360,6 +360,9 @@ static int listen_to_signals(int *ret_fd, struct co_error *err)
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof heard / sizeof *heard; i++)
         sigaddset(&set, heard[i]);
+    for (int sig = 1; sig < SIGRTMIN; sig++)
+        if ((stop_signals >> sig & 1) != 0)
+            sigaddset(&set, sig);
     if (sigaction(SIGHUP, NULL, &old) == 0 && old.sa_handler == SIG_IGN)
         sigdelset(&set, SIGHUP);
     int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -414,7 +417,7 @@ static int node_open(struct node *n, struct co_error *err)
     const struct generation_notes notes = make_notes(n);
     int rc = events_open(&n->events, spec->events, spec->run_id, err);
     if (rc == 0)
-        rc = listen_to_signals(&n->signal_fd, err);
+        rc = listen_to_signals(spec->stop_signals, &n->signal_fd, err);
     if (rc == 0)
         rc = runtime_dir_make(&n->runtime_dir, err);
     if (rc == 0)
@@ -432,13 +435,17 @@ static int node_open(struct node *n, struct co_error *err)
         rc = generation_open(spec, &n->loop, &notes, &n->gen, err);
     if (rc < 0)
         return rc;
-    struct supervisor_limits limits = {.n_ranks = spec->n_local,
-                                       .window = NURSERY_WINDOW,
-                                       .grace_ms = spec->grace_ms,
-                                       .failure_grace_ms = spec->failure_grace_ms,
-                                       .restarts = {.max_restarts = spec->max_restarts,
-                                                    .window_ms = spec->restart_window_ms,
-                                                    .no_restart_on = spec->no_restart_on}};
+    struct supervisor_limits limits = {
+        .n_ranks = spec->n_local,
+        .window = NURSERY_WINDOW,
+        .grace_ms = spec->grace_ms,
+        .failure_grace_ms = spec->failure_grace_ms,
+        .restarts = {.max_restarts = spec->max_restarts,
+                     .window_ms = spec->restart_window_ms,
+                     .no_restart_on = spec->no_restart_on},
+        .stop_signals = spec->stop_signals,
+        .to_groups = spec->signal_scope == SCOPE_GROUP,
+    };
     n->supervisor = supervisor_create(&limits);
     return n->supervisor == NULL ? co_fail(err, -ENOMEM, "no memory for %d ranks", spec->n_local)
                                  : 0;

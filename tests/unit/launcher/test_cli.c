@@ -591,12 +591,16 @@ START_TEST(what_is_told_of_the_job_has_its_place)
     JOB("ddprun", "train.py");
     ck_assert_ptr_null(spec.events);
     ck_assert_ptr_null(spec.report);
-    ck_assert(!spec.console_events && !spec.dry_run);
+    ck_assert(!spec.dry_run);
     JOB("ddprun", "--events", "e.jsonl", "--report=r.json", "--event-log-handler=console",
         "--dry-run", "--logs-specs=default", "train.py");
     ck_assert_str_eq(spec.events, "e.jsonl");
     ck_assert_str_eq(spec.report, "r.json");
-    ck_assert(spec.console_events && spec.dry_run);
+    ck_assert(spec.dry_run);
+    JOB("ddprun", "--event-log-handler=console", "train.py");
+    ck_assert_str_eq(spec.events, "/dev/stderr");
+    JOB("ddprun", "--event-log-handler=null", "train.py");
+    ck_assert_ptr_null(spec.events);
 }
 END_TEST
 
