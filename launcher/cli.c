@@ -6,7 +6,6 @@
 #include "common/parse.h"
 #include "common/scope.h"
 #include "job_spec.h"
-#include "label.h"
 #include "program.h"
 
 #include <errno.h>
@@ -56,7 +55,7 @@ static int read_options(struct draft *d, int argc, char **argv, enum cli_wish *r
             d->verbose++;
         const char *value = found.value;
         if (value == NULL)
-            value = id == OPTION_LABEL ? LABEL_DEFAULT : "1";
+            value = id == OPTION_LABEL ? OUTPUT_LABEL_DEFAULT : "1";
         note(d, id, value, found.spelled, false);
     }
     *ret_wish = CLI_RUN;

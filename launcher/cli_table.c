@@ -104,10 +104,10 @@ const struct co_option cli_table[] = {
     {OPTION_STDERR_FILTERS, 0, "duplicate-stderr-filters", "TEXT,...",
      "PET_DUPLICATE_STDERR_FILTERS", "The same of stderr, to filtered_stderr.log."},
     {OPTION_LABEL, 0, "label", "FORMAT", .optional = true, .weak = true,
-     .help = "Begin each line of a rank with a label; {host}, {rank}, {local_rank}, {role} and "
+     .help = "Begin each line of a rank with a label; {host}, {rank}, {local_rank} and "
              "{generation} are filled in. Without FORMAT '{host}:{rank}: ', which is also the "
              "default on a terminal with several ranks; --label= : never."},
-    {OPTION_STDIN, 0, "stdin", "RANK|all|none", .weak = true,
+    {OPTION_STDIN, 0, "stdin", "RANK|none", .weak = true,
      .help = "Who reads ddprun's standard input; the others have /dev/null. Default: 0."},
     {OPTION_LOGS_SPECS, 0, "logs-specs", "NAME",
      .help = "Refused: it names a Python class, and there is no Python in ddprun."},
@@ -117,7 +117,7 @@ const struct co_option cli_table[] = {
     {OPTION_REPORT, 0, "report", "FILE", .weak = true,
      .help = "Write how the job ended, and why, to FILE as JSON."},
     {OPTION_EVENT_LOG_HANDLER, 0, "event-log-handler", "null|console", "PET_EVENT_LOG_HANDLER",
-     "console: torchrun's events on stderr, as JSON lines. Default: null."},
+     "console: as --events /dev/stderr. Default: null."},
     {OPTION_DRY_RUN, 0, "dry-run", .weak = true,
      .help = "Print each rank's command and environment, and start nothing."},
     {OPTION_VERBOSE, 'v', "verbose", .help = "Tell on stderr what is done.", .weak = true},

@@ -69,17 +69,10 @@ static int real_fill_random(void *arg, void *bytes, size_t n)
     return getrandom(bytes, n, 0) == (ssize_t)n ? 0 : -errno; /* as few bytes come whole */
 }
 
-static int real_get_cwd(void *arg, char *path, size_t size)
-{
-    (void)arg;
-    return getcwd(path, size) != NULL ? 0 : -errno;
-}
-
 const struct cli_world cli_real_world = {
     .get_env = real_get_env,
     .n_gpus = real_n_gpus,
     .n_allowed_cpus = real_n_allowed_cpus,
     .look_at = real_look_at,
     .fill_random = real_fill_random,
-    .get_cwd = real_get_cwd,
 };

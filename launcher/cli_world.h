@@ -22,7 +22,6 @@ struct cli_world {
     int (*n_allowed_cpus)(void *arg); /* by affinity and cgroup quota, >= 1 */
     enum file_kind (*look_at)(void *arg, const char *path); /* links are followed */
     int (*fill_random)(void *arg, void *bytes, size_t n);   /* n <= 256; returns 0 or -errno */
-    int (*get_cwd)(void *arg, char *path, size_t size);     /* absolute; returns 0 or -errno */
     void *arg;
 };
 

@@ -37,7 +37,7 @@ void events_job_start(const struct events *e, char *const *argv, int n_ranks, in
 void events_rank(const struct events *e, const struct supervisor *s,
                  const struct supervisor_event *what, int pid);
 
-/* stop: the ranks are told to stop; why: "failure" (with rank), "signal" (with signal), "timeout" */
+/* stop: the ranks are told to stop; why: "failure" (with rank), "signal" (its name), "timeout" */
 void events_stop(const struct events *e, const struct supervisor *s);
 
 /* restart: of a failed generation gen; rank is its root cause, wait_ms what it waits */

@@ -2,7 +2,6 @@
 
 #include "job_spec.h"
 #include "node_memory.h"
-#include "output.h"
 
 #include "common/error.h"
 #include "common/scope.h"
@@ -13,7 +12,6 @@
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 /* A port that nobody has, for a script that makes its own store there. */
 static int find_free_port(uint16_t *ret_port, struct co_error *err)
@@ -50,9 +48,7 @@ int generation_open(const struct job_spec *spec, uv_loop_t *loop,
                     struct co_error *err)
 {
     *ret = (struct generation){0};
-    int rc = output_create(loop, spec->n_local, STDERR_FILENO, &ret->output, err);
-    if (rc == 0)
-        rc = node_memory_create(loop, spec->n_local, notes->on_memory_note, notes->arg,
+    int rc = node_memory_create(loop, spec->n_local, notes->on_memory_note, notes->arg,
                                 &ret->memory, err);
     if (rc == 0)
         rc = open_store(spec, loop, notes, ret, err);
@@ -87,6 +83,5 @@ void generation_close(struct generation *g)
 {
     close_store(g);
     node_memory_close(g->memory);
-    output_close(g->output);
     *g = (struct generation){0};
 }

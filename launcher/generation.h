@@ -1,5 +1,5 @@
 /* generation.h - what one generation of ranks has for itself, and the next one anew: the store and
- * its port, the shared memory's broker, the pipes of its output. */
+ * its port, the shared memory's broker. */
 #ifndef DDP_LAUNCHER_GENERATION_H
 #define DDP_LAUNCHER_GENERATION_H
 
@@ -10,13 +10,11 @@
 struct co_error;
 struct job_spec;
 struct node_memory;
-struct output;
 struct server;
 
 struct generation {
-    struct output *output; /* all three owned */
-    struct node_memory *memory;
-    struct server *store; /* NULL: none */
+    struct node_memory *memory; /* both owned */
+    struct server *store;       /* NULL: none */
     uint16_t master_port;
     bool agent_store;
 };
@@ -36,8 +34,8 @@ int generation_open(const struct job_spec *spec, uv_loop_t *loop,
                     const struct generation_notes *notes, struct generation *ret,
                     struct co_error *err);
 
-/* Put a new one in the place of an old one whose ranks are gone and whose output is drained. On
- * failure the old one's output stays, for what there is to say, and nothing else.
+/* Put a new one in the place of an old one whose ranks are gone. After a failure there may be no
+ * store.
  *
  * returns   as generation_open() */
 int generation_renew(const struct job_spec *spec, uv_loop_t *loop,

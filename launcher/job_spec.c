@@ -11,25 +11,12 @@ bool job_spec_agent_store(const struct job_spec *spec)
 void job_spec_fini(struct job_spec *spec)
 {
     void *owned[] = {
-        spec->notes,
-        spec->run_id,
-        spec->role,
-        spec->backend,
-        spec->master_addr,
-        spec->path,
-        spec->argv,
-        spec->shown,
-        spec->local_rank_arg,
-        spec->log_dir,
-        spec->stdout_filters,
-        spec->stderr_filters,
-        spec->label,
-        spec->tee_label,
-        spec->events,
-        spec->report,
-        spec->signals_to_handle,
+        spec->notes,          spec->run_id, spec->role,   spec->backend,
+        spec->master_addr,    spec->path,   spec->argv,   spec->shown,
+        spec->local_rank_arg, spec->events, spec->report, spec->signals_to_handle,
     };
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
+    output_spec_fini(&spec->output);
     *spec = (struct job_spec){0};
 }

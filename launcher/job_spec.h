@@ -5,6 +5,8 @@
 #ifndef DDP_LAUNCHER_JOB_SPEC_H
 #define DDP_LAUNCHER_JOB_SPEC_H
 
+#include "output_spec.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -15,11 +17,6 @@ enum store_choice {
     STORE_AGENT, /* in ddprun */
     STORE_WORKER /* rank 0 of the script hosts it, as it would without a launcher */
 };
-
-/* A set of a rank's two streams, with the numbers that torchrun's -r and -t have for them. */
-enum { STREAM_OUT = 1, STREAM_ERR = 2, STREAM_BOTH = STREAM_OUT | STREAM_ERR };
-
-enum { STDIN_NONE = -1, STDIN_ALL = -2 }; /* instead of a rank */
 
 enum signal_scope { SCOPE_PROCESS, SCOPE_GROUP };
 
@@ -63,30 +60,11 @@ struct job_spec {
     enum signal_scope signal_scope; /* who gets the first signal: a rank's main process, or its
                                        process group */
 
-    /* output: sets of streams by rank, and what becomes of them */
-    uint8_t to_file[JOB_RANKS_MAX];    /* asked for by -r or -t: goes to the rank's log file */
-    uint8_t tee[JOB_RANKS_MAX];        /* asked for by -t, a subset of to_file: its lines on the
-                                          console have tee_label, and filters look at them */
-    uint8_t to_console[JOB_RANKS_MAX]; /* goes to our own stdout or stderr: not those that are in -r
-                                          alone; nothing of ranks outside --local-ranks-filter */
-    char *log_dir; /* owned; --log-dir, absolute; NULL: not given, where files are asked for
-                              a new directory is made, $TMPDIR/torchelastic_XXXXXX as torchrun's */
-    bool no_logs;  /* --log-dir /dev/null: no files for -r and -t; to_file and tee are empty.
-                              Error files are no logs: they stay */
-    char **
-        stdout_filters; /* owned, one block, NULL-terminated: lines of tee that hold one of these */
-    char **stderr_filters; /* also go to attempt_N/filtered_{stdout,stderr}.log; NULL: none */
-    char *label; /* owned; --label, for label.h; "": never; NULL: not given, LABEL_DEFAULT on a
-                        terminal if there are several ranks, else none */
-    char
-        *tee_label; /* owned; for label.h: what lines of -t begin with on the console. --label if it
-                        is given, else $TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, else torchrun's */
-    int stdin_rank; /* the rank that reads our stdin, or STDIN_NONE, STDIN_ALL; others /dev/null */
+    struct output_spec output; /* owned; where what the ranks write goes, and who reads our stdin */
 
     /* seeing */
-    char *events;        /* owned; --events, a path for JSON lines; NULL: none */
-    char *report;        /* owned; --report, a path for the report as JSON; NULL: none */
-    bool console_events; /* --event-log-handler console: torchrun's events, JSON lines on stderr */
+    char *events; /* owned; --events, a path for JSON lines; NULL: none */
+    char *report; /* owned; --report, a path for the report as JSON; NULL: none */
 };
 
 /* Does ddprun serve the store? */

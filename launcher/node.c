@@ -9,6 +9,7 @@
 #include "output.h"
 #include "post_mortem.h"
 #include "rank_argv.h"
+#include "rank_io.h"
 #include "runtime_dir.h"
 #include "supervisor.h"
 #include "sweep.h"
@@ -36,6 +37,8 @@ struct node {
     struct nursery nursery;
     struct supervisor *supervisor; /* owned */
     struct events events;
+    struct output *output; /* owned */
+    struct rank_io io;
     struct generation gen;
     int renew_failure; /* -errno: there is nothing to start the next ranks with */
     int signal_fd;
@@ -57,7 +60,7 @@ __attribute__((format(printf, 2, 3))) static void say(struct node *n, const char
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    output_say(n->gen.output, line);
+    output_say(n->output, line);
 }
 
 /* --- Starting ranks --- */
@@ -75,7 +78,8 @@ static int make_image(const struct node *n, int rank, int *ret_fd, struct co_err
         .master_addr = n->spec->master_addr,
         .master_port = n->gen.master_port,
         .agent_store = n->gen.agent_store,
-        .error_file = runtime_dir_error_file(n->runtime_dir, rank, error_file, sizeof error_file),
+        .error_file =
+            rank_io_error_file(&n->io, n->runtime_dir, rank, error_file, sizeof error_file),
         .node_fd = SPAWN_N_FDS - 1,
     };
     co_autofree char **env = NULL;
@@ -93,24 +97,20 @@ static int make_image(const struct node *n, int rank, int *ret_fd, struct co_err
 static int start_rank(struct node *n, int rank)
 {
     co_autoclose_fd int image_fd = -1;
-    co_autoclose_fd int worker_err = -1;
     co_autoclose_fd int worker_node = -1;
     int rc = make_image(n, rank, &image_fd, NULL);
     if (rc < 0)
         return rc;
-    int pair[2];
-    if (pipe2(pair, O_CLOEXEC) < 0)
-        return -errno;
-    worker_err = pair[1];
-    rc = output_add(n->gen.output, rank, pair[0]);
-    if (rc < 0)
-        return rc;
-    rc = node_memory_add(n->gen.memory, rank, &worker_node);
-    if (rc < 0)
-        return rc;
-    int fds[SPAWN_N_FDS] = {rank == 0 ? STDIN_FILENO : n->null_fd, STDOUT_FILENO, worker_err,
-                            worker_node};
-    return nursery_spawn(&n->nursery, rank, image_fd, fds);
+    struct rank_fds io;
+    rc = rank_io_make(&n->io, rank, rank, &io, NULL);
+    if (rc == 0)
+        rc = node_memory_add(n->gen.memory, rank, &worker_node);
+    if (rc == 0) {
+        int fds[SPAWN_N_FDS] = {io.fds[0], io.fds[1], io.fds[2], worker_node};
+        rc = nursery_spawn(&n->nursery, rank, image_fd, fds);
+    }
+    rank_fds_close(&io);
+    return rc;
 }
 
 static void lose_nursery(struct node *n)
@@ -163,6 +163,7 @@ static void renew(struct node *n)
     struct co_error err;
     const struct generation_notes notes = make_notes(n);
     n->n_started = 0;
+    n->io.generation = supervisor_generation(n->supervisor);
     runtime_dir_empty(n->runtime_dir);
     n->renew_failure = generation_renew(n->spec, &n->loop, &notes, &n->gen, &err);
     if (n->renew_failure < 0)
@@ -185,13 +186,13 @@ static void on_drained(void *arg)
     co_autofree char *report = post_mortem(&(struct post_mortem){
         .spec = n->spec,
         .supervisor = n->supervisor,
-        .output = n->gen.output,
+        .io = &n->io,
         .runtime_dir = n->runtime_dir,
         .begun_ms = n->begun_ms,
     });
     if (report != NULL)
-        output_say(n->gen.output, report);
-    output_drain(n->gen.output, on_all_said, n);
+        output_say(n->output, report);
+    output_drain(n->output, on_all_said, n);
 }
 
 static void dismiss_nursery(struct node *n)
@@ -254,7 +255,7 @@ static void carry_out(struct node *n, const struct supervisor_orders *o)
     else if (o->drain) {
         if (!supervisor_get_verdict(n->supervisor)->restarts)
             dismiss_nursery(n); /* it goes while we pass on and clean up */
-        output_drain(n->gen.output, on_drained, n);
+        output_drain(n->output, on_drained, n);
     } else if (o->ended)
         n->ended = true;
 }
@@ -338,16 +339,19 @@ static void on_signal(uv_poll_t *poll, int status, int events)
     (void)status;
     (void)events;
     struct signalfd_siginfo info;
-    while (!n->ended && read(n->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
+    while (!n->ended && read(n->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        if (info.ssi_signo == SIGWINCH) /* before the ranks hear of it */
+            output_resize(n->output, STDERR_FILENO);
         feed(n,
              &(struct supervisor_event){.type = SUPERVISOR_EV_SIGNAL, .sig = (int)info.ssi_signo});
+    }
 }
 
 /* --- Beginning and end --- */
 
 /* Signals are read from a descriptor, so that none can come at a bad time. A SIGHUP that was
  * ignored when we started stays so: nohup means it. */
-static int listen_to_signals(int *ret_fd, struct co_error *err)
+static int listen_to_signals(uint64_t stop_signals, int *ret_fd, struct co_error *err)
 {
     static const int heard[] = {SIGTERM, SIGINT,  SIGQUIT,  SIGUSR1,
                                 SIGUSR2, SIGCONT, SIGWINCH, SIGHUP};
@@ -356,6 +360,9 @@ static int listen_to_signals(int *ret_fd, struct co_error *err)
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof heard / sizeof *heard; i++)
         sigaddset(&set, heard[i]);
+    for (int sig = 1; sig < SIGRTMIN; sig++)
+        if ((stop_signals >> sig & 1) != 0)
+            sigaddset(&set, sig);
     if (sigaction(SIGHUP, NULL, &old) == 0 && old.sa_handler == SIG_IGN)
         sigdelset(&set, SIGHUP);
     int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -410,7 +417,7 @@ static int node_open(struct node *n, struct co_error *err)
     const struct generation_notes notes = make_notes(n);
     int rc = events_open(&n->events, spec->events, spec->run_id, err);
     if (rc == 0)
-        rc = listen_to_signals(&n->signal_fd, err);
+        rc = listen_to_signals(spec->stop_signals, &n->signal_fd, err);
     if (rc == 0)
         rc = runtime_dir_make(&n->runtime_dir, err);
     if (rc == 0)
@@ -420,16 +427,25 @@ static int node_open(struct node *n, struct co_error *err)
     allow_many_files();
     rc = open_loop(n, err);
     if (rc == 0)
+        rc = output_create(&n->loop, spec->n_local, (const int[2]){STDOUT_FILENO, STDERR_FILENO},
+                           &n->output, err);
+    if (rc == 0)
+        rc = rank_io_open(&n->io, spec, n->output, n->null_fd, err);
+    if (rc == 0)
         rc = generation_open(spec, &n->loop, &notes, &n->gen, err);
     if (rc < 0)
         return rc;
-    struct supervisor_limits limits = {.n_ranks = spec->n_local,
-                                       .window = NURSERY_WINDOW,
-                                       .grace_ms = spec->grace_ms,
-                                       .failure_grace_ms = spec->failure_grace_ms,
-                                       .restarts = {.max_restarts = spec->max_restarts,
-                                                    .window_ms = spec->restart_window_ms,
-                                                    .no_restart_on = spec->no_restart_on}};
+    struct supervisor_limits limits = {
+        .n_ranks = spec->n_local,
+        .window = NURSERY_WINDOW,
+        .grace_ms = spec->grace_ms,
+        .failure_grace_ms = spec->failure_grace_ms,
+        .restarts = {.max_restarts = spec->max_restarts,
+                     .window_ms = spec->restart_window_ms,
+                     .no_restart_on = spec->no_restart_on},
+        .stop_signals = spec->stop_signals,
+        .to_groups = spec->signal_scope == SCOPE_GROUP,
+    };
     n->supervisor = supervisor_create(&limits);
     return n->supervisor == NULL ? co_fail(err, -ENOMEM, "no memory for %d ranks", spec->n_local)
                                  : 0;
@@ -445,6 +461,8 @@ static void close_if_open(uv_handle_t *handle, void *arg)
 static void node_close(struct node *n)
 {
     generation_close(&n->gen);
+    output_close(n->output);
+    rank_io_close(&n->io);
     if (n->has_loop) {
         uv_walk(&n->loop, close_if_open, NULL);
         uv_run(&n->loop, UV_RUN_DEFAULT);

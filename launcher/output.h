@@ -1,12 +1,19 @@
-/* output.h - the ranks' stderr: passed on unchanged, its last lines kept.
+/* output.h - what the ranks write: passed on here, written to log files, its last lines kept.
  *
- * Bytes of a rank stay in order; what several ranks write mixes by what came together, as it does
- * on a shared terminal. At most OUTPUT_CHUNK bytes wait inside: while stderr takes no more, ranks
- * that write find their pipes full and wait, those that don't are not touched, and the loop goes
- * on. */
+ * A stream without a prefix is passed on byte for byte, in order; what several ranks write mixes
+ * by what came together, as it does on a shared terminal. A stream with a prefix (also an empty
+ * one) is passed on in whole lines, each by one write with the lines around it. A line longer than
+ * LINES_BYTES comes in pieces; should another stream write in between, it begins on a line of its
+ * own.
+ *
+ * At most OUTPUT_CHUNK bytes wait for a sink, and as many in a stream with a prefix: while a sink
+ * takes no more, ranks that write to it find their pipes full and wait, each in its turn; those
+ * that don't are not touched, and the loop goes on. */
 #ifndef DDP_LAUNCHER_OUTPUT_H
 #define DDP_LAUNCHER_OUTPUT_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <uv.h>
 
 #define OUTPUT_CHUNK 65536
@@ -14,25 +21,47 @@
 struct co_error;
 struct output; /* opaque */
 
-/* to_fd     where it goes; borrowed
+enum output_sink { OUTPUT_TO_STDOUT, OUTPUT_TO_STDERR, OUTPUT_NOWHERE };
+
+/* How a stream is treated. */
+struct output_way {
+    enum output_sink to;
+    const char
+        *prefix; /* n_prefix bytes, at most LINES_PREFIX_MAX, copied; NULL: none, unchanged */
+    size_t n_prefix;
+    int log_fd;           /* a file all bytes go to, owned from here on; -1: none */
+    char *const *filters; /* lines that hold one of these words go to filter_fd, too; borrowed;
+                             needs a prefix; NULL: none */
+    int filter_fd;        /* owned from here on; -1: none */
+};
+
+/* to_fd     stdout and stderr, borrowed; they may be the same file
  * returns   0, -ENOMEM */
-int output_create(uv_loop_t *loop, int n_ranks, int to_fd, struct output **ret,
+int output_create(uv_loop_t *loop, int n_ranks, const int to_fd[2], struct output **ret,
                   struct co_error *err);
 
-/* rank's pipe, read end, non-blocking; owned by output from here on, even on failure.
+/* rank's pipe or pty, our end, non-blocking. What is left of an earlier one is passed on first. All
+ * descriptors are owned by output from here on, even on failure.
  *
- * returns   0, -errno */
-int output_add(struct output *o, int rank, int fd);
+ * which     OUTPUT_TO_STDOUT, OUTPUT_TO_STDERR: what it is to the rank. Of stderr (and of a pty,
+ *           which is added as stderr) the tail is kept, a new one each time
+ * is_pty    hear of the terminal's new size
+ * returns   0, -ENOMEM, -errno */
+int output_add(struct output *o, int rank, enum output_sink which, int fd, bool is_pty,
+               const struct output_way *way);
 
-/* Lines of our own, in between ("ddprun: ..."), the last ended by a newline, too. Dropped while
- * the sink is full; cut to OUTPUT_CHUNK. */
+/* The terminal `like` has a new size: tell the ptys. */
+void output_resize(struct output *o, int like);
+
+/* Lines of our own, to stderr, in between ("ddprun: ..."), the last ended by a newline, too.
+ * Dropped while the sink is full; cut to OUTPUT_CHUNK. */
 void output_say(struct output *o, const char *lines);
 
 /* Nobody writes any more: pass on what the pipes hold, then call on_drained: from the loop, or
  * before this returns. */
 void output_drain(struct output *o, void (*on_drained)(void *arg), void *arg);
 
-/* See tail_copy(): the last lines of rank, or NULL. */
+/* See tail_copy(): the last lines of rank's stderr, or NULL. */
 char *output_tail(const struct output *o, int rank);
 
 /* Stop reading, close the pipes; ranks that still write get SIGPIPE. Frees o when the loop has

@@ -2,10 +2,9 @@
 
 #include "error_file.h"
 #include "job_spec.h"
-#include "output.h"
+#include "rank_io.h"
 #include "report.h"
 #include "report_json.h"
-#include "runtime_dir.h"
 #include "supervisor.h"
 
 #include "common/clock.h"
@@ -70,7 +69,7 @@ char *post_mortem(const struct post_mortem *p)
                        .now_ms = co_now_ms(),
                        .max_restarts = p->spec->restart_window_ms == 0 ? p->spec->max_restarts : 0};
     if (v->outcome == OUTCOME_RANK_FAILED) {
-        runtime_dir_error_file(p->runtime_dir, v->rank, path, sizeof path);
+        rank_io_error_file(p->io, p->runtime_dir, v->rank, path, sizeof path);
         int rc = error_file_read(path, &message, &text, &err);
         if (rc < 0 && rc != -ENOENT)
             r.note = err.text;
@@ -79,7 +78,7 @@ char *post_mortem(const struct post_mortem *p)
                  : pass_root_cause_on(p, supervisor_get_rank(p->supervisor, v->rank), text, &err);
         if (rc < 0)
             r.note = err.text;
-        tail = output_tail(p->output, v->rank);
+        tail = rank_io_tail(p->io, v->rank);
         r.error = message;
         r.tail = tail;
     }

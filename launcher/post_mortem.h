@@ -6,13 +6,13 @@
 #include <stdint.h>
 
 struct job_spec;
-struct output;
+struct rank_io;
 struct supervisor;
 
 struct post_mortem { /* all borrowed */
     const struct job_spec *spec;
     const struct supervisor *supervisor;
-    const struct output *output;
+    const struct rank_io *io;
     const char *runtime_dir;
     uint64_t begun_ms;
 };

@@ -28,9 +28,10 @@ struct supervisor {
 
 /* --- Facts: what an event tells, written down before anything is decided --- */
 
-static bool is_stop(int sig)
+static bool is_stop(const struct supervisor *s, int sig)
 {
-    return sig == SIGTERM || sig == SIGINT || sig == SIGHUP || sig == SIGQUIT;
+    return sig == SIGTERM || sig == SIGINT || sig == SIGHUP || sig == SIGQUIT ||
+           (sig > 0 && sig < 64 && (s->limits.stop_signals >> sig & 1) != 0);
 }
 
 static void note_facts(struct supervisor *s, const struct supervisor_event *e)
@@ -64,7 +65,7 @@ static void note_facts(struct supervisor *s, const struct supervisor_event *e)
     case SUPERVISOR_EV_SIGNAL:
         if (e->sig == SIGINT)
             s->n_interrupts++;
-        if (s->stop_signal == 0 && !s->timed_out && is_stop(e->sig))
+        if (s->stop_signal == 0 && !s->timed_out && is_stop(s, e->sig))
             s->stop_signal = e->sig;
         break;
     case SUPERVISOR_EV_TIMEOUT:
@@ -131,8 +132,7 @@ static bool all_done_alone(const struct supervisor *s, const struct supervisor_e
 
 static bool says_stop(const struct supervisor *s, const struct supervisor_event *e)
 {
-    (void)s;
-    return is_stop(e->sig);
+    return is_stop(s, e->sig);
 }
 
 static bool second_interrupt(const struct supervisor *s, const struct supervisor_event *e)
@@ -194,14 +194,14 @@ static void signal_ranks(struct supervisor *s, int sig, int except, bool to_grou
 static void pass_on(struct supervisor *s, const struct supervisor_event *e,
                     struct supervisor_orders *o)
 {
-    (void)s;
     o->signal = e->sig;
+    o->to_groups = s->limits.to_groups;
 }
 
 static void pass_on_stop(struct supervisor *s, const struct supervisor_event *e,
                          struct supervisor_orders *o)
 {
-    signal_ranks(s, e->sig, -1, false, o);
+    signal_ranks(s, e->sig, -1, s->limits.to_groups, o);
 }
 
 static void blame_signal(struct supervisor *s, const struct supervisor_event *e,
@@ -236,7 +236,7 @@ static void begin_timeout(struct supervisor *s, const struct supervisor_event *e
                           struct supervisor_orders *o)
 {
     s->verdict.outcome = OUTCOME_TIMEOUT;
-    signal_ranks(s, SIGTERM, -1, false, o);
+    signal_ranks(s, SIGTERM, -1, s->limits.to_groups, o);
     s->deadline_ms = e->now_ms + s->limits.grace_ms;
 }
 
@@ -280,7 +280,8 @@ static void blame_and_stop(struct supervisor *s, const struct supervisor_event *
                            struct supervisor_orders *o)
 {
     blame_rank(s, e, o);
-    signal_ranks(s, SIGTERM, s->verdict.witness >= 0 ? s->verdict.rank : -1, false, o);
+    signal_ranks(s, SIGTERM, s->verdict.witness >= 0 ? s->verdict.rank : -1, s->limits.to_groups,
+                 o);
     s->deadline_ms = e->now_ms + s->limits.failure_grace_ms;
 }
 

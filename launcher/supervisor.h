@@ -94,6 +94,8 @@ struct supervisor_limits {
     uint64_t grace_ms;         /* from a signal passed on to SIGKILL */
     uint64_t failure_grace_ms; /* from a failure's SIGTERM to SIGKILL; also what strangers get */
     struct restart_rules restarts;
+    uint64_t stop_signals; /* bit N: signal N ends the job, besides TERM, INT, HUP and QUIT */
+    bool to_groups;        /* what is passed on goes to a rank's whole group at once */
 };
 
 #define SUPERVISOR_KILL_MS 10000 /* what outlives SIGKILL this long hangs, or the nursery does */

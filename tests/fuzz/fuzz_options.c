@@ -6,7 +6,6 @@
 #include "common/error.h"
 #include "launcher/cli.h"
 #include "launcher/job_spec.h"
-#include "launcher/label.h"
 #include "launcher/rank_argv.h"
 #include "launcher/worker_env.h"
 #include "tests/support/fake_world.h"
@@ -50,14 +49,13 @@ static void check_job(const struct job_spec *spec, char **env)
     must(spec->master_addr[0] != '\0' && spec->path[0] != '\0');
     must(spec->argv[0] != NULL && spec->shown != NULL);
     must(spec->store <= STORE_WORKER && spec->verbose >= 0 && spec->verbose <= 2);
+    const struct output_spec *o = &spec->output;
     for (int i = 0; i < JOB_RANKS_MAX; i++) {
-        must((spec->tee[i] & ~spec->to_file[i]) == 0 &&
-             (spec->to_file[i] | STREAM_BOTH) == STREAM_BOTH);
-        must(i < spec->n_local || spec->to_file[i] + spec->tee[i] + spec->to_console[i] == 0);
+        must(o->redirects[i] <= 3 && o->tees[i] <= 3);
+        must(i < spec->n_local || o->redirects[i] + o->tees[i] + o->hidden[i] == 0);
     }
-    must(spec->label == NULL || label_make(spec->label, NULL, NULL, NULL) == 0);
-    must(label_make(spec->tee_label, NULL, NULL, NULL) == 0);
-    must(spec->stdin_rank < spec->n_local && spec->stdin_rank >= STDIN_ALL);
+    must(o->label == NULL || output_spec_check_label("", o->label, NULL) == 0);
+    must(o->stdin_rank < spec->n_local && o->stdin_rank >= -1);
     must(spec->omp_threads >= 0 && (spec->omp_threads > 0 || !spec->omp_asked));
 
     struct rank_place place = {.world_size = spec->n_local,

@@ -42,7 +42,7 @@ check bench 'ddp/*'
 
 # pure modules: no clock, no files, no sockets, no globals that change
 for file in launcher/supervisor.c launcher/cli.c launcher/cli_meet.c \
-    launcher/cli_output.c launcher/label.c launcher/rank_argv.c launcher/worker_env.c rendezvous/store.c \
+    launcher/cli_output.c launcher/output_spec.c launcher/rank_argv.c launcher/worker_env.c rendezvous/store.c \
     rendezvous/codec.c rendezvous/session.c worker-runtime/bucket_plan.c worker-runtime/randperm.c; do
     [ -e "$file" ] || continue
     if grep -nE '^#include <(uv|sys/socket|fcntl|time|sys/mman|poll|signal)\.h>' "$file"; then

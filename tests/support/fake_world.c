@@ -1,6 +1,5 @@
 #include "fake_world.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static const char *fake_get_env(void *arg, const char *name)
@@ -40,13 +39,6 @@ static int fake_fill_random(void *arg, void *bytes, size_t n)
     return ((const struct fake_world *)arg)->random_error;
 }
 
-static int fake_get_cwd(void *arg, char *path, size_t size)
-{
-    const struct fake_world *fake = arg;
-    snprintf(path, size, "/home/user");
-    return fake->cwd_error;
-}
-
 static const char *const usual_env[] = {"PATH=/usr/local/bin:/usr/bin", NULL};
 static const struct fake_file usual_files[] = {
     {"/usr/bin/python3", FILE_EXECUTABLE},
@@ -81,7 +73,6 @@ struct cli_world fake_world_make(const struct fake_world *fake)
         .n_allowed_cpus = fake_n_allowed_cpus,
         .look_at = fake_look_at,
         .fill_random = fake_fill_random,
-        .get_cwd = fake_get_cwd,
         .arg = (void *)fake,
     };
 }

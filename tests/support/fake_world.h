@@ -16,7 +16,6 @@ struct fake_world {
     const struct fake_file *files; /* all that exist */
     int n_gpus, n_cpus;
     int random_error; /* 0, or the -errno that getting random bytes ends with */
-    int cwd_error;    /* the same of the current directory, which is /home/user */
 };
 
 /* A node with Python in /usr/bin and a current directory full of examples: see fake_world.c. */

@@ -1,8 +1,9 @@
 """What a rank's words and variables come to, and what ddprun says instead of starting any."""
 import os
+import signal
 import unittest
 
-from harness import RANK, main, run
+from harness import RANK, Job, main, run
 
 
 class Options(unittest.TestCase):
@@ -41,6 +42,40 @@ class Options(unittest.TestCase):
         code, out, err = run("--signals-to-handle", "SIGTERM,SIGNONE", "sh", "-c", "echo $TORCHELASTIC_SIGNALS_TO_HANDLE")
         self.assertEqual((code, out), (0, "SIGTERM,SIGNONE\n"))
         self.assertEqual(err, "ddprun: --signals-to-handle: there is no signal 'SIGNONE': ignored\n")
+
+    def test_a_signal_can_be_made_to_end_the_job(self):
+        for words, end in (["--signals-to-handle", "SIGUSR1"], -signal.SIGUSR1), ([], 128 + signal.SIGUSR1):
+            with Job("-n", "2", *words, "sh", "-c", 'echo up >"$TEST_FIFO"; exec sleep 60') as job:
+                job.hear(2)
+                job.signal(signal.SIGUSR1)
+                self.assertEqual(job.end()[0], end)
+
+    def test_signals_reach_a_process_or_its_group(self):
+        code = ("import os, signal\n"
+                "fifo = os.open(os.environ['TEST_FIFO'], os.O_WRONLY)\n"
+                "name = 'main' if os.fork() else 'child'\n"
+                "for sig in signal.SIGUSR1, signal.SIGUSR2:\n"
+                "    signal.signal(sig, lambda n, _: os.write(fifo, f'{name} {n}\\n'.encode()))\n"
+                "os.write(fifo, b'up\\n')\n"
+                "while True: signal.pause()\n")
+        one, two = int(signal.SIGUSR1), int(signal.SIGUSR2)
+        for scope, heard in ("group", [f"child {one}", f"main {one}"]), ("process", [f"main {one}", f"main {two}"]):
+            with Job("-n", "1", "--signal-scope", scope, "python3", "-c", code) as job:
+                job.hear(2)
+                job.signal(signal.SIGUSR1)
+                if scope == "process":
+                    first = job.hear(1)
+                    job.signal(signal.SIGUSR2)
+                    self.assertEqual(first + job.hear(1), heard)
+                else:
+                    self.assertEqual(job.hear(2), heard)
+                job.signal(signal.SIGTERM)
+                self.assertEqual(job.end()[0], -signal.SIGTERM)
+
+    def test_events_go_to_the_console_if_asked_for(self):
+        code, _, err = run("--event-log-handler", "console", "true")
+        self.assertEqual(code, 0)
+        self.assertIn('"ev":"job_start"', err)
 
     def test_what_cannot_be_done_is_refused_by_name(self):
         for words in (["--nnodes", "2"], ["--numa-binding", "node"], ["--logs-specs", "mine"], ["--node-rank", "1"]):

@@ -6,7 +6,6 @@
 #include "launcher/cli.h"
 #include "launcher/cli_table.h"
 #include "launcher/job_spec.h"
-#include "launcher/label.h"
 #include "tests/support/fake_world.h"
 
 #include <check.h>
@@ -558,121 +557,32 @@ START_TEST(the_end_can_be_timed)
 }
 END_TEST
 
-/* The streams of the first ranks, as digits. */
-static const char *digits(const uint8_t *streams, int n)
+START_TEST(output_goes_where_it_is_sent)
 {
-    static char text[4][32];
-    static int turn;
-    char *to = text[turn++ % 4];
-    for (int i = 0; i < n; i++)
-        to[i] = (char)('0' + streams[i]);
-    to[n] = '\0';
-    return to;
-}
-
-START_TEST(streams_go_where_torchrun_sends_them)
-{
-    static const struct {
-        const char *redirects, *tee, *filter;
-        const char *to_file, *with_label, *to_console;
-    } cases[] = {
-        {"0", "0", "", "000", "000", "333"},       {"3", "0", "", "333", "000", "000"},
-        {"1", "0", "", "111", "000", "222"},       {"0", "3", "", "333", "333", "333"},
-        {"3", "1", "", "333", "111", "111"},       {"2", "1", "", "333", "111", "111"},
-        {"0:3,2:1", "0", "", "301", "000", "032"}, {"0", "1:2", "", "020", "020", "333"},
-        {"0:1,0:2", "0", "", "200", "000", "133"}, {"0", "0", "0,2", "000", "000", "303"},
-        {"0", "3", "1", "333", "333", "030"},      {"0", "3", "2,1,1", "333", "333", "033"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        JOB("ddprun", "-n3", "-r", cases[i].redirects, "-t", cases[i].tee, "--local-ranks-filter",
-            cases[i].filter, "train.py");
-        ck_assert_str_eq(digits(spec.to_file, 3), cases[i].to_file);
-        ck_assert_int_eq(spec.to_file[3], 0);
-        ck_assert_str_eq(digits(spec.tee, 3), cases[i].with_label);
-        ck_assert_str_eq(digits(spec.to_console, 3), cases[i].to_console);
-        ck_assert_ptr_null(spec.notes);
-    }
-    JOB("ddprun", "-n16", "--tee=10:3,15:1", "train.py");
-    ck_assert_str_eq(digits(spec.to_file, 16), "0000000000300001");
-    JOB("ddprun", "-n2", "--tee=10:3,1:1", "--local-ranks-filter=0,7", "train.py");
-    ck_assert_str_eq(digits(spec.to_file, 2), "01");
-    ck_assert_str_eq(spec.notes, "--tee: there is no local rank 10: ignored\n"
-                                 "--local-ranks-filter: there is no local rank 7: ignored\n");
-}
-END_TEST
-
-START_TEST(logs_have_a_folder_if_one_is_named)
-{
-    JOB("ddprun", "-t3", "train.py");
-    ck_assert_ptr_null(spec.log_dir);
-    JOB("ddprun", "-t3", "--log-dir", "logs/a", "train.py");
-    ck_assert_str_eq(spec.log_dir, "/home/user/logs/a");
-    JOB("ddprun", "-t3", "--log_dir=/logs", "train.py");
-    ck_assert_str_eq(spec.log_dir, "/logs");
-    JOB("ddprun", "-t3", "-r3", "--log-dir=/dev/null", "train.py");
-    ck_assert(spec.no_logs);
-    ck_assert_ptr_null(spec.log_dir);
-    ck_assert_int_eq(spec.to_file[0], 0);
-    ck_assert_int_eq(spec.tee[0], 0);
-    ck_assert_int_eq(spec.to_console[0], STREAM_BOTH);
-    fake.cwd_error = -ENOENT;
-    ck_assert_int_eq(PARSE("ddprun", "--log-dir=logs", "train.py"), -EINVAL);
-    ck_assert_str_eq(err.text, "--log-dir 'logs': cannot tell the current directory: No such file "
-                               "or directory");
-    JOB("ddprun", "--log-dir=/logs", "train.py");
-}
-END_TEST
-
-START_TEST(filters_are_texts_between_commas)
-{
-    JOB("ddprun", "train.py");
-    ck_assert_ptr_null(spec.stdout_filters);
-    JOB("ddprun", "--duplicate-stdout-filters", "apple,a,,b, c",
-        "--duplicate_stderr_filters=", "train.py");
-    ck_assert_str_eq(spec.stdout_filters[0], "apple");
-    ck_assert_str_eq(spec.stdout_filters[1], "a,b");
-    ck_assert_str_eq(spec.stdout_filters[2], " c");
-    ck_assert_ptr_null(spec.stdout_filters[3]);
-    ck_assert_str_eq(spec.stderr_filters[0], "");
-    ck_assert_ptr_null(spec.stderr_filters[1]);
-    JOB("ddprun", "--duplicate-stdout-filters", ",,,", "train.py");
-    ck_assert_str_eq(spec.stdout_filters[0], ",");
-    ck_assert_str_eq(spec.stdout_filters[1], "");
-    ck_assert_ptr_null(spec.stdout_filters[2]);
-}
-END_TEST
-
-START_TEST(labels_are_asked_for_or_left_to_the_terminal)
-{
-    JOB("ddprun", "train.py");
-    ck_assert_ptr_null(spec.label);
-    ck_assert_str_eq(spec.tee_label, LABEL_TORCHRUN);
-    JOB("ddprun", "--label", "train.py");
-    ck_assert_str_eq(spec.label, LABEL_DEFAULT);
-    ck_assert_str_eq(spec.tee_label, LABEL_DEFAULT);
-    JOB("ddprun", "--label=", "train.py");
-    ck_assert_str_eq(spec.label, "");
-    ck_assert_str_eq(spec.tee_label, "");
-    WITH_ENV("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=<${rank}/${hots}>");
-    JOB("ddprun", "train.py");
-    ck_assert_ptr_null(spec.label);
-    ck_assert_str_eq(spec.tee_label, "<{rank}/${{hots}}>");
-    JOB("ddprun", "--label={rank} ", "train.py");
-    ck_assert_str_eq(spec.label, "{rank} ");
-    ck_assert_str_eq(spec.tee_label, "{rank} ");
-}
-END_TEST
-
-START_TEST(stdin_is_for_rank_0_or_who_is_named)
-{
-    JOB("ddprun", "train.py");
-    ck_assert_int_eq(spec.stdin_rank, 0);
-    JOB("ddprun", "-n4", "--stdin", "3", "train.py");
-    ck_assert_int_eq(spec.stdin_rank, 3);
-    JOB("ddprun", "--stdin=all", "train.py");
-    ck_assert_int_eq(spec.stdin_rank, STDIN_ALL);
-    JOB("ddprun", "--stdin=none", "train.py");
-    ck_assert_int_eq(spec.stdin_rank, STDIN_NONE);
+    const struct output_spec *o = &spec.output;
+    JOB("ddprun", "-n3", "train.py");
+    ck_assert(o->redirects[2] == 0 && o->tees[2] == 0 && !o->hidden[2] && o->stdin_rank == 0);
+    ck_assert(o->log_dir == NULL && o->label == NULL && o->line_prefix == NULL);
+    ck_assert(o->filters[0] == NULL && o->filters[1] == NULL);
+    JOB("ddprun", "-n13", "-r", "3", "--tee=0:1,12:2", "--local_ranks_filter", "0,12", "--log-dir",
+        "logs", "--stdin", "12", "--label", "--duplicate-stdout-filters", "a,,b,c",
+        "--duplicate_stderr_filters=d", "train.py");
+    ck_assert(o->redirects[0] == 3 && o->redirects[12] == 3 && o->redirects[13] == 0);
+    ck_assert(o->tees[0] == 1 && o->tees[1] == 0 && o->tees[12] == 2);
+    ck_assert(!o->hidden[0] && o->hidden[1] && !o->hidden[12]);
+    ck_assert_str_eq(o->log_dir, "logs");
+    ck_assert_str_eq(o->label, OUTPUT_LABEL_DEFAULT);
+    ck_assert_str_eq(o->filters[0][0], "a,b");
+    ck_assert_str_eq(o->filters[0][1], "c");
+    ck_assert_str_eq(o->filters[1][0], "d");
+    ck_assert_int_eq(o->stdin_rank, 12);
+    WITH_ENV("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=<${rank}>", "PET_TEE=3");
+    JOB("ddprun", "--label=", "--stdin=none", "--log-dir=/dev/null", "train.py");
+    ck_assert_str_eq(o->label, "");
+    ck_assert_str_eq(o->line_prefix, "<${rank}>");
+    ck_assert_int_eq(o->stdin_rank, -1);
+    ck_assert_int_eq(o->tees[0], 3);
+    ck_assert(o->log_dir_null);
 }
 END_TEST
 
@@ -681,12 +591,16 @@ START_TEST(what_is_told_of_the_job_has_its_place)
     JOB("ddprun", "train.py");
     ck_assert_ptr_null(spec.events);
     ck_assert_ptr_null(spec.report);
-    ck_assert(!spec.console_events && !spec.dry_run);
+    ck_assert(!spec.dry_run);
     JOB("ddprun", "--events", "e.jsonl", "--report=r.json", "--event-log-handler=console",
         "--dry-run", "--logs-specs=default", "train.py");
     ck_assert_str_eq(spec.events, "e.jsonl");
     ck_assert_str_eq(spec.report, "r.json");
-    ck_assert(spec.console_events && spec.dry_run);
+    ck_assert(spec.dry_run);
+    JOB("ddprun", "--event-log-handler=console", "train.py");
+    ck_assert_str_eq(spec.events, "/dev/stderr");
+    JOB("ddprun", "--event-log-handler=null", "train.py");
+    ck_assert_ptr_null(spec.events);
 }
 END_TEST
 
@@ -841,11 +755,7 @@ int main(void)
     tcase_add_test(c, restarts_have_a_number_a_window_and_exceptions);
     tcase_add_test(c, signals_that_end_the_job_can_be_added);
     tcase_add_test(c, the_end_can_be_timed);
-    tcase_add_test(c, streams_go_where_torchrun_sends_them);
-    tcase_add_test(c, logs_have_a_folder_if_one_is_named);
-    tcase_add_test(c, filters_are_texts_between_commas);
-    tcase_add_test(c, labels_are_asked_for_or_left_to_the_terminal);
-    tcase_add_test(c, stdin_is_for_rank_0_or_who_is_named);
+    tcase_add_test(c, output_goes_where_it_is_sent);
     tcase_add_test(c, what_is_told_of_the_job_has_its_place);
     tcase_add_test(c, the_local_rank_can_be_an_argument);
     tcase_add_test(c, a_double_dash_behind_torchruns_script_goes);

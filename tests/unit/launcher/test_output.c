@@ -13,6 +13,7 @@
 
 enum { RANKS = 3 };
 
+static const struct output_way unchanged = {.to = OUTPUT_TO_STDERR, .log_fd = -1, .filter_fd = -1};
 static uv_loop_t loop;
 static struct output *o;
 static int rank_fd[RANKS]; /* where a rank would write */
@@ -29,11 +30,11 @@ static void open_on(int to_fd)
 {
     sink_fd = to_fd;
     ck_assert_int_eq(uv_loop_init(&loop), 0);
-    ck_assert_int_eq(output_create(&loop, RANKS, to_fd, &o, NULL), 0);
+    ck_assert_int_eq(output_create(&loop, RANKS, (const int[2]){to_fd, to_fd}, &o, NULL), 0);
     for (int i = 0; i < RANKS; i++) {
         int pair[2];
         ck_assert_int_eq(pipe2(pair, O_CLOEXEC), 0);
-        ck_assert_int_eq(output_add(o, i, pair[0]), 0);
+        ck_assert_int_eq(output_add(o, i, OUTPUT_TO_STDERR, pair[0], false, &unchanged), 0);
         rank_fd[i] = pair[1];
         fcntl(rank_fd[i], F_SETFL, O_NONBLOCK);
     }
@@ -235,6 +236,27 @@ START_TEST(a_closed_pipe_is_let_go)
 }
 END_TEST
 
+START_TEST(a_rank_that_is_started_again_begins_anew)
+{
+    const struct output_way labelled = {
+        .to = OUTPUT_TO_STDERR, .prefix = "p:", .n_prefix = 2, .log_fd = -1, .filter_fd = -1};
+    open_on_pipe();
+    for (int generation = 0; generation < 2; generation++) {
+        int pair[2];
+        ck_assert_int_eq(pipe2(pair, O_CLOEXEC), 0);
+        put(0, generation == 0 ? "raw\n" : "one\ntwo");
+        fcntl(pair[0], F_SETFL, O_NONBLOCK);
+        ck_assert_int_eq(output_add(o, 0, OUTPUT_TO_STDERR, pair[0], false, &labelled), 0);
+        ck_assert_ptr_null(output_tail(o, 0)); /* that of the next one */
+        close(rank_fd[0]);
+        rank_fd[0] = pair[1];
+    }
+    output_say(o, "ddprun: here\n");
+    check_read("raw\np:one\np:two\nddprun: here\n"); /* nothing lost, nothing glued */
+    close_all();
+}
+END_TEST
+
 int main(void)
 {
     signal(SIGPIPE, SIG_IGN); /* as ddprun does */
@@ -250,6 +272,7 @@ int main(void)
     tcase_add_test(c, a_socket_is_written_without_waiting);
     tcase_add_test(c, a_file_is_appended_to);
     tcase_add_test(c, a_closed_pipe_is_let_go);
+    tcase_add_test(c, a_rank_that_is_started_again_begins_anew);
     suite_add_tcase(suite, c);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

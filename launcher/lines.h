@@ -1,0 +1,42 @@
+/* lines.h - bytes of one stream -> whole lines, each with a prefix. Pure.
+ *
+ * A line that is longer than LINES_BYTES comes in pieces of that size. */
+#ifndef DDP_LAUNCHER_LINES_H
+#define DDP_LAUNCHER_LINES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define LINES_BYTES      65536
+#define LINES_PREFIX_MAX 512 /* bytes of a prefix */
+
+struct lines {
+    char *buf; /* owned; LINES_BYTES, or NULL while nothing came */
+    size_t start, end;
+    bool in_line; /* a piece of a long line was taken: what comes next belongs to it */
+};
+
+void lines_fini(struct lines *l); /* a zeroed one is an empty one */
+
+/* Where to put the bytes that come next.
+ *
+ * ret_n     how many there is room for: more than 0 if all whole lines were taken
+ * returns   the place; NULL: no memory */
+char *lines_room(struct lines *l, size_t *ret_n);
+
+/* n bytes were put there. */
+void lines_add(struct lines *l, size_t n);
+
+/* The next whole lines, prefix in front of each; at the stream's end, or of a long line, a piece.
+ *
+ * prefix    n_prefix bytes, at most LINES_PREFIX_MAX
+ * to        room bytes, at least LINES_BYTES + LINES_PREFIX_MAX
+ * at_end    nothing will be added: the last line needs no newline
+ * returns   bytes put there; 0: there is no whole line */
+size_t lines_take(struct lines *l, const char *prefix, size_t n_prefix, char *to, size_t room,
+                  bool at_end);
+
+/* Is there anything lines_take() would take? */
+bool lines_has_some(const struct lines *l, bool at_end);
+
+#endif

@@ -1,0 +1,68 @@
+/* output_spec.h - where the ranks' output shall go: the texts of the options, checked. Pure. */
+#ifndef DDP_LAUNCHER_OUTPUT_SPEC_H
+#define DDP_LAUNCHER_OUTPUT_SPEC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define OUTPUT_SPEC_RANKS_MAX 1024
+
+struct co_error;
+
+enum { OUTPUT_OUT = 1, OUTPUT_ERR = 2 }; /* bits of torchrun's specs */
+
+struct output_spec {
+    char *log_dir;     /* owned; as given; NULL: none asked for */
+    bool log_dir_null; /* it is /dev/null: -r and -t mean nothing, as with torchrun */
+    uint8_t redirects[OUTPUT_SPEC_RANKS_MAX]; /* by local rank: to files only */
+    uint8_t tees[OUTPUT_SPEC_RANKS_MAX];      /* to files and here */
+    bool hidden[OUTPUT_SPEC_RANKS_MAX];       /* not here, in files only */
+    char *label;       /* owned; a format; "": none; NULL: the default where it is wanted */
+    char *line_prefix; /* owned; torchrun's template for lines of -t; NULL: its default */
+    char **filters[2]; /* owned, one block, NULL-terminated, of stdout and stderr; NULL: none */
+    int stdin_rank;    /* who reads ours; -1: nobody */
+};
+
+void output_spec_fini(struct output_spec *s);
+
+/* torchrun's spec: one of 0 to 3 for all ranks, or RANK:[0-3],... with 0 for the others.
+ *
+ * what      named in messages
+ * ret       n_ranks values
+ * returns   0, -EINVAL */
+int output_spec_parse_streams(const char *what, const char *text, int n_ranks, uint8_t *ret,
+                              struct co_error *err);
+
+/* Local ranks that are shown: "0,2"; "" is all. ret_hidden is set for the others.
+ *
+ * returns   0, -EINVAL, -ERANGE: no such rank */
+int output_spec_parse_ranks(const char *what, const char *text, int n_ranks, bool *ret_hidden,
+                            struct co_error *err);
+
+/* Words between commas; two commas are one that belongs to a word. Empty words are left out.
+ *
+ * returns   one block to free(), NULL-terminated; NULL: no memory */
+char **output_spec_split(const char *text);
+
+/* Who a line is of. */
+struct output_label {
+    const char *host, *role;
+    int rank, local_rank;
+    uint32_t generation;
+};
+
+#define OUTPUT_LABEL_DEFAULT "{host}:{rank}: "
+
+/* Is format made of text and {host} {rank} {local_rank} {generation}, {{ and }} for braces?
+ *
+ * returns   0, -EINVAL: the text names what is unknown */
+int output_spec_check_label(const char *what, const char *format, struct co_error *err);
+
+/* The label for a line, cut to what fits into n bytes. returns its length */
+size_t output_spec_label(const char *format, const struct output_label *of, char *to, size_t n);
+
+/* The same for torchrun's templates: ${role_name} ${rank} ${local_rank}, $$; other names stay. */
+size_t output_spec_template(const char *format, const struct output_label *of, char *to, size_t n);
+
+#endif

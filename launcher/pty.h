@@ -1,0 +1,14 @@
+/* pty.h - a pseudo-terminal for a rank, so that it writes as to the terminal we have. */
+#ifndef DDP_LAUNCHER_PTY_H
+#define DDP_LAUNCHER_PTY_H
+
+/* Open one: raw, the controlling terminal of nobody, as large as the terminal `like`. Both ends are
+ * close-on-exec, ours does not block.
+ *
+ * returns   0, -errno: there are none, or no more */
+int pty_open(int like, int *ret_ours, int *ret_rank);
+
+/* Make it as large as `like` is now. */
+void pty_resize(int ours, int like);
+
+#endif

@@ -1,0 +1,242 @@
+#include "rank_io.h"
+
+#include "job_spec.h"
+#include "lines.h"
+#include "log_files.h"
+#include "output.h"
+#include "pty.h"
+#include "runtime_dir.h"
+#include "tail.h"
+
+#include "common/error.h"
+#include "common/scope.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const log_names[] = {"stdout.log", "stderr.log"};
+static const char *const filtered_names[] = {"filtered_stdout.log", "filtered_stderr.log"};
+
+/* A rank's part of the output_spec. */
+struct plan {
+    bool to_file[2], tee[2];
+    bool hidden;
+};
+
+static struct plan plan_rank(const struct output_spec *s, int local_rank)
+{
+    struct plan p = {0};
+    if (s->log_dir_null)
+        return p;
+    for (int i = 0; i < 2; i++) {
+        p.tee[i] = (s->tees[local_rank] & (OUTPUT_OUT << i)) != 0;
+        p.to_file[i] = p.tee[i] || (s->redirects[local_rank] & (OUTPUT_OUT << i)) != 0;
+    }
+    p.hidden = s->hidden[local_rank];
+    return p;
+}
+
+static bool needs_log_dir(const struct job_spec *spec)
+{
+    const struct output_spec *s = &spec->output;
+    if (s->log_dir_null)
+        return false;
+    bool needs = s->log_dir != NULL;
+    for (int i = 0; i < spec->n_local; i++)
+        needs = needs || s->redirects[i] != 0 || s->tees[i] != 0;
+    return needs;
+}
+
+int rank_io_open(struct rank_io *io, const struct job_spec *spec, struct output *output,
+                 int null_fd, struct co_error *err)
+{
+    *io = (struct rank_io){.spec = spec, .output = output, .null_fd = null_fd};
+    io->on_terminal = isatty(STDOUT_FILENO) && isatty(STDERR_FILENO);
+    gethostname(io->host, sizeof io->host - 1);
+    io->host[strcspn(io->host, ".")] = '\0';
+    if (!needs_log_dir(spec))
+        return 0;
+    int rc = log_files_make(spec->output.log_dir, spec->run_id, &io->log_dir, err);
+    if (rc == 0 && spec->output.log_dir == NULL) {
+        char text[PATH_MAX + 64];
+        snprintf(text, sizeof text, "ddprun: log files are in %s\n", io->log_dir);
+        output_say(output, text);
+    }
+    return rc;
+}
+
+void rank_io_close(struct rank_io *io)
+{
+    free(io->log_dir);
+    io->log_dir = NULL;
+}
+
+static bool wants_label(const struct rank_io *io)
+{
+    const struct job_spec *spec = io->spec;
+    if (spec->output.label != NULL)
+        return spec->output.label[0] != '\0';
+    return io->on_terminal && spec->n_local > 1 && !spec->as_torchrun;
+}
+
+static size_t make_prefix(const struct rank_io *io, bool tee, int local_rank, int rank, char *to)
+{
+    const struct output_spec *s = &io->spec->output;
+    struct output_label of = {.host = io->host,
+                              .role = io->spec->role,
+                              .rank = rank,
+                              .local_rank = local_rank,
+                              .generation = io->generation};
+    if (tee && s->label == NULL)
+        return output_spec_template(
+            s->line_prefix != NULL ? s->line_prefix : "[${role_name}${local_rank}]:", &of, to,
+            LINES_PREFIX_MAX);
+    return output_spec_label(s->label != NULL ? s->label : OUTPUT_LABEL_DEFAULT, &of, to,
+                             LINES_PREFIX_MAX);
+}
+
+/* One pty for both streams. returns -errno: there is none */
+static int make_pty(const struct rank_io *io, int local_rank, const struct output_way *way,
+                    struct rank_fds *ret)
+{
+    int ours;
+    int rc = pty_open(STDERR_FILENO, &ours, &ret->owned[1]);
+    if (rc < 0)
+        return rc;
+    ret->fds[1] = ret->fds[2] = ret->owned[1];
+    return output_add(io->output, local_rank, OUTPUT_TO_STDERR, ours, true, way);
+}
+
+static int make_pipe(const struct rank_io *io, int local_rank, int which,
+                     const struct output_way *way, struct rank_fds *ret)
+{
+    int pair[2];
+    if (pipe2(pair, O_CLOEXEC) < 0) {
+        int rc = -errno;
+        if (way->log_fd >= 0)
+            close(way->log_fd);
+        if (way->filter_fd >= 0)
+            close(way->filter_fd);
+        return rc;
+    }
+    fcntl(pair[0], F_SETFL, O_NONBLOCK); /* the rank's end must not be */
+    ret->fds[1 + which] = ret->owned[which] = pair[1];
+    return output_add(io->output, local_rank, (enum output_sink)which, pair[0], false, way);
+}
+
+/* A stream into the log directory, and here, too, with -t. */
+static int make_logged(const struct rank_io *io, const struct plan *p, int local_rank, int which,
+                       struct output_way *way, struct rank_fds *ret, struct co_error *err)
+{
+    int rc = log_files_open(io->log_dir, io->generation, local_rank, log_names[which], err);
+    if (rc < 0)
+        return rc;
+    if (!p->tee[which]) {
+        ret->fds[1 + which] = ret->owned[which] = rc;
+        return 0;
+    }
+    way->log_fd = rc;
+    if (io->spec->output.filters[which] != NULL && !p->hidden) {
+        rc = log_files_open(io->log_dir, io->generation, -1, filtered_names[which], err);
+        if (rc < 0) {
+            close(way->log_fd);
+            return rc;
+        }
+        way->filter_fd = rc;
+        way->filters = io->spec->output.filters[which];
+    }
+    return make_pipe(io, local_rank, which, way, ret);
+}
+
+static int make_stream(const struct rank_io *io, const struct plan *p, int local_rank, int rank,
+                       int which, struct rank_fds *ret, struct co_error *err)
+{
+    char prefix[LINES_PREFIX_MAX];
+    bool label = p->tee[which] || wants_label(io);
+    struct output_way way = {.to = p->hidden ? OUTPUT_NOWHERE : (enum output_sink)which,
+                             .prefix = label ? prefix : NULL,
+                             .log_fd = -1,
+                             .filter_fd = -1};
+    if (label)
+        way.n_prefix = make_prefix(io, p->tee[which], local_rank, rank, prefix);
+    if (p->to_file[which])
+        return make_logged(io, p, local_rank, which, &way, ret, err);
+    if (which == OUTPUT_TO_STDERR || (label && !p->hidden))
+        return make_pipe(io, local_rank, which, &way, ret);
+    ret->fds[1] = p->hidden ? io->null_fd : STDOUT_FILENO;
+    return 0;
+}
+
+int rank_io_make(const struct rank_io *io, int local_rank, int rank, struct rank_fds *ret,
+                 struct co_error *err)
+{
+    struct plan p = plan_rank(&io->spec->output, local_rank);
+    int rc = 0;
+    *ret = (struct rank_fds){.owned = {-1, -1}};
+    ret->fds[0] = rank == io->spec->output.stdin_rank ? STDIN_FILENO : io->null_fd;
+    if (io->log_dir != NULL)
+        rc = log_files_make_rank(io->log_dir, io->generation, local_rank, err);
+    if (rc == 0 && io->on_terminal && !p.hidden && !p.to_file[0] && !p.to_file[1]) {
+        char prefix[LINES_PREFIX_MAX];
+        struct output_way way = {.to = OUTPUT_TO_STDOUT, .log_fd = -1, .filter_fd = -1};
+        if (wants_label(io)) {
+            way.prefix = prefix;
+            way.n_prefix = make_prefix(io, false, local_rank, rank, prefix);
+        }
+        if (make_pty(io, local_rank, &way, ret) == 0)
+            return 0;
+        rank_fds_close(ret); /* no ptys here: pipes, then */
+    }
+    for (int which = 0; which < 2 && rc == 0; which++)
+        rc = make_stream(io, &p, local_rank, rank, which, ret, err);
+    return rc;
+}
+
+void rank_fds_close(struct rank_fds *fds)
+{
+    for (int i = 0; i < 2; i++) {
+        if (fds->owned[i] >= 0)
+            close(fds->owned[i]);
+        fds->owned[i] = -1;
+    }
+}
+
+char *rank_io_error_file(const struct rank_io *io, const char *runtime_dir, int local_rank,
+                         char *buf, size_t n)
+{
+    if (io->log_dir == NULL)
+        return runtime_dir_error_file(runtime_dir, local_rank, buf, n);
+    return log_files_path(io->log_dir, io->generation, local_rank, "error.json", buf, n);
+}
+
+/* Of a stderr that went to a file without us. */
+static char *tail_of_file(const struct rank_io *io, int local_rank)
+{
+    char path[PATH_MAX];
+    char bytes[TAIL_BYTES];
+    log_files_path(io->log_dir, io->generation, local_rank, log_names[1], path, sizeof path);
+    co_autoclose_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+    off_t size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
+    if (size <= 0)
+        return NULL;
+    ssize_t n = pread(fd, bytes, sizeof bytes, size > TAIL_BYTES ? size - TAIL_BYTES : 0);
+    if (n <= 0)
+        return NULL;
+    struct tail tail = {0};
+    tail_add(&tail, bytes, (size_t)n);
+    char *text = tail_copy(&tail);
+    tail_fini(&tail);
+    return text;
+}
+
+char *rank_io_tail(const struct rank_io *io, int local_rank)
+{
+    struct plan p = plan_rank(&io->spec->output, local_rank);
+    if (io->log_dir != NULL && p.to_file[1] && !p.tee[1])
+        return tail_of_file(io, local_rank);
+    return output_tail(io->output, local_rank);
+}

@@ -1,0 +1,51 @@
+/* rank_io.h - what a rank has as stdin, stdout and stderr: ours, a pipe, a pty, a log file. */
+#ifndef DDP_LAUNCHER_RANK_IO_H
+#define DDP_LAUNCHER_RANK_IO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct co_error;
+struct job_spec;
+struct output;
+
+struct rank_io {
+    const struct job_spec *spec; /* borrowed */
+    struct output *output;       /* borrowed */
+    int null_fd;                 /* borrowed */
+    char *log_dir;               /* owned; the job's folder; NULL: none */
+    bool on_terminal;            /* stdout and stderr are terminals */
+    char host[256];
+    uint32_t generation; /* of the ranks started last: the caller counts it up */
+};
+
+/* Look at our descriptors; make the log directory, if one is asked for, and say where it is if the
+ * user did not choose. A zeroed one may be closed.
+ *
+ * returns   0, -errno: no log directory */
+int rank_io_open(struct rank_io *io, const struct job_spec *spec, struct output *output,
+                 int null_fd, struct co_error *err);
+void rank_io_close(struct rank_io *io);
+
+struct rank_fds {
+    int fds[3];   /* what shall be the rank's 0, 1 and 2 */
+    int owned[2]; /* those of them to close when the rank has them; -1: none */
+};
+
+/* Make a rank's descriptors, and have output read our ends.
+ *
+ * returns   0, -errno; rank_fds_close() in any case */
+int rank_io_make(const struct rank_io *io, int local_rank, int rank, struct rank_fds *ret,
+                 struct co_error *err);
+void rank_fds_close(struct rank_fds *fds);
+
+/* Where the rank may describe its error: in the log directory, else in the runtime directory.
+ * returns buf */
+char *rank_io_error_file(const struct rank_io *io, const char *runtime_dir, int local_rank,
+                         char *buf, size_t n);
+
+/* The last lines of the rank's stderr, wherever it went; to free(). NULL: none */
+char *rank_io_tail(const struct rank_io *io, int local_rank);
+
+#endif
