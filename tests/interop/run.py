@@ -217,7 +217,7 @@ CASES = {
         mp_spawn_tutorial_chooses_its_own_port,
         exception_reaches_the_report,
         error_file_reaches_the_report,
-    killed_rank_comes_back,
+        killed_rank_comes_back,
         environment_is_torchruns,
         sampler_draws_as_torch_does,
         store_serves_torchs_client,
