@@ -2,6 +2,7 @@
 import os
 import signal
 import sys
+import time
 import unittest
 
 from harness import RANK, Job, await_true, main
@@ -75,8 +76,14 @@ class Restarts(unittest.TestCase):
             code, _, err = job.end()
             self.assertEqual(code, 5)
             self.assertEqual(err.count(b"; restart"), 1)
-        with Job("--max-restarts", "1/1ms", "-n", "1", RANK, "tell", "up", "exit", "5") as job:
-            job.hear(4)  # each failure is long after the one before
+        script = f"echo $$$$ >$TEST_FIFO; exec {RANK} wait"  # $$: a $
+        with Job("--max-restarts", "1/1ms", "-n", "1", "sh", "-c", script) as job:
+            for _ in range(3):
+                pid = int(job.hear(1)[0])
+                up_s = time.monotonic()
+                await_true(lambda: time.monotonic() > up_s + 0.002)  # out of the window
+                os.kill(pid, signal.SIGKILL)
+            job.hear(1)
             job.signal(signal.SIGTERM)
             self.assertEqual(job.end()[0], -signal.SIGTERM)
 
