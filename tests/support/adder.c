@@ -1,5 +1,6 @@
 /* adder - ranks that add up without end, by libddp, until one of them kills itself with much
- * memory in its hands: the others learn of it before its end can be seen.
+ * memory in its hands: the others learn of it before its end can be seen. They don't listen to
+ * SIGTERM, so that each says what it has learned.
  *
  *     adder RANK SIGNAL */
 #include <ddp/ddp.h>
@@ -17,6 +18,7 @@ int main(int argc, char **argv)
     struct ddp_group *g;
     if (argc != 3 || ddp_init(NULL, &g) != 0)
         return 90;
+    signal(SIGTERM, SIG_IGN);
     float x = 0;
     for (int step = 0;; step++) {
         if (step == STEPS_BEFORE && ddp_rank(g) == atoi(argv[1])) {
@@ -24,6 +26,7 @@ int main(int argc, char **argv)
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
             if (memory == MAP_FAILED)
                 return 91;
+            signal(SIGTERM, SIG_DFL);
             raise(atoi(argv[2]));
         }
         if (ddp_all_reduce(g, &x, &x, 1, DDP_FLOAT32, DDP_SUM, NULL) != 0) {

@@ -128,10 +128,11 @@ class Restarts(unittest.TestCase):
             self.assertEqual(job.processes(), [])
 
     def test_a_signal_while_ranks_of_the_old_generation_end(self):
-        with Job("--max-restarts", "3", "-n", "2", RANK, "only", "1", "exit", "3", "end", "note", "15", "tell", "up",
-                 "wait") as job:
-            self.assertIn("0 up", job.hear(1))
-            job.hear(1)  # rank 0 was told to stop and does not
+        with Job("--max-restarts", "3", "-n", "2", RANK, "only", "1", "on", "10", "3", "tell", "up", "wait", "end",
+                 "ignore", "10", "note", "15", "tell", "up", "wait") as job:
+            job.hear(2)
+            job.signal(signal.SIGUSR1)
+            self.assertEqual(job.hear(2), ["0 got 15", "1 got 10"])  # rank 0 was told to stop and does not
             job.signal(signal.SIGINT)
             job.signal(signal.SIGINT)
             code, _, err = job.end()
