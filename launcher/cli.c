@@ -190,7 +190,10 @@ static int set_omp(const struct draft *d, struct job_spec *spec, struct co_error
     } else if (spec->as_torchrun) {
         spec->omp_threads = spec->n_local > 1 ? 1 : 0;
     } else {
-        int share = d->world->n_allowed_cpus(d->world->arg) / spec->n_local;
+        /* the quota can only lower it: where there is one each anyway it need not be read */
+        int share = d->world->n_cpus(d->world->arg) / spec->n_local;
+        if (share > 1)
+            share = d->world->n_allowed_cpus(d->world->arg) / spec->n_local;
         spec->omp_threads = share > 0 ? share : 1;
     }
     return 0;

@@ -25,6 +25,12 @@ static int real_n_gpus(void *arg)
     return resources_n_gpus("", getenv("CUDA_VISIBLE_DEVICES"));
 }
 
+static int real_n_cpus(void *arg)
+{
+    (void)arg;
+    return resources_affinity();
+}
+
 static int real_n_allowed_cpus(void *arg)
 {
     (void)arg;
@@ -72,6 +78,7 @@ static int real_fill_random(void *arg, void *bytes, size_t n)
 const struct cli_world cli_real_world = {
     .get_env = real_get_env,
     .n_gpus = real_n_gpus,
+    .n_cpus = real_n_cpus,
     .n_allowed_cpus = real_n_allowed_cpus,
     .look_at = real_look_at,
     .fill_random = real_fill_random,

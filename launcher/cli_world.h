@@ -19,7 +19,8 @@ enum file_kind {
 struct cli_world {
     const char *(*get_env)(void *arg, const char *name);
     int (*n_gpus)(void *arg);         /* GPUs of this node, CUDA_VISIBLE_DEVICES respected */
-    int (*n_allowed_cpus)(void *arg); /* by affinity and cgroup quota, >= 1 */
+    int (*n_cpus)(void *arg);         /* in our affinity mask, >= 1; cheap */
+    int (*n_allowed_cpus)(void *arg); /* of these, as many as the cgroup's quota allows, >= 1 */
     enum file_kind (*look_at)(void *arg, const char *path); /* links are followed */
     int (*fill_random)(void *arg, void *bytes, size_t n);   /* n <= 256; returns 0 or -errno */
     void *arg;

@@ -14,7 +14,7 @@
 
 enum { GPUS_MAX = 256 }; /* of a node; more are not counted */
 
-static int affinity_of_kernel(void)
+int resources_affinity(void)
 {
     /* the kernel refuses a mask with fewer bits than it has CPUs */
     for (int n = CPU_SETSIZE; n <= 1 << 20; n *= 4) {
@@ -110,7 +110,7 @@ static bool has_controller(const char *list, const char *name)
 
 int resources_n_cpus(const char *root, int affinity)
 {
-    int cpus = affinity > 0 ? affinity : affinity_of_kernel();
+    int cpus = affinity > 0 ? affinity : resources_affinity();
     char path[PATH_MAX];
     char line[PATH_MAX];
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);

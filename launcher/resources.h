@@ -13,12 +13,17 @@
  * returns   >= 1 */
 int resources_n_cpus(const char *root, int affinity);
 
+/* CPUs in our affinity mask, >= 1: one system call, where the quota costs a tenth of a
+ * millisecond. */
+int resources_affinity(void);
+
 /* NVIDIA GPUs: one per /dev/nvidiaN; where there are none (made on first use), one per entry of
  * /proc/driver/nvidia/gpus.
  *
  * root      as above
  * visible   $CUDA_VISIBLE_DEVICES, read as CUDA does: it ends at the first entry that names no GPU,
- * and one named twice means none at all. NULL: all returns   >= 0 */
+ *           and one named twice means none at all. NULL: all
+ * returns   >= 0 */
 int resources_n_gpus(const char *root, const char *visible);
 
 #endif

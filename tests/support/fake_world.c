@@ -17,7 +17,7 @@ static int fake_n_gpus(void *arg)
     return ((const struct fake_world *)arg)->n_gpus;
 }
 
-static int fake_n_allowed_cpus(void *arg)
+static int fake_n_cpus(void *arg)
 {
     return ((const struct fake_world *)arg)->n_cpus;
 }
@@ -70,7 +70,8 @@ struct cli_world fake_world_make(const struct fake_world *fake)
     return (struct cli_world){
         .get_env = fake_get_env,
         .n_gpus = fake_n_gpus,
-        .n_allowed_cpus = fake_n_allowed_cpus,
+        .n_cpus = fake_n_cpus,
+        .n_allowed_cpus = fake_n_cpus,
         .look_at = fake_look_at,
         .fill_random = fake_fill_random,
         .arg = (void *)fake,

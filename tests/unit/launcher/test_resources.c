@@ -180,6 +180,7 @@ START_TEST(the_real_node_has_a_cpu_and_files)
 {
     const struct cli_world *w = &cli_real_world;
     ck_assert_int_ge(w->n_allowed_cpus(w->arg), 1);
+    ck_assert_int_ge(w->n_cpus(w->arg), w->n_allowed_cpus(w->arg));
     ck_assert_int_le(w->n_allowed_cpus(w->arg), (int)sysconf(_SC_NPROCESSORS_CONF));
     ck_assert_int_ge(w->n_gpus(w->arg), 0);
     ck_assert_int_eq(setenv("CUDA_VISIBLE_DEVICES", "", 1), 0);
