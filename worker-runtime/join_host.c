@@ -106,11 +106,6 @@ const char *join_host_last_refusal(const struct join_host *h)
     return h->refusal.text;
 }
 
-struct control *join_host_control(const struct join_host *h)
-{
-    return h->control;
-}
-
 static bool is_ours(int sock)
 {
     struct ucred peer;

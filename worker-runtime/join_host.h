@@ -7,7 +7,6 @@
 #include <stdint.h>
 
 struct co_error;
-struct control;
 struct join_host; /* opaque */
 
 /* Listen on an abstract socket and make the control segment that is handed out there.
@@ -30,8 +29,5 @@ bool join_host_has_come(const struct join_host *h, unsigned local_rank);
 
 /* Why the last peer that was sent away was sent away; "" if none was. */
 const char *join_host_last_refusal(const struct join_host *h);
-
-/* The segment that is handed out. Lent; it goes with the host. */
-struct control *join_host_control(const struct join_host *h);
 
 #endif
