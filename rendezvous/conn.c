@@ -85,6 +85,7 @@ void conn_close(struct conn *c)
     c->closing = true;
     struct conn_host *h = c->host;
     h->n_closing++;
+    h->n_clients -= c->is_store;
     session_fini(&c->session);
     unmark_unsent(c);
     *(c->prev != NULL ? &c->prev->next : &h->first) = c->next;
@@ -221,6 +222,12 @@ static void hand_over(struct conn *c, enum protocol protocol, const uint8_t *byt
     h->on_foreign(h, protocol, copy, bytes, len);
 }
 
+static void become_client(struct conn *c)
+{
+    c->is_store = true;
+    c->host->n_clients++;
+}
+
 /* Look at a connection's first bytes. Returns whether they are for the store; if not, they are too
  * few to tell, or c is closing. */
 static bool decide_protocol(struct conn *c, const uint8_t *bytes, size_t len)
@@ -230,10 +237,10 @@ static bool decide_protocol(struct conn *c, const uint8_t *bytes, size_t len)
         follow_state(c, SESSION_MORE, false);
     else if (protocol != PROTOCOL_STORE)
         hand_over(c, protocol, bytes, len);
-    else if (c->host->n_conns > c->host->max_conns)
-        conn_drop(c, "refused: there are %u clients", c->host->max_conns);
+    else if (c->host->n_clients >= c->host->max_clients)
+        conn_drop(c, "refused: there are %u clients", c->host->max_clients);
     else
-        c->is_store = true;
+        become_client(c);
     return c->is_store;
 }
 
@@ -407,7 +414,6 @@ int conn_accept(struct conn_host *h, uv_stream_t *listener, struct conn **ret_co
     if (c == NULL)
         return -ENOMEM;
     c->host = h;
-    c->is_store = h->on_foreign == NULL;
     c->n_handles = 2;
     c->tcp.data = c->timer.data = c->write.data = c;
     uv_tcp_init(h->loop, &c->tcp);
@@ -418,6 +424,8 @@ int conn_accept(struct conn_host *h, uv_stream_t *listener, struct conn **ret_co
         c->next->prev = c;
     h->first = c;
     h->n_conns++;
+    if (h->on_foreign == NULL)
+        become_client(c);
     int rc = uv_accept(listener, (uv_stream_t *)&c->tcp);
     if (rc < 0) {
         conn_close(c);

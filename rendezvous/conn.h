@@ -28,8 +28,9 @@ struct conn_host {
     uint64_t n_buffer_bytes;   /* what they do hold */
     uint32_t n_conns;          /* those in mid-close, too */
     uint32_t n_closing;        /* which are so many */
-    uint32_t max_conns;        /* with more than these, one that turns out to be for the store goes;
-                                  the server bounds those whose first bytes have not come */
+    uint32_t n_clients;        /* those that turned out to be for the store, and are open */
+    uint32_t max_clients;      /* one more is dropped; connections whose first bytes have not come
+                                  are the server's to bound */
     struct conn *first;        /* of all that are open */
     struct conn *first_unsent; /* of those that have something to send */
 
