@@ -143,11 +143,13 @@ static int do_queue_pop(struct session *s, const struct codec_request *r, struct
 {
     struct store *store = s->host->store;
     struct wire_bytes item;
-    uint64_t n = store_queue_len(store, r->key);
-    int rc = no_memory(codec_reply_i64(&s->out, (int64_t)n), err);
-    if (rc < 0 || !store_queue_front(store, r->key, &item))
-        return rc;
-    rc = reply_value(s, item, err);
+    if (!store_queue_front(store, r->key, &item))
+        return no_memory(codec_reply_i64(&s->out, 0), err);
+    int rc = check_reply_bytes(s, 16 + (uint64_t)item.len, err);
+    if (rc == 0)
+        rc = no_memory(codec_reply_i64(&s->out, (int64_t)store_queue_len(store, r->key)), err);
+    if (rc == 0)
+        rc = no_memory(codec_reply_string(&s->out, item), err);
     if (rc == 0)
         store_queue_drop(store, r->key);
     return rc;
