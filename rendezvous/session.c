@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 
-void session_init(struct session *s, const struct session_host *host)
+void session_init(struct session *s, struct session_host *host)
 {
     *s = (struct session){.host = host};
     codec_init(&s->codec, &host->limits);
@@ -143,11 +143,13 @@ static int do_queue_pop(struct session *s, const struct codec_request *r, struct
 {
     struct store *store = s->host->store;
     struct wire_bytes item;
-    uint64_t n = store_queue_len(store, r->key);
-    int rc = no_memory(codec_reply_i64(&s->out, (int64_t)n), err);
-    if (rc < 0 || !store_queue_front(store, r->key, &item))
-        return rc;
-    rc = reply_value(s, item, err);
+    if (!store_queue_front(store, r->key, &item))
+        return no_memory(codec_reply_i64(&s->out, 0), err);
+    int rc = check_reply_bytes(s, 16 + (uint64_t)item.len, err);
+    if (rc == 0)
+        rc = no_memory(codec_reply_i64(&s->out, (int64_t)store_queue_len(store, r->key)), err);
+    if (rc == 0)
+        rc = no_memory(codec_reply_string(&s->out, item), err);
     if (rc == 0)
         store_queue_drop(store, r->key);
     return rc;
@@ -196,6 +198,7 @@ static int do_barrier(struct session *s, const struct codec_request *r, struct c
 static int do_request(struct session *s, const struct codec_request *r, struct co_error *err)
 {
     struct store *store = s->host->store;
+    s->host->n_requests[r->op]++;
     switch (r->op) {
     case WIRE_SET:
         return store_set(store, r->key, r->value, err);

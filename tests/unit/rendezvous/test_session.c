@@ -18,6 +18,7 @@
 #include <check.h>
 #include <ctype.h>
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -319,6 +320,24 @@ START_TEST(a_reply_has_a_largest_size)
 }
 END_TEST
 
+START_TEST(an_item_too_long_to_be_sent_stays_in_its_queue)
+{
+    start();
+    host.max_reply_bytes = 20;
+    struct client *c = &clients[0];
+    send_c(c, hello);
+    send_c(c, "0e 0100000000000000 71 0800000000000000 3132333435363738");
+    send_c(c, "0f 0100000000000000 71"); /* QUEUE_POP: 8 + 16 bytes */
+    ck_assert_int_eq(c->state, -ENOSPC);
+    ck_assert_uint_eq(co_buf_len(&c->session.out), 0); /* not even the length was promised */
+    struct client *other = &clients[1];
+    send_c(other, hello);
+    send_c(other, "10 0100000000000000 71"); /* QUEUE_LEN */
+    expect(other, (const uint8_t[8]){1}, 8, "the queue");
+    stop();
+}
+END_TEST
+
 START_TEST(keys_are_listed_with_their_slash_and_without_queues)
 {
     start();
@@ -370,6 +389,7 @@ int main(void)
     tcase_add_test(tc, bad_bytes_are_refused_for_the_right_reason);
     tcase_add_test(tc, a_client_that_does_not_read_is_not_served_until_it_does);
     tcase_add_test(tc, a_reply_has_a_largest_size);
+    tcase_add_test(tc, an_item_too_long_to_be_sent_stays_in_its_queue);
     tcase_add_test(tc, keys_are_listed_with_their_slash_and_without_queues);
     tcase_add_test(tc, a_full_store_costs_the_one_who_fills_it);
     suite_add_tcase(suite, tc);
