@@ -3,8 +3,8 @@
  * --max-restarts N counts the failures of the whole job, N/window those of the last `window`. The
  * first restart comes at once, the next after 100 ms, each later one after twice the time of the
  * one before, 30 s at most. A generation that ran for a minute or longer begins that row anew. */
-#ifndef DDP_LAUNCHER_RESTART_POLICY_H
-#define DDP_LAUNCHER_RESTART_POLICY_H
+#ifndef DDP_RENDEZVOUS_RESTART_POLICY_H
+#define DDP_RENDEZVOUS_RESTART_POLICY_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,10 +33,14 @@ void restart_policy_fini(struct restart_policy *p); /* a zeroed one is fine */
 /* Would a failure that means `exit_code` for the job be followed by a restart? */
 bool restart_policy_allows(const struct restart_policy *p, int exit_code, uint64_t now_ms);
 
+/* How long to wait before a restart that follows now, in ms.
+ *
+ * ran_ms    how long the failed generation ran */
+uint64_t restart_policy_wait_ms(const struct restart_policy *p, uint64_t ran_ms);
+
 /* Count a restart.
  *
- * ran_ms    how long the failed generation ran
- * returns   how long to wait before it, in ms */
+ * returns   what restart_policy_wait_ms() said */
 uint64_t restart_policy_take(struct restart_policy *p, uint64_t now_ms, uint64_t ran_ms);
 
 #endif

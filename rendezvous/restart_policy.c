@@ -30,7 +30,7 @@ bool restart_policy_allows(const struct restart_policy *p, int exit_code, uint64
     return p->times_ms != NULL && now_ms - p->times_ms[p->n_restarts % max] >= p->rules.window_ms;
 }
 
-static uint64_t next_wait_ms(const struct restart_policy *p, uint64_t ran_ms)
+uint64_t restart_policy_wait_ms(const struct restart_policy *p, uint64_t ran_ms)
 {
     if (p->n_restarts == 0 || ran_ms >= RESTART_STEADY_MS)
         return 0;
@@ -41,7 +41,7 @@ static uint64_t next_wait_ms(const struct restart_policy *p, uint64_t ran_ms)
 
 uint64_t restart_policy_take(struct restart_policy *p, uint64_t now_ms, uint64_t ran_ms)
 {
-    p->last_wait_ms = next_wait_ms(p, ran_ms);
+    p->last_wait_ms = restart_policy_wait_ms(p, ran_ms);
     if (p->times_ms != NULL)
         p->times_ms[p->n_restarts % (uint64_t)p->rules.max_restarts] = now_ms;
     p->n_restarts++;
