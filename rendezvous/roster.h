@@ -152,7 +152,7 @@ const char *roster_change(const struct roster *r);
 /* In CLOSED; before, NULL. */
 const struct message_verdict *roster_get_verdict(const struct roster *r);
 
-/* One line for each node, for status: name, place, what it does. */
+/* A node, for status. */
 struct roster_node_view {
     const char *name;
     uint32_t n_local;
@@ -160,8 +160,11 @@ struct roster_node_view {
     bool here, is_member, is_done, is_stopped, leaves;
 };
 
-/* The i-th known node, i < roster_n_nodes(). The order may change with every step. */
-struct roster_node_view roster_view(const struct roster *r, uint32_t i);
+/* Nodes stand in slots, 0 .. roster_n_slots() - 1, some of which are free.
+ *
+ * returns   whether somebody is there; else *ret is not written */
+uint32_t roster_n_slots(const struct roster *r);
+bool roster_view(const struct roster *r, uint32_t slot, struct roster_node_view *ret);
 
 const char *roster_state_name(enum roster_state state);
 const char *roster_event_name(enum roster_event_type type);
