@@ -29,10 +29,9 @@ struct member; /* opaque */
     X(ENDED, end, "nothing runs here, the end is known")
 
 #define MEMBER_EVENTS(X) /* name, meaning */                                                       \
-    X(LINK_UP, "there is a connection to the roster")                                              \
-    X(LINK_DOWN, "there is none (any more), or it could not be made")                              \
+    X(LINK_LOST, "there will be no connection to the roster: no use to try again")                 \
     X(WELCOME, "the roster knows us")                                                              \
-    X(REFUSED, "the roster does not let us in")                                                    \
+    X(REFUSED, "the roster does not let us in, or has given us up")                                \
     X(SEALED, "we have a place in a generation")                                                   \
     X(STOP, "the generation is to be stopped")                                                     \
     X(PENDING, "somebody waits for a checkpoint")                                                  \
@@ -99,22 +98,21 @@ struct member_input {
 
 /* What the caller has to do now; false, zero: nothing. In this order. */
 struct member_orders {
-    bool set_lease;  /* tell the nursery: without a newer order it kills all at lease_end_ms */
-    bool disconnect; /* the link, after what `messages` still has for it, is not wanted any more.
-                          Feed no LINK_DOWN for it, or do */
-    bool connect;    /* make a new one, feed LINK_UP or LINK_DOWN. One attempt; with a bound */
-    bool open_store; /* of member_place(); allow member_addresses(); feed STORE_OPEN, or
-                          RANK_FAILED with `final` */
-    bool take_addresses; /* more of them have come: member_addresses() is longer */
-    bool start_ranks;    /* of member_place() */
-    bool tell_pending;   /* ask the ranks to save their state, and feed YIELDED when all have */
-    bool stop_ranks;     /* in the time that `why` deserves; close the store; feed RANKS_GONE */
-    bool kill_ranks;     /* now; the same */
-    bool ended;          /* member_get_end() */
-    size_t n_messages;   /* to send on the link */
+    bool set_lease;    /* tell the nursery: without a newer order it kills all at lease_end_ms */
+    size_t n_messages; /* to send on the link */
+    bool disconnect;   /* close the link when they are out; feed nothing more of it, no LINK_DOWN
+                            either */
+    bool connect;      /* make a link, feed LINK_UP or LINK_DOWN. One attempt; with a bound */
+    bool open_store;   /* of member_get_place(); let member_get_addresses() in; feed STORE_OPEN,
+                            or RANK_FAILED with `final` */
+    bool start_ranks;  /* of member_get_place() */
+    bool tell_pending; /* ask the ranks to save their state, and feed YIELDED when all have */
+    bool stop_ranks;   /* in the time that `why` deserves; close the store; feed RANKS_GONE */
+    bool kill_ranks;   /* now; the same */
+    bool ended;        /* see member_get_end() */
     const struct message *messages; /* the member's, valid until its next step */
-    uint64_t lease_end_ms;
-    enum message_why why; /* stop_ranks */
+    uint64_t lease_end_ms;          /* CO_NEVER_MS: do not kill any more */
+    enum message_why why;           /* of stop_ranks */
 };
 
 struct member_limits {
@@ -127,7 +125,7 @@ struct member_limits {
 struct member_end {
     int exit_code;
     int signal;     /* 0; else the signal that made this ddprun leave, of which it dies */
-    bool by_roster; /* `verdict` is the roster's */
+    bool by_roster; /* a VERDICT says so, and all other nodes end with the same code */
     enum message_outcome outcome;
     int32_t rank;     /* of RANK_FAILED */
     const char *node; /* lent by the member */
@@ -140,13 +138,18 @@ struct member_place {
     struct message_place place; /* host, port, agent_store also at the leader, once it is open */
 };
 
-#define MEMBER_EXIT_USAGE   78 /* what the roster refuses for good */
-#define MEMBER_EXIT_MISSING 69 /* nobody found, or too few came */
-#define MEMBER_EXIT_TOO_FEW 75 /* nodes left, or the roster lost */
+#define MEMBER_EXIT_MISSING  69 /* the roster was not found */
+#define MEMBER_EXIT_INTERNAL 70 /* processes that outlive SIGKILL */
+#define MEMBER_EXIT_TOO_FEW  75 /* the roster is lost */
+#define MEMBER_EXIT_CONFIG   78 /* it refuses for good */
 
-/* hello     copied, texts and addresses too; `sent_ms` and `resumes` are the member's to fill in
+#define MEMBER_QUICK_MS 10  /* between attempts to make a link, at first */
+#define MEMBER_AGAIN_MS 500 /* and later, at most */
+
+/* hello     copied, texts and addresses too; within the bounds of message.h; `sent_ms` and `resumes`
+ *           are the member's to fill in
  * daemon    what to call the roster's end in messages: "node1:29400"; copied
- * returns   0, -EINVAL (hello breaks a bound of message.h), -ENOMEM */
+ * returns   0, -ENOMEM */
 int member_create(const struct member_limits *limits, const struct message_hello *hello,
                   const char *daemon, struct member **ret_member, struct co_error *err);
 void member_destroy(struct member *m); /* NULL is fine */
@@ -163,12 +166,14 @@ enum member_state member_get_state(const struct member *m);
 /* Of the newest generation; generation MESSAGE_NO_GENERATION: none yet. */
 const struct member_place *member_get_place(const struct member *m);
 
-/* At the leader: whom to let in to the store; n_all of them are to come. */
-const struct message_address *member_get_addresses(const struct member *m, uint32_t *ret_n,
-                                                   uint32_t *ret_n_all);
+/* At the leader: whom to let in to the store. Complete when the store is to be opened. */
+const struct message_address *member_get_addresses(const struct member *m, uint32_t *ret_n);
 
 /* What the roster waits for, as it said last; names are the member's. NULL: nothing known. */
 const struct message_progress *member_get_progress(const struct member *m);
+
+/* Which of our terms are not the job's, or "": "--max-restarts, --scale-at". */
+const char *member_get_note(const struct member *m);
 
 /* Why the last STOP came, or "". */
 const char *member_stop_text(const struct member *m);
