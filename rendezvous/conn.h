@@ -2,9 +2,11 @@
  *
  * Bytes are read into a buffer that all connections share and parsed where they lie; only what is
  * left of an incomplete request is kept. Replies gather until the loop's turn is over and go out in
- * one write. A client whose replies pile up is not read from. Where other protocols are served on
- * the same port, the first bytes are looked at, and a connection that is not for the store is handed
- * over; after them, and where there is only the store, that costs nothing. */
+ * one write. A client whose replies pile up is not read from.
+ *
+ * Where other protocols are served on the same port, the first bytes are looked at, and a
+ * connection that is not for the store is handed over; after them, and where there is only the
+ * store, that costs nothing. */
 #ifndef DDP_RENDEZVOUS_CONN_H
 #define DDP_RENDEZVOUS_CONN_H
 
