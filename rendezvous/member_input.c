@@ -226,6 +226,7 @@ static void hear_stop_of_unknown(struct member *m, uint32_t generation)
 {
     if (m->stopped == MESSAGE_NO_GENERATION || generation > m->stopped)
         m->stopped = generation;
+    say(m, MESSAGE_STOPPING, generation);
     say(m, MESSAGE_STOPPED, generation);
 }
 

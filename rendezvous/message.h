@@ -71,9 +71,9 @@ struct message_terms {
     uint64_t window_ms;            /* wait for late nodes once min_nodes are here */
     uint64_t start_timeout_ms;     /* until the first generation; 0 is not allowed */
     uint64_t rejoin_timeout_ms;    /* too few are left: wait so long for others */
-    uint32_t max_restarts;         /* failures of ranks, of the whole job; <= MESSAGE_MAX_RESTARTS */
-    uint64_t restart_window_ms;    /* of so many last ms; 0: ever */
-    uint8_t no_restart_on[32];     /* bit N of them: exit code N ends the job */
+    uint32_t max_restarts;      /* failures of ranks, of the whole job; <= MESSAGE_MAX_RESTARTS */
+    uint64_t restart_window_ms; /* of so many last ms; 0: ever */
+    uint8_t no_restart_on[32];  /* bit N of them: exit code N ends the job */
     enum message_scale_at scale_at;
 };
 

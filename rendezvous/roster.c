@@ -227,17 +227,29 @@ static void note_loss(struct roster *r, const struct roster_event *e)
     set_cause(r, e->type == ROSTER_EV_LEAVE ? MESSAGE_WHY_LEAVE : MESSAGE_WHY_LOST);
 }
 
-/* Who is lost without an answer to the STOP was the cause of what looked like a rank's failure. */
-static void note_late_loss(struct roster *r, const struct roster_event *e)
-{
-    if (r->cause.why == MESSAGE_WHY_FAILURE && !r->cause.charged && e->who->part == PART_TOLD)
-        note_loss(r, e);
-}
-
 static void note_gone_ranks(struct roster *r, const struct roster_event *e)
 {
     explain(r, "the ranks on %s are gone", e->who->name);
     set_cause(r, MESSAGE_WHY_ORDER);
+}
+
+/* Whose ranks were gone before it could answer the STOP was the cause of what looked like another
+ * one's failure. */
+static bool was_the_cause(const struct roster *r, const struct roster_event *e)
+{
+    return r->cause.why == MESSAGE_WHY_FAILURE && !r->cause.charged && e->unheard;
+}
+
+static void note_late_loss(struct roster *r, const struct roster_event *e)
+{
+    if (was_the_cause(r, e))
+        note_loss(r, e);
+}
+
+static void note_late_stop(struct roster *r, const struct roster_event *e)
+{
+    if (was_the_cause(r, e))
+        note_gone_ranks(r, e);
 }
 
 /* Also what will be the verdict if no restart follows. Who says so need not be doubted: it halts. */
@@ -428,8 +440,7 @@ static const struct row rows[] = {
     ROW(STOPPING,  FAILED,   always,                correct_failure, STOPPING),
     ROW(STOPPING,  STOPPING, believed_for_good,     blame_rank,      CLOSED),
     ROW(STOPPING,  STOPPING, always,                nothing,         STOPPING),
-    ROW(STOPPING,  STOPPED,  believed_for_good,     blame_rank,      CLOSED),
-    ROW(STOPPING,  STOPPED,  always,                nothing,         STOPPING),
+    ROW(STOPPING,  STOPPED,  always,                note_late_stop,  STOPPING),
     ROW(STOPPING,  CLEAR,    must_pause,            pause_first,     STOPPING),
     ROW(STOPPING,  CLEAR,    makes_min,             charge,          RUNNING),
     ROW(STOPPING,  CLEAR,    may_wait,              wait_for_others, GATHERING),

@@ -25,6 +25,7 @@ static void lose(struct roster *r, uint32_t slot, uint64_t now_ms, const char *w
                              .slot = ROSTER_NO_SLOT,
                              .who = &was,
                              .led = r->leader == slot,
+                             .unheard = was.part == PART_TOLD,
                              .text = text};
     roster_forget(r, slot);
     roster_apply(r, &e);
@@ -100,17 +101,25 @@ static void settle(struct roster *r, uint64_t now_ms)
 
 /* --- HELLO --- */
 
+static struct roster_event event_of(const struct roster *r, uint32_t slot,
+                                    enum roster_event_type type, uint64_t now_ms,
+                                    const struct message *m)
+{
+    return (struct roster_event){.type = type,
+                                 .now_ms = now_ms,
+                                 .slot = slot,
+                                 .who = &r->nodes[slot],
+                                 .led = slot == r->leader,
+                                 .unheard = r->nodes[slot].part == PART_TOLD,
+                                 .text = type == ROSTER_EV_LEAVE ? m->leave.text : "",
+                                 .message = m};
+}
+
 static void feed(struct roster *r, uint32_t slot, enum roster_event_type type, uint64_t now_ms,
                  const struct message *m)
 {
-    roster_apply(
-        r, &(struct roster_event){.type = type,
-                                  .now_ms = now_ms,
-                                  .slot = slot,
-                                  .who = &r->nodes[slot],
-                                  .led = slot == r->leader,
-                                  .text = type == ROSTER_EV_LEAVE && m != NULL ? m->leave.text : "",
-                                  .message = m});
+    struct roster_event e = event_of(r, slot, type, now_ms, m);
+    roster_apply(r, &e);
 }
 
 static void come_back(struct roster *r, uint32_t slot, uint64_t link, const struct message *m,
@@ -236,8 +245,9 @@ static void hear_of_ranks(struct roster *r, uint32_t slot, const struct message 
         roster_set_part(r, slot, PART_HALTING);
         feed(r, slot, ROSTER_EV_STOPPING, now_ms, m);
     } else if (m->type == MESSAGE_STOPPED) {
+        struct roster_event e = event_of(r, slot, ROSTER_EV_STOPPED, now_ms, m);
         roster_set_part(r, slot, PART_STOPPED);
-        feed(r, slot, ROSTER_EV_STOPPED, now_ms, m);
+        roster_apply(r, &e);
     } else if (m->type == MESSAGE_YIELD && !n->yielded) {
         roster_set_yielded(r, slot);
         feed(r, slot, ROSTER_EV_YIELD, now_ms, m);

@@ -140,6 +140,7 @@ struct roster_event {
     uint32_t slot;                 /* ROSTER_NO_SLOT: LOST, CLEAR, TIME, END from elsewhere */
     const struct roster_node *who; /* NULL where nobody is meant; LOST: as it was known */
     bool led;                      /* LOST, LEAVE: it is, or was, the leader */
+    bool unheard;                  /* its ranks may run, and it has not answered a STOP */
     const char *text;              /* LOST, LEAVE: why */
     const struct message *message; /* FAILED, END */
 };
