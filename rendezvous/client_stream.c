@@ -252,14 +252,14 @@ static int resolve(const char *host, uint16_t port, struct addrinfo **ret_list,
     return co_fail(err, -EINVAL, "no address for '%.200s': %s", host, gai_strerror(rc));
 }
 
-int stream_connect(const char *host, uint16_t port, uint64_t deadline_ms,
+int stream_connect(const char *host, uint16_t port, uint64_t deadline_ms, bool retry,
                    struct store_client *ret_client, struct co_error *err)
 {
     struct addrinfo *list = NULL;
     int rc = resolve(host, port, &list, err);
     for (int pause_ms = FIRST_PAUSE_MS; rc == 0; pause_ms *= 2) {
         rc = try_addresses(list, deadline_ms, ret_client, err);
-        if (rc == 0 || !may_pass(rc))
+        if (rc == 0 || !retry || !may_pass(rc))
             break;
         int left_ms = co_left_ms(deadline_ms);
         rc = left_ms == 0 ? -ETIMEDOUT : 0;

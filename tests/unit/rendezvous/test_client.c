@@ -221,6 +221,8 @@ START_TEST(connecting_to_nobody_times_out_and_says_why)
     ck_assert_int_eq(client_connect("127.0.0.1", port, co_deadline_ms(30), &c, &err), -ETIMEDOUT);
     ck_assert_ptr_nonnull(strstr(err.text, "no store at 127.0.0.1 port "));
     ck_assert_ptr_nonnull(strstr(err.text, "Connection refused"));
+    ck_assert_int_eq(client_connect_once("127.0.0.1", port, soon(), &c, &err), -ECONNREFUSED);
+    ck_assert_msg(strstr(err.text, "Connection refused") != NULL, "%s", err.text);
     ck_assert_int_eq(client_connect("no such host.", port, co_deadline_ms(30), &c, &err), -EINVAL);
     ck_assert_ptr_nonnull(strstr(err.text, "no address for 'no such host.'"));
 }
