@@ -50,7 +50,24 @@ def check(store, port):
     ctl("set", "large", "-", input=bytes((8 << 20) + 1), code=69 if store.libuvBackend else 0)
 
 
+def check_old(store, port):
+    """A store of another dialect is not harmed by the question, and says so by hanging up."""
+    for _ in range(3):
+        done = subprocess.run([DDPCTL, "store", "get", "-e", f"127.0.0.1:{port}", "k"], timeout=60,
+                              capture_output=True)
+        if done.returncode != 69 or b"as a store of torch before 2.2 does" not in done.stderr:
+            sys.exit(f"FAILED: it ended with {done.returncode}: {done.stderr.decode()}")
+    store.set("k", "value")
+    if store.get("k") != b"value":
+        sys.exit("FAILED: the store does not work any more")
+
+
 print("torch", torch.__version__)
+if not hasattr(dist.TCPStore, "multi_get"):  # new in 2.1
+    server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    check_old(server, server.port)
+    print("all right")
+    sys.exit()
 for use_libuv in True, False:
     server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, use_libuv=use_libuv,
                            timeout=datetime.timedelta(seconds=30))
