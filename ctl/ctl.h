@@ -1,4 +1,5 @@
-/* ctl.h - what ddpctl's subcommands share. Each has a file pair ctl_NAME: its words, and its work. */
+/* ctl.h - what ddpctl's commands share. Each has its words in ctl_NAME_cli, its work in
+ * ctl_NAME. */
 #ifndef DDP_CTL_CTL_H
 #define DDP_CTL_CTL_H
 
@@ -20,12 +21,5 @@ enum ctl_exit ctl_fail(enum ctl_exit code, const struct co_error *err);
 
 /* Is all that was printed really written? returns `code`, or CTL_EXIT_IO with a line about it */
 enum ctl_exit ctl_flush(enum ctl_exit code);
-
-struct ctl_command {
-    const char *name; /* NULL ends the table */
-    const char *help; /* a sentence */
-    /* argv[0] is the command's name */
-    enum ctl_exit (*run)(int argc, char **argv);
-};
 
 #endif

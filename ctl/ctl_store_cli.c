@@ -90,7 +90,7 @@ static int set_endpoint(struct draft *d, const struct ctl_store_env *env, struct
 
 static int set_operands(struct ctl_store_task *task, int n, char **operands, struct co_error *err)
 {
-    const struct ctl_store_form *form = &ctl_store_forms[task->action];
+    const struct ctl_form *form = &ctl_store_forms[task->action];
     if (n < form->n_least || n > form->n_most)
         return co_fail(err, -EINVAL, "store %s: %s operands; usage: ddpctl store %s %s", form->name,
                        n < form->n_least ? "missing" : "too many", form->name, form->operands);
@@ -150,7 +150,7 @@ void ctl_store_cli_print_help(FILE *out)
           "Actions:\n",
           out);
     for (int i = 0; i < CTL_STORE_N_ACTIONS; i++) {
-        const struct ctl_store_form *form = &ctl_store_forms[i];
+        const struct ctl_form *form = &ctl_store_forms[i];
         fprintf(out, "  %-6s %-15s  %s\n", form->name, form->operands, form->help);
     }
     fputs("\n", out);

@@ -25,11 +25,16 @@ const struct co_option ctl_store_table[] = {
     {0},
 };
 
-const struct ctl_store_form ctl_store_forms[CTL_STORE_N_ACTIONS] = {
+const struct ctl_form ctl_store_forms[CTL_STORE_N_ACTIONS] = {
     [CTL_STORE_GET] = {"get", "KEY", "Print the value.", 1, 1},
     [CTL_STORE_SET] = {"set", "KEY VALUE", "Store VALUE; - is what comes on stdin.", 2, 2},
     [CTL_STORE_ADD] = {"add", "KEY [N]", "Add N, or 1, to a counter, and print the sum.", 1, 2},
     [CTL_STORE_WAIT] = {"wait", "KEY...", "Wait until all of them are there.", 1, INT_MAX},
     [CTL_STORE_DELETE] = {"delete", "KEY...", "Delete them.", 1, INT_MAX},
     [CTL_STORE_DUMP] = {"dump", "[PREFIX]", "Print all keys, or some, with their values.", 0, 1},
+};
+
+const struct ctl_command_form ctl_commands[CTL_N_COMMANDS] = {
+    [CTL_STORE] = {"store", "Look at the keys of a TCPStore, and change them.", ctl_store_table,
+                   ctl_store_forms, CTL_STORE_N_ACTIONS},
 };

@@ -1,4 +1,5 @@
-/* ctl_table.h - the names of ddpctl's options and actions, for its parsers and for completion. */
+/* ctl_table.h - the names of ddpctl's commands, actions and options, for its parsers and for
+ * completion. */
 #ifndef DDP_CTL_CTL_TABLE_H
 #define DDP_CTL_CTL_TABLE_H
 
@@ -31,13 +32,29 @@ enum ctl_store_action {
     CTL_STORE_N_ACTIONS,
 };
 
-struct ctl_store_form {
+/* What follows a command's name, or the name of an action. */
+struct ctl_form {
     const char *name;
     const char *operands; /* for the help */
-    const char *help;
-    int n_least, n_most; /* operands */
+    const char *help;     /* a sentence */
+    int n_least, n_most;  /* operands */
 };
 
-extern const struct ctl_store_form ctl_store_forms[CTL_STORE_N_ACTIONS];
+extern const struct ctl_form ctl_store_forms[CTL_STORE_N_ACTIONS];
+
+enum ctl_command {
+    CTL_STORE,
+    CTL_N_COMMANDS,
+};
+
+struct ctl_command_form {
+    const char *name;
+    const char *help;              /* a sentence */
+    const struct co_option *table; /* of its options */
+    const struct ctl_form *actions;
+    int n_actions;
+};
+
+extern const struct ctl_command_form ctl_commands[CTL_N_COMMANDS];
 
 #endif

@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Printable ASCII is itself; a backslash is \\, others are \n, \r, \t or \xHH. So two different runs
- * of bytes are never shown alike, and bash's printf %b gives them back. */
+/* Printable ASCII is itself; a backslash is \\, others are \n, \r, \t or \xHH. So two different
+ * runs of bytes are never shown alike, and bash's printf %b gives them back. */
 void escape_print(const uint8_t *bytes, size_t len, FILE *out);
 
 #endif

@@ -12,9 +12,8 @@
 #error "the build gives the version"
 #endif
 
-static const struct ctl_command commands[] = {
-    {"store", "Look at the keys of a TCPStore, and change them.", ctl_store},
-    {0},
+static enum ctl_exit (*const runs[CTL_N_COMMANDS])(int argc, char **argv) = {
+    [CTL_STORE] = ctl_store,
 };
 
 static enum ctl_exit print_help(void)
@@ -24,8 +23,8 @@ static enum ctl_exit print_help(void)
           "\n"
           "Commands:\n",
           stdout);
-    for (const struct ctl_command *c = commands; c->name != NULL; c++)
-        printf("  %-22s  %s\n", c->name, c->help);
+    for (int i = 0; i < CTL_N_COMMANDS; i++)
+        printf("  %-22s  %s\n", ctl_commands[i].name, ctl_commands[i].help);
     fputs("\n", stdout);
     co_options_print_help(ctl_table, stdout);
     fputs("\n`ddpctl COMMAND --help` tells more, and ddpctl(1) all.\n", stdout);
@@ -48,9 +47,9 @@ int main(int argc, char **argv)
         return ctl_flush(CTL_EXIT_OK);
     }
     const char *name = walk.at < argc ? argv[walk.at] : "";
-    for (const struct ctl_command *c = commands; c->name != NULL; c++)
-        if (strcmp(name, c->name) == 0)
-            return c->run(argc - walk.at, argv + walk.at);
+    for (int i = 0; i < CTL_N_COMMANDS; i++)
+        if (strcmp(name, ctl_commands[i].name) == 0)
+            return runs[i](argc - walk.at, argv + walk.at);
     if (*name == '\0')
         ctl_tell("no command is given: try --help");
     else
