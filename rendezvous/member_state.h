@@ -39,6 +39,7 @@ struct member {
     uint32_t n_attempts;                /* since the last link, or since the start */
     uint64_t late_at_ms;                /* SEEKING: give up */
     char link_text[MESSAGE_TEXT_BYTES]; /* why there is none */
+    uint64_t heard_ms;                  /* anything of the roster */
     struct lease lease;
     uint64_t told_lease_ms; /* what the nursery was told */
     bool lease_is_off;      /* the job is over: nothing can be sealed any more */
