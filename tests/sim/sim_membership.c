@@ -81,11 +81,13 @@ struct node {
     bool hangs;
 
     bool has_ended;
+    uint64_t ended_at_ms;
     struct member_end end;
 };
 
 struct generation {
     uint16_t port; /* 0: nobody started yet */
+    int leader;
     uint32_t world_size, n_nodes;
     bool started[MAX_NODES];
     bool has_own_failure; /* a rank failed by itself */
@@ -302,6 +304,35 @@ static void check_budget(struct world *w)
     check(w, roster_n_restarts(w->roster) <= n_own, "the budget was charged with a loss");
 }
 
+/* Slow messages are no reason to give a node up. */
+static void check_loss(const struct world *w, const struct node *n)
+{
+    uint64_t grace_ms = LEASE_MS + LEASE_MARGIN_MS;
+    check(w,
+          !n->is_up || w->now_ms <= n->blocked_until_ms + grace_ms ||
+              w->now_ms <= n->frozen_until_ms + grace_ms ||
+              w->now_ms <= w->roster_frozen_until_ms + grace_ms,
+          "a node was given up for nothing");
+}
+
+/* What is done must not be done again because somebody joins. */
+static void check_join(const struct world *w)
+{
+    struct roster_node_view v;
+    for (uint32_t i = 0; i < roster_n_slots(w->roster); i++)
+        check(w, !roster_view(w->roster, i, &v) || !v.is_done,
+              "a node joins, though another one is done");
+}
+
+static void check_message(const struct world *w, const struct link *l, const struct message *m)
+{
+    if (m->type == MESSAGE_REFUSED && m->refused.why == MESSAGE_REFUSED_LOST &&
+        strcmp(m->refused.text, "given up") == 0)
+        check_loss(w, &w->nodes[l->node]);
+    if (m->type == MESSAGE_STOP && m->stop.why == MESSAGE_WHY_JOIN)
+        check_join(w);
+}
+
 static void carry_out_roster(struct world *w, const struct roster_actions *actions)
 {
     for (size_t i = 0; i < actions->n; i++) {
@@ -320,6 +351,7 @@ static void carry_out_roster(struct world *w, const struct roster_actions *actio
         } else if (a->type == ROSTER_SEND && l != NULL && l->has_end[TO_ROSTER]) {
             trace(w, "  to %s: %s %" PRIu32, w->nodes[l->node].name, message_names[a->message.type],
                   a->message.generation);
+            check_message(w, l, &a->message);
             if (l->has_end[TO_NODE])
                 send(w, l, TO_NODE, &a->message);
         }
@@ -382,6 +414,7 @@ static void end_node(struct world *w, struct node *n, bool says_so)
     end_processes(w, n);
     n->phase = RANKS_NONE;
     n->is_up = false;
+    n->ended_at_ms = w->now_ms;
     n->gone_at_ms = n->connect_at_ms = n->lease_end_ms = CO_NEVER_MS;
     n->leaves_at_ms = n->killed_at_ms = n->dies_at_ms = n->ends_job_at_ms = CO_NEVER_MS;
     struct link *l = n->link;
@@ -409,6 +442,8 @@ static void start_processes(struct world *w, struct node *n)
     for (uint32_t other = 0; g->port == 0 && other < MAX_GENERATIONS; other++)
         check(w, w->generations[other].port != p->place.port, "two generations share a store");
     if (g->port == 0) {
+        check(w, p->place.leads, "somebody started before the leader");
+        g->leader = i;
         g->port = p->place.port;
         g->world_size = p->place.world_size;
         g->n_nodes = p->place.n_nodes;
@@ -925,6 +960,20 @@ static void check_wait(struct world *w)
         check(w, w->now_ms - w->state_since_ms <= most, "a wait is longer than it may be");
 }
 
+/* Nobody trains on when the store is gone with its node. */
+static void check_store(const struct world *w)
+{
+    uint32_t generation = roster_generation(w->roster);
+    if (roster_get_state(w->roster) != ROSTER_RUNNING || w->generations[generation].port == 0 ||
+        w->now_ms < w->roster_frozen_until_ms)
+        return;
+    const struct node *n = &w->nodes[w->generations[generation].leader];
+    check(w,
+          n->is_up || w->now_ms <= n->ended_at_ms + LEASE_MS + LEASE_MARGIN_MS + 500 ||
+              w->now_ms <= w->roster_frozen_until_ms + LEASE_MS + LEASE_MARGIN_MS + 500,
+          "a generation goes on without its store");
+}
+
 static bool is_over(const struct world *w)
 {
     for (int i = 0; i < w->n_nodes; i++)
@@ -980,6 +1029,7 @@ static void run(struct world *w, uint64_t seed)
         struct choice c = choose(w);
         live_on(w, &c);
         check_wait(w);
+        check_store(w);
         draw_silence(w, &w->nodes[draw(w, (uint64_t)w->n_nodes)]);
     }
     check_end(w);
