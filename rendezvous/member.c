@@ -63,7 +63,7 @@ static bool has_a_lease_again(const struct member *m, const struct member_event 
 static bool said_failed(const struct member *m, const struct member_event *e)
 {
     (void)e;
-    return (m->n_reports >> REPORT_FAILED & 1) != 0;
+    return member_has_said(m, REPORT_FAILED);
 }
 
 /* --- What a row does, and what entering a state does --- */

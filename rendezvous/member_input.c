@@ -112,9 +112,18 @@ static void say_report(struct member *m, enum member_report what)
     }
 }
 
+bool member_has_said(const struct member *m, enum member_report what)
+{
+    for (uint32_t i = 0; i < m->n_reports; i++)
+        if (m->reports[i] == what)
+            return true;
+    return false;
+}
+
 void member_report(struct member *m, enum member_report what)
 {
-    m->n_reports |= 1u << what;
+    if (!member_has_said(m, what))
+        m->reports[m->n_reports++] = what;
     if (m->is_welcome)
         say_report(m, what);
 }
@@ -122,9 +131,8 @@ void member_report(struct member *m, enum member_report what)
 /* The link that had them may have lost them. */
 static void say_all_again(struct member *m)
 {
-    for (int i = 0; i < REPORT_N; i++)
-        if ((m->n_reports >> i & 1) != 0)
-            say_report(m, (enum member_report)i);
+    for (uint32_t i = 0; i < m->n_reports; i++)
+        say_report(m, m->reports[i]);
 }
 
 /* --- What comes on the link --- */
@@ -144,6 +152,19 @@ static void break_link(struct member *m, uint64_t now_ms, const char *why)
     lose_link(m, now_ms, why);
 }
 
+/* Perhaps with a new roster, that counts generations from 0 again: what was said of the old ones
+ * means nothing to it. */
+static void begin_stay(struct member *m)
+{
+    bool leaves = member_has_said(m, REPORT_LEAVE), ends = member_has_said(m, REPORT_END);
+    m->n_reports = 0;
+    m->place.generation = m->stopped = MESSAGE_NO_GENERATION;
+    if (leaves)
+        member_report(m, REPORT_LEAVE);
+    if (ends)
+        member_report(m, REPORT_END);
+}
+
 static void hear_welcome(struct member *m, const struct message_welcome *w, uint64_t now_ms)
 {
     struct co_error err;
@@ -155,14 +176,10 @@ static void hear_welcome(struct member *m, const struct message_welcome *w, uint
     m->is_welcome = true;
     m->n_attempts = 0;
     snprintf(m->note, sizeof m->note, "%s", w->note);
-    if (w->resumed) {
+    if (w->resumed)
         say_all_again(m);
-        return;
-    }
-    /* a new stay, perhaps with a new roster that counts generations from 0 again */
-    m->n_reports &= 1u << REPORT_LEAVE | 1u << REPORT_END;
-    m->place.generation = m->stopped = MESSAGE_NO_GENERATION;
-    say_all_again(m);
+    else
+        begin_stay(m);
 }
 
 static void keep_progress(struct member *m, const struct message_progress *p)

@@ -78,7 +78,7 @@ struct node {
     uint64_t lease_end_ms; /* as the nursery knows it */
     uint64_t open_at_ms, fail_at_ms, done_at_ms, gone_at_ms, yield_at_ms;
     bool fails_for_others; /* what comes at fail_at_ms is another node's fault */
-    bool hangs;
+    bool is_stuck;
 
     bool has_ended;
     uint64_t ended_at_ms;
@@ -309,7 +309,7 @@ static void check_loss(const struct world *w, const struct node *n)
 {
     uint64_t grace_ms = LEASE_MS + LEASE_MARGIN_MS;
     check(w,
-          !n->is_up || w->now_ms <= n->blocked_until_ms + grace_ms ||
+          !n->is_up || n->is_stuck || w->now_ms <= n->blocked_until_ms + grace_ms ||
               w->now_ms <= n->frozen_until_ms + grace_ms ||
               w->now_ms <= w->roster_frozen_until_ms + grace_ms,
           "a node was given up for nothing");
@@ -327,7 +327,7 @@ static void check_join(const struct world *w)
 static void check_message(const struct world *w, const struct link *l, const struct message *m)
 {
     if (m->type == MESSAGE_REFUSED && m->refused.why == MESSAGE_REFUSED_LOST &&
-        strcmp(m->refused.text, "given up") == 0)
+        strstr(m->refused.text, "was given up:") != NULL)
         check_loss(w, &w->nodes[l->node]);
     if (m->type == MESSAGE_STOP && m->stop.why == MESSAGE_WHY_JOIN)
         check_join(w);
@@ -363,12 +363,6 @@ static void feed_roster(struct world *w, struct roster_input in)
 {
     struct roster_actions actions;
     in.now_ms = w->now_ms;
-    if (w->roster_slept) {
-        w->roster_slept = false;
-        roster_step(w->roster, &(struct roster_input){.type = ROSTER_ASLEEP, .now_ms = w->now_ms},
-                    &actions);
-        carry_out_roster(w, &actions);
-    }
     roster_step(w->roster, &in, &actions);
     carry_out_roster(w, &actions);
 }
@@ -471,11 +465,19 @@ static void note_end(struct world *w, struct node *n)
     end_node(w, n, true);
 }
 
+/* It does not keep to what it said. */
+static bool gets_stuck(struct world *w, struct node *n)
+{
+    bool is_stuck = w->now_ms < FAULTS_END_MS && chance(w, 300);
+    n->is_stuck |= is_stuck;
+    return is_stuck;
+}
+
 static void carry_out_ranks(struct world *w, struct node *n, const struct member_orders *o)
 {
     if (o->open_store) {
         n->phase = RANKS_OPENING;
-        n->open_at_ms = w->now_ms + draw(w, 3);
+        n->open_at_ms = w->now_ms + (gets_stuck(w, n) ? 30000 : draw(w, 3));
     }
     if (o->start_ranks)
         start_processes(w, n);
@@ -484,6 +486,8 @@ static void carry_out_ranks(struct world *w, struct node *n, const struct member
     if (o->stop_ranks && n->gone_at_ms == CO_NEVER_MS) {
         n->fail_at_ms = n->done_at_ms = n->yield_at_ms = n->open_at_ms = CO_NEVER_MS;
         n->gone_at_ms = w->now_ms + (chance(w, 4) ? draw(w, STOP_MS) : draw(w, 10));
+        if (member_get_state(n->member) == MEMBER_STOPPING && gets_stuck(w, n))
+            n->gone_at_ms = w->now_ms + 30000; /* unless it is killed */
         if (!n->runs)
             n->gone_at_ms = w->now_ms;
     }
@@ -528,7 +532,7 @@ static void make_hello(struct world *w, struct node *n, int i)
     n->hello = (struct message_hello){
         .run_id = "sim",
         .name = n->name,
-        .node_rank = w->has_node_ranks ? (int32_t)((uint32_t)i % w->terms.max_nodes)
+        .node_rank = w->has_node_ranks ? (int32_t)((uint32_t)i % (w->terms.max_nodes + 3))
                                        : MESSAGE_NO_RANK, /* of one that may be gone: a spare */
         .n_local = 1 + (uint32_t)draw(w, 3),
         .resumes = MESSAGE_NO_GENERATION,
@@ -710,7 +714,7 @@ static void yield(struct world *w, struct node *n)
 
 struct choice {
     uint64_t at_ms;
-    enum { NOBODY, NODE, NODE_TIME, MAIL, ROSTER_TIME_, RESET, FREEZE_ROSTER } what;
+    enum { NOBODY, NODE, NODE_TIME, MAIL, ROSTER_TIME_, WAKE_ROSTER, RESET, FREEZE_ROSTER } what;
     int index;
     int detail;
 };
@@ -751,6 +755,8 @@ static void consider_node(struct choice *best, struct node *n, int i)
 static struct choice choose(struct world *w)
 {
     struct choice best = {.at_ms = CO_NEVER_MS};
+    if (w->roster_slept)
+        consider(&best, (struct choice){w->roster_frozen_until_ms, WAKE_ROSTER, 0, 0});
     for (int i = 0; i < MAX_LINKS; i++)
         for (int to = 0; to < 2; to++)
             consider_mail(w, &best, i, to);
@@ -855,6 +861,10 @@ static void live_on(struct world *w, const struct choice *c)
         break;
     case ROSTER_TIME_:
         feed_roster(w, (struct roster_input){.type = ROSTER_TIME});
+        break;
+    case WAKE_ROSTER:
+        w->roster_slept = false;
+        feed_roster(w, (struct roster_input){.type = ROSTER_ASLEEP});
         break;
     case RESET:
         reset_some(w);
