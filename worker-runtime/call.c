@@ -14,8 +14,9 @@ const char *call_format(const struct call *call, char text[CALL_TEXT_BYTES])
         [CALL_BARRIER] = "barrier",     [CALL_ALL_REDUCE] = "all_reduce", [CALL_REDUCE] = "reduce",
         [CALL_BROADCAST] = "broadcast", [CALL_ALL_GATHER] = "all_gather",
     };
-    static const char *const dtypes[] = {"float32", "float64", "int32", "int64"};
-    static const char *const ops[] = {"sum", "avg", "min", "max"};
+    static const char *const dtypes[] = {"float32",  "float64", "int32", "int64",  "float16",
+                                         "bfloat16", "int8",    "uint8", "uint32", "uint64"};
+    static const char *const ops[] = {"sum", "avg", "min", "max", "prod", "band", "bor"};
 
     const char *kind = name_in(kinds, sizeof kinds / sizeof *kinds, call->kind);
     if (call->kind == CALL_BARRIER) {

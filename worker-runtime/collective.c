@@ -3,6 +3,7 @@
 #include "common/error.h"
 #include "group.h"
 #include "process.h"
+#include "reduce.h"
 
 #include <ddp/collective.h>
 #include <string.h>
@@ -44,8 +45,10 @@ static int check(const struct check *c)
         return rt_fail(DDP_EINVAL, "%s: this process was forked from the one that joined", c->name);
     if (size == 0)
         return rt_fail(DDP_EINVAL, "%s: %d is not a type", c->name, (int)c->dtype);
-    if ((int)c->op < DDP_SUM || (int)c->op > DDP_MAX)
+    if (!reduce_is_defined(DDP_INT32, c->op))
         return rt_fail(DDP_EINVAL, "%s: %d is not an operation", c->name, (int)c->op);
+    if (!reduce_is_defined(c->dtype, c->op))
+        return rt_fail(DDP_EINVAL, "%s: bits are combined of integers only", c->name);
     if (c->root < 0 || c->root >= c->g->world_size)
         return rt_fail(DDP_EINVAL, "%s: root is %d, not 0 to %d", c->name, c->root,
                        c->g->world_size - 1);

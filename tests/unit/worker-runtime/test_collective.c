@@ -431,7 +431,7 @@ static int run_arguments(int rank, void *arg)
     } bad[] = {
         {ddp_all_reduce(g, NULL, x, 4, DDP_FLOAT32, DDP_SUM, NULL), "in is NULL"},
         {ddp_all_reduce(g, x, NULL, 4, DDP_FLOAT32, DDP_SUM, NULL), "out is NULL"},
-        {ddp_all_reduce(g, x, x, 4, (enum ddp_dtype)9, DDP_SUM, NULL), "9 is not a type"},
+        {ddp_all_reduce(g, x, x, 4, (enum ddp_dtype)10, DDP_SUM, NULL), "10 is not a type"},
         {ddp_all_reduce(g, x, x, 4, DDP_FLOAT32, (enum ddp_op) - 1, NULL),
          "-1 is not an operation"},
         {ddp_all_reduce(g, x, x, SIZE_MAX / 2, DDP_FLOAT32, DDP_SUM, NULL), "more than memory"},
