@@ -36,7 +36,8 @@ enum control_cause {
     CONTROL_RANK_LEFT,   /* it left while others needed it */
     CONTROL_MISMATCH,    /* ranks called different collectives; told by `rank` */
     CONTROL_TIMEOUT,     /* `rank` gave up waiting */
-    CONTROL_JOB_STOPPING /* ddprun is stopping the job */
+    CONTROL_JOB_STOPPING, /* ddprun is stopping the job */
+    CONTROL_UNREADABLE    /* memory that `rank` gave to a call cannot be read */
 };
 
 struct control_abort { /* packed into one 64-bit word */
@@ -54,6 +55,8 @@ struct control_line { /* one local rank's own line: it alone writes it, but for 
     _Atomic uint32_t pid;
     uint32_t padding_[10];
     _Alignas(64) pthread_mutex_t alive; /* robust, shared between processes */
+    _Atomic uint64_t where;             /* the rank's last call, laid out by worker-runtime: for
+                                           messages; not beside `arrived`, which others wait on */
     _Alignas(64) uint8_t note[256];     /* signature and small payloads of collectives; laid out by
                                            worker-runtime */
 };

@@ -98,7 +98,7 @@ static int open_backend(struct ddp_group *g, const struct env_who *who, uint64_t
         return code;
 
     struct env_who named = *who;
-    const char *hint = "";
+    const char *hint = "", *cma = getenv(DDP_ENV_CMA);
     if (named.job[0] == '\0') {
         name_after_starter(&named);
         hint = "ranks that different shells start find each other by the same " DDP_ENV_JOB;
@@ -115,14 +115,14 @@ static int open_backend(struct ddp_group *g, const struct env_who *who, uint64_t
         return code;
 
     struct transport_shm_opts transport = {.control = node->control,
-                                           .local_rank = node->local_rank,
                                            .spin = node->n_local <= node->n_cpus,
                                            .timeout_ms = g->timeout_ms};
-    code = transport_shm_create(&transport, &shm, err);
+    code = transport_shm_create_world(&transport, node->local_rank, &shm, err);
     struct backend_cpu_opts cpu = {.shm = shm,
                                    .own = own,
                                    .user = node->user,
                                    .kernels = kernels,
+                                   .may_cma = cma == NULL || strcmp(cma, "0") != 0,
                                    .on_destroy = on_backend_destroy,
                                    .arg = node};
     if (code == 0)
