@@ -13,6 +13,7 @@
 
 #include "common/error.h"
 #include "cpu.h"
+#include "group_memory.h"
 #include "user_segment.h"
 
 #include <errno.h>
@@ -134,6 +135,8 @@ static void cpu_free(struct backend *b, void *ptr)
 
 static void free_cpu(struct cpu *c)
 {
+    if (c->memory == NULL)
+        group_pool_destroy(c->pool);
     free(c->user);
     free(c->in);
     free(c->out);
@@ -143,9 +146,24 @@ static void free_cpu(struct cpu *c)
     free(c);
 }
 
+/* Say that this rank is done with the group. Those who are not yet wait for nobody else's word; who
+ * makes another call on it learns that this rank has left. */
+static void leave_group(struct cpu *c)
+{
+    const struct call end = {.kind = CALL_GROUP_DESTROY};
+    union transport_shm_note *note;
+    if (transport_shm_open(c->shm, &end, 0, &note, NULL) != 0)
+        return; /* the job is broken: nobody will come, and the memory is not used again */
+    transport_shm_arrive(c->shm);
+    transport_shm_close(c->shm);
+    group_memory_give_back(c->memory, c->shm);
+}
+
 static void cpu_destroy(struct backend *b)
 {
     struct cpu *c = cpu_of(b);
+    if (c->memory != NULL)
+        leave_group(c);
     transport_shm_destroy(c->shm);
     if (c->on_destroy != NULL)
         c->on_destroy(c->arg);
@@ -176,14 +194,21 @@ int backend_cpu_create(const struct backend_cpu_opts *opts, struct backend **ret
         .name = "cpu",
         .begin = cpu_begin,
         .advance = cpu_advance,
+        .split = cpu_split,
         .alloc = cpu_alloc,
         .free = cpu_free,
         .destroy = cpu_destroy,
     };
     const unsigned n = transport_shm_n_ranks(opts->shm);
     struct cpu *c = new_cpu(n);
-    if (c == NULL)
+    struct group_pool *pool = opts->pool != NULL ? opts->pool : group_pool_create(opts->own);
+    if (c == NULL || pool == NULL) {
+        if (c != NULL)
+            free_cpu(c);
+        if (opts->pool == NULL)
+            group_pool_destroy(pool);
         return co_fail(err, -ENOMEM, "no memory for a back end of %u ranks", n);
+    }
     memcpy(c->user, opts->user, n * sizeof *c->user);
     c->backend.ops = &ops;
     c->shm = opts->shm;
@@ -191,6 +216,8 @@ int backend_cpu_create(const struct backend_cpu_opts *opts, struct backend **ret
     c->kernels = opts->kernels;
     c->tuning = opts->tuning != NULL ? *opts->tuning : CPU_TUNING_DEFAULT;
     c->may_cma = opts->may_cma;
+    c->pool = pool;
+    c->memory = opts->memory;
     c->on_destroy = opts->on_destroy;
     c->arg = opts->arg;
     c->rank = transport_shm_rank(opts->shm);

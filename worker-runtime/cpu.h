@@ -52,7 +52,7 @@ struct cpu {
     struct user_segment *own;
     const struct reduce_kernels *kernels;
     struct cpu_tuning tuning;
-    bool is_world, may_cma;
+    bool may_cma;
     void (*on_destroy)(void *arg);
     void *arg;
     unsigned rank, n;
@@ -68,6 +68,7 @@ struct cpu {
     uint8_t *scratch;   /* what they read goes here; NULL until cma is on */
 
     struct messages *messages;   /* NULL until the first */
+    struct group_pool *pool;     /* of the world; it owns it */
     struct group_memory *memory; /* of a group that was split off; NULL of the world's */
     unsigned n_splits;
 };
@@ -163,6 +164,9 @@ void cma_agree(struct cpu *c);
 /* Whether the open job is one for it, if it works. */
 bool cma_is_worth_it(const struct cpu *c);
 void cma_init(struct cpu *c);
+
+int cpu_split(struct backend *b, int color, int key, struct backend **ret, int *ret_rank,
+              int *ret_n, struct co_error *err); /* cpu_split.c */
 
 /* Copy another process's memory. returns 0, -errno */
 int cma_read(uint32_t pid, void *to, uint64_t from, size_t bytes);

@@ -3,6 +3,7 @@
 
 #include "backend.h"
 #include "backend_cpu.h"
+#include "collective.h"
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/scope.h"
@@ -191,24 +192,94 @@ int ddp_init(const struct ddp_init_opts *opts, struct ddp_group **ret_world)
         co_fail_in(&err, "cannot join the job");
         return rt_return(code, &err);
     }
+    g->world = g;
     *ret_world = co_take(&g);
     return DDP_OK;
+}
+
+static void destroy_children(struct ddp_group *g)
+{
+    while (g->children != NULL) {
+        struct group_child *child = g->children;
+        group_disown(child);
+        child->destroy(child);
+    }
 }
 
 void ddp_finalize(struct ddp_group *world)
 {
     if (world == NULL)
         return;
-    while (world->children != NULL) {
-        struct group_child *child = world->children;
-        group_disown(child);
-        child->destroy(child);
-    }
+    destroy_children(world);
     if (world->backend != NULL && !process_is_forked()) { /* a child's group is not its own */
         world->backend->ops->destroy(world->backend);
         process_leave(true);
     }
     free(world);
+}
+
+/* --- groups of some of the ranks -------------------------------------------------------------- */
+
+static void destroy_sub(struct group_child *child)
+{
+    ddp_group_destroy((struct ddp_group *)child);
+}
+
+/* A group of which this rank is number `rank` of `n`. */
+static void fill_sub(struct ddp_group *sub, const struct ddp_group *g, int rank, int n)
+{
+    *sub = (struct ddp_group){.child.destroy = destroy_sub,
+                              .world = g->world,
+                              .rank = rank,
+                              .world_size = n,
+                              .local_rank = rank,
+                              .local_world_size = n,
+                              .n_nodes = 1,
+                              .generation = g->generation,
+                              .timeout_ms = g->timeout_ms};
+}
+
+int ddp_group_split(struct ddp_group *g, int color, int key, struct ddp_group **ret_sub)
+{
+    struct co_error err = {0};
+    struct backend *backend = NULL;
+    int rank = 0, n = 1;
+    int rc = collective_check_group("ddp_group_split", g);
+    if (rc != DDP_OK)
+        return rc;
+    if (ret_sub == NULL)
+        return rt_fail(DDP_EINVAL, "ddp_group_split: ret_sub is NULL");
+    if (color < 0 && color != DDP_NO_COLOR)
+        return rt_fail(DDP_EINVAL,
+                       "ddp_group_split: color is %d, neither 0 or more nor DDP_NO_COLOR", color);
+    co_autofree struct ddp_group *sub = calloc(1, sizeof *sub);
+    if (sub == NULL)
+        return rt_fail(DDP_ENOMEM, "no memory for a group");
+    int code = g->backend == NULL
+                   ? 0
+                   : g->backend->ops->split(g->backend, color, key, &backend, &rank, &n, &err);
+    if (code != 0)
+        return rt_return(code, &err);
+    if (color == DDP_NO_COLOR) {
+        *ret_sub = NULL;
+        return DDP_OK;
+    }
+    fill_sub(sub, g, rank, n);
+    sub->backend = backend;
+    group_adopt(g->world, &sub->child);
+    *ret_sub = co_take(&sub);
+    return DDP_OK;
+}
+
+void ddp_group_destroy(struct ddp_group *sub)
+{
+    if (sub == NULL || sub->world == sub)
+        return;
+    group_disown(&sub->child);
+    destroy_children(sub);
+    if (sub->backend != NULL && !process_is_forked())
+        sub->backend->ops->destroy(sub->backend);
+    free(sub);
 }
 
 /* --- asking ----------------------------------------------------------------------------------- */

@@ -22,6 +22,8 @@ struct group_child {
 };
 
 struct ddp_group {
+    struct group_child child; /* of the world, where this group was split off */
+    struct ddp_group *world;  /* itself, of the world */
     int rank, world_size;
     int local_rank, local_world_size;
     int node_rank, n_nodes;
