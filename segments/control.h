@@ -57,6 +57,7 @@ struct control_line { /* one local rank's own line: it alone writes it, but for 
     _Alignas(64) pthread_mutex_t alive; /* robust, shared between processes */
     _Atomic uint64_t where;             /* the rank's last call, laid out by worker-runtime: for
                                            messages; not beside `arrived`, which others wait on */
+    _Atomic uint64_t outbox;            /* likewise: where its messages lie, 0: it sent none yet */
     _Alignas(64) uint8_t note[256];     /* signature and small payloads of collectives; laid out by
                                            worker-runtime */
 };
@@ -108,6 +109,10 @@ enum control_state control_look(struct control *c, unsigned local_rank);
 
 /* Publish `arrived = value` (release) and wake the sleepers of this line. */
 void control_arrive(struct control_line *line, uint32_t value);
+
+/* Count `arrived` up, by anybody, and wake the sleepers of this line: of lines that say "something
+ * happened" rather than how far a rank has come. */
+void control_ring(struct control_line *line);
 
 /* Sleep while line->arrived == seen, at most max_us, or until woken. May return early. */
 void control_sleep(struct control_line *line, uint32_t seen, uint32_t max_us);

@@ -36,13 +36,14 @@ struct message { /* between two ranks; lent until it is done */
     enum ddp_dtype dtype;
     int peer, tag;
     size_t count;
-    void *data; /* written only by a receive */
+    void *data;           /* written only by a receive */
+    struct co_error *err; /* filled if it fails; not NULL */
 
-    bool done;                    /* written by the back end, with `code` */
-    int code;                     /* how it ended: 0 or -errno */
-    struct message *next, **link; /* the back end's own, from here on */
-    uint64_t place, began_ms;
-    size_t moved;
+    _Atomic bool done; /* written by the back end, and `code` before it */
+    int code;          /* how it ended: 0 or -errno */
+
+    struct message *next; /* the back end's own, from here on */
+    uint32_t seq, n_chunks;
     int stage;
 };
 
@@ -55,10 +56,10 @@ struct backend_ops {
     int (*advance)(struct backend *b, bool may_wait, struct co_error *err);
 
     /* Open a message. Any number may be open; those of one peer, tag and direction are served in the
-     * order of beginning. The failure of a message is in its `code`, too. */
+     * order of beginning. returns 0; -ENOMEM, and it is not open. What fails later is its `code`. */
     int (*message_begin)(struct backend *b, struct message *m, struct co_error *err);
-    /* Go on with all open messages; with `until` wait until that one is done. */
-    int (*messages_advance)(struct backend *b, const struct message *until, struct co_error *err);
+    /* Go on with all open messages; with `until` wait until that one is done. By any thread. */
+    void (*messages_advance)(struct backend *b, const struct message *until);
 
     /* Form a group of some of the ranks. Collective over all ranks of b.
      * color     -1: this rank joins none

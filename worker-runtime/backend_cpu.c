@@ -14,6 +14,7 @@
 #include "common/error.h"
 #include "cpu.h"
 #include "group_memory.h"
+#include "messages.h"
 #include "user_segment.h"
 
 #include <errno.h>
@@ -121,6 +122,36 @@ static int cpu_advance(struct backend *b, bool may_wait, struct co_error *err)
     return 1;
 }
 
+/* --- messages --------------------------------------------------------------------------------- */
+
+static int cpu_message_begin(struct backend *b, struct message *m, struct co_error *err)
+{
+    struct cpu *c = cpu_of(b);
+    struct messages *ms = atomic_load(&c->messages);
+    int code = ms == NULL ? messages_create(c, &ms, err) : 0;
+    if (code != 0)
+        return code;
+    atomic_store(&c->messages, ms);
+    messages_begin(ms, m);
+    return 0;
+}
+
+static void cpu_messages_advance(struct backend *b, const struct message *until)
+{
+    struct messages *ms = atomic_load(&cpu_of(b)->messages);
+    if (until != NULL)
+        messages_wait(ms, until);
+    else if (ms != NULL)
+        messages_advance(ms);
+}
+
+/* While a collective waits, messages go on. */
+static bool on_idle(void *arg)
+{
+    struct messages *ms = atomic_load(&((struct cpu *)arg)->messages);
+    return ms != NULL && messages_advance(ms);
+}
+
 /* --- memory, and the whole -------------------------------------------------------------------- */
 
 static int cpu_alloc(struct backend *b, size_t bytes, void **ret, struct co_error *err)
@@ -164,6 +195,7 @@ static void cpu_destroy(struct backend *b)
     struct cpu *c = cpu_of(b);
     if (c->memory != NULL)
         leave_group(c);
+    messages_destroy(atomic_load(&c->messages));
     transport_shm_destroy(c->shm);
     if (c->on_destroy != NULL)
         c->on_destroy(c->arg);
@@ -194,6 +226,8 @@ int backend_cpu_create(const struct backend_cpu_opts *opts, struct backend **ret
         .name = "cpu",
         .begin = cpu_begin,
         .advance = cpu_advance,
+        .message_begin = cpu_message_begin,
+        .messages_advance = cpu_messages_advance,
         .split = cpu_split,
         .alloc = cpu_alloc,
         .free = cpu_free,
@@ -223,6 +257,7 @@ int backend_cpu_create(const struct backend_cpu_opts *opts, struct backend **ret
     c->rank = transport_shm_rank(opts->shm);
     c->n = n;
     cma_init(c);
+    transport_shm_on_idle(c->shm, on_idle, c);
     *ret = &c->backend;
     return 0;
 }

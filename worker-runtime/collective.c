@@ -1,9 +1,9 @@
 /* collective.c - the public calls: check the arguments, then hand over to the back end. */
 #include "collective.h"
 
-#include "common/error.h"
 #include "process.h"
 #include "reduce.h"
+#include "requests.h"
 
 #include <ddp/collective.h>
 #include <string.h>
@@ -146,13 +146,12 @@ void collective_run_alone(const struct collective *what, size_t bytes)
 
 static int run(const char *name, struct ddp_group *g, const struct collective *what)
 {
-    struct co_error err = {0};
     size_t bytes;
     int rc = collective_check(name, g, what, &bytes);
     if (rc != DDP_OK)
         return rc;
     if (g->backend != NULL)
-        return rt_return(backend_run(g->backend, what, &err), &err);
+        return requests_run(g, what);
     collective_run_alone(what, bytes);
     return DDP_OK;
 }

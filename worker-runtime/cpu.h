@@ -168,6 +168,11 @@ void cma_init(struct cpu *c);
 int cpu_split(struct backend *b, int color, int key, struct backend **ret, int *ret_rank,
               int *ret_n, struct co_error *err); /* cpu_split.c */
 
+uint32_t cma_own_pid(void);
+/* Whether that is a process of this system that is `rank` of the group, and can be read.
+ * probe   where its cpu.cma_probe lies */
+bool cma_can_read(uint32_t pid, uint64_t probe, unsigned rank);
+
 /* Copy another process's memory. returns 0, -errno */
 int cma_read(uint32_t pid, void *to, uint64_t from, size_t bytes);
 

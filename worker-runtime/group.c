@@ -6,11 +6,13 @@
 #include "collective.h"
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/parse.h"
 #include "common/scope.h"
 #include "env.h"
 #include "node_join.h"
 #include "process.h"
 #include "reduce.h"
+#include "requests.h"
 #include "segments/control.h"
 #include "status.h"
 #include "transport_shm.h"
@@ -143,6 +145,29 @@ static int check_who(const struct env_who *who, struct co_error *err)
     return 0;
 }
 
+/* What the environment says where the program left it open. */
+static int read_options(const struct ddp_init_opts *opts, struct ddp_group *g, struct co_error *err)
+{
+    const char *timeout = getenv(DDP_ENV_TIMEOUT), *thread = getenv(DDP_ENV_PROGRESS_THREAD);
+    g->timeout_ms = opts->timeout_ms != 0 ? opts->timeout_ms : DEFAULT_TIMEOUT_MS;
+    if (opts->timeout_ms == 0 && timeout != NULL && timeout[0] != '\0') {
+        int code = co_parse_duration_ms(DDP_ENV_TIMEOUT, timeout, &g->timeout_ms, err);
+        if (code != 0)
+            return -ENOEXEC;
+        if (g->timeout_ms == 0)
+            return co_fail(err, -ENOEXEC, "%s is 0: nothing could ever come in time",
+                           DDP_ENV_TIMEOUT);
+    }
+    g->progress_thread = opts->progress_thread > 0;
+    if (opts->progress_thread == 0 && thread != NULL && thread[0] != '\0') {
+        if (strcmp(thread, "0") != 0 && strcmp(thread, "1") != 0)
+            return co_fail(err, -ENOEXEC, "%s '%.100s' is neither 0 nor 1", DDP_ENV_PROGRESS_THREAD,
+                           thread);
+        g->progress_thread = thread[0] == '1';
+    }
+    return 0;
+}
+
 static int join(const struct ddp_init_opts *opts, struct ddp_group *g, struct co_error *err)
 {
     struct env_who who;
@@ -150,6 +175,8 @@ static int join(const struct ddp_init_opts *opts, struct ddp_group *g, struct co
     int code = env_read(get_variable, NULL, &who, err);
     if (code == 0)
         code = check_who(&who, err);
+    if (code == 0)
+        code = read_options(opts, g, err);
     if (code != 0)
         return code;
     rt_set_rank(who.rank);
@@ -164,7 +191,6 @@ static int join(const struct ddp_init_opts *opts, struct ddp_group *g, struct co
     g->node_rank = who.node_rank;
     g->n_nodes = who.n_nodes;
     g->generation = who.generation;
-    g->timeout_ms = opts->timeout_ms != 0 ? opts->timeout_ms : DEFAULT_TIMEOUT_MS;
     if (g->world_size == 1)
         return 0; /* nobody to meet */
     code = process_enter(who.node_fd, err);
@@ -211,6 +237,7 @@ void ddp_finalize(struct ddp_group *world)
     if (world == NULL)
         return;
     destroy_children(world);
+    requests_destroy(world->requests);
     if (world->backend != NULL && !process_is_forked()) { /* a child's group is not its own */
         world->backend->ops->destroy(world->backend);
         process_leave(true);
@@ -236,7 +263,8 @@ static void fill_sub(struct ddp_group *sub, const struct ddp_group *g, int rank,
                               .local_world_size = n,
                               .n_nodes = 1,
                               .generation = g->generation,
-                              .timeout_ms = g->timeout_ms};
+                              .timeout_ms = g->timeout_ms,
+                              .progress_thread = g->progress_thread};
 }
 
 int ddp_group_split(struct ddp_group *g, int color, int key, struct ddp_group **ret_sub)
@@ -255,6 +283,7 @@ int ddp_group_split(struct ddp_group *g, int color, int key, struct ddp_group **
     co_autofree struct ddp_group *sub = calloc(1, sizeof *sub);
     if (sub == NULL)
         return rt_fail(DDP_ENOMEM, "no memory for a group");
+    requests_finish(g->requests);
     int code = g->backend == NULL
                    ? 0
                    : g->backend->ops->split(g->backend, color, key, &backend, &rank, &n, &err);
@@ -277,6 +306,7 @@ void ddp_group_destroy(struct ddp_group *sub)
         return;
     group_disown(&sub->child);
     destroy_children(sub);
+    requests_destroy(sub->requests);
     if (sub->backend != NULL && !process_is_forked())
         sub->backend->ops->destroy(sub->backend);
     free(sub);

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 struct backend;
+struct requests;
 struct store_link;
 
 /* Something that belongs to a group and goes with it: first member of ddp_model and ddp_sampler. */
@@ -29,8 +30,10 @@ struct ddp_group {
     int node_rank, n_nodes;
     uint64_t generation;
     uint64_t timeout_ms;
-    struct backend *backend;  /* owned */
-    struct store_link *store; /* one of the children; NULL until the first ddp_store_ call */
+    bool progress_thread;      /* asynchronous calls are made by a thread */
+    struct backend *backend;   /* owned; NULL: a world of 1 */
+    struct requests *requests; /* owned; NULL until the first asynchronous call */
+    struct store_link *store;  /* one of the children; NULL until the first ddp_store_ call */
     struct group_child *children;
 };
 

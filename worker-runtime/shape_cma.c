@@ -52,7 +52,7 @@ static void permit_siblings(void)
 
 void cma_init(struct cpu *c)
 {
-    c->cma_probe = probe_value((uint32_t)getpid(), c->rank);
+    c->cma_probe = probe_value(cma_own_pid(), c->rank);
     if (c->may_cma)
         permit_siblings();
 }
@@ -63,12 +63,15 @@ static size_t piece_bytes(const struct cpu *c)
     return bytes > SMALLEST_PIECE ? bytes : SMALLEST_PIECE;
 }
 
-static bool can_read(const struct cpu *c, unsigned rank)
+uint32_t cma_own_pid(void)
 {
-    const struct transport_shm_place *place = cpu_place(c, rank);
+    return (uint32_t)getpid();
+}
+
+bool cma_can_read(uint32_t pid, uint64_t probe, unsigned rank)
+{
     uint64_t value = 0;
-    return cma_read(place->pid, &value, place->probe, sizeof value) == 0 &&
-           value == probe_value(place->pid, rank);
+    return cma_read(pid, &value, probe, sizeof value) == 0 && value == probe_value(pid, rank);
 }
 
 static _Atomic uint32_t *verdict_of(const struct cpu *c, unsigned rank)
@@ -83,7 +86,7 @@ void cma_ask(struct cpu *c)
         c->scratch = aligned_alloc(64, c->n * piece_bytes(c));
     works = works && c->scratch != NULL;
     for (unsigned r = 0; works && r < c->n; r++)
-        works = can_read(c, r);
+        works = cma_can_read(cpu_place(c, r)->pid, cpu_place(c, r)->probe, r);
     atomic_store(verdict_of(c, c->rank), works);
     c->cma = CMA_ASKED;
 }

@@ -13,7 +13,6 @@ enum {
     YIELDS = 4,           /* where ranks share processors */
     FIRST_SLEEP_US = 500, /* how soon a death is noticed without ddprun ... */
     LONGEST_SLEEP_US = 2000, /* ... and how late */
-    IDLE_SLEEP_US = 500,     /* while there is something else to go on with */
     LOOK_NS = 500 * 1000,    /* between two looks around of one who does not sleep */
     DRAIN_NS = 1000 * 1000 * 1000,
 };
@@ -70,7 +69,7 @@ void transport_shm_destroy(struct transport_shm *t)
     free(t);
 }
 
-void transport_shm_on_idle(struct transport_shm *t, void (*idle)(void *arg), void *arg)
+void transport_shm_on_idle(struct transport_shm *t, bool (*idle)(void *arg), void *arg)
 {
     t->idle = idle;
     t->idle_arg = arg;
@@ -167,7 +166,7 @@ int transport_shm_fail(struct transport_shm *t, struct co_error *err)
 {
     if (!t->broken) {
         drain(t);
-        int code = why_describe(t, &t->why);
+        int code = transport_shm_describe(t, &t->why);
         char text[CALL_TEXT_BYTES];
         if (code != -EPROTO && t->seq > 0)
             co_fail_in(&t->why, "%s, call #%u",
@@ -271,10 +270,12 @@ static bool spin_for(const struct transport_shm *t, unsigned rank)
     return false;
 }
 
-static uint32_t nap_us(const struct transport_shm *t, uint32_t last_us)
+/* Naps grow, unless there is something else to go on with. */
+static uint32_t next_nap_us(const struct transport_shm *t, uint32_t last_us)
 {
-    uint32_t most_us = t->idle != NULL ? IDLE_SLEEP_US : LONGEST_SLEEP_US;
-    return last_us * 2 < most_us ? last_us * 2 : most_us;
+    if (t->idle != NULL && t->idle(t->idle_arg))
+        return FIRST_SLEEP_US;
+    return last_us * 2 < LONGEST_SLEEP_US ? last_us * 2 : LONGEST_SLEEP_US;
 }
 
 static int wait_for_one(struct transport_shm *t, unsigned rank, struct co_error *err)
@@ -282,15 +283,13 @@ static int wait_for_one(struct transport_shm *t, unsigned rank, struct co_error 
     if (spin_for(t, rank))
         return 1;
     struct control_line *line = t->member[rank].line;
-    for (uint32_t sleep_us = FIRST_SLEEP_US;; sleep_us = nap_us(t, sleep_us)) {
+    for (uint32_t nap_us = FIRST_SLEEP_US;; nap_us = next_nap_us(t, nap_us)) {
         uint32_t seen = atomic_load_explicit(&line->arrived, memory_order_acquire);
         if ((int32_t)(seen - t->arrived) >= 0)
             return 1;
         if (transport_shm_is_broken(t) || look_for_trouble(t))
             return transport_shm_fail(t, err);
-        if (t->idle != NULL)
-            t->idle(t->idle_arg);
-        control_sleep(line, seen, sleep_us);
+        control_sleep(line, seen, nap_us);
     }
 }
 

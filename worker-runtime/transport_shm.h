@@ -77,8 +77,9 @@ int transport_shm_create_world(const struct transport_shm_opts *opts, unsigned l
 void transport_shm_destroy(
     struct transport_shm *t); /* does not leave the control segment; NULL is fine */
 
-/* Have `idle(arg)` called every millisecond or so while this rank sleeps in a step. */
-void transport_shm_on_idle(struct transport_shm *t, void (*idle)(void *arg), void *arg);
+/* Have `idle(arg)` called now and then while this rank sleeps in a step: every half millisecond as
+ * long as it returns true. */
+void transport_shm_on_idle(struct transport_shm *t, bool (*idle)(void *arg), void *arg);
 
 /* Open a call and lend this rank's note of it, to be filled before transport_shm_arrive().
  *
@@ -135,6 +136,14 @@ void transport_shm_give_up_on(struct transport_shm *t, unsigned rank);
  * be called where a function above that returns bool said so. Those that return an error have done
  * it already. */
 int transport_shm_fail(struct transport_shm *t, struct co_error *err);
+
+/* The same text without waiting for anybody, and without the call. */
+int transport_shm_describe(const struct transport_shm *t, struct co_error *err);
+
+/* "rank 3 (process 117, which is in barrier, call #12)": where a rank is that is waited for. */
+#define TRANSPORT_SHM_RANK_TEXT_BYTES 112
+void transport_shm_describe_rank(const struct transport_shm *t, unsigned rank,
+                                 char text[TRANSPORT_SHM_RANK_TEXT_BYTES]);
 
 /* Whether somebody was stuck while writing: this rank's memory must be taken away from the others
  * before the call returns. */

@@ -36,7 +36,7 @@ struct transport_shm {
     uint32_t seq;             /* calls opened */
     uint32_t arrived;         /* what this rank's line says */
     unsigned next;            /* ranks below have come to the step that is waited for */
-    void (*idle)(void *arg);
+    bool (*idle)(void *arg);
     void *idle_arg;
     struct co_error why; /* once broken */
 };
@@ -65,8 +65,5 @@ void why_tell_mismatch(struct transport_shm *t, unsigned other);
 /* Those who have not come to the open step are missing. */
 void why_tell_timeout(struct transport_shm *t);
 #define WHY_MESSAGE 0xffffu /* in place of a rank: it is not a call that they disagree about */
-
-/* The text of what the abort word says. returns the negative errno of that cause */
-int why_describe(const struct transport_shm *t, struct co_error *err);
 
 #endif

@@ -73,39 +73,38 @@ static int describe_death(struct control_abort why, struct co_error *err)
     return co_fail(err, -ECONNRESET, "rank %u died", why.rank);
 }
 
-/* "rank 3 (process 117), which has been in barrier since call #12" */
-static size_t describe_missing(const struct transport_shm *t, unsigned rank, char *text,
-                               size_t size)
+void transport_shm_describe_rank(const struct transport_shm *t, unsigned rank,
+                                 char text[TRANSPORT_SHM_RANK_TEXT_BYTES])
 {
     const struct transport_shm_member *m = &t->member[rank];
     const uint64_t where = atomic_load(&m->line->where);
-    const uint32_t seq = (uint32_t)(where >> 32),
-                   pid = atomic_load(&t->control->line[m->local_rank].pid);
+    const uint32_t seq = (uint32_t)(where >> 32);
+    const uint32_t pid = atomic_load(&t->control->line[m->local_rank].pid);
+    const char *kind = call_kind_name(where >> 1 & 0xff);
     char last[64];
-    int n;
     if (seq == 0)
         snprintf(last, sizeof last, "made no call yet");
     else if (where & 1)
-        snprintf(last, sizeof last, "is in %s, call #%u", call_kind_name(where >> 1 & 0xff), seq);
+        snprintf(last, sizeof last, "is in %s, call #%u", kind, seq);
     else
-        snprintf(last, sizeof last, "last made call #%u, %s", seq,
-                 call_kind_name(where >> 1 & 0xff));
-    n = snprintf(text, size, "rank %u (process %u, which %s)", m->local_rank, pid, last);
-    return n < 0 || (size_t)n >= size ? 0 : (size_t)n;
+        snprintf(last, sizeof last, "last made call #%u, %s", seq, kind);
+    snprintf(text, TRANSPORT_SHM_RANK_TEXT_BYTES, "rank %u (process %u, which %s)", m->local_rank,
+             pid, last);
 }
 
 static int describe_own_timeout(const struct transport_shm *t, const char *first,
                                 struct co_error *err)
 {
-    char names[NAMED * 112] = "", more[32] = "";
+    char names[NAMED * (TRANSPORT_SHM_RANK_TEXT_BYTES + 2)] = "", more[32] = "";
     size_t length = 0;
     unsigned n = 0;
     for (unsigned r = 0; r < t->n_ranks; r++) {
         if (has_reached(t, r, t->arrived) || n++ >= NAMED)
             continue;
-        if (length > 0)
-            length += (size_t)snprintf(names + length, sizeof names - length, ", ");
-        length += describe_missing(t, r, names + length, sizeof names - length);
+        char name[TRANSPORT_SHM_RANK_TEXT_BYTES];
+        transport_shm_describe_rank(t, r, name);
+        length += (size_t)snprintf(names + length, sizeof names - length, "%s%s",
+                                   length > 0 ? ", " : "", name);
     }
     if (n > NAMED)
         snprintf(more, sizeof more, " and %u more", n - NAMED);
@@ -127,7 +126,7 @@ static int describe_timeout(const struct transport_shm *t, struct control_abort 
                    and_others);
 }
 
-int why_describe(const struct transport_shm *t, struct co_error *err)
+int transport_shm_describe(const struct transport_shm *t, struct co_error *err)
 {
     const struct control_abort why = control_abort_get(t->control);
     switch (why.cause) {
