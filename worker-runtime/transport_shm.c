@@ -9,9 +9,11 @@
 #include <string.h>
 
 enum {
-    SPIN_NS = 20 * 1000,  /* longer than a step without skew; shorter than a sleep and a wake-up */
-    YIELDS = 4,           /* where ranks share processors */
-    FIRST_SLEEP_US = 500, /* how soon a death is noticed without ddprun ... */
+    SPIN_NS =
+        100 * 1000, /* longer than a step without skew, and than a sleep and a wake-up on a busy
+                             machine: ranks that sleep too soon pull each other to one processor */
+    YIELDS = 4,     /* where ranks share processors */
+    FIRST_SLEEP_US = 500,    /* how soon a death is noticed without ddprun ... */
     LONGEST_SLEEP_US = 2000, /* ... and how late */
     LOOK_NS = 500 * 1000,    /* between two looks around of one who does not sleep */
     DRAIN_NS = 1000 * 1000 * 1000,

@@ -25,17 +25,38 @@ void why_tell_mismatch(struct transport_shm *t, unsigned other)
     why_tell(t, CONTROL_MISMATCH, high, t->group << 17 | (t->seq & 1) << 16 | low);
 }
 
+/* How many steps a rank is behind this one; 0: it has come. */
+static uint32_t lag_of(const struct transport_shm *t, unsigned rank)
+{
+    uint32_t is = atomic_load_explicit(&t->member[rank].line->arrived, memory_order_acquire);
+    int32_t lag = (int32_t)(t->arrived - is);
+    return lag > 0 ? (uint32_t)lag : 0;
+}
+
+static uint32_t longest_lag(const struct transport_shm *t)
+{
+    uint32_t longest = 0;
+    for (unsigned r = 0; r < t->n_ranks; r++) {
+        uint32_t lag = lag_of(t, r);
+        longest = lag > longest ? lag : longest;
+    }
+    return longest;
+}
+
+/* Those who are missing may themselves wait for one that is further behind: that one is named. */
 void why_tell_timeout(struct transport_shm *t)
 {
-    unsigned first = 0, n_missing = 0;
-    for (unsigned r = t->n_ranks; r-- > 0;) {
-        if (has_reached(t, r, t->arrived))
-            continue;
-        first = t->member[r].local_rank;
-        n_missing++;
+    const uint32_t longest = longest_lag(t);
+    unsigned first = t->n_ranks, n_missing = 0;
+    for (unsigned r = 0; r < t->n_ranks; r++) {
+        const uint32_t lag = lag_of(t, r);
+        n_missing += lag > 0;
+        if (lag > 0 && lag == longest && first == t->n_ranks)
+            first = r;
     }
-    if (n_missing > 0)
-        why_tell(t, CONTROL_TIMEOUT, t->member[t->rank].local_rank, (n_missing - 1) << 16 | first);
+    if (first < t->n_ranks)
+        why_tell(t, CONTROL_TIMEOUT, t->member[t->rank].local_rank,
+                 (n_missing - 1) << 16 | t->member[first].local_rank);
 }
 
 /* --- texts ------------------------------------------------------------------------------------ */
@@ -92,16 +113,21 @@ void transport_shm_describe_rank(const struct transport_shm *t, unsigned rank,
              pid, last);
 }
 
+/* The missing, those furthest behind first. */
 static int describe_own_timeout(const struct transport_shm *t, const char *first,
                                 struct co_error *err)
 {
     char names[NAMED * (TRANSPORT_SHM_RANK_TEXT_BYTES + 2)] = "", more[32] = "";
+    const uint32_t longest = longest_lag(t);
     size_t length = 0;
     unsigned n = 0;
-    for (unsigned r = 0; r < t->n_ranks; r++) {
-        if (has_reached(t, r, t->arrived) || n++ >= NAMED)
-            continue;
+    for (unsigned i = 0; i < 2 * t->n_ranks;
+         i++) { /* two rounds: the furthest behind; the others */
+        const unsigned r = i % t->n_ranks;
+        const uint32_t lag = lag_of(t, r);
         char name[TRANSPORT_SHM_RANK_TEXT_BYTES];
+        if (lag == 0 || (lag == longest) != (i < t->n_ranks) || n++ >= NAMED)
+            continue;
         transport_shm_describe_rank(t, r, name);
         length += (size_t)snprintf(names + length, sizeof names - length, "%s%s",
                                    length > 0 ? ", " : "", name);
