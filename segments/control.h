@@ -32,10 +32,10 @@ struct co_error;
 
 enum control_cause {
     CONTROL_OK = 0,
-    CONTROL_RANK_DIED,   /* the process is gone without leaving; detail: wait status, or 0 */
-    CONTROL_RANK_LEFT,   /* it left while others needed it */
-    CONTROL_MISMATCH,    /* ranks called different collectives; told by `rank` */
-    CONTROL_TIMEOUT,     /* `rank` gave up waiting */
+    CONTROL_RANK_DIED,    /* the process is gone without leaving; detail: wait status, or 0 */
+    CONTROL_RANK_LEFT,    /* it left while others needed it */
+    CONTROL_MISMATCH,     /* ranks called different collectives; told by `rank` */
+    CONTROL_TIMEOUT,      /* `rank` gave up waiting */
     CONTROL_JOB_STOPPING, /* ddprun is stopping the job */
     CONTROL_UNREADABLE    /* memory that `rank` gave to a call cannot be read */
 };

@@ -55,8 +55,9 @@ struct backend_ops {
      * returns   1 it is done; 0 others must come first (never if may_wait); -errno */
     int (*advance)(struct backend *b, bool may_wait, struct co_error *err);
 
-    /* Open a message. Any number may be open; those of one peer, tag and direction are served in the
-     * order of beginning. returns 0; -ENOMEM, and it is not open. What fails later is its `code`. */
+    /* Open a message. Any number may be open; those of one peer, tag and direction are served in
+     * the order of beginning. returns 0; -ENOMEM, and it is not open. What fails later is its
+     * `code`. */
     int (*message_begin)(struct backend *b, struct message *m, struct co_error *err);
     /* Go on with all open messages; with `until` wait until that one is done. By any thread. */
     void (*messages_advance)(struct backend *b, const struct message *until);

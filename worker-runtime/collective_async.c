@@ -1,4 +1,4 @@
-/* collective_async.c - the asynchronous forms of the collectives: the same checks, then the queue. */
+/* collective_async.c - asynchronous forms of the collectives: the same checks, then the queue. */
 #include "collective.h"
 #include "requests.h"
 

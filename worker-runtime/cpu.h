@@ -1,8 +1,8 @@
 /* cpu.h - inside of the CPU back end: what backend_cpu.c and the shapes share.
  *
  * A shape is a way to carry a collective out. All of them are lists of stages with a step between
- * each two, in which the ranks wait for each other (transport_shm.h): a shape never waits itself, so
- * any collective can be left and taken up again between two stages. */
+ * each two, in which the ranks wait for each other (transport_shm.h): a shape never waits itself,
+ * so any collective can be left and taken up again between two stages. */
 #ifndef DDP_WORKER_RUNTIME_CPU_H
 #define DDP_WORKER_RUNTIME_CPU_H
 
@@ -23,7 +23,7 @@ enum shape_next { SHAPE_DONE = 1, SHAPE_STEP = 0 }; /* or -errno */
 struct shape {
     const char *name;
     /* Do stage number `stage`, 0 first. Before SHAPE_STEP it has called transport_shm_arrive().
-     * returns   SHAPE_STEP go on with the next stage once all others are here; SHAPE_DONE; -errno */
+     * returns   SHAPE_STEP go on with the next stage once all are here; SHAPE_DONE; -errno */
     int (*work)(struct cpu *c, size_t stage, struct co_error *err);
 };
 

@@ -1,8 +1,8 @@
 /* cpu_split.c - a group of some ranks of another: who is in it, and where they meet.
  *
- * All ranks of the parent tell each other their color, key and block of memory; the members form the
- * group; then all tell each other whether that went well, so that nobody is left waiting in a group
- * that another could not make. */
+ * All ranks of the parent tell each other their color, key and block of memory; the members form
+ * the group; then all tell each other whether that went well, so that nobody is left waiting in a
+ * group that another could not make. */
 #include "backend_cpu.h"
 #include "common/error.h"
 #include "cpu.h"

@@ -1,7 +1,7 @@
 /* group_memory.h - where the ranks of a group that was split off meet: each rank gives a block of
  * its user segment, which all peers have mapped already. A block looks like the rank's part of the
- * control segment: a line, then a mailbox. Of the line, only what tells how far the rank has come is
- * used; whether it lives is said in the control segment.
+ * control segment: a line, then a mailbox. Of the line, only what tells how far the rank has come
+ * is used; whether it lives is said in the control segment.
  *
  * A block serves one group after the other. Its counter never goes back, and a block is used again
  * only once all members of its last group have come to that group's end: so nobody who is late ever

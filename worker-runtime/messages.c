@@ -79,7 +79,8 @@ int messages_create(struct cpu *c, struct messages **ret, struct co_error *err)
     ms->own = outbox;
     ms->last = &ms->first;
     pthread_mutex_init(&ms->mutex, NULL);
-    /* sequentially consistent: who posts before it looks here is found by the first look at its ring */
+    /* sequentially consistent: who posts before it looks here is found by the first look at its
+       ring */
     atomic_store(&transport_shm_member(c->shm, c->rank)->line->outbox,
                  (uint64_t)((uint8_t *)outbox - user_segment_base(c->own)) + 1);
     *ret = ms;

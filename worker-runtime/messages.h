@@ -2,12 +2,13 @@
  *
  * Each rank keeps what it sends in an outbox in its own user segment: a ring of 64 slots for each
  * receiver. A short message rides in its slot; of a long one the slot says where it lies, and the
- * receiver fetches it: from the user segment, by system call from ordinary memory, or, where neither
- * can be, through a staging buffer that the sender fills piece by piece. Nobody writes into another's
- * memory but for the words by which both talk about a slot.
+ * receiver fetches it: from the user segment, by system call from ordinary memory, or, where
+ * neither can be, through a staging buffer that the sender fills piece by piece. Nobody writes into
+ * another's memory but for the words by which both talk about a slot.
  *
- * Matching is the receiver's: it looks through the slots in the order of sending and takes the first
- * with its tag. So unmatched messages are bounded by the ring, and a sender waits when it is full.
+ * Matching is the receiver's: it looks through the slots in the order of sending and takes the
+ * first with its tag. So unmatched messages are bounded by the ring, and a sender waits when it is
+ * full.
  *
  * Threads: any may call; a mutex is taken. */
 #ifndef DDP_WORKER_RUNTIME_MESSAGES_H

@@ -195,8 +195,8 @@ void requests_finish(struct requests *q)
     pthread_mutex_unlock(&q->mutex);
 }
 
-/* The other side of a message may be in a collective that needs this rank: those in the queue go on,
- * too. */
+/* The other side of a message may be in a collective that needs this rank: those in the queue go
+ * on, too. */
 static void wait_for_message(struct ddp_group *g, struct ddp_request *r)
 {
     struct backend *b = g->backend;

@@ -2,8 +2,8 @@
  * for ordinary memory. Everybody only reads: a rank that went on late could otherwise write into
  * memory that its owner has long been using for something else.
  *
- * The system may forbid it (Yama, seccomp, another user namespace), so all ranks try once, and use it
- * only if it works between any two of them. */
+ * The system may forbid it (Yama, seccomp, another user namespace), so all ranks try once, and use
+ * it only if it works between any two of them. */
 #include "cpu.h"
 
 #include <errno.h>

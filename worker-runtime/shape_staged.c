@@ -19,8 +19,8 @@ void staged_fill_first(struct cpu *c)
     cpu_fill(c, cpu_buffer(c, c->rank, c->pieces), pitch_of(c), piece_of(c, 0));
 }
 
-/* Whether there is a stage between filling and reading: of a sum that several ranks want, each works
- * out a part. */
+/* Whether there is a stage between filling and reading: of a sum that several ranks want, each
+ * works out a part. */
 static bool is_shared_sum(const struct cpu *c)
 {
     return c->job.layout.kind == CALL_ALL_REDUCE || c->job.layout.kind == CALL_REDUCE;

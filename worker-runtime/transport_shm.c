@@ -144,8 +144,8 @@ static uint32_t touch_of(const struct transport_shm *t, unsigned rank)
     return a > b ? a : b;
 }
 
-/* Wait until nobody touches this rank's memory; the abort word is set, so nobody starts to. Who only
- * reads and is stuck in it does no harm. */
+/* Wait until nobody touches this rank's memory; the abort word is set, so nobody starts to. Who
+ * only reads and is stuck in it does no harm. */
 static void drain(struct transport_shm *t)
 {
     uint64_t end_ns = co_now_ns() + DRAIN_NS;

@@ -100,7 +100,8 @@ int ddp_gather_v(struct ddp_group *g, const void *in, void *out, const size_t *c
 
 /* Deal root's `in` out: the r-th n-th of it goes to rank r.
  *
- * in        n * count elements (_v: the sum of all counts); read on root only, may be NULL elsewhere
+ * in        n * count elements (_v: the sum of all counts); read on root only, may be NULL
+ *           elsewhere
  * out       count elements (_v: counts[rank]); on root it may be in + rank * count */
 int ddp_scatter(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
                 int root, void *stream);
@@ -140,8 +141,8 @@ int ddp_monitored_barrier(struct ddp_group *g, uint64_t timeout_ms);
 /* Send `count` elements to rank `to`, which receives them with the same tag, type and count.
  *
  * tag       0 or more; messages of one tag between two ranks arrive in the order of sending
- * blocking  up to 4096 bytes return at once, as long as fewer than 64 messages to that rank wait to
- *           be received. Longer ones return when they are received: two ranks that both send before
+ * blocking  up to 4096 bytes return at once, as long as the 64th-last message to that rank has been
+ *           received. Longer ones return when they are received: two ranks that both send before
  *           they receive wait for each other in vain, unless one uses ddp_isend()
  * cost      zero copy: the receiver reads and writes each byte once, when `in` comes from
  *           ddp_alloc(). Plain memory: the same where the system lets a process read another's
@@ -159,13 +160,13 @@ int ddp_recv(struct ddp_group *g, void *out, size_t count, enum ddp_dtype dtype,
 
 /* --- asynchronous forms ----------------------------------------------------------------------- */
 
-/* Each ddp_i... takes the arguments of its blocking form, begins the call and returns. Memory it was
- * given belongs to the call until ddp_wait() or ddp_test() says that it is done; arrays of counts
- * are copied.
+/* Each ddp_i... takes the arguments of its blocking form, begins the call and returns. Memory it
+ * was given belongs to the call until ddp_wait() or ddp_test() says that it is done; arrays of
+ * counts are copied.
  *
  * order     the collectives of a group are made one after the other, in the order in which the rank
- *           called them, blocking ones among them. Messages overtake collectives and each other, but
- *           not those of the same two ranks and tag
+ *           called them, blocking ones among them. Messages overtake collectives and each other,
+ *           but not those of the same two ranks and tag
  * progress  is made inside of calls of the library on the same group: a long computation between
  *           ddp_i... and ddp_wait() holds the others up, unless ddp_init_opts.progress_thread (or
  *           DDP_PROGRESS_THREAD=1) has a thread do it. The thread costs processor time, and each

@@ -6,8 +6,8 @@
  * none of these it is a world of 1. env.h lists the variables.
  *
  * Threads: a group is used by one thread at a time; different groups by different threads at the
- * same time. The thread that calls ddp_init() must live as long as the group: when it ends, the other
- * ranks take this rank for dead. After fork() the child is no rank: calls on the group return
+ * same time. The thread that calls ddp_init() must live as long as the group: when it ends, the
+ * other ranks take this rank for dead. After fork() the child is no rank: calls on the group return
  * DDP_EINVAL there. */
 #ifndef DDP_GROUP_H
 #define DDP_GROUP_H
@@ -59,9 +59,9 @@ int ddp_run(int (*train)(struct ddp_group *world, void *arg), void *arg);
  * and its own order of them, beside those of `g`; what breaks one group breaks the job.
  *
  * color     0 or more; DDP_NO_COLOR: this rank joins none of the new groups
- * ret_sub   owned by the caller, who calls ddp_group_destroy(); NULL with DDP_NO_COLOR. Written only
- *           on success
- * cost      two calls of the size of a barrier; per group some 0.5 MiB of address space of each
+ * ret_sub   owned by the caller, who calls ddp_group_destroy(); NULL with DDP_NO_COLOR. Written
+ *           only on success
+ * cost      two calls of the size of a barrier; for each group some 0.5 MiB of address space of each
  *           rank's segment, of which pages are used as needed, and used again by later groups
  * returns   0; DDP_EINVAL a bad color; DDP_ENOMEM on all ranks where one has no room for it, and
  *           `g` is as before; else as a barrier */
