@@ -61,8 +61,8 @@ int ddp_run(int (*train)(struct ddp_group *world, void *arg), void *arg);
  * color     0 or more; DDP_NO_COLOR: this rank joins none of the new groups
  * ret_sub   owned by the caller, who calls ddp_group_destroy(); NULL with DDP_NO_COLOR. Written
  *           only on success
- * cost      two calls of the size of a barrier; for each group some 0.5 MiB of address space of each
- *           rank's segment, of which pages are used as needed, and used again by later groups
+ * cost      two calls of the size of a barrier; for each group some 0.5 MiB of address space of
+ *           each rank's segment, of which pages are used as needed, and used again by later groups
  * returns   0; DDP_EINVAL a bad color; DDP_ENOMEM on all ranks where one has no room for it, and
  *           `g` is as before; else as a barrier */
 #define DDP_NO_COLOR (-1)
