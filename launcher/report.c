@@ -8,7 +8,6 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum { TEXT_BYTES = 160 };
 
@@ -186,16 +185,6 @@ static void print_rank_failed(FILE *out, const struct report *r, int rank)
     }
 }
 
-static void print_start_failed(FILE *out, const struct report *r, int rank)
-{
-    int code = supervisor_get_rank(r->supervisor, rank)->status;
-    fprintf(out, "ddprun: cannot execute '%s': %s\n", r->path, strerror(code));
-    if (code == ENOENT && access(r->path, F_OK) == 0)
-        fprintf(out, "  the file is there: its interpreter ('#!' line or ELF loader) is not\n");
-    else if (code == E2BIG)
-        fprintf(out, "  arguments and environment together are too long\n");
-}
-
 static void print_internal(FILE *out, const struct report *r, int rank)
 {
     if (rank < 0) {
@@ -256,7 +245,7 @@ void report_print(FILE *out, const struct report *r)
         print_others(out, r->supervisor, v->rank);
         break;
     case OUTCOME_START_FAILED:
-        print_start_failed(out, r, v->rank);
+        fprintf(out, "ddprun: %s\n", r->error);
         break;
     case OUTCOME_SIGNAL:
         fprintf(out, "ddprun: stopped by %s after %s\n", signal_name(v->signal, name, sizeof name),

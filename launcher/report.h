@@ -19,8 +19,8 @@ struct report {
     const struct supervisor *supervisor;
     const char *host;
     const char *program; /* as the user knows it */
-    const char *path;    /* what was executed */
-    const char *error;   /* the root cause's error file's message; NULL: none */
+    const char *error;   /* the root cause's own message, of its error file; NULL: none. Of a
+                            program that cannot be executed: why, never NULL */
     const char *note;    /* a trouble of ours worth a line; NULL: none */
     const char *tail;    /* of tail_copy(); NULL: nothing, or not wanted */
     uint64_t begun_ms, now_ms;
