@@ -1,7 +1,10 @@
 #include "post_mortem.h"
 
 #include "error_file.h"
+#include "events.h"
 #include "job_spec.h"
+#include "oom_text.h"
+#include "oom_watch.h"
 #include "program.h"
 #include "rank_io.h"
 #include "report.h"
@@ -14,6 +17,7 @@
 #include <ddp/env.h>
 #include <errno.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -22,16 +26,19 @@
 
 /* Tell whoever started us, in torchrun's way. */
 static int pass_root_cause_on(const struct post_mortem *p, const struct supervisor_rank *root,
-                              const char *text, struct co_error *err)
+                              const char *text, const struct oom_finding *oom, struct co_error *err)
 {
     const char *path = getenv(DDP_ENV_ERROR_FILE);
     if (path == NULL || path[0] == '\0')
         return 0;
     char status[160];
-    char message[256];
-    snprintf(message, sizeof message, "rank %d failed: %s",
+    char brief[OOM_GROUP_BYTES + 160];
+    char message[sizeof brief + 256];
+    oom_text_brief(oom, brief, sizeof brief);
+    snprintf(message, sizeof message, "rank %d failed: %s%s%s",
              supervisor_get_verdict(p->supervisor)->rank,
-             report_status(root->status, status, sizeof status));
+             report_status(root->status, status, sizeof status), brief[0] != '\0' ? ": " : "",
+             brief);
     int exit_code = WIFSIGNALED(root->status) ? -WTERMSIG(root->status) : WEXITSTATUS(root->status);
     return error_file_write(path, text, message, exit_code, (int64_t)time(NULL), err);
 }
@@ -53,6 +60,7 @@ struct evidence {
     char *message, *text, *tail; /* owned */
     struct co_error trouble;     /* of ours */
     struct co_error exec_error;
+    struct oom_finding oom;
 };
 
 static void evidence_fini(struct evidence *e)
@@ -60,6 +68,20 @@ static void evidence_fini(struct evidence *e)
     free(e->message);
     free(e->text);
     free(e->tail);
+}
+
+/* Did the OOM killer have a part in it? A SIGKILL of ours says nothing. */
+static void look_for_oom(const struct post_mortem *p, const struct supervisor_rank *root,
+                         struct oom_finding *f)
+{
+    bool killed = WIFSIGNALED(root->status) && WTERMSIG(root->status) == SIGKILL &&
+                  root->told_last != SIGKILL;
+    oom_watch_find(p->oom, root->pid, killed, f);
+    bool other_known = f->blame == OOM_BLAME_OTHER && f->victim.pid != 0;
+    for (int i = 0; other_known && i < supervisor_n_ranks(p->supervisor); i++)
+        if (supervisor_get_rank(p->supervisor, i)->pid == f->victim.pid)
+            f->victim_rank = i;
+    events_oom(p->events, p->supervisor, f);
 }
 
 /* What the rank left behind. */
@@ -72,7 +94,9 @@ static void gather_of_rank(const struct post_mortem *p, struct evidence *e, stru
     if (rc < 0 && rc != -ENOENT)
         r->note = e->trouble.text;
     const struct supervisor_rank *root = supervisor_get_rank(p->supervisor, v->rank);
-    if (!v->restarts && pass_root_cause_on(p, root, e->text, &e->trouble) < 0)
+    look_for_oom(p, root, &e->oom);
+    r->oom = &e->oom;
+    if (!v->restarts && pass_root_cause_on(p, root, e->text, &e->oom, &e->trouble) < 0)
         r->note = e->trouble.text;
     e->tail = rank_io_tail(p->io, v->rank);
     r->error = e->message;

@@ -1,5 +1,7 @@
 #include "report.h"
 
+#include "oom.h"
+#include "oom_text.h"
 #include "supervisor.h"
 
 #include <errno.h>
@@ -173,6 +175,8 @@ static void print_rank_failed(FILE *out, const struct report *r, int rank)
             duration(root->ended_ms - root->started_ms, lived, sizeof lived));
     fprintf(out, "  host %s, local rank %d, pid %d, %s\n", r->host, rank, (int)root->pid,
             r->program);
+    if (r->oom != NULL)
+        oom_text_print(out, r->oom);
     if (r->error != NULL) {
         size_t first_line = strcspn(r->error, "\n");
         fprintf(out, "  error: %.*s\n", (int)first_line, r->error);
@@ -207,12 +211,15 @@ static void print_restart(FILE *out, const struct report *r)
     const struct supervisor_rank *root = supervisor_get_rank(r->supervisor, v->rank);
     char status[TEXT_BYTES];
     char time[48];
+    char brief[OOM_GROUP_BYTES + TEXT_BYTES];
     fprintf(out, "ddprun: rank %d failed: %s, ", v->rank,
             report_status(root->status, status, sizeof status));
     fprintf(out, "%s after its start",
             duration(root->ended_ms - root->started_ms, time, sizeof time));
     if (r->error != NULL)
         fprintf(out, " (%.*s)", (int)strcspn(r->error, "\n"), r->error);
+    if (r->oom != NULL && r->oom->blame != OOM_BLAME_NONE)
+        fprintf(out, " (%s)", oom_text_brief(r->oom, brief, sizeof brief));
     fprintf(out, "; restart %" PRIu32, supervisor_generation(r->supervisor) + 1);
     if (r->max_restarts > 0)
         fprintf(out, " of %d", r->max_restarts);

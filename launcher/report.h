@@ -3,6 +3,7 @@
  *
  *     ddprun: rank 1 failed: exit status 3, 0.52 s after its start
  *       host n1, local rank 1, pid 12104, ./train.py
+ *       out of memory: killed by the kernel's OOM killer (oom_text.h)
  *       error: RuntimeError: bad thing happened
  *       last lines of its stderr:
  *         | ...
@@ -13,6 +14,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+struct oom_finding;
 struct supervisor;
 
 struct report {
@@ -21,8 +23,9 @@ struct report {
     const char *program; /* as the user knows it */
     const char *error;   /* the root cause's own message, of its error file; NULL: none. Of a
                             program that cannot be executed: why, never NULL */
-    const char *note;    /* a trouble of ours worth a line; NULL: none */
-    const char *tail;    /* of tail_copy(); NULL: nothing, or not wanted */
+    const struct oom_finding *oom; /* NULL: nothing was looked for */
+    const char *note;              /* a trouble of ours worth a line; NULL: none */
+    const char *tail;              /* of tail_copy(); NULL: nothing, or not wanted */
     uint64_t begun_ms, now_ms;
     int max_restarts; /* of the job; 0: counted otherwise */
 };

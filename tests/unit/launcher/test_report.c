@@ -1,4 +1,5 @@
 /* The report's words, for each way a job can end. */
+#include "launcher/oom.h"
 #include "launcher/report.h"
 #include "launcher/supervisor.h"
 
@@ -117,6 +118,27 @@ START_TEST(the_error_and_the_last_lines_are_shown)
 }
 END_TEST
 
+START_TEST(want_of_memory_comes_before_the_ranks_own_words)
+{
+    struct oom_finding oom = {.blame = OOM_BLAME_RANK,
+                              .n_kills = 1,
+                              .scope = OOM_SCOPE_NODE,
+                              .node_bytes = 1 << 30,
+                              .victim_rank = -1};
+    begin(1);
+    start_all();
+    exited(0, SIGKILL, 0);
+    r.error = "RuntimeError";
+    r.oom = &oom;
+    check("ddprun: rank 0 failed: killed by SIGKILL (Killed), 0.00 s after its start\n"
+          "  host n1, local rank 0, pid 100, ./train\n"
+          "  out of memory: killed by the kernel's OOM killer\n"
+          "    the node's memory, 1.0 GiB, was used up; 1 OOM kill since the ranks' start\n"
+          "    try: fewer ranks or data loader workers on this node, a smaller batch\n"
+          "  error: RuntimeError\n");
+}
+END_TEST
+
 START_TEST(few_lines_are_shown_but_a_traceback_whole)
 {
     char tail[1024] = "";
@@ -219,6 +241,7 @@ int main(void)
     tcase_add_test(c, a_signal_is_put_in_words);
     tcase_add_test(c, unknown_signals_have_a_number);
     tcase_add_test(c, the_error_and_the_last_lines_are_shown);
+    tcase_add_test(c, want_of_memory_comes_before_the_ranks_own_words);
     tcase_add_test(c, few_lines_are_shown_but_a_traceback_whole);
     tcase_add_test(c, a_program_that_cannot_be_executed_takes_one_line);
     tcase_add_test(c, want_of_processes_is_explained);
