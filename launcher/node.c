@@ -177,11 +177,12 @@ static void on_all_said(void *arg)
     feed(arg, &(struct supervisor_event){.type = SUPERVISOR_EV_DRAINED});
 }
 
-/* The ranks' last words are out: ours come after them, by the same way. */
+/* The ranks' last words are out, or kept: ours come after them, by the same way. */
 static void on_drained(void *arg)
 {
     struct node *n = arg;
-    if (supervisor_get_verdict(n->supervisor)->restarts)
+    bool restarts = supervisor_get_verdict(n->supervisor)->restarts;
+    if (restarts)
         events_restart(&n->events, n->supervisor);
     co_autofree char *report = post_mortem(&(struct post_mortem){
         .spec = n->spec,
@@ -191,8 +192,11 @@ static void on_drained(void *arg)
         .begun_ms = n->begun_ms,
     });
     if (report != NULL)
-        output_say(n->output, report);
-    output_drain(n->output, on_all_said, n);
+        output_report(n->output, report);
+    if (restarts)
+        on_all_said(n);
+    else
+        output_drain(n->output, on_all_said, n);
 }
 
 static void dismiss_nursery(struct node *n)
@@ -252,9 +256,10 @@ static void carry_out(struct node *n, const struct supervisor_orders *o)
         start_ranks(n, o->n_start);
     else if (o->sweep_alone)
         do_sweep_alone(n);
+    else if (o->drain && supervisor_get_verdict(n->supervisor)->restarts)
+        output_retire(n->output, on_drained, n);
     else if (o->drain) {
-        if (!supervisor_get_verdict(n->supervisor)->restarts)
-            dismiss_nursery(n); /* it goes while we pass on and clean up */
+        dismiss_nursery(n); /* it goes while we pass on and clean up */
         output_drain(n->output, on_drained, n);
     } else if (o->ended)
         n->ended = true;

@@ -1,6 +1,7 @@
 """All ranks start again after a failure, with nothing of the old generation left; --timeout."""
 import os
 import signal
+import subprocess
 import sys
 import time
 import unittest
@@ -158,6 +159,35 @@ class Restarts(unittest.TestCase):
             os.kill(job.nursery(), signal.SIGKILL)
             self.assertIn(job.end()[0], (70, 3))  # 3 if rank 1 had just failed
             await_true(lambda: job.processes() == [])
+
+
+class Output(unittest.TestCase):
+    LINES = 400  # of about 100 bytes; two ranks' fill the sink's pipe and more
+
+    def test_nothing_is_lost_while_nobody_reads(self):
+        """The sink takes nothing from the start of generation 0 until all ranks of generation 1 are up."""
+        script = (f"[ $RANK = 1 ] && s=2 || s=1; echo up >$TEST_FIFO; i=0; while [ $i -lt {self.LINES} ]; do "
+                  "echo $DDP_GENERATION $i $(printf '%090d' $i) >&$s; i=$((i + 1)); done; "
+                  "[ $DDP_GENERATION = 1 ] && exit 0; echo $$ $RANK >$TEST_FIFO; sleep 1000")
+        for sink in ("two pipes", "one pipe"):
+            with self.subTest(sink), Job("--max-restarts", "1", "-n", "3", "--label={rank}:", "sh", "-c",
+                                         script.replace("$$", "$$$$"),
+                                         **({"stderr": subprocess.STDOUT} if sink == "one pipe" else {})) as job:
+                heard = job.hear(6)
+                self.assertEqual(heard[3:], ["up"] * 3)
+                pids = {rank: int(pid) for pid, rank in map(str.split, heard[:3])}
+                os.kill(pids["2"], signal.SIGKILL)
+                self.assertEqual(job.hear(3), ["up"] * 3)  # though nobody has read a byte
+                code, out, err = job.end()
+                self.assertEqual(code, 0)
+                lines = out.decode().splitlines() + (err or b"").decode().splitlines()
+                for rank in range(3):
+                    mine = [line[2:] for line in lines if line.startswith(f"{rank}:")]
+                    self.assertEqual(mine, [f"{generation} {i} {i:090}" for generation in range(2)
+                                            for i in range(self.LINES)])
+                self.assertEqual(len(lines), 6 * self.LINES + 1)
+                self.assertRegex("\n".join(line for line in lines if line[1] != ":"),
+                                 "^ddprun: rank 2 failed: killed by SIGKILL .*; restart 1 of 1$")
 
 
 class Timeout(unittest.TestCase):
