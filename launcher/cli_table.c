@@ -68,6 +68,11 @@ const struct co_option cli_table[] = {
     {OPTION_MAX_RESTARTS, 0, "max-restarts", "N[/TIME]", "PET_MAX_RESTARTS",
      "Start all ranks again after up to N failures, or up to N within TIME: 3, 3/10m. Default: 0.",
      .subject = "Restarts"},
+    {OPTION_RESTART_AFTER_PROGRESS, 0, "restart-after-progress", "TIME", .optional = true,
+     .weak = true,
+     .help =
+         "A failure after progress does not count for --max-restarts: after a completed step of "
+         "libddp, or standard output written TIME or longer after the start. TIME: 1m without."},
     {OPTION_NO_RESTART_ON, 0, "no-restart-on", "CODE,...", .weak = true,
      .help =
          "Not after a failure with one of these exit codes: 1,2,130-143. A signal counts as 128 "

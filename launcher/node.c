@@ -295,6 +295,15 @@ static void feed(struct node *n, struct supervisor_event *e)
 
 /* --- Events --- */
 
+/* Nobody asks, as a rule; and it is a load for each rank. */
+static struct restart_progress look_at_progress(const struct node *n)
+{
+    if (!n->spec->restart_after_progress)
+        return (struct restart_progress){0};
+    return (struct restart_progress){.n_steps = node_memory_most_steps(n->gen.memory),
+                                     .output_ms = output_last_ms(n->output)};
+}
+
 static void on_report(struct node *n, const struct nursery_report *r)
 {
     struct supervisor_event e = {
@@ -312,6 +321,7 @@ static void on_report(struct node *n, const struct nursery_report *r)
         /* before all else: who waits for it is let go */
         e.culprit = node_memory_rank_gone(n->gen.memory, r->local_rank, r->status);
         e.blames = e.culprit >= 0;
+        e.progress = look_at_progress(n);
         break;
     default:
         e.type = SUPERVISOR_EV_EMPTY;
@@ -447,7 +457,9 @@ static int node_open(struct node *n, struct co_error *err)
         .failure_grace_ms = spec->failure_grace_ms,
         .restarts = {.max_restarts = spec->max_restarts,
                      .window_ms = spec->restart_window_ms,
-                     .no_restart_on = spec->no_restart_on},
+                     .no_restart_on = spec->no_restart_on,
+                     .after_progress = spec->restart_after_progress,
+                     .output_after_ms = spec->output_after_ms},
         .stop_signals = spec->stop_signals,
         .to_groups = spec->signal_scope == SCOPE_GROUP,
     };

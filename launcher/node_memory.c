@@ -171,6 +171,11 @@ int node_memory_rank_gone(struct node_memory *m, int rank, int status)
     return other_died ? why.rank : -1;
 }
 
+uint64_t node_memory_most_steps(const struct node_memory *m)
+{
+    return m->control != NULL ? control_most_steps(m->control) : 0;
+}
+
 void node_memory_close(struct node_memory *m)
 {
     if (m == NULL)

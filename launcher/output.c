@@ -5,6 +5,7 @@
 #include "pty.h"
 #include "tail.h"
 
+#include "common/clock.h"
 #include "common/error.h"
 
 #include <errno.h>
@@ -69,7 +70,8 @@ struct output {
     void (*on_drained)(void *arg);
     void *arg;
     bool draining;
-    int log_error; /* errno of the first log file that failed; 0: none */
+    uint64_t last_ms; /* see output_last_ms() */
+    int log_error;    /* errno of the first log file that failed; 0: none */
     bool log_error_said;
     int n_handles;
     char scratch[SCRATCH_BYTES]; /* what a turn works on */
@@ -303,7 +305,9 @@ static bool take_turn(struct output *o, struct stream *s, bool all)
         emit(o, s, all);
         return false;
     }
-    if (number % 2 == OUTPUT_TO_STDERR)
+    if (number % 2 == OUTPUT_TO_STDOUT)
+        o->last_ms = co_now_ms();
+    else
         tail_add(&o->tails[number / 2], to, (size_t)n);
     log_bytes(o, &s->log_fd, to, (size_t)n);
     if (e == NULL)
@@ -508,6 +512,11 @@ void output_retire(struct output *o, void (*on_retired)(void *arg), void *arg)
         o->exits[i].holds_old = is_full(&o->exits[i]);
     say_log_error(o);
     on_retired(arg);
+}
+
+uint64_t output_last_ms(const struct output *o)
+{
+    return o->last_ms;
 }
 
 char *output_tail(const struct output *o, int rank)

@@ -15,6 +15,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <uv.h>
 
 #define OUTPUT_CHUNK 65536
@@ -70,6 +71,10 @@ void output_drain(struct output *o, void (*on_drained)(void *arg), void *arg);
  * comes behind, and call on_retired, as above. Does not wait for a sink, unless that has not yet
  * taken what was kept for it the time before: one generation's last words are kept, not more. */
 void output_retire(struct output *o, void (*on_retired)(void *arg), void *arg);
+
+/* When a rank last wrote to its standard output, as far as that comes through here by a stream of
+ * its own; 0: never. */
+uint64_t output_last_ms(const struct output *o);
 
 /* See tail_copy(): the last lines of rank's stderr, or NULL. */
 char *output_tail(const struct output *o, int rank);

@@ -130,8 +130,10 @@ static int open_backend(struct ddp_group *g, const struct env_who *who, uint64_t
     if (code != 0) {
         transport_shm_destroy(shm);
         node_leave(node);
+        return code;
     }
-    return code;
+    g->line = &node->control->line[node->local_rank];
+    return 0;
 }
 
 static int check_who(const struct env_who *who, struct co_error *err)

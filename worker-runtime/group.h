@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 struct backend;
+struct control_line;
 struct store_link;
 
 /* Something that belongs to a group and goes with it: first member of ddp_model and ddp_sampler. */
@@ -27,8 +28,9 @@ struct ddp_group {
     int node_rank, n_nodes;
     uint64_t generation;
     uint64_t timeout_ms;
-    struct backend *backend;  /* owned */
-    struct store_link *store; /* one of the children; NULL until the first ddp_store_ call */
+    struct backend *backend;   /* owned */
+    struct control_line *line; /* this rank's own in the control segment; NULL: it has none */
+    struct store_link *store;  /* one of the children; NULL until the first ddp_store_ call */
     struct group_child *children;
 };
 

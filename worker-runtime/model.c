@@ -17,6 +17,7 @@
 #include "common/scope.h"
 #include "group.h"
 #include "model_agree.h"
+#include "segments/control.h"
 #include <ddp/collective.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -332,5 +333,7 @@ int ddp_model_sync(struct ddp_model *m)
     begin_step(m);
     int rc = tell_failure(m); /* a misuse of this step, which ends with it */
     m->failure = 0;
+    if (rc == 0 && m->g->line != NULL)
+        control_count_step(m->g->line);
     return rc;
 }
