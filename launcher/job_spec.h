@@ -65,8 +65,9 @@ struct job_spec {
     struct output_spec output; /* owned; where what the ranks write goes, and who reads our stdin */
 
     /* seeing */
-    char *events; /* owned; --events, a path for JSON lines; NULL: none */
-    char *report; /* owned; --report, a path for the report as JSON; NULL: none */
+    char *events;   /* owned; --events, a path for JSON lines; NULL: none */
+    bool event_log; /* --event-log-handler console: torchrun's records on stderr */
+    char *report;   /* owned; --report, a path for the report as JSON; NULL: none */
 };
 
 /* Does ddprun serve the store? */

@@ -1,5 +1,6 @@
 #include "node.h"
 
+#include "event_log.h"
 #include "events.h"
 #include "generation.h"
 #include "image.h"
@@ -37,6 +38,7 @@ struct node {
     struct nursery nursery;
     struct supervisor *supervisor; /* owned */
     struct events events;
+    struct event_log event_log;
     struct output *output; /* owned */
     struct rank_io io;
     struct generation gen;
@@ -165,9 +167,11 @@ static void renew(struct node *n)
     n->n_started = 0;
     n->io.generation = supervisor_generation(n->supervisor);
     runtime_dir_empty(n->runtime_dir);
+    uint64_t begun_ns = co_now_ns();
     n->renew_failure = generation_renew(n->spec, &n->loop, &notes, &n->gen, &err);
     if (n->renew_failure < 0)
         say(n, "ddprun: %s\n", err.text);
+    event_log_generation(&n->event_log, n->io.generation, (double)(co_now_ns() - begun_ns) / 1e6);
 }
 
 /* --- Orders --- */
@@ -191,6 +195,8 @@ static void on_drained(void *arg)
         .runtime_dir = n->runtime_dir,
         .begun_ms = n->begun_ms,
     });
+    if (!restarts)
+        event_log_end(&n->event_log, n->supervisor);
     if (report != NULL)
         output_report(n->output, report);
     if (restarts)
@@ -328,6 +334,8 @@ static void on_report(struct node *n, const struct nursery_report *r)
         break;
     }
     events_rank(&n->events, n->supervisor, &e, r->pid);
+    if (e.type == SUPERVISOR_EV_STARTED)
+        event_log_start(&n->event_log, supervisor_generation(n->supervisor), e.rank, e.pid);
     feed(n, &e);
 }
 
@@ -446,10 +454,14 @@ static int node_open(struct node *n, struct co_error *err)
                            &n->output, err);
     if (rc == 0)
         rc = rank_io_open(&n->io, spec, n->output, n->null_fd, err);
-    if (rc == 0)
-        rc = generation_open(spec, &n->loop, &notes, &n->gen, err);
     if (rc < 0)
         return rc;
+    event_log_init(&n->event_log, spec, n->output, &n->io, n->runtime_dir);
+    uint64_t begun_ns = co_now_ns();
+    rc = generation_open(spec, &n->loop, &notes, &n->gen, err);
+    if (rc < 0)
+        return rc;
+    event_log_generation(&n->event_log, 0, (double)(co_now_ns() - begun_ns) / 1e6);
     struct supervisor_limits limits = {
         .n_ranks = spec->n_local,
         .window = NURSERY_WINDOW,

@@ -457,7 +457,7 @@ static void say(struct exit_to *e, const char *lines)
     if (e->line_of != -1)
         pass_on(e, "\n", 1);
     e->line_of = -1;
-    pass_on(e, lines, strnlen(lines, OUTPUT_CHUNK));
+    pass_on(e, lines, strlen(lines));
 }
 
 void output_say(struct output *o, const char *lines)

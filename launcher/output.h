@@ -57,10 +57,10 @@ int output_add(struct output *o, int rank, enum output_sink which, int fd, bool 
 void output_resize(struct output *o, int like);
 
 /* Lines of our own, to stderr, in between ("ddprun: ..."), the last ended by a newline, too.
- * Dropped while the sink is full; cut to OUTPUT_CHUNK. */
+ * Dropped while the sink is full. */
 void output_say(struct output *o, const char *lines);
 
-/* The same, kept while the sink is full: for what is said once a generation. */
+/* The same, kept while the sink is full: for what is said once a generation, or once of a rank. */
 void output_report(struct output *o, const char *lines);
 
 /* Nobody writes any more: pass on what the pipes hold, then call on_drained: from the loop, or

@@ -2,8 +2,8 @@
  *
  *     stepper STEPS GENERATION
  *
- * In generations before that one rank 0 kills itself when STEPS steps are complete; in the middle of
- * the next one, since another rank has begun it. In that one all end well after STEPS steps. */
+ * In generations before that one rank 0 kills itself when STEPS steps are complete, and the others
+ * have begun one more. In that one all end well after STEPS steps. */
 #include <ddp/ddp.h>
 
 #include <signal.h>
