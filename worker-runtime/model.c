@@ -17,7 +17,6 @@
 #include "common/scope.h"
 #include "group.h"
 #include "model_agree.h"
-#include "segments/control.h"
 #include <ddp/collective.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -333,7 +332,7 @@ int ddp_model_sync(struct ddp_model *m)
     begin_step(m);
     int rc = tell_failure(m); /* a misuse of this step, which ends with it */
     m->failure = 0;
-    if (rc == 0 && m->g->line != NULL)
-        control_count_step(m->g->line);
+    if (rc == 0)
+        group_count_step(m->g);
     return rc;
 }
