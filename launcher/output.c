@@ -1,6 +1,7 @@
 #include "output.h"
 
 #include "lines.h"
+#include "log_copy.h"
 #include "outlet.h"
 #include "pty.h"
 #include "tail.h"
@@ -41,11 +42,8 @@ struct stream {
     bool at_end; /* read to its end; lines may be left */
     bool is_raw; /* no prefix: nothing is assembled */
     int sink;    /* OUTPUT_NOWHERE: none */
-    int log_fd;  /* -1: none */
-    int filter_fd;
-    char *const *filters; /* borrowed */
-    bool in_match;        /* a long line that goes to filter_fd is not over */
-    char *prefix;         /* owned */
+    struct log_copy log;
+    char *prefix; /* owned */
     size_t n_prefix;
     struct lines lines;
 };
@@ -123,7 +121,7 @@ int output_create(uv_loop_t *loop, int n_ranks, const int to_fd[2], struct outpu
         o->exits[i] = (struct exit_to){
             .o = o, .outlet = outlet_create(loop, to_fd[i], on_room, &o->exits[i]), .line_of = -1};
     for (int i = 0; i < 2 * n_ranks; i++)
-        o->streams[i] = (struct stream){.fd = -1, .log_fd = -1, .filter_fd = -1};
+        o->streams[i] = (struct stream){.fd = -1, .log = {.fd = -1, .filter_fd = -1}};
     if (o->tails == NULL || o->exits[0].outlet == NULL || o->exits[1].outlet == NULL) {
         output_close(o);
         return co_fail(err, -ENOMEM, "no memory for %d ranks' output", n_ranks);
@@ -165,8 +163,7 @@ static void close_pipe(struct stream *s)
 static void close_stream(struct stream *s)
 {
     close_pipe(s);
-    close_fd(&s->log_fd);
-    close_fd(&s->filter_fd);
+    log_copy_close(&s->log);
     free(s->prefix);
     s->prefix = NULL;
     lines_fini(&s->lines);
@@ -181,20 +178,10 @@ static void pass_on(struct exit_to *e, const char *bytes, size_t n)
 
 /* --- A stream's turn --- */
 
-/* A log file that takes no more (a full disk) is given up, and that is said once. */
-static void log_bytes(struct output *o, int *fd, const char *bytes, size_t n)
+static void note_log(struct output *o, int rc)
 {
-    while (n > 0 && *fd >= 0) {
-        ssize_t took = write(*fd, bytes, n);
-        if (took > 0) {
-            bytes += took;
-            n -= (size_t)took;
-        } else if (errno != EINTR) {
-            if (o->log_error == 0)
-                o->log_error = errno;
-            close_fd(fd);
-        }
-    }
+    if (rc < 0 && o->log_error == 0)
+        o->log_error = -rc;
 }
 
 /* Not in the middle of a turn: a line of ours belongs between them. */
@@ -207,33 +194,6 @@ static void say_log_error(struct output *o)
     snprintf(text, sizeof text, "ddprun: cannot write a log file, it ends here: %s\n",
              strerror(o->log_error));
     output_say(o, text);
-}
-
-static bool has_word(char *const *words, const char *line, size_t n)
-{
-    while (*words != NULL && memmem(line, n, *words, strlen(*words)) == NULL)
-        words++;
-    return *words != NULL;
-}
-
-/* Lines as they go out, a first one perhaps continued: those with a word go to the filter's
- * file. */
-static void filter(struct output *o, struct stream *s, const char *text, size_t n, bool continued)
-{
-    while (n > 0) {
-        const char *newline = memchr(text, '\n', n);
-        size_t n_line = newline != NULL ? (size_t)(newline + 1 - text) : n;
-        size_t skip = continued ? 0 : s->n_prefix;
-        if ((continued && s->in_match) || has_word(s->filters, text + skip, n_line - skip)) {
-            log_bytes(o, &s->filter_fd, text, n_line);
-            s->in_match = newline == NULL;
-        } else {
-            s->in_match = false;
-        }
-        continued = false;
-        text += n_line;
-        n -= n_line;
-    }
 }
 
 /* Whole lines that the stream holds, while the sink takes them, or all of them. */
@@ -250,8 +210,7 @@ static void emit(struct output *o, struct stream *s, bool all)
         text[0] = '\n';
         size_t n =
             lines_take(&s->lines, s->prefix, s->n_prefix, text + 1, SCRATCH_BYTES - 1, s->at_end);
-        if (s->filters != NULL)
-            filter(o, s, text + 1, n, continued);
+        note_log(o, log_copy_lines(&s->log, text + 1, n, s->n_prefix, continued));
         e->line_of = s->lines.in_line ? number : -1;
         pass_on(e, between ? text : text + 1, n + between);
     }
@@ -309,7 +268,7 @@ static bool take_turn(struct output *o, struct stream *s, bool all)
         o->last_ms = co_now_ms();
     else
         tail_add(&o->tails[number / 2], to, (size_t)n);
-    log_bytes(o, &s->log_fd, to, (size_t)n);
+    note_log(o, log_copy_bytes(&s->log, to, (size_t)n));
     if (e == NULL)
         return true;
     if (s->is_raw) {
@@ -421,14 +380,13 @@ int output_add(struct output *o, int rank, enum output_sink which, int fd, bool 
     retire(o, s);
     if (which == OUTPUT_TO_STDERR)
         tail_fini(&o->tails[rank]);
-    *s = (struct stream){.fd = fd,
-                         .is_pty = is_pty,
-                         .is_raw = way->prefix == NULL,
-                         .sink = way->to == OUTPUT_NOWHERE ? OUTPUT_NOWHERE : o->sink_of[way->to],
-                         .log_fd = way->log_fd,
-                         .filter_fd = way->filter_fd,
-                         .filters = way->filters,
-                         .n_prefix = way->n_prefix};
+    *s = (struct stream){
+        .fd = fd,
+        .is_pty = is_pty,
+        .is_raw = way->prefix == NULL,
+        .sink = way->to == OUTPUT_NOWHERE ? OUTPUT_NOWHERE : o->sink_of[way->to],
+        .log = {.fd = way->log_fd, .filter_fd = way->filter_fd, .words = way->filters},
+        .n_prefix = way->n_prefix};
     int rc = 0;
     if (!s->is_raw) {
         s->prefix = malloc(s->n_prefix + 1);
