@@ -45,7 +45,8 @@ void events_stop(const struct events *e, const struct supervisor *s);
  * lists. Not written when there is nothing to tell. */
 void events_oom(const struct events *e, const struct supervisor *s, const struct oom_finding *f);
 
-/* restart: of a failed generation gen; rank is its root cause, wait_ms what it waits */
+/* restart: of a failed generation gen; rank is its root cause, wait_ms what it waits, counted
+ * whether it uses up --max-restarts */
 void events_restart(const struct events *e, const struct supervisor *s);
 
 /* job_end: code, restarts, wall_s */

@@ -126,6 +126,7 @@ char *post_mortem(const struct post_mortem *p)
                        .program = p->spec->shown,
                        .begun_ms = p->begun_ms,
                        .now_ms = co_now_ms(),
+                       .after_progress = p->spec->restart_after_progress,
                        .max_restarts = p->spec->restart_window_ms == 0 ? p->spec->max_restarts : 0};
     if (v->outcome == OUTCOME_RANK_FAILED)
         gather_of_rank(p, &e, &r);

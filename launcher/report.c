@@ -221,7 +221,11 @@ static void print_restart(FILE *out, const struct report *r)
     if (r->oom != NULL && r->oom->blame != OOM_BLAME_NONE)
         fprintf(out, " (%s)", oom_text_brief(r->oom, brief, sizeof brief));
     fprintf(out, "; restart %" PRIu32, supervisor_generation(r->supervisor) + 1);
-    if (r->max_restarts > 0)
+    if (v->is_free)
+        fprintf(out, " (after progress)");
+    else if (r->after_progress && r->max_restarts > 0)
+        fprintf(out, " (%d of %d without progress)", v->n_counted, r->max_restarts);
+    else if (r->max_restarts > 0)
         fprintf(out, " of %d", r->max_restarts);
     if (v->wait_ms > 0)
         fprintf(out, " in %s", duration(v->wait_ms, time, sizeof time));
