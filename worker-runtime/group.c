@@ -133,8 +133,10 @@ static int open_backend(struct ddp_group *g, const struct env_who *who, uint64_t
     if (code != 0) {
         transport_shm_destroy(shm);
         node_leave(node);
+        return code;
     }
-    return code;
+    g->line = &node->control->line[node->local_rank];
+    return 0;
 }
 
 static int check_who(const struct env_who *who, struct co_error *err)
@@ -191,8 +193,11 @@ static int join(const struct ddp_init_opts *opts, struct ddp_group *g, struct co
     g->node_rank = who.node_rank;
     g->n_nodes = who.n_nodes;
     g->generation = who.generation;
-    if (g->world_size == 1)
-        return 0; /* nobody to meet */
+    g->step_fd = -1;
+    if (g->world_size == 1) { /* nobody to meet */
+        g->step_fd = who.node_fd;
+        return 0;
+    }
     code = process_enter(who.node_fd, err);
     if (code != 0)
         return code;
@@ -264,6 +269,8 @@ static void fill_sub(struct ddp_group *sub, const struct ddp_group *g, int rank,
                               .n_nodes = 1,
                               .generation = g->generation,
                               .timeout_ms = g->timeout_ms,
+                              .line = g->line,
+                              .step_fd = -1,
                               .progress_thread = g->progress_thread};
 }
 
@@ -310,6 +317,15 @@ void ddp_group_destroy(struct ddp_group *sub)
     if (sub->backend != NULL && !process_is_forked())
         sub->backend->ops->destroy(sub->backend);
     free(sub);
+}
+
+void group_count_step(struct ddp_group *g)
+{
+    if (g->line != NULL)
+        control_count_step(g->line);
+    else if (g->step_fd >= 0)
+        node_join_tell_step(g->step_fd, (unsigned)g->local_rank);
+    g->step_fd = -1; /* the first is enough */
 }
 
 /* --- asking ----------------------------------------------------------------------------------- */

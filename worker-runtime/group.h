@@ -14,6 +14,7 @@
 
 struct backend;
 struct requests;
+struct control_line;
 struct store_link;
 
 /* Something that belongs to a group and goes with it: first member of ddp_model and ddp_sampler. */
@@ -33,12 +34,17 @@ struct ddp_group {
     bool progress_thread;      /* asynchronous calls are made by a thread */
     struct backend *backend;   /* owned; NULL: a world of 1 */
     struct requests *requests; /* owned; NULL until the first asynchronous call */
+    struct control_line *line; /* this rank's own in the control segment; NULL: it has none */
+    int step_fd;               /* where a rank without a line tells its first step; -1: nowhere */
     struct store_link *store;  /* one of the children; NULL until the first ddp_store_ call */
     struct group_child *children;
 };
 
 void group_adopt(struct ddp_group *g, struct group_child *child);
 void group_disown(struct group_child *child);
+
+/* A step of training is complete: let ddprun know. */
+void group_count_step(struct ddp_group *g);
 
 /* --- status.c: from inside to outside ------------------------------------------------------- */
 
