@@ -67,9 +67,9 @@ struct cpu {
     uint64_t cma_probe; /* what others must find when they read this rank's memory */
     uint8_t *scratch;   /* what they read goes here; NULL until cma is on */
 
-    struct messages *messages;   /* NULL until the first */
-    struct group_pool *pool;     /* of the world; it owns it */
-    struct group_memory *memory; /* of a group that was split off; NULL of the world's */
+    struct messages *_Atomic messages; /* NULL until the first */
+    struct group_pool *pool;           /* of the world; it owns it */
+    struct group_memory *memory;       /* of a group that was split off; NULL of the world's */
     unsigned n_splits;
 };
 

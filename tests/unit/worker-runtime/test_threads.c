@@ -229,6 +229,59 @@ START_TEST(every_access_to_shared_memory_is_ordered)
 }
 END_TEST
 
+/* Messages round the ring, short and long, of both kinds of memory. */
+static int run_messages(struct rank *r)
+{
+    enum { LONG = 50000 };
+    const struct backend_ops *ops = r->backend->ops;
+    const int n = (int)r->node->n, me = (int)r->rank, from = (me + n - 1) % n;
+    void *shared = NULL;
+    int code = ops->alloc(r->backend, LONG * 4, &shared, &r->err);
+    float *plain = malloc(LONG * 4), *got = malloc(LONG * 4), *expected = malloc(LONG * 4);
+    bool same = true;
+    for (uint32_t i = 0; i < 60 && code == 0 && same; i++) {
+        const size_t count = i % 3 == 0 ? LONG : i * 40; /* around what rides along */
+        struct co_error errs[2] = {0};
+        struct message out = {.is_send = true, .peer = (me + 1) % n, .tag = 1, .count = count};
+        struct message in = {.peer = from, .tag = 1, .count = count, .data = got};
+        out.data = i % 2 == 0 ? shared : plain;
+        out.err = &errs[0];
+        in.err = &errs[1];
+        values_fill(out.data, DDP_FLOAT32, i, me, count);
+        values_fill(expected, DDP_FLOAT32, i, from, count);
+        code = ops->message_begin(r->backend, &out, &r->err);
+        if (code == 0)
+            code = ops->message_begin(r->backend, &in, &r->err);
+        if (code != 0)
+            break;
+        ops->messages_advance(r->backend, &in);
+        ops->messages_advance(r->backend, &out);
+        code = in.code != 0 ? in.code : out.code;
+        same = memcmp(got, expected, count * 4) == 0;
+        memset(out.data, 0, count * 4); /* ours again */
+        if (code == 0 && i % 7 == 0)
+            code = run_barrier(r);
+    }
+    free(plain);
+    free(got);
+    free(expected);
+    EXPECT(r, same);
+    return code;
+}
+
+START_TEST(every_access_to_messages_is_ordered)
+{
+    struct node node;
+    struct rank ranks[N_MAX];
+    node_init(&node, 2 + (unsigned)_i);
+    node.may_cma = _i == 1;
+    node_run(&node, ranks, run_messages);
+    for (unsigned i = 0; i < node.n; i++)
+        ck_assert_msg(ranks[i].result == 0, "rank %u: %s", i, ranks[i].err.text);
+    node_fini(&node);
+}
+END_TEST
+
 /* --- failures: nobody touches a rank's memory once its call has returned ---------------------- */
 
 static int run_until_it_breaks(struct rank *r)
@@ -376,6 +429,7 @@ int main(void)
     TCase *tcase = tcase_create("all");
     tcase_set_timeout(tcase, 200);
     tcase_add_loop_test(tcase, every_access_to_shared_memory_is_ordered, 0, 6);
+    tcase_add_loop_test(tcase, every_access_to_messages_is_ordered, 0, 3);
     tcase_add_loop_test(tcase, a_call_that_failed_has_given_the_memory_back, 0, 10);
     tcase_add_test(tcase, a_mismatch_is_found_by_all);
     tcase_add_test(tcase, a_rank_that_left_is_named);
