@@ -9,10 +9,10 @@
 #include <string.h>
 
 enum {
-    SPIN_NS =
-        100 * 1000, /* longer than a step without skew, and than a sleep and a wake-up on a busy
-                             machine: ranks that sleep too soon pull each other to one processor */
-    YIELDS = 4,     /* where ranks share processors */
+    SPIN_LEAST_NS = 1000, /* more than a step without skew */
+    SPIN_MOST_NS = 100 * 1000,
+    LOOKS = 64,              /* between two looks at the clock */
+    YIELDS = 4,              /* where ranks share processors */
     FIRST_SLEEP_US = 500,    /* how soon a death is noticed without ddprun ... */
     LONGEST_SLEEP_US = 2000, /* ... and how late */
     LOOK_NS = 500 * 1000,    /* between two looks around of one who does not sleep */
@@ -38,6 +38,7 @@ int transport_shm_create(const struct transport_shm_opts *opts, struct transport
                                 .spin = opts->spin,
                                 .timeout_ms = opts->timeout_ms,
                                 .call_timeout_ms = opts->timeout_ms,
+                                .spin_ns = SPIN_MOST_NS,
                                 .arrived = opts->start};
     *ret = t;
     return 0;
@@ -245,30 +246,43 @@ static bool look_for_trouble(struct transport_shm *t)
     return transport_shm_is_broken(t);
 }
 
-/* Spin for a while, with a look at the abort word. Returns whether `rank` has come. */
-static bool spin_for(const struct transport_shm *t, unsigned rank)
+static bool yield_for(const struct transport_shm *t, unsigned rank)
 {
-    if (!t->spin) {
-        for (int i = 0; i < YIELDS; i++) {
-            sched_yield();
-            if (has_reached(t, rank, t->arrived))
-                return true;
-        }
-        return false;
+    for (int i = 0; i < YIELDS; i++) {
+        sched_yield();
+        if (has_reached(t, rank, t->arrived))
+            return true;
     }
-    uint64_t end_ns = 0;
+    return false;
+}
+
+static bool look_for(const struct transport_shm *t, unsigned rank)
+{
+    for (int i = 0; i < LOOKS; i++) {
+        if (has_reached(t, rank, t->arrived))
+            return true;
+        pause_briefly();
+    }
+    return false;
+}
+
+/* Spin for a while, with a look at the abort word. Returns whether `rank` has come.
+ *
+ * How long is learned: twice as long after each time that it was worth it, half as long after each
+ * that it was not. On a machine that is busy with other things the other rank may have no
+ * processor, or this rank's; then spinning is in its way, or in vain. */
+static bool spin_for(struct transport_shm *t, unsigned rank)
+{
+    if (look_for(t, rank)) /* most often, and before it is worth asking for the time */
+        return true;
+    const uint64_t end_ns = co_now_ns() + t->spin_ns;
     do {
-        for (int i = 0; i < 64; i++) {
-            if (has_reached(t, rank, t->arrived))
-                return true;
-            pause_briefly();
+        if (look_for(t, rank)) {
+            t->spin_ns = t->spin_ns * 2 < SPIN_MOST_NS ? t->spin_ns * 2 : SPIN_MOST_NS;
+            return true;
         }
-        uint64_t now_ns = co_now_ns();
-        if (end_ns == 0)
-            end_ns = now_ns + SPIN_NS;
-        if (now_ns > end_ns)
-            return false;
-    } while (!transport_shm_is_broken(t));
+    } while (co_now_ns() < end_ns && !transport_shm_is_broken(t));
+    t->spin_ns = t->spin_ns / 2 > SPIN_LEAST_NS ? t->spin_ns / 2 : SPIN_LEAST_NS;
     return false;
 }
 
@@ -282,7 +296,7 @@ static uint32_t next_nap_us(const struct transport_shm *t, uint32_t last_us)
 
 static int wait_for_one(struct transport_shm *t, unsigned rank, struct co_error *err)
 {
-    if (spin_for(t, rank))
+    if (t->spin ? spin_for(t, rank) : yield_for(t, rank))
         return 1;
     struct control_line *line = t->member[rank].line;
     for (uint32_t nap_us = FIRST_SLEEP_US;; nap_us = next_nap_us(t, nap_us)) {

@@ -35,6 +35,7 @@ struct transport_shm {
     uint64_t next_look_ns;    /* of one who only looks */
     uint32_t seq;             /* calls opened */
     uint32_t arrived;         /* what this rank's line says */
+    uint64_t spin_ns;         /* how long it seems worth to spin */
     unsigned next;            /* ranks below have come to the step that is waited for */
     bool (*idle)(void *arg);
     void *idle_arg;
