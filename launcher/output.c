@@ -357,8 +357,8 @@ static bool take_turn(struct output *o, struct stream *s)
     char *to = e == NULL ? nowhere : find_room(o, s, &room);
     if (e == NULL)
         room = sizeof nowhere;
-    if (e != NULL && e->was_full && room > TURN_BYTES)
-        room = TURN_BYTES;
+    if (e != NULL && e->was_full && !s->is_raw && room > TURN_BYTES)
+        room = TURN_BYTES; /* of a raw stream the whole pipe: no line that came at once is torn */
     ssize_t n;
     do {
         n = to != NULL ? read(s->fd, to, room) : -1;
