@@ -125,7 +125,8 @@ void events_restart(const struct events *e, const struct supervisor *s)
     const struct supervisor_verdict *v = supervisor_get_verdict(s);
     if (e->fd >= 0)
         put(e, "restart", supervisor_generation(s),
-            json_pack("{s:i,s:I}", "rank", v->rank, "wait_ms", (json_int_t)v->wait_ms));
+            json_pack("{s:i,s:I,s:b}", "rank", v->rank, "wait_ms", (json_int_t)v->wait_ms,
+                      "counted", !v->is_free));
 }
 
 void events_job_end(const struct events *e, const struct supervisor *s)

@@ -40,7 +40,8 @@ void events_rank(const struct events *e, const struct supervisor *s,
 /* stop: the ranks are told to stop; why: "failure" (with rank), "signal" (its name), "timeout" */
 void events_stop(const struct events *e, const struct supervisor *s);
 
-/* restart: of a failed generation gen; rank is its root cause, wait_ms what it waits */
+/* restart: of a failed generation gen; rank is its root cause, wait_ms what it waits, counted
+ * whether it uses up --max-restarts */
 void events_restart(const struct events *e, const struct supervisor *s);
 
 /* job_end: code, restarts, wall_s */

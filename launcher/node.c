@@ -1,5 +1,6 @@
 #include "node.h"
 
+#include "event_log.h"
 #include "events.h"
 #include "generation.h"
 #include "job_spec.h"
@@ -35,6 +36,7 @@ struct node {
     struct nursery nursery;
     struct supervisor *supervisor; /* owned */
     struct events events;
+    struct event_log event_log;
     struct output *output; /* owned */
     struct rank_io io;
     struct generation gen;
@@ -127,9 +129,11 @@ static void renew(struct node *n)
     start_fini(&n->start);
     n->io.generation = supervisor_generation(n->supervisor);
     runtime_dir_empty(n->runtime_dir);
+    uint64_t begun_ns = co_now_ns();
     n->renew_failure = generation_renew(n->spec, &n->loop, &notes, &n->gen, &err);
     if (n->renew_failure < 0)
         say(n, "ddprun: %s\n", err.text);
+    event_log_generation(&n->event_log, n->io.generation, (double)(co_now_ns() - begun_ns) / 1e6);
 }
 
 /* --- Orders --- */
@@ -139,11 +143,12 @@ static void on_all_said(void *arg)
     feed(arg, &(struct supervisor_event){.type = SUPERVISOR_EV_DRAINED});
 }
 
-/* The ranks' last words are out: ours come after them, by the same way. */
+/* The ranks' last words are out, or kept: ours come after them, by the same way. */
 static void on_drained(void *arg)
 {
     struct node *n = arg;
-    if (supervisor_get_verdict(n->supervisor)->restarts)
+    bool restarts = supervisor_get_verdict(n->supervisor)->restarts;
+    if (restarts)
         events_restart(&n->events, n->supervisor);
     co_autofree char *report = post_mortem(&(struct post_mortem){
         .spec = n->spec,
@@ -152,9 +157,14 @@ static void on_drained(void *arg)
         .runtime_dir = n->runtime_dir,
         .begun_ms = n->begun_ms,
     });
+    if (!restarts)
+        event_log_end(&n->event_log, n->supervisor);
     if (report != NULL)
-        output_say(n->output, report);
-    output_drain(n->output, on_all_said, n);
+        output_report(n->output, report);
+    if (restarts)
+        on_all_said(n);
+    else
+        output_drain(n->output, on_all_said, n);
 }
 
 static void dismiss_nursery(struct node *n)
@@ -214,9 +224,10 @@ static void carry_out(struct node *n, const struct supervisor_orders *o)
         start_next(n, o->n_start);
     else if (o->sweep_alone)
         do_sweep_alone(n);
+    else if (o->drain && supervisor_get_verdict(n->supervisor)->restarts)
+        output_retire(n->output, on_drained, n);
     else if (o->drain) {
-        if (!supervisor_get_verdict(n->supervisor)->restarts)
-            dismiss_nursery(n); /* it goes while we pass on and clean up */
+        dismiss_nursery(n); /* it goes while we pass on and clean up */
         output_drain(n->output, on_drained, n);
     } else if (o->ended)
         n->ended = true;
@@ -252,6 +263,15 @@ static void feed(struct node *n, struct supervisor_event *e)
 
 /* --- Events --- */
 
+/* Nobody asks, as a rule; and it is a load for each rank. */
+static struct restart_progress look_at_progress(const struct node *n)
+{
+    if (!n->spec->restart_after_progress)
+        return (struct restart_progress){0};
+    return (struct restart_progress){.n_steps = node_memory_most_steps(n->gen.memory),
+                                     .output_ms = output_last_ms(n->output)};
+}
+
 static void on_report(struct node *n, const struct nursery_report *r)
 {
     struct supervisor_event e = {
@@ -269,12 +289,15 @@ static void on_report(struct node *n, const struct nursery_report *r)
         /* before all else: who waits for it is let go */
         e.culprit = node_memory_rank_gone(n->gen.memory, r->local_rank, r->status);
         e.blames = e.culprit >= 0;
+        e.progress = look_at_progress(n);
         break;
     default:
         e.type = SUPERVISOR_EV_EMPTY;
         break;
     }
     events_rank(&n->events, n->supervisor, &e, r->pid);
+    if (e.type == SUPERVISOR_EV_STARTED)
+        event_log_start(&n->event_log, supervisor_generation(n->supervisor), e.rank, e.pid);
     feed(n, &e);
 }
 
@@ -393,10 +416,14 @@ static int node_open(struct node *n, struct co_error *err)
                            &n->output, err);
     if (rc == 0)
         rc = rank_io_open(&n->io, spec, n->output, n->null_fd, err);
-    if (rc == 0)
-        rc = generation_open(spec, &n->loop, &notes, &n->gen, err);
     if (rc < 0)
         return rc;
+    event_log_init(&n->event_log, spec, n->output, &n->io, n->runtime_dir);
+    uint64_t begun_ns = co_now_ns();
+    rc = generation_open(spec, &n->loop, &notes, &n->gen, err);
+    if (rc < 0)
+        return rc;
+    event_log_generation(&n->event_log, 0, (double)(co_now_ns() - begun_ns) / 1e6);
     n->start = (struct start){.spec = spec,
                               .nursery = &n->nursery,
                               .io = &n->io,
@@ -410,7 +437,9 @@ static int node_open(struct node *n, struct co_error *err)
         .failure_grace_ms = spec->failure_grace_ms,
         .restarts = {.max_restarts = spec->max_restarts,
                      .window_ms = spec->restart_window_ms,
-                     .no_restart_on = spec->no_restart_on},
+                     .no_restart_on = spec->no_restart_on,
+                     .after_progress = spec->restart_after_progress,
+                     .output_after_ms = spec->output_after_ms},
         .stop_signals = spec->stop_signals,
         .to_groups = spec->signal_scope == SCOPE_GROUP,
     };

@@ -67,6 +67,7 @@ char *post_mortem(const struct post_mortem *p)
                        .path = p->spec->path,
                        .begun_ms = p->begun_ms,
                        .now_ms = co_now_ms(),
+                       .after_progress = p->spec->restart_after_progress,
                        .max_restarts = p->spec->restart_window_ms == 0 ? p->spec->max_restarts : 0};
     if (v->outcome == OUTCOME_RANK_FAILED) {
         rank_io_error_file(p->io, p->runtime_dir, v->rank, path, sizeof path);

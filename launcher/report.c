@@ -225,7 +225,11 @@ static void print_restart(FILE *out, const struct report *r)
     if (r->error != NULL)
         fprintf(out, " (%.*s)", (int)strcspn(r->error, "\n"), r->error);
     fprintf(out, "; restart %" PRIu32, supervisor_generation(r->supervisor) + 1);
-    if (r->max_restarts > 0)
+    if (v->is_free)
+        fprintf(out, " (after progress)");
+    else if (r->after_progress && r->max_restarts > 0)
+        fprintf(out, " (%d of %d without progress)", v->n_counted, r->max_restarts);
+    else if (r->max_restarts > 0)
         fprintf(out, " of %d", r->max_restarts);
     if (v->wait_ms > 0)
         fprintf(out, " in %s", duration(v->wait_ms, time, sizeof time));

@@ -10,6 +10,7 @@
 #ifndef DDP_LAUNCHER_REPORT_H
 #define DDP_LAUNCHER_REPORT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -24,7 +25,8 @@ struct report {
     const char *note;    /* a trouble of ours worth a line; NULL: none */
     const char *tail;    /* of tail_copy(); NULL: nothing, or not wanted */
     uint64_t begun_ms, now_ms;
-    int max_restarts; /* of the job; 0: counted otherwise */
+    int max_restarts;    /* of the job; 0: counted otherwise */
+    bool after_progress; /* those after progress are not counted */
 };
 
 /* Nothing if all went well; one line if the failure is followed by a restart. */
