@@ -1,20 +1,18 @@
 #include "spawn.h"
 
 #include <errno.h>
-#include <linux/futex.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The happy path: all children are cloned one right after the other, and each is waited for until
- * it has our memory no more. The kernel tells that by a word of ours that it sets to 0
- * (CLONE_CHILD_CLEARTID), when the child executes as well as when it ends.
+/* The happy path: all children are cloned one right after the other, each with a copy of the write
+ * end of a pipe. The kernel closes that copy when it has given up our memory for the child, which
+ * executes then, or has ended: the pipe's end tells that nobody borrows any more.
  *
  * Children share our errno with each other and with us, so none of them can say why it failed, and
  * until the last one is gone we cannot trust it either. A start that failed is made once more,
@@ -28,7 +26,6 @@ struct plan { /* shared with the child while it borrows our memory */
     enum spawn_stage stage;
     int error; /* meaningful if it is alone */
     pid_t pid;
-    _Atomic pid_t borrows; /* 0: it has gone, or executes */
 };
 
 /* A child runs on a stack of its own, which the sanitizers know nothing of. */
@@ -97,45 +94,37 @@ static void start_alone(struct spawn_order *order)
     order->pid = pid;
 }
 
-static void begin(struct plan *plan, uint8_t *stack_top)
+/* Clone the children, and wait until the last has no more to do with our memory. */
+static void start_together(struct plan *plans, int n, const int pipe_fds[2])
 {
-    atomic_store(&plan->borrows, 1);
-    plan->pid = clone(child, stack_top, CLONE_VM | CLONE_CHILD_CLEARTID | SIGCHLD, plan, NULL, NULL,
-                      &plan->borrows);
-    if (plan->pid < 0) {
-        plan->failed = true;
-        atomic_store(&plan->borrows, 0);
+    char byte;
+    for (int i = 0; i < n; i++) {
+        plans[i].pid = clone(child, stacks[i] + sizeof stacks[i], CLONE_VM | SIGCHLD, &plans[i]);
+        if (plans[i].pid < 0)
+            plans[i].failed = true;
     }
-}
-
-/* Until the child has no more to do with our memory. A futex that is not private, since that is
- * what the kernel wakes. */
-static void finish(struct plan *plan)
-{
-    while (atomic_load(&plan->borrows) != 0)
-        syscall(SYS_futex, &plan->borrows, FUTEX_WAIT, 1, NULL, NULL, 0);
-    if (plan->failed && plan->pid > 0)
-        waitpid(plan->pid, NULL, 0);
+    close(pipe_fds[1]);
+    while (read(pipe_fds[0], &byte, 1) < 0) { /* nobody writes; errno is not ours to ask */
+    }
+    close(pipe_fds[0]);
+    for (int i = 0; i < n; i++) {
+        if (plans[i].failed && plans[i].pid > 0)
+            waitpid(plans[i].pid, NULL, 0);
+    }
 }
 
 void spawn_workers(struct spawn_order *orders, int n)
 {
     struct plan plans[SPAWN_AT_ONCE];
-    pid_t nursery = getpid();
+    int pipe_fds[2];
+    bool together = n > 1 && pipe2(pipe_fds, O_CLOEXEC) == 0;
 
     for (int i = 0; i < n; i++)
+        plans[i] = (struct plan){.order = &orders[i], .nursery = getpid(), .failed = !together};
+    if (together)
+        start_together(plans, n, pipe_fds);
+    for (int i = 0; i < n; i++) {
         orders[i].pid = 0;
-    if (n == 1) {
-        start_alone(&orders[0]);
-        return;
-    }
-    for (int i = 0; i < n; i++) {
-        plans[i] = (struct plan){.order = &orders[i], .nursery = nursery};
-        begin(&plans[i], stacks[i] + sizeof stacks[i]);
-    }
-    for (int i = 0; i < n; i++)
-        finish(&plans[i]);
-    for (int i = 0; i < n; i++) {
         if (plans[i].failed)
             start_alone(&orders[i]);
         else
