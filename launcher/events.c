@@ -1,5 +1,7 @@
 #include "events.h"
 
+#include "oom.h"
+#include "oom_json.h"
 #include "supervisor.h"
 
 #include "common/clock.h"
@@ -118,6 +120,18 @@ void events_stop(const struct events *e, const struct supervisor *s)
     else
         why = json_pack("{s:s,s:i}", "why", "failure", "rank", v->rank);
     put(e, "stop", supervisor_generation(s), why);
+}
+
+void events_oom(const struct events *e, const struct supervisor *s, const struct oom_finding *f)
+{
+    int rank = supervisor_get_verdict(s)->rank;
+    if (e->fd < 0 || f->blame == OOM_BLAME_NONE)
+        return;
+    json_t *more = json_pack("{s:i,s:i}", "rank", rank, "pid", supervisor_get_rank(s, rank)->pid);
+    json_t *oom = oom_json_make(f);
+    json_object_update(more, oom);
+    json_decref(oom);
+    put(e, "oom", supervisor_generation(s), more);
 }
 
 void events_restart(const struct events *e, const struct supervisor *s)

@@ -6,6 +6,7 @@
 #include "job_spec.h"
 #include "node_memory.h"
 #include "nursery.h"
+#include "oom_watch.h"
 #include "output.h"
 #include "post_mortem.h"
 #include "rank_io.h"
@@ -41,6 +42,7 @@ struct node {
     struct rank_io io;
     struct generation gen;
     struct start start;
+    struct oom_watch oom;
     int renew_failure; /* -errno: there is nothing to start the next ranks with */
     int signal_fd;
     int n_started; /* ranks asked for: the next one's number */
@@ -49,8 +51,12 @@ struct node {
     uv_loop_t loop;
     bool has_loop;
     uv_poll_t nursery_poll, signal_poll;
-    uv_timer_t timer, timeout;
+    uv_timer_t timer, timeout, settled;
 };
+
+/* From the last start until OOM kills are counted: that must not take a CPU from ranks that have
+ * just begun, and it takes longer to use up any memory. */
+enum { SETTLED_MS = 10 };
 
 static void feed(struct node *n, struct supervisor_event *e);
 
@@ -129,6 +135,7 @@ static void renew(struct node *n)
     start_fini(&n->start);
     n->io.generation = supervisor_generation(n->supervisor);
     runtime_dir_empty(n->runtime_dir);
+    oom_watch_renew(&n->oom);
     uint64_t begun_ns = co_now_ns();
     n->renew_failure = generation_renew(n->spec, &n->loop, &notes, &n->gen, &err);
     if (n->renew_failure < 0)
@@ -148,16 +155,18 @@ static void on_drained(void *arg)
 {
     struct node *n = arg;
     bool restarts = supervisor_get_verdict(n->supervisor)->restarts;
-    if (restarts)
-        events_restart(&n->events, n->supervisor);
     co_autofree char *report = post_mortem(&(struct post_mortem){
         .spec = n->spec,
         .supervisor = n->supervisor,
+        .events = &n->events,
+        .oom = &n->oom,
         .io = &n->io,
         .runtime_dir = n->runtime_dir,
         .begun_ms = n->begun_ms,
     });
-    if (!restarts)
+    if (restarts)
+        events_restart(&n->events, n->supervisor);
+    else
         event_log_end(&n->event_log, n->supervisor);
     if (report != NULL)
         output_report(n->output, report);
@@ -193,6 +202,16 @@ static void on_timeout(uv_timer_t *timer)
 {
     struct node *n = timer->data;
     feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_TIMEOUT});
+}
+
+static void on_settled(uv_timer_t *timer)
+{
+    struct node *n = timer->data;
+    oom_watch_begin(&n->oom);
+    const char *group = oom_watch_group(&n->oom);
+    if (n->spec->verbose > 0)
+        say(n, "ddprun: OOM kills: counted by %s%s\n",
+            *group != '\0' ? "control group " : "no control group", group);
 }
 
 static void set_timer(struct node *n)
@@ -257,6 +276,8 @@ static void feed(struct node *n, struct supervisor_event *e)
     e->now_ms = co_now_ms();
     supervisor_step(n->supervisor, e, &orders);
     say_transition(n, from, e);
+    if (from == SUPERVISOR_STARTING && supervisor_get_state(n->supervisor) == SUPERVISOR_RUNNING)
+        uv_timer_start(&n->settled, on_settled, SETTLED_MS, 0);
     set_timer(n);
     carry_out(n, &orders);
 }
@@ -295,6 +316,9 @@ static void on_report(struct node *n, const struct nursery_report *r)
         e.type = SUPERVISOR_EV_EMPTY;
         break;
     }
+    if (e.type == SUPERVISOR_EV_EXITED && e.status != 0 &&
+        supervisor_get_verdict(n->supervisor)->outcome == OUTCOME_NONE)
+        oom_watch_note_failure(&n->oom);
     events_rank(&n->events, n->supervisor, &e, r->pid);
     if (e.type == SUPERVISOR_EV_STARTED)
         event_log_start(&n->event_log, supervisor_generation(n->supervisor), e.rank, e.pid);
@@ -390,6 +414,8 @@ static int open_loop(struct node *n, struct co_error *err)
     n->timer.data = n;
     uv_timer_init(&n->loop, &n->timeout);
     n->timeout.data = n;
+    uv_timer_init(&n->loop, &n->settled);
+    n->settled.data = n;
     rc = watch(n, &n->nursery_poll, n->nursery.sock, on_nursery, err);
     if (rc == 0)
         rc = watch(n, &n->signal_poll, n->signal_fd, on_signal, err);
@@ -470,6 +496,7 @@ static void node_close(struct node *n)
     if (n->signal_fd >= 0)
         close(n->signal_fd);
     events_close(&n->events);
+    oom_watch_close(&n->oom);
     runtime_dir_remove(n->runtime_dir);
     free(n->runtime_dir);
     nursery_close(&n->nursery, co_deadline_ms(SUPERVISOR_KILL_MS));
@@ -507,6 +534,7 @@ int node_run(const struct job_spec *spec, int null_fd, struct node_end *ret_end,
                      .signal_fd = -1,
                      .events = {.fd = -1},
                      .nursery = {.sock = -1}};
+    oom_watch_init(&n.oom, "");
     int rc = node_open(&n, err);
     if (rc == 0) {
         run(&n);

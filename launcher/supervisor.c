@@ -694,8 +694,10 @@ int supervisor_exit_code(const struct supervisor *s)
         int status = s->ranks[v->rank].status;
         return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     }
-    case OUTCOME_START_FAILED:
-        return s->ranks[v->rank].status == ENOENT ? 127 : 126;
+    case OUTCOME_START_FAILED: {
+        int error = s->ranks[v->rank].status;
+        return error == ENOENT || error == ENOTDIR ? 127 : 126;
+    }
     case OUTCOME_SIGNAL:
         return 128 + v->signal;
     case OUTCOME_TIMEOUT:

@@ -256,9 +256,8 @@ START_TEST(what_cannot_be_executed_is_126_or_127)
         enum supervisor_start_stage stage;
         int code;
     } cases[] = {
-        {ENOENT, SUPERVISOR_START_EXEC, 127},
-        {EACCES, SUPERVISOR_START_EXEC, 126},
-        {E2BIG, SUPERVISOR_START_EXEC, 126},
+        {ENOENT, SUPERVISOR_START_EXEC, 127},    {ENOTDIR, SUPERVISOR_START_EXEC, 127},
+        {EACCES, SUPERVISOR_START_EXEC, 126},    {E2BIG, SUPERVISOR_START_EXEC, 126},
         {EAGAIN, SUPERVISOR_START_INTERNAL, 70},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
