@@ -92,6 +92,8 @@ struct supervisor_orders {
 struct supervisor_limits {
     int n_ranks;
     int window;                /* starts that may be unanswered at a time */
+    int batch;                 /* ranks asked for together, while so many are left; at most the
+                                  window; 0: 1 */
     uint64_t grace_ms;         /* from a signal passed on to SIGKILL */
     uint64_t failure_grace_ms; /* from a failure's SIGTERM to SIGKILL; also what strangers get */
     struct restart_rules restarts;
