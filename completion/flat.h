@@ -1,5 +1,5 @@
-/* flat.h - completion of a program that takes options, and perhaps the words of another program behind
- * them. Prints to stdout. */
+/* flat.h - completion of a program that takes options, and perhaps the words of another program
+ * behind them. Prints to stdout. */
 #ifndef DDP_COMPLETION_FLAT_H
 #define DDP_COMPLETION_FLAT_H
 
