@@ -1,8 +1,8 @@
 /* jobs.h - the jobs that a daemon knows: a roster for each run id, and the nodes' connections.
  *
  * The libuv shell around roster.h. Runs in ddp-rendezvous, where the first node that comes makes a
- * job, and in the ddprun that is a job's endpoint, where there is that one job, one node of which is
- * in this process. Says nothing itself: what is worth a line goes to on_note. */
+ * job, and in the ddprun that is a job's endpoint, where there is that one job, one node of which
+ * is in this process. Says nothing itself: what is worth a line goes to on_note. */
 #ifndef DDP_RENDEZVOUS_JOBS_H
 #define DDP_RENDEZVOUS_JOBS_H
 
