@@ -7,6 +7,7 @@
 #include <check.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -57,6 +58,66 @@ START_TEST(what_is_stored_comes_back)
     ck_assert_int_eq(n, 0);
     client_close(c);
     client_close(NULL);
+    served_stop(s);
+}
+END_TEST
+
+START_TEST(a_key_is_looked_at_without_waiting)
+{
+    struct served *s = served_start(NULL);
+    struct store_client *c = connect_to(served_port(s));
+    uint8_t *value;
+    size_t len;
+    bool is_there = true;
+    ck_assert_int_eq(client_check(c, "k", 1, soon(), &is_there, &err), 0);
+    ck_assert(!is_there);
+    ck_assert_int_eq(client_get_now(c, "k", 1, soon(), &value, &len, &err), -ENOENT);
+    ck_assert_str_eq(err.text, "there is no key 'k'");
+    ck_assert_int_eq(client_set(c, "k", 1, "value", 5, soon(), &err), 0);
+    ck_assert_int_eq(client_check(c, "k", 1, soon(), &is_there, &err), 0);
+    ck_assert(is_there);
+    ck_assert_int_eq(client_get_now(c, "k", 1, soon(), &value, &len, &err), 0);
+    ck_assert_uint_eq(len, 5);
+    ck_assert_str_eq((char *)value, "value");
+    free(value);
+    client_close(c);
+    served_stop(s);
+}
+END_TEST
+
+static void assert_keys(struct store_client *c, size_t n, const char *const *expected)
+{
+    struct client_keys keys;
+    ck_assert_msg(client_list_keys(c, soon(), &keys, &err) == 0, "%s", err.text);
+    ck_assert_uint_eq(keys.n, n);
+    for (size_t i = 0; i < n; i++)
+        ck_assert_msg(keys.keys[i].len == strlen(expected[i]) &&
+                          memcmp(keys.keys[i].at, expected[i], keys.keys[i].len) == 0,
+                      "key %zu is no '%s'", i, expected[i]);
+    client_keys_fini(&keys);
+}
+
+START_TEST(keys_are_listed_in_order)
+{
+    struct served *s = served_start(NULL);
+    struct store_client *c = connect_to(served_port(s));
+    static const char *const keys[] = {"", "/a", "/a/b", "/b", "init/"};
+    assert_keys(c, 0, NULL);
+    for (size_t i = 0; i < 5; i++)
+        ck_assert_int_eq(client_set(c, keys[4 - i], strlen(keys[4 - i]), "1", 1, soon(), &err), 0);
+    assert_keys(c, 5, keys);
+    assert_value(c, "/a", "1"); /* nothing of the list is left on the connection */
+
+    struct client_keys many;
+    for (int i = 0; i < 20000; i++) {
+        char key[16];
+        int len = snprintf(key, sizeof key, "key%05d", i);
+        ck_assert_int_eq(client_set(c, key, (size_t)len, "", 0, soon(), &err), 0);
+    }
+    ck_assert_int_eq(client_list_keys(c, soon(), &many, &err), 0);
+    ck_assert_uint_eq(many.n, 20005);
+    client_keys_fini(&many);
+    client_close(c);
     served_stop(s);
 }
 END_TEST
@@ -300,12 +361,52 @@ START_TEST(an_end_in_mid_answer_is_no_answer)
 }
 END_TEST
 
+static void assert_list_fails(const char *answer, int rc, const char *text)
+{
+    struct script script;
+    struct client_keys keys;
+    script_start(&script, (struct exchange[]){{HELLO, "00"}, {1, answer}, {0}});
+    struct store_client *c = connect_to(script.port);
+    ck_assert_int_eq(client_list_keys(c, soon(), &keys, &err), rc);
+    ck_assert_msg(strstr(err.text, text) != NULL, "%s", err.text);
+    ck_assert_int_eq(client_list_keys(c, soon(), &keys, &err), -EPIPE);
+    client_close(c);
+    script_stop(&script);
+}
+
+START_TEST(lists_that_make_no_sense_end_the_connection)
+{
+    assert_list_fails("ffffffffffffffff", -EPROTO, "has 18446744073709551615 keys");
+    assert_list_fails("0100000100000000", -EPROTO, "has 16777217 keys");
+    assert_list_fails("0100000000000000 0000004000000000", -EPROTO, "more than a GiB");
+    assert_list_fails("0100000000000000 ffffffffffffffff", -EPROTO, "more than a GiB");
+    assert_list_fails("0200000000000000 0100000000000000 61", -EPIPE, "closed the connection");
+    assert_list_fails("", -EPIPE, "closed the connection"); /* torch before 2.10 */
+}
+END_TEST
+
+START_TEST(a_check_that_makes_no_sense_ends_the_connection)
+{
+    struct script script;
+    bool is_there;
+    enum { CHECK_K = 18 };
+    script_start(&script, (struct exchange[]){{HELLO, "00"}, {CHECK_K, "05"}, {0}});
+    struct store_client *c = connect_to(script.port);
+    ck_assert_int_eq(client_check(c, "k", 1, soon(), &is_there, &err), -EPROTO);
+    ck_assert_str_eq(err.text, "the store answers a check with 5");
+    client_close(c);
+    script_stop(&script);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client");
     TCase *tc = tcase_create("client");
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, what_is_stored_comes_back);
+    tcase_add_test(tc, a_key_is_looked_at_without_waiting);
+    tcase_add_test(tc, keys_are_listed_in_order);
     tcase_add_test(tc, large_values_come_back_whole);
     tcase_add_test(tc, a_wait_that_timed_out_leaves_the_connection_usable);
     tcase_add_test(tc, a_get_waits_for_its_key);
@@ -316,6 +417,8 @@ int main(void)
     tcase_add_test(tc, an_answer_may_cross_its_cancellation);
     tcase_add_test(tc, answers_that_make_no_sense_end_the_connection);
     tcase_add_test(tc, an_end_in_mid_answer_is_no_answer);
+    tcase_add_test(tc, lists_that_make_no_sense_end_the_connection);
+    tcase_add_test(tc, a_check_that_makes_no_sense_ends_the_connection);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
