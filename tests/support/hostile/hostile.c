@@ -1,6 +1,6 @@
 /* hostile.c - conversations that nobody should have with a store, and an honest client beside them.
  *
- *     hostile PORT CONVERSATIONS [SEED]
+ *     hostile PORT CONVERSATIONS [SEED [SERVER_PID]]
  *
  * Holds many conversations at a time with the store on 127.0.0.1 (plan.h says which), and prints what came
  * of them and of the honest client as one line of JSON. Exit status: 0, 1 the honest client got a wrong
@@ -191,17 +191,19 @@ static void print_results(const struct hostile *h, const struct good_result *goo
            h->n_begun, h->n_dropped, h->n_bytes_sent, h->n_bytes_read);
     for (int i = 0; i < PLAN_N_KINDS; i++)
         printf("\"%s\": %lu, ", plan_names[i], h->n_of_kind[i]);
-    printf("\"good_requests\": %lu, \"good_max_ms\": %.1f}\n", good->n_requests, good->max_ms);
+    printf("\"good_requests\": %lu, \"good_max_ms\": %.1f, \"good_max_busy_ms\": %.1f}\n",
+           good->n_requests, good->max_ms, good->max_busy_ms);
 }
 
 int main(int argc, char **argv)
 {
     struct co_error err = {0};
-    int64_t port, n_wanted, seed = 1;
-    if (argc < 3 || argc > 4 || co_parse_int("PORT", argv[1], 1, 65535, &port, &err) < 0 ||
+    int64_t port, n_wanted, seed = 1, server_pid = 0;
+    if (argc < 3 || argc > 5 || co_parse_int("PORT", argv[1], 1, 65535, &port, &err) < 0 ||
         co_parse_int("CONVERSATIONS", argv[2], 1, INT64_MAX, &n_wanted, &err) < 0 ||
-        (argc > 3 && co_parse_int("SEED", argv[3], 0, INT64_MAX, &seed, &err) < 0)) {
-        fprintf(stderr, "usage: hostile PORT CONVERSATIONS [SEED]\n%s\n", err.text);
+        (argc > 3 && co_parse_int("SEED", argv[3], 0, INT64_MAX, &seed, &err) < 0) ||
+        (argc > 4 && co_parse_int("SERVER_PID", argv[4], 1, INT32_MAX, &server_pid, &err) < 0)) {
+        fprintf(stderr, "usage: hostile PORT CONVERSATIONS [SEED [SERVER_PID]]\n%s\n", err.text);
         return 2;
     }
     static struct hostile h;
@@ -210,7 +212,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < N_SLOTS; i++)
         h.talks[i].fd = -1;
     co_autoclose_fd int epoll_fd = h.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    struct good_client *good = good_client_start(h.port, h.seed);
+    struct good_client *good = good_client_start(h.port, h.seed, (pid_t)server_pid);
     if (epoll_fd < 0 || good == NULL) {
         fprintf(stderr, "hostile: cannot begin: %s\n", strerror(errno));
         return 3;
