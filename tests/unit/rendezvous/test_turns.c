@@ -2,6 +2,7 @@
  * what the server found when. */
 #include "common/clock.h"
 #include "common/error.h"
+#include "rendezvous/stats.h"
 #include "rendezvous/wire.h"
 #include "served.h"
 
@@ -109,6 +110,56 @@ START_TEST(a_client_that_leaves_while_it_is_late_leaves_the_line)
 }
 END_TEST
 
+/* A value of which only the beginning comes. */
+static void send_half_a_set(int fd, size_t n)
+{
+    uint8_t *bytes = calloc(1, 18 + n);
+    ck_assert_ptr_nonnull(bytes);
+    bytes[0] = WIRE_SET;
+    wire_put_u64(bytes + 1, 1);
+    wire_put_u64(bytes + 10, n + 1);
+    raw_send_hex(fd, "00 ce f7 85 3c");
+    raw_send(fd, bytes, 18 + n);
+    free(bytes);
+}
+
+static void run_until_n_buffer_bytes(uint64_t least, uint64_t most)
+{
+    struct stats stats;
+    uint64_t deadline_ms = co_deadline_ms(SERVED_DEADLINE_MS);
+    do {
+        ck_assert(co_left_ms(deadline_ms) > 0);
+        uv_run(&loop, UV_RUN_NOWAIT);
+        server_get_stats(server, &stats);
+    } while (stats.n_buffer_bytes < least || stats.n_buffer_bytes > most);
+}
+
+START_TEST(what_clients_have_on_their_way_is_forgotten_with_them)
+{
+    enum { HALF = 50000 };
+    struct stats before, stats;
+    server_get_stats(server, &before);
+    ck_assert_uint_eq(before.n_buffer_bytes, 0);
+    int half = raw_connect(server_port(server));
+    int late = raw_connect(server_port(server));
+    int waits = raw_connect(server_port(server));
+    send_half_a_set(half, HALF);
+    raw_send_hex(waits,
+                 "00 ce f7 85 3c 06 0200000000000000 0100000000000000 78 0100000000000000 79");
+    send_cancel_waits(late, N_MANY);
+    run_until_n_buffer_bytes(HALF, UINT64_MAX);
+    run_until_readable(late, N_MANY);
+    close(half);
+    close(late);
+    close(waits);
+    run_until_n_buffer_bytes(0, 0);
+    server_get_stats(server, &stats);
+    ck_assert_uint_eq(stats.n_clients, 0);
+    ck_assert_uint_eq(stats.n_store_bytes,
+                      before.n_store_bytes); /* no name is waited for any more */
+}
+END_TEST
+
 START_TEST(the_server_may_be_closed_while_somebody_is_late)
 {
     int fd = raw_connect(server_port(server));
@@ -125,12 +176,13 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("fairness");
-    TCase *tc = tcase_create("fairness");
+    Suite *suite = suite_create("turns");
+    TCase *tc = tcase_create("turns");
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_test(tc, who_asks_for_little_does_not_wait_for_who_asks_for_much);
     tcase_add_test(tc, the_late_take_turns);
     tcase_add_test(tc, a_client_that_leaves_while_it_is_late_leaves_the_line);
+    tcase_add_test(tc, what_clients_have_on_their_way_is_forgotten_with_them);
     tcase_add_test(tc, the_server_may_be_closed_while_somebody_is_late);
     tcase_set_timeout(tc, 60);
     suite_add_tcase(suite, tc);
