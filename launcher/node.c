@@ -1,11 +1,13 @@
 #include "node.h"
 
+#include "event_log.h"
 #include "events.h"
 #include "generation.h"
 #include "image.h"
 #include "job_spec.h"
 #include "node_memory.h"
 #include "nursery.h"
+#include "oom_watch.h"
 #include "output.h"
 #include "post_mortem.h"
 #include "rank_argv.h"
@@ -37,9 +39,11 @@ struct node {
     struct nursery nursery;
     struct supervisor *supervisor; /* owned */
     struct events events;
+    struct event_log event_log;
     struct output *output; /* owned */
     struct rank_io io;
     struct generation gen;
+    struct oom_watch oom;
     int renew_failure; /* -errno: there is nothing to start the next ranks with */
     int signal_fd;
     int n_started; /* ranks asked for: the next one's number */
@@ -48,8 +52,12 @@ struct node {
     uv_loop_t loop;
     bool has_loop;
     uv_poll_t nursery_poll, signal_poll;
-    uv_timer_t timer, timeout;
+    uv_timer_t timer, timeout, settled;
 };
+
+/* From the last start until OOM kills are counted: that must not take a CPU from ranks that have
+ * just begun, and it takes longer to use up any memory. */
+enum { SETTLED_MS = 10 };
 
 static void feed(struct node *n, struct supervisor_event *e);
 
@@ -165,9 +173,12 @@ static void renew(struct node *n)
     n->n_started = 0;
     n->io.generation = supervisor_generation(n->supervisor);
     runtime_dir_empty(n->runtime_dir);
+    oom_watch_renew(&n->oom);
+    uint64_t begun_ns = co_now_ns();
     n->renew_failure = generation_renew(n->spec, &n->loop, &notes, &n->gen, &err);
     if (n->renew_failure < 0)
         say(n, "ddprun: %s\n", err.text);
+    event_log_generation(&n->event_log, n->io.generation, (double)(co_now_ns() - begun_ns) / 1e6);
 }
 
 /* --- Orders --- */
@@ -177,22 +188,30 @@ static void on_all_said(void *arg)
     feed(arg, &(struct supervisor_event){.type = SUPERVISOR_EV_DRAINED});
 }
 
-/* The ranks' last words are out: ours come after them, by the same way. */
+/* The ranks' last words are out, or kept: ours come after them, by the same way. */
 static void on_drained(void *arg)
 {
     struct node *n = arg;
-    if (supervisor_get_verdict(n->supervisor)->restarts)
-        events_restart(&n->events, n->supervisor);
+    bool restarts = supervisor_get_verdict(n->supervisor)->restarts;
     co_autofree char *report = post_mortem(&(struct post_mortem){
         .spec = n->spec,
         .supervisor = n->supervisor,
+        .events = &n->events,
+        .oom = &n->oom,
         .io = &n->io,
         .runtime_dir = n->runtime_dir,
         .begun_ms = n->begun_ms,
     });
+    if (restarts)
+        events_restart(&n->events, n->supervisor);
+    else
+        event_log_end(&n->event_log, n->supervisor);
     if (report != NULL)
-        output_say(n->output, report);
-    output_drain(n->output, on_all_said, n);
+        output_report(n->output, report);
+    if (restarts)
+        on_all_said(n);
+    else
+        output_drain(n->output, on_all_said, n);
 }
 
 static void dismiss_nursery(struct node *n)
@@ -221,6 +240,16 @@ static void on_timeout(uv_timer_t *timer)
 {
     struct node *n = timer->data;
     feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_TIMEOUT});
+}
+
+static void on_settled(uv_timer_t *timer)
+{
+    struct node *n = timer->data;
+    oom_watch_begin(&n->oom);
+    const char *group = oom_watch_group(&n->oom);
+    if (n->spec->verbose > 0)
+        say(n, "ddprun: OOM kills: counted by %s%s\n",
+            *group != '\0' ? "control group " : "no control group", group);
 }
 
 static void set_timer(struct node *n)
@@ -252,9 +281,10 @@ static void carry_out(struct node *n, const struct supervisor_orders *o)
         start_ranks(n, o->n_start);
     else if (o->sweep_alone)
         do_sweep_alone(n);
+    else if (o->drain && supervisor_get_verdict(n->supervisor)->restarts)
+        output_retire(n->output, on_drained, n);
     else if (o->drain) {
-        if (!supervisor_get_verdict(n->supervisor)->restarts)
-            dismiss_nursery(n); /* it goes while we pass on and clean up */
+        dismiss_nursery(n); /* it goes while we pass on and clean up */
         output_drain(n->output, on_drained, n);
     } else if (o->ended)
         n->ended = true;
@@ -284,11 +314,22 @@ static void feed(struct node *n, struct supervisor_event *e)
     e->now_ms = co_now_ms();
     supervisor_step(n->supervisor, e, &orders);
     say_transition(n, from, e);
+    if (from == SUPERVISOR_STARTING && supervisor_get_state(n->supervisor) == SUPERVISOR_RUNNING)
+        uv_timer_start(&n->settled, on_settled, SETTLED_MS, 0);
     set_timer(n);
     carry_out(n, &orders);
 }
 
 /* --- Events --- */
+
+/* Nobody asks, as a rule; and it is a load for each rank. */
+static struct restart_progress look_at_progress(const struct node *n)
+{
+    if (!n->spec->restart_after_progress)
+        return (struct restart_progress){0};
+    return (struct restart_progress){.n_steps = node_memory_most_steps(n->gen.memory),
+                                     .output_ms = output_last_ms(n->output)};
+}
 
 static void on_report(struct node *n, const struct nursery_report *r)
 {
@@ -307,12 +348,18 @@ static void on_report(struct node *n, const struct nursery_report *r)
         /* before all else: who waits for it is let go */
         e.culprit = node_memory_rank_gone(n->gen.memory, r->local_rank, r->status);
         e.blames = e.culprit >= 0;
+        e.progress = look_at_progress(n);
         break;
     default:
         e.type = SUPERVISOR_EV_EMPTY;
         break;
     }
+    if (e.type == SUPERVISOR_EV_EXITED && e.status != 0 &&
+        supervisor_get_verdict(n->supervisor)->outcome == OUTCOME_NONE)
+        oom_watch_note_failure(&n->oom);
     events_rank(&n->events, n->supervisor, &e, r->pid);
+    if (e.type == SUPERVISOR_EV_STARTED)
+        event_log_start(&n->event_log, supervisor_generation(n->supervisor), e.rank, e.pid);
     feed(n, &e);
 }
 
@@ -405,6 +452,8 @@ static int open_loop(struct node *n, struct co_error *err)
     n->timer.data = n;
     uv_timer_init(&n->loop, &n->timeout);
     n->timeout.data = n;
+    uv_timer_init(&n->loop, &n->settled);
+    n->settled.data = n;
     rc = watch(n, &n->nursery_poll, n->nursery.sock, on_nursery, err);
     if (rc == 0)
         rc = watch(n, &n->signal_poll, n->signal_fd, on_signal, err);
@@ -431,10 +480,14 @@ static int node_open(struct node *n, struct co_error *err)
                            &n->output, err);
     if (rc == 0)
         rc = rank_io_open(&n->io, spec, n->output, n->null_fd, err);
-    if (rc == 0)
-        rc = generation_open(spec, &n->loop, &notes, &n->gen, err);
     if (rc < 0)
         return rc;
+    event_log_init(&n->event_log, spec, n->output, &n->io, n->runtime_dir);
+    uint64_t begun_ns = co_now_ns();
+    rc = generation_open(spec, &n->loop, &notes, &n->gen, err);
+    if (rc < 0)
+        return rc;
+    event_log_generation(&n->event_log, 0, (double)(co_now_ns() - begun_ns) / 1e6);
     struct supervisor_limits limits = {
         .n_ranks = spec->n_local,
         .window = NURSERY_WINDOW,
@@ -442,7 +495,9 @@ static int node_open(struct node *n, struct co_error *err)
         .failure_grace_ms = spec->failure_grace_ms,
         .restarts = {.max_restarts = spec->max_restarts,
                      .window_ms = spec->restart_window_ms,
-                     .no_restart_on = spec->no_restart_on},
+                     .no_restart_on = spec->no_restart_on,
+                     .after_progress = spec->restart_after_progress,
+                     .output_after_ms = spec->output_after_ms},
         .stop_signals = spec->stop_signals,
         .to_groups = spec->signal_scope == SCOPE_GROUP,
     };
@@ -472,6 +527,7 @@ static void node_close(struct node *n)
     if (n->signal_fd >= 0)
         close(n->signal_fd);
     events_close(&n->events);
+    oom_watch_close(&n->oom);
     runtime_dir_remove(n->runtime_dir);
     free(n->runtime_dir);
     nursery_close(&n->nursery, co_deadline_ms(SUPERVISOR_KILL_MS));
@@ -509,6 +565,7 @@ int node_run(const struct job_spec *spec, int null_fd, struct node_end *ret_end,
                      .signal_fd = -1,
                      .events = {.fd = -1},
                      .nursery = {.sock = -1}};
+    oom_watch_init(&n.oom, "");
     int rc = node_open(&n, err);
     if (rc == 0) {
         run(&n);

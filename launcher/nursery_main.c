@@ -5,6 +5,7 @@
 #include "runtime_dir.h"
 #include "spawn.h"
 #include "sweep.h"
+#include "title.h"
 
 #include "common/clock.h"
 
@@ -269,7 +270,7 @@ static int settle(int sock)
         signal(sig, SIG_DFL);
 
     setsid();
-    prctl(PR_SET_NAME, "ddprun-nursery");
+    title_set("ddp-nursery");
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         return -errno;
 

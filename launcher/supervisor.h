@@ -71,7 +71,8 @@ struct supervisor_event {
     bool blames; /* EXITED: it ended because `culprit` died, whose own end may be seen later: a rank
                     with much memory takes long to die, and the others know at once */
     int culprit;
-    int sig; /* SIGNAL */
+    struct restart_progress progress; /* EXITED: what the generation has achieved by now */
+    int sig;                          /* SIGNAL */
 };
 
 /* What the caller has to do now; zero and false: nothing. At most one of the first three is asked
@@ -127,7 +128,9 @@ struct supervisor_verdict {
     int rank;         /* RANK_FAILED, START_FAILED; INTERNAL: or -1 */
     int signal;       /* SIGNAL */
     bool restarts;    /* RANK_FAILED: it is not the job's end, the next generation follows ... */
-    uint64_t wait_ms; /* ... after this time */
+    uint64_t wait_ms; /* ... after this time; */
+    bool is_free;     /* it is not counted */
+    int n_counted;    /* those that were, this one included */
     bool some_hang;   /* some processes outlived SIGKILL: they hang in the kernel */
 };
 

@@ -13,6 +13,7 @@
  *   abort     one word for the node: 0 while all is well, else why no collective of this generation
  *             can complete. Written once, by compare-and-swap: all ranks see the same cause
  *   arrived   how far a rank has come, a counter that others wait on
+ *   steps     how many steps of training a rank has completed: for ddprun to see progress
  *
  * This file is the meeting place of launcher/ and worker-runtime/; neither includes the other. */
 #ifndef DDP_SEGMENTS_CONTROL_H
@@ -54,6 +55,7 @@ struct control_line { /* one local rank's own line: it alone writes it, but for 
     _Atomic uint32_t pid;
     uint32_t padding_[10];
     _Alignas(64) pthread_mutex_t alive; /* robust, shared between processes */
+    _Atomic uint64_t steps;             /* not beside `arrived`, on which peers spin */
     _Alignas(64) uint8_t note[256];     /* signature and small payloads of collectives; laid out by
                                            worker-runtime */
 };
@@ -102,6 +104,10 @@ enum control_state { CONTROL_NOT_JOINED, CONTROL_ALIVE, CONTROL_LEFT, CONTROL_DE
 /* Look at a rank: a load or two while it lives; tries its mutex. Finding it dead sets the abort
  * word. */
 enum control_state control_look(struct control *c, unsigned local_rank);
+
+/* One step more. */
+void control_count_step(struct control_line *line);
+uint64_t control_most_steps(const struct control *c); /* of any rank */
 
 /* Publish `arrived = value` (release) and wake the sleepers of this line. */
 void control_arrive(struct control_line *line, uint32_t value);

@@ -130,8 +130,10 @@ static int open_backend(struct ddp_group *g, const struct env_who *who, uint64_t
     if (code != 0) {
         transport_shm_destroy(shm);
         node_leave(node);
+        return code;
     }
-    return code;
+    g->line = &node->control->line[node->local_rank];
+    return 0;
 }
 
 static int check_who(const struct env_who *who, struct co_error *err)
@@ -164,8 +166,11 @@ static int join(const struct ddp_init_opts *opts, struct ddp_group *g, struct co
     g->n_nodes = who.n_nodes;
     g->generation = who.generation;
     g->timeout_ms = opts->timeout_ms != 0 ? opts->timeout_ms : DEFAULT_TIMEOUT_MS;
-    if (g->world_size == 1)
-        return 0; /* nobody to meet */
+    g->step_fd = -1;
+    if (g->world_size == 1) { /* nobody to meet */
+        g->step_fd = who.node_fd;
+        return 0;
+    }
     code = process_enter(who.node_fd, err);
     if (code != 0)
         return code;
@@ -209,6 +214,15 @@ void ddp_finalize(struct ddp_group *world)
         process_leave(true);
     }
     free(world);
+}
+
+void group_count_step(struct ddp_group *g)
+{
+    if (g->line != NULL)
+        control_count_step(g->line);
+    else if (g->step_fd >= 0)
+        node_join_tell_step(g->step_fd, (unsigned)g->local_rank);
+    g->step_fd = -1; /* the first is enough */
 }
 
 /* --- asking ----------------------------------------------------------------------------------- */
