@@ -295,10 +295,9 @@ CASES = {
         killed_rank_comes_back,
         environment_is_torchruns,
         sampler_draws_as_torch_does,
-        store_serves_torchs_client,
+        store_answers_as_torchs_own,
         torchruns_agents_meet_at_the_daemon,
         ddpctl_works_on_torchs_store,
-        store_answers_as_torchs_own,
     )
 }
 
