@@ -2,8 +2,8 @@
  *
  * Bytes are read into a buffer that all connections share and parsed where they lie; only what is
  * left of an incomplete request is kept. Replies gather until the loop's turn is over and go out in
- * one write. A client whose replies pile up is not read from, nor is one that has had its share of a
- * turn of the loop: those wait in a line of their own, in front of which everybody else goes.
+ * one write. A client whose replies pile up is not read from, nor is one that has had its share of
+ * a turn of the loop: those wait in a line of their own, in front of which everybody else goes.
  *
  * Where other protocols are served on the same port, the first bytes are looked at, and a
  * connection that is not for the store is handed over; after them, and where there is only the

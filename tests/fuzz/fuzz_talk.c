@@ -6,8 +6,8 @@
  * in the end the store must be as small as it began.
  *
  * A step is a byte: the client in its lowest two bits, what happens in the next three, something
- * more in the last three. What it needs besides follows it. fuzz_wire.c has the opposite view: bytes
- * without a meaning, and bounds that are met all the time. */
+ * more in the last three. What it needs besides follows it. fuzz_wire.c has the opposite view:
+ * bytes without a meaning, and bounds that are met all the time. */
 #include "common/error.h"
 #include "rendezvous/session.h"
 #include "store_model.h"

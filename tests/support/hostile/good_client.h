@@ -1,5 +1,5 @@
-/* good_client.h - an honest client beside the hostile ones: it checks each answer, and how long it had to
- * wait for it. Runs in a thread of its own, until it is stopped. */
+/* good_client.h - an honest client beside the hostile ones: it checks each answer, and how long it
+ * had to wait for it. Runs in a thread of its own, until it is stopped. */
 #ifndef DDP_TESTS_HOSTILE_GOOD_CLIENT_H
 #define DDP_TESTS_HOSTILE_GOOD_CLIENT_H
 

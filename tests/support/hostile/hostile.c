@@ -2,9 +2,9 @@
  *
  *     hostile PORT CONVERSATIONS [SEED [SERVER_PID]]
  *
- * Holds many conversations at a time with the store on 127.0.0.1 (plan.h says which), and prints what came
- * of them and of the honest client as one line of JSON. Exit status: 0, 1 the honest client got a wrong
- * answer or none, 2 usage, 3 trouble of its own. */
+ * Holds many conversations at a time with the store on 127.0.0.1 (plan.h says which), and prints
+ * what came of them and of the honest client as one line of JSON. Exit status: 0, 1 the honest
+ * client got a wrong answer or none, 2 usage, 3 trouble of its own. */
 #include "common/error.h"
 #include "common/parse.h"
 #include "common/scope.h"
@@ -132,8 +132,8 @@ static void handle(struct hostile *h, const struct epoll_event *event)
         send_some(h, t);
 }
 
-/* Those who only hold on to their connection go when their time has come, and all when everything is
- * over. */
+/* Those who only hold on to their connection go when their time has come, and all when everything
+ * is over. */
 static void end_holders(struct hostile *h)
 {
     bool is_last = h->n_begun == h->n_wanted;

@@ -17,8 +17,8 @@ const char *const plan_names[PLAN_N_KINDS] = {
     "promise",  "crowd", "glutton", "flood",   "nothing",
 };
 
-/* How many of a thousand conversations are of a kind: the heavy ones are rare, or nothing else would get
- * its turn. */
+/* How many of a thousand conversations are of a kind: the heavy ones are rare, or nothing else
+ * would get its turn. */
 static const unsigned shares[PLAN_N_KINDS] = {
     [PLAN_GREETING] = 150, [PLAN_NOISE] = 150,  [PLAN_RANDOM] = 180, [PLAN_MUTATED] = 300,
     [PLAN_HALF] = 100,     [PLAN_PROMISE] = 10, [PLAN_CROWD] = 10,   [PLAN_GLUTTON] = 5,

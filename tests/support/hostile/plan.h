@@ -1,5 +1,5 @@
-/* plan.h - what a hostile client will do: the bytes it sends, in what pieces, and how it ends. Pure: all
- * that is random comes from the seed. */
+/* plan.h - what a hostile client will do: the bytes it sends, in what pieces, and how it ends.
+ * Pure: all that is random comes from the seed. */
 #ifndef DDP_TESTS_HOSTILE_PLAN_H
 #define DDP_TESTS_HOSTILE_PLAN_H
 
@@ -33,8 +33,7 @@ struct plan {
     bool resets;        /* ends with a reset instead of an orderly end */
 };
 
-/* The plan that `seed` and `number` stand for, the same each time. What it sends is made for a server of
- * which nobody expects much: it may well be served.
+/* The plan that `seed` and `number` stand for, the same each time. Not all of it need be refused.
  *
  * returns   0, -ENOMEM */
 int plan_init(struct plan *p, uint64_t seed, uint64_t number);

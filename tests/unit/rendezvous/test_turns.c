@@ -1,5 +1,5 @@
-/* Turns of the loop are taken one by one here, with everything sent before the first: so it is certain
- * what the server found when. */
+/* Turns of the loop are taken one by one here, with everything sent before the first: so it is
+ * certain what the server found when. */
 #include "common/clock.h"
 #include "common/error.h"
 #include "rendezvous/stats.h"
