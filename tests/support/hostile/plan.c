@@ -139,6 +139,9 @@ static void put_request(struct maker *m, enum dialect dialect)
         WIRE_APPEND, WIRE_MULTI_GET,   WIRE_MULTI_SET,  WIRE_CANCEL_WAIT,
     };
     enum wire_op op = (enum wire_op)(1 + below(m, WIRE_N_OPS - 1));
+    if (op == WIRE_LIST_KEYS &&
+        below(m, 20) > 0) /* of a full store it costs more than all others */
+        op = WIRE_GETNUMKEYS;
     unsigned opcode = op;
     if (dialect == DIALECT_B)
         op = ops_of_b[opcode = (unsigned)below(m, 12)];
