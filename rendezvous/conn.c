@@ -16,6 +16,7 @@ enum {
     KEEP_BYTES = 4096,             /* an empty buffer larger than this is given back */
     LONG_REQUEST_BYTES = 32 << 10, /* from here on a request is read to where it is kept */
     KEEPALIVE_S = 60,
+    LATE_WORK = 16384, /* in a turn, of all who are late together: some milliseconds */
     AMBIGUOUS_MS = 50, /* how long an APPEND may pause behind its key, or it is a DELETE_KEY */
 };
 
@@ -41,11 +42,13 @@ struct conn {
     struct co_buf writing; /* lent to the kernel by slow->write, empty otherwise */
     struct conn *prev, *next;
     struct conn *next_unsent, **unsent_at; /* NULL: not among those that have something to send */
+    struct conn *prev_late, *next_late;
     enum timer_use timer_use;
     uint64_t n_buffer_bytes; /* our part of the host's */
     int n_handles;
     bool is_store; /* decided: these bytes are the store's */
     bool choked;   /* not read from, until enough was sent */
+    bool late;     /* not read from, until its turn has come: it stands in the host's line */
     bool closing;
 };
 
@@ -86,6 +89,26 @@ static void unmark_unsent(struct conn *c)
     c->unsent_at = NULL;
 }
 
+static void enter_late(struct conn *c)
+{
+    struct conn_host *h = c->host;
+    c->late = true;
+    c->next_late = NULL;
+    c->prev_late = h->last_late;
+    *(h->last_late != NULL ? &h->last_late->next_late : &h->first_late) = c;
+    h->last_late = c;
+}
+
+static void leave_late(struct conn *c)
+{
+    struct conn_host *h = c->host;
+    if (!c->late)
+        return;
+    c->late = false;
+    *(c->prev_late != NULL ? &c->prev_late->next_late : &h->first_late) = c->next_late;
+    *(c->next_late != NULL ? &c->next_late->prev_late : &h->last_late) = c->prev_late;
+}
+
 void conn_close(struct conn *c)
 {
     if (c->closing)
@@ -96,6 +119,7 @@ void conn_close(struct conn *c)
     h->n_clients -= c->is_store;
     session_fini(&c->session);
     unmark_unsent(c);
+    leave_late(c);
     *(c->prev != NULL ? &c->prev->next : &h->first) = c->next;
     if (c->next != NULL)
         c->next->prev = c->prev;
@@ -220,14 +244,16 @@ static void set_timer(struct conn *c, enum timer_use use)
  * byte, and not while it is us who do not read. */
 static void follow_state(struct conn *c, enum session_state state, bool is_new_request)
 {
-    bool choked = state == SESSION_CHOKED;
-    if (choked != c->choked) {
-        c->choked = choked;
-        if (choked)
-            uv_read_stop((uv_stream_t *)&c->tcp);
-        else
-            uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
-    }
+    bool was_read = !c->choked && !c->late;
+    c->choked = state == SESSION_CHOKED;
+    leave_late(c);
+    if (state == SESSION_LATE)
+        enter_late(c);
+    bool is_read = !c->choked && !c->late;
+    if (was_read && !is_read)
+        uv_read_stop((uv_stream_t *)&c->tcp);
+    else if (!was_read && is_read)
+        uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
     if (state == SESSION_AMBIGUOUS)
         set_timer(c, TIMER_AMBIGUOUS);
     else if (state == SESSION_MORE && (is_new_request || c->timer_use != TIMER_MID_FRAME))
@@ -296,6 +322,15 @@ static void feed_kept(struct conn *c)
     size_t n_used = feed(c, co_buf_bytes(&c->in), co_buf_len(&c->in));
     co_buf_consume(&c->in, n_used);
     account(c);
+}
+
+void conn_serve_late(struct conn_host *h)
+{
+    for (uint64_t n_work = 0; h->first_late != NULL && n_work < LATE_WORK;) {
+        struct conn *c = h->first_late;
+        feed_kept(c); /* puts it at the end of the line again, if there is more to do */
+        n_work += c->session.n_work + 1;
+    }
 }
 
 static void keep(struct conn *c, const uint8_t *bytes, size_t len)

@@ -12,6 +12,7 @@
 enum {
     MALLOC_OVERHEAD = 16, /* what the allocator adds to a block, about */
     MIN_SLOTS = 64,
+    PREFETCH_SLOTS = 16,
     MIN_VALUE_CAP = 24, /* a counter of any size fits, so that counting never allocates again */
     SPARE_BYTES =
         4096, /* a value may leave this much room unused, and three quarters of the rest */
@@ -43,7 +44,7 @@ struct store {
     void *arg;
     struct store_name **slots; /* n_slots of them, a power of two */
     size_t n_slots;
-    uint64_t n_names, n_keys, n_bytes;
+    uint64_t n_names, n_keys, n_key_bytes, n_bytes;
 };
 
 /* --- memory, counted --- */
@@ -320,6 +321,7 @@ static void become_key(struct store *s, struct store_name *n)
         return;
     n->is_key = true;
     s->n_keys++;
+    s->n_key_bytes += n->len;
     wake_all(s, n, false);
 }
 
@@ -465,6 +467,7 @@ bool store_delete(struct store *s, struct wire_bytes key)
         return false;
     n->is_key = false;
     s->n_keys--;
+    s->n_key_bytes -= n->len;
     counted_free(s, n->value, n->value_cap);
     n->value = NULL;
     n->value_len = n->value_cap = 0;
@@ -558,6 +561,11 @@ uint64_t store_n_keys(const struct store *s)
     return s->n_keys;
 }
 
+uint64_t store_n_key_bytes(const struct store *s)
+{
+    return s->n_key_bytes;
+}
+
 uint64_t store_n_bytes(const struct store *s)
 {
     return s->n_bytes;
@@ -566,10 +574,13 @@ uint64_t store_n_bytes(const struct store *s)
 void store_each_key(const struct store *s, void (*on_key)(void *arg, struct wire_bytes key),
                     void *arg)
 {
-    for (size_t i = 0; i < s->n_slots; i++)
+    for (size_t i = 0; i < s->n_slots; i++) {
+        /* names lie anywhere in memory: to go there one by one would be several times slower */
+        __builtin_prefetch(s->slots[(i + PREFETCH_SLOTS) & (s->n_slots - 1)]);
         for (const struct store_name *n = s->slots[i]; n != NULL; n = n->next)
             if (n->is_key)
                 on_key(arg, (struct wire_bytes){n->bytes, n->len});
+    }
 }
 
 int store_create(const struct store_limits *limits, uint64_t seed,

@@ -83,7 +83,8 @@ bool store_has(const struct store *s, struct wire_bytes name);
 
 bool store_delete(struct store *s, struct wire_bytes key); /* whether it was there */
 uint64_t store_n_keys(const struct store *s);
-uint64_t store_n_bytes(const struct store *s); /* of memory, as max_bytes counts it */
+uint64_t store_n_key_bytes(const struct store *s); /* of all keys together, values not counted */
+uint64_t store_n_bytes(const struct store *s);     /* of memory, as max_bytes counts it */
 
 /* Visit all keys, in no order. The callback must not call the store. */
 void store_each_key(const struct store *s, void (*on_key)(void *arg, struct wire_bytes key),

@@ -1,5 +1,5 @@
-/* fuzz_http.c - any bytes as the beginning of a connection: which protocol, and if they are taken for
- * HTTP, which requests. How the bytes are cut must not change what is found. */
+/* fuzz_http.c - any bytes as the beginning of a connection: which protocol, and if they are taken
+ * for HTTP, which requests. How the bytes are cut must not change what is found. */
 #include "common/buf.h"
 #include "rendezvous/http.h"
 #include "rendezvous/protocol.h"

@@ -6,8 +6,8 @@
  * in the end the store must be as small as it began.
  *
  * A step is a byte: the client in its lowest two bits, what happens in the next three, something
- * more in the last three. What it needs besides follows it. fuzz_wire.c has the opposite view: bytes
- * without a meaning, and bounds that are met all the time. */
+ * more in the last three. What it needs besides follows it. fuzz_wire.c has the opposite view:
+ * bytes without a meaning, and bounds that are met all the time. */
 #include "common/error.h"
 #include "rendezvous/session.h"
 #include "store_model.h"
@@ -20,6 +20,7 @@ enum {
     MAX_STORE_BYTES = 1 << 20, /* more than a script can fill */
     TIGHT_STORE_BYTES = 2000,
     HIGH_WATER_BYTES = 200,
+    MAX_WORK = 4, /* less than some requests take */
     MAX_REPLY_BYTES = 600,
     MAX_KEY_BYTES = 40,
     MAX_VALUE_BYTES = 250,
@@ -380,6 +381,9 @@ static void check_state(const struct client *c)
                     ? next->request.op == WIRE_DELETE_KEY && next->end == c->n_sent
                     : c->dialect == DIALECT_B && next->request.op == WIRE_APPEND);
         break;
+    case SESSION_LATE:
+        require(next != NULL && co_buf_len(&c->in) > 0);
+        break;
     default:
         require(c->state == SESSION_CHOKED && co_buf_len(&c->session.out) >= HIGH_WATER_BYTES);
     }
@@ -389,8 +393,10 @@ static void feed(struct client *c)
 {
     struct co_error err = {0};
     size_t n_used;
+    bool was_late = c->state == SESSION_LATE;
     c->state = session_feed(&c->session, co_buf_bytes(&c->in), co_buf_len(&c->in), &n_used, &err);
     require(n_used <= co_buf_len(&c->in));
+    require(n_used > 0 || !(was_late && c->state == SESSION_LATE)); /* it gets on */
     co_buf_consume(&c->in, n_used);
     c->n_taken += n_used;
     run_taken(c);
@@ -533,6 +539,7 @@ static void start(void)
                    .max_keys = MODEL_ITEMS,
                    .max_request_bytes = MODEL_ITEMS * (MAX_KEY_BYTES + MAX_VALUE_BYTES + 16) + 9},
         .high_water_bytes = HIGH_WATER_BYTES,
+        .max_work = MAX_WORK,
         .max_reply_bytes = MAX_REPLY_BYTES,
         .on_output = on_output,
     };

@@ -94,7 +94,7 @@ class Job:
     def nursery(self):
         for pid in self.processes():
             with open(f"/proc/{pid}/comm") as f:
-                if f.read().strip() == "ddprun-nursery":
+                if f.read().strip() == "ddp-nursery":
                     return pid
         raise AssertionError("no nursery")
 

@@ -1,4 +1,4 @@
-/* Where a server listens, and whom it lets in. The loop runs in the test itself, a turn at a time. */
+/* Where a server listens, and whom it lets in. */
 #include "common/clock.h"
 #include "common/error.h"
 #include "rendezvous/address.h"
