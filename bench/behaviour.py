@@ -21,7 +21,7 @@ from torch_venv import torch_venv
 
 TESTS = os.path.join(results.ROOT, "tests")
 sys.path[:0] = [os.path.join(TESTS, "system"), os.path.join(TESTS, "support")]
-from behaviour_rows import LIMIT_S, ROWS, Launcher  # noqa: E402 (found by the path above)
+from behaviour_rows import ROWS, Launcher  # noqa: E402 (found by the path above)
 from slurm import NoSlurm, Slurm  # noqa: E402
 
 NO_HOST = "no-such-host.invalid"

@@ -75,7 +75,7 @@ def restart_once(command, env, victim):
 
 def explain(text):
     """The errors of the ranks, each once: the lines that end a traceback."""
-    errors = dict.fromkeys(re.findall(r"(?m)^.*?((?:\w+\.)*\w*(?:Error|Exception): .{0,300})$", text))
+    errors = dict.fromkeys(re.findall(r"(?m)^.*?((?:\w+\.)*\w*(?:Error|Exception): \S.{0,300})$", text))
     return "".join(f"\n    {error}" for error in list(errors)[:6])
 
 
