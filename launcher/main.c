@@ -3,6 +3,7 @@
 #include "dry_run.h"
 #include "job_spec.h"
 #include "node.h"
+#include "title.h"
 
 #include "common/error.h"
 
@@ -108,6 +109,7 @@ static int do_as_told(int argc, char **argv)
     struct co_error err;
     enum cli_wish wish;
 
+    title_init(argc, argv);
     int null_fd = open_null();
     if (null_fd < 0) {
         fprintf(stderr, "ddprun: cannot open /dev/null: %s\n", strerror(-null_fd));

@@ -1,8 +1,10 @@
 #include "conn.h"
 
+#include "address.h"
 #include "common/error.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,7 +37,8 @@ struct conn {
     enum timer_use timer_use;
     uint64_t n_buffer_bytes; /* our part of the host's */
     int n_handles;
-    bool choked; /* not read from, until enough was sent */
+    bool is_store; /* decided: these bytes are the store's */
+    bool choked;   /* not read from, until enough was sent */
     bool closing;
 };
 
@@ -61,6 +64,7 @@ static void on_handle_closed(uv_handle_t *handle)
     co_buf_fini(&c->writing);
     free(c);
     h->n_conns--;
+    h->n_closing--;
     h->on_gone(h);
 }
 
@@ -80,6 +84,8 @@ void conn_close(struct conn *c)
         return;
     c->closing = true;
     struct conn_host *h = c->host;
+    h->n_closing++;
+    h->n_clients -= c->is_store;
     session_fini(&c->session);
     unmark_unsent(c);
     *(c->prev != NULL ? &c->prev->next : &h->first) = c->next;
@@ -90,31 +96,19 @@ void conn_close(struct conn *c)
     uv_close((uv_handle_t *)&c->timer, on_handle_closed); /* the last one frees c */
 }
 
-/* A client's address in figures: names are never looked up. */
-static void describe(const struct conn *c, char *text, size_t size)
-{
-    struct sockaddr_storage from = {0};
-    int len = sizeof from;
-    char address[INET6_ADDRSTRLEN] = "?";
-    unsigned port = 0;
-    if (uv_tcp_getpeername(&c->tcp, (struct sockaddr *)&from, &len) == 0) {
-        uv_ip_name((struct sockaddr *)&from, address, sizeof address);
-        port = ntohs(from.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&from)->sin6_port
-                                                : ((struct sockaddr_in *)&from)->sin_port);
-    }
-    snprintf(text, size, from.ss_family == AF_INET6 ? "[%s]:%u" : "%s:%u", address, port);
-}
-
 void conn_drop(struct conn *c, const char *format, ...)
 {
     if (c->closing)
         return;
-    char why[512], client[INET6_ADDRSTRLEN + 16], text[640];
+    char why[512], client[ADDRESS_TEXT_BYTES], text[640];
+    struct sockaddr_storage from = {0};
+    int len = sizeof from;
     va_list args;
     va_start(args, format);
     vsnprintf(why, sizeof why, format, args);
     va_end(args);
-    describe(c, client, sizeof client);
+    uv_tcp_getpeername(&c->tcp, (struct sockaddr *)&from, &len); /* "?" if it is gone */
+    address_print(&from, client);
     snprintf(text, sizeof text, "client %s: %s", client, why);
     conn_close(c);
     c->host->on_dropped(c->host, text);
@@ -214,9 +208,47 @@ static void follow_state(struct conn *c, enum session_state state, bool is_new_r
         set_timer(c, TIMER_OFF);
 }
 
+/* The descriptor outlives our handle as a copy: closing one of two says nothing to the client. */
+static void hand_over(struct conn *c, enum protocol protocol, const uint8_t *bytes, size_t len)
+{
+    struct conn_host *h = c->host;
+    uv_os_fd_t fd;
+    int copy = uv_fileno((uv_handle_t *)&c->tcp, &fd) < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0) {
+        conn_drop(c, "no descriptor to hand it over");
+        return;
+    }
+    conn_close(c);
+    h->on_foreign(h, protocol, copy, bytes, len);
+}
+
+static void become_client(struct conn *c)
+{
+    c->is_store = true;
+    c->host->n_clients++;
+}
+
+/* Look at a connection's first bytes. Returns whether they are for the store; if not, they are too
+ * few to tell, or c is closing. */
+static bool decide_protocol(struct conn *c, const uint8_t *bytes, size_t len)
+{
+    enum protocol protocol = protocol_of(bytes, len);
+    if (protocol == PROTOCOL_UNDECIDED)
+        follow_state(c, SESSION_MORE, false);
+    else if (protocol != PROTOCOL_STORE)
+        hand_over(c, protocol, bytes, len);
+    else if (c->host->n_clients >= c->host->max_clients)
+        conn_drop(c, "refused: there are %u clients", c->host->max_clients);
+    else
+        become_client(c);
+    return c->is_store;
+}
+
 /* Returns how many of the bytes were taken; c may be closing afterwards. */
 static size_t feed(struct conn *c, const uint8_t *bytes, size_t len)
 {
+    if (!c->is_store && !decide_protocol(c, bytes, len))
+        return 0;
     struct co_error err = {0};
     size_t n_used;
     int state = session_feed(&c->session, bytes, len, &n_used, &err);
@@ -392,6 +424,8 @@ int conn_accept(struct conn_host *h, uv_stream_t *listener, struct conn **ret_co
         c->next->prev = c;
     h->first = c;
     h->n_conns++;
+    if (h->on_foreign == NULL)
+        become_client(c);
     int rc = uv_accept(listener, (uv_stream_t *)&c->tcp);
     if (rc < 0) {
         conn_close(c);

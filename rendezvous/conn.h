@@ -2,10 +2,15 @@
  *
  * Bytes are read into a buffer that all connections share and parsed where they lie; only what is
  * left of an incomplete request is kept. Replies gather until the loop's turn is over and go out in
- * one write. A client whose replies pile up is not read from. */
+ * one write. A client whose replies pile up is not read from.
+ *
+ * Where other protocols are served on the same port, the first bytes are looked at, and a
+ * connection that is not for the store is handed over; after them, and where there is only the
+ * store, that costs nothing. */
 #ifndef DDP_RENDEZVOUS_CONN_H
 #define DDP_RENDEZVOUS_CONN_H
 
+#include "protocol.h"
 #include "session.h"
 
 #include <uv.h>
@@ -24,6 +29,10 @@ struct conn_host {
     uint64_t max_buffer_bytes; /* what all connections together may hold unread and unsent */
     uint64_t n_buffer_bytes;   /* what they do hold */
     uint32_t n_conns;          /* those in mid-close, too */
+    uint32_t n_closing;        /* which are so many */
+    uint32_t n_clients;        /* those that turned out to be for the store, and are open */
+    uint32_t max_clients;      /* one more is dropped; connections whose first bytes have not come
+                                  are the server's to bound */
     struct conn *first;        /* of all that are open */
     struct conn *first_unsent; /* of those that have something to send */
 
@@ -31,6 +40,11 @@ struct conn_host {
     void (*on_dropped)(struct conn_host *h, const char *text);
     /* A connection is gone, and n_conns smaller. */
     void (*on_gone)(struct conn_host *h);
+
+    /* A connection that is not for the store: takes its descriptor over, which the store's side has
+     * let go of. The bytes were read from it already, and are lent. NULL: all are for the store. */
+    void (*on_foreign)(struct conn_host *h, enum protocol protocol, int fd, const uint8_t *bytes,
+                       size_t len);
 };
 
 /* Take the next connection off the listener. It is not read from before conn_start().

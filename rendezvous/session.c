@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 
-void session_init(struct session *s, const struct session_host *host)
+void session_init(struct session *s, struct session_host *host)
 {
     *s = (struct session){.host = host};
     codec_init(&s->codec, &host->limits);
@@ -196,6 +196,7 @@ static int do_barrier(struct session *s, const struct codec_request *r, struct c
 static int do_request(struct session *s, const struct codec_request *r, struct co_error *err)
 {
     struct store *store = s->host->store;
+    s->host->n_requests[r->op]++;
     switch (r->op) {
     case WIRE_SET:
         return store_set(store, r->key, r->value, err);

@@ -15,15 +15,16 @@ struct session;
 struct session_host {
     struct store *store; /* borrowed; made with on_wake = session_on_wake */
     struct codec_limits limits;
-    size_t high_water_bytes;  /* no further request runs while this much waits to be sent */
-    uint64_t max_reply_bytes; /* a longer reply costs the connection */
+    size_t high_water_bytes;         /* no further request runs while this much waits to be sent */
+    uint64_t max_reply_bytes;        /* a longer reply costs the connection */
+    uint64_t n_requests[WIRE_N_OPS]; /* done so far; the sessions count */
 
     /* A reply was put into s->out by another session's request. Must not call the session. */
     void (*on_output)(struct session *s);
 };
 
 struct session {
-    const struct session_host *host;
+    struct session_host *host; /* borrowed */
     struct codec codec;
     struct store_waiter waiter;
     struct co_buf out; /* replies; the caller consumes them */
@@ -37,7 +38,7 @@ enum session_state {
     SESSION_CHOKED = 3,    /* `out` is too full: try again when it was sent */
 };
 
-void session_init(struct session *s, const struct session_host *host);
+void session_init(struct session *s, struct session_host *host);
 
 /* Forget the client: it waits for nothing any more. What it stored stays. */
 void session_fini(struct session *s);

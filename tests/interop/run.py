@@ -3,14 +3,14 @@
 
 usage: run.py --program DDPRUN --torch 1.13|2.11 CASE
 
-The program is ddprun, but for the two cases that compare a part with torch's own: those take the test
-program around that part.
+The program is ddprun; cases about another part of ours take that, or the test program around it.
 
 Exit status 77, with the reason as the last line, if that PyTorch is not here. It is looked for in
 $TORCH_1_13_PYTHON (default /usr/bin/python3) and $TORCH_2_11_PYTHON (default: the virtual environment
 that scripts/install-deps --interop makes).
 """
 import argparse
+import contextlib
 import os
 import re
 import shlex
@@ -19,6 +19,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEADLINE_S = 120
@@ -209,6 +210,80 @@ def store_serves_torchs_client(program, version, python, env, folder):
             fail(f"the store ended with {server.returncode}")
 
 
+def ddpctl_works_on_torchs_store(program, version, python, env, folder):
+    run([python, script("ctl_store.py"), program], env)
+
+
+def start(command, env, output):
+    """In a session of its own, its output to a file."""
+    print("+", shlex.join(command), flush=True)
+    with open(output, "w") as out:
+        return subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                                start_new_session=True)
+
+
+def kill_group(child):
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except OSError:
+        pass  # it ended, and all of its group
+    child.wait()
+
+
+@contextlib.contextmanager
+def daemon(program, folder):
+    """ddp-rendezvous on a free port, which it gives; it must end well when told to."""
+    port_file = os.path.join(folder, "ports")
+    child = subprocess.Popen([program, "-v", "--bind", "127.0.0.1:0", "--port-file", port_file])
+    try:
+        end = time.monotonic() + DEADLINE_S
+        while not os.path.exists(port_file):
+            if child.poll() is not None or time.monotonic() > end:
+                fail("the daemon does not serve")
+            time.sleep(0.01)
+        with open(port_file, encoding="utf-8") as f:
+            yield f.read().strip()
+        child.terminate()
+        if child.wait(DEADLINE_S) != 0:
+            fail(f"the daemon ended with {child.returncode}")
+    finally:
+        child.kill()
+        child.wait()
+
+
+def torchruns_agents_meet_at_the_daemon(program, version, python, env, folder):
+    """Two agents, two workers each; a worker is killed, and all start again and end well.
+
+    torchrun 2.11 leaves the addresses of the first attempt in the store that it makes for its workers,
+    and a second attempt that reads them fails or hangs, whoever serves the endpoint. The variable makes
+    rank 0 host a new one each time."""
+    env = dict(env, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+    with daemon(program, folder) as port:
+        agent = [python, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "2",
+                 "--max-restarts", "3", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}",
+                 "--rdzv-id", "job", script("meet.py"), folder]
+        logs = [os.path.join(folder, f"agent{i}") for i in range(2)]
+        agents = [start(agent, env, log) for log in logs]
+        try:
+            end = time.monotonic() + DEADLINE_S
+            codes = [child.wait(max(0, end - time.monotonic())) for child in agents]
+        except subprocess.TimeoutExpired:
+            codes = "none in time"
+        finally:
+            for child in agents:
+                kill_group(child)
+        out = ""
+        for log in logs:
+            with open(log, encoding="utf-8", errors="replace") as f:
+                out += f.read()
+        print(out)
+        if codes != [0, 0]:
+            fail(f"the agents' exit statuses: {codes}")
+        require(out, r"exitcode: -9", "what the agents said")
+        for rank in range(4):
+            require(out, rf"(?m)^rank {rank} of 4 ended well$", "what the agents said")
+
+
 CASES = {
     case.__name__: case
     for case in (
@@ -221,6 +296,8 @@ CASES = {
         environment_is_torchruns,
         sampler_draws_as_torch_does,
         store_serves_torchs_client,
+        torchruns_agents_meet_at_the_daemon,
+        ddpctl_works_on_torchs_store,
     )
 }
 

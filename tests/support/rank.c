@@ -7,7 +7,9 @@
  *     tell TEXT      a line "RANK TEXT" into the FIFO that TEST_FIFO names
  *     pid            tell "pid PID"
  *     wait           until a signal ends it
- *     hold SIGNAL    tell "holds", go on when it comes
+ *     await SIGNAL   tells "awaits SIGNAL", goes on when it comes
+ *     use MIB        take so much memory and write to it
+ *     feed MIB       a child does that; go on when it has ended
  *     ignore SIGNAL  from now on
  *     on SIGNAL N    when it comes: tell "got SIGNAL", exit N
  *     note SIGNAL    when it comes: tell "got SIGNAL", go on
@@ -26,6 +28,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static int fifo_fd = -1;
@@ -89,18 +92,6 @@ static void write_error(const char *text)
         _exit(98);
 }
 
-static void hold(int sig)
-{
-    sigset_t set;
-    int got;
-    sigemptyset(&set);
-    sigaddset(&set, sig);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    tell("holds", 0);
-    sigwait(&set, &got);
-    sigprocmask(SIG_UNBLOCK, &set, NULL);
-}
-
 static void die(int sig)
 {
     const struct rlimit no_core = {0, 0};
@@ -108,6 +99,38 @@ static void die(int sig)
     signal(sig, SIG_DFL);
     raise(sig);
     _exit(97); /* a signal that does not kill */
+}
+
+static void await(int sig)
+{
+    sigset_t set;
+    int got;
+    sigemptyset(&set);
+    sigaddset(&set, sig);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    tell("awaits %ld", sig);
+    sigwait(&set, &got);
+}
+
+static void use_memory(int mib)
+{
+    for (int i = 0; i < mib; i++) {
+        char *block = malloc(1 << 20);
+        if (block == NULL)
+            _exit(95);
+        for (size_t at = 0; at < 1 << 20; at += 1024)
+            ((volatile char *)block)[at] = 1;
+    }
+}
+
+static void feed(int mib)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        use_memory(mib);
+        _exit(0);
+    }
+    waitpid(pid, NULL, 0);
 }
 
 /* Do the command at argv; returns how many words it took. */
@@ -149,12 +172,16 @@ static int act(char **argv)
         dprintf(STDERR_FILENO, "%s\n", word);
     } else if (strcmp(what, "tell") == 0) {
         tell(word, 0);
+    } else if (strcmp(what, "await") == 0) {
+        await(atoi(word));
+    } else if (strcmp(what, "use") == 0) {
+        use_memory(atoi(word));
+    } else if (strcmp(what, "feed") == 0) {
+        feed(atoi(word));
     } else if (strcmp(what, "exit") == 0) {
         exit(atoi(word));
     } else if (strcmp(what, "die") == 0) {
         die(atoi(word));
-    } else if (strcmp(what, "hold") == 0) {
-        hold(atoi(word));
     } else if (strcmp(what, "ignore") == 0) {
         signal(atoi(word), SIG_IGN);
     } else if (strcmp(what, "note") == 0) {

@@ -233,7 +233,7 @@ def input_of_three_ranks(launcher):
 
 def half_a_line(launcher):
     """Rank 0 writes half a line; rank 1 a whole one; rank 0 the rest."""
-    words = ["only", "0", "put", "first-", "hold", "10", "say", "half", "exit", "0", "end", "hold", "10", "say", "second"]
+    words = ["only", "0", "put", "first-", "await", "10", "say", "half", "exit", "0", "end", "await", "10", "say", "second"]
     with Trial(launcher, [*launcher.label, launcher.rank_program, "pid", *words]) as trial:
         lines = [line.split() for _ in range(4) for line in trial.job.hear(1, START_LIMIT_S)]
         pids = {int(rank): int(rest[0]) for rank, what, *rest in lines if what == "pid"}

@@ -93,7 +93,7 @@ class Job:
     def nursery(self):
         for pid in self.processes():
             with open(f"/proc/{pid}/comm") as f:
-                if f.read().strip() == "ddprun-nursery":
+                if f.read().strip() == "ddp-nursery":
                     return pid
         raise AssertionError("no nursery")
 

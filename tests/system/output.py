@@ -228,6 +228,21 @@ class OnATerminal(unittest.TestCase):
         with Terminal("-n", "1", "sh", "-c", "test -t 2 && printf 'a\\r50%%\\r\\033[1mb'") as t:
             self.assertEqual(t.read(), "a\r50%\r\x1b[1mb")
 
+    def test_progress_is_told_from_complaints(self):
+        """With --restart-after-progress each stream has a terminal of its own."""
+        for stream, expected in ((1, "; restart 1 (after progress)\n"), (2, "rank 0 failed: killed by SIGKILL")):
+            script = f"test -t 1 && test -t 2 && sleep 0.01 && echo g$DDP_GENERATION $$$$. >&{stream}; exec sleep 1000"
+            with self.subTest(stream), Terminal("-n", "1", "--restart-after-progress=1ms", "sh", "-c", script) as t:
+                text = t.read(".")
+                os.kill(int(re.search(r"g0 (\d+)", text).group(1)), signal.SIGKILL)
+                self.assertIn(expected, t.read(expected.strip()))
+                if stream == 1:
+                    t.read("g1 ")
+                    t.process.send_signal(signal.SIGTERM)
+                    t.process.wait(DEADLINE_S)
+                else:
+                    self.assertNotIn("; restart", t.read())
+
     def test_labels_can_be_without(self):
         with Terminal("-n", "2", "--label=", "sh", "-c", "test -t 1 && echo x") as t:
             self.assertEqual(t.read(), "x\nx\n")

@@ -413,7 +413,7 @@ START_TEST(processes_of_another_user_are_refused)
         raw_expect_end(fd);
         _exit(0);
     }
-    served_await_refused(s, "belongs to uid 65534, the job to uid 0");
+    served_await_refused(s, "belongs to uid 65534, the store to uid 0");
     int status;
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert_int_eq(status, 0);
