@@ -41,6 +41,7 @@ sys.stdin.read()
 class Server:
     def __init__(self, name, command, protocol="tcpstore", env=None, port=None):
         self.name, self.protocol = name, protocol
+        begin = time.monotonic()
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, env=env, stderr=subprocess.DEVNULL,
                                         stdout=subprocess.DEVNULL if port else subprocess.PIPE, text=True)
         self.port = port or int(self.process.stdout.readline())
@@ -49,6 +50,7 @@ class Server:
             if time.monotonic() > end:
                 raise SystemExit(f"{name} does not start")
             time.sleep(0.01)
+        self.start_s = time.monotonic() - begin
 
     def answers(self):
         return subprocess.run(["bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{self.port}"], check=False,
@@ -76,7 +78,7 @@ class Server:
 
 
 def servers(build):
-    yield lambda: Server(OURS, [f"{build}/daemon/ddp-rendezvous", "--bind", "127.0.0.1:0", "--print-port"])
+    yield lambda: Server(OURS, [f"{build}/daemon/ddp-rendezvous", "--bind", "127.0.0.1:16378"], port=16378)
     venv = torch_venv()
     if venv:
         for name, kind in (TORCH, "libuv"), (LEGACY, "legacy"):
@@ -154,7 +156,8 @@ def inside(args):
     chosen = [make() for make in servers(args.build)]
     try:
         memory = measure_memory(args, chosen) if args.inside == "answered" else {}
-        json.dump({"figures": measure(args, chosen, figures), "memory": memory}, sys.stdout)
+        json.dump({"figures": measure(args, chosen, figures), "memory": memory,
+                   "start_s": {s.name: s.start_s for s in chosen}}, sys.stdout)
     finally:
         for server in chosen:
             server.stop()
@@ -235,7 +238,10 @@ def main():
         f"per key (of {KEYS}, 16 bytes with a value of 64):",
         results.table(["server", "p50 us", "p99 us", "max us", "bytes per client", "bytes per key"],
                       latency_rows(answers)),
-        "Where DNS does not answer:", results.table(head, rows_of(silent["figures"]))])
+        "Where DNS does not answer:", results.table(head, rows_of(silent["figures"])),
+        "Seconds from the start of the server's program until it served, Python's own included: " + "; ".join(
+            f"{name} {took:.2f} (where DNS answers {answers['start_s'][name]:.2f})"
+            for name, took in silent["start_s"].items()) + "."])
     results.report("store", text, before)
 
 
