@@ -132,11 +132,11 @@ def measure_memory(args, contestants):
         if server.name == NOTHING:
             continue
         before = server.rss_bytes()
-        held = []
-        load(args.build, server, "hold", IDLE_FOR_MEMORY, hold=lambda s=server: held.append(s.rss_bytes()))
-        between = server.rss_bytes()
         load(args.build, server, "fill", KEYS)
-        found[server.name] = [(held[0] - before) / IDLE_FOR_MEMORY, (server.rss_bytes() - between) / KEYS]
+        between = server.rss_bytes()
+        held = []  # after the keys, which stay: nothing that was freed is used again
+        load(args.build, server, "hold", IDLE_FOR_MEMORY, hold=lambda s=server: held.append(s.rss_bytes()))
+        found[server.name] = [(held[0] - between) / IDLE_FOR_MEMORY, (between - before) / KEYS]
     return found
 
 

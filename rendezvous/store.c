@@ -31,7 +31,7 @@ struct store_name {
     size_t value_len, value_cap;
     struct item *last; /* the queue, a ring: last->next is the oldest; NULL: no item */
     uint64_t n_items;
-    struct store_link *first_link, *last_link; /* who waits, oldest first */
+    struct store_link *first_link; /* who waits, oldest first; its prev is the last one */
     uint32_t len;
     bool is_key; /* there is a value */
     uint8_t bytes[];
@@ -125,7 +125,7 @@ static void grow_table(struct store *s)
 {
     size_t n_slots = s->n_slots * 2;
     size_t n_bytes = n_slots * sizeof *s->slots;
-    struct store_name **slots;
+    struct store_name **slots = NULL;
     if (counted_malloc(s, n_bytes, &slots, NULL) < 0)
         return;
     memset(slots, 0, n_bytes);
@@ -189,18 +189,21 @@ static void drop_if_idle(struct store *s, struct store_name *n)
 static void link_remove(struct store_link *l)
 {
     struct store_name *n = l->name;
-    *(l->prev != NULL ? &l->prev->next : &n->first_link) = l->next;
-    *(l->next != NULL ? &l->next->prev : &n->last_link) = l->prev;
+    *(l != n->first_link ? &l->prev->next : &n->first_link) = l->next;
+    struct store_link *behind = l->next != NULL ? l->next : n->first_link;
+    if (behind != NULL)
+        behind->prev = l->prev;
     l->name = NULL;
 }
 
 static void link_append(struct store_name *n, struct store_link *l)
 {
+    struct store_link *first = n->first_link;
     l->name = n;
     l->next = NULL;
-    l->prev = n->last_link;
-    *(n->last_link != NULL ? &n->last_link->next : &n->first_link) = l;
-    n->last_link = l;
+    l->prev = first != NULL ? first->prev : l;
+    *(first != NULL ? &first->prev->next : &n->first_link) = l;
+    n->first_link->prev = l;
 }
 
 static void give_back_links(struct store *s, struct store_waiter *w)
@@ -302,7 +305,7 @@ void store_wait_end(struct store *s, struct store_waiter *w)
 
 static int reserve_value(struct store *s, struct store_name *n, size_t cap, struct co_error *err)
 {
-    uint8_t *value;
+    uint8_t *value = NULL;
     cap = cap < MIN_VALUE_CAP ? MIN_VALUE_CAP : cap;
     int rc = counted_malloc(s, cap, &value, err);
     if (rc < 0)
@@ -499,7 +502,7 @@ int store_queue_push(struct store *s, struct wire_bytes queue, struct wire_bytes
                      struct co_error *err)
 {
     struct store_name *n;
-    struct item *it;
+    struct item *it = NULL;
     int rc = obtain(s, queue, &n, err);
     if (rc < 0)
         return rc;
