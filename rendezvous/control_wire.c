@@ -313,8 +313,8 @@ static void pass_failed(struct pass *p, struct message_failed *f)
     pass_u32(p, "the rank", &f->rank, 0, INT32_MAX);
     pass_u8(p, "the exit code", &f->exit_code, 1, UINT8_MAX);
     pass_flag(p, "final", &f->final);
-    pass_flag(p, "progressed", &f->progressed);
     pass_text(p, "the text", &f->text);
+    pass_flag(p, "progressed", &f->progressed);
 }
 
 static void pass_verdict(struct pass *p, struct message_verdict *v)
