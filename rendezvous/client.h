@@ -21,6 +21,10 @@ struct store_client; /* opaque */
  *           -errno */
 int client_connect(const char *host, uint16_t port, uint64_t deadline_ms,
                    struct store_client **ret_client, struct co_error *err);
+
+/* The same, but where nobody serves now that is the answer: -ECONNREFUSED and its like. */
+int client_connect_once(const char *host, uint16_t port, uint64_t deadline_ms,
+                        struct store_client **ret_client, struct co_error *err);
 void client_close(struct store_client *c); /* NULL is fine */
 
 /* returns of all: 0; -ETIMEDOUT; -EPIPE the server went away; -EPROTO; -ENOMEM */

@@ -176,19 +176,29 @@ static int connect_to(const struct addrinfo *to, uint64_t deadline_ms)
     return co_take_fd(&fd);
 }
 
-/* A store says nothing of itself. A CHECK of no keys is answered with one known byte by torch's
- * servers since 2.2, which 2.5's PING is not. */
+/* A store says nothing of itself. CANCEL_WAIT is answered with one known byte by all of torch's
+ * servers since 2.2, which PING is not.
+ *
+ * Four of them, for the sake of older ones: those take VALIDATE for a SET, and what follows it for
+ * the length of a key. So it is longer than any memory, and they close at once; three zeros in
+ * place of the last three would be a key of 20 GB, for which they do make room. */
 static int shake_hands(struct store_client *c, uint64_t deadline_ms, struct co_error *err)
 {
-    uint8_t hello[1 + 4 + 1 + 8] = {[0] = WIRE_VALIDATE, [5] = WIRE_CHECK};
+    enum { N_CANCELS = 4 };
+    uint8_t hello[1 + 4 + N_CANCELS] = {WIRE_VALIDATE};
+    uint8_t answers[N_CANCELS];
     wire_put_u32(hello + 1, WIRE_MAGIC);
-    uint8_t answer;
+    memset(hello + 5, WIRE_CANCEL_WAIT, N_CANCELS);
     struct iovec v = {hello, sizeof hello};
     int rc = stream_send(c, &v, 1, deadline_ms, err);
     if (rc == 0)
-        rc = stream_receive(c, &answer, 1, deadline_ms, err);
-    if (rc == 0 && answer != WIRE_READY)
-        rc = co_fail(err, -EPROTO, "its first byte is %u, a store's is 0", answer);
+        rc = stream_receive(c, answers, sizeof answers, deadline_ms, err);
+    if (rc == -EPIPE)
+        return co_fail(err, rc, "it closes the connection, as a store of torch before 2.2 does");
+    for (int i = 0; rc == 0 && i < N_CANCELS; i++)
+        if (answers[i] != WIRE_WAIT_CANCELED)
+            rc =
+                co_fail(err, -EPROTO, "byte %d of its answer is %u, a store's is 1", i, answers[i]);
     return rc;
 }
 
@@ -252,14 +262,14 @@ static int resolve(const char *host, uint16_t port, struct addrinfo **ret_list,
     return co_fail(err, -EINVAL, "no address for '%.200s': %s", host, gai_strerror(rc));
 }
 
-int stream_connect(const char *host, uint16_t port, uint64_t deadline_ms,
+int stream_connect(const char *host, uint16_t port, uint64_t deadline_ms, bool retry,
                    struct store_client *ret_client, struct co_error *err)
 {
     struct addrinfo *list = NULL;
     int rc = resolve(host, port, &list, err);
     for (int pause_ms = FIRST_PAUSE_MS; rc == 0; pause_ms *= 2) {
         rc = try_addresses(list, deadline_ms, ret_client, err);
-        if (rc == 0 || !may_pass(rc))
+        if (rc == 0 || !retry || !may_pass(rc))
             break;
         int left_ms = co_left_ms(deadline_ms);
         rc = left_ms == 0 ? -ETIMEDOUT : 0;

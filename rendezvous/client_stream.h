@@ -4,6 +4,7 @@
 #ifndef DDP_RENDEZVOUS_CLIENT_STREAM_H
 #define DDP_RENDEZVOUS_CLIENT_STREAM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/uio.h>
@@ -16,11 +17,11 @@ struct store_client {
     int dead; /* 0, or -EPIPE: requests and replies are out of step */
 };
 
-/* Connect and shake hands with the first address that answers as a store does; tries again while
- * nobody does, until the deadline.
+/* Connect and shake hands with the first address that answers as a store does.
  *
+ * retry     try again while nobody does, until the deadline
  * returns   0, -ETIMEDOUT, -EPROTO, -EINVAL, -ENOMEM, -errno; the text has the last reason */
-int stream_connect(const char *host, uint16_t port, uint64_t deadline_ms,
+int stream_connect(const char *host, uint16_t port, uint64_t deadline_ms, bool retry,
                    struct store_client *ret_client, struct co_error *err);
 
 /* Mark the stream as stopped in the middle of something: nobody knows what comes next on it.

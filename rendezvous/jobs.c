@@ -39,17 +39,6 @@ struct peer { /* a connection, or the node in this process */
     uint64_t link;
 };
 
-/* The link within this process: frames in two buffers, taken from the loop, so that neither side
- * finds itself called from within its own call. */
-struct local {
-    struct peer *peer; /* NULL: down */
-    struct co_buf to_roster, to_node;
-    bool ended; /* by the roster, once to_node is empty */
-    uv_timer_t timer;
-    void (*on_message)(void *arg, const struct message *m);
-    void *arg;
-};
-
 struct jobs {
     uv_loop_t *loop;
     struct jobs_opts opts;
@@ -59,9 +48,10 @@ struct jobs {
     struct peer **peers; /* by slot; owned */
     uint32_t n_slots, n_peers;
     uint64_t n_links; /* ever: links are never named alike */
-    struct local local;
+    struct control_pipe pipe;
+    struct peer *local; /* its roster's end; NULL: closed */
     uint64_t next_note_ms;
-    int n_handles; /* the jobs' timers, the local link's */
+    int n_handles; /* the jobs' timers, the pipe */
     bool closing;
     void (*on_closed)(void *arg);
     void *on_closed_arg;
@@ -127,8 +117,8 @@ static void free_peer(struct peer *p)
     struct jobs *j = p->jobs;
     j->peers[p->link & ((1u << SLOT_BITS) - 1)] = NULL;
     j->n_peers--;
-    if (j->local.peer == p)
-        j->local.peer = NULL;
+    if (j->local == p)
+        j->local = NULL;
     free(p);
 }
 
@@ -142,86 +132,59 @@ static void lose_peer(struct peer *p)
         step(job, &(struct roster_input){.type = ROSTER_GONE, .link = link});
 }
 
-/* --- the local link --- */
+/* --- messages to and from a peer --- */
 
-static void on_local_timer(uv_timer_t *timer);
-
-static void local_put(struct jobs *j, struct co_buf *frames, const struct message *m)
+static void send_to(struct peer *p, const struct message *m)
 {
-    struct co_buf frame = {0};
-    uint32_t len;
-    if (control_wire_encode(m, &frame, NULL) == 0) {
-        len = (uint32_t)co_buf_len(&frame);
-        if (co_buf_append(frames, &len, sizeof len) == 0)
-            co_buf_append(frames, co_buf_bytes(&frame), len);
-    }
-    co_buf_fini(&frame);
-    uv_timer_start(&j->local.timer, on_local_timer, 0, 0);
+    if (p->conn != NULL)
+        control_conn_send(p->conn, m);
+    else
+        control_pipe_send(&p->jobs->pipe, CONTROL_PIPE_ROSTER, m);
 }
 
-static bool local_take(struct jobs *j, struct co_buf *frames, struct co_buf *frame,
-                       struct message *ret)
+/* What was sent still arrives. */
+static void end_peer(struct peer *p)
 {
-    uint32_t len;
-    if (co_buf_len(frames) < sizeof len)
-        return false;
-    memcpy(&len, co_buf_bytes(frames), sizeof len);
-    co_buf_consume(frame, co_buf_len(frame));
-    bool is_whole = co_buf_append(frame, co_buf_bytes(frames) + sizeof len, len) == 0 &&
-                    control_wire_decode(co_buf_bytes(frame), len, j->conns.wire, ret, NULL) == 0;
-    co_buf_consume(frames, sizeof len + len);
-    return is_whole;
+    if (p->conn != NULL)
+        control_conn_end(p->conn);
+    else
+        control_pipe_shut(&p->jobs->pipe, CONTROL_PIPE_ROSTER);
+    free_peer(p);
 }
 
 static void on_peer_message(struct peer *p, const struct message *m);
 
-static void on_local_timer(uv_timer_t *timer)
+static void on_local(void *arg, const struct message *m)
 {
-    struct jobs *j = timer->data;
-    struct local *l = &j->local;
-    struct co_buf frame = {0};
-    struct message m;
-    while (l->peer != NULL && local_take(j, &l->to_roster, &frame, &m))
-        on_peer_message(l->peer, &m);
-    while (l->on_message != NULL && local_take(j, &l->to_node, &frame, &m))
-        l->on_message(l->arg, &m);
-    co_buf_fini(&frame);
-    if (l->on_message != NULL && l->ended && co_buf_len(&l->to_node) == 0) {
-        void (*on_message)(void *arg, const struct message *m) = l->on_message;
-        l->on_message = NULL;
-        on_message(l->arg, NULL);
-    }
+    struct jobs *j = arg;
+    if (j->local == NULL)
+        return;
+    if (m != NULL)
+        on_peer_message(j->local, m);
+    else
+        lose_peer(j->local);
 }
 
-void jobs_local_up(struct jobs *j, void (*on_message)(void *arg, const struct message *m),
-                   void *arg)
+int jobs_local_up(struct jobs *j, control_pipe_take on_message, void *arg, struct co_error *err)
 {
-    struct local *l = &j->local;
     assert(j->opts.only_run_id != NULL);
-    co_buf_consume(&l->to_roster, co_buf_len(&l->to_roster));
-    co_buf_consume(&l->to_node, co_buf_len(&l->to_node));
-    l->peer = make_peer(j);
-    l->on_message = on_message;
-    l->arg = arg;
-    l->ended = l->peer == NULL; /* no memory */
-    if (l->ended)
-        uv_timer_start(&l->timer, on_local_timer, 0, 0);
+    if (j->local != NULL) /* its end is on the way here; nobody asks for that any more */
+        lose_peer(j->local);
+    j->local = make_peer(j);
+    if (j->local == NULL)
+        return co_fail(err, -ENOMEM, "no memory for a link to the roster");
+    control_pipe_open(&j->pipe, on_local, j, on_message, arg);
+    return 0;
 }
 
 void jobs_local_send(struct jobs *j, const struct message *m)
 {
-    if (j->local.peer != NULL)
-        local_put(j, &j->local.to_roster, m);
+    control_pipe_send(&j->pipe, CONTROL_PIPE_NODE, m);
 }
 
-/* What was sent before still arrives. */
 void jobs_local_down(struct jobs *j)
 {
-    struct local *l = &j->local;
-    on_local_timer(&l->timer);
-    l->on_message = NULL;
-    if (l->peer != NULL)
-        lose_peer(l->peer);
+    control_pipe_shut(&j->pipe, CONTROL_PIPE_NODE);
 }
 
 /* --- a job's time --- */
@@ -268,8 +231,6 @@ static void destroy_if_closed(struct jobs *j)
     void (*on_closed)(void *arg) = j->on_closed;
     void *arg = j->on_closed_arg;
     control_conn_host_fini(&j->conns);
-    co_buf_fini(&j->local.to_roster);
-    co_buf_fini(&j->local.to_node);
     free(j->peers);
     free(j);
     if (on_closed != NULL)
@@ -354,18 +315,9 @@ static void carry_out(struct job *job, const struct roster_action *a)
     } else if (p == NULL) {
         return; /* it has gone meanwhile */
     } else if (a->type == ROSTER_SEND) {
-        if (p->conn != NULL)
-            control_conn_send(p->conn, &a->message);
-        else
-            local_put(j, &j->local.to_node, &a->message);
+        send_to(p, &a->message);
     } else {
-        if (p->conn != NULL) {
-            control_conn_end(p->conn);
-        } else {
-            j->local.ended = true;
-            uv_timer_start(&j->local.timer, on_local_timer, 0, 0);
-        }
-        free_peer(p);
+        end_peer(p);
     }
 }
 
@@ -400,14 +352,8 @@ static void refuse(struct peer *p, enum message_refusal why, bool again, const c
                               .generation = MESSAGE_NO_GENERATION,
                               .refused = {.why = why, .again = again, .text = text}};
     note(p->jobs, text);
-    if (p->conn != NULL) {
-        control_conn_send(p->conn, &m);
-        control_conn_end(p->conn);
-    } else {
-        local_put(p->jobs, &p->jobs->local.to_node, &m);
-        p->jobs->local.ended = true;
-    }
-    free_peer(p);
+    send_to(p, &m);
+    end_peer(p);
 }
 
 /* Returns whether the peer has a job now. */
@@ -440,9 +386,7 @@ static void on_peer_message(struct peer *p, const struct message *m)
 {
     if (p->job == NULL && m->type != MESSAGE_HELLO) {
         note(p->jobs, "a control connection did not begin with a HELLO");
-        if (p->conn != NULL)
-            control_conn_abort(p->conn);
-        free_peer(p);
+        end_peer(p);
         return;
     }
     if (p->job == NULL && !find_a_job(p, &m->hello))
@@ -500,9 +444,9 @@ void jobs_adopt(struct jobs *j, int fd, const uint8_t *bytes, size_t len)
 
 /* --- the whole --- */
 
-static void on_local_timer_closed(uv_handle_t *handle)
+static void on_pipe_closed(struct control_pipe *pipe)
 {
-    struct jobs *j = handle->data;
+    struct jobs *j = (struct jobs *)((char *)pipe - offsetof(struct jobs, pipe));
     j->n_handles--;
     destroy_if_closed(j);
 }
@@ -521,13 +465,14 @@ int jobs_create(uv_loop_t *loop, const struct jobs_opts *opts, struct jobs **ret
     if (j->opts.max_conns == 0 || j->opts.max_conns > DEFAULT_MAX_CONNS)
         j->opts.max_conns = DEFAULT_MAX_CONNS;
     int rc = control_conn_host_init(&j->conns, loop, err);
+    if (rc == 0 && control_pipe_init(&j->pipe, loop) < 0)
+        rc = co_fail(err, -ENOMEM, "no memory for jobs");
     if (rc < 0) {
+        control_conn_host_fini(&j->conns);
         free(j);
         return rc;
     }
     j->conns.on_gone = on_conn_gone;
-    j->local.timer.data = j;
-    uv_timer_init(loop, &j->local.timer);
     j->n_handles = 1;
     if (opts->only_run_id != NULL)
         rc = make_job(j, opts->only_run_id, opts->terms, &job, err);
@@ -562,13 +507,10 @@ void jobs_close(struct jobs *j, void (*on_closed)(void *arg), void *arg)
     j->on_closed = on_closed;
     j->on_closed_arg = arg;
     for (uint32_t i = 0; i < j->n_slots; i++) {
-        if (j->peers[i] == NULL)
-            continue;
-        if (j->peers[i]->conn != NULL)
-            control_conn_end(j->peers[i]->conn);
-        free_peer(j->peers[i]);
+        if (j->peers[i] != NULL)
+            end_peer(j->peers[i]);
     }
     while (j->first != NULL)
         close_job(j->first);
-    uv_close((uv_handle_t *)&j->local.timer, on_local_timer_closed);
+    control_pipe_close(&j->pipe, on_pipe_closed);
 }

@@ -7,6 +7,7 @@
 #define DDP_RENDEZVOUS_JOBS_H
 
 #include "control_conn.h"
+#include "control_pipe.h"
 #include "roster.h"
 
 struct co_error;
@@ -43,14 +44,13 @@ int jobs_create(uv_loop_t *loop, const struct jobs_opts *opts, struct jobs **ret
 void jobs_adopt(struct jobs *j, int fd, const uint8_t *bytes, size_t len);
 
 /* The node in this process; only with only_run_id. It has a link from jobs_local_up() to
- * jobs_local_down(), and may have another one afterwards.
+ * jobs_local_down(), or until the roster ends it, and may have another one afterwards.
  *
- * on_message   called from the loop, never from within jobs_local_send(); m is lent for the call.
- *              NULL for m: the roster has ended the link, it is down */
-void jobs_local_up(struct jobs *j, void (*on_message)(void *arg, const struct message *m),
-                   void *arg);
+ * on_message   see control_pipe.h; m == NULL: the roster has ended the link
+ * returns      0, -ENOMEM */
+int jobs_local_up(struct jobs *j, control_pipe_take on_message, void *arg, struct co_error *err);
 void jobs_local_send(struct jobs *j, const struct message *m);
-void jobs_local_down(struct jobs *j);
+void jobs_local_down(struct jobs *j); /* what was sent before still arrives */
 
 uint32_t jobs_n(const struct jobs *j);
 uint32_t jobs_n_conns(const struct jobs *j);

@@ -210,6 +210,10 @@ def store_serves_torchs_client(program, version, python, env, folder):
             fail(f"the store ended with {server.returncode}")
 
 
+def ddpctl_works_on_torchs_store(program, version, python, env, folder):
+    run([python, script("ctl_store.py"), program], env)
+
+
 def start(command, env, output):
     """In a session of its own, its output to a file."""
     print("+", shlex.join(command), flush=True)
@@ -293,6 +297,7 @@ CASES = {
         sampler_draws_as_torch_does,
         store_serves_torchs_client,
         torchruns_agents_meet_at_the_daemon,
+        ddpctl_works_on_torchs_store,
     )
 }
 

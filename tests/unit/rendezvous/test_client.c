@@ -221,6 +221,8 @@ START_TEST(connecting_to_nobody_times_out_and_says_why)
     ck_assert_int_eq(client_connect("127.0.0.1", port, co_deadline_ms(30), &c, &err), -ETIMEDOUT);
     ck_assert_ptr_nonnull(strstr(err.text, "no store at 127.0.0.1 port "));
     ck_assert_ptr_nonnull(strstr(err.text, "Connection refused"));
+    ck_assert_int_eq(client_connect_once("127.0.0.1", port, soon(), &c, &err), -ECONNREFUSED);
+    ck_assert_msg(strstr(err.text, "Connection refused") != NULL, "%s", err.text);
     ck_assert_int_eq(client_connect("no such host.", port, co_deadline_ms(30), &c, &err), -EINVAL);
     ck_assert_ptr_nonnull(strstr(err.text, "no address for 'no such host.'"));
 }
@@ -289,8 +291,9 @@ static void script_stop(struct script *script)
     close(script->listener);
 }
 
+#define HELLO_ANSWER "01010101"
 enum {
-    HELLO = 14,  /* VALIDATE and CHECK of nothing */
+    HELLO = 9,   /* VALIDATE and four CANCEL_WAIT */
     WAIT_K = 18, /* for the key "k" */
     GET_K = 10,
     CANCEL = 1,
@@ -302,7 +305,18 @@ START_TEST(a_server_of_another_kind_is_told_apart)
     struct store_client *c;
     script_start(&script, (struct exchange[]){{HELLO, "48 54 54 50"}, {0}});
     ck_assert_int_eq(client_connect("127.0.0.1", script.port, soon(), &c, &err), -EPROTO);
-    ck_assert_ptr_nonnull(strstr(err.text, "its first byte is 72, a store's is 0"));
+    ck_assert_ptr_nonnull(strstr(err.text, "byte 0 of its answer is 72, a store's is 1"));
+    script_stop(&script);
+}
+END_TEST
+
+START_TEST(a_server_that_closes_at_once_may_be_an_old_one)
+{
+    struct script script;
+    struct store_client *c;
+    script_start(&script, (struct exchange[]){{HELLO, "01"}, {0}});
+    ck_assert_int_eq(client_connect_once("127.0.0.1", script.port, soon(), &c, &err), -EPIPE);
+    ck_assert_ptr_nonnull(strstr(err.text, "as a store of torch before 2.2 does"));
     script_stop(&script);
 }
 END_TEST
@@ -310,7 +324,7 @@ END_TEST
 START_TEST(an_answer_may_cross_its_cancellation)
 {
     struct script script;
-    script_start(&script, (struct exchange[]){{HELLO, "00"},
+    script_start(&script, (struct exchange[]){{HELLO, HELLO_ANSWER},
                                               {WAIT_K + CANCEL, "00 01"},
                                               {WAIT_K, "00"},
                                               {GET_K, "0100000000000000 78"},
@@ -339,15 +353,17 @@ static void assert_get_fails(const struct exchange *exchanges, int rc, const cha
 
 START_TEST(answers_that_make_no_sense_end_the_connection)
 {
-    assert_get_fails((struct exchange[]){{HELLO, "00"}, {WAIT_K, "02"}, {0}}, -EPROTO,
+    assert_get_fails((struct exchange[]){{HELLO, HELLO_ANSWER}, {WAIT_K, "02"}, {0}}, -EPROTO,
                      "answers a wait with 2");
-    assert_get_fails((struct exchange[]){{HELLO, "00"}, {WAIT_K + CANCEL, "07"}, {0}}, -EPROTO,
-                     "answers a cancelled wait with 7");
+    assert_get_fails((struct exchange[]){{HELLO, HELLO_ANSWER}, {WAIT_K + CANCEL, "07"}, {0}},
+                     -EPROTO, "answers a cancelled wait with 7");
     assert_get_fails(
-        (struct exchange[]){{HELLO, "00"}, {WAIT_K, "00"}, {GET_K, "0000000000010000"}, {0}},
+        (struct exchange[]){
+            {HELLO, HELLO_ANSWER}, {WAIT_K, "00"}, {GET_K, "0000000000010000"}, {0}},
         -EPROTO, "a value of 1099511627776 bytes");
     assert_get_fails(
-        (struct exchange[]){{HELLO, "00"}, {WAIT_K, "00"}, {GET_K, "ffffffffffffffff"}, {0}},
+        (struct exchange[]){
+            {HELLO, HELLO_ANSWER}, {WAIT_K, "00"}, {GET_K, "ffffffffffffffff"}, {0}},
         -EPROTO, "a value of 18446744073709551615 bytes");
 }
 END_TEST
@@ -356,7 +372,8 @@ START_TEST(an_end_in_mid_answer_is_no_answer)
 {
     /* a GiB is promised, three bytes come: memory is not taken for a promise */
     assert_get_fails(
-        (struct exchange[]){{HELLO, "00"}, {WAIT_K, "00"}, {GET_K, "0000004000000000 010203"}, {0}},
+        (struct exchange[]){
+            {HELLO, HELLO_ANSWER}, {WAIT_K, "00"}, {GET_K, "0000004000000000 010203"}, {0}},
         -EPIPE, "it closed the connection");
 }
 END_TEST
@@ -365,7 +382,7 @@ static void assert_list_fails(const char *answer, int rc, const char *text)
 {
     struct script script;
     struct client_keys keys;
-    script_start(&script, (struct exchange[]){{HELLO, "00"}, {1, answer}, {0}});
+    script_start(&script, (struct exchange[]){{HELLO, HELLO_ANSWER}, {1, answer}, {0}});
     struct store_client *c = connect_to(script.port);
     ck_assert_int_eq(client_list_keys(c, soon(), &keys, &err), rc);
     ck_assert_msg(strstr(err.text, text) != NULL, "%s", err.text);
@@ -390,7 +407,7 @@ START_TEST(a_check_that_makes_no_sense_ends_the_connection)
     struct script script;
     bool is_there;
     enum { CHECK_K = 18 };
-    script_start(&script, (struct exchange[]){{HELLO, "00"}, {CHECK_K, "05"}, {0}});
+    script_start(&script, (struct exchange[]){{HELLO, HELLO_ANSWER}, {CHECK_K, "05"}, {0}});
     struct store_client *c = connect_to(script.port);
     ck_assert_int_eq(client_check(c, "k", 1, soon(), &is_there, &err), -EPROTO);
     ck_assert_str_eq(err.text, "the store answers a check with 5");
@@ -414,6 +431,7 @@ int main(void)
     tcase_add_test(tc, connecting_to_nobody_times_out_and_says_why);
     tcase_add_test(tc, a_server_that_goes_away_is_noticed);
     tcase_add_test(tc, a_server_of_another_kind_is_told_apart);
+    tcase_add_test(tc, a_server_that_closes_at_once_may_be_an_old_one);
     tcase_add_test(tc, an_answer_may_cross_its_cancellation);
     tcase_add_test(tc, answers_that_make_no_sense_end_the_connection);
     tcase_add_test(tc, an_end_in_mid_answer_is_no_answer);
