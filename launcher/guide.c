@@ -110,7 +110,8 @@ static bool hear_gone(struct guide *g, const struct supervisor *s, struct member
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(s);
     bool by_nursery = g->has_ranks && v->outcome == OUTCOME_ORDERED;
-    if (supervisor_get_state(s) != SUPERVISOR_WAITING || (!g->owes_gone && !by_nursery))
+    if (supervisor_get_state(s) != SUPERVISOR_WAITING || g->holds_gone ||
+        (!g->owes_gone && !by_nursery))
         return false;
     g->has_ranks = g->owes_gone = false;
     ret->type = MEMBER_RANKS_GONE;

@@ -252,9 +252,11 @@ static void print_stopped(FILE *out, const struct report *r, int sig)
             report_duration(r->now_ms - r->begun_ms, took, sizeof took));
 }
 
-/* Is the verdict of the whole job a rank of this node? */
-static bool is_ours(const struct report *r, const struct supervisor_verdict *v)
+bool report_is_ours(const struct report *r)
 {
+    const struct supervisor_verdict *v = supervisor_get_verdict(r->supervisor);
+    if (r->job == NULL)
+        return true;
     const struct member_end *end = r->job->end;
     return end->by_roster && end->outcome == MESSAGE_RANK_FAILED && v->rank >= 0 &&
            end->rank == number(r, v->rank);
@@ -307,12 +309,13 @@ static void print_verdict(FILE *out, const struct report *r, const struct superv
 void report_print(FILE *out, const struct report *r)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(r->supervisor);
-    bool is_well = v->outcome == OUTCOME_NONE || v->outcome == OUTCOME_WELL;
+    bool is_well = r->job != NULL ? r->job->end->exit_code == 0
+                                  : v->outcome == OUTCOME_NONE || v->outcome == OUTCOME_WELL;
     if (v->restarts) {
         print_restart(out, r);
         return;
     }
-    if (r->job == NULL || is_ours(r, v))
+    if (report_is_ours(r))
         print_verdict(out, r, v);
     else
         print_job_end(out, r);

@@ -10,6 +10,7 @@
 #ifndef DDP_LAUNCHER_REPORT_H
 #define DDP_LAUNCHER_REPORT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -34,6 +35,9 @@ struct report {
     int max_restarts;             /* of the job; 0: counted otherwise */
     const struct report_job *job; /* NULL: this node is alone */
 };
+
+/* Is what failed here what ended the job? */
+bool report_is_ours(const struct report *r);
 
 /* Nothing if all went well; one line if the failure is followed by a restart. */
 void report_print(FILE *out, const struct report *r);

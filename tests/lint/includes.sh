@@ -35,7 +35,7 @@ check include/ddp 'ddp/*'
 check common
 check segments 'common/*'
 check rendezvous 'common/*'
-check launcher 'ddp/*' 'common/*' 'segments/*' 'rendezvous/server.h' \
+check launcher 'ddp/*' 'common/*' 'segments/*' 'rendezvous/server.h' 'rendezvous/allow.h' \
     'rendezvous/restart_policy.h' 'rendezvous/message.h' 'rendezvous/lease.h' 'rendezvous/member.h' 'rendezvous/roster.h'
 check daemon 'common/*' 'rendezvous/server.h' 'rendezvous/stats.h' 'rendezvous/allow.h' 'rendezvous/address.h'
 check ctl 'common/*' 'rendezvous/client.h'
