@@ -42,13 +42,13 @@ void events_job_start(const struct events *e, char *const *argv, int n_ranks, in
 void events_rank(const struct events *e, const struct supervisor *s,
                  const struct supervisor_event *what, int pid);
 
-/* stop: the ranks are told to stop; why: "failure" (with rank), "signal" (its name), "timeout". What
- * was ordered is told by events_order(). */
+/* stop: the ranks are told to stop; why: "failure" (with rank), "signal" (its name), "timeout".
+ * What was ordered is told by events_order(). */
 void events_stop(const struct events *e, const struct supervisor *s);
 
 /* In a job of several nodes.
- * rdzv: this node has a place in a generation: world, nodes, rank (its first), wait_ms (since it had
- * none).
+ * rdzv: this node has a place in a generation: world, nodes, rank (its first), wait_ms (since it
+ * had none).
  * The lines after it have this node's number there. */
 void events_place(struct events *e, uint32_t generation, const struct message_place *place,
                   uint64_t waited_ms);

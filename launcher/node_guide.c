@@ -231,8 +231,8 @@ static void on_hold_timer(uv_timer_t *timer)
 }
 
 /* The lease is over, and the nursery may have killed all while we were stopped or slow. Whether the
- * roster has given us up as well, or has missed nothing, it may have said already or will as soon as
- * it hears of us: that nothing runs any more, which decides what becomes of us, can wait so long. */
+ * roster has given us up, too, or has missed nothing, it may have said already, or says when it
+ * hears of us. That nothing runs any more decides what becomes of us: it can wait so long. */
 static void hold_gone(struct node_guide *g)
 {
     g->guide.holds_gone = true;

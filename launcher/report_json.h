@@ -13,10 +13,11 @@
  *     duration_s   of the whole job
  *     host, program
  *     root_cause   null, or the rank of "rank_failed" and "start_failed", if it is of this node:
- *                  rank, local_rank, pid, exit_code, signal, error (its own message), stderr (its last lines);
- *                  null where there is none. "start_failed": errno
- *     ranks        this node's of the last generation: rank, local_rank, pid, exit_code, signal, stopped_by (the first
- *                  signal that ddprun sent it), duration_s; null where there is none */
+ *                  rank, local_rank, pid, exit_code, signal, error (its own message), stderr
+ *                  (its last lines); null where there is none. "start_failed": errno
+ *     ranks        this node's of the last generation: rank, local_rank, pid, exit_code, signal,
+ *                  stopped_by (the first signal that ddprun sent it), duration_s; null where
+ *                  there is none */
 #ifndef DDP_LAUNCHER_REPORT_JSON_H
 #define DDP_LAUNCHER_REPORT_JSON_H
 

@@ -88,8 +88,7 @@ void wait_text_progress(struct wait_text *t, const struct message_progress *p)
         add_times(t, p->elapsed_ms, p->left_ms);
         break;
     case MESSAGE_WAIT_STOP:
-        add(t, "waiting for %" PRIu32 " node%s to stop its ranks", p->n_all_names,
-            plural(p->n_all_names));
+        add(t, "waiting for %" PRIu32 " node%s to stop", p->n_all_names, plural(p->n_all_names));
         add_times(t, p->elapsed_ms, CO_NEVER_MS);
         break;
     case MESSAGE_WAIT_PAUSE:
