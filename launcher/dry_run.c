@@ -98,7 +98,7 @@ int dry_run_print(const struct job_spec *spec, char *const *parent, FILE *out, s
         .n_nodes = 1,
         .master_addr = spec->master_addr,
         .master_port = spec->master_port,
-        .agent_store = job_spec_agent_store(spec),
+        .agent_store = job_spec_agent_store(spec, (uint32_t)spec->n_local),
         .node_fd = SPAWN_N_FDS - 1,
     };
     struct worker_env *common = NULL;
