@@ -13,7 +13,7 @@
 #ifndef DDP_LAUNCHER_SUPERVISOR_H
 #define DDP_LAUNCHER_SUPERVISOR_H
 
-#include "restart_policy.h"
+#include "rendezvous/restart_policy.h"
 
 #include <stdbool.h>
 #include <stdint.h>

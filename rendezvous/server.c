@@ -24,6 +24,7 @@ enum {
     MAX_KEYS_A_REQUEST = 131072,
     MAX_NAMES = 16 << 20,
     HIGH_WATER_BYTES = 1 << 20,
+    MAX_WORK = 8192, /* of one client in a turn of the loop: less than a millisecond */
     REFUSED_EVERY_MS = 1000,
     SPARE_FOR_HTTP = 16, /* let in beyond the clients: a full server can still be asked how it is */
 };
@@ -42,11 +43,12 @@ struct server {
     struct peer peer;
     struct listener *first; /* in the order in which they were opened */
     uv_prepare_t prepare;   /* sends a turn's replies before the loop sleeps */
+    uv_idle_t idle;         /* active while somebody is late */
     uint64_t started_ms;
     uint64_t n_connections, n_refused; /* so far */
     uint64_t refused_next_ms;
     unsigned n_refused_untold;
-    int n_handles; /* listeners and prepare */
+    int n_handles; /* listeners, prepare and idle */
     bool closing;
     void (*on_closed)(void *arg);
     void *on_closed_arg;
@@ -145,23 +147,39 @@ static void on_connection(uv_stream_t *stream, int status)
         conn_start(c);
 }
 
+/* Its only use is that the loop does not sleep while it is active. */
+static void on_idle(uv_idle_t *idle)
+{
+    (void)idle;
+}
+
 static void on_prepare(uv_prepare_t *prepare)
 {
     struct server *s = prepare->data;
+    conn_flush_all(&s->host); /* who asked for little has it before the late go on */
+    conn_serve_late(&s->host);
     conn_flush_all(&s->host);
+    if (s->host.first_late != NULL)
+        uv_idle_start(&s->idle, on_idle);
+    else
+        uv_idle_stop(&s->idle);
 }
 
 static void on_foreign(struct conn_host *h, enum protocol protocol, int fd, const uint8_t *bytes,
                        size_t len)
 {
     struct server *s = server_of(h);
-    if (protocol == PROTOCOL_HTTP) {
+    if (protocol == PROTOCOL_CONTROL && s->opts.on_control != NULL) {
+        s->opts.on_control(s->opts.arg, fd, bytes, len);
+    } else if (protocol == PROTOCOL_HTTP && s->opts.http) {
         http_conn_start(&s->http, fd, bytes, len);
-        return;
+    } else {
+        close(fd);
+        s->n_refused++;
+        report(s, protocol == PROTOCOL_CONTROL
+                      ? "refused: a control connection; no job is managed here"
+                      : "refused: an HTTP request, which is not answered here");
     }
-    close(fd);
-    s->n_refused++;
-    report(s, "refused: a control connection, which this version does not serve");
 }
 
 static bool is_path(const char *path, size_t len, const char *wanted)
@@ -255,7 +273,7 @@ static void on_http_gone(struct http_host *h)
     destroy_if_closed((struct server *)((char *)h - offsetof(struct server, http)));
 }
 
-static void on_prepare_closed(uv_handle_t *handle)
+static void on_handle_closed(uv_handle_t *handle)
 {
     struct server *s = handle->data;
     s->n_handles--;
@@ -282,7 +300,8 @@ void server_close(struct server *s, void (*on_closed)(void *arg), void *arg)
     for (struct listener *l = s->first; l != NULL; l = l->next)
         uv_close((uv_handle_t *)&l->tcp, on_listener_closed);
     s->first = NULL;
-    uv_close((uv_handle_t *)&s->prepare, on_prepare_closed);
+    uv_close((uv_handle_t *)&s->prepare, on_handle_closed);
+    uv_close((uv_handle_t *)&s->idle, on_handle_closed);
 }
 
 /* --- the beginning --- */
@@ -330,6 +349,7 @@ static int alloc_server(uv_loop_t *loop, const struct server_opts *opts, struct 
                                 .max_request_bytes =
                                     opts->max_value_bytes + SERVER_REQUEST_EXTRA_BYTES},
                      .high_water_bytes = HIGH_WATER_BYTES,
+                     .max_work = MAX_WORK,
                      .max_reply_bytes = opts->max_bytes < 1024 * MIB ? opts->max_bytes : 1024 * MIB,
                      .on_output = conn_on_output},
         .loop = loop,
@@ -339,7 +359,7 @@ static int alloc_server(uv_loop_t *loop, const struct server_opts *opts, struct 
         .max_buffer_bytes = opts->max_buffer_bytes,
         .on_dropped = on_dropped,
         .on_gone = on_conn_gone,
-        .on_foreign = opts->http ? on_foreign : NULL,
+        .on_foreign = opts->http || opts->on_control != NULL ? on_foreign : NULL,
     };
     s->http = (struct http_host){.loop = loop, .on_page = on_page, .on_gone = on_http_gone};
     s->started_ms = uv_now(loop);
@@ -366,9 +386,10 @@ int server_create(uv_loop_t *loop, const struct server_opts *given, struct serve
         rc = alloc_server(loop, &opts, &s, err);
     if (rc < 0)
         return rc;
-    s->n_handles = 1;
-    s->prepare.data = s;
+    s->n_handles = 2;
+    s->prepare.data = s->idle.data = s;
     uv_prepare_init(loop, &s->prepare);
+    uv_idle_init(loop, &s->idle);
     uv_prepare_start(&s->prepare, on_prepare);
     if (s->peer.method == PEER_BY_NOTHING)
         report(s, "this system does not tell whose a connection is: all users of it are served");
