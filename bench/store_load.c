@@ -1,6 +1,6 @@
 /* store_load.c - load for a key-value server, and how it bears it.
  *
- *     store_load PROTOCOL PORT turns CLIENTS SECONDS   set and get, add, set and get, ... each client
+ *     store_load PROTOCOL PORT turns CLIENTS SECONDS   set and get, add, set and get, ... by each
  *     store_load PROTOCOL PORT pipeline SETS           one client, sets without waiting
  *     store_load PROTOCOL PORT join CLIENTS            connect, handshake, add, wait for one key
  *     store_load PROTOCOL PORT latency IDLE GETS       gets of one client beside IDLE silent ones

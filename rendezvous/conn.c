@@ -26,8 +26,8 @@ enum timer_use {
     TIMER_MID_FRAME,
 };
 
-/* What only a slow client needs, one that pauses in a request or leaves its replies unread. Most never
- * do, and thousands of them are silent for days: it is made at first need. */
+/* What only a slow client needs, one that pauses in a request or leaves its replies unread. Most
+ * never do, and thousands of them are silent for days: it is made at first need. */
 struct slow {
     uv_timer_t timer;
     uv_write_t write;
@@ -339,8 +339,8 @@ static void keep(struct conn *c, const uint8_t *bytes, size_t len)
         conn_drop(c, "no memory for a request");
 }
 
-/* Requests are run where they were read. What is kept of an incomplete one goes in front of the bytes
- * to come, if it is short; else these go behind it. */
+/* Requests are run where they were read. What is kept of an incomplete one goes in front of the
+ * bytes to come, if it is short; else these go behind it. */
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;

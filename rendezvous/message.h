@@ -179,8 +179,8 @@ struct message_failed {
     uint32_t rank;     /* global; of a failed start, the first that was to be started */
     uint8_t exit_code; /* what it means for ddprun: 1 .. 255 */
     bool final;        /* it would fail again: no restart (the program cannot be executed) */
-    bool progressed;   /* --restart-after-progress, and there was some here: it is not counted */
     const char *text;  /* for the other nodes' terminals */
+    bool progressed;   /* --restart-after-progress, and there was some here: it is not counted */
 };
 
 enum message_why {
