@@ -1,11 +1,14 @@
 """ddprun does what it should when a job goes wrong: the rows of behaviour_rows.py, with what is wanted in each. What
 names hosts or MPI is not asked of it yet."""
+import os
 import unittest
 
 import behaviour_rows as rows
 from harness import DDPRUN, RANK, main
 
-OURS = rows.Launcher("ddprun", DDPRUN, [], "-n", ["--label"], RANK)
+# a sanitizer would make an abort of the SIGSEGV that a rank is sent
+OURS = rows.Launcher("ddprun", DDPRUN, [], "-n", ["--label"], RANK,
+                     env={"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":handle_segv=0"})
 
 
 class Behaviour(unittest.TestCase):

@@ -138,4 +138,6 @@ def run(*args, **kw):
 
 
 def main():
+    if DDPRUN is None or RANK is None:
+        sys.exit("DDPRUN and RANK_PROGRAM must name the built ones")
     unittest.main(verbosity=2, argv=[sys.argv[0]] + sys.argv[1:])
