@@ -79,7 +79,7 @@ static int print_rank(const struct job_spec *spec, int rank, char *const *parent
         .n_nodes = 1,
         .master_addr = spec->master_addr,
         .master_port = spec->master_port,
-        .agent_store = job_spec_agent_store(spec),
+        .agent_store = job_spec_agent_store(spec, (uint32_t)spec->n_local),
         .error_file = "",
         .node_fd = SPAWN_N_FDS - 1,
     };

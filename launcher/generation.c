@@ -30,7 +30,7 @@ static int open_store(const struct job_spec *spec, uv_loop_t *loop,
                       const struct generation_notes *notes, struct generation *g,
                       struct co_error *err)
 {
-    g->agent_store = job_spec_agent_store(spec);
+    g->agent_store = job_spec_agent_store(spec, (uint32_t)spec->n_local);
     g->master_port = spec->master_port;
     if (!g->agent_store)
         return g->master_port != 0 ? 0 : find_free_port(&g->master_port, err);

@@ -1,11 +1,12 @@
 /* job_spec.h - what was asked of ddprun, checked: the answer of cli.h, the input of all else.
  *
  * Plain data. Made by cli_parse(), freed by job_spec_fini(). Texts and lists marked "owned" belong
- * to it. Ranks here are local ranks: this version runs on one node. */
+ * to it. Ranks here are local ranks. */
 #ifndef DDP_LAUNCHER_JOB_SPEC_H
 #define DDP_LAUNCHER_JOB_SPEC_H
 
 #include "output_spec.h"
+#include "rendezvous/message.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,6 +20,28 @@ enum store_choice {
 };
 
 enum signal_scope { SCOPE_PROCESS, SCOPE_GROUP };
+
+/* How this node finds the others. Zeroed: it is alone, and decides for itself. */
+struct job_world {
+    bool guided;        /* a roster decides (docs/membership.md); the rest counts only then */
+    uint32_t min_nodes; /* 1 <= min <= max <= MESSAGE_MAX_NODES; max may be 1 */
+    uint32_t max_nodes;
+    uint64_t window_ms;         /* wait for late nodes once min_nodes are here */
+    uint64_t start_timeout_ms;  /* to find the roster, and for nodes to come; > 0 */
+    uint64_t rejoin_timeout_ms; /* when too few are left */
+    uint64_t daemon_timeout_ms; /* ranks run on so long without a daemon that is being replaced */
+    enum message_scale_at scale_at;
+    int pending_signal;  /* SCALE_AT_CHECKPOINT: sent to the ranks besides; 0: none */
+    int32_t node_rank;   /* --node-rank; MESSAGE_NO_RANK: none */
+    char *node_name;     /* owned; in messages, and for the order of ranks: printable ASCII without
+                            blanks, not empty. NULL: the host's name up to its first dot */
+    char *local_addr;    /* owned; a name or address by which other nodes reach this one; NULL: the
+                            address by which it reaches the roster */
+    char *endpoint_host; /* owned; where the roster is looked for: a name or an address */
+    uint16_t endpoint_port;
+    bool keeps_rank_0; /* MASTER_ADDR is this node's, by the command line */
+    bool ends_job;     /* it has started the others: a signal to it ends the whole job */
+};
 
 struct job_spec {
     bool as_torchrun; /* started under the name torchrun: its defaults and its exit code 1 */
@@ -37,6 +60,8 @@ struct job_spec {
     int omp_threads;         /* OMP_NUM_THREADS for workers that have none; 0: leave it alone */
     bool omp_asked;          /* by --omp: an OMP_NUM_THREADS that is there already is replaced */
     bool virtual_local_rank; /* each rank has LOCAL_RANK 0 and one device in CUDA_VISIBLE_DEVICES */
+
+    struct job_world world;
 
     /* the program: see rank_argv.h for what one rank gets */
     char *path;  /* owned; what is executed: absolute, or as it was given if it holds a '/' */
@@ -67,8 +92,11 @@ struct job_spec {
     char *report; /* owned; --report, a path for the report as JSON; NULL: none */
 };
 
-/* Does ddprun serve the store? */
-bool job_spec_agent_store(const struct job_spec *spec);
+/* Does ddprun serve the store of a generation of so many ranks? */
+bool job_spec_agent_store(const struct job_spec *spec, uint32_t world_size);
+
+/* What the whole job agrees to, of a guided one. */
+void job_spec_terms(const struct job_spec *spec, struct message_terms *ret);
 
 void job_spec_fini(struct job_spec *spec); /* a zeroed one is fine; it is zeroed afterwards */
 

@@ -250,6 +250,7 @@ void report_print(FILE *out, const struct report *r)
     switch (v->outcome) {
     case OUTCOME_NONE:
     case OUTCOME_WELL:
+    case OUTCOME_ORDERED:
         break;
     case OUTCOME_RANK_FAILED:
         print_rank_failed(out, r, v->rank);

@@ -86,7 +86,7 @@ static const char *outcome_name(enum supervisor_outcome outcome)
         [OUTCOME_NONE] = "internal",           [OUTCOME_WELL] = "ok",
         [OUTCOME_RANK_FAILED] = "rank_failed", [OUTCOME_START_FAILED] = "start_failed",
         [OUTCOME_SIGNAL] = "signal",           [OUTCOME_TIMEOUT] = "timeout",
-        [OUTCOME_INTERNAL] = "internal",
+        [OUTCOME_INTERNAL] = "internal",       [OUTCOME_ORDERED] = "ordered",
     };
     return names[outcome];
 }
