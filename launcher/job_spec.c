@@ -44,6 +44,8 @@ void job_spec_fini(struct job_spec *spec)
         spec->world.node_name,
         spec->world.local_addr,
         spec->world.endpoint_host,
+        spec->world.token_file,
+        spec->world.store_allow,
     };
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
