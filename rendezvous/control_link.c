@@ -261,7 +261,7 @@ int control_link_create(uv_loop_t *loop, const char *host, uint16_t port,
                         const struct seal_key *key, const struct control_link_notes *notes,
                         struct control_link **ret, struct co_error *err)
 {
-    struct control_link *l;
+    struct control_link *l = NULL;
     int rc = create(loop, notes, &l, err);
     if (rc < 0)
         return rc;

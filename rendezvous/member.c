@@ -30,6 +30,12 @@ static bool leads(const struct member *m, const struct member_event *e)
     return e->message->sealed.leads;
 }
 
+/* What waits on a slow link for longer than a lease is a place that may be gone already. */
+static bool has_no_lease(const struct member *m, const struct member_event *e)
+{
+    return lease_end_ms(&m->lease) <= e->now_ms;
+}
+
 static bool hangs(const struct member *m, const struct member_event *e)
 {
     (void)m;
@@ -57,7 +63,7 @@ static bool has_a_lease_again(const struct member *m, const struct member_event 
 static bool said_failed(const struct member *m, const struct member_event *e)
 {
     (void)e;
-    return (m->n_reports >> REPORT_FAILED & 1) != 0;
+    return member_has_said(m, REPORT_FAILED);
 }
 
 /* --- What a row does, and what entering a state does --- */
@@ -193,6 +199,12 @@ static void say_stopped(struct member *m, const struct member_event *e)
     member_report(m, REPORT_STOPPED);
 }
 
+static void decline(struct member *m, const struct member_event *e)
+{
+    m->stopped = e->message->generation;
+    member_report(m, REPORT_STOPPED);
+}
+
 static void note_given_up(struct member *m, const struct member_event *e)
 {
     (void)e;
@@ -295,9 +307,8 @@ static void end_late(struct member *m, const struct member_event *e)
 static void end_without_lease(struct member *m, const struct member_event *e)
 {
     char text[MESSAGE_TEXT_BYTES];
-    snprintf(text, sizeof text, "lost the daemon at %s: %s; no answer for %" PRIu64 " ms",
-             m->daemon, m->link_text[0] != '\0' ? m->link_text : "it is silent",
-             e->now_ms - m->lease.from_ms);
+    snprintf(text, sizeof text, "lost the daemon at %s: %s; nothing heard of it for %" PRIu64 " ms",
+             m->daemon, m->is_linked ? "it is silent" : m->link_text, e->now_ms - m->heard_ms);
     set_end(m,
             (struct member_end){.exit_code = MEMBER_EXIT_TOO_FEW,
                                 .outcome = MESSAGE_TOO_FEW,
@@ -348,6 +359,7 @@ static const struct row rows[] = {
     ROW(WAITING,  WELCOME,     always,            nothing,           WAITING),
     ROW(WAITING,  REFUSED,     may_come_again,    drop_link,         SEEKING),
     ROW(WAITING,  REFUSED,     always,            end_by_refusal,    ENDED),
+    ROW(WAITING,  SEALED,      has_no_lease,      decline,           WAITING),
     ROW(WAITING,  SEALED,      leads,             take_place,        LEADING),
     ROW(WAITING,  SEALED,      always,            take_place,        RUNNING),
     ROW(WAITING,  VERDICT,     always,            take_verdict,      ENDED),

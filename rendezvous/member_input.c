@@ -112,9 +112,18 @@ static void say_report(struct member *m, enum member_report what)
     }
 }
 
+bool member_has_said(const struct member *m, enum member_report what)
+{
+    for (uint32_t i = 0; i < m->n_reports; i++)
+        if (m->reports[i] == what)
+            return true;
+    return false;
+}
+
 void member_report(struct member *m, enum member_report what)
 {
-    m->n_reports |= 1u << what;
+    if (!member_has_said(m, what))
+        m->reports[m->n_reports++] = what;
     if (m->is_welcome)
         say_report(m, what);
 }
@@ -122,9 +131,8 @@ void member_report(struct member *m, enum member_report what)
 /* The link that had them may have lost them. */
 static void say_all_again(struct member *m)
 {
-    for (int i = 0; i < REPORT_N; i++)
-        if ((m->n_reports >> i & 1) != 0)
-            say_report(m, (enum member_report)i);
+    for (uint32_t i = 0; i < m->n_reports; i++)
+        say_report(m, m->reports[i]);
 }
 
 /* --- What comes on the link --- */
@@ -144,6 +152,19 @@ static void break_link(struct member *m, uint64_t now_ms, const char *why)
     lose_link(m, now_ms, why);
 }
 
+/* Perhaps with a new roster, that counts generations from 0 again: what was said of the old ones
+ * means nothing to it. */
+static void begin_stay(struct member *m)
+{
+    bool leaves = member_has_said(m, REPORT_LEAVE), ends = member_has_said(m, REPORT_END);
+    m->n_reports = 0;
+    m->place.generation = m->stopped = MESSAGE_NO_GENERATION;
+    if (leaves)
+        member_report(m, REPORT_LEAVE);
+    if (ends)
+        member_report(m, REPORT_END);
+}
+
 static void hear_welcome(struct member *m, const struct message_welcome *w, uint64_t now_ms)
 {
     struct co_error err;
@@ -155,14 +176,10 @@ static void hear_welcome(struct member *m, const struct message_welcome *w, uint
     m->is_welcome = true;
     m->n_attempts = 0;
     snprintf(m->note, sizeof m->note, "%s", w->note);
-    if (w->resumed) {
+    if (w->resumed)
         say_all_again(m);
-        return;
-    }
-    /* a new stay, perhaps with a new roster that counts generations from 0 again */
-    m->n_reports &= 1u << REPORT_LEAVE | 1u << REPORT_END;
-    m->place.generation = m->stopped = MESSAGE_NO_GENERATION;
-    say_all_again(m);
+    else
+        begin_stay(m);
 }
 
 static void keep_progress(struct member *m, const struct message_progress *p)
@@ -260,6 +277,7 @@ static void hear(struct member *m, const struct member_input *in)
     const struct message *t = in->message;
     if (!m->is_linked)
         return;
+    m->heard_ms = in->now_ms;
     switch (t->type) {
     case MESSAGE_WELCOME:
         if (!m->is_welcome)
@@ -284,15 +302,24 @@ static void hear(struct member *m, const struct member_input *in)
 
 /* --- Time --- */
 
-/* Does its end mean anything? Not when nothing can run, and not twice. */
-static bool needs_lease(const struct member *m)
+/* When this node must give the roster up; CO_NEVER_MS: nothing asks for it. While something may run
+ * here: what the nursery was told, since what it has killed is dead, whatever is answered later.
+ * While nothing does, the lease protects nobody: it is enough that the roster is not silent. */
+static uint64_t lapse_ms(const struct member *m)
 {
-    return !m->lease_is_off && !m->kills && (m->state == MEMBER_WAITING || m->holds);
+    if (m->lease_is_off || m->kills || m->lease.heartbeat_ms == 0)
+        return CO_NEVER_MS;
+    if (m->holds)
+        return m->told_lease_ms;
+    if (m->state != MEMBER_WAITING)
+        return CO_NEVER_MS;
+    uint64_t end_ms = m->heard_ms + m->lease.lease_ms;
+    return end_ms > m->lease.extended_ms ? end_ms : m->lease.extended_ms;
 }
 
 static bool is_lapsed(const struct member *m, uint64_t now_ms)
 {
-    return needs_lease(m) && lease_end_ms(&m->lease) <= now_ms;
+    return lapse_ms(m) <= now_ms;
 }
 
 static void take_time(struct member *m, uint64_t now_ms)
@@ -325,9 +352,7 @@ uint64_t member_deadline_ms(const struct member *m)
         deadline_ms = sooner(deadline_ms, m->late_at_ms);
     if (m->is_welcome)
         deadline_ms = sooner(deadline_ms, lease_next_ms(&m->lease));
-    if (needs_lease(m))
-        deadline_ms = sooner(deadline_ms, lease_end_ms(&m->lease));
-    return deadline_ms;
+    return sooner(deadline_ms, lapse_ms(m));
 }
 
 /* --- What the caller feeds --- */
@@ -367,9 +392,6 @@ static void take(struct member *m, const struct member_input *in)
         take_time(m, in->now_ms);
         break;
     default:
-        /* what the nursery killed when the lease was over did not fail */
-        if (is_lapsed(m, in->now_ms))
-            feed(m, MEMBER_EV_LAPSED, NULL, in->now_ms);
         feed(m, events[in->type], in, in->now_ms);
         break;
     }
@@ -398,6 +420,9 @@ void member_begin(struct member *m, uint64_t now_ms, struct member_orders *ret)
 void member_step(struct member *m, const struct member_input *in, struct member_orders *ret)
 {
     begin_step(m);
+    /* what the nursery killed when the lease was over neither failed nor heard the STOP */
+    if (m->holds && is_lapsed(m, in->now_ms))
+        feed(m, MEMBER_EV_LAPSED, NULL, in->now_ms);
     take(m, in);
     end_step(m, ret);
 }

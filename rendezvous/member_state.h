@@ -39,6 +39,7 @@ struct member {
     uint32_t n_attempts;                /* since the last link, or since the start */
     uint64_t late_at_ms;                /* SEEKING: give up */
     char link_text[MESSAGE_TEXT_BYTES]; /* why there is none */
+    uint64_t heard_ms;                  /* anything of the roster */
     struct lease lease;
     uint64_t told_lease_ms; /* what the nursery was told */
     bool lease_is_off;      /* the job is over: nothing can be sealed any more */
@@ -47,9 +48,11 @@ struct member {
     /* the generation */
     struct member_place place;
     char host[MESSAGE_HOST_BYTES];
-    bool holds;         /* its ranks or its store may be here */
-    uint32_t n_reports; /* bit N: enum member_report N */
-    uint32_t stopped;   /* of REPORT_STOPPED, REPORT_STOPPING: which generation */
+    bool holds;                           /* its ranks or its store may be here */
+    enum member_report reports[REPORT_N]; /* in the order in which they were first said: who leaves
+                                             before it hears STOP is the cause, see roster.c */
+    uint32_t n_reports;
+    uint32_t stopped; /* of REPORT_STOPPED, REPORT_STOPPING: which generation */
     struct message_failed failed;
     char failed_text[MESSAGE_TEXT_BYTES];
     char stop_text[MESSAGE_TEXT_BYTES];
@@ -91,7 +94,8 @@ void member_apply(struct member *m, const struct member_event *e);
 /* --- member_input.c --- */
 
 void member_report(struct member *m, enum member_report what); /* now, and again on a new link */
-void member_seek(struct member *m, uint64_t now_ms);           /* make a link, soon or later */
+bool member_has_said(const struct member *m, enum member_report what);
+void member_seek(struct member *m, uint64_t now_ms); /* make a link, soon or later */
 void member_drop_link(struct member *m);
 
 #endif

@@ -166,7 +166,7 @@ static int make_question(const char *host, uint16_t port, struct question **ret)
 int resolve_start(uv_loop_t *loop, const char *host, uint16_t port, resolve_done on_done, void *arg,
                   struct resolve **ret, struct co_error *err)
 {
-    struct question *q;
+    struct question *q = NULL;
     struct resolve *r = calloc(1, sizeof *r);
     int rc = r == NULL ? -ENOMEM : make_question(host, port, &q);
     if (rc < 0) {

@@ -353,12 +353,9 @@ static void give_ranks(struct roster *r, const struct roster_event *e)
 static void stop_ranks(struct roster *r, const struct roster_event *e)
 {
     r->deadline_ms = e->now_ms + r->stop_ms + r->limits.slack_ms;
-    for (uint32_t i = 0; i < r->n_slots; i++) {
-        if (r->nodes[i].part == PART_UNTOLD)
-            roster_set_part(r, i, PART_STOPPED);
+    for (uint32_t i = 0; i < r->n_slots; i++)
         if (r->nodes[i].part == PART_TOLD || r->nodes[i].part == PART_HALTING)
             roster_tell_stop(r, i);
-    }
 }
 
 static void say_goodbye(struct roster *r, const struct roster_event *e)

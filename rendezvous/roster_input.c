@@ -31,12 +31,25 @@ static void lose(struct roster *r, uint32_t slot, uint64_t now_ms, const char *w
     roster_apply(r, &e);
 }
 
-/* Its link is there, but it is given up: it hears so, should it still be able to. */
-static void expel(struct roster *r, uint32_t slot, uint64_t now_ms, const char *why)
+/* Its link may be there, but it is given up: it hears so, should it still be able to. */
+static void tell_given_up(struct roster *r, uint32_t slot, const char *why)
 {
+    if (r->nodes[slot].link == 0)
+        return;
     snprintf(r->note, sizeof r->note, "%s was given up: %s", r->nodes[slot].name, why);
-    roster_tell_refused(r, r->nodes[slot].link, MESSAGE_REFUSED_LOST, true, "given up");
-    lose(r, slot, now_ms, why);
+    roster_tell_refused(r, r->nodes[slot].link, MESSAGE_REFUSED_LOST, true, r->note);
+}
+
+/* It does not do what it was told, and says that it is alive: no lease is renewed from now on. When
+ * the last one is over, it is lost like any silent one; its ranks cannot run any more then. One in
+ * this process has no lease. */
+static void condemn(struct roster *r, uint32_t slot, uint64_t now_ms, const char *why)
+{
+    tell_given_up(r, slot, why);
+    if (r->nodes[slot].local)
+        lose(r, slot, now_ms, why);
+    else
+        roster_cut(r, slot);
 }
 
 static void lose_those_away(struct roster *r, uint64_t now_ms)
@@ -60,20 +73,29 @@ static void lose_the_silent(struct roster *r, uint64_t now_ms)
         char why[64];
         snprintf(why, sizeof why, "nothing heard of it for %" PRIu64 " ms",
                  now_ms - r->nodes[slot].since_ms);
-        expel(r, slot, now_ms, why);
+        tell_given_up(r, slot, why);
+        lose(r, slot, now_ms, why);
     }
-}
-
-static void lose_the_slow(struct roster *r, uint64_t now_ms)
-{
-    for (uint32_t i = 0; i < r->n_slots && r->state == ROSTER_STOPPING; i++)
-        if (r->nodes[i].part == PART_TOLD || r->nodes[i].part == PART_HALTING)
-            expel(r, i, now_ms, "its ranks do not stop");
 }
 
 static bool is_due(const struct roster *r, uint64_t now_ms)
 {
     return r->deadline_ms != CO_NEVER_MS && now_ms >= r->deadline_ms;
+}
+
+static void condemn_the_slow(struct roster *r, uint64_t now_ms)
+{
+    r->deadline_ms = CO_NEVER_MS; /* theirs is their lease */
+    for (uint32_t i = 0; i < r->n_slots; i++)
+        if (r->nodes[i].part == PART_TOLD || r->nodes[i].part == PART_HALTING)
+            condemn(r, i, now_ms, "its ranks do not stop");
+}
+
+static void condemn_the_leader(struct roster *r, uint64_t now_ms)
+{
+    r->deadline_ms = CO_NEVER_MS;
+    if (r->leader != ROSTER_NO_SLOT)
+        condemn(r, r->leader, now_ms, "it does not open the store");
 }
 
 static void take_time(struct roster *r, uint64_t now_ms)
@@ -82,10 +104,10 @@ static void take_time(struct roster *r, uint64_t now_ms)
     lose_the_silent(r, now_ms);
     if (!is_due(r, now_ms))
         return;
-    if (r->state == ROSTER_RUNNING && r->leader != ROSTER_NO_SLOT)
-        expel(r, r->leader, now_ms, "it did not open the store");
+    if (r->state == ROSTER_RUNNING)
+        condemn_the_leader(r, now_ms);
     else if (r->state == ROSTER_STOPPING)
-        lose_the_slow(r, now_ms);
+        condemn_the_slow(r, now_ms);
     else
         roster_apply(r, &(struct roster_event){
                             .type = ROSTER_EV_TIME, .now_ms = now_ms, .slot = ROSTER_NO_SLOT});
@@ -197,9 +219,20 @@ static void come(struct roster *r, uint64_t link, bool local, const struct messa
     feed(r, slot, ROSTER_EV_JOIN, now_ms, m);
 }
 
+/* A condemned one that says that nothing runs there any more has not to be waited for. */
+static uint32_t forgive(struct roster *r, uint32_t slot, const struct roster_input *in)
+{
+    if (slot == ROSTER_NO_SLOT || !r->nodes[slot].condemned)
+        return slot;
+    if (in->message->hello.resumes == MESSAGE_NO_GENERATION)
+        lose(r, slot, in->now_ms, "it was given up, and comes anew");
+    return ROSTER_NO_SLOT;
+}
+
 static void hear_hello(struct roster *r, const struct roster_input *in)
 {
     uint32_t slot = roster_by_instance(r, in->message->hello.instance);
+    slot = forgive(r, slot, in);
     if (slot != ROSTER_NO_SLOT) {
         come_back(r, slot, in->link, in->message, in->now_ms);
     } else if (r->state == ROSTER_CLOSED) {

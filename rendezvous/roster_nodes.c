@@ -174,6 +174,17 @@ void roster_detach(struct roster *r, uint32_t slot, uint64_t now_ms)
     count(r, slot, 1);
 }
 
+void roster_cut(struct roster *r, uint32_t slot)
+{
+    struct roster_node *n = &r->nodes[slot];
+    count(r, slot, -1);
+    if (n->link != 0)
+        roster_index_remove(&r->by_link, hash_of_link(n->link), slot);
+    n->link = 0;
+    n->leaves = n->condemned = true;
+    count(r, slot, 1);
+}
+
 void roster_set_leaving(struct roster *r, uint32_t slot)
 {
     count(r, slot, -1);

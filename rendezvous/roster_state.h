@@ -48,6 +48,7 @@ struct roster_node {
     enum roster_list_name in;
     uint32_t prev, next;
     bool leaves;
+    bool condemned; /* given up; it stays until its lease is over */
 
     enum roster_part part;
     bool done, yielded;
@@ -58,10 +59,9 @@ struct roster_node {
 /* What ended the generation, or is about to. */
 struct roster_cause {
     enum message_why why;
-    uint32_t node;  /* FAILURE: the slot that told it; ROSTER_NO_SLOT: it is gone */
-    uint64_t at_ms; /* FAILURE */
-    bool for_good;  /* FAILURE: no restart follows it */
-    bool charged;   /* FAILURE: the budget was */
+    uint32_t node; /* FAILURE: the slot that told it; ROSTER_NO_SLOT: it is gone */
+    bool for_good; /* FAILURE: no restart follows it */
+    bool charged;  /* FAILURE: the budget was */
 };
 
 struct roster {
@@ -172,6 +172,7 @@ int roster_admit(struct roster *r, const struct message_hello *hello, bool local
                  uint32_t *ret_slot);
 void roster_attach(struct roster *r, uint32_t slot, uint64_t link, uint64_t now_ms);
 void roster_detach(struct roster *r, uint32_t slot, uint64_t now_ms); /* it is away */
+void roster_cut(struct roster *r, uint32_t slot); /* no link any more, and nothing is heard of it */
 void roster_hear(struct roster *r, uint32_t slot, uint64_t now_ms);
 void roster_hear_all(struct roster *r, uint64_t now_ms); /* each silence and absence begins now */
 void roster_set_leaving(struct roster *r, uint32_t slot);
