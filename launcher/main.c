@@ -92,7 +92,7 @@ static int run(const struct job_spec *spec, int null_fd)
 {
     struct node_end end = {0};
     struct co_error err;
-    int rc = node_run(spec, null_fd, &end, &err);
+    int rc = node_run(spec, NULL, null_fd, &end, &err);
     if (rc < 0) {
         fprintf(stderr, "ddprun: %s\n", err.text);
         if (spec->as_torchrun)

@@ -5,13 +5,20 @@
 
 #include <stdint.h>
 
-enum nursery_request_type { NURSERY_SPAWN = 1, NURSERY_SIGNAL, NURSERY_SWEEP, NURSERY_DISMISS };
+enum nursery_request_type {
+    NURSERY_SPAWN = 1,
+    NURSERY_SIGNAL,
+    NURSERY_SWEEP,
+    NURSERY_LEASE,
+    NURSERY_DISMISS
+};
 
 struct nursery_request {
     uint32_t type;
     int32_t local_rank; /* SPAWN: which; SIGNAL: which not */
     int32_t target;     /* SIGNAL: enum nursery_target */
     int32_t sig;        /* SIGNAL, SWEEP */
+    uint64_t end_ms;    /* LEASE: of CLOCK_MONOTONIC */
 };
 
 #define NURSERY_SPAWN_FDS 5 /* the image, then those of spawn_worker() */

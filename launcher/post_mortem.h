@@ -7,6 +7,7 @@
 
 struct job_spec;
 struct rank_io;
+struct report_job;
 struct supervisor;
 
 struct post_mortem { /* all borrowed */
@@ -15,6 +16,7 @@ struct post_mortem { /* all borrowed */
     const struct rank_io *io;
     const char *runtime_dir;
     uint64_t begun_ms;
+    const struct report_job *job; /* NULL: this node was alone */
 };
 
 /* Writes the root cause to the file TORCHELASTIC_ERROR_FILE names, if a rank failed. Nothing in

@@ -777,6 +777,11 @@ bool supervisor_is_alone(const struct supervisor *s)
     return s->alone;
 }
 
+int supervisor_code_of_status(int status)
+{
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
 int supervisor_exit_code(const struct supervisor *s)
 {
     const struct supervisor_verdict *v = &s->verdict;
@@ -785,10 +790,8 @@ int supervisor_exit_code(const struct supervisor *s)
     switch (v->outcome) {
     case OUTCOME_WELL:
         return 0;
-    case OUTCOME_RANK_FAILED: {
-        int status = s->ranks[v->rank].status;
-        return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    }
+    case OUTCOME_RANK_FAILED:
+        return supervisor_code_of_status(s->ranks[v->rank].status);
     case OUTCOME_START_FAILED:
         return s->ranks[v->rank].status == ENOENT ? 127 : 126;
     case OUTCOME_SIGNAL:

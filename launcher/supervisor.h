@@ -179,6 +179,7 @@ bool supervisor_is_alone(const struct supervisor *s);   /* without the nursery: 
  * executable, not found); 128 + the signal that stopped us; 124 the job's time was over; 70
  * internal. */
 int supervisor_exit_code(const struct supervisor *s);
+int supervisor_code_of_status(int status); /* of a rank's, as waitpid() has it */
 
 const char *supervisor_state_name(enum supervisor_state state);
 const char *supervisor_event_name(enum supervisor_event_type type);

@@ -46,7 +46,7 @@ check examples 'ddp/*'
 check bench 'ddp/*'
 
 # pure modules: no clock, no files, no sockets, no globals that change
-for file in launcher/supervisor.c launcher/cli.c launcher/cli_conf.c launcher/cli_meet.c launcher/cli_nodes.c launcher/cli_terms.c \
+for file in launcher/supervisor.c launcher/guide.c launcher/cli.c launcher/cli_conf.c launcher/cli_meet.c launcher/cli_nodes.c launcher/cli_terms.c \
     launcher/cli_output.c launcher/output_spec.c launcher/rank_argv.c launcher/worker_env.c rendezvous/store.c \
     rendezvous/codec.c rendezvous/session.c rendezvous/control_wire.c rendezvous/lease.c rendezvous/member.c \
     rendezvous/restart_policy.c rendezvous/roster.c rendezvous/roster_index.c rendezvous/roster_nodes.c \

@@ -25,7 +25,7 @@ for name in ("RANK", "WORLD_SIZE", "TORCHELASTIC_ERROR_FILE", "OMP_NUM_THREADS")
 class Job:
     """A ddprun under way."""
 
-    def __init__(self, *args, env=None, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, name=None, **kw):
+    def __init__(self, *args, env=None, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, name=None, program=None, **kw):
         self.dir = tempfile.mkdtemp()
         self.fifo = os.path.join(self.dir, "fifo")
         os.mkfifo(self.fifo)
@@ -38,7 +38,7 @@ class Job:
         full = dict(os.environ, TEST_FIFO=self.fifo, XDG_RUNTIME_DIR=runtime, **(env or {}))
         key, value = self.mark.split("=")
         full[key] = value
-        program = DDPRUN
+        program = program or DDPRUN
         if name is not None:
             program = os.path.join(self.dir, name)
             os.symlink(os.path.abspath(DDPRUN), program)
