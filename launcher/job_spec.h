@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct seal_key;
+
 #define JOB_RANKS_MAX 1024 /* of one node */
 
 enum store_choice {
@@ -51,6 +53,7 @@ struct job_world {
     uint64_t heartbeat_ms; /* of a roster in this process, and how long a lease is; 0: the usual */
     uint64_t lease_ms;     /* more than heartbeat_ms; both are 0, or none is */
     char *token_file;      /* owned; --token-file; NULL: none */
+    struct seal_key *key;  /* owned; of a token, set by secret_find(); NULL: in the clear */
     bool require_token;    /* no token, no job */
     struct allow_list *store_allow; /* owned; who may use the store besides; NULL: nobody */
     bool keeps_rank_0;              /* MASTER_ADDR is this node's, by the command line */
