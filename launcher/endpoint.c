@@ -25,7 +25,7 @@ enum {
     TEXT_BYTES = 1500,
 };
 
-/* A connection that came before that. Before its greeting is answered it sends no more than that. */
+/* A connection that came before that. It sends no more than its greeting before an answer. */
 struct held {
     int fd;
     size_t len;
@@ -307,7 +307,7 @@ static void host_by_order(struct endpoint *e)
         note(e, "%s", err.text);
 }
 
-/* --- whether this node is the endpoint is found out; e->why says already that nobody else is --- */
+/* --- it is found out whether this node is; e->why says already that nobody else is --- */
 
 static void stop_finding(struct endpoint *e)
 {

@@ -1,5 +1,5 @@
-/* endpoint_host.h - the name or address at which nodes meet: what can be said of it, and of where it
- * leads. Pure: looking it up is resolve.h's business. */
+/* endpoint_host.h - the name or address at which nodes meet: what can be said of it, and of where
+ * it leads. Pure: looking it up is resolve.h's business. */
 #ifndef DDP_LAUNCHER_ENDPOINT_HOST_H
 #define DDP_LAUNCHER_ENDPOINT_HOST_H
 
@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <sys/socket.h>
 
-/* Is this the loopback interface in so many words: an address of it in figures, or "localhost"? Then
- * only processes of this machine are meant. A name may lead to it on one node only. */
+/* Is this the loopback interface in so many words: an address of it in figures, or "localhost"?
+ * Then only processes of this machine are meant. A name may lead to it on one node only. */
 bool endpoint_host_is_loopback(const char *host);
 
 /* The one of a name's addresses that decides who is the endpoint: the first in an order that is the

@@ -23,9 +23,9 @@ struct rank_place { /* all that differs between workers */
 
 /* The worker's environment: the parent's without what a starter of ddprun left for itself (PMI_*,
  * PMIX_*, OMPI_*, MV2_*, HYD*, MPI_LOCAL*), without the nodes' secret (DDP_TOKEN) and without
- * variables set here, then torchrun's and ours. A TORCH_NCCL_ASYNC_ERROR_HANDLING or OMP_NUM_THREADS
- * of the parent's stays (spec->omp_asked apart). Costs one walk over parent to measure and one to
- * copy, as it is called once per rank.
+ * variables set here, then torchrun's and ours. A TORCH_NCCL_ASYNC_ERROR_HANDLING or
+ * OMP_NUM_THREADS of the parent's stays (spec->omp_asked apart). Costs one walk over parent to
+ * measure and one to copy, as it is called once per rank.
  *
  * parent    as `environ`; copied
  * ret_env   NULL-terminated, one block of memory: free() it

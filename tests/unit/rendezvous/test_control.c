@@ -239,6 +239,7 @@ START_TEST(a_wrong_token_is_told_and_final)
     ck_assert_ptr_nonnull(strstr(nodes[0].why, "token"));
     ck_assert_ptr_nonnull(strstr(nodes[0].why, "127.0.0.1:")); /* who */
     AWAIT(strstr(notes, "token") != NULL);                     /* and at the other end */
+    ck_assert_ptr_nonnull(strstr(notes, "from 127.0.0.1:"));
 }
 END_TEST
 
