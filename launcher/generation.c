@@ -1,6 +1,7 @@
 #include "generation.h"
 
 #include "job_spec.h"
+#include "listen.h"
 #include "node_memory.h"
 
 #include "common/error.h"
@@ -29,16 +30,21 @@ static int find_free_port(uint16_t *ret_port, struct co_error *err)
 
 static struct server_opts store_opts(const struct generation_notes *notes)
 {
-    return (struct server_opts){.on_refused = notes->on_store_refused, .arg = notes->arg};
+    return (struct server_opts){
+        .on_refused = notes->on_store_refused, .on_control = notes->on_control, .arg = notes->arg};
 }
 
-/* Without a store of ours: the port where rank 0 may make its own. */
+/* Without a store of ours: the port where rank 0 may make its own. That of a roster which has the
+ * same number is not free for it. */
 static int choose_port(const struct job_spec *spec, uint32_t world_size, struct generation *g,
                        struct co_error *err)
 {
+    bool is_taken = spec->world.keeps_rank_0 && spec->store == STORE_AUTO;
     g->agent_store = job_spec_agent_store(spec, world_size);
     g->master_port = spec->master_port;
-    return g->agent_store || g->master_port != 0 ? 0 : find_free_port(&g->master_port, err);
+    if (g->agent_store || (g->master_port != 0 && !is_taken))
+        return 0;
+    return find_free_port(&g->master_port, err);
 }
 
 static int open_store(const struct job_spec *spec, uv_loop_t *loop,
@@ -112,33 +118,21 @@ static struct in6_addr as_v6(const struct message_address *a)
     return v6;
 }
 
-static int make_allow(const struct generation_reach *reach, struct allow_list **ret,
-                      struct co_error *err)
+static int make_allow(const struct job_spec *spec, const struct generation_reach *reach,
+                      struct allow_list **ret, struct co_error *err)
 {
     co_autofree struct in6_addr *hosts = calloc(reach->n_allowed + 1, sizeof *hosts);
     co_autofree struct allow_list *allow = calloc(1, sizeof *allow);
     if (hosts == NULL || allow == NULL)
         return co_fail(err, -ENOMEM, "no memory for %u addresses", reach->n_allowed);
+    if (spec->world.store_allow != NULL)
+        *allow = *spec->world.store_allow;
     for (uint32_t i = 0; i < reach->n_allowed; i++)
         hosts[i] = as_v6(&reach->allowed[i]);
     if (allow_set_hosts(allow, hosts, reach->n_allowed) < 0)
         return co_fail(err, -ENOMEM, "no memory for %u addresses", reach->n_allowed);
     *ret = co_take(&allow);
     return 0;
-}
-
-/* Where others reach us, if that is an address of this machine's; else, for a name may stand for
- * several addresses, at all of them. */
-static int listen_for(struct server *store, const char *host, uint16_t port, struct co_error *err)
-{
-    const char *const at[] = {host, "::", "0.0.0.0"};
-    int rc = 0;
-    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
-        rc = server_listen(store, at[i], port, NULL, err);
-        if (rc != -EINVAL && rc != -EADDRNOTAVAIL && rc != -EAFNOSUPPORT)
-            break;
-    }
-    return rc;
 }
 
 int generation_open_store(const struct job_spec *spec, const struct generation_reach *reach,
@@ -148,7 +142,7 @@ int generation_open_store(const struct job_spec *spec, const struct generation_r
     int rc = choose_port(spec, reach->world_size, g, err);
     if (rc < 0 || !g->agent_store)
         return rc;
-    rc = make_allow(reach, &g->allow, err);
+    rc = make_allow(spec, reach, &g->allow, err);
     if (rc < 0)
         return rc;
     struct server_opts opts = store_opts(notes);

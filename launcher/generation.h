@@ -28,6 +28,8 @@ struct generation {
 struct generation_notes { /* whom to tell; called from the loop */
     void (*on_store_refused)(void *arg, const char *text);
     void (*on_memory_note)(void *arg, const char *text);
+    void (*on_control)(void *arg, int fd, const uint8_t *bytes, size_t len); /* of struct
+                                          server_opts; NULL, but where the store shares its port */
     void *arg;
 };
 

@@ -6,6 +6,8 @@
 #include "rendezvous/message.h"
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <uv.h>
 
 struct co_error;
@@ -19,6 +21,8 @@ struct guide_link_notes {
     /* It has ended, or could not be made. Not after disconnect().
      * exit_code   0; else it would be the same the next time (another token), and this says so */
     void (*on_down)(void *arg, const char *text, int exit_code);
+
+    void (*on_note)(void *arg, const char *text); /* something worth a line on the terminal */
     void *arg;
 };
 
@@ -39,6 +43,17 @@ struct guide_link_ops {
     /* The address, in figures, by which this node reaches the roster: others reach it by the same,
      * most likely. returns 0; -ENOTCONN: there is none */
     int (*own_address)(const void *link, char *text, size_t n);
+
+    /* The generation's store is about to listen at this port. If the roster is in this process and
+     * listens there itself, it steps aside until take_port(), and nodes that come meanwhile are to
+     * be handed over by adopt(): a socket, taken over, and what was read from it already.
+     * returns whether it did */
+    bool (*lend_port)(void *link, uint16_t port);
+    void (*adopt)(void *link, int fd, const uint8_t *bytes, size_t len);
+
+    /* The store is closed. Fine if nothing was lent.
+     * returns 0; -errno: no node can join any more, those that have stay */
+    int (*take_port)(void *link, struct co_error *err);
 
     /* Disconnect and free, from the loop. No notes any more. */
     void (*close)(void *link);

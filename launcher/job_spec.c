@@ -1,7 +1,10 @@
 #include "job_spec.h"
 
+#include "rendezvous/seal.h"
+
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 bool job_spec_agent_store(const struct job_spec *spec, uint32_t world_size)
 {
@@ -44,7 +47,12 @@ void job_spec_fini(struct job_spec *spec)
         spec->world.node_name,
         spec->world.local_addr,
         spec->world.endpoint_host,
+        spec->world.token_file,
+        spec->world.key,
+        spec->world.store_allow,
     };
+    if (spec->world.key != NULL)
+        explicit_bzero(spec->world.key, sizeof *spec->world.key);
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
     output_spec_fini(&spec->output);

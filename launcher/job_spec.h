@@ -6,10 +6,13 @@
 #define DDP_LAUNCHER_JOB_SPEC_H
 
 #include "output_spec.h"
+#include "rendezvous/allow.h"
 #include "rendezvous/message.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+struct seal_key;
 
 #define JOB_RANKS_MAX 1024 /* of one node */
 
@@ -20,6 +23,13 @@ enum store_choice {
 };
 
 enum signal_scope { SCOPE_PROCESS, SCOPE_GROUP };
+
+/* In whose process is the roster? */
+enum job_host {
+    JOB_HOST_FOUND_OUT, /* this one's, if the endpoint leads here and nobody else has it */
+    JOB_HOST_HERE,      /* this one's, wherever the endpoint seems to lead */
+    JOB_HOST_ELSEWHERE, /* another one's */
+};
 
 /* How this node finds the others. Zeroed: it is alone, and decides for itself. */
 struct job_world {
@@ -38,9 +48,16 @@ struct job_world {
     char *local_addr;    /* owned; a name or address by which other nodes reach this one; NULL: the
                             address by which it reaches the roster */
     char *endpoint_host; /* owned; where the roster is looked for: a name or an address */
-    uint16_t endpoint_port;
-    bool keeps_rank_0; /* MASTER_ADDR is this node's, by the command line */
-    bool ends_job;     /* it has started the others: a signal to it ends the whole job */
+    uint16_t endpoint_port; /* not 0 */
+    enum job_host host;
+    uint64_t heartbeat_ms; /* of a roster in this process, and how long a lease is; 0: the usual */
+    uint64_t lease_ms;     /* more than heartbeat_ms; both are 0, or none is */
+    char *token_file;      /* owned; --token-file; NULL: none */
+    struct seal_key *key;  /* owned; of a token, set by secret_find(); NULL: in the clear */
+    bool require_token;    /* no token, no job */
+    struct allow_list *store_allow; /* owned; who may use the store besides; NULL: nobody */
+    bool keeps_rank_0;              /* MASTER_ADDR is this node's, by the command line */
+    bool ends_job; /* it has started the others: a signal to it ends the whole job */
 };
 
 struct job_spec {
@@ -54,8 +71,9 @@ struct job_spec {
     char *run_id;      /* owned; never empty; no control characters, but '/' may be in it */
     char *role;        /* owned; "default"; may be empty */
     char *backend;     /* owned; --rdzv-backend as it was given, for events; "static" */
-    char *master_addr; /* owned; a name of the loopback: "127.0.0.1", or "localhost" if so asked */
-    uint16_t master_port; /* 0: any free one */
+    char *master_addr; /* owned; of one node a name of the loopback: "127.0.0.1", or "localhost" if
+                          so asked; of several what was given, NULL: rank 0's node says it */
+    uint16_t master_port; /* of the store; 0: any free one */
     enum store_choice store;
     int omp_threads;         /* OMP_NUM_THREADS for workers that have none; 0: leave it alone */
     bool omp_asked;          /* by --omp: an OMP_NUM_THREADS that is there already is replaced */

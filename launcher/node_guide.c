@@ -166,15 +166,37 @@ static void find_host(struct node_guide *g)
         snprintf(g->host, sizeof g->host, "%s", world->endpoint_host);
 }
 
+static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
+{
+    struct node_guide *g = ((struct node *)arg)->guide;
+    g->ops->adopt(g->link, fd, bytes, len);
+}
+
+static void close_store(struct node_guide *g)
+{
+    struct co_error err;
+    generation_close_store(&g->node->gen);
+    if (g->link != NULL && g->ops->take_port(g->link, &err) < 0)
+        node_say(g->node, "ddprun: no node can join any more: %s\n", err.text);
+}
+
+/* Ours, or one that rank 0 makes at the port that was given. */
+static bool has_store(const struct job_spec *spec, uint32_t world_size)
+{
+    return spec->store == STORE_WORKER || job_spec_agent_store(spec, world_size);
+}
+
 static void open_store(struct node_guide *g)
 {
     struct node *n = g->node;
     const struct member_place *place = member_get_place(g->member);
-    const struct generation_notes notes = node_generation_notes(n);
+    struct generation_notes notes = node_generation_notes(n);
     struct generation_reach reach = {.host = g->host, .world_size = place->place.world_size};
     struct co_error err;
     reach.allowed = member_get_addresses(g->member, &reach.n_allowed);
     find_host(g);
+    if (has_store(n->spec, reach.world_size) && g->ops->lend_port(g->link, n->spec->master_port))
+        notes.on_control = on_control;
     int rc = generation_open_store(n->spec, &reach, &n->loop, &notes, &n->gen, &err);
     if (rc == 0)
         step_member(g, &(struct member_input){.type = MEMBER_STORE_OPEN,
@@ -339,7 +361,7 @@ static void note_gone(struct node_guide *g)
 {
     if (member_stop_text(g->member)[0] != '\0')
         snprintf(g->cause, sizeof g->cause, "%s", member_stop_text(g->member));
-    generation_close_store(&g->node->gen);
+    close_store(g);
 }
 
 void node_guide_look(struct node_guide *g)
@@ -386,6 +408,12 @@ static void on_down(void *arg, const char *text, int exit_code)
                                           .text = g->link_text,
                                           .final = exit_code != 0,
                                           .exit_code = exit_code});
+}
+
+static void on_note(void *arg, const char *text)
+{
+    struct node_guide *g = arg;
+    node_say(g->node, "ddprun: %s\n", text);
 }
 
 /* --- What others want to know --- */
@@ -480,7 +508,7 @@ int node_guide_create(struct node *n, const struct guide_link_ops *ops, struct n
     g->timer.data = g->line_timer.data = g->hold_timer.data = g;
     *ret = g;
     const struct guide_link_notes notes = {
-        .on_up = on_up, .on_message = on_message, .on_down = on_down, .arg = g};
+        .on_up = on_up, .on_message = on_message, .on_down = on_down, .on_note = on_note, .arg = g};
     int rc = make_member(g, err);
     return rc == 0 ? ops->open(&n->loop, n->spec, &notes, &g->link, err) : rc;
 }

@@ -11,7 +11,10 @@
 
 struct co_error;
 
-enum { ALLOW_MAX = 256 };
+enum {
+    ALLOW_MAX = 256,
+    ALLOW_TEXT_BYTES = 64, /* of an ADDR/BITS and its NUL */
+};
 
 struct allow_net {
     struct in6_addr address; /* as address_as_v6() gives it */

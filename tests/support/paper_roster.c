@@ -340,6 +340,24 @@ static int own_address(const void *link, char *text, size_t n)
     return 0;
 }
 
+static bool lend_port(void *link, uint16_t port)
+{
+    (void)link, (void)port;
+    return false; /* it has none */
+}
+
+static void adopt(void *link, int fd, const uint8_t *bytes, size_t len)
+{
+    (void)link, (void)bytes, (void)len;
+    close(fd);
+}
+
+static int take_port(void *link, struct co_error *err)
+{
+    (void)link, (void)err;
+    return 0;
+}
+
 static void on_closed(uv_handle_t *handle)
 {
     struct paper *p = handle->data;
@@ -368,5 +386,8 @@ const struct guide_link_ops paper_roster_link = {
     .send = send_message,
     .disconnect = disconnect_link,
     .own_address = own_address,
+    .lend_port = lend_port,
+    .adopt = adopt,
+    .take_port = take_port,
     .close = close_link,
 };
