@@ -15,7 +15,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* Of file systems that several machines mount; those that linux/magic.h lacks by their own number. */
+/* Of file systems that several machines mount; those that linux/magic.h lacks by their own
+ * number. */
 #define LUSTRE_MAGIC   0x0bd00bd0
 #define GPFS_MAGIC     0x47504653
 #define BEEGFS_MAGIC   0x19830326
