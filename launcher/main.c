@@ -1,8 +1,10 @@
 /* ddprun - start the ranks of a distributed job, watch over them, say why it ended. */
 #include "cli.h"
 #include "dry_run.h"
+#include "endpoint.h"
 #include "job_spec.h"
 #include "node.h"
+#include "secret.h"
 #include "title.h"
 
 #include "common/error.h"
@@ -89,11 +91,31 @@ static void print_notes(const char *notes)
         fprintf(stderr, "ddprun: %.*s\n", (int)strcspn(line, "\n"), line);
 }
 
-static int run(const struct job_spec *spec, int null_fd)
+/* returns   0; else what to exit with */
+static int find_secret(struct job_spec *spec)
+{
+    struct co_error err;
+    char *note;
+    int rc = secret_find(&spec->world, &note, &err);
+    if (rc < 0)
+        fprintf(stderr, "ddprun: %s\n", err.text);
+    else if (note != NULL)
+        fprintf(stderr, "ddprun: %s\n", note);
+    free(note);
+    return rc == 0             ? 0
+           : spec->as_torchrun ? 1
+           : rc == -EACCES     ? SECRET_EXIT_NO_ACCESS
+                               : EXIT_INTERNAL;
+}
+
+static int run(struct job_spec *spec, int null_fd)
 {
     struct node_end end = {0};
     struct co_error err;
-    int rc = node_run(spec, null_fd, &end, &err);
+    int code = spec->world.guided ? find_secret(spec) : 0;
+    if (code != 0)
+        return code;
+    int rc = node_run(spec, &endpoint_link_ops, null_fd, &end, &err);
     if (rc < 0) {
         fprintf(stderr, "ddprun: %s\n", err.text);
         return rc == -EADDRINUSE ? EXIT_UNAVAILABLE : EXIT_INTERNAL;

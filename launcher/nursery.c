@@ -127,6 +127,12 @@ int nursery_sweep(const struct nursery *n, int sig)
     return request(n, &what, NULL, 0);
 }
 
+int nursery_set_lease(const struct nursery *n, uint64_t end_ms)
+{
+    struct nursery_request what = {.type = NURSERY_LEASE, .end_ms = end_ms};
+    return request(n, &what, NULL, 0);
+}
+
 int nursery_receive(const struct nursery *n, struct nursery_report *ret)
 {
     ssize_t got = recv(n->sock, ret, sizeof *ret, MSG_DONTWAIT);

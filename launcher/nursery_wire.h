@@ -7,7 +7,13 @@
 
 #include <stdint.h>
 
-enum nursery_request_type { NURSERY_SPAWN = 1, NURSERY_SIGNAL, NURSERY_SWEEP, NURSERY_DISMISS };
+enum nursery_request_type {
+    NURSERY_SPAWN = 1,
+    NURSERY_SIGNAL,
+    NURSERY_SWEEP,
+    NURSERY_LEASE,
+    NURSERY_DISMISS
+};
 
 struct nursery_request {
     uint32_t type;
@@ -17,6 +23,7 @@ struct nursery_request {
     int32_t sig;        /* SIGNAL, SWEEP */
     uint8_t fd_of[SPAWN_AT_ONCE][SPAWN_N_FDS]; /* SPAWN: which of the descriptors that came along;
                                                   ranks have some in common */
+    uint64_t end_ms;                           /* LEASE: of CLOCK_MONOTONIC */
 };
 
 /* SPAWN: at most so many come along; the first is the image. */

@@ -32,27 +32,27 @@ static void one_fini(struct one *r)
         close(r->node_fd);
 }
 
-static int make_words(const struct start *s, int rank, struct one *r)
+static int make_words(const struct start *s, int local_rank, struct one *r)
 {
     char error_file[PATH_MAX];
     struct rank_place place = {
-        .rank = rank,
-        .local_rank = rank,
+        .rank = s->first_rank + local_rank,
+        .local_rank = local_rank,
         .error_file =
-            rank_io_error_file(s->io, s->runtime_dir, rank, error_file, sizeof error_file),
+            rank_io_error_file(s->io, s->runtime_dir, local_rank, error_file, sizeof error_file),
     };
     int rc = worker_env_make(s->env, &place, &r->env, NULL);
-    return rc < 0 ? rc : rank_argv_make(s->spec, rank, &r->argv, NULL);
+    return rc < 0 ? rc : rank_argv_make(s->spec, local_rank, &r->argv, NULL);
 }
 
-static int one_init(const struct start *s, int rank, struct one *ret)
+static int one_init(const struct start *s, int local_rank, struct one *ret)
 {
     *ret = (struct one){.io = {.owned = {-1, -1}}, .node_fd = -1};
-    int rc = make_words(s, rank, ret);
+    int rc = make_words(s, local_rank, ret);
     if (rc == 0)
-        rc = rank_io_make(s->io, rank, rank, &ret->io, NULL);
+        rc = rank_io_make(s->io, local_rank, s->first_rank + local_rank, &ret->io, NULL);
     if (rc == 0)
-        rc = node_memory_add(s->gen->memory, rank, &ret->node_fd);
+        rc = node_memory_add(s->gen->memory, local_rank, &ret->node_fd);
     if (rc < 0)
         one_fini(ret);
     return rc;
@@ -74,26 +74,13 @@ static int ask(const struct start *s, int first, const struct one *ranks, int n)
     return rc < 0 ? rc : nursery_spawn(s->nursery, first, n, image_fd, fds);
 }
 
-static int make_env(struct start *s, uint32_t generation)
-{
-    const struct generation_place place = {
-        .world_size = s->spec->n_local,
-        .local_world_size = s->spec->n_local,
-        .n_nodes = 1,
-        .generation = generation,
-        .master_addr = s->spec->master_addr,
-        .master_port = s->gen->master_port,
-        .agent_store = s->gen->agent_store,
-        .node_fd = SPAWN_N_FDS - 1,
-    };
-    return worker_env_create(s->spec, &place, environ, &s->env, NULL);
-}
-
-int start_ranks(struct start *s, uint32_t generation, int first, int n, int *ret_n)
+int start_ranks(struct start *s, int first, int n, int *ret_n)
 {
     struct one ranks[SPAWN_AT_ONCE];
     int n_made = 0;
-    int rc = s->env == NULL ? make_env(s, generation) : 0;
+    int rc = 0;
+    if (s->env == NULL)
+        rc = worker_env_create(s->spec, &s->place, environ, &s->env, NULL);
     while (rc == 0 && n_made < n) {
         rc = one_init(s, first + n_made, &ranks[n_made]);
         n_made += rc == 0;

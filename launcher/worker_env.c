@@ -13,8 +13,10 @@
 #include <string.h>
 
 /* What starters of ddprun (mpirun, mpiexec, srun with PMI) leave for their own child, which our
- * workers are not: a worker that finds them believes it is the starter's rank. */
-static const char *const scrubbed[] = {"PMI_", "PMIX_", "OMPI_", "MV2_", "HYD", "MPI_LOCAL"};
+ * workers are not: a worker that finds them believes it is the starter's rank. And the nodes'
+ * secret, which is not the workers'. */
+static const char *const scrubbed[] = {"PMI_", "PMIX_",     "OMPI_",          "MV2_",
+                                       "HYD",  "MPI_LOCAL", DDP_ENV_TOKEN "="};
 
 enum { SETTINGS_MAX = 24, NUMBER_BYTES = 12 };
 

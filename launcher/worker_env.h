@@ -29,9 +29,9 @@ struct rank_place { /* all that differs between them */
 };
 
 /* The common part: the parent's variables without what a starter of ddprun left for itself (PMI_*,
- * PMIX_*, OMPI_*, MV2_*, HYD*, MPI_LOCAL*) and without variables set here, then torchrun's and
- * ours. A TORCH_NCCL_ASYNC_ERROR_HANDLING or OMP_NUM_THREADS of the parent's stays (spec->omp_asked
- * apart).
+ * PMIX_*, OMPI_*, MV2_*, HYD*, MPI_LOCAL*), without the nodes' secret (DDP_TOKEN) and without
+ * variables set here, then torchrun's and ours. A TORCH_NCCL_ASYNC_ERROR_HANDLING or
+ * OMP_NUM_THREADS of the parent's stays (spec->omp_asked apart).
  *
  * parent    as `environ`; copied
  * ret_env   worker_env_destroy() it

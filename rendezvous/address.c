@@ -30,6 +30,17 @@ void address_print(const struct sockaddr_storage *address, char text[ADDRESS_TEX
         snprintf(text, ADDRESS_TEXT_BYTES, "?");
 }
 
+int address_print_host(const struct sockaddr_storage *address, char *text, size_t n)
+{
+    if (address->ss_family != AF_INET && address->ss_family != AF_INET6)
+        return -EINVAL;
+    struct in6_addr v6 = address_as_v6(address);
+    const char *printed = IN6_IS_ADDR_V4MAPPED(&v6)
+                              ? inet_ntop(AF_INET, &v6.s6_addr[12], text, (socklen_t)n)
+                              : inet_ntop(AF_INET6, &v6, text, (socklen_t)n);
+    return printed != NULL ? 0 : -errno;
+}
+
 uint16_t address_port(const struct sockaddr_storage *address)
 {
     return ntohs(address->ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)address)->sin6_port

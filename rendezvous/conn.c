@@ -291,6 +291,8 @@ static bool decide_protocol(struct conn *c, const uint8_t *bytes, size_t len)
         follow_state(c, SESSION_MORE, false);
     else if (protocol != PROTOCOL_STORE)
         hand_over(c, protocol, bytes, len);
+    else if (c->host->max_clients == 0)
+        conn_drop(c, "refused: a client of a store, and there is none at this port");
     else if (c->host->n_clients >= c->host->max_clients)
         conn_drop(c, "refused: there are %u clients", c->host->max_clients);
     else

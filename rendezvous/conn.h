@@ -32,8 +32,8 @@ struct conn_host {
     uint32_t n_conns;          /* those in mid-close, too */
     uint32_t n_closing;        /* which are so many */
     uint32_t n_clients;        /* those that turned out to be for the store, and are open */
-    uint32_t max_clients;      /* one more is dropped; connections whose first bytes have not come
-                                  are the server's to bound */
+    uint32_t max_clients;      /* one more is dropped; 0: this is no store. Connections whose first
+                                  bytes have not come are the server's to bound */
     struct conn *first;        /* of all that are open */
     struct conn *first_unsent; /* of those that have something to send */
     struct conn *first_late, *last_late; /* who had their share of a turn, oldest first */

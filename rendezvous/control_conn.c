@@ -38,6 +38,7 @@ struct control_conn {
     bool is_told;      /* notes are not called any more */
     int failure;       /* found where on_end must not be called; the timer does it */
     char failure_text[256];
+    struct sockaddr_in6 peer; /* of either family; the kernel has it no more once it is gone */
     int n_handles;
 };
 
@@ -353,7 +354,11 @@ static int create(struct control_conn_host *h, struct seal *seal,
 
 static int begin(struct control_conn *c)
 {
+    struct sockaddr_storage from = {0};
+    int len = sizeof from;
     c->is_connected = true;
+    uv_tcp_getpeername(&c->tcp, (struct sockaddr *)&from, &len);
+    memcpy(&c->peer, &from, sizeof c->peer);
     uv_tcp_nodelay(&c->tcp, 1);
     uv_timer_start(&c->timer, on_late, CONTROL_CONN_GREETING_MS, 0);
     return uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
@@ -427,9 +432,8 @@ int control_conn_connect(struct control_conn_host *h, struct seal *seal, const s
 void control_conn_peer(const struct control_conn *c, char text[CONTROL_CONN_PEER_BYTES])
 {
     struct sockaddr_storage from = {0};
-    int len = sizeof from;
     _Static_assert(CONTROL_CONN_PEER_BYTES >= ADDRESS_TEXT_BYTES, "any address fits");
-    uv_tcp_getpeername(&c->tcp, (struct sockaddr *)&from, &len);
+    memcpy(&from, &c->peer, sizeof c->peer);
     address_print(&from, text);
 }
 

@@ -30,7 +30,7 @@ struct control_link {
     bool is_up;
     uv_timer_t timer; /* tells later what was found in a call */
     char why[1200];
-    bool is_final;
+    int code; /* for on_down */
     bool closing, timer_closed;
     void (*on_closed)(void *arg);
     void *on_closed_arg;
@@ -41,21 +41,21 @@ struct control_link {
 static void on_down_due(uv_timer_t *timer)
 {
     struct control_link *l = timer->data;
-    l->notes.on_down(l->notes.arg, l->why, l->is_final);
-}
-
-/* From the loop, since the caller may be within a call. */
-static void go_down(struct control_link *l, const char *text, bool is_final)
-{
-    l->is_up = false;
-    l->is_final = is_final;
-    snprintf(l->why, sizeof l->why, "%s", text);
-    uv_timer_start(&l->timer, on_down_due, 0, 0);
+    l->notes.on_down(l->notes.arg, l->why, l->code);
 }
 
 static bool is_final(int code)
 {
     return code == -EACCES || code == -EPROTO;
+}
+
+/* From the loop, since the caller may be within a call. */
+static void go_down(struct control_link *l, const char *text, int code)
+{
+    l->is_up = false;
+    l->code = is_final(code) ? code : 0;
+    snprintf(l->why, sizeof l->why, "%s", text);
+    uv_timer_start(&l->timer, on_down_due, 0, 0);
 }
 
 /* --- within the process --- */
@@ -67,7 +67,7 @@ static void on_local_message(void *arg, const struct message *m)
         l->notes.on_message(l->notes.arg, m);
     } else if (l->is_up) {
         l->is_up = false;
-        l->notes.on_down(l->notes.arg, "the roster ended the link", false);
+        l->notes.on_down(l->notes.arg, "the roster ended the link", 0);
     }
 }
 
@@ -76,7 +76,7 @@ static void on_local_up(uv_timer_t *timer)
     struct control_link *l = timer->data;
     struct co_error err = {0};
     if (jobs_local_up(l->jobs, on_local_message, l, &err) < 0) {
-        l->notes.on_down(l->notes.arg, err.text, false);
+        l->notes.on_down(l->notes.arg, err.text, 0);
         return;
     }
     l->is_up = true;
@@ -110,7 +110,7 @@ static void on_end(void *arg, int code, const char *text)
     address_print(&l->addresses[l->next_address - 1], at);
     snprintf(line, sizeof line, "%s: %.900s", at, text);
     if (was_up || is_final(code) || l->next_address == l->n_addresses)
-        go_down(l, line, is_final(code));
+        go_down(l, line, code);
     else
         try_next(l);
 }
@@ -133,7 +133,7 @@ static void try_next(struct control_link *l)
     if (l->next_address < l->n_addresses)
         try_next(l);
     else
-        go_down(l, err.text, false);
+        go_down(l, err.text, 0);
 }
 
 static void on_resolved(void *arg, int code, const char *text,
@@ -142,7 +142,7 @@ static void on_resolved(void *arg, int code, const char *text,
     struct control_link *l = arg;
     l->resolve = NULL;
     if (code < 0) {
-        go_down(l, text, false);
+        go_down(l, text, 0);
         return;
     }
     memcpy(l->addresses, addresses, n * sizeof *addresses);
@@ -175,7 +175,7 @@ void control_link_connect(struct control_link *l)
     if (l->jobs != NULL)
         uv_timer_start(&l->timer, on_local_up, 0, 0);
     else if (resolve_start(l->loop, l->host, l->port, on_resolved, l, &l->resolve, &err) < 0)
-        go_down(l, err.text, false);
+        go_down(l, err.text, 0);
 }
 
 void control_link_send(struct control_link *l, const struct message *m)

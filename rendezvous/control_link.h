@@ -22,8 +22,9 @@ struct control_link_notes {
     void (*on_message)(void *arg, const struct message *m); /* lent for the call */
 
     /* The link has ended, or could not be made. Not told after control_link_disconnect().
-     * is_final   it would be the same the next time: another token, another protocol there */
-    void (*on_down)(void *arg, const char *text, bool is_final);
+     * code   -EACCES: another token; -EPROTO: another protocol there: both would be the same the
+     *        next time; 0: anything else */
+    void (*on_down)(void *arg, const char *text, int code);
     void *arg;
 };
 

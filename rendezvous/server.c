@@ -354,7 +354,7 @@ static int alloc_server(uv_loop_t *loop, const struct server_opts *opts, struct 
                      .on_output = conn_on_output},
         .loop = loop,
         .scratch = scratch,
-        .max_clients = opts->max_clients,
+        .max_clients = opts->no_store ? 0 : opts->max_clients,
         .mid_frame_ms = opts->mid_frame_ms,
         .max_buffer_bytes = opts->max_buffer_bytes,
         .on_dropped = on_dropped,

@@ -33,6 +33,7 @@ struct server_opts {
      * nobody else on this one. Borrowed until server_close(). */
     const struct allow_list *allow;
 
+    bool no_store;       /* clients of the store are refused: for the other protocols only */
     bool http;           /* answer GET /healthz, /metrics and /status, too */
     const char *version; /* for these pages; static text */
 

@@ -36,6 +36,8 @@ check common
 check segments 'common/*'
 check rendezvous 'common/*'
 check launcher 'ddp/*' 'common/*' 'segments/*' 'rendezvous/server.h' \
+    'rendezvous/address.h' 'rendezvous/allow.h' 'rendezvous/control_link.h' 'rendezvous/control_wire.h' 'rendezvous/jobs.h' 'rendezvous/resolve.h' \
+    'rendezvous/seal.h' 'rendezvous/token.h' \
     'rendezvous/restart_policy.h' 'rendezvous/message.h' 'rendezvous/lease.h' 'rendezvous/member.h' 'rendezvous/roster.h'
 check daemon 'common/*' 'rendezvous/server.h' 'rendezvous/stats.h' 'rendezvous/allow.h' 'rendezvous/address.h'
 check ctl 'common/*' 'rendezvous/client.h'
@@ -44,7 +46,8 @@ check examples 'ddp/*'
 check bench 'ddp/*'
 
 # pure modules: no clock, no files, no sockets, no globals that change
-for file in launcher/supervisor.c launcher/cli.c launcher/cli_meet.c launcher/cli_output.c \
+for file in launcher/supervisor.c launcher/guide.c launcher/cli.c launcher/cli_conf.c launcher/cli_meet.c \
+    launcher/cli_nodes.c launcher/cli_terms.c launcher/cli_output.c \
     launcher/oom.c launcher/oom_log.c launcher/oom_text.c launcher/output_spec.c launcher/rank_argv.c \
     launcher/worker_env.c rendezvous/store.c rendezvous/codec.c rendezvous/session.c \
     rendezvous/control_wire.c rendezvous/lease.c rendezvous/member.c rendezvous/restart_policy.c rendezvous/roster.c \

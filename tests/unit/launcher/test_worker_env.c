@@ -147,6 +147,15 @@ START_TEST(the_descriptor_of_an_outer_ddprun_is_not_passed_on)
 }
 END_TEST
 
+START_TEST(the_nodes_secret_is_not_the_workers)
+{
+    const char *text = MAKE("DDP_TOKEN=0123456789abcdef", "DDP_TOKENS=x", "MY_DDP_TOKEN=y");
+    ck_assert_int_eq(count(text, "0123456789abcdef"), 0);
+    ck_assert_int_eq(count(text, "DDP_TOKENS=x\n"), 1);
+    ck_assert_int_eq(count(text, "MY_DDP_TOKEN=y\n"), 1);
+}
+END_TEST
+
 START_TEST(what_a_starter_left_for_itself_is_removed)
 {
     const char *text = MAKE("PMI_RANK=1", "PMI_FD=5", "PMIX_NAMESPACE=x", "OMPI_COMM_WORLD_SIZE=4",
@@ -328,6 +337,7 @@ int main(void)
     tcase_add_test(c, every_place_differs_as_it_should);
     tcase_add_test(c, inherited_values_of_these_variables_are_replaced);
     tcase_add_test(c, the_descriptor_of_an_outer_ddprun_is_not_passed_on);
+    tcase_add_test(c, the_nodes_secret_is_not_the_workers);
     tcase_add_test(c, what_a_starter_left_for_itself_is_removed);
     tcase_add_test(c, values_of_the_user_stay);
     tcase_add_test(c, what_was_asked_for_is_told);

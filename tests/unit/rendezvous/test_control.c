@@ -22,7 +22,7 @@ static char notes[4096];
 struct node { /* one link, and what was heard on it */
     struct control_link *link;
     int n_up, n_down;
-    bool is_final;
+    int code;
     char why[1200];
     enum message_type heard[MAX_HEARD];
     int n_heard;
@@ -78,11 +78,11 @@ static void on_up(void *arg)
     ((struct node *)arg)->n_up++;
 }
 
-static void on_down(void *arg, const char *text, bool is_final)
+static void on_down(void *arg, const char *text, int code)
 {
     struct node *n = arg;
     n->n_down++;
-    n->is_final = is_final;
+    n->code = code;
     snprintf(n->why, sizeof n->why, "%s", text);
 }
 
@@ -235,10 +235,11 @@ START_TEST(a_wrong_token_is_told_and_final)
     make_node(&nodes[0], "127.0.0.1", server_port(server), _i == 0 ? &other_key : NULL);
     control_link_connect(nodes[0].link);
     AWAIT(nodes[0].n_down > 0);
-    ck_assert(nodes[0].is_final);
+    ck_assert_int_eq(nodes[0].code, -EACCES);
     ck_assert_ptr_nonnull(strstr(nodes[0].why, "token"));
     ck_assert_ptr_nonnull(strstr(nodes[0].why, "127.0.0.1:")); /* who */
     AWAIT(strstr(notes, "token") != NULL);                     /* and at the other end */
+    ck_assert_ptr_nonnull(strstr(notes, "from 127.0.0.1:"));
 }
 END_TEST
 
@@ -274,7 +275,7 @@ START_TEST(nobody_at_the_port_is_told)
     make_node(&nodes[0], "127.0.0.1", 1, NULL);
     control_link_connect(nodes[0].link);
     AWAIT(nodes[0].n_down > 0);
-    ck_assert(!nodes[0].is_final);
+    ck_assert_int_eq(nodes[0].code, 0);
     ck_assert_ptr_nonnull(strstr(nodes[0].why, "127.0.0.1:1: connection refused"));
 }
 END_TEST
