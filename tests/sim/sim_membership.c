@@ -1052,7 +1052,7 @@ int main(void)
     static struct world w;
     const char *one = getenv("SIM_SEED");
     const char *runs = getenv("SIM_RUNS");
-    uint64_t n = runs != NULL ? strtoull(runs, NULL, 10) : 3000;
+    uint64_t n = runs != NULL ? strtoull(runs, NULL, 10) : 20000;
     is_verbose = one != NULL;
     if (one != NULL) {
         run(&w, strtoull(one, NULL, 10));
