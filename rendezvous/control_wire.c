@@ -135,8 +135,8 @@ bool control_wire_is_name(const char *text)
     return len > 0 && len < MESSAGE_NAME_BYTES && is_printable(text, len);
 }
 
-/* Could this byte, behind that one, move a terminal's cursor? Control characters of ASCII, and those
- * of Latin-1 in UTF-8. */
+/* Could this byte, behind that one, move a terminal's cursor? Control characters of ASCII, and
+ * those of Latin-1 in UTF-8. */
 static bool is_control(uint8_t before, uint8_t c)
 {
     return c < ' ' || c == 0x7f || (before == 0xc2 && c >= 0x80 && c < 0xa0);
@@ -207,7 +207,7 @@ static void pass_name(struct pass *p, const char *what, const char **text, size_
     pass_exact(p, what, text, max_bytes, may_be_empty ? 0 : 1, is_printable);
 }
 
-/* What somebody else's program had to say is cut and cleaned here, so that it can be sent at all. */
+/* What somebody else's program had to say is cut and cleaned, so that it can be sent at all. */
 static void write_clean(struct pass *p, const char *text)
 {
     char clean[MESSAGE_TEXT_BYTES];

@@ -4,8 +4,8 @@
  * that comes is checked against the bounds of message.h before it is believed: lengths, ranges,
  * text without control characters, nothing left over. Nothing is allocated.
  *
- * Integers are little endian. A text is its length (u16), its bytes and a NUL, so that a decoded one
- * can be lent as a C string. docs/membership.md has the layout of each message. */
+ * Integers are little endian. A text is its length (u16), its bytes and a NUL, so that a decoded
+ * one can be lent as a C string. docs/membership.md has the layout of each message. */
 #ifndef DDP_RENDEZVOUS_CONTROL_WIRE_H
 #define DDP_RENDEZVOUS_CONTROL_WIRE_H
 

@@ -107,7 +107,8 @@ struct member_orders {
                             or RANK_FAILED with `final` */
     bool start_ranks;  /* of member_get_place() */
     bool tell_pending; /* ask the ranks to save their state, and feed YIELDED when all have */
-    bool stop_ranks;   /* in the time that `why` deserves; close the store; feed RANKS_GONE */
+    bool stop_ranks;   /* in the time that `why` deserves; close the store; feed RANKS_GONE.
+                          Asked for again when there is another `why` */
     bool kill_ranks;   /* now; the same */
     bool ended;        /* see member_get_end() */
     const struct message *messages; /* the member's, valid until its next step */
@@ -146,8 +147,8 @@ struct member_place {
 #define MEMBER_QUICK_MS 10  /* between attempts to make a link, at first */
 #define MEMBER_AGAIN_MS 500 /* and later, at most */
 
-/* hello     copied, texts and addresses too; within the bounds of message.h; `sent_ms` and `resumes`
- *           are the member's to fill in
+/* hello     copied, texts and addresses too; within the bounds of message.h; the member fills
+ *           `sent_ms` and `resumes` in
  * daemon    what to call the roster's end in messages: "node1:29400"; copied
  * returns   0, -ENOMEM */
 int member_create(const struct member_limits *limits, const struct message_hello *hello,

@@ -1,5 +1,5 @@
-/* member_state.h - the member's inside, for its own files: member_input.c (the link, the lease, what
- * comes) and member.c (rules). A simulator that compares whole states may look, too. */
+/* member_state.h - the member's inside, for its own files: member_input.c (the link, the lease,
+ * what comes) and member.c (rules). A simulator that compares whole states may look, too. */
 #ifndef DDP_RENDEZVOUS_MEMBER_STATE_H
 #define DDP_RENDEZVOUS_MEMBER_STATE_H
 

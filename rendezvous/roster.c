@@ -252,7 +252,7 @@ static void note_late_stop(struct roster *r, const struct roster_event *e)
         note_gone_ranks(r, e);
 }
 
-/* Also what will be the verdict if no restart follows. Who says so need not be doubted: it halts. */
+/* Also what will be the verdict if no restart follows. Who says so is not doubted: it halts. */
 static void note_failure(struct roster *r, const struct roster_event *e)
 {
     const struct message_failed *f = &e->message->failed;

@@ -23,8 +23,8 @@ struct roster_order_entry {
     bool keeps_rank_0;
 };
 
-/* What a node is recognised by when it comes back as another stay: its node rank, or without one its
- * name. */
+/* What a node is recognised by when it comes back as another stay: its node rank, or without one
+ * its name. */
 uint64_t roster_order_key(int32_t node_rank, const char *name);
 
 /* Order as people read numbers: node7 before node66. returns <0, 0, >0; 0 only for equal texts */

@@ -11,8 +11,8 @@
  *     proof, header, frames                 ->
  *                                           <- frames
  *
- * Without a token at either end frames go in the clear, behind the same greeting. A token at one end
- * only is an error at both: nobody is talked down to speaking in the clear.
+ * Without a token at either end frames go in the clear, behind the same greeting. A token at one
+ * end only is an error at both: nobody is talked down to speaking in the clear.
  *
  * A token should be hard to guess, since whoever has seen a greeting can try guesses at leisure:
  * SEAL_TOKEN_MIN_BYTES are asked for, and ddprun makes its own of 32 random bytes. */

@@ -1,15 +1,16 @@
 /* sim_membership_all - every state that a roster and three members can come to.
  *
  * Roster and members are the real ones. From the beginning of a job each thing that could happen
- * next is tried, breadth first: any message at the head of any connection is delivered, a connection
- * is reset or goes silent, a ddprun is killed, leaves, starts late, its ranks fail, end well, stop,
- * or time goes on to the next deadline of anybody. What goes wrong is bounded by a budget for each
- * kind, and so is how often time goes on although a message could be delivered. States are compared
- * by a hash of all that decides what can follow, with times and generations as seen from now.
+ * next is tried, breadth first: any message at the head of any connection is delivered, a
+ * connection is reset or goes silent, a ddprun is killed, leaves, starts late, its ranks fail, end
+ * well, stop, or time goes on to the next deadline of anybody. What goes wrong is bounded by a
+ * budget for each kind, and so is how often time goes on although a message could be delivered.
+ * States are compared by a hash of all that decides what can follow, with times and generations as
+ * seen from now.
  *
- * A state that is met again is not gone on from, so the promises of docs/membership.md hold for every
- * schedule within the budgets, however long. Checked in each state: as in sim_membership.c; and that
- * something can happen as long as not all is over. */
+ * A state that is met again is not gone on from, so the promises of docs/membership.md hold for
+ * every schedule within the budgets, however long. Checked in each state: as in sim_membership.c;
+ * and that something can happen as long as not all is over. */
 #include "small_world.h"
 
 #include "common/clock.h"
