@@ -37,6 +37,19 @@ static void read_environment(struct draft *d)
     }
 }
 
+/* What an option means that was given without a value. */
+static const char *value_of_none(int id)
+{
+    switch (id) {
+    case OPTION_LABEL:
+        return OUTPUT_LABEL_DEFAULT;
+    case OPTION_RESTART_AFTER_PROGRESS:
+        return "1m";
+    default: /* a flag */
+        return "1";
+    }
+}
+
 /* returns   0; *ret_at is the index of the first word behind the options. -EINVAL */
 static int read_options(struct draft *d, int argc, char **argv, enum cli_wish *ret_wish,
                         int *ret_at, struct co_error *err)
@@ -53,10 +66,7 @@ static int read_options(struct draft *d, int argc, char **argv, enum cli_wish *r
         }
         if (id == OPTION_VERBOSE && d->verbose < 2)
             d->verbose++;
-        const char *value = found.value;
-        if (value == NULL)
-            value = id == OPTION_LABEL ? OUTPUT_LABEL_DEFAULT : "1";
-        note(d, id, value, found.spelled, false);
+        note(d, id, found.value != NULL ? found.value : value_of_none(id), found.spelled, false);
     }
     *ret_wish = CLI_RUN;
     *ret_at = walk.at;

@@ -40,6 +40,14 @@ static int set_restarts(const struct draft *d, struct job_spec *spec, struct co_
     return 0;
 }
 
+static int set_after_progress(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_RESTART_AFTER_PROGRESS];
+    spec->restart_after_progress = g->value != NULL;
+    return g->value != NULL ? co_parse_duration_ms(g->by, g->value, &spec->output_after_ms, err)
+                            : 0;
+}
+
 /* "1,2,130-143" */
 static int set_no_restart_on(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
@@ -169,6 +177,8 @@ int cli_set_end(const struct draft *d, struct job_spec *spec, struct co_error *e
         [SCOPE_PROCESS] = "process", [SCOPE_GROUP] = "group", NULL};
     int scope = SCOPE_PROCESS;
     int rc = set_restarts(d, spec, err);
+    if (rc == 0)
+        rc = set_after_progress(d, spec, err);
     if (rc == 0)
         rc = set_no_restart_on(d, spec, err);
     if (rc == 0)

@@ -110,37 +110,6 @@ static int set_master_addr(struct job_spec *spec, const char *asked, struct co_e
                                      : co_fail(err, -ENOMEM, "no memory for the master's address");
 }
 
-/* Split HOST, HOST:PORT, [V6] or [V6]:PORT. An empty one is none.
- *
- * ret_port   0 if there is none */
-static int parse_endpoint(const struct given *g, char *host, size_t host_size, uint16_t *ret_port,
-                          struct co_error *err)
-{
-    const char *at = g->value;
-    bool in_brackets = *at == '[';
-    size_t n = in_brackets ? strcspn(++at, "]") : strcspn(at, ":");
-    const char *port = at + n;
-    if (in_brackets && *port++ != ']')
-        return co_fail(err, -EINVAL, "%s '%.200s': the closing ']' is missing", g->by, g->value);
-    bool has_port = *port == ':';
-    if ((n == 0 && *g->value != '\0') || n >= host_size || (*port != '\0' && !has_port))
-        return co_fail(err, -EINVAL, "%s '%.200s' is no HOST[:PORT]", g->by, g->value);
-    snprintf(host, host_size, "%.*s", (int)n, at);
-    if (!has_port) {
-        *ret_port = 0;
-        return 0;
-    }
-    int64_t number;
-    if (co_parse_int(g->by, port + 1, 0, UINT16_MAX, &number, NULL) < 0)
-        return co_fail(err, -EINVAL, "%s '%.200s': '%.200s' is no port%s", g->by, g->value,
-                       port + 1,
-                       !in_brackets && strchr(port + 1, ':') != NULL
-                           ? ", and an IPv6 address belongs in brackets"
-                           : "");
-    *ret_port = (uint16_t)number;
-    return 0;
-}
-
 /* How nodes meet, as far as it concerns one. Its host is this node whatever it is called: names
  * that another node would need are not looked up. */
 static int set_endpoint(const struct draft *d, struct job_spec *spec, struct co_error *err)
@@ -167,7 +136,7 @@ static int set_endpoint(const struct draft *d, struct job_spec *spec, struct co_
         return 0;
     rc = cli_check_name(endpoint, err);
     if (rc == 0)
-        rc = parse_endpoint(endpoint, host, sizeof host, &port, err);
+        rc = co_parse_endpoint(endpoint->by, endpoint->value, host, sizeof host, &port, err);
     if (rc < 0 || backend != STATIC)
         return rc;
     spec->master_port = port;

@@ -100,8 +100,6 @@ int cli_set_output(const struct draft *d, struct job_spec *spec, struct co_error
         rc = copy(&d->given[OPTION_REPORT], &spec->report, err);
     if (rc == 0)
         rc = cli_choice(&d->given[OPTION_EVENT_LOG_HANDLER], handlers, &handler, err);
-    if (rc == 0 && handler == 1 && spec->events == NULL &&
-        (spec->events = strdup("/dev/stderr")) == NULL)
-        rc = co_fail(err, -ENOMEM, "no memory for the events");
+    spec->event_log = handler == 1;
     return rc;
 }

@@ -68,6 +68,11 @@ const struct co_option cli_table[] = {
     {OPTION_MAX_RESTARTS, 0, "max-restarts", "N[/TIME]", "PET_MAX_RESTARTS",
      "Start all ranks again after up to N failures, or up to N within TIME: 3, 3/10m. Default: 0.",
      .subject = "Restarts"},
+    {OPTION_RESTART_AFTER_PROGRESS, 0, "restart-after-progress", "TIME", .optional = true,
+     .weak = true,
+     .help =
+         "A failure after progress does not count for --max-restarts: after a completed step of "
+         "libddp, or standard output written TIME or longer after the start. Default: 1m."},
     {OPTION_NO_RESTART_ON, 0, "no-restart-on", "CODE,...", .weak = true,
      .help =
          "Not after a failure with one of these exit codes: 1,2,130-143. A signal counts as 128 "
@@ -117,7 +122,7 @@ const struct co_option cli_table[] = {
     {OPTION_REPORT, 0, "report", "FILE", .weak = true,
      .help = "Write how the job ended, and why, to FILE as JSON."},
     {OPTION_EVENT_LOG_HANDLER, 0, "event-log-handler", "null|console", "PET_EVENT_LOG_HANDLER",
-     "console: as --events /dev/stderr. Default: null."},
+     "console: torchrun's records of what happens, as lines of JSON on stderr. Default: null."},
     {OPTION_DRY_RUN, 0, "dry-run", .weak = true,
      .help = "Print each rank's command and environment, and start nothing."},
     {OPTION_VERBOSE, 'v', "verbose", .help = "Tell on stderr what is done.", .weak = true},

@@ -33,6 +33,7 @@ enum cli_option {
     OPTION_STORE,
     /* restarts */
     OPTION_MAX_RESTARTS,
+    OPTION_RESTART_AFTER_PROGRESS,
     OPTION_NO_RESTART_ON,
     OPTION_MONITOR_INTERVAL,
     /* the end */

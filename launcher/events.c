@@ -1,5 +1,7 @@
 #include "events.h"
 
+#include "oom.h"
+#include "oom_json.h"
 #include "supervisor.h"
 
 #include "common/clock.h"
@@ -120,12 +122,25 @@ void events_stop(const struct events *e, const struct supervisor *s)
     put(e, "stop", supervisor_generation(s), why);
 }
 
+void events_oom(const struct events *e, const struct supervisor *s, const struct oom_finding *f)
+{
+    int rank = supervisor_get_verdict(s)->rank;
+    if (e->fd < 0 || f->blame == OOM_BLAME_NONE)
+        return;
+    json_t *more = json_pack("{s:i,s:i}", "rank", rank, "pid", supervisor_get_rank(s, rank)->pid);
+    json_t *oom = oom_json_make(f);
+    json_object_update(more, oom);
+    json_decref(oom);
+    put(e, "oom", supervisor_generation(s), more);
+}
+
 void events_restart(const struct events *e, const struct supervisor *s)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(s);
     if (e->fd >= 0)
         put(e, "restart", supervisor_generation(s),
-            json_pack("{s:i,s:I}", "rank", v->rank, "wait_ms", (json_int_t)v->wait_ms));
+            json_pack("{s:i,s:I,s:b}", "rank", v->rank, "wait_ms", (json_int_t)v->wait_ms,
+                      "counted", !v->is_free));
 }
 
 void events_job_end(const struct events *e, const struct supervisor *s)

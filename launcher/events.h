@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 struct co_error;
+struct oom_finding;
 struct supervisor;
 struct supervisor_event;
 
@@ -40,7 +41,12 @@ void events_rank(const struct events *e, const struct supervisor *s,
 /* stop: the ranks are told to stop; why: "failure" (with rank), "signal" (its name), "timeout" */
 void events_stop(const struct events *e, const struct supervisor *s);
 
-/* restart: of a failed generation gen; rank is its root cause, wait_ms what it waits */
+/* oom: the OOM killer had a part in the end of rank, the root cause: rank, pid, and what oom_json.h
+ * lists. Not written when there is nothing to tell. */
+void events_oom(const struct events *e, const struct supervisor *s, const struct oom_finding *f);
+
+/* restart: of a failed generation gen; rank is its root cause, wait_ms what it waits, counted
+ * whether it uses up --max-restarts */
 void events_restart(const struct events *e, const struct supervisor *s);
 
 /* job_end: code, restarts, wall_s */

@@ -47,24 +47,27 @@ struct job_spec {
     char *local_rank_arg; /* owned; "--local_rank": NAME=<n> becomes the first argument; NULL: no */
 
     /* restarts and the end */
-    int max_restarts;           /* failures of ranks that start all ranks again; 0: none */
-    uint64_t restart_window_ms; /* count only failures of so many last ms; 0: of the whole job */
-    bool no_restart_on[256];    /* by the exit code that the failure means for ddprun (a rank's, or
+    int max_restarts;            /* failures of ranks that start all ranks again; 0: none */
+    uint64_t restart_window_ms;  /* count only failures of so many last ms; 0: of the whole job */
+    bool restart_after_progress; /* a failure after progress is not counted; restart_policy.h */
+    uint64_t output_after_ms;    /* what a rank writes so long after its start is progress */
+    bool no_restart_on[256];     /* by the exit code that the failure means for ddprun (a rank's, or
                                     128 + its signal): the job ends at once */
-    uint64_t timeout_ms;        /* stop the job so long after its start, exit 124; 0: never */
-    uint64_t grace_ms;          /* after a signal: from forwarding it to SIGKILL */
-    uint64_t failure_grace_ms;  /* after a failed rank: from SIGTERM to SIGKILL */
-    uint64_t stop_signals;      /* bit N: signal N, passed on, ends the job. TERM, INT, HUP and QUIT
+    uint64_t timeout_ms;         /* stop the job so long after its start, exit 124; 0: never */
+    uint64_t grace_ms;           /* after a signal: from forwarding it to SIGKILL */
+    uint64_t failure_grace_ms;   /* after a failed rank: from SIGTERM to SIGKILL */
+    uint64_t stop_signals;   /* bit N: signal N, passed on, ends the job. TERM, INT, HUP and QUIT
                                     always; never KILL, STOP, CHLD, CONT, WINCH, nor a fault's */
-    char *signals_to_handle;    /* owned; TORCHELASTIC_SIGNALS_TO_HANDLE, as it was given */
+    char *signals_to_handle; /* owned; TORCHELASTIC_SIGNALS_TO_HANDLE, as it was given */
     enum signal_scope signal_scope; /* who gets the first signal: a rank's main process, or its
                                        process group */
 
     struct output_spec output; /* owned; where what the ranks write goes, and who reads our stdin */
 
     /* seeing */
-    char *events; /* owned; --events, a path for JSON lines; NULL: none */
-    char *report; /* owned; --report, a path for the report as JSON; NULL: none */
+    char *events;   /* owned; --events, a path for JSON lines; NULL: none */
+    bool event_log; /* --event-log-handler console: torchrun's records on stderr */
+    char *report;   /* owned; --report, a path for the report as JSON; NULL: none */
 };
 
 /* Does ddprun serve the store? */

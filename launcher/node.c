@@ -1,19 +1,19 @@
 #include "node.h"
 
+#include "event_log.h"
 #include "events.h"
 #include "generation.h"
-#include "image.h"
 #include "job_spec.h"
 #include "node_memory.h"
 #include "nursery.h"
+#include "oom_watch.h"
 #include "output.h"
 #include "post_mortem.h"
-#include "rank_argv.h"
 #include "rank_io.h"
 #include "runtime_dir.h"
+#include "start.h"
 #include "supervisor.h"
 #include "sweep.h"
-#include "worker_env.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -37,9 +37,12 @@ struct node {
     struct nursery nursery;
     struct supervisor *supervisor; /* owned */
     struct events events;
+    struct event_log event_log;
     struct output *output; /* owned */
     struct rank_io io;
     struct generation gen;
+    struct start start;
+    struct oom_watch oom;
     int renew_failure; /* -errno: there is nothing to start the next ranks with */
     int signal_fd;
     int n_started; /* ranks asked for: the next one's number */
@@ -48,8 +51,12 @@ struct node {
     uv_loop_t loop;
     bool has_loop;
     uv_poll_t nursery_poll, signal_poll;
-    uv_timer_t timer, timeout;
+    uv_timer_t timer, timeout, settled;
 };
+
+/* From the last start until OOM kills are counted: that must not take a CPU from ranks that have
+ * just begun, and it takes longer to use up any memory. */
+enum { SETTLED_MS = 10 };
 
 static void feed(struct node *n, struct supervisor_event *e);
 
@@ -65,77 +72,39 @@ __attribute__((format(printf, 2, 3))) static void say(struct node *n, const char
 
 /* --- Starting ranks --- */
 
-static int make_image(const struct node *n, int rank, int *ret_fd, struct co_error *err)
-{
-    char error_file[4096];
-    struct rank_place place = {
-        .rank = rank,
-        .world_size = n->spec->n_local,
-        .local_rank = rank,
-        .local_world_size = n->spec->n_local,
-        .n_nodes = 1,
-        .generation = supervisor_generation(n->supervisor),
-        .master_addr = n->spec->master_addr,
-        .master_port = n->gen.master_port,
-        .agent_store = n->gen.agent_store,
-        .error_file =
-            rank_io_error_file(&n->io, n->runtime_dir, rank, error_file, sizeof error_file),
-        .node_fd = SPAWN_N_FDS - 1,
-    };
-    co_autofree char **env = NULL;
-    co_autofree char **argv = NULL;
-    int rc = worker_env_make(n->spec, &place, environ, &env, err);
-    if (rc == 0)
-        rc = rank_argv_make(n->spec, rank, &argv, err);
-    if (rc < 0)
-        return rc;
-    return image_make(n->spec->path, argv != NULL ? argv : n->spec->argv, env, ret_fd, err);
-}
-
-/* Ask the nursery for a rank. returns 0; -EPIPE, -EAGAIN: of the nursery; else -errno: of this
- * rank */
-static int start_rank(struct node *n, int rank)
-{
-    co_autoclose_fd int image_fd = -1;
-    co_autoclose_fd int worker_node = -1;
-    int rc = make_image(n, rank, &image_fd, NULL);
-    if (rc < 0)
-        return rc;
-    struct rank_fds io;
-    rc = rank_io_make(&n->io, rank, rank, &io, NULL);
-    if (rc == 0)
-        rc = node_memory_add(n->gen.memory, rank, &worker_node);
-    if (rc == 0) {
-        int fds[SPAWN_N_FDS] = {io.fds[0], io.fds[1], io.fds[2], worker_node};
-        rc = nursery_spawn(&n->nursery, rank, image_fd, fds);
-    }
-    rank_fds_close(&io);
-    return rc;
-}
-
 static void lose_nursery(struct node *n)
 {
     feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_NURSERY_LOST});
 }
 
+static void fail_rank(struct node *n, int code)
+{
+    feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_START_FAILED,
+                                       .rank = n->n_started++,
+                                       .status = -code,
+                                       .stage = SUPERVISOR_START_INTERNAL});
+}
+
 /* Each rank that the supervisor asked for gets an answer, also those that were not tried. */
-static void start_ranks(struct node *n, int n_start)
+static void start_next(struct node *n, int n_start)
 {
     int failure = n->renew_failure;
-    for (int i = 0; i < n_start; i++) {
-        int rank = n->n_started++;
-        int rc = failure != 0 ? failure : start_rank(n, rank);
-        if (rc == 0)
-            continue;
-        if (rc == -EPIPE || rc == -EAGAIN) {
+    while (n_start > 0) {
+        int n_asked = 0;
+        int n_batch = n_start < SPAWN_AT_ONCE ? n_start : SPAWN_AT_ONCE;
+        if (failure == 0)
+            failure = start_ranks(&n->start, supervisor_generation(n->supervisor), n->n_started,
+                                  n_batch, &n_asked);
+        if (failure == -EPIPE || failure == -EAGAIN) {
             lose_nursery(n);
             return;
         }
-        failure = rc;
-        feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_START_FAILED,
-                                           .rank = rank,
-                                           .status = -rc,
-                                           .stage = SUPERVISOR_START_INTERNAL});
+        n->n_started += n_asked;
+        n_start -= n_asked;
+        if (failure != 0) {
+            n_start--;
+            fail_rank(n, failure);
+        }
     }
 }
 
@@ -163,11 +132,15 @@ static void renew(struct node *n)
     struct co_error err;
     const struct generation_notes notes = make_notes(n);
     n->n_started = 0;
+    start_fini(&n->start);
     n->io.generation = supervisor_generation(n->supervisor);
     runtime_dir_empty(n->runtime_dir);
+    oom_watch_renew(&n->oom);
+    uint64_t begun_ns = co_now_ns();
     n->renew_failure = generation_renew(n->spec, &n->loop, &notes, &n->gen, &err);
     if (n->renew_failure < 0)
         say(n, "ddprun: %s\n", err.text);
+    event_log_generation(&n->event_log, n->io.generation, (double)(co_now_ns() - begun_ns) / 1e6);
 }
 
 /* --- Orders --- */
@@ -177,22 +150,30 @@ static void on_all_said(void *arg)
     feed(arg, &(struct supervisor_event){.type = SUPERVISOR_EV_DRAINED});
 }
 
-/* The ranks' last words are out: ours come after them, by the same way. */
+/* The ranks' last words are out, or kept: ours come after them, by the same way. */
 static void on_drained(void *arg)
 {
     struct node *n = arg;
-    if (supervisor_get_verdict(n->supervisor)->restarts)
-        events_restart(&n->events, n->supervisor);
+    bool restarts = supervisor_get_verdict(n->supervisor)->restarts;
     co_autofree char *report = post_mortem(&(struct post_mortem){
         .spec = n->spec,
         .supervisor = n->supervisor,
+        .events = &n->events,
+        .oom = &n->oom,
         .io = &n->io,
         .runtime_dir = n->runtime_dir,
         .begun_ms = n->begun_ms,
     });
+    if (restarts)
+        events_restart(&n->events, n->supervisor);
+    else
+        event_log_end(&n->event_log, n->supervisor);
     if (report != NULL)
-        output_say(n->output, report);
-    output_drain(n->output, on_all_said, n);
+        output_report(n->output, report);
+    if (restarts)
+        on_all_said(n);
+    else
+        output_drain(n->output, on_all_said, n);
 }
 
 static void dismiss_nursery(struct node *n)
@@ -223,6 +204,16 @@ static void on_timeout(uv_timer_t *timer)
     feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_TIMEOUT});
 }
 
+static void on_settled(uv_timer_t *timer)
+{
+    struct node *n = timer->data;
+    oom_watch_begin(&n->oom);
+    const char *group = oom_watch_group(&n->oom);
+    if (n->spec->verbose > 0)
+        say(n, "ddprun: OOM kills: counted by %s%s\n",
+            *group != '\0' ? "control group " : "no control group", group);
+}
+
 static void set_timer(struct node *n)
 {
     uint64_t deadline_ms = supervisor_deadline_ms(n->supervisor);
@@ -249,12 +240,13 @@ static void carry_out(struct node *n, const struct supervisor_orders *o)
     if (rc < 0)
         lose_nursery(n);
     else if (o->n_start > 0)
-        start_ranks(n, o->n_start);
+        start_next(n, o->n_start);
     else if (o->sweep_alone)
         do_sweep_alone(n);
+    else if (o->drain && supervisor_get_verdict(n->supervisor)->restarts)
+        output_retire(n->output, on_drained, n);
     else if (o->drain) {
-        if (!supervisor_get_verdict(n->supervisor)->restarts)
-            dismiss_nursery(n); /* it goes while we pass on and clean up */
+        dismiss_nursery(n); /* it goes while we pass on and clean up */
         output_drain(n->output, on_drained, n);
     } else if (o->ended)
         n->ended = true;
@@ -284,11 +276,22 @@ static void feed(struct node *n, struct supervisor_event *e)
     e->now_ms = co_now_ms();
     supervisor_step(n->supervisor, e, &orders);
     say_transition(n, from, e);
+    if (from == SUPERVISOR_STARTING && supervisor_get_state(n->supervisor) == SUPERVISOR_RUNNING)
+        uv_timer_start(&n->settled, on_settled, SETTLED_MS, 0);
     set_timer(n);
     carry_out(n, &orders);
 }
 
 /* --- Events --- */
+
+/* Nobody asks, as a rule; and it is a load for each rank. */
+static struct restart_progress look_at_progress(const struct node *n)
+{
+    if (!n->spec->restart_after_progress)
+        return (struct restart_progress){0};
+    return (struct restart_progress){.n_steps = node_memory_most_steps(n->gen.memory),
+                                     .output_ms = output_last_ms(n->output)};
+}
 
 static void on_report(struct node *n, const struct nursery_report *r)
 {
@@ -307,12 +310,18 @@ static void on_report(struct node *n, const struct nursery_report *r)
         /* before all else: who waits for it is let go */
         e.culprit = node_memory_rank_gone(n->gen.memory, r->local_rank, r->status);
         e.blames = e.culprit >= 0;
+        e.progress = look_at_progress(n);
         break;
     default:
         e.type = SUPERVISOR_EV_EMPTY;
         break;
     }
+    if (e.type == SUPERVISOR_EV_EXITED && e.status != 0 &&
+        supervisor_get_verdict(n->supervisor)->outcome == OUTCOME_NONE)
+        oom_watch_note_failure(&n->oom);
     events_rank(&n->events, n->supervisor, &e, r->pid);
+    if (e.type == SUPERVISOR_EV_STARTED)
+        event_log_start(&n->event_log, supervisor_generation(n->supervisor), e.rank, e.pid);
     feed(n, &e);
 }
 
@@ -405,6 +414,8 @@ static int open_loop(struct node *n, struct co_error *err)
     n->timer.data = n;
     uv_timer_init(&n->loop, &n->timeout);
     n->timeout.data = n;
+    uv_timer_init(&n->loop, &n->settled);
+    n->settled.data = n;
     rc = watch(n, &n->nursery_poll, n->nursery.sock, on_nursery, err);
     if (rc == 0)
         rc = watch(n, &n->signal_poll, n->signal_fd, on_signal, err);
@@ -431,18 +442,30 @@ static int node_open(struct node *n, struct co_error *err)
                            &n->output, err);
     if (rc == 0)
         rc = rank_io_open(&n->io, spec, n->output, n->null_fd, err);
-    if (rc == 0)
-        rc = generation_open(spec, &n->loop, &notes, &n->gen, err);
     if (rc < 0)
         return rc;
+    event_log_init(&n->event_log, spec, n->output, &n->io, n->runtime_dir);
+    uint64_t begun_ns = co_now_ns();
+    rc = generation_open(spec, &n->loop, &notes, &n->gen, err);
+    if (rc < 0)
+        return rc;
+    event_log_generation(&n->event_log, 0, (double)(co_now_ns() - begun_ns) / 1e6);
+    n->start = (struct start){.spec = spec,
+                              .nursery = &n->nursery,
+                              .io = &n->io,
+                              .runtime_dir = n->runtime_dir,
+                              .gen = &n->gen};
     struct supervisor_limits limits = {
         .n_ranks = spec->n_local,
         .window = NURSERY_WINDOW,
+        .batch = SPAWN_AT_ONCE,
         .grace_ms = spec->grace_ms,
         .failure_grace_ms = spec->failure_grace_ms,
         .restarts = {.max_restarts = spec->max_restarts,
                      .window_ms = spec->restart_window_ms,
-                     .no_restart_on = spec->no_restart_on},
+                     .no_restart_on = spec->no_restart_on,
+                     .after_progress = spec->restart_after_progress,
+                     .output_after_ms = spec->output_after_ms},
         .stop_signals = spec->stop_signals,
         .to_groups = spec->signal_scope == SCOPE_GROUP,
     };
@@ -468,10 +491,12 @@ static void node_close(struct node *n)
         uv_run(&n->loop, UV_RUN_DEFAULT);
         uv_loop_close(&n->loop);
     }
+    start_fini(&n->start);
     supervisor_destroy(n->supervisor);
     if (n->signal_fd >= 0)
         close(n->signal_fd);
     events_close(&n->events);
+    oom_watch_close(&n->oom);
     runtime_dir_remove(n->runtime_dir);
     free(n->runtime_dir);
     nursery_close(&n->nursery, co_deadline_ms(SUPERVISOR_KILL_MS));
@@ -509,6 +534,7 @@ int node_run(const struct job_spec *spec, int null_fd, struct node_end *ret_end,
                      .signal_fd = -1,
                      .events = {.fd = -1},
                      .nursery = {.sock = -1}};
+    oom_watch_init(&n.oom, "");
     int rc = node_open(&n, err);
     if (rc == 0) {
         run(&n);

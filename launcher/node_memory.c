@@ -171,6 +171,20 @@ int node_memory_rank_gone(struct node_memory *m, int rank, int status)
     return other_died ? why.rank : -1;
 }
 
+uint64_t node_memory_most_steps(struct node_memory *m)
+{
+    char byte;
+    struct rank_socket *r = &m->ranks[0]; /* the only one that may be without peers */
+    if (m->n_local == 1 && r->fd >= 0 && recv(r->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0)
+        on_socket(&r->poll, 0,
+                  UV_READABLE); /* its last words, of which the loop was not told yet */
+    if (m->broker == NULL)
+        return 0;
+    uint64_t n_told = broker_n_steps(m->broker);
+    uint64_t n_counted = control_most_steps(m->control);
+    return n_told > n_counted ? n_told : n_counted;
+}
+
 void node_memory_close(struct node_memory *m)
 {
     if (m == NULL)

@@ -6,6 +6,7 @@
 #ifndef DDP_LAUNCHER_NODE_MEMORY_H
 #define DDP_LAUNCHER_NODE_MEMORY_H
 
+#include <stdint.h>
 #include <uv.h>
 
 struct co_error;
@@ -26,6 +27,10 @@ int node_memory_add(struct node_memory *m, int rank, int *ret_worker_fd);
  *
  * returns   the rank that died before, as the shared memory knows; -1: none, or this one */
 int node_memory_rank_gone(struct node_memory *m, int rank, int status);
+
+/* The most steps of training that a rank has completed, as libddp counts them; of a rank without
+ * peers only whether there are any. */
+uint64_t node_memory_most_steps(struct node_memory *m);
 
 /* Close the sockets and the memory. Frees m when the loop has closed its handles; NULL is fine. */
 void node_memory_close(struct node_memory *m);

@@ -1,10 +1,12 @@
 #include "output.h"
 
 #include "lines.h"
+#include "log_copy.h"
+#include "outlet.h"
 #include "pty.h"
-#include "sink.h"
 #include "tail.h"
 
+#include "common/clock.h"
 #include "common/error.h"
 
 #include <errno.h>
@@ -12,17 +14,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 /* The happy path: a pipe is readable, a chunk is read, kept in the rank's tail, logged, and
- * written. What the sink does not take waits in the sink's `rest`, and until that is gone a
- * readable stream is only marked `waits` and no longer polled. When the sink takes bytes again,
- * `rest` is written and those streams get their turns, beginning behind the one that had the last:
- * so none is forgotten while another one floods. */
+ * written. What the sink does not take waits in its outlet, and until that is gone a readable
+ * stream is only marked `waits` and no longer polled. When the sink has taken what waited, those
+ * streams get their turns, beginning behind the one that had the last: so none is forgotten while
+ * another one floods.
+ *
+ * A stream whose writer is gone can't be left waiting where the next one comes in its place: then
+ * all it holds goes to the outlet, full or not. */
 
-enum { REST_BYTES = LINES_BYTES + LINES_PREFIX_MAX + 1, TURN_BYTES = 8192 };
+enum { SCRATCH_BYTES = LINES_BYTES + LINES_PREFIX_MAX + 1, TURN_BYTES = 8192 };
 
 struct source { /* apart from its stream: it lives until the loop has closed it */
     struct output *o;
@@ -38,29 +42,19 @@ struct stream {
     bool at_end; /* read to its end; lines may be left */
     bool is_raw; /* no prefix: nothing is assembled */
     int sink;    /* OUTPUT_NOWHERE: none */
-    int log_fd;  /* -1: none */
-    int filter_fd;
-    char *const *filters; /* borrowed */
-    bool in_match;        /* a long line that goes to filter_fd is not over */
-    char *prefix;         /* owned */
+    struct log_copy log;
+    char *prefix; /* owned */
     size_t n_prefix;
     struct lines lines;
 };
 
-struct exit_to { /* a sink, and what waits for it */
+struct exit_to { /* an outlet, and whose turn it is */
     struct output *o;
-    int fd;
-    struct sink sink;
-    bool is_open;  /* with the first byte: a quiet job needs none of this */
-    bool was_full; /* others wait: turns are short */
-    int next;      /* the stream whose turn comes first */
-    int line_of;   /* the stream whose line is not over; NOBODY: a dead one's; -1: none is open */
-    int room_fd;   /* an epoll of the sink alone: readable when the sink has room. libuv sets
-                      O_NONBLOCK on what it polls, and the sink may belong to others */
-    uv_poll_t room;
-    bool has_room_handle, room_is_polled;
-    char rest[REST_BYTES];
-    size_t rest_start, rest_end;
+    struct outlet *outlet; /* owned */
+    bool was_full;         /* others wait: turns are short */
+    bool holds_old;        /* it was full when the streams before these were retired */
+    int next;              /* the stream whose turn comes first */
+    int line_of; /* the stream whose line is not over; NOBODY: a dead one's; -1: none is open */
 };
 
 enum { NOBODY = -2 };
@@ -69,15 +63,17 @@ struct output {
     uv_loop_t *loop;
     int n_ranks;
     int sink_of[2]; /* stdout and stderr may be one */
-    struct exit_to *exits;
+    struct exit_to exits[2];
     struct tail *tails; /* by rank */
     void (*on_drained)(void *arg);
     void *arg;
     bool draining;
-    int log_error; /* errno of the first log file that failed; 0: none */
+    uint64_t last_ms; /* see output_last_ms() */
+    int log_error;    /* errno of the first log file that failed; 0: none */
     bool log_error_said;
     int n_handles;
-    struct stream streams[]; /* rank * 2 + which */
+    char scratch[SCRATCH_BYTES]; /* what a turn works on */
+    struct stream streams[];     /* rank * 2 + which */
 };
 
 static void on_pipe(uv_poll_t *poll, int status, int events);
@@ -85,7 +81,7 @@ static void try_drain(struct output *o);
 
 static bool is_full(const struct exit_to *e)
 {
-    return e->rest_start != e->rest_end;
+    return outlet_is_full(e->outlet);
 }
 
 static bool must_wait(const struct output *o, const struct stream *s)
@@ -104,16 +100,11 @@ static void output_destroy(struct output *o)
 {
     for (int i = 0; o->tails != NULL && i < o->n_ranks; i++)
         tail_fini(&o->tails[i]);
-    for (int i = 0; o->exits != NULL && i < 2; i++) {
-        if (o->exits[i].is_open)
-            sink_close(&o->exits[i].sink);
-        if (o->exits[i].room_fd >= 0)
-            close(o->exits[i].room_fd);
-    }
     free(o->tails);
-    free(o->exits);
     free(o);
 }
+
+static void on_room(void *arg);
 
 int output_create(uv_loop_t *loop, int n_ranks, const int to_fd[2], struct output **ret,
                   struct co_error *err)
@@ -121,26 +112,20 @@ int output_create(uv_loop_t *loop, int n_ranks, const int to_fd[2], struct outpu
     struct output *o = calloc(1, sizeof *o + 2 * (size_t)n_ranks * sizeof o->streams[0]);
     if (o == NULL)
         return co_fail(err, -ENOMEM, "no memory for %d ranks' output", n_ranks);
-    o->exits = calloc(2, sizeof *o->exits);
-    o->tails = calloc((size_t)n_ranks, sizeof *o->tails);
-    if (o->exits == NULL || o->tails == NULL) {
-        free(o->exits);
-        free(o->tails);
-        free(o);
-        return co_fail(err, -ENOMEM, "no memory for %d ranks' output", n_ranks);
-    }
     o->loop = loop;
     o->n_ranks = n_ranks;
+    o->tails = calloc((size_t)n_ranks, sizeof *o->tails);
     o->sink_of[OUTPUT_TO_STDERR] = OUTPUT_TO_STDERR;
     o->sink_of[OUTPUT_TO_STDOUT] = are_same(to_fd) ? OUTPUT_TO_STDERR : OUTPUT_TO_STDOUT;
-    for (int i = 0; i < 2; i++) {
-        o->exits[i].o = o;
-        o->exits[i].fd = to_fd[i];
-        o->exits[i].line_of = -1;
-        o->exits[i].room_fd = -1;
-    }
+    for (int i = 0; i < 2; i++)
+        o->exits[i] = (struct exit_to){
+            .o = o, .outlet = outlet_create(loop, to_fd[i], on_room, &o->exits[i]), .line_of = -1};
     for (int i = 0; i < 2 * n_ranks; i++)
-        o->streams[i] = (struct stream){.fd = -1, .log_fd = -1, .filter_fd = -1};
+        o->streams[i] = (struct stream){.fd = -1, .log = {.fd = -1, .filter_fd = -1}};
+    if (o->tails == NULL || o->exits[0].outlet == NULL || o->exits[1].outlet == NULL) {
+        output_close(o);
+        return co_fail(err, -ENOMEM, "no memory for %d ranks' output", n_ranks);
+    }
     *ret = o;
     return 0;
 }
@@ -158,11 +143,6 @@ static void on_source_closed(uv_handle_t *handle)
     struct output *o = source->o;
     free(source);
     unref(o);
-}
-
-static void on_room_closed(uv_handle_t *handle)
-{
-    unref(handle->data);
 }
 
 static void close_fd(int *fd)
@@ -183,91 +163,28 @@ static void close_pipe(struct stream *s)
 static void close_stream(struct stream *s)
 {
     close_pipe(s);
-    close_fd(&s->log_fd);
-    close_fd(&s->filter_fd);
+    log_copy_close(&s->log);
     free(s->prefix);
     s->prefix = NULL;
     lines_fini(&s->lines);
     s->waits = false;
 }
 
-/* --- The sinks --- */
-
-static int make_room_handle(struct exit_to *e)
-{
-    struct epoll_event when = {.events = EPOLLOUT};
-    e->room_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (e->room_fd < 0 || epoll_ctl(e->room_fd, EPOLL_CTL_ADD, e->sink.fd, &when) < 0)
-        return -errno;
-    int rc = uv_poll_init(e->o->loop, &e->room, e->room_fd);
-    if (rc < 0)
-        return rc;
-    e->room.data = e->o;
-    e->has_room_handle = true;
-    e->o->n_handles++;
-    return 0;
-}
-
-static void on_room(uv_poll_t *poll, int status, int events);
-
-/* Hear of it when the sink has room. A sink that can't be waited for is given up. */
-static void await_room(struct exit_to *e)
-{
-    e->was_full = true;
-    if (e->room_is_polled)
-        return;
-    if ((e->has_room_handle || make_room_handle(e) == 0) &&
-        uv_poll_start(&e->room, UV_READABLE, on_room) == 0) {
-        e->room_is_polled = true;
-        return;
-    }
-    sink_close(&e->sink);
-    e->rest_start = e->rest_end = 0;
-}
-
-/* Write `bytes`, or keep what is not taken. Only while nothing is kept. */
 static void pass_on(struct exit_to *e, const char *bytes, size_t n)
 {
-    if (!e->is_open) {
-        sink_open(&e->sink, e->fd);
-        e->is_open = true;
-    }
-    size_t took = sink_write(&e->sink, bytes, n);
-    if (took == n)
-        return;
-    memmove(e->rest, bytes + took, n - took);
-    e->rest_start = 0;
-    e->rest_end = n - took;
-    await_room(e);
-}
-
-static void flush(struct exit_to *e)
-{
-    size_t n = e->rest_end - e->rest_start;
-    e->rest_start += sink_write(&e->sink, e->rest + e->rest_start, n);
-    if (!is_full(e))
-        e->rest_start = e->rest_end = 0;
+    outlet_write(e->outlet, bytes, n);
+    e->was_full |= is_full(e);
 }
 
 /* --- A stream's turn --- */
 
-/* A log file that takes no more (a full disk) is given up, and that is said once. */
-static void log_bytes(struct output *o, int *fd, const char *bytes, size_t n)
+static void note_log(struct output *o, int rc)
 {
-    while (n > 0 && *fd >= 0) {
-        ssize_t took = write(*fd, bytes, n);
-        if (took > 0) {
-            bytes += took;
-            n -= (size_t)took;
-        } else if (errno != EINTR) {
-            if (o->log_error == 0)
-                o->log_error = errno;
-            close_fd(fd);
-        }
-    }
+    if (rc < 0 && o->log_error == 0)
+        o->log_error = -rc;
 }
 
-/* Not in the middle of a turn: that uses the sinks' buffers. */
+/* Not in the middle of a turn: a line of ours belongs between them. */
 static void say_log_error(struct output *o)
 {
     char text[160];
@@ -279,49 +196,21 @@ static void say_log_error(struct output *o)
     output_say(o, text);
 }
 
-static bool has_word(char *const *words, const char *line, size_t n)
-{
-    while (*words != NULL && memmem(line, n, *words, strlen(*words)) == NULL)
-        words++;
-    return *words != NULL;
-}
-
-/* Lines as they go out, a first one perhaps continued: those with a word go to the filter's
- * file. */
-static void filter(struct output *o, struct stream *s, const char *text, size_t n, bool continued)
-{
-    while (n > 0) {
-        const char *newline = memchr(text, '\n', n);
-        size_t n_line = newline != NULL ? (size_t)(newline + 1 - text) : n;
-        size_t skip = continued ? 0 : s->n_prefix;
-        if ((continued && s->in_match) || has_word(s->filters, text + skip, n_line - skip)) {
-            log_bytes(o, &s->filter_fd, text, n_line);
-            s->in_match = newline == NULL;
-        } else {
-            s->in_match = false;
-        }
-        continued = false;
-        text += n_line;
-        n -= n_line;
-    }
-}
-
-/* Whole lines that the stream holds, while the sink takes them. */
-static void emit(struct output *o, struct stream *s)
+/* Whole lines that the stream holds, while the sink takes them, or all of them. */
+static void emit(struct output *o, struct stream *s, bool all)
 {
     int number = (int)(s - o->streams);
     struct exit_to *e = s->sink != OUTPUT_NOWHERE ? &o->exits[s->sink] : NULL;
-    char *text = o->exits[e != NULL ? s->sink : OUTPUT_TO_STDERR].rest;
-    while (e != NULL && !is_full(e) && lines_has_some(&s->lines, s->at_end)) {
+    char *text = o->scratch;
+    while (e != NULL && (all || !is_full(e)) && lines_has_some(&s->lines, s->at_end)) {
         bool between = e->line_of != -1 && e->line_of != number;
         if (e->line_of != number) /* somebody came in between: it is a line of its own now */
             s->lines.in_line = false;
         bool continued = s->lines.in_line;
         text[0] = '\n';
         size_t n =
-            lines_take(&s->lines, s->prefix, s->n_prefix, text + 1, REST_BYTES - 1, s->at_end);
-        if (s->filters != NULL)
-            filter(o, s, text + 1, n, continued);
+            lines_take(&s->lines, s->prefix, s->n_prefix, text + 1, SCRATCH_BYTES - 1, s->at_end);
+        note_log(o, log_copy_lines(&s->log, text + 1, n, s->n_prefix, continued));
         e->line_of = s->lines.in_line ? number : -1;
         pass_on(e, between ? text : text + 1, n + between);
     }
@@ -334,46 +223,52 @@ static void emit(struct output *o, struct stream *s)
     }
 }
 
-/* Where to read into. A stream without a prefix uses the sink's buffer, which is empty. */
+/* Where to read into: a stream with a prefix assembles lines. returns NULL without memory */
 static char *find_room(struct output *o, struct stream *s, size_t *ret_n)
 {
-    if (!s->is_raw)
+    if (!s->is_raw && s->sink != OUTPUT_NOWHERE)
         return lines_room(&s->lines, ret_n);
     *ret_n = OUTPUT_CHUNK;
-    return o->exits[s->sink != OUTPUT_NOWHERE ? s->sink : OUTPUT_TO_STDERR].rest;
+    return o->scratch;
 }
 
-/* Read one chunk and pass it on. returns false at the end, or when nothing is there */
-static bool take_turn(struct output *o, struct stream *s)
+static ssize_t read_some(int fd, char *to, size_t n)
+{
+    ssize_t took;
+    do {
+        took = read(fd, to, n);
+    } while (took < 0 && errno == EINTR);
+    return took;
+}
+
+/* Read one chunk and pass it on, what the stream holds first; all of it, or while the sink takes
+ * it. returns false at the end, or when nothing is there */
+static bool take_turn(struct output *o, struct stream *s, bool all)
 {
     int number = (int)(s - o->streams);
     struct exit_to *e = s->sink != OUTPUT_NOWHERE ? &o->exits[s->sink] : NULL;
-    static char nowhere[OUTPUT_CHUNK];
     if (!s->is_raw && lines_has_some(&s->lines, s->at_end)) { /* what was not taken last time */
-        emit(o, s);
+        emit(o, s, all);
         return s->fd >= 0;
     }
-    size_t room;
-    char *to = e == NULL ? nowhere : find_room(o, s, &room);
-    if (e == NULL)
-        room = sizeof nowhere;
-    if (e != NULL && e->was_full && room > TURN_BYTES)
-        room = TURN_BYTES;
-    ssize_t n;
-    do {
-        n = to != NULL ? read(s->fd, to, room) : -1;
-    } while (n < 0 && errno == EINTR);
-    if (n < 0 && errno == EAGAIN)
+    size_t room = 0;
+    char *to = find_room(o, s, &room);
+    if (e != NULL && e->was_full && !s->is_raw && room > TURN_BYTES && !all)
+        room = TURN_BYTES; /* of a raw stream the whole pipe: no line that came at once is torn */
+    ssize_t n = to != NULL ? read_some(s->fd, to, room) : -1;
+    if (to != NULL && n < 0 && errno == EAGAIN)
         return false;
     if (n <= 0) { /* of a pty: EIO */
         s->at_end = true;
         close_pipe(s);
-        emit(o, s);
+        emit(o, s, all);
         return false;
     }
-    if (number % 2 == OUTPUT_TO_STDERR)
+    if (number % 2 == OUTPUT_TO_STDOUT)
+        o->last_ms = co_now_ms();
+    else
         tail_add(&o->tails[number / 2], to, (size_t)n);
-    log_bytes(o, &s->log_fd, to, (size_t)n);
+    note_log(o, log_copy_bytes(&s->log, to, (size_t)n));
     if (e == NULL)
         return true;
     if (s->is_raw) {
@@ -381,7 +276,7 @@ static bool take_turn(struct output *o, struct stream *s)
         return true;
     }
     lines_add(&s->lines, (size_t)n);
-    emit(o, s);
+    emit(o, s, all);
     return s->fd >= 0;
 }
 
@@ -410,7 +305,7 @@ static void on_pipe(uv_poll_t *poll, int status, int events)
         return;
     }
     struct output *o = source->o; /* the source may go */
-    take_turn(o, s);
+    take_turn(o, s, false);
     check_rest(s);
     say_log_error(o);
 }
@@ -427,7 +322,7 @@ static void resume_streams(struct output *o, int sink)
             continue;
         e->next = (first + i + 1) % n;
         s->waits = false;
-        take_turn(o, s);
+        take_turn(o, s, false);
         if (s->source != NULL)
             uv_poll_start(&s->source->poll, UV_READABLE | UV_DISCONNECT, on_pipe);
         check_rest(s);
@@ -436,39 +331,26 @@ static void resume_streams(struct output *o, int sink)
         e->was_full = false;
 }
 
-static void on_room(uv_poll_t *poll, int status, int events)
+static void on_room(void *arg)
 {
-    struct output *o = poll->data;
-    (void)status;
-    (void)events;
-    int sink = poll == &o->exits[OUTPUT_TO_STDOUT].room ? OUTPUT_TO_STDOUT : OUTPUT_TO_STDERR;
-    struct exit_to *e = &o->exits[sink];
-    flush(e);
-    if (is_full(e))
-        return;
-    resume_streams(o, sink);
-    if (!is_full(e)) {
-        uv_poll_stop(&e->room);
-        e->room_is_polled = false;
-    }
-    if (o->draining)
-        try_drain(o);
+    struct exit_to *e = arg;
+    e->holds_old = false;
+    resume_streams(e->o, (int)(e - e->o->exits));
+    if (e->o->draining)
+        try_drain(e->o);
 }
 
 /* --- From outside --- */
 
-/* An earlier generation's pipe: its last words come before those of the next one. */
-static void finish(struct output *o, struct stream *s)
+/* The writer is gone: its last words come before those of the next one, and wait in the outlet if
+ * they have to. */
+static void retire(struct output *o, struct stream *s)
 {
-    while (s->fd >= 0 && !must_wait(o, s) && take_turn(o, s)) {
+    while (s->fd >= 0 && take_turn(o, s, true)) {
     }
     s->at_end = true;
     close_pipe(s);
-    emit(o, s);
-    if (s->lines.buf != NULL) { /* the sink is full: better lost than held in the way */
-        if (s->sink != OUTPUT_NOWHERE && o->exits[s->sink].line_of == (int)(s - o->streams))
-            o->exits[s->sink].line_of = NOBODY;
-    }
+    emit(o, s, true);
     close_stream(s);
 }
 
@@ -495,17 +377,16 @@ int output_add(struct output *o, int rank, enum output_sink which, int fd, bool 
 {
     int number = rank * 2 + (int)which;
     struct stream *s = &o->streams[number];
-    finish(o, s);
+    retire(o, s);
     if (which == OUTPUT_TO_STDERR)
         tail_fini(&o->tails[rank]);
-    *s = (struct stream){.fd = fd,
-                         .is_pty = is_pty,
-                         .is_raw = way->prefix == NULL,
-                         .sink = way->to == OUTPUT_NOWHERE ? OUTPUT_NOWHERE : o->sink_of[way->to],
-                         .log_fd = way->log_fd,
-                         .filter_fd = way->filter_fd,
-                         .filters = way->filters,
-                         .n_prefix = way->n_prefix};
+    *s = (struct stream){
+        .fd = fd,
+        .is_pty = is_pty,
+        .is_raw = way->prefix == NULL,
+        .sink = way->to == OUTPUT_NOWHERE ? OUTPUT_NOWHERE : o->sink_of[way->to],
+        .log = {.fd = way->log_fd, .filter_fd = way->filter_fd, .words = way->filters},
+        .n_prefix = way->n_prefix};
     int rc = 0;
     if (!s->is_raw) {
         s->prefix = malloc(s->n_prefix + 1);
@@ -528,16 +409,24 @@ void output_resize(struct output *o, int like)
             pty_resize(o->streams[i].fd, like);
 }
 
-void output_say(struct output *o, const char *lines)
+/* A line of ours begins on a line of its own. */
+static void say(struct exit_to *e, const char *lines)
 {
-    struct exit_to *e = &o->exits[OUTPUT_TO_STDERR];
-    if (is_full(e))
-        return;
     if (e->line_of != -1)
         pass_on(e, "\n", 1);
     e->line_of = -1;
-    if (!is_full(e))
-        pass_on(e, lines, strnlen(lines, OUTPUT_CHUNK));
+    pass_on(e, lines, strlen(lines));
+}
+
+void output_say(struct output *o, const char *lines)
+{
+    if (!is_full(&o->exits[OUTPUT_TO_STDERR]))
+        say(&o->exits[OUTPUT_TO_STDERR], lines);
+}
+
+void output_report(struct output *o, const char *lines)
+{
+    say(&o->exits[OUTPUT_TO_STDERR], lines);
 }
 
 /* Empty all pipes, unless a sink stops us; then on_room() calls again. */
@@ -546,11 +435,11 @@ static void try_drain(struct output *o)
     bool waits = is_full(&o->exits[0]) || is_full(&o->exits[1]);
     for (int i = 0; i < 2 * o->n_ranks; i++) {
         struct stream *s = &o->streams[i];
-        while (!must_wait(o, s) && s->fd >= 0 && take_turn(o, s)) {
+        while (!must_wait(o, s) && s->fd >= 0 && take_turn(o, s, false)) {
         }
         if (!must_wait(o, s) && s->lines.buf != NULL) {
             s->at_end = true; /* EAGAIN: a stranger holds the pipe, but nobody of ours writes */
-            emit(o, s);
+            emit(o, s, false);
         }
         waits = waits || must_wait(o, s);
     }
@@ -569,6 +458,25 @@ void output_drain(struct output *o, void (*on_drained)(void *arg), void *arg)
     try_drain(o);
 }
 
+void output_retire(struct output *o, void (*on_retired)(void *arg), void *arg)
+{
+    if (o->exits[0].holds_old || o->exits[1].holds_old) {
+        output_drain(o, on_retired, arg);
+        return;
+    }
+    for (int i = 0; i < 2 * o->n_ranks; i++)
+        retire(o, &o->streams[i]);
+    for (int i = 0; i < 2; i++)
+        o->exits[i].holds_old = is_full(&o->exits[i]);
+    say_log_error(o);
+    on_retired(arg);
+}
+
+uint64_t output_last_ms(const struct output *o)
+{
+    return o->last_ms;
+}
+
 char *output_tail(const struct output *o, int rank)
 {
     return tail_copy(&o->tails[rank]);
@@ -581,7 +489,6 @@ void output_close(struct output *o)
     for (int i = 0; i < 2 * o->n_ranks; i++)
         close_stream(&o->streams[i]);
     for (int i = 0; i < 2; i++)
-        if (o->exits[i].has_room_handle)
-            uv_close((uv_handle_t *)&o->exits[i].room, on_room_closed);
+        outlet_close(o->exits[i].outlet);
     unref(o);
 }

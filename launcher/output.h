@@ -8,12 +8,14 @@
  *
  * At most OUTPUT_CHUNK bytes wait for a sink, and as many in a stream with a prefix: while a sink
  * takes no more, ranks that write to it find their pipes full and wait, each in its turn; those
- * that don't are not touched, and the loop goes on. */
+ * that don't are not touched, and the loop goes on. Only what the ranks of one generation leave
+ * behind is kept whatever its length, so that a paused terminal holds no restart up. */
 #ifndef DDP_LAUNCHER_OUTPUT_H
 #define DDP_LAUNCHER_OUTPUT_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <uv.h>
 
 #define OUTPUT_CHUNK 65536
@@ -40,8 +42,9 @@ struct output_way {
 int output_create(uv_loop_t *loop, int n_ranks, const int to_fd[2], struct output **ret,
                   struct co_error *err);
 
-/* rank's pipe or pty, our end, non-blocking. What is left of an earlier one is passed on first. All
- * descriptors are owned by output from here on, even on failure.
+/* rank's pipe or pty, our end, non-blocking. What is left of an earlier one, to which nobody writes
+ * any more, is passed on first, or kept while the sink is full. All descriptors are owned by output
+ * from here on, even on failure.
  *
  * which     OUTPUT_TO_STDOUT, OUTPUT_TO_STDERR: what it is to the rank. Of stderr (and of a pty,
  *           which is added as stderr) the tail is kept, a new one each time
@@ -54,12 +57,24 @@ int output_add(struct output *o, int rank, enum output_sink which, int fd, bool 
 void output_resize(struct output *o, int like);
 
 /* Lines of our own, to stderr, in between ("ddprun: ..."), the last ended by a newline, too.
- * Dropped while the sink is full; cut to OUTPUT_CHUNK. */
+ * Dropped while the sink is full. */
 void output_say(struct output *o, const char *lines);
+
+/* The same, kept while the sink is full: for what is said once a generation, or once of a rank. */
+void output_report(struct output *o, const char *lines);
 
 /* Nobody writes any more: pass on what the pipes hold, then call on_drained: from the loop, or
  * before this returns. */
 void output_drain(struct output *o, void (*on_drained)(void *arg), void *arg);
+
+/* The ranks are gone, others follow: take all that the pipes hold, which what the others write
+ * comes behind, and call on_retired, as above. Does not wait for a sink, unless that has not yet
+ * taken what was kept for it the time before: one generation's last words are kept, not more. */
+void output_retire(struct output *o, void (*on_retired)(void *arg), void *arg);
+
+/* When a rank last wrote to its standard output, as far as that comes through here by a stream of
+ * its own; 0: never. */
+uint64_t output_last_ms(const struct output *o);
 
 /* See tail_copy(): the last lines of rank's stderr, or NULL. */
 char *output_tail(const struct output *o, int rank);

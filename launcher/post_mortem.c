@@ -1,7 +1,11 @@
 #include "post_mortem.h"
 
 #include "error_file.h"
+#include "events.h"
 #include "job_spec.h"
+#include "oom_text.h"
+#include "oom_watch.h"
+#include "program.h"
 #include "rank_io.h"
 #include "report.h"
 #include "report_json.h"
@@ -9,28 +13,32 @@
 
 #include "common/clock.h"
 #include "common/error.h"
-#include "common/scope.h"
 
 #include <ddp/env.h>
 #include <errno.h>
 #include <signal.h>
-#include <string.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 /* Tell whoever started us, in torchrun's way. */
 static int pass_root_cause_on(const struct post_mortem *p, const struct supervisor_rank *root,
-                              const char *text, struct co_error *err)
+                              const char *text, const struct oom_finding *oom, struct co_error *err)
 {
     const char *path = getenv(DDP_ENV_ERROR_FILE);
     if (path == NULL || path[0] == '\0')
         return 0;
     char status[160];
-    char message[256];
-    snprintf(message, sizeof message, "rank %d failed: %s",
+    char brief[OOM_GROUP_BYTES + 160];
+    char message[sizeof brief + 256];
+    oom_text_brief(oom, brief, sizeof brief);
+    snprintf(message, sizeof message, "rank %d failed: %s%s%s",
              supervisor_get_verdict(p->supervisor)->rank,
-             report_status(root->status, status, sizeof status));
+             report_status(root->status, status, sizeof status), brief[0] != '\0' ? ": " : "",
+             brief);
     int exit_code = WIFSIGNALED(root->status) ? -WTERMSIG(root->status) : WEXITSTATUS(root->status);
     return error_file_write(path, text, message, exit_code, (int64_t)time(NULL), err);
 }
@@ -47,44 +55,86 @@ static char *print(const struct report *r)
     return text;
 }
 
+/* What the report borrows. */
+struct evidence {
+    char *message, *text, *tail; /* owned */
+    struct co_error trouble;     /* of ours */
+    struct co_error exec_error;
+    struct oom_finding oom;
+};
+
+static void evidence_fini(struct evidence *e)
+{
+    free(e->message);
+    free(e->text);
+    free(e->tail);
+}
+
+/* Did the OOM killer have a part in it? A SIGKILL of ours says nothing. */
+static void look_for_oom(const struct post_mortem *p, const struct supervisor_rank *root,
+                         struct oom_finding *f)
+{
+    bool killed = WIFSIGNALED(root->status) && WTERMSIG(root->status) == SIGKILL &&
+                  root->told_last != SIGKILL;
+    oom_watch_find(p->oom, root->pid, killed, f);
+    bool other_known = f->blame == OOM_BLAME_OTHER && f->victim.pid != 0;
+    for (int i = 0; other_known && i < supervisor_n_ranks(p->supervisor); i++)
+        if (supervisor_get_rank(p->supervisor, i)->pid == f->victim.pid)
+            f->victim_rank = i;
+    events_oom(p->events, p->supervisor, f);
+}
+
+/* What the rank left behind. */
+static void gather_of_rank(const struct post_mortem *p, struct evidence *e, struct report *r)
+{
+    const struct supervisor_verdict *v = supervisor_get_verdict(p->supervisor);
+    char path[4096];
+    rank_io_error_file(p->io, p->runtime_dir, v->rank, path, sizeof path);
+    int rc = error_file_read(path, &e->message, &e->text, &e->trouble);
+    if (rc < 0 && rc != -ENOENT)
+        r->note = e->trouble.text;
+    const struct supervisor_rank *root = supervisor_get_rank(p->supervisor, v->rank);
+    look_for_oom(p, root, &e->oom);
+    r->oom = &e->oom;
+    if (!v->restarts && pass_root_cause_on(p, root, e->text, &e->oom, &e->trouble) < 0)
+        r->note = e->trouble.text;
+    e->tail = rank_io_tail(p->io, v->rank);
+    r->error = e->message;
+    r->tail = e->tail;
+}
+
+static void explain_start(const struct post_mortem *p, struct evidence *e, struct report *r)
+{
+    int rank = supervisor_get_verdict(p->supervisor)->rank;
+    int error = supervisor_get_rank(p->supervisor, rank)->status;
+    program_explain_exec_error(p->spec->path, error, &e->exec_error);
+    r->error = e->exec_error.text;
+}
+
 char *post_mortem(const struct post_mortem *p)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(p->supervisor);
 
     if (v->outcome == OUTCOME_WELL && !v->some_hang && p->spec->report == NULL)
         return NULL;
-    co_autofree char *message = NULL;
-    co_autofree char *text = NULL;
-    co_autofree char *tail = NULL;
-    struct co_error err;
+    __attribute__((cleanup(evidence_fini))) struct evidence e = {0};
     char host[256] = "";
-    char path[4096];
     gethostname(host, sizeof host - 1);
 
     struct report r = {.supervisor = p->supervisor,
                        .host = host,
                        .program = p->spec->shown,
-                       .path = p->spec->path,
                        .begun_ms = p->begun_ms,
                        .now_ms = co_now_ms(),
+                       .after_progress = p->spec->restart_after_progress,
                        .max_restarts = p->spec->restart_window_ms == 0 ? p->spec->max_restarts : 0};
-    if (v->outcome == OUTCOME_RANK_FAILED) {
-        rank_io_error_file(p->io, p->runtime_dir, v->rank, path, sizeof path);
-        int rc = error_file_read(path, &message, &text, &err);
-        if (rc < 0 && rc != -ENOENT)
-            r.note = err.text;
-        rc = v->restarts
-                 ? 0
-                 : pass_root_cause_on(p, supervisor_get_rank(p->supervisor, v->rank), text, &err);
-        if (rc < 0)
-            r.note = err.text;
-        tail = rank_io_tail(p->io, v->rank);
-        r.error = message;
-        r.tail = tail;
-    }
+    if (v->outcome == OUTCOME_RANK_FAILED)
+        gather_of_rank(p, &e, &r);
+    else if (v->outcome == OUTCOME_START_FAILED)
+        explain_start(p, &e, &r);
     if (p->spec->report != NULL && !v->restarts &&
-        report_json_write(p->spec->report, &r, p->spec->run_id, &err) < 0)
-        r.note = err.text;
+        report_json_write(p->spec->report, &r, p->spec->run_id, &e.trouble) < 0)
+        r.note = e.trouble.text;
     if (p->spec->n_local == 1) /* they stand right above */
         r.tail = NULL;
     return print(&r);

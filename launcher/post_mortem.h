@@ -1,17 +1,21 @@
-/* post_mortem.h - after a job that did not end well: gather what is known, make the report, pass
- * the root cause on to whoever started us. */
+/* post_mortem.h - after a job that did not end well: gather what is known, make the report, tell
+ * who watches, pass the root cause on to whoever started us. */
 #ifndef DDP_LAUNCHER_POST_MORTEM_H
 #define DDP_LAUNCHER_POST_MORTEM_H
 
 #include <stdint.h>
 
+struct events;
 struct job_spec;
+struct oom_watch;
 struct rank_io;
 struct supervisor;
 
 struct post_mortem { /* all borrowed */
     const struct job_spec *spec;
     const struct supervisor *supervisor;
+    const struct events *events;
+    struct oom_watch *oom; /* it has noted the failure, if there was one */
     const struct rank_io *io;
     const char *runtime_dir;
     uint64_t begun_ms;

@@ -99,16 +99,33 @@ static size_t make_prefix(const struct rank_io *io, bool tee, int local_rank, in
                              LINES_PREFIX_MAX);
 }
 
-/* One pty for both streams. returns -errno: there is none */
-static int make_pty(const struct rank_io *io, int local_rank, const struct output_way *way,
-                    struct rank_fds *ret)
+/* What comes through a pty as `which`. returns -errno: there is none */
+static int make_pty(const struct rank_io *io, int local_rank, int which,
+                    const struct output_way *way, struct rank_fds *ret)
 {
     int ours;
-    int rc = pty_open(STDERR_FILENO, &ours, &ret->owned[1]);
+    int rc = pty_open(STDERR_FILENO, &ours, &ret->owned[which]);
     if (rc < 0)
         return rc;
-    ret->fds[1] = ret->fds[2] = ret->owned[1];
-    return output_add(io->output, local_rank, OUTPUT_TO_STDERR, ours, true, way);
+    ret->fds[1 + which] = ret->owned[which];
+    return output_add(io->output, local_rank, (enum output_sink)which, ours, true, way);
+}
+
+/* One pty for both streams, so that their lines keep their order; or one each, where it must be
+ * known what is standard output. */
+static int make_ptys(const struct rank_io *io, int local_rank, int rank, struct rank_fds *ret)
+{
+    char prefix[LINES_PREFIX_MAX];
+    struct output_way way = {.to = OUTPUT_TO_STDOUT, .log_fd = -1, .filter_fd = -1};
+    if (wants_label(io)) {
+        way.prefix = prefix;
+        way.n_prefix = make_prefix(io, false, local_rank, rank, prefix);
+    }
+    int rc = make_pty(io, local_rank, OUTPUT_TO_STDERR, &way, ret);
+    if (rc == 0 && io->spec->restart_after_progress)
+        return make_pty(io, local_rank, OUTPUT_TO_STDOUT, &way, ret);
+    ret->fds[1] = ret->fds[2];
+    return rc;
 }
 
 static int make_pipe(const struct rank_io *io, int local_rank, int which,
@@ -128,6 +145,28 @@ static int make_pipe(const struct rank_io *io, int local_rank, int which,
     return output_add(io->output, local_rank, (enum output_sink)which, pair[0], false, way);
 }
 
+/* The rank's folder, and the files of filtered lines, which are there even if no line ever comes:
+ * who waits for one need not know which ranks are shown. */
+static int make_logs(const struct rank_io *io, int local_rank, struct co_error *err)
+{
+    int rc = log_files_make_rank(io->log_dir, io->generation, local_rank, err);
+    for (int which = 0; which < 2 && rc == 0; which++) {
+        if (io->spec->output.filters[which] == NULL)
+            continue;
+        int fd = log_files_open(io->log_dir, io->generation, -1, filtered_names[which], err);
+        if (fd < 0)
+            return fd;
+        close(fd);
+    }
+    return rc;
+}
+
+/* Whether ddprun must see what the rank writes there, whoever else gets it. */
+static bool is_watched(const struct rank_io *io, int which)
+{
+    return which == OUTPUT_TO_STDOUT && io->spec->restart_after_progress;
+}
+
 /* A stream into the log directory, and here, too, with -t. */
 static int make_logged(const struct rank_io *io, const struct plan *p, int local_rank, int which,
                        struct output_way *way, struct rank_fds *ret, struct co_error *err)
@@ -135,12 +174,14 @@ static int make_logged(const struct rank_io *io, const struct plan *p, int local
     int rc = log_files_open(io->log_dir, io->generation, local_rank, log_names[which], err);
     if (rc < 0)
         return rc;
-    if (!p->tee[which]) {
+    if (!p->tee[which] && !is_watched(io, which)) {
         ret->fds[1 + which] = ret->owned[which] = rc;
         return 0;
     }
     way->log_fd = rc;
-    if (io->spec->output.filters[which] != NULL && !p->hidden) {
+    if (!p->tee[which])
+        way->to = OUTPUT_NOWHERE;
+    else if (io->spec->output.filters[which] != NULL && !p->hidden) {
         rc = log_files_open(io->log_dir, io->generation, -1, filtered_names[which], err);
         if (rc < 0) {
             close(way->log_fd);
@@ -165,7 +206,7 @@ static int make_stream(const struct rank_io *io, const struct plan *p, int local
         way.n_prefix = make_prefix(io, p->tee[which], local_rank, rank, prefix);
     if (p->to_file[which])
         return make_logged(io, p, local_rank, which, &way, ret, err);
-    if (which == OUTPUT_TO_STDERR || (label && !p->hidden))
+    if (which == OUTPUT_TO_STDERR || (label && !p->hidden) || is_watched(io, which))
         return make_pipe(io, local_rank, which, &way, ret);
     ret->fds[1] = p->hidden ? io->null_fd : STDOUT_FILENO;
     return 0;
@@ -179,15 +220,9 @@ int rank_io_make(const struct rank_io *io, int local_rank, int rank, struct rank
     *ret = (struct rank_fds){.owned = {-1, -1}};
     ret->fds[0] = rank == io->spec->output.stdin_rank ? STDIN_FILENO : io->null_fd;
     if (io->log_dir != NULL)
-        rc = log_files_make_rank(io->log_dir, io->generation, local_rank, err);
+        rc = make_logs(io, local_rank, err);
     if (rc == 0 && io->on_terminal && !p.hidden && !p.to_file[0] && !p.to_file[1]) {
-        char prefix[LINES_PREFIX_MAX];
-        struct output_way way = {.to = OUTPUT_TO_STDOUT, .log_fd = -1, .filter_fd = -1};
-        if (wants_label(io)) {
-            way.prefix = prefix;
-            way.n_prefix = make_prefix(io, false, local_rank, rank, prefix);
-        }
-        if (make_pty(io, local_rank, &way, ret) == 0)
+        if (make_ptys(io, local_rank, rank, ret) == 0)
             return 0;
         rank_fds_close(ret); /* no ptys here: pipes, then */
     }

@@ -1,5 +1,7 @@
 #include "report.h"
 
+#include "oom.h"
+#include "oom_text.h"
 #include "supervisor.h"
 
 #include <errno.h>
@@ -8,7 +10,6 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum { TEXT_BYTES = 160 };
 
@@ -174,6 +175,8 @@ static void print_rank_failed(FILE *out, const struct report *r, int rank)
             duration(root->ended_ms - root->started_ms, lived, sizeof lived));
     fprintf(out, "  host %s, local rank %d, pid %d, %s\n", r->host, rank, (int)root->pid,
             r->program);
+    if (r->oom != NULL)
+        oom_text_print(out, r->oom);
     if (r->error != NULL) {
         size_t first_line = strcspn(r->error, "\n");
         fprintf(out, "  error: %.*s\n", (int)first_line, r->error);
@@ -184,16 +187,6 @@ static void print_rank_failed(FILE *out, const struct report *r, int rank)
         fprintf(out, "  last lines of its stderr:\n");
         print_lines(out, "    | ", worth_printing(r->tail));
     }
-}
-
-static void print_start_failed(FILE *out, const struct report *r, int rank)
-{
-    int code = supervisor_get_rank(r->supervisor, rank)->status;
-    fprintf(out, "ddprun: cannot execute '%s': %s\n", r->path, strerror(code));
-    if (code == ENOENT && access(r->path, F_OK) == 0)
-        fprintf(out, "  the file is there: its interpreter ('#!' line or ELF loader) is not\n");
-    else if (code == E2BIG)
-        fprintf(out, "  arguments and environment together are too long\n");
 }
 
 static void print_internal(FILE *out, const struct report *r, int rank)
@@ -218,14 +211,21 @@ static void print_restart(FILE *out, const struct report *r)
     const struct supervisor_rank *root = supervisor_get_rank(r->supervisor, v->rank);
     char status[TEXT_BYTES];
     char time[48];
+    char brief[OOM_GROUP_BYTES + TEXT_BYTES];
     fprintf(out, "ddprun: rank %d failed: %s, ", v->rank,
             report_status(root->status, status, sizeof status));
     fprintf(out, "%s after its start",
             duration(root->ended_ms - root->started_ms, time, sizeof time));
     if (r->error != NULL)
         fprintf(out, " (%.*s)", (int)strcspn(r->error, "\n"), r->error);
+    if (r->oom != NULL && r->oom->blame != OOM_BLAME_NONE)
+        fprintf(out, " (%s)", oom_text_brief(r->oom, brief, sizeof brief));
     fprintf(out, "; restart %" PRIu32, supervisor_generation(r->supervisor) + 1);
-    if (r->max_restarts > 0)
+    if (v->is_free)
+        fprintf(out, " (after progress)");
+    else if (r->after_progress && r->max_restarts > 0)
+        fprintf(out, " (%d of %d without progress)", v->n_counted, r->max_restarts);
+    else if (r->max_restarts > 0)
         fprintf(out, " of %d", r->max_restarts);
     if (v->wait_ms > 0)
         fprintf(out, " in %s", duration(v->wait_ms, time, sizeof time));
@@ -256,7 +256,7 @@ void report_print(FILE *out, const struct report *r)
         print_others(out, r->supervisor, v->rank);
         break;
     case OUTCOME_START_FAILED:
-        print_start_failed(out, r, v->rank);
+        fprintf(out, "ddprun: %s\n", r->error);
         break;
     case OUTCOME_SIGNAL:
         fprintf(out, "ddprun: stopped by %s after %s\n", signal_name(v->signal, name, sizeof name),

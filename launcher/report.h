@@ -3,6 +3,7 @@
  *
  *     ddprun: rank 1 failed: exit status 3, 0.52 s after its start
  *       host n1, local rank 1, pid 12104, ./train.py
+ *       out of memory: killed by the kernel's OOM killer (oom_text.h)
  *       error: RuntimeError: bad thing happened
  *       last lines of its stderr:
  *         | ...
@@ -10,21 +11,25 @@
 #ifndef DDP_LAUNCHER_REPORT_H
 #define DDP_LAUNCHER_REPORT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
+struct oom_finding;
 struct supervisor;
 
 struct report {
     const struct supervisor *supervisor;
     const char *host;
     const char *program; /* as the user knows it */
-    const char *path;    /* what was executed */
-    const char *error;   /* the root cause's error file's message; NULL: none */
-    const char *note;    /* a trouble of ours worth a line; NULL: none */
-    const char *tail;    /* of tail_copy(); NULL: nothing, or not wanted */
+    const char *error;   /* the root cause's own message, of its error file; NULL: none. Of a
+                            program that cannot be executed: why, never NULL */
+    const struct oom_finding *oom; /* NULL: nothing was looked for */
+    const char *note;              /* a trouble of ours worth a line; NULL: none */
+    const char *tail;              /* of tail_copy(); NULL: nothing, or not wanted */
     uint64_t begun_ms, now_ms;
-    int max_restarts; /* of the job; 0: counted otherwise */
+    int max_restarts;    /* of the job; 0: counted otherwise */
+    bool after_progress; /* those after progress are not counted */
 };
 
 /* Nothing if all went well; one line if the failure is followed by a restart. */

@@ -1,5 +1,6 @@
 #include "report_json.h"
 
+#include "oom_json.h"
 #include "report.h"
 #include "supervisor.h"
 
@@ -75,6 +76,7 @@ static json_t *make_root_cause(const struct report *r)
     json_t *root = make_rank(rank, v->rank);
     json_object_set_new(root, "errno",
                         number_or_null(v->outcome == OUTCOME_START_FAILED, rank->status));
+    json_object_set_new(root, "oom", r->oom != NULL ? oom_json_make(r->oom) : json_null());
     json_object_set_new(root, "error", text_or_null(r->error));
     json_object_set_new(root, "stderr", text_or_null(r->tail));
     return root;

@@ -11,7 +11,8 @@
  *     host, program
  *     root_cause   null, or the rank of "rank_failed" and "start_failed":
  *                  rank, pid, exit_code, signal, error (its own message), stderr (its last lines);
- *                  null where there is none. "start_failed": errno
+ *                  null where there is none. "start_failed": errno, and why as the error;
+ *                  oom (oom_json.h)
  *     ranks        of the last generation: rank, pid, exit_code, signal, stopped_by (the first
  *                  signal that ddprun sent it), duration_s; null where there is none */
 #ifndef DDP_LAUNCHER_REPORT_JSON_H

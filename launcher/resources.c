@@ -1,6 +1,6 @@
 #include "resources.h"
 
-#include "common/scope.h"
+#include "common/cpu_quota.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -34,106 +34,22 @@ int resources_affinity(void)
     return 1;
 }
 
-/* A small file's first line. returns false if there is none */
-static bool read_line(const char *path, char *line, size_t size)
+/* Rounded down: ranks or threads beyond the whole CPUs have all of them throttled, and each step
+ * waits for the slowest. */
+static int quota_n_cpus(const char *root)
 {
-    co_autoclose FILE *in = fopen(path, "re");
-    return in != NULL && fgets(line, (int)size, in) != NULL;
-}
-
-static int smaller(int a, int64_t quota, int64_t period)
-{
-    if (quota <= 0 || period <= 0)
-        return a;
-    int64_t cpus = quota / period;
-    return cpus >= a ? a : cpus < 1 ? 1 : (int)cpus;
-}
-
-/* v2: "max 100000" or "150000 100000" */
-static int limit_v2(const char *dir, int cpus)
-{
-    char path[PATH_MAX + 32];
-    char line[128];
-    long long quota, period;
-    snprintf(path, sizeof path, "%s/cpu.max", dir);
-    if (read_line(path, line, sizeof line) && sscanf(line, "%lld %lld", &quota, &period) == 2)
-        return smaller(cpus, quota, period);
-    return cpus;
-}
-
-/* v1: a file each; a quota of -1 is none */
-static int limit_v1(const char *dir, int cpus)
-{
-    char path[PATH_MAX + 32];
-    char quota[64], period[64];
-    snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", dir);
-    if (!read_line(path, quota, sizeof quota))
-        return cpus;
-    snprintf(path, sizeof path, "%s/cpu.cfs_period_us", dir);
-    if (!read_line(path, period, sizeof period))
-        return cpus;
-    return smaller(cpus, strtoll(quota, NULL, 10), strtoll(period, NULL, 10));
-}
-
-/* The limits of a group and of all above it. In a container the path may name a directory of the
- * host's, which isn't there: then its root has the container's limits, and we get there, too. */
-static int limit_upwards(const char *top, const char *group, int cpus,
-                         int (*limit)(const char *dir, int cpus))
-{
-    char dir[PATH_MAX];
-    int n_top = snprintf(dir, sizeof dir, "%s", top);
-    int n = snprintf(dir, sizeof dir, "%s%s", top, strcmp(group, "/") == 0 ? "" : group);
-    if (n < 0 || n >= (int)sizeof dir)
-        return cpus;
-    for (;;) {
-        cpus = limit(dir, cpus);
-        char *slash = strrchr(dir + n_top, '/');
-        if (slash == NULL)
-            return cpus;
-        *slash = '\0';
-    }
-}
-
-/* Is "cpu" in "cpu,cpuacct"? */
-static bool has_controller(const char *list, const char *name)
-{
-    size_t n = strlen(name);
-    for (const char *at = list;; at++) {
-        size_t len = strcspn(at, ",");
-        if (len == n && memcmp(at, name, n) == 0)
-            return true;
-        at += len;
-        if (*at == '\0')
-            return false;
-    }
+    struct co_cpu_quota quota;
+    if (co_cpu_quota_read(root, &quota) < 0)
+        return INT_MAX;
+    int64_t n = co_cpu_quota_floor(&quota);
+    return n < 1 ? 1 : n < INT_MAX ? (int)n : INT_MAX;
 }
 
 int resources_n_cpus(const char *root, int affinity)
 {
-    int cpus = affinity > 0 ? affinity : resources_affinity();
-    char path[PATH_MAX];
-    char line[PATH_MAX];
-    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-    co_autoclose FILE *in = fopen(path, "re");
-    /* a line per hierarchy, "7:cpu,cpuacct:/user.slice"; v2's has no controllers: "0::/user.slice"
-     */
-    while (in != NULL && fgets(line, sizeof line, in) != NULL) {
-        line[strcspn(line, "\n")] = '\0';
-        char *controllers = strchr(line, ':');
-        char *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
-        if (group == NULL)
-            continue;
-        controllers++;
-        *group++ = '\0';
-        if (*controllers == '\0') {
-            snprintf(path, sizeof path, "%s/sys/fs/cgroup", root);
-            cpus = limit_upwards(path, group, cpus, limit_v2);
-        } else if (has_controller(controllers, "cpu")) {
-            snprintf(path, sizeof path, "%s/sys/fs/cgroup/cpu", root);
-            cpus = limit_upwards(path, group, cpus, limit_v1);
-        }
-    }
-    return cpus;
+    int n = affinity > 0 ? affinity : resources_affinity();
+    int quota = quota_n_cpus(root);
+    return n < quota ? n : quota;
 }
 
 static bool is_number(const char *text)

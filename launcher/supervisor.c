@@ -21,6 +21,7 @@ struct supervisor {
     bool alone;       /* without a nursery nothing can be started */
     uint32_t generation;
     uint64_t begun_ms; /* this generation */
+    struct restart_progress progress;
     struct restart_policy policy;
     struct supervisor_verdict verdict;
     struct supervisor_rank ranks[];
@@ -59,6 +60,8 @@ static void note_facts(struct supervisor *s, const struct supervisor_event *e)
         r->phase = RANK_ENDED;
         r->status = e->status;
         r->ended_ms = e->now_ms;
+        if (s->verdict.outcome == OUTCOME_NONE) /* a farewell of ranks that are stopped is none */
+            s->progress = e->progress;
         s->n_running--;
         s->empty = e->empty;
         break;
@@ -164,13 +167,25 @@ static void nothing(struct supervisor *s, const struct supervisor_event *e,
     (void)o;
 }
 
+/* How many ranks are asked for together next. */
+static int next_batch(const struct supervisor *s)
+{
+    int n = s->limits.batch > 1 ? s->limits.batch : 1;
+    int n_left = s->limits.n_ranks - s->n_asked;
+    if (n > s->limits.window)
+        n = s->limits.window;
+    return n < n_left ? n : n_left;
+}
+
 static void start_more(struct supervisor *s, const struct supervisor_event *e,
                        struct supervisor_orders *o)
 {
     (void)e;
-    while (s->n_asked < s->limits.n_ranks && s->n_asked - s->n_answered < s->limits.window) {
-        s->ranks[s->n_asked++].phase = RANK_ASKED;
-        o->n_start++;
+    int n;
+    while ((n = next_batch(s)) > 0 && s->n_asked - s->n_answered + n <= s->limits.window) {
+        o->n_start += n;
+        while (n-- > 0)
+            s->ranks[s->n_asked++].phase = RANK_ASKED;
     }
 }
 
@@ -342,15 +357,22 @@ static void sweep_alone(struct supervisor *s, const struct supervisor_event *e,
 
 static void decide_restart(struct supervisor *s, uint64_t now_ms)
 {
-    if (s->verdict.outcome != OUTCOME_RANK_FAILED || s->alone ||
-        !restart_policy_allows(&s->policy, supervisor_exit_code(s), now_ms))
+    if (s->verdict.outcome != OUTCOME_RANK_FAILED || s->alone)
+        return;
+    const struct restart_failure failure = {.exit_code = supervisor_exit_code(s),
+                                            .begun_ms = s->begun_ms,
+                                            .now_ms = now_ms,
+                                            .progress = s->progress};
+    if (!restart_policy_allows(&s->policy, &failure))
         return;
     if (s->stop_signal != 0 || s->timed_out) {
         stop_restart(s);
         return;
     }
     s->verdict.restarts = true;
-    s->verdict.wait_ms = restart_policy_take(&s->policy, now_ms, now_ms - s->begun_ms);
+    s->verdict.is_free = restart_policy_is_free(&s->policy, &failure);
+    s->verdict.wait_ms = restart_policy_take(&s->policy, &failure);
+    s->verdict.n_counted = (int)s->policy.n_counted;
 }
 
 static void drain(struct supervisor *s, const struct supervisor_event *e,
@@ -389,6 +411,7 @@ static void renew(struct supervisor *s, const struct supervisor_event *e,
     s->n_asked = s->n_answered = s->n_running = 0;
     s->generation++;
     s->begun_ms = e->now_ms;
+    s->progress = (struct restart_progress){0};
     o->renew = true;
 }
 
@@ -671,8 +694,10 @@ int supervisor_exit_code(const struct supervisor *s)
         int status = s->ranks[v->rank].status;
         return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     }
-    case OUTCOME_START_FAILED:
-        return s->ranks[v->rank].status == ENOENT ? 127 : 126;
+    case OUTCOME_START_FAILED: {
+        int error = s->ranks[v->rank].status;
+        return error == ENOENT || error == ENOTDIR ? 127 : 126;
+    }
     case OUTCOME_SIGNAL:
         return 128 + v->signal;
     case OUTCOME_TIMEOUT:

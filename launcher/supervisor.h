@@ -71,7 +71,8 @@ struct supervisor_event {
     bool blames; /* EXITED: it ended because `culprit` died, whose own end may be seen later: a rank
                     with much memory takes long to die, and the others know at once */
     int culprit;
-    int sig; /* SIGNAL */
+    struct restart_progress progress; /* EXITED: what the generation has achieved by now */
+    int sig;                          /* SIGNAL */
 };
 
 /* What the caller has to do now; zero and false: nothing. At most one of the first three is asked
@@ -91,6 +92,8 @@ struct supervisor_orders {
 struct supervisor_limits {
     int n_ranks;
     int window;                /* starts that may be unanswered at a time */
+    int batch;                 /* ranks asked for together, while so many are left; at most the
+                                  window; 0: 1 */
     uint64_t grace_ms;         /* from a signal passed on to SIGKILL */
     uint64_t failure_grace_ms; /* from a failure's SIGTERM to SIGKILL; also what strangers get */
     struct restart_rules restarts;
@@ -127,7 +130,9 @@ struct supervisor_verdict {
     int rank;         /* RANK_FAILED, START_FAILED; INTERNAL: or -1 */
     int signal;       /* SIGNAL */
     bool restarts;    /* RANK_FAILED: it is not the job's end, the next generation follows ... */
-    uint64_t wait_ms; /* ... after this time */
+    uint64_t wait_ms; /* ... after this time; */
+    bool is_free;     /* it is not counted */
+    int n_counted;    /* those that were, this one included */
     bool some_hang;   /* some processes outlived SIGKILL: they hang in the kernel */
 };
 

@@ -207,7 +207,8 @@ static void pass_name(struct pass *p, const char *what, const char **text, size_
     pass_exact(p, what, text, max_bytes, may_be_empty ? 0 : 1, is_printable);
 }
 
-/* What somebody else's program had to say is cut and cleaned, so that it can be sent at all. */
+/* What somebody else's program had to say is cut and cleaned here, so that it can be sent at
+ * all. */
 static void write_clean(struct pass *p, const char *text)
 {
     char clean[MESSAGE_TEXT_BYTES];
@@ -314,6 +315,7 @@ static void pass_failed(struct pass *p, struct message_failed *f)
     pass_u8(p, "the exit code", &f->exit_code, 1, UINT8_MAX);
     pass_flag(p, "final", &f->final);
     pass_text(p, "the text", &f->text);
+    pass_flag(p, "progressed", &f->progressed);
 }
 
 static void pass_verdict(struct pass *p, struct message_verdict *v)

@@ -139,6 +139,7 @@ static void say_failed(struct member *m, const struct member_event *e)
     m->failed = (struct message_failed){.rank = (uint32_t)in->rank,
                                         .exit_code = (uint8_t)in->exit_code,
                                         .final = in->final,
+                                        .progressed = in->progressed,
                                         .text = m->failed_text};
     m->why = MESSAGE_WHY_FAILURE;
     member_report(m, REPORT_FAILED);

@@ -66,8 +66,9 @@ enum member_input_type {
                           again (wrong token), `exit_code` with it */
     MEMBER_MESSAGE,     /* `message` came on it */
     MEMBER_STORE_OPEN,  /* at host:port; answer to open_store */
-    MEMBER_RANK_FAILED, /* `rank` (global), `exit_code`, `final`, `text`; the store that cannot be
-                          opened, too. A second one corrects the first (its cause was found) */
+    MEMBER_RANK_FAILED, /* `rank` (global), `exit_code`, `final`, `progressed`, `text`; the store
+                          that cannot be opened, too. A second one corrects the first (its cause was
+                          found) */
     MEMBER_RANKS_DONE,  /* each rank ended with 0 */
     MEMBER_RANKS_GONE,  /* answer to stop_ranks or kill_ranks, at once if there is nothing: no rank,
                           no leftover, and the store is closed. `hangs`: some processes outlived
@@ -93,7 +94,7 @@ struct member_input {
     int32_t rank;
     int exit_code;
     int signal;
-    bool final, hangs;
+    bool final, progressed, hangs;
 };
 
 /* What the caller has to do now; false, zero: nothing. In this order. */
@@ -147,8 +148,8 @@ struct member_place {
 #define MEMBER_QUICK_MS 10  /* between attempts to make a link, at first */
 #define MEMBER_AGAIN_MS 500 /* and later, at most */
 
-/* hello     copied, texts and addresses too; within the bounds of message.h; the member fills
- *           `sent_ms` and `resumes` in
+/* hello     copied, texts and addresses too; within the bounds of message.h; `sent_ms` and
+ *           `resumes` are the member's to fill in
  * daemon    what to call the roster's end in messages: "node1:29400"; copied
  * returns   0, -ENOMEM */
 int member_create(const struct member_limits *limits, const struct message_hello *hello,

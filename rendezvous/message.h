@@ -180,6 +180,7 @@ struct message_failed {
     uint8_t exit_code; /* what it means for ddprun: 1 .. 255 */
     bool final;        /* it would fail again: no restart (the program cannot be executed) */
     const char *text;  /* for the other nodes' terminals */
+    bool progressed;   /* --restart-after-progress, and there was some here: it is not counted */
 };
 
 enum message_why {

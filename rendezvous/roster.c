@@ -102,18 +102,41 @@ static bool believed_for_good(const struct roster *r, const struct roster_event 
     return r->cause.why == MESSAGE_WHY_FAILURE && r->cause.for_good && r->n_part[PART_TOLD] == 0;
 }
 
+/* What the budget is asked about. A node that follows --restart-after-progress says itself whether
+ * there was some. */
+static struct restart_failure failure_of(const struct roster *r, const struct roster_event *e)
+{
+    return (struct restart_failure){.exit_code = e->message->failed.exit_code,
+                                    .begun_ms = r->begun_ms,
+                                    .now_ms = e->now_ms,
+                                    .progress = {.n_steps = e->message->failed.progressed}};
+}
+
+static bool is_for_good(const struct roster *r, const struct roster_event *e)
+{
+    const struct restart_failure failure = failure_of(r, e);
+    return e->message->failed.final || !restart_policy_allows(&r->budget, &failure);
+}
+
 /* The failed node is the only one that ran anything. Asked before it is noted. */
 static bool alone_for_good(const struct roster *r, const struct roster_event *e)
 {
-    const struct message_failed *f = &e->message->failed;
-    return roster_n_busy(r) == 1 &&
-           (f->final || !restart_policy_allows(&r->budget, f->exit_code, e->now_ms));
+    return roster_n_busy(r) == 1 && is_for_good(r, e);
+}
+
+/* The one that ends the generation, which has run until now. */
+static struct restart_failure failure_until(const struct roster *r, const struct roster_event *e)
+{
+    struct restart_failure failure = r->cause.failure;
+    failure.now_ms = e->now_ms;
+    return failure;
 }
 
 static bool must_pause(const struct roster *r, const struct roster_event *e)
 {
+    const struct restart_failure failure = failure_until(r, e);
     return r->cause.why == MESSAGE_WHY_FAILURE && !r->cause.charged &&
-           restart_policy_wait_ms(&r->budget, e->now_ms - r->begun_ms) > 0;
+           restart_policy_wait_ms(&r->budget, &failure) > 0;
 }
 
 /* --- What a row does, and what entering a state does --- */
@@ -252,7 +275,8 @@ static void note_late_stop(struct roster *r, const struct roster_event *e)
         note_gone_ranks(r, e);
 }
 
-/* Also what will be the verdict if no restart follows. Who says so is not doubted: it halts. */
+/* Also what will be the verdict if no restart follows. Who says so need not be doubted: it
+ * halts. */
 static void note_failure(struct roster *r, const struct roster_event *e)
 {
     const struct message_failed *f = &e->message->failed;
@@ -260,7 +284,8 @@ static void note_failure(struct roster *r, const struct roster_event *e)
     explain(r, "rank %" PRIu32 " on %s: %s", f->rank, e->who->name, f->text);
     set_cause(r, MESSAGE_WHY_FAILURE);
     r->cause.node = e->slot;
-    r->cause.for_good = f->final || !restart_policy_allows(&r->budget, f->exit_code, e->now_ms);
+    r->cause.for_good = is_for_good(r, e);
+    r->cause.failure = failure_of(r, e);
     set_verdict(r, MESSAGE_RANK_FAILED, f->exit_code, (int32_t)f->rank, e->who->name);
 }
 
@@ -305,13 +330,15 @@ static void charge(struct roster *r, const struct roster_event *e)
 {
     if (r->cause.why != MESSAGE_WHY_FAILURE || r->cause.charged)
         return;
+    const struct restart_failure failure = failure_until(r, e);
     r->cause.charged = true;
-    restart_policy_take(&r->budget, e->now_ms, e->now_ms - r->begun_ms);
+    restart_policy_take(&r->budget, &failure);
 }
 
 static void pause_first(struct roster *r, const struct roster_event *e)
 {
-    r->pause_until_ms = e->now_ms + restart_policy_wait_ms(&r->budget, e->now_ms - r->begun_ms);
+    const struct restart_failure failure = failure_until(r, e);
+    r->pause_until_ms = e->now_ms + restart_policy_wait_ms(&r->budget, &failure);
     r->deadline_ms = r->pause_until_ms;
     charge(r, e);
 }

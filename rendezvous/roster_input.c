@@ -474,7 +474,8 @@ static int set_terms(struct roster *r, const struct message_terms *t)
         r->final_codes[code] = (t->no_restart_on[code / 8] >> code % 8 & 1) != 0;
     struct restart_rules rules = {.max_restarts = (int)t->max_restarts,
                                   .window_ms = t->restart_window_ms,
-                                  .no_restart_on = r->final_codes};
+                                  .no_restart_on = r->final_codes,
+                                  .after_progress = true};
     return restart_policy_init(&r->budget, &rules);
 }
 

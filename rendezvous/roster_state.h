@@ -59,9 +59,10 @@ struct roster_node {
 /* What ended the generation, or is about to. */
 struct roster_cause {
     enum message_why why;
-    uint32_t node; /* FAILURE: the slot that told it; ROSTER_NO_SLOT: it is gone */
-    bool for_good; /* FAILURE: no restart follows it */
-    bool charged;  /* FAILURE: the budget was */
+    uint32_t node;                  /* FAILURE: the slot that told it; ROSTER_NO_SLOT: it is gone */
+    bool for_good;                  /* FAILURE: no restart follows it */
+    bool charged;                   /* FAILURE: the budget was */
+    struct restart_failure failure; /* FAILURE */
 };
 
 struct roster {

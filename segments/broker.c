@@ -24,6 +24,7 @@ struct member {
 struct broker {
     int control_fd;
     unsigned n_local;
+    uint64_t n_steps;
     struct member member[];
 };
 
@@ -39,6 +40,7 @@ int broker_create(unsigned n_local, int control_fd, struct broker **ret, struct 
     if (b->control_fd < 0)
         return co_fail(err, -errno, "cannot keep the control segment: %s", strerror(errno));
     b->n_local = n_local;
+    b->n_steps = 0;
     for (unsigned i = 0; i < n_local; i++)
         b->member[i] = (struct member){.fd = -1, .sock = -1, .waits_for = -1};
     *ret = co_take(&b);
@@ -54,6 +56,11 @@ void broker_destroy(struct broker *b)
             close(b->member[i].fd);
     close(b->control_fd);
     free(b);
+}
+
+uint64_t broker_n_steps(const struct broker *b)
+{
+    return b->n_steps;
 }
 
 bool broker_has_said_hello(const struct broker *b, unsigned local_rank)
@@ -157,6 +164,14 @@ static int on_fetch(struct broker *b, int rank, int sock, const struct node_mess
     return 0;
 }
 
+static int on_step(struct broker *b, int rank, const struct node_message *m, struct co_error *err)
+{
+    if (rank < 0 || m->local_rank != (unsigned)rank)
+        return co_fail(err, -EPROTO, "STEP of local rank %u by local rank %d", m->local_rank, rank);
+    b->n_steps++;
+    return 0;
+}
+
 int broker_on_readable(struct broker *b, int local_rank, int sock, int *ret_local_rank,
                        struct co_error *err)
 {
@@ -172,6 +187,8 @@ int broker_on_readable(struct broker *b, int local_rank, int sock, int *ret_loca
             rc = on_hello(b, local_rank, sock, &m, &fd, &local_rank, e);
         else if (rc == 1 && m.type == NODE_FETCH)
             rc = on_fetch(b, local_rank, sock, &m, e);
+        else if (rc == 1 && m.type == NODE_STEP)
+            rc = on_step(b, local_rank, &m, e);
         else if (rc == 1)
             rc = co_fail(e, -EPROTO, "a message of type %u, which a rank does not send", m.type);
         else {

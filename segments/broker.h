@@ -29,6 +29,9 @@ int broker_on_readable(struct broker *b, int local_rank, int sock, int *ret_loca
 /* The rank is gone: refuse those who wait for its segment and had none. */
 void broker_rank_gone(struct broker *b, unsigned local_rank);
 
+/* How many STEPs were told, by all ranks. */
+uint64_t broker_n_steps(const struct broker *b);
+
 bool broker_has_said_hello(const struct broker *b, unsigned local_rank);
 
 #endif

@@ -10,9 +10,12 @@
  *     broker -> rank   CONTROL                  + the control segment  answers HELLO
  *     rank -> broker   FETCH  local_rank                               one at a time
  *     broker -> rank   SEGMENT local_rank, bytes + that rank's segment when that rank has come
+ *     rank -> broker   STEP   local_rank        a step of training is complete; no answer
  *     broker -> rank   REFUSED code + text                             and the socket is closed
  *
- * A FETCH waits until the rank it asks for has said HELLO, or is answered REFUSED when it died. */
+ * STEP is for ranks without peers, which never say HELLO and have no control segment to count in;
+ * one is enough. A FETCH waits until the rank it asks for has said HELLO, or is answered REFUSED
+ * when it died. */
 #ifndef DDP_SEGMENTS_NODE_SOCKET_H
 #define DDP_SEGMENTS_NODE_SOCKET_H
 
@@ -24,13 +27,20 @@ struct co_error;
 #define NODE_SOCKET_MAGIC    0x53504444u /* "DDPS" */
 #define NODE_SOCKET_TEXT_MAX 200
 
-enum node_message_type { NODE_HELLO = 1, NODE_CONTROL, NODE_FETCH, NODE_SEGMENT, NODE_REFUSED };
+enum node_message_type {
+    NODE_HELLO = 1,
+    NODE_CONTROL,
+    NODE_FETCH,
+    NODE_SEGMENT,
+    NODE_REFUSED,
+    NODE_STEP
+};
 
 struct node_message {
     uint32_t magic;
     uint16_t version;
     uint16_t type;                   /* enum node_message_type */
-    uint32_t local_rank;             /* HELLO: who I am; FETCH, SEGMENT: whose */
+    uint32_t local_rank;             /* HELLO, STEP: who I am; FETCH, SEGMENT: whose */
     uint32_t n_local;                /* HELLO: how many I expect; CONTROL: how many there are */
     uint64_t bytes;                  /* of the segment that travels along */
     int32_t code;                    /* REFUSED: negative errno */

@@ -16,11 +16,8 @@ struct cpus_mask { /* of processors a rank may run on, bit by bit */
 void cpus_get_mask(struct cpus_mask *ret);
 unsigned cpus_count(const struct cpus_mask *mask);
 
-/* What the cgroups of this process allow it in processor time, rounded up to whole processors;
- * UINT32_MAX: no quota, or none that can be read. Looks at cgroup v2 and v1. */
+/* What the control groups of this process allow it in processor time, rounded up to whole
+ * processors; UINT_MAX: no quota, or none that can be read. */
 unsigned cpus_quota(void);
-
-/* Pure: "max 100000" or "150000 100000" (cpu.max); UINT32_MAX: no quota, or no such text. */
-unsigned cpus_parse_max(const char *text);
 
 #endif

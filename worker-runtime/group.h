@@ -13,6 +13,8 @@
 #include <stdint.h>
 
 struct backend;
+struct requests;
+struct control_line;
 struct store_link;
 
 /* Something that belongs to a group and goes with it: first member of ddp_model and ddp_sampler. */
@@ -22,18 +24,27 @@ struct group_child {
 };
 
 struct ddp_group {
+    struct group_child child; /* of the world, where this group was split off */
+    struct ddp_group *world;  /* itself, of the world */
     int rank, world_size;
     int local_rank, local_world_size;
     int node_rank, n_nodes;
     uint64_t generation;
     uint64_t timeout_ms;
-    struct backend *backend;  /* owned */
-    struct store_link *store; /* one of the children; NULL until the first ddp_store_ call */
+    bool progress_thread;      /* asynchronous calls are made by a thread */
+    struct backend *backend;   /* owned; NULL: a world of 1 */
+    struct requests *requests; /* owned; NULL until the first asynchronous call */
+    struct control_line *line; /* this rank's own in the control segment; NULL: it has none */
+    int step_fd;               /* where a rank without a line tells its first step; -1: nowhere */
+    struct store_link *store;  /* one of the children; NULL until the first ddp_store_ call */
     struct group_child *children;
 };
 
 void group_adopt(struct ddp_group *g, struct group_child *child);
 void group_disown(struct group_child *child);
+
+/* A step of training is complete: let ddprun know. */
+void group_count_step(struct ddp_group *g);
 
 /* --- status.c: from inside to outside ------------------------------------------------------- */
 

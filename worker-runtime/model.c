@@ -332,5 +332,7 @@ int ddp_model_sync(struct ddp_model *m)
     begin_step(m);
     int rc = tell_failure(m); /* a misuse of this step, which ends with it */
     m->failure = 0;
+    if (rc == 0)
+        group_count_step(m->g);
     return rc;
 }

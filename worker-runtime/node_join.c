@@ -477,3 +477,12 @@ void node_leave(struct node *n)
     control_leave(n->control, n->local_rank);
     free_node(n);
 }
+
+void node_join_tell_step(int node_fd, unsigned local_rank)
+{
+    struct node_message m = {.magic = NODE_SOCKET_MAGIC,
+                             .version = NODE_SOCKET_VERSION,
+                             .type = NODE_STEP,
+                             .local_rank = local_rank};
+    node_message_send(node_fd, &m, -1); /* ddprun may be gone: then nobody needs to know */
+}

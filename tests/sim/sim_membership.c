@@ -1011,7 +1011,8 @@ static void world_fini(struct world *w)
     roster_destroy(w->roster);
 }
 
-/* What all schedules came to: a simulator that never reaches a case proves nothing of it. */
+/* What all schedules together came to: a simulator that never reaches a case proves nothing of
+ * it. */
 static struct totals {
     uint64_t n_messages, n_generations, n_restarts, n_virtual_s;
     uint64_t n_verdicts[MESSAGE_ENDED + 1], n_open;

@@ -6,8 +6,9 @@
  *   - the verdict is the first failure that the supervisor was told of, or the signal that came
  * before it
  *   - the job ended within the time its limits allow
- *   - a restart came if and only if the budget allowed it, nothing told the job to stop meanwhile
- *     and the nursery was there, and nothing of the generation before was left
+ *   - a restart came if and only if the budget allowed it, which a failure after progress does not
+ *     use up where that is asked for, nothing told the job to stop meanwhile and the nursery was
+ *     there, and nothing of the generation before was left
  *   - ranks were started in order, never more at a time than the window, none after a stop */
 #include "launcher/supervisor.h"
 
@@ -61,7 +62,9 @@ struct world {
     int expected_code; /* by the first cause; -1: none yet */
     bool rank_failed;  /* that cause is one after which ranks may be started again */
     bool went_alone;
-    int n_restarts;
+    int n_restarts, n_counted;
+    uint64_t first_step_ms; /* when this generation completes its first; CO_NEVER_MS: none */
+    bool failed_after_progress;
     int stop_code; /* of what came first and forbids a restart; -1: nothing */
     uint64_t timeout_at_ms;
 };
@@ -121,6 +124,8 @@ static void make_generation(struct world *w)
     w->expected_code = -1;
     w->culprit = -1;
     w->stopped_at_ms = CO_NEVER_MS;
+    w->first_step_ms = draw(w, 2) == 0 ? w->now_ms + draw(w, 6000) : CO_NEVER_MS;
+    w->failed_after_progress = false;
     make_ranks(w);
 }
 
@@ -136,6 +141,8 @@ static void world_init(struct world *w, uint64_t seed)
                                            .grace_ms = 1 + draw(w, 5000),
                                            .failure_grace_ms = 1 + draw(w, 2000)};
     w->limits.restarts.max_restarts = (int)draw(w, 5);
+    w->limits.batch = (int)draw(w, 4);
+    w->limits.restarts.after_progress = draw(w, 4) == 0;
     w->nursery_deaf_from_ms = draw(w, 50) == 0 ? draw(w, 6000) : CO_NEVER_MS;
     w->nursery_dies_at_ms = draw(w, 10) == 0 ? 1 + draw(w, 6000) : CO_NEVER_MS;
     w->signal_at_ms = draw(w, 2) == 0 ? 1 + draw(w, 6000) : CO_NEVER_MS;
@@ -178,7 +185,9 @@ static void renew(struct world *w)
     check(w, w->rank_failed && !w->went_alone && w->nursery_lives, "a restart that cannot be");
     check(w, w->stop_code < 0, "a restart although the job was told to stop");
     check(w, is_empty(w), "a restart while something of the old generation runs");
-    check(w, w->n_restarts++ < w->limits.restarts.max_restarts, "one restart too many");
+    bool is_free = w->limits.restarts.after_progress && w->failed_after_progress;
+    w->n_restarts++;
+    check(w, is_free || w->n_counted++ < w->limits.restarts.max_restarts, "one restart too many");
     check(w, supervisor_generation(w->s) == (uint32_t)w->n_restarts, "the wrong generation");
     make_generation(w);
 }
@@ -255,7 +264,10 @@ static void note_cause(struct world *w, int code)
 /* A rank's end is one. */
 static void note_failure(struct world *w, int code)
 {
-    w->rank_failed |= w->expected_code < 0;
+    if (w->expected_code < 0) {
+        w->rank_failed = true;
+        w->failed_after_progress = w->now_ms >= w->first_step_ms;
+    }
     note_cause(w, code);
 }
 
@@ -336,9 +348,10 @@ static void end_rank(struct world *w, int i)
     } else if (status != 0) {
         note_failure(w, code);
     }
-    feed(w, (struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = i, .status = status,
-                                      .empty = is_empty(w), .blames = culprit >= 0,
-                                      .culprit = culprit});
+    feed(w,
+         (struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = i, .status = status,
+                                   .empty = is_empty(w), .blames = culprit >= 0, .culprit = culprit,
+                                   .progress.n_steps = w->now_ms >= w->first_step_ms});
 }
 
 static void end_stranger(struct world *w, int i)
@@ -469,7 +482,9 @@ static void check_end(const struct world *w)
         check(w, !w->strangers[i].runs || (w->strangers[i].hangs && v->some_hang),
               "a stranger is left running");
     int code = supervisor_exit_code(w->s);
-    if (w->rank_failed && !w->went_alone && w->n_restarts < w->limits.restarts.max_restarts) {
+    bool is_free = w->limits.restarts.after_progress && w->failed_after_progress;
+    if (w->rank_failed && !w->went_alone &&
+        (is_free || w->n_counted < w->limits.restarts.max_restarts)) {
         check(w, w->stop_code >= 0, "a restart that was allowed did not come");
         check(w, code == w->stop_code, "the wrong verdict instead of a restart");
         return;

@@ -52,7 +52,7 @@ class Environment(unittest.TestCase):
         self.assertIn(str(port), err)
 
     def test_garbage_on_the_store_port_harms_nobody(self):
-        with Job("-n", "2", "sh", "-c", 'echo "$RANK $MASTER_PORT" >"$TEST_FIFO"; trap "exit 0" USR1; '
+        with Job("-n", "2", "sh", "-c", 'trap "exit 0" USR1; echo "$RANK $MASTER_PORT" >"$TEST_FIFO"; '
                  'while :; do sleep 0.01; done') as job:
             port = int(job.hear(2)[0].split()[1])
             for garbage in (b"", b"GET / HTTP/1.0\r\n\r\n", b"\xff" * 70_000, os.urandom(4096), b"\0" * 9):

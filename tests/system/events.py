@@ -1,6 +1,9 @@
 """--events FILE: what happens, as lines of JSON."""
 import json
 import os
+import signal
+import sys
+import tempfile
 import unittest
 
 from harness import RANK, Job, main
@@ -52,6 +55,68 @@ class Events(unittest.TestCase):
             code, _, err = job.end()
         self.assertEqual(code, 70)
         self.assertIn(b"cannot open /nowhere/events for events: No such file", err)
+
+
+class EventLog(unittest.TestCase):
+    """--event-log-handler console: torchrun's records; tests/interop compares them with real ones."""
+
+    def run_job(self, *words, act=lambda job: None):
+        """-> exit status, records"""
+        with Job("--rdzv-id", "job7", "--event-log-handler", "console", *words) as job:
+            act(job)
+            code, _, err = job.end()
+            return code, [json.loads(line) for line in err.decode().splitlines() if line.startswith('{"name": ')]
+
+    @staticmethod
+    def told(records):
+        return [(r["source"], r["metadata"]["state"], r["metadata"]["agent_restarts"], r["metadata"]["global_rank"])
+                for r in records]
+
+    def test_a_job_with_a_restart(self):
+        code, records = self.run_job("--max-restarts", "1", "--role", "r", "-n", "2", RANK, "only", "1", "die", "9", "end",
+                                     "wait")
+        starts = [(g, who) for g in (0, 1) for who in (("AGENT", "RENDEZVOUS", g, None),
+                                                       ("AGENT", "ASSIGN_WORKER_RANKS", g, None),
+                                                       ("WORKER", "START", g, 0), ("WORKER", "START", g, 1))]
+        self.assertEqual(self.told(records), [who for _, who in starts] +
+                         [("WORKER", "FAILED", 1, 0), ("WORKER", "FAILED", 1, 1), ("AGENT", "SUCCEEDED", 1, None)])
+        self.assertEqual(code, 137)
+        self.assertEqual({(r["timestamp"], r["metadata"]["run_id"], r["metadata"]["role"]) for r in records},
+                         {(0, "job7", "r")})
+        died = json.loads(records[-2]["metadata"]["metadata"])
+        self.assertEqual(died["exit_code"], [-9])
+        self.assertEqual(str(died["worker_pid"][0]), records[7]["metadata"]["worker_id"])
+
+    def test_a_very_long_error_file_is_told_by_its_message(self):
+        script = ("import json, os; json.dump({'message': 'm', 'extra': 'x' * 100000},"
+                  "open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w')); os._exit(3)")
+        _, records = self.run_job("-n", "1", sys.executable, "-c", script)
+        self.assertEqual(json.loads(records[-2]["metadata"]["raw_error"]), {"message": "m"})
+
+    def test_an_error_file_that_is_none_is_no_error_of_the_log(self):
+        _, records = self.run_job("-n", "1", RANK, "error", "{", "exit", "3")
+        self.assertEqual(json.loads(records[-2]["metadata"]["raw_error"])["message"], "<NONE>")
+
+    def test_a_signal_is_the_agents_failure(self):
+        def stop(job):
+            job.hear(1)
+            job.signal(signal.SIGTERM)
+        _, records = self.run_job("-n", "1", RANK, "tell", "up", "wait", act=stop)
+        self.assertEqual(self.told(records)[3:], [("AGENT", "FAILED", 0, None)])
+        self.assertEqual(records[-1]["metadata"]["raw_error"], "stopped by signal 15: Terminated")
+
+    def test_what_cannot_be_executed_is_the_agents_failure(self):
+        with tempfile.NamedTemporaryFile("w") as script:
+            script.write("#!/nowhere\n")
+            script.flush()
+            os.chmod(script.name, 0o755)
+            _, records = self.run_job("-n", "2", "--no-python", script.name)
+        self.assertEqual(self.told(records)[2:], [("AGENT", "FAILED", 0, None)])
+
+    def test_nothing_is_said_unless_asked_for(self):
+        for words in [], ["--event-log-handler", "null"]:
+            with Job(*words, "-n", "1", RANK, "exit", "0") as job:
+                self.assertEqual(job.end(), (0, b"", b""))
 
 
 main()

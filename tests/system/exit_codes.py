@@ -75,7 +75,8 @@ class ExitCodes(unittest.TestCase):
             os.chmod(script, os.stat(script).st_mode | stat.S_IXUSR)
             code, _, err = run("-n", "2", script)
             self.assertEqual(code, 127)
-            self.assertIn("its interpreter", err)
+            self.assertEqual(err, f"ddprun: cannot execute '{script}': its first line names the interpreter "
+                                  "'/nowhere/interpreter', which cannot be found\n")
 
     def test_a_script_without_an_interpreter_line_runs_in_the_shell(self):
         with tempfile.TemporaryDirectory() as d:

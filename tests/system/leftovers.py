@@ -3,7 +3,7 @@ import os
 import signal
 import unittest
 
-from harness import RANK, Job, await_true, main
+from harness import RANK, Job, await_true, kill_all, main
 
 FAMILY = ("child", "daemon", "daemon", "tell", "up")  # four lines on the FIFO
 UNTIL_USR1 = ("on", "10", "0", "wait")  # a rank that ends well when the test says so
@@ -32,6 +32,23 @@ class Leftovers(unittest.TestCase):
                 job.signal(signal.SIGKILL)
                 job.await_gone()
                 self.assertEqual(os.listdir(job.runtime), [])
+
+    def test_kill_9_by_the_name_of_the_script(self):
+        """As pkill -9 -f and pkill -9 ddprun do: ddprun and the ranks at once, but not what looks otherwise."""
+        script = "setsid sleep 1000 & echo up >$TEST_FIFO; wait"  # sleep has another command line, and session
+        for pattern, where in ((b"setsid", "cmdline"), (b"ddprun", "comm")):
+            with self.subTest(where), Job("-n", "2", "sh", "-c", script) as job:
+                job.hear(2)
+                await_true(lambda: len(job.processes()) == 2 + 2 * 2)
+                found = []
+                for pid in job.processes():
+                    with open(f"/proc/{pid}/{where}", "rb") as f:
+                        if pattern in f.read():
+                            found.append(pid)
+                self.assertIn(job.process.pid, found)
+                self.assertNotIn(job.nursery(), found)
+                kill_all(found)
+                job.await_gone()
 
     def test_kill_9_of_the_nursery(self):
         with Job("-n", "3", RANK, *FAMILY, "wait") as job:

@@ -72,11 +72,6 @@ class Options(unittest.TestCase):
                 job.signal(signal.SIGTERM)
                 self.assertEqual(job.end()[0], -signal.SIGTERM)
 
-    def test_events_go_to_the_console_if_asked_for(self):
-        code, _, err = run("--event-log-handler", "console", "true")
-        self.assertEqual(code, 0)
-        self.assertIn('"ev":"job_start"', err)
-
     def test_what_cannot_be_done_is_refused_by_name(self):
         for words in (["--nnodes", "2"], ["--numa-binding", "node"], ["--logs-specs", "mine"], ["--node-rank", "1"]):
             for name in (None, "torchrun"):

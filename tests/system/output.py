@@ -105,6 +105,13 @@ class LogFiles(unittest.TestCase):
                          ["[default0]:loss,x 1", "[default1]:loss,x 1"])
         self.assertEqual(sorted(files["attempt_0/filtered_stderr.log"].splitlines()), ["[default0]:bad", "[default1]:bad"])
 
+    def test_files_of_filtered_lines_are_there_without_a_line(self):
+        run("-n", "2", "-r", "1", "--duplicate-stdout-filters", "loss", "--duplicate-stderr-filters", "bad", "--log-dir",
+            self.dir, RANK, "say", "loss")
+        files = tree(self.dir)
+        self.assertEqual(files["attempt_0/filtered_stdout.log"], "")
+        self.assertEqual(files["attempt_0/filtered_stderr.log"], "")
+
     def test_variables_stand_for_the_options(self):
         env = {"PET_LOG_DIR": self.dir, "PET_TEE": "1", "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE":
                "${role_name}-${rank}-${local_rank}-${other}: "}
@@ -220,6 +227,21 @@ class OnATerminal(unittest.TestCase):
     def test_a_single_rank_is_unchanged(self):
         with Terminal("-n", "1", "sh", "-c", "test -t 2 && printf 'a\\r50%%\\r\\033[1mb'") as t:
             self.assertEqual(t.read(), "a\r50%\r\x1b[1mb")
+
+    def test_progress_is_told_from_complaints(self):
+        """With --restart-after-progress each stream has a terminal of its own."""
+        for stream, expected in ((1, "; restart 1 (after progress)\n"), (2, "rank 0 failed: killed by SIGKILL")):
+            script = f"test -t 1 && test -t 2 && sleep 0.01 && echo g$DDP_GENERATION $$$$. >&{stream}; exec sleep 1000"
+            with self.subTest(stream), Terminal("-n", "1", "--restart-after-progress=1ms", "sh", "-c", script) as t:
+                text = t.read(".")
+                os.kill(int(re.search(r"g0 (\d+)", text).group(1)), signal.SIGKILL)
+                self.assertIn(expected, t.read(expected.strip()))
+                if stream == 1:
+                    t.read("g1 ")
+                    t.process.send_signal(signal.SIGTERM)
+                    t.process.wait(DEADLINE_S)
+                else:
+                    self.assertNotIn("; restart", t.read())
 
     def test_labels_can_be_without(self):
         with Terminal("-n", "2", "--label=", "sh", "-c", "test -t 1 && echo x") as t:

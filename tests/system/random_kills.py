@@ -13,7 +13,7 @@ SEED = int(os.environ.get("SEED", "1"))
 def is_nursery(pid):
     try:
         with open(f"/proc/{pid}/comm") as f:
-            return f.read().strip() == "ddprun-nursery"
+            return f.read().strip() == "ddp-nursery"
     except OSError:
         return False
 

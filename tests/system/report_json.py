@@ -1,4 +1,5 @@
 """--report FILE: the end of the job as JSON, whatever it was."""
+import errno
 import json
 import os
 import signal
@@ -54,6 +55,22 @@ class Report(unittest.TestCase):
     def test_the_time_is_over(self):
         report = self.run_job("--timeout", "50ms", RANK, "wait")
         self.assertEqual((report["outcome"], report["exit_code"]), ("timeout", 124))
+
+    def test_a_program_that_cannot_be_executed(self):
+        path = os.path.join(self.folder(), "report.json")
+        with tempfile.TemporaryDirectory() as d:
+            script = os.path.join(d, "script")
+            with open(script, "w", encoding="utf-8") as f:
+                f.write("#!/bin/sh\r\n")
+            os.chmod(script, 0o755)
+            with Job("--report", path, "-n", "2", script) as job:
+                code, _, err = job.end()
+        with open(path, encoding="utf-8") as f:
+            report = json.load(f)
+        self.assertEqual((code, report["outcome"], report["exit_code"]), (127, "start_failed", 127))
+        self.assertEqual(report["root_cause"]["errno"], errno.ENOENT)
+        self.assertIn("its first line ends in CR LF", report["root_cause"]["error"])
+        self.assertEqual(err.decode(), f"ddprun: {report['root_cause']['error']}\n")
 
     def test_a_file_that_cannot_be_written_is_a_note(self):
         with Job("--report", "/nowhere/report.json", "-n", "1", RANK, "exit", "0") as job:

@@ -1,7 +1,10 @@
 """All ranks start again after a failure, with nothing of the old generation left; --timeout."""
 import os
+import re
 import signal
+import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -158,6 +161,93 @@ class Restarts(unittest.TestCase):
             os.kill(job.nursery(), signal.SIGKILL)
             self.assertIn(job.end()[0], (70, 3))  # 3 if rank 1 had just failed
             await_true(lambda: job.processes() == [])
+
+
+class AfterProgress(unittest.TestCase):
+    STEPPER = os.environ["STEPPER_PROGRAM"]  # tests/support/stepper.c
+
+    def end(self, *words):
+        """-> exit status, what followed each "; restart" """
+        with Job(*words) as job:
+            code, _, err = job.end()
+            self.assertEqual(job.processes(), [])
+            return code, re.findall("; restart (.*)", err.decode())
+
+    def test_failures_after_a_step_are_not_counted(self):
+        for n in "1", "2":
+            self.assertEqual(self.end("-n", n, "--restart-after-progress", self.STEPPER, "1", "3"),
+                             (0, ["1 (after progress)", "2 (after progress) in 0.10 s", "3 (after progress) in 0.20 s"]))
+
+    def test_a_step_that_was_not_completed_is_none(self):
+        for n in "1", "2":
+            self.assertEqual(self.end("-n", n, "--restart-after-progress", "--max-restarts", "2", self.STEPPER, "0", "9"),
+                             (137, ["1 (1 of 2 without progress)", "2 (2 of 2 without progress) in 0.10 s"]))
+
+    def test_without_the_option_they_are_counted(self):
+        self.assertEqual(self.end("-n", "2", "--max-restarts", "2", self.STEPPER, "5", "9"), (137, ["1 of 2", "2 of 2 in 0.10 s"]))
+
+    def test_a_crash_loop_ends(self):
+        """A program that greets, and then fails with a traceback, each time."""
+        for words in ([], ["--label={rank}:"], ["-r", "3"], ["-t", "3"]):
+            with self.subTest(words), tempfile.TemporaryDirectory() as folder:
+                said = self.end("-n", "2", "--restart-after-progress", "--max-restarts", "1", "--log-dir", folder, *words,
+                                RANK, "say", "hello", "err", "Traceback (most recent call last):", "exit", "3")
+                self.assertEqual(said, (3, ["1 (1 of 1 without progress)"]))
+
+    def check_output(self, after, stream, expected, *words):
+        """Rank 0 writes more than a pipe holds: when it has done so, ddprun has seen some of it."""
+        script = (f"echo up >$TEST_FIFO; if read x; then head -c 100000 /dev/zero | tr '\\0' x >&{stream}; "
+                  "echo $$$$ >$TEST_FIFO; fi; exec sleep 1000")
+        with self.subTest((after, stream, words)), Job(f"--restart-after-progress={after}", "--max-restarts", "1", "-n",
+                                                       "2", *words, "sh", "-c", script, stdin=subprocess.PIPE) as job:
+            job.hear(2)
+            up_s = time.monotonic()
+            await_true(lambda: time.monotonic() > up_s + 0.002)
+            job.process.stdin.write(b"\n")
+            job.process.stdin.flush()
+            os.kill(int(job.hear(1)[0]), signal.SIGKILL)
+            job.hear(2)
+            job.signal(signal.SIGTERM)
+            _, _, err = job.end()
+            self.assertEqual(re.findall(r"; restart 1 \((.*)\)", err.decode()), [expected])
+
+    def test_late_output_counts_wherever_it_goes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for words in ([], ["--label={rank}:"], ["-r", "1"], ["-t", "1"], ["--local-ranks-filter", "1"]):
+                self.check_output("1ms", 1, "after progress", "--log-dir", folder, *words)
+
+    def test_early_output_and_stderr_do_not_count(self):
+        self.check_output("1h", 1, "1 of 1 without progress")
+        self.check_output("1ms", 2, "1 of 1 without progress")
+
+
+class Output(unittest.TestCase):
+    LINES = 400  # of about 100 bytes; two ranks' fill the sink's pipe and more
+
+    def test_nothing_is_lost_while_nobody_reads(self):
+        """The sink takes nothing from the start of generation 0 until all ranks of generation 1 are up."""
+        script = (f"[ $RANK = 1 ] && s=2 || s=1; echo up >$TEST_FIFO; i=0; while [ $i -lt {self.LINES} ]; do "
+                  "echo $DDP_GENERATION $i $(printf '%090d' $i) >&$s; i=$((i + 1)); done; "
+                  "[ $DDP_GENERATION = 1 ] && exit 0; echo $$ $RANK >$TEST_FIFO; sleep 1000")
+        for sink in ("two pipes", "one pipe"):
+            with self.subTest(sink), Job("--max-restarts", "1", "-n", "3", "--label={rank}:", "sh", "-c",
+                                         script.replace("$$", "$$$$"),
+                                         **({"stderr": subprocess.STDOUT} if sink == "one pipe" else {})) as job:
+                heard = job.hear(6)
+                self.assertEqual(heard[3:], ["up"] * 3)
+                pids = {rank: int(pid) for pid, rank in map(str.split, heard[:3])}
+                os.kill(pids["2"], signal.SIGKILL)
+                self.assertEqual(job.hear(3), ["up"] * 3)  # though nobody has read a byte
+                code, out, err = job.end()
+                self.assertEqual(code, 0)
+                lines = out.decode().splitlines() + (err or b"").decode().splitlines()
+                for rank in range(3):
+                    mine = [line[2:] for line in lines if line.startswith(f"{rank}:")]
+                    self.assertEqual(mine, [f"{generation} {i} {i:090}" for generation in range(2)
+                                            for i in range(self.LINES)])
+                self.assertEqual(len(lines), 6 * self.LINES + 1)
+                self.assertRegex("\n".join(line for line in lines if line[1] != ":"),
+                                 "^ddprun: rank 2 failed: killed by SIGKILL .*; restart 1 of 1$")
 
 
 class Timeout(unittest.TestCase):

@@ -497,6 +497,22 @@ START_TEST(a_nameless_job_of_torchruns_is_called_none)
 }
 END_TEST
 
+START_TEST(progress_makes_restarts_free_if_asked_for)
+{
+    JOB("ddprun", "train.py");
+    ck_assert(!spec.restart_after_progress);
+    JOB("ddprun", "--restart-after-progress", "train.py");
+    ck_assert(spec.restart_after_progress);
+    ck_assert_uint_eq(spec.output_after_ms, 60000);
+    ck_assert_str_eq(spec.shown, "train.py"); /* a value only follows behind '=' */
+    JOB("ddprun", "--restart-after-progress=250ms", "train.py");
+    ck_assert_uint_eq(spec.output_after_ms, 250);
+    JOB("ddprun", "--restart_after_progress=0", "train.py");
+    ck_assert(spec.restart_after_progress);
+    ck_assert_uint_eq(spec.output_after_ms, 0);
+}
+END_TEST
+
 START_TEST(restarts_have_a_number_a_window_and_exceptions)
 {
     JOB("ddprun", "train.py");
@@ -598,9 +614,10 @@ START_TEST(what_is_told_of_the_job_has_its_place)
     ck_assert_str_eq(spec.report, "r.json");
     ck_assert(spec.dry_run);
     JOB("ddprun", "--event-log-handler=console", "train.py");
-    ck_assert_str_eq(spec.events, "/dev/stderr");
-    JOB("ddprun", "--event-log-handler=null", "train.py");
+    ck_assert(spec.event_log);
     ck_assert_ptr_null(spec.events);
+    JOB("ddprun", "--event-log-handler=null", "train.py");
+    ck_assert(!spec.event_log);
 }
 END_TEST
 
@@ -753,6 +770,7 @@ int main(void)
     tcase_add_test(c, the_endpoint_is_this_node);
     tcase_add_test(c, a_nameless_job_of_torchruns_is_called_none);
     tcase_add_test(c, restarts_have_a_number_a_window_and_exceptions);
+    tcase_add_test(c, progress_makes_restarts_free_if_asked_for);
     tcase_add_test(c, signals_that_end_the_job_can_be_added);
     tcase_add_test(c, the_end_can_be_timed);
     tcase_add_test(c, output_goes_where_it_is_sent);

@@ -221,6 +221,40 @@ START_TEST(a_file_is_appended_to)
 }
 END_TEST
 
+START_TEST(a_full_sink_tears_no_line_that_came_at_once)
+{
+    enum { LINES = 3000 }; /* 21 kB a rank: more than a short turn, less than a pipe */
+    char bytes[65536], line[16];
+    size_t n_line = 0;
+    int n_whole = 0;
+    open_on_pipe();
+    put_until_full(1, '\n');
+    for (int i = 0; i < LINES; i++) {
+        put(0, "rank 0\n");
+        put(2, "rank 2\n");
+    }
+    for (int idle = 0; idle < 3; idle++) {
+        for (ssize_t n; (n = read(reader_fd, bytes, sizeof bytes)) > 0; idle = 0) {
+            for (ssize_t i = 0; i < n; i++) {
+                if (bytes[i] != '\n') {
+                    ck_assert_uint_lt(n_line, sizeof line - 1);
+                    line[n_line++] = bytes[i];
+                } else if (n_line > 0) {
+                    line[n_line] = '\0';
+                    ck_assert_msg(strcmp(line, "rank 0") == 0 || strcmp(line, "rank 2") == 0, "%s",
+                                  line);
+                    n_whole++;
+                    n_line = 0;
+                }
+            }
+        }
+        uv_run(&loop, UV_RUN_NOWAIT);
+    }
+    ck_assert_int_eq(n_whole, 2 * LINES);
+    close_all();
+}
+END_TEST
+
 START_TEST(a_closed_pipe_is_let_go)
 {
     open_on_pipe();
@@ -257,6 +291,88 @@ START_TEST(a_rank_that_is_started_again_begins_anew)
 }
 END_TEST
 
+static void add_labelled(int rank, const char *prefix)
+{
+    const struct output_way labelled = {.to = OUTPUT_TO_STDERR,
+                                        .prefix = prefix,
+                                        .n_prefix = strlen(prefix),
+                                        .log_fd = -1,
+                                        .filter_fd = -1};
+    int pair[2];
+    ck_assert_int_eq(pipe2(pair, O_CLOEXEC), 0);
+    fcntl(pair[0], F_SETFL, O_NONBLOCK);
+    ck_assert_int_eq(output_add(o, rank, OUTPUT_TO_STDERR, pair[0], false, &labelled), 0);
+    close(rank_fd[rank]);
+    rank_fd[rank] = pair[1];
+}
+
+/* Read until the loop has done what it was asked, and n_x bytes 'x'. returns what came behind
+ * them, in a static buffer */
+static const char *read_behind(size_t n_x)
+{
+    static char text[1 << 16], rest[4096];
+    size_t n_rest = 0;
+    for (int idle = 0; idle < 3;) { /* nothing more comes, though the loop had its turns */
+        uv_run(&loop, UV_RUN_NOWAIT);
+        ssize_t n = read(reader_fd, text, sizeof text);
+        idle = n > 0 ? 0 : idle + 1;
+        for (ssize_t i = 0; i < n; i++) {
+            if (n_x > 0) {
+                ck_assert_int_eq(text[i], 'x');
+                n_x--;
+            } else {
+                ck_assert_uint_lt(n_rest, sizeof rest - 1);
+                rest[n_rest++] = text[i];
+            }
+        }
+    }
+    ck_assert_uint_eq(n_x, 0);
+    rest[n_rest] = '\0';
+    return rest;
+}
+
+START_TEST(nothing_is_lost_of_ranks_that_are_replaced_while_the_sink_is_full)
+{
+    open_on_pipe();
+    add_labelled(1, "p:");
+    add_labelled(2, "r:");
+    size_t sent = put_until_full(0, 'x');
+    put(1, "one\ntwo");
+    put(2, "one\n");
+    output_retire(o, on_drained, NULL);
+    ck_assert(drained); /* whatever the sink does */
+    char *tail = output_tail(o, 1);
+    ck_assert_str_eq(tail, "one\ntwo\n");
+    free(tail);
+    output_report(o, "ddprun: again\n");
+    output_say(o, "dropped, since there is no room\n");
+
+    add_labelled(1, "q:");
+    put(1, "three\n");
+    uv_run(&loop, UV_RUN_NOWAIT);
+    ck_assert_str_eq(read_behind(sent), "p:one\np:two\nr:one\nddprun: again\nq:three\n");
+    close_all();
+}
+END_TEST
+
+START_TEST(only_one_generations_last_words_are_kept)
+{
+    open_on_pipe();
+    size_t sent = put_until_full(0, 'x');
+    output_retire(o, on_drained, NULL);
+    ck_assert(drained);
+    drained = false;
+    add_labelled(0, "p:");
+    put(0, "one\n");
+    output_retire(o, on_drained, NULL);
+    uv_run(&loop, UV_RUN_NOWAIT);
+    ck_assert(!drained); /* it waits for the sink, as its rank would */
+    ck_assert_str_eq(read_behind(sent), "p:one\n");
+    ck_assert(drained);
+    close_all();
+}
+END_TEST
+
 int main(void)
 {
     signal(SIGPIPE, SIG_IGN); /* as ddprun does */
@@ -271,8 +387,11 @@ int main(void)
     tcase_add_test(c, a_sink_without_reader_swallows);
     tcase_add_test(c, a_socket_is_written_without_waiting);
     tcase_add_test(c, a_file_is_appended_to);
+    tcase_add_test(c, a_full_sink_tears_no_line_that_came_at_once);
     tcase_add_test(c, a_closed_pipe_is_let_go);
     tcase_add_test(c, a_rank_that_is_started_again_begins_anew);
+    tcase_add_test(c, nothing_is_lost_of_ranks_that_are_replaced_while_the_sink_is_full);
+    tcase_add_test(c, only_one_generations_last_words_are_kept);
     suite_add_tcase(suite, c);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -21,14 +21,22 @@ static void step(struct supervisor_event e)
     supervisor_step(s, &e, &o);
 }
 
-static void begin(int n_ranks)
+static void begin_with(int n_ranks, struct restart_rules restarts)
 {
-    struct supervisor_limits limits = {
-        .n_ranks = n_ranks, .window = 2, .grace_ms = 30000, .failure_grace_ms = 5000};
+    struct supervisor_limits limits = {.n_ranks = n_ranks,
+                                       .window = 2,
+                                       .grace_ms = 30000,
+                                       .failure_grace_ms = 5000,
+                                       .restarts = restarts};
     s = supervisor_create(&limits);
     ck_assert_ptr_nonnull(s);
     now_ms = 1000;
     supervisor_begin(s, now_ms, &o);
+}
+
+static void begin(int n_ranks)
+{
+    begin_with(n_ranks, (struct restart_rules){0});
 }
 
 static void started(int rank)
@@ -124,6 +132,22 @@ START_TEST(ranks_are_started_a_window_at_a_time)
     started(3);
     ck_assert_int_eq(o.n_start, 0);
     started(4);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
+}
+END_TEST
+
+START_TEST(ranks_are_asked_for_in_batches)
+{
+    struct supervisor_limits limits = {.n_ranks = 11, .window = 8, .batch = 4};
+    s = supervisor_create(&limits);
+    ck_assert_ptr_nonnull(s);
+    supervisor_begin(s, now_ms, &o);
+    ck_assert_int_eq(o.n_start, 8);
+    for (int i = 0; i < 11; i++) {
+        started(i);
+        /* the last batch is smaller, and is asked for as soon as it fits */
+        ck_assert_int_eq(o.n_start, i == 2 ? 3 : 0);
+    }
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
 }
 END_TEST
@@ -232,9 +256,8 @@ START_TEST(what_cannot_be_executed_is_126_or_127)
         enum supervisor_start_stage stage;
         int code;
     } cases[] = {
-        {ENOENT, SUPERVISOR_START_EXEC, 127},
-        {EACCES, SUPERVISOR_START_EXEC, 126},
-        {E2BIG, SUPERVISOR_START_EXEC, 126},
+        {ENOENT, SUPERVISOR_START_EXEC, 127},    {ENOTDIR, SUPERVISOR_START_EXEC, 127},
+        {EACCES, SUPERVISOR_START_EXEC, 126},    {E2BIG, SUPERVISOR_START_EXEC, 126},
         {EAGAIN, SUPERVISOR_START_INTERNAL, 70},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -362,6 +385,46 @@ START_TEST(a_signal_ends_the_wait_for_a_reader)
 }
 END_TEST
 
+static void start_again(void)
+{
+    event(SUPERVISOR_EV_DRAINED);
+    now_ms = supervisor_deadline_ms(s);
+    event(SUPERVISOR_EV_TIME);
+    ck_assert(o.renew);
+    started(0);
+    started(1);
+}
+
+/* Rank 0 fails, then rank 1 is stopped. */
+static void fail_after(uint64_t steps_at_failure, uint64_t steps_at_end)
+{
+    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = 0, .status = EXIT_STATUS(1),
+                                   .progress.n_steps = steps_at_failure});
+    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = 1, .status = SIGTERM,
+                                   .empty = true, .progress.n_steps = steps_at_end});
+}
+
+START_TEST(progress_is_that_of_one_generation_before_its_failure)
+{
+    begin_with(2, (struct restart_rules){.max_restarts = 1, .after_progress = true});
+    started(0);
+    started(1);
+    fail_after(3, 3);
+    ck_assert(supervisor_get_verdict(s)->restarts);
+    ck_assert(supervisor_get_verdict(s)->is_free);
+    ck_assert_int_eq(supervisor_get_verdict(s)->n_counted, 0);
+    start_again();
+    fail_after(0, 1);
+    ck_assert(supervisor_get_verdict(s)->restarts);
+    ck_assert(!supervisor_get_verdict(s)->is_free);
+    ck_assert_int_eq(supervisor_get_verdict(s)->n_counted, 1);
+    start_again();
+    fail_after(0, 0);
+    ck_assert(!supervisor_get_verdict(s)->restarts);
+    ck_assert_int_eq(supervisor_exit_code(s), 1);
+}
+END_TEST
+
 START_TEST(reports_that_cannot_be_true_change_nothing)
 {
     begin(2);
@@ -387,6 +450,7 @@ int main(void)
     tcase_add_test(t, each_pair_of_state_and_event_has_one_answer);
     tcase_add_test(t, the_drawing_is_the_table);
     tcase_add_test(t, ranks_are_started_a_window_at_a_time);
+    tcase_add_test(t, ranks_are_asked_for_in_batches);
     tcase_add_test(t, all_ended_well_is_zero);
     tcase_add_test(t, the_first_failure_is_the_verdict);
     tcase_add_test(t, a_witness_names_the_culprit_before_its_end_is_seen);
@@ -402,6 +466,7 @@ int main(void)
     tcase_add_test(t, what_survives_sigkill_is_swept_alone_then_left);
     tcase_add_test(t, without_the_nursery_ddprun_sweeps_alone);
     tcase_add_test(t, a_signal_ends_the_wait_for_a_reader);
+    tcase_add_test(t, progress_is_that_of_one_generation_before_its_failure);
     tcase_add_test(t, reports_that_cannot_be_true_change_nothing);
     suite_add_tcase(suite, t);
     SRunner *runner = srunner_create(suite);

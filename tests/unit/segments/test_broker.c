@@ -212,6 +212,23 @@ START_TEST(a_message_of_a_wrong_size_is_refused)
 }
 END_TEST
 
+START_TEST(steps_are_counted_without_hello_and_only_ones_own)
+{
+    struct node_message m = hello(1);
+    struct co_error err;
+    m.type = NODE_STEP;
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(node_message_send(theirs[1], &m, -1), 0);
+    ck_assert_int_eq(broker_on_readable(b, 1, mine[1], &(int){-1}, NULL), 1);
+    ck_assert_uint_eq(broker_n_steps(b), 2);
+    m.local_rank = 2;
+    ck_assert_int_eq(node_message_send(theirs[1], &m, -1), 0);
+    ck_assert_int_eq(broker_on_readable(b, 1, mine[1], &(int){-1}, &err), -EPROTO);
+    ck_assert_str_eq(err.text, "STEP of local rank 2 by local rank 1");
+    ck_assert_uint_eq(broker_n_steps(b), 2);
+}
+END_TEST
+
 START_TEST(a_second_hello_and_a_second_open_fetch_are_refused)
 {
     say_hello(0);
@@ -269,6 +286,7 @@ int main(void)
     tcase_add_loop_test(t, a_bad_message_is_refused_with_its_reason, 0,
                         (int)(sizeof bad / sizeof *bad));
     tcase_add_test(t, a_message_of_a_wrong_size_is_refused);
+    tcase_add_test(t, steps_are_counted_without_hello_and_only_ones_own);
     tcase_add_test(t, a_second_hello_and_a_second_open_fetch_are_refused);
     tcase_add_test(t, further_descriptors_of_a_message_are_closed);
     suite_add_tcase(s, t);

@@ -156,6 +156,21 @@ START_TEST(the_first_cause_of_an_abort_stays)
 }
 END_TEST
 
+static void take_two_steps(void)
+{
+    control_count_step(&c->line[1]);
+    control_count_step(&c->line[1]);
+}
+
+START_TEST(the_steps_of_dead_ranks_stay_counted)
+{
+    ck_assert_uint_eq(control_most_steps(c), 0);
+    kill_child(start_child(take_two_steps));
+    control_count_step(&c->line[2]);
+    ck_assert_uint_eq(control_most_steps(c), 2);
+}
+END_TEST
+
 START_TEST(arriving_wakes_who_sleeps)
 {
     pid_t pid = fork();
@@ -186,6 +201,7 @@ int main(void)
     tcase_add_test(t, leaving_is_told_from_dying);
     tcase_add_test(t, a_killed_rank_is_seen_dead_by_all_who_look);
     tcase_add_test(t, the_first_cause_of_an_abort_stays);
+    tcase_add_test(t, the_steps_of_dead_ranks_stay_counted);
     tcase_add_test(t, arriving_wakes_who_sleeps);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);

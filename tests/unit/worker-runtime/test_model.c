@@ -1,5 +1,8 @@
 #include "ranks.h"
 
+#include "segments/control.h"
+#include "worker-runtime/group.h"
+
 #include <check.h>
 #include <ddp/ddp.h>
 #include <math.h>
@@ -447,6 +450,7 @@ static void say_ready_twice_on_rank_0(struct ddp_group *g, void *arg)
     backward(&net, ddp_rank(g), 1);
     rank_expect(ddp_model_sync(m) == 0); /* a new step, a new start */
     expect_averages(&net, ddp_world_size(g), 1);
+    rank_expect(g->line->steps == (is_bad ? 1 : 2)); /* that of a misuse is not counted */
     ddp_model_destroy(m);
     net_fini(&net, USER);
 }
@@ -481,6 +485,7 @@ static void die_on_rank_1(struct ddp_group *g, void *arg)
     rank_expect(ddp_model_ready(m, 0) == DDP_EPEER); /* and stays so */
     rank_expect(ddp_model_sync(m) == DDP_EPEER);
     rank_expect(ddp_barrier(g) == DDP_EPEER);
+    rank_expect(g->line->steps == 1); /* for ddprun to see: the first one was completed */
     ddp_model_destroy(m);
     net_fini(&net, USER);
 }

@@ -1,0 +1,66 @@
+#include "log_copy.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+void log_copy_close(struct log_copy *l)
+{
+    close_fd(&l->fd);
+    close_fd(&l->filter_fd);
+}
+
+static int write_all(int *fd, const char *bytes, size_t n)
+{
+    while (n > 0 && *fd >= 0) {
+        ssize_t took = write(*fd, bytes, n);
+        if (took > 0) {
+            bytes += took;
+            n -= (size_t)took;
+        } else if (errno != EINTR) {
+            int rc = -errno;
+            close_fd(fd);
+            return rc;
+        }
+    }
+    return 0;
+}
+
+int log_copy_bytes(struct log_copy *l, const char *bytes, size_t n)
+{
+    return write_all(&l->fd, bytes, n);
+}
+
+static bool has_word(char *const *words, const char *line, size_t n)
+{
+    while (*words != NULL && memmem(line, n, *words, strlen(*words)) == NULL)
+        words++;
+    return *words != NULL;
+}
+
+int log_copy_lines(struct log_copy *l, const char *text, size_t n, size_t n_prefix, bool continued)
+{
+    int rc = 0;
+    while (l->words != NULL && n > 0 && rc == 0) {
+        const char *newline = memchr(text, '\n', n);
+        size_t n_line = newline != NULL ? (size_t)(newline + 1 - text) : n;
+        size_t skip = continued ? 0 : n_prefix;
+        if ((continued && l->in_match) || has_word(l->words, text + skip, n_line - skip)) {
+            rc = write_all(&l->filter_fd, text, n_line);
+            l->in_match = newline == NULL;
+        } else {
+            l->in_match = false;
+        }
+        continued = false;
+        text += n_line;
+        n -= n_line;
+    }
+    return rc;
+}

@@ -1,0 +1,30 @@
+/* log_copy.h - what of a stream goes to log files, too: all of it to one, lines that hold a word to
+ * another.
+ *
+ * A file that takes no more (a full disk) is given up. */
+#ifndef DDP_LAUNCHER_LOG_COPY_H
+#define DDP_LAUNCHER_LOG_COPY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct log_copy {
+    int fd;             /* owned; gets all bytes; -1: none */
+    int filter_fd;      /* owned; gets lines with one of these words; -1: none */
+    char *const *words; /* borrowed, NULL-terminated; NULL: no line is looked at */
+    bool in_match;      /* a long line that goes to filter_fd is not over */
+};
+
+void log_copy_close(struct log_copy *l); /* may be called again */
+
+/* Bytes as they come. returns 0; -errno: this file has just been given up */
+int log_copy_bytes(struct log_copy *l, const char *bytes, size_t n);
+
+/* Lines as they go out, each behind n_prefix bytes, which are written but not looked at; a last one
+ * may go on with the next call.
+ *
+ * continued   the first one goes on from the last call, and has no prefix
+ * returns     as above */
+int log_copy_lines(struct log_copy *l, const char *text, size_t n, size_t n_prefix, bool continued);
+
+#endif

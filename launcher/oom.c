@@ -1,0 +1,182 @@
+#include "oom.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_DIGITS = 19 };
+
+/* Version 1 shows the largest number of whole pages where there is no limit. */
+static const uint64_t no_limit_bytes = UINT64_C(1) << 62;
+
+static uint64_t number_at(const char *text)
+{
+    size_t n = strspn(text, "0123456789");
+    return n > 0 && n <= MAX_DIGITS ? strtoull(text, NULL, 10) : OOM_UNKNOWN;
+}
+
+uint64_t oom_parse_field(const char *text, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *line = text; *line != '\0'; line += strcspn(line, "\n")) {
+        line += *line == '\n';
+        if (strncmp(line, name, n) != 0 || (line[n] != ' ' && line[n] != ':'))
+            continue;
+        const char *at = line + n + strspn(line + n, ": ");
+        uint64_t value = number_at(at);
+        bool in_kib = strncmp(at + strspn(at, "0123456789"), " kB", 3) == 0;
+        if (!in_kib || value == OOM_UNKNOWN)
+            return value;
+        return value <= UINT64_MAX >> 10 ? value << 10 : OOM_UNKNOWN;
+    }
+    return OOM_UNKNOWN;
+}
+
+uint64_t oom_parse_bytes(const char *text)
+{
+    uint64_t value = number_at(text);
+    return value < no_limit_bytes ? value : OOM_UNKNOWN;
+}
+
+/* Were both taken of the same groups? ddprun may have been moved meanwhile. */
+static bool are_alike(const struct oom_groups *a, const struct oom_groups *b)
+{
+    return a->version == b->version && a->n_levels == b->n_levels && strcmp(a->path, b->path) == 0;
+}
+
+static const struct oom_groups *baseline(const struct oom_case *c)
+{
+    return c->before != NULL && are_alike(c->before, c->after) ? c->before : NULL;
+}
+
+static uint64_t rise(uint64_t from, uint64_t to)
+{
+    if (from == OOM_UNKNOWN || to == OOM_UNKNOWN)
+        return OOM_UNKNOWN;
+    return to > from ? to - from : 0;
+}
+
+/* Of the ranks' own group; without a baseline: since it was made. */
+static uint64_t count_kills(const struct oom_case *c)
+{
+    if (c->after->n_levels == 0)
+        return OOM_UNKNOWN;
+    const struct oom_groups *before = baseline(c);
+    return rise(before != NULL ? before->levels[0].kills : 0, c->after->levels[0].kills);
+}
+
+bool oom_wants_log(const struct oom_case *c)
+{
+    uint64_t n_kills = count_kills(c);
+    return n_kills == OOM_UNKNOWN ? c->killed : n_kills > 0;
+}
+
+static void path_of(const struct oom_groups *g, const struct oom_level *level, char *to)
+{
+    snprintf(to, OOM_GROUP_BYTES, "%.*s", level->n_path > 0 ? (int)level->n_path : 1,
+             level->n_path > 0 ? g->path : "/");
+}
+
+static enum oom_blame blame_of(const struct oom_case *c, uint64_t n_kills)
+{
+    char own[OOM_GROUP_BYTES];
+    if (c->log != NULL && oom_log_find_pid(c->log, c->pid) != NULL)
+        return OOM_BLAME_RANK;
+    if (n_kills == 0 || n_kills == OOM_UNKNOWN)
+        return OOM_BLAME_NONE;
+    if (baseline(c) == NULL)
+        return c->killed ? OOM_BLAME_PERHAPS : OOM_BLAME_NONE;
+    path_of(c->after, &c->after->levels[0], own);
+    bool all_known = c->log != NULL && oom_log_count_in(c->log, own) >= n_kills;
+    return c->killed && !all_known ? OOM_BLAME_RANK : OOM_BLAME_OTHER;
+}
+
+static const struct oom_victim *victim_of(const struct oom_case *c, enum oom_blame blame)
+{
+    char own[OOM_GROUP_BYTES];
+    if (c->log == NULL)
+        return NULL;
+    if (blame == OOM_BLAME_RANK)
+        return oom_log_find_pid(c->log, c->pid);
+    if (blame != OOM_BLAME_OTHER)
+        return NULL;
+    path_of(c->after, &c->after->levels[0], own);
+    return oom_log_find_in(c->log, own);
+}
+
+/* The level of a path; NULL: none. */
+static const struct oom_level *level_named(const struct oom_groups *g, const char *path)
+{
+    char own[OOM_GROUP_BYTES];
+    for (int i = 0; i < g->n_levels; i++) {
+        path_of(g, &g->levels[i], own);
+        if (strcmp(own, path) == 0)
+            return &g->levels[i];
+    }
+    return NULL;
+}
+
+/* Since the kernel charges memory in batches, a peak may stay a little below its limit. */
+static bool is_at_limit(const struct oom_level *level)
+{
+    return level->peak_bytes != OOM_UNKNOWN &&
+           level->peak_bytes >= level->limit_bytes - level->limit_bytes / 64;
+}
+
+/* The lowest level whose limit was hit: of version 2 that is the one, since its hits are counted by
+ * all above, too. Where hits may go uncounted, a peak at the limit stands for one. NULL: none. */
+static const struct oom_level *level_hit(const struct oom_case *c)
+{
+    const struct oom_groups *before = baseline(c);
+    for (int i = 0; i < c->after->n_levels; i++) {
+        const struct oom_level *level = &c->after->levels[i];
+        uint64_t n_hits = rise(before != NULL ? before->levels[i].hits : 0, level->hits);
+        bool was_hit = n_hits != OOM_UNKNOWN && n_hits > 0;
+        if (level->limit_bytes != OOM_UNKNOWN &&
+            (was_hit || (level->no_swap && is_at_limit(level))))
+            return level;
+    }
+    return NULL;
+}
+
+static void set_level(const struct oom_case *c, const struct oom_level *level,
+                      struct oom_finding *f)
+{
+    f->scope = OOM_SCOPE_GROUP;
+    path_of(c->after, level, f->group);
+    f->limit_bytes = level->limit_bytes;
+    f->peak_bytes = level->peak_bytes;
+    f->usage_bytes = level->usage_bytes;
+}
+
+/* Whose memory ran out: the log knows, else the counters do. */
+static void find_place(const struct oom_case *c, struct oom_finding *f)
+{
+    const struct oom_level *level = NULL;
+    f->scope = f->victim.scope;
+    if (f->victim.limit_group[0] != '\0' && f->scope == OOM_SCOPE_GROUP) {
+        snprintf(f->group, sizeof f->group, "%s", f->victim.limit_group);
+        level = level_named(c->after, f->group);
+    } else if (f->scope != OOM_SCOPE_NODE) {
+        level = level_hit(c);
+    }
+    if (level != NULL)
+        set_level(c, level, f);
+}
+
+void oom_find(const struct oom_case *c, struct oom_finding *ret)
+{
+    *ret = (struct oom_finding){.n_kills = count_kills(c),
+                                .version = c->after->version,
+                                .limit_bytes = OOM_UNKNOWN,
+                                .peak_bytes = OOM_UNKNOWN,
+                                .usage_bytes = OOM_UNKNOWN,
+                                .node_bytes = OOM_UNKNOWN,
+                                .victim_rank = -1};
+    ret->blame = blame_of(c, ret->n_kills);
+    const struct oom_victim *victim = victim_of(c, ret->blame);
+    if (victim != NULL)
+        ret->victim = *victim;
+    if (ret->blame != OOM_BLAME_NONE)
+        find_place(c, ret);
+}

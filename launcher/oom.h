@@ -1,0 +1,89 @@
+/* oom.h - did the kernel's OOM killer end a rank? What the counters of its control groups and the
+ * kernel log say. Pure; oom_watch.h reads them.
+ *
+ * Words:
+ *   level   the control group of the ranks that counts memory, level 0, or one above it
+ *   kill    the OOM killer ended a process of a level; with cgroup v2 also of one below it
+ *   hit     an allocation met the limit of a level: v2 counts those that failed, at the level and
+ *           at all above; v1 also those for which memory could be freed */
+#ifndef DDP_LAUNCHER_OOM_H
+#define DDP_LAUNCHER_OOM_H
+
+#include "oom_log.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define OOM_UNKNOWN UINT64_MAX /* a number that cannot be had, a limit that is none */
+
+enum { OOM_LEVELS_MAX = 16 }; /* more are not looked at */
+
+struct oom_level {
+    size_t n_path;                                 /* its path: so much of oom_groups.path */
+    uint64_t kills, hits;                          /* since it was made */
+    uint64_t limit_bytes, peak_bytes, usage_bytes; /* peak: since it was made, too */
+    bool no_swap; /* v1: memory and swap together have no higher limit than memory alone. New
+                     kernels do not count its hits */
+};
+
+struct oom_groups { /* zeroed: none */
+    int version;    /* of the control groups: 1, 2 */
+    int n_levels;
+    char path[OOM_GROUP_BYTES]; /* of level 0; "" is the top */
+    struct oom_level levels[OOM_LEVELS_MAX];
+};
+
+/* The number behind a name in a text of lines "NAME NUMBER" or "NAME: NUMBER kB" (which comes in
+ * bytes), OOM_UNKNOWN if there is none. */
+uint64_t oom_parse_field(const char *text, const char *name);
+
+/* The number that a text is; "max" and what version 1 shows for no limit are OOM_UNKNOWN. */
+uint64_t oom_parse_bytes(const char *text);
+
+enum oom_blame {
+    OOM_BLAME_NONE,    /* nothing hints at the OOM killer */
+    OOM_BLAME_PERHAPS, /* the rank died of SIGKILL before anybody looked at the counters; they are
+                          not zero, which may be older */
+    OOM_BLAME_OTHER,   /* it ended another process of the ranks' control group, while they ran */
+    OOM_BLAME_RANK     /* it ended the rank */
+};
+
+/* What is known. */
+struct oom_case {
+    const struct oom_groups *before; /* when the ranks were started; NULL: nobody looked */
+    const struct oom_groups *after;  /* at the failure */
+    const struct oom_log *log;       /* of the time between; NULL: it cannot be read */
+    pid_t pid;                       /* of the rank that failed */
+    bool killed;                     /* it died of SIGKILL, which ddprun had not sent */
+};
+
+struct oom_finding {
+    enum oom_blame blame;
+    int version; /* of the control groups */
+
+    /* In the ranks' group since their start; PERHAPS: since it was made. OOM_UNKNOWN: only the log
+     * tells. */
+    uint64_t n_kills;
+
+    /* OOM_SCOPE_UNKNOWN: no limit that is seen from here was reached. OOM_SCOPE_GROUP: that of
+     * `group`, "/" for the top, "" if it is not known, with its figures, if those are. */
+    enum oom_scope scope;
+    char group[OOM_GROUP_BYTES];
+    uint64_t limit_bytes, peak_bytes, usage_bytes;
+
+    struct oom_victim victim; /* pid 0: the log has none */
+
+    /* Filled by who asks: */
+    uint64_t node_bytes; /* the node's memory */
+    int victim_rank;     /* OOM_BLAME_OTHER: the victim was this rank; -1: it was none */
+};
+
+/* Should the log be read? It takes time, and says nothing where the counters have not moved. */
+bool oom_wants_log(const struct oom_case *c);
+
+/* Judge it. Never fails: what cannot be told is OOM_BLAME_NONE, and not known. */
+void oom_find(const struct oom_case *c, struct oom_finding *ret);
+
+#endif

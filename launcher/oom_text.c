@@ -1,0 +1,145 @@
+#include "oom_text.h"
+
+#include "oom.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+
+enum { FIGURE_BYTES = 32 };
+
+char *oom_text_bytes(uint64_t bytes, char *buf, size_t n)
+{
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    size_t unit = 0;
+    if (bytes < 1024) {
+        snprintf(buf, n, "%" PRIu64 " B", bytes);
+        return buf;
+    }
+    for (; bytes >= 1024 * 1024; bytes /= 1024)
+        unit++;
+    snprintf(buf, n, "%" PRIu64 ".%" PRIu64 " %s", bytes / 1024, bytes % 1024 * 10 / 1024,
+             units[unit]);
+    return buf;
+}
+
+static const char *plural(uint64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
+static void print_blame(FILE *out, const struct oom_finding *f)
+{
+    switch (f->blame) {
+    case OOM_BLAME_NONE:
+        break;
+    case OOM_BLAME_RANK:
+        fprintf(out, "  out of memory: killed by the kernel's OOM killer\n");
+        break;
+    case OOM_BLAME_OTHER:
+        fprintf(out,
+                "  out of memory: while it ran, the kernel's OOM killer ended %" PRIu64
+                " process%s of its control group%s\n",
+                f->n_kills, f->n_kills == 1 ? "" : "es",
+                f->victim.pid == 0 ? ", perhaps one that it had started" : "");
+        break;
+    case OOM_BLAME_PERHAPS:
+        fprintf(out,
+                "  perhaps out of memory: its control group counts %" PRIu64
+                " OOM kill%s, but it ended before they were first looked at\n",
+                f->n_kills, plural(f->n_kills));
+        break;
+    }
+}
+
+static void print_limit(FILE *out, const struct oom_finding *f)
+{
+    char figure[FIGURE_BYTES];
+    if (f->group[0] == '\0') {
+        fprintf(out, "    a control group's limit was reached");
+        return;
+    }
+    fprintf(out, "    limit of control group %s", f->group);
+    if (f->limit_bytes != OOM_UNKNOWN)
+        fprintf(out, ": %s", oom_text_bytes(f->limit_bytes, figure, sizeof figure));
+    if (f->peak_bytes != OOM_UNKNOWN)
+        fprintf(out, " (peak %s)", oom_text_bytes(f->peak_bytes, figure, sizeof figure));
+    else if (f->usage_bytes != OOM_UNKNOWN)
+        fprintf(out, " (%s in use afterwards)",
+                oom_text_bytes(f->usage_bytes, figure, sizeof figure));
+}
+
+static void print_place(FILE *out, const struct oom_finding *f)
+{
+    char node[FIGURE_BYTES + 4] = "";
+    char figure[FIGURE_BYTES];
+    if (f->node_bytes != OOM_UNKNOWN)
+        snprintf(node, sizeof node, ", %s,", oom_text_bytes(f->node_bytes, figure, sizeof figure));
+    if (f->scope == OOM_SCOPE_GROUP)
+        print_limit(out, f);
+    else if (f->scope == OOM_SCOPE_NODE)
+        fprintf(out, "    the node's memory%s was used up", node);
+    else
+        fprintf(out,
+                "    no limit that is seen from here was reached: either the node's memory%s was "
+                "used up, or a limit around this container was reached",
+                node);
+    if (f->n_kills != OOM_UNKNOWN && f->blame == OOM_BLAME_RANK)
+        fprintf(out, "; %" PRIu64 " OOM kill%s since the ranks' start", f->n_kills,
+                plural(f->n_kills));
+    fprintf(out, "\n");
+}
+
+static void print_victim(FILE *out, const struct oom_finding *f)
+{
+    const struct oom_victim *v = &f->victim;
+    char which[FIGURE_BYTES] = "";
+    char anon[FIGURE_BYTES];
+    char file[FIGURE_BYTES];
+    char shmem[FIGURE_BYTES];
+    if (v->pid == 0 || v->name[0] == '\0') /* without a name there are no figures */
+        return;
+    if (f->victim_rank >= 0)
+        snprintf(which, sizeof which, ", rank %d,", f->victim_rank);
+    fprintf(out, "    pid %d (%s)%s held %s, %s of files and %s of shared memory\n", (int)v->pid,
+            v->name, which, oom_text_bytes(v->anon_bytes, anon, sizeof anon),
+            oom_text_bytes(v->file_bytes, file, sizeof file),
+            oom_text_bytes(v->shmem_bytes, shmem, sizeof shmem));
+}
+
+static void print_remedy(FILE *out, const struct oom_finding *f)
+{
+    bool at_limit = f->scope == OOM_SCOPE_GROUP;
+    fprintf(out, "    try: %s%s%sfewer ranks or data loader workers%s, a smaller batch\n",
+            at_limit ? "a higher limit (" : "",
+            at_limit ? (f->version == 1 ? "memory.limit_in_bytes" : "memory.max") : "",
+            at_limit ? "), " : "", at_limit ? "" : " on this node");
+}
+
+void oom_text_print(FILE *out, const struct oom_finding *f)
+{
+    if (f->blame == OOM_BLAME_NONE)
+        return;
+    print_blame(out, f);
+    if (f->blame != OOM_BLAME_PERHAPS || f->scope == OOM_SCOPE_GROUP)
+        print_place(out, f);
+    print_victim(out, f);
+    print_remedy(out, f);
+}
+
+char *oom_text_brief(const struct oom_finding *f, char *buf, size_t n)
+{
+    char figure[FIGURE_BYTES];
+    if (f->blame == OOM_BLAME_NONE)
+        snprintf(buf, n, "%s", "");
+    else if (f->blame == OOM_BLAME_OTHER)
+        snprintf(buf, n, "the OOM killer ended another process of its control group");
+    else if (f->blame == OOM_BLAME_PERHAPS)
+        snprintf(buf, n, "perhaps out of memory");
+    else if (f->scope == OOM_SCOPE_GROUP && f->limit_bytes != OOM_UNKNOWN)
+        snprintf(buf, n, "out of memory at the limit of %s, %s", f->group,
+                 oom_text_bytes(f->limit_bytes, figure, sizeof figure));
+    else
+        snprintf(buf, n, "out of memory%s",
+                 f->scope == OOM_SCOPE_NODE ? ": the node's was used up" : "");
+    return buf;
+}
