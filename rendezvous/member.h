@@ -108,7 +108,8 @@ struct member_orders {
                             or RANK_FAILED with `final` */
     bool start_ranks;  /* of member_get_place() */
     bool tell_pending; /* ask the ranks to save their state, and feed YIELDED when all have */
-    bool stop_ranks;   /* in the time that `why` deserves; close the store; feed RANKS_GONE */
+    bool stop_ranks;   /* in the time that `why` deserves; close the store; feed RANKS_GONE.
+                          Asked for again when there is another `why` */
     bool kill_ranks;   /* now; the same */
     bool ended;        /* see member_get_end() */
     const struct message *messages; /* the member's, valid until its next step */

@@ -396,10 +396,14 @@ static int take(struct seal *s, const uint8_t *bytes, size_t len, size_t *ret_us
 int seal_feed(struct seal *s, const uint8_t *bytes, size_t len, size_t *ret_used,
               const uint8_t **ret_frame, size_t *ret_frame_len, struct co_error *err)
 {
+    int rc = SEAL_MORE;
+    size_t n = 1;
     *ret_used = 0;
-    if (len == 0)
-        return SEAL_MORE;
-    int rc = take(s, bytes, len, ret_used, ret_frame, ret_frame_len, err);
+    while (rc == SEAL_MORE && n > 0 && *ret_used < len) { /* what is behind a greeting, too */
+        n = 0;
+        rc = take(s, bytes + *ret_used, len - *ret_used, &n, ret_frame, ret_frame_len, err);
+        *ret_used += n;
+    }
     s->is_mid_frame = rc == SEAL_MORE && *ret_used < len;
     if (rc < 0)
         s->phase = BROKEN;

@@ -50,7 +50,8 @@ for file in launcher/supervisor.c launcher/guide.c launcher/cli.c launcher/cli_c
     launcher/cli_nodes.c launcher/cli_terms.c launcher/cli_output.c \
     launcher/oom.c launcher/oom_log.c launcher/oom_text.c launcher/output_spec.c launcher/rank_argv.c \
     launcher/worker_env.c rendezvous/store.c rendezvous/codec.c rendezvous/session.c \
-    rendezvous/control_wire.c rendezvous/lease.c rendezvous/member.c rendezvous/restart_policy.c rendezvous/roster.c \
+    rendezvous/control_wire.c rendezvous/lease.c rendezvous/member.c rendezvous/member_input.c \
+    rendezvous/restart_policy.c rendezvous/roster.c rendezvous/roster_input.c \
     rendezvous/roster_index.c rendezvous/roster_nodes.c rendezvous/roster_order.c rendezvous/roster_tell.c rendezvous/seal.c \
     rendezvous/protocol.c rendezvous/http.c rendezvous/stats.c rendezvous/allow.c daemon/daemon_cli.c \
     worker-runtime/bucket_plan.c worker-runtime/randperm.c; do

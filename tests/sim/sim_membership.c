@@ -677,6 +677,12 @@ static void power_off(struct world *w, struct node *n)
     end_node(w, n, false);
 }
 
+static void yield(struct world *w, struct node *n)
+{
+    n->yield_at_ms = CO_NEVER_MS;
+    feed_node(w, n, (struct member_input){.type = MEMBER_YIELDED});
+}
+
 typedef void happening(struct world *w, struct node *n);
 
 /* What can happen to a node, and when. Frozen, ddprun sees nothing; the nursery does its part. */
@@ -694,7 +700,7 @@ static const struct {
     {offsetof(struct node, fail_at_ms), fail_ranks, true},
     {offsetof(struct node, done_at_ms), finish_ranks, true},
     {offsetof(struct node, gone_at_ms), rid_ranks, true},
-    {offsetof(struct node, yield_at_ms), NULL, true}, /* below */
+    {offsetof(struct node, yield_at_ms), yield, true},
     {offsetof(struct node, leaves_at_ms), leave, true},
     {offsetof(struct node, ends_job_at_ms), end_job, true},
 };
@@ -702,12 +708,6 @@ static const struct {
 static uint64_t *time_at(struct node *n, size_t i)
 {
     return (uint64_t *)((char *)n + happenings[i].at);
-}
-
-static void yield(struct world *w, struct node *n)
-{
-    n->yield_at_ms = CO_NEVER_MS;
-    feed_node(w, n, (struct member_input){.type = MEMBER_YIELDED});
 }
 
 /* --- What can happen next --- */
@@ -847,14 +847,13 @@ static void freeze_roster(struct world *w)
 
 static void live_on(struct world *w, const struct choice *c)
 {
-    struct node *n = &w->nodes[c->index];
     w->now_ms = later(w->now_ms, c->at_ms);
     switch (c->what) {
     case NODE:
-        (happenings[c->detail].happen != NULL ? happenings[c->detail].happen : yield)(w, n);
+        happenings[c->detail].happen(w, &w->nodes[c->index]);
         break;
     case NODE_TIME:
-        take_node_time(w, n);
+        take_node_time(w, &w->nodes[c->index]);
         break;
     case MAIL:
         deliver(w, &w->links[c->index], (enum direction)c->detail);
@@ -1053,7 +1052,7 @@ int main(void)
     static struct world w;
     const char *one = getenv("SIM_SEED");
     const char *runs = getenv("SIM_RUNS");
-    uint64_t n = runs != NULL ? strtoull(runs, NULL, 10) : 3000;
+    uint64_t n = runs != NULL ? strtoull(runs, NULL, 10) : 20000;
     is_verbose = one != NULL;
     if (one != NULL) {
         run(&w, strtoull(one, NULL, 10));
