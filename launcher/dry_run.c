@@ -68,24 +68,13 @@ static void print_environment(const struct job_spec *spec, char *const *parent, 
     }
 }
 
-static int print_rank(const struct job_spec *spec, int rank, char *const *parent, FILE *out,
-                      struct co_error *err)
+static int print_rank(const struct job_spec *spec, const struct worker_env *common, int rank,
+                      char *const *parent, FILE *out, struct co_error *err)
 {
-    struct rank_place place = {
-        .rank = rank,
-        .world_size = spec->n_local,
-        .local_rank = rank,
-        .local_world_size = spec->n_local,
-        .n_nodes = 1,
-        .master_addr = spec->master_addr,
-        .master_port = spec->master_port,
-        .agent_store = job_spec_agent_store(spec),
-        .error_file = "",
-        .node_fd = SPAWN_N_FDS - 1,
-    };
+    struct rank_place place = {.rank = rank, .local_rank = rank, .error_file = ""};
     co_autofree char **env = NULL;
     co_autofree char **own = NULL;
-    int rc = worker_env_make(spec, &place, parent, &env, err);
+    int rc = worker_env_make(common, &place, &env, err);
     if (rc == 0)
         rc = rank_argv_make(spec, rank, &own, err);
     if (rc < 0)
@@ -103,8 +92,19 @@ static int print_rank(const struct job_spec *spec, int rank, char *const *parent
 
 int dry_run_print(const struct job_spec *spec, char *const *parent, FILE *out, struct co_error *err)
 {
-    int rc = 0;
+    struct generation_place place = {
+        .world_size = spec->n_local,
+        .local_world_size = spec->n_local,
+        .n_nodes = 1,
+        .master_addr = spec->master_addr,
+        .master_port = spec->master_port,
+        .agent_store = job_spec_agent_store(spec),
+        .node_fd = SPAWN_N_FDS - 1,
+    };
+    struct worker_env *common = NULL;
+    int rc = worker_env_create(spec, &place, parent, &common, err);
     for (int rank = 0; rc == 0 && rank < spec->n_local; rank++)
-        rc = print_rank(spec, rank, parent, out, err);
+        rc = print_rank(spec, common, rank, parent, out, err);
+    worker_env_destroy(common);
     return rc;
 }

@@ -3,19 +3,17 @@
 #include "event_log.h"
 #include "events.h"
 #include "generation.h"
-#include "image.h"
 #include "job_spec.h"
 #include "node_memory.h"
 #include "nursery.h"
 #include "oom_watch.h"
 #include "output.h"
 #include "post_mortem.h"
-#include "rank_argv.h"
 #include "rank_io.h"
 #include "runtime_dir.h"
+#include "start.h"
 #include "supervisor.h"
 #include "sweep.h"
-#include "worker_env.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -43,6 +41,7 @@ struct node {
     struct output *output; /* owned */
     struct rank_io io;
     struct generation gen;
+    struct start start;
     struct oom_watch oom;
     int renew_failure; /* -errno: there is nothing to start the next ranks with */
     int signal_fd;
@@ -73,77 +72,39 @@ __attribute__((format(printf, 2, 3))) static void say(struct node *n, const char
 
 /* --- Starting ranks --- */
 
-static int make_image(const struct node *n, int rank, int *ret_fd, struct co_error *err)
-{
-    char error_file[4096];
-    struct rank_place place = {
-        .rank = rank,
-        .world_size = n->spec->n_local,
-        .local_rank = rank,
-        .local_world_size = n->spec->n_local,
-        .n_nodes = 1,
-        .generation = supervisor_generation(n->supervisor),
-        .master_addr = n->spec->master_addr,
-        .master_port = n->gen.master_port,
-        .agent_store = n->gen.agent_store,
-        .error_file =
-            rank_io_error_file(&n->io, n->runtime_dir, rank, error_file, sizeof error_file),
-        .node_fd = SPAWN_N_FDS - 1,
-    };
-    co_autofree char **env = NULL;
-    co_autofree char **argv = NULL;
-    int rc = worker_env_make(n->spec, &place, environ, &env, err);
-    if (rc == 0)
-        rc = rank_argv_make(n->spec, rank, &argv, err);
-    if (rc < 0)
-        return rc;
-    return image_make(n->spec->path, argv != NULL ? argv : n->spec->argv, env, ret_fd, err);
-}
-
-/* Ask the nursery for a rank. returns 0; -EPIPE, -EAGAIN: of the nursery; else -errno: of this
- * rank */
-static int start_rank(struct node *n, int rank)
-{
-    co_autoclose_fd int image_fd = -1;
-    co_autoclose_fd int worker_node = -1;
-    int rc = make_image(n, rank, &image_fd, NULL);
-    if (rc < 0)
-        return rc;
-    struct rank_fds io;
-    rc = rank_io_make(&n->io, rank, rank, &io, NULL);
-    if (rc == 0)
-        rc = node_memory_add(n->gen.memory, rank, &worker_node);
-    if (rc == 0) {
-        int fds[SPAWN_N_FDS] = {io.fds[0], io.fds[1], io.fds[2], worker_node};
-        rc = nursery_spawn(&n->nursery, rank, image_fd, fds);
-    }
-    rank_fds_close(&io);
-    return rc;
-}
-
 static void lose_nursery(struct node *n)
 {
     feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_NURSERY_LOST});
 }
 
+static void fail_rank(struct node *n, int code)
+{
+    feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_START_FAILED,
+                                       .rank = n->n_started++,
+                                       .status = -code,
+                                       .stage = SUPERVISOR_START_INTERNAL});
+}
+
 /* Each rank that the supervisor asked for gets an answer, also those that were not tried. */
-static void start_ranks(struct node *n, int n_start)
+static void start_next(struct node *n, int n_start)
 {
     int failure = n->renew_failure;
-    for (int i = 0; i < n_start; i++) {
-        int rank = n->n_started++;
-        int rc = failure != 0 ? failure : start_rank(n, rank);
-        if (rc == 0)
-            continue;
-        if (rc == -EPIPE || rc == -EAGAIN) {
+    while (n_start > 0) {
+        int n_asked = 0;
+        int n_batch = n_start < SPAWN_AT_ONCE ? n_start : SPAWN_AT_ONCE;
+        if (failure == 0)
+            failure = start_ranks(&n->start, supervisor_generation(n->supervisor), n->n_started,
+                                  n_batch, &n_asked);
+        if (failure == -EPIPE || failure == -EAGAIN) {
             lose_nursery(n);
             return;
         }
-        failure = rc;
-        feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_START_FAILED,
-                                           .rank = rank,
-                                           .status = -rc,
-                                           .stage = SUPERVISOR_START_INTERNAL});
+        n->n_started += n_asked;
+        n_start -= n_asked;
+        if (failure != 0) {
+            n_start--;
+            fail_rank(n, failure);
+        }
     }
 }
 
@@ -171,6 +132,7 @@ static void renew(struct node *n)
     struct co_error err;
     const struct generation_notes notes = make_notes(n);
     n->n_started = 0;
+    start_fini(&n->start);
     n->io.generation = supervisor_generation(n->supervisor);
     runtime_dir_empty(n->runtime_dir);
     oom_watch_renew(&n->oom);
@@ -278,7 +240,7 @@ static void carry_out(struct node *n, const struct supervisor_orders *o)
     if (rc < 0)
         lose_nursery(n);
     else if (o->n_start > 0)
-        start_ranks(n, o->n_start);
+        start_next(n, o->n_start);
     else if (o->sweep_alone)
         do_sweep_alone(n);
     else if (o->drain && supervisor_get_verdict(n->supervisor)->restarts)
@@ -488,9 +450,15 @@ static int node_open(struct node *n, struct co_error *err)
     if (rc < 0)
         return rc;
     event_log_generation(&n->event_log, 0, (double)(co_now_ns() - begun_ns) / 1e6);
+    n->start = (struct start){.spec = spec,
+                              .nursery = &n->nursery,
+                              .io = &n->io,
+                              .runtime_dir = n->runtime_dir,
+                              .gen = &n->gen};
     struct supervisor_limits limits = {
         .n_ranks = spec->n_local,
         .window = NURSERY_WINDOW,
+        .batch = SPAWN_AT_ONCE,
         .grace_ms = spec->grace_ms,
         .failure_grace_ms = spec->failure_grace_ms,
         .restarts = {.max_restarts = spec->max_restarts,
@@ -523,6 +491,7 @@ static void node_close(struct node *n)
         uv_run(&n->loop, UV_RUN_DEFAULT);
         uv_loop_close(&n->loop);
     }
+    start_fini(&n->start);
     supervisor_destroy(n->supervisor);
     if (n->signal_fd >= 0)
         close(n->signal_fd);

@@ -56,13 +56,16 @@ void nursery_dismiss(struct nursery *n);
  * zeroed one is fine. */
 void nursery_close(struct nursery *n, uint64_t deadline_ms);
 
-/* Ask for a worker; a report STARTED or START_FAILED answers.
+/* Ask for workers, which are started together; a report STARTED or START_FAILED answers for each,
+ * in order of rank.
  *
- * image_fd   of image_make()
- * fds        as for spawn_worker(); none may be -1 here; the caller keeps its own
- * returns    0; -EPIPE the nursery is gone; -EAGAIN it stands still; -errno */
-int nursery_spawn(const struct nursery *n, int local_rank, int image_fd,
-                  const int fds[SPAWN_N_FDS]);
+ * first_rank   local; n_ranks, 1 to SPAWN_AT_ONCE, from this one on
+ * image_fd     of image_make(), with as many workers
+ * fds          of each worker, as in struct spawn_order; none may be -1 here; the caller keeps its
+ *              own
+ * returns      0; -EPIPE the nursery is gone; -EAGAIN it stands still; -errno */
+int nursery_spawn(const struct nursery *n, int first_rank, int n_ranks, int image_fd,
+                  const int fds[][SPAWN_N_FDS]);
 
 /* Send sig to each rank that runs, `except` (-1: none) apart: to its first process, or to that
  * one's process group. */

@@ -163,28 +163,64 @@ static bool has_children(void)
     return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
-static void spawn(struct state *s, const struct nursery_request *q, int fds[NURSERY_SPAWN_FDS])
-{
-    struct nursery_report r = {.event = NURSERY_START_FAILED, .local_rank = q->local_rank};
-    struct image image = {0};
-    enum spawn_stage stage = SPAWN_SETUP;
+/* What came in one packet. */
+struct parcel {
+    struct nursery_request q;
+    int fds[NURSERY_MAX_FDS];
+    size_t n_fds;
+};
 
-    s->sweep_sig = 0; /* what the ranks before have left is gone: a generation begins */
-    int rc = image_map(fds[0], &image);
-    if (rc == 0)
-        rc = spawn_worker(&image, fds + 1, &r.pid, &stage);
-    image_unmap(&image);
-    if (rc == 0) {
-        r.event = NURSERY_STARTED;
-        s->pid_of[q->local_rank] = r.pid;
-        if (s->n_ranks <= q->local_rank)
-            s->n_ranks = q->local_rank + 1;
-    } else {
-        r.status = -rc;
-        r.stage = (int32_t)stage;
+/* returns 0; -EMFILE: the kernel drops descriptors when this process may have no more of them */
+static int make_orders(const struct parcel *p, const struct image *image,
+                       struct spawn_order orders[SPAWN_AT_ONCE])
+{
+    for (int i = 0; i < p->q.n_ranks; i++) {
+        orders[i] = (struct spawn_order){
+            .path = image->path, .argv = image->worker[i].argv, .env = image->worker[i].env};
+        for (int j = 0; j < SPAWN_N_FDS; j++) {
+            if (p->q.fd_of[i][j] >= p->n_fds)
+                return -EMFILE;
+            orders[i].fds[j] = p->fds[p->q.fd_of[i][j]];
+        }
+    }
+    return 0;
+}
+
+static void report_start(struct state *s, int local_rank, const struct spawn_order *o)
+{
+    struct nursery_report r = {.event = NURSERY_STARTED, .local_rank = local_rank, .pid = o->pid};
+    if (o->pid == 0) {
+        r.event = NURSERY_START_FAILED;
+        r.status = o->error;
+        r.stage = (int32_t)o->stage;
         r.empty = !has_children();
     }
     report(s, &r);
+}
+
+static void spawn(struct state *s, const struct parcel *p)
+{
+    struct spawn_order orders[SPAWN_AT_ONCE];
+    struct image image = {0};
+    int first = p->q.local_rank;
+
+    s->sweep_sig = 0; /* what the ranks before have left is gone: a generation begins */
+    int rc = p->n_fds > 0 ? image_map(p->fds[0], &image) : -EMFILE;
+    if (rc == 0 && image.n_workers != (size_t)p->q.n_ranks)
+        rc = -EPROTO;
+    if (rc == 0)
+        rc = make_orders(p, &image, orders);
+    if (rc == 0)
+        spawn_workers(orders, p->q.n_ranks);
+    image_unmap(&image);
+    for (int i = 0; i < p->q.n_ranks; i++) {
+        if (rc < 0)
+            orders[i] = (struct spawn_order){.error = -rc, .stage = SPAWN_SETUP};
+        s->pid_of[first + i] = orders[i].pid;
+        report_start(s, first + i, &orders[i]);
+    }
+    if (s->n_ranks < first + p->q.n_ranks)
+        s->n_ranks = first + p->q.n_ranks;
 }
 
 static void signal_ranks(const struct state *s, const struct nursery_request *q)
@@ -207,15 +243,13 @@ static void sweep(struct state *s, int sig)
 
 enum served { SERVED, NOTHING_ASKED, DDPRUN_GONE };
 
-/* Receive one request and carry it out. */
-static enum served serve(struct state *s)
+static enum served receive(struct parcel *ret)
 {
     union {
-        char bytes[CMSG_SPACE(NURSERY_SPAWN_FDS * sizeof(int))];
+        char bytes[CMSG_SPACE(NURSERY_MAX_FDS * sizeof(int))];
         struct cmsghdr head;
     } control;
-    struct nursery_request q;
-    struct iovec data = {.iov_base = &q, .iov_len = sizeof q};
+    struct iovec data = {.iov_base = &ret->q, .iov_len = sizeof ret->q};
     struct msghdr m = {.msg_iov = &data,
                        .msg_iovlen = 1,
                        .msg_control = control.bytes,
@@ -223,40 +257,39 @@ static enum served serve(struct state *s)
     ssize_t n = recvmsg(SOCK_FD, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return NOTHING_ASKED;
-    if (n != (ssize_t)sizeof q)
+    if (n != (ssize_t)sizeof ret->q)
         return DDPRUN_GONE;
-
-    int fds[NURSERY_SPAWN_FDS];
-    size_t n_fds = 0;
     const struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    ret->n_fds = 0;
     if (c != NULL && c->cmsg_type == SCM_RIGHTS) {
-        n_fds = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        memcpy(fds, CMSG_DATA(c), n_fds * sizeof(int));
+        ret->n_fds = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        memcpy(ret->fds, CMSG_DATA(c), ret->n_fds * sizeof(int));
     }
-    switch (q.type) {
+    return SERVED;
+}
+
+/* Receive one request and carry it out. */
+static enum served serve(struct state *s)
+{
+    struct parcel p;
+    enum served served = receive(&p);
+    if (served != SERVED)
+        return served;
+    switch (p.q.type) {
     case NURSERY_SPAWN:
-        if (n_fds == NURSERY_SPAWN_FDS)
-            spawn(s, &q, fds);
-        else { /* the kernel drops descriptors when this process may have no more of them */
-            struct nursery_report r = {.event = NURSERY_START_FAILED,
-                                       .local_rank = q.local_rank,
-                                       .status = EMFILE,
-                                       .stage = SPAWN_SETUP};
-            r.empty = !has_children();
-            report(s, &r);
-        }
+        spawn(s, &p);
         break;
     case NURSERY_SIGNAL:
-        signal_ranks(s, &q);
+        signal_ranks(s, &p.q);
         break;
     case NURSERY_SWEEP:
-        sweep(s, q.sig);
+        sweep(s, p.q.sig);
         break;
     case NURSERY_DISMISS:
         leave(NULL);
     }
-    for (size_t i = 0; i < n_fds; i++)
-        close(fds[i]);
+    for (size_t i = 0; i < p.n_fds; i++)
+        close(p.fds[i]);
     return SERVED;
 }
 

@@ -167,13 +167,25 @@ static void nothing(struct supervisor *s, const struct supervisor_event *e,
     (void)o;
 }
 
+/* How many ranks are asked for together next. */
+static int next_batch(const struct supervisor *s)
+{
+    int n = s->limits.batch > 1 ? s->limits.batch : 1;
+    int n_left = s->limits.n_ranks - s->n_asked;
+    if (n > s->limits.window)
+        n = s->limits.window;
+    return n < n_left ? n : n_left;
+}
+
 static void start_more(struct supervisor *s, const struct supervisor_event *e,
                        struct supervisor_orders *o)
 {
     (void)e;
-    while (s->n_asked < s->limits.n_ranks && s->n_asked - s->n_answered < s->limits.window) {
-        s->ranks[s->n_asked++].phase = RANK_ASKED;
-        o->n_start++;
+    int n;
+    while ((n = next_batch(s)) > 0 && s->n_asked - s->n_answered + n <= s->limits.window) {
+        o->n_start += n;
+        while (n-- > 0)
+            s->ranks[s->n_asked++].phase = RANK_ASKED;
     }
 }
 

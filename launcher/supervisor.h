@@ -13,7 +13,7 @@
 #ifndef DDP_LAUNCHER_SUPERVISOR_H
 #define DDP_LAUNCHER_SUPERVISOR_H
 
-#include "restart_policy.h"
+#include "rendezvous/restart_policy.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -92,6 +92,8 @@ struct supervisor_orders {
 struct supervisor_limits {
     int n_ranks;
     int window;                /* starts that may be unanswered at a time */
+    int batch;                 /* ranks asked for together, while so many are left; at most the
+                                  window; 0: 1 */
     uint64_t grace_ms;         /* from a signal passed on to SIGKILL */
     uint64_t failure_grace_ms; /* from a failure's SIGTERM to SIGKILL; also what strangers get */
     struct restart_rules restarts;

@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 
 enum {
@@ -25,14 +26,20 @@ enum timer_use {
     TIMER_MID_FRAME,
 };
 
-struct conn {
-    uv_tcp_t tcp;
+/* What only a slow client needs, one that pauses in a request or leaves its replies unread. Most
+ * never do, and thousands of them are silent for days: it is made at first need. */
+struct slow {
     uv_timer_t timer;
     uv_write_t write;
+};
+
+struct conn {
+    uv_tcp_t tcp;
+    struct slow *slow;      /* owned; NULL: never was */
     struct conn_host *host; /* borrowed */
     struct session session;
     struct co_buf in;      /* the request in progress, and what could not run yet */
-    struct co_buf writing; /* lent to the kernel by `write`, empty otherwise */
+    struct co_buf writing; /* lent to the kernel by slow->write, empty otherwise */
     struct conn *prev, *next;
     struct conn *next_unsent, **unsent_at; /* NULL: not among those that have something to send */
     struct conn *prev_late, *next_late;
@@ -65,6 +72,7 @@ static void on_handle_closed(uv_handle_t *handle)
     struct conn_host *h = c->host;
     co_buf_fini(&c->in);
     co_buf_fini(&c->writing);
+    free(c->slow);
     free(c);
     h->n_conns--;
     h->n_closing--;
@@ -116,8 +124,9 @@ void conn_close(struct conn *c)
     if (c->next != NULL)
         c->next->prev = c->prev;
     h->n_buffer_bytes -= c->n_buffer_bytes;
-    uv_close((uv_handle_t *)&c->tcp, on_handle_closed);
-    uv_close((uv_handle_t *)&c->timer, on_handle_closed); /* the last one frees c */
+    uv_close((uv_handle_t *)&c->tcp, on_handle_closed); /* the last one frees c */
+    if (c->slow != NULL)
+        uv_close((uv_handle_t *)&c->slow->timer, on_handle_closed);
 }
 
 void conn_drop(struct conn *c, const char *format, ...)
@@ -199,16 +208,35 @@ void conn_on_output(struct session *s)
     mark_unsent(conn_of(s));
 }
 
+/* Returns false without memory: then c is closing. */
+static bool need_slow(struct conn *c)
+{
+    if (c->slow != NULL)
+        return true;
+    struct slow *slow = malloc(sizeof *slow);
+    if (slow == NULL) {
+        conn_drop(c, "no memory for a slow client");
+        return false;
+    }
+    uv_timer_init(c->host->loop, &slow->timer);
+    slow->timer.data = slow->write.data = c;
+    c->n_handles++;
+    c->slow = slow;
+    return true;
+}
+
 static void set_timer(struct conn *c, enum timer_use use)
 {
     c->timer_use = use;
     if (use == TIMER_OFF) {
-        uv_timer_stop(&c->timer);
+        uv_timer_stop(&c->slow->timer);
         return;
     }
+    if (!need_slow(c))
+        return;
     if (use == TIMER_AMBIGUOUS)
         uv_update_time(c->host->loop); /* after a long turn the 50 ms would be over at once */
-    uv_timer_start(&c->timer, on_timer,
+    uv_timer_start(&c->slow->timer, on_timer,
                    use == TIMER_AMBIGUOUS ? AMBIGUOUS_MS : c->host->mid_frame_ms, 0);
 }
 
@@ -311,40 +339,51 @@ static void keep(struct conn *c, const uint8_t *bytes, size_t len)
         conn_drop(c, "no memory for a request");
 }
 
+/* Requests are run where they were read. What is kept of an incomplete one goes in front of the
+ * bytes to come, if it is short; else these go behind it. */
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;
     struct conn *c = handle->data;
-    *buf = uv_buf_init((char *)c->host->scratch, CONN_SCRATCH_BYTES);
-    if (co_buf_len(&c->in) < LONG_REQUEST_BYTES)
+    size_t n_kept = co_buf_len(&c->in);
+    if (n_kept < LONG_REQUEST_BYTES) {
+        if (n_kept > 0)
+            memcpy(c->host->scratch, co_buf_bytes(&c->in), n_kept);
+        *buf =
+            uv_buf_init((char *)c->host->scratch + n_kept, (unsigned)(CONN_SCRATCH_BYTES - n_kept));
         return;
+    }
     uint8_t *room = co_buf_room(&c->in, CONN_SCRATCH_BYTES);
     *buf = uv_buf_init((char *)room, room != NULL ? CONN_SCRATCH_BYTES : 0);
+}
+
+static void feed_scratch(struct conn *c, size_t n_read)
+{
+    const uint8_t *scratch = c->host->scratch;
+    size_t len = co_buf_len(&c->in) + n_read;
+    co_buf_consume(&c->in, co_buf_len(&c->in));
+    size_t n_used = feed(c, scratch, len);
+    keep(c, scratch + n_used, len - n_used);
+    account(c);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf)
 {
     struct conn *c = stream->data;
-    const uint8_t *scratch = c->host->scratch;
+    (void)buf;
     if (n_read == 0)
         return;
     if (n_read == UV_ENOBUFS) {
         conn_drop(c, "no memory for a request");
-    } else if (n_read <
-               0) { /* gone; what it was owed it may still read, if it only closed its half */
+    } else if (n_read < 0) {
+        /* gone; what it was owed it may still read, if it only closed its half */
         conn_flush_all(c->host);
         conn_close(c);
-    } else if ((const uint8_t *)buf->base != scratch) {
+    } else if (co_buf_len(&c->in) < LONG_REQUEST_BYTES) {
+        feed_scratch(c, (size_t)n_read);
+    } else {
         co_buf_added(&c->in, (size_t)n_read);
         feed_kept(c);
-    } else if (co_buf_len(&c->in) > 0) {
-        keep(c, scratch, (size_t)n_read);
-        if (!c->closing)
-            feed_kept(c);
-    } else {
-        size_t n_used = feed(c, scratch, (size_t)n_read);
-        keep(c, scratch + n_used, (size_t)n_read - n_used);
-        account(c);
     }
 }
 
@@ -392,12 +431,14 @@ static void on_written(uv_write_t *write, int status)
  * own. */
 static void write_rest(struct conn *c)
 {
+    if (!need_slow(c))
+        return;
     struct co_buf empty = c->writing;
     c->writing = c->session.out;
     c->session.out = empty;
     uv_buf_t buf =
         uv_buf_init((char *)co_buf_bytes(&c->writing), (unsigned)co_buf_len(&c->writing));
-    if (uv_write(&c->write, (uv_stream_t *)&c->tcp, &buf, 1, on_written) < 0)
+    if (uv_write(&c->slow->write, (uv_stream_t *)&c->tcp, &buf, 1, on_written) < 0)
         conn_close(c);
 }
 
@@ -449,10 +490,9 @@ int conn_accept(struct conn_host *h, uv_stream_t *listener, struct conn **ret_co
     if (c == NULL)
         return -ENOMEM;
     c->host = h;
-    c->n_handles = 2;
-    c->tcp.data = c->timer.data = c->write.data = c;
+    c->n_handles = 1;
+    c->tcp.data = c;
     uv_tcp_init(h->loop, &c->tcp);
-    uv_timer_init(h->loop, &c->timer);
     session_init(&c->session, &h->sessions);
     c->next = h->first;
     if (c->next != NULL)

@@ -169,13 +169,17 @@ static void on_foreign(struct conn_host *h, enum protocol protocol, int fd, cons
                        size_t len)
 {
     struct server *s = server_of(h);
-    if (protocol == PROTOCOL_HTTP) {
+    if (protocol == PROTOCOL_CONTROL && s->opts.on_control != NULL) {
+        s->opts.on_control(s->opts.arg, fd, bytes, len);
+    } else if (protocol == PROTOCOL_HTTP && s->opts.http) {
         http_conn_start(&s->http, fd, bytes, len);
-        return;
+    } else {
+        close(fd);
+        s->n_refused++;
+        report(s, protocol == PROTOCOL_CONTROL
+                      ? "refused: a control connection; no job is managed here"
+                      : "refused: an HTTP request, which is not answered here");
     }
-    close(fd);
-    s->n_refused++;
-    report(s, "refused: a control connection, which this version does not serve");
 }
 
 static bool is_path(const char *path, size_t len, const char *wanted)
@@ -355,7 +359,7 @@ static int alloc_server(uv_loop_t *loop, const struct server_opts *opts, struct 
         .max_buffer_bytes = opts->max_buffer_bytes,
         .on_dropped = on_dropped,
         .on_gone = on_conn_gone,
-        .on_foreign = opts->http ? on_foreign : NULL,
+        .on_foreign = opts->http || opts->on_control != NULL ? on_foreign : NULL,
     };
     s->http = (struct http_host){.loop = loop, .on_page = on_page, .on_gone = on_http_gone};
     s->started_ms = uv_now(loop);

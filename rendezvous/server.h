@@ -36,6 +36,10 @@ struct server_opts {
     bool http;           /* answer GET /healthz, /metrics and /status, too */
     const char *version; /* for these pages; static text */
 
+    /* A connection of the control channel: takes its descriptor over. The bytes, lent, were read
+     * from it already. NULL: such are refused */
+    void (*on_control)(void *arg, int fd, const uint8_t *bytes, size_t len);
+
     void (*on_refused)(void *arg, const char *text); /* a connection was refused or dropped for bad
                                     bytes; called at most once a second, must not close the server;
                                     NULL: nobody cares */

@@ -27,7 +27,7 @@ struct store_limits {
 
 /* Joins a name and one who waits for it. Part of the waiter. */
 struct store_link {
-    struct store_link *prev, *next; /* among the links of one name, oldest first */
+    struct store_link *prev, *next; /* among the links of one name; see store.c */
     struct store_name *name;        /* NULL: this name has come */
     struct store_waiter *waiter;
     bool at_barrier; /* waits for the counter to reach a number, not for the name */

@@ -219,6 +219,13 @@ void control_arrive(struct control_line *line, uint32_t value)
         futex_wake_all(&line->arrived);
 }
 
+void control_ring(struct control_line *line)
+{
+    atomic_fetch_add(&line->arrived, 1);
+    if (atomic_load(&line->sleepers) != 0)
+        futex_wake_all(&line->arrived);
+}
+
 void control_sleep(struct control_line *line, uint32_t seen, uint32_t max_us)
 {
     struct timespec t = {.tv_sec = max_us / 1000000, .tv_nsec = (long)(max_us % 1000000) * 1000};

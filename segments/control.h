@@ -33,11 +33,12 @@ struct co_error;
 
 enum control_cause {
     CONTROL_OK = 0,
-    CONTROL_RANK_DIED,   /* the process is gone without leaving; detail: wait status, or 0 */
-    CONTROL_RANK_LEFT,   /* it left while others needed it */
-    CONTROL_MISMATCH,    /* ranks called different collectives; told by `rank` */
-    CONTROL_TIMEOUT,     /* `rank` gave up waiting */
-    CONTROL_JOB_STOPPING /* ddprun is stopping the job */
+    CONTROL_RANK_DIED,    /* the process is gone without leaving; detail: wait status, or 0 */
+    CONTROL_RANK_LEFT,    /* it left while others needed it */
+    CONTROL_MISMATCH,     /* ranks called different collectives; told by `rank` */
+    CONTROL_TIMEOUT,      /* `rank` gave up waiting */
+    CONTROL_JOB_STOPPING, /* ddprun is stopping the job */
+    CONTROL_UNREADABLE    /* memory that `rank` gave to a call cannot be read */
 };
 
 struct control_abort { /* packed into one 64-bit word */
@@ -55,6 +56,9 @@ struct control_line { /* one local rank's own line: it alone writes it, but for 
     _Atomic uint32_t pid;
     uint32_t padding_[10];
     _Alignas(64) pthread_mutex_t alive; /* robust, shared between processes */
+    _Atomic uint64_t where;             /* the rank's last call, laid out by worker-runtime: for
+                                           messages; not beside `arrived`, which others wait on */
+    _Atomic uint64_t outbox;            /* likewise: where its messages lie, 0: it sent none yet */
     _Atomic uint64_t steps;             /* not beside `arrived`, on which peers spin */
     _Alignas(64) uint8_t note[256];     /* signature and small payloads of collectives; laid out by
                                            worker-runtime */
@@ -111,6 +115,10 @@ uint64_t control_most_steps(const struct control *c); /* of any rank */
 
 /* Publish `arrived = value` (release) and wake the sleepers of this line. */
 void control_arrive(struct control_line *line, uint32_t value);
+
+/* Count `arrived` up, by anybody, and wake the sleepers of this line: of lines that say "something
+ * happened" rather than how far a rank has come. */
+void control_ring(struct control_line *line);
 
 /* Sleep while line->arrived == seen, at most max_us, or until woken. May return early. */
 void control_sleep(struct control_line *line, uint32_t seen, uint32_t max_us);

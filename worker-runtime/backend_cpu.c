@@ -1,390 +1,158 @@
-/* backend_cpu.c - which algorithm, and what each rank does in it.
+/* backend_cpu.c - collectives among the ranks of a node: which shape, and its stages one by one.
  *
- * Four shapes, the same for all collectives (docs/collectives.md):
+ * The shapes, the same for all collectives (docs/collectives.md):
  *   note       the data rides on the call's note
  *   one-shot   through the mailboxes, one meeting, everybody reads everything
  *   direct     in place, where all buffers lie in user segments
+ *   cma        in place, in memory of other processes, read by system call
  *   staged     through the mailboxes piece by piece, else
  * The choice depends on the call's signature and on the notes, so that all ranks choose the same.
  * Results do not depend on the choice: the kernels fold the ranks in their order, element by
  * element. */
 #include "backend_cpu.h"
 
-#include "backend.h"
 #include "common/error.h"
-#include "reduce.h"
-#include "slices.h"
+#include "cpu.h"
+#include "group_memory.h"
+#include "messages.h"
 #include "user_segment.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
-
-enum {
-    N_BUFFERS = 3,              /* of each mailbox: one is filled, one worked on, one read */
-    BUFFER_BYTES = 128 * 1024,  /* of all ranks together they should stay in the caches */
-    ONE_SHOT_BYTES = 16 * 1024, /* of all ranks together, which everybody reads */
-    PIECE_BYTES = 512 * 1024,   /* between two looks at the abort word */
-};
-_Static_assert(N_BUFFERS *BUFFER_BYTES <= TRANSPORT_SHM_MAILBOX_BYTES,
-               "the buffers fit the mailbox");
-
-struct cpu {
-    struct backend backend;
-    struct transport_shm *shm;
-    struct user_segment *own;
-    const struct reduce_kernels *kernels;
-    void (*on_destroy)(void *arg);
-    void *arg;
-    unsigned rank, n;
-    uint64_t pieces; /* that went through the mailboxes: says whose turn a buffer is */
-    uint8_t **user;  /* n */
-    const void **in; /* n: arguments of a kernel */
-    void **out;      /* n */
-};
-
-struct job { /* a collective in progress, as its caller gave it */
-    struct call call;
-    const uint8_t *in;
-    uint8_t *out;
-    size_t size;  /* of an element */
-    size_t bytes; /* count elements */
-};
 
 static struct cpu *cpu_of(struct backend *b)
 {
     return (struct cpu *)b;
 }
 
-static struct job job_of(enum call_kind kind, const void *in, void *out, size_t count,
-                         enum ddp_dtype dtype, enum ddp_op op, int root)
+/* --- a collective ----------------------------------------------------------------------------- */
+
+static size_t sum_of(const size_t *counts, unsigned n)
 {
-    size_t size = ddp_dtype_size(dtype);
-    return (struct job){
-        .call = {.kind = (uint8_t)kind,
-                 .dtype = (uint8_t)dtype,
-                 .op = (uint8_t)op,
-                 .root = root,
-                 .count = count},
-        .in = in,
-        .out = out,
-        .size = size,
-        .bytes = count * size,
-    };
+    size_t sum = 0;
+    for (unsigned r = 0; r < n; r++)
+        sum += counts[r];
+    return sum;
 }
 
-static bool is_root(const struct cpu *c, const struct job *j)
+static struct call call_of(const struct cpu *c, const struct collective *what)
 {
-    return j->call.root == (int)c->rank;
-}
-
-static bool gives(const struct cpu *c, const struct job *j)
-{
-    return j->call.kind != CALL_BROADCAST || is_root(c, j);
-}
-
-static bool gets(const struct cpu *c, const struct job *j)
-{
-    return j->call.kind != CALL_REDUCE || is_root(c, j);
-}
-
-static bool is_reduction(const struct job *j)
-{
-    return j->call.kind == CALL_ALL_REDUCE || j->call.kind == CALL_REDUCE;
-}
-
-static void copy(void *to, const void *from, size_t bytes)
-{
-    if (to != from && bytes > 0)
-        memcpy(to, from, bytes);
-}
-
-/* Fold c->in[0 .. n) into c->out[0 .. n_out). */
-static void run_kernel(const struct cpu *c, const struct job *j, unsigned n_out, size_t count)
-{
-    if (count > 0)
-        c->kernels->fn[j->call.dtype][j->call.op](c->in, c->n, c->out, n_out, count);
-}
-
-/* Make this rank's result of a whole job whose inputs lie at c->in[]. */
-static void finish_from_inputs(struct cpu *c, const struct job *j)
-{
-    if (!gets(c, j) || j->bytes == 0)
-        return;
-    if (is_reduction(j)) {
-        c->out[0] = j->out;
-        run_kernel(c, j, 1, j->call.count);
-    } else if (j->call.kind == CALL_BROADCAST) {
-        copy(j->out, c->in[j->call.root], j->bytes);
-    } else if (j->call.kind == CALL_ALL_GATHER) {
-        for (unsigned r = 0; r < c->n; r++)
-            copy(j->out + r * j->bytes, c->in[r], j->bytes);
+    struct call call = {.kind = (uint8_t)what->kind,
+                        .dtype = (uint8_t)what->dtype,
+                        .op = (uint8_t)what->op,
+                        .root = what->root,
+                        .count = what->count};
+    if (what->in_counts != NULL) {
+        call.form = CALL_PAIRS;
+        call.count = 0;
+    } else if (what->counts != NULL) {
+        call.form = CALL_COUNTS;
+        call.count = sum_of(what->counts, c->n);
+        call.digest = call_digest(what->counts, c->n);
     }
+    return call;
 }
 
-/* --- note, one-shot --------------------------------------------------------------------------- */
-
-static int run_note(struct cpu *c, const struct job *j, struct co_error *err)
+/* By what all ranks know alike before they meet. */
+static const struct shape *choose_shape(const struct cpu *c)
 {
-    union transport_shm_note *note;
-    int code = transport_shm_open(c->shm, &j->call, &note, err);
-    if (code != 0)
+    const struct layout *l = &c->job.layout;
+    const size_t blocks = layout_n_blocks(l), block = l->most * l->size;
+    if (c->job.call.form == CALL_PAIRS || block > BUFFER_BYTES)
+        return &shape_large;
+    if (block * blocks <= TRANSPORT_SHM_NOTE_BYTES)
+        return &shape_note;
+    /* what one rank reads: a block from each rank, whole or one of several */
+    if (block * blocks <= BUFFER_BYTES && block * c->n <= c->tuning.one_shot_bytes)
+        return &shape_one_shot;
+    return &shape_large;
+}
+
+/* A rank that is stuck in this one's memory gets another to write to. */
+static int end_failed(struct cpu *c, int code, struct co_error *err)
+{
+    struct co_error why;
+    c->job.is_open = false;
+    if (!transport_shm_must_withdraw(c->shm) || user_segment_withdraw(c->own, &why) == 0)
         return code;
-    if (gives(c, j))
-        copy(note->bytes, j->in, j->bytes);
-    code = transport_shm_meet(c->shm, err);
-    if (code != 0)
-        return code;
-    for (unsigned r = 0; r < c->n; r++)
-        c->in[r] = transport_shm_note(c->shm, r)->bytes;
-    finish_from_inputs(c, j);
-    return 0;
+    return co_fail(err, code, "%s; %s", err != NULL ? err->text : "", why.text);
 }
 
-static uint8_t *buffer_of(const struct cpu *c, unsigned rank, uint64_t piece)
+static int end_well(struct cpu *c)
 {
-    return transport_shm_mailbox(c->shm, rank) + piece % N_BUFFERS * BUFFER_BYTES;
+    c->job.is_open = false;
+    transport_shm_close(c->shm);
+    return 1;
 }
 
-/* The buffer is free: its last readers were done before they met this rank in the call before. */
-static int run_one_shot(struct cpu *c, const struct job *j, struct co_error *err)
-{
-    union transport_shm_note *note;
-    uint64_t piece = c->pieces++;
-    int code = transport_shm_open(c->shm, &j->call, &note, err);
-    if (code != 0)
-        return code;
-    if (gives(c, j))
-        copy(buffer_of(c, c->rank, piece), j->in, j->bytes);
-    code = transport_shm_meet(c->shm, err);
-    if (code != 0)
-        return code;
-    for (unsigned r = 0; r < c->n; r++)
-        c->in[r] = buffer_of(c, r, piece);
-    finish_from_inputs(c, j);
-    return 0;
-}
-
-/* --- direct ----------------------------------------------------------------------------------- */
-
-static const uint8_t *in_of(const struct cpu *c, unsigned rank)
-{
-    return c->user[rank] + transport_shm_note(c->shm, rank)->place.in;
-}
-
-static uint8_t *out_of(const struct cpu *c, unsigned rank)
-{
-    return c->user[rank] + transport_shm_note(c->shm, rank)->place.out;
-}
-
-/* Piece `i` of this rank's part of a reduction: from everybody's `in` to everybody's `out`, which
- * for a reduce is root's alone. Returns false behind the last one. */
-static bool reduce_piece(struct cpu *c, const struct job *j, size_t i)
-{
-    struct slice part = slice_of(j->call.count, j->size, c->rank, c->n);
-    struct slice piece = slice_piece(part.count, PIECE_BYTES / j->size, i);
-    size_t offset = (part.first + piece.first) * j->size;
-    unsigned n_out = 0;
-    for (unsigned r = 0; r < c->n; r++) {
-        c->in[r] = in_of(c, r) + offset;
-        if (j->call.kind == CALL_ALL_REDUCE || j->call.root == (int)r)
-            c->out[n_out++] = out_of(c, r) + offset;
-    }
-    run_kernel(c, j, n_out, piece.count);
-    return piece.count > 0;
-}
-
-/* Piece `i` of what this rank fetches from others: from root, or from each in turn. */
-static bool fetch_piece(struct cpu *c, const struct job *j, size_t i)
-{
-    struct slice piece = slice_piece(j->bytes, PIECE_BYTES, i);
-    if (j->call.kind == CALL_BROADCAST) {
-        unsigned root = (unsigned)j->call.root;
-        copy(j->out + piece.first, (is_root(c, j) ? j->in : in_of(c, root)) + piece.first,
-             piece.count);
-        return piece.count > 0;
-    }
-    for (unsigned k = 0; k < c->n; k++) {
-        unsigned r = (c->rank + k) % c->n; /* not all of them at the same rank's memory */
-        copy(j->out + r * j->bytes + piece.first,
-             (r == c->rank ? j->in : in_of(c, r)) + piece.first, piece.count);
-    }
-    return piece.count > 0;
-}
-
-static int run_direct(struct cpu *c, const struct job *j, struct co_error *err)
-{
-    bool ok = transport_shm_touch_begin(c->shm), more = true;
-    for (size_t i = 0; ok && more; i++) {
-        more = is_reduction(j) ? reduce_piece(c, j, i) : fetch_piece(c, j, i);
-        ok = transport_shm_touch_more(c->shm);
-    }
-    transport_shm_touch_end(c->shm);
-    if (!ok)
-        return transport_shm_fail(c->shm, err);
-    /* Who gave its memory to others waits until they have done with it; who gave none may go. */
-    if (is_reduction(j) || gives(c, j))
-        return transport_shm_step(c->shm, err);
-    transport_shm_step_no_wait(c->shm);
-    return 0;
-}
-
-/* --- staged ----------------------------------------------------------------------------------- */
-
-/* What happens to piece `i` of a staged job, numbered `piece` since the start of the group. In each
- * step a rank fills the buffer of one piece, works on the one before, and reads the one before
- * that: three buffers, so no two ranks are at the same one for different ends. */
-static void stage_fill(struct cpu *c, const struct job *j, uint64_t piece, struct slice s)
-{
-    if (gives(c, j))
-        copy(buffer_of(c, c->rank, piece), j->in + s.first * j->size, s.count * j->size);
-}
-
-/* This rank's part of the sum replaces the same part of its own buffer, which nobody else reads for
- * the sum. */
-static void stage_reduce(struct cpu *c, const struct job *j, uint64_t piece, struct slice s)
-{
-    struct slice part = slice_of(s.count, j->size, c->rank, c->n);
-    for (unsigned r = 0; r < c->n; r++)
-        c->in[r] = buffer_of(c, r, piece) + part.first * j->size;
-    c->out[0] = buffer_of(c, c->rank, piece) + part.first * j->size;
-    run_kernel(c, j, 1, part.count);
-}
-
-static void stage_read(struct cpu *c, const struct job *j, uint64_t piece, struct slice s)
-{
-    if (!gets(c, j))
-        return;
-    uint8_t *out = j->out + s.first * j->size;
-    if (j->call.kind == CALL_BROADCAST) {
-        const uint8_t *from =
-            is_root(c, j) ? j->in + s.first * j->size : buffer_of(c, (unsigned)j->call.root, piece);
-        copy(out, from, s.count * j->size);
-        return;
-    }
-    for (unsigned r = 0; r < c->n; r++) {
-        if (j->call.kind == CALL_ALL_GATHER) {
-            const uint8_t *from = r == c->rank ? j->in + s.first * j->size : buffer_of(c, r, piece);
-            copy(out + r * j->bytes, from, s.count * j->size);
-        } else {
-            struct slice part = slice_of(s.count, j->size, r, c->n);
-            copy(out + part.first * j->size, buffer_of(c, r, piece) + part.first * j->size,
-                 part.count * j->size);
-        }
-    }
-}
-
-static int run_staged(struct cpu *c, const struct job *j, struct co_error *err)
-{
-    const size_t most = BUFFER_BYTES / j->size;
-    const size_t n_pieces = j->call.count / most + (j->call.count % most != 0);
-    const size_t lag = is_reduction(j) ? 2 : 1; /* steps from filling a buffer to reading it */
-    const uint64_t first = c->pieces;
-    c->pieces += n_pieces;
-    for (size_t step = 0; step < n_pieces + lag; step++) {
-        if (step > 0) {
-            int code = transport_shm_step(c->shm, err);
-            if (code != 0)
-                return code;
-        }
-        if (step < n_pieces)
-            stage_fill(c, j, first + step, slice_piece(j->call.count, most, step));
-        if (lag == 2 && step >= 1 && step - 1 < n_pieces)
-            stage_reduce(c, j, first + step - 1, slice_piece(j->call.count, most, step - 1));
-        if (step >= lag)
-            stage_read(c, j, first + step - lag, slice_piece(j->call.count, most, step - lag));
-    }
-    return 0;
-}
-
-/* --- the choice ------------------------------------------------------------------------------- */
-
-/* Whether everybody has its memory where the others can reach it. */
-static bool can_be_direct(const struct cpu *c, const struct job *j)
-{
-    for (unsigned r = 0; r < c->n; r++) {
-        const struct transport_shm_place *place = &transport_shm_note(c->shm, r)->place;
-        bool root = j->call.root == (int)r;
-        bool needs_in = j->call.kind != CALL_BROADCAST || root;
-        bool needs_out = j->call.kind == CALL_ALL_REDUCE || (j->call.kind == CALL_REDUCE && root);
-        if ((needs_in && !place->has_in) || (needs_out && !place->has_out))
-            return false;
-    }
-    return true;
-}
-
-static int run_large(struct cpu *c, const struct job *j, struct co_error *err)
-{
-    union transport_shm_note *note;
-    int code = transport_shm_open(c->shm, &j->call, &note, err);
-    if (code != 0)
-        return code;
-    struct transport_shm_place place = {0};
-    place.has_in = gives(c, j) && user_segment_find(c->own, j->in, j->bytes, &place.in);
-    place.has_out = gets(c, j) && user_segment_find(c->own, j->out, j->bytes, &place.out);
-    note->place = place;
-    code = transport_shm_meet(c->shm, err);
-    if (code != 0)
-        return code;
-    return can_be_direct(c, j) ? run_direct(c, j, err) : run_staged(c, j, err);
-}
-
-static int run(struct backend *b, const struct job *j, struct co_error *err)
+static int cpu_begin(struct backend *b, const struct collective *what, struct co_error *err)
 {
     struct cpu *c = cpu_of(b);
-    int code;
-    if (j->bytes <= TRANSPORT_SHM_NOTE_BYTES)
-        code = run_note(c, j, err);
-    else if (j->bytes <= ONE_SHOT_BYTES / c->n)
-        code = run_one_shot(c, j, err);
-    else
-        code = run_large(c, j, err);
-    if (code != 0 && transport_shm_must_withdraw(c->shm)) {
-        struct co_error why;
-        if (user_segment_withdraw(c->own, &why) != 0)
-            return co_fail(err, code, "%s; %s", err != NULL ? err->text : "", why.text);
+    struct job *j = &c->job;
+    layout_init(&j->layout, what, c->rank, c->n, c->in_first, c->out_first);
+    j->in = what->in;
+    j->out = what->out;
+    j->dtype = what->dtype;
+    j->op = what->op;
+    j->timeout_ms = what->timeout_ms;
+    j->call = call_of(c, what);
+    j->seq++;
+    j->stage = 0;
+    j->shape = choose_shape(c);
+    j->is_open = true;
+    int code = j->shape->work(c, 0, err);
+    return code < 0 ? end_failed(c, code, err) : 0;
+}
+
+static int cpu_advance(struct backend *b, bool may_wait, struct co_error *err)
+{
+    struct cpu *c = cpu_of(b);
+    struct job *j = &c->job;
+    while (j->is_open) {
+        int code = transport_shm_wait(c->shm, may_wait, err);
+        if (code == 0)
+            return 0;
+        if (code > 0)
+            code = j->shape->work(c, ++j->stage, err);
+        if (code < 0)
+            return end_failed(c, code, err);
+        if (code == SHAPE_DONE)
+            return end_well(c);
     }
-    return code;
+    return 1;
 }
 
-static int cpu_all_reduce(struct backend *b, const void *in, void *out, size_t count,
-                          enum ddp_dtype dtype, enum ddp_op op, void *stream, struct co_error *err)
+/* --- messages --------------------------------------------------------------------------------- */
+
+static int cpu_message_begin(struct backend *b, struct message *m, struct co_error *err)
 {
-    (void)stream;
-    struct job j = job_of(CALL_ALL_REDUCE, in, out, count, dtype, op, 0);
-    return run(b, &j, err);
+    struct cpu *c = cpu_of(b);
+    struct messages *ms = atomic_load(&c->messages);
+    int code = ms == NULL ? messages_create(c, &ms, err) : 0;
+    if (code != 0)
+        return code;
+    atomic_store(&c->messages, ms);
+    messages_begin(ms, m);
+    return 0;
 }
 
-static int cpu_reduce(struct backend *b, const void *in, void *out, size_t count,
-                      enum ddp_dtype dtype, enum ddp_op op, int root, void *stream,
-                      struct co_error *err)
+static void cpu_messages_advance(struct backend *b, const struct message *until)
 {
-    (void)stream;
-    struct job j = job_of(CALL_REDUCE, in, out, count, dtype, op, root);
-    return run(b, &j, err);
+    struct messages *ms = atomic_load(&cpu_of(b)->messages);
+    if (until != NULL)
+        messages_wait(ms, until);
+    else if (ms != NULL)
+        messages_advance(ms);
 }
 
-static int cpu_broadcast(struct backend *b, const void *in, void *out, size_t count,
-                         enum ddp_dtype dtype, int root, void *stream, struct co_error *err)
+/* While a collective waits, messages go on. */
+static bool on_idle(void *arg)
 {
-    (void)stream;
-    struct job j = job_of(CALL_BROADCAST, in, out, count, dtype, DDP_SUM, root);
-    return run(b, &j, err);
+    struct messages *ms = atomic_load(&((struct cpu *)arg)->messages);
+    return ms != NULL && messages_advance(ms);
 }
 
-static int cpu_all_gather(struct backend *b, const void *in, void *out, size_t count,
-                          enum ddp_dtype dtype, void *stream, struct co_error *err)
-{
-    (void)stream;
-    struct job j = job_of(CALL_ALL_GATHER, in, out, count, dtype, DDP_SUM, 0);
-    return run(b, &j, err);
-}
-
-static int cpu_barrier(struct backend *b, struct co_error *err)
-{
-    struct job j = {.call.kind = CALL_BARRIER};
-    return run(b, &j, err);
-}
+/* --- memory, and the whole -------------------------------------------------------------------- */
 
 static int cpu_alloc(struct backend *b, size_t bytes, void **ret, struct co_error *err)
 {
@@ -396,16 +164,59 @@ static void cpu_free(struct backend *b, void *ptr)
     user_segment_free(cpu_of(b)->own, ptr);
 }
 
-static void cpu_destroy(struct backend *b)
+static void free_cpu(struct cpu *c)
 {
-    struct cpu *c = cpu_of(b);
-    transport_shm_destroy(c->shm);
-    if (c->on_destroy != NULL)
-        c->on_destroy(c->arg);
+    if (c->memory == NULL)
+        group_pool_destroy(c->pool);
     free(c->user);
     free(c->in);
     free(c->out);
+    free(c->in_first);
+    free(c->out_first);
+    free(c->scratch);
     free(c);
+}
+
+/* Say that this rank is done with the group. Those who are not yet wait for nobody else's word; who
+ * makes another call on it learns that this rank has left. */
+static void leave_group(struct cpu *c)
+{
+    const struct call end = {.kind = CALL_GROUP_DESTROY};
+    union transport_shm_note *note;
+    if (transport_shm_open(c->shm, &end, 0, &note, NULL) != 0)
+        return; /* the job is broken: nobody will come, and the memory is not used again */
+    transport_shm_arrive(c->shm);
+    transport_shm_close(c->shm);
+    group_memory_give_back(c->memory, c->shm);
+}
+
+static void cpu_destroy(struct backend *b)
+{
+    struct cpu *c = cpu_of(b);
+    if (c->memory != NULL)
+        leave_group(c);
+    messages_destroy(atomic_load(&c->messages));
+    transport_shm_destroy(c->shm);
+    if (c->on_destroy != NULL)
+        c->on_destroy(c->arg);
+    free_cpu(c);
+}
+
+static struct cpu *new_cpu(unsigned n)
+{
+    struct cpu *c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return NULL;
+    c->user = calloc(n, sizeof *c->user);
+    c->in = calloc(n, sizeof *c->in);
+    c->out = calloc(n, sizeof *c->out);
+    c->in_first = calloc(n, sizeof *c->in_first);
+    c->out_first = calloc(n, sizeof *c->out_first);
+    if (c->user != NULL && c->in != NULL && c->out != NULL && c->in_first != NULL &&
+        c->out_first != NULL)
+        return c;
+    free_cpu(c);
+    return NULL;
 }
 
 int backend_cpu_create(const struct backend_cpu_opts *opts, struct backend **ret,
@@ -413,39 +224,40 @@ int backend_cpu_create(const struct backend_cpu_opts *opts, struct backend **ret
 {
     static const struct backend_ops ops = {
         .name = "cpu",
-        .all_reduce = cpu_all_reduce,
-        .reduce = cpu_reduce,
-        .broadcast = cpu_broadcast,
-        .all_gather = cpu_all_gather,
-        .barrier = cpu_barrier,
+        .begin = cpu_begin,
+        .advance = cpu_advance,
+        .message_begin = cpu_message_begin,
+        .messages_advance = cpu_messages_advance,
+        .split = cpu_split,
         .alloc = cpu_alloc,
         .free = cpu_free,
         .destroy = cpu_destroy,
     };
-    unsigned n = transport_shm_n_ranks(opts->shm);
-    struct cpu *c = calloc(1, sizeof *c);
-    uint8_t **user = calloc(n, sizeof *user);
-    const void **in = calloc(n, sizeof *in);
-    void **out = calloc(n, sizeof *out);
-    if (c == NULL || user == NULL || in == NULL || out == NULL) {
-        free(c);
-        free(user);
-        free(in);
-        free(out);
+    const unsigned n = transport_shm_n_ranks(opts->shm);
+    struct cpu *c = new_cpu(n);
+    struct group_pool *pool = opts->pool != NULL ? opts->pool : group_pool_create(opts->own);
+    if (c == NULL || pool == NULL) {
+        if (c != NULL)
+            free_cpu(c);
+        if (opts->pool == NULL)
+            group_pool_destroy(pool);
         return co_fail(err, -ENOMEM, "no memory for a back end of %u ranks", n);
     }
-    memcpy(user, opts->user, n * sizeof *user);
-    *c = (struct cpu){.backend.ops = &ops,
-                      .shm = opts->shm,
-                      .own = opts->own,
-                      .kernels = opts->kernels,
-                      .on_destroy = opts->on_destroy,
-                      .arg = opts->arg,
-                      .rank = transport_shm_rank(opts->shm),
-                      .n = n,
-                      .user = user,
-                      .in = in,
-                      .out = out};
+    memcpy(c->user, opts->user, n * sizeof *c->user);
+    c->backend.ops = &ops;
+    c->shm = opts->shm;
+    c->own = opts->own;
+    c->kernels = opts->kernels;
+    c->tuning = opts->tuning != NULL ? *opts->tuning : CPU_TUNING_DEFAULT;
+    c->may_cma = opts->may_cma;
+    c->pool = pool;
+    c->memory = opts->memory;
+    c->on_destroy = opts->on_destroy;
+    c->arg = opts->arg;
+    c->rank = transport_shm_rank(opts->shm);
+    c->n = n;
+    cma_init(c);
+    transport_shm_on_idle(c->shm, on_idle, c);
     *ret = &c->backend;
     return 0;
 }

@@ -10,15 +10,23 @@
 
 struct backend;
 struct co_error;
+struct cpu_tuning;
+struct group_memory;
+struct group_pool;
 struct reduce_kernels;
 struct user_segment;
 
 struct backend_cpu_opts {
     struct transport_shm *shm; /* handed over */
     struct user_segment *own;  /* borrowed: it outlives the group */
-    uint8_t *const *user;      /* per local rank: where its user segment is mapped here; copied */
+    uint8_t *const *user;      /* per rank: where its user segment is mapped here; copied */
     const struct reduce_kernels *kernels;
-    void (*on_destroy)(void *arg); /* leaves the node: called last; NULL: nothing to do */
+    const struct cpu_tuning *tuning; /* copied; NULL: the default */
+    bool may_cma;                    /* ranks may read each other's memory by system call */
+    struct group_pool *pool;         /* of a group that is split off: its parent's, borrowed; NULL:
+                                        it makes one */
+    struct group_memory *memory;     /* likewise: where it meets, handed over; NULL: the world's */
+    void (*on_destroy)(void *arg);   /* leaves the node: called last; NULL: nothing to do */
     void *arg;
 };
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#define N_DTYPES (DDP_INT64 + 1)
+#define N_DTYPES (DDP_UINT64 + 1)
 #define NONE     SIZE_MAX
 
 /* While the tensors are walked buckets are numbered as they are opened. */

@@ -2,39 +2,91 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 static const char *name_in(const char *const *names, size_t n, unsigned i)
 {
     return i < n && names[i] != NULL ? names[i] : "?";
 }
 
+const char *call_kind_name(unsigned kind)
+{
+    static const char *const names[CALL_N_KINDS] = {
+        [CALL_BARRIER] = "barrier",
+        [CALL_ALL_REDUCE] = "all_reduce",
+        [CALL_REDUCE] = "reduce",
+        [CALL_BROADCAST] = "broadcast",
+        [CALL_ALL_GATHER] = "all_gather",
+        [CALL_REDUCE_SCATTER] = "reduce_scatter",
+        [CALL_GATHER] = "gather",
+        [CALL_SCATTER] = "scatter",
+        [CALL_ALL_TO_ALL] = "all_to_all",
+        [CALL_GROUP_SPLIT] = "group_split",
+        [CALL_GROUP_DESTROY] = "group_destroy",
+    };
+    return name_in(names, CALL_N_KINDS, kind);
+}
+
+const char *call_dtype_name(unsigned dtype)
+{
+    static const char *const names[] = {"float32",  "float64", "int32", "int64",  "float16",
+                                        "bfloat16", "int8",    "uint8", "uint32", "uint64"};
+    return name_in(names, sizeof names / sizeof *names, dtype);
+}
+
+bool call_is_reduction(enum call_kind kind)
+{
+    return kind == CALL_ALL_REDUCE || kind == CALL_REDUCE || kind == CALL_REDUCE_SCATTER;
+}
+
+bool call_has_root(enum call_kind kind)
+{
+    return kind == CALL_REDUCE || kind == CALL_BROADCAST || kind == CALL_GATHER ||
+           kind == CALL_SCATTER;
+}
+
+static bool has_data(enum call_kind kind)
+{
+    return kind != CALL_BARRIER && kind != CALL_GROUP_SPLIT && kind != CALL_GROUP_DESTROY;
+}
+
 const char *call_format(const struct call *call, char text[CALL_TEXT_BYTES])
 {
-    static const char *const kinds[] = {
-        [CALL_BARRIER] = "barrier",     [CALL_ALL_REDUCE] = "all_reduce", [CALL_REDUCE] = "reduce",
-        [CALL_BROADCAST] = "broadcast", [CALL_ALL_GATHER] = "all_gather",
-    };
-    static const char *const dtypes[] = {"float32", "float64", "int32", "int64"};
-    static const char *const ops[] = {"sum", "avg", "min", "max"};
+    static const char *const ops[] = {"sum", "avg", "min", "max", "prod", "band", "bor"};
+    const enum call_kind kind = (enum call_kind)call->kind;
+    const bool has_op = call_is_reduction(kind);
+    const char *name = call_kind_name(call->kind);
+    char root[24] = "", count[64] = "";
 
-    const char *kind = name_in(kinds, sizeof kinds / sizeof *kinds, call->kind);
-    if (call->kind == CALL_BARRIER) {
-        snprintf(text, CALL_TEXT_BYTES, "%s()", kind);
+    if (!has_data(kind)) {
+        snprintf(text, CALL_TEXT_BYTES, "%s()", name);
         return text;
     }
-    bool has_op = call->kind == CALL_ALL_REDUCE || call->kind == CALL_REDUCE;
-    bool has_root = call->kind == CALL_REDUCE || call->kind == CALL_BROADCAST;
-    char root[24] = "";
-    if (has_root)
+    if (call_has_root(kind))
         snprintf(root, sizeof root, ", root %" PRId32, call->root);
-    snprintf(text, CALL_TEXT_BYTES, "%s(%s%s%s, %" PRIu64 "%s)", kind,
-             name_in(dtypes, sizeof dtypes / sizeof *dtypes, call->dtype), has_op ? ", " : "",
-             has_op ? name_in(ops, sizeof ops / sizeof *ops, call->op) : "", call->count, root);
+    if (call->form == CALL_EQUAL)
+        snprintf(count, sizeof count, ", %" PRIu64, call->count);
+    else if (call->form == CALL_COUNTS) /* different counts show, even if their sums do not */
+        snprintf(count, sizeof count, ", %" PRIu64 " as counts %04x", call->count,
+                 (unsigned)(call->digest & 0xffff));
+    snprintf(text, CALL_TEXT_BYTES, "%s%s(%s%s%s%s%s)", name, call->form == CALL_EQUAL ? "" : "_v",
+             call_dtype_name(call->dtype), has_op ? ", " : "",
+             has_op ? name_in(ops, sizeof ops / sizeof *ops, call->op) : "", count, root);
     return text;
 }
 
 bool call_same(const struct call *a, const struct call *b)
 {
-    return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->root == b->root &&
-           a->count == b->count;
+    return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->form == b->form &&
+           a->root == b->root && a->count == b->count && a->digest == b->digest;
+}
+
+uint64_t call_digest(const size_t *counts, size_t n)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a, over numbers */
+    for (size_t i = 0; i < n; i++) {
+        hash = (hash ^ counts[i]) * UINT64_C(0x100000001b3);
+        hash ^= hash >> 29;
+    }
+    return hash;
 }

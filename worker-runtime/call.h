@@ -13,15 +13,29 @@ enum call_kind {
     CALL_REDUCE,
     CALL_BROADCAST,
     CALL_ALL_GATHER,
+    CALL_REDUCE_SCATTER,
+    CALL_GATHER,
+    CALL_SCATTER,
+    CALL_ALL_TO_ALL,
+    CALL_GROUP_SPLIT,   /* an all_gather of what each rank says */
+    CALL_GROUP_DESTROY, /* nobody waits in it */
+    CALL_N_KINDS,
+};
+
+enum call_form {
+    CALL_EQUAL = 0, /* blocks of `count` elements */
+    CALL_COUNTS,    /* a count for each rank: `count` is their sum, `digest` says which */
+    CALL_PAIRS,     /* all_to_all: a count for each pair of ranks, not part of the signature */
 };
 
 struct call { /* travels through shared memory; what a kind doesn't use is 0 */
     uint8_t kind;
     uint8_t dtype;
     uint8_t op;
-    uint8_t zero;
+    uint8_t form;
     int32_t root;
     uint64_t count;
+    uint64_t digest;
 };
 
 #define CALL_TEXT_BYTES 96
@@ -30,6 +44,15 @@ struct call { /* travels through shared memory; what a kind doesn't use is 0 */
  * signatures that another process wrote wrongly. Returns text. */
 const char *call_format(const struct call *call, char text[CALL_TEXT_BYTES]);
 
+const char *call_kind_name(unsigned kind);   /* "all_reduce"; "?" for an unknown one */
+const char *call_dtype_name(unsigned dtype); /* "float32"; likewise */
+
 bool call_same(const struct call *a, const struct call *b);
+
+bool call_is_reduction(enum call_kind kind); /* has an operation */
+bool call_has_root(enum call_kind kind);
+
+/* What tells one array of n counts from another. */
+uint64_t call_digest(const size_t *counts, size_t n);
 
 #endif

@@ -1,136 +1,359 @@
 /* collective.c - the public calls: check the arguments, then hand over to the back end. */
-#include "backend.h"
-#include "common/error.h"
-#include "group.h"
+#include "collective.h"
+
 #include "process.h"
+#include "reduce.h"
+#include "requests.h"
 
 #include <ddp/collective.h>
 #include <string.h>
 
-/* What is common to all calls.
+/* What is checked, beside the collective itself.
  *
- * in, out   looked at if they are needed
- * n_out     `out` has that many times count elements */
+ * n_in, n_out   `in` and `out` have so many elements; 0: not looked at */
 struct check {
     const char *name;
-    const struct ddp_group *g;
-    const void *in, *out;
-    bool needs_in, needs_out;
-    size_t count, n_out;
-    enum ddp_dtype dtype;
-    enum ddp_op op;
-    int root;
-    void *stream;
+    size_t n_in, n_out;
 };
 
-static int check_buffer(const struct check *c, const char *which, const void *p, bool needed)
+static int check_buffer(const struct check *c, const char *which, const void *p, size_t count,
+                        enum ddp_dtype dtype)
 {
-    if (!needed || c->count == 0)
+    if (count == 0)
         return DDP_OK;
     if (p == NULL)
-        return rt_fail(DDP_EINVAL, "%s: %s is NULL where count is %zu", c->name, which, c->count);
-    if ((uintptr_t)p % ddp_dtype_size(c->dtype) != 0)
+        return rt_fail(DDP_EINVAL, "%s: %s is NULL where it has %zu elements", c->name, which,
+                       count);
+    if ((uintptr_t)p % ddp_dtype_size(dtype) != 0)
         return rt_fail(DDP_EINVAL, "%s: %s (%p) is not aligned to its element of %zu bytes",
-                       c->name, which, p, ddp_dtype_size(c->dtype));
+                       c->name, which, p, ddp_dtype_size(dtype));
     return DDP_OK;
 }
 
-static int check(const struct check *c)
+/* The sum of n counts, of as many bytes as memory can hold. */
+static int add_up(const struct check *c, const size_t *counts, int n, enum ddp_dtype dtype,
+                  size_t *ret_sum)
 {
-    size_t size = ddp_dtype_size(c->dtype);
-    if (c->g == NULL)
-        return rt_fail(DDP_EINVAL, "%s: the group is NULL", c->name);
-    if (process_is_forked() && c->g->backend != NULL)
-        return rt_fail(DDP_EINVAL, "%s: this process was forked from the one that joined", c->name);
-    if (size == 0)
-        return rt_fail(DDP_EINVAL, "%s: %d is not a type", c->name, (int)c->dtype);
-    if ((int)c->op < DDP_SUM || (int)c->op > DDP_MAX)
-        return rt_fail(DDP_EINVAL, "%s: %d is not an operation", c->name, (int)c->op);
-    if (c->root < 0 || c->root >= c->g->world_size)
-        return rt_fail(DDP_EINVAL, "%s: root is %d, not 0 to %d", c->name, c->root,
-                       c->g->world_size - 1);
-    if (c->count > PTRDIFF_MAX / size / c->n_out)
+    const size_t most = PTRDIFF_MAX / ddp_dtype_size(dtype);
+    size_t sum = 0;
+    for (int r = 0; r < n; r++) {
+        if (counts[r] > most - sum)
+            return rt_fail(DDP_EINVAL, "%s: %zu elements for rank %d are more than memory can hold",
+                           c->name, counts[r], r);
+        sum += counts[r];
+    }
+    *ret_sum = sum;
+    return DDP_OK;
+}
+
+/* `times` blocks of `count` elements. */
+static int multiply(const struct check *c, size_t count, size_t times, enum ddp_dtype dtype,
+                    size_t *ret_product)
+{
+    if (count > PTRDIFF_MAX / ddp_dtype_size(dtype) / times)
         return rt_fail(DDP_EINVAL, "%s: %zu elements are more than memory can hold", c->name,
-                       c->count);
-    if (c->stream != NULL)
-        return rt_fail(DDP_EINVAL, "%s: stream must be NULL for memory of the CPU", c->name);
-    int rc = check_buffer(c, "in", c->in, c->needs_in);
-    return rc != DDP_OK ? rc : check_buffer(c, "out", c->out, c->needs_out);
-}
-
-/* A world of 1: every reduction of one value is that value. */
-static int copy_alone(const void *in, void *out, size_t count, enum ddp_dtype dtype)
-{
-    if (in != out && count > 0)
-        memmove(out, in, count * ddp_dtype_size(dtype));
+                       count);
+    *ret_product = count * times;
     return DDP_OK;
 }
+
+int collective_check_group(const char *name, const struct ddp_group *g)
+{
+    if (g == NULL)
+        return rt_fail(DDP_EINVAL, "%s: the group is NULL", name);
+    if (process_is_forked() && g->backend != NULL)
+        return rt_fail(DDP_EINVAL, "%s: this process was forked from the one that joined", name);
+    return DDP_OK;
+}
+
+static int check_scalars(const char *name, const struct ddp_group *g, const struct collective *what)
+{
+    if (ddp_dtype_size(what->dtype) == 0)
+        return rt_fail(DDP_EINVAL, "%s: %d is not a type", name, (int)what->dtype);
+    if (!reduce_is_defined(DDP_INT32, what->op))
+        return rt_fail(DDP_EINVAL, "%s: %d is not an operation", name, (int)what->op);
+    if (!reduce_is_defined(what->dtype, what->op))
+        return rt_fail(DDP_EINVAL, "%s: bits are combined of integers only", name);
+    if (what->root < 0 || what->root >= g->world_size)
+        return rt_fail(DDP_EINVAL, "%s: root is %d, not 0 to %d", name, what->root,
+                       g->world_size - 1);
+    if (what->stream != NULL)
+        return rt_fail(DDP_EINVAL, "%s: stream must be NULL for memory of the CPU", name);
+    return DDP_OK;
+}
+
+/* How many elements `in` and `out` have on this rank; none where they are not looked at. */
+static int count_elements(const struct ddp_group *g, const struct collective *what, struct check *c)
+{
+    const bool deals = what->kind == CALL_SCATTER || what->kind == CALL_REDUCE_SCATTER ||
+                       what->kind == CALL_ALL_TO_ALL;
+    const bool collects =
+        what->kind == CALL_ALL_GATHER || what->kind == CALL_GATHER || what->kind == CALL_ALL_TO_ALL;
+    const bool is_root = what->root == g->rank;
+    int rc;
+    if (what->counts == NULL) {
+        size_t n = (size_t)g->world_size;
+        rc = multiply(c, what->count, deals ? n : 1, what->dtype, &c->n_in);
+        if (rc == DDP_OK)
+            rc = multiply(c, what->count, collects ? n : 1, what->dtype, &c->n_out);
+    } else {
+        const size_t *in_counts = what->in_counts != NULL ? what->in_counts : what->counts;
+        rc = add_up(c, in_counts, g->world_size, what->dtype, &c->n_in);
+        if (rc == DDP_OK)
+            rc = add_up(c, what->counts, g->world_size, what->dtype, &c->n_out);
+        c->n_in = deals ? c->n_in : what->counts[g->rank];
+        c->n_out = collects ? c->n_out : what->counts[g->rank];
+    }
+    if ((what->kind == CALL_BROADCAST || what->kind == CALL_SCATTER) && !is_root)
+        c->n_in = 0;
+    if ((what->kind == CALL_REDUCE || what->kind == CALL_GATHER) && !is_root)
+        c->n_out = 0;
+    return rc;
+}
+
+int collective_check_counts(const char *name, const struct collective *what)
+{
+    if (what->counts == NULL || (what->kind == CALL_ALL_TO_ALL && what->in_counts == NULL))
+        return rt_fail(DDP_EINVAL, "%s: the counts are NULL", name);
+    return DDP_OK;
+}
+
+int collective_check(const char *name, const struct ddp_group *g, const struct collective *what,
+                     size_t *ret_bytes)
+{
+    struct check c = {.name = name};
+    int rc = collective_check_group(name, g);
+    if (rc == DDP_OK)
+        rc = check_scalars(name, g, what);
+    if (rc == DDP_OK)
+        rc = count_elements(g, what, &c);
+    if (rc == DDP_OK)
+        rc = check_buffer(&c, "in", what->in, c.n_in, what->dtype);
+    if (rc == DDP_OK)
+        rc = check_buffer(&c, "out", what->out, c.n_out, what->dtype);
+    if (rc == DDP_OK && what->in_counts != NULL && what->in == what->out && c.n_in > 0)
+        rc = rt_fail(DDP_EINVAL, "%s: out must not be in: blocks of other lengths take its place",
+                     name);
+    *ret_bytes = c.n_in * ddp_dtype_size(what->dtype);
+    return rc;
+}
+
+void collective_run_alone(const struct collective *what, size_t bytes)
+{
+    if (what->in != what->out && bytes > 0)
+        memmove(what->out, what->in, bytes);
+}
+
+static int run(const char *name, struct ddp_group *g, const struct collective *what)
+{
+    size_t bytes;
+    int rc = collective_check(name, g, what, &bytes);
+    if (rc != DDP_OK)
+        return rc;
+    if (g->backend != NULL)
+        return requests_run(g, what);
+    collective_run_alone(what, bytes);
+    return DDP_OK;
+}
+
+/* The same of a call with counts. Without them it would be the one that has none. */
+static int run_v(const char *name, struct ddp_group *g, const struct collective *what)
+{
+    int rc = collective_check_counts(name, what);
+    return rc != DDP_OK ? rc : run(name, g, what);
+}
+
+/* --- reductions ------------------------------------------------------------------------------- */
 
 int ddp_all_reduce(struct ddp_group *g, const void *in, void *out, size_t count,
                    enum ddp_dtype dtype, enum ddp_op op, void *stream)
 {
-    struct co_error err;
-    int rc = check(
-        &(struct check){"ddp_all_reduce", g, in, out, true, true, count, 1, dtype, op, 0, stream});
-    if (rc != DDP_OK)
-        return rc;
-    if (g->backend == NULL)
-        return copy_alone(in, out, count, dtype);
-    int code = g->backend->ops->all_reduce(g->backend, in, out, count, dtype, op, stream, &err);
-    return code == 0 ? DDP_OK : rt_return(code, &err);
+    return run("ddp_all_reduce", g,
+               &(struct collective){.kind = CALL_ALL_REDUCE,
+                                    .in = in,
+                                    .out = out,
+                                    .count = count,
+                                    .dtype = dtype,
+                                    .op = op,
+                                    .stream = stream});
 }
 
 int ddp_reduce(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
                enum ddp_op op, int root, void *stream)
 {
-    struct co_error err;
-    int rc = check(&(struct check){"ddp_reduce", g, in, out, true, g != NULL && g->rank == root,
-                                   count, 1, dtype, op, root, stream});
-    if (rc != DDP_OK)
-        return rc;
-    if (g->backend == NULL)
-        return copy_alone(in, out, count, dtype);
-    int code = g->backend->ops->reduce(g->backend, in, out, count, dtype, op, root, stream, &err);
-    return code == 0 ? DDP_OK : rt_return(code, &err);
+    return run("ddp_reduce", g,
+               &(struct collective){.kind = CALL_REDUCE,
+                                    .in = in,
+                                    .out = out,
+                                    .count = count,
+                                    .dtype = dtype,
+                                    .op = op,
+                                    .root = root,
+                                    .stream = stream});
 }
+
+int ddp_reduce_scatter(struct ddp_group *g, const void *in, void *out, size_t count,
+                       enum ddp_dtype dtype, enum ddp_op op, void *stream)
+{
+    return run("ddp_reduce_scatter", g,
+               &(struct collective){.kind = CALL_REDUCE_SCATTER,
+                                    .in = in,
+                                    .out = out,
+                                    .count = count,
+                                    .dtype = dtype,
+                                    .op = op,
+                                    .stream = stream});
+}
+
+int ddp_reduce_scatter_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
+                         enum ddp_dtype dtype, enum ddp_op op, void *stream)
+{
+    return run_v("ddp_reduce_scatter_v", g,
+                 &(struct collective){.kind = CALL_REDUCE_SCATTER,
+                                      .in = in,
+                                      .out = out,
+                                      .counts = counts,
+                                      .dtype = dtype,
+                                      .op = op,
+                                      .stream = stream});
+}
+
+/* --- copies ----------------------------------------------------------------------------------- */
 
 int ddp_broadcast(struct ddp_group *g, const void *in, void *out, size_t count,
                   enum ddp_dtype dtype, int root, void *stream)
 {
-    struct co_error err;
-    int rc = check(&(struct check){"ddp_broadcast", g, in, out, g != NULL && g->rank == root, true,
-                                   count, 1, dtype, DDP_SUM, root, stream});
-    if (rc != DDP_OK)
-        return rc;
-    if (g->backend == NULL)
-        return copy_alone(in, out, count, dtype);
-    int code = g->backend->ops->broadcast(g->backend, in, out, count, dtype, root, stream, &err);
-    return code == 0 ? DDP_OK : rt_return(code, &err);
+    return run("ddp_broadcast", g,
+               &(struct collective){.kind = CALL_BROADCAST,
+                                    .in = in,
+                                    .out = out,
+                                    .count = count,
+                                    .dtype = dtype,
+                                    .root = root,
+                                    .stream = stream});
+}
+
+int ddp_broadcast_bytes(struct ddp_group *g, void *memory, size_t bytes, int root)
+{
+    return run("ddp_broadcast_bytes", g,
+               &(struct collective){.kind = CALL_BROADCAST,
+                                    .in = memory,
+                                    .out = memory,
+                                    .count = bytes,
+                                    .dtype = DDP_UINT8,
+                                    .root = root});
 }
 
 int ddp_all_gather(struct ddp_group *g, const void *in, void *out, size_t count,
                    enum ddp_dtype dtype, void *stream)
 {
-    struct co_error err;
-    int rc =
-        check(&(struct check){"ddp_all_gather", g, in, out, true, true, count,
-                              g != NULL ? (size_t)g->world_size : 1, dtype, DDP_SUM, 0, stream});
-    if (rc != DDP_OK)
-        return rc;
-    if (g->backend == NULL)
-        return copy_alone(in, out, count, dtype);
-    int code = g->backend->ops->all_gather(g->backend, in, out, count, dtype, stream, &err);
-    return code == 0 ? DDP_OK : rt_return(code, &err);
+    return run("ddp_all_gather", g,
+               &(struct collective){.kind = CALL_ALL_GATHER,
+                                    .in = in,
+                                    .out = out,
+                                    .count = count,
+                                    .dtype = dtype,
+                                    .stream = stream});
 }
+
+int ddp_all_gather_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
+                     enum ddp_dtype dtype, void *stream)
+{
+    return run_v("ddp_all_gather_v", g,
+                 &(struct collective){.kind = CALL_ALL_GATHER,
+                                      .in = in,
+                                      .out = out,
+                                      .counts = counts,
+                                      .dtype = dtype,
+                                      .stream = stream});
+}
+
+int ddp_gather(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
+               int root, void *stream)
+{
+    return run("ddp_gather", g,
+               &(struct collective){.kind = CALL_GATHER,
+                                    .in = in,
+                                    .out = out,
+                                    .count = count,
+                                    .dtype = dtype,
+                                    .root = root,
+                                    .stream = stream});
+}
+
+int ddp_gather_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
+                 enum ddp_dtype dtype, int root, void *stream)
+{
+    return run_v("ddp_gather_v", g,
+                 &(struct collective){.kind = CALL_GATHER,
+                                      .in = in,
+                                      .out = out,
+                                      .counts = counts,
+                                      .dtype = dtype,
+                                      .root = root,
+                                      .stream = stream});
+}
+
+int ddp_scatter(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
+                int root, void *stream)
+{
+    return run("ddp_scatter", g,
+               &(struct collective){.kind = CALL_SCATTER,
+                                    .in = in,
+                                    .out = out,
+                                    .count = count,
+                                    .dtype = dtype,
+                                    .root = root,
+                                    .stream = stream});
+}
+
+int ddp_scatter_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
+                  enum ddp_dtype dtype, int root, void *stream)
+{
+    return run_v("ddp_scatter_v", g,
+                 &(struct collective){.kind = CALL_SCATTER,
+                                      .in = in,
+                                      .out = out,
+                                      .counts = counts,
+                                      .dtype = dtype,
+                                      .root = root,
+                                      .stream = stream});
+}
+
+int ddp_all_to_all(struct ddp_group *g, const void *in, void *out, size_t count,
+                   enum ddp_dtype dtype, void *stream)
+{
+    return run("ddp_all_to_all", g,
+               &(struct collective){.kind = CALL_ALL_TO_ALL,
+                                    .in = in,
+                                    .out = out,
+                                    .count = count,
+                                    .dtype = dtype,
+                                    .stream = stream});
+}
+
+int ddp_all_to_all_v(struct ddp_group *g, const void *in, const size_t *in_counts, void *out,
+                     const size_t *out_counts, enum ddp_dtype dtype, void *stream)
+{
+    return run_v("ddp_all_to_all_v", g,
+                 &(struct collective){.kind = CALL_ALL_TO_ALL,
+                                      .in = in,
+                                      .out = out,
+                                      .in_counts = in_counts,
+                                      .counts = out_counts,
+                                      .dtype = dtype,
+                                      .stream = stream});
+}
+
+/* --- barriers --------------------------------------------------------------------------------- */
 
 int ddp_barrier(struct ddp_group *g)
 {
-    struct co_error err;
-    int rc = check(&(struct check){"ddp_barrier", g, .n_out = 1});
-    if (rc != DDP_OK)
-        return rc;
-    if (g->backend == NULL)
-        return DDP_OK;
-    int code = g->backend->ops->barrier(g->backend, &err);
-    return code == 0 ? DDP_OK : rt_return(code, &err);
+    return run("ddp_barrier", g, &(struct collective){.kind = CALL_BARRIER});
+}
+
+int ddp_monitored_barrier(struct ddp_group *g, uint64_t timeout_ms)
+{
+    return run("ddp_monitored_barrier", g,
+               &(struct collective){.kind = CALL_BARRIER, .timeout_ms = timeout_ms});
 }

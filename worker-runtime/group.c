@@ -3,13 +3,16 @@
 
 #include "backend.h"
 #include "backend_cpu.h"
+#include "collective.h"
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/parse.h"
 #include "common/scope.h"
 #include "env.h"
 #include "node_join.h"
 #include "process.h"
 #include "reduce.h"
+#include "requests.h"
 #include "segments/control.h"
 #include "status.h"
 #include "transport_shm.h"
@@ -98,7 +101,7 @@ static int open_backend(struct ddp_group *g, const struct env_who *who, uint64_t
         return code;
 
     struct env_who named = *who;
-    const char *hint = "";
+    const char *hint = "", *cma = getenv(DDP_ENV_CMA);
     if (named.job[0] == '\0') {
         name_after_starter(&named);
         hint = "ranks that different shells start find each other by the same " DDP_ENV_JOB;
@@ -115,14 +118,14 @@ static int open_backend(struct ddp_group *g, const struct env_who *who, uint64_t
         return code;
 
     struct transport_shm_opts transport = {.control = node->control,
-                                           .local_rank = node->local_rank,
                                            .spin = node->n_local <= node->n_cpus,
                                            .timeout_ms = g->timeout_ms};
-    code = transport_shm_create(&transport, &shm, err);
+    code = transport_shm_create_world(&transport, node->local_rank, &shm, err);
     struct backend_cpu_opts cpu = {.shm = shm,
                                    .own = own,
                                    .user = node->user,
                                    .kernels = kernels,
+                                   .may_cma = cma == NULL || strcmp(cma, "0") != 0,
                                    .on_destroy = on_backend_destroy,
                                    .arg = node};
     if (code == 0)
@@ -144,6 +147,29 @@ static int check_who(const struct env_who *who, struct co_error *err)
     return 0;
 }
 
+/* What the environment says where the program left it open. */
+static int read_options(const struct ddp_init_opts *opts, struct ddp_group *g, struct co_error *err)
+{
+    const char *timeout = getenv(DDP_ENV_TIMEOUT), *thread = getenv(DDP_ENV_PROGRESS_THREAD);
+    g->timeout_ms = opts->timeout_ms != 0 ? opts->timeout_ms : DEFAULT_TIMEOUT_MS;
+    if (opts->timeout_ms == 0 && timeout != NULL && timeout[0] != '\0') {
+        int code = co_parse_duration_ms(DDP_ENV_TIMEOUT, timeout, &g->timeout_ms, err);
+        if (code != 0)
+            return -ENOEXEC;
+        if (g->timeout_ms == 0)
+            return co_fail(err, -ENOEXEC, "%s is 0: nothing could ever come in time",
+                           DDP_ENV_TIMEOUT);
+    }
+    g->progress_thread = opts->progress_thread > 0;
+    if (opts->progress_thread == 0 && thread != NULL && thread[0] != '\0') {
+        if (strcmp(thread, "0") != 0 && strcmp(thread, "1") != 0)
+            return co_fail(err, -ENOEXEC, "%s '%.100s' is neither 0 nor 1", DDP_ENV_PROGRESS_THREAD,
+                           thread);
+        g->progress_thread = thread[0] == '1';
+    }
+    return 0;
+}
+
 static int join(const struct ddp_init_opts *opts, struct ddp_group *g, struct co_error *err)
 {
     struct env_who who;
@@ -151,6 +177,8 @@ static int join(const struct ddp_init_opts *opts, struct ddp_group *g, struct co
     int code = env_read(get_variable, NULL, &who, err);
     if (code == 0)
         code = check_who(&who, err);
+    if (code == 0)
+        code = read_options(opts, g, err);
     if (code != 0)
         return code;
     rt_set_rank(who.rank);
@@ -165,7 +193,6 @@ static int join(const struct ddp_init_opts *opts, struct ddp_group *g, struct co
     g->node_rank = who.node_rank;
     g->n_nodes = who.n_nodes;
     g->generation = who.generation;
-    g->timeout_ms = opts->timeout_ms != 0 ? opts->timeout_ms : DEFAULT_TIMEOUT_MS;
     g->step_fd = -1;
     if (g->world_size == 1) { /* nobody to meet */
         g->step_fd = who.node_fd;
@@ -196,24 +223,100 @@ int ddp_init(const struct ddp_init_opts *opts, struct ddp_group **ret_world)
         co_fail_in(&err, "cannot join the job");
         return rt_return(code, &err);
     }
+    g->world = g;
     *ret_world = co_take(&g);
     return DDP_OK;
+}
+
+static void destroy_children(struct ddp_group *g)
+{
+    while (g->children != NULL) {
+        struct group_child *child = g->children;
+        group_disown(child);
+        child->destroy(child);
+    }
 }
 
 void ddp_finalize(struct ddp_group *world)
 {
     if (world == NULL)
         return;
-    while (world->children != NULL) {
-        struct group_child *child = world->children;
-        group_disown(child);
-        child->destroy(child);
-    }
+    destroy_children(world);
+    requests_destroy(world->requests);
     if (world->backend != NULL && !process_is_forked()) { /* a child's group is not its own */
         world->backend->ops->destroy(world->backend);
         process_leave(true);
     }
     free(world);
+}
+
+/* --- groups of some of the ranks -------------------------------------------------------------- */
+
+static void destroy_sub(struct group_child *child)
+{
+    ddp_group_destroy((struct ddp_group *)child);
+}
+
+/* A group of which this rank is number `rank` of `n`. */
+static void fill_sub(struct ddp_group *sub, const struct ddp_group *g, int rank, int n)
+{
+    *sub = (struct ddp_group){.child.destroy = destroy_sub,
+                              .world = g->world,
+                              .rank = rank,
+                              .world_size = n,
+                              .local_rank = rank,
+                              .local_world_size = n,
+                              .n_nodes = 1,
+                              .generation = g->generation,
+                              .timeout_ms = g->timeout_ms,
+                              .line = g->line,
+                              .step_fd = -1,
+                              .progress_thread = g->progress_thread};
+}
+
+int ddp_group_split(struct ddp_group *g, int color, int key, struct ddp_group **ret_sub)
+{
+    struct co_error err = {0};
+    struct backend *backend = NULL;
+    int rank = 0, n = 1;
+    int rc = collective_check_group("ddp_group_split", g);
+    if (rc != DDP_OK)
+        return rc;
+    if (ret_sub == NULL)
+        return rt_fail(DDP_EINVAL, "ddp_group_split: ret_sub is NULL");
+    if (color < 0 && color != DDP_NO_COLOR)
+        return rt_fail(DDP_EINVAL,
+                       "ddp_group_split: color is %d, neither 0 or more nor DDP_NO_COLOR", color);
+    co_autofree struct ddp_group *sub = calloc(1, sizeof *sub);
+    if (sub == NULL)
+        return rt_fail(DDP_ENOMEM, "no memory for a group");
+    requests_finish(g->requests);
+    int code = g->backend == NULL
+                   ? 0
+                   : g->backend->ops->split(g->backend, color, key, &backend, &rank, &n, &err);
+    if (code != 0)
+        return rt_return(code, &err);
+    if (color == DDP_NO_COLOR) {
+        *ret_sub = NULL;
+        return DDP_OK;
+    }
+    fill_sub(sub, g, rank, n);
+    sub->backend = backend;
+    group_adopt(g->world, &sub->child);
+    *ret_sub = co_take(&sub);
+    return DDP_OK;
+}
+
+void ddp_group_destroy(struct ddp_group *sub)
+{
+    if (sub == NULL || sub->world == sub)
+        return;
+    group_disown(&sub->child);
+    destroy_children(sub);
+    requests_destroy(sub->requests);
+    if (sub->backend != NULL && !process_is_forked())
+        sub->backend->ops->destroy(sub->backend);
+    free(sub);
 }
 
 void group_count_step(struct ddp_group *g)

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 struct backend;
+struct requests;
 struct control_line;
 struct store_link;
 
@@ -23,12 +24,16 @@ struct group_child {
 };
 
 struct ddp_group {
+    struct group_child child; /* of the world, where this group was split off */
+    struct ddp_group *world;  /* itself, of the world */
     int rank, world_size;
     int local_rank, local_world_size;
     int node_rank, n_nodes;
     uint64_t generation;
     uint64_t timeout_ms;
-    struct backend *backend;   /* owned */
+    bool progress_thread;      /* asynchronous calls are made by a thread */
+    struct backend *backend;   /* owned; NULL: a world of 1 */
+    struct requests *requests; /* owned; NULL until the first asynchronous call */
     struct control_line *line; /* this rank's own in the control segment; NULL: it has none */
     int step_fd;               /* where a rank without a line tells its first step; -1: nowhere */
     struct store_link *store;  /* one of the children; NULL until the first ddp_store_ call */

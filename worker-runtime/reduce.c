@@ -2,20 +2,33 @@
 #include "reduce.h"
 
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 size_t ddp_dtype_size(enum ddp_dtype dtype)
 {
-    switch (dtype) {
-    case DDP_FLOAT32:
-    case DDP_INT32:
-        return 4;
-    case DDP_FLOAT64:
-    case DDP_INT64:
-        return 8;
-    default:
-        return 0;
-    }
+    static const unsigned char sizes[REDUCE_N_DTYPES] = {
+        [DDP_FLOAT32] = 4,  [DDP_FLOAT64] = 8, [DDP_INT32] = 4, [DDP_INT64] = 8,  [DDP_FLOAT16] = 2,
+        [DDP_BFLOAT16] = 2, [DDP_INT8] = 1,    [DDP_UINT8] = 1, [DDP_UINT32] = 4, [DDP_UINT64] = 8,
+    };
+    return (unsigned)dtype < REDUCE_N_DTYPES ? sizes[dtype] : 0;
 }
+
+bool reduce_is_defined(enum ddp_dtype dtype, enum ddp_op op)
+{
+    return (unsigned)dtype < REDUCE_N_DTYPES && (unsigned)op < REDUCE_N_OPS &&
+           reduce_scalar.fn[dtype][op] != NULL;
+}
+
+#if defined(__x86_64__)
+/* Conversions of float16, which no older compiler's __builtin_cpu_supports() knows. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
+}
+#endif
 
 const struct reduce_kernels *reduce_choose(const char *cap, bool *ret_known)
 {
@@ -35,7 +48,7 @@ const struct reduce_kernels *reduce_choose(const char *cap, bool *ret_known)
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl"))
         return &reduce_avx512;
-    if (limit >= AVX2 && __builtin_cpu_supports("avx2"))
+    if (limit >= AVX2 && __builtin_cpu_supports("avx2") && has_f16c())
         return &reduce_avx2;
 #endif
     return &reduce_scalar;

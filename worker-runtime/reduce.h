@@ -4,12 +4,14 @@
  * after each operation and never fuses a product with a sum, so that all kernels give the same
  * bits:
  *
- *     SUM       in[0] + in[1] + in[2] ...; integers wrap around
- *     AVG       floats: in[0] * s + in[1] * s ..., s = 1 / n_in rounded once to the type;
- *               integers: the SUM, divided by n_in towards 0
- *     MIN, MAX  in[i] replaces what is held if it is smaller (greater) or a NaN; a held NaN stays
+ *     SUM, PROD  in[0] + in[1] + in[2] ...; integers wrap around
+ *     AVG        floats: in[0] * s + in[1] * s ..., s = 1 / n_in rounded once to the type;
+ *                integers: the SUM, divided by n_in towards 0
+ *     MIN, MAX   in[i] replaces what is held if it is smaller (greater) or a NaN; a held NaN stays
+ *     BAND, BOR  of integers
  *
- * A NaN stays a NaN; which one comes out of a sum of several is not specified. */
+ * The 16-bit floats are held as float32 from the first input to the last, and rounded once. A NaN
+ * stays a NaN; which one comes out of a sum of several is not specified. */
 #ifndef DDP_WORKER_RUNTIME_REDUCE_H
 #define DDP_WORKER_RUNTIME_REDUCE_H
 
@@ -23,11 +25,11 @@
 typedef void reduce_fn(const void *const *in, unsigned n_in, void *const *out, unsigned n_out,
                        size_t count);
 
-enum { REDUCE_N_DTYPES = DDP_INT64 + 1, REDUCE_N_OPS = DDP_MAX + 1 };
+enum { REDUCE_N_DTYPES = DDP_UINT64 + 1, REDUCE_N_OPS = DDP_BOR + 1 };
 
 struct reduce_kernels {
     const char *name;
-    reduce_fn *fn[REDUCE_N_DTYPES][REDUCE_N_OPS];
+    reduce_fn *fn[REDUCE_N_DTYPES][REDUCE_N_OPS]; /* NULL: see reduce_is_defined() */
 };
 
 extern const struct reduce_kernels reduce_scalar; /* plain C: the reference */
@@ -35,6 +37,9 @@ extern const struct reduce_kernels reduce_scalar; /* plain C: the reference */
 extern const struct reduce_kernels reduce_avx2;
 extern const struct reduce_kernels reduce_avx512;
 #endif
+
+/* Whether both are known and there is such a reduction: bits of floats have none. */
+bool reduce_is_defined(enum ddp_dtype dtype, enum ddp_op op);
 
 /* The fastest that this processor runs and `cap` allows: "scalar", "avx2", "avx512"; NULL or "" is
  * no cap. *ret_known becomes false if `cap` is none of these (it is then ignored). */

@@ -1,66 +1,100 @@
 /* reduce_scalar.c - the kernels in plain C, one element at a time: what the fast ones are compared
  * with, and what runs where none of them can. */
+#include "half.h"
 #include "reduce.h"
 
 #include <stdint.h>
 
+#define AS_IS(x)  (x)
+#define SCALED(x) ((x)*scale)
+
 #define ADD_FLOAT(held, x) ((held) + (x))
-#define ADD_I32(held, x)   ((int32_t)((uint32_t)(held) + (uint32_t)(x)))
-#define ADD_I64(held, x)   ((int64_t)((uint64_t)(held) + (uint64_t)(x)))
-#define MIN(held, x)       ((x) < (held) ? (x) : (held))
-#define MAX(held, x)       ((x) > (held) ? (x) : (held))
+#define MUL_FLOAT(held, x) ((held) * (x))
 #define MIN_FLOAT(held, x) ((x) < (held) || (x) != (x) ? (x) : (held)) /* x != x: a NaN */
 #define MAX_FLOAT(held, x) ((x) > (held) || (x) != (x) ? (x) : (held))
-#define AS_IS(x)           (x)
-#define SCALED(x)          ((x)*scale)
-#define DIVIDED(x)         ((x) / (int32_t)n_in)
 
-/* ENTER: a rank's value on its way in; FOLD: into what is held; LEAVE: the result on its way
- * out. */
-#define DEFINE(name, T, ENTER, FOLD, LEAVE)                                                        \
+/* Integers wrap around: unsigned ones of 64 bits do, whatever is cut off afterwards. */
+#define ADD(held, x)        ((uint64_t)(held) + (uint64_t)(x))
+#define MUL(held, x)        ((uint64_t)(held) * (uint64_t)(x))
+#define MIN(held, x)        ((x) < (held) ? (x) : (held))
+#define MAX(held, x)        ((x) > (held) ? (x) : (held))
+#define BAND(held, x)       ((held) & (x))
+#define BOR(held, x)        ((held) | (x))
+#define DIVIDED(x)          ((x) / (int64_t)n_in)
+#define DIVIDED_UNSIGNED(x) ((x) / (uint64_t)n_in)
+
+/* T: what lies in memory; H: what is held. FROM: a rank's value on its way in; FOLD: into what is
+ * held; TO: the result on its way out. */
+#define DEFINE(name, T, H, LOAD, ENTER, FOLD, LEAVE)                                               \
     static void name(const void *const *in, unsigned n_in, void *const *out, unsigned n_out,       \
                      size_t count)                                                                 \
     {                                                                                              \
-        const T scale = (T)1 / (T)n_in;                                                            \
+        const H scale = (H)1 / (H)n_in;                                                            \
         (void)scale;                                                                               \
         for (size_t i = 0; i < count; i++) {                                                       \
-            T held = ENTER(((const T *)in[0])[i]);                                                 \
+            H held = ENTER(LOAD(((const T *)in[0])[i]));                                           \
             for (unsigned r = 1; r < n_in; r++) {                                                  \
-                const T x = ENTER(((const T *)in[r])[i]);                                          \
-                held = FOLD(held, x);                                                              \
+                const H x = ENTER(LOAD(((const T *)in[r])[i]));                                    \
+                held = (H)FOLD(held, x);                                                           \
             }                                                                                      \
+            const T result = (T)LEAVE(held);                                                       \
             for (unsigned o = 0; o < n_out; o++)                                                   \
-                ((T *)out[o])[i] = LEAVE(held);                                                    \
+                ((T *)out[o])[i] = result;                                                         \
         }                                                                                          \
     }
 
-DEFINE(sum_f32, float, AS_IS, ADD_FLOAT, AS_IS)
-DEFINE(avg_f32, float, SCALED, ADD_FLOAT, AS_IS)
-DEFINE(min_f32, float, AS_IS, MIN_FLOAT, AS_IS)
-DEFINE(max_f32, float, AS_IS, MAX_FLOAT, AS_IS)
+#define DEFINE_FLOAT(type, T, H, LOAD, STORE)                                                      \
+    DEFINE(sum_##type, T, H, LOAD, AS_IS, ADD_FLOAT, STORE)                                        \
+    DEFINE(avg_##type, T, H, LOAD, SCALED, ADD_FLOAT, STORE)                                       \
+    DEFINE(min_##type, T, H, LOAD, AS_IS, MIN_FLOAT, STORE)                                        \
+    DEFINE(max_##type, T, H, LOAD, AS_IS, MAX_FLOAT, STORE)                                        \
+    DEFINE(prod_##type, T, H, LOAD, AS_IS, MUL_FLOAT, STORE)
 
-DEFINE(sum_f64, double, AS_IS, ADD_FLOAT, AS_IS)
-DEFINE(avg_f64, double, SCALED, ADD_FLOAT, AS_IS)
-DEFINE(min_f64, double, AS_IS, MIN_FLOAT, AS_IS)
-DEFINE(max_f64, double, AS_IS, MAX_FLOAT, AS_IS)
+#define DEFINE_INTEGER(type, T, DIVIDE)                                                            \
+    DEFINE(sum_##type, T, T, AS_IS, AS_IS, ADD, AS_IS)                                             \
+    DEFINE(avg_##type, T, T, AS_IS, AS_IS, ADD, DIVIDE)                                            \
+    DEFINE(min_##type, T, T, AS_IS, AS_IS, MIN, AS_IS)                                             \
+    DEFINE(max_##type, T, T, AS_IS, AS_IS, MAX, AS_IS)                                             \
+    DEFINE(prod_##type, T, T, AS_IS, AS_IS, MUL, AS_IS)                                            \
+    DEFINE(band_##type, T, T, AS_IS, AS_IS, BAND, AS_IS)                                           \
+    DEFINE(bor_##type, T, T, AS_IS, AS_IS, BOR, AS_IS)
 
-DEFINE(sum_i32, int32_t, AS_IS, ADD_I32, AS_IS)
-DEFINE(avg_i32, int32_t, AS_IS, ADD_I32, DIVIDED)
-DEFINE(min_i32, int32_t, AS_IS, MIN, AS_IS)
-DEFINE(max_i32, int32_t, AS_IS, MAX, AS_IS)
+DEFINE_FLOAT(f32, float, float, AS_IS, AS_IS)
+DEFINE_FLOAT(f64, double, double, AS_IS, AS_IS)
+DEFINE_FLOAT(f16, uint16_t, float, half_from_f16, half_to_f16)
+DEFINE_FLOAT(bf16, uint16_t, float, half_from_bf16, half_to_bf16)
+DEFINE_INTEGER(i8, int8_t, DIVIDED)
+DEFINE_INTEGER(u8, uint8_t, DIVIDED_UNSIGNED)
+DEFINE_INTEGER(i32, int32_t, DIVIDED)
+DEFINE_INTEGER(u32, uint32_t, DIVIDED_UNSIGNED)
+DEFINE_INTEGER(i64, int64_t, DIVIDED)
+DEFINE_INTEGER(u64, uint64_t, DIVIDED_UNSIGNED)
 
-DEFINE(sum_i64, int64_t, AS_IS, ADD_I64, AS_IS)
-DEFINE(avg_i64, int64_t, AS_IS, ADD_I64, DIVIDED)
-DEFINE(min_i64, int64_t, AS_IS, MIN, AS_IS)
-DEFINE(max_i64, int64_t, AS_IS, MAX, AS_IS)
+#define FLOAT_KERNELS(type)                                                                        \
+    {                                                                                              \
+        [DDP_SUM] = sum_##type, [DDP_AVG] = avg_##type, [DDP_MIN] = min_##type,                    \
+        [DDP_MAX] = max_##type, [DDP_PROD] = prod_##type                                           \
+    }
+#define INTEGER_KERNELS(type)                                                                      \
+    {                                                                                              \
+        [DDP_SUM] = sum_##type, [DDP_AVG] = avg_##type, [DDP_MIN] = min_##type,                    \
+        [DDP_MAX] = max_##type, [DDP_PROD] = prod_##type, [DDP_BAND] = band_##type,                \
+        [DDP_BOR] = bor_##type                                                                     \
+    }
 
 const struct reduce_kernels reduce_scalar = {
     .name = "scalar",
     .fn =
         {
-            [DDP_FLOAT32] = {sum_f32, avg_f32, min_f32, max_f32},
-            [DDP_FLOAT64] = {sum_f64, avg_f64, min_f64, max_f64},
-            [DDP_INT32] = {sum_i32, avg_i32, min_i32, max_i32},
-            [DDP_INT64] = {sum_i64, avg_i64, min_i64, max_i64},
+            [DDP_FLOAT32] = FLOAT_KERNELS(f32),
+            [DDP_FLOAT64] = FLOAT_KERNELS(f64),
+            [DDP_INT32] = INTEGER_KERNELS(i32),
+            [DDP_INT64] = INTEGER_KERNELS(i64),
+            [DDP_FLOAT16] = FLOAT_KERNELS(f16),
+            [DDP_BFLOAT16] = FLOAT_KERNELS(bf16),
+            [DDP_INT8] = INTEGER_KERNELS(i8),
+            [DDP_UINT8] = INTEGER_KERNELS(u8),
+            [DDP_UINT32] = INTEGER_KERNELS(u32),
+            [DDP_UINT64] = INTEGER_KERNELS(u64),
         },
 };

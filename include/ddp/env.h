@@ -37,8 +37,12 @@
     "DDP_JOB" /* a name for the job when ranks are started by hand:
                                                      any text, the same on all ranks of one job */
 #define DDP_ENV_SEGMENT_BYTES                                                                      \
-    "DDP_SEGMENT_BYTES"         /* address space for one rank's ddp_alloc(); pages
+    "DDP_SEGMENT_BYTES"               /* address space for one rank's ddp_alloc(); pages
                                                      cost memory only once they are written */
+#define DDP_ENV_TIMEOUT "DDP_TIMEOUT" /* of a step of a collective: "90", "1.5s", "10m" */
+#define DDP_ENV_PROGRESS_THREAD                                                                    \
+    "DDP_PROGRESS_THREAD"       /* "1": a thread goes on with asynchronous calls; "0" */
+#define DDP_ENV_CMA  "DDP_CMA"  /* "0": don't read other ranks' memory by process_vm_readv(2) */
 #define DDP_ENV_SIMD "DDP_SIMD" /* "scalar" or "avx2": no faster kernels than that */
 
 #endif

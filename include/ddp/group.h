@@ -5,9 +5,10 @@
  * Slurm's srun (SLURM_PROCID, ...), or a shell script that sets RANK and WORLD_SIZE itself. With
  * none of these it is a world of 1. env.h lists the variables.
  *
- * Threads: a group is used by one thread at a time. The thread that calls ddp_init() must live as
- * long as the group: when it ends, the other ranks take this rank for dead. After fork() the child
- * must not use the group. */
+ * Threads: a group is used by one thread at a time; different groups by different threads at the
+ * same time. The thread that calls ddp_init() must live as long as the group: when it ends, the
+ * other ranks take this rank for dead. After fork() the child is no rank: calls on the group return
+ * DDP_EINVAL there. */
 #ifndef DDP_GROUP_H
 #define DDP_GROUP_H
 
@@ -22,7 +23,11 @@ struct ddp_group; /* opaque */
 
 struct ddp_init_opts {
     uint64_t start_timeout_ms; /* wait this long for the other ranks to join; 0: 600 000 */
-    uint64_t timeout_ms;       /* a collective fails with DDP_ETIMEOUT after this; 0: 600 000 */
+    uint64_t timeout_ms;       /* a step of a call fails with DDP_ETIMEOUT after this; 0: what
+                                  DDP_TIMEOUT says ("90", "1.5s", "10m"), else 600 000 */
+    int progress_thread;       /* 1: a thread goes on with asynchronous calls while the program
+                                  computes; -1: none; 0: as DDP_PROGRESS_THREAD says ("1" or "0"),
+                                  else none */
 };
 
 /* Join the job and make the group of all its ranks. Collective: returns once all ranks are here.
@@ -48,6 +53,25 @@ void ddp_finalize(struct ddp_group *world);
  * returns   0; what train returned if that is negative; DDP_EINVAL if it returned a positive
  *           number, or is NULL; else as ddp_init() */
 int ddp_run(int (*train)(struct ddp_group *world, void *arg), void *arg);
+
+/* Split a group: the ranks that give the same color form a new one, in the order of their keys, and
+ * of their ranks in `g` where keys are equal. Collective over `g`. The new group has its own calls
+ * and its own order of them, beside those of `g`; what breaks one group breaks the job.
+ *
+ * color     0 or more; DDP_NO_COLOR: this rank joins none of the new groups
+ * ret_sub   owned by the caller, who calls ddp_group_destroy(); NULL with DDP_NO_COLOR. Written
+ *           only on success
+ * cost      two calls of the size of a barrier; for each group some 0.5 MiB of address space of
+ *           each rank's segment, of which pages are used as needed, and used again by later groups
+ * returns   0; DDP_EINVAL a bad color; DDP_ENOMEM on all ranks where one has no room for it, and
+ *           `g` is as before; else as a barrier */
+#define DDP_NO_COLOR (-1)
+int ddp_group_split(struct ddp_group *g, int color, int key, struct ddp_group **ret_sub);
+
+/* Give a group of ddp_group_split() back, its models and samplers with it. All its members do that
+ * after the same calls, but none waits for another. Requests must be done. ddp_finalize() does it
+ * for those that are left. NULL is fine; the world's group is not. */
+void ddp_group_destroy(struct ddp_group *sub);
 
 int ddp_rank(const struct ddp_group *g);             /* 0 .. ddp_world_size() - 1 */
 int ddp_world_size(const struct ddp_group *g);       /* ranks in the group */

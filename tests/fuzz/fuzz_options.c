@@ -58,19 +58,22 @@ static void check_job(const struct job_spec *spec, char **env)
     must(o->stdin_rank < spec->n_local && o->stdin_rank >= -1);
     must(spec->omp_threads >= 0 && (spec->omp_threads > 0 || !spec->omp_asked));
 
-    struct rank_place place = {.world_size = spec->n_local,
-                               .local_world_size = spec->n_local,
-                               .n_nodes = 1,
-                               .master_addr = spec->master_addr,
-                               .error_file = "",
-                               .node_fd = -1};
+    struct generation_place place = {.world_size = spec->n_local,
+                                     .local_world_size = spec->n_local,
+                                     .n_nodes = 1,
+                                     .master_addr = spec->master_addr,
+                                     .node_fd = -1};
+    const struct rank_place rank = {.error_file = ""};
+    struct worker_env *common = NULL;
     char **worker = NULL;
-    must(worker_env_make(spec, &place, env, &worker, NULL) == 0);
+    must(worker_env_create(spec, &place, env, &common, NULL) == 0);
+    must(worker_env_make(common, &rank, &worker, NULL) == 0);
     int n_ranks = 0;
     for (char **v = worker; *v != NULL; v++)
         n_ranks += strcmp(*v, "RANK=0") == 0;
     must(n_ranks == 1);
     free(worker);
+    worker_env_destroy(common);
 
     char **argv = NULL;
     int n_given = 0, n_made = 0;

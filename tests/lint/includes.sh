@@ -35,7 +35,8 @@ check include/ddp 'ddp/*'
 check common
 check segments 'common/*'
 check rendezvous 'common/*'
-check launcher 'ddp/*' 'common/*' 'segments/*' 'rendezvous/server.h'
+check launcher 'ddp/*' 'common/*' 'segments/*' 'rendezvous/server.h' \
+    'rendezvous/restart_policy.h' 'rendezvous/message.h' 'rendezvous/lease.h' 'rendezvous/member.h' 'rendezvous/roster.h'
 check daemon 'common/*' 'rendezvous/server.h' 'rendezvous/stats.h' 'rendezvous/allow.h' 'rendezvous/address.h'
 check ctl 'common/*' 'rendezvous/client.h'
 check worker-runtime 'ddp/*' 'common/*' 'segments/*' 'rendezvous/client.h'
@@ -46,6 +47,8 @@ check bench 'ddp/*'
 for file in launcher/supervisor.c launcher/cli.c launcher/cli_meet.c launcher/cli_output.c \
     launcher/oom.c launcher/oom_log.c launcher/oom_text.c launcher/output_spec.c launcher/rank_argv.c \
     launcher/worker_env.c rendezvous/store.c rendezvous/codec.c rendezvous/session.c \
+    rendezvous/control_wire.c rendezvous/lease.c rendezvous/member.c rendezvous/restart_policy.c rendezvous/roster.c \
+    rendezvous/roster_index.c rendezvous/roster_nodes.c rendezvous/roster_order.c rendezvous/roster_tell.c rendezvous/seal.c \
     rendezvous/protocol.c rendezvous/http.c rendezvous/stats.c rendezvous/allow.c daemon/daemon_cli.c \
     worker-runtime/bucket_plan.c worker-runtime/randperm.c; do
     [ -e "$file" ] || continue

@@ -141,6 +141,7 @@ static void world_init(struct world *w, uint64_t seed)
                                            .grace_ms = 1 + draw(w, 5000),
                                            .failure_grace_ms = 1 + draw(w, 2000)};
     w->limits.restarts.max_restarts = (int)draw(w, 5);
+    w->limits.batch = (int)draw(w, 4);
     w->limits.restarts.after_progress = draw(w, 4) == 0;
     w->nursery_deaf_from_ms = draw(w, 50) == 0 ? draw(w, 6000) : CO_NEVER_MS;
     w->nursery_dies_at_ms = draw(w, 10) == 0 ? 1 + draw(w, 6000) : CO_NEVER_MS;

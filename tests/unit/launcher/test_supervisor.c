@@ -136,6 +136,22 @@ START_TEST(ranks_are_started_a_window_at_a_time)
 }
 END_TEST
 
+START_TEST(ranks_are_asked_for_in_batches)
+{
+    struct supervisor_limits limits = {.n_ranks = 11, .window = 8, .batch = 4};
+    s = supervisor_create(&limits);
+    ck_assert_ptr_nonnull(s);
+    supervisor_begin(s, now_ms, &o);
+    ck_assert_int_eq(o.n_start, 8);
+    for (int i = 0; i < 11; i++) {
+        started(i);
+        /* the last batch is smaller, and is asked for as soon as it fits */
+        ck_assert_int_eq(o.n_start, i == 2 ? 3 : 0);
+    }
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
+}
+END_TEST
+
 START_TEST(all_ended_well_is_zero)
 {
     begin_and_start(2);
@@ -434,6 +450,7 @@ int main(void)
     tcase_add_test(t, each_pair_of_state_and_event_has_one_answer);
     tcase_add_test(t, the_drawing_is_the_table);
     tcase_add_test(t, ranks_are_started_a_window_at_a_time);
+    tcase_add_test(t, ranks_are_asked_for_in_batches);
     tcase_add_test(t, all_ended_well_is_zero);
     tcase_add_test(t, the_first_failure_is_the_verdict);
     tcase_add_test(t, a_witness_names_the_culprit_before_its_end_is_seen);

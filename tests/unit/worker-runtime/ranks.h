@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { RANKS_MAX = 16, RANKS_DEADLINE_MS = 120 * 1000 };
+enum { RANKS_MAX = 32, RANKS_DEADLINE_MS = 120 * 1000 };
 
 struct ranks {
     int n;

@@ -1,5 +1,6 @@
+#include "exchange.h"
 #include "ranks.h"
-#include "values.h"
+#include "worker-runtime/reduce.h"
 
 #include <stdint.h>
 #include <sys/mman.h>
@@ -9,15 +10,17 @@
 enum memory { SHARED, PLAIN, MIXED, SHARED_IN, N_MEMORIES };
 
 /* Lengths in bytes around every switch of algorithm: the note, one shot (16 KiB over all ranks), a
- * buffer of a mailbox (128 KiB), all three of them, a piece of the direct way (512 KiB a rank). */
+ * buffer of a mailbox (128 KiB), reading by system call (256 KiB), a piece of the direct way (512
+ * KiB a rank). */
 static const size_t lengths[] = {0,    8,    88,    96,    104,    1000,   2040,   4096,   8184,
                                  8192, 8200, 16384, 16392, 131072, 131080, 400008, 1048584};
+static const size_t few_lengths[] = {0, 16, 96, 1000, 16392, 140000}; /* where ranks are many */
 
 struct area { /* memory for a buffer, of both kinds */
     uint8_t *shared, *plain;
 };
 
-enum { AREA_BYTES = 1200 * 1024, GATHER_BYTES = 8 * AREA_BYTES };
+enum { AREA_BYTES = 1200 * 1024 };
 
 static struct area new_area(struct ddp_group *g, int rank, size_t bytes)
 {
@@ -37,15 +40,6 @@ static uint8_t *pick(const struct area *a, enum memory kind, int rank, bool is_i
     return (shared ? a->shared : a->plain) + 8 * (rank % 3); /* and not all aligned alike */
 }
 
-static void expect(int rank, const char *what, const void *got, const void *expected, size_t bytes,
-                   enum ddp_dtype dtype, int op, enum memory kind)
-{
-    const uint8_t *behind = (const uint8_t *)got + bytes;
-    RANK_CHECK(rank, memcmp(got, expected, bytes) == 0, "%s type %d op %d bytes %zu memory %d",
-               what, dtype, op, bytes, kind);
-    RANK_CHECK(rank, behind[0] == 0xa5 && behind[7] == 0xa5, "%s wrote behind the end", what);
-}
-
 struct grid {
     struct ddp_group *g;
     struct area in, out;
@@ -53,102 +47,139 @@ struct grid {
     uint32_t salt;
 };
 
-static void try_reductions(struct grid *t, size_t bytes, enum ddp_dtype dtype, enum memory kind)
+static void expect(const struct exchange *x, enum memory kind, bool in_place, const uint8_t *out)
 {
-    size_t count = bytes / ddp_dtype_size(dtype);
-    uint8_t *in = pick(&t->in, kind, t->rank, true), *out = pick(&t->out, kind, t->rank, false);
-    for (int op = DDP_SUM; op <= DDP_MAX; op++) {
-        int root = (int)(t->salt % (unsigned)t->n);
-        uint8_t *expected = values_reduced(dtype, (enum ddp_op)op, ++t->salt, t->n, count);
-        values_fill(in, dtype, t->salt, t->rank, count);
-        uint8_t *before = malloc(bytes + 1);
-        memcpy(before, in, bytes);
-        memset(out, 0xa5, bytes + 8);
-        memset(in + bytes, 0xa5, 8);
-        RANK_CHECK(t->rank,
-                   ddp_all_reduce(t->g, in, out, count, dtype, (enum ddp_op)op, NULL) == DDP_OK,
-                   "all_reduce");
-        expect(t->rank, "all_reduce", out, expected, bytes, dtype, op, kind);
-        expect(t->rank, "all_reduce's input", in, before, bytes, dtype, op, kind);
+    const size_t bytes = exchange_out_count(x) * ddp_dtype_size(x->dtype);
+    uint8_t *expected = exchange_expected(x);
+    RANK_CHECK(x->rank, memcmp(out, expected, bytes) == 0,
+               "%s%s of type %s, op %d, count %zu, root %d, memory %d, in place %d",
+               call_kind_name(x->kind), x->has_counts ? "_v" : "", call_dtype_name(x->dtype), x->op,
+               x->count, x->root, kind, in_place);
+    free(expected);
+}
 
-        memset(out, 0xa5, bytes + 8);
-        RANK_CHECK(t->rank,
-                   ddp_reduce(t->g, in, t->rank == root ? out : NULL, count, dtype, (enum ddp_op)op,
-                              root, NULL) == DDP_OK,
-                   "reduce");
-        if (t->rank == root)
-            expect(t->rank, "reduce", out, expected, bytes, dtype, op, kind);
-        RANK_CHECK(t->rank,
-                   ddp_all_reduce(t->g, in, in, count, dtype, (enum ddp_op)op, NULL) == DDP_OK,
-                   "all_reduce in place");
-        expect(t->rank, "all_reduce in place", in, expected, bytes, dtype, op, kind);
-        free(before);
-        free(expected);
+static void try_exchange(struct grid *t, struct exchange *x, enum memory kind, bool in_place)
+{
+    enum { GUARD = 8 };
+    const size_t size = ddp_dtype_size(x->dtype);
+    size_t in_at = 0, out_at = 0;
+    x->n = t->n;
+    x->rank = t->rank;
+    x->salt = ++t->salt;
+    x->root = (int)(x->salt % (unsigned)t->n);
+    exchange_init(x);
+    if (in_place)
+        exchange_in_place(x, &in_at, &out_at);
+    uint8_t *out = pick(&t->out, kind, t->rank, false) + out_at * size;
+    uint8_t *in = in_place ? out - out_at * size + in_at * size : pick(&t->in, kind, t->rank, true);
+    const size_t in_bytes = exchange_in_count(x, x->rank) * size;
+    uint8_t *end = out + exchange_out_count(x) * size;
+    if (!in_place)
+        memset(end, 0xa5, GUARD);
+    exchange_fill(x, in);
+    uint8_t *before = malloc(in_bytes + 1);
+    memcpy(before, in, in_bytes);
+    int rc = exchange_call(x, t->g, in, out);
+    RANK_CHECK(t->rank, rc == DDP_OK, "%s", call_kind_name(x->kind));
+    expect(x, kind, in_place, out);
+    RANK_CHECK(t->rank, in_place || memcmp(in, before, in_bytes) == 0, "the input changed");
+    for (int i = 0; !in_place && i < GUARD; i++)
+        RANK_CHECK(t->rank, end[i] == 0xa5, "%s wrote behind the end", call_kind_name(x->kind));
+    free(before);
+}
+
+/* Every kind and form, kind of memory, in place and not; types and operations take turns. */
+static void try_kinds(struct grid *t, size_t bytes)
+{
+    for (int kind = CALL_ALL_REDUCE; kind <= CALL_ALL_TO_ALL; kind++) {
+        for (int variant = 0; variant < 4 * N_MEMORIES; variant++) {
+            struct exchange x = {.kind = (enum call_kind)kind,
+                                 .has_counts = variant / 2 % 2 == 1,
+                                 .dtype = (enum ddp_dtype)(t->salt % REDUCE_N_DTYPES),
+                                 .op = (enum ddp_op)(t->salt / 3 % (DDP_PROD + 1))};
+            const bool in_place = variant % 2 == 1;
+            x.count = bytes / ddp_dtype_size(x.dtype);
+            if (exchange_deals(&x) || exchange_collects(&x))
+                x.count /= (size_t)t->n;
+            if (exchange_has_form(x.kind, x.has_counts) &&
+                !(in_place && x.has_counts && x.kind == CALL_ALL_TO_ALL))
+                try_exchange(t, &x, (enum memory)(variant / 4), in_place);
+            else
+                t->salt++;
+        }
     }
 }
 
-static void try_copies(struct grid *t, size_t bytes, enum ddp_dtype dtype, enum memory kind)
+/* Every type with every operation. */
+static void try_sums(struct grid *t)
 {
-    size_t count = bytes / ddp_dtype_size(dtype);
-    uint8_t *in = pick(&t->in, kind, t->rank, true), *out = pick(&t->out, kind, t->rank, false);
-    int root = (int)(t->salt % (unsigned)t->n);
-    uint8_t *expected = malloc(bytes * (size_t)t->n + 1);
-    t->salt++;
-    for (int r = 0; r < t->n; r++)
-        values_fill(expected + (size_t)r * bytes, dtype, t->salt, r, count);
-    memcpy(in, expected + (size_t)t->rank * bytes, bytes);
-
-    for (int in_place = 0; in_place < 2; in_place++) {
-        bool is_root = t->rank == root;
-        memset(out, 0xa5, bytes + 8);
-        if (in_place && is_root)
-            memcpy(out, in, bytes);
-        RANK_CHECK(t->rank,
-                   ddp_broadcast(t->g,
-                                 !is_root   ? NULL
-                                 : in_place ? out
-                                            : in,
-                                 out, count, dtype, root, NULL) == DDP_OK,
-                   "broadcast");
-        expect(t->rank, "broadcast", out, expected + (size_t)root * bytes, bytes, dtype, -1, kind);
-
-        memset(out, 0xa5, bytes * (size_t)t->n + 8);
-        uint8_t *mine = out + (size_t)t->rank * bytes;
-        if (in_place)
-            memcpy(mine, in, bytes);
-        RANK_CHECK(t->rank,
-                   ddp_all_gather(t->g, in_place ? mine : in, out, count, dtype, NULL) == DDP_OK,
-                   "all_gather");
-        expect(t->rank, "all_gather", out, expected, bytes * (size_t)t->n, dtype, -1, kind);
-    }
-    free(expected);
+    static const size_t counts[] = {1, 33, 3001};
+    for (int dtype = 0; dtype < REDUCE_N_DTYPES; dtype++)
+        for (int op = 0; op < REDUCE_N_OPS; op++)
+            for (int i = 0; i < 3; i++) {
+                struct exchange x = {.kind = CALL_ALL_REDUCE,
+                                     .dtype = (enum ddp_dtype)dtype,
+                                     .op = (enum ddp_op)op,
+                                     .count = counts[i]};
+                if (reduce_is_defined(x.dtype, x.op))
+                    try_exchange(t, &x, (enum memory)(op % N_MEMORIES), i % 2 == 1);
+            }
 }
 
 static int run_grid(int rank, void *arg)
 {
     struct grid t = {.g = rank_init(rank, 60000), .rank = rank, .n = *(int *)arg};
-    t.in = new_area(t.g, rank, AREA_BYTES);
-    t.out = new_area(t.g, rank, GATHER_BYTES);
+    const bool many = t.n > 5;
+    const size_t *list = many ? few_lengths : lengths;
+    const size_t n_lengths =
+        many ? sizeof few_lengths / sizeof *list : sizeof lengths / sizeof *list;
+    t.in = new_area(t.g, rank, 2 * AREA_BYTES); /* with counts, up to twice as many elements */
+    t.out = new_area(t.g, rank, 2 * AREA_BYTES);
     RANK_CHECK(rank, ddp_rank(t.g) == rank && ddp_world_size(t.g) == t.n, "who am I");
-    for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
-        bool large = lengths[l] > 20000; /* those with two types only, for the time it takes */
-        for (int dtype = DDP_FLOAT32; dtype <= DDP_INT64; dtype += large ? 3 : 1) {
-            for (int kind = 0; kind < N_MEMORIES; kind++) {
-                try_reductions(&t, lengths[l], (enum ddp_dtype)dtype, (enum memory)kind);
-                try_copies(&t, lengths[l], (enum ddp_dtype)dtype, (enum memory)kind);
-            }
-        }
+    for (size_t l = 0; l < n_lengths; l++) {
+        try_kinds(&t, list[l]);
         RANK_CHECK(rank, ddp_barrier(t.g) == DDP_OK, "barrier");
     }
+    try_sums(&t);
     ddp_finalize(t.g);
     return 0;
 }
 
 START_TEST(every_collective_gives_the_reference_bits_on_all_ranks)
 {
-    static int sizes[] = {1, 2, 3, 4, 5, 8};
+    static int sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 32};
     struct ranks r;
     ranks_start(&r, sizes[_i], run_grid, &sizes[_i]);
+    ranks_expect_success(&r);
+}
+END_TEST
+
+/* Long enough that ordinary memory is read across processes, where the system allows it, and staged
+ * where DDP_CMA=0 forbids it. */
+static int run_long(int rank, void *arg)
+{
+    enum { BYTES = 9 << 20 };
+    setenv("DDP_CMA", *(bool *)arg ? "1" : "0", 1);
+    struct grid t = {.g = rank_init(rank, 60000), .rank = rank, .n = 3};
+    t.in = new_area(t.g, rank, 2 * BYTES);
+    t.out = new_area(t.g, rank, 2 * BYTES);
+    for (int kind = CALL_ALL_REDUCE; kind <= CALL_ALL_TO_ALL; kind++)
+        for (int in_place = 0; in_place < 2; in_place++) {
+            struct exchange x = {.kind = (enum call_kind)kind, .op = DDP_AVG};
+            x.count = BYTES / 4;
+            if (exchange_deals(&x) || exchange_collects(&x))
+                x.count /= 3;
+            try_exchange(&t, &x, in_place ? MIXED : PLAIN, in_place);
+        }
+    ddp_finalize(t.g);
+    return 0;
+}
+
+START_TEST(long_plain_memory_gives_the_same_with_and_without_system_calls)
+{
+    bool cma = _i == 1;
+    struct ranks r;
+    ranks_start(&r, 3, run_long, &cma);
     ranks_expect_success(&r);
 }
 END_TEST
@@ -425,13 +456,14 @@ static int run_arguments(int rank, void *arg)
     (void)arg;
     struct ddp_group *g = rank_init(rank, 60000);
     float x[4] = {1, 2, 3, 4};
+    const size_t counts[2] = {1, 1}, huge[2] = {1, SIZE_MAX / 4};
     struct {
         int rc;
         const char *text;
     } bad[] = {
         {ddp_all_reduce(g, NULL, x, 4, DDP_FLOAT32, DDP_SUM, NULL), "in is NULL"},
         {ddp_all_reduce(g, x, NULL, 4, DDP_FLOAT32, DDP_SUM, NULL), "out is NULL"},
-        {ddp_all_reduce(g, x, x, 4, (enum ddp_dtype)9, DDP_SUM, NULL), "9 is not a type"},
+        {ddp_all_reduce(g, x, x, 4, (enum ddp_dtype)10, DDP_SUM, NULL), "10 is not a type"},
         {ddp_all_reduce(g, x, x, 4, DDP_FLOAT32, (enum ddp_op) - 1, NULL),
          "-1 is not an operation"},
         {ddp_all_reduce(g, x, x, SIZE_MAX / 2, DDP_FLOAT32, DDP_SUM, NULL), "more than memory"},
@@ -441,6 +473,13 @@ static int run_arguments(int rank, void *arg)
         {ddp_reduce(g, x, x, 4, DDP_FLOAT32, DDP_SUM, 2, NULL), "root is 2, not 0 to 1"},
         {ddp_broadcast(g, x, x, 4, DDP_FLOAT32, -1, NULL), "root is -1"},
         {ddp_broadcast(g, x, NULL, 4, DDP_FLOAT32, 0, NULL), "out is NULL"},
+        {ddp_all_reduce(g, x, x, 1, DDP_FLOAT32, DDP_BOR, NULL), "of integers only"},
+        {ddp_all_to_all(g, x, x, SIZE_MAX / 4, DDP_FLOAT32, NULL), "more than memory"},
+        {ddp_all_gather_v(g, x, x, NULL, DDP_FLOAT32, NULL), "the counts are NULL"},
+        {ddp_all_to_all_v(g, x, NULL, x, counts, DDP_FLOAT32, NULL), "the counts are NULL"},
+        {ddp_all_to_all_v(g, x, counts, x, counts, DDP_FLOAT32, NULL), "out must not be in"},
+        {ddp_scatter_v(g, x, x, huge, DDP_FLOAT32, 0, NULL), "for rank 1 are more than memory"},
+        {ddp_gather(g, x, NULL, 1, DDP_FLOAT32, ddp_rank(g), NULL), "out is NULL"},
         {ddp_all_gather(g, x, x, PTRDIFF_MAX / 4, DDP_FLOAT32, NULL), "more than memory"},
         {ddp_alloc(g, 1, NULL), "ret_ptr is NULL"},
         {ddp_init(NULL, NULL), "ret_world is NULL"},
@@ -551,7 +590,9 @@ int main(void)
     Suite *suite = suite_create("collective");
     TCase *tcase = tcase_create("all");
     tcase_set_timeout(tcase, 200);
-    tcase_add_loop_test(tcase, every_collective_gives_the_reference_bits_on_all_ranks, 0, 6);
+    tcase_add_loop_test(tcase, every_collective_gives_the_reference_bits_on_all_ranks, 0, 12);
+    tcase_add_loop_test(tcase, long_plain_memory_gives_the_same_with_and_without_system_calls, 0,
+                        2);
     tcase_add_test(tcase, a_long_mixture_of_calls_keeps_its_data_apart);
     tcase_add_loop_test(tcase, ranks_that_call_different_things_are_told_both_sides, 0,
                         sizeof differences / sizeof *differences);

@@ -36,6 +36,8 @@ START_TEST(every_kernel_gives_the_bits_of_the_reference)
     const struct reduce_kernels *k = kernels_at(_i);
     for (int d = 0; d < REDUCE_N_DTYPES; d++) {
         for (int op = 0; op < REDUCE_N_OPS; op++) {
+            if (!reduce_is_defined((enum ddp_dtype)d, (enum ddp_op)op))
+                continue;
             for (unsigned n = 1; n <= MAX_IN; n += n < 3 ? 1 : 2) {
                 for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
                     const size_t size = ddp_dtype_size((enum ddp_dtype)d), count = lengths[l];
@@ -98,7 +100,7 @@ START_TEST(special_floats_come_out_as_documented)
         a[i] = special[i / N];
         b[i] = special[i % N];
     }
-    for (int op = 0; op < REDUCE_N_OPS; op++) {
+    for (int op = 0; op <= DDP_PROD; op++) {
         k->fn[DDP_FLOAT32][op](in, 2, &out, 1, N * N);
         reduce_scalar.fn[DDP_FLOAT32][op](in, 2, &reference, 1, N * N);
         ck_assert_msg(same_f32(got, expected, N * N), "%s, op %d", k->name, op);
@@ -122,6 +124,85 @@ START_TEST(an_average_of_integers_goes_towards_zero)
     k->fn[DDP_INT32][DDP_AVG](in, 2, &out, 1, 40);
     for (int i = 0; i < 40; i++)
         ck_assert_int_eq(got[i], (i - 19) / 2);
+}
+END_TEST
+
+/* Every bit pattern of a 16-bit float, added to 0: what comes out is what went in, but for NaNs,
+ * which become quiet. */
+START_TEST(sixteen_bit_floats_survive_the_way_to_float32_and_back)
+{
+    enum { N = 65536 };
+    static uint16_t all[N], zero[N], got[N];
+    const struct reduce_kernels *k = kernels_at(_i);
+    const void *in[] = {all, zero};
+    void *out = got;
+    for (unsigned i = 0; i < N; i++)
+        all[i] = (uint16_t)i;
+    for (int d = DDP_FLOAT16; d <= DDP_BFLOAT16; d++) {
+        const uint16_t infinite = d == DDP_FLOAT16 ? 0x7c00 : 0x7f80;
+        const uint16_t quiet = d == DDP_FLOAT16 ? 0x200 : 0x40;
+        k->fn[d][DDP_MAX](in, 1, &out, 1, N);
+        for (unsigned i = 0; i < N; i++) {
+            uint16_t expected = (uint16_t)((i & 0x7fff) > infinite ? i | quiet : i);
+            ck_assert_msg(got[i] == expected, "%s, type %d: %#x became %#x", k->name, d, i, got[i]);
+        }
+    }
+}
+END_TEST
+
+START_TEST(sixteen_bit_floats_are_rounded_once_to_nearest_ties_to_even)
+{
+    ck_assert_uint_eq(half_to_f16(65519.99f), 0x7bff);
+    ck_assert_uint_eq(half_to_f16(65520.0f), 0x7c00); /* half-way to 2^16: even */
+    ck_assert_uint_eq(half_to_f16(-1e9f), 0xfc00);
+    ck_assert_uint_eq(half_to_f16(1.0f + 0x1p-11f), 0x3c00);
+    ck_assert_uint_eq(half_to_f16(1.0f + 3 * 0x1p-11f), 0x3c02);
+    ck_assert_uint_eq(half_to_f16(0x1p-25f), 0); /* half of the least: even */
+    ck_assert_uint_eq(half_to_f16(0x1.000002p-25f), 1);
+    ck_assert_uint_eq(half_to_f16(0x1.ff8p-15f), 0x3ff);
+    ck_assert_uint_eq(half_to_f16(0x1.ffcp-15f), 0x400); /* up to the least normal one */
+    ck_assert_uint_eq(half_to_bf16(1.0f + 0x1p-8f), 0x3f80);
+    ck_assert_uint_eq(half_to_bf16(1.0f + 3 * 0x1p-8f), 0x3f82);
+    ck_assert_uint_eq(half_to_bf16(3.4e38f), 0x7f80);
+    /* 1 + 2^-8 + 2^-8: rounded at each step it would stay 1 */
+    const uint16_t one = 0x3f80, small = 0x3b80;
+    const void *in[] = {&one, &small, &small};
+    uint16_t got;
+    void *out = &got;
+    kernels_at(_i)->fn[DDP_BFLOAT16][DDP_SUM](in, 3, &out, 1, 1);
+    ck_assert_uint_eq(got, 0x3f81);
+}
+END_TEST
+
+START_TEST(averages_of_small_integers_work_with_more_ranks_than_they_can_count)
+{
+    enum { N = 300, COUNT = 300 };
+    static int8_t input[COUNT];
+    const struct reduce_kernels *k = kernels_at(_i);
+    const void *in[N];
+    int8_t got[COUNT];
+    void *out = got;
+    memset(input, 1, sizeof input);
+    for (int r = 0; r < N; r++)
+        in[r] = input;
+    k->fn[DDP_INT8][DDP_AVG](in, N, &out, 1, COUNT);
+    for (int i = 0; i < COUNT; i++)
+        ck_assert_int_eq(got[i], (int8_t)N / N);
+}
+END_TEST
+
+START_TEST(floats_have_no_bits_to_combine)
+{
+    ck_assert(!reduce_is_defined(DDP_FLOAT32, DDP_BAND));
+    ck_assert(!reduce_is_defined(DDP_BFLOAT16, DDP_BOR));
+    ck_assert(reduce_is_defined(DDP_UINT8, DDP_BOR));
+    ck_assert(!reduce_is_defined((enum ddp_dtype)10, DDP_SUM));
+    ck_assert(!reduce_is_defined(DDP_INT8, (enum ddp_op)7));
+    for (int i = 0; i < 3; i++)
+        for (int d = 0; d < REDUCE_N_DTYPES; d++)
+            for (int op = 0; op < REDUCE_N_OPS; op++)
+                ck_assert_int_eq(kernels_at(i)->fn[d][op] != NULL,
+                                 reduce_is_defined((enum ddp_dtype)d, (enum ddp_op)op));
 }
 END_TEST
 
@@ -185,6 +266,11 @@ int main(void)
     tcase_add_loop_test(tcase, an_output_may_be_one_of_the_inputs, 0, 3);
     tcase_add_loop_test(tcase, special_floats_come_out_as_documented, 0, 3);
     tcase_add_loop_test(tcase, an_average_of_integers_goes_towards_zero, 0, 3);
+    tcase_add_loop_test(tcase, sixteen_bit_floats_survive_the_way_to_float32_and_back, 0, 3);
+    tcase_add_loop_test(tcase, sixteen_bit_floats_are_rounded_once_to_nearest_ties_to_even, 0, 3);
+    tcase_add_loop_test(tcase, averages_of_small_integers_work_with_more_ranks_than_they_can_count,
+                        0, 3);
+    tcase_add_test(tcase, floats_have_no_bits_to_combine);
     tcase_add_test(tcase, a_cap_is_known_or_said_to_be_unknown);
     tcase_add_test(tcase, slices_cover_everything_once_and_meet_at_lines);
     tcase_add_test(tcase, pieces_cover_everything_once);

@@ -2,11 +2,12 @@
  * thread sanitizer sees every access that is not ordered by the protocol. The suite "tsan" runs it
  * under it. */
 #include "common/error.h"
+#include "exchange.h"
 #include "ranks.h"
 #include "segments/control.h"
-#include "values.h"
 #include "worker-runtime/backend.h"
 #include "worker-runtime/backend_cpu.h"
+#include "worker-runtime/cpu_tuning.h"
 #include "worker-runtime/transport_shm.h"
 #include "worker-runtime/user_segment.h"
 
@@ -24,7 +25,8 @@ struct node {
     uint8_t *user[N_MAX];
     const struct reduce_kernels *kernels;
     uint64_t timeout_ms;
-    bool spin;
+    bool spin, may_cma;
+    int seed;
     atomic_uint progress; /* calls begun by all ranks together */
     pthread_barrier_t everybody;
 };
@@ -51,17 +53,19 @@ static void *run_rank(void *arg)
     struct rank *r = arg;
     struct node *node = r->node;
     struct transport_shm *shm = NULL;
-    struct transport_shm_opts opts = {.control = node->control,
-                                      .local_rank = r->rank,
-                                      .spin = node->spin,
-                                      .timeout_ms = node->timeout_ms};
+    struct cpu_tuning tuning = CPU_TUNING_DEFAULT;
+    tuning.cma_bytes = tuning.cma_sum_bytes = 100000; /* so that its turn comes here, too */
+    struct transport_shm_opts opts = {
+        .control = node->control, .spin = node->spin, .timeout_ms = node->timeout_ms};
     r->result = control_join(node->control, r->rank, (uint32_t)getpid());
     if (r->result == 0)
-        r->result = transport_shm_create(&opts, &shm, &r->err);
+        r->result = transport_shm_create_world(&opts, r->rank, &shm, &r->err);
     struct backend_cpu_opts cpu = {.shm = shm,
                                    .own = node->segment[r->rank],
                                    .user = node->user,
                                    .kernels = node->kernels,
+                                   .tuning = &tuning,
+                                   .may_cma = node->may_cma,
                                    .on_destroy = leave,
                                    .arg = r};
     if (r->result == 0)
@@ -122,63 +126,88 @@ static void node_fini(struct node *node)
     if (!(condition))                                                                              \
     return co_fail(&(r)->err, -EIO, "line %d: %s", __LINE__, #condition)
 
-static int reduce_once(struct rank *r, float *in, float *out, size_t count, uint32_t i)
+static int run_barrier(struct rank *r)
 {
-    const struct backend_ops *ops = r->backend->ops;
-    unsigned n = r->node->n, root = i % n;
-    float *expected = values_reduced(DDP_FLOAT32, DDP_SUM, i, (int)n, count);
-    values_fill(in, DDP_FLOAT32, i, (int)r->rank, count);
-    int code = ops->all_reduce(r->backend, in, out, count, DDP_FLOAT32, DDP_SUM, NULL, &r->err);
-    bool same = code != 0 || memcmp(out, expected, count * 4) == 0;
-    if (code == 0)
-        code =
-            ops->reduce(r->backend, in, out, count, DDP_FLOAT32, DDP_SUM, (int)root, NULL, &r->err);
-    same = same && (code != 0 || r->rank != root || memcmp(out, expected, count * 4) == 0);
-    memset(in, 0, count * 4); /* the memory is ours again as soon as a call returns */
+    return backend_run(r->backend, &(struct collective){.kind = CALL_BARRIER}, &r->err);
+}
+
+static int expect_exchange(struct rank *r, const struct exchange *x, const void *out)
+{
+    uint8_t *expected = exchange_expected(x);
+    bool same = memcmp(out, expected, exchange_out_count(x) * ddp_dtype_size(x->dtype)) == 0;
     free(expected);
-    EXPECT(r, same);
+    if (same)
+        return 0;
+    return co_fail(&r->err, -EIO, "rank %u: kind %d, counts %d, type %d, %zu elements, root %d",
+                   r->rank, x->kind, x->has_counts, x->dtype, x->count, x->root);
+}
+
+struct buffers {
+    uint8_t *in, *out;
+};
+
+static int exchange_once(struct rank *r, struct exchange *x, struct buffers b, bool in_place)
+{
+    const size_t size = ddp_dtype_size(x->dtype);
+    size_t in_at = 0, out_at = 0;
+    x->n = (int)r->node->n;
+    x->rank = (int)r->rank;
+    exchange_init(x);
+    if (in_place)
+        exchange_in_place(x, &in_at, &out_at);
+    uint8_t *in = in_place ? b.out + in_at * size : b.in, *out = b.out + out_at * size;
+    exchange_fill(x, in);
+    struct collective what = exchange_collective(x, in, out);
+    int code = backend_run(r->backend, &what, &r->err);
+    if (code == 0)
+        code = expect_exchange(r, x, out);
+    memset(in, 0, exchange_in_count(x, x->rank) * size); /* ours again, once the call returned */
     return code;
 }
 
-static int copy_once(struct rank *r, float *in, float *out, size_t count, uint32_t i)
+enum { MIXTURE = 160, MOST_BYTES = 300000 };
+
+/* One of many: kinds, forms, lengths, memory, in place or not. */
+static int mixture_once(struct rank *r, uint32_t i, struct buffers shared, struct buffers plain)
 {
-    const struct backend_ops *ops = r->backend->ops;
-    unsigned n = r->node->n, root = i % n;
-    for (size_t k = 0; k < count; k++)
-        in[k] = (float)(r->rank * 1000 + i % 1000);
-    int code = ops->all_gather(r->backend, in, out, count, DDP_FLOAT32, NULL, &r->err);
-    if (code != 0)
-        return code;
-    for (unsigned other = 0; other < n; other++)
-        EXPECT(r, out[other * count] == (float)(other * 1000 + i % 1000));
-    code = ops->broadcast(r->backend, in, out, count, DDP_FLOAT32, (int)root, NULL, &r->err);
-    if (code != 0)
-        return code;
-    EXPECT(r, out[count - 1] == (float)(root * 1000 + i % 1000));
-    memset(in, 0, count * 4);
-    return 0;
+    static const size_t bytes[] = {8, 24, 88, 96, 900, 4000, 20000, 132000, MOST_BYTES};
+    const uint32_t dice = value_mix(i * 7919u + (uint32_t)r->node->seed);
+    struct exchange x = {.kind = CALL_ALL_REDUCE + dice % (CALL_ALL_TO_ALL - CALL_ALL_REDUCE + 1),
+                         .dtype = (enum ddp_dtype)((dice >> 4) % REDUCE_N_DTYPES),
+                         .op = (enum ddp_op)((dice >> 8) % (DDP_PROD + 1)),
+                         .root = (int)((dice >> 12) % r->node->n),
+                         .salt = i};
+    const bool in_place = (dice >> 16) % 2 == 1;
+    x.has_counts = (dice >> 17) % 3 == 0 && exchange_has_form(x.kind, true) &&
+                   !(in_place && x.kind == CALL_ALL_TO_ALL);
+    x.count = bytes[(dice >> 20) % (sizeof bytes / sizeof *bytes)] / ddp_dtype_size(x.dtype);
+    if (exchange_deals(&x) || exchange_collects(&x))
+        x.count /= r->node->n;
+    const uint32_t memory = (dice >> 24) % 4; /* all shared, all plain, or some of each */
+    bool in_shared = memory == 0 || (memory == 2 && r->rank == 0) || memory == 3;
+    bool out_shared = memory == 0 || (memory == 2 && r->rank == 0);
+    return exchange_once(
+        r, &x,
+        (struct buffers){in_shared ? shared.in : plain.in, out_shared ? shared.out : plain.out},
+        in_place);
 }
 
 static int run_mixture(struct rank *r)
 {
-    static const size_t counts[] = {1, 24, 25, 900, 2000, 5000, 33000, 70000};
-    enum { MOST = 70000 };
+    enum { BYTES = 3 * MOST_BYTES };
     void *in = NULL, *out = NULL;
-    float *plain_in = malloc(MOST * 4), *plain_out = malloc(MOST * 4 * N_MAX);
+    struct buffers plain = {malloc(BYTES), malloc(BYTES)};
     const struct backend_ops *ops = r->backend->ops;
-    int code = ops->alloc(r->backend, MOST * 4, &in, &r->err);
+    int code = ops->alloc(r->backend, BYTES, &in, &r->err);
     if (code == 0)
-        code = ops->alloc(r->backend, MOST * 4 * N_MAX, &out, &r->err);
-    for (uint32_t i = 0; i < 96 && code == 0; i++) {
-        size_t count = counts[value_mix(i) % (sizeof counts / sizeof *counts)];
-        bool shared = i % 3 != 0, mixed = i % 3 == 2 && r->rank == 0;
-        float *a = shared && !mixed ? in : plain_in, *b = shared ? out : plain_out;
-        code = i % 2 == 0 ? reduce_once(r, a, b, count, i) : copy_once(r, a, b, count, i);
+        code = ops->alloc(r->backend, BYTES, &out, &r->err);
+    for (uint32_t i = 0; i < MIXTURE && code == 0; i++) {
+        code = mixture_once(r, i, (struct buffers){in, out}, plain);
         if (code == 0 && i % 10 == 0)
-            code = ops->barrier(r->backend, &r->err);
+            code = run_barrier(r);
     }
-    free(plain_in);
-    free(plain_out);
+    free(plain.in);
+    free(plain.out);
     return code;
 }
 
@@ -189,9 +218,64 @@ START_TEST(every_access_to_shared_memory_is_ordered)
     bool known;
     node_init(&node, 2 + (unsigned)_i / 2);
     node.spin = _i % 2 == 0;
+    node.seed = _i;
+    node.may_cma = _i >= 2;
     if (_i == 5) /* the fast kernels once; the sanitizer sees more of the scalar ones */
         node.kernels = reduce_choose(NULL, &known);
     node_run(&node, ranks, run_mixture);
+    for (unsigned i = 0; i < node.n; i++)
+        ck_assert_msg(ranks[i].result == 0, "rank %u: %s", i, ranks[i].err.text);
+    node_fini(&node);
+}
+END_TEST
+
+/* Messages round the ring, short and long, of both kinds of memory. */
+static int run_messages(struct rank *r)
+{
+    enum { LONG = 50000 };
+    const struct backend_ops *ops = r->backend->ops;
+    const int n = (int)r->node->n, me = (int)r->rank, from = (me + n - 1) % n;
+    void *shared = NULL;
+    int code = ops->alloc(r->backend, LONG * 4, &shared, &r->err);
+    float *plain = malloc(LONG * 4), *got = malloc(LONG * 4), *expected = malloc(LONG * 4);
+    bool same = true;
+    for (uint32_t i = 0; i < 60 && code == 0 && same; i++) {
+        const size_t count = i % 3 == 0 ? LONG : i * 40; /* around what rides along */
+        struct co_error errs[2] = {0};
+        struct message out = {.is_send = true, .peer = (me + 1) % n, .tag = 1, .count = count};
+        struct message in = {.peer = from, .tag = 1, .count = count, .data = got};
+        out.data = i % 2 == 0 ? shared : plain;
+        out.err = &errs[0];
+        in.err = &errs[1];
+        values_fill(out.data, DDP_FLOAT32, i, me, count);
+        values_fill(expected, DDP_FLOAT32, i, from, count);
+        code = ops->message_begin(r->backend, &out, &r->err);
+        if (code == 0)
+            code = ops->message_begin(r->backend, &in, &r->err);
+        if (code != 0)
+            break;
+        ops->messages_advance(r->backend, &in);
+        ops->messages_advance(r->backend, &out);
+        code = in.code != 0 ? in.code : out.code;
+        same = memcmp(got, expected, count * 4) == 0;
+        memset(out.data, 0, count * 4); /* ours again */
+        if (code == 0 && i % 7 == 0)
+            code = run_barrier(r);
+    }
+    free(plain);
+    free(got);
+    free(expected);
+    EXPECT(r, same);
+    return code;
+}
+
+START_TEST(every_access_to_messages_is_ordered)
+{
+    struct node node;
+    struct rank ranks[N_MAX];
+    node_init(&node, 2 + (unsigned)_i);
+    node.may_cma = _i == 1;
+    node_run(&node, ranks, run_messages);
     for (unsigned i = 0; i < node.n; i++)
         ck_assert_msg(ranks[i].result == 0, "rank %u: %s", i, ranks[i].err.text);
     node_fini(&node);
@@ -213,7 +297,8 @@ static int run_until_it_breaks(struct rank *r)
     b = out;
     for (int i = 0; code == 0; i++) {
         atomic_fetch_add(&r->node->progress, 1);
-        code = ops->all_reduce(r->backend, a, b, COUNT, DDP_FLOAT32, DDP_SUM, NULL, &r->err);
+        struct collective sum = {.kind = CALL_ALL_REDUCE, .count = COUNT, .in = a, .out = b};
+        code = backend_run(r->backend, &sum, &r->err);
         for (size_t k = 0; k < COUNT; k += 1000) /* ours again: a late access would be a race */
             a[k] = b[k] = 1;
     }
@@ -241,11 +326,15 @@ END_TEST
 
 static int run_mismatch(struct rank *r)
 {
-    const struct backend_ops *ops = r->backend->ops;
     double x[8] = {0};
-    if (r->rank == 1)
-        return ops->broadcast(r->backend, x, x, 8, DDP_FLOAT64, 0, NULL, &r->err);
-    return ops->all_reduce(r->backend, x, x, 8, DDP_FLOAT64, DDP_SUM, NULL, &r->err);
+    struct collective what = {
+        .kind = r->rank == 1 ? CALL_BROADCAST : CALL_ALL_REDUCE,
+        .dtype = DDP_FLOAT64,
+        .count = 8,
+        .in = x,
+        .out = x,
+    };
+    return backend_run(r->backend, &what, &r->err);
 }
 
 START_TEST(a_mismatch_is_found_by_all)
@@ -267,7 +356,7 @@ static int run_leaving(struct rank *r)
 {
     if (r->rank == 2)
         return 0;
-    return r->backend->ops->barrier(r->backend, &r->err);
+    return run_barrier(r);
 }
 
 START_TEST(a_rank_that_left_is_named)
@@ -292,14 +381,13 @@ static int run_stuck(struct rank *r)
     struct node *node = r->node;
     if (r->rank == 1) {
         struct transport_shm *shm;
-        struct transport_shm_opts opts = {
-            .control = node->control, .local_rank = 1, .timeout_ms = 60000};
+        struct transport_shm_opts opts = {.control = node->control, .timeout_ms = 60000};
         union transport_shm_note *note;
         struct call call = {.kind = CALL_BARRIER};
-        int code = transport_shm_create(&opts, &shm, &r->err);
+        int code = transport_shm_create_world(&opts, 1, &shm, &r->err);
         if (code == 0)
-            code = transport_shm_open(shm, &call, &note, &r->err);
-        EXPECT(r, code == 0 && transport_shm_touch_begin(shm));
+            code = transport_shm_open(shm, &call, 0, &note, &r->err);
+        EXPECT(r, code == 0 && transport_shm_touch_begin(shm, true));
         pthread_barrier_wait(&node->everybody);
         pthread_barrier_wait(&node->everybody); /* rank 0's call has returned */
         transport_shm_touch_end(shm);
@@ -311,7 +399,7 @@ static int run_stuck(struct rank *r)
     EXPECT(r, code == 0);
     memset(p, 7, 1000);
     pthread_barrier_wait(&node->everybody);
-    code = r->backend->ops->barrier(r->backend, &r->err);
+    code = run_barrier(r);
     uint8_t *peer;
     EXPECT(r, user_segment_map_peer(user_segment_fd(node->segment[0]), SEGMENT_BYTES, &peer,
                                     &r->err) == 0);
@@ -341,6 +429,7 @@ int main(void)
     TCase *tcase = tcase_create("all");
     tcase_set_timeout(tcase, 200);
     tcase_add_loop_test(tcase, every_access_to_shared_memory_is_ordered, 0, 6);
+    tcase_add_loop_test(tcase, every_access_to_messages_is_ordered, 0, 3);
     tcase_add_loop_test(tcase, a_call_that_failed_has_given_the_memory_back, 0, 10);
     tcase_add_test(tcase, a_mismatch_is_found_by_all);
     tcase_add_test(tcase, a_rank_that_left_is_named);

@@ -3,6 +3,7 @@
 #ifndef DDP_TESTS_VALUES_H
 #define DDP_TESTS_VALUES_H
 
+#include "worker-runtime/half.h"
 #include "worker-runtime/reduce.h"
 
 #include <ddp/types.h>
@@ -26,14 +27,30 @@ static inline void value_put(void *at, enum ddp_dtype dtype, uint32_t salt, int 
     uint32_t bits = value_mix(value_mix(salt * 31u + (uint32_t)rank) + (uint32_t)i);
     double real = ((double)bits - 2147483648.0) / (double)(1u << (bits % 31));
     uint64_t whole = (uint64_t)bits * UINT64_C(0x9e3779b97f4a7c15);
-    if (dtype == DDP_FLOAT32)
+    switch (dtype) {
+    case DDP_FLOAT32:
         *(float *)at = (float)real;
-    else if (dtype == DDP_FLOAT64)
+        break;
+    case DDP_FLOAT64:
         *(double *)at = real * 1.0000000001;
-    else if (dtype == DDP_INT32)
+        break;
+    case DDP_FLOAT16:
+        *(uint16_t *)at = half_to_f16((float)real / 65536);
+        break;
+    case DDP_BFLOAT16:
+        *(uint16_t *)at = half_to_bf16((float)real);
+        break;
+    case DDP_INT8:
+    case DDP_UINT8:
+        *(uint8_t *)at = (uint8_t)(bits >> 24);
+        break;
+    case DDP_INT32:
+    case DDP_UINT32:
         *(uint32_t *)at = bits;
-    else
+        break;
+    default:
         *(uint64_t *)at = whole;
+    }
 }
 
 static inline void values_fill(void *to, enum ddp_dtype dtype, uint32_t salt, int rank,

@@ -44,9 +44,9 @@ bool restart_policy_allows(const struct restart_policy *p, const struct restart_
     return p->times_ms != NULL && f->now_ms - p->times_ms[p->n_counted % max] >= p->rules.window_ms;
 }
 
-static uint64_t next_wait_ms(const struct restart_policy *p, uint64_t ran_ms)
+uint64_t restart_policy_wait_ms(const struct restart_policy *p, const struct restart_failure *f)
 {
-    if (p->n_restarts == 0 || ran_ms >= RESTART_STEADY_MS)
+    if (p->n_restarts == 0 || f->now_ms - f->begun_ms >= RESTART_STEADY_MS)
         return 0;
     if (p->last_wait_ms == 0)
         return RESTART_FIRST_WAIT_MS;
@@ -55,7 +55,7 @@ static uint64_t next_wait_ms(const struct restart_policy *p, uint64_t ran_ms)
 
 uint64_t restart_policy_take(struct restart_policy *p, const struct restart_failure *f)
 {
-    p->last_wait_ms = next_wait_ms(p, f->now_ms - f->begun_ms);
+    p->last_wait_ms = restart_policy_wait_ms(p, f);
     p->n_restarts++;
     if (!restart_policy_is_free(p, f)) {
         if (p->times_ms != NULL)

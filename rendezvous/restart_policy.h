@@ -11,8 +11,8 @@
  *     programs that fail at their start greet, too, before they do; and not to standard error,
  *     where a failure itself is told
  * A program that fails before it makes progress so ends with the budget, as without the option. */
-#ifndef DDP_LAUNCHER_RESTART_POLICY_H
-#define DDP_LAUNCHER_RESTART_POLICY_H
+#ifndef DDP_RENDEZVOUS_RESTART_POLICY_H
+#define DDP_RENDEZVOUS_RESTART_POLICY_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -60,7 +60,10 @@ bool restart_policy_is_free(const struct restart_policy *p, const struct restart
 /* Would this failure be followed by a restart? */
 bool restart_policy_allows(const struct restart_policy *p, const struct restart_failure *f);
 
-/* Count a restart. returns how long to wait before it, in ms */
+/* How long to wait before a restart that follows this failure, in ms. */
+uint64_t restart_policy_wait_ms(const struct restart_policy *p, const struct restart_failure *f);
+
+/* Count a restart. returns what restart_policy_wait_ms() said */
 uint64_t restart_policy_take(struct restart_policy *p, const struct restart_failure *f);
 
 #endif

@@ -1,5 +1,5 @@
 /* Budgets, windows, exceptions, the row of waits. */
-#include "launcher/restart_policy.h"
+#include "rendezvous/restart_policy.h"
 
 #include <check.h>
 #include <stdlib.h>

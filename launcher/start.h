@@ -1,0 +1,34 @@
+/* start.h - ask the nursery for ranks: what each of them executes, its environment, what it has as
+ * descriptors. */
+#ifndef DDP_LAUNCHER_START_H
+#define DDP_LAUNCHER_START_H
+
+#include <stdint.h>
+
+struct co_error;
+struct generation;
+struct job_spec;
+struct nursery;
+struct rank_io;
+struct worker_env;
+
+struct start {
+    const struct job_spec *spec; /* all borrowed ... */
+    const struct nursery *nursery;
+    const struct rank_io *io;
+    const char *runtime_dir;
+    const struct generation *gen;
+    struct worker_env *env; /* ... but this; NULL: made by the first start */
+};
+
+/* Ask for n ranks, from `first` on, 1 to SPAWN_AT_ONCE: they are started together.
+ *
+ * generation   the number of it
+ * ret_n        how many were asked for: less than n if the one behind them could not be
+ * returns      0; -EPIPE, -EAGAIN: of the nursery; else -errno: of rank first + *ret_n */
+int start_ranks(struct start *s, uint32_t generation, int first, int n, int *ret_n);
+
+/* The next generation has another environment. A zeroed one is fine. */
+void start_fini(struct start *s);
+
+#endif

@@ -1,0 +1,26 @@
+/* collective.h - the checks that blocking and asynchronous calls share. */
+#ifndef DDP_WORKER_RUNTIME_COLLECTIVE_H
+#define DDP_WORKER_RUNTIME_COLLECTIVE_H
+
+#include "backend.h"
+#include "group.h"
+
+/* Check what a caller gave.
+ *
+ * name         of the public call, for messages
+ * ret_bytes    of `in` on this rank: what a world of 1 copies
+ * returns      DDP_OK; DDP_EINVAL */
+int collective_check(const char *name, const struct ddp_group *g, const struct collective *what,
+                     size_t *ret_bytes);
+
+/* A call with counts must have some: without, it would be the one that has none. returns DDP_OK;
+ * DDP_EINVAL */
+int collective_check_counts(const char *name, const struct collective *what);
+
+/* The collective in a world of 1, where every reduction of one value is that value. */
+void collective_run_alone(const struct collective *what, size_t bytes);
+
+/* Whether this process may call on the group. returns DDP_OK; DDP_EINVAL */
+int collective_check_group(const char *name, const struct ddp_group *g);
+
+#endif

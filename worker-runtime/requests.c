@@ -1,0 +1,322 @@
+#include "requests.h"
+
+#include "collective.h"
+#include "common/error.h"
+
+#include <ddp/collective.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct ddp_request {
+    struct ddp_group *g;
+    struct ddp_request *next; /* in the queue */
+    bool is_message, has_begun;
+    bool is_done; /* of a collective; guarded by the mutex where there is a thread */
+    int code;     /* how a collective ended */
+    struct co_error err;
+    struct collective what;
+    struct message message;
+    size_t counts[]; /* copies of what.counts and what.in_counts */
+};
+
+struct requests {
+    struct ddp_group *g;
+    struct ddp_request *first, **last; /* collectives to be made, the first perhaps begun */
+    bool has_thread, stop;
+    pthread_t thread;
+    pthread_mutex_t mutex; /* where there is a thread, guards all of it */
+    pthread_cond_t changed;
+};
+
+/* --- making and ending ------------------------------------------------------------------------ */
+
+static void *run_thread(void *arg);
+
+static int start_thread(struct requests *q)
+{
+    int rc = pthread_create(&q->thread, NULL, run_thread, q);
+    if (rc != 0)
+        return rt_fail(DDP_ESYSTEM, "cannot start the thread of asynchronous calls: %s",
+                       strerror(rc));
+    q->has_thread = true;
+    return DDP_OK;
+}
+
+static int get_queue(struct ddp_group *g)
+{
+    if (g->requests != NULL)
+        return DDP_OK;
+    struct requests *q = calloc(1, sizeof *q);
+    if (q == NULL)
+        return rt_fail(DDP_ENOMEM, "no memory for asynchronous calls");
+    q->g = g;
+    q->last = &q->first;
+    pthread_mutex_init(&q->mutex, NULL);
+    pthread_cond_init(&q->changed, NULL);
+    g->requests = q;
+    return g->progress_thread && g->backend != NULL ? start_thread(q) : DDP_OK;
+}
+
+void requests_destroy(struct requests *q)
+{
+    if (q == NULL)
+        return;
+    if (q->has_thread) {
+        pthread_mutex_lock(&q->mutex);
+        q->stop = true;
+        pthread_cond_broadcast(&q->changed);
+        pthread_mutex_unlock(&q->mutex);
+        pthread_join(q->thread, NULL);
+    }
+    pthread_mutex_destroy(&q->mutex);
+    pthread_cond_destroy(&q->changed);
+    free(q);
+}
+
+static void append(struct requests *q, struct ddp_request *r)
+{
+    *q->last = r;
+    q->last = &r->next;
+}
+
+static void remove_first(struct requests *q)
+{
+    q->first = q->first->next;
+    if (q->first == NULL)
+        q->last = &q->first;
+}
+
+/* --- without a thread ------------------------------------------------------------------------- */
+
+/* Go on with the first collective. returns whether it is done */
+static bool advance_first(struct requests *q, bool may_wait)
+{
+    struct ddp_request *r = q->first;
+    struct backend *b = q->g->backend;
+    int code = 0;
+    if (!r->has_begun)
+        code = b->ops->begin(b, &r->what, &r->err);
+    r->has_begun = true;
+    if (code == 0)
+        code = b->ops->advance(b, may_wait, &r->err);
+    if (code == 0)
+        return false;
+    r->code = code < 0 ? code : 0;
+    remove_first(q);
+    r->is_done = true;
+    return true;
+}
+
+static void advance_all(struct requests *q)
+{
+    while (q->first != NULL && advance_first(q, false)) {
+    }
+}
+
+/* --- with a thread ---------------------------------------------------------------------------- */
+
+static void *run_thread(void *arg)
+{
+    struct requests *q = arg;
+    pthread_mutex_lock(&q->mutex);
+    for (;;) {
+        while (q->first == NULL && !q->stop)
+            pthread_cond_wait(&q->changed, &q->mutex);
+        struct ddp_request *r = q->first;
+        if (r == NULL)
+            break;
+        pthread_mutex_unlock(&q->mutex);
+        int code = backend_run(q->g->backend, &r->what, &r->err);
+        pthread_mutex_lock(&q->mutex);
+        r->code = code;
+        remove_first(q);
+        r->is_done = true;
+        pthread_cond_broadcast(&q->changed);
+    }
+    pthread_mutex_unlock(&q->mutex);
+    return NULL;
+}
+
+/* --- both ------------------------------------------------------------------------------------- */
+
+static void enqueue(struct requests *q, struct ddp_request *r)
+{
+    if (!q->has_thread) {
+        append(q, r);
+        advance_all(q);
+        return;
+    }
+    pthread_mutex_lock(&q->mutex);
+    append(q, r);
+    pthread_cond_broadcast(&q->changed);
+    pthread_mutex_unlock(&q->mutex);
+}
+
+static void wait_for_collective(struct requests *q, const struct ddp_request *r)
+{
+    if (!q->has_thread) {
+        while (!r->is_done)
+            advance_first(q, true);
+        return;
+    }
+    pthread_mutex_lock(&q->mutex);
+    while (!r->is_done)
+        pthread_cond_wait(&q->changed, &q->mutex);
+    pthread_mutex_unlock(&q->mutex);
+}
+
+static bool is_collective_done(struct requests *q, const struct ddp_request *r)
+{
+    if (!q->has_thread) {
+        advance_all(q);
+        return r->is_done;
+    }
+    pthread_mutex_lock(&q->mutex);
+    bool is_done = r->is_done;
+    pthread_mutex_unlock(&q->mutex);
+    return is_done;
+}
+
+void requests_finish(struct requests *q)
+{
+    if (q == NULL)
+        return;
+    if (!q->has_thread) {
+        while (q->first != NULL)
+            advance_first(q, true);
+        return;
+    }
+    pthread_mutex_lock(&q->mutex);
+    while (q->first != NULL)
+        pthread_cond_wait(&q->changed, &q->mutex);
+    pthread_mutex_unlock(&q->mutex);
+}
+
+/* The other side of a message may be in a collective that needs this rank: those in the queue go
+ * on, too. */
+static void wait_for_message(struct ddp_group *g, struct ddp_request *r)
+{
+    struct backend *b = g->backend;
+    struct requests *q = g->requests;
+    while (!q->has_thread && q->first != NULL && !atomic_load(&r->message.done)) {
+        b->ops->messages_advance(b, NULL);
+        advance_all(q);
+        sched_yield();
+    }
+    b->ops->messages_advance(b, &r->message);
+}
+
+/* --- requests --------------------------------------------------------------------------------- */
+
+static int new_request(struct ddp_group *g, size_t n_counts, struct ddp_request **ret)
+{
+    int rc = get_queue(g);
+    if (rc != DDP_OK)
+        return rc;
+    struct ddp_request *r = calloc(1, sizeof *r + n_counts * sizeof r->counts[0]);
+    if (r == NULL)
+        return rt_fail(DDP_ENOMEM, "no memory for an asynchronous call");
+    r->g = g;
+    *ret = r;
+    return DDP_OK;
+}
+
+int requests_run(struct ddp_group *g, const struct collective *what)
+{
+    struct co_error err = {0};
+    if (!g->progress_thread) {
+        requests_finish(g->requests);
+        return rt_return(backend_run(g->backend, what, &err), &err);
+    }
+    struct ddp_request r = {.g = g, .what = *what};
+    int rc = get_queue(g);
+    if (rc != DDP_OK)
+        return rc;
+    enqueue(g->requests, &r);
+    wait_for_collective(g->requests, &r);
+    return rt_return(r.code, &r.err);
+}
+
+int requests_start(struct ddp_group *g, const struct collective *what,
+                   struct ddp_request **ret_request)
+{
+    const size_t n = what->counts != NULL ? (size_t)g->world_size : 0;
+    struct ddp_request *r = NULL;
+    int rc = new_request(g, 2 * n, &r);
+    if (rc != DDP_OK)
+        return rc;
+    r->what = *what;
+    if (what->counts != NULL)
+        r->what.counts = memcpy(r->counts, what->counts, n * sizeof *r->counts);
+    if (what->in_counts != NULL)
+        r->what.in_counts = memcpy(r->counts + n, what->in_counts, n * sizeof *r->counts);
+    *ret_request = r; /* before it can be done */
+    enqueue(g->requests, r);
+    return DDP_OK;
+}
+
+int requests_start_done(struct ddp_group *g, struct ddp_request **ret_request)
+{
+    int rc = new_request(g, 0, ret_request);
+    if (rc == DDP_OK)
+        (*ret_request)->is_done = true;
+    return rc;
+}
+
+int requests_start_message(struct ddp_group *g, const struct message *m,
+                           struct ddp_request **ret_request)
+{
+    struct ddp_request *r = NULL;
+    int rc = new_request(g, 0, &r);
+    if (rc != DDP_OK)
+        return rc;
+    r->is_message = true;
+    r->message = *m;
+    r->message.err = &r->err;
+    int code = g->backend->ops->message_begin(g->backend, &r->message, &r->err);
+    if (code != 0) {
+        rc = rt_return(code, &r->err);
+        free(r);
+        return rc;
+    }
+    *ret_request = r;
+    return DDP_OK;
+}
+
+int ddp_wait(struct ddp_request *request)
+{
+    if (request == NULL)
+        return DDP_OK;
+    struct ddp_request *r = request;
+    int rc = collective_check_group("ddp_wait", r->g);
+    if (rc != DDP_OK)
+        return rc;
+    if (r->is_message)
+        wait_for_message(r->g, r);
+    else if (r->g->backend != NULL)
+        wait_for_collective(r->g->requests, r);
+    rc = rt_return(r->is_message ? r->message.code : r->code, &r->err);
+    free(r);
+    return rc;
+}
+
+int ddp_test(struct ddp_request *request, int *ret_done)
+{
+    if (request == NULL || ret_done == NULL)
+        return rt_fail(DDP_EINVAL, "ddp_test: the request and ret_done are needed");
+    struct ddp_group *g = request->g;
+    int rc = collective_check_group("ddp_test", g);
+    if (rc != DDP_OK)
+        return rc;
+    if (g->backend == NULL) {
+        *ret_done = 1;
+        return DDP_OK;
+    }
+    bool collective_done = is_collective_done(g->requests, request);
+    g->backend->ops->messages_advance(g->backend, NULL);
+    *ret_done = request->is_message ? atomic_load(&request->message.done) : collective_done;
+    return DDP_OK;
+}

@@ -1,0 +1,37 @@
+/* requests.h - asynchronous calls of a group: a queue of collectives, made one after the other in
+ * the order of calling, and any number of messages.
+ *
+ * Progress is made inside of these functions; or, of collectives, by a thread, if the group has one
+ * (group.progress_thread). Then blocking collectives go through the queue, too: the back end is
+ * that thread's. */
+#ifndef DDP_WORKER_RUNTIME_REQUESTS_H
+#define DDP_WORKER_RUNTIME_REQUESTS_H
+
+#include "backend.h"
+#include "group.h"
+
+struct ddp_request;
+struct requests; /* opaque: those of a group */
+
+/* Make a collective, behind those that are in the queue. returns a public status */
+int requests_run(struct ddp_group *g, const struct collective *what);
+
+/* Begin one. Copies the counts. returns DDP_OK; DDP_ENOMEM */
+int requests_start(struct ddp_group *g, const struct collective *what,
+                   struct ddp_request **ret_request);
+
+/* A request that was done when it was made. returns DDP_OK; DDP_ENOMEM */
+int requests_start_done(struct ddp_group *g, struct ddp_request **ret_request);
+
+/* Begin a message; `m` is copied. returns DDP_OK; DDP_ENOMEM */
+int requests_start_message(struct ddp_group *g, const struct message *m,
+                           struct ddp_request **ret_request);
+
+/* Make all collectives in the queue. NULL is fine. */
+void requests_finish(struct requests *q);
+
+/* Ends the thread, after what is in the queue. Requests that nobody waited for are lost. NULL is
+ * fine. */
+void requests_destroy(struct requests *q);
+
+#endif

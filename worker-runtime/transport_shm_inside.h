@@ -1,0 +1,70 @@
+/* transport_shm_inside.h - what transport_shm.c and transport_shm_why.c share. */
+#ifndef DDP_WORKER_RUNTIME_TRANSPORT_SHM_INSIDE_H
+#define DDP_WORKER_RUNTIME_TRANSPORT_SHM_INSIDE_H
+
+#include "common/error.h"
+#include "segments/control.h"
+#include "transport_shm.h"
+
+enum { TOUCH_NOTHING, TOUCH_READS, TOUCH_WRITES };
+
+struct slot { /* what a rank publishes with a call; the first 64 bytes are one cache line */
+    struct call call;
+    uint32_t seq;              /* of the call, from 1 */
+    _Atomic uint32_t touching; /* TOUCH_: what the rank does to others' memory for this call */
+    union transport_shm_note note;
+};
+
+struct notes { /* of one rank: control_line.note; calls take turns */
+    struct slot slot[2];
+};
+_Static_assert(sizeof(struct slot) == 128, "two slots fill a rank's note");
+_Static_assert(sizeof(struct notes) == sizeof(((struct control_line *)0)->note), "as agreed");
+_Static_assert(TRANSPORT_SHM_MAILBOX_BYTES <= CONTROL_MAILBOX_BYTES, "the rest is for joining");
+
+struct transport_shm {
+    struct control *control;
+    struct transport_shm_member *member; /* n_ranks, owned */
+    unsigned rank, n_ranks;
+    uint32_t group;
+    bool spin, broken, must_withdraw;
+    bool is_meeting;          /* the step that is waited for is the meeting of the open call */
+    uint64_t timeout_ms;      /* of the group */
+    uint64_t call_timeout_ms; /* of the open call */
+    uint64_t deadline_ms;     /* of the step that is waited for; 0: not yet waited for */
+    uint64_t next_look_ns;    /* of one who only looks */
+    uint32_t seq;             /* calls opened */
+    uint32_t arrived;         /* what this rank's line says */
+    uint64_t spin_ns;         /* how long it seems worth to spin */
+    unsigned next;            /* ranks below have come to the step that is waited for */
+    bool (*idle)(void *arg);
+    void *idle_arg;
+    struct co_error why; /* once broken */
+};
+
+static inline struct slot *slot_of(const struct transport_shm *t, unsigned rank, uint32_t seq)
+{
+    return &((struct notes *)t->member[rank].line->note)->slot[seq & 1];
+}
+
+static inline bool has_reached(const struct transport_shm *t, unsigned rank, uint32_t target)
+{
+    uint32_t is = atomic_load_explicit(&t->member[rank].line->arrived, memory_order_acquire);
+    return (int32_t)(is - target) >= 0; /* the counter wraps around */
+}
+
+/* What a rank did last, for those who miss it: control_line.where. */
+static inline uint64_t where_pack(uint32_t seq, unsigned kind, bool inside)
+{
+    return (uint64_t)seq << 32 | kind << 1 | inside;
+}
+
+/* Write the cause of a failure; the first one stays. */
+void why_tell(struct transport_shm *t, enum control_cause cause, unsigned local_rank,
+              uint32_t detail);
+void why_tell_mismatch(struct transport_shm *t, unsigned other);
+/* Those who have not come to the open step are missing. */
+void why_tell_timeout(struct transport_shm *t);
+#define WHY_MESSAGE 0xffffu /* in place of a rank: it is not a call that they disagree about */
+
+#endif
