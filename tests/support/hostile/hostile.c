@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 enum {
@@ -24,6 +25,7 @@ enum {
     PATIENCE = 1000, /* one that cannot send goes when so many others have begun */
     QUIET_MS = 1000,
     READ_BYTES = 1 << 20,
+    LOWER_PRIORITY = 5,
 };
 
 struct talk {
@@ -225,6 +227,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "hostile: cannot begin: %s\n", strerror(errno));
         return 3;
     }
+    /* of this thread only: the honest one shall wait for the server, not for us */
+    setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + LOWER_PRIORITY);
     int rc = run(&h);
     struct good_result result = good_client_stop(good);
     print_results(&h, &result);
