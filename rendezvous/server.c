@@ -24,7 +24,8 @@ enum {
     MAX_KEYS_A_REQUEST = 131072,
     MAX_NAMES = 16 << 20,
     HIGH_WATER_BYTES = 1 << 20,
-    MAX_WORK = 8192, /* of one client in a turn of the loop: less than a millisecond */
+    MAX_ACCEPTS = 128, /* in a turn of the loop: some milliseconds */
+    MAX_WORK = 8192,   /* of one client in a turn of the loop: less than a millisecond */
     REFUSED_EVERY_MS = 1000,
     SPARE_FOR_HTTP = 16, /* let in beyond the clients: a full server can still be asked how it is */
 };
@@ -34,6 +35,8 @@ struct listener {
     uv_tcp_t tcp;
     struct server *server;
     struct listener *next;
+    bool
+        has_waiting; /* a connection that libuv holds for us: until we take it, it takes no other */
 };
 
 struct server {
@@ -48,7 +51,8 @@ struct server {
     uint64_t n_connections, n_refused; /* so far */
     uint64_t refused_next_ms;
     unsigned n_refused_untold;
-    int n_handles; /* listeners, prepare and idle */
+    unsigned n_accepted; /* in this turn of the loop */
+    int n_handles;       /* listeners, prepare and idle */
     bool closing;
     void (*on_closed)(void *arg);
     void *on_closed_arg;
@@ -125,26 +129,51 @@ static bool may_stay(struct server *s, struct conn *c)
 
 /* --- connections --- */
 
-static void on_connection(uv_stream_t *stream, int status)
+static void report_not_accepted(struct server *s, int rc)
 {
-    struct listener *l = stream->data;
+    char text[128];
+    snprintf(text, sizeof text, "a client could not be accepted: %s", uv_strerror(rc));
+    report(s, text);
+}
+
+static void accept_one(struct listener *l)
+{
     struct server *s = l->server;
     struct conn *c;
-    int rc = status;
-    if (rc == 0)
-        rc = conn_accept(&s->host, stream, &c);
+    int rc = conn_accept(&s->host, (uv_stream_t *)&l->tcp, &c);
+    l->has_waiting = rc == -ENOMEM; /* nothing was taken: again next turn */
     if (rc < 0) {
-        char text[128];
-        snprintf(text, sizeof text, "a client could not be accepted: %s", uv_strerror(rc));
-        report(s, text);
+        report_not_accepted(s, rc);
         return;
     }
+    s->n_accepted++;
     s->n_connections++;
     uint32_t n_spare = s->opts.http ? SPARE_FOR_HTTP : 0;
     if (s->host.n_conns > s->opts.max_clients + n_spare)
         conn_drop(c, "refused: there are %u clients", s->opts.max_clients);
     else if (may_stay(s, c))
         conn_start(c);
+}
+
+/* libuv calls this as long as connections come, and they can come as fast as we take them. */
+static void on_connection(uv_stream_t *stream, int status)
+{
+    struct listener *l = stream->data;
+    if (status < 0)
+        report_not_accepted(l->server, status);
+    else if (l->server->n_accepted >= MAX_ACCEPTS)
+        l->has_waiting = true;
+    else
+        accept_one(l);
+}
+
+/* A new turn; libuv goes on by itself when it is rid of the connection that it held. */
+static void accept_waiting(struct server *s)
+{
+    s->n_accepted = 0;
+    for (struct listener *l = s->first; l != NULL; l = l->next)
+        if (l->has_waiting)
+            accept_one(l);
 }
 
 /* Its only use is that the loop does not sleep while it is active. */
@@ -159,6 +188,7 @@ static void on_prepare(uv_prepare_t *prepare)
     conn_flush_all(&s->host); /* who asked for little has it before the late go on */
     conn_serve_late(&s->host);
     conn_flush_all(&s->host);
+    accept_waiting(s);
     if (s->host.first_late != NULL)
         uv_idle_start(&s->idle, on_idle);
     else

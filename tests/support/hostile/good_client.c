@@ -124,6 +124,7 @@ static bool wait_for_both(struct good_client *g)
 
 static void *talk(void *arg)
 {
+    const struct timespec pause = {.tv_nsec = 500000}; /* or it were a flood of its own */
     struct good_client *g = arg;
     for (uint64_t round = 0; !atomic_load(&g->stops) && g->result.trouble == NULL; round++) {
         if (!set_and_get(g, round))
@@ -132,6 +133,7 @@ static void *talk(void *arg)
             g->result.trouble = "the answer to an ADD";
         else if (!wait_for_both(g))
             g->result.trouble = "the answer to a WAIT";
+        nanosleep(&pause, NULL);
     }
     return NULL;
 }

@@ -22,6 +22,8 @@
 enum {
     N_SLOTS = 200, /* conversations at a time */
     EVENTS = 64,
+    PATIENCE = 1000, /* one that cannot send goes when so many others have begun */
+    QUIET_MS = 1000,
     READ_BYTES = 1 << 20,
     LOWER_PRIORITY = 5,
 };
@@ -79,6 +81,7 @@ static int begin(struct hostile *h, struct talk *t)
         return rc;
     t->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     t->done_sending = false;
+    t->ends_at = h->n_begun + PATIENCE;
     if (t->fd < 0 ||
         (connect(t->fd, (struct sockaddr *)&to, sizeof to) < 0 && errno != EINPROGRESS) ||
         watch(h, t, EPOLL_CTL_ADD) < 0)
@@ -132,29 +135,36 @@ static void handle(struct hostile *h, const struct epoll_event *event)
         send_some(h, t);
 }
 
-/* Those who only hold on to their connection go when their time has come, and all when everything
- * is over. */
-static void end_holders(struct hostile *h)
+static bool is_over(const struct hostile *h, const struct talk *t)
 {
     bool is_last = h->n_begun == h->n_wanted;
-    for (int i = 0; i < N_SLOTS; i++) {
-        struct talk *t = &h->talks[i];
-        if (t->fd >= 0 && t->done_sending && (is_last || h->n_begun >= t->ends_at))
-            end(h, t);
-    }
+    return h->n_begun >= t->ends_at || (is_last && t->done_sending);
 }
 
-/* When all are holders, the oldest makes room: or nothing would go on. */
-static void end_one(struct hostile *h)
+/* Those who hold on to their connection go when their time has come; when all places are taken, the
+ * oldest of them goes before, since nobody else would begin; and in the end all do. */
+static void end_holders(struct hostile *h)
 {
     struct talk *oldest = NULL;
     for (int i = 0; i < N_SLOTS; i++) {
         struct talk *t = &h->talks[i];
-        if (t->fd >= 0 && (oldest == NULL || t->ends_at < oldest->ends_at))
+        if (t->fd < 0)
+            continue;
+        if (is_over(h, t))
+            end(h, t);
+        else if (t->done_sending && (oldest == NULL || t->ends_at < oldest->ends_at))
             oldest = t;
     }
-    if (oldest != NULL)
+    if (h->n_open == N_SLOTS && oldest != NULL)
         end(h, oldest);
+}
+
+/* Nothing happens any more: the server reads no further from any of them. */
+static void end_all(struct hostile *h)
+{
+    for (int i = 0; i < N_SLOTS; i++)
+        if (h->talks[i].fd >= 0)
+            end(h, &h->talks[i]);
 }
 
 static int fill(struct hostile *h)
@@ -173,14 +183,14 @@ static int run(struct hostile *h)
         int rc = fill(h);
         if (rc < 0)
             return rc;
-        int n = epoll_wait(h->epoll_fd, events, EVENTS, 1000);
+        int n = epoll_wait(h->epoll_fd, events, EVENTS, QUIET_MS);
         if (n < 0)
             return -errno;
         for (int i = 0; i < n; i++)
             handle(h, &events[i]);
         end_holders(h);
         if (n == 0)
-            end_one(h);
+            end_all(h);
     }
     return 0;
 }
@@ -218,7 +228,7 @@ int main(int argc, char **argv)
         return 3;
     }
     /* of this thread only: the honest one shall wait for the server, not for us */
-    setpriority(PRIO_PROCESS, 0, LOWER_PRIORITY);
+    setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + LOWER_PRIORITY);
     int rc = run(&h);
     struct good_result result = good_client_stop(good);
     print_results(&h, &result);

@@ -329,7 +329,7 @@ int plan_init(struct plan *p, uint64_t seed, uint64_t number)
     if (p->kind == PLAN_MUTATED)
         mutate(&m);
     bool is_heavy = co_buf_len(&p->bytes) > 10000;
-    p->piece_bytes = is_heavy || below(&m, 2) == 0 ? SIZE_MAX : 1 + below(&m, 40);
+    p->piece_bytes = is_heavy || below(&m, 4) > 0 ? SIZE_MAX : 1 + below(&m, 200);
     p->reads = p->kind != PLAN_GLUTTON && below(&m, 4) > 0;
     p->hold = (unsigned)(p->kind == PLAN_GREETING || p->kind == PLAN_NOTHING ? 0 : below(&m, 300));
     p->resets = below(&m, 3) == 0;

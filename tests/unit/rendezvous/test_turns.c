@@ -110,6 +110,28 @@ START_TEST(a_client_that_leaves_while_it_is_late_leaves_the_line)
 }
 END_TEST
 
+START_TEST(newcomers_are_let_in_some_at_a_time)
+{
+    enum { N = 300 };
+    int fds[N];
+    for (int i = 0; i < N; i++) {
+        fds[i] = raw_connect(server_port(server));
+        send_cancel_waits(fds[i], 1);
+    }
+    uint32_t n_before = 0;
+    for (int n_turns = 0; server_n_clients(server) < N; n_turns++) {
+        ck_assert_int_lt(n_turns, N);
+        uv_run(&loop, UV_RUN_NOWAIT);
+        ck_assert_uint_lt(server_n_clients(server) - n_before, N / 2);
+        n_before = server_n_clients(server);
+    }
+    for (int i = 0; i < N; i++) {
+        run_until_readable(fds[i], 1);
+        close(fds[i]);
+    }
+}
+END_TEST
+
 /* A value of which only the beginning comes. */
 static void send_half_a_set(int fd, size_t n)
 {
@@ -182,6 +204,7 @@ int main(void)
     tcase_add_test(tc, who_asks_for_little_does_not_wait_for_who_asks_for_much);
     tcase_add_test(tc, the_late_take_turns);
     tcase_add_test(tc, a_client_that_leaves_while_it_is_late_leaves_the_line);
+    tcase_add_test(tc, newcomers_are_let_in_some_at_a_time);
     tcase_add_test(tc, what_clients_have_on_their_way_is_forgotten_with_them);
     tcase_add_test(tc, the_server_may_be_closed_while_somebody_is_late);
     tcase_set_timeout(tc, 60);
