@@ -102,6 +102,12 @@ static bool believed_for_good(const struct roster *r, const struct roster_event 
     return r->cause.why == MESSAGE_WHY_FAILURE && r->cause.for_good && r->n_part[PART_TOLD] == 0;
 }
 
+/* And this was the last one, whose ranks failed at the same time. */
+static bool another_makes_it_believed(const struct roster *r, const struct roster_event *e)
+{
+    return e->slot != r->cause.node && believed_for_good(r, e);
+}
+
 /* The failed node is the only one that ran anything. Asked before it is noted. */
 static bool alone_for_good(const struct roster *r, const struct roster_event *e)
 {
@@ -434,6 +440,7 @@ static const struct row rows[] = {
     ROW(STOPPING,  LOST,     always,                note_late_loss,  STOPPING),
     ROW(STOPPING,  LEAVE,    takes_the_roster_along, blame_host,     CLOSED),
     ROW(STOPPING,  LEAVE,    always,                note_late_loss,  STOPPING),
+    ROW(STOPPING,  FAILED,   another_makes_it_believed, blame_rank,  CLOSED),
     ROW(STOPPING,  FAILED,   always,                correct_failure, STOPPING),
     ROW(STOPPING,  STOPPING, believed_for_good,     blame_rank,      CLOSED),
     ROW(STOPPING,  STOPPING, always,                nothing,         STOPPING),

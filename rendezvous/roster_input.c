@@ -269,6 +269,8 @@ static void hear_of_ranks(struct roster *r, uint32_t slot, const struct message 
     if (m->type == MESSAGE_READY) {
         hear_ready(r, slot, m, now_ms);
     } else if (m->type == MESSAGE_FAILED) {
+        if (r->state == ROSTER_STOPPING) /* it halts, and is not what killed the other one's rank */
+            roster_set_part(r, slot, PART_HALTING);
         feed(r, slot, ROSTER_EV_FAILED, now_ms, m);
     } else if (m->type == MESSAGE_DONE && !n->done && r->state == ROSTER_RUNNING) {
         roster_set_done(r, slot);

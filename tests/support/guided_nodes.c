@@ -430,6 +430,14 @@ void nodes_exit_rank(struct nodes *w, int node, int rank, int status)
     nodes_settle(w);
 }
 
+void nodes_exit_ranks_at_once(struct nodes *w, int status)
+{
+    for (int node = 0; node < NODES_MAX; node++)
+        for (int rank = 0; rank < NODES_LOCAL; rank++)
+            end_rank(w, node, rank, status);
+    nodes_settle(w);
+}
+
 void nodes_exit_witness(struct nodes *w, int node, int rank, int status, int culprit,
                         int culprit_status)
 {

@@ -31,6 +31,9 @@ void nodes_advance(struct nodes *w, uint64_t ms);
 
 void nodes_exit_rank(struct nodes *w, int node, int rank, int status);
 
+/* All ranks of all nodes. */
+void nodes_exit_ranks_at_once(struct nodes *w, int status);
+
 /* It ended because another local one is dying, whose end is seen right after. */
 void nodes_exit_witness(struct nodes *w, int node, int rank, int status, int culprit,
                         int culprit_status);

@@ -106,6 +106,29 @@ START_TEST(what_cannot_be_executed_is_not_tried_again)
 }
 END_TEST
 
+START_TEST(nodes_whose_ranks_fail_at_once_have_one_failure)
+{
+    begin(2, 2, 1);
+    start(2);
+    nodes_exit_ranks_at_once(w, EXIT_STATUS(3));
+    nodes_advance(w, 1000);
+    expect_running(0, 1, 0, 4);
+    ck_assert_uint_eq(roster_n_restarts(nodes_roster(w)), 1);
+    nodes_exit_ranks_at_once(w, EXIT_STATUS(4));
+    expect_end(0, 4, 0);
+    expect_end(1, 4, 0);
+    tear_down();
+
+    begin(3, 3, 5); /* none of them can be started */
+    start(2);
+    for (int i = 0; i < 2; i++)
+        nodes_fail_starts(w, i, ENOENT);
+    nodes_start(w, 2, false);
+    for (int i = 0; i < 3; i++)
+        expect_end(i, 127, 0);
+}
+END_TEST
+
 START_TEST(the_death_of_a_node_costs_the_others_no_restart)
 {
     begin(1, 2, 1);
@@ -298,6 +321,7 @@ int main(void)
     tcase_add_test(t, nodes_start_together_and_end_together);
     tcase_add_test(t, a_failure_starts_all_again_and_then_is_the_verdict_of_all);
     tcase_add_test(t, what_cannot_be_executed_is_not_tried_again);
+    tcase_add_test(t, nodes_whose_ranks_fail_at_once_have_one_failure);
     tcase_add_test(t, the_death_of_a_node_costs_the_others_no_restart);
     tcase_add_test(t, a_node_that_gets_a_signal_leaves_and_dies_of_it);
     tcase_add_test(t, too_few_are_left_when_a_node_leaves_a_fixed_job);
