@@ -15,7 +15,8 @@ enum { ADDRESS_TEXT_BYTES = INET6_ADDRSTRLEN + 16 }; /* "[ADDR%ZONE]:PORT" and a
  * returns   0, or -EINVAL: no numeric address of IPv4 or IPv6 */
 int address_parse(const char *text, uint16_t port, struct sockaddr_storage *ret);
 
-/* "10.0.0.7:29400", "[fd00::7]:29400"; "?" for what is of no such family. */
+/* "10.0.0.7:29400", also if it came in by an IPv6 socket; "[fd00::7]:29400"; "?" for what is of no
+ * such family. */
 void address_print(const struct sockaddr_storage *address, char text[ADDRESS_TEXT_BYTES]);
 
 /* The address alone, without a zone, which means nothing elsewhere: "10.0.0.7", "fd00::7"; IPv4 as

@@ -410,7 +410,8 @@ static void on_end(void *arg, int code, const char *text)
 {
     struct peer *p = arg;
     char line[CO_ERROR_TEXT_BYTES], from[CONTROL_CONN_PEER_BYTES];
-    if (p->job == NULL || (code != -ECONNRESET && code != -EPIPE)) {
+    /* who only looked whether somebody is here has done nothing wrong */
+    if (code != -ECONNRESET && code != -EPIPE) {
         control_conn_peer(p->conn, from);
         snprintf(line, sizeof line, "control connection from %s: %.600s", from, text);
         note(p->jobs, line);

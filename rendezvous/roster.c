@@ -465,6 +465,7 @@ static const struct row rows[] = {
     ROW(STOPPING,  STOPPING, believed_for_good,     blame_rank,      CLOSED),
     ROW(STOPPING,  STOPPING, always,                nothing,         STOPPING),
     ROW(STOPPING,  STOPPED,  always,                note_late_stop,  STOPPING),
+    ROW(STOPPING,  CLEAR,    believed_for_good,     blame_rank,      CLOSED), /* all failed at once */
     ROW(STOPPING,  CLEAR,    must_pause,            pause_first,     STOPPING),
     ROW(STOPPING,  CLEAR,    makes_min,             charge,          RUNNING),
     ROW(STOPPING,  CLEAR,    may_wait,              wait_for_others, GATHERING),

@@ -70,9 +70,9 @@ class Meeting(unittest.TestCase):
 
     def test_with_static_the_store_has_the_given_port_in_each_generation(self):
         port = free_port()
-        script = f"{CTL} store -t 20 add here 1 >/dev/null || exit 9\n" \
-                 'echo $RANK $MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_RUN_ID $TORCHELASTIC_RESTART_COUNT > $TEST_FIFO\n' \
-                 f"{CTL} store -t 20 wait here >/dev/null || exit 9\n" \
+        # all of a generation have told before one of them fails
+        script = 'echo $RANK $MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_RUN_ID $TORCHELASTIC_RESTART_COUNT > $TEST_FIFO\n' \
+                 f"{CTL} store -t 20 add here$RANK 1 >/dev/null && {CTL} store -t 20 wait here0 here1 || exit 9\n" \
                  "test $RANK$TORCHELASTIC_RESTART_COUNT = 10 && exit 3\n" \
                  "test $TORCHELASTIC_RESTART_COUNT = 1 || sleep 1000"
         with Node(*static(port, 1, "--max-restarts", "1"), "sh", "-c", script) as b, \
@@ -294,7 +294,11 @@ class Namespaces(unittest.TestCase):
         """Ranks of nodes 1 to n use the store; what they say of it."""
         nodes = [self.node(i, *args(i), *self.STORE) for i in range(n_nodes, 0, -1)]
         try:
-            self.assertEqual([node.finish() for node in nodes], [(0, "", "")] * n_nodes)
+            for node in nodes:
+                code, _, err = node.finish()
+                # a wire that has just been laid may lose the first packets: then they look for a while
+                lines = [line for line in err.splitlines() if "looking for the others" not in line]
+                self.assertEqual((code, lines), (0, []))
             return sorted(node.hear(1)[0] for node in nodes)
         finally:
             for node in nodes:
