@@ -925,7 +925,7 @@ static void world_init(struct world *w, uint64_t seed)
     *w = (struct world){.seed = seed, .random = seed * 2654435761u + 88172645463325252u};
     for (int i = 0; i < 4; i++)
         draw(w, 2);
-    w->now_ms = 1;
+    w->now_ms = w->state_since_ms = 1;
     w->terms.min_nodes = 1 + (uint32_t)draw(w, 3);
     w->terms.max_nodes = w->terms.min_nodes + (uint32_t)draw(w, 3);
     w->terms.window_ms = draw(w, 3000);
