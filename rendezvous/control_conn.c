@@ -375,7 +375,7 @@ int control_conn_adopt(struct control_conn_host *h, struct seal *seal, int fd, c
                        size_t len, const struct control_conn_notes *notes,
                        struct control_conn **ret_conn, struct co_error *err)
 {
-    struct control_conn *c;
+    struct control_conn *c = NULL;
     int rc = create(h, seal, notes, &c, err);
     if (rc < 0) {
         close(fd);
@@ -415,7 +415,7 @@ int control_conn_connect(struct control_conn_host *h, struct seal *seal, const s
                          uint64_t connect_ms, const struct control_conn_notes *notes,
                          struct control_conn **ret_conn, struct co_error *err)
 {
-    struct control_conn *c;
+    struct control_conn *c = NULL;
     int rc = create(h, seal, notes, &c, err);
     if (rc < 0)
         return rc;
