@@ -180,8 +180,6 @@ static int explain_status(const struct seal *s, const uint8_t *answer, struct co
 
 static int check_answer(struct seal *s, const uint8_t *answer, struct co_error *err)
 {
-    if (memcmp(answer, magic, sizeof magic) != 0)
-        return co_fail(err, -EPROTO, "something else than ddprun's control channel answers there");
     if (answer[5] != STATUS_WELL)
         return explain_status(s, answer, err);
     if (answer[4] < s->min_version || answer[4] > s->max_version)
@@ -194,6 +192,8 @@ static int check_answer(struct seal *s, const uint8_t *answer, struct co_error *
 static int take_answer(struct seal *s, const uint8_t *bytes, size_t len, size_t *ret_used,
                        struct co_error *err)
 {
+    if (len > 0 && seal_is_greeting(bytes, len) == 0) /* the rest of an answer would never come */
+        return co_fail(err, -EPROTO, "something else than ddprun's control channel answers there");
     if (len < ANSWER_BYTES)
         return SEAL_MORE;
     int rc = check_answer(s, bytes, err);

@@ -285,7 +285,7 @@ class Namespaces(unittest.TestCase):
             f.write("127.0.0.1 localhost\n" + "".join(line + "\n" for line in lines))
 
     def node(self, i, *args, **kw):
-        return Node("netns", "exec", self.names[i], DDPRUN, *args, program=shutil.which("ip"),
+        return Node("netns", "exec", self.names[i], DDPRUN, *args, launcher=shutil.which("ip"),
                     env={"DDP_TOKEN": TOKEN, **kw})
 
     STORE = ("sh", "-c", f"{CTL} store -t 20 add here 1 >/dev/null && echo $RANK $MASTER_ADDR > $TEST_FIFO")

@@ -327,9 +327,10 @@ START_TEST(other_protocols_are_told_at_their_first_byte)
     ck_assert_int_eq(seal_feed(roster, (const uint8_t *)"GET / HTTP/1.0\r\n", 16, &n_used, &frame,
                                &frame_len, &err),
                      -EPROTO);
-    ck_assert_int_eq(seal_feed(node, (const uint8_t *)"HTTP/1.0 400 Bad Request, and so on ...", 40,
-                               &n_used, &frame, &frame_len, &err),
-                     -EPROTO);
+    /* shorter than an answer, which would never be complete */
+    ck_assert_int_eq(
+        seal_feed(node, (const uint8_t *)"220 mail.example", 16, &n_used, &frame, &frame_len, &err),
+        -EPROTO);
     ck_assert_str_eq(err.text, "something else than ddprun's control channel answers there");
 }
 END_TEST
