@@ -29,6 +29,9 @@ struct collective { /* as its caller gave it; lent until it is done */
     const size_t *in_counts; /* of all_to_all_v: for each rank; else NULL */
     void *stream;
     uint64_t timeout_ms; /* 0: the group's */
+    /* of a part of a collective that is made by several back ends: */
+    const struct call *whole; /* what the ranks agree on and read in messages; NULL: this one */
+    bool goes_on;             /* not the first part: it does not count as a call */
 };
 
 struct message { /* between two ranks; lent until it is done */

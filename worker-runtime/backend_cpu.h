@@ -28,6 +28,8 @@ struct backend_cpu_opts {
     struct group_memory *memory;     /* likewise: where it meets, handed over; NULL: the world's */
     void (*on_destroy)(void *arg);   /* leaves the node: called last; NULL: nothing to do */
     void *arg;
+    bool (*on_idle)(void *arg); /* while it sleeps in a step, as transport_shm_on_idle(); NULL */
+    void *idle_arg;
 };
 
 /* returns   0, -ENOMEM; on failure nothing was taken over */

@@ -97,7 +97,8 @@ static int make_transport(const struct split *s, struct transport_shm **ret, str
                                       .start = start_of(s),
                                       .group = group_number(s),
                                       .spin = transport_shm_spins(c->shm),
-                                      .timeout_ms = transport_shm_timeout_ms(c->shm)};
+                                      .timeout_ms = transport_shm_timeout_ms(c->shm),
+                                      .names = transport_shm_names(c->shm)};
     int code = transport_shm_create(&opts, ret, err);
     free(member);
     return code;
@@ -119,6 +120,8 @@ static int make_backend(struct split *s, struct backend **ret, struct co_error *
                                     .tuning = &c->tuning,
                                     .may_cma = c->may_cma,
                                     .pool = c->pool,
+                                    .on_idle = c->on_idle,
+                                    .idle_arg = c->idle_arg,
                                     .memory = s->memory};
     if (code == 0)
         code = backend_cpu_create(&opts, ret, err);

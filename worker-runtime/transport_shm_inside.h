@@ -10,7 +10,7 @@ enum { TOUCH_NOTHING, TOUCH_READS, TOUCH_WRITES };
 
 struct slot { /* what a rank publishes with a call; the first 64 bytes are one cache line */
     struct call call;
-    uint32_t seq;              /* of the call, from 1 */
+    uint32_t number;           /* of the call, from 1 */
     _Atomic uint32_t touching; /* TOUCH_: what the rank does to others' memory for this call */
     union transport_shm_note note;
 };
@@ -33,7 +33,10 @@ struct transport_shm {
     uint64_t call_timeout_ms; /* of the open call */
     uint64_t deadline_ms;     /* of the step that is waited for; 0: not yet waited for */
     uint64_t next_look_ns;    /* of one who only looks */
-    uint32_t seq;             /* calls opened */
+    uint32_t seq;             /* times that a call was opened: the slots take turns */
+    uint32_t number;          /* calls: parts that go on with the last one are not counted */
+    bool goes_on;             /* the next one does */
+    struct transport_shm_names names;
     uint32_t arrived;         /* what this rank's line says */
     uint64_t spin_ns;         /* how long it seems worth to spin */
     unsigned next;            /* ranks below have come to the step that is waited for */
