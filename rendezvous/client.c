@@ -405,6 +405,19 @@ int client_connect(const char *host, uint16_t port, uint64_t deadline_ms,
     return co_fail(err, rc, "no store at %.200s port %u: %s", host, (unsigned)port, reason.text);
 }
 
+void client_addresses(const struct store_client *c, struct sockaddr_storage *ret_local,
+                      struct sockaddr_storage *ret_peer)
+{
+    socklen_t length = sizeof *ret_local;
+    memset(ret_local, 0, sizeof *ret_local);
+    memset(ret_peer, 0, sizeof *ret_peer);
+    if (getsockname(c->fd, (struct sockaddr *)ret_local, &length) != 0)
+        ret_local->ss_family = 0;
+    length = sizeof *ret_peer;
+    if (getpeername(c->fd, (struct sockaddr *)ret_peer, &length) != 0)
+        ret_peer->ss_family = 0;
+}
+
 void client_close(struct store_client *c)
 {
     if (c == NULL)

@@ -48,6 +48,12 @@ struct message { /* between two ranks; lent until it is done */
     struct message *next; /* the back end's own, from here on */
     uint32_t seq, n_chunks;
     int stage;
+    bool is_inside; /* of the node: `peer` is a number on it */
+};
+
+struct backend_place {
+    int local_rank, local_world_size; /* among the group's ranks of this node */
+    int node_rank, n_nodes;           /* nodes that have ranks of the group */
 };
 
 struct backend_ops {
@@ -71,6 +77,9 @@ struct backend_ops {
      * ret_rank, ret_n   this rank's place in it, and how many there are */
     int (*split)(struct backend *b, int color, int key, struct backend **ret, int *ret_rank,
                  int *ret_n, struct co_error *err);
+
+    /* Where this rank is in a group that spans nodes. NULL: the group is on one node. */
+    void (*place)(const struct backend *b, struct backend_place *ret);
 
     int (*alloc)(struct backend *b, size_t bytes, void **ret, struct co_error *err);
     void (*free)(struct backend *b, void *ptr);

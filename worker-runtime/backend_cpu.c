@@ -130,6 +130,12 @@ static bool on_idle(void *arg)
     return (c->on_idle != NULL && c->on_idle(c->idle_arg)) || more;
 }
 
+void backend_cpu_on_idle(struct backend *b, bool (*idle)(void *arg), void *arg)
+{
+    cpu_of(b)->on_idle = idle;
+    cpu_of(b)->idle_arg = arg;
+}
+
 /* --- memory, and the whole -------------------------------------------------------------------- */
 
 static int cpu_alloc(struct backend *b, size_t bytes, void **ret, struct co_error *err)
@@ -232,8 +238,6 @@ int backend_cpu_create(const struct backend_cpu_opts *opts, struct backend **ret
     c->memory = opts->memory;
     c->on_destroy = opts->on_destroy;
     c->arg = opts->arg;
-    c->on_idle = opts->on_idle;
-    c->idle_arg = opts->idle_arg;
     c->rank = transport_shm_rank(opts->shm);
     c->n = n;
     cma_init(c);

@@ -28,12 +28,13 @@ struct backend_cpu_opts {
     struct group_memory *memory;     /* likewise: where it meets, handed over; NULL: the world's */
     void (*on_destroy)(void *arg);   /* leaves the node: called last; NULL: nothing to do */
     void *arg;
-    bool (*on_idle)(void *arg); /* while it sleeps in a step, as transport_shm_on_idle(); NULL */
-    void *idle_arg;
 };
 
 /* returns   0, -ENOMEM; on failure nothing was taken over */
 int backend_cpu_create(const struct backend_cpu_opts *opts, struct backend **ret,
                        struct co_error *err);
+
+/* Have `idle(arg)` called, too, while it sleeps in a step: as transport_shm_on_idle(). */
+void backend_cpu_on_idle(struct backend *b, bool (*idle)(void *arg), void *arg);
 
 #endif

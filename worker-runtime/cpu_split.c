@@ -120,8 +120,6 @@ static int make_backend(struct split *s, struct backend **ret, struct co_error *
                                     .tuning = &c->tuning,
                                     .may_cma = c->may_cma,
                                     .pool = c->pool,
-                                    .on_idle = c->on_idle,
-                                    .idle_arg = c->idle_arg,
                                     .memory = s->memory};
     if (code == 0)
         code = backend_cpu_create(&opts, ret, err);

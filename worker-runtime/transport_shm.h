@@ -58,7 +58,7 @@ struct transport_shm_member { /* a rank of the group */
     unsigned local_rank; /* on the node: whether it lives is said in the control segment */
 };
 
-struct transport_shm_names { /* for messages, where the job has several nodes; both are lent */
+struct transport_shm_names {    /* for messages, where the job has several nodes; both are lent */
     const uint32_t *world_rank; /* of each local rank; NULL: local ranks are named */
     const char *where;          /* " on node 1 (host)", behind a rank's number */
 };
@@ -156,6 +156,11 @@ int transport_shm_describe(const struct transport_shm *t, struct co_error *err);
 #define TRANSPORT_SHM_RANK_TEXT_BYTES 176
 void transport_shm_describe_rank(const struct transport_shm *t, unsigned rank,
                                  char text[TRANSPORT_SHM_RANK_TEXT_BYTES]);
+
+/* "rank 3", or as struct transport_shm_names says. `rank` is one of the group; without names its
+ * number there is told. */
+void transport_shm_name_rank(const struct transport_shm *t, unsigned rank,
+                             char text[TRANSPORT_SHM_RANK_TEXT_BYTES]);
 
 /* Whether somebody was stuck while writing: this rank's memory must be taken away from the others
  * before the call returns. */

@@ -37,9 +37,9 @@ struct transport_shm {
     uint32_t number;          /* calls: parts that go on with the last one are not counted */
     bool goes_on;             /* the next one does */
     struct transport_shm_names names;
-    uint32_t arrived;         /* what this rank's line says */
-    uint64_t spin_ns;         /* how long it seems worth to spin */
-    unsigned next;            /* ranks below have come to the step that is waited for */
+    uint32_t arrived; /* what this rank's line says */
+    uint64_t spin_ns; /* how long it seems worth to spin */
+    unsigned next;    /* ranks below have come to the step that is waited for */
     bool (*idle)(void *arg);
     void *idle_arg;
     struct co_error why; /* once broken */

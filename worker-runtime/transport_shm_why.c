@@ -115,6 +115,16 @@ static int describe_death(const struct transport_shm *t, struct control_abort wh
     return co_fail(err, -ECONNRESET, "%s died", who.text);
 }
 
+void transport_shm_name_rank(const struct transport_shm *t, unsigned rank,
+                             char text[TRANSPORT_SHM_RANK_TEXT_BYTES])
+{
+    const bool has_names = t->names.world_rank != NULL;
+    snprintf(text, TRANSPORT_SHM_RANK_TEXT_BYTES, "rank %u", rank);
+    if (has_names)
+        snprintf(text, TRANSPORT_SHM_RANK_TEXT_BYTES, "%s",
+                 name_of(t, t->member[rank].local_rank).text);
+}
+
 void transport_shm_describe_rank(const struct transport_shm *t, unsigned rank,
                                  char text[TRANSPORT_SHM_RANK_TEXT_BYTES])
 {
