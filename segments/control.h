@@ -57,7 +57,9 @@ struct control_line { /* one local rank's own line: it alone writes it, but for 
     _Atomic uint32_t left;                 /* 1 once it left in good order */
     _Atomic uint32_t dead;                 /* 1 once somebody found it dead */
     _Atomic uint32_t pid;
-    uint32_t padding_[10];
+    _Atomic uint32_t outside; /* 1 while it waits for another node: those of this node who wait for
+                                 it are not the first to give up */
+    uint32_t padding_[9];
     _Alignas(64) pthread_mutex_t alive; /* robust, shared between processes */
     _Atomic uint64_t where;             /* the rank's last call, laid out by worker-runtime: for
                                            messages; not beside `arrived`, which others wait on */

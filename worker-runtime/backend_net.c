@@ -5,6 +5,7 @@
 #include "backend_cpu.h"
 #include "net.h"
 #include "net_watch.h"
+#include "segments/control.h"
 #include "user_segment.h"
 
 #include <errno.h>
@@ -298,7 +299,10 @@ static int wait_for_part(struct net *n, bool may_wait, struct co_error *err)
         int code = n->local->ops->advance(n->local, may_wait, err);
         return code < 0 ? net_fail(n, code, true, err) : code;
     }
+    atomic_store(&n->line->outside, 1);
     int code = transport_tcp_advance(n->tcp, may_wait, err);
+    if (code != 0)
+        atomic_store(&n->line->outside, 0);
     if (code < 0)
         return net_fail(n, code, false, err);
     if (code > 0 && j->folds)
@@ -521,6 +525,7 @@ int backend_net_create(const struct backend_net_opts *opts, struct backend **ret
     n->map = *opts->map;
     n->member = opts->member;
     n->watch = opts->watch;
+    n->line = opts->line;
     n->world = opts->world != NULL ? (struct net *)opts->world : n;
     n->kernels = opts->kernels;
     n->tuning = opts->tuning != NULL ? *opts->tuning : NET_TUNING_DEFAULT;

@@ -175,6 +175,7 @@ static int make_net(struct opening *o, struct net_member *member, struct backend
                                    .member = member,
                                    .listener = listener,
                                    .watch = o->watch,
+                                   .line = &o->node->control->line[o->node->local_rank],
                                    .owns_watch = true,
                                    .own = o->own,
                                    .kernels = o->kernels,

@@ -55,8 +55,9 @@ struct net_job { /* the open collective, in positions */
 
 struct net {
     struct backend backend;
-    struct backend *local; /* the ranks of this node, owned; NULL: there is no other */
-    struct net *world;     /* borrowed; itself, of the world's group */
+    struct backend *local;     /* the ranks of this node, owned; NULL: there is no other */
+    struct control_line *line; /* this rank's own */
+    struct net *world;         /* borrowed; itself, of the world's group */
     struct net_map map;
     struct net_member *member; /* by position, owned */
     struct net_watch *watch;   /* borrowed but of the world's group */

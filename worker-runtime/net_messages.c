@@ -22,7 +22,16 @@
 
 enum { SHORT_BYTES = 4096, NET_SLOTS = 64, TRIES = 50, NAP_MS = 1 };
 
-enum kind { KIND_SHORT = 1, KIND_LONG, KIND_DATA, KIND_PLEASE, KIND_TAKEN, KIND_LEFT, KIND_END };
+enum kind {
+    KIND_SHORT = 1,
+    KIND_LONG,
+    KIND_DATA,
+    KIND_PLEASE,
+    KIND_TAKEN,
+    KIND_LEFT,
+    KIND_BROKEN,
+    KIND_END
+};
 #define MESSAGE_MAGIC 0x4d504444u /* "DDPM" */
 
 struct head { /* 40 bytes */
@@ -59,7 +68,7 @@ struct peer {
     uint8_t *into;             /* where those go */
     struct arrived *reading;   /* a short one, owned */
     struct message *receiving; /* a long one */
-    bool has_left;
+    bool has_left, is_missed;  /* is_missed: without a reason */
 };
 
 struct net_messages {
@@ -252,8 +261,9 @@ static int on_head(struct net_messages *ms, unsigned p)
         return from->n_under_way > 0 ? on_please(ms, p) : -EIO;
     case KIND_TAKEN:
         return from->n_under_way-- > 0 ? 0 : -EIO;
-    default:
+    default: /* who left a broken job has told why by another way */
         from->has_left = true;
+        from->is_missed = h->kind == KIND_LEFT;
         return 0;
     }
 }
@@ -440,7 +450,7 @@ static void serve_messages(struct net_messages *ms)
             finish(ms, m, code);
         } else if (code < 0) {
             on_trouble(ms, position_of(ms, m), code);
-        } else if (code == 0 && peer_of(ms, m)->has_left) {
+        } else if (code == 0 && peer_of(ms, m)->is_missed) {
             break_job(ms, position_of(ms, m), -ECONNRESET, "left the job while others needed it");
         }
     }
@@ -466,10 +476,12 @@ bool net_messages_go_on(struct net_messages *ms)
 
 void net_messages_destroy(struct net_messages *ms)
 {
-    const struct head left = {.magic = MESSAGE_MAGIC, .kind = KIND_LEFT};
-    const struct iovec v = {(void *)&left, sizeof left};
+    struct head left = {.magic = MESSAGE_MAGIC, .kind = KIND_LEFT};
+    const struct iovec v = {&left, sizeof left};
     if (ms == NULL)
         return;
+    if (net_watch_look(ms->net->watch))
+        left.kind = KIND_BROKEN;
     for (unsigned p = 0; p < ms->net->map.n; p++) {
         if (net_links_is_open(ms->links, p) && ms->peer[p].first_out == NULL)
             net_links_send(ms->links, p, &v, 1);

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum news_kind { NEWS_BROKEN = 1, NEWS_LEFT };
+enum news_kind { NEWS_BROKEN = 1, NEWS_LEFT, NEWS_ASK, NEWS_ANSWER };
 
 struct news { /* what comes on a connection, 256 bytes */
     uint32_t kind;
@@ -24,7 +24,7 @@ struct watched {
     size_t n_here;
     struct news news;
     bool has_ended; /* it left, is gone, or has told us the end: nothing more comes */
-    bool was_told;
+    bool was_told, has_answered;
 };
 
 struct net_watch {
@@ -76,17 +76,23 @@ int net_watch_create(const struct net_watch_opts *opts, uint64_t deadline_ms,
     return 0;
 }
 
-/* The few bytes find room in the buffer of a connection on which nothing else was sent. */
-static void send_news(struct net_watch *w, enum news_kind kind, int code, const char *text)
+/* The few bytes find room in the buffer of a connection on which little else was sent. */
+static void send_to(struct net_watch *w, const struct watched *x, enum news_kind kind, int code,
+                    const char *text)
 {
     struct news news = {.kind = (uint32_t)kind, .code = code};
     const struct iovec v = {&news, sizeof news};
     memcpy(news.text, text, strnlen(text, sizeof news.text - 1));
+    if (!x->was_told)
+        net_links_send(w->links, x->peer, &v, 1);
+}
+
+/* The last that is said to everybody. */
+static void send_end(struct net_watch *w, enum news_kind kind, int code, const char *text)
+{
     for (unsigned i = 0; i < w->n_peers; i++) {
-        struct watched *x = &w->watched[i];
-        if (!x->was_told)
-            net_links_send(w->links, x->peer, &v, 1);
-        x->was_told = true;
+        send_to(w, &w->watched[i], kind, code, text);
+        w->watched[i].was_told = true;
     }
 }
 
@@ -104,7 +110,7 @@ static void pass_on(struct net_watch *w)
     if (control_abort_get(w->control).cause == CONTROL_OK)
         return;
     int code = transport_shm_describe(w->shm, &why);
-    send_news(w, NEWS_BROKEN, code, why.text);
+    send_end(w, NEWS_BROKEN, code, why.text);
 }
 
 static void on_end(struct net_watch *w, struct watched *x)
@@ -124,6 +130,15 @@ static void on_news(struct net_watch *w, struct watched *x)
 {
     struct news *news = &x->news;
     news->text[sizeof news->text - 1] = '\0';
+    x->n_here = 0;
+    if (news->kind == NEWS_ASK) {
+        send_to(w, x, NEWS_ANSWER, 0, "");
+        return;
+    }
+    if (news->kind == NEWS_ANSWER) {
+        x->has_answered = true;
+        return;
+    }
     if (news->kind == NEWS_BROKEN)
         tell(w, is_errno(news->code) ? news->code : -ECONNRESET, news->text);
     x->has_ended = true; /* who left is missed by those who wait for it, if any */
@@ -160,6 +175,34 @@ bool net_watch_look(struct net_watch *w)
     return control_abort_get(w->control).cause != CONTROL_OK;
 }
 
+static struct watched *find_watched(struct net_watch *w, uint32_t rank)
+{
+    for (unsigned i = 0; i < w->n_peers; i++)
+        if (net_links_member(w->links, w->watched[i].peer)->rank == rank)
+            return &w->watched[i];
+    return NULL;
+}
+
+void net_watch_ask(struct net_watch *w, uint32_t rank)
+{
+    pthread_mutex_lock(&w->mutex);
+    struct watched *x = find_watched(w, rank);
+    if (x != NULL) {
+        x->has_answered = false;
+        send_to(w, x, NEWS_ASK, 0, "");
+    }
+    pthread_mutex_unlock(&w->mutex);
+}
+
+bool net_watch_has_answered(struct net_watch *w, uint32_t rank)
+{
+    pthread_mutex_lock(&w->mutex);
+    const struct watched *x = find_watched(w, rank);
+    const bool has_answered = x != NULL && x->has_answered;
+    pthread_mutex_unlock(&w->mutex);
+    return has_answered;
+}
+
 void net_watch_tell(struct net_watch *w, int code, const char *text)
 {
     pthread_mutex_lock(&w->mutex);
@@ -178,7 +221,7 @@ void net_watch_destroy(struct net_watch *w)
     if (w == NULL)
         return;
     look(w);
-    send_news(w, NEWS_LEFT, 0, "");
+    send_end(w, NEWS_LEFT, 0, "");
     net_links_destroy(w->links);
     pthread_mutex_destroy(&w->mutex);
     free(w);

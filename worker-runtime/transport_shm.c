@@ -16,6 +16,7 @@ enum {
     FIRST_SLEEP_US = 500,    /* how soon a death is noticed without ddprun ... */
     LONGEST_SLEEP_US = 2000, /* ... and how late */
     LOOK_NS = 500 * 1000,    /* between two looks around of one who does not sleep */
+    MORE_TIME_MS = 1500,
     DRAIN_NS = 1000 * 1000 * 1000,
 };
 
@@ -257,8 +258,14 @@ static bool look_for_trouble(struct transport_shm *t)
     if (t->deadline_ms == 0)
         t->deadline_ms = co_deadline_ms(t->call_timeout_ms);
     look_around(t);
-    if (co_left_ms(t->deadline_ms) == 0)
+    if (co_left_ms(t->deadline_ms) > 0)
+        return transport_shm_is_broken(t);
+    if (!t->has_more_time && why_is_outside(t)) {
+        t->has_more_time = true; /* who that one waits for is found out by then */
+        t->deadline_ms = co_deadline_ms(MORE_TIME_MS);
+    } else {
         why_tell_timeout(t);
+    }
     return transport_shm_is_broken(t);
 }
 
@@ -402,6 +409,7 @@ void transport_shm_arrive(struct transport_shm *t)
 {
     t->next = 0;
     t->deadline_ms = 0;
+    t->has_more_time = false;
     control_arrive(t->member[t->rank].line, ++t->arrived);
 }
 

@@ -28,6 +28,7 @@ struct transport_shm {
     unsigned rank, n_ranks;
     uint32_t group;
     bool spin, broken, must_withdraw;
+    bool has_more_time;       /* the step got, since somebody waits for another node */
     bool is_meeting;          /* the step that is waited for is the meeting of the open call */
     uint64_t timeout_ms;      /* of the group */
     uint64_t call_timeout_ms; /* of the open call */
@@ -68,6 +69,8 @@ void why_tell(struct transport_shm *t, enum control_cause cause, unsigned local_
 void why_tell_mismatch(struct transport_shm *t, unsigned other);
 /* Those who have not come to the open step are missing. */
 void why_tell_timeout(struct transport_shm *t);
+/* Whether one of those who are furthest behind waits for another node. */
+bool why_is_outside(const struct transport_shm *t);
 #define WHY_MESSAGE 0xffffu /* in place of a rank: it is not a call that they disagree about */
 
 #endif

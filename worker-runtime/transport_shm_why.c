@@ -59,6 +59,16 @@ static uint32_t longest_lag(const struct transport_shm *t)
     return longest;
 }
 
+bool why_is_outside(const struct transport_shm *t)
+{
+    const uint32_t longest = longest_lag(t);
+    for (unsigned r = 0; longest > 0 && r < t->n_ranks; r++)
+        if (lag_of(t, r) == longest &&
+            atomic_load(&t->control->line[t->member[r].local_rank].outside) != 0)
+            return true;
+    return false;
+}
+
 /* Those who are missing may themselves wait for one that is further behind: that one is named. */
 void why_tell_timeout(struct transport_shm *t)
 {

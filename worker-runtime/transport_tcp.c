@@ -13,19 +13,19 @@ enum {
     SPIN_NS = 50 * 1000, /* about what a small message takes from machine to machine */
     NAP_MS = 1,          /* how late the node's abort word is seen */
     NAMED = 8,
-    /* A rank on the other node that waits for the true culprit finds out at the time-out: that
-       news comes first. */
-    GRACE_MS = 300,
+    ANSWER_MS = 300, /* for those who are late to say that they wait, too */
+    NEWS_MS = 1000,
 };
 
-enum frame_kind { FRAME_CALL = 1, FRAME_LEFT };
+enum frame_kind { FRAME_CALL = 1, FRAME_LEFT, FRAME_BROKEN };
 #define FRAME_MAGIC 0x46504444u /* "DDPF" */
 
-struct frame { /* what a rank says of itself before the bytes, 48 of them */
+struct frame { /* what a rank says of itself before the bytes, 56 of them */
     uint32_t magic, kind;
     uint32_t number, exchange; /* calls; exchanges with this peer */
     struct call call;
-    uint64_t bytes; /* that follow */
+    uint64_t bytes;   /* that follow */
+    uint64_t expects; /* bytes from the other side */
 };
 
 struct direction {
@@ -51,6 +51,7 @@ struct transport_tcp {
     uint32_t number;
     uint64_t timeout_ms;
     uint64_t deadline_ms; /* 0: nobody has waited since the last byte */
+    unsigned n_late;      /* times that the deadline was put off */
     struct pollfd *poll;
     struct stream stream[]; /* of each rank of the group */
 };
@@ -78,11 +79,17 @@ static bool is_idle(const struct direction *d)
     return d->is_done && d->n_frame == sizeof d->frame;
 }
 
+static bool is_missing(const struct stream *s)
+{
+    return !is_idle(&s->in) || !is_idle(&s->out);
+}
+
 void transport_tcp_destroy(struct transport_tcp *t)
 {
     if (t == NULL)
         return;
-    struct frame left = {.magic = FRAME_MAGIC, .kind = FRAME_LEFT};
+    const bool is_broken = net_watch_look(t->opts.watch);
+    struct frame left = {.magic = FRAME_MAGIC, .kind = is_broken ? FRAME_BROKEN : FRAME_LEFT};
     const struct iovec v = {&left, sizeof left};
     for (unsigned r = 0; r < t->opts.n; r++)
         if (net_links_is_open(t->opts.links, r) &&
@@ -101,6 +108,7 @@ void transport_tcp_open(struct transport_tcp *t, const struct call *call, uint32
     t->number = number;
     t->timeout_ms = timeout_ms != 0 ? timeout_ms : t->opts.timeout_ms;
     t->deadline_ms = 0;
+    t->n_late = 0;
     for (unsigned p = 0; p < plan->n_peers; p++) {
         struct stream *s = &t->stream[plan->peer[p]];
         s->n_exchanges++;
@@ -110,7 +118,8 @@ void transport_tcp_open(struct transport_tcp *t, const struct call *call, uint32
                                               .number = number,
                                               .exchange = s->n_exchanges,
                                               .call = *call,
-                                              .bytes = plan->bytes_to(plan->arg, p)}};
+                                              .bytes = plan->bytes_to(plan->arg, p),
+                                              .expects = plan->bytes_from(plan->arg, p)}};
         s->in = (struct direction){0};
     }
 }
@@ -150,6 +159,18 @@ static int fail_mismatch(const struct transport_tcp *t, unsigned peer, const str
                    call_format(&t->call, my_call), t->number);
 }
 
+/* The other side left since the job is broken. The news of why takes another way. */
+static int fail_broken(const struct transport_tcp *t, unsigned peer, struct co_error *err)
+{
+    const uint64_t deadline_ms = co_deadline_ms(NEWS_MS);
+    char name[NET_MEMBER_TEXT_BYTES];
+    while (!net_watch_look(t->opts.watch))
+        if (co_left_ms(deadline_ms) == 0 || poll(NULL, 0, NAP_MS) < 0)
+            return co_fail(err, -ECONNRESET, "%s left a job that is broken",
+                           name_of(t, peer, name));
+    return net_watch_why(t->opts.watch, err);
+}
+
 static int check_frame(const struct transport_tcp *t, unsigned p, struct co_error *err)
 {
     const struct tcp_plan *plan = t->plan;
@@ -157,38 +178,76 @@ static int check_frame(const struct transport_tcp *t, unsigned p, struct co_erro
     const struct stream *s = &t->stream[peer];
     const struct frame *f = &s->in.frame;
     char name[NET_MEMBER_TEXT_BYTES];
+    if (f->magic == FRAME_MAGIC && f->kind == FRAME_BROKEN)
+        return fail_broken(t, peer, err);
     if (f->magic != FRAME_MAGIC || (f->kind != FRAME_CALL && f->kind != FRAME_LEFT))
         return co_fail(err, -EIO, "%s sent something that is no call", name_of(t, peer, name));
     if (f->kind == FRAME_LEFT)
         return co_fail(err, -ECONNRESET, "%s left the job while others needed it",
                        name_of(t, peer, name));
     if (!call_same(&t->call, &f->call) || f->number != t->number || f->exchange != s->n_exchanges ||
-        f->bytes != plan->bytes_from(plan->arg, p))
+        f->bytes != s->out.frame.expects || f->expects != s->out.frame.bytes)
         return fail_mismatch(t, peer, f, err);
     return 0;
 }
 
-/* Whom this rank waits for, those who sent least first. */
-static int fail_late(const struct transport_tcp *t, struct co_error *err)
+/* Those who sent least of what this rank waits for: the others may wait for them, too. */
+static uint64_t least_total(const struct transport_tcp *t)
+{
+    uint64_t least = UINT64_MAX;
+    for (unsigned p = 0; p < t->plan->n_peers; p++) {
+        const struct stream *s = &t->stream[t->plan->peer[p]];
+        if (is_missing(s) && s->in.total < least)
+            least = s->in.total;
+    }
+    return least;
+}
+
+static uint32_t job_rank(const struct transport_tcp *t, unsigned peer)
+{
+    return net_links_member(t->opts.links, peer)->rank;
+}
+
+/* Whether a peer is to be blamed: it is furthest behind and, if `silent`, has not answered. */
+static bool is_late(const struct transport_tcp *t, unsigned peer, uint64_t least, bool silent)
+{
+    const struct stream *s = &t->stream[peer];
+    return is_missing(s) && s->in.total == least &&
+           !(silent && net_watch_has_answered(t->opts.watch, job_rank(t, peer)));
+}
+
+static int fail_late(const struct transport_tcp *t, bool silent, struct co_error *err)
 {
     char names[NAMED * (NET_MEMBER_TEXT_BYTES + 2)] = "", name[NET_MEMBER_TEXT_BYTES];
-    uint64_t least = UINT64_MAX;
+    const uint64_t least = least_total(t);
     size_t length = 0;
     unsigned n = 0;
     for (unsigned p = 0; p < t->plan->n_peers; p++) {
-        const struct stream *s = &t->stream[t->plan->peer[p]];
-        if (!(s->in.is_done && s->out.is_done) && s->in.total < least)
-            least = s->in.total;
-    }
-    for (unsigned p = 0; p < t->plan->n_peers; p++) {
-        const struct stream *s = &t->stream[t->plan->peer[p]];
-        if ((s->in.is_done && s->out.is_done) || s->in.total != least || n++ >= NAMED)
+        if (!is_late(t, t->plan->peer[p], least, silent) || n++ >= NAMED)
             continue;
         length += (size_t)snprintf(names + length, sizeof names - length, "%s%s",
                                    length > 0 ? ", " : "", name_of(t, t->plan->peer[p], name));
     }
     return co_fail(err, -ETIMEDOUT, "waited %.3g s in vain for %s%s", (double)t->timeout_ms / 1e3,
                    names, n > NAMED ? " and more" : "");
+}
+
+/* The time is up. First the others are asked: who answers waits for somebody, too, and knows better
+ * who is late; its news gets some time to arrive. returns 0 go on waiting; -errno */
+static int on_late(struct transport_tcp *t, struct co_error *err)
+{
+    const uint64_t least = least_total(t);
+    bool any_silent = false;
+    for (unsigned p = 0; p < t->plan->n_peers; p++) {
+        const unsigned peer = t->plan->peer[p];
+        if (t->n_late == 0 && is_late(t, peer, least, false))
+            net_watch_ask(t->opts.watch, job_rank(t, peer));
+        any_silent = any_silent || is_late(t, peer, least, true);
+    }
+    if (t->n_late > 0 && (any_silent || t->n_late == 2))
+        return fail_late(t, any_silent, err);
+    t->deadline_ms = co_deadline_ms(t->n_late++ == 0 ? ANSWER_MS : NEWS_MS);
+    return 0;
 }
 
 /* --- bytes ------------------------------------------------------------------------------------ */
@@ -323,8 +382,8 @@ static int look_around(struct transport_tcp *t, struct co_error *err)
     if (net_watch_look(t->opts.watch))
         return net_watch_why(t->opts.watch, err);
     if (t->deadline_ms == 0)
-        t->deadline_ms = co_deadline_ms(t->timeout_ms + GRACE_MS);
-    return co_left_ms(t->deadline_ms) == 0 ? fail_late(t, err) : 0;
+        t->deadline_ms = co_deadline_ms(t->timeout_ms);
+    return co_left_ms(t->deadline_ms) == 0 ? on_late(t, err) : 0;
 }
 
 static void nap(struct transport_tcp *t)
@@ -351,6 +410,7 @@ int transport_tcp_advance(struct transport_tcp *t, bool may_wait, struct co_erro
             return code;
         if (moved) {
             t->deadline_ms = 0;
+            t->n_late = 0;
             spin_until_ns = 0;
             continue;
         }
