@@ -37,6 +37,10 @@ struct slice layout_out(const struct layout *l, unsigned from_rank); /* of this 
 /* The block of another rank's `in` that this rank reads; not of all_to_all_v. */
 struct slice layout_in_of(const struct layout *l, unsigned rank);
 
+/* The signature of a collective among n ranks. */
+struct call layout_call(const struct collective *what, unsigned n);
+
+bool layout_has_pairs(const struct layout *l);  /* all_to_all_v: a count for each pair of ranks */
 size_t layout_n_blocks(const struct layout *l); /* of an `in`: 1 or n */
 size_t
 layout_in_bytes(const struct layout *l); /* of this rank's `in`, gaps to `most` not counted */
