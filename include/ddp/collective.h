@@ -15,9 +15,7 @@
  *   blocking  the call returns when this rank's `out` may be read and its `in` written again, and
  *             no other rank touches either any more, also where it returns an error
  *   order     additions happen in rank order 0, 1, 2, ... for every element, whatever the size,
- *             algorithm and arrival: same inputs, same bits, on all ranks and in every run. On
- *             several nodes those of a node's ranks come first, then the nodes' sums are added up
- *             in the order of the nodes: the bits then depend on how ranks are dealt to nodes, too
+ *             algorithm and arrival: same inputs, same bits, on all ranks and in every run
  *   threads   one thread at a time for each group; different groups, at the same time, by different
  *             threads
  *   returns   0

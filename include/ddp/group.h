@@ -38,6 +38,7 @@ struct ddp_init_opts {
  *             DDP_EENV          the environment contradicts itself; the text names the variable
  *             DDP_ETIMEOUT      some ranks did not come in time; the text names them
  *             DDP_EPEER         a rank died before it joined
+ *             DDP_EUNSUPPORTED  the job spans several nodes (this version: one node)
  *             DDP_ENOMEM, DDP_ESYSTEM */
 int ddp_init(const struct ddp_init_opts *opts, struct ddp_group **ret_world);
 
