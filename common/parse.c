@@ -2,9 +2,11 @@
 
 #include "error.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +54,77 @@ int co_parse_duration_ms(const char *what, const char *text, uint64_t *ret_ms, s
         return 0;
     }
     return co_fail(err, -EINVAL, "%s '%.200s' has an unknown unit: try s, ms, m or h", what, text);
+}
+
+static const char size_units[] = "KMGT"; /* each 1024 times the one before */
+
+/* "64M" for 64 << 20: the largest unit that leaves no rest. */
+static void print_size(uint64_t bytes, char *text, size_t size)
+{
+    size_t unit = 0;
+    while (unit < sizeof size_units - 1 && bytes != 0 && bytes % 1024 == 0) {
+        bytes /= 1024;
+        unit++;
+    }
+    snprintf(text, size, "%" PRIu64 "%.1s", bytes, unit > 0 ? &size_units[unit - 1] : "");
+}
+
+/* returns   the power of 1024 that a suffix means, or -EINVAL */
+static int size_unit(const char *suffix)
+{
+    if (*suffix == '\0')
+        return 0;
+    const char *unit = strchr(size_units, toupper((unsigned char)*suffix));
+    if (unit == NULL || (suffix[1] != '\0' && strcmp(suffix + 1, "iB") != 0))
+        return -EINVAL;
+    return (int)(unit - size_units) + 1;
+}
+
+int co_parse_size(const char *what, const char *text, uint64_t min, uint64_t max,
+                  uint64_t *ret_bytes, struct co_error *err)
+{
+    size_t n = strspn(text, "0123456789");
+    int unit = size_unit(text + n);
+    if (n == 0 || unit < 0)
+        return co_fail(err, -EINVAL, "%s '%.200s' is not a size: try 4096, 64K, 64M or 1G", what,
+                       text);
+    errno = 0;
+    uint64_t value = strtoull(text, NULL, 10);
+    bool fits = errno != ERANGE && value <= UINT64_MAX >> 10 * unit;
+    value <<= 10 * unit;
+    if (!fits || value < min || value > max) {
+        char least[24], most[24];
+        print_size(min, least, sizeof least);
+        print_size(max, most, sizeof most);
+        return co_fail(err, -ERANGE, "%s '%.200s' is out of bounds: %s to %s", what, text, least,
+                       most);
+    }
+    *ret_bytes = value;
+    return 0;
+}
+
+int co_parse_endpoint(const char *what, const char *text, char *host, size_t host_size,
+                      uint16_t *ret_port, struct co_error *err)
+{
+    const char *at = text;
+    bool in_brackets = *at == '[';
+    size_t n = in_brackets ? strcspn(++at, "]") : strcspn(at, ":");
+    const char *port = at + n;
+    if (in_brackets && *port++ != ']')
+        return co_fail(err, -EINVAL, "%s '%.200s': the closing ']' is missing", what, text);
+    if (n == 0 || n >= host_size || (*port != '\0' && *port != ':'))
+        return co_fail(err, -EINVAL, "%s '%.200s' is no HOST[:PORT]", what, text);
+    int64_t number = 0;
+    bool has_port = *port == ':';
+    if (has_port && co_parse_int(what, port + 1, 0, UINT16_MAX, &number, NULL) < 0)
+        return co_fail(err, -EINVAL, "%s '%.200s': '%.200s' is no port%s", what, text, port + 1,
+                       !in_brackets && strchr(port + 1, ':') != NULL
+                           ? ", and an IPv6 address belongs in brackets"
+                           : "");
+    snprintf(host, host_size, "%.*s", (int)n, at);
+    if (has_port)
+        *ret_port = (uint16_t)number;
+    return 0;
 }
 
 int co_edit_distance(const char *a, const char *b, int limit)

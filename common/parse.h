@@ -3,6 +3,7 @@
 #ifndef DDP_COMMON_PARSE_H
 #define DDP_COMMON_PARSE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct co_error;
@@ -19,6 +20,21 @@ int co_parse_int(const char *what, const char *text, int64_t min, int64_t max, i
  * returns   0, -EINVAL, -ERANGE */
 int co_parse_duration_ms(const char *what, const char *text, uint64_t *ret_ms,
                          struct co_error *err);
+
+/* A number of bytes, min <= size <= max: "4096", "64K", "64M"; K, M, G and T are powers of
+ * 1024, and may be written KiB and so on.
+ *
+ * returns   0, -EINVAL, -ERANGE (the text says the bounds) */
+int co_parse_size(const char *what, const char *text, uint64_t min, uint64_t max,
+                  uint64_t *ret_bytes, struct co_error *err);
+
+/* HOST, HOST:PORT, [IPV6] or [IPV6]:PORT. What HOST means is not looked at.
+ *
+ * host       room for host_size bytes, the NUL included
+ * ret_port   left alone when there is none
+ * returns    0, -EINVAL (also a host that is empty or too long) */
+int co_parse_endpoint(const char *what, const char *text, char *host, size_t host_size,
+                      uint16_t *ret_port, struct co_error *err);
 
 /* How many single-character edits turn a into b (Levenshtein), at most `limit`: for "did you
  * mean". */

@@ -6,6 +6,7 @@
 #ifndef DDP_RENDEZVOUS_CLIENT_H
 #define DDP_RENDEZVOUS_CLIENT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +21,10 @@ struct store_client; /* opaque */
  *           -errno */
 int client_connect(const char *host, uint16_t port, uint64_t deadline_ms,
                    struct store_client **ret_client, struct co_error *err);
+
+/* The same, but where nobody serves now that is the answer: -ECONNREFUSED and its like. */
+int client_connect_once(const char *host, uint16_t port, uint64_t deadline_ms,
+                        struct store_client **ret_client, struct co_error *err);
 void client_close(struct store_client *c); /* NULL is fine */
 
 /* The two ends of the connection: by what address this machine reaches the store, and the store's.
@@ -36,12 +41,42 @@ int client_set(struct store_client *c, const void *key, size_t key_len, const vo
  * the caller. A wait that times out is cancelled; the connection stays usable. */
 int client_get(struct store_client *c, const void *key, size_t key_len, uint64_t deadline_ms,
                uint8_t **ret_value, size_t *ret_len, struct co_error *err);
+
+/* Read the key if it is there by now.
+ * returns   as all; -ENOENT it is not */
+int client_get_now(struct store_client *c, const void *key, size_t key_len, uint64_t deadline_ms,
+                   uint8_t **ret_value, size_t *ret_len, struct co_error *err);
 int client_add(struct store_client *c, const void *key, size_t key_len, int64_t delta,
                uint64_t deadline_ms, int64_t *ret_value, struct co_error *err);
 int client_wait(struct store_client *c, const void *key, size_t key_len, uint64_t deadline_ms,
                 struct co_error *err);
+
+/* Whether a wait for the key would be over. A set is not answered, and a check behind it on the
+ * same connection says that it was done: a store that refuses one closes. */
+int client_check(struct store_client *c, const void *key, size_t key_len, uint64_t deadline_ms,
+                 bool *ret_there, struct co_error *err);
+
 /* ret_deleted: 1 if it was there */
 int client_delete(struct store_client *c, const void *key, size_t key_len, uint64_t deadline_ms,
                   int64_t *ret_deleted, struct co_error *err);
+
+/* The keys of a store, sorted by their bytes. */
+struct client_keys {
+    size_t n;
+    struct client_key {
+        const uint8_t *at; /* in `bytes` */
+        size_t len;
+    } * keys;
+    uint8_t *bytes;
+};
+
+/* List all keys, but not queues. Torch's servers can do this since 2.10; older ones close, which is
+ * -EPIPE, and the connection is dead.
+ *
+ * ret_keys   client_keys_fini() them
+ * returns    as all; -EPROTO also more than a GiB or 2^24 keys */
+int client_list_keys(struct store_client *c, uint64_t deadline_ms, struct client_keys *ret_keys,
+                     struct co_error *err);
+void client_keys_fini(struct client_keys *k);
 
 #endif

@@ -257,6 +257,11 @@ struct wire_bytes codec_item_take(const uint8_t **at)
     return item;
 }
 
+const char *codec_op_name(enum wire_op op)
+{
+    return shapes[op].name;
+}
+
 /* --- replies --- */
 
 int codec_reply_u8(struct co_buf *out, uint8_t value)

@@ -102,6 +102,8 @@ void codec_decide_a(struct codec *c);
 /* Take the string at *at, which must lie in a request's items, and move *at behind it. */
 struct wire_bytes codec_item_take(const uint8_t **at);
 
+const char *codec_op_name(enum wire_op op); /* "SET"; static text */
+
 /* Append replies to `out`. All return 0 or -ENOMEM. */
 int codec_reply_u8(struct co_buf *out, uint8_t value);
 int codec_reply_u32(struct co_buf *out, uint32_t value);

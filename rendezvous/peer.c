@@ -1,5 +1,6 @@
 #include "peer.h"
 
+#include "address.h"
 #include "common/error.h"
 #include "common/scope.h"
 
@@ -10,6 +11,7 @@
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,35 +23,12 @@ struct end {
 
 static struct end end_of(const struct sockaddr_storage *from)
 {
-    struct end end = {0};
-    if (from->ss_family == AF_INET6) {
-        const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)from;
-        end.address = in6->sin6_addr;
-        end.port = in6->sin6_port;
-    } else {
-        const struct sockaddr_in *in = (const struct sockaddr_in *)from;
-        memset(end.address.s6_addr + 10, 0xff, 2);
-        memcpy(end.address.s6_addr + 12, &in->sin_addr, 4);
-        end.port = in->sin_port;
-    }
-    return end;
+    return (struct end){.address = address_as_v6(from), .port = htons(address_port(from))};
 }
 
 static bool same_end(const struct end *a, const struct end *b)
 {
     return a->port == b->port && memcmp(&a->address, &b->address, sizeof a->address) == 0;
-}
-
-bool peer_is_loopback(const struct sockaddr *address)
-{
-    struct sockaddr_storage storage = {0};
-    memcpy(&storage, address,
-           address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
-                                          : sizeof(struct sockaddr_in));
-    struct end end = end_of(&storage);
-    if (IN6_IS_ADDR_V4MAPPED(&end.address))
-        return end.address.s6_addr[12] == 127;
-    return IN6_IS_ADDR_LOOPBACK(&end.address);
 }
 
 /* --- the kernel's socket diagnosis --- */

@@ -8,7 +8,6 @@
 #ifndef DDP_RENDEZVOUS_PEER_H
 #define DDP_RENDEZVOUS_PEER_H
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -30,8 +29,6 @@ struct peer {
 /* Find out which method works here. */
 void peer_init(struct peer *p);
 void peer_fini(struct peer *p);
-
-bool peer_is_loopback(const struct sockaddr *address);
 
 /* The owner of the other end of a TCP connection.
  *

@@ -1,43 +1,87 @@
-/* server.h - a generation's key-value store, served over TCP in PyTorch's TCPStore protocol.
+/* server.h - a key-value store, served over TCP in PyTorch's TCPStore protocol.
  *
- * The libuv shell around store.h (keys, waiters) and session.h (bytes). Runs inside ddprun: one
- * server a generation, opened empty, closed with it. Never resolves a name, never blocks, never
- * allocates by a length it was only told. */
+ * The libuv shell around store.h (keys, waiters) and session.h (bytes). Runs inside ddprun, one
+ * server a generation, opened empty, closed with it; and as ddp-rendezvous, whose keys stay as long
+ * as it runs, and which answers HTTP on the same port. Never resolves a name, never blocks, never
+ * allocates by a length it was only told. The program must ignore SIGPIPE, since libuv does not
+ * keep it away: a client that goes before its reply would end the program. */
 #ifndef DDP_RENDEZVOUS_SERVER_H
 #define DDP_RENDEZVOUS_SERVER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
 
+struct allow_list;
 struct co_error;
 struct server; /* opaque */
+struct stats;
+
+#define SERVER_MIN_VALUE_BYTES     ((uint64_t)8 << 20)  /* what torch's own server takes */
+#define SERVER_REQUEST_EXTRA_BYTES ((uint64_t)16 << 20) /* of a request, beside one value */
 
 struct server_opts {
-    const char *bind_addr; /* a numeric address; NULL: "127.0.0.1" */
-    uint16_t port;         /* 0: any free one */
+    const char *bind_addr; /* of server_start(): a numeric address; NULL: "127.0.0.1" */
+    uint16_t port;         /* of server_start(); 0: any free one */
     uint32_t max_clients;  /* 0: 65536 */
-    uint64_t max_bytes;    /* keys and values together, and as much again for requests and replies
-                                 on their way; 0: 1 GiB */
-    uint64_t max_value_bytes; /* 0: 64 MiB; not less than 8 MiB */
-    uint64_t mid_frame_ms;    /* a request that was begun must be complete after this; 0: 30 000 */
+    uint64_t max_bytes;    /* keys and values together, with what is kept about them; 0: 1 GiB */
+    uint64_t max_buffer_bytes; /* requests and replies on their way; 0: as max_bytes */
+    uint64_t max_value_bytes;  /* 0: 64 MiB; not less than SERVER_MIN_VALUE_BYTES */
+    uint64_t mid_frame_ms;     /* a request that was begun must be complete after this; 0: 30 000 */
+
+    /* Who is served beside loopback peers of our own uid, and root's. NULL: all other machines, and
+     * nobody else on this one. Borrowed until server_close(). */
+    const struct allow_list *allow;
+
+    bool no_store;       /* clients of the store are refused: for the other protocols only */
+    bool http;           /* answer GET /healthz, /metrics and /status, too */
+    const char *version; /* for these pages; static text */
+
+    /* A connection of the control channel: takes its descriptor over. The bytes, lent, were read
+     * from it already. NULL: such are refused */
+    void (*on_control)(void *arg, int fd, const uint8_t *bytes, size_t len);
+
     void (*on_refused)(void *arg, const char *text); /* a connection was refused or dropped for bad
                                     bytes; called at most once a second, must not close the server;
                                     NULL: nobody cares */
     void *arg;
 };
 
-/* Bind and listen. Peers that come over loopback are served only when they are of our own uid, or
- * root's. Where the system does not tell whose a connection is (neither NETLINK_SOCK_DIAG nor
- * /proc/net/tcp), all of them are, and on_refused hears of it once.
+/* Make a server that does not listen yet.
+ *
+ * Peers that come over loopback and are not in `allow` are served only when they are of our own
+ * uid, or root's. Where the system does not tell whose a connection is (neither NETLINK_SOCK_DIAG
+ * nor /proc/net/tcp), all of them are, and on_refused hears of it once.
  *
  * ret_server   server_close() it
- * returns      0, -EINVAL (address), -EADDRINUSE (text names the port), -EACCES, -ENOMEM, -errno;
- *              after a failure the loop may have handles left to close */
+ * returns      0, -EINVAL (limits), -ENOMEM */
+int server_create(uv_loop_t *loop, const struct server_opts *opts, struct server **ret_server,
+                  struct co_error *err);
+
+/* Listen at one more address: a numeric one, at any free port if that is 0. Of IPv6's "any" address
+ * this makes a listener for both families.
+ *
+ * ret_bound   NULL is fine; the address with the port that it has
+ * returns     0, -EINVAL (address), -EADDRINUSE (text names the port), -EACCES, -ENOMEM, -errno */
+int server_listen(struct server *s, const char *address, uint16_t port,
+                  struct sockaddr_storage *ret_bound, struct co_error *err);
+
+/* Listen on a socket that somebody has bound for us, and take it over.
+ *
+ * returns   0, -EINVAL (no listening stream socket of an internet family), -ENOMEM, -errno; the
+ *           descriptor stays the caller's on failure */
+int server_adopt(struct server *s, int fd, struct sockaddr_storage *ret_bound,
+                 struct co_error *err);
+
+/* server_create(), and server_listen() at the address of the options.
+ *
+ * returns   as both; after a failure the loop may have handles left to close */
 int server_start(uv_loop_t *loop, const struct server_opts *opts, struct server **ret_server,
                  struct co_error *err);
 
-uint16_t server_port(const struct server *s);
+uint16_t server_port(const struct server *s); /* of the first listener */
 uint32_t server_n_clients(const struct server *s);
+void server_get_stats(const struct server *s, struct stats *ret);
 
 /* Stop listening, cut all connections and free everything; on_closed (NULL allowed) is called from
  * the loop when the last handle is closed. The server must not be used after this call. */

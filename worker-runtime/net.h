@@ -1,9 +1,9 @@
 /* net.h - inside of the back end between nodes: what backend_net.c, its scripts and its messages
  * share.
  *
- * A collective is a list of stages. A stage ends with a part that has to be waited for: a collective
- * among the ranks of this node (by backend_cpu.c), or an exchange with other nodes; or with nothing.
- * Stages number their ranks by positions (net_map.h). */
+ * A collective is a list of stages. A stage ends with a part that has to be waited for: a
+ * collective among the ranks of this node (by backend_cpu.c), or an exchange with other nodes; or
+ * with nothing. Stages number their ranks by positions (net_map.h). */
 #ifndef DDP_WORKER_RUNTIME_NET_H
 #define DDP_WORKER_RUNTIME_NET_H
 
@@ -126,8 +126,8 @@ int net_exchange_fold(struct net *n, uint8_t *data, uint8_t *out, bool gather, b
 /* n->temp of so many bytes. returns 0, -ENOMEM */
 int net_get_temp(struct net *n, size_t bytes, struct co_error *err);
 
-/* The slices of `count` elements that the ranks of this node exchange: n->local_counts, and which is
- * this rank's. */
+/* The slices of `count` elements that the ranks of this node exchange: n->local_counts, and which
+ * is this rank's. */
 struct slice net_deal(struct net *n, size_t count);
 struct slice net_slice(const struct net *n, size_t count, unsigned local);
 

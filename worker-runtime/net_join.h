@@ -2,8 +2,8 @@
  *
  * Local rank 0 of each node hands what its ranks say of themselves to the job's store (MASTER_ADDR,
  * MASTER_PORT); rank 0's node makes a table of all, with a random cookie, and puts that there for
- * everybody. So the store is asked a few times per node, whatever the number of ranks. Addresses are
- * those of the interface by which a node reaches the store, or of DDP_SOCKET_IFNAME. */
+ * everybody. So the store is asked a few times per node, whatever the number of ranks. Addresses
+ * are those of the interface by which a node reaches the store, or of DDP_SOCKET_IFNAME. */
 #ifndef DDP_WORKER_RUNTIME_NET_JOIN_H
 #define DDP_WORKER_RUNTIME_NET_JOIN_H
 
@@ -16,8 +16,8 @@ struct backend;
 struct env_who;
 struct net_join; /* opaque: what is kept for the life of the job */
 
-/* returns   0; -ENOEXEC the variables contradict each other or the other nodes'; -ETIMEDOUT the text
- *           names who is missing; -ENOMEM, -EIO, -errno */
+/* returns   0; -ENOEXEC the variables contradict each other or the other nodes'; -ETIMEDOUT the
+ *           text names who is missing; -ENOMEM, -EIO, -errno */
 int net_join(const struct env_who *who, struct backend *local, uint64_t deadline_ms,
              struct net_join **ret, struct co_error *err);
 void net_join_destroy(struct net_join *j); /* NULL is fine */

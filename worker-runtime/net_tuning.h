@@ -1,4 +1,5 @@
-/* net_tuning.h - from which size on which way is the fastest between nodes. The same on all ranks. */
+/* net_tuning.h - from which size on which way is the fastest between nodes. The same on all
+ * ranks. */
 #ifndef DDP_WORKER_RUNTIME_NET_TUNING_H
 #define DDP_WORKER_RUNTIME_NET_TUNING_H
 

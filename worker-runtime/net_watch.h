@@ -2,9 +2,10 @@
  *
  * Every rank holds a connection to a rank of each other node on which nothing comes but the end:
  * why the job broke over there, or that the other side has left; and which the kernel ends when the
- * other side dies; and questions whether a rank still waits, with the answers. So no data in front of it can hold the news up. What a rank hears it writes into
- * the abort word of its node, in words; what the abort word of its node says it passes on. Groups
- * and threads of a rank share one watch. Thread-safe. */
+ * other side dies; and questions whether a rank still waits, with the answers. So no data in front
+ * of it can hold the news up. What a rank hears it writes into the abort word of its node, in
+ * words; what the abort word of its node says it passes on. Groups and threads of a rank share one
+ * watch. Thread-safe. */
 #ifndef DDP_WORKER_RUNTIME_NET_WATCH_H
 #define DDP_WORKER_RUNTIME_NET_WATCH_H
 
@@ -41,8 +42,8 @@ bool net_watch_look(struct net_watch *w);
 /* Why it is broken. returns the -errno in err */
 int net_watch_why(const struct net_watch *w, struct co_error *err);
 
-/* Ask a rank whether it is in the library, if this rank watches it: whoever waits there answers, and
- * is not the one to be blamed for a wait that is too long. */
+/* Ask a rank whether it is in the library, if this rank watches it: whoever waits there answers,
+ * and is not the one to be blamed for a wait that is too long. */
 void net_watch_ask(struct net_watch *w, uint32_t rank);
 bool net_watch_has_answered(struct net_watch *w, uint32_t rank); /* since it was asked last */
 

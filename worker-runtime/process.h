@@ -24,8 +24,8 @@ unsigned process_count_join(void);
  * returns   0, -ENOEXEC, -ENOMEM, -errno */
 int process_user_segment(unsigned n_local, struct user_segment **ret, struct co_error *err);
 
-/* A socket to another node, which a forked child must not keep open: it would hide the death of this
- * rank. Thread-safe; of descriptors
+/* A socket to another node, which a forked child must not keep open: it would hide the death of
+ * this rank. Thread-safe; of descriptors
  * above 65535 nothing is kept. */
 void process_own_socket(int fd);
 void process_disown_socket(int fd); /* before it is closed */

@@ -32,6 +32,9 @@
                                          shared memory over it (segments/node_socket.h) */
 #define DDP_ENV_GENERATION "DDP_GENERATION" /* as TORCHELASTIC_RESTART_COUNT */
 
+/* ours, read by ddprun, which keeps it from the ranks */
+#define DDP_ENV_TOKEN "DDP_TOKEN" /* the secret by which the nodes of a job know each other */
+
 /* ours, read by libddp */
 #define DDP_ENV_JOB                                                                                \
     "DDP_JOB" /* a name for the job when ranks are started by hand:

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """Run one interop case: a real PyTorch program under ddprun. Standard library only.
 
-usage: run.py --program DDPRUN --torch 1.13|2.11 CASE
+usage: run.py --program DDPRUN --torch 1.13|2.1|2.4|2.11 CASE
 
-The program is ddprun, but for the two cases that compare a part with torch's own: those take the test
-program around that part.
+The program is ddprun; cases about another part of ours take that, or the test program around it.
 
 Exit status 77, with the reason as the last line, if that PyTorch is not here. It is looked for in
-$TORCH_1_13_PYTHON (default /usr/bin/python3) and $TORCH_2_11_PYTHON (default: the virtual environment
-that scripts/install-deps --interop makes).
+$TORCH_1_13_PYTHON (default /usr/bin/python3) and in $TORCH_2_11_PYTHON and its like (default: the virtual
+environments that scripts/install-deps makes, with --interop for 2.11 and with --interop-old for 2.1 and 2.4).
 """
 import argparse
+import contextlib
+import difflib
 import os
 import re
 import shlex
@@ -19,6 +20,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEADLINE_S = 120
@@ -32,10 +34,9 @@ def cache_dir():
 
 def find_python(version):
     """The Python whose torch has this version, and the environment it needs; exits 77 if none."""
-    default = {
-        "1.13": "/usr/bin/python3",
-        "2.11": os.path.join(cache_dir(), "ddprun/torch-2.11/bin/python"),
-    }[version]
+    default = "/usr/bin/python3"
+    if version != "1.13":
+        default = os.path.join(cache_dir(), f"ddprun/torch-{version}/bin/python")
     python = os.environ.get(f"TORCH_{version.replace('.', '_')}_PYTHON") or default
     find = (
         "import importlib.util, os.path, runpy; spec = importlib.util.find_spec('torch');"
@@ -199,14 +200,88 @@ def sampler_draws_as_torch_does(program, version, python, env, folder):
     require(out, "all the same", "stdout")
 
 
-def store_serves_torchs_client(program, version, python, env, folder):
-    """The store alone, each operation of torch's own client against it."""
-    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        port = server.stdout.readline().strip()
-        run([python, script("store_ops.py"), "127.0.0.1", port], env)
-        server.stdin.close()  # that ends it
-        if server.wait(DEADLINE_S) != 0:
-            fail(f"the store ended with {server.returncode}")
+def store_answers_as_torchs_own(program, version, python, env, folder):
+    """Each operation of torch's own client on the store alone, and on the store of the same torch."""
+    command = [python, script("store_ops.py"), "--server"]
+    theirs, _ = run(command + ["torch"], env)
+    ours, _ = run(command + ["ours", program], env)
+    if ours.splitlines() != theirs.splitlines():
+        differences = difflib.unified_diff(theirs.splitlines(), ours.splitlines(), "torch", "ours", lineterm="")
+        fail("the answers differ\n  " + "\n  ".join(differences))
+
+
+def ddpctl_works_on_torchs_store(program, version, python, env, folder):
+    run([python, script("ctl_store.py"), program], env)
+
+
+def start(command, env, output):
+    """In a session of its own, its output to a file."""
+    print("+", shlex.join(command), flush=True)
+    with open(output, "w") as out:
+        return subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                                start_new_session=True)
+
+
+def kill_group(child):
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except OSError:
+        pass  # it ended, and all of its group
+    child.wait()
+
+
+@contextlib.contextmanager
+def daemon(program, folder):
+    """ddp-rendezvous on a free port, which it gives; it must end well when told to."""
+    port_file = os.path.join(folder, "ports")
+    child = subprocess.Popen([program, "-v", "--bind", "127.0.0.1:0", "--port-file", port_file])
+    try:
+        end = time.monotonic() + DEADLINE_S
+        while not os.path.exists(port_file):
+            if child.poll() is not None or time.monotonic() > end:
+                fail("the daemon does not serve")
+            time.sleep(0.01)
+        with open(port_file, encoding="utf-8") as f:
+            yield f.read().strip()
+        child.terminate()
+        if child.wait(DEADLINE_S) != 0:
+            fail(f"the daemon ended with {child.returncode}")
+    finally:
+        child.kill()
+        child.wait()
+
+
+def torchruns_agents_meet_at_the_daemon(program, version, python, env, folder):
+    """Two agents, two workers each; a worker is killed, and all start again and end well.
+
+    torchrun 2.11 leaves the addresses of the first attempt in the store that it makes for its workers,
+    and a second attempt that reads them fails or hangs, whoever serves the endpoint. The variable makes
+    rank 0 host a new one each time."""
+    env = dict(env, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+    with daemon(program, folder) as port:
+        agent = [python, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "2",
+                 "--max-restarts", "3", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}",
+                 "--rdzv-id", "job", script("meet.py"), folder]
+        logs = [os.path.join(folder, f"agent{i}") for i in range(2)]
+        agents = [start(agent, env, log) for log in logs]
+        try:
+            end = time.monotonic() + DEADLINE_S
+            codes = [child.wait(max(0, end - time.monotonic())) for child in agents]
+        except subprocess.TimeoutExpired:
+            codes = "none in time"
+        finally:
+            for child in agents:
+                kill_group(child)
+        out = ""
+        for log in logs:
+            with open(log, encoding="utf-8", errors="replace") as f:
+                out += f.read()
+        print(out)
+        if codes != [0, 0]:
+            fail(f"the agents' exit statuses: {codes}")
+        require(out, r"exitcode: -9", "what the agents said")
+        for rank in range(4):
+            require(out, rf"(?m)^rank {rank} of 4 ended well$", "what the agents said")
 
 
 CASES = {
@@ -220,7 +295,9 @@ CASES = {
         killed_rank_comes_back,
         environment_is_torchruns,
         sampler_draws_as_torch_does,
-        store_serves_torchs_client,
+        store_answers_as_torchs_own,
+        torchruns_agents_meet_at_the_daemon,
+        ddpctl_works_on_torchs_store,
     )
 }
 
@@ -228,7 +305,7 @@ CASES = {
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", required=True)
-    parser.add_argument("--torch", required=True, choices=["1.13", "2.11"])
+    parser.add_argument("--torch", required=True, choices=["1.13", "2.1", "2.4", "2.11"])
     parser.add_argument("case", choices=sorted(CASES))
     args = parser.parse_args()
     python, env = find_python(args.torch)

@@ -119,6 +119,119 @@ START_TEST(other_durations_are_refused_by_name)
 }
 END_TEST
 
+static const struct {
+    const char *text;
+    uint64_t bytes;
+} sizes[] = {
+    {"0", 0},
+    {"4096", 4096},
+    {"64K", 64 << 10},
+    {"64k", 64 << 10},
+    {"8M", 8 << 20},
+    {"8MiB", 8 << 20},
+    {"1G", 1 << 30},
+    {"15T", (uint64_t)15 << 40},
+    {"18446744073709551615", UINT64_MAX},
+    {"16777215T", (uint64_t)16777215 << 40},
+};
+
+START_TEST(sizes_have_units)
+{
+    uint64_t bytes = 99;
+    struct co_error err = {0};
+    ck_assert_msg(co_parse_size("--s", sizes[_i].text, 0, UINT64_MAX, &bytes, &err) == 0, "%s",
+                  err.text);
+    ck_assert_uint_eq(bytes, sizes[_i].bytes);
+}
+END_TEST
+
+static const struct {
+    const char *text;
+    int code;
+    const char *error;
+} bad_sizes[] = {
+    {"", -EINVAL, "--s '' is not a size: try 4096, 64K, 64M or 1G"},
+    {"M", -EINVAL, "--s 'M' is not a size: try 4096, 64K, 64M or 1G"},
+    {"-1", -EINVAL, "--s '-1' is not a size: try 4096, 64K, 64M or 1G"},
+    {"1.5G", -EINVAL, "--s '1.5G' is not a size: try 4096, 64K, 64M or 1G"},
+    {"8MB", -EINVAL, "--s '8MB' is not a size: try 4096, 64K, 64M or 1G"},
+    {"8 M", -EINVAL, "--s '8 M' is not a size: try 4096, 64K, 64M or 1G"},
+    {"8P", -EINVAL, "--s '8P' is not a size: try 4096, 64K, 64M or 1G"},
+    {"8MiBs", -EINVAL, "--s '8MiBs' is not a size: try 4096, 64K, 64M or 1G"},
+    {"4M", -ERANGE, "--s '4M' is out of bounds: 8M to 1536"},
+    {"1537", -ERANGE, "--s '1537' is out of bounds: 8M to 1536"},
+    {"16777216T", -ERANGE, "--s '16777216T' is out of bounds: 8M to 1536"},
+    {"18446744073709551616", -ERANGE, "--s '18446744073709551616' is out of bounds: 8M to 1536"},
+};
+
+START_TEST(other_sizes_are_refused_by_name)
+{
+    uint64_t bytes = 99;
+    struct co_error err = {0};
+    ck_assert_int_eq(co_parse_size("--s", bad_sizes[_i].text, 8 << 20, 1536, &bytes, &err),
+                     bad_sizes[_i].code);
+    ck_assert_str_eq(err.text, bad_sizes[_i].error);
+    ck_assert_uint_eq(bytes, 99);
+}
+END_TEST
+
+static const struct {
+    const char *text;
+    const char *host;
+    uint16_t port;
+} endpoints[] = {
+    {"node7", "node7", 99},
+    {"node7:29400", "node7", 29400},
+    {"10.0.0.1:0", "10.0.0.1", 0},
+    {"[::1]", "::1", 99},
+    {"[::1]:65535", "::1", 65535},
+    {"[fe80::1%eth0]:1", "fe80::1%eth0", 1},
+    {"123456789abcdef", "123456789abcdef", 99},
+};
+
+START_TEST(endpoints_have_a_host_and_perhaps_a_port)
+{
+    char host[16];
+    uint16_t port = 99;
+    struct co_error err = {0};
+    int rc = co_parse_endpoint("--e", endpoints[_i].text, host, sizeof host, &port, &err);
+    ck_assert_msg(rc == 0, "%s", err.text);
+    ck_assert_str_eq(host, endpoints[_i].host);
+    ck_assert_uint_eq(port, endpoints[_i].port);
+}
+END_TEST
+
+static const struct {
+    const char *text;
+    const char *error;
+} bad_endpoints[] = {
+    {"", "--e '' is no HOST[:PORT]"},
+    {":1", "--e ':1' is no HOST[:PORT]"},
+    {"[]:1", "--e '[]:1' is no HOST[:PORT]"},
+    {"::1", "--e '::1' is no HOST[:PORT]"},
+    {"123456789abcdefg", "--e '123456789abcdefg' is no HOST[:PORT]"},
+    {"[::1", "--e '[::1': the closing ']' is missing"},
+    {"[::1]29400", "--e '[::1]29400' is no HOST[:PORT]"},
+    {"n:", "--e 'n:': '' is no port"},
+    {"n:65536", "--e 'n:65536': '65536' is no port"},
+    {"n:-1", "--e 'n:-1': '-1' is no port"},
+    {"fe80::1:29400",
+     "--e 'fe80::1:29400': ':1:29400' is no port, and an IPv6 address belongs in brackets"},
+};
+
+START_TEST(other_endpoints_are_refused_by_name)
+{
+    char host[16] = "untouched";
+    uint16_t port = 99;
+    struct co_error err = {0};
+    int rc = co_parse_endpoint("--e", bad_endpoints[_i].text, host, sizeof host, &port, &err);
+    ck_assert_int_eq(rc, -EINVAL);
+    ck_assert_str_eq(err.text, bad_endpoints[_i].error);
+    ck_assert_str_eq(host, "untouched");
+    ck_assert_uint_eq(port, 99);
+}
+END_TEST
+
 START_TEST(long_texts_are_shown_in_part)
 {
     char text[5000];
@@ -169,6 +282,10 @@ int main(void)
     tcase_add_loop_test(c, other_integers_are_refused_by_name, 0, N(bad_integers));
     tcase_add_loop_test(c, durations_have_units_and_fractions, 0, N(durations));
     tcase_add_loop_test(c, other_durations_are_refused_by_name, 0, N(bad_durations));
+    tcase_add_loop_test(c, sizes_have_units, 0, N(sizes));
+    tcase_add_loop_test(c, other_sizes_are_refused_by_name, 0, N(bad_sizes));
+    tcase_add_loop_test(c, endpoints_have_a_host_and_perhaps_a_port, 0, N(endpoints));
+    tcase_add_loop_test(c, other_endpoints_are_refused_by_name, 0, N(bad_endpoints));
     tcase_add_test(c, long_texts_are_shown_in_part);
     tcase_add_test(c, edits_are_counted_up_to_the_limit);
     tcase_add_test(c, very_long_words_are_never_near);

@@ -7,6 +7,7 @@
 #include <check.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -57,6 +58,66 @@ START_TEST(what_is_stored_comes_back)
     ck_assert_int_eq(n, 0);
     client_close(c);
     client_close(NULL);
+    served_stop(s);
+}
+END_TEST
+
+START_TEST(a_key_is_looked_at_without_waiting)
+{
+    struct served *s = served_start(NULL);
+    struct store_client *c = connect_to(served_port(s));
+    uint8_t *value;
+    size_t len;
+    bool is_there = true;
+    ck_assert_int_eq(client_check(c, "k", 1, soon(), &is_there, &err), 0);
+    ck_assert(!is_there);
+    ck_assert_int_eq(client_get_now(c, "k", 1, soon(), &value, &len, &err), -ENOENT);
+    ck_assert_str_eq(err.text, "there is no key 'k'");
+    ck_assert_int_eq(client_set(c, "k", 1, "value", 5, soon(), &err), 0);
+    ck_assert_int_eq(client_check(c, "k", 1, soon(), &is_there, &err), 0);
+    ck_assert(is_there);
+    ck_assert_int_eq(client_get_now(c, "k", 1, soon(), &value, &len, &err), 0);
+    ck_assert_uint_eq(len, 5);
+    ck_assert_str_eq((char *)value, "value");
+    free(value);
+    client_close(c);
+    served_stop(s);
+}
+END_TEST
+
+static void assert_keys(struct store_client *c, size_t n, const char *const *expected)
+{
+    struct client_keys keys;
+    ck_assert_msg(client_list_keys(c, soon(), &keys, &err) == 0, "%s", err.text);
+    ck_assert_uint_eq(keys.n, n);
+    for (size_t i = 0; i < n; i++)
+        ck_assert_msg(keys.keys[i].len == strlen(expected[i]) &&
+                          memcmp(keys.keys[i].at, expected[i], keys.keys[i].len) == 0,
+                      "key %zu is no '%s'", i, expected[i]);
+    client_keys_fini(&keys);
+}
+
+START_TEST(keys_are_listed_in_order)
+{
+    struct served *s = served_start(NULL);
+    struct store_client *c = connect_to(served_port(s));
+    static const char *const keys[] = {"", "/a", "/a/b", "/b", "init/"};
+    assert_keys(c, 0, NULL);
+    for (size_t i = 0; i < 5; i++)
+        ck_assert_int_eq(client_set(c, keys[4 - i], strlen(keys[4 - i]), "1", 1, soon(), &err), 0);
+    assert_keys(c, 5, keys);
+    assert_value(c, "/a", "1"); /* nothing of the list is left on the connection */
+
+    struct client_keys many;
+    for (int i = 0; i < 20000; i++) {
+        char key[16];
+        int len = snprintf(key, sizeof key, "key%05d", i);
+        ck_assert_int_eq(client_set(c, key, (size_t)len, "", 0, soon(), &err), 0);
+    }
+    ck_assert_int_eq(client_list_keys(c, soon(), &many, &err), 0);
+    ck_assert_uint_eq(many.n, 20005);
+    client_keys_fini(&many);
+    client_close(c);
     served_stop(s);
 }
 END_TEST
@@ -160,6 +221,8 @@ START_TEST(connecting_to_nobody_times_out_and_says_why)
     ck_assert_int_eq(client_connect("127.0.0.1", port, co_deadline_ms(30), &c, &err), -ETIMEDOUT);
     ck_assert_ptr_nonnull(strstr(err.text, "no store at 127.0.0.1 port "));
     ck_assert_ptr_nonnull(strstr(err.text, "Connection refused"));
+    ck_assert_int_eq(client_connect_once("127.0.0.1", port, soon(), &c, &err), -ECONNREFUSED);
+    ck_assert_msg(strstr(err.text, "Connection refused") != NULL, "%s", err.text);
     ck_assert_int_eq(client_connect("no such host.", port, co_deadline_ms(30), &c, &err), -EINVAL);
     ck_assert_ptr_nonnull(strstr(err.text, "no address for 'no such host.'"));
 }
@@ -228,8 +291,9 @@ static void script_stop(struct script *script)
     close(script->listener);
 }
 
+#define HELLO_ANSWER "01010101"
 enum {
-    HELLO = 14,  /* VALIDATE and CHECK of nothing */
+    HELLO = 9,   /* VALIDATE and four CANCEL_WAIT */
     WAIT_K = 18, /* for the key "k" */
     GET_K = 10,
     CANCEL = 1,
@@ -241,7 +305,18 @@ START_TEST(a_server_of_another_kind_is_told_apart)
     struct store_client *c;
     script_start(&script, (struct exchange[]){{HELLO, "48 54 54 50"}, {0}});
     ck_assert_int_eq(client_connect("127.0.0.1", script.port, soon(), &c, &err), -EPROTO);
-    ck_assert_ptr_nonnull(strstr(err.text, "its first byte is 72, a store's is 0"));
+    ck_assert_ptr_nonnull(strstr(err.text, "byte 0 of its answer is 72, a store's is 1"));
+    script_stop(&script);
+}
+END_TEST
+
+START_TEST(a_server_that_closes_at_once_may_be_an_old_one)
+{
+    struct script script;
+    struct store_client *c;
+    script_start(&script, (struct exchange[]){{HELLO, "01"}, {0}});
+    ck_assert_int_eq(client_connect_once("127.0.0.1", script.port, soon(), &c, &err), -EPIPE);
+    ck_assert_ptr_nonnull(strstr(err.text, "as a store of torch before 2.2 does"));
     script_stop(&script);
 }
 END_TEST
@@ -249,7 +324,7 @@ END_TEST
 START_TEST(an_answer_may_cross_its_cancellation)
 {
     struct script script;
-    script_start(&script, (struct exchange[]){{HELLO, "00"},
+    script_start(&script, (struct exchange[]){{HELLO, HELLO_ANSWER},
                                               {WAIT_K + CANCEL, "00 01"},
                                               {WAIT_K, "00"},
                                               {GET_K, "0100000000000000 78"},
@@ -278,15 +353,17 @@ static void assert_get_fails(const struct exchange *exchanges, int rc, const cha
 
 START_TEST(answers_that_make_no_sense_end_the_connection)
 {
-    assert_get_fails((struct exchange[]){{HELLO, "00"}, {WAIT_K, "02"}, {0}}, -EPROTO,
+    assert_get_fails((struct exchange[]){{HELLO, HELLO_ANSWER}, {WAIT_K, "02"}, {0}}, -EPROTO,
                      "answers a wait with 2");
-    assert_get_fails((struct exchange[]){{HELLO, "00"}, {WAIT_K + CANCEL, "07"}, {0}}, -EPROTO,
-                     "answers a cancelled wait with 7");
+    assert_get_fails((struct exchange[]){{HELLO, HELLO_ANSWER}, {WAIT_K + CANCEL, "07"}, {0}},
+                     -EPROTO, "answers a cancelled wait with 7");
     assert_get_fails(
-        (struct exchange[]){{HELLO, "00"}, {WAIT_K, "00"}, {GET_K, "0000000000010000"}, {0}},
+        (struct exchange[]){
+            {HELLO, HELLO_ANSWER}, {WAIT_K, "00"}, {GET_K, "0000000000010000"}, {0}},
         -EPROTO, "a value of 1099511627776 bytes");
     assert_get_fails(
-        (struct exchange[]){{HELLO, "00"}, {WAIT_K, "00"}, {GET_K, "ffffffffffffffff"}, {0}},
+        (struct exchange[]){
+            {HELLO, HELLO_ANSWER}, {WAIT_K, "00"}, {GET_K, "ffffffffffffffff"}, {0}},
         -EPROTO, "a value of 18446744073709551615 bytes");
 }
 END_TEST
@@ -295,8 +372,47 @@ START_TEST(an_end_in_mid_answer_is_no_answer)
 {
     /* a GiB is promised, three bytes come: memory is not taken for a promise */
     assert_get_fails(
-        (struct exchange[]){{HELLO, "00"}, {WAIT_K, "00"}, {GET_K, "0000004000000000 010203"}, {0}},
+        (struct exchange[]){
+            {HELLO, HELLO_ANSWER}, {WAIT_K, "00"}, {GET_K, "0000004000000000 010203"}, {0}},
         -EPIPE, "it closed the connection");
+}
+END_TEST
+
+static void assert_list_fails(const char *answer, int rc, const char *text)
+{
+    struct script script;
+    struct client_keys keys;
+    script_start(&script, (struct exchange[]){{HELLO, HELLO_ANSWER}, {1, answer}, {0}});
+    struct store_client *c = connect_to(script.port);
+    ck_assert_int_eq(client_list_keys(c, soon(), &keys, &err), rc);
+    ck_assert_msg(strstr(err.text, text) != NULL, "%s", err.text);
+    ck_assert_int_eq(client_list_keys(c, soon(), &keys, &err), -EPIPE);
+    client_close(c);
+    script_stop(&script);
+}
+
+START_TEST(lists_that_make_no_sense_end_the_connection)
+{
+    assert_list_fails("ffffffffffffffff", -EPROTO, "has 18446744073709551615 keys");
+    assert_list_fails("0100000100000000", -EPROTO, "has 16777217 keys");
+    assert_list_fails("0100000000000000 0000004000000000", -EPROTO, "more than a GiB");
+    assert_list_fails("0100000000000000 ffffffffffffffff", -EPROTO, "more than a GiB");
+    assert_list_fails("0200000000000000 0100000000000000 61", -EPIPE, "closed the connection");
+    assert_list_fails("", -EPIPE, "closed the connection"); /* torch before 2.10 */
+}
+END_TEST
+
+START_TEST(a_check_that_makes_no_sense_ends_the_connection)
+{
+    struct script script;
+    bool is_there;
+    enum { CHECK_K = 18 };
+    script_start(&script, (struct exchange[]){{HELLO, HELLO_ANSWER}, {CHECK_K, "05"}, {0}});
+    struct store_client *c = connect_to(script.port);
+    ck_assert_int_eq(client_check(c, "k", 1, soon(), &is_there, &err), -EPROTO);
+    ck_assert_str_eq(err.text, "the store answers a check with 5");
+    client_close(c);
+    script_stop(&script);
 }
 END_TEST
 
@@ -306,6 +422,8 @@ int main(void)
     TCase *tc = tcase_create("client");
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, what_is_stored_comes_back);
+    tcase_add_test(tc, a_key_is_looked_at_without_waiting);
+    tcase_add_test(tc, keys_are_listed_in_order);
     tcase_add_test(tc, large_values_come_back_whole);
     tcase_add_test(tc, a_wait_that_timed_out_leaves_the_connection_usable);
     tcase_add_test(tc, a_get_waits_for_its_key);
@@ -313,9 +431,12 @@ int main(void)
     tcase_add_test(tc, connecting_to_nobody_times_out_and_says_why);
     tcase_add_test(tc, a_server_that_goes_away_is_noticed);
     tcase_add_test(tc, a_server_of_another_kind_is_told_apart);
+    tcase_add_test(tc, a_server_that_closes_at_once_may_be_an_old_one);
     tcase_add_test(tc, an_answer_may_cross_its_cancellation);
     tcase_add_test(tc, answers_that_make_no_sense_end_the_connection);
     tcase_add_test(tc, an_end_in_mid_answer_is_no_answer);
+    tcase_add_test(tc, lists_that_make_no_sense_end_the_connection);
+    tcase_add_test(tc, a_check_that_makes_no_sense_ends_the_connection);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -1,5 +1,5 @@
-/* test_nodes.c - collectives of ranks on several nodes: each kind and form, type, operation, kind of
- * memory, in place and not, against results worked out here. */
+/* test_nodes.c - collectives of ranks on several nodes: each kind and form, type, operation, kind
+ * of memory, in place and not, against results worked out here. */
 #include "nodes.h"
 
 #include "worker-runtime/net_tuning.h"

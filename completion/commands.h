@@ -1,0 +1,10 @@
+/* commands.h - completion of ddpctl: a command, perhaps an action of it, options. Prints to
+ * stdout. */
+#ifndef DDP_COMPLETION_COMMANDS_H
+#define DDP_COMPLETION_COMMANDS_H
+
+void commands_print_bash(void);
+void commands_print_zsh(void);
+void commands_print_fish(void);
+
+#endif

@@ -1,0 +1,32 @@
+#include "ctl.h"
+
+#include "common/error.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void ctl_tell(const char *format, ...)
+{
+    char text[CO_ERROR_TEXT_BYTES + 64];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    fprintf(stderr, "ddpctl: %s\n", text);
+}
+
+enum ctl_exit ctl_fail(enum ctl_exit code, const struct co_error *err)
+{
+    ctl_tell("%s", err->text);
+    return code;
+}
+
+enum ctl_exit ctl_flush(enum ctl_exit code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    ctl_tell("cannot write to stdout: %s", strerror(errno));
+    return CTL_EXIT_IO;
+}

@@ -1,0 +1,58 @@
+/* ddpctl: the first word says which command it is. */
+#include "common/error.h"
+#include "common/options.h"
+#include "ctl.h"
+#include "ctl_store.h"
+#include "ctl_table.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#ifndef DDPRUN_VERSION
+#error "the build gives the version"
+#endif
+
+static enum ctl_exit (*const runs[CTL_N_COMMANDS])(int argc, char **argv) = {
+    [CTL_STORE] = ctl_store,
+};
+
+static enum ctl_exit print_help(void)
+{
+    fputs("Usage: ddpctl COMMAND [ARGUMENT]...\n"
+          "Look after jobs and what they meet at.\n"
+          "\n"
+          "Commands:\n",
+          stdout);
+    for (int i = 0; i < CTL_N_COMMANDS; i++)
+        printf("  %-22s  %s\n", ctl_commands[i].name, ctl_commands[i].help);
+    fputs("\n", stdout);
+    co_options_print_help(ctl_table, stdout);
+    fputs("\n`ddpctl COMMAND --help` tells more, and ddpctl(1) all.\n", stdout);
+    return ctl_flush(CTL_EXIT_OK);
+}
+
+int main(int argc, char **argv)
+{
+    struct co_option_walk walk;
+    struct co_option_found found;
+    struct co_error err = {0};
+    co_options_start(&walk, ctl_table, argc, argv);
+    int rc = co_options_next(&walk, &found, &err);
+    if (rc < 0)
+        return ctl_fail(CTL_EXIT_USAGE, &err);
+    if (rc > 0 && found.option->id == CTL_OPTION_HELP)
+        return print_help();
+    if (rc > 0) {
+        printf("ddpctl %s\n", DDPRUN_VERSION);
+        return ctl_flush(CTL_EXIT_OK);
+    }
+    const char *name = walk.at < argc ? argv[walk.at] : "";
+    for (int i = 0; i < CTL_N_COMMANDS; i++)
+        if (strcmp(name, ctl_commands[i].name) == 0)
+            return runs[i](argc - walk.at, argv + walk.at);
+    if (*name == '\0')
+        ctl_tell("no command is given: try --help");
+    else
+        ctl_tell("unknown command '%.60s': try --help", name);
+    return CTL_EXIT_USAGE;
+}

@@ -1,0 +1,98 @@
+#include "stats.h"
+
+#include "codec.h"
+#include "common/buf.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+struct printer {
+    struct co_buf *out;
+    int rc; /* the first failure; nothing is printed after it */
+};
+
+__attribute__((format(printf, 2, 3))) static void print(struct printer *p, const char *format, ...)
+{
+    char text[512]; /* longer than any line below */
+    va_list args;
+    va_start(args, format);
+    int len = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (p->rc == 0)
+        p->rc = co_buf_append(p->out, text, len < (int)sizeof text ? (size_t)len : sizeof text - 1);
+}
+
+/* --- Prometheus --- */
+
+static void print_head(struct printer *p, const char *name, const char *type, const char *help)
+{
+    print(p, "# HELP ddp_rendezvous_%s %s\n# TYPE ddp_rendezvous_%s %s\n", name, help, name, type);
+}
+
+static void print_metric(struct printer *p, const char *name, const char *type, const char *help,
+                         uint64_t value)
+{
+    print_head(p, name, type, help);
+    print(p, "ddp_rendezvous_%s %" PRIu64 "\n", name, value);
+}
+
+int stats_print_prometheus(const struct stats *s, struct co_buf *out)
+{
+    struct printer p = {.out = out};
+    const struct {
+        const char *name, *type, *help;
+        uint64_t value;
+    } metrics[] = {
+        {"clients", "gauge", "Clients of the store that are connected.", s->n_clients},
+        {"clients_limit", "gauge", "How many clients may be.", s->max_clients},
+        {"connections_total", "counter", "Connections accepted.", s->n_connections},
+        {"refused_total", "counter", "Connections not let in, or closed for bad bytes or a limit.",
+         s->n_refused},
+        {"keys", "gauge", "Keys in the store.", s->n_keys},
+        {"store_bytes", "gauge", "Memory of keys, values and waiting.", s->n_store_bytes},
+        {"store_bytes_limit", "gauge", "How much that may be.", s->max_store_bytes},
+        {"buffer_bytes", "gauge", "Memory of requests and replies on their way.",
+         s->n_buffer_bytes},
+        {"buffer_bytes_limit", "gauge", "How much that may be.", s->max_buffer_bytes},
+        {"http_requests_total", "counter", "HTTP requests answered, this one too.",
+         s->n_http_requests},
+    };
+    print_head(&p, "info", "gauge", "The program's version.");
+    print(&p, "ddp_rendezvous_info{version=\"%s\"} 1\n", s->version);
+    print_head(&p, "uptime_seconds", "gauge", "Time since the start.");
+    print(&p, "ddp_rendezvous_uptime_seconds %" PRIu64 ".%03" PRIu64 "\n", s->uptime_ms / 1000,
+          s->uptime_ms % 1000);
+    for (size_t i = 0; i < sizeof metrics / sizeof *metrics; i++)
+        print_metric(&p, metrics[i].name, metrics[i].type, metrics[i].help, metrics[i].value);
+    print_head(&p, "requests_total", "counter", "Requests to the store that were done.");
+    for (int op = 0; op < WIRE_N_OPS; op++)
+        print(&p, "ddp_rendezvous_requests_total{op=\"%s\"} %" PRIu64 "\n",
+              codec_op_name((enum wire_op)op), s->n_requests[op]);
+    return p.rc;
+}
+
+/* --- JSON --- */
+
+int stats_print_json(const struct stats *s, struct co_buf *out)
+{
+    struct printer p = {.out = out};
+    print(&p, "{\"version\": \"%s\", \"uptime_s\": %" PRIu64 ".%03" PRIu64 ",\n", s->version,
+          s->uptime_ms / 1000, s->uptime_ms % 1000);
+    print(&p, " \"clients\": {\"connected\": %" PRIu32 ", \"limit\": %" PRIu32 "},\n", s->n_clients,
+          s->max_clients);
+    print(&p, " \"connections\": {\"accepted\": %" PRIu64 ", \"refused\": %" PRIu64 "},\n",
+          s->n_connections, s->n_refused);
+    print(&p,
+          " \"store\": {\"keys\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"limit_bytes\": %" PRIu64
+          "},\n",
+          s->n_keys, s->n_store_bytes, s->max_store_bytes);
+    print(&p, " \"buffers\": {\"bytes\": %" PRIu64 ", \"limit_bytes\": %" PRIu64 "},\n",
+          s->n_buffer_bytes, s->max_buffer_bytes);
+    print(&p, " \"requests\": {");
+    for (int op = 0; op < WIRE_N_OPS; op++)
+        print(&p, "\"%s\": %" PRIu64 ", ", codec_op_name((enum wire_op)op), s->n_requests[op]);
+    print(&p, "\"http\": %" PRIu64 "}}\n", s->n_http_requests);
+    return p.rc;
+}

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# What bash offers for ddp-rendezvous and ddpctl, from the completions as they are installed; and that
+# the other shells, where they are, can read theirs.
+#   completion_tools.sh FOLDER DDP_RENDEZVOUS DDPCTL
+set -euo pipefail
+folder=$1
+failed=0
+# shellcheck source=/dev/null
+. "$folder/ddp-rendezvous.bash"
+# shellcheck source=/dev/null
+. "$folder/ddpctl.bash"
+
+# expect WANTED FUNCTION "words that COMP_WORDS has, the last is under the cursor"
+expect() {
+    local wanted=$1 function=$2 got
+    shift 2
+    COMP_WORDS=("$@")
+    COMP_CWORD=$(($# - 1))
+    COMPREPLY=()
+    "$function" || :
+    got=$(printf '%s\n' "${COMPREPLY[@]}" | sort | paste -sd' ')
+    if [[ $got != "$wanted" ]]; then
+        echo "behind '$*': '$got', expected '$wanted'"
+        failed=1
+    fi
+}
+
+expect '--max-clients --max-memory --max-value' _ddp_rendezvous ddp-rendezvous -v --max
+expect '--port-file' _ddp_rendezvous ddp-rendezvous --bind 127.0.0.1:0 --p
+expect '' _ddp_rendezvous ddp-rendezvous --bind ''
+expect 'store' _ddpctl ddpctl ''
+expect '--help --version' _ddpctl ddpctl -
+expect 'add delete dump get set wait' _ddpctl ddpctl store ''
+expect 'delete dump' _ddpctl ddpctl store --endpoint node7 d
+expect 'delete dump' _ddpctl ddpctl store --endpoint = node7 d
+expect '' _ddpctl ddpctl store --endpoint d
+expect '' _ddpctl ddpctl store --endpoint = d
+expect '--endpoint' _ddpctl ddpctl store get --e
+expect '' _ddpctl ddpctl store get ''
+expect '' _ddpctl ddpctl unknown ''
+
+# The help has the same options as each file.
+same_options() { # NAME HELP-WORDS...
+    local name=$1 found
+    shift
+    local options
+    options=$("$@" --help | sed -nE 's/^.{6}--([a-z-]+).*/\1/p' | sort | paste -sd' ')
+    [[ -n $options ]] || { echo "$name: the help has no options"; failed=1; }
+    for found in \
+        "$(sed -nE "s/^    '(\(-[a-zA-Z] )?--([a-z-]+).*/\2/p" "$folder/_$name" | sort -u | paste -sd' ')" \
+        "$(sed -nE 's/.* -l ([a-z-]+) .*/\1/p' "$folder/$name.fish" | sort -u | paste -sd' ')"; do
+        if [[ $found != "$options" ]]; then
+            echo "$name: these are not the options of the help: $found"
+            failed=1
+        fi
+    done
+}
+both_helps() { # of ddpctl, and of its command
+    { "$1" --help && "$1" store --help; } | sort -u
+}
+same_options ddp-rendezvous "$2"
+same_options ddpctl both_helps "$3"
+
+if command -v zsh >/dev/null; then
+    zsh -n "$folder/_ddp-rendezvous" && zsh -n "$folder/_ddpctl" || failed=1
+fi
+if command -v fish >/dev/null; then
+    fish -n "$folder/ddp-rendezvous.fish" && fish -n "$folder/ddpctl.fish" || failed=1
+fi
+exit $failed

@@ -1,0 +1,146 @@
+"""`ddpctl store` as it is built, on a ddp-rendezvous."""
+import os
+import pty
+import signal
+import socket
+import subprocess
+import unittest
+
+from harness import DEADLINE_S, await_true, main
+from rendezvous import Daemon
+
+DDPCTL = os.environ["DDPCTL"]
+
+
+class StoreTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        for name in "MASTER_ADDR", "MASTER_PORT":
+            os.environ.pop(name, None)
+
+    def setUp(self):
+        self.daemon = Daemon("--max-memory", "64M")
+        self.addCleanup(self.daemon.__exit__)
+
+    def run_ctl(self, *words, **kw):
+        if "input" not in kw:
+            kw["stdin"] = subprocess.DEVNULL
+        return subprocess.run([DDPCTL, *words], capture_output=True, timeout=DEADLINE_S, **kw)
+
+    def store(self, action, *words, code=0, err="", **kw):
+        """Exit status and stderr must be these; gives stdout."""
+        done = self.run_ctl("store", action, "-e", f"127.0.0.1:{self.daemon.port}", *words, **kw)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertEqual(done.stderr.decode(), f"ddpctl: {err}\n" if err else "")
+        return done.stdout
+
+    def test_what_is_set_is_got(self):
+        self.assertEqual(self.store("set", "k", "value"), b"")
+        self.assertEqual(self.store("get", "k"), b"value")
+        self.assertEqual(self.store("get", "--raw", "/k"), b"value")
+        self.assertEqual(self.store("get", "--raw", "k", code=1, err="there is no key 'k'"), b"")
+        self.store("set", "empty", "")
+        self.assertEqual(self.store("get", "empty"), b"")
+
+    def test_values_of_any_bytes_go_through_pipes(self):
+        value = bytes(range(256)) * 4096
+        self.store("set", "k", "-", input=value)
+        self.assertEqual(self.store("get", "k"), value)
+
+    def test_a_terminal_gets_no_control_characters(self):
+        self.store("set", "k", "-", input=b"\x1b[2Jred\n")
+        ours, theirs = pty.openpty()
+        done = subprocess.run([DDPCTL, "store", "get", "-e", f"127.0.0.1:{self.daemon.port}", "k"],
+                              stdout=theirs, timeout=DEADLINE_S)
+        os.close(theirs)
+        self.assertEqual(done.returncode, 0)
+        self.assertEqual(os.read(ours, 1000), b"\\x1b[2Jred\\n\r\n")
+        os.close(ours)
+
+    def test_counters(self):
+        self.assertEqual(self.store("add", "n"), b"1\n")
+        self.assertEqual(self.store("add", "n", "-5"), b"-4\n")
+        self.store("set", "text", "abc")
+        self.store("add", "text", code=69,
+                   err="the store closed the connection: is the value of '/text' a number?")
+
+    def test_a_wait_ends_when_the_last_key_comes(self):
+        self.store("set", "a", "1")
+        waiter = subprocess.Popen([DDPCTL, "store", "wait", "-e", f"127.0.0.1:{self.daemon.port}", "a", "b"])
+        await_true(lambda: 'requests_total{op="WAIT"} 2' in self.daemon.http("/metrics")[1])
+        self.store("set", "b", "1")
+        self.assertEqual(waiter.wait(DEADLINE_S), 0)
+        self.store("wait", "-t", "50ms", "b", "c", code=1, err="nobody has stored '/c' in time")
+
+    def test_a_wait_can_be_interrupted(self):
+        waiter = subprocess.Popen([DDPCTL, "store", "wait", "-e", f"127.0.0.1:{self.daemon.port}", "a"])
+        await_true(lambda: 'requests_total{op="WAIT"} 1' in self.daemon.http("/metrics")[1])
+        waiter.send_signal(signal.SIGINT)
+        self.assertEqual(waiter.wait(DEADLINE_S), -signal.SIGINT)
+
+    def test_keys_are_deleted_by_name_and_by_their_beginning(self):
+        for key in "job1.a", "job1.b", "job2.a":
+            self.store("set", key, "1")
+        self.store("delete", "job1.a")
+        self.store("delete", "job1.a", code=1, err="there is no key '/job1.a'")
+        self.assertEqual(self.store("delete", "--prefix", "job"), b"2\n")
+        self.assertEqual(self.store("delete", "--prefix", "job", code=1), b"0\n")
+        self.assertEqual(self.daemon.metric("keys"), 0)
+
+    def test_a_dump_is_a_line_for_each_key(self):
+        self.store("set", "b\n", "-", input=b"\0\xff")
+        self.store("set", "a", "x" * 300)
+        self.store("set", "--raw", "init/", "2")
+        self.assertEqual(self.store("dump", err="1 keys without a '/' in front are not shown: --raw shows all"),
+                         b"a\t" + b"x" * 200 + b"... (300 bytes)\n" + b"b\\n\t\\x00\\xff\n")
+        self.assertEqual(self.store("dump", "--raw", "--full"),
+                         b"/a\t" + b"x" * 300 + b"\n/b\\n\t\\x00\\xff\ninit/\t2\n")
+        self.assertEqual(self.store("dump", "--raw", "init"), b"init/\t2\n")
+
+    def test_a_value_that_is_refused_is_an_error(self):
+        self.store("set", "k", "-", input=bytes(9 << 20), code=69,
+                   err="the store closed the connection: it may not take a key of 2 and a value of "
+                       "9437184 bytes, or be full")
+        self.assertEqual(self.daemon.metric("keys"), 0)
+
+    def test_the_environment_of_a_rank_names_its_store(self):
+        env = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(self.daemon.port))
+        self.store("set", "k", "value")
+        done = self.run_ctl("store", "get", "k", env=env)
+        self.assertEqual((done.returncode, done.stdout), (0, b"value"))
+
+    def test_where_no_store_is_69_is_the_answer(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))  # and does not listen
+            port = s.getsockname()[1]
+            done = self.run_ctl("store", "get", "-e", f"127.0.0.1:{port}", "k")
+            self.assertEqual(done.returncode, 69)
+            self.assertEqual(done.stderr.decode(),
+                             f"ddpctl: no store at 127.0.0.1 port {port}: Connection refused\n")
+            s.listen()  # and never answers
+            done = self.run_ctl("store", "get", "-t", "100ms", "-e", f"127.0.0.1:{port}", "k")
+            self.assertEqual(done.returncode, 69)
+            self.assertIn(b"did not answer in time", done.stderr)
+
+    def test_wrong_usage_is_2(self):
+        for words in [], ["stroe"], ["store"], ["store", "get"], ["--nope"], ["store", "set", "-x", "k", "v"]:
+            done = self.run_ctl(*words)
+            self.assertEqual((done.returncode, done.stdout), (2, b""), words)
+            self.assertRegex(done.stderr.decode(), r"\Addpctl: .*\n\Z")
+
+    def test_help_and_version(self):
+        self.assertIn(b"Commands:\n  store ", self.run_ctl("--help").stdout)
+        self.assertIn(b"dump   [PREFIX]", self.run_ctl("store", "--help").stdout)
+        self.assertRegex(self.run_ctl("-V").stdout, rb"\Addpctl \d+\.\d+\.\d+\n\Z")
+
+    def test_an_output_that_is_full_is_74(self):
+        self.store("set", "k", "value")
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([DDPCTL, "store", "get", "-e", f"127.0.0.1:{self.daemon.port}", "k"],
+                                  stdout=full, stderr=subprocess.PIPE, timeout=DEADLINE_S)
+        self.assertEqual(done.returncode, 74)
+        self.assertIn(b"cannot write to stdout: No space left on device", done.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,324 @@
+"""ddp-rendezvous as it is built: signals, addresses, limits, HTTP beside the store."""
+import http.client
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+import unittest
+
+from harness import DEADLINE_S, await_true, main
+
+DAEMON = os.environ["DDP_RENDEZVOUS"]
+HELLO = b"\x00" + struct.pack("<I", 0x3C85F7CE)
+SET, GET, CHECK, GETNUMKEYS = 1, 3, 5, 7
+
+
+def string(data):
+    return struct.pack("<Q", len(data)) + data
+
+
+class Client:
+    """Raw bytes of the newest dialect."""
+
+    def __init__(self, port, host="127.0.0.1"):
+        self.socket = socket.create_connection((host, port), timeout=DEADLINE_S)
+        self.send(HELLO)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def send(self, data):
+        self.socket.sendall(data)
+
+    def receive(self, n):
+        data = b""
+        while len(data) < n:
+            piece = self.socket.recv(n - len(data))
+            if not piece:
+                raise EOFError
+            data += piece
+        return data
+
+    def set(self, key, value):
+        self.send(bytes([SET]) + string(key) + string(value))
+
+    def get(self, key):
+        self.send(bytes([GET]) + string(key))
+        return self.receive(struct.unpack("<Q", self.receive(8))[0])
+
+    def num_keys(self):
+        self.send(bytes([GETNUMKEYS]))
+        return struct.unpack("<q", self.receive(8))[0]
+
+    def is_closed(self):
+        """Wait until the other end has hung up."""
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+
+class Daemon:
+    """A ddp-rendezvous under way, on a free port of loopback unless the words say otherwise."""
+
+    def __init__(self, *words, bind=("--bind", "127.0.0.1:0"), **kw):
+        self.dir = tempfile.TemporaryDirectory()
+        self.port_file = os.path.join(self.dir.name, "ports")
+        self.log_path = os.path.join(self.dir.name, "log")
+        with open(self.log_path, "wb") as log:
+            self.process = subprocess.Popen([DAEMON, *bind, "--port-file", self.port_file, *words],
+                                            stdin=subprocess.DEVNULL, stderr=log, **kw)
+        await_true(lambda: os.path.exists(self.port_file) or self.process.poll() is not None, self.log)
+        if self.process.poll() is not None:
+            raise AssertionError(f"it ended with {self.process.returncode}: {self.log()}")
+        with open(self.port_file) as f:
+            self.ports = [int(line) for line in f]
+        self.port = self.ports[0]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.dir.cleanup()
+
+    def log(self):
+        with open(self.log_path) as f:
+            return f.read()
+
+    def await_log(self, text):
+        await_true(lambda: text in self.log(), lambda: f"no {text!r} in {self.log()!r}")
+
+    def stop(self, sig=signal.SIGTERM):
+        self.process.send_signal(sig)
+        return self.process.wait(DEADLINE_S)
+
+    def http(self, path, method="GET"):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S)
+        connection.request(method, path)
+        reply = connection.getresponse()
+        body = reply.read().decode()
+        connection.close()
+        return reply.status, body
+
+    def metric(self, name):
+        for line in self.http("/metrics")[1].splitlines():
+            if line.startswith(f"ddp_rendezvous_{name} "):
+                return float(line.split()[1])
+        raise AssertionError(f"no {name}")
+
+
+def run(*words, **kw):
+    """To its end: (exit status, stdout, stderr)."""
+    done = subprocess.run([DAEMON, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=DEADLINE_S, **kw)
+    return done.returncode, done.stdout, done.stderr
+
+
+class Serving(unittest.TestCase):
+    def test_keys_stay_when_clients_go(self):
+        with Daemon() as daemon:
+            with Client(daemon.port) as client:
+                client.set(b"/k", b"value")
+                self.assertEqual(client.num_keys(), 1)
+            with Client(daemon.port) as client:
+                self.assertEqual(client.get(b"/k"), b"value")
+
+    def test_a_signal_ends_it_well_and_leaves_nothing(self):
+        for sig in signal.SIGTERM, signal.SIGINT, signal.SIGHUP:
+            with self.subTest(sig), Daemon() as daemon, Client(daemon.port) as client:
+                self.assertEqual(client.num_keys(), 0)
+                self.assertEqual(daemon.stop(sig), 0)
+                self.assertEqual(os.listdir(daemon.dir.name), ["log"])
+                self.assertTrue(client.is_closed())
+
+    def test_the_pages_are_there(self):
+        with Daemon() as daemon, Client(daemon.port) as client:
+            client.set(b"/k", b"value")
+            self.assertEqual(client.num_keys(), 1)
+            self.assertEqual(daemon.http("/healthz"), (200, "ok\n"))
+            status, body = daemon.http("/status")
+            page = json.loads(body)
+            self.assertEqual((status, page["store"]["keys"], page["clients"]["connected"]), (200, 1, 1))
+            self.assertEqual(page["requests"]["SET"], 1)
+            self.assertEqual(daemon.metric("keys"), 1)
+            self.assertEqual(daemon.http("/healthz", "HEAD"), (200, ""))
+            self.assertEqual(daemon.http("/healthz", "POST")[0], 405)
+            self.assertEqual(daemon.http("/")[0], 404)
+            self.assertEqual(client.num_keys(), 1)
+
+    def test_several_addresses_lead_to_one_store(self):
+        with Daemon(bind=("-b", "127.0.0.1:0", "-b", "127.0.0.2:0")) as daemon:
+            with Client(daemon.ports[0]) as one, Client(daemon.ports[1], "127.0.0.2") as two:
+                one.set(b"/k", b"1")
+                self.assertEqual(one.num_keys(), 1)
+                self.assertEqual(two.num_keys(), 1)
+
+    def test_sockets_of_a_service_manager_are_taken(self):
+        with socket.socket() as listener, tempfile.TemporaryDirectory() as folder:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            port_file = os.path.join(folder, "ports")
+            start = f'exec 3<&{listener.fileno()}; LISTEN_FDS=1 LISTEN_PID=$$ exec "$0" --port-file "$1"'
+            process = subprocess.Popen(["sh", "-c", start, DAEMON, port_file],
+                                       pass_fds=[listener.fileno()], stderr=subprocess.DEVNULL)
+            try:
+                await_true(lambda: os.path.exists(port_file) or process.poll() is not None)
+                port = listener.getsockname()[1]
+                with open(port_file) as f:
+                    self.assertEqual(f.read(), f"{port}\n")
+                with Client(port) as client:
+                    self.assertEqual(client.num_keys(), 0)
+                process.terminate()
+                self.assertEqual(process.wait(DEADLINE_S), 0)
+            finally:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+
+    def test_an_open_address_is_warned_of_and_a_list_is_the_remedy(self):
+        with Daemon(bind=("--bind", "0.0.0.0:0")) as daemon:
+            daemon.await_log("with --allow ADDR/BITS")
+        with Daemon("--allow", "10.0.0.0/8", bind=("--bind", "0.0.0.0:0")) as daemon:
+            self.assertEqual(daemon.stop(), 0)
+            self.assertNotIn("warning", daemon.log())
+        with Daemon() as daemon:
+            self.assertEqual(daemon.stop(), 0)
+            self.assertNotIn("warning", daemon.log())
+
+    def test_verbose_tells_limits_and_figures(self):
+        with Daemon("--verbose", "--max-memory", "512M") as daemon, Client(daemon.port) as client:
+            self.assertEqual(client.num_keys(), 0)
+            self.assertEqual(daemon.stop(), 0)
+            self.assertIn("256 MiB of keys and values", daemon.log())
+            self.assertIn("stopped by signal 15", daemon.log())
+            self.assertIn("1 connections, 0 refused, 2 requests", daemon.log())
+
+
+class Failing(unittest.TestCase):
+    def test_wrong_usage_is_2(self):
+        for words in ["--bind"], ["--bind", "localhost:1"], ["--max-memory", "1K"], ["extra"], ["--nope"]:
+            code, out, err = run(*words)
+            self.assertEqual((code, out), (2, ""), words)
+            self.assertRegex(err, r"\Addp-rendezvous: .*\n\Z")
+
+    def test_a_port_that_is_taken_is_69_and_named(self):
+        with Daemon() as daemon:
+            code, _, err = run("--bind", f"127.0.0.1:{daemon.port}")
+            self.assertEqual(code, 69)
+            self.assertIn(f"port {daemon.port}: address already in use", err)
+        code, _, err = run("--bind", "192.0.2.1:1")
+        self.assertEqual(code, 69)
+        self.assertIn("192.0.2.1", err)
+
+    def test_a_port_file_that_cannot_be_written_is_73(self):
+        code, _, err = run("--bind", "127.0.0.1:0", "--port-file", "/nonexistent/ports")
+        self.assertEqual(code, 73)
+        self.assertIn("'/nonexistent/ports': No such file or directory", err)
+
+    def test_help_and_version_go_to_stdout(self):
+        code, out, err = run("--help")
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn("--max-memory", out)
+        code, out, err = run("--version")
+        self.assertRegex(out, r"\Addp-rendezvous \d+\.\d+\.\d+\n\Z")
+
+    def test_a_full_output_is_an_error(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([DAEMON, "--help"], stdout=full, timeout=DEADLINE_S)
+        self.assertEqual(done.returncode, 70)
+
+
+class Limits(unittest.TestCase):
+    """What is too much is refused with its reason, and the others live on."""
+
+    def test_clients(self):
+        with Daemon("--max-clients", "2") as daemon:
+            with Client(daemon.port) as one, Client(daemon.port) as two:
+                self.assertEqual(one.num_keys() + two.num_keys(), 0)
+                with Client(daemon.port) as third:
+                    self.assertTrue(third.is_closed())
+                daemon.await_log("refused: there are 2 clients")
+                self.assertEqual(daemon.http("/healthz"), (200, "ok\n"))
+                self.assertEqual(one.num_keys(), 0)
+            await_true(lambda: daemon.metric("clients") == 0)
+            with Client(daemon.port) as again:
+                self.assertEqual(again.num_keys(), 0)
+
+    def test_memory(self):
+        with Daemon("--max-memory", "64M") as daemon, Client(daemon.port) as other:
+            other.set(b"/mine", b"1")
+            value = bytes(1 << 20)
+            with Client(daemon.port) as greedy:
+                try:
+                    for i in range(100):
+                        greedy.set(b"/%d" % i, value)
+                        greedy.num_keys()
+                    self.fail("100 MiB went in")
+                except (EOFError, ConnectionError):
+                    pass
+            daemon.await_log("the store is full: ")
+            self.assertEqual(other.get(b"/mine"), b"1")
+            self.assertLess(daemon.metric("store_bytes"), 32 << 20)
+            self.assertGreater(daemon.metric("keys"), 30)
+            other.set(b"/0", b"")  # room is made by those who have some
+            other.set(b"/more", bytes(1 << 19))
+            self.assertEqual(len(other.get(b"/more")), 1 << 19)
+
+    def test_values(self):
+        with Daemon("--max-value", "8M") as daemon, Client(daemon.port) as other:
+            with Client(daemon.port) as client:
+                client.set(b"/k", bytes(8 << 20))
+                self.assertEqual(client.num_keys(), 1)
+                client.send(bytes([SET]) + string(b"/k") + struct.pack("<Q", (8 << 20) + 1))
+                self.assertTrue(client.is_closed())
+            daemon.await_log("SET: a value of 8388609 bytes (at most 8388608)")
+            self.assertEqual(len(other.get(b"/k")), 8 << 20)
+
+    def test_time_in_mid_request(self):
+        with Daemon("--mid-frame-timeout", "100ms") as daemon, Client(daemon.port) as other:
+            with Client(daemon.port) as slow:
+                slow.send(bytes([SET]) + b"\x01")
+                self.assertTrue(slow.is_closed())
+            daemon.await_log("a request is not complete after 100 ms")
+            self.assertEqual(other.num_keys(), 0)
+
+    def test_open_files(self):
+        def few_files():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+
+        with Daemon("--max-clients", "1000", preexec_fn=few_files) as daemon, Client(daemon.port) as first:
+            daemon.await_log("at most 72 clients, not 1000: the limit of open files is 200")
+            others = [Client(daemon.port) for _ in range(250)]
+            daemon.await_log("refused: there are 72 clients")
+            self.assertEqual(first.num_keys(), 0)
+            for client in others:
+                client.socket.close()
+            await_true(lambda: daemon.metric("clients") == 1)
+
+    def test_refusals_are_told_once_a_second(self):
+        begin = time.monotonic()
+        with Daemon() as daemon, Client(daemon.port) as other:
+            for _ in range(300):
+                with Client(daemon.port) as scanner:
+                    scanner.send(b"\xff")
+                    self.assertTrue(scanner.is_closed())
+            self.assertEqual(other.num_keys(), 0)
+            self.assertEqual(daemon.metric("refused_total"), 300)
+            lines = daemon.log().count("unknown opcode 255")
+            self.assertGreaterEqual(lines, 1)
+            self.assertLessEqual(lines, time.monotonic() - begin + 1)
+
+
+if __name__ == "__main__":
+    main()
