@@ -10,7 +10,8 @@
 #include <string.h>
 
 enum {
-    SPIN_NS = 50 * 1000, /* about what a small message takes from machine to machine */
+    SPIN_LEAST_NS = 1000,
+    SPIN_MOST_NS = 50 * 1000, /* about what a small message takes from machine to machine */
     NAP_MS = 1,          /* how late the node's abort word is seen */
     NAMED = 8,
     ANSWER_MS = 300, /* for those who are late to say that they wait, too */
@@ -51,6 +52,7 @@ struct transport_tcp {
     uint32_t number;
     uint64_t timeout_ms;
     uint64_t deadline_ms; /* 0: nobody has waited since the last byte */
+    uint64_t spin_ns;     /* how long it seems worth to spin */
     unsigned n_late;      /* times that the deadline was put off */
     struct pollfd *poll;
     struct stream stream[]; /* of each rank of the group */
@@ -69,6 +71,7 @@ int transport_tcp_create(const struct transport_tcp_opts *opts, struct transport
     }
     t->opts = *opts;
     t->poll = poll;
+    t->spin_ns = SPIN_MOST_NS;
     *ret = t;
     return 0;
 }
@@ -400,25 +403,33 @@ static void nap(struct transport_tcp *t)
     poll(t->poll, n, NAP_MS);
 }
 
+/* Twice as long next time if something came meanwhile, half as long if nothing did. */
+static int spin(struct transport_tcp *t, bool *ret_moved, struct co_error *err)
+{
+    const uint64_t end_ns = co_now_ns() + t->spin_ns;
+    int code = 0;
+    while (code == 0 && !*ret_moved && co_now_ns() < end_ns)
+        code = go_round(t, ret_moved, err);
+    const uint64_t next_ns = *ret_moved || code != 0 ? t->spin_ns * 2 : t->spin_ns / 2;
+    t->spin_ns = next_ns < SPIN_LEAST_NS  ? SPIN_LEAST_NS
+                 : next_ns > SPIN_MOST_NS ? SPIN_MOST_NS
+                                          : next_ns;
+    return code;
+}
+
 int transport_tcp_advance(struct transport_tcp *t, bool may_wait, struct co_error *err)
 {
-    uint64_t spin_until_ns = 0;
     for (;;) {
         bool moved = false;
         int code = go_round(t, &moved, err);
+        if (code == 0 && !moved && may_wait && t->opts.spin)
+            code = spin(t, &moved, err);
         if (code != 0)
             return code;
         if (moved) {
             t->deadline_ms = 0;
             t->n_late = 0;
-            spin_until_ns = 0;
             continue;
-        }
-        if (may_wait && t->opts.spin) {
-            const uint64_t now_ns = co_now_ns();
-            spin_until_ns = spin_until_ns == 0 ? now_ns + SPIN_NS : spin_until_ns;
-            if (now_ns < spin_until_ns)
-                continue;
         }
         code = look_around(t, err);
         if (code != 0 || !may_wait)
