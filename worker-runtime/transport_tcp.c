@@ -12,7 +12,7 @@
 enum {
     SPIN_LEAST_NS = 1000,
     SPIN_MOST_NS = 50 * 1000, /* about what a small message takes from machine to machine */
-    NAP_MS = 1,          /* how late the node's abort word is seen */
+    NAP_MS = 1,               /* how late the node's abort word is seen */
     NAMED = 8,
     ANSWER_MS = 300, /* for those who are late to say that they wait, too */
     NEWS_MS = 1000,
