@@ -173,6 +173,7 @@ static int open_server(struct endpoint *e, struct co_error *err)
     const struct server_opts opts = {
         .no_store = true,
         .http = true,
+        .version = DDPRUN_VERSION,
         .on_control = on_control,
         .on_refused = on_noted,
         .arg = e,

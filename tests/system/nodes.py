@@ -5,8 +5,9 @@ import signal
 import socket
 import subprocess
 import unittest
+import urllib.request
 
-from harness import DDPRUN, RANK, Job, main
+from harness import DDPRUN, DEADLINE_S, RANK, Job, main
 
 CTL = os.environ["DDPCTL"]
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -93,6 +94,16 @@ class Meeting(unittest.TestCase):
                 self.assertEqual(a.hear(2), ["0 up", "1 up"])
             a.signal(signal.SIGTERM)
             self.assertEqual(a.finish()[0], -signal.SIGTERM)
+
+    def test_the_endpoint_answers_probes(self):
+        port = free_port()
+        with Node(*c10d(port, "-v"), "true") as node:
+            node.read_until("SEEKING -> WAITING")
+            for page, start in (("healthz", b"ok"), ("status", b'{"version": "0')):
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=DEADLINE_S) as answer:
+                    self.assertTrue(answer.read().startswith(start))
+            node.signal(signal.SIGTERM)
+            node.finish()
 
     def test_an_endpoint_of_ipv6(self):
         port = free_port()
