@@ -291,17 +291,36 @@ static uint32_t cpu_of(const struct transport_shm *t, unsigned rank)
     return atomic_load_explicit(&t->member[rank].line->cpu, memory_order_relaxed);
 }
 
-/* Go to a processor where none of the ranks ran last. returns whether there is one */
+static void say_cpu(struct transport_shm *t)
+{
+    const uint32_t cpu = own_cpu();
+    if (cpu != t->cpu)
+        atomic_store_explicit(&t->member[t->rank].line->cpu, cpu, memory_order_relaxed);
+    t->cpu = cpu;
+}
+
+/* Go to a processor where none of the ranks ran last. returns whether this one did */
 static bool move_away(struct transport_shm *t)
 {
     struct cpus_mask taken = {0};
+    for (unsigned r = 0; r < t->n_ranks; r++)
+        cpus_add(&taken, cpu_of(t, r));
+    if (!cpus_leave(&taken))
+        return false;
+    say_cpu(t);
+    return true;
+}
+
+/* Of two ranks on one processor that have found out at the same time one should go: the higher one
+ * at once, the lower one if they are still together a while later. */
+static bool may_move(struct transport_shm *t, unsigned other)
+{
     const uint64_t now_ns = co_now_ns();
     if (now_ns < t->next_move_ns)
         return false;
+    const bool is_first = now_ns - t->next_move_ns > MOVE_NS;
     t->next_move_ns = now_ns + MOVE_NS;
-    for (unsigned r = 0; r < t->n_ranks; r++)
-        cpus_add(&taken, cpu_of(t, r));
-    return cpus_leave(&taken);
+    return t->rank > other || !is_first;
 }
 
 /* Whether `rank` can come while this one spins. Where both share a processor it cannot: a busy
@@ -309,8 +328,10 @@ static bool move_away(struct transport_shm *t)
  * processor, and leaves them there. */
 static bool may_spin_for(struct transport_shm *t, unsigned rank)
 {
-    const uint32_t cpu = own_cpu();
-    return t->spin && (cpu == 0 || cpu_of(t, rank) != cpu || move_away(t));
+    if (!t->spin)
+        return false;
+    say_cpu(t);
+    return t->cpu == 0 || cpu_of(t, rank) != t->cpu || (may_move(t, rank) && move_away(t));
 }
 
 /* Naps grow, unless there is something else to go on with. */
@@ -433,14 +454,11 @@ void transport_shm_close(struct transport_shm *t)
 void transport_shm_arrive(struct transport_shm *t)
 {
     struct control_line *line = t->member[t->rank].line;
-    const uint32_t cpu = own_cpu();
     t->next = 0;
     t->deadline_ms = 0;
     t->arrived++;
     t->owes_wake = true;
-    if (cpu != t->cpu)
-        atomic_store_explicit(&line->cpu, cpu, memory_order_relaxed);
-    t->cpu = cpu;
+    say_cpu(t);
     if (t->is_meeting)
         atomic_store_explicit(&slot_of(t, t->rank, t->seq)->met, t->arrived, memory_order_release);
     control_publish(line, t->arrived);
