@@ -51,7 +51,8 @@ struct cpu {
     struct transport_shm *shm;
     struct user_segment *own;
     const struct reduce_kernels *kernels;
-    struct cpu_tuning tuning;
+    struct cpu_tunings tunings;
+    struct cpu_tuning tuning; /* of these, the row for n ranks */
     bool may_cma;
     void (*on_destroy)(void *arg);
     void *arg;
@@ -79,9 +80,9 @@ extern const struct shape shape_note, shape_one_shot, shape_large, shape_direct,
 /* --- mailboxes -------------------------------------------------------------------------------- */
 
 enum {
-    N_BUFFERS = 3,             /* of each mailbox: one is filled, one worked on, one read */
-    BUFFER_BYTES = 128 * 1024, /* of all ranks together they should stay in the caches */
-    PIECE_BYTES = 512 * 1024,  /* between two looks at the abort word */
+    N_BUFFERS = 3, /* of each mailbox: one is filled, one worked on, one read */
+    BUFFER_BYTES = CPU_TUNING_MOST_PIECE, /* of all ranks together they should stay in the caches */
+    PIECE_BYTES = 512 * 1024,             /* between two looks at the abort word */
     TABLES_AT = N_BUFFERS * BUFFER_BYTES,
     TABLE_BYTES =
         1024 * 2 * 8, /* where the blocks of an all_to_all_v begin, and how long they are */

@@ -8,6 +8,8 @@
 #include "common/error.h"
 #include "common/parse.h"
 #include "common/scope.h"
+#include "cpu_tuning.h"
+#include "cpu_tuning_read.h"
 #include "env.h"
 #include "node_join.h"
 #include "process.h"
@@ -91,10 +93,13 @@ static int open_backend(struct ddp_group *g, const struct env_who *who, uint64_t
                         struct co_error *err)
 {
     struct user_segment *own;
+    struct cpu_tunings tunings;
     const struct reduce_kernels *kernels;
     struct node *node = NULL;
     struct transport_shm *shm = NULL;
     int code = choose_kernels(&kernels, err);
+    if (code == 0)
+        code = cpu_tuning_read(getenv(DDP_ENV_TUNING), &tunings, err);
     if (code == 0)
         code = process_user_segment((unsigned)who->local_world_size, &own, err);
     if (code != 0)
@@ -112,6 +117,8 @@ static int open_backend(struct ddp_group *g, const struct env_who *who, uint64_t
                                   .node_fd = who->node_fd,
                                   .job = named.job,
                                   .hint = hint,
+                                  .terms = cpu_tuning_digest(&tunings),
+                                  .terms_name = DDP_ENV_TUNING,
                                   .deadline_ms = deadline_ms};
     code = node_join(&join, own, &node, err);
     if (code != 0)
@@ -125,6 +132,7 @@ static int open_backend(struct ddp_group *g, const struct env_who *who, uint64_t
                                    .own = own,
                                    .user = node->user,
                                    .kernels = kernels,
+                                   .tunings = &tunings,
                                    .may_cma = cma == NULL || strcmp(cma, "0") != 0,
                                    .on_destroy = on_backend_destroy,
                                    .arg = node};

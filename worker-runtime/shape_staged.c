@@ -3,11 +3,14 @@
  * are at the same one for different ends. Pieces are numbered since the start of the group. */
 #include "cpu.h"
 
-/* Bytes of a buffer for each block that goes into it. */
+/* Bytes of a buffer for each block that goes into it: a line at least, which fits for as many ranks
+ * as there can be. */
 static size_t pitch_of(const struct cpu *c)
 {
-    return BUFFER_BYTES / layout_n_blocks(&c->job.layout) & ~(size_t)63;
+    const size_t pitch = c->tuning.piece_bytes / layout_n_blocks(&c->job.layout) & ~(size_t)63;
+    return pitch > 0 ? pitch : 64;
 }
+_Static_assert(CPU_TUNING_MOST_RANKS * 64 <= BUFFER_BYTES, "a line for each rank");
 
 static struct slice piece_of(const struct cpu *c, size_t i)
 {
