@@ -40,6 +40,7 @@ check daemon 'common/*' 'rendezvous/server.h' 'rendezvous/stats.h' 'rendezvous/a
 check ctl 'common/*' 'rendezvous/client.h'
 check worker-runtime 'ddp/*' 'common/*' 'segments/*' 'rendezvous/client.h'
 check examples 'ddp/*'
+check perf 'ddp/*' 'common/*'
 check bench 'ddp/*'
 
 # pure modules: no clock, no files, no sockets, no globals that change
@@ -47,7 +48,8 @@ for file in launcher/supervisor.c launcher/cli.c launcher/cli_meet.c launcher/cl
     launcher/oom.c launcher/oom_log.c launcher/oom_text.c launcher/output_spec.c launcher/rank_argv.c \
     launcher/worker_env.c rendezvous/store.c rendezvous/codec.c rendezvous/session.c \
     rendezvous/protocol.c rendezvous/http.c rendezvous/stats.c rendezvous/allow.c daemon/daemon_cli.c \
-    worker-runtime/bucket_plan.c worker-runtime/randperm.c; do
+    worker-runtime/bucket_plan.c worker-runtime/cpu_tuning.c worker-runtime/randperm.c \
+    perf/perf_cli.c perf/perf_crossover.c perf/perf_text.c perf/perf_values.c perf/perf_work.c; do
     [ -e "$file" ] || continue
     if grep -nE '^#include <(uv|sys/socket|fcntl|time|sys/mman|poll|signal)\.h>' "$file"; then
         echo "$file is to be pure, but includes what touches the world"
@@ -55,7 +57,7 @@ for file in launcher/supervisor.c launcher/cli.c launcher/cli_meet.c launcher/cl
     fi
 done
 
-for header in include/ddp/*.h common/*.h segments/*.h rendezvous/*.h launcher/*.h daemon/*.h ctl/*.h worker-runtime/*.h \
+for header in include/ddp/*.h common/*.h segments/*.h rendezvous/*.h launcher/*.h daemon/*.h ctl/*.h worker-runtime/*.h perf/*.h \
     examples/*.h; do
     [ -e "$header" ] || continue
     if ! echo "#include \"$header\"" |
