@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """The time to start N short programs and see them end: ddprun beside others and beside the floor.
 
-usage: bench/launch.py [-n N]... [--runs R] [--slow-runs R] [--build DIR] [PROGRAM [ARGUMENT]...]
+usage: bench/launch.py [-n N[,N]...] [--runs R] [--slow-runs R] [--build DIR] [PROGRAM [ARGUMENT]...]
 
-The launchers take turns, so that a busy moment of the machine hits all of them. One that is not
-installed is left out; a run that fails or exceeds --limit-s is told, its time not counted, and after three of
-them the launcher is left alone. torchrun is PyTorch 2.11's, from scripts/install-deps --interop.
+The launchers take turns, each round begun by another one, so that a busy moment of the machine hits all of
+them and none always follows the same. One that is not installed is left out; a run that fails or exceeds
+--limit-s is told, its time not counted, and after three of them the launcher is left alone. torchrun is PyTorch
+2.11's, from scripts/install-deps --interop.
 """
 import argparse
 import os
@@ -64,10 +65,13 @@ def time_once(timeit, limit_s, command, env):
 def measure(args, n, contestants, timeit):
     times = {name: [] for name in contestants}
     failures = dict.fromkeys(contestants, 0)
+    order = list(contestants)
     for run in range(-1, args.runs):  # run -1 warms the caches
-        for name, (command, env) in contestants.items():
+        order.append(order.pop(0))
+        for name in order:
             if failures[name] == GIVE_UP_AFTER or name in SLOW and run >= args.slow_runs:
                 continue
+            command, env = contestants[name]
             took = time_once(timeit, args.limit_s, command(n) + args.program, env)
             if took is None:
                 failures[name] += 1
@@ -87,12 +91,25 @@ def rows_of(n, times, failures):
                f"{low / floor_min:.2f}", f"{median / floor_median:.2f}"]
 
 
+def notes_of(n, failures, limit_s):
+    for name, count in failures.items():
+        if count == GIVE_UP_AFTER:
+            yield f"{name} with {n} ranks: left alone after {count} runs that failed or were killed after {limit_s} s."
+        elif count > 0:
+            yield f"{name} with {n} ranks: {count} failed, or were killed after {limit_s} s."
+
+
+def numbers(text):
+    return [int(word) for word in text.split(",")]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("-n", type=int, action="append", help="ranks; may be repeated (default: 2, 64)")
+    parser.add_argument("-n", type=numbers, default=[2, 8, 32, 64, 256], metavar="N[,N]...",
+                        help="ranks (default: 2,8,32,64,256)")
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--slow-runs", type=int, default=3, help="of launchers that take seconds")
-    parser.add_argument("--limit-s", type=int, default=20, help="kill a run that takes longer")
+    parser.add_argument("--limit-s", type=int, default=10, help="kill a run that takes longer")
     parser.add_argument("--build", default=os.path.join(results.ROOT, "build"))
     parser.add_argument("program", nargs=argparse.REMAINDER)
     args = parser.parse_args()
@@ -104,11 +121,13 @@ def main():
         if needed not in contestants:
             sys.exit(f"{args.build} has no {needed}: build first, or give --build")
     load = results.load_average()
-    rows = []
-    for n in args.n or [2, 64]:
-        rows.extend(rows_of(n, *measure(args, n, contestants, timeit)))
+    rows, notes = [], []
+    for n in args.n:
+        times, failures = measure(args, n, contestants, timeit)
+        rows.extend(rows_of(n, times, failures))
+        notes.extend(notes_of(n, failures, args.limit_s))
     head = ["launcher", "ranks", "runs", "failed", "min ms", "median ms", "min / floor", "median / floor"]
-    results.report("launch", results.table(head, rows), load)
+    results.report("launch", "\n\n".join([results.table(head, rows), *notes]), load)
 
 
 if __name__ == "__main__":

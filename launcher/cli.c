@@ -132,17 +132,17 @@ int cli_note(struct job_spec *spec, struct co_error *err, const char *format, ..
 }
 
 /* A number, or a word that means one on this node. */
-static int count_ranks(const struct draft *d, const struct given *g, bool words, int *ret_n,
+static int count_ranks(const struct draft *d, const struct given *g, int *ret_n,
                        struct co_error *err)
 {
     const struct cli_world *world = d->world;
-    bool is_auto = words && strcmp(g->value, "auto") == 0;
-    bool is_gpu = words && strcmp(g->value, "gpu") == 0;
-    bool is_cpu = words && strcmp(g->value, "cpu") == 0;
+    bool is_auto = strcmp(g->value, "auto") == 0;
+    bool is_gpu = strcmp(g->value, "gpu") == 0;
+    bool is_cpu = strcmp(g->value, "cpu") == 0;
     if (!is_auto && !is_gpu && !is_cpu) {
         int64_t n;
         int rc = co_parse_int(g->by, g->value, 1, JOB_RANKS_MAX, &n, err);
-        if (rc == -EINVAL && words)
+        if (rc == -EINVAL)
             return co_fail(err, rc, "%s '%.200s' is neither a number nor auto, gpu or cpu", g->by,
                            g->value);
         if (rc == 0)
@@ -162,6 +162,25 @@ static int count_ranks(const struct draft *d, const struct given *g, bool words,
     return 0;
 }
 
+/* -n counts the ranks of all nodes, which then have equal shares. */
+static int count_all_ranks(const struct draft *d, const struct job_world *w, int *ret_n,
+                           struct co_error *err)
+{
+    const struct given *np = &d->given[OPTION_NP];
+    const struct given *nodes = &d->given[OPTION_NNODES];
+    int64_t n, n_nodes = w->max_nodes;
+    int rc = co_parse_int(np->by, np->value, 1, JOB_RANKS_MAX * n_nodes, &n, err);
+    if (rc < 0)
+        return rc;
+    if (w->min_nodes != w->max_nodes || n % n_nodes != 0)
+        return co_fail(err, -EINVAL,
+                       "%s %s ranks cannot be shared out evenly among %s nodes: -p says how many "
+                       "this one has",
+                       np->by, np->value, nodes->value);
+    *ret_n = (int)(n / n_nodes);
+    return 0;
+}
+
 static int set_ranks(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     const struct given *np = &d->given[OPTION_NP];
@@ -169,14 +188,15 @@ static int set_ranks(const struct draft *d, struct job_spec *spec, struct co_err
     int n = 0, n_per_node = 0;
     int rc = 0;
     if (np->value != NULL)
-        rc = count_ranks(d, np, false, &n, err);
+        rc = count_all_ranks(d, &spec->world, &n, err);
     if (rc == 0 && per_node->value != NULL && !(per_node->from_env && n > 0))
-        rc = count_ranks(d, per_node, true, &n_per_node, err);
+        rc = count_ranks(d, per_node, &n_per_node, err);
     if (rc < 0)
         return rc;
     if (n > 0 && n_per_node > 0 && n != n_per_node)
-        return co_fail(err, -EINVAL, "%s %s and %s %s contradict each other on one node", np->by,
-                       np->value, per_node->by, per_node->value);
+        return co_fail(err, -EINVAL, "%s %s and %s %s contradict each other on %s", np->by,
+                       np->value, per_node->by, per_node->value,
+                       spec->world.guided ? "so many nodes" : "one node");
     if (n == 0)
         n = n_per_node;
     if (n == 0 && !spec->as_torchrun)
@@ -299,7 +319,7 @@ static int make_spec(const struct draft *d, char *const *words, struct job_spec 
                      struct co_error *err)
 {
     bool dry_run;
-    int rc = cli_check_nodes(d, err);
+    int rc = cli_set_nodes(d, spec, err);
     if (rc == 0)
         rc = set_ranks(d, spec, err);
     if (rc == 0)

@@ -31,8 +31,8 @@ enum cli_wish { CLI_RUN, CLI_HELP, CLI_VERSION };
 int cli_parse(int argc, char **argv, const struct cli_world *world, enum cli_wish *ret_wish,
               struct job_spec *ret_spec, struct co_error *err);
 
-/* Is this argv[0] (NULL: there is none) torchrun's name? For the exit status of what cli_parse()
- * refuses: torchrun knows 2 for wrong usage and 1 for all else. */
+/* Is this argv[0] (NULL: there is none) torchrun's name? For the exit status: torchrun knows 2 for
+ * wrong usage and 1 for all else. */
 bool cli_is_torchrun(const char *name);
 
 void cli_print_help(FILE *out);

@@ -7,6 +7,7 @@
 #include "cli_world.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct co_error;
 struct job_spec;
@@ -46,12 +47,20 @@ int cli_check_name(const struct given *g, struct co_error *err);
 __attribute__((format(printf, 3, 4))) int cli_note(struct job_spec *spec, struct co_error *err,
                                                    const char *format, ...);
 
+/* A time, if it is given.
+ *
+ * returns   0, -EINVAL (also 0, unless that is allowed), -ERANGE */
+int cli_time(const struct draft *d, enum cli_option id, bool allow_zero, uint64_t *ret_ms,
+             struct co_error *err);
+
 /* The parts; in this order: each fills its fields of spec, and the last two read
- * n_local.
+ * n_local. cli_set_meeting() reads how many nodes there are.
  *
  * returns   0, -EINVAL, -ERANGE (a number out of bounds), -ENOMEM, and -errno of the world */
-int cli_check_nodes(const struct draft *d, struct co_error *err);
+int cli_set_nodes(const struct draft *d, struct job_spec *spec, struct co_error *err);
 int cli_set_meeting(const struct draft *d, struct job_spec *spec, struct co_error *err);
+int cli_set_terms(const struct draft *d, bool is_static, struct job_spec *spec,
+                  struct co_error *err); /* by cli_set_meeting() */
 int cli_set_output(const struct draft *d, struct job_spec *spec, struct co_error *err);
 int cli_set_end(const struct draft *d, struct job_spec *spec, struct co_error *err);
 

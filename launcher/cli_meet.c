@@ -1,3 +1,4 @@
+/* The options about the job's name, and where its ranks find each other. */
 #include "cli.h"
 #include "cli_draft.h"
 #include "job_spec.h"
@@ -11,53 +12,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where nodes have numbers, the only one has 0. */
-static int check_node_rank(const struct draft *d, bool standalone, struct co_error *err)
+enum backend { STATIC, C10D, ETCD, ETCD_V2 };
+enum { STATIC_PORT = 29500, C10D_PORT = 29400 };
+static const char *const backends[] = {"static", "c10d", "etcd", "etcd-v2", NULL};
+
+static int copy(char **to, const char *text, struct co_error *err)
 {
-    const struct given *g = &d->given[OPTION_NODE_RANK];
-    const struct given *backend = &d->given[OPTION_RDZV_BACKEND];
-    int64_t rank = 0;
-    if (g->value == NULL)
-        return 0;
-    int rc = co_parse_int(g->by, g->value, 0, INT32_MAX, &rank, err);
-    bool counts = !standalone && (backend->value == NULL || strcmp(backend->value, "static") == 0);
-    if (rc == 0 && rank > 0 && counts)
-        return co_fail(err, -EINVAL,
-                       "%s %s: this version of ddprun runs on one node only, whose number is 0",
-                       g->by, g->value);
-    return rc;
+    free(*to);
+    *to = strdup(text);
+    return *to != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for the options");
 }
 
-int cli_check_nodes(const struct draft *d, struct co_error *err)
-{
-    const struct given *g = &d->given[OPTION_NNODES];
-    int64_t min, max;
-    char first[24];
-    bool standalone;
-    int rc = cli_flag(d, OPTION_STANDALONE, &standalone, err);
-    if (rc == 0)
-        rc = check_node_rank(d, standalone, err);
-    if (rc < 0 || g->value == NULL)
-        return rc;
-    size_t n = strcspn(g->value, ":");
-    snprintf(first, sizeof first, "%.*s", n < sizeof first ? (int)n : 0, g->value);
-    const char *second = g->value[n] == ':' ? g->value + n + 1 : first;
-    if (co_parse_int(g->by, first, 1, INT32_MAX, &min, NULL) < 0 ||
-        co_parse_int(g->by, second, 1, INT32_MAX, &max, NULL) < 0)
-        return co_fail(err, -EINVAL, "%s '%.200s' is neither a number from 1 on nor MIN:MAX", g->by,
-                       g->value);
-    if (min > max)
-        return co_fail(err, -EINVAL, "%s '%s': the minimum is above the maximum", g->by, g->value);
-    if (max > 1 && standalone)
-        return co_fail(err, -EINVAL,
-                       "%s %s and %s contradict each other: a standalone job has one "
-                       "node",
-                       g->by, g->value, d->given[OPTION_STANDALONE].by);
-    if (max > 1)
-        return co_fail(err, -EINVAL, "%s '%s': this version of ddprun runs on one node only", g->by,
-                       g->value);
-    return 0;
-}
+/* --- names --- */
 
 /* A random UUID (version 4), as torchrun makes them. */
 static int make_run_id(const struct cli_world *world, char **ret_id, struct co_error *err)
@@ -72,108 +38,90 @@ static int make_run_id(const struct cli_world *world, char **ret_id, struct co_e
     char *to = id;
     for (int i = 0; i < 16; i++)
         to += snprintf(to, 4, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", b[i]);
-    *ret_id = strdup(id);
-    return *ret_id != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for a run id");
+    return copy(ret_id, id, err);
 }
 
-static int set_names(const struct draft *d, struct job_spec *spec, struct co_error *err)
+static int check_run_id(const struct given *id, bool guided, struct co_error *err)
+{
+    int rc = cli_check_name(id, err);
+    if (rc < 0)
+        return rc;
+    if (*id->value == '\0')
+        return co_fail(err, -EINVAL, "%s is empty: give the job a name, or leave it out", id->by);
+    if (guided && strlen(id->value) >= MESSAGE_RUN_ID_BYTES)
+        return co_fail(err, -EINVAL, "%s is longer than %d bytes", id->by,
+                       MESSAGE_RUN_ID_BYTES - 1);
+    return 0;
+}
+
+/* Nodes know by it that they belong together. At a node that is known to be the job's own there is
+ * no other job, and torchrun's name for all that have none does. */
+static int set_run_id(const struct draft *d, enum backend backend, struct job_spec *spec,
+                      struct co_error *err)
 {
     const struct given *id = &d->given[OPTION_RDZV_ID];
-    const struct given *role = &d->given[OPTION_ROLE];
-    int rc = id->value != NULL ? cli_check_name(id, err) : 0;
-    if (rc == 0 && role->value != NULL)
-        rc = cli_check_name(role, err);
-    if (rc < 0)
-        return rc;
-    if (id->value != NULL && *id->value == '\0')
-        return co_fail(err, -EINVAL, "%s is empty: give the job a name, or leave it out", id->by);
-    spec->role = strdup(role->value != NULL ? role->value : "default");
-    if (spec->role == NULL)
-        return co_fail(err, -ENOMEM, "no memory for the role's name");
+    const struct given *nodes = &d->given[OPTION_NNODES];
     bool standalone;
-    rc = cli_flag(d, OPTION_STANDALONE, &standalone, err);
+    int rc = cli_flag(d, OPTION_STANDALONE, &standalone, err);
+    if (rc == 0 && id->value != NULL)
+        rc = check_run_id(id, spec->world.guided, err);
     if (rc < 0)
         return rc;
-    if (id->value == NULL && (!spec->as_torchrun || standalone))
+    if (id->value != NULL)
+        return copy(&spec->run_id, id->value, err);
+    if (spec->as_torchrun && !standalone)
+        return copy(&spec->run_id, "none", err);
+    if (!spec->world.guided)
         return make_run_id(d->world, &spec->run_id, err);
-    spec->run_id = strdup(id->value != NULL ? id->value : "none");
-    return spec->run_id != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for the run id");
+    if (backend == STATIC)
+        return copy(&spec->run_id, "none", err);
+    return co_fail(err, -EINVAL,
+                   "%s %s: the job needs a name, the same on all nodes, so that no node of another "
+                   "job is taken for one of this: --rdzv-id NAME",
+                   nodes->by, nodes->value);
 }
 
-/* The store listens on the loopback interface, so that another name of this node would not lead to
- * it. */
-static int set_master_addr(struct job_spec *spec, const char *asked, struct co_error *err)
+static int set_role(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
-    free(spec->master_addr);
-    spec->master_addr = strdup(strcmp(asked, "localhost") == 0 ? asked : "127.0.0.1");
-    return spec->master_addr != NULL ? 0
-                                     : co_fail(err, -ENOMEM, "no memory for the master's address");
+    const struct given *role = &d->given[OPTION_ROLE];
+    int rc = role->value != NULL ? cli_check_name(role, err) : 0;
+    return rc < 0 ? rc : copy(&spec->role, role->value != NULL ? role->value : "default", err);
 }
 
-/* How nodes meet, as far as it concerns one. Its host is this node whatever it is called: names
- * that another node would need are not looked up. */
-static int set_endpoint(const struct draft *d, struct job_spec *spec, struct co_error *err)
-{
-    enum { STATIC, C10D, ETCD, ETCD_V2 };
-    static const char *const backends[] = {"static", "c10d", "etcd", "etcd-v2", NULL};
-    const struct given *endpoint = &d->given[OPTION_RDZV_ENDPOINT];
-    int backend = STATIC;
-    bool standalone;
-    int rc = cli_choice(&d->given[OPTION_RDZV_BACKEND], backends, &backend, err);
-    if (rc == 0)
-        rc = cli_flag(d, OPTION_STANDALONE, &standalone, err);
-    if (rc < 0)
-        return rc;
-    if (standalone)
-        backend = C10D; /* as torchrun, which forgets the given one */
-    spec->backend = strdup(backends[backend]);
-    if (spec->backend == NULL)
-        return co_fail(err, -ENOMEM, "no memory for the backend's name");
+/* --- the store --- */
 
-    char host[CLI_NAME_MAX + 1];
-    uint16_t port = 0;
-    if (endpoint->value == NULL || *endpoint->value == '\0')
+static int set_store_allow(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_STORE_ALLOW];
+    if (g->value == NULL)
         return 0;
-    rc = cli_check_name(endpoint, err);
-    if (rc == 0)
-        rc = co_parse_endpoint(endpoint->by, endpoint->value, host, sizeof host, &port, err);
-    if (rc < 0 || backend != STATIC)
-        return rc;
-    spec->master_port = port;
-    return set_master_addr(spec, host, err);
-}
-
-/* "KEY=VALUE,KEY=VALUE": nothing in it concerns one node, but a mistake is told as one. */
-static int check_conf(const struct draft *d, struct co_error *err)
-{
-    const struct given *g = &d->given[OPTION_RDZV_CONF];
-    if (g->value == NULL || g->value[strspn(g->value, " ")] == '\0')
-        return 0;
-    for (const char *at = g->value;; at++) {
-        size_t n = strcspn(at, ",");
-        size_t key = strcspn(at, "=");
-        if (key == 0 || key + 1 >= n)
-            return co_fail(err, -EINVAL, "%s '%.200s': '%.*s' is no KEY=VALUE", g->by, g->value,
-                           n < 60 ? (int)n : 60, at);
-        at += n;
-        if (*at == '\0')
-            return 0;
+    struct allow_list *list = spec->world.store_allow = calloc(1, sizeof *list);
+    if (list == NULL)
+        return co_fail(err, -ENOMEM, "no memory for %s", g->by);
+    for (const char *at = g->value; at != NULL;) {
+        char net[ALLOW_TEXT_BYTES];
+        size_t len = strcspn(at, ",");
+        snprintf(net, sizeof net, "%.*s", len < sizeof net ? (int)len : 20, at);
+        int rc = len < sizeof net ? allow_add(list, net, err)
+                                  : co_fail(err, -EINVAL, "'%s...' is no ADDR or ADDR/BITS", net);
+        if (rc < 0) {
+            co_fail_in(err, "%s", g->by);
+            return -EINVAL;
+        }
+        at = at[len] == ',' ? at + len + 1 : NULL;
     }
+    return 0;
 }
 
 static int set_store(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     static const char *const choices[] = {
         [STORE_AUTO] = "auto", [STORE_AGENT] = "agent", [STORE_WORKER] = "worker", NULL};
-    const struct given *addr = &d->given[OPTION_MASTER_ADDR];
     const struct given *port = &d->given[OPTION_MASTER_PORT];
     int choice = STORE_AUTO;
     int64_t number = 0;
-
-    int rc = addr->value != NULL ? cli_check_name(addr, err) : 0;
-    if (rc == 0)
-        rc = set_master_addr(spec, addr->value != NULL ? addr->value : "", err);
-    if (rc == 0 && port->value != NULL)
+    int rc = 0;
+    if (port->value != NULL)
         rc = co_parse_int(port->by, port->value, 0, UINT16_MAX, &number, err);
     if (rc == 0)
         rc = cli_choice(&d->given[OPTION_STORE], choices, &choice, err);
@@ -181,19 +129,191 @@ static int set_store(const struct draft *d, struct job_spec *spec, struct co_err
         return rc;
     spec->master_port = (uint16_t)number;
     spec->store = (enum store_choice)choice;
+    return set_store_allow(d, spec, err);
+}
+
+/* --- how nodes meet --- */
+
+/* torchrun's is static. But static needs somebody who says which node has rank 0, and who says
+ * nothing about that, and where to meet, wants that found out. */
+static int choose_backend(const struct draft *d, struct job_spec *spec, enum backend *ret,
+                          struct co_error *err)
+{
+    int backend = STATIC;
+    bool standalone;
+    int rc = cli_choice(&d->given[OPTION_RDZV_BACKEND], backends, &backend, err);
+    if (rc == 0)
+        rc = cli_flag(d, OPTION_STANDALONE, &standalone, err);
+    if (rc < 0)
+        return rc;
+    bool is_given = d->given[OPTION_RDZV_BACKEND].value != NULL;
+    bool has_master = d->given[OPTION_NODE_RANK].value != NULL ||
+                      d->given[OPTION_MASTER_ADDR].value != NULL ||
+                      d->given[OPTION_MASTER_PORT].value != NULL;
+    if (standalone)
+        backend = C10D; /* as torchrun, which forgets the given one */
+    else if (!is_given && spec->world.guided && !spec->as_torchrun && !has_master)
+        backend = C10D;
+    *ret = (enum backend)backend;
+    return copy(&spec->backend, backends[backend], err);
+}
+
+/* HOST[:PORT] of --rdzv-endpoint; *host is empty and *port untouched if that is not given. */
+static int read_endpoint(const struct draft *d, char host[CLI_NAME_MAX + 1], uint16_t *port,
+                         struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_RDZV_ENDPOINT];
+    host[0] = '\0';
+    if (g->value == NULL || *g->value == '\0')
+        return 0;
+    int rc = cli_check_name(g, err);
+    return rc < 0 ? rc : co_parse_endpoint(g->by, g->value, host, CLI_NAME_MAX + 1, port, err);
+}
+
+/* Of one node it is this one whatever it is called: names that another node would need are not
+ * looked up. The store listens on the loopback interface, so that another name of this node would
+ * not lead to it. */
+static int set_alone(const struct draft *d, enum backend backend, struct job_spec *spec,
+                     struct co_error *err)
+{
+    const struct given *addr = &d->given[OPTION_MASTER_ADDR];
+    char host[CLI_NAME_MAX + 1];
+    uint16_t port = 0;
+    int rc = read_endpoint(d, host, &port, err);
+    if (rc < 0)
+        return rc;
+    bool from_endpoint = backend == STATIC && host[0] != '\0';
+    const char *asked = from_endpoint ? host : addr->value != NULL ? addr->value : "";
+    if (from_endpoint)
+        spec->master_port = port; /* wins over --master-port */
+    return copy(&spec->master_addr, strcmp(asked, "localhost") == 0 ? asked : "127.0.0.1", err);
+}
+
+/* A name or an address that goes to other nodes. */
+static int check_host(const char *by, const char *host, size_t max, struct co_error *err)
+{
+    size_t len = strnlen(host, max + 1);
+    for (const char *c = host; *c != '\0'; c++)
+        if (*c <= ' ' || *c > '~')
+            return co_fail(err, -EINVAL, "%s '%.200s' is no name or address of a node", by, host);
+    if (len == 0 || len > max)
+        return co_fail(err, -EINVAL, "%s: a name or address has 1 to %zu characters", by, max);
     return 0;
+}
+
+static int set_endpoint(const struct draft *d, enum backend backend, const char *host,
+                        uint16_t port, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *endpoint = &d->given[OPTION_RDZV_ENDPOINT];
+    const struct given *addr = &d->given[OPTION_MASTER_ADDR];
+    struct job_world *w = &spec->world;
+    const char *by = endpoint->value != NULL && *endpoint->value != '\0' ? endpoint->by
+                     : addr->value != NULL                               ? addr->by
+                                                                         : "--master-port";
+    int rc = check_host(by, host, MESSAGE_HOST_BYTES - 1, err);
+    if (rc < 0)
+        return rc;
+    if (port == 0)
+        return co_fail(err, -EINVAL,
+                       "%s: nodes cannot meet at port 0, which means any free one: give a number",
+                       by);
+    w->endpoint_port = port;
+    rc = copy(&w->endpoint_host, host, err);
+    return rc < 0 || backend != STATIC ? rc : copy(&spec->master_addr, host, err);
+}
+
+/* The node with rank 0 is known from the beginning, and is where nodes meet: the port that is given
+ * for the store is that of the meeting, too. */
+static int set_static(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *addr = &d->given[OPTION_MASTER_ADDR];
+    const struct given *master_port = &d->given[OPTION_MASTER_PORT];
+    struct job_world *w = &spec->world;
+    char host[CLI_NAME_MAX + 1];
+    uint16_t port = master_port->value != NULL ? spec->master_port : STATIC_PORT;
+    int rc = addr->value != NULL ? cli_check_name(addr, err) : 0;
+    if (rc == 0)
+        rc = read_endpoint(d, host, &port, err);
+    if (rc < 0)
+        return rc;
+    if (host[0] == '\0')
+        snprintf(host, sizeof host, "%s", addr->value != NULL ? addr->value : "127.0.0.1");
+    if (w->node_rank == MESSAGE_NO_RANK)
+        w->node_rank = 0; /* as torchrun */
+    w->keeps_rank_0 = w->node_rank == 0;
+    w->host = w->keeps_rank_0 ? JOB_HOST_HERE : JOB_HOST_ELSEWHERE;
+    spec->master_port = port;
+    return set_endpoint(d, STATIC, host, port, spec, err);
+}
+
+static int set_c10d(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *nodes = &d->given[OPTION_NNODES];
+    const struct given *addr = &d->given[OPTION_MASTER_ADDR];
+    char host[CLI_NAME_MAX + 1];
+    uint16_t port = C10D_PORT;
+    int rc = read_endpoint(d, host, &port, err);
+    if (rc < 0)
+        return rc;
+    if (host[0] == '\0' && !spec->as_torchrun)
+        return co_fail(err, -EINVAL,
+                       "%s %s: where do the nodes meet? --rdzv-endpoint HOST[:PORT], the same on "
+                       "all of them, names one of them or a ddp-rendezvous",
+                       nodes->by, nodes->value);
+    if (addr->value != NULL && (rc = cli_note(spec, err,
+                                              "%s is for --rdzv-backend static: ignored, since "
+                                              "whichever node has rank 0 tells its address",
+                                              addr->by)) < 0)
+        return rc;
+    return set_endpoint(d, C10D, host[0] != '\0' ? host : "localhost", port, spec, err);
+}
+
+static int set_guided(const struct draft *d, enum backend backend, struct job_spec *spec,
+                      struct co_error *err)
+{
+    if (backend == STATIC)
+        return set_static(d, spec, err);
+    if (backend == C10D)
+        return set_c10d(d, spec, err);
+    return co_fail(err, -EINVAL,
+                   "%s %s: this version of ddprun does not meet by etcd: --rdzv-backend c10d and "
+                   "--rdzv-endpoint HOST[:PORT] need nothing but one of the nodes, or a "
+                   "ddp-rendezvous",
+                   d->given[OPTION_RDZV_BACKEND].by, backends[backend]);
+}
+
+static int set_local_addr(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_LOCAL_ADDR];
+    struct job_world *w = &spec->world;
+    if (g->value == NULL)
+        return 0;
+    int rc = cli_check_name(g, err);
+    if (rc < 0 || !w->guided)
+        return rc;
+    rc = check_host(g->by, g->value, MESSAGE_NAME_BYTES - 1, err);
+    if (rc == 0)
+        rc = copy(&w->local_addr, g->value, err);
+    return rc < 0 ? rc : copy(&w->node_name, g->value, err);
 }
 
 int cli_set_meeting(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
-    int rc = set_names(d, spec, err);
+    enum backend backend = STATIC;
+    const struct given *addr = &d->given[OPTION_MASTER_ADDR];
+    int rc = addr->value != NULL ? cli_check_name(addr, err) : 0;
+    if (rc == 0)
+        rc = set_role(d, spec, err);
     if (rc == 0)
         rc = set_store(d, spec, err);
     if (rc == 0)
-        rc = set_endpoint(d, spec, err); /* wins over --master-addr and --master-port */
+        rc = choose_backend(d, spec, &backend, err);
     if (rc == 0)
-        rc = check_conf(d, err);
-    if (rc == 0 && d->given[OPTION_LOCAL_ADDR].value != NULL)
-        rc = cli_check_name(&d->given[OPTION_LOCAL_ADDR], err);
-    return rc;
+        rc = spec->world.guided ? set_guided(d, backend, spec, err)
+                                : set_alone(d, backend, spec, err);
+    if (rc == 0)
+        rc = set_run_id(d, backend, spec, err);
+    if (rc == 0)
+        rc = set_local_addr(d, spec, err);
+    return rc < 0 ? rc : cli_set_terms(d, backend == STATIC, spec, err);
 }

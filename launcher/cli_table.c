@@ -4,18 +4,20 @@
 
 const struct co_option cli_table[] = {
     {OPTION_NP, 'n', "np", "N", .subject = "Ranks", .weak = true,
-     .help = "Start N ranks. On one node the same as -p N."},
+     .help = "Start N ranks, the same number on each node. On one node the same as -p N."},
     {OPTION_NPROC_PER_NODE, 'p', "nproc-per-node", "N|auto|gpu|cpu", "PET_NPROC_PER_NODE",
-     "Start N ranks on each node; gpu: one per GPU; cpu: one per CPU that we are allowed; auto: "
+     "Start N ranks on this node, which may be another number than on others; gpu: one per GPU; "
+     "cpu: one per CPU that we are allowed; auto: "
      "gpu "
      "if there are any, else cpu. Without -n and -p: one per GPU, or a single one (as torchrun: a "
      "single one)."},
     {OPTION_NNODES, 'N', "nnodes", "N|MIN:MAX", "PET_NNODES",
-     "Nodes of the job. This version runs on one: 1 and 1:1 are accepted."},
+     "Nodes of the job, each started by a ddprun of its own: N, or from MIN to MAX, coming and "
+     "going while the job runs. Default: 1."},
     {OPTION_NODE_RANK, 0, "node-rank", "N", "PET_NODE_RANK",
-     "Which of the nodes this is. This version runs on one: 0."},
+     "Which of the nodes this is, from 0 on. Default: their names decide; static: 0."},
     {OPTION_STANDALONE, 0, "standalone", NULL, "PET_STANDALONE",
-     "A job of this node alone, which it is in any case: contradicts other values of --nnodes."},
+     "A job of this node alone, as without --nnodes: contradicts other values of it."},
     {OPTION_VIRTUAL_LOCAL_RANK, 0, "virtual-local-rank", NULL, "PET_VIRTUAL_LOCAL_RANK",
      "Each rank sees one device and LOCAL_RANK 0."},
     {OPTION_NUMA_BINDING, 0, "numa-binding", "MODE",
@@ -42,28 +44,55 @@ const struct co_option cli_table[] = {
          "there are several ranks)."},
 
     {OPTION_RDZV_BACKEND, 0, "rdzv-backend", "NAME", "PET_RDZV_BACKEND",
-     "How nodes meet: static (default), c10d, etcd, etcd-v2. On one node nobody has to.",
+     "How several nodes meet. c10d: at --rdzv-endpoint, whichever node that leads to; static: at "
+     "the node with rank 0, --node-rank 0, whose --master-addr and --master-port are given. "
+     "Default: static if one of these options is given, else c10d (as torchrun: static).",
      .subject = "Names, meeting"},
     {OPTION_RDZV_ENDPOINT, 0, "rdzv-endpoint", "HOST[:PORT]", "PET_RDZV_ENDPOINT",
-     "Where nodes meet. On one node only the port means something: static takes it for "
-     "MASTER_PORT."},
+     "Where nodes meet: one of them, or a ddp-rendezvous. Port: 29400, static: --master-port. "
+     "On one node static takes the port for MASTER_PORT."},
     {OPTION_RDZV_ID, 0, "rdzv-id", "ID", "PET_RDZV_ID",
-     "The job's name, TORCHELASTIC_RUN_ID. Default: a random one (as torchrun, without "
-     "--standalone: none)."},
+     "The job's name, TORCHELASTIC_RUN_ID, the same on all nodes. Default: a random one; as "
+     "torchrun without --standalone, and for static with several nodes: none."},
     {OPTION_RDZV_CONF, 0, "rdzv-conf", "KEY=VALUE,...", "PET_RDZV_CONF",
-     "Settings of the meeting. Accepted; on one node they have no effect."},
+     "Settings of the meeting: join_timeout, last_call_timeout, keep_alive_interval, "
+     "keep_alive_max_attempt, is_host; static: timeout. On one node they have no effect."},
     {OPTION_ROLE, 0, "role", "NAME", "PET_ROLE", "The ranks' ROLE_NAME. Default: default."},
     {OPTION_MASTER_ADDR, 0, "master-addr", "ADDR", "PET_MASTER_ADDR",
-     "The node of rank 0. On one node it is this one, whatever is said: MASTER_ADDR is 127.0.0.1, "
-     "or localhost if that is given."},
+     "static: the node with rank 0, as all others reach it. On one node it is this one, whatever "
+     "is said: MASTER_ADDR is 127.0.0.1, or localhost if that is given."},
     {OPTION_MASTER_PORT, 0, "master-port", "PORT", "PET_MASTER_PORT",
-     "The ranks' MASTER_PORT. Default, and 0: any free one."},
+     "The ranks' MASTER_PORT, and with static where nodes meet, by default 29500. Else, and 0: "
+     "any free one."},
     {OPTION_LOCAL_ADDR, 0, "local-addr", "ADDR", "PET_LOCAL_ADDR",
-     "The address at which other nodes reach this one. Accepted; on one node it has no effect."},
+     "The address at which other nodes reach this one, also its name. Default: the address by "
+     "which it reaches the endpoint. On one node it has no effect."},
+    {OPTION_START_TIMEOUT, 0, "start-timeout", "TIME", .weak = true,
+     .help = "How long nodes may take to come, or the endpoint to be reached: 600, 90s, 10m. "
+             "Default: 10m."},
+    {OPTION_JOIN_WINDOW, 0, "join-window", "TIME", .weak = true,
+     .help = "With MIN:MAX nodes: how long to wait for more once MIN are there. Default: 3s (as "
+             "torchrun: 30s)."},
+    {OPTION_REJOIN_TIMEOUT, 0, "rejoin-timeout", "TIME", .weak = true,
+     .help = "How long to wait for others when fewer than MIN nodes are left. Default: that of "
+             "--start-timeout."},
+    {OPTION_DAEMON_TIMEOUT, 0, "daemon-timeout", "TIME", .weak = true,
+     .help = "How long ranks run on while a lost endpoint is being replaced, where it can be: not "
+             "with static and c10d. Default: 60s."},
+    {OPTION_SCALE_AT, 0, "scale-at", "now|checkpoint", .weak = true,
+     .help = "When a node that comes later is let in: at once (default), all ranks being started "
+             "again, or when the ranks have saved their state."},
+    {OPTION_TOKEN_FILE, 0, "token-file", "FILE", .weak = true,
+     .help = "The secret by which nodes know each other. Default: DDP_TOKEN, else "
+             "~/.config/ddprun/token, which is made where the home directory is shared."},
+    {OPTION_REQUIRE_TOKEN, 0, "require-token", .weak = true,
+     .help = "Refuse to meet other nodes without one."},
     {OPTION_STORE, 0, "store", "auto|agent|worker", .weak = true,
      .help =
          "Who serves the store at MASTER_ADDR:MASTER_PORT: agent: ddprun; worker: the rank 0 of "
          "the script; auto (default): ddprun if there are several ranks."},
+    {OPTION_STORE_ALLOW, 0, "store-allow", "ADDR[/BITS],...", .weak = true,
+     .help = "Who may use the store besides the job's nodes: addresses and networks."},
 
     {OPTION_MAX_RESTARTS, 0, "max-restarts", "N[/TIME]", "PET_MAX_RESTARTS",
      "Start all ranks again after up to N failures, or up to N within TIME: 3, 3/10m. Default: 0.",

@@ -1,4 +1,5 @@
-/* cli_table.h - the names of ddprun's options. What they mean: cli.c, cli_output.c, cli_end.c. */
+/* cli_table.h - the names of ddprun's options. What they mean: cli.c, cli_nodes.c,
+ * cli_meet.c, cli_output.c, cli_end.c. */
 #ifndef DDP_LAUNCHER_CLI_TABLE_H
 #define DDP_LAUNCHER_CLI_TABLE_H
 
@@ -30,7 +31,15 @@ enum cli_option {
     OPTION_MASTER_ADDR,
     OPTION_MASTER_PORT,
     OPTION_LOCAL_ADDR,
+    OPTION_START_TIMEOUT,
+    OPTION_JOIN_WINDOW,
+    OPTION_REJOIN_TIMEOUT,
+    OPTION_DAEMON_TIMEOUT,
+    OPTION_SCALE_AT,
+    OPTION_TOKEN_FILE,
+    OPTION_REQUIRE_TOKEN,
     OPTION_STORE,
+    OPTION_STORE_ALLOW,
     /* restarts */
     OPTION_MAX_RESTARTS,
     OPTION_RESTART_AFTER_PROGRESS,

@@ -39,17 +39,50 @@ static bool has_variable(char *const *env, const char *variable, size_t len)
     return false;
 }
 
-/* "NAME=value" as NAME='value'. */
-static void print_variable(const struct job_spec *spec, const char *variable, FILE *out)
+/* What is only known later, or only when all nodes are there. */
+struct unknown {
+    const char *name; /* NULL ends the list */
+    const char *text;
+};
+enum { UNKNOWN_MAX = 12 };
+
+static void list_unknown(const struct job_spec *spec, struct unknown list[UNKNOWN_MAX])
 {
-    static const char port[] = DDP_ENV_MASTER_PORT "=";
-    static const char error_file[] = DDP_ENV_ERROR_FILE "=";
+    static const char all_nodes[] = "<known when all nodes are there>";
+    const struct job_world *w = &spec->world;
+    bool is_first = !w->guided || w->node_rank == 0; /* no node can come before it */
+    bool is_fixed = w->min_nodes == w->max_nodes;
+    size_t n = 0;
+    list[n++] = (struct unknown){DDP_ENV_ERROR_FILE, "<a file in the job's folder>"};
+    if (spec->master_port == 0)
+        list[n++] = (struct unknown){DDP_ENV_MASTER_PORT, "<free port>"};
+    if (spec->master_addr == NULL)
+        list[n++] = (struct unknown){DDP_ENV_MASTER_ADDR, "<the node with rank 0>"};
+    if (!is_first) {
+        list[n++] = (struct unknown){DDP_ENV_RANK, all_nodes};
+        list[n++] = (struct unknown){DDP_ENV_ROLE_RANK, all_nodes};
+    }
+    if (!is_first && (!is_fixed || w->node_rank == MESSAGE_NO_RANK))
+        list[n++] = (struct unknown){DDP_ENV_GROUP_RANK, all_nodes};
+    if (w->guided) {
+        list[n++] = (struct unknown){DDP_ENV_WORLD_SIZE, all_nodes};
+        list[n++] = (struct unknown){DDP_ENV_ROLE_WORLD_SIZE, all_nodes};
+    }
+    if (w->guided && !is_fixed)
+        list[n++] = (struct unknown){DDP_ENV_GROUP_WORLD_SIZE, all_nodes};
+    list[n] = (struct unknown){0};
+}
+
+/* "NAME=value" as NAME='value'. */
+static void print_variable(const struct unknown *unknown, const char *variable, FILE *out)
+{
     size_t name = strcspn(variable, "=");
     fprintf(out, "    %.*s=", (int)name, variable);
-    if (spec->master_port == 0 && strncmp(variable, port, sizeof port - 1) == 0)
-        fputs("<free port>", out);
-    else if (strncmp(variable, error_file, sizeof error_file - 1) == 0)
-        fputs("<a file in the job's folder>", out);
+    while (unknown->name != NULL &&
+           (strlen(unknown->name) != name || strncmp(unknown->name, variable, name) != 0))
+        unknown++;
+    if (unknown->name != NULL)
+        fputs(unknown->text, out);
     else if (variable[name] == '=' && variable[name + 1] != '\0')
         dry_run_print_word(variable + name + 1, out);
     fputc('\n', out);
@@ -58,9 +91,11 @@ static void print_variable(const struct job_spec *spec, const char *variable, FI
 static void print_environment(const struct job_spec *spec, char *const *parent, char *const *env,
                               FILE *out)
 {
+    struct unknown unknown[UNKNOWN_MAX];
+    list_unknown(spec, unknown);
     for (char *const *v = env; *v != NULL; v++)
         if (!has_variable(parent, *v, strlen(*v) + 1))
-            print_variable(spec, *v, out);
+            print_variable(unknown, *v, out);
     for (char *const *v = parent; *v != NULL; v++) {
         size_t name = strcspn(*v, "=");
         if ((*v)[name] == '=' && !has_variable(env, *v, name + 1))
@@ -68,29 +103,19 @@ static void print_environment(const struct job_spec *spec, char *const *parent, 
     }
 }
 
-static int print_rank(const struct job_spec *spec, int rank, char *const *parent, FILE *out,
-                      struct co_error *err)
+static int print_rank(const struct job_spec *spec, const struct worker_env *common, int local_rank,
+                      char *const *parent, FILE *out, struct co_error *err)
 {
-    struct rank_place place = {
-        .rank = rank,
-        .world_size = spec->n_local,
-        .local_rank = rank,
-        .local_world_size = spec->n_local,
-        .n_nodes = 1,
-        .master_addr = spec->master_addr,
-        .master_port = spec->master_port,
-        .agent_store = job_spec_agent_store(spec),
-        .error_file = "",
-        .node_fd = SPAWN_N_FDS - 1,
-    };
+    const struct job_world *w = &spec->world;
+    struct rank_place place = {.rank = local_rank, .local_rank = local_rank, .error_file = ""};
     co_autofree char **env = NULL;
     co_autofree char **own = NULL;
-    int rc = worker_env_make(spec, &place, parent, &env, err);
+    int rc = worker_env_make(common, &place, &env, err);
     if (rc == 0)
-        rc = rank_argv_make(spec, rank, &own, err);
+        rc = rank_argv_make(spec, local_rank, &own, err);
     if (rc < 0)
         return rc;
-    fprintf(out, "rank %d: ", rank);
+    fprintf(out, w->guided ? "local rank %d: " : "rank %d: ", local_rank);
     dry_run_print_word(spec->path, out);
     for (char **word = (own != NULL ? own : spec->argv) + 1; *word != NULL; word++) {
         fputc(' ', out);
@@ -103,8 +128,23 @@ static int print_rank(const struct job_spec *spec, int rank, char *const *parent
 
 int dry_run_print(const struct job_spec *spec, char *const *parent, FILE *out, struct co_error *err)
 {
-    int rc = 0;
+    const struct job_world *w = &spec->world;
+    uint32_t n_nodes = w->guided ? w->min_nodes : 1;
+    struct generation_place place = {
+        .world_size = spec->n_local,
+        .local_world_size = spec->n_local,
+        .node_rank = w->guided && w->node_rank > 0 ? w->node_rank : 0,
+        .n_nodes = (int)n_nodes,
+        .master_addr = spec->master_addr != NULL ? spec->master_addr : "",
+        .master_port = spec->master_port,
+        /* each other node has a rank at least */
+        .agent_store = job_spec_agent_store(spec, (uint32_t)spec->n_local + n_nodes - 1),
+        .node_fd = SPAWN_N_FDS - 1,
+    };
+    struct worker_env *common = NULL;
+    int rc = worker_env_create(spec, &place, parent, &common, err);
     for (int rank = 0; rc == 0 && rank < spec->n_local; rank++)
-        rc = print_rank(spec, rank, parent, out, err);
+        rc = print_rank(spec, common, rank, parent, out, err);
+    worker_env_destroy(common);
     return rc;
 }

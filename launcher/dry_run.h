@@ -8,8 +8,8 @@ struct co_error;
 struct job_spec;
 
 /* Per rank a line with its command, quoted for a shell, and indented ones with what its environment
- * has that ours has not, and with what is taken out. What is only known later, a free port and the
- * job's folder, stands in angle brackets.
+ * has that ours has not, and with what is taken out. What is only known later, as a free port, or
+ * when all nodes are there, stands in angle brackets.
  *
  * parent    our environment
  * returns   0, -ENOMEM */

@@ -182,6 +182,7 @@ static const char *agents_error(const struct supervisor *s, char *buf, size_t n)
     switch (v->outcome) {
     case OUTCOME_WELL:
     case OUTCOME_RANK_FAILED:
+    case OUTCOME_ORDERED:
         return NULL;
     case OUTCOME_SIGNAL:
         name = sigdescr_np(v->signal);

@@ -2,6 +2,7 @@
 
 #include "oom.h"
 #include "oom_json.h"
+#include "rendezvous/message.h"
 #include "supervisor.h"
 
 #include "common/clock.h"
@@ -47,7 +48,7 @@ static void put(const struct events *e, const char *name, uint32_t generation, j
     json_t *line = json_pack("{s:i,s:f,s:I,s:s,s:s,s:i,s:i,s:s}", "v", 1, "t",
                              (double)now.tv_sec + (double)now.tv_nsec / 1e9, "ms",
                              (json_int_t)(co_now_ms() - e->begun_ms), "ev", name, "job", e->job,
-                             "gen", (int)generation, "node", 0, "host", e->host);
+                             "gen", (int)generation, "node", e->node, "host", e->host);
     if (line != NULL && more != NULL)
         json_object_update(line, more);
     json_decref(more);
@@ -87,9 +88,20 @@ static json_t *signal_name(int sig)
 static json_t *rank_exit(const struct supervisor_event *what, int pid)
 {
     bool by_signal = WIFSIGNALED(what->status);
-    return json_pack("{s:i,s:i,s:o,s:o}", "rank", what->rank, "pid", pid, "code",
+    return json_pack("{s:i,s:o,s:o}", "pid", pid, "code",
                      by_signal ? json_null() : json_integer(WEXITSTATUS(what->status)), "signal",
                      by_signal ? signal_name(WTERMSIG(what->status)) : json_null());
+}
+
+/* About a rank: its numbers first. `more` is given up here. */
+static void put_rank(const struct events *e, const char *name, uint32_t generation, int local_rank,
+                     json_t *more)
+{
+    json_t *all = json_pack("{s:i,s:i}", "rank", e->first_rank + local_rank, "lrank", local_rank);
+    if (all != NULL && more != NULL)
+        json_object_update(all, more);
+    json_decref(more);
+    put(e, name, generation, all);
 }
 
 void events_rank(const struct events *e, const struct supervisor *s,
@@ -99,26 +111,26 @@ void events_rank(const struct events *e, const struct supervisor *s,
     if (e->fd < 0)
         return;
     if (what->type == SUPERVISOR_EV_STARTED)
-        put(e, "rank_start", generation, json_pack("{s:i,s:i}", "rank", what->rank, "pid", pid));
+        put_rank(e, "rank_start", generation, what->rank, json_pack("{s:i}", "pid", pid));
     else if (what->type == SUPERVISOR_EV_START_FAILED)
-        put(e, "rank_start_failed", generation,
-            json_pack("{s:i,s:i}", "rank", what->rank, "errno", what->status));
+        put_rank(e, "rank_start_failed", generation, what->rank,
+                 json_pack("{s:i}", "errno", what->status));
     else if (what->type == SUPERVISOR_EV_EXITED)
-        put(e, "rank_exit", generation, rank_exit(what, pid));
+        put_rank(e, "rank_exit", generation, what->rank, rank_exit(what, pid));
 }
 
 void events_stop(const struct events *e, const struct supervisor *s)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(s);
     json_t *why;
-    if (e->fd < 0)
+    if (e->fd < 0 || v->outcome == OUTCOME_ORDERED)
         return;
     if (v->outcome == OUTCOME_SIGNAL)
         why = json_pack("{s:s,s:o}", "why", "signal", "signal", signal_name(v->signal));
     else if (v->outcome == OUTCOME_TIMEOUT)
         why = json_pack("{s:s}", "why", "timeout");
     else
-        why = json_pack("{s:s,s:i}", "why", "failure", "rank", v->rank);
+        why = json_pack("{s:s,s:i}", "why", "failure", "rank", e->first_rank + v->rank);
     put(e, "stop", supervisor_generation(s), why);
 }
 
@@ -141,6 +153,49 @@ void events_restart(const struct events *e, const struct supervisor *s)
         put(e, "restart", supervisor_generation(s),
             json_pack("{s:i,s:I,s:b}", "rank", v->rank, "wait_ms", (json_int_t)v->wait_ms,
                       "counted", !v->is_free));
+}
+
+/* What came from another node may be no UTF-8. */
+static json_t *text_of(const char *text)
+{
+    json_t *json = json_string(text);
+    return json != NULL ? json : json_null();
+}
+
+void events_place(struct events *e, uint32_t generation, const struct message_place *place,
+                  uint64_t waited_ms)
+{
+    e->node = (int)place->node_index;
+    e->first_rank = (int)place->first_rank;
+    if (e->fd >= 0)
+        put(e, "rdzv", generation,
+            json_pack("{s:i,s:i,s:i,s:I}", "world", (int)place->world_size, "nodes",
+                      (int)place->n_nodes, "rank", e->first_rank, "wait_ms",
+                      (json_int_t)waited_ms));
+}
+
+void events_wait(const struct events *e, uint32_t generation, const struct message_progress *p)
+{
+    if (e->fd < 0)
+        return;
+    json_t *missing = json_array();
+    for (uint32_t i = 0; i < p->n_names; i++)
+        json_array_append_new(missing, text_of(p->names[i]));
+    put(e, "node_wait", generation,
+        json_pack("{s:i,s:i,s:o}", "want", (int)p->n_wanted, "have", (int)p->n_here, "missing",
+                  missing));
+}
+
+void events_order(const struct events *e, uint32_t generation, const char *why, const char *text)
+{
+    if (e->fd >= 0)
+        put(e, "stop", generation, json_pack("{s:s,s:o}", "why", why, "text", text_of(text)));
+}
+
+void events_leave(const struct events *e, uint32_t generation, const char *text)
+{
+    if (e->fd >= 0)
+        put(e, "leave", generation, json_pack("{s:o}", "text", text_of(text)));
 }
 
 void events_job_end(const struct events *e, const struct supervisor *s)

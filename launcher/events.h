@@ -1,8 +1,9 @@
 /* events.h - what happens in a job, as lines of JSON in a file, for programs that watch.
  *
- *     {"v":1,"t":1732125000.123456,"ms":12.4,"ev":"rank_exit","job":"a1b2","gen":0,"node":0,
- *      "host":"n2","rank":1,"pid":4711,"code":null,"signal":"SIGSEGV"}
+ *     {"v":1,"t":1732125000.123456,"ms":12.4,"ev":"rank_exit","job":"a1b2","gen":0,"node":1,
+ *      "host":"n2","rank":9,"lrank":1,"pid":4711,"code":null,"signal":"SIGSEGV"}
  *
+ * Each ddprun of a job writes what it sees; node is its place among the nodes of the generation.
  * t is seconds since 1970, ms the time since the job's start. Each line is one write() to a file
  * open for appending, so several jobs may share one, and a reader meets whole lines. What cannot be
  * written is dropped: a full disk must not stop a job. */
@@ -13,6 +14,8 @@
 
 struct co_error;
 struct oom_finding;
+struct message_place;
+struct message_progress;
 struct supervisor;
 struct supervisor_event;
 
@@ -21,6 +24,7 @@ struct events {
     const char *job; /* borrowed */
     char host[256];
     uint64_t begun_ms;
+    int node, first_rank; /* of this node in its generation */
 };
 
 /* path      NULL: all calls do nothing
@@ -31,19 +35,37 @@ void events_close(struct events *e);
 /* job_start: argv, ranks, max_restarts, pid */
 void events_job_start(const struct events *e, char *const *argv, int n_ranks, int max_restarts);
 
-/* rank_start: rank, pid; rank_start_failed: rank, errno; rank_exit: rank, pid, code or signal.
+/* rank_start: rank, lrank, pid; rank_start_failed: rank, lrank, errno; rank_exit: rank, lrank, pid,
+ * code or signal. lrank is the number on this node.
  * Other events are not written. Call it before the supervisor is fed.
  *
  * pid   the rank's */
 void events_rank(const struct events *e, const struct supervisor *s,
                  const struct supervisor_event *what, int pid);
 
-/* stop: the ranks are told to stop; why: "failure" (with rank), "signal" (its name), "timeout" */
+/* stop: the ranks are told to stop; why: "failure" (with rank), "signal" (its name), "timeout".
+ * What was ordered is told by events_order(). */
 void events_stop(const struct events *e, const struct supervisor *s);
 
 /* oom: the OOM killer had a part in the end of rank, the root cause: rank, pid, and what oom_json.h
  * lists. Not written when there is nothing to tell. */
 void events_oom(const struct events *e, const struct supervisor *s, const struct oom_finding *f);
+
+/* In a job of several nodes.
+ * rdzv: this node has a place in a generation: world, nodes, rank (its first), wait_ms (since it
+ * had none).
+ * The lines after it have this node's number there. */
+void events_place(struct events *e, uint32_t generation, const struct message_place *place,
+                  uint64_t waited_ms);
+
+/* node_wait: what is waited for has changed: want, have, missing (some names) */
+void events_wait(const struct events *e, uint32_t generation, const struct message_progress *p);
+
+/* stop: by order; why: "join", "lost", "leave", "failure", "order", "lease", "end", and text */
+void events_order(const struct events *e, uint32_t generation, const char *why, const char *text);
+
+/* leave: this node goes, or ends the job for all: text */
+void events_leave(const struct events *e, uint32_t generation, const char *text);
 
 /* restart: of a failed generation gen; rank is its root cause, wait_ms what it waits, counted
  * whether it uses up --max-restarts */

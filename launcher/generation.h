@@ -1,5 +1,8 @@
 /* generation.h - what one generation of ranks has for itself, and the next one anew: the store and
- * its port, the shared memory's broker. */
+ * its port, the shared memory's broker.
+ *
+ * A node that is alone opens both together. In a job of several nodes each has the broker of its
+ * own ranks, and one of them the store, which is opened before anybody starts ranks. */
 #ifndef DDP_LAUNCHER_GENERATION_H
 #define DDP_LAUNCHER_GENERATION_H
 
@@ -7,14 +10,17 @@
 #include <stdint.h>
 #include <uv.h>
 
+struct allow_list;
 struct co_error;
 struct job_spec;
+struct message_address;
 struct node_memory;
 struct server;
 
 struct generation {
-    struct node_memory *memory; /* both owned */
+    struct node_memory *memory; /* all owned */
     struct server *store;       /* NULL: none */
+    struct allow_list *allow;   /* who uses it from elsewhere; NULL: nobody */
     uint16_t master_port;
     bool agent_store;
 };
@@ -22,6 +28,8 @@ struct generation {
 struct generation_notes { /* whom to tell; called from the loop */
     void (*on_store_refused)(void *arg, const char *text);
     void (*on_memory_note)(void *arg, const char *text);
+    void (*on_control)(void *arg, int fd, const uint8_t *bytes, size_t len); /* of struct
+                                          server_opts; NULL, but where the store shares its port */
     void *arg;
 };
 
@@ -41,6 +49,32 @@ int generation_open(const struct job_spec *spec, uv_loop_t *loop,
 int generation_renew(const struct job_spec *spec, uv_loop_t *loop,
                      const struct generation_notes *notes, struct generation *g,
                      struct co_error *err);
+
+/* A new broker, for the next ranks. The store stays.
+ *
+ * returns   0, -ENOMEM: the old one is left */
+int generation_renew_memory(const struct job_spec *spec, uv_loop_t *loop,
+                            const struct generation_notes *notes, struct generation *g,
+                            struct co_error *err);
+
+struct generation_reach { /* all borrowed for the call */
+    const char *host;     /* by which others reach this node. In figures: the store listens there
+                             only, if that is an address of this machine */
+    const struct message_address *allowed; /* whence they come */
+    uint32_t n_allowed;
+    uint32_t world_size;
+};
+
+/* Open the store for several nodes; there is none open. A world of 1 gets a free port without a
+ * store, as alone.
+ *
+ * returns   as generation_open() */
+int generation_open_store(const struct job_spec *spec, const struct generation_reach *reach,
+                          uv_loop_t *loop, const struct generation_notes *notes,
+                          struct generation *g, struct co_error *err);
+
+/* At once: nobody is connected any more, the port is free. Fine if there is none. */
+void generation_close_store(struct generation *g);
 
 void generation_close(struct generation *g); /* a zeroed one is fine; frees from the loop */
 

@@ -10,67 +10,95 @@
 #include <sys/stat.h>
 
 /* The memfd: this head, then slots of a pointer's size, then the strings. A slot holds the offset
- * of its string, 0 for NULL; mapping turns offsets into pointers. Slots: a free one, argv, env. */
+ * of its string, 0 for NULL; mapping turns offsets into pointers. Slots of a worker: a free one,
+ * argv, env. */
 struct image_head {
     size_t n_slots;
-    size_t env_slot; /* where env starts */
     size_t path_offset;
+    size_t n_workers;
+    struct {
+        size_t argv_slot, env_slot; /* where they start */
+    } worker[SPAWN_AT_ONCE];
 };
 
-static size_t count(char *const *strings)
-{
-    size_t n = 0;
-    while (strings[n] != NULL)
-        n++;
-    return n;
-}
+struct writer {
+    char *base; /* NULL: only measure */
+    uintptr_t *slots;
+    size_t slot; /* the next one */
+    size_t at;   /* where the next string goes */
+};
 
-static size_t put_string(char *base, size_t at, const char *text)
+static size_t put_string(struct writer *w, const char *text)
 {
+    size_t at = w->at;
     size_t n = strlen(text) + 1;
-    memcpy(base + at, text, n);
-    return at + n;
+    if (w->base != NULL)
+        memcpy(w->base + at, text, n);
+    w->at += n;
+    return at;
 }
 
-int image_make(const char *path, char *const *argv, char *const *env, int *ret_fd,
+/* A list, and the NULL behind it. Strings of `like`, a list that was put at like_slot, are there
+ * already. returns the first slot */
+static size_t put_words(struct writer *w, char *const *words, char *const *like, size_t like_slot)
+{
+    size_t first = w->slot;
+    for (size_t i = 0; words[i] != NULL; i++, w->slot++) {
+        if (like != NULL && like[i] == NULL)
+            like = NULL;
+        if (like == NULL || words[i] != like[i]) {
+            size_t at = put_string(w, words[i]);
+            if (w->base != NULL)
+                w->slots[w->slot] = at;
+        } else if (w->base != NULL) {
+            w->slots[w->slot] = w->slots[like_slot + i];
+        }
+    }
+    w->slot++;
+    return first;
+}
+
+static void put_all(struct writer *w, const char *path, const struct image_words *workers, size_t n,
+                    struct image_head *head)
+{
+    head->path_offset = put_string(w, path);
+    head->n_workers = n;
+    for (size_t i = 0; i < n; i++) {
+        w->slot++; /* the free one */
+        head->worker[i].argv_slot = put_words(w, workers[i].argv, i > 0 ? workers[0].argv : NULL,
+                                              head->worker[0].argv_slot);
+        head->worker[i].env_slot =
+            put_words(w, workers[i].env, i > 0 ? workers[0].env : NULL, head->worker[0].env_slot);
+    }
+    head->n_slots = w->slot;
+}
+
+int image_make(const char *path, const struct image_words *workers, size_t n, int *ret_fd,
                struct co_error *err)
 {
-    size_t n_argv = count(argv);
-    size_t n_env = count(env);
-    struct image_head head = {.n_slots = 1 + n_argv + 1 + n_env + 1, .env_slot = 1 + n_argv + 1};
-
-    size_t bytes = sizeof head + head.n_slots * sizeof(uintptr_t) + strlen(path) + 1;
-    for (size_t i = 0; i < n_argv; i++)
-        bytes += strlen(argv[i]) + 1;
-    for (size_t i = 0; i < n_env; i++)
-        bytes += strlen(env[i]) + 1;
+    struct image_head head = {0};
+    struct writer measure = {0};
+    put_all(&measure, path, workers, n, &head);
+    size_t slots_end = sizeof head + measure.slot * sizeof(uintptr_t);
+    size_t bytes = slots_end + measure.at;
 
     co_autofree char *base = calloc(1, bytes);
     if (base == NULL)
         return co_fail(err, -ENOMEM, "no memory for the arguments of '%s'", path);
-    uintptr_t *slots = (uintptr_t *)(base + sizeof head);
-    size_t at = sizeof head + head.n_slots * sizeof *slots;
-    head.path_offset = at;
-    at = put_string(base, at, path);
-    for (size_t i = 0; i < n_argv; i++) {
-        slots[1 + i] = at;
-        at = put_string(base, at, argv[i]);
-    }
-    for (size_t i = 0; i < n_env; i++) {
-        slots[head.env_slot + i] = at;
-        at = put_string(base, at, env[i]);
-    }
+    struct writer writer = {
+        .base = base, .slots = (uintptr_t *)(base + sizeof head), .at = slots_end};
+    put_all(&writer, path, workers, n, &head);
     memcpy(base, &head, sizeof head);
 
     co_autoclose_fd int fd = memfd_create("ddprun-image", MFD_CLOEXEC);
     if (fd < 0)
         return co_fail(err, -errno, "cannot make a memory file: %s", strerror(errno));
     for (size_t done = 0; done < bytes;) {
-        ssize_t n = write(fd, base + done, bytes - done);
-        if (n < 0)
+        ssize_t took = write(fd, base + done, bytes - done);
+        if (took < 0)
             return co_fail(err, -errno, "cannot write the arguments of '%s' to memory: %s", path,
                            strerror(errno));
-        done += (size_t)n;
+        done += (size_t)took;
     }
     *ret_fd = co_take_fd(&fd);
     return 0;
@@ -97,9 +125,12 @@ int image_map(int fd, struct image *ret)
         .map = base,
         .map_bytes = bytes,
         .path = base + head->path_offset,
-        .argv = (char **)slots + 1,
-        .env = (char **)slots + head->env_slot,
+        .n_workers = head->n_workers,
     };
+    for (size_t i = 0; i < head->n_workers; i++) {
+        ret->worker[i].argv = (char **)slots + head->worker[i].argv_slot;
+        ret->worker[i].env = (char **)slots + head->worker[i].env_slot;
+    }
     return 0;
 }
 

@@ -1,31 +1,43 @@
-/* image.h - what a new process shall be: path, arguments, environment, in one memfd.
+/* image.h - what new processes shall be: path, arguments, environments, in one memfd.
  *
  * ddprun makes it, the nursery maps it and has argv and envp ready to hand to execve(): a mapping
- * and a pass over the pointers, no parsing, no heap. Both ends are the same binary, so the content
- * is trusted. Its size is bounded by execve() alone, which answers E2BIG. */
+ * and a pass over the pointers, no parsing, no heap. Workers that start together share one image,
+ * and in it the strings that are the same. Both ends are the same binary, so the content is
+ * trusted. Its size is bounded by execve() alone, which answers E2BIG. */
 #ifndef DDP_LAUNCHER_IMAGE_H
 #define DDP_LAUNCHER_IMAGE_H
+
+#include "spawn.h"
 
 #include <stddef.h>
 
 struct co_error;
 
-/* path    what execve() gets
- * argv, env   NULL-terminated
- * ret_fd  owned by the caller; close-on-exec
- * returns 0, -ENOMEM, -errno (no memfd) */
-int image_make(const char *path, char *const *argv, char *const *env, int *ret_fd,
+struct image_words { /* of one worker; both NULL-terminated */
+    char *const *argv;
+    char *const *env;
+};
+
+/* path     what execve() gets, of all of them
+ * workers  n of them, 1 to SPAWN_AT_ONCE. A string that has the same address and index as in
+ *          the first worker's list is not copied again
+ * ret_fd   owned by the caller; close-on-exec
+ * returns  0, -ENOMEM, -errno (no memfd) */
+int image_make(const char *path, const struct image_words *workers, size_t n, int *ret_fd,
                struct co_error *err);
 
 struct image {
     void *map;
     size_t map_bytes;
     char *path;
-    char **argv; /* argv[-1] is a free slot: room for "/bin/sh" in front (see spawn.c) */
-    char **env;
+    size_t n_workers;
+    struct {
+        char **argv; /* argv[-1] is a free slot (see spawn.h) */
+        char **env;
+    } worker[SPAWN_AT_ONCE];
 };
 
-/* returns 0, -errno; fd may be closed afterwards */
+/* returns 0, -EPROTO (no image), -errno; fd may be closed afterwards */
 int image_map(int fd, struct image *ret);
 void image_unmap(struct image *image); /* a zeroed one is fine */
 

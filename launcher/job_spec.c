@@ -1,20 +1,58 @@
 #include "job_spec.h"
 
+#include "rendezvous/seal.h"
+
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
-bool job_spec_agent_store(const struct job_spec *spec)
+bool job_spec_agent_store(const struct job_spec *spec, uint32_t world_size)
 {
-    return spec->store == STORE_AGENT || (spec->store == STORE_AUTO && spec->n_local > 1);
+    return spec->store == STORE_AGENT || (spec->store == STORE_AUTO && world_size > 1);
+}
+
+void job_spec_terms(const struct job_spec *spec, struct message_terms *ret)
+{
+    const struct job_world *w = &spec->world;
+    *ret = (struct message_terms){
+        .min_nodes = w->min_nodes,
+        .max_nodes = w->max_nodes,
+        .window_ms = w->window_ms,
+        .start_timeout_ms = w->start_timeout_ms,
+        .rejoin_timeout_ms = w->rejoin_timeout_ms,
+        .max_restarts = (uint32_t)spec->max_restarts,
+        .restart_window_ms = spec->restart_window_ms,
+        .scale_at = w->scale_at,
+    };
+    for (int code = 0; code < 256; code++)
+        if (spec->no_restart_on[code])
+            ret->no_restart_on[code / 8] |= (uint8_t)(1 << code % 8);
 }
 
 void job_spec_fini(struct job_spec *spec)
 {
     void *owned[] = {
-        spec->notes,          spec->run_id, spec->role,   spec->backend,
-        spec->master_addr,    spec->path,   spec->argv,   spec->shown,
-        spec->local_rank_arg, spec->events, spec->report, spec->signals_to_handle,
+        spec->notes,
+        spec->run_id,
+        spec->role,
+        spec->backend,
+        spec->master_addr,
+        spec->path,
+        spec->argv,
+        spec->shown,
+        spec->local_rank_arg,
+        spec->events,
+        spec->report,
+        spec->signals_to_handle,
+        spec->world.node_name,
+        spec->world.local_addr,
+        spec->world.endpoint_host,
+        spec->world.token_file,
+        spec->world.key,
+        spec->world.store_allow,
     };
+    if (spec->world.key != NULL)
+        explicit_bzero(spec->world.key, sizeof *spec->world.key);
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
     output_spec_fini(&spec->output);

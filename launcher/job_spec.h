@@ -1,14 +1,18 @@
 /* job_spec.h - what was asked of ddprun, checked: the answer of cli.h, the input of all else.
  *
  * Plain data. Made by cli_parse(), freed by job_spec_fini(). Texts and lists marked "owned" belong
- * to it. Ranks here are local ranks: this version runs on one node. */
+ * to it. Ranks here are local ranks. */
 #ifndef DDP_LAUNCHER_JOB_SPEC_H
 #define DDP_LAUNCHER_JOB_SPEC_H
 
 #include "output_spec.h"
+#include "rendezvous/allow.h"
+#include "rendezvous/message.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+struct seal_key;
 
 #define JOB_RANKS_MAX 1024 /* of one node */
 
@@ -19,6 +23,42 @@ enum store_choice {
 };
 
 enum signal_scope { SCOPE_PROCESS, SCOPE_GROUP };
+
+/* In whose process is the roster? */
+enum job_host {
+    JOB_HOST_FOUND_OUT, /* this one's, if the endpoint leads here and nobody else has it */
+    JOB_HOST_HERE,      /* this one's, wherever the endpoint seems to lead */
+    JOB_HOST_ELSEWHERE, /* another one's */
+};
+
+/* How this node finds the others. Zeroed: it is alone, and decides for itself. */
+struct job_world {
+    bool guided;        /* a roster decides (docs/membership.md); the rest counts only then */
+    uint32_t min_nodes; /* 1 <= min <= max <= MESSAGE_MAX_NODES; max may be 1 */
+    uint32_t max_nodes;
+    uint64_t window_ms;         /* wait for late nodes once min_nodes are here */
+    uint64_t start_timeout_ms;  /* to find the roster, and for nodes to come; > 0 */
+    uint64_t rejoin_timeout_ms; /* when too few are left */
+    uint64_t daemon_timeout_ms; /* ranks run on so long without a daemon that is being replaced */
+    enum message_scale_at scale_at;
+    int pending_signal;  /* SCALE_AT_CHECKPOINT: sent to the ranks besides; 0: none */
+    int32_t node_rank;   /* --node-rank; MESSAGE_NO_RANK: none */
+    char *node_name;     /* owned; in messages, and for the order of ranks: printable ASCII without
+                            blanks, not empty. NULL: the host's name up to its first dot */
+    char *local_addr;    /* owned; a name or address by which other nodes reach this one; NULL: the
+                            address by which it reaches the roster */
+    char *endpoint_host; /* owned; where the roster is looked for: a name or an address */
+    uint16_t endpoint_port; /* not 0 */
+    enum job_host host;
+    uint64_t heartbeat_ms; /* of a roster in this process, and how long a lease is; 0: the usual */
+    uint64_t lease_ms;     /* more than heartbeat_ms; both are 0, or none is */
+    char *token_file;      /* owned; --token-file; NULL: none */
+    struct seal_key *key;  /* owned; of a token, set by secret_find(); NULL: in the clear */
+    bool require_token;    /* no token, no job */
+    struct allow_list *store_allow; /* owned; who may use the store besides; NULL: nobody */
+    bool keeps_rank_0;              /* MASTER_ADDR is this node's, by the command line */
+    bool ends_job; /* it has started the others: a signal to it ends the whole job */
+};
 
 struct job_spec {
     bool as_torchrun; /* started under the name torchrun: its defaults and its exit code 1 */
@@ -31,12 +71,15 @@ struct job_spec {
     char *run_id;      /* owned; never empty; no control characters, but '/' may be in it */
     char *role;        /* owned; "default"; may be empty */
     char *backend;     /* owned; --rdzv-backend as it was given, for events; "static" */
-    char *master_addr; /* owned; a name of the loopback: "127.0.0.1", or "localhost" if so asked */
-    uint16_t master_port; /* 0: any free one */
+    char *master_addr; /* owned; of one node a name of the loopback: "127.0.0.1", or "localhost" if
+                          so asked; of several what was given, NULL: rank 0's node says it */
+    uint16_t master_port; /* of the store; 0: any free one */
     enum store_choice store;
     int omp_threads;         /* OMP_NUM_THREADS for workers that have none; 0: leave it alone */
     bool omp_asked;          /* by --omp: an OMP_NUM_THREADS that is there already is replaced */
     bool virtual_local_rank; /* each rank has LOCAL_RANK 0 and one device in CUDA_VISIBLE_DEVICES */
+
+    struct job_world world;
 
     /* the program: see rank_argv.h for what one rank gets */
     char *path;  /* owned; what is executed: absolute, or as it was given if it holds a '/' */
@@ -70,8 +113,11 @@ struct job_spec {
     char *report;   /* owned; --report, a path for the report as JSON; NULL: none */
 };
 
-/* Does ddprun serve the store? */
-bool job_spec_agent_store(const struct job_spec *spec);
+/* Does ddprun serve the store of a generation of so many ranks? */
+bool job_spec_agent_store(const struct job_spec *spec, uint32_t world_size);
+
+/* What the whole job agrees to, of a guided one. */
+void job_spec_terms(const struct job_spec *spec, struct message_terms *ret);
 
 void job_spec_fini(struct job_spec *spec); /* a zeroed one is fine; it is zeroed afterwards */
 

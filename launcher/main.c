@@ -1,8 +1,10 @@
 /* ddprun - start the ranks of a distributed job, watch over them, say why it ended. */
 #include "cli.h"
 #include "dry_run.h"
+#include "endpoint.h"
 #include "job_spec.h"
 #include "node.h"
+#include "secret.h"
 #include "title.h"
 
 #include "common/error.h"
@@ -59,13 +61,13 @@ static void die_of(int sig)
     sigprocmask(SIG_UNBLOCK, &set, NULL);
 }
 
-static int usage_code(int rc, bool as_torchrun)
+static int usage_code(int rc)
 {
     switch (rc) {
     case -ENOENT:
-        return as_torchrun ? 1 : EXIT_NO_FILE;
+        return EXIT_NO_FILE;
     case -EACCES:
-        return as_torchrun ? 1 : EXIT_CANNOT;
+        return EXIT_CANNOT;
     case -EINVAL:
     case -ERANGE:
         return EXIT_USAGE;
@@ -89,15 +91,33 @@ static void print_notes(const char *notes)
         fprintf(stderr, "ddprun: %.*s\n", (int)strcspn(line, "\n"), line);
 }
 
-static int run(const struct job_spec *spec, int null_fd)
+/* returns   0; else what to exit with */
+static int find_secret(struct job_spec *spec)
+{
+    struct co_error err;
+    char *note;
+    int rc = secret_find(&spec->world, &note, &err);
+    if (rc < 0)
+        fprintf(stderr, "ddprun: %s\n", err.text);
+    else if (note != NULL)
+        fprintf(stderr, "ddprun: %s\n", note);
+    free(note);
+    return rc == 0             ? 0
+           : spec->as_torchrun ? 1
+           : rc == -EACCES     ? SECRET_EXIT_NO_ACCESS
+                               : EXIT_INTERNAL;
+}
+
+static int run(struct job_spec *spec, int null_fd)
 {
     struct node_end end = {0};
     struct co_error err;
-    int rc = node_run(spec, null_fd, &end, &err);
+    int code = spec->world.guided ? find_secret(spec) : 0;
+    if (code != 0)
+        return code;
+    int rc = node_run(spec, &endpoint_link_ops, null_fd, &end, &err);
     if (rc < 0) {
         fprintf(stderr, "ddprun: %s\n", err.text);
-        if (spec->as_torchrun)
-            return 1;
         return rc == -EADDRINUSE ? EXIT_UNAVAILABLE : EXIT_INTERNAL;
     }
     if (end.die_of != 0)
@@ -105,7 +125,7 @@ static int run(const struct job_spec *spec, int null_fd)
     return end.exit_code;
 }
 
-int main(int argc, char **argv)
+static int do_as_told(int argc, char **argv)
 {
     struct job_spec spec = {0};
     struct co_error err;
@@ -120,7 +140,7 @@ int main(int argc, char **argv)
     int rc = cli_parse(argc, argv, &cli_real_world, &wish, &spec, &err);
     if (rc < 0) {
         fprintf(stderr, "ddprun: %s\n", err.text);
-        return usage_code(rc, cli_is_torchrun(argv[0]));
+        return usage_code(rc);
     }
     if (wish == CLI_HELP) {
         cli_print_help(stdout);
@@ -133,5 +153,13 @@ int main(int argc, char **argv)
     print_notes(spec.notes);
     int code = spec.dry_run ? show(&spec) : run(&spec, null_fd);
     job_spec_fini(&spec);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    int code = do_as_told(argc, argv);
+    if (cli_is_torchrun(argc > 0 ? argv[0] : NULL) && code != 0 && code != EXIT_USAGE)
+        return 1; /* scripts that were written for torchrun know no others */
     return code;
 }

@@ -1,21 +1,10 @@
 #include "node.h"
 
-#include "event_log.h"
-#include "events.h"
-#include "generation.h"
-#include "image.h"
 #include "job_spec.h"
-#include "node_memory.h"
-#include "nursery.h"
-#include "oom_watch.h"
+#include "node_guide.h"
+#include "node_state.h"
 #include "output.h"
-#include "post_mortem.h"
-#include "rank_argv.h"
-#include "rank_io.h"
 #include "runtime_dir.h"
-#include "supervisor.h"
-#include "sweep.h"
-#include "worker_env.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -32,369 +21,37 @@
 #include <unistd.h>
 #include <uv.h>
 
-struct node {
-    const struct job_spec *spec;
-    int null_fd;
-    char *runtime_dir; /* owned */
-    struct nursery nursery;
-    struct supervisor *supervisor; /* owned */
-    struct events events;
-    struct event_log event_log;
-    struct output *output; /* owned */
-    struct rank_io io;
-    struct generation gen;
-    struct oom_watch oom;
-    int renew_failure; /* -errno: there is nothing to start the next ranks with */
-    int signal_fd;
-    int n_started; /* ranks asked for: the next one's number */
-    uint64_t begun_ms;
-    bool ended;
-    uv_loop_t loop;
-    bool has_loop;
-    uv_poll_t nursery_poll, signal_poll;
-    uv_timer_t timer, timeout, settled;
-};
-
-/* From the last start until OOM kills are counted: that must not take a CPU from ranks that have
- * just begun, and it takes longer to use up any memory. */
-enum { SETTLED_MS = 10 };
-
-static void feed(struct node *n, struct supervisor_event *e);
-
-__attribute__((format(printf, 2, 3))) static void say(struct node *n, const char *format, ...)
+void node_say(struct node *n, const char *format, ...)
 {
     char line[CO_ERROR_TEXT_BYTES + 64];
     va_list args;
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
+    if (n->guide != NULL)
+        node_guide_clear_line(n->guide);
     output_say(n->output, line);
-}
-
-/* --- Starting ranks --- */
-
-static int make_image(const struct node *n, int rank, int *ret_fd, struct co_error *err)
-{
-    char error_file[4096];
-    struct rank_place place = {
-        .rank = rank,
-        .world_size = n->spec->n_local,
-        .local_rank = rank,
-        .local_world_size = n->spec->n_local,
-        .n_nodes = 1,
-        .generation = supervisor_generation(n->supervisor),
-        .master_addr = n->spec->master_addr,
-        .master_port = n->gen.master_port,
-        .agent_store = n->gen.agent_store,
-        .error_file =
-            rank_io_error_file(&n->io, n->runtime_dir, rank, error_file, sizeof error_file),
-        .node_fd = SPAWN_N_FDS - 1,
-    };
-    co_autofree char **env = NULL;
-    co_autofree char **argv = NULL;
-    int rc = worker_env_make(n->spec, &place, environ, &env, err);
-    if (rc == 0)
-        rc = rank_argv_make(n->spec, rank, &argv, err);
-    if (rc < 0)
-        return rc;
-    return image_make(n->spec->path, argv != NULL ? argv : n->spec->argv, env, ret_fd, err);
-}
-
-/* Ask the nursery for a rank. returns 0; -EPIPE, -EAGAIN: of the nursery; else -errno: of this
- * rank */
-static int start_rank(struct node *n, int rank)
-{
-    co_autoclose_fd int image_fd = -1;
-    co_autoclose_fd int worker_node = -1;
-    int rc = make_image(n, rank, &image_fd, NULL);
-    if (rc < 0)
-        return rc;
-    struct rank_fds io;
-    rc = rank_io_make(&n->io, rank, rank, &io, NULL);
-    if (rc == 0)
-        rc = node_memory_add(n->gen.memory, rank, &worker_node);
-    if (rc == 0) {
-        int fds[SPAWN_N_FDS] = {io.fds[0], io.fds[1], io.fds[2], worker_node};
-        rc = nursery_spawn(&n->nursery, rank, image_fd, fds);
-    }
-    rank_fds_close(&io);
-    return rc;
-}
-
-static void lose_nursery(struct node *n)
-{
-    feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_NURSERY_LOST});
-}
-
-/* Each rank that the supervisor asked for gets an answer, also those that were not tried. */
-static void start_ranks(struct node *n, int n_start)
-{
-    int failure = n->renew_failure;
-    for (int i = 0; i < n_start; i++) {
-        int rank = n->n_started++;
-        int rc = failure != 0 ? failure : start_rank(n, rank);
-        if (rc == 0)
-            continue;
-        if (rc == -EPIPE || rc == -EAGAIN) {
-            lose_nursery(n);
-            return;
-        }
-        failure = rc;
-        feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_START_FAILED,
-                                           .rank = rank,
-                                           .status = -rc,
-                                           .stage = SUPERVISOR_START_INTERNAL});
-    }
 }
 
 static void on_refused(void *arg, const char *text)
 {
     struct node *n = arg;
-    say(n, "ddprun: store: %s\n", text);
+    node_say(n, "ddprun: store: %s\n", text);
 }
 
 static void on_memory_note(void *arg, const char *text)
 {
     struct node *n = arg;
-    say(n, "ddprun: %s\n", text);
+    node_say(n, "ddprun: %s\n", text);
 }
 
-static struct generation_notes make_notes(struct node *n)
+struct generation_notes node_generation_notes(struct node *n)
 {
     return (struct generation_notes){
         .on_store_refused = on_refused, .on_memory_note = on_memory_note, .arg = n};
 }
 
-/* What the ranks of the generation before had is gone with them; the next ones find all empty. */
-static void renew(struct node *n)
-{
-    struct co_error err;
-    const struct generation_notes notes = make_notes(n);
-    n->n_started = 0;
-    n->io.generation = supervisor_generation(n->supervisor);
-    runtime_dir_empty(n->runtime_dir);
-    oom_watch_renew(&n->oom);
-    uint64_t begun_ns = co_now_ns();
-    n->renew_failure = generation_renew(n->spec, &n->loop, &notes, &n->gen, &err);
-    if (n->renew_failure < 0)
-        say(n, "ddprun: %s\n", err.text);
-    event_log_generation(&n->event_log, n->io.generation, (double)(co_now_ns() - begun_ns) / 1e6);
-}
-
-/* --- Orders --- */
-
-static void on_all_said(void *arg)
-{
-    feed(arg, &(struct supervisor_event){.type = SUPERVISOR_EV_DRAINED});
-}
-
-/* The ranks' last words are out, or kept: ours come after them, by the same way. */
-static void on_drained(void *arg)
-{
-    struct node *n = arg;
-    bool restarts = supervisor_get_verdict(n->supervisor)->restarts;
-    co_autofree char *report = post_mortem(&(struct post_mortem){
-        .spec = n->spec,
-        .supervisor = n->supervisor,
-        .events = &n->events,
-        .oom = &n->oom,
-        .io = &n->io,
-        .runtime_dir = n->runtime_dir,
-        .begun_ms = n->begun_ms,
-    });
-    if (restarts)
-        events_restart(&n->events, n->supervisor);
-    else
-        event_log_end(&n->event_log, n->supervisor);
-    if (report != NULL)
-        output_report(n->output, report);
-    if (restarts)
-        on_all_said(n);
-    else
-        output_drain(n->output, on_all_said, n);
-}
-
-static void dismiss_nursery(struct node *n)
-{
-    if (!uv_is_closing((uv_handle_t *)&n->nursery_poll))
-        uv_close((uv_handle_t *)&n->nursery_poll, NULL); /* before its descriptor goes */
-    nursery_dismiss(&n->nursery);
-}
-
-static void do_sweep_alone(struct node *n)
-{
-    kill(n->nursery.pid, SIGKILL); /* it may be alive, but stopped */
-    dismiss_nursery(n);
-    int rc = sweep_kill_all(co_deadline_ms(SUPERVISOR_KILL_MS));
-    n->nursery = (struct nursery){.sock = -1}; /* reaped with the others */
-    feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SWEPT, .status = -rc});
-}
-
-static void on_timer(uv_timer_t *timer)
-{
-    struct node *n = timer->data;
-    feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_TIME});
-}
-
-static void on_timeout(uv_timer_t *timer)
-{
-    struct node *n = timer->data;
-    feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_TIMEOUT});
-}
-
-static void on_settled(uv_timer_t *timer)
-{
-    struct node *n = timer->data;
-    oom_watch_begin(&n->oom);
-    const char *group = oom_watch_group(&n->oom);
-    if (n->spec->verbose > 0)
-        say(n, "ddprun: OOM kills: counted by %s%s\n",
-            *group != '\0' ? "control group " : "no control group", group);
-}
-
-static void set_timer(struct node *n)
-{
-    uint64_t deadline_ms = supervisor_deadline_ms(n->supervisor);
-    if (deadline_ms == CO_NEVER_MS) {
-        uv_timer_stop(&n->timer);
-        return;
-    }
-    uint64_t now_ms = co_now_ms();
-    uv_update_time(&n->loop);
-    uv_timer_start(&n->timer, on_timer, deadline_ms > now_ms ? deadline_ms - now_ms : 0, 0);
-}
-
-/* What follows from one event may feed another one: that comes last in each branch. */
-static void carry_out(struct node *n, const struct supervisor_orders *o)
-{
-    int rc = 0;
-    if (o->renew)
-        renew(n);
-    if (o->signal != 0)
-        rc = nursery_signal(&n->nursery, o->to_groups ? NURSERY_GROUP : NURSERY_MAIN, o->except,
-                            o->signal);
-    if (rc == 0 && o->sweep_signal != 0)
-        rc = nursery_sweep(&n->nursery, o->sweep_signal);
-    if (rc < 0)
-        lose_nursery(n);
-    else if (o->n_start > 0)
-        start_ranks(n, o->n_start);
-    else if (o->sweep_alone)
-        do_sweep_alone(n);
-    else if (o->drain && supervisor_get_verdict(n->supervisor)->restarts)
-        output_retire(n->output, on_drained, n);
-    else if (o->drain) {
-        dismiss_nursery(n); /* it goes while we pass on and clean up */
-        output_drain(n->output, on_drained, n);
-    } else if (o->ended)
-        n->ended = true;
-}
-
-static void say_transition(struct node *n, enum supervisor_state from,
-                           const struct supervisor_event *e)
-{
-    enum supervisor_state to = supervisor_get_state(n->supervisor);
-    if (from == to)
-        return;
-    if (to == SUPERVISOR_STOPPING)
-        events_stop(&n->events, n->supervisor);
-    if (n->spec->verbose > 0)
-        say(n, "ddprun: %s -> %s on %s\n", supervisor_state_name(from), supervisor_state_name(to),
-            supervisor_event_name(e->type));
-    if (e->type == SUPERVISOR_EV_TIME && to == SUPERVISOR_KILLING)
-        say(n, "ddprun: some ranks did not stop in time, they are killed\n");
-    if (e->type == SUPERVISOR_EV_TIME && to == SUPERVISOR_SWEEPING)
-        say(n, "ddprun: processes that the ranks left did not stop in time, they are killed\n");
-}
-
-static void feed(struct node *n, struct supervisor_event *e)
-{
-    struct supervisor_orders orders;
-    enum supervisor_state from = supervisor_get_state(n->supervisor);
-    e->now_ms = co_now_ms();
-    supervisor_step(n->supervisor, e, &orders);
-    say_transition(n, from, e);
-    if (from == SUPERVISOR_STARTING && supervisor_get_state(n->supervisor) == SUPERVISOR_RUNNING)
-        uv_timer_start(&n->settled, on_settled, SETTLED_MS, 0);
-    set_timer(n);
-    carry_out(n, &orders);
-}
-
-/* --- Events --- */
-
-/* Nobody asks, as a rule; and it is a load for each rank. */
-static struct restart_progress look_at_progress(const struct node *n)
-{
-    if (!n->spec->restart_after_progress)
-        return (struct restart_progress){0};
-    return (struct restart_progress){.n_steps = node_memory_most_steps(n->gen.memory),
-                                     .output_ms = output_last_ms(n->output)};
-}
-
-static void on_report(struct node *n, const struct nursery_report *r)
-{
-    struct supervisor_event e = {
-        .rank = r->local_rank, .pid = r->pid, .status = r->status, .empty = r->empty};
-    switch (r->event) {
-    case NURSERY_STARTED:
-        e.type = SUPERVISOR_EV_STARTED;
-        break;
-    case NURSERY_START_FAILED:
-        e.type = SUPERVISOR_EV_START_FAILED;
-        e.stage = r->stage == SPAWN_EXEC ? SUPERVISOR_START_EXEC : SUPERVISOR_START_INTERNAL;
-        break;
-    case NURSERY_EXITED:
-        e.type = SUPERVISOR_EV_EXITED;
-        /* before all else: who waits for it is let go */
-        e.culprit = node_memory_rank_gone(n->gen.memory, r->local_rank, r->status);
-        e.blames = e.culprit >= 0;
-        e.progress = look_at_progress(n);
-        break;
-    default:
-        e.type = SUPERVISOR_EV_EMPTY;
-        break;
-    }
-    if (e.type == SUPERVISOR_EV_EXITED && e.status != 0 &&
-        supervisor_get_verdict(n->supervisor)->outcome == OUTCOME_NONE)
-        oom_watch_note_failure(&n->oom);
-    events_rank(&n->events, n->supervisor, &e, r->pid);
-    if (e.type == SUPERVISOR_EV_STARTED)
-        event_log_start(&n->event_log, supervisor_generation(n->supervisor), e.rank, e.pid);
-    feed(n, &e);
-}
-
-static void on_nursery(uv_poll_t *poll, int status, int events)
-{
-    struct node *n = poll->data;
-    (void)status;
-    (void)events;
-    struct nursery_report r;
-    int rc;
-    while (n->nursery.sock >= 0 && (rc = nursery_receive(&n->nursery, &r)) != -EAGAIN) {
-        if (rc == 0) {
-            uv_poll_stop(&n->nursery_poll);
-            lose_nursery(n);
-            return;
-        }
-        on_report(n, &r);
-    }
-}
-
-static void on_signal(uv_poll_t *poll, int status, int events)
-{
-    struct node *n = poll->data;
-    (void)status;
-    (void)events;
-    struct signalfd_siginfo info;
-    while (!n->ended && read(n->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
-        if (info.ssi_signo == SIGWINCH) /* before the ranks hear of it */
-            output_resize(n->output, STDERR_FILENO);
-        feed(n,
-             &(struct supervisor_event){.type = SUPERVISOR_EV_SIGNAL, .sig = (int)info.ssi_signo});
-    }
-}
-
-/* --- Beginning and end --- */
+/* --- Beginning --- */
 
 /* Signals are read from a descriptor, so that none can come at a bad time. A SIGHUP that was
  * ignored when we started stays so: nohup means it. */
@@ -454,16 +111,39 @@ static int open_loop(struct node *n, struct co_error *err)
     n->timeout.data = n;
     uv_timer_init(&n->loop, &n->settled);
     n->settled.data = n;
-    rc = watch(n, &n->nursery_poll, n->nursery.sock, on_nursery, err);
+    rc = watch(n, &n->nursery_poll, n->nursery.sock, node_on_nursery, err);
     if (rc == 0)
-        rc = watch(n, &n->signal_poll, n->signal_fd, on_signal, err);
+        rc = watch(n, &n->signal_poll, n->signal_fd, node_on_signal, err);
     return rc;
 }
 
-static int node_open(struct node *n, struct co_error *err)
+static int open_supervisor(struct node *n, struct co_error *err)
 {
     const struct job_spec *spec = n->spec;
-    const struct generation_notes notes = make_notes(n);
+    struct supervisor_limits limits = {
+        .n_ranks = spec->n_local,
+        .window = NURSERY_WINDOW,
+        .batch = SPAWN_AT_ONCE,
+        .grace_ms = spec->grace_ms,
+        .failure_grace_ms = spec->failure_grace_ms,
+        .restarts = {.max_restarts = spec->max_restarts,
+                     .window_ms = spec->restart_window_ms,
+                     .no_restart_on = spec->no_restart_on,
+                     .after_progress = spec->restart_after_progress,
+                     .output_after_ms = spec->output_after_ms},
+        .stop_signals = spec->stop_signals,
+        .to_groups = spec->signal_scope == SCOPE_GROUP,
+        .guided = spec->world.guided,
+    };
+    n->supervisor = supervisor_create(&limits);
+    return n->supervisor == NULL ? co_fail(err, -ENOMEM, "no memory for %d ranks", spec->n_local)
+                                 : 0;
+}
+
+static int node_open(struct node *n, const struct guide_link_ops *link, struct co_error *err)
+{
+    const struct job_spec *spec = n->spec;
+    const struct generation_notes notes = node_generation_notes(n);
     int rc = events_open(&n->events, spec->events, spec->run_id, err);
     if (rc == 0)
         rc = listen_to_signals(spec->stop_signals, &n->signal_fd, err);
@@ -480,37 +160,40 @@ static int node_open(struct node *n, struct co_error *err)
                            &n->output, err);
     if (rc == 0)
         rc = rank_io_open(&n->io, spec, n->output, n->null_fd, err);
+    if (rc == 0)
+        rc = open_supervisor(n, err);
     if (rc < 0)
         return rc;
     event_log_init(&n->event_log, spec, n->output, &n->io, n->runtime_dir);
+    n->start = (struct start){.spec = spec,
+                              .nursery = &n->nursery,
+                              .io = &n->io,
+                              .runtime_dir = n->runtime_dir,
+                              .gen = &n->gen};
+    if (spec->world.guided)
+        return node_guide_create(n, link, &n->guide, err);
     uint64_t begun_ns = co_now_ns();
     rc = generation_open(spec, &n->loop, &notes, &n->gen, err);
-    if (rc < 0)
-        return rc;
-    event_log_generation(&n->event_log, 0, (double)(co_now_ns() - begun_ns) / 1e6);
-    struct supervisor_limits limits = {
-        .n_ranks = spec->n_local,
-        .window = NURSERY_WINDOW,
-        .grace_ms = spec->grace_ms,
-        .failure_grace_ms = spec->failure_grace_ms,
-        .restarts = {.max_restarts = spec->max_restarts,
-                     .window_ms = spec->restart_window_ms,
-                     .no_restart_on = spec->no_restart_on,
-                     .after_progress = spec->restart_after_progress,
-                     .output_after_ms = spec->output_after_ms},
-        .stop_signals = spec->stop_signals,
-        .to_groups = spec->signal_scope == SCOPE_GROUP,
-    };
-    n->supervisor = supervisor_create(&limits);
-    return n->supervisor == NULL ? co_fail(err, -ENOMEM, "no memory for %d ranks", spec->n_local)
-                                 : 0;
+    if (rc == 0)
+        event_log_generation(&n->event_log, 0, (double)(co_now_ns() - begun_ns) / 1e6);
+    return rc;
 }
 
-static void close_if_open(uv_handle_t *handle, void *arg)
+/* --- End --- */
+
+static void close_handle(uv_handle_t *handle)
 {
-    (void)arg;
-    if (!uv_is_closing(handle))
+    if (handle->type != UV_UNKNOWN_HANDLE && !uv_is_closing(handle))
         uv_close(handle, NULL);
+}
+
+static void close_handles(struct node *n)
+{
+    close_handle((uv_handle_t *)&n->nursery_poll);
+    close_handle((uv_handle_t *)&n->signal_poll);
+    close_handle((uv_handle_t *)&n->timer);
+    close_handle((uv_handle_t *)&n->timeout);
+    close_handle((uv_handle_t *)&n->settled);
 }
 
 static void node_close(struct node *n)
@@ -518,11 +201,14 @@ static void node_close(struct node *n)
     generation_close(&n->gen);
     output_close(n->output);
     rank_io_close(&n->io);
+    node_guide_close(n->guide);
     if (n->has_loop) {
-        uv_walk(&n->loop, close_if_open, NULL);
+        close_handles(n);
         uv_run(&n->loop, UV_RUN_DEFAULT);
         uv_loop_close(&n->loop);
     }
+    start_fini(&n->start);
+    node_guide_destroy(n->guide);
     supervisor_destroy(n->supervisor);
     if (n->signal_fd >= 0)
         close(n->signal_fd);
@@ -539,9 +225,11 @@ static void run(struct node *n)
     n->begun_ms = co_now_ms();
     events_job_start(&n->events, n->spec->argv, n->spec->n_local, n->spec->max_restarts);
     supervisor_begin(n->supervisor, n->begun_ms, &orders);
-    carry_out(n, &orders);
+    node_carry_out(n, &orders);
+    if (n->guide != NULL)
+        node_guide_begin(n->guide);
     if (n->spec->timeout_ms != 0)
-        uv_timer_start(&n->timeout, on_timeout, n->spec->timeout_ms, 0);
+        uv_timer_start(&n->timeout, node_on_timeout, n->spec->timeout_ms, 0);
     while (!n->ended)
         uv_run(&n->loop, UV_RUN_ONCE);
 }
@@ -552,13 +240,15 @@ static struct node_end the_end(const struct node *n)
     struct node_end end = {.exit_code = supervisor_exit_code(n->supervisor)};
     if (n->spec->as_torchrun)
         end.exit_code = end.exit_code != 0;
+    else if (v->is_final)
+        end.die_of = v->die_of;
     else if (v->outcome == OUTCOME_SIGNAL)
         end.die_of = v->signal;
     return end;
 }
 
-int node_run(const struct job_spec *spec, int null_fd, struct node_end *ret_end,
-             struct co_error *err)
+int node_run(const struct job_spec *spec, const struct guide_link_ops *link, int null_fd,
+             struct node_end *ret_end, struct co_error *err)
 {
     struct node n = {.spec = spec,
                      .null_fd = null_fd,
@@ -566,7 +256,7 @@ int node_run(const struct job_spec *spec, int null_fd, struct node_end *ret_end,
                      .events = {.fd = -1},
                      .nursery = {.sock = -1}};
     oom_watch_init(&n.oom, "");
-    int rc = node_open(&n, err);
+    int rc = node_open(&n, link, err);
     if (rc == 0) {
         run(&n);
         events_job_end(&n.events, n.supervisor);

@@ -6,6 +6,7 @@
 #define DDP_LAUNCHER_NODE_H
 
 struct co_error;
+struct guide_link_ops;
 struct job_spec;
 
 struct node_end {
@@ -16,10 +17,11 @@ struct node_end {
 /* Run the job to its end. Afterwards nothing of it runs any more. Called once in a process, single-
  * threaded, with descriptors 0 to 2 open; leaves signals blocked that it listened to.
  *
+ * link      how a guided one (spec->world) finds its roster; NULL: it is none
  * null_fd   /dev/null, for reading; borrowed
  * returns   0 the job was begun and has ended, ret_end says how
  *           -EADDRINUSE the store's port is taken; -ENOMEM, -errno: nothing was started */
-int node_run(const struct job_spec *spec, int null_fd, struct node_end *ret_end,
-             struct co_error *err);
+int node_run(const struct job_spec *spec, const struct guide_link_ops *link, int null_fd,
+             struct node_end *ret_end, struct co_error *err);
 
 #endif

@@ -40,7 +40,7 @@ static int request(const struct nursery *n, const struct nursery_request *what, 
                    size_t n_fds)
 {
     union { /* aligned as CMSG_* needs it */
-        char bytes[CMSG_SPACE(NURSERY_SPAWN_FDS * sizeof(int))];
+        char bytes[CMSG_SPACE(NURSERY_MAX_FDS * sizeof(int))];
         struct cmsghdr head;
     } control;
     struct iovec data = {.iov_base = (void *)what, .iov_len = sizeof *what};
@@ -90,12 +90,28 @@ void nursery_close(struct nursery *n, uint64_t deadline_ms)
     *n = (struct nursery){0};
 }
 
-int nursery_spawn(const struct nursery *n, int local_rank, int image_fd, const int fds[SPAWN_N_FDS])
+/* A descriptor that is in the list already is not sent twice. returns its index */
+static uint8_t list_fd(int *fds, size_t *n_fds, int fd)
 {
-    struct nursery_request what = {.type = NURSERY_SPAWN, .local_rank = local_rank};
-    int all[NURSERY_SPAWN_FDS] = {image_fd};
-    memcpy(all + 1, fds, SPAWN_N_FDS * sizeof(int));
-    return request(n, &what, all, NURSERY_SPAWN_FDS);
+    size_t i = 1; /* the image is nobody's */
+    while (i < *n_fds && fds[i] != fd)
+        i++;
+    if (i == *n_fds)
+        fds[(*n_fds)++] = fd;
+    return (uint8_t)i;
+}
+
+int nursery_spawn(const struct nursery *n, int first_rank, int n_ranks, int image_fd,
+                  const int fds[][SPAWN_N_FDS])
+{
+    struct nursery_request what = {
+        .type = NURSERY_SPAWN, .local_rank = first_rank, .n_ranks = n_ranks};
+    int all[NURSERY_MAX_FDS] = {image_fd};
+    size_t n_all = 1;
+    for (int i = 0; i < n_ranks; i++)
+        for (int j = 0; j < SPAWN_N_FDS; j++)
+            what.fd_of[i][j] = list_fd(all, &n_all, fds[i][j]);
+    return request(n, &what, all, n_all);
 }
 
 int nursery_signal(const struct nursery *n, enum nursery_target target, int except, int sig)
@@ -108,6 +124,12 @@ int nursery_signal(const struct nursery *n, enum nursery_target target, int exce
 int nursery_sweep(const struct nursery *n, int sig)
 {
     struct nursery_request what = {.type = NURSERY_SWEEP, .sig = sig};
+    return request(n, &what, NULL, 0);
+}
+
+int nursery_set_lease(const struct nursery *n, uint64_t end_ms)
+{
+    struct nursery_request what = {.type = NURSERY_LEASE, .end_ms = end_ms};
     return request(n, &what, NULL, 0);
 }
 

@@ -7,7 +7,10 @@
  * (PDEATHSIG) and what they left becomes ddprun's, which sweeps in its place (sweep.h).
  *
  * Requests are carried out in the order they were made: a signal to all ranks reaches every rank
- * whose start was asked for before. Nothing here blocks. */
+ * whose start was asked for before. Nothing here blocks.
+ *
+ * Where other nodes rely on this one's ranks being dead after a while without news (the lease of
+ * docs/membership.md), the nursery sees to it: whether ddprun is alive, stopped or slow. */
 #ifndef DDP_LAUNCHER_NURSERY_H
 #define DDP_LAUNCHER_NURSERY_H
 
@@ -29,7 +32,13 @@ struct nursery {
     int sock; /* readable when there is a report, or the nursery's end; -1: dismissed */
 };
 
-enum nursery_event { NURSERY_STARTED = 1, NURSERY_START_FAILED, NURSERY_EXITED, NURSERY_EMPTY };
+enum nursery_event {
+    NURSERY_STARTED = 1,
+    NURSERY_START_FAILED,
+    NURSERY_EXITED,
+    NURSERY_EMPTY,
+    NURSERY_LAPSED /* the lease is over: all was killed; the ends are told after this */
+};
 
 struct nursery_report {
     uint32_t event; /* enum nursery_event */
@@ -56,20 +65,31 @@ void nursery_dismiss(struct nursery *n);
  * zeroed one is fine. */
 void nursery_close(struct nursery *n, uint64_t deadline_ms);
 
-/* Ask for a worker; a report STARTED or START_FAILED answers.
+/* Ask for workers, which are started together; a report STARTED or START_FAILED answers for each,
+ * in order of rank.
  *
- * image_fd   of image_make()
- * fds        as for spawn_worker(); none may be -1 here; the caller keeps its own
- * returns    0; -EPIPE the nursery is gone; -EAGAIN it stands still; -errno */
-int nursery_spawn(const struct nursery *n, int local_rank, int image_fd,
-                  const int fds[SPAWN_N_FDS]);
+ * first_rank   local; n_ranks, 1 to SPAWN_AT_ONCE, from this one on
+ * image_fd     of image_make(), with as many workers
+ * fds          of each worker, as in struct spawn_order; none may be -1 here; the caller keeps its
+ *              own
+ * returns      0; -EPIPE the nursery is gone; -EAGAIN it stands still; -errno */
+int nursery_spawn(const struct nursery *n, int first_rank, int n_ranks, int image_fd,
+                  const int fds[][SPAWN_N_FDS]);
 
 /* Send sig to each rank that runs, `except` (-1: none) apart: to its first process, or to that
- * one's process group. */
+ * one's process group.
+ *
+ * returns    as nursery_spawn() */
 int nursery_signal(const struct nursery *n, enum nursery_target target, int except, int sig);
 
 /* Send sig to all that is left, and to what is found later; EMPTY or a report's `empty` answers. */
 int nursery_sweep(const struct nursery *n, int sig);
+
+/* From end_ms (common/clock.h) on nothing of the job runs: all that lives then is killed, and no
+ * rank is started (-ECANCELED) until there is a newer lease. CO_NEVER_MS, as at first: no lease.
+ *
+ * returns   as nursery_signal() */
+int nursery_set_lease(const struct nursery *n, uint64_t end_ms);
 
 /* returns   1 a report; 0 the nursery is gone; -EAGAIN nothing there */
 int nursery_receive(const struct nursery *n, struct nursery_report *ret);

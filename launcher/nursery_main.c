@@ -24,7 +24,13 @@
  * is moved to in a worker, and: */
 enum { SOCK_FD = 3, SIGNAL_FD = 4 };
 
-enum { MAX_TOLD = 1024, MAX_REPORTS = 64 };
+enum {
+    MAX_TOLD = 1024,
+    MAX_REAPED = 64, /* at a time */
+    /* ddprun asks for a rank again only when it knows of the one before that it ended: two of each
+     * rank, and what is told of all together */
+    MAX_REPORTS = 2 * NURSERY_MAX_RANKS + 16
+};
 
 struct state {
     int n_ranks;                     /* highest rank asked for, plus 1 */
@@ -35,6 +41,8 @@ struct state {
     int n_told;
     struct nursery_report reports[MAX_REPORTS]; /* not sent yet */
     int n_reports;
+    uint64_t lease_end_ms;
+    bool lapsed; /* it is over, and all was killed */
 };
 
 /* ddprun is gone, or done with us. */
@@ -46,22 +54,28 @@ static _Noreturn void leave(const char *runtime_dir)
 }
 
 /* Send what there is to report. Reports wait until the requests at hand are done: ddprun, woken
- * for each of them, would take a CPU from the ranks that are just starting. */
+ * for each of them, would take a CPU from the ranks that are just starting. What does not fit while
+ * ddprun is stopped is kept: the lease must not wait for it. */
 static void flush(struct state *s)
 {
-    for (int i = 0; i < s->n_reports; i++) {
-        /* May wait while ddprun is stopped. If ddprun is gone, the next request is its end. */
-        while (send(SOCK_FD, &s->reports[i], sizeof s->reports[i], MSG_NOSIGNAL) < 0 &&
-               errno == EINTR) {
-        }
+    int n = 0;
+    while (n < s->n_reports) {
+        ssize_t sent =
+            send(SOCK_FD, &s->reports[n], sizeof s->reports[n], MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno == EAGAIN)
+            break;
+        if (sent < 0 && errno == EINTR)
+            continue;
+        n++; /* if ddprun is gone, the next request is its end */
     }
-    s->n_reports = 0;
+    s->n_reports -= n;
+    memmove(s->reports, s->reports + n, (size_t)s->n_reports * sizeof s->reports[0]);
 }
 
 static void report(struct state *s, const struct nursery_report *what)
 {
     if (s->n_reports == MAX_REPORTS)
-        flush(s);
+        _exit(70); /* ddprun breaks its word: the kernel kills the ranks, ddprun the others */
     s->reports[s->n_reports++] = *what;
 }
 
@@ -133,13 +147,13 @@ static bool report_end(struct state *s, const struct ended *ended, bool empty)
  * reported first: a crash makes others exit, hardly ever the other way round. */
 static void reap(struct state *s)
 {
-    struct ended ended[MAX_REPORTS];
+    struct ended ended[MAX_REAPED];
     bool stranger = false;
     bool last_was_rank = true; /* of all that was reaped */
     bool empty;
     int n;
     do {
-        n = collect(ended, MAX_REPORTS, &empty);
+        n = collect(ended, MAX_REAPED, &empty);
         int n_left = n;
         for (int by_signal = 1; by_signal >= 0; by_signal--) {
             for (int i = 0; i < n; i++) {
@@ -150,10 +164,10 @@ static void reap(struct state *s)
                 stranger |= !last_was_rank;
             }
         }
-    } while (n == MAX_REPORTS);
+    } while (n == MAX_REAPED);
     if (empty && !last_was_rank)
         report(s, &(struct nursery_report){.event = NURSERY_EMPTY, .local_rank = -1, .empty = 1});
-    else if (stranger && s->sweep_sig != 0)
+    else if ((stranger || s->lapsed) && s->sweep_sig != 0)
         sweep_children(tell, s); /* what the dead ones left is ours now */
 }
 
@@ -163,28 +177,67 @@ static bool has_children(void)
     return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
-static void spawn(struct state *s, const struct nursery_request *q, int fds[NURSERY_SPAWN_FDS])
-{
-    struct nursery_report r = {.event = NURSERY_START_FAILED, .local_rank = q->local_rank};
-    struct image image = {0};
-    enum spawn_stage stage = SPAWN_SETUP;
+/* What came in one packet. */
+struct parcel {
+    struct nursery_request q;
+    int fds[NURSERY_MAX_FDS];
+    size_t n_fds;
+};
 
-    s->sweep_sig = 0; /* what the ranks before have left is gone: a generation begins */
-    int rc = image_map(fds[0], &image);
-    if (rc == 0)
-        rc = spawn_worker(&image, fds + 1, &r.pid, &stage);
-    image_unmap(&image);
-    if (rc == 0) {
-        r.event = NURSERY_STARTED;
-        s->pid_of[q->local_rank] = r.pid;
-        if (s->n_ranks <= q->local_rank)
-            s->n_ranks = q->local_rank + 1;
-    } else {
-        r.status = -rc;
-        r.stage = (int32_t)stage;
+/* returns 0; -EMFILE: the kernel drops descriptors when this process may have no more of them */
+static int make_orders(const struct parcel *p, const struct image *image,
+                       struct spawn_order orders[SPAWN_AT_ONCE])
+{
+    for (int i = 0; i < p->q.n_ranks; i++) {
+        orders[i] = (struct spawn_order){
+            .path = image->path, .argv = image->worker[i].argv, .env = image->worker[i].env};
+        for (int j = 0; j < SPAWN_N_FDS; j++) {
+            if (p->q.fd_of[i][j] >= p->n_fds)
+                return -EMFILE;
+            orders[i].fds[j] = p->fds[p->q.fd_of[i][j]];
+        }
+    }
+    return 0;
+}
+
+static void report_start(struct state *s, int local_rank, const struct spawn_order *o)
+{
+    struct nursery_report r = {.event = NURSERY_STARTED, .local_rank = local_rank, .pid = o->pid};
+    if (o->pid == 0) {
+        r.event = NURSERY_START_FAILED;
+        r.status = o->error;
+        r.stage = (int32_t)o->stage;
         r.empty = !has_children();
     }
     report(s, &r);
+}
+
+static void spawn(struct state *s, const struct parcel *p)
+{
+    struct spawn_order orders[SPAWN_AT_ONCE];
+    struct image image = {0};
+    int first = p->q.local_rank;
+
+    int rc = s->lapsed ? -ECANCELED : 0;
+    if (rc == 0) {
+        s->sweep_sig = 0; /* what the ranks before have left is gone: a generation begins */
+        rc = p->n_fds > 0 ? image_map(p->fds[0], &image) : -EMFILE;
+    }
+    if (rc == 0 && image.n_workers != (size_t)p->q.n_ranks)
+        rc = -EPROTO;
+    if (rc == 0)
+        rc = make_orders(p, &image, orders);
+    if (rc == 0)
+        spawn_workers(orders, p->q.n_ranks);
+    image_unmap(&image);
+    for (int i = 0; i < p->q.n_ranks; i++) {
+        if (rc < 0)
+            orders[i] = (struct spawn_order){.error = -rc, .stage = SPAWN_SETUP};
+        s->pid_of[first + i] = orders[i].pid;
+        report_start(s, first + i, &orders[i]);
+    }
+    if (s->n_ranks < first + p->q.n_ranks)
+        s->n_ranks = first + p->q.n_ranks;
 }
 
 static void signal_ranks(const struct state *s, const struct nursery_request *q)
@@ -197,7 +250,7 @@ static void signal_ranks(const struct state *s, const struct nursery_request *q)
 
 static void sweep(struct state *s, int sig)
 {
-    s->sweep_sig = sig;
+    s->sweep_sig = s->lapsed ? SIGKILL : sig;
     s->n_told = 0;
     if (has_children())
         sweep_children(tell, s);
@@ -205,17 +258,34 @@ static void sweep(struct state *s, int sig)
         report(s, &(struct nursery_report){.event = NURSERY_EMPTY, .local_rank = -1, .empty = 1});
 }
 
+static void set_lease(struct state *s, uint64_t end_ms)
+{
+    s->lease_end_ms = end_ms;
+    s->lapsed = s->lapsed && end_ms <= co_now_ms();
+}
+
+/* Whether ddprun lives and what it has asked for does not matter any more. What the dead ranks
+ * leave is killed when their ends are seen. */
+static void lapse(struct state *s)
+{
+    const struct nursery_request everybody = {
+        .local_rank = -1, .target = NURSERY_GROUP, .sig = SIGKILL};
+    s->lapsed = true;
+    report(s, &(struct nursery_report){.event = NURSERY_LAPSED, .local_rank = -1});
+    s->sweep_sig = SIGKILL;
+    signal_ranks(s, &everybody);
+    sweep_children(tell, s);
+}
+
 enum served { SERVED, NOTHING_ASKED, DDPRUN_GONE };
 
-/* Receive one request and carry it out. */
-static enum served serve(struct state *s)
+static enum served receive(struct parcel *ret)
 {
     union {
-        char bytes[CMSG_SPACE(NURSERY_SPAWN_FDS * sizeof(int))];
+        char bytes[CMSG_SPACE(NURSERY_MAX_FDS * sizeof(int))];
         struct cmsghdr head;
     } control;
-    struct nursery_request q;
-    struct iovec data = {.iov_base = &q, .iov_len = sizeof q};
+    struct iovec data = {.iov_base = &ret->q, .iov_len = sizeof ret->q};
     struct msghdr m = {.msg_iov = &data,
                        .msg_iovlen = 1,
                        .msg_control = control.bytes,
@@ -223,40 +293,42 @@ static enum served serve(struct state *s)
     ssize_t n = recvmsg(SOCK_FD, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return NOTHING_ASKED;
-    if (n != (ssize_t)sizeof q)
+    if (n != (ssize_t)sizeof ret->q)
         return DDPRUN_GONE;
-
-    int fds[NURSERY_SPAWN_FDS];
-    size_t n_fds = 0;
     const struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    ret->n_fds = 0;
     if (c != NULL && c->cmsg_type == SCM_RIGHTS) {
-        n_fds = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        memcpy(fds, CMSG_DATA(c), n_fds * sizeof(int));
+        ret->n_fds = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        memcpy(ret->fds, CMSG_DATA(c), ret->n_fds * sizeof(int));
     }
-    switch (q.type) {
+    return SERVED;
+}
+
+/* Receive one request and carry it out. */
+static enum served serve(struct state *s)
+{
+    struct parcel p;
+    enum served served = receive(&p);
+    if (served != SERVED)
+        return served;
+    switch (p.q.type) {
     case NURSERY_SPAWN:
-        if (n_fds == NURSERY_SPAWN_FDS)
-            spawn(s, &q, fds);
-        else { /* the kernel drops descriptors when this process may have no more of them */
-            struct nursery_report r = {.event = NURSERY_START_FAILED,
-                                       .local_rank = q.local_rank,
-                                       .status = EMFILE,
-                                       .stage = SPAWN_SETUP};
-            r.empty = !has_children();
-            report(s, &r);
-        }
+        spawn(s, &p);
         break;
     case NURSERY_SIGNAL:
-        signal_ranks(s, &q);
+        signal_ranks(s, &p.q);
         break;
     case NURSERY_SWEEP:
-        sweep(s, q.sig);
+        sweep(s, p.q.sig);
+        break;
+    case NURSERY_LEASE:
+        set_lease(s, p.q.end_ms);
         break;
     case NURSERY_DISMISS:
         leave(NULL);
     }
-    for (size_t i = 0; i < n_fds; i++)
-        close(fds[i]);
+    for (size_t i = 0; i < p.n_fds; i++)
+        close(p.fds[i]);
     return SERVED;
 }
 
@@ -295,24 +367,27 @@ static int settle(int sock)
 
 _Noreturn void nursery_main(int sock, const char *runtime_dir)
 {
-    static struct state s;
+    static struct state s; /* zeroed pages that are not touched cost nothing */
+    s.lease_end_ms = CO_NEVER_MS;
     if (settle(sock) < 0)
         _exit(70); /* ddprun sees the socket's end and says so */
     for (;;) {
-        struct pollfd p[] = {{.fd = SOCK_FD, .events = POLLIN},
+        struct pollfd p[] = {{.fd = SOCK_FD, .events = s.n_reports > 0 ? POLLIN | POLLOUT : POLLIN},
                              {.fd = SIGNAL_FD, .events = POLLIN}};
-        if (poll(p, 2, -1) < 0 && errno != EINTR)
+        if (poll(p, 2, s.lapsed ? -1 : co_left_ms(s.lease_end_ms)) < 0 && errno != EINTR)
             leave(runtime_dir);
         if (p[1].revents != 0) {
             struct signalfd_siginfo ended[4];
             if (read(SIGNAL_FD, ended, sizeof ended) > 0)
                 reap(&s);
         }
-        enum served served = p[0].revents != 0 ? SERVED : NOTHING_ASKED;
+        enum served served = (p[0].revents & ~POLLOUT) != 0 ? SERVED : NOTHING_ASKED;
         while (served == SERVED)
             served = serve(&s);
         if (served == DDPRUN_GONE)
             leave(runtime_dir);
+        if (!s.lapsed && co_now_ms() >= s.lease_end_ms) /* and no newer one was among these */
+            lapse(&s);
         flush(&s);
     }
 }

@@ -3,18 +3,31 @@
 #ifndef DDP_LAUNCHER_NURSERY_WIRE_H
 #define DDP_LAUNCHER_NURSERY_WIRE_H
 
+#include "spawn.h"
+
 #include <stdint.h>
 
-enum nursery_request_type { NURSERY_SPAWN = 1, NURSERY_SIGNAL, NURSERY_SWEEP, NURSERY_DISMISS };
+enum nursery_request_type {
+    NURSERY_SPAWN = 1,
+    NURSERY_SIGNAL,
+    NURSERY_SWEEP,
+    NURSERY_LEASE,
+    NURSERY_DISMISS
+};
 
 struct nursery_request {
     uint32_t type;
-    int32_t local_rank; /* SPAWN: which; SIGNAL: which not */
+    int32_t local_rank; /* SPAWN: the first; SIGNAL: which not */
+    int32_t n_ranks;    /* SPAWN: that and those behind it, 1 to SPAWN_AT_ONCE */
     int32_t target;     /* SIGNAL: enum nursery_target */
     int32_t sig;        /* SIGNAL, SWEEP */
+    uint8_t fd_of[SPAWN_AT_ONCE][SPAWN_N_FDS]; /* SPAWN: which of the descriptors that came along;
+                                                  ranks have some in common */
+    uint64_t end_ms;                           /* LEASE: of CLOCK_MONOTONIC */
 };
 
-#define NURSERY_SPAWN_FDS 5 /* the image, then those of spawn_worker() */
+/* SPAWN: at most so many come along; the first is the image. */
+#define NURSERY_MAX_FDS (1 + SPAWN_AT_ONCE * SPAWN_N_FDS)
 
 /* The nursery's life, in the forked process. sock is its end of the pair. */
 _Noreturn void nursery_main(int sock, const char *runtime_dir);

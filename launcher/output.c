@@ -253,8 +253,8 @@ static bool take_turn(struct output *o, struct stream *s, bool all)
     }
     size_t room = 0;
     char *to = find_room(o, s, &room);
-    if (e != NULL && e->was_full && room > TURN_BYTES && !all)
-        room = TURN_BYTES;
+    if (e != NULL && e->was_full && !s->is_raw && room > TURN_BYTES && !all)
+        room = TURN_BYTES; /* of a raw stream the whole pipe: no line that came at once is torn */
     ssize_t n = to != NULL ? read_some(s->fd, to, room) : -1;
     if (to != NULL && n < 0 && errno == EAGAIN)
         return false;

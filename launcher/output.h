@@ -56,7 +56,8 @@ int output_add(struct output *o, int rank, enum output_sink which, int fd, bool 
 /* The terminal `like` has a new size: tell the ptys. */
 void output_resize(struct output *o, int like);
 
-/* Lines of our own, to stderr, in between ("ddprun: ..."), the last ended by a newline, too.
+/* Lines of our own, to stderr, in between ("ddprun: ..."), the last ended by a newline, too; or,
+ * while nothing else writes, a line without one that is drawn over by the next.
  * Dropped while the sink is full. */
 void output_say(struct output *o, const char *lines);
 

@@ -7,6 +7,7 @@
 #include "oom_watch.h"
 #include "program.h"
 #include "rank_io.h"
+#include "rendezvous/member.h"
 #include "report.h"
 #include "report_json.h"
 #include "supervisor.h"
@@ -20,14 +21,17 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 /* Tell whoever started us, in torchrun's way. */
-static int pass_root_cause_on(const struct post_mortem *p, const struct supervisor_rank *root,
-                              const char *text, const struct oom_finding *oom, struct co_error *err)
+static int pass_root_cause_on(const struct post_mortem *p, const char *text,
+                              const struct oom_finding *oom, struct co_error *err)
 {
+    const int rank = supervisor_get_verdict(p->supervisor)->rank;
+    const struct supervisor_rank *root = supervisor_get_rank(p->supervisor, rank);
     const char *path = getenv(DDP_ENV_ERROR_FILE);
     if (path == NULL || path[0] == '\0')
         return 0;
@@ -36,7 +40,7 @@ static int pass_root_cause_on(const struct post_mortem *p, const struct supervis
     char message[sizeof brief + 256];
     oom_text_brief(oom, brief, sizeof brief);
     snprintf(message, sizeof message, "rank %d failed: %s%s%s",
-             supervisor_get_verdict(p->supervisor)->rank,
+             (p->job != NULL ? p->job->first_rank : 0) + rank,
              report_status(root->status, status, sizeof status), brief[0] != '\0' ? ": " : "",
              brief);
     int exit_code = WIFSIGNALED(root->status) ? -WTERMSIG(root->status) : WEXITSTATUS(root->status);
@@ -96,7 +100,7 @@ static void gather_of_rank(const struct post_mortem *p, struct evidence *e, stru
     const struct supervisor_rank *root = supervisor_get_rank(p->supervisor, v->rank);
     look_for_oom(p, root, &e->oom);
     r->oom = &e->oom;
-    if (!v->restarts && pass_root_cause_on(p, root, e->text, &e->oom, &e->trouble) < 0)
+    if (!v->restarts && pass_root_cause_on(p, e->text, &e->oom, &e->trouble) < 0)
         r->note = e->trouble.text;
     e->tail = rank_io_tail(p->io, v->rank);
     r->error = e->message;
@@ -115,7 +119,8 @@ char *post_mortem(const struct post_mortem *p)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(p->supervisor);
 
-    if (v->outcome == OUTCOME_WELL && !v->some_hang && p->spec->report == NULL)
+    bool is_well = p->job != NULL ? p->job->end->exit_code == 0 : v->outcome == OUTCOME_WELL;
+    if (is_well && !v->some_hang && p->spec->report == NULL)
         return NULL;
     __attribute__((cleanup(evidence_fini))) struct evidence e = {0};
     char host[256] = "";
@@ -127,8 +132,9 @@ char *post_mortem(const struct post_mortem *p)
                        .begun_ms = p->begun_ms,
                        .now_ms = co_now_ms(),
                        .after_progress = p->spec->restart_after_progress,
-                       .max_restarts = p->spec->restart_window_ms == 0 ? p->spec->max_restarts : 0};
-    if (v->outcome == OUTCOME_RANK_FAILED)
+                       .max_restarts = p->spec->restart_window_ms == 0 ? p->spec->max_restarts : 0,
+                       .job = p->job};
+    if (v->outcome == OUTCOME_RANK_FAILED && report_is_ours(&r))
         gather_of_rank(p, &e, &r);
     else if (v->outcome == OUTCOME_START_FAILED)
         explain_start(p, &e, &r);

@@ -9,6 +9,7 @@ struct events;
 struct job_spec;
 struct oom_watch;
 struct rank_io;
+struct report_job;
 struct supervisor;
 
 struct post_mortem { /* all borrowed */
@@ -19,6 +20,7 @@ struct post_mortem { /* all borrowed */
     const struct rank_io *io;
     const char *runtime_dir;
     uint64_t begun_ms;
+    const struct report_job *job; /* NULL: this node was alone */
 };
 
 /* Writes the root cause to the file TORCHELASTIC_ERROR_FILE names, if a rank failed. Nothing in

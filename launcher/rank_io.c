@@ -145,6 +145,22 @@ static int make_pipe(const struct rank_io *io, int local_rank, int which,
     return output_add(io->output, local_rank, (enum output_sink)which, pair[0], false, way);
 }
 
+/* The rank's folder, and the files of filtered lines, which are there even if no line ever comes:
+ * who waits for one need not know which ranks are shown. */
+static int make_logs(const struct rank_io *io, int local_rank, struct co_error *err)
+{
+    int rc = log_files_make_rank(io->log_dir, io->generation, local_rank, err);
+    for (int which = 0; which < 2 && rc == 0; which++) {
+        if (io->spec->output.filters[which] == NULL)
+            continue;
+        int fd = log_files_open(io->log_dir, io->generation, -1, filtered_names[which], err);
+        if (fd < 0)
+            return fd;
+        close(fd);
+    }
+    return rc;
+}
+
 /* Whether ddprun must see what the rank writes there, whoever else gets it. */
 static bool is_watched(const struct rank_io *io, int which)
 {
@@ -204,7 +220,7 @@ int rank_io_make(const struct rank_io *io, int local_rank, int rank, struct rank
     *ret = (struct rank_fds){.owned = {-1, -1}};
     ret->fds[0] = rank == io->spec->output.stdin_rank ? STDIN_FILENO : io->null_fd;
     if (io->log_dir != NULL)
-        rc = log_files_make_rank(io->log_dir, io->generation, local_rank, err);
+        rc = make_logs(io, local_rank, err);
     if (rc == 0 && io->on_terminal && !p.hidden && !p.to_file[0] && !p.to_file[1]) {
         if (make_ptys(io, local_rank, rank, ret) == 0)
             return 0;

@@ -2,6 +2,7 @@
 
 #include "oom.h"
 #include "oom_text.h"
+#include "rendezvous/member.h"
 #include "supervisor.h"
 
 #include <errno.h>
@@ -11,9 +12,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-enum { TEXT_BYTES = 160 };
-
-static const char *signal_name(int sig, char *buf, size_t n)
+char *report_signal(int sig, char *buf, size_t n)
 {
     const char *abbreviation = sigabbrev_np(sig);
     if (abbreviation != NULL)
@@ -29,16 +28,16 @@ char *report_status(int status, char *buf, size_t n)
         snprintf(buf, n, "exit status %d", WEXITSTATUS(status));
         return buf;
     }
-    char name[32];
+    char name[REPORT_SIGNAL_BYTES];
     const char *words = sigdescr_np(WTERMSIG(status));
-    signal_name(WTERMSIG(status), name, sizeof name);
+    report_signal(WTERMSIG(status), name, sizeof name);
     snprintf(buf, n, "killed by %s%s%s%s%s", name, words != NULL ? " (" : "",
              words != NULL ? words : "", words != NULL ? ")" : "",
              WCOREDUMP(status) ? ", core dumped" : "");
     return buf;
 }
 
-static const char *duration(uint64_t ms, char *buf, size_t n)
+char *report_duration(uint64_t ms, char *buf, size_t n)
 {
     uint64_t s = ms / 1000;
     if (s < 60)
@@ -53,8 +52,8 @@ static const char *duration(uint64_t ms, char *buf, size_t n)
 /* What became of a rank that is not the root cause. Equal texts are one line of the report. */
 static void fate(const struct supervisor_rank *r, char *buf, size_t n)
 {
-    char told[32];
-    signal_name(r->told_first, told, sizeof told);
+    char told[REPORT_SIGNAL_BYTES];
+    report_signal(r->told_first, told, sizeof told);
     switch (r->phase) {
     case RANK_NOT_STARTED:
     case RANK_ASKED:
@@ -69,24 +68,30 @@ static void fate(const struct supervisor_rank *r, char *buf, size_t n)
     case RANK_ENDED:
         break;
     }
-    char status[TEXT_BYTES];
+    char status[REPORT_STATUS_BYTES];
     report_status(r->status, status, sizeof status);
     if (r->told_first == 0) {
         snprintf(buf, n, "%s", r->status == 0 ? "ended well" : status);
     } else if (WIFSIGNALED(r->status) &&
                (WTERMSIG(r->status) == r->told_first || WTERMSIG(r->status) == r->told_last)) {
-        signal_name(WTERMSIG(r->status), told, sizeof told);
+        report_signal(WTERMSIG(r->status), told, sizeof told);
         snprintf(buf, n, "stopped by ddprun (%s)", told);
     } else {
         snprintf(buf, n, "%s after %s from ddprun", status, told);
     }
 }
 
-/* Print "  ranks 0, 2-7: TEXT" for the ranks from first on that share first's fate. */
-static void print_group(FILE *out, const struct supervisor *s, int first, int root,
-                        const char *text)
+/* The job's number of a local rank. */
+static int number(const struct report *r, int local_rank)
 {
-    char other[2 * TEXT_BYTES];
+    return (r->job != NULL ? r->job->first_rank : 0) + local_rank;
+}
+
+/* Print "  ranks 0, 2-7: TEXT" for the ranks from first on that share first's fate. */
+static void print_group(FILE *out, const struct report *r, int first, int root, const char *text)
+{
+    const struct supervisor *s = r->supervisor;
+    char other[2 * REPORT_STATUS_BYTES];
     int n = 0;
     int last = -2; /* end of the current range */
     bool open_range = false;
@@ -103,20 +108,20 @@ static void print_group(FILE *out, const struct supervisor *s, int first, int ro
             open_range = true;
         } else {
             if (open_range)
-                fprintf(out, "-%d", last);
-            fprintf(out, "%s%d", last < 0 ? "" : ", ", i);
+                fprintf(out, "-%d", number(r, last));
+            fprintf(out, "%s%d", last < 0 ? "" : ", ", number(r, i));
             open_range = false;
         }
         last = i;
     }
     if (open_range)
-        fprintf(out, "-%d", last);
+        fprintf(out, "-%d", number(r, last));
     fprintf(out, ": %s\n", text);
 }
 
 static bool was_printed(const struct supervisor *s, int rank, int root, const char *text)
 {
-    char other[2 * TEXT_BYTES];
+    char other[2 * REPORT_STATUS_BYTES];
     for (int i = 0; i < rank; i++) {
         fate(supervisor_get_rank(s, i), other, sizeof other);
         if (i != root && strcmp(other, text) == 0)
@@ -125,15 +130,16 @@ static bool was_printed(const struct supervisor *s, int rank, int root, const ch
     return false;
 }
 
-static void print_others(FILE *out, const struct supervisor *s, int root)
+static void print_others(FILE *out, const struct report *r, int root)
 {
-    char text[2 * TEXT_BYTES];
+    const struct supervisor *s = r->supervisor;
+    char text[2 * REPORT_STATUS_BYTES];
     for (int i = 0; i < supervisor_n_ranks(s); i++) {
         if (i == root)
             continue;
         fate(supervisor_get_rank(s, i), text, sizeof text);
         if (!was_printed(s, i, root, text))
-            print_group(out, s, i, root, text);
+            print_group(out, r, i, root, text);
     }
 }
 
@@ -168,11 +174,11 @@ static const char *worth_printing(const char *tail)
 static void print_rank_failed(FILE *out, const struct report *r, int rank)
 {
     const struct supervisor_rank *root = supervisor_get_rank(r->supervisor, rank);
-    char status[TEXT_BYTES];
-    char lived[48];
-    fprintf(out, "ddprun: rank %d failed: %s, %s after its start\n", rank,
+    char status[REPORT_STATUS_BYTES];
+    char lived[REPORT_DURATION_BYTES];
+    fprintf(out, "ddprun: rank %d failed: %s, %s after its start\n", number(r, rank),
             report_status(root->status, status, sizeof status),
-            duration(root->ended_ms - root->started_ms, lived, sizeof lived));
+            report_duration(root->ended_ms - root->started_ms, lived, sizeof lived));
     fprintf(out, "  host %s, local rank %d, pid %d, %s\n", r->host, rank, (int)root->pid,
             r->program);
     if (r->oom != NULL)
@@ -197,7 +203,7 @@ static void print_internal(FILE *out, const struct report *r, int rank)
         return;
     }
     int code = supervisor_get_rank(r->supervisor, rank)->status;
-    fprintf(out, "ddprun: cannot start rank %d: %s\n", rank, strerror(code));
+    fprintf(out, "ddprun: cannot start rank %d: %s\n", number(r, rank), strerror(code));
     if (code == EAGAIN)
         fprintf(out,
                 "  the limit on processes is reached: see ulimit -u and the cgroup's pids.max\n");
@@ -209,13 +215,13 @@ static void print_restart(FILE *out, const struct report *r)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(r->supervisor);
     const struct supervisor_rank *root = supervisor_get_rank(r->supervisor, v->rank);
-    char status[TEXT_BYTES];
-    char time[48];
-    char brief[OOM_GROUP_BYTES + TEXT_BYTES];
+    char status[REPORT_STATUS_BYTES];
+    char time[REPORT_DURATION_BYTES];
+    char brief[OOM_GROUP_BYTES + REPORT_STATUS_BYTES];
     fprintf(out, "ddprun: rank %d failed: %s, ", v->rank,
             report_status(root->status, status, sizeof status));
     fprintf(out, "%s after its start",
-            duration(root->ended_ms - root->started_ms, time, sizeof time));
+            report_duration(root->ended_ms - root->started_ms, time, sizeof time));
     if (r->error != NULL)
         fprintf(out, " (%.*s)", (int)strcspn(r->error, "\n"), r->error);
     if (r->oom != NULL && r->oom->blame != OOM_BLAME_NONE)
@@ -228,7 +234,7 @@ static void print_restart(FILE *out, const struct report *r)
     else if (r->max_restarts > 0)
         fprintf(out, " of %d", r->max_restarts);
     if (v->wait_ms > 0)
-        fprintf(out, " in %s", duration(v->wait_ms, time, sizeof time));
+        fprintf(out, " in %s", report_duration(v->wait_ms, time, sizeof time));
     fprintf(out, "\n");
 }
 
@@ -238,45 +244,86 @@ static void print_generation(FILE *out, uint32_t generation)
         fprintf(out, "  after %" PRIu32 " restart%s\n", generation, generation == 1 ? "" : "s");
 }
 
-void report_print(FILE *out, const struct report *r)
+static void print_stopped(FILE *out, const struct report *r, int sig)
+{
+    char name[REPORT_SIGNAL_BYTES];
+    char took[REPORT_DURATION_BYTES];
+    fprintf(out, "ddprun: stopped by %s after %s\n", report_signal(sig, name, sizeof name),
+            report_duration(r->now_ms - r->begun_ms, took, sizeof took));
+}
+
+bool report_is_ours(const struct report *r)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(r->supervisor);
-    char name[32];
-    char took[48];
-    if (v->restarts) {
-        print_restart(out, r);
+    if (r->job == NULL)
+        return true;
+    const struct member_end *end = r->job->end;
+    return end->by_roster && end->outcome == MESSAGE_RANK_FAILED && v->rank >= 0 &&
+           end->rank == number(r, v->rank);
+}
+
+/* What happened elsewhere, then what became of the ranks here. */
+static void print_job_end(FILE *out, const struct report *r)
+{
+    const struct member_end *end = r->job->end;
+    if (end->exit_code == 0)
         return;
-    }
+    if (end->signal != 0)
+        print_stopped(out, r, end->signal);
+    else
+        fprintf(out, "ddprun: %s\n", end->text);
+    if (supervisor_get_rank(r->supervisor, 0)->phase != RANK_NOT_STARTED)
+        print_others(out, r, -1);
+}
+
+static void print_verdict(FILE *out, const struct report *r, const struct supervisor_verdict *v)
+{
+    char took[REPORT_DURATION_BYTES];
     switch (v->outcome) {
     case OUTCOME_NONE:
     case OUTCOME_WELL:
+    case OUTCOME_ORDERED:
         break;
     case OUTCOME_RANK_FAILED:
         print_rank_failed(out, r, v->rank);
-        print_others(out, r->supervisor, v->rank);
+        print_others(out, r, v->rank);
         break;
     case OUTCOME_START_FAILED:
         fprintf(out, "ddprun: %s\n", r->error);
         break;
     case OUTCOME_SIGNAL:
-        fprintf(out, "ddprun: stopped by %s after %s\n", signal_name(v->signal, name, sizeof name),
-                duration(r->now_ms - r->begun_ms, took, sizeof took));
-        print_others(out, r->supervisor, -1);
+        print_stopped(out, r, v->signal);
+        print_others(out, r, -1);
         break;
     case OUTCOME_TIMEOUT:
         fprintf(out, "ddprun: stopped after %s: the time of --timeout is over\n",
-                duration(r->now_ms - r->begun_ms, took, sizeof took));
-        print_others(out, r->supervisor, -1);
+                report_duration(r->now_ms - r->begun_ms, took, sizeof took));
+        print_others(out, r, -1);
         break;
     case OUTCOME_INTERNAL:
         print_internal(out, r, v->rank);
         break;
     }
-    if (v->outcome != OUTCOME_NONE && v->outcome != OUTCOME_WELL)
+}
+
+void report_print(FILE *out, const struct report *r)
+{
+    const struct supervisor_verdict *v = supervisor_get_verdict(r->supervisor);
+    bool is_well = r->job != NULL ? r->job->end->exit_code == 0
+                                  : v->outcome == OUTCOME_NONE || v->outcome == OUTCOME_WELL;
+    if (v->restarts) {
+        print_restart(out, r);
+        return;
+    }
+    if (report_is_ours(r))
+        print_verdict(out, r, v);
+    else
+        print_job_end(out, r);
+    if (r->job == NULL && !is_well)
         print_generation(out, supervisor_generation(r->supervisor));
     if (v->some_hang)
         fprintf(out, "  some processes do not die of SIGKILL: they hang in the kernel\n");
-    if (r->note != NULL && v->outcome == OUTCOME_WELL)
+    if (r->note != NULL && is_well)
         fprintf(out, "ddprun: %s\n", r->note);
     else if (r->note != NULL)
         fprintf(out, "  note: %s\n", r->note);

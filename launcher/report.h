@@ -16,7 +16,14 @@
 #include <stdio.h>
 
 struct oom_finding;
+struct member_end;
 struct supervisor;
+
+/* Of a job that a roster decides about. */
+struct report_job {
+    int first_rank;               /* the number that the job gives local rank 0 */
+    const struct member_end *end; /* how it ended for this node */
+};
 
 struct report {
     const struct supervisor *supervisor;
@@ -28,15 +35,27 @@ struct report {
     const char *note;              /* a trouble of ours worth a line; NULL: none */
     const char *tail;              /* of tail_copy(); NULL: nothing, or not wanted */
     uint64_t begun_ms, now_ms;
-    int max_restarts;    /* of the job; 0: counted otherwise */
-    bool after_progress; /* those after progress are not counted */
+    int max_restarts;             /* of the job; 0: counted otherwise */
+    bool after_progress;          /* those after progress are not counted */
+    const struct report_job *job; /* NULL: this node is alone */
 };
+
+/* Is what failed here what ended the job? */
+bool report_is_ours(const struct report *r);
 
 /* Nothing if all went well; one line if the failure is followed by a restart. */
 void report_print(FILE *out, const struct report *r);
 
+enum { REPORT_STATUS_BYTES = 160, REPORT_SIGNAL_BYTES = 32, REPORT_DURATION_BYTES = 48 };
+
 /* "exit status 3", "killed by SIGSEGV (Segmentation fault), core dumped". returns buf */
 char *report_status(int status, char *buf, size_t n);
+
+/* "SIGTERM". returns buf */
+char *report_signal(int sig, char *buf, size_t n);
+
+/* "0.52 s", "2 h 3 min". returns buf */
+char *report_duration(uint64_t ms, char *buf, size_t n);
 
 #define REPORT_TAIL_LINES                                                                          \
     12 /* printed of the tail, more only where a Python traceback begins earlier */

@@ -1,6 +1,7 @@
 #include "report_json.h"
 
 #include "oom_json.h"
+#include "rendezvous/member.h"
 #include "report.h"
 #include "supervisor.h"
 
@@ -43,21 +44,25 @@ static double seconds(uint64_t from_ms, uint64_t to_ms)
 }
 
 /* What the list of ranks and the root cause have in common. */
-static json_t *make_rank(const struct supervisor_rank *r, int rank)
+static json_t *make_rank(const struct report *report, int local_rank)
 {
+    const struct supervisor_rank *r = supervisor_get_rank(report->supervisor, local_rank);
+    int rank = (report->job != NULL ? report->job->first_rank : 0) + local_rank;
     bool ended = r->phase == RANK_ENDED;
     bool by_signal = ended && WIFSIGNALED(r->status);
-    return json_pack("{s:i,s:o,s:o,s:o}", "rank", rank, "pid", number_or_null(r->pid != 0, r->pid),
-                     "exit_code", number_or_null(ended && !by_signal, WEXITSTATUS(r->status)),
-                     "signal", number_or_null(by_signal, WTERMSIG(r->status)));
+    return json_pack("{s:i,s:i,s:o,s:o,s:o}", "rank", rank, "local_rank", local_rank, "pid",
+                     number_or_null(r->pid != 0, r->pid), "exit_code",
+                     number_or_null(ended && !by_signal, WEXITSTATUS(r->status)), "signal",
+                     number_or_null(by_signal, WTERMSIG(r->status)));
 }
 
-static json_t *make_ranks(const struct supervisor *s)
+static json_t *make_ranks(const struct report *report)
 {
+    const struct supervisor *s = report->supervisor;
     json_t *list = json_array();
     for (int i = 0; i < supervisor_n_ranks(s); i++) {
         const struct supervisor_rank *r = supervisor_get_rank(s, i);
-        json_t *one = make_rank(r, i);
+        json_t *one = make_rank(report, i);
         json_object_set_new(one, "stopped_by", number_or_null(r->told_first != 0, r->told_first));
         json_object_set_new(one, "duration_s",
                             r->phase == RANK_ENDED ? json_real(seconds(r->started_ms, r->ended_ms))
@@ -70,10 +75,11 @@ static json_t *make_ranks(const struct supervisor *s)
 static json_t *make_root_cause(const struct report *r)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(r->supervisor);
-    if (v->outcome != OUTCOME_RANK_FAILED && v->outcome != OUTCOME_START_FAILED)
+    if ((v->outcome != OUTCOME_RANK_FAILED && v->outcome != OUTCOME_START_FAILED) ||
+        !report_is_ours(r))
         return json_null();
     const struct supervisor_rank *rank = supervisor_get_rank(r->supervisor, v->rank);
-    json_t *root = make_rank(rank, v->rank);
+    json_t *root = make_rank(r, v->rank);
     json_object_set_new(root, "errno",
                         number_or_null(v->outcome == OUTCOME_START_FAILED, rank->status));
     json_object_set_new(root, "oom", r->oom != NULL ? oom_json_make(r->oom) : json_null());
@@ -82,13 +88,35 @@ static json_t *make_root_cause(const struct report *r)
     return root;
 }
 
+/* Of a job of several nodes: what the roster said, or what ended it for this node. */
+static json_t *make_verdict(const struct report *r)
+{
+    if (r->job == NULL)
+        return json_null();
+    const struct member_end *end = r->job->end;
+    return json_pack("{s:o,s:o,s:o}", "node",
+                     text_or_null(end->node != NULL && end->node[0] != '\0' ? end->node : NULL),
+                     "rank", number_or_null(end->rank != MESSAGE_NO_RANK, end->rank), "text",
+                     text_or_null(end->text));
+}
+
+static const char *job_outcome_name(const struct member_end *end)
+{
+    static const char *const names[] = {
+        [MESSAGE_WELL] = "ok",         [MESSAGE_RANK_FAILED] = "rank_failed",
+        [MESSAGE_TOO_FEW] = "too_few", [MESSAGE_MISSING] = "missing",
+        [MESSAGE_ENDED] = "ended",
+    };
+    return end->signal != 0 ? "signal" : names[end->outcome];
+}
+
 static const char *outcome_name(enum supervisor_outcome outcome)
 {
     static const char *const names[] = {
         [OUTCOME_NONE] = "internal",           [OUTCOME_WELL] = "ok",
         [OUTCOME_RANK_FAILED] = "rank_failed", [OUTCOME_START_FAILED] = "start_failed",
         [OUTCOME_SIGNAL] = "signal",           [OUTCOME_TIMEOUT] = "timeout",
-        [OUTCOME_INTERNAL] = "internal",
+        [OUTCOME_INTERNAL] = "internal",       [OUTCOME_ORDERED] = "internal",
     };
     return names[outcome];
 }
@@ -96,13 +124,17 @@ static const char *outcome_name(enum supervisor_outcome outcome)
 char *report_json_make(const struct report *r, const char *run_id)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(r->supervisor);
+    int signal = r->job != NULL                 ? r->job->end->signal
+                 : v->outcome == OUTCOME_SIGNAL ? v->signal
+                                                : 0;
     json_t *root = json_pack(
-        "{s:i,s:o,s:s,s:i,s:o,s:i,s:f,s:o,s:o,s:o,s:o}", "version", 1, "job", text_or_null(run_id),
-        "outcome", outcome_name(v->outcome), "exit_code", supervisor_exit_code(r->supervisor),
-        "signal", number_or_null(v->outcome == OUTCOME_SIGNAL, v->signal), "restarts",
-        (int)supervisor_generation(r->supervisor), "duration_s", seconds(r->begun_ms, r->now_ms),
-        "host", text_or_null(r->host), "program", text_or_null(r->program), "root_cause",
-        make_root_cause(r), "ranks", make_ranks(r->supervisor));
+        "{s:i,s:o,s:s,s:i,s:o,s:o,s:i,s:f,s:o,s:o,s:o,s:o}", "version", 1, "job",
+        text_or_null(run_id), "outcome",
+        r->job != NULL ? job_outcome_name(r->job->end) : outcome_name(v->outcome), "exit_code",
+        supervisor_exit_code(r->supervisor), "signal", number_or_null(signal != 0, signal),
+        "verdict", make_verdict(r), "restarts", (int)supervisor_generation(r->supervisor),
+        "duration_s", seconds(r->begun_ms, r->now_ms), "host", text_or_null(r->host), "program",
+        text_or_null(r->program), "root_cause", make_root_cause(r), "ranks", make_ranks(r));
     if (root == NULL)
         return NULL;
     co_autofree char *dump = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9));

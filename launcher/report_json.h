@@ -3,18 +3,22 @@
  *
  *     version      1; grows when the meaning of a key changes
  *     job          the run id
- *     outcome      "ok", "rank_failed", "start_failed", "signal", "timeout", "internal"
+ *     outcome      "ok", "rank_failed", "start_failed", "signal", "timeout", "internal"; of several
+ *                  nodes "ok", "rank_failed", "too_few" (nodes left), "missing" (nodes, or the
+ *                  place where they meet), "ended" (by another node), "signal" (this one)
  *     exit_code    0 to 255, what the job's end means
  *     signal       "signal": its number; else null
+ *     verdict      null, or of several nodes: node (where it began, or null), rank (or null), text
  *     restarts     how often all ranks were started again
  *     duration_s   of the whole job
  *     host, program
- *     root_cause   null, or the rank of "rank_failed" and "start_failed":
- *                  rank, pid, exit_code, signal, error (its own message), stderr (its last lines);
- *                  null where there is none. "start_failed": errno, and why as the error;
- *                  oom (oom_json.h)
- *     ranks        of the last generation: rank, pid, exit_code, signal, stopped_by (the first
- *                  signal that ddprun sent it), duration_s; null where there is none */
+ *     root_cause   null, or the rank of "rank_failed" and "start_failed", if it is of this node:
+ *                  rank, local_rank, pid, exit_code, signal, error (its own message), stderr
+ *                  (its last lines); null where there is none. "start_failed": errno, and why as
+ *                  the error; oom (oom_json.h)
+ *     ranks        this node's of the last generation: rank, local_rank, pid, exit_code, signal,
+ *                  stopped_by (the first signal that ddprun sent it), duration_s; null where
+ *                  there is none */
 #ifndef DDP_LAUNCHER_REPORT_JSON_H
 #define DDP_LAUNCHER_REPORT_JSON_H
 

@@ -1,27 +1,37 @@
-/* spawn.h - start one worker from the nursery.
+/* spawn.h - start workers from the nursery.
  *
- * The child borrows the nursery's memory until it executes (CLONE_VM|CLONE_VFORK), so that a start
- * costs the same whatever the nursery's size, and the errno of a failed exec is known exactly. The
- * worker gets a session of its own, default signal dispositions and an empty mask, and SIGKILL from
- * the kernel should the nursery die. Only for the nursery: single-threaded, all signals blocked,
- * all its descriptors close-on-exec and none that is passed on below SPAWN_N_FDS. */
+ * A child borrows the nursery's memory until it executes (CLONE_VM), so that a start costs the same
+ * whatever the nursery's size. Several are under way at once: most of a start is the kernel's
+ * execve(), and that runs on as many CPUs as are idle. A worker gets a session of its own, default
+ * signal dispositions and an empty mask, and SIGKILL from the kernel should the nursery die. Only
+ * for the nursery: single-threaded, all signals blocked, all its descriptors close-on-exec and none
+ * that is passed on below SPAWN_N_FDS. */
 #ifndef DDP_LAUNCHER_SPAWN_H
 #define DDP_LAUNCHER_SPAWN_H
 
 #include <sys/types.h>
-
-struct image;
 
 enum spawn_stage { SPAWN_CLONE, SPAWN_SETUP, SPAWN_EXEC };
 
 #define SPAWN_N_FDS                                                                                \
     4 /* stdin, stdout, stderr, the node socket; that is their number in the worker */
 
-/* fds       what the worker's descriptors 0 .. 3 shall be; -1: leave that number closed
- * ret_pid   of the worker, on success
- * ret_stage on failure: where
- * returns   0; -errno of clone (no more processes), of setting up, or of execve() */
-int spawn_worker(struct image *image, const int fds[SPAWN_N_FDS], pid_t *ret_pid,
-                 enum spawn_stage *ret_stage);
+#define SPAWN_AT_ONCE 8 /* more gain little: each holds the descriptors of all until it executes */
+
+struct spawn_order {
+    char *path;
+    char **argv; /* argv[-1] is a free slot: room for "/bin/sh" in front */
+    char **env;
+    int fds[SPAWN_N_FDS]; /* what its descriptors 0 .. 3 shall be; -1: leave that number closed */
+    /* The answer: */
+    pid_t pid;              /* it was started; 0: it was not ... */
+    int error;              /* ... for this errno of clone (no more processes), of setting up, or of
+                               execve() ... */
+    enum spawn_stage stage; /* ... here */
+};
+
+/* Start n workers, 1 to SPAWN_AT_ONCE, and write the answers. Returns when all of them execute, or
+ * were not started. */
+void spawn_workers(struct spawn_order *orders, int n);
 
 #endif

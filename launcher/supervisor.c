@@ -154,6 +154,28 @@ static bool stops_restart(const struct supervisor *s, const struct supervisor_ev
     return says_stop(s, e) && restarts(s, e);
 }
 
+static bool guided(const struct supervisor *s, const struct supervisor_event *e)
+{
+    (void)e;
+    return s->limits.guided;
+}
+
+static bool guided_stop(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return guided(s, e) && says_stop(s, e);
+}
+
+/* The end is for others to say, and was not said. */
+static bool awaits_orders(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return guided(s, e) && !s->verdict.is_final;
+}
+
+static bool stop_awaits_orders(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return awaits_orders(s, e) && says_stop(s, e);
+}
+
 /* --- What a row does, and what entering a state does --- */
 
 typedef void deed(struct supervisor *s, const struct supervisor_event *e,
@@ -167,13 +189,25 @@ static void nothing(struct supervisor *s, const struct supervisor_event *e,
     (void)o;
 }
 
+/* How many ranks are asked for together next. */
+static int next_batch(const struct supervisor *s)
+{
+    int n = s->limits.batch > 1 ? s->limits.batch : 1;
+    int n_left = s->limits.n_ranks - s->n_asked;
+    if (n > s->limits.window)
+        n = s->limits.window;
+    return n < n_left ? n : n_left;
+}
+
 static void start_more(struct supervisor *s, const struct supervisor_event *e,
                        struct supervisor_orders *o)
 {
     (void)e;
-    while (s->n_asked < s->limits.n_ranks && s->n_asked - s->n_answered < s->limits.window) {
-        s->ranks[s->n_asked++].phase = RANK_ASKED;
-        o->n_start++;
+    int n;
+    while ((n = next_batch(s)) > 0 && s->n_asked - s->n_answered + n <= s->limits.window) {
+        o->n_start += n;
+        while (n-- > 0)
+            s->ranks[s->n_asked++].phase = RANK_ASKED;
     }
 }
 
@@ -288,6 +322,37 @@ static void blame_and_stop(struct supervisor *s, const struct supervisor_event *
     s->deadline_ms = e->now_ms + s->limits.failure_grace_ms;
 }
 
+static uint64_t ordered_deadline_ms(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return e->now_ms + (e->gently ? s->limits.grace_ms : s->limits.failure_grace_ms);
+}
+
+static void begin_ordered_stop(struct supervisor *s, const struct supervisor_event *e,
+                               struct supervisor_orders *o)
+{
+    s->verdict.outcome = OUTCOME_ORDERED;
+    signal_ranks(s, SIGTERM, -1, s->limits.to_groups, o);
+    s->deadline_ms = ordered_deadline_ms(s, e);
+}
+
+/* They were told already; the reason may have become a more urgent one. */
+static void hasten(struct supervisor *s, const struct supervisor_event *e,
+                   struct supervisor_orders *o)
+{
+    uint64_t deadline_ms = ordered_deadline_ms(s, e);
+    (void)o;
+    if (deadline_ms < s->deadline_ms)
+        s->deadline_ms = deadline_ms;
+}
+
+static void note_order(struct supervisor *s, const struct supervisor_event *e,
+                       struct supervisor_orders *o)
+{
+    (void)e;
+    (void)o;
+    s->verdict.outcome = OUTCOME_ORDERED;
+}
+
 static void praise(struct supervisor *s, const struct supervisor_event *e,
                    struct supervisor_orders *o)
 {
@@ -345,7 +410,7 @@ static void sweep_alone(struct supervisor *s, const struct supervisor_event *e,
 
 static void decide_restart(struct supervisor *s, uint64_t now_ms)
 {
-    if (s->verdict.outcome != OUTCOME_RANK_FAILED || s->alone)
+    if (s->verdict.outcome != OUTCOME_RANK_FAILED || s->alone || s->limits.guided)
         return;
     const struct restart_failure failure = {.exit_code = supervisor_exit_code(s),
                                             .begun_ms = s->begun_ms,
@@ -382,6 +447,24 @@ static void lose_restart(struct supervisor *s, const struct supervisor_event *e,
         (struct supervisor_verdict){.outcome = OUTCOME_INTERNAL, .witness = -1, .rank = -1};
 }
 
+/* Whoever guides hears of it, and says what follows. */
+static void note_alone(struct supervisor *s, const struct supervisor_event *e,
+                       struct supervisor_orders *o)
+{
+    (void)e;
+    (void)o;
+    s->alone = true;
+}
+
+static void finish(struct supervisor *s, const struct supervisor_event *e,
+                   struct supervisor_orders *o)
+{
+    (void)o;
+    s->verdict.is_final = true;
+    s->verdict.exit_code = e->exit_code;
+    s->verdict.die_of = e->sig;
+}
+
 static void begin_wait(struct supervisor *s, const struct supervisor_event *e,
                        struct supervisor_orders *o)
 {
@@ -397,7 +480,7 @@ static void renew(struct supervisor *s, const struct supervisor_event *e,
     s->verdict = (struct supervisor_verdict){.witness = -1, .rank = -1};
     s->deadline_ms = CO_NEVER_MS;
     s->n_asked = s->n_answered = s->n_running = 0;
-    s->generation++;
+    s->generation = s->limits.guided ? e->generation : s->generation + 1;
     s->begun_ms = e->now_ms;
     s->progress = (struct restart_progress){0};
     o->renew = true;
@@ -442,6 +525,8 @@ static const struct row rows[] = {
     ROW(STARTING,  SIGNAL,       always,           pass_on,        STARTING),
     ROW(STARTING,  TIMEOUT,      always,           begin_timeout,  STOPPING),
     ROW(STARTING,  NURSERY_LOST, always,           blame_nursery,  ALONE),
+    ROW(STARTING,  ORDER_STOP,   always,           begin_ordered_stop, STOPPING),
+    ROW(STARTING,  ORDER_KILL,   always,           note_order,     KILLING),
 
     ROW(RUNNING,   EXITED,       failed_alone,     blame_rank,     DRAINING),
     ROW(RUNNING,   EXITED,       failed_last,      blame_rank,     LEFTOVERS),
@@ -453,6 +538,8 @@ static const struct row rows[] = {
     ROW(RUNNING,   SIGNAL,       always,           pass_on,        RUNNING),
     ROW(RUNNING,   TIMEOUT,      always,           begin_timeout,  STOPPING),
     ROW(RUNNING,   NURSERY_LOST, always,           blame_nursery,  ALONE),
+    ROW(RUNNING,   ORDER_STOP,   always,           begin_ordered_stop, STOPPING),
+    ROW(RUNNING,   ORDER_KILL,   always,           note_order,     KILLING),
 
     ROW(STOPPING,  STARTED,      always,           nothing,        STOPPING),
     ROW(STOPPING,  START_FAILED, nothing_left,     nothing,        DRAINING),
@@ -466,6 +553,8 @@ static const struct row rows[] = {
     ROW(STOPPING,  SIGNAL,       always,           pass_on,        STOPPING),
     ROW(STOPPING,  TIME,         always,           nothing,        KILLING),
     ROW(STOPPING,  NURSERY_LOST, always,           blame_nursery,  ALONE),
+    ROW(STOPPING,  ORDER_STOP,   always,           hasten,         STOPPING),
+    ROW(STOPPING,  ORDER_KILL,   always,           nothing,        KILLING),
 
     ROW(KILLING,   STARTED,      always,           nothing,        KILLING),
     ROW(KILLING,   START_FAILED, nothing_left,     nothing,        DRAINING),
@@ -482,6 +571,7 @@ static const struct row rows[] = {
     ROW(LEFTOVERS, SIGNAL,       always,           nothing,        LEFTOVERS),
     ROW(LEFTOVERS, TIME,         always,           nothing,        SWEEPING),
     ROW(LEFTOVERS, NURSERY_LOST, always,           blame_nursery,  ALONE),
+    ROW(LEFTOVERS, ORDER_KILL,   always,           nothing,        SWEEPING),
 
     ROW(SWEEPING,  EMPTY,        always,           nothing,        DRAINING),
     ROW(SWEEPING,  SIGNAL,       says_stop,        blame_signal,   SWEEPING),
@@ -493,20 +583,29 @@ static const struct row rows[] = {
     ROW(ALONE,     SWEPT,        always,           nothing,        DRAINING),
 
     ROW(DRAINING,  DRAINED,      restarts,         begin_wait,     WAITING),
+    ROW(DRAINING,  DRAINED,      awaits_orders,    nothing,        WAITING),
     ROW(DRAINING,  DRAINED,      always,           nothing,        ENDED),
+    ROW(DRAINING,  SIGNAL,       stop_awaits_orders, blame_signal, WAITING),
     ROW(DRAINING,  SIGNAL,       stops_restart,    give_restart_up, ENDED),
     ROW(DRAINING,  SIGNAL,       says_stop,        blame_signal,   ENDED),
     ROW(DRAINING,  SIGNAL,       always,           nothing,        DRAINING),
+    ROW(DRAINING,  TIMEOUT,      awaits_orders,    nothing,        WAITING),
     ROW(DRAINING,  TIMEOUT,      restarts,         give_restart_up, ENDED),
     ROW(DRAINING,  TIMEOUT,      always,           nothing,        DRAINING),
+    ROW(DRAINING,  NURSERY_LOST, awaits_orders,    note_alone,     WAITING),
     ROW(DRAINING,  NURSERY_LOST, restarts,         lose_restart,   ENDED),
     ROW(DRAINING,  NURSERY_LOST, always,           nothing,        DRAINING),
 
     ROW(WAITING,   TIME,         always,           renew,          STARTING),
+    ROW(WAITING,   SIGNAL,       guided_stop,      blame_signal,   WAITING),
     ROW(WAITING,   SIGNAL,       says_stop,        give_restart_up, DRAINING),
     ROW(WAITING,   SIGNAL,       always,           nothing,        WAITING),
+    ROW(WAITING,   TIMEOUT,      guided,           nothing,        WAITING),
     ROW(WAITING,   TIMEOUT,      always,           give_restart_up, DRAINING),
+    ROW(WAITING,   NURSERY_LOST, guided,           note_alone,     WAITING),
     ROW(WAITING,   NURSERY_LOST, always,           lose_restart,   DRAINING),
+    ROW(WAITING,   NEXT,         always,           renew,          STARTING),
+    ROW(WAITING,   FINISH,       always,           finish,         DRAINING),
 };
 
 /* Pairs that cannot happen, or that mean nothing when they do. */
@@ -551,6 +650,19 @@ static const struct {
     IGNORE(STARTING, DRAINED), IGNORE(RUNNING, DRAINED), IGNORE(STOPPING, DRAINED),
     IGNORE(KILLING, DRAINED), IGNORE(LEFTOVERS, DRAINED), IGNORE(SWEEPING, DRAINED),
     IGNORE(ALONE, DRAINED),
+    /* whoever guides waits for WAITING before it starts or ends anything */
+    IGNORE(STARTING, NEXT), IGNORE(RUNNING, NEXT), IGNORE(STOPPING, NEXT), IGNORE(KILLING, NEXT),
+    IGNORE(LEFTOVERS, NEXT), IGNORE(SWEEPING, NEXT), IGNORE(ALONE, NEXT), IGNORE(DRAINING, NEXT),
+    IGNORE(ENDED, NEXT),
+    IGNORE(STARTING, FINISH), IGNORE(RUNNING, FINISH), IGNORE(STOPPING, FINISH),
+    IGNORE(KILLING, FINISH), IGNORE(LEFTOVERS, FINISH), IGNORE(SWEEPING, FINISH),
+    IGNORE(ALONE, FINISH), IGNORE(DRAINING, FINISH), IGNORE(ENDED, FINISH),
+    /* it is done already, or nothing runs */
+    IGNORE(KILLING, ORDER_STOP), IGNORE(LEFTOVERS, ORDER_STOP), IGNORE(SWEEPING, ORDER_STOP),
+    IGNORE(ALONE, ORDER_STOP), IGNORE(DRAINING, ORDER_STOP), IGNORE(WAITING, ORDER_STOP),
+    IGNORE(ENDED, ORDER_STOP),
+    IGNORE(KILLING, ORDER_KILL), IGNORE(SWEEPING, ORDER_KILL), IGNORE(ALONE, ORDER_KILL),
+    IGNORE(DRAINING, ORDER_KILL), IGNORE(WAITING, ORDER_KILL), IGNORE(ENDED, ORDER_KILL),
 #undef IGNORE
 };
 /* clang-format on */
@@ -639,7 +751,8 @@ void supervisor_begin(struct supervisor *s, uint64_t now_ms, struct supervisor_o
 {
     *ret = (struct supervisor_orders){.except = -1};
     s->begun_ms = now_ms;
-    enter(s, SUPERVISOR_STARTING, &(struct supervisor_event){.now_ms = now_ms}, ret);
+    enter(s, s->limits.guided ? SUPERVISOR_WAITING : SUPERVISOR_STARTING,
+          &(struct supervisor_event){.now_ms = now_ms}, ret);
 }
 
 enum supervisor_state supervisor_get_state(const struct supervisor *s)
@@ -672,16 +785,36 @@ const struct supervisor_verdict *supervisor_get_verdict(const struct supervisor 
     return &s->verdict;
 }
 
+int supervisor_stop_signal(const struct supervisor *s)
+{
+    return s->stop_signal;
+}
+
+bool supervisor_timed_out(const struct supervisor *s)
+{
+    return s->timed_out;
+}
+
+bool supervisor_is_alone(const struct supervisor *s)
+{
+    return s->alone;
+}
+
+int supervisor_code_of_status(int status)
+{
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
 int supervisor_exit_code(const struct supervisor *s)
 {
     const struct supervisor_verdict *v = &s->verdict;
+    if (v->is_final)
+        return v->exit_code;
     switch (v->outcome) {
     case OUTCOME_WELL:
         return 0;
-    case OUTCOME_RANK_FAILED: {
-        int status = s->ranks[v->rank].status;
-        return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    }
+    case OUTCOME_RANK_FAILED:
+        return supervisor_code_of_status(s->ranks[v->rank].status);
     case OUTCOME_START_FAILED: {
         int error = s->ranks[v->rank].status;
         return error == ENOENT || error == ENOTDIR ? 127 : 126;
@@ -692,6 +825,7 @@ int supervisor_exit_code(const struct supervisor *s)
         return SUPERVISOR_EXIT_TIMEOUT;
     case OUTCOME_NONE:
     case OUTCOME_INTERNAL:
+    case OUTCOME_ORDERED:
         break;
     }
     return 70;

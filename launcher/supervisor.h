@@ -9,11 +9,14 @@
  *   stranger     a process that is no rank but descends from one, alive when its rank has ended
  *   told         a rank had a signal from us; how it ends after that says nothing about the job
  *   generation   the ranks from one start of all of them to the end of all of them, counted from 0;
- *                a failure is followed by the next one while restart_policy.h allows it */
+ *                a failure is followed by the next one while restart_policy.h allows it
+ *   guided       the job spans several nodes, and a roster decides: what starts, what is to be
+ *                stopped, and how the job ends comes as orders (NEXT, ORDER_..., FINISH). After a
+ *                failure, and when all ranks have ended, this node stops what it has and waits */
 #ifndef DDP_LAUNCHER_SUPERVISOR_H
 #define DDP_LAUNCHER_SUPERVISOR_H
 
-#include "restart_policy.h"
+#include "rendezvous/restart_policy.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,7 +32,7 @@
     X(SWEEPING, kill_strangers, "what the ranks left is killed")                                   \
     X(ALONE, sweep_alone, "without the nursery, lost or deaf, ddprun kills all below it")          \
     X(DRAINING, drain, "nothing runs any more; the last output is passed on")                      \
-    X(WAITING, nothing, "the next generation waits for its time")                                  \
+    X(WAITING, nothing, "the next generation waits for its time, or for an order")                 \
     X(ENDED, end, "the verdict stands")
 
 #define SUPERVISOR_EVENTS(X) /* name, meaning */                                                   \
@@ -42,7 +45,12 @@
     X(TIMEOUT, "the time that the whole job was given is over")                                    \
     X(NURSERY_LOST, "the nursery is gone or does not answer")                                      \
     X(SWEPT, "ddprun has killed what was below it")                                                \
-    X(DRAINED, "the last output was passed on, or nobody takes it")
+    X(DRAINED, "the last output was passed on, or nobody takes it")                                \
+    /* guided only */                                                                              \
+    X(NEXT, "the next generation is to be started")                                                \
+    X(ORDER_STOP, "the ranks are to be stopped, for a reason that is not here")                    \
+    X(ORDER_KILL, "the ranks are to be killed now")                                                \
+    X(FINISH, "the job is over; how, is known")
 
 enum supervisor_state {
 #define X(name, on_entry, meaning) SUPERVISOR_##name,
@@ -72,7 +80,10 @@ struct supervisor_event {
                     with much memory takes long to die, and the others know at once */
     int culprit;
     struct restart_progress progress; /* EXITED: what the generation has achieved by now */
-    int sig;                          /* SIGNAL */
+    int sig;             /* SIGNAL; FINISH: that of which this ddprun is to die, or 0 */
+    uint32_t generation; /* NEXT: its number */
+    bool gently;         /* ORDER_STOP: they have the time of a signal, else that of a failure */
+    int exit_code;       /* FINISH: what the whole job's end means */
 };
 
 /* What the caller has to do now; zero and false: nothing. At most one of the first three is asked
@@ -92,11 +103,14 @@ struct supervisor_orders {
 struct supervisor_limits {
     int n_ranks;
     int window;                /* starts that may be unanswered at a time */
+    int batch;                 /* ranks asked for together, while so many are left; at most the
+                                  window; 0: 1 */
     uint64_t grace_ms;         /* from a signal passed on to SIGKILL */
     uint64_t failure_grace_ms; /* from a failure's SIGTERM to SIGKILL; also what strangers get */
     struct restart_rules restarts;
     uint64_t stop_signals; /* bit N: signal N ends the job, besides TERM, INT, HUP and QUIT */
     bool to_groups;        /* what is passed on goes to a rank's whole group at once */
+    bool guided;           /* nothing is started before NEXT; `restarts` does not matter */
 };
 
 #define SUPERVISOR_KILL_MS 10000 /* what outlives SIGKILL this long hangs, or the nursery does */
@@ -119,7 +133,8 @@ enum supervisor_outcome {
     OUTCOME_START_FAILED, /* root cause: rank; the program cannot be executed */
     OUTCOME_SIGNAL,       /* ddprun was told to stop by `signal` */
     OUTCOME_TIMEOUT,      /* the job took longer than it was given */
-    OUTCOME_INTERNAL /* a rank could not be started for want of something, or the nursery died */
+    OUTCOME_INTERNAL, /* a rank could not be started for want of something, or the nursery died */
+    OUTCOME_ORDERED   /* guided: stopped by order */
 };
 
 struct supervisor_verdict {
@@ -132,6 +147,9 @@ struct supervisor_verdict {
     bool is_free;     /* it is not counted */
     int n_counted;    /* those that were, this one included */
     bool some_hang;   /* some processes outlived SIGKILL: they hang in the kernel */
+    bool is_final;    /* guided: FINISH has come; the rest is how the last generation ended here */
+    int exit_code;    /* is_final: of the whole job */
+    int die_of;       /* is_final: the signal of which this ddprun dies; 0: none */
 };
 
 struct supervisor; /* opaque */
@@ -157,10 +175,16 @@ int supervisor_n_ranks(const struct supervisor *s);
 uint32_t supervisor_generation(const struct supervisor *s);
 const struct supervisor_verdict *supervisor_get_verdict(const struct supervisor *s);
 
+/* What ends the job whatever its ranks do; a guided one leaves it to others to say so. */
+int supervisor_stop_signal(const struct supervisor *s); /* the first that says stop; 0: none */
+bool supervisor_timed_out(const struct supervisor *s);  /* before any such signal */
+bool supervisor_is_alone(const struct supervisor *s);   /* without the nursery: nothing starts */
+
 /* The exit code that the verdict means: 0; a rank's code or 128 + its signal; 126, 127 (not
  * executable, not found); 128 + the signal that stopped us; 124 the job's time was over; 70
  * internal. */
 int supervisor_exit_code(const struct supervisor *s);
+int supervisor_code_of_status(int status); /* of a rank's, as waitpid() has it */
 
 const char *supervisor_state_name(enum supervisor_state state);
 const char *supervisor_event_name(enum supervisor_event_type type);

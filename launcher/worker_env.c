@@ -7,20 +7,45 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* What starters of ddprun (mpirun, mpiexec, srun with PMI) leave for their own child, which our
- * workers are not: a worker that finds them believes it is the starter's rank. */
-static const char *const scrubbed[] = {"PMI_", "PMIX_", "OMPI_", "MV2_", "HYD", "MPI_LOCAL"};
+ * workers are not: a worker that finds them believes it is the starter's rank. And the nodes'
+ * secret, which is not the workers'. */
+static const char *const scrubbed[] = {"PMI_", "PMIX_",     "OMPI_",          "MV2_",
+                                       "HYD",  "MPI_LOCAL", DDP_ENV_TOKEN "="};
 
 enum { SETTINGS_MAX = 24, NUMBER_BYTES = 12 };
 
+/* Variables of which each rank has a value of its own. */
+enum own { OWN_RANK, OWN_LOCAL_RANK, OWN_ROLE_RANK, OWN_ERROR_FILE, OWN_DEVICE, N_OWN };
+
+static const char *const own_names[N_OWN] = {
+    [OWN_RANK] = DDP_ENV_RANK,
+    [OWN_LOCAL_RANK] = DDP_ENV_LOCAL_RANK,
+    [OWN_ROLE_RANK] = DDP_ENV_ROLE_RANK,
+    [OWN_ERROR_FILE] = DDP_ENV_ERROR_FILE,
+    [OWN_DEVICE] = DDP_ENV_CUDA_VISIBLE_DEVICES,
+};
+
+#define NOWHERE SIZE_MAX
+
+struct worker_env { /* one block of memory, the text and the list of devices in it */
+    bool virtual_local_rank;
+    const char *devices;  /* the parent's list of them; NULL: none */
+    size_t own_at[N_OWN]; /* which variables; NOWHERE: the workers have none */
+    size_t n;             /* of variables */
+    char *variables[];    /* NULL at own_at; then a NULL */
+};
+
 struct setting {
     const char *name;
-    const char *value; /* value_len bytes of it; NULL: the worker has none */
+    const char *value; /* NULL: the worker has none */
     size_t name_len, value_len;
+    int own;         /* enum own: each rank has its own value; -1: this one is for all */
     bool is_default; /* the parent's value, if there is one, stays */
     bool is_kept;    /* there is one */
 };
@@ -34,7 +59,7 @@ struct settings {
 static struct setting *set(struct settings *s, const char *name, const char *value)
 {
     struct setting *new = &s->of[s->n++];
-    *new = (struct setting){.name = name, .value = value, .name_len = strlen(name)};
+    *new = (struct setting){.name = name, .value = value, .name_len = strlen(name), .own = -1};
     new->value_len = value != NULL ? strlen(value) : 0;
     return new;
 }
@@ -46,41 +71,23 @@ static struct setting *set_number(struct settings *s, const char *name, int64_t 
     return set(s, name, text);
 }
 
-/* The nth entry of the parent's list of devices is the rank's only one; without a list, n. */
-static void set_device(struct settings *s, char *const *parent, int local_rank)
+static void set_own(struct settings *s, enum own own)
 {
-    static const char list[] = DDP_ENV_CUDA_VISIBLE_DEVICES "=";
-    const char *at = NULL;
-    for (char *const *v = parent; at == NULL && *v != NULL; v++)
-        if (strncmp(*v, list, sizeof list - 1) == 0)
-            at = *v + sizeof list - 1;
-    if (at == NULL) {
-        set_number(s, DDP_ENV_CUDA_VISIBLE_DEVICES, local_rank);
-        return;
-    }
-    for (int i = 0; i < local_rank && *at != '\0'; i++) {
-        at += strcspn(at, ",");
-        at += *at == ',';
-    }
-    at += strspn(at, " ");
-    size_t len = strcspn(at, ",");
-    while (len > 0 && at[len - 1] == ' ')
-        len--;
-    set(s, DDP_ENV_CUDA_VISIBLE_DEVICES, at)->value_len = len;
+    set(s, own_names[own], "")->own = (int)own;
 }
 
-static void fill(struct settings *s, const struct job_spec *spec, const struct rank_place *place,
-                 char *const *parent)
+static void fill(struct settings *s, const struct job_spec *spec,
+                 const struct generation_place *place)
 {
     s->n = 0;
-    set_number(s, DDP_ENV_RANK, place->rank);
+    set_own(s, OWN_RANK);
     set_number(s, DDP_ENV_WORLD_SIZE, place->world_size);
-    set_number(s, DDP_ENV_LOCAL_RANK, spec->virtual_local_rank ? 0 : place->local_rank);
+    set_own(s, OWN_LOCAL_RANK);
     set_number(s, DDP_ENV_LOCAL_WORLD_SIZE, place->local_world_size);
     set_number(s, DDP_ENV_GROUP_RANK, place->node_rank);
     set_number(s, DDP_ENV_GROUP_WORLD_SIZE, place->n_nodes);
     set(s, DDP_ENV_ROLE_NAME, spec->role);
-    set_number(s, DDP_ENV_ROLE_RANK, place->rank);
+    set_own(s, OWN_ROLE_RANK);
     set_number(s, DDP_ENV_ROLE_WORLD_SIZE, place->world_size);
     set(s, DDP_ENV_MASTER_ADDR, place->master_addr);
     set_number(s, DDP_ENV_MASTER_PORT, place->master_port);
@@ -88,13 +95,13 @@ static void fill(struct settings *s, const struct job_spec *spec, const struct r
     set_number(s, DDP_ENV_MAX_RESTARTS, spec->max_restarts);
     set(s, DDP_ENV_RUN_ID, spec->run_id);
     set(s, DDP_ENV_USE_AGENT_STORE, place->agent_store ? "True" : "False");
-    set(s, DDP_ENV_ERROR_FILE, place->error_file);
+    set_own(s, OWN_ERROR_FILE);
     set(s, DDP_ENV_SIGNALS_TO_HANDLE, spec->signals_to_handle);
     set(s, DDP_ENV_NCCL_ASYNC_ERROR_HANDLING, "1")->is_default = true;
     if (spec->omp_threads > 0)
         set_number(s, DDP_ENV_OMP_NUM_THREADS, spec->omp_threads)->is_default = !spec->omp_asked;
     if (spec->virtual_local_rank)
-        set_device(s, parent, place->local_rank);
+        set_own(s, OWN_DEVICE);
     set_number(s, DDP_ENV_GENERATION, place->generation);
     if (place->node_fd >= 0)
         set_number(s, DDP_ENV_NODE_FD, place->node_fd);
@@ -126,42 +133,131 @@ static bool passes(struct settings *s, const char *variable)
     return t->is_kept;
 }
 
-int worker_env_make(const struct job_spec *spec, const struct rank_place *place,
-                    char *const *parent, char ***ret_env, struct co_error *err)
+static char *put_parent(struct worker_env *e, struct settings *settings, char *const *parent,
+                        char *text)
 {
-    struct settings settings;
-    size_t n = 1;
-    size_t bytes = 0;
-    fill(&settings, spec, place, parent);
     for (char *const *v = parent; *v != NULL; v++)
-        if (passes(&settings, *v)) {
-            n++;
-            bytes += strlen(*v) + 1;
-        }
-    for (size_t i = 0; i < settings.n; i++)
-        bytes += settings.of[i].name_len + 1 + settings.of[i].value_len + 1;
-    n += settings.n;
-
-    char **env = malloc(n * sizeof *env + bytes);
-    if (env == NULL)
-        return co_fail(err, -ENOMEM, "no memory for the environment of rank %d", place->rank);
-    char **to = env;
-    char *text = (char *)(env + n);
-    for (char *const *v = parent; *v != NULL; v++)
-        if (passes(&settings, *v)) {
-            *to++ = text;
+        if (passes(settings, *v)) {
+            e->variables[e->n++] = text;
             text = stpcpy(text, *v) + 1;
         }
-    for (size_t i = 0; i < settings.n; i++) {
-        const struct setting *t = &settings.of[i];
+    return text;
+}
+
+/* Behind the parent's: those say which defaults are kept. */
+static char *put_settings(struct worker_env *e, const struct settings *settings, char *text)
+{
+    for (size_t i = 0; i < settings->n; i++) {
+        const struct setting *t = &settings->of[i];
         if (t->value == NULL || t->is_kept)
             continue;
-        *to++ = text;
-        text = stpcpy(stpcpy(text, t->name), "=");
-        text = mempcpy(text, t->value, t->value_len);
+        if (t->own >= 0) {
+            e->own_at[t->own] = e->n;
+            e->variables[e->n++] = NULL;
+            continue;
+        }
+        e->variables[e->n++] = text;
+        text = stpcpy(stpcpy(stpcpy(text, t->name), "="), t->value) + 1;
+    }
+    e->variables[e->n] = NULL;
+    return text;
+}
+
+/* The parent's list of devices, in memory of the parent's; NULL: there is none. */
+static const char *find_devices(char *const *parent)
+{
+    static const char list[] = DDP_ENV_CUDA_VISIBLE_DEVICES "=";
+    for (; *parent != NULL; parent++)
+        if (strncmp(*parent, list, sizeof list - 1) == 0)
+            return *parent + sizeof list - 1;
+    return NULL;
+}
+
+int worker_env_create(const struct job_spec *spec, const struct generation_place *place,
+                      char *const *parent, struct worker_env **ret_env, struct co_error *err)
+{
+    struct settings settings;
+    fill(&settings, spec, place);
+    const char *devices = spec->virtual_local_rank ? find_devices(parent) : NULL;
+    size_t n_max = settings.n; /* all may pass, and none be kept */
+    size_t bytes = devices != NULL ? strlen(devices) + 1 : 0;
+    for (char *const *v = parent; *v != NULL; v++, n_max++)
+        bytes += strlen(*v) + 1;
+    for (size_t i = 0; i < settings.n; i++)
+        bytes += settings.of[i].name_len + 1 + settings.of[i].value_len + 1;
+
+    struct worker_env *e = malloc(sizeof *e + (n_max + 1) * sizeof e->variables[0] + bytes);
+    if (e == NULL)
+        return co_fail(err, -ENOMEM, "no memory for the workers' environment");
+    *e = (struct worker_env){.virtual_local_rank = spec->virtual_local_rank};
+    for (int i = 0; i < N_OWN; i++)
+        e->own_at[i] = NOWHERE;
+    char *text = put_parent(e, &settings, parent, (char *)(e->variables + n_max + 1));
+    text = put_settings(e, &settings, text);
+    if (devices != NULL)
+        e->devices = strcpy(text, devices);
+    *ret_env = e;
+    return 0;
+}
+
+void worker_env_destroy(struct worker_env *e)
+{
+    free(e);
+}
+
+struct value {
+    const char *text;
+    size_t len;
+};
+
+/* The nth entry of the list of devices is the rank's only one; without a list, n. */
+static struct value choose_device(const char *list, int local_rank, const char *number)
+{
+    if (list == NULL)
+        return (struct value){number, strlen(number)};
+    for (int i = 0; i < local_rank && *list != '\0'; i++) {
+        list += strcspn(list, ",");
+        list += *list == ',';
+    }
+    list += strspn(list, " ");
+    size_t len = strcspn(list, ",");
+    while (len > 0 && list[len - 1] == ' ')
+        len--;
+    return (struct value){list, len};
+}
+
+int worker_env_make(const struct worker_env *e, const struct rank_place *place, char ***ret_env,
+                    struct co_error *err)
+{
+    char rank[NUMBER_BYTES], local_rank[NUMBER_BYTES];
+    snprintf(rank, sizeof rank, "%d", place->rank);
+    snprintf(local_rank, sizeof local_rank, "%d", place->local_rank);
+    struct value own[N_OWN] = {
+        [OWN_RANK] = {rank, strlen(rank)},
+        [OWN_LOCAL_RANK] = {local_rank, strlen(local_rank)},
+        [OWN_ROLE_RANK] = {rank, strlen(rank)},
+        [OWN_ERROR_FILE] = {place->error_file, strlen(place->error_file)},
+    };
+    if (e->virtual_local_rank) {
+        own[OWN_LOCAL_RANK] = (struct value){"0", 1};
+        own[OWN_DEVICE] = choose_device(e->devices, place->local_rank, local_rank);
+    }
+    size_t bytes = 0;
+    for (int i = 0; i < N_OWN; i++)
+        bytes += strlen(own_names[i]) + 1 + own[i].len + 1;
+    char **env = malloc((e->n + 1) * sizeof *env + bytes);
+    if (env == NULL)
+        return co_fail(err, -ENOMEM, "no memory for the environment of rank %d", place->rank);
+    memcpy(env, e->variables, (e->n + 1) * sizeof *env);
+    char *text = (char *)(env + e->n + 1);
+    for (int i = 0; i < N_OWN; i++) {
+        if (e->own_at[i] == NOWHERE)
+            continue;
+        env[e->own_at[i]] = text;
+        text = stpcpy(stpcpy(text, own_names[i]), "=");
+        text = mempcpy(text, own[i].text, own[i].len);
         *text++ = '\0';
     }
-    *to = NULL;
     *ret_env = env;
     return 0;
 }

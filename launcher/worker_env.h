@@ -1,5 +1,8 @@
 /* worker_env.h - ranks -> the environment of each worker. Pure: the parent's environment comes in
- * as an argument. include/ddp/env.h names the variables. */
+ * as an argument. include/ddp/env.h names the variables.
+ *
+ * In two steps: what the workers of a generation have in common is made once and lent to each of
+ * them; a rank adds the few variables that are its own. */
 #ifndef DDP_LAUNCHER_WORKER_ENV_H
 #define DDP_LAUNCHER_WORKER_ENV_H
 
@@ -8,28 +11,41 @@
 
 struct co_error;
 struct job_spec;
+struct worker_env; /* opaque: what is common */
 
-struct rank_place { /* all that differs between workers */
-    int rank, world_size;
-    int local_rank, local_world_size;
+struct generation_place { /* the same for all workers that are started together */
+    int world_size, local_world_size;
     int node_rank, n_nodes;
     uint32_t generation;
     const char *master_addr;
     uint16_t master_port;
-    bool agent_store;       /* TORCHELASTIC_USE_AGENT_STORE */
-    const char *error_file; /* absolute; "" for none */
-    int node_fd;            /* the worker's descriptor of the node socket; -1: none */
+    bool agent_store; /* TORCHELASTIC_USE_AGENT_STORE */
+    int node_fd;      /* the worker's descriptor of the node socket; -1: none */
 };
 
-/* The worker's environment: the parent's without what a starter of ddprun left for itself (PMI_*,
- * PMIX_*, OMPI_*, MV2_*, HYD*, MPI_LOCAL*) and without variables set here, then torchrun's and
- * ours. A TORCH_NCCL_ASYNC_ERROR_HANDLING or OMP_NUM_THREADS of the parent's stays (spec->omp_asked
- * apart). Costs one walk over parent to measure and one to copy, as it is called once per rank.
+struct rank_place { /* all that differs between them */
+    int rank, local_rank;
+    const char *error_file; /* absolute; "" for none */
+};
+
+/* The common part: the parent's variables without what a starter of ddprun left for itself (PMI_*,
+ * PMIX_*, OMPI_*, MV2_*, HYD*, MPI_LOCAL*), without the nodes' secret (DDP_TOKEN) and without
+ * variables set here, then torchrun's and ours. A TORCH_NCCL_ASYNC_ERROR_HANDLING or
+ * OMP_NUM_THREADS of the parent's stays (spec->omp_asked apart).
  *
  * parent    as `environ`; copied
- * ret_env   NULL-terminated, one block of memory: free() it
+ * ret_env   worker_env_destroy() it
  * returns   0, -ENOMEM */
-int worker_env_make(const struct job_spec *spec, const struct rank_place *place,
-                    char *const *parent, char ***ret_env, struct co_error *err);
+int worker_env_create(const struct job_spec *spec, const struct generation_place *place,
+                      char *const *parent, struct worker_env **ret_env, struct co_error *err);
+void worker_env_destroy(struct worker_env *e); /* NULL is fine */
+
+/* A worker's environment. Strings of the common part are e's, and have the same address and index
+ * for each worker.
+ *
+ * ret_env   NULL-terminated, one block of memory: free() it, and before e
+ * returns   0, -ENOMEM */
+int worker_env_make(const struct worker_env *e, const struct rank_place *place, char ***ret_env,
+                    struct co_error *err);
 
 #endif

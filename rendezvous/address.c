@@ -16,18 +16,25 @@ int address_parse(const char *text, uint16_t port, struct sockaddr_storage *ret)
     return 0;
 }
 
+int address_print_host(const struct sockaddr_storage *address, char *text, size_t n)
+{
+    if (address->ss_family != AF_INET && address->ss_family != AF_INET6)
+        return -EINVAL;
+    struct in6_addr v6 = address_as_v6(address);
+    const char *printed = IN6_IS_ADDR_V4MAPPED(&v6)
+                              ? inet_ntop(AF_INET, &v6.s6_addr[12], text, (socklen_t)n)
+                              : inet_ntop(AF_INET6, &v6, text, (socklen_t)n);
+    return printed != NULL ? 0 : -errno;
+}
+
 void address_print(const struct sockaddr_storage *address, char text[ADDRESS_TEXT_BYTES])
 {
-    const struct sockaddr_in *in = (const struct sockaddr_in *)address;
-    const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)address;
     char host[INET6_ADDRSTRLEN];
-    if (address->ss_family == AF_INET && inet_ntop(AF_INET, &in->sin_addr, host, sizeof host))
-        snprintf(text, ADDRESS_TEXT_BYTES, "%s:%u", host, address_port(address));
-    else if (address->ss_family == AF_INET6 &&
-             inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof host))
-        snprintf(text, ADDRESS_TEXT_BYTES, "[%s]:%u", host, address_port(address));
-    else
+    if (address_print_host(address, host, sizeof host) < 0)
         snprintf(text, ADDRESS_TEXT_BYTES, "?");
+    else
+        snprintf(text, ADDRESS_TEXT_BYTES, strchr(host, ':') != NULL ? "[%s]:%u" : "%s:%u", host,
+                 address_port(address));
 }
 
 uint16_t address_port(const struct sockaddr_storage *address)

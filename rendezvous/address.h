@@ -4,6 +4,7 @@
 
 #include <netinet/in.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
 
@@ -14,8 +15,15 @@ enum { ADDRESS_TEXT_BYTES = INET6_ADDRSTRLEN + 16 }; /* "[ADDR%ZONE]:PORT" and a
  * returns   0, or -EINVAL: no numeric address of IPv4 or IPv6 */
 int address_parse(const char *text, uint16_t port, struct sockaddr_storage *ret);
 
-/* "10.0.0.7:29400", "[fd00::7]:29400"; "?" for what is of no such family. */
+/* "10.0.0.7:29400", also if it came in by an IPv6 socket; "[fd00::7]:29400"; "?" for what is of no
+ * such family. */
 void address_print(const struct sockaddr_storage *address, char text[ADDRESS_TEXT_BYTES]);
+
+/* The address alone, without a zone, which means nothing elsewhere: "10.0.0.7", "fd00::7"; IPv4 as
+ * such in either form.
+ *
+ * returns   0; -EINVAL: of no such family; -ENOSPC */
+int address_print_host(const struct sockaddr_storage *address, char *text, size_t n);
 
 uint16_t address_port(const struct sockaddr_storage *address);
 

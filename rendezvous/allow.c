@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { V4_PREFIX_BITS = 96 }; /* of ::ffff:a.b.c.d */
@@ -34,6 +35,32 @@ int allow_add(struct allow_list *l, const char *text, struct co_error *err)
     return 0;
 }
 
+static int compare_hosts(const void *a, const void *b)
+{
+    return memcmp(a, b, sizeof(struct in6_addr));
+}
+
+int allow_set_hosts(struct allow_list *l, const struct in6_addr *hosts, size_t n)
+{
+    struct in6_addr *copy = calloc(n + 1, sizeof *copy);
+    if (copy == NULL)
+        return -ENOMEM;
+    if (n > 0)
+        memcpy(copy, hosts, n * sizeof *copy);
+    qsort(copy, n, sizeof *copy, compare_hosts);
+    free(l->hosts);
+    l->hosts = copy;
+    l->n_hosts = n;
+    return 0;
+}
+
+void allow_fini(struct allow_list *l)
+{
+    free(l->hosts);
+    l->hosts = NULL;
+    l->n_hosts = 0;
+}
+
 static bool is_in(const struct in6_addr *address, const struct allow_net *net)
 {
     if (IN6_IS_ADDR_V4MAPPED(address) && net->n_bits < V4_PREFIX_BITS)
@@ -53,5 +80,6 @@ bool allow_has(const struct allow_list *l, const struct sockaddr_storage *addres
     for (size_t i = 0; i < l->n; i++)
         if (is_in(&v6, &l->nets[i]))
             return true;
-    return false;
+    return l->n_hosts > 0 &&
+           bsearch(&v6, l->hosts, l->n_hosts, sizeof *l->hosts, compare_hosts) != NULL;
 }

@@ -1,4 +1,4 @@
-/* allow.h - which addresses may connect: a list of networks.
+/* allow.h - which addresses may connect: a list of networks, and one of hosts.
  *
  * Pure. */
 #ifndef DDP_RENDEZVOUS_ALLOW_H
@@ -11,7 +11,10 @@
 
 struct co_error;
 
-enum { ALLOW_MAX = 256 };
+enum {
+    ALLOW_MAX = 256,
+    ALLOW_TEXT_BYTES = 64, /* of an ADDR/BITS and its NUL */
+};
 
 struct allow_net {
     struct in6_addr address; /* as address_as_v6() gives it */
@@ -22,12 +25,23 @@ struct allow_net {
 struct allow_list {
     size_t n;
     struct allow_net nets[ALLOW_MAX];
+    struct in6_addr *hosts; /* owned; sorted */
+    size_t n_hosts;
 };
 
 /* Add ADDR or ADDR/BITS, in figures. Bits of ADDR behind the first BITS are ignored.
  *
  * returns   0, -EINVAL, -ENOSPC (more than ALLOW_MAX) */
 int allow_add(struct allow_list *l, const char *text, struct co_error *err);
+
+/* Let these in, too, in the place of those that were set before. There is no bound to their number:
+ * looking for one costs its logarithm.
+ *
+ * hosts     as address_as_v6() gives them; copied
+ * returns   0, -ENOMEM: nothing is changed */
+int allow_set_hosts(struct allow_list *l, const struct in6_addr *hosts, size_t n);
+
+void allow_fini(struct allow_list *l); /* only needed after allow_set_hosts() */
 
 /* A network of IPv4 holds addresses of IPv4 only, in either form, and one of IPv6 only others:
  * ::/0 does not let the whole of the old internet in. */

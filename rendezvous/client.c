@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
 
 enum {
     CANCEL_MS = 5000, /* for the server to confirm that a wait is cancelled */
@@ -222,6 +224,19 @@ int client_connect_once(const char *host, uint16_t port, uint64_t deadline_ms,
                         struct store_client **ret_client, struct co_error *err)
 {
     return connect_to(host, port, deadline_ms, false, ret_client, err);
+}
+
+void client_addresses(const struct store_client *c, struct sockaddr_storage *ret_local,
+                      struct sockaddr_storage *ret_peer)
+{
+    socklen_t length = sizeof *ret_local;
+    memset(ret_local, 0, sizeof *ret_local);
+    memset(ret_peer, 0, sizeof *ret_peer);
+    if (getsockname(c->fd, (struct sockaddr *)ret_local, &length) != 0)
+        ret_local->ss_family = 0;
+    length = sizeof *ret_peer;
+    if (getpeername(c->fd, (struct sockaddr *)ret_peer, &length) != 0)
+        ret_peer->ss_family = 0;
 }
 
 void client_close(struct store_client *c)

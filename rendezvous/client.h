@@ -27,6 +27,12 @@ int client_connect_once(const char *host, uint16_t port, uint64_t deadline_ms,
                         struct store_client **ret_client, struct co_error *err);
 void client_close(struct store_client *c); /* NULL is fine */
 
+/* The two ends of the connection: by what address this machine reaches the store, and the store's.
+ * A family of 0: not known. */
+struct sockaddr_storage;
+void client_addresses(const struct store_client *c, struct sockaddr_storage *ret_local,
+                      struct sockaddr_storage *ret_peer);
+
 /* returns of all: 0; -ETIMEDOUT; -EPIPE the server went away; -EPROTO; -ENOMEM */
 int client_set(struct store_client *c, const void *key, size_t key_len, const void *value,
                size_t value_len, uint64_t deadline_ms, struct co_error *err);

@@ -9,12 +9,14 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 
 enum {
     KEEP_BYTES = 4096,             /* an empty buffer larger than this is given back */
     LONG_REQUEST_BYTES = 32 << 10, /* from here on a request is read to where it is kept */
     KEEPALIVE_S = 60,
+    LATE_WORK = 16384, /* in a turn, of all who are late together: some milliseconds */
     AMBIGUOUS_MS = 50, /* how long an APPEND may pause behind its key, or it is a DELETE_KEY */
 };
 
@@ -24,21 +26,29 @@ enum timer_use {
     TIMER_MID_FRAME,
 };
 
-struct conn {
-    uv_tcp_t tcp;
+/* What only a slow client needs, one that pauses in a request or leaves its replies unread. Most
+ * never do, and thousands of them are silent for days: it is made at first need. */
+struct slow {
     uv_timer_t timer;
     uv_write_t write;
+};
+
+struct conn {
+    uv_tcp_t tcp;
+    struct slow *slow;      /* owned; NULL: never was */
     struct conn_host *host; /* borrowed */
     struct session session;
     struct co_buf in;      /* the request in progress, and what could not run yet */
-    struct co_buf writing; /* lent to the kernel by `write`, empty otherwise */
+    struct co_buf writing; /* lent to the kernel by slow->write, empty otherwise */
     struct conn *prev, *next;
     struct conn *next_unsent, **unsent_at; /* NULL: not among those that have something to send */
+    struct conn *prev_late, *next_late;
     enum timer_use timer_use;
     uint64_t n_buffer_bytes; /* our part of the host's */
     int n_handles;
     bool is_store; /* decided: these bytes are the store's */
     bool choked;   /* not read from, until enough was sent */
+    bool late;     /* not read from, until its turn has come: it stands in the host's line */
     bool closing;
 };
 
@@ -62,6 +72,7 @@ static void on_handle_closed(uv_handle_t *handle)
     struct conn_host *h = c->host;
     co_buf_fini(&c->in);
     co_buf_fini(&c->writing);
+    free(c->slow);
     free(c);
     h->n_conns--;
     h->n_closing--;
@@ -78,6 +89,26 @@ static void unmark_unsent(struct conn *c)
     c->unsent_at = NULL;
 }
 
+static void enter_late(struct conn *c)
+{
+    struct conn_host *h = c->host;
+    c->late = true;
+    c->next_late = NULL;
+    c->prev_late = h->last_late;
+    *(h->last_late != NULL ? &h->last_late->next_late : &h->first_late) = c;
+    h->last_late = c;
+}
+
+static void leave_late(struct conn *c)
+{
+    struct conn_host *h = c->host;
+    if (!c->late)
+        return;
+    c->late = false;
+    *(c->prev_late != NULL ? &c->prev_late->next_late : &h->first_late) = c->next_late;
+    *(c->next_late != NULL ? &c->next_late->prev_late : &h->last_late) = c->prev_late;
+}
+
 void conn_close(struct conn *c)
 {
     if (c->closing)
@@ -88,12 +119,14 @@ void conn_close(struct conn *c)
     h->n_clients -= c->is_store;
     session_fini(&c->session);
     unmark_unsent(c);
+    leave_late(c);
     *(c->prev != NULL ? &c->prev->next : &h->first) = c->next;
     if (c->next != NULL)
         c->next->prev = c->prev;
     h->n_buffer_bytes -= c->n_buffer_bytes;
-    uv_close((uv_handle_t *)&c->tcp, on_handle_closed);
-    uv_close((uv_handle_t *)&c->timer, on_handle_closed); /* the last one frees c */
+    uv_close((uv_handle_t *)&c->tcp, on_handle_closed); /* the last one frees c */
+    if (c->slow != NULL)
+        uv_close((uv_handle_t *)&c->slow->timer, on_handle_closed);
 }
 
 void conn_drop(struct conn *c, const char *format, ...)
@@ -175,16 +208,35 @@ void conn_on_output(struct session *s)
     mark_unsent(conn_of(s));
 }
 
+/* Returns false without memory: then c is closing. */
+static bool need_slow(struct conn *c)
+{
+    if (c->slow != NULL)
+        return true;
+    struct slow *slow = malloc(sizeof *slow);
+    if (slow == NULL) {
+        conn_drop(c, "no memory for a slow client");
+        return false;
+    }
+    uv_timer_init(c->host->loop, &slow->timer);
+    slow->timer.data = slow->write.data = c;
+    c->n_handles++;
+    c->slow = slow;
+    return true;
+}
+
 static void set_timer(struct conn *c, enum timer_use use)
 {
     c->timer_use = use;
     if (use == TIMER_OFF) {
-        uv_timer_stop(&c->timer);
+        uv_timer_stop(&c->slow->timer);
         return;
     }
+    if (!need_slow(c))
+        return;
     if (use == TIMER_AMBIGUOUS)
         uv_update_time(c->host->loop); /* after a long turn the 50 ms would be over at once */
-    uv_timer_start(&c->timer, on_timer,
+    uv_timer_start(&c->slow->timer, on_timer,
                    use == TIMER_AMBIGUOUS ? AMBIGUOUS_MS : c->host->mid_frame_ms, 0);
 }
 
@@ -192,14 +244,16 @@ static void set_timer(struct conn *c, enum timer_use use)
  * byte, and not while it is us who do not read. */
 static void follow_state(struct conn *c, enum session_state state, bool is_new_request)
 {
-    bool choked = state == SESSION_CHOKED;
-    if (choked != c->choked) {
-        c->choked = choked;
-        if (choked)
-            uv_read_stop((uv_stream_t *)&c->tcp);
-        else
-            uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
-    }
+    bool was_read = !c->choked && !c->late;
+    c->choked = state == SESSION_CHOKED;
+    leave_late(c);
+    if (state == SESSION_LATE)
+        enter_late(c);
+    bool is_read = !c->choked && !c->late;
+    if (was_read && !is_read)
+        uv_read_stop((uv_stream_t *)&c->tcp);
+    else if (!was_read && is_read)
+        uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
     if (state == SESSION_AMBIGUOUS)
         set_timer(c, TIMER_AMBIGUOUS);
     else if (state == SESSION_MORE && (is_new_request || c->timer_use != TIMER_MID_FRAME))
@@ -237,6 +291,8 @@ static bool decide_protocol(struct conn *c, const uint8_t *bytes, size_t len)
         follow_state(c, SESSION_MORE, false);
     else if (protocol != PROTOCOL_STORE)
         hand_over(c, protocol, bytes, len);
+    else if (c->host->max_clients == 0)
+        conn_drop(c, "refused: a client of a store, and there is none at this port");
     else if (c->host->n_clients >= c->host->max_clients)
         conn_drop(c, "refused: there are %u clients", c->host->max_clients);
     else
@@ -270,46 +326,66 @@ static void feed_kept(struct conn *c)
     account(c);
 }
 
+void conn_serve_late(struct conn_host *h)
+{
+    for (uint64_t n_work = 0; h->first_late != NULL && n_work < LATE_WORK;) {
+        struct conn *c = h->first_late;
+        feed_kept(c); /* puts it at the end of the line again, if there is more to do */
+        n_work += c->session.n_work + 1;
+    }
+}
+
 static void keep(struct conn *c, const uint8_t *bytes, size_t len)
 {
     if (!c->closing && co_buf_append(&c->in, bytes, len) < 0)
         conn_drop(c, "no memory for a request");
 }
 
+/* Requests are run where they were read. What is kept of an incomplete one goes in front of the
+ * bytes to come, if it is short; else these go behind it. */
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;
     struct conn *c = handle->data;
-    *buf = uv_buf_init((char *)c->host->scratch, CONN_SCRATCH_BYTES);
-    if (co_buf_len(&c->in) < LONG_REQUEST_BYTES)
+    size_t n_kept = co_buf_len(&c->in);
+    if (n_kept < LONG_REQUEST_BYTES) {
+        if (n_kept > 0)
+            memcpy(c->host->scratch, co_buf_bytes(&c->in), n_kept);
+        *buf =
+            uv_buf_init((char *)c->host->scratch + n_kept, (unsigned)(CONN_SCRATCH_BYTES - n_kept));
         return;
+    }
     uint8_t *room = co_buf_room(&c->in, CONN_SCRATCH_BYTES);
     *buf = uv_buf_init((char *)room, room != NULL ? CONN_SCRATCH_BYTES : 0);
+}
+
+static void feed_scratch(struct conn *c, size_t n_read)
+{
+    const uint8_t *scratch = c->host->scratch;
+    size_t len = co_buf_len(&c->in) + n_read;
+    co_buf_consume(&c->in, co_buf_len(&c->in));
+    size_t n_used = feed(c, scratch, len);
+    keep(c, scratch + n_used, len - n_used);
+    account(c);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf)
 {
     struct conn *c = stream->data;
-    const uint8_t *scratch = c->host->scratch;
+    (void)buf;
     if (n_read == 0)
         return;
     if (n_read == UV_ENOBUFS) {
         conn_drop(c, "no memory for a request");
-    } else if (n_read <
-               0) { /* gone; what it was owed it may still read, if it only closed its half */
+    } else if (n_read < 0) {
+        /* gone; what it was owed it may still read, if it only closed its half */
         conn_flush_all(c->host);
         conn_close(c);
-    } else if ((const uint8_t *)buf->base != scratch) {
+    } else if (co_buf_len(&c->in) < LONG_REQUEST_BYTES) {
+        feed_scratch(c, (size_t)n_read);
+    } else {
         co_buf_added(&c->in, (size_t)n_read);
         feed_kept(c);
-    } else if (co_buf_len(&c->in) > 0) {
-        keep(c, scratch, (size_t)n_read);
-        if (!c->closing)
-            feed_kept(c);
-    } else {
-        size_t n_used = feed(c, scratch, (size_t)n_read);
-        keep(c, scratch + n_used, (size_t)n_read - n_used);
-        account(c);
     }
 }
 
@@ -357,12 +433,14 @@ static void on_written(uv_write_t *write, int status)
  * own. */
 static void write_rest(struct conn *c)
 {
+    if (!need_slow(c))
+        return;
     struct co_buf empty = c->writing;
     c->writing = c->session.out;
     c->session.out = empty;
     uv_buf_t buf =
         uv_buf_init((char *)co_buf_bytes(&c->writing), (unsigned)co_buf_len(&c->writing));
-    if (uv_write(&c->write, (uv_stream_t *)&c->tcp, &buf, 1, on_written) < 0)
+    if (uv_write(&c->slow->write, (uv_stream_t *)&c->tcp, &buf, 1, on_written) < 0)
         conn_close(c);
 }
 
@@ -414,10 +492,9 @@ int conn_accept(struct conn_host *h, uv_stream_t *listener, struct conn **ret_co
     if (c == NULL)
         return -ENOMEM;
     c->host = h;
-    c->n_handles = 2;
-    c->tcp.data = c->timer.data = c->write.data = c;
+    c->n_handles = 1;
+    c->tcp.data = c;
     uv_tcp_init(h->loop, &c->tcp);
-    uv_timer_init(h->loop, &c->timer);
     session_init(&c->session, &h->sessions);
     c->next = h->first;
     if (c->next != NULL)

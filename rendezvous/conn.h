@@ -2,7 +2,8 @@
  *
  * Bytes are read into a buffer that all connections share and parsed where they lie; only what is
  * left of an incomplete request is kept. Replies gather until the loop's turn is over and go out in
- * one write. A client whose replies pile up is not read from.
+ * one write. A client whose replies pile up is not read from, nor is one that has had its share of
+ * a turn of the loop: those wait in a line of their own, in front of which everybody else goes.
  *
  * Where other protocols are served on the same port, the first bytes are looked at, and a
  * connection that is not for the store is handed over; after them, and where there is only the
@@ -31,10 +32,11 @@ struct conn_host {
     uint32_t n_conns;          /* those in mid-close, too */
     uint32_t n_closing;        /* which are so many */
     uint32_t n_clients;        /* those that turned out to be for the store, and are open */
-    uint32_t max_clients;      /* one more is dropped; connections whose first bytes have not come
-                                  are the server's to bound */
+    uint32_t max_clients;      /* one more is dropped; 0: this is no store. Connections whose first
+                                  bytes have not come are the server's to bound */
     struct conn *first;        /* of all that are open */
     struct conn *first_unsent; /* of those that have something to send */
+    struct conn *first_late, *last_late; /* who had their share of a turn, oldest first */
 
     /* A client was dropped for a reason of its own making. Must not close the server. */
     void (*on_dropped)(struct conn_host *h, const char *text);
@@ -62,6 +64,11 @@ void conn_close(struct conn *c); /* again is fine, until on_gone */
 
 /* Send what has gathered; to be called once each turn of the loop, before it goes to sleep. */
 void conn_flush_all(struct conn_host *h);
+
+/* Go on with those who asked for more than their share of a turn (see session.h), a few of them, so
+ * that whoever asks for little need not wait for them; likewise once each turn. While there are
+ * any, h->first_late is not NULL, and the loop must not sleep. */
+void conn_serve_late(struct conn_host *h);
 
 void conn_on_output(struct session *s); /* for struct session_host */
 

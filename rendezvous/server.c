@@ -24,6 +24,8 @@ enum {
     MAX_KEYS_A_REQUEST = 131072,
     MAX_NAMES = 16 << 20,
     HIGH_WATER_BYTES = 1 << 20,
+    MAX_ACCEPTS = 128, /* in a turn of the loop: some milliseconds */
+    MAX_WORK = 8192,   /* of one client in a turn of the loop: less than a millisecond */
     REFUSED_EVERY_MS = 1000,
     SPARE_FOR_HTTP = 16, /* let in beyond the clients: a full server can still be asked how it is */
 };
@@ -33,6 +35,8 @@ struct listener {
     uv_tcp_t tcp;
     struct server *server;
     struct listener *next;
+    bool
+        has_waiting; /* a connection that libuv holds for us: until we take it, it takes no other */
 };
 
 struct server {
@@ -42,11 +46,13 @@ struct server {
     struct peer peer;
     struct listener *first; /* in the order in which they were opened */
     uv_prepare_t prepare;   /* sends a turn's replies before the loop sleeps */
+    uv_idle_t idle;         /* active while somebody is late */
     uint64_t started_ms;
     uint64_t n_connections, n_refused; /* so far */
     uint64_t refused_next_ms;
     unsigned n_refused_untold;
-    int n_handles; /* listeners and prepare */
+    unsigned n_accepted; /* in this turn of the loop */
+    int n_handles;       /* listeners, prepare and idle */
     bool closing;
     void (*on_closed)(void *arg);
     void *on_closed_arg;
@@ -123,20 +129,24 @@ static bool may_stay(struct server *s, struct conn *c)
 
 /* --- connections --- */
 
-static void on_connection(uv_stream_t *stream, int status)
+static void report_not_accepted(struct server *s, int rc)
 {
-    struct listener *l = stream->data;
+    char text[128];
+    snprintf(text, sizeof text, "a client could not be accepted: %s", uv_strerror(rc));
+    report(s, text);
+}
+
+static void accept_one(struct listener *l)
+{
     struct server *s = l->server;
     struct conn *c;
-    int rc = status;
-    if (rc == 0)
-        rc = conn_accept(&s->host, stream, &c);
+    int rc = conn_accept(&s->host, (uv_stream_t *)&l->tcp, &c);
+    l->has_waiting = rc == -ENOMEM; /* nothing was taken: again next turn */
     if (rc < 0) {
-        char text[128];
-        snprintf(text, sizeof text, "a client could not be accepted: %s", uv_strerror(rc));
-        report(s, text);
+        report_not_accepted(s, rc);
         return;
     }
+    s->n_accepted++;
     s->n_connections++;
     uint32_t n_spare = s->opts.http ? SPARE_FOR_HTTP : 0;
     if (s->host.n_conns > s->opts.max_clients + n_spare)
@@ -145,23 +155,61 @@ static void on_connection(uv_stream_t *stream, int status)
         conn_start(c);
 }
 
+/* libuv calls this as long as connections come, and they can come as fast as we take them. */
+static void on_connection(uv_stream_t *stream, int status)
+{
+    struct listener *l = stream->data;
+    if (status < 0)
+        report_not_accepted(l->server, status);
+    else if (l->server->n_accepted >= MAX_ACCEPTS)
+        l->has_waiting = true;
+    else
+        accept_one(l);
+}
+
+/* A new turn; libuv goes on by itself when it is rid of the connection that it held. */
+static void accept_waiting(struct server *s)
+{
+    s->n_accepted = 0;
+    for (struct listener *l = s->first; l != NULL; l = l->next)
+        if (l->has_waiting)
+            accept_one(l);
+}
+
+/* Its only use is that the loop does not sleep while it is active. */
+static void on_idle(uv_idle_t *idle)
+{
+    (void)idle;
+}
+
 static void on_prepare(uv_prepare_t *prepare)
 {
     struct server *s = prepare->data;
+    conn_flush_all(&s->host); /* who asked for little has it before the late go on */
+    conn_serve_late(&s->host);
     conn_flush_all(&s->host);
+    accept_waiting(s);
+    if (s->host.first_late != NULL)
+        uv_idle_start(&s->idle, on_idle);
+    else
+        uv_idle_stop(&s->idle);
 }
 
 static void on_foreign(struct conn_host *h, enum protocol protocol, int fd, const uint8_t *bytes,
                        size_t len)
 {
     struct server *s = server_of(h);
-    if (protocol == PROTOCOL_HTTP) {
+    if (protocol == PROTOCOL_CONTROL && s->opts.on_control != NULL) {
+        s->opts.on_control(s->opts.arg, fd, bytes, len);
+    } else if (protocol == PROTOCOL_HTTP && s->opts.http) {
         http_conn_start(&s->http, fd, bytes, len);
-        return;
+    } else {
+        close(fd);
+        s->n_refused++;
+        report(s, protocol == PROTOCOL_CONTROL
+                      ? "refused: a control connection; no job is managed here"
+                      : "refused: an HTTP request, which is not answered here");
     }
-    close(fd);
-    s->n_refused++;
-    report(s, "refused: a control connection, which this version does not serve");
 }
 
 static bool is_path(const char *path, size_t len, const char *wanted)
@@ -255,7 +303,7 @@ static void on_http_gone(struct http_host *h)
     destroy_if_closed((struct server *)((char *)h - offsetof(struct server, http)));
 }
 
-static void on_prepare_closed(uv_handle_t *handle)
+static void on_handle_closed(uv_handle_t *handle)
 {
     struct server *s = handle->data;
     s->n_handles--;
@@ -282,7 +330,8 @@ void server_close(struct server *s, void (*on_closed)(void *arg), void *arg)
     for (struct listener *l = s->first; l != NULL; l = l->next)
         uv_close((uv_handle_t *)&l->tcp, on_listener_closed);
     s->first = NULL;
-    uv_close((uv_handle_t *)&s->prepare, on_prepare_closed);
+    uv_close((uv_handle_t *)&s->prepare, on_handle_closed);
+    uv_close((uv_handle_t *)&s->idle, on_handle_closed);
 }
 
 /* --- the beginning --- */
@@ -330,16 +379,17 @@ static int alloc_server(uv_loop_t *loop, const struct server_opts *opts, struct 
                                 .max_request_bytes =
                                     opts->max_value_bytes + SERVER_REQUEST_EXTRA_BYTES},
                      .high_water_bytes = HIGH_WATER_BYTES,
+                     .max_work = MAX_WORK,
                      .max_reply_bytes = opts->max_bytes < 1024 * MIB ? opts->max_bytes : 1024 * MIB,
                      .on_output = conn_on_output},
         .loop = loop,
         .scratch = scratch,
-        .max_clients = opts->max_clients,
+        .max_clients = opts->no_store ? 0 : opts->max_clients,
         .mid_frame_ms = opts->mid_frame_ms,
         .max_buffer_bytes = opts->max_buffer_bytes,
         .on_dropped = on_dropped,
         .on_gone = on_conn_gone,
-        .on_foreign = opts->http ? on_foreign : NULL,
+        .on_foreign = opts->http || opts->on_control != NULL ? on_foreign : NULL,
     };
     s->http = (struct http_host){.loop = loop, .on_page = on_page, .on_gone = on_http_gone};
     s->started_ms = uv_now(loop);
@@ -366,9 +416,10 @@ int server_create(uv_loop_t *loop, const struct server_opts *given, struct serve
         rc = alloc_server(loop, &opts, &s, err);
     if (rc < 0)
         return rc;
-    s->n_handles = 1;
-    s->prepare.data = s;
+    s->n_handles = 2;
+    s->prepare.data = s->idle.data = s;
     uv_prepare_init(loop, &s->prepare);
+    uv_idle_init(loop, &s->idle);
     uv_prepare_start(&s->prepare, on_prepare);
     if (s->peer.method == PEER_BY_NOTHING)
         report(s, "this system does not tell whose a connection is: all users of it are served");

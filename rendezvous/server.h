@@ -3,7 +3,8 @@
  * The libuv shell around store.h (keys, waiters) and session.h (bytes). Runs inside ddprun, one
  * server a generation, opened empty, closed with it; and as ddp-rendezvous, whose keys stay as long
  * as it runs, and which answers HTTP on the same port. Never resolves a name, never blocks, never
- * allocates by a length it was only told. */
+ * allocates by a length it was only told. The program must ignore SIGPIPE, since libuv does not
+ * keep it away: a client that goes before its reply would end the program. */
 #ifndef DDP_RENDEZVOUS_SERVER_H
 #define DDP_RENDEZVOUS_SERVER_H
 
@@ -32,8 +33,13 @@ struct server_opts {
      * nobody else on this one. Borrowed until server_close(). */
     const struct allow_list *allow;
 
+    bool no_store;       /* clients of the store are refused: for the other protocols only */
     bool http;           /* answer GET /healthz, /metrics and /status, too */
     const char *version; /* for these pages; static text */
+
+    /* A connection of the control channel: takes its descriptor over. The bytes, lent, were read
+     * from it already. NULL: such are refused */
+    void (*on_control)(void *arg, int fd, const uint8_t *bytes, size_t len);
 
     void (*on_refused)(void *arg, const char *text); /* a connection was refused or dropped for bad
                                     bytes; called at most once a second, must not close the server;

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <string.h>
 
 void session_init(struct session *s, struct session_host *host)
 {
@@ -143,46 +144,43 @@ static int do_queue_pop(struct session *s, const struct codec_request *r, struct
 {
     struct store *store = s->host->store;
     struct wire_bytes item;
-    uint64_t n = store_queue_len(store, r->key);
-    int rc = no_memory(codec_reply_i64(&s->out, (int64_t)n), err);
-    if (rc < 0 || !store_queue_front(store, r->key, &item))
-        return rc;
-    rc = reply_value(s, item, err);
+    if (!store_queue_front(store, r->key, &item))
+        return no_memory(codec_reply_i64(&s->out, 0), err);
+    int rc = check_reply_bytes(s, 16 + (uint64_t)item.len, err);
+    if (rc == 0)
+        rc = no_memory(codec_reply_i64(&s->out, (int64_t)store_queue_len(store, r->key)), err);
+    if (rc == 0)
+        rc = no_memory(codec_reply_string(&s->out, item), err);
     if (rc == 0)
         store_queue_drop(store, r->key);
     return rc;
 }
 
-struct listing {
-    struct co_buf *out;
-    uint64_t n_bytes;
-    int rc;
-};
-
-static void count_key(void *arg, struct wire_bytes key)
-{
-    struct listing *l = arg;
-    l->n_bytes += 8 + key.len;
-}
-
+/* There is room: see do_list_keys(). */
 static void list_key(void *arg, struct wire_bytes key)
 {
-    struct listing *l = arg;
-    if (l->rc == 0)
-        l->rc = codec_reply_string(l->out, key);
+    uint8_t **at = arg;
+    wire_put_u64(*at, key.len);
+    if (key.len > 0)
+        memcpy(*at + 8, key.at, key.len);
+    *at += 8 + key.len;
 }
 
 static int do_list_keys(struct session *s, struct co_error *err)
 {
     const struct store *store = s->host->store;
-    struct listing l = {.out = &s->out};
-    store_each_key(store, count_key, &l);
-    int rc = check_reply_bytes(s, 8 + l.n_bytes, err);
+    uint64_t n_bytes = 8 + 8 * store_n_keys(store) + store_n_key_bytes(store);
+    int rc = check_reply_bytes(s, n_bytes, err);
     if (rc < 0)
         return rc;
-    l.rc = codec_reply_i64(&s->out, (int64_t)store_n_keys(store));
-    store_each_key(store, list_key, &l);
-    return no_memory(l.rc, err);
+    uint8_t *at = co_buf_room(&s->out, (size_t)n_bytes);
+    if (at == NULL)
+        return no_memory(-ENOMEM, err);
+    wire_put_u64(at, store_n_keys(store));
+    at += 8;
+    store_each_key(store, list_key, &at);
+    co_buf_added(&s->out, (size_t)n_bytes);
+    return 0;
 }
 
 static int do_barrier(struct session *s, const struct codec_request *r, struct co_error *err)
@@ -252,17 +250,48 @@ static void forget_abandoned_wait(struct session *s)
         store_wait_end(s->host->store, &s->waiter);
 }
 
+enum { WORK_BYTES = 1024 }; /* are copied in about the time that a key is looked up in */
+
+static uint64_t work_of(const struct session *s, const struct codec_request *r)
+{
+    if (r->op == WIRE_LIST_KEYS)
+        return 1 + store_n_keys(s->host->store);
+    return 1 + r->n_items + r->len_bytes / WORK_BYTES;
+}
+
+static int run(struct session *s, const struct codec_request *r, uint64_t work,
+               struct co_error *err)
+{
+    size_t out_before = co_buf_len(&s->out);
+    s->n_work += work;
+    forget_abandoned_wait(s);
+    int rc = do_request(s, r, err);
+    s->n_work += (co_buf_len(&s->out) - out_before) / WORK_BYTES;
+    return rc;
+}
+
+static enum session_state be_late(struct session *s)
+{
+    s->was_late = true;
+    return SESSION_LATE;
+}
+
 int session_feed(struct session *s, const uint8_t *bytes, size_t len, size_t *ret_used,
                  struct co_error *err)
 {
+    uint64_t max_work = s->was_late ? UINT64_MAX : s->host->max_work; /* the first goes anyway */
+    s->was_late = false;
+    s->n_work = 0;
     *ret_used = 0;
-    for (;;) {
+    for (;; max_work = s->host->max_work) {
         if (s->no_memory)
             return co_fail(err, -ENOMEM, "no memory for a reply");
         if (co_buf_len(&s->out) >= s->host->high_water_bytes)
             return SESSION_CHOKED;
         if (*ret_used == len)
             return SESSION_IDLE;
+        if (s->n_work >= max_work)
+            return be_late(s);
         struct codec_request request;
         int rc = codec_next(&s->codec, bytes + *ret_used, len - *ret_used, &request, err);
         if (rc == CODEC_MORE)
@@ -271,8 +300,10 @@ int session_feed(struct session *s, const uint8_t *bytes, size_t len, size_t *re
             return SESSION_AMBIGUOUS;
         if (rc < 0)
             return rc;
-        forget_abandoned_wait(s);
-        rc = do_request(s, &request, err);
+        uint64_t work = work_of(s, &request);
+        if (work > max_work - s->n_work)
+            return be_late(s); /* it will be parsed again, from its first byte */
+        rc = run(s, &request, work, err);
         if (rc < 0)
             return rc;
         *ret_used += request.len_bytes;

@@ -17,6 +17,7 @@ struct session_host {
     struct codec_limits limits;
     size_t high_water_bytes;         /* no further request runs while this much waits to be sent */
     uint64_t max_reply_bytes;        /* a longer reply costs the connection */
+    uint64_t max_work;               /* of one session_feed(), see below; >= 1 */
     uint64_t n_requests[WIRE_N_OPS]; /* done so far; the sessions count */
 
     /* A reply was put into s->out by another session's request. Must not call the session. */
@@ -29,6 +30,8 @@ struct session {
     struct store_waiter waiter;
     struct co_buf out; /* replies; the caller consumes them */
     bool no_memory;    /* a reply was lost: the connection must go */
+    bool was_late;     /* the last answer was SESSION_LATE */
+    uint64_t n_work;   /* what the last session_feed() did, about */
 };
 
 enum session_state {
@@ -36,6 +39,8 @@ enum session_state {
     SESSION_MORE = 1,      /* in the middle of a request */
     SESSION_AMBIGUOUS = 2, /* see codec.h: session_decide_a() when nothing comes for a while */
     SESSION_CHOKED = 3,    /* `out` is too full: try again when it was sent */
+    SESSION_LATE = 4,      /* max_work is done, or the next request takes more than is left of it:
+                              try again when others had their turn */
 };
 
 void session_init(struct session *s, struct session_host *host);
@@ -43,7 +48,10 @@ void session_init(struct session *s, struct session_host *host);
 /* Forget the client: it waits for nothing any more. What it stored stays. */
 void session_fini(struct session *s);
 
-/* Run the complete requests among these bytes.
+/* Run the complete requests among these bytes, but not for long: work is counted in units of very
+ * roughly 0.1 microseconds, a request and each of its keys being one. A request that alone takes
+ * more than max_work, as a list of very many keys, is run after one SESSION_LATE, and then nothing
+ * else in that call.
  *
  * bytes      what the last call did not take, and perhaps more
  * ret_used   how many were taken; always written

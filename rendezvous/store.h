@@ -27,7 +27,7 @@ struct store_limits {
 
 /* Joins a name and one who waits for it. Part of the waiter. */
 struct store_link {
-    struct store_link *prev, *next; /* among the links of one name, oldest first */
+    struct store_link *prev, *next; /* among the links of one name; see store.c */
     struct store_name *name;        /* NULL: this name has come */
     struct store_waiter *waiter;
     bool at_barrier; /* waits for the counter to reach a number, not for the name */
@@ -83,7 +83,8 @@ bool store_has(const struct store *s, struct wire_bytes name);
 
 bool store_delete(struct store *s, struct wire_bytes key); /* whether it was there */
 uint64_t store_n_keys(const struct store *s);
-uint64_t store_n_bytes(const struct store *s); /* of memory, as max_bytes counts it */
+uint64_t store_n_key_bytes(const struct store *s); /* of all keys together, values not counted */
+uint64_t store_n_bytes(const struct store *s);     /* of memory, as max_bytes counts it */
 
 /* Visit all keys, in no order. The callback must not call the store. */
 void store_each_key(const struct store *s, void (*on_key)(void *arg, struct wire_bytes key),

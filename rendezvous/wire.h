@@ -3,8 +3,10 @@
 #ifndef DDP_RENDEZVOUS_WIRE_H
 #define DDP_RENDEZVOUS_WIRE_H
 
+#include <endian.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* What can be asked for. The values are the opcodes of torch 2.2 and later; older ones are
  * translated where requests are read (codec.c). */
@@ -48,27 +50,28 @@ struct wire_bytes {
 
 static inline uint64_t wire_get_u64(const uint8_t *at)
 {
-    uint64_t value = 0;
-    for (int i = 7; i >= 0; i--)
-        value = value << 8 | at[i];
-    return value;
+    uint64_t value;
+    memcpy(&value, at, sizeof value);
+    return le64toh(value);
 }
 
 static inline uint32_t wire_get_u32(const uint8_t *at)
 {
-    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+    uint32_t value;
+    memcpy(&value, at, sizeof value);
+    return le32toh(value);
 }
 
 static inline void wire_put_u64(uint8_t *at, uint64_t value)
 {
-    for (int i = 0; i < 8; i++)
-        at[i] = (uint8_t)(value >> 8 * i);
+    value = htole64(value);
+    memcpy(at, &value, sizeof value);
 }
 
 static inline void wire_put_u32(uint8_t *at, uint32_t value)
 {
-    for (int i = 0; i < 4; i++)
-        at[i] = (uint8_t)(value >> 8 * i);
+    value = htole32(value);
+    memcpy(at, &value, sizeof value);
 }
 
 #endif

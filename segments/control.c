@@ -163,6 +163,17 @@ void control_abort_set(struct control *c, struct control_abort why)
         futex_wake_all(&c->line[i].arrived);
 }
 
+void control_abort_tell(struct control *c, unsigned local_rank, int code, const char *text)
+{
+    char *why = c->line[local_rank].why;
+    size_t length = strnlen(text, CONTROL_WHY_BYTES - 1);
+    memcpy(why, text, length);
+    why[length] = '\0';
+    control_abort_set(c, (struct control_abort){.cause = CONTROL_TOLD,
+                                                .rank = (uint16_t)local_rank,
+                                                .detail = (uint32_t)-code});
+}
+
 struct control_abort control_abort_get(const struct control *c)
 {
     uint64_t word = atomic_load_explicit(&c->abort, memory_order_acquire);

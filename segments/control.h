@@ -30,6 +30,7 @@ struct co_error;
 #define CONTROL_VERSION       2
 #define CONTROL_MAX_LOCAL     1024          /* ranks on one node */
 #define CONTROL_MAILBOX_BYTES (512u * 1024) /* per rank: staging area of the collectives */
+#define CONTROL_WHY_BYTES     256
 
 enum control_cause {
     CONTROL_OK = 0,
@@ -38,7 +39,9 @@ enum control_cause {
     CONTROL_MISMATCH,     /* ranks called different collectives; told by `rank` */
     CONTROL_TIMEOUT,      /* `rank` gave up waiting */
     CONTROL_JOB_STOPPING, /* ddprun is stopping the job */
-    CONTROL_UNREADABLE    /* memory that `rank` gave to a call cannot be read */
+    CONTROL_UNREADABLE,   /* memory that `rank` gave to a call cannot be read */
+    CONTROL_TOLD          /* something on another node: `rank` has it in words, in its line's `why`;
+                             detail: the negative errno as a positive number */
 };
 
 struct control_abort { /* packed into one 64-bit word */
@@ -58,7 +61,9 @@ struct control_line { /* one local rank's own line: it alone writes it, but for 
                                      for those who wait for it; 0: not known */
     _Atomic uint32_t touching[2]; /* what the rank does to others' memory; laid out by
                                      worker-runtime */
-    uint32_t padding_[7];
+    _Atomic uint32_t outside; /* 1 while it waits for another node: those of this node who wait for
+                                 it are not the first to give up */
+    uint32_t padding_[6];
     _Alignas(64) pthread_mutex_t alive; /* robust, shared between processes */
     _Atomic uint64_t where;             /* the rank's last call, laid out by worker-runtime: for
                                            messages; not beside `arrived`, which others wait on */
@@ -66,6 +71,7 @@ struct control_line { /* one local rank's own line: it alone writes it, but for 
     _Atomic uint64_t steps;             /* not beside `arrived`, on which peers spin */
     _Alignas(64) uint8_t note[256];     /* signature and small payloads of collectives; laid out by
                                            worker-runtime */
+    char why[CONTROL_WHY_BYTES];        /* see CONTROL_TOLD; written before the abort word is */
 };
 
 struct control {
@@ -106,6 +112,12 @@ void control_leave(struct control *c, unsigned local_rank); /* same thread; wake
 /* Set the abort word if it is still 0, and wake everybody who sleeps on any line. */
 void control_abort_set(struct control *c, struct control_abort why);
 struct control_abort control_abort_get(const struct control *c); /* .cause 0: none */
+
+/* Set it to CONTROL_TOLD, with words. At most once for each local rank, by that rank.
+ *
+ * code   a negative errno
+ * text   cut to CONTROL_WHY_BYTES - 1 */
+void control_abort_tell(struct control *c, unsigned local_rank, int code, const char *text);
 
 enum control_state { CONTROL_NOT_JOINED, CONTROL_ALIVE, CONTROL_LEFT, CONTROL_DEAD };
 

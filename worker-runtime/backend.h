@@ -29,6 +29,9 @@ struct collective { /* as its caller gave it; lent until it is done */
     const size_t *in_counts; /* of all_to_all_v: for each rank; else NULL */
     void *stream;
     uint64_t timeout_ms; /* 0: the group's */
+    /* of a part of a collective that is made by several back ends: */
+    const struct call *whole; /* what the ranks agree on and read in messages; NULL: this one */
+    bool goes_on;             /* not the first part: it does not count as a call */
 };
 
 struct message { /* between two ranks; lent until it is done */
@@ -45,6 +48,12 @@ struct message { /* between two ranks; lent until it is done */
     struct message *next; /* the back end's own, from here on */
     uint32_t seq, n_chunks;
     int stage;
+    bool is_inside; /* of the node: `peer` is a number on it */
+};
+
+struct backend_place {
+    int local_rank, local_world_size; /* among the group's ranks of this node */
+    int node_rank, n_nodes;           /* nodes that have ranks of the group */
 };
 
 struct backend_ops {
@@ -68,6 +77,9 @@ struct backend_ops {
      * ret_rank, ret_n   this rank's place in it, and how many there are */
     int (*split)(struct backend *b, int color, int key, struct backend **ret, int *ret_rank,
                  int *ret_n, struct co_error *err);
+
+    /* Where this rank is in a group that spans nodes. NULL: the group is on one node. */
+    void (*place)(const struct backend *b, struct backend_place *ret);
 
     int (*alloc)(struct backend *b, size_t bytes, void **ret, struct co_error *err);
     void (*free)(struct backend *b, void *ptr);

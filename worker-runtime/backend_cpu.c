@@ -27,38 +27,12 @@ static struct cpu *cpu_of(struct backend *b)
 
 /* --- a collective ----------------------------------------------------------------------------- */
 
-static size_t sum_of(const size_t *counts, unsigned n)
-{
-    size_t sum = 0;
-    for (unsigned r = 0; r < n; r++)
-        sum += counts[r];
-    return sum;
-}
-
-static struct call call_of(const struct cpu *c, const struct collective *what)
-{
-    struct call call = {.kind = (uint8_t)what->kind,
-                        .dtype = (uint8_t)what->dtype,
-                        .op = (uint8_t)what->op,
-                        .root = what->root,
-                        .count = what->count};
-    if (what->in_counts != NULL) {
-        call.form = CALL_PAIRS;
-        call.count = 0;
-    } else if (what->counts != NULL) {
-        call.form = CALL_COUNTS;
-        call.count = sum_of(what->counts, c->n);
-        call.digest = call_digest(what->counts, c->n);
-    }
-    return call;
-}
-
 /* By what all ranks know alike before they meet. */
 static const struct shape *choose_shape(const struct cpu *c)
 {
     const struct layout *l = &c->job.layout;
     const size_t blocks = layout_n_blocks(l), block = l->most * l->size;
-    if (c->job.call.form == CALL_PAIRS || block > BUFFER_BYTES)
+    if (layout_has_pairs(l) || block > BUFFER_BYTES)
         return &shape_large;
     if (block * blocks <= TRANSPORT_SHM_NOTE_BYTES)
         return &shape_note;
@@ -95,7 +69,9 @@ static int cpu_begin(struct backend *b, const struct collective *what, struct co
     j->dtype = what->dtype;
     j->op = what->op;
     j->timeout_ms = what->timeout_ms;
-    j->call = call_of(c, what);
+    j->call = what->whole != NULL ? *what->whole : layout_call(what, c->n);
+    if (what->goes_on)
+        transport_shm_goes_on(c->shm);
     j->seq++;
     j->stage = 0;
     j->shape = choose_shape(c);
@@ -148,8 +124,16 @@ static void cpu_messages_advance(struct backend *b, const struct message *until)
 /* While a collective waits, messages go on. */
 static bool on_idle(void *arg)
 {
-    struct messages *ms = atomic_load(&((struct cpu *)arg)->messages);
-    return ms != NULL && messages_advance(ms);
+    struct cpu *c = arg;
+    struct messages *ms = atomic_load(&c->messages);
+    const bool more = ms != NULL && messages_advance(ms);
+    return (c->on_idle != NULL && c->on_idle(c->idle_arg)) || more;
+}
+
+void backend_cpu_on_idle(struct backend *b, bool (*idle)(void *arg), void *arg)
+{
+    cpu_of(b)->on_idle = idle;
+    cpu_of(b)->idle_arg = arg;
 }
 
 /* --- memory, and the whole -------------------------------------------------------------------- */

@@ -34,4 +34,7 @@ struct backend_cpu_opts {
 int backend_cpu_create(const struct backend_cpu_opts *opts, struct backend **ret,
                        struct co_error *err);
 
+/* Have `idle(arg)` called, too, while it sleeps in a step: as transport_shm_on_idle(). */
+void backend_cpu_on_idle(struct backend *b, bool (*idle)(void *arg), void *arg);
+
 #endif

@@ -57,6 +57,8 @@ struct cpu {
     bool may_cma;
     void (*on_destroy)(void *arg);
     void *arg;
+    bool (*on_idle)(void *arg);
+    void *idle_arg;
     unsigned rank, n;
     uint64_t pieces;              /* that went through the mailboxes: says whose turn a buffer is */
     uint8_t **user;               /* n: where the members' user segments lie here */

@@ -97,7 +97,8 @@ static int make_transport(const struct split *s, struct transport_shm **ret, str
                                       .start = start_of(s),
                                       .group = group_number(s),
                                       .spin = transport_shm_spins(c->shm),
-                                      .timeout_ms = transport_shm_timeout_ms(c->shm)};
+                                      .timeout_ms = transport_shm_timeout_ms(c->shm),
+                                      .names = transport_shm_names(c->shm)};
     int code = transport_shm_create(&opts, ret, err);
     free(member);
     return code;

@@ -56,6 +56,7 @@ static const struct names by_hand = {
     .size = DDP_ENV_WORLD_SIZE,
     .local_rank = DDP_ENV_LOCAL_RANK,
     .local_size = DDP_ENV_LOCAL_WORLD_SIZE,
+    .node = DDP_ENV_GROUP_RANK,
 };
 static const struct names by_open_mpi = {
     .starter = "Open MPI",
@@ -155,11 +156,30 @@ static int read_local_size(const struct source *s, const struct names *n, struct
     /* By hand nobody counts the ranks of a node: those of a single node have their ranks as local
      * ranks. */
     if (who->local_rank != who->rank)
-        return co_fail(err, -ENOTSUP,
-                       "%s is %d where %s is %d: that takes several nodes, and this version of "
-                       "libddp works on one",
-                       n->local_rank, who->local_rank, n->rank, who->rank);
+        return co_fail(err, -ENOEXEC,
+                       "the environment: %s is %d where %s is %d: of a job on several nodes %s has "
+                       "to say how many ranks are on this one",
+                       n->local_rank, who->local_rank, n->rank, who->rank,
+                       DDP_ENV_LOCAL_WORLD_SIZE);
     who->local_world_size = who->world_size;
+    return 0;
+}
+
+/* Of a job on several nodes. */
+static int check_nodes(const struct names *n, const struct env_who *who, const char *local_size,
+                       struct co_error *err)
+{
+    if (n->n_nodes != NULL && who->n_nodes == 1)
+        return co_fail(err, -ENOEXEC,
+                       "the environment: %s is 1, but only %d of %d ranks are said to be on this "
+                       "node (%s)",
+                       n->n_nodes, who->local_world_size, who->world_size, local_size);
+    if (who->n_nodes > 0 && who->node_rank >= who->n_nodes)
+        return co_fail(err, -ENOEXEC, "the environment: this node is number %d of %d (%s, %s)",
+                       who->node_rank, who->n_nodes, n->node, n->n_nodes);
+    if (who->n_nodes > who->world_size)
+        return co_fail(err, -ENOEXEC, "the environment: %s is %d, more nodes than ranks (%s, %d)",
+                       n->n_nodes, who->n_nodes, n->size, who->world_size);
     return 0;
 }
 
@@ -173,10 +193,7 @@ static int check_places(const struct names *n, const struct env_who *who, struct
         return co_fail(err, -ENOEXEC, "the environment: %s is %d, more than %s, %d", local_size,
                        who->local_world_size, n->size, who->world_size);
     if (who->local_world_size < who->world_size)
-        return co_fail(err, -ENOTSUP,
-                       "the job has %d ranks on several nodes, %d of them on this one (%s): this "
-                       "version of libddp works on one node",
-                       who->world_size, who->local_world_size, local_size);
+        return check_nodes(n, who, local_size, err);
     if (who->n_nodes > 1)
         return co_fail(
             err, -ENOEXEC,
@@ -193,18 +210,25 @@ static int read_places(const struct source *s, const struct names *n, struct env
                        struct co_error *err)
 {
     int code = 0;
-    who->n_nodes = 1;
+    who->n_nodes = 0;
+    who->node_rank = -1;
     who->local_rank = who->rank;
     if (n->node != NULL)
-        code = get_int(s, n->node, 0, 0, INT_MAX, &who->node_rank, err);
+        code = get_int(s, n->node, -1, 0, INT_MAX, &who->node_rank, err);
+    if (code == 0)
+        code = get_int(s, DDP_ENV_NODE_RANK, who->node_rank, 0, INT_MAX, &who->node_rank, err);
     if (code == 0 && n->n_nodes != NULL)
-        code = get_int(s, n->n_nodes, 1, 1, INT_MAX, &who->n_nodes, err);
+        code = get_int(s, n->n_nodes, 0, 1, INT_MAX, &who->n_nodes, err);
     if (code == 0)
         code = get_int(s, n->local_rank, who->rank, 0, INT_MAX, &who->local_rank, err);
     if (code == 0)
         code = read_local_size(s, n, who, err);
     if (code == 0)
         code = check_places(n, who, err);
+    if (who->local_world_size == who->world_size) {
+        who->n_nodes = 1;
+        who->node_rank = who->node_rank < 0 ? 0 : who->node_rank;
+    }
     return code;
 }
 
@@ -259,6 +283,19 @@ static int name_job(const struct source *s, const struct names *n, struct env_wh
     return 0;
 }
 
+/* Several nodes may be one machine, and must not meet there. */
+static int name_node(struct env_who *who, struct co_error *err)
+{
+    const size_t length = strlen(who->job);
+    if (who->local_world_size == who->world_size || who->node_rank < 0 || length == 0)
+        return 0;
+    if (snprintf(who->job + length, sizeof who->job - length, " node %d", who->node_rank) >=
+        (int)(sizeof who->job - length))
+        return co_fail(err, -ENOEXEC, "the environment: the name of the job (%.30s...) is too long",
+                       who->job);
+    return 0;
+}
+
 int env_read(env_get_fn *get_fn, void *arg, struct env_who *ret, struct co_error *err)
 {
     const struct source source = {get_fn, arg}, *s = &source;
@@ -288,6 +325,8 @@ int env_read(env_get_fn *get_fn, void *arg, struct env_who *ret, struct co_error
             code = read_places(s, n, &who, err);
         if (code == 0)
             code = name_job(s, n, &who, err);
+        if (code == 0)
+            code = name_node(&who, err);
         if (code == 0 && n == &by_hydra)
             code = get_int(s, "PMI_FD", -1, 0, INT_MAX, &who.pmi_fd, err);
         if (code != 0)

@@ -9,7 +9,11 @@
  *   6. nothing              a world of 1
  * With RANK and WORLD_SIZE beside 2 or 3 both must say the same; srun's are not compared, since a
  * batch script leaves its own to everything that it starts. Half a set (RANK without WORLD_SIZE) is
- * an error. */
+ * an error.
+ *
+ * What is on one node is what the variables say, whatever machine it is: LOCAL_WORLD_SIZE less than
+ * WORLD_SIZE means several nodes, told apart by GROUP_RANK (SLURM_NODEID, DDP_NODE_RANK). Without a
+ * number the ranks of a machine are a node. */
 #ifndef DDP_WORKER_RUNTIME_ENV_H
 #define DDP_WORKER_RUNTIME_ENV_H
 
@@ -25,7 +29,8 @@ struct env_who {
     const char *starter; /* "ddprun or torchrun", "Open MPI", ...; static */
     int rank, world_size;
     int local_rank, local_world_size;
-    int node_rank, n_nodes;
+    int node_rank; /* -1: not known, of several */
+    int n_nodes;   /* 0: not known, but several */
     uint32_t generation;
     int node_fd; /* DDP_NODE_FD; -1: none */
     int pmi_fd;  /* hydra's PMI_FD, whose other end names the job; -1: none */
@@ -35,7 +40,7 @@ struct env_who {
 };
 
 /* returns   0; -ENOEXEC a variable is missing, no number, out of bounds, or contradicts another:
- *           the text names it; -ENOTSUP the job spans several nodes */
+ *           the text names it */
 int env_read(env_get_fn *get, void *arg, struct env_who *ret, struct co_error *err);
 
 #endif

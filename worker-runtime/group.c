@@ -2,23 +2,18 @@
 #include "group.h"
 
 #include "backend.h"
-#include "backend_cpu.h"
 #include "collective.h"
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/parse.h"
 #include "common/scope.h"
-#include "cpu_tuning.h"
-#include "cpu_tuning_read.h"
 #include "env.h"
+#include "group_open.h"
 #include "node_join.h"
 #include "process.h"
-#include "reduce.h"
 #include "requests.h"
 #include "segments/control.h"
 #include "status.h"
-#include "transport_shm.h"
-#include "user_segment.h"
 
 #include <ddp/env.h>
 #include <errno.h>
@@ -60,93 +55,6 @@ void group_disown(struct group_child *child)
 
 /* --- joining ---------------------------------------------------------------------------------- */
 
-/* A name for the job where the environment has none: whoever started all ranks. */
-static void name_after_starter(struct env_who *who)
-{
-    struct ucred starter;
-    socklen_t size = sizeof starter;
-    if (who->pmi_fd >= 0 &&
-        getsockopt(who->pmi_fd, SOL_SOCKET, SO_PEERCRED, &starter, &size) == 0 && starter.pid > 0)
-        snprintf(who->job, sizeof who->job, "hydra %d", starter.pid);
-    else
-        snprintf(who->job, sizeof who->job, "parent %d", getppid());
-}
-
-static int choose_kernels(const struct reduce_kernels **ret, struct co_error *err)
-{
-    const char *cap = getenv(DDP_ENV_SIMD);
-    bool known;
-    *ret = reduce_choose(cap, &known);
-    if (!known)
-        return co_fail(err, -ENOEXEC, "%s '%.100s' is not known: try scalar, avx2 or avx512",
-                       DDP_ENV_SIMD, cap);
-    return 0;
-}
-
-static void on_backend_destroy(void *node)
-{
-    node_leave(node);
-}
-
-/* Join the other ranks of this node and make a back end of what came of it. */
-static int open_backend(struct ddp_group *g, const struct env_who *who, uint64_t deadline_ms,
-                        struct co_error *err)
-{
-    struct user_segment *own;
-    struct cpu_tunings tunings;
-    const struct reduce_kernels *kernels;
-    struct node *node = NULL;
-    struct transport_shm *shm = NULL;
-    int code = choose_kernels(&kernels, err);
-    if (code == 0)
-        code = cpu_tuning_read(getenv(DDP_ENV_TUNING), &tunings, err);
-    if (code == 0)
-        code = process_user_segment((unsigned)who->local_world_size, &own, err);
-    if (code != 0)
-        return code;
-
-    struct env_who named = *who;
-    const char *hint = "", *cma = getenv(DDP_ENV_CMA);
-    if (named.job[0] == '\0') {
-        name_after_starter(&named);
-        hint = "ranks that different shells start find each other by the same " DDP_ENV_JOB;
-    }
-    struct node_join_opts join = {.local_rank = (unsigned)who->local_rank,
-                                  .n_local = (unsigned)who->local_world_size,
-                                  .generation = who->generation,
-                                  .node_fd = who->node_fd,
-                                  .job = named.job,
-                                  .hint = hint,
-                                  .terms = cpu_tuning_digest(&tunings),
-                                  .terms_name = DDP_ENV_TUNING,
-                                  .deadline_ms = deadline_ms};
-    code = node_join(&join, own, &node, err);
-    if (code != 0)
-        return code;
-
-    struct transport_shm_opts transport = {.control = node->control,
-                                           .spin = node->n_local <= node->n_cpus,
-                                           .timeout_ms = g->timeout_ms};
-    code = transport_shm_create_world(&transport, node->local_rank, &shm, err);
-    struct backend_cpu_opts cpu = {.shm = shm,
-                                   .own = own,
-                                   .user = node->user,
-                                   .kernels = kernels,
-                                   .tunings = &tunings,
-                                   .may_cma = cma == NULL || strcmp(cma, "0") != 0,
-                                   .on_destroy = on_backend_destroy,
-                                   .arg = node};
-    if (code == 0)
-        code = backend_cpu_create(&cpu, &g->backend, err);
-    if (code != 0) {
-        transport_shm_destroy(shm);
-        node_leave(node);
-        return code;
-    }
-    g->line = &node->control->line[node->local_rank];
-    return 0;
-}
-
 static int check_who(const struct env_who *who, struct co_error *err)
 {
     if (who->local_world_size > CONTROL_MAX_LOCAL)
@@ -176,6 +84,19 @@ static int read_options(const struct ddp_init_opts *opts, struct ddp_group *g, s
         g->progress_thread = thread[0] == '1';
     }
     return 0;
+}
+
+/* Where its back end says that this rank is. */
+static void place_group(struct ddp_group *g)
+{
+    struct backend_place place;
+    if (g->backend == NULL || g->backend->ops->place == NULL)
+        return;
+    g->backend->ops->place(g->backend, &place);
+    g->local_rank = place.local_rank;
+    g->local_world_size = place.local_world_size;
+    g->node_rank = place.node_rank;
+    g->n_nodes = place.n_nodes;
 }
 
 static int join(const struct ddp_init_opts *opts, struct ddp_group *g, struct co_error *err)
@@ -209,9 +130,11 @@ static int join(const struct ddp_init_opts *opts, struct ddp_group *g, struct co
     code = process_enter(who.node_fd, err);
     if (code != 0)
         return code;
-    code = open_backend(g, &who, co_deadline_ms(start_ms), err);
+    code = group_open(g, &who, co_deadline_ms(start_ms), err);
     if (code != 0)
         process_leave(false);
+    else
+        place_group(g);
     return code;
 }
 
@@ -310,6 +233,7 @@ int ddp_group_split(struct ddp_group *g, int color, int key, struct ddp_group **
     }
     fill_sub(sub, g, rank, n);
     sub->backend = backend;
+    place_group(sub);
     group_adopt(g->world, &sub->child);
     *ret_sub = co_take(&sub);
     return DDP_OK;
@@ -385,6 +309,12 @@ static int alloc_alone(size_t bytes, void **ret, struct co_error *err)
     return 0;
 }
 
+/* It is the same for all groups, also for one of a single rank. */
+static struct backend *memory_of(const struct ddp_group *g)
+{
+    return g->backend != NULL ? g->backend : g->world->backend;
+}
+
 int ddp_alloc(struct ddp_group *g, size_t bytes, void **ret_ptr)
 {
     struct co_error err = {0};
@@ -392,8 +322,9 @@ int ddp_alloc(struct ddp_group *g, size_t bytes, void **ret_ptr)
         return rt_fail(DDP_EINVAL, "ddp_alloc: ret_ptr is NULL");
     if (process_is_forked())
         return rt_fail(DDP_EINVAL, "ddp_alloc: this process was forked from the one that joined");
-    return rt_return(g->backend == NULL ? alloc_alone(bytes, ret_ptr, &err)
-                                        : g->backend->ops->alloc(g->backend, bytes, ret_ptr, &err),
+    struct backend *b = memory_of(g);
+    return rt_return(b == NULL ? alloc_alone(bytes, ret_ptr, &err)
+                               : b->ops->alloc(b, bytes, ret_ptr, &err),
                      &err);
 }
 
@@ -401,8 +332,9 @@ void ddp_free(struct ddp_group *g, void *ptr)
 {
     if (ptr == NULL || process_is_forked())
         return;
-    if (g->backend == NULL)
+    struct backend *b = memory_of(g);
+    if (b == NULL)
         free(ptr);
     else
-        g->backend->ops->free(g->backend, ptr);
+        b->ops->free(b, ptr);
 }

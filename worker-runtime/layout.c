@@ -2,6 +2,32 @@
 
 #include "reduce.h"
 
+static size_t sum_of(const size_t *counts, unsigned n)
+{
+    size_t sum = 0;
+    for (unsigned r = 0; r < n; r++)
+        sum += counts[r];
+    return sum;
+}
+
+struct call layout_call(const struct collective *what, unsigned n)
+{
+    struct call call = {.kind = (uint8_t)what->kind,
+                        .dtype = (uint8_t)what->dtype,
+                        .op = (uint8_t)what->op,
+                        .root = what->root,
+                        .count = what->count};
+    if (what->in_counts != NULL) {
+        call.form = CALL_PAIRS;
+        call.count = 0;
+    } else if (what->counts != NULL) {
+        call.form = CALL_COUNTS;
+        call.count = sum_of(what->counts, n);
+        call.digest = call_digest(what->counts, n);
+    }
+    return call;
+}
+
 static void sum_up(const size_t *counts, unsigned n, size_t *ret_first)
 {
     size_t sum = 0;

@@ -90,6 +90,15 @@ static inline struct slice layout_in_of(const struct layout *l, unsigned rank)
     return (struct slice){0, l->counts != NULL ? l->counts[rank] : l->count};
 }
 
+/* all_to_all_v: a count for each pair of ranks. */
+static inline bool layout_has_pairs(const struct layout *l)
+{
+    return l->in_counts != l->counts;
+}
+
+/* The signature of a collective among n ranks. */
+struct call layout_call(const struct collective *what, unsigned n);
+
 /* Of this rank's `in`, gaps to `most` not counted. */
 size_t layout_in_bytes(const struct layout *l);
 size_t layout_out_bytes(const struct layout *l);

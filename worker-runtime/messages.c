@@ -253,9 +253,11 @@ static int check_match(struct messages *ms, struct message *m, const struct mess
     if (s->dtype == (uint32_t)m->dtype && s->count == m->count)
         return 0;
     transport_shm_tell_disagreement(ms->c->shm, ms->c->rank);
-    return co_fail(m->err, -EPROTO,
-                   "rank %d sent %llu x %s with tag %d, where rank %u expects %zu x %s", m->peer,
-                   (unsigned long long)s->count, call_dtype_name(s->dtype), m->tag, ms->c->rank,
+    char other[TRANSPORT_SHM_RANK_TEXT_BYTES], me[TRANSPORT_SHM_RANK_TEXT_BYTES];
+    transport_shm_name_rank(ms->c->shm, (unsigned)m->peer, other);
+    transport_shm_name_rank(ms->c->shm, ms->c->rank, me);
+    return co_fail(m->err, -EPROTO, "%s sent %llu x %s with tag %d, where %s expects %zu x %s",
+                   other, (unsigned long long)s->count, call_dtype_name(s->dtype), m->tag, me,
                    m->count, call_dtype_name(m->dtype));
 }
 
@@ -336,8 +338,9 @@ static int fail(struct messages *ms, struct message *m)
                 (double)transport_shm_timeout_ms(shm) / 1e3, peer);
     else
         transport_shm_describe(shm, m->err);
-    return co_fail_in(m->err, "%s of %zu x %s %s rank %d, tag %d", m->is_send ? "send" : "recv",
-                      m->count, call_dtype_name(m->dtype), m->is_send ? "to" : "from", m->peer,
+    transport_shm_name_rank(shm, (unsigned)m->peer, peer);
+    return co_fail_in(m->err, "%s of %zu x %s %s %s, tag %d", m->is_send ? "send" : "recv",
+                      m->count, call_dtype_name(m->dtype), m->is_send ? "to" : "from", peer,
                       m->tag);
 }
 

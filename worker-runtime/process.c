@@ -19,6 +19,28 @@ static struct {
 
 static atomic_bool is_forked;
 
+enum { MOST_SOCKETS = 1 << 16, WORD_BITS = 64 };
+static _Atomic uint64_t sockets[MOST_SOCKETS / WORD_BITS]; /* a bit for each descriptor */
+
+void process_own_socket(int fd)
+{
+    if (fd >= 0 && fd < MOST_SOCKETS)
+        atomic_fetch_or(&sockets[fd / WORD_BITS], UINT64_C(1) << fd % WORD_BITS);
+}
+
+void process_disown_socket(int fd)
+{
+    if (fd >= 0 && fd < MOST_SOCKETS)
+        atomic_fetch_and(&sockets[fd / WORD_BITS], ~(UINT64_C(1) << fd % WORD_BITS));
+}
+
+static void close_sockets(void)
+{
+    for (int word = 0; word < MOST_SOCKETS / WORD_BITS; word++)
+        for (uint64_t left = atomic_exchange(&sockets[word], 0); left != 0; left &= left - 1)
+            close(word * WORD_BITS + __builtin_ctzll(left));
+}
+
 bool process_is_forked(void)
 {
     return atomic_load_explicit(&is_forked, memory_order_relaxed);
@@ -36,6 +58,7 @@ static void on_fork_child(void)
     if (process.segment != NULL)
         close(user_segment_fd(process.segment));
     process.node_fd = -1;
+    close_sockets();
 }
 
 int process_enter(int node_fd, struct co_error *err)
@@ -68,6 +91,12 @@ void process_leave(bool was_joined)
         close(process.node_fd);
     process.node_fd = -1;
     pthread_mutex_unlock(&process.mutex);
+}
+
+unsigned process_count_join(void)
+{
+    static atomic_uint n_joins;
+    return atomic_fetch_add(&n_joins, 1) + 1;
 }
 
 int process_user_segment(unsigned n_local, struct user_segment **ret, struct co_error *err)

@@ -16,10 +16,19 @@ struct user_segment;
 int process_enter(int node_fd, struct co_error *err);
 void process_leave(bool was_joined);
 
+/* How often this process joined other nodes, this time included. */
+unsigned process_count_join(void);
+
 /* The process's user segment, made at the first call with the size that DDP_SEGMENT_BYTES says.
  *
  * returns   0, -ENOEXEC, -ENOMEM, -errno */
 int process_user_segment(unsigned n_local, struct user_segment **ret, struct co_error *err);
+
+/* A socket to another node, which a forked child must not keep open: it would hide the death of
+ * this rank. Thread-safe; of descriptors
+ * above 65535 nothing is kept. */
+void process_own_socket(int fd);
+void process_disown_socket(int fd); /* before it is closed */
 
 /* Whether this process was forked, without exec, from one that had entered a job. */
 bool process_is_forked(void);

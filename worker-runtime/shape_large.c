@@ -31,11 +31,6 @@ static struct transport_shm_place place_of(struct cpu *c)
     return place;
 }
 
-static bool has_table(const struct layout *l)
-{
-    return l->in_counts != l->counts;
-}
-
 static void write_table(struct cpu *c)
 {
     struct cpu_table *table = cpu_table(c, c->rank);
@@ -53,7 +48,7 @@ static int open_large(struct cpu *c, struct co_error *err)
     if (code != 0)
         return code;
     note->place = place_of(c);
-    if (has_table(l))
+    if (layout_has_pairs(l))
         write_table(c);
     else if (!note->place.has_in && !(c->cma == CMA_ON && cma_is_worth_it(c))) {
         staged_fill_first(c);
@@ -129,7 +124,7 @@ static int work_large(struct cpu *c, size_t stage, struct co_error *err)
 {
     if (stage == 0)
         return open_large(c, err);
-    if (stage == 1 && has_table(&c->job.layout) && !tables_agree(c))
+    if (stage == 1 && layout_has_pairs(&c->job.layout) && !tables_agree(c))
         return transport_shm_fail(c->shm, err);
     if (stage == 2)
         cma_agree(c);

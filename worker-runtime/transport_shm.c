@@ -12,13 +12,14 @@
 enum {
     SPIN_NS = 200 * 1000,  /* longer than interrupts and page faults hold a rank up: who sleeps on a
                              busy machine may get its processor back milliseconds later */
-    MOVE_NS = 4000 * 1000, /* at least, between two looks for another processor */
-    FIRST_LOOKS = 8,       /* before anything else is done */
+    MOVE_NS = 1000 * 1000, /* at least, between two looks for another processor */
+    FIRST_LOOKS = 200,     /* before anything else is done: about as long as a step takes */
     LOOKS = 64,            /* between two looks at the clock */
     YIELDS = 4,            /* where ranks share processors */
     FIRST_SLEEP_US = 500,  /* how soon a death is noticed without ddprun ... */
     LONGEST_SLEEP_US = 2000, /* ... and how late */
     LOOK_NS = 500 * 1000,    /* between two looks around of one who does not sleep */
+    MORE_TIME_MS = 1500,
     DRAIN_NS = 1000 * 1000 * 1000,
 };
 
@@ -40,6 +41,7 @@ int transport_shm_create(const struct transport_shm_opts *opts, struct transport
                                 .group = opts->group,
                                 .spin = opts->spin,
                                 .timeout_ms = opts->timeout_ms,
+                                .names = opts->names,
                                 .call_timeout_ms = opts->timeout_ms,
                                 .arrived = opts->start};
     *ret = t;
@@ -78,6 +80,21 @@ void transport_shm_on_idle(struct transport_shm *t, bool (*idle)(void *arg), voi
 {
     t->idle = idle;
     t->idle_arg = arg;
+}
+
+void transport_shm_name_ranks(struct transport_shm *t, struct transport_shm_names names)
+{
+    t->names = names;
+}
+
+struct transport_shm_names transport_shm_names(const struct transport_shm *t)
+{
+    return t->names;
+}
+
+void transport_shm_goes_on(struct transport_shm *t)
+{
+    t->goes_on = true;
 }
 
 unsigned transport_shm_rank(const struct transport_shm *t)
@@ -175,7 +192,7 @@ int transport_shm_fail(struct transport_shm *t, struct co_error *err)
         char text[CALL_TEXT_BYTES];
         if (code != -EPROTO && t->seq > 0)
             co_fail_in(&t->why, "%s, call #%u",
-                       call_format(&slot_of(t, t->rank, t->seq)->call, text), t->seq);
+                       call_format(&slot_of(t, t->rank, t->seq)->call, text), t->number);
         t->broken = true;
     }
     return co_fail(err, t->why.code, "%s", t->why.text);
@@ -243,8 +260,14 @@ static bool look_for_trouble(struct transport_shm *t)
     if (t->deadline_ms == 0)
         t->deadline_ms = co_deadline_ms(t->call_timeout_ms);
     look_around(t);
-    if (co_left_ms(t->deadline_ms) == 0)
+    if (co_left_ms(t->deadline_ms) > 0)
+        return transport_shm_is_broken(t);
+    if (!t->has_more_time && why_is_outside(t)) {
+        t->has_more_time = true; /* who that one waits for is found out by then */
+        t->deadline_ms = co_deadline_ms(MORE_TIME_MS);
+    } else {
         why_tell_timeout(t);
+    }
     return transport_shm_is_broken(t);
 }
 
@@ -375,7 +398,7 @@ static int check_meeting(struct transport_shm *t, struct co_error *err)
     const struct slot *mine = slot_of(t, t->rank, t->seq);
     for (unsigned r = 0; r < t->n_ranks; r++) {
         const struct slot *other = slot_of(t, r, t->seq);
-        if (call_same(&mine->call, &other->call) && mine->seq == other->seq)
+        if (call_same(&mine->call, &other->call) && mine->number == other->number)
             continue;
         why_tell_mismatch(t, r);
         return transport_shm_fail(t, err);
@@ -423,7 +446,7 @@ int transport_shm_wait(struct transport_shm *t, bool may_wait, struct co_error *
 static void say_where(struct transport_shm *t, bool inside)
 {
     unsigned kind = slot_of(t, t->rank, t->seq)->call.kind;
-    atomic_store_explicit(&t->member[t->rank].line->where, where_pack(t->seq, kind, inside),
+    atomic_store_explicit(&t->member[t->rank].line->where, where_pack(t->number, kind, inside),
                           memory_order_relaxed);
 }
 
@@ -433,9 +456,11 @@ int transport_shm_open(struct transport_shm *t, const struct call *call, uint64_
     if (t->broken)
         return transport_shm_fail(t, err);
     t->seq++;
+    t->number += !t->goes_on;
+    t->goes_on = false;
     struct slot *mine = slot_of(t, t->rank, t->seq);
     mine->call = *call;
-    mine->seq = t->seq;
+    mine->number = t->number;
     if (transport_shm_is_broken(t))
         return transport_shm_fail(t, err);
     t->is_meeting = true;
@@ -456,6 +481,7 @@ void transport_shm_arrive(struct transport_shm *t)
     struct control_line *line = t->member[t->rank].line;
     t->next = 0;
     t->deadline_ms = 0;
+    t->has_more_time = false;
     t->arrived++;
     t->owes_wake = true;
     say_cpu(t);

@@ -58,6 +58,11 @@ struct transport_shm_member { /* a rank of the group */
     unsigned local_rank; /* on the node: whether it lives is said in the control segment */
 };
 
+struct transport_shm_names {    /* for messages, where the job has several nodes; both are lent */
+    const uint32_t *world_rank; /* of each local rank; NULL: local ranks are named */
+    const char *where;          /* " on node 1 (host)", behind a rank's number */
+};
+
 struct transport_shm_opts {
     struct control *control;                   /* borrowed; this rank has joined it */
     const struct transport_shm_member *member; /* n of them, in rank order; copied */
@@ -66,6 +71,7 @@ struct transport_shm_opts {
     uint32_t group;      /* a number that tells groups apart, 15 bits; 0: the world */
     bool spin;           /* each rank has a processor of its own: spin before sleeping */
     uint64_t timeout_ms; /* a step takes no longer; 0 is not allowed */
+    struct transport_shm_names names;
 };
 
 /* returns   0, -ENOMEM */
@@ -76,6 +82,12 @@ int transport_shm_create_world(const struct transport_shm_opts *opts, unsigned l
                                struct transport_shm **ret, struct co_error *err);
 void transport_shm_destroy(
     struct transport_shm *t); /* does not leave the control segment; NULL is fine */
+
+void transport_shm_name_ranks(struct transport_shm *t, struct transport_shm_names names);
+struct transport_shm_names transport_shm_names(const struct transport_shm *t);
+
+/* The call that is opened next is a further part of the last one: not counted as a call. */
+void transport_shm_goes_on(struct transport_shm *t);
 
 /* Have `idle(arg)` called now and then while this rank sleeps in a step: every half millisecond as
  * long as it returns true. */
@@ -141,9 +153,14 @@ int transport_shm_fail(struct transport_shm *t, struct co_error *err);
 int transport_shm_describe(const struct transport_shm *t, struct co_error *err);
 
 /* "rank 3 (process 117, which is in barrier, call #12)": where a rank is that is waited for. */
-#define TRANSPORT_SHM_RANK_TEXT_BYTES 112
+#define TRANSPORT_SHM_RANK_TEXT_BYTES 176
 void transport_shm_describe_rank(const struct transport_shm *t, unsigned rank,
                                  char text[TRANSPORT_SHM_RANK_TEXT_BYTES]);
+
+/* "rank 3", or as struct transport_shm_names says. `rank` is one of the group; without names its
+ * number there is told. */
+void transport_shm_name_rank(const struct transport_shm *t, unsigned rank,
+                             char text[TRANSPORT_SHM_RANK_TEXT_BYTES]);
 
 /* Whether somebody was stuck while writing: this rank's memory must be taken away from the others
  * before the call returns. */

@@ -11,7 +11,7 @@ enum { TOUCH_NOTHING, TOUCH_READS, TOUCH_WRITES };
 struct slot { /* what a rank publishes with a call. The first 64 bytes are one cache line: who finds
                  the flag there has the call, and what a small one carries, too */
     struct call call;
-    uint32_t seq;         /* of the call, from 1 */
+    uint32_t number;      /* of the call, from 1 */
     _Atomic uint32_t met; /* as `arrived`, of the last meeting that used this slot: what others spin
                              on in a meeting */
     union transport_shm_note note;
@@ -30,17 +30,21 @@ struct transport_shm {
     unsigned rank, n_ranks;
     uint32_t group;
     bool spin, broken, must_withdraw;
+    bool has_more_time;       /* the step got, since somebody waits for another node */
     bool is_meeting;          /* the step that is waited for is the meeting of the open call */
     uint64_t timeout_ms;      /* of the group */
     uint64_t call_timeout_ms; /* of the open call */
     uint64_t deadline_ms;     /* of the step that is waited for; 0: not yet waited for */
     uint64_t next_look_ns;    /* of one who only looks */
-    uint32_t seq;             /* calls opened */
-    uint32_t arrived;         /* what this rank's line says */
-    bool owes_wake;           /* it has arrived, but has not looked for sleepers yet */
-    uint32_t cpu;             /* what this rank's line says */
-    uint64_t next_move_ns;    /* not to look for another processor before */
-    unsigned next;            /* ranks below have come to the step that is waited for */
+    uint32_t seq;             /* times that a call was opened: the slots take turns */
+    uint32_t number;          /* calls: parts that go on with the last one are not counted */
+    bool goes_on;             /* the next one does */
+    struct transport_shm_names names;
+    uint32_t arrived;      /* what this rank's line says */
+    bool owes_wake;        /* it has arrived, but has not looked for sleepers yet */
+    uint32_t cpu;          /* what this rank's line says */
+    uint64_t next_move_ns; /* not to look for another processor before */
+    unsigned next;         /* ranks below have come to the step that is waited for */
     bool (*idle)(void *arg);
     void *idle_arg;
     struct co_error why; /* once broken */
@@ -72,6 +76,8 @@ void why_tell(struct transport_shm *t, enum control_cause cause, unsigned local_
 void why_tell_mismatch(struct transport_shm *t, unsigned other);
 /* Those who have not come to the open step are missing. */
 void why_tell_timeout(struct transport_shm *t);
+/* Whether one of those who are furthest behind waits for another node. */
+bool why_is_outside(const struct transport_shm *t);
 #define WHY_MESSAGE 0xffffu /* in place of a rank: it is not a call that they disagree about */
 
 #endif

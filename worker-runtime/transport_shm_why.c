@@ -8,12 +8,28 @@
 
 enum { NAMED = 8 }; /* ranks in one text */
 
+struct name {
+    char text[80];
+};
+
 void why_tell(struct transport_shm *t, enum control_cause cause, unsigned local_rank,
               uint32_t detail)
 {
     control_abort_set(t->control, (struct control_abort){.cause = (uint16_t)cause,
                                                          .rank = (uint16_t)local_rank,
                                                          .detail = detail});
+}
+
+/* "rank 3", or "rank 3 on node 1 (host)". */
+static struct name name_of(const struct transport_shm *t, unsigned local_rank)
+{
+    struct name name;
+    const uint32_t *world_rank = t->names.world_rank;
+    if (world_rank == NULL || local_rank >= t->control->n_local)
+        snprintf(name.text, sizeof name.text, "rank %u", local_rank);
+    else
+        snprintf(name.text, sizeof name.text, "rank %u%s", world_rank[local_rank], t->names.where);
+    return name;
 }
 
 /* A mismatch is told as a pair of ranks of a group, the lower one in `detail` beside the group and
@@ -43,6 +59,16 @@ static uint32_t longest_lag(const struct transport_shm *t)
     return longest;
 }
 
+bool why_is_outside(const struct transport_shm *t)
+{
+    const uint32_t longest = longest_lag(t);
+    for (unsigned r = 0; longest > 0 && r < t->n_ranks; r++)
+        if (lag_of(t, r) == longest &&
+            atomic_load(&t->control->line[t->member[r].local_rank].outside) != 0)
+            return true;
+    return false;
+}
+
 /* Those who are missing may themselves wait for one that is further behind: that one is named. */
 void why_tell_timeout(struct transport_shm *t)
 {
@@ -66,7 +92,8 @@ static int describe_mismatch(const struct transport_shm *t, struct control_abort
 {
     const unsigned low = why.detail & 0xffff, group = why.detail >> 17;
     if (low == WHY_MESSAGE)
-        return co_fail(err, -EPROTO, "a message to rank %u is not what it expected", why.rank);
+        return co_fail(err, -EPROTO, "a message to %s is not what it expected",
+                       name_of(t, why.rank).text);
     if (group != t->group || low >= t->n_ranks || why.rank >= t->n_ranks)
         return co_fail(err, -EPROTO, "ranks of another group called different collectives");
     const struct slot *a = slot_of(t, why.rank, why.detail >> 16);
@@ -74,24 +101,38 @@ static int describe_mismatch(const struct transport_shm *t, struct control_abort
     char text_a[CALL_TEXT_BYTES], text_b[CALL_TEXT_BYTES];
     if (call_same(&a->call, &b->call) && a->call.form == CALL_PAIRS)
         return co_fail(err, -EPROTO,
-                       "%s, call #%u: ranks %u and %u do not expect the counts that they send each "
-                       "other",
-                       call_format(&a->call, text_a), a->seq, low, why.rank);
-    return co_fail(err, -EPROTO, "rank %u called %s as call #%u where rank %u called %s",
-                   t->member[why.rank].local_rank, call_format(&a->call, text_a), a->seq,
-                   t->member[low].local_rank, call_format(&b->call, text_b));
+                       "%s, call #%u: %s and %s do not expect the counts that they send each other",
+                       call_format(&a->call, text_a), a->number,
+                       name_of(t, t->member[low].local_rank).text,
+                       name_of(t, t->member[why.rank].local_rank).text);
+    return co_fail(err, -EPROTO, "%s called %s as call #%u where %s called %s",
+                   name_of(t, t->member[why.rank].local_rank).text, call_format(&a->call, text_a),
+                   a->number, name_of(t, t->member[low].local_rank).text,
+                   call_format(&b->call, text_b));
 }
 
-static int describe_death(struct control_abort why, struct co_error *err)
+static int describe_death(const struct transport_shm *t, struct control_abort why,
+                          struct co_error *err)
 {
+    const struct name who = name_of(t, why.rank);
     int status = (int)why.detail;
     if (status != 0 && WIFSIGNALED(status))
-        return co_fail(err, -ECONNRESET, "rank %u died: killed by signal %d (%s)", why.rank,
+        return co_fail(err, -ECONNRESET, "%s died: killed by signal %d (%s)", who.text,
                        WTERMSIG(status), strsignal(WTERMSIG(status)));
     if (status != 0 && WIFEXITED(status))
-        return co_fail(err, -ECONNRESET, "rank %u died: it exited with status %d", why.rank,
+        return co_fail(err, -ECONNRESET, "%s died: it exited with status %d", who.text,
                        WEXITSTATUS(status));
-    return co_fail(err, -ECONNRESET, "rank %u died", why.rank);
+    return co_fail(err, -ECONNRESET, "%s died", who.text);
+}
+
+void transport_shm_name_rank(const struct transport_shm *t, unsigned rank,
+                             char text[TRANSPORT_SHM_RANK_TEXT_BYTES])
+{
+    const bool has_names = t->names.world_rank != NULL;
+    snprintf(text, TRANSPORT_SHM_RANK_TEXT_BYTES, "rank %u", rank);
+    if (has_names)
+        snprintf(text, TRANSPORT_SHM_RANK_TEXT_BYTES, "%s",
+                 name_of(t, t->member[rank].local_rank).text);
 }
 
 void transport_shm_describe_rank(const struct transport_shm *t, unsigned rank,
@@ -109,8 +150,8 @@ void transport_shm_describe_rank(const struct transport_shm *t, unsigned rank,
         snprintf(last, sizeof last, "is in %s, call #%u", kind, seq);
     else
         snprintf(last, sizeof last, "last made call #%u, %s", seq, kind);
-    snprintf(text, TRANSPORT_SHM_RANK_TEXT_BYTES, "rank %u (process %u, which %s)", m->local_rank,
-             pid, last);
+    snprintf(text, TRANSPORT_SHM_RANK_TEXT_BYTES, "%s (process %u, which %s)",
+             name_of(t, m->local_rank).text, pid, last);
 }
 
 /* The missing, those furthest behind first. */
@@ -142,14 +183,23 @@ static int describe_timeout(const struct transport_shm *t, struct control_abort 
                             struct co_error *err)
 {
     const unsigned missing = why.detail & 0xffff, others = why.detail >> 16;
-    char first[32], and_others[32] = "";
-    snprintf(first, sizeof first, "rank %u", missing);
+    const struct name first = name_of(t, missing);
+    char and_others[32] = "";
     if (why.rank == t->member[t->rank].local_rank)
-        return describe_own_timeout(t, first, err);
+        return describe_own_timeout(t, first.text, err);
     if (others > 0)
         snprintf(and_others, sizeof and_others, " and %u more", others);
-    return co_fail(err, -ETIMEDOUT, "rank %u gave up waiting for %s%s", why.rank, first,
-                   and_others);
+    return co_fail(err, -ETIMEDOUT, "%s gave up waiting for %s%s", name_of(t, why.rank).text,
+                   first.text, and_others);
+}
+
+static int describe_told(const struct transport_shm *t, struct control_abort why,
+                         struct co_error *err)
+{
+    const int code = why.detail > 0 && why.detail < 4096 ? -(int)why.detail : -ECONNRESET;
+    if (why.rank >= t->control->n_local)
+        return co_fail(err, code, "the job is broken on another node");
+    return co_fail(err, code, "%.*s", CONTROL_WHY_BYTES - 1, t->control->line[why.rank].why);
 }
 
 int transport_shm_describe(const struct transport_shm *t, struct co_error *err)
@@ -157,9 +207,10 @@ int transport_shm_describe(const struct transport_shm *t, struct co_error *err)
     const struct control_abort why = control_abort_get(t->control);
     switch (why.cause) {
     case CONTROL_RANK_DIED:
-        return describe_death(why, err);
+        return describe_death(t, why, err);
     case CONTROL_RANK_LEFT:
-        return co_fail(err, -ECONNRESET, "rank %u left the job while others needed it", why.rank);
+        return co_fail(err, -ECONNRESET, "%s left the job while others needed it",
+                       name_of(t, why.rank).text);
     case CONTROL_MISMATCH:
         return describe_mismatch(t, why, err);
     case CONTROL_TIMEOUT:
@@ -167,8 +218,10 @@ int transport_shm_describe(const struct transport_shm *t, struct co_error *err)
     case CONTROL_JOB_STOPPING:
         return co_fail(err, -ECONNRESET, "ddprun is stopping the job");
     case CONTROL_UNREADABLE:
-        return co_fail(err, -EFAULT, "the memory that rank %u gave to a call cannot be read",
-                       why.rank);
+        return co_fail(err, -EFAULT, "the memory that %s gave to a call cannot be read",
+                       name_of(t, why.rank).text);
+    case CONTROL_TOLD:
+        return describe_told(t, why, err);
     default:
         return co_fail(err, -ECONNRESET, "the group is broken (cause %u)", why.cause);
     }

@@ -15,7 +15,12 @@
  *   blocking  the call returns when this rank's `out` may be read and its `in` written again, and
  *             no other rank touches either any more, also where it returns an error
  *   order     additions happen in rank order 0, 1, 2, ... for every element, whatever the size,
- *             algorithm and arrival: same inputs, same bits, on all ranks and in every run
+ *             algorithm and arrival: same inputs, same bits, on all ranks and in every run. On
+ *             several nodes: the ranks of each node in their order, then the nodes' sums in the
+ *             order of the nodes (of the lowest rank on each), which depends on the shape of the
+ *             job alone. 16-bit floats are rounded once more there, where a node's sum ends; an
+ *             average of floats is that of the nodes' averages, weighed by their ranks where these
+ *             differ
  *   threads   one thread at a time for each group; different groups, at the same time, by different
  *             threads
  *   returns   0

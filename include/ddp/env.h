@@ -32,10 +32,18 @@
                                          shared memory over it (segments/node_socket.h) */
 #define DDP_ENV_GENERATION "DDP_GENERATION" /* as TORCHELASTIC_RESTART_COUNT */
 
+/* ours, read by ddprun, which keeps it from the ranks */
+#define DDP_ENV_TOKEN "DDP_TOKEN" /* the secret by which the nodes of a job know each other */
+
 /* ours, read by libddp */
 #define DDP_ENV_JOB                                                                                \
     "DDP_JOB" /* a name for the job when ranks are started by hand:
                                                      any text, the same on all ranks of one job */
+#define DDP_ENV_NODE_RANK                                                                          \
+    "DDP_NODE_RANK" /* this node among the nodes, where the starter has no variable for it and
+                       several "nodes" are one machine */
+#define DDP_ENV_SOCKET_IFNAME                                                                      \
+    "DDP_SOCKET_IFNAME" /* the network interface by which other nodes reach this one */
 #define DDP_ENV_SEGMENT_BYTES                                                                      \
     "DDP_SEGMENT_BYTES"               /* address space for one rank's ddp_alloc(); pages
                                                      cost memory only once they are written */

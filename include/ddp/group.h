@@ -3,7 +3,9 @@
  * A process joins with what its starter put into the environment: ddprun or torchrun (RANK,
  * WORLD_SIZE, LOCAL_RANK, ...), Open MPI's mpirun (OMPI_COMM_WORLD_*), MPICH's hydra (PMI_*),
  * Slurm's srun (SLURM_PROCID, ...), or a shell script that sets RANK and WORLD_SIZE itself. With
- * none of these it is a world of 1. env.h lists the variables.
+ * none of these it is a world of 1. env.h lists the variables. Where LOCAL_WORLD_SIZE (or what
+ * stands for it) is less than WORLD_SIZE the job has several nodes, which find each other by the
+ * store at MASTER_ADDR and MASTER_PORT: ddprun's or torchrun's, say.
  *
  * Threads: a group is used by one thread at a time; different groups by different threads at the
  * same time. The thread that calls ddp_init() must live as long as the group: when it ends, the
@@ -38,7 +40,7 @@ struct ddp_init_opts {
  *             DDP_EENV          the environment contradicts itself; the text names the variable
  *             DDP_ETIMEOUT      some ranks did not come in time; the text names them
  *             DDP_EPEER         a rank died before it joined
- *             DDP_EUNSUPPORTED  the job spans several nodes (this version: one node)
+ *             DDP_EUNSUPPORTED  more than 1024 ranks on a node
  *             DDP_ENOMEM, DDP_ESYSTEM */
 int ddp_init(const struct ddp_init_opts *opts, struct ddp_group **ret_world);
 

@@ -40,15 +40,34 @@ static int cut(char *text, char at, char **words)
     return n;
 }
 
+static void check_world(const struct job_spec *spec)
+{
+    const struct job_world *w = &spec->world;
+    must(w->guided || (spec->master_addr[0] != '\0' && w->max_nodes == 1));
+    if (!w->guided)
+        return;
+    must(w->min_nodes >= 1 && w->min_nodes <= w->max_nodes && w->max_nodes <= MESSAGE_MAX_NODES);
+    must(w->start_timeout_ms > 0 && (w->heartbeat_ms == 0) == (w->lease_ms == 0));
+    must(w->lease_ms == 0 || w->lease_ms > w->heartbeat_ms);
+    must(w->node_rank >= MESSAGE_NO_RANK && w->node_rank < (int32_t)w->max_nodes);
+    must(w->endpoint_host[0] != '\0' && strlen(w->endpoint_host) < MESSAGE_HOST_BYTES);
+    must(w->endpoint_port != 0 && strlen(spec->run_id) < MESSAGE_RUN_ID_BYTES);
+    must(w->node_name == NULL || strlen(w->node_name) < MESSAGE_NAME_BYTES);
+    must(w->local_addr == NULL || strpbrk(w->local_addr, " \t\n") == NULL);
+    must(!w->keeps_rank_0 || (w->node_rank == 0 && w->host == JOB_HOST_HERE));
+    must(w->store_allow == NULL || w->store_allow->n <= ALLOW_MAX);
+}
+
 /* A job holds what its header promises, and its workers' environment what torch asks for. */
 static void check_job(const struct job_spec *spec, char **env)
 {
     must(spec->n_local >= 1 && spec->n_local <= JOB_RANKS_MAX);
     must(spec->run_id[0] != '\0' && strlen(spec->run_id) <= CLI_NAME_MAX);
     must(strlen(spec->role) <= CLI_NAME_MAX);
-    must(spec->master_addr[0] != '\0' && spec->path[0] != '\0');
+    must(spec->path[0] != '\0');
     must(spec->argv[0] != NULL && spec->shown != NULL);
     must(spec->store <= STORE_WORKER && spec->verbose >= 0 && spec->verbose <= 2);
+    check_world(spec);
     const struct output_spec *o = &spec->output;
     for (int i = 0; i < JOB_RANKS_MAX; i++) {
         must(o->redirects[i] <= 3 && o->tees[i] <= 3);
@@ -58,19 +77,23 @@ static void check_job(const struct job_spec *spec, char **env)
     must(o->stdin_rank < spec->n_local && o->stdin_rank >= -1);
     must(spec->omp_threads >= 0 && (spec->omp_threads > 0 || !spec->omp_asked));
 
-    struct rank_place place = {.world_size = spec->n_local,
-                               .local_world_size = spec->n_local,
-                               .n_nodes = 1,
-                               .master_addr = spec->master_addr,
-                               .error_file = "",
-                               .node_fd = -1};
+    struct generation_place place = {.world_size = spec->n_local,
+                                     .local_world_size = spec->n_local,
+                                     .n_nodes = 1,
+                                     .master_addr =
+                                         spec->world.guided ? "node1" : spec->master_addr,
+                                     .node_fd = -1};
+    const struct rank_place rank = {.error_file = ""};
+    struct worker_env *common = NULL;
     char **worker = NULL;
-    must(worker_env_make(spec, &place, env, &worker, NULL) == 0);
+    must(worker_env_create(spec, &place, env, &common, NULL) == 0);
+    must(worker_env_make(common, &rank, &worker, NULL) == 0);
     int n_ranks = 0;
     for (char **v = worker; *v != NULL; v++)
         n_ranks += strcmp(*v, "RANK=0") == 0;
     must(n_ranks == 1);
     free(worker);
+    worker_env_destroy(common);
 
     char **argv = NULL;
     int n_given = 0, n_made = 0;

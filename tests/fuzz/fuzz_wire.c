@@ -15,6 +15,7 @@ enum {
     N_CLIENTS = 4,
     MAX_STORE_BYTES = 256 << 10,
     HIGH_WATER_BYTES = 4096,
+    MAX_WORK = 20, /* less than some requests take */
     MAX_REPLY_BYTES = 16 << 10,
     MAX_REQUEST_BYTES = 8 << 10,
 };
@@ -57,6 +58,7 @@ static void start(void)
                    .max_keys = 64,
                    .max_request_bytes = MAX_REQUEST_BYTES},
         .high_water_bytes = HIGH_WATER_BYTES,
+        .max_work = MAX_WORK,
         .max_reply_bytes = MAX_REPLY_BYTES,
         .on_output = on_output,
     };
@@ -80,20 +82,29 @@ static void stop(void)
     store_destroy(host.store);
 }
 
-static void feed(struct client *c)
+static void feed_once(struct client *c)
 {
     struct co_error err = {0};
     size_t n_used;
-    if (c->state < 0)
-        return;
+    bool was_late = c->state == SESSION_LATE;
     size_t len = co_buf_len(&c->in);
     c->state = session_feed(&c->session, co_buf_bytes(&c->in), len, &n_used, &err);
     require(n_used <= len);
+    require(n_used > 0 || !(was_late && c->state == SESSION_LATE)); /* it gets on */
     co_buf_consume(&c->in, n_used);
     require(c->state >= 0 || err.text[0] != '\0');
     require(c->state != SESSION_IDLE || co_buf_len(&c->in) == 0);
     require(co_buf_len(&c->session.out) < HIGH_WATER_BYTES + MAX_REPLY_BYTES + 8);
     require(store_n_bytes(host.store) <= MAX_STORE_BYTES);
+}
+
+static void feed(struct client *c)
+{
+    if (c->state < 0)
+        return;
+    do
+        feed_once(c);
+    while (c->state == SESSION_LATE);
 }
 
 static void deliver(struct client *c, const uint8_t *bytes, size_t len)

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """Run one interop case: a real PyTorch program under ddprun. Standard library only.
 
-usage: run.py --program DDPRUN --torch 1.13|2.11 CASE
+usage: run.py --program DDPRUN --torch 1.13|2.1|2.4|2.11 CASE
 
 The program is ddprun; cases about another part of ours take that, or the test program around it.
 
 Exit status 77, with the reason as the last line, if that PyTorch is not here. It is looked for in
-$TORCH_1_13_PYTHON (default /usr/bin/python3) and $TORCH_2_11_PYTHON (default: the virtual environment
-that scripts/install-deps --interop makes).
+$TORCH_1_13_PYTHON (default /usr/bin/python3) and in $TORCH_2_11_PYTHON and its like (default: the virtual
+environments that scripts/install-deps makes, with --interop for 2.11 and with --interop-old for 2.1 and 2.4).
 """
 import argparse
 import contextlib
+import difflib
 import os
 import re
 import shlex
@@ -33,10 +34,9 @@ def cache_dir():
 
 def find_python(version):
     """The Python whose torch has this version, and the environment it needs; exits 77 if none."""
-    default = {
-        "1.13": "/usr/bin/python3",
-        "2.11": os.path.join(cache_dir(), "ddprun/torch-2.11/bin/python"),
-    }[version]
+    default = "/usr/bin/python3"
+    if version != "1.13":
+        default = os.path.join(cache_dir(), f"ddprun/torch-{version}/bin/python")
     python = os.environ.get(f"TORCH_{version.replace('.', '_')}_PYTHON") or default
     find = (
         "import importlib.util, os.path, runpy; spec = importlib.util.find_spec('torch');"
@@ -200,14 +200,14 @@ def sampler_draws_as_torch_does(program, version, python, env, folder):
     require(out, "all the same", "stdout")
 
 
-def store_serves_torchs_client(program, version, python, env, folder):
-    """The store alone, each operation of torch's own client against it."""
-    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        port = server.stdout.readline().strip()
-        run([python, script("store_ops.py"), "127.0.0.1", port], env)
-        server.stdin.close()  # that ends it
-        if server.wait(DEADLINE_S) != 0:
-            fail(f"the store ended with {server.returncode}")
+def store_answers_as_torchs_own(program, version, python, env, folder):
+    """Each operation of torch's own client on the store alone, and on the store of the same torch."""
+    command = [python, script("store_ops.py"), "--server"]
+    theirs, _ = run(command + ["torch"], env)
+    ours, _ = run(command + ["ours", program], env)
+    if ours.splitlines() != theirs.splitlines():
+        differences = difflib.unified_diff(theirs.splitlines(), ours.splitlines(), "torch", "ours", lineterm="")
+        fail("the answers differ\n  " + "\n  ".join(differences))
 
 
 def ddpctl_works_on_torchs_store(program, version, python, env, folder):
@@ -295,7 +295,7 @@ CASES = {
         killed_rank_comes_back,
         environment_is_torchruns,
         sampler_draws_as_torch_does,
-        store_serves_torchs_client,
+        store_answers_as_torchs_own,
         torchruns_agents_meet_at_the_daemon,
         ddpctl_works_on_torchs_store,
     )
@@ -305,7 +305,7 @@ CASES = {
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", required=True)
-    parser.add_argument("--torch", required=True, choices=["1.13", "2.11"])
+    parser.add_argument("--torch", required=True, choices=["1.13", "2.1", "2.4", "2.11"])
     parser.add_argument("case", choices=sorted(CASES))
     args = parser.parse_args()
     python, env = find_python(args.torch)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Real torchrun 2.11 and ddprun, under its own name and as a link called torchrun, on the same command
-lines: do workers get the same, and does the shell? Standard library only.
+lines: do workers get the same, does the shell, and are the log files the same? Standard library only.
 
 usage: torchrun_same.py --launcher DDPRUN [CASE]...
 
-A case says where the three differ on purpose; docs/differences.md says why. To compare more, add a
-function to COMPARE: it gets a case and the three runs.
+The command lines are in same_cases.py. To compare more, add a function to COMPARE: it gets a case and the
+three runs.
 """
 import argparse
 import dataclasses
@@ -18,26 +18,11 @@ import subprocess
 import sys
 import tempfile
 
+import same_logs
 from run import HERE, fail, find_python, free_port
+from same_cases import ANY_PORT, CASES, WHO
 
 DEADLINE_S = 60
-WHO = "torchrun", "link", "ddprun"
-ANY_PORT = r"[1-9][0-9]{0,4}"
-RANDOM_ID = r"[-0-9a-f]{36}"
-
-
-@dataclasses.dataclass
-class Case:
-    name: str
-    words: str  # of one command line, blanks between; @WORKER@, @PORT@ (a free one), @DIR@ (empty)
-    ranks: int = 2  # that are started; 0: it is refused, or there is no program
-    env: dict = dataclasses.field(default_factory=dict)
-    status: tuple = (0, 0, 0)  # of torchrun, the link, ddprun
-    module: str = "run"  # or "launch": torch.distributed.launch
-    ours: str = None  # the words for link and ddprun, if they are to be others
-    unlike: dict = dataclasses.field(default_factory=dict)  # variable: a form for each of the three
-    python: bool = True  # compare how Python was called, too
-    only: tuple = WHO
 
 
 @dataclasses.dataclass
@@ -45,116 +30,24 @@ class Run:
     who: str
     dir: str
     status: int
-    output: str
-    ranks: dict
+    streams: tuple  # what came out of the launcher, stdout and stderr: bytes
+    ranks: dict  # (generation, rank): what that worker wrote down
+    logs: dict  # same_logs.read_logs()
 
+    @property
+    def output(self):
+        return b"".join(self.streams).decode(errors="replace")
 
-SERVED = {"TORCHELASTIC_USE_AGENT_STORE": ("True", "False", "False")}  # a world of 1 has no store
-NAMELESS = {"TORCHELASTIC_RUN_ID": ("none", "none", RANDOM_ID)}
-
-
-def case(name, words, **more):
-    """A job without an id is called none by torchrun; one of one rank gets no store from us."""
-    unlike = {**NAMELESS, **(SERVED if more.get("ranks", 2) == 1 else {}), **more.pop("unlike", {})}
-    return Case(name, words, unlike=unlike, **more)
-
-
-def alone(name, words, **more):
-    """With --standalone; the id is random for all."""
-    more["unlike"] = {"TORCHELASTIC_RUN_ID": (RANDOM_ID,) * 3, **more.get("unlike", {})}
-    return case(name, "--standalone " + words, **more)
-
-
-def identified(name, words, run_id, **more):
-    more["unlike"] = {"TORCHELASTIC_RUN_ID": (run_id,) * 3, **more.get("unlike", {})}
-    return case(name, words, **more)
-
-
-REFUSED = {"ranks": 0, "status": (2, 2, 2)}
-CASES = [
-    # how many, and where
-    case("one_rank_by_default", "@WORKER@ a", ranks=1),
-    alone("standalone", "--nproc-per-node 2 @WORKER@ a b"),
-    alone("underscores", "--nproc_per_node=2 @WORKER@"),
-    alone("unique_prefixes", "--nproc-per 2 --monitor-i 0.1 --max-r 0 --signals-t SIGTERM,SIGINT,SIGHUP,SIGQUIT @WORKER@"),
-    alone("nodes_as_a_range", "--nnodes 1:1 --nproc-per-node 3 @WORKER@", ranks=3),
-    alone("node_rank_0", "--nnodes=1 --node_rank=0 --nproc-per-node 2 @WORKER@"),
-    case("options_of_last_and_first", "--nproc-per-node 3 --nproc-per-node 2 --master-port @PORT@ @WORKER@"),
-    case("environment_gives_options", "@WORKER@", env={"PET_NPROC_PER_NODE": "2", "PET_STANDALONE": "1", "PET_ROLE": "r"},
-         unlike={"TORCHELASTIC_RUN_ID": (RANDOM_ID,) * 3}),
-    case("command_line_beats_environment", "--nproc-per-node 2 --role b --master-port @PORT@ @WORKER@",
-         env={"PET_NPROC_PER_NODE": "5", "PET_ROLE": "a", "PET_STANDALONE": "0"}),
-    # meeting
-    case("static_port", "--nproc-per-node 2 --master-addr 127.0.0.1 --master-port @PORT@ @WORKER@",
-         unlike={"MASTER_PORT": ("@PORT@",) * 3, "MASTER_ADDR": (r"127\.0\.0\.1",) * 3}),
-    case("static_localhost", "--nproc-per-node 2 --master_addr localhost --master_port @PORT@ @WORKER@",
-         unlike={"MASTER_PORT": ("@PORT@",) * 3, "MASTER_ADDR": ("localhost",) * 3}),
-    identified("static_endpoint", "--nproc-per-node 2 --rdzv-endpoint localhost:@PORT@ --rdzv-id j7 @WORKER@", "j7",
-               unlike={"MASTER_PORT": ("@PORT@",) * 3, "MASTER_ADDR": ("localhost",) * 3}),
-    identified("c10d_endpoint", "--nproc-per-node 2 --rdzv-backend c10d --rdzv-endpoint localhost:@PORT@ "
-               "--rdzv-id job-8 @WORKER@", "job-8"),
-    identified("rendezvous_settings", "--nproc-per-node 2 --rdzv_backend=c10d --rdzv_endpoint=localhost:0 --rdzv_id=a.b "
-               "--rdzv_conf join_timeout=30,last_call_timeout=1 @WORKER@", r"a\.b"),
-    alone("local_address", "--nproc-per-node 2 --local-addr 127.0.0.1 @WORKER@"),
-    alone("id_with_standalone", "--rdzv-id mine --nproc-per-node 2 @WORKER@",
-          unlike={"TORCHELASTIC_RUN_ID": (RANDOM_ID, "mine", "mine")}),
-    # names, restarts, settings that workers see
-    alone("role", "--nproc-per-node 2 --role trainer @WORKER@"),
-    alone("restarts", "--nproc-per-node 2 --max-restarts 3 @WORKER@"),
-    alone("signals", "--nproc-per-node 2 --signals-to-handle SIGTERM,SIGUSR1 @WORKER@"),
-    alone("unknown_signal", "--nproc-per-node 2 --signals-to-handle SIGTERM,SIGNONE @WORKER@"),
-    alone("accepted_for_nothing", "--nproc-per-node 2 --start-method fork --monitor-interval 0.05 @WORKER@"),
-    alone("event_log", "--nproc-per-node 2 --event-log-handler null @WORKER@"),
-    alone("threads_are_kept", "--nproc-per-node 2 @WORKER@", env={"OMP_NUM_THREADS": "3"},
-          unlike={"OMP_NUM_THREADS": ("3",) * 3}),
-    alone("nccl_setting_is_kept", "--nproc-per-node 2 @WORKER@", env={"TORCH_NCCL_ASYNC_ERROR_HANDLING": "3"}),
-    alone("virtual_local_rank", "--nproc-per-node 2 --virtual-local-rank @WORKER@"),
-    alone("virtual_local_rank_of_a_list", "--nproc-per-node 2 --virtual-local-rank @WORKER@",
-          env={"CUDA_VISIBLE_DEVICES": "5,GPU-8a1c"}),
-    alone("devices_are_inherited", "--nproc-per-node 2 @WORKER@", env={"CUDA_VISIBLE_DEVICES": "1,0"}),
-    # the program and its words
-    alone("no_python", "--nproc-per-node 2 --no-python @WORKER@ a -b --c=d", python=False),
-    alone("module", "--nproc-per-node 2 -m dump a", env={"PYTHONPATH": HERE}),
-    alone("run_path", "--nproc-per-node 2 --run-path @WORKER@ a --b", python=False),
-    alone("options_of_the_program", "--nproc-per-node 2 @WORKER@ --nproc-per-node 3 --help -t 3 -- x"),
-    alone("double_dash_before", "--nproc-per-node 2 -- @WORKER@ -x"),
-    alone("double_dash_behind", "--nproc-per-node 2 @WORKER@ -- -x", only=("torchrun", "link")),
-    alone("double_dash_later", "--nproc-per-node 2 @WORKER@ a -- -x --"),
-    alone("templates", "--nproc-per-node 2 @WORKER@ ${local_rank} a$local_rank.b $local_ranks $HOME $$ $$$ $${local_rank} "
-          "${x} $ $1 ${local_rank"),
-    alone("templates_without_python", "--nproc-per-node 2 --no-python @WORKER@ out/${local_rank} $$x", python=False),
-    case("launch", "--nproc-per-node 2 --master-port @PORT@ @WORKER@ a", module="launch",
-         ours="--nproc-per-node 2 --master-port @PORT@ --local-rank-arg=--local-rank @WORKER@ a"),
-    case("launch_a_module", "--nproc-per-node 2 --master-port @PORT@ -m dump a", module="launch",
-         ours="--nproc-per-node 2 --master-port @PORT@ --local-rank-arg=--local-rank -m dump a", env={"PYTHONPATH": HERE}),
-    case("launch_with_environment", "--use-env --nproc-per-node 2 --master-port @PORT@ @WORKER@ a", module="launch"),
-    # ends
-    alone("a_rank_fails", "--nproc-per-node 2 @WORKER@", env={"DUMP_END": "1:3"}, status=(1, 1, 3)),
-    alone("a_rank_is_killed", "--nproc-per-node 2 @WORKER@", env={"DUMP_END": "0:-9"}, status=(1, 1, 137)),
-    alone("no_such_program", "--no-python @DIR@/missing", ranks=0, status=(1, 1, 127)),
-    # refusals
-    case("no_program", "", **REFUSED),
-    case("unknown_option", "--nonsense @WORKER@", **REFUSED),
-    case("option_without_value", "--nproc-per-node", **REFUSED),
-    case("flag_with_value", "--standalone=1 @WORKER@", **REFUSED),
-    case("unknown_choice", "--start-method thread @WORKER@", **REFUSED),
-    case("ambiguous_prefix", "--rdzv x @WORKER@", **REFUSED),
-    case("words_for_a_number", "--max-restarts many @WORKER@", **REFUSED),
-    case("no_ranks", "--nproc-per-node 0 @WORKER@", ranks=0, status=(1, 2, 2)),
-    case("nodes_backwards", "--nnodes 2:1 @WORKER@", ranks=0, status=(1, 2, 2)),
-    case("module_and_no_python", "-m --no-python dump", ranks=0, status=(1, 2, 2)),
-    case("help", "--help", ranks=0),
-]
 
 # What all three have in a form, and need not be equal in; the same goes for a case's `unlike`.
 FORMS = {
     "MASTER_ADDR": (r"localhost|127\.0\.0\.1",) * 3,
     "MASTER_PORT": (ANY_PORT,) * 3,
     "OMP_NUM_THREADS": ("1", "1", "[1-9][0-9]*"),
-    "TORCHELASTIC_ERROR_FILE": ("/.*/error.json", "/.+", "/.+"),
 }
+OWN_ERROR_FILE = {"TORCHELASTIC_ERROR_FILE": (r"TMP/JOB/.*/error\.json",) + (r"runtime/ddprun-\w+/[0-9]+\.json",) * 2}
 # What the interpreter and torch's import leave in torchrun's own environment; not meant for workers.
-IGNORED = {"DUMP_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "LC_CTYPE", "TORCHINDUCTOR_CACHE_DIR"}
+IGNORED = {"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "LC_CTYPE", "TORCHINDUCTOR_CACHE_DIR"}
 
 
 def compare_status(case, runs):
@@ -165,9 +58,10 @@ def compare_status(case, runs):
 
 
 def compare_ranks(case, runs):
+    expected = [(generation, rank) for generation in range(case.generations) for rank in range(case.ranks)]
     for run in runs:
-        if sorted(run.ranks) != list(range(case.ranks)):
-            yield f"{run.who} started ranks {sorted(run.ranks)}, expected {case.ranks}:\n{run.output}"
+        if sorted(run.ranks) != expected:
+            yield f"{run.who} started (generation, rank) {sorted(run.ranks)}, expected {expected}:\n{run.output}"
 
 
 def compare_words(case, runs):
@@ -176,11 +70,12 @@ def compare_words(case, runs):
         for rank, theirs in runs[0].ranks.items():
             for run in runs[1:]:
                 if rank in run.ranks and run.ranks[rank][what] != theirs[what]:
-                    yield f"rank {rank}, {what}: torchrun {theirs[what]}, {run.who} {run.ranks[rank][what]}"
+                    yield (f"generation and rank {rank}, {what}: {runs[0].who} {theirs[what]}, "
+                           f"{run.who} {run.ranks[rank][what]}")
 
 
 def compare_environment(case, runs):
-    forms = {**FORMS, **case.unlike}
+    forms = {**FORMS, **({} if case.logs else OWN_ERROR_FILE), **case.unlike}
     for rank in runs[0].ranks:
         seen = [run.ranks[rank]["environment"] if rank in run.ranks else {} for run in runs]
         names = {name for env in seen for name in env if not name.startswith("DDP_")} - IGNORED
@@ -195,10 +90,42 @@ def compare_environment(case, runs):
             else:
                 same = len(set(values)) == 1
             if not same:
-                yield f"rank {rank}, {name}: " + ", ".join(f"{run.who} {value!r}" for run, value in zip(runs, values))
+                yield f"generation and rank {rank}, {name}: " + ", ".join(f"{run.who} {value!r}" for run, value in zip(runs, values))
 
 
-COMPARE = [compare_status, compare_ranks, compare_words, compare_environment]
+def compare_logs(case, runs):
+    """Names, modes and contents. torchrun makes a folder in any case; ddprun only if files are asked for."""
+    theirs = runs[0].logs if case.logs else {}
+    if case.logs and not theirs:
+        yield f"{runs[0].who} left no log files"
+    for run in runs[1:]:
+        for path in set(case.more) - set(run.logs):
+            yield f"{run.who} left no {path}"
+        ours = {path: entry for path, entry in run.logs.items() if path not in case.more}
+        for difference in same_logs.compare(theirs, ours):
+            yield f"{run.who}, log files: {difference}"
+
+
+def compare_console(case, runs):
+    """What ranks said, on each of the launcher's streams; prefixes, too."""
+    for i, stream in enumerate(("stdout", "stderr")):
+        said = [same_logs.said_lines(run.streams[i]) for run in runs]
+        for run, lines in zip(runs[1:], said[1:]):
+            if case.console and lines != said[0]:
+                yield f"{stream}: {runs[0].who} {said[0]}, {run.who} {lines}"
+
+
+def check_leftovers(case, runs):
+    """ddprun removes what it made for itself, and makes no folder that nobody asked for."""
+    for run in runs:
+        left = [name for name in os.listdir(os.path.join(run.dir, "tmp")) if not case.logs]
+        left += os.listdir(os.path.join(run.dir, "runtime"))
+        if run.who != "torchrun" and left:
+            yield f"{run.who} left {left}"
+
+
+COMPARE = [compare_status, compare_ranks, compare_words, compare_environment, compare_logs, compare_console,
+           check_leftovers]
 
 
 class Torchrun:
@@ -222,39 +149,60 @@ class Torchrun:
 
 
 def run_ours(command, task):
-    with open(task["output"], "w") as output:
+    with open(task["stdout"], "wb") as stdout, open(task["stderr"], "wb") as stderr:
         return subprocess.run(command + task["words"], env=task["env"], cwd=task["cwd"], stdin=subprocess.DEVNULL,
-                              stdout=output, stderr=output, timeout=DEADLINE_S).returncode
+                              stdout=stdout, stderr=stderr, timeout=DEADLINE_S).returncode
 
 
 def run_case(case, who, start, env, folder):
     """start(task) -> exit status"""
     run_dir = os.path.join(folder, case.name, who)
-    dump_dir = os.path.join(run_dir, "dump")
-    os.makedirs(dump_dir)
+    for name in "dump", "tmp", "runtime":
+        os.makedirs(os.path.join(run_dir, name))
     words = case.words if who == "torchrun" or case.ours is None else case.ours
-    task = {"module": case.module, "words": fill(words, case, folder).split(), "cwd": run_dir,
-            "env": {**env, **case.env, "DUMP_DIR": dump_dir}, "output": os.path.join(run_dir, "output")}
+    own = {**{name: fill(value, case, run_dir) for name, value in case.env.items()}, "DUMP_DIR": run_dir + "/dump",
+           "TMPDIR": run_dir + "/tmp", "XDG_RUNTIME_DIR": run_dir + "/runtime"}
+    task = {"module": case.module, "words": fill(words, case, run_dir).split(), "cwd": run_dir, "env": {**env, **own},
+            "stdout": run_dir + "/stdout", "stderr": run_dir + "/stderr"}
     status = start(task)
+    ranks = read_ranks(run_dir)
+    run_id = None
+    for rank in ranks.values():
+        run_id = rank["environment"]["TORCHELASTIC_RUN_ID"]
+        name = rank["environment"]["TORCHELASTIC_ERROR_FILE"]
+        rank["environment"]["TORCHELASTIC_ERROR_FILE"] = same_logs.place(name, "RUN_DIR", run_id)
+    return Run(who, run_dir, status, tuple(read_bytes(task[name]) for name in ("stdout", "stderr")), ranks,
+               same_logs.read_logs(run_dir, run_id))
+
+
+def read_ranks(run_dir):
     ranks = {}
-    for name in os.listdir(dump_dir):
-        with open(os.path.join(dump_dir, name)) as f:
-            ranks[int(name.split(".")[0])] = json.load(f)
-    for rank in ranks.values():  # each runs in a folder of its own
-        rank["cwd"] = os.path.relpath(rank["cwd"], run_dir)
-        rank["environment"] = {k: v.replace(run_dir, "RUN_DIR") for k, v in rank["environment"].items()}
-    with open(task["output"], errors="replace") as f:
-        return Run(who, run_dir, status, f.read(), ranks)
+    for name in os.listdir(run_dir + "/dump"):
+        generation, rank = name.split(".")[:2]
+        with open(os.path.join(run_dir, "dump", name)) as f:
+            worker = ranks[int(generation), int(rank)] = json.load(f)
+        worker["cwd"] = os.path.relpath(worker["cwd"], run_dir)  # each launcher runs in a folder of its own
+        for variable in "TMPDIR", "XDG_RUNTIME_DIR", "DUMP_DIR":
+            del worker["environment"][variable]
+        worker["environment"] = {k: v.replace(run_dir, "RUN_DIR") for k, v in worker["environment"].items()}
+    return ranks
 
 
-def fill(text, case, folder):
-    return (text.replace("@WORKER@", os.path.join(HERE, "dump.py")).replace("@PORT@", case.port)
-            .replace("@DIR@", folder))
+def read_bytes(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def fill(text, case, run_dir):
+    for name, value in (("WORKER", os.path.join(HERE, "dump.py")), ("PORT", case.port), ("LOGS", run_dir + "/logs"),
+                        ("DIR", run_dir)):
+        text = text.replace(f"@{name}@", value)
+    return text
 
 
 def check(case, starts, env, folder):
     case.port = free_port()
-    case.unlike = {name: [fill(form, case, folder) for form in forms] for name, forms in case.unlike.items()}
+    case.unlike = {name: [form.replace("@PORT@", case.port) for form in forms] for name, forms in case.unlike.items()}
     runs = [run_case(case, who, starts[who], env, folder) for who in case.only]
     return [problem for compare in COMPARE for problem in compare(case, runs)]
 
@@ -269,7 +217,6 @@ def main():
     for name in "RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "TORCHELASTIC_ERROR_FILE", "LOGLEVEL":
         env.pop(name, None)
     folder = tempfile.mkdtemp(prefix="ddprun-same-")
-    env["TMPDIR"] = folder  # torchrun never removes its folders there
     link = os.path.join(folder, "torchrun")
     ddprun = shutil.which(args.launcher) or fail(f"there is no {args.launcher}")
     os.symlink(os.path.abspath(ddprun), link)

@@ -1,9 +1,10 @@
 """Real torchrun, again and again, without importing torch each time: a fork for each line of standard
-input, {"module": "run" or "launch", "words": [...], "env": {...}, "cwd": ..., "output": FILE}. Answers
-with its exit status."""
+input, {"module": "run" or "launch", "words": [...], "env": {...}, "cwd": ..., "stdout": FILE, "stderr": FILE}.
+Answers with its exit status."""
 import json
 import os
 import sys
+import tempfile
 import traceback
 
 import torch.distributed.launch
@@ -14,13 +15,13 @@ MAINS = {"run": torch.distributed.run.main, "launch": torch.distributed.launch.m
 
 def become(task):
     os.setsid()
-    fd = os.open(task["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    null = os.open("/dev/null", os.O_RDONLY)
-    for target, source in (0, null), (1, fd), (2, fd):
-        os.dup2(source, target)
+    new = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    for target, path, flags in (0, "/dev/null", os.O_RDONLY), (1, task["stdout"], new), (2, task["stderr"], new):
+        os.dup2(os.open(path, flags), target)
     os.chdir(task["cwd"])
     os.environ.clear()
     os.environ.update(task["env"])
+    tempfile.tempdir = None  # importing torch has looked at the parent's TMPDIR
     sys.argv = ["torchrun", *task["words"]]
     code = 0
     try:

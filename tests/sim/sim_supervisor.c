@@ -9,7 +9,12 @@
  *   - a restart came if and only if the budget allowed it, which a failure after progress does not
  *     use up where that is asked for, nothing told the job to stop meanwhile and the nursery was
  *     there, and nothing of the generation before was left
- *   - ranks were started in order, never more at a time than the window, none after a stop */
+ *   - ranks were started in order, never more at a time than the window, none after a stop
+ * A part of the schedules is guided: somebody orders generations to begin and to end, at any time.
+ * Checked then, whenever the supervisor waits for orders:
+ *   - nothing of the generation runs; what ended it is the first failure, signal or order
+ *   - it came to that within the time its limits allow
+ * and that a signal, the end of the job's time and a lost nursery are kept for the guide to see. */
 #include "launcher/supervisor.h"
 
 #include "common/clock.h"
@@ -22,7 +27,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_RANKS = 12, MAX_STRANGERS = 24, MAX_STEPS = 5000 };
+enum { MAX_RANKS = 12, MAX_STRANGERS = 24, MAX_STEPS = 5000, MAX_GUIDED = 5 };
+
+enum { CODE_ORDERED = 1000 }; /* beside exit codes: what ended a generation was an order */
 
 #define EXIT_STATUS(code) ((code) << 8)
 
@@ -67,6 +74,10 @@ struct world {
     bool failed_after_progress;
     int stop_code; /* of what came first and forbids a restart; -1: nothing */
     uint64_t timeout_at_ms;
+    uint64_t order_at_ms; /* guided: the next order; CO_NEVER_MS: none while it runs */
+    int n_generations;
+    uint32_t generation;
+    int final_code; /* as ordered; -1: not yet */
 };
 
 static uint64_t draw(struct world *w, uint64_t below)
@@ -141,11 +152,15 @@ static void world_init(struct world *w, uint64_t seed)
                                            .grace_ms = 1 + draw(w, 5000),
                                            .failure_grace_ms = 1 + draw(w, 2000)};
     w->limits.restarts.max_restarts = (int)draw(w, 5);
+    w->limits.batch = (int)draw(w, 4);
     w->limits.restarts.after_progress = draw(w, 4) == 0;
     w->nursery_deaf_from_ms = draw(w, 50) == 0 ? draw(w, 6000) : CO_NEVER_MS;
     w->nursery_dies_at_ms = draw(w, 10) == 0 ? 1 + draw(w, 6000) : CO_NEVER_MS;
     w->signal_at_ms = draw(w, 2) == 0 ? 1 + draw(w, 6000) : CO_NEVER_MS;
     make_generation(w);
+    w->limits.guided = draw(w, 2) == 0;
+    w->order_at_ms = CO_NEVER_MS;
+    w->final_code = -1;
     w->s = supervisor_create(&w->limits);
 }
 
@@ -179,8 +194,20 @@ static void tell(struct world *w, struct process *p, int sig)
         p->status = sig;
 }
 
+static void renew_as_ordered(struct world *w)
+{
+    check(w, is_empty(w), "a generation while something of the one before runs");
+    check(w, supervisor_generation(w->s) == w->generation, "another generation than was ordered");
+    make_generation(w);
+    w->order_at_ms = draw(w, 2) == 0 ? w->now_ms + draw(w, 8000) : CO_NEVER_MS;
+}
+
 static void renew(struct world *w)
 {
+    if (w->limits.guided) {
+        renew_as_ordered(w);
+        return;
+    }
     check(w, w->rank_failed && !w->went_alone && w->nursery_lives, "a restart that cannot be");
     check(w, w->stop_code < 0, "a restart although the job was told to stop");
     check(w, is_empty(w), "a restart while something of the old generation runs");
@@ -389,6 +416,65 @@ static void drained(struct world *w)
     feed(w, (struct supervisor_event){SUPERVISOR_EV_DRAINED});
 }
 
+/* --- The guide --- */
+
+static bool has_to_end(const struct world *w)
+{
+    return supervisor_stop_signal(w->s) != 0 || supervisor_timed_out(w->s) ||
+           supervisor_is_alone(w->s);
+}
+
+static void order(struct world *w)
+{
+    if (supervisor_get_state(w->s) != SUPERVISOR_WAITING) {
+        bool kills = draw(w, 3) == 0;
+        enum supervisor_state state = supervisor_get_state(w->s);
+        w->order_at_ms = draw(w, 2) == 0 ? w->now_ms + draw(w, 3000) : CO_NEVER_MS;
+        if (state == SUPERVISOR_STARTING || state == SUPERVISOR_RUNNING)
+            note_cause(w, CODE_ORDERED);
+        feed(w,
+             (struct supervisor_event){kills ? SUPERVISOR_EV_ORDER_KILL : SUPERVISOR_EV_ORDER_STOP,
+                                       .gently = draw(w, 2) == 0});
+    } else if (has_to_end(w) || ++w->n_generations > MAX_GUIDED || draw(w, 4) == 0) {
+        w->order_at_ms = CO_NEVER_MS;
+        w->final_code = (int)draw(w, 256);
+        feed(w, (struct supervisor_event){SUPERVISOR_EV_FINISH, .exit_code = w->final_code});
+    } else {
+        w->generation += 1 + (uint32_t)draw(w, 3);
+        feed(w, (struct supervisor_event){SUPERVISOR_EV_NEXT, .generation = w->generation});
+    }
+}
+
+static uint64_t most_ms(const struct world *w)
+{
+    /* a failure may be followed by strangers' grace; a kill takes SUPERVISOR_KILL_MS at most */
+    return w->limits.grace_ms + 2 * w->limits.failure_grace_ms + 2 * SUPERVISOR_KILL_MS + 1000;
+}
+
+static int code_of_generation(const struct world *w)
+{
+    switch (supervisor_get_verdict(w->s)->outcome) {
+    case OUTCOME_NONE:
+    case OUTCOME_WELL:
+        return -1;
+    case OUTCOME_ORDERED:
+        return CODE_ORDERED;
+    default:
+        return supervisor_exit_code(w->s);
+    }
+}
+
+/* It has just come to WAITING. */
+static void check_generation(struct world *w)
+{
+    check(w, is_empty(w) || supervisor_get_verdict(w->s)->some_hang,
+          "it waits for orders while something runs");
+    check(w, code_of_generation(w) == w->expected_code, "the wrong end of a generation");
+    check(w, w->stopped_at_ms == CO_NEVER_MS || w->now_ms - w->stopped_at_ms <= most_ms(w),
+          "a generation took too long to end");
+    check(w, w->stop_code < 0 || has_to_end(w), "what ends the job was forgotten");
+}
+
 static void end_nursery(struct world *w)
 {
     w->nursery_lives = false;
@@ -400,7 +486,15 @@ static void end_nursery(struct world *w)
     feed(w, (struct supervisor_event){SUPERVISOR_EV_NURSERY_LOST});
 }
 
-enum { NOTHING = -1, DEADLINE = -2, SIGNAL = -3, NURSERY = -4, DRAINED = -5, TIMEOUT = -6 };
+enum {
+    NOTHING = -1,
+    DEADLINE = -2,
+    SIGNAL = -3,
+    NURSERY = -4,
+    DRAINED = -5,
+    TIMEOUT = -6,
+    ORDER = -7
+};
 
 /* The earliest of all that can happen; ANSWER(i), END(i) and STRANGER(i) share the positive
  * numbers. */
@@ -420,6 +514,7 @@ static int choose(struct world *w, uint64_t *ret_at_ms)
     CONSIDER(w->signal_at_ms, SIGNAL);
     CONSIDER(w->nursery_dies_at_ms, NURSERY);
     CONSIDER(w->timeout_at_ms, TIMEOUT);
+    CONSIDER(w->order_at_ms, ORDER);
     if (w->draining)
         CONSIDER(w->now_ms + 5, DRAINED);
     bool answers_pending = false;
@@ -444,6 +539,9 @@ static int choose(struct world *w, uint64_t *ret_at_ms)
 static void live_on(struct world *w)
 {
     uint64_t at_ms;
+    enum supervisor_state from = supervisor_get_state(w->s);
+    if (w->limits.guided && from == SUPERVISOR_WAITING && w->order_at_ms == CO_NEVER_MS)
+        w->order_at_ms = w->now_ms + draw(w, 500);
     int what = choose(w, &at_ms);
     if (what == NOTHING && (supervisor_get_state(w->s) == SUPERVISOR_RUNNING ||
                             supervisor_get_state(w->s) == SUPERVISOR_STARTING)) {
@@ -463,12 +561,17 @@ static void live_on(struct world *w)
         drained(w);
     else if (what == TIMEOUT)
         time_out(w);
+    else if (what == ORDER)
+        order(w);
     else if (what >= 2000)
         end_stranger(w, what - 2000);
     else if (what >= 1000)
         end_rank(w, what - 1000);
     else
         answer(w, what);
+    if (w->limits.guided && from != SUPERVISOR_WAITING &&
+        supervisor_get_state(w->s) == SUPERVISOR_WAITING)
+        check_generation(w);
 }
 
 static void check_end(const struct world *w)
@@ -481,6 +584,10 @@ static void check_end(const struct world *w)
         check(w, !w->strangers[i].runs || (w->strangers[i].hangs && v->some_hang),
               "a stranger is left running");
     int code = supervisor_exit_code(w->s);
+    if (w->limits.guided) {
+        check(w, code == w->final_code, "another end than was ordered");
+        return;
+    }
     bool is_free = w->limits.restarts.after_progress && w->failed_after_progress;
     if (w->rank_failed && !w->went_alone &&
         (is_free || w->n_counted < w->limits.restarts.max_restarts)) {
@@ -489,12 +596,8 @@ static void check_end(const struct world *w)
         return;
     }
     check(w, code == (w->expected_code < 0 ? 0 : w->expected_code), "the wrong verdict");
-    if (w->stopped_at_ms != CO_NEVER_MS) {
-        /* a failure may be followed by strangers' grace; a kill takes SUPERVISOR_KILL_MS at most */
-        uint64_t most =
-            w->limits.grace_ms + 2 * w->limits.failure_grace_ms + 2 * SUPERVISOR_KILL_MS + 1000;
-        check(w, w->now_ms - w->stopped_at_ms <= most, "it took too long");
-    }
+    check(w, w->stopped_at_ms == CO_NEVER_MS || w->now_ms - w->stopped_at_ms <= most_ms(w),
+          "it took too long");
 }
 
 static void run(uint64_t seed)

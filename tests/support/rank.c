@@ -3,7 +3,9 @@
  *
  *     say TEXT       a line on stdout          err TEXT        a line on stderr
  *     exit N         end with that status      die SIGNAL      end by that signal (a number)
+ *     put TEXT       the same without a newline
  *     tell TEXT      a line "RANK TEXT" into the FIFO that TEST_FIFO names
+ *     pid            tell "pid PID"
  *     wait           until a signal ends it
  *     await SIGNAL   tells "awaits SIGNAL", goes on when it comes
  *     use MIB        take so much memory and write to it
@@ -16,7 +18,9 @@
  *                    "daemon PID"; waits
  *     stdin          read stdin to its end, tell "stdin BYTES"
  *     error TEXT     write TEXT to the file TORCHELASTIC_ERROR_FILE names
- *     only RANK      the rest is for this rank; others go on after "end"       end */
+ *     only RANK      the rest is for this rank; others go on after "end"       end
+ *
+ * Who it is it learns from ddprun's and torchrun's environment, or from another launcher's. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -28,6 +32,7 @@
 #include <unistd.h>
 
 static int fifo_fd = -1;
+static const char *rank = "?";
 static int exit_on[NSIG]; /* status + 1; 0: go on */
 
 static void tell(const char *format, long value)
@@ -35,7 +40,7 @@ static void tell(const char *format, long value)
     char text[200];
     char line[256];
     snprintf(text, sizeof text, format, value);
-    int n = snprintf(line, sizeof line, "%s %s\n", getenv("RANK"), text);
+    int n = snprintf(line, sizeof line, "%s %s\n", rank, text);
     if (write(fifo_fd, line, (size_t)n) != n)
         _exit(99);
 }
@@ -149,15 +154,20 @@ static int act(char **argv)
         return 1;
     } else if (strcmp(what, "end") == 0) {
         return 1;
+    } else if (strcmp(what, "pid") == 0) {
+        tell("pid %ld", getpid());
+        return 1;
     } else if (strcmp(what, "only") == 0) {
         int n = 2;
-        if (atoi(getenv("RANK")) != atoi(word)) {
+        if (atoi(rank) != atoi(word)) {
             while (argv[n] != NULL && strcmp(argv[n], "end") != 0)
                 n++;
         }
         return n;
     } else if (strcmp(what, "say") == 0) {
         dprintf(STDOUT_FILENO, "%s\n", word);
+    } else if (strcmp(what, "put") == 0) {
+        dprintf(STDOUT_FILENO, "%s", word);
     } else if (strcmp(what, "err") == 0) {
         dprintf(STDERR_FILENO, "%s\n", word);
     } else if (strcmp(what, "tell") == 0) {
@@ -188,8 +198,20 @@ static int act(char **argv)
     return 2;
 }
 
+static void find_rank(void)
+{
+    static const char *const names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (getenv(names[i]) != NULL) {
+            rank = getenv(names[i]);
+            return;
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
+    find_rank();
     const char *fifo = getenv("TEST_FIFO");
     if (fifo != NULL)
         fifo_fd = open(fifo, O_WRONLY | O_CLOEXEC);

@@ -26,7 +26,8 @@ expect() {
     fi
 }
 
-expect '--standalone --start-method --stdin --store' ddprun --st
+expect '--standalone --start-method --start-timeout --stdin --store --store-allow' ddprun --st
+expect 'checkpoint now' ddprun --scale-at ''
 expect '--tee' ddprun -n 4 --standalone --te
 expect 'agent auto worker' ddprun --store ''
 expect 'agent auto' ddprun --store a

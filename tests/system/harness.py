@@ -13,8 +13,8 @@ import time
 import unittest
 import uuid
 
-DDPRUN = os.environ["DDPRUN"]
-RANK = os.environ["RANK_PROGRAM"]  # tests/support/rank.c
+DDPRUN = os.environ.get("DDPRUN")  # not set for bench/behaviour.py, whose launchers are others
+RANK = os.environ.get("RANK_PROGRAM")  # tests/support/rank.c
 DEADLINE_S = float(os.environ.get("TEST_DEADLINE_S", "30"))
 
 # What the test runner has for itself must not look like a job around ddprun.
@@ -23,9 +23,10 @@ for name in ("RANK", "WORLD_SIZE", "TORCHELASTIC_ERROR_FILE", "OMP_NUM_THREADS")
 
 
 class Job:
-    """A ddprun under way."""
+    """A ddprun under way, or another launcher: anything that starts ranks."""
 
-    def __init__(self, *args, env=None, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, name=None, **kw):
+    def __init__(self, *args, env=None, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, name=None,
+                 launcher=DDPRUN, **kw):
         self.dir = tempfile.mkdtemp()
         self.fifo = os.path.join(self.dir, "fifo")
         os.mkfifo(self.fifo)
@@ -35,15 +36,14 @@ class Job:
         runtime = os.path.join(self.dir, "runtime")
         os.mkdir(runtime)
         self.runtime = runtime
-        full = dict(os.environ, TEST_FIFO=self.fifo, XDG_RUNTIME_DIR=runtime, **(env or {}))
+        full = {**os.environ, "TEST_FIFO": self.fifo, "XDG_RUNTIME_DIR": runtime, **(env or {})}
         key, value = self.mark.split("=")
         full[key] = value
-        program = DDPRUN
+        program = launcher
         if name is not None:
             program = os.path.join(self.dir, name)
-            os.symlink(os.path.abspath(DDPRUN), program)
-        self.process = subprocess.Popen([program, *args], env=full, stdin=stdin, stdout=subprocess.PIPE,
-                                        stderr=stderr, **kw)
+            os.symlink(os.path.abspath(launcher), program)
+        self.process = subprocess.Popen([program, *args], env=full, stdin=stdin, stdout=stdout, stderr=stderr, **kw)
 
     def __enter__(self):
         return self
@@ -62,12 +62,11 @@ class Job:
     def signal(self, sig):
         self.process.send_signal(sig)
 
-    def hear(self, n_lines):
+    def hear(self, n_lines, deadline_s=DEADLINE_S):
         """The next n lines that ranks told, sorted."""
-        end = time.monotonic() + DEADLINE_S
+        end = time.monotonic() + deadline_s
         while self.heard.count(b"\n") < n_lines:
-            left = end - time.monotonic()
-            if left <= 0 or not select.select([self.fifo_fd], [], [], left)[0]:
+            if not select.select([self.fifo_fd], [], [], max(0, end - time.monotonic()))[0]:
                 raise AssertionError(f"waited in vain for {n_lines} lines; heard {self.heard!r}")
             self.heard += os.read(self.fifo_fd, 65536)
         lines = self.heard.split(b"\n")
@@ -103,9 +102,9 @@ class Job:
         await_true(lambda: not self.processes(), lambda: [describe(p) for p in self.processes()])
 
 
-def await_true(condition, explain=lambda: ""):
+def await_true(condition, explain=lambda: "", deadline_s=DEADLINE_S):
     """For what sends no event: look again and again."""
-    end = time.monotonic() + DEADLINE_S
+    end = time.monotonic() + deadline_s
     while not condition():
         if time.monotonic() > end:
             raise AssertionError(f"waited in vain; {explain()}")
@@ -139,4 +138,6 @@ def run(*args, **kw):
 
 
 def main():
+    if DDPRUN is None or RANK is None:
+        sys.exit("DDPRUN and RANK_PROGRAM must name the built ones")
     unittest.main(verbosity=2, argv=[sys.argv[0]] + sys.argv[1:])

@@ -105,6 +105,13 @@ class LogFiles(unittest.TestCase):
                          ["[default0]:loss,x 1", "[default1]:loss,x 1"])
         self.assertEqual(sorted(files["attempt_0/filtered_stderr.log"].splitlines()), ["[default0]:bad", "[default1]:bad"])
 
+    def test_files_of_filtered_lines_are_there_without_a_line(self):
+        run("-n", "2", "-r", "1", "--duplicate-stdout-filters", "loss", "--duplicate-stderr-filters", "bad", "--log-dir",
+            self.dir, RANK, "say", "loss")
+        files = tree(self.dir)
+        self.assertEqual(files["attempt_0/filtered_stdout.log"], "")
+        self.assertEqual(files["attempt_0/filtered_stderr.log"], "")
+
     def test_variables_stand_for_the_options(self):
         env = {"PET_LOG_DIR": self.dir, "PET_TEE": "1", "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE":
                "${role_name}-${rank}-${local_rank}-${other}: "}

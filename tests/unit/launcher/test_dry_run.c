@@ -105,6 +105,62 @@ START_TEST(several_ranks_have_a_port_that_was_asked_for)
 }
 END_TEST
 
+/* What is shown of a variable. */
+static void check_shown(const char *shown, const char *line)
+{
+    char whole[200];
+    snprintf(whole, sizeof whole, "\n    %s\n", line);
+    ck_assert_msg(strstr(shown, whole) != NULL, "no %s in:\n%s", line, shown);
+}
+
+#define ALL_NODES "<known when all nodes are there>"
+
+START_TEST(of_several_nodes_is_shown_what_is_known)
+{
+    char *argv[] = {"./train", NULL};
+    struct job_spec spec = {
+        .n_local = 2,
+        .run_id = "a",
+        .role = "r",
+        .path = "./train",
+        .argv = argv,
+        .n_program_words = 1,
+        .signals_to_handle = "",
+        .world = {.guided = true, .min_nodes = 2, .max_nodes = 4, .node_rank = MESSAGE_NO_RANK},
+    };
+    const char *const parent[] = {NULL};
+    const char *shown = show(&spec, parent);
+    ck_assert_int_eq(strncmp(shown, "local rank 0: ./train\n", 22), 0);
+    check_shown(shown, "RANK=" ALL_NODES);
+    check_shown(shown, "LOCAL_RANK=1");
+    check_shown(shown, "LOCAL_WORLD_SIZE=2");
+    check_shown(shown, "WORLD_SIZE=" ALL_NODES);
+    check_shown(shown, "GROUP_RANK=" ALL_NODES);
+    check_shown(shown, "GROUP_WORLD_SIZE=" ALL_NODES);
+    check_shown(shown, "MASTER_ADDR=<the node with rank 0>");
+    check_shown(shown, "MASTER_PORT=<free port>");
+    check_shown(shown, "TORCHELASTIC_USE_AGENT_STORE=True");
+
+    spec.world.max_nodes = 2;
+    spec.world.node_rank = 1;
+    spec.master_addr = "node1";
+    spec.master_port = 29500;
+    shown = show(&spec, parent);
+    check_shown(shown, "RANK=" ALL_NODES);
+    check_shown(shown, "GROUP_RANK=1");
+    check_shown(shown, "GROUP_WORLD_SIZE=2");
+    check_shown(shown, "MASTER_ADDR=node1");
+    check_shown(shown, "MASTER_PORT=29500");
+
+    spec.world.node_rank = 0;
+    shown = show(&spec, parent);
+    check_shown(shown, "RANK=1");
+    check_shown(shown, "ROLE_RANK=1");
+    check_shown(shown, "GROUP_RANK=0");
+    check_shown(shown, "ROLE_WORLD_SIZE=" ALL_NODES);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("dry_run");
@@ -112,6 +168,7 @@ int main(void)
     tcase_add_test(c, words_are_quoted_for_a_shell);
     tcase_add_test(c, each_rank_has_its_command_and_what_its_environment_adds);
     tcase_add_test(c, several_ranks_have_a_port_that_was_asked_for);
+    tcase_add_test(c, of_several_nodes_is_shown_what_is_known);
     suite_add_tcase(suite, c);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

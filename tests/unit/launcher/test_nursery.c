@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,20 +48,39 @@ static struct nursery_report next(void)
     return r;
 }
 
+/* Workers that are started together, of which each has its own script as argv[2]. */
+static void spawn_many(int first, int n_workers, const char *path, const char *const *scripts,
+                       int out_fd)
+{
+    char *env[] = {(char *)"GREETING=hello", NULL};
+    char *argv[SPAWN_AT_ONCE][4];
+    struct image_words words[SPAWN_AT_ONCE];
+    int fds[SPAWN_AT_ONCE][SPAWN_N_FDS];
+    int image = -1;
+    for (int i = 0; i < n_workers; i++) {
+        char *own[] = {(char *)"sh", (char *)"-c", (char *)scripts[i], NULL};
+        memcpy(argv[i], own, sizeof own);
+        words[i] = (struct image_words){argv[i], env};
+        memcpy(fds[i], (int[]){null_fd, out_fd, STDERR_FILENO, null_fd}, sizeof fds[i]);
+    }
+    ck_assert_int_eq(image_make(path, words, (size_t)n_workers, &image, NULL), 0);
+    ck_assert_int_eq(nursery_spawn(&n, first, n_workers, image, (const int(*)[SPAWN_N_FDS])fds), 0);
+    close(image);
+}
+
 static void spawn(int rank, const char *path, char *const *argv, int out_fd)
 {
     char *env[] = {(char *)"GREETING=hello", NULL};
     int image = -1;
-    int fds[SPAWN_N_FDS] = {null_fd, out_fd, STDERR_FILENO, null_fd};
-    ck_assert_int_eq(image_make(path, argv, env, &image, NULL), 0);
-    ck_assert_int_eq(nursery_spawn(&n, rank, image, fds), 0);
+    const int fds[1][SPAWN_N_FDS] = {{null_fd, out_fd, STDERR_FILENO, null_fd}};
+    ck_assert_int_eq(image_make(path, &(struct image_words){argv, env}, 1, &image, NULL), 0);
+    ck_assert_int_eq(nursery_spawn(&n, rank, 1, image, fds), 0);
     close(image);
 }
 
 static void spawn_sh(int rank, const char *script)
 {
-    char *argv[] = {(char *)"sh", (char *)"-c", (char *)script, NULL};
-    spawn(rank, "/bin/sh", argv, null_fd);
+    spawn_many(rank, 1, "/bin/sh", &script, null_fd);
 }
 
 START_TEST(a_worker_is_started_and_its_end_told)
@@ -126,10 +146,96 @@ START_TEST(a_failed_exec_is_told_exactly)
 }
 END_TEST
 
+/* Text of a pipe until its end, in pieces of any size. */
+static const char *read_text(int fd)
+{
+    static char text[4096];
+    size_t at = 0;
+    for (ssize_t got; (got = read(fd, text + at, sizeof text - 1 - at)) > 0;)
+        at += (size_t)got;
+    text[at] = '\0';
+    return text;
+}
+
+START_TEST(workers_started_together_have_each_its_own_words)
+{
+    static const char *const scripts[SPAWN_AT_ONCE] = {
+        "echo 0 $GREETING", "echo 1 $GREETING", "echo 2 $GREETING", "echo 3 $GREETING",
+        "echo 4 $GREETING", "echo 5 $GREETING", "echo 6 $GREETING", "echo 7 $GREETING"};
+    int out[2];
+    ck_assert_int_eq(pipe2(out, O_CLOEXEC), 0);
+    spawn_many(40, SPAWN_AT_ONCE, "/bin/sh", scripts, out[1]);
+    close(out[1]);
+    const char *text = read_text(out[0]);
+    close(out[0]);
+    ck_assert_uint_eq(strlen(text), SPAWN_AT_ONCE * strlen("0 hello\n"));
+    for (int i = 0; i < SPAWN_AT_ONCE; i++) {
+        char line[16];
+        snprintf(line, sizeof line, "%d hello\n", i);
+        ck_assert_msg(strstr(text, line) != NULL, "%s", text);
+    }
+    pid_t pid_of[SPAWN_AT_ONCE];
+    for (int i = 0; i < SPAWN_AT_ONCE; i++) {
+        struct nursery_report r = next();
+        ck_assert_uint_eq(r.event, NURSERY_STARTED);
+        ck_assert_int_eq(r.local_rank, 40 + i); /* in order */
+        pid_of[i] = r.pid;
+    }
+    for (int i = 0; i < SPAWN_AT_ONCE; i++) {
+        struct nursery_report r = next();
+        ck_assert_uint_eq(r.event, NURSERY_EXITED);
+        ck_assert_int_eq(r.pid, pid_of[r.local_rank - 40]);
+        ck_assert_int_eq(r.status, 0);
+        ck_assert_int_eq(r.empty, i == SPAWN_AT_ONCE - 1);
+    }
+}
+END_TEST
+
+START_TEST(a_failed_exec_is_told_exactly_of_many_at_once)
+{
+    static const char *const scripts[SPAWN_AT_ONCE] = {"", "", "", "", "", "", "", ""};
+    for (int round = 0; round < 20; round++) {
+        spawn_many(0, SPAWN_AT_ONCE, round % 2 == 0 ? "/etc/passwd/x" : "/", scripts, null_fd);
+        for (int i = 0; i < SPAWN_AT_ONCE; i++) {
+            struct nursery_report r = next();
+            ck_assert_uint_eq(r.event, NURSERY_START_FAILED);
+            ck_assert_int_eq(r.local_rank, i);
+            ck_assert_int_eq(r.status, round % 2 == 0 ? ENOTDIR : EACCES);
+            ck_assert_int_eq(r.stage, SPAWN_EXEC);
+            ck_assert_int_eq(r.empty, 1);
+        }
+    }
+}
+END_TEST
+
+START_TEST(a_file_without_a_format_is_a_script_of_many_at_once)
+{
+    static const char *const arguments[4] = {"a", "b", "c", "d"};
+    char path[] = "/tmp/test-nursery-XXXXXX";
+    int out[2];
+    int fd = mkstemp(path);
+    ck_assert_int_eq(pipe2(out, O_CLOEXEC), 0);
+    ck_assert_int_eq(write(fd, "echo $2\n", 8), 8);
+    ck_assert_int_eq(fchmod(fd, 0700), 0);
+    close(fd);
+    spawn_many(0, 4, path, arguments, out[1]);
+    close(out[1]);
+    const char *text = read_text(out[0]);
+    close(out[0]);
+    unlink(path);
+    ck_assert_uint_eq(strlen(text), 8);
+    for (int i = 0; i < 4; i++)
+        ck_assert_ptr_nonnull(strstr(text, arguments[i]));
+}
+END_TEST
+
 START_TEST(a_signal_follows_the_starts_before_it)
 {
-    for (int i = 0; i < 8; i++)
+    static const char *const scripts[4] = {"exec sleep 1000", "exec sleep 1000", "exec sleep 1000",
+                                           "exec sleep 1000"};
+    for (int i = 0; i < 4; i++)
         spawn_sh(i, "exec sleep 1000");
+    spawn_many(4, 4, "/bin/sh", scripts, null_fd);
     ck_assert_int_eq(nursery_signal(&n, NURSERY_MAIN, -1, SIGTERM), 0);
     for (int n_started = 0, n_ended = 0; n_ended < 8;) {
         struct nursery_report r = next();
@@ -173,6 +279,127 @@ START_TEST(closing_kills_what_is_left)
     char byte;
     ck_assert_int_eq(read(out[0], &byte, 1), 0); /* its end: all who could write are gone */
     close(out[0]);
+}
+END_TEST
+
+/* A worker whose end is seen even if its report is not read: nobody holds the pipe any more. */
+static int spawn_holding_pipe(int rank, const char *script)
+{
+    int out[2];
+    char *argv[] = {(char *)"sh", (char *)"-c", (char *)script, NULL};
+    ck_assert_int_eq(pipe2(out, O_CLOEXEC), 0);
+    spawn(rank, "/bin/sh", argv, out[1]);
+    close(out[1]);
+    return out[0];
+}
+
+static void expect_closed(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    char byte;
+    ck_assert_int_eq(poll(&p, 1, 20000), 1);
+    ck_assert_int_eq(read(fd, &byte, 1), 0);
+    close(fd);
+}
+
+START_TEST(when_the_lease_is_over_all_is_killed_then_told)
+{
+    int pipe_fd = spawn_holding_pipe(
+        0, "trap '' TERM; (trap '' TERM; setsid sleep 1000 & sleep 1000) & sleep 1000");
+    int other_fd = spawn_holding_pipe(2, "exec sleep 1000");
+    ck_assert_uint_eq(next().event, NURSERY_STARTED);
+    ck_assert_uint_eq(next().event, NURSERY_STARTED);
+    ck_assert_int_eq(nursery_set_lease(&n, co_now_ms() + 20), 0);
+    expect_closed(pipe_fd); /* what the rank has left included */
+    expect_closed(other_fd);
+    ck_assert_uint_eq(next().event, NURSERY_LAPSED);
+    bool seen[3] = {false};
+    struct nursery_report r;
+    for (int i = 0; i < 2; i++) {
+        r = next();
+        ck_assert_uint_eq(r.event, NURSERY_EXITED);
+        ck_assert_int_eq(WTERMSIG(r.status), SIGKILL);
+        seen[r.local_rank] = true;
+    }
+    ck_assert(seen[0] && seen[2]);
+    if (!r.empty)
+        ck_assert_uint_eq(next().event, NURSERY_EMPTY);
+}
+END_TEST
+
+START_TEST(a_newer_lease_that_was_sent_in_time_counts)
+{
+    int status;
+    spawn_sh(0, "exec sleep 1000");
+    ck_assert_uint_eq(next().event, NURSERY_STARTED);
+    kill(n.pid, SIGSTOP); /* as on a machine too busy to run it */
+    ck_assert_int_eq(waitpid(n.pid, &status, WUNTRACED), n.pid);
+    ck_assert_int_eq(nursery_set_lease(&n, co_now_ms()), 0);
+    ck_assert_int_eq(nursery_set_lease(&n, CO_NEVER_MS), 0);
+    ck_assert_int_eq(nursery_signal(&n, NURSERY_MAIN, -1, SIGTERM), 0);
+    kill(n.pid, SIGCONT);
+    struct nursery_report r = next();
+    ck_assert_uint_eq(r.event, NURSERY_EXITED);
+    ck_assert_int_eq(WTERMSIG(r.status), SIGTERM);
+}
+END_TEST
+
+START_TEST(nothing_is_started_after_the_lease_until_there_is_a_newer_one)
+{
+    ck_assert_int_eq(nursery_set_lease(&n, 1), 0);
+    ck_assert_uint_eq(next().event, NURSERY_LAPSED);
+    spawn_sh(0, "exit 0");
+    struct nursery_report r = next();
+    ck_assert_uint_eq(r.event, NURSERY_START_FAILED);
+    ck_assert_int_eq(r.status, ECANCELED);
+    ck_assert_int_eq(r.stage, SPAWN_SETUP);
+    ck_assert_int_eq(r.empty, 1);
+    ck_assert_int_eq(nursery_set_lease(&n, 2), 0); /* over, too */
+    spawn_sh(0, "exit 0");
+    ck_assert_uint_eq(next().event, NURSERY_START_FAILED);
+    ck_assert_int_eq(nursery_set_lease(&n, CO_NEVER_MS), 0);
+    spawn_sh(0, "exit 0");
+    ck_assert_uint_eq(next().event, NURSERY_STARTED);
+    r = next();
+    ck_assert_uint_eq(r.event, NURSERY_EXITED);
+    ck_assert_int_eq(WEXITSTATUS(r.status), 0);
+}
+END_TEST
+
+/* As while ddprun is stopped: more reports than its socket holds. */
+START_TEST(the_lease_does_not_wait_for_who_reads_no_reports)
+{
+    enum { N = 700 };
+    char *argv[] = {(char *)"true", NULL};
+    char *env[] = {NULL};
+    int image = -1;
+    int pipe_fds[2];
+    ck_assert_int_eq(pipe2(pipe_fds, O_CLOEXEC), 0);
+    int last_fd = spawn_holding_pipe(N, "exec sleep 1000");
+    ck_assert_int_eq(image_make("/bin/true", &(struct image_words){argv, env}, 1, &image, NULL), 0);
+    for (int i = 0; i < N; i++) { /* each told with two reports */
+        int rc;
+        const int of_rank[1][SPAWN_N_FDS] = {{null_fd, pipe_fds[1], STDERR_FILENO, null_fd}};
+        while ((rc = nursery_spawn(&n, i, 1, image, of_rank)) == -EAGAIN) {
+            struct pollfd room = {.fd = n.sock, .events = POLLOUT};
+            ck_assert_int_eq(poll(&room, 1, 20000), 1);
+        }
+        ck_assert_int_eq(rc, 0);
+    }
+    close(image);
+    close(pipe_fds[1]);
+    expect_closed(pipe_fds[0]);
+    ck_assert_int_eq(nursery_set_lease(&n, co_now_ms() + 1), 0);
+    expect_closed(last_fd);
+    int n_started = 0, n_ended = 0, n_lapsed = 0;
+    while (n_ended < N + 1) {
+        struct nursery_report r = next();
+        n_started += r.event == NURSERY_STARTED;
+        n_ended += r.event == NURSERY_EXITED;
+        n_lapsed += r.event == NURSERY_LAPSED;
+    }
+    ck_assert_int_eq(n_started, N + 1);
+    ck_assert_int_eq(n_lapsed, 1);
 }
 END_TEST
 
@@ -227,9 +454,16 @@ int main(void)
     tcase_add_test(c, a_worker_is_started_and_its_end_told);
     tcase_add_test(c, arguments_and_environment_arrive_as_they_are);
     tcase_add_test(c, a_failed_exec_is_told_exactly);
+    tcase_add_test(c, workers_started_together_have_each_its_own_words);
+    tcase_add_test(c, a_failed_exec_is_told_exactly_of_many_at_once);
+    tcase_add_test(c, a_file_without_a_format_is_a_script_of_many_at_once);
     tcase_add_test(c, a_signal_follows_the_starts_before_it);
     tcase_add_test(c, strangers_are_swept);
     tcase_add_test(c, closing_kills_what_is_left);
+    tcase_add_test(c, when_the_lease_is_over_all_is_killed_then_told);
+    tcase_add_test(c, a_newer_lease_that_was_sent_in_time_counts);
+    tcase_add_test(c, nothing_is_started_after_the_lease_until_there_is_a_newer_one);
+    tcase_add_test(c, the_lease_does_not_wait_for_who_reads_no_reports);
     tcase_add_test(c, its_death_is_seen);
     tcase_add_test(c, the_runtime_folder_is_ours_alone_and_goes);
     tcase_add_test(c, the_runtime_folder_goes_elsewhere_when_it_must);

@@ -221,6 +221,40 @@ START_TEST(a_file_is_appended_to)
 }
 END_TEST
 
+START_TEST(a_full_sink_tears_no_line_that_came_at_once)
+{
+    enum { LINES = 3000 }; /* 21 kB a rank: more than a short turn, less than a pipe */
+    char bytes[65536], line[16];
+    size_t n_line = 0;
+    int n_whole = 0;
+    open_on_pipe();
+    put_until_full(1, '\n');
+    for (int i = 0; i < LINES; i++) {
+        put(0, "rank 0\n");
+        put(2, "rank 2\n");
+    }
+    for (int idle = 0; idle < 3; idle++) {
+        for (ssize_t n; (n = read(reader_fd, bytes, sizeof bytes)) > 0; idle = 0) {
+            for (ssize_t i = 0; i < n; i++) {
+                if (bytes[i] != '\n') {
+                    ck_assert_uint_lt(n_line, sizeof line - 1);
+                    line[n_line++] = bytes[i];
+                } else if (n_line > 0) {
+                    line[n_line] = '\0';
+                    ck_assert_msg(strcmp(line, "rank 0") == 0 || strcmp(line, "rank 2") == 0, "%s",
+                                  line);
+                    n_whole++;
+                    n_line = 0;
+                }
+            }
+        }
+        uv_run(&loop, UV_RUN_NOWAIT);
+    }
+    ck_assert_int_eq(n_whole, 2 * LINES);
+    close_all();
+}
+END_TEST
+
 START_TEST(a_closed_pipe_is_let_go)
 {
     open_on_pipe();
@@ -353,6 +387,7 @@ int main(void)
     tcase_add_test(c, a_sink_without_reader_swallows);
     tcase_add_test(c, a_socket_is_written_without_waiting);
     tcase_add_test(c, a_file_is_appended_to);
+    tcase_add_test(c, a_full_sink_tears_no_line_that_came_at_once);
     tcase_add_test(c, a_closed_pipe_is_let_go);
     tcase_add_test(c, a_rank_that_is_started_again_begins_anew);
     tcase_add_test(c, nothing_is_lost_of_ranks_that_are_replaced_while_the_sink_is_full);

@@ -2,6 +2,7 @@
 #include "launcher/oom.h"
 #include "launcher/report.h"
 #include "launcher/supervisor.h"
+#include "rendezvous/member.h"
 
 #include <check.h>
 #include <errno.h>
@@ -15,13 +16,18 @@
 static struct supervisor *s;
 static struct report r;
 
-static void begin(int n)
+static void begin_as(int n, bool guided)
 {
-    struct supervisor_limits limits = {.n_ranks = n, .window = n};
+    struct supervisor_limits limits = {.n_ranks = n, .window = n, .guided = guided};
     struct supervisor_orders o;
     s = supervisor_create(&limits);
     supervisor_begin(s, 0, &o);
     r = (struct report){.supervisor = s, .host = "n1", .program = "./train", .now_ms = 3723000};
+}
+
+static void begin(int n)
+{
+    begin_as(n, false);
 }
 
 static void step(struct supervisor_event e)
@@ -232,6 +238,114 @@ START_TEST(what_hangs_in_the_kernel_is_said)
 }
 END_TEST
 
+/* --- One node of several --- */
+
+static struct report_job job;
+
+/* It holds the ranks 4 and 5 of the job. */
+static void begin_job(void)
+{
+    begin_as(2, true);
+    job = (struct report_job){.first_rank = 4};
+    r.job = &job;
+    step((struct supervisor_event){SUPERVISOR_EV_NEXT});
+    start_all();
+}
+
+static void end_job(const struct member_end *end)
+{
+    job.end = end;
+    step((struct supervisor_event){SUPERVISOR_EV_DRAINED});
+    step((struct supervisor_event){SUPERVISOR_EV_FINISH, .exit_code = end->exit_code,
+                                   .sig = end->signal});
+}
+
+static void exited_late(int rank, int status, bool empty)
+{
+    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = rank, .status = status,
+                                   .now_ms = 500, .empty = empty});
+}
+
+START_TEST(ranks_have_the_jobs_numbers)
+{
+    const struct member_end end = {.exit_code = 3,
+                                   .by_roster = true,
+                                   .outcome = MESSAGE_RANK_FAILED,
+                                   .rank = 5,
+                                   .node = "n1",
+                                   .text = "rank 5 on n1: exit status 3"};
+    begin_job();
+    exited_late(1, EXIT_STATUS(3), false);
+    exited_late(0, SIGTERM, true);
+    end_job(&end);
+    check("ddprun: rank 5 failed: exit status 3, 0.50 s after its start\n"
+          "  host n1, local rank 1, pid 101, ./train\n"
+          "  rank 4: stopped by ddprun (SIGTERM)\n");
+}
+END_TEST
+
+START_TEST(the_verdict_of_another_node_comes_first)
+{
+    const struct member_end end = {.exit_code = 9,
+                                   .by_roster = true,
+                                   .outcome = MESSAGE_RANK_FAILED,
+                                   .rank = 1,
+                                   .node = "n0",
+                                   .text = "rank 1 on n0: exit status 9, 0.4 s after its start"};
+    begin_job();
+    exited_late(1, EXIT_STATUS(1), false); /* its connections broke: no cause of anything */
+    exited_late(0, SIGTERM, true);
+    end_job(&end);
+    check("ddprun: rank 1 on n0: exit status 9, 0.4 s after its start\n"
+          "  rank 4: stopped by ddprun (SIGTERM)\n"
+          "  rank 5: exit status 1\n");
+}
+END_TEST
+
+START_TEST(a_node_that_leaves_says_what_made_it)
+{
+    const struct member_end end = {.exit_code = 143,
+                                   .signal = SIGTERM,
+                                   .outcome = MESSAGE_ENDED,
+                                   .rank = MESSAGE_NO_RANK,
+                                   .text = "SIGTERM"};
+    begin_job();
+    step((struct supervisor_event){SUPERVISOR_EV_SIGNAL, .sig = SIGTERM});
+    exited_late(0, SIGTERM, false);
+    exited_late(1, SIGTERM, true);
+    end_job(&end);
+    check("ddprun: stopped by SIGTERM after 1 h 2 min\n"
+          "  ranks 4-5: stopped by ddprun (SIGTERM)\n");
+}
+END_TEST
+
+START_TEST(where_nothing_ran_no_rank_is_talked_about)
+{
+    const struct member_end end = {.exit_code = 69,
+                                   .by_roster = true,
+                                   .outcome = MESSAGE_MISSING,
+                                   .rank = MESSAGE_NO_RANK,
+                                   .text = "1 of at least 2 nodes are here after 600 s"};
+    begin_as(2, true);
+    job = (struct report_job){0};
+    r.job = &job;
+    end_job(&end);
+    check("ddprun: 1 of at least 2 nodes are here after 600 s\n");
+}
+END_TEST
+
+START_TEST(a_job_of_several_nodes_that_went_well_is_not_talked_about)
+{
+    const struct member_end end = {
+        .by_roster = true, .outcome = MESSAGE_WELL, .rank = MESSAGE_NO_RANK, .text = ""};
+    begin_job();
+    exited_late(0, 0, false);
+    exited_late(1, 0, true);
+    end_job(&end);
+    check("");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("report");
@@ -248,6 +362,11 @@ int main(void)
     tcase_add_test(c, a_stopped_job_says_by_what_and_when);
     tcase_add_test(c, the_nurserys_end_is_our_fault);
     tcase_add_test(c, what_hangs_in_the_kernel_is_said);
+    tcase_add_test(c, ranks_have_the_jobs_numbers);
+    tcase_add_test(c, the_verdict_of_another_node_comes_first);
+    tcase_add_test(c, a_node_that_leaves_says_what_made_it);
+    tcase_add_test(c, where_nothing_ran_no_rank_is_talked_about);
+    tcase_add_test(c, a_job_of_several_nodes_that_went_well_is_not_talked_about);
     suite_add_tcase(suite, c);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -21,13 +21,14 @@ static void step(struct supervisor_event e)
     supervisor_step(s, &e, &o);
 }
 
-static void begin_with(int n_ranks, struct restart_rules restarts)
+static void begin_limited(int n_ranks, struct restart_rules restarts, bool guided)
 {
     struct supervisor_limits limits = {.n_ranks = n_ranks,
                                        .window = 2,
                                        .grace_ms = 30000,
                                        .failure_grace_ms = 5000,
-                                       .restarts = restarts};
+                                       .restarts = restarts,
+                                       .guided = guided};
     s = supervisor_create(&limits);
     ck_assert_ptr_nonnull(s);
     now_ms = 1000;
@@ -36,7 +37,7 @@ static void begin_with(int n_ranks, struct restart_rules restarts)
 
 static void begin(int n_ranks)
 {
-    begin_with(n_ranks, (struct restart_rules){0});
+    begin_limited(n_ranks, (struct restart_rules){0}, false);
 }
 
 static void started(int rank)
@@ -132,6 +133,22 @@ START_TEST(ranks_are_started_a_window_at_a_time)
     started(3);
     ck_assert_int_eq(o.n_start, 0);
     started(4);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
+}
+END_TEST
+
+START_TEST(ranks_are_asked_for_in_batches)
+{
+    struct supervisor_limits limits = {.n_ranks = 11, .window = 8, .batch = 4};
+    s = supervisor_create(&limits);
+    ck_assert_ptr_nonnull(s);
+    supervisor_begin(s, now_ms, &o);
+    ck_assert_int_eq(o.n_start, 8);
+    for (int i = 0; i < 11; i++) {
+        started(i);
+        /* the last batch is smaller, and is asked for as soon as it fits */
+        ck_assert_int_eq(o.n_start, i == 2 ? 3 : 0);
+    }
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
 }
 END_TEST
@@ -390,7 +407,7 @@ static void fail_after(uint64_t steps_at_failure, uint64_t steps_at_end)
 
 START_TEST(progress_is_that_of_one_generation_before_its_failure)
 {
-    begin_with(2, (struct restart_rules){.max_restarts = 1, .after_progress = true});
+    begin_limited(2, (struct restart_rules){.max_restarts = 1, .after_progress = true}, false);
     started(0);
     started(1);
     fail_after(3, 3);
@@ -426,6 +443,233 @@ START_TEST(reports_that_cannot_be_true_change_nothing)
 }
 END_TEST
 
+/* --- Guided --- */
+
+static void next(uint32_t generation)
+{
+    step((struct supervisor_event){SUPERVISOR_EV_NEXT, .generation = generation});
+}
+
+static void ordered_stop(bool gently)
+{
+    step((struct supervisor_event){SUPERVISOR_EV_ORDER_STOP, .gently = gently});
+}
+
+static void finish(int exit_code, int sig)
+{
+    step((struct supervisor_event){SUPERVISOR_EV_FINISH, .exit_code = exit_code, .sig = sig});
+}
+
+static void begin_guided(int n_ranks)
+{
+    begin_limited(n_ranks, (struct restart_rules){0}, true);
+    ck_assert_int_eq(o.n_start, 0);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_WAITING);
+    ck_assert_uint_eq(supervisor_deadline_ms(s), CO_NEVER_MS);
+}
+
+static void start_guided(int n_ranks, uint32_t generation)
+{
+    next(generation);
+    ck_assert(o.renew);
+    ck_assert_int_eq(supervisor_generation(s), generation);
+    for (int i = 0; i < n_ranks; i++)
+        started(i);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
+}
+
+static void expect_waiting(void)
+{
+    ck_assert(o.drain);
+    event(SUPERVISOR_EV_DRAINED);
+    ck_assert(!o.ended);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_WAITING);
+}
+
+START_TEST(a_guided_one_starts_what_it_is_told_and_then_waits)
+{
+    begin_guided(2);
+    start_guided(2, 0);
+    exited(0, EXIT_STATUS(3), false);
+    ck_assert_int_eq(o.signal, SIGTERM);
+    exited(1, SIGTERM, true);
+    ck_assert(!supervisor_get_verdict(s)->restarts);
+    expect_waiting();
+    ck_assert_int_eq(supervisor_get_verdict(s)->rank, 0);
+
+    start_guided(2, 7); /* it did not take part in those between */
+    exited(0, 0, false);
+    exited(1, 0, true);
+    expect_waiting();
+    ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_WELL);
+    finish(0, 0);
+    ck_assert(o.drain);
+    event(SUPERVISOR_EV_DRAINED);
+    ck_assert(o.ended);
+    ck_assert_int_eq(supervisor_exit_code(s), 0);
+}
+END_TEST
+
+START_TEST(what_was_stopped_by_order_is_no_failure)
+{
+    static const int statuses[] = {SIGTERM, SIGSEGV, EXIT_STATUS(3), 0};
+    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
+        begin_guided(1);
+        start_guided(1, 0);
+        ordered_stop(false);
+        ck_assert_int_eq(o.signal, SIGTERM);
+        exited(0, statuses[i], true);
+        ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_ORDERED);
+        ck_assert_int_eq(supervisor_get_rank(s, 0)->told_first, SIGTERM);
+        expect_waiting();
+        supervisor_destroy(s);
+        s = NULL;
+    }
+}
+END_TEST
+
+START_TEST(an_ordered_stop_has_the_time_its_reason_deserves)
+{
+    begin_guided(1);
+    start_guided(1, 0);
+    ordered_stop(true);
+    ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + 30000);
+    ordered_stop(false); /* and a more urgent one makes it shorter ... */
+    ck_assert_int_eq(o.signal, 0);
+    ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + 5000);
+    ordered_stop(true); /* ... never longer */
+    ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + 5000);
+    event(SUPERVISOR_EV_TIME);
+    ck_assert_int_eq(o.signal, SIGKILL);
+}
+END_TEST
+
+START_TEST(an_order_to_kill_kills_ranks_and_what_they_left)
+{
+    begin_guided(1);
+    start_guided(1, 0);
+    event(SUPERVISOR_EV_ORDER_KILL);
+    ck_assert_int_eq(o.signal, SIGKILL);
+    ck_assert(o.to_groups);
+    exited(0, SIGKILL, false);
+    ck_assert_int_eq(o.sweep_signal, SIGKILL);
+    event(SUPERVISOR_EV_EMPTY);
+    ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_ORDERED);
+    expect_waiting();
+
+    start_guided(1, 1);
+    exited(0, 0, false);
+    ck_assert_int_eq(o.sweep_signal, SIGTERM);
+    event(SUPERVISOR_EV_ORDER_KILL);
+    ck_assert_int_eq(o.sweep_signal, SIGKILL);
+    event(SUPERVISOR_EV_EMPTY);
+    expect_waiting();
+    ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_WELL);
+}
+END_TEST
+
+START_TEST(an_order_while_ranks_are_started_awaits_those_that_were_asked_for)
+{
+    begin_guided(3);
+    next(0);
+    ck_assert_int_eq(o.n_start, 2);
+    event(SUPERVISOR_EV_ORDER_KILL);
+    ck_assert_int_eq(o.signal, SIGKILL);
+    started(0);
+    ck_assert_int_eq(o.n_start, 0);
+    exited(0, SIGKILL, true);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_KILLING);
+    started(1);
+    exited(1, SIGKILL, true);
+    expect_waiting();
+    start_guided(3, 1);
+}
+END_TEST
+
+START_TEST(a_signal_to_a_guided_one_is_noted_and_the_end_left_to_others)
+{
+    begin_guided(1);
+    signalled(SIGUSR1);
+    ck_assert_int_eq(supervisor_stop_signal(s), 0);
+    signalled(SIGTERM); /* nothing runs */
+    ck_assert(!o.drain);
+    ck_assert_int_eq(supervisor_stop_signal(s), SIGTERM);
+    finish(143, SIGTERM);
+    event(SUPERVISOR_EV_DRAINED);
+    ck_assert(o.ended);
+    ck_assert_int_eq(supervisor_get_verdict(s)->die_of, SIGTERM);
+    supervisor_destroy(s);
+
+    begin_guided(1);
+    start_guided(1, 0);
+    signalled(SIGINT);
+    ck_assert_int_eq(o.signal, SIGINT);
+    exited(0, SIGINT, true);
+    expect_waiting();
+    ck_assert_int_eq(supervisor_stop_signal(s), SIGINT);
+    finish(130, SIGINT);
+    event(SUPERVISOR_EV_DRAINED);
+    ck_assert_int_eq(supervisor_exit_code(s), 130);
+}
+END_TEST
+
+START_TEST(a_signal_ends_a_guided_ones_wait_for_a_reader)
+{
+    begin_guided(1);
+    start_guided(1, 0);
+    exited(0, EXIT_STATUS(1), true);
+    ck_assert(o.drain);
+    signalled(SIGTERM);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_WAITING);
+    ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_RANK_FAILED);
+    finish(143, SIGTERM);
+    ck_assert(o.drain);
+    ck_assert(!o.ended);
+    signalled(SIGTERM); /* the last report is not waited for, either */
+    ck_assert(o.ended);
+    ck_assert_int_eq(supervisor_exit_code(s), 143);
+}
+END_TEST
+
+START_TEST(the_end_of_the_time_is_left_to_others_too)
+{
+    begin_guided(1);
+    event(SUPERVISOR_EV_TIMEOUT);
+    ck_assert(supervisor_timed_out(s));
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_WAITING);
+    supervisor_destroy(s);
+
+    begin_guided(1);
+    start_guided(1, 0);
+    event(SUPERVISOR_EV_TIMEOUT);
+    ck_assert_int_eq(o.signal, SIGTERM);
+    exited(0, SIGTERM, true);
+    expect_waiting();
+    finish(124, 0);
+    event(SUPERVISOR_EV_DRAINED);
+    ck_assert_int_eq(supervisor_exit_code(s), 124);
+}
+END_TEST
+
+START_TEST(a_guided_one_without_its_nursery_waits_for_the_end)
+{
+    begin_guided(1);
+    event(SUPERVISOR_EV_NURSERY_LOST);
+    ck_assert(supervisor_is_alone(s));
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_WAITING);
+    supervisor_destroy(s);
+
+    begin_guided(1);
+    start_guided(1, 0);
+    event(SUPERVISOR_EV_NURSERY_LOST);
+    ck_assert(o.sweep_alone);
+    step((struct supervisor_event){SUPERVISOR_EV_SWEPT});
+    expect_waiting();
+    ck_assert(supervisor_is_alone(s));
+    ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_INTERNAL);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("supervisor");
@@ -434,6 +678,7 @@ int main(void)
     tcase_add_test(t, each_pair_of_state_and_event_has_one_answer);
     tcase_add_test(t, the_drawing_is_the_table);
     tcase_add_test(t, ranks_are_started_a_window_at_a_time);
+    tcase_add_test(t, ranks_are_asked_for_in_batches);
     tcase_add_test(t, all_ended_well_is_zero);
     tcase_add_test(t, the_first_failure_is_the_verdict);
     tcase_add_test(t, a_witness_names_the_culprit_before_its_end_is_seen);
@@ -451,6 +696,15 @@ int main(void)
     tcase_add_test(t, a_signal_ends_the_wait_for_a_reader);
     tcase_add_test(t, progress_is_that_of_one_generation_before_its_failure);
     tcase_add_test(t, reports_that_cannot_be_true_change_nothing);
+    tcase_add_test(t, a_guided_one_starts_what_it_is_told_and_then_waits);
+    tcase_add_test(t, what_was_stopped_by_order_is_no_failure);
+    tcase_add_test(t, an_ordered_stop_has_the_time_its_reason_deserves);
+    tcase_add_test(t, an_order_to_kill_kills_ranks_and_what_they_left);
+    tcase_add_test(t, an_order_while_ranks_are_started_awaits_those_that_were_asked_for);
+    tcase_add_test(t, a_signal_to_a_guided_one_is_noted_and_the_end_left_to_others);
+    tcase_add_test(t, a_signal_ends_a_guided_ones_wait_for_a_reader);
+    tcase_add_test(t, the_end_of_the_time_is_left_to_others_too);
+    tcase_add_test(t, a_guided_one_without_its_nursery_waits_for_the_end);
     suite_add_tcase(suite, t);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -3,12 +3,14 @@
 #include "launcher/worker_env.h"
 
 #include <check.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static struct job_spec spec;
-static struct rank_place place;
+static struct generation_place place;
+static struct rank_place rank;
 
 static void set_up(void)
 {
@@ -17,10 +19,8 @@ static void set_up(void)
                              .role = "default",
                              .omp_threads = 4,
                              .signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"};
-    place = (struct rank_place){
-        .rank = 1,
+    place = (struct generation_place){
         .world_size = 2,
-        .local_rank = 1,
         .local_world_size = 2,
         .node_rank = 0,
         .n_nodes = 1,
@@ -28,23 +28,26 @@ static void set_up(void)
         .master_addr = "127.0.0.1",
         .master_port = 45629,
         .agent_store = true,
-        .error_file = "/tmp/ddp/1/error.json",
         .node_fd = 7,
     };
+    rank = (struct rank_place){.rank = 1, .local_rank = 1, .error_file = "/tmp/ddp/1/error.json"};
 }
 
 /* The worker's environment, a variable a line, in its order. */
 static const char *make(const char *const *parent)
 {
     static char text[1 << 16];
+    struct worker_env *common;
     char **env;
-    ck_assert_int_eq(worker_env_make(&spec, &place, (char *const *)parent, &env, NULL), 0);
+    ck_assert_int_eq(worker_env_create(&spec, &place, (char *const *)parent, &common, NULL), 0);
+    ck_assert_int_eq(worker_env_make(common, &rank, &env, NULL), 0);
     text[0] = '\0';
     for (char **v = env; *v != NULL; v++) {
         strcat(text, *v);
         strcat(text, "\n");
     }
     free(env);
+    worker_env_destroy(common);
     return text;
 }
 
@@ -91,10 +94,9 @@ END_TEST
 
 START_TEST(every_place_differs_as_it_should)
 {
-    place = (struct rank_place){
-        .rank = 13,
+    rank = (struct rank_place){.rank = 13, .local_rank = 5, .error_file = ""};
+    place = (struct generation_place){
         .world_size = 24,
-        .local_rank = 5,
         .local_world_size = 8,
         .node_rank = 1,
         .n_nodes = 3,
@@ -102,7 +104,6 @@ START_TEST(every_place_differs_as_it_should)
         .master_addr = "node7",
         .master_port = 65535,
         .agent_store = false,
-        .error_file = "",
         .node_fd = -1,
     };
     spec.role = "";
@@ -143,6 +144,15 @@ START_TEST(the_descriptor_of_an_outer_ddprun_is_not_passed_on)
 {
     place.node_fd = -1;
     ck_assert_int_eq(count(MAKE("DDP_NODE_FD=3", "A=b"), "DDP_NODE_FD"), 0);
+}
+END_TEST
+
+START_TEST(the_nodes_secret_is_not_the_workers)
+{
+    const char *text = MAKE("DDP_TOKEN=0123456789abcdef", "DDP_TOKENS=x", "MY_DDP_TOKEN=y");
+    ck_assert_int_eq(count(text, "0123456789abcdef"), 0);
+    ck_assert_int_eq(count(text, "DDP_TOKENS=x\n"), 1);
+    ck_assert_int_eq(count(text, "MY_DDP_TOKEN=y\n"), 1);
 }
 END_TEST
 
@@ -204,7 +214,7 @@ START_TEST(a_virtual_local_rank_sees_one_device)
     };
     spec.virtual_local_rank = true;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        place.local_rank = cases[i].local_rank;
+        rank.local_rank = cases[i].local_rank;
         const char *text = MAKE(cases[i].parent);
         ck_assert_int_eq(count(text, "LOCAL_RANK=0\n"), 1);
         ck_assert_int_eq(count(text, "CUDA_VISIBLE_DEVICES="), 1);
@@ -242,14 +252,45 @@ START_TEST(large_environments_are_copied_whole)
         snprintf(variables[i], sizeof variables[i], "VARIABLE_%d=%d", i, i);
         parent[i] = variables[i];
     }
+    struct worker_env *common;
     char **env;
-    ck_assert_int_eq(worker_env_make(&spec, &place, (char *const *)parent, &env, NULL), 0);
+    ck_assert_int_eq(worker_env_create(&spec, &place, (char *const *)parent, &common, NULL), 0);
+    ck_assert_int_eq(worker_env_make(common, &rank, &env, NULL), 0);
     for (int i = 0; i < N; i++) {
         ck_assert_str_eq(env[i], variables[i]);
         ck_assert_ptr_ne(env[i], variables[i]);
     }
     ck_assert_str_eq(env[N], "RANK=1");
     free(env);
+    worker_env_destroy(common);
+}
+END_TEST
+
+START_TEST(ranks_share_all_but_their_own_variables)
+{
+    static const char *const own[] = {
+        "RANK=", "LOCAL_RANK=", "ROLE_RANK=", "TORCHELASTIC_ERROR_FILE=", "CUDA_VISIBLE_DEVICES="};
+    const struct rank_place other = {.rank = 2, .local_rank = 0, .error_file = "/e"};
+    char *const parent[] = {(char *)"A=b", (char *)"CUDA_VISIBLE_DEVICES=4,5", NULL};
+    struct worker_env *common;
+    char **a, **b;
+    int n_own = 0;
+    spec.virtual_local_rank = true;
+    ck_assert_int_eq(worker_env_create(&spec, &place, parent, &common, NULL), 0);
+    ck_assert_int_eq(worker_env_make(common, &rank, &a, NULL), 0);
+    ck_assert_int_eq(worker_env_make(common, &other, &b, NULL), 0);
+    for (int i = 0; a[i] != NULL; i++) {
+        bool is_own = false;
+        for (size_t k = 0; k < sizeof own / sizeof *own; k++)
+            is_own |= strncmp(a[i], own[k], strlen(own[k])) == 0;
+        ck_assert_msg((a[i] != b[i]) == is_own, "%s beside %s", a[i], b[i]);
+        n_own += is_own;
+    }
+    ck_assert_int_eq(n_own, 5);
+    free(a);
+    free(b);
+    worker_env_destroy(common);
+    worker_env_destroy(NULL);
 }
 END_TEST
 
@@ -296,6 +337,7 @@ int main(void)
     tcase_add_test(c, every_place_differs_as_it_should);
     tcase_add_test(c, inherited_values_of_these_variables_are_replaced);
     tcase_add_test(c, the_descriptor_of_an_outer_ddprun_is_not_passed_on);
+    tcase_add_test(c, the_nodes_secret_is_not_the_workers);
     tcase_add_test(c, what_a_starter_left_for_itself_is_removed);
     tcase_add_test(c, values_of_the_user_stay);
     tcase_add_test(c, what_was_asked_for_is_told);
@@ -303,6 +345,7 @@ int main(void)
     tcase_add_test(c, threads_that_were_asked_for_are_set);
     tcase_add_test(c, odd_variables_pass_unchanged);
     tcase_add_test(c, large_environments_are_copied_whole);
+    tcase_add_test(c, ranks_share_all_but_their_own_variables);
     tcase_add_test(c, the_manual_page_has_the_variables_of_the_header_and_no_others);
     suite_add_tcase(suite, c);
     SRunner *runner = srunner_create(suite);

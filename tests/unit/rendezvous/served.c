@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +72,7 @@ struct served *served_start(const struct server_opts *given)
     pthread_cond_init(&s->changed, NULL);
     opts.on_refused = on_refused;
     opts.arg = s;
+    signal(SIGPIPE, SIG_IGN); /* as server.h asks */
     uv_loop_init(&s->loop);
     uv_async_init(&s->loop, &s->stop, on_stop);
     uv_async_init(&s->loop, &s->look, on_look);

@@ -160,6 +160,35 @@ START_TEST(a_list_is_bounded)
 }
 END_TEST
 
+START_TEST(hosts_are_let_in_however_many_there_are)
+{
+    enum { N = 10000 };
+    static struct in6_addr hosts[N];
+    struct allow_list list = {0};
+    struct sockaddr_storage address;
+    char text[32];
+    for (int i = 0; i < N; i++) { /* in no order */
+        snprintf(text, sizeof text, "10.%d.%d.7", i * 7919 % N / 256, i * 7919 % N % 256);
+        ck_assert_int_eq(address_parse(text, 0, &address), 0);
+        hosts[i] = address_as_v6(&address);
+    }
+    ck_assert_int_eq(allow_set_hosts(&list, hosts, N), 0);
+    for (int i = 0; i < N; i++) {
+        snprintf(text, sizeof text, "10.%d.%d.7", i / 256, i % 256);
+        ck_assert_int_eq(address_parse(text, 0, &address), 0);
+        ck_assert(allow_has(&list, &address));
+    }
+    ck_assert_int_eq(address_parse("10.0.0.8", 0, &address), 0);
+    ck_assert(!allow_has(&list, &address));
+    ck_assert_int_eq(allow_add(&list, "10.0.0.8", NULL), 0); /* beside the networks */
+    ck_assert(allow_has(&list, &address));
+    ck_assert_int_eq(allow_set_hosts(&list, NULL, 0), 0);
+    ck_assert_int_eq(address_parse("10.0.0.7", 0, &address), 0);
+    ck_assert(!allow_has(&list, &address));
+    allow_fini(&list);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("address");
@@ -171,6 +200,7 @@ int main(void)
     tcase_add_test(tc, any_of_several_networks_is_enough);
     tcase_add_test(tc, what_is_no_network_is_refused);
     tcase_add_test(tc, a_list_is_bounded);
+    tcase_add_test(tc, hosts_are_let_in_however_many_there_are);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -212,7 +212,7 @@ START_TEST(control_connections_are_refused_by_name)
     int fd = raw_connect(served_port(s));
     say(fd, "DDP1....");
     raw_expect_end(fd);
-    served_await_refused(s, "a control connection, which this version does not serve");
+    served_await_refused(s, "a control connection; no job is managed here");
     close(fd);
     served_stop(s);
 }

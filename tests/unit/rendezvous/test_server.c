@@ -266,6 +266,22 @@ START_TEST(a_request_must_be_complete_in_time_but_silence_is_fine)
 }
 END_TEST
 
+START_TEST(a_request_that_trickles_in_has_no_longer_time)
+{
+    struct server_opts opts = {.mid_frame_ms = 100};
+    struct served *s = served_start(&opts);
+    int fd = connect_c(s);
+    raw_send_hex(fd, "01 0100000000000000 6b 0000800000000000"); /* a SET of 8 MiB */
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    while (poll(&p, 1, 10) == 0) /* a byte every 10 ms: the time runs from the first one */
+        send(fd, "x", 1, MSG_NOSIGNAL);
+    raw_expect_end(fd);
+    served_await_refused(s, "not complete after 100 ms");
+    close(fd);
+    served_stop(s);
+}
+END_TEST
+
 START_TEST(a_waiting_client_is_not_in_mid_request)
 {
     struct server_opts opts = {.mid_frame_ms = 50};
@@ -462,6 +478,7 @@ int main(void)
     tcase_add_test(tc, a_client_that_does_not_read_is_not_read_from_and_loses_nothing);
     tcase_add_test(tc, the_client_that_holds_most_memory_pays_when_there_is_too_much);
     tcase_add_test(tc, a_request_must_be_complete_in_time_but_silence_is_fine);
+    tcase_add_test(tc, a_request_that_trickles_in_has_no_longer_time);
     tcase_add_test(tc, a_waiting_client_is_not_in_mid_request);
     tcase_add_test(tc, the_first_delete_of_an_old_client_is_answered);
     tcase_add_test(tc, clients_are_bounded);

@@ -18,6 +18,7 @@
 #include <check.h>
 #include <ctype.h>
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,6 +59,7 @@ static void start(void)
                    .max_keys = 131072,
                    .max_request_bytes = 80 << 20},
         .high_water_bytes = 1 << 20,
+        .max_work = 1 << 20,
         .max_reply_bytes = 1 << 20,
         .on_output = on_output,
     };
@@ -232,7 +234,7 @@ static void play_all_cuts(const char *path)
 
 START_TEST(conversations_go_as_recorded_however_they_are_cut)
 {
-    ck_assert_int_ge(each_in("talk", play_all_cuts), 13);
+    ck_assert_int_ge(each_in("talk", play_all_cuts), 17);
 }
 END_TEST
 
@@ -294,6 +296,59 @@ START_TEST(a_client_that_does_not_read_is_not_served_until_it_does)
 }
 END_TEST
 
+START_TEST(a_client_gets_no_more_than_its_share_at_a_time)
+{
+    start();
+    host.max_work = 4;
+    struct client *c = &clients[0];
+    send_c(c, "00 ce f7 85 3c 0c 0c 0c 0c 0c 0c"); /* CANCEL_WAIT: a byte each */
+    ck_assert_int_eq(c->state, SESSION_LATE);
+    ck_assert_uint_eq(co_buf_len(&c->session.out), 3);
+    feed(c);
+    ck_assert_int_eq(c->state, SESSION_IDLE);
+    ck_assert_uint_eq(co_buf_len(&c->session.out), 6);
+    stop();
+}
+END_TEST
+
+START_TEST(a_request_that_is_more_than_a_share_runs_alone_after_a_pause)
+{
+    static const char *const check_4 = "05 0400000000000000 0100000000000000 6b 0100000000000000 6b"
+                                       "0100000000000000 6b 0100000000000000 6b";
+    start();
+    host.max_work = 4;
+    struct client *c = &clients[0];
+    send_c(c, hello);
+    send_c(c, check_4);
+    ck_assert_int_eq(c->state, SESSION_LATE);
+    ck_assert_uint_eq(co_buf_len(&c->session.out), 0);
+    send_c(c, "0c"); /* feeds again; what came behind waits in its turn */
+    ck_assert_int_eq(c->state, SESSION_LATE);
+    ck_assert_uint_eq(co_buf_len(&c->session.out), 1);
+    feed(c);
+    ck_assert_int_eq(c->state, SESSION_IDLE);
+    ck_assert_uint_eq(co_buf_len(&c->session.out), 2);
+    stop();
+}
+END_TEST
+
+START_TEST(a_list_of_many_keys_is_more_than_a_share)
+{
+    start();
+    host.max_work = 2;
+    struct client *c = &clients[0];
+    send_c(c, hello);
+    send_c(c, "01 0100000000000000 6b 0000000000000000");
+    send_c(c, "01 0100000000000000 6c 0000000000000000");
+    send_c(c, "11");
+    ck_assert_int_eq(c->state, SESSION_LATE);
+    feed(c);
+    ck_assert_int_eq(c->state, SESSION_IDLE);
+    ck_assert_uint_eq(co_buf_len(&c->session.out), 8 + 9 + 9);
+    stop();
+}
+END_TEST
+
 START_TEST(a_reply_has_a_largest_size)
 {
     start();
@@ -315,6 +370,24 @@ START_TEST(a_reply_has_a_largest_size)
         ck_assert_int_lt(c->state, 0);
         ck_assert_ptr_nonnull(strstr(c->err.text, "(at most 20)"));
     }
+    stop();
+}
+END_TEST
+
+START_TEST(an_item_too_long_to_be_sent_stays_in_its_queue)
+{
+    start();
+    host.max_reply_bytes = 20;
+    struct client *c = &clients[0];
+    send_c(c, hello);
+    send_c(c, "0e 0100000000000000 71 0800000000000000 3132333435363738");
+    send_c(c, "0f 0100000000000000 71"); /* QUEUE_POP: 8 + 16 bytes */
+    ck_assert_int_eq(c->state, -ENOSPC);
+    ck_assert_uint_eq(co_buf_len(&c->session.out), 0); /* not even the length was promised */
+    struct client *other = &clients[1];
+    send_c(other, hello);
+    send_c(other, "10 0100000000000000 71"); /* QUEUE_LEN */
+    expect(other, (const uint8_t[8]){1}, 8, "the queue");
     stop();
 }
 END_TEST
@@ -369,7 +442,11 @@ int main(void)
     tcase_add_test(tc, conversations_go_as_recorded_however_they_are_cut);
     tcase_add_test(tc, bad_bytes_are_refused_for_the_right_reason);
     tcase_add_test(tc, a_client_that_does_not_read_is_not_served_until_it_does);
+    tcase_add_test(tc, a_client_gets_no_more_than_its_share_at_a_time);
+    tcase_add_test(tc, a_request_that_is_more_than_a_share_runs_alone_after_a_pause);
+    tcase_add_test(tc, a_list_of_many_keys_is_more_than_a_share);
     tcase_add_test(tc, a_reply_has_a_largest_size);
+    tcase_add_test(tc, an_item_too_long_to_be_sent_stays_in_its_queue);
     tcase_add_test(tc, keys_are_listed_with_their_slash_and_without_queues);
     tcase_add_test(tc, a_full_store_costs_the_one_who_fills_it);
     suite_add_tcase(suite, tc);

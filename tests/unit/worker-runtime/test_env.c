@@ -109,36 +109,33 @@ static const struct {
     {ENV("RANK=0", "WORLD_SIZE=99999999999"), -ENOEXEC,
      "WORLD_SIZE '99999999999' is out of bounds"},
     {ENV("RANK=0", "WORLD_SIZE=2 "), -ENOEXEC, "WORLD_SIZE '2 ' is not a number"},
-    {ENV("RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2"), -ENOTSUP,
-     "4 ranks on several nodes, 2 of them on this one (LOCAL_WORLD_SIZE)"},
+    {ENV("RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "GROUP_WORLD_SIZE=1"),
+     -ENOEXEC, "GROUP_WORLD_SIZE is 1, but only 2 of 4 ranks"},
+    {ENV("RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "GROUP_WORLD_SIZE=2",
+         "GROUP_RANK=2"),
+     -ENOEXEC, "this node is number 2 of 2"},
+    {ENV("RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "GROUP_WORLD_SIZE=5"),
+     -ENOEXEC, "GROUP_WORLD_SIZE is 5, more nodes than ranks"},
+    {ENV("RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "DDP_NODE_RANK=x"),
+     -ENOEXEC, "DDP_NODE_RANK 'x' is not a number"},
     {ENV("RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4"), -ENOEXEC,
      "LOCAL_WORLD_SIZE '4' is out of bounds: 1 to 2"},
     {ENV("RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=2", "LOCAL_WORLD_SIZE=2"), -ENOEXEC,
      "LOCAL_RANK is 2, which must be less than LOCAL_WORLD_SIZE, 2"},
     {ENV("RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2"), -ENOEXEC,
      "RANK is 1 and LOCAL_RANK is 0"},
-    {ENV("RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=0"), -ENOTSUP, "several nodes"},
+    {ENV("RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=0"), -ENOEXEC,
+     "LOCAL_WORLD_SIZE has to say how many ranks"},
     {ENV(TORCHRUN, "DDP_NODE_FD=x"), -ENOEXEC, "DDP_NODE_FD 'x' is not a number"},
     {ENV(TORCHRUN, "DDP_GENERATION=-3"), -ENOEXEC, "DDP_GENERATION '-3' is out of bounds"},
     {ENV("TORCHELASTIC_RESTART_COUNT=no"), -ENOEXEC, "TORCHELASTIC_RESTART_COUNT 'no'"},
     {ENV("RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "GROUP_WORLD_SIZE=2"),
      -ENOEXEC, "GROUP_WORLD_SIZE is 2, but all 2 ranks"},
     {ENV("OMPI_COMM_WORLD_RANK=1"), -ENOEXEC, "OMPI_COMM_WORLD_RANK but no OMPI_COMM_WORLD_SIZE"},
-    {ENV("OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_RANK=1",
-         "OMPI_COMM_WORLD_LOCAL_SIZE=2"),
-     -ENOTSUP, "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {ENV(OPEN_MPI, "RANK=0", "WORLD_SIZE=2"), -ENOEXEC,
      "RANK and WORLD_SIZE say rank 0 of 2, OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE say rank "
      "1"},
     {ENV(HYDRA, "WORLD_SIZE=2"), -ENOEXEC, "WORLD_SIZE but no RANK"},
-    {ENV("PMI_RANK=1", "PMI_SIZE=4", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2"), -ENOTSUP,
-     "MPI_LOCALNRANKS"},
-    {ENV("SLURM_STEP_ID=0", "SLURM_PROCID=6", "SLURM_STEP_NUM_TASKS=7", "SLURM_LOCALID=0",
-         "SLURM_NODEID=3", "SLURM_STEP_TASKS_PER_NODE=2(x3),1", "SLURM_STEP_NUM_NODES=4"),
-     -ENOTSUP, "7 ranks on several nodes, 1 of them"},
-    {ENV("SLURM_STEP_ID=0", "SLURM_PROCID=3", "SLURM_STEP_NUM_TASKS=7", "SLURM_LOCALID=1",
-         "SLURM_NODEID=1", "SLURM_STEP_TASKS_PER_NODE=2(x3),1"),
-     -ENOTSUP, "7 ranks on several nodes, 2 of them"},
     {ENV("SLURM_STEP_ID=0", "SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=7", "SLURM_LOCALID=0",
          "SLURM_NODEID=9", "SLURM_STEP_TASKS_PER_NODE=2(x3),1"),
      -ENOEXEC, "says nothing about node 9"},
@@ -158,11 +155,55 @@ START_TEST(what_is_missing_or_contradicts_is_named)
 }
 END_TEST
 
+/* Several nodes: rank, local rank, ranks on this node, this node and how many there are. */
+static const struct {
+    const char *const *env;
+    int rank, local_rank, local_world_size, node_rank, n_nodes;
+    const char *job;
+} spread[] = {
+    {ENV("RANK=5", "WORLD_SIZE=8", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=1",
+         "GROUP_WORLD_SIZE=2", "MASTER_ADDR=a", "MASTER_PORT=1"),
+     5, 1, 4, 1, 2, "run  a:1 0 node 1"},
+    {ENV("RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "DDP_JOB=j"), 1, 1, 2, -1,
+     0, "name j"},
+    {ENV("RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "DDP_JOB=j",
+         "DDP_NODE_RANK=3"),
+     1, 1, 2, 3, 0, "name j node 3"},
+    {ENV("RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1", "GROUP_RANK=1",
+         "DDP_JOB=j"),
+     1, 0, 1, 1, 0, "name j node 1"},
+    {ENV("OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_RANK=1",
+         "OMPI_COMM_WORLD_LOCAL_SIZE=2", "PMIX_NAMESPACE=7"),
+     3, 1, 2, -1, 0, "pmix 7"},
+    {ENV("PMI_RANK=1", "PMI_SIZE=4", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2"), 1, 1, 2, -1, 0, ""},
+    {ENV("SLURM_JOB_ID=8", "SLURM_STEP_ID=0", "SLURM_PROCID=6", "SLURM_STEP_NUM_TASKS=7",
+         "SLURM_LOCALID=0", "SLURM_NODEID=3", "SLURM_STEP_TASKS_PER_NODE=2(x3),1",
+         "SLURM_STEP_NUM_NODES=4"),
+     6, 0, 1, 3, 4, "slurm 8.0  node 3"},
+};
+
+START_TEST(jobs_on_several_nodes_are_understood)
+{
+    struct env_who who;
+    struct co_error err = {0};
+    int code = env_read(get, (void *)spread[_i].env, &who, &err);
+    ck_assert_msg(code == 0, "case %d: %s", _i, err.text);
+    ck_assert_int_eq(who.rank, spread[_i].rank);
+    ck_assert_int_eq(who.local_rank, spread[_i].local_rank);
+    ck_assert_int_eq(who.local_world_size, spread[_i].local_world_size);
+    ck_assert_int_eq(who.node_rank, spread[_i].node_rank);
+    ck_assert_int_eq(who.n_nodes, spread[_i].n_nodes);
+    ck_assert_str_eq(who.job, spread[_i].job);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("env");
     TCase *tcase = tcase_create("all");
     tcase_add_loop_test(tcase, each_starter_is_understood, 0, sizeof good / sizeof *good);
+    tcase_add_loop_test(tcase, jobs_on_several_nodes_are_understood, 0,
+                        sizeof spread / sizeof *spread);
     tcase_add_loop_test(tcase, what_is_missing_or_contradicts_is_named, 0,
                         sizeof bad / sizeof *bad);
     suite_add_tcase(suite, tcase);

@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""How often an unmodified gloo script reaches its next step after kill -9 of one of its two ranks.
+
+usage: bench/restart_gloo.py [--runs N] [--build DIR]
+
+The launchers take turns; each run is a new job that may restart once, and loses rank 0 or rank 1 in turns. The ranks run
+PyTorch 2.11, as does torchrun, from scripts/install-deps --interop. Why a job did not come back is printed as it happens.
+"""
+import argparse
+import os
+import sys
+
+import results
+from torch_venv import torch_venv
+
+sys.path.insert(0, os.path.join(results.ROOT, "tests/interop"))
+from gloo_restarts import restart_once  # noqa: E402 (found by the path above)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=12)
+    parser.add_argument("--build", default=os.path.join(results.ROOT, "build"))
+    args = parser.parse_args()
+    venv = torch_venv()
+    if venv is None:
+        sys.exit("no PyTorch 2.11; scripts/install-deps --interop")
+    launchers = {"ddprun": [os.path.join(args.build, "launcher/ddprun")], "torchrun": [venv[0], "-m", "torch.distributed.run"]}
+    load = results.load_average()
+    outcomes = {name: [] for name in launchers}
+    for run in range(args.runs):
+        for name, command in launchers.items():
+            outcome = restart_once(command, venv[1], run % 2)
+            outcomes[name].append(outcome)
+            if not outcome.came_back:
+                print(f"{name}, run {run}, kill -9 of rank {run % 2}: {outcome.why}", file=sys.stderr, flush=True)
+    rows = []
+    for name, all_of in outcomes.items():
+        back = [outcome.after_s for outcome in all_of if outcome.came_back]
+        times = [f"{seconds:.1f}" for seconds in results.spread(back)] if back else ["-", "-"]
+        rows.append([name, len(all_of), len(back), *times])
+    head = ["launcher", "restarts", "reached a step", "min s", "median s"]
+    results.report("restart_gloo", results.table(head, rows), load)
+
+
+if __name__ == "__main__":
+    main()

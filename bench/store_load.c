@@ -1,0 +1,400 @@
+/* store_load.c - load for a key-value server, and how it bears it.
+ *
+ *     store_load PROTOCOL PORT turns CLIENTS SECONDS   set and get, add, set and get, ... by each
+ *     store_load PROTOCOL PORT pipeline SETS           one client, sets without waiting
+ *     store_load PROTOCOL PORT join CLIENTS            connect, handshake, add, wait for one key
+ *     store_load PROTOCOL PORT latency IDLE GETS       gets of one client beside IDLE silent ones
+ *     store_load PROTOCOL PORT hold CLIENTS            stay connected until stdin ends
+ *     store_load PROTOCOL PORT fill KEYS               set as many keys
+ *
+ * PROTOCOL is tcpstore, redis or nothing. All on 127.0.0.1. Prints one line of names and values. */
+#include "store_load.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { MAX_EVENTS = 512 };
+
+static int make_epoll(void)
+{
+    int fd = epoll_create1(EPOLL_CLOEXEC);
+    if (fd < 0)
+        load_die("epoll_create1: %s", strerror(errno));
+    return fd;
+}
+
+static void watch(int epoll, int op, int fd, uint32_t events, unsigned i)
+{
+    struct epoll_event e = {.events = events, .data.u32 = i};
+    if (epoll_ctl(epoll, op, fd, &e) < 0)
+        load_die("epoll_ctl: %s", strerror(errno));
+}
+
+static void *allocate(size_t n, size_t size)
+{
+    void *memory = calloc(n, size);
+    if (memory == NULL)
+        load_die("no memory");
+    return memory;
+}
+
+/* --- turns --- */
+
+struct turner {
+    int fd;
+    struct load_message message[2];
+    int turn;
+    size_t n_missing; /* bytes of the reply; unused while its end is looked for */
+};
+
+static void turner_send(struct turner *t)
+{
+    t->n_missing = t->message[t->turn].reply_bytes;
+    load_send(t->fd, t->message[t->turn].bytes, t->message[t->turn].len);
+}
+
+/* Returns whether the reply is complete. */
+static bool turner_receive(struct turner *t)
+{
+    char reply[LOAD_MESSAGE_BYTES];
+    ssize_t n = recv(t->fd, reply, sizeof reply, 0);
+    if (n <= 0)
+        load_die("recv: %s", n == 0 ? "the server closed the connection" : strerror(errno));
+    if (t->message[t->turn].reply_bytes == 0)
+        return reply[n - 1] == '\n';
+    if ((size_t)n > t->n_missing)
+        load_die("the server answered %zd bytes, %zu were due", n, t->n_missing);
+    t->n_missing -= (size_t)n;
+    return t->n_missing == 0;
+}
+
+static void turner_begin(struct turner *t, const struct load_target *target, unsigned i)
+{
+    char key[32];
+    t->fd = target->protocol == LOAD_NOTHING ? load_connect(target, i) : load_hello(target, i);
+    snprintf(key, sizeof key, "/key/%06u", i);
+    load_put_set(&t->message[0], target->protocol, key);
+    load_put_get(&t->message[0], target->protocol, key);
+    snprintf(key, sizeof key, "/add/%06u", i);
+    load_put_add(&t->message[1], target->protocol, key);
+}
+
+void load_turns(const struct load_target *target, unsigned n_clients, double seconds)
+{
+    struct turner *turners = allocate(n_clients, sizeof *turners);
+    struct epoll_event events[MAX_EVENTS];
+    uint64_t n_requests = 0;
+    int epoll = make_epoll();
+    for (unsigned i = 0; i < n_clients; i++) {
+        turner_begin(&turners[i], target, i);
+        watch(epoll, EPOLL_CTL_ADD, turners[i].fd, EPOLLIN, i);
+    }
+    const uint64_t begin = load_now_ns(), end = begin + (uint64_t)(seconds * 1e9);
+    uint64_t now = begin;
+    for (unsigned i = 0; i < n_clients; i++)
+        turner_send(&turners[i]);
+    while (now < end) {
+        int n = epoll_wait(epoll, events, MAX_EVENTS, 10000);
+        if (n <= 0)
+            load_die("no reply within 10 s");
+        for (int e = 0; e < n; e++) {
+            struct turner *t = &turners[events[e].data.u32];
+            if (!turner_receive(t))
+                continue;
+            n_requests += t->turn == 0 ? 2 : 1;
+            t->turn = 1 - t->turn;
+            turner_send(t);
+        }
+        now = load_now_ns();
+    }
+    double took = (double)(now - begin) * 1e-9;
+    printf("requests %llu seconds %.4f per_s %.0f\n", (unsigned long long)n_requests, took,
+           (double)n_requests / took);
+    free(turners);
+}
+
+/* --- pipeline --- */
+
+enum { PIPELINE_KEYS = 1000 };
+
+/* Write the whole, reading what comes meanwhile, until as many reply bytes came as are due. */
+static void pump(int fd, const uint8_t *bytes, size_t len, unsigned repeat, uint64_t n_due)
+{
+    static char replies[1 << 18];
+    size_t at = 0;
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    int epoll = make_epoll();
+    watch(epoll, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLOUT, 0);
+    while (repeat > 0 || n_due > 0) {
+        struct epoll_event e;
+        ssize_t n;
+        if (epoll_wait(epoll, &e, 1, 10000) <= 0)
+            load_die("the server takes nothing and says nothing for 10 s");
+        while (repeat > 0 && (n = send(fd, bytes + at, len - at, MSG_NOSIGNAL)) > 0) {
+            at += (size_t)n;
+            if (at == len) {
+                at = 0;
+                repeat--;
+            }
+        }
+        if (repeat == 0)
+            watch(epoll, EPOLL_CTL_MOD, fd, EPOLLIN, 0);
+        while (n_due > 0 && (n = recv(fd, replies, sizeof replies, 0)) >= 0) {
+            if (n == 0)
+                load_die("the server closed the connection");
+            n_due -= (uint64_t)n < n_due ? (uint64_t)n : n_due;
+        }
+    }
+    close(epoll);
+}
+
+void load_pipeline(const struct load_target *target, unsigned n_sets)
+{
+    struct load_message m, last = {0};
+    uint8_t *bytes = allocate(PIPELINE_KEYS, LOAD_MESSAGE_BYTES);
+    size_t len = 0;
+    uint64_t n_due = 0;
+    int fd = load_hello(target, 0);
+    for (unsigned i = 0; i < PIPELINE_KEYS; i++) {
+        char key[32];
+        m = (struct load_message){0};
+        snprintf(key, sizeof key, "/pipe/%04u", i);
+        load_put_set(&m, target->protocol, key);
+        memcpy(bytes + len, m.bytes, m.len);
+        len += m.len;
+        n_due += m.reply_bytes;
+    }
+    const unsigned repeat = n_sets / PIPELINE_KEYS;
+    load_put_get(&last, target->protocol, "/pipe/0000");
+    uint64_t begin = load_now_ns();
+    pump(fd, bytes, len, repeat, n_due * repeat);
+    pump(fd, last.bytes, last.len, 1, last.reply_bytes); /* all of them were done before this one */
+    double took = (double)(load_now_ns() - begin) * 1e-9;
+    printf("requests %u seconds %.4f per_s %.0f\n", repeat * PIPELINE_KEYS, took,
+           (double)repeat * PIPELINE_KEYS / took);
+    free(bytes);
+}
+
+/* --- join --- */
+
+enum { MAX_CONNECTING = 512 }; /* more at a time would overflow the backlog, and measure that */
+
+enum join_stage { JOIN_CONNECTING, JOIN_HELLO, JOIN_ADD, JOIN_WAIT, JOIN_DONE };
+
+struct joiner {
+    int fd;
+    enum join_stage stage;
+    size_t n_missing;
+};
+
+struct joining {
+    const struct load_target *target;
+    struct joiner *joiners;
+    struct load_message hello, add, wait;
+    unsigned n, n_begun, n_connected, n_done;
+    int epoll;
+    char door[32]; /* the key all wait for */
+};
+
+static void join_say(struct joiner *j, enum join_stage stage, const struct load_message *m)
+{
+    j->stage = stage;
+    j->n_missing = m->reply_bytes;
+    load_send(j->fd, m->bytes, m->len);
+}
+
+static void join_begin_some(struct joining *all)
+{
+    while (all->n_begun < all->n && all->n_begun - all->n_connected < MAX_CONNECTING) {
+        unsigned i = all->n_begun++;
+        all->joiners[i].fd = load_connect_begin(all->target, i);
+        watch(all->epoll, EPOLL_CTL_ADD, all->joiners[i].fd, EPOLLOUT, i);
+    }
+}
+
+/* The last one to be counted opens the door. */
+static void join_wait(struct joining *all, struct joiner *j, const uint8_t count[8])
+{
+    struct load_message m = all->wait;
+    uint64_t n = 0;
+    for (int i = 7; i >= 0; i--)
+        n = n << 8 | count[i];
+    if (n == all->n)
+        load_put_set(&m, LOAD_TCPSTORE, all->door);
+    join_say(j, JOIN_WAIT, &m);
+}
+
+static void join_go_on(struct joining *all, unsigned i)
+{
+    struct joiner *j = &all->joiners[i];
+    uint8_t reply[8];
+    if (j->stage == JOIN_CONNECTING) {
+        all->n_connected++;
+        watch(all->epoll, EPOLL_CTL_MOD, j->fd, EPOLLIN, i);
+        join_say(j, JOIN_HELLO, &all->hello);
+        return;
+    }
+    ssize_t n = recv(j->fd, reply, j->n_missing, 0);
+    if (n <= 0)
+        load_die("recv: %s", n == 0 ? "the server closed the connection" : strerror(errno));
+    j->n_missing -= (size_t)n;
+    if (j->n_missing > 0) /* replies of a few bytes come whole but in theory */
+        load_die("a reply came in pieces");
+    if (j->stage == JOIN_HELLO)
+        join_say(j, JOIN_ADD, &all->add);
+    else if (j->stage == JOIN_ADD)
+        join_wait(all, j, reply);
+    else {
+        j->stage = JOIN_DONE;
+        all->n_done++;
+    }
+}
+
+void load_join(const struct load_target *target, unsigned n_clients)
+{
+    struct joining all = {.target = target, .n = n_clients, .epoll = make_epoll()};
+    struct epoll_event events[MAX_EVENTS];
+    char init[32];
+    if (target->protocol != LOAD_TCPSTORE)
+        load_die("join speaks tcpstore only");
+    all.joiners = allocate(n_clients, sizeof *all.joiners);
+    snprintf(init, sizeof init, "init/%d", (int)getpid()); /* no run finds another one's keys */
+    snprintf(all.door, sizeof all.door, "/door/%d", (int)getpid());
+    load_put_hello(&all.hello, LOAD_TCPSTORE);
+    load_put_add(&all.add, LOAD_TCPSTORE, init);
+    load_put_wait(&all.wait, all.door);
+    uint64_t begin = load_now_ns();
+    while (all.n_done < n_clients) {
+        join_begin_some(&all);
+        int n = epoll_wait(all.epoll, events, MAX_EVENTS, 60000);
+        if (n <= 0)
+            load_die("nothing comes for 60 s; %u of %u have joined", all.n_done, n_clients);
+        for (int e = 0; e < n; e++)
+            join_go_on(&all, events[e].data.u32);
+    }
+    double took = (double)(load_now_ns() - begin) * 1e-9;
+    printf("requests %u seconds %.4f per_s %.0f\n", n_clients, took, (double)n_clients / took);
+    free(all.joiners);
+}
+
+/* --- latency, memory --- */
+
+static int compare(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+void load_latency(const struct load_target *target, unsigned n_idle, unsigned n_gets)
+{
+    uint32_t *took_ns = allocate(n_gets, sizeof *took_ns);
+    struct load_message set = {0}, get = {0};
+    for (unsigned i = 0; i < n_idle; i++)
+        load_hello(target, i); /* silent until the end of the program */
+    int fd = load_hello(target, 0);
+    load_put_set(&set, target->protocol, "/latency");
+    load_ask(fd, &set);
+    load_put_get(&get, target->protocol, "/latency");
+    for (unsigned i = 0; i < n_gets; i++) {
+        uint64_t begin = load_now_ns();
+        load_ask(fd, &get);
+        took_ns[i] = (uint32_t)(load_now_ns() - begin);
+    }
+    qsort(took_ns, n_gets, sizeof *took_ns, compare);
+    printf("p50_us %.1f p99_us %.1f max_us %.1f\n", took_ns[n_gets / 2] * 1e-3,
+           took_ns[n_gets - n_gets / 100 - 1] * 1e-3, took_ns[n_gets - 1] * 1e-3);
+    free(took_ns);
+}
+
+void load_hold(const struct load_target *target, unsigned n_clients)
+{
+    char c;
+    for (unsigned i = 0; i < n_clients; i++)
+        load_hello(target, i);
+    printf("clients %u\n", n_clients);
+    fflush(stdout);
+    while (read(STDIN_FILENO, &c, 1) > 0)
+        ;
+}
+
+void load_fill(const struct load_target *target, unsigned n_keys)
+{
+    struct load_message m, get = {0};
+    char key[32] = "";
+    int fd = load_hello(target, 0);
+    for (unsigned i = 0; i < n_keys; i++) {
+        m = (struct load_message){0};
+        snprintf(key, sizeof key, "/fill/%010u", i);
+        load_put_set(&m, target->protocol, key);
+        if (m.reply_bytes > 0)
+            load_ask(fd, &m);
+        else
+            load_send(fd, m.bytes, m.len);
+    }
+    load_put_get(&get, target->protocol, key);
+    load_ask(fd, &get);
+    printf("keys %u key_bytes %zu value_bytes %d\n", n_keys, strlen(key), LOAD_VALUE_BYTES);
+}
+
+/* --- the command line --- */
+
+static unsigned number(const char *text, unsigned max)
+{
+    char *end;
+    errno = 0;
+    unsigned long n = strtoul(text, &end, 10);
+    if (errno != 0 || *end != '\0' || end == text || n < 1 || n > max)
+        load_die("'%s' is not a number from 1 to %u", text, max);
+    return (unsigned)n;
+}
+
+static enum load_protocol protocol_of(const char *text)
+{
+    static const char *const names[] = {"tcpstore", "redis", "nothing"};
+    for (int i = 0; i < 3; i++)
+        if (strcmp(text, names[i]) == 0)
+            return (enum load_protocol)i;
+    load_die("'%s' is no protocol; tcpstore, redis and nothing are", text);
+}
+
+static void allow_many_files(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 5)
+        load_die("usage: store_load PROTOCOL PORT RUN NUMBER [NUMBER]");
+    const struct load_target target = {.protocol = protocol_of(argv[1]),
+                                       .port = (uint16_t)number(argv[2], 65535)};
+    const char *run = argv[3];
+    unsigned first = number(argv[4], 100000000);
+    allow_many_files();
+    if (strcmp(run, "turns") == 0 && argc == 6)
+        load_turns(&target, first, atof(argv[5]));
+    else if (strcmp(run, "pipeline") == 0 && argc == 5)
+        load_pipeline(&target, first);
+    else if (strcmp(run, "join") == 0 && argc == 5)
+        load_join(&target, first);
+    else if (strcmp(run, "latency") == 0 && argc == 6)
+        load_latency(&target, first, number(argv[5], 100000000));
+    else if (strcmp(run, "hold") == 0 && argc == 5)
+        load_hold(&target, first);
+    else if (strcmp(run, "fill") == 0 && argc == 5)
+        load_fill(&target, first);
+    else
+        load_die("'%s' is no run, or has another number of arguments", run);
+    return 0;
+}

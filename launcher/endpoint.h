@@ -1,0 +1,67 @@
+/* endpoint.h - where the nodes of a job meet, seen from one of them: its way to the roster, and the
+ * roster itself, if it is to be in this process.
+ *
+ * Who has the roster is found out by doing: a node that reaches nobody at the endpoint listens at
+ * its port, connects to its name, and if that connection comes in by its own listener
+ * (self_probe.h), it is the endpoint. Else it stops listening and tries again later. The kernel
+ * gives a port to one process, so of several nodes on a host one has it and the others join. Of a
+ * name with several addresses only one, the same for all, can make a node the endpoint, so that two
+ * machines that share a name do not both become it.
+ *
+ * A node that a roster has welcomed does not become the endpoint any more: what another one knew is
+ * lost with it. */
+#ifndef DDP_LAUNCHER_ENDPOINT_H
+#define DDP_LAUNCHER_ENDPOINT_H
+
+#include "guide_link.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct co_error;
+struct endpoint; /* opaque */
+struct job_spec;
+
+enum {
+    ENDPOINT_EXIT_UNAVAILABLE = 69, /* the port is taken, or another protocol is there */
+    ENDPOINT_EXIT_NO_ACCESS = 77,   /* another token, or one at one end only */
+};
+
+/* How a guided node of spec->world finds its roster; without an endpoint_host the job is of this
+ * node alone, and no socket is made.
+ *
+ * spec      borrowed until on_closed
+ * notes     copied; none is called from within a call of this file
+ * returns   0, -ENOMEM */
+int endpoint_open(uv_loop_t *loop, const struct job_spec *spec,
+                  const struct guide_link_notes *notes, struct endpoint **ret,
+                  struct co_error *err);
+
+/* Make one attempt to get a link: on_up or on_down follows. An older link is given up. */
+void endpoint_connect(struct endpoint *e);
+void endpoint_send(struct endpoint *e, const struct message *m); /* when up; else nothing */
+void endpoint_disconnect(struct endpoint *e);                    /* what was sent still goes out */
+
+/* Is the roster in this process? Certain from the first on_up on. */
+bool endpoint_is_here(const struct endpoint *e);
+
+/* The address of this node that others are told, in figures. After on_up.
+ *
+ * returns   0; -ENOTCONN: none is known, and others reach it by the endpoint's host */
+int endpoint_own_address(const struct endpoint *e, char *text, size_t n);
+
+/* The endpoint's listener, for a generation's store that is to have the same port: it must be away
+ * while the store listens. As in struct guide_link_ops. */
+bool endpoint_lend_port(struct endpoint *e, uint16_t port);
+void endpoint_adopt(struct endpoint *e, int fd, const uint8_t *bytes, size_t len);
+int endpoint_take_port(struct endpoint *e, struct co_error *err);
+
+/* Disconnect all, after what was sent to them, then free everything; on_closed (NULL allowed) is
+ * called from the loop. Must not be used after this call. */
+void endpoint_close(struct endpoint *e, void (*on_closed)(void *arg), void *arg);
+
+/* All that as a node's link. */
+extern const struct guide_link_ops endpoint_link_ops;
+
+#endif

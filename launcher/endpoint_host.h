@@ -1,0 +1,28 @@
+/* endpoint_host.h - the name or address at which nodes meet: what can be said of it, and of where
+ * it leads. Pure: looking it up is resolve.h's business. */
+#ifndef DDP_LAUNCHER_ENDPOINT_HOST_H
+#define DDP_LAUNCHER_ENDPOINT_HOST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/socket.h>
+
+/* Is this the loopback interface in so many words: an address of it in figures, or "localhost"?
+ * Then only processes of this machine are meant. A name may lead to it on one node only. */
+bool endpoint_host_is_loopback(const char *host);
+
+/* The one of a name's addresses that decides who is the endpoint: the first in an order that is the
+ * same on all machines, whatever order their resolvers give. IPv4 first, since it is what a machine
+ * that lacks the other has.
+ *
+ * n         > 0
+ * returns   one of them */
+const struct sockaddr_storage *endpoint_host_first(const struct sockaddr_storage *addresses,
+                                                   size_t n);
+
+/* Are others to be told `own`, this end's address of a connection to the endpoint, as that of this
+ * node? Not a loopback address, but where all nodes use one. Such a node is on the endpoint's
+ * machine, whose name others know. */
+bool endpoint_host_may_tell(const char *host, const struct sockaddr_storage *own);
+
+#endif

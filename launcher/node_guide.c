@@ -1,0 +1,542 @@
+#include "node_guide.h"
+
+#include "error_file.h"
+#include "guide.h"
+#include "guide_link.h"
+#include "job_spec.h"
+#include "node_state.h"
+#include "output.h"
+#include "own_addresses.h"
+#include "wait_line.h"
+#include "worker_env.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/scope.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum {
+    LINE_MS = 1000,
+    EXIT_NO_STORE = 69,
+};
+
+struct node_guide {
+    struct node *node;
+    struct guide guide;
+    struct member *member; /* owned */
+    const struct guide_link_ops *ops;
+    void *link; /* owned: ops->close() it */
+    uv_timer_t timer, line_timer, hold_timer;
+    bool is_due; /* the member's deadline has come; what was received before it is read first */
+    char name[MESSAGE_NAME_BYTES];
+    char daemon[MESSAGE_HOST_BYTES];
+    char host[MESSAGE_HOST_BYTES];      /* by which others reach this node */
+    char link_text[MESSAGE_TEXT_BYTES]; /* why there is no link; "" */
+    char cause[MESSAGE_TEXT_BYTES];     /* why the last generation ended; "" */
+
+    /* the line that tells what is waited for */
+    struct wait_line shown;
+    struct wait_text text;
+    uint64_t waits_from_ms;
+    bool on_terminal, is_drawn;
+};
+
+static void step_member(struct node_guide *g, struct member_input *in);
+
+static uint32_t generation(const struct node_guide *g)
+{
+    return supervisor_generation(g->node->supervisor);
+}
+
+/* --- What is waited for --- */
+
+void node_guide_clear_line(struct node_guide *g)
+{
+    if (!g->is_drawn)
+        return;
+    g->is_drawn = false;
+    output_say(g->node->output, "\r\033[K");
+}
+
+/* One line of the terminal, drawn over and over: it must not wrap. */
+static void draw_line(struct node_guide *g)
+{
+    char line[WAIT_LINE_BYTES + 32];
+    struct winsize size = {0};
+    int n = snprintf(line, sizeof line, "ddprun: %s", g->text.line);
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 && n >= size.ws_col)
+        line[size.ws_col - 1] = '\0';
+    node_guide_clear_line(g);
+    output_say(g->node->output, line);
+    g->is_drawn = true;
+}
+
+static void show_wait(struct node_guide *g)
+{
+    const struct message_progress *p = member_get_progress(g->member);
+    uint64_t now_ms = co_now_ms();
+    uint64_t elapsed_ms = now_ms - g->waits_from_ms;
+    uint64_t most_ms = g->node->spec->world.start_timeout_ms;
+    if (member_get_state(g->member) == MEMBER_SEEKING)
+        wait_text_seek(&g->text, g->daemon, g->link_text, elapsed_ms,
+                       elapsed_ms < most_ms ? most_ms - elapsed_ms : 0);
+    else if (p != NULL)
+        wait_text_progress(&g->text, p);
+    else
+        g->text.line[0] = '\0';
+    enum wait_news news = wait_line_look(&g->shown, &g->text, now_ms);
+    if (news == WAIT_CHANGED && p != NULL)
+        events_wait(&g->node->events, generation(g), p);
+    if (news != WAIT_NOTHING && g->on_terminal)
+        draw_line(g);
+    else if (news == WAIT_CHANGED)
+        node_say(g->node, "ddprun: %s\n", g->text.line);
+}
+
+/* Why the ranks were stopped is told together with what follows; not if that takes long. */
+static void say_cause(struct node_guide *g)
+{
+    if (g->cause[0] != '\0')
+        node_say(g->node, "ddprun: %s\n", g->cause);
+    g->cause[0] = '\0';
+}
+
+static void on_line_timer(uv_timer_t *timer)
+{
+    struct node_guide *g = timer->data;
+    say_cause(g);
+    show_wait(g);
+}
+
+static bool waits(enum member_state state)
+{
+    return state == MEMBER_SEEKING || state == MEMBER_WAITING;
+}
+
+/* A wait that is short is not worth a word. */
+static void begin_wait(struct node_guide *g)
+{
+    g->waits_from_ms = co_now_ms();
+    g->shown = (struct wait_line){0};
+    uv_update_time(&g->node->loop);
+    uv_timer_start(&g->line_timer, on_line_timer, LINE_MS, LINE_MS);
+}
+
+static void end_wait(struct node_guide *g)
+{
+    uv_timer_stop(&g->line_timer);
+    node_guide_clear_line(g);
+}
+
+static void note_state(struct node_guide *g, enum member_state from)
+{
+    enum member_state to = member_get_state(g->member);
+    if (from == to)
+        return;
+    if (g->node->spec->verbose > 0)
+        node_say(g->node, "ddprun: member %s -> %s\n", member_state_name(from),
+                 member_state_name(to));
+    if (from == MEMBER_SEEKING && to == MEMBER_WAITING && member_get_note(g->member)[0] != '\0')
+        node_say(g->node, "ddprun: the job has its own %s, set by the node that came first\n",
+                 member_get_note(g->member));
+    if (waits(to) && !waits(from))
+        begin_wait(g);
+    else if (!waits(to) && waits(from))
+        end_wait(g);
+}
+
+/* --- The generation's store --- */
+
+/* By which others reach this node: as was said, or as it reaches the roster itself; a roster that
+ * is here is where the others look for it. */
+static void find_host(struct node_guide *g)
+{
+    const struct job_world *world = &g->node->spec->world;
+    if (world->local_addr != NULL)
+        snprintf(g->host, sizeof g->host, "%s", world->local_addr);
+    else if (g->ops->own_address(g->link, g->host, sizeof g->host) < 0)
+        snprintf(g->host, sizeof g->host, "%s", world->endpoint_host);
+}
+
+static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
+{
+    struct node_guide *g = ((struct node *)arg)->guide;
+    g->ops->adopt(g->link, fd, bytes, len);
+}
+
+static void close_store(struct node_guide *g)
+{
+    struct co_error err;
+    generation_close_store(&g->node->gen);
+    if (g->link != NULL && g->ops->take_port(g->link, &err) < 0)
+        node_say(g->node, "ddprun: no node can join any more: %s\n", err.text);
+}
+
+/* Ours, or one that rank 0 makes at the port that was given. */
+static bool has_store(const struct job_spec *spec, uint32_t world_size)
+{
+    return spec->store == STORE_WORKER || job_spec_agent_store(spec, world_size);
+}
+
+static void open_store(struct node_guide *g)
+{
+    struct node *n = g->node;
+    const struct member_place *place = member_get_place(g->member);
+    struct generation_notes notes = node_generation_notes(n);
+    struct generation_reach reach = {.host = g->host, .world_size = place->place.world_size};
+    struct co_error err;
+    reach.allowed = member_get_addresses(g->member, &reach.n_allowed);
+    find_host(g);
+    if (has_store(n->spec, reach.world_size) && g->ops->lend_port(g->link, n->spec->master_port))
+        notes.on_control = on_control;
+    int rc = generation_open_store(n->spec, &reach, &n->loop, &notes, &n->gen, &err);
+    if (rc == 0)
+        step_member(g, &(struct member_input){.type = MEMBER_STORE_OPEN,
+                                              .host = g->host,
+                                              .port = n->gen.master_port,
+                                              .agent_store = n->gen.agent_store});
+    else
+        step_member(g, &(struct member_input){.type = MEMBER_RANK_FAILED,
+                                              .rank = (int32_t)place->place.first_rank,
+                                              .exit_code = EXIT_NO_STORE,
+                                              .final = true,
+                                              .text = err.text});
+}
+
+/* --- The member's orders --- */
+
+/* "...; generation 1: 2 nodes, 16 ranks" */
+static void announce(struct node_guide *g)
+{
+    const struct member_place *p = member_get_place(g->member);
+    events_place(&g->node->events, p->generation, &p->place, co_now_ms() - g->waits_from_ms);
+    if (p->generation > 0 || g->node->spec->verbose > 0)
+        node_say(g->node,
+                 "ddprun: %s%sgeneration %" PRIu32 ": %" PRIu32 " node%s, %" PRIu32 " rank%s\n",
+                 g->cause, g->cause[0] != '\0' ? "; " : "", p->generation, p->place.n_nodes,
+                 p->place.n_nodes == 1 ? "" : "s", p->place.world_size,
+                 p->place.world_size == 1 ? "" : "s");
+    g->cause[0] = '\0';
+}
+
+static void note_order(struct node_guide *g, const struct member_orders *o)
+{
+    static const char *const names[] = {
+        [MESSAGE_WHY_JOIN] = "join",   [MESSAGE_WHY_LOST] = "lost",
+        [MESSAGE_WHY_LEAVE] = "leave", [MESSAGE_WHY_FAILURE] = "failure",
+        [MESSAGE_WHY_ORDER] = "order",
+    };
+    enum supervisor_state state = supervisor_get_state(g->node->supervisor);
+    bool ends = member_get_state(g->member) == MEMBER_ENDING;
+    if (state != SUPERVISOR_STARTING && state != SUPERVISOR_RUNNING)
+        return;
+    if (o->kill_ranks)
+        events_order(&g->node->events, generation(g), "lease", g->link_text);
+    else if (o->stop_ranks)
+        events_order(&g->node->events, generation(g), ends ? "end" : names[o->why],
+                     ends ? member_get_end(g->member)->text : member_stop_text(g->member));
+}
+
+static void on_hold_timer(uv_timer_t *timer)
+{
+    struct node_guide *g = timer->data;
+    g->guide.holds_gone = false;
+    node_guide_look(g);
+}
+
+/* The lease is over, and the nursery may have killed all while we were stopped or slow. Whether the
+ * roster has given us up, too, or has missed nothing, it may have said already, or says when it
+ * hears of us. That nothing runs any more decides what becomes of us: it can wait so long. */
+static void hold_gone(struct node_guide *g)
+{
+    g->guide.holds_gone = true;
+    uv_update_time(&g->node->loop);
+    uv_timer_start(&g->hold_timer, on_hold_timer, LEASE_MARGIN_MS, 0);
+}
+
+static void on_timer(uv_timer_t *timer);
+
+static void set_timer(struct node_guide *g)
+{
+    uint64_t deadline_ms = member_deadline_ms(g->member), now_ms = co_now_ms();
+    if (g->is_due)
+        return;
+    if (deadline_ms == CO_NEVER_MS) {
+        uv_timer_stop(&g->timer);
+        return;
+    }
+    uv_update_time(&g->node->loop);
+    uv_timer_start(&g->timer, on_timer, deadline_ms > now_ms ? deadline_ms - now_ms : 0, 0);
+}
+
+static void set_lease(struct node_guide *g, uint64_t end_ms)
+{
+    struct node *n = g->node;
+    if (n->nursery.sock >= 0 && nursery_set_lease(&n->nursery, end_ms) < 0)
+        node_lose_nursery(n);
+}
+
+/* What follows may make the member step again: its messages go first, and the rest is a copy. */
+static void follow(struct node_guide *g, const struct member_orders *orders)
+{
+    const struct member_orders o = *orders;
+    struct supervisor_event events[GUIDE_MAX_EVENTS];
+    for (size_t i = 0; i < o.n_messages; i++)
+        g->ops->send(g->link, &o.messages[i]);
+    if (o.disconnect)
+        g->ops->disconnect(g->link);
+    if (o.connect)
+        g->ops->connect(g->link);
+    set_timer(g);
+    if (o.start_ranks)
+        announce(g);
+    note_order(g, &o);
+    if (o.kill_ranks && member_get_state(g->member) == MEMBER_KILLING)
+        hold_gone(g);
+    int n = guide_obey(&g->guide, g->member, &o, events);
+    if (o.set_lease)
+        set_lease(g, o.lease_end_ms);
+    if (o.open_store)
+        open_store(g);
+    for (int i = 0; i < n; i++)
+        node_feed(g->node, &events[i]);
+}
+
+static void step_member(struct node_guide *g, struct member_input *in)
+{
+    struct member_orders o;
+    enum member_state from = member_get_state(g->member);
+    in->now_ms = co_now_ms();
+    member_step(g->member, in, &o);
+    note_state(g, from);
+    follow(g, &o);
+}
+
+/* What was received before the deadline is read first: the sockets have their turn between the two
+ * expiries, which a timer of 0 ms would not give them. */
+static void on_timer(uv_timer_t *timer)
+{
+    struct node_guide *g = timer->data;
+    g->is_due = !g->is_due;
+    if (g->is_due)
+        uv_timer_start(&g->timer, on_timer, 1, 0);
+    else
+        step_member(g, &(struct member_input){.type = MEMBER_TIME});
+}
+
+/* --- What the ranks do --- */
+
+/* What a failed rank wrote to its error file, for the other nodes' terminals. */
+static void add_error(struct node_guide *g)
+{
+    struct node *n = g->node;
+    co_autofree char *message = NULL;
+    co_autofree char *raw = NULL;
+    char path[4096];
+    char *text = g->guide.text;
+    size_t len = strlen(text);
+    rank_io_error_file(&n->io, n->runtime_dir, g->guide.told_rank, path, sizeof path);
+    if (error_file_read(path, &message, &raw, NULL) == 0 && message != NULL)
+        snprintf(text + len, sizeof g->guide.text - len, ": %.*s", (int)strcspn(message, "\n"),
+                 message);
+}
+
+static void note_failure(struct node_guide *g, const struct member_input *in)
+{
+    if (!in->final)
+        add_error(g);
+    snprintf(g->cause, sizeof g->cause, "rank %" PRId32 " on %s: %s", in->rank, g->name, in->text);
+}
+
+/* What the roster said about it counts more than what was seen here. */
+static void note_gone(struct node_guide *g)
+{
+    if (member_stop_text(g->member)[0] != '\0')
+        snprintf(g->cause, sizeof g->cause, "%s", member_stop_text(g->member));
+    close_store(g);
+}
+
+void node_guide_look(struct node_guide *g)
+{
+    struct member_input in;
+    while (guide_hear(&g->guide, g->node->supervisor, g->member, &in)) {
+        if (in.type == MEMBER_RANK_FAILED)
+            note_failure(g, &in);
+        else if (in.type == MEMBER_RANKS_GONE)
+            note_gone(g);
+        else if (in.type == MEMBER_LEAVE || in.type == MEMBER_END_JOB)
+            events_leave(&g->node->events, generation(g), in.text);
+        step_member(g, &in);
+    }
+}
+
+void node_guide_lapse(struct node_guide *g)
+{
+    snprintf(g->cause, sizeof g->cause, "no answer from %s: all ranks of this node were killed",
+             g->daemon);
+    step_member(g, &(struct member_input){.type = MEMBER_TIME});
+    node_feed(g->node, &(struct supervisor_event){.type = SUPERVISOR_EV_ORDER_KILL});
+}
+
+/* --- The link --- */
+
+static void on_up(void *arg)
+{
+    struct node_guide *g = arg;
+    g->link_text[0] = '\0';
+    step_member(g, &(struct member_input){.type = MEMBER_LINK_UP});
+}
+
+static void on_message(void *arg, const struct message *m)
+{
+    step_member(arg, &(struct member_input){.type = MEMBER_MESSAGE, .message = m});
+}
+
+static void on_down(void *arg, const char *text, int exit_code)
+{
+    struct node_guide *g = arg;
+    snprintf(g->link_text, sizeof g->link_text, "%s", text);
+    step_member(g, &(struct member_input){.type = MEMBER_LINK_DOWN,
+                                          .text = g->link_text,
+                                          .final = exit_code != 0,
+                                          .exit_code = exit_code});
+}
+
+static void on_note(void *arg, const char *text)
+{
+    struct node_guide *g = arg;
+    node_say(g->node, "ddprun: %s\n", text);
+}
+
+/* --- What others want to know --- */
+
+void node_guide_fill_place(const struct node_guide *g, struct generation_place *place,
+                           int *ret_first_rank)
+{
+    const struct message_place *p = &member_get_place(g->member)->place;
+    *ret_first_rank = (int)p->first_rank;
+    place->world_size = (int)p->world_size;
+    place->node_rank = (int)p->node_index;
+    place->n_nodes = (int)p->n_nodes;
+    place->master_addr = p->host;
+    place->master_port = p->port;
+    place->agent_store = p->agent_store;
+}
+
+const struct report_job *node_guide_fill_report(const struct node_guide *g, struct report_job *ret)
+{
+    *ret = (struct report_job){.first_rank = (int)member_get_place(g->member)->place.first_rank,
+                               .end = member_get_end(g->member)};
+    return ret;
+}
+
+/* --- Beginning and end --- */
+
+static void find_name(const struct job_world *world, char name[MESSAGE_NAME_BYTES])
+{
+    char host[MESSAGE_NAME_BYTES] = "";
+    gethostname(host, sizeof host - 1);
+    host[strcspn(host, ".")] = '\0';
+    snprintf(name, MESSAGE_NAME_BYTES, "%s",
+             world->node_name != NULL ? world->node_name
+             : host[0] != '\0'        ? host
+                                      : "localhost");
+}
+
+static void print_endpoint(const struct job_world *world, char *text, size_t n)
+{
+    bool is_v6 = strchr(world->endpoint_host, ':') != NULL;
+    snprintf(text, n, "%s%s%s:%u", is_v6 ? "[" : "", world->endpoint_host, is_v6 ? "]" : "",
+             world->endpoint_port);
+}
+
+/* From a STOP until nothing is left: the grace, then SIGKILL, and the same again for what the ranks
+ * left; and for the last words. */
+static uint64_t stop_ms(const struct job_spec *spec)
+{
+    uint64_t grace_ms =
+        spec->grace_ms > spec->failure_grace_ms ? spec->grace_ms : spec->failure_grace_ms;
+    uint64_t most_ms = grace_ms + 2 * spec->failure_grace_ms + 2 * SUPERVISOR_KILL_MS;
+    return most_ms < MESSAGE_MAX_MS ? most_ms : MESSAGE_MAX_MS;
+}
+
+static int make_member(struct node_guide *g, struct co_error *err)
+{
+    const struct job_spec *spec = g->node->spec;
+    struct message_address addresses[MESSAGE_MAX_ADDRESSES];
+    struct message_hello hello = {.run_id = spec->run_id,
+                                  .name = g->name,
+                                  .node_rank = spec->world.node_rank,
+                                  .n_local = (uint32_t)spec->n_local,
+                                  .keeps_rank_0 = spec->world.keeps_rank_0,
+                                  .stop_ms = stop_ms(spec),
+                                  .n_addresses = own_addresses_find(addresses),
+                                  .addresses = addresses};
+    struct member_limits limits = {.start_timeout_ms = spec->world.start_timeout_ms,
+                                   .daemon_timeout_ms = spec->world.daemon_timeout_ms};
+    if (getrandom(hello.instance, sizeof hello.instance, 0) != (ssize_t)sizeof hello.instance)
+        return co_fail(err, -EIO, "cannot get random bytes for the name of a stay: %s",
+                       strerror(errno));
+    job_spec_terms(spec, &hello.terms);
+    return member_create(&limits, &hello, g->daemon, &g->member, err);
+}
+
+int node_guide_create(struct node *n, const struct guide_link_ops *ops, struct node_guide **ret,
+                      struct co_error *err)
+{
+    const struct job_world *world = &n->spec->world;
+    struct node_guide *g = calloc(1, sizeof *g);
+    if (g == NULL)
+        return co_fail(err, -ENOMEM, "no memory to take part in a job");
+    g->node = n;
+    g->ops = ops;
+    g->on_terminal = isatty(STDERR_FILENO);
+    find_name(world, g->name);
+    print_endpoint(world, g->daemon, sizeof g->daemon);
+    guide_init(&g->guide, g->name, n->spec->path, world->ends_job);
+    uv_timer_init(&n->loop, &g->timer);
+    uv_timer_init(&n->loop, &g->line_timer);
+    uv_timer_init(&n->loop, &g->hold_timer);
+    g->timer.data = g->line_timer.data = g->hold_timer.data = g;
+    *ret = g;
+    const struct guide_link_notes notes = {
+        .on_up = on_up, .on_message = on_message, .on_down = on_down, .on_note = on_note, .arg = g};
+    int rc = make_member(g, err);
+    return rc == 0 ? ops->open(&n->loop, n->spec, &notes, &g->link, err) : rc;
+}
+
+void node_guide_begin(struct node_guide *g)
+{
+    struct member_orders o;
+    begin_wait(g);
+    member_begin(g->member, co_now_ms(), &o);
+    follow(g, &o);
+}
+
+void node_guide_close(struct node_guide *g)
+{
+    if (g == NULL)
+        return;
+    if (g->link != NULL)
+        g->ops->close(g->link);
+    g->link = NULL;
+    uv_close((uv_handle_t *)&g->timer, NULL);
+    uv_close((uv_handle_t *)&g->line_timer, NULL);
+    uv_close((uv_handle_t *)&g->hold_timer, NULL);
+}
+
+void node_guide_destroy(struct node_guide *g)
+{
+    if (g == NULL)
+        return;
+    member_destroy(g->member);
+    free(g);
+}

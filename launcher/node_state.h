@@ -1,0 +1,76 @@
+/* node_state.h - the node's inside, for its own files: node.c (beginning and end), node_step.c
+ * (what happens, and what is done about it), node_start.c (ranks), node_guide.c (where a roster
+ * decides). */
+#ifndef DDP_LAUNCHER_NODE_STATE_H
+#define DDP_LAUNCHER_NODE_STATE_H
+
+#include "event_log.h"
+#include "events.h"
+#include "generation.h"
+#include "nursery.h"
+#include "oom_watch.h"
+#include "rank_io.h"
+#include "start.h"
+#include "supervisor.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct co_error;
+struct job_spec;
+struct node_guide;
+struct output;
+
+struct node {
+    const struct job_spec *spec;
+    int null_fd;
+    char *runtime_dir; /* owned */
+    struct nursery nursery;
+    struct supervisor *supervisor; /* owned */
+    struct node_guide *guide;      /* owned; NULL: this node decides for itself */
+    struct events events;
+    struct event_log event_log;
+    struct output *output; /* owned */
+    struct rank_io io;
+    struct generation gen;
+    struct start start;
+    struct oom_watch oom;
+    int renew_failure; /* -errno: there is nothing to start the next ranks with */
+    int signal_fd;
+    int n_started; /* ranks asked for: the next one's number */
+    uint64_t begun_ms;
+    bool ended;
+    uv_loop_t loop;
+    bool has_loop;
+    uv_poll_t nursery_poll, signal_poll; /* zeroed: not there */
+    uv_timer_t timer, timeout, settled;
+};
+
+/* --- node.c --- */
+
+/* Lines of our own, each ended by a newline. */
+__attribute__((format(printf, 2, 3))) void node_say(struct node *n, const char *format, ...);
+struct generation_notes node_generation_notes(struct node *n);
+
+/* --- node_start.c --- */
+
+/* What the ranks of the generation before had is gone with them; the next ones find all empty. */
+void node_renew(struct node *n);
+
+/* Each rank that the supervisor asked for gets an answer, also those that were not tried. */
+void node_start_ranks(struct node *n, int n_start);
+
+/* --- node_step.c --- */
+
+/* Feed the supervisor, the time filled in, and carry out what follows, which may feed it again. */
+void node_feed(struct node *n, struct supervisor_event *e);
+void node_carry_out(struct node *n, const struct supervisor_orders *o);
+void node_lose_nursery(struct node *n);
+
+/* For uv_poll_start() and uv_timer_start(), with the node as data. */
+void node_on_nursery(uv_poll_t *poll, int status, int events);
+void node_on_signal(uv_poll_t *poll, int status, int events);
+void node_on_timeout(uv_timer_t *timer);
+
+#endif

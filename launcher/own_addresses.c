@@ -1,0 +1,59 @@
+#include "own_addresses.h"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <string.h>
+
+/* returns whether it is one of IPv4 or IPv6 */
+static bool convert(const struct sockaddr *from, struct message_address *to)
+{
+    *to = (struct message_address){0};
+    if (from == NULL)
+        return false;
+    if (from->sa_family == AF_INET) {
+        to->family = 4;
+        memcpy(to->bytes, &((const struct sockaddr_in *)(const void *)from)->sin_addr, 4);
+    } else if (from->sa_family == AF_INET6) {
+        to->family = 6;
+        memcpy(to->bytes, &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr, 16);
+    }
+    return to->family != 0;
+}
+
+/* 169.254.0.0/16, fe80::/10 */
+static bool is_link_local(const struct message_address *a)
+{
+    if (a->family == 4)
+        return a->bytes[0] == 169 && a->bytes[1] == 254;
+    return a->bytes[0] == 0xfe && (a->bytes[1] & 0xc0) == 0x80;
+}
+
+static bool is_known(const struct message_address *list, size_t n, const struct message_address *a)
+{
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(&list[i], a, sizeof *a) == 0)
+            return true;
+    return false;
+}
+
+size_t own_addresses_find(struct message_address ret[MESSAGE_MAX_ADDRESSES])
+{
+    struct ifaddrs *all;
+    size_t n = 0;
+    if (getifaddrs(&all) < 0)
+        return 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (const struct ifaddrs *i = all; i != NULL && n < MESSAGE_MAX_ADDRESSES;
+             i = i->ifa_next) {
+            struct message_address a;
+            if ((i->ifa_flags & IFF_UP) == 0 || (i->ifa_flags & IFF_LOOPBACK) != 0 ||
+                !convert(i->ifa_addr, &a) || is_link_local(&a) != (pass == 1) ||
+                is_known(ret, n, &a))
+                continue;
+            ret[n++] = a;
+        }
+    }
+    freeifaddrs(all);
+    return n;
+}

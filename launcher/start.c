@@ -1,0 +1,99 @@
+#include "start.h"
+
+#include "generation.h"
+#include "image.h"
+#include "job_spec.h"
+#include "node_memory.h"
+#include "nursery.h"
+#include "rank_argv.h"
+#include "rank_io.h"
+#include "worker_env.h"
+
+#include "common/scope.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* What a rank needs until the nursery has been asked for it. */
+struct one {
+    char **env;
+    char **argv; /* NULL: the job's words serve it as they are */
+    struct rank_fds io;
+    int node_fd;
+};
+
+static void one_fini(struct one *r)
+{
+    free(r->env);
+    free(r->argv);
+    rank_fds_close(&r->io);
+    if (r->node_fd >= 0)
+        close(r->node_fd);
+}
+
+static int make_words(const struct start *s, int local_rank, struct one *r)
+{
+    char error_file[PATH_MAX];
+    struct rank_place place = {
+        .rank = s->first_rank + local_rank,
+        .local_rank = local_rank,
+        .error_file =
+            rank_io_error_file(s->io, s->runtime_dir, local_rank, error_file, sizeof error_file),
+    };
+    int rc = worker_env_make(s->env, &place, &r->env, NULL);
+    return rc < 0 ? rc : rank_argv_make(s->spec, local_rank, &r->argv, NULL);
+}
+
+static int one_init(const struct start *s, int local_rank, struct one *ret)
+{
+    *ret = (struct one){.io = {.owned = {-1, -1}}, .node_fd = -1};
+    int rc = make_words(s, local_rank, ret);
+    if (rc == 0)
+        rc = rank_io_make(s->io, local_rank, s->first_rank + local_rank, &ret->io, NULL);
+    if (rc == 0)
+        rc = node_memory_add(s->gen->memory, local_rank, &ret->node_fd);
+    if (rc < 0)
+        one_fini(ret);
+    return rc;
+}
+
+static int ask(const struct start *s, int first, const struct one *ranks, int n)
+{
+    struct image_words words[SPAWN_AT_ONCE];
+    int fds[SPAWN_AT_ONCE][SPAWN_N_FDS];
+    co_autoclose_fd int image_fd = -1;
+    for (int i = 0; i < n; i++) {
+        const struct one *r = &ranks[i];
+        words[i] = (struct image_words){r->argv != NULL ? r->argv : s->spec->argv, r->env};
+        for (int j = 0; j < SPAWN_N_FDS - 1; j++)
+            fds[i][j] = r->io.fds[j];
+        fds[i][SPAWN_N_FDS - 1] = r->node_fd;
+    }
+    int rc = image_make(s->spec->path, words, (size_t)n, &image_fd, NULL);
+    return rc < 0 ? rc : nursery_spawn(s->nursery, first, n, image_fd, fds);
+}
+
+int start_ranks(struct start *s, int first, int n, int *ret_n)
+{
+    struct one ranks[SPAWN_AT_ONCE];
+    int n_made = 0;
+    int rc = 0;
+    if (s->env == NULL)
+        rc = worker_env_create(s->spec, &s->place, environ, &s->env, NULL);
+    while (rc == 0 && n_made < n) {
+        rc = one_init(s, first + n_made, &ranks[n_made]);
+        n_made += rc == 0;
+    }
+    int asked = n_made > 0 ? ask(s, first, ranks, n_made) : 0;
+    for (int i = 0; i < n_made; i++)
+        one_fini(&ranks[i]);
+    *ret_n = asked == 0 ? n_made : 0;
+    return asked < 0 ? asked : rc;
+}
+
+void start_fini(struct start *s)
+{
+    worker_env_destroy(s->env);
+    s->env = NULL;
+}

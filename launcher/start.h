@@ -1,0 +1,36 @@
+/* start.h - ask the nursery for ranks: what each of them executes, its environment, what it has as
+ * descriptors. */
+#ifndef DDP_LAUNCHER_START_H
+#define DDP_LAUNCHER_START_H
+
+#include "worker_env.h"
+
+#include <stdint.h>
+
+struct co_error;
+struct generation;
+struct job_spec;
+struct nursery;
+struct rank_io;
+
+struct start {
+    const struct job_spec *spec; /* these five are borrowed */
+    const struct nursery *nursery;
+    const struct rank_io *io;
+    const char *runtime_dir;
+    const struct generation *gen;
+    struct generation_place place; /* what its ranks are told of the job ... */
+    int first_rank;                /* ... and the number there of this node's first */
+    struct worker_env *env;        /* owned; NULL: made by the first start */
+};
+
+/* Ask for n ranks, from local rank `first` on, 1 to SPAWN_AT_ONCE: they are started together.
+ *
+ * ret_n        how many were asked for: less than n if the one behind them could not be
+ * returns      0; -EPIPE, -EAGAIN: of the nursery; else -errno: of rank first + *ret_n */
+int start_ranks(struct start *s, int first, int n, int *ret_n);
+
+/* The next generation has another environment. A zeroed one is fine. */
+void start_fini(struct start *s);
+
+#endif

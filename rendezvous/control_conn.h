@@ -1,0 +1,88 @@
+/* control_conn.h - one connection of the control channel: libuv around seal.h and control_wire.h.
+ *
+ * Both ends use it: the roster's for connections that were accepted, the node's for one it makes.
+ * Messages come out whole and checked; what breaks the protocol, dawdles in mid-frame or leaves too
+ * much unread costs the connection, and nothing else. */
+#ifndef DDP_RENDEZVOUS_CONTROL_CONN_H
+#define DDP_RENDEZVOUS_CONTROL_CONN_H
+
+#include "control_wire.h"
+
+#include <uv.h>
+
+struct co_error;
+struct control_conn; /* opaque */
+struct seal;
+
+enum {
+    CONTROL_CONN_GREETING_MS = 10000,  /* from a connection's beginning until it is open */
+    CONTROL_CONN_MID_FRAME_MS = 10000, /* from a frame's first byte to its last */
+    CONTROL_CONN_LINGER_MS = 2000,     /* for the other end to take the last message in */
+    CONTROL_CONN_MAX_UNSENT = 4 << 20, /* bytes; the other end does not read */
+};
+
+/* What the connections of a loop share, so that a silent one holds no buffers. */
+struct control_conn_host {
+    uv_loop_t *loop;
+    uint8_t *scratch;                             /* to read into */
+    struct control_wire_scratch *wire;            /* to decode into */
+    struct co_buf *frame;                         /* to encode into */
+    uint32_t n_conns;                             /* those in mid-close, too */
+    void (*on_gone)(struct control_conn_host *h); /* one less; NULL: nobody cares */
+};
+
+/* returns   0, -ENOMEM */
+int control_conn_host_init(struct control_conn_host *h, uv_loop_t *loop, struct co_error *err);
+
+/* No connection may be left: n_conns == 0. A zeroed one is fine. */
+void control_conn_host_fini(struct control_conn_host *h);
+
+/* Called from the loop. Each may end or abort the connection. */
+struct control_conn_notes {
+    void (*on_open)(void *arg); /* the other end has proved itself; messages may be sent */
+    void (*on_message)(void *arg, const struct message *m); /* lent for the call */
+
+    /* It has ended, by the other end or for a reason of ours, and frees itself: the last call. Not
+     * made after control_conn_end() and control_conn_abort().
+     * code   -EPROTO, -EACCES, -EBADMSG as seal_feed(); -ETIMEDOUT; -ECONNRESET: the other end
+     *        closed it; -errno */
+    void (*on_end)(void *arg, int code, const char *text);
+    void *arg;
+};
+
+/* Take over a connected socket from which these bytes were read already.
+ *
+ * seal      taken over, also on failure
+ * notes     copied. None is called before this has returned
+ * returns   0; -ENOMEM, -errno: the descriptor is closed */
+int control_conn_adopt(struct control_conn_host *h, struct seal *seal, int fd, const uint8_t *bytes,
+                       size_t len, const struct control_conn_notes *notes,
+                       struct control_conn **ret_conn, struct co_error *err);
+
+/* Make a connection; on_open or on_end follows.
+ *
+ * connect_ms   how long that may take at most
+ * returns      as above */
+int control_conn_connect(struct control_conn_host *h, struct seal *seal, const struct sockaddr *to,
+                         uint64_t connect_ms, const struct control_conn_notes *notes,
+                         struct control_conn **ret_conn, struct co_error *err);
+
+/* Send a message, as soon as what waits in front of it is out. A connection that breaks here tells
+ * so by on_end, later. Not before on_open. */
+void control_conn_send(struct control_conn *c, const struct message *m);
+
+/* Close when what was sent is out and the other end has seen it, or had its time; on_gone tells. */
+void control_conn_end(struct control_conn *c);
+
+/* Close now. Fine after control_conn_end(), until on_gone. */
+void control_conn_abort(struct control_conn *c);
+
+/* The address of the other end, in figures; "?" when it is gone. */
+#define CONTROL_CONN_PEER_BYTES 80
+void control_conn_peer(const struct control_conn *c, char text[CONTROL_CONN_PEER_BYTES]);
+
+/* The address of this end, as the other one sees it.
+ * returns   0, -errno */
+int control_conn_own_address(const struct control_conn *c, struct sockaddr_storage *ret);
+
+#endif

@@ -1,0 +1,67 @@
+/* jobs.h - the jobs that a daemon knows: a roster for each run id, and the nodes' connections.
+ *
+ * The libuv shell around roster.h. Runs in ddp-rendezvous, where the first node that comes makes a
+ * job, and in the ddprun that is a job's endpoint, where there is that one job, one node of which
+ * is in this process. Says nothing itself: what is worth a line goes to on_note. */
+#ifndef DDP_RENDEZVOUS_JOBS_H
+#define DDP_RENDEZVOUS_JOBS_H
+
+#include "control_conn.h"
+#include "control_pipe.h"
+#include "roster.h"
+
+struct co_error;
+struct jobs; /* opaque */
+struct seal_key;
+
+struct jobs_opts {
+    const struct seal_key *keys; /* tokens that are let in; borrowed. n_keys 0: all, in the clear */
+    size_t n_keys;
+    struct roster_limits limits;
+    uint32_t max_jobs;  /* 0: 1024; one more is refused */
+    uint32_t max_conns; /* 0: 65536; one more is closed at once */
+
+    /* NULL: jobs are made by their first node, and forgotten a minute after their end. Else this is
+     * the only one, begun at once with these terms. */
+    const char *only_run_id;
+    const struct message_terms *terms;
+    const char *const *expected; /* see roster_create() */
+    size_t n_expected;
+
+    /* A connection was refused or broke the protocol: who and why. At most once a second. */
+    void (*on_note)(void *arg, const char *text);
+    /* A job's state has changed; roster_change() says why. NULL: nobody cares */
+    void (*on_changed)(void *arg, const char *run_id, const struct roster *r,
+                       enum roster_state from);
+    void *arg;
+};
+
+/* returns   0; -ENOMEM; -EINVAL (terms, limits) */
+int jobs_create(uv_loop_t *loop, const struct jobs_opts *opts, struct jobs **ret_jobs,
+                struct co_error *err);
+
+/* Take over a connected socket whose first bytes, lent, were those of a control connection. */
+void jobs_adopt(struct jobs *j, int fd, const uint8_t *bytes, size_t len);
+
+/* The node in this process; only with only_run_id. It has a link from jobs_local_up() to
+ * jobs_local_down(), or until the roster ends it, and may have another one afterwards.
+ *
+ * on_message   see control_pipe.h; m == NULL: the roster has ended the link
+ * returns      0, -ENOMEM */
+int jobs_local_up(struct jobs *j, control_pipe_take on_message, void *arg, struct co_error *err);
+void jobs_local_send(struct jobs *j, const struct message *m);
+void jobs_local_down(struct jobs *j); /* what was sent before still arrives */
+
+uint32_t jobs_n(const struct jobs *j);
+uint32_t jobs_n_conns(const struct jobs *j);
+
+/* Visit all. */
+void jobs_each(const struct jobs *j,
+               void (*on_job)(void *arg, const char *run_id, const struct roster *r), void *arg);
+
+/* End all connections: what was sent on them still goes out, for CONTROL_CONN_LINGER_MS at most.
+ * Then everything is freed and on_closed (NULL allowed) called, from the loop. The jobs must not be
+ * used after this call. */
+void jobs_close(struct jobs *j, void (*on_closed)(void *arg), void *arg);
+
+#endif

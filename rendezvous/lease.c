@@ -1,0 +1,63 @@
+#include "lease.h"
+
+#include "message.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+int lease_begin(struct lease *l, uint64_t hello_ms, uint64_t heartbeat_ms, uint64_t lease_ms,
+                struct co_error *err)
+{
+    if (heartbeat_ms == 0 || heartbeat_ms >= lease_ms || lease_ms > MESSAGE_MAX_MS)
+        return co_fail(err, -EPROTO,
+                       "a heartbeat each %" PRIu64 " ms for a lease of %" PRIu64
+                       " ms makes no sense",
+                       heartbeat_ms, lease_ms);
+    int rc = lease_answered(l, hello_ms, err);
+    if (rc < 0)
+        return rc;
+    l->heartbeat_ms = heartbeat_ms;
+    l->lease_ms = later(l->lease_ms, lease_ms);
+    return 0;
+}
+
+void lease_sent(struct lease *l, uint64_t now_ms)
+{
+    l->last_sent_ms = now_ms;
+}
+
+int lease_answered(struct lease *l, uint64_t sent_ms, struct co_error *err)
+{
+    if (sent_ms > l->last_sent_ms)
+        return co_fail(err, -EPROTO, "the answer to a heartbeat that was not sent");
+    l->from_ms = later(l->from_ms, sent_ms);
+    return 0;
+}
+
+void lease_extend(struct lease *l, uint64_t until_ms)
+{
+    l->extended_ms = later(l->extended_ms, until_ms);
+}
+
+uint64_t lease_next_ms(const struct lease *l)
+{
+    return l->heartbeat_ms == 0 ? CO_NEVER_MS : l->last_sent_ms + l->heartbeat_ms;
+}
+
+uint64_t lease_end_ms(const struct lease *l)
+{
+    return l->heartbeat_ms == 0 ? CO_NEVER_MS : later(l->from_ms + l->lease_ms, l->extended_ms);
+}
+
+uint64_t lease_silence_ms(uint64_t heard_ms, uint64_t lease_ms)
+{
+    return heard_ms + lease_ms + LEASE_MARGIN_MS;
+}

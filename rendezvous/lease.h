@@ -1,0 +1,63 @@
+/* lease.h - how long a node may believe that it belongs to its generation. Pure arithmetic.
+ *
+ * Two clocks never meet in one comparison. The node counts from when it *sent* the heartbeat that
+ * was answered, the roster from when it heard it, which is later; the roster gives a silent node up
+ * LEASE_MARGIN_MS after the node itself must have done so:
+ *
+ *     node     send ---------- lease_ms ----------> killed by its nursery
+ *     roster        hear ------- lease_ms + LEASE_MARGIN_MS ------> lost, the next one is sealed
+ *
+ * The margin is for clocks that run at different speeds and for the kill itself. */
+#ifndef DDP_RENDEZVOUS_LEASE_H
+#define DDP_RENDEZVOUS_LEASE_H
+
+#include <stdint.h>
+
+struct co_error;
+
+#define LEASE_HEARTBEAT_MS 1000
+#define LEASE_MS           3000
+#define LEASE_MARGIN_MS    500
+#define LEASE_RETURN_MS    50 /* after a reset a node may come back so long, and nothing happened */
+
+/* The node's side. Plain data, so that it can be told to the nursery; zeroed: no lease, nothing to
+ * send. Times are the node's own clock. */
+struct lease {
+    uint64_t heartbeat_ms;
+    uint64_t lease_ms;
+    uint64_t from_ms;      /* when the newest heartbeat that was answered was sent */
+    uint64_t last_sent_ms; /* answered or not */
+    uint64_t extended_ms;  /* not over before this, whatever was answered */
+};
+
+/* A WELCOME has come: the lease begins with the HELLO that it answers. A lease that runs already is
+ * renewed, never shortened.
+ *
+ * hello_ms    when the HELLO was sent, as the WELCOME gave it back
+ * returns     0; -EPROTO: that is later than anything that was sent, or the times are not
+ *             0 < heartbeat < lease <= 10^9 s */
+int lease_begin(struct lease *l, uint64_t hello_ms, uint64_t heartbeat_ms, uint64_t lease_ms,
+                struct co_error *err);
+
+/* A HELLO or a HEARTBEAT goes out now, with now_ms in it. */
+void lease_sent(struct lease *l, uint64_t now_ms);
+
+/* An answer has come. One to an older heartbeat than the newest that was answered changes nothing.
+ *
+ * sent_ms   as the answer gave it back
+ * returns   0; -EPROTO: nothing was sent so late: the other side makes times up */
+int lease_answered(struct lease *l, uint64_t sent_ms, struct co_error *err);
+
+/* The roster is gone but will be replaced: the lease runs on. */
+void lease_extend(struct lease *l, uint64_t until_ms);
+
+/* When the next heartbeat is due; CO_NEVER_MS before lease_begin(). */
+uint64_t lease_next_ms(const struct lease *l);
+
+/* When it is over: this is what the nursery is told. CO_NEVER_MS before lease_begin(). */
+uint64_t lease_end_ms(const struct lease *l);
+
+/* The roster's side: when a node last heard of at heard_ms counts as lost. */
+uint64_t lease_silence_ms(uint64_t heard_ms, uint64_t lease_ms);
+
+#endif

@@ -1,0 +1,190 @@
+/* member.h - what a node's ddprun does with what the roster says: the other end of roster.h.
+ *
+ * Pure. The caller feeds in what comes from the roster, from its own ranks and from the clock, and
+ * carries out the orders that come back. docs/member.dot is the drawing, made from the table in
+ * member.c and compared with it by a test.
+ *
+ * The member keeps the link to the roster alive and speaks up again after each loss of it; it says
+ * what generation to run, when to stop and when to kill, and how all ends. How ranks are stopped
+ * (signals, grace, leftovers) is the supervisor's business. */
+#ifndef DDP_RENDEZVOUS_MEMBER_H
+#define DDP_RENDEZVOUS_MEMBER_H
+
+#include "lease.h"
+#include "message.h"
+
+#include <stdio.h>
+
+struct co_error;
+struct member; /* opaque */
+
+#define MEMBER_STATES(X) /* name, on entry, meaning */                                             \
+    X(SEEKING, seek, "the roster does not know us; nothing runs here")                             \
+    X(WAITING, nothing, "the roster knows us; nothing runs here")                                  \
+    X(LEADING, open_store, "rank 0 will be here; the generation's store is being opened")          \
+    X(RUNNING, start_ranks, "the ranks run, or have all ended well")                               \
+    X(STOPPING, stop_ranks, "the generation ends; the ranks are given time for it")                \
+    X(KILLING, kill_ranks, "the lease is over, or we were counted lost: the ranks are killed")     \
+    X(ENDING, stop_ranks, "the job is over, or we leave it; the ranks are given time for it")      \
+    X(ENDED, end, "nothing runs here, the end is known")
+
+#define MEMBER_EVENTS(X) /* name, meaning */                                                       \
+    X(LINK_LOST, "there will be no connection to the roster: no use to try again")                 \
+    X(WELCOME, "the roster knows us")                                                              \
+    X(REFUSED, "the roster does not let us in, or has given us up")                                \
+    X(SEALED, "we have a place in a generation")                                                   \
+    X(STOP, "the generation is to be stopped")                                                     \
+    X(PENDING, "somebody waits for a checkpoint")                                                  \
+    X(VERDICT, "the job is over")                                                                  \
+    X(STORE_OPEN, "the generation's store is open")                                                \
+    X(RANK_FAILED, "a rank failed, or what the generation needs could not be had")                 \
+    X(RANKS_DONE, "all ranks ended well")                                                          \
+    X(RANKS_GONE, "nothing of the generation runs here any more")                                  \
+    X(YIELDED, "the ranks have saved their state")                                                 \
+    X(LEAVE, "this node is to leave the job")                                                      \
+    X(END_JOB, "the whole job is to end")                                                          \
+    X(LAPSED, "the lease is over")                                                                 \
+    X(LATE, "the time to find the roster is over")
+
+enum member_state {
+#define X(name, on_entry, meaning) MEMBER_##name,
+    MEMBER_STATES(X)
+#undef X
+        MEMBER_N_STATES
+};
+
+enum member_event_type { /* of the table; what the caller feeds is an enum member_input_type */
+#define X(name, meaning) MEMBER_EV_##name,
+                         MEMBER_EVENTS(X)
+#undef X
+                             MEMBER_N_EVENTS
+};
+
+enum member_input_type {
+    MEMBER_LINK_UP,     /* the connection asked for is there, its token proved */
+    MEMBER_LINK_DOWN,   /* it ended or could not be made: `text` says why; `final`: no use to try
+                          again (wrong token), `exit_code` with it */
+    MEMBER_MESSAGE,     /* `message` came on it */
+    MEMBER_STORE_OPEN,  /* at host:port; answer to open_store */
+    MEMBER_RANK_FAILED, /* `rank` (global), `exit_code`, `final`, `progressed`, `text`; the store
+                          that cannot be opened, too. A second one corrects the first (its cause was
+                          found) */
+    MEMBER_RANKS_DONE,  /* each rank ended with 0 */
+    MEMBER_RANKS_GONE,  /* answer to stop_ranks or kill_ranks, at once if there is nothing: no rank,
+                          no leftover, and the store is closed. `hangs`: some processes outlived
+                          SIGKILL */
+    MEMBER_YIELDED,     /* each rank has said so */
+    MEMBER_LEAVE,       /* this node goes: a signal, or it cannot work any more. `exit_code`,
+                          `signal`, `text` */
+    MEMBER_END_JOB,     /* the whole job ends: a signal to the ddprun that started the others, or
+                          --timeout. As LEAVE */
+    MEMBER_DAEMON_LOST, /* a back end that replaces its daemon is about to: the lease runs on for
+                          daemon_timeout_ms from now */
+    MEMBER_TIME         /* member_deadline_ms() has come. Feed all that was received before */
+};
+
+struct member_input {
+    enum member_input_type type;
+    uint64_t now_ms;
+    const struct message *message; /* borrowed for the call */
+    const char *text;              /* not NULL where it is said above; borrowed for the call */
+    const char *host;
+    uint16_t port;
+    bool agent_store;
+    int32_t rank;
+    int exit_code;
+    int signal;
+    bool final, progressed, hangs;
+};
+
+/* What the caller has to do now; false, zero: nothing. In this order. */
+struct member_orders {
+    bool set_lease;    /* tell the nursery: without a newer order it kills all at lease_end_ms */
+    size_t n_messages; /* to send on the link */
+    bool disconnect;   /* close the link when they are out; feed nothing more of it, no LINK_DOWN
+                            either */
+    bool connect;      /* make a link, feed LINK_UP or LINK_DOWN. One attempt; with a bound */
+    bool open_store;   /* of member_get_place(); let member_get_addresses() in; feed STORE_OPEN,
+                            or RANK_FAILED with `final` */
+    bool start_ranks;  /* of member_get_place() */
+    bool tell_pending; /* ask the ranks to save their state, and feed YIELDED when all have */
+    bool stop_ranks;   /* in the time that `why` deserves; close the store; feed RANKS_GONE.
+                          Asked for again when there is another `why` */
+    bool kill_ranks;   /* now; the same */
+    bool ended;        /* see member_get_end() */
+    const struct message *messages; /* the member's, valid until its next step */
+    uint64_t lease_end_ms;          /* CO_NEVER_MS: do not kill any more */
+    enum message_why why;           /* of stop_ranks */
+};
+
+struct member_limits {
+    uint64_t start_timeout_ms;  /* to find the roster */
+    uint64_t daemon_timeout_ms; /* see MEMBER_DAEMON_LOST */
+    bool local;                 /* the roster is in this process: no lease, no heartbeats */
+};
+
+/* How it ended for this node. */
+struct member_end {
+    int exit_code;
+    int signal;     /* 0; else the signal that made this ddprun leave, of which it dies */
+    bool by_roster; /* a VERDICT says so, and all other nodes end with the same code */
+    enum message_outcome outcome;
+    int32_t rank;     /* of RANK_FAILED */
+    const char *node; /* lent by the member */
+    const char *text;
+};
+
+/* What this node has been given. */
+struct member_place {
+    uint32_t generation;
+    struct message_place place; /* host, port, agent_store also at the leader, once it is open */
+};
+
+#define MEMBER_EXIT_MISSING  69 /* the roster was not found */
+#define MEMBER_EXIT_INTERNAL 70 /* processes that outlive SIGKILL */
+#define MEMBER_EXIT_TOO_FEW  75 /* the roster is lost */
+#define MEMBER_EXIT_CONFIG   78 /* it refuses for good */
+
+#define MEMBER_QUICK_MS 10  /* between attempts to make a link, at first */
+#define MEMBER_AGAIN_MS 500 /* and later, at most */
+
+/* hello     copied, texts and addresses too; within the bounds of message.h; `sent_ms` and
+ *           `resumes` are the member's to fill in
+ * daemon    what to call the roster's end in messages: "node1:29400"; copied
+ * returns   0, -ENOMEM */
+int member_create(const struct member_limits *limits, const struct message_hello *hello,
+                  const char *daemon, struct member **ret_member, struct co_error *err);
+void member_destroy(struct member *m); /* NULL is fine */
+
+/* Begin to look for the roster. */
+void member_begin(struct member *m, uint64_t now_ms, struct member_orders *ret);
+
+/* Feed one input. A message that makes no sense here and now came late, and is ignored. */
+void member_step(struct member *m, const struct member_input *in, struct member_orders *ret);
+
+uint64_t member_deadline_ms(const struct member *m); /* CO_NEVER_MS: feed no TIME */
+enum member_state member_get_state(const struct member *m);
+
+/* Of the newest generation; generation MESSAGE_NO_GENERATION: none yet. */
+const struct member_place *member_get_place(const struct member *m);
+
+/* At the leader: whom to let in to the store. Complete when the store is to be opened. */
+const struct message_address *member_get_addresses(const struct member *m, uint32_t *ret_n);
+
+/* What the roster waits for, as it said last; names are the member's. NULL: nothing known. */
+const struct message_progress *member_get_progress(const struct member *m);
+
+/* Which of our terms are not the job's, or "": "--max-restarts, --scale-at". */
+const char *member_get_note(const struct member *m);
+
+/* Why the last STOP came, or "". */
+const char *member_stop_text(const struct member *m);
+
+const struct member_end *member_get_end(const struct member *m); /* in ENDED */
+
+const char *member_state_name(enum member_state state);
+const char *member_event_name(enum member_event_type type);
+void member_print_dot(FILE *out);
+bool member_covers(enum member_state state, enum member_event_type type);
+
+#endif

@@ -1,0 +1,498 @@
+/* member_input.c - the link, the lease, what is said on the one because of the other, and what
+ * comes, made into events of the table. */
+#include "member_state.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- The link --- */
+
+enum {
+    QUICK_ATTEMPTS = 1 + LEASE_RETURN_MS / MEMBER_QUICK_MS, /* the first one comes at once */
+};
+
+static uint64_t wait_before_attempt_ms(uint32_t n)
+{
+    if (n == 0)
+        return 0;
+    uint64_t wait_ms = MEMBER_QUICK_MS;
+    for (uint32_t i = QUICK_ATTEMPTS; i < n && wait_ms < MEMBER_AGAIN_MS; i++)
+        wait_ms *= 2;
+    return wait_ms < MEMBER_AGAIN_MS ? wait_ms : MEMBER_AGAIN_MS;
+}
+
+static void connect_now(struct member *m)
+{
+    m->connect_at_ms = CO_NEVER_MS;
+    m->n_attempts++;
+    m->is_connecting = true;
+    m->orders.connect = true;
+}
+
+static void connect_soon(struct member *m, uint64_t now_ms)
+{
+    uint64_t wait_ms = wait_before_attempt_ms(m->n_attempts);
+    if (wait_ms == 0)
+        connect_now(m);
+    else
+        m->connect_at_ms = now_ms + wait_ms;
+}
+
+void member_seek(struct member *m, uint64_t now_ms)
+{
+    m->n_attempts = 0;
+    connect_soon(m, now_ms);
+}
+
+void member_drop_link(struct member *m)
+{
+    m->orders.disconnect |= m->is_linked || m->is_connecting;
+    m->is_linked = m->is_welcome = m->is_connecting = false;
+}
+
+/* --- What is said --- */
+
+static struct message *say(struct member *m, enum message_type type, uint32_t generation)
+{
+    assert(m->orders.n_messages < MEMBER_MAX_MESSAGES);
+    struct message *out = &m->messages[m->orders.n_messages++];
+    *out = (struct message){.type = type, .generation = generation};
+    return out;
+}
+
+static void say_hello(struct member *m, uint64_t now_ms)
+{
+    struct message *out = say(m, MESSAGE_HELLO, MESSAGE_NO_GENERATION);
+    out->hello = m->hello;
+    out->hello.sent_ms = now_ms;
+    out->hello.resumes = m->holds ? m->place.generation : MESSAGE_NO_GENERATION;
+    lease_sent(&m->lease, now_ms);
+}
+
+static void say_report(struct member *m, enum member_report what)
+{
+    uint32_t generation = m->place.generation;
+    switch (what) {
+    case REPORT_READY:
+        say(m, MESSAGE_READY, generation)->ready =
+            (struct message_ready){m->host, m->place.place.port, m->place.place.agent_store};
+        break;
+    case REPORT_FAILED:
+        say(m, MESSAGE_FAILED, generation)->failed = m->failed;
+        break;
+    case REPORT_DONE:
+        say(m, MESSAGE_DONE, generation);
+        break;
+    case REPORT_YIELD:
+        say(m, MESSAGE_YIELD, generation);
+        break;
+    case REPORT_STOPPING:
+        say(m, MESSAGE_STOPPING, m->stopped);
+        break;
+    case REPORT_STOPPED:
+        say(m, MESSAGE_STOPPED, m->stopped);
+        break;
+    case REPORT_LEAVE:
+        say(m, MESSAGE_LEAVE, MESSAGE_NO_GENERATION)->leave.text = m->end_text;
+        break;
+    default:
+        say(m, MESSAGE_END, MESSAGE_NO_GENERATION)->verdict =
+            (struct message_verdict){.outcome = MESSAGE_ENDED,
+                                     .exit_code = (uint8_t)m->end.exit_code,
+                                     .rank = MESSAGE_NO_RANK,
+                                     .node = m->name,
+                                     .text = m->end_text};
+        break;
+    }
+}
+
+bool member_has_said(const struct member *m, enum member_report what)
+{
+    for (uint32_t i = 0; i < m->n_reports; i++)
+        if (m->reports[i] == what)
+            return true;
+    return false;
+}
+
+void member_report(struct member *m, enum member_report what)
+{
+    if (!member_has_said(m, what))
+        m->reports[m->n_reports++] = what;
+    if (m->is_welcome)
+        say_report(m, what);
+}
+
+/* The link that had them may have lost them. */
+static void say_all_again(struct member *m)
+{
+    for (uint32_t i = 0; i < m->n_reports; i++)
+        say_report(m, m->reports[i]);
+}
+
+/* --- What comes on the link --- */
+
+static void lose_link(struct member *m, uint64_t now_ms, const char *why)
+{
+    snprintf(m->link_text, sizeof m->link_text, "%s", why);
+    m->is_linked = m->is_welcome = m->is_connecting = false;
+    if (m->state != MEMBER_ENDED)
+        connect_soon(m, now_ms);
+}
+
+/* The roster's end breaks its word: as if the link had broken. */
+static void break_link(struct member *m, uint64_t now_ms, const char *why)
+{
+    member_drop_link(m);
+    lose_link(m, now_ms, why);
+}
+
+/* Perhaps with a new roster, that counts generations from 0 again: what was said of the old ones
+ * means nothing to it. */
+static void begin_stay(struct member *m)
+{
+    bool leaves = member_has_said(m, REPORT_LEAVE), ends = member_has_said(m, REPORT_END);
+    m->n_reports = 0;
+    m->place.generation = m->stopped = MESSAGE_NO_GENERATION;
+    if (leaves)
+        member_report(m, REPORT_LEAVE);
+    if (ends)
+        member_report(m, REPORT_END);
+}
+
+static void hear_welcome(struct member *m, const struct message_welcome *w, uint64_t now_ms)
+{
+    struct co_error err;
+    if (!m->limits.local &&
+        lease_begin(&m->lease, w->sent_ms, w->heartbeat_ms, w->lease_ms, &err) < 0) {
+        break_link(m, now_ms, err.text);
+        return;
+    }
+    m->is_welcome = true;
+    m->n_attempts = 0;
+    snprintf(m->note, sizeof m->note, "%s", w->note);
+    if (w->resumed)
+        say_all_again(m);
+    else
+        begin_stay(m);
+}
+
+static void keep_progress(struct member *m, const struct message_progress *p)
+{
+    m->has_progress = p != NULL;
+    if (p == NULL)
+        return;
+    m->progress = *p;
+    for (uint32_t i = 0; i < p->n_names; i++) {
+        snprintf(m->progress_names[i], sizeof m->progress_names[i], "%s", p->names[i]);
+        m->progress.names[i] = m->progress_names[i];
+    }
+}
+
+static void hear_lease(struct member *m, const struct message_lease *l, uint64_t now_ms)
+{
+    struct co_error err;
+    if (lease_answered(&m->lease, l->sent_ms, &err) < 0)
+        break_link(m, now_ms, err.text);
+    else
+        keep_progress(m, l->progress);
+}
+
+static bool has_room(struct member *m, uint32_t n)
+{
+    if (n <= m->cap_addresses)
+        return true;
+    struct message_address *bigger = realloc(m->addresses, n * sizeof *bigger);
+    if (bigger == NULL)
+        return false;
+    m->addresses = bigger;
+    m->cap_addresses = n;
+    return true;
+}
+
+/* A list that does not go on where the one before ended is of no use: the roster sends all of it
+ * again when the link is made anew. */
+static void hear_members(struct member *m, const struct message_members *list, uint64_t now_ms)
+{
+    if (list->first == 0)
+        m->n_addresses = 0;
+    if (list->first != m->n_addresses || list->n > list->n_all - list->first ||
+        !has_room(m, list->n_all)) {
+        break_link(m, now_ms, "its list of addresses makes no sense, or there is no memory for it");
+        return;
+    }
+    if (list->n > 0)
+        memcpy(m->addresses + list->first, list->addresses, list->n * sizeof *list->addresses);
+    m->n_addresses = list->first + (uint32_t)list->n;
+}
+
+/* Newer than all that was here: generations only grow while a stay lasts. */
+static bool is_new(const struct member *m, uint32_t generation)
+{
+    return (m->place.generation == MESSAGE_NO_GENERATION || generation > m->place.generation) &&
+           (m->stopped == MESSAGE_NO_GENERATION || generation > m->stopped);
+}
+
+/* The SEALED before it was lost with a link, and will not be obeyed if it comes after all. */
+static void hear_stop_of_unknown(struct member *m, uint32_t generation)
+{
+    if (m->stopped == MESSAGE_NO_GENERATION || generation > m->stopped)
+        m->stopped = generation;
+    say(m, MESSAGE_STOPPING, generation);
+    say(m, MESSAGE_STOPPED, generation);
+}
+
+static void feed(struct member *m, enum member_event_type type, const struct member_input *in,
+                 uint64_t now_ms)
+{
+    member_apply(m, &(struct member_event){.type = type,
+                                           .now_ms = now_ms,
+                                           .input = in,
+                                           .message = in != NULL ? in->message : NULL});
+}
+
+static void hear_of_generation(struct member *m, const struct member_input *in)
+{
+    const struct message *t = in->message;
+    bool is_ours = m->holds && t->generation == m->place.generation;
+    if (t->type == MESSAGE_SEALED && is_new(m, t->generation))
+        feed(m, MEMBER_EV_SEALED, in, in->now_ms);
+    else if (t->type == MESSAGE_STOP && is_ours)
+        feed(m, MEMBER_EV_STOP, in, in->now_ms);
+    else if (t->type == MESSAGE_STOP && !m->holds && m->is_welcome)
+        hear_stop_of_unknown(m, t->generation);
+    else if (t->type == MESSAGE_PENDING && is_ours)
+        feed(m, MEMBER_EV_PENDING, in, in->now_ms);
+    else if (t->type == MESSAGE_MEMBERS && is_new(m, t->generation))
+        hear_members(m, &t->members, in->now_ms);
+}
+
+static void hear(struct member *m, const struct member_input *in)
+{
+    const struct message *t = in->message;
+    if (!m->is_linked)
+        return;
+    m->heard_ms = in->now_ms;
+    switch (t->type) {
+    case MESSAGE_WELCOME:
+        if (!m->is_welcome)
+            hear_welcome(m, &t->welcome, in->now_ms);
+        if (m->is_welcome)
+            feed(m, MEMBER_EV_WELCOME, in, in->now_ms);
+        break;
+    case MESSAGE_LEASE:
+        hear_lease(m, &t->lease, in->now_ms);
+        break;
+    case MESSAGE_REFUSED:
+        feed(m, MEMBER_EV_REFUSED, in, in->now_ms);
+        break;
+    case MESSAGE_VERDICT:
+        feed(m, MEMBER_EV_VERDICT, in, in->now_ms);
+        break;
+    default:
+        hear_of_generation(m, in);
+        break;
+    }
+}
+
+/* --- Time --- */
+
+/* When this node must give the roster up; CO_NEVER_MS: nothing asks for it. While something may run
+ * here: what the nursery was told, since what it has killed is dead, whatever is answered later.
+ * While nothing does, the lease protects nobody: it is enough that the roster is not silent. */
+static uint64_t lapse_ms(const struct member *m)
+{
+    if (m->lease_is_off || m->kills || m->lease.heartbeat_ms == 0)
+        return CO_NEVER_MS;
+    if (m->holds)
+        return m->told_lease_ms;
+    if (m->state != MEMBER_WAITING)
+        return CO_NEVER_MS;
+    uint64_t end_ms = m->heard_ms + m->lease.lease_ms;
+    return end_ms > m->lease.extended_ms ? end_ms : m->lease.extended_ms;
+}
+
+static bool is_lapsed(const struct member *m, uint64_t now_ms)
+{
+    return lapse_ms(m) <= now_ms;
+}
+
+static void take_time(struct member *m, uint64_t now_ms)
+{
+    if (is_lapsed(m, now_ms))
+        feed(m, MEMBER_EV_LAPSED, NULL, now_ms);
+    if (m->state == MEMBER_SEEKING && now_ms >= m->late_at_ms)
+        feed(m, MEMBER_EV_LATE, NULL, now_ms);
+    if (m->state == MEMBER_ENDED)
+        return;
+    if (m->connect_at_ms <= now_ms)
+        connect_now(m);
+    if (m->is_welcome && lease_next_ms(&m->lease) <= now_ms) {
+        say(m, MESSAGE_HEARTBEAT, MESSAGE_NO_GENERATION)->heartbeat.sent_ms = now_ms;
+        lease_sent(&m->lease, now_ms);
+    }
+}
+
+static uint64_t sooner(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+uint64_t member_deadline_ms(const struct member *m)
+{
+    uint64_t deadline_ms = m->connect_at_ms;
+    if (m->state == MEMBER_ENDED)
+        return CO_NEVER_MS;
+    if (m->state == MEMBER_SEEKING)
+        deadline_ms = sooner(deadline_ms, m->late_at_ms);
+    if (m->is_welcome)
+        deadline_ms = sooner(deadline_ms, lease_next_ms(&m->lease));
+    return sooner(deadline_ms, lapse_ms(m));
+}
+
+/* --- What the caller feeds --- */
+
+static void take_link_up(struct member *m, uint64_t now_ms)
+{
+    m->is_connecting = false;
+    m->is_linked = true;
+    m->is_welcome = false;
+    say_hello(m, now_ms);
+}
+
+static void take(struct member *m, const struct member_input *in)
+{
+    static const enum member_event_type events[] = {
+        [MEMBER_STORE_OPEN] = MEMBER_EV_STORE_OPEN, [MEMBER_RANK_FAILED] = MEMBER_EV_RANK_FAILED,
+        [MEMBER_RANKS_DONE] = MEMBER_EV_RANKS_DONE, [MEMBER_RANKS_GONE] = MEMBER_EV_RANKS_GONE,
+        [MEMBER_YIELDED] = MEMBER_EV_YIELDED,       [MEMBER_LEAVE] = MEMBER_EV_LEAVE,
+        [MEMBER_END_JOB] = MEMBER_EV_END_JOB,
+    };
+    switch (in->type) {
+    case MEMBER_LINK_UP:
+        take_link_up(m, in->now_ms);
+        break;
+    case MEMBER_LINK_DOWN:
+        lose_link(m, in->now_ms, in->text);
+        if (in->final)
+            feed(m, MEMBER_EV_LINK_LOST, in, in->now_ms);
+        break;
+    case MEMBER_MESSAGE:
+        hear(m, in);
+        break;
+    case MEMBER_DAEMON_LOST:
+        lease_extend(&m->lease, in->now_ms + m->limits.daemon_timeout_ms);
+        break;
+    case MEMBER_TIME:
+        take_time(m, in->now_ms);
+        break;
+    default:
+        feed(m, events[in->type], in, in->now_ms);
+        break;
+    }
+}
+
+static void begin_step(struct member *m)
+{
+    m->orders = (struct member_orders){.messages = m->messages};
+}
+
+static void end_step(struct member *m, struct member_orders *ret)
+{
+    uint64_t lease_ms = m->lease_is_off ? CO_NEVER_MS : lease_end_ms(&m->lease);
+    m->orders.set_lease = lease_ms != m->told_lease_ms;
+    m->orders.lease_end_ms = m->told_lease_ms = lease_ms;
+    *ret = m->orders;
+}
+
+void member_begin(struct member *m, uint64_t now_ms, struct member_orders *ret)
+{
+    begin_step(m);
+    member_enter_first(m, now_ms);
+    end_step(m, ret);
+}
+
+void member_step(struct member *m, const struct member_input *in, struct member_orders *ret)
+{
+    begin_step(m);
+    /* what the nursery killed when the lease was over neither failed nor heard the STOP */
+    if (m->holds && is_lapsed(m, in->now_ms))
+        feed(m, MEMBER_EV_LAPSED, NULL, in->now_ms);
+    take(m, in);
+    end_step(m, ret);
+}
+
+/* --- What the caller wants to know --- */
+
+enum member_state member_get_state(const struct member *m)
+{
+    return m->state;
+}
+
+const struct member_place *member_get_place(const struct member *m)
+{
+    return &m->place;
+}
+
+const struct message_address *member_get_addresses(const struct member *m, uint32_t *ret_n)
+{
+    *ret_n = m->n_addresses;
+    return m->addresses;
+}
+
+const struct message_progress *member_get_progress(const struct member *m)
+{
+    return m->has_progress ? &m->progress : NULL;
+}
+
+const char *member_stop_text(const struct member *m)
+{
+    return m->stop_text;
+}
+
+const char *member_get_note(const struct member *m)
+{
+    return m->note;
+}
+
+const struct member_end *member_get_end(const struct member *m)
+{
+    return &m->end;
+}
+
+/* --- Beginning and end --- */
+
+int member_create(const struct member_limits *limits, const struct message_hello *hello,
+                  const char *daemon, struct member **ret_member, struct co_error *err)
+{
+    struct member *m = calloc(1, sizeof *m);
+    if (m == NULL)
+        return co_fail(err, -ENOMEM, "no memory to take part in a job");
+    m->limits = *limits;
+    m->hello = *hello;
+    snprintf(m->run_id, sizeof m->run_id, "%s", hello->run_id);
+    snprintf(m->name, sizeof m->name, "%s", hello->name);
+    snprintf(m->daemon, sizeof m->daemon, "%s", daemon);
+    if (hello->n_addresses > 0)
+        memcpy(m->own_addresses, hello->addresses, hello->n_addresses * sizeof *hello->addresses);
+    m->hello.run_id = m->run_id;
+    m->hello.name = m->name;
+    m->hello.addresses = m->own_addresses;
+    m->place.generation = m->stopped = MESSAGE_NO_GENERATION;
+    m->told_lease_ms = m->connect_at_ms = CO_NEVER_MS;
+    *ret_member = m;
+    return 0;
+}
+
+void member_destroy(struct member *m)
+{
+    if (m == NULL)
+        return;
+    free(m->addresses);
+    free(m);
+}

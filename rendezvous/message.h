@@ -1,0 +1,239 @@
+/* message.h - what a node and the roster say to each other: the words, not the bytes.
+ *
+ * roster.h and member.h take these and make these; control_wire.h turns them into bytes and back.
+ * Within a process they are handed over as they are. Texts and lists are lent: by the sender until
+ * its next step, by the decoder as long as the frame's bytes stay. docs/membership.md tells who
+ * says what when.
+ *
+ * Each message can come twice, and the one before it may have been lost with a connection: what a
+ * message says is how things stand, and all but those of a connection's beginning name their
+ * generation, so that one which comes late is seen to be late. */
+#ifndef DDP_RENDEZVOUS_MESSAGE_H
+#define DDP_RENDEZVOUS_MESSAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define MESSAGE_TYPES(X) /* name, meaning */                                                       \
+    /* a node to the roster */                                                                     \
+    X(HELLO, "the first on a connection: who is this, and what is asked for")                      \
+    X(HEARTBEAT, "the node is alive; asks for its lease to be renewed")                            \
+    X(READY, "the generation's store is open (the node with rank 0)")                              \
+    X(FAILED, "a rank of this node failed, or could not be started")                               \
+    X(DONE, "all ranks of this node ended well")                                                   \
+    X(STOPPING, "the STOP has come; until then the node may be thought lost")                      \
+    X(STOPPED, "nothing of the generation runs on this node any more")                             \
+    X(YIELD, "the ranks have saved their state: the generation may end")                           \
+    X(LEAVE, "the node goes away on purpose")                                                      \
+    X(END, "the job is to end with this verdict")                                                  \
+    /* the roster to a node */                                                                     \
+    X(WELCOME, "the node is known; its lease begins")                                              \
+    X(REFUSED, "the node is not let in; why, and whether to come again")                           \
+    X(SEALED, "a generation is made, and this is the node's place in it")                          \
+    X(MEMBERS, "some of the addresses of the generation's nodes (to the node with rank 0)")        \
+    X(PENDING, "somebody waits to join: ask the ranks to save their state")                        \
+    X(STOP, "the generation ends: stop its ranks")                                                 \
+    X(LEASE, "answer to a HEARTBEAT: the lease runs from when that was sent")                      \
+    X(VERDICT, "the job is over")
+
+enum message_type {
+#define X(name, meaning) MESSAGE_##name,
+    MESSAGE_TYPES(X)
+#undef X
+        MESSAGE_N_TYPES
+};
+
+/* Bounds; the NUL counts. */
+enum {
+    MESSAGE_INSTANCE_BYTES = 16,
+    MESSAGE_RUN_ID_BYTES = 256,
+    MESSAGE_NAME_BYTES = 128, /* of a node */
+    MESSAGE_HOST_BYTES = 256,
+    MESSAGE_TEXT_BYTES = 1024,
+    MESSAGE_MAX_LOCAL = 1024, /* ranks of a node */
+    MESSAGE_MAX_ADDRESSES = 16,
+    MESSAGE_MAX_MEMBERS = 2048, /* addresses in one MEMBERS */
+    MESSAGE_MAX_NAMES = 8,      /* in a struct message_progress */
+    MESSAGE_MAX_NODES = 65536,
+    MESSAGE_MAX_RESTARTS = 1000000,
+};
+#define MESSAGE_MAX_MS        1000000000000u /* of any duration: 10^9 s */
+#define MESSAGE_NO_GENERATION UINT32_MAX
+#define MESSAGE_NO_RANK       (-1)
+
+enum message_scale_at { MESSAGE_SCALE_NOW, MESSAGE_SCALE_AT_CHECKPOINT };
+
+/* What the whole job agreed to on its command line. Those of the first node that comes hold. */
+struct message_terms {
+    uint32_t min_nodes, max_nodes; /* 1 <= min <= max <= MESSAGE_MAX_NODES; the same on all nodes */
+    uint64_t window_ms;            /* wait for late nodes once min_nodes are here */
+    uint64_t start_timeout_ms;     /* until the first generation; 0 is not allowed */
+    uint64_t rejoin_timeout_ms;    /* too few are left: wait so long for others */
+    uint32_t max_restarts;      /* failures of ranks, of the whole job; <= MESSAGE_MAX_RESTARTS */
+    uint64_t restart_window_ms; /* of so many last ms; 0: ever */
+    uint8_t no_restart_on[32];  /* bit N of them: exit code N ends the job */
+    enum message_scale_at scale_at;
+};
+
+struct message_address {
+    uint8_t family;    /* 4 or 6 */
+    uint8_t bytes[16]; /* in network order; of an IPv4 address the first 4, the others 0 */
+};
+
+struct message_hello {
+    uint8_t instance[MESSAGE_INSTANCE_BYTES]; /* random, new for each run of ddprun */
+    const char *run_id;
+    const char *name;   /* for people, and the order of ranks: the host's name. Printable ASCII
+                            without blanks, not empty */
+    int32_t node_rank;  /* --node-rank; MESSAGE_NO_RANK: none */
+    uint32_t n_local;   /* ranks on this node, 1 .. MESSAGE_MAX_LOCAL */
+    uint32_t resumes;   /* the generation whose ranks or store this node still has;
+                            MESSAGE_NO_GENERATION: none */
+    bool keeps_rank_0;  /* MASTER_ADDR is this node's, by the command line: it is the first */
+    uint64_t stop_ms;   /* from a STOP to nothing left this node takes so long at most */
+    uint64_t sent_ms;   /* as in a heartbeat */
+    size_t n_addresses; /* 0 .. MESSAGE_MAX_ADDRESSES: whence its ranks come to the store */
+    const struct message_address *addresses;
+    struct message_terms terms;
+};
+
+struct message_heartbeat { /* and LEASE, which gives it back */
+    uint64_t sent_ms;      /* by the node's clock; means nothing to anybody else */
+};
+
+/* What is waited for, for the terminal of who waits. */
+enum message_wait {
+    MESSAGE_WAIT_NODES,      /* fewer than the minimum are here; names: missing, if known */
+    MESSAGE_WAIT_WINDOW,     /* enough are here, more may come */
+    MESSAGE_WAIT_STORE,      /* a generation is made; names: the node that opens the store */
+    MESSAGE_WAIT_STOP,       /* the generation before is being stopped; names: those that stop */
+    MESSAGE_WAIT_PAUSE,      /* before a restart */
+    MESSAGE_WAIT_PLACE,      /* all places are taken: this node is a spare */
+    MESSAGE_WAIT_CHECKPOINT, /* the job will make room at its next checkpoint */
+    MESSAGE_WAIT_NOTHING,    /* the generation runs */
+};
+
+struct message_progress {
+    enum message_wait wait;
+    uint32_t n_here, n_wanted; /* nodes; wanted: the minimum, or the maximum in the window */
+    uint64_t elapsed_ms;       /* so long in this wait */
+    uint64_t left_ms;          /* until it ends at the latest; UINT64_MAX: open */
+    uint32_t n_all_names;      /* how many there are; the first of them: */
+    uint32_t n_names;          /* <= MESSAGE_MAX_NAMES */
+    const char *names[MESSAGE_MAX_NAMES];
+};
+
+struct message_welcome {
+    uint64_t sent_ms;      /* of the HELLO */
+    uint64_t heartbeat_ms; /* say one so often */
+    uint64_t lease_ms;     /* the lease is over so long after the answered heartbeat was sent */
+    bool resumed;          /* this stay goes on; else it has just begun */
+    const char *note;      /* which of the terms differ from those that hold; empty: none do */
+};
+
+struct message_lease {
+    uint64_t sent_ms;                        /* of the HEARTBEAT */
+    const struct message_progress *progress; /* lent; NULL: nothing is waited for */
+};
+
+enum message_refusal {
+    MESSAGE_REFUSED_OTHER_JOB, /* no job of this run id here */
+    MESSAGE_REFUSED_TERMS,     /* --nnodes is not what the others have */
+    MESSAGE_REFUSED_NODE_RANK, /* another node has this --node-rank */
+    MESSAGE_REFUSED_LOST,      /* this stay was given up while the node was away: kill, come anew */
+    MESSAGE_REFUSED_FULL,      /* no memory, or more nodes than this roster takes */
+    MESSAGE_REFUSED_NOT_FIRST, /* another node keeps rank 0 */
+};
+
+struct message_refused {
+    enum message_refusal why;
+    bool again; /* in a moment it may be different */
+    const char *text;
+};
+
+struct message_place {
+    uint32_t n_nodes, node_index;    /* GROUP_WORLD_SIZE, GROUP_RANK */
+    uint32_t world_size, first_rank; /* this node has first_rank .. first_rank + n_local - 1 */
+    bool leads;                      /* it has rank 0: it opens the store, then says READY */
+    bool agent_store;                /* as READY had it; in the leader's: false */
+    const char *host;                /* MASTER_ADDR; in the leader's: empty */
+    uint16_t port;                   /* MASTER_PORT; in the leader's: 0 */
+};
+
+struct message_members {
+    uint32_t n_all; /* addresses of all nodes; this message has some */
+    uint32_t first; /* the first one's number: 0 begins the list anew */
+    size_t n;       /* <= MESSAGE_MAX_MEMBERS */
+    const struct message_address *addresses;
+};
+
+struct message_ready {
+    const char *host; /* not empty */
+    uint16_t port;
+    bool agent_store; /* served by ddprun, not by rank 0 itself */
+};
+
+struct message_failed {
+    uint32_t rank;     /* global; of a failed start, the first that was to be started */
+    uint8_t exit_code; /* what it means for ddprun: 1 .. 255 */
+    bool final;        /* it would fail again: no restart (the program cannot be executed) */
+    const char *text;  /* for the other nodes' terminals */
+    bool progressed;   /* --restart-after-progress, and there was some here: it is not counted */
+};
+
+enum message_why {
+    MESSAGE_WHY_JOIN,
+    MESSAGE_WHY_LOST,
+    MESSAGE_WHY_LEAVE,
+    MESSAGE_WHY_FAILURE,
+    MESSAGE_WHY_ORDER, /* the node itself said that its ranks were gone */
+};
+
+struct message_stop {
+    enum message_why why;
+    const char *text;
+};
+
+struct message_leave {
+    const char *text; /* "SIGTERM" */
+};
+
+enum message_outcome {
+    MESSAGE_WELL,        /* each rank ended with 0 */
+    MESSAGE_RANK_FAILED, /* and no restart was left, or allowed */
+    MESSAGE_TOO_FEW,     /* nodes left */
+    MESSAGE_MISSING,     /* nodes did not come before the deadline */
+    MESSAGE_ENDED,       /* somebody said END */
+};
+
+struct message_verdict { /* and END, whose outcome is MESSAGE_ENDED */
+    enum message_outcome outcome;
+    uint8_t exit_code;
+    int32_t rank;     /* of RANK_FAILED; MESSAGE_NO_RANK */
+    const char *node; /* where it began; may be empty */
+    const char *text;
+};
+
+struct message {
+    enum message_type type;
+    uint32_t generation; /* MESSAGE_NO_GENERATION in HELLO, HEARTBEAT, LEAVE, END, WELCOME,
+                            REFUSED, LEASE, VERDICT */
+    union {
+        struct message_hello hello;
+        struct message_heartbeat heartbeat;
+        struct message_ready ready;
+        struct message_failed failed;
+        struct message_leave leave;
+        struct message_verdict verdict; /* END, VERDICT */
+        struct message_welcome welcome;
+        struct message_refused refused;
+        struct message_place sealed;
+        struct message_members members;
+        struct message_stop stop;
+        struct message_lease lease;
+    };
+};
+
+#endif

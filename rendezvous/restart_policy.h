@@ -1,0 +1,69 @@
+/* restart_policy.h - may the job be started again after a failure, and when? Pure.
+ *
+ * --max-restarts N counts the failures of the whole job, N/window those of the last `window`. The
+ * first restart comes at once, the next after 100 ms, each later one after twice the time of the
+ * one before, 30 s at most. A generation that ran for a minute or longer begins that row anew.
+ *
+ * With --restart-after-progress a failure is free, that is not counted, if its generation has made
+ * progress:
+ *   - a step of libddp was completed: ranks have exchanged gradients, which no start-up does
+ *   - or a rank wrote to its standard output late enough after the start. Not at any time, since
+ *     programs that fail at their start greet, too, before they do; and not to standard error,
+ *     where a failure itself is told
+ * A program that fails before it makes progress so ends with the budget, as without the option. */
+#ifndef DDP_RENDEZVOUS_RESTART_POLICY_H
+#define DDP_RENDEZVOUS_RESTART_POLICY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define RESTART_FIRST_WAIT_MS 100
+#define RESTART_MAX_WAIT_MS   30000
+#define RESTART_STEADY_MS     60000
+
+struct restart_rules {
+    int max_restarts;          /* 0: none, but for free ones */
+    uint64_t window_ms;        /* 0: the whole job */
+    const bool *no_restart_on; /* 256 of them, by exit code; borrowed; NULL: none */
+    bool after_progress;       /* a failure after progress is free */
+    uint64_t output_after_ms;  /* from a generation's start to when output counts as progress */
+};
+
+/* What is known of one generation's progress. */
+struct restart_progress {
+    uint64_t n_steps;   /* the most that a rank has completed, as libddp counts them */
+    uint64_t output_ms; /* when a rank last wrote to its standard output; 0: never */
+};
+
+/* The end of a generation. */
+struct restart_failure {
+    int exit_code;             /* what it means for the job */
+    uint64_t begun_ms, now_ms; /* its start and its end */
+    struct restart_progress progress;
+};
+
+struct restart_policy {
+    struct restart_rules rules;
+    uint64_t *times_ms;  /* owned; with a window: a ring of the last max_restarts counted ones */
+    uint64_t n_restarts; /* of the whole job */
+    uint64_t n_counted;  /* of these, those that were not free */
+    uint64_t last_wait_ms;
+};
+
+/* returns   0, -ENOMEM */
+int restart_policy_init(struct restart_policy *p, const struct restart_rules *rules);
+void restart_policy_fini(struct restart_policy *p); /* a zeroed one is fine */
+
+/* Would a restart after this failure not be counted? */
+bool restart_policy_is_free(const struct restart_policy *p, const struct restart_failure *f);
+
+/* Would this failure be followed by a restart? */
+bool restart_policy_allows(const struct restart_policy *p, const struct restart_failure *f);
+
+/* How long to wait before a restart that follows this failure, in ms. */
+uint64_t restart_policy_wait_ms(const struct restart_policy *p, const struct restart_failure *f);
+
+/* Count a restart. returns what restart_policy_wait_ms() said */
+uint64_t restart_policy_take(struct restart_policy *p, const struct restart_failure *f);
+
+#endif

@@ -1,0 +1,586 @@
+/* roster.c - the rules: the table of states, its conditions and deeds. What comes from outside is
+ * made into its events in roster_input.c. */
+#include "roster_state.h"
+
+#include "common/clock.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+
+#define EXIT_MISSING 69
+#define EXIT_TOO_FEW 75
+
+/* Of the members; the others are lost. */
+static uint32_t n_left(const struct roster *r)
+{
+    return r->n_part[PART_UNTOLD] + roster_n_busy(r) + r->n_part[PART_STOPPED];
+}
+
+/* --- Conditions --- */
+
+typedef bool condition(const struct roster *r, const struct roster_event *e);
+
+static bool always(const struct roster *r, const struct roster_event *e)
+{
+    (void)r;
+    (void)e;
+    return true;
+}
+
+static bool makes_max(const struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    return r->n_here >= r->terms.max_nodes;
+}
+
+static bool makes_min(const struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    return r->n_here >= r->terms.min_nodes;
+}
+
+static bool under_min(const struct roster *r, const struct roster_event *e)
+{
+    return !makes_min(r, e);
+}
+
+/* All places are taken, or the job is about to end. */
+static bool has_no_place(const struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    return r->n_members >= r->terms.max_nodes || r->is_ending;
+}
+
+static bool at_checkpoint(const struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    return r->terms.scale_at == MESSAGE_SCALE_AT_CHECKPOINT;
+}
+
+static bool takes_the_roster_along(const struct roster *r, const struct roster_event *e)
+{
+    (void)r;
+    return e->who->local;
+}
+
+/* A spare, or one whose ranks are done and that has no store which others need. */
+static bool is_harmless(const struct roster *r, const struct roster_event *e)
+{
+    (void)r;
+    return e->who->part == PART_NONE || (e->who->done && !e->led);
+}
+
+static bool may_wait(const struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    return r->terms.min_nodes < r->terms.max_nodes || r->terms.max_restarts > 0;
+}
+
+/* Without this node too few are left, and nobody is waited for. */
+static bool leaves_too_few(const struct roster *r, const struct roster_event *e)
+{
+    return r->n_here + r->n_away < r->terms.min_nodes && !may_wait(r, e);
+}
+
+static bool all_done(const struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    return r->n_done == n_left(r);
+}
+
+static bool all_yielded(const struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    return r->pending && r->n_yielded == n_left(r) && !r->is_ending;
+}
+
+/* Each node that could have been the cause has been heard since. */
+static bool believed_for_good(const struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    return r->cause.why == MESSAGE_WHY_FAILURE && r->cause.for_good && r->n_part[PART_TOLD] == 0;
+}
+
+/* What the budget is asked about. A node that follows --restart-after-progress says itself whether
+ * there was some. */
+static struct restart_failure failure_of(const struct roster *r, const struct roster_event *e)
+{
+    return (struct restart_failure){.exit_code = e->message->failed.exit_code,
+                                    .begun_ms = r->begun_ms,
+                                    .now_ms = e->now_ms,
+                                    .progress = {.n_steps = e->message->failed.progressed}};
+}
+
+static bool is_for_good(const struct roster *r, const struct roster_event *e)
+{
+    const struct restart_failure failure = failure_of(r, e);
+    return e->message->failed.final || !restart_policy_allows(&r->budget, &failure);
+}
+
+/* The failed node is the only one that ran anything. Asked before it is noted. */
+static bool alone_for_good(const struct roster *r, const struct roster_event *e)
+{
+    return roster_n_busy(r) == 1 && is_for_good(r, e);
+}
+
+/* The one that ends the generation, which has run until now. */
+static struct restart_failure failure_until(const struct roster *r, const struct roster_event *e)
+{
+    struct restart_failure failure = r->cause.failure;
+    failure.now_ms = e->now_ms;
+    return failure;
+}
+
+static bool must_pause(const struct roster *r, const struct roster_event *e)
+{
+    const struct restart_failure failure = failure_until(r, e);
+    return r->cause.why == MESSAGE_WHY_FAILURE && !r->cause.charged &&
+           restart_policy_wait_ms(&r->budget, &failure) > 0;
+}
+
+/* --- What a row does, and what entering a state does --- */
+
+typedef void deed(struct roster *r, const struct roster_event *e);
+
+static void nothing(struct roster *r, const struct roster_event *e)
+{
+    (void)r;
+    (void)e;
+}
+
+__attribute__((format(printf, 2, 3))) static void explain(struct roster *r, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(r->change, sizeof r->change, format, args);
+    va_end(args);
+}
+
+/* The text is what explain() said. */
+static void set_verdict(struct roster *r, enum message_outcome outcome, int exit_code, int32_t rank,
+                        const char *node)
+{
+    snprintf(r->verdict_node, sizeof r->verdict_node, "%s", node);
+    snprintf(r->verdict_text, sizeof r->verdict_text, "%s", r->change);
+    r->verdict = (struct message_verdict){.outcome = outcome,
+                                          .exit_code = (uint8_t)exit_code,
+                                          .rank = rank,
+                                          .node = r->verdict_node,
+                                          .text = r->verdict_text};
+}
+
+static void explain_loss(struct roster *r, const struct roster_event *e)
+{
+    explain(r, e->type == ROSTER_EV_LEAVE ? "%s leaves: %s" : "lost %s: %s", e->who->name, e->text);
+}
+
+/* At the end of a generation what began its end was said before. */
+static void blame_loss(struct roster *r, const struct roster_event *e)
+{
+    if (e->who != NULL)
+        explain_loss(r, e);
+    size_t n = strlen(r->change);
+    snprintf(r->change + n, sizeof r->change - n,
+             "; %" PRIu32 " of at least %" PRIu32 " nodes are left", r->n_here + r->n_away,
+             r->terms.min_nodes);
+    set_verdict(r, MESSAGE_TOO_FEW, EXIT_TOO_FEW, MESSAGE_NO_RANK,
+                e->who != NULL ? e->who->name : "");
+}
+
+static void blame_host(struct roster *r, const struct roster_event *e)
+{
+    explain(r, "%s, where the nodes meet, leaves: %s", e->who->name, e->text);
+    set_verdict(r, MESSAGE_TOO_FEW, EXIT_TOO_FEW, MESSAGE_NO_RANK, e->who->name);
+}
+
+static void blame_missing(struct roster *r, const struct roster_event *e)
+{
+    bool first = r->generation == MESSAGE_NO_GENERATION;
+    (void)e;
+    explain(r, "%" PRIu32 " of at least %" PRIu32 " nodes are here after %" PRIu64 " s", r->n_here,
+            r->terms.min_nodes,
+            (first ? r->terms.start_timeout_ms : r->terms.rejoin_timeout_ms) / 1000);
+    set_verdict(r, first ? MESSAGE_MISSING : MESSAGE_TOO_FEW, first ? EXIT_MISSING : EXIT_TOO_FEW,
+                MESSAGE_NO_RANK, "");
+}
+
+static void take_verdict(struct roster *r, const struct roster_event *e)
+{
+    const struct message_verdict *v = &e->message->verdict;
+    explain(r, "%s", v->text);
+    set_verdict(r, MESSAGE_ENDED, v->exit_code, v->rank, e->who != NULL ? e->who->name : v->node);
+}
+
+static void praise(struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    explain(r, "all ranks ended well");
+    set_verdict(r, MESSAGE_WELL, 0, MESSAGE_NO_RANK, "");
+}
+
+/* The verdict was written as the failure was heard. */
+static void blame_rank(struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    explain(r, "%s", r->verdict_text);
+}
+
+static void set_cause(struct roster *r, enum message_why why)
+{
+    r->cause = (struct roster_cause){.why = why, .node = ROSTER_NO_SLOT};
+}
+
+static void note_join(struct roster *r, const struct roster_event *e)
+{
+    explain(r, "%s joins", e->who->name);
+    set_cause(r, MESSAGE_WHY_JOIN);
+}
+
+static void note_checkpoint(struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    explain(r, "the ranks have saved their state, others join");
+    set_cause(r, MESSAGE_WHY_JOIN);
+}
+
+static void note_loss(struct roster *r, const struct roster_event *e)
+{
+    explain_loss(r, e);
+    set_cause(r, e->type == ROSTER_EV_LEAVE ? MESSAGE_WHY_LEAVE : MESSAGE_WHY_LOST);
+}
+
+static void note_gone_ranks(struct roster *r, const struct roster_event *e)
+{
+    explain(r, "the ranks on %s are gone", e->who->name);
+    set_cause(r, MESSAGE_WHY_ORDER);
+}
+
+/* Whose ranks were gone before it could answer the STOP was the cause of what looked like another
+ * one's failure. */
+static bool was_the_cause(const struct roster *r, const struct roster_event *e)
+{
+    return r->cause.why == MESSAGE_WHY_FAILURE && !r->cause.charged && e->unheard;
+}
+
+static void note_late_loss(struct roster *r, const struct roster_event *e)
+{
+    if (was_the_cause(r, e))
+        note_loss(r, e);
+}
+
+static void note_late_stop(struct roster *r, const struct roster_event *e)
+{
+    if (was_the_cause(r, e))
+        note_gone_ranks(r, e);
+}
+
+/* Also what will be the verdict if no restart follows. Who says so need not be doubted: it
+ * halts. */
+static void note_failure(struct roster *r, const struct roster_event *e)
+{
+    const struct message_failed *f = &e->message->failed;
+    roster_set_part(r, e->slot, PART_HALTING);
+    explain(r, "rank %" PRIu32 " on %s: %s", f->rank, e->who->name, f->text);
+    set_cause(r, MESSAGE_WHY_FAILURE);
+    r->cause.node = e->slot;
+    r->cause.for_good = is_for_good(r, e);
+    r->cause.failure = failure_of(r, e);
+    set_verdict(r, MESSAGE_RANK_FAILED, f->exit_code, (int32_t)f->rank, e->who->name);
+}
+
+/* Nobody else could have been the cause. */
+static void blame_alone(struct roster *r, const struct roster_event *e)
+{
+    note_failure(r, e);
+    blame_rank(r, e);
+}
+
+/* Only by who told the first one, and only while it can matter. */
+static void correct_failure(struct roster *r, const struct roster_event *e)
+{
+    if (r->cause.why == MESSAGE_WHY_FAILURE && r->cause.node == e->slot && !r->cause.charged)
+        note_failure(r, e);
+}
+
+static void ask_to_save(struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    if (r->pending)
+        return;
+    r->pending = true;
+    for (uint32_t i = 0; i < r->n_slots; i++)
+        if (r->nodes[i].part == PART_TOLD)
+            roster_tell_pending(r, i);
+}
+
+static void tell_others(struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    r->deadline_ms = CO_NEVER_MS;
+    for (uint32_t i = 0; i < r->n_slots; i++) {
+        if (r->nodes[i].part != PART_UNTOLD)
+            continue;
+        roster_set_part(r, i, PART_TOLD);
+        roster_tell_place(r, i);
+    }
+}
+
+static void charge(struct roster *r, const struct roster_event *e)
+{
+    if (r->cause.why != MESSAGE_WHY_FAILURE || r->cause.charged)
+        return;
+    const struct restart_failure failure = failure_until(r, e);
+    r->cause.charged = true;
+    restart_policy_take(&r->budget, &failure);
+}
+
+static void pause_first(struct roster *r, const struct roster_event *e)
+{
+    const struct restart_failure failure = failure_until(r, e);
+    r->pause_until_ms = e->now_ms + restart_policy_wait_ms(&r->budget, &failure);
+    r->deadline_ms = r->pause_until_ms;
+    charge(r, e);
+}
+
+static void wait_for_others(struct roster *r, const struct roster_event *e)
+{
+    charge(r, e);
+    r->gather_deadline_ms = e->now_ms + r->terms.rejoin_timeout_ms;
+}
+
+static void begin_gathering(struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    roster_clear_places(r);
+    r->deadline_ms = r->gather_deadline_ms;
+}
+
+static void open_window(struct roster *r, const struct roster_event *e)
+{
+    r->deadline_ms = e->now_ms + r->terms.window_ms;
+}
+
+static void give_ranks(struct roster *r, const struct roster_event *e)
+{
+    r->generation++; /* MESSAGE_NO_GENERATION + 1 is 0 */
+    r->ready = r->pending = r->is_ending = false;
+    r->begun_ms = e->now_ms;
+    r->pause_until_ms = 0;
+    set_cause(r, MESSAGE_WHY_JOIN);
+    roster_give_places(r);
+    roster_set_part(r, r->leader, PART_TOLD);
+    roster_tell_leader(r);
+    r->deadline_ms = e->now_ms + r->limits.ready_ms;
+    explain(r, "generation %" PRIu32 ": %" PRIu32 " ranks on %" PRIu32 " nodes, rank 0 on %s",
+            r->generation, r->world_size, r->n_members, r->nodes[r->leader].name);
+}
+
+/* Those that were never told have nothing to stop. */
+static void stop_ranks(struct roster *r, const struct roster_event *e)
+{
+    r->deadline_ms = e->now_ms + r->stop_ms + r->limits.slack_ms;
+    for (uint32_t i = 0; i < r->n_slots; i++)
+        if (r->nodes[i].part == PART_TOLD || r->nodes[i].part == PART_HALTING)
+            roster_tell_stop(r, i);
+}
+
+static void say_goodbye(struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    r->deadline_ms = CO_NEVER_MS;
+    for (uint32_t i = 0; i < r->n_slots; i++)
+        if (r->nodes[i].used)
+            roster_tell_verdict(r, r->nodes[i].link);
+}
+
+/* --- The table: read from the top, the first row that fits is it --- */
+
+struct row {
+    enum roster_state in;
+    enum roster_event_type on;
+    condition *only_if;
+    deed *does;
+    enum roster_state then;
+    const char *only_if_name, *does_name; /* for the drawing */
+};
+
+#define ROW(in, on, only_if, does, then)                                                           \
+    {                                                                                              \
+        ROSTER_##in, ROSTER_EV_##on, only_if, does, ROSTER_##then, #only_if, #does                 \
+    }
+
+/* clang-format off */
+static const struct row rows[] = {
+    /*  in         on        only if                does             then     */
+    ROW(GATHERING, JOIN,     makes_max,             nothing,         RUNNING),
+    ROW(GATHERING, JOIN,     makes_min,             nothing,         OPEN),
+    ROW(GATHERING, JOIN,     always,                nothing,         GATHERING),
+    ROW(GATHERING, AWAY,     always,                nothing,         GATHERING),
+    ROW(GATHERING, LOST,     always,                nothing,         GATHERING),
+    ROW(GATHERING, LEAVE,    takes_the_roster_along, blame_host,     CLOSED),
+    ROW(GATHERING, LEAVE,    always,                nothing,         GATHERING),
+    ROW(GATHERING, TIME,     always,                blame_missing,   CLOSED),
+    ROW(GATHERING, END,      always,                take_verdict,    CLOSED),
+
+    ROW(OPEN,      JOIN,     makes_max,             nothing,         RUNNING),
+    ROW(OPEN,      JOIN,     always,                nothing,         OPEN),
+    ROW(OPEN,      AWAY,     under_min,             nothing,         GATHERING),
+    ROW(OPEN,      AWAY,     always,                nothing,         OPEN),
+    ROW(OPEN,      LOST,     under_min,             nothing,         GATHERING),
+    ROW(OPEN,      LOST,     always,                nothing,         OPEN),
+    ROW(OPEN,      LEAVE,    takes_the_roster_along, blame_host,     CLOSED),
+    ROW(OPEN,      LEAVE,    under_min,             nothing,         GATHERING),
+    ROW(OPEN,      LEAVE,    always,                nothing,         OPEN),
+    ROW(OPEN,      TIME,     always,                nothing,         RUNNING),
+    ROW(OPEN,      END,      always,                take_verdict,    CLOSED),
+
+    ROW(RUNNING,   JOIN,     has_no_place,          nothing,         RUNNING),
+    ROW(RUNNING,   JOIN,     at_checkpoint,         ask_to_save,     RUNNING),
+    ROW(RUNNING,   JOIN,     always,                note_join,       STOPPING),
+    ROW(RUNNING,   AWAY,     always,                nothing,         RUNNING),
+    ROW(RUNNING,   LOST,     is_harmless,           nothing,         RUNNING),
+    ROW(RUNNING,   LOST,     leaves_too_few,        blame_loss,      CLOSED),
+    ROW(RUNNING,   LOST,     always,                note_loss,       STOPPING),
+    ROW(RUNNING,   LEAVE,    takes_the_roster_along, blame_host,     CLOSED),
+    ROW(RUNNING,   LEAVE,    is_harmless,           nothing,         RUNNING),
+    ROW(RUNNING,   LEAVE,    leaves_too_few,        blame_loss,      CLOSED),
+    ROW(RUNNING,   LEAVE,    always,                note_loss,       STOPPING),
+    ROW(RUNNING,   READY,    always,                tell_others,     RUNNING),
+    ROW(RUNNING,   FAILED,   alone_for_good,        blame_alone,     CLOSED),
+    ROW(RUNNING,   FAILED,   always,                note_failure,    STOPPING),
+    ROW(RUNNING,   DONE,     all_done,              praise,          CLOSED),
+    ROW(RUNNING,   DONE,     always,                nothing,         RUNNING),
+    ROW(RUNNING,   STOPPED,  always,                note_gone_ranks, STOPPING),
+    ROW(RUNNING,   YIELD,    all_yielded,           note_checkpoint, STOPPING),
+    ROW(RUNNING,   YIELD,    always,                nothing,         RUNNING),
+    ROW(RUNNING,   END,      always,                take_verdict,    CLOSED),
+
+    ROW(STOPPING,  JOIN,     always,                nothing,         STOPPING),
+    ROW(STOPPING,  AWAY,     always,                nothing,         STOPPING),
+    ROW(STOPPING,  LOST,     always,                note_late_loss,  STOPPING),
+    ROW(STOPPING,  LEAVE,    takes_the_roster_along, blame_host,     CLOSED),
+    ROW(STOPPING,  LEAVE,    always,                note_late_loss,  STOPPING),
+    ROW(STOPPING,  FAILED,   always,                correct_failure, STOPPING),
+    ROW(STOPPING,  STOPPING, believed_for_good,     blame_rank,      CLOSED),
+    ROW(STOPPING,  STOPPING, always,                nothing,         STOPPING),
+    ROW(STOPPING,  STOPPED,  always,                note_late_stop,  STOPPING),
+    ROW(STOPPING,  CLEAR,    believed_for_good,     blame_rank,      CLOSED), /* all failed at once */
+    ROW(STOPPING,  CLEAR,    must_pause,            pause_first,     STOPPING),
+    ROW(STOPPING,  CLEAR,    makes_min,             charge,          RUNNING),
+    ROW(STOPPING,  CLEAR,    may_wait,              wait_for_others, GATHERING),
+    ROW(STOPPING,  CLEAR,    always,                blame_loss,      CLOSED),
+    ROW(STOPPING,  END,      always,                take_verdict,    CLOSED),
+};
+
+/* Pairs that cannot happen, or that mean nothing when they do. */
+static const struct {
+    enum roster_state in;
+    enum roster_event_type on;
+} ignored[] = {
+#define IGNORE(in, on) {ROSTER_##in, ROSTER_EV_##on}
+    /* there is no generation of which these could tell */
+    IGNORE(GATHERING, READY), IGNORE(GATHERING, FAILED), IGNORE(GATHERING, DONE),
+    IGNORE(GATHERING, STOPPING), IGNORE(GATHERING, STOPPED), IGNORE(GATHERING, YIELD),
+    IGNORE(OPEN, READY), IGNORE(OPEN, FAILED), IGNORE(OPEN, DONE),
+    IGNORE(OPEN, STOPPING), IGNORE(OPEN, STOPPED), IGNORE(OPEN, YIELD),
+    /* nothing was stopped */
+    IGNORE(GATHERING, CLEAR), IGNORE(OPEN, CLEAR), IGNORE(RUNNING, CLEAR),
+    IGNORE(RUNNING, STOPPING),
+    /* what is over for a node that is late comes as LOST, what is over for all as CLEAR */
+    IGNORE(RUNNING, TIME), IGNORE(STOPPING, TIME),
+    /* the generation ends already */
+    IGNORE(STOPPING, READY), IGNORE(STOPPING, DONE), IGNORE(STOPPING, YIELD),
+    /* the job is over */
+    IGNORE(CLOSED, JOIN), IGNORE(CLOSED, AWAY), IGNORE(CLOSED, LOST), IGNORE(CLOSED, LEAVE),
+    IGNORE(CLOSED, READY), IGNORE(CLOSED, FAILED), IGNORE(CLOSED, DONE), IGNORE(CLOSED, STOPPING),
+    IGNORE(CLOSED, STOPPED), IGNORE(CLOSED, YIELD), IGNORE(CLOSED, CLEAR), IGNORE(CLOSED, TIME),
+    IGNORE(CLOSED, END),
+#undef IGNORE
+};
+/* clang-format on */
+
+static const struct {
+    const char *name;
+    deed *on_entry;
+    const char *on_entry_name;
+    const char *meaning;
+} states[] = {
+#define X(name, on_entry, meaning) {#name, on_entry, #on_entry, meaning},
+    ROSTER_STATES(X)
+#undef X
+};
+
+static const char *const event_names[] = {
+#define X(name, meaning) #name,
+    ROSTER_EVENTS(X)
+#undef X
+};
+
+/* The only place that writes the state. */
+static void enter(struct roster *r, enum roster_state state, const struct roster_event *e)
+{
+    enum roster_state from = r->state;
+    r->state = state;
+    r->entered_ms = e->now_ms;
+    states[state].on_entry(r, e);
+    roster_tell_changed(r, from);
+}
+
+void roster_apply(struct roster *r, const struct roster_event *e)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct row *row = &rows[i];
+        if (row->in != r->state || row->on != e->type || !row->only_if(r, e))
+            continue;
+        row->does(r, e);
+        if (row->then != r->state)
+            enter(r, row->then, e);
+        return;
+    }
+}
+
+const char *roster_state_name(enum roster_state state)
+{
+    return states[state].name;
+}
+
+const char *roster_event_name(enum roster_event_type type)
+{
+    return event_names[type];
+}
+
+static bool is_nothing(const char *deed_name)
+{
+    return strcmp(deed_name, "nothing") == 0;
+}
+
+void roster_print_dot(FILE *out)
+{
+    fprintf(out, "// Made from the table in rendezvous/roster.c; test_roster compares them.\n"
+                 "digraph roster {\n"
+                 "    node [shape=box, style=rounded];\n");
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++)
+        fprintf(out, "    %s [label=\"%s\\n%s\\non entry: %s\"];\n", states[i].name, states[i].name,
+                states[i].meaning, states[i].on_entry_name);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct row *row = &rows[i];
+        bool unconditional = row->only_if == always;
+        fprintf(out, "    %s -> %s [label=\"%s%s%s%s%s\"];\n", states[row->in].name,
+                states[row->then].name, event_names[row->on], unconditional ? "" : ", ",
+                unconditional ? "" : row->only_if_name, is_nothing(row->does_name) ? "" : ": ",
+                is_nothing(row->does_name) ? "" : row->does_name);
+    }
+    fprintf(out, "}\n");
+}
+
+bool roster_covers(enum roster_state state, enum roster_event_type type)
+{
+    bool has_row = false;
+    bool is_ignored = false;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        has_row |= rows[i].in == state && rows[i].on == type && rows[i].only_if == always;
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
+        is_ignored |= ignored[i].in == state && ignored[i].on == type;
+    return has_row != is_ignored;
+}

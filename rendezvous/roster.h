@@ -1,0 +1,179 @@
+/* roster.h - who takes part in the job, in which generation, with which ranks. It alone decides.
+ *
+ * Pure. The caller feeds what happens in, each with the time, and carries out the actions that come
+ * back; it feeds TIME at roster_deadline_ms(). One roster is one job, of any number of nodes. Two
+ * callers: a ddprun of one node, which hands messages over to its member.h as they are; and the
+ * daemon, which has a roster per run id and a connection per node. docs/membership.md has the rules
+ * and why; docs/roster.dot is the drawing, made from the table in roster.c and compared with it by
+ * a test.
+ *
+ * Words:
+ *   link         one connection of a node. The caller numbers them, and never uses a number twice
+ *   stay         of a node, from its first HELLO until it leaves or is lost. A new link with the
+ *                same instance id goes on with it
+ *   here         it has a link and is not leaving: it counts for the next generation
+ *   away         its link ended less than return_ms ago
+ *   lost         it did not come back, or nothing was heard of it for longer than its lease
+ *   member       a node of the current generation; `untold` until it was sent its place
+ *   spare        here, but all places are taken
+ *   leader       the member with rank 0: it opens the store before the others are told */
+#ifndef DDP_RENDEZVOUS_ROSTER_H
+#define DDP_RENDEZVOUS_ROSTER_H
+
+#include "message.h"
+
+#include <stdio.h>
+
+struct co_error;
+struct roster; /* opaque */
+
+#define ROSTER_STATES(X) /* name, on entry, meaning */                                             \
+    X(GATHERING, begin_gathering, "fewer nodes than the minimum are here")                         \
+    X(OPEN, open_window, "enough are here; the join window is open")                               \
+    X(RUNNING, give_ranks, "ranks are given out, workers run")                                     \
+    X(STOPPING, stop_ranks, "the generation ends; waiting for its last rank")                      \
+    X(CLOSED, say_goodbye, "the job is over, nobody may join")
+
+#define ROSTER_EVENTS(X) /* name, meaning */                                                       \
+    X(JOIN, "a node is here that was not")                                                         \
+    X(AWAY, "a node's link has ended")                                                             \
+    X(LOST, "a node is lost")                                                                      \
+    X(LEAVE, "a node goes away on purpose")                                                        \
+    X(READY, "the leader has opened the store")                                                    \
+    X(FAILED, "a member's rank failed")                                                            \
+    X(DONE, "a member's ranks all ended well")                                                     \
+    X(STOPPING, "a member has heard that it is to stop")                                           \
+    X(STOPPED, "nothing of the generation runs on a member")                                       \
+    X(YIELD, "a member's ranks have saved their state")                                            \
+    X(CLEAR, "nothing of the generation runs anywhere, and no pause is left")                      \
+    X(TIME, "the state's deadline has come")                                                       \
+    X(END, "somebody ends the job")
+
+enum roster_state {
+#define X(name, on_entry, meaning) ROSTER_##name,
+    ROSTER_STATES(X)
+#undef X
+        ROSTER_N_STATES
+};
+
+enum roster_event_type { /* of the table; what the caller feeds is an enum roster_input_type */
+#define X(name, meaning) ROSTER_EV_##name,
+                         ROSTER_EVENTS(X)
+#undef X
+                             ROSTER_N_EVENTS
+};
+
+enum roster_input_type {
+    ROSTER_MESSAGE, /* `message` came on `link`; the first one is a HELLO, the only one that makes
+                       a link known. What comes on an unknown link is ignored */
+    ROSTER_GONE,    /* `link` has ended, whoever closed it */
+    ROSTER_TIME,   /* roster_deadline_ms() has come; earlier is harmless. Feed all that was received
+                       before: a caller that slept must not call its nodes silent */
+    ROSTER_ASLEEP, /* the caller knows that it slept or has only now taken over: what was not heard
+                       says nothing, each node has a whole lease again */
+    ROSTER_END     /* end the job with `message`'s verdict, an END that came from elsewhere */
+};
+
+struct roster_input {
+    enum roster_input_type type;
+    uint64_t now_ms; /* monotonic; never less than before */
+    uint64_t link;   /* MESSAGE, GONE; not 0 */
+    bool local;      /* HELLO: the node is in this process: it is never silent, and when it goes
+                        away for good, the job cannot go on (the roster goes with it) */
+    const struct message *message; /* MESSAGE, END; borrowed for the call */
+};
+
+enum roster_action_type {
+    ROSTER_SEND,    /* `message` on `link` */
+    ROSTER_CLOSE,   /* `link`, when what was sent on it is out; feed no GONE for it, or do */
+    ROSTER_CHANGED, /* the state: `from` is before; roster_change() tells the rest */
+};
+
+struct roster_action {
+    enum roster_action_type type;
+    uint64_t link;
+    enum roster_state from, to;
+    struct message message; /* what it lends is the roster's, valid until the next step */
+};
+
+struct roster_actions {                /* in this order */
+    const struct roster_action *items; /* the roster's, valid until the next step */
+    size_t n;
+};
+
+struct roster_limits {
+    uint32_t max_nodes;    /* here at a time, spares too; 0: MESSAGE_MAX_NODES */
+    uint64_t heartbeat_ms; /* 0: LEASE_HEARTBEAT_MS, and so on */
+    uint64_t lease_ms;
+    uint64_t margin_ms;
+    uint64_t return_ms;
+    uint64_t ready_ms; /* the leader opens the store within; 0: ROSTER_READY_MS */
+    uint64_t
+        slack_ms; /* a node stops its ranks within its own stop_ms and this; 0: ROSTER_SLACK_MS */
+};
+
+#define ROSTER_READY_MS 10000
+#define ROSTER_SLACK_MS 5000
+
+/* A job that nobody has joined yet.
+ *
+ * limits       copied
+ * terms        the job's; copied. For a daemon: those of the first HELLO
+ * expected     names of the nodes that are to come, in the order of their ranks (a host file);
+ *              copied. NULL: unknown
+ * now_ms       the time for nodes to come begins
+ * ret_roster   owned by the caller, who calls roster_destroy()
+ * returns      0
+ *              -EINVAL   limits or terms contradict each other; err says which
+ *              -ENOMEM */
+int roster_create(const struct roster_limits *limits, const struct message_terms *terms,
+                  const char *const *expected, size_t n_expected, uint64_t now_ms,
+                  struct roster **ret_roster, struct co_error *err);
+void roster_destroy(struct roster *r); /* NULL is fine */
+
+/* Feed one input. Never fails: a node for which there is no memory is refused, and that reserves
+ * what all later steps with it may need.
+ *
+ * ret       the actions, lent until the next step */
+void roster_step(struct roster *r, const struct roster_input *in, struct roster_actions *ret);
+
+uint64_t roster_deadline_ms(const struct roster *r); /* CO_NEVER_MS: feed no TIME */
+
+enum roster_state roster_get_state(const struct roster *r);
+uint32_t
+roster_generation(const struct roster *r);       /* the newest; MESSAGE_NO_GENERATION: none yet */
+uint32_t roster_n_nodes(const struct roster *r); /* known: 0 in CLOSED means all have been told */
+uint32_t roster_n_restarts(const struct roster *r); /* that the budget was charged with */
+
+/* Why the state last changed, for logs and events: "lost node7: nothing heard for 3500 ms". Lent
+ * until the next step. */
+const char *roster_change(const struct roster *r);
+
+/* In CLOSED; before, NULL. */
+const struct message_verdict *roster_get_verdict(const struct roster *r);
+
+/* A node, for status. */
+struct roster_node_view {
+    const char *name;
+    uint32_t n_local;
+    uint32_t node_index, first_rank; /* of a member */
+    bool here, is_member, is_done, is_stopped, leaves;
+};
+
+/* Nodes stand in slots, 0 .. roster_n_slots() - 1, some of which are free.
+ *
+ * returns   whether somebody is there; else *ret is not written */
+uint32_t roster_n_slots(const struct roster *r);
+bool roster_view(const struct roster *r, uint32_t slot, struct roster_node_view *ret);
+
+const char *roster_state_name(enum roster_state state);
+const char *roster_event_name(enum roster_event_type type);
+
+/* The table as Graphviz. */
+void roster_print_dot(FILE *out);
+
+/* For the test that each pair of state and event is thought of: a row without condition, or a line
+ * in the list of what is ignored; not both. */
+bool roster_covers(enum roster_state state, enum roster_event_type type);
+
+#endif

@@ -1,0 +1,516 @@
+/* roster_input.c - what comes from outside, made into facts and into events of the table. */
+#include "lease.h"
+#include "roster_state.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/scope.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- Losing a node --- */
+
+/* It is forgotten before the table is asked, so that all counts are without it. */
+static void lose(struct roster *r, uint32_t slot, uint64_t now_ms, const char *why)
+{
+    struct roster_node was = r->nodes[slot];
+    char text[MESSAGE_NAME_BYTES + 128];
+    snprintf(text, sizeof text, "%s", why);
+    was.addresses = NULL;
+    struct roster_event e = {.type = ROSTER_EV_LOST,
+                             .now_ms = now_ms,
+                             .slot = ROSTER_NO_SLOT,
+                             .who = &was,
+                             .led = r->leader == slot,
+                             .unheard = was.part == PART_TOLD,
+                             .text = text};
+    roster_forget(r, slot);
+    roster_apply(r, &e);
+}
+
+/* Its link may be there, but it is given up: it hears so, should it still be able to. */
+static void tell_given_up(struct roster *r, uint32_t slot, const char *why)
+{
+    if (r->nodes[slot].link == 0)
+        return;
+    snprintf(r->note, sizeof r->note, "%s was given up: %s", r->nodes[slot].name, why);
+    roster_tell_refused(r, r->nodes[slot].link, MESSAGE_REFUSED_LOST, true, r->note);
+}
+
+/* It does not do what it was told, and says that it is alive: no lease is renewed from now on. When
+ * the last one is over, it is lost like any silent one; its ranks cannot run any more then. One in
+ * this process has no lease. */
+static void condemn(struct roster *r, uint32_t slot, uint64_t now_ms, const char *why)
+{
+    tell_given_up(r, slot, why);
+    if (r->nodes[slot].local)
+        lose(r, slot, now_ms, why);
+    else
+        roster_cut(r, slot);
+}
+
+static void lose_those_away(struct roster *r, uint64_t now_ms)
+{
+    uint32_t slot;
+    while ((slot = r->lists[LIST_AWAY].first) != ROSTER_NO_SLOT &&
+           now_ms - r->nodes[slot].since_ms >= r->limits.return_ms)
+        lose(r, slot, now_ms, "its connection ended");
+}
+
+static uint64_t silence_ms(const struct roster *r)
+{
+    return r->limits.lease_ms + r->limits.margin_ms;
+}
+
+static void lose_the_silent(struct roster *r, uint64_t now_ms)
+{
+    uint32_t slot;
+    while ((slot = r->lists[LIST_HEARD].first) != ROSTER_NO_SLOT &&
+           now_ms - r->nodes[slot].since_ms >= silence_ms(r)) {
+        char why[64];
+        snprintf(why, sizeof why, "nothing heard of it for %" PRIu64 " ms",
+                 now_ms - r->nodes[slot].since_ms);
+        tell_given_up(r, slot, why);
+        lose(r, slot, now_ms, why);
+    }
+}
+
+static bool is_due(const struct roster *r, uint64_t now_ms)
+{
+    return r->deadline_ms != CO_NEVER_MS && now_ms >= r->deadline_ms;
+}
+
+static void condemn_the_slow(struct roster *r, uint64_t now_ms)
+{
+    r->deadline_ms = CO_NEVER_MS; /* theirs is their lease */
+    for (uint32_t i = 0; i < r->n_slots; i++)
+        if (r->nodes[i].part == PART_TOLD || r->nodes[i].part == PART_HALTING)
+            condemn(r, i, now_ms, "its ranks do not stop");
+}
+
+static void condemn_the_leader(struct roster *r, uint64_t now_ms)
+{
+    r->deadline_ms = CO_NEVER_MS;
+    if (r->leader != ROSTER_NO_SLOT)
+        condemn(r, r->leader, now_ms, "it does not open the store");
+}
+
+static void take_time(struct roster *r, uint64_t now_ms)
+{
+    lose_those_away(r, now_ms);
+    lose_the_silent(r, now_ms);
+    if (!is_due(r, now_ms))
+        return;
+    if (r->state == ROSTER_RUNNING)
+        condemn_the_leader(r, now_ms);
+    else if (r->state == ROSTER_STOPPING)
+        condemn_the_slow(r, now_ms);
+    else
+        roster_apply(r, &(struct roster_event){
+                            .type = ROSTER_EV_TIME, .now_ms = now_ms, .slot = ROSTER_NO_SLOT});
+}
+
+/* Whatever has just happened may have been what a stop waited for. */
+static void settle(struct roster *r, uint64_t now_ms)
+{
+    if (r->state == ROSTER_STOPPING && roster_n_busy(r) == 0 && now_ms >= r->pause_until_ms)
+        roster_apply(r, &(struct roster_event){
+                            .type = ROSTER_EV_CLEAR, .now_ms = now_ms, .slot = ROSTER_NO_SLOT});
+}
+
+/* --- HELLO --- */
+
+static struct roster_event event_of(const struct roster *r, uint32_t slot,
+                                    enum roster_event_type type, uint64_t now_ms,
+                                    const struct message *m)
+{
+    return (struct roster_event){.type = type,
+                                 .now_ms = now_ms,
+                                 .slot = slot,
+                                 .who = &r->nodes[slot],
+                                 .led = slot == r->leader,
+                                 .unheard = r->nodes[slot].part == PART_TOLD,
+                                 .text = type == ROSTER_EV_LEAVE ? m->leave.text : "",
+                                 .message = m};
+}
+
+static void feed(struct roster *r, uint32_t slot, enum roster_event_type type, uint64_t now_ms,
+                 const struct message *m)
+{
+    struct roster_event e = event_of(r, slot, type, now_ms, m);
+    roster_apply(r, &e);
+}
+
+static void come_back(struct roster *r, uint32_t slot, uint64_t link, const struct message *m,
+                      uint64_t now_ms)
+{
+    r->note[0] = '\0';
+    roster_tell_close(r, r->nodes[slot].link); /* which is dead, though nobody told us */
+    roster_attach(r, slot, link, now_ms);
+    roster_tell_welcome(r, slot, &m->hello, true);
+    roster_tell_again(r, slot);
+    if (r->nodes[slot].part == PART_NONE && roster_is_here(&r->nodes[slot]))
+        feed(r, slot, ROSTER_EV_JOIN, now_ms, m);
+}
+
+/* returns whether nothing speaks against it; else r->note says what does */
+static bool is_welcome(struct roster *r, const struct message_hello *h, uint64_t now_ms,
+                       enum message_refusal *ret_why, bool *ret_again)
+{
+    const struct message_terms *t = &r->terms;
+    uint32_t rival = h->node_rank >= 0 ? roster_by_node_rank(r, h->node_rank) : ROSTER_NO_SLOT;
+    *ret_again = false;
+    if (h->resumes != MESSAGE_NO_GENERATION) {
+        *ret_why = MESSAGE_REFUSED_LOST;
+        *ret_again = true;
+        snprintf(r->note, sizeof r->note, "%s was given up while it was away", h->name);
+    } else if (h->terms.min_nodes != t->min_nodes || h->terms.max_nodes != t->max_nodes) {
+        *ret_why = MESSAGE_REFUSED_TERMS;
+        snprintf(r->note, sizeof r->note,
+                 "%s was started with --nnodes=%" PRIu32 ":%" PRIu32 ", %s with --nnodes=%" PRIu32
+                 ":%" PRIu32,
+                 h->name, h->terms.min_nodes, h->terms.max_nodes, r->founder, t->min_nodes,
+                 t->max_nodes);
+    } else if (rival != ROSTER_NO_SLOT) {
+        const struct roster_node *n = &r->nodes[rival];
+        *ret_why = MESSAGE_REFUSED_NODE_RANK;
+        *ret_again =
+            n->link == 0 || (n->in == LIST_HEARD &&
+                             now_ms - n->since_ms > r->limits.heartbeat_ms + r->limits.margin_ms);
+        snprintf(r->note, sizeof r->note, "%s and %s both have --node-rank=%" PRId32, n->name,
+                 h->name, h->node_rank);
+    } else if (h->keeps_rank_0 && r->keeper[0] != '\0') {
+        *ret_why = MESSAGE_REFUSED_NOT_FIRST;
+        snprintf(r->note, sizeof r->note, "%s and %s both want rank 0 to be theirs", r->keeper,
+                 h->name);
+    } else if (r->n_nodes >= r->limits.max_nodes) {
+        *ret_why = MESSAGE_REFUSED_FULL;
+        snprintf(r->note, sizeof r->note, "%" PRIu32 " nodes are here, no more are taken",
+                 r->n_nodes);
+    } else {
+        return true;
+    }
+    return false;
+}
+
+static void come(struct roster *r, uint64_t link, bool local, const struct message *m,
+                 uint64_t now_ms)
+{
+    const struct message_hello *h = &m->hello;
+    enum message_refusal why;
+    bool again;
+    uint32_t slot;
+    if (!is_welcome(r, h, now_ms, &why, &again)) {
+        roster_tell_refused(r, link, why, again, r->note);
+        return;
+    }
+    if (roster_admit(r, h, local, now_ms, &slot) < 0) {
+        roster_tell_refused(r, link, MESSAGE_REFUSED_FULL, true, "no memory for one node more");
+        return;
+    }
+    if (r->founder[0] == '\0')
+        snprintf(r->founder, sizeof r->founder, "%s", h->name);
+    roster_note_terms(r, &h->terms);
+    roster_attach(r, slot, link, now_ms);
+    roster_tell_welcome(r, slot, h, false);
+    feed(r, slot, ROSTER_EV_JOIN, now_ms, m);
+}
+
+/* A condemned one that says that nothing runs there any more has not to be waited for. */
+static uint32_t forgive(struct roster *r, uint32_t slot, const struct roster_input *in)
+{
+    if (slot == ROSTER_NO_SLOT || !r->nodes[slot].condemned)
+        return slot;
+    if (in->message->hello.resumes == MESSAGE_NO_GENERATION)
+        lose(r, slot, in->now_ms, "it was given up, and comes anew");
+    return ROSTER_NO_SLOT;
+}
+
+static void hear_hello(struct roster *r, const struct roster_input *in)
+{
+    uint32_t slot = roster_by_instance(r, in->message->hello.instance);
+    slot = forgive(r, slot, in);
+    if (slot != ROSTER_NO_SLOT) {
+        come_back(r, slot, in->link, in->message, in->now_ms);
+    } else if (r->state == ROSTER_CLOSED) {
+        roster_tell_verdict(r, in->link);
+        roster_tell_close(r, in->link);
+    } else {
+        come(r, in->link, in->local, in->message, in->now_ms);
+    }
+}
+
+/* --- The other messages --- */
+
+static bool is_of_generation(const struct roster *r, const struct roster_node *n,
+                             const struct message *m)
+{
+    return m->generation == r->generation && (n->part == PART_TOLD || n->part == PART_HALTING);
+}
+
+static void hear_ready(struct roster *r, uint32_t slot, const struct message *m, uint64_t now_ms)
+{
+    if (slot != r->leader || r->ready || r->state != ROSTER_RUNNING)
+        return;
+    r->ready = true;
+    r->agent_store = m->ready.agent_store;
+    r->port = m->ready.port;
+    snprintf(r->host, sizeof r->host, "%s", m->ready.host);
+    feed(r, slot, ROSTER_EV_READY, now_ms, m);
+}
+
+/* Of its generation, from a node whose ranks may run. Each can come twice. */
+static void hear_of_ranks(struct roster *r, uint32_t slot, const struct message *m, uint64_t now_ms)
+{
+    const struct roster_node *n = &r->nodes[slot];
+    if (m->type == MESSAGE_READY) {
+        hear_ready(r, slot, m, now_ms);
+    } else if (m->type == MESSAGE_FAILED) {
+        if (r->state == ROSTER_STOPPING) /* it halts, and is not what killed the other one's rank */
+            roster_set_part(r, slot, PART_HALTING);
+        feed(r, slot, ROSTER_EV_FAILED, now_ms, m);
+    } else if (m->type == MESSAGE_DONE && !n->done && r->state == ROSTER_RUNNING) {
+        roster_set_done(r, slot);
+        r->is_ending = true;
+        feed(r, slot, ROSTER_EV_DONE, now_ms, m);
+    } else if (m->type == MESSAGE_STOPPING && r->state == ROSTER_STOPPING) {
+        roster_set_part(r, slot, PART_HALTING);
+        feed(r, slot, ROSTER_EV_STOPPING, now_ms, m);
+    } else if (m->type == MESSAGE_STOPPED) {
+        struct roster_event e = event_of(r, slot, ROSTER_EV_STOPPED, now_ms, m);
+        roster_set_part(r, slot, PART_STOPPED);
+        roster_apply(r, &e);
+    } else if (m->type == MESSAGE_YIELD && !n->yielded) {
+        roster_set_yielded(r, slot);
+        feed(r, slot, ROSTER_EV_YIELD, now_ms, m);
+    }
+}
+
+static void hear_leave(struct roster *r, uint32_t slot, const struct message *m, uint64_t now_ms)
+{
+    if (r->nodes[slot].leaves)
+        return;
+    roster_set_leaving(r, slot);
+    feed(r, slot, ROSTER_EV_LEAVE, now_ms, m);
+}
+
+static void hear(struct roster *r, const struct roster_input *in)
+{
+    const struct message *m = in->message;
+    uint32_t slot = roster_by_link(r, in->link);
+    if (m->type == MESSAGE_HELLO) {
+        if (slot == ROSTER_NO_SLOT)
+            hear_hello(r, in);
+        return;
+    }
+    if (slot == ROSTER_NO_SLOT)
+        return;
+    roster_hear(r, slot, in->now_ms);
+    if (m->type == MESSAGE_HEARTBEAT)
+        roster_tell_lease(r, slot, m->heartbeat.sent_ms, in->now_ms);
+    else if (m->type == MESSAGE_LEAVE)
+        hear_leave(r, slot, m, in->now_ms);
+    else if (m->type == MESSAGE_END)
+        feed(r, slot, ROSTER_EV_END, in->now_ms, m);
+    else if (is_of_generation(r, &r->nodes[slot], m))
+        hear_of_ranks(r, slot, m, in->now_ms);
+}
+
+/* Nobody waits for a node that said that it goes, nor for anybody when all is over. */
+static void hear_gone(struct roster *r, uint64_t link, uint64_t now_ms)
+{
+    uint32_t slot = roster_by_link(r, link);
+    if (slot == ROSTER_NO_SLOT)
+        return;
+    const struct roster_node *n = &r->nodes[slot];
+    bool may_run = n->part == PART_TOLD || n->part == PART_HALTING;
+    if (r->state == ROSTER_CLOSED || (n->leaves && !may_run)) {
+        lose(r, slot, now_ms, "it left");
+        return;
+    }
+    roster_detach(r, slot, now_ms);
+    feed(r, slot, ROSTER_EV_AWAY, now_ms, NULL);
+}
+
+void roster_step(struct roster *r, const struct roster_input *in, struct roster_actions *ret)
+{
+    r->n_actions = 0;
+    switch (in->type) {
+    case ROSTER_MESSAGE:
+        hear(r, in);
+        break;
+    case ROSTER_GONE:
+        hear_gone(r, in->link, in->now_ms);
+        break;
+    case ROSTER_ASLEEP:
+        roster_hear_all(r, in->now_ms);
+        break;
+    case ROSTER_END:
+        roster_apply(r, &(struct roster_event){.type = ROSTER_EV_END,
+                                               .now_ms = in->now_ms,
+                                               .slot = ROSTER_NO_SLOT,
+                                               .message = in->message});
+        break;
+    case ROSTER_TIME:
+        take_time(r, in->now_ms);
+        break;
+    }
+    settle(r, in->now_ms);
+    *ret = (struct roster_actions){r->actions, r->n_actions};
+}
+
+/* --- What the caller wants to know --- */
+
+static uint64_t sooner(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+uint64_t roster_deadline_ms(const struct roster *r)
+{
+    uint32_t away = r->lists[LIST_AWAY].first;
+    uint32_t silent = r->lists[LIST_HEARD].first;
+    uint64_t deadline_ms = r->deadline_ms;
+    if (away != ROSTER_NO_SLOT)
+        deadline_ms = sooner(deadline_ms, r->nodes[away].since_ms + r->limits.return_ms);
+    if (silent != ROSTER_NO_SLOT)
+        deadline_ms = sooner(deadline_ms, r->nodes[silent].since_ms + silence_ms(r));
+    return deadline_ms;
+}
+
+enum roster_state roster_get_state(const struct roster *r)
+{
+    return r->state;
+}
+
+uint32_t roster_generation(const struct roster *r)
+{
+    return r->generation;
+}
+
+uint32_t roster_n_nodes(const struct roster *r)
+{
+    return r->n_nodes;
+}
+
+uint32_t roster_n_restarts(const struct roster *r)
+{
+    return (uint32_t)r->budget.n_restarts;
+}
+
+const char *roster_change(const struct roster *r)
+{
+    return r->change;
+}
+
+const struct message_verdict *roster_get_verdict(const struct roster *r)
+{
+    return r->state == ROSTER_CLOSED ? &r->verdict : NULL;
+}
+
+uint32_t roster_n_slots(const struct roster *r)
+{
+    return r->n_slots;
+}
+
+bool roster_view(const struct roster *r, uint32_t slot, struct roster_node_view *ret)
+{
+    const struct roster_node *n = &r->nodes[slot];
+    if (!n->used)
+        return false;
+    *ret = (struct roster_node_view){.name = n->name,
+                                     .n_local = n->n_local,
+                                     .node_index = (uint32_t)n->seat,
+                                     .first_rank = n->first_rank,
+                                     .here = roster_is_here(n),
+                                     .is_member = roster_is_member(n),
+                                     .is_done = n->done,
+                                     .is_stopped = n->part == PART_STOPPED,
+                                     .leaves = n->leaves};
+    return true;
+}
+
+/* --- Beginning and end --- */
+
+static void set_default(uint64_t *at, uint64_t value)
+{
+    if (*at == 0)
+        *at = value;
+}
+
+static void set_limits(struct roster *r, const struct roster_limits *limits)
+{
+    r->limits = *limits;
+    if (r->limits.max_nodes == 0 || r->limits.max_nodes > MESSAGE_MAX_NODES)
+        r->limits.max_nodes = MESSAGE_MAX_NODES;
+    set_default(&r->limits.heartbeat_ms, LEASE_HEARTBEAT_MS);
+    set_default(&r->limits.lease_ms, LEASE_MS);
+    set_default(&r->limits.margin_ms, LEASE_MARGIN_MS);
+    set_default(&r->limits.return_ms, LEASE_RETURN_MS);
+    set_default(&r->limits.ready_ms, ROSTER_READY_MS);
+    set_default(&r->limits.slack_ms, ROSTER_SLACK_MS);
+}
+
+static int check(const struct roster *r, const struct message_terms *t, struct co_error *err)
+{
+    if (r->limits.heartbeat_ms >= r->limits.lease_ms)
+        return co_fail(err, -EINVAL, "a lease of %" PRIu64 " ms is over before the next heartbeat",
+                       r->limits.lease_ms);
+    if (t->min_nodes < 1 || t->min_nodes > t->max_nodes || t->max_nodes > r->limits.max_nodes)
+        return co_fail(err, -EINVAL,
+                       "from %" PRIu32 " to %" PRIu32 " nodes make no job; at most %" PRIu32
+                       " are taken",
+                       t->min_nodes, t->max_nodes, r->limits.max_nodes);
+    if (t->max_restarts > MESSAGE_MAX_RESTARTS)
+        return co_fail(err, -EINVAL, "more than %d restarts are not counted", MESSAGE_MAX_RESTARTS);
+    return 0;
+}
+
+static int set_terms(struct roster *r, const struct message_terms *t)
+{
+    r->terms = *t;
+    for (int code = 0; code < 256; code++)
+        r->final_codes[code] = (t->no_restart_on[code / 8] >> code % 8 & 1) != 0;
+    struct restart_rules rules = {.max_restarts = (int)t->max_restarts,
+                                  .window_ms = t->restart_window_ms,
+                                  .no_restart_on = r->final_codes,
+                                  .after_progress = true};
+    return restart_policy_init(&r->budget, &rules);
+}
+
+co_define_auto(roster, roster_destroy)
+
+    int roster_create(const struct roster_limits *limits, const struct message_terms *terms,
+                      const char *const *expected, size_t n_expected, uint64_t now_ms,
+                      struct roster **ret_roster, struct co_error *err)
+{
+    co_auto(roster) r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return co_fail(err, -ENOMEM, "no memory for a roster");
+    roster_nodes_init(r);
+    set_limits(r, limits);
+    int rc = check(r, terms, err);
+    if (rc < 0)
+        return rc;
+    if (set_terms(r, terms) < 0 || roster_reserve(r, 0) < 0 ||
+        roster_nodes_expect(r, expected, n_expected) < 0)
+        return co_fail(err, -ENOMEM, "no memory for a roster");
+    r->state = ROSTER_GATHERING;
+    r->generation = MESSAGE_NO_GENERATION;
+    r->entered_ms = now_ms;
+    r->gather_deadline_ms = r->deadline_ms = now_ms + terms->start_timeout_ms;
+    *ret_roster = co_take(&r);
+    return 0;
+}
+
+void roster_destroy(struct roster *r)
+{
+    if (r == NULL)
+        return;
+    restart_policy_fini(&r->budget);
+    roster_nodes_fini(r);
+    free(r);
+}

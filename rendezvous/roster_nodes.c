@@ -1,0 +1,466 @@
+/* roster_nodes.c - who is known to the roster: slots, ways to find them, lists by time, counts.
+ *
+ * The only file that writes what the counts of struct roster are made of. */
+#include "roster_state.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One step sends a node at most: REFUSED and CLOSE, or CLOSE, WELCOME, a place and PENDING; STOP; a
+ * place; VERDICT. To which come the state's changes and a stranger's refusal. */
+enum { ACTIONS_PER_NODE = 5, ACTIONS_BESIDES = 16 };
+
+/* --- Finding --- */
+
+static uint64_t hash_of_instance(const uint8_t *instance)
+{
+    uint64_t half[2];
+    memcpy(half, instance, sizeof half);
+    return roster_index_hash(half[0], half[1]);
+}
+
+static uint64_t hash_of_link(uint64_t link)
+{
+    return roster_index_hash(link, 1);
+}
+
+static uint64_t hash_of_node_rank(int32_t node_rank)
+{
+    return roster_index_hash((uint64_t)node_rank, 2);
+}
+
+static uint64_t hash_of_name(const char *name)
+{
+    return roster_index_hash(roster_order_key(ROSTER_ORDER_NONE, name), 3);
+}
+
+uint32_t roster_by_link(const struct roster *r, uint64_t link)
+{
+    size_t at = 0;
+    uint32_t slot;
+    while ((slot = roster_index_find(&r->by_link, hash_of_link(link), &at)) != ROSTER_NO_SLOT)
+        if (r->nodes[slot].link == link)
+            break;
+    return slot;
+}
+
+uint32_t roster_by_instance(const struct roster *r, const uint8_t *instance)
+{
+    size_t at = 0;
+    uint32_t slot;
+    while ((slot = roster_index_find(&r->by_instance, hash_of_instance(instance), &at)) !=
+           ROSTER_NO_SLOT)
+        if (memcmp(r->nodes[slot].instance, instance, MESSAGE_INSTANCE_BYTES) == 0)
+            break;
+    return slot;
+}
+
+uint32_t roster_by_node_rank(const struct roster *r, int32_t node_rank)
+{
+    size_t at = 0;
+    uint32_t slot;
+    while ((slot = roster_index_find(&r->by_node_rank, hash_of_node_rank(node_rank), &at)) !=
+           ROSTER_NO_SLOT)
+        if (r->nodes[slot].node_rank == node_rank)
+            break;
+    return slot;
+}
+
+/* returns its place in the host file, or ROSTER_ORDER_NONE */
+static int32_t find_expected(const struct roster *r, const char *name)
+{
+    size_t at = 0;
+    uint32_t i;
+    while ((i = roster_index_find(&r->by_expected, hash_of_name(name), &at)) != ROSTER_NO_SLOT)
+        if (strcmp(r->expected[i], name) == 0)
+            return (int32_t)i;
+    return ROSTER_ORDER_NONE;
+}
+
+/* --- Lists by time: each node moves to the end as its time is set, so they are sorted --- */
+
+static void list_take(struct roster *r, uint32_t slot)
+{
+    struct roster_node *n = &r->nodes[slot];
+    struct roster_list *list = &r->lists[n->in];
+    if (n->in == LIST_NONE)
+        return;
+    if (n->prev != ROSTER_NO_SLOT)
+        r->nodes[n->prev].next = n->next;
+    else
+        list->first = n->next;
+    if (n->next != ROSTER_NO_SLOT)
+        r->nodes[n->next].prev = n->prev;
+    else
+        list->last = n->prev;
+    n->in = LIST_NONE;
+}
+
+static void list_append(struct roster *r, enum roster_list_name in, uint32_t slot, uint64_t now_ms)
+{
+    struct roster_node *n = &r->nodes[slot];
+    struct roster_list *list = &r->lists[in];
+    n->since_ms = now_ms;
+    n->in = in;
+    n->prev = list->last;
+    n->next = ROSTER_NO_SLOT;
+    if (list->last != ROSTER_NO_SLOT)
+        r->nodes[list->last].next = slot;
+    else
+        list->first = slot;
+    list->last = slot;
+}
+
+void roster_hear(struct roster *r, uint32_t slot, uint64_t now_ms)
+{
+    if (r->nodes[slot].in != LIST_HEARD)
+        return;
+    list_take(r, slot);
+    list_append(r, LIST_HEARD, slot, now_ms);
+}
+
+void roster_hear_all(struct roster *r, uint64_t now_ms)
+{
+    for (uint32_t i = 0; i < r->n_slots; i++)
+        if (r->nodes[i].used)
+            r->nodes[i].since_ms = now_ms;
+}
+
+/* --- Counts --- */
+
+static bool counts_as_away(const struct roster_node *n)
+{
+    return n->used && n->link == 0 && !n->leaves;
+}
+
+/* Call it before and after a change to a node: `by` is -1, then 1. */
+static void count(struct roster *r, uint32_t slot, int by)
+{
+    const struct roster_node *n = &r->nodes[slot];
+    uint32_t one = (uint32_t)by; /* wraps: adds -1 */
+    r->n_nodes += n->used ? one : 0;
+    r->n_here += roster_is_here(n) ? one : 0;
+    r->n_away += counts_as_away(n) ? one : 0;
+    r->n_part[n->part] += n->used ? one : 0;
+    r->n_done += roster_is_member(n) && n->done ? one : 0;
+    r->n_yielded += roster_is_member(n) && n->yielded ? one : 0;
+    r->progress_stale = true;
+}
+
+void roster_attach(struct roster *r, uint32_t slot, uint64_t link, uint64_t now_ms)
+{
+    struct roster_node *n = &r->nodes[slot];
+    count(r, slot, -1);
+    if (n->link != 0)
+        roster_index_remove(&r->by_link, hash_of_link(n->link), slot);
+    n->link = link;
+    roster_index_add(&r->by_link, hash_of_link(link), slot);
+    list_take(r, slot);
+    if (!n->local)
+        list_append(r, LIST_HEARD, slot, now_ms);
+    count(r, slot, 1);
+}
+
+void roster_detach(struct roster *r, uint32_t slot, uint64_t now_ms)
+{
+    struct roster_node *n = &r->nodes[slot];
+    count(r, slot, -1);
+    if (n->link != 0)
+        roster_index_remove(&r->by_link, hash_of_link(n->link), slot);
+    n->link = 0;
+    list_take(r, slot);
+    list_append(r, LIST_AWAY, slot, now_ms);
+    count(r, slot, 1);
+}
+
+void roster_cut(struct roster *r, uint32_t slot)
+{
+    struct roster_node *n = &r->nodes[slot];
+    count(r, slot, -1);
+    if (n->link != 0)
+        roster_index_remove(&r->by_link, hash_of_link(n->link), slot);
+    n->link = 0;
+    n->leaves = n->condemned = true;
+    count(r, slot, 1);
+}
+
+void roster_set_leaving(struct roster *r, uint32_t slot)
+{
+    count(r, slot, -1);
+    r->nodes[slot].leaves = true;
+    count(r, slot, 1);
+}
+
+void roster_set_part(struct roster *r, uint32_t slot, enum roster_part part)
+{
+    count(r, slot, -1);
+    r->nodes[slot].part = part;
+    count(r, slot, 1);
+}
+
+void roster_set_done(struct roster *r, uint32_t slot)
+{
+    count(r, slot, -1);
+    r->nodes[slot].done = true;
+    count(r, slot, 1);
+}
+
+void roster_set_yielded(struct roster *r, uint32_t slot)
+{
+    count(r, slot, -1);
+    r->nodes[slot].yielded = true;
+    count(r, slot, 1);
+}
+
+/* --- Coming and going --- */
+
+static int grow(void *at, size_t n, size_t item_bytes)
+{
+    void *bigger = realloc(*(void **)at, n * item_bytes);
+    if (bigger == NULL)
+        return -ENOMEM;
+    *(void **)at = bigger;
+    return 0;
+}
+
+static int reserve_actions(struct roster *r, uint32_t n_slots)
+{
+    size_t n = (size_t)ACTIONS_PER_NODE * n_slots + ACTIONS_BESIDES +
+               2 * (r->cap_addresses / MESSAGE_MAX_MEMBERS);
+    if (n <= r->cap_actions)
+        return 0;
+    n += n / 2;
+    if (grow(&r->actions, n, sizeof *r->actions) < 0)
+        return -ENOMEM;
+    r->cap_actions = n;
+    return 0;
+}
+
+static int reserve_addresses(struct roster *r, uint32_t n)
+{
+    if (n <= r->cap_addresses)
+        return 0;
+    n += n / 2;
+    if (grow(&r->addresses, n, sizeof *r->addresses) < 0)
+        return -ENOMEM;
+    r->cap_addresses = n;
+    return 0;
+}
+
+static int reserve_slots(struct roster *r, uint32_t n)
+{
+    if (roster_index_reserve(&r->by_link, n) < 0 || roster_index_reserve(&r->by_instance, n) < 0 ||
+        roster_index_reserve(&r->by_node_rank, n) < 0)
+        return -ENOMEM;
+    if (n <= r->cap_slots)
+        return 0;
+    n = n < 8 ? 8 : n + n / 2;
+    if (grow(&r->nodes, n, sizeof *r->nodes) < 0 ||
+        grow(&r->free_slots, n, sizeof *r->free_slots) < 0 ||
+        grow(&r->seats, n, sizeof *r->seats) < 0 || grow(&r->entries, n, sizeof *r->entries) < 0)
+        return -ENOMEM;
+    r->cap_slots = n;
+    return 0;
+}
+
+int roster_reserve(struct roster *r, size_t n_addresses)
+{
+    uint32_t n_slots = r->n_free > 0 ? r->n_slots : r->n_slots + 1;
+    if (reserve_slots(r, n_slots) < 0 ||
+        reserve_addresses(r, r->n_all_addresses + (uint32_t)n_addresses) < 0 ||
+        reserve_actions(r, n_slots) < 0)
+        return -ENOMEM;
+    return 0;
+}
+
+static int copy_addresses(const struct message_hello *hello, struct message_address **ret)
+{
+    size_t n = hello->n_addresses;
+    *ret = NULL;
+    if (n == 0)
+        return 0;
+    *ret = malloc(n * sizeof **ret);
+    if (*ret == NULL)
+        return -ENOMEM;
+    memcpy(*ret, hello->addresses, n * sizeof **ret);
+    return 0;
+}
+
+static uint32_t take_slot(struct roster *r)
+{
+    return r->n_free > 0 ? r->free_slots[--r->n_free] : r->n_slots++;
+}
+
+int roster_admit(struct roster *r, const struct message_hello *hello, bool local, uint64_t now_ms,
+                 uint32_t *ret_slot)
+{
+    struct message_address *addresses;
+    if (roster_reserve(r, hello->n_addresses) < 0 || copy_addresses(hello, &addresses) < 0)
+        return -ENOMEM;
+    uint32_t slot = take_slot(r);
+    struct roster_node *n = &r->nodes[slot];
+    *n = (struct roster_node){.used = true,
+                              .node_rank = hello->node_rank,
+                              .expected = find_expected(r, hello->name),
+                              .n_local = hello->n_local,
+                              .stop_ms = hello->stop_ms,
+                              .local = local,
+                              .keeps_rank_0 = hello->keeps_rank_0,
+                              .n_addresses = hello->n_addresses,
+                              .addresses = addresses,
+                              .arrival = r->n_arrivals++,
+                              .since_ms = now_ms,
+                              .seat = ROSTER_ORDER_NONE};
+    memcpy(n->instance, hello->instance, sizeof n->instance);
+    snprintf(n->name, sizeof n->name, "%s", hello->name);
+    roster_index_add(&r->by_instance, hash_of_instance(n->instance), slot);
+    if (n->node_rank >= 0)
+        roster_index_add(&r->by_node_rank, hash_of_node_rank(n->node_rank), slot);
+    if (n->expected >= 0)
+        r->came[n->expected]++;
+    if (n->keeps_rank_0)
+        memcpy(r->keeper, n->name, sizeof r->keeper);
+    r->n_all_addresses += (uint32_t)n->n_addresses;
+    count(r, slot, 1);
+    *ret_slot = slot;
+    return 0;
+}
+
+void roster_forget(struct roster *r, uint32_t slot)
+{
+    struct roster_node *n = &r->nodes[slot];
+    count(r, slot, -1);
+    list_take(r, slot);
+    roster_index_remove(&r->by_instance, hash_of_instance(n->instance), slot);
+    if (n->link != 0)
+        roster_index_remove(&r->by_link, hash_of_link(n->link), slot);
+    if (n->node_rank >= 0)
+        roster_index_remove(&r->by_node_rank, hash_of_node_rank(n->node_rank), slot);
+    if (n->expected >= 0)
+        r->came[n->expected]--;
+    if (n->keeps_rank_0)
+        r->keeper[0] = '\0';
+    if (r->leader == slot)
+        r->leader = ROSTER_NO_SLOT;
+    if (r->cause.node == slot)
+        r->cause.node = ROSTER_NO_SLOT;
+    r->n_all_addresses -= (uint32_t)n->n_addresses;
+    free(n->addresses);
+    *n = (struct roster_node){.seat = ROSTER_ORDER_NONE};
+    r->free_slots[r->n_free++] = slot;
+}
+
+/* --- Places --- */
+
+static uint32_t list_candidates(struct roster *r)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < r->n_slots; i++) {
+        const struct roster_node *node = &r->nodes[i];
+        if (!roster_is_here(node))
+            continue;
+        r->entries[n++] =
+            (struct roster_order_entry){.slot = i,
+                                        .name = node->name,
+                                        .instance = node->instance,
+                                        .arrival = node->arrival,
+                                        .key = roster_order_key(node->node_rank, node->name),
+                                        .node_rank = node->node_rank,
+                                        .expected = node->expected,
+                                        .seat = node->seat,
+                                        .keeps_rank_0 = node->keeps_rank_0};
+    }
+    return n;
+}
+
+static void take_place(struct roster *r, uint32_t i)
+{
+    uint32_t slot = r->entries[i].slot;
+    struct roster_node *n = &r->nodes[slot];
+    n->seat = (int32_t)i;
+    n->first_rank = r->world_size;
+    roster_set_part(r, slot, PART_UNTOLD);
+    r->seats[i] = (struct roster_order_seat){.key = r->entries[i].key, .index = (int32_t)i};
+    r->world_size += n->n_local;
+    if (n->n_addresses > 0)
+        memcpy(r->addresses + r->n_addresses, n->addresses, n->n_addresses * sizeof *n->addresses);
+    r->n_addresses += (uint32_t)n->n_addresses;
+    if (n->stop_ms > r->stop_ms)
+        r->stop_ms = n->stop_ms;
+}
+
+void roster_give_places(struct roster *r)
+{
+    roster_clear_places(r);
+    uint32_t n = list_candidates(r);
+    n = (uint32_t)roster_order_make(r->entries, n, r->seats, r->n_seats, r->terms.max_nodes);
+    for (uint32_t i = 0; i < r->n_slots; i++)
+        r->nodes[i].seat = ROSTER_ORDER_NONE;
+    r->world_size = r->n_addresses = 0;
+    r->stop_ms = 0;
+    for (uint32_t i = 0; i < n; i++)
+        take_place(r, i);
+    r->n_seats = r->n_members = n;
+    r->leader = r->entries[0].slot;
+}
+
+void roster_clear_places(struct roster *r)
+{
+    for (uint32_t i = 0; i < r->n_slots; i++) {
+        if (!roster_is_member(&r->nodes[i]))
+            continue;
+        count(r, i, -1);
+        r->nodes[i].part = PART_NONE;
+        r->nodes[i].done = r->nodes[i].yielded = false;
+        count(r, i, 1);
+    }
+    r->leader = ROSTER_NO_SLOT;
+}
+
+/* --- Beginning and end --- */
+
+void roster_nodes_init(struct roster *r)
+{
+    for (int i = 0; i < LIST_N; i++)
+        r->lists[i] = (struct roster_list){ROSTER_NO_SLOT, ROSTER_NO_SLOT};
+    r->leader = r->cause.node = ROSTER_NO_SLOT;
+}
+
+int roster_nodes_expect(struct roster *r, const char *const *names, size_t n)
+{
+    if (n == 0)
+        return 0;
+    r->expected = calloc(n, sizeof *r->expected);
+    r->came = calloc(n, sizeof *r->came);
+    if (r->expected == NULL || r->came == NULL || roster_index_reserve(&r->by_expected, n) < 0)
+        return -ENOMEM;
+    for (; r->n_expected < n; r->n_expected++) {
+        char *name = strdup(names[r->n_expected]);
+        if (name == NULL)
+            return -ENOMEM;
+        r->expected[r->n_expected] = name;
+        roster_index_add(&r->by_expected, hash_of_name(name), r->n_expected);
+    }
+    return 0;
+}
+
+void roster_nodes_fini(struct roster *r)
+{
+    for (uint32_t i = 0; i < r->n_slots; i++)
+        free(r->nodes[i].addresses);
+    for (uint32_t i = 0; i < r->n_expected; i++)
+        free(r->expected[i]);
+    roster_index_fini(&r->by_link);
+    roster_index_fini(&r->by_instance);
+    roster_index_fini(&r->by_node_rank);
+    roster_index_fini(&r->by_expected);
+    free(r->nodes);
+    free(r->free_slots);
+    free(r->expected);
+    free(r->came);
+    free(r->seats);
+    free(r->entries);
+    free(r->addresses);
+    free(r->actions);
+}

@@ -1,0 +1,221 @@
+#include "roster_order.h"
+
+#include "message.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* -1, 0, 1; each argument is read twice */
+#define BY(a, b) (((a) > (b)) - ((a) < (b)))
+
+uint64_t roster_order_key(int32_t node_rank, const char *name)
+{
+    if (node_rank >= 0)
+        return (uint64_t)node_rank;
+    uint64_t key = 14695981039346656037u; /* FNV-1a */
+    for (; *name != '\0'; name++)
+        key = (key ^ (uint8_t)*name) * 1099511628211u;
+    return key | UINT64_C(1) << 63; /* never a node rank's */
+}
+
+/* --- Names --- */
+
+static size_t n_digits(const char *s)
+{
+    size_t n = 0;
+    while (isdigit((unsigned char)s[n]))
+        n++;
+    return n;
+}
+
+/* Compare the numbers that both begin with, of any length, and move behind them. */
+static int compare_numbers(const char **a, const char **b)
+{
+    size_t len_a = n_digits(*a), len_b = n_digits(*b);
+    const char *end_a = *a + len_a, *end_b = *b + len_b;
+    while (len_a > 1 && **a == '0') {
+        (*a)++;
+        len_a--;
+    }
+    while (len_b > 1 && **b == '0') {
+        (*b)++;
+        len_b--;
+    }
+    int by = len_a != len_b ? BY(len_a, len_b) : strncmp(*a, *b, len_a);
+    *a = end_a;
+    *b = end_b;
+    return by;
+}
+
+int roster_order_compare(const char *a, const char *b)
+{
+    const char *p = a, *q = b;
+    while (*p != '\0' && *q != '\0') {
+        int by;
+        if (isdigit((unsigned char)*p) && isdigit((unsigned char)*q)) {
+            by = compare_numbers(&p, &q);
+        } else {
+            by = BY((unsigned char)*p, (unsigned char)*q);
+            p++;
+            q++;
+        }
+        if (by != 0)
+            return by;
+    }
+    if (*p != *q)
+        return BY((unsigned char)*p, (unsigned char)*q);
+    return strcmp(a, b); /* node07 and node7 differ, too */
+}
+
+/* --- Orders of entries --- */
+
+/* Those without a number go behind those with one. */
+static int by_number(int32_t a, int32_t b)
+{
+    if ((a < 0) != (b < 0))
+        return a < 0 ? 1 : -1;
+    return a < 0 ? 0 : BY(a, b);
+}
+
+static int by_first_order(const struct roster_order_entry *a, const struct roster_order_entry *b)
+{
+    int by = BY(b->keeps_rank_0, a->keeps_rank_0);
+    if (by == 0)
+        by = by_number(a->node_rank, b->node_rank);
+    if (by == 0)
+        by = by_number(a->expected, b->expected);
+    if (by == 0)
+        by = roster_order_compare(a->name, b->name);
+    return by != 0 ? by : memcmp(a->instance, b->instance, MESSAGE_INSTANCE_BYTES);
+}
+
+/* Survivors in their order, then newcomers in first order. */
+static int by_seat_then_first(const void *x, const void *y)
+{
+    const struct roster_order_entry *a = x, *b = y;
+    int by = by_number(a->seat, b->seat);
+    return by != 0 ? by : by_first_order(a, b);
+}
+
+static int by_claim(const void *x, const void *y)
+{
+    const struct roster_order_entry *a = x, *b = y;
+    int by = BY(b->keeps_rank_0, a->keeps_rank_0);
+    if (by == 0)
+        by = BY(b->seat >= 0, a->seat >= 0);
+    return by != 0 ? by : BY(a->arrival, b->arrival);
+}
+
+static int by_seat(const void *x, const void *y)
+{
+    const struct roster_order_entry *a = x, *b = y;
+    return BY(a->seat, b->seat);
+}
+
+/* --- Holes --- */
+
+static int by_key(const void *x, const void *y)
+{
+    const struct roster_order_seat *a = x, *b = y;
+    int by = BY(a->key, b->key);
+    return by != 0 ? by : BY(a->index, b->index);
+}
+
+static int by_index(const void *x, const void *y)
+{
+    const struct roster_order_seat *a = x, *b = y;
+    return BY(a->index, b->index);
+}
+
+/* Keep the seats behind the first survivor that have none. returns how many */
+static size_t find_holes(const struct roster_order_entry *survivors, size_t n,
+                         struct roster_order_seat *seats, size_t n_seats)
+{
+    size_t n_holes = 0, next = 0;
+    for (size_t i = (size_t)survivors[0].seat; i < n_seats; i++) {
+        if (next < n && survivors[next].seat == (int32_t)i)
+            next++;
+        else
+            seats[n_holes++] = seats[i];
+    }
+    return n_holes;
+}
+
+static size_t first_with_key(const struct roster_order_seat *holes, size_t n, uint64_t key)
+{
+    size_t low = 0, high = n;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (holes[mid].key < key)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+/* Who had the place before gets it. The first hole of a key counts how many with it are taken. */
+static void seat_returners(struct roster_order_entry *newcomers, size_t n,
+                           struct roster_order_seat *holes, size_t n_holes)
+{
+    qsort(holes, n_holes, sizeof *holes, by_key);
+    for (size_t i = 0; i < n; i++) {
+        size_t first = first_with_key(holes, n_holes, newcomers[i].key);
+        if (first == n_holes)
+            continue;
+        size_t at = first + holes[first].n_taken;
+        if (at >= n_holes || holes[at].key != newcomers[i].key)
+            continue;
+        holes[first].n_taken++;
+        newcomers[i].seat = holes[at].index;
+    }
+}
+
+/* Drop the holes that returners took. */
+static size_t keep_free(struct roster_order_seat *holes, size_t n)
+{
+    size_t n_free = 0;
+    for (size_t first = 0, end; first < n; first = end) {
+        for (end = first + 1; end < n && holes[end].key == holes[first].key;)
+            end++;
+        for (size_t i = first + holes[first].n_taken; i < end; i++)
+            holes[n_free++] = holes[i];
+    }
+    return n_free;
+}
+
+static void seat_newcomers(struct roster_order_entry *newcomers, size_t n,
+                           struct roster_order_seat *seats, size_t n_holes, size_t n_seats)
+{
+    seat_returners(newcomers, n, seats, n_holes);
+    size_t n_free = keep_free(seats, n_holes);
+    qsort(seats, n_free, sizeof *seats, by_index);
+    size_t next = 0, behind = n_seats;
+    for (size_t i = 0; i < n; i++) {
+        if (newcomers[i].seat < 0)
+            newcomers[i].seat = next < n_free ? seats[next++].index : (int32_t)behind++;
+    }
+}
+
+size_t roster_order_make(struct roster_order_entry *entries, size_t n,
+                         struct roster_order_seat *seats, size_t n_seats, size_t max)
+{
+    if (n > max) {
+        qsort(entries, n, sizeof *entries, by_claim);
+        n = max;
+    }
+    qsort(entries, n, sizeof *entries, by_seat_then_first);
+    size_t n_old = 0;
+    while (n_old < n && entries[n_old].seat >= 0)
+        n_old++;
+    if (n_old == 0)
+        return n;
+    size_t n_holes = find_holes(entries, n_old, seats, n_seats);
+    seat_newcomers(entries + n_old, n - n_old, seats, n_holes, n_seats);
+    for (size_t i = 0; i < n; i++)
+        if (entries[i].keeps_rank_0)
+            entries[i].seat = ROSTER_ORDER_NONE;
+    qsort(entries, n, sizeof *entries, by_seat);
+    return n;
+}

@@ -1,0 +1,248 @@
+/* roster_tell.c - what nodes are told: actions, and what is waited for. Decides nothing. */
+#include "roster_state.h"
+
+#include "common/clock.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+enum { PROGRESS_FRESH_MS = 100 }; /* names are looked for once in so long, not for each who asks */
+
+static struct roster_action *add_action(struct roster *r, enum roster_action_type type,
+                                        uint64_t link)
+{
+    assert(r->n_actions < r->cap_actions); /* reserved as nodes came: roster_reserve() */
+    struct roster_action *a = &r->actions[r->n_actions++];
+    *a = (struct roster_action){.type = type, .link = link};
+    return a;
+}
+
+/* A node that is away hears it when it comes back: roster_tell_again(). Then what this returns is
+ * not sent. */
+static struct message *add_message(struct roster *r, uint64_t link, enum message_type type,
+                                   uint32_t generation)
+{
+    struct roster_action *a = add_action(r, ROSTER_SEND, link);
+    a->message.type = type;
+    a->message.generation = generation;
+    if (link == 0)
+        r->n_actions--;
+    return &a->message;
+}
+
+void roster_tell_changed(struct roster *r, enum roster_state from)
+{
+    struct roster_action *a = add_action(r, ROSTER_CHANGED, 0);
+    a->from = from;
+    a->to = r->state;
+}
+
+void roster_tell_close(struct roster *r, uint64_t link)
+{
+    if (link != 0)
+        add_action(r, ROSTER_CLOSE, link);
+}
+
+void roster_tell_welcome(struct roster *r, uint32_t slot, const struct message_hello *hello,
+                         bool resumed)
+{
+    add_message(r, r->nodes[slot].link, MESSAGE_WELCOME, MESSAGE_NO_GENERATION)->welcome =
+        (struct message_welcome){.sent_ms = hello->sent_ms,
+                                 .heartbeat_ms = r->limits.heartbeat_ms,
+                                 .lease_ms = r->limits.lease_ms,
+                                 .resumed = resumed,
+                                 .note = r->note};
+}
+
+void roster_tell_refused(struct roster *r, uint64_t link, enum message_refusal why, bool again,
+                         const char *text)
+{
+    add_message(r, link, MESSAGE_REFUSED, MESSAGE_NO_GENERATION)->refused =
+        (struct message_refused){.why = why, .again = again, .text = text};
+    roster_tell_close(r, link);
+}
+
+/* --- The generation --- */
+
+void roster_tell_place(struct roster *r, uint32_t slot)
+{
+    const struct roster_node *n = &r->nodes[slot];
+    bool leads = slot == r->leader;
+    add_message(r, n->link, MESSAGE_SEALED, r->generation)->sealed =
+        (struct message_place){.n_nodes = r->n_members,
+                               .node_index = (uint32_t)n->seat,
+                               .world_size = r->world_size,
+                               .first_rank = n->first_rank,
+                               .leads = leads,
+                               .agent_store = r->ready && r->agent_store,
+                               .host = r->ready ? r->host : "",
+                               .port = r->ready ? r->port : 0};
+}
+
+/* The addresses come first: the store is opened with all of them known. */
+void roster_tell_leader(struct roster *r)
+{
+    uint64_t link = r->nodes[r->leader].link;
+    uint32_t first = 0;
+    do {
+        uint32_t n = r->n_addresses - first;
+        if (n > MESSAGE_MAX_MEMBERS)
+            n = MESSAGE_MAX_MEMBERS;
+        add_message(r, link, MESSAGE_MEMBERS, r->generation)->members = (struct message_members){
+            .n_all = r->n_addresses, .first = first, .n = n, .addresses = r->addresses + first};
+        first += n;
+    } while (first < r->n_addresses);
+    roster_tell_place(r, r->leader);
+}
+
+void roster_tell_pending(struct roster *r, uint32_t slot)
+{
+    add_message(r, r->nodes[slot].link, MESSAGE_PENDING, r->generation);
+}
+
+void roster_tell_stop(struct roster *r, uint32_t slot)
+{
+    add_message(r, r->nodes[slot].link, MESSAGE_STOP, r->generation)->stop =
+        (struct message_stop){.why = r->cause.why, .text = r->change};
+}
+
+void roster_tell_verdict(struct roster *r, uint64_t link)
+{
+    add_message(r, link, MESSAGE_VERDICT, MESSAGE_NO_GENERATION)->verdict = r->verdict;
+}
+
+void roster_tell_again(struct roster *r, uint32_t slot)
+{
+    const struct roster_node *n = &r->nodes[slot];
+    if (r->state == ROSTER_CLOSED) {
+        roster_tell_verdict(r, n->link);
+    } else if (r->state == ROSTER_RUNNING && n->part == PART_TOLD) {
+        if (slot == r->leader)
+            roster_tell_leader(r);
+        else
+            roster_tell_place(r, slot);
+        if (r->pending)
+            roster_tell_pending(r, slot);
+    } else if (r->state == ROSTER_STOPPING && (n->part == PART_TOLD || n->part == PART_HALTING)) {
+        roster_tell_stop(r, slot);
+    }
+}
+
+/* --- What is waited for --- */
+
+static void add_name(struct roster *r, const char *name)
+{
+    struct message_progress *p = &r->progress;
+    p->n_all_names++;
+    if (p->n_names == MESSAGE_MAX_NAMES)
+        return;
+    snprintf(r->progress_names[p->n_names], sizeof r->progress_names[0], "%s", name);
+    p->names[p->n_names] = r->progress_names[p->n_names];
+    p->n_names++;
+}
+
+/* Those of the host file that are not known; without one, node ranks that nobody has. */
+static void name_missing(struct roster *r)
+{
+    for (uint32_t i = 0; i < r->n_expected; i++)
+        if (r->came[i] == 0)
+            add_name(r, r->expected[i]);
+    if (r->n_expected > 0 || r->by_node_rank.n_used == 0)
+        return;
+    for (uint32_t i = 0; i < r->terms.min_nodes; i++) {
+        char rank[32];
+        if (roster_by_node_rank(r, (int32_t)i) != ROSTER_NO_SLOT)
+            continue;
+        snprintf(rank, sizeof rank, "--node-rank=%" PRIu32, i);
+        add_name(r, rank);
+    }
+}
+
+static void name_busy(struct roster *r)
+{
+    for (uint32_t i = 0; i < r->n_slots; i++)
+        if (r->nodes[i].part == PART_TOLD || r->nodes[i].part == PART_HALTING)
+            add_name(r, r->nodes[i].name);
+}
+
+static enum message_wait find_wait(const struct roster *r)
+{
+    switch (r->state) {
+    case ROSTER_GATHERING:
+        return MESSAGE_WAIT_NODES;
+    case ROSTER_OPEN:
+        return MESSAGE_WAIT_WINDOW;
+    case ROSTER_RUNNING:
+        return !r->ready    ? MESSAGE_WAIT_STORE
+               : r->pending ? MESSAGE_WAIT_CHECKPOINT
+                            : MESSAGE_WAIT_PLACE;
+    case ROSTER_STOPPING:
+        return roster_n_busy(r) > 0 ? MESSAGE_WAIT_STOP : MESSAGE_WAIT_PAUSE;
+    default:
+        return MESSAGE_WAIT_NOTHING;
+    }
+}
+
+static void refresh_progress(struct roster *r, uint64_t now_ms)
+{
+    r->progress = (struct message_progress){.wait = find_wait(r)};
+    r->progress_ms = now_ms;
+    r->progress_stale = false;
+    if (r->progress.wait == MESSAGE_WAIT_NODES)
+        name_missing(r);
+    else if (r->progress.wait == MESSAGE_WAIT_STOP)
+        name_busy(r);
+    else if (r->progress.wait == MESSAGE_WAIT_STORE && r->leader != ROSTER_NO_SLOT)
+        add_name(r, r->nodes[r->leader].name);
+}
+
+static const struct message_progress *find_progress(struct roster *r, uint64_t now_ms)
+{
+    struct message_progress *p = &r->progress;
+    if (p->wait != find_wait(r) ||
+        (r->progress_stale && now_ms - r->progress_ms >= PROGRESS_FRESH_MS))
+        refresh_progress(r, now_ms);
+    p->n_here = r->n_here;
+    p->n_wanted = r->state == ROSTER_OPEN ? r->terms.max_nodes : r->terms.min_nodes;
+    p->elapsed_ms = now_ms - r->entered_ms;
+    p->left_ms = r->deadline_ms == CO_NEVER_MS ? UINT64_MAX
+                 : r->deadline_ms > now_ms     ? r->deadline_ms - now_ms
+                                               : 0;
+    return p;
+}
+
+void roster_tell_lease(struct roster *r, uint32_t slot, uint64_t sent_ms, uint64_t now_ms)
+{
+    const struct roster_node *n = &r->nodes[slot];
+    bool waits = r->state != ROSTER_CLOSED && (n->part != PART_TOLD || r->state != ROSTER_RUNNING);
+    add_message(r, n->link, MESSAGE_LEASE, MESSAGE_NO_GENERATION)->lease = (struct message_lease){
+        .sent_ms = sent_ms, .progress = waits ? find_progress(r, now_ms) : NULL};
+}
+
+/* --- Terms --- */
+
+void roster_note_terms(struct roster *r, const struct message_terms *terms)
+{
+    const struct message_terms *hold = &r->terms;
+    const struct {
+        bool differs;
+        const char *name;
+    } rows[] = {
+        {terms->window_ms != hold->window_ms, "the join window"},
+        {terms->start_timeout_ms != hold->start_timeout_ms, "--start-timeout"},
+        {terms->rejoin_timeout_ms != hold->rejoin_timeout_ms, "--rejoin-timeout"},
+        {terms->max_restarts != hold->max_restarts ||
+             terms->restart_window_ms != hold->restart_window_ms,
+         "--max-restarts"},
+        {memcmp(terms->no_restart_on, hold->no_restart_on, sizeof hold->no_restart_on) != 0,
+         "--no-restart-on"},
+        {terms->scale_at != hold->scale_at, "--scale-at"},
+    };
+    size_t n = 0;
+    r->note[0] = '\0';
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].differs)
+            n += (size_t)snprintf(r->note + n, sizeof r->note - n, "%s%s", n > 0 ? ", " : "",
+                                  rows[i].name);
+}

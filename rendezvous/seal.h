@@ -1,0 +1,100 @@
+/* seal.h - frames on a control connection: who is there, proved; then sealed, or in the clear.
+ *
+ * Pure: bytes come in, bytes go out, and who carries them is the caller's business. Both ends need
+ * the same token; it is never sent. What a token's owner sealed nobody else can read or change;
+ * frames that are missing, repeated, out of order or cut short are noticed. docs/membership.md has
+ * the bytes.
+ *
+ *     node                                     roster's end
+ *     greeting: DDP1, versions, key id, nonce ->
+ *                                           <- answer: DDP1, version, status, nonce, proof, header
+ *     proof, header, frames                 ->
+ *                                           <- frames
+ *
+ * Without a token at either end frames go in the clear, behind the same greeting. A token at one
+ * end only is an error at both: nobody is talked down to speaking in the clear.
+ *
+ * A token should be hard to guess, since whoever has seen a greeting can try guesses at leisure:
+ * SEAL_TOKEN_MIN_BYTES are asked for, and ddprun makes its own of 32 random bytes. */
+#ifndef DDP_RENDEZVOUS_SEAL_H
+#define DDP_RENDEZVOUS_SEAL_H
+
+#include "common/buf.h"
+
+#include <stdbool.h>
+
+struct co_error;
+struct seal; /* opaque: one connection */
+
+enum {
+    SEAL_TOKEN_MIN_BYTES = 16,
+    SEAL_TOKEN_MAX_BYTES = 4096,
+    SEAL_MAX_FRAME_BYTES = 65536, /* of what is inside; sealing adds 17 */
+    SEAL_GREETING_BYTES = 48,     /* also how many are needed to tell what a connection is */
+};
+
+struct seal_key { /* made of a token; wipe it with seal_key_fini() */
+    uint8_t id[8];
+    uint8_t secret[32];
+};
+
+/* returns   0; -EINVAL: too short or too long; -ENOSYS: libsodium does not work here */
+int seal_key_init(struct seal_key *k, const void *token, size_t len, struct co_error *err);
+void seal_key_fini(struct seal_key *k);
+
+/* Do these first bytes of a connection, 1 to 4 of them, begin a greeting? A port may serve others,
+ * too.
+ *
+ * returns   1 yes, 0 no, -EAGAIN: so far it may be */
+int seal_is_greeting(const uint8_t *bytes, size_t len);
+
+/* The node's end; its greeting is in seal_output() at once.
+ *
+ * key       copied; NULL: none
+ * versions  of control_wire.h that the caller speaks, 1 <= min <= max
+ * returns   0, -ENOMEM, -ENOSYS */
+int seal_create_node(const struct seal_key *key, uint8_t min_version, uint8_t max_version,
+                     struct seal **ret_seal, struct co_error *err);
+
+/* The roster's end: it waits for a greeting.
+ *
+ * keys      those it may be; borrowed until SEAL_OPENED or a failure. n_keys 0: in the clear */
+int seal_create_roster(const struct seal_key *keys, size_t n_keys, uint8_t min_version,
+                       uint8_t max_version, struct seal **ret_seal, struct co_error *err);
+void seal_destroy(struct seal *s); /* NULL is fine; wipes its keys */
+
+enum seal_result {
+    SEAL_MORE = 0,   /* all was taken as far as it goes */
+    SEAL_OPENED = 1, /* the other end has proved itself; frames may be put. Told once */
+    SEAL_FRAME = 2,  /* one frame has come */
+};
+
+/* Look for the next thing in what was received.
+ *
+ * bytes       what the last call did not take, and perhaps more
+ * ret_used    how many were taken; always written
+ * ret_frame   SEAL_FRAME: lent until the next call
+ * returns     an enum seal_result; or, and then the connection is of no use any more (send what
+ *             seal_output() has, it tells the other end):
+ *             -EPROTO   not this protocol, no version in common, a frame over the bound
+ *             -EACCES   another token, or a token at one end only; the text says which and what to
+ *                       do
+ *             -EBADMSG  a frame that was changed, left out, repeated or sealed by somebody else
+ *             -ENOMEM */
+int seal_feed(struct seal *s, const uint8_t *bytes, size_t len, size_t *ret_used,
+              const uint8_t **ret_frame, size_t *ret_frame_len, struct co_error *err);
+
+/* Put a frame into the output.
+ *
+ * returns   0; -ENOMEM; -EINVAL: empty or over the bound; -ENOTCONN: before SEAL_OPENED */
+int seal_put(struct seal *s, const void *frame, size_t len, struct co_error *err);
+
+/* What is to be sent; the caller consumes it. */
+struct co_buf *seal_output(struct seal *s);
+
+bool seal_is_sealed(const struct seal *s);    /* after SEAL_OPENED: not in the clear */
+uint8_t seal_version(const struct seal *s);   /* after SEAL_OPENED: of control_wire.h */
+bool seal_is_mid_frame(const struct seal *s); /* a greeting or a frame has begun and is not
+                                                  complete: the caller has a deadline for that */
+
+#endif

@@ -1,0 +1,239 @@
+/* sim_guided - nodes of one job (tests/support/guided_nodes.h): ddpruns that are started, killed,
+ * signalled, cut off; ranks that fail, end well, do not listen; nurseries that die.
+ *
+ * Each schedule is drawn from a seed. Checked after each event:
+ *   - no two nodes run ranks of different generations, nor two ranks of one number; a node that is
+ *     cut off does so for a lease at most, unless the job is over
+ *   - what a node runs is what its member was given
+ * and at the end, when nothing disturbs any more: every ddprun has ended and nothing runs; all that
+ * heard a verdict have the same exit code, and who was told to stop by a signal died of it. */
+#include "tests/support/guided_nodes.h"
+
+#include "rendezvous/lease.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { N_EVENTS = 40, MAX_GAP_MS = 3000, END_MS = 400000 };
+
+#define EXIT_STATUS(code) ((code) << 8)
+
+struct node {
+    bool exists, is_cut;
+    uint64_t cut_ms;
+    int signal; /* the first that says stop; 0: none */
+};
+
+static uint64_t seed, chance;
+static struct nodes *w;
+static struct node nodes[NODES_MAX];
+
+static uint64_t draw(uint64_t below)
+{
+    chance ^= chance << 13; /* xorshift64 */
+    chance ^= chance >> 7;
+    chance ^= chance << 17;
+    return chance % below;
+}
+
+static void check(bool holds, int node, const char *what)
+{
+    if (holds)
+        return;
+    fprintf(stderr, "seed %" PRIu64 ", at %" PRIu64 " ms, n%d: %s\n", seed, nodes_now_ms(w), node,
+            what);
+    exit(1);
+}
+
+/* --- What must always hold --- */
+
+static bool runs(int node)
+{
+    return nodes[node].exists && nodes_look(w, node).n_running > 0;
+}
+
+/* Ranks of a node that others have given up, or will. */
+static bool is_apart(int node)
+{
+    return nodes[node].is_cut;
+}
+
+static void check_pair(int a, int b)
+{
+    struct nodes_view one = nodes_look(w, a), other = nodes_look(w, b);
+    if (is_apart(a) || is_apart(b))
+        return;
+    check(one.generation == other.generation, a, "two generations run at a time");
+    check(one.world_size == other.world_size, a, "two worlds in a generation");
+    check(one.first_rank + NODES_LOCAL <= other.first_rank ||
+              other.first_rank + NODES_LOCAL <= one.first_rank,
+          a, "a rank's number is there twice");
+}
+
+static void check_all(void)
+{
+    for (int i = 0; i < NODES_MAX; i++) {
+        if (!runs(i))
+            continue;
+        struct nodes_view v = nodes_look(w, i);
+        check(v.first_rank + NODES_LOCAL <= v.world_size, i, "a rank outside of the world");
+        check(member_get_place(v.member)->generation == v.generation, i,
+              "ranks of a generation that the node does not belong to");
+        check(!nodes[i].is_cut || nodes_now_ms(w) - nodes[i].cut_ms <= LEASE_MS ||
+                  roster_get_state(nodes_roster(w)) == ROSTER_CLOSED,
+              i, "ranks outlive the lease");
+        for (int j = 0; j < i; j++)
+            if (runs(j))
+                check_pair(j, i);
+    }
+}
+
+/* In small steps, so that nothing that holds only for a moment is missed. */
+static void advance(uint64_t ms)
+{
+    while (ms > 0) {
+        uint64_t step_ms = 1 + draw(100);
+        if (step_ms > ms)
+            step_ms = ms;
+        nodes_advance(w, step_ms);
+        check_all();
+        ms -= step_ms;
+    }
+}
+
+/* --- What happens --- */
+
+static void start_node(int i)
+{
+    nodes[i] = (struct node){.exists = true};
+    nodes_start(w, i, false);
+    if (draw(6) == 0)
+        nodes_keep_ranks(w, i);
+    if (draw(20) == 0)
+        nodes_fail_starts(w, i, EACCES);
+}
+
+static void signal_node(int i)
+{
+    static const int signals[] = {SIGTERM, SIGINT, SIGUSR1};
+    int sig = signals[draw(3)];
+    if (nodes[i].signal == 0 && sig != SIGUSR1)
+        nodes[i].signal = sig;
+    nodes_signal(w, i, sig);
+}
+
+static void end_some_rank(int i)
+{
+    int rank = (int)draw(NODES_LOCAL);
+    if (draw(8) == 0)
+        nodes_exit_witness(w, i, rank, EXIT_STATUS(1), 1 - rank, SIGKILL);
+    else
+        nodes_exit_rank(w, i, rank, draw(3) > 0 ? 0 : draw(2) == 0 ? EXIT_STATUS(3) : SIGSEGV);
+}
+
+static bool is_up(int i)
+{
+    return nodes[i].exists && !nodes_look(w, i).ended;
+}
+
+static void disturb(int i)
+{
+    uint64_t what = draw(16);
+    if (!nodes[i].exists) {
+        start_node(i);
+    } else if (!is_up(i)) {
+        if (what < 4)
+            start_node(i);
+    } else if (what < 7) {
+        if (nodes_look(w, i).n_running == NODES_LOCAL)
+            end_some_rank(i);
+    } else if (what == 7) {
+        signal_node(i);
+    } else if (what == 8) {
+        nodes[i].exists = false;
+        nodes_kill(w, i);
+    } else if (what == 9 && !nodes[i].is_cut) {
+        nodes[i].is_cut = true;
+        nodes[i].cut_ms = nodes_now_ms(w);
+        nodes_cut(w, i);
+    } else if (what == 10 && draw(4) == 0) {
+        nodes_lose_nursery(w, i);
+    }
+    check_all();
+}
+
+/* --- The end --- */
+
+/* Whoever runs ends well from now on. */
+static void calm_down(void)
+{
+    for (uint64_t until_ms = nodes_now_ms(w) + END_MS; nodes_now_ms(w) < until_ms;) {
+        bool some_up = false;
+        for (int i = 0; i < NODES_MAX; i++) {
+            some_up |= is_up(i);
+            for (int rank = 0; rank < NODES_LOCAL && runs(i); rank++)
+                nodes_exit_rank(w, i, rank, 0);
+        }
+        if (!some_up)
+            return;
+        advance(1000);
+    }
+}
+
+static void check_end(void)
+{
+    int verdict = -1;
+    for (int i = 0; i < NODES_MAX; i++) {
+        if (!nodes[i].exists)
+            continue;
+        struct nodes_view v = nodes_look(w, i);
+        check(v.ended, i, "it does not end");
+        check(v.n_running == 0, i, "ranks outlive their ddprun");
+        if (member_get_end(v.member)->by_roster) {
+            check(verdict < 0 || v.exit_code == verdict, i, "not everybody says the same");
+            verdict = v.exit_code;
+        }
+        check(v.die_of == 0 || v.die_of == nodes[i].signal, i, "dies of a signal that never came");
+    }
+}
+
+static void run(uint64_t of_seed)
+{
+    seed = of_seed;
+    chance = seed * 2654435761u + 88172645463325252u;
+    uint32_t min = 1 + (uint32_t)draw(2);
+    struct message_terms terms = {.min_nodes = min,
+                                  .max_nodes = min + (uint32_t)draw(3),
+                                  .window_ms = draw(2) * 1000,
+                                  .start_timeout_ms = 20000,
+                                  .rejoin_timeout_ms = 20000,
+                                  .max_restarts = (uint32_t)draw(4)};
+    w = nodes_create(&terms);
+    for (int i = 0; i < NODES_MAX; i++)
+        nodes[i] = (struct node){0};
+    for (int i = 0; i < N_EVENTS; i++) {
+        disturb((int)draw(NODES_MAX));
+        advance(draw(MAX_GAP_MS));
+    }
+    calm_down();
+    check_end();
+    nodes_destroy(w);
+}
+
+int main(void)
+{
+    const char *one = getenv("SIM_SEED");
+    const char *runs_text = getenv("SIM_RUNS");
+    uint64_t n = runs_text != NULL ? strtoull(runs_text, NULL, 10) : 1000;
+    if (one != NULL) {
+        run(strtoull(one, NULL, 10));
+        return 0;
+    }
+    for (uint64_t i = 1; i <= n; i++)
+        run(i);
+    printf("%" PRIu64 " schedules, seeds 1 to %" PRIu64 "\n", n, n);
+    return 0;
+}

@@ -1,0 +1,93 @@
+/* small_world.h - a roster, three members and all between them, as one value: it can be copied, and
+ * hashed by all that decides what can follow. For sim_membership_all.c. */
+#ifndef TESTS_SIM_SMALL_WORLD_H
+#define TESTS_SIM_SMALL_WORLD_H
+
+#include "rendezvous/member_state.h"
+#include "rendezvous/roster_state.h"
+
+enum {
+    N_NODES = 3,
+    MAX_LINKS = 3, /* of a node at a time: one, and those whose end was not seen yet */
+    MAX_MAILS = 12,
+    MAX_GENERATIONS = 16,
+};
+
+enum direction { TO_ROSTER, TO_NODE };
+
+#define NO_LEASE_MS 1000000000u
+
+#define MAIL_END MESSAGE_N_TYPES /* in place of a message: the connection ends here */
+
+/* A message without what is the same in all of them. */
+struct mail {
+    uint8_t type, why, code;
+    bool flag;
+    uint32_t generation;
+    uint32_t numbers[4];
+    uint16_t port;
+    uint64_t sent_ms;
+};
+
+struct queue {
+    struct mail mails[MAX_MAILS];
+    int n;
+};
+
+struct link {
+    uint64_t id; /* 0: free */
+    bool has_end[2];
+    struct queue queues[2];
+};
+
+enum fault { KILL, RESET, FAIL, LEAVE, SILENCE, SLOW, N_FAULTS }; /* of each, so many may happen */
+
+struct config {
+    const char *name;
+    bool is_quick;
+    uint32_t min_nodes, max_nodes, max_restarts;
+    enum message_scale_at scale_at;
+    bool leases;
+    int budget[N_FAULTS];
+};
+
+struct node {
+    struct member *member; /* NULL: not started yet, or gone */
+    bool was_started, is_gone, is_silent;
+    struct link links[MAX_LINKS];
+    int link; /* index; -1: none */
+    bool is_connecting, opens, runs, stops, breaks, yields;
+    uint32_t generation;
+    bool ended_by_roster;
+    int exit_code;
+    uint64_t reset_ms; /* 0: never */
+};
+
+struct world {
+    const struct config *config; /* borrowed */
+    uint64_t now_ms, n_links;
+    uint16_t n_ports;
+    struct roster *roster;
+    struct node nodes[N_NODES];
+    int budget[N_FAULTS];
+    uint16_t ports[MAX_GENERATIONS];
+    bool own_failure[MAX_GENERATIONS];
+};
+
+/* A job that nobody has joined. Calls abort() without memory, as all here. */
+void world_init(struct world *w, const struct config *config);
+void world_fini(struct world *w); /* a zeroed one is fine */
+
+/* *to is a world already, or zeroed. */
+void world_copy(struct world *to, const struct world *from);
+
+/* Times and generations as seen from now: two worlds with one digest have the same future. */
+uint64_t world_digest(const struct world *w);
+
+/* What a node says of itself; the texts are constant. */
+struct message_hello world_hello(const struct world *w, int node);
+
+struct mail mail_pack(const struct message *m);
+struct message mail_unpack(const struct world *w, int node, const struct mail *p);
+
+#endif

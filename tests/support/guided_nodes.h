@@ -1,0 +1,65 @@
+/* guided_nodes.h - nodes of one job on virtual time: real roster, members, guides and supervisors,
+ * put together as launcher/node_guide.c does it. Test doubles are what lies around them: the
+ * connections (whole, or silent), the nursery (ranks start at once and die when they are told), the
+ * clock. */
+#ifndef DDP_TESTS_GUIDED_NODES_H
+#define DDP_TESTS_GUIDED_NODES_H
+
+#include "launcher/guide.h"
+#include "launcher/supervisor.h"
+#include "rendezvous/roster.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { NODES_MAX = 4, NODES_LOCAL = 2 }; /* ranks of each node */
+
+struct nodes; /* opaque */
+
+struct nodes *nodes_create(const struct message_terms *terms);
+void nodes_destroy(struct nodes *w);
+
+/* ddprun is started on a node, which is called "n0" and so on. */
+void nodes_start(struct nodes *w, int node, bool ends_job);
+
+/* The same, where nothing gets through to the roster. */
+void nodes_start_cut(struct nodes *w, int node);
+
+/* Let things happen until nothing more does at this moment. Each call below does it. */
+void nodes_settle(struct nodes *w);
+void nodes_advance(struct nodes *w, uint64_t ms);
+
+void nodes_exit_rank(struct nodes *w, int node, int rank, int status);
+
+/* All ranks of all nodes. */
+void nodes_exit_ranks_at_once(struct nodes *w, int status);
+
+/* It ended because another local one is dying, whose end is seen right after. */
+void nodes_exit_witness(struct nodes *w, int node, int rank, int status, int culprit,
+                        int culprit_status);
+void nodes_signal(struct nodes *w, int node, int sig);
+void nodes_time_out(struct nodes *w, int node);
+void nodes_kill(struct nodes *w, int node); /* the machine: everything is gone, and it is seen */
+
+/* From now on nothing comes through, and nobody notices. */
+void nodes_cut(struct nodes *w, int node);
+void nodes_lose_nursery(struct nodes *w, int node);
+void nodes_fail_starts(struct nodes *w, int node, int error); /* of the next ranks */
+void nodes_keep_ranks(struct nodes *w, int node);             /* they ignore SIGTERM */
+
+/* What can be looked at. */
+struct nodes_view {
+    const struct supervisor *supervisor;
+    const struct member *member;
+    bool ended;
+    int exit_code, die_of;
+    int n_running;
+    uint32_t generation, first_rank, world_size; /* of the ranks that were started last */
+    uint16_t port;
+    int n_sigterm, n_sigkill; /* signals that its ranks were sent, of the whole job */
+};
+struct nodes_view nodes_look(const struct nodes *w, int node);
+const struct roster *nodes_roster(const struct nodes *w);
+uint64_t nodes_now_ms(const struct nodes *w);
+
+#endif

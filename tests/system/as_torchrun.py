@@ -1,0 +1,148 @@
+"""Under the name torchrun, whatever leads to it, ddprun has torchrun's defaults and its exit statuses."""
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import unittest
+
+from harness import DDPRUN, RANK, Job, main, run
+
+STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+SHELL = ("--no-python", "sh", "-c")
+
+
+def torchrun(*args, **kw):
+    return run(*args, name="torchrun", **kw)
+
+
+def shell(*args, env=None):
+    """Of a job whose ranks run the last word by sh: what they print, a line each, sorted."""
+    code, out, err = torchrun(*args[:-1], *SHELL, args[-1], env=env)
+    assert code == 0, err
+    return sorted(out.splitlines())
+
+
+class Name(unittest.TestCase):
+    def setUp(self):
+        self.holder = tempfile.TemporaryDirectory()
+        self.dir = self.holder.name
+        os.symlink(os.path.abspath(DDPRUN), self.dir + "/torchrun")
+
+    def tearDown(self):
+        self.holder.cleanup()
+
+    def status(self, program, **kw):
+        return subprocess.run([program, "--no-python", "sh", "-c", "exit 7"], stdin=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL, timeout=60, **kw).returncode
+
+    def test_the_last_part_of_the_path_counts(self):
+        os.symlink("torchrun", self.dir + "/other")
+        os.mkdir(self.dir + "/deep")
+        os.symlink("../torchrun", self.dir + "/deep/torchrun")
+        self.assertEqual(self.status(self.dir + "/torchrun"), 1)
+        self.assertEqual(self.status("./torchrun", cwd=self.dir), 1)
+        self.assertEqual(self.status("deep/torchrun", cwd=self.dir), 1)
+        self.assertEqual(self.status("torchrun", env={**os.environ, "PATH": self.dir + ":" + os.environ["PATH"]}), 1)
+        self.assertEqual(self.status("torchrun", executable=DDPRUN), 1)
+        self.assertEqual(self.status(self.dir + "/other"), 7)
+        self.assertEqual(self.status("torchrun-2", executable=DDPRUN), 7)
+
+
+class ExitStatus(unittest.TestCase):
+    def test_a_rank_that_fails_makes_it_1(self):
+        for how in ("exit 2", "exit 3", "exit 124", "exit 127", "exit 255", "kill -9 $$", "kill -15 $$", "kill -11 $$"):
+            code, _, err = torchrun(*SHELL, "ulimit -c 0; " + how)
+            self.assertEqual(code, 1, how)
+            self.assertIn("rank 0 failed", err)
+
+    def test_what_cannot_be_started_makes_it_1(self):
+        for words in (["/nowhere.py"], ["--no-python", "/nowhere"], ["--no-python", "/etc/passwd"], ["--no-python", "/"],
+                      ["--run-path", "/nowhere.py"]):
+            code, _, err = torchrun(*words)
+            self.assertEqual((code, err.count("\n")), (1, 1), err)
+
+    def test_a_job_that_cannot_be_makes_it_1(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            s.listen()
+            code, _, err = torchrun("--nproc-per-node", "2", "--master-port", str(s.getsockname()[1]), *SHELL, ":")
+        self.assertEqual(code, 1, err)
+        self.assertEqual(torchrun("--log-dir", "/proc/none", *SHELL, ":")[0], 1)
+        self.assertEqual(torchrun("--timeout", "50ms", "--no-python", RANK, "wait")[0], 1)
+
+    def test_an_internal_error_makes_it_1(self):
+        with Job("--no-python", RANK, "tell", "up", "wait", name="torchrun") as job:
+            job.hear(1)
+            os.kill(job.nursery(), signal.SIGKILL)
+            self.assertEqual(job.end()[0], 1)
+        with open("/dev/full", "wb") as full, Job("--dry-run", "x.py", stdout=full, name="torchrun") as job:
+            self.assertEqual(job.end()[0], 1)
+
+    def test_restarts_that_are_used_up_make_it_1(self):
+        code, _, err = torchrun("--max-restarts", "1", *SHELL, "exit 9")
+        self.assertEqual(code, 1)
+        self.assertIn("restart 1 of 1", err)
+
+    def test_wrong_usage_makes_it_2(self):
+        for words in (["--nonsense", "x.py"], [], ["--nproc-per-node"], ["--nnodes", "x", "x.py"]):
+            self.assertEqual(torchrun(*words)[0], 2, words)
+
+    def test_success_is_0(self):
+        self.assertEqual(torchrun("--nproc-per-node", "2", *SHELL, ":")[0], 0)
+        self.assertEqual(torchrun("--help")[0], 0)
+        self.assertEqual(torchrun("--version")[0], 0)
+
+    def test_a_signal_makes_it_1_though_all_ranks_end_well(self):
+        for sig in STOPPING:
+            n = str(int(sig))
+            with self.subTest(sig=sig.name), Job("--nproc-per-node", "2", "--no-python", RANK, "on", n, "0", "tell", "up",
+                                                 "wait", name="torchrun") as job:
+                job.hear(2)
+                job.signal(sig)
+                self.assertEqual(job.hear(2), [f"0 got {n}", f"1 got {n}"])
+                self.assertEqual(job.end()[0], 1)
+                self.assertEqual(job.processes(), [])
+
+
+class Defaults(unittest.TestCase):
+    def test_one_rank_and_no_name(self):
+        self.assertEqual(shell("echo $WORLD_SIZE $TORCHELASTIC_RUN_ID"), ["1 none"])
+        self.assertEqual(shell("--rdzv-id", "j", "echo $TORCHELASTIC_RUN_ID"), ["j"])
+        self.assertRegex(shell("--standalone", "echo $TORCHELASTIC_RUN_ID")[0], "^[-0-9a-f]{36}$")
+
+    def test_threads(self):
+        say = "echo ${OMP_NUM_THREADS-unset}"
+        self.assertEqual(shell(say), ["unset"])
+        self.assertEqual(shell("--nproc-per-node", "2", say), ["1", "1"])
+        self.assertEqual(shell("--nproc-per-node", "2", say, env={"OMP_NUM_THREADS": "5"}), ["5", "5"])
+
+    def test_the_program_is_for_python(self):
+        python = {"PYTHON_EXEC": "/bin/echo"}  # prints what it would run
+        for words, shown in ((["/bin/sh", "-c", "exit 3"], "-u /bin/sh -c exit 3"), (["./no-suffix", "-x"], "-u ./no-suffix -x"),
+                             (["-m", "package.train", "a"], "-u -m package.train a"), (["x.py", "--", "a", "--"], "-u x.py a --")):
+            with self.subTest(words=words), tempfile.TemporaryDirectory() as folder:
+                for name in "no-suffix", "x.py":
+                    with open(os.path.join(folder, name), "wb") as f:
+                        f.write(b"\x7fELF\n")
+                code, out, err = torchrun(*words, env=python, cwd=folder)
+                self.assertEqual((code, out), (0, shown + "\n"), err)
+        self.assertEqual(torchrun("--no-python", "echo", "a", env=python)[1], "a\n")
+
+    def test_no_labels_on_a_terminal(self):
+        ours, theirs = pty.openpty()
+        with Job("--nproc-per-node", "2", *SHELL, "echo word", stdout=theirs, stderr=theirs, name="torchrun") as job:
+            self.assertEqual(job.end()[0], 0)
+        os.close(theirs)
+        text = b""
+        try:
+            while True:
+                text += os.read(ours, 4096)
+        except OSError:  # nobody holds the other end any more
+            os.close(ours)
+        self.assertEqual(re.split(rb"\r?\n", text), [b"word", b"word", b""])
+
+
+main()

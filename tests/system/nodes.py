@@ -1,0 +1,369 @@
+"""Several nodes, each a ddprun of its own, on this host: they meet, or are told why they don't."""
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import unittest
+
+from harness import DDPRUN, RANK, Job, main
+
+CTL = os.environ["DDPCTL"]
+TOKEN = "0123456789abcdef0123456789abcdef"
+SHOW = ("sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE "
+        "$MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_RUN_ID $TORCHELASTIC_RESTART_COUNT > $TEST_FIFO")
+UP = ("tell", "up", "wait")
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Node(Job):
+    """A ddprun of several. A token of the environment around must not decide what is tested."""
+
+    def __init__(self, *args, env=None, **kw):
+        self.said = b""
+        super().__init__(*args, env={"HOME": "/nonexistent", "DDP_TOKEN": "", **(env or {})}, **kw)
+
+    def read_until(self, text):
+        """Stderr up to this text."""
+        while text.encode() not in self.said:
+            some = os.read(self.process.stderr.fileno(), 65536)
+            if not some:
+                raise AssertionError(f"waited in vain for {text!r} in {self.said!r}")
+            self.said += some
+
+    def finish(self):
+        code, out, err = self.end()
+        return code, out.decode(), (self.said + err).decode()
+
+
+def finish(*args, **kw):
+    with Node(*args, **kw) as node:
+        return node.finish()
+
+
+def c10d(port, *more, nodes="2", host="127.0.0.1"):
+    return ("--nnodes", nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{host}:{port}", "--rdzv-id", "job7", *more)
+
+
+def static(port, rank, *more, nodes="2", host="127.0.0.1"):
+    return ("--nnodes", nodes, "--node-rank", str(rank), "--master-addr", host, "--master-port", str(port), *more)
+
+
+class Meeting(unittest.TestCase):
+    def test_ranks_count_through_nodes_of_different_size(self):
+        port = free_port()
+        with Node(*c10d(port, "-p", "2", "--node-rank", "1"), *SHOW) as b, \
+                Node(*c10d(port, "-p", "1", "--node-rank", "0"), *SHOW) as a:
+            self.assertEqual((a.finish(), b.finish()), ((0, "", ""), (0, "", "")))
+            lines = [line.split() for line in a.hear(1) + b.hear(2)]
+        self.assertEqual([line[0:3] for line in lines],
+                         [["0/3", "0/1", "0/2"], ["1/3", "0/2", "1/2"], ["2/3", "1/2", "1/2"]])
+        self.assertEqual({line[4] for line in lines}, {"job7"})
+        master = {line[3] for line in lines}
+        self.assertEqual(len(master), 1)
+        self.assertRegex(master.pop(), r"127\.0\.0\.1:\d+")
+
+    def test_with_static_the_store_has_the_given_port_in_each_generation(self):
+        port = free_port()
+        # all of a generation have told before one of them fails
+        script = 'echo $RANK $MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_RUN_ID $TORCHELASTIC_RESTART_COUNT > $TEST_FIFO\n' \
+                 f"{CTL} store -t 20 add here$RANK 1 >/dev/null && {CTL} store -t 20 wait here0 here1 || exit 9\n" \
+                 "test $RANK$TORCHELASTIC_RESTART_COUNT = 10 && exit 3\n" \
+                 "test $TORCHELASTIC_RESTART_COUNT = 1 || sleep 1000"
+        with Node(*static(port, 1, "--max-restarts", "1"), "sh", "-c", script) as b, \
+                Node(*static(port, 0, "--max-restarts", "1"), "sh", "-c", script) as a:
+            self.assertEqual(a.hear(2), [f"0 127.0.0.1:{port} none {n}" for n in "01"])
+            self.assertEqual(b.hear(2), [f"1 127.0.0.1:{port} none {n}" for n in "01"])
+            self.assertEqual((a.finish()[0], b.finish()[0]), (0, 0))
+
+    def test_a_node_joins_while_the_store_has_the_port(self):
+        port = free_port()
+        with Node(*static(port, 0, "-p", "2", "--join-window", "0", nodes="1:2"), RANK, *UP) as a:
+            self.assertEqual(a.hear(2), ["0 up", "1 up"])
+            with Node(*static(port, 1, nodes="1:2"), RANK, *UP) as b:
+                self.assertEqual(b.hear(1), ["2 up"])
+                self.assertEqual(a.hear(2), ["0 up", "1 up"])
+                b.signal(signal.SIGTERM)
+                self.assertEqual(b.finish()[0], -signal.SIGTERM)
+                self.assertEqual(a.hear(2), ["0 up", "1 up"])
+            a.signal(signal.SIGTERM)
+            self.assertEqual(a.finish()[0], -signal.SIGTERM)
+
+    def test_an_endpoint_of_ipv6(self):
+        port = free_port()
+        with Node(*c10d(port, host="[::1]"), *SHOW) as a, Node(*c10d(port, host="[::1]"), *SHOW) as b:
+            self.assertEqual((a.finish(), b.finish()), ((0, "", ""), (0, "", "")))
+            self.assertRegex(a.hear(1)[0], r" ::1:\d+ job7 0")
+
+    def test_localhost_and_its_addresses_are_one_endpoint(self):
+        port = free_port()
+        with Node(*c10d(port, host="localhost"), *SHOW) as a:
+            with Node(*c10d(port, host="127.0.0.1"), *SHOW) as b:
+                self.assertEqual((a.finish(), b.finish()), ((0, "", ""), (0, "", "")))
+
+    def test_many_that_begin_together(self):
+        port = free_port()
+        nodes = [Node(*c10d(port, nodes="8"), *SHOW) for _ in range(8)]
+        try:
+            self.assertEqual([n.finish() for n in nodes], [(0, "", "")] * 8)
+            self.assertEqual(sorted(n.hear(1)[0].split()[0] for n in nodes), [f"{r}/8" for r in range(8)])
+        finally:
+            for n in nodes:
+                n.__exit__()
+
+    def test_as_torchrun(self):
+        port = free_port()
+        with Node(*static(port, 1), *("--no-python",), *SHOW, name="torchrun") as b, \
+                Node(*static(port, 0), *("--no-python",), *SHOW, name="torchrun") as a:
+            self.assertEqual((a.finish(), b.finish()), ((0, "", ""), (0, "", "")))
+            self.assertEqual(a.hear(1), [f"0/2 0/1 0/2 127.0.0.1:{port} none 0"])
+
+
+class Refusals(unittest.TestCase):
+    def test_an_endpoint_where_nobody_is(self):
+        port = free_port()
+        with Node(*static(port, 1), "true") as node:
+            node.read_until(f"ddprun: looking for the others at 127.0.0.1:{port}, 1 s of 600 s: "
+                            f"127.0.0.1:{port}: connection refused\n")
+            node.signal(signal.SIGTERM)
+            self.assertEqual(node.finish()[0], -signal.SIGTERM)
+
+    def test_a_name_that_has_no_address(self):
+        with Node(*c10d(29400, host="no-such-node.invalid"), "true", env={"DDP_TOKEN": TOKEN}) as node:
+            node.read_until("the name 'no-such-node.invalid' has no address")
+            node.signal(signal.SIGINT)
+            self.assertEqual(node.finish()[0], -signal.SIGINT)
+
+    def test_nobody_comes_in_time(self):
+        code, _, err = finish(*c10d(free_port(), "--start-timeout", "100ms"), "true")
+        self.assertEqual(code, 69)
+        self.assertIn("1 of at least 2 nodes are here", err)
+
+    def test_the_endpoints_port_is_taken(self):
+        with socket.create_server(("127.0.0.1", 0)) as s:
+            port = s.getsockname()[1]
+            code, _, err = finish(*static(port, 0), "true")
+        self.assertEqual(code, 69)
+        self.assertIn(f"127.0.0.1 port {port}: address already in use", err)
+
+    def test_another_program_is_the_endpoint(self):
+        with socket.create_server(("127.0.0.1", 0)) as s:
+            with Node(*static(s.getsockname()[1], 1), "true") as node:
+                conn = s.accept()[0]
+                conn.sendall(b"220 mail.example ESMTP\r\n")
+                code, _, err = node.finish()
+                conn.close()
+        self.assertEqual(code, 69)
+        self.assertRegex(err, r"127\.0\.0\.1:\d+: ")
+
+    def test_tokens_that_differ(self):
+        for ours, theirs in ((TOKEN, TOKEN[::-1]), (TOKEN, ""), ("", TOKEN)):
+            port = free_port()
+            with Node(*static(port, 0), "true", env={"DDP_TOKEN": ours}) as a:
+                code, _, err = finish(*static(port, 1), "true", env={"DDP_TOKEN": theirs})
+                self.assertEqual(code, 77)
+                self.assertIn("token", err)
+                a.read_until("token")  # the other terminal has it, too
+                a.signal(signal.SIGTERM)
+                self.assertEqual(a.finish()[0], -signal.SIGTERM)
+
+    def test_no_token_where_one_is_required(self):
+        code, _, err = finish(*static(free_port(), 0, "--require-token"), "true")
+        self.assertEqual(code, 77)
+        self.assertIn("--require-token: there is no token", err)
+        self.assertEqual(err.count("\n"), 1)
+
+    def test_a_token_that_others_can_read(self):
+        with Node("true") as any_job:  # for a folder
+            path = os.path.join(any_job.dir, "token")
+            with open(path, "w", encoding="ascii") as f:
+                f.write(TOKEN)
+            os.chmod(path, 0o644)
+            code, _, err = finish(*static(free_port(), 0, "--token-file", path), "true")
+        self.assertEqual(code, 77)
+        self.assertIn("chmod 600", err)
+
+    def test_the_same_node_rank_twice(self):
+        port = free_port()
+        with Node(*c10d(port, "--node-rank", "1", "--local-addr", "127.0.0.1", "-v", nodes="3"), "true") as a:
+            a.read_until("SEEKING -> WAITING")
+            code, _, err = finish(*c10d(port, "--node-rank", "1", "--local-addr", "127.0.0.2", nodes="3"), "true")
+            self.assertEqual(code, 78)
+            self.assertIn("127.0.0.1", err)
+            a.signal(signal.SIGTERM)
+            a.finish()
+
+    def test_unequal_numbers_of_nodes(self):
+        port = free_port()
+        with Node(*c10d(port, "-v", nodes="2"), "true") as a:
+            a.read_until("SEEKING -> WAITING")
+            code, _, err = finish(*c10d(port, nodes="2:3"), "true")
+            self.assertEqual(code, 78)
+            self.assertIn("--nnodes", err)
+            a.signal(signal.SIGTERM)
+            a.finish()
+
+
+class Secrets(unittest.TestCase):
+    def test_the_token_is_in_no_process(self):
+        port = free_port()
+        env = {"DDP_TOKEN": TOKEN}
+        with Node(*c10d(port), RANK, *UP, env=env) as a, Node(*c10d(port), RANK, *UP, env=env) as b:
+            a.hear(1)
+            b.hear(1)
+            for node in (a, b):
+                pids = node.processes()
+                self.assertEqual(len(pids), 3)  # ddprun, nursery, rank
+                for pid in pids:
+                    for name in ("environ", "cmdline"):
+                        with open(f"/proc/{pid}/{name}", "rb") as f:
+                            self.assertNotIn(TOKEN.encode(), f.read())
+            a.signal(signal.SIGTERM)
+            b.signal(signal.SIGTERM)
+            a.finish()
+            b.finish()
+
+    def test_a_token_at_home_is_found(self):
+        port = free_port()
+        with Node("true") as any_job:
+            folder = os.path.join(any_job.dir, ".config", "ddprun")
+            os.makedirs(folder)
+            with open(os.open(os.path.join(folder, "token"), os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as f:
+                f.write(TOKEN + "\n")
+            with Node(*c10d(port, "--require-token"), *SHOW, env={"HOME": any_job.dir}) as a, \
+                    Node(*c10d(port), *SHOW, env={"DDP_TOKEN": TOKEN}) as b:
+                self.assertEqual((a.finish(), b.finish()), ((0, "", ""), (0, "", "")))
+
+
+def can_make_namespaces():
+    """Root of a real kernel can, with iproute2; not every container."""
+    name = f"ddpn{os.getpid()}x"
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        return False
+    done = subprocess.run(["ip", "netns", "add", name], capture_output=True)
+    subprocess.run(["ip", "netns", "del", name], capture_output=True)
+    return done.returncode == 0
+
+
+@unittest.skipUnless(can_make_namespaces(), "no network namespaces: needs root and ip(8)")
+class Namespaces(unittest.TestCase):
+    """Three machines on a wire of their own: 10.77.0.1 to .3, fd77::1 to ::3."""
+
+    def setUp(self):
+        self.names = [f"ddpn{os.getpid()}n{i}" for i in range(4)]  # 0: the wire
+        self.addCleanup(self.remove)
+        for name in self.names:
+            self.ip("netns", "add", name)
+            self.ip("-n", name, "link", "set", "lo", "up")
+        self.ip("-n", self.names[0], "link", "add", "wire", "type", "bridge")
+        self.ip("-n", self.names[0], "link", "set", "wire", "up")
+        for i, name in enumerate(self.names[1:], 1):
+            self.ip("-n", name, "link", "add", "eth0", "type", "veth", "peer", "name", f"port{i}", "netns", self.names[0])
+            self.ip("-n", self.names[0], "link", "set", f"port{i}", "master", "wire", "up")
+            self.ip("-n", name, "addr", "add", f"10.77.0.{i}/24", "dev", "eth0")
+            self.ip("-n", name, "addr", "add", f"fd77::{i}/64", "dev", "eth0", "nodad")
+            self.ip("-n", name, "link", "set", "eth0", "up")
+
+    def remove(self):
+        for name in self.names:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+            shutil.rmtree(f"/etc/netns/{name}", ignore_errors=True)
+
+    @staticmethod
+    def ip(*words):
+        subprocess.run(["ip", *words], check=True, capture_output=True)
+
+    def hosts(self, i, *lines):
+        """What machine i's /etc/hosts says."""
+        os.makedirs(f"/etc/netns/{self.names[i]}", exist_ok=True)
+        with open(f"/etc/netns/{self.names[i]}/hosts", "w", encoding="ascii") as f:
+            f.write("127.0.0.1 localhost\n" + "".join(line + "\n" for line in lines))
+
+    def node(self, i, *args, **kw):
+        return Node("netns", "exec", self.names[i], DDPRUN, *args, launcher=shutil.which("ip"),
+                    env={"DDP_TOKEN": TOKEN, **kw})
+
+    STORE = ("sh", "-c", f"{CTL} store -t 20 add here 1 >/dev/null && echo $RANK $MASTER_ADDR > $TEST_FIFO")
+
+    def meet(self, args, n_nodes=2):
+        """Ranks of nodes 1 to n use the store; what they say of it."""
+        nodes = [self.node(i, *args(i), *self.STORE) for i in range(n_nodes, 0, -1)]
+        try:
+            for node in nodes:
+                code, _, err = node.finish()
+                # a wire that has just been laid may lose the first packets: then they look for a while
+                lines = [line for line in err.splitlines() if "looking for the others" not in line]
+                self.assertEqual((code, lines), (0, []))
+            return sorted(node.hear(1)[0] for node in nodes)
+        finally:
+            for node in nodes:
+                node.__exit__()
+
+    def test_the_address_on_the_wire_is_told(self):
+        for host, shown in (("10.77.0.1", "10.77.0.1"), ("[fd77::1]", "fd77::1")):
+            said = self.meet(lambda i, host=host: c10d(29400, "--node-rank", str(i - 1), nodes="3", host=host), 3)
+            self.assertEqual(said, [f"{rank} {shown}" for rank in range(3)])
+
+    def test_rank_0_may_be_elsewhere_than_the_endpoint(self):
+        said = self.meet(lambda i: c10d(29400, "--node-rank", str(2 - i), host="10.77.0.1"))
+        self.assertEqual(said, ["0 10.77.0.2", "1 10.77.0.2"])
+
+    def test_a_host_that_has_its_own_name_for_the_loopback_interface(self):
+        self.hosts(1, "127.0.1.1 node1")
+        self.hosts(2, "10.77.0.1 node1")
+        said = self.meet(lambda i: c10d(29400, "--node-rank", str(i - 1), host="node1"))
+        self.assertEqual(said, ["0 node1", "1 node1"])
+        said = self.meet(lambda i: static(29500, i - 1, host="node1"))
+        self.assertEqual(said, ["0 node1", "1 node1"])
+
+    def test_each_thinks_that_the_name_is_its_own(self):
+        self.hosts(1, "10.77.0.1 head", "127.0.1.1 node1")
+        self.hosts(2, "10.77.0.1 head", "127.0.1.1 node2")
+        said = self.meet(lambda i: c10d(29400, "--node-rank", str(i - 1), host="head"))
+        self.assertEqual(said, ["0 10.77.0.1", "1 10.77.0.1"])
+
+    def test_a_name_for_several_machines_has_one_endpoint(self):
+        lines = ["10.77.0.3 all", "10.77.0.2 all", "10.77.0.1 all"]
+        for i in range(1, 4):
+            self.hosts(i, *lines[i - 1:], *lines[:i - 1])
+        said = self.meet(lambda i: c10d(29400, "--node-rank", str(i - 1), nodes="3", host="all"), 3)
+        self.assertEqual(said, [f"{rank} 10.77.0.1" for rank in range(3)])
+
+    def test_the_master_was_started_on_another_machine(self):
+        with self.node(2, *static(29500, 0, host="10.77.0.1"), "true") as a, \
+                self.node(1, *static(29500, 1, host="10.77.0.1"), "true") as b:
+            a.read_until("warning: the nodes are to meet here, but '10.77.0.1', 10.77.0.1:29500, does not lead here")
+            b.read_until("10.77.0.1:29500: connection refused")
+            for node in (a, b):
+                node.signal(signal.SIGTERM)
+                self.assertEqual(node.finish()[0], -signal.SIGTERM)
+
+    def test_strangers_do_not_use_the_store(self):
+        for more, code in (((), 1), (("--store-allow", "10.77.0.3"), 0)):
+            with self.node(1, *static(29500, 0, *more, host="10.77.0.1"), RANK, *UP) as a, \
+                    self.node(2, *static(29500, 1, host="10.77.0.1"), RANK, *UP) as b:
+                self.assertEqual(a.hear(1) + b.hear(1), ["0 up", "1 up"])
+                done = subprocess.run(["ip", "netns", "exec", self.names[3], CTL, "store", "-t", "20", "-e",
+                                       "10.77.0.1:29500", "add", "n"], capture_output=True)
+                self.assertEqual(done.returncode == 0, code == 0, done.stderr)
+                if code != 0:
+                    a.read_until("10.77.0.3")  # who was refused is told
+                for node in (a, b):
+                    node.signal(signal.SIGTERM)
+                    node.finish()
+
+    def test_a_machine_that_is_not_there(self):
+        with self.node(2, *c10d(29400, host="10.77.0.9"), "true") as node:
+            node.read_until("ddprun: looking for the others at 10.77.0.9:29400")
+            node.read_until(": 10.77.0.9:29400: ")
+            node.signal(signal.SIGTERM)
+            self.assertEqual(node.finish()[0], -signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+#include "group_open.h"
+
+#include "backend.h"
+#include "backend_cpu.h"
+#include "backend_net.h"
+#include "common/error.h"
+#include "cpu_tuning.h"
+#include "cpu_tuning_read.h"
+#include "env.h"
+#include "group.h"
+#include "net_join.h"
+#include "net_watch.h"
+#include "node_join.h"
+#include "process.h"
+#include "reduce.h"
+#include "segments/control.h"
+#include "transport_shm.h"
+#include "user_segment.h"
+
+#include <ddp/env.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct opening { /* made one after the other, and unmade the other way round */
+    const struct env_who *who;
+    uint64_t deadline_ms, timeout_ms;
+    const struct reduce_kernels *kernels;
+    struct cpu_tunings tunings;
+    struct user_segment *own; /* the process's */
+    struct node *node;
+    struct transport_shm *shm;
+    struct backend *local; /* has shm; NULL: alone on a node of several */
+    struct net_join *join;
+    struct net_watch *watch;
+};
+
+/* A name for the job where the environment has none: whoever started all ranks. */
+static void name_after_starter(struct env_who *who)
+{
+    struct ucred starter;
+    socklen_t size = sizeof starter;
+    if (who->pmi_fd >= 0 &&
+        getsockopt(who->pmi_fd, SOL_SOCKET, SO_PEERCRED, &starter, &size) == 0 && starter.pid > 0)
+        snprintf(who->job, sizeof who->job, "hydra %d", starter.pid);
+    else
+        snprintf(who->job, sizeof who->job, "parent %d", getppid());
+}
+
+static int choose_kernels(const struct reduce_kernels **ret, struct co_error *err)
+{
+    const char *cap = getenv(DDP_ENV_SIMD);
+    bool known;
+    *ret = reduce_choose(cap, &known);
+    if (!known)
+        return co_fail(err, -ENOEXEC, "%s '%.100s' is not known: try scalar, avx2 or avx512",
+                       DDP_ENV_SIMD, cap);
+    return 0;
+}
+
+/* --- this node -------------------------------------------------------------------------------- */
+
+static int join_node(struct opening *o, struct co_error *err)
+{
+    struct env_who named = *o->who;
+    const char *hint = "";
+    if (named.job[0] == '\0') {
+        name_after_starter(&named);
+        hint = "ranks that different shells start find each other by the same " DDP_ENV_JOB;
+    }
+    struct node_join_opts join = {.local_rank = (unsigned)named.local_rank,
+                                  .n_local = (unsigned)named.local_world_size,
+                                  .generation = named.generation,
+                                  .node_fd = named.node_fd,
+                                  .job = named.job,
+                                  .hint = hint,
+                                  .terms = cpu_tuning_digest(&o->tunings),
+                                  .terms_name = DDP_ENV_TUNING,
+                                  .deadline_ms = o->deadline_ms};
+    return node_join(&join, o->own, &o->node, err);
+}
+
+static void on_alone_destroy(void *node)
+{
+    node_leave(node);
+}
+
+static int make_local(struct opening *o, bool is_alone, struct co_error *err)
+{
+    const char *cma = getenv(DDP_ENV_CMA);
+    struct node *node = o->node;
+    struct transport_shm_opts transport = {.control = node->control,
+                                           .spin = node->n_local <= node->n_cpus,
+                                           .timeout_ms = o->timeout_ms};
+    int code = transport_shm_create_world(&transport, node->local_rank, &o->shm, err);
+    if (code != 0 || node->n_local == 1)
+        return code;
+    struct backend_cpu_opts cpu = {.shm = o->shm,
+                                   .own = o->own,
+                                   .user = node->user,
+                                   .kernels = o->kernels,
+                                   .tunings = &o->tunings,
+                                   .may_cma = cma == NULL || strcmp(cma, "0") != 0};
+    if (is_alone) {
+        cpu.on_destroy = on_alone_destroy;
+        cpu.arg = node;
+    }
+    return backend_cpu_create(&cpu, &o->local, err);
+}
+
+/* --- the other nodes -------------------------------------------------------------------------- */
+
+static unsigned larger(unsigned a, unsigned b)
+{
+    return a > b ? a : b;
+}
+
+/* Each rank watches one of every other node, or, where that has more ranks, several, so that every
+ * rank is watched from every node. returns how many */
+static unsigned list_watched(const struct net_map *m, unsigned *ret)
+{
+    const unsigned n_own = net_map_n_local(m, m->node);
+    unsigned n = 0;
+    for (unsigned k = 0; k < m->n_nodes; k++) {
+        const unsigned n_other = net_map_n_local(m, k);
+        for (unsigned i = m->local; k != m->node && i < larger(n_own, n_other); i += n_own)
+            ret[n++] = m->first[k] + i % n_other;
+    }
+    return n;
+}
+
+static int start_watch(struct opening *o, const struct net_member *member, struct co_error *err)
+{
+    const struct net_map *m = net_join_map(o->join);
+    int *listener = &net_join_listeners(o->join)[NET_WATCH];
+    unsigned *peer = calloc(m->n, sizeof *peer);
+    if (peer == NULL)
+        return co_fail(err, -ENOMEM, "no memory for %u ranks", m->n);
+    struct net_watch_opts watch = {.links = {.rank = m->position,
+                                             .n = m->n,
+                                             .member = member,
+                                             .channel = NET_WATCH,
+                                             .cookie = net_join_cookie(o->join),
+                                             .listener = *listener,
+                                             .timeout_ms = o->timeout_ms},
+                                   .peer = peer,
+                                   .n_peers = list_watched(m, peer),
+                                   .control = o->node->control,
+                                   .local_rank = o->node->local_rank,
+                                   .shm = o->shm};
+    *listener = -1; /* handed over */
+    int code = net_watch_create(&watch, o->deadline_ms, &o->watch, err);
+    free(peer);
+    return code;
+}
+
+/* What is left when the back end is gone. */
+static void on_nodes_destroy(void *arg)
+{
+    struct opening *o = arg;
+    if (o->local == NULL)
+        transport_shm_destroy(o->shm);
+    net_join_destroy(o->join);
+    node_leave(o->node);
+    free(o);
+}
+
+static int make_net(struct opening *o, struct net_member *member, struct backend **ret,
+                    struct co_error *err)
+{
+    int *listener = net_join_listeners(o->join);
+    struct opening *kept = malloc(sizeof *kept);
+    if (kept == NULL)
+        return co_fail(err, -ENOMEM, "no memory for a back end");
+    *kept = *o;
+    struct backend_net_opts net = {.local = o->local,
+                                   .map = net_join_map(o->join),
+                                   .member = member,
+                                   .listener = listener,
+                                   .watch = o->watch,
+                                   .line = &o->node->control->line[o->node->local_rank],
+                                   .owns_watch = true,
+                                   .own = o->own,
+                                   .kernels = o->kernels,
+                                   .cookie = net_join_cookie(o->join),
+                                   .spin = o->node->n_local <= o->node->n_cpus,
+                                   .timeout_ms = o->timeout_ms,
+                                   .deadline_ms = o->deadline_ms,
+                                   .on_destroy = on_nodes_destroy,
+                                   .arg = kept};
+    int code = backend_net_create(&net, ret, err);
+    listener[NET_DATA] = listener[NET_MESSAGES] = -1; /* taken in any case */
+    if (code != 0)
+        free(kept);
+    return code;
+}
+
+static int join_nodes(struct opening *o, struct backend **ret, struct co_error *err)
+{
+    int code = net_join(o->who, o->local, o->deadline_ms, &o->join, err);
+    if (code != 0)
+        return code;
+    transport_shm_name_ranks(
+        o->shm, (struct transport_shm_names){.world_rank = net_join_world_ranks(o->join),
+                                             .where = net_join_where(o->join)});
+    struct net_member *member = net_join_take_members(o->join);
+    code = start_watch(o, member, err);
+    if (code == 0)
+        code = make_net(o, member, ret, err);
+    if (code != 0) {
+        net_watch_destroy(o->watch);
+        o->watch = NULL;
+        free(member);
+    }
+    return code;
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
+static void undo(struct opening *o)
+{
+    if (o->local != NULL)
+        o->local->ops->destroy(o->local);
+    else
+        transport_shm_destroy(o->shm);
+    net_join_destroy(o->join);
+    node_leave(o->node);
+}
+
+int group_open(struct ddp_group *g, const struct env_who *who, uint64_t deadline_ms,
+               struct co_error *err)
+{
+    struct opening o = {.who = who, .deadline_ms = deadline_ms, .timeout_ms = g->timeout_ms};
+    const bool is_alone = who->local_world_size == who->world_size;
+    int code = choose_kernels(&o.kernels, err);
+    if (code == 0)
+        code = cpu_tuning_read(getenv(DDP_ENV_TUNING), &o.tunings, err);
+    if (code == 0)
+        code = process_user_segment((unsigned)who->local_world_size, &o.own, err);
+    if (code == 0)
+        code = join_node(&o, err);
+    if (code == 0)
+        code = make_local(&o, is_alone, err);
+    if (code != 0) {
+        undo(&o);
+        return code;
+    }
+    struct control_line *line = &o.node->control->line[o.node->local_rank];
+    if (is_alone) {
+        g->backend = o.local;
+    } else {
+        code = join_nodes(&o, &g->backend, err);
+        if (code != 0) {
+            undo(&o);
+            return code;
+        }
+    }
+    g->line = line;
+    return 0;
+}

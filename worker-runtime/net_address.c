@@ -1,0 +1,183 @@
+#include "net_address.h"
+
+#include "common/error.h"
+#include "common/scope.h"
+
+#include <arpa/inet.h>
+#include <ddp/env.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    KEEPALIVE_IDLE_S = 10,
+    KEEPALIVE_EVERY_S = 5,
+    KEEPALIVE_TIMES = 3,
+    /* a process that is stopped does not read: its own time-out comes first */
+    USER_TIMEOUT_MORE_MS = 10000
+};
+
+struct net_address net_address_of(const struct sockaddr_storage *socket)
+{
+    struct net_address a = {0};
+    if (socket->ss_family == AF_INET) {
+        a.family = AF_INET;
+        memcpy(a.bytes, &((const struct sockaddr_in *)socket)->sin_addr, 4);
+    } else if (socket->ss_family == AF_INET6) {
+        const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)socket;
+        const bool is_v4 = IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr);
+        a.family = is_v4 ? AF_INET : AF_INET6;
+        memcpy(a.bytes, v6->sin6_addr.s6_addr + (is_v4 ? 12 : 0), is_v4 ? 4 : 16);
+        a.scope = is_v4 ? 0 : v6->sin6_scope_id;
+    }
+    return a;
+}
+
+static bool is_link_local(const struct net_address *a)
+{
+    if (a->family == AF_INET6)
+        return a->bytes[0] == 0xfe && (a->bytes[1] & 0xc0) == 0x80;
+    return a->bytes[0] == 169 && a->bytes[1] == 254;
+}
+
+/* Which of an interface's addresses to take: the higher, the better. */
+static int worth(const struct net_address *a)
+{
+    if (a->family == 0)
+        return 0;
+    return 1 + (a->family == AF_INET) + 2 * !is_link_local(a);
+}
+
+int net_address_of_interface(const char *name, struct net_address *ret, struct co_error *err)
+{
+    struct ifaddrs *list;
+    struct net_address best = {0};
+    bool is_there = false;
+    if (getifaddrs(&list) != 0)
+        return co_fail(err, -errno, "cannot list the network interfaces: %s", strerror(errno));
+    for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next) {
+        if (strcmp(i->ifa_name, name) != 0)
+            continue;
+        is_there = true;
+        struct sockaddr_storage socket = {0};
+        if (i->ifa_addr == NULL)
+            continue;
+        if (i->ifa_addr->sa_family == AF_INET)
+            memcpy(&socket, i->ifa_addr, sizeof(struct sockaddr_in));
+        else if (i->ifa_addr->sa_family == AF_INET6)
+            memcpy(&socket, i->ifa_addr, sizeof(struct sockaddr_in6));
+        const struct net_address a = net_address_of(&socket);
+        if (worth(&a) > worth(&best))
+            best = a;
+    }
+    freeifaddrs(list);
+    if (best.family == 0)
+        return co_fail(err, -ENOEXEC, "%s '%.60s': %s", DDP_ENV_SOCKET_IFNAME, name,
+                       is_there ? "that network interface has no address"
+                                : "there is no such network interface; `ip address` lists them");
+    *ret = best;
+    return 0;
+}
+
+bool net_address_is_known(const struct net_address *a)
+{
+    return a->family == AF_INET || a->family == AF_INET6;
+}
+
+bool net_address_is_loopback(const struct net_address *a)
+{
+    static const uint8_t v6[16] = {[15] = 1};
+    if (a->family == AF_INET)
+        return a->bytes[0] == 127;
+    return a->family == AF_INET6 && memcmp(a->bytes, v6, sizeof v6) == 0;
+}
+
+const char *net_address_format(const struct net_address *a, uint16_t port,
+                               char text[NET_ADDRESS_TEXT_BYTES])
+{
+    char number[INET6_ADDRSTRLEN] = "?";
+    inet_ntop(a->family == AF_INET6 ? AF_INET6 : AF_INET, a->bytes, number, sizeof number);
+    snprintf(text, NET_ADDRESS_TEXT_BYTES, a->family == AF_INET6 ? "[%s] port %u" : "%s port %u",
+             number, port);
+    return text;
+}
+
+/* bytes NULL: all addresses */
+static socklen_t fill(struct sockaddr_storage *s, const struct net_address *a, uint16_t port,
+                      bool any)
+{
+    memset(s, 0, sizeof *s);
+    if (a->family == AF_INET) {
+        struct sockaddr_in *v4 = (struct sockaddr_in *)s;
+        v4->sin_family = AF_INET;
+        v4->sin_port = htons(port);
+        if (!any)
+            memcpy(&v4->sin_addr, a->bytes, 4);
+        return sizeof *v4;
+    }
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)s;
+    v6->sin6_family = AF_INET6;
+    v6->sin6_port = htons(port);
+    if (!any)
+        memcpy(&v6->sin6_addr, a->bytes, 16);
+    v6->sin6_scope_id = is_link_local(a) ? a->scope : 0;
+    return sizeof *v6;
+}
+
+int net_address_listen(const struct net_address *a, uint16_t *ret_port, int *ret_fd,
+                       struct co_error *err)
+{
+    struct sockaddr_storage s;
+    char text[NET_ADDRESS_TEXT_BYTES];
+    socklen_t length = fill(&s, a, 0, net_address_is_loopback(a));
+    co_autoclose_fd int fd =
+        socket(a->family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&s, length) != 0 || listen(fd, SOMAXCONN) != 0 ||
+        getsockname(fd, (struct sockaddr *)&s, &length) != 0)
+        return co_fail(err, -errno, "cannot listen at %s: %s", net_address_format(a, 0, text),
+                       strerror(errno));
+    *ret_port = ntohs(s.ss_family == AF_INET ? ((struct sockaddr_in *)&s)->sin_port
+                                             : ((struct sockaddr_in6 *)&s)->sin6_port);
+    *ret_fd = co_take_fd(&fd);
+    return 0;
+}
+
+int net_address_connect(const struct net_address *own, const struct net_address *to, uint16_t port,
+                        int *ret_fd)
+{
+    struct net_address there = *to;
+    struct sockaddr_storage s;
+    if (!net_address_is_known(to))
+        return -EAFNOSUPPORT;
+    there.scope = own->scope; /* of a link, which has another number on each machine */
+    const socklen_t length = fill(&s, &there, port, false);
+    co_autoclose_fd int fd =
+        socket(to->family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
+    if (fd < 0)
+        return -errno;
+    if (connect(fd, (struct sockaddr *)&s, length) != 0 && errno != EINPROGRESS)
+        return -errno;
+    *ret_fd = co_take_fd(&fd);
+    return 0;
+}
+
+static void set(int fd, int level, int name, int value)
+{
+    setsockopt(fd, level, name, &value, sizeof value); /* without it things work, too */
+}
+
+void net_address_tune(int fd, uint64_t timeout_ms)
+{
+    set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S);
+    set(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_EVERY_S);
+    set(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_TIMES);
+    timeout_ms += USER_TIMEOUT_MORE_MS;
+    set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, timeout_ms < INT_MAX ? (int)timeout_ms : INT_MAX);
+}

@@ -1,0 +1,51 @@
+/* net_address.h - where a rank listens, and sockets to and from there. IPv4 and IPv6. */
+#ifndef DDP_WORKER_RUNTIME_NET_ADDRESS_H
+#define DDP_WORKER_RUNTIME_NET_ADDRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+struct co_error;
+
+struct net_address { /* travels as it is */
+    uint16_t family; /* AF_INET, AF_INET6; 0: none */
+    uint8_t bytes[16];
+    uint16_t padding_;
+    uint32_t scope; /* of a link-local IPv6 address: the interface's number where it was found */
+};
+
+/* returns   the address in `socket`; family 0: it is neither */
+struct net_address net_address_of(const struct sockaddr_storage *socket);
+
+/* The address of a network interface: IPv4 before IPv6, link-local ones last.
+ *
+ * returns   0; -ENOEXEC there is no such interface, or it has no address: the text names
+ *           DDP_SOCKET_IFNAME; -errno */
+int net_address_of_interface(const char *name, struct net_address *ret, struct co_error *err);
+
+bool net_address_is_known(const struct net_address *a); /* an address that can be connected to */
+bool net_address_is_loopback(const struct net_address *a);
+
+#define NET_ADDRESS_TEXT_BYTES 64
+/* "10.0.0.7 port 4242", "[fe80::1] port 4242". Returns text. */
+const char *net_address_format(const struct net_address *a, uint16_t port,
+                               char text[NET_ADDRESS_TEXT_BYTES]);
+
+/* Listen on a free port of `a`; `a` of the loopback interface stands for all addresses: it is what
+ * the machine that has the store sees of itself.
+ *
+ * returns   0, -errno */
+int net_address_listen(const struct net_address *a, uint16_t *ret_port, int *ret_fd,
+                       struct co_error *err);
+
+/* Begin to connect, without waiting. own: this rank's address, of the same family
+ * returns   0; -errno */
+int net_address_connect(const struct net_address *own, const struct net_address *to, uint16_t port,
+                        int *ret_fd);
+
+/* What every connection between ranks is to have: no delay of small pieces; broken after timeout_ms
+ * without a sign of the other machine. */
+void net_address_tune(int fd, uint64_t timeout_ms);
+
+#endif

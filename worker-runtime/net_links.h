@@ -1,0 +1,79 @@
+/* net_links.h - connections between this rank and ranks on other nodes, one channel of one group.
+ *
+ * Connections are made as they are needed: whoever sends first connects, unless the other has
+ * connected already. Where both do so at the same time there are two, one for each direction. A
+ * connection opens with a hello that carries the job's cookie; whoever does not have it is sent
+ * away, and nothing it says is read.
+ *
+ * Not thread-safe: its user sees to that. */
+#ifndef DDP_WORKER_RUNTIME_NET_LINKS_H
+#define DDP_WORKER_RUNTIME_NET_LINKS_H
+
+#include "net_address.h"
+
+#include <poll.h>
+#include <stddef.h>
+#include <sys/uio.h>
+
+struct co_error;
+struct net_links; /* opaque */
+
+#define NET_COOKIE_BYTES 16
+
+enum net_channel { NET_WATCH, NET_DATA, NET_MESSAGES, NET_N_CHANNELS };
+
+struct net_member { /* a rank of the group; travels as it is, but for `rank` in a split */
+    uint32_t rank;  /* in the job */
+    uint32_t node;  /* number of its node */
+    uint32_t local_rank;
+    uint32_t pid;
+    struct net_address address;
+    uint16_t port[NET_N_CHANNELS];
+    uint16_t padding_;
+    char host[32];
+};
+
+struct net_links_opts {
+    unsigned rank, n;                /* in the group */
+    const struct net_member *member; /* n; lent */
+    enum net_channel channel;
+    uint32_t group;        /* tells groups apart */
+    const uint8_t *cookie; /* NET_COOKIE_BYTES, copied */
+    int listener;          /* handed over */
+    uint64_t timeout_ms;   /* a connection dies after this without a sign of the other side */
+};
+
+/* returns   0, -ENOMEM; then the listener is still the caller's */
+int net_links_create(const struct net_links_opts *opts, struct net_links **ret,
+                     struct co_error *err);
+void net_links_destroy(struct net_links *l); /* NULL is fine */
+
+/* Connect to the peers in `first` and wait for those in `second` to connect.
+ *
+ * returns   0; -ETIMEDOUT the text names who did not come; -errno */
+int net_links_meet(struct net_links *l, const unsigned *first, unsigned n_first,
+                   const unsigned *second, unsigned n_second, uint64_t deadline_ms,
+                   struct co_error *err);
+
+/* Send or receive what is possible at once.
+ *
+ * returns   bytes; -EAGAIN; -EPIPE the other side closed; -errno */
+ssize_t net_links_send(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v);
+ssize_t net_links_receive(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v);
+
+bool net_links_is_open(const struct net_links *l, unsigned peer); /* somebody has connected */
+
+/* What to poll() for to hear from a peer, or to go on sending to it: adds up to two. */
+#define NET_LINKS_POLL_MOST 2
+size_t net_links_watch(const struct net_links *l, unsigned peer, bool in, bool out,
+                       struct pollfd *ret);
+/* Likewise, for new connections. */
+struct pollfd net_links_watch_new(const struct net_links *l);
+
+const struct net_member *net_links_member(const struct net_links *l, unsigned peer);
+
+/* "rank 3 on node 1 (host)" */
+#define NET_MEMBER_TEXT_BYTES 80
+const char *net_member_format(const struct net_member *m, char text[NET_MEMBER_TEXT_BYTES]);
+
+#endif

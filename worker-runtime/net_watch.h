@@ -1,0 +1,54 @@
+/* net_watch.h - news of failure between nodes.
+ *
+ * Every rank holds a connection to a rank of each other node on which nothing comes but the end:
+ * why the job broke over there, or that the other side has left; and which the kernel ends when the
+ * other side dies; and questions whether a rank still waits, with the answers. So no data in front
+ * of it can hold the news up. What a rank hears it writes into the abort word of its node, in
+ * words; what the abort word of its node says it passes on. Groups and threads of a rank share one
+ * watch. Thread-safe. */
+#ifndef DDP_WORKER_RUNTIME_NET_WATCH_H
+#define DDP_WORKER_RUNTIME_NET_WATCH_H
+
+#include "net_links.h"
+
+struct control;
+struct net_watch; /* opaque */
+struct transport_shm;
+
+struct net_watch_opts {
+    struct net_links_opts links;
+    const unsigned *peer; /* that this rank watches; copied */
+    unsigned n_peers;
+    struct control *control;         /* borrowed */
+    unsigned local_rank;             /* on the node */
+    const struct transport_shm *shm; /* of the node: has words for its abort word; borrowed */
+};
+
+/* Also connects to its peers.
+ * returns   0; -ETIMEDOUT, the text names who did not come; -ENOMEM; -errno. On failure the
+ *           listener is closed */
+int net_watch_create(const struct net_watch_opts *opts, uint64_t deadline_ms,
+                     struct net_watch **ret, struct co_error *err);
+/* Say goodbye, or why the job broke, and close. NULL is fine. */
+void net_watch_destroy(struct net_watch *w);
+
+/* Break the job, if it is not broken yet. The first cause stays. */
+void net_watch_tell(struct net_watch *w, int code, const char *text);
+
+/* Hear what there is to hear, and pass on what the node's abort word says.
+ * returns   whether the job is broken */
+bool net_watch_look(struct net_watch *w);
+
+/* Why it is broken. returns the -errno in err */
+int net_watch_why(const struct net_watch *w, struct co_error *err);
+
+/* Ask a rank whether it is in the library, if this rank watches it: whoever waits there answers,
+ * and is not the one to be blamed for a wait that is too long. */
+void net_watch_ask(struct net_watch *w, uint32_t rank);
+bool net_watch_has_answered(struct net_watch *w, uint32_t rank); /* since it was asked last */
+
+/* What to poll() for to hear the news early; writes net_watch_poll_most() at most. */
+size_t net_watch_poll(struct net_watch *w, struct pollfd *ret);
+size_t net_watch_poll_most(const struct net_watch *w);
+
+#endif

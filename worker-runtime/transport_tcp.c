@@ -1,0 +1,439 @@
+#include "transport_tcp.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "net_watch.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    SPIN_LEAST_NS = 1000,
+    SPIN_MOST_NS = 50 * 1000, /* about what a small message takes from machine to machine */
+    NAP_MS = 1,               /* how late the node's abort word is seen */
+    NAMED = 8,
+    ANSWER_MS = 300, /* for those who are late to say that they wait, too */
+    NEWS_MS = 1000,
+};
+
+enum frame_kind { FRAME_CALL = 1, FRAME_LEFT, FRAME_BROKEN };
+#define FRAME_MAGIC 0x46504444u /* "DDPF" */
+
+struct frame { /* what a rank says of itself before the bytes, 56 of them */
+    uint32_t magic, kind;
+    uint32_t number, exchange; /* calls; exchanges with this peer */
+    struct call call;
+    uint64_t bytes;   /* that follow */
+    uint64_t expects; /* bytes from the other side */
+};
+
+struct direction {
+    size_t i; /* the piece that goes, or is waited for */
+    struct tcp_piece piece;
+    bool has_piece, is_done;
+    size_t n_frame; /* bytes of the frame that went */
+    size_t n_piece; /* and of the piece */
+    struct frame frame;
+    uint64_t total; /* bytes of the exchange */
+};
+
+struct stream { /* to and from a peer */
+    uint32_t n_exchanges;
+    bool is_blocked; /* its socket takes no more now */
+    struct direction out, in;
+};
+
+struct transport_tcp {
+    struct transport_tcp_opts opts;
+    const struct tcp_plan *plan;
+    struct call call;
+    uint32_t number;
+    uint64_t timeout_ms;
+    uint64_t deadline_ms; /* 0: nobody has waited since the last byte */
+    uint64_t spin_ns;     /* how long it seems worth to spin */
+    unsigned n_late;      /* times that the deadline was put off */
+    struct pollfd *poll;
+    struct stream stream[]; /* of each rank of the group */
+};
+
+int transport_tcp_create(const struct transport_tcp_opts *opts, struct transport_tcp **ret,
+                         struct co_error *err)
+{
+    struct transport_tcp *t = calloc(1, sizeof *t + opts->n * sizeof t->stream[0]);
+    struct pollfd *poll =
+        calloc(1 + opts->n * NET_LINKS_POLL_MOST + net_watch_poll_most(opts->watch), sizeof *poll);
+    if (t == NULL || poll == NULL) {
+        free(t);
+        free(poll);
+        return co_fail(err, -ENOMEM, "no memory for a transport to %u ranks", opts->n);
+    }
+    t->opts = *opts;
+    t->poll = poll;
+    t->spin_ns = SPIN_MOST_NS;
+    *ret = t;
+    return 0;
+}
+
+/* All of it has gone, or come. */
+static bool is_idle(const struct direction *d)
+{
+    return d->is_done && d->n_frame == sizeof d->frame;
+}
+
+static bool is_missing(const struct stream *s)
+{
+    return !is_idle(&s->in) || !is_idle(&s->out);
+}
+
+void transport_tcp_destroy(struct transport_tcp *t)
+{
+    if (t == NULL)
+        return;
+    const bool is_broken = net_watch_look(t->opts.watch);
+    struct frame left = {.magic = FRAME_MAGIC, .kind = is_broken ? FRAME_BROKEN : FRAME_LEFT};
+    const struct iovec v = {&left, sizeof left};
+    for (unsigned r = 0; r < t->opts.n; r++)
+        if (net_links_is_open(t->opts.links, r) &&
+            (t->stream[r].n_exchanges == 0 || is_idle(&t->stream[r].out)))
+            net_links_send(t->opts.links, r, &v, 1);
+    net_links_destroy(t->opts.links);
+    free(t->poll);
+    free(t);
+}
+
+void transport_tcp_open(struct transport_tcp *t, const struct call *call, uint32_t number,
+                        uint64_t timeout_ms, const struct tcp_plan *plan)
+{
+    t->plan = plan;
+    t->call = *call;
+    t->number = number;
+    t->timeout_ms = timeout_ms != 0 ? timeout_ms : t->opts.timeout_ms;
+    t->deadline_ms = 0;
+    t->n_late = 0;
+    for (unsigned p = 0; p < plan->n_peers; p++) {
+        struct stream *s = &t->stream[plan->peer[p]];
+        s->n_exchanges++;
+        s->is_blocked = false;
+        s->out = (struct direction){.frame = {.magic = FRAME_MAGIC,
+                                              .kind = FRAME_CALL,
+                                              .number = number,
+                                              .exchange = s->n_exchanges,
+                                              .call = *call,
+                                              .bytes = plan->bytes_to(plan->arg, p),
+                                              .expects = plan->bytes_from(plan->arg, p)}};
+        s->in = (struct direction){0};
+    }
+}
+
+/* --- failing ---------------------------------------------------------------------------------- */
+
+static const char *name_of(const struct transport_tcp *t, unsigned rank,
+                           char text[NET_MEMBER_TEXT_BYTES])
+{
+    return net_member_format(net_links_member(t->opts.links, rank), text);
+}
+
+static int fail_gone(const struct transport_tcp *t, unsigned peer, int code, struct co_error *err)
+{
+    char name[NET_MEMBER_TEXT_BYTES];
+    name_of(t, peer, name);
+    if (net_watch_look(t->opts.watch)) /* the cause of it may be known better */
+        return net_watch_why(t->opts.watch, err);
+    if (code == -EPIPE || code == -ECONNRESET)
+        return co_fail(err, -ECONNRESET, "%s died", name);
+    return co_fail(err, -ECONNRESET, "the connection to %s broke: %s", name, strerror(-code));
+}
+
+static int fail_mismatch(const struct transport_tcp *t, unsigned peer, const struct frame *theirs,
+                         struct co_error *err)
+{
+    char me[NET_MEMBER_TEXT_BYTES], other[NET_MEMBER_TEXT_BYTES];
+    char my_call[CALL_TEXT_BYTES], other_call[CALL_TEXT_BYTES];
+    name_of(t, t->opts.rank, me);
+    name_of(t, peer, other);
+    if (call_same(&t->call, &theirs->call) && t->number == theirs->number)
+        return co_fail(err, -EPROTO,
+                       "%s, call #%u: %s and %s do not expect the counts that they send each other",
+                       call_format(&t->call, my_call), t->number, me, other);
+    return co_fail(err, -EPROTO, "%s called %s as call #%u where %s called %s as call #%u", other,
+                   call_format(&theirs->call, other_call), theirs->number, me,
+                   call_format(&t->call, my_call), t->number);
+}
+
+/* The other side left since the job is broken. The news of why takes another way. */
+static int fail_broken(const struct transport_tcp *t, unsigned peer, struct co_error *err)
+{
+    const uint64_t deadline_ms = co_deadline_ms(NEWS_MS);
+    char name[NET_MEMBER_TEXT_BYTES];
+    while (!net_watch_look(t->opts.watch))
+        if (co_left_ms(deadline_ms) == 0 || poll(NULL, 0, NAP_MS) < 0)
+            return co_fail(err, -ECONNRESET, "%s left a job that is broken",
+                           name_of(t, peer, name));
+    return net_watch_why(t->opts.watch, err);
+}
+
+static int check_frame(const struct transport_tcp *t, unsigned p, struct co_error *err)
+{
+    const struct tcp_plan *plan = t->plan;
+    const unsigned peer = plan->peer[p];
+    const struct stream *s = &t->stream[peer];
+    const struct frame *f = &s->in.frame;
+    char name[NET_MEMBER_TEXT_BYTES];
+    if (f->magic == FRAME_MAGIC && f->kind == FRAME_BROKEN)
+        return fail_broken(t, peer, err);
+    if (f->magic != FRAME_MAGIC || (f->kind != FRAME_CALL && f->kind != FRAME_LEFT))
+        return co_fail(err, -EIO, "%s sent something that is no call", name_of(t, peer, name));
+    if (f->kind == FRAME_LEFT)
+        return co_fail(err, -ECONNRESET, "%s left the job while others needed it",
+                       name_of(t, peer, name));
+    if (!call_same(&t->call, &f->call) || f->number != t->number || f->exchange != s->n_exchanges ||
+        f->bytes != s->out.frame.expects || f->expects != s->out.frame.bytes)
+        return fail_mismatch(t, peer, f, err);
+    return 0;
+}
+
+/* Those who sent least of what this rank waits for: the others may wait for them, too. */
+static uint64_t least_total(const struct transport_tcp *t)
+{
+    uint64_t least = UINT64_MAX;
+    for (unsigned p = 0; p < t->plan->n_peers; p++) {
+        const struct stream *s = &t->stream[t->plan->peer[p]];
+        if (is_missing(s) && s->in.total < least)
+            least = s->in.total;
+    }
+    return least;
+}
+
+static uint32_t job_rank(const struct transport_tcp *t, unsigned peer)
+{
+    return net_links_member(t->opts.links, peer)->rank;
+}
+
+/* Whether a peer is to be blamed: it is furthest behind and, if `silent`, has not answered. */
+static bool is_late(const struct transport_tcp *t, unsigned peer, uint64_t least, bool silent)
+{
+    const struct stream *s = &t->stream[peer];
+    return is_missing(s) && s->in.total == least &&
+           !(silent && net_watch_has_answered(t->opts.watch, job_rank(t, peer)));
+}
+
+static int fail_late(const struct transport_tcp *t, bool silent, struct co_error *err)
+{
+    char names[NAMED * (NET_MEMBER_TEXT_BYTES + 2)] = "", name[NET_MEMBER_TEXT_BYTES];
+    const uint64_t least = least_total(t);
+    size_t length = 0;
+    unsigned n = 0;
+    for (unsigned p = 0; p < t->plan->n_peers; p++) {
+        if (!is_late(t, t->plan->peer[p], least, silent) || n++ >= NAMED)
+            continue;
+        length += (size_t)snprintf(names + length, sizeof names - length, "%s%s",
+                                   length > 0 ? ", " : "", name_of(t, t->plan->peer[p], name));
+    }
+    return co_fail(err, -ETIMEDOUT, "waited %.3g s in vain for %s%s", (double)t->timeout_ms / 1e3,
+                   names, n > NAMED ? " and more" : "");
+}
+
+/* The time is up. First the others are asked: who answers waits for somebody, too, and knows better
+ * who is late; its news gets some time to arrive. returns 0 go on waiting; -errno */
+static int on_late(struct transport_tcp *t, struct co_error *err)
+{
+    const uint64_t least = least_total(t);
+    bool any_silent = false;
+    for (unsigned p = 0; p < t->plan->n_peers; p++) {
+        const unsigned peer = t->plan->peer[p];
+        if (t->n_late == 0 && is_late(t, peer, least, false))
+            net_watch_ask(t->opts.watch, job_rank(t, peer));
+        any_silent = any_silent || is_late(t, peer, least, true);
+    }
+    if (t->n_late > 0 && (any_silent || t->n_late == 2))
+        return fail_late(t, any_silent, err);
+    t->deadline_ms = co_deadline_ms(t->n_late++ == 0 ? ANSWER_MS : NEWS_MS);
+    return 0;
+}
+
+/* --- bytes ------------------------------------------------------------------------------------ */
+
+/* What is left of frame and piece. */
+static unsigned gather(struct direction *d, struct iovec v[2])
+{
+    unsigned n = 0;
+    if (d->n_frame < sizeof d->frame)
+        v[n++] = (struct iovec){(uint8_t *)&d->frame + d->n_frame, sizeof d->frame - d->n_frame};
+    if (d->has_piece)
+        v[n++] = (struct iovec){(uint8_t *)d->piece.at + d->n_piece, d->piece.bytes - d->n_piece};
+    return n;
+}
+
+/* Count n bytes that went. */
+static void count(struct direction *d, size_t n)
+{
+    const size_t frame_left = sizeof d->frame - d->n_frame;
+    const size_t of_frame = n < frame_left ? n : frame_left;
+    d->n_frame += of_frame;
+    d->n_piece += n - of_frame;
+    d->total += n;
+}
+
+/* Have a piece to go on with, if there is one. */
+static void get_piece(const struct tcp_plan *plan, struct direction *d, unsigned p, bool is_out)
+{
+    while (!d->has_piece && !d->is_done) {
+        enum tcp_next next = (is_out ? plan->to : plan->from)(plan->arg, p, d->i, &d->piece);
+        if (next == TCP_LATER)
+            return;
+        if (next == TCP_END)
+            d->is_done = true;
+        else if (d->piece.bytes == 0)
+            d->i++;
+        else
+            d->has_piece = true;
+        d->n_piece = 0;
+    }
+}
+
+static int pull(struct transport_tcp *t, unsigned p, struct co_error *err);
+
+/* The other side may have said something before it went: that it leaves, for instance. */
+static int fail_sending(struct transport_tcp *t, unsigned p, int reason, struct co_error *err)
+{
+    int code;
+    while ((code = pull(t, p, err)) > 0) {
+    }
+    return code < 0 ? code : fail_gone(t, t->plan->peer[p], reason, err);
+}
+
+/* returns   1 something went; 0 nothing can now; -errno */
+static int push(struct transport_tcp *t, unsigned p, struct co_error *err)
+{
+    const unsigned peer = t->plan->peer[p];
+    struct stream *s = &t->stream[peer];
+    struct direction *d = &s->out;
+    struct iovec v[2];
+    get_piece(t->plan, d, p, true);
+    unsigned n_v = gather(d, v);
+    if (n_v == 0)
+        return 0;
+    ssize_t n = net_links_send(t->opts.links, peer, v, n_v);
+    s->is_blocked = n == -EAGAIN;
+    if (n == -EAGAIN)
+        return 0;
+    if (n < 0)
+        return fail_sending(t, p, (int)n, err);
+    count(d, (size_t)n);
+    if (d->has_piece && d->n_piece == d->piece.bytes) {
+        d->has_piece = false;
+        d->i++;
+        get_piece(t->plan, d, p, true);
+    }
+    return 1;
+}
+
+static int pull(struct transport_tcp *t, unsigned p, struct co_error *err)
+{
+    const unsigned peer = t->plan->peer[p];
+    struct direction *d = &t->stream[peer].in;
+    struct iovec v[2];
+    get_piece(t->plan, d, p, false);
+    unsigned n_v = gather(d, v);
+    if (n_v == 0)
+        return 0;
+    const bool had_frame = d->n_frame == sizeof d->frame;
+    ssize_t n = net_links_receive(t->opts.links, peer, v, n_v);
+    if (n == -EAGAIN)
+        return 0;
+    if (n < 0)
+        return fail_gone(t, peer, (int)n, err);
+    count(d, (size_t)n);
+    if (!had_frame && d->n_frame == sizeof d->frame) {
+        int code = check_frame(t, p, err);
+        if (code != 0)
+            return code;
+    }
+    if (d->has_piece && d->n_piece == d->piece.bytes) {
+        d->has_piece = false;
+        t->plan->on_piece(t->plan->arg, p, d->i++);
+        get_piece(t->plan, d, p, false);
+    }
+    return 1;
+}
+
+/* --- all together ----------------------------------------------------------------------------- */
+
+/* One round over all peers. returns   1 all is done; 0; -errno */
+static int go_round(struct transport_tcp *t, bool *ret_moved, struct co_error *err)
+{
+    bool all_done = true;
+    for (unsigned p = 0; p < t->plan->n_peers; p++) {
+        const struct stream *s = &t->stream[t->plan->peer[p]];
+        int out = is_idle(&s->out) ? 0 : push(t, p, err);
+        int in = out < 0 || is_idle(&s->in) ? out : pull(t, p, err);
+        if (in < 0)
+            return in;
+        *ret_moved |= out > 0 || in > 0;
+        all_done &= is_idle(&s->out) && is_idle(&s->in);
+    }
+    return all_done;
+}
+
+/* Look at everything that can end a wait. returns 0; -errno */
+static int look_around(struct transport_tcp *t, struct co_error *err)
+{
+    if (t->opts.on_idle != NULL)
+        t->opts.on_idle(t->opts.idle_arg);
+    if (net_watch_look(t->opts.watch))
+        return net_watch_why(t->opts.watch, err);
+    if (t->deadline_ms == 0)
+        t->deadline_ms = co_deadline_ms(t->timeout_ms);
+    return co_left_ms(t->deadline_ms) == 0 ? on_late(t, err) : 0;
+}
+
+static void nap(struct transport_tcp *t)
+{
+    size_t n = 1;
+    t->poll[0] = net_links_watch_new(t->opts.links);
+    for (unsigned p = 0; p < t->plan->n_peers; p++) {
+        const struct stream *s = &t->stream[t->plan->peer[p]];
+        const bool in =
+            !is_idle(&s->in) && (s->in.has_piece || s->in.n_frame < sizeof(struct frame));
+        n += net_links_watch(t->opts.links, t->plan->peer[p], in, s->is_blocked, t->poll + n);
+    }
+    n += net_watch_poll(t->opts.watch, t->poll + n);
+    poll(t->poll, n, NAP_MS);
+}
+
+/* Twice as long next time if something came meanwhile, half as long if nothing did. */
+static int spin(struct transport_tcp *t, bool *ret_moved, struct co_error *err)
+{
+    const uint64_t end_ns = co_now_ns() + t->spin_ns;
+    int code = 0;
+    while (code == 0 && !*ret_moved && co_now_ns() < end_ns)
+        code = go_round(t, ret_moved, err);
+    const uint64_t next_ns = *ret_moved || code != 0 ? t->spin_ns * 2 : t->spin_ns / 2;
+    t->spin_ns = next_ns < SPIN_LEAST_NS  ? SPIN_LEAST_NS
+                 : next_ns > SPIN_MOST_NS ? SPIN_MOST_NS
+                                          : next_ns;
+    return code;
+}
+
+int transport_tcp_advance(struct transport_tcp *t, bool may_wait, struct co_error *err)
+{
+    for (;;) {
+        bool moved = false;
+        int code = go_round(t, &moved, err);
+        if (code == 0 && !moved && may_wait && t->opts.spin)
+            code = spin(t, &moved, err);
+        if (code != 0)
+            return code;
+        if (moved) {
+            t->deadline_ms = 0;
+            t->n_late = 0;
+            continue;
+        }
+        code = look_around(t, err);
+        if (code != 0 || !may_wait)
+            return code;
+        nap(t);
+    }
+}
