@@ -13,7 +13,7 @@ enum {
     SPIN_NS = 200 * 1000,  /* longer than interrupts and page faults hold a rank up: who sleeps on a
                              busy machine may get its processor back milliseconds later */
     MOVE_NS = 1000 * 1000, /* at least, between two looks for another processor */
-    FIRST_LOOKS = 200,     /* before anything else is done: about as long as a step takes */
+    FIRST_LOOKS = 80,      /* before anything else is done: about as long as a step takes */
     LOOKS = 64,            /* between two looks at the clock */
     YIELDS = 4,            /* where ranks share processors */
     FIRST_SLEEP_US = 500,  /* how soon a death is noticed without ddprun ... */
