@@ -1,8 +1,8 @@
 /* collectives.c - libddp's all-reduce over sizes.
  *
- *     ddprun -n 2 collectives shared|plain REPEATS
+ *     ddprun -n 2 collectives segment|plain REPEATS MAX_BYTES
  *
- * shared: memory of ddp_alloc(), which the other ranks reach; plain: of malloc(). */
+ * segment: memory of ddp_alloc(), which the other ranks reach; plain: of malloc(). */
 #include <ddp/ddp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,11 +23,13 @@ static int barrier(struct sweep *s)
 int main(int argc, char **argv)
 {
     struct ddp_group *g;
-    struct sweep s = {.repeats = argc == 3 ? atoi(argv[2]) : 0};
+    struct sweep s = {.all_reduce = all_reduce, .barrier = barrier};
+    const int is_plain = argc > 1 && strcmp(argv[1], "plain") == 0;
     void *data = NULL;
 
-    if (s.repeats < 1 || (strcmp(argv[1], "shared") != 0 && strcmp(argv[1], "plain") != 0)) {
-        fputs("usage: collectives shared|plain REPEATS\n", stderr);
+    if (argc < 2 || (!is_plain && strcmp(argv[1], "segment") != 0) ||
+        sweep_read_words(&s, argc - 2, argv + 2) != 0) {
+        fputs("usage: collectives segment|plain REPEATS MAX_BYTES\n", stderr);
         return 2;
     }
     if (ddp_init(NULL, &g) != 0)
@@ -35,11 +37,9 @@ int main(int argc, char **argv)
     s.library = g;
     s.rank = ddp_rank(g);
     s.world_size = ddp_world_size(g);
-    s.all_reduce = all_reduce;
-    s.barrier = barrier;
-    if (strcmp(argv[1], "plain") == 0)
-        data = aligned_alloc(4096, SWEEP_MAX_BYTES);
-    else if (ddp_alloc(g, SWEEP_MAX_BYTES, &data) != 0)
+    if (is_plain)
+        data = malloc(s.max_bytes);
+    else if (ddp_alloc(g, s.max_bytes, &data) != 0)
         ddp_fatal("alloc");
     s.data = data;
     if (s.data == NULL || sweep_run(&s) != 0)

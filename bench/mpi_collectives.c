@@ -19,18 +19,18 @@ static int barrier(struct sweep *s)
 
 int main(int argc, char **argv)
 {
-    struct sweep s = {.repeats = argc == 2 ? atoi(argv[1]) : 0};
+    struct sweep s = {.all_reduce = all_reduce, .barrier = barrier};
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &s.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &s.world_size);
-    s.all_reduce = all_reduce;
-    s.barrier = barrier;
-    s.data = aligned_alloc(4096, SWEEP_MAX_BYTES);
-    if (s.repeats < 1 || s.data == NULL || sweep_run(&s) != 0) {
-        fputs("usage: mpi_collectives REPEATS\n", stderr);
-        MPI_Abort(MPI_COMM_WORLD, 1);
+    if (sweep_read_words(&s, argc - 1, argv + 1) != 0) {
+        fputs("usage: mpi_collectives REPEATS MAX_BYTES\n", stderr);
+        MPI_Abort(MPI_COMM_WORLD, 2);
     }
+    s.data = malloc(s.max_bytes);
+    if (s.data == NULL || sweep_run(&s) != 0)
+        MPI_Abort(MPI_COMM_WORLD, 1);
     free(s.data);
     return MPI_Finalize();
 }

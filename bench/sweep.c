@@ -1,13 +1,17 @@
 #include "sweep.h"
 
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define MAX_CALLS  1000              /* of one timing */
-#define CALL_BYTES ((size_t)4 << 20) /* short calls: as many as move this together */
+#define ROW_CALLS   1000               /* in a row, where each alone is too short to be timed */
+#define ROW_BYTES   ((size_t)1 << 10)  /* ... which is below this size */
+#define LARGE_BYTES ((size_t)16 << 20) /* from here on a quarter of the timings is enough */
+#define CLOCK_READS 1000
+
+static const size_t sizes[] = {4,         64,      1 << 10, 4 << 10,  16 << 10, 64 << 10,
+                               256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20};
 
 static double now_us(void)
 {
@@ -17,66 +21,115 @@ static double now_us(void)
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
+/* The least time between two looks at the clock. */
+static double clock_cost_us(void)
+{
+    double least = 1e3;
+
+    for (int i = 0; i < CLOCK_READS; i++) {
+        double begun = now_us(), took = now_us() - begun;
+        least = took < least ? took : least;
+    }
+    return least;
+}
+
 static int compare(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-/* One call with known answers, which also touches the memory. Leaves zeros: sums of sums would
- * overflow. */
-static int check(struct sweep *s, size_t count)
+static void write_data(struct sweep *s, size_t count)
 {
-    const int n = s->world_size;
+    const float value = (float)(s->rank + 1);
 
     for (size_t i = 0; i < count; i++)
-        s->data[i] = (float)(s->rank + 1) + (float)(i % 64);
-    if (s->all_reduce(s, count) != 0) {
-        fprintf(stderr, "sweep: all_reduce of %zu elements failed\n", count);
-        return -1;
-    }
+        s->data[i] = value;
+}
+
+static int is_right(const struct sweep *s, size_t count)
+{
+    const float expected = (float)(s->world_size * (s->world_size + 1)) / 2;
+
     for (size_t i = 0; i < count; i++) {
-        float expected = (float)(n * (n + 1)) / 2 + (float)n * (float)(i % 64);
-        if (s->data[i] != expected) {
-            fprintf(stderr, "sweep: element %zu of %zu is %g, not %g\n", i, count,
-                    (double)s->data[i], (double)expected);
+        if (s->data[i] == expected)
+            continue;
+        fprintf(stderr, "sweep: element %zu of %zu is %g, not %g\n", i, count, (double)s->data[i],
+                (double)expected);
+        return 0;
+    }
+    return 1;
+}
+
+/* Many calls, and the writing before each. returns microseconds a call, or -1 */
+static double time_row(struct sweep *s, size_t count)
+{
+    if (s->barrier(s) != 0)
+        return -1;
+    double begun = now_us();
+    for (int i = 0; i < ROW_CALLS; i++) {
+        write_data(s, count);
+        if (s->all_reduce(s, count) != 0)
+            return -1;
+    }
+    return (now_us() - begun) / ROW_CALLS;
+}
+
+/* One call. returns microseconds, or -1 */
+static double time_one(struct sweep *s, size_t count, double clock_us)
+{
+    write_data(s, count);
+    if (s->barrier(s) != 0)
+        return -1;
+    double begun = now_us();
+    if (s->all_reduce(s, count) != 0)
+        return -1;
+    double took = now_us() - begun - clock_us;
+    return took > 0 ? took : 0;
+}
+
+static int time_size(struct sweep *s, size_t bytes, double clock_us, double *times)
+{
+    const size_t count = bytes / sizeof *s->data;
+    const int n = bytes >= LARGE_BYTES ? (s->repeats + 3) / 4 : s->repeats;
+
+    for (int r = -1; r < n; r++) { /* the first is to warm up */
+        double took = bytes < ROW_BYTES ? time_row(s, count) : time_one(s, count, clock_us);
+        if (took < 0) {
+            fprintf(stderr, "sweep: a call on %zu elements failed\n", count);
             return -1;
         }
+        if (!is_right(s, count))
+            return -1;
+        if (r >= 0)
+            times[r] = took;
     }
-    memset(s->data, 0, count * sizeof *s->data);
+    qsort(times, (size_t)n, sizeof *times, compare);
+    printf("%d %zu %.3f %.3f\n", s->rank, bytes, times[0], times[n / 2]);
     return 0;
 }
 
-static int time_size(struct sweep *s, size_t bytes, double *times)
+int sweep_read_words(struct sweep *s, int n, char **words)
 {
-    const size_t count = bytes / sizeof *s->data;
-    size_t calls = CALL_BYTES / bytes;
+    long repeats = n == 2 ? strtol(words[0], NULL, 10) : 0;
+    unsigned long long most = n == 2 ? strtoull(words[1], NULL, 10) : 0;
 
-    calls = calls < 1 ? 1 : calls > MAX_CALLS ? MAX_CALLS : calls;
-    if (check(s, count) < 0)
+    if (repeats < 1 || repeats > 1000000 || most < sizeof *s->data || most > SWEEP_MAX_BYTES)
         return -1;
-    for (int r = 0; r < s->repeats; r++) {
-        if (s->barrier(s) != 0)
-            return -1;
-        double begun = now_us();
-        for (size_t i = 0; i < calls; i++)
-            if (s->all_reduce(s, count) != 0)
-                return -1;
-        times[r] = (now_us() - begun) / (double)calls;
-    }
-    qsort(times, (size_t)s->repeats, sizeof *times, compare);
-    if (s->rank == 0)
-        printf("%zu %.3f %.3f\n", bytes, times[0], times[s->repeats / 2]);
+    s->repeats = (int)repeats;
+    s->max_bytes = (size_t)most;
     return 0;
 }
 
 int sweep_run(struct sweep *s)
 {
+    const double clock_us = clock_cost_us();
     double *times = calloc((size_t)s->repeats, sizeof *times);
     int rc = times != NULL ? 0 : -1;
 
-    for (size_t bytes = 4; rc == 0 && bytes <= SWEEP_MAX_BYTES; bytes *= 8)
-        rc = time_size(s, bytes, times);
+    for (size_t i = 0; rc == 0 && i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i] <= s->max_bytes)
+            rc = time_size(s, sizes[i], clock_us, times);
     free(times);
     return rc;
 }

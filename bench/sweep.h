@@ -1,23 +1,32 @@
-/* sweep.h - time an all-reduce over sizes from 4 bytes to 64 MiB, the same way for every
+/* sweep.h - time an all-reduce over sizes from 4 bytes to 256 MiB, the same way for every
  * library. */
 #ifndef DDP_BENCH_SWEEP_H
 #define DDP_BENCH_SWEEP_H
 
 #include <stddef.h>
 
-#define SWEEP_MAX_BYTES ((size_t)64 << 20)
+#define SWEEP_MAX_BYTES ((size_t)256 << 20)
 
 struct sweep {
     int rank, world_size;
-    float *data; /* SWEEP_MAX_BYTES of the kind of memory to be measured */
-    int repeats; /* of each size; each is one timing of many calls if they are short */
+    float *data;      /* max_bytes of the kind of memory to be measured */
+    size_t max_bytes; /* SWEEP_MAX_BYTES at most: larger sizes are left out */
+    int repeats;      /* timings of each size; of the largest ones fewer */
     int (*all_reduce)(struct sweep *s, size_t count); /* sum `data` in place; 0 or failed */
     int (*barrier)(struct sweep *s);
     void *library; /* for the two above */
 };
 
-/* Rank 0 prints a line a size: bytes, then the fastest and the median time of a call in
- * microseconds.
+/* Fill in what the words after the program's name say: REPEATS MAX_BYTES.
+ *
+ * returns   0, -1 if they make no sense */
+int sweep_read_words(struct sweep *s, int n, char **words);
+
+/* Every rank prints a line a size: its rank, bytes, then the fastest and the median time of a call
+ * in microseconds.
+ *
+ * Before each call the rank writes its data, as a program does. That and a barrier stay outside of
+ * the time, but for the smallest sizes: of those many calls in a row are timed, with the writing.
  *
  * returns   0, -1 if a call failed or added up wrongly; then stderr says so */
 int sweep_run(struct sweep *s);

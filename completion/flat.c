@@ -13,6 +13,12 @@ static void print_bash_name(const struct co_option *o)
         printf(" | -%c", o->letter);
 }
 
+static void print_words(const struct flat_program *p, const char *before)
+{
+    for (const char *const *word = p->words; word != NULL && *word != NULL; word++)
+        printf("%s%s", before, *word);
+}
+
 /* What is offered where no value of an option is due. */
 static void print_bash_words(const struct flat_program *p)
 {
@@ -24,6 +30,7 @@ static void print_bash_words(const struct flat_program *p)
     fputs("mapfile -t COMPREPLY < <(compgen -W '", stdout);
     for (const struct co_option *o = p->table; o->id != 0; o++)
         printf("%s--%s", o == p->table ? "" : " ", o->name);
+    print_words(p, " ");
     fputs(p->runs_program
               ? "' -- \"$cur\")\n"
                 "        else\n"
@@ -61,9 +68,12 @@ void flat_print_bash(const struct flat_program *p)
           "            [[ ${COMP_WORDS[i + 1]} == = ]] && ((i++))\n"
           "            ((++i < COMP_CWORD)) && option=\n"
           "            ;;\n"
-          "        -*) ;;\n"
-          "        *) return ;; # the rest is for somebody else\n"
-          "        esac\n"
+          "        -*) ;;\n",
+          stdout);
+    fputs(p->words != NULL ? "        *) ;;\n"
+                           : "        *) return ;; # the rest is for somebody else\n",
+          stdout);
+    fputs("        esac\n"
           "        ((i++))\n"
           "    done\n"
           "    [[ $cur == = ]] && cur=\n"
@@ -94,11 +104,16 @@ void flat_print_zsh(const struct flat_program *p)
            "_arguments -s -S \\\n",
            p->name, p->name);
     option_text_print_zsh(p->table);
-    fputs(p->runs_program ? "    '(-)1:program: _alternative \"files:file:_files\" "
-                            "\"commands:command:_path_commands\"' \\\n"
-                            "    '*::argument:_files'\n"
-                          : "    && return\n",
+    fputs(p->runs_program    ? "    '(-)1:program: _alternative \"files:file:_files\" "
+                               "\"commands:command:_path_commands\"' \\\n"
+                               "    '*::argument:_files'\n"
+          : p->words != NULL ? "    '1:word:("
+                             : "    && return\n",
           stdout);
+    if (p->words != NULL) {
+        print_words(p, " ");
+        fputs(")'\n", stdout);
+    }
 }
 
 /* --- fish --- */
@@ -109,4 +124,9 @@ void flat_print_fish(const struct flat_program *p)
     char begin[80];
     snprintf(begin, sizeof begin, "complete -c %s", p->name);
     option_text_print_fish(begin, p->table);
+    if (p->words == NULL)
+        return;
+    printf("%s -f -a '", begin);
+    print_words(p, " ");
+    fputs("'\n", stdout);
 }

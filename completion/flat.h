@@ -1,5 +1,5 @@
-/* flat.h - completion of a program that takes options, and perhaps the words of another program
- * behind them. Prints to stdout. */
+/* flat.h - completion of a program that takes options, and perhaps one of some words, or the words
+ * of another program behind them. Prints to stdout. */
 #ifndef DDP_COMPLETION_FLAT_H
 #define DDP_COMPLETION_FLAT_H
 
@@ -9,7 +9,8 @@ struct flat_program {
     const char *name;
     const char *function; /* the name as a shell function */
     const struct co_option *table;
-    bool runs_program; /* behind the options a program and its arguments follow */
+    bool runs_program;        /* behind the options a program and its arguments follow */
+    const char *const *words; /* one of these goes with the options; ends with NULL. NULL: none */
 };
 
 void flat_print_bash(const struct flat_program *p);

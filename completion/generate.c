@@ -4,15 +4,25 @@
 #include "daemon/daemon_cli.h"
 #include "flat.h"
 #include "launcher/cli_table.h"
+#include "perf/perf_cli.h"
+#include "perf/perf_work.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+static const char *perf_words[PERF_N_COLLECTIVES + 1];
 static const struct flat_program flat_programs[] = {
     {"ddprun", "_ddprun", cli_table, .runs_program = true},
     {"ddp-rendezvous", "_ddp_rendezvous", daemon_cli_table},
+    {"ddp-perf", "_ddp_perf", perf_cli_table, .words = perf_words},
 };
+
+static void fill_words(void)
+{
+    for (int c = 0; c < PERF_N_COLLECTIVES; c++)
+        perf_words[c] = perf_work_name((enum perf_collective)c);
+}
 
 static const struct flat_program *find_flat(const char *name)
 {
@@ -40,6 +50,7 @@ int main(int argc, char **argv)
 {
     if (argc != 3)
         return EXIT_FAILURE;
+    fill_words();
     const struct flat_program *flat = find_flat(argv[1]);
     if ((flat == NULL && strcmp(argv[1], "ddpctl") != 0) || !print(flat, argv[2]))
         return EXIT_FAILURE;

@@ -4,11 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The help calls a value "FILE", "N|auto|gpu": parts in small letters are words to type. */
+/* The help calls a value "FILE", "N|auto|int8": parts in small letters are words to type. */
 static bool is_word(const char *part, size_t len)
 {
     for (size_t i = 0; i < len; i++)
-        if (!islower((unsigned char)part[i]) && part[i] != '-')
+        if (!islower((unsigned char)part[i]) && part[i] != '-' &&
+            !(i > 0 && isdigit((unsigned char)part[i])))
             return false;
     return len > 0;
 }

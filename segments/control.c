@@ -222,12 +222,23 @@ uint64_t control_most_steps(const struct control *c)
     return most;
 }
 
+void control_publish(struct control_line *line, uint32_t value)
+{
+    atomic_store_explicit(&line->arrived, value, memory_order_release);
+}
+
+void control_wake(struct control_line *line)
+{
+    /* With control_sleep()'s: either we see the sleeper, or it sees the new value. */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&line->sleepers, memory_order_relaxed) != 0)
+        futex_wake_all(&line->arrived);
+}
+
 void control_arrive(struct control_line *line, uint32_t value)
 {
-    /* Both sequentially consistent: either we see the sleeper, or it sees the new value. */
-    atomic_store(&line->arrived, value);
-    if (atomic_load(&line->sleepers) != 0)
-        futex_wake_all(&line->arrived);
+    control_publish(line, value);
+    control_wake(line);
 }
 
 void control_ring(struct control_line *line)

@@ -57,9 +57,13 @@ struct control_line { /* one local rank's own line: it alone writes it, but for 
     _Atomic uint32_t left;                 /* 1 once it left in good order */
     _Atomic uint32_t dead;                 /* 1 once somebody found it dead */
     _Atomic uint32_t pid;
+    _Atomic uint32_t cpu;         /* where the rank ran when it last arrived, counted from 1; a hint
+                                     for those who wait for it; 0: not known */
+    _Atomic uint32_t touching[2]; /* what the rank does to others' memory; laid out by
+                                     worker-runtime */
     _Atomic uint32_t outside; /* 1 while it waits for another node: those of this node who wait for
                                  it are not the first to give up */
-    uint32_t padding_[9];
+    uint32_t padding_[6];
     _Alignas(64) pthread_mutex_t alive; /* robust, shared between processes */
     _Atomic uint64_t where;             /* the rank's last call, laid out by worker-runtime: for
                                            messages; not beside `arrived`, which others wait on */
@@ -127,6 +131,11 @@ uint64_t control_most_steps(const struct control *c); /* of any rank */
 
 /* Publish `arrived = value` (release) and wake the sleepers of this line. */
 void control_arrive(struct control_line *line, uint32_t value);
+
+/* The same in two steps, for who has something to do in between. Sleepers may miss the first one,
+ * so the second must follow soon; it is a full memory barrier. */
+void control_publish(struct control_line *line, uint32_t value);
+void control_wake(struct control_line *line);
 
 /* Count `arrived` up, by anybody, and wake the sleepers of this line: of lines that say "something
  * happened" rather than how far a rank has come. */

@@ -232,7 +232,8 @@ int backend_cpu_create(const struct backend_cpu_opts *opts, struct backend **ret
     c->shm = opts->shm;
     c->own = opts->own;
     c->kernels = opts->kernels;
-    c->tuning = opts->tuning != NULL ? *opts->tuning : CPU_TUNING_DEFAULT;
+    c->tunings = opts->tunings != NULL ? *opts->tunings : cpu_tunings_default;
+    c->tuning = *cpu_tuning_for(&c->tunings, n);
     c->may_cma = opts->may_cma;
     c->pool = pool;
     c->memory = opts->memory;

@@ -10,7 +10,7 @@
 
 struct backend;
 struct co_error;
-struct cpu_tuning;
+struct cpu_tunings;
 struct group_memory;
 struct group_pool;
 struct reduce_kernels;
@@ -21,12 +21,12 @@ struct backend_cpu_opts {
     struct user_segment *own;  /* borrowed: it outlives the group */
     uint8_t *const *user;      /* per rank: where its user segment is mapped here; copied */
     const struct reduce_kernels *kernels;
-    const struct cpu_tuning *tuning; /* copied; NULL: the default */
-    bool may_cma;                    /* ranks may read each other's memory by system call */
-    struct group_pool *pool;         /* of a group that is split off: its parent's, borrowed; NULL:
+    const struct cpu_tunings *tunings; /* copied; NULL: the default */
+    bool may_cma;                      /* ranks may read each other's memory by system call */
+    struct group_pool *pool;       /* of a group that is split off: its parent's, borrowed; NULL:
                                         it makes one */
-    struct group_memory *memory;     /* likewise: where it meets, handed over; NULL: the world's */
-    void (*on_destroy)(void *arg);   /* leaves the node: called last; NULL: nothing to do */
+    struct group_memory *memory;   /* likewise: where it meets, handed over; NULL: the world's */
+    void (*on_destroy)(void *arg); /* leaves the node: called last; NULL: nothing to do */
     void *arg;
 };
 

@@ -34,11 +34,6 @@ const char *call_dtype_name(unsigned dtype)
     return name_in(names, sizeof names / sizeof *names, dtype);
 }
 
-bool call_is_reduction(enum call_kind kind)
-{
-    return kind == CALL_ALL_REDUCE || kind == CALL_REDUCE || kind == CALL_REDUCE_SCATTER;
-}
-
 bool call_has_root(enum call_kind kind)
 {
     return kind == CALL_REDUCE || kind == CALL_BROADCAST || kind == CALL_GATHER ||
@@ -73,12 +68,6 @@ const char *call_format(const struct call *call, char text[CALL_TEXT_BYTES])
              call_dtype_name(call->dtype), has_op ? ", " : "",
              has_op ? name_in(ops, sizeof ops / sizeof *ops, call->op) : "", count, root);
     return text;
-}
-
-bool call_same(const struct call *a, const struct call *b)
-{
-    return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->form == b->form &&
-           a->root == b->root && a->count == b->count && a->digest == b->digest;
 }
 
 uint64_t call_digest(const size_t *counts, size_t n)

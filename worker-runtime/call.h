@@ -47,9 +47,17 @@ const char *call_format(const struct call *call, char text[CALL_TEXT_BYTES]);
 const char *call_kind_name(unsigned kind);   /* "all_reduce"; "?" for an unknown one */
 const char *call_dtype_name(unsigned dtype); /* "float32"; likewise */
 
-bool call_same(const struct call *a, const struct call *b);
+static inline bool call_same(const struct call *a, const struct call *b)
+{
+    return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->form == b->form &&
+           a->root == b->root && a->count == b->count && a->digest == b->digest;
+}
 
-bool call_is_reduction(enum call_kind kind); /* has an operation */
+static inline bool call_is_reduction(enum call_kind kind) /* has an operation */
+{
+    return kind == CALL_ALL_REDUCE || kind == CALL_REDUCE || kind == CALL_REDUCE_SCATTER;
+}
+
 bool call_has_root(enum call_kind kind);
 
 /* What tells one array of n counts from another. */

@@ -24,9 +24,9 @@ static int check_buffer(const struct check *c, const char *which, const void *p,
     if (p == NULL)
         return rt_fail(DDP_EINVAL, "%s: %s is NULL where it has %zu elements", c->name, which,
                        count);
-    if ((uintptr_t)p % ddp_dtype_size(dtype) != 0)
+    if (((uintptr_t)p & (reduce_size(dtype) - 1)) != 0) /* a power of two */
         return rt_fail(DDP_EINVAL, "%s: %s (%p) is not aligned to its element of %zu bytes",
-                       c->name, which, p, ddp_dtype_size(dtype));
+                       c->name, which, p, reduce_size(dtype));
     return DDP_OK;
 }
 
@@ -34,7 +34,7 @@ static int check_buffer(const struct check *c, const char *which, const void *p,
 static int add_up(const struct check *c, const size_t *counts, int n, enum ddp_dtype dtype,
                   size_t *ret_sum)
 {
-    const size_t most = PTRDIFF_MAX / ddp_dtype_size(dtype);
+    const size_t most = PTRDIFF_MAX / reduce_size(dtype);
     size_t sum = 0;
     for (int r = 0; r < n; r++) {
         if (counts[r] > most - sum)
@@ -50,7 +50,8 @@ static int add_up(const struct check *c, const size_t *counts, int n, enum ddp_d
 static int multiply(const struct check *c, size_t count, size_t times, enum ddp_dtype dtype,
                     size_t *ret_product)
 {
-    if (count > PTRDIFF_MAX / ddp_dtype_size(dtype) / times)
+    size_t bytes;
+    if (__builtin_mul_overflow(count, times * reduce_size(dtype), &bytes) || bytes > PTRDIFF_MAX)
         return rt_fail(DDP_EINVAL, "%s: %zu elements are more than memory can hold", c->name,
                        count);
     *ret_product = count * times;
@@ -68,7 +69,7 @@ int collective_check_group(const char *name, const struct ddp_group *g)
 
 static int check_scalars(const char *name, const struct ddp_group *g, const struct collective *what)
 {
-    if (ddp_dtype_size(what->dtype) == 0)
+    if (reduce_size(what->dtype) == 0)
         return rt_fail(DDP_EINVAL, "%s: %d is not a type", name, (int)what->dtype);
     if (!reduce_is_defined(DDP_INT32, what->op))
         return rt_fail(DDP_EINVAL, "%s: %d is not an operation", name, (int)what->op);
@@ -134,7 +135,7 @@ int collective_check(const char *name, const struct ddp_group *g, const struct c
     if (rc == DDP_OK && what->in_counts != NULL && what->in == what->out && c.n_in > 0)
         rc = rt_fail(DDP_EINVAL, "%s: out must not be in: blocks of other lengths take its place",
                      name);
-    *ret_bytes = c.n_in * ddp_dtype_size(what->dtype);
+    *ret_bytes = c.n_in * reduce_size(what->dtype);
     return rc;
 }
 

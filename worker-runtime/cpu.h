@@ -7,6 +7,7 @@
 #define DDP_WORKER_RUNTIME_CPU_H
 
 #include "backend.h"
+#include "claim.h"
 #include "cpu_tuning.h"
 #include "layout.h"
 #include "reduce.h"
@@ -51,7 +52,8 @@ struct cpu {
     struct transport_shm *shm;
     struct user_segment *own;
     const struct reduce_kernels *kernels;
-    struct cpu_tuning tuning;
+    struct cpu_tunings tunings;
+    struct cpu_tuning tuning; /* of these, the row for n ranks */
     bool may_cma;
     void (*on_destroy)(void *arg);
     void *arg;
@@ -81,9 +83,9 @@ extern const struct shape shape_note, shape_one_shot, shape_large, shape_direct,
 /* --- mailboxes -------------------------------------------------------------------------------- */
 
 enum {
-    N_BUFFERS = 3,             /* of each mailbox: one is filled, one worked on, one read */
-    BUFFER_BYTES = 128 * 1024, /* of all ranks together they should stay in the caches */
-    PIECE_BYTES = 512 * 1024,  /* between two looks at the abort word */
+    N_BUFFERS = 2,                        /* of each mailbox, which take turns */
+    BUFFER_BYTES = CPU_TUNING_MOST_PIECE, /* of all ranks together they should stay in the caches */
+    PIECE_BYTES = 512 * 1024,             /* between two looks at the abort word */
     TABLES_AT = N_BUFFERS * BUFFER_BYTES,
     TABLE_BYTES =
         1024 * 2 * 8, /* where the blocks of an all_to_all_v begin, and how long they are */
@@ -105,10 +107,22 @@ static inline size_t cpu_clip(struct slice s, size_t count)
     return left < s.count ? left : s.count;
 }
 
+enum { CPU_COPY_BYTES = 2048 }; /* claimed at a time: what can be on its way at once, and more */
+
 static inline void cpu_copy(void *to, const void *from, size_t bytes)
 {
     if (to != from && bytes > 0)
         memcpy(to, from, bytes);
+}
+
+/* The same out of a buffer that this rank writes again next, and others have just written. */
+static inline void cpu_copy_back(uint8_t *to, const uint8_t *from, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += CPU_COPY_BYTES) {
+        const size_t left = bytes - at, n = left < CPU_COPY_BYTES ? left : CPU_COPY_BYTES;
+        claim(from, at, n, bytes);
+        memcpy(to + at, from + at, n);
+    }
 }
 
 /* Fold c->in[0 .. n) into c->out[0 .. n_out). */

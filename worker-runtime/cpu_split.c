@@ -117,7 +117,7 @@ static int make_backend(struct split *s, struct backend **ret, struct co_error *
                                     .own = c->own,
                                     .user = user,
                                     .kernels = c->kernels,
-                                    .tuning = &c->tuning,
+                                    .tunings = &c->tunings,
                                     .may_cma = c->may_cma,
                                     .pool = c->pool,
                                     .memory = s->memory};

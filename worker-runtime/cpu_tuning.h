@@ -1,21 +1,61 @@
-/* cpu_tuning.h - from which size on which way is the fastest, inside of a node. The same on all
- * ranks. */
+/* cpu_tuning.h - from which size on which way is the fastest, inside of a node. Pure.
+ *
+ * All ranks of a node must have the same table, since each chooses for itself which way a call
+ * goes: node_join() compares digests. */
 #ifndef DDP_WORKER_RUNTIME_CPU_TUNING_H
 #define DDP_WORKER_RUNTIME_CPU_TUNING_H
 
 #include <stddef.h>
+#include <stdint.h>
+
+struct co_error;
 
 struct cpu_tuning {
     size_t
         one_shot_bytes;   /* up to this, of all that a rank reads, everybody works out everything */
+    size_t piece_bytes;   /* that go through a mailbox at a time */
     size_t cma_bytes;     /* from this on, of an `in`, plain memory is read across processes rather
                               than staged */
-    size_t cma_sum_bytes; /* the same for all_reduce, which staging serves better */
+    size_t cma_sum_bytes; /* the same for all_reduce and reduce_scatter, which staging serves
+                              better */
 };
 
-/* Measured with 2 to 4 ranks on processors with 32 MiB of shared cache; docs/collectives.md. */
-#define CPU_TUNING_DEFAULT                                                                         \
-    ((struct cpu_tuning){                                                                          \
-        .one_shot_bytes = 16 << 10, .cma_bytes = 256 << 10, .cma_sum_bytes = 8 << 20})
+enum {
+    CPU_TUNING_MAX_ROWS = 32,
+    CPU_TUNING_MAX_TEXT = 64 * 1024, /* bytes of a table */
+    CPU_TUNING_LEAST_PIECE = 4 * 1024,
+    CPU_TUNING_MOST_PIECE = 128 * 1024, /* a buffer of a mailbox */
+    CPU_TUNING_MOST_RANKS = 1024,
+};
+#define CPU_TUNING_NEVER SIZE_MAX
+
+struct cpu_tunings {
+    unsigned n_rows; /* 1 or more */
+    struct cpu_tuning_row {
+        unsigned n_ranks; /* for groups of up to so many ranks on a node; the last row for larger
+                             ones, too */
+        struct cpu_tuning tuning;
+    } row[CPU_TUNING_MAX_ROWS]; /* n_ranks increases */
+};
+
+extern const struct cpu_tunings cpu_tunings_default;
+
+/* Lend the row for a group of n ranks. */
+const struct cpu_tuning *cpu_tuning_for(const struct cpu_tunings *t, unsigned n);
+
+/* Read a table: lines, or parts between semicolons, of
+ *
+ *     ranks N: one_shot=SIZE piece=SIZE cma=SIZE|never cma_sum=SIZE|never
+ *
+ * in increasing order of N. What a row leaves out is as by default for N ranks. `#` begins a
+ * comment, which lasts to the end of the line.
+ *
+ * text      `length` bytes of anything
+ * returns   0; -EINVAL: the text of err names the line, and what is wrong there */
+int cpu_tuning_parse(const char *text, size_t length, struct cpu_tunings *ret,
+                     struct co_error *err);
+
+/* What tells one table from another. */
+uint64_t cpu_tuning_digest(const struct cpu_tunings *t);
 
 #endif

@@ -20,6 +20,24 @@ unsigned cpus_count(const struct cpus_mask *mask)
     return n;
 }
 
+void cpus_add(struct cpus_mask *mask, uint32_t cpu)
+{
+    if (cpu >= 1 && cpu <= 8 * sizeof mask->word)
+        mask->word[(cpu - 1) / 64] |= UINT64_C(1) << (cpu - 1) % 64;
+}
+
+bool cpus_leave(const struct cpus_mask *taken)
+{
+    struct cpus_mask all, rest;
+    cpus_get_mask(&all);
+    for (size_t i = 0; i < sizeof all.word / sizeof *all.word; i++)
+        rest.word[i] = all.word[i] & ~taken->word[i];
+    if (cpus_count(&rest) == 0 || sched_setaffinity(0, sizeof rest, (cpu_set_t *)&rest) != 0)
+        return false;
+    sched_setaffinity(0, sizeof all, (cpu_set_t *)&all);
+    return true;
+}
+
 /* Rounded up: who spins gives up soon and sleeps, so the part of a CPU pays for it; but ranks that
  * sleep where they could run at the same time lose a wake-up in each step. */
 unsigned cpus_quota(void)

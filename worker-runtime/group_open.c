@@ -4,6 +4,8 @@
 #include "backend_cpu.h"
 #include "backend_net.h"
 #include "common/error.h"
+#include "cpu_tuning.h"
+#include "cpu_tuning_read.h"
 #include "env.h"
 #include "group.h"
 #include "net_join.h"
@@ -27,6 +29,7 @@ struct opening { /* made one after the other, and unmade the other way round */
     const struct env_who *who;
     uint64_t deadline_ms, timeout_ms;
     const struct reduce_kernels *kernels;
+    struct cpu_tunings tunings;
     struct user_segment *own; /* the process's */
     struct node *node;
     struct transport_shm *shm;
@@ -74,6 +77,8 @@ static int join_node(struct opening *o, struct co_error *err)
                                   .node_fd = named.node_fd,
                                   .job = named.job,
                                   .hint = hint,
+                                  .terms = cpu_tuning_digest(&o->tunings),
+                                  .terms_name = DDP_ENV_TUNING,
                                   .deadline_ms = o->deadline_ms};
     return node_join(&join, o->own, &o->node, err);
 }
@@ -97,6 +102,7 @@ static int make_local(struct opening *o, bool is_alone, struct co_error *err)
                                    .own = o->own,
                                    .user = node->user,
                                    .kernels = o->kernels,
+                                   .tunings = &o->tunings,
                                    .may_cma = cma == NULL || strcmp(cma, "0") != 0};
     if (is_alone) {
         cpu.on_destroy = on_alone_destroy;
@@ -230,6 +236,8 @@ int group_open(struct ddp_group *g, const struct env_who *who, uint64_t deadline
     struct opening o = {.who = who, .deadline_ms = deadline_ms, .timeout_ms = g->timeout_ms};
     const bool is_alone = who->local_world_size == who->world_size;
     int code = choose_kernels(&o.kernels, err);
+    if (code == 0)
+        code = cpu_tuning_read(getenv(DDP_ENV_TUNING), &o.tunings, err);
     if (code == 0)
         code = process_user_segment((unsigned)who->local_world_size, &o.own, err);
     if (code == 0)

@@ -1,5 +1,7 @@
 #include "layout.h"
 
+#include "reduce.h"
+
 static size_t sum_of(const size_t *counts, unsigned n)
 {
     size_t sum = 0;
@@ -26,11 +28,6 @@ struct call layout_call(const struct collective *what, unsigned n)
     return call;
 }
 
-bool layout_has_pairs(const struct layout *l)
-{
-    return l->in_counts != l->counts;
-}
-
 static void sum_up(const size_t *counts, unsigned n, size_t *ret_first)
 {
     size_t sum = 0;
@@ -55,7 +52,7 @@ void layout_init(struct layout *l, const struct collective *what, unsigned rank,
                          .rank = rank,
                          .n = n,
                          .root = what->root,
-                         .size = ddp_dtype_size(what->dtype),
+                         .size = reduce_size(what->dtype),
                          .count = what->count,
                          .counts = what->counts,
                          .in_counts = what->in_counts != NULL ? what->in_counts : what->counts,
@@ -67,59 +64,6 @@ void layout_init(struct layout *l, const struct collective *what, unsigned rank,
     sum_up(l->in_counts, n, in_first);
     sum_up(l->counts, n, out_first);
     l->most = longest(l->in_counts, n);
-}
-
-bool layout_gives(const struct layout *l, unsigned rank)
-{
-    bool from_root = l->kind == CALL_BROADCAST || l->kind == CALL_SCATTER;
-    return !from_root || l->root == (int)rank;
-}
-
-bool layout_gets(const struct layout *l, unsigned rank)
-{
-    bool to_root = l->kind == CALL_REDUCE || l->kind == CALL_GATHER;
-    return !to_root || l->root == (int)rank;
-}
-
-bool layout_deals(const struct layout *l)
-{
-    return l->kind == CALL_SCATTER || l->kind == CALL_REDUCE_SCATTER || l->kind == CALL_ALL_TO_ALL;
-}
-
-bool layout_collects(const struct layout *l)
-{
-    return l->kind == CALL_ALL_GATHER || l->kind == CALL_GATHER || l->kind == CALL_ALL_TO_ALL ||
-           l->kind == CALL_GROUP_SPLIT;
-}
-
-size_t layout_n_blocks(const struct layout *l)
-{
-    return layout_deals(l) ? l->n : 1;
-}
-
-struct slice layout_in(const struct layout *l, unsigned for_rank)
-{
-    if (!layout_deals(l))
-        return (struct slice){0, l->counts != NULL ? l->counts[l->rank] : l->count};
-    if (l->counts == NULL)
-        return (struct slice){for_rank * l->count, l->count};
-    return (struct slice){l->in_first[for_rank], l->in_counts[for_rank]};
-}
-
-struct slice layout_out(const struct layout *l, unsigned from_rank)
-{
-    if (!layout_collects(l))
-        return (struct slice){0, l->counts != NULL ? l->counts[l->rank] : l->count};
-    if (l->counts == NULL)
-        return (struct slice){from_rank * l->count, l->count};
-    return (struct slice){l->out_first[from_rank], l->counts[from_rank]};
-}
-
-struct slice layout_in_of(const struct layout *l, unsigned rank)
-{
-    if (layout_deals(l))
-        return layout_in(l, l->rank);
-    return (struct slice){0, l->counts != NULL ? l->counts[rank] : l->count};
 }
 
 static size_t bytes_of(const struct layout *l, bool blocks, const size_t *first,

@@ -27,23 +27,80 @@ struct layout {
 void layout_init(struct layout *l, const struct collective *what, unsigned rank, unsigned n,
                  size_t *in_first, size_t *out_first);
 
-bool layout_gives(const struct layout *l, unsigned rank); /* has an `in` that others need */
-bool layout_gets(const struct layout *l, unsigned rank);  /* has an `out` */
-bool layout_deals(const struct layout *l);                /* `in` has a block for each rank */
-bool layout_collects(const struct layout *l);             /* `out` has a block from each rank */
+/* In the header for the short way of small calls. */
 
-struct slice layout_in(const struct layout *l, unsigned for_rank);   /* of this rank's `in` */
-struct slice layout_out(const struct layout *l, unsigned from_rank); /* of this rank's `out` */
+/* Has an `in` that others need. */
+static inline bool layout_gives(const struct layout *l, unsigned rank)
+{
+    bool from_root = l->kind == CALL_BROADCAST || l->kind == CALL_SCATTER;
+    return !from_root || l->root == (int)rank;
+}
+
+/* Has an `out`. */
+static inline bool layout_gets(const struct layout *l, unsigned rank)
+{
+    bool to_root = l->kind == CALL_REDUCE || l->kind == CALL_GATHER;
+    return !to_root || l->root == (int)rank;
+}
+
+/* `in` has a block for each rank. */
+static inline bool layout_deals(const struct layout *l)
+{
+    return l->kind == CALL_SCATTER || l->kind == CALL_REDUCE_SCATTER || l->kind == CALL_ALL_TO_ALL;
+}
+
+/* `out` has a block from each rank. */
+static inline bool layout_collects(const struct layout *l)
+{
+    return l->kind == CALL_ALL_GATHER || l->kind == CALL_GATHER || l->kind == CALL_ALL_TO_ALL ||
+           l->kind == CALL_GROUP_SPLIT;
+}
+
+/* Of an `in`: 1 or n. */
+static inline size_t layout_n_blocks(const struct layout *l)
+{
+    return layout_deals(l) ? l->n : 1;
+}
+
+/* A block of this rank's `in`. */
+static inline struct slice layout_in(const struct layout *l, unsigned for_rank)
+{
+    if (!layout_deals(l))
+        return (struct slice){0, l->counts != NULL ? l->counts[l->rank] : l->count};
+    if (l->counts == NULL)
+        return (struct slice){for_rank * l->count, l->count};
+    return (struct slice){l->in_first[for_rank], l->in_counts[for_rank]};
+}
+
+/* A block of this rank's `out`. */
+static inline struct slice layout_out(const struct layout *l, unsigned from_rank)
+{
+    if (!layout_collects(l))
+        return (struct slice){0, l->counts != NULL ? l->counts[l->rank] : l->count};
+    if (l->counts == NULL)
+        return (struct slice){from_rank * l->count, l->count};
+    return (struct slice){l->out_first[from_rank], l->counts[from_rank]};
+}
+
 /* The block of another rank's `in` that this rank reads; not of all_to_all_v. */
-struct slice layout_in_of(const struct layout *l, unsigned rank);
+static inline struct slice layout_in_of(const struct layout *l, unsigned rank)
+{
+    if (layout_deals(l))
+        return layout_in(l, l->rank);
+    return (struct slice){0, l->counts != NULL ? l->counts[rank] : l->count};
+}
+
+/* all_to_all_v: a count for each pair of ranks. */
+static inline bool layout_has_pairs(const struct layout *l)
+{
+    return l->in_counts != l->counts;
+}
 
 /* The signature of a collective among n ranks. */
 struct call layout_call(const struct collective *what, unsigned n);
 
-bool layout_has_pairs(const struct layout *l);  /* all_to_all_v: a count for each pair of ranks */
-size_t layout_n_blocks(const struct layout *l); /* of an `in`: 1 or n */
-size_t
-layout_in_bytes(const struct layout *l); /* of this rank's `in`, gaps to `most` not counted */
+/* Of this rank's `in`, gaps to `most` not counted. */
+size_t layout_in_bytes(const struct layout *l);
 size_t layout_out_bytes(const struct layout *l);
 
 #endif

@@ -357,16 +357,36 @@ static int get_everything(struct joiner *j, struct co_error *err)
 
 /* --- all together ----------------------------------------------------------------------------- */
 
-static struct cpus_mask *mask_of(struct control *c, unsigned rank)
+struct introduction { /* what ranks tell each other at joining, behind their mailboxes */
+    struct cpus_mask cpus;
+    uint64_t terms;
+};
+_Static_assert(TRANSPORT_SHM_MAILBOX_BYTES + sizeof(struct introduction) <= CONTROL_MAILBOX_BYTES,
+               "there is room for it");
+
+static struct introduction *introduction_of(struct control *c, unsigned rank)
 {
-    return (struct cpus_mask *)(control_mailbox(c, rank) + TRANSPORT_SHM_MAILBOX_BYTES);
+    return (struct introduction *)(control_mailbox(c, rank) + TRANSPORT_SHM_MAILBOX_BYTES);
+}
+
+/* All have come. All of them notice, and none goes on. */
+static int check_terms(const struct joiner *j, struct co_error *err)
+{
+    struct control *c = j->node->control;
+    for (unsigned r = 1; r < c->n_local; r++)
+        if (introduction_of(c, r)->terms != introduction_of(c, 0)->terms)
+            return co_fail(err, -ENOEXEC, "rank %u has another %s than rank 0", r,
+                           j->opts->terms_name);
+    return 0;
 }
 
 /* Say that this rank has everything, and wait until all others do. */
 static int meet_all(struct joiner *j, struct co_error *err)
 {
     struct control *c = j->node->control;
-    cpus_get_mask(mask_of(c, j->opts->local_rank));
+    struct introduction *own = introduction_of(c, j->opts->local_rank);
+    cpus_get_mask(&own->cpus);
+    own->terms = j->opts->terms;
     control_arrive(&c->line[j->opts->local_rank], HERE);
     if (j->host == NULL)
         close_sock(j); /* tells the host */
@@ -394,7 +414,7 @@ static unsigned count_cpus(struct control *c)
     struct cpus_mask all = {0};
     for (unsigned r = 0; r < c->n_local; r++)
         for (size_t i = 0; i < sizeof all.word / sizeof *all.word; i++)
-            all.word[i] |= mask_of(c, r)->word[i];
+            all.word[i] |= introduction_of(c, r)->cpus.word[i];
     unsigned n = cpus_count(&all), quota = cpus_quota();
     return n < quota ? n : quota;
 }
@@ -456,6 +476,8 @@ int node_join(const struct node_join_opts *opts, struct user_segment *own, struc
     int code = get_everything(&j, err);
     if (code == 0)
         code = meet_all(&j, err);
+    if (code == 0)
+        code = check_terms(&j, err);
     if (code == 0)
         j.node->n_cpus = count_cpus(j.node->control);
     else if (j.joined)

@@ -28,6 +28,8 @@ struct node_join_opts {
     int node_fd;      /* DDP_NODE_FD; -1: none */
     const char *job;  /* where node_fd is -1: what the ranks of this job share */
     const char *hint; /* put behind the message of a timeout; "" for none */
+    uint64_t terms;   /* a digest of what ranks must have alike, and what it is, for messages */
+    const char *terms_name;
     uint64_t deadline_ms;
 };
 
@@ -43,6 +45,7 @@ struct node { /* what came of it */
  *
  * own       this rank's user segment; outlives the node
  * returns   0; -ETIMEDOUT the text names who did not come; -ECONNRESET somebody died meanwhile;
+ *           -ENOEXEC another rank has other terms;
  *           -EACCES the socket belongs to another user; -EEXIST this rank has joined already;
  *           -EPROTO -EIO -ENOMEM, -errno */
 int node_join(const struct node_join_opts *opts, struct user_segment *own, struct node **ret,

@@ -8,11 +8,7 @@
 
 size_t ddp_dtype_size(enum ddp_dtype dtype)
 {
-    static const unsigned char sizes[REDUCE_N_DTYPES] = {
-        [DDP_FLOAT32] = 4,  [DDP_FLOAT64] = 8, [DDP_INT32] = 4, [DDP_INT64] = 8,  [DDP_FLOAT16] = 2,
-        [DDP_BFLOAT16] = 2, [DDP_INT8] = 1,    [DDP_UINT8] = 1, [DDP_UINT32] = 4, [DDP_UINT64] = 8,
-    };
-    return (unsigned)dtype < REDUCE_N_DTYPES ? sizes[dtype] : 0;
+    return reduce_size(dtype);
 }
 
 bool reduce_is_defined(enum ddp_dtype dtype, enum ddp_op op)

@@ -38,6 +38,16 @@ extern const struct reduce_kernels reduce_avx2;
 extern const struct reduce_kernels reduce_avx512;
 #endif
 
+/* ddp_dtype_size(), for the short way of small calls. */
+static inline size_t reduce_size(enum ddp_dtype dtype)
+{
+    static const unsigned char sizes[REDUCE_N_DTYPES] = {
+        [DDP_FLOAT32] = 4,  [DDP_FLOAT64] = 8, [DDP_INT32] = 4, [DDP_INT64] = 8,  [DDP_FLOAT16] = 2,
+        [DDP_BFLOAT16] = 2, [DDP_INT8] = 1,    [DDP_UINT8] = 1, [DDP_UINT32] = 4, [DDP_UINT64] = 8,
+    };
+    return (unsigned)dtype < REDUCE_N_DTYPES ? sizes[dtype] : 0;
+}
+
 /* Whether both are known and there is such a reduction: bits of floats have none. */
 bool reduce_is_defined(enum ddp_dtype dtype, enum ddp_op op);
 

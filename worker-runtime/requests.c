@@ -224,13 +224,8 @@ static int new_request(struct ddp_group *g, size_t n_counts, struct ddp_request 
     return DDP_OK;
 }
 
-int requests_run(struct ddp_group *g, const struct collective *what)
+static int run_by_thread(struct ddp_group *g, const struct collective *what)
 {
-    struct co_error err = {0};
-    if (!g->progress_thread) {
-        requests_finish(g->requests);
-        return rt_return(backend_run(g->backend, what, &err), &err);
-    }
     struct ddp_request r = {.g = g, .what = *what};
     int rc = get_queue(g);
     if (rc != DDP_OK)
@@ -238,6 +233,18 @@ int requests_run(struct ddp_group *g, const struct collective *what)
     enqueue(g->requests, &r);
     wait_for_collective(g->requests, &r);
     return rt_return(r.code, &r.err);
+}
+
+int requests_run(struct ddp_group *g, const struct collective *what)
+{
+    if (g->progress_thread)
+        return run_by_thread(g, what);
+    requests_finish(g->requests);
+    struct co_error err; /* clearing all of it would show in the shortest calls */
+    err.code = 0;
+    err.text[0] = '\0';
+    int code = backend_run(g->backend, what, &err);
+    return code == 0 ? DDP_OK : rt_return(code, &err);
 }
 
 int requests_start(struct ddp_group *g, const struct collective *what,

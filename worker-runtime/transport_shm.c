@@ -1,6 +1,7 @@
 #include "transport_shm.h"
 
 #include "common/clock.h"
+#include "cpus.h"
 #include "transport_shm_inside.h"
 
 #include <errno.h>
@@ -9,11 +10,13 @@
 #include <string.h>
 
 enum {
-    SPIN_LEAST_NS = 1000, /* more than a step without skew */
-    SPIN_MOST_NS = 100 * 1000,
-    LOOKS = 64,              /* between two looks at the clock */
-    YIELDS = 4,              /* where ranks share processors */
-    FIRST_SLEEP_US = 500,    /* how soon a death is noticed without ddprun ... */
+    SPIN_NS = 200 * 1000,  /* longer than interrupts and page faults hold a rank up: who sleeps on a
+                             busy machine may get its processor back milliseconds later */
+    MOVE_NS = 1000 * 1000, /* at least, between two looks for another processor */
+    FIRST_LOOKS = 80,      /* before anything else is done: about as long as a step takes */
+    LOOKS = 64,            /* between two looks at the clock */
+    YIELDS = 4,            /* where ranks share processors */
+    FIRST_SLEEP_US = 500,  /* how soon a death is noticed without ddprun ... */
     LONGEST_SLEEP_US = 2000, /* ... and how late */
     LOOK_NS = 500 * 1000,    /* between two looks around of one who does not sleep */
     MORE_TIME_MS = 1500,
@@ -40,7 +43,6 @@ int transport_shm_create(const struct transport_shm_opts *opts, struct transport
                                 .timeout_ms = opts->timeout_ms,
                                 .names = opts->names,
                                 .call_timeout_ms = opts->timeout_ms,
-                                .spin_ns = SPIN_MOST_NS,
                                 .arrived = opts->start};
     *ret = t;
     return 0;
@@ -146,7 +148,7 @@ const union transport_shm_note *transport_shm_note(const struct transport_shm *t
     return &slot_of(t, rank, t->seq)->note;
 }
 
-/* Sequentially consistent, unlike control_abort_get(): it pairs with slot.touching. */
+/* Sequentially consistent, unlike control_abort_get(): it pairs with control_line.touching. */
 bool transport_shm_is_broken(const struct transport_shm *t)
 {
     return atomic_load(&t->control->abort) != 0;
@@ -157,8 +159,8 @@ bool transport_shm_is_broken(const struct transport_shm *t)
 /* What a rank does to others' memory, in either of its calls. */
 static uint32_t touch_of(const struct transport_shm *t, unsigned rank)
 {
-    uint32_t a = atomic_load(&slot_of(t, rank, 0)->touching);
-    uint32_t b = atomic_load(&slot_of(t, rank, 1)->touching);
+    uint32_t a = atomic_load(&t->member[rank].line->touching[0]);
+    uint32_t b = atomic_load(&t->member[rank].line->touching[1]);
     return a > b ? a : b;
 }
 
@@ -240,14 +242,14 @@ static void look_around(struct transport_shm *t)
 {
     const struct slot *mine = slot_of(t, t->rank, t->seq);
     for (unsigned r = 0; r < t->n_ranks; r++) {
-        if (has_reached(t, r, t->arrived)) {
+        if (has_come(t, r)) {
             if (t->is_meeting && !call_same(&mine->call, &slot_of(t, r, t->seq)->call))
                 why_tell_mismatch(t, r);
             continue;
         }
         /* It may have come and left between two looks: what it did last decides. */
         const unsigned local_rank = t->member[r].local_rank;
-        if (control_look(t->control, local_rank) == CONTROL_LEFT && !has_reached(t, r, t->arrived))
+        if (control_look(t->control, local_rank) == CONTROL_LEFT && !has_come(t, r))
             why_tell(t, CONTROL_RANK_LEFT, local_rank, 0);
     }
 }
@@ -273,7 +275,7 @@ static bool yield_for(const struct transport_shm *t, unsigned rank)
 {
     for (int i = 0; i < YIELDS; i++) {
         sched_yield();
-        if (has_reached(t, rank, t->arrived))
+        if (has_come(t, rank))
             return true;
     }
     return false;
@@ -282,31 +284,77 @@ static bool yield_for(const struct transport_shm *t, unsigned rank)
 static bool look_for(const struct transport_shm *t, unsigned rank)
 {
     for (int i = 0; i < LOOKS; i++) {
-        if (has_reached(t, rank, t->arrived))
+        if (has_come(t, rank))
             return true;
         pause_briefly();
     }
     return false;
 }
 
-/* Spin for a while, with a look at the abort word. Returns whether `rank` has come.
- *
- * How long is learned: twice as long after each time that it was worth it, half as long after each
- * that it was not. On a machine that is busy with other things the other rank may have no
- * processor, or this rank's; then spinning is in its way, or in vain. */
-static bool spin_for(struct transport_shm *t, unsigned rank)
+/* Spin for a while, with a look at the abort word. Returns whether `rank` has come. */
+static bool spin_for(const struct transport_shm *t, unsigned rank)
 {
-    if (look_for(t, rank)) /* most often, and before it is worth asking for the time */
-        return true;
-    const uint64_t end_ns = co_now_ns() + t->spin_ns;
+    const uint64_t end_ns = co_now_ns() + SPIN_NS;
     do {
-        if (look_for(t, rank)) {
-            t->spin_ns = t->spin_ns * 2 < SPIN_MOST_NS ? t->spin_ns * 2 : SPIN_MOST_NS;
+        if (look_for(t, rank))
             return true;
-        }
     } while (co_now_ns() < end_ns && !transport_shm_is_broken(t));
-    t->spin_ns = t->spin_ns / 2 > SPIN_LEAST_NS ? t->spin_ns / 2 : SPIN_LEAST_NS;
     return false;
+}
+
+/* Where this thread runs, counted from 1; 0: not known. */
+static uint32_t own_cpu(void)
+{
+    int cpu = sched_getcpu();
+    return cpu >= 0 ? (uint32_t)cpu + 1 : 0;
+}
+
+static uint32_t cpu_of(const struct transport_shm *t, unsigned rank)
+{
+    return atomic_load_explicit(&t->member[rank].line->cpu, memory_order_relaxed);
+}
+
+static void say_cpu(struct transport_shm *t)
+{
+    const uint32_t cpu = own_cpu();
+    if (cpu != t->cpu)
+        atomic_store_explicit(&t->member[t->rank].line->cpu, cpu, memory_order_relaxed);
+    t->cpu = cpu;
+}
+
+/* Go to a processor where none of the ranks ran last. returns whether this one did */
+static bool move_away(struct transport_shm *t)
+{
+    struct cpus_mask taken = {0};
+    for (unsigned r = 0; r < t->n_ranks; r++)
+        cpus_add(&taken, cpu_of(t, r));
+    if (!cpus_leave(&taken))
+        return false;
+    say_cpu(t);
+    return true;
+}
+
+/* Of two ranks on one processor that have found out at the same time one should go: the higher one
+ * at once, the lower one if they are still together a while later. */
+static bool may_move(struct transport_shm *t, unsigned other)
+{
+    const uint64_t now_ns = co_now_ns();
+    if (now_ns < t->next_move_ns)
+        return false;
+    const bool is_first = now_ns - t->next_move_ns > MOVE_NS;
+    t->next_move_ns = now_ns + MOVE_NS;
+    return t->rank > other || !is_first;
+}
+
+/* Whether `rank` can come while this one spins. Where both share a processor it cannot: a busy
+ * system puts who wakes another beside it, sees that the two together need no more than one
+ * processor, and leaves them there. */
+static bool may_spin_for(struct transport_shm *t, unsigned rank)
+{
+    if (!t->spin)
+        return false;
+    say_cpu(t);
+    return t->cpu == 0 || cpu_of(t, rank) != t->cpu || (may_move(t, rank) && move_away(t));
 }
 
 /* Naps grow, unless there is something else to go on with. */
@@ -319,7 +367,7 @@ static uint32_t next_nap_us(const struct transport_shm *t, uint32_t last_us)
 
 static int wait_for_one(struct transport_shm *t, unsigned rank, struct co_error *err)
 {
-    if (t->spin ? spin_for(t, rank) : yield_for(t, rank))
+    if (may_spin_for(t, rank) ? spin_for(t, rank) : yield_for(t, rank))
         return 1;
     struct control_line *line = t->member[rank].line;
     for (uint32_t nap_us = FIRST_SLEEP_US;; nap_us = next_nap_us(t, nap_us)) {
@@ -359,15 +407,37 @@ static int check_meeting(struct transport_shm *t, struct co_error *err)
     return 1;
 }
 
+/* The first look, without pauses, which are long beside a short step. */
+static bool glimpse(const struct transport_shm *t, unsigned rank)
+{
+    for (int i = 0; i < FIRST_LOOKS; i++)
+        if (has_come(t, rank))
+            return true;
+    return false;
+}
+
+/* Wake those who sleep until this rank comes. Not before the first look at the others: while it
+ * waits for its own stores, which are on their way to them, theirs are on their way here. */
+static void wake_sleepers(struct transport_shm *t)
+{
+    if (t->owes_wake)
+        control_wake(t->member[t->rank].line);
+    t->owes_wake = false;
+}
+
 int transport_shm_wait(struct transport_shm *t, bool may_wait, struct co_error *err)
 {
     for (; t->next < t->n_ranks; t->next++) {
-        if (has_reached(t, t->next, t->arrived))
+        if (glimpse(t, t->next))
+            continue;
+        wake_sleepers(t);
+        if (has_come(t, t->next))
             continue;
         int code = may_wait ? wait_for_one(t, t->next, err) : glance(t, err);
         if (code <= 0)
             return code;
     }
+    wake_sleepers(t);
     return t->is_meeting ? check_meeting(t, err) : 1;
 }
 
@@ -402,20 +472,32 @@ int transport_shm_open(struct transport_shm *t, const struct call *call, uint64_
 
 void transport_shm_close(struct transport_shm *t)
 {
+    wake_sleepers(t);
     say_where(t, false);
 }
 
 void transport_shm_arrive(struct transport_shm *t)
 {
+    struct control_line *line = t->member[t->rank].line;
     t->next = 0;
     t->deadline_ms = 0;
     t->has_more_time = false;
-    control_arrive(t->member[t->rank].line, ++t->arrived);
+    t->arrived++;
+    t->owes_wake = true;
+    say_cpu(t);
+    if (t->is_meeting)
+        atomic_store_explicit(&slot_of(t, t->rank, t->seq)->met, t->arrived, memory_order_release);
+    control_publish(line, t->arrived);
+}
+
+static _Atomic uint32_t *own_touch(const struct transport_shm *t)
+{
+    return &t->member[t->rank].line->touching[t->seq & 1];
 }
 
 bool transport_shm_touch_begin(struct transport_shm *t, bool writes)
 {
-    atomic_store(&slot_of(t, t->rank, t->seq)->touching, writes ? TOUCH_WRITES : TOUCH_READS);
+    atomic_store(own_touch(t), writes ? TOUCH_WRITES : TOUCH_READS);
     return !transport_shm_is_broken(t);
 }
 
@@ -426,6 +508,5 @@ bool transport_shm_touch_more(struct transport_shm *t)
 
 void transport_shm_touch_end(struct transport_shm *t)
 {
-    atomic_store_explicit(&slot_of(t, t->rank, t->seq)->touching, TOUCH_NOTHING,
-                          memory_order_release);
+    atomic_store_explicit(own_touch(t), TOUCH_NOTHING, memory_order_release);
 }

@@ -8,10 +8,12 @@
 
 enum { TOUCH_NOTHING, TOUCH_READS, TOUCH_WRITES };
 
-struct slot { /* what a rank publishes with a call; the first 64 bytes are one cache line */
+struct slot { /* what a rank publishes with a call. The first 64 bytes are one cache line: who finds
+                 the flag there has the call, and what a small one carries, too */
     struct call call;
-    uint32_t number;           /* of the call, from 1 */
-    _Atomic uint32_t touching; /* TOUCH_: what the rank does to others' memory for this call */
+    uint32_t number;      /* of the call, from 1 */
+    _Atomic uint32_t met; /* as `arrived`, of the last meeting that used this slot: what others spin
+                             on in a meeting */
     union transport_shm_note note;
 };
 
@@ -38,9 +40,11 @@ struct transport_shm {
     uint32_t number;          /* calls: parts that go on with the last one are not counted */
     bool goes_on;             /* the next one does */
     struct transport_shm_names names;
-    uint32_t arrived; /* what this rank's line says */
-    uint64_t spin_ns; /* how long it seems worth to spin */
-    unsigned next;    /* ranks below have come to the step that is waited for */
+    uint32_t arrived;      /* what this rank's line says */
+    bool owes_wake;        /* it has arrived, but has not looked for sleepers yet */
+    uint32_t cpu;          /* what this rank's line says */
+    uint64_t next_move_ns; /* not to look for another processor before */
+    unsigned next;         /* ranks below have come to the step that is waited for */
     bool (*idle)(void *arg);
     void *idle_arg;
     struct co_error why; /* once broken */
@@ -51,10 +55,13 @@ static inline struct slot *slot_of(const struct transport_shm *t, unsigned rank,
     return &((struct notes *)t->member[rank].line->note)->slot[seq & 1];
 }
 
-static inline bool has_reached(const struct transport_shm *t, unsigned rank, uint32_t target)
+/* Whether a rank has come to the open step. In a meeting that is said first where the call is. */
+static inline bool has_come(const struct transport_shm *t, unsigned rank)
 {
-    uint32_t is = atomic_load_explicit(&t->member[rank].line->arrived, memory_order_acquire);
-    return (int32_t)(is - target) >= 0; /* the counter wraps around */
+    const _Atomic uint32_t *word =
+        t->is_meeting ? &slot_of(t, rank, t->seq)->met : &t->member[rank].line->arrived;
+    uint32_t is = atomic_load_explicit(word, memory_order_acquire);
+    return (int32_t)(is - t->arrived) >= 0; /* the counter wraps around */
 }
 
 /* What a rank did last, for those who miss it: control_line.where. */

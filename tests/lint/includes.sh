@@ -43,6 +43,7 @@ check daemon 'common/*' 'rendezvous/server.h' 'rendezvous/stats.h' 'rendezvous/a
 check ctl 'common/*' 'rendezvous/client.h'
 check worker-runtime 'ddp/*' 'common/*' 'segments/*' 'rendezvous/client.h'
 check examples 'ddp/*'
+check perf 'ddp/*' 'common/*'
 check bench 'ddp/*'
 
 # pure modules: no clock, no files, no sockets, no globals that change
@@ -54,7 +55,8 @@ for file in launcher/supervisor.c launcher/guide.c launcher/cli.c launcher/cli_c
     rendezvous/restart_policy.c rendezvous/roster.c rendezvous/roster_input.c \
     rendezvous/roster_index.c rendezvous/roster_nodes.c rendezvous/roster_order.c rendezvous/roster_tell.c rendezvous/seal.c \
     rendezvous/protocol.c rendezvous/http.c rendezvous/stats.c rendezvous/allow.c daemon/daemon_cli.c \
-    worker-runtime/bucket_plan.c worker-runtime/randperm.c; do
+    worker-runtime/bucket_plan.c worker-runtime/cpu_tuning.c worker-runtime/randperm.c \
+    perf/perf_cli.c perf/perf_crossover.c perf/perf_text.c perf/perf_values.c perf/perf_work.c; do
     [ -e "$file" ] || continue
     if grep -nE '^#include <(uv|sys/socket|fcntl|time|sys/mman|poll|signal)\.h>' "$file"; then
         echo "$file is to be pure, but includes what touches the world"
@@ -62,7 +64,7 @@ for file in launcher/supervisor.c launcher/guide.c launcher/cli.c launcher/cli_c
     fi
 done
 
-for header in include/ddp/*.h common/*.h segments/*.h rendezvous/*.h launcher/*.h daemon/*.h ctl/*.h worker-runtime/*.h \
+for header in include/ddp/*.h common/*.h segments/*.h rendezvous/*.h launcher/*.h daemon/*.h ctl/*.h worker-runtime/*.h perf/*.h \
     examples/*.h; do
     [ -e "$header" ] || continue
     if ! echo "#include \"$header\"" |

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What bash offers for ddp-rendezvous and ddpctl, from the completions as they are installed; and that
+# What bash offers for ddp-rendezvous, ddpctl and ddp-perf, from the completions as they are installed; and that
 # the other shells, where they are, can read theirs.
-#   completion_tools.sh FOLDER DDP_RENDEZVOUS DDPCTL
+#   completion_tools.sh FOLDER DDP_RENDEZVOUS DDPCTL DDP_PERF
 set -euo pipefail
 folder=$1
 failed=0
@@ -9,6 +9,8 @@ failed=0
 . "$folder/ddp-rendezvous.bash"
 # shellcheck source=/dev/null
 . "$folder/ddpctl.bash"
+# shellcheck source=/dev/null
+. "$folder/ddp-perf.bash"
 
 # expect WANTED FUNCTION "words that COMP_WORDS has, the last is under the cursor"
 expect() {
@@ -39,6 +41,12 @@ expect '--endpoint' _ddpctl ddpctl store get --e
 expect '' _ddpctl ddpctl store get ''
 expect '' _ddpctl ddpctl unknown ''
 
+expect 'reduce reduce_scatter' _ddp_perf ddp-perf re
+expect '--maxbytes --minbytes' _ddp_perf ddp-perf all_reduce --m
+expect 'float16 float32 float64' _ddp_perf ddp-perf all_reduce -d fl
+expect 'plain' _ddp_perf ddp-perf all_reduce --buffer p
+expect 'all_gather all_reduce all_to_all' _ddp_perf ddp-perf -b 4 all
+
 # The help has the same options as each file.
 same_options() { # NAME HELP-WORDS...
     local name=$1 found
@@ -60,11 +68,13 @@ both_helps() { # of ddpctl, and of its command
 }
 same_options ddp-rendezvous "$2"
 same_options ddpctl both_helps "$3"
+same_options ddp-perf "$4"
 
 if command -v zsh >/dev/null; then
-    zsh -n "$folder/_ddp-rendezvous" && zsh -n "$folder/_ddpctl" || failed=1
+    zsh -n "$folder/_ddp-rendezvous" && zsh -n "$folder/_ddpctl" && zsh -n "$folder/_ddp-perf" || failed=1
 fi
 if command -v fish >/dev/null; then
-    fish -n "$folder/ddp-rendezvous.fish" && fish -n "$folder/ddpctl.fish" || failed=1
+    fish -n "$folder/ddp-rendezvous.fish" && fish -n "$folder/ddpctl.fish" &&
+        fish -n "$folder/ddp-perf.fish" || failed=1
 fi
 exit $failed

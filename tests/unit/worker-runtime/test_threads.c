@@ -53,8 +53,9 @@ static void *run_rank(void *arg)
     struct rank *r = arg;
     struct node *node = r->node;
     struct transport_shm *shm = NULL;
-    struct cpu_tuning tuning = CPU_TUNING_DEFAULT;
-    tuning.cma_bytes = tuning.cma_sum_bytes = 100000; /* so that its turn comes here, too */
+    struct cpu_tunings tunings = cpu_tunings_default;
+    struct cpu_tuning *tuning = &tunings.row[0].tuning;
+    tuning->cma_bytes = tuning->cma_sum_bytes = 100000; /* so that its turn comes here, too */
     struct transport_shm_opts opts = {
         .control = node->control, .spin = node->spin, .timeout_ms = node->timeout_ms};
     r->result = control_join(node->control, r->rank, (uint32_t)getpid());
@@ -64,7 +65,7 @@ static void *run_rank(void *arg)
                                    .own = node->segment[r->rank],
                                    .user = node->user,
                                    .kernels = node->kernels,
-                                   .tuning = &tuning,
+                                   .tunings = &tunings,
                                    .may_cma = node->may_cma,
                                    .on_destroy = leave,
                                    .arg = r};

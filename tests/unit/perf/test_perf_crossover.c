@@ -1,0 +1,71 @@
+/* From timings to thresholds. */
+#include "perf/perf_crossover.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+START_TEST(the_small_way_ends_where_the_large_one_is_first_faster)
+{
+    const double small[] = {1, 2, 4, 8}, large[] = {3, 3, 3, 3};
+    ck_assert_uint_eq(perf_crossover_up_to(small, large, 4), 2);
+    ck_assert_uint_eq(perf_crossover_up_to(large, small, 4), 0);
+    ck_assert_uint_eq(perf_crossover_up_to(small, small, 4), 4);
+}
+END_TEST
+
+START_TEST(the_large_way_begins_where_it_stays_faster)
+{
+    const double small[] = {1, 5, 4, 8}, large[] = {3, 3, 5, 3};
+    ck_assert_uint_eq(perf_crossover_from(small, large, 4), 3);
+    ck_assert_uint_eq(perf_crossover_from(large, small, 4), 4);
+    const double faster[] = {0.5, 1, 1, 1};
+    ck_assert_uint_eq(perf_crossover_from(small, faster, 4), 0);
+}
+END_TEST
+
+START_TEST(a_difference_within_the_noise_decides_nothing)
+{
+    const double small[] = {100, 100}, large[] = {97, 96};
+    ck_assert_uint_eq(perf_crossover_up_to(small, large, 2), 2);
+    ck_assert_uint_eq(perf_crossover_from(small, large, 2), 2);
+}
+END_TEST
+
+START_TEST(the_best_way_is_best_over_all_sizes)
+{
+    const double us[] = {1,   600, /* best at the one size, bad at the other */
+                         1.5, 210, /* good at both */
+                         4,   200};
+    ck_assert_uint_eq(perf_crossover_best(us, 3, 2), 1);
+    const double equal[] = {1, 1, 1, 1};
+    ck_assert_uint_eq(perf_crossover_best(equal, 2, 2), 0);
+}
+END_TEST
+
+START_TEST(sizes_are_written_as_the_table_takes_them)
+{
+    char text[PERF_CROSSOVER_SIZE_BYTES];
+    ck_assert_str_eq(perf_crossover_size(0, text), "0");
+    ck_assert_str_eq(perf_crossover_size(1000, text), "1000");
+    ck_assert_str_eq(perf_crossover_size(16 << 10, text), "16K");
+    ck_assert_str_eq(perf_crossover_size(3 << 19, text), "1536K");
+    ck_assert_str_eq(perf_crossover_size((size_t)1 << 40, text), "1T");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("perf_crossover");
+    TCase *tc = tcase_create("thresholds");
+    tcase_add_test(tc, the_small_way_ends_where_the_large_one_is_first_faster);
+    tcase_add_test(tc, the_large_way_begins_where_it_stays_faster);
+    tcase_add_test(tc, a_difference_within_the_noise_decides_nothing);
+    tcase_add_test(tc, the_best_way_is_best_over_all_sizes);
+    tcase_add_test(tc, sizes_are_written_as_the_table_takes_them);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
