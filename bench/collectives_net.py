@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 import results
-from collectives import build_mpi
+from contestants import build_mpi
 from torch_venv import torch_venv
 
 LIMIT_S = 300
