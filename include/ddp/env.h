@@ -53,6 +53,6 @@
 #define DDP_ENV_CMA  "DDP_CMA"  /* "0": don't read other ranks' memory by process_vm_readv(2) */
 #define DDP_ENV_SIMD "DDP_SIMD" /* "scalar" or "avx2": no faster kernels than that */
 #define DDP_ENV_TUNING                                                                             \
-    "DDP_TUNING" /* which way is the fastest from which size on: the path of a table that ddp-perf --tune printed, or the table itself */
+    "DDP_TUNING" /* which way is the fastest from which size on: a table of ddp-perf --tune */
 
 #endif

@@ -192,8 +192,8 @@ START_TEST(arriving_wakes_who_sleeps)
 }
 END_TEST
 
-/* A process that sleeps on line 2 for rank 0, again when it is woken, until `is_over`; it ends with 0.
- * Returns once `n` sleep there. */
+/* A process that sleeps on line 2 for rank 0, again when it is woken, until `is_over`; it ends
+ * with 0. Returns once `n` sleep there. */
 static pid_t start_sleeper(bool (*is_over)(void), unsigned n)
 {
     pid_t pid = fork();
