@@ -84,7 +84,7 @@ static void go_up(void *arg)
 {
     struct endpoint *e = arg;
     e->is_up = true;
-    e->notes.on_up(e->notes.arg);
+    e->notes.on_up(e->notes.arg, endpoint_is_here(e));
 }
 
 static void go_down(struct endpoint *e, int exit_code)

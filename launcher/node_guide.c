@@ -388,11 +388,11 @@ void node_guide_lapse(struct node_guide *g)
 
 /* --- The link --- */
 
-static void on_up(void *arg)
+static void on_up(void *arg, bool is_here)
 {
     struct node_guide *g = arg;
     g->link_text[0] = '\0';
-    step_member(g, &(struct member_input){.type = MEMBER_LINK_UP});
+    step_member(g, &(struct member_input){.type = MEMBER_LINK_UP, .local = is_here});
 }
 
 static void on_message(void *arg, const struct message *m)

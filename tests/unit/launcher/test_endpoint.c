@@ -37,9 +37,11 @@ static uint16_t port;
 
 /* --- nodes --- */
 
-static void on_up(void *arg)
+static void on_up(void *arg, bool is_here)
 {
-    ((struct node *)arg)->n_up++;
+    struct node *n = arg;
+    ck_assert(is_here == endpoint_is_here(n->endpoint));
+    n->n_up++;
     uv_stop(&loop); /* here and below: AWAIT() looks again, before the loop sleeps */
 }
 
