@@ -50,8 +50,10 @@ struct endpoint {
     size_t n_held;
 
     bool is_up;
-    bool is_welcome;      /* a roster elsewhere has known us */
-    uv_timer_t later;     /* tells what was found within a call */
+    bool is_welcome; /* a roster elsewhere has known us */
+    bool
+        is_second_try; /* of this attempt: there was nobody first, and then somebody had the port */
+    uv_timer_t later;  /* tells what was found within a call */
     char why[TEXT_BYTES]; /* there is no link */
     int exit_code;        /* with it */
 
@@ -342,8 +344,15 @@ static void on_resolved(void *arg, int code, const char *text,
     struct co_error err = {0};
     (void)text; /* the link has said the same */
     e->resolve = NULL;
-    if (code < 0 || open_server(e, &err) < 0 || probe(e, addresses, n, &err) < 0)
+    int rc = code < 0 ? code : open_server(e, &err);
+    if (rc == 0)
+        rc = probe(e, addresses, n, &err);
+    if (rc == -EADDRINUSE && !e->is_second_try) { /* it was started a moment before us */
+        e->is_second_try = true;
+        control_link_connect(e->remote);
+    } else if (rc < 0) {
         stop_finding(e);
+    }
 }
 
 static int exit_code_of(int code)
@@ -403,6 +412,7 @@ static void begin_alone(struct endpoint *e)
 void endpoint_connect(struct endpoint *e)
 {
     endpoint_disconnect(e);
+    e->is_second_try = false;
     if (e->local != NULL)
         control_link_connect(e->local);
     else if (e->remote != NULL)
