@@ -9,6 +9,7 @@
 #include "rendezvous/address.h"
 #include "rendezvous/control_link.h"
 #include "rendezvous/jobs.h"
+#include "rendezvous/jobs_page.h"
 #include "rendezvous/resolve.h"
 #include "rendezvous/seal.h"
 #include "rendezvous/server.h"
@@ -161,6 +162,18 @@ static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
 
 /* --- the listener --- */
 
+static int on_metrics(void *arg, struct co_buf *page)
+{
+    struct endpoint *e = arg;
+    return e->jobs != NULL ? jobs_page_metrics(e->jobs, page) : 0;
+}
+
+static int on_status(void *arg, struct co_buf *page)
+{
+    struct endpoint *e = arg;
+    return e->jobs != NULL ? jobs_page_status(e->jobs, page) : 0;
+}
+
 static void close_server(struct endpoint *e)
 {
     if (e->server == NULL)
@@ -177,6 +190,8 @@ static int open_server(struct endpoint *e, struct co_error *err)
         .http = true,
         .version = DDPRUN_VERSION,
         .on_control = on_control,
+        .on_metrics = on_metrics,
+        .on_status = on_status,
         .on_refused = on_noted,
         .arg = e,
     };

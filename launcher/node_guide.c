@@ -395,9 +395,13 @@ static void on_up(void *arg, bool is_here)
     step_member(g, &(struct member_input){.type = MEMBER_LINK_UP, .local = is_here});
 }
 
+/* Who may come again is told on the terminal why he waits. */
 static void on_message(void *arg, const struct message *m)
 {
-    step_member(arg, &(struct member_input){.type = MEMBER_MESSAGE, .message = m});
+    struct node_guide *g = arg;
+    if (m->type == MESSAGE_REFUSED)
+        snprintf(g->link_text, sizeof g->link_text, "%s", m->refused.text);
+    step_member(g, &(struct member_input){.type = MEMBER_MESSAGE, .message = m});
 }
 
 static void on_down(void *arg, const char *text, int exit_code)
