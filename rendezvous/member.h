@@ -145,7 +145,7 @@ struct member_place {
 #define MEMBER_EXIT_TOO_FEW  75 /* the roster is lost */
 #define MEMBER_EXIT_CONFIG   78 /* it refuses for good */
 
-#define MEMBER_QUICK_MS    10   /* between attempts to make a link, for LEASE_RETURN_MS */
+#define MEMBER_QUICK_MS    10   /* between attempts to make a link, for LEASE_RETURN_MS, at most */
 #define MEMBER_SOON_MS     20   /* then, */
 #define MEMBER_SOON_FOR_MS 1000 /* until so long after the first one */
 #define MEMBER_AGAIN_MS    500  /* later, at most */

@@ -14,16 +14,17 @@
 /* --- The link --- */
 
 enum {
-    QUICK_ATTEMPTS = 1 + LEASE_RETURN_MS / MEMBER_QUICK_MS, /* the first one comes at once */
+    FIRST_ATTEMPTS = 4, /* behind the one that comes at once: after 1, 2, 4 and 8 ms */
+    QUICK_ATTEMPTS = 1 + FIRST_ATTEMPTS + LEASE_RETURN_MS / MEMBER_QUICK_MS,
     SOON_ATTEMPTS = QUICK_ATTEMPTS + (MEMBER_SOON_FOR_MS - LEASE_RETURN_MS) / MEMBER_SOON_MS,
 };
 
-/* Who is lost after LEASE_RETURN_MS hurries; who was started together with the endpoint does not
- * wait for long; and an endpoint that comes minutes later is not besieged. */
+/* Who was started together with the endpoint waits for milliseconds, who is lost after
+ * LEASE_RETURN_MS hurries, and an endpoint that comes minutes later is not besieged. */
 static uint64_t wait_before_attempt_ms(uint32_t n)
 {
-    if (n == 0)
-        return 0;
+    if (n <= FIRST_ATTEMPTS)
+        return n == 0 ? 0 : 1u << (n - 1);
     if (n <= QUICK_ATTEMPTS)
         return MEMBER_QUICK_MS;
     uint64_t wait_ms = MEMBER_SOON_MS;

@@ -206,14 +206,14 @@ END_TEST
 START_TEST(a_daemon_that_is_not_there_yet_is_tried_again_quickly_then_slowly)
 {
     create();
-    uint64_t begun_ms = now_ms, last_ms = 0;
+    uint64_t begun_ms = now_ms, last_ms = 1;
     while (now_ms < begun_ms + 5000) {
         event(MEMBER_LINK_DOWN);
         uint64_t wait_ms = member_deadline_ms(m) - now_ms;
         if (now_ms <= begun_ms + LEASE_RETURN_MS)
-            ck_assert_uint_eq(wait_ms, MEMBER_QUICK_MS);
+            ck_assert_uint_le(wait_ms, MEMBER_QUICK_MS);
         else if (now_ms < begun_ms + MEMBER_SOON_FOR_MS)
-            ck_assert_uint_eq(wait_ms, MEMBER_SOON_MS);
+            ck_assert_uint_le(wait_ms, MEMBER_SOON_MS);
         ck_assert_uint_le(last_ms, wait_ms);
         last_ms = wait_ms;
         time_goes_on(wait_ms);
