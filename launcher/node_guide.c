@@ -388,16 +388,20 @@ void node_guide_lapse(struct node_guide *g)
 
 /* --- The link --- */
 
-static void on_up(void *arg)
+static void on_up(void *arg, bool is_here)
 {
     struct node_guide *g = arg;
     g->link_text[0] = '\0';
-    step_member(g, &(struct member_input){.type = MEMBER_LINK_UP});
+    step_member(g, &(struct member_input){.type = MEMBER_LINK_UP, .local = is_here});
 }
 
+/* Who may come again is told on the terminal why he waits. */
 static void on_message(void *arg, const struct message *m)
 {
-    step_member(arg, &(struct member_input){.type = MEMBER_MESSAGE, .message = m});
+    struct node_guide *g = arg;
+    if (m->type == MESSAGE_REFUSED)
+        snprintf(g->link_text, sizeof g->link_text, "%s", m->refused.text);
+    step_member(g, &(struct member_input){.type = MEMBER_MESSAGE, .message = m});
 }
 
 static void on_down(void *arg, const char *text, int exit_code)

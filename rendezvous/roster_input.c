@@ -421,7 +421,8 @@ bool roster_view(const struct roster *r, uint32_t slot, struct roster_node_view 
     const struct roster_node *n = &r->nodes[slot];
     if (!n->used)
         return false;
-    *ret = (struct roster_node_view){.name = n->name,
+    *ret = (struct roster_node_view){.instance = n->instance,
+                                     .name = n->name,
                                      .n_local = n->n_local,
                                      .node_index = (uint32_t)n->seat,
                                      .first_rank = n->first_rank,
