@@ -29,13 +29,14 @@ class Launcher:
 
     def options(self, place, host, endpoint, port, plan):
         """endpoint: the number of the host where the nodes meet."""
-        conf = [f"last_call_timeout={plan.window_s[0 if self.is_ours else 1]}"]
+        which = 0 if self.is_ours else 1
+        conf = [f"last_call_timeout={plan.window_s[which]}"]
         if not self.is_ours:  # it looks for its host name, and all of these have the same
             conf.append(f"is_host={'true' if host == endpoint else 'false'}")
         more = ["-v"] if self.is_ours else []
         return [*more, "--nnodes", plan.nodes, "--nproc-per-node", str(plan.n_local), "--rdzv-backend", "c10d",
                 "--rdzv-endpoint", f"{place.address(endpoint)}:{port}", "--rdzv-id", "elastic", "--rdzv-conf", ",".join(conf),
-                "--local-addr", place.address(host), "--max-restarts", str(plan.restarts)]
+                "--local-addr", place.address(host), "--max-restarts", str(plan.restarts[which])]
 
 
 @dataclasses.dataclass
@@ -48,11 +49,11 @@ class Workers:
 
 @dataclasses.dataclass
 class Plan:
-    """Of one job."""
+    """Of one job; pairs are for ddprun and for torchrun."""
     nodes: str
     n_local: int
-    restarts: int
-    window_s: tuple  # how long (ddprun, torchrun) waits for more nodes when there are enough
+    restarts: tuple
+    window_s: tuple  # how long it waits for more nodes when there are enough
     has_child: bool
 
 
