@@ -8,7 +8,7 @@ Each case of tests/system/elastic_cases.py is a job of two or three nodes, on ad
 namespaces (as root). The launchers take turns. The C workers use libddp, the others PyTorch 2.11; that, and torchrun, are from
 scripts/install-deps --interop. Why a case has not passed is printed as it happens, and what ddprun said in it; the exit status is
 1 if one of ddprun's has not. With --at-once several jobs run at a time: then only the passes count, and there are no times.
-RESULTS.md is written if nothing was left out.
+RESULTS.md has a section for each kind of workers; with --case, --place, --launcher or --at-once it is not written.
 """
 import argparse
 import collections
@@ -31,6 +31,7 @@ from places import Loopback, Namespaces, NoPlace  # noqa: E402
 
 PLACES = {"loopback": Loopback, "namespaces": Namespaces}
 LIMIT_S = {"c": 30, "gloo": 60}
+NODES_ON = {"loopback": "addresses of the loopback interface", "namespaces": "network namespaces"}
 TORCHRUN_LIMIT_S = 30  # most of its failures are waits of 60 s and more
 
 Job = collections.namedtuple("Job", "case workers place launcher")
@@ -123,31 +124,52 @@ class Bench:
 
     # --- What is shown ---
 
-    def table(self):
-        head = ["what happens", "workers", "nodes"]
-        for name in self.launchers:
-            head += [name + " passed"] + ([] if self.args.at_once > 1 else ["started", "stepped", "ended"])
-        rows = dict.fromkeys((job.case.title, job.workers, job.place) for job in self.outcomes)
-        return results.table(head, [self.row(*row) for row in rows])
+    def found(self, **wanted):
+        """Outcomes of the jobs that are like this."""
+        return [outcome for job, found in self.outcomes.items() for outcome in found
+                if all(getattr(job, name) == value for name, value in wanted.items())]
 
-    def row(self, title, kind, place):
-        cells = [title, self.workers[kind].name, place]
+    def text(self, kind):
+        """What was seen with one kind of workers."""
+        of = [job for job in self.outcomes if job.workers == kind]
+        texts = []
+        for place in dict.fromkeys(job.place for job in of):
+            cases = list(dict.fromkeys(job.case for job in of if job.place == place))
+            texts.append(f"Nodes on {NODES_ON[place]}:")
+            texts.append(self.table(kind, place, cases))
+        if self.args.at_once == 1:
+            texts.append("*started*: until the new generation's last worker was in its first line; *stepped*: until it had added up; "
+                         "*ended*: until the last launcher's end, or that of the last process. Median (maximum).")
+            texts += self.targets(kind)
+        return "\n\n".join(texts)
+
+    def table(self, kind, place, cases):
+        head = ["what happens"]
         for name in self.launchers:
-            of = [o for job, found in self.outcomes.items() for o in found
-                  if (job.case.title, job.workers, job.place, job.launcher) == (title, kind, place, name)]
-            passed = [o for o in of if not o.why]
-            cells.append(f"{len(passed)} of {len(of)}" if of else "-")
+            head += [name] + (["started", "stepped", "ended"] if self.args.at_once == 1 else [])
+        return results.table(head, [[case.title, *self.cells(kind, place, case)] for case in cases])
+
+    def cells(self, kind, place, case):
+        for name in self.launchers:
+            found = self.found(case=case, workers=kind, place=place, launcher=name)
+            passed = [outcome.times for outcome in found if not outcome.why]
+            yield f"{len(passed)} of {len(found)}" if found else "-"
             if self.args.at_once == 1:
-                cells += [show_times([getattr(o.times, what) for o in passed]) for what in ("started", "stepped", "ended")]
-        return cells
+                yield from (show_times([getattr(times, what) for times in passed]) for what in ("started", "stepped", "ended"))
 
-    def cut_off(self):
-        """A line for each kind of ranks on a cut-off node."""
-        for job, found in self.outcomes.items():
-            took = [o.times.ranks_dead for o in found if not o.why and o.times.ranks_dead is not None]
-            if took and self.args.at_once == 1:
-                yield (f"{job.launcher}, {self.workers[job.workers].name} workers: the ranks of the node whose link went down were dead "
-                       f"after {show_times(took)}.")
+    def targets(self, kind):
+        """What ddprun is to reach with C workers, and what it did, of all that has passed."""
+        rows = []
+        for case in CASES:
+            took = [o.times.started for o in self.found(case=case, workers=kind, launcher="ddprun") if not o.why]
+            if kind == "c" and case.target_ms is not None and took:
+                n_in_time = sum(t < case.target_ms for t in took)
+                rows.append([case.title, show_time(case.target_ms), show_times(took), f"{n_in_time} of {len(took)}"])
+        if rows:
+            yield results.table(["started", "target", "ddprun", "in time"], rows)
+        dead = [o.times.ranks_dead for o in self.found(workers=kind, launcher="ddprun") if not o.why and o.times.ranks_dead is not None]
+        if dead:
+            yield f"The ranks of the node whose link went down were dead after {show_times(dead)}."
 
 
 def show_times(took):
@@ -178,11 +200,11 @@ def main():
     with contextlib.ExitStack() as stack:
         bench = Bench(args, stack)
         bench.run_all()
-    text = "\n\n".join(["Median (maximum).", bench.table(), *bench.cut_off()])
-    if args.case or args.workers or args.place or args.launcher or args.at_once > 1:
-        print(text)
-    else:
-        results.report("elastic", text, load)
+    for kind in bench.workers:
+        if args.case or args.place or args.launcher or args.at_once > 1:
+            print(f"{bench.workers[kind].name} workers.\n\n{bench.text(kind)}\n")
+        else:
+            results.report("elastic_" + kind, bench.text(kind), load)
     if bench.count_failed() > 0:
         sys.exit(1)
 
