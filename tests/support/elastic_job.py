@@ -177,9 +177,10 @@ class Trial:
         return node
 
     def start_endpoint(self, name):
-        """The first node, so far that the others find it."""
+        """The first node, so far that the others find it; torchrun is told who it is (is_host)."""
         node = self.start(name, self.endpoint)
-        self.await_at_endpoint(node)
+        if self.launcher.is_ours:
+            self.await_at_endpoint(node)
         return node
 
     def tell(self, what):

@@ -170,7 +170,8 @@ def nodes_that_wait_get_sigterm(trial):
     """First one that joins, then the one where they meet."""
     a = trial.start_endpoint("a")
     b = trial.start("b", 3)
-    trial.await_at_endpoint(b)
+    for node in a, b:
+        trial.await_at_endpoint(node)
     took = []
     for node in b, a:
         begin_ns = time.monotonic_ns()
