@@ -395,6 +395,14 @@ static void on_up(void *arg, bool is_here)
     step_member(g, &(struct member_input){.type = MEMBER_LINK_UP, .local = is_here});
 }
 
+/* It may turn out when the ranks are gone: those that lost their peers had failed before the roster
+ * found the peers' node lost. */
+static void renew_cause(struct node_guide *g)
+{
+    if (member_get_state(g->member) == MEMBER_WAITING && member_stop_text(g->member)[0] != '\0')
+        snprintf(g->cause, sizeof g->cause, "%s", member_stop_text(g->member));
+}
+
 /* Who may come again is told on the terminal why he waits. */
 static void on_message(void *arg, const struct message *m)
 {
@@ -402,6 +410,8 @@ static void on_message(void *arg, const struct message *m)
     if (m->type == MESSAGE_REFUSED)
         snprintf(g->link_text, sizeof g->link_text, "%s", m->refused.text);
     step_member(g, &(struct member_input){.type = MEMBER_MESSAGE, .message = m});
+    if (m->type == MESSAGE_STOP)
+        renew_cause(g);
 }
 
 static void on_down(void *arg, const char *text, int exit_code)

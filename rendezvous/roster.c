@@ -256,8 +256,19 @@ static void note_gone_ranks(struct roster *r, const struct roster_event *e)
     set_cause(r, MESSAGE_WHY_ORDER);
 }
 
+/* To those whose ranks may run, and to those whose ranks have ended if `all`. */
+static void tell_cause(struct roster *r, bool all)
+{
+    snprintf(r->stop_text, sizeof r->stop_text, "%s", r->change);
+    for (uint32_t i = 0; i < r->n_slots; i++) {
+        enum roster_part part = r->nodes[i].part;
+        if (part == PART_TOLD || part == PART_HALTING || (all && part == PART_STOPPED))
+            roster_tell_stop(r, i);
+    }
+}
+
 /* Whose ranks were gone before it could answer the STOP was the cause of what looked like another
- * one's failure. */
+ * one's failure. What was said of that one is told anew. */
 static bool was_the_cause(const struct roster *r, const struct roster_event *e)
 {
     return r->cause.why == MESSAGE_WHY_FAILURE && !r->cause.charged && e->unheard;
@@ -265,14 +276,18 @@ static bool was_the_cause(const struct roster *r, const struct roster_event *e)
 
 static void note_late_loss(struct roster *r, const struct roster_event *e)
 {
-    if (was_the_cause(r, e))
-        note_loss(r, e);
+    if (!was_the_cause(r, e))
+        return;
+    note_loss(r, e);
+    tell_cause(r, true);
 }
 
 static void note_late_stop(struct roster *r, const struct roster_event *e)
 {
-    if (was_the_cause(r, e))
-        note_gone_ranks(r, e);
+    if (!was_the_cause(r, e))
+        return;
+    note_gone_ranks(r, e);
+    tell_cause(r, true);
 }
 
 /* Also what will be the verdict if no restart follows. Who says so need not be doubted: it
@@ -380,9 +395,7 @@ static void give_ranks(struct roster *r, const struct roster_event *e)
 static void stop_ranks(struct roster *r, const struct roster_event *e)
 {
     r->deadline_ms = e->now_ms + r->stop_ms + r->limits.slack_ms;
-    for (uint32_t i = 0; i < r->n_slots; i++)
-        if (r->nodes[i].part == PART_TOLD || r->nodes[i].part == PART_HALTING)
-            roster_tell_stop(r, i);
+    tell_cause(r, false);
 }
 
 static void say_goodbye(struct roster *r, const struct roster_event *e)

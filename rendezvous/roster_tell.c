@@ -104,7 +104,7 @@ void roster_tell_pending(struct roster *r, uint32_t slot)
 void roster_tell_stop(struct roster *r, uint32_t slot)
 {
     add_message(r, r->nodes[slot].link, MESSAGE_STOP, r->generation)->stop =
-        (struct message_stop){.why = r->cause.why, .text = r->change};
+        (struct message_stop){.why = r->cause.why, .text = r->stop_text};
 }
 
 void roster_tell_verdict(struct roster *r, uint64_t link)

@@ -658,7 +658,12 @@ START_TEST(a_node_lost_without_an_answer_was_the_cause)
     say(2, MESSAGE_STOPPED);
     assert_state(ROSTER_STOPPING);
     time_goes_on(50);
-    assert_state(ROSTER_RUNNING);
+    assert_said(" 1<STOP 2<STOP 1<MEMBERS 1<SEALED RUNNING");
+    for (int node = 1; node <= 2; node++) {
+        const struct message_stop *stop = &told(node, MESSAGE_STOP)->stop;
+        ck_assert_int_eq(stop->why, MESSAGE_WHY_LOST);
+        ck_assert_str_eq(stop->text, "lost node3: its connection ended");
+    }
     ck_assert_uint_eq(roster_n_restarts(r), 0);
 }
 END_TEST
