@@ -700,13 +700,13 @@ static const struct config configs[] = {
     {"2:3, a leave",                     false, 2, 3, 0, NOW,        false, {[LEAVE] = 1}},
     {"2:3, a failure",                   false, 2, 3, 0, NOW,        false, {[FAIL] = 1}},
     {"2:3, a kill, a failure",           false, 2, 3, 0, NOW,        false, {[KILL] = 1, [FAIL] = 1}},
-    {"2:3, a kill, a slow message",      false, 2, 3, 0, NOW,        false, {[KILL] = 1, [SLOW] = 1}},
     {"2:3 at a checkpoint, a kill",      false, 2, 3, 0, SAVE_FIRST, false, {[KILL] = 1}},
     {"3, a failure, a restart",          false, 3, 3, 1, NOW,        false, {[FAIL] = 1}},
     {"3, a kill, a failure, a restart",  false, 3, 3, 1, NOW,        false, {[KILL] = 1, [FAIL] = 1}},
     {"2:3 with leases",                  false, 2, 3, 0, NOW,        true,  {0}},
     {"3 with leases, a slow message",    false, 3, 3, 0, NOW,        true,  {[SLOW] = 1}},
     {"1:2 with leases, a slow message",  false, 1, 2, 0, NOW,        true,  {[SLOW] = 1}},
+    {"1:2 with leases, a kill",          false, 1, 2, 0, NOW,        true,  {[KILL] = 1}},
     {"1:2 with leases, a silence",       false, 1, 2, 0, NOW,        true,  {[SILENCE] = 1}},
 };
 /* clang-format on */
