@@ -10,6 +10,7 @@ import urllib.request
 from harness import DDPRUN, DEADLINE_S, RANK, Job, main
 
 CTL = os.environ["DDPCTL"]
+SCALER = os.environ["SCALER_PROGRAM"]
 TOKEN = "0123456789abcdef0123456789abcdef"
 SHOW = ("sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE "
         "$MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_RUN_ID $TORCHELASTIC_RESTART_COUNT > $TEST_FIFO")
@@ -179,6 +180,15 @@ select.select([], [], [])
                 self.assertEqual(b.hear(1) + c.hear(1), ["2 up", "3 up"])
                 a.read_until("the ranks have saved their state, others join; generation 1: 3 nodes, 4 ranks\n")
                 self.end(c, b, a)
+
+    def test_programs_of_libddp_save_once_and_together(self):
+        port = free_port()
+        with Node(*self.job(port, "-p", "2", "-v", "--node-rank", "0", nodes="1:2"), SCALER) as a:
+            a.read_until("generation 0: 1 node, 2 ranks\n")
+            with Node(*self.job(port, nodes="1:2"), SCALER) as b:
+                self.assertEqual(a.hear(4), ["0 of 3", "0 saved", "1 of 3", "1 saved"])
+                self.assertEqual(b.hear(1), ["2 of 3"])
+                self.assertEqual((a.finish()[0], b.finish()[0]), (0, 0))
 
     def test_ranks_that_know_of_no_question_run_on(self):
         port = free_port()
