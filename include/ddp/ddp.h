@@ -3,6 +3,7 @@
 #define DDP_DDP_H
 
 #include <ddp/collective.h>
+#include <ddp/elastic.h>
 #include <ddp/env.h>
 #include <ddp/error.h>
 #include <ddp/group.h>
