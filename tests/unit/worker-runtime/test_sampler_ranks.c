@@ -77,7 +77,11 @@ static int run_ahead(int rank, void *arg)
     }
     for (int64_t epoch = last + 1; epoch <= 5; epoch++)
         RANK_CHECK(rank, ddp_barrier(g) == 0, "barrier");
-    ddp_sampler_set_epoch(s, 6);
+    if (rank != 0)
+        ddp_sampler_set_epoch(s, 6);
+    RANK_CHECK(rank, ddp_barrier(g) == 0, "barrier"); /* the others have left their epochs */
+    if (rank == 0)
+        ddp_sampler_set_epoch(s, 6);
     RANK_CHECK(rank, s->perm != s->own, "all are together again");
     expect_rest(s, rank, 3, 1);
     ddp_finalize(g);
