@@ -7,6 +7,7 @@
 #include <ddp/error.h>
 #include <ddp/group.h>
 #include <ddp/model.h>
+#include <ddp/progress.h>
 #include <ddp/sampler.h>
 #include <ddp/store.h>
 #include <ddp/types.h>
