@@ -480,7 +480,8 @@ static void die_on_rank_1(struct ddp_group *g, void *arg)
     backward(&net, rank, 1);
     if (dies_in_the_middle)
         for (size_t i = N_TENSORS; i-- > 4;)
-            rank_expect(ddp_model_ready(m, i) == 0); /* one bucket is averaged */
+            if (ddp_model_ready(m, i) == DDP_EPEER) /* it makes progress, and may find out here */
+                break;
     if (rank == 1)
         raise(SIGKILL);
     rank_expect(ddp_model_sync(m) == DDP_EPEER);
