@@ -9,6 +9,7 @@
 #include <ddp/error.h>
 #include <ddp/group.h>
 #include <ddp/model.h>
+#include <ddp/progress.h>
 #include <ddp/safetensors.h>
 #include <ddp/sampler.h>
 #include <ddp/store.h>

@@ -57,6 +57,9 @@
     "DDP_PROGRESS_THREAD"       /* "1": a thread goes on with asynchronous calls; "0" */
 #define DDP_ENV_CMA  "DDP_CMA"  /* "0": don't read other ranks' memory by process_vm_readv(2) */
 #define DDP_ENV_SIMD "DDP_SIMD" /* "scalar" or "avx2": no faster kernels than that */
+#define DDP_ENV_TRACE                                                                              \
+    "DDP_TRACE" /* a timeline of the training in Chrome's trace format: rank R writes FILE with ".R"
+                   before the last suffix */
 #define DDP_ENV_TUNING                                                                             \
     "DDP_TUNING" /* which way is the fastest from which size on: the path of a table that ddp-perf
                     --tune printed, or the table itself */
