@@ -84,6 +84,10 @@ struct backend_ops {
     /* Where this rank is in a group that spans nodes. NULL: the group is on one node. */
     void (*place)(const struct backend *b, struct backend_place *ret);
 
+    /* Lend the word in which the group's ranks of this node agree on steps (commit.h). NULL: nobody
+     * else is on the node. */
+    _Atomic uint64_t *(*commit_word)(struct backend *b);
+
     int (*alloc)(struct backend *b, size_t bytes, void **ret, struct co_error *err);
     void (*free)(struct backend *b, void *ptr);
     void (*destroy)(struct backend *b); /* leaves; NULL never passed */

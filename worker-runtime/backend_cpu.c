@@ -15,6 +15,7 @@
 #include "cpu.h"
 #include "group_memory.h"
 #include "messages.h"
+#include "segments/control.h"
 #include "user_segment.h"
 
 #include <errno.h>
@@ -143,6 +144,11 @@ void backend_cpu_on_idle(struct backend *b, bool (*idle)(void *arg), void *arg)
 
 /* --- memory, and the whole -------------------------------------------------------------------- */
 
+static _Atomic uint64_t *cpu_commit_word(struct backend *b)
+{
+    return &transport_shm_member(cpu_of(b)->shm, 0)->line->commit;
+}
+
 static int cpu_alloc(struct backend *b, size_t bytes, void **ret, struct co_error *err)
 {
     return user_segment_alloc(cpu_of(b)->own, bytes, ret, err);
@@ -219,6 +225,7 @@ int backend_cpu_create(const struct backend_cpu_opts *opts, struct backend **ret
         .message_begin = cpu_message_begin,
         .messages_advance = cpu_messages_advance,
         .split = cpu_split,
+        .commit_word = cpu_commit_word,
         .alloc = cpu_alloc,
         .free = cpu_free,
         .destroy = cpu_destroy,

@@ -60,22 +60,6 @@ static int get_queue(struct ddp_group *g)
     return g->progress_thread && g->backend != NULL ? start_thread(q) : DDP_OK;
 }
 
-void requests_destroy(struct requests *q)
-{
-    if (q == NULL)
-        return;
-    if (q->has_thread) {
-        pthread_mutex_lock(&q->mutex);
-        q->stop = true;
-        pthread_cond_broadcast(&q->changed);
-        pthread_mutex_unlock(&q->mutex);
-        pthread_join(q->thread, NULL);
-    }
-    pthread_mutex_destroy(&q->mutex);
-    pthread_cond_destroy(&q->changed);
-    free(q);
-}
-
 static void append(struct requests *q, struct ddp_request *r)
 {
     *q->last = r;
@@ -87,6 +71,27 @@ static void remove_first(struct requests *q)
     q->first = q->first->next;
     if (q->first == NULL)
         q->last = &q->first;
+}
+
+void requests_destroy(struct requests *q)
+{
+    if (q == NULL)
+        return;
+    if (q->has_thread) {
+        pthread_mutex_lock(&q->mutex);
+        q->stop = true;
+        pthread_cond_broadcast(&q->changed);
+        pthread_mutex_unlock(&q->mutex);
+        pthread_join(q->thread, NULL);
+    }
+    while (q->first != NULL) { /* of a model, say, that a failed program never finished */
+        struct ddp_request *r = q->first;
+        remove_first(q);
+        free(r);
+    }
+    pthread_mutex_destroy(&q->mutex);
+    pthread_cond_destroy(&q->changed);
+    free(q);
 }
 
 /* Whether the result is finite, where the back end does not find out while it adds up: all ranks

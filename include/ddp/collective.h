@@ -82,6 +82,13 @@ int ddp_reduce_scatter(struct ddp_group *g, const void *in, void *out, size_t co
 int ddp_reduce_scatter_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
                          enum ddp_dtype dtype, enum ddp_op op, void *stream);
 
+/* The mean of n numbers over the ranks, each of its own: losses and accuracies for a report. What
+ * weighs more counts more by giving sums and their counts.
+ *
+ * values   in place; the same mean on all ranks. n is 0 or more
+ * returns  as ddp_all_reduce() */
+int ddp_mean(struct ddp_group *g, double *values, size_t n);
+
 /* --- copies ----------------------------------------------------------------------------------- */
 
 /* Copy root's `in` to every rank's `out`.
