@@ -149,4 +149,13 @@ void control_ring(struct control_line *line);
 /* Sleep while line->arrived == seen, at most max_us, or until woken. May return early. */
 void control_sleep(struct control_line *line, uint32_t seen, uint32_t max_us);
 
+/* The same, and until a rank dies or leaves, or the abort word is set: the kernel wakes the sleeper
+ * as it ends that rank. Where it cannot (before Linux 5.16, or forbidden by a filter of system
+ * calls) the sleeper finds out at the end of its nap, or is woken by who finds out first.
+ *
+ * line         of anybody, in any memory that these processes share
+ * local_rank   one that has joined */
+void control_sleep_for(struct control *c, unsigned local_rank, struct control_line *line,
+                       uint32_t seen, uint32_t max_us);
+
 #endif

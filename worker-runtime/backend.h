@@ -28,6 +28,8 @@ struct collective { /* as its caller gave it; lent until it is done */
                                 from each rank; else NULL */
     const size_t *in_counts; /* of all_to_all_v: for each rank; else NULL */
     void *stream;
+    int *found_inf;      /* of all_reduce: becomes 1 if an element of the result is not finite, else
+                            0, the same on all ranks; NULL: nobody asks */
     uint64_t timeout_ms; /* 0: the group's */
     /* of a part of a collective that is made by several back ends: */
     const struct call *whole; /* what the ranks agree on and read in messages; NULL: this one */
@@ -58,6 +60,7 @@ struct backend_place {
 
 struct backend_ops {
     const char *name;
+    bool finds_inf; /* it fills collective.found_inf; else who makes the call looks through `out` */
     /* Open a collective: publish what can be published without waiting. */
     int (*begin)(struct backend *b, const struct collective *what, struct co_error *err);
     /* Go on with the open collective; wait for others or not.

@@ -57,6 +57,8 @@ static int end_well(struct cpu *c)
 {
     c->job.is_open = false;
     transport_shm_close(c->shm);
+    if (c->job.ret_found != NULL)
+        *c->job.ret_found = c->job.found;
     return 1;
 }
 
@@ -70,6 +72,9 @@ static int cpu_begin(struct backend *b, const struct collective *what, struct co
     j->dtype = what->dtype;
     j->op = what->op;
     j->timeout_ms = what->timeout_ms;
+    j->ret_found = what->found_inf;
+    j->checked = j->ret_found != NULL ? c->kernels->checked[j->dtype][j->op] : NULL;
+    j->found = false;
     j->call = what->whole != NULL ? *what->whole : layout_call(what, c->n);
     if (what->goes_on)
         transport_shm_goes_on(c->shm);
@@ -214,6 +219,7 @@ int backend_cpu_create(const struct backend_cpu_opts *opts, struct backend **ret
 {
     static const struct backend_ops ops = {
         .name = "cpu",
+        .finds_inf = true,
         .begin = cpu_begin,
         .advance = cpu_advance,
         .message_begin = cpu_message_begin,

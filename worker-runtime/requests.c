@@ -94,6 +94,14 @@ void requests_destroy(struct requests *q)
     free(q);
 }
 
+/* Whether the result is finite, where the back end does not find out while it adds up: all ranks
+ * have the same result, so each gets the same answer. */
+static void look_through(const struct backend *b, const struct collective *what, int code)
+{
+    if (code == 0 && what->found_inf != NULL && !b->ops->finds_inf)
+        collective_look_through(what);
+}
+
 /* --- without a thread ------------------------------------------------------------------------- */
 
 /* Go on with the first collective. returns whether it is done */
@@ -110,6 +118,7 @@ static bool advance_first(struct requests *q, bool may_wait)
     if (code == 0)
         return false;
     r->code = code < 0 ? code : 0;
+    look_through(b, &r->what, r->code);
     remove_first(q);
     r->is_done = true;
     return true;
@@ -135,6 +144,7 @@ static void *run_thread(void *arg)
             break;
         pthread_mutex_unlock(&q->mutex);
         int code = backend_run(q->g->backend, &r->what, &r->err);
+        look_through(q->g->backend, &r->what, code);
         pthread_mutex_lock(&q->mutex);
         r->code = code;
         remove_first(q);
@@ -249,6 +259,7 @@ int requests_run(struct ddp_group *g, const struct collective *what)
     err.code = 0;
     err.text[0] = '\0';
     int code = backend_run(g->backend, what, &err);
+    look_through(g->backend, what, code);
     return code == 0 ? DDP_OK : rt_return(code, &err);
 }
 

@@ -54,8 +54,19 @@ extern "C" {
 int ddp_all_reduce(struct ddp_group *g, const void *in, void *out, size_t count,
                    enum ddp_dtype dtype, enum ddp_op op, void *stream);
 
-/* The same, but only `root` gets the result. `out` is not touched elsewhere and may be NULL
- * there. */
+/* The same, and say whether the result can be used: what a loss scaler asks before each step.
+ *
+ * ret_found_inf   1 if an element of the result, in its type, is infinite or not a number, else 0
+ *                 (of integers, always); the same on all ranks. Written on success only
+ * cost            as ddp_all_reduce(): it is found out while adding up, without another look at the
+ *                 memory. In a world of 1, and where the group is on several nodes, each rank reads
+ *                 `out` once more
+ * returns         also DDP_EMISMATCH where a rank calls ddp_all_reduce() instead */
+int ddp_all_reduce_checked(struct ddp_group *g, const void *in, void *out, size_t count,
+                           enum ddp_dtype dtype, enum ddp_op op, void *stream, int *ret_found_inf);
+
+/* Combine as ddp_all_reduce() does, but only `root` gets the result. `out` is not touched elsewhere
+ * and may be NULL there. */
 int ddp_reduce(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
                enum ddp_op op, int root, void *stream);
 
@@ -193,6 +204,9 @@ struct ddp_request; /* opaque */
 int ddp_iall_reduce(struct ddp_group *g, const void *in, void *out, size_t count,
                     enum ddp_dtype dtype, enum ddp_op op, void *stream,
                     struct ddp_request **ret_request);
+int ddp_iall_reduce_checked(struct ddp_group *g, const void *in, void *out, size_t count,
+                            enum ddp_dtype dtype, enum ddp_op op, void *stream, int *ret_found_inf,
+                            struct ddp_request **ret_request);
 int ddp_ireduce(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
                 enum ddp_op op, int root, void *stream, struct ddp_request **ret_request);
 int ddp_ireduce_scatter(struct ddp_group *g, const void *in, void *out, size_t count,
