@@ -25,7 +25,7 @@ double convert_get(const void *values, enum ddp_dtype dtype, size_t i)
     }
 }
 
-/* --- other types: by way of float32, in blocks that stay in the cache -------------------------- */
+/* --- other types: by way of float32, in blocks that stay in the cache ------------------------- */
 
 enum { BLOCK = 1024 };
 
@@ -70,7 +70,7 @@ void convert(void *to, enum ddp_dtype to_dtype, const void *from, enum ddp_dtype
     }
 }
 
-/* --- factors ----------------------------------------------------------------------------------- */
+/* --- factors ---------------------------------------------------------------------------------- */
 
 static void scale_half(void *values, enum ddp_dtype dtype, size_t count, float factor)
 {
@@ -98,9 +98,9 @@ void convert_scale(void *values, enum ddp_dtype dtype, size_t count, double fact
     }
 }
 
-/* --- looking ----------------------------------------------------------------------------------- */
+/* --- looking ---------------------------------------------------------------------------------- */
 
-/* As integers, magnitudes of floats are in the order of the floats; what is not finite comes last. */
+/* As integers, magnitudes of floats are in the order of the floats; what is not finite is last. */
 static bool all_finite(const float *values, size_t n)
 {
     uint32_t most = 0;

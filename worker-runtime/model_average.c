@@ -10,7 +10,7 @@
 #include "trace.h"
 #include <ddp/collective.h>
 
-/* --- around the average ------------------------------------------------------------------------ */
+/* --- around the average ----------------------------------------------------------------------- */
 
 /* Before the first bucket: this rank's part of a weighted average. */
 static int begin_step(struct ddp_model *m)
@@ -67,7 +67,7 @@ static void look_for_nonfinite(struct ddp_model *m, size_t k)
     }
 }
 
-/* --- there ------------------------------------------------------------------------------------- */
+/* --- there ------------------------------------------------------------------------------------ */
 
 static int fail(struct ddp_model *m, size_t k, int rc)
 {
@@ -125,7 +125,7 @@ static int launch(struct ddp_model *m, size_t k)
     return rc != 0 ? fail(m, k, rc) : 0;
 }
 
-/* --- and back ---------------------------------------------------------------------------------- */
+/* --- and back --------------------------------------------------------------------------------- */
 
 static int finish(struct ddp_model *m, size_t k)
 {

@@ -63,7 +63,7 @@ START_TEST(steps_between_nodes_and_in_groups_are_those_of_one_node)
 }
 END_TEST
 
-/* --- death ------------------------------------------------------------------------------------- */
+/* --- death ------------------------------------------------------------------------------------ */
 
 static _Atomic uint64_t *counted; /* steps that each rank had, in memory they share */
 
