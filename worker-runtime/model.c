@@ -12,6 +12,7 @@
 #include "common/scope.h"
 #include "convert.h"
 #include "model_agree.h"
+#include "reduce.h"
 #include "trace.h"
 #include <ddp/collective.h>
 #include <math.h>
@@ -236,8 +237,7 @@ void ddp_model_destroy(struct ddp_model *m)
 static void look_at_own(struct ddp_model *m, size_t i)
 {
     const struct ddp_tensor *t = &m->tensors[i];
-    if (m->own_bad == MODEL_NONE &&
-        convert_find_nonfinite(m->grad[i], t->dtype, t->count) < t->count)
+    if (m->own_bad == MODEL_NONE && !reduce_is_finite(t->dtype, m->grad[i], t->count))
         m->own_bad = i;
 }
 

@@ -44,6 +44,7 @@ struct model_bucket {
     uint8_t *wire;   /* owned, of ddp_alloc(): what travels, where that has another type; else
                         NULL */
     enum ddp_dtype wire_dtype;
+    int found_inf;               /* with check_finite: its average may hold what is not finite */
     struct ddp_request *request; /* on its way; NULL: not, or averaged by a hook */
     uint64_t began_ns;           /* it was sent on its way */
 };
