@@ -244,11 +244,15 @@ static bool is_new(const struct member *m, uint32_t generation)
            (m->stopped == MESSAGE_NO_GENERATION || generation > m->stopped);
 }
 
-/* The SEALED before it was lost with a link, and will not be obeyed if it comes after all. */
-static void hear_stop_of_unknown(struct member *m, uint32_t generation)
+/* The SEALED before it was lost with a link, and will not be obeyed if it comes after all. Or all has
+ * stopped, and only the reason is new. */
+static void hear_stop_of_unknown(struct member *m, const struct message *t)
 {
+    uint32_t generation = t->generation;
     if (m->stopped == MESSAGE_NO_GENERATION || generation > m->stopped)
         m->stopped = generation;
+    if (generation == m->place.generation)
+        snprintf(m->stop_text, sizeof m->stop_text, "%s", t->stop.text);
     say(m, MESSAGE_STOPPING, generation);
     say(m, MESSAGE_STOPPED, generation);
 }
@@ -271,7 +275,7 @@ static void hear_of_generation(struct member *m, const struct member_input *in)
     else if (t->type == MESSAGE_STOP && is_ours)
         feed(m, MEMBER_EV_STOP, in, in->now_ms);
     else if (t->type == MESSAGE_STOP && !m->holds && m->is_welcome)
-        hear_stop_of_unknown(m, t->generation);
+        hear_stop_of_unknown(m, t);
     else if (t->type == MESSAGE_PENDING && is_ours)
         feed(m, MEMBER_EV_PENDING, in, in->now_ms);
     else if (t->type == MESSAGE_MEMBERS && is_new(m, t->generation))

@@ -104,7 +104,7 @@ static void take_time(struct roster *r, uint64_t now_ms)
     lose_the_silent(r, now_ms);
     if (!is_due(r, now_ms))
         return;
-    if (r->state == ROSTER_RUNNING)
+    if (r->state == ROSTER_RUNNING && !r->ready)
         condemn_the_leader(r, now_ms);
     else if (r->state == ROSTER_STOPPING)
         condemn_the_slow(r, now_ms);

@@ -339,6 +339,20 @@ START_TEST(a_stop_is_answered_at_once_and_when_it_is_done)
 }
 END_TEST
 
+START_TEST(the_reason_of_a_stop_may_turn_out_when_it_is_done)
+{
+    create_running();
+    event(MEMBER_RANK_FAILED);
+    event(MEMBER_RANKS_GONE);
+    assert_state(MEMBER_WAITING);
+    hears(MESSAGE_STOP, 0);
+    assert_did(" STOPPING STOPPED");
+    ck_assert_str_eq(member_stop_text(m), "x");
+    sealed(1, false);
+    assert_did(" start");
+}
+END_TEST
+
 START_TEST(what_comes_late_or_twice_means_nothing)
 {
     create_running();
@@ -694,6 +708,7 @@ int main(void)
     tcase_add_test(all, a_list_of_addresses_with_a_gap_costs_the_link);
     tcase_add_test(all, a_store_that_cannot_be_opened_is_a_failure);
     tcase_add_test(all, a_stop_is_answered_at_once_and_when_it_is_done);
+    tcase_add_test(all, the_reason_of_a_stop_may_turn_out_when_it_is_done);
     tcase_add_test(all, what_comes_late_or_twice_means_nothing);
     tcase_add_test(all, a_stop_of_what_was_never_told_is_answered);
     tcase_add_test(all, a_failed_rank_is_told_and_the_others_are_stopped);
