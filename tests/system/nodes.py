@@ -400,6 +400,17 @@ class Namespaces(unittest.TestCase):
         said = self.meet(lambda i: c10d(29400, "--node-rank", str(2 - i), host="10.77.0.1"))
         self.assertEqual(said, ["0 10.77.0.2", "1 10.77.0.2"])
 
+    def test_the_endpoint_may_be_a_daemon_on_another_machine(self):
+        env = {**os.environ, "HOME": "/nonexistent", "DDP_TOKEN": TOKEN}
+        daemon = subprocess.Popen(["ip", "netns", "exec", self.names[3], os.environ["DDP_RENDEZVOUS"], "-b", "10.77.0.3"],
+                                  env=env, stderr=subprocess.DEVNULL)
+        try:
+            said = self.meet(lambda i: c10d(29400, "--node-rank", str(i - 1), host="10.77.0.3"))
+            self.assertEqual(said, ["0 10.77.0.1", "1 10.77.0.1"])
+        finally:
+            daemon.kill()
+            daemon.wait()
+
     def test_a_host_that_has_its_own_name_for_the_loopback_interface(self):
         self.hosts(1, "127.0.1.1 node1")
         self.hosts(2, "10.77.0.1 node1")
