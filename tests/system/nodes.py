@@ -285,6 +285,18 @@ class Refusals(unittest.TestCase):
             a.signal(signal.SIGTERM)
             a.finish()
 
+    def test_another_job_at_the_endpoint(self):
+        port = free_port()
+        with Node(*c10d(port, "-v"), "true") as a:
+            a.read_until("SEEKING -> WAITING")
+            words = [word if word != "job7" else "job8" for word in c10d(port)]
+            code, _, err = finish(*words, "true")
+            self.assertEqual(code, 78)
+            self.assertIn("belongs to the job 'job8', here is 'job7'", err)
+            a.read_until("belongs to the job 'job8', here is 'job7'")
+            a.signal(signal.SIGTERM)
+            self.assertEqual(a.finish()[0], -signal.SIGTERM)
+
     def test_unequal_numbers_of_nodes(self):
         port = free_port()
         with Node(*c10d(port, "-v", nodes="2"), "true") as a:
