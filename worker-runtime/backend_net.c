@@ -396,10 +396,7 @@ static void net_destroy(struct backend *b)
     struct net *n = net_of(b);
     void (*on_destroy)(void *arg) = n->opts.on_destroy;
     void *arg = n->opts.arg;
-    if (atomic_load(&n->messages) != NULL)
-        net_messages_destroy(atomic_load(&n->messages));
-    else
-        net_links_destroy(n->message_links);
+    net_messages_close(n);
     transport_tcp_destroy(n->tcp);
     if (n->opts.owns_watch)
         net_watch_destroy(n->watch);

@@ -65,7 +65,7 @@ struct net {
     const struct reduce_kernels *kernels;
     struct net_tuning tuning;
     struct backend_net_opts opts;
-    struct net_links *message_links; /* until n->messages has them */
+    struct net_links *message_links; /* owned; used by n->messages, once that is there */
     struct tcp_plan plan;            /* of the open exchange */
     uint32_t number;                 /* collectives begun */
     uint32_t n_splits;
@@ -139,7 +139,8 @@ int net_message_begin(struct backend *b, struct message *m, struct co_error *err
 void net_messages_advance(struct backend *b, const struct message *until);
 /* Without waiting. returns whether any are open. */
 bool net_messages_go_on(struct net_messages *ms);
-void net_messages_destroy(struct net_messages *ms); /* NULL is fine */
+/* Say goodbye to those who sent this rank a message, or wait for one, and close. */
+void net_messages_close(struct net *n);
 
 int net_split(struct backend *b, int color, int key, struct backend **ret, int *ret_rank,
               int *ret_n, struct co_error *err);

@@ -10,6 +10,7 @@
  *     DATA seq, bytes      -> */
 #include "common/clock.h"
 #include "net.h"
+#include "net_late.h"
 #include "net_watch.h"
 
 #include <errno.h>
@@ -21,6 +22,7 @@
 #include <string.h>
 
 enum { SHORT_BYTES = 4096, NET_SLOTS = 64, TRIES = 50, NAP_MS = 1 };
+enum { NEWS_MS = 500, FLUSH_MS = 10000 };
 
 enum kind {
     KIND_SHORT = 1,
@@ -69,11 +71,12 @@ struct peer {
     struct arrived *reading;   /* a short one, owned */
     struct message *receiving; /* a long one */
     bool has_left, is_missed;  /* is_missed: without a reason */
+    uint64_t refused_ms;       /* since when it takes no connections; 0: it does */
 };
 
 struct net_messages {
     struct net *net;
-    struct net_links *links; /* owned */
+    struct net_links *links; /* the group's */
     pthread_mutex_t mutex;   /* guards what follows, and the links */
     struct message *first, **last;
     struct pollfd *poll;
@@ -413,14 +416,40 @@ static void break_job(struct net_messages *ms, unsigned p, int code, const char 
     net_watch_tell(ms->net->watch, code, text);
 }
 
+/* A peer takes no connection: it left before, or died, which others may see. */
+static void on_refused(struct net_messages *ms, unsigned p)
+{
+    struct peer *x = &ms->peer[p];
+    const uint64_t now_ms = co_now_ms();
+    if (x->refused_ms == 0)
+        x->refused_ms = now_ms;
+    if (net_watch_has_left(ms->net->watch, ms->net->member[p].rank))
+        break_job(ms, p, -ECONNRESET, "left the job while others needed it");
+    else if (now_ms - x->refused_ms >= NEWS_MS && !net_watch_look(ms->net->watch))
+        break_job(ms, p, -ECONNRESET, "left the job while others needed it, or died");
+}
+
 static void on_trouble(struct net_messages *ms, unsigned p, int code)
 {
+    if (code == -ECONNREFUSED) {
+        on_refused(ms, p);
+        return;
+    }
     if (code == -EIO)
         break_job(ms, p, code, "sent something that is no message");
     else if (code == -ENOMEM)
         break_job(ms, p, code, "sent a message for which there is no memory");
     else if (!net_watch_look(ms->net->watch))
         break_job(ms, p, -ECONNRESET, "died");
+}
+
+/* Somebody waits for a message from it that has not come. */
+static bool is_awaited(const struct net_messages *ms, unsigned p)
+{
+    for (const struct message *m = ms->first; m != NULL; m = m->next)
+        if (!m->is_send && m->stage == STAGE_NEW && position_of(ms, m) == p)
+            return true;
+    return false;
 }
 
 static void serve_peers(struct net_messages *ms)
@@ -433,6 +462,12 @@ static void serve_peers(struct net_messages *ms)
         int code = read_in(ms, p); /* before what is lost with a connection that broke */
         if (code == 0 && !x->has_left)
             code = write_out(ms, p);
+        if (code == 0 && !x->has_left && is_awaited(ms, p))
+            code = net_links_reach(ms->links, p); /* so that its end is seen */
+        if (code == 0)
+            x->refused_ms = 0;
+        if (code == -EAGAIN)
+            code = 0;
         if (code != 0)
             on_trouble(ms, p, code);
     }
@@ -474,21 +509,65 @@ bool net_messages_go_on(struct net_messages *ms)
     return more;
 }
 
-void net_messages_destroy(struct net_messages *ms)
+/* Until something may have changed. */
+static void nap(struct net_messages *ms)
+{
+    size_t n = 1;
+    pthread_mutex_lock(&ms->mutex);
+    ms->poll[0] = net_links_watch_new(ms->links);
+    for (unsigned p = 0; p < ms->net->map.n; p++)
+        n += net_links_watch(ms->links, p, !ms->peer[p].has_left, ms->peer[p].first_out != NULL,
+                             ms->poll + n);
+    n += net_watch_poll(ms->net->watch, ms->poll + n);
+    pthread_mutex_unlock(&ms->mutex);
+    poll(ms->poll, n, NAP_MS);
+}
+
+/* What was sent and has found no room yet: connections take their time to be made. */
+static void flush(struct net_messages *ms)
+{
+    const uint64_t deadline_ms = co_deadline_ms(FLUSH_MS);
+    bool more = true;
+    while (more && !net_watch_look(ms->net->watch) && co_left_ms(deadline_ms) != 0) {
+        more = false;
+        pthread_mutex_lock(&ms->mutex);
+        serve_peers(ms);
+        for (unsigned p = 0; p < ms->net->map.n; p++)
+            more |= ms->peer[p].first_out != NULL && !ms->peer[p].has_left;
+        pthread_mutex_unlock(&ms->mutex);
+        if (more)
+            nap(ms);
+    }
+}
+
+/* To those, too, who have connected and sent nothing: they wait for this rank.
+ * ms   NULL: there were no messages */
+static void say_goodbye(struct net_links *links, struct net_watch *watch,
+                        const struct net_messages *ms)
 {
     struct head left = {.magic = MESSAGE_MAGIC, .kind = KIND_LEFT};
     const struct iovec v = {&left, sizeof left};
+    if (net_watch_look(watch))
+        left.kind = KIND_BROKEN;
+    for (unsigned p; net_links_take_new(links, &p);) {
+    }
+    for (unsigned p = 0; p < net_links_n(links); p++)
+        if (net_links_is_open(links, p) && (ms == NULL || ms->peer[p].first_out == NULL))
+            net_links_send(links, p, &v, 1);
+}
+
+void net_messages_close(struct net *n)
+{
+    struct net_messages *ms = atomic_load(&n->messages);
+    if (ms != NULL)
+        flush(ms);
+    say_goodbye(n->message_links, n->watch, ms);
+    net_links_destroy(n->message_links);
+    n->message_links = NULL;
     if (ms == NULL)
         return;
-    if (net_watch_look(ms->net->watch))
-        left.kind = KIND_BROKEN;
-    for (unsigned p = 0; p < ms->net->map.n; p++) {
-        if (net_links_is_open(ms->links, p) && ms->peer[p].first_out == NULL)
-            net_links_send(ms->links, p, &v, 1);
+    for (unsigned p = 0; p < n->map.n; p++)
         free_peer(&ms->peer[p]);
-    }
-    ms->net->message_links = NULL;
-    net_links_destroy(ms->links);
     pthread_mutex_destroy(&ms->mutex);
     free(ms->poll);
     free(ms);
@@ -526,33 +605,22 @@ int net_message_begin(struct backend *b, struct message *m, struct co_error *err
     return 0;
 }
 
-/* Until something may have changed. */
-static void nap(struct net_messages *ms)
+/* The other side may wait itself, for somebody else. */
+static void look_at_clock(struct net_messages *ms, const struct message *until,
+                          struct net_late *late)
 {
-    size_t n = 1;
-    pthread_mutex_lock(&ms->mutex);
-    ms->poll[0] = net_links_watch_new(ms->links);
-    for (unsigned p = 0; p < ms->net->map.n; p++)
-        n += net_links_watch(ms->links, p, !ms->peer[p].has_left, ms->peer[p].first_out != NULL,
-                             ms->poll + n);
-    n += net_watch_poll(ms->net->watch, ms->poll + n);
-    pthread_mutex_unlock(&ms->mutex);
-    poll(ms->poll, n, NAP_MS);
-}
-
-static void give_up(struct net_messages *ms, const struct message *until)
-{
-    char name[NET_MEMBER_TEXT_BYTES], text[NET_MEMBER_TEXT_BYTES + 64];
-    snprintf(text, sizeof text, "waited %.3g s in vain for %s",
-             (double)ms->net->opts.timeout_ms / 1e3,
-             net_member_format(&ms->net->member[position_of(ms, until)], name));
-    net_watch_tell(ms->net->watch, -ETIMEDOUT, text);
+    const struct net_member *who = &ms->net->member[position_of(ms, until)];
+    struct co_error why;
+    int code = net_late_is_due(late) ? net_late_judge(late, ms->net->watch, &who, 1, &why) : 0;
+    if (code != 0)
+        net_watch_tell(ms->net->watch, code, why.text);
 }
 
 static void wait_outside(struct net_messages *ms, const struct message *until)
 {
     struct net *n = ms->net;
-    uint64_t deadline_ms = co_deadline_ms(n->opts.timeout_ms);
+    struct net_late late;
+    net_late_reset(&late, n->opts.timeout_ms);
     for (int i = 0; !atomic_load(&until->done); i++) {
         net_messages_go_on(ms);
         if (n->local != NULL)
@@ -561,9 +629,8 @@ static void wait_outside(struct net_messages *ms, const struct message *until)
             return;
         if (net_watch_look(n->watch))
             continue; /* the next round ends them all */
-        if (co_left_ms(deadline_ms) == 0)
-            give_up(ms, until);
-        else if (i >= TRIES || !n->opts.spin)
+        look_at_clock(ms, until, &late);
+        if (i >= TRIES || !n->opts.spin)
             nap(ms);
     }
 }
