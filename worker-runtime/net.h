@@ -123,6 +123,8 @@ int net_exchange_copies(struct net *n);
 int net_exchange_fold(struct net *n, uint8_t *data, uint8_t *out, bool gather, bool whole,
                       size_t count, struct co_error *err);
 
+/* Have *at hold `wanted` bytes, whatever it held. returns 0, -ENOMEM */
+int net_grow(uint8_t **at, size_t *bytes, size_t wanted, struct co_error *err);
 /* n->temp of so many bytes. returns 0, -ENOMEM */
 int net_get_temp(struct net *n, size_t bytes, struct co_error *err);
 
@@ -132,6 +134,14 @@ struct slice net_deal(struct net *n, size_t count);
 struct slice net_slice(const struct net *n, size_t count, unsigned local);
 
 net_script *net_script_of(const struct net *n, const struct collective *what);
+
+/* --- order of blocks -------------------------------------------------------------------------- */
+
+/* Have the call's blocks in the order of positions: `what` names other buffers and counts then.
+ * returns   0, -ENOMEM */
+int net_put_in_order(struct net *n, struct collective *what, struct co_error *err);
+/* And what came of it in that of ranks, where the caller wants it. */
+void net_put_back(struct net *n);
 
 /* --- messages, groups ------------------------------------------------------------------------- */
 

@@ -28,9 +28,8 @@ static void ask(struct net_late *l, struct net_watch *w, const struct net_member
 }
 
 /* silent   name only those who are */
-static int fail(const struct net_late *l, struct net_watch *w,
-                const struct net_member *const *who, unsigned n, bool silent, uint64_t now_ms,
-                struct co_error *err)
+static int fail(const struct net_late *l, struct net_watch *w, const struct net_member *const *who,
+                unsigned n, bool silent, uint64_t now_ms, struct co_error *err)
 {
     char names[NAMED * (NET_MEMBER_TEXT_BYTES + 2)] = "", name[NET_MEMBER_TEXT_BYTES];
     size_t length = 0;
