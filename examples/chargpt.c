@@ -229,6 +229,13 @@ static void optimise(struct job *job)
     }
 }
 
+static int64_t last_step(const struct job *job)
+{
+    const int64_t stop = job->opts.stop_at, steps = job->opts.steps;
+
+    return stop > 0 && stop < steps ? stop : steps;
+}
+
 static int train_step(struct run *r)
 {
     struct job *job = r->job;
@@ -250,7 +257,7 @@ static int train_step(struct run *r)
     job->at.step++;
     job->at.epoch = ddp_sampler_epoch(r->sampler);
     job->at.consumed = ddp_sampler_consumed(r->sampler);
-    r->is_over = riders[IS_OVER] > 0 || job->at.step >= job->opts.steps;
+    r->is_over = riders[IS_OVER] > 0 || job->at.step >= last_step(job);
     r->stepping += seconds() - began;
     if (job->loss_file != NULL)
         fprintf(job->loss_file, "%" PRId64 " %.17g\n", job->at.step, (double)riders[LOSS]);
@@ -387,7 +394,7 @@ static int train(struct ddp_group *g, void *arg)
     const double bigram = bigram_held_out(&job->text);
     report_start(&r, bigram);
     r.told_step = job->at.step;
-    r.is_over = job->at.step >= o->steps;
+    r.is_over = job->at.step >= last_step(job);
     while (!r.is_over) {
         if ((rc = train_step(&r)) != 0)
             return rc;

@@ -20,6 +20,7 @@ const char chargpt_options_help[] =
     "  --batch N         stretches of a step, over all ranks; each rank gets as many (24)\n"
     "  --steps N         of the whole training: the learning rate falls until then (2000)\n"
     "  --minutes X       stop earlier, after so many (no limit)\n"
+    "  --stop-at N       stop earlier, behind this step (no limit)\n"
     "  --lr X            the highest learning rate (0.002)\n"
     "  --seed N          of the first weights and of the order (1)\n"
     "  --print-every N   steps from one line to the next (50)\n"
@@ -51,6 +52,7 @@ static const struct entry entries[] = {
     {"batch", WHOLE, AT(batch), 1, 65536},
     {"steps", WHOLE, AT(steps), 1, 1e9},
     {"minutes", REAL, AT(minutes), 0, 1e6},
+    {"stop-at", WHOLE, AT(stop_at), 0, 1e9},
     {"lr", REAL, AT(lr), 0, 10},
     {"seed", WHOLE, AT(seed), 0, 1e9},
     {"print-every", WHOLE, AT(print_every), 0, 1e9},
