@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "accumulate.h"
 #include "agree.h"
 #include "checkpoint.h"
 #include "convnet.h"
@@ -24,6 +25,7 @@ struct job {
     struct mnist_options opts;
     struct convnet *net;
     struct sgd sgd;
+    struct accumulator parts; /* with --accumulate only */
     struct dataset data;
     FILE *loss_file; /* rank 0's; NULL: none */
     int64_t step;    /* steps made so far */
@@ -197,16 +199,52 @@ static int write_checkpoint(struct ddp_group *g, struct job *job)
 
 /* ---- training ---- */
 
+/* Forward, backward, and the average over the ranks. */
+static int average_gradients(struct job *job, struct ddp_model *m, const int64_t *index, size_t n,
+                             double *ret_loss)
+{
+    *ret_loss = convnet_forward(job->net, &job->data.train.images, index, n);
+    convnet_backward(job->net, m);
+    return ddp_model_sync(m);
+}
+
+/* The same with a batch in parts, each of which counts by its images. The ranks meet once, at the
+ * last part. */
+static int average_parts(struct job *job, struct ddp_model *m, const int64_t *index, size_t n,
+                         double *ret_loss)
+{
+    struct convnet *net = job->net;
+    const size_t n_parts = (size_t)job->opts.accumulate;
+    int rc = 0;
+
+    *ret_loss = 0;
+    for (size_t p = 0; rc == 0 && p < n_parts; p++) {
+        const size_t first = n * p / n_parts, n_here = n * (p + 1) / n_parts - first;
+        const double share = (double)n_here / (double)n;
+        if (n_here > 0) {
+            *ret_loss +=
+                share * convnet_forward(net, &job->data.train.images, index + first, n_here);
+            convnet_backward(net, NULL);
+            accumulator_add(&job->parts, net->tensors, net->n_tensors, share);
+        }
+        if (p + 1 == n_parts)
+            accumulator_take(&job->parts, net->tensors, net->n_tensors);
+        if ((rc = ddp_model_accumulate(m, p + 1 < n_parts)) == 0)
+            rc = ddp_model_sync(m);
+    }
+    return rc;
+}
+
 /* This rank's part of one step of all. */
 static int train_step(struct ddp_group *g, struct job *job, struct ddp_model *m,
                       const int64_t *index, size_t n, struct epoch *e)
 {
     struct convnet *net = job->net;
-    double loss = convnet_forward(net, &job->data.train.images, index, n);
-    int rc;
+    double loss;
+    int rc = job->opts.accumulate > 1 ? average_parts(job, m, index, n, &loss)
+                                      : average_gradients(job, m, index, n, &loss);
 
-    convnet_backward(net, m);
-    if ((rc = ddp_model_sync(m)) != 0)
+    if (rc != 0)
         return rc;
     sgd_step(&job->sgd, net->tensors, net->n_tensors);
     job->step++;
@@ -284,7 +322,9 @@ int main(int argc, char **argv)
                                  .seed = (uint64_t)job.opts.seed};
     if (convnet_create(&shape, &job.net) < 0 ||
         sgd_init(&job.sgd, job.opts.lr, job.opts.momentum, job.net->tensors, job.net->n_tensors) <
-            0) {
+            0 ||
+        (job.opts.accumulate > 1 &&
+         accumulator_init(&job.parts, job.net->tensors, job.net->n_tensors) < 0)) {
         fprintf(stderr, "mnist: no memory for batches of %lld images\n", (long long)job.opts.batch);
         return 1;
     }
@@ -294,6 +334,7 @@ int main(int argc, char **argv)
     if (close_loss_file(&job) < 0)
         rc = -1;
     dataset_fini(&job.data);
+    accumulator_fini(&job.parts);
     sgd_fini(&job.sgd);
     convnet_destroy(job.net);
     return rc != 0;

@@ -3,6 +3,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "seal.h"
+#include "told.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -25,6 +26,7 @@ struct job {
     struct job *next;
     struct jobs *jobs;
     struct roster *roster; /* owned */
+    struct told told;      /* of its verdict */
     uv_timer_t timer;
     bool is_due;  /* the deadline has come; what was received before it is read first */
     bool is_over; /* closed, and all have been told: kept for who comes late */
@@ -51,7 +53,8 @@ struct jobs {
     struct control_pipe pipe;
     struct peer *local; /* its roster's end; NULL: closed */
     uint64_t next_note_ms;
-    int n_handles; /* the jobs' timers, the pipe */
+    uint64_t n_made, n_refused; /* ever */
+    int n_handles;              /* the jobs' timers, the pipe */
     bool closing;
     void (*on_closed)(void *arg);
     void *on_closed_arg;
@@ -62,6 +65,7 @@ static void step(struct job *job, struct roster_input *in);
 static void note(struct jobs *j, const char *text)
 {
     uint64_t now_ms = uv_now(j->loop);
+    j->n_refused++;
     if (j->opts.on_note == NULL || j->closing || now_ms < j->next_note_ms)
         return;
     j->next_note_ms = now_ms + NOTE_EVERY_MS;
@@ -100,7 +104,7 @@ static int find_slot(struct jobs *j, uint32_t *ret_slot)
 static struct peer *make_peer(struct jobs *j)
 {
     uint32_t slot;
-    if (j->n_peers > j->opts.max_conns || find_slot(j, &slot) < 0)
+    if (find_slot(j, &slot) < 0)
         return NULL;
     struct peer *p = calloc(1, sizeof *p);
     if (p == NULL)
@@ -201,7 +205,7 @@ static void on_timer(uv_timer_t *timer)
         job->is_due = true;
         if (deadline_ms != CO_NEVER_MS && co_now_ms() > deadline_ms + ASLEEP_MS)
             step(job, &(struct roster_input){.type = ROSTER_ASLEEP});
-        if (!job->closing)
+        if (!job->closing && !job->is_over)
             uv_timer_start(&job->timer, on_timer, 0, 0);
         return;
     }
@@ -247,9 +251,19 @@ static void on_job_closed(uv_handle_t *handle)
     struct job *job = handle->data;
     struct jobs *j = job->jobs;
     roster_destroy(job->roster);
+    told_fini(&job->told);
     free(job);
     j->n_handles--;
     destroy_if_closed(j);
+}
+
+/* No connection leads to it any more. */
+static void end_peers_of(struct job *job)
+{
+    struct jobs *j = job->jobs;
+    for (uint32_t i = 0; i < j->n_slots; i++)
+        if (j->peers[i] != NULL && j->peers[i]->job == job)
+            end_peer(j->peers[i]);
 }
 
 static void close_job(struct job *job)
@@ -259,6 +273,7 @@ static void close_job(struct job *job)
     while (*at != job)
         at = &(*at)->next;
     *at = job->next;
+    end_peers_of(job);
     j->n_jobs--;
     job->closing = true;
     uv_close((uv_handle_t *)&job->timer, on_job_closed);
@@ -298,6 +313,7 @@ static int make_job(struct jobs *j, const char *run_id, const struct message_ter
     uv_timer_init(j->loop, &job->timer);
     j->n_handles++;
     j->n_jobs++;
+    j->n_made++;
     job->next = j->first;
     j->first = job;
     set_timer(job);
@@ -305,28 +321,61 @@ static int make_job(struct jobs *j, const char *run_id, const struct message_ter
     return 0;
 }
 
+/* All who take part are told of the end at once, or have said themselves that they go. */
+static void note_told(struct job *job)
+{
+    struct roster_node_view node;
+    for (uint32_t i = 0; i < roster_n_slots(job->roster); i++)
+        if (roster_view(job->roster, i, &node))
+            told_add(&job->told, node.instance, node.name);
+}
+
+static void note_change(struct job *job, const struct roster_action *a)
+{
+    const struct jobs_opts *o = &job->jobs->opts;
+    if (a->to == ROSTER_CLOSED && o->only_run_id == NULL)
+        note_told(job);
+    if (o->on_changed != NULL)
+        o->on_changed(o->arg, job->run_id, job->roster, a->from);
+}
+
+/* For good: who may come again is not worth a line. */
+static void note_refusal(struct job *job, const struct message *m)
+{
+    char text[CO_ERROR_TEXT_BYTES];
+    if (m->type != MESSAGE_REFUSED || m->refused.again)
+        return;
+    snprintf(text, sizeof text, "job '%.200s': refused: %.600s", job->run_id, m->refused.text);
+    note(job->jobs, text);
+}
+
 static void carry_out(struct job *job, const struct roster_action *a)
 {
     struct jobs *j = job->jobs;
     struct peer *p = find_peer(j, a->link);
     if (a->type == ROSTER_CHANGED) {
-        if (j->opts.on_changed != NULL)
-            j->opts.on_changed(j->opts.arg, job->run_id, job->roster, a->from);
+        note_change(job, a);
     } else if (p == NULL) {
         return; /* it has gone meanwhile */
     } else if (a->type == ROSTER_SEND) {
+        note_refusal(job, &a->message);
         send_to(p, &a->message);
     } else {
         end_peer(p);
     }
 }
 
-/* Nobody is left who could hear of its end: it is kept for who comes late, and forgotten then. */
-static void retire_if_over(struct job *job)
+/* Nobody takes part any more. What is over is kept for who comes late, and forgotten then; what is
+ * not over is forgotten at once: nothing is left of its state, and who comes may want other
+ * terms. */
+static void retire_if_empty(struct job *job)
 {
-    if (job->is_over || job->jobs->opts.only_run_id != NULL ||
-        roster_get_state(job->roster) != ROSTER_CLOSED || roster_n_nodes(job->roster) > 0)
+    if (job->is_over || job->jobs->opts.only_run_id != NULL || roster_n_nodes(job->roster) > 0)
         return;
+    if (roster_get_state(job->roster) != ROSTER_CLOSED) {
+        close_job(job);
+        return;
+    }
     job->is_over = true;
     uv_timer_start(&job->timer, on_kept, KEEP_MS, 0);
 }
@@ -341,7 +390,7 @@ static void step(struct job *job, struct roster_input *in)
     for (size_t i = 0; i < actions.n; i++)
         carry_out(job, &actions.items[i]);
     set_timer(job);
-    retire_if_over(job);
+    retire_if_empty(job);
 }
 
 /* --- connections --- */
@@ -356,14 +405,30 @@ static void refuse(struct peer *p, enum message_refusal why, bool again, const c
     end_peer(p);
 }
 
+/* The job as it was before is over for this node, which begins it once more. */
+static bool begins_anew(const struct job *job, const struct message_hello *hello)
+{
+    return roster_get_state(job->roster) == ROSTER_CLOSED &&
+           told_comes_anew(&job->told, hello->instance, hello->name);
+}
+
 /* Returns whether the peer has a job now. */
 static bool find_a_job(struct peer *p, const struct message_hello *hello)
 {
     struct jobs *j = p->jobs;
     struct co_error err = {0};
     char text[CO_ERROR_TEXT_BYTES];
-    p->job = find_job(j, hello->run_id);
-    if (p->job != NULL)
+    struct job *job = find_job(j, hello->run_id);
+    if (job != NULL && begins_anew(job, hello)) {
+        if (!job->is_over) {
+            refuse(p, MESSAGE_REFUSED_FULL, true, "the job's last run is still being stopped");
+            return false;
+        }
+        close_job(job);
+        job = NULL;
+    }
+    p->job = job;
+    if (job != NULL)
         return true;
     if (j->opts.only_run_id != NULL) {
         snprintf(text, sizeof text, "%s belongs to the job '%s', here is '%s'", hello->name,
@@ -382,6 +447,14 @@ static bool find_a_job(struct peer *p, const struct message_hello *hello)
     return true;
 }
 
+/* A late node hears the verdict at once. */
+static void note_late(struct job *job, const struct message *m)
+{
+    if (m->type == MESSAGE_HELLO && !job->closing && job->jobs->opts.only_run_id == NULL &&
+        roster_get_state(job->roster) == ROSTER_CLOSED)
+        told_add(&job->told, m->hello.instance, m->hello.name);
+}
+
 static void on_peer_message(struct peer *p, const struct message *m)
 {
     if (p->job == NULL && m->type != MESSAGE_HELLO) {
@@ -391,9 +464,10 @@ static void on_peer_message(struct peer *p, const struct message *m)
     }
     if (p->job == NULL && !find_a_job(p, &m->hello))
         return;
-    step(p->job,
-         &(struct roster_input){
-             .type = ROSTER_MESSAGE, .link = p->link, .local = p->conn == NULL, .message = m});
+    struct job *job = p->job; /* p may go in the step */
+    step(job, &(struct roster_input){
+                  .type = ROSTER_MESSAGE, .link = p->link, .local = p->conn == NULL, .message = m});
+    note_late(job, m);
 }
 
 static void on_open(void *arg)
@@ -423,7 +497,8 @@ void jobs_adopt(struct jobs *j, int fd, const uint8_t *bytes, size_t len)
 {
     struct co_error err = {0};
     struct seal *seal;
-    struct peer *p = j->closing ? NULL : make_peer(j);
+    bool may_come = !j->closing && j->conns.n_conns < j->opts.max_conns;
+    struct peer *p = may_come ? make_peer(j) : NULL;
     if (p == NULL) {
         note(j, "a control connection is refused: there are too many, or no memory");
         close(fd);
@@ -474,6 +549,9 @@ int jobs_create(uv_loop_t *loop, const struct jobs_opts *opts, struct jobs **ret
         return rc;
     }
     j->conns.on_gone = on_conn_gone;
+    j->conns.max_buffer_bytes = opts->max_buffer_bytes;
+    if (opts->mid_frame_ms != 0)
+        j->conns.mid_frame_ms = opts->mid_frame_ms;
     j->n_handles = 1;
     if (opts->only_run_id != NULL)
         rc = make_job(j, opts->only_run_id, opts->terms, &job, err);
@@ -493,6 +571,20 @@ uint32_t jobs_n(const struct jobs *j)
 uint32_t jobs_n_conns(const struct jobs *j)
 {
     return j->conns.n_conns;
+}
+
+void jobs_get_figures(const struct jobs *j, struct jobs_figures *ret)
+{
+    *ret = (struct jobs_figures){
+        .n_jobs = j->n_jobs,
+        .max_jobs = j->opts.max_jobs,
+        .n_conns = j->conns.n_conns,
+        .max_conns = j->opts.max_conns,
+        .n_made = j->n_made,
+        .n_refused = j->n_refused,
+        .n_buffer_bytes = j->conns.n_buffer_bytes,
+        .max_buffer_bytes = j->conns.max_buffer_bytes,
+    };
 }
 
 void jobs_each(const struct jobs *j,
