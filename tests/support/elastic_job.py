@@ -155,7 +155,8 @@ class Trial:
         os.mkfifo(self.fifo)
         self.fifo_fd = os.open(self.fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self.heard = b""
-        self.nodes, self.ranks, self.daemons = {}, [], []
+        self.nodes, self.ranks = {}, []
+        self.daemons = []  # the name of its node for each
 
     def __enter__(self):
         return self
@@ -238,6 +239,14 @@ class Trial:
         if len({r.generation for r in found.ranks}) != 1:
             raise Failed(f"the nodes count generations differently: {self.describe(since_ns)}")
 
+    def await_daemons(self, node):
+        """That each rank of the node has its own."""
+        end = self.deadline()
+        while self.daemons.count(node.name) < self.plan.n_local:
+            if time.monotonic() > end:
+                raise Failed(f"{self.daemons.count(node.name)} daemons of {node.name} have begun")
+            self.listen(0.05)
+
     def await_ends(self, nodes):
         """Until these launchers have ended: when the last one did."""
         watch = Ends([n.process.pid for n in nodes])
@@ -289,7 +298,7 @@ class Trial:
             at, rank, world, generation, store = words
             self.ranks.append(Rank(node, int(pid), int(at), int(rank), int(world), int(generation), store))
         elif what == "daemon":
-            self.daemons.append((node, int(pid)))
+            self.daemons.append(node)
         else:
             rank = next(r for r in reversed(self.ranks) if r.pid == int(pid))
             rank.summed_ns, rank.sum = int(words[0]), int(words[1])
