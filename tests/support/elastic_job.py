@@ -1,6 +1,7 @@
 """A job of several nodes whose workers say what they see: tests/support/elastic_rank.c, or tests/interop/elastic_steps.py
 with torch. The launcher is ddprun or torchrun, with the same options. Used by elastic_cases.py."""
 import dataclasses
+import json
 import os
 import select
 import shutil
@@ -169,6 +170,8 @@ class Trial:
 
     def start(self, name, host):
         options = self.launcher.options(self.place, host, self.endpoint, self.port, self.plan)
+        if self.launcher.is_ours:
+            options += ["--events", os.path.join(self.folder, name + ".json")]
         env = {**self.launcher.env, **self.workers.env, "TEST_FIFO": self.fifo, "TEST_FOLDER": self.folder, "TMPDIR": self.folder,
                "HOME": "/nonexistent", "DDP_TOKEN": TOKEN, "GLOO_SOCKET_IFNAME": self.place.interface, "OMP_NUM_THREADS": "1"}
         if self.plan.has_child:
@@ -187,6 +190,13 @@ class Trial:
     def tell(self, what):
         with open(os.path.join(self.folder, what), "wb"):
             pass
+
+    def stops(self, name):
+        """Why a ddprun says that its generations have ended, each with what it said last: [(why, text)]."""
+        with open(os.path.join(self.folder, name + ".json"), encoding="utf-8") as f:
+            events = [json.loads(line) for line in f]
+        last = {e["gen"]: (e["why"], e.get("text")) for e in events if e["ev"] == "stop"}
+        return [last[generation] for generation in sorted(last)]
 
     def logs(self):
         return "\n".join(f"--- {node.name}:\n{node.output()}" for node in self.nodes.values())
