@@ -24,6 +24,7 @@ struct supervisor {
     struct restart_progress progress;
     struct restart_policy policy;
     struct supervisor_verdict verdict;
+    struct supervisor_replacement replacement;
     struct supervisor_rank ranks[];
 };
 
@@ -43,6 +44,7 @@ static void note_facts(struct supervisor *s, const struct supervisor_event *e)
         *r = (struct supervisor_rank){.phase = RANK_RUNS,
                                       .pid = e->pid,
                                       .started_ms = e->now_ms,
+                                      .joined = r->joined, /* it may have been faster */
                                       .told_first = r->told_first,
                                       .told_last = r->told_last};
         s->n_answered++;
@@ -59,11 +61,16 @@ static void note_facts(struct supervisor *s, const struct supervisor_event *e)
     case SUPERVISOR_EV_EXITED:
         r->phase = RANK_ENDED;
         r->status = e->status;
+        r->called = false;
         r->ended_ms = e->now_ms;
         if (s->verdict.outcome == OUTCOME_NONE) /* a farewell of ranks that are stopped is none */
             s->progress = e->progress;
         s->n_running--;
         s->empty = e->empty;
+        break;
+    case SUPERVISOR_EV_JOINED:
+        r->joined = e->mends ? RANK_MENDABLE : RANK_JOINED;
+        r->called = false;
         break;
     case SUPERVISOR_EV_SIGNAL:
         if (e->sig == SIGINT)
@@ -131,6 +138,47 @@ static bool all_done(const struct supervisor *s, const struct supervisor_event *
 static bool all_done_alone(const struct supervisor *s, const struct supervisor_event *e)
 {
     return nothing_left(s, e) && all_started(s, e);
+}
+
+/* All that were called have joined, and what replaces the failed one has been started. */
+static bool all_joined(const struct supervisor *s, const struct supervisor_event *e)
+{
+    for (int i = 0; i < s->n_asked; i++)
+        if (s->ranks[i].called)
+            return false;
+    return all_started(s, e);
+}
+
+/* Can the others go on with another one in its place? */
+static bool others_are_mendable(const struct supervisor *s, int failed_rank)
+{
+    bool any = s->ranks[failed_rank].joined == RANK_MENDABLE;
+    for (int i = 0; i < s->limits.n_ranks; i++) {
+        const struct supervisor_rank *r = &s->ranks[i];
+        any |= r->joined == RANK_MENDABLE;
+        if (i != failed_rank &&
+            ((r->phase != RANK_RUNS && r->phase != RANK_ASKED) || r->joined == RANK_JOINED))
+            return false;
+    }
+    return any && s->n_running > 0;
+}
+
+static struct restart_failure failure_of(const struct supervisor *s, int exit_code, uint64_t now_ms)
+{
+    return (struct restart_failure){
+        .exit_code = exit_code, .begun_ms = s->begun_ms, .now_ms = now_ms, .progress = s->progress};
+}
+
+static bool is_replaceable(const struct supervisor *s, const struct supervisor_event *e)
+{
+    const int n_unanswered = s->n_asked - s->n_answered; /* of others that died just now */
+    if (!s->limits.replaces || s->limits.guided || !failed(s, e) ||
+        n_unanswered >= s->limits.window || s->stop_signal != 0 || s->timed_out ||
+        !others_are_mendable(s, e->rank))
+        return false;
+    const struct restart_failure failure =
+        failure_of(s, supervisor_code_of_status(e->status), e->now_ms);
+    return restart_policy_allows(&s->policy, &failure);
 }
 
 static bool says_stop(const struct supervisor *s, const struct supervisor_event *e)
@@ -322,6 +370,51 @@ static void blame_and_stop(struct supervisor *s, const struct supervisor_event *
     s->deadline_ms = e->now_ms + s->limits.failure_grace_ms;
 }
 
+/* One rank begins anew, and a generation with it; the others are called to it, but for those that
+ * have not come to any yet: they will come to this one. */
+static void replace(struct supervisor *s, const struct supervisor_event *e,
+                    struct supervisor_orders *o)
+{
+    struct supervisor_rank *r = &s->ranks[e->rank];
+    const struct restart_failure failure =
+        failure_of(s, supervisor_code_of_status(e->status), e->now_ms);
+    s->replacement = (struct supervisor_replacement){
+        .rank = e->rank, .was = *r, .is_free = restart_policy_is_free(&s->policy, &failure)};
+    restart_policy_take(&s->policy, &failure); /* without its wait: the others stand still */
+    s->replacement.n_counted = (int)s->policy.n_counted;
+    *r = (struct supervisor_rank){.phase = RANK_ASKED};
+    for (int i = 0; i < s->n_asked; i++)
+        s->ranks[i].called = s->ranks[i].joined != RANK_NOT_JOINED;
+    s->n_answered--;
+    s->generation++;
+    s->begun_ms = e->now_ms;
+    s->progress = (struct restart_progress){0};
+    s->deadline_ms = e->now_ms + s->limits.recovery_ms;
+    o->replace = e->rank;
+}
+
+static void settle(struct supervisor *s, const struct supervisor_event *e,
+                   struct supervisor_orders *o)
+{
+    (void)e;
+    (void)o;
+    s->deadline_ms = CO_NEVER_MS;
+}
+
+/* A rank that does not come keeps all others waiting: it is what has failed. */
+static void blame_late(struct supervisor *s, const struct supervisor_event *e,
+                       struct supervisor_orders *o)
+{
+    s->verdict.outcome = OUTCOME_RANK_FAILED;
+    for (int i = 0; i < s->n_asked && s->verdict.rank < 0; i++)
+        if (s->ranks[i].called)
+            s->verdict.rank = i;
+    if (s->verdict.rank < 0) /* it is the nursery that does not answer */
+        s->verdict.outcome = OUTCOME_INTERNAL;
+    signal_ranks(s, SIGTERM, -1, s->limits.to_groups, o);
+    s->deadline_ms = e->now_ms + s->limits.failure_grace_ms;
+}
+
 static uint64_t ordered_deadline_ms(const struct supervisor *s, const struct supervisor_event *e)
 {
     return e->now_ms + (e->gently ? s->limits.grace_ms : s->limits.failure_grace_ms);
@@ -412,10 +505,7 @@ static void decide_restart(struct supervisor *s, uint64_t now_ms)
 {
     if (s->verdict.outcome != OUTCOME_RANK_FAILED || s->alone || s->limits.guided)
         return;
-    const struct restart_failure failure = {.exit_code = supervisor_exit_code(s),
-                                            .begun_ms = s->begun_ms,
-                                            .now_ms = now_ms,
-                                            .progress = s->progress};
+    const struct restart_failure failure = failure_of(s, supervisor_exit_code(s), now_ms);
     if (!restart_policy_allows(&s->policy, &failure))
         return;
     if (s->stop_signal != 0 || s->timed_out) {
@@ -521,6 +611,7 @@ static const struct row rows[] = {
     ROW(STARTING,  EXITED,       failed_last,      blame_rank,     LEFTOVERS),
     ROW(STARTING,  EXITED,       failed,           blame_and_stop, STOPPING),
     ROW(STARTING,  EXITED,       always,           nothing,        STARTING),
+    ROW(STARTING,  JOINED,       always,           nothing,        STARTING),
     ROW(STARTING,  SIGNAL,       says_stop,        begin_stop,     STOPPING),
     ROW(STARTING,  SIGNAL,       always,           pass_on,        STARTING),
     ROW(STARTING,  TIMEOUT,      always,           begin_timeout,  STOPPING),
@@ -528,18 +619,41 @@ static const struct row rows[] = {
     ROW(STARTING,  ORDER_STOP,   always,           begin_ordered_stop, STOPPING),
     ROW(STARTING,  ORDER_KILL,   always,           note_order,     KILLING),
 
+    ROW(RUNNING,   EXITED,       is_replaceable,   replace,        MENDING),
     ROW(RUNNING,   EXITED,       failed_alone,     blame_rank,     DRAINING),
     ROW(RUNNING,   EXITED,       failed_last,      blame_rank,     LEFTOVERS),
     ROW(RUNNING,   EXITED,       failed,           blame_and_stop, STOPPING),
     ROW(RUNNING,   EXITED,       all_done_alone,   praise,         DRAINING),
     ROW(RUNNING,   EXITED,       all_done,         praise,         LEFTOVERS),
     ROW(RUNNING,   EXITED,       always,           nothing,        RUNNING),
+    ROW(RUNNING,   JOINED,       always,           nothing,        RUNNING),
     ROW(RUNNING,   SIGNAL,       says_stop,        begin_stop,     STOPPING),
     ROW(RUNNING,   SIGNAL,       always,           pass_on,        RUNNING),
     ROW(RUNNING,   TIMEOUT,      always,           begin_timeout,  STOPPING),
     ROW(RUNNING,   NURSERY_LOST, always,           blame_nursery,  ALONE),
     ROW(RUNNING,   ORDER_STOP,   always,           begin_ordered_stop, STOPPING),
     ROW(RUNNING,   ORDER_KILL,   always,           note_order,     KILLING),
+
+    ROW(MENDING,   STARTED,      all_joined,       settle,         RUNNING),
+    ROW(MENDING,   STARTED,      always,           nothing,        MENDING),
+    ROW(MENDING,   START_FAILED, nothing_left,     blame_rank,     DRAINING),
+    ROW(MENDING,   START_FAILED, no_rank_left,     blame_rank,     LEFTOVERS),
+    ROW(MENDING,   START_FAILED, always,           blame_and_stop, STOPPING),
+    ROW(MENDING,   EXITED,       is_replaceable,   replace,        MENDING),
+    ROW(MENDING,   EXITED,       failed_alone,     blame_rank,     DRAINING),
+    ROW(MENDING,   EXITED,       failed_last,      blame_rank,     LEFTOVERS),
+    ROW(MENDING,   EXITED,       failed,           blame_and_stop, STOPPING),
+    ROW(MENDING,   EXITED,       all_done_alone,   praise,         DRAINING),
+    ROW(MENDING,   EXITED,       all_done,         praise,         LEFTOVERS),
+    ROW(MENDING,   EXITED,       all_joined,       settle,         RUNNING),
+    ROW(MENDING,   EXITED,       always,           nothing,        MENDING),
+    ROW(MENDING,   JOINED,       all_joined,       settle,         RUNNING),
+    ROW(MENDING,   JOINED,       always,           nothing,        MENDING),
+    ROW(MENDING,   TIME,         always,           blame_late,     STOPPING),
+    ROW(MENDING,   SIGNAL,       says_stop,        begin_stop,     STOPPING),
+    ROW(MENDING,   SIGNAL,       always,           pass_on,        MENDING),
+    ROW(MENDING,   TIMEOUT,      always,           begin_timeout,  STOPPING),
+    ROW(MENDING,   NURSERY_LOST, always,           blame_nursery,  ALONE),
 
     ROW(STOPPING,  STARTED,      always,           nothing,        STOPPING),
     ROW(STOPPING,  START_FAILED, nothing_left,     nothing,        DRAINING),
@@ -615,11 +729,18 @@ static const struct {
 } ignored[] = {
 #define IGNORE(in, on) {SUPERVISOR_##in, SUPERVISOR_EV_##on}
     /* the last stranger may end while ranks run or are about to be started */
-    IGNORE(STARTING, EMPTY), IGNORE(RUNNING, EMPTY), IGNORE(STOPPING, EMPTY),
-    IGNORE(KILLING, EMPTY),
+    IGNORE(STARTING, EMPTY), IGNORE(RUNNING, EMPTY), IGNORE(MENDING, EMPTY),
+    IGNORE(STOPPING, EMPTY), IGNORE(KILLING, EMPTY),
     /* no deadline runs */
     IGNORE(STARTING, TIME), IGNORE(RUNNING, TIME), IGNORE(ALONE, TIME), IGNORE(DRAINING, TIME),
     IGNORE(ENDED, TIME),
+    /* a replacement is not guided */
+    IGNORE(MENDING, NEXT), IGNORE(MENDING, FINISH), IGNORE(MENDING, ORDER_STOP),
+    IGNORE(MENDING, ORDER_KILL),
+    /* nobody is waited for; that it has joined is written down as a fact */
+    IGNORE(STOPPING, JOINED), IGNORE(KILLING, JOINED), IGNORE(LEFTOVERS, JOINED),
+    IGNORE(SWEEPING, JOINED), IGNORE(ALONE, JOINED), IGNORE(DRAINING, JOINED),
+    IGNORE(WAITING, JOINED), IGNORE(ENDED, JOINED),
     /* the job ends already; that no restart follows is written down as a fact */
     IGNORE(STOPPING, TIMEOUT), IGNORE(KILLING, TIMEOUT), IGNORE(LEFTOVERS, TIMEOUT),
     IGNORE(SWEEPING, TIMEOUT), IGNORE(ALONE, TIMEOUT), IGNORE(ENDED, TIMEOUT),
@@ -644,11 +765,11 @@ static const struct {
     IGNORE(WAITING, EMPTY),
     /* asked for in one state only */
     IGNORE(WAITING, SWEPT), IGNORE(WAITING, DRAINED),
-    IGNORE(STARTING, SWEPT), IGNORE(RUNNING, SWEPT), IGNORE(STOPPING, SWEPT),
-    IGNORE(KILLING, SWEPT),
+    IGNORE(STARTING, SWEPT), IGNORE(RUNNING, SWEPT), IGNORE(MENDING, SWEPT),
+    IGNORE(STOPPING, SWEPT), IGNORE(KILLING, SWEPT),
     IGNORE(LEFTOVERS, SWEPT), IGNORE(SWEEPING, SWEPT), IGNORE(DRAINING, SWEPT),
-    IGNORE(STARTING, DRAINED), IGNORE(RUNNING, DRAINED), IGNORE(STOPPING, DRAINED),
-    IGNORE(KILLING, DRAINED), IGNORE(LEFTOVERS, DRAINED), IGNORE(SWEEPING, DRAINED),
+    IGNORE(STARTING, DRAINED), IGNORE(RUNNING, DRAINED), IGNORE(MENDING, DRAINED),
+    IGNORE(STOPPING, DRAINED), IGNORE(KILLING, DRAINED), IGNORE(LEFTOVERS, DRAINED), IGNORE(SWEEPING, DRAINED),
     IGNORE(ALONE, DRAINED),
     /* whoever guides waits for WAITING before it starts or ends anything */
     IGNORE(STARTING, NEXT), IGNORE(RUNNING, NEXT), IGNORE(STOPPING, NEXT), IGNORE(KILLING, NEXT),
@@ -699,15 +820,17 @@ static bool is_about_a_rank(const struct supervisor *s, const struct supervisor_
     if (e->rank < 0 || e->rank >= s->n_asked)
         return false;
     enum supervisor_phase phase = s->ranks[e->rank].phase;
+    if (e->type == SUPERVISOR_EV_JOINED)
+        return phase == RANK_RUNS || phase == RANK_ASKED;
     return e->type == SUPERVISOR_EV_EXITED ? phase == RANK_RUNS : phase == RANK_ASKED;
 }
 
 void supervisor_step(struct supervisor *s, const struct supervisor_event *e,
                      struct supervisor_orders *ret)
 {
-    *ret = (struct supervisor_orders){.except = -1};
+    *ret = (struct supervisor_orders){.replace = -1, .except = -1};
     if ((e->type == SUPERVISOR_EV_STARTED || e->type == SUPERVISOR_EV_START_FAILED ||
-         e->type == SUPERVISOR_EV_EXITED) &&
+         e->type == SUPERVISOR_EV_EXITED || e->type == SUPERVISOR_EV_JOINED) &&
         !is_about_a_rank(s, e))
         return;
     if (s->state != SUPERVISOR_ENDED)
@@ -733,6 +856,7 @@ struct supervisor *supervisor_create(const struct supervisor_limits *limits)
     s->deadline_ms = CO_NEVER_MS;
     s->verdict.rank = -1;
     s->verdict.witness = -1;
+    s->replacement.rank = -1;
     if (restart_policy_init(&s->policy, &limits->restarts) < 0) {
         free(s);
         return NULL;
@@ -749,7 +873,7 @@ void supervisor_destroy(struct supervisor *s)
 
 void supervisor_begin(struct supervisor *s, uint64_t now_ms, struct supervisor_orders *ret)
 {
-    *ret = (struct supervisor_orders){.except = -1};
+    *ret = (struct supervisor_orders){.replace = -1, .except = -1};
     s->begun_ms = now_ms;
     enter(s, s->limits.guided ? SUPERVISOR_WAITING : SUPERVISOR_STARTING,
           &(struct supervisor_event){.now_ms = now_ms}, ret);
@@ -785,6 +909,11 @@ const struct supervisor_verdict *supervisor_get_verdict(const struct supervisor 
     return &s->verdict;
 }
 
+const struct supervisor_replacement *supervisor_get_replacement(const struct supervisor *s)
+{
+    return &s->replacement;
+}
+
 int supervisor_stop_signal(const struct supervisor *s)
 {
     return s->stop_signal;
@@ -813,8 +942,10 @@ int supervisor_exit_code(const struct supervisor *s)
     switch (v->outcome) {
     case OUTCOME_WELL:
         return 0;
-    case OUTCOME_RANK_FAILED:
-        return supervisor_code_of_status(s->ranks[v->rank].status);
+    case OUTCOME_RANK_FAILED: {
+        int code = supervisor_code_of_status(s->ranks[v->rank].status);
+        return code != 0 ? code : 70; /* one that was late, and ends well when told to stop */
+    }
     case OUTCOME_START_FAILED: {
         int error = s->ranks[v->rank].status;
         return error == ENOENT || error == ENOTDIR ? 127 : 126;

@@ -8,8 +8,11 @@
  *   root cause   the first failure that was seen; only it decides the exit code
  *   stranger     a process that is no rank but descends from one, alive when its rank has ended
  *   told         a rank had a signal from us; how it ends after that says nothing about the job
- *   generation   the ranks from one start of all of them to the end of all of them, counted from 0;
- *                a failure is followed by the next one while restart_policy.h allows it
+ *   generation   the ranks from one start of all of them to the end of all of them, or to the
+ *                replacement of one, counted from 0; a failure is followed by the next one while
+ *                restart_policy.h allows it
+ *   mendable     a rank that has said, when it joined the others, that it outlives a peer: when one
+ *                fails, that one alone is started again (docs/recovery.md)
  *   guided       the job spans several nodes, and a roster decides: what starts, what is to be
  *                stopped, and how the job ends comes as orders (NEXT, ORDER_..., FINISH). After a
  *                failure, and when all ranks have ended, this node stops what it has and waits */
@@ -26,6 +29,7 @@
 #define SUPERVISOR_STATES(X) /* name, on entry, meaning */                                         \
     X(STARTING, start_more, "ranks are being started; those that were run already")                \
     X(RUNNING, nothing, "every rank was started, at least one runs")                               \
+    X(MENDING, nothing, "a failed rank is being replaced; the others are called to it")            \
     X(STOPPING, nothing, "the ranks were told to stop and are given time for it")                  \
     X(KILLING, kill_ranks, "the ranks are killed, with their process groups")                      \
     X(LEFTOVERS, tell_strangers, "the ranks are gone; what they left is told to stop")             \
@@ -39,6 +43,7 @@
     X(STARTED, "a rank was started")                                                               \
     X(START_FAILED, "a rank could not be started")                                                 \
     X(EXITED, "a rank ended")                                                                      \
+    X(JOINED, "a rank has joined the others of its generation")                                    \
     X(EMPTY, "the last stranger ended")                                                            \
     X(SIGNAL, "ddprun received a signal")                                                          \
     X(TIME, "the deadline has come")                                                               \
@@ -71,10 +76,11 @@ enum supervisor_start_stage { SUPERVISOR_START_INTERNAL, SUPERVISOR_START_EXEC }
 struct supervisor_event {
     enum supervisor_event_type type;
     uint64_t now_ms;
-    int rank;   /* STARTED, START_FAILED, EXITED; local */
+    int rank;   /* STARTED, START_FAILED, EXITED, JOINED; local */
     pid_t pid;  /* STARTED */
     int status; /* EXITED: as waitpid() has it; START_FAILED: the errno; SWEPT: 0, or some hang */
     enum supervisor_start_stage stage; /* START_FAILED */
+    bool mends;                        /* JOINED: it is mendable */
     bool empty;  /* EXITED, START_FAILED: and nothing is left below the nursery */
     bool blames; /* EXITED: it ended because `culprit` died, whose own end may be seen later: a rank
                     with much memory takes long to die, and the others know at once */
@@ -90,6 +96,8 @@ struct supervisor_event {
  * for besides ending and draining. */
 struct supervisor_orders {
     int n_start;      /* start this many ranks more, the next in order */
+    int replace;      /* make what the generation has of its own while the others live, and start
+                         this rank in it; -1: none */
     int signal;       /* send it to each rank that runs ... */
     int except;       /* ... apart from this one, which dies already; -1: none */
     bool to_groups;   /* ... to its process group, else to its first process */
@@ -111,9 +119,13 @@ struct supervisor_limits {
     uint64_t stop_signals; /* bit N: signal N ends the job, besides TERM, INT, HUP and QUIT */
     bool to_groups;        /* what is passed on goes to a rank's whole group at once */
     bool guided;           /* nothing is started before NEXT; `restarts` does not matter */
+    bool replaces;         /* a failed rank alone is started again where that can be */
+    uint64_t recovery_ms;  /* ranks that are called to the next generation may take so long */
 };
 
 #define SUPERVISOR_KILL_MS 10000 /* what outlives SIGKILL this long hangs, or the nursery does */
+
+enum supervisor_join { RANK_NOT_JOINED, RANK_JOINED, RANK_MENDABLE };
 
 enum supervisor_phase { RANK_NOT_STARTED, RANK_ASKED, RANK_RUNS, RANK_ENDED, RANK_FAILED_TO_START };
 
@@ -124,6 +136,8 @@ struct supervisor_rank {
     int told_first; /* the first and the last signal we sent it before it ended; 0: none */
     int told_last;
     uint64_t started_ms, ended_ms;
+    enum supervisor_join joined; /* in any generation */
+    bool called;                 /* to the next generation; it has not joined that yet */
 };
 
 enum supervisor_outcome {
@@ -152,6 +166,13 @@ struct supervisor_verdict {
     int die_of;       /* is_final: the signal of which this ddprun dies; 0: none */
 };
 
+struct supervisor_replacement { /* the last one */
+    int rank;                   /* -1: there was none */
+    struct supervisor_rank was; /* what failed */
+    bool is_free;               /* it is not counted */
+    int n_counted;              /* failures that were, this one included */
+};
+
 struct supervisor; /* opaque */
 
 #define SUPERVISOR_EXIT_TIMEOUT 124
@@ -174,6 +195,7 @@ const struct supervisor_rank *supervisor_get_rank(const struct supervisor *s, in
 int supervisor_n_ranks(const struct supervisor *s);
 uint32_t supervisor_generation(const struct supervisor *s);
 const struct supervisor_verdict *supervisor_get_verdict(const struct supervisor *s);
+const struct supervisor_replacement *supervisor_get_replacement(const struct supervisor *s);
 
 /* What ends the job whatever its ranks do; a guided one leaves it to others to say so. */
 int supervisor_stop_signal(const struct supervisor *s); /* the first that says stop; 0: none */

@@ -10,6 +10,9 @@
  *     use up where that is asked for, nothing told the job to stop meanwhile and the nursery was
  *     there, and nothing of the generation before was left
  *   - ranks were started in order, never more at a time than the window, none after a stop
+ *   - a failed rank was replaced if and only if that was asked for, the budget allowed it, all
+ *     others ran and were known to outlive it, and nothing told the job to stop; and one that was
+ *     called to the next generation and did not come in time made all start again
  * A part of the schedules is guided: somebody orders generations to begin and to end, at any time.
  * Checked then, whenever the supervisor waits for orders:
  *   - nothing of the generation runs; what ended it is the first failure, signal or order
@@ -29,7 +32,10 @@
 
 enum { MAX_RANKS = 12, MAX_STRANGERS = 24, MAX_STEPS = 5000, MAX_GUIDED = 5 };
 
-enum { CODE_ORDERED = 1000 }; /* beside exit codes: what ended a generation was an order */
+enum {
+    CODE_ORDERED = 1000, /* beside exit codes: what ended a generation was an order ... */
+    CODE_LATE = 1001     /* ... or a rank that did not come: its code, or 70 if it ended well */
+};
 
 #define EXIT_STATUS(code) ((code) << 8)
 
@@ -45,8 +51,12 @@ struct rank {
     struct process p;
     bool asked, answered;
     uint64_t answer_at_ms;
-    int start_error; /* 0: it starts */
-    int n_strangers; /* that it leaves behind */
+    int start_error;      /* 0: it starts */
+    int n_strangers;      /* that it leaves behind */
+    uint64_t joins_at_ms; /* after its start, and when it is called; CO_NEVER_MS: not */
+    bool has_joined;      /* in any generation */
+    bool is_called;       /* to a generation that it has not joined yet */
+    bool is_plain;        /* it does not outlive others */
 };
 
 struct world {
@@ -72,7 +82,10 @@ struct world {
     int n_restarts, n_counted;
     uint64_t first_step_ms; /* when this generation completes its first; CO_NEVER_MS: none */
     bool failed_after_progress;
-    int stop_code; /* of what came first and forbids a restart; -1: nothing */
+    bool has_progressed; /* as told with the last end of a rank */
+    bool was_replaced;   /* the rank that has just ended */
+    bool is_late;        /* a rank that was called has not come */
+    int stop_code;       /* of what came first and forbids a restart; -1: nothing */
     uint64_t timeout_at_ms;
     uint64_t order_at_ms; /* guided: the next order; CO_NEVER_MS: none while it runs */
     int n_generations;
@@ -123,6 +136,7 @@ static void make_ranks(struct world *w)
                       : draw(w, 2) == 0           ? EXIT_STATUS(1 + (int)draw(w, 255))
                                                   : SIGSEGV;
         r->n_strangers = draw(w, 5) == 0 ? (int)draw(w, 3) : 0;
+        r->is_plain = draw(w, 40) == 0;
     }
 }
 
@@ -136,7 +150,7 @@ static void make_generation(struct world *w)
     w->culprit = -1;
     w->stopped_at_ms = CO_NEVER_MS;
     w->first_step_ms = draw(w, 2) == 0 ? w->now_ms + draw(w, 6000) : CO_NEVER_MS;
-    w->failed_after_progress = false;
+    w->failed_after_progress = w->has_progressed = w->is_late = false;
     make_ranks(w);
 }
 
@@ -154,6 +168,8 @@ static void world_init(struct world *w, uint64_t seed)
     w->limits.restarts.max_restarts = (int)draw(w, 5);
     w->limits.batch = (int)draw(w, 4);
     w->limits.restarts.after_progress = draw(w, 4) == 0;
+    w->limits.replaces = draw(w, 2) == 0;
+    w->limits.recovery_ms = 1 + draw(w, 3000);
     w->nursery_deaf_from_ms = draw(w, 50) == 0 ? draw(w, 6000) : CO_NEVER_MS;
     w->nursery_dies_at_ms = draw(w, 10) == 0 ? 1 + draw(w, 6000) : CO_NEVER_MS;
     w->signal_at_ms = draw(w, 2) == 0 ? 1 + draw(w, 6000) : CO_NEVER_MS;
@@ -218,10 +234,64 @@ static void renew(struct world *w)
     make_generation(w);
 }
 
+/* --- Replacing --- */
+
+static bool budget_allows(const struct world *w)
+{
+    const struct restart_rules *rules = &w->limits.restarts;
+    return (rules->after_progress && w->now_ms >= w->first_step_ms) ||
+           w->n_counted < rules->max_restarts;
+}
+
+/* Has rank i, which ends now with a failure, to be replaced? */
+static bool is_to_be_replaced(const struct world *w, int i)
+{
+    enum supervisor_state state = supervisor_get_state(w->s);
+    bool any_joined = false, any_runs = false;
+    if (!w->limits.replaces || w->limits.guided || w->stop_code >= 0 || w->ranks[i].p.status == 0 ||
+        (state != SUPERVISOR_RUNNING && state != SUPERVISOR_MENDING) || !budget_allows(w) ||
+        w->n_unanswered >= w->limits.window)
+        return false;
+    for (int k = 0; k < w->limits.n_ranks; k++) {
+        const struct rank *r = &w->ranks[k];
+        any_joined |= r->has_joined && !r->is_plain;
+        any_runs |= k != i && r->p.runs;
+        if (k != i && ((r->answered && !r->p.runs) || (r->has_joined && r->is_plain)))
+            return false;
+    }
+    return any_joined && any_runs;
+}
+
+static void replace(struct world *w, int i)
+{
+    struct rank *r = &w->ranks[i];
+    bool is_free = w->limits.restarts.after_progress && w->now_ms >= w->first_step_ms;
+    check(w, !r->p.runs && r->answered, "a rank replaced that runs");
+    w->n_counted += !is_free;
+    w->n_restarts++;
+    check(w, supervisor_generation(w->s) == (uint32_t)w->n_restarts, "the wrong generation");
+    *r = (struct rank){.asked = true, .joins_at_ms = CO_NEVER_MS, .p = make_process(w)};
+    r->p.runs = false;
+    r->p.status = draw(w, 2) == 0 ? 0 : SIGSEGV;
+    r->answer_at_ms = w->now_ms + draw(w, 20);
+    w->n_unanswered++;
+    for (int k = 0; k < w->limits.n_ranks; k++)
+        if ((w->ranks[k].is_called = w->ranks[k].has_joined))
+            w->ranks[k].joins_at_ms =
+                draw(w, 10) == 0 ? CO_NEVER_MS : w->now_ms + draw(w, w->limits.recovery_ms);
+    w->first_step_ms = draw(w, 2) == 0 ? w->now_ms + draw(w, 6000) : CO_NEVER_MS;
+    w->was_replaced = true;
+    w->expected_code = w->culprit = -1; /* it was no cause */
+    w->rank_failed = w->failed_after_progress = w->has_progressed = false;
+    w->stopped_at_ms = CO_NEVER_MS;
+}
+
 static void carry_out(struct world *w, const struct supervisor_orders *o)
 {
     if (o->renew)
         renew(w);
+    if (o->replace >= 0)
+        replace(w, o->replace);
     for (int i = 0; i < o->n_start; i++) {
         check(w, w->n_asked < w->limits.n_ranks, "more ranks asked for than there are");
         check(w, !w->stop_seen, "a rank asked for after a stop");
@@ -336,7 +406,17 @@ static void answer(struct world *w, int i)
         r->p.runs = true;
         r->p.ends_at_ms = w->now_ms + 1 + draw(w, 8000);
     }
+    r->joins_at_ms = draw(w, 8) == 0 ? CO_NEVER_MS : w->now_ms + draw(w, 500);
     feed(w, (struct supervisor_event){SUPERVISOR_EV_STARTED, .rank = i, .pid = 100 + i});
+}
+
+static void join(struct world *w, int i)
+{
+    struct rank *r = &w->ranks[i];
+    r->has_joined = true;
+    r->is_called = false;
+    r->joins_at_ms = CO_NEVER_MS;
+    feed(w, (struct supervisor_event){SUPERVISOR_EV_JOINED, .rank = i, .mends = !r->is_plain});
 }
 
 /* Now and then a rank fails because another one is dying, as its shared memory tells it. returns
@@ -358,6 +438,8 @@ static void end_rank(struct world *w, int i)
 {
     struct rank *r = &w->ranks[i];
     r->p.runs = false;
+    bool is_replaced = is_to_be_replaced(w, i);
+    w->was_replaced = false;
     for (; r->n_strangers > 0 && w->n_strangers < MAX_STRANGERS; r->n_strangers--) {
         struct process *p = &w->strangers[w->n_strangers++];
         *p = make_process(w);
@@ -365,8 +447,10 @@ static void end_rank(struct world *w, int i)
             p->ends_at_ms = w->now_ms + 1 + draw(w, 2000);
     }
     int status = r->p.status;
-    int culprit = status != 0 && w->expected_code < 0 ? make_culprit(w) : -1;
+    int culprit = status != 0 && w->expected_code < 0 && !is_replaced ? make_culprit(w) : -1;
     int code = status < 256 ? 128 + status : status >> 8;
+    if (w->expected_code < 0)
+        w->has_progressed = w->now_ms >= w->first_step_ms;
     if (culprit >= 0) {
         w->culprit = culprit;
         w->witness_code = code;
@@ -378,6 +462,7 @@ static void end_rank(struct world *w, int i)
          (struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = i, .status = status,
                                    .empty = is_empty(w), .blames = culprit >= 0, .culprit = culprit,
                                    .progress.n_steps = w->now_ms >= w->first_step_ms});
+    check(w, w->was_replaced == is_replaced, "a rank was replaced that could not be, or was not");
 }
 
 static void end_stranger(struct world *w, int i)
@@ -404,10 +489,26 @@ static void time_out(struct world *w)
 {
     enum supervisor_state state = supervisor_get_state(w->s);
     w->timeout_at_ms = CO_NEVER_MS;
-    if (state == SUPERVISOR_STARTING || state == SUPERVISOR_RUNNING)
+    if (state == SUPERVISOR_STARTING || state == SUPERVISOR_RUNNING || state == SUPERVISOR_MENDING)
         note_cause(w, SUPERVISOR_EXIT_TIMEOUT);
     note_stop(w, SUPERVISOR_EXIT_TIMEOUT);
     feed(w, (struct supervisor_event){SUPERVISOR_EV_TIMEOUT});
+}
+
+/* The time is over, most of all that of ranks that were called. */
+static void come_to_deadline(struct world *w)
+{
+    bool any_called = false;
+    for (int i = 0; i < w->limits.n_ranks; i++)
+        any_called |= supervisor_get_rank(w->s, i)->called;
+    if (supervisor_get_state(w->s) == SUPERVISOR_MENDING && any_called) {
+        note_failure(w, CODE_LATE);
+        w->failed_after_progress = w->has_progressed;
+        w->is_late = true;
+    } else if (supervisor_get_state(w->s) == SUPERVISOR_MENDING) {
+        note_cause(w, 70); /* the nursery is deaf: what it was asked for does not come */
+    }
+    feed(w, (struct supervisor_event){SUPERVISOR_EV_TIME});
 }
 
 static void drained(struct world *w)
@@ -526,6 +627,8 @@ static int choose(struct world *w, uint64_t *ret_at_ms)
         }
         if (r->answered && r->p.runs && !r->p.hangs)
             CONSIDER(r->p.ends_at_ms, 1000 + i);
+        if (r->answered && r->p.runs)
+            CONSIDER(r->joins_at_ms, 3000 + i);
     }
     for (int i = 0; i < w->n_strangers && nursery_acts(w); i++) {
         if (w->strangers[i].runs && !w->strangers[i].hangs)
@@ -534,6 +637,15 @@ static int choose(struct world *w, uint64_t *ret_at_ms)
 #undef CONSIDER
     *ret_at_ms = at;
     return what;
+}
+
+static void check_mended(const struct world *w)
+{
+    for (int i = 0; i < w->limits.n_ranks; i++) {
+        const struct rank *r = &w->ranks[i];
+        check(w, r->answered, "mended before the new rank was started");
+        check(w, !r->is_called || !r->p.runs, "mended before all had come");
+    }
 }
 
 static void live_on(struct world *w)
@@ -552,7 +664,7 @@ static void live_on(struct world *w)
     if (at_ms > w->now_ms)
         w->now_ms = at_ms;
     if (what == DEADLINE)
-        feed(w, (struct supervisor_event){SUPERVISOR_EV_TIME});
+        come_to_deadline(w);
     else if (what == SIGNAL)
         send_signal(w);
     else if (what == NURSERY)
@@ -563,12 +675,16 @@ static void live_on(struct world *w)
         time_out(w);
     else if (what == ORDER)
         order(w);
+    else if (what >= 3000)
+        join(w, what - 3000);
     else if (what >= 2000)
         end_stranger(w, what - 2000);
     else if (what >= 1000)
         end_rank(w, what - 1000);
     else
         answer(w, what);
+    if (from == SUPERVISOR_MENDING && supervisor_get_state(w->s) == SUPERVISOR_RUNNING)
+        check_mended(w);
     if (w->limits.guided && from != SUPERVISOR_WAITING &&
         supervisor_get_state(w->s) == SUPERVISOR_WAITING)
         check_generation(w);
@@ -595,7 +711,10 @@ static void check_end(const struct world *w)
         check(w, code == w->stop_code, "the wrong verdict instead of a restart");
         return;
     }
-    check(w, code == (w->expected_code < 0 ? 0 : w->expected_code), "the wrong verdict");
+    if (w->is_late)
+        check(w, code != 0, "a rank that did not come ended well");
+    else
+        check(w, code == (w->expected_code < 0 ? 0 : w->expected_code), "the wrong verdict");
     check(w, w->stopped_at_ms == CO_NEVER_MS || w->now_ms - w->stopped_at_ms <= most_ms(w),
           "it took too long");
 }
