@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GRACE_MS = 30000, FAILURE_GRACE_MS = 5000, RESTARTS_MAX = 1000000 };
+enum { GRACE_MS = 30000, FAILURE_GRACE_MS = 5000, RECOVERY_MS = 60000, RESTARTS_MAX = 1000000 };
 
 static const char usual_signals[] = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 
@@ -46,6 +46,30 @@ static int set_after_progress(const struct draft *d, struct job_spec *spec, stru
     spec->restart_after_progress = g->value != NULL;
     return g->value != NULL ? co_parse_duration_ms(g->by, g->value, &spec->output_after_ms, err)
                             : 0;
+}
+
+static int set_on_failure(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    static const char *const actions[] = {[FAILURE_REPLACES] = "replace",
+                                          [FAILURE_RESTARTS] = "restart",
+                                          [FAILURE_ABORTS] = "abort",
+                                          NULL};
+    int action = spec->as_torchrun || spec->world.guided ? FAILURE_RESTARTS : FAILURE_REPLACES;
+    spec->recovery_ms = RECOVERY_MS;
+    int rc = cli_choice(&d->given[OPTION_ON_FAILURE], actions, &action, err);
+    if (rc == 0 && action == FAILURE_REPLACES && spec->world.guided)
+        return co_fail(err, -EINVAL,
+                       "%s replace: with several nodes this version starts all ranks again: "
+                       "restart",
+                       d->given[OPTION_ON_FAILURE].by);
+    if (rc == 0)
+        rc = cli_time(d, OPTION_RECOVERY_TIMEOUT, false, &spec->recovery_ms, err);
+    spec->on_failure = (enum failure_action)action;
+    if (spec->on_failure == FAILURE_ABORTS) {
+        spec->max_restarts = 0;
+        spec->restart_after_progress = false;
+    }
+    return rc;
 }
 
 /* "1,2,130-143" */
@@ -179,6 +203,8 @@ int cli_set_end(const struct draft *d, struct job_spec *spec, struct co_error *e
     int rc = set_restarts(d, spec, err);
     if (rc == 0)
         rc = set_after_progress(d, spec, err);
+    if (rc == 0)
+        rc = set_on_failure(d, spec, err);
     if (rc == 0)
         rc = set_no_restart_on(d, spec, err);
     if (rc == 0)

@@ -108,6 +108,15 @@ const struct co_option cli_table[] = {
      .help =
          "Not after a failure with one of these exit codes: 1,2,130-143. A signal counts as 128 "
          "plus its number."},
+    {OPTION_ON_FAILURE, 0, "on-failure", "replace|restart|abort", .weak = true,
+     .help =
+         "What follows a rank's failure while --max-restarts lasts. replace (default): only that "
+         "rank is started again, if the program is one that goes on with it (ddp_run of "
+         "libddp, on one node), else all of them; restart: all ranks (default as torchrun); "
+         "abort: the end."},
+    {OPTION_RECOVERY_TIMEOUT, 0, "recovery-timeout", "TIME", .weak = true,
+     .help = "When a rank is replaced: how long the others may take to notice, before all are "
+             "started again. Default: 60s."},
     {OPTION_MONITOR_INTERVAL, 0, "monitor-interval", "SECONDS", "PET_MONITOR_INTERVAL",
      "Accepted; has no effect: the end of a rank is seen at once."},
 

@@ -155,6 +155,14 @@ void events_restart(const struct events *e, const struct supervisor *s)
                       "counted", !v->is_free));
 }
 
+void events_replace(const struct events *e, const struct supervisor *s)
+{
+    const struct supervisor_replacement *r = supervisor_get_replacement(s);
+    if (e->fd >= 0)
+        put_rank(e, "replace", supervisor_generation(s), r->rank,
+                 json_pack("{s:b}", "counted", !r->is_free));
+}
+
 /* What came from another node may be no UTF-8. */
 static json_t *text_of(const char *text)
 {

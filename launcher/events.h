@@ -76,6 +76,9 @@ void events_leave(const struct events *e, uint32_t generation, const char *text)
  * whether it uses up --max-restarts */
 void events_restart(const struct events *e, const struct supervisor *s);
 
+/* replace: the failed rank lrank alone is started again, in generation gen; counted as above */
+void events_replace(const struct events *e, const struct supervisor *s);
+
 /* job_end: code, restarts, wall_s */
 void events_job_end(const struct events *e, const struct supervisor *s);
 

@@ -64,26 +64,38 @@ static int open_store(const struct job_spec *spec, uv_loop_t *loop,
     return 0;
 }
 
-int generation_open(const struct job_spec *spec, uv_loop_t *loop,
+static int make_memory(const struct job_spec *spec, uint32_t number, uv_loop_t *loop,
+                       const struct generation_notes *notes, struct node_memory **ret,
+                       struct co_error *err)
+{
+    const struct node_memory_opts opts = {.n_local = spec->n_local,
+                                          .generation = number,
+                                          .mends = job_spec_replaces(spec),
+                                          .on_note = notes->on_memory_note,
+                                          .on_joined = notes->on_joined,
+                                          .arg = notes->arg};
+    return node_memory_create(loop, &opts, ret, err);
+}
+
+int generation_open(const struct job_spec *spec, uint32_t number, uv_loop_t *loop,
                     const struct generation_notes *notes, struct generation *ret,
                     struct co_error *err)
 {
     *ret = (struct generation){0};
-    int rc = node_memory_create(loop, spec->n_local, notes->on_memory_note, notes->arg,
-                                &ret->memory, err);
+    int rc = make_memory(spec, number, loop, notes, &ret->memory, err);
     if (rc == 0)
         rc = open_store(spec, loop, notes, ret, err);
     return rc;
 }
 
-int generation_renew(const struct job_spec *spec, uv_loop_t *loop,
+int generation_renew(const struct job_spec *spec, uint32_t number, uv_loop_t *loop,
                      const struct generation_notes *notes, struct generation *g,
                      struct co_error *err)
 {
     struct generation next;
     if (spec->master_port != 0) /* the same number once more; else the two must not be the same */
         generation_close_store(g);
-    int rc = generation_open(spec, loop, notes, &next, err);
+    int rc = generation_open(spec, number, loop, notes, &next, err);
     if (rc < 0) {
         generation_close(&next);
         return rc;
@@ -102,8 +114,7 @@ int generation_renew_ranks(const struct job_spec *spec, uv_loop_t *loop,
     if (job_spec_may_grow(spec) &&
         scale_create(loop, spec->n_local, notes->on_saved, notes->arg, &scale) < 0)
         return co_fail(err, -ENOMEM, "no memory for %d ranks' sockets", spec->n_local);
-    int rc =
-        node_memory_create(loop, spec->n_local, notes->on_memory_note, notes->arg, &memory, err);
+    int rc = make_memory(spec, 0, loop, notes, &memory, err);
     if (rc < 0) {
         scale_close(scale);
         return rc;
@@ -113,6 +124,11 @@ int generation_renew_ranks(const struct job_spec *spec, uv_loop_t *loop,
     g->scale = scale;
     g->memory = memory;
     return 0;
+}
+
+int generation_replace(struct generation *g, int rank, uint32_t number, struct co_error *err)
+{
+    return node_memory_renew(g->memory, rank, number, err);
 }
 
 /* --- A store for several nodes --- */

@@ -31,18 +31,19 @@ struct generation {
 struct generation_notes { /* whom to tell; called from the loop */
     void (*on_store_refused)(void *arg, const char *text);
     void (*on_memory_note)(void *arg, const char *text);
+    void (*on_joined)(void *arg, int rank, bool mends);                      /* node_memory.h */
     void (*on_saved)(void *arg);                                             /* scale_all_saved() */
     void (*on_control)(void *arg, int fd, const uint8_t *bytes, size_t len); /* of struct
                                           server_opts; NULL, but where the store shares its port */
     void *arg;
 };
 
-/* Make one. A store that has no fixed port gets one that no living generation has: keys of the
+/* Make one, which has that number among those of the job. A store that has no fixed port gets one that no living generation has: keys of the
  * ranks before are out of reach.
  *
  * ret       generation_close() it, after a failure, too
  * returns   0, -EADDRINUSE (a fixed port is taken), -ENOMEM, -errno */
-int generation_open(const struct job_spec *spec, uv_loop_t *loop,
+int generation_open(const struct job_spec *spec, uint32_t number, uv_loop_t *loop,
                     const struct generation_notes *notes, struct generation *ret,
                     struct co_error *err);
 
@@ -50,7 +51,7 @@ int generation_open(const struct job_spec *spec, uv_loop_t *loop,
  * store.
  *
  * returns   as generation_open() */
-int generation_renew(const struct job_spec *spec, uv_loop_t *loop,
+int generation_renew(const struct job_spec *spec, uint32_t number, uv_loop_t *loop,
                      const struct generation_notes *notes, struct generation *g,
                      struct co_error *err);
 
@@ -61,6 +62,12 @@ int generation_renew(const struct job_spec *spec, uv_loop_t *loop,
 int generation_renew_ranks(const struct job_spec *spec, uv_loop_t *loop,
                            const struct generation_notes *notes, struct generation *g,
                            struct co_error *err);
+
+/* While the other ranks live, make what the one that takes the place of `rank` needs: new shared
+ * memory, in which all of them meet. The store stays.
+ *
+ * returns   0, -ENOMEM, -errno: the old memory is left */
+int generation_replace(struct generation *g, int rank, uint32_t number, struct co_error *err);
 
 struct generation_reach { /* all borrowed for the call */
     const char *host;     /* by which others reach this node. In figures: the store listens there

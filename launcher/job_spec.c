@@ -11,6 +11,12 @@ bool job_spec_agent_store(const struct job_spec *spec, uint32_t world_size)
     return spec->store == STORE_AGENT || (spec->store == STORE_AUTO && world_size > 1);
 }
 
+bool job_spec_replaces(const struct job_spec *spec)
+{
+    return spec->on_failure == FAILURE_REPLACES && !spec->world.guided &&
+           (spec->max_restarts > 0 || spec->restart_after_progress);
+}
+
 bool job_spec_may_grow(const struct job_spec *spec)
 {
     return spec->world.guided && spec->world.min_nodes < spec->world.max_nodes;

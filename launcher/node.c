@@ -45,6 +45,12 @@ static void on_memory_note(void *arg, const char *text)
     node_say(n, "ddprun: %s\n", text);
 }
 
+static void on_joined(void *arg, int rank, bool mends)
+{
+    node_feed(arg, &(struct supervisor_event){
+                       .type = SUPERVISOR_EV_JOINED, .rank = rank, .mends = mends});
+}
+
 /* Only a guided node's ranks are asked to save. */
 static void on_saved(void *arg)
 {
@@ -56,6 +62,7 @@ struct generation_notes node_generation_notes(struct node *n)
 {
     return (struct generation_notes){.on_store_refused = on_refused,
                                      .on_memory_note = on_memory_note,
+                                     .on_joined = on_joined,
                                      .on_saved = on_saved,
                                      .arg = n};
 }
@@ -143,6 +150,8 @@ static int open_supervisor(struct node *n, struct co_error *err)
         .stop_signals = spec->stop_signals,
         .to_groups = spec->signal_scope == SCOPE_GROUP,
         .guided = spec->world.guided,
+        .replaces = job_spec_replaces(spec),
+        .recovery_ms = spec->recovery_ms,
     };
     n->supervisor = supervisor_create(&limits);
     return n->supervisor == NULL ? co_fail(err, -ENOMEM, "no memory for %d ranks", spec->n_local)
@@ -182,7 +191,7 @@ static int node_open(struct node *n, const struct guide_link_ops *link, struct c
     if (spec->world.guided)
         return node_guide_create(n, link, &n->guide, err);
     uint64_t begun_ns = co_now_ns();
-    rc = generation_open(spec, &n->loop, &notes, &n->gen, err);
+    rc = generation_open(spec, 0, &n->loop, &notes, &n->gen, err);
     if (rc == 0)
         event_log_generation(&n->event_log, 0, (double)(co_now_ns() - begun_ns) / 1e6);
     return rc;

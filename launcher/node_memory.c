@@ -12,39 +12,38 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-struct rank_socket {
+struct rank_socket { /* apart from its rank: it lives until the loop has closed it */
     struct node_memory *m;
     uv_poll_t poll;
-    int fd;     /* -1: none, or closed */
-    bool gone;  /* the rank has ended ... */
-    int status; /* ... like this */
+    int fd;
+};
+
+struct rank_memory {
+    struct rank_socket *socket; /* owned by the loop once it closes; NULL: none, or closed */
+    bool gone;                  /* the rank has ended ... */
+    int status;                 /* ... like this */
+    bool has_joined;            /* this generation, and that was told */
 };
 
 struct node_memory {
     uv_loop_t *loop;
+    struct node_memory_opts opts;
     int n_local;
-    void (*on_note)(void *arg, const char *text);
-    void *arg;
     struct broker *broker; /* both NULL until a rank asks */
     struct control *control;
     int n_handles; /* below 0: closed and none left */
-    struct rank_socket ranks[];
+    struct rank_memory ranks[];
 };
 
-int node_memory_create(uv_loop_t *loop, int n_local, void (*on_note)(void *arg, const char *text),
-                       void *arg, struct node_memory **ret, struct co_error *err)
+int node_memory_create(uv_loop_t *loop, const struct node_memory_opts *opts,
+                       struct node_memory **ret, struct co_error *err)
 {
-    struct node_memory *m = calloc(1, sizeof *m + (size_t)n_local * sizeof m->ranks[0]);
+    struct node_memory *m = calloc(1, sizeof *m + (size_t)opts->n_local * sizeof m->ranks[0]);
     if (m == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %d ranks' sockets", n_local);
+        return co_fail(err, -ENOMEM, "no memory for %d ranks' sockets", opts->n_local);
     m->loop = loop;
-    m->n_local = n_local;
-    m->on_note = on_note;
-    m->arg = arg;
-    for (int i = 0; i < n_local; i++) {
-        m->ranks[i].m = m;
-        m->ranks[i].fd = -1;
-    }
+    m->opts = *opts;
+    m->n_local = opts->n_local;
     *ret = m;
     return 0;
 }
@@ -60,17 +59,20 @@ static void unref(struct node_memory *m)
 
 static void on_socket_closed(uv_handle_t *handle)
 {
-    struct rank_socket *r = handle->data;
-    unref(r->m);
+    struct rank_socket *s = handle->data;
+    struct node_memory *m = s->m;
+    free(s);
+    unref(m);
 }
 
-static void socket_close(struct rank_socket *r)
+static void socket_close(struct rank_memory *r)
 {
-    if (r->fd < 0)
+    struct rank_socket *s = r->socket;
+    if (s == NULL)
         return;
-    uv_close((uv_handle_t *)&r->poll, on_socket_closed);
-    close(r->fd);
-    r->fd = -1;
+    uv_close((uv_handle_t *)&s->poll, on_socket_closed);
+    close(s->fd);
+    r->socket = NULL;
 }
 
 /* Let go whoever waits for a rank that will never come, or never come back. */
@@ -91,7 +93,7 @@ static void tell_rank_gone(struct node_memory *m, int rank, int status)
 static int make_broker(struct node_memory *m, struct co_error *err)
 {
     int fd;
-    int rc = control_create((unsigned)m->n_local, 0, &fd, &m->control, err);
+    int rc = control_create((unsigned)m->n_local, m->opts.generation, &fd, &m->control, err);
     if (rc < 0)
         return rc;
     rc = broker_create((unsigned)m->n_local, fd, &m->broker, err);
@@ -101,6 +103,8 @@ static int make_broker(struct node_memory *m, struct co_error *err)
         m->control = NULL;
         return rc;
     }
+    if (m->opts.mends)
+        broker_offer_more(m->broker, m->opts.generation);
     for (int i = 0; i < m->n_local; i++) {
         if (m->ranks[i].gone)
             tell_rank_gone(m, i, m->ranks[i].status);
@@ -114,53 +118,82 @@ static bool is_at_end(int fd)
     return recv(fd, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-static void on_socket(uv_poll_t *poll, int status, int events)
+static void note_joined(struct node_memory *m, int rank)
 {
-    struct rank_socket *r = poll->data;
-    struct node_memory *m = r->m;
-    struct co_error err;
-    int rank = (int)(r - m->ranks);
-    (void)status;
-    (void)events;
+    struct rank_memory *r = &m->ranks[rank];
+    if (r->has_joined || !broker_has_said_hello(m->broker, (unsigned)rank))
+        return;
+    r->has_joined = true;
+    m->opts.on_joined(m->opts.arg, rank, broker_mends(m->broker, (unsigned)rank));
+}
 
-    if (m->broker == NULL && is_at_end(r->fd)) { /* it ended without ever asking: the common case */
+/* What is on a rank's socket: read and answer it. */
+static void serve(struct node_memory *m, int rank)
+{
+    struct rank_memory *r = &m->ranks[rank];
+    struct co_error err;
+    if (m->broker == NULL && is_at_end(r->socket->fd)) { /* it ended without ever asking: the
+                                                            common case */
         socket_close(r);
         return;
     }
     int rc = m->broker == NULL ? make_broker(m, &err) : 0;
     if (rc == 0)
-        rc = broker_on_readable(m->broker, rank, r->fd, &rank, &err);
+        rc = broker_on_readable(m->broker, rank, r->socket->fd, &rank, &err);
     if (rc < 0) {
         char text[CO_ERROR_TEXT_BYTES + 64];
         snprintf(text, sizeof text, "rank %d gets no shared memory: %s", rank, err.text);
-        m->on_note(m->arg, text);
+        m->opts.on_note(m->opts.arg, text);
     }
     if (rc != 1)
         socket_close(r);
+    if (m->broker != NULL)
+        note_joined(m, rank);
+}
+
+static void on_socket(uv_poll_t *poll, int status, int events)
+{
+    const struct rank_socket *s = poll->data;
+    struct node_memory *m = s->m;
+    (void)status;
+    (void)events;
+    for (int rank = 0; rank < m->n_local; rank++)
+        if (m->ranks[rank].socket == s) {
+            serve(m, rank);
+            return;
+        }
 }
 
 int node_memory_add(struct node_memory *m, int rank, int *ret_worker_fd)
 {
-    struct rank_socket *r = &m->ranks[rank];
+    struct rank_memory *r = &m->ranks[rank];
     int pair[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-        return -errno;
-    int rc = uv_poll_init(m->loop, &r->poll, pair[0]); /* makes our end non-blocking */
+    struct rank_socket *s = malloc(sizeof *s);
+    if (s == NULL)
+        return -ENOMEM;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
+        int rc = -errno;
+        free(s);
+        return rc;
+    }
+    *s = (struct rank_socket){.m = m, .fd = pair[0]};
+    int rc = uv_poll_init(m->loop, &s->poll, pair[0]); /* makes our end non-blocking */
     if (rc < 0) {
         close(pair[0]);
         close(pair[1]);
+        free(s);
         return rc;
     }
-    r->poll.data = r;
-    r->fd = pair[0];
+    s->poll.data = s;
+    r->socket = s;
     m->n_handles++;
     *ret_worker_fd = pair[1];
-    return uv_poll_start(&r->poll, UV_READABLE, on_socket);
+    return uv_poll_start(&s->poll, UV_READABLE, on_socket);
 }
 
 int node_memory_rank_gone(struct node_memory *m, int rank, int status)
 {
-    struct rank_socket *r = &m->ranks[rank];
+    struct rank_memory *r = &m->ranks[rank];
     r->gone = true;
     r->status = status;
     if (m->broker == NULL)
@@ -171,13 +204,46 @@ int node_memory_rank_gone(struct node_memory *m, int rank, int status)
     return other_died ? why.rank : -1;
 }
 
+int node_memory_renew(struct node_memory *m, int rank, uint32_t generation, struct co_error *err)
+{
+    struct control *next;
+    int fd;
+    int rc = control_create((unsigned)m->n_local, generation, &fd, &next, err);
+    if (rc < 0)
+        return rc;
+    rc = broker_renew(m->broker, fd, generation, err);
+    close(fd);
+    if (rc < 0) {
+        control_unmap(next);
+        return rc;
+    }
+    control_unmap(m->control); /* its ranks know that it broke: the abort word is set */
+    m->control = next;
+    socket_close(&m->ranks[rank]);
+    m->ranks[rank].gone = false;
+    for (int i = 0; i < m->n_local; i++)
+        m->ranks[i].has_joined = false;
+    return 0;
+}
+
+void node_memory_let_in(struct node_memory *m)
+{
+    for (int i = 0; i < m->n_local; i++)
+        note_joined(m, i);
+}
+
+void node_memory_give_up(struct node_memory *m)
+{
+    if (m->broker != NULL)
+        broker_give_up(m->broker);
+}
+
 uint64_t node_memory_most_steps(struct node_memory *m)
 {
     char byte;
-    struct rank_socket *r = &m->ranks[0]; /* the only one that may be without peers */
-    if (m->n_local == 1 && r->fd >= 0 && recv(r->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0)
-        on_socket(&r->poll, 0,
-                  UV_READABLE); /* its last words, of which the loop was not told yet */
+    const struct rank_socket *s = m->ranks[0].socket; /* the only one that may be without peers */
+    if (m->n_local == 1 && s != NULL && recv(s->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0)
+        serve(m, 0); /* its last words, of which the loop was not told yet */
     if (m->broker == NULL)
         return 0;
     uint64_t n_told = broker_n_steps(m->broker);

@@ -6,16 +6,27 @@
 #ifndef DDP_LAUNCHER_NODE_MEMORY_H
 #define DDP_LAUNCHER_NODE_MEMORY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
 
 struct co_error;
 struct node_memory; /* opaque */
 
-/* on_note   a text without newline: a rank broke the protocol, or there is no memory to share
- * returns   0, -ENOMEM */
-int node_memory_create(uv_loop_t *loop, int n_local, void (*on_note)(void *arg, const char *text),
-                       void *arg, struct node_memory **ret, struct co_error *err);
+struct node_memory_opts {
+    int n_local;
+    uint32_t generation;
+    bool mends; /* node_memory_renew() may follow: ranks are told */
+    /* a text without newline: a rank broke the protocol, or there is no memory to share */
+    void (*on_note)(void *arg, const char *text);
+    /* a rank has got the generation's shared memory; mends: it outlives others that have it */
+    void (*on_joined)(void *arg, int rank, bool mends);
+    void *arg;
+};
+
+/* returns   0, -ENOMEM */
+int node_memory_create(uv_loop_t *loop, const struct node_memory_opts *opts,
+                       struct node_memory **ret, struct co_error *err);
 
 /* Make rank's socket.
  *
@@ -27,6 +38,19 @@ int node_memory_add(struct node_memory *m, int rank, int *ret_worker_fd);
  *
  * returns   the rank that died before, as the shared memory knows; -1: none, or this one */
 int node_memory_rank_gone(struct node_memory *m, int rank, int status);
+
+/* The rank is gone, and another one takes its place: new memory for the next generation, which those
+ * that live join by the sockets they have. Call node_memory_add() for the new one, then
+ * node_memory_let_in().
+ *
+ * returns   0; -errno: there is no memory for it, and the old generation stays */
+int node_memory_renew(struct node_memory *m, int rank, uint32_t generation, struct co_error *err);
+
+/* on_joined() of those that had asked before there was a new generation. */
+void node_memory_let_in(struct node_memory *m);
+
+/* No generation follows in which those that live could go on: refuse who asks for one. */
+void node_memory_give_up(struct node_memory *m);
 
 /* The most steps of training that a rank has completed, as libddp counts them; of a rank without
  * peers only whether there are any. */

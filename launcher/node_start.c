@@ -3,12 +3,15 @@
 
 #include "job_spec.h"
 #include "node_guide.h"
+#include "node_memory.h"
 #include "runtime_dir.h"
 
 #include "common/clock.h"
 #include "common/error.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <unistd.h>
 
 /* The ranks of a generation are told where they are once it is made. */
 static void take_place(struct node *n)
@@ -29,10 +32,10 @@ static void take_place(struct node *n)
         node_guide_fill_place(n->guide, &n->start.place, &n->start.first_rank);
 }
 
-static void fail_rank(struct node *n, int code)
+static void fail_rank(struct node *n, int rank, int code)
 {
     node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_START_FAILED,
-                                            .rank = n->n_started++,
+                                            .rank = rank,
                                             .status = -code,
                                             .stage = SUPERVISOR_START_INTERNAL});
 }
@@ -55,7 +58,7 @@ void node_start_ranks(struct node *n, int n_start)
         n_start -= n_asked;
         if (failure != 0) {
             n_start--;
-            fail_rank(n, failure);
+            fail_rank(n, n->n_started++, failure);
         }
     }
 }
@@ -73,8 +76,32 @@ void node_renew(struct node *n)
     if (n->guide != NULL) /* its store, if it is here, was opened before */
         n->renew_failure = generation_renew_ranks(n->spec, &n->loop, &notes, &n->gen, &err);
     else
-        n->renew_failure = generation_renew(n->spec, &n->loop, &notes, &n->gen, &err);
+        n->renew_failure = generation_renew(n->spec, supervisor_generation(n->supervisor), &n->loop,
+                                            &notes, &n->gen, &err);
     if (n->renew_failure < 0)
         node_say(n, "ddprun: %s\n", err.text);
     event_log_generation(&n->event_log, n->io.generation, (double)(co_now_ns() - begun_ns) / 1e6);
+}
+
+void node_replace_rank(struct node *n, int rank)
+{
+    struct co_error err;
+    char path[PATH_MAX];
+    int n_asked;
+    start_fini(&n->start);
+    n->io.generation = supervisor_generation(n->supervisor);
+    if (n->io.log_dir == NULL) /* what the dead one has written there is not the new one's */
+        unlink(runtime_dir_error_file(n->runtime_dir, rank, path, sizeof path));
+    take_place(n);
+    int rc = generation_replace(&n->gen, rank, n->io.generation, &err);
+    if (rc < 0)
+        node_say(n, "ddprun: %s\n", err.text);
+    else
+        rc = start_ranks(&n->start, rank, 1, &n_asked);
+    if (rc == -EPIPE || rc == -EAGAIN)
+        node_lose_nursery(n);
+    else if (rc < 0)
+        fail_rank(n, rank, rc);
+    else
+        node_memory_let_in(n->gen.memory);
 }

@@ -6,6 +6,7 @@
 #include "node_memory.h"
 #include "output.h"
 #include "post_mortem.h"
+#include "report.h"
 #include "sweep.h"
 
 #include "common/clock.h"
@@ -136,6 +137,8 @@ void node_carry_out(struct node *n, const struct supervisor_orders *o)
         rc = nursery_sweep(&n->nursery, o->sweep_signal);
     if (rc < 0)
         node_lose_nursery(n);
+    else if (o->replace >= 0)
+        node_replace_rank(n, o->replace);
     else if (o->n_start > 0)
         node_start_ranks(n, o->n_start);
     else if (o->sweep_alone)
@@ -149,6 +152,29 @@ void node_carry_out(struct node *n, const struct supervisor_orders *o)
         n->ended = true;
 }
 
+static void say_replacement(struct node *n)
+{
+    const struct supervisor_replacement *r = supervisor_get_replacement(n->supervisor);
+    const int max = n->spec->restart_window_ms == 0 ? n->spec->max_restarts : 0;
+    char status[REPORT_STATUS_BYTES];
+    char time[REPORT_DURATION_BYTES];
+    char count[32] = "";
+    if (r->is_free)
+        snprintf(count, sizeof count, ", after progress");
+    else if (max > 0)
+        snprintf(count, sizeof count, ", restart %d of %d", r->n_counted, max);
+    node_say(n, "ddprun: rank %d failed: %s, %s after its start; it is replaced%s\n", r->rank,
+             report_status(r->was.status, status, sizeof status),
+             report_duration(r->was.ended_ms - r->was.started_ms, time, sizeof time), count);
+    events_replace(&n->events, n->supervisor);
+}
+
+static void say_late(struct node *n)
+{
+    node_say(n, "ddprun: rank %d did not join the others within %.3g s: all ranks are stopped\n",
+             supervisor_get_verdict(n->supervisor)->rank, (double)n->spec->recovery_ms / 1e3);
+}
+
 static void say_transition(struct node *n, enum supervisor_state from,
                            const struct supervisor_event *e)
 {
@@ -160,6 +186,8 @@ static void say_transition(struct node *n, enum supervisor_state from,
     if (n->spec->verbose > 0)
         node_say(n, "ddprun: %s -> %s on %s\n", supervisor_state_name(from),
                  supervisor_state_name(to), supervisor_event_name(e->type));
+    if (e->type == SUPERVISOR_EV_TIME && from == SUPERVISOR_MENDING)
+        say_late(n);
     if (e->type == SUPERVISOR_EV_TIME && to == SUPERVISOR_KILLING)
         node_say(n, "ddprun: some ranks did not stop in time, they are killed\n");
     if (e->type == SUPERVISOR_EV_TIME && to == SUPERVISOR_SWEEPING)
@@ -174,6 +202,10 @@ void node_feed(struct node *n, struct supervisor_event *e)
     e->now_ms = co_now_ms();
     supervisor_step(n->supervisor, e, &orders);
     say_transition(n, from, e);
+    if (orders.replace >= 0)
+        say_replacement(n);
+    else if (e->type == SUPERVISOR_EV_EXITED) /* who waits for another one waits in vain */
+        node_memory_give_up(n->gen.memory);
     if (from == SUPERVISOR_STARTING && supervisor_get_state(n->supervisor) == SUPERVISOR_RUNNING)
         uv_timer_start(&n->settled, on_settled, SETTLED_MS, 0);
     set_timer(n);

@@ -13,9 +13,17 @@
 
 #define SEGMENT_MAX_BYTES (UINT64_C(1) << 46)
 
+struct asked { /* for a generation that is not there yet */
+    int fd;    /* its user segment; -1: it has not */
+    uint64_t bytes;
+    bool mends;
+};
+
 struct member {
     int fd; /* its user segment; -1 until its HELLO */
     uint64_t bytes;
+    bool mends;
+    struct asked asked;
     bool gone;
     int sock;      /* borrowed; -1 when it has none open */
     int waits_for; /* the local rank its open FETCH asks for; -1: none open */
@@ -24,6 +32,8 @@ struct member {
 struct broker {
     int control_fd;
     unsigned n_local;
+    uint32_t generation;
+    bool offers_more, gave_up;
     uint64_t n_steps;
     struct member member[];
 };
@@ -40,20 +50,30 @@ int broker_create(unsigned n_local, int control_fd, struct broker **ret, struct 
     if (b->control_fd < 0)
         return co_fail(err, -errno, "cannot keep the control segment: %s", strerror(errno));
     b->n_local = n_local;
+    b->generation = 0;
+    b->offers_more = b->gave_up = false;
     b->n_steps = 0;
     for (unsigned i = 0; i < n_local; i++)
-        b->member[i] = (struct member){.fd = -1, .sock = -1, .waits_for = -1};
+        b->member[i] = (struct member){.fd = -1, .asked.fd = -1, .sock = -1, .waits_for = -1};
     *ret = co_take(&b);
     return 0;
+}
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
 }
 
 void broker_destroy(struct broker *b)
 {
     if (b == NULL)
         return;
-    for (unsigned i = 0; i < b->n_local; i++)
-        if (b->member[i].fd >= 0)
-            close(b->member[i].fd);
+    for (unsigned i = 0; i < b->n_local; i++) {
+        close_fd(&b->member[i].fd);
+        close_fd(&b->member[i].asked.fd);
+    }
     close(b->control_fd);
     free(b);
 }
@@ -68,15 +88,31 @@ bool broker_has_said_hello(const struct broker *b, unsigned local_rank)
     return b->member[local_rank].fd >= 0;
 }
 
-static struct node_message message(enum node_message_type type)
+bool broker_mends(const struct broker *b, unsigned local_rank)
 {
-    return (struct node_message){
-        .magic = NODE_SOCKET_MAGIC, .version = NODE_SOCKET_VERSION, .type = (uint16_t)type};
+    return b->member[local_rank].mends;
 }
 
-static void refuse(int sock, int code, const char *text)
+void broker_offer_more(struct broker *b, uint32_t generation)
 {
-    struct node_message m = message(NODE_REFUSED);
+    b->generation = generation;
+    b->offers_more = true;
+}
+
+static struct node_message message(const struct broker *b, enum node_message_type type)
+{
+    return (struct node_message){.magic = NODE_SOCKET_MAGIC,
+                                 .version = NODE_SOCKET_VERSION,
+                                 .type = (uint16_t)type,
+                                 .generation = b->generation};
+}
+
+/* generation   what is refused is about it: who is past that does not listen */
+static void refuse(const struct broker *b, uint32_t generation, int sock, int code,
+                   const char *text)
+{
+    struct node_message m = message(b, NODE_REFUSED);
+    m.generation = generation;
     m.code = code;
     size_t n = strnlen(text, sizeof m.text - 1);
     memcpy(m.text, text, n);
@@ -85,7 +121,7 @@ static void refuse(int sock, int code, const char *text)
 
 static int send_segment(struct broker *b, int sock, unsigned of, struct co_error *err)
 {
-    struct node_message m = message(NODE_SEGMENT);
+    struct node_message m = message(b, NODE_SEGMENT);
     m.local_rank = of;
     m.bytes = b->member[of].bytes;
     int code = node_message_send(sock, &m, b->member[of].fd);
@@ -108,6 +144,53 @@ static int check_segment(int fd, uint64_t bytes, struct co_error *err)
     return 0;
 }
 
+/* Let a rank into the generation, and give its segment to those who wait for it.
+ *
+ * segment   taken over on success */
+static int admit(struct broker *b, unsigned rank, int sock, struct asked *segment,
+                 struct co_error *err)
+{
+    struct member *self = &b->member[rank];
+    struct node_message answer = message(b, NODE_CONTROL);
+    answer.n_local = b->n_local;
+    answer.bytes = control_bytes(b->n_local);
+    answer.flags = b->offers_more ? NODE_MENDS : 0;
+    int code = node_message_send(sock, &answer, b->control_fd);
+    if (code != 0)
+        return co_fail(err, code, "cannot send the control segment: %s", strerror(-code));
+    self->fd = co_take_fd(&segment->fd);
+    self->bytes = segment->bytes;
+    self->mends = segment->mends;
+    self->sock = sock;
+
+    for (unsigned i = 0; i < b->n_local; i++) {
+        struct member *other = &b->member[i];
+        if (other->waits_for != (int)rank)
+            continue;
+        other->waits_for = -1;
+        send_segment(b, other->sock, rank, NULL); /* a dead reader is found by its owner */
+    }
+    return 0;
+}
+
+/* It has left this generation, and wants the next one. */
+static int on_hello_again(struct broker *b, int sock, const struct node_message *m,
+                          struct asked *segment, struct co_error *err)
+{
+    const unsigned rank = m->local_rank;
+    struct member *self = &b->member[rank];
+    if (!b->offers_more || m->generation != b->generation + 1 || self->asked.fd >= 0)
+        return co_fail(err, -EPROTO, "local rank %u asks for generation %u after %u", rank,
+                       m->generation, b->generation);
+    self->waits_for = -1;
+    self->sock = sock;
+    self->asked = *segment;
+    segment->fd = -1;
+    if (b->gave_up)
+        broker_give_up(b);
+    return 0;
+}
+
 static int on_hello(struct broker *b, int known_rank, int sock, const struct node_message *m,
                     int *segment_fd, int *ret_rank, struct co_error *err)
 {
@@ -117,37 +200,27 @@ static int on_hello(struct broker *b, int known_rank, int sock, const struct nod
     if (m->local_rank >= b->n_local || (known_rank >= 0 && (unsigned)known_rank != m->local_rank))
         return co_fail(err, -EPROTO, "a rank says it is local rank %u, which it is not",
                        m->local_rank);
-    struct member *self = &b->member[m->local_rank];
-    if (self->fd >= 0)
-        return co_fail(err, -EPROTO, "local rank %u has joined already", m->local_rank);
     int code = check_segment(*segment_fd, m->bytes, err);
     if (code != 0)
         return code;
-
-    struct node_message answer = message(NODE_CONTROL);
-    answer.n_local = b->n_local;
-    answer.bytes = control_bytes(b->n_local);
-    code = node_message_send(sock, &answer, b->control_fd);
-    if (code != 0)
-        return co_fail(err, code, "cannot send the control segment: %s", strerror(-code));
-    self->fd = co_take_fd(segment_fd);
-    self->bytes = m->bytes;
-    self->sock = sock;
-    *ret_rank = (int)m->local_rank;
-
-    for (unsigned i = 0; i < b->n_local; i++) {
-        struct member *other = &b->member[i];
-        if (other->waits_for != (int)m->local_rank)
-            continue;
-        other->waits_for = -1;
-        send_segment(b, other->sock, m->local_rank, NULL); /* a dead reader is found by its owner */
-    }
-    return 0;
+    struct asked segment = {*segment_fd, m->bytes, (m->flags & NODE_MENDS) != 0};
+    if (m->generation > b->generation)
+        code = on_hello_again(b, sock, m, &segment, err);
+    else if (b->member[m->local_rank].fd >= 0)
+        code = co_fail(err, -EPROTO, "local rank %u has joined already", m->local_rank);
+    else
+        code = admit(b, m->local_rank, sock, &segment, err);
+    *segment_fd = segment.fd;
+    if (code == 0)
+        *ret_rank = (int)m->local_rank;
+    return code;
 }
 
 static int on_fetch(struct broker *b, int rank, int sock, const struct node_message *m,
                     struct co_error *err)
 {
+    if (m->generation < b->generation) /* it will find that generation broken, and come again */
+        return 0;
     if (rank < 0 || b->member[rank].fd < 0)
         return co_fail(err, -EPROTO, "FETCH before HELLO");
     if (m->local_rank >= b->n_local || (int)m->local_rank == rank)
@@ -172,6 +245,15 @@ static int on_step(struct broker *b, int rank, const struct node_message *m, str
     return 0;
 }
 
+/* Nothing more comes from there, and nothing goes there. */
+static void forget_socket(struct broker *b, int rank)
+{
+    if (rank < 0)
+        return;
+    b->member[rank].sock = b->member[rank].waits_for = -1;
+    close_fd(&b->member[rank].asked.fd);
+}
+
 int broker_on_readable(struct broker *b, int local_rank, int sock, int *ret_local_rank,
                        struct co_error *err)
 {
@@ -192,14 +274,12 @@ int broker_on_readable(struct broker *b, int local_rank, int sock, int *ret_loca
         else if (rc == 1)
             rc = co_fail(e, -EPROTO, "a message of type %u, which a rank does not send", m.type);
         else {
-            if (local_rank >= 0) /* closed, or unreadable */
-                b->member[local_rank].sock = b->member[local_rank].waits_for = -1;
+            forget_socket(b, local_rank); /* closed, or unreadable */
             return rc;
         }
         if (rc < 0) {
-            refuse(sock, rc, e->text);
-            if (local_rank >= 0)
-                b->member[local_rank].sock = b->member[local_rank].waits_for = -1;
+            refuse(b, b->generation + 1, sock, rc, e->text);
+            forget_socket(b, local_rank);
             return rc;
         }
         *ret_local_rank = local_rank;
@@ -210,7 +290,7 @@ void broker_rank_gone(struct broker *b, unsigned local_rank)
 {
     struct member *self = &b->member[local_rank];
     self->gone = true;
-    self->sock = self->waits_for = -1;
+    forget_socket(b, (int)local_rank);
     if (self->fd >= 0)
         return;
     char text[NODE_SOCKET_TEXT_MAX];
@@ -220,6 +300,44 @@ void broker_rank_gone(struct broker *b, unsigned local_rank)
         if (other->waits_for != (int)local_rank)
             continue;
         other->waits_for = -1;
-        refuse(other->sock, -ECONNRESET, text);
+        refuse(b, b->generation, other->sock, -ECONNRESET, text);
+    }
+}
+
+/* --- more than one generation ----------------------------------------------------------------- */
+
+int broker_renew(struct broker *b, int control_fd, uint32_t generation, struct co_error *err)
+{
+    const int fd = fcntl(control_fd, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0)
+        return co_fail(err, -errno, "cannot keep the control segment: %s", strerror(errno));
+    close(b->control_fd);
+    b->control_fd = fd;
+    b->generation = generation;
+    b->n_steps = 0;
+    for (unsigned i = 0; i < b->n_local; i++) {
+        struct member *m = &b->member[i];
+        close_fd(&m->fd);
+        m->gone = m->mends = false;
+        m->waits_for = -1;
+    }
+    for (unsigned i = 0; i < b->n_local; i++) {
+        struct member *m = &b->member[i];
+        if (m->asked.fd >= 0)
+            admit(b, i, m->sock, &m->asked, NULL); /* where that fails, its owner finds it dead */
+        close_fd(&m->asked.fd);
+    }
+    return 0;
+}
+
+void broker_give_up(struct broker *b)
+{
+    b->gave_up = true;
+    for (unsigned i = 0; i < b->n_local; i++) {
+        struct member *m = &b->member[i];
+        if (m->asked.fd >= 0)
+            refuse(b, b->generation + 1, m->sock, -ECONNRESET,
+                   "nobody takes the place of a rank that is gone");
+        close_fd(&m->asked.fd);
     }
 }

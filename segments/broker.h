@@ -32,6 +32,26 @@ void broker_rank_gone(struct broker *b, unsigned local_rank);
 /* How many STEPs were told, by all ranks. */
 uint64_t broker_n_steps(const struct broker *b);
 
+/* To this generation. */
 bool broker_has_said_hello(const struct broker *b, unsigned local_rank);
+bool broker_mends(const struct broker *b, unsigned local_rank); /* of its last HELLO */
+
+/* --- more than one generation --- */
+
+/* Tell ranks, when they join, that broker_renew() may follow.
+ *
+ * generation   the number of the one that there is; without this call 0 */
+void broker_offer_more(struct broker *b, uint32_t generation);
+
+/* A new generation: the segments of the one before are forgotten, and ranks that have asked for the
+ * new one are let in.
+ *
+ * control_fd   as for broker_create()
+ * generation   one more than that of the one before
+ * returns      0; -errno: the old one stays */
+int broker_renew(struct broker *b, int control_fd, uint32_t generation, struct co_error *err);
+
+/* No generation follows: refuse who asks for one, and who has asked. */
+void broker_give_up(struct broker *b);
 
 #endif

@@ -13,6 +13,11 @@
  *     rank -> broker   STEP   local_rank        a step of training is complete; no answer
  *     broker -> rank   REFUSED code + text                             and the socket is closed
  *
+ * Each message has the generation that it is about. A rank whose generation broke says HELLO again,
+ * with the number of the next one (docs/recovery.md): it is answered once there is such a one, with
+ * the newest, or REFUSED if none follows. Messages of older generations are dropped by whom they
+ * reach. A rank's first HELLO has 0, and is answered with the newest.
+ *
  * STEP is for ranks without peers, which never say HELLO and have no control segment to count in;
  * one is enough. A FETCH waits until the rank it asks for has said HELLO, or is answered REFUSED
  * when it died. */
@@ -23,7 +28,7 @@
 
 struct co_error;
 
-#define NODE_SOCKET_VERSION  1
+#define NODE_SOCKET_VERSION  2
 #define NODE_SOCKET_MAGIC    0x53504444u /* "DDPS" */
 #define NODE_SOCKET_TEXT_MAX 200
 
@@ -36,6 +41,11 @@ enum node_message_type {
     NODE_STEP
 };
 
+enum node_flag {
+    NODE_MENDS = 1, /* HELLO: this rank outlives the death of others; CONTROL: another generation
+                       may follow in which it can go on */
+};
+
 struct node_message {
     uint32_t magic;
     uint16_t version;
@@ -44,6 +54,8 @@ struct node_message {
     uint32_t n_local;                /* HELLO: how many I expect; CONTROL: how many there are */
     uint64_t bytes;                  /* of the segment that travels along */
     int32_t code;                    /* REFUSED: negative errno */
+    uint32_t generation;             /* HELLO: at least this one */
+    uint32_t flags;                  /* enum node_flag */
     uint32_t reserved;               /* 0 */
     char text[NODE_SOCKET_TEXT_MAX]; /* REFUSED: ended by NUL */
 };

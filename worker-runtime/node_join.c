@@ -37,7 +37,8 @@ struct joiner {
     int sock;               /* to the broker; -1: none open */
     bool owns_sock;
     bool joined;
-    unsigned next; /* the peer whose segment is asked for; n_local: all are here */
+    uint32_t generation; /* that it has joined, as the broker counts */
+    unsigned next;       /* the peer whose segment is asked for; n_local: all are here */
     char socket_name[NODE_JOIN_NAME_BYTES];
     struct co_error trouble; /* the last thing that went wrong and was tried again */
 };
@@ -191,6 +192,10 @@ static int say_hello(struct joiner *j, struct co_error *err)
                              .local_rank = j->opts->local_rank,
                              .n_local = j->opts->n_local,
                              .bytes = user_segment_bytes(j->own)};
+    if (j->opts->again != NULL) {
+        m.generation = j->opts->again->wanted;
+        m.flags = NODE_MENDS;
+    }
     int code = node_message_send(j->sock, &m, user_segment_fd(j->own));
     if (code != 0)
         return co_fail(err, code, "cannot send to the node socket: %s", strerror(-code));
@@ -246,6 +251,7 @@ static int ask_next(struct joiner *j, struct co_error *err)
     struct node_message m = {.magic = NODE_SOCKET_MAGIC,
                              .version = NODE_SOCKET_VERSION,
                              .type = NODE_FETCH,
+                             .generation = j->generation,
                              .local_rank = j->next};
     int code = node_message_send(j->sock, &m, -1);
     if (code != 0)
@@ -253,7 +259,16 @@ static int ask_next(struct joiner *j, struct co_error *err)
     return 0;
 }
 
-static int on_control(struct joiner *j, int fd, struct co_error *err)
+static void note_generation(struct joiner *j, const struct node_message *m)
+{
+    j->generation = m->generation;
+    if (j->opts->again == NULL)
+        return;
+    j->opts->again->joined = m->generation;
+    j->opts->again->may_follow = (m->flags & NODE_MENDS) != 0;
+}
+
+static int on_control(struct joiner *j, const struct node_message *m, int fd, struct co_error *err)
 {
     struct control *c;
     if (fd < 0 || j->joined)
@@ -261,6 +276,8 @@ static int on_control(struct joiner *j, int fd, struct co_error *err)
     int code = control_map(fd, &c, err);
     if (code != 0)
         return code;
+    note_generation(j, m);
+    j->node->generation = c->generation;
     madvise(c, c->bytes, MADV_DONTFORK); /* a child is no rank */
     madvise(c, c->bytes, MADV_DONTDUMP);
     j->node->control = c;
@@ -298,6 +315,12 @@ static int on_closed(struct joiner *j, struct co_error *err)
                    j->owns_sock ? "rank 0" : "ddprun");
 }
 
+/* An answer to what was asked in a generation that is over. */
+static bool is_stale(const struct joiner *j, const struct node_message *m)
+{
+    return j->opts->again != NULL && m->generation < j->opts->again->wanted;
+}
+
 /* Read and answer all that is there. */
 static int converse(struct joiner *j, struct co_error *err)
 {
@@ -309,8 +332,10 @@ static int converse(struct joiner *j, struct co_error *err)
             return 0;
         if (rc == 0)
             rc = on_closed(j, err);
+        else if (rc == 1 && is_stale(j, &m))
+            continue;
         else if (rc == 1 && m.type == NODE_CONTROL)
-            rc = on_control(j, fd, err);
+            rc = on_control(j, &m, fd, err);
         else if (rc == 1 && m.type == NODE_SEGMENT)
             rc = on_segment(j, &m, fd, err);
         else if (rc == 1 && m.type == NODE_REFUSED)

@@ -31,6 +31,14 @@ struct node_join_opts {
     uint64_t terms;   /* a digest of what ranks must have alike, and what it is, for messages */
     const char *terms_name;
     uint64_t deadline_ms;
+    struct node_again *again; /* NULL: this rank does not outlive a peer */
+};
+
+/* What a rank that outlives its peers takes from one generation to the next. Zeroed at first. */
+struct node_again {
+    uint32_t wanted; /* in: the generation to join, or a later one; 0: whatever there is */
+    uint32_t joined; /* out, also of a failure: the one that was joined, or tried */
+    bool may_follow; /* out: ddprun has said that there may be another */
 };
 
 struct node { /* what came of it */
@@ -38,6 +46,7 @@ struct node { /* what came of it */
     unsigned local_rank, n_local;
     uint8_t **user;       /* n_local: where each rank's user segment lies here */
     uint64_t *user_bytes; /* n_local */
+    uint32_t generation;  /* as the control segment has it */
     unsigned n_cpus;      /* that the ranks of the node may run on, all together */
 };
 

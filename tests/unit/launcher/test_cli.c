@@ -529,6 +529,30 @@ START_TEST(restarts_have_a_number_a_window_and_exceptions)
 }
 END_TEST
 
+START_TEST(a_failed_rank_is_replaced_unless_something_else_is_asked_for)
+{
+    JOB("ddprun", "train.py");
+    ck_assert(!job_spec_replaces(&spec)); /* there is no restart at all */
+    JOB("ddprun", "--max-restarts", "3", "train.py");
+    ck_assert_int_eq(spec.on_failure, FAILURE_REPLACES);
+    ck_assert_uint_eq(spec.recovery_ms, 60000);
+    ck_assert(job_spec_replaces(&spec));
+    JOB("ddprun", "--restart-after-progress", "--recovery-timeout=1.5s", "train.py");
+    ck_assert_uint_eq(spec.recovery_ms, 1500);
+    ck_assert(job_spec_replaces(&spec));
+    JOB("ddprun", "--max-restarts", "3", "--on-failure", "restart", "train.py");
+    ck_assert_int_eq(spec.on_failure, FAILURE_RESTARTS);
+    ck_assert_int_eq(spec.max_restarts, 3);
+    ck_assert(!job_spec_replaces(&spec));
+    JOB("torchrun", "--max-restarts", "3", "train.py");
+    ck_assert_int_eq(spec.on_failure, FAILURE_RESTARTS);
+    JOB("ddprun", "--max-restarts=3", "--restart-after-progress", "--on-failure=abort", "train.py");
+    ck_assert_int_eq(spec.on_failure, FAILURE_ABORTS);
+    ck_assert_int_eq(spec.max_restarts, 0);
+    ck_assert(!spec.restart_after_progress);
+}
+END_TEST
+
 #define BIT(sig) (UINT64_C(1) << (sig))
 #define USUAL    (BIT(SIGTERM) | BIT(SIGINT) | BIT(SIGHUP) | BIT(SIGQUIT))
 

@@ -274,6 +274,151 @@ START_TEST(further_descriptors_of_a_message_are_closed)
 }
 END_TEST
 
+/* --- more than one generation --- */
+
+static void ask_again(int rank, uint32_t generation)
+{
+    struct node_message m = hello((unsigned)rank);
+    m.generation = generation;
+    m.flags = NODE_MENDS;
+    int fd = make_segment(F_SEAL_SHRINK);
+    ck_assert_int_eq(pwrite(fd, &rank, sizeof rank, 0), (ssize_t)sizeof rank);
+    ck_assert_int_eq(node_message_send(theirs[rank], &m, fd), 0);
+    close(fd);
+}
+
+static void expect_nothing(int rank)
+{
+    char byte;
+    ck_assert_int_eq(recv(theirs[rank], &byte, 1, MSG_PEEK | MSG_DONTWAIT), -1);
+    ck_assert_int_eq(errno, EAGAIN);
+}
+
+static void expect_control(int rank, uint32_t generation)
+{
+    struct node_message m;
+    struct control *map;
+    int fd;
+    ck_assert_int_eq(node_message_receive(theirs[rank], &m, &fd, NULL), 1);
+    ck_assert_int_eq(m.type, NODE_CONTROL);
+    ck_assert_uint_eq(m.generation, generation);
+    ck_assert_uint_eq(m.flags, NODE_MENDS);
+    ck_assert_int_eq(control_map(fd, &map, NULL), 0);
+    ck_assert_uint_eq(map->generation, generation);
+    control_unmap(map);
+    close(fd);
+}
+
+static void renew(uint32_t generation)
+{
+    struct control *next;
+    int fd;
+    ck_assert_int_eq(control_create(N, generation, &fd, &next, NULL), 0);
+    ck_assert_int_eq(broker_renew(b, fd, generation, NULL), 0);
+    control_unmap(next);
+    close(fd);
+}
+
+START_TEST(who_asks_for_the_next_generation_gets_it_when_it_is_made)
+{
+    broker_offer_more(b, 0);
+    for (int i = 0; i < N; i++) {
+        ask_again(i, 0);
+        ck_assert_int_eq(let_broker_read(i, NULL), 1);
+        expect_control(i, 0);
+        ck_assert(broker_mends(b, (unsigned)i));
+    }
+    broker_rank_gone(b, 1);
+    ask_again(0, 1); /* before ddprun knows of the death, or after */
+    ck_assert_int_eq(let_broker_read(0, NULL), 1);
+    expect_nothing(0);
+    renew(1);
+    expect_control(0, 1);
+    ck_assert(broker_has_said_hello(b, 0));
+    ck_assert(!broker_has_said_hello(b, 2));
+    ask_again(2, 1);
+    ck_assert_int_eq(let_broker_read(2, NULL), 1);
+    expect_control(2, 1);
+    ask_again(1, 0); /* a new process is let into whatever is the newest */
+    ck_assert_int_eq(let_broker_read(1, NULL), 1);
+    expect_control(1, 1);
+}
+END_TEST
+
+START_TEST(what_is_about_an_older_generation_is_dropped)
+{
+    broker_offer_more(b, 0);
+    say_hello(0);
+    struct node_message m = fetch(1);
+    ck_assert_int_eq(node_message_send(theirs[0], &m, -1), 0);
+    ck_assert_int_eq(let_broker_read(0, NULL), 1);
+    renew(1);
+    ck_assert_int_eq(node_message_send(theirs[0], &m, -1), 0); /* it has not heard of that yet */
+    ck_assert_int_eq(let_broker_read(0, NULL), 1);
+    ask_again(1, 0);
+    ck_assert_int_eq(let_broker_read(1, NULL), 1);
+    expect_nothing(0);
+    ask_again(0, 1);
+    ck_assert_int_eq(let_broker_read(0, NULL), 1);
+    expect_control(0, 1);
+    m.generation = 1;
+    ck_assert_int_eq(node_message_send(theirs[0], &m, -1), 0);
+    ck_assert_int_eq(let_broker_read(0, NULL), 1);
+    expect_segment(0, 1);
+}
+END_TEST
+
+START_TEST(when_no_generation_follows_who_asks_is_refused)
+{
+    broker_offer_more(b, 0);
+    ask_again(0, 0);
+    ask_again(0, 1);
+    ck_assert_int_eq(let_broker_read(0, NULL), 1);
+    expect_control(0, 0);
+    broker_give_up(b);
+    expect_refused(0, "nobody takes the place");
+    ask_again(1, 1);
+    ck_assert_int_eq(let_broker_read(1, NULL), 1);
+    expect_refused(1, "nobody takes the place");
+}
+END_TEST
+
+START_TEST(who_is_gone_before_it_is_let_in_leaves_nothing)
+{
+    broker_offer_more(b, 0);
+    ask_again(0, 1);
+    ck_assert_int_eq(let_broker_read(0, NULL), 1);
+    close(theirs[0]);
+    ck_assert_int_eq(let_broker_read(0, NULL), 0);
+    theirs[0] = -1;
+    ask_again(1, 1);
+    ck_assert_int_eq(let_broker_read(1, NULL), 1);
+    broker_rank_gone(b, 1);
+    renew(1);
+    ck_assert(!broker_has_said_hello(b, 0));
+    ck_assert(!broker_has_said_hello(b, 1));
+    expect_nothing(1);
+}
+END_TEST
+
+static const struct {
+    bool offers;
+    uint32_t first, second; /* generations that are asked for */
+} wrong_asking[] = {{false, 0, 1}, {true, 0, 2}, {true, 0, UINT32_MAX}, {true, 1, 1}};
+
+START_TEST(who_asks_for_what_cannot_be_is_refused)
+{
+    struct co_error err = {0};
+    if (wrong_asking[_i].offers)
+        broker_offer_more(b, 0);
+    ask_again(0, wrong_asking[_i].first);
+    ck_assert_int_eq(let_broker_read(0, NULL), 1);
+    ask_again(0, wrong_asking[_i].second);
+    ck_assert_int_eq(let_broker_read(0, &err), -EPROTO);
+    ck_assert_msg(strstr(err.text, "asks for generation") != NULL, "%s", err.text);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("broker");
@@ -289,6 +434,12 @@ int main(void)
     tcase_add_test(t, steps_are_counted_without_hello_and_only_ones_own);
     tcase_add_test(t, a_second_hello_and_a_second_open_fetch_are_refused);
     tcase_add_test(t, further_descriptors_of_a_message_are_closed);
+    tcase_add_test(t, who_asks_for_the_next_generation_gets_it_when_it_is_made);
+    tcase_add_test(t, what_is_about_an_older_generation_is_dropped);
+    tcase_add_test(t, when_no_generation_follows_who_asks_is_refused);
+    tcase_add_test(t, who_is_gone_before_it_is_let_in_leaves_nothing);
+    tcase_add_loop_test(t, who_asks_for_what_cannot_be_is_refused, 0,
+                        (int)(sizeof wrong_asking / sizeof *wrong_asking));
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_ENV);
