@@ -121,7 +121,6 @@ static int run_alone(int rank, void *arg)
 {
     (void)arg;
     struct ddp_group *g = join(rank);
-    close(ours[0]); /* the copy of this process is the last */
     RANK_CHECK(rank, ddp_scale_ready(g) == DDP_ESYSTEM, "there is nobody");
     RANK_CHECK(rank, strstr(ddp_last_error(), "DDP_SCALE_FD") != NULL, "its text");
     close(theirs[0]);
@@ -135,8 +134,8 @@ START_TEST(an_answer_that_nobody_hears_is_an_error)
 {
     struct ranks r;
     ranks_init(&r, 1);
+    close(ours[0]); /* before there is a copy of it */
     ranks_start_one(&r, 0, run_alone, NULL);
-    close(ours[0]);
     ranks_expect_success(&r);
     ours[0] = dup(theirs[0]); /* for tear_down() */
 }
