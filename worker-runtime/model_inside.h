@@ -102,6 +102,7 @@ struct ddp_model {
     bool accumulates;
     double weight;
     uint8_t *used;        /* owned; per gradient, in the last step; NULL: all are */
+    int scale_fd;         /* by which ddprun asks for a checkpoint; -1: it does not */
     uint64_t n_steps;     /* that ended, well or not: part of what ranks agree on */
     int last_active_rank; /* the lowest one that was not joined in the last step that had one */
     struct ddp_model_stats stats;
