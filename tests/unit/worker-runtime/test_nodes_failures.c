@@ -56,18 +56,17 @@ static int run_until_broken(int rank, void *arg)
     return 0;
 }
 
-/* Do that to rank 1 in the midst of case `i`, and see what the others say. */
-static void strike(int i, int sig, struct loop loop)
+/* Do that to ranks in the midst of case `i`, and see what the others say. */
+static void strike(int i, int sig, struct loop loop, int first, int n_victims)
 {
-    const int kind = i % N_KINDS;
+    const int kind = i % N_KINDS, end = first + n_victims;
     struct ranks r;
-    int ends[2], node, local;
+    pid_t victim[RANKS_MAX];
+    int ends[2];
     char byte;
     loop.nodes = &grids[i / N_KINDS % N_GRIDS];
     loop.bytes = lengths[i / N_KINDS / N_GRIDS];
     loop.kind = kind == N_KINDS - 1 ? CALL_BARRIER : (enum call_kind)(CALL_ALL_REDUCE + kind);
-    nodes_place(loop.nodes, VICTIM, &node, &local);
-    snprintf(loop.whom, sizeof loop.whom, "rank 1 on node %d", node);
     ck_assert_int_eq(pipe(ends), 0);
     loop.report = ends[1];
     nodes_start(&r, loop.nodes, run_until_broken, &loop);
@@ -75,27 +74,48 @@ static void strike(int i, int sig, struct loop loop)
     for (int k = 0; k < r.n; k++)
         ck_assert_msg(read(ends[0], &byte, 1) == 1, "%s, %zu bytes: a rank ended early",
                       call_kind_name(loop.kind), loop.bytes);
-    kill(r.pid[VICTIM], sig);
-    pid_t victim = r.pid[VICTIM];
-    r.pid[VICTIM] = 0; /* waited for here: it does not end by itself when it is stopped */
+    for (int k = first; k < end; k++) {
+        victim[k] = r.pid[k];
+        kill(victim[k], sig);
+        r.pid[k] = 0; /* waited for here: it does not end by itself when it is stopped */
+    }
     ranks_wait(&r);
-    kill(victim, SIGKILL);
-    ck_assert_int_eq(waitpid(victim, &r.status[VICTIM], 0), victim);
+    for (int k = first; k < end; k++) {
+        kill(victim[k], SIGKILL);
+        ck_assert_int_eq(waitpid(victim[k], &r.status[k], 0), victim[k]);
+        r.status[k] = 0;
+    }
     for (int k = 0; k < r.n; k++)
-        ck_assert_msg(k == VICTIM || r.status[k] == 0, "%s, %zu bytes, %d nodes: rank %d: %#x",
+        ck_assert_msg(r.status[k] == 0, "%s, %zu bytes, %d nodes: rank %d: %#x",
                       call_kind_name(loop.kind), loop.bytes, loop.nodes->n, k, r.status[k]);
     close(ends[0]);
 }
 
+static void strike_one(int i, int sig, struct loop loop)
+{
+    int node, local;
+    nodes_place(&grids[i / N_KINDS % N_GRIDS], VICTIM, &node, &local);
+    snprintf(loop.whom, sizeof loop.whom, "rank 1 on node %d", node);
+    strike(i, sig, loop, VICTIM, 1);
+}
+
 START_TEST(a_rank_that_is_killed_in_a_collective_is_named_on_all_nodes)
 {
-    strike(_i, SIGKILL, (struct loop){.expected = DDP_EPEER, .timeout_ms = 60000});
+    strike_one(_i, SIGKILL, (struct loop){.expected = DDP_EPEER, .timeout_ms = 60000});
+}
+END_TEST
+
+START_TEST(a_node_that_is_killed_in_a_collective_is_named_on_the_others)
+{
+    const int last_grid = N_KINDS * (2 * N_GRIDS - 1); /* ranks 3 to 5 are node 2 */
+    strike(last_grid + _i, SIGKILL,
+           (struct loop){.expected = DDP_EPEER, .timeout_ms = 60000, .whom = " on node 2 "}, 3, 3);
 }
 END_TEST
 
 START_TEST(a_rank_that_is_stopped_in_a_collective_is_named_on_all_nodes_at_the_time_out)
 {
-    strike(_i, SIGSTOP, (struct loop){.expected = DDP_ETIMEOUT, .timeout_ms = STOP_TIMEOUT_MS});
+    strike_one(_i, SIGSTOP, (struct loop){.expected = DDP_ETIMEOUT, .timeout_ms = STOP_TIMEOUT_MS});
 }
 END_TEST
 
@@ -389,6 +409,8 @@ int main(void)
     tcase_set_timeout(tcase, 200);
     tcase_add_loop_test(tcase, a_rank_that_is_killed_in_a_collective_is_named_on_all_nodes, 0,
                         N_CASES);
+    tcase_add_loop_test(tcase, a_node_that_is_killed_in_a_collective_is_named_on_the_others, 0,
+                        N_KINDS);
     /* each waits for its time-out: all of them by hand, one always */
     const bool all_stops = getenv("TEST_STOPS") != NULL;
     tcase_add_loop_test(
