@@ -1,5 +1,5 @@
-/* stream.c - how fast all cores together copy memory of the kind that ddp_alloc() gives: the bound of
- * an all-reduce, which has to read and write as much.
+/* stream.c - how fast all cores together copy memory of the kind that ddp_alloc() gives: the bound
+ * of an all-reduce, which has to read and write as much.
  *
  *     stream BYTES REPEATS
  *
@@ -8,9 +8,9 @@
  * do the programs that are compared with this one. The time is from the first thread's start to the
  * last one's end.
  *
- * A line for each kind of store: its name, then the fastest and the median rate in GB/s, where bytes
- * that are read and bytes that are written both count. `streaming` stores go around the caches,
- * where this processor has them. */
+ * A line for each kind of store: its name, then the fastest and the median rate in GB/s, where
+ * bytes that are read and bytes that are written both count. `streaming` stores go around the
+ * caches, where this processor has them. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>

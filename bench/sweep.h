@@ -29,8 +29,8 @@ int sweep_read_words(struct sweep *s, int n, char **words);
  * Before each call the rank writes its data, as a program does. That and a barrier stay outside of
  * the time, but for the smallest sizes: of those many calls in a row are timed, with the writing.
  *
- * Steady calls follow each other at once. The line is rank, bytes, the number of calls, and the mean
- * time of one in microseconds.
+ * Steady calls follow each other at once. The line is rank, bytes, the number of calls, and the
+ * mean time of one in microseconds.
  *
  * returns   0, -1 if a call failed or added up wrongly; then stderr says so */
 int sweep_run(struct sweep *s);

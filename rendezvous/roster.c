@@ -95,6 +95,18 @@ static bool all_yielded(const struct roster *r, const struct roster_event *e)
     return r->pending && r->n_yielded == n_left(r) && !r->is_ending;
 }
 
+/* Those who waited for a checkpoint have gone again, or the job is about to end. */
+static bool lets_nobody_in(const struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    for (uint32_t i = 0; i < r->n_slots; i++) {
+        const struct roster_node *n = &r->nodes[i];
+        if (n->used && !n->leaves && n->part == PART_NONE)
+            return r->is_ending;
+    }
+    return true;
+}
+
 /* Each node that could have been the cause has been heard since. */
 static bool believed_for_good(const struct roster *r, const struct roster_event *e)
 {
@@ -244,6 +256,22 @@ static void note_checkpoint(struct roster *r, const struct roster_event *e)
     set_cause(r, MESSAGE_WHY_JOIN);
 }
 
+static void note_no_checkpoint(struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    explain(r, "not all ranks have saved their state in %" PRIu64 " ms, others join",
+            r->terms.scale_timeout_ms);
+    set_cause(r, MESSAGE_WHY_JOIN);
+}
+
+/* Who comes next asks anew. */
+static void stop_asking(struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    r->pending = false;
+    r->deadline_ms = CO_NEVER_MS;
+}
+
 static void note_loss(struct roster *r, const struct roster_event *e)
 {
     explain_loss(r, e);
@@ -256,8 +284,19 @@ static void note_gone_ranks(struct roster *r, const struct roster_event *e)
     set_cause(r, MESSAGE_WHY_ORDER);
 }
 
+/* To those whose ranks may run, and to those whose ranks have ended if `all`. */
+static void tell_cause(struct roster *r, bool all)
+{
+    snprintf(r->stop_text, sizeof r->stop_text, "%s", r->change);
+    for (uint32_t i = 0; i < r->n_slots; i++) {
+        enum roster_part part = r->nodes[i].part;
+        if (part == PART_TOLD || part == PART_HALTING || (all && part == PART_STOPPED))
+            roster_tell_stop(r, i);
+    }
+}
+
 /* Whose ranks were gone before it could answer the STOP was the cause of what looked like another
- * one's failure. */
+ * one's failure. What was said of that one is told anew. */
 static bool was_the_cause(const struct roster *r, const struct roster_event *e)
 {
     return r->cause.why == MESSAGE_WHY_FAILURE && !r->cause.charged && e->unheard;
@@ -265,14 +304,18 @@ static bool was_the_cause(const struct roster *r, const struct roster_event *e)
 
 static void note_late_loss(struct roster *r, const struct roster_event *e)
 {
-    if (was_the_cause(r, e))
-        note_loss(r, e);
+    if (!was_the_cause(r, e))
+        return;
+    note_loss(r, e);
+    tell_cause(r, true);
 }
 
 static void note_late_stop(struct roster *r, const struct roster_event *e)
 {
-    if (was_the_cause(r, e))
-        note_gone_ranks(r, e);
+    if (!was_the_cause(r, e))
+        return;
+    note_gone_ranks(r, e);
+    tell_cause(r, true);
 }
 
 /* Also what will be the verdict if no restart follows. Who says so need not be doubted: it
@@ -303,12 +346,21 @@ static void correct_failure(struct roster *r, const struct roster_event *e)
         note_failure(r, e);
 }
 
+/* Of a generation whose store is open. */
+static void set_scale_deadline(struct roster *r)
+{
+    bool ends = r->pending && r->terms.scale_timeout_ms > 0;
+    r->deadline_ms = ends ? r->pending_since_ms + r->terms.scale_timeout_ms : CO_NEVER_MS;
+}
+
 static void ask_to_save(struct roster *r, const struct roster_event *e)
 {
-    (void)e;
     if (r->pending)
         return;
     r->pending = true;
+    r->pending_since_ms = e->now_ms;
+    if (r->ready)
+        set_scale_deadline(r);
     for (uint32_t i = 0; i < r->n_slots; i++)
         if (r->nodes[i].part == PART_TOLD)
             roster_tell_pending(r, i);
@@ -317,7 +369,7 @@ static void ask_to_save(struct roster *r, const struct roster_event *e)
 static void tell_others(struct roster *r, const struct roster_event *e)
 {
     (void)e;
-    r->deadline_ms = CO_NEVER_MS;
+    set_scale_deadline(r);
     for (uint32_t i = 0; i < r->n_slots; i++) {
         if (r->nodes[i].part != PART_UNTOLD)
             continue;
@@ -380,9 +432,7 @@ static void give_ranks(struct roster *r, const struct roster_event *e)
 static void stop_ranks(struct roster *r, const struct roster_event *e)
 {
     r->deadline_ms = e->now_ms + r->stop_ms + r->limits.slack_ms;
-    for (uint32_t i = 0; i < r->n_slots; i++)
-        if (r->nodes[i].part == PART_TOLD || r->nodes[i].part == PART_HALTING)
-            roster_tell_stop(r, i);
+    tell_cause(r, false);
 }
 
 static void say_goodbye(struct roster *r, const struct roster_event *e)
@@ -454,6 +504,8 @@ static const struct row rows[] = {
     ROW(RUNNING,   STOPPED,  always,                note_gone_ranks, STOPPING),
     ROW(RUNNING,   YIELD,    all_yielded,           note_checkpoint, STOPPING),
     ROW(RUNNING,   YIELD,    always,                nothing,         RUNNING),
+    ROW(RUNNING,   TIME,     lets_nobody_in,        stop_asking,     RUNNING),
+    ROW(RUNNING,   TIME,     always,                note_no_checkpoint, STOPPING),
     ROW(RUNNING,   END,      always,                take_verdict,    CLOSED),
 
     ROW(STOPPING,  JOIN,     always,                nothing,         STOPPING),
@@ -488,7 +540,7 @@ static const struct {
     IGNORE(GATHERING, CLEAR), IGNORE(OPEN, CLEAR), IGNORE(RUNNING, CLEAR),
     IGNORE(RUNNING, STOPPING),
     /* what is over for a node that is late comes as LOST, what is over for all as CLEAR */
-    IGNORE(RUNNING, TIME), IGNORE(STOPPING, TIME),
+    IGNORE(STOPPING, TIME),
     /* the generation ends already */
     IGNORE(STOPPING, READY), IGNORE(STOPPING, DONE), IGNORE(STOPPING, YIELD),
     /* the job is over */

@@ -9,7 +9,7 @@
 
 /* One step sends a node at most: REFUSED and CLOSE, or CLOSE, WELCOME, a place and PENDING; STOP; a
  * place; VERDICT. To which come the state's changes and a stranger's refusal. */
-enum { ACTIONS_PER_NODE = 5, ACTIONS_BESIDES = 16 };
+enum { ACTIONS_PER_NODE = 6, ACTIONS_BESIDES = 16 };
 
 /* --- Finding --- */
 

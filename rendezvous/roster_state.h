@@ -98,10 +98,11 @@ struct roster {
     /* the generation */
     uint32_t generation;
     uint64_t begun_ms;
-    uint32_t leader; /* slot; ROSTER_NO_SLOT: lost */
-    bool ready;      /* its store is open */
-    bool pending;    /* the members were asked to save */
-    bool is_ending;  /* a member's ranks have all ended well */
+    uint32_t leader;           /* slot; ROSTER_NO_SLOT: lost */
+    bool ready;                /* its store is open */
+    bool pending;              /* the members were asked to save ... */
+    uint64_t pending_since_ms; /* ... then */
+    bool is_ending;            /* a member's ranks have all ended well */
     char host[MESSAGE_HOST_BYTES];
     uint16_t port;
     bool agent_store;
@@ -125,7 +126,8 @@ struct roster {
     struct roster_action *actions; /* owned */
     size_t n_actions, cap_actions;
     char change[MESSAGE_TEXT_BYTES];
-    char note[MESSAGE_TEXT_BYTES]; /* of a WELCOME or a REFUSED */
+    char stop_text[MESSAGE_TEXT_BYTES]; /* the cause, as the members are told */
+    char note[MESSAGE_TEXT_BYTES];      /* of a WELCOME or a REFUSED */
     struct message_progress progress;
     uint64_t progress_ms; /* when it was made */
     bool progress_stale;

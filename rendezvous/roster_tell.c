@@ -104,7 +104,7 @@ void roster_tell_pending(struct roster *r, uint32_t slot)
 void roster_tell_stop(struct roster *r, uint32_t slot)
 {
     add_message(r, r->nodes[slot].link, MESSAGE_STOP, r->generation)->stop =
-        (struct message_stop){.why = r->cause.why, .text = r->change};
+        (struct message_stop){.why = r->cause.why, .text = r->stop_text};
 }
 
 void roster_tell_verdict(struct roster *r, uint64_t link)
@@ -205,7 +205,8 @@ static const struct message_progress *find_progress(struct roster *r, uint64_t n
         refresh_progress(r, now_ms);
     p->n_here = r->n_here;
     p->n_wanted = r->state == ROSTER_OPEN ? r->terms.max_nodes : r->terms.min_nodes;
-    p->elapsed_ms = now_ms - r->entered_ms;
+    p->elapsed_ms =
+        now_ms - (p->wait == MESSAGE_WAIT_CHECKPOINT ? r->pending_since_ms : r->entered_ms);
     p->left_ms = r->deadline_ms == CO_NEVER_MS ? UINT64_MAX
                  : r->deadline_ms > now_ms     ? r->deadline_ms - now_ms
                                                : 0;
@@ -238,6 +239,7 @@ void roster_note_terms(struct roster *r, const struct message_terms *terms)
         {memcmp(terms->no_restart_on, hold->no_restart_on, sizeof hold->no_restart_on) != 0,
          "--no-restart-on"},
         {terms->scale_at != hold->scale_at, "--scale-at"},
+        {terms->scale_timeout_ms != hold->scale_timeout_ms, "--scale-timeout"},
     };
     size_t n = 0;
     r->note[0] = '\0';

@@ -293,6 +293,12 @@ static void net_place(const struct backend *b, struct backend_place *ret)
                                   .n_nodes = (int)n->map.n_nodes};
 }
 
+static _Atomic uint64_t *net_commit_word(struct backend *b)
+{
+    struct backend *local = net_of(b)->local;
+    return local != NULL ? local->ops->commit_word(local) : NULL;
+}
+
 static int net_alloc(struct backend *b, size_t bytes, void **ret, struct co_error *err)
 {
     return user_segment_alloc(net_of(b)->opts.own, bytes, ret, err);
@@ -442,6 +448,7 @@ int backend_net_create(const struct backend_net_opts *opts, struct backend **ret
         .messages_advance = net_messages_advance,
         .split = net_split,
         .place = net_place,
+        .commit_word = net_commit_word,
         .alloc = net_alloc,
         .free = net_free,
         .destroy = net_destroy,

@@ -17,8 +17,8 @@ enum {
     FIRST_LOOKS = 80,      /* before anything else is done: about as long as a step takes */
     LOOKS = 64,            /* between two looks at the clock */
     YIELDS = 4,            /* where ranks share processors */
-    FIRST_SLEEP_US = 500,  /* how soon a death is noticed without ddprun ... */
-    LONGEST_SLEEP_US = 2000, /* ... and how late */
+    FIRST_SLEEP_US = 500,  /* how soon this rank looks whether others called the same ... */
+    LONGEST_SLEEP_US = 2000, /* ... and how late; deaths, too, where they wake nobody */
     LOOK_NS = 500 * 1000,    /* between two looks around of one who does not sleep */
     MORE_MS = 1000, /* than a rank that waits for another node takes to find out who is late */
     DRAIN_NS = 1000 * 1000 * 1000,
@@ -377,7 +377,7 @@ static int wait_for_one(struct transport_shm *t, unsigned rank, struct co_error 
             return 1;
         if (transport_shm_is_broken(t) || look_for_trouble(t))
             return transport_shm_fail(t, err);
-        control_sleep(line, seen, nap_us);
+        control_sleep_for(t->control, t->member[rank].local_rank, line, seen, nap_us);
     }
 }
 

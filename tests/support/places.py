@@ -1,0 +1,98 @@
+"""Where the nodes of a test job are: on this host, an address of the loopback interface each, or each in a network
+namespace of its own, on one wire. Used by tests and by bench/elastic.py."""
+import itertools
+import os
+import random
+import shutil
+import socket
+import subprocess
+
+N_HOSTS = 4
+_number = itertools.count()
+
+
+class NoPlace(Exception):
+    """Why a place cannot be made."""
+
+
+class Loopback:
+    """127.0.0.1 to .4."""
+
+    name = "loopback"
+    interface = "lo"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def address(self, host):
+        return f"127.0.0.{host}"
+
+    def command(self, host, words):
+        return list(words)
+
+    def port(self):
+        """One that is free now, below those that the kernel gives out."""
+        while True:
+            port = random.randrange(20000, 32000)
+            with socket.socket() as s:
+                try:
+                    s.bind(("127.0.0.1", port))
+                    return port
+                except OSError:
+                    pass
+
+
+class Namespaces:
+    """10.78.0.1 to .4, as root. Hosts that are cut off are joined again by mend()."""
+
+    name = "namespaces"
+    interface = "eth0"
+
+    def __init__(self):
+        if os.geteuid() != 0 or shutil.which("ip") is None:
+            raise NoPlace("network namespaces: needs root and ip(8)")
+        self.names = [f"ddpe{os.getpid()}n{next(_number)}" for _ in range(N_HOSTS + 1)]  # 0: the wire
+
+    def __enter__(self):
+        wire = self.names[0]
+        try:
+            for name in self.names:
+                ip("netns", "add", name)
+                ip("-n", name, "link", "set", "lo", "up")
+            ip("-n", wire, "link", "add", "wire", "type", "bridge")
+            ip("-n", wire, "link", "set", "wire", "up")
+            for host, name in enumerate(self.names[1:], 1):
+                ip("-n", name, "link", "add", "eth0", "type", "veth", "peer", "name", f"port{host}", "netns", wire)
+                ip("-n", wire, "link", "set", f"port{host}", "master", "wire", "up")
+                ip("-n", name, "address", "add", self.address(host) + "/24", "dev", "eth0")
+                ip("-n", name, "link", "set", "eth0", "up")
+        except (OSError, subprocess.CalledProcessError) as error:
+            self.__exit__()
+            raise NoPlace(f"network namespaces: {error}") from None
+        return self
+
+    def __exit__(self, *_):
+        for name in self.names:
+            subprocess.run(["ip", "netns", "delete", name], stderr=subprocess.DEVNULL, check=False)
+
+    def address(self, host):
+        return f"10.78.0.{host}"
+
+    def command(self, host, words):
+        return ["ip", "netns", "exec", self.names[host], *words]
+
+    def port(self):
+        return 29400
+
+    def cut(self, host):
+        ip("-n", self.names[host], "link", "set", "eth0", "down")
+
+    def mend(self, host):
+        ip("-n", self.names[host], "link", "set", "eth0", "up")
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True, stderr=subprocess.PIPE)
