@@ -1,6 +1,7 @@
 /* collectives.c - libddp's all-reduce over sizes.
  *
  *     ddprun -n 2 collectives segment|plain REPEATS MAX_BYTES
+ *     ddprun -n 2 collectives segment|plain steady MS BYTES
  *
  * segment: memory of ddp_alloc(), which the other ranks reach; plain: of malloc(). */
 #include <ddp/ddp.h>
@@ -29,7 +30,7 @@ int main(int argc, char **argv)
 
     if (argc < 2 || (!is_plain && strcmp(argv[1], "segment") != 0) ||
         sweep_read_words(&s, argc - 2, argv + 2) != 0) {
-        fputs("usage: collectives segment|plain REPEATS MAX_BYTES\n", stderr);
+        fputs("usage: collectives segment|plain REPEATS MAX_BYTES | steady MS BYTES\n", stderr);
         return 2;
     }
     if (ddp_init(NULL, &g) != 0)

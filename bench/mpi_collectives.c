@@ -25,7 +25,7 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &s.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &s.world_size);
     if (sweep_read_words(&s, argc - 1, argv + 1) != 0) {
-        fputs("usage: mpi_collectives REPEATS MAX_BYTES\n", stderr);
+        fputs("usage: mpi_collectives REPEATS MAX_BYTES | steady MS BYTES\n", stderr);
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     s.data = malloc(s.max_bytes);

@@ -9,6 +9,7 @@
 #define ROW_BYTES   ((size_t)1 << 10)  /* ... which is below this size */
 #define LARGE_BYTES ((size_t)16 << 20) /* from here on a quarter of the timings is enough */
 #define CLOCK_READS 1000
+#define CLOCK_CALLS 16 /* steady ones, to a look at the clock */
 
 static const size_t sizes[] = {4,         64,      1 << 10, 4 << 10,  16 << 10, 64 << 10,
                                256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20};
@@ -109,19 +110,52 @@ static int time_size(struct sweep *s, size_t bytes, double clock_us, double *tim
     return 0;
 }
 
+/* Calls of one size until rank 0's time is up, which it says by the first element. */
+static int run_steadily(struct sweep *s)
+{
+    const size_t count = s->max_bytes / sizeof *s->data;
+    double begun, now;
+    long calls = 0;
+
+    memset(s->data, 0, s->max_bytes);
+    if (s->all_reduce(s, count) != 0 || s->barrier(s) != 0)
+        return -1;
+    begun = now = now_us();
+    do {
+        if (calls % CLOCK_CALLS == 0)
+            now = now_us();
+        s->data[0] = s->rank == 0 && now - begun > s->steady_ms * 1e3;
+        if (s->all_reduce(s, count) != 0)
+            return -1;
+        calls++;
+    } while (s->data[0] == 0);
+    printf("%d %zu %ld %.3f\n", s->rank, s->max_bytes, calls, (now_us() - begun) / (double)calls);
+    return 0;
+}
+
+static long number_in(const char *word, long most)
+{
+    char *end;
+    long n = strtol(word, &end, 10);
+
+    return *end == '\0' && n <= most ? n : -1;
+}
+
 int sweep_read_words(struct sweep *s, int n, char **words)
 {
-    long repeats = n == 2 ? strtol(words[0], NULL, 10) : 0;
-    unsigned long long most = n == 2 ? strtoull(words[1], NULL, 10) : 0;
+    const int is_steady = n == 3 && strcmp(words[0], "steady") == 0;
 
-    if (repeats < 1 || repeats > 1000000 || most < sizeof *s->data || most > SWEEP_MAX_BYTES)
+    if (n != 2 && !is_steady)
         return -1;
-    s->repeats = (int)repeats;
+    long times = number_in(words[n - 2], 1000000), most = number_in(words[n - 1], SWEEP_MAX_BYTES);
+    if (times < 1 || most < (long)sizeof *s->data)
+        return -1;
+    *(is_steady ? &s->steady_ms : &s->repeats) = (int)times;
     s->max_bytes = (size_t)most;
     return 0;
 }
 
-int sweep_run(struct sweep *s)
+static int run_sizes(struct sweep *s)
 {
     const double clock_us = clock_cost_us();
     double *times = calloc((size_t)s->repeats, sizeof *times);
@@ -132,4 +166,9 @@ int sweep_run(struct sweep *s)
             rc = time_size(s, sizes[i], clock_us, times);
     free(times);
     return rc;
+}
+
+int sweep_run(struct sweep *s)
+{
+    return s->steady_ms > 0 ? run_steadily(s) : run_sizes(s);
 }

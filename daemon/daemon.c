@@ -3,8 +3,12 @@
 #include "common/error.h"
 #include "common/parse.h"
 #include "common/scope.h"
+#include "common/whole.h"
 #include "daemon_cli.h"
+#include "daemon_token.h"
 #include "rendezvous/address.h"
+#include "rendezvous/jobs.h"
+#include "rendezvous/jobs_page.h"
 #include "rendezvous/server.h"
 #include "rendezvous/stats.h"
 
@@ -23,6 +27,7 @@ enum {
     FIRST_INHERITED_FD = 3, /* sd_listen_fds(3) */
     MAX_ADDRESSES = DAEMON_MAX_BINDS,
     DEFAULT_MAX_CLIENTS = 65536,
+    DEFAULT_MAX_NODES = 65536,
     FDS_BESIDE_CLIENTS = 128, /* listeners, HTTP, the loop's own */
     N_SIGNALS = 3,
 };
@@ -33,6 +38,10 @@ struct daemon {
     uv_loop_t loop;
     uv_signal_t signals[N_SIGNALS];
     struct server *server; /* NULL: not made, or closed */
+    struct jobs *jobs;     /* NULL: none are managed, or closed */
+    struct seal_key key;
+    bool has_key;
+    uint32_t max_clients, max_nodes;
     size_t n_bound;
     struct sockaddr_storage bound[MAX_ADDRESSES];
     bool has_port_file;
@@ -51,6 +60,50 @@ __attribute__((format(printf, 2, 3))) static void tell(struct daemon *d, const c
 static void on_refused(void *arg, const char *text)
 {
     tell(arg, "%s", text);
+}
+
+/* --- jobs --- */
+
+static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
+{
+    struct daemon *d = arg;
+    jobs_adopt(d->jobs, fd, bytes, len);
+}
+
+static int on_metrics(void *arg, struct co_buf *page)
+{
+    struct daemon *d = arg;
+    return jobs_page_metrics(d->jobs, page);
+}
+
+static int on_status(void *arg, struct co_buf *page)
+{
+    struct daemon *d = arg;
+    return jobs_page_status(d->jobs, page);
+}
+
+static void on_changed(void *arg, const char *run_id, const struct roster *r,
+                       enum roster_state from)
+{
+    tell(arg, "job '%.200s': %s -> %s: %.600s", run_id, roster_state_name(from),
+         roster_state_name(roster_get_state(r)), roster_change(r));
+}
+
+static int open_jobs(struct daemon *d, struct co_error *err)
+{
+    const struct daemon_spec *spec = d->spec;
+    const struct jobs_opts opts = {
+        .keys = &d->key,
+        .n_keys = d->has_key ? 1 : 0,
+        .max_jobs = spec->max_jobs,
+        .max_conns = d->max_nodes,
+        .max_buffer_bytes = spec->max_node_bytes,
+        .mid_frame_ms = spec->mid_frame_ms,
+        .on_note = on_refused,
+        .on_changed = spec->verbose ? on_changed : NULL,
+        .arg = d,
+    };
+    return spec->no_jobs ? 0 : jobs_create(&d->loop, &opts, &d->jobs, err);
 }
 
 /* --- the end --- */
@@ -75,7 +128,10 @@ static void close_all(struct daemon *d)
             uv_close((uv_handle_t *)&d->signals[i], NULL);
     if (d->server != NULL)
         server_close(d->server, NULL, NULL);
+    if (d->jobs != NULL)
+        jobs_close(d->jobs, NULL, NULL);
     d->server = NULL;
+    d->jobs = NULL;
 }
 
 static void on_signal(uv_signal_t *handle, int sig)
@@ -90,24 +146,44 @@ static void on_signal(uv_signal_t *handle, int sig)
 
 /* --- descriptors --- */
 
-/* Each client is a descriptor: take as many as we may have, and promise no more. */
-static uint32_t fit_clients(struct daemon *d)
+/* How many more may be open than are of no use to anybody. */
+static rlim_t raise_limit(rlim_t *ret_limit)
 {
-    uint32_t asked = d->spec->max_clients;
-    uint32_t wanted = asked != 0 ? asked : DEFAULT_MAX_CLIENTS;
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
-        return wanted;
+        return RLIM_INFINITY;
     limit.rlim_cur = limit.rlim_max;
     if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
         getrlimit(RLIMIT_NOFILE, &limit);
-    rlim_t room = limit.rlim_cur > FDS_BESIDE_CLIENTS ? limit.rlim_cur - FDS_BESIDE_CLIENTS : 1;
+    *ret_limit = limit.rlim_cur;
+    return limit.rlim_cur > FDS_BESIDE_CLIENTS ? limit.rlim_cur - FDS_BESIDE_CLIENTS : 1;
+}
+
+/* asked   0: not at all
+ * room    what there can be */
+static uint32_t fit(struct daemon *d, const char *what, uint32_t asked, uint32_t usual, rlim_t room,
+                    rlim_t limit)
+{
+    uint32_t wanted = asked != 0 ? asked : usual;
     if (room >= wanted)
         return wanted;
     if (asked != 0)
-        tell(d, "at most %ju clients, not %u: the limit of open files is %ju", (uintmax_t)room,
-             wanted, (uintmax_t)limit.rlim_cur);
+        tell(d, "at most %ju %s, not %u: the limit of open files is %ju", (uintmax_t)room, what,
+             wanted, (uintmax_t)limit);
     return (uint32_t)room;
+}
+
+/* Each client and each node is a descriptor: take as many as we may have, and promise no more. */
+static void fit_descriptors(struct daemon *d)
+{
+    const struct daemon_spec *spec = d->spec;
+    rlim_t limit = 0;
+    rlim_t room = raise_limit(&limit);
+    if (!spec->no_jobs) {
+        d->max_nodes = fit(d, "nodes", spec->max_nodes, DEFAULT_MAX_NODES, (room + 1) / 2, limit);
+        room = room > d->max_nodes ? room - d->max_nodes : 1;
+    }
+    d->max_clients = fit(d, "clients", spec->max_clients, DEFAULT_MAX_CLIENTS, room, limit);
 }
 
 /* How many sockets a service manager has left open for us, from FIRST_INHERITED_FD on. */
@@ -153,43 +229,49 @@ static int listen_everywhere(struct daemon *d, struct co_error *err)
     return rc;
 }
 
-/* Under another name first, so that whoever waits for the file finds it whole. */
+/* Whole, for whoever waits for the file. */
 static int write_port_file(struct daemon *d, struct co_error *err)
 {
-    const char *path = d->spec->port_file;
-    co_autofree char *draft = NULL;
-    if (asprintf(&draft, "%s.%d", path, (int)getpid()) < 0) {
-        draft = NULL;
-        return co_fail(err, -ENOMEM, "no memory for a file name");
-    }
-    FILE *out = fopen(draft, "wxe");
-    int rc = out != NULL ? 0 : -errno;
-    for (size_t i = 0; rc == 0 && i < d->n_bound; i++)
-        if (fprintf(out, "%u\n", address_port(&d->bound[i])) < 0)
-            rc = -EIO;
-    if (out != NULL && fclose(out) != 0 && rc == 0)
-        rc = -errno;
-    if (rc == 0 && rename(draft, path) < 0)
-        rc = -errno;
-    if (rc < 0) {
-        if (out != NULL)
-            unlink(draft);
-        return co_fail(err, rc, "cannot write the ports to '%s': %s", path, strerror(-rc));
-    }
+    char text[DAEMON_MAX_BINDS * sizeof "65535\n"] = "";
+    size_t n = 0;
+    for (size_t i = 0; i < d->n_bound; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%u\n", address_port(&d->bound[i]));
+    if (co_write_whole(d->spec->port_file, text, n, err) < 0)
+        return co_fail_in(err, "the ports");
     d->has_port_file = true;
     return 0;
 }
 
+/* To others than those of whom the kernel says that they are ours. */
+static bool is_open(const struct daemon *d)
+{
+    bool is_open = d->spec->allow.n > 0;
+    for (size_t i = 0; i < d->n_bound; i++)
+        is_open = is_open || !address_is_loopback(&d->bound[i]);
+    return is_open;
+}
+
+/* err   why there is no token, if there is none */
+static int require_token(const struct daemon *d, struct co_error *err)
+{
+    if (d->jobs == NULL || d->has_key || !is_open(d))
+        return 0;
+    return co_fail(err, -EACCES,
+                   "others than this user could take part in jobs, and %s; --no-jobs serves the "
+                   "store alone",
+                   err->text);
+}
+
 static void tell_addresses(struct daemon *d)
 {
-    bool is_open = false;
+    bool is_public = false;
     char text[ADDRESS_TEXT_BYTES];
     for (size_t i = 0; i < d->n_bound; i++) {
         address_print(&d->bound[i], text);
         tell(d, "serving on %s", text);
-        is_open = is_open || !address_is_loopback(&d->bound[i]);
+        is_public = is_public || !address_is_loopback(&d->bound[i]);
     }
-    if (is_open && d->spec->allow.n == 0)
+    if (is_public && d->spec->allow.n == 0)
         tell(d, "warning: every machine that can reach these addresses is served; name those "
                 "that may be with --allow ADDR/BITS");
 }
@@ -204,12 +286,11 @@ static void watch_signals(struct daemon *d)
     }
 }
 
-static enum daemon_exit start(struct daemon *d, const char *version)
+static int open_server(struct daemon *d, const char *version, struct co_error *err)
 {
     const struct daemon_spec *spec = d->spec;
-    struct co_error err = {0};
-    struct server_opts opts = {
-        .max_clients = fit_clients(d),
+    const struct server_opts opts = {
+        .max_clients = d->max_clients,
         .max_bytes = spec->max_bytes,
         .max_buffer_bytes = spec->max_buffer_bytes,
         .max_value_bytes = spec->max_value_bytes,
@@ -217,27 +298,66 @@ static enum daemon_exit start(struct daemon *d, const char *version)
         .allow = spec->allow.n > 0 ? &spec->allow : NULL,
         .http = true,
         .version = version,
+        .on_control = d->jobs != NULL ? on_control : NULL,
+        .on_metrics = d->jobs != NULL ? on_metrics : NULL,
+        .on_status = d->jobs != NULL ? on_status : NULL,
         .on_refused = on_refused,
         .arg = d,
     };
-    enum daemon_exit code = DAEMON_EXIT_OK;
-    int rc = server_create(&d->loop, &opts, &d->server, &err);
-    if (rc < 0)
-        code = DAEMON_EXIT_INTERNAL;
-    else if ((rc = listen_everywhere(d, &err)) < 0)
-        code = rc == -ENOMEM ? DAEMON_EXIT_INTERNAL : DAEMON_EXIT_UNAVAILABLE;
-    else if (spec->port_file != NULL && (rc = write_port_file(d, &err)) < 0)
-        code = DAEMON_EXIT_CANNOT_CREATE;
+    return server_create(&d->loop, &opts, &d->server, err);
+}
+
+static void tell_limits(struct daemon *d)
+{
+    const struct daemon_spec *spec = d->spec;
+    struct jobs_figures f;
+    tell(d,
+         "at most %u clients, %" PRIu64 " MiB of keys and values, %" PRIu64
+         " MiB on their way, %" PRIu64 " MiB a value",
+         d->max_clients, spec->max_bytes >> 20, spec->max_buffer_bytes >> 20,
+         spec->max_value_bytes >> 20);
+    if (d->jobs == NULL)
+        return;
+    jobs_get_figures(d->jobs, &f);
+    tell(d, "at most %u jobs, %u nodes, %" PRIu64 " MiB of their messages; nodes %s", f.max_jobs,
+         f.max_conns, f.max_buffer_bytes >> 20,
+         d->has_key ? "need the token" : "are those of this user, in the clear");
+}
+
+/* Nobody is told of the ports before all is certain.
+ *
+ * err   why there is no token, if there is none */
+static enum daemon_exit open_all(struct daemon *d, const char *version, struct co_error *err)
+{
+    int rc;
+    if (open_jobs(d, err) < 0 || open_server(d, version, err) < 0)
+        return DAEMON_EXIT_INTERNAL;
+    if ((rc = listen_everywhere(d, err)) < 0)
+        return rc == -ENOMEM ? DAEMON_EXIT_INTERNAL : DAEMON_EXIT_UNAVAILABLE;
+    if (require_token(d, err) < 0)
+        return DAEMON_EXIT_NO_ACCESS;
+    if (d->spec->port_file != NULL && write_port_file(d, err) < 0)
+        return DAEMON_EXIT_CANNOT_CREATE;
+    return DAEMON_EXIT_OK;
+}
+
+static enum daemon_exit start(struct daemon *d, const char *version)
+{
+    struct co_error err = {0};
+    int rc = d->spec->no_jobs ? 0 : daemon_token_find(d->spec->token_file, &d->key, &err);
     if (rc < 0) {
+        tell(d, "%s", err.text);
+        return rc == -EACCES ? DAEMON_EXIT_NO_ACCESS : DAEMON_EXIT_INTERNAL;
+    }
+    d->has_key = rc == 1;
+    fit_descriptors(d);
+    enum daemon_exit code = open_all(d, version, &err);
+    if (code != DAEMON_EXIT_OK) {
         tell(d, "%s", err.text);
         return code;
     }
-    if (spec->verbose)
-        tell(d,
-             "at most %u clients, %" PRIu64 " MiB of keys and values, %" PRIu64
-             " MiB on their way, %" PRIu64 " MiB a value",
-             opts.max_clients, spec->max_bytes >> 20, spec->max_buffer_bytes >> 20,
-             spec->max_value_bytes >> 20);
+    if (d->spec->verbose)
+        tell_limits(d);
     tell_addresses(d);
     return DAEMON_EXIT_OK;
 }
@@ -258,7 +378,8 @@ enum daemon_exit daemon_run(const struct daemon_spec *spec, const char *version,
         close_all(&d);
     uv_run(&d.loop, UV_RUN_DEFAULT);
     uv_loop_close(&d.loop);
-    if (d.has_port_file)
+    seal_key_fini(&d.key);
+    if (d.has_port_file && co_may_replace(spec->port_file))
         unlink(spec->port_file);
     return code;
 }

@@ -1,4 +1,5 @@
-/* daemon.h - ddp-rendezvous at work: a store's server, its addresses, and signals.
+/* daemon.h - ddp-rendezvous at work: a store's server, the jobs behind the same port, their
+ * addresses, and signals.
  *
  * Stays in the foreground, needs no folder and no privilege, and leaves nothing behind. */
 #ifndef DDP_DAEMON_DAEMON_H
@@ -12,6 +13,7 @@ enum daemon_exit {
     DAEMON_EXIT_UNAVAILABLE = 69,   /* an address cannot be had */
     DAEMON_EXIT_INTERNAL = 70,      /* no memory, no descriptors */
     DAEMON_EXIT_CANNOT_CREATE = 73, /* the port file */
+    DAEMON_EXIT_NO_ACCESS = 77,     /* no token, or one that is not to be trusted */
 };
 
 /* Serve until SIGTERM, SIGINT or SIGHUP.

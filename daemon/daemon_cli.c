@@ -13,8 +13,11 @@
 
 enum {
     MOST_MAX_CLIENTS = 1000000,
+    MOST_MAX_JOBS = 65536,
+    MOST_MAX_NODES = 65536,
     DEFAULT_MID_FRAME_MS = 30000,
     MOST_MID_FRAME_MS = 86400000,
+    NODES_SHARE = 8, /* of the memory, besides, for nodes' messages */
     VALUE_SHARE = 8, /* of the memory; half of that is for what is on its way, and a buffer may be
                         twice as large as what it holds */
 };
@@ -37,6 +40,12 @@ const struct co_option daemon_cli_table[] = {
              "those of our own user are served in any case, others if the list has loopback "
              "addresses."},
 
+    {DAEMON_OPTION_TOKEN_FILE, 0, "token-file", "FILE", .subject = "Jobs of ddprun",
+     .help = "What the nodes of jobs have to know, the same on all of them; default: DDP_TOKEN, "
+             "else ~/.config/ddprun/token. Without any, jobs are managed only if nothing but "
+             "loopback addresses is listened at."},
+    {DAEMON_OPTION_NO_JOBS, 0, "no-jobs", .help = "Manage no jobs: serve the store and HTTP only."},
+
     {DAEMON_OPTION_MAX_MEMORY, 0, "max-memory", "SIZE", .subject = "Limits",
      .help = "Half of it for keys and values, half for requests and replies on their way: 64M to "
              "16384G. Default: 2G."},
@@ -44,9 +53,13 @@ const struct co_option daemon_cli_table[] = {
      .help = "The longest value in a request, 8M to an eighth of --max-memory, 1G at most. "
              "Default: 64M, or that eighth."},
     {DAEMON_OPTION_MAX_CLIENTS, 0, "max-clients", "N",
-     .help = "Default: 65536, or as many as there may be open files."},
+     .help = "Clients of the store. Default: 65536, or as many as there may be open files."},
+    {DAEMON_OPTION_MAX_JOBS, 0, "max-jobs", "N", .help = "Jobs at a time. Default: 1024."},
+    {DAEMON_OPTION_MAX_NODES, 0, "max-nodes", "N",
+     .help = "Nodes of all jobs. Default: 65536, or half as many as there may be open files."},
     {DAEMON_OPTION_MID_FRAME_TIMEOUT, 0, "mid-frame-timeout", "TIME",
-     .help = "A request that was begun must be complete after TIME: 30, 500ms. Default: 30s."},
+     .help = "A request or message that was begun must be complete after TIME: 30, 500ms. "
+             "Default: 30s."},
 
     {DAEMON_OPTION_VERBOSE, 'v', "verbose", .subject = "Other",
      .help = "Tell on stderr what is done."},
@@ -122,6 +135,16 @@ static int read_option(struct daemon_spec *spec, const struct co_option_found *f
         return 0;
     case DAEMON_OPTION_ALLOW:
         return add_allowed(spec, found, err);
+    case DAEMON_OPTION_TOKEN_FILE:
+        spec->token_file = found->value;
+        return 0;
+    case DAEMON_OPTION_NO_JOBS:
+        spec->no_jobs = true;
+        return 0;
+    case DAEMON_OPTION_MAX_JOBS:
+        return set_number(found, MOST_MAX_JOBS, &spec->max_jobs, err);
+    case DAEMON_OPTION_MAX_NODES:
+        return set_number(found, MOST_MAX_NODES, &spec->max_nodes, err);
     case DAEMON_OPTION_MAX_MEMORY:
         return co_parse_size(found->spelled, found->value, LEAST_MAX_MEMORY, MOST_MAX_MEMORY,
                              max_memory, err);
@@ -160,6 +183,7 @@ static int share_memory(struct daemon_spec *spec, uint64_t max_memory, uint64_t 
     spec->max_value_bytes = max_value;
     spec->max_bytes = max_memory / 2;
     spec->max_buffer_bytes = max_memory - spec->max_bytes;
+    spec->max_node_bytes = max_memory / NODES_SHARE;
     return 0;
 }
 
@@ -192,15 +216,16 @@ int daemon_cli_parse(int argc, char **argv, enum daemon_wish *ret_wish,
 void daemon_cli_print_help(FILE *out)
 {
     fputs("Usage: ddp-rendezvous [OPTION]...\n"
-          "Serve a key-value store in the protocol of PyTorch's TCPStore, for torchrun's c10d\n"
-          "rendezvous and others, until a signal comes. On the same port HTTP GET /healthz,\n"
-          "/metrics and /status are answered.\n"
+          "Be the endpoint of ddprun's jobs, any number of them, each by its run id; and serve a\n"
+          "key-value store in the protocol of PyTorch's TCPStore, for torchrun's c10d rendezvous\n"
+          "and others; until a signal comes. On the same port HTTP GET /healthz, /metrics and\n"
+          "/status are answered.\n"
           "\n",
           out);
     co_options_print_help(daemon_cli_table, out);
     fputs("\n"
           "Exit status: 0 stopped by SIGTERM, SIGINT or SIGHUP; 2 wrong usage; 69 an address\n"
-          "cannot be had; 70 it failed itself; 73 the port file cannot be written. More in\n"
-          "ddp-rendezvous(8).\n",
+          "cannot be had; 70 it failed itself; 73 the port file cannot be written; 77 there is no\n"
+          "token, or it is not to be trusted. More in ddp-rendezvous(8).\n",
           out);
 }

@@ -25,9 +25,13 @@ enum daemon_option {
     DAEMON_OPTION_BIND = 1,
     DAEMON_OPTION_PORT_FILE,
     DAEMON_OPTION_ALLOW,
+    DAEMON_OPTION_TOKEN_FILE,
+    DAEMON_OPTION_NO_JOBS,
     DAEMON_OPTION_MAX_MEMORY,
     DAEMON_OPTION_MAX_VALUE,
     DAEMON_OPTION_MAX_CLIENTS,
+    DAEMON_OPTION_MAX_JOBS,
+    DAEMON_OPTION_MAX_NODES,
     DAEMON_OPTION_MID_FRAME_TIMEOUT,
     DAEMON_OPTION_VERBOSE,
     DAEMON_OPTION_HELP,
@@ -54,7 +58,12 @@ struct daemon_spec {
     uint64_t max_bytes;        /* of what is stored */
     uint64_t max_buffer_bytes; /* of what is on its way; both together are --max-memory */
     uint64_t max_value_bytes;
-    uint32_t max_clients; /* 0: not given */
+    uint64_t max_node_bytes; /* of nodes' messages on their way, beside --max-memory */
+    uint32_t max_clients;    /* 0: not given */
+    uint32_t max_jobs;       /* 0: not given */
+    uint32_t max_nodes;      /* 0: not given */
+    bool no_jobs;            /* the store only */
+    const char *token_file;  /* part of argv; NULL: not given */
     uint64_t mid_frame_ms;
     bool verbose;
 };

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "accumulate.h"
+#include "agree.h"
 #include "checkpoint.h"
 #include "convnet.h"
 #include "dataset.h"
@@ -23,6 +25,7 @@ struct job {
     struct mnist_options opts;
     struct convnet *net;
     struct sgd sgd;
+    struct accumulator parts; /* with --accumulate only */
     struct dataset data;
     FILE *loss_file; /* rank 0's; NULL: none */
     int64_t step;    /* steps made so far */
@@ -44,23 +47,10 @@ static double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* All ranks go on, or none does: rc is what this rank's part came to. The first rank that failed
- * says why, and ends at once; the others wait for that, so that who started us blames the right
- * one. */
-static int agree(struct ddp_group *g, struct job *job, int rc, const struct failure *why)
+/* All ranks go on, or none does. */
+static int all_or_none(struct ddp_group *g, struct job *job, int rc, const struct failure *why)
 {
-    int32_t failed = rc < 0 ? ddp_rank(g) : ddp_world_size(g);
-    int status = ddp_all_reduce(g, &failed, &failed, 1, DDP_INT32, DDP_MIN, NULL);
-
-    if (status != 0 || failed == ddp_world_size(g))
-        return status;
-    if (failed == ddp_rank(g)) {
-        fprintf(stderr, "mnist: %s\n", why->text);
-        exit(EXIT_FAILURE);
-    }
-    ddp_barrier(g); /* ends when that rank does */
-    job->told = true;
-    return DDP_EPEER;
+    return agree(g, "mnist", rc, why, &job->told);
 }
 
 /* ---- before the first step ---- */
@@ -75,7 +65,7 @@ static int check_batch(struct ddp_group *g, struct job *job)
         rc = failure_set(
             &why, "--batch %lld cannot be split evenly over %lld ranks: take a multiple of %lld",
             (long long)batch, (long long)ranks, (long long)ranks);
-    return agree(g, job, rc, &why);
+    return all_or_none(g, job, rc, &why);
 }
 
 /* One rank of each node sees to it that there are files; then every rank reads them. */
@@ -91,13 +81,13 @@ static int load_data(struct ddp_group *g, struct job *job)
     if (!loaded && ddp_local_rank(g) == 0)
         rc = dataset_prepare(o->data, (size_t)o->draw, (size_t)(o->draw + 4) / 5, DATA_SEED, &drawn,
                              &why);
-    if ((rc = agree(g, job, rc, &why)) != 0)
+    if ((rc = all_or_none(g, job, rc, &why)) != 0)
         return rc;
     if (drawn)
         ddp_log0(g, "drew digits into '%s' in %.1f s\n", o->data, seconds() - began);
     if (!loaded)
         rc = dataset_read(o->data, &job->data, &why);
-    return agree(g, job, rc, &why);
+    return all_or_none(g, job, rc, &why);
 }
 
 static int open_loss_file(struct ddp_group *g, struct job *job)
@@ -110,7 +100,7 @@ static int open_loss_file(struct ddp_group *g, struct job *job)
         return 0;
     if (ddp_rank(g) == 0 && job->loss_file == NULL && (job->loss_file = fopen(path, "we")) == NULL)
         rc = failure_set(&why, "cannot write the loss file '%s': %m", path);
-    return agree(g, job, rc, &why);
+    return all_or_none(g, job, rc, &why);
 }
 
 static size_t n_samples(const struct job *job)
@@ -204,21 +194,57 @@ static int write_checkpoint(struct ddp_group *g, struct job *job)
         return 0;
     if (ddp_rank(g) == 0)
         rc = checkpoint_write(job->opts.checkpoint, job->net, &why);
-    return agree(g, job, rc, &why);
+    return all_or_none(g, job, rc, &why);
 }
 
 /* ---- training ---- */
+
+/* Forward, backward, and the average over the ranks. */
+static int average_gradients(struct job *job, struct ddp_model *m, const int64_t *index, size_t n,
+                             double *ret_loss)
+{
+    *ret_loss = convnet_forward(job->net, &job->data.train.images, index, n);
+    convnet_backward(job->net, m);
+    return ddp_model_sync(m);
+}
+
+/* The same with a batch in parts, each of which counts by its images. The ranks meet once, at the
+ * last part. */
+static int average_parts(struct job *job, struct ddp_model *m, const int64_t *index, size_t n,
+                         double *ret_loss)
+{
+    struct convnet *net = job->net;
+    const size_t n_parts = (size_t)job->opts.accumulate;
+    int rc = 0;
+
+    *ret_loss = 0;
+    for (size_t p = 0; rc == 0 && p < n_parts; p++) {
+        const size_t first = n * p / n_parts, n_here = n * (p + 1) / n_parts - first;
+        const double share = (double)n_here / (double)n;
+        if (n_here > 0) {
+            *ret_loss +=
+                share * convnet_forward(net, &job->data.train.images, index + first, n_here);
+            convnet_backward(net, NULL);
+            accumulator_add(&job->parts, net->tensors, net->n_tensors, share);
+        }
+        if (p + 1 == n_parts)
+            accumulator_take(&job->parts, net->tensors, net->n_tensors);
+        if ((rc = ddp_model_accumulate(m, p + 1 < n_parts)) == 0)
+            rc = ddp_model_sync(m);
+    }
+    return rc;
+}
 
 /* This rank's part of one step of all. */
 static int train_step(struct ddp_group *g, struct job *job, struct ddp_model *m,
                       const int64_t *index, size_t n, struct epoch *e)
 {
     struct convnet *net = job->net;
-    double loss = convnet_forward(net, &job->data.train.images, index, n);
-    int rc;
+    double loss;
+    int rc = job->opts.accumulate > 1 ? average_parts(job, m, index, n, &loss)
+                                      : average_gradients(job, m, index, n, &loss);
 
-    convnet_backward(net, m);
-    if ((rc = ddp_model_sync(m)) != 0)
+    if (rc != 0)
         return rc;
     sgd_step(&job->sgd, net->tensors, net->n_tensors);
     job->step++;
@@ -296,7 +322,9 @@ int main(int argc, char **argv)
                                  .seed = (uint64_t)job.opts.seed};
     if (convnet_create(&shape, &job.net) < 0 ||
         sgd_init(&job.sgd, job.opts.lr, job.opts.momentum, job.net->tensors, job.net->n_tensors) <
-            0) {
+            0 ||
+        (job.opts.accumulate > 1 &&
+         accumulator_init(&job.parts, job.net->tensors, job.net->n_tensors) < 0)) {
         fprintf(stderr, "mnist: no memory for batches of %lld images\n", (long long)job.opts.batch);
         return 1;
     }
@@ -306,6 +334,7 @@ int main(int argc, char **argv)
     if (close_loss_file(&job) < 0)
         rc = -1;
     dataset_fini(&job.data);
+    accumulator_fini(&job.parts);
     sgd_fini(&job.sgd);
     convnet_destroy(job.net);
     return rc != 0;

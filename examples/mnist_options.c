@@ -19,6 +19,7 @@ const char mnist_options_help[] =
     "  --samples N           train on the first N images only (all)\n"
     "  --epochs N            (3)\n"
     "  --batch N             images of a step, over all ranks; each rank gets as many (100)\n"
+    "  --accumulate N        send a rank's images through the network in N parts (1)\n"
     "  --steps N             stop after N steps (no limit)\n"
     "  --lr X                learning rate (0.01)\n"
     "  --momentum X          (0.9)\n"
@@ -36,6 +37,7 @@ enum option_id {
     OPT_SAMPLES,
     OPT_EPOCHS,
     OPT_BATCH,
+    OPT_ACCUMULATE,
     OPT_STEPS,
     OPT_LR,
     OPT_MOMENTUM,
@@ -54,6 +56,7 @@ static const struct option table[] = {
     {"samples", required_argument, NULL, OPT_SAMPLES},
     {"epochs", required_argument, NULL, OPT_EPOCHS},
     {"batch", required_argument, NULL, OPT_BATCH},
+    {"accumulate", required_argument, NULL, OPT_ACCUMULATE},
     {"steps", required_argument, NULL, OPT_STEPS},
     {"lr", required_argument, NULL, OPT_LR},
     {"momentum", required_argument, NULL, OPT_MOMENTUM},
@@ -134,6 +137,8 @@ static int take_option(struct mnist_options *o, int id, const char *name, const 
         return parse_int(name, text, 1, 1000000, &o->epochs, why);
     case OPT_BATCH:
         return parse_int(name, text, 1, 65536, &o->batch, why);
+    case OPT_ACCUMULATE:
+        return parse_int(name, text, 1, 65536, &o->accumulate, why);
     case OPT_STEPS:
         return parse_int(name, text, 1, INT64_MAX, &o->steps, why);
     case OPT_SEED:
@@ -164,6 +169,7 @@ int mnist_options_parse(int argc, char **argv, struct mnist_options *ret_opts, s
         .draw = 20000,
         .epochs = 3,
         .batch = 100,
+        .accumulate = 1,
         .lr = 0.01,
         .momentum = 0.9,
         .seed = 1,

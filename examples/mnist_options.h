@@ -14,8 +14,9 @@ struct mnist_options {
     int64_t draw;     /* training images to draw where there are none */
     int64_t samples;  /* train on the first so many; 0: all */
     int64_t epochs;
-    int64_t batch; /* of all ranks together */
-    int64_t steps; /* stop after so many; 0: no limit */
+    int64_t batch;      /* of all ranks together */
+    int64_t accumulate; /* parts of a rank's batch */
+    int64_t steps;      /* stop after so many; 0: no limit */
     double lr, momentum;
     int64_t seed; /* of weights and order */
     enum convnet_kind kind;

@@ -82,6 +82,8 @@ const struct co_option cli_table[] = {
     {OPTION_SCALE_AT, 0, "scale-at", "now|checkpoint", .weak = true,
      .help = "When a node that comes later is let in: at once (default), all ranks being started "
              "again, or when the ranks have saved their state."},
+    {OPTION_SCALE_TIMEOUT, 0, "scale-timeout", "TIME", .weak = true,
+     .help = "With --scale-at checkpoint: let it in after TIME, saved or not. Default: never."},
     {OPTION_TOKEN_FILE, 0, "token-file", "FILE", .weak = true,
      .help = "The secret by which nodes know each other. Default: DDP_TOKEN, else "
              "~/.config/ddprun/token, which is made where the home directory is shared."},

@@ -92,6 +92,8 @@ int cli_set_terms(const struct draft *d, bool is_static, struct job_spec *spec,
     if (rc == 0)
         rc = cli_choice(&d->given[OPTION_SCALE_AT], moments, &moment, err);
     if (rc == 0)
+        rc = cli_time(d, OPTION_SCALE_TIMEOUT, false, &w->scale_timeout_ms, err);
+    if (rc == 0)
         rc = set_token(d, w, err);
     if (rc < 0)
         return rc;

@@ -9,6 +9,7 @@
 #include "rendezvous/address.h"
 #include "rendezvous/control_link.h"
 #include "rendezvous/jobs.h"
+#include "rendezvous/jobs_page.h"
 #include "rendezvous/resolve.h"
 #include "rendezvous/seal.h"
 #include "rendezvous/server.h"
@@ -50,8 +51,10 @@ struct endpoint {
     size_t n_held;
 
     bool is_up;
-    bool is_welcome;      /* a roster elsewhere has known us */
-    uv_timer_t later;     /* tells what was found within a call */
+    bool is_welcome; /* a roster elsewhere has known us */
+    bool
+        is_second_try; /* of this attempt: there was nobody first, and then somebody had the port */
+    uv_timer_t later;  /* tells what was found within a call */
     char why[TEXT_BYTES]; /* there is no link */
     int exit_code;        /* with it */
 
@@ -84,7 +87,7 @@ static void go_up(void *arg)
 {
     struct endpoint *e = arg;
     e->is_up = true;
-    e->notes.on_up(e->notes.arg);
+    e->notes.on_up(e->notes.arg, endpoint_is_here(e));
 }
 
 static void go_down(struct endpoint *e, int exit_code)
@@ -159,6 +162,18 @@ static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
 
 /* --- the listener --- */
 
+static int on_metrics(void *arg, struct co_buf *page)
+{
+    struct endpoint *e = arg;
+    return e->jobs != NULL ? jobs_page_metrics(e->jobs, page) : 0;
+}
+
+static int on_status(void *arg, struct co_buf *page)
+{
+    struct endpoint *e = arg;
+    return e->jobs != NULL ? jobs_page_status(e->jobs, page) : 0;
+}
+
 static void close_server(struct endpoint *e)
 {
     if (e->server == NULL)
@@ -175,6 +190,8 @@ static int open_server(struct endpoint *e, struct co_error *err)
         .http = true,
         .version = DDPRUN_VERSION,
         .on_control = on_control,
+        .on_metrics = on_metrics,
+        .on_status = on_status,
         .on_refused = on_noted,
         .arg = e,
     };
@@ -342,8 +359,15 @@ static void on_resolved(void *arg, int code, const char *text,
     struct co_error err = {0};
     (void)text; /* the link has said the same */
     e->resolve = NULL;
-    if (code < 0 || open_server(e, &err) < 0 || probe(e, addresses, n, &err) < 0)
+    int rc = code < 0 ? code : open_server(e, &err);
+    if (rc == 0)
+        rc = probe(e, addresses, n, &err);
+    if (rc == -EADDRINUSE && !e->is_second_try) { /* it was started a moment before us */
+        e->is_second_try = true;
+        control_link_connect(e->remote);
+    } else if (rc < 0) {
         stop_finding(e);
+    }
 }
 
 static int exit_code_of(int code)
@@ -403,6 +427,7 @@ static void begin_alone(struct endpoint *e)
 void endpoint_connect(struct endpoint *e)
 {
     endpoint_disconnect(e);
+    e->is_second_try = false;
     if (e->local != NULL)
         control_link_connect(e->local);
     else if (e->remote != NULL)

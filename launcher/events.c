@@ -192,6 +192,12 @@ void events_order(const struct events *e, uint32_t generation, const char *why, 
         put(e, "stop", generation, json_pack("{s:s,s:o}", "why", why, "text", text_of(text)));
 }
 
+void events_save(const struct events *e, uint32_t generation, const char *state)
+{
+    if (e->fd >= 0)
+        put(e, "save", generation, json_pack("{s:s}", "state", state));
+}
+
 void events_leave(const struct events *e, uint32_t generation, const char *text)
 {
     if (e->fd >= 0)

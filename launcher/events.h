@@ -65,6 +65,10 @@ void events_wait(const struct events *e, uint32_t generation, const struct messa
  * last one of a generation is right: a failure may turn out to come of a loss. */
 void events_order(const struct events *e, uint32_t generation, const char *why, const char *text);
 
+/* save: a node waits for a checkpoint; state: "asked" (the ranks of this node were told), "done"
+ * (each of them has said that its state is saved) */
+void events_save(const struct events *e, uint32_t generation, const char *state);
+
 /* leave: this node goes, or ends the job for all: text */
 void events_leave(const struct events *e, uint32_t generation, const char *text);
 

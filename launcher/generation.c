@@ -3,6 +3,7 @@
 #include "job_spec.h"
 #include "listen.h"
 #include "node_memory.h"
+#include "scale.h"
 
 #include "common/error.h"
 #include "common/scope.h"
@@ -92,16 +93,25 @@ int generation_renew(const struct job_spec *spec, uv_loop_t *loop,
     return 0;
 }
 
-int generation_renew_memory(const struct job_spec *spec, uv_loop_t *loop,
-                            const struct generation_notes *notes, struct generation *g,
-                            struct co_error *err)
+int generation_renew_ranks(const struct job_spec *spec, uv_loop_t *loop,
+                           const struct generation_notes *notes, struct generation *g,
+                           struct co_error *err)
 {
-    struct node_memory *next;
-    int rc = node_memory_create(loop, spec->n_local, notes->on_memory_note, notes->arg, &next, err);
-    if (rc < 0)
+    struct scale *scale = NULL;
+    struct node_memory *memory;
+    if (job_spec_may_grow(spec) &&
+        scale_create(loop, spec->n_local, notes->on_saved, notes->arg, &scale) < 0)
+        return co_fail(err, -ENOMEM, "no memory for %d ranks' sockets", spec->n_local);
+    int rc =
+        node_memory_create(loop, spec->n_local, notes->on_memory_note, notes->arg, &memory, err);
+    if (rc < 0) {
+        scale_close(scale);
         return rc;
+    }
+    scale_close(g->scale);
     node_memory_close(g->memory);
-    g->memory = next;
+    g->scale = scale;
+    g->memory = memory;
     return 0;
 }
 
@@ -172,6 +182,7 @@ void generation_close_store(struct generation *g)
 void generation_close(struct generation *g)
 {
     generation_close_store(g);
+    scale_close(g->scale);
     node_memory_close(g->memory);
     *g = (struct generation){0};
 }

@@ -1,8 +1,9 @@
 /* generation.h - what one generation of ranks has for itself, and the next one anew: the store and
- * its port, the shared memory's broker.
+ * its port, the shared memory's broker, the sockets by which it is asked to save its state.
  *
- * A node that is alone opens both together. In a job of several nodes each has the broker of its
- * own ranks, and one of them the store, which is opened before anybody starts ranks. */
+ * A node that is alone opens store and broker together. In a job of several nodes each has the
+ * broker of its own ranks, and one of them the store, which is opened before anybody starts
+ * ranks. */
 #ifndef DDP_LAUNCHER_GENERATION_H
 #define DDP_LAUNCHER_GENERATION_H
 
@@ -15,10 +16,12 @@ struct co_error;
 struct job_spec;
 struct message_address;
 struct node_memory;
+struct scale;
 struct server;
 
 struct generation {
     struct node_memory *memory; /* all owned */
+    struct scale *scale;        /* NULL: no node can join */
     struct server *store;       /* NULL: none */
     struct allow_list *allow;   /* who uses it from elsewhere; NULL: nobody */
     uint16_t master_port;
@@ -28,6 +31,7 @@ struct generation {
 struct generation_notes { /* whom to tell; called from the loop */
     void (*on_store_refused)(void *arg, const char *text);
     void (*on_memory_note)(void *arg, const char *text);
+    void (*on_saved)(void *arg);                                             /* scale_all_saved() */
     void (*on_control)(void *arg, int fd, const uint8_t *bytes, size_t len); /* of struct
                                           server_opts; NULL, but where the store shares its port */
     void *arg;
@@ -50,12 +54,13 @@ int generation_renew(const struct job_spec *spec, uv_loop_t *loop,
                      const struct generation_notes *notes, struct generation *g,
                      struct co_error *err);
 
-/* A new broker, for the next ranks. The store stays.
+/* A new broker and new sockets, for the next ranks. The store stays. Whether there are sockets does
+ * not depend on --scale-at: that of another node may hold.
  *
- * returns   0, -ENOMEM: the old one is left */
-int generation_renew_memory(const struct job_spec *spec, uv_loop_t *loop,
-                            const struct generation_notes *notes, struct generation *g,
-                            struct co_error *err);
+ * returns   0, -ENOMEM: the old ones are left */
+int generation_renew_ranks(const struct job_spec *spec, uv_loop_t *loop,
+                           const struct generation_notes *notes, struct generation *g,
+                           struct co_error *err);
 
 struct generation_reach { /* all borrowed for the call */
     const char *host;     /* by which others reach this node. In figures: the store listens there

@@ -105,6 +105,16 @@ static bool hear_done(struct guide *g, const struct supervisor *s, struct member
     return true;
 }
 
+/* The ranks run on: it is the roster that ends the generation, once all nodes have said so. */
+static bool hear_saved(struct guide *g, struct member_input *ret)
+{
+    if (!g->has_ranks || g->told_saved || !g->saved)
+        return false;
+    g->told_saved = true;
+    ret->type = MEMBER_YIELDED;
+    return true;
+}
+
 /* Asked for, or not: the nursery may have found the lease over before the member did. */
 static bool hear_gone(struct guide *g, const struct supervisor *s, struct member_input *ret)
 {
@@ -124,7 +134,7 @@ bool guide_hear(struct guide *g, const struct supervisor *s, const struct member
 {
     *ret = (struct member_input){.text = g->text};
     return hear_failure(g, s, m, ret) || hear_end(g, s, ret) || hear_done(g, s, ret) ||
-           hear_gone(g, s, ret);
+           hear_saved(g, ret) || hear_gone(g, s, ret);
 }
 
 /* --- The other way --- */
@@ -142,7 +152,7 @@ int guide_obey(struct guide *g, const struct member *m, const struct member_orde
     int n = 0;
     if (o->start_ranks) {
         g->has_ranks = true;
-        g->told_done = false;
+        g->told_done = g->told_saved = g->saved = false;
         g->told_rank = NOBODY;
         ret[n++] = (struct supervisor_event){.type = SUPERVISOR_EV_NEXT,
                                              .generation = member_get_place(m)->generation};

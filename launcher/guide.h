@@ -22,7 +22,8 @@ struct guide {
     bool has_ranks;   /* they were ordered to start, and that nothing runs was not told since */
     bool owes_gone;   /* the member waits to hear that nothing runs */
     bool holds_gone;  /* the caller's: not to be told yet, for an answer of the roster may come */
-    bool told_done, told_end;
+    bool saved;       /* the caller's: each rank has said that its state is saved, after PENDING */
+    bool told_done, told_end, told_saved;
     int told_rank; /* local, whose failure was told; -1: none */
     char text[GUIDE_TEXT_BYTES];
 };

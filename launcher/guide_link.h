@@ -15,7 +15,8 @@ struct job_spec;
 
 /* Called from the loop, never from within a call of struct guide_link_ops. */
 struct guide_link_notes {
-    void (*on_up)(void *arg);                               /* messages may be sent */
+    void (*on_up)(void *arg, bool is_here); /* messages may be sent; is_here: to a roster in this
+                                               process, now and whenever it is up again */
     void (*on_message)(void *arg, const struct message *m); /* lent for the call */
 
     /* It has ended, or could not be made. Not after disconnect().

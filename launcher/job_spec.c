@@ -11,6 +11,11 @@ bool job_spec_agent_store(const struct job_spec *spec, uint32_t world_size)
     return spec->store == STORE_AGENT || (spec->store == STORE_AUTO && world_size > 1);
 }
 
+bool job_spec_may_grow(const struct job_spec *spec)
+{
+    return spec->world.guided && spec->world.min_nodes < spec->world.max_nodes;
+}
+
 void job_spec_terms(const struct job_spec *spec, struct message_terms *ret)
 {
     const struct job_world *w = &spec->world;
@@ -23,6 +28,7 @@ void job_spec_terms(const struct job_spec *spec, struct message_terms *ret)
         .max_restarts = (uint32_t)spec->max_restarts,
         .restart_window_ms = spec->restart_window_ms,
         .scale_at = w->scale_at,
+        .scale_timeout_ms = w->scale_timeout_ms,
     };
     for (int code = 0; code < 256; code++)
         if (spec->no_restart_on[code])

@@ -41,8 +41,8 @@ struct job_world {
     uint64_t rejoin_timeout_ms; /* when too few are left */
     uint64_t daemon_timeout_ms; /* ranks run on so long without a daemon that is being replaced */
     enum message_scale_at scale_at;
-    int pending_signal;  /* SCALE_AT_CHECKPOINT: sent to the ranks besides; 0: none */
-    int32_t node_rank;   /* --node-rank; MESSAGE_NO_RANK: none */
+    uint64_t scale_timeout_ms; /* SCALE_AT_CHECKPOINT: wait so long for it; 0: for good */
+    int32_t node_rank;         /* --node-rank; MESSAGE_NO_RANK: none */
     char *node_name;     /* owned; in messages, and for the order of ranks: printable ASCII without
                             blanks, not empty. NULL: the host's name up to its first dot */
     char *local_addr;    /* owned; a name or address by which other nodes reach this one; NULL: the
@@ -115,6 +115,9 @@ struct job_spec {
 
 /* Does ddprun serve the store of a generation of so many ranks? */
 bool job_spec_agent_store(const struct job_spec *spec, uint32_t world_size);
+
+/* Can a node join while this one's ranks run? */
+bool job_spec_may_grow(const struct job_spec *spec);
 
 /* What the whole job agrees to, of a guided one. */
 void job_spec_terms(const struct job_spec *spec, struct message_terms *ret);

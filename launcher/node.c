@@ -45,10 +45,19 @@ static void on_memory_note(void *arg, const char *text)
     node_say(n, "ddprun: %s\n", text);
 }
 
+/* Only a guided node's ranks are asked to save. */
+static void on_saved(void *arg)
+{
+    struct node *n = arg;
+    node_guide_look(n->guide);
+}
+
 struct generation_notes node_generation_notes(struct node *n)
 {
-    return (struct generation_notes){
-        .on_store_refused = on_refused, .on_memory_note = on_memory_note, .arg = n};
+    return (struct generation_notes){.on_store_refused = on_refused,
+                                     .on_memory_note = on_memory_note,
+                                     .on_saved = on_saved,
+                                     .arg = n};
 }
 
 /* --- Beginning --- */

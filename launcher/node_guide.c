@@ -7,6 +7,7 @@
 #include "node_state.h"
 #include "output.h"
 #include "own_addresses.h"
+#include "scale.h"
 #include "wait_line.h"
 #include "worker_env.h"
 
@@ -245,6 +246,21 @@ static void note_order(struct node_guide *g, const struct member_orders *o)
                      ends ? member_get_end(g->member)->text : member_stop_text(g->member));
 }
 
+/* Asked once; the member may hear it again on a new link. The signal comes with it, since a rank
+ * that computes does not look at a descriptor. */
+static void ask_to_save(struct node_guide *g)
+{
+    struct node *n = g->node;
+    if (n->gen.scale == NULL || !scale_ask(n->gen.scale))
+        return;
+    events_save(&n->events, generation(g), "asked");
+    node_say(n, "ddprun: a node waits to join: the ranks are asked to save their state\n");
+    if (nursery_signal(&n->nursery,
+                       n->spec->signal_scope == SCOPE_GROUP ? NURSERY_GROUP : NURSERY_MAIN, -1,
+                       WORKER_SCALE_SIGNAL) < 0)
+        node_lose_nursery(n);
+}
+
 static void on_hold_timer(uv_timer_t *timer)
 {
     struct node_guide *g = timer->data;
@@ -308,6 +324,8 @@ static void follow(struct node_guide *g, const struct member_orders *orders)
         open_store(g);
     for (int i = 0; i < n; i++)
         node_feed(g->node, &events[i]);
+    if (o.tell_pending)
+        ask_to_save(g);
 }
 
 static void step_member(struct node_guide *g, struct member_input *in)
@@ -367,6 +385,7 @@ static void note_gone(struct node_guide *g)
 void node_guide_look(struct node_guide *g)
 {
     struct member_input in;
+    g->guide.saved = scale_all_saved(g->node->gen.scale);
     while (guide_hear(&g->guide, g->node->supervisor, g->member, &in)) {
         if (in.type == MEMBER_RANK_FAILED)
             note_failure(g, &in);
@@ -374,6 +393,8 @@ void node_guide_look(struct node_guide *g)
             note_gone(g);
         else if (in.type == MEMBER_LEAVE || in.type == MEMBER_END_JOB)
             events_leave(&g->node->events, generation(g), in.text);
+        else if (in.type == MEMBER_YIELDED)
+            events_save(&g->node->events, generation(g), "done");
         step_member(g, &in);
     }
 }
@@ -388,11 +409,11 @@ void node_guide_lapse(struct node_guide *g)
 
 /* --- The link --- */
 
-static void on_up(void *arg)
+static void on_up(void *arg, bool is_here)
 {
     struct node_guide *g = arg;
     g->link_text[0] = '\0';
-    step_member(g, &(struct member_input){.type = MEMBER_LINK_UP});
+    step_member(g, &(struct member_input){.type = MEMBER_LINK_UP, .local = is_here});
 }
 
 /* Why the ranks were stopped may turn out while they stop, or later: those that lost their peers
@@ -411,12 +432,16 @@ static void hear_stop(struct node_guide *g, const struct message *m)
         events_order(&g->node->events, generation(g), why_names[m->stop.why], text);
 }
 
+/* Who may come again is told on the terminal why he waits. */
 static void on_message(void *arg, const struct message *m)
 {
+    struct node_guide *g = arg;
+    if (m->type == MESSAGE_REFUSED)
+        snprintf(g->link_text, sizeof g->link_text, "%s", m->refused.text);
     if (m->type == MESSAGE_STOP)
-        hear_stop(arg, m);
+        hear_stop(g, m);
     else
-        step_member(arg, &(struct member_input){.type = MEMBER_MESSAGE, .message = m});
+        step_member(g, &(struct member_input){.type = MEMBER_MESSAGE, .message = m});
 }
 
 static void on_down(void *arg, const char *text, int exit_code)

@@ -21,7 +21,8 @@ static void take_place(struct node *n)
         .master_addr = n->spec->master_addr,
         .master_port = n->gen.master_port,
         .agent_store = n->gen.agent_store,
-        .node_fd = SPAWN_N_FDS - 1,
+        .node_fd = SPAWN_NODE_FD,
+        .scale_fd = n->gen.scale != NULL ? SPAWN_SCALE_FD : -1,
     };
     n->start.first_rank = 0;
     if (n->guide != NULL)
@@ -70,7 +71,7 @@ void node_renew(struct node *n)
     oom_watch_renew(&n->oom);
     uint64_t begun_ns = co_now_ns();
     if (n->guide != NULL) /* its store, if it is here, was opened before */
-        n->renew_failure = generation_renew_memory(n->spec, &n->loop, &notes, &n->gen, &err);
+        n->renew_failure = generation_renew_ranks(n->spec, &n->loop, &notes, &n->gen, &err);
     else
         n->renew_failure = generation_renew(n->spec, &n->loop, &notes, &n->gen, &err);
     if (n->renew_failure < 0)

@@ -94,6 +94,8 @@ void nursery_close(struct nursery *n, uint64_t deadline_ms)
 static uint8_t list_fd(int *fds, size_t *n_fds, int fd)
 {
     size_t i = 1; /* the image is nobody's */
+    if (fd < 0)
+        return NURSERY_NO_FD;
     while (i < *n_fds && fds[i] != fd)
         i++;
     if (i == *n_fds)

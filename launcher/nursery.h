@@ -70,8 +70,7 @@ void nursery_close(struct nursery *n, uint64_t deadline_ms);
  *
  * first_rank   local; n_ranks, 1 to SPAWN_AT_ONCE, from this one on
  * image_fd     of image_make(), with as many workers
- * fds          of each worker, as in struct spawn_order; none may be -1 here; the caller keeps its
- *              own
+ * fds          of each worker, as in struct spawn_order; the caller keeps its own
  * returns      0; -EPIPE the nursery is gone; -EAGAIN it stands still; -errno */
 int nursery_spawn(const struct nursery *n, int first_rank, int n_ranks, int image_fd,
                   const int fds[][SPAWN_N_FDS]);

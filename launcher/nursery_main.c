@@ -192,9 +192,10 @@ static int make_orders(const struct parcel *p, const struct image *image,
         orders[i] = (struct spawn_order){
             .path = image->path, .argv = image->worker[i].argv, .env = image->worker[i].env};
         for (int j = 0; j < SPAWN_N_FDS; j++) {
-            if (p->q.fd_of[i][j] >= p->n_fds)
+            uint8_t at = p->q.fd_of[i][j];
+            if (at != NURSERY_NO_FD && at >= p->n_fds)
                 return -EMFILE;
-            orders[i].fds[j] = p->fds[p->q.fd_of[i][j]];
+            orders[i].fds[j] = at != NURSERY_NO_FD ? p->fds[at] : -1;
         }
     }
     return 0;

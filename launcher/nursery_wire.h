@@ -21,13 +21,14 @@ struct nursery_request {
     int32_t n_ranks;    /* SPAWN: that and those behind it, 1 to SPAWN_AT_ONCE */
     int32_t target;     /* SIGNAL: enum nursery_target */
     int32_t sig;        /* SIGNAL, SWEEP */
-    uint8_t fd_of[SPAWN_AT_ONCE][SPAWN_N_FDS]; /* SPAWN: which of the descriptors that came along;
-                                                  ranks have some in common */
+    uint8_t fd_of[SPAWN_AT_ONCE][SPAWN_N_FDS]; /* SPAWN: which of the descriptors that came along,
+                                                  NURSERY_NO_FD: none; ranks have some in common */
     uint64_t end_ms;                           /* LEASE: of CLOCK_MONOTONIC */
 };
 
 /* SPAWN: at most so many come along; the first is the image. */
 #define NURSERY_MAX_FDS (1 + SPAWN_AT_ONCE * SPAWN_N_FDS)
+#define NURSERY_NO_FD   255
 
 /* The nursery's life, in the forked process. sock is its end of the pair. */
 _Noreturn void nursery_main(int sock, const char *runtime_dir);

@@ -7,6 +7,7 @@
 #include "nursery.h"
 #include "rank_argv.h"
 #include "rank_io.h"
+#include "scale.h"
 #include "worker_env.h"
 
 #include "common/scope.h"
@@ -20,7 +21,7 @@ struct one {
     char **env;
     char **argv; /* NULL: the job's words serve it as they are */
     struct rank_fds io;
-    int node_fd;
+    int node_fd, scale_fd; /* -1: none */
 };
 
 static void one_fini(struct one *r)
@@ -30,6 +31,8 @@ static void one_fini(struct one *r)
     rank_fds_close(&r->io);
     if (r->node_fd >= 0)
         close(r->node_fd);
+    if (r->scale_fd >= 0)
+        close(r->scale_fd);
 }
 
 static int make_words(const struct start *s, int local_rank, struct one *r)
@@ -47,12 +50,14 @@ static int make_words(const struct start *s, int local_rank, struct one *r)
 
 static int one_init(const struct start *s, int local_rank, struct one *ret)
 {
-    *ret = (struct one){.io = {.owned = {-1, -1}}, .node_fd = -1};
+    *ret = (struct one){.io = {.owned = {-1, -1}}, .node_fd = -1, .scale_fd = -1};
     int rc = make_words(s, local_rank, ret);
     if (rc == 0)
         rc = rank_io_make(s->io, local_rank, s->first_rank + local_rank, &ret->io, NULL);
     if (rc == 0)
         rc = node_memory_add(s->gen->memory, local_rank, &ret->node_fd);
+    if (rc == 0 && s->gen->scale != NULL)
+        rc = scale_add(s->gen->scale, local_rank, &ret->scale_fd);
     if (rc < 0)
         one_fini(ret);
     return rc;
@@ -66,9 +71,10 @@ static int ask(const struct start *s, int first, const struct one *ranks, int n)
     for (int i = 0; i < n; i++) {
         const struct one *r = &ranks[i];
         words[i] = (struct image_words){r->argv != NULL ? r->argv : s->spec->argv, r->env};
-        for (int j = 0; j < SPAWN_N_FDS - 1; j++)
+        for (int j = 0; j < SPAWN_NODE_FD; j++)
             fds[i][j] = r->io.fds[j];
-        fds[i][SPAWN_N_FDS - 1] = r->node_fd;
+        fds[i][SPAWN_NODE_FD] = r->node_fd;
+        fds[i][SPAWN_SCALE_FD] = r->scale_fd;
     }
     int rc = image_make(s->spec->path, words, (size_t)n, &image_fd, NULL);
     return rc < 0 ? rc : nursery_spawn(s->nursery, first, n, image_fd, fds);

@@ -101,7 +101,7 @@ void wait_text_progress(struct wait_text *t, const struct message_progress *p)
         break;
     case MESSAGE_WAIT_CHECKPOINT:
         add(t, "waiting for the job's next checkpoint, to join it");
-        add_times(t, p->elapsed_ms, CO_NEVER_MS);
+        add_times(t, p->elapsed_ms, p->left_ms);
         break;
     case MESSAGE_WAIT_NOTHING:
         return;

@@ -76,6 +76,14 @@ static void set_own(struct settings *s, enum own own)
     set(s, own_names[own], "")->own = (int)own;
 }
 
+static void set_fd(struct settings *s, const char *name, int fd)
+{
+    if (fd >= 0)
+        set_number(s, name, fd);
+    else
+        set(s, name, NULL); /* that of a ddprun around this one is not ours to give */
+}
+
 static void fill(struct settings *s, const struct job_spec *spec,
                  const struct generation_place *place)
 {
@@ -103,10 +111,12 @@ static void fill(struct settings *s, const struct job_spec *spec,
     if (spec->virtual_local_rank)
         set_own(s, OWN_DEVICE);
     set_number(s, DDP_ENV_GENERATION, place->generation);
-    if (place->node_fd >= 0)
-        set_number(s, DDP_ENV_NODE_FD, place->node_fd);
+    set_fd(s, DDP_ENV_NODE_FD, place->node_fd);
+    set_fd(s, DDP_ENV_SCALE_FD, place->scale_fd);
+    if (place->scale_fd >= 0)
+        set_number(s, DDP_ENV_SCALE_SIGNAL, WORKER_SCALE_SIGNAL);
     else
-        set(s, DDP_ENV_NODE_FD, NULL); /* that of a ddprun around this one is not ours to give */
+        set(s, DDP_ENV_SCALE_SIGNAL, NULL);
 }
 
 static struct setting *find(struct settings *s, const char *variable)

@@ -6,11 +6,16 @@
 #ifndef DDP_LAUNCHER_WORKER_ENV_H
 #define DDP_LAUNCHER_WORKER_ENV_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 struct co_error;
 struct job_spec;
+
+/* Tells a worker to look at DDP_SCALE_FD. One that a program may ignore without a word. */
+#define WORKER_SCALE_SIGNAL SIGURG
+
 struct worker_env; /* opaque: what is common */
 
 struct generation_place { /* the same for all workers that are started together */
@@ -21,6 +26,7 @@ struct generation_place { /* the same for all workers that are started together 
     uint16_t master_port;
     bool agent_store; /* TORCHELASTIC_USE_AGENT_STORE */
     int node_fd;      /* the worker's descriptor of the node socket; -1: none */
+    int scale_fd;     /* its descriptor of scale.h; -1: none */
 };
 
 struct rank_place { /* all that differs between them */

@@ -36,6 +36,7 @@ struct control_conn {
     bool is_mid_frame; /* the timer runs for that */
     bool ends;         /* linger once all is out */
     bool is_told;      /* notes are not called any more */
+    size_t n_counted;  /* of the host's n_buffer_bytes */
     int failure;       /* found where on_end must not be called; the timer does it */
     char failure_text[256];
     struct sockaddr_in6 peer; /* of either family; the kernel has it no more once it is gone */
@@ -47,6 +48,7 @@ struct control_conn {
 int control_conn_host_init(struct control_conn_host *h, uv_loop_t *loop, struct co_error *err)
 {
     *h = (struct control_conn_host){.loop = loop,
+                                    .mid_frame_ms = CONTROL_CONN_MID_FRAME_MS,
                                     .scratch = malloc(SCRATCH_BYTES),
                                     .wire = malloc(sizeof *h->wire),
                                     .frame = calloc(1, sizeof *h->frame)};
@@ -66,6 +68,17 @@ void control_conn_host_fini(struct control_conn_host *h)
     *h = (struct control_conn_host){0};
 }
 
+/* Call it when the buffers may have changed. returns whether there may be more in them */
+static bool count_buffers(struct control_conn *c)
+{
+    struct control_conn_host *h = c->host;
+    size_t n = co_buf_len(&c->in) + co_buf_len(&c->writing) + co_buf_len(seal_output(c->seal));
+    h->n_buffer_bytes += n - c->n_counted; /* wraps, when it is less */
+    c->n_counted = n;
+    return h->max_buffer_bytes == 0 || h->n_buffer_bytes <= h->max_buffer_bytes ||
+           n <= h->max_buffer_bytes / h->n_conns;
+}
+
 /* --- the end --- */
 
 static void on_handle_closed(uv_handle_t *handle)
@@ -74,6 +87,7 @@ static void on_handle_closed(uv_handle_t *handle)
     if (--c->n_handles > 0)
         return;
     struct control_conn_host *h = c->host;
+    h->n_buffer_bytes -= c->n_counted;
     seal_destroy(c->seal);
     co_buf_fini(&c->in);
     co_buf_fini(&c->writing);
@@ -145,6 +159,7 @@ static void on_written(uv_write_t *write, int status)
         fail(c, status, uv_strerror(status));
     else
         flush(c);
+    count_buffers(c);
 }
 
 static void on_shutdown(uv_shutdown_t *request, int status)
@@ -213,6 +228,8 @@ void control_conn_send(struct control_conn *c, const struct message *m)
         fail_later(c, -ETIMEDOUT, "the other end does not read");
     else
         flush(c);
+    if (!count_buffers(c))
+        fail_later(c, -ENOMEM, "the other end does not read, and others need the memory, too");
 }
 
 void control_conn_end(struct control_conn *c)
@@ -247,7 +264,7 @@ static void follow_mid_frame(struct control_conn *c)
         return;
     c->is_mid_frame = is_mid_frame;
     if (is_mid_frame)
-        uv_timer_start(&c->timer, on_late, CONTROL_CONN_MID_FRAME_MS, 0);
+        uv_timer_start(&c->timer, on_late, c->host->mid_frame_ms, 0);
     else
         uv_timer_stop(&c->timer);
 }
@@ -307,6 +324,8 @@ static void receive(struct control_conn *c, const uint8_t *bytes, size_t len)
         fail(c, -ENOMEM, "no memory for a frame");
     else if (had_kept)
         receive_kept(c);
+    if (!count_buffers(c))
+        fail(c, -ENOMEM, "a frame is not complete, and others need the memory, too");
 }
 
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
@@ -360,15 +379,15 @@ static int begin(struct control_conn *c)
     uv_tcp_getpeername(&c->tcp, (struct sockaddr *)&from, &len);
     memcpy(&c->peer, &from, sizeof c->peer);
     uv_tcp_nodelay(&c->tcp, 1);
-    uv_timer_start(&c->timer, on_late, CONTROL_CONN_GREETING_MS, 0);
+    uv_timer_start(&c->timer, on_late, c->host->mid_frame_ms, 0);
     return uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
 }
 
 static void on_adopted(uv_timer_t *timer)
 {
     struct control_conn *c = timer->data;
-    uv_timer_start(&c->timer, on_late, CONTROL_CONN_GREETING_MS, 0);
-    receive_kept(c);
+    uv_timer_start(&c->timer, on_late, c->host->mid_frame_ms, 0);
+    receive(c, NULL, 0);
 }
 
 int control_conn_adopt(struct control_conn_host *h, struct seal *seal, int fd, const uint8_t *bytes,

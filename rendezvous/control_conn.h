@@ -15,8 +15,8 @@ struct control_conn; /* opaque */
 struct seal;
 
 enum {
-    CONTROL_CONN_GREETING_MS = 10000,  /* from a connection's beginning until it is open */
-    CONTROL_CONN_MID_FRAME_MS = 10000, /* from a frame's first byte to its last */
+    CONTROL_CONN_MID_FRAME_MS = 10000, /* from a connection's beginning until it is open, and from a
+                                          frame's first byte to its last */
     CONTROL_CONN_LINGER_MS = 2000,     /* for the other end to take the last message in */
     CONTROL_CONN_MAX_UNSENT = 4 << 20, /* bytes; the other end does not read */
 };
@@ -24,10 +24,14 @@ enum {
 /* What the connections of a loop share, so that a silent one holds no buffers. */
 struct control_conn_host {
     uv_loop_t *loop;
-    uint8_t *scratch;                             /* to read into */
-    struct control_wire_scratch *wire;            /* to decode into */
-    struct co_buf *frame;                         /* to encode into */
-    uint32_t n_conns;                             /* those in mid-close, too */
+    uint8_t *scratch;                  /* to read into */
+    struct control_wire_scratch *wire; /* to decode into */
+    struct co_buf *frame;              /* to encode into */
+    uint32_t n_conns;                  /* those in mid-close, too */
+    uint64_t mid_frame_ms;             /* from control_conn_host_init() CONTROL_CONN_MID_FRAME_MS */
+    uint64_t n_buffer_bytes;           /* that all of them hold of incomplete frames, and unsent */
+    uint64_t max_buffer_bytes; /* beyond this, a connection that holds more than the mean and asks
+                                  for more is ended; 0: no bound but each one's own */
     void (*on_gone)(struct control_conn_host *h); /* one less; NULL: nobody cares */
 };
 

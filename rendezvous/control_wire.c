@@ -285,6 +285,7 @@ static void pass_terms(struct pass *p, struct message_terms *t)
     pass_u64(p, "the restart window", &t->restart_window_ms, 0, MESSAGE_MAX_MS);
     pass_bytes(p, t->no_restart_on, sizeof t->no_restart_on);
     t->scale_at = (enum message_scale_at)pass_choice(p, "scale-at", (int)t->scale_at, 2);
+    pass_u64(p, "the time for a checkpoint", &t->scale_timeout_ms, 0, MESSAGE_MAX_MS);
 }
 
 static void pass_hello(struct pass *p, struct message_hello *h)

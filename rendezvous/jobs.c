@@ -1,190 +1,28 @@
-#include "jobs.h"
+#include "jobs_state.h"
 
 #include "common/clock.h"
 #include "common/error.h"
-#include "seal.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
     DEFAULT_MAX_JOBS = 1024,
-    DEFAULT_MAX_CONNS = 65536,
-    SLOT_BITS = 20, /* of a link's number: where its peer is */
     KEEP_MS = 60000,
     NOTE_EVERY_MS = 1000,
     ASLEEP_MS = 1000, /* a timer that is so late tells that we were not running */
 };
-_Static_assert(DEFAULT_MAX_CONNS < 1 << SLOT_BITS, "each connection has a slot");
 
-struct job {
-    struct job *next;
-    struct jobs *jobs;
-    struct roster *roster; /* owned */
-    uv_timer_t timer;
-    bool is_due;  /* the deadline has come; what was received before it is read first */
-    bool is_over; /* closed, and all have been told: kept for who comes late */
-    bool closing;
-    char run_id[];
-};
-
-struct peer { /* a connection, or the node in this process */
-    struct jobs *jobs;
-    struct job *job;           /* NULL: before its HELLO */
-    struct control_conn *conn; /* NULL: the local one */
-    uint64_t link;
-};
-
-struct jobs {
-    uv_loop_t *loop;
-    struct jobs_opts opts;
-    struct control_conn_host conns;
-    struct job *first;
-    uint32_t n_jobs;
-    struct peer **peers; /* by slot; owned */
-    uint32_t n_slots, n_peers;
-    uint64_t n_links; /* ever: links are never named alike */
-    struct control_pipe pipe;
-    struct peer *local; /* its roster's end; NULL: closed */
-    uint64_t next_note_ms;
-    int n_handles; /* the jobs' timers, the pipe */
-    bool closing;
-    void (*on_closed)(void *arg);
-    void *on_closed_arg;
-};
-
-static void step(struct job *job, struct roster_input *in);
-
-static void note(struct jobs *j, const char *text)
+void jobs_note(struct jobs *j, const char *text)
 {
     uint64_t now_ms = uv_now(j->loop);
+    j->n_refused++;
     if (j->opts.on_note == NULL || j->closing || now_ms < j->next_note_ms)
         return;
     j->next_note_ms = now_ms + NOTE_EVERY_MS;
     j->opts.on_note(j->opts.arg, text);
-}
-
-/* --- peers --- */
-
-static struct peer *find_peer(const struct jobs *j, uint64_t link)
-{
-    uint64_t slot = link & ((1u << SLOT_BITS) - 1);
-    struct peer *p = slot < j->n_slots ? j->peers[slot] : NULL;
-    return p != NULL && p->link == link ? p : NULL;
-}
-
-static int find_slot(struct jobs *j, uint32_t *ret_slot)
-{
-    for (uint32_t i = 0; i < j->n_slots && j->n_peers < j->n_slots; i++) {
-        uint32_t slot = (uint32_t)((j->n_links + i) % j->n_slots);
-        if (j->peers[slot] == NULL) {
-            *ret_slot = slot;
-            return 0;
-        }
-    }
-    uint32_t n_slots = j->n_slots == 0 ? 16 : j->n_slots * 2;
-    struct peer **peers = realloc(j->peers, n_slots * sizeof *peers);
-    if (peers == NULL)
-        return -ENOMEM;
-    memset(peers + j->n_slots, 0, (n_slots - j->n_slots) * sizeof *peers);
-    *ret_slot = j->n_slots;
-    j->peers = peers;
-    j->n_slots = n_slots;
-    return 0;
-}
-
-static struct peer *make_peer(struct jobs *j)
-{
-    uint32_t slot;
-    if (j->n_peers > j->opts.max_conns || find_slot(j, &slot) < 0)
-        return NULL;
-    struct peer *p = calloc(1, sizeof *p);
-    if (p == NULL)
-        return NULL;
-    p->jobs = j;
-    p->link = ++j->n_links << SLOT_BITS | slot;
-    j->peers[slot] = p;
-    j->n_peers++;
-    return p;
-}
-
-static void free_peer(struct peer *p)
-{
-    struct jobs *j = p->jobs;
-    j->peers[p->link & ((1u << SLOT_BITS) - 1)] = NULL;
-    j->n_peers--;
-    if (j->local == p)
-        j->local = NULL;
-    free(p);
-}
-
-/* Its link has ended, whoever ended it. */
-static void lose_peer(struct peer *p)
-{
-    struct job *job = p->job;
-    uint64_t link = p->link;
-    free_peer(p);
-    if (job != NULL)
-        step(job, &(struct roster_input){.type = ROSTER_GONE, .link = link});
-}
-
-/* --- messages to and from a peer --- */
-
-static void send_to(struct peer *p, const struct message *m)
-{
-    if (p->conn != NULL)
-        control_conn_send(p->conn, m);
-    else
-        control_pipe_send(&p->jobs->pipe, CONTROL_PIPE_ROSTER, m);
-}
-
-/* What was sent still arrives. */
-static void end_peer(struct peer *p)
-{
-    if (p->conn != NULL)
-        control_conn_end(p->conn);
-    else
-        control_pipe_shut(&p->jobs->pipe, CONTROL_PIPE_ROSTER);
-    free_peer(p);
-}
-
-static void on_peer_message(struct peer *p, const struct message *m);
-
-static void on_local(void *arg, const struct message *m)
-{
-    struct jobs *j = arg;
-    if (j->local == NULL)
-        return;
-    if (m != NULL)
-        on_peer_message(j->local, m);
-    else
-        lose_peer(j->local);
-}
-
-int jobs_local_up(struct jobs *j, control_pipe_take on_message, void *arg, struct co_error *err)
-{
-    assert(j->opts.only_run_id != NULL);
-    if (j->local != NULL) /* its end is on the way here; nobody asks for that any more */
-        lose_peer(j->local);
-    j->local = make_peer(j);
-    if (j->local == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a link to the roster");
-    control_pipe_open(&j->pipe, on_local, j, on_message, arg);
-    return 0;
-}
-
-void jobs_local_send(struct jobs *j, const struct message *m)
-{
-    control_pipe_send(&j->pipe, CONTROL_PIPE_NODE, m);
-}
-
-void jobs_local_down(struct jobs *j)
-{
-    control_pipe_shut(&j->pipe, CONTROL_PIPE_NODE);
 }
 
 /* --- a job's time --- */
@@ -200,13 +38,13 @@ static void on_timer(uv_timer_t *timer)
     if (!job->is_due) {
         job->is_due = true;
         if (deadline_ms != CO_NEVER_MS && co_now_ms() > deadline_ms + ASLEEP_MS)
-            step(job, &(struct roster_input){.type = ROSTER_ASLEEP});
-        if (!job->closing)
+            jobs_step(job, &(struct roster_input){.type = ROSTER_ASLEEP});
+        if (!job->closing && !job->is_over)
             uv_timer_start(&job->timer, on_timer, 0, 0);
         return;
     }
     job->is_due = false;
-    step(job, &(struct roster_input){.type = ROSTER_TIME});
+    jobs_step(job, &(struct roster_input){.type = ROSTER_TIME});
 }
 
 static void set_timer(struct job *job)
@@ -247,18 +85,29 @@ static void on_job_closed(uv_handle_t *handle)
     struct job *job = handle->data;
     struct jobs *j = job->jobs;
     roster_destroy(job->roster);
+    told_fini(&job->told);
     free(job);
     j->n_handles--;
     destroy_if_closed(j);
 }
 
-static void close_job(struct job *job)
+/* No connection leads to it any more. */
+static void end_peers_of(struct job *job)
+{
+    struct jobs *j = job->jobs;
+    for (uint32_t i = 0; i < j->n_slots; i++)
+        if (j->peers[i] != NULL && j->peers[i]->job == job)
+            jobs_end_peer(j->peers[i]);
+}
+
+void jobs_close_job(struct job *job)
 {
     struct jobs *j = job->jobs;
     struct job **at = &j->first;
     while (*at != job)
         at = &(*at)->next;
     *at = job->next;
+    end_peers_of(job);
     j->n_jobs--;
     job->closing = true;
     uv_close((uv_handle_t *)&job->timer, on_job_closed);
@@ -266,10 +115,10 @@ static void close_job(struct job *job)
 
 static void on_kept(uv_timer_t *timer)
 {
-    close_job(timer->data);
+    jobs_close_job(timer->data);
 }
 
-static struct job *find_job(const struct jobs *j, const char *run_id)
+struct job *jobs_find_job(const struct jobs *j, const char *run_id)
 {
     struct job *job = j->first;
     while (job != NULL && strcmp(job->run_id, run_id) != 0)
@@ -277,8 +126,8 @@ static struct job *find_job(const struct jobs *j, const char *run_id)
     return job;
 }
 
-static int make_job(struct jobs *j, const char *run_id, const struct message_terms *terms,
-                    struct job **ret, struct co_error *err)
+int jobs_make_job(struct jobs *j, const char *run_id, const struct message_terms *terms,
+                  struct job **ret, struct co_error *err)
 {
     const struct jobs_opts *o = &j->opts;
     if (j->n_jobs >= o->max_jobs)
@@ -298,6 +147,7 @@ static int make_job(struct jobs *j, const char *run_id, const struct message_ter
     uv_timer_init(j->loop, &job->timer);
     j->n_handles++;
     j->n_jobs++;
+    j->n_made++;
     job->next = j->first;
     j->first = job;
     set_timer(job);
@@ -305,33 +155,66 @@ static int make_job(struct jobs *j, const char *run_id, const struct message_ter
     return 0;
 }
 
+/* All who take part are told of the end at once, or have said themselves that they go. */
+static void note_told(struct job *job)
+{
+    struct roster_node_view node;
+    for (uint32_t i = 0; i < roster_n_slots(job->roster); i++)
+        if (roster_view(job->roster, i, &node))
+            told_add(&job->told, node.instance, node.name);
+}
+
+static void note_change(struct job *job, const struct roster_action *a)
+{
+    const struct jobs_opts *o = &job->jobs->opts;
+    if (a->to == ROSTER_CLOSED && o->only_run_id == NULL)
+        note_told(job);
+    if (o->on_changed != NULL)
+        o->on_changed(o->arg, job->run_id, job->roster, a->from);
+}
+
+/* For good: who may come again is not worth a line. */
+static void note_refusal(struct job *job, const struct message *m)
+{
+    char text[CO_ERROR_TEXT_BYTES];
+    if (m->type != MESSAGE_REFUSED || m->refused.again)
+        return;
+    snprintf(text, sizeof text, "job '%.200s': refused: %.600s", job->run_id, m->refused.text);
+    jobs_note(job->jobs, text);
+}
+
 static void carry_out(struct job *job, const struct roster_action *a)
 {
     struct jobs *j = job->jobs;
-    struct peer *p = find_peer(j, a->link);
+    struct peer *p = jobs_find_peer(j, a->link);
     if (a->type == ROSTER_CHANGED) {
-        if (j->opts.on_changed != NULL)
-            j->opts.on_changed(j->opts.arg, job->run_id, job->roster, a->from);
+        note_change(job, a);
     } else if (p == NULL) {
         return; /* it has gone meanwhile */
     } else if (a->type == ROSTER_SEND) {
-        send_to(p, &a->message);
+        note_refusal(job, &a->message);
+        jobs_send(p, &a->message);
     } else {
-        end_peer(p);
+        jobs_end_peer(p);
     }
 }
 
-/* Nobody is left who could hear of its end: it is kept for who comes late, and forgotten then. */
-static void retire_if_over(struct job *job)
+/* Nobody takes part any more. What is over is kept for who comes late, and forgotten then; what is
+ * not over is forgotten at once: nothing is left of its state, and who comes may want other
+ * terms. */
+static void retire_if_empty(struct job *job)
 {
-    if (job->is_over || job->jobs->opts.only_run_id != NULL ||
-        roster_get_state(job->roster) != ROSTER_CLOSED || roster_n_nodes(job->roster) > 0)
+    if (job->is_over || job->jobs->opts.only_run_id != NULL || roster_n_nodes(job->roster) > 0)
         return;
+    if (roster_get_state(job->roster) != ROSTER_CLOSED) {
+        jobs_close_job(job);
+        return;
+    }
     job->is_over = true;
     uv_timer_start(&job->timer, on_kept, KEEP_MS, 0);
 }
 
-static void step(struct job *job, struct roster_input *in)
+void jobs_step(struct job *job, struct roster_input *in)
 {
     struct roster_actions actions;
     if (job->closing)
@@ -341,106 +224,7 @@ static void step(struct job *job, struct roster_input *in)
     for (size_t i = 0; i < actions.n; i++)
         carry_out(job, &actions.items[i]);
     set_timer(job);
-    retire_if_over(job);
-}
-
-/* --- connections --- */
-
-static void refuse(struct peer *p, enum message_refusal why, bool again, const char *text)
-{
-    const struct message m = {.type = MESSAGE_REFUSED,
-                              .generation = MESSAGE_NO_GENERATION,
-                              .refused = {.why = why, .again = again, .text = text}};
-    note(p->jobs, text);
-    send_to(p, &m);
-    end_peer(p);
-}
-
-/* Returns whether the peer has a job now. */
-static bool find_a_job(struct peer *p, const struct message_hello *hello)
-{
-    struct jobs *j = p->jobs;
-    struct co_error err = {0};
-    char text[CO_ERROR_TEXT_BYTES];
-    p->job = find_job(j, hello->run_id);
-    if (p->job != NULL)
-        return true;
-    if (j->opts.only_run_id != NULL) {
-        snprintf(text, sizeof text, "%s belongs to the job '%s', here is '%s'", hello->name,
-                 hello->run_id, j->opts.only_run_id);
-        refuse(p, MESSAGE_REFUSED_OTHER_JOB, false, text);
-        return false;
-    }
-    int rc = make_job(j, hello->run_id, &hello->terms, &p->job, &err);
-    if (rc < 0) {
-        snprintf(text, sizeof text, "%s of the job '%s' is refused: %.400s", hello->name,
-                 hello->run_id, err.text);
-        refuse(p, rc == -EINVAL ? MESSAGE_REFUSED_TERMS : MESSAGE_REFUSED_FULL, rc == -ENOSPC,
-               text);
-        return false;
-    }
-    return true;
-}
-
-static void on_peer_message(struct peer *p, const struct message *m)
-{
-    if (p->job == NULL && m->type != MESSAGE_HELLO) {
-        note(p->jobs, "a control connection did not begin with a HELLO");
-        end_peer(p);
-        return;
-    }
-    if (p->job == NULL && !find_a_job(p, &m->hello))
-        return;
-    step(p->job,
-         &(struct roster_input){
-             .type = ROSTER_MESSAGE, .link = p->link, .local = p->conn == NULL, .message = m});
-}
-
-static void on_open(void *arg)
-{
-    (void)arg; /* the node speaks first */
-}
-
-static void on_message(void *arg, const struct message *m)
-{
-    on_peer_message(arg, m);
-}
-
-static void on_end(void *arg, int code, const char *text)
-{
-    struct peer *p = arg;
-    char line[CO_ERROR_TEXT_BYTES], from[CONTROL_CONN_PEER_BYTES];
-    /* who only looked whether somebody is here has done nothing wrong */
-    if (code != -ECONNRESET && code != -EPIPE) {
-        control_conn_peer(p->conn, from);
-        snprintf(line, sizeof line, "control connection from %s: %.600s", from, text);
-        note(p->jobs, line);
-    }
-    lose_peer(p);
-}
-
-void jobs_adopt(struct jobs *j, int fd, const uint8_t *bytes, size_t len)
-{
-    struct co_error err = {0};
-    struct seal *seal;
-    struct peer *p = j->closing ? NULL : make_peer(j);
-    if (p == NULL) {
-        note(j, "a control connection is refused: there are too many, or no memory");
-        close(fd);
-        return;
-    }
-    const struct control_conn_notes notes = {
-        .on_open = on_open, .on_message = on_message, .on_end = on_end, .arg = p};
-    int rc = seal_create_roster(j->opts.keys, j->opts.n_keys, CONTROL_WIRE_VERSION,
-                                CONTROL_WIRE_VERSION, &seal, &err);
-    if (rc < 0)
-        close(fd);
-    else
-        rc = control_conn_adopt(&j->conns, seal, fd, bytes, len, &notes, &p->conn, &err);
-    if (rc < 0) {
-        note(j, err.text);
-        free_peer(p);
-    }
+    retire_if_empty(job);
 }
 
 /* --- the whole --- */
@@ -463,8 +247,8 @@ int jobs_create(uv_loop_t *loop, const struct jobs_opts *opts, struct jobs **ret
     j->opts = *opts;
     if (j->opts.max_jobs == 0)
         j->opts.max_jobs = DEFAULT_MAX_JOBS;
-    if (j->opts.max_conns == 0 || j->opts.max_conns > DEFAULT_MAX_CONNS)
-        j->opts.max_conns = DEFAULT_MAX_CONNS;
+    if (j->opts.max_conns == 0 || j->opts.max_conns > JOBS_MAX_CONNS)
+        j->opts.max_conns = JOBS_MAX_CONNS;
     int rc = control_conn_host_init(&j->conns, loop, err);
     if (rc == 0 && control_pipe_init(&j->pipe, loop) < 0)
         rc = co_fail(err, -ENOMEM, "no memory for jobs");
@@ -474,9 +258,12 @@ int jobs_create(uv_loop_t *loop, const struct jobs_opts *opts, struct jobs **ret
         return rc;
     }
     j->conns.on_gone = on_conn_gone;
+    j->conns.max_buffer_bytes = opts->max_buffer_bytes;
+    if (opts->mid_frame_ms != 0)
+        j->conns.mid_frame_ms = opts->mid_frame_ms;
     j->n_handles = 1;
     if (opts->only_run_id != NULL)
-        rc = make_job(j, opts->only_run_id, opts->terms, &job, err);
+        rc = jobs_make_job(j, opts->only_run_id, opts->terms, &job, err);
     if (rc < 0) {
         jobs_close(j, NULL, NULL);
         return rc;
@@ -495,6 +282,20 @@ uint32_t jobs_n_conns(const struct jobs *j)
     return j->conns.n_conns;
 }
 
+void jobs_get_figures(const struct jobs *j, struct jobs_figures *ret)
+{
+    *ret = (struct jobs_figures){
+        .n_jobs = j->n_jobs,
+        .max_jobs = j->opts.max_jobs,
+        .n_conns = j->conns.n_conns,
+        .max_conns = j->opts.max_conns,
+        .n_made = j->n_made,
+        .n_refused = j->n_refused,
+        .n_buffer_bytes = j->conns.n_buffer_bytes,
+        .max_buffer_bytes = j->conns.max_buffer_bytes,
+    };
+}
+
 void jobs_each(const struct jobs *j,
                void (*on_job)(void *arg, const char *run_id, const struct roster *r), void *arg)
 {
@@ -509,9 +310,9 @@ void jobs_close(struct jobs *j, void (*on_closed)(void *arg), void *arg)
     j->on_closed_arg = arg;
     for (uint32_t i = 0; i < j->n_slots; i++) {
         if (j->peers[i] != NULL)
-            end_peer(j->peers[i]);
+            jobs_end_peer(j->peers[i]);
     }
     while (j->first != NULL)
-        close_job(j->first);
+        jobs_close_job(j->first);
     control_pipe_close(&j->pipe, on_pipe_closed);
 }

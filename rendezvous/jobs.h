@@ -14,21 +14,28 @@ struct co_error;
 struct jobs; /* opaque */
 struct seal_key;
 
+enum { JOBS_MAX_CONNS = 65536 };
+
 struct jobs_opts {
     const struct seal_key *keys; /* tokens that are let in; borrowed. n_keys 0: all, in the clear */
     size_t n_keys;
     struct roster_limits limits;
-    uint32_t max_jobs;  /* 0: 1024; one more is refused */
-    uint32_t max_conns; /* 0: 65536; one more is closed at once */
+    uint32_t max_jobs;         /* 0: 1024; one more is refused */
+    uint32_t max_conns;        /* 0: JOBS_MAX_CONNS; one more is closed at once */
+    uint64_t max_buffer_bytes; /* of struct control_conn_host; 0: no common bound */
+    uint64_t mid_frame_ms;     /* of struct control_conn_host; 0: its own */
 
-    /* NULL: jobs are made by their first node, and forgotten a minute after their end. Else this is
-     * the only one, begun at once with these terms. */
+    /* NULL: jobs are made by their first node. One that is over is kept for a minute, for who comes
+     * late, or until a node that knows of its end comes anew: then it begins once more. One that is
+     * not over is forgotten when no node is left. Not NULL: this is the only one, begun at once
+     * with these terms. */
     const char *only_run_id;
     const struct message_terms *terms;
     const char *const *expected; /* see roster_create() */
     size_t n_expected;
 
-    /* A connection was refused or broke the protocol: who and why. At most once a second. */
+    /* A node was refused or its connection broke the protocol: who and why. At most once a
+     * second. */
     void (*on_note)(void *arg, const char *text);
     /* A job's state has changed; roster_change() says why. NULL: nobody cares */
     void (*on_changed)(void *arg, const char *run_id, const struct roster *r,
@@ -54,6 +61,15 @@ void jobs_local_down(struct jobs *j); /* what was sent before still arrives */
 
 uint32_t jobs_n(const struct jobs *j);
 uint32_t jobs_n_conns(const struct jobs *j);
+
+struct jobs_figures {
+    uint32_t n_jobs, max_jobs;
+    uint32_t n_conns, max_conns;
+    uint64_t n_made;                           /* jobs so far */
+    uint64_t n_refused;                        /* what on_note was for, told or not */
+    uint64_t n_buffer_bytes, max_buffer_bytes; /* 0: no common bound */
+};
+void jobs_get_figures(const struct jobs *j, struct jobs_figures *ret);
 
 /* Visit all. */
 void jobs_each(const struct jobs *j,

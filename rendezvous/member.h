@@ -61,7 +61,8 @@ enum member_event_type { /* of the table; what the caller feeds is an enum membe
 };
 
 enum member_input_type {
-    MEMBER_LINK_UP,     /* the connection asked for is there, its token proved */
+    MEMBER_LINK_UP,     /* the connection asked for is there, its token proved. `local`: the roster
+                           is in this process, and stays there: no lease, no heartbeats */
     MEMBER_LINK_DOWN,   /* it ended or could not be made: `text` says why; `final`: no use to try
                           again (wrong token), `exit_code` with it */
     MEMBER_MESSAGE,     /* `message` came on it */
@@ -94,7 +95,7 @@ struct member_input {
     int32_t rank;
     int exit_code;
     int signal;
-    bool final, progressed, hangs;
+    bool local, final, progressed, hangs;
 };
 
 /* What the caller has to do now; false, zero: nothing. In this order. */
@@ -120,7 +121,6 @@ struct member_orders {
 struct member_limits {
     uint64_t start_timeout_ms;  /* to find the roster */
     uint64_t daemon_timeout_ms; /* see MEMBER_DAEMON_LOST */
-    bool local;                 /* the roster is in this process: no lease, no heartbeats */
 };
 
 /* How it ended for this node. */
@@ -145,8 +145,10 @@ struct member_place {
 #define MEMBER_EXIT_TOO_FEW  75 /* the roster is lost */
 #define MEMBER_EXIT_CONFIG   78 /* it refuses for good */
 
-#define MEMBER_QUICK_MS 10  /* between attempts to make a link, at first */
-#define MEMBER_AGAIN_MS 500 /* and later, at most */
+#define MEMBER_QUICK_MS    10   /* between attempts to make a link, for LEASE_RETURN_MS, at most */
+#define MEMBER_SOON_MS     20   /* then, */
+#define MEMBER_SOON_FOR_MS 1000 /* until so long after the first one */
+#define MEMBER_AGAIN_MS    500  /* later, at most */
 
 /* hello     copied, texts and addresses too; within the bounds of message.h; `sent_ms` and
  *           `resumes` are the member's to fill in

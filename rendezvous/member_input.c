@@ -14,15 +14,21 @@
 /* --- The link --- */
 
 enum {
-    QUICK_ATTEMPTS = 1 + LEASE_RETURN_MS / MEMBER_QUICK_MS, /* the first one comes at once */
+    FIRST_ATTEMPTS = 4, /* behind the one that comes at once: after 1, 2, 4 and 8 ms */
+    QUICK_ATTEMPTS = 1 + FIRST_ATTEMPTS + LEASE_RETURN_MS / MEMBER_QUICK_MS,
+    SOON_ATTEMPTS = QUICK_ATTEMPTS + (MEMBER_SOON_FOR_MS - LEASE_RETURN_MS) / MEMBER_SOON_MS,
 };
 
+/* Who was started together with the endpoint waits for milliseconds, who is lost after
+ * LEASE_RETURN_MS hurries, and an endpoint that comes minutes later is not besieged. */
 static uint64_t wait_before_attempt_ms(uint32_t n)
 {
-    if (n == 0)
-        return 0;
-    uint64_t wait_ms = MEMBER_QUICK_MS;
-    for (uint32_t i = QUICK_ATTEMPTS; i < n && wait_ms < MEMBER_AGAIN_MS; i++)
+    if (n <= FIRST_ATTEMPTS)
+        return n == 0 ? 0 : 1u << (n - 1);
+    if (n <= QUICK_ATTEMPTS)
+        return MEMBER_QUICK_MS;
+    uint64_t wait_ms = MEMBER_SOON_MS;
+    for (uint32_t i = SOON_ATTEMPTS; i < n && wait_ms < MEMBER_AGAIN_MS; i++)
         wait_ms *= 2;
     return wait_ms < MEMBER_AGAIN_MS ? wait_ms : MEMBER_AGAIN_MS;
 }
@@ -168,7 +174,7 @@ static void begin_stay(struct member *m)
 static void hear_welcome(struct member *m, const struct message_welcome *w, uint64_t now_ms)
 {
     struct co_error err;
-    if (!m->limits.local &&
+    if (!m->is_local &&
         lease_begin(&m->lease, w->sent_ms, w->heartbeat_ms, w->lease_ms, &err) < 0) {
         break_link(m, now_ms, err.text);
         return;
@@ -361,12 +367,13 @@ uint64_t member_deadline_ms(const struct member *m)
 
 /* --- What the caller feeds --- */
 
-static void take_link_up(struct member *m, uint64_t now_ms)
+static void take_link_up(struct member *m, const struct member_input *in)
 {
     m->is_connecting = false;
     m->is_linked = true;
+    m->is_local = in->local;
     m->is_welcome = false;
-    say_hello(m, now_ms);
+    say_hello(m, in->now_ms);
 }
 
 static void take(struct member *m, const struct member_input *in)
@@ -379,7 +386,7 @@ static void take(struct member *m, const struct member_input *in)
     };
     switch (in->type) {
     case MEMBER_LINK_UP:
-        take_link_up(m, in->now_ms);
+        take_link_up(m, in);
         break;
     case MEMBER_LINK_DOWN:
         lose_link(m, in->now_ms, in->text);

@@ -75,6 +75,7 @@ struct message_terms {
     uint64_t restart_window_ms; /* of so many last ms; 0: ever */
     uint8_t no_restart_on[32];  /* bit N of them: exit code N ends the job */
     enum message_scale_at scale_at;
+    uint64_t scale_timeout_ms; /* AT_CHECKPOINT: wait so long for it; 0: as long as it takes */
 };
 
 struct message_address {

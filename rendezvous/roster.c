@@ -95,6 +95,18 @@ static bool all_yielded(const struct roster *r, const struct roster_event *e)
     return r->pending && r->n_yielded == n_left(r) && !r->is_ending;
 }
 
+/* Those who waited for a checkpoint have gone again, or the job is about to end. */
+static bool lets_nobody_in(const struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    for (uint32_t i = 0; i < r->n_slots; i++) {
+        const struct roster_node *n = &r->nodes[i];
+        if (n->used && !n->leaves && n->part == PART_NONE)
+            return r->is_ending;
+    }
+    return true;
+}
+
 /* Each node that could have been the cause has been heard since. */
 static bool believed_for_good(const struct roster *r, const struct roster_event *e)
 {
@@ -244,6 +256,22 @@ static void note_checkpoint(struct roster *r, const struct roster_event *e)
     set_cause(r, MESSAGE_WHY_JOIN);
 }
 
+static void note_no_checkpoint(struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    explain(r, "not all ranks have saved their state in %" PRIu64 " ms, others join",
+            r->terms.scale_timeout_ms);
+    set_cause(r, MESSAGE_WHY_JOIN);
+}
+
+/* Who comes next asks anew. */
+static void stop_asking(struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    r->pending = false;
+    r->deadline_ms = CO_NEVER_MS;
+}
+
 static void note_loss(struct roster *r, const struct roster_event *e)
 {
     explain_loss(r, e);
@@ -318,12 +346,21 @@ static void correct_failure(struct roster *r, const struct roster_event *e)
         note_failure(r, e);
 }
 
+/* Of a generation whose store is open. */
+static void set_scale_deadline(struct roster *r)
+{
+    bool ends = r->pending && r->terms.scale_timeout_ms > 0;
+    r->deadline_ms = ends ? r->pending_since_ms + r->terms.scale_timeout_ms : CO_NEVER_MS;
+}
+
 static void ask_to_save(struct roster *r, const struct roster_event *e)
 {
-    (void)e;
     if (r->pending)
         return;
     r->pending = true;
+    r->pending_since_ms = e->now_ms;
+    if (r->ready)
+        set_scale_deadline(r);
     for (uint32_t i = 0; i < r->n_slots; i++)
         if (r->nodes[i].part == PART_TOLD)
             roster_tell_pending(r, i);
@@ -332,7 +369,7 @@ static void ask_to_save(struct roster *r, const struct roster_event *e)
 static void tell_others(struct roster *r, const struct roster_event *e)
 {
     (void)e;
-    r->deadline_ms = CO_NEVER_MS;
+    set_scale_deadline(r);
     for (uint32_t i = 0; i < r->n_slots; i++) {
         if (r->nodes[i].part != PART_UNTOLD)
             continue;
@@ -467,6 +504,8 @@ static const struct row rows[] = {
     ROW(RUNNING,   STOPPED,  always,                note_gone_ranks, STOPPING),
     ROW(RUNNING,   YIELD,    all_yielded,           note_checkpoint, STOPPING),
     ROW(RUNNING,   YIELD,    always,                nothing,         RUNNING),
+    ROW(RUNNING,   TIME,     lets_nobody_in,        stop_asking,     RUNNING),
+    ROW(RUNNING,   TIME,     always,                note_no_checkpoint, STOPPING),
     ROW(RUNNING,   END,      always,                take_verdict,    CLOSED),
 
     ROW(STOPPING,  JOIN,     always,                nothing,         STOPPING),
@@ -501,7 +540,7 @@ static const struct {
     IGNORE(GATHERING, CLEAR), IGNORE(OPEN, CLEAR), IGNORE(RUNNING, CLEAR),
     IGNORE(RUNNING, STOPPING),
     /* what is over for a node that is late comes as LOST, what is over for all as CLEAR */
-    IGNORE(RUNNING, TIME), IGNORE(STOPPING, TIME),
+    IGNORE(STOPPING, TIME),
     /* the generation ends already */
     IGNORE(STOPPING, READY), IGNORE(STOPPING, DONE), IGNORE(STOPPING, YIELD),
     /* the job is over */

@@ -154,6 +154,7 @@ const struct message_verdict *roster_get_verdict(const struct roster *r);
 
 /* A node, for status. */
 struct roster_node_view {
+    const uint8_t *instance; /* MESSAGE_INSTANCE_BYTES */
     const char *name;
     uint32_t n_local;
     uint32_t node_index, first_rank; /* of a member */

@@ -104,7 +104,7 @@ static void take_time(struct roster *r, uint64_t now_ms)
     lose_the_silent(r, now_ms);
     if (!is_due(r, now_ms))
         return;
-    if (r->state == ROSTER_RUNNING)
+    if (r->state == ROSTER_RUNNING && !r->ready)
         condemn_the_leader(r, now_ms);
     else if (r->state == ROSTER_STOPPING)
         condemn_the_slow(r, now_ms);
@@ -421,7 +421,8 @@ bool roster_view(const struct roster *r, uint32_t slot, struct roster_node_view 
     const struct roster_node *n = &r->nodes[slot];
     if (!n->used)
         return false;
-    *ret = (struct roster_node_view){.name = n->name,
+    *ret = (struct roster_node_view){.instance = n->instance,
+                                     .name = n->name,
                                      .n_local = n->n_local,
                                      .node_index = (uint32_t)n->seat,
                                      .first_rank = n->first_rank,

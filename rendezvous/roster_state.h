@@ -98,10 +98,11 @@ struct roster {
     /* the generation */
     uint32_t generation;
     uint64_t begun_ms;
-    uint32_t leader; /* slot; ROSTER_NO_SLOT: lost */
-    bool ready;      /* its store is open */
-    bool pending;    /* the members were asked to save */
-    bool is_ending;  /* a member's ranks have all ended well */
+    uint32_t leader;           /* slot; ROSTER_NO_SLOT: lost */
+    bool ready;                /* its store is open */
+    bool pending;              /* the members were asked to save ... */
+    uint64_t pending_since_ms; /* ... then */
+    bool is_ending;            /* a member's ranks have all ended well */
     char host[MESSAGE_HOST_BYTES];
     uint16_t port;
     bool agent_store;

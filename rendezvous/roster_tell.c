@@ -205,7 +205,8 @@ static const struct message_progress *find_progress(struct roster *r, uint64_t n
         refresh_progress(r, now_ms);
     p->n_here = r->n_here;
     p->n_wanted = r->state == ROSTER_OPEN ? r->terms.max_nodes : r->terms.min_nodes;
-    p->elapsed_ms = now_ms - r->entered_ms;
+    p->elapsed_ms =
+        now_ms - (p->wait == MESSAGE_WAIT_CHECKPOINT ? r->pending_since_ms : r->entered_ms);
     p->left_ms = r->deadline_ms == CO_NEVER_MS ? UINT64_MAX
                  : r->deadline_ms > now_ms     ? r->deadline_ms - now_ms
                                                : 0;
@@ -238,6 +239,7 @@ void roster_note_terms(struct roster *r, const struct message_terms *terms)
         {memcmp(terms->no_restart_on, hold->no_restart_on, sizeof hold->no_restart_on) != 0,
          "--no-restart-on"},
         {terms->scale_at != hold->scale_at, "--scale-at"},
+        {terms->scale_timeout_ms != hold->scale_timeout_ms, "--scale-timeout"},
     };
     size_t n = 0;
     r->note[0] = '\0';

@@ -217,6 +217,22 @@ static bool is_path(const char *path, size_t len, const char *wanted)
     return len == strlen(wanted) && memcmp(path, wanted, len) == 0;
 }
 
+static int print_metrics(struct server *s, const struct stats *stats, struct co_buf *body)
+{
+    int rc = stats_print_prometheus(stats, body);
+    return rc == 0 && s->opts.on_metrics != NULL ? s->opts.on_metrics(s->opts.arg, body) : rc;
+}
+
+static int print_status(struct server *s, const struct stats *stats, struct co_buf *body)
+{
+    struct co_buf more = {0};
+    int rc = s->opts.on_status != NULL ? s->opts.on_status(s->opts.arg, &more) : 0;
+    if (rc == 0)
+        rc = stats_print_json(stats, &more, body);
+    co_buf_fini(&more);
+    return rc;
+}
+
 static int on_page(struct http_host *h, const char *path, size_t path_len, struct co_buf *body,
                    const char **ret_type)
 {
@@ -225,11 +241,11 @@ static int on_page(struct http_host *h, const char *path, size_t path_len, struc
     server_get_stats(s, &stats);
     if (is_path(path, path_len, "/metrics")) {
         *ret_type = "text/plain; version=0.0.4; charset=utf-8";
-        return stats_print_prometheus(&stats, body);
+        return print_metrics(s, &stats, body);
     }
     if (is_path(path, path_len, "/status")) {
         *ret_type = "application/json";
-        return stats_print_json(&stats, body);
+        return print_status(s, &stats, body);
     }
     if (is_path(path, path_len, "/healthz"))
         return co_buf_append(body, "ok\n", 3);

@@ -13,6 +13,7 @@
 #include <uv.h>
 
 struct allow_list;
+struct co_buf;
 struct co_error;
 struct server; /* opaque */
 struct stats;
@@ -40,6 +41,11 @@ struct server_opts {
     /* A connection of the control channel: takes its descriptor over. The bytes, lent, were read
      * from it already. NULL: such are refused */
     void (*on_control)(void *arg, int fd, const uint8_t *bytes, size_t len);
+
+    /* More for the pages: append metrics to the one of /metrics, members of the JSON object, each
+     * behind a comma, to the one of /status. returns 0, -ENOMEM. NULL: there is no more */
+    int (*on_metrics)(void *arg, struct co_buf *page);
+    int (*on_status)(void *arg, struct co_buf *page);
 
     void (*on_refused)(void *arg, const char *text); /* a connection was refused or dropped for bad
                                     bytes; called at most once a second, must not close the server;

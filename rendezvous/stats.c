@@ -75,7 +75,7 @@ int stats_print_prometheus(const struct stats *s, struct co_buf *out)
 
 /* --- JSON --- */
 
-int stats_print_json(const struct stats *s, struct co_buf *out)
+int stats_print_json(const struct stats *s, const struct co_buf *more, struct co_buf *out)
 {
     struct printer p = {.out = out};
     print(&p, "{\"version\": \"%s\", \"uptime_s\": %" PRIu64 ".%03" PRIu64 ",\n", s->version,
@@ -93,6 +93,9 @@ int stats_print_json(const struct stats *s, struct co_buf *out)
     print(&p, " \"requests\": {");
     for (int op = 0; op < WIRE_N_OPS; op++)
         print(&p, "\"%s\": %" PRIu64 ", ", codec_op_name((enum wire_op)op), s->n_requests[op]);
-    print(&p, "\"http\": %" PRIu64 "}}\n", s->n_http_requests);
+    print(&p, "\"http\": %" PRIu64 "}", s->n_http_requests);
+    if (p.rc == 0 && more != NULL)
+        p.rc = co_buf_append(out, co_buf_bytes(more), co_buf_len(more));
+    print(&p, "}\n");
     return p.rc;
 }

@@ -24,8 +24,11 @@ struct stats {
     uint64_t n_http_requests;
 };
 
-/* Append to `out`. returns 0, -ENOMEM */
+/* Append to `out`.
+ *
+ * more      members of the JSON object that others add, each behind a comma; NULL: none
+ * returns   0, -ENOMEM */
 int stats_print_prometheus(const struct stats *s, struct co_buf *out); /* text format 0.0.4 */
-int stats_print_json(const struct stats *s, struct co_buf *out);
+int stats_print_json(const struct stats *s, const struct co_buf *more, struct co_buf *out);
 
 #endif

@@ -6,10 +6,12 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
@@ -149,6 +151,12 @@ void control_leave(struct control *c, unsigned local_rank)
     futex_wake_all(&line->arrived);
 }
 
+/* The half of the abort word that holds the cause: it changes when the word is set. */
+static _Atomic uint32_t *abort_futex(struct control *c)
+{
+    return (_Atomic uint32_t *)&c->abort + (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
+}
+
 static uint64_t abort_pack(struct control_abort why)
 {
     return (uint64_t)why.cause << 48 | (uint64_t)why.rank << 32 | why.detail;
@@ -159,7 +167,8 @@ void control_abort_set(struct control *c, struct control_abort why)
     uint64_t none = 0;
     if (!atomic_compare_exchange_strong(&c->abort, &none, abort_pack(why)))
         return;
-    for (unsigned i = 0; i < c->n_local; i++)
+    futex_wake_all(abort_futex(c));
+    for (unsigned i = 0; i < c->n_local; i++) /* who can sleep on one word only */
         futex_wake_all(&c->line[i].arrived);
 }
 
@@ -248,10 +257,86 @@ void control_ring(struct control_line *line)
         futex_wake_all(&line->arrived);
 }
 
-void control_sleep(struct control_line *line, uint32_t seen, uint32_t max_us)
+static void futex_wait(_Atomic uint32_t *word, uint32_t seen, uint32_t max_us)
 {
     struct timespec t = {.tv_sec = max_us / 1000000, .tv_nsec = (long)(max_us % 1000000) * 1000};
+    syscall(SYS_futex, (uint32_t *)word, FUTEX_WAIT, seen, &t, NULL, 0);
+}
+
+void control_sleep(struct control_line *line, uint32_t seen, uint32_t max_us)
+{
     atomic_fetch_add(&line->sleepers, 1);
-    syscall(SYS_futex, (uint32_t *)&line->arrived, FUTEX_WAIT, seen, &t, NULL, 0);
+    futex_wait(&line->arrived, seen, max_us);
+    atomic_fetch_sub(&line->sleepers, 1);
+}
+
+/* --- sleeping on several words ---------------------------------------------------------------- */
+
+#if defined(SYS_futex_waitv) && defined(__GLIBC__)
+
+/* A robust mutex of glibc begins with the word by which the kernel knows its owner. When that one
+ * dies the kernel wakes a sleeper of the word, if there are said to be any; so does the owner when
+ * it gives the mutex back. */
+_Static_assert(offsetof(pthread_mutex_t, __data.__lock) == 0, "the futex of a mutex");
+
+/* Say that somebody sleeps on a rank's `alive`. returns what to sleep on; 0: nobody holds it */
+static uint32_t announce_sleeper(_Atomic uint32_t *alive)
+{
+    uint32_t is = atomic_load(alive);
+    while ((is & FUTEX_TID_MASK) != 0 && (is & FUTEX_WAITERS) == 0)
+        if (atomic_compare_exchange_weak(alive, &is, is | FUTEX_WAITERS))
+            return is | FUTEX_WAITERS;
+    return (is & FUTEX_TID_MASK) != 0 ? is : 0;
+}
+
+static struct futex_waitv waiter_for(_Atomic uint32_t *word, uint32_t seen)
+{
+    return (struct futex_waitv){.uaddr = (uintptr_t)word, .val = seen, .flags = FUTEX_32};
+}
+
+static struct timespec time_after(uint32_t us)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    const uint64_t ns = (uint64_t)t.tv_nsec + (uint64_t)us * 1000;
+    return (struct timespec){t.tv_sec + (time_t)(ns / 1000000000), (long)(ns % 1000000000)};
+}
+
+/* returns whether the system can */
+static bool wait_for_any(struct control *c, _Atomic uint32_t *alive, _Atomic uint32_t *arrived,
+                         uint32_t seen, uint32_t max_us)
+{
+    static atomic_bool is_impossible;
+    struct futex_waitv words[3] = {waiter_for(arrived, seen), waiter_for(abort_futex(c), 0)};
+    const uint32_t holder = announce_sleeper(alive);
+    const struct timespec end = time_after(max_us);
+    if (atomic_load_explicit(&is_impossible, memory_order_relaxed))
+        return false;
+    words[2] = waiter_for(alive, holder);
+    if (syscall(SYS_futex_waitv, words, holder != 0 ? 3 : 2, 0, &end, CLOCK_MONOTONIC) >= 0 ||
+        errno == EAGAIN || errno == ETIMEDOUT || errno == EINTR)
+        return true;
+    atomic_store(&is_impossible, true);
+    return false;
+}
+
+#else
+
+static bool wait_for_any(struct control *c, _Atomic uint32_t *alive, _Atomic uint32_t *arrived,
+                         uint32_t seen, uint32_t max_us)
+{
+    (void)c, (void)alive, (void)arrived, (void)seen, (void)max_us;
+    return false;
+}
+
+#endif
+
+void control_sleep_for(struct control *c, unsigned local_rank, struct control_line *line,
+                       uint32_t seen, uint32_t max_us)
+{
+    _Atomic uint32_t *alive = (_Atomic uint32_t *)&c->line[local_rank].alive;
+    atomic_fetch_add(&line->sleepers, 1);
+    if (!wait_for_any(c, alive, &line->arrived, seen, max_us))
+        futex_wait(&line->arrived, seen, max_us);
     atomic_fetch_sub(&line->sleepers, 1);
 }

@@ -14,6 +14,7 @@
  *             can complete. Written once, by compare-and-swap: all ranks see the same cause
  *   arrived   how far a rank has come, a counter that others wait on
  *   steps     how many steps of training a rank has completed: for ddprun to see progress
+ *   commit    the last step of training that counts, on which all ranks of the node agree
  *
  * This file is the meeting place of launcher/ and worker-runtime/; neither includes the other. */
 #ifndef DDP_SEGMENTS_CONTROL_H
@@ -27,7 +28,7 @@
 struct co_error;
 
 #define CONTROL_MAGIC         0x31504444u /* "DDP1" */
-#define CONTROL_VERSION       2
+#define CONTROL_VERSION       3
 #define CONTROL_MAX_LOCAL     1024          /* ranks on one node */
 #define CONTROL_MAILBOX_BYTES (512u * 1024) /* per rank: staging area of the collectives */
 #define CONTROL_WHY_BYTES     256
@@ -50,7 +51,8 @@ struct control_abort { /* packed into one 64-bit word */
     uint32_t detail;
 };
 
-struct control_line { /* one local rank's own line: it alone writes it, but for `sleepers` */
+struct control_line { /* one local rank's own line: it alone writes it, but for `sleepers`
+                          and `commit` */
     _Alignas(64) _Atomic uint32_t arrived; /* also the futex others sleep on */
     _Atomic uint32_t sleepers;             /* how many sleep on `arrived` */
     _Atomic uint32_t joined;               /* 1 from joining on */
@@ -69,9 +71,12 @@ struct control_line { /* one local rank's own line: it alone writes it, but for 
                                            messages; not beside `arrived`, which others wait on */
     _Atomic uint64_t outbox;            /* likewise: where its messages lie, 0: it sent none yet */
     _Atomic uint64_t steps;             /* not beside `arrived`, on which peers spin */
-    _Alignas(64) uint8_t note[256];     /* signature and small payloads of collectives; laid out by
+    _Alignas(64) _Atomic uint64_t commit; /* of a group's first rank on the node, for all of them:
+                                             the last step of training that counts; laid out by
+                                             worker-runtime */
+    _Alignas(64) uint8_t note[256]; /* signature and small payloads of collectives; laid out by
                                            worker-runtime */
-    char why[CONTROL_WHY_BYTES];        /* see CONTROL_TOLD; written before the abort word is */
+    char why[CONTROL_WHY_BYTES];    /* see CONTROL_TOLD; written before the abort word is */
 };
 
 struct control {
@@ -143,5 +148,14 @@ void control_ring(struct control_line *line);
 
 /* Sleep while line->arrived == seen, at most max_us, or until woken. May return early. */
 void control_sleep(struct control_line *line, uint32_t seen, uint32_t max_us);
+
+/* The same, and until a rank dies or leaves, or the abort word is set: the kernel wakes the sleeper
+ * as it ends that rank. Where it cannot (before Linux 5.16, or forbidden by a filter of system
+ * calls) the sleeper finds out at the end of its nap, or is woken by who finds out first.
+ *
+ * line         of anybody, in any memory that these processes share
+ * local_rank   one that has joined */
+void control_sleep_for(struct control *c, unsigned local_rank, struct control_line *line,
+                       uint32_t seen, uint32_t max_us);
 
 #endif

@@ -28,6 +28,8 @@ struct collective { /* as its caller gave it; lent until it is done */
                                 from each rank; else NULL */
     const size_t *in_counts; /* of all_to_all_v: for each rank; else NULL */
     void *stream;
+    int *found_inf;      /* of all_reduce: becomes 1 if an element of the result is not finite, else
+                            0, the same on all ranks; NULL: nobody asks */
     uint64_t timeout_ms; /* 0: the group's */
     /* of a part of a collective that is made by several back ends: */
     const struct call *whole; /* what the ranks agree on and read in messages; NULL: this one */
@@ -58,6 +60,7 @@ struct backend_place {
 
 struct backend_ops {
     const char *name;
+    bool finds_inf; /* it fills collective.found_inf; else who makes the call looks through `out` */
     /* Open a collective: publish what can be published without waiting. */
     int (*begin)(struct backend *b, const struct collective *what, struct co_error *err);
     /* Go on with the open collective; wait for others or not.
@@ -80,6 +83,10 @@ struct backend_ops {
 
     /* Where this rank is in a group that spans nodes. NULL: the group is on one node. */
     void (*place)(const struct backend *b, struct backend_place *ret);
+
+    /* Lend the word in which the group's ranks of this node agree on steps (commit.h). NULL: nobody
+     * else is on the node. */
+    _Atomic uint64_t *(*commit_word)(struct backend *b);
 
     int (*alloc)(struct backend *b, size_t bytes, void **ret, struct co_error *err);
     void (*free)(struct backend *b, void *ptr);

@@ -15,6 +15,7 @@
 #include "cpu.h"
 #include "group_memory.h"
 #include "messages.h"
+#include "segments/control.h"
 #include "user_segment.h"
 
 #include <errno.h>
@@ -56,6 +57,8 @@ static int end_well(struct cpu *c)
 {
     c->job.is_open = false;
     transport_shm_close(c->shm);
+    if (c->job.ret_found != NULL)
+        *c->job.ret_found = c->job.found;
     return 1;
 }
 
@@ -69,6 +72,9 @@ static int cpu_begin(struct backend *b, const struct collective *what, struct co
     j->dtype = what->dtype;
     j->op = what->op;
     j->timeout_ms = what->timeout_ms;
+    j->ret_found = what->found_inf;
+    j->checked = j->ret_found != NULL ? c->kernels->checked[j->dtype][j->op] : NULL;
+    j->found = false;
     j->call = what->whole != NULL ? *what->whole : layout_call(what, c->n);
     if (what->goes_on)
         transport_shm_goes_on(c->shm);
@@ -137,6 +143,11 @@ void backend_cpu_on_idle(struct backend *b, bool (*idle)(void *arg), void *arg)
 }
 
 /* --- memory, and the whole -------------------------------------------------------------------- */
+
+static _Atomic uint64_t *cpu_commit_word(struct backend *b)
+{
+    return &transport_shm_member(cpu_of(b)->shm, 0)->line->commit;
+}
 
 static int cpu_alloc(struct backend *b, size_t bytes, void **ret, struct co_error *err)
 {
@@ -208,11 +219,13 @@ int backend_cpu_create(const struct backend_cpu_opts *opts, struct backend **ret
 {
     static const struct backend_ops ops = {
         .name = "cpu",
+        .finds_inf = true,
         .begin = cpu_begin,
         .advance = cpu_advance,
         .message_begin = cpu_message_begin,
         .messages_advance = cpu_messages_advance,
         .split = cpu_split,
+        .commit_word = cpu_commit_word,
         .alloc = cpu_alloc,
         .free = cpu_free,
         .destroy = cpu_destroy,

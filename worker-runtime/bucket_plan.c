@@ -3,7 +3,6 @@
 #include "common/error.h"
 #include "common/scope.h"
 #include <errno.h>
-#include <stdint.h>
 #include <stdlib.h>
 
 #define N_DTYPES (DDP_UINT64 + 1)
@@ -11,10 +10,23 @@
 
 /* While the tensors are walked buckets are numbered as they are opened. */
 struct walk {
-    size_t open[N_DTYPES];  /* the open bucket of each type, or NONE */
-    size_t limit[N_DTYPES]; /* what closes it */
-    size_t next_limit;
+    const struct bucket_limits *limits;
+    size_t open[N_DTYPES];   /* the open bucket of each type, or NONE */
+    bool has_one[N_DTYPES];  /* its first one is closed */
+    size_t filled[N_DTYPES]; /* the open one holds so many elements */
 };
+
+static size_t turn(const size_t *order, size_t n, size_t k)
+{
+    return order != NULL ? order[k] : n - 1 - k;
+}
+
+static bool is_full(const struct walk *w, const struct bucket *b)
+{
+    if (w->limits->elements > 0)
+        return w->filled[b->dtype] >= w->limits->elements;
+    return b->payload_bytes >= (w->has_one[b->dtype] ? w->limits->bytes : w->limits->first_bytes);
+}
 
 static int add_tensor(struct bucket_plan *p, struct walk *w, const struct bucket_tensor *t,
                       struct bucket_place *place)
@@ -23,26 +35,24 @@ static int add_tensor(struct bucket_plan *p, struct walk *w, const struct bucket
     if (*open == NONE) {
         *open = p->n_buckets++;
         p->bucket[*open] = (struct bucket){.dtype = t->dtype};
+        w->filled[t->dtype] = 0;
     }
     struct bucket *b = &p->bucket[*open];
-    size_t padded;
-    if (__builtin_add_overflow(b->bytes, BUCKET_ALIGN - 1, &padded))
+    place->bucket = *open;
+    if (__builtin_add_overflow(b->payload_bytes, t->bytes, &b->payload_bytes))
         return -EINVAL;
-    *place = (struct bucket_place){.bucket = *open, .offset = padded & ~(size_t)(BUCKET_ALIGN - 1)};
-    if (__builtin_add_overflow(place->offset, t->bytes, &b->bytes))
-        return -EINVAL;
-    b->payload_bytes += t->bytes; /* never more than b->bytes */
+    w->filled[t->dtype] += t->bytes / ddp_dtype_size(t->dtype);
     b->n_tensors++;
-    if (b->payload_bytes >= w->limit[t->dtype]) {
+    if (is_full(w, b)) {
         *open = NONE;
-        w->limit[t->dtype] = w->next_limit;
+        w->has_one[t->dtype] = true;
     }
     return 0;
 }
 
-/* Number the buckets by their last tensors. Going back along the walk, from tensor 0 up, the first
- * sight of a bucket is its last tensor. */
-static int order_by_last_tensor(struct bucket_plan *p)
+/* Number the buckets by their last tensors. Going back along the walk, the first sight of a bucket
+ * is its last tensor. */
+static int order_by_last_tensor(struct bucket_plan *p, const size_t *order)
 {
     co_autofree size_t *number = malloc((p->n_buckets + 1) * sizeof(*number));
     struct bucket *ordered = malloc((p->n_buckets + 1) * sizeof(*ordered));
@@ -53,42 +63,95 @@ static int order_by_last_tensor(struct bucket_plan *p)
     for (size_t b = 0; b < p->n_buckets; b++)
         number[b] = NONE;
     size_t left = p->n_buckets;
-    for (size_t i = 0; i < p->n_tensors; i++) {
-        size_t opened_as = p->place[i].bucket;
+    for (size_t k = p->n_tensors; k-- > 0;) {
+        struct bucket_place *place = &p->place[turn(order, p->n_tensors, k)];
+        size_t opened_as = place->bucket;
         if (number[opened_as] == NONE) {
             number[opened_as] = --left;
             ordered[left] = p->bucket[opened_as];
         }
-        p->place[i].bucket = number[opened_as];
+        place->bucket = number[opened_as];
     }
     free(p->bucket);
     p->bucket = ordered;
     return 0;
 }
 
-int bucket_plan_init(const struct bucket_tensor *tensors, size_t n_tensors, size_t first_limit,
-                     size_t limit, struct bucket_plan *ret_plan, struct co_error *err)
+/* Give the tensor its place behind those of lower numbers. */
+static int lay_down(struct bucket_plan *p, const struct bucket_tensor *t,
+                    struct bucket_place *place)
+{
+    struct bucket *b = &p->bucket[place->bucket];
+    size_t padded;
+    if (__builtin_add_overflow(b->bytes, BUCKET_ALIGN - 1, &padded))
+        return -EINVAL;
+    place->offset = padded & ~(size_t)(BUCKET_ALIGN - 1);
+    return __builtin_add_overflow(place->offset, t->bytes, &b->bytes) ? -EINVAL : 0;
+}
+
+static int check_tensors(const struct bucket_tensor *tensors, size_t n, struct co_error *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned)tensors[i].dtype >= N_DTYPES)
+            return co_fail(err, -EINVAL, "tensor %zu has the unknown type %d", i,
+                           (int)tensors[i].dtype);
+    return 0;
+}
+
+/* It may have come from another process. */
+static int check_order(const size_t *order, size_t n, struct co_error *err)
+{
+    if (order == NULL)
+        return 0;
+    co_autofree bool *seen = calloc(n + 1, sizeof(*seen));
+    if (seen == NULL)
+        return co_fail(err, -ENOMEM, "no memory for the order of %zu tensors", n);
+    for (size_t k = 0; k < n; k++)
+        if (order[k] < n)
+            seen[order[k]] = true;
+    for (size_t i = 0; i < n; i++)
+        if (!seen[i])
+            return co_fail(err, -EINVAL, "the order of %zu tensors leaves out tensor %zu", n, i);
+    return 0;
+}
+
+static int fill_plan(struct bucket_plan *p, const struct bucket_tensor *tensors,
+                     const size_t *order, struct walk *w, struct co_error *err)
+{
+    const size_t n = p->n_tensors;
+    for (size_t k = 0; k < n; k++) {
+        const size_t i = turn(order, n, k);
+        if (add_tensor(p, w, &tensors[i], &p->place[i]) < 0)
+            return co_fail(err, -EINVAL, "with tensor %zu its bucket exceeds the address space", i);
+    }
+    if (order_by_last_tensor(p, order) < 0)
+        return co_fail(err, -ENOMEM, "no memory for the order of %zu buckets", p->n_buckets);
+    for (size_t i = 0; i < n; i++)
+        if (lay_down(p, &tensors[i], &p->place[i]) < 0)
+            return co_fail(err, -EINVAL, "with tensor %zu its bucket exceeds the address space", i);
+    return 0;
+}
+
+int bucket_plan_init(const struct bucket_tensor *tensors, size_t n_tensors, const size_t *order,
+                     const struct bucket_limits *limits, struct bucket_plan *ret_plan,
+                     struct co_error *err)
 {
     struct bucket_plan p __attribute__((cleanup(bucket_plan_fini))) = {.n_tensors = n_tensors};
-    struct walk w = {.next_limit = limit > 0 ? limit : BUCKET_BYTES_DEFAULT};
-    for (size_t d = 0; d < N_DTYPES; d++) {
+    struct walk w = {.limits = limits};
+    for (size_t d = 0; d < N_DTYPES; d++)
         w.open[d] = NONE;
-        w.limit[d] = first_limit > 0 ? first_limit : BUCKET_FIRST_DEFAULT;
-    }
     /* calloc checks the product; one more than needed, since of none it may return NULL */
     p.place = calloc(n_tensors + 1, sizeof(*p.place));
     p.bucket = calloc(n_tensors + 1, sizeof(*p.bucket)); /* no more buckets than tensors */
     if (p.place == NULL || p.bucket == NULL)
         return co_fail(err, -ENOMEM, "no memory for the plan of %zu tensors", n_tensors);
-    for (size_t i = n_tensors; i-- > 0;) {
-        if ((unsigned)tensors[i].dtype >= N_DTYPES)
-            return co_fail(err, -EINVAL, "tensor %zu has the unknown type %d", i,
-                           (int)tensors[i].dtype);
-        if (add_tensor(&p, &w, &tensors[i], &p.place[i]) < 0)
-            return co_fail(err, -EINVAL, "with tensor %zu its bucket exceeds the address space", i);
-    }
-    if (order_by_last_tensor(&p) < 0)
-        return co_fail(err, -ENOMEM, "no memory for the order of %zu buckets", p.n_buckets);
+    int code = check_tensors(tensors, n_tensors, err);
+    if (code == 0)
+        code = check_order(order, n_tensors, err);
+    if (code == 0)
+        code = fill_plan(&p, tensors, order, &w, err);
+    if (code != 0)
+        return code;
     *ret_plan = p;
     p = (struct bucket_plan){0}; /* handed over */
     return 0;
@@ -99,4 +162,14 @@ void bucket_plan_fini(struct bucket_plan *p)
     free(p->place);
     free(p->bucket);
     *p = (struct bucket_plan){0};
+}
+
+bool bucket_plan_same(const struct bucket_plan *a, const struct bucket_plan *b)
+{
+    if (a->n_tensors != b->n_tensors || a->n_buckets != b->n_buckets)
+        return false;
+    for (size_t i = 0; i < a->n_tensors; i++)
+        if (a->place[i].bucket != b->place[i].bucket)
+            return false;
+    return true;
 }

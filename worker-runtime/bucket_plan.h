@@ -1,18 +1,24 @@
 /* bucket_plan.h - deal a network's gradients into buckets.
  *
- * Pure. The tensors are walked from last to first, the order in which a backward pass finishes
- * them. Each joins the open bucket of its type; the bucket is closed once it holds at least its
- * limit, which is small for the first of a type (so that averaging starts early) and the same for
- * all others. No tensor is split: a bucket may be larger than its limit. That is the choice of
- * torch's DistributedDataParallel after its first step.
+ * Pure. The tensors are walked in the order in which a backward pass finishes them: as it was seen,
+ * or, before anything was seen, from last to first. Each joins the open bucket of its type; the
+ * bucket is closed once it holds at least its limit, which is small for the first of a type (so
+ * that averaging starts early) and the same for all others. No tensor is split: a bucket may be
+ * larger than its limit. That is the choice of torch's DistributedDataParallel after its first
+ * step.
  *
  * Buckets are averaged in the order of their last tensors, the order in which a backward pass fills
- * them. So the plan depends on the tensors alone, and is the same on all ranks. */
+ * them. So the plan depends on the tensors and the order alone, and is the same on all ranks.
+ *
+ * Inside a bucket gradients lie in the order of their numbers, whatever the walk: so do those of a
+ * program that has them in one array, and a bucket of neighbours is a piece of that array. */
 #ifndef DDP_WORKER_RUNTIME_BUCKET_PLAN_H
 #define DDP_WORKER_RUNTIME_BUCKET_PLAN_H
 
 #include <ddp/types.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct co_error;
 
@@ -43,14 +49,25 @@ struct bucket_plan {
     struct bucket *bucket;      /* owned; n_buckets of them, in the order of averaging */
 };
 
-/* first_limit, limit   in bytes; 0: the default
- * ret_plan             owned by the caller, who calls bucket_plan_fini(); written only on success
- * returns              0
- *                      -EINVAL  an unknown type, or a bucket larger than the address space; err
- *                               names the tensor by its number
- *                      -ENOMEM */
-int bucket_plan_init(const struct bucket_tensor *tensors, size_t n_tensors, size_t first_limit,
-                     size_t limit, struct bucket_plan *ret_plan, struct co_error *err);
+struct bucket_limits {         /* what closes a bucket */
+    size_t first_bytes, bytes; /* of the first bucket of each type, and of the others; at least 1 */
+    size_t elements;           /* not 0: of all buckets, in place of both */
+};
+
+#define BUCKET_UNLIMITED ((struct bucket_limits){.first_bytes = SIZE_MAX, .bytes = SIZE_MAX})
+
+/* order      the numbers of the tensors, each of them once; NULL: n_tensors - 1 .. 0
+ * ret_plan   owned by the caller, who calls bucket_plan_fini(); written only on success
+ * returns    0
+ *            -EINVAL  an unknown type, a bucket larger than the address space, or an order that
+ *                     leaves a tensor out; err names the tensor by its number
+ *            -ENOMEM */
+int bucket_plan_init(const struct bucket_tensor *tensors, size_t n_tensors, const size_t *order,
+                     const struct bucket_limits *limits, struct bucket_plan *ret_plan,
+                     struct co_error *err);
 void bucket_plan_fini(struct bucket_plan *p); /* a zeroed plan is fine */
+
+/* Whether two plans of the same tensors deal them alike. */
+bool bucket_plan_same(const struct bucket_plan *a, const struct bucket_plan *b);
 
 #endif

@@ -59,12 +59,16 @@ const char *call_format(const struct call *call, char text[CALL_TEXT_BYTES])
     }
     if (call_has_root(kind))
         snprintf(root, sizeof root, ", root %" PRId32, call->root);
-    if (call->form == CALL_EQUAL)
+    const bool is_checked = call->form == CALL_CHECKED;
+    if (call->form == CALL_EQUAL || is_checked)
         snprintf(count, sizeof count, ", %" PRIu64, call->count);
     else if (call->form == CALL_COUNTS) /* different counts show, even if their sums do not */
         snprintf(count, sizeof count, ", %" PRIu64 " as counts %04x", call->count,
                  (unsigned)(call->digest & 0xffff));
-    snprintf(text, CALL_TEXT_BYTES, "%s%s(%s%s%s%s%s)", name, call->form == CALL_EQUAL ? "" : "_v",
+    snprintf(text, CALL_TEXT_BYTES, "%s%s(%s%s%s%s%s)", name,
+             call->form == CALL_EQUAL ? ""
+             : is_checked             ? "_checked"
+                                      : "_v",
              call_dtype_name(call->dtype), has_op ? ", " : "",
              has_op ? name_in(ops, sizeof ops / sizeof *ops, call->op) : "", count, root);
     return text;

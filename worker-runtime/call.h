@@ -26,6 +26,7 @@ enum call_form {
     CALL_EQUAL = 0, /* blocks of `count` elements */
     CALL_COUNTS,    /* a count for each rank: `count` is their sum, `digest` says which */
     CALL_PAIRS,     /* all_to_all: a count for each pair of ranks, not part of the signature */
+    CALL_CHECKED,   /* all_reduce: blocks of `count`, and all ranks ask whether all is finite */
 };
 
 struct call { /* travels through shared memory; what a kind doesn't use is 0 */

@@ -139,10 +139,22 @@ int collective_check(const char *name, const struct ddp_group *g, const struct c
     return rc;
 }
 
+void collective_look_through(const struct collective *what)
+{
+    *what->found_inf = !reduce_is_finite(what->dtype, what->out, what->count);
+}
+
 void collective_run_alone(const struct collective *what, size_t bytes)
 {
     if (what->in != what->out && bytes > 0)
         memmove(what->out, what->in, bytes);
+    if (what->found_inf != NULL)
+        collective_look_through(what);
+}
+
+int collective_check_found(const char *name, const int *ret_found_inf)
+{
+    return ret_found_inf != NULL ? DDP_OK : rt_fail(DDP_EINVAL, "%s: ret_found_inf is NULL", name);
 }
 
 static int run(const char *name, struct ddp_group *g, const struct collective *what)
@@ -177,6 +189,23 @@ int ddp_all_reduce(struct ddp_group *g, const void *in, void *out, size_t count,
                                     .dtype = dtype,
                                     .op = op,
                                     .stream = stream});
+}
+
+int ddp_all_reduce_checked(struct ddp_group *g, const void *in, void *out, size_t count,
+                           enum ddp_dtype dtype, enum ddp_op op, void *stream, int *ret_found_inf)
+{
+    int rc = collective_check_found("ddp_all_reduce_checked", ret_found_inf);
+    if (rc != DDP_OK)
+        return rc;
+    return run("ddp_all_reduce_checked", g,
+               &(struct collective){.kind = CALL_ALL_REDUCE,
+                                    .in = in,
+                                    .out = out,
+                                    .count = count,
+                                    .dtype = dtype,
+                                    .op = op,
+                                    .stream = stream,
+                                    .found_inf = ret_found_inf});
 }
 
 int ddp_reduce(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,

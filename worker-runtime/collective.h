@@ -17,6 +17,12 @@ int collective_check(const char *name, const struct ddp_group *g, const struct c
  * DDP_EINVAL */
 int collective_check_counts(const char *name, const struct collective *what);
 
+/* Who asks whether the result is finite must say where the answer goes. Likewise. */
+int collective_check_found(const char *name, const int *ret_found_inf);
+
+/* Fill what->found_inf from what lies in `out`. */
+void collective_look_through(const struct collective *what);
+
 /* The collective in a world of 1, where every reduction of one value is that value. */
 void collective_run_alone(const struct collective *what, size_t bytes);
 

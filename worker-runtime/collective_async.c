@@ -46,6 +46,25 @@ int ddp_iall_reduce(struct ddp_group *g, const void *in, void *out, size_t count
                  ret_request);
 }
 
+int ddp_iall_reduce_checked(struct ddp_group *g, const void *in, void *out, size_t count,
+                            enum ddp_dtype dtype, enum ddp_op op, void *stream, int *ret_found_inf,
+                            struct ddp_request **ret_request)
+{
+    int rc = collective_check_found("ddp_iall_reduce_checked", ret_found_inf);
+    if (rc != DDP_OK)
+        return rc;
+    return start("ddp_iall_reduce_checked", g,
+                 &(struct collective){.kind = CALL_ALL_REDUCE,
+                                      .in = in,
+                                      .out = out,
+                                      .count = count,
+                                      .dtype = dtype,
+                                      .op = op,
+                                      .stream = stream,
+                                      .found_inf = ret_found_inf},
+                 ret_request);
+}
+
 int ddp_ireduce(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
                 enum ddp_op op, int root, void *stream, struct ddp_request **ret_request)
 {

@@ -40,9 +40,12 @@ struct job { /* the open collective */
     enum ddp_op op;
     struct call call;
     bool is_open;
-    size_t n_pieces; /* staged */
-    uint64_t first;  /* the number of the first of them */
-    size_t lag;      /* steps from filling a buffer to reading it */
+    reduce_checked_fn *checked; /* the kernel that finds what is not finite; NULL: nobody asks */
+    int *ret_found;             /* where to say so; NULL: nobody asks */
+    bool found;                 /* this rank has, in what it added up */
+    size_t n_pieces;            /* staged */
+    uint64_t first;             /* the number of the first of them */
+    size_t lag;                 /* steps from filling a buffer to reading it */
 };
 
 enum cma_state { CMA_UNKNOWN, CMA_ASKED, CMA_ON, CMA_OFF };
@@ -90,8 +93,9 @@ enum {
     TABLE_BYTES =
         1024 * 2 * 8, /* where the blocks of an all_to_all_v begin, and how long they are */
     VERDICT_AT = TABLES_AT + 2 * TABLE_BYTES,
+    FOUND_AT = VERDICT_AT + 64,
 };
-_Static_assert(VERDICT_AT + 64 <= TRANSPORT_SHM_MAILBOX_BYTES, "all of it fits the mailbox");
+_Static_assert(FOUND_AT + 64 <= TRANSPORT_SHM_MAILBOX_BYTES, "all of it fits the mailbox");
 
 static inline uint8_t *cpu_buffer(const struct cpu *c, unsigned rank, uint64_t piece)
 {
@@ -126,10 +130,34 @@ static inline void cpu_copy_back(uint8_t *to, const uint8_t *from, size_t bytes)
 }
 
 /* Fold c->in[0 .. n) into c->out[0 .. n_out). */
-static inline void cpu_kernel(const struct cpu *c, unsigned n_out, size_t count)
+static inline void cpu_kernel(struct cpu *c, unsigned n_out, size_t count)
 {
-    if (count > 0)
+    if (count == 0)
+        return;
+    if (c->job.checked != NULL)
+        c->job.found |= c->job.checked(c->in, c->n, c->out, n_out, count);
+    else
         c->kernels->fn[c->job.dtype][c->job.op](c->in, c->n, c->out, n_out, count);
+}
+
+/* Where a rank that adds up a part says whether it found something there that is not finite. Two
+ * calls take turns, as the tables of all_to_all_v do. */
+static inline uint32_t *cpu_found_of(const struct cpu *c, unsigned rank)
+{
+    return (uint32_t *)(transport_shm_mailbox(c->shm, rank) + FOUND_AT) + (c->job.seq & 1);
+}
+
+/* In a shape that shares the work out: before the step that follows this rank's last kernel, and
+ * behind it. */
+static inline void cpu_tell_found(const struct cpu *c)
+{
+    if (c->job.checked != NULL)
+        *cpu_found_of(c, c->rank) = c->job.found;
+}
+static inline void cpu_hear_found(struct cpu *c)
+{
+    for (unsigned r = 0; c->job.checked != NULL && r < c->n; r++)
+        c->job.found |= *cpu_found_of(c, r) != 0;
 }
 
 /* Put slice `s` of each block of this rank's `in` into `buffer`, `pitch` bytes from block to

@@ -16,6 +16,7 @@ struct backend;
 struct requests;
 struct control_line;
 struct store_link;
+struct trace;
 
 /* Something that belongs to a group and goes with it: first member of ddp_model and ddp_sampler. */
 struct group_child {
@@ -37,6 +38,8 @@ struct ddp_group {
     struct control_line *line; /* this rank's own in the control segment; NULL: it has none */
     int step_fd;               /* where a rank without a line tells its first step; -1: nowhere */
     struct store_link *store;  /* one of the children; NULL until the first ddp_store_ call */
+    struct trace *trace;       /* of the world: one of its children; NULL: there is none */
+    uint64_t n_exchanges;      /* at ends of steps: the same on all ranks */
     struct group_child *children;
 };
 

@@ -100,6 +100,7 @@ int group_memory_take(struct group_pool *p, struct group_memory **ret, struct co
     m->n_last = 0;
     m->in_use = true;
     atomic_store(&m->line->where, 0);
+    atomic_store(&m->line->commit, 0);
     free_outbox(p, m);
     *ret = m;
     return 0;

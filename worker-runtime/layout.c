@@ -17,6 +17,8 @@ struct call layout_call(const struct collective *what, unsigned n)
                         .op = (uint8_t)what->op,
                         .root = what->root,
                         .count = what->count};
+    if (what->found_inf != NULL)
+        call.form = CALL_CHECKED;
     if (what->in_counts != NULL) {
         call.form = CALL_PAIRS;
         call.count = 0;

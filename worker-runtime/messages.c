@@ -434,6 +434,8 @@ void messages_wait(struct messages *ms, const struct message *until)
         if (co_left_ms(deadline_ms) == 0)
             transport_shm_give_up_on(shm, (unsigned)until->peer);
         else
-            control_sleep(bell, seen, NAP_US);
+            control_sleep_for(transport_shm_control(shm),
+                              transport_shm_member(shm, (unsigned)until->peer)->local_rank, bell,
+                              seen, NAP_US);
     }
 }

@@ -1,261 +1,28 @@
-/* model.c - gradients averaged over the ranks, bucket by bucket; bucket_plan.h decides which tensor
- * goes where.
+/* model.c - ddp_model: making and destroying it, and the calls of a step. model_inside.h says what
+ * the other files do.
  *
- * A step, on each rank: gradients become ready in any order (what the user's memory holds is copied
- * into the bucket then, while it is in the cache), and buckets are averaged in the plan's order as
- * far as all before them are complete. ddp_model_sync() does the rest and copies averages back to
- * the user's memory; so gradients that the library did not allocate are as the backward pass left
- * them until the whole step has succeeded.
- *
- * Failures: a broken group (a peer died, ranks differ, a deadline passed) stays broken; ready and
- * sync return it from then on. A misuse of this rank (a gradient said ready twice) must not make
- * the other ranks wait: the step goes on, and sync tells of it when it is over. */
-#include <ddp/model.h>
+ * A step, on each rank: gradients become ready in any order (those that need it are copied into
+ * their bucket then, while they are in the cache), and buckets go out in the plan's order as far as
+ * all before them are complete. ddp_model_sync() does the rest, agrees with the other ranks that
+ * the step counts, and copies averages back. */
+#include "model_inside.h"
 
-#include "bucket_plan.h"
-#include "common/error.h"
+#include "backend.h"
+#include "common/clock.h"
 #include "common/scope.h"
-#include "group.h"
+#include "convert.h"
 #include "model_agree.h"
+#include "reduce.h"
+#include "trace.h"
 #include <ddp/collective.h>
-#include <stdatomic.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct model_bucket {
-    uint8_t *memory;    /* of ddp_alloc() */
-    size_t n_waiting;   /* gradients that are not ready in this step */
-    bool is_handed_out; /* the user was given gradients in it: never freed */
-};
+/* --- failures --------------------------------------------------------------------------------- */
 
-struct bucket_set {
-    struct bucket_set *next_kept;
-    struct model_bucket at[]; /* in the order of the plan */
-};
-
-struct ddp_model {
-    struct group_child child; /* first member */
-    struct ddp_group *g;
-    struct ddp_tensor *tensors; /* borrowed */
-    struct bucket_plan plan;
-    struct bucket_set *buckets; /* owned */
-    bool *ready;                /* owned; per tensor, in this step */
-    size_t next;                /* buckets before this one are averaged in this step */
-    int failure;                /* status; 0: none */
-    bool broken;                /* the failure is the group's, and stays */
-    char failure_text[CO_ERROR_TEXT_BYTES];
-};
-
-static uint8_t *place_in_bucket(const struct ddp_model *m, size_t i)
-{
-    return m->buckets->at[m->plan.place[i].bucket].memory + m->plan.place[i].offset;
-}
-
-/* The gradient is in the user's memory. An average over one rank needs no copies. */
-static bool is_copied(const struct ddp_model *m, size_t i)
-{
-    return m->tensors[i].grad != place_in_bucket(m, i) && m->g->world_size > 1;
-}
-
-static size_t bytes_of(const struct ddp_tensor *t)
-{
-    return t->count * ddp_dtype_size(t->dtype);
-}
-
-/* --- making and destroying ------------------------------------------------------------------ */
-
-static int check_tensor(const struct ddp_tensor *t, size_t i)
-{
-    if (t->name == NULL || t->name[0] == '\0')
-        return rt_fail(DDP_EINVAL, "tensor %zu has no name", i);
-    if (t->dtype != DDP_FLOAT32 && t->dtype != DDP_FLOAT64)
-        return rt_fail(DDP_EINVAL, "tensor %zu '%s' has type %d: float32 or float64 are needed", i,
-                       t->name, (int)t->dtype);
-    if (t->count > PTRDIFF_MAX / ddp_dtype_size(t->dtype))
-        return rt_fail(DDP_EINVAL, "tensor %zu '%s' cannot have %zu elements", i, t->name,
-                       t->count);
-    if (t->param == NULL && t->count > 0)
-        return rt_fail(DDP_EINVAL, "tensor %zu '%s' has no param", i, t->name);
-    if ((uintptr_t)t->param % ddp_dtype_size(t->dtype) != 0)
-        return rt_fail(DDP_EINVAL, "tensor %zu '%s': param (%p) is not aligned to its elements", i,
-                       t->name, t->param);
-    return 0;
-}
-
-static int plan_buckets(struct ddp_model *m, const struct model_description *d)
-{
-    struct co_error err = {0};
-    if (d->tensors == NULL || d->n_tensors == 0)
-        return rt_fail(DDP_EINVAL, "a model needs at least one tensor");
-    co_autofree struct bucket_tensor *sizes = calloc(d->n_tensors, sizeof(*sizes));
-    if (sizes == NULL)
-        return rt_fail(DDP_ENOMEM, "no memory for %zu tensors", d->n_tensors);
-    for (size_t i = 0; i < d->n_tensors; i++) {
-        int rc = check_tensor(&d->tensors[i], i);
-        if (rc != 0)
-            return rc;
-        sizes[i] = (struct bucket_tensor){bytes_of(&d->tensors[i]), d->tensors[i].dtype};
-    }
-    return rt_return(
-        bucket_plan_init(sizes, d->n_tensors, d->first_limit, d->limit, &m->plan, &err), &err);
-}
-
-static int allocate_buckets(struct ddp_model *m)
-{
-    m->ready = calloc(m->plan.n_tensors, sizeof(*m->ready));
-    m->buckets = calloc(1, sizeof(*m->buckets) + m->plan.n_buckets * sizeof(struct model_bucket));
-    if (m->ready == NULL || m->buckets == NULL)
-        return rt_fail(DDP_ENOMEM, "no memory for a model of %zu tensors", m->plan.n_tensors);
-    for (size_t k = 0; k < m->plan.n_buckets; k++) {
-        void *memory;
-        int rc = ddp_alloc(m->g, m->plan.bucket[k].bytes, &memory);
-        if (rc != 0)
-            return rt_fail(rc, "gradient bucket %zu of %zu: %s", k + 1, m->plan.n_buckets,
-                           ddp_last_error());
-        m->buckets->at[k].memory = memory;
-    }
-    return 0;
-}
-
-static void begin_step(struct ddp_model *m)
-{
-    memset(m->ready, 0, m->plan.n_tensors * sizeof(*m->ready));
-    for (size_t k = 0; k < m->plan.n_buckets; k++)
-        m->buckets->at[k].n_waiting = m->plan.bucket[k].n_tensors;
-    m->next = 0;
-}
-
-static void destroy_child(struct group_child *child)
-{
-    ddp_model_destroy((struct ddp_model *)child);
-}
-
-/* All that can fail on one rank alone; no other rank is asked. */
-static int prepare(struct ddp_group *g, struct ddp_tensor *tensors,
-                   const struct model_description *d, struct ddp_model **ret)
-{
-    struct ddp_model *m = calloc(1, sizeof(*m));
-    if (m == NULL)
-        return rt_fail(DDP_ENOMEM, "no memory for a model");
-    m->child.destroy = destroy_child;
-    m->g = g;
-    m->tensors = tensors;
-    int rc = plan_buckets(m, d);
-    if (rc == 0)
-        rc = allocate_buckets(m);
-    if (rc != 0) {
-        ddp_model_destroy(m);
-        return rc;
-    }
-    begin_step(m);
-    *ret = m;
-    return 0;
-}
-
-static int broadcast_params(struct ddp_model *m)
-{
-    for (size_t i = 0; i < m->plan.n_tensors; i++) {
-        struct ddp_tensor *t = &m->tensors[i];
-        int rc = ddp_broadcast(m->g, t->param, t->param, t->count, t->dtype, 0, NULL);
-        if (rc != 0)
-            return rt_fail(rc, "parameters '%s' from rank 0: %s", t->name, ddp_last_error());
-    }
-    return 0;
-}
-
-static void hand_out_gradients(struct ddp_model *m)
-{
-    for (size_t i = 0; i < m->plan.n_tensors; i++) {
-        struct model_bucket *b = &m->buckets->at[m->plan.place[i].bucket];
-        if (m->tensors[i].grad != NULL)
-            continue;
-        m->tensors[i].grad = place_in_bucket(m, i);
-        b->is_handed_out = true;
-    }
-}
-
-static int model_create(struct ddp_group *g, struct ddp_tensor *tensors,
-                        const struct model_description *d, struct ddp_model **ret_model)
-{
-    struct ddp_model *m = NULL;
-    int rc = prepare(g, tensors, d, &m);
-    if (rc != 0) {
-        char text[CO_ERROR_TEXT_BYTES];
-        snprintf(text, sizeof(text), "%s", ddp_last_error());
-        model_agree(g, NULL); /* so that nobody waits; what it says is not this rank's reason */
-        return rt_fail(rc, "%s", text);
-    }
-    rc = model_agree(g, d);
-    if (rc == 0)
-        rc = broadcast_params(m);
-    if (rc != 0) {
-        ddp_model_destroy(m);
-        return rc;
-    }
-    hand_out_gradients(m);
-    group_adopt(g, &m->child);
-    *ret_model = m;
-    return 0;
-}
-
-int ddp_model_create(struct ddp_group *g, struct ddp_tensor *tensors, size_t n_tensors,
-                     const struct ddp_model_opts *opts, struct ddp_model **ret_model)
-{
-    if (g == NULL || ret_model == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_model_create: group and ret_model are needed");
-    size_t first_limit = opts != NULL ? opts->first_bucket_bytes : 0;
-    size_t limit = opts != NULL ? opts->bucket_bytes : 0;
-    struct model_description d = {
-        .tensors = tensors,
-        .n_tensors = n_tensors,
-        .first_limit = first_limit > 0 ? first_limit : BUCKET_FIRST_DEFAULT,
-        .limit = limit > 0 ? limit : BUCKET_BYTES_DEFAULT,
-    };
-    return model_create(g, tensors, &d, ret_model);
-}
-
-/* Memory that was handed out stays for the life of the process. The list keeps it in sight of leak
- * checkers: this is no leak. */
-static void keep_for_ever(struct bucket_set *set)
-{
-    static struct bucket_set *_Atomic kept;
-    set->next_kept = atomic_load(&kept);
-    while (!atomic_compare_exchange_weak(&kept, &set->next_kept, set)) {
-    }
-}
-
-static void free_buckets(struct ddp_model *m)
-{
-    bool any_handed_out = false;
-    for (size_t k = 0; k < m->plan.n_buckets; k++) {
-        if (m->buckets->at[k].is_handed_out)
-            any_handed_out = true;
-        else
-            ddp_free(m->g, m->buckets->at[k].memory);
-    }
-    if (any_handed_out)
-        keep_for_ever(m->buckets);
-    else
-        free(m->buckets);
-}
-
-void ddp_model_destroy(struct ddp_model *m)
-{
-    if (m == NULL)
-        return;
-    group_disown(&m->child);
-    if (m->buckets != NULL)
-        free_buckets(m);
-    bucket_plan_fini(&m->plan);
-    free(m->ready);
-    free(m);
-}
-
-/* --- a step --------------------------------------------------------------------------------- */
-
-/* Keep the first failure and its text; that of the group outlives and outranks a misuse. */
-static int keep_failure(struct ddp_model *m, int status, bool is_the_groups)
+int model_keep_failure(struct ddp_model *m, int status, bool is_the_groups)
 {
     if (m->failure == 0 || (is_the_groups && !m->broken)) {
         m->failure = status;
@@ -265,74 +32,415 @@ static int keep_failure(struct ddp_model *m, int status, bool is_the_groups)
     return status;
 }
 
-static int tell_failure(const struct ddp_model *m)
+int model_tell_failure(const struct ddp_model *m)
 {
     return m->failure == 0 ? 0 : rt_fail(m->failure, "%s", m->failure_text);
 }
 
-static void mark_ready(struct ddp_model *m, size_t i)
+/* --- what a program gives --------------------------------------------------------------------- */
+
+static int check_tensor(const struct ddp_tensor *t, size_t i, bool is_buffer)
 {
-    if (is_copied(m, i))
-        memcpy(place_in_bucket(m, i), m->tensors[i].grad, bytes_of(&m->tensors[i]));
-    m->ready[i] = true;
-    m->buckets->at[m->plan.place[i].bucket].n_waiting--;
+    const char *what = is_buffer ? "buffer" : "tensor";
+    const size_t size = ddp_dtype_size(t->dtype);
+    if (t->name == NULL || t->name[0] == '\0')
+        return rt_fail(DDP_EINVAL, "%s %zu has no name", what, i);
+    if (size == 0 || (!is_buffer && !convert_is_float(t->dtype)))
+        return rt_fail(DDP_EINVAL, "%s %zu '%s' has type %d: %s is needed", what, i, t->name,
+                       (int)t->dtype, is_buffer ? "one of enum ddp_dtype" : "a floating-point one");
+    if (t->count > PTRDIFF_MAX / size)
+        return rt_fail(DDP_EINVAL, "%s %zu '%s' cannot have %zu elements", what, i, t->name,
+                       t->count);
+    if (t->param == NULL && t->count > 0)
+        return rt_fail(DDP_EINVAL, "%s %zu '%s' has no param", what, i, t->name);
+    if ((uintptr_t)t->param % size != 0)
+        return rt_fail(DDP_EINVAL, "%s %zu '%s': param (%p) is not aligned to its elements", what,
+                       i, t->name, t->param);
+    if (!is_buffer && (uintptr_t)t->grad % size != 0)
+        return rt_fail(DDP_EINVAL, "%s %zu '%s': grad (%p) is not aligned to its elements", what, i,
+                       t->name, t->grad);
+    return 0;
 }
 
-/* Average the complete buckets at the front. The gaps between gradients go along: they are 0. */
-static int average_complete(struct ddp_model *m)
+static int check_opts(const struct ddp_model_opts *o)
 {
-    for (; m->next < m->plan.n_buckets && m->buckets->at[m->next].n_waiting == 0; m->next++) {
-        const struct bucket *plan = &m->plan.bucket[m->next];
-        void *memory = m->buckets->at[m->next].memory;
-        int rc = ddp_all_reduce(m->g, memory, memory, plan->bytes / ddp_dtype_size(plan->dtype),
-                                plan->dtype, DDP_AVG, NULL);
-        if (rc != 0) {
-            rt_fail(rc, "average of gradient bucket %zu of %zu: %s", m->next + 1, m->plan.n_buckets,
-                    ddp_last_error());
-            return keep_failure(m, rc, true);
-        }
+    if (!(o->predivide_factor >= 0) || !isfinite(o->predivide_factor))
+        return rt_fail(DDP_EINVAL, "predivide_factor is %g, not 0 or more", o->predivide_factor);
+    if (o->weighted && o->predivide_factor > 0)
+        return rt_fail(DDP_EINVAL, "weighted and predivide_factor exclude each other");
+    if ((unsigned)o->compress > DDP_COMPRESS_BFLOAT16)
+        return rt_fail(DDP_EINVAL, "%d is no enum ddp_compress", (int)o->compress);
+    if (o->hook != NULL &&
+        (o->compress != 0 || o->always_fp32 || o->weighted || o->predivide_factor > 0))
+        return rt_fail(DDP_EINVAL, "a hook averages by itself: compress, always_fp32, weighted and "
+                                   "predivide_factor are not for it");
+    if (o->buffers == NULL && o->n_buffers > 0)
+        return rt_fail(DDP_EINVAL, "there are %zu buffers at NULL", o->n_buffers);
+    return 0;
+}
+
+static int check_all(const struct ddp_tensor *tensors, size_t n, const struct ddp_model_opts *o)
+{
+    if (tensors == NULL || n == 0)
+        return rt_fail(DDP_EINVAL, "a model needs at least one tensor");
+    int rc = check_opts(o);
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        rc = check_tensor(&tensors[i], i, false);
+    for (size_t i = 0; rc == 0 && i < o->n_buffers; i++)
+        rc = check_tensor(&o->buffers[i], i, true);
+    return rc;
+}
+
+static struct ddp_model_opts with_defaults(const struct ddp_model_opts *opts)
+{
+    struct ddp_model_opts o = opts != NULL ? *opts : (struct ddp_model_opts){0};
+    if (o.first_bucket_bytes == 0)
+        o.first_bucket_bytes = o.bucket_bytes > 0 ? o.bucket_bytes : BUCKET_FIRST_DEFAULT;
+    if (o.bucket_bytes == 0)
+        o.bucket_bytes = BUCKET_BYTES_DEFAULT;
+    return o;
+}
+
+/* --- making and destroying -------------------------------------------------------------------- */
+
+static void begin_step(struct ddp_model *m)
+{
+    ready_begin(&m->set.ready);
+    m->n_launched = m->n_averaged = 0;
+    m->has_begun = false;
+    m->own_bad = m->bad = MODEL_NONE;
+    m->backward_ns = 0;
+}
+
+/* Without waiting for anybody: the group ends. */
+static void destroy_child(struct group_child *child)
+{
+    struct ddp_model *m = (struct ddp_model *)child;
+    model_average_stop(m, m->g->progress_thread);
+    ddp_model_destroy(m);
+}
+
+static int allocate(struct ddp_model *m)
+{
+    m->sizes = calloc(m->n_tensors, sizeof(*m->sizes));
+    m->order = calloc(m->n_tensors, sizeof(*m->order));
+    m->order_words = calloc(m->n_tensors + 1, sizeof(*m->order_words));
+    if (m->opts.allow_unused)
+        m->used = calloc(m->n_tensors, sizeof(*m->used));
+    if (m->sizes == NULL || m->order == NULL || m->order_words == NULL ||
+        (m->opts.allow_unused && m->used == NULL))
+        return rt_fail(DDP_ENOMEM, "no memory for a model of %zu tensors", m->n_tensors);
+    for (size_t i = 0; i < m->n_tensors; i++)
+        m->sizes[i] = (struct bucket_tensor){.bytes = m->tensors[i].count *
+                                                      ddp_dtype_size(m->tensors[i].dtype),
+                                             .dtype = m->tensors[i].dtype};
+    return 0;
+}
+
+/* All that can fail on one rank alone; no other rank is asked. */
+static int prepare(struct ddp_model *m)
+{
+    struct co_error err = {0};
+    int rc = check_all(m->tensors, m->n_tensors, &m->opts);
+    if (rc == 0)
+        rc = allocate(m);
+    if (rc == 0)
+        rc = model_homes_create(m);
+    if (rc == 0)
+        rc = model_buckets_plan(m, NULL, &m->set);
+    if (rc == 0)
+        rc = rt_return(trace_get(m->g, &m->trace, &err), &err);
+    return rc;
+}
+
+int model_broadcast(struct ddp_model *m, const struct ddp_tensor *t, size_t n, int root)
+{
+    for (size_t i = 0; i < n; i++) {
+        int rc = ddp_broadcast(m->g, t[i].param, t[i].param, t[i].count, t[i].dtype, root, NULL);
+        if (rc != 0)
+            return rt_fail(rc, "'%s' from rank %d: %s", t[i].name, root, ddp_last_error());
     }
     return 0;
+}
+
+/* Meet the others. */
+static int agree(struct ddp_model *m)
+{
+    const struct model_description d = {
+        .tensors = m->tensors, .n_tensors = m->n_tensors, .opts = &m->opts};
+    int rc = model_agree(m->g, &d);
+    if (rc == 0)
+        rc = model_buckets_place(m, &m->set);
+    if (rc == 0)
+        rc = model_broadcast(m, m->tensors, m->n_tensors, 0);
+    if (rc == 0)
+        rc = model_broadcast(m, m->opts.buffers, m->opts.n_buffers, 0);
+    return rc;
+}
+
+static int model_create(struct ddp_model *m)
+{
+    int rc = prepare(m);
+    if (rc == 0)
+        return agree(m);
+    char text[CO_ERROR_TEXT_BYTES];
+    snprintf(text, sizeof(text), "%s", ddp_last_error());
+    model_agree(m->g, NULL); /* so that nobody waits; what it says is not this rank's reason */
+    return rt_fail(rc, "%s", text);
+}
+
+int ddp_model_create(struct ddp_group *g, struct ddp_tensor *tensors, size_t n_tensors,
+                     const struct ddp_model_opts *opts, struct ddp_model **ret_model)
+{
+    if (g == NULL || ret_model == NULL)
+        return rt_fail(DDP_EINVAL, "ddp_model_create: group and ret_model are needed");
+    struct ddp_model *m = calloc(1, sizeof(*m));
+    if (m == NULL) {
+        model_agree(g, NULL);
+        return rt_fail(DDP_ENOMEM, "no memory for a model");
+    }
+    m->child.destroy = destroy_child;
+    m->g = g;
+    m->tensors = tensors;
+    m->n_tensors = n_tensors;
+    m->opts = with_defaults(opts);
+    m->weight = 1;
+    int rc = model_create(m);
+    if (rc != 0) {
+        ddp_model_destroy(m);
+        return rc;
+    }
+    model_homes_hand_out(m);
+    begin_step(m);
+    group_adopt(g, &m->child);
+    *ret_model = m;
+    return 0;
+}
+
+void ddp_model_destroy(struct ddp_model *m)
+{
+    if (m == NULL)
+        return;
+    group_disown(&m->child);
+    model_average_stop(m, true);
+    model_buckets_destroy(m, &m->set);
+    model_homes_destroy(m);
+    free(m->sizes);
+    free(m->order);
+    free(m->order_words);
+    free(m->used);
+    free(m);
+}
+
+/* --- ready ------------------------------------------------------------------------------------ */
+
+static void look_at_own(struct ddp_model *m, size_t i)
+{
+    const struct ddp_tensor *t = &m->tensors[i];
+    if (m->own_bad == MODEL_NONE && !reduce_is_finite(t->dtype, m->grad[i], t->count))
+        m->own_bad = i;
+}
+
+static void take(struct ddp_model *m, size_t i)
+{
+    if (m->opts.check_finite)
+        look_at_own(m, i);
+    model_copy_in(m, i);
+    ready_say(&m->set.ready, i);
+}
+
+static int misuse(struct ddp_model *m)
+{
+    return model_keep_failure(m, DDP_EINVAL, false);
 }
 
 int ddp_model_ready(struct ddp_model *m, size_t i)
 {
     if (m->broken)
-        return tell_failure(m);
-    if (i >= m->plan.n_tensors) {
+        return model_tell_failure(m);
+    if (i >= m->n_tensors) {
         rt_fail(DDP_EINVAL, "ddp_model_ready: there is no gradient %zu, the model has %zu", i,
-                m->plan.n_tensors);
-        return keep_failure(m, DDP_EINVAL, false);
+                m->n_tensors);
+        return misuse(m);
     }
-    if (m->ready[i]) {
+    if (m->accumulates)
+        return 0;
+    if (ready_is_said(&m->set.ready, i)) {
         rt_fail(DDP_EINVAL,
                 "ddp_model_ready: gradient %zu '%s' was said to be ready before in this step", i,
                 m->tensors[i].name);
-        return keep_failure(m, DDP_EINVAL, false);
+        return misuse(m);
     }
-    mark_ready(m, i);
-    return average_complete(m);
+    if (m->trace != NULL && m->backward_ns == 0)
+        m->backward_ns = co_now_ns();
+    take(m, i);
+    return model_average_some(m);
 }
 
-static void copy_averages_back(struct ddp_model *m)
+int ddp_model_ready_range(struct ddp_model *m, size_t first, size_t n)
 {
-    for (size_t i = 0; i < m->plan.n_tensors; i++)
-        if (is_copied(m, i))
-            memcpy(m->tensors[i].grad, place_in_bucket(m, i), bytes_of(&m->tensors[i]));
+    int first_rc = 0;
+    for (size_t i = n; i-- > 0;) {
+        int rc = ddp_model_ready(m, first + i);
+        first_rc = first_rc != 0 ? first_rc : rc;
+    }
+    return first_rc;
+}
+
+/* --- sync ------------------------------------------------------------------------------------- */
+
+enum { NAMES_TOLD = 8 };
+
+/* "3 of 161 gradients were never said ...: 'conv1.weight', ..." */
+static void fail_never_ready(struct ddp_model *m)
+{
+    char names[CO_ERROR_TEXT_BYTES / 2];
+    size_t n_told = 0, at = 0;
+    names[0] = '\0';
+    for (size_t i = 0; i < m->n_tensors && n_told < NAMES_TOLD && at < sizeof(names); i++) {
+        if (ready_is_said(&m->set.ready, i))
+            continue;
+        at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%zu '%.64s'",
+                               n_told++ > 0 ? ", " : "", i, m->tensors[i].name);
+    }
+    const size_t n = m->n_tensors - m->set.ready.n_said;
+    rt_fail(DDP_EINVAL,
+            "%zu of %zu gradients were never said to be ready in this step: %s%s; if the network "
+            "does not use them in each step, set ddp_model_opts.allow_unused",
+            n, m->n_tensors, names, n > n_told ? ", ..." : "");
+    misuse(m);
+}
+
+/* What was not said: all of them, an error, or unused. */
+static void take_the_rest(struct ddp_model *m)
+{
+    const struct ready *r = &m->set.ready;
+    const bool are_unused = m->opts.allow_unused;
+    if (m->is_joined || are_unused) {
+        for (size_t i = 0; i < m->n_tensors; i++)
+            if (!ready_is_said(r, i)) {
+                model_zero(m, i);
+                ready_say(&m->set.ready, i);
+            }
+        return;
+    }
+    if (r->n_said > 0 && r->n_said < m->n_tensors && m->failure == 0)
+        fail_never_ready(m);
+    for (size_t i = m->n_tensors; i-- > 0;)
+        if (!ready_is_said(r, i))
+            take(m, i);
+}
+
+/* Which gradients any rank has used. */
+static int combine_used(struct ddp_model *m)
+{
+    if (m->used == NULL)
+        return 0;
+    int rc = ddp_all_reduce(m->g, m->used, m->used, m->n_tensors, DDP_UINT8, DDP_MAX, NULL);
+    return rc == 0 ? 0 : model_keep_failure(m, rc, true);
+}
+
+static void note_used(struct ddp_model *m)
+{
+    for (size_t i = 0; m->used != NULL && i < m->n_tensors; i++)
+        m->used[i] = ready_is_said(&m->set.ready, i) && !m->is_joined;
+}
+
+/* The step counts. What fails from here on is told by the next call. */
+static void complete(struct ddp_model *m, size_t n_said, bool any_active)
+{
+    int rc = 0;
+    model_copy_out(m);
+    group_count_step(m->g);
+    m->stats.n_steps++;
+    if (m->broken)
+        return;
+    if (any_active && m->opts.n_buffers > 0)
+        rc = model_broadcast(m, m->opts.buffers, m->opts.n_buffers, m->last_active_rank);
+    if (rc == 0 && m->n_steps == 1 && !m->opts.allow_unused && !m->opts.keep_order)
+        rc = model_reorder(m, n_said);
+    if (rc != 0)
+        model_keep_failure(m, rc, true);
+}
+
+int model_finish_step(struct ddp_model *m, bool *ret_any_active)
+{
+    const size_t n_said = m->set.ready.n_said;
+    const uint64_t began_ns = co_now_ns();
+    m->stats.n_overlapped = m->n_averaged;
+    note_used(m);
+    take_the_rest(m);
+    m->n_steps++;
+    int rc = model_average_all(m);
+    if (rc == 0)
+        rc = combine_used(m);
+    if (rc == 0)
+        rc = model_commit(m, ret_any_active);
+    if (rc == 0) {
+        complete(m, n_said, *ret_any_active);
+    } else if (!m->broken) { /* a misuse ends with its step */
+        model_tell_failure(m);
+        m->failure = 0;
+    }
+    begin_step(m);
+    m->stats.sync_ns = co_now_ns() - began_ns;
+    trace_span(m->trace, "sync", began_ns);
+    return rc;
 }
 
 int ddp_model_sync(struct ddp_model *m)
 {
-    for (size_t i = 0; !m->broken && i < m->plan.n_tensors; i++)
-        if (!m->ready[i])
-            mark_ready(m, i);
-    if (m->broken || average_complete(m) != 0)
-        return tell_failure(m);
-    copy_averages_back(m);
-    begin_step(m);
-    int rc = tell_failure(m); /* a misuse of this step, which ends with it */
-    m->failure = 0;
+    bool any_active;
+    if (m->broken)
+        return model_tell_failure(m);
+    if (m->accumulates)
+        return 0;
+    if (m->backward_ns != 0)
+        trace_span(m->trace, "backward", m->backward_ns);
+    return model_finish_step(m, &any_active);
+}
+
+/* --- between steps ---------------------------------------------------------------------------- */
+
+static int check_between_steps(const struct ddp_model *m, const char *name)
+{
+    if (m->set.ready.n_said > 0)
+        return rt_fail(DDP_EINVAL, "%s: the step has begun, %zu gradients are ready", name,
+                       m->set.ready.n_said);
+    return 0;
+}
+
+int ddp_model_accumulate(struct ddp_model *m, bool on)
+{
+    int rc = check_between_steps(m, "ddp_model_accumulate");
     if (rc == 0)
-        group_count_step(m->g);
+        m->accumulates = on;
     return rc;
+}
+
+int ddp_model_weight(struct ddp_model *m, double weight)
+{
+    if (!m->opts.weighted)
+        return rt_fail(DDP_EINVAL, "ddp_model_weight: the model was made without "
+                                   "ddp_model_opts.weighted");
+    if (!(weight >= 0) || !isfinite(weight))
+        return rt_fail(DDP_EINVAL, "ddp_model_weight: %g is not 0 or more", weight);
+    int rc = check_between_steps(m, "ddp_model_weight");
+    if (rc == 0)
+        m->weight = weight;
+    return rc;
+}
+
+bool ddp_model_is_used(const struct ddp_model *m, size_t i)
+{
+    return i < m->n_tensors && (m->used == NULL || m->used[i] != 0);
+}
+
+void ddp_model_get_stats(const struct ddp_model *m, struct ddp_model_stats *ret)
+{
+    *ret = m->stats;
+    ret->n_buckets = m->set.plan.n_buckets;
+    ret->n_in_place = 0;
+    for (size_t k = 0; k < m->set.plan.n_buckets; k++)
+        ret->n_in_place += m->set.at[k].where != BUCKET_COPIED;
 }

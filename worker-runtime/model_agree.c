@@ -1,15 +1,17 @@
 #include "model_agree.h"
 
+#include "call.h"
 #include "group.h"
 #include <ddp/collective.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 #define NAME_BYTES   96 /* of a name in a message; longer ones are cut there, but compared whole */
 #define PIECE        32 /* records that travel at once */
 #define ALL_THE_SAME INT64_MAX
-#define LIMITS       (-1) /* "index" of the first difference when the bucket limits differ */
+#define OPTION(k)    (-1 - (int64_t)(k)) /* "index" of a difference in option k */
 
 struct record { /* a tensor, as it travels */
     uint64_t count;
@@ -19,10 +21,52 @@ struct record { /* a tensor, as it travels */
     char name[NAME_BYTES];
 };
 
+enum kind { SIZE, FLAG, CHOICE, FACTOR, GIVEN };
+
+static const struct option {
+    const char *name;
+    enum kind kind;
+    size_t at;
+} options[] = {
+    {"first_bucket_bytes", SIZE, offsetof(struct ddp_model_opts, first_bucket_bytes)},
+    {"bucket_bytes", SIZE, offsetof(struct ddp_model_opts, bucket_bytes)},
+    {"message_size", SIZE, offsetof(struct ddp_model_opts, message_size)},
+    {"always_fp32", FLAG, offsetof(struct ddp_model_opts, always_fp32)},
+    {"predivide_factor", FACTOR, offsetof(struct ddp_model_opts, predivide_factor)},
+    {"compress", CHOICE, offsetof(struct ddp_model_opts, compress)},
+    {"hook", GIVEN, offsetof(struct ddp_model_opts, hook)},
+    {"allow_unused", FLAG, offsetof(struct ddp_model_opts, allow_unused)},
+    {"keep_order", FLAG, offsetof(struct ddp_model_opts, keep_order)},
+    {"weighted", FLAG, offsetof(struct ddp_model_opts, weighted)},
+    {"check_finite", FLAG, offsetof(struct ddp_model_opts, check_finite)},
+    {"n_buffers", SIZE, offsetof(struct ddp_model_opts, n_buffers)},
+}; /* not delay_allreduce: the order of calls is the same */
+enum { N_OPTIONS = sizeof(options) / sizeof(options[0]) };
+
 struct side { /* what one rank says about the first difference */
-    uint64_t n_tensors, first_limit, limit;
+    uint64_t n_tensors;
+    uint64_t option[N_OPTIONS];
     struct record tensor;
 };
+
+static uint64_t option_of(const struct ddp_model_opts *o, const struct option *row)
+{
+    const void *at = (const char *)o + row->at;
+    uint64_t bits;
+    switch (row->kind) {
+    case SIZE:
+        return *(const size_t *)at;
+    case FLAG:
+        return *(const bool *)at;
+    case CHOICE:
+        return *(const enum ddp_compress *)at;
+    case FACTOR:
+        memcpy(&bits, at, sizeof(bits));
+        return bits;
+    default:
+        return *(ddp_bucket_hook *const *)at != NULL;
+    }
+}
 
 static uint64_t hash_more(uint64_t hash, const void *bytes, size_t n) /* FNV-1a */
 {
@@ -37,12 +81,18 @@ static uint64_t hash_of(const void *bytes, size_t n)
     return hash_more(14695981039346656037u, bytes, n);
 }
 
+static size_t n_records(const struct model_description *d)
+{
+    return d->n_tensors + d->opts->n_buffers;
+}
+
 static struct record record_of(const struct model_description *d, size_t i)
 {
     struct record r = {0}; /* all of it: records are compared byte by byte */
-    if (i >= d->n_tensors)
+    if (i >= n_records(d))
         return r;
-    const struct ddp_tensor *t = &d->tensors[i];
+    const struct ddp_tensor *t =
+        i < d->n_tensors ? &d->tensors[i] : &d->opts->buffers[i - d->n_tensors];
     size_t len = strlen(t->name);
     r.count = t->count;
     r.name_hash = hash_of(t->name, len);
@@ -56,7 +106,9 @@ static struct record record_of(const struct model_description *d, size_t i)
 
 static struct side side_of(const struct model_description *d, int64_t index)
 {
-    struct side s = {.n_tensors = d->n_tensors, .first_limit = d->first_limit, .limit = d->limit};
+    struct side s = {.n_tensors = n_records(d)};
+    for (size_t k = 0; k < N_OPTIONS; k++)
+        s.option[k] = option_of(d->opts, &options[k]);
     if (index >= 0)
         s.tensor = record_of(d, (size_t)index);
     return s;
@@ -64,9 +116,9 @@ static struct side side_of(const struct model_description *d, int64_t index)
 
 static uint64_t digest_of(const struct model_description *d)
 {
-    const uint64_t head[] = {d->n_tensors, d->first_limit, d->limit};
-    uint64_t hash = hash_of(head, sizeof(head));
-    for (size_t i = 0; i < d->n_tensors; i++) {
+    const struct side head = side_of(d, OPTION(0));
+    uint64_t hash = hash_of(&head, sizeof(head));
+    for (size_t i = 0; i < n_records(d); i++) {
         struct record r = record_of(d, i);
         hash = hash_more(hash, &r, sizeof(r));
     }
@@ -85,11 +137,21 @@ static int broadcast_bytes(struct ddp_group *g, void *bytes, size_t n, int root)
 _Static_assert(sizeof(struct record) % sizeof(int64_t) == 0, "records travel as 64-bit words");
 _Static_assert(sizeof(struct side) % sizeof(int64_t) == 0, "sides travel as 64-bit words");
 
-/* The number of the first tensor in which this rank and rank 0 differ, LIMITS, or ALL_THE_SAME. */
+/* An option in which this rank and rank 0 differ; ALL_THE_SAME: there is none. */
+static int64_t compare_options(const struct side *zero, const struct model_description *mine)
+{
+    for (size_t k = 0; k < N_OPTIONS; k++)
+        if (zero->option[k] != option_of(mine->opts, &options[k]))
+            return OPTION(k);
+    return ALL_THE_SAME;
+}
+
+/* The number of the first tensor in which this rank and rank 0 differ, an OPTION, or
+ * ALL_THE_SAME. */
 static int compare_with_rank_0(struct ddp_group *g, const struct model_description *mine,
                                int64_t *ret_index)
 {
-    struct side zero = side_of(mine, LIMITS);
+    struct side zero = side_of(mine, OPTION(0));
     int rc = broadcast_bytes(g, &zero, sizeof(zero), 0);
     if (rc != 0)
         return rc;
@@ -104,26 +166,33 @@ static int compare_with_rank_0(struct ddp_group *g, const struct model_descripti
             if (memcmp(&piece[k], &own[k], sizeof(own[k])) != 0)
                 index = (int64_t)(first + k);
     }
-    if (index == ALL_THE_SAME && mine->n_tensors > zero.n_tensors)
+    if (index == ALL_THE_SAME && n_records(mine) > zero.n_tensors)
         index = (int64_t)zero.n_tensors;
-    if (mine->first_limit != zero.first_limit || mine->limit != zero.limit)
-        index = LIMITS;
-    *ret_index = index;
+    const int64_t option = compare_options(&zero, mine);
+    *ret_index = option != ALL_THE_SAME ? option : index;
     return 0;
+}
+
+static void describe_option(const struct side *s, size_t k, int rank, char *text, size_t size)
+{
+    double factor;
+    memcpy(&factor, &s->option[k], sizeof(factor));
+    if (options[k].kind == FACTOR)
+        snprintf(text, size, "rank %d has %s %g", rank, options[k].name, factor);
+    else
+        snprintf(text, size, "rank %d has %s %" PRIu64, rank, options[k].name, s->option[k]);
 }
 
 static void describe(const struct side *s, int rank, int64_t index, char *text, size_t size)
 {
-    static const char *const type_names[] = {"float32", "float64"};
     const struct record *t = &s->tensor;
-    if (index == LIMITS)
-        snprintf(text, size, "rank %d has buckets of %" PRIu64 " and %" PRIu64 " bytes", rank,
-                 s->first_limit, s->limit);
+    if (index < 0)
+        describe_option(s, (size_t)(-1 - index), rank, text, size);
     else if (t->present == 0)
         snprintf(text, size, "rank %d has %" PRIu64 " tensors", rank, s->n_tensors);
     else
         snprintf(text, size, "rank %d has '%.*s', %" PRIu64 " x %s", rank, NAME_BYTES - 1, t->name,
-                 t->count, t->dtype < 2 ? type_names[t->dtype] : "?");
+                 t->count, call_dtype_name(t->dtype));
 }
 
 /* Find the first difference and the first rank that has it; tell everybody both sides. */
@@ -149,7 +218,7 @@ static int explain(struct ddp_group *g, const struct model_description *mine)
     char one_side[256], other_side[256];
     describe(&zero, 0, first, one_side, sizeof(one_side));
     describe(&other, (int)rank, first, other_side, sizeof(other_side));
-    if (first == LIMITS)
+    if (first < 0)
         return rt_fail(DDP_EMISMATCH, "the ranks' ddp_model_opts differ: %s, %s", one_side,
                        other_side);
     return rt_fail(DDP_EMISMATCH, "the ranks' models differ at tensor %" PRId64 ": %s, %s", first,

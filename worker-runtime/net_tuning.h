@@ -1,5 +1,5 @@
-/* net_tuning.h - from which size on which way is the fastest between nodes. The same on all
- * ranks. */
+/* net_tuning.h - from which size on which way is the fastest between nodes. The same on all ranks.
+ * docs/collectives.md says what was measured. */
 #ifndef DDP_WORKER_RUNTIME_NET_TUNING_H
 #define DDP_WORKER_RUNTIME_NET_TUNING_H
 
@@ -14,6 +14,6 @@ struct net_tuning {
 
 #define NET_TUNING_DEFAULT                                                                         \
     ((struct net_tuning){                                                                          \
-        .whole_bytes = 64 << 10, .segment_bytes = 256 << 10, .small_bytes = 32 << 10})
+        .whole_bytes = 64 << 10, .segment_bytes = 128 << 10, .small_bytes = 32 << 10})
 
 #endif

@@ -1,6 +1,8 @@
 /* reduce.c - which kernels this processor runs. */
 #include "reduce.h"
 
+#include "finite.h"
+
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -15,6 +17,35 @@ bool reduce_is_defined(enum ddp_dtype dtype, enum ddp_op op)
 {
     return (unsigned)dtype < REDUCE_N_DTYPES && (unsigned)op < REDUCE_N_OPS &&
            reduce_scalar.fn[dtype][op] != NULL;
+}
+
+#define DEFINE_IS_FINITE(T, type)                                                                  \
+    static bool is_finite_##type(const T *in, size_t count)                                        \
+    {                                                                                              \
+        bool all = true;                                                                           \
+        for (size_t i = 0; i < count; i++)                                                         \
+            all &= finite_##type(in[i]);                                                           \
+        return all;                                                                                \
+    }
+DEFINE_IS_FINITE(float, f32)
+DEFINE_IS_FINITE(double, f64)
+DEFINE_IS_FINITE(uint16_t, f16)
+DEFINE_IS_FINITE(uint16_t, bf16)
+
+bool reduce_is_finite(enum ddp_dtype dtype, const void *in, size_t count)
+{
+    switch (dtype) {
+    case DDP_FLOAT32:
+        return is_finite_f32(in, count);
+    case DDP_FLOAT64:
+        return is_finite_f64(in, count);
+    case DDP_FLOAT16:
+        return is_finite_f16(in, count);
+    case DDP_BFLOAT16:
+        return is_finite_bf16(in, count);
+    default:
+        return true;
+    }
 }
 
 #if defined(__x86_64__)

@@ -25,11 +25,16 @@
 typedef void reduce_fn(const void *const *in, unsigned n_in, void *const *out, unsigned n_out,
                        size_t count);
 
+/* The same of floats, and say whether a result, as it lies in memory now, is infinite or a NaN. */
+typedef bool reduce_checked_fn(const void *const *in, unsigned n_in, void *const *out,
+                               unsigned n_out, size_t count);
+
 enum { REDUCE_N_DTYPES = DDP_UINT64 + 1, REDUCE_N_OPS = DDP_BOR + 1 };
 
 struct reduce_kernels {
     const char *name;
-    reduce_fn *fn[REDUCE_N_DTYPES][REDUCE_N_OPS]; /* NULL: see reduce_is_defined() */
+    reduce_fn *fn[REDUCE_N_DTYPES][REDUCE_N_OPS];              /* NULL: see reduce_is_defined() */
+    reduce_checked_fn *checked[REDUCE_N_DTYPES][REDUCE_N_OPS]; /* NULL of integers, too */
 };
 
 extern const struct reduce_kernels reduce_scalar; /* plain C: the reference */
@@ -50,6 +55,9 @@ static inline size_t reduce_size(enum ddp_dtype dtype)
 
 /* Whether both are known and there is such a reduction: bits of floats have none. */
 bool reduce_is_defined(enum ddp_dtype dtype, enum ddp_op op);
+
+/* Whether all of them are finite; integers are. */
+bool reduce_is_finite(enum ddp_dtype dtype, const void *in, size_t count);
 
 /* The fastest that this processor runs and `cap` allows: "scalar", "avx2", "avx512"; NULL or "" is
  * no cap. *ret_known becomes false if `cap` is none of these (it is then ignored). */

@@ -1,5 +1,6 @@
 /* reduce_scalar.c - the kernels in plain C, one element at a time: what the fast ones are compared
  * with, and what runs where none of them can. */
+#include "finite.h"
 #include "half.h"
 #include "reduce.h"
 
@@ -25,30 +26,44 @@
 
 /* T: what lies in memory; H: what is held. FROM: a rank's value on its way in; FOLD: into what is
  * held; TO: the result on its way out. */
+#define LOOP(T, H, LOAD, ENTER, FOLD, LEAVE, LOOK)                                                 \
+    const H scale = (H)1 / (H)n_in;                                                                \
+    (void)scale;                                                                                   \
+    for (size_t i = 0; i < count; i++) {                                                           \
+        H held = ENTER(LOAD(((const T *)in[0])[i]));                                               \
+        for (unsigned r = 1; r < n_in; r++) {                                                      \
+            const H x = ENTER(LOAD(((const T *)in[r])[i]));                                        \
+            held = (H)FOLD(held, x);                                                               \
+        }                                                                                          \
+        const T result = (T)LEAVE(held);                                                           \
+        for (unsigned o = 0; o < n_out; o++)                                                       \
+            ((T *)out[o])[i] = result;                                                             \
+        LOOK(result);                                                                              \
+    }
+
 #define DEFINE(name, T, H, LOAD, ENTER, FOLD, LEAVE)                                               \
     static void name(const void *const *in, unsigned n_in, void *const *out, unsigned n_out,       \
                      size_t count)                                                                 \
     {                                                                                              \
-        const H scale = (H)1 / (H)n_in;                                                            \
-        (void)scale;                                                                               \
-        for (size_t i = 0; i < count; i++) {                                                       \
-            H held = ENTER(LOAD(((const T *)in[0])[i]));                                           \
-            for (unsigned r = 1; r < n_in; r++) {                                                  \
-                const H x = ENTER(LOAD(((const T *)in[r])[i]));                                    \
-                held = (H)FOLD(held, x);                                                           \
-            }                                                                                      \
-            const T result = (T)LEAVE(held);                                                       \
-            for (unsigned o = 0; o < n_out; o++)                                                   \
-                ((T *)out[o])[i] = result;                                                         \
-        }                                                                                          \
+        LOOP(T, H, LOAD, ENTER, FOLD, LEAVE, (void))                                               \
     }
 
+#define DEFINE_CHECKED(name, T, H, LOAD, ENTER, FOLD, LEAVE, IS_FINITE)                            \
+    static bool checked_##name(const void *const *in, unsigned n_in, void *const *out,             \
+                               unsigned n_out, size_t count)                                       \
+    {                                                                                              \
+        bool all = true;                                                                           \
+        LOOP(T, H, LOAD, ENTER, FOLD, LEAVE, all &= IS_FINITE)                                     \
+        return !all;                                                                               \
+    }                                                                                              \
+    DEFINE(name, T, H, LOAD, ENTER, FOLD, LEAVE)
+
 #define DEFINE_FLOAT(type, T, H, LOAD, STORE)                                                      \
-    DEFINE(sum_##type, T, H, LOAD, AS_IS, ADD_FLOAT, STORE)                                        \
-    DEFINE(avg_##type, T, H, LOAD, SCALED, ADD_FLOAT, STORE)                                       \
-    DEFINE(min_##type, T, H, LOAD, AS_IS, MIN_FLOAT, STORE)                                        \
-    DEFINE(max_##type, T, H, LOAD, AS_IS, MAX_FLOAT, STORE)                                        \
-    DEFINE(prod_##type, T, H, LOAD, AS_IS, MUL_FLOAT, STORE)
+    DEFINE_CHECKED(sum_##type, T, H, LOAD, AS_IS, ADD_FLOAT, STORE, finite_##type)                 \
+    DEFINE_CHECKED(avg_##type, T, H, LOAD, SCALED, ADD_FLOAT, STORE, finite_##type)                \
+    DEFINE_CHECKED(min_##type, T, H, LOAD, AS_IS, MIN_FLOAT, STORE, finite_##type)                 \
+    DEFINE_CHECKED(max_##type, T, H, LOAD, AS_IS, MAX_FLOAT, STORE, finite_##type)                 \
+    DEFINE_CHECKED(prod_##type, T, H, LOAD, AS_IS, MUL_FLOAT, STORE, finite_##type)
 
 #define DEFINE_INTEGER(type, T, DIVIDE)                                                            \
     DEFINE(sum_##type, T, T, AS_IS, AS_IS, ADD, AS_IS)                                             \
@@ -75,6 +90,12 @@ DEFINE_INTEGER(u64, uint64_t, DIVIDED_UNSIGNED)
         [DDP_SUM] = sum_##type, [DDP_AVG] = avg_##type, [DDP_MIN] = min_##type,                    \
         [DDP_MAX] = max_##type, [DDP_PROD] = prod_##type                                           \
     }
+#define CHECKED_KERNELS(type)                                                                      \
+    {                                                                                              \
+        [DDP_SUM] = checked_sum_##type, [DDP_AVG] = checked_avg_##type,                            \
+        [DDP_MIN] = checked_min_##type, [DDP_MAX] = checked_max_##type,                            \
+        [DDP_PROD] = checked_prod_##type                                                           \
+    }
 #define INTEGER_KERNELS(type)                                                                      \
     {                                                                                              \
         [DDP_SUM] = sum_##type, [DDP_AVG] = avg_##type, [DDP_MIN] = min_##type,                    \
@@ -96,5 +117,12 @@ const struct reduce_kernels reduce_scalar = {
             [DDP_UINT8] = INTEGER_KERNELS(u8),
             [DDP_UINT32] = INTEGER_KERNELS(u32),
             [DDP_UINT64] = INTEGER_KERNELS(u64),
+        },
+    .checked =
+        {
+            [DDP_FLOAT32] = CHECKED_KERNELS(f32),
+            [DDP_FLOAT64] = CHECKED_KERNELS(f64),
+            [DDP_FLOAT16] = CHECKED_KERNELS(f16),
+            [DDP_BFLOAT16] = CHECKED_KERNELS(bf16),
         },
 };

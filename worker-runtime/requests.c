@@ -60,22 +60,6 @@ static int get_queue(struct ddp_group *g)
     return g->progress_thread && g->backend != NULL ? start_thread(q) : DDP_OK;
 }
 
-void requests_destroy(struct requests *q)
-{
-    if (q == NULL)
-        return;
-    if (q->has_thread) {
-        pthread_mutex_lock(&q->mutex);
-        q->stop = true;
-        pthread_cond_broadcast(&q->changed);
-        pthread_mutex_unlock(&q->mutex);
-        pthread_join(q->thread, NULL);
-    }
-    pthread_mutex_destroy(&q->mutex);
-    pthread_cond_destroy(&q->changed);
-    free(q);
-}
-
 static void append(struct requests *q, struct ddp_request *r)
 {
     *q->last = r;
@@ -87,6 +71,35 @@ static void remove_first(struct requests *q)
     q->first = q->first->next;
     if (q->first == NULL)
         q->last = &q->first;
+}
+
+void requests_destroy(struct requests *q)
+{
+    if (q == NULL)
+        return;
+    if (q->has_thread) {
+        pthread_mutex_lock(&q->mutex);
+        q->stop = true;
+        pthread_cond_broadcast(&q->changed);
+        pthread_mutex_unlock(&q->mutex);
+        pthread_join(q->thread, NULL);
+    }
+    while (q->first != NULL) { /* of a model, say, that a failed program never finished */
+        struct ddp_request *r = q->first;
+        remove_first(q);
+        free(r);
+    }
+    pthread_mutex_destroy(&q->mutex);
+    pthread_cond_destroy(&q->changed);
+    free(q);
+}
+
+/* Whether the result is finite, where the back end does not find out while it adds up: all ranks
+ * have the same result, so each gets the same answer. */
+static void look_through(const struct backend *b, const struct collective *what, int code)
+{
+    if (code == 0 && what->found_inf != NULL && !b->ops->finds_inf)
+        collective_look_through(what);
 }
 
 /* --- without a thread ------------------------------------------------------------------------- */
@@ -105,6 +118,7 @@ static bool advance_first(struct requests *q, bool may_wait)
     if (code == 0)
         return false;
     r->code = code < 0 ? code : 0;
+    look_through(b, &r->what, r->code);
     remove_first(q);
     r->is_done = true;
     return true;
@@ -130,6 +144,7 @@ static void *run_thread(void *arg)
             break;
         pthread_mutex_unlock(&q->mutex);
         int code = backend_run(q->g->backend, &r->what, &r->err);
+        look_through(q->g->backend, &r->what, code);
         pthread_mutex_lock(&q->mutex);
         r->code = code;
         remove_first(q);
@@ -244,6 +259,7 @@ int requests_run(struct ddp_group *g, const struct collective *what)
     err.code = 0;
     err.text[0] = '\0';
     int code = backend_run(g->backend, what, &err);
+    look_through(g->backend, what, code);
     return code == 0 ? DDP_OK : rt_return(code, &err);
 }
 

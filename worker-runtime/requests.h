@@ -30,8 +30,8 @@ int requests_start_message(struct ddp_group *g, const struct message *m,
 /* Make all collectives in the queue. NULL is fine. */
 void requests_finish(struct requests *q);
 
-/* Ends the thread, after what is in the queue. Requests that nobody waited for are lost. NULL is
- * fine. */
+/* Ends the thread, after what is in the queue. Collectives in the queue, which were not made, are
+ * freed; requests that are done and that nobody waited for are lost. NULL is fine. */
 void requests_destroy(struct requests *q);
 
 #endif

@@ -221,12 +221,15 @@ static int work_cma(struct cpu *c, size_t stage, struct co_error *err)
 {
     const struct layout *l = &c->job.layout;
     const size_t n_stages = l->kind == CALL_ALL_REDUCE ? 2 : 1;
-    if (stage == n_stages)
+    if (stage == n_stages) {
+        cpu_hear_found(c);
         return SHAPE_DONE;
+    }
     bool ok = transport_shm_touch_begin(c->shm, false) && work_out(c, stage);
     transport_shm_touch_end(c->shm);
     if (!ok)
         return transport_shm_fail(c->shm, err);
+    cpu_tell_found(c);
     transport_shm_arrive(c->shm);
     return layout_gives(l, c->rank) || l->kind == CALL_ALL_REDUCE ? SHAPE_STEP : SHAPE_DONE;
 }

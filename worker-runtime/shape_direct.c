@@ -82,8 +82,10 @@ static bool work_on_piece(struct cpu *c, size_t i)
 
 static int work_direct(struct cpu *c, size_t stage, struct co_error *err)
 {
-    if (stage > 0)
+    if (stage > 0) {
+        cpu_hear_found(c);
         return SHAPE_DONE;
+    }
     const struct layout *l = &c->job.layout;
     const bool writes = l->kind == CALL_ALL_REDUCE || l->kind == CALL_REDUCE;
     bool ok = transport_shm_touch_begin(c->shm, writes), more = true;
@@ -94,6 +96,7 @@ static int work_direct(struct cpu *c, size_t stage, struct co_error *err)
     transport_shm_touch_end(c->shm);
     if (!ok)
         return transport_shm_fail(c->shm, err);
+    cpu_tell_found(c);
     transport_shm_arrive(c->shm);
     /* Who gave its memory to others waits until they have done with it; who gave none may go. */
     return writes || layout_gives(l, c->rank) ? SHAPE_STEP : SHAPE_DONE;

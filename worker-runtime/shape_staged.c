@@ -147,8 +147,11 @@ static int work_staged(struct cpu *c, size_t stage, struct co_error *err)
         fill_piece(c, j->first, stage);
     if (j->lag == 2 && stage >= 1 && stage - 1 < j->n_pieces)
         reduce_part(c, stage - 1);
-    if (stage + 1 == j->n_pieces + j->lag)
+    if (stage + 1 == j->n_pieces + j->lag) {
+        cpu_hear_found(c);
         return SHAPE_DONE;
+    }
+    cpu_tell_found(c);
     transport_shm_arrive(c->shm);
     return SHAPE_STEP;
 }

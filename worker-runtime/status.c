@@ -42,6 +42,8 @@ const char *ddp_strerror(int status)
         return "DDP_EPEER";
     case DDP_EUNSUPPORTED:
         return "DDP_EUNSUPPORTED";
+    case DDP_ENOTFINITE:
+        return "DDP_ENOTFINITE";
     default:
         return "DDP_E?";
     }

@@ -54,8 +54,19 @@ extern "C" {
 int ddp_all_reduce(struct ddp_group *g, const void *in, void *out, size_t count,
                    enum ddp_dtype dtype, enum ddp_op op, void *stream);
 
-/* The same, but only `root` gets the result. `out` is not touched elsewhere and may be NULL
- * there. */
+/* The same, and say whether the result can be used: what a loss scaler asks before each step.
+ *
+ * ret_found_inf   1 if an element of the result, in its type, is infinite or not a number, else 0
+ *                 (of integers, always); the same on all ranks. Written on success only
+ * cost            as ddp_all_reduce(): it is found out while adding up, without another look at the
+ *                 memory. In a world of 1, and where the group is on several nodes, each rank reads
+ *                 `out` once more
+ * returns         also DDP_EMISMATCH where a rank calls ddp_all_reduce() instead */
+int ddp_all_reduce_checked(struct ddp_group *g, const void *in, void *out, size_t count,
+                           enum ddp_dtype dtype, enum ddp_op op, void *stream, int *ret_found_inf);
+
+/* Combine as ddp_all_reduce() does, but only `root` gets the result. `out` is not touched elsewhere
+ * and may be NULL there. */
 int ddp_reduce(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
                enum ddp_op op, int root, void *stream);
 
@@ -70,6 +81,13 @@ int ddp_reduce_scatter(struct ddp_group *g, const void *in, void *out, size_t co
 /* in        the sum of all counts; out: counts[rank], may be its place in `in` */
 int ddp_reduce_scatter_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
                          enum ddp_dtype dtype, enum ddp_op op, void *stream);
+
+/* The mean of n numbers over the ranks, each of its own: losses and accuracies for a report. What
+ * weighs more counts more by giving sums and their counts.
+ *
+ * values   in place; the same mean on all ranks. n is 0 or more
+ * returns  as ddp_all_reduce() */
+int ddp_mean(struct ddp_group *g, double *values, size_t n);
 
 /* --- copies ----------------------------------------------------------------------------------- */
 
@@ -186,6 +204,9 @@ struct ddp_request; /* opaque */
 int ddp_iall_reduce(struct ddp_group *g, const void *in, void *out, size_t count,
                     enum ddp_dtype dtype, enum ddp_op op, void *stream,
                     struct ddp_request **ret_request);
+int ddp_iall_reduce_checked(struct ddp_group *g, const void *in, void *out, size_t count,
+                            enum ddp_dtype dtype, enum ddp_op op, void *stream, int *ret_found_inf,
+                            struct ddp_request **ret_request);
 int ddp_ireduce(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
                 enum ddp_op op, int root, void *stream, struct ddp_request **ret_request);
 int ddp_ireduce_scatter(struct ddp_group *g, const void *in, void *out, size_t count,

@@ -2,11 +2,15 @@
 #ifndef DDP_DDP_H
 #define DDP_DDP_H
 
+#include <ddp/checkpoint.h>
 #include <ddp/collective.h>
+#include <ddp/elastic.h>
 #include <ddp/env.h>
 #include <ddp/error.h>
 #include <ddp/group.h>
 #include <ddp/model.h>
+#include <ddp/progress.h>
+#include <ddp/safetensors.h>
 #include <ddp/sampler.h>
 #include <ddp/store.h>
 #include <ddp/types.h>

@@ -31,6 +31,11 @@
     "DDP_NODE_FD"                           /* a socket to the node's ddprun: libddp gets the node's
                                          shared memory over it (segments/node_socket.h) */
 #define DDP_ENV_GENERATION "DDP_GENERATION" /* as TORCHELASTIC_RESTART_COUNT */
+#define DDP_ENV_SCALE_FD                                                                           \
+    "DDP_SCALE_FD" /* where nodes may join: readable once one waits for a checkpoint. A byte written
+                      into it: this rank has saved its state */
+#define DDP_ENV_SCALE_SIGNAL                                                                       \
+    "DDP_SCALE_SIGNAL" /* the number of the signal that comes with it; ignored by default */
 
 /* ours, read by ddprun, which keeps it from the ranks */
 #define DDP_ENV_TOKEN "DDP_TOKEN" /* the secret by which the nodes of a job know each other */
@@ -52,7 +57,11 @@
     "DDP_PROGRESS_THREAD"       /* "1": a thread goes on with asynchronous calls; "0" */
 #define DDP_ENV_CMA  "DDP_CMA"  /* "0": don't read other ranks' memory by process_vm_readv(2) */
 #define DDP_ENV_SIMD "DDP_SIMD" /* "scalar" or "avx2": no faster kernels than that */
+#define DDP_ENV_TRACE                                                                              \
+    "DDP_TRACE" /* a timeline of the training in Chrome's trace format: rank R writes FILE with ".R"
+                   before the last suffix */
 #define DDP_ENV_TUNING                                                                             \
-    "DDP_TUNING" /* which way is the fastest from which size on: the path of a table that ddp-perf --tune printed, or the table itself */
+    "DDP_TUNING" /* which way is the fastest from which size on: the path of a table that ddp-perf
+                    --tune printed, or the table itself */
 
 #endif

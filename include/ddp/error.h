@@ -21,6 +21,7 @@ enum ddp_status {
     DDP_EMISMATCH = -6,    /* ranks called different collectives; the text names both sides */
     DDP_EPEER = -7,        /* a rank died or left while others needed it */
     DDP_EUNSUPPORTED = -8, /* not possible with this back end, or in this build */
+    DDP_ENOTFINITE = -9,   /* a NaN or an infinity where the program wanted to hear of it */
 };
 
 /* The name of a status, "DDP_EPEER" for instance; "DDP_E?" for an unknown one. Never NULL. */

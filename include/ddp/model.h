@@ -1,14 +1,22 @@
-/* model.h - gradients averaged over the ranks, bucket by bucket.
+/* model.h - gradients averaged over the ranks, bucket by bucket, while the backward pass goes on.
  *
  * The tensors of a network are dealt into buckets in the order in which a backward pass finishes
- * them (last to first; the first bucket to be full is small, 1 MiB, the others 25 MiB: the choice
- * of torch's DistributedDataParallel). A bucket is averaged as soon as all its gradients are ready,
- * in the same order on every rank. */
+ * them (the first bucket to be full is small, 1 MiB, the others 25 MiB: the choice of torch's
+ * DistributedDataParallel). As soon as all gradients of a bucket are ready it is on its way, in the
+ * same order on every rank, and the backward pass goes on. Before the first step that order is
+ * taken to be that of the tensors from last to first; after it, it is what rank 0 saw.
+ *
+ * A step counts on all ranks or on none: ddp_model_sync() ends with an exchange that sees to that.
+ *
+ * Threads: a model is used by one thread at a time, the one that uses its group. From the first
+ * ddp_model_ready() of a step until ddp_model_sync() no other collective may be called on the
+ * group: where the buckets would stand among them depends on the rank. */
 #ifndef DDP_MODEL_H
 #define DDP_MODEL_H
 
 #include <ddp/group.h>
 #include <ddp/types.h>
+#include <stdbool.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,54 +27,181 @@ struct ddp_model; /* opaque */
 struct ddp_tensor {
     const char *name; /* shown in messages; borrowed until the model is destroyed */
     void *param;      /* count elements, aligned to one */
-    void *grad;       /* count elements; NULL: the library allocates them (zeroed, and reduced where
-                         they lie) and writes the address back here: valid for the life of the
+    void *grad;       /* count elements; NULL: the library allocates them (zeroed, and averaged
+                         where they lie) and writes the address back here: valid for the life of the
                          process, whatever is destroyed meanwhile, and never to be freed */
     size_t count;
-    enum ddp_dtype dtype; /* DDP_FLOAT32 or DDP_FLOAT64 */
+    enum ddp_dtype dtype; /* a floating-point type */
 };
 
-struct ddp_model_opts {
-    size_t first_bucket_bytes; /* 0: 1 MiB */
-    size_t bucket_bytes;       /* 0: 25 MiB */
+/* --- a bucket's average by the program itself ------------------------------------------------- */
+
+struct ddp_bucket {
+    size_t index, n_buckets; /* buckets are averaged in the order of their numbers */
+    void *data;              /* count elements: the gradients, and 0 in gaps between them */
+    size_t count;
+    enum ddp_dtype dtype;
 };
 
-/* Check that all ranks describe the same tensors, give every rank rank 0's parameters, and plan the
- * buckets. Collective, and no rank waits for one that fails: all of them fail together.
+/* Average a bucket: leave the same in `data` on every rank. Called on all ranks for the same
+ * buckets in the same order, from inside of ddp_model_ready() or ddp_model_sync(); it may call
+ * collectives on the group, but nothing of the model. Nothing was divided, and nothing will be.
  *
- * tensors     n_tensors (1 or more) of them; borrowed until the model is destroyed. grad is written
- *             where NULL, on success only
- * opts        NULL: all defaults
+ * arg       ddp_model_opts.hook_arg
+ * returns   0; what a collective returned, which breaks the model; another negative status of the
+ *           program, which this step then fails with on all ranks, each with its own text where it
+ *           has one */
+typedef int ddp_bucket_hook(struct ddp_group *g, const struct ddp_bucket *b, void *arg);
+
+enum ddp_compress { /* what travels */
+                    DDP_COMPRESS_NONE = 0,
+                    DDP_COMPRESS_FLOAT16 = 1,  /* values of more than 65504 become infinite */
+                    DDP_COMPRESS_BFLOAT16 = 2, /* three significant decimal digits */
+};
+
+struct ddp_model_opts {        /* zeroed: all defaults. The same on all ranks */
+    size_t first_bucket_bytes; /* 0: bucket_bytes if that is given, as in torch; else 1 MiB */
+    size_t bucket_bytes;       /* 0: 25 MiB */
+    size_t message_size;       /* elements that close a bucket, in place of both (Apex's name); 0 */
+    bool delay_allreduce;      /* average nothing before ddp_model_sync() (Apex's name) */
+    bool always_fp32;          /* average 16-bit gradients as float32 (allreduce_always_fp32) */
+    double predivide_factor;   /* f > 0: divide by f, add up, times f / world_size; 0: each rank's
+                                  value times 1 / world_size, then add up */
+    enum ddp_compress compress; /* of float32 and float64 gradients */
+    ddp_bucket_hook *hook;      /* NULL: the library averages */
+    void *hook_arg;
+    bool allow_unused; /* a gradient that was not said to be ready is unused, and counts as zeros;
+                          the order of buckets is not changed then */
+    bool keep_order;   /* buckets stay those of the tensors from last to first */
+    bool weighted;     /* see ddp_model_weight(). Not with predivide_factor */
+    bool check_finite; /* a step with a NaN or an infinity in a gradient fails on all ranks */
+    struct ddp_tensor
+        *buffers; /* n_buffers of them, grad unused, any type: running statistics, say.
+                                   Given to all ranks like parameters, and at the end of each step
+                                   again: rank 0's, or the lowest rank's that is not in ddp_join().
+                                   Borrowed like the tensors */
+    size_t n_buffers;
+};
+
+/* Check that all ranks describe the same tensors, give every rank rank 0's parameters and buffers,
+ * and plan the buckets. Collective, and no rank waits for one that fails: all of them fail
+ * together.
+ *
+ * tensors     n_tensors (1 or more) of them; borrowed until the model is destroyed. grad is read
+ *             here, and written where NULL, on success only
+ * opts        NULL: all defaults; copied
  * ret_model   belongs to the group, which destroys it at ddp_finalize()
+ * cost        gradients that the library allocates, and those of a bucket that lie in one array in
+ *             the order of their numbers, without gaps, are averaged where they lie. Others are
+ *             copied into a bucket, when they are ready, and back
  * returns     0
- *             DDP_EMISMATCH  names, counts, types or opts differ: the text names the tensor and
- *                            both sides, the same ones on all ranks; or another rank failed with
- *                            DDP_EINVAL or DDP_ENOMEM: the text names it. The group stays whole
- *             DDP_EINVAL     no tensors; one without a name or param, or with an unusable type
+ *             DDP_EMISMATCH  names, counts, types or opts differ: the text names the tensor or
+ *                            option and both sides, the same ones on all ranks; or another rank
+ *                            failed with one of those below: the text names it. The group stays
+ *                            whole
+ *             DDP_EINVAL     no tensors; one without a name or param, or with an unusable type; an
+ *                            option out of its bounds
  *             DDP_ENOMEM     the text says what for
+ *             DDP_ESYSTEM    the file of DDP_TRACE cannot be written
  *             DDP_EPEER, DDP_ETIMEOUT  the group is broken */
 int ddp_model_create(struct ddp_group *g, struct ddp_tensor *tensors, size_t n_tensors,
                      const struct ddp_model_opts *opts, struct ddp_model **ret_model);
-void ddp_model_destroy(struct ddp_model *m); /* before ddp_finalize(), if at all; NULL is fine */
+
+/* Before ddp_finalize(), if at all, and on all ranks between the same two steps: what is on its way
+ * is waited for. NULL is fine. */
+void ddp_model_destroy(struct ddp_model *m);
+
+/* --- a step ----------------------------------------------------------------------------------- */
 
 /* Say that gradient i is final for this step. Call it from the backward pass, in any order; a
- * bucket whose gradients are all ready is averaged at once, if it is the next one in order.
- * Optional: what was not said is taken as ready by ddp_model_sync(). Until that returns, a gradient
- * that is ready may not be read or written.
+ * bucket whose gradients are all ready is on its way at once, if it is the next one in order, and
+ * buckets on their way make progress inside of each call. Until ddp_model_sync() returns, a
+ * gradient that is ready may not be read or written.
  *
- * DDP_EINVAL (no such gradient, or said twice in a step) leaves the step as it was: the other ranks
- * get their averages, this rank hears of it again from sync, and the next step starts clean.
+ * A step says all gradients or none: of none, ddp_model_sync() takes all as ready.
  *
+ * DDP_EINVAL (no such gradient, or said twice in a step) does not keep the other ranks waiting: the
+ * step goes on, fails in ddp_model_sync() on all ranks, and the next one starts clean.
+ *
+ * cost      tens of nanoseconds, beside the copy of a gradient that is copied and what progress
+ *           there is to be made: of the ranks that come to a bucket the last one adds it up with
+ *           the others' help in their next calls
  * returns   0 or an error, which ddp_model_sync() returns again, so that it may be ignored here */
 int ddp_model_ready(struct ddp_model *m, size_t i);
 
-/* Finish the step: average all buckets that are left. When it returns 0 each grad holds the average
- * over all ranks, bit for bit the same on each. When the group fails, gradients in the user's own
- * memory are as the backward pass left them.
+/* The same for gradients first .. first + n - 1, from last to first. */
+int ddp_model_ready_range(struct ddp_model *m, size_t first, size_t n);
+
+/* Finish the step: average what is left, and agree with all ranks that it counts. When it returns 0
+ * each grad holds the average over all ranks, bit for bit the same on each, and so it does on every
+ * other rank of this node, whatever happens to one of them meanwhile.
  *
- * returns   0; DDP_RETRY (see ddp_run()); DDP_EMISMATCH, DDP_EPEER, DDP_ETIMEOUT, and these again
- *           from then on; DDP_EINVAL from a ddp_model_ready() of this step */
+ * After an error gradients are undefined, parameters are as they were, and all ranks have one:
+ *   DDP_EINVAL        this rank's: a ddp_model_ready() of this step, or some gradients were said to
+ *                     be ready and others never: the text names them
+ *   DDP_ENOTFINITE    with check_finite: the text names the gradient, and the rank that computed it
+ *   DDP_EMISMATCH     another rank has a DDP_EINVAL: the text names it
+ * After these the group is whole, and the next step starts clean. After the following it is not,
+ * and they are returned from then on:
+ *   DDP_RETRY         see ddp_run()
+ *   DDP_EPEER, DDP_ETIMEOUT, DDP_EMISMATCH   as ddp_all_reduce()
+ *
+ * cost      the buckets that are left; then an exchange of the size of a barrier */
 int ddp_model_sync(struct ddp_model *m);
+
+/* Accumulate gradients over several backward passes (torch's no_sync()): while it is on
+ * ddp_model_ready() and ddp_model_sync() do nothing, and return 0 unless the group is broken.
+ * Turn it off before the last of these passes. Divide the loss yourself.
+ *
+ * returns   0; DDP_EINVAL in the middle of a step: nothing was changed */
+int ddp_model_accumulate(struct ddp_model *m, bool on);
+
+/* Of a weighted model: average with weights, sum of weight * grad / sum of weights. For batches of
+ * different sizes: the weight is how many samples this rank's gradients are the mean of. Holds for
+ * all steps until the next call; 1 before the first. Call it before the first ddp_model_ready() of
+ * a step. A rank in ddp_join() has weight 0.
+ *
+ * returns   0; DDP_EINVAL the model is not weighted, the weight is negative or not finite, or the
+ *           step has begun */
+int ddp_model_weight(struct ddp_model *m, double weight);
+
+/* This rank has no more batches, others may have: take part in their steps with zeros, until all
+ * ranks are here. Then give every rank the parameters and buffers of the lowest rank that came
+ * last.
+ * Averages go on to be over the whole world (torch's divide_by_initial_world_size); of a weighted
+ * model over the ranks that are left. Gradients of this rank are overwritten. Between steps the
+ * program calls no other collectives of the group: nobody would meet them here.
+ *
+ * cost      a step of zeros when all are here, and the broadcast of the parameters
+ * returns   0; DDP_EINVAL in the middle of a step, which is finished and fails on all ranks; else
+ *           as ddp_model_sync() */
+int ddp_join(struct ddp_model *m);
+
+/* --- after a step ----------------------------------------------------------------------------- */
+
+/* Scale all gradients so that their norm, as of one vector, is at most max_norm: times
+ * max_norm / (norm + 1e-6) where that is less than 1 (torch's clip_grad_norm_). Not collective, and
+ * the same bits on all ranks. A norm that is NaN or infinite scales nothing.
+ *
+ * max_norm   more than 0
+ * ret_norm   the norm before; NULL is fine
+ * returns    0; DDP_EINVAL max_norm is not more than 0, or gradients are on their way */
+int ddp_model_clip(struct ddp_model *m, double max_norm, double *ret_norm);
+
+/* Whether any rank had said gradient i to be ready in the last step; of a model without
+ * allow_unused always. A gradient that nobody used is zero: an optimiser that keeps momentum may
+ * want to leave its parameter alone. false where there is no gradient i. */
+bool ddp_model_is_used(const struct ddp_model *m, size_t i);
+
+struct ddp_model_stats {
+    uint64_t n_steps; /* that count */
+    size_t n_buckets;
+    size_t n_in_place;   /* of these: no copies */
+    size_t n_overlapped; /* buckets that were averaged when ddp_model_sync() was called last */
+    bool was_reordered;  /* buckets are no longer those of the tensors from last to first */
+    uint64_t sync_ns;    /* time in the last ddp_model_sync() */
+};
+void ddp_model_get_stats(const struct ddp_model *m, struct ddp_model_stats *ret);
 
 #ifdef __cplusplus
 }

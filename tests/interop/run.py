@@ -200,6 +200,18 @@ def sampler_draws_as_torch_does(program, version, python, env, folder):
     require(out, "all the same", "stdout")
 
 
+def tensors_go_both_ways(program, version, python, env, folder):
+    if subprocess.run([python, "-c", "import safetensors"], env=env, stderr=subprocess.DEVNULL).returncode != 0:
+        skip(f"{python} has no safetensors")
+    out, _ = run([python, script("safetensors_both_ways.py"), program], env)
+    require(out, r"\d+ tensors went both ways", "stdout")
+
+
+def buckets_are_torchs_after_its_rebuild(program, version, python, env, folder):
+    out, _ = run([python, script("buckets_vs_torch.py"), program], env)
+    require(out, rf"torch {version}\S*: all 10 plans are the same", "stdout")
+
+
 def store_answers_as_torchs_own(program, version, python, env, folder):
     """Each operation of torch's own client on the store alone, and on the store of the same torch."""
     command = [python, script("store_ops.py"), "--server"]
@@ -295,6 +307,8 @@ CASES = {
         killed_rank_comes_back,
         environment_is_torchruns,
         sampler_draws_as_torch_does,
+        tensors_go_both_ways,
+        buckets_are_torchs_after_its_rebuild,
         store_answers_as_torchs_own,
         torchruns_agents_meet_at_the_daemon,
         ddpctl_works_on_torchs_store,

@@ -36,15 +36,16 @@ check common
 check segments 'common/*'
 check rendezvous 'common/*'
 check launcher 'ddp/*' 'common/*' 'segments/*' 'rendezvous/server.h' \
-    'rendezvous/address.h' 'rendezvous/allow.h' 'rendezvous/control_link.h' 'rendezvous/control_wire.h' 'rendezvous/jobs.h' 'rendezvous/resolve.h' \
+    'rendezvous/address.h' 'rendezvous/allow.h' 'rendezvous/control_link.h' 'rendezvous/control_wire.h' 'rendezvous/jobs.h' 'rendezvous/jobs_page.h' 'rendezvous/resolve.h' \
     'rendezvous/seal.h' 'rendezvous/token.h' \
     'rendezvous/restart_policy.h' 'rendezvous/message.h' 'rendezvous/lease.h' 'rendezvous/member.h' 'rendezvous/roster.h'
-check daemon 'common/*' 'rendezvous/server.h' 'rendezvous/stats.h' 'rendezvous/allow.h' 'rendezvous/address.h'
+check daemon 'common/*' 'rendezvous/server.h' 'rendezvous/stats.h' 'rendezvous/allow.h' 'rendezvous/address.h' \
+    'rendezvous/jobs.h' 'rendezvous/jobs_page.h' 'rendezvous/seal.h' 'rendezvous/token.h'
 check ctl 'common/*' 'rendezvous/client.h'
 check worker-runtime 'ddp/*' 'common/*' 'segments/*' 'rendezvous/client.h'
 check examples 'ddp/*'
 check perf 'ddp/*' 'common/*'
-check bench 'ddp/*'
+check bench 'ddp/*' 'common/*' 'rendezvous/control_conn.h' 'rendezvous/control_wire.h' 'rendezvous/member.h' 'rendezvous/seal.h'
 
 # pure modules: no clock, no files, no sockets, no globals that change
 for file in launcher/supervisor.c launcher/guide.c launcher/cli.c launcher/cli_conf.c launcher/cli_meet.c \

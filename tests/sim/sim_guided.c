@@ -161,6 +161,8 @@ static void disturb(int i)
         nodes_cut(w, i);
     } else if (what == 10 && draw(4) == 0) {
         nodes_lose_nursery(w, i);
+    } else if (what > 12) {
+        nodes_save(w, i);
     }
     check_all();
 }
@@ -210,7 +212,9 @@ static void run(uint64_t of_seed)
                                   .window_ms = draw(2) * 1000,
                                   .start_timeout_ms = 20000,
                                   .rejoin_timeout_ms = 20000,
-                                  .max_restarts = (uint32_t)draw(4)};
+                                  .max_restarts = (uint32_t)draw(4),
+                                  .scale_at = draw(3) == 0 ? MESSAGE_SCALE_AT_CHECKPOINT
+                                                           : MESSAGE_SCALE_NOW};
     w = nodes_create(&terms);
     for (int i = 0; i < NODES_MAX; i++)
         nodes[i] = (struct node){0};

@@ -933,6 +933,7 @@ static void world_init(struct world *w, uint64_t seed)
     w->terms.rejoin_timeout_ms = 1000 + draw(w, 10000);
     w->terms.max_restarts = (uint32_t)draw(w, 4);
     w->terms.scale_at = chance(w, 4) ? MESSAGE_SCALE_AT_CHECKPOINT : MESSAGE_SCALE_NOW;
+    w->terms.scale_timeout_ms = chance(w, 2) ? draw(w, 20000) : 0;
     w->loses_nodes = !chance(w, 4);
     w->has_node_ranks = chance(w, 3);
     w->resets_at_ms = chance(w, 3) ? draw(w, 10000) : CO_NEVER_MS;

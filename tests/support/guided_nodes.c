@@ -125,6 +125,7 @@ static void note_place(struct node *n)
 {
     const struct member_place *p = member_get_place(n->member);
     n->n_next = 0;
+    n->view.is_asked = false;
     n->view.generation = supervisor_generation(n->supervisor);
     n->view.first_rank = p->place.first_rank;
     n->view.world_size = p->place.world_size;
@@ -202,6 +203,7 @@ static void follow(struct nodes *w, int node, const struct member_orders *orders
     int n_events = guide_obey(&n->guide, n->member, &o, events);
     for (int i = 0; i < n_events; i++)
         feed(w, node, events[i]);
+    n->view.is_asked |= o.tell_pending;
 }
 
 static void look(struct nodes *w, int node)
@@ -475,6 +477,14 @@ void nodes_kill(struct nodes *w, int node)
 void nodes_cut(struct nodes *w, int node)
 {
     w->nodes[node].is_cut = true;
+}
+
+void nodes_save(struct nodes *w, int node)
+{
+    struct node *n = &w->nodes[node];
+    n->guide.saved = n->view.is_asked && !is_empty(n);
+    look(w, node);
+    nodes_settle(w);
 }
 
 void nodes_lose_nursery(struct nodes *w, int node)

@@ -45,7 +45,10 @@ void nodes_kill(struct nodes *w, int node); /* the machine: everything is gone, 
 void nodes_cut(struct nodes *w, int node);
 void nodes_lose_nursery(struct nodes *w, int node);
 void nodes_fail_starts(struct nodes *w, int node, int error); /* of the next ranks */
-void nodes_keep_ranks(struct nodes *w, int node);             /* they ignore SIGTERM */
+
+/* Each rank says that it has saved its state. Counts only where they were asked. */
+void nodes_save(struct nodes *w, int node);
+void nodes_keep_ranks(struct nodes *w, int node); /* they ignore SIGTERM */
 
 /* What can be looked at. */
 struct nodes_view {
@@ -56,6 +59,7 @@ struct nodes_view {
     int n_running;
     uint32_t generation, first_rank, world_size; /* of the ranks that were started last */
     uint16_t port;
+    bool is_asked;            /* they were asked to save */
     int n_sigterm, n_sigkill; /* signals that its ranks were sent, of the whole job */
 };
 struct nodes_view nodes_look(const struct nodes *w, int node);

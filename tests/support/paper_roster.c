@@ -259,7 +259,7 @@ static void deliver(struct paper *p, const struct mail *mail)
     else if (mail->type != MAIL_UP)
         hear(p, mail);
     else if (is_current && mail->node == OWN)
-        p->notes.on_up(p->notes.arg);
+        p->notes.on_up(p->notes.arg, false);
     else if (is_current)
         step_node(p, mail->node, (struct member_input){.type = MEMBER_LINK_UP});
 }

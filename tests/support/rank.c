@@ -16,6 +16,8 @@
  *     child          a child in the same process group; tells "child PID"; waits
  *     daemon         a grandchild with a session of its own, as daemons fork; tells
  *                    "daemon PID"; waits
+ *     asked          until DDP_SCALE_FD says that a node waits; tell "asked"
+ *     saved          say there that the state is saved
  *     stdin          read stdin to its end, tell "stdin BYTES"
  *     error TEXT     write TEXT to the file TORCHELASTIC_ERROR_FILE names
  *     only RANK      the rest is for this rank; others go on after "end"       end
@@ -23,6 +25,7 @@
  * Who it is it learns from ddprun's and torchrun's environment, or from another launcher's. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -133,6 +136,26 @@ static void feed(int mib)
     waitpid(pid, NULL, 0);
 }
 
+static int scale_fd(void)
+{
+    const char *text = getenv("DDP_SCALE_FD");
+    return text != NULL ? atoi(text) : -1;
+}
+
+static void await_question(void)
+{
+    struct pollfd p = {.fd = scale_fd(), .events = POLLIN};
+    while (poll(&p, 1, -1) < 0) { /* a handler has run */
+    }
+    tell("asked", 0);
+}
+
+static void say_saved(void)
+{
+    if (write(scale_fd(), "\n", 1) != 1)
+        _exit(94);
+}
+
 /* Do the command at argv; returns how many words it took. */
 static int act(char **argv)
 {
@@ -151,6 +174,12 @@ static int act(char **argv)
         return 1;
     } else if (strcmp(what, "stdin") == 0) {
         read_stdin();
+        return 1;
+    } else if (strcmp(what, "asked") == 0) {
+        await_question();
+        return 1;
+    } else if (strcmp(what, "saved") == 0) {
+        say_saved();
         return 1;
     } else if (strcmp(what, "end") == 0) {
         return 1;

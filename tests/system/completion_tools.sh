@@ -27,7 +27,7 @@ expect() {
     fi
 }
 
-expect '--max-clients --max-memory --max-value' _ddp_rendezvous ddp-rendezvous -v --max
+expect '--max-clients --max-jobs --max-memory --max-nodes --max-value' _ddp_rendezvous ddp-rendezvous -v --max
 expect '--port-file' _ddp_rendezvous ddp-rendezvous --bind 127.0.0.1:0 --p
 expect '' _ddp_rendezvous ddp-rendezvous --bind ''
 expect 'store' _ddpctl ddpctl ''

@@ -10,6 +10,7 @@ import urllib.request
 from harness import DDPRUN, DEADLINE_S, RANK, Job, main
 
 CTL = os.environ["DDPCTL"]
+SCALER = os.environ["SCALER_PROGRAM"]
 TOKEN = "0123456789abcdef0123456789abcdef"
 SHOW = ("sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE "
         "$MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_RUN_ID $TORCHELASTIC_RESTART_COUNT > $TEST_FIFO")
@@ -135,6 +136,81 @@ class Meeting(unittest.TestCase):
             self.assertEqual(a.hear(1), [f"0/2 0/1 0/2 127.0.0.1:{port} none 0"])
 
 
+def python_of(page):
+    """The first Python example of a page of docs."""
+    with open(os.path.join(os.path.dirname(__file__), "../../docs", page), encoding="utf-8") as f:
+        return f.read().split("```python\n")[1].split("```")[0]
+
+
+class Scaling(unittest.TestCase):
+    """A node joins a job that runs, with --scale-at checkpoint."""
+    SAVES = (*UP[:2], "note", str(int(signal.SIGURG)), "asked", "await", str(int(signal.SIGUSR1)), "saved", "tell", "saved",
+             "wait")
+    SAVES_IN_PYTHON = python_of("launcher.md") + """
+fifo = open(os.environ["TEST_FIFO"], "w", buffering=1)
+print(os.environ["RANK"], "up", file=fifo)
+select.select([SCALE_FD], [], [])
+say_saved()
+print(os.environ["RANK"], "saved", node_waits(), file=fifo)
+select.select([], [], [])
+"""
+
+    @staticmethod
+    def job(port, *more, nodes="2:3"):
+        return c10d(port, "--scale-at", "checkpoint", "--join-window", "0", *more, nodes=nodes)
+
+    def end(self, *nodes):
+        for node in nodes:
+            node.signal(signal.SIGTERM)
+        for node in nodes:
+            self.assertEqual(node.finish()[0], -signal.SIGTERM)
+
+    def test_a_node_is_let_in_when_the_ranks_have_saved(self):
+        port = free_port()
+        with Node(*self.job(port, "-p", "2", "--node-rank", "0"), RANK, *self.SAVES) as a, \
+                Node(*self.job(port), "python3", "-c", self.SAVES_IN_PYTHON) as b:
+            self.assertEqual(a.hear(2) + b.hear(1), ["0 up", "1 up", "2 up"])
+            with Node(*self.job(port), RANK, *UP) as c:
+                self.assertEqual(a.hear(6), [f"{r} {word}" for r in "01" for word in ("asked", "awaits 10", "got 23")])
+                self.assertEqual(b.hear(1), ["2 saved False"])
+                a.read_until("ddprun: a node waits to join: the ranks are asked to save their state\n")
+                c.read_until("ddprun: waiting for the job's next checkpoint, to join it, 1 s\n")
+                a.signal(signal.SIGUSR1)
+                self.assertEqual(a.hear(4), ["0 saved", "0 up", "1 saved", "1 up"])
+                self.assertEqual(b.hear(1) + c.hear(1), ["2 up", "3 up"])
+                a.read_until("the ranks have saved their state, others join; generation 1: 3 nodes, 4 ranks\n")
+                self.end(c, b, a)
+
+    def test_programs_of_libddp_save_once_and_together(self):
+        port = free_port()
+        with Node(*self.job(port, "-p", "2", "-v", "--node-rank", "0", nodes="1:2"), SCALER) as a:
+            a.read_until("generation 0: 1 node, 2 ranks\n")
+            with Node(*self.job(port, nodes="1:2"), SCALER) as b:
+                self.assertEqual(a.hear(4), ["0 of 3", "0 saved", "1 of 3", "1 saved"])
+                self.assertEqual(b.hear(1), ["2 of 3"])
+                self.assertEqual((a.finish()[0], b.finish()[0]), (0, 0))
+
+    def test_ranks_that_know_of_no_question_run_on(self):
+        port = free_port()
+        with Node(*self.job(port, nodes="1:2"), RANK, "note", "10", *UP) as a:
+            self.assertEqual(a.hear(1), ["0 up"])
+            with Node(*self.job(port, nodes="1:2"), "true") as b:
+                a.read_until("the ranks are asked to save")
+                self.end(b)
+            a.signal(signal.SIGUSR1)
+            self.assertEqual(a.hear(1), ["0 got 10"])
+            self.end(a)
+
+    def test_without_a_checkpoint_a_node_is_let_in_when_its_time_is_over(self):
+        port = free_port()
+        with Node(*self.job(port, "--scale-timeout", "300ms", nodes="1:2"), RANK, *UP) as a:
+            self.assertEqual(a.hear(1), ["0 up"])
+            with Node(*self.job(port, "--scale-timeout", "300ms", nodes="1:2"), RANK, *UP) as b:
+                self.assertEqual(a.hear(1) + b.hear(1), ["0 up", "1 up"])
+                a.read_until("not all ranks have saved their state in 300 ms, others join; generation 1: 2 nodes, 2 ranks\n")
+                self.end(b, a)
+
+
 class Refusals(unittest.TestCase):
     def test_an_endpoint_where_nobody_is(self):
         port = free_port()
@@ -208,6 +284,18 @@ class Refusals(unittest.TestCase):
             self.assertIn("127.0.0.1", err)
             a.signal(signal.SIGTERM)
             a.finish()
+
+    def test_another_job_at_the_endpoint(self):
+        port = free_port()
+        with Node(*c10d(port, "-v"), "true") as a:
+            a.read_until("SEEKING -> WAITING")
+            words = [word if word != "job7" else "job8" for word in c10d(port)]
+            code, _, err = finish(*words, "true")
+            self.assertEqual(code, 78)
+            self.assertIn("belongs to the job 'job8', here is 'job7'", err)
+            a.read_until("belongs to the job 'job8', here is 'job7'")
+            a.signal(signal.SIGTERM)
+            self.assertEqual(a.finish()[0], -signal.SIGTERM)
 
     def test_unequal_numbers_of_nodes(self):
         port = free_port()
@@ -323,6 +411,17 @@ class Namespaces(unittest.TestCase):
     def test_rank_0_may_be_elsewhere_than_the_endpoint(self):
         said = self.meet(lambda i: c10d(29400, "--node-rank", str(2 - i), host="10.77.0.1"))
         self.assertEqual(said, ["0 10.77.0.2", "1 10.77.0.2"])
+
+    def test_the_endpoint_may_be_a_daemon_on_another_machine(self):
+        env = {**os.environ, "HOME": "/nonexistent", "DDP_TOKEN": TOKEN}
+        daemon = subprocess.Popen(["ip", "netns", "exec", self.names[3], os.environ["DDP_RENDEZVOUS"], "-b", "10.77.0.3"],
+                                  env=env, stderr=subprocess.DEVNULL)
+        try:
+            said = self.meet(lambda i: c10d(29400, "--node-rank", str(i - 1), host="10.77.0.3"))
+            self.assertEqual(said, ["0 10.77.0.1", "1 10.77.0.1"])
+        finally:
+            daemon.kill()
+            daemon.wait()
 
     def test_a_host_that_has_its_own_name_for_the_loopback_interface(self):
         self.hosts(1, "127.0.1.1 node1")

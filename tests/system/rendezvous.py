@@ -187,9 +187,9 @@ class Serving(unittest.TestCase):
                     process.wait()
 
     def test_an_open_address_is_warned_of_and_a_list_is_the_remedy(self):
-        with Daemon(bind=("--bind", "0.0.0.0:0")) as daemon:
+        with Daemon("--no-jobs", bind=("--bind", "0.0.0.0:0")) as daemon:
             daemon.await_log("with --allow ADDR/BITS")
-        with Daemon("--allow", "10.0.0.0/8", bind=("--bind", "0.0.0.0:0")) as daemon:
+        with Daemon("--no-jobs", "--allow", "10.0.0.0/8", bind=("--bind", "0.0.0.0:0")) as daemon:
             self.assertEqual(daemon.stop(), 0)
             self.assertNotIn("warning", daemon.log())
         with Daemon() as daemon:
@@ -224,7 +224,7 @@ class Failing(unittest.TestCase):
     def test_a_port_file_that_cannot_be_written_is_73(self):
         code, _, err = run("--bind", "127.0.0.1:0", "--port-file", "/nonexistent/ports")
         self.assertEqual(code, 73)
-        self.assertIn("'/nonexistent/ports': No such file or directory", err)
+        self.assertIn("the ports: cannot write /nonexistent/ports: No such file or directory", err)
 
     def test_help_and_version_go_to_stdout(self):
         code, out, err = run("--help")
@@ -297,7 +297,10 @@ class Limits(unittest.TestCase):
         def few_files():
             resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
 
-        with Daemon("--max-clients", "1000", preexec_fn=few_files) as daemon, Client(daemon.port) as first:
+        with Daemon("--max-clients", "1000", "--max-nodes", "1000", preexec_fn=few_files) as daemon:
+            daemon.await_log("at most 36 nodes, not 1000: the limit of open files is 200")
+            daemon.await_log("at most 36 clients, not 1000: the limit of open files is 200")
+        with Daemon("--no-jobs", "--max-clients", "1000", preexec_fn=few_files) as daemon, Client(daemon.port) as first:
             daemon.await_log("at most 72 clients, not 1000: the limit of open files is 200")
             others = [Client(daemon.port) for _ in range(250)]
             daemon.await_log("refused: there are 72 clients")

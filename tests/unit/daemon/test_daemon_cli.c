@@ -48,6 +48,11 @@ START_TEST(without_options_there_are_defaults)
     ck_assert_uint_eq(spec.max_buffer_bytes, 1024 * MIB);
     ck_assert_uint_eq(spec.max_value_bytes, 64 * MIB);
     ck_assert_uint_eq(spec.max_clients, 0);
+    ck_assert_uint_eq(spec.max_jobs, 0);
+    ck_assert_uint_eq(spec.max_nodes, 0);
+    ck_assert_uint_eq(spec.max_node_bytes, 256 * MIB);
+    ck_assert_ptr_null(spec.token_file);
+    ck_assert(!spec.no_jobs);
     ck_assert_uint_eq(spec.mid_frame_ms, 30000);
     ck_assert(!spec.verbose);
 }
@@ -58,7 +63,8 @@ START_TEST(options_are_taken)
     struct daemon_spec spec =
         parsed("--bind 10.0.0.7:29500 -b [fd00::7]:0 --bind=[::] -b 0.0.0.0 --port-file ports "
                "--allow 10.0.0.0/24 --allow fd00::/8 --max-memory 513M --max-value 9M "
-               "--max-clients 12 --mid-frame-timeout 500ms -v");
+               "--max-clients 12 --max-jobs 3 --max-nodes 4 --token-file token --no-jobs "
+               "--mid-frame-timeout 500ms -v");
     ck_assert_uint_eq(spec.n_binds, 4);
     ck_assert_str_eq(spec.binds[0].host, "10.0.0.7");
     ck_assert_uint_eq(spec.binds[0].port, 29500);
@@ -74,6 +80,10 @@ START_TEST(options_are_taken)
     ck_assert_uint_eq(spec.max_bytes + spec.max_buffer_bytes, 513 * MIB);
     ck_assert_uint_eq(spec.max_value_bytes, 9 * MIB);
     ck_assert_uint_eq(spec.max_clients, 12);
+    ck_assert_uint_eq(spec.max_jobs, 3);
+    ck_assert_uint_eq(spec.max_nodes, 4);
+    ck_assert_str_eq(spec.token_file, "token");
+    ck_assert(spec.no_jobs);
     ck_assert_uint_eq(spec.mid_frame_ms, 500);
     ck_assert(spec.verbose);
 }
@@ -119,7 +129,10 @@ static const struct {
     {"--mid-frame-timeout soon",
      "--mid-frame-timeout 'soon' is not a duration: try 90, 1.5s, 250ms, 10m or 2h"},
     {"--bnid 1.1.1.1", "unknown option '--bnid': did you mean '--bind'?"},
-    {"--max 3", "option '--max' may mean any of --max-memory, --max-value, --max-clients"},
+    {"--max-jobs 0", "--max-jobs '0' is out of bounds: 1 to 65536"},
+    {"--max-nodes 65537", "--max-nodes '65537' is out of bounds: 1 to 65536"},
+    {"--max 3", "option '--max' may mean any of --max-memory, --max-value, --max-clients, "
+                "--max-jobs, --max-nodes"},
     {"127.0.0.1:29400", "'127.0.0.1:29400' is no option, and there are no arguments"},
 };
 

@@ -37,9 +37,11 @@ static uint16_t port;
 
 /* --- nodes --- */
 
-static void on_up(void *arg)
+static void on_up(void *arg, bool is_here)
 {
-    ((struct node *)arg)->n_up++;
+    struct node *n = arg;
+    ck_assert(is_here == endpoint_is_here(n->endpoint));
+    n->n_up++;
     uv_stop(&loop); /* here and below: AWAIT() looks again, before the loop sleeps */
 }
 
@@ -282,6 +284,17 @@ START_TEST(of_nodes_that_begin_together_one_is_the_endpoint)
         say_hello(&nodes[i]);
         AWAIT(nodes[i].is_welcome);
     }
+}
+END_TEST
+
+START_TEST(of_two_that_found_nobody_the_second_one_joins_without_a_pause)
+{
+    struct node *a = make(0, "127.0.0.1", JOB_HOST_FOUND_OUT);
+    struct node *b = make(1, "127.0.0.1", JOB_HOST_FOUND_OUT);
+    begin(a);
+    begin(b);
+    AWAIT(a->n_up == 1 && b->n_up == 1);
+    ck_assert_int_eq(a->n_down + b->n_down, 0);
 }
 END_TEST
 
@@ -654,6 +667,7 @@ int main(void)
     tcase_set_timeout(c, 60);
     tcase_add_test(c, a_node_alone_needs_no_socket);
     tcase_add_test(c, the_first_on_a_host_is_the_endpoint_and_others_join);
+    tcase_add_test(c, of_two_that_found_nobody_the_second_one_joins_without_a_pause);
     tcase_add_loop_test(c, of_nodes_that_begin_together_one_is_the_endpoint, 0, 4);
     tcase_add_test(c, a_node_that_may_not_be_the_endpoint_says_what_it_cannot_reach);
     tcase_add_test(c, a_name_that_leads_nowhere_is_told);

@@ -21,6 +21,18 @@ static void begin(uint32_t min, uint32_t max, uint32_t max_restarts)
     w = nodes_create(&terms);
 }
 
+/* Jobs of one to three nodes, of which those that come late wait for a checkpoint. */
+static void begin_at_checkpoint(void)
+{
+    struct message_terms terms = {.min_nodes = 1,
+                                  .max_nodes = 3,
+                                  .window_ms = 3000,
+                                  .start_timeout_ms = 10000,
+                                  .rejoin_timeout_ms = 20000,
+                                  .scale_at = MESSAGE_SCALE_AT_CHECKPOINT};
+    w = nodes_create(&terms);
+}
+
 static void start(int n_nodes)
 {
     for (int i = 0; i < n_nodes; i++)
@@ -313,6 +325,44 @@ START_TEST(a_job_that_fell_below_its_minimum_waits_for_another_node)
 }
 END_TEST
 
+START_TEST(a_node_that_comes_late_is_let_in_when_all_have_saved)
+{
+    begin_at_checkpoint();
+    start(2);
+    nodes_advance(w, 3000);
+    expect_running(0, 0, 0, 4);
+    nodes_save(w, 0); /* nobody asked: it does not count later */
+    nodes_start(w, 2, false);
+    ck_assert(nodes_look(w, 0).is_asked && nodes_look(w, 1).is_asked);
+    nodes_save(w, 1);
+    nodes_advance(w, 600000);
+    expect_running(0, 0, 0, 4);
+    ck_assert_int_eq(nodes_look(w, 2).n_running, 0);
+    nodes_save(w, 0);
+    expect_running(0, 1, 0, 6);
+    expect_running(2, 1, 4, 6);
+    ck_assert(!nodes_look(w, 0).is_asked);
+}
+END_TEST
+
+START_TEST(what_was_saved_in_one_generation_does_not_count_in_the_next)
+{
+    begin_at_checkpoint();
+    start(2);
+    nodes_advance(w, 3000);
+    nodes_start(w, 2, false);
+    nodes_save(w, 1);
+    nodes_kill(w, 0); /* a loss lets the one that waits in, too */
+    nodes_advance(w, 1000);
+    expect_running(1, 1, 0, 4);
+    nodes_start(w, 3, false);
+    nodes_save(w, 2);
+    expect_running(1, 1, 0, 4);
+    nodes_save(w, 1);
+    expect_running(3, 2, 4, 6);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("guide");
@@ -335,6 +385,8 @@ int main(void)
     tcase_add_test(t, nodes_that_do_not_come_end_the_job);
     tcase_add_test(t, a_roster_that_is_not_found_ends_the_job);
     tcase_add_test(t, a_job_that_fell_below_its_minimum_waits_for_another_node);
+    tcase_add_test(t, a_node_that_comes_late_is_let_in_when_all_have_saved);
+    tcase_add_test(t, what_was_saved_in_one_generation_does_not_count_in_the_next);
     suite_add_tcase(suite, t);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -55,7 +55,8 @@ static struct message_hello make_hello(void)
                   .max_restarts = MESSAGE_MAX_RESTARTS,
                   .restart_window_ms = 1,
                   .no_restart_on = {[4] = 0x80},
-                  .scale_at = MESSAGE_SCALE_AT_CHECKPOINT},
+                  .scale_at = MESSAGE_SCALE_AT_CHECKPOINT,
+                  .scale_timeout_ms = 600000},
     };
 }
 

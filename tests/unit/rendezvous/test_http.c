@@ -273,9 +273,10 @@ END_TEST
 
 START_TEST(the_status_is_json)
 {
-    struct co_buf out = {0};
+    struct co_buf out = {0}, more = {0};
     json_error_t error;
-    ck_assert_int_eq(stats_print_json(&some_stats, &out), 0);
+    ck_assert_int_eq(co_buf_append(&more, ", \"jobs\": [3]", 13), 0);
+    ck_assert_int_eq(stats_print_json(&some_stats, _i == 0 ? NULL : &more, &out), 0);
     json_t *json = json_loadb((const char *)co_buf_bytes(&out), co_buf_len(&out),
                               JSON_REJECT_DUPLICATES, &error);
     ck_assert_msg(json != NULL, "%s", error.text);
@@ -288,7 +289,9 @@ START_TEST(the_status_is_json)
     ck_assert_int_eq(
         json_integer_value(json_object_get(json_object_get(json, "store"), "limit_bytes")),
         (json_int_t)1 << 40);
+    ck_assert_uint_eq(json_array_size(json_object_get(json, "jobs")), _i);
     json_decref(json);
+    co_buf_fini(&more);
     co_buf_fini(&out);
 }
 END_TEST
@@ -306,7 +309,7 @@ int main(void)
     tcase_add_test(tc, a_head_is_bounded);
     tcase_add_test(tc, replies_have_a_head_and_a_body);
     tcase_add_test(tc, metrics_are_in_prometheus_form);
-    tcase_add_test(tc, the_status_is_json);
+    tcase_add_loop_test(tc, the_status_is_json, 0, 2);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

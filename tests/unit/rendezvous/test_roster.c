@@ -350,16 +350,32 @@ START_TEST(a_newcomer_ends_the_generation_at_once)
 }
 END_TEST
 
-START_TEST(a_newcomer_waits_for_a_checkpoint_if_so_agreed)
+/* A second goes by, in which nobody is lost. */
+static void beat(uint32_t n_nodes)
+{
+    time_goes_on(1000);
+    for (uint32_t i = 1; i <= n_nodes; i++)
+        say(i, MESSAGE_HEARTBEAT);
+}
+
+/* One to three nodes, two of which run. */
+static void create_at_checkpoint(uint64_t timeout_ms)
 {
     create(1, 3, 0);
     roster_destroy(r);
     struct roster_limits limits = {0};
     terms.scale_at = MESSAGE_SCALE_AT_CHECKPOINT;
+    terms.scale_timeout_ms = timeout_ms;
     ck_assert_int_eq(roster_create(&limits, &terms, NULL, 0, now_ms, &r, NULL), 0);
     join(1);
     join(2);
-    time_goes_on(3000);
+    for (int i = 0; i < 3; i++)
+        beat(2);
+}
+
+START_TEST(a_newcomer_waits_for_a_checkpoint_if_so_agreed)
+{
+    create_at_checkpoint(0);
     say(1, MESSAGE_READY);
     join(3);
     assert_said(" 3<WELCOME 1<PENDING 2<PENDING");
@@ -369,6 +385,55 @@ START_TEST(a_newcomer_waits_for_a_checkpoint_if_so_agreed)
     assert_state(ROSTER_RUNNING);
     say(2, MESSAGE_YIELD);
     assert_state(ROSTER_STOPPING);
+}
+END_TEST
+
+START_TEST(a_newcomer_waits_for_a_checkpoint_only_so_long)
+{
+    create_at_checkpoint(4000);
+    join(3); /* the store is not open yet, which takes a second */
+    beat(3);
+    say(1, MESSAGE_READY);
+    say(1, MESSAGE_YIELD);
+    beat(3);
+    ck_assert_uint_eq(told(3, MESSAGE_LEASE)->lease.progress->elapsed_ms, 2000);
+    ck_assert_uint_eq(told(3, MESSAGE_LEASE)->lease.progress->left_ms, 2000);
+    beat(3);
+    assert_state(ROSTER_RUNNING);
+    time_goes_on(1000);
+    assert_state(ROSTER_STOPPING);
+    ck_assert_str_eq(told(1, MESSAGE_STOP)->stop.text,
+                     "not all ranks have saved their state in 4000 ms, others join");
+    ck_assert_int_eq(told(1, MESSAGE_STOP)->stop.why, MESSAGE_WHY_JOIN);
+}
+END_TEST
+
+START_TEST(a_newcomer_that_has_gone_disturbs_nobody_and_the_next_has_its_own_time)
+{
+    create_at_checkpoint(4000);
+    say(1, MESSAGE_READY);
+    join(3);
+    say(3, MESSAGE_LEAVE);
+    for (int i = 0; i < 6; i++)
+        beat(2);
+    assert_state(ROSTER_RUNNING);
+    join(4);
+    assert_said(" 4<WELCOME 1<PENDING 2<PENDING");
+    beat(2);
+    say(4, MESSAGE_HEARTBEAT);
+    ck_assert_uint_eq(told(4, MESSAGE_LEASE)->lease.progress->left_ms, 3000);
+}
+END_TEST
+
+START_TEST(nobody_is_let_in_by_the_clock_when_some_are_done)
+{
+    create_at_checkpoint(2000);
+    say(1, MESSAGE_READY);
+    join(3);
+    say(2, MESSAGE_DONE);
+    for (int i = 0; i < 4; i++)
+        beat(3);
+    assert_state(ROSTER_RUNNING);
 }
 END_TEST
 
@@ -1050,6 +1115,9 @@ int main(void)
     tcase_add_test(all, a_host_file_orders_ranks);
     tcase_add_test(all, a_newcomer_ends_the_generation_at_once);
     tcase_add_test(all, a_newcomer_waits_for_a_checkpoint_if_so_agreed);
+    tcase_add_test(all, a_newcomer_waits_for_a_checkpoint_only_so_long);
+    tcase_add_test(all, a_newcomer_that_has_gone_disturbs_nobody_and_the_next_has_its_own_time);
+    tcase_add_test(all, nobody_is_let_in_by_the_clock_when_some_are_done);
     tcase_add_test(all, who_comes_when_all_places_are_taken_is_a_spare);
     tcase_add_test(all, nobody_joins_when_some_are_done);
     tcase_add_test(all, a_node_that_comes_back_in_time_was_never_away);

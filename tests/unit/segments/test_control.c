@@ -5,9 +5,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -189,6 +192,135 @@ START_TEST(arriving_wakes_who_sleeps)
 }
 END_TEST
 
+/* A process that sleeps on line 2 for rank 0, again when it is woken, until `is_over`; it ends
+ * with 0. Returns once `n` sleep there. */
+static pid_t start_sleeper(bool (*is_over)(void), unsigned n)
+{
+    pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        while (!is_over())
+            control_sleep_for(c, 0, &c->line[2], 0, 60000000);
+        _exit(0);
+    }
+    while (atomic_load(&c->line[2].sleepers) < n)
+        usleep(100); /* between two looks; Check's own time limit is the deadline */
+    return pid;
+}
+
+static void expect_awake(pid_t sleeper)
+{
+    int status; /* Check's own time limit catches a lost wake-up: it is shorter than the sleep */
+    ck_assert_int_eq(waitpid(sleeper, &status, 0), sleeper);
+    ck_assert_int_eq(status, 0);
+}
+
+static bool has_died(void)
+{
+    return control_look(c, 0) == CONTROL_DEAD;
+}
+
+static bool has_left(void)
+{
+    return control_look(c, 0) == CONTROL_LEFT;
+}
+
+static bool is_aborted(void)
+{
+    return control_abort_get(c).cause != CONTROL_OK;
+}
+
+static bool has_arrived(void)
+{
+    return atomic_load(&c->line[2].arrived) != 0;
+}
+
+static void join_as_0(void)
+{
+    ck_assert_int_eq(control_join(c, 0, (uint32_t)getpid()), 0);
+}
+
+/* Without the system call a sleeper that is not woken otherwise sleeps to the end of its nap. */
+static bool can_wait_for_several(void)
+{
+#ifdef SYS_futex_waitv
+    syscall(SYS_futex_waitv, NULL, 0, 0, NULL, 0);
+    return errno == EINVAL;
+#else
+    return false;
+#endif
+}
+
+START_TEST(a_death_wakes_those_who_sleep_for_that_rank)
+{
+    if (!can_wait_for_several()) {
+        printf("skipped: no futex_waitv(2) here\n");
+        return;
+    }
+    const pid_t rank = start_child(join_as_0);
+    const pid_t a = start_sleeper(has_died, 1), b = start_sleeper(has_died, 2);
+    kill_child(rank);
+    expect_awake(a);
+    expect_awake(b);
+}
+END_TEST
+
+START_TEST(a_departure_wakes_who_sleeps_for_that_rank)
+{
+    if (!can_wait_for_several()) {
+        printf("skipped: no futex_waitv(2) here\n");
+        return;
+    }
+    join_as_0();
+    const pid_t sleeper = start_sleeper(has_left, 1);
+    control_leave(c, 0);
+    expect_awake(sleeper);
+}
+END_TEST
+
+START_TEST(arriving_wakes_who_sleeps_for_a_rank)
+{
+    join_as_0();
+    const pid_t sleeper = start_sleeper(has_arrived, 1);
+    control_arrive(&c->line[2], 1);
+    expect_awake(sleeper);
+}
+END_TEST
+
+START_TEST(the_abort_word_wakes_who_sleeps_for_a_rank)
+{
+    join_as_0();
+    const pid_t sleeper = start_sleeper(is_aborted, 1);
+    control_abort_set(c, (struct control_abort){.cause = CONTROL_JOB_STOPPING});
+    expect_awake(sleeper);
+}
+END_TEST
+
+START_TEST(a_ring_by_anybody_wakes_who_sleeps_and_none_is_lost)
+{
+    enum { RINGS = 100 };
+    pid_t pid = fork();
+    if (pid == 0) {
+        for (uint32_t seen = 0; seen < 2 * RINGS; seen = atomic_load(&c->line[0].arrived))
+            control_sleep(&c->line[0], seen, 60000000);
+        _exit(0);
+    }
+    while (atomic_load(&c->line[0].sleepers) == 0)
+        usleep(100);
+    pid_t other = fork();
+    for (int i = 0; i < RINGS; i++)
+        control_ring(&c->line[0]);
+    if (other == 0)
+        _exit(0);
+    int status;
+    ck_assert_int_eq(waitpid(other, &status, 0), other);
+    ck_assert_int_eq(waitpid(pid, &status, 0),
+                     pid); /* Check's own time limit catches a lost wake-up */
+    ck_assert_int_eq(status, 0);
+    ck_assert_uint_eq(atomic_load(&c->line[0].arrived), 2 * RINGS);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("control");
@@ -203,6 +335,11 @@ int main(void)
     tcase_add_test(t, the_first_cause_of_an_abort_stays);
     tcase_add_test(t, the_steps_of_dead_ranks_stay_counted);
     tcase_add_test(t, arriving_wakes_who_sleeps);
+    tcase_add_test(t, a_death_wakes_those_who_sleep_for_that_rank);
+    tcase_add_test(t, a_departure_wakes_who_sleeps_for_that_rank);
+    tcase_add_test(t, arriving_wakes_who_sleeps_for_a_rank);
+    tcase_add_test(t, the_abort_word_wakes_who_sleeps_for_a_rank);
+    tcase_add_test(t, a_ring_by_anybody_wakes_who_sleeps_and_none_is_lost);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_ENV);

@@ -3,6 +3,7 @@
 #include "worker-runtime/bucket_plan.h"
 #include <check.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define MIB ((size_t)1 << 20)
@@ -12,8 +13,24 @@ static struct bucket_plan plan_of(const struct bucket_tensor *t, size_t n, size_
 {
     struct bucket_plan p;
     struct co_error err = {0};
-    ck_assert_msg(bucket_plan_init(t, n, first_limit, limit, &p, &err) == 0, "%s", err.text);
+    const struct bucket_limits limits = {
+        .first_bytes = first_limit > 0 ? first_limit : BUCKET_FIRST_DEFAULT,
+        .bytes = limit > 0 ? limit : BUCKET_BYTES_DEFAULT,
+    };
+    ck_assert_msg(bucket_plan_init(t, n, NULL, &limits, &p, &err) == 0, "%s", err.text);
     ck_assert_uint_eq(p.n_tensors, n);
+    return p;
+}
+
+static const struct bucket_limits default_limits = {.first_bytes = BUCKET_FIRST_DEFAULT,
+                                                    .bytes = BUCKET_BYTES_DEFAULT};
+
+static struct bucket_plan plan_in_order(const struct bucket_tensor *t, size_t n,
+                                        const size_t *order, struct bucket_limits limits)
+{
+    struct bucket_plan p;
+    struct co_error err = {0};
+    ck_assert_msg(bucket_plan_init(t, n, order, &limits, &p, &err) == 0, "%s", err.text);
     return p;
 }
 
@@ -108,7 +125,7 @@ START_TEST(places_are_aligned_inside_their_bucket_and_do_not_overlap)
 
     size_t filled[N] = {0}; /* per bucket: where the next place may start */
     size_t n_seen = 0, bytes_unmatched = 0;
-    for (size_t i = N; i-- > 0;) {
+    for (size_t i = 0; i < N; i++) { /* in the order of their numbers */
         const struct bucket_place *at = &p.place[i];
         ck_assert_uint_lt(at->bucket, p.n_buckets);
         ck_assert_uint_eq(at->offset % BUCKET_ALIGN, 0);
@@ -129,6 +146,63 @@ START_TEST(places_are_aligned_inside_their_bucket_and_do_not_overlap)
 }
 END_TEST
 
+START_TEST(an_order_that_was_seen_is_followed)
+{
+    const struct bucket_tensor t[] = {
+        {40, DDP_FLOAT32}, {40, DDP_FLOAT32}, {40, DDP_FLOAT32}, {40, DDP_FLOAT32}};
+    const size_t order[] = {1, 3, 0, 2};
+    struct bucket_limits limits = {.first_bytes = 40, .bytes = 80};
+    struct bucket_plan p = plan_in_order(t, 4, order, limits);
+    ck_assert_uint_eq(p.n_buckets, 3);
+    ck_assert_uint_eq(p.place[1].bucket, 0);
+    ck_assert_uint_eq(p.place[3].bucket, 1);
+    ck_assert_uint_eq(p.place[0].bucket, 1);
+    ck_assert_uint_eq(p.place[2].bucket, 2);
+    ck_assert_uint_eq(p.place[0].offset, 0); /* before 3, whenever it was seen */
+    ck_assert_uint_eq(p.place[3].offset, BUCKET_ALIGN);
+
+    struct bucket_plan as_made = plan_in_order(t, 4, NULL, limits);
+    struct bucket_plan reversed = plan_in_order(t, 4, (size_t[]){3, 2, 1, 0}, limits);
+    ck_assert(bucket_plan_same(&as_made, &reversed));
+    ck_assert(!bucket_plan_same(&as_made, &p));
+    bucket_plan_fini(&p);
+    bucket_plan_fini(&as_made);
+    bucket_plan_fini(&reversed);
+}
+END_TEST
+
+START_TEST(an_order_that_is_none_is_refused)
+{
+    const struct bucket_tensor t[] = {{8, DDP_FLOAT32}, {8, DDP_FLOAT32}, {8, DDP_FLOAT32}};
+    static const size_t bad[][3] = {{0, 0, 1}, {0, 1, 3}, {SIZE_MAX, 2, 1}};
+    static const size_t missing[] = {2, 2, 0};
+    for (size_t k = 0; k < 3; k++) {
+        struct bucket_plan p;
+        struct co_error err = {0};
+        char text[80];
+        snprintf(text, sizeof(text), "the order of 3 tensors leaves out tensor %zu", missing[k]);
+        ck_assert_int_eq(bucket_plan_init(t, 3, bad[k], &default_limits, &p, &err), -EINVAL);
+        ck_assert_str_eq(err.text, text);
+    }
+}
+END_TEST
+
+START_TEST(a_limit_of_elements_holds_for_all_types_and_buckets)
+{
+    const struct bucket_tensor t[] = {{40, DDP_FLOAT32}, {80, DDP_FLOAT64}, {36, DDP_FLOAT32},
+                                      {8, DDP_FLOAT64},  {4, DDP_FLOAT32},  {20, DDP_FLOAT16}};
+    struct bucket_plan p = plan_in_order(t, 6, NULL, (struct bucket_limits){.elements = 10});
+    ck_assert_uint_eq(p.n_buckets, 4);
+    ck_assert_uint_eq(p.place[5].bucket, 0); /* 10 of two bytes */
+    ck_assert_uint_eq(p.place[4].bucket, 1); /* 1 + 9 */
+    ck_assert_uint_eq(p.place[2].bucket, 1);
+    ck_assert_uint_eq(p.place[3].bucket, 2); /* 1 + 10 */
+    ck_assert_uint_eq(p.place[1].bucket, 2);
+    ck_assert_uint_eq(p.place[0].bucket, 3);
+    bucket_plan_fini(&p);
+}
+END_TEST
+
 START_TEST(no_tensors_make_no_buckets)
 {
     struct bucket_plan p = plan_of(NULL, 0, 0, 0);
@@ -143,7 +217,7 @@ START_TEST(an_unknown_type_is_refused_by_its_number)
     const struct bucket_tensor t[] = {{8, DDP_FLOAT32}, {8, (enum ddp_dtype)17}};
     struct bucket_plan p;
     struct co_error err = {0};
-    ck_assert_int_eq(bucket_plan_init(t, 2, 0, 0, &p, &err), -EINVAL);
+    ck_assert_int_eq(bucket_plan_init(t, 2, NULL, &default_limits, &p, &err), -EINVAL);
     ck_assert_str_eq(err.text, "tensor 1 has the unknown type 17");
 }
 END_TEST
@@ -153,10 +227,10 @@ START_TEST(more_than_the_address_space_is_refused)
     struct bucket_tensor t[] = {{SIZE_MAX - 7, DDP_FLOAT64}, {8, DDP_FLOAT64}};
     struct bucket_plan p;
     struct co_error err = {0};
-    ck_assert_int_eq(bucket_plan_init(t, 2, 0, 0, &p, &err), -EINVAL);
+    ck_assert_int_eq(bucket_plan_init(t, 2, NULL, &default_limits, &p, &err), -EINVAL);
     ck_assert_str_eq(err.text, "with tensor 0 its bucket exceeds the address space");
     t[1].bytes = SIZE_MAX - 7;
-    ck_assert_int_eq(bucket_plan_init(t, 2, SIZE_MAX, 0, &p, &err), -EINVAL);
+    ck_assert_int_eq(bucket_plan_init(t, 2, NULL, &BUCKET_UNLIMITED, &p, &err), -EINVAL);
 }
 END_TEST
 
@@ -170,6 +244,9 @@ int main(void)
     tcase_add_test(t, each_type_has_its_own_buckets_and_its_own_small_first_one);
     tcase_add_test(t, a_bucket_comes_before_those_that_fill_later);
     tcase_add_test(t, places_are_aligned_inside_their_bucket_and_do_not_overlap);
+    tcase_add_test(t, an_order_that_was_seen_is_followed);
+    tcase_add_test(t, an_order_that_is_none_is_refused);
+    tcase_add_test(t, a_limit_of_elements_holds_for_all_types_and_buckets);
     tcase_add_test(t, no_tensors_make_no_buckets);
     tcase_add_test(t, an_unknown_type_is_refused_by_its_number);
     tcase_add_test(t, more_than_the_address_space_is_refused);

@@ -111,6 +111,74 @@ START_TEST(special_floats_come_out_as_documented)
 }
 END_TEST
 
+static void put_special(void *at, enum ddp_dtype dtype, float x)
+{
+    const double f64 = (double)x;
+    const uint16_t f16 = half_to_f16(x), bf16 = half_to_bf16(x);
+    if (dtype == DDP_FLOAT64)
+        memcpy(at, &f64, sizeof f64);
+    else if (dtype == DDP_FLOAT32)
+        memcpy(at, &x, sizeof x);
+    else
+        memcpy(at, dtype == DDP_FLOAT16 ? &f16 : &bf16, sizeof f16);
+}
+
+/* Each length with a special number at each place in turn, of the second of two inputs: what comes
+ * out is compared with the kernel that does not check, and what is found with what came out. */
+START_TEST(checked_kernels_give_the_same_bits_and_find_what_is_not_finite)
+{
+    static const float special[] = {1.0f, INFINITY, -INFINITY, NAN, 3e38f, 60000.0f, -0.0f};
+    static const enum ddp_dtype floats[] = {DDP_FLOAT32, DDP_FLOAT64, DDP_FLOAT16, DDP_BFLOAT16};
+    enum { N_SPECIAL = sizeof special / sizeof *special };
+    const struct reduce_kernels *k = kernels_at(_i);
+    unsigned n_found = 0, n_not = 0;
+    for (int d = 0; d < 4; d++)
+        for (int op = 0; op <= DDP_PROD; op++)
+            for (size_t l = 1; l < sizeof lengths / sizeof *lengths; l++)
+                for (size_t at = 0; at < lengths[l]; at += 1 + lengths[l] / 9) {
+                    const enum ddp_dtype dtype = floats[d];
+                    const size_t size = ddp_dtype_size(dtype), count = lengths[l];
+                    const void *in[] = {pool[0], pool[1]};
+                    void *out[] = {pool[2], pool[3]}, *plain = pool[4];
+                    for (size_t i = 0; i < count; i++)
+                        for (int r = 0; r < 2; r++)
+                            put_special(pool[r] + i * size, dtype, (float)(i % 7) + 1);
+                    put_special(pool[1] + at * size, dtype, special[(at + l) % N_SPECIAL]);
+                    put_special(pool[0] + at * size, dtype, special[(at + l) % N_SPECIAL]);
+                    const bool found = k->checked[dtype][op](in, 2, out, 2, count);
+                    k->fn[dtype][op](in, 2, &plain, 1, count);
+                    ck_assert_int_eq(memcmp(out[0], plain, count * size), 0);
+                    ck_assert_int_eq(memcmp(out[1], plain, count * size), 0);
+                    ck_assert_msg(found == !reduce_is_finite(dtype, plain, count),
+                                  "%s, type %d, op %d, %zu elements, at %zu: %d", k->name, dtype,
+                                  op, count, at, found);
+                    found ? n_found++ : n_not++;
+                }
+    ck_assert_uint_gt(n_found, 100);
+    ck_assert_uint_gt(n_not, 100);
+}
+END_TEST
+
+START_TEST(finite_is_what_math_h_says)
+{
+    static const float numbers[] = {0.0f, -0.0f, 1e-45f, 3.4e38f, -3.4e38f, 65504.0f, 65520.0f};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        const double f64 = (double)numbers[i];
+        const uint16_t f16 = half_to_f16(numbers[i]), bf16 = half_to_bf16(numbers[i]);
+        ck_assert(reduce_is_finite(DDP_FLOAT32, &numbers[i], 1));
+        ck_assert(reduce_is_finite(DDP_FLOAT64, &f64, 1));
+        ck_assert_int_eq(reduce_is_finite(DDP_FLOAT16, &f16, 1), fabsf(numbers[i]) < 65520.0f);
+        ck_assert_int_eq(reduce_is_finite(DDP_BFLOAT16, &bf16, 1),
+                         isfinite(half_from_bf16(bf16)) != 0);
+    }
+    const float infinite[] = {1, -INFINITY}, nan[] = {NAN, 1};
+    ck_assert(!reduce_is_finite(DDP_FLOAT32, infinite, 2));
+    ck_assert(!reduce_is_finite(DDP_FLOAT32, nan, 2));
+    ck_assert(reduce_is_finite(DDP_FLOAT32, infinite, 1));
+    ck_assert(reduce_is_finite(DDP_INT32, infinite, 2));
+}
+END_TEST
+
 START_TEST(an_average_of_integers_goes_towards_zero)
 {
     const struct reduce_kernels *k = kernels_at(_i);
@@ -200,9 +268,14 @@ START_TEST(floats_have_no_bits_to_combine)
     ck_assert(!reduce_is_defined(DDP_INT8, (enum ddp_op)7));
     for (int i = 0; i < 3; i++)
         for (int d = 0; d < REDUCE_N_DTYPES; d++)
-            for (int op = 0; op < REDUCE_N_OPS; op++)
-                ck_assert_int_eq(kernels_at(i)->fn[d][op] != NULL,
+            for (int op = 0; op < REDUCE_N_OPS; op++) {
+                const struct reduce_kernels *k = kernels_at(i);
+                const bool is_float =
+                    d == DDP_FLOAT32 || d == DDP_FLOAT64 || d == DDP_FLOAT16 || d == DDP_BFLOAT16;
+                ck_assert_int_eq(k->fn[d][op] != NULL,
                                  reduce_is_defined((enum ddp_dtype)d, (enum ddp_op)op));
+                ck_assert_int_eq(k->checked[d][op] != NULL, is_float && k->fn[d][op] != NULL);
+            }
 }
 END_TEST
 
@@ -265,6 +338,9 @@ int main(void)
     tcase_add_loop_test(tcase, every_kernel_gives_the_bits_of_the_reference, 0, 3);
     tcase_add_loop_test(tcase, an_output_may_be_one_of_the_inputs, 0, 3);
     tcase_add_loop_test(tcase, special_floats_come_out_as_documented, 0, 3);
+    tcase_add_loop_test(tcase, checked_kernels_give_the_same_bits_and_find_what_is_not_finite, 0,
+                        3);
+    tcase_add_test(tcase, finite_is_what_math_h_says);
     tcase_add_loop_test(tcase, an_average_of_integers_goes_towards_zero, 0, 3);
     tcase_add_loop_test(tcase, sixteen_bit_floats_survive_the_way_to_float32_and_back, 0, 3);
     tcase_add_loop_test(tcase, sixteen_bit_floats_are_rounded_once_to_nearest_ties_to_even, 0, 3);

@@ -20,25 +20,35 @@ static inline uint32_t value_mix(uint32_t x)
     return x ^ x >> 16;
 }
 
-/* Element i of what `rank` puts in, in the collective number `salt`. Floats of many sizes, so that
- * each other order of additions shows; integers that wrap around. */
-static inline void value_put(void *at, enum ddp_dtype dtype, uint32_t salt, int rank, size_t i)
+/* Which values a rank has in the collective number `salt`. */
+static inline uint32_t value_base(uint32_t salt, int rank)
 {
-    uint32_t bits = value_mix(value_mix(salt * 31u + (uint32_t)rank) + (uint32_t)i);
-    double real = ((double)bits - 2147483648.0) / (double)(1u << (bits % 31));
-    uint64_t whole = (uint64_t)bits * UINT64_C(0x9e3779b97f4a7c15);
+    return value_mix(salt * 31u + (uint32_t)rank);
+}
+
+static inline float value_float(uint32_t bits)
+{
+    const float power = half_float_of((127 - bits % 31) << 23); /* 2^0 .. 2^-30: no division */
+    return (float)(((double)bits - 2147483648.0) * (double)power);
+}
+
+/* Element i of them. Floats of many sizes, so that each other order of additions shows; integers
+ * that wrap around. */
+static inline void value_put_next(void *at, enum ddp_dtype dtype, uint32_t base, size_t i)
+{
+    const uint32_t bits = value_mix(base + (uint32_t)i);
     switch (dtype) {
     case DDP_FLOAT32:
-        *(float *)at = (float)real;
+        *(float *)at = value_float(bits);
         break;
     case DDP_FLOAT64:
-        *(double *)at = real * 1.0000000001;
+        *(double *)at = (double)value_float(bits) * 1.0000000001;
         break;
     case DDP_FLOAT16:
-        *(uint16_t *)at = half_to_f16((float)real / 65536);
+        *(uint16_t *)at = half_to_f16(value_float(bits) / 65536);
         break;
     case DDP_BFLOAT16:
-        *(uint16_t *)at = half_to_bf16((float)real);
+        *(uint16_t *)at = half_to_bf16(value_float(bits));
         break;
     case DDP_INT8:
     case DDP_UINT8:
@@ -49,16 +59,22 @@ static inline void value_put(void *at, enum ddp_dtype dtype, uint32_t salt, int 
         *(uint32_t *)at = bits;
         break;
     default:
-        *(uint64_t *)at = whole;
+        *(uint64_t *)at = (uint64_t)bits * UINT64_C(0x9e3779b97f4a7c15);
     }
+}
+
+static inline void value_put(void *at, enum ddp_dtype dtype, uint32_t salt, int rank, size_t i)
+{
+    value_put_next(at, dtype, value_base(salt, rank), i);
 }
 
 static inline void values_fill(void *to, enum ddp_dtype dtype, uint32_t salt, int rank,
                                size_t count)
 {
-    size_t size = ddp_dtype_size(dtype);
+    const size_t size = ddp_dtype_size(dtype);
+    const uint32_t base = value_base(salt, rank);
     for (size_t i = 0; i < count; i++)
-        value_put((uint8_t *)to + i * size, dtype, salt, rank, i);
+        value_put_next((uint8_t *)to + i * size, dtype, base, i);
 }
 
 /* What a reduction over n ranks must give, to the bit. free() it. */

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""What an all-reduce takes while something else wants every core.
+
+usage: bench/collectives_busy.py [-n RANKS] [--rounds N] [--seconds S] [--build DIR]
+
+Calls follow each other for --seconds, alone and with a busy loop bound to each core besides; both and all libraries
+take turns, --rounds times over. The median of the rounds' means counts.
+"""
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+
+import contestants
+import results
+
+SIZES = (4, 1 << 20)
+GOAL = 4  # times its own mean on idle cores, of libddp
+
+
+@contextmanager
+def busy_cores():
+    """A process on each core that never sleeps."""
+    loops = []
+    try:
+        for core in os.sched_getaffinity(0):
+            loops.append(subprocess.Popen(["taskset", "-c", str(core), "sh", "-c", "while :; do :; done"]))
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+def measure(args, libraries):
+    """{(name, bytes, is busy): [means in microseconds]}"""
+    means = {}
+
+    def take_turns(is_busy):
+        for name, contestant in libraries.items():
+            for size in SIZES:
+                try:
+                    mean = contestants.steady(contestant, int(args.seconds * 1e3), size)
+                    means.setdefault((name, size, is_busy), []).append(mean)
+                except (OSError, subprocess.SubprocessError) as error:
+                    print(f"{name}: {error}", file=sys.stderr)
+
+    for _ in range(args.rounds):
+        take_turns(False)
+        with busy_cores():
+            take_turns(True)
+    return {key: results.spread(values)[1] for key, values in means.items()}
+
+
+def rows_of(means, libraries):
+    rows = []
+    for size in SIZES:
+        for name in libraries:
+            idle, busy = means.get((name, size, False)), means.get((name, size, True))
+            if idle is None or busy is None:
+                continue
+            ratio = busy / idle
+            goal = f" ({'' if ratio <= GOAL else 'not '}{GOAL})" if name.startswith("libddp") else ""
+            rows.append([name, size, f"{idle:.2f}", f"{busy:.2f}", f"{ratio:.3g}{goal}"])
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("-n", type=int, default=2, help="ranks")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--build", default=os.path.join(results.ROOT, "build"))
+    args = parser.parse_args()
+
+    load = results.load_average()
+    with tempfile.TemporaryDirectory(prefix="ddp-bench-") as folder:
+        libraries = contestants.contestants(args.n, args.build, folder)
+        means = measure(args, libraries)
+    head = ["library", "bytes", "idle us", "busy us", "busy / idle"]
+    text = f"{args.n} ranks; means of calls one behind the other for {args.seconds:g} s. In brackets the goal.\n\n"
+    results.report("collectives_busy", text + results.table(head, rows_of(means, libraries)), load)
+
+
+if __name__ == "__main__":
+    main()

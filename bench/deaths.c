@@ -1,0 +1,201 @@
+/* deaths.c - how long after kill -9 of a rank the others' calls return, in the midst of each
+ * collective. There is no ddprun that could help: the ranks find out by themselves.
+ *
+ *     deaths RANKS KILLS
+ *
+ * A line for each collective and size: its name, bytes, kind of memory, then the median and the
+ * longest time from the kill to a return, of all survivors, in microseconds. */
+#include <ddp/ddp.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MAX_RANKS = 32, MAX_KILLS = 1000, VICTIM = 1, WARM_CALLS = 5, LONGEST_DELAY_US = 2000 };
+
+struct scene { /* what the ranks do when it happens */
+    const char *collective;
+    size_t bytes;
+    int in_segment;
+    int n_ranks;
+    int ready, returned; /* pipes: a byte from each rank; a double from each survivor */
+};
+
+static double now_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+}
+
+/* --- a rank ----------------------------------------------------------------------------------- */
+
+static int call(const struct scene *s, struct ddp_group *g, float *in, float *out)
+{
+    const size_t all = s->bytes / sizeof *in, each = all / (size_t)s->n_ranks;
+    const char *name = s->collective;
+
+    if (strcmp(name, "all_reduce") == 0)
+        return ddp_all_reduce(g, in, out, all, DDP_FLOAT32, DDP_SUM, NULL);
+    if (strcmp(name, "reduce") == 0)
+        return ddp_reduce(g, in, out, all, DDP_FLOAT32, DDP_SUM, 0, NULL);
+    if (strcmp(name, "reduce_scatter") == 0)
+        return ddp_reduce_scatter(g, in, out, each, DDP_FLOAT32, DDP_SUM, NULL);
+    if (strcmp(name, "broadcast") == 0)
+        return ddp_broadcast(g, in, out, all, DDP_FLOAT32, 0, NULL);
+    if (strcmp(name, "all_gather") == 0)
+        return ddp_all_gather(g, in, out, each, DDP_FLOAT32, NULL);
+    if (strcmp(name, "gather") == 0)
+        return ddp_gather(g, in, out, each, DDP_FLOAT32, 0, NULL);
+    if (strcmp(name, "scatter") == 0)
+        return ddp_scatter(g, in, out, each, DDP_FLOAT32, 0, NULL);
+    if (strcmp(name, "all_to_all") == 0)
+        return ddp_all_to_all(g, in, out, each, DDP_FLOAT32, NULL);
+    return ddp_barrier(g);
+}
+
+static void *memory(const struct scene *s, struct ddp_group *g)
+{
+    void *p = NULL;
+
+    if (s->in_segment && ddp_alloc(g, s->bytes, &p) != 0)
+        ddp_fatal("alloc");
+    if (!s->in_segment && (p = calloc(1, s->bytes)) == NULL)
+        ddp_fatal("calloc");
+    return p;
+}
+
+static void run_rank(const struct scene *s)
+{
+    struct ddp_group *g;
+    int rc = 0;
+
+    if (ddp_init(NULL, &g) != 0)
+        ddp_fatal("init");
+    float *in = memory(s, g), *out = memory(s, g);
+    for (int i = 0; rc == 0; i++) {
+        if (i == WARM_CALLS && write(s->ready, "", 1) != 1)
+            _exit(1);
+        rc = call(s, g, in, out);
+    }
+    const double returned_us = now_us();
+    if (rc != DDP_EPEER || strstr(ddp_last_error(), "rank 1 died") == NULL)
+        ddp_fatal("not told of the death");
+    _exit(write(s->returned, &returned_us, sizeof returned_us) != sizeof returned_us);
+}
+
+/* --- all of them ------------------------------------------------------------------------------ */
+
+static pid_t start_rank(const struct scene *s, int rank, int job)
+{
+    char text[64];
+    pid_t pid = fork();
+
+    if (pid != 0)
+        return pid;
+    snprintf(text, sizeof text, "%d", rank);
+    setenv("RANK", text, 1);
+    snprintf(text, sizeof text, "%d", s->n_ranks);
+    setenv("WORLD_SIZE", text, 1);
+    snprintf(text, sizeof text, "deaths %d %d", getppid(), job);
+    setenv("DDP_JOB", text, 1);
+    run_rank(s);
+    return -1;
+}
+
+static int read_all(int fd, void *to, size_t bytes)
+{
+    for (size_t got = 0; got < bytes;) {
+        ssize_t n = read(fd, (char *)to + got, bytes - got);
+        if (n <= 0)
+            return -1;
+        got += (size_t)n;
+    }
+    return 0;
+}
+
+/* Kill a rank of a new job. Fills n_ranks - 1 times, or returns -1. */
+static int kill_one(struct scene *s, int job, double *us)
+{
+    int ready[2], returned[2], rc;
+    pid_t pid[MAX_RANKS];
+    char bytes[MAX_RANKS];
+
+    if (pipe(ready) != 0 || pipe(returned) != 0)
+        return -1;
+    s->ready = ready[1];
+    s->returned = returned[1];
+    for (int r = 0; r < s->n_ranks; r++)
+        pid[r] = start_rank(s, r, job);
+    close(ready[1]); /* the ranks' alone: when they are gone, so is what is waited for */
+    close(returned[1]);
+    rc = read_all(ready[0], bytes, (size_t)s->n_ranks);
+    usleep((useconds_t)(rand() % LONGEST_DELAY_US)); /* anywhere in a call */
+    const double killed_us = now_us();
+    kill(pid[VICTIM], SIGKILL);
+    if (rc == 0)
+        rc = read_all(returned[0], us, (size_t)(s->n_ranks - 1) * sizeof *us);
+    for (int r = 0; r < s->n_ranks; r++)
+        waitpid(pid[r], NULL, 0);
+    for (int r = 0; rc == 0 && r < s->n_ranks - 1; r++)
+        us[r] -= killed_us;
+    close(ready[0]);
+    close(returned[0]);
+    return rc;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int run_scene(struct scene *s, int n_kills)
+{
+    static double us[MAX_KILLS * MAX_RANKS];
+    static int job;
+    const int n = n_kills * (s->n_ranks - 1);
+
+    for (int k = 0; k < n_kills; k++)
+        if (kill_one(s, job++, us + k * (s->n_ranks - 1)) != 0)
+            return -1;
+    qsort(us, (size_t)n, sizeof *us, compare);
+    printf("%s %zu %s %.0f %.0f\n", s->collective, s->bytes, s->in_segment ? "segment" : "plain",
+           us[n / 2], us[n - 1]);
+    fflush(stdout);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const collectives[] = {"all_reduce", "reduce",     "reduce_scatter",
+                                              "broadcast",  "all_gather", "gather",
+                                              "scatter",    "all_to_all", "barrier"};
+    static const struct scene scenes[] = {
+        {.bytes = 64}, {.bytes = 256 << 10}, {.bytes = 4 << 20, .in_segment = 1}};
+    const int n_ranks = argc == 3 ? atoi(argv[1]) : 0, n_kills = argc == 3 ? atoi(argv[2]) : 0;
+
+    if (n_ranks < 2 || n_ranks > MAX_RANKS || n_kills < 1 || n_kills > MAX_KILLS) {
+        fputs("usage: deaths RANKS KILLS\n", stderr);
+        return 2;
+    }
+    signal(SIGPIPE, SIG_IGN);
+    for (size_t c = 0; c < sizeof collectives / sizeof *collectives; c++)
+        for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++) {
+            struct scene s = scenes[i];
+            s.collective = collectives[c];
+            s.n_ranks = n_ranks;
+            if (strcmp(s.collective, "barrier") == 0 && i > 0)
+                continue;
+            if (run_scene(&s, n_kills) != 0) {
+                fprintf(stderr, "deaths: %s of %zu bytes failed\n", s.collective, s.bytes);
+                return 1;
+            }
+        }
+    return 0;
+}

@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""The time from the start of two launchers, the nodes of one job, until both workers are in main().
+
+usage: bench/meet.py [--runs R] [--slow-runs R] [--build DIR]
+
+Both are on this host, started one right after the other, as two nodes would be; the workers are C programs. ddprun
+meets by each of its back ends, and at a ddp-rendezvous that runs already. The contestants take turns. torchrun is
+PyTorch 2.11's, from scripts/install-deps --interop.
+"""
+import argparse
+import os
+import select
+import socket
+import subprocess
+import tempfile
+import time
+
+import results
+from torch_venv import torch_venv
+
+LIMIT_S = 60
+N_NODES = 2
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def await_lines(fd, n):
+    end = time.monotonic() + LIMIT_S
+    heard = b""
+    while heard.count(b"\n") < n:
+        left = end - time.monotonic()
+        if left <= 0 or not select.select([fd], [], [], left)[0]:
+            raise SystemExit(f"waited in vain for the workers; heard {heard!r}")
+        heard += os.read(fd, 4096)
+
+
+def static(node, port, _):
+    return ["--node-rank", str(node), "--master-addr", "127.0.0.1", "--master-port", str(port)]
+
+
+def c10d(_, port, job):
+    return ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", job]
+
+
+class Daemon:
+    """A ddp-rendezvous on a free port."""
+
+    def __init__(self, build):
+        self.folder = tempfile.TemporaryDirectory()
+        path = os.path.join(self.folder.name, "port")
+        self.process = subprocess.Popen([os.path.join(build, "daemon/ddp-rendezvous"), "-b", "127.0.0.1:0",
+                                         "--port-file", path], stderr=subprocess.DEVNULL)
+        while not os.path.exists(path):
+            if self.process.poll() is not None:
+                raise SystemExit("ddp-rendezvous did not start")
+            time.sleep(0.001)
+        with open(path, encoding="ascii") as f:
+            self.port = int(f.read())
+
+    def close(self):
+        self.process.terminate()
+        self.process.wait(LIMIT_S)
+        self.folder.cleanup()
+
+
+def time_once(launcher, env, options, port, job, worker):
+    """Milliseconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        fifo = os.path.join(folder, "fifo")
+        os.mkfifo(fifo)
+        fd = os.open(fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        begin = time.perf_counter()
+        nodes = [subprocess.Popen([*launcher, "--nnodes", str(N_NODES), "--nproc-per-node", "1",
+                                   *options(node, port, job), "--no-python", *worker],
+                                  env=dict(env, TEST_FIFO=fifo), stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                 for node in range(N_NODES)]
+        try:
+            await_lines(fd, N_NODES)
+            return (time.perf_counter() - begin) * 1000
+        finally:
+            for node in nodes:
+                node.terminate()
+            for node in nodes:
+                node.wait(LIMIT_S)
+            os.close(fd)
+
+
+def contestants_of(build, daemon):
+    """Name -> launcher, environment, options, port (None: a new one each time), whether it is slow."""
+    env = dict(os.environ)
+    ddprun = [os.path.join(build, "launcher/ddprun")]
+    found = {"ddprun, static": (ddprun, env, static, None, False),
+             "ddprun, c10d": (ddprun, env, c10d, None, False),
+             "ddprun at a ddp-rendezvous": (ddprun, env, c10d, daemon.port, False)}
+    venv = torch_venv()
+    if venv:
+        torchrun = [venv[0], "-m", "torch.distributed.run"]
+        found["torchrun, static"] = (torchrun, venv[1], static, None, True)
+        found["torchrun, c10d"] = (torchrun, venv[1], c10d, None, True)
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=int, default=30)
+    parser.add_argument("--slow-runs", type=int, default=3, help="of torchrun, which takes seconds")
+    parser.add_argument("--build", default=os.path.join(results.ROOT, "build"))
+    args = parser.parse_args()
+    load_before = results.load_average()
+    worker = [os.path.join(args.build, "tests/support/rank"), "tell", "up", "wait"]
+    daemon = Daemon(args.build)
+    try:
+        contestants = contestants_of(args.build, daemon)
+        times = {name: [] for name in contestants}
+        for run in range(args.runs):
+            for name, (launcher, env, options, port, is_slow) in contestants.items():
+                if not is_slow or run < args.slow_runs:
+                    times[name].append(time_once(launcher, env, options, port or free_port(), f"job{run}", worker))
+    finally:
+        daemon.close()
+    rows = [[name, len(took), *(f"{t:.1f}" for t in results.spread(took)), f"{max(took):.1f}"]
+            for name, took in times.items()]
+    results.report("meet", results.table(["nodes", "runs", "min ms", "median ms", "max ms"], rows), load_before)
+
+
+if __name__ == "__main__":
+    main()

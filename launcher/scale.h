@@ -1,0 +1,39 @@
+/* scale.h - asking the ranks to save their state because a node waits to join (--scale-at
+ * checkpoint), and hearing that they have.
+ *
+ * Each rank has a stream socket of its own, whose number is DDP_SCALE_FD. When a node waits ddprun
+ * writes a byte into it, once in a generation; a rank that has written a checkpoint writes one,
+ * too, asked or not, and goes on until it is stopped. What the bytes are does not matter, so that a
+ * shell script can do it. Answers from before the question do not count: what was saved then may be
+ * long ago. */
+#ifndef DDP_LAUNCHER_SCALE_H
+#define DDP_LAUNCHER_SCALE_H
+
+#include <stdbool.h>
+#include <uv.h>
+
+struct scale; /* opaque; of one generation */
+
+/* on_saved   called from the loop when scale_all_saved() has become true
+ * returns    0, -ENOMEM */
+int scale_create(uv_loop_t *loop, int n_local, void (*on_saved)(void *arg), void *arg,
+                 struct scale **ret);
+
+/* Make a rank's socket. One that was asked for late finds the question in it.
+ *
+ * ret_worker_fd   the worker's end, owned by the caller; close-on-exec
+ * returns         0, -errno */
+int scale_add(struct scale *s, int rank, int *ret_worker_fd);
+
+/* Ask all ranks, those too whose socket is not made yet. Once: later calls do nothing.
+ *
+ * returns   whether it was the first call */
+bool scale_ask(struct scale *s);
+
+/* Each rank has answered. NULL: never. */
+bool scale_all_saved(const struct scale *s);
+
+/* Close the sockets. Frees s when the loop has closed its handles; NULL is fine. */
+void scale_close(struct scale *s);
+
+#endif

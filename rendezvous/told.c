@@ -1,0 +1,51 @@
+#include "told.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_instance(const struct told_node *node, const uint8_t *instance)
+{
+    return memcmp(node->instance, instance, sizeof node->instance) == 0;
+}
+
+static bool has_room(struct told *t)
+{
+    if (t->n < t->cap)
+        return true;
+    size_t cap = t->cap == 0 ? 8 : t->cap * 2;
+    struct told_node *nodes =
+        t->n < MESSAGE_MAX_NODES ? realloc(t->nodes, cap * sizeof *nodes) : NULL;
+    if (nodes == NULL)
+        return false;
+    t->nodes = nodes;
+    t->cap = cap;
+    return true;
+}
+
+void told_add(struct told *t, const uint8_t instance[MESSAGE_INSTANCE_BYTES], const char *name)
+{
+    if (!has_room(t))
+        return;
+    struct told_node *node = &t->nodes[t->n++];
+    memcpy(node->instance, instance, sizeof node->instance);
+    snprintf(node->name, sizeof node->name, "%s", name);
+}
+
+bool told_comes_anew(const struct told *t, const uint8_t instance[MESSAGE_INSTANCE_BYTES],
+                     const char *name)
+{
+    bool has_heard = false;
+    for (size_t i = 0; i < t->n; i++) {
+        if (is_instance(&t->nodes[i], instance))
+            return false; /* its connection broke before the verdict was through */
+        has_heard |= strcmp(t->nodes[i].name, name) == 0;
+    }
+    return has_heard;
+}
+
+void told_fini(struct told *t)
+{
+    free(t->nodes);
+    *t = (struct told){0};
+}

@@ -1,0 +1,133 @@
+/* model_ranks.h - ranks that have a model of a few tensors, for tests. */
+#ifndef DDP_TESTS_MODEL_RANKS_H
+#define DDP_TESTS_MODEL_RANKS_H
+
+#include "ranks.h"
+
+#include "worker-runtime/convert.h"
+#include "worker-runtime/group.h"
+
+#include <math.h>
+
+enum { SMALL_MOST = 32, SMALL_TIMEOUT_MS = 60000 };
+
+static int own_rank;
+
+#define rank_expect(condition) RANK_CHECK(own_rank, condition, "must hold")
+#define rank_expect_text(part) RANK_CHECK(own_rank, strstr(ddp_last_error(), part) != NULL, "text")
+
+struct ranks_job {
+    void (*body)(struct ddp_group *g, void *arg);
+    void *arg;
+};
+
+static inline int ranks_job_run(int rank, void *arg)
+{
+    const struct ranks_job *job = arg;
+    own_rank = rank;
+    struct ddp_group *g = rank_init(rank, SMALL_TIMEOUT_MS);
+    job->body(g, job->arg);
+    ddp_finalize(g);
+    exit(0); /* not _exit(): leak checkers speak at exit */
+}
+
+/* Run body on n ranks of one job; all of them must end with 0. */
+static inline void ranks_run(int n, void (*body)(struct ddp_group *g, void *arg), void *arg)
+{
+    struct ranks r;
+    ranks_start(&r, n, ranks_job_run, &(struct ranks_job){body, arg});
+    ranks_expect_success(&r);
+}
+
+/* Tensors of `count` elements each, whose parameters are their numbers. */
+struct small {
+    struct ddp_tensor t[SMALL_MOST];
+    size_t n;
+    struct ddp_model *m;
+};
+
+static inline void small_init(struct small *s, size_t n, size_t count, enum ddp_dtype dtype)
+{
+    *s = (struct small){.n = n};
+    for (size_t i = 0; i < n; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "t%zu", i);
+        s->t[i] = (struct ddp_tensor){.name = strdup(name),
+                                      .param = calloc(count + 1, sizeof(double)),
+                                      .count = count,
+                                      .dtype = dtype};
+    }
+}
+
+static inline void small_fini(struct small *s)
+{
+    ddp_model_destroy(s->m);
+    for (size_t i = 0; i < s->n; i++) {
+        free((char *)s->t[i].name);
+        free(s->t[i].param);
+    }
+}
+
+static inline void small_create(struct small *s, struct ddp_group *g,
+                                const struct ddp_model_opts *opts)
+{
+    rank_expect(ddp_model_create(g, s->t, s->n, opts, &s->m) == 0);
+}
+
+/* A gradient that all types hold. */
+static inline double small_value(int rank, int step, size_t i, size_t k)
+{
+    return (double)((rank * 5 + step * 3 + (int)i * 2 + (int)(k % 7)) % 16) - 6;
+}
+
+static inline void small_set(const struct ddp_tensor *t, size_t k, double value)
+{
+    const float single = (float)value;
+    if (t->dtype == DDP_FLOAT64)
+        ((double *)t->grad)[k] = value;
+    else if (t->dtype == DDP_FLOAT32)
+        ((float *)t->grad)[k] = single;
+    else
+        convert((uint16_t *)t->grad + k, t->dtype, &single, DDP_FLOAT32, 1);
+}
+
+static inline double small_get(const struct ddp_tensor *t, size_t k)
+{
+    return convert_get(t->grad, t->dtype, k);
+}
+
+static inline void small_backward(struct small *s, int rank, int step)
+{
+    for (size_t i = 0; i < s->n; i++)
+        for (size_t k = 0; k < s->t[i].count; k++)
+            small_set(&s->t[i], k, small_value(rank, step, i, k));
+}
+
+static inline void small_say_all(struct small *s)
+{
+    rank_expect(ddp_model_ready_range(s->m, 0, s->n) == 0);
+}
+
+/* Gradients are `factor` times the sum of those of ranks 0 .. n - 1. */
+static inline void small_expect_sums(const struct small *s, int n, int step, double factor,
+                                     double tolerance)
+{
+    for (size_t i = 0; i < s->n; i++)
+        for (size_t k = 0; k < s->t[i].count; k++) {
+            double sum = 0;
+            for (int rank = 0; rank < n; rank++)
+                sum += small_value(rank, step, i, k);
+            RANK_CHECK(own_rank, fabs(small_get(&s->t[i], k) - sum * factor) <= tolerance,
+                       "step %d, gradient %zu, element %zu is %g, not %g", step, i, k,
+                       small_get(&s->t[i], k), sum * factor);
+        }
+}
+
+static inline struct ddp_model_stats small_stats(const struct small *s)
+{
+    struct ddp_model_stats stats;
+    ddp_model_get_stats(s->m, &stats);
+    return stats;
+}
+
+#endif

@@ -1,0 +1,184 @@
+/* model_inside.h - what the files of ddp_model share.
+ *
+ *   model.c           making, destroying, and the calls of a step
+ *   model_buckets.c   where the buckets of a plan lie in memory
+ *   model_average.c   from a complete bucket to its average
+ *   model_commit.c    the exchange at the end of a step
+ *   model_order.c     another plan, from the order that rank 0 saw
+ *   model_join.c      steps of a rank that has no more batches
+ *   model_clip.c      the norm of all gradients
+ *   model_agree.c     do all ranks describe the same network?
+ *
+ * Failures: a broken group (a peer died, ranks differ, a deadline passed) stays broken, and each
+ * call returns it from then on. A misuse of this rank must not make the other ranks wait: the step
+ * goes on, and fails on all ranks in the exchange at its end. */
+#ifndef DDP_WORKER_RUNTIME_MODEL_INSIDE_H
+#define DDP_WORKER_RUNTIME_MODEL_INSIDE_H
+
+#include "bucket_plan.h"
+#include "common/error.h"
+#include "group.h"
+#include "ready.h"
+#include <ddp/error.h>
+#include <ddp/model.h>
+
+struct ddp_request;
+struct trace;
+
+#define MODEL_NONE SIZE_MAX /* no gradient */
+
+enum bucket_where {                 /* its gradients lie ... the same on all ranks */
+                    BUCKET_NOWHERE, /* where they are: nothing is averaged in a world of 1 */
+                    BUCKET_OURS,   /* side by side in memory of the library, as the plan has them */
+                    BUCKET_USERS,  /* side by side in memory of the program, without gaps */
+                    BUCKET_COPIED, /* here and there: they are copied into the bucket and back */
+};
+
+struct model_bucket {
+    enum bucket_where where;
+    enum ddp_dtype dtype;
+    uint8_t *memory; /* what is averaged */
+    size_t count;    /* elements there */
+    uint8_t *end;    /* of its gradients that were looked at last */
+    uint8_t *copies; /* owned, of ddp_alloc(): `memory` of BUCKET_COPIED; else NULL */
+    uint8_t *wire;   /* owned, of ddp_alloc(): what travels, where that has another type; else
+                        NULL */
+    enum ddp_dtype wire_dtype;
+    int found_inf;               /* with check_finite: its average may hold what is not finite */
+    struct ddp_request *request; /* on its way; NULL: not, or averaged by a hook */
+    uint64_t began_ns;           /* it was sent on its way */
+};
+
+struct bucket_set {
+    struct bucket_plan plan;
+    struct ready ready;
+    struct model_bucket *at; /* owned; in the order of the plan */
+    uint8_t *can;            /* owned; per bucket: what all ranks can do with it */
+};
+
+struct model_homes {                 /* of gradients that the library allocated */
+    struct model_homes *next_kept;   /* see model_buckets.c */
+    struct bucket_plan plan;         /* a "bucket" per type */
+    bool any_handed_out;             /* the program has addresses in it: never freed */
+    uint8_t *memory[DDP_UINT64 + 1]; /* of ddp_alloc(), per bucket of the plan */
+};
+
+struct ddp_model {
+    struct group_child child; /* first member */
+    struct ddp_group *g;
+    struct ddp_tensor *tensors; /* borrowed */
+    size_t n_tensors;
+    struct ddp_model_opts opts;  /* with defaults filled in */
+    struct bucket_tensor *sizes; /* owned */
+    struct model_homes *homes;   /* owned, unless handed out */
+    uint8_t **grad;              /* owned; where each gradient is */
+    struct bucket_set set;
+    size_t *order;         /* owned; n_tensors: see model_order.c */
+    uint64_t *order_words; /* owned; n_tensors + 1 */
+    struct trace *trace;   /* borrowed, of the world; NULL: there is none */
+
+    /* of the step */
+    size_t n_launched;    /* buckets before this one are on their way, or averaged */
+    size_t n_averaged;    /* buckets before this one are averaged */
+    bool has_begun;       /* what comes before the first bucket of a step is done */
+    bool is_joined;       /* this rank takes part with zeros */
+    double factor;        /* of a weighted model: this rank's part of the average */
+    size_t own_bad;       /* the first gradient of this rank that is not finite, or MODEL_NONE */
+    size_t bad;           /* the same of the averages, */
+    size_t bad_at;        /* and its element */
+    uint64_t backward_ns; /* when the first gradient was ready; of a trace */
+    int failure;          /* status; 0: none */
+    bool broken;          /* the failure is the group's, and stays */
+    char failure_text[CO_ERROR_TEXT_BYTES];
+
+    /* of all steps */
+    bool accumulates;
+    double weight;
+    uint8_t *used;        /* owned; per gradient, in the last step; NULL: all are */
+    uint64_t n_steps;     /* that ended, well or not: part of what ranks agree on */
+    int last_active_rank; /* the lowest one that was not joined in the last step that had one */
+    struct ddp_model_stats stats;
+};
+
+static inline size_t model_bytes_of(const struct ddp_model *m, size_t i)
+{
+    return m->sizes[i].bytes;
+}
+
+/* --- model.c ---------------------------------------------------------------------------------- */
+
+/* Keep the first failure of the step and its text, ddp_last_error(); that of the group outlives and
+ * outranks a misuse. returns status */
+int model_keep_failure(struct ddp_model *m, int status, bool is_the_groups);
+/* The failure that was kept, with its text. returns it; 0: none */
+int model_tell_failure(const struct ddp_model *m);
+
+/* Average all buckets and agree on the step. `is_joined` is set before by who joins.
+ *
+ * ret_any_active   whether a rank took part that was not joined */
+int model_finish_step(struct ddp_model *m, bool *ret_any_active);
+
+/* Copy memory of rank `root` to all ranks. returns as ddp_broadcast() */
+int model_broadcast(struct ddp_model *m, const struct ddp_tensor *t, size_t n, int root);
+
+/* --- model_buckets.c -------------------------------------------------------------------------- */
+
+/* Find a place for the gradients that the library allocates, and set m->grad. Nobody is met.
+ * returns a public status */
+int model_homes_create(struct ddp_model *m);
+/* Tell the program its gradients. */
+void model_homes_hand_out(struct ddp_model *m);
+void model_homes_destroy(struct ddp_model *m); /* half-built is fine */
+
+/* Plan buckets, without their memory. Nobody is met.
+ *
+ * order     see bucket_plan.h
+ * returns   a public status; *set can be destroyed in any case */
+int model_buckets_plan(struct ddp_model *m, const size_t *order, struct bucket_set *set);
+
+/* Find or make their memory. Collective, and fails on all ranks if on one.
+ *
+ * returns   0; DDP_ENOMEM on a rank that has none, DDP_EMISMATCH on the others: the group is whole;
+ *           else as ddp_all_reduce() */
+int model_buckets_place(struct ddp_model *m, struct bucket_set *set);
+void model_buckets_destroy(struct ddp_model *m, struct bucket_set *set); /* zeroed is fine */
+
+/* Where gradient i is averaged: in its bucket's copies, or where it is. */
+uint8_t *model_averages_of(const struct ddp_model *m, size_t i);
+
+/* Between a gradient and its bucket: copies where the bucket has copies. */
+void model_copy_in(struct ddp_model *m, size_t i);
+void model_zero(struct ddp_model *m, size_t i);
+void model_copy_out(struct ddp_model *m);
+
+/* --- model_average.c -------------------------------------------------------------------------- */
+
+/* Send buckets that are complete on their way, in order, and finish those that are there, as far as
+ * that goes without waiting. returns 0, or the failure, which was kept */
+int model_average_some(struct ddp_model *m);
+/* All of them. */
+int model_average_all(struct ddp_model *m);
+/* Nothing is on its way afterwards. The last chance before memory is freed.
+ *
+ * waits   false: what others must come for is left to the end of the group */
+void model_average_stop(struct ddp_model *m, bool waits);
+
+/* --- model_commit.c --------------------------------------------------------------------------- */
+
+/* Meet all ranks at the end of the step, and agree whether it counts.
+ *
+ * ret_any_active   see model_finish_step()
+ * returns          0 it does; else a public status, which was kept */
+int model_commit(struct ddp_model *m, bool *ret_any_active);
+
+/* --- model_order.c ---------------------------------------------------------------------------- */
+
+/* Plan the buckets anew from the order in which rank 0 had its gradients ready. Collective, between
+ * two steps. Where there is no better plan, or no memory for it on some rank, nothing changes.
+ *
+ * n_said    how many this rank had said in the step that is over: of rank 0, all of them, or there
+ *           is no order
+ * returns   0; else as ddp_broadcast() */
+int model_reorder(struct ddp_model *m, size_t n_said);
+
+#endif

@@ -1,0 +1,44 @@
+/* safetensors_header.h - the header of a .safetensors file: text to tensors, and back. Pure.
+ *
+ * The text is JSON, of which this format needs objects, texts, whole numbers and lists of them: all
+ * else is refused. What is accepted is complete: every tensor's place has as many bytes as its type
+ * and shape say, and the places cover the data without gap or overlap. */
+#ifndef DDP_WORKER_RUNTIME_SAFETENSORS_HEADER_H
+#define DDP_WORKER_RUNTIME_SAFETENSORS_HEADER_H
+
+#include <ddp/safetensors.h>
+
+struct co_error;
+
+struct safetensors_header {
+    struct ddp_safetensors_tensor *tensors; /* owned; in the order of their places; no data yet */
+    size_t n;
+    struct ddp_safetensors_text *texts; /* owned; of the metadata, in the order of the file */
+    size_t n_texts;
+    char *strings; /* owned; what the names above lie in */
+};
+
+/* text, size   the header, without its length before it
+ * data_bytes   how many bytes come behind it
+ * returns      0, -EINVAL (the text says what is wrong, and at which byte), -ENOMEM */
+int safetensors_header_parse(const char *text, size_t size, uint64_t data_bytes,
+                             struct safetensors_header *ret, struct co_error *err);
+void safetensors_header_fini(struct safetensors_header *h); /* a zeroed one is fine */
+
+/* Check tensors and texts, and write the header of a file that has them in this order, padded so
+ * that the data begin at a multiple of 8 bytes.
+ *
+ * ret_text   free() it
+ * ret_data   bytes of all tensors together
+ * returns    0, -EINVAL, -ENOMEM */
+int safetensors_header_format(const struct ddp_safetensors_tensor *tensors, size_t n,
+                              const struct ddp_safetensors_text *texts, size_t n_texts,
+                              char **ret_text, size_t *ret_size, uint64_t *ret_data,
+                              struct co_error *err);
+
+/* Bytes of a tensor, from dtype and shape.
+ * returns   0, -EINVAL (bad dtype, too many dimensions, more bytes than memory can hold) */
+int safetensors_bytes(const struct ddp_safetensors_tensor *t, size_t *ret_bytes,
+                      struct co_error *err);
+
+#endif

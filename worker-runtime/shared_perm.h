@@ -1,0 +1,36 @@
+/* shared_perm.h - the permutation of an epoch, once per node instead of once per rank.
+ *
+ * Ranks come to the next epoch one after the other: who comes first draws its permutation, the
+ * others find it. There is room for two, since some are still in the last epoch then; whose last
+ * user has gone gives its pages back. A rank whose permutation finds no room (the ranks are in
+ * three epochs at once, or one holds the lock for too long) is told so, and draws its own.
+ *
+ * A rank that dies while it draws leaves a permutation that nobody uses: the next one draws it
+ * again. */
+#ifndef DDP_WORKER_RUNTIME_SHARED_PERM_H
+#define DDP_WORKER_RUNTIME_SHARED_PERM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct shared_perm; /* lies in memory that the ranks share */
+
+struct shared_perm_shape {
+    uint32_t n; /* numbers of a permutation, 1 or more */
+    int n_local;
+};
+
+/* returns   0: more than this machine can address */
+size_t shared_perm_bytes(const struct shared_perm_shape *shape);
+/* memory    that many bytes of zeros, page-aligned; shape: of struct shared_perm_shape */
+void shared_perm_init(void *memory, void *shape);
+
+/* Take the permutation of randperm_fill(.., seed) for local_rank, who thereby gives the last one it
+ * took back.
+ *
+ * returns   n numbers, lent until the next call; NULL: see above */
+const uint32_t *shared_perm_take(struct shared_perm *p, uint64_t seed, int local_rank,
+                                 uint64_t timeout_ms);
+void shared_perm_give_back(struct shared_perm *p, int local_rank, uint64_t timeout_ms);
+
+#endif
