@@ -6,8 +6,8 @@
  *     ddprun -n 3 chargpt --checkpoint DIR --resume    three go on where the two stopped
  *
  * Each rank has the whole network and a part of every batch. All gradients lie in one stretch of
- * memory that the ranks of a node share, so that they are averaged where they lie, while the backward
- * pass goes on. */
+ * memory that the ranks of a node share, so that they are averaged where they lie, while the
+ * backward pass goes on. */
 #include <ddp/ddp.h>
 #include <inttypes.h>
 #include <math.h>

@@ -61,8 +61,8 @@ double gpt_forward(struct gpt *g, const uint8_t *inputs, const int *targets, siz
 
 /* The gradients of that sum times `factor`, of the last gpt_forward(): grads are overwritten.
  *
- * model     of the tensors in their order: told by ddp_model_ready() as soon as a gradient is final;
- *           NULL: nobody is */
+ * model     of the tensors in their order: told by ddp_model_ready() as soon as a gradient is
+ *           final; NULL: nobody is */
 void gpt_backward(struct gpt *g, const uint8_t *inputs, const int *targets, size_t n, real factor,
                   struct ddp_model *model);
 

@@ -172,6 +172,8 @@ static int make(struct ddp_sampler *s, const struct ddp_loader_opts *opts, struc
     l->child.destroy = destroy_child;
     l->sampler = s;
     l->opts = *opts;
+    if (l->opts.batch > (size_t)s->length) /* there is never more: no memory for it */
+        l->opts.batch = s->length > 0 ? (size_t)s->length : 1;
     l->epoch = ddp_sampler_epoch(s);
     l->consumed = ddp_sampler_consumed(s);
     pthread_mutex_init(&l->lock, NULL);
@@ -180,10 +182,10 @@ static int make(struct ddp_sampler *s, const struct ddp_loader_opts *opts, struc
     l->slots = calloc(l->n_slots, sizeof *l->slots);
     code = l->slots == NULL ? -ENOMEM : 0;
     for (unsigned i = 0; i < l->n_slots && code == 0; i++)
-        code = make_slot(opts, &l->slots[i]);
+        code = make_slot(&l->opts, &l->slots[i]);
     return code == 0 ? start(l, err)
                      : co_fail(err, code, "no memory for %u batches of %zu samples", l->n_slots,
-                               opts->batch);
+                               l->opts.batch);
 }
 
 int ddp_loader_create(struct ddp_sampler *s, const struct ddp_loader_opts *opts,

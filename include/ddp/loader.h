@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-/* --- data sets --------------------------------------------------------------------------------- */
+/* --- data sets -------------------------------------------------------------------------------- */
 
 struct ddp_dataset; /* opaque; may be read by several threads at the same time */
 
@@ -38,8 +38,8 @@ struct ddp_tokens_opts {
 };
 
 /* Open a file of tokens as llm.c's scripts write it: 256 numbers of 32 bits (20240520, version 1,
- * how many tokens follow), then tokens of 16 bits; or with 20240801 and version 7 tokens of 32 bits.
- * Tokens come out as DDP_INT32.
+ * how many tokens follow), then tokens of 16 bits; or with 20240801 and version 7 tokens of 32
+ * bits. Tokens come out as DDP_INT32.
  *
  * returns   as above; DDP_EINVAL also if opts make no sense, or no block fits */
 int ddp_tokens_open(const char *path, const struct ddp_tokens_opts *opts,
@@ -59,7 +59,7 @@ unsigned ddp_dataset_shape(const struct ddp_dataset *d, size_t shape[DDP_DATASET
  *           file cannot be read, or has become shorter */
 int ddp_dataset_read(const struct ddp_dataset *d, const int64_t *index, size_t n, void *out);
 
-/* --- loaders ----------------------------------------------------------------------------------- */
+/* --- loaders ---------------------------------------------------------------------------------- */
 
 struct ddp_loader; /* opaque */
 
@@ -95,11 +95,11 @@ void ddp_loader_destroy(struct ddp_loader *l); /* before its sampler; NULL is fi
  * that loses what was read ahead: call ddp_loader_reset() then.
  *
  * ret_batch   lent until the next call
- * returns     0; as ddp_dataset_read(), for the batch that would have come, and again from then on */
+ * returns     0; as ddp_dataset_read(), for the batch that would have come, and from then on */
 int ddp_loader_next(struct ddp_loader *l, struct ddp_batch *ret_batch);
 
-/* Forget what was read ahead: after ddp_sampler_set_epoch() or ddp_sampler_resume() in the middle of
- * an epoch. */
+/* Forget what was read ahead: after ddp_sampler_set_epoch() or ddp_sampler_resume() in the middle
+ * of an epoch. */
 void ddp_loader_reset(struct ddp_loader *l);
 
 /* As ddp_sampler_consumed(), but counted up to the batch that was lent last, and not what was read
