@@ -53,7 +53,7 @@ class Daemon:
         self.folder = tempfile.TemporaryDirectory()
         path = os.path.join(self.folder.name, "port")
         self.process = subprocess.Popen([os.path.join(build, "daemon/ddp-rendezvous"), "-b", "127.0.0.1:0",
-                                         "--port-file", path])
+                                         "--port-file", path], stderr=subprocess.DEVNULL)
         while not os.path.exists(path):
             if self.process.poll() is not None:
                 raise SystemExit("ddp-rendezvous did not start")

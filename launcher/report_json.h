@@ -30,8 +30,7 @@ struct report;
  * returns   a string to free(); NULL: no memory */
 char *report_json_make(const struct report *r, const char *run_id);
 
-/* Write it to path, whole or not at all: by way of path.PID.tmp beside it. What is there and no
- * file (a device, a pipe, a link such as /dev/stdout) is not replaced but written to.
+/* Write it to path, whole or not at all: by way of path.PID.tmp beside it.
  *
  * returns   0, -ENOMEM, -errno (the text names the file) */
 int report_json_write(const char *path, const struct report *r, const char *run_id,

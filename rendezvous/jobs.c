@@ -1,68 +1,21 @@
-#include "jobs.h"
+#include "jobs_state.h"
 
 #include "common/clock.h"
 #include "common/error.h"
-#include "seal.h"
-#include "told.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
     DEFAULT_MAX_JOBS = 1024,
-    DEFAULT_MAX_CONNS = 65536,
-    SLOT_BITS = 20, /* of a link's number: where its peer is */
     KEEP_MS = 60000,
     NOTE_EVERY_MS = 1000,
     ASLEEP_MS = 1000, /* a timer that is so late tells that we were not running */
 };
-_Static_assert(DEFAULT_MAX_CONNS < 1 << SLOT_BITS, "each connection has a slot");
 
-struct job {
-    struct job *next;
-    struct jobs *jobs;
-    struct roster *roster; /* owned */
-    struct told told;      /* of its verdict */
-    uv_timer_t timer;
-    bool is_due;  /* the deadline has come; what was received before it is read first */
-    bool is_over; /* closed, and all have been told: kept for who comes late */
-    bool closing;
-    char run_id[];
-};
-
-struct peer { /* a connection, or the node in this process */
-    struct jobs *jobs;
-    struct job *job;           /* NULL: before its HELLO */
-    struct control_conn *conn; /* NULL: the local one */
-    uint64_t link;
-};
-
-struct jobs {
-    uv_loop_t *loop;
-    struct jobs_opts opts;
-    struct control_conn_host conns;
-    struct job *first;
-    uint32_t n_jobs;
-    struct peer **peers; /* by slot; owned */
-    uint32_t n_slots, n_peers;
-    uint64_t n_links; /* ever: links are never named alike */
-    struct control_pipe pipe;
-    struct peer *local; /* its roster's end; NULL: closed */
-    uint64_t next_note_ms;
-    uint64_t n_made, n_refused; /* ever */
-    int n_handles;              /* the jobs' timers, the pipe */
-    bool closing;
-    void (*on_closed)(void *arg);
-    void *on_closed_arg;
-};
-
-static void step(struct job *job, struct roster_input *in);
-
-static void note(struct jobs *j, const char *text)
+void jobs_note(struct jobs *j, const char *text)
 {
     uint64_t now_ms = uv_now(j->loop);
     j->n_refused++;
@@ -70,125 +23,6 @@ static void note(struct jobs *j, const char *text)
         return;
     j->next_note_ms = now_ms + NOTE_EVERY_MS;
     j->opts.on_note(j->opts.arg, text);
-}
-
-/* --- peers --- */
-
-static struct peer *find_peer(const struct jobs *j, uint64_t link)
-{
-    uint64_t slot = link & ((1u << SLOT_BITS) - 1);
-    struct peer *p = slot < j->n_slots ? j->peers[slot] : NULL;
-    return p != NULL && p->link == link ? p : NULL;
-}
-
-static int find_slot(struct jobs *j, uint32_t *ret_slot)
-{
-    for (uint32_t i = 0; i < j->n_slots && j->n_peers < j->n_slots; i++) {
-        uint32_t slot = (uint32_t)((j->n_links + i) % j->n_slots);
-        if (j->peers[slot] == NULL) {
-            *ret_slot = slot;
-            return 0;
-        }
-    }
-    uint32_t n_slots = j->n_slots == 0 ? 16 : j->n_slots * 2;
-    struct peer **peers = realloc(j->peers, n_slots * sizeof *peers);
-    if (peers == NULL)
-        return -ENOMEM;
-    memset(peers + j->n_slots, 0, (n_slots - j->n_slots) * sizeof *peers);
-    *ret_slot = j->n_slots;
-    j->peers = peers;
-    j->n_slots = n_slots;
-    return 0;
-}
-
-static struct peer *make_peer(struct jobs *j)
-{
-    uint32_t slot;
-    if (find_slot(j, &slot) < 0)
-        return NULL;
-    struct peer *p = calloc(1, sizeof *p);
-    if (p == NULL)
-        return NULL;
-    p->jobs = j;
-    p->link = ++j->n_links << SLOT_BITS | slot;
-    j->peers[slot] = p;
-    j->n_peers++;
-    return p;
-}
-
-static void free_peer(struct peer *p)
-{
-    struct jobs *j = p->jobs;
-    j->peers[p->link & ((1u << SLOT_BITS) - 1)] = NULL;
-    j->n_peers--;
-    if (j->local == p)
-        j->local = NULL;
-    free(p);
-}
-
-/* Its link has ended, whoever ended it. */
-static void lose_peer(struct peer *p)
-{
-    struct job *job = p->job;
-    uint64_t link = p->link;
-    free_peer(p);
-    if (job != NULL)
-        step(job, &(struct roster_input){.type = ROSTER_GONE, .link = link});
-}
-
-/* --- messages to and from a peer --- */
-
-static void send_to(struct peer *p, const struct message *m)
-{
-    if (p->conn != NULL)
-        control_conn_send(p->conn, m);
-    else
-        control_pipe_send(&p->jobs->pipe, CONTROL_PIPE_ROSTER, m);
-}
-
-/* What was sent still arrives. */
-static void end_peer(struct peer *p)
-{
-    if (p->conn != NULL)
-        control_conn_end(p->conn);
-    else
-        control_pipe_shut(&p->jobs->pipe, CONTROL_PIPE_ROSTER);
-    free_peer(p);
-}
-
-static void on_peer_message(struct peer *p, const struct message *m);
-
-static void on_local(void *arg, const struct message *m)
-{
-    struct jobs *j = arg;
-    if (j->local == NULL)
-        return;
-    if (m != NULL)
-        on_peer_message(j->local, m);
-    else
-        lose_peer(j->local);
-}
-
-int jobs_local_up(struct jobs *j, control_pipe_take on_message, void *arg, struct co_error *err)
-{
-    assert(j->opts.only_run_id != NULL);
-    if (j->local != NULL) /* its end is on the way here; nobody asks for that any more */
-        lose_peer(j->local);
-    j->local = make_peer(j);
-    if (j->local == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a link to the roster");
-    control_pipe_open(&j->pipe, on_local, j, on_message, arg);
-    return 0;
-}
-
-void jobs_local_send(struct jobs *j, const struct message *m)
-{
-    control_pipe_send(&j->pipe, CONTROL_PIPE_NODE, m);
-}
-
-void jobs_local_down(struct jobs *j)
-{
-    control_pipe_shut(&j->pipe, CONTROL_PIPE_NODE);
 }
 
 /* --- a job's time --- */
@@ -204,13 +38,13 @@ static void on_timer(uv_timer_t *timer)
     if (!job->is_due) {
         job->is_due = true;
         if (deadline_ms != CO_NEVER_MS && co_now_ms() > deadline_ms + ASLEEP_MS)
-            step(job, &(struct roster_input){.type = ROSTER_ASLEEP});
+            jobs_step(job, &(struct roster_input){.type = ROSTER_ASLEEP});
         if (!job->closing && !job->is_over)
             uv_timer_start(&job->timer, on_timer, 0, 0);
         return;
     }
     job->is_due = false;
-    step(job, &(struct roster_input){.type = ROSTER_TIME});
+    jobs_step(job, &(struct roster_input){.type = ROSTER_TIME});
 }
 
 static void set_timer(struct job *job)
@@ -263,10 +97,10 @@ static void end_peers_of(struct job *job)
     struct jobs *j = job->jobs;
     for (uint32_t i = 0; i < j->n_slots; i++)
         if (j->peers[i] != NULL && j->peers[i]->job == job)
-            end_peer(j->peers[i]);
+            jobs_end_peer(j->peers[i]);
 }
 
-static void close_job(struct job *job)
+void jobs_close_job(struct job *job)
 {
     struct jobs *j = job->jobs;
     struct job **at = &j->first;
@@ -281,10 +115,10 @@ static void close_job(struct job *job)
 
 static void on_kept(uv_timer_t *timer)
 {
-    close_job(timer->data);
+    jobs_close_job(timer->data);
 }
 
-static struct job *find_job(const struct jobs *j, const char *run_id)
+struct job *jobs_find_job(const struct jobs *j, const char *run_id)
 {
     struct job *job = j->first;
     while (job != NULL && strcmp(job->run_id, run_id) != 0)
@@ -292,8 +126,8 @@ static struct job *find_job(const struct jobs *j, const char *run_id)
     return job;
 }
 
-static int make_job(struct jobs *j, const char *run_id, const struct message_terms *terms,
-                    struct job **ret, struct co_error *err)
+int jobs_make_job(struct jobs *j, const char *run_id, const struct message_terms *terms,
+                  struct job **ret, struct co_error *err)
 {
     const struct jobs_opts *o = &j->opts;
     if (j->n_jobs >= o->max_jobs)
@@ -346,22 +180,22 @@ static void note_refusal(struct job *job, const struct message *m)
     if (m->type != MESSAGE_REFUSED || m->refused.again)
         return;
     snprintf(text, sizeof text, "job '%.200s': refused: %.600s", job->run_id, m->refused.text);
-    note(job->jobs, text);
+    jobs_note(job->jobs, text);
 }
 
 static void carry_out(struct job *job, const struct roster_action *a)
 {
     struct jobs *j = job->jobs;
-    struct peer *p = find_peer(j, a->link);
+    struct peer *p = jobs_find_peer(j, a->link);
     if (a->type == ROSTER_CHANGED) {
         note_change(job, a);
     } else if (p == NULL) {
         return; /* it has gone meanwhile */
     } else if (a->type == ROSTER_SEND) {
         note_refusal(job, &a->message);
-        send_to(p, &a->message);
+        jobs_send(p, &a->message);
     } else {
-        end_peer(p);
+        jobs_end_peer(p);
     }
 }
 
@@ -373,14 +207,14 @@ static void retire_if_empty(struct job *job)
     if (job->is_over || job->jobs->opts.only_run_id != NULL || roster_n_nodes(job->roster) > 0)
         return;
     if (roster_get_state(job->roster) != ROSTER_CLOSED) {
-        close_job(job);
+        jobs_close_job(job);
         return;
     }
     job->is_over = true;
     uv_timer_start(&job->timer, on_kept, KEEP_MS, 0);
 }
 
-static void step(struct job *job, struct roster_input *in)
+void jobs_step(struct job *job, struct roster_input *in)
 {
     struct roster_actions actions;
     if (job->closing)
@@ -391,131 +225,6 @@ static void step(struct job *job, struct roster_input *in)
         carry_out(job, &actions.items[i]);
     set_timer(job);
     retire_if_empty(job);
-}
-
-/* --- connections --- */
-
-static void refuse(struct peer *p, enum message_refusal why, bool again, const char *text)
-{
-    const struct message m = {.type = MESSAGE_REFUSED,
-                              .generation = MESSAGE_NO_GENERATION,
-                              .refused = {.why = why, .again = again, .text = text}};
-    note(p->jobs, text);
-    send_to(p, &m);
-    end_peer(p);
-}
-
-/* The job as it was before is over for this node, which begins it once more. */
-static bool begins_anew(const struct job *job, const struct message_hello *hello)
-{
-    return roster_get_state(job->roster) == ROSTER_CLOSED &&
-           told_comes_anew(&job->told, hello->instance, hello->name);
-}
-
-/* Returns whether the peer has a job now. */
-static bool find_a_job(struct peer *p, const struct message_hello *hello)
-{
-    struct jobs *j = p->jobs;
-    struct co_error err = {0};
-    char text[CO_ERROR_TEXT_BYTES];
-    struct job *job = find_job(j, hello->run_id);
-    if (job != NULL && begins_anew(job, hello)) {
-        if (!job->is_over) {
-            refuse(p, MESSAGE_REFUSED_FULL, true, "the job's last run is still being stopped");
-            return false;
-        }
-        close_job(job);
-        job = NULL;
-    }
-    p->job = job;
-    if (job != NULL)
-        return true;
-    if (j->opts.only_run_id != NULL) {
-        snprintf(text, sizeof text, "%s belongs to the job '%s', here is '%s'", hello->name,
-                 hello->run_id, j->opts.only_run_id);
-        refuse(p, MESSAGE_REFUSED_OTHER_JOB, false, text);
-        return false;
-    }
-    int rc = make_job(j, hello->run_id, &hello->terms, &p->job, &err);
-    if (rc < 0) {
-        snprintf(text, sizeof text, "%s of the job '%s' is refused: %.400s", hello->name,
-                 hello->run_id, err.text);
-        refuse(p, rc == -EINVAL ? MESSAGE_REFUSED_TERMS : MESSAGE_REFUSED_FULL, rc == -ENOSPC,
-               text);
-        return false;
-    }
-    return true;
-}
-
-/* A late node hears the verdict at once. */
-static void note_late(struct job *job, const struct message *m)
-{
-    if (m->type == MESSAGE_HELLO && !job->closing && job->jobs->opts.only_run_id == NULL &&
-        roster_get_state(job->roster) == ROSTER_CLOSED)
-        told_add(&job->told, m->hello.instance, m->hello.name);
-}
-
-static void on_peer_message(struct peer *p, const struct message *m)
-{
-    if (p->job == NULL && m->type != MESSAGE_HELLO) {
-        note(p->jobs, "a control connection did not begin with a HELLO");
-        end_peer(p);
-        return;
-    }
-    if (p->job == NULL && !find_a_job(p, &m->hello))
-        return;
-    struct job *job = p->job; /* p may go in the step */
-    step(job, &(struct roster_input){
-                  .type = ROSTER_MESSAGE, .link = p->link, .local = p->conn == NULL, .message = m});
-    note_late(job, m);
-}
-
-static void on_open(void *arg)
-{
-    (void)arg; /* the node speaks first */
-}
-
-static void on_message(void *arg, const struct message *m)
-{
-    on_peer_message(arg, m);
-}
-
-static void on_end(void *arg, int code, const char *text)
-{
-    struct peer *p = arg;
-    char line[CO_ERROR_TEXT_BYTES], from[CONTROL_CONN_PEER_BYTES];
-    /* who only looked whether somebody is here has done nothing wrong */
-    if (code != -ECONNRESET && code != -EPIPE) {
-        control_conn_peer(p->conn, from);
-        snprintf(line, sizeof line, "control connection from %s: %.600s", from, text);
-        note(p->jobs, line);
-    }
-    lose_peer(p);
-}
-
-void jobs_adopt(struct jobs *j, int fd, const uint8_t *bytes, size_t len)
-{
-    struct co_error err = {0};
-    struct seal *seal;
-    bool may_come = !j->closing && j->conns.n_conns < j->opts.max_conns;
-    struct peer *p = may_come ? make_peer(j) : NULL;
-    if (p == NULL) {
-        note(j, "a control connection is refused: there are too many, or no memory");
-        close(fd);
-        return;
-    }
-    const struct control_conn_notes notes = {
-        .on_open = on_open, .on_message = on_message, .on_end = on_end, .arg = p};
-    int rc = seal_create_roster(j->opts.keys, j->opts.n_keys, CONTROL_WIRE_VERSION,
-                                CONTROL_WIRE_VERSION, &seal, &err);
-    if (rc < 0)
-        close(fd);
-    else
-        rc = control_conn_adopt(&j->conns, seal, fd, bytes, len, &notes, &p->conn, &err);
-    if (rc < 0) {
-        note(j, err.text);
-        free_peer(p);
-    }
 }
 
 /* --- the whole --- */
@@ -538,8 +247,8 @@ int jobs_create(uv_loop_t *loop, const struct jobs_opts *opts, struct jobs **ret
     j->opts = *opts;
     if (j->opts.max_jobs == 0)
         j->opts.max_jobs = DEFAULT_MAX_JOBS;
-    if (j->opts.max_conns == 0 || j->opts.max_conns > DEFAULT_MAX_CONNS)
-        j->opts.max_conns = DEFAULT_MAX_CONNS;
+    if (j->opts.max_conns == 0 || j->opts.max_conns > JOBS_MAX_CONNS)
+        j->opts.max_conns = JOBS_MAX_CONNS;
     int rc = control_conn_host_init(&j->conns, loop, err);
     if (rc == 0 && control_pipe_init(&j->pipe, loop) < 0)
         rc = co_fail(err, -ENOMEM, "no memory for jobs");
@@ -554,7 +263,7 @@ int jobs_create(uv_loop_t *loop, const struct jobs_opts *opts, struct jobs **ret
         j->conns.mid_frame_ms = opts->mid_frame_ms;
     j->n_handles = 1;
     if (opts->only_run_id != NULL)
-        rc = make_job(j, opts->only_run_id, opts->terms, &job, err);
+        rc = jobs_make_job(j, opts->only_run_id, opts->terms, &job, err);
     if (rc < 0) {
         jobs_close(j, NULL, NULL);
         return rc;
@@ -601,9 +310,9 @@ void jobs_close(struct jobs *j, void (*on_closed)(void *arg), void *arg)
     j->on_closed_arg = arg;
     for (uint32_t i = 0; i < j->n_slots; i++) {
         if (j->peers[i] != NULL)
-            end_peer(j->peers[i]);
+            jobs_end_peer(j->peers[i]);
     }
     while (j->first != NULL)
-        close_job(j->first);
+        jobs_close_job(j->first);
     control_pipe_close(&j->pipe, on_pipe_closed);
 }

@@ -14,12 +14,14 @@ struct co_error;
 struct jobs; /* opaque */
 struct seal_key;
 
+enum { JOBS_MAX_CONNS = 65536 };
+
 struct jobs_opts {
     const struct seal_key *keys; /* tokens that are let in; borrowed. n_keys 0: all, in the clear */
     size_t n_keys;
     struct roster_limits limits;
     uint32_t max_jobs;         /* 0: 1024; one more is refused */
-    uint32_t max_conns;        /* 0: 65536; one more is closed at once */
+    uint32_t max_conns;        /* 0: JOBS_MAX_CONNS; one more is closed at once */
     uint64_t max_buffer_bytes; /* of struct control_conn_host; 0: no common bound */
     uint64_t mid_frame_ms;     /* of struct control_conn_host; 0: its own */
 

@@ -45,7 +45,7 @@ check ctl 'common/*' 'rendezvous/client.h'
 check worker-runtime 'ddp/*' 'common/*' 'segments/*' 'rendezvous/client.h'
 check examples 'ddp/*'
 check perf 'ddp/*' 'common/*'
-check bench 'ddp/*'
+check bench 'ddp/*' 'common/*' 'rendezvous/control_conn.h' 'rendezvous/control_wire.h' 'rendezvous/member.h' 'rendezvous/seal.h'
 
 # pure modules: no clock, no files, no sockets, no globals that change
 for file in launcher/supervisor.c launcher/guide.c launcher/cli.c launcher/cli_conf.c launcher/cli_meet.c \

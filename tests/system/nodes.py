@@ -285,6 +285,18 @@ class Refusals(unittest.TestCase):
             a.signal(signal.SIGTERM)
             a.finish()
 
+    def test_another_job_at_the_endpoint(self):
+        port = free_port()
+        with Node(*c10d(port, "-v"), "true") as a:
+            a.read_until("SEEKING -> WAITING")
+            words = [word if word != "job7" else "job8" for word in c10d(port)]
+            code, _, err = finish(*words, "true")
+            self.assertEqual(code, 78)
+            self.assertIn("belongs to the job 'job8', here is 'job7'", err)
+            a.read_until("belongs to the job 'job8', here is 'job7'")
+            a.signal(signal.SIGTERM)
+            self.assertEqual(a.finish()[0], -signal.SIGTERM)
+
     def test_unequal_numbers_of_nodes(self):
         port = free_port()
         with Node(*c10d(port, "-v", nodes="2"), "true") as a:
@@ -399,6 +411,17 @@ class Namespaces(unittest.TestCase):
     def test_rank_0_may_be_elsewhere_than_the_endpoint(self):
         said = self.meet(lambda i: c10d(29400, "--node-rank", str(2 - i), host="10.77.0.1"))
         self.assertEqual(said, ["0 10.77.0.2", "1 10.77.0.2"])
+
+    def test_the_endpoint_may_be_a_daemon_on_another_machine(self):
+        env = {**os.environ, "HOME": "/nonexistent", "DDP_TOKEN": TOKEN}
+        daemon = subprocess.Popen(["ip", "netns", "exec", self.names[3], os.environ["DDP_RENDEZVOUS"], "-b", "10.77.0.3"],
+                                  env=env, stderr=subprocess.DEVNULL)
+        try:
+            said = self.meet(lambda i: c10d(29400, "--node-rank", str(i - 1), host="10.77.0.3"))
+            self.assertEqual(said, ["0 10.77.0.1", "1 10.77.0.1"])
+        finally:
+            daemon.kill()
+            daemon.wait()
 
     def test_a_host_that_has_its_own_name_for_the_loopback_interface(self):
         self.hosts(1, "127.0.1.1 node1")
