@@ -38,22 +38,27 @@ def copy_rates(build):
 
 
 def measure(args, folder):
-    """({name: {bytes: (min, median)}} over all rounds, [copy_rates() of each round])"""
+    """({name: {bytes: (min, median)}} over all rounds, [copy_rates() of each round], [who failed, and how])"""
     libraries = contestants.contestants(args.n, args.build, folder)
-    sweeps, copies = {}, []
+    sweeps, copies, failed = {}, [], {}
     for _ in range(args.rounds):
         for name, contestant in libraries.items():
+            if name in failed:
+                continue
             try:
                 sweeps.setdefault(name, []).append(contestants.sweep(contestant, args.repeats, args.max_bytes))
+            except subprocess.TimeoutExpired:
+                failed[name] = f"{name} did not end within {contestants.LIMIT_S} s."
             except (OSError, subprocess.SubprocessError) as error:
+                failed[name] = f"{name} failed."
                 print(f"{name}: {error}", file=sys.stderr)
         copies.append(copy_rates(args.build))
     times = {}
     for name, rounds in sweeps.items():
-        if rounds:
+        if rounds and name not in failed:
             times[name] = {size: (min(r[size][0] for r in rounds), results.spread(r[size][1] for r in rounds)[1])
                            for size in rounds[0]}
-    return times, copies
+    return times, copies, list(failed.values())
 
 
 def times_table(times):
@@ -117,7 +122,7 @@ def main():
 
     load = results.load_average()
     with tempfile.TemporaryDirectory(prefix="ddp-bench-") as folder:
-        times, copies = measure(args, folder)
+        times, copies, failed = measure(args, folder)
     if SEGMENT not in times:
         sys.exit("libddp could not be run")
     crowded = args.n > len(os.sched_getaffinity(0))
@@ -126,6 +131,7 @@ def main():
     draw(os.path.join(results.HERE, section + ".svg"), times, args.n)
     text = (f"{args.n} ranks. How many times as fast as others, by medians; in brackets the goal:\n\n"
             f"{ratio_table(times, goals)}\n\n" + (copy_bound(times, copies, args.n) if not crowded else "") +
+            "".join(line + "\n\n" for line in failed) +
             f"![median times]({section}.svg)\n\n{times_table(times)}")
     results.report(section, text, load)
 

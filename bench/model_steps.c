@@ -2,7 +2,7 @@
  *
  *     ddprun -n 2 model_steps sync REPEATS      a bucket of 25 MiB beside the plain all_reduce
  *     ddprun -n 2 model_steps commit REPEATS    the exchange at the end of a step
- *     ddprun -n 2 model_steps overlap REPEATS   buckets of 64 KiB under a backward pass, and after it
+ *     ddprun -n 2 model_steps overlap REPEATS   buckets of 64 KiB during a backward pass, or after
  *
  * Times are rank 0's, in microseconds, the fastest and the median of REPEATS; the two that are
  * compared take turns. */

@@ -3,6 +3,7 @@
 #include "common/error.h"
 #include "common/parse.h"
 #include "common/scope.h"
+#include "common/whole.h"
 #include "daemon_cli.h"
 #include "daemon_token.h"
 #include "rendezvous/address.h"
@@ -228,29 +229,15 @@ static int listen_everywhere(struct daemon *d, struct co_error *err)
     return rc;
 }
 
-/* Under another name first, so that whoever waits for the file finds it whole. */
+/* Whole, for whoever waits for the file. */
 static int write_port_file(struct daemon *d, struct co_error *err)
 {
-    const char *path = d->spec->port_file;
-    co_autofree char *draft = NULL;
-    if (asprintf(&draft, "%s.%d", path, (int)getpid()) < 0) {
-        draft = NULL;
-        return co_fail(err, -ENOMEM, "no memory for a file name");
-    }
-    FILE *out = fopen(draft, "wxe");
-    int rc = out != NULL ? 0 : -errno;
-    for (size_t i = 0; rc == 0 && i < d->n_bound; i++)
-        if (fprintf(out, "%u\n", address_port(&d->bound[i])) < 0)
-            rc = -EIO;
-    if (out != NULL && fclose(out) != 0 && rc == 0)
-        rc = -errno;
-    if (rc == 0 && rename(draft, path) < 0)
-        rc = -errno;
-    if (rc < 0) {
-        if (out != NULL)
-            unlink(draft);
-        return co_fail(err, rc, "cannot write the ports to '%s': %s", path, strerror(-rc));
-    }
+    char text[DAEMON_MAX_BINDS * sizeof "65535\n"] = "";
+    size_t n = 0;
+    for (size_t i = 0; i < d->n_bound; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%u\n", address_port(&d->bound[i]));
+    if (co_write_whole(d->spec->port_file, text, n, err) < 0)
+        return co_fail_in(err, "the ports");
     d->has_port_file = true;
     return 0;
 }
@@ -392,7 +379,7 @@ enum daemon_exit daemon_run(const struct daemon_spec *spec, const char *version,
     uv_run(&d.loop, UV_RUN_DEFAULT);
     uv_loop_close(&d.loop);
     seal_key_fini(&d.key);
-    if (d.has_port_file)
+    if (d.has_port_file && co_may_replace(spec->port_file))
         unlink(spec->port_file);
     return code;
 }

@@ -1,5 +1,5 @@
-/* accumulate.h - gradients of the parts of a batch, added up: a batch that is too large to go through
- * the network at once. */
+/* accumulate.h - gradients of the parts of a batch, added up: for a batch that is too large to go
+ * through the network at once. */
 #ifndef DDP_EXAMPLES_ACCUMULATE_H
 #define DDP_EXAMPLES_ACCUMULATE_H
 

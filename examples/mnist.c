@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "accumulate.h"
+#include "agree.h"
 #include "checkpoint.h"
 #include "convnet.h"
 #include "dataset.h"
@@ -46,23 +47,10 @@ static double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* All ranks go on, or none does: rc is what this rank's part came to. The first rank that failed
- * says why, and ends at once; the others wait for that, so that who started us blames the right
- * one. */
-static int agree(struct ddp_group *g, struct job *job, int rc, const struct failure *why)
+/* All ranks go on, or none does. */
+static int all_or_none(struct ddp_group *g, struct job *job, int rc, const struct failure *why)
 {
-    int32_t failed = rc < 0 ? ddp_rank(g) : ddp_world_size(g);
-    int status = ddp_all_reduce(g, &failed, &failed, 1, DDP_INT32, DDP_MIN, NULL);
-
-    if (status != 0 || failed == ddp_world_size(g))
-        return status;
-    if (failed == ddp_rank(g)) {
-        fprintf(stderr, "mnist: %s\n", why->text);
-        exit(EXIT_FAILURE);
-    }
-    ddp_barrier(g); /* ends when that rank does */
-    job->told = true;
-    return DDP_EPEER;
+    return agree(g, "mnist", rc, why, &job->told);
 }
 
 /* ---- before the first step ---- */
@@ -77,7 +65,7 @@ static int check_batch(struct ddp_group *g, struct job *job)
         rc = failure_set(
             &why, "--batch %lld cannot be split evenly over %lld ranks: take a multiple of %lld",
             (long long)batch, (long long)ranks, (long long)ranks);
-    return agree(g, job, rc, &why);
+    return all_or_none(g, job, rc, &why);
 }
 
 /* One rank of each node sees to it that there are files; then every rank reads them. */
@@ -93,13 +81,13 @@ static int load_data(struct ddp_group *g, struct job *job)
     if (!loaded && ddp_local_rank(g) == 0)
         rc = dataset_prepare(o->data, (size_t)o->draw, (size_t)(o->draw + 4) / 5, DATA_SEED, &drawn,
                              &why);
-    if ((rc = agree(g, job, rc, &why)) != 0)
+    if ((rc = all_or_none(g, job, rc, &why)) != 0)
         return rc;
     if (drawn)
         ddp_log0(g, "drew digits into '%s' in %.1f s\n", o->data, seconds() - began);
     if (!loaded)
         rc = dataset_read(o->data, &job->data, &why);
-    return agree(g, job, rc, &why);
+    return all_or_none(g, job, rc, &why);
 }
 
 static int open_loss_file(struct ddp_group *g, struct job *job)
@@ -112,7 +100,7 @@ static int open_loss_file(struct ddp_group *g, struct job *job)
         return 0;
     if (ddp_rank(g) == 0 && job->loss_file == NULL && (job->loss_file = fopen(path, "we")) == NULL)
         rc = failure_set(&why, "cannot write the loss file '%s': %m", path);
-    return agree(g, job, rc, &why);
+    return all_or_none(g, job, rc, &why);
 }
 
 static size_t n_samples(const struct job *job)
@@ -206,7 +194,7 @@ static int write_checkpoint(struct ddp_group *g, struct job *job)
         return 0;
     if (ddp_rank(g) == 0)
         rc = checkpoint_write(job->opts.checkpoint, job->net, &why);
-    return agree(g, job, rc, &why);
+    return all_or_none(g, job, rc, &why);
 }
 
 /* ---- training ---- */

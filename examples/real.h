@@ -1,4 +1,4 @@
-/* real.h - the number type of the networks here: float, or double when built with MNIST_DOUBLE.
+/* real.h - the number type of the networks here: float, or double when built with REAL_DOUBLE.
  *
  * The double build is for exact checks: losses of 1, 2 and 4 ranks agree to a few units in the last
  * place only where rounding is that small. */
@@ -7,7 +7,7 @@
 
 #include <ddp/types.h>
 
-#ifdef MNIST_DOUBLE
+#ifdef REAL_DOUBLE
 typedef double real;
 #define REAL_DTYPE DDP_FLOAT64
 #else

@@ -61,7 +61,8 @@ void events_place(struct events *e, uint32_t generation, const struct message_pl
 /* node_wait: what is waited for has changed: want, have, missing (some names) */
 void events_wait(const struct events *e, uint32_t generation, const struct message_progress *p);
 
-/* stop: by order; why: "join", "lost", "leave", "failure", "order", "lease", "end", and text */
+/* stop: by order; why: "join", "lost", "leave", "failure", "order", "lease", "end", and text. The
+ * last one of a generation is right: a failure may turn out to come of a loss. */
 void events_order(const struct events *e, uint32_t generation, const char *why, const char *text);
 
 /* save: a node waits for a checkpoint; state: "asked" (the ranks of this node were told), "done"

@@ -228,13 +228,13 @@ static void announce(struct node_guide *g)
     g->cause[0] = '\0';
 }
 
+static const char *const why_names[] = {
+    [MESSAGE_WHY_JOIN] = "join",       [MESSAGE_WHY_LOST] = "lost",   [MESSAGE_WHY_LEAVE] = "leave",
+    [MESSAGE_WHY_FAILURE] = "failure", [MESSAGE_WHY_ORDER] = "order",
+};
+
 static void note_order(struct node_guide *g, const struct member_orders *o)
 {
-    static const char *const names[] = {
-        [MESSAGE_WHY_JOIN] = "join",   [MESSAGE_WHY_LOST] = "lost",
-        [MESSAGE_WHY_LEAVE] = "leave", [MESSAGE_WHY_FAILURE] = "failure",
-        [MESSAGE_WHY_ORDER] = "order",
-    };
     enum supervisor_state state = supervisor_get_state(g->node->supervisor);
     bool ends = member_get_state(g->member) == MEMBER_ENDING;
     if (state != SUPERVISOR_STARTING && state != SUPERVISOR_RUNNING)
@@ -242,7 +242,7 @@ static void note_order(struct node_guide *g, const struct member_orders *o)
     if (o->kill_ranks)
         events_order(&g->node->events, generation(g), "lease", g->link_text);
     else if (o->stop_ranks)
-        events_order(&g->node->events, generation(g), ends ? "end" : names[o->why],
+        events_order(&g->node->events, generation(g), ends ? "end" : why_names[o->why],
                      ends ? member_get_end(g->member)->text : member_stop_text(g->member));
 }
 
@@ -416,12 +416,20 @@ static void on_up(void *arg, bool is_here)
     step_member(g, &(struct member_input){.type = MEMBER_LINK_UP, .local = is_here});
 }
 
-/* It may turn out when the ranks are gone: those that lost their peers had failed before the roster
- * found the peers' node lost. */
-static void renew_cause(struct node_guide *g)
+/* Why the ranks were stopped may turn out while they stop, or later: those that lost their peers
+ * had failed before the roster found the peers' node lost. */
+static void hear_stop(struct node_guide *g, const struct message *m)
 {
-    if (member_get_state(g->member) == MEMBER_WAITING && member_stop_text(g->member)[0] != '\0')
-        snprintf(g->cause, sizeof g->cause, "%s", member_stop_text(g->member));
+    enum member_state from = member_get_state(g->member);
+    char before[MESSAGE_TEXT_BYTES];
+    snprintf(before, sizeof before, "%s", member_stop_text(g->member));
+    step_member(g, &(struct member_input){.type = MEMBER_MESSAGE, .message = m});
+    const char *text = member_stop_text(g->member);
+    if ((from != MEMBER_STOPPING && from != MEMBER_WAITING) || strcmp(text, before) == 0)
+        return;
+    snprintf(g->cause, sizeof g->cause, "%s", text);
+    if (m->stop.why != MESSAGE_WHY_FAILURE) /* that one was its own */
+        events_order(&g->node->events, generation(g), why_names[m->stop.why], text);
 }
 
 /* Who may come again is told on the terminal why he waits. */
@@ -430,9 +438,10 @@ static void on_message(void *arg, const struct message *m)
     struct node_guide *g = arg;
     if (m->type == MESSAGE_REFUSED)
         snprintf(g->link_text, sizeof g->link_text, "%s", m->refused.text);
-    step_member(g, &(struct member_input){.type = MEMBER_MESSAGE, .message = m});
     if (m->type == MESSAGE_STOP)
-        renew_cause(g);
+        hear_stop(g, m);
+    else
+        step_member(g, &(struct member_input){.type = MEMBER_MESSAGE, .message = m});
 }
 
 static void on_down(void *arg, const char *text, int exit_code)

@@ -7,15 +7,14 @@
 
 #include "common/error.h"
 #include "common/scope.h"
+#include "common/whole.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 /* json_dumps() gives up on a NULL inside: so does all of this without memory. */
 
@@ -145,37 +144,11 @@ char *report_json_make(const struct report *r, const char *run_id)
     return text;
 }
 
-static int write_all(int fd, const char *text, size_t n)
-{
-    while (n > 0) {
-        ssize_t wrote = write(fd, text, n);
-        if (wrote < 0 && errno == EINTR)
-            continue;
-        if (wrote < 0)
-            return -errno;
-        text += wrote;
-        n -= (size_t)wrote;
-    }
-    return 0;
-}
-
 int report_json_write(const char *path, const struct report *r, const char *run_id,
                       struct co_error *err)
 {
     co_autofree char *text = report_json_make(r, run_id);
-    co_autofree char *beside = NULL;
-    if (text == NULL || asprintf(&beside, "%s.%d.tmp", path, (int)getpid()) < 0)
+    if (text == NULL)
         return co_fail(err, -ENOMEM, "no memory for %s", path);
-    co_autoclose_fd int fd =
-        open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (fd < 0)
-        return co_fail(err, -errno, "cannot write %s: %s", path, strerror(errno));
-    int rc = write_all(fd, text, strlen(text));
-    if (rc == 0 && rename(beside, path) < 0)
-        rc = -errno;
-    if (rc < 0) {
-        unlink(beside);
-        return co_fail(err, rc, "cannot write %s: %s", path, strerror(-rc));
-    }
-    return 0;
+    return co_write_whole(path, text, strlen(text), err);
 }

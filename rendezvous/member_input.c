@@ -244,8 +244,8 @@ static bool is_new(const struct member *m, uint32_t generation)
            (m->stopped == MESSAGE_NO_GENERATION || generation > m->stopped);
 }
 
-/* The SEALED before it was lost with a link, and will not be obeyed if it comes after all. Or all has
- * stopped, and only the reason is new. */
+/* The SEALED before it was lost with a link, and will not be obeyed if it comes after all. Or all
+ * has stopped, and only the reason is new. */
 static void hear_stop_of_unknown(struct member *m, const struct message *t)
 {
     uint32_t generation = t->generation;

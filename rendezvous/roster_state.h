@@ -127,7 +127,7 @@ struct roster {
     size_t n_actions, cap_actions;
     char change[MESSAGE_TEXT_BYTES];
     char stop_text[MESSAGE_TEXT_BYTES]; /* the cause, as the members are told */
-    char note[MESSAGE_TEXT_BYTES]; /* of a WELCOME or a REFUSED */
+    char note[MESSAGE_TEXT_BYTES];      /* of a WELCOME or a REFUSED */
     struct message_progress progress;
     uint64_t progress_ms; /* when it was made */
     bool progress_stale;

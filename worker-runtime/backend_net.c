@@ -1,5 +1,5 @@
 /* backend_net.c - the engine: a script's stages one after the other, what breaks them, and the
- * whole. Groups whose positions are not ranks get their blocks put in order before and after. */
+ * whole. */
 #include "backend_net.h"
 
 #include "backend_cpu.h"
@@ -40,7 +40,7 @@ int net_fail(struct net *n, int code, bool is_local, struct co_error *err)
 
 /* --- parts ------------------------------------------------------------------------------------ */
 
-static int grow(uint8_t **at, size_t *bytes, size_t wanted, struct co_error *err)
+int net_grow(uint8_t **at, size_t *bytes, size_t wanted, struct co_error *err)
 {
     if (wanted <= *bytes)
         return 0;
@@ -55,7 +55,7 @@ static int grow(uint8_t **at, size_t *bytes, size_t wanted, struct co_error *err
 
 int net_get_temp(struct net *n, size_t bytes, struct co_error *err)
 {
-    return grow(&n->temp, &n->temp_bytes, bytes + 1, err);
+    return net_grow(&n->temp, &n->temp_bytes, bytes + 1, err);
 }
 
 struct slice net_slice(const struct net *n, size_t count, unsigned local)
@@ -169,7 +169,7 @@ int net_exchange_fold(struct net *n, uint8_t *data, uint8_t *out, bool gather, b
                                 .segment_bytes = n->tuning.segment_bytes,
                                 .in = n->fold_in,
                                 .n_come = n->n_come};
-    int code = grow(&n->scratch, &n->scratch_bytes, net_fold_scratch_bytes(&n->fold) + 1, err);
+    int code = net_grow(&n->scratch, &n->scratch_bytes, net_fold_scratch_bytes(&n->fold) + 1, err);
     if (code != 0)
         return code;
     n->fold.scratch = n->scratch;
@@ -177,68 +177,6 @@ int net_exchange_fold(struct net *n, uint8_t *data, uint8_t *out, bool gather, b
     n->job.folds = true;
     transport_tcp_open(n->tcp, &j->call, n->number, j->timeout_ms, &n->plan);
     return NET_TCP;
-}
-
-/* --- order of blocks -------------------------------------------------------------------------- */
-
-static bool has_blocks(const struct layout *l)
-{
-    return layout_deals(l) || layout_collects(l) || l->counts != NULL;
-}
-
-static void copy_block(uint8_t *to, struct slice to_at, const uint8_t *from, struct slice from_at,
-                       size_t size)
-{
-    if (from_at.count > 0)
-        memcpy(to + to_at.first * size, from + from_at.first * size, from_at.count * size);
-}
-
-/* Have the call's blocks in the order of positions. */
-static int put_in_order(struct net *n, struct collective *what, struct co_error *err)
-{
-    struct layout *given = &n->given_layout, ordered;
-    const unsigned rank = n->map.rank_at[n->map.position];
-    layout_init(given, what, rank, n->map.n, n->given_first[0], n->given_first[1]);
-    n->is_ordered = !n->map.is_identity && has_blocks(given);
-    if (!n->is_ordered)
-        return 0;
-    n->given = *what;
-    for (unsigned p = 0; p < n->map.n && what->counts != NULL; p++) {
-        n->position_counts[0][p] = given->in_counts[n->map.rank_at[p]];
-        n->position_counts[1][p] = given->counts[n->map.rank_at[p]];
-    }
-    if (what->in_counts != NULL)
-        what->in_counts = n->position_counts[0];
-    if (what->counts != NULL)
-        what->counts = n->position_counts[1];
-    layout_init(&ordered, what, n->map.position, n->map.n, n->first[0], n->first[1]);
-    const size_t in_bytes = (layout_in_bytes(&ordered) + 63) / 64 * 64;
-    int code = grow(&n->ordered, &n->ordered_bytes, in_bytes + layout_out_bytes(&ordered) + 1, err);
-    if (code != 0)
-        return code;
-    if (layout_gives(given, rank)) {
-        for (unsigned p = 0; p < layout_n_blocks(given); p++) {
-            const unsigned r = layout_deals(given) ? n->map.rank_at[p] : 0;
-            copy_block(n->ordered, layout_in(&ordered, p), what->in, layout_in(given, r),
-                       given->size);
-        }
-        what->in = n->ordered;
-    }
-    what->out = layout_gets(given, rank) ? n->ordered + in_bytes : what->out;
-    return 0;
-}
-
-static void put_back(struct net *n)
-{
-    const struct layout *given = &n->given_layout, *ordered = &n->job.layout;
-    const unsigned rank = n->map.rank_at[n->map.position];
-    if (!n->is_ordered || !layout_gets(given, rank))
-        return;
-    for (unsigned p = 0; p < (layout_collects(given) ? n->map.n : 1); p++) {
-        const unsigned r = layout_collects(given) ? n->map.rank_at[p] : 0;
-        copy_block(n->given.out, layout_out(given, r), n->job.out, layout_out(ordered, p),
-                   given->size);
-    }
 }
 
 /* --- the engine ------------------------------------------------------------------------------- */
@@ -252,7 +190,7 @@ static int go_on(struct net *n, struct co_error *err)
         if (next < 0)
             return net_fail(n, next, net_watch_look(n->watch), err);
         if (next == NET_DONE) {
-            put_back(n);
+            net_put_back(n);
             j->is_open = false;
             return 1;
         }
@@ -272,7 +210,7 @@ static int net_begin(struct backend *b, const struct collective *given, struct c
         return co_fail(err, n->why.code, "%s", n->why.text);
     *j = (struct net_job){.call = layout_call(given, n->map.n), .is_open = true};
     n->number++;
-    int code = put_in_order(n, &what, err);
+    int code = net_put_in_order(n, &what, err);
     if (code != 0)
         return net_fail(n, code, false, err);
     layout_init(&j->layout, &what, n->map.position, n->map.n, n->first[0], n->first[1]);
@@ -402,10 +340,7 @@ static void net_destroy(struct backend *b)
     struct net *n = net_of(b);
     void (*on_destroy)(void *arg) = n->opts.on_destroy;
     void *arg = n->opts.arg;
-    if (atomic_load(&n->messages) != NULL)
-        net_messages_destroy(atomic_load(&n->messages));
-    else
-        net_links_destroy(n->message_links);
+    net_messages_close(n);
     transport_tcp_destroy(n->tcp);
     if (n->opts.owns_watch)
         net_watch_destroy(n->watch);

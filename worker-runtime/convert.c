@@ -1,8 +1,8 @@
 #include "convert.h"
 
 #include "half.h"
+#include "reduce.h"
 
-#include <float.h>
 #include <math.h>
 
 bool convert_is_float(enum ddp_dtype dtype)
@@ -25,7 +25,7 @@ double convert_get(const void *values, enum ddp_dtype dtype, size_t i)
     }
 }
 
-/* --- other types: by way of float32, in blocks that stay in the cache -------------------------- */
+/* --- other types: by way of float32, in blocks that stay in the cache ------------------------- */
 
 enum { BLOCK = 1024 };
 
@@ -70,7 +70,7 @@ void convert(void *to, enum ddp_dtype to_dtype, const void *from, enum ddp_dtype
     }
 }
 
-/* --- factors ----------------------------------------------------------------------------------- */
+/* --- factors ---------------------------------------------------------------------------------- */
 
 static void scale_half(void *values, enum ddp_dtype dtype, size_t count, float factor)
 {
@@ -98,43 +98,14 @@ void convert_scale(void *values, enum ddp_dtype dtype, size_t count, double fact
     }
 }
 
-/* --- looking ----------------------------------------------------------------------------------- */
-
-/* As integers, magnitudes of floats are in the order of the floats; what is not finite comes last. */
-static bool all_finite(const float *values, size_t n)
-{
-    uint32_t most = 0;
-    for (size_t i = 0; i < n; i++) {
-        const uint32_t magnitude = half_bits_of(values[i]) & 0x7fffffff;
-        most = magnitude > most ? magnitude : most;
-    }
-    return most < 0x7f800000;
-}
-
-static bool all_finite_double(const double *values, size_t n)
-{
-    bool finite = true;
-    for (size_t i = 0; i < n; i++)
-        finite &= fabs(values[i]) <= DBL_MAX;
-    return finite;
-}
-
-static bool is_block_finite(const void *values, enum ddp_dtype dtype, size_t first, size_t n)
-{
-    float block[BLOCK];
-    if (dtype == DDP_FLOAT64)
-        return all_finite_double((const double *)values + first, n);
-    if (dtype == DDP_FLOAT32)
-        return all_finite((const float *)values + first, n);
-    to_floats(block, values, dtype, first, n);
-    return all_finite(block, n);
-}
+/* --- looking ---------------------------------------------------------------------------------- */
 
 size_t convert_find_nonfinite(const void *values, enum ddp_dtype dtype, size_t count)
 {
+    const size_t size = ddp_dtype_size(dtype);
     for (size_t at = 0; at < count; at += BLOCK) {
         const size_t n = count - at < BLOCK ? count - at : BLOCK;
-        if (is_block_finite(values, dtype, at, n))
+        if (reduce_is_finite(dtype, (const uint8_t *)values + at * size, n))
             continue;
         for (size_t i = at; i < at + n; i++)
             if (!isfinite(convert_get(values, dtype, i)))

@@ -12,6 +12,7 @@
 #include "common/scope.h"
 #include "convert.h"
 #include "model_agree.h"
+#include "reduce.h"
 #include "trace.h"
 #include <ddp/collective.h>
 #include <math.h>
@@ -19,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- failures ---------------------------------------------------------------------------------- */
+/* --- failures --------------------------------------------------------------------------------- */
 
 int model_keep_failure(struct ddp_model *m, int status, bool is_the_groups)
 {
@@ -36,7 +37,7 @@ int model_tell_failure(const struct ddp_model *m)
     return m->failure == 0 ? 0 : rt_fail(m->failure, "%s", m->failure_text);
 }
 
-/* --- what a program gives ---------------------------------------------------------------------- */
+/* --- what a program gives --------------------------------------------------------------------- */
 
 static int check_tensor(const struct ddp_tensor *t, size_t i, bool is_buffer)
 {
@@ -100,7 +101,7 @@ static struct ddp_model_opts with_defaults(const struct ddp_model_opts *opts)
     return o;
 }
 
-/* --- making and destroying --------------------------------------------------------------------- */
+/* --- making and destroying -------------------------------------------------------------------- */
 
 static void begin_step(struct ddp_model *m)
 {
@@ -231,13 +232,12 @@ void ddp_model_destroy(struct ddp_model *m)
     free(m);
 }
 
-/* --- ready ------------------------------------------------------------------------------------- */
+/* --- ready ------------------------------------------------------------------------------------ */
 
 static void look_at_own(struct ddp_model *m, size_t i)
 {
     const struct ddp_tensor *t = &m->tensors[i];
-    if (m->own_bad == MODEL_NONE &&
-        convert_find_nonfinite(m->grad[i], t->dtype, t->count) < t->count)
+    if (m->own_bad == MODEL_NONE && !reduce_is_finite(t->dtype, m->grad[i], t->count))
         m->own_bad = i;
 }
 
@@ -287,7 +287,7 @@ int ddp_model_ready_range(struct ddp_model *m, size_t first, size_t n)
     return first_rc;
 }
 
-/* --- sync -------------------------------------------------------------------------------------- */
+/* --- sync ------------------------------------------------------------------------------------- */
 
 enum { NAMES_TOLD = 8 };
 
@@ -400,7 +400,7 @@ int ddp_model_sync(struct ddp_model *m)
     return model_finish_step(m, &any_active);
 }
 
-/* --- between steps ----------------------------------------------------------------------------- */
+/* --- between steps ---------------------------------------------------------------------------- */
 
 static int check_between_steps(const struct ddp_model *m, const char *name)
 {

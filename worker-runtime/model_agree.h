@@ -21,8 +21,8 @@ struct model_description {
  *
  * mine      NULL: this rank cannot make its model; the others shall not wait for it
  * returns   0
- *           DDP_EMISMATCH  the ranks differ: the text names the tensor or the option and both sides; or a rank
- *                          had NULL: the text names it. The group is whole
+ *           DDP_EMISMATCH  the ranks differ: the text names the tensor or the option and both
+ *                          sides; or a rank had NULL: the text names it. The group is whole
  *           else           as ddp_all_reduce(); the group is broken */
 int model_agree(struct ddp_group *g, const struct model_description *mine);
 

@@ -10,7 +10,7 @@
 #include "trace.h"
 #include <ddp/collective.h>
 
-/* --- around the average ------------------------------------------------------------------------ */
+/* --- around the average ----------------------------------------------------------------------- */
 
 /* Before the first bucket: this rank's part of a weighted average. */
 static int begin_step(struct ddp_model *m)
@@ -67,7 +67,7 @@ static void look_for_nonfinite(struct ddp_model *m, size_t k)
     }
 }
 
-/* --- there ------------------------------------------------------------------------------------- */
+/* --- there ------------------------------------------------------------------------------------ */
 
 static int fail(struct ddp_model *m, size_t k, int rc)
 {
@@ -96,14 +96,33 @@ static int run_hook(struct ddp_model *m, size_t k)
     return 0;
 }
 
+/* The average of a bucket that others sum up is looked at by them on the way, but not what is done
+ * to it afterwards. */
+static bool is_looked_at(const struct ddp_model *m)
+{
+    return m->opts.check_finite && m->opts.hook == NULL && factor_after(m) == 1;
+}
+
 /* Without memory for a request the others need not wait: the call is made at once. */
+static int all_reduce_checked(struct ddp_model *m, struct model_bucket *b, void *values)
+{
+    int rc = ddp_iall_reduce_checked(m->g, values, values, b->count, b->wire_dtype, op_of(m), NULL,
+                                     &b->found_inf, &b->request);
+    if (rc == DDP_ENOMEM)
+        rc = ddp_all_reduce_checked(m->g, values, values, b->count, b->wire_dtype, op_of(m), NULL,
+                                    &b->found_inf);
+    return rc;
+}
+
 static int all_reduce(struct ddp_model *m, struct model_bucket *b)
 {
-    uint8_t *values = b->wire != NULL ? b->wire : b->memory;
-    const enum ddp_op op = op_of(m);
-    int rc = ddp_iall_reduce(m->g, values, values, b->count, b->wire_dtype, op, NULL, &b->request);
+    void *values = b->wire != NULL ? b->wire : b->memory;
+    if (is_looked_at(m))
+        return all_reduce_checked(m, b, values);
+    int rc =
+        ddp_iall_reduce(m->g, values, values, b->count, b->wire_dtype, op_of(m), NULL, &b->request);
     if (rc == DDP_ENOMEM)
-        rc = ddp_all_reduce(m->g, values, values, b->count, b->wire_dtype, op, NULL);
+        rc = ddp_all_reduce(m->g, values, values, b->count, b->wire_dtype, op_of(m), NULL);
     return rc;
 }
 
@@ -114,6 +133,7 @@ static int launch(struct ddp_model *m, size_t k)
     b->began_ns = m->trace != NULL ? co_now_ns() : 0;
     if (rc != 0)
         return fail(m, k, rc);
+    b->found_inf = 1; /* not known better */
     if (!has_values(b))
         return 0;
     if (m->opts.hook != NULL)
@@ -125,7 +145,7 @@ static int launch(struct ddp_model *m, size_t k)
     return rc != 0 ? fail(m, k, rc) : 0;
 }
 
-/* --- and back ---------------------------------------------------------------------------------- */
+/* --- and back --------------------------------------------------------------------------------- */
 
 static int finish(struct ddp_model *m, size_t k)
 {
@@ -139,7 +159,7 @@ static int finish(struct ddp_model *m, size_t k)
             convert(b->memory, b->dtype, b->wire, b->wire_dtype, b->count);
         scale(b, factor_after(m));
     }
-    if (m->opts.check_finite)
+    if (m->opts.check_finite && b->found_inf)
         look_for_nonfinite(m, k);
     trace_bucket(m->trace, k, b->count * ddp_dtype_size(b->dtype), b->began_ns);
     return 0;

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- homes ------------------------------------------------------------------------------------- */
+/* --- homes ------------------------------------------------------------------------------------ */
 
 /* The sizes of the gradients that need one. */
 static struct bucket_tensor *sizes_of_homes(const struct ddp_model *m)
@@ -107,7 +107,7 @@ void model_homes_destroy(struct ddp_model *m)
     free(h);
 }
 
-/* --- planning ---------------------------------------------------------------------------------- */
+/* --- planning --------------------------------------------------------------------------------- */
 
 static enum ddp_dtype wire_dtype(const struct ddp_model_opts *o, enum ddp_dtype dtype)
 {
@@ -142,7 +142,7 @@ int model_buckets_plan(struct ddp_model *m, const size_t *order, struct bucket_s
     return 0;
 }
 
-/* --- placing ----------------------------------------------------------------------------------- */
+/* --- placing ---------------------------------------------------------------------------------- */
 
 enum { CAN_OURS = 1, CAN_USERS = 2 }; /* bits of what ranks tell each other */
 
@@ -267,7 +267,7 @@ void model_buckets_destroy(struct ddp_model *m, struct bucket_set *set)
     *set = (struct bucket_set){0};
 }
 
-/* --- in and out -------------------------------------------------------------------------------- */
+/* --- in and out ------------------------------------------------------------------------------- */
 
 static uint8_t *copy_of(const struct ddp_model *m, size_t i)
 {

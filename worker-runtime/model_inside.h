@@ -44,6 +44,7 @@ struct model_bucket {
     uint8_t *wire;   /* owned, of ddp_alloc(): what travels, where that has another type; else
                         NULL */
     enum ddp_dtype wire_dtype;
+    int found_inf;               /* with check_finite: its average may hold what is not finite */
     struct ddp_request *request; /* on its way; NULL: not, or averaged by a hook */
     uint64_t began_ns;           /* it was sent on its way */
 };
@@ -104,7 +105,7 @@ static inline size_t model_bytes_of(const struct ddp_model *m, size_t i)
     return m->sizes[i].bytes;
 }
 
-/* --- model.c ----------------------------------------------------------------------------------- */
+/* --- model.c ---------------------------------------------------------------------------------- */
 
 /* Keep the first failure of the step and its text, ddp_last_error(); that of the group outlives and
  * outranks a misuse. returns status */
@@ -120,7 +121,7 @@ int model_finish_step(struct ddp_model *m, bool *ret_any_active);
 /* Copy memory of rank `root` to all ranks. returns as ddp_broadcast() */
 int model_broadcast(struct ddp_model *m, const struct ddp_tensor *t, size_t n, int root);
 
-/* --- model_buckets.c --------------------------------------------------------------------------- */
+/* --- model_buckets.c -------------------------------------------------------------------------- */
 
 /* Find a place for the gradients that the library allocates, and set m->grad. Nobody is met.
  * returns a public status */
@@ -150,7 +151,7 @@ void model_copy_in(struct ddp_model *m, size_t i);
 void model_zero(struct ddp_model *m, size_t i);
 void model_copy_out(struct ddp_model *m);
 
-/* --- model_average.c --------------------------------------------------------------------------- */
+/* --- model_average.c -------------------------------------------------------------------------- */
 
 /* Send buckets that are complete on their way, in order, and finish those that are there, as far as
  * that goes without waiting. returns 0, or the failure, which was kept */
@@ -162,7 +163,7 @@ int model_average_all(struct ddp_model *m);
  * waits   false: what others must come for is left to the end of the group */
 void model_average_stop(struct ddp_model *m, bool waits);
 
-/* --- model_commit.c ---------------------------------------------------------------------------- */
+/* --- model_commit.c --------------------------------------------------------------------------- */
 
 /* Meet all ranks at the end of the step, and agree whether it counts.
  *
@@ -170,13 +171,13 @@ void model_average_stop(struct ddp_model *m, bool waits);
  * returns          0 it does; else a public status, which was kept */
 int model_commit(struct ddp_model *m, bool *ret_any_active);
 
-/* --- model_order.c ----------------------------------------------------------------------------- */
+/* --- model_order.c ---------------------------------------------------------------------------- */
 
 /* Plan the buckets anew from the order in which rank 0 had its gradients ready. Collective, between
  * two steps. Where there is no better plan, or no memory for it on some rank, nothing changes.
  *
- * n_said    how many this rank had said in the step that is over: of rank 0, all of them or there is
- *           no order
+ * n_said    how many this rank had said in the step that is over: of rank 0, all of them, or there
+ *           is no order
  * returns   0; else as ddp_broadcast() */
 int model_reorder(struct ddp_model *m, size_t n_said);
 

@@ -65,7 +65,7 @@ struct net {
     const struct reduce_kernels *kernels;
     struct net_tuning tuning;
     struct backend_net_opts opts;
-    struct net_links *message_links; /* until n->messages has them */
+    struct net_links *message_links; /* owned; used by n->messages, once that is there */
     struct tcp_plan plan;            /* of the open exchange */
     uint32_t number;                 /* collectives begun */
     uint32_t n_splits;
@@ -123,6 +123,8 @@ int net_exchange_copies(struct net *n);
 int net_exchange_fold(struct net *n, uint8_t *data, uint8_t *out, bool gather, bool whole,
                       size_t count, struct co_error *err);
 
+/* Have *at hold `wanted` bytes, whatever it held. returns 0, -ENOMEM */
+int net_grow(uint8_t **at, size_t *bytes, size_t wanted, struct co_error *err);
 /* n->temp of so many bytes. returns 0, -ENOMEM */
 int net_get_temp(struct net *n, size_t bytes, struct co_error *err);
 
@@ -133,13 +135,22 @@ struct slice net_slice(const struct net *n, size_t count, unsigned local);
 
 net_script *net_script_of(const struct net *n, const struct collective *what);
 
+/* --- order of blocks -------------------------------------------------------------------------- */
+
+/* Have the call's blocks in the order of positions: `what` names other buffers and counts then.
+ * returns   0, -ENOMEM */
+int net_put_in_order(struct net *n, struct collective *what, struct co_error *err);
+/* And what came of it in that of ranks, where the caller wants it. */
+void net_put_back(struct net *n);
+
 /* --- messages, groups ------------------------------------------------------------------------- */
 
 int net_message_begin(struct backend *b, struct message *m, struct co_error *err);
 void net_messages_advance(struct backend *b, const struct message *until);
 /* Without waiting. returns whether any are open. */
 bool net_messages_go_on(struct net_messages *ms);
-void net_messages_destroy(struct net_messages *ms); /* NULL is fine */
+/* Say goodbye to those who sent this rank a message, or wait for one, and close. */
+void net_messages_close(struct net *n);
 
 int net_split(struct backend *b, int color, int key, struct backend **ret, int *ret_rank,
               int *ret_n, struct co_error *err);

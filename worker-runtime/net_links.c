@@ -33,13 +33,14 @@ struct link {
     bool is_connecting; /* `out` is */
     bool says_in;       /* something was received on `in`; else, on `out` if that came first */
     bool says_out;
+    bool is_new; /* has connected, and was not returned by net_links_take_new() */
 };
 
 struct net_links {
     struct net_links_opts opts;
     uint8_t cookie[NET_COOKIE_BYTES];
     struct co_error refusal; /* why the last newcomer was sent away */
-    unsigned n_newcomers;
+    unsigned n_newcomers, n_new;
     struct newcomer newcomer[STRANGERS];
     struct link link[];
 };
@@ -141,6 +142,8 @@ static bool hear(struct net_links *l, struct newcomer *c)
         return false;
     }
     l->link[c->hello.from].in = c->fd;
+    l->link[c->hello.from].is_new = true;
+    l->n_new++;
     return false;
 }
 
@@ -217,10 +220,25 @@ static int go_on_connecting(struct net_links *l, unsigned peer)
     return say_hello(l, peer);
 }
 
-/* A socket to send on. returns 0; -EAGAIN; -errno */
-static int get_out(struct net_links *l, unsigned peer)
+bool net_links_take_new(struct net_links *l, unsigned *ret_peer)
+{
+    turn(l);
+    for (unsigned i = 0; l->n_new > 0 && i < l->opts.n; i++) {
+        if (!l->link[i].is_new)
+            continue;
+        l->link[i].is_new = false;
+        l->n_new--;
+        *ret_peer = i;
+        return true;
+    }
+    return false;
+}
+
+/* Gets a socket to send on. */
+int net_links_reach(struct net_links *l, unsigned peer)
 {
     struct link *k = &l->link[peer];
+    int code = 0;
     if (k->out >= 0 && !k->is_connecting)
         return 0;
     if (k->out < 0) {
@@ -228,11 +246,16 @@ static int get_out(struct net_links *l, unsigned peer)
         k->out = k->in;
         if (k->out >= 0)
             return 0;
-        int code = begin_connecting(l, peer);
-        if (code != 0)
-            return code;
+        code = begin_connecting(l, peer);
     }
-    return go_on_connecting(l, peer);
+    if (code == 0)
+        code = go_on_connecting(l, peer);
+    if (code != 0 && code != -EAGAIN && k->out >= 0) { /* the next one begins anew */
+        close_socket(k->out);
+        k->out = -1;
+        k->is_connecting = false;
+    }
+    return code == -ECONNRESET || code == -EPIPE ? -ECONNREFUSED : code;
 }
 
 static int fail_meeting(const struct net_links *l, const unsigned *peer, unsigned n,
@@ -261,7 +284,7 @@ static int connect_all(struct net_links *l, const unsigned *peer, unsigned n, ui
     for (unsigned i = 0; i < n; i++) {
         const struct net_member *to = &l->opts.member[peer[i]];
         int code;
-        while ((code = get_out(l, peer[i])) == -EAGAIN && co_left_ms(deadline_ms) != 0) {
+        while ((code = net_links_reach(l, peer[i])) == -EAGAIN && co_left_ms(deadline_ms) != 0) {
             struct pollfd p = {.fd = l->link[peer[i]].out, .events = POLLOUT};
             poll(&p, 1, TURN_MS);
         }
@@ -299,14 +322,21 @@ int net_links_meet(struct net_links *l, const unsigned *first, unsigned n_first,
 
 /* --- bytes ------------------------------------------------------------------------------------ */
 
+/* A connection that was reset before the other side took it. */
+static int what_broke(const struct link *k, int code)
+{
+    const bool was_taken = k->in >= 0 || k->says_out;
+    return !was_taken && (code == -ECONNRESET || code == -EPIPE) ? -ECONNREFUSED : code;
+}
+
 ssize_t net_links_send(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v)
 {
-    int code = get_out(l, peer);
+    int code = net_links_reach(l, peer);
     if (code != 0)
         return code;
     const struct msghdr m = {.msg_iov = (struct iovec *)v, .msg_iovlen = n_v};
     ssize_t n = sendmsg(l->link[peer].out, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
-    return n >= 0 ? n : errno == EINTR ? -EAGAIN : -errno;
+    return n >= 0 ? n : errno == EINTR ? -EAGAIN : what_broke(&l->link[peer], -errno);
 }
 
 static ssize_t receive_on(int fd, const struct iovec *v, unsigned n_v, bool *ret_says)
@@ -331,7 +361,12 @@ ssize_t net_links_receive(struct net_links *l, unsigned peer, const struct iovec
         n = receive_on(k->in, v, n_v, &k->says_in);
     if (n == -EAGAIN && !k->says_in && k->out >= 0 && k->out != k->in && !k->is_connecting)
         n = receive_on(k->out, v, n_v, &k->says_out);
-    return n;
+    return n == -ECONNRESET ? what_broke(k, (int)n) : n;
+}
+
+unsigned net_links_n(const struct net_links *l)
+{
+    return l->opts.n;
 }
 
 bool net_links_is_open(const struct net_links *l, unsigned peer)

@@ -57,11 +57,23 @@ int net_links_meet(struct net_links *l, const unsigned *first, unsigned n_first,
 
 /* Send or receive what is possible at once.
  *
- * returns   bytes; -EAGAIN; -EPIPE the other side closed; -errno */
+ * returns   bytes; -EAGAIN; -EPIPE the other side closed; -ECONNREFUSED it never took this rank's
+ *           connection: it is gone, or was about to go; -errno */
 ssize_t net_links_send(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v);
 ssize_t net_links_receive(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v);
 
+/* Connect to a peer, if nobody has connected yet.
+ *
+ * returns   0 a connection is there; -EAGAIN; -ECONNREFUSED the peer is gone, or does not listen any
+ *           more; -errno */
+int net_links_reach(struct net_links *l, unsigned peer);
+
 bool net_links_is_open(const struct net_links *l, unsigned peer); /* somebody has connected */
+
+/* Let those in who have connected. returns whether there is one that was not returned yet */
+bool net_links_take_new(struct net_links *l, unsigned *ret_peer);
+
+unsigned net_links_n(const struct net_links *l); /* of the group */
 
 /* What to poll() for to hear from a peer, or to go on sending to it: adds up to two. */
 #define NET_LINKS_POLL_MOST 2

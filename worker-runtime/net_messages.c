@@ -3,98 +3,24 @@
  * A short message travels at once, and waits at the receiver's for its receive; of a long one only
  * the announcement does, and the bytes come when the receiver asks for them. At most NET_SLOTS
  * messages to a rank are under way without having been received: so what a rank keeps is bounded.
- *
- *     sender                     receiver
- *     SHORT seq, bytes     ->    ... receive:  <- TAKEN seq
- *     LONG seq             ->    ... receive:  <- PLEASE seq
- *     DATA seq, bytes      -> */
+ * net_mail.c has the words. */
 #include "common/clock.h"
-#include "net.h"
+#include "net_late.h"
+#include "net_messages_inside.h"
 #include "net_watch.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHORT_BYTES = 4096, NET_SLOTS = 64, TRIES = 50, NAP_MS = 1 };
-
-enum kind {
-    KIND_SHORT = 1,
-    KIND_LONG,
-    KIND_DATA,
-    KIND_PLEASE,
-    KIND_TAKEN,
-    KIND_LEFT,
-    KIND_BROKEN,
-    KIND_END
-};
-#define MESSAGE_MAGIC 0x4d504444u /* "DDPM" */
-
-struct head { /* 40 bytes */
-    uint32_t magic, kind;
-    uint32_t seq;
-    int32_t tag;
-    uint32_t dtype, padding_;
-    uint64_t count, bytes; /* bytes: that follow */
-};
-
-struct outgoing { /* to be written */
-    struct outgoing *next;
-    struct head head;
-    size_t n_gone;
-    const uint8_t *data;     /* own copy behind this, or a message's memory */
-    struct message *message; /* done once this is written; NULL */
-    uint8_t bytes[];
-};
-
-struct arrived { /* not received yet */
-    struct arrived *next;
-    struct head head;
-    uint8_t bytes[];
-};
-
-struct peer {
-    struct outgoing *first_out, **last_out;
-    struct arrived *first_in, **last_in;
-    unsigned n_in;             /* of them */
-    uint32_t next_seq;         /* of messages to it */
-    unsigned n_under_way;      /* sent and not received */
-    struct head head;          /* being read */
-    size_t n_here;             /* bytes of it, and of what follows */
-    uint8_t *into;             /* where those go */
-    struct arrived *reading;   /* a short one, owned */
-    struct message *receiving; /* a long one */
-    bool has_left, is_missed;  /* is_missed: without a reason */
-};
-
-struct net_messages {
-    struct net *net;
-    struct net_links *links; /* owned */
-    pthread_mutex_t mutex;   /* guards what follows, and the links */
-    struct message *first, **last;
-    struct pollfd *poll;
-    struct peer peer[]; /* by position */
-};
-
-enum stage { STAGE_NEW, STAGE_ANNOUNCED, STAGE_DATA };
-
-static size_t bytes_of(const struct message *m)
-{
-    return m->count * ddp_dtype_size(m->dtype);
-}
-
-static unsigned position_of(const struct net_messages *ms, const struct message *m)
-{
-    return ms->net->map.position_of[m->peer];
-}
+enum { TRIES = 50, NAP_MS = 1, NEWS_MS = 500, FLUSH_MS = 10000 };
 
 static struct peer *peer_of(struct net_messages *ms, const struct message *m)
 {
-    return &ms->peer[position_of(ms, m)];
+    return &ms->peer[net_messages_position(ms, m)];
 }
 
 /* --- making and ending ------------------------------------------------------------------------ */
@@ -122,193 +48,9 @@ static int create(struct net *n, struct net_messages **ret, struct co_error *err
     return 0;
 }
 
-static void free_peer(struct peer *p)
-{
-    while (p->first_out != NULL) {
-        struct outgoing *o = p->first_out;
-        p->first_out = o->next;
-        free(o);
-    }
-    while (p->first_in != NULL) {
-        struct arrived *a = p->first_in;
-        p->first_in = a->next;
-        free(a);
-    }
-    free(p->reading);
-}
-
-/* --- writing ---------------------------------------------------------------------------------- */
-
-/* returns NULL: no memory */
-static struct outgoing *put_out(struct peer *to, enum kind kind, const struct message *m,
-                                uint32_t seq, size_t copied)
-{
-    struct outgoing *o = calloc(1, sizeof *o + copied);
-    if (o == NULL)
-        return NULL;
-    o->head = (struct head){.magic = MESSAGE_MAGIC, .kind = (uint32_t)kind, .seq = seq};
-    if (m != NULL) {
-        o->head.tag = m->tag;
-        o->head.dtype = (uint32_t)m->dtype;
-        o->head.count = m->count;
-    }
-    *to->last_out = o;
-    to->last_out = &o->next;
-    return o;
-}
-
-static void finish(struct net_messages *ms, struct message *m, int code);
-
-/* returns 0; -errno */
-static int write_out(struct net_messages *ms, unsigned p)
-{
-    struct peer *to = &ms->peer[p];
-    while (to->first_out != NULL) {
-        struct outgoing *o = to->first_out;
-        struct iovec v[2];
-        unsigned n_v = 0;
-        if (o->n_gone < sizeof o->head)
-            v[n_v++] = (struct iovec){(uint8_t *)&o->head + o->n_gone, sizeof o->head - o->n_gone};
-        const size_t of_data = o->n_gone > sizeof o->head ? o->n_gone - sizeof o->head : 0;
-        if (o->head.bytes > of_data)
-            v[n_v++] = (struct iovec){(uint8_t *)o->data + of_data, o->head.bytes - of_data};
-        ssize_t n = net_links_send(ms->links, p, v, n_v);
-        if (n < 0)
-            return n == -EAGAIN ? 0 : (int)n;
-        o->n_gone += (size_t)n;
-        if (o->n_gone < sizeof o->head + o->head.bytes)
-            continue;
-        to->first_out = o->next;
-        if (to->first_out == NULL)
-            to->last_out = &to->first_out;
-        if (o->message != NULL)
-            finish(ms, o->message, 0);
-        free(o);
-    }
-    return 0;
-}
-
-/* --- reading ---------------------------------------------------------------------------------- */
-
-static struct message *find_open(struct net_messages *ms, unsigned p, bool is_send, uint32_t seq)
-{
-    for (struct message *m = ms->first; m != NULL; m = m->next)
-        if (m->is_send == is_send && m->stage == STAGE_ANNOUNCED && m->seq == seq &&
-            position_of(ms, m) == p)
-            return m;
-    return NULL;
-}
-
-static int begin_short(struct peer *from)
-{
-    const struct head *h = &from->head;
-    const bool is_long = h->kind == KIND_LONG;
-    if (h->bytes > SHORT_BYTES || (is_long && h->bytes != 0) || from->n_in == NET_SLOTS ||
-        ddp_dtype_size((enum ddp_dtype)h->dtype) == 0 ||
-        (!is_long && h->bytes != h->count * ddp_dtype_size((enum ddp_dtype)h->dtype)))
-        return -EIO;
-    from->reading = calloc(1, sizeof *from->reading + h->bytes);
-    if (from->reading == NULL)
-        return -ENOMEM;
-    from->reading->head = *h;
-    from->into = from->reading->bytes;
-    return 0;
-}
-
-static int begin_data(struct net_messages *ms, unsigned p)
-{
-    struct peer *from = &ms->peer[p];
-    struct message *m = find_open(ms, p, false, from->head.seq);
-    if (m == NULL || bytes_of(m) != from->head.bytes)
-        return -EIO;
-    m->stage = STAGE_DATA;
-    from->receiving = m;
-    from->into = m->data;
-    return 0;
-}
-
-/* A receiver asks for a long message. */
-static int on_please(struct net_messages *ms, unsigned p)
-{
-    struct peer *to = &ms->peer[p];
-    struct message *m = find_open(ms, p, true, to->head.seq);
-    struct outgoing *o = m != NULL ? put_out(to, KIND_DATA, m, m->seq, 0) : NULL;
-    if (o == NULL)
-        return m == NULL ? -EIO : -ENOMEM;
-    m->stage = STAGE_DATA;
-    o->head.bytes = bytes_of(m);
-    o->data = m->data;
-    o->message = m;
-    to->n_under_way--;
-    return 0;
-}
-
-static int on_head(struct net_messages *ms, unsigned p)
-{
-    struct peer *from = &ms->peer[p];
-    const struct head *h = &from->head;
-    const bool has_bytes = h->kind == KIND_SHORT || h->kind == KIND_DATA;
-    if (h->magic != MESSAGE_MAGIC || h->kind < KIND_SHORT || h->kind >= KIND_END ||
-        (!has_bytes && h->bytes != 0))
-        return -EIO;
-    switch (h->kind) {
-    case KIND_SHORT:
-    case KIND_LONG:
-        return begin_short(from);
-    case KIND_DATA:
-        return begin_data(ms, p);
-    case KIND_PLEASE:
-        return from->n_under_way > 0 ? on_please(ms, p) : -EIO;
-    case KIND_TAKEN:
-        return from->n_under_way-- > 0 ? 0 : -EIO;
-    default: /* who left a broken job has told why by another way */
-        from->has_left = true;
-        from->is_missed = h->kind == KIND_LEFT;
-        return 0;
-    }
-}
-
-static void on_bytes(struct net_messages *ms, struct peer *from)
-{
-    if (from->reading != NULL) {
-        *from->last_in = from->reading;
-        from->last_in = &from->reading->next;
-        from->n_in++;
-    }
-    if (from->receiving != NULL)
-        finish(ms, from->receiving, 0);
-    from->reading = NULL;
-    from->receiving = NULL;
-    from->n_here = 0;
-}
-
-/* returns 0 nothing more is there; -errno */
-static int read_in(struct net_messages *ms, unsigned p)
-{
-    struct peer *from = &ms->peer[p];
-    while (!from->has_left) {
-        const bool in_head = from->n_here < sizeof from->head;
-        const size_t of_bytes = in_head ? 0 : from->n_here - sizeof from->head;
-        struct iovec v = {(uint8_t *)&from->head + from->n_here, sizeof from->head - from->n_here};
-        if (!in_head)
-            v = (struct iovec){from->into + of_bytes, from->head.bytes - of_bytes};
-        ssize_t n = net_links_receive(ms->links, p, &v, 1);
-        if (n < 0)
-            return n == -EAGAIN ? 0 : (int)n;
-        from->n_here += (size_t)n;
-        int code = in_head && from->n_here == sizeof from->head ? on_head(ms, p) : 0;
-        if (code != 0)
-            return code;
-        if (from->n_here >= sizeof from->head &&
-            from->n_here == sizeof from->head + from->head.bytes)
-            on_bytes(ms, from);
-    }
-    return 0;
-}
-
 /* --- messages --------------------------------------------------------------------------------- */
 
-static void finish(struct net_messages *ms, struct message *m, int code)
+void net_messages_finish(struct net_messages *ms, struct message *m, int code)
 {
     for (struct message **at = &ms->first; *at != NULL; at = &(*at)->next)
         if (*at == m) {
@@ -325,11 +67,12 @@ static void finish(struct net_messages *ms, struct message *m, int code)
 static int start_send(struct net_messages *ms, struct message *m)
 {
     struct peer *to = peer_of(ms, m);
-    const bool is_short = bytes_of(m) <= SHORT_BYTES;
-    const size_t copied = is_short ? bytes_of(m) : 0;
+    const bool is_short = net_messages_bytes(m) <= SHORT_BYTES;
+    const size_t copied = is_short ? net_messages_bytes(m) : 0;
     if (to->n_under_way == NET_SLOTS)
         return 0;
-    struct outgoing *o = put_out(to, is_short ? KIND_SHORT : KIND_LONG, m, to->next_seq, copied);
+    struct outgoing *o =
+        net_mail_put(to, is_short ? KIND_SHORT : KIND_LONG, m, to->next_seq, copied);
     if (o == NULL)
         return -ENOMEM;
     m->seq = to->next_seq++;
@@ -340,7 +83,7 @@ static int start_send(struct net_messages *ms, struct message *m)
     if (copied > 0)
         memcpy(o->bytes, m->data, copied);
     if (is_short)
-        finish(ms, m, 0);
+        net_messages_finish(ms, m, 0);
     return is_short;
 }
 
@@ -349,7 +92,7 @@ static int fail_match(struct net_messages *ms, struct message *m, const struct h
     const struct net *n = ms->net;
     char me[NET_MEMBER_TEXT_BYTES], other[NET_MEMBER_TEXT_BYTES];
     return co_fail(m->err, -EPROTO, "%s sent %llu x %s with tag %d, where %s expects %zu x %s",
-                   net_member_format(&n->member[position_of(ms, m)], other),
+                   net_member_format(&n->member[net_messages_position(ms, m)], other),
                    (unsigned long long)h->count, call_dtype_name(h->dtype), m->tag,
                    net_member_format(&n->member[n->map.position], me), m->count,
                    call_dtype_name(m->dtype));
@@ -362,14 +105,14 @@ static int take(struct net_messages *ms, struct message *m, struct arrived *a)
     if (a->head.dtype != (uint32_t)m->dtype || a->head.count != m->count)
         return fail_match(ms, m, &a->head);
     const bool is_short = a->head.kind == KIND_SHORT;
-    if (put_out(from, is_short ? KIND_TAKEN : KIND_PLEASE, NULL, a->head.seq, 0) == NULL)
+    if (net_mail_put(from, is_short ? KIND_TAKEN : KIND_PLEASE, NULL, a->head.seq, 0) == NULL)
         return -ENOMEM;
     m->seq = a->head.seq;
     m->stage = STAGE_ANNOUNCED;
     if (is_short && a->head.bytes > 0)
         memcpy(m->data, a->bytes, a->head.bytes);
     if (is_short)
-        finish(ms, m, 0);
+        net_messages_finish(ms, m, 0);
     return is_short;
 }
 
@@ -401,8 +144,8 @@ static void fail_all(struct net_messages *ms)
         int code = net_watch_why(n->watch, m->err);
         co_fail_in(m->err, "%s of %zu x %s %s %s, tag %d", m->is_send ? "send" : "recv", m->count,
                    call_dtype_name(m->dtype), m->is_send ? "to" : "from",
-                   net_member_format(&n->member[position_of(ms, m)], name), m->tag);
-        finish(ms, m, code);
+                   net_member_format(&n->member[net_messages_position(ms, m)], name), m->tag);
+        net_messages_finish(ms, m, code);
     }
 }
 
@@ -413,14 +156,40 @@ static void break_job(struct net_messages *ms, unsigned p, int code, const char 
     net_watch_tell(ms->net->watch, code, text);
 }
 
+/* A peer takes no connection: it left before, or died, which others may see. */
+static void on_refused(struct net_messages *ms, unsigned p)
+{
+    struct peer *x = &ms->peer[p];
+    const uint64_t now_ms = co_now_ms();
+    if (x->refused_ms == 0)
+        x->refused_ms = now_ms;
+    if (net_watch_has_left(ms->net->watch, ms->net->member[p].rank))
+        break_job(ms, p, -ECONNRESET, "left the job while others needed it");
+    else if (now_ms - x->refused_ms >= NEWS_MS && !net_watch_look(ms->net->watch))
+        break_job(ms, p, -ECONNRESET, "left the job while others needed it, or died");
+}
+
 static void on_trouble(struct net_messages *ms, unsigned p, int code)
 {
+    if (code == -ECONNREFUSED) {
+        on_refused(ms, p);
+        return;
+    }
     if (code == -EIO)
         break_job(ms, p, code, "sent something that is no message");
     else if (code == -ENOMEM)
         break_job(ms, p, code, "sent a message for which there is no memory");
     else if (!net_watch_look(ms->net->watch))
         break_job(ms, p, -ECONNRESET, "died");
+}
+
+/* Somebody waits for a message from it that has not come. */
+static bool is_awaited(const struct net_messages *ms, unsigned p)
+{
+    for (const struct message *m = ms->first; m != NULL; m = m->next)
+        if (!m->is_send && m->stage == STAGE_NEW && net_messages_position(ms, m) == p)
+            return true;
+    return false;
 }
 
 static void serve_peers(struct net_messages *ms)
@@ -430,9 +199,15 @@ static void serve_peers(struct net_messages *ms)
         if (p >= ms->net->map.first[ms->net->map.node] &&
             p < ms->net->map.first[ms->net->map.node + 1])
             continue;
-        int code = read_in(ms, p); /* before what is lost with a connection that broke */
+        int code = net_mail_read(ms, p); /* before what is lost with a connection that broke */
         if (code == 0 && !x->has_left)
-            code = write_out(ms, p);
+            code = net_mail_write(ms, p);
+        if (code == 0 && !x->has_left && is_awaited(ms, p))
+            code = net_links_reach(ms->links, p); /* so that its end is seen */
+        if (code == 0)
+            x->refused_ms = 0;
+        if (code == -EAGAIN)
+            code = 0;
         if (code != 0)
             on_trouble(ms, p, code);
     }
@@ -447,11 +222,12 @@ static void serve_messages(struct net_messages *ms)
             code = m->is_send ? start_send(ms, m) : start_receive(ms, m);
         if (code == -EPROTO) {
             net_watch_tell(ms->net->watch, code, m->err->text);
-            finish(ms, m, code);
+            net_messages_finish(ms, m, code);
         } else if (code < 0) {
-            on_trouble(ms, position_of(ms, m), code);
+            on_trouble(ms, net_messages_position(ms, m), code);
         } else if (code == 0 && peer_of(ms, m)->is_missed) {
-            break_job(ms, position_of(ms, m), -ECONNRESET, "left the job while others needed it");
+            break_job(ms, net_messages_position(ms, m), -ECONNRESET,
+                      "left the job while others needed it");
         }
     }
 }
@@ -474,21 +250,65 @@ bool net_messages_go_on(struct net_messages *ms)
     return more;
 }
 
-void net_messages_destroy(struct net_messages *ms)
+/* Until something may have changed. */
+static void nap(struct net_messages *ms)
+{
+    size_t n = 1;
+    pthread_mutex_lock(&ms->mutex);
+    ms->poll[0] = net_links_watch_new(ms->links);
+    for (unsigned p = 0; p < ms->net->map.n; p++)
+        n += net_links_watch(ms->links, p, !ms->peer[p].has_left, ms->peer[p].first_out != NULL,
+                             ms->poll + n);
+    n += net_watch_poll(ms->net->watch, ms->poll + n);
+    pthread_mutex_unlock(&ms->mutex);
+    poll(ms->poll, n, NAP_MS);
+}
+
+/* What was sent and has found no room yet: connections take their time to be made. */
+static void flush(struct net_messages *ms)
+{
+    const uint64_t deadline_ms = co_deadline_ms(FLUSH_MS);
+    bool more = true;
+    while (more && !net_watch_look(ms->net->watch) && co_left_ms(deadline_ms) != 0) {
+        more = false;
+        pthread_mutex_lock(&ms->mutex);
+        serve_peers(ms);
+        for (unsigned p = 0; p < ms->net->map.n; p++)
+            more |= ms->peer[p].first_out != NULL && !ms->peer[p].has_left;
+        pthread_mutex_unlock(&ms->mutex);
+        if (more)
+            nap(ms);
+    }
+}
+
+/* To those, too, who have connected and sent nothing: they wait for this rank.
+ * ms   NULL: there were no messages */
+static void say_goodbye(struct net_links *links, struct net_watch *watch,
+                        const struct net_messages *ms)
 {
     struct head left = {.magic = MESSAGE_MAGIC, .kind = KIND_LEFT};
     const struct iovec v = {&left, sizeof left};
+    if (net_watch_look(watch))
+        left.kind = KIND_BROKEN;
+    for (unsigned p; net_links_take_new(links, &p);) {
+    }
+    for (unsigned p = 0; p < net_links_n(links); p++)
+        if (net_links_is_open(links, p) && (ms == NULL || ms->peer[p].first_out == NULL))
+            net_links_send(links, p, &v, 1);
+}
+
+void net_messages_close(struct net *n)
+{
+    struct net_messages *ms = atomic_load(&n->messages);
+    if (ms != NULL)
+        flush(ms);
+    say_goodbye(n->message_links, n->watch, ms);
+    net_links_destroy(n->message_links);
+    n->message_links = NULL;
     if (ms == NULL)
         return;
-    if (net_watch_look(ms->net->watch))
-        left.kind = KIND_BROKEN;
-    for (unsigned p = 0; p < ms->net->map.n; p++) {
-        if (net_links_is_open(ms->links, p) && ms->peer[p].first_out == NULL)
-            net_links_send(ms->links, p, &v, 1);
-        free_peer(&ms->peer[p]);
-    }
-    ms->net->message_links = NULL;
-    net_links_destroy(ms->links);
+    for (unsigned p = 0; p < n->map.n; p++)
+        net_mail_free(&ms->peer[p]);
     pthread_mutex_destroy(&ms->mutex);
     free(ms->poll);
     free(ms);
@@ -526,33 +346,22 @@ int net_message_begin(struct backend *b, struct message *m, struct co_error *err
     return 0;
 }
 
-/* Until something may have changed. */
-static void nap(struct net_messages *ms)
+/* The other side may wait itself, for somebody else. */
+static void look_at_clock(struct net_messages *ms, const struct message *until,
+                          struct net_late *late)
 {
-    size_t n = 1;
-    pthread_mutex_lock(&ms->mutex);
-    ms->poll[0] = net_links_watch_new(ms->links);
-    for (unsigned p = 0; p < ms->net->map.n; p++)
-        n += net_links_watch(ms->links, p, !ms->peer[p].has_left, ms->peer[p].first_out != NULL,
-                             ms->poll + n);
-    n += net_watch_poll(ms->net->watch, ms->poll + n);
-    pthread_mutex_unlock(&ms->mutex);
-    poll(ms->poll, n, NAP_MS);
-}
-
-static void give_up(struct net_messages *ms, const struct message *until)
-{
-    char name[NET_MEMBER_TEXT_BYTES], text[NET_MEMBER_TEXT_BYTES + 64];
-    snprintf(text, sizeof text, "waited %.3g s in vain for %s",
-             (double)ms->net->opts.timeout_ms / 1e3,
-             net_member_format(&ms->net->member[position_of(ms, until)], name));
-    net_watch_tell(ms->net->watch, -ETIMEDOUT, text);
+    const struct net_member *who = &ms->net->member[net_messages_position(ms, until)];
+    struct co_error why;
+    int code = net_late_is_due(late) ? net_late_judge(late, ms->net->watch, &who, 1, &why) : 0;
+    if (code != 0)
+        net_watch_tell(ms->net->watch, code, why.text);
 }
 
 static void wait_outside(struct net_messages *ms, const struct message *until)
 {
     struct net *n = ms->net;
-    uint64_t deadline_ms = co_deadline_ms(n->opts.timeout_ms);
+    struct net_late late;
+    net_late_reset(&late, n->opts.timeout_ms);
     for (int i = 0; !atomic_load(&until->done); i++) {
         net_messages_go_on(ms);
         if (n->local != NULL)
@@ -561,9 +370,8 @@ static void wait_outside(struct net_messages *ms, const struct message *until)
             return;
         if (net_watch_look(n->watch))
             continue; /* the next round ends them all */
-        if (co_left_ms(deadline_ms) == 0)
-            give_up(ms, until);
-        else if (i >= TRIES || !n->opts.spin)
+        look_at_clock(ms, until, &late);
+        if (i >= TRIES || !n->opts.spin)
             nap(ms);
     }
 }

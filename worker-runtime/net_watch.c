@@ -1,6 +1,8 @@
 #include "net_watch.h"
 
+#include "common/clock.h"
 #include "common/error.h"
+#include "common/scope.h"
 #include "segments/control.h"
 #include "transport_shm.h"
 
@@ -10,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { WAIT_MS = 1000, NAP_MS = 1 };
 
 enum news_kind { NEWS_BROKEN = 1, NEWS_LEFT, NEWS_ASK, NEWS_ANSWER };
 
@@ -24,7 +28,9 @@ struct watched {
     size_t n_here;
     struct news news;
     bool has_ended; /* it left, is gone, or has told us the end: nothing more comes */
-    bool was_told, has_answered;
+    bool has_left, was_told;
+    bool is_asked;     /* and has not answered: who is stopped is not to be asked without end */
+    uint64_t heard_ms; /* when it answered last; 0: never */
 };
 
 struct net_watch {
@@ -34,65 +40,100 @@ struct net_watch {
     const struct transport_shm *shm;
     pthread_mutex_t mutex; /* guards what follows, and the links */
     bool has_told;         /* this rank has used its words */
-    unsigned n_peers;
-    struct watched watched[];
+    unsigned n_peers;      /* that are watched from the beginning */
+    unsigned n_watched;
+    struct watched **watched; /* n_watched of the job's ranks, owned; first those */
 };
 
-int net_watch_create(const struct net_watch_opts *opts, uint64_t deadline_ms,
-                     struct net_watch **ret, struct co_error *err)
+static void free_watch(struct net_watch *w)
 {
-    struct net_watch *w = calloc(1, sizeof *w + opts->n_peers * sizeof w->watched[0]);
-    unsigned *peer = calloc(opts->n_peers + 1, sizeof *peer);
-    unsigned n_first = 0, n_second = opts->n_peers;
-    int code = w != NULL && peer != NULL ? net_links_create(&opts->links, &w->links, err)
-                                         : co_fail(err, -ENOMEM, "no memory for a watch");
-    if (code != 0) {
-        close(opts->links.listener);
-        free(w);
-        free(peer);
-        return code;
+    for (unsigned i = 0; w->watched != NULL && i < w->n_watched; i++)
+        free(w->watched[i]);
+    free(w->watched);
+    free(w);
+}
+
+static struct net_watch *new_watch(const struct net_watch_opts *opts)
+{
+    struct net_watch *w = calloc(1, sizeof *w);
+    if (w == NULL)
+        return NULL;
+    *w = (struct net_watch){.control = opts->control,
+                            .local_rank = opts->local_rank,
+                            .shm = opts->shm,
+                            .n_peers = opts->n_peers,
+                            .watched = calloc(opts->links.n, sizeof *w->watched)};
+    while (w->watched != NULL && w->n_watched < w->n_peers) {
+        struct watched *x = calloc(1, sizeof *x);
+        if (x == NULL)
+            break;
+        x->peer = opts->peer[w->n_watched];
+        w->watched[w->n_watched++] = x;
     }
-    for (unsigned i = 0; i < opts->n_peers; i++) { /* the lower of two connects */
-        w->watched[i].peer = opts->peer[i];
+    if (w->n_watched < w->n_peers) {
+        free_watch(w);
+        return NULL;
+    }
+    return w;
+}
+
+/* Of two the lower one connects. */
+static int meet_peers(struct net_watch *w, const struct net_watch_opts *opts, uint64_t deadline_ms,
+                      struct co_error *err)
+{
+    unsigned n_first = 0, n_second = opts->n_peers;
+    co_autofree unsigned *peer = calloc(opts->n_peers + 1, sizeof *peer);
+    if (peer == NULL)
+        return co_fail(err, -ENOMEM, "no memory for a watch");
+    for (unsigned i = 0; i < opts->n_peers; i++)
         if (opts->links.rank < opts->peer[i])
             peer[n_first++] = opts->peer[i];
         else
             peer[--n_second] = opts->peer[i];
-    }
-    pthread_mutex_init(&w->mutex, NULL);
-    w->control = opts->control;
-    w->local_rank = opts->local_rank;
-    w->shm = opts->shm;
-    w->n_peers = opts->n_peers;
-    code = net_links_meet(w->links, peer, n_first, peer + n_second, opts->n_peers - n_second,
+    return net_links_meet(w->links, peer, n_first, peer + n_second, opts->n_peers - n_second,
                           deadline_ms, err);
-    free(peer);
+}
+
+int net_watch_create(const struct net_watch_opts *opts, uint64_t deadline_ms,
+                     struct net_watch **ret, struct co_error *err)
+{
+    struct net_watch *w = new_watch(opts);
+    int code = w != NULL ? net_links_create(&opts->links, &w->links, err)
+                         : co_fail(err, -ENOMEM, "no memory for a watch");
     if (code != 0) {
-        net_links_destroy(w->links);
-        free(w);
+        close(opts->links.listener);
+        if (w != NULL)
+            free_watch(w);
         return code;
     }
+    code = meet_peers(w, opts, deadline_ms, err);
+    if (code != 0) {
+        net_links_destroy(w->links);
+        free_watch(w);
+        return code;
+    }
+    pthread_mutex_init(&w->mutex, NULL);
     *ret = w;
     return 0;
 }
 
-/* The few bytes find room in the buffer of a connection on which little else was sent. */
-static void send_to(struct net_watch *w, const struct watched *x, enum news_kind kind, int code,
+/* The few bytes find room in the buffer of a connection on which little else was sent.
+ * returns whether they went */
+static bool send_to(struct net_watch *w, const struct watched *x, enum news_kind kind, int code,
                     const char *text)
 {
     struct news news = {.kind = (uint32_t)kind, .code = code};
     const struct iovec v = {&news, sizeof news};
     memcpy(news.text, text, strnlen(text, sizeof news.text - 1));
-    if (!x->was_told)
-        net_links_send(w->links, x->peer, &v, 1);
+    return !x->was_told && net_links_send(w->links, x->peer, &v, 1) == (ssize_t)sizeof news;
 }
 
 /* The last that is said to everybody. */
 static void send_end(struct net_watch *w, enum news_kind kind, int code, const char *text)
 {
-    for (unsigned i = 0; i < w->n_peers; i++) {
-        send_to(w, &w->watched[i], kind, code, text);
-        w->watched[i].was_told = true;
+    for (unsigned i = 0; i < w->n_watched; i++) {
+        send_to(w, w->watched[i], kind, code, text);
+        w->watched[i]->was_told = true;
     }
 }
 
@@ -136,12 +177,14 @@ static void on_news(struct net_watch *w, struct watched *x)
         return;
     }
     if (news->kind == NEWS_ANSWER) {
-        x->has_answered = true;
+        x->heard_ms = co_now_ms();
+        x->is_asked = false;
         return;
     }
     if (news->kind == NEWS_BROKEN)
         tell(w, is_errno(news->code) ? news->code : -ECONNRESET, news->text);
-    x->has_ended = true; /* who left is missed by those who wait for it, if any */
+    x->has_ended = true;
+    x->has_left = news->kind == NEWS_LEFT; /* it is missed by those who wait for it, if any */
 }
 
 static void hear(struct net_watch *w, struct watched *x)
@@ -160,10 +203,26 @@ static void hear(struct net_watch *w, struct watched *x)
     }
 }
 
+/* NULL: no memory */
+static struct watched *watch(struct net_watch *w, unsigned peer)
+{
+    for (unsigned i = 0; i < w->n_watched; i++)
+        if (w->watched[i]->peer == peer)
+            return w->watched[i];
+    struct watched *x = calloc(1, sizeof *x);
+    if (x == NULL)
+        return NULL;
+    x->peer = peer;
+    w->watched[w->n_watched++] = x;
+    return x;
+}
+
 static void look(struct net_watch *w)
 {
-    for (unsigned i = 0; i < w->n_peers; i++)
-        hear(w, &w->watched[i]);
+    for (unsigned peer; net_links_take_new(w->links, &peer);)
+        watch(w, peer); /* who asks */
+    for (unsigned i = 0; i < w->n_watched; i++)
+        hear(w, w->watched[i]);
     pass_on(w);
 }
 
@@ -175,11 +234,20 @@ bool net_watch_look(struct net_watch *w)
     return control_abort_get(w->control).cause != CONTROL_OK;
 }
 
-static struct watched *find_watched(struct net_watch *w, uint32_t rank)
+bool net_watch_wait(struct net_watch *w)
 {
-    for (unsigned i = 0; i < w->n_peers; i++)
-        if (net_links_member(w->links, w->watched[i].peer)->rank == rank)
-            return &w->watched[i];
+    const uint64_t deadline_ms = co_deadline_ms(WAIT_MS);
+    while (!net_watch_look(w))
+        if (co_left_ms(deadline_ms) == 0 || poll(NULL, 0, NAP_MS) < 0)
+            return false;
+    return true;
+}
+
+static struct watched *find_watched(const struct net_watch *w, uint32_t rank)
+{
+    for (unsigned i = 0; i < w->n_watched; i++)
+        if (net_links_member(w->links, w->watched[i]->peer)->rank == rank)
+            return w->watched[i];
     return NULL;
 }
 
@@ -187,20 +255,30 @@ void net_watch_ask(struct net_watch *w, uint32_t rank)
 {
     pthread_mutex_lock(&w->mutex);
     struct watched *x = find_watched(w, rank);
-    if (x != NULL) {
-        x->has_answered = false;
-        send_to(w, x, NEWS_ASK, 0, "");
-    }
+    for (unsigned peer = 0; x == NULL && peer < net_links_n(w->links); peer++)
+        if (net_links_member(w->links, peer)->rank == rank)
+            x = watch(w, peer);
+    if (x != NULL && !x->is_asked)
+        x->is_asked = send_to(w, x, NEWS_ASK, 0, "");
     pthread_mutex_unlock(&w->mutex);
 }
 
-bool net_watch_has_answered(struct net_watch *w, uint32_t rank)
+uint64_t net_watch_heard_ms(struct net_watch *w, uint32_t rank)
 {
     pthread_mutex_lock(&w->mutex);
     const struct watched *x = find_watched(w, rank);
-    const bool has_answered = x != NULL && x->has_answered;
+    const uint64_t heard_ms = x != NULL ? x->heard_ms : 0;
     pthread_mutex_unlock(&w->mutex);
-    return has_answered;
+    return heard_ms;
+}
+
+bool net_watch_has_left(struct net_watch *w, uint32_t rank)
+{
+    pthread_mutex_lock(&w->mutex);
+    const struct watched *x = find_watched(w, rank);
+    const bool has_left = x != NULL && x->has_left;
+    pthread_mutex_unlock(&w->mutex);
+    return has_left;
 }
 
 void net_watch_tell(struct net_watch *w, int code, const char *text)
@@ -224,7 +302,7 @@ void net_watch_destroy(struct net_watch *w)
     send_end(w, NEWS_LEFT, 0, "");
     net_links_destroy(w->links);
     pthread_mutex_destroy(&w->mutex);
-    free(w);
+    free_watch(w);
 }
 
 size_t net_watch_poll(struct net_watch *w, struct pollfd *ret)
@@ -232,8 +310,8 @@ size_t net_watch_poll(struct net_watch *w, struct pollfd *ret)
     size_t n = 0;
     pthread_mutex_lock(&w->mutex);
     for (unsigned i = 0; i < w->n_peers; i++)
-        if (!w->watched[i].has_ended)
-            n += net_links_watch(w->links, w->watched[i].peer, true, false, ret + n);
+        if (!w->watched[i]->has_ended)
+            n += net_links_watch(w->links, w->watched[i]->peer, true, false, ret + n);
     pthread_mutex_unlock(&w->mutex);
     return n;
 }

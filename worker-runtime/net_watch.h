@@ -42,12 +42,21 @@ bool net_watch_look(struct net_watch *w);
 /* Why it is broken. returns the -errno in err */
 int net_watch_why(const struct net_watch *w, struct co_error *err);
 
-/* Ask a rank whether it is in the library, if this rank watches it: whoever waits there answers,
- * and is not the one to be blamed for a wait that is too long. */
+/* Ask a rank of the job whether it is in the library: whoever waits there answers, and is not the
+ * one to be blamed for a wait that is too long (net_late.h). From then on this rank watches it. */
 void net_watch_ask(struct net_watch *w, uint32_t rank);
-bool net_watch_has_answered(struct net_watch *w, uint32_t rank); /* since it was asked last */
+/* When a rank answered last, by co_now_ms(); 0: never. */
+uint64_t net_watch_heard_ms(struct net_watch *w, uint32_t rank);
 
-/* What to poll() for to hear the news early; writes net_watch_poll_most() at most. */
+/* Whether a rank said goodbye; of those that this rank watches. */
+bool net_watch_has_left(struct net_watch *w, uint32_t rank);
+
+/* Wait for news of why the job broke: somebody who is gone may have died, which others see.
+ * returns   whether it came within a second */
+bool net_watch_wait(struct net_watch *w);
+
+/* What to poll() for to hear the news early; writes net_watch_poll_most() at most. Not of those who
+ * ask, and were asked: a rank that waits looks at them often enough. */
 size_t net_watch_poll(struct net_watch *w, struct pollfd *ret);
 size_t net_watch_poll_most(const struct net_watch *w);
 

@@ -30,7 +30,7 @@ bool trace_path(const char *asked_for, int rank, char *path, size_t size)
     return n >= 0 && (size_t)n < size;
 }
 
-/* --- events ------------------------------------------------------------------------------------ */
+/* --- events ----------------------------------------------------------------------------------- */
 
 static void end(struct trace *t)
 {
@@ -105,7 +105,7 @@ void trace_bucket(struct trace *t, size_t bucket, size_t bytes, uint64_t began_n
     bucket_event(t, 'e', bucket, bytes, co_now_ns());
 }
 
-/* --- making and ending ------------------------------------------------------------------------- */
+/* --- making and ending ------------------------------------------------------------------------ */
 
 static void destroy(struct group_child *child)
 {

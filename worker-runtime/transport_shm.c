@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "cpus.h"
+#include "net_late.h"
 #include "transport_shm_inside.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@ enum {
     FIRST_SLEEP_US = 500,  /* how soon this rank looks whether others called the same ... */
     LONGEST_SLEEP_US = 2000, /* ... and how late; deaths, too, where they wake nobody */
     LOOK_NS = 500 * 1000,    /* between two looks around of one who does not sleep */
-    MORE_TIME_MS = 1500,
+    MORE_MS = 1000, /* than a rank that waits for another node takes to find out who is late */
     DRAIN_NS = 1000 * 1000 * 1000,
 };
 
@@ -263,8 +264,8 @@ static bool look_for_trouble(struct transport_shm *t)
     if (co_left_ms(t->deadline_ms) > 0)
         return transport_shm_is_broken(t);
     if (!t->has_more_time && why_is_outside(t)) {
-        t->has_more_time = true; /* who that one waits for is found out by then */
-        t->deadline_ms = co_deadline_ms(MORE_TIME_MS);
+        t->has_more_time = true; /* by then that one knows who is late */
+        t->deadline_ms = co_deadline_ms(net_late_more_ms(t->call_timeout_ms) + MORE_MS);
     } else {
         why_tell_timeout(t);
     }

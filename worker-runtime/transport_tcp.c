@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "net_late.h"
 #include "net_watch.h"
 
 #include <errno.h>
@@ -13,9 +14,6 @@ enum {
     SPIN_LEAST_NS = 1000,
     SPIN_MOST_NS = 50 * 1000, /* about what a small message takes from machine to machine */
     NAP_MS = 1,               /* how late the node's abort word is seen */
-    NAMED = 8,
-    ANSWER_MS = 300, /* for those who are late to say that they wait, too */
-    NEWS_MS = 1000,
 };
 
 enum frame_kind { FRAME_CALL = 1, FRAME_LEFT, FRAME_BROKEN };
@@ -50,12 +48,11 @@ struct transport_tcp {
     const struct tcp_plan *plan;
     struct call call;
     uint32_t number;
-    uint64_t timeout_ms;
-    uint64_t deadline_ms; /* 0: nobody has waited since the last byte */
+    struct net_late late; /* since the last byte from anybody */
     uint64_t spin_ns;     /* how long it seems worth to spin */
-    unsigned n_late;      /* times that the deadline was put off */
     struct pollfd *poll;
-    struct stream stream[]; /* of each rank of the group */
+    const struct net_member **who; /* n: to list those who are late */
+    struct stream stream[];        /* of each rank of the group */
 };
 
 int transport_tcp_create(const struct transport_tcp_opts *opts, struct transport_tcp **ret,
@@ -64,13 +61,16 @@ int transport_tcp_create(const struct transport_tcp_opts *opts, struct transport
     struct transport_tcp *t = calloc(1, sizeof *t + opts->n * sizeof t->stream[0]);
     struct pollfd *poll =
         calloc(1 + opts->n * NET_LINKS_POLL_MOST + net_watch_poll_most(opts->watch), sizeof *poll);
-    if (t == NULL || poll == NULL) {
+    const struct net_member **who = calloc(opts->n, sizeof *who);
+    if (t == NULL || poll == NULL || who == NULL) {
         free(t);
         free(poll);
+        free(who);
         return co_fail(err, -ENOMEM, "no memory for a transport to %u ranks", opts->n);
     }
     t->opts = *opts;
     t->poll = poll;
+    t->who = who;
     t->spin_ns = SPIN_MOST_NS;
     *ret = t;
     return 0;
@@ -100,6 +100,7 @@ void transport_tcp_destroy(struct transport_tcp *t)
             net_links_send(t->opts.links, r, &v, 1);
     net_links_destroy(t->opts.links);
     free(t->poll);
+    free(t->who);
     free(t);
 }
 
@@ -109,9 +110,7 @@ void transport_tcp_open(struct transport_tcp *t, const struct call *call, uint32
     t->plan = plan;
     t->call = *call;
     t->number = number;
-    t->timeout_ms = timeout_ms != 0 ? timeout_ms : t->opts.timeout_ms;
-    t->deadline_ms = 0;
-    t->n_late = 0;
+    net_late_reset(&t->late, timeout_ms != 0 ? timeout_ms : t->opts.timeout_ms);
     for (unsigned p = 0; p < plan->n_peers; p++) {
         struct stream *s = &t->stream[plan->peer[p]];
         s->n_exchanges++;
@@ -143,6 +142,10 @@ static int fail_gone(const struct transport_tcp *t, unsigned peer, int code, str
         return net_watch_why(t->opts.watch, err);
     if (code == -EPIPE || code == -ECONNRESET)
         return co_fail(err, -ECONNRESET, "%s died", name);
+    if (code == -ECONNREFUSED && net_watch_wait(t->opts.watch))
+        return net_watch_why(t->opts.watch, err);
+    if (code == -ECONNREFUSED)
+        return co_fail(err, -ECONNRESET, "%s left the job while others needed it, or died", name);
     return co_fail(err, -ECONNRESET, "the connection to %s broke: %s", name, strerror(-code));
 }
 
@@ -165,12 +168,9 @@ static int fail_mismatch(const struct transport_tcp *t, unsigned peer, const str
 /* The other side left since the job is broken. The news of why takes another way. */
 static int fail_broken(const struct transport_tcp *t, unsigned peer, struct co_error *err)
 {
-    const uint64_t deadline_ms = co_deadline_ms(NEWS_MS);
     char name[NET_MEMBER_TEXT_BYTES];
-    while (!net_watch_look(t->opts.watch))
-        if (co_left_ms(deadline_ms) == 0 || poll(NULL, 0, NAP_MS) < 0)
-            return co_fail(err, -ECONNRESET, "%s left a job that is broken",
-                           name_of(t, peer, name));
+    if (!net_watch_wait(t->opts.watch))
+        return co_fail(err, -ECONNRESET, "%s left a job that is broken", name_of(t, peer, name));
     return net_watch_why(t->opts.watch, err);
 }
 
@@ -206,51 +206,16 @@ static uint64_t least_total(const struct transport_tcp *t)
     return least;
 }
 
-static uint32_t job_rank(const struct transport_tcp *t, unsigned peer)
+static int judge(struct transport_tcp *t, struct co_error *err)
 {
-    return net_links_member(t->opts.links, peer)->rank;
-}
-
-/* Whether a peer is to be blamed: it is furthest behind and, if `silent`, has not answered. */
-static bool is_late(const struct transport_tcp *t, unsigned peer, uint64_t least, bool silent)
-{
-    const struct stream *s = &t->stream[peer];
-    return is_missing(s) && s->in.total == least &&
-           !(silent && net_watch_has_answered(t->opts.watch, job_rank(t, peer)));
-}
-
-static int fail_late(const struct transport_tcp *t, bool silent, struct co_error *err)
-{
-    char names[NAMED * (NET_MEMBER_TEXT_BYTES + 2)] = "", name[NET_MEMBER_TEXT_BYTES];
     const uint64_t least = least_total(t);
-    size_t length = 0;
     unsigned n = 0;
     for (unsigned p = 0; p < t->plan->n_peers; p++) {
-        if (!is_late(t, t->plan->peer[p], least, silent) || n++ >= NAMED)
-            continue;
-        length += (size_t)snprintf(names + length, sizeof names - length, "%s%s",
-                                   length > 0 ? ", " : "", name_of(t, t->plan->peer[p], name));
-    }
-    return co_fail(err, -ETIMEDOUT, "waited %.3g s in vain for %s%s", (double)t->timeout_ms / 1e3,
-                   names, n > NAMED ? " and more" : "");
-}
-
-/* The time is up. First the others are asked: who answers waits for somebody, too, and knows better
- * who is late; its news gets some time to arrive. returns 0 go on waiting; -errno */
-static int on_late(struct transport_tcp *t, struct co_error *err)
-{
-    const uint64_t least = least_total(t);
-    bool any_silent = false;
-    for (unsigned p = 0; p < t->plan->n_peers; p++) {
         const unsigned peer = t->plan->peer[p];
-        if (t->n_late == 0 && is_late(t, peer, least, false))
-            net_watch_ask(t->opts.watch, job_rank(t, peer));
-        any_silent = any_silent || is_late(t, peer, least, true);
+        if (is_missing(&t->stream[peer]) && t->stream[peer].in.total == least)
+            t->who[n++] = net_links_member(t->opts.links, peer);
     }
-    if (t->n_late > 0 && (any_silent || t->n_late == 2))
-        return fail_late(t, any_silent, err);
-    t->deadline_ms = co_deadline_ms(t->n_late++ == 0 ? ANSWER_MS : NEWS_MS);
-    return 0;
+    return net_late_judge(&t->late, t->opts.watch, t->who, n, err);
 }
 
 /* --- bytes ------------------------------------------------------------------------------------ */
@@ -384,9 +349,7 @@ static int look_around(struct transport_tcp *t, struct co_error *err)
         t->opts.on_idle(t->opts.idle_arg);
     if (net_watch_look(t->opts.watch))
         return net_watch_why(t->opts.watch, err);
-    if (t->deadline_ms == 0)
-        t->deadline_ms = co_deadline_ms(t->timeout_ms);
-    return co_left_ms(t->deadline_ms) == 0 ? on_late(t, err) : 0;
+    return net_late_is_due(&t->late) ? judge(t, err) : 0;
 }
 
 static void nap(struct transport_tcp *t)
@@ -427,8 +390,7 @@ int transport_tcp_advance(struct transport_tcp *t, bool may_wait, struct co_erro
         if (code != 0)
             return code;
         if (moved) {
-            t->deadline_ms = 0;
-            t->n_late = 0;
+            net_late_reset(&t->late, t->late.timeout_ms);
             continue;
         }
         code = look_around(t, err);

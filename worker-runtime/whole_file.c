@@ -1,6 +1,7 @@
 #include "whole_file.h"
 
 #include "common/error.h"
+#include "common/whole.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -67,6 +68,8 @@ int whole_file_open(struct whole_file *f, const char *path, struct co_error *err
     snprintf(f->temporary, sizeof f->temporary, "%s" WHOLE_FILE_TEMPORARY "%ld.%u", path,
              (long)getpid(), atomic_fetch_add(&count, 1));
     whole_digest_init(&f->digest);
+    if (!co_may_replace(path))
+        return co_fail(err, -EINVAL, "cannot write '%s': it is no regular file", path);
     f->fd = open(f->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     return f->fd < 0 ? fail(f, errno, err) : 0;
 }

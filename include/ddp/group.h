@@ -90,8 +90,8 @@ uint64_t ddp_generation(const struct ddp_group *g); /* how often the membership 
 int ddp_alloc(struct ddp_group *g, size_t bytes, void **ret_ptr);
 void ddp_free(struct ddp_group *g, void *ptr); /* NULL is fine */
 
-/* A seed of this rank's own, for what must differ between ranks: dropout, augmentation. What must be
- * the same on all (initial values, the order of samples) takes `base` itself. Seeds of different
+/* A seed of this rank's own, for what must differ between ranks: dropout, augmentation. What must
+ * be the same on all (initial values, the order of samples) takes `base` itself. Seeds of different
  * ranks or bases have nothing in common; the same rank gets the same one in every run. */
 uint64_t ddp_seed(const struct ddp_group *g, uint64_t base);
 

@@ -34,7 +34,7 @@ struct ddp_tensor {
     enum ddp_dtype dtype; /* a floating-point type */
 };
 
-/* --- a bucket's average by the program itself -------------------------------------------------- */
+/* --- a bucket's average by the program itself ------------------------------------------------- */
 
 struct ddp_bucket {
     size_t index, n_buckets; /* buckets are averaged in the order of their numbers */
@@ -111,12 +111,12 @@ int ddp_model_create(struct ddp_group *g, struct ddp_tensor *tensors, size_t n_t
  * is waited for. NULL is fine. */
 void ddp_model_destroy(struct ddp_model *m);
 
-/* --- a step ------------------------------------------------------------------------------------ */
+/* --- a step ----------------------------------------------------------------------------------- */
 
 /* Say that gradient i is final for this step. Call it from the backward pass, in any order; a
  * bucket whose gradients are all ready is on its way at once, if it is the next one in order, and
- * buckets on their way make progress inside of each call. Until ddp_model_sync() returns, a gradient
- * that is ready may not be read or written.
+ * buckets on their way make progress inside of each call. Until ddp_model_sync() returns, a
+ * gradient that is ready may not be read or written.
  *
  * A step says all gradients or none: of none, ddp_model_sync() takes all as ready.
  *
@@ -141,8 +141,8 @@ int ddp_model_ready_range(struct ddp_model *m, size_t first, size_t n);
  *                     be ready and others never: the text names them
  *   DDP_ENOTFINITE    with check_finite: the text names the gradient, and the rank that computed it
  *   DDP_EMISMATCH     another rank has a DDP_EINVAL: the text names it
- * After these the group is whole, and the next step starts clean. After the following it is not, and
- * they are returned from then on:
+ * After these the group is whole, and the next step starts clean. After the following it is not,
+ * and they are returned from then on:
  *   DDP_RETRY         see ddp_run()
  *   DDP_EPEER, DDP_ETIMEOUT, DDP_EMISMATCH   as ddp_all_reduce()
  *
@@ -166,17 +166,18 @@ int ddp_model_accumulate(struct ddp_model *m, bool on);
 int ddp_model_weight(struct ddp_model *m, double weight);
 
 /* This rank has no more batches, others may have: take part in their steps with zeros, until all
- * ranks are here. Then give every rank the parameters and buffers of the lowest rank that came last.
+ * ranks are here. Then give every rank the parameters and buffers of the lowest rank that came
+ * last.
  * Averages go on to be over the whole world (torch's divide_by_initial_world_size); of a weighted
  * model over the ranks that are left. Gradients of this rank are overwritten. Between steps the
  * program calls no other collectives of the group: nobody would meet them here.
  *
  * cost      a step of zeros when all are here, and the broadcast of the parameters
- * returns   0; DDP_EINVAL in the middle of a step, which is finished and fails on all ranks; else as
- *           ddp_model_sync() */
+ * returns   0; DDP_EINVAL in the middle of a step, which is finished and fails on all ranks; else
+ *           as ddp_model_sync() */
 int ddp_join(struct ddp_model *m);
 
-/* --- after a step ------------------------------------------------------------------------------ */
+/* --- after a step ----------------------------------------------------------------------------- */
 
 /* Scale all gradients so that their norm, as of one vector, is at most max_norm: times
  * max_norm / (norm + 1e-6) where that is less than 1 (torch's clip_grad_norm_). Not collective, and
@@ -187,9 +188,9 @@ int ddp_join(struct ddp_model *m);
  * returns    0; DDP_EINVAL max_norm is not more than 0, or gradients are on their way */
 int ddp_model_clip(struct ddp_model *m, double max_norm, double *ret_norm);
 
-/* Whether any rank had said gradient i to be ready in the last step; of a model without allow_unused
- * always. A gradient that nobody used is zero: an optimiser that keeps momentum may want to leave
- * its parameter alone. false where there is no gradient i. */
+/* Whether any rank had said gradient i to be ready in the last step; of a model without
+ * allow_unused always. A gradient that nobody used is zero: an optimiser that keeps momentum may
+ * want to leave its parameter alone. false where there is no gradient i. */
 bool ddp_model_is_used(const struct ddp_model *m, size_t i);
 
 struct ddp_model_stats {

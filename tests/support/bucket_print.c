@@ -1,8 +1,8 @@
 /* bucket_print.c - print the buckets of networks, for a comparison with torch's.
  *
  * The input is numbers: N FIRST_BYTES BYTES, then for each of N tensors its bytes and the number of
- * its enum ddp_dtype, then the order in which they were ready. A line of the output is a bucket: the
- * numbers of its tensors, lowest first. */
+ * its enum ddp_dtype, then the order in which they were ready. A line of the output is a bucket:
+ * the numbers of its tensors, lowest first. */
 #include "common/error.h"
 #include "worker-runtime/bucket_plan.h"
 

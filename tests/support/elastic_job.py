@@ -1,6 +1,7 @@
 """A job of several nodes whose workers say what they see: tests/support/elastic_rank.c, or tests/interop/elastic_steps.py
 with torch. The launcher is ddprun or torchrun, with the same options. Used by elastic_cases.py."""
 import dataclasses
+import json
 import os
 import select
 import shutil
@@ -155,7 +156,8 @@ class Trial:
         os.mkfifo(self.fifo)
         self.fifo_fd = os.open(self.fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self.heard = b""
-        self.nodes, self.ranks, self.daemons = {}, [], []
+        self.nodes, self.ranks = {}, []
+        self.daemons = []  # the name of its node for each
 
     def __enter__(self):
         return self
@@ -168,6 +170,8 @@ class Trial:
 
     def start(self, name, host):
         options = self.launcher.options(self.place, host, self.endpoint, self.port, self.plan)
+        if self.launcher.is_ours:
+            options += ["--events", os.path.join(self.folder, name + ".json")]
         env = {**self.launcher.env, **self.workers.env, "TEST_FIFO": self.fifo, "TEST_FOLDER": self.folder, "TMPDIR": self.folder,
                "HOME": "/nonexistent", "DDP_TOKEN": TOKEN, "GLOO_SOCKET_IFNAME": self.place.interface, "OMP_NUM_THREADS": "1"}
         if self.plan.has_child:
@@ -186,6 +190,13 @@ class Trial:
     def tell(self, what):
         with open(os.path.join(self.folder, what), "wb"):
             pass
+
+    def stops(self, name):
+        """Why a ddprun says that its generations have ended, each with what it said last: [(why, text)]."""
+        with open(os.path.join(self.folder, name + ".json"), encoding="utf-8") as f:
+            events = [json.loads(line) for line in f]
+        last = {e["gen"]: (e["why"], e.get("text")) for e in events if e["ev"] == "stop"}
+        return [last[generation] for generation in sorted(last)]
 
     def logs(self):
         return "\n".join(f"--- {node.name}:\n{node.output()}" for node in self.nodes.values())
@@ -238,6 +249,14 @@ class Trial:
         if len({r.generation for r in found.ranks}) != 1:
             raise Failed(f"the nodes count generations differently: {self.describe(since_ns)}")
 
+    def await_daemons(self, node):
+        """That each rank of the node has its own."""
+        end = self.deadline()
+        while self.daemons.count(node.name) < self.plan.n_local:
+            if time.monotonic() > end:
+                raise Failed(f"{self.daemons.count(node.name)} daemons of {node.name} have begun")
+            self.listen(0.05)
+
     def await_ends(self, nodes):
         """Until these launchers have ended: when the last one did."""
         watch = Ends([n.process.pid for n in nodes])
@@ -289,7 +308,7 @@ class Trial:
             at, rank, world, generation, store = words
             self.ranks.append(Rank(node, int(pid), int(at), int(rank), int(world), int(generation), store))
         elif what == "daemon":
-            self.daemons.append((node, int(pid)))
+            self.daemons.append(node)
         else:
             rank = next(r for r in reversed(self.ranks) if r.pid == int(pid))
             rank.summed_ns, rank.sum = int(words[0]), int(words[1])

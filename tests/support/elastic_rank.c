@@ -1,5 +1,5 @@
-/* elastic_rank - ranks of a job whose nodes come and go. They add up by libddp, step after step, and
- * know nothing of restarts: a step that fails ends them.
+/* elastic_rank - ranks of a job whose nodes come and go. They add up by libddp, step after step,
+ * and know nothing of restarts: a step that fails ends them.
  *
  * TEST_NODE is the name of this rank's node, TEST_FOLDER where files say what to do: `stop`, that
  * all end well after the same step, and `fail-NODE`, that the ranks of that node exit with 3. With

@@ -1,6 +1,7 @@
 # common.sh - sourced by the tests beside it.
 #
-#   TEST.sh --mnist PROGRAM --double PROGRAM --hello PROGRAM [--launcher DDPRUN]
+#   TEST.sh --mnist PROGRAM --double PROGRAM --chargpt PROGRAM --chargpt-double PROGRAM --hello PROGRAM
+#       [--launcher DDPRUN]
 #
 # Without a launcher the ranks are started by hand, as a user's shell script may.
 set -u
@@ -10,6 +11,8 @@ while [ $# -ge 2 ]; do
     case $1 in
     --mnist) mnist=$2 ;;
     --double) mnist_double=$2 ;;
+    --chargpt) chargpt=$2 ;;
+    --chargpt-double) chargpt_double=$2 ;;
     --hello) hello=$2 ;;
     --launcher) launcher=$2 ;;
     *) echo "unknown argument $1" >&2 && exit 99 ;;
@@ -59,6 +62,11 @@ check() {
         echo "FAILED: $1"
         n_failed=$((n_failed + 1))
     fi
+}
+
+# below NUMBER BOUND
+below() {
+    awk -v x="$1" -v bound="$2" 'BEGIN { exit !(x != "none" && x + 0 < bound + 0) }'
 }
 
 # The last accuracy that a training printed, in hundredths of a percent.

@@ -19,11 +19,6 @@ difference() {
         END { if (n == 100 && NR == 100) printf "%.3g\n", max; else print "none" }'
 }
 
-# below NUMBER BOUND
-below() {
-    awk -v x="$1" -v bound="$2" 'BEGIN { exit !(x != "none" && x + 0 < bound + 0) }'
-}
-
 losses alone "$work/loss1"
 check "training alone" $?
 grep -q 'drew digits' "$work/out"

@@ -296,6 +296,31 @@ START_TEST(the_abort_word_wakes_who_sleeps_for_a_rank)
 }
 END_TEST
 
+START_TEST(a_ring_by_anybody_wakes_who_sleeps_and_none_is_lost)
+{
+    enum { RINGS = 100 };
+    pid_t pid = fork();
+    if (pid == 0) {
+        for (uint32_t seen = 0; seen < 2 * RINGS; seen = atomic_load(&c->line[0].arrived))
+            control_sleep(&c->line[0], seen, 60000000);
+        _exit(0);
+    }
+    while (atomic_load(&c->line[0].sleepers) == 0)
+        usleep(100);
+    pid_t other = fork();
+    for (int i = 0; i < RINGS; i++)
+        control_ring(&c->line[0]);
+    if (other == 0)
+        _exit(0);
+    int status;
+    ck_assert_int_eq(waitpid(other, &status, 0), other);
+    ck_assert_int_eq(waitpid(pid, &status, 0),
+                     pid); /* Check's own time limit catches a lost wake-up */
+    ck_assert_int_eq(status, 0);
+    ck_assert_uint_eq(atomic_load(&c->line[0].arrived), 2 * RINGS);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("control");
@@ -314,6 +339,7 @@ int main(void)
     tcase_add_test(t, a_departure_wakes_who_sleeps_for_that_rank);
     tcase_add_test(t, arriving_wakes_who_sleeps_for_a_rank);
     tcase_add_test(t, the_abort_word_wakes_who_sleeps_for_a_rank);
+    tcase_add_test(t, a_ring_by_anybody_wakes_who_sleeps_and_none_is_lost);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_ENV);

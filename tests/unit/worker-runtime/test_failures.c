@@ -14,7 +14,7 @@ static const struct shape shapes[] = {
     {"one-shot", 3000, false, "0"},
     {"staged", 200000, false, "0"},
     {"direct", 900000, true, "0"},
-    {"cma", (size_t)9 << 20, false, "1"},
+    {"cma", (size_t)3 << 20, false, "1"},
 };
 
 enum {
@@ -47,6 +47,7 @@ static int run_until_broken(int rank, void *arg)
 {
     const struct loop *loop = arg;
     setenv("DDP_CMA", loop->shape->cma, 1);
+    setenv("DDP_TUNING", "ranks 3: cma=256K cma_sum=256K", 1);
     struct ddp_group *g = rank_init(rank, loop->timeout_ms);
     struct exchange x = {.kind = loop->kind, .dtype = DDP_INT32, .n = N, .rank = rank};
     x.count = loop->shape->bytes / 4;

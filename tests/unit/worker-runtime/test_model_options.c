@@ -4,7 +4,7 @@
 
 enum { COUNT = 100 };
 
-/* --- where gradients lie ----------------------------------------------------------------------- */
+/* --- where gradients lie ---------------------------------------------------------------------- */
 
 static void average_one_array(struct ddp_group *g, void *arg)
 {
@@ -60,7 +60,7 @@ START_TEST(gradients_of_the_library_are_never_copied)
 }
 END_TEST
 
-/* --- how they are averaged --------------------------------------------------------------------- */
+/* --- how they are averaged -------------------------------------------------------------------- */
 
 struct way {
     struct ddp_model_opts opts;
@@ -129,7 +129,7 @@ START_TEST(compressed_averages_overflow_only_where_a_value_does)
 }
 END_TEST
 
-/* --- a program's own way ----------------------------------------------------------------------- */
+/* --- a program's own way ---------------------------------------------------------------------- */
 
 struct hooked {
     size_t n_calls;
@@ -180,7 +180,7 @@ START_TEST(a_hook_averages_each_bucket_and_fails_a_step_on_all_ranks)
 }
 END_TEST
 
-/* --- what is not finite ------------------------------------------------------------------------ */
+/* --- what is not finite ----------------------------------------------------------------------- */
 
 static void meet_a_nan(struct ddp_group *g, void *arg)
 {
@@ -235,7 +235,7 @@ START_TEST(an_average_that_overflows_is_told_as_such)
 }
 END_TEST
 
-/* --- unused gradients -------------------------------------------------------------------------- */
+/* --- unused gradients ------------------------------------------------------------------------- */
 
 static void use_some(struct ddp_group *g, void *arg)
 {
@@ -270,7 +270,7 @@ START_TEST(gradients_that_a_rank_does_not_use_count_as_zeros)
 }
 END_TEST
 
-/* --- buffers ----------------------------------------------------------------------------------- */
+/* --- buffers ---------------------------------------------------------------------------------- */
 
 static void keep_buffers(struct ddp_group *g, void *arg)
 {
@@ -300,7 +300,7 @@ START_TEST(buffers_are_those_of_rank_0_after_each_step)
 }
 END_TEST
 
-/* --- weights ----------------------------------------------------------------------------------- */
+/* --- weights ---------------------------------------------------------------------------------- */
 
 static void weigh(struct ddp_group *g, void *arg)
 {
@@ -337,7 +337,7 @@ START_TEST(weights_count_what_each_rank_has_seen)
 }
 END_TEST
 
-/* --- clipping ---------------------------------------------------------------------------------- */
+/* --- clipping --------------------------------------------------------------------------------- */
 
 static void clip(struct ddp_group *g, void *arg)
 {
@@ -369,7 +369,7 @@ START_TEST(clipping_scales_the_norm_of_all_gradients_together)
 }
 END_TEST
 
-/* --- refusals ---------------------------------------------------------------------------------- */
+/* --- refusals --------------------------------------------------------------------------------- */
 
 static int no_hook(struct ddp_group *g, const struct ddp_bucket *b, void *arg)
 {
@@ -418,7 +418,7 @@ START_TEST(options_out_of_bounds_are_refused_and_nobody_waits)
 }
 END_TEST
 
-/* --- the timeline ------------------------------------------------------------------------------ */
+/* --- the timeline ----------------------------------------------------------------------------- */
 
 START_TEST(the_rank_goes_before_the_last_suffix_of_a_trace)
 {

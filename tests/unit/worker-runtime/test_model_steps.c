@@ -10,7 +10,7 @@
 enum { COUNT = 64 };
 static const struct ddp_model_opts two_a_bucket = {.bucket_bytes = 2 * COUNT * sizeof(float)};
 
-/* --- order ------------------------------------------------------------------------------------- */
+/* --- order ------------------------------------------------------------------------------------ */
 
 /* Odd gradients before even ones: no two neighbours share a bucket. */
 static void say_odd_ones_first(struct small *s, size_t from)
@@ -85,7 +85,7 @@ START_TEST(without_an_order_of_rank_0_buckets_stay)
 }
 END_TEST
 
-/* --- overlap ----------------------------------------------------------------------------------- */
+/* --- overlap ---------------------------------------------------------------------------------- */
 
 static void go_on_together(struct ddp_group *g, void *arg)
 {
@@ -165,7 +165,7 @@ START_TEST(a_program_that_ends_in_the_middle_of_a_step_waits_for_nobody)
 }
 END_TEST
 
-/* --- accumulation ------------------------------------------------------------------------------ */
+/* --- accumulation ----------------------------------------------------------------------------- */
 
 static void accumulate(struct ddp_group *g, void *arg)
 {
@@ -207,7 +207,7 @@ START_TEST(accumulated_gradients_are_averaged_once)
 }
 END_TEST
 
-/* --- misuse ------------------------------------------------------------------------------------ */
+/* --- misuse ----------------------------------------------------------------------------------- */
 
 static void forget_some_on_rank_1(struct ddp_group *g, void *arg)
 {
@@ -267,7 +267,7 @@ START_TEST(ranks_in_different_steps_are_told_so)
 }
 END_TEST
 
-/* --- ranks that have no more batches ----------------------------------------------------------- */
+/* --- ranks that have no more batches ---------------------------------------------------------- */
 
 struct uneven {
     int n_batches[3];
@@ -353,7 +353,7 @@ START_TEST(joining_in_the_middle_of_a_step_fails_it_on_all_ranks)
 }
 END_TEST
 
-/* --- death at the end of a step ---------------------------------------------------------------- */
+/* --- death at the end of a step --------------------------------------------------------------- */
 
 enum { N_KILLED = 3 };
 static _Atomic uint64_t *counted; /* steps that each rank had, in memory they share */

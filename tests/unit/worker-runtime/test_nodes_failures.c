@@ -14,7 +14,7 @@ enum {
     N_GRIDS = sizeof grids / sizeof *grids,
     N_KINDS = CALL_ALL_TO_ALL - CALL_ALL_REDUCE + 2, /* and the barrier */
     N_CASES = N_KINDS * N_GRIDS * 2,
-    STOP_TIMEOUT_MS = 400,
+    STOP_TIMEOUT_MS = 3000, /* longer than a rank that lives waits for a processor */
 };
 
 static struct store_process store;
@@ -178,6 +178,88 @@ START_TEST(a_rank_that_leaves_early_is_told_from_one_that_died)
 }
 END_TEST
 
+/* Receivers are on another node; of two local ranks, too, of which one alone watches the victim. */
+struct parting {
+    const struct nodes *nodes;
+    int victim, receiver;
+    int leave[2], wait[2]; /* pipes: a byte lets the victim go, the receiver wait */
+    bool is_late;          /* the victim has gone when the receiver begins to wait */
+    bool is_killed;
+    const char *said; /* what the receiver is told */
+};
+
+static void wait_for_byte(int rank, int pipe)
+{
+    char byte;
+    RANK_CHECK(rank, read(pipe, &byte, 1) == 1, "gate");
+}
+
+static void receive_in_vain(int rank, struct ddp_group *g, const struct parting *p)
+{
+    struct ddp_request *request;
+    int32_t x = 0;
+    char name[32];
+    snprintf(name, sizeof name, "rank %d on node 0", p->victim);
+    if (p->is_late)
+        wait_for_byte(rank, p->wait[0]);
+    RANK_CHECK(rank, ddp_irecv(g, &x, 1, DDP_INT32, p->victim, 7, NULL, &request) == DDP_OK,
+               "receive");
+    if (!p->is_late)
+        RANK_CHECK(rank, write(p->leave[1], "x", 1) == 1, "gate");
+    int rc = ddp_wait(request);
+    RANK_CHECK(rank, rc == DDP_EPEER, "got %s", ddp_strerror(rc));
+    RANK_CHECK(rank, strstr(ddp_last_error(), name) != NULL, "expected: %s", name);
+    RANK_CHECK(rank, strstr(ddp_last_error(), p->said) != NULL, "expected: %s", p->said);
+}
+
+static int run_parting(int rank, void *arg)
+{
+    const struct parting *p = arg;
+    struct ddp_group *g = rank_init(rank, 60000);
+    RANK_CHECK(rank, ddp_barrier(g) == DDP_OK, "barrier");
+    if (rank == p->receiver)
+        receive_in_vain(rank, g, p);
+    if (rank == p->victim)
+        wait_for_byte(rank, p->leave[0]);
+    if (rank == p->victim && p->is_killed)
+        raise(SIGKILL);
+    ddp_finalize(g);
+    return 0;
+}
+
+static const struct parting partings[] = {
+    {&grids[0], 0, 1, .said = "left the job while others needed it"},
+    {&grids[0], 0, 1, .is_late = true, .said = "left the job while others needed it"},
+    {&grids[0], 0, 1, .is_killed = true, .said = "died"},
+    {&grids[1], 0, 3, .said = "left the job while others needed it"},
+    {&grids[1], 0, 3, .is_late = true, .said = "left the job while others needed it"},
+    {&grids[1], 0, 3, .is_killed = true, .said = "died"},
+    {&grids[1], 0, 3, .is_late = true, .is_killed = true, .said = "died"},
+};
+
+START_TEST(a_receive_from_a_rank_that_is_gone_ends_before_its_time_is_up)
+{
+    struct parting p = partings[_i];
+    struct ranks r;
+    ck_assert(pipe(p.leave) == 0 && pipe(p.wait) == 0);
+    nodes_start(&r, p.nodes, run_parting, &p);
+    if (p.is_late) { /* it goes, and the receiver begins when it has gone */
+        ck_assert_int_eq(write(p.leave[1], "x", 1), 1);
+        ck_assert_int_eq(waitpid(r.pid[p.victim], &r.status[p.victim], 0), r.pid[p.victim]);
+        r.pid[p.victim] = 0;
+        ck_assert_int_eq(write(p.wait[1], "x", 1), 1);
+    }
+    ranks_wait(&r);
+    for (int k = 0; k < r.n; k++)
+        ck_assert_msg(r.status[k] == (k == p.victim && p.is_killed ? SIGKILL : 0), "rank %d: %#x",
+                      k, r.status[k]);
+    for (int k = 0; k < 2; k++) {
+        close(p.leave[k]);
+        close(p.wait[k]);
+    }
+}
+END_TEST
+
 static int run_many_jobs(int rank, void *arg)
 {
     (void)arg;
@@ -296,6 +378,8 @@ int main(void)
                         N_GRIDS);
     tcase_add_test(tcase, counts_that_two_nodes_do_not_agree_on_are_a_mismatch);
     tcase_add_loop_test(tcase, a_rank_that_leaves_early_is_told_from_one_that_died, 0, N_GRIDS);
+    tcase_add_loop_test(tcase, a_receive_from_a_rank_that_is_gone_ends_before_its_time_is_up, 0,
+                        sizeof partings / sizeof *partings);
     tcase_add_test(tcase, ranks_that_leave_together_lose_nothing_and_can_join_again);
     tcase_add_test(tcase, ranks_of_nodes_that_never_come_are_named);
     tcase_add_test(tcase, a_node_without_rank_0_says_so);

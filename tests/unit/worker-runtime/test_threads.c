@@ -53,8 +53,9 @@ static void *run_rank(void *arg)
     struct rank *r = arg;
     struct node *node = r->node;
     struct transport_shm *shm = NULL;
-    struct cpu_tunings tunings = cpu_tunings_default;
+    struct cpu_tunings tunings = {.n_rows = 1, .row = {{.n_ranks = CPU_TUNING_MOST_RANKS}}};
     struct cpu_tuning *tuning = &tunings.row[0].tuning;
+    *tuning = *cpu_tuning_for(&cpu_tunings_default, CPU_TUNING_MOST_RANKS);
     tuning->cma_bytes = tuning->cma_sum_bytes = 100000; /* so that its turn comes here, too */
     struct transport_shm_opts opts = {
         .control = node->control, .spin = node->spin, .timeout_ms = node->timeout_ms};

@@ -1,0 +1,63 @@
+#include "whole.h"
+
+#include "error.h"
+#include "scope.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+bool co_may_replace(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) < 0 || S_ISREG(st.st_mode);
+}
+
+static int write_all(int fd, const char *bytes, size_t n)
+{
+    while (n > 0) {
+        ssize_t wrote = write(fd, bytes, n);
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote < 0)
+            return -errno;
+        bytes += wrote;
+        n -= (size_t)wrote;
+    }
+    return 0;
+}
+
+static int write_to(const char *path, int flags, const void *bytes, size_t n)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | flags, 0666);
+    if (fd < 0)
+        return -errno;
+    int rc = write_all(fd, bytes, n);
+    if (close(fd) < 0 && rc == 0)
+        rc = -errno;
+    return rc;
+}
+
+static int replace(const char *path, const void *bytes, size_t n)
+{
+    co_autofree char *draft = NULL;
+    if (asprintf(&draft, "%s.%ld.tmp", path, (long)getpid()) < 0) {
+        draft = NULL;
+        return -ENOMEM;
+    }
+    int rc = write_to(draft, O_CREAT | O_TRUNC | O_NOFOLLOW, bytes, n);
+    if (rc == 0 && rename(draft, path) < 0)
+        rc = -errno;
+    if (rc < 0)
+        unlink(draft);
+    return rc;
+}
+
+int co_write_whole(const char *path, const void *bytes, size_t n, struct co_error *err)
+{
+    int rc = co_may_replace(path) ? replace(path, bytes, n) : write_to(path, 0, bytes, n);
+    return rc < 0 ? co_fail(err, rc, "cannot write %s: %s", path, strerror(-rc)) : 0;
+}

@@ -1,0 +1,15 @@
+/* bigram.h - how well the held-out text is foretold by counting which character follows which: what
+ * a network has to beat. */
+#ifndef DDP_EXAMPLES_BIGRAM_H
+#define DDP_EXAMPLES_BIGRAM_H
+
+struct text;
+
+/* Count pairs where the text is learnt from, and foretell each held-out character but the first of
+ * a block from the one before it. Pairs that were never seen get a little, too: as much as makes
+ * the result best, which favours this model.
+ *
+ * returns   mean of -log(probability), in nats; 0 if nothing is held out */
+double bigram_held_out(const struct text *t);
+
+#endif

@@ -1,0 +1,36 @@
+/* chargpt_options.h - the command line of chargpt.c. */
+#ifndef DDP_EXAMPLES_CHARGPT_OPTIONS_H
+#define DDP_EXAMPLES_CHARGPT_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct failure;
+
+struct chargpt_options {
+    const char *const *texts; /* files and directories */
+    int n_texts;
+    int64_t layers, width, heads, context;
+    int64_t batch; /* stretches of a step, of all ranks together */
+    int64_t steps;
+    double minutes;  /* stop after so many; 0: no limit */
+    int64_t stop_at; /* stop behind that step; 0: no limit */
+    double lr;
+    int64_t seed;
+    int64_t print_every, test_every; /* steps; 0: at the end only */
+    const char *checkpoint;          /* directory; NULL: none */
+    int64_t save_every;              /* steps; 0: at the end only */
+    int64_t keep;                    /* checkpoints; 0: all */
+    bool resume, verify, help;
+    const char *loss_file; /* NULL: none */
+};
+
+/* Read the command line. Strings are borrowed from argv.
+ * returns   0, or -1 with the reason in `why` */
+int chargpt_options_parse(int argc, char **argv, struct chargpt_options *ret_opts,
+                          struct failure *why);
+
+/* The text of --help. */
+extern const char chargpt_options_help[];
+
+#endif

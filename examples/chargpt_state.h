@@ -1,0 +1,27 @@
+/* chargpt_state.h - what of a training of chargpt.c goes into a checkpoint, and how it comes back. */
+#ifndef DDP_EXAMPLES_CHARGPT_STATE_H
+#define DDP_EXAMPLES_CHARGPT_STATE_H
+
+#include <ddp/ddp.h>
+
+struct adamw;
+struct gpt;
+
+struct chargpt_position {    /* saved as a tensor of int64 */
+    int64_t step;            /* steps made */
+    int64_t epoch, consumed; /* where the sampler stands */
+    int64_t seed;
+};
+
+/* Save network, optimiser and position. returns 0, or a status of ddp/error.h */
+int chargpt_state_save(struct ddp_checkpoint *c, const struct gpt *net, const struct adamw *adam,
+                       const struct chargpt_position *at);
+
+/* Load the newest ones, if there are any.
+ *
+ * ret_found   whether there are; without them nothing is changed
+ * returns     0, or a status of ddp/error.h */
+int chargpt_state_load(struct ddp_checkpoint *c, const struct gpt *net, const struct adamw *adam,
+                       struct chargpt_position *at, bool *ret_found);
+
+#endif

@@ -1,0 +1,129 @@
+/* Files that are written whole, and names that are no files. */
+#include "common/error.h"
+#include "common/whole.h"
+
+#include <check.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char dir[] = "/tmp/whole-XXXXXX";
+
+static const char *in_dir(const char *name)
+{
+    static char path[64];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return path;
+}
+
+static void setup(void)
+{
+    strcpy(dir, "/tmp/whole-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+}
+
+static int count_files(void)
+{
+    DIR *d = opendir(dir);
+    ck_assert_ptr_nonnull(d);
+    int n = 0;
+    while (readdir(d) != NULL)
+        n++;
+    closedir(d);
+    return n - 2;
+}
+
+static void teardown(void)
+{
+    unlink(in_dir("file"));
+    unlink(in_dir("pipe"));
+    ck_assert_int_eq(rmdir(dir), 0);
+}
+
+static void expect_content(const char *path, const char *text)
+{
+    char got[64] = "";
+    FILE *f = fopen(path, "r");
+    ck_assert_ptr_nonnull(f);
+    got[fread(got, 1, sizeof got - 1, f)] = '\0';
+    fclose(f);
+    ck_assert_str_eq(got, text);
+}
+
+START_TEST(a_file_is_made_and_then_replaced)
+{
+    struct co_error err = {0};
+    ck_assert_int_eq(co_write_whole(in_dir("file"), "one", 3, &err), 0);
+    expect_content(in_dir("file"), "one");
+    ck_assert_int_eq(co_write_whole(in_dir("file"), "2", 1, &err), 0);
+    expect_content(in_dir("file"), "2");
+    ck_assert_int_eq(count_files(), 1);
+}
+END_TEST
+
+START_TEST(who_reads_the_old_file_goes_on_reading_it)
+{
+    ck_assert_int_eq(co_write_whole(in_dir("file"), "old", 3, NULL), 0);
+    FILE *old = fopen(in_dir("file"), "r");
+    ck_assert_int_eq(co_write_whole(in_dir("file"), "new", 3, NULL), 0);
+    char got[4] = "";
+    ck_assert_uint_eq(fread(got, 1, 3, old), 3);
+    fclose(old);
+    ck_assert_str_eq(got, "old");
+}
+END_TEST
+
+START_TEST(a_pipe_is_written_to_and_stays)
+{
+    ck_assert_int_eq(mkfifo(in_dir("pipe"), 0600), 0);
+    ck_assert(!co_may_replace(in_dir("pipe")));
+    int fd = open(in_dir("pipe"), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    ck_assert_int_eq(co_write_whole(in_dir("pipe"), "text", 4, NULL), 0);
+    char got[8] = "";
+    ck_assert_int_eq(read(fd, got, sizeof got), 4);
+    close(fd);
+    struct stat st;
+    ck_assert_int_eq(stat(in_dir("pipe"), &st), 0);
+    ck_assert(S_ISFIFO(st.st_mode));
+}
+END_TEST
+
+START_TEST(a_device_may_not_be_replaced_and_what_is_missing_may)
+{
+    ck_assert(!co_may_replace("/dev/null"));
+    ck_assert(!co_may_replace(dir));
+    ck_assert(co_may_replace(in_dir("file")));
+}
+END_TEST
+
+START_TEST(a_failure_names_the_file_and_leaves_no_draft)
+{
+    struct co_error err = {0};
+    ck_assert_int_lt(co_write_whole("/nowhere/file", "x", 1, &err), 0);
+    ck_assert_str_eq(err.text, "cannot write /nowhere/file: No such file or directory");
+    ck_assert_int_lt(co_write_whole(dir, "x", 1, &err), 0);
+    ck_assert_int_eq(count_files(), 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("whole");
+    TCase *t = tcase_create("files");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, a_file_is_made_and_then_replaced);
+    tcase_add_test(t, who_reads_the_old_file_goes_on_reading_it);
+    tcase_add_test(t, a_pipe_is_written_to_and_stays);
+    tcase_add_test(t, a_device_may_not_be_replaced_and_what_is_missing_may);
+    tcase_add_test(t, a_failure_names_the_file_and_leaves_no_draft);
+    suite_add_tcase(s, t);
+    SRunner *runner = srunner_create(s);
+    srunner_run_all(runner, CK_ENV);
+    int n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
