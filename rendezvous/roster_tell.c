@@ -93,7 +93,7 @@ void roster_tell_leader(struct roster *r)
             (struct message_members){.n_all = r->n_addresses,
                                      .first = first,
                                      .n = n,
-                                     .addresses = n > 0 ? r->addresses + first : NULL};
+                                     .addresses = n > 0 ? &r->addresses[first] : NULL};
         first += n;
     } while (first < r->n_addresses);
     roster_tell_place(r, r->leader);

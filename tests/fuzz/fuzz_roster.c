@@ -1,8 +1,8 @@
 /* fuzz_roster.c - nodes that say anything at any time, each word of it well-formed.
  *
  * Who has the token may still be wrong, or old, or hostile: whatever such nodes say, the roster
- * stays whole, sends on open links only, and nothing but what its wire can carry. What it says
- * about places is dense and the same for all.
+ * stays whole, sends on open links only, and nothing but what its wire can carry. Ranks that it
+ * gives out are dense.
  *
  * The input: the terms, then turns; bytes that are missing are 0. */
 #include "common/buf.h"
