@@ -328,6 +328,9 @@ enum perf_exit perf_run(const struct perf_spec *spec, FILE *out)
     enum perf_exit status = run_in_group(&r, out, &err);
     if (err.code != 0 && (status != PERF_EXIT_USAGE || r.rank == 0))
         fprintf(stderr, "ddp-perf: rank %u: %s\n", r.rank, err.text);
+    if (status ==
+        PERF_EXIT_USAGE) /* of all ranks: nobody ends, and ends the job, before it is told */
+        ddp_barrier(g);
     ddp_finalize(g);
     return status;
 }

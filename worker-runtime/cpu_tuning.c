@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* For two ranks: what `ddp-perf --tune` measured on two cores of an AMD EPYC, with Linux 6.18; to read
- * across processes took two to three times as long there as to stage, at each size up to 64 MiB.
- * More ranks than cores were measured, too: `cma` is theirs, with 3 ranks; with 4 it was `never`.
- * Their `one_shot` (128K and more) comes of taking turns on a core, and is not taken over. */
+/* For two ranks: what `ddp-perf --tune` measured on two cores of an AMD EPYC, with Linux 6.18; to
+ * read across processes took two to three times as long there as to stage, up to 64 MiB. More ranks
+ * than cores were measured, too: `cma` is theirs, with 3 ranks; with 4 it was `never`. Their
+ * `one_shot` (128K and more) comes of taking turns on a core, and is not taken over. */
 const struct cpu_tunings cpu_tunings_default = {
     .n_rows = 2,
     .row = {{2,

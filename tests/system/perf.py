@@ -90,7 +90,8 @@ class Perf(unittest.TestCase):
         self.assertRegex(done.stderr, r"^ddp-perf: -b '0' is out of bounds")
         done = run(DDPRUN, "-n", "2", PERF, "reduce", "-r", "2", "-e", "4")
         self.assertNotEqual(done.returncode, 0)
-        self.assertEqual(len(re.findall(r"--root 2 is not one of 2 ranks", done.stderr)), 1, done.stderr)
+        told = re.findall(r"(?m)^ddp-perf: rank \d: --root 2 is not one of 2 ranks$", done.stderr)
+        self.assertEqual(len(told), 1, done.stderr)  # ddprun's report may have it again, behind a margin
 
     def test_help_and_version_go_to_stdout(self):
         self.assertIn("all_to_all", run(PERF, "--help").stdout)
