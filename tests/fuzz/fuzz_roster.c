@@ -1,8 +1,8 @@
 /* fuzz_roster.c - nodes that say anything at any time, each word of it well-formed.
  *
  * Who has the token may still be wrong, or old, or hostile: whatever such nodes say, the roster
- * stays whole, sends on open links only, and nothing but what its wire can carry. What it says about
- * places is dense and the same for all.
+ * stays whole, sends on open links only, and nothing but what its wire can carry. What it says
+ * about places is dense and the same for all.
  *
  * The input: the terms, then turns; bytes that are missing are 0. */
 #include "common/buf.h"
@@ -151,8 +151,8 @@ static uint32_t count_before(const struct world *w, const struct roster_node_vie
     return n_ranks;
 }
 
-/* is_new   the ranks have just been given out; later a member whose ranks all ended well may be lost
- *          without harm, and leaves a hole */
+/* is_new   the ranks have just been given out; later a member whose ranks all ended well may be
+ *          lost without harm, and leaves a hole */
 static void check_members(const struct world *w, bool is_new)
 {
     uint32_t n = 0;
