@@ -8,7 +8,7 @@
  *
  * Without its manifest a file is no checkpoint: what a job that was killed, or a full disk, left
  * behind is never read, and what was there before stays. The directory has to be the same one on
- * all nodes. One job writes to it at a time. */
+ * all nodes. One job writes to it at a time, by one ddp_checkpoint. */
 #ifndef DDP_CHECKPOINT_H
 #define DDP_CHECKPOINT_H
 
