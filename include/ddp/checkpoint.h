@@ -1,5 +1,5 @@
-/* checkpoint.h - the state of a training on the disk: written by rank 0, read once a node, and taken
- * up again by any number of ranks.
+/* checkpoint.h - the state of a training on the disk: written by rank 0, read once a node, and
+ * taken up again by any number of ranks.
  *
  * A directory holds a checkpoint for each step that was saved:
  *

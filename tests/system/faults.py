@@ -50,9 +50,9 @@ class Stopped(unittest.TestCase):
                 pass
 
     def end(self, *nodes):
+        """The last one has the roster."""
         for node in nodes:
             node.signal(signal.SIGTERM)
-        for node in nodes:
             self.assertEqual(node.finish()[0], -signal.SIGTERM)
 
     def test_a_node_whose_ranks_die_before_others_go_on_and_that_comes_back(self):
