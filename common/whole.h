@@ -13,8 +13,8 @@
 
 struct co_error;
 
-/* Whether rename(2) may put a file there: nothing has that name, or a regular file. A name that
- * cannot be looked at may; the rename will tell why not. */
+/* Whether rename(2) may put a file there: nothing has that name, or a regular file, but no link in
+ * /dev. A name that cannot be looked at may; the rename will tell why not. */
 bool co_may_replace(const char *path);
 
 /* Write `n` bytes as the file `path`; mode 0666 less the umask. Not synced to the disk.

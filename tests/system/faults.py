@@ -50,9 +50,9 @@ class Stopped(unittest.TestCase):
                 pass
 
     def end(self, *nodes):
+        """The last one has the roster."""
         for node in nodes:
             node.signal(signal.SIGTERM)
-        for node in nodes:
             self.assertEqual(node.finish()[0], -signal.SIGTERM)
 
     def test_a_node_whose_ranks_die_before_others_go_on_and_that_comes_back(self):
@@ -96,8 +96,8 @@ class Clock(unittest.TestCase):
         env = {"LD_PRELOAD": os.environ["JUMPING_CLOCK"]}
         args = c10d(port, "--max-restarts", "5", *SHORT_LEASE)
         # the pauses before the restarts are longer than the lease
-        with Node(*args, "--events", "/dev/stdout", "sh", "-c", "test $RANK = 1 || exec sleep 1000; exit 3", env=env) as a, \
-                Node(*args, "sh", "-c", "test $RANK = 1 || exec sleep 1000; exit 3", env=env) as b:
+        with Node(*args, "--node-rank", "0", "--events", "/dev/stdout", "sleep", "1000", env=env) as a, \
+                Node(*args, "--node-rank", "1", "sh", "-c", "exit 3", env=env) as b:
             (code, out, err), other = a.finish(), b.finish()
         self.assertEqual((code, other[0]), (3, 3), err + other[2])
         events = [json.loads(line) for line in out.splitlines()]
