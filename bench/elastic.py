@@ -16,6 +16,7 @@ import concurrent.futures
 import contextlib
 import os
 import queue
+import signal
 import subprocess
 import sys
 import time
@@ -114,8 +115,12 @@ class Bench:
         for number in range(max(self.args.runs, self.args.torchrun_runs)):
             begin = time.monotonic()
             jobs = list(jobs_of_run(self.args, number, self.workers, self.found_places, self.launchers))
-            with concurrent.futures.ThreadPoolExecutor(self.args.at_once) as pool:
-                list(pool.map(self.run, jobs))
+            if self.args.at_once == 1:
+                for job in jobs:
+                    self.run(job)
+            else:
+                with concurrent.futures.ThreadPoolExecutor(self.args.at_once) as pool:
+                    list(pool.map(self.run, jobs))
             print(f"run {number + 1}: {len(jobs)} jobs in {time.monotonic() - begin:.0f} s; {self.count_failed()} of ddprun's "
                   "have not passed so far", file=sys.stderr, flush=True)
 
@@ -137,6 +142,7 @@ class Bench:
             cases = [case for case in CASES if any((job.case, job.place) == (case, place) for job in of)]
             texts.append(f"Nodes on {NODES_ON[place]}:")
             texts.append(self.table(kind, place, cases))
+            texts += self.reasons(kind, place, cases)
         if self.args.at_once == 1:
             texts.append("*started*: until the new generation's last worker was in its first line; *stepped*: until it had added up; "
                          "*ended*: until the last launcher's end, or that of the last process. Median (maximum).")
@@ -156,6 +162,16 @@ class Bench:
             yield f"{len(passed)} of {len(found)}" if found else "-"
             if self.args.at_once == 1:
                 yield from (show_times([getattr(times, what) for times in passed]) for what in ("started", "stepped", "ended"))
+
+    def reasons(self, kind, place, cases):
+        """Why the cases have not passed that have not: a list, if there are any."""
+        lines = []
+        for name in self.launchers:
+            for case in cases:
+                whys = dict.fromkeys(o.why for o in self.found(case=case, workers=kind, place=place, launcher=name) if o.why)
+                lines += [f"- {name}: {case.title}: {why}" for why in whys]
+        if lines:
+            yield "\n".join(lines)
 
     def targets(self, kind):
         """What ddprun is to reach with C workers, and what it did, of all that has passed."""
@@ -197,6 +213,7 @@ def main():
     parser.add_argument("--at-once", type=int, default=1, metavar="N", help="jobs")
     parser.add_argument("--build", default=os.path.join(results.ROOT, "build"))
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # cleaning up
     load = results.load_average()
     with contextlib.ExitStack() as stack:
         bench = Bench(args, stack)

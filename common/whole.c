@@ -13,6 +13,9 @@
 bool co_may_replace(const char *path)
 {
     struct stat st;
+    /* /dev/stdout is a link that leads to a file where output goes to one: the link stays */
+    if (strncmp(path, "/dev/", 5) == 0 && lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
+        return false;
     return stat(path, &st) < 0 || S_ISREG(st.st_mode);
 }
 
@@ -58,6 +61,6 @@ static int replace(const char *path, const void *bytes, size_t n)
 
 int co_write_whole(const char *path, const void *bytes, size_t n, struct co_error *err)
 {
-    int rc = co_may_replace(path) ? replace(path, bytes, n) : write_to(path, 0, bytes, n);
+    int rc = co_may_replace(path) ? replace(path, bytes, n) : write_to(path, O_APPEND, bytes, n);
     return rc < 0 ? co_fail(err, rc, "cannot write %s: %s", path, strerror(-rc)) : 0;
 }

@@ -1,9 +1,10 @@
-/* whole.h - files that others read while we write them: they find all of it, or what was there before.
+/* whole.h - files that others read while we write them: they find all of it, or what was there
+ * before.
  *
  *     co_write_whole("/run/job/report.json", text, strlen(text), &err);
  *
- * A draft beside the file takes its place by rename(2). A device or a pipe is never replaced, but written to:
- * "/dev/stdout" is a name as good as another. */
+ * A draft beside the file takes its place by rename(2). A device or a pipe is never replaced,
+ * but written to: "/dev/stdout" is a name as good as another. */
 #ifndef DDP_COMMON_WHOLE_H
 #define DDP_COMMON_WHOLE_H
 
@@ -12,12 +13,13 @@
 
 struct co_error;
 
-/* Whether rename(2) may put a file there: nothing has that name, or a regular file. A name that cannot be looked at
- * may; the rename will tell why not. */
+/* Whether rename(2) may put a file there: nothing has that name, or a regular file, but no link in
+ * /dev. A name that cannot be looked at may; the rename will tell why not. */
 bool co_may_replace(const char *path);
 
 /* Write `n` bytes as the file `path`; mode 0666 less the umask. Not synced to the disk.
- * returns 0, or -errno with a text that names the file; what was there is untouched then, and no draft is left */
+ * returns 0, or -errno with a text that names the file; what was there is untouched then, and no
+ * draft is left */
 int co_write_whole(const char *path, const void *bytes, size_t n, struct co_error *err);
 
 #endif

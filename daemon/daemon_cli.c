@@ -42,8 +42,8 @@ const struct co_option daemon_cli_table[] = {
 
     {DAEMON_OPTION_TOKEN_FILE, 0, "token-file", "FILE", .subject = "Jobs of ddprun",
      .help = "What the nodes of jobs have to know, the same on all of them; default: DDP_TOKEN, "
-             "else ~/.config/ddprun/token. Without any, jobs are managed only if nothing but "
-             "loopback addresses is listened at."},
+             "else ~/.config/ddprun/token. Without any, jobs are managed only where processes of "
+             "our own user alone can reach us: at loopback addresses, and without --allow."},
     {DAEMON_OPTION_NO_JOBS, 0, "no-jobs", .help = "Manage no jobs: serve the store and HTTP only."},
 
     {DAEMON_OPTION_MAX_MEMORY, 0, "max-memory", "SIZE", .subject = "Limits",

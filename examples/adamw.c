@@ -22,25 +22,16 @@ void adamw_fini(struct adamw *a)
     *a = (struct adamw){0};
 }
 
-double adamw_norm(const real *grads, size_t n)
-{
-    double sum = 0;
-
-    for (size_t i = 0; i < n; i++)
-        sum += (double)grads[i] * (double)grads[i];
-    return sqrt(sum);
-}
-
 void adamw_step(struct adamw *a, const struct adamw_step *s, real *params, const real *grads,
                 size_t first, size_t count, int decays)
 {
-    const real beta1 = (real)a->beta1, beta2 = (real)a->beta2, factor = (real)s->factor;
+    const real beta1 = (real)a->beta1, beta2 = (real)a->beta2;
     const real rate = (real)(s->lr / (1 - pow(a->beta1, (double)s->step)));
     const real root = (real)(1 / sqrt(1 - pow(a->beta2, (double)s->step)));
     const real keep = decays ? (real)(1 - s->lr * a->decay) : 1, epsilon = (real)a->epsilon;
 
     for (size_t i = first; i < first + count; i++) {
-        const real g = grads[i] * factor;
+        const real g = grads[i];
         a->mean[i] = beta1 * a->mean[i] + (1 - beta1) * g;
         a->square[i] = beta2 * a->square[i] + (1 - beta2) * g * g;
         const real size =

@@ -1,4 +1,4 @@
-/* adamw.h - the optimiser AdamW, as torch.optim.AdamW does it, with clipping by the global norm.
+/* adamw.h - the optimiser AdamW, as torch.optim.AdamW does it.
  *
  * Every rank steps for itself: same gradients, same bits. */
 #ifndef DDP_EXAMPLES_ADAMW_H
@@ -19,17 +19,13 @@ struct adamw {
 int adamw_init(struct adamw *a, size_t n);
 void adamw_fini(struct adamw *a); /* a zeroed one is fine */
 
-/* The root of the sum of all squares. */
-double adamw_norm(const real *grads, size_t n);
-
 /* One step on the parameters first .. first + count - 1.
  *
  * step     1 for the first one
- * decays   whether they shrink: matrices do, scales and shifts do not
- * factor   for the gradients: below 1 to clip them */
+ * decays   whether they shrink: matrices do, scales and shifts do not */
 struct adamw_step {
     int64_t step;
-    double lr, factor;
+    double lr;
 };
 void adamw_step(struct adamw *a, const struct adamw_step *s, real *params, const real *grads,
                 size_t first, size_t count, int decays);

@@ -6,8 +6,8 @@
  *     ddprun -n 3 chargpt --checkpoint DIR --resume    three go on where the two stopped
  *
  * Each rank has the whole network and a part of every batch. All gradients lie in one stretch of
- * memory that the ranks of a node share, so that one ddp_all_reduce() averages them without a copy;
- * behind them rides the loss, and whether the time is over. */
+ * memory that the ranks of a node share, so that they are averaged where they lie, while the
+ * backward pass goes on. */
 #include <ddp/ddp.h>
 #include <inttypes.h>
 #include <math.h>
@@ -25,8 +25,8 @@
 #include "gpt.h"
 #include "text.h"
 
-/* Behind the gradients. */
-enum { LOSS, IS_OVER, N_RIDERS };
+/* What the ranks tell each other after a step. */
+enum { LOSS, IS_OVER, N_NEWS };
 
 #define WARM_UP_STEPS 50
 #define LAST_LR       0.1 /* of the highest, at the end */
@@ -48,9 +48,12 @@ struct job {
 struct run { /* what belongs to one group */
     struct ddp_group *g;
     struct job *job;
+    struct ddp_tensor *tensors; /* of the network; owned */
+    struct ddp_model *model;
     struct ddp_sampler *sampler;
     struct ddp_checkpoint *checkpoint; /* NULL: none */
     size_t batch;                      /* of this rank */
+    double news[N_NEWS];               /* of the last step: the mean of all ranks */
     bool is_over;
     int64_t told_step; /* of the last line, and the time that steps took since */
     double stepping;
@@ -113,16 +116,28 @@ static int prepare(struct run *r, struct failure *why)
     return 0;
 }
 
-/* The gradients, and what rides behind them. */
-static int take_gradients(struct run *r)
+/* Gradients in memory that the ranks share, and the model that averages them. */
+static int make_model(struct run *r)
 {
     struct gpt *net = r->job->net;
     void *memory;
-    int rc = ddp_alloc(r->g, (net->n_params + N_RIDERS) * sizeof(real), &memory);
+    int rc = ddp_alloc(r->g, net->n_params * sizeof(real), &memory);
 
-    if (rc == 0)
-        net->grads = memory;
-    return rc;
+    r->tensors = calloc(net->n_tensors, sizeof(*r->tensors));
+    if (rc == 0 && r->tensors == NULL)
+        rc = DDP_ENOMEM;
+    if (rc != 0)
+        return rc;
+    net->grads = memory;
+    for (size_t i = 0; i < net->n_tensors; i++) {
+        const struct gpt_tensor *t = &net->tensors[i];
+        r->tensors[i] = (struct ddp_tensor){.name = t->name,
+                                            .param = net->params + t->first,
+                                            .grad = net->grads + t->first,
+                                            .count = t->count,
+                                            .dtype = REAL_DTYPE};
+    }
+    return ddp_model_create(r->g, r->tensors, net->n_tensors, NULL, &r->model);
 }
 
 static int resume(struct run *r)
@@ -152,7 +167,7 @@ static int set_up(struct run *r)
     struct failure why = {""};
     int rc = all_or_none(r, prepare(r, &why), &why);
 
-    if (rc != 0 || (rc = take_gradients(r)) != 0)
+    if (rc != 0 || (rc = make_model(r)) != 0)
         return rc;
     const struct ddp_sampler_opts order = {
         .n = (int64_t)text_count(&job->text, (size_t)o->context + 1),
@@ -218,10 +233,7 @@ static double learning_rate(const struct job *job)
 static void optimise(struct job *job)
 {
     struct gpt *net = job->net;
-    const double norm = adamw_norm(net->grads, net->n_params);
-    const struct adamw_step how = {.step = job->at.step + 1,
-                                   .lr = learning_rate(job),
-                                   .factor = norm > MOST_NORM ? MOST_NORM / norm : 1};
+    const struct adamw_step how = {.step = job->at.step + 1, .lr = learning_rate(job)};
 
     for (size_t i = 0; i < net->n_tensors; i++) {
         const struct gpt_tensor *t = &net->tensors[i];
@@ -236,31 +248,40 @@ static int64_t last_step(const struct job *job)
     return stop > 0 && stop < steps ? stop : steps;
 }
 
-static int train_step(struct run *r)
+/* Forward, backward, and the average over all ranks. */
+static int find_gradients(struct run *r)
 {
     struct job *job = r->job;
     struct gpt *net = job->net;
-    const double began = seconds(), limit = job->opts.minutes * 60;
     const double count = (double)(r->batch * net->shape.context);
-    real *riders = net->grads + net->n_params;
+    int rc;
+
+    r->news[LOSS] = gpt_forward(net, job->inputs, job->targets, r->batch) / count;
+    gpt_backward(net, job->inputs, job->targets, r->batch, (real)(1 / count), r->model);
+    if ((rc = ddp_model_sync(r->model)) != 0)
+        return rc;
+    return ddp_model_clip(r->model, MOST_NORM, NULL);
+}
+
+static int train_step(struct run *r)
+{
+    struct job *job = r->job;
+    const double began = seconds(), limit = job->opts.minutes * 60;
     int rc;
 
     next_batch(r);
-    riders[LOSS] = (real)(gpt_forward(net, job->inputs, job->targets, r->batch) / count);
-    riders[IS_OVER] = ddp_rank(r->g) == 0 && limit > 0 && began - job->began > limit;
-    gpt_backward(net, job->inputs, job->targets, r->batch, (real)(1 / count));
-    rc = ddp_all_reduce(r->g, net->grads, net->grads, net->n_params + N_RIDERS, REAL_DTYPE, DDP_AVG,
-                        NULL);
-    if (rc != 0)
+    r->news[IS_OVER] = ddp_rank(r->g) == 0 && limit > 0 && began - job->began > limit;
+    if ((rc = find_gradients(r)) != 0 ||
+        (rc = ddp_all_reduce(r->g, r->news, r->news, N_NEWS, DDP_FLOAT64, DDP_AVG, NULL)) != 0)
         return rc;
     optimise(job);
     job->at.step++;
     job->at.epoch = ddp_sampler_epoch(r->sampler);
     job->at.consumed = ddp_sampler_consumed(r->sampler);
-    r->is_over = riders[IS_OVER] > 0 || job->at.step >= last_step(job);
+    r->is_over = r->news[IS_OVER] > 0 || job->at.step >= last_step(job);
     r->stepping += seconds() - began;
     if (job->loss_file != NULL)
-        fprintf(job->loss_file, "%" PRId64 " %.17g\n", job->at.step, (double)riders[LOSS]);
+        fprintf(job->loss_file, "%" PRId64 " %.17g\n", job->at.step, r->news[LOSS]);
     return 0;
 }
 
@@ -276,8 +297,7 @@ static void report_step(struct run *r)
     struct job *job = r->job;
     const int64_t steps = job->at.step - r->told_step;
 
-    ddp_log0(r->g, "step %" PRId64 ": loss %.4f, %.0f characters/s\n", job->at.step,
-             (double)job->net->grads[job->net->n_params + LOSS],
+    ddp_log0(r->g, "step %" PRId64 ": loss %.4f, %.0f characters/s\n", job->at.step, r->news[LOSS],
              (double)(steps * job->opts.batch * job->opts.context) / r->stepping);
     r->told_step = job->at.step;
     r->stepping = 0;
@@ -381,31 +401,41 @@ static int finish(struct run *r, double bigram)
     return rc;
 }
 
+static int run_all(struct run *r)
+{
+    struct job *job = r->job;
+    const struct chargpt_options *o = &job->opts;
+    int rc = set_up(r);
+
+    if (rc != 0)
+        return rc;
+    const double bigram = bigram_held_out(&job->text);
+    report_start(r, bigram);
+    r->told_step = job->at.step;
+    r->is_over = job->at.step >= last_step(job);
+    while (!r->is_over) {
+        if ((rc = train_step(r)) != 0)
+            return rc;
+        if (is_due(r, o->print_every))
+            report_step(r);
+        if (is_due(r, o->test_every) && !r->is_over && (rc = report_test(r, bigram)) != 0)
+            return rc;
+        if (is_due(r, o->save_every) && (rc = save(r)) != 0)
+            return rc;
+    }
+    return finish(r, bigram);
+}
+
 static int train(struct ddp_group *g, void *arg)
 {
     struct job *job = arg;
-    const struct chargpt_options *o = &job->opts;
     struct run r = {.g = g, .job = job};
-    int rc;
 
     job->began = seconds();
-    if ((rc = set_up(&r)) != 0)
-        return rc;
-    const double bigram = bigram_held_out(&job->text);
-    report_start(&r, bigram);
-    r.told_step = job->at.step;
-    r.is_over = job->at.step >= last_step(job);
-    while (!r.is_over) {
-        if ((rc = train_step(&r)) != 0)
-            return rc;
-        if (is_due(&r, o->print_every))
-            report_step(&r);
-        if (is_due(&r, o->test_every) && !r.is_over && (rc = report_test(&r, bigram)) != 0)
-            return rc;
-        if (is_due(&r, o->save_every) && (rc = save(&r)) != 0)
-            return rc;
-    }
-    return finish(&r, bigram);
+    int rc = run_all(&r);
+    ddp_model_destroy(r.model); /* it borrows the tensors */
+    free(r.tensors);
+    return rc;
 }
 
 /* A loss file that could not be written to its end is no loss file. */

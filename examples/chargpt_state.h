@@ -1,4 +1,4 @@
-/* chargpt_state.h - what of a training of chargpt.c goes into a checkpoint, and how it comes back. */
+/* chargpt_state.h - what of a training of chargpt.c is kept in a checkpoint, and how it returns. */
 #ifndef DDP_EXAMPLES_CHARGPT_STATE_H
 #define DDP_EXAMPLES_CHARGPT_STATE_H
 

@@ -1,59 +1,50 @@
 #include "checkpoint.h"
 
+#include <ddp/error.h>
+#include <ddp/safetensors.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "convnet.h"
 #include "failure.h"
-#include "safetensors_out.h"
 
 enum { MAX_TENSORS = CONVNET_MAX_TENSORS + 2 * CONVNET_MAX_STATS, MAX_NAME = 64 };
-
-static const char *dtype_name(void)
-{
-    return sizeof(real) == 4 ? "F32" : "F64";
-}
 
 /* Describe everything; parameters are copied to `to`, which has room for all of them.
  * counters    names of the layers' num_batches_tracked, one for each running_mean */
 static size_t describe(const struct convnet *net, real *to, char counters[][MAX_NAME],
-                       struct safetensors_tensor *tensors)
+                       struct ddp_safetensors_tensor *tensors)
 {
     size_t n = 0;
 
     for (size_t i = 0; i < net->n_tensors; i++) {
-        struct safetensors_tensor *t = &tensors[n++];
-        *t = (struct safetensors_tensor){.name = net->tensors[i].name,
-                                         .dtype = dtype_name(),
-                                         .element_bytes = sizeof(real),
-                                         .data = to};
-        t->n_dims = convnet_copy_tensor(net, i, to, t->shape);
+        struct ddp_safetensors_tensor *t = &tensors[n++];
+        *t = (struct ddp_safetensors_tensor){
+            .name = net->tensors[i].name, .dtype = REAL_DTYPE, .data = to};
+        t->n_dims = (unsigned)convnet_copy_tensor(net, i, to, t->shape);
         to += net->tensors[i].count;
     }
     for (size_t i = 0; i < net->n_stats; i++) {
         const struct convnet_stat *s = &net->stats[i];
-        tensors[n++] = (struct safetensors_tensor){.name = s->name,
-                                                   .dtype = dtype_name(),
-                                                   .element_bytes = sizeof(real),
-                                                   .n_dims = 1,
-                                                   .shape = {s->count},
-                                                   .data = s->values};
+        tensors[n++] = (struct ddp_safetensors_tensor){.name = s->name,
+                                                       .dtype = REAL_DTYPE,
+                                                       .n_dims = 1,
+                                                       .shape = {s->count},
+                                                       .data = s->values};
         const char *mean = strstr(s->name, "running_mean");
         if (mean == NULL)
             continue;
         snprintf(counters[i], MAX_NAME, "%.*snum_batches_tracked", (int)(mean - s->name), s->name);
-        tensors[n++] = (struct safetensors_tensor){.name = counters[i],
-                                                   .dtype = "I64",
-                                                   .element_bytes = sizeof(int64_t),
-                                                   .data = &net->n_batches};
+        tensors[n++] = (struct ddp_safetensors_tensor){
+            .name = counters[i], .dtype = DDP_INT64, .data = &net->n_batches};
     }
     return n;
 }
 
 int checkpoint_write(const char *path, const struct convnet *net, struct failure *why)
 {
-    struct safetensors_tensor tensors[MAX_TENSORS];
+    struct ddp_safetensors_tensor tensors[MAX_TENSORS];
     char counters[CONVNET_MAX_STATS][MAX_NAME];
     size_t count = 0;
 
@@ -62,7 +53,9 @@ int checkpoint_write(const char *path, const struct convnet *net, struct failure
     real *copies = malloc(count * sizeof(real));
     if (copies == NULL)
         return failure_set(why, "no memory to write '%s'", path);
-    int rc = safetensors_write(path, tensors, describe(net, copies, counters, tensors), why);
+    const struct ddp_safetensors_text format = {"format", "pt"};
+    const size_t n = describe(net, copies, counters, tensors);
+    int rc = ddp_safetensors_write(path, tensors, n, &format, 1);
     free(copies);
-    return rc;
+    return rc == 0 ? 0 : failure_set(why, "%s", ddp_last_error());
 }

@@ -338,7 +338,15 @@ static void embed_backward(const struct gpt *g, const uint8_t *inputs, size_t ro
     }
 }
 
-void gpt_backward(struct gpt *g, const uint8_t *inputs, const int *targets, size_t n, real factor)
+/* Errors are told again by ddp_model_sync(). */
+static void tell(struct ddp_model *model, size_t first, size_t n)
+{
+    if (model != NULL)
+        ddp_model_ready_range(model, first, n);
+}
+
+void gpt_backward(struct gpt *g, const uint8_t *inputs, const int *targets, size_t n, real factor,
+                  struct ddp_model *model)
 {
     const size_t rows = n * g->shape.context, width = g->shape.width, last = g->n_tensors - 2;
 
@@ -351,7 +359,11 @@ void gpt_backward(struct gpt *g, const uint8_t *inputs, const int *targets, size
     memset(g->d_rows, 0, rows * width * sizeof(real));
     layer_norm_back(g->d_rows, grad(g, last), grad(g, last + 1), g->d_branch,
                     input_of(g, g->shape.layers), g->mean, g->inverse, param(g, last), rows, width);
-    for (size_t l = g->shape.layers; l-- > 0;)
+    tell(model, last, 2);
+    for (size_t l = g->shape.layers; l-- > 0;) {
         layer_backward(g, l, input_of(g, l), n);
+        tell(model, of_layer(l, 0), N_PER_LAYER);
+    }
     embed_backward(g, inputs, rows);
+    tell(model, CHARACTERS, FIRST_LAYER);
 }

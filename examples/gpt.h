@@ -5,6 +5,7 @@
 #ifndef DDP_EXAMPLES_GPT_H
 #define DDP_EXAMPLES_GPT_H
 
+#include <ddp/model.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -58,7 +59,11 @@ void gpt_destroy(struct gpt *g); /* NULL is fine */
  * returns           the sum of -log(probability) of the targets that count, in nats */
 double gpt_forward(struct gpt *g, const uint8_t *inputs, const int *targets, size_t n);
 
-/* The gradients of that sum times `factor`, of the last gpt_forward(): grads are overwritten. */
-void gpt_backward(struct gpt *g, const uint8_t *inputs, const int *targets, size_t n, real factor);
+/* The gradients of that sum times `factor`, of the last gpt_forward(): grads are overwritten.
+ *
+ * model     of the tensors in their order: told by ddp_model_ready() as soon as a gradient is
+ *           final; NULL: nobody is */
+void gpt_backward(struct gpt *g, const uint8_t *inputs, const int *targets, size_t n, real factor,
+                  struct ddp_model *model);
 
 #endif

@@ -153,8 +153,8 @@ static int report_step(struct ddp_group *g, struct job *job, double loss)
 static int test(struct ddp_group *g, struct job *job, double *ret_accuracy)
 {
     const struct dataset_part *part = &job->data.test;
-    const size_t rank = (size_t)ddp_rank(g), ranks = (size_t)ddp_world_size(g);
-    const size_t end = part->n * (rank + 1) / ranks, batch = (size_t)job->opts.batch;
+    const size_t batch = (size_t)job->opts.batch;
+    int64_t first, end;
     int64_t n_right = 0;
     int rc;
 
@@ -164,9 +164,10 @@ static int test(struct ddp_group *g, struct job *job, double *ret_accuracy)
         if (rc != 0)
             return rc;
     }
-    for (size_t i = part->n * rank / ranks; i < end; i += batch)
+    ddp_shard_range(g, (int64_t)part->n, &first, &end);
+    for (size_t i = (size_t)first; i < (size_t)end; i += batch)
         n_right += (int64_t)convnet_count_right(job->net, &part->images, i,
-                                                end - i < batch ? end - i : batch);
+                                                (size_t)end - i < batch ? (size_t)end - i : batch);
     rc = ddp_all_reduce(g, &n_right, &n_right, 1, DDP_INT64, DDP_SUM, NULL);
     *ret_accuracy = 100 * (double)n_right / (double)part->n;
     return rc;

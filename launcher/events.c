@@ -21,9 +21,15 @@
 #include <time.h>
 #include <unistd.h>
 
-int events_open(struct events *e, const char *path, const char *job, struct co_error *err)
+int events_open(struct events *e, const char *path, const char *job,
+                void (*on_note)(void *arg, const char *text), void *arg, struct co_error *err)
 {
-    *e = (struct events){.fd = -1, .job = job, .begun_ms = co_now_ms()};
+    *e = (struct events){.fd = -1,
+                         .path = path,
+                         .job = job,
+                         .on_note = on_note,
+                         .arg = arg,
+                         .begun_ms = co_now_ms()};
     if (path == NULL)
         return 0;
     e->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -40,8 +46,36 @@ void events_close(struct events *e)
     e->fd = -1;
 }
 
+static void tell_missing(struct events *e, const char *why)
+{
+    char text[CO_ERROR_TEXT_BYTES];
+    if (e->is_told)
+        return;
+    e->is_told = true;
+    snprintf(text, sizeof text, "cannot write events to %.300s, some are missing there: %s",
+             e->path, why);
+    e->on_note(e->arg, text);
+}
+
+/* In one write(), so that lines of several writers stay whole: `line` begins with a newline, of
+ * which only a line behind a torn one has need. */
+static void write_line(struct events *e, const char *line)
+{
+    const char *text = e->is_torn ? line : line + 1;
+    size_t len = strlen(text);
+    ssize_t n;
+    while ((n = write(e->fd, text, len)) < 0 && errno == EINTR) {
+    }
+    if (n < 0)
+        tell_missing(e, strerror(errno));
+    else if ((size_t)n < len)
+        tell_missing(e, strerror(ENOSPC)); /* there was room for a part */
+    if (n > 0)
+        e->is_torn = (size_t)n < len;
+}
+
 /* Write one line; `more` is its own keys, given up here. */
-static void put(const struct events *e, const char *name, uint32_t generation, json_t *more)
+static void put(struct events *e, const char *name, uint32_t generation, json_t *more)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -55,12 +89,13 @@ static void put(const struct events *e, const char *name, uint32_t generation, j
     co_autofree char *dump = json_dumps(line, JSON_COMPACT);
     json_decref(line);
     co_autofree char *text = NULL;
-    int n = dump != NULL ? asprintf(&text, "%s\n", dump) : -1;
-    while (n > 0 && write(e->fd, text, (size_t)n) < 0 && errno == EINTR) {
-    }
+    if (dump != NULL && asprintf(&text, "\n%s\n", dump) > 0)
+        write_line(e, text);
+    else
+        tell_missing(e, strerror(ENOMEM));
 }
 
-void events_job_start(const struct events *e, char *const *argv, int n_ranks, int max_restarts)
+void events_job_start(struct events *e, char *const *argv, int n_ranks, int max_restarts)
 {
     if (e->fd < 0)
         return;
@@ -94,7 +129,7 @@ static json_t *rank_exit(const struct supervisor_event *what, int pid)
 }
 
 /* About a rank: its numbers first. `more` is given up here. */
-static void put_rank(const struct events *e, const char *name, uint32_t generation, int local_rank,
+static void put_rank(struct events *e, const char *name, uint32_t generation, int local_rank,
                      json_t *more)
 {
     json_t *all = json_pack("{s:i,s:i}", "rank", e->first_rank + local_rank, "lrank", local_rank);
@@ -104,8 +139,8 @@ static void put_rank(const struct events *e, const char *name, uint32_t generati
     put(e, name, generation, all);
 }
 
-void events_rank(const struct events *e, const struct supervisor *s,
-                 const struct supervisor_event *what, int pid)
+void events_rank(struct events *e, const struct supervisor *s, const struct supervisor_event *what,
+                 int pid)
 {
     uint32_t generation = supervisor_generation(s);
     if (e->fd < 0)
@@ -119,7 +154,7 @@ void events_rank(const struct events *e, const struct supervisor *s,
         put_rank(e, "rank_exit", generation, what->rank, rank_exit(what, pid));
 }
 
-void events_stop(const struct events *e, const struct supervisor *s)
+void events_stop(struct events *e, const struct supervisor *s)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(s);
     json_t *why;
@@ -134,7 +169,7 @@ void events_stop(const struct events *e, const struct supervisor *s)
     put(e, "stop", supervisor_generation(s), why);
 }
 
-void events_oom(const struct events *e, const struct supervisor *s, const struct oom_finding *f)
+void events_oom(struct events *e, const struct supervisor *s, const struct oom_finding *f)
 {
     int rank = supervisor_get_verdict(s)->rank;
     if (e->fd < 0 || f->blame == OOM_BLAME_NONE)
@@ -146,7 +181,7 @@ void events_oom(const struct events *e, const struct supervisor *s, const struct
     put(e, "oom", supervisor_generation(s), more);
 }
 
-void events_restart(const struct events *e, const struct supervisor *s)
+void events_restart(struct events *e, const struct supervisor *s)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(s);
     if (e->fd >= 0)
@@ -155,7 +190,7 @@ void events_restart(const struct events *e, const struct supervisor *s)
                       "counted", !v->is_free));
 }
 
-void events_replace(const struct events *e, const struct supervisor *s)
+void events_replace(struct events *e, const struct supervisor *s)
 {
     const struct supervisor_replacement *r = supervisor_get_replacement(s);
     if (e->fd >= 0)
@@ -182,7 +217,7 @@ void events_place(struct events *e, uint32_t generation, const struct message_pl
                       (json_int_t)waited_ms));
 }
 
-void events_wait(const struct events *e, uint32_t generation, const struct message_progress *p)
+void events_wait(struct events *e, uint32_t generation, const struct message_progress *p)
 {
     if (e->fd < 0)
         return;
@@ -194,25 +229,25 @@ void events_wait(const struct events *e, uint32_t generation, const struct messa
                   missing));
 }
 
-void events_order(const struct events *e, uint32_t generation, const char *why, const char *text)
+void events_order(struct events *e, uint32_t generation, const char *why, const char *text)
 {
     if (e->fd >= 0)
         put(e, "stop", generation, json_pack("{s:s,s:o}", "why", why, "text", text_of(text)));
 }
 
-void events_save(const struct events *e, uint32_t generation, const char *state)
+void events_save(struct events *e, uint32_t generation, const char *state)
 {
     if (e->fd >= 0)
         put(e, "save", generation, json_pack("{s:s}", "state", state));
 }
 
-void events_leave(const struct events *e, uint32_t generation, const char *text)
+void events_leave(struct events *e, uint32_t generation, const char *text)
 {
     if (e->fd >= 0)
         put(e, "leave", generation, json_pack("{s:o}", "text", text_of(text)));
 }
 
-void events_job_end(const struct events *e, const struct supervisor *s)
+void events_job_end(struct events *e, const struct supervisor *s)
 {
     if (e->fd >= 0)
         put(e, "job_end", supervisor_generation(s),

@@ -6,10 +6,12 @@
  * Each ddprun of a job writes what it sees; node is its place among the nodes of the generation.
  * t is seconds since 1970, ms the time since the job's start. Each line is one write() to a file
  * open for appending, so several jobs may share one, and a reader meets whole lines. What cannot be
- * written is dropped: a full disk must not stop a job. */
+ * written is dropped, which is told once: a full disk must not stop a job. A line of which only a
+ * part found room is ended by the next one that is written. */
 #ifndef DDP_LAUNCHER_EVENTS_H
 #define DDP_LAUNCHER_EVENTS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct co_error;
@@ -20,36 +22,44 @@ struct supervisor;
 struct supervisor_event;
 
 struct events {
-    int fd;          /* -1: nobody watches */
-    const char *job; /* borrowed */
+    int fd;           /* -1: nobody watches */
+    const char *path; /* both borrowed */
+    const char *job;
+    void (*on_note)(void *arg, const char *text);
+    void *arg;
+    bool is_told; /* that events are missing */
+    bool is_torn; /* the last line has no end */
     char host[256];
     uint64_t begun_ms;
     int node, first_rank; /* of this node in its generation */
 };
 
 /* path      NULL: all calls do nothing
+ * on_note   called from within the calls below, once: a text without newline that names the file
+ *           and says why events are missing from it
  * returns   0, -errno (the text names the file) */
-int events_open(struct events *e, const char *path, const char *job, struct co_error *err);
+int events_open(struct events *e, const char *path, const char *job,
+                void (*on_note)(void *arg, const char *text), void *arg, struct co_error *err);
 void events_close(struct events *e);
 
 /* job_start: argv, ranks, max_restarts, pid */
-void events_job_start(const struct events *e, char *const *argv, int n_ranks, int max_restarts);
+void events_job_start(struct events *e, char *const *argv, int n_ranks, int max_restarts);
 
 /* rank_start: rank, lrank, pid; rank_start_failed: rank, lrank, errno; rank_exit: rank, lrank, pid,
  * code or signal. lrank is the number on this node.
  * Other events are not written. Call it before the supervisor is fed.
  *
  * pid   the rank's */
-void events_rank(const struct events *e, const struct supervisor *s,
-                 const struct supervisor_event *what, int pid);
+void events_rank(struct events *e, const struct supervisor *s, const struct supervisor_event *what,
+                 int pid);
 
 /* stop: the ranks are told to stop; why: "failure" (with rank), "signal" (its name), "timeout".
  * What was ordered is told by events_order(). */
-void events_stop(const struct events *e, const struct supervisor *s);
+void events_stop(struct events *e, const struct supervisor *s);
 
 /* oom: the OOM killer had a part in the end of rank, the root cause: rank, pid, and what oom_json.h
  * lists. Not written when there is nothing to tell. */
-void events_oom(const struct events *e, const struct supervisor *s, const struct oom_finding *f);
+void events_oom(struct events *e, const struct supervisor *s, const struct oom_finding *f);
 
 /* In a job of several nodes.
  * rdzv: this node has a place in a generation: world, nodes, rank (its first), wait_ms (since it
@@ -59,27 +69,27 @@ void events_place(struct events *e, uint32_t generation, const struct message_pl
                   uint64_t waited_ms);
 
 /* node_wait: what is waited for has changed: want, have, missing (some names) */
-void events_wait(const struct events *e, uint32_t generation, const struct message_progress *p);
+void events_wait(struct events *e, uint32_t generation, const struct message_progress *p);
 
 /* stop: by order; why: "join", "lost", "leave", "failure", "order", "lease", "end", and text. The
  * last one of a generation is right: a failure may turn out to come of a loss. */
-void events_order(const struct events *e, uint32_t generation, const char *why, const char *text);
+void events_order(struct events *e, uint32_t generation, const char *why, const char *text);
 
 /* save: a node waits for a checkpoint; state: "asked" (the ranks of this node were told), "done"
  * (each of them has said that its state is saved) */
-void events_save(const struct events *e, uint32_t generation, const char *state);
+void events_save(struct events *e, uint32_t generation, const char *state);
 
 /* leave: this node goes, or ends the job for all: text */
-void events_leave(const struct events *e, uint32_t generation, const char *text);
+void events_leave(struct events *e, uint32_t generation, const char *text);
 
 /* restart: of a failed generation gen; rank is its root cause, wait_ms what it waits, counted
  * whether it uses up --max-restarts */
-void events_restart(const struct events *e, const struct supervisor *s);
+void events_restart(struct events *e, const struct supervisor *s);
 
 /* replace: the failed rank lrank alone is started again, in generation gen; counted as above */
-void events_replace(const struct events *e, const struct supervisor *s);
+void events_replace(struct events *e, const struct supervisor *s);
 
 /* job_end: code, restarts, wall_s */
-void events_job_end(const struct events *e, const struct supervisor *s);
+void events_job_end(struct events *e, const struct supervisor *s);
 
 #endif

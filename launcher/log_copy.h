@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct co_error;
+
 struct log_copy {
     int fd;             /* owned; gets all bytes; -1: none */
     int filter_fd;      /* owned; gets lines with one of these words; -1: none */
@@ -17,14 +19,15 @@ struct log_copy {
 
 void log_copy_close(struct log_copy *l); /* may be called again */
 
-/* Bytes as they come. returns 0; -errno: this file has just been given up */
-int log_copy_bytes(struct log_copy *l, const char *bytes, size_t n);
+/* Bytes as they come. returns 0; -errno: a file has just been given up, which err names */
+int log_copy_bytes(struct log_copy *l, const char *bytes, size_t n, struct co_error *err);
 
 /* Lines as they go out, each behind n_prefix bytes, which are written but not looked at; a last one
  * may go on with the next call.
  *
  * continued   the first one goes on from the last call, and has no prefix
  * returns     as above */
-int log_copy_lines(struct log_copy *l, const char *text, size_t n, size_t n_prefix, bool continued);
+int log_copy_lines(struct log_copy *l, const char *text, size_t n, size_t n_prefix, bool continued,
+                   struct co_error *err);
 
 #endif

@@ -39,7 +39,7 @@ static void on_refused(void *arg, const char *text)
     node_say(n, "ddprun: store: %s\n", text);
 }
 
-static void on_memory_note(void *arg, const char *text)
+static void on_note(void *arg, const char *text)
 {
     struct node *n = arg;
     node_say(n, "ddprun: %s\n", text);
@@ -61,7 +61,7 @@ static void on_saved(void *arg)
 struct generation_notes node_generation_notes(struct node *n)
 {
     return (struct generation_notes){.on_store_refused = on_refused,
-                                     .on_memory_note = on_memory_note,
+                                     .on_memory_note = on_note,
                                      .on_joined = on_joined,
                                      .on_saved = on_saved,
                                      .arg = n};
@@ -103,6 +103,25 @@ static void allow_many_files(void)
         limit.rlim_cur = limit.rlim_max; /* ours alone: the nursery has forked before */
         setrlimit(RLIMIT_NOFILE, &limit);
     }
+}
+
+/* libuv aborts where it finds no descriptor, and the nursery ends: better to say so before. What a
+ * few ranks need besides their sockets and pipes is an estimate; null_fd was the lowest free
+ * one. */
+static int check_files(const struct job_spec *spec, int null_fd, struct co_error *err)
+{
+    struct rlimit limit;
+    rlim_t at_once = spec->n_local < SPAWN_AT_ONCE ? (rlim_t)spec->n_local : SPAWN_AT_ONCE;
+    rlim_t for_start = 20 + at_once * SPAWN_N_FDS;
+    rlim_t for_job = (rlim_t)null_fd + for_start + 2 * (rlim_t)spec->n_local;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 ||
+        (limit.rlim_cur >= for_start && limit.rlim_max >= for_job))
+        return 0;
+    return co_fail(err, -EMFILE,
+                   "too few files may be open: %ju (%ju by ulimit -Hn), and %d rank%s on this node "
+                   "need %ju (%ju): see ulimit -n",
+                   (uintmax_t)limit.rlim_cur, (uintmax_t)limit.rlim_max, spec->n_local,
+                   spec->n_local == 1 ? "" : "s", (uintmax_t)for_start, (uintmax_t)for_job);
 }
 
 static int watch(struct node *n, uv_poll_t *poll, int fd, uv_poll_cb on_readable,
@@ -162,7 +181,9 @@ static int node_open(struct node *n, const struct guide_link_ops *link, struct c
 {
     const struct job_spec *spec = n->spec;
     const struct generation_notes notes = node_generation_notes(n);
-    int rc = events_open(&n->events, spec->events, spec->run_id, err);
+    int rc = check_files(spec, n->null_fd, err);
+    if (rc == 0)
+        rc = events_open(&n->events, spec->events, spec->run_id, on_note, n, err);
     if (rc == 0)
         rc = listen_to_signals(spec->stop_signals, &n->signal_fd, err);
     if (rc == 0)

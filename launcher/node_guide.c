@@ -7,6 +7,7 @@
 #include "node_state.h"
 #include "output.h"
 #include "own_addresses.h"
+#include "report.h"
 #include "scale.h"
 #include "wait_line.h"
 #include "worker_env.h"
@@ -42,6 +43,11 @@ struct node_guide {
     char host[MESSAGE_HOST_BYTES];      /* by which others reach this node */
     char link_text[MESSAGE_TEXT_BYTES]; /* why there is no link; "" */
     char cause[MESSAGE_TEXT_BYTES];     /* why the last generation ended; "" */
+
+    /* whether this process was stopped: the member steps in each heartbeat, a third of its lease */
+    uint64_t lease_ms; /* how long it is; 0: none */
+    uint64_t stepped_ms;
+    uint64_t stood_ms, woke_ms; /* the last time that it was: for so long, until then */
 
     /* the line that tells what is waited for */
     struct wait_line shown;
@@ -296,6 +302,8 @@ static void set_timer(struct node_guide *g)
 static void set_lease(struct node_guide *g, uint64_t end_ms)
 {
     struct node *n = g->node;
+    uint64_t now_ms = co_now_ms();
+    g->lease_ms = end_ms != CO_NEVER_MS && end_ms > now_ms ? end_ms - now_ms : 0;
     if (n->nursery.sock >= 0 && nursery_set_lease(&n->nursery, end_ms) < 0)
         node_lose_nursery(n);
 }
@@ -328,11 +336,21 @@ static void follow(struct node_guide *g, const struct member_orders *orders)
         ask_to_save(g);
 }
 
+static void note_standstill(struct node_guide *g, uint64_t now_ms)
+{
+    if (g->lease_ms > 0 && now_ms - g->stepped_ms >= g->lease_ms / 2) {
+        g->stood_ms = now_ms - g->stepped_ms;
+        g->woke_ms = now_ms;
+    }
+    g->stepped_ms = now_ms;
+}
+
 static void step_member(struct node_guide *g, struct member_input *in)
 {
     struct member_orders o;
     enum member_state from = member_get_state(g->member);
     in->now_ms = co_now_ms();
+    note_standstill(g, in->now_ms);
     member_step(g->member, in, &o);
     note_state(g, from);
     follow(g, &o);
@@ -401,8 +419,16 @@ void node_guide_look(struct node_guide *g)
 
 void node_guide_lapse(struct node_guide *g)
 {
-    snprintf(g->cause, sizeof g->cause, "no answer from %s: all ranks of this node were killed",
-             g->daemon);
+    char stood[REPORT_DURATION_BYTES];
+    note_standstill(g, co_now_ms());
+    if (g->stood_ms > 0 && co_now_ms() - g->woke_ms <= LEASE_MARGIN_MS)
+        snprintf(g->cause, sizeof g->cause,
+                 "this ddprun was stopped for %s: its lease was over, and all ranks of this node "
+                 "were killed",
+                 report_duration(g->stood_ms, stood, sizeof stood));
+    else
+        snprintf(g->cause, sizeof g->cause, "no answer from %s: all ranks of this node were killed",
+                 g->daemon);
     step_member(g, &(struct member_input){.type = MEMBER_TIME});
     node_feed(g->node, &(struct supervisor_event){.type = SUPERVISOR_EV_ORDER_KILL});
 }

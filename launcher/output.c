@@ -68,9 +68,9 @@ struct output {
     void (*on_drained)(void *arg);
     void *arg;
     bool draining;
-    uint64_t last_ms; /* see output_last_ms() */
-    int log_error;    /* errno of the first log file that failed; 0: none */
-    bool log_error_said;
+    uint64_t last_ms;          /* see output_last_ms() */
+    struct co_error log_error; /* of the first log file that failed; "": none, or it is said */
+    bool log_failed;
     int n_handles;
     char scratch[SCRATCH_BYTES]; /* what a turn works on */
     struct stream streams[];     /* rank * 2 + which */
@@ -178,21 +178,21 @@ static void pass_on(struct exit_to *e, const char *bytes, size_t n)
 
 /* --- A stream's turn --- */
 
-static void note_log(struct output *o, int rc)
+static void note_log(struct output *o, int rc, const struct co_error *err)
 {
-    if (rc < 0 && o->log_error == 0)
-        o->log_error = -rc;
+    if (rc < 0 && !o->log_failed)
+        o->log_error = *err;
+    o->log_failed |= rc < 0;
 }
 
 /* Not in the middle of a turn: a line of ours belongs between them. */
 static void say_log_error(struct output *o)
 {
-    char text[160];
-    if (o->log_error == 0 || o->log_error_said)
+    char text[CO_ERROR_TEXT_BYTES + 16];
+    if (o->log_error.text[0] == '\0')
         return;
-    o->log_error_said = true;
-    snprintf(text, sizeof text, "ddprun: cannot write a log file, it ends here: %s\n",
-             strerror(o->log_error));
+    snprintf(text, sizeof text, "ddprun: %s\n", o->log_error.text);
+    o->log_error.text[0] = '\0';
     output_say(o, text);
 }
 
@@ -202,6 +202,7 @@ static void emit(struct output *o, struct stream *s, bool all)
     int number = (int)(s - o->streams);
     struct exit_to *e = s->sink != OUTPUT_NOWHERE ? &o->exits[s->sink] : NULL;
     char *text = o->scratch;
+    struct co_error err;
     while (e != NULL && (all || !is_full(e)) && lines_has_some(&s->lines, s->at_end)) {
         bool between = e->line_of != -1 && e->line_of != number;
         if (e->line_of != number) /* somebody came in between: it is a line of its own now */
@@ -210,7 +211,7 @@ static void emit(struct output *o, struct stream *s, bool all)
         text[0] = '\n';
         size_t n =
             lines_take(&s->lines, s->prefix, s->n_prefix, text + 1, SCRATCH_BYTES - 1, s->at_end);
-        note_log(o, log_copy_lines(&s->log, text + 1, n, s->n_prefix, continued));
+        note_log(o, log_copy_lines(&s->log, text + 1, n, s->n_prefix, continued, &err), &err);
         e->line_of = s->lines.in_line ? number : -1;
         pass_on(e, between ? text : text + 1, n + between);
     }
@@ -268,7 +269,8 @@ static bool take_turn(struct output *o, struct stream *s, bool all)
         o->last_ms = co_now_ms();
     else
         tail_add(&o->tails[number / 2], to, (size_t)n);
-    note_log(o, log_copy_bytes(&s->log, to, (size_t)n));
+    struct co_error err;
+    note_log(o, log_copy_bytes(&s->log, to, (size_t)n, &err), &err);
     if (e == NULL)
         return true;
     if (s->is_raw) {

@@ -15,7 +15,7 @@ struct supervisor;
 struct post_mortem { /* all borrowed */
     const struct job_spec *spec;
     const struct supervisor *supervisor;
-    const struct events *events;
+    struct events *events;
     struct oom_watch *oom; /* it has noted the failure, if there was one */
     const struct rank_io *io;
     const char *runtime_dir;

@@ -5,8 +5,8 @@
 struct co_buf;
 struct jobs;
 
-/* Append to a page of a server (server.h). Some lines in /metrics, whatever the jobs are; in /status
- * a member "jobs", with less than 8 KiB for each of them. returns 0, -ENOMEM */
+/* Append to a page of a server (server.h). Some lines in /metrics, whatever the jobs are; in
+ * /status a member "jobs", with less than 8 KiB for each of them. returns 0, -ENOMEM */
 int jobs_page_metrics(const struct jobs *j, struct co_buf *page);
 int jobs_page_status(const struct jobs *j, struct co_buf *page);
 

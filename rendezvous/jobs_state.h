@@ -1,5 +1,5 @@
-/* jobs_state.h - the inside of jobs.h, for its own files: jobs.c (jobs, their rosters, their time) and
- * jobs_peers.c (connections, and what comes on them). */
+/* jobs_state.h - the inside of jobs.h, for its own files: jobs.c (jobs, their rosters, their time)
+ * and jobs_peers.c (connections, and what comes on them). */
 #ifndef DDP_RENDEZVOUS_JOBS_STATE_H
 #define DDP_RENDEZVOUS_JOBS_STATE_H
 

@@ -89,8 +89,11 @@ void roster_tell_leader(struct roster *r)
         uint32_t n = r->n_addresses - first;
         if (n > MESSAGE_MAX_MEMBERS)
             n = MESSAGE_MAX_MEMBERS;
-        add_message(r, link, MESSAGE_MEMBERS, r->generation)->members = (struct message_members){
-            .n_all = r->n_addresses, .first = first, .n = n, .addresses = r->addresses + first};
+        add_message(r, link, MESSAGE_MEMBERS, r->generation)->members =
+            (struct message_members){.n_all = r->n_addresses,
+                                     .first = first,
+                                     .n = n,
+                                     .addresses = n > 0 ? &r->addresses[first] : NULL};
         first += n;
     } while (first < r->n_addresses);
     roster_tell_place(r, r->leader);

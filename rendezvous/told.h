@@ -1,8 +1,8 @@
 /* told.h - who has heard that a job is over.
  *
- * A run id is used again: somebody sees a job fail, mends the script, and starts it once more under the
- * same name. Who comes late to the job that is over should hear its verdict, but who has heard that
- * already and comes anew wants to run. A ddprun that was started again has its node's name and
+ * A run id is used again: somebody sees a job fail, mends the script, and starts it once more under
+ * the same name. Who comes late to the job that is over should hear its verdict, but who has heard
+ * that already and comes anew wants to run. A ddprun that was started again has its node's name and
  * another instance id. Plain data and memory; knows nothing of connections. */
 #ifndef DDP_RENDEZVOUS_TOLD_H
 #define DDP_RENDEZVOUS_TOLD_H

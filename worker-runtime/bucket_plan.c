@@ -77,11 +77,18 @@ static int order_by_last_tensor(struct bucket_plan *p, const size_t *order)
     return 0;
 }
 
-/* Give the tensor its place behind those of lower numbers. */
+/* Give the tensor its place behind those of lower numbers.
+ *
+ * last   the bucket of the tensor of this type before it, or NONE */
 static int lay_down(struct bucket_plan *p, const struct bucket_tensor *t,
-                    struct bucket_place *place)
+                    struct bucket_place *place, size_t *last)
 {
     struct bucket *b = &p->bucket[place->bucket];
+    if (t->bytes > 0) {
+        b->n_runs += *last != place->bucket;
+        *last = place->bucket;
+    }
+    place->run = b->n_runs > 0 ? b->n_runs - 1 : 0;
     size_t padded;
     if (__builtin_add_overflow(b->bytes, BUCKET_ALIGN - 1, &padded))
         return -EINVAL;
@@ -119,6 +126,9 @@ static int fill_plan(struct bucket_plan *p, const struct bucket_tensor *tensors,
                      const size_t *order, struct walk *w, struct co_error *err)
 {
     const size_t n = p->n_tensors;
+    size_t last[N_DTYPES];
+    for (size_t d = 0; d < N_DTYPES; d++)
+        last[d] = NONE;
     for (size_t k = 0; k < n; k++) {
         const size_t i = turn(order, n, k);
         if (add_tensor(p, w, &tensors[i], &p->place[i]) < 0)
@@ -127,7 +137,7 @@ static int fill_plan(struct bucket_plan *p, const struct bucket_tensor *tensors,
     if (order_by_last_tensor(p, order) < 0)
         return co_fail(err, -ENOMEM, "no memory for the order of %zu buckets", p->n_buckets);
     for (size_t i = 0; i < n; i++)
-        if (lay_down(p, &tensors[i], &p->place[i]) < 0)
+        if (lay_down(p, &tensors[i], &p->place[i], &last[tensors[i].dtype]) < 0)
             return co_fail(err, -EINVAL, "with tensor %zu its bucket exceeds the address space", i);
     return 0;
 }

@@ -11,7 +11,10 @@
  * them. So the plan depends on the tensors and the order alone, and is the same on all ranks.
  *
  * Inside a bucket gradients lie in the order of their numbers, whatever the walk: so do those of a
- * program that has them in one array, and a bucket of neighbours is a piece of that array. */
+ * program that has them in one array, and a bucket of neighbours is a piece of that array; others
+ * are several such runs.
+ *
+ *     run   gradients of a bucket between whose numbers no other bucket has one of their type */
 #ifndef DDP_WORKER_RUNTIME_BUCKET_PLAN_H
 #define DDP_WORKER_RUNTIME_BUCKET_PLAN_H
 
@@ -33,14 +36,15 @@ struct bucket_tensor {
 
 struct bucket_place { /* where a tensor's gradient lies */
     size_t bucket;
+    size_t run;    /* of the bucket's; of an empty gradient any of them */
     size_t offset; /* in bytes, a multiple of BUCKET_ALIGN */
 };
 
 struct bucket {
     enum ddp_dtype dtype;
-    size_t n_tensors;
-    size_t payload_bytes; /* the gradients alone: what is held against the limit */
-    size_t bytes;         /* with the gaps that alignment leaves; a multiple of the element */
+    size_t n_tensors, n_runs; /* n_runs: 0 where all gradients are empty */
+    size_t payload_bytes;     /* the gradients alone: what is held against the limit */
+    size_t bytes;             /* with the gaps that alignment leaves; a multiple of the element */
 };
 
 struct bucket_plan {

@@ -283,6 +283,13 @@ static int name_job(const struct source *s, const struct names *n, struct env_wh
     return 0;
 }
 
+/* Who starts ddprun or torchrun gets a store for it; other starters serve none. */
+static void name_in_store(const struct source *s, const struct names *n, struct env_who *who)
+{
+    if (get(s, DDP_ENV_JOB) != NULL || n == &by_open_mpi || n == &by_srun)
+        memcpy(who->store_job, who->job, sizeof who->store_job);
+}
+
 /* Several nodes may be one machine, and must not meet there. */
 static int name_node(struct env_who *who, struct co_error *err)
 {
@@ -325,6 +332,7 @@ int env_read(env_get_fn *get_fn, void *arg, struct env_who *ret, struct co_error
             code = read_places(s, n, &who, err);
         if (code == 0)
             code = name_job(s, n, &who, err);
+        name_in_store(s, n, &who);
         if (code == 0)
             code = name_node(&who, err);
         if (code == 0 && n == &by_hydra)

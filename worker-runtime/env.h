@@ -37,6 +37,8 @@ struct env_who {
     char job
         [ENV_JOB_BYTES]; /* a name that the ranks of this job share and other jobs do not have; ""
                                 if the environment has none */
+    char store_job[ENV_JOB_BYTES]; /* the same for all nodes, of a job whose store may serve others,
+                                      too; "" where each job has its own */
 };
 
 /* returns   0; -ENOEXEC a variable is missing, no number, out of bounds, or contradicts another:

@@ -39,6 +39,8 @@ struct ddp_group {
     int step_fd;               /* where a rank without a line tells its first step; -1: nowhere */
     struct store_link *store;  /* one of the children; NULL until the first ddp_store_ call */
     struct trace *trace;       /* of the world: one of its children; NULL: there is none */
+    bool knows_pending;        /* of the world: the last step's exchange has said whether ... */
+    bool pending;              /* ... a node waits to join; see scale.h */
     uint64_t n_exchanges;      /* at ends of steps: the same on all ranks */
     struct group_child *children;
 };

@@ -13,6 +13,7 @@
 #include "convert.h"
 #include "model_agree.h"
 #include "reduce.h"
+#include "scale.h"
 #include "trace.h"
 #include <ddp/collective.h>
 #include <math.h>
@@ -205,6 +206,7 @@ int ddp_model_create(struct ddp_group *g, struct ddp_tensor *tensors, size_t n_t
     m->n_tensors = n_tensors;
     m->opts = with_defaults(opts);
     m->weight = 1;
+    m->scale_fd = scale_find(g);
     int rc = model_create(m);
     if (rc != 0) {
         ddp_model_destroy(m);

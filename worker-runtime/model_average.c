@@ -1,8 +1,8 @@
 /* model_average.c - from a complete bucket to its average.
  *
  * A bucket goes: complete -> launched, in the order of the plan -> averaged, in the same order. In
- * between it belongs to an asynchronous all_reduce, which makes progress whenever this file asks
- * whether it is done. */
+ * between its pieces belong to asynchronous all_reduces, which make progress whenever this file
+ * asks whether they are done. */
 #include "model_inside.h"
 
 #include "common/clock.h"
@@ -42,23 +42,42 @@ static double factor_after(const struct ddp_model *m)
     return m->opts.predivide_factor > 0 ? m->opts.predivide_factor / m->g->world_size : 1;
 }
 
-static void scale(struct model_bucket *b, double factor)
+static size_t count_of(const struct model_bucket *b, const struct bucket_piece *p)
 {
-    if (factor != 1)
-        convert_scale(b->memory, b->dtype, b->count, factor);
+    return (size_t)(p->end - p->memory) / ddp_dtype_size(b->dtype);
 }
 
-static bool has_values(const struct model_bucket *b)
+static void scale(struct model_bucket *b, double factor)
 {
-    return b->where != BUCKET_NOWHERE;
+    for (size_t i = 0; factor != 1 && i < b->n_pieces; i++)
+        convert_scale(b->piece[i].memory, b->dtype, count_of(b, &b->piece[i]), factor);
+}
+
+static void to_wire(struct model_bucket *b)
+{
+    uint8_t *wire = b->wire;
+    for (size_t i = 0; wire != NULL && i < b->n_pieces; i++) {
+        const size_t count = count_of(b, &b->piece[i]);
+        convert(wire, b->wire_dtype, b->piece[i].memory, b->dtype, count);
+        wire += count * ddp_dtype_size(b->wire_dtype);
+    }
+}
+
+static void from_wire(struct model_bucket *b)
+{
+    const uint8_t *wire = b->wire;
+    for (size_t i = 0; wire != NULL && i < b->n_pieces; i++) {
+        const size_t count = count_of(b, &b->piece[i]);
+        convert(b->piece[i].memory, b->dtype, wire, b->wire_dtype, count);
+        wire += count * ddp_dtype_size(b->wire_dtype);
+    }
 }
 
 /* Remember the first average that is not finite. */
 static void look_for_nonfinite(struct ddp_model *m, size_t k)
 {
     for (size_t i = 0; i < m->n_tensors && m->bad == MODEL_NONE; i++) {
-        const struct bucket_place *at = &m->set.plan.place[i];
-        if (at->bucket != k)
+        if (m->set.plan.place[i].bucket != k)
             continue;
         m->bad_at = convert_find_nonfinite(model_averages_of(m, i), m->tensors[i].dtype,
                                            m->tensors[i].count);
@@ -82,7 +101,7 @@ static int run_hook(struct ddp_model *m, size_t k)
     const struct model_bucket *b = &m->set.at[k];
     const struct ddp_bucket seen = {.index = k,
                                     .n_buckets = m->set.plan.n_buckets,
-                                    .data = b->memory,
+                                    .data = b->n_pieces > 0 ? b->piece[0].memory : NULL,
                                     .count = b->count,
                                     .dtype = b->dtype};
     int rc = m->opts.hook(m->g, &seen, m->opts.hook_arg);
@@ -104,25 +123,37 @@ static bool is_looked_at(const struct ddp_model *m)
 }
 
 /* Without memory for a request the others need not wait: the call is made at once. */
-static int all_reduce_checked(struct ddp_model *m, struct model_bucket *b, void *values)
+static int all_reduce_checked(struct ddp_model *m, struct bucket_piece *p, void *values,
+                              size_t count, enum ddp_dtype dtype)
 {
-    int rc = ddp_iall_reduce_checked(m->g, values, values, b->count, b->wire_dtype, op_of(m), NULL,
-                                     &b->found_inf, &b->request);
+    int rc = ddp_iall_reduce_checked(m->g, values, values, count, dtype, op_of(m), NULL,
+                                     &p->found_inf, &p->request);
     if (rc == DDP_ENOMEM)
-        rc = ddp_all_reduce_checked(m->g, values, values, b->count, b->wire_dtype, op_of(m), NULL,
-                                    &b->found_inf);
+        rc = ddp_all_reduce_checked(m->g, values, values, count, dtype, op_of(m), NULL,
+                                    &p->found_inf);
     return rc;
 }
 
-static int all_reduce(struct ddp_model *m, struct model_bucket *b)
+static int all_reduce(struct ddp_model *m, struct bucket_piece *p, void *values, size_t count,
+                      enum ddp_dtype dtype)
 {
-    void *values = b->wire != NULL ? b->wire : b->memory;
     if (is_looked_at(m))
-        return all_reduce_checked(m, b, values);
-    int rc =
-        ddp_iall_reduce(m->g, values, values, b->count, b->wire_dtype, op_of(m), NULL, &b->request);
+        return all_reduce_checked(m, p, values, count, dtype);
+    int rc = ddp_iall_reduce(m->g, values, values, count, dtype, op_of(m), NULL, &p->request);
     if (rc == DDP_ENOMEM)
-        rc = ddp_all_reduce(m->g, values, values, b->count, b->wire_dtype, op_of(m), NULL);
+        rc = ddp_all_reduce(m->g, values, values, count, dtype, op_of(m), NULL);
+    return rc;
+}
+
+static int send_pieces(struct ddp_model *m, struct model_bucket *b)
+{
+    int rc = 0;
+    if (b->wire != NULL)
+        return all_reduce(m, &b->piece[0], b->wire, b->count, b->wire_dtype);
+    for (size_t i = 0; rc == 0 && i < b->n_pieces; i++) {
+        struct bucket_piece *p = &b->piece[i];
+        rc = all_reduce(m, p, p->memory, count_of(b, p), b->dtype);
+    }
     return rc;
 }
 
@@ -133,43 +164,63 @@ static int launch(struct ddp_model *m, size_t k)
     b->began_ns = m->trace != NULL ? co_now_ns() : 0;
     if (rc != 0)
         return fail(m, k, rc);
-    b->found_inf = 1; /* not known better */
-    if (!has_values(b))
-        return 0;
+    for (size_t i = 0; i < b->n_pieces; i++)
+        b->piece[i].found_inf = 1; /* not known better */
     if (m->opts.hook != NULL)
         return run_hook(m, k);
     scale(b, factor_before(m));
-    if (b->wire != NULL)
-        convert(b->wire, b->wire_dtype, b->memory, b->dtype, b->count);
-    rc = all_reduce(m, b);
+    to_wire(b);
+    rc = send_pieces(m, b);
     return rc != 0 ? fail(m, k, rc) : 0;
 }
 
 /* --- and back --------------------------------------------------------------------------------- */
 
+static bool may_hold_nonfinite(const struct model_bucket *b)
+{
+    const size_t n_answers = b->wire != NULL ? 1 : b->n_pieces;
+    bool may = b->where == BUCKET_NOWHERE;
+    for (size_t i = 0; i < n_answers; i++)
+        may |= b->piece[i].found_inf != 0;
+    return may;
+}
+
+/* Wait for all pieces; the first failure counts. */
+static int wait_for(struct model_bucket *b)
+{
+    int rc = 0;
+    for (size_t i = 0; i < b->n_pieces; i++) {
+        int rc_of_piece = ddp_wait(b->piece[i].request);
+        b->piece[i].request = NULL;
+        rc = rc != 0 ? rc : rc_of_piece;
+    }
+    return rc;
+}
+
 static int finish(struct ddp_model *m, size_t k)
 {
     struct model_bucket *b = &m->set.at[k];
-    int rc = ddp_wait(b->request);
-    b->request = NULL;
+    int rc = wait_for(b);
     if (rc != 0)
         return fail(m, k, rc);
-    if (has_values(b) && m->opts.hook == NULL) {
-        if (b->wire != NULL)
-            convert(b->memory, b->dtype, b->wire, b->wire_dtype, b->count);
+    if (m->opts.hook == NULL) {
+        from_wire(b);
         scale(b, factor_after(m));
     }
-    if (m->opts.check_finite && b->found_inf)
+    if (m->opts.check_finite && may_hold_nonfinite(b))
         look_for_nonfinite(m, k);
     trace_bucket(m->trace, k, b->count * ddp_dtype_size(b->dtype), b->began_ns);
     return 0;
 }
 
-/* Whether the next bucket is back; it makes progress by being asked. */
+/* Whether a bucket is back; it makes progress by being asked. */
 static bool is_back(const struct model_bucket *b)
 {
     int is_done = 1;
-    return b->request == NULL || (ddp_test(b->request, &is_done) == 0 && is_done);
+    for (size_t i = 0; is_done && i < b->n_pieces; i++)
+        if (b->piece[i].request != NULL && ddp_test(b->piece[i].request, &is_done) != 0)
+            return false;
+    return is_done;
 }
 
 static int launch_complete(struct ddp_model *m)
@@ -204,8 +255,9 @@ void model_average_stop(struct ddp_model *m, bool waits)
 {
     for (size_t k = 0; m->set.at != NULL && k < m->set.plan.n_buckets; k++) {
         struct model_bucket *b = &m->set.at[k];
-        if (b->request != NULL && (waits || is_back(b)))
-            ddp_wait(b->request);
-        b->request = NULL;
+        if (waits || is_back(b))
+            wait_for(b);
+        for (size_t i = 0; i < b->n_pieces; i++)
+            b->piece[i].request = NULL;
     }
 }

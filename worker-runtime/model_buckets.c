@@ -2,11 +2,12 @@
  *
  * Gradients that the library allocates get their home once, all of a type side by side in the order
  * of their numbers; so the gradients of most buckets, in which neighbours meet, are side by side
- * whatever the plan, and are averaged where they lie. The same holds for gradients of the program
- * that lie in one array. All ranks must see a bucket alike, so they agree on it once. */
+ * whatever the plan, and are averaged where they lie, run by run. The same holds for gradients of
+ * the program that lie in one array. All ranks must see a bucket alike: they agree on it once. */
 #include "model_inside.h"
 
 #include <ddp/collective.h>
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,6 +120,24 @@ static enum ddp_dtype wire_dtype(const struct ddp_model_opts *o, enum ddp_dtype 
                                                   : dtype;
 }
 
+/* Deal the pieces out: a bucket has as many as it has runs. */
+static int make_pieces(struct bucket_set *set)
+{
+    size_t n = 0;
+    for (size_t k = 0; k < set->plan.n_buckets; k++)
+        n += set->plan.bucket[k].n_runs + 1;
+    set->pieces = calloc(n, sizeof(*set->pieces));
+    if (set->pieces == NULL)
+        return -ENOMEM;
+    n = 0;
+    for (size_t k = 0; k < set->plan.n_buckets; k++) {
+        set->at[k].piece = &set->pieces[n];
+        set->at[k].n_pieces = set->plan.bucket[k].n_runs;
+        n += set->plan.bucket[k].n_runs + 1;
+    }
+    return 0;
+}
+
 int model_buckets_plan(struct ddp_model *m, const size_t *order, struct bucket_set *set)
 {
     struct co_error err = {0};
@@ -132,8 +151,9 @@ int model_buckets_plan(struct ddp_model *m, const size_t *order, struct bucket_s
     if (code != 0)
         return rt_return(code, &err);
     set->at = calloc(set->plan.n_buckets, sizeof(*set->at));
-    set->can = calloc(set->plan.n_buckets + 1, sizeof(*set->can));
-    if (set->at == NULL || set->can == NULL || ready_init(&set->ready, &set->plan) != 0)
+    set->can = calloc(set->plan.n_buckets, sizeof(*set->can));
+    if (set->at == NULL || set->can == NULL || make_pieces(set) != 0 ||
+        ready_init(&set->ready, &set->plan) != 0)
         return rt_fail(DDP_ENOMEM, "no memory for %zu gradient buckets", set->plan.n_buckets);
     for (size_t k = 0; k < set->plan.n_buckets; k++) {
         set->at[k].dtype = set->plan.bucket[k].dtype;
@@ -145,6 +165,7 @@ int model_buckets_plan(struct ddp_model *m, const size_t *order, struct bucket_s
 /* --- placing ---------------------------------------------------------------------------------- */
 
 enum { CAN_OURS = 1, CAN_USERS = 2 }; /* bits of what ranks tell each other */
+enum { RUN_BYTES = 32 << 10, RUN_BYTES_BETWEEN_NODES = 1 << 20 }; /* worth a call of its own */
 
 static bool is_ours(const struct ddp_model *m, size_t i)
 {
@@ -153,29 +174,30 @@ static bool is_ours(const struct ddp_model *m, size_t i)
     return home != NULL && m->grad[i] >= home && m->grad[i] < home + m->homes->plan.bucket[k].bytes;
 }
 
-/* Look at the next gradient of a bucket: does it lie where it should, behind the one before it? */
-static void look_at(const struct ddp_model *m, size_t i, size_t offset, struct model_bucket *b,
+/* Look at the next gradient of a run: does it lie where it should, behind the one before it? */
+static void look_at(const struct ddp_model *m, size_t i, size_t offset, struct bucket_piece *run,
                     uint8_t *can)
 {
     uint8_t *grad = m->grad[i];
-    if (b->memory == NULL) {
-        b->memory = b->end = grad;
-        *can = CAN_OURS | CAN_USERS;
+    if (run->memory == NULL) {
+        run->memory = run->end = grad;
+        run->offset = offset;
     }
-    if (!is_ours(m, i) || grad != b->memory + offset)
+    if (!is_ours(m, i) || grad != run->memory + (offset - run->offset))
         *can &= (uint8_t)~CAN_OURS;
-    if (grad != b->end)
+    if (grad != run->end)
         *can &= (uint8_t)~CAN_USERS;
-    b->end = grad + model_bytes_of(m, i);
+    run->end = grad + model_bytes_of(m, i);
 }
 
 /* What this rank could do with each bucket, and where its memory would be. */
 static void look_at_all(const struct ddp_model *m, struct bucket_set *set)
 {
+    memset(set->can, CAN_OURS | CAN_USERS, set->plan.n_buckets);
     for (size_t i = 0; i < m->n_tensors; i++) {
         const struct bucket_place *at = &set->plan.place[i];
         if (model_bytes_of(m, i) > 0)
-            look_at(m, i, at->offset, &set->at[at->bucket], &set->can[at->bucket]);
+            look_at(m, i, at->offset, &set->at[at->bucket].piece[at->run], &set->can[at->bucket]);
     }
 }
 
@@ -188,21 +210,37 @@ static bool allocate(struct ddp_model *m, uint8_t **ret, size_t bytes)
     return true;
 }
 
+/* A call per run, or copies? A call costs a meeting: a microsecond on a node, the way there and
+ * back between nodes. A hook wants to see all of a bucket at once. */
+static bool is_worth_its_calls(const struct ddp_model *m, const struct bucket *plan)
+{
+    const size_t least = m->g->n_nodes > 1 ? RUN_BYTES_BETWEEN_NODES : RUN_BYTES;
+    if (plan->n_runs <= 1)
+        return true;
+    return m->opts.hook == NULL && plan->payload_bytes / plan->n_runs >= least;
+}
+
+static bool make_copies(struct ddp_model *m, const struct bucket *plan, struct model_bucket *b)
+{
+    b->where = BUCKET_COPIED;
+    if (!allocate(m, &b->copies, plan->bytes))
+        return false;
+    b->n_pieces = 1;
+    b->piece[0] = (struct bucket_piece){.memory = b->copies, .end = b->copies + plan->bytes};
+    return true;
+}
+
 /* Give a bucket its memory, now that the ranks have agreed on what all of them can do. */
 static bool place(struct ddp_model *m, const struct bucket *plan, struct model_bucket *b,
                   uint8_t can)
 {
-    const size_t size = ddp_dtype_size(b->dtype);
-    b->where = (can & CAN_OURS) != 0    ? BUCKET_OURS
-               : (can & CAN_USERS) != 0 ? BUCKET_USERS
-                                        : BUCKET_COPIED;
-    b->count = (b->where == BUCKET_USERS ? plan->payload_bytes : plan->bytes) / size;
-    if (b->where == BUCKET_COPIED) {
-        if (!allocate(m, &b->copies, plan->bytes))
-            return false;
-        b->memory = b->copies;
-    }
-    return b->wire_dtype == b->dtype ||
+    b->where = (can & CAN_OURS) != 0 ? BUCKET_OURS : BUCKET_USERS;
+    if ((can == 0 || !is_worth_its_calls(m, plan)) && !make_copies(m, plan, b))
+        return false;
+    b->count = 0;
+    for (size_t i = 0; i < b->n_pieces; i++)
+        b->count += (size_t)(b->piece[i].end - b->piece[i].memory) / ddp_dtype_size(b->dtype);
+    return b->wire_dtype == b->dtype || b->count == 0 ||
            allocate(m, &b->wire, b->count * ddp_dtype_size(b->wire_dtype));
 }
 
@@ -233,6 +271,7 @@ static int place_alone(struct ddp_model *m, struct bucket_set *set)
     for (size_t k = 0; k < set->plan.n_buckets; k++) {
         set->at[k].wire_dtype = set->at[k].dtype;
         set->at[k].where = BUCKET_NOWHERE;
+        set->at[k].n_pieces = 0;
         if (m->opts.hook != NULL && !place(m, &set->plan.bucket[k], &set->at[k], 0))
             return rt_fail(DDP_ENOMEM, "gradient buckets: %s", ddp_last_error());
     }
@@ -261,6 +300,7 @@ void model_buckets_destroy(struct ddp_model *m, struct bucket_set *set)
         ddp_free(m->g, set->at[k].wire);
     }
     free(set->at);
+    free(set->pieces);
     free(set->can);
     ready_fini(&set->ready);
     bucket_plan_fini(&set->plan);

@@ -9,15 +9,18 @@
 #include "backend.h"
 #include "commit.h"
 #include "convert.h"
+#include "scale.h"
 #include <ddp/collective.h>
 #include <inttypes.h>
 #include <stdio.h>
 
-struct says {            /* 24 bytes: they travel in the cache line that says that a rank is here */
+/* 28 bytes: they travel in the cache line that says that a rank is here. */
+struct says {
     uint32_t misuse;     /* a rank that has made this step fail, + 1; 0: none */
     uint32_t active;     /* world size - rank, of one that has a batch: the lowest one wins */
     uint32_t bad;        /* a gradient whose average is not finite, + 1 */
     uint32_t own_bad;    /* a rank that had such a gradient itself, + 1 */
+    uint32_t pending;    /* a node waits to join, and somebody was told */
     uint32_t signature;  /* of the step: the same on all ranks if the largest one ... */
     uint32_t complement; /* ... is the complement of this one's largest */
 };
@@ -38,6 +41,7 @@ static struct says say(const struct ddp_model *m)
         .active = m->is_joined ? 0 : (uint32_t)(g->world_size - g->rank),
         .bad = m->bad != MODEL_NONE ? at_most(m->bad + 1) : 0,
         .own_bad = m->own_bad != MODEL_NONE ? rank : 0,
+        .pending = m->scale_fd >= 0 && scale_is_asked(m->scale_fd),
         .signature = signature,
         .complement = ~signature,
     };
@@ -47,6 +51,18 @@ static int exchange(struct ddp_model *m, struct says *says)
 {
     uint32_t *words = (uint32_t *)says;
     return ddp_all_reduce(m->g, words, words, N_WORDS, DDP_UINT32, DDP_MAX, NULL);
+}
+
+/* What the exchange has told, whether the step counts or not. */
+static void hear(struct ddp_model *m, const struct says *says)
+{
+    struct ddp_group *g = m->g;
+    if (says->active != 0)
+        m->last_active_rank = g->world_size - (int)says->active;
+    if (m->scale_fd >= 0) {
+        g->knows_pending = true;
+        g->pending = says->pending != 0;
+    }
 }
 
 /* What a step that all ranks have finished fails with. */
@@ -111,8 +127,7 @@ int model_commit(struct ddp_model *m, bool *ret_any_active)
     if (rc != 0)
         return settle_failure(m, word, step, rc);
     *ret_any_active = says.active != 0;
-    if (says.active != 0)
-        m->last_active_rank = g->world_size - (int)says.active;
+    hear(m, &says);
     rc = judge(m, &says);
     if (rc != 0 || word == NULL || commit_decide(word, step))
         return rc;

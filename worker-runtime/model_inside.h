@@ -27,33 +27,40 @@ struct trace;
 
 #define MODEL_NONE SIZE_MAX /* no gradient */
 
-enum bucket_where {                 /* its gradients lie ... the same on all ranks */
-                    BUCKET_NOWHERE, /* where they are: nothing is averaged in a world of 1 */
-                    BUCKET_OURS,   /* side by side in memory of the library, as the plan has them */
-                    BUCKET_USERS,  /* side by side in memory of the program, without gaps */
-                    BUCKET_COPIED, /* here and there: they are copied into the bucket and back */
+/* Where the gradients of a bucket lie; the same on all ranks. */
+enum bucket_where {
+    BUCKET_NOWHERE, /* where they are: nothing is averaged in a world of 1 */
+    BUCKET_OURS,    /* run by run in memory of the library, as the plan has them */
+    BUCKET_USERS,   /* run by run in memory of the program, without gaps */
+    BUCKET_COPIED,  /* here and there: they are copied into the bucket and back */
+};
+
+struct bucket_piece { /* what one call averages: a run of the plan, or the bucket's copies */
+    uint8_t *memory, *end;
+    size_t offset;               /* of a run's first gradient in the plan's bucket */
+    int found_inf;               /* with check_finite: it may hold what is not finite */
+    struct ddp_request *request; /* on its way; NULL: not, or averaged by a hook */
 };
 
 struct model_bucket {
     enum bucket_where where;
     enum ddp_dtype dtype;
-    uint8_t *memory; /* what is averaged */
-    size_t count;    /* elements there */
-    uint8_t *end;    /* of its gradients that were looked at last */
-    uint8_t *copies; /* owned, of ddp_alloc(): `memory` of BUCKET_COPIED; else NULL */
-    uint8_t *wire;   /* owned, of ddp_alloc(): what travels, where that has another type; else
-                        NULL */
+    struct bucket_piece *piece; /* n_pieces of bucket_set.pieces */
+    size_t n_pieces;
+    size_t count;    /* elements in all of them */
+    uint8_t *copies; /* owned, of ddp_alloc(): the one piece of BUCKET_COPIED; else NULL */
+    uint8_t *wire;   /* owned, of ddp_alloc(): what travels where that has another type: the values
+                        of all pieces, with the request of the first one; else NULL */
     enum ddp_dtype wire_dtype;
-    int found_inf;               /* with check_finite: its average may hold what is not finite */
-    struct ddp_request *request; /* on its way; NULL: not, or averaged by a hook */
-    uint64_t began_ns;           /* it was sent on its way */
+    uint64_t began_ns; /* it was sent on its way */
 };
 
 struct bucket_set {
     struct bucket_plan plan;
     struct ready ready;
-    struct model_bucket *at; /* owned; in the order of the plan */
-    uint8_t *can;            /* owned; per bucket: what all ranks can do with it */
+    struct model_bucket *at;     /* owned; in the order of the plan */
+    struct bucket_piece *pieces; /* owned; one per run, and at least one per bucket */
+    uint8_t *can;                /* owned; per bucket: what all ranks can do with it */
 };
 
 struct model_homes {                 /* of gradients that the library allocated */
@@ -95,6 +102,7 @@ struct ddp_model {
     bool accumulates;
     double weight;
     uint8_t *used;        /* owned; per gradient, in the last step; NULL: all are */
+    int scale_fd;         /* by which ddprun asks for a checkpoint; -1: it does not */
     uint64_t n_steps;     /* that ended, well or not: part of what ranks agree on */
     int last_active_rank; /* the lowest one that was not joined in the last step that had one */
     struct ddp_model_stats stats;

@@ -18,8 +18,9 @@ enum {
     KEEPALIVE_IDLE_S = 10,
     KEEPALIVE_EVERY_S = 5,
     KEEPALIVE_TIMES = 3,
-    /* a process that is stopped does not read: its own time-out comes first */
-    USER_TIMEOUT_MORE_MS = 10000
+    /* a process that is stopped does not read: those who wait for it find that out first, and know
+       more (net_late.h) */
+    USER_TIMEOUT_MORE_MS = 30000
 };
 
 struct net_address net_address_of(const struct sockaddr_storage *socket)
@@ -178,6 +179,7 @@ void net_address_tune(int fd, uint64_t timeout_ms)
     set(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S);
     set(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_EVERY_S);
     set(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_TIMES);
-    timeout_ms += USER_TIMEOUT_MORE_MS;
-    set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, timeout_ms < INT_MAX ? (int)timeout_ms : INT_MAX);
+    set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT,
+        timeout_ms < INT_MAX - USER_TIMEOUT_MORE_MS ? (int)timeout_ms + USER_TIMEOUT_MORE_MS
+                                                    : INT_MAX);
 }

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 enum {
-    KEY_BYTES = 128,
+    KEY_BYTES = 256,
     NAMED = 8,
     VERDICT_MS = 2000, /* who waits longer than rank 0 hears from it who is missing */
     MOST_RANKS = 1 << 20,
@@ -27,7 +27,7 @@ enum {
 struct hail { /* what local rank 0 tells its node */
     int32_t code;
     struct net_address address;
-    char text[240];
+    char text[CO_ERROR_TEXT_BYTES];
 };
 
 struct report { /* a node's, in the store: this, then a member for each rank */
@@ -48,7 +48,6 @@ struct net_join {
     struct backend *local;     /* likewise; NULL: alone on the node */
     uint64_t deadline_ms;
     unsigned n_joins;           /* of this process, and of all others */
-    const char *job;            /* DDP_JOB, or "" */
     struct store_client *store; /* of local rank 0 */
     struct net_address address;
     int listener[NET_N_CHANNELS];
@@ -97,19 +96,30 @@ static int share_members(struct net_join *j, struct co_error *err)
 
 /* --- where ------------------------------------------------------------------------------------ */
 
+#define STORE_HINT                                                                                 \
+    "ddprun serves one; mpirun and srun do not: start ddp-rendezvous on one of the nodes, and "    \
+    "give all ranks " DDP_ENV_MASTER_ADDR " and " DDP_ENV_MASTER_PORT
+
 static int reach_store(struct net_join *j, struct co_error *err)
 {
     const char *host = getenv(DDP_ENV_MASTER_ADDR), *port = getenv(DDP_ENV_MASTER_PORT);
+    struct co_error why;
     int64_t number;
     if (host == NULL || host[0] == '\0' || port == NULL || port[0] == '\0')
-        return co_fail(err, -ENOEXEC,
-                       "the environment: %d of %d ranks are on this node, and %s and %s do not say "
-                       "where the job's store is, by which the nodes find each other",
-                       j->who->local_world_size, j->who->world_size, DDP_ENV_MASTER_ADDR,
-                       DDP_ENV_MASTER_PORT);
+        return co_fail(
+            err, -ENOEXEC,
+            "the environment: %d of %d ranks are on this node, and %s and %s do not say "
+            "where the job's store is, by which the nodes find each other (" STORE_HINT ")",
+            j->who->local_world_size, j->who->world_size, DDP_ENV_MASTER_ADDR, DDP_ENV_MASTER_PORT);
     if (co_parse_int(DDP_ENV_MASTER_PORT, port, 1, 65535, &number, err) != 0)
         return -ENOEXEC;
-    return client_connect(host, (uint16_t)number, j->deadline_ms, &j->store, err);
+    int code = client_connect(host, (uint16_t)number, j->deadline_ms, &j->store, &why);
+    if (code != 0)
+        return co_fail(err, code,
+                       "%s (of the job's store, by which its nodes find each other; " STORE_HINT
+                       ")",
+                       why.text);
+    return 0;
 }
 
 static int choose_address(struct net_join *j, struct net_address *ret, struct co_error *err)
@@ -158,12 +168,12 @@ static int listen_all(struct net_join *j, struct co_error *err)
 
 /* --- the table -------------------------------------------------------------------------------- */
 
-/* A store may outlive a job: the next one has another DDP_JOB, or the same processes. */
+/* A store may outlive a job: the next one has another name, or the same processes. */
 static size_t make_key(const struct net_join *j, const char *what, int64_t number,
                        char key[KEY_BYTES])
 {
-    return (size_t)snprintf(key, KEY_BYTES, "ddp/net/%u/%u/%.64s/%s/%lld", j->who->generation,
-                            j->n_joins, j->job, what, (long long)number);
+    return (size_t)snprintf(key, KEY_BYTES, "ddp/net/%u/%u/%.160s/%s/%lld", j->who->generation,
+                            j->n_joins, j->who->store_job, what, (long long)number);
 }
 
 static int put_report(struct net_join *j, struct co_error *err)
@@ -424,7 +434,6 @@ int net_join(const struct env_who *who, struct backend *local, uint64_t deadline
     j->local = local;
     j->deadline_ms = deadline_ms;
     j->n_joins = process_count_join();
-    j->job = getenv(DDP_ENV_JOB) != NULL ? getenv(DDP_ENV_JOB) : "";
     int code = agree_on_address(j, err);
     if (code == 0)
         code = listen_all(j, err);

@@ -1,11 +1,11 @@
 /* net_late.h - who is to be blamed for a wait between nodes that takes too long.
  *
  * Who is waited for may wait for others in its turn: for a rank that was stopped, for instance. So
- * the one that waits asks, from half of its time on, and whoever waits itself answers (net_watch.h).
- * When the time is up, only those are blamed who have not answered for a while: long enough for a
- * rank that lives to get a processor on a busy machine. If all answer, one of them is about to find
- * out who is late, and tells; if it does not, because they wait for each other, the wait ends all the
- * same, and says so.
+ * the one that waits asks, from half of its time on, and whoever waits itself answers
+ * (net_watch.h). When the time is up, only those are blamed who have not answered for a while: long
+ * enough for a rank that lives to get a processor on a busy machine. If all answer, one of them is
+ * about to find out who is late, and tells; if it does not, because they wait for each other, the
+ * wait ends all the same, and says so.
  *
  * Times are those of co_now_ms(). */
 #ifndef DDP_WORKER_RUNTIME_NET_LATE_H

@@ -64,8 +64,8 @@ ssize_t net_links_receive(struct net_links *l, unsigned peer, const struct iovec
 
 /* Connect to a peer, if nobody has connected yet.
  *
- * returns   0 a connection is there; -EAGAIN; -ECONNREFUSED the peer is gone, or does not listen any
- *           more; -errno */
+ * returns   0 a connection is there; -EAGAIN; -ECONNREFUSED the peer is gone, or listens no more;
+ *           -errno */
 int net_links_reach(struct net_links *l, unsigned peer);
 
 bool net_links_is_open(const struct net_links *l, unsigned peer); /* somebody has connected */

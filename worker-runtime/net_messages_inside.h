@@ -1,5 +1,5 @@
-/* net_messages_inside.h - what net_messages.c and net_mail.c share: what is on the wire, and what is
- * known of each peer. */
+/* net_messages_inside.h - what net_messages.c and net_mail.c share: what is on the wire, and what
+ * is known of each peer. */
 #ifndef DDP_WORKER_RUNTIME_NET_MESSAGES_INSIDE_H
 #define DDP_WORKER_RUNTIME_NET_MESSAGES_INSIDE_H
 
@@ -90,8 +90,8 @@ struct outgoing *net_mail_put(struct peer *to, enum kind kind, const struct mess
                               uint32_t seq, size_t copied);
 /* Write what is to be written, and can be now. returns 0; -errno of the connection */
 int net_mail_write(struct net_messages *ms, unsigned p);
-/* Read what is there: short messages go to the peer's list, the bytes of long ones to where they are
- * wanted.
+/* Read what is there: short messages go to the peer's list, the bytes of long ones to where they
+ * are wanted.
  *
  * returns   0 nothing more is there; -EIO it sent something that is no message; -ENOMEM; -errno of
  *           the connection */

@@ -1,9 +1,10 @@
 /* net_scripts.c - the reductions between nodes, stage by stage, and which script is whose.
  * docs/collectives.md has the table.
  *
- * What all scripts have in common: the first stage is among the ranks of a node, so that they agree on the
- * call before anything leaves it; then the slots (the first ranks of each node, as many as the
- * smallest node has) exchange with the slots of the same number on other nodes, each a slice. */
+ * What all scripts have in common: the first stage is among the ranks of a node, so that they agree
+ * on the call before anything leaves it; then the slots (the first ranks of each node, as many as
+ * the smallest node has) exchange with the slots of the same number on other nodes, each a slice.
+ */
 #include "net_scripts.h"
 #include "net.h"
 #include "net_math.h"

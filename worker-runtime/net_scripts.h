@@ -1,5 +1,5 @@
-/* net_scripts.h - inside of the back end between nodes: the scripts, and what they share. net.h says
- * what a script is. */
+/* net_scripts.h - inside of the back end between nodes: the scripts, and what they share. net.h
+ * says what a script is. */
 #ifndef DDP_WORKER_RUNTIME_NET_SCRIPTS_H
 #define DDP_WORKER_RUNTIME_NET_SCRIPTS_H
 
@@ -21,7 +21,8 @@ const size_t *net_node_counts(struct net *n, unsigned node);
 struct collective net_local_copy(const struct net *n, enum call_kind kind, const void *in,
                                  void *out);
 
-/* Everybody on this node gets the slices of `count` elements at `at`. returns enum net_next, -errno */
+/* Everybody on this node gets the slices of `count` elements at `at`.
+ * returns enum net_next, -errno */
 int net_gather_slices(struct net *n, uint8_t *at, size_t count, struct co_error *err);
 /* The ranks that are no slots get what local rank 0 has. returns likewise */
 int net_hand_down(struct net *n, uint8_t *at, size_t count, struct co_error *err);

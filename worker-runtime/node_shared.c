@@ -1,9 +1,12 @@
 #include "node_shared.h"
 
+#include "agree.h"
+#include "common/error.h"
 #include "common/scope.h"
 #include "group.h"
 
 #include <ddp/collective.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -52,13 +55,15 @@ static const struct place *leader_of(const struct place *all, int n, int node_ra
 }
 
 /* Meet twice: to learn where the memory is, and whether all ranks have it. */
-static int meet(struct ddp_group *g, size_t bytes, const struct place *own, void **memory)
+static int meet(struct ddp_group *g, size_t bytes, const struct place *own, void **memory,
+                bool *ret_all_have)
 {
     const size_t words = sizeof(struct place) / sizeof(int64_t);
+    struct co_error err = {0};
     co_autofree struct place *all = calloc((size_t)g->world_size, sizeof *all);
-    if (all == NULL)
-        return rt_fail(DDP_ENOMEM, "no memory for the places of %d ranks", g->world_size);
-    int rc = ddp_all_gather(g, own, all, words, DDP_INT64, NULL);
+    int rc = agree(g, all == NULL ? -ENOMEM : 0, &err);
+    if (rc == 0)
+        rc = ddp_all_gather(g, own, all, words, DDP_INT64, NULL);
     if (rc != 0)
         return rc;
     const struct place *leader = leader_of(all, g->world_size, g->node_rank);
@@ -66,10 +71,7 @@ static int meet(struct ddp_group *g, size_t bytes, const struct place *own, void
         *memory = open_of(leader, bytes);
     int32_t has = *memory != NULL;
     rc = ddp_all_reduce(g, &has, &has, 1, DDP_INT32, DDP_MIN, NULL);
-    if ((rc != 0 || has == 0) && *memory != NULL) {
-        munmap(*memory, bytes);
-        *memory = NULL;
-    }
+    *ret_all_have = has != 0;
     return rc;
 }
 
@@ -86,10 +88,13 @@ int node_shared_create(struct ddp_group *g, size_t bytes, void (*init)(void *mem
         own.fd = make(bytes, &own.inode, &memory);
     if (memory != NULL)
         init(memory, arg);
-    int rc = meet(g, bytes, &own, &memory);
+    bool all_have = false;
+    int rc = meet(g, bytes, &own, &memory, &all_have);
     if (own.fd >= 0)
         close((int)own.fd);
-    if (rc == 0)
+    if (rc == 0 && all_have)
         *ret = memory;
+    else if (memory != NULL)
+        munmap(memory, bytes);
     return rc;
 }

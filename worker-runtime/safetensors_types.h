@@ -1,4 +1,4 @@
-/* safetensors_types.h - the element types of .safetensors files, and which of them are ours. Pure. */
+/* safetensors_types.h - element types of .safetensors files, and which of them are ours. Pure. */
 #ifndef DDP_WORKER_RUNTIME_SAFETENSORS_TYPES_H
 #define DDP_WORKER_RUNTIME_SAFETENSORS_TYPES_H
 

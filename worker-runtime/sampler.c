@@ -17,6 +17,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
+/* How long to wait for a rank that is drawing, only to say that this one is done: if it takes
+ * longer, some pages stay until the last rank has gone. */
+enum { GIVE_BACK_MS = 1000 };
+
 /* Room for count elements: mapped without a reservation, since most of it may never be touched.
  * NULL for none. */
 static int map_room(int64_t count, size_t size, void **ret)
@@ -156,7 +160,7 @@ void ddp_sampler_destroy(struct ddp_sampler *s)
     if (s->shared != NULL) {
         const struct shared_perm_shape shape = shape_of(s);
         if (s->perm != NULL)
-            shared_perm_give_back(s->shared, s->group->local_rank, s->group->timeout_ms);
+            shared_perm_give_back(s->shared, s->group->local_rank, GIVE_BACK_MS);
         munmap(s->shared, shared_perm_bytes(&shape));
     }
     unmap(s->own, (size_t)s->plan.n * sizeof *s->own);

@@ -1,10 +1,10 @@
 /* sampler_plan.h - which places of the permutation a rank takes: the arithmetic of torch's
  * DistributedSampler.
  *
- * Pure. Sample k of a rank is at place (base + rank + k * world_size) mod n of the permutation. Where n is
- * no multiple of world_size the last places wrap around (or are dropped), so that all ranks have as
- * many samples; this one rule also covers n < world_size. An epoch that is taken up again in the
- * middle, by any number of ranks, is the same from place `base` on. */
+ * Pure. Sample k of a rank is at place (base + rank + k * world_size) mod n of the permutation.
+ * Where n is no multiple of world_size the last places wrap around (or are dropped), so that all
+ * ranks have as many samples; this one rule also covers n < world_size. An epoch that is taken up
+ * again in the middle, by any number of ranks, is the same from place `base` on. */
 #ifndef DDP_WORKER_RUNTIME_SAMPLER_PLAN_H
 #define DDP_WORKER_RUNTIME_SAMPLER_PLAN_H
 

@@ -1,5 +1,6 @@
 /* scale.c - a node waits to join: hearing of it, and saying that the state is saved. The other end
  * is launcher/scale.c. */
+#include "scale.h"
 #include "common/error.h"
 #include "common/parse.h"
 #include "group.h"
@@ -45,7 +46,13 @@ static int end(const char *name, int code, struct co_error *err)
     return rt_return(code, err);
 }
 
-static bool is_asked(int fd)
+int scale_find(const struct ddp_group *g)
+{
+    int fd = -1;
+    return g->world == g && find_fd(g, &fd, NULL) == 0 ? fd : -1;
+}
+
+bool scale_is_asked(int fd)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
     return poll(&p, 1, 0) == 1 && (p.revents & POLLIN) != 0;
@@ -60,7 +67,12 @@ int ddp_scale_pending(struct ddp_group *g, int *ret_pending)
         code = co_fail(&err, -EINVAL, "there is no place for the answer");
     if (code != 0)
         return end("ddp_scale_pending", code, &err);
-    int32_t mine = fd >= 0 && is_asked(fd);
+    if (fd >= 0 && g->knows_pending) { /* once: the next answer is asked for, or a step brings it */
+        g->knows_pending = false;
+        *ret_pending = g->pending;
+        return DDP_OK;
+    }
+    int32_t mine = fd >= 0 && scale_is_asked(fd);
     int32_t any = mine;
     int rc = fd >= 0 ? ddp_all_reduce(g, &mine, &any, 1, DDP_INT32, DDP_MAX, NULL) : 0;
     if (rc == 0)
@@ -78,6 +90,7 @@ int ddp_scale_ready(struct ddp_group *g)
     int code = find_fd(g, &fd, &err);
     if (code != 0 || fd < 0)
         return end("ddp_scale_ready", code, &err);
+    g->pending = false;
     ssize_t n = recv(fd, question, sizeof question, MSG_DONTWAIT);
     if (n >= 0 || errno == EAGAIN || errno == EINTR)
         n = send(fd, "\n", 1, MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -64,7 +64,7 @@ static bool lock(struct shared_perm *p, uint64_t timeout_ms)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)(timeout_ms / 1000);
+    until.tv_sec += (time_t)(timeout_ms / 1000) + 1; /* rounded up */
     int rc = pthread_mutex_clocklock(&p->lock, CLOCK_MONOTONIC, &until);
     if (rc == EOWNERDEAD)
         rc = pthread_mutex_consistent(&p->lock);

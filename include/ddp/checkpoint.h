@@ -1,5 +1,5 @@
-/* checkpoint.h - the state of a training on the disk: written by rank 0, read once a node, and taken
- * up again by any number of ranks.
+/* checkpoint.h - the state of a training on the disk: written by rank 0, read once a node, and
+ * taken up again by any number of ranks.
  *
  * A directory holds a checkpoint for each step that was saved:
  *
@@ -8,7 +8,7 @@
  *
  * Without its manifest a file is no checkpoint: what a job that was killed, or a full disk, left
  * behind is never read, and what was there before stays. The directory has to be the same one on
- * all nodes. One job writes to it at a time. */
+ * all nodes. One job writes to it at a time, by one ddp_checkpoint. */
 #ifndef DDP_CHECKPOINT_H
 #define DDP_CHECKPOINT_H
 

@@ -8,6 +8,7 @@
 #include <ddp/env.h>
 #include <ddp/error.h>
 #include <ddp/group.h>
+#include <ddp/loader.h>
 #include <ddp/model.h>
 #include <ddp/progress.h>
 #include <ddp/safetensors.h>

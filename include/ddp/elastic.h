@@ -27,9 +27,10 @@ extern "C" {
  * ddp_scale_ready(); then 0 for the rest of the generation.
  *
  * ret_pending   written only on success
- * cost          where nodes can join, an all_reduce of one number; else none
- * returns       0; DDP_EINVAL a NULL, or a forked child; DDP_EENV DDP_SCALE_FD is no number; else as
- *               ddp_all_reduce() */
+ * cost          where nodes can join, an all_reduce of one number; none behind ddp_model_sync(),
+ *               which has brought the answer of that moment, nor where no node can join
+ * returns       0; DDP_EINVAL a NULL, or a forked child; DDP_EENV DDP_SCALE_FD is no number;
+ *               else as ddp_all_reduce() */
 int ddp_scale_pending(struct ddp_group *g, int *ret_pending);
 
 /* This rank's state is saved: a checkpoint from which the job can go on is complete. Not

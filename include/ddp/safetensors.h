@@ -2,10 +2,10 @@
  * write.
  *
  * A file is 8 bytes with the length of the header, little-endian; the header, JSON: of each tensor
- * the name, type, shape and place, and texts about the whole; then the tensors' bytes, without gaps.
- * Files from anywhere may be opened: all of the header is checked before anything is believed.
- * Little-endian machines only. No group is needed: what the ranks of a job do together with files
- * is in checkpoint.h. */
+ * the name, type, shape and place, and texts about the whole; then the tensors' bytes, without
+ * gaps. Files from anywhere may be opened: all of the header is checked before anything is
+ * believed. Little-endian machines only. No group is needed: what the ranks of a job do together
+ * with files is in checkpoint.h. */
 #ifndef DDP_SAFETENSORS_H
 #define DDP_SAFETENSORS_H
 

@@ -1,6 +1,6 @@
 /* fuzz_safetensors.c - .safetensors files of any bytes. What is accepted can be read to its last
- * byte, and written again it says the same. Manifests of
- * checkpoints are tried with the same bytes. */
+ * byte, and written again it says the same. Manifests of checkpoints are tried with the same
+ * bytes. */
 #include "common/error.h"
 #include "worker-runtime/checkpoint_dir.h"
 #include "worker-runtime/safetensors_header.h"

@@ -56,7 +56,7 @@ for file in launcher/supervisor.c launcher/guide.c launcher/cli.c launcher/cli_c
     rendezvous/restart_policy.c rendezvous/roster.c rendezvous/roster_input.c \
     rendezvous/roster_index.c rendezvous/roster_nodes.c rendezvous/roster_order.c rendezvous/roster_tell.c rendezvous/seal.c \
     rendezvous/protocol.c rendezvous/http.c rendezvous/stats.c rendezvous/allow.c daemon/daemon_cli.c \
-    worker-runtime/bucket_plan.c worker-runtime/cpu_tuning.c worker-runtime/randperm.c \
+    worker-runtime/bucket_plan.c worker-runtime/cpu_tuning.c worker-runtime/data_format.c worker-runtime/randperm.c worker-runtime/safetensors_header.c worker-runtime/utf8.c \
     perf/perf_cli.c perf/perf_crossover.c perf/perf_text.c perf/perf_values.c perf/perf_work.c; do
     [ -e "$file" ] || continue
     if grep -nE '^#include <(uv|sys/socket|fcntl|time|sys/mman|poll|signal)\.h>' "$file"; then

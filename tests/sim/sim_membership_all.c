@@ -679,7 +679,7 @@ static bool explore(const struct config *config, size_t max_states)
     return is_all;
 }
 
-/* A few are for every day; all of them take half an hour and two gigabytes. */
+/* A few are for every day; all of them take ten minutes and two gigabytes. */
 #define NOW        MESSAGE_SCALE_NOW
 #define SAVE_FIRST MESSAGE_SCALE_AT_CHECKPOINT
 /* clang-format off */

@@ -142,7 +142,7 @@ def node_of_rank_0_is_killed(trial):
 
 
 def node_fails_for_good(trial):
-    """All launchers end with the same status."""
+    """All launchers end with the same status: 3, or that of the ranks that fail of it, if they are heard of first."""
     two_running(trial)
     nodes = list(trial.nodes.values())
     begin_ns = time.monotonic_ns()

@@ -144,8 +144,8 @@ def python_of(page):
 
 class Scaling(unittest.TestCase):
     """A node joins a job that runs, with --scale-at checkpoint."""
-    SAVES = (*UP[:2], "note", str(int(signal.SIGURG)), "asked", "await", str(int(signal.SIGUSR1)), "saved", "tell", "saved",
-             "wait")
+    SAVES = (*UP[:2], "note", str(int(signal.SIGURG)), "asked", "await", str(int(signal.SIGUSR1)), "tell", "saved", "saved",
+             "wait")  # told first: who has saved may be stopped
     SAVES_IN_PYTHON = python_of("launcher.md") + """
 fifo = open(os.environ["TEST_FIFO"], "w", buffering=1)
 print(os.environ["RANK"], "up", file=fifo)
@@ -160,9 +160,9 @@ select.select([], [], [])
         return c10d(port, "--scale-at", "checkpoint", "--join-window", "0", *more, nodes=nodes)
 
     def end(self, *nodes):
+        """The last one has the roster."""
         for node in nodes:
             node.signal(signal.SIGTERM)
-        for node in nodes:
             self.assertEqual(node.finish()[0], -signal.SIGTERM)
 
     def test_a_node_is_let_in_when_the_ranks_have_saved(self):

@@ -92,6 +92,20 @@ START_TEST(a_pipe_is_written_to_and_stays)
 }
 END_TEST
 
+/* As /dev/stdout is, when output goes to a file. */
+START_TEST(behind_a_link_in_dev_what_was_written_stays)
+{
+    char path[32];
+    int fd = open(in_dir("file"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    ck_assert_int_eq(write(fd, "before ", 7), 7);
+    snprintf(path, sizeof path, "/dev/fd/%d", fd);
+    ck_assert(!co_may_replace(path));
+    ck_assert_int_eq(co_write_whole(path, "after", 5, NULL), 0);
+    expect_content(in_dir("file"), "before after");
+    close(fd);
+}
+END_TEST
+
 START_TEST(a_device_may_not_be_replaced_and_what_is_missing_may)
 {
     ck_assert(!co_may_replace("/dev/null"));
@@ -118,6 +132,7 @@ int main(void)
     tcase_add_test(t, a_file_is_made_and_then_replaced);
     tcase_add_test(t, who_reads_the_old_file_goes_on_reading_it);
     tcase_add_test(t, a_pipe_is_written_to_and_stays);
+    tcase_add_test(t, behind_a_link_in_dev_what_was_written_stays);
     tcase_add_test(t, a_device_may_not_be_replaced_and_what_is_missing_may);
     tcase_add_test(t, a_failure_names_the_file_and_leaves_no_draft);
     suite_add_tcase(s, t);

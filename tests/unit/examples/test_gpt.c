@@ -41,7 +41,7 @@ START_TEST(gradients_are_the_slopes_of_the_loss)
     int targets[N * CONTEXT];
     struct gpt *g = make(inputs, targets);
     gpt_forward(g, inputs, targets, N);
-    gpt_backward(g, inputs, targets, N, 0.25);
+    gpt_backward(g, inputs, targets, N, 0.25, NULL);
     for (size_t i = 0; i < g->n_tensors; i++) {
         const struct gpt_tensor *t = &g->tensors[i];
         /* wte: the characters of the text; elsewhere everywhere, in strides */
@@ -138,10 +138,9 @@ END_TEST
 START_TEST(adamw_steps_as_it_is_defined)
 {
     struct adamw a;
-    real params[] = {1, -2}, grads[] = {0.5, -4};
+    real params[] = {1, -2}, grads[] = {0.25, -2};
     ck_assert_int_eq(adamw_init(&a, 2), 0);
-    ck_assert(fabs(adamw_norm(grads, 2) - sqrt(16.25)) < 1e-15);
-    const struct adamw_step first = {.step = 1, .lr = 0.1, .factor = 0.5};
+    const struct adamw_step first = {.step = 1, .lr = 0.1};
     adamw_step(&a, &first, params, grads, 0, 1, 1);
     adamw_step(&a, &first, params, grads, 1, 1, 0);
     /* the first step goes by lr, against the gradient; what decays shrinks before */

@@ -19,7 +19,7 @@ struct store_process {
     int in; /* it ends when this is closed */
 };
 
-static inline void store_start(struct store_process *s)
+static inline void store_start_at(struct store_process *s, const char *address)
 {
     int in[2], out[2];
     char port[16];
@@ -31,7 +31,7 @@ static inline void store_start(struct store_process *s)
         dup2(in[0], STDIN_FILENO);
         dup2(out[1], STDOUT_FILENO);
         close(in[1]);
-        execl(program, program, (char *)NULL);
+        execl(program, program, "0", address, (char *)NULL);
         _exit(127);
     }
     close(in[0]);
@@ -41,8 +41,13 @@ static inline void store_start(struct store_process *s)
     ck_assert_ptr_nonnull(fgets(port, sizeof port, says));
     port[strcspn(port, "\n")] = '\0';
     fclose(says);
-    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("MASTER_ADDR", address, 1);
     setenv("MASTER_PORT", port, 1);
+}
+
+static inline void store_start(struct store_process *s)
+{
+    store_start_at(s, "127.0.0.1");
 }
 
 static inline void store_stop(struct store_process *s)

@@ -171,6 +171,30 @@ START_TEST(an_order_that_was_seen_is_followed)
 }
 END_TEST
 
+START_TEST(runs_are_neighbours_that_no_other_bucket_of_their_type_parts)
+{
+    const struct bucket_tensor t[] = {{40, DDP_FLOAT32}, {40, DDP_FLOAT32}, {40, DDP_FLOAT64},
+                                      {0, DDP_FLOAT32},  {40, DDP_FLOAT32}, {40, DDP_FLOAT32},
+                                      {40, DDP_FLOAT32}, {0, DDP_FLOAT16}};
+    const size_t order[] = {7, 6, 4, 1, 5, 3, 2, 0}; /* float32: 6 4 1 | 5 3 0 */
+    struct bucket_plan p =
+        plan_in_order(t, 8, order, (struct bucket_limits){.first_bytes = 120, .bytes = 80});
+    ck_assert_uint_eq(p.n_buckets, 4);
+    const struct bucket *first = &p.bucket[p.place[6].bucket],
+                        *other = &p.bucket[p.place[5].bucket];
+    ck_assert_uint_eq(first->n_runs, 2); /* 1 and 4, and 6 behind the other bucket's 5 */
+    ck_assert_uint_eq(p.place[1].run, 0);
+    ck_assert_uint_eq(p.place[4].run, 0);
+    ck_assert_uint_eq(p.place[6].run, 1);
+    ck_assert_uint_eq(other->n_runs, 2); /* 0, and 5; 3 is empty */
+    ck_assert_uint_eq(p.place[0].run, 0);
+    ck_assert_uint_eq(p.place[5].run, 1);
+    ck_assert_uint_eq(p.bucket[p.place[2].bucket].n_runs, 1); /* another type */
+    ck_assert_uint_eq(p.bucket[p.place[7].bucket].n_runs, 0); /* all are empty */
+    bucket_plan_fini(&p);
+}
+END_TEST
+
 START_TEST(an_order_that_is_none_is_refused)
 {
     const struct bucket_tensor t[] = {{8, DDP_FLOAT32}, {8, DDP_FLOAT32}, {8, DDP_FLOAT32}};
@@ -245,6 +269,7 @@ int main(void)
     tcase_add_test(t, a_bucket_comes_before_those_that_fill_later);
     tcase_add_test(t, places_are_aligned_inside_their_bucket_and_do_not_overlap);
     tcase_add_test(t, an_order_that_was_seen_is_followed);
+    tcase_add_test(t, runs_are_neighbours_that_no_other_bucket_of_their_type_parts);
     tcase_add_test(t, an_order_that_is_none_is_refused);
     tcase_add_test(t, a_limit_of_elements_holds_for_all_types_and_buckets);
     tcase_add_test(t, no_tensors_make_no_buckets);

@@ -1,5 +1,5 @@
-/* A disk that is full while a checkpoint is written: a small tmpfs, in a mount namespace of its own.
- * Skipped, with the reason, where none can be made. */
+/* A disk that is full while a checkpoint is written: a small tmpfs, in a mount namespace of its
+ * own. Skipped, with the reason, where none can be made. */
 #include "ranks.h"
 
 #include <check.h>

@@ -159,27 +159,28 @@ END_TEST
 static const struct {
     const char *const *env;
     int rank, local_rank, local_world_size, node_rank, n_nodes;
-    const char *job;
+    const char *job, *store_job;
 } spread[] = {
     {ENV("RANK=5", "WORLD_SIZE=8", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=1",
          "GROUP_WORLD_SIZE=2", "MASTER_ADDR=a", "MASTER_PORT=1"),
-     5, 1, 4, 1, 2, "run  a:1 0 node 1"},
+     5, 1, 4, 1, 2, "run  a:1 0 node 1", ""},
     {ENV("RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "DDP_JOB=j"), 1, 1, 2, -1,
-     0, "name j"},
+     0, "name j", "name j"},
     {ENV("RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "DDP_JOB=j",
          "DDP_NODE_RANK=3"),
-     1, 1, 2, 3, 0, "name j node 3"},
+     1, 1, 2, 3, 0, "name j node 3", "name j"},
     {ENV("RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1", "GROUP_RANK=1",
          "DDP_JOB=j"),
-     1, 0, 1, 1, 0, "name j node 1"},
+     1, 0, 1, 1, 0, "name j node 1", "name j"},
     {ENV("OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_RANK=1",
          "OMPI_COMM_WORLD_LOCAL_SIZE=2", "PMIX_NAMESPACE=7"),
-     3, 1, 2, -1, 0, "pmix 7"},
-    {ENV("PMI_RANK=1", "PMI_SIZE=4", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2"), 1, 1, 2, -1, 0, ""},
+     3, 1, 2, -1, 0, "pmix 7", "pmix 7"},
+    {ENV("PMI_RANK=1", "PMI_SIZE=4", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2"), 1, 1, 2, -1, 0, "",
+     ""},
     {ENV("SLURM_JOB_ID=8", "SLURM_STEP_ID=0", "SLURM_PROCID=6", "SLURM_STEP_NUM_TASKS=7",
          "SLURM_LOCALID=0", "SLURM_NODEID=3", "SLURM_STEP_TASKS_PER_NODE=2(x3),1",
          "SLURM_STEP_NUM_NODES=4"),
-     6, 0, 1, 3, 4, "slurm 8.0  node 3"},
+     6, 0, 1, 3, 4, "slurm 8.0  node 3", "slurm 8.0 "},
 };
 
 START_TEST(jobs_on_several_nodes_are_understood)
@@ -194,6 +195,7 @@ START_TEST(jobs_on_several_nodes_are_understood)
     ck_assert_int_eq(who.node_rank, spread[_i].node_rank);
     ck_assert_int_eq(who.n_nodes, spread[_i].n_nodes);
     ck_assert_str_eq(who.job, spread[_i].job);
+    ck_assert_str_eq(who.store_job, spread[_i].store_job);
 }
 END_TEST
 

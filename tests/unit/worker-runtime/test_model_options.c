@@ -486,6 +486,39 @@ START_TEST(each_rank_writes_a_timeline_of_its_buckets)
 }
 END_TEST
 
+static void train_for_long(struct ddp_group *g, void *arg)
+{
+    struct small s;
+    (void)arg;
+    small_init(&s, 1, COUNT, DDP_FLOAT32);
+    small_create(&s, g, NULL);
+    for (unsigned step = 0; step < TRACE_MOST_EVENTS / 3 + 100; step++) /* of 3 events each */
+        rank_expect(ddp_model_sync(s.m) == 0);
+    small_fini(&s);
+}
+
+START_TEST(a_trace_has_a_limit_and_says_so)
+{
+    static const char end[] = "\"the trace ends here: 200000 events are its limit\"}\n]\n";
+    char dir[] = "/tmp/trace-XXXXXX", path[64], text[sizeof(end)] = "";
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(path, sizeof(path), "%s/t", dir);
+    setenv("DDP_TRACE", path, 1);
+    ranks_run(1, train_for_long, NULL);
+    unsetenv("DDP_TRACE");
+    snprintf(path, sizeof(path), "%s/t.0", dir);
+    FILE *f = fopen(path, "r");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_int_eq(fseek(f, -(long)(sizeof(end) - 1), SEEK_END), 0);
+    ck_assert_uint_eq(fread(text, 1, sizeof(end) - 1, f), sizeof(end) - 1);
+    ck_assert_str_eq(text, end);
+    ck_assert_int_lt(ftell(f), 64 << 20);
+    fclose(f);
+    unlink(path);
+    rmdir(dir);
+}
+END_TEST
+
 static void have_no_place_for_a_trace(struct ddp_group *g, void *arg)
 {
     struct ddp_model *m = NULL;
@@ -565,6 +598,7 @@ int main(void)
     tcase_add_test(t, the_rank_goes_before_the_last_suffix_of_a_trace);
     tcase_add_test(t, each_rank_writes_a_timeline_of_its_buckets);
     tcase_add_test(t, a_trace_that_cannot_be_written_is_told_at_the_beginning);
+    tcase_add_test(t, a_trace_has_a_limit_and_says_so);
     tcase_add_test(t, a_full_disk_ends_the_trace_and_not_the_training);
     suite_add_tcase(s, t);
     return run_suite(s);

@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 
-enum { COUNT = 64 };
+enum { COUNT = 64, LONG_COUNT = 16 << 10 };
 static const struct ddp_model_opts two_a_bucket = {.bucket_bytes = 2 * COUNT * sizeof(float)};
 
 /* --- order ------------------------------------------------------------------------------------ */
@@ -23,17 +23,18 @@ static void say_odd_ones_first(struct small *s, size_t from)
 
 struct order_case {
     struct ddp_model_opts opts;
-    bool users, reorders;
+    size_t count; /* elements of a tensor */
+    bool users, reorders, copies;
 };
 
 static void ready_in_another_order(struct ddp_group *g, void *arg)
 {
     const struct order_case *c = arg;
-    static float array[8 * COUNT];
+    static float array[8 * LONG_COUNT];
     struct small s;
-    small_init(&s, 8, COUNT, DDP_FLOAT32);
+    small_init(&s, 8, c->count, DDP_FLOAT32);
     for (size_t i = 0; i < 8 && c->users; i++)
-        s.t[i].grad = array + i * COUNT;
+        s.t[i].grad = array + i * c->count;
     small_create(&s, g, &c->opts);
     rank_expect(!small_stats(&s).was_reordered);
     for (int step = 0; step < 4; step++) {
@@ -41,10 +42,11 @@ static void ready_in_another_order(struct ddp_group *g, void *arg)
         say_odd_ones_first(&s,
                            ddp_rank(g) == 0 ? 1 : 0); /* rank 0's order is the one that counts */
         rank_expect(ddp_model_sync(s.m) == 0);
-        small_expect_sums(&s, 3, step, 1.0 / 3, 1e-6);
+        small_expect_sums(&s, 3, step, 1.0 / 3, c->opts.compress ? 2e-3 : 1e-6);
         rank_expect(small_stats(&s).was_reordered == c->reorders);
         rank_expect(small_stats(&s).n_buckets == 4);
-        rank_expect(small_stats(&s).n_in_place == (c->reorders ? 0 : 4));
+        rank_expect(small_stats(&s).n_in_place ==
+                    (small_stats(&s).was_reordered && c->copies ? 0 : 4));
     }
     rank_expect(small_stats(&s).n_steps == 4 && g->line->steps == 4);
     small_fini(&s);
@@ -53,10 +55,23 @@ static void ready_in_another_order(struct ddp_group *g, void *arg)
 START_TEST(buckets_follow_the_order_that_rank_0_saw)
 {
     static struct order_case cases[] = {
-        {.opts.bucket_bytes = 2 * COUNT * sizeof(float), .reorders = true},
-        {.opts.bucket_bytes = 2 * COUNT * sizeof(float), .reorders = true, .users = true},
-        {.opts = {.bucket_bytes = 2 * COUNT * sizeof(float), .keep_order = true}},
-        {.opts = {.bucket_bytes = 2 * COUNT * sizeof(float), .allow_unused = true}},
+        {.opts.message_size = 2 * COUNT, .count = COUNT, .reorders = true, .copies = true},
+        {.opts.message_size = 2 * COUNT,
+         .count = COUNT,
+         .reorders = true,
+         .copies = true,
+         .users = true},
+        {.opts = {.message_size = 2 * COUNT, .keep_order = true}, .count = COUNT},
+        {.opts = {.message_size = 2 * COUNT, .allow_unused = true}, .count = COUNT},
+        /* long ones stay where they are, and are averaged one by one */
+        {.opts.message_size = 2 * LONG_COUNT, .count = LONG_COUNT, .reorders = true},
+        {.opts.message_size = 2 * LONG_COUNT, .count = LONG_COUNT, .reorders = true, .users = true},
+        {.opts = {.message_size = 2 * LONG_COUNT, .compress = DDP_COMPRESS_FLOAT16},
+         .count = LONG_COUNT,
+         .reorders = true},
+        {.opts = {.message_size = 2 * LONG_COUNT, .check_finite = true},
+         .count = LONG_COUNT,
+         .reorders = true},
     };
     ranks_run(3, ready_in_another_order, &cases[_i]);
 }
@@ -401,7 +416,7 @@ int main(void)
     Suite *s = suite_create("model steps");
     TCase *t = tcase_create("steps");
     tcase_set_timeout(t, 60);
-    tcase_add_loop_test(t, buckets_follow_the_order_that_rank_0_saw, 0, 4);
+    tcase_add_loop_test(t, buckets_follow_the_order_that_rank_0_saw, 0, 8);
     tcase_add_test(t, without_an_order_of_rank_0_buckets_stay);
     tcase_add_test(t, most_buckets_are_averaged_before_the_backward_pass_is_over);
     tcase_add_test(t, a_progress_thread_averages_the_same);

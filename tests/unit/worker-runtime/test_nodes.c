@@ -4,6 +4,8 @@
 
 #include "worker-runtime/net_tuning.h"
 
+#include <netinet/in.h>
+
 /* On both sides of every switch of algorithm, inside and between nodes. */
 static const size_t lengths[] = {0, 8, 96, 1000, 16392, 40000, 140000, 400008, 1500000};
 
@@ -253,6 +255,59 @@ START_TEST(asynchronous_calls_are_made_in_their_order)
 }
 END_TEST
 
+/* --- by which way ----------------------------------------------------------------------------- */
+
+/* A sum, and messages round the ring: each kind of connection. */
+static int run_all_connections(int rank, void *arg)
+{
+    const struct nodes *nodes = arg;
+    const int n = nodes->n_ranks;
+    struct ddp_group *g = rank_init(rank, 60000);
+    struct ddp_request *request;
+    int32_t x = 1, from = -1;
+    RANK_CHECK(rank, ddp_all_reduce(g, &x, &x, 1, DDP_INT32, DDP_SUM, NULL) == DDP_OK, "sum");
+    RANK_CHECK(rank, x == n, "%d", x);
+    x = rank;
+    RANK_CHECK(rank,
+               ddp_irecv(g, &from, 1, DDP_INT32, (rank + n - 1) % n, 0, NULL, &request) == DDP_OK,
+               "receive");
+    RANK_CHECK(rank, ddp_send(g, &x, 1, DDP_INT32, (rank + 1) % n, 0, NULL) == DDP_OK, "send");
+    RANK_CHECK(rank, ddp_wait(request) == DDP_OK && from == (rank + n - 1) % n, "%d", from);
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(nodes_reach_each_other_by_the_interface_that_is_named)
+{
+    struct ranks r;
+    setenv("DDP_SOCKET_IFNAME", "lo", 1);
+    nodes_start(&r, &grids[1], run_all_connections, (void *)&grids[1]);
+    ranks_expect_success(&r);
+    unsetenv("DDP_SOCKET_IFNAME");
+}
+END_TEST
+
+static bool has_ipv6(void)
+{
+    struct sockaddr_in6 loopback = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool has = fd >= 0 && bind(fd, (struct sockaddr *)&loopback, sizeof loopback) == 0;
+    if (fd >= 0)
+        close(fd);
+    return has;
+}
+
+START_TEST(nodes_reach_each_other_over_ipv6)
+{
+    struct store_process there;
+    struct ranks r;
+    store_start_at(&there, "::1");
+    nodes_start(&r, &grids[1], run_all_connections, (void *)&grids[1]);
+    ranks_expect_success(&r);
+    store_stop(&there);
+}
+END_TEST
+
 static struct store_process store;
 
 static void set_up(void)
@@ -276,6 +331,11 @@ int main(void)
     tcase_add_loop_test(tcase, a_long_sum_has_the_same_bits_each_time, 0, 4);
     tcase_add_test(tcase, ranks_count_alike_in_an_average_whatever_their_node);
     tcase_add_loop_test(tcase, asynchronous_calls_are_made_in_their_order, 0, 2);
+    tcase_add_test(tcase, nodes_reach_each_other_by_the_interface_that_is_named);
+    if (has_ipv6())
+        tcase_add_test(tcase, nodes_reach_each_other_over_ipv6);
+    else
+        puts("nodes_reach_each_other_over_ipv6: skipped, this machine has no IPv6");
     suite_add_tcase(suite, tcase);
     return run_suite(suite);
 }

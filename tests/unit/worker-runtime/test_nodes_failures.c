@@ -14,6 +14,8 @@ enum {
     N_GRIDS = sizeof grids / sizeof *grids,
     N_KINDS = CALL_ALL_TO_ALL - CALL_ALL_REDUCE + 2, /* and the barrier */
     N_CASES = N_KINDS * N_GRIDS * 2,
+    /* of the cases: root waits for the rank that was stopped, and all others wait for root */
+    LONG_SCATTER = N_KINDS * (N_GRIDS + 1) + CALL_SCATTER - CALL_ALL_REDUCE,
     STOP_TIMEOUT_MS = 3000, /* longer than a rank that lives waits for a processor */
 };
 
@@ -54,18 +56,17 @@ static int run_until_broken(int rank, void *arg)
     return 0;
 }
 
-/* Do that to rank 1 in the midst of case `i`, and see what the others say. */
-static void strike(int i, int sig, struct loop loop)
+/* Do that to ranks in the midst of case `i`, and see what the others say. */
+static void strike(int i, int sig, struct loop loop, int first, int n_victims)
 {
-    const int kind = i % N_KINDS;
+    const int kind = i % N_KINDS, end = first + n_victims;
     struct ranks r;
-    int ends[2], node, local;
+    pid_t victim[RANKS_MAX];
+    int ends[2];
     char byte;
     loop.nodes = &grids[i / N_KINDS % N_GRIDS];
     loop.bytes = lengths[i / N_KINDS / N_GRIDS];
     loop.kind = kind == N_KINDS - 1 ? CALL_BARRIER : (enum call_kind)(CALL_ALL_REDUCE + kind);
-    nodes_place(loop.nodes, VICTIM, &node, &local);
-    snprintf(loop.whom, sizeof loop.whom, "rank 1 on node %d", node);
     ck_assert_int_eq(pipe(ends), 0);
     loop.report = ends[1];
     nodes_start(&r, loop.nodes, run_until_broken, &loop);
@@ -73,27 +74,48 @@ static void strike(int i, int sig, struct loop loop)
     for (int k = 0; k < r.n; k++)
         ck_assert_msg(read(ends[0], &byte, 1) == 1, "%s, %zu bytes: a rank ended early",
                       call_kind_name(loop.kind), loop.bytes);
-    kill(r.pid[VICTIM], sig);
-    pid_t victim = r.pid[VICTIM];
-    r.pid[VICTIM] = 0; /* waited for here: it does not end by itself when it is stopped */
+    for (int k = first; k < end; k++) {
+        victim[k] = r.pid[k];
+        kill(victim[k], sig);
+        r.pid[k] = 0; /* waited for here: it does not end by itself when it is stopped */
+    }
     ranks_wait(&r);
-    kill(victim, SIGKILL);
-    ck_assert_int_eq(waitpid(victim, &r.status[VICTIM], 0), victim);
+    for (int k = first; k < end; k++) {
+        kill(victim[k], SIGKILL);
+        ck_assert_int_eq(waitpid(victim[k], &r.status[k], 0), victim[k]);
+        r.status[k] = 0;
+    }
     for (int k = 0; k < r.n; k++)
-        ck_assert_msg(k == VICTIM || r.status[k] == 0, "%s, %zu bytes, %d nodes: rank %d: %#x",
+        ck_assert_msg(r.status[k] == 0, "%s, %zu bytes, %d nodes: rank %d: %#x",
                       call_kind_name(loop.kind), loop.bytes, loop.nodes->n, k, r.status[k]);
     close(ends[0]);
 }
 
+static void strike_one(int i, int sig, struct loop loop)
+{
+    int node, local;
+    nodes_place(&grids[i / N_KINDS % N_GRIDS], VICTIM, &node, &local);
+    snprintf(loop.whom, sizeof loop.whom, "rank 1 on node %d", node);
+    strike(i, sig, loop, VICTIM, 1);
+}
+
 START_TEST(a_rank_that_is_killed_in_a_collective_is_named_on_all_nodes)
 {
-    strike(_i, SIGKILL, (struct loop){.expected = DDP_EPEER, .timeout_ms = 60000});
+    strike_one(_i, SIGKILL, (struct loop){.expected = DDP_EPEER, .timeout_ms = 60000});
+}
+END_TEST
+
+START_TEST(a_node_that_is_killed_in_a_collective_is_named_on_the_others)
+{
+    const int last_grid = N_KINDS * (2 * N_GRIDS - 1); /* ranks 3 to 5 are node 2 */
+    strike(last_grid + _i, SIGKILL,
+           (struct loop){.expected = DDP_EPEER, .timeout_ms = 60000, .whom = " on node 2 "}, 3, 3);
 }
 END_TEST
 
 START_TEST(a_rank_that_is_stopped_in_a_collective_is_named_on_all_nodes_at_the_time_out)
 {
-    strike(_i, SIGSTOP, (struct loop){.expected = DDP_ETIMEOUT, .timeout_ms = STOP_TIMEOUT_MS});
+    strike_one(_i, SIGSTOP, (struct loop){.expected = DDP_ETIMEOUT, .timeout_ms = STOP_TIMEOUT_MS});
 }
 END_TEST
 
@@ -101,12 +123,19 @@ END_TEST
 
 static int run_difference(int rank, void *arg)
 {
-    const struct nodes *nodes = arg;
+    const int *pipes = arg;
     struct ddp_group *g = rank_init(rank, 60000);
+    const bool differs = rank == ddp_world_size(g) - 1;
     int64_t x[4] = {0};
+    char byte = 0;
     RANK_CHECK(rank, ddp_barrier(g) == DDP_OK, "barrier");
-    int rc = rank == nodes->n_ranks - 1 ? ddp_broadcast(g, x, x, 4, DDP_INT64, 0, NULL)
-                                        : ddp_all_reduce(g, x, x, 4, DDP_INT64, DDP_SUM, NULL);
+    for (int i = 0; differs && i < rank;
+         i++) /* all are through: what breaks the job ends that, too */
+        RANK_CHECK(rank, read(pipes[0], &byte, 1) == 1, "gate");
+    if (!differs)
+        RANK_CHECK(rank, write(pipes[1], &byte, 1) == 1, "gate");
+    int rc = differs ? ddp_broadcast(g, x, x, 4, DDP_INT64, 0, NULL)
+                     : ddp_all_reduce(g, x, x, 4, DDP_INT64, DDP_SUM, NULL);
     RANK_CHECK(rank, rc == DDP_EMISMATCH, "got %s", ddp_strerror(rc));
     RANK_CHECK(rank, strstr(ddp_last_error(), "broadcast(int64, 4, root 0)") != NULL, "one side");
     RANK_CHECK(rank, strstr(ddp_last_error(), "all_reduce(int64, sum, 4)") != NULL, "the other");
@@ -118,8 +147,10 @@ static int run_difference(int rank, void *arg)
 
 START_TEST(ranks_of_different_nodes_that_differ_are_told_both_sides)
 {
+    int pipes[2];
     struct ranks r;
-    nodes_start(&r, &grids[_i], run_difference, (void *)&grids[_i]);
+    ck_assert_int_eq(pipe(pipes), 0);
+    nodes_start(&r, &grids[_i], run_difference, pipes);
     ranks_expect_success(&r);
 }
 END_TEST
@@ -313,6 +344,23 @@ START_TEST(a_node_without_rank_0_says_so)
 }
 END_TEST
 
+static int run_without_store(int rank, void *arg)
+{
+    setenv("MASTER_PORT", "1", 1); /* where nobody serves */
+    return run_lonely(rank, arg);
+}
+
+START_TEST(a_job_that_has_no_store_is_told_where_one_comes_from)
+{
+    struct ranks r;
+    ranks_init(&r, 4);
+    for (int i = 0; i < 2; i++) /* local rank 0 looks, and tells */
+        nodes_start_one(&r, &grids[1], i, run_without_store,
+                        "start ddp-rendezvous on one of the nodes");
+    ranks_expect_success(&r);
+}
+END_TEST
+
 static int run_refused(int rank, void *arg)
 {
     const char *const *what = arg; /* variable, value, text */
@@ -330,6 +378,7 @@ static int run_refused(int rank, void *arg)
 
 static const char *const refusals[][3] = {
     {"MASTER_ADDR", NULL, "MASTER_ADDR and MASTER_PORT do not say"},
+    {"MASTER_ADDR", NULL, "start ddp-rendezvous on one of the nodes"},
     {"MASTER_PORT", "70000", "MASTER_PORT '70000' is out of bounds"},
     {"DDP_SOCKET_IFNAME", "nope0", "DDP_SOCKET_IFNAME 'nope0': there is no such network interface"},
     {"GROUP_WORLD_SIZE", "3", "the environment says 3 nodes"},
@@ -369,11 +418,13 @@ int main(void)
     tcase_set_timeout(tcase, 200);
     tcase_add_loop_test(tcase, a_rank_that_is_killed_in_a_collective_is_named_on_all_nodes, 0,
                         N_CASES);
-    /* who is blamed depends on who answers in time: for an idle machine */
-    if (getenv("TEST_STOPS") != NULL)
-        tcase_add_loop_test(
-            tcase, a_rank_that_is_stopped_in_a_collective_is_named_on_all_nodes_at_the_time_out, 0,
-            N_CASES);
+    tcase_add_loop_test(tcase, a_node_that_is_killed_in_a_collective_is_named_on_the_others, 0,
+                        N_KINDS);
+    /* each waits for its time-out: all of them by hand, one always */
+    const bool all_stops = getenv("TEST_STOPS") != NULL;
+    tcase_add_loop_test(
+        tcase, a_rank_that_is_stopped_in_a_collective_is_named_on_all_nodes_at_the_time_out,
+        all_stops ? 0 : LONG_SCATTER, all_stops ? N_CASES : LONG_SCATTER + 1);
     tcase_add_loop_test(tcase, ranks_of_different_nodes_that_differ_are_told_both_sides, 0,
                         N_GRIDS);
     tcase_add_test(tcase, counts_that_two_nodes_do_not_agree_on_are_a_mismatch);
@@ -383,6 +434,7 @@ int main(void)
     tcase_add_test(tcase, ranks_that_leave_together_lose_nothing_and_can_join_again);
     tcase_add_test(tcase, ranks_of_nodes_that_never_come_are_named);
     tcase_add_test(tcase, a_node_without_rank_0_says_so);
+    tcase_add_test(tcase, a_job_that_has_no_store_is_told_where_one_comes_from);
     tcase_add_loop_test(tcase, what_keeps_a_node_from_joining_is_named, 0,
                         sizeof refusals / sizeof *refusals);
     suite_add_tcase(suite, tcase);

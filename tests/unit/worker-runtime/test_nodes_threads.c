@@ -1,6 +1,6 @@
 /* test_nodes_threads.c - ranks of two nodes as threads of one process, over the loopback interface,
- * so that the thread sanitizer sees what they share: a node's abort word, watches, and messages that
- * one thread makes beside the collectives of another. The suite "tsan" runs it under it.
+ * so that the thread sanitizer sees what they share: a node's abort word, watches, and messages
+ * that one thread makes beside the collectives of another. The suite "tsan" runs it under it.
  *
  * The ranks do not join by a store: the table that it would give them is made here. */
 #include "common/error.h"

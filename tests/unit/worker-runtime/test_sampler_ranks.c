@@ -7,9 +7,11 @@
 #include <check.h>
 #include <ddp/collective.h>
 #include <ddp/sampler.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 
 enum { N = 1003, BATCH = 16 };
 
@@ -92,6 +94,36 @@ START_TEST(ranks_in_three_epochs_at_once_draw_the_same_all_the_same)
 {
     struct ranks r;
     ranks_start(&r, 3, run_ahead, NULL);
+    ranks_expect_success(&r);
+}
+END_TEST
+
+/* Rank 1 sees no processes: it cannot open what rank 0 has made. */
+static int see_nobody(int rank, void *arg)
+{
+    (void)arg;
+    struct ddp_group *g = rank_init(rank, 20000);
+    int32_t can_hide = rank != 1 || (unshare(CLONE_NEWNS) == 0 &&
+                                     mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+                                     mount("tmpfs", "/proc", "tmpfs", 0, NULL) == 0);
+    RANK_CHECK(rank, ddp_all_reduce(g, &can_hide, &can_hide, 1, DDP_INT32, DDP_MIN, NULL) == 0,
+               "hide");
+    if (can_hide) {
+        struct ddp_sampler *s = make(g, 7);
+        RANK_CHECK(rank, s->shared == NULL, "nobody shares, so that all are alike");
+        ddp_sampler_set_epoch(s, 3);
+        expect_rest(s, rank, 3, 7);
+    } else if (rank == 0) {
+        printf("not looked at: no mount namespace can be made here\n");
+    }
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(ranks_that_cannot_share_draw_the_same_all_the_same)
+{
+    struct ranks r;
+    ranks_start(&r, 3, see_nobody, NULL);
     ranks_expect_success(&r);
 }
 END_TEST
@@ -286,6 +318,7 @@ int main(void)
     tcase_set_timeout(t, 180);
     tcase_add_loop_test(t, the_ranks_of_a_node_share_one_permutation, 2, 4);
     tcase_add_test(t, ranks_in_three_epochs_at_once_draw_the_same_all_the_same);
+    tcase_add_test(t, ranks_that_cannot_share_draw_the_same_all_the_same);
     tcase_add_test(t, ranks_with_different_samplers_all_hear_of_it);
     tcase_add_test(t, what_the_ranks_took_twice_or_not_at_all_is_found);
     tcase_add_test(t, a_rank_that_dies_while_it_draws_holds_nobody_up);

@@ -72,6 +72,43 @@ START_TEST(one_rank_that_was_asked_is_enough_and_each_answers)
 }
 END_TEST
 
+/* A step of training tells all ranks: the question is then answered without another call. */
+static int run_steps(int rank, void *arg)
+{
+    float param = 0;
+    struct ddp_tensor t = {.name = "w", .param = &param, .count = 1};
+    struct ddp_model *m;
+    (void)arg;
+    struct ddp_group *g = join(rank);
+    RANK_CHECK(rank, ddp_model_create(g, &t, 1, NULL, &m) == 0, "model");
+    RANK_CHECK(rank, ddp_model_sync(m) == 0 && ask(rank, g) == 0, "nobody waits yet");
+    if (rank == 0)
+        RANK_CHECK(rank, send(ours[1], "\n", 1, 0) == 1, "the question");
+    RANK_CHECK(rank, ddp_barrier(g) == 0, "barrier");
+    RANK_CHECK(rank, ddp_model_sync(m) == 0, "a step");
+    if (rank == 0) { /* alone: it has been told */
+        RANK_CHECK(rank, ask(rank, g) == 1, "somebody waits");
+        RANK_CHECK(rank, ddp_barrier(g) == 0, "barrier");
+    } else {
+        RANK_CHECK(rank, ddp_barrier(g) == 0, "barrier");
+        RANK_CHECK(rank, ask(rank, g) == 1, "somebody waits");
+    }
+    RANK_CHECK(rank, ask(rank, g) == 1, "still, and asked for");
+    RANK_CHECK(rank, ddp_model_sync(m) == 0 && ddp_scale_ready(g) == 0, "ready");
+    RANK_CHECK(rank, ask(rank, g) == 0, "it was answered");
+    RANK_CHECK(rank, ddp_model_sync(m) == 0 && ask(rank, g) == 0, "nobody waits any more");
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(the_end_of_a_step_tells_all_ranks_that_somebody_waits)
+{
+    struct ranks r;
+    ranks_start(&r, N, run_steps, NULL);
+    ranks_expect_success(&r);
+}
+END_TEST
+
 /* Nobody reads the answers, for long: the rank must not wait for that. */
 static int run_talking(int rank, void *arg)
 {
@@ -121,7 +158,6 @@ static int run_alone(int rank, void *arg)
 {
     (void)arg;
     struct ddp_group *g = join(rank);
-    close(ours[0]); /* the copy of this process is the last */
     RANK_CHECK(rank, ddp_scale_ready(g) == DDP_ESYSTEM, "there is nobody");
     RANK_CHECK(rank, strstr(ddp_last_error(), "DDP_SCALE_FD") != NULL, "its text");
     close(theirs[0]);
@@ -135,8 +171,8 @@ START_TEST(an_answer_that_nobody_hears_is_an_error)
 {
     struct ranks r;
     ranks_init(&r, 1);
+    close(ours[0]); /* before there is a copy of it */
     ranks_start_one(&r, 0, run_alone, NULL);
-    close(ours[0]);
     ranks_expect_success(&r);
     ours[0] = dup(theirs[0]); /* for tear_down() */
 }
@@ -149,6 +185,7 @@ int main(void)
     tcase_set_timeout(tcase, 150);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, one_rank_that_was_asked_is_enough_and_each_answers);
+    tcase_add_test(tcase, the_end_of_a_step_tells_all_ranks_that_somebody_waits);
     tcase_add_test(tcase, a_launcher_that_does_not_read_holds_nobody_up);
     tcase_add_loop_test(tcase, where_no_node_can_join_nobody_is_asked, 0, 2);
     tcase_add_test(tcase, an_answer_that_nobody_hears_is_an_error);

@@ -1,0 +1,14 @@
+#!/bin/sh
+# No wait follows the wall clock, which people and NTP set: only what writes a date reads it.
+#   clocks.sh SOURCE_ROOT
+set -eu
+cd "$1"
+wall='CLOCK_REALTIME|\b(gettimeofday|time|ftime|sem_timedwait|pthread_cond_timedwait|pthread_mutex_timedlock|mq_timedsend|mq_timedreceive|uv_gettimeofday)\('
+dates='launcher/events\.c|launcher/post_mortem\.c'
+found=$(find common segments rendezvous launcher daemon ctl worker-runtime perf -name '*.[ch]' -exec grep -nE "$wall" {} + |
+    grep -vE "^($dates):" || :)
+if [ -n "$found" ]; then
+    echo "$found"
+    echo "these follow the wall clock: common/clock.h has one that does not jump"
+    exit 1
+fi

@@ -1,0 +1,214 @@
+"""What goes wrong around a job: a ddprun that stands still, a clock that jumps, a disk that is full, a terminal that
+is closed, descriptors that are used up. Nothing hangs, nothing crashes, and who and what is said.
+"""
+import fcntl
+import json
+import os
+import pty
+import resource
+import shutil
+import signal
+import subprocess
+import tempfile
+import termios
+import unittest
+
+from harness import DDPRUN, RANK, Job, main
+from nodes import UP, Node, c10d, free_port
+
+SHORT_LEASE = ("--rdzv-conf", "keep_alive_interval=200ms,keep_alive_max_attempt=5")  # 1 s
+STOP_S = float(os.environ.get("STOP_S", "0"))  # with the usual lease, which takes long; 0: with a short one
+
+
+def is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+            return f.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+class Stopped(unittest.TestCase):
+    """SIGSTOP, or a machine that is suspended."""
+
+    @staticmethod
+    def node(port, name, *more):
+        return Node(*c10d(port, "--join-window", "0", "--local-addr", name, *(() if STOP_S else SHORT_LEASE), *more, nodes="1:2"), RANK, "pid", *UP)
+
+    def start(self, a, b):
+        """Until both are in one generation; returns b's rank."""
+        pid = next(line.split()[-1] for line in b.hear(2) if "pid" in line)
+        self.assertEqual(len(a.hear(2)), 2)
+        return int(pid)
+
+    @staticmethod
+    def stand_still(node):
+        if STOP_S:
+            try:
+                node.process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                pass
+
+    def end(self, *nodes):
+        """The last one has the roster."""
+        for node in nodes:
+            node.signal(signal.SIGTERM)
+            self.assertEqual(node.finish()[0], -signal.SIGTERM)
+
+    def test_a_node_whose_ranks_die_before_others_go_on_and_that_comes_back(self):
+        port = free_port()
+        with self.node(port, "127.0.0.1") as a:
+            a.hear(2)
+            with self.node(port, "127.0.0.2") as b:
+                pid = self.start(a, b)
+                b.signal(signal.SIGSTOP)
+                a.hear(2)  # the next generation has begun
+                self.assertFalse(is_alive(pid))
+                a.read_until("ddprun: lost 127.0.0.2: nothing heard of it for ")
+                self.stand_still(b)
+                b.signal(signal.SIGCONT)
+                self.start(a, b)
+                b.read_until("ddprun: this ddprun was stopped for ")
+                b.read_until(": its lease was over, and all ranks of this node were killed; generation 3: 2 nodes, 2 ranks\n")
+                self.end(b, a)
+
+    def test_the_node_that_has_the_roster(self):
+        port = free_port()
+        with self.node(port, "127.0.0.1") as a:
+            a.hear(2)
+            with self.node(port, "127.0.0.2") as b:
+                pid = self.start(a, b)
+                a.signal(signal.SIGSTOP)
+                code, _, err = b.finish()
+                self.assertEqual((code, is_alive(pid)), (75, False))
+                self.assertIn(f"ddprun: lost the daemon at 127.0.0.1:{port}", err)
+                self.stand_still(a)
+                a.signal(signal.SIGCONT)
+                self.assertEqual(len(a.hear(2)), 2)
+                a.read_until("ddprun: lost 127.0.0.2: ")
+                self.end(a)
+
+
+@unittest.skipIf("SANITIZED" in os.environ, "the sanitizers want to be loaded first")
+class Clock(unittest.TestCase):
+    def test_nobody_is_lost_by_a_wall_clock_that_jumps(self):
+        port = free_port()
+        env = {"LD_PRELOAD": os.environ["JUMPING_CLOCK"]}
+        args = c10d(port, "--max-restarts", "5", *SHORT_LEASE)
+        # the pauses before the restarts are longer than the lease
+        with Node(*args, "--node-rank", "0", "--events", "/dev/stdout", "sleep", "1000", env=env) as a, \
+                Node(*args, "--node-rank", "1", "sh", "-c", "exit 3", env=env) as b:
+            (code, out, err), other = a.finish(), b.finish()
+        self.assertEqual((code, other[0]), (3, 3), err + other[2])
+        events = [json.loads(line) for line in out.splitlines()]
+        self.assertEqual([e["why"] for e in events if e["ev"] == "stop"], ["failure"] * 6)
+        self.assertEqual([e["ms"] for e in events], sorted(e["ms"] for e in events))
+        times = [e["t"] for e in events]
+        self.assertGreater(max(times) - min(times), 3600, "the clock does not jump")
+
+
+class FullDisk(unittest.TestCase):
+    def setUp(self):
+        self.unshare = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--user", "--map-root-user"]
+        if subprocess.run([*self.unshare, "true"], capture_output=True).returncode != 0:
+            self.skipTest("no mount namespaces here")
+
+    def job(self, *args, size="64k"):
+        """Below ./small is a disk of that size."""
+        script = f'cd "${{TEST_FIFO%/*}}" && mkdir small && mount -t tmpfs -o size={size} none small && exec "$0" "$@"'
+        return Job(*self.unshare[1:], "sh", "-c", script, DDPRUN, *args, launcher=shutil.which("unshare"))
+
+    def test_a_log_file_ends_and_the_job_goes_on(self):
+        with self.job("-n", "1", "-t", "3", "--log-dir", "small/logs", "sh", "-c",
+                      "head -c 200000 /dev/zero | tr '\\0' x; echo; echo done; echo well >&2") as job:
+            code, out, err = job.end()
+        self.assertEqual((code, out.count(b"x"), out.endswith(b"done\n")), (0, 200000, True))
+        said = err.decode().splitlines()
+        self.assertEqual(len(said), 2, said)
+        note = next(line for line in said if not line.endswith("well"))
+        self.assertRegex(note, r"^ddprun: cannot write log file /.*/small/logs/.*/attempt_0/0/stdout\.log, it ends here: "
+                               r"No space left on device$")
+
+    def test_a_log_folder_that_cannot_be_made(self):
+        with self.job("-n", "1", "-t", "3", "--log-dir", "small/logs", "true", size="64k,nr_inodes=1") as job:
+            code, _, err = job.end()
+        self.assertEqual(code, 70)
+        self.assertRegex(err, rb"^ddprun: cannot make log directory 'small/logs': No space left on device\n$")
+
+    def test_a_report_and_events_that_cannot_be_written(self):
+        with tempfile.TemporaryDirectory() as folder:
+            full = os.path.join(folder, "full")  # a link: a report must not take the place of what is in /dev
+            os.symlink("/dev/full", full)
+            with Job("-n", "1", "--report", full, "--events", full, "sh", "-c", "exit 3") as job:
+                code, _, err = job.end()
+            self.assertTrue(os.path.islink(full))
+        self.assertEqual(code, 3)
+        self.assertIn(f"cannot write {full}: No space left on device\n", err.decode())
+        self.assertEqual(err.decode().count(f"ddprun: cannot write events to {full}, some are missing there: "
+                                            "No space left on device\n"), 1)
+
+
+class Terminal(unittest.TestCase):
+    """It is closed: its session's first process gets SIGHUP, and what is written to it is lost."""
+
+    def job(self, *args, sig=signal.SIG_DFL, of=Job):
+        self.ours, theirs = pty.openpty()
+
+        def lead():
+            fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+            signal.signal(signal.SIGHUP, sig)
+
+        try:
+            return of(*args, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, preexec_fn=lead)
+        finally:
+            os.close(theirs)
+
+    def test_the_job_ends(self):
+        with self.job("-n", "2", RANK, "on", "1", "0", "tell", "up", "wait") as job:
+            job.hear(2)
+            os.close(self.ours)
+            self.assertEqual(job.hear(2), ["0 got 1", "1 got 1"])
+            self.assertEqual(job.end()[0], -signal.SIGHUP)
+            self.assertEqual(job.processes(), [])
+
+    def test_a_node_leaves_and_the_others_know_why(self):
+        port = free_port()
+        args = c10d(port, "--join-window", "0", nodes="1:2")
+        with Node(*args, "--local-addr", "127.0.0.1", RANK, *UP) as a:
+            a.hear(1)
+            with self.job(*args, "--local-addr", "127.0.0.2", RANK, *UP, of=Node) as b:
+                self.assertEqual(a.hear(1) + b.hear(1), ["0 up", "1 up"])
+                os.close(self.ours)
+                self.assertEqual(b.end()[0], -signal.SIGHUP)
+                self.assertEqual(a.hear(1), ["0 up"])
+                a.read_until("ddprun: 127.0.0.2 leaves: SIGHUP; generation 2: 1 node, 1 rank\n")
+                a.signal(signal.SIGTERM)
+                a.finish()
+
+    def test_with_nohup_it_goes_on(self):
+        words = ("say", "before", "tell", "up", "await", str(int(signal.SIGUSR1)), "say", "after", "exit", "3")
+        with self.job("-n", "1", RANK, *words, sig=signal.SIG_IGN) as job:
+            job.hear(2)
+            os.close(self.ours)
+            job.signal(signal.SIGUSR1)
+            self.assertEqual(job.end()[0], 3)
+
+
+class Descriptors(unittest.TestCase):
+    def test_too_few_at_the_start(self):
+        for guided in (), c10d(free_port(), "--join-window", "0", nodes="1:2"):
+            n_refused = 0
+            for limit in range(5, 80):
+                with Job(*guided, "-p", "4", RANK, "exit", "0",
+                         preexec_fn=lambda limit=limit: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))) as job:
+                    code, _, err = job.end()
+                if code != 0:
+                    n_refused += 1
+                    self.assertEqual(code, 70)
+                    self.assertRegex(err, rb"^ddprun: too few files may be open: %d \(%d by ulimit -Hn\), and 4 ranks on this "
+                                          rb"node need \d+ \(\d+\): see ulimit -n\n$" % (limit, limit))
+            self.assertTrue(20 < n_refused < 70, n_refused)
+
+
+if __name__ == "__main__":
+    main()
