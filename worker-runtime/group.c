@@ -11,6 +11,7 @@
 #include "group_open.h"
 #include "node_join.h"
 #include "process.h"
+#include "recovery.h"
 #include "requests.h"
 #include "segments/control.h"
 #include "status.h"
@@ -99,6 +100,25 @@ static void place_group(struct ddp_group *g)
     g->n_nodes = place.n_nodes;
 }
 
+/* Meet the other ranks. Who comes back has entered the job before. */
+static int meet(struct ddp_group *g, const struct env_who *who, uint64_t deadline_ms,
+                struct co_error *err)
+{
+    struct recovery *r = g->recovery;
+    const bool is_inside = r != NULL && r->is_inside;
+    int code = is_inside ? 0 : process_enter(who->node_fd, err);
+    if (code != 0)
+        return code;
+    if (r != NULL)
+        r->is_inside = true;
+    code = group_open(g, who, r != NULL ? &r->again : NULL, deadline_ms, err);
+    if (code == 0)
+        place_group(g);
+    else if (r == NULL)
+        process_leave(false);
+    return code;
+}
+
 static int join(const struct ddp_init_opts *opts, struct ddp_group *g, struct co_error *err)
 {
     struct env_who who;
@@ -127,15 +147,27 @@ static int join(const struct ddp_init_opts *opts, struct ddp_group *g, struct co
         g->step_fd = who.node_fd;
         return 0;
     }
-    code = process_enter(who.node_fd, err);
-    if (code != 0)
+    return meet(g, &who, co_deadline_ms(start_ms), err);
+}
+
+int group_enter(const struct ddp_init_opts *opts, struct recovery *recovery,
+                struct ddp_group **ret_world, struct co_error *err)
+{
+    co_autofree struct ddp_group *g = calloc(1, sizeof *g);
+    if (g == NULL)
+        return co_fail(err, -ENOMEM, "no memory for a group");
+    g->recovery = recovery;
+    int code = join(opts, g, err);
+    if (code == -EPROTO) /* among the pieces of the job, not among its collectives */
+        code = -EIO;
+    if (code != 0) {
+        co_fail_in(err, "cannot join the job");
         return code;
-    code = group_open(g, &who, co_deadline_ms(start_ms), err);
-    if (code != 0)
-        process_leave(false);
-    else
-        place_group(g);
-    return code;
+    }
+    g->world = g;
+    process_set_may_go_on(recovery != NULL && recovery->again.may_follow);
+    *ret_world = co_take(&g);
+    return 0;
 }
 
 int ddp_init(const struct ddp_init_opts *opts, struct ddp_group **ret_world)
@@ -144,19 +176,7 @@ int ddp_init(const struct ddp_init_opts *opts, struct ddp_group **ret_world)
     struct co_error err = {0};
     if (ret_world == NULL)
         return rt_fail(DDP_EINVAL, "ddp_init: ret_world is NULL");
-    co_autofree struct ddp_group *g = calloc(1, sizeof *g);
-    if (g == NULL)
-        return rt_fail(DDP_ENOMEM, "no memory for a group");
-    int code = join(opts != NULL ? opts : &defaults, g, &err);
-    if (code == -EPROTO) /* among the pieces of the job, not among its collectives */
-        code = -EIO;
-    if (code != 0) {
-        co_fail_in(&err, "cannot join the job");
-        return rt_return(code, &err);
-    }
-    g->world = g;
-    *ret_world = co_take(&g);
-    return DDP_OK;
+    return rt_return(group_enter(opts != NULL ? opts : &defaults, NULL, ret_world, &err), &err);
 }
 
 static void destroy_children(struct ddp_group *g)
@@ -168,17 +188,29 @@ static void destroy_children(struct ddp_group *g)
     }
 }
 
-void ddp_finalize(struct ddp_group *world)
+/* returns whether it had met others */
+static bool take_leave(struct ddp_group *world)
 {
-    if (world == NULL)
-        return;
+    const bool has_met = world->backend != NULL && !process_is_forked(); /* a child's group is not
+                                                                            its own */
     destroy_children(world);
     requests_destroy(world->requests);
-    if (world->backend != NULL && !process_is_forked()) { /* a child's group is not its own */
+    if (has_met)
         world->backend->ops->destroy(world->backend);
-        process_leave(true);
-    }
     free(world);
+    return has_met;
+}
+
+void group_leave(struct ddp_group *world)
+{
+    take_leave(world);
+    process_set_may_go_on(false);
+}
+
+void ddp_finalize(struct ddp_group *world)
+{
+    if (world != NULL && take_leave(world))
+        process_leave(true);
 }
 
 /* --- groups of some of the ranks -------------------------------------------------------------- */
@@ -253,6 +285,8 @@ void ddp_group_destroy(struct ddp_group *sub)
 
 void group_count_step(struct ddp_group *g)
 {
+    if (g->world == g)
+        recovery_count_step(g);
     if (g->line != NULL)
         control_count_step(g->line);
     else if (g->step_fd >= 0)

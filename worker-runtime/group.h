@@ -13,6 +13,9 @@
 #include <stdint.h>
 
 struct backend;
+struct co_error;
+struct ddp_init_opts;
+struct recovery;
 struct requests;
 struct control_line;
 struct store_link;
@@ -38,6 +41,7 @@ struct ddp_group {
     struct control_line *line; /* this rank's own in the control segment; NULL: it has none */
     int step_fd;               /* where a rank without a line tells its first step; -1: nowhere */
     struct store_link *store;  /* one of the children; NULL until the first ddp_store_ call */
+    struct recovery *recovery; /* of the world, borrowed; NULL: it does not outlive a peer */
     struct trace *trace;       /* of the world: one of its children; NULL: there is none */
     bool knows_pending;        /* of the world: the last step's exchange has said whether ... */
     bool pending;              /* ... a node waits to join; see scale.h */
@@ -48,6 +52,16 @@ struct ddp_group {
 void group_adopt(struct ddp_group *g, struct group_child *child);
 void group_disown(struct group_child *child);
 
+/* As ddp_init() and ddp_finalize(), for who may come back: with what `recovery` wants, and without
+ * leaving the job for good.
+ *
+ * opts      not NULL
+ * returns   0; -ECANCELED no generation follows the one that broke; -ECONNRESET another rank died
+ *           meanwhile; else as ddp_init(), as -errno */
+int group_enter(const struct ddp_init_opts *opts, struct recovery *recovery,
+                struct ddp_group **ret_world, struct co_error *err);
+void group_leave(struct ddp_group *world);
+
 /* A step of training is complete: let ddprun know. */
 void group_count_step(struct ddp_group *g);
 
@@ -57,9 +71,11 @@ void group_count_step(struct ddp_group *g);
  * one of these. */
 __attribute__((format(printf, 2, 3))) int rt_fail(int status, const char *format, ...);
 
-struct co_error;
+/* What a group that has lost a rank returns: DDP_EPEER; DDP_RETRY where ddp_run() can go on. */
+int rt_broken(void);
+
 /* Convert -errno and its text: -EINVAL DDP_EINVAL, -ENOMEM DDP_ENOMEM, -ETIMEDOUT DDP_ETIMEOUT,
- * -ECONNRESET DDP_EPEER (a rank died or left), -EPROTO DDP_EMISMATCH, -ENOTSUP DDP_EUNSUPPORTED,
+ * -ECONNRESET rt_broken() (a rank died or left), -EPROTO DDP_EMISMATCH, -ENOTSUP DDP_EUNSUPPORTED,
  * -ENOEXEC DDP_EENV, everything else DDP_ESYSTEM. 0 gives 0. */
 int rt_return(int code, const struct co_error *err);
 

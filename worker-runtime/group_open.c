@@ -27,6 +27,7 @@
 
 struct opening { /* made one after the other, and unmade the other way round */
     const struct env_who *who;
+    struct node_again *again;
     uint64_t deadline_ms, timeout_ms;
     const struct reduce_kernels *kernels;
     struct cpu_tunings tunings;
@@ -79,7 +80,8 @@ static int join_node(struct opening *o, struct co_error *err)
                                   .hint = hint,
                                   .terms = cpu_tuning_digest(&o->tunings),
                                   .terms_name = DDP_ENV_TUNING,
-                                  .deadline_ms = o->deadline_ms};
+                                  .deadline_ms = o->deadline_ms,
+                                  .again = o->again};
     return node_join(&join, o->own, &o->node, err);
 }
 
@@ -230,10 +232,11 @@ static void undo(struct opening *o)
     node_leave(o->node);
 }
 
-int group_open(struct ddp_group *g, const struct env_who *who, uint64_t deadline_ms,
-               struct co_error *err)
+int group_open(struct ddp_group *g, const struct env_who *who, struct node_again *again,
+               uint64_t deadline_ms, struct co_error *err)
 {
-    struct opening o = {.who = who, .deadline_ms = deadline_ms, .timeout_ms = g->timeout_ms};
+    struct opening o = {
+        .who = who, .again = again, .deadline_ms = deadline_ms, .timeout_ms = g->timeout_ms};
     const bool is_alone = who->local_world_size == who->world_size;
     int code = choose_kernels(&o.kernels, err);
     if (code == 0)
@@ -259,5 +262,7 @@ int group_open(struct ddp_group *g, const struct env_who *who, uint64_t deadline
         }
     }
     g->line = line;
+    if (again != NULL && again->may_follow) /* the environment is that of the process's start */
+        g->generation = o.node->generation;
     return 0;
 }

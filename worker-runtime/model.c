@@ -12,6 +12,7 @@
 #include "common/scope.h"
 #include "convert.h"
 #include "model_agree.h"
+#include "recovery.h"
 #include "reduce.h"
 #include "scale.h"
 #include "trace.h"
@@ -164,6 +165,22 @@ int model_broadcast(struct ddp_model *m, const struct ddp_tensor *t, size_t n, i
     return 0;
 }
 
+/* Give every rank the state of one: at the start rank 0's, later that of one which has it. */
+static int take_state(struct ddp_model *m)
+{
+    int giver;
+    int rc = recovery_find_giver(m->g, &giver);
+    if (rc == 0)
+        rc = recovery_take_memory(m->g, giver);
+    if (rc == 0)
+        rc = model_broadcast(m, m->tensors, m->n_tensors, giver);
+    if (rc == 0)
+        rc = model_broadcast(m, m->opts.buffers, m->opts.n_buffers, giver);
+    for (size_t i = 0; rc == 0 && recovery_is_due(m->g) && i < m->n_tensors; i++)
+        memset(m->grad[i], 0, model_bytes_of(m, i)); /* what is there belongs to no step */
+    return rc;
+}
+
 /* Meet the others. */
 static int agree(struct ddp_model *m)
 {
@@ -172,11 +189,7 @@ static int agree(struct ddp_model *m)
     int rc = model_agree(m->g, &d);
     if (rc == 0)
         rc = model_buckets_place(m, &m->set);
-    if (rc == 0)
-        rc = model_broadcast(m, m->tensors, m->n_tensors, 0);
-    if (rc == 0)
-        rc = model_broadcast(m, m->opts.buffers, m->opts.n_buffers, 0);
-    return rc;
+    return rc == 0 ? take_state(m) : rc;
 }
 
 static int model_create(struct ddp_model *m)

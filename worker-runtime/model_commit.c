@@ -132,6 +132,6 @@ int model_commit(struct ddp_model *m, bool *ret_any_active)
     if (rc != 0 || word == NULL || commit_decide(word, step))
         return rc;
     /* a rank of this node that failed in the exchange was faster */
-    rt_fail(DDP_EPEER, "end of the step: another rank of this node lost its peers in it");
-    return model_keep_failure(m, DDP_EPEER, true);
+    rc = rt_fail(rt_broken(), "end of the step: another rank of this node lost its peers in it");
+    return model_keep_failure(m, rc, true);
 }

@@ -315,6 +315,12 @@ static int on_closed(struct joiner *j, struct co_error *err)
                    j->owns_sock ? "rank 0" : "ddprun");
 }
 
+static int on_refused(const struct joiner *j, const struct node_message *m, struct co_error *err)
+{
+    int code = m->code != -ECONNRESET ? -EIO : j->joined ? -ECONNRESET : -ECANCELED;
+    return co_fail(err, code, "refused: %s", m->text);
+}
+
 /* An answer to what was asked in a generation that is over. */
 static bool is_stale(const struct joiner *j, const struct node_message *m)
 {
@@ -339,7 +345,7 @@ static int converse(struct joiner *j, struct co_error *err)
         else if (rc == 1 && m.type == NODE_SEGMENT)
             rc = on_segment(j, &m, fd, err);
         else if (rc == 1 && m.type == NODE_REFUSED)
-            rc = co_fail(err, m.code == -ECONNRESET ? -ECONNRESET : -EIO, "refused: %s", m.text);
+            rc = on_refused(j, &m, err);
         else if (rc == 1)
             rc = co_fail(err, -EPROTO, "an unexpected message on the node socket");
         if (rc < 0)

@@ -55,6 +55,7 @@ struct node { /* what came of it */
  * own       this rank's user segment; outlives the node
  * returns   0; -ETIMEDOUT the text names who did not come; -ECONNRESET somebody died meanwhile;
  *           -ENOEXEC another rank has other terms;
+ *           -ECANCELED no other generation follows the one before `again->wanted`;
  *           -EACCES the socket belongs to another user; -EEXIST this rank has joined already;
  *           -EPROTO -EIO -ENOMEM, -errno */
 int node_join(const struct node_join_opts *opts, struct user_segment *own, struct node **ret,

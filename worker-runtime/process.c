@@ -17,7 +17,7 @@ static struct {
     bool inside, was_inside, watches_fork;
 } process = {.mutex = PTHREAD_MUTEX_INITIALIZER, .node_fd = -1};
 
-static atomic_bool is_forked;
+static atomic_bool is_forked, may_go_on;
 
 enum { MOST_SOCKETS = 1 << 16, WORD_BITS = 64 };
 static _Atomic uint64_t sockets[MOST_SOCKETS / WORD_BITS]; /* a bit for each descriptor */
@@ -39,6 +39,16 @@ static void close_sockets(void)
     for (int word = 0; word < MOST_SOCKETS / WORD_BITS; word++)
         for (uint64_t left = atomic_exchange(&sockets[word], 0); left != 0; left &= left - 1)
             close(word * WORD_BITS + __builtin_ctzll(left));
+}
+
+void process_set_may_go_on(bool may)
+{
+    atomic_store(&may_go_on, may);
+}
+
+bool process_may_go_on(void)
+{
+    return atomic_load_explicit(&may_go_on, memory_order_relaxed);
 }
 
 bool process_is_forked(void)

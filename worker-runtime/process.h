@@ -16,6 +16,11 @@ struct user_segment;
 int process_enter(int node_fd, struct co_error *err);
 void process_leave(bool was_joined);
 
+/* Whether a rank's death is an end for this process: not where ddp_run() joins the next generation.
+ * Thread-safe. */
+void process_set_may_go_on(bool may);
+bool process_may_go_on(void);
+
 /* How often this process joined other nodes, this time included. */
 unsigned process_count_join(void);
 

@@ -47,9 +47,21 @@ static struct shared_perm_shape shape_of(const struct ddp_sampler *s)
                                       .n_local = s->group->local_world_size};
 }
 
+static void mark(struct ddp_sampler *s)
+{
+    const struct recovery_place here = {.epoch = s->epoch,
+                                        .base = s->plan.base,
+                                        .taken = s->taken,
+                                        .world_size = s->plan.world_size};
+    recovery_mark(s->group, s->number, s->returns ? &s->place : &here);
+}
+
+/* The group ends, and with it the generation. */
 static void destroy_child(struct group_child *child)
 {
-    ddp_sampler_destroy((struct ddp_sampler *)child);
+    struct ddp_sampler *s = (struct ddp_sampler *)child;
+    mark(s);
+    ddp_sampler_destroy(s);
 }
 
 /* What a rank can do for itself. */
@@ -76,7 +88,8 @@ static int make(struct ddp_group *g, const struct ddp_sampler_opts *opts,
     s->length = sampler_plan_length(&s->plan);
     s->epoch = -1; /* and nothing left: before the first epoch there is nothing to take */
     s->digest = SAMPLER_DIGEST_START;
-    if (map_room(s->length, sizeof *s->index, (void **)&s->index) < 0 ||
+    if (recovery_add_sampler(g, &s->number) < 0 ||
+        map_room(s->length, sizeof *s->index, (void **)&s->index) < 0 ||
         (is_shuffled(s) && map_room(s->plan.n, sizeof *s->own, (void **)&s->own) < 0)) {
         ddp_sampler_destroy(s);
         return co_fail(err, -ENOMEM, "no memory for the order of %lld samples", (long long)opts->n);
@@ -127,6 +140,17 @@ static int share(struct ddp_sampler *s)
     return node_shared_create(s->group, bytes, shared_perm_init, &shape, (void **)&s->shared);
 }
 
+/* In a generation after the first: where the others were. */
+static int take_place(struct ddp_sampler *s)
+{
+    int giver;
+    int rc = recovery_find_giver(s->group, &giver);
+    if (rc == 0)
+        rc = recovery_take_place(s->group, giver, s->number, &s->place);
+    s->returns = rc == 0 && s->place.epoch >= 0;
+    return rc;
+}
+
 int ddp_sampler_create(struct ddp_group *g, const struct ddp_sampler_opts *opts,
                        struct ddp_sampler **ret_sampler)
 {
@@ -137,6 +161,8 @@ int ddp_sampler_create(struct ddp_group *g, const struct ddp_sampler_opts *opts,
     int rc = agree(g, make(g, opts, &s, &err), &err);
     if (rc == 0 && g->backend != NULL && (rc = compare(g, s)) == 0)
         rc = share(s);
+    if (rc == 0)
+        rc = take_place(s);
     if (rc != 0) {
         ddp_sampler_destroy(s);
         return rc;
@@ -193,9 +219,36 @@ static void start(struct ddp_sampler *s, int64_t epoch, int64_t consumed)
     s->digest = SAMPLER_DIGEST_START;
 }
 
+/* Take `count` samples more; returns where they are. */
+static const int64_t *take(struct ddp_sampler *s, int64_t count)
+{
+    sampler_plan_fill(&s->plan, s->perm, s->taken, count, s->index);
+    for (int64_t k = 0; k < count; k++)
+        s->digest = sampler_digest(s->digest, (uint64_t)s->index[k]);
+    s->taken += count;
+    return s->index;
+}
+
+/* Exactly where the ranks were, if they are as many; else behind all that they took. */
+static void return_to(struct ddp_sampler *s, const struct recovery_place *p)
+{
+    const int64_t end = p->base + p->taken * p->world_size;
+    if (p->world_size != s->plan.world_size) {
+        start(s, p->epoch, end < s->plan.n ? end : s->plan.n);
+        return;
+    }
+    start(s, p->epoch, p->base);
+    take(s, p->taken);
+}
+
 void ddp_sampler_set_epoch(struct ddp_sampler *s, int64_t epoch)
 {
-    start(s, epoch, 0);
+    const bool returns = s->returns && epoch == s->place.epoch;
+    s->returns = false;
+    if (returns)
+        return_to(s, &s->place);
+    else
+        start(s, epoch, 0);
 }
 
 int ddp_sampler_resume(struct ddp_sampler *s, int64_t epoch, int64_t consumed)
@@ -204,15 +257,19 @@ int ddp_sampler_resume(struct ddp_sampler *s, int64_t epoch, int64_t consumed)
         return rt_fail(DDP_EINVAL,
                        "a data set of %lld samples cannot be resumed behind %lld of them",
                        (long long)s->plan.n, (long long)consumed);
+    s->returns = false;
     start(s, epoch, consumed);
     return DDP_OK;
 }
 
 bool ddp_sampler_next_epoch(struct ddp_sampler *s, int64_t n_epochs)
 {
-    if (s->epoch == INT64_MAX || s->epoch + 1 >= n_epochs)
+    if (s->epoch == INT64_MAX)
         return false;
-    ddp_sampler_set_epoch(s, s->epoch + 1);
+    const int64_t next = s->returns ? s->place.epoch : s->epoch + 1;
+    if (next >= n_epochs)
+        return false;
+    ddp_sampler_set_epoch(s, next);
     return true;
 }
 
@@ -220,11 +277,9 @@ size_t ddp_sampler_next(struct ddp_sampler *s, size_t batch, const int64_t **ret
 {
     int64_t left = s->left - s->taken;
     int64_t count = batch < (size_t)left ? (int64_t)batch : left;
-    sampler_plan_fill(&s->plan, s->perm, s->taken, count, s->index);
-    for (int64_t k = 0; k < count; k++)
-        s->digest = sampler_digest(s->digest, (uint64_t)s->index[k]);
-    s->taken += count;
-    *ret_index = s->index;
+    if (count > 0)
+        mark(s);
+    *ret_index = take(s, count);
     return (size_t)count;
 }
 

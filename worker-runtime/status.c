@@ -3,6 +3,7 @@
 
 #include "common/error.h"
 #include "group.h"
+#include "process.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -65,6 +66,11 @@ int rt_fail(int status, const char *format, ...)
     return status;
 }
 
+int rt_broken(void)
+{
+    return process_may_go_on() ? DDP_RETRY : DDP_EPEER;
+}
+
 static int status_of(int code)
 {
     switch (code) {
@@ -75,7 +81,7 @@ static int status_of(int code)
     case -ETIMEDOUT:
         return DDP_ETIMEOUT;
     case -ECONNRESET:
-        return DDP_EPEER;
+        return rt_broken();
     case -EPROTO:
         return DDP_EMISMATCH;
     case -ENOTSUP:

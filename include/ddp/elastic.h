@@ -1,4 +1,5 @@
-/* elastic.h - nodes that join while the job runs.
+/* elastic.h - nodes that join while the job runs, and what a rank that takes the place of a dead one
+ * has to be given.
  *
  * With ddprun --scale-at checkpoint a node that comes waits until all ranks have saved their state;
  * then ddprun stops them, with SIGTERM, and starts them again together with those of the new node:
@@ -40,6 +41,20 @@ int ddp_scale_pending(struct ddp_group *g, int *ret_pending);
  * returns   0; DDP_EINVAL a NULL, or a forked child; DDP_EENV as above; DDP_ESYSTEM nobody hears
  *           it any more */
 int ddp_scale_ready(struct ddp_group *g);
+
+/* Register memory that changes from step to step beside a model's parameters and buffers: momentum,
+ * a step counter, the state of a generator of random numbers. When a rank is replaced (ddp_run()),
+ * its successor gets it from a rank that has completed the last step, and so does every rank that
+ * has not. To be called by the function that ddp_run() calls, each time it is called, before the
+ * first ddp_model_create(); all ranks register the same in the same order.
+ *
+ * name      for messages; copied
+ * data      read and written by ddp_model_create() only; stays where it is until the function
+ *           returns
+ * cost      nothing, but where a rank can be replaced an all_reduce of two numbers by the first
+ *           ddp_model_create(); there, after a replacement, a broadcast
+ * returns   0; DDP_EINVAL a NULL, no name, or a model was made already; DDP_ENOMEM */
+int ddp_state_add(struct ddp_group *g, const char *name, void *data, size_t bytes);
 
 #ifdef __cplusplus
 }

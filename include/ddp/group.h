@@ -49,11 +49,21 @@ int ddp_init(const struct ddp_init_opts *opts, struct ddp_group **ret_world);
  * Not collective: peers that still need this rank get DDP_EPEER. NULL is fine. */
 void ddp_finalize(struct ddp_group *world);
 
-/* ddp_init(), `train(world, arg)`, ddp_finalize(). In this version a broken group is an error; once
- * groups recover in place, DDP_RETRY from `train` will run it again with the new members.
+/* ddp_init(), `train(world, arg)`, ddp_finalize(). Where ddprun replaces ranks that fail
+ * (--max-restarts, one node), and one does, all calls of all groups return DDP_RETRY on the others;
+ * `train` returns it, and is called again with the world that has the new rank. What it made of the
+ * old one is gone, but for memory of ddp_alloc() and gradients. Whatever it makes comes to the
+ * state after the last completed step, on all ranks:
+ *   - ddp_model_create() gives each the parameters and buffers, and memory of ddp_state_add(); and
+ *     gradients of zeros
+ *   - the first ddp_sampler_next_epoch() leads to the epoch that was not over, behind the samples
+ *     that completed steps have used. So does ddp_sampler_set_epoch() of that epoch
+ * if it makes the same models and samplers in the same order each time. A step is one
+ * ddp_model_sync() of a model of the world: where an iteration has several, the last of them counts.
  *
- * returns   0; what train returned if that is negative; DDP_EINVAL if it returned a positive
- *           number, or is NULL; else as ddp_init() */
+ * returns   0; what train returned if that is negative; DDP_EPEER a rank was not replaced;
+ *           DDP_EINVAL if it returned a positive number that no call had given it, or is NULL; else
+ *           as ddp_init() */
 int ddp_run(int (*train)(struct ddp_group *world, void *arg), void *arg);
 
 /* Split a group: the ranks that give the same color form a new one, in the order of their keys, and

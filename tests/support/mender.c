@@ -1,0 +1,125 @@
+/* mender - ranks that train something small by ddp_run(), and tell each step, so that somebody can
+ * kill them and see how they go on:
+ *
+ *     mender EPOCHS BATCHES MS [FLOATS]
+ *
+ * EPOCHS of BATCHES steps of at least MS milliseconds each. The model has FLOATS parameters besides
+ * those that count. After each step a rank writes "step NUMBER PARAMETER MOMENTUM generation G pid
+ * P", the numbers as bits, so that what is the same looks the same; at its start "start pid P". */
+#include <ddp/ddp.h>
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BATCH = 3, WEIGHTS = 5 };
+
+struct job {
+    int64_t n_epochs, n_batches, step_ms;
+    double weight[WEIGHTS], momentum[WEIGHTS];
+    float *ballast;
+    size_t n_ballast;
+    struct ddp_tensor tensors[2];
+    uint64_t step, random; /* of a generator that no rank may draw from twice */
+};
+
+static uint64_t bits(double x)
+{
+    uint64_t u;
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+
+static void tell(const struct job *job, struct ddp_group *g)
+{
+    char line[160];
+    int n = snprintf(line, sizeof line,
+                     "step %" PRIu64 " %016" PRIx64 " %016" PRIx64 " generation %" PRIu64
+                     " pid %d rank %d\n",
+                     job->step, bits(job->weight[0]), bits(job->momentum[WEIGHTS - 1]),
+                     ddp_generation(g), getpid(), ddp_rank(g));
+    if (write(STDOUT_FILENO, line, (size_t)n) != n) /* at once, and in one piece */
+        exit(3);
+}
+
+static void compute_gradients(struct job *job, const int64_t *index, size_t n)
+{
+    double *grad = job->tensors[0].grad;
+    struct timespec t = {.tv_sec = job->step_ms / 1000, .tv_nsec = job->step_ms % 1000 * 1000000};
+    nanosleep(&t, NULL); /* a step has a length, as others have one by what they compute */
+    job->random = job->random * 6364136223846793005u + 1442695040888963407u;
+    for (int i = 0; i < WEIGHTS; i++) {
+        grad[i] = 1e-3 * (double)(job->random >> 40) / (1 << 24);
+        for (size_t k = 0; k < n; k++)
+            grad[i] += job->weight[i] - 1.0 / (double)(3 + i + index[k]);
+    }
+    if (job->n_ballast > 0)
+        memset(job->tensors[1].grad, 0, job->n_ballast * sizeof(float));
+}
+
+static void step(struct job *job)
+{
+    const double *grad = job->tensors[0].grad;
+    for (int i = 0; i < WEIGHTS; i++) {
+        job->momentum[i] = 0.9 * job->momentum[i] + grad[i];
+        job->weight[i] -= 0.01 * job->momentum[i];
+    }
+    job->step++;
+}
+
+static int train(struct ddp_group *g, void *arg)
+{
+    struct job *job = arg;
+    struct ddp_model *m;
+    struct ddp_sampler *s;
+    const int64_t *index;
+    const struct ddp_sampler_opts order = {
+        .n = BATCH * job->n_batches * ddp_world_size(g) - 1, .seed = 7, .shuffle = true};
+    int rc;
+    if ((rc = ddp_state_add(g, "momentum", job->momentum, sizeof job->momentum)) != 0 ||
+        (rc = ddp_state_add(g, "step", &job->step, sizeof job->step)) != 0 ||
+        (rc = ddp_state_add(g, "random", &job->random, sizeof job->random)) != 0 ||
+        (rc = ddp_model_create(g, job->tensors, job->n_ballast > 0 ? 2 : 1, NULL, &m)) != 0 ||
+        (rc = ddp_sampler_create(g, &order, &s)) != 0)
+        return rc;
+    while (ddp_sampler_next_epoch(s, job->n_epochs))
+        for (size_t n; (n = ddp_sampler_next(s, BATCH, &index)) > 0;) {
+            const uint64_t random = job->random;
+            compute_gradients(job, index, n);
+            if ((rc = ddp_model_sync(m)) != 0) {
+                job->random = random; /* the step was none */
+                return rc;
+            }
+            step(job);
+            tell(job, g);
+        }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct job job = {.random = 1};
+    if (argc < 4)
+        return 2;
+    job.n_epochs = strtoll(argv[1], NULL, 10);
+    job.n_batches = strtoll(argv[2], NULL, 10);
+    job.step_ms = strtoll(argv[3], NULL, 10);
+    job.n_ballast = argc > 4 ? strtoull(argv[4], NULL, 10) : 0;
+    job.ballast = calloc(job.n_ballast + 1, sizeof *job.ballast);
+    if (job.ballast == NULL)
+        return 2;
+    job.tensors[0] = (struct ddp_tensor){
+        .name = "weight", .param = job.weight, .count = WEIGHTS, .dtype = DDP_FLOAT64};
+    job.tensors[1] = (struct ddp_tensor){
+        .name = "ballast", .param = job.ballast, .count = job.n_ballast, .dtype = DDP_FLOAT32};
+    printf("start pid %d\n", getpid());
+    fflush(stdout);
+    if (ddp_run(train, &job) != 0)
+        ddp_fatal("mender");
+    free(job.ballast);
+    return 0;
+}
