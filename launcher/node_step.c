@@ -200,7 +200,10 @@ void node_feed(struct node *n, struct supervisor_event *e)
     struct supervisor_orders orders;
     enum supervisor_state from = supervisor_get_state(n->supervisor);
     e->now_ms = co_now_ms();
+    const bool was_well = supervisor_get_verdict(n->supervisor)->outcome == OUTCOME_NONE;
     supervisor_step(n->supervisor, e, &orders);
+    if (was_well && supervisor_get_verdict(n->supervisor)->outcome == OUTCOME_RANK_FAILED)
+        oom_watch_note_failure(&n->oom); /* before others are told to stop */
     say_transition(n, from, e);
     if (orders.replace >= 0)
         say_replacement(n);
@@ -248,9 +251,6 @@ static void on_rank_report(struct node *n, const struct nursery_report *r)
         e.type = SUPERVISOR_EV_EMPTY;
         break;
     }
-    if (e.type == SUPERVISOR_EV_EXITED && e.status != 0 &&
-        supervisor_get_verdict(n->supervisor)->outcome == OUTCOME_NONE)
-        oom_watch_note_failure(&n->oom);
     events_rank(&n->events, n->supervisor, &e, r->pid);
     if (e.type == SUPERVISOR_EV_STARTED)
         event_log_start(&n->event_log, supervisor_generation(n->supervisor), e.rank, e.pid);

@@ -216,6 +216,14 @@ static int on_hello(struct broker *b, int known_rank, int sock, const struct nod
     return code;
 }
 
+/* To who waits for a rank that will not come to this generation. */
+static void refuse_gone(const struct broker *b, int sock, unsigned gone)
+{
+    char text[NODE_SOCKET_TEXT_MAX];
+    snprintf(text, sizeof text, "local rank %u ended before it joined", gone);
+    refuse(b, b->generation, sock, -ECONNRESET, text);
+}
+
 static int on_fetch(struct broker *b, int rank, int sock, const struct node_message *m,
                     struct co_error *err)
 {
@@ -231,6 +239,10 @@ static int on_fetch(struct broker *b, int rank, int sock, const struct node_mess
     struct member *whose = &b->member[m->local_rank];
     if (whose->fd >= 0)
         return send_segment(b, sock, m->local_rank, err);
+    if (whose->gone && b->offers_more) { /* it may come again, for the next generation */
+        refuse_gone(b, sock, m->local_rank);
+        return 0;
+    }
     if (whose->gone)
         return co_fail(err, -ECONNRESET, "local rank %u ended before it joined", m->local_rank);
     b->member[rank].waits_for = (int)m->local_rank;
@@ -293,14 +305,12 @@ void broker_rank_gone(struct broker *b, unsigned local_rank)
     forget_socket(b, (int)local_rank);
     if (self->fd >= 0)
         return;
-    char text[NODE_SOCKET_TEXT_MAX];
-    snprintf(text, sizeof text, "local rank %u ended before it joined", local_rank);
     for (unsigned i = 0; i < b->n_local; i++) {
         struct member *other = &b->member[i];
         if (other->waits_for != (int)local_rank)
             continue;
         other->waits_for = -1;
-        refuse(b, b->generation, other->sock, -ECONNRESET, text);
+        refuse_gone(b, other->sock, local_rank);
     }
 }
 

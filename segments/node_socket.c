@@ -86,8 +86,9 @@ int node_message_receive(int sock, struct node_message *ret, int *ret_fd, struct
     do
         n = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC);
     while (n < 0 && errno == EINTR);
-    if (n < 0 && errno == ECONNRESET)
-        n = 0;
+    if (n < 0 &&
+        errno == ECONNRESET) /* nothing was written into `control`: look for nothing there */
+        return 0;
     if (n < 0)
         return co_fail(err, -errno, "cannot read from the node socket: %s", strerror(errno));
     co_autoclose_fd int fd = take_fd(&msg);

@@ -162,6 +162,31 @@ START_TEST(a_socket_that_closes_is_told_to_the_owner)
 }
 END_TEST
 
+START_TEST(who_goes_without_having_read_takes_nothing_along)
+{
+    say_hello(0);
+    say_hello(2);
+    struct node_message m = fetch(2);
+    ck_assert_int_eq(node_message_send(theirs[0], &m, -1), 0);
+    ck_assert_int_eq(let_broker_read(0, NULL), 1);
+    close(theirs[0]); /* the answer is not read */
+    theirs[0] = -1;
+    m = hello(1);
+    int fd = make_segment(F_SEAL_SHRINK), rank = 1;
+    ck_assert_int_eq(pwrite(fd, &rank, sizeof rank, 0), (ssize_t)sizeof rank);
+    ck_assert_int_eq(node_message_send(theirs[1], &m, fd), 0);
+    close(fd);
+    /* one right behind the other: what the first read finds is still there for the second */
+    int first = let_broker_read(1, NULL), second = let_broker_read(0, NULL);
+    ck_assert_int_eq(first, 1);
+    ck_assert_int_eq(second, 0);
+    m = fetch(1);
+    ck_assert_int_eq(node_message_send(theirs[2], &m, -1), 0);
+    ck_assert_int_eq(let_broker_read(2, NULL), 1);
+    expect_segment(2, 1);
+}
+END_TEST
+
 static const struct {
     const char *what;
     unsigned type, local_rank, n_local;
@@ -345,6 +370,24 @@ START_TEST(who_asks_for_the_next_generation_gets_it_when_it_is_made)
 }
 END_TEST
 
+START_TEST(who_waits_for_a_rank_that_is_gone_may_ask_for_the_next_generation)
+{
+    broker_offer_more(b, 0);
+    ask_again(0, 0);
+    ck_assert_int_eq(let_broker_read(0, NULL), 1);
+    expect_control(0, 0);
+    broker_rank_gone(b, 2);
+    struct node_message m = fetch(2);
+    ck_assert_int_eq(node_message_send(theirs[0], &m, -1), 0);
+    ck_assert_int_eq(let_broker_read(0, NULL), 1); /* its socket stays */
+    expect_refused(0, "local rank 2 ended");
+    ask_again(0, 1);
+    ck_assert_int_eq(let_broker_read(0, NULL), 1);
+    renew(1);
+    expect_control(0, 1);
+}
+END_TEST
+
 START_TEST(what_is_about_an_older_generation_is_dropped)
 {
     broker_offer_more(b, 0);
@@ -435,6 +478,8 @@ int main(void)
     tcase_add_test(t, a_second_hello_and_a_second_open_fetch_are_refused);
     tcase_add_test(t, further_descriptors_of_a_message_are_closed);
     tcase_add_test(t, who_asks_for_the_next_generation_gets_it_when_it_is_made);
+    tcase_add_test(t, who_goes_without_having_read_takes_nothing_along);
+    tcase_add_test(t, who_waits_for_a_rank_that_is_gone_may_ask_for_the_next_generation);
     tcase_add_test(t, what_is_about_an_older_generation_is_dropped);
     tcase_add_test(t, when_no_generation_follows_who_asks_is_refused);
     tcase_add_test(t, who_is_gone_before_it_is_let_in_leaves_nothing);
