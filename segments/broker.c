@@ -289,6 +289,10 @@ int broker_on_readable(struct broker *b, int local_rank, int sock, int *ret_loca
             forget_socket(b, local_rank); /* closed, or unreadable */
             return rc;
         }
+        if (rc == -EPIPE) { /* it has gone since it asked */
+            forget_socket(b, local_rank);
+            return 0;
+        }
         if (rc < 0) {
             refuse(b, b->generation + 1, sock, rc, e->text);
             forget_socket(b, local_rank);

@@ -55,25 +55,34 @@ int recovery_begin(struct ddp_group *world)
     r->memory_end = &r->memory;
     if (!r->again.may_follow || world->generation == 0) /* all ranks have just been started */
         return 0;
-    uint64_t most = r->n_done;
-    int rc = ddp_all_reduce(world, &most, &most, 1, DDP_UINT64, DDP_MAX, NULL);
-    if (rc == 0)
-        r->most_done = most;
-    return rc;
+    uint64_t most[2] = {r->n_done, r->is_torn};
+    int rc = ddp_all_reduce(world, most, most, 2, DDP_UINT64, DDP_MAX, NULL);
+    if (rc != 0)
+        return rc;
+    r->most_done = most[0];
+    if (r->most_done == 0 && r->is_torn)
+        return rt_fail(DDP_EPEER, "the ranks that had the state of the training died before this "
+                                  "one had it: it has to be started again");
+    return 0;
 }
 
 int recovery_find_giver(struct ddp_group *g, int *ret_rank)
 {
+    struct recovery *r = of(g);
     *ret_rank = 0;
     if (!recovery_is_due(g))
         return 0;
-    int32_t first = has_state(of(g)) ? ddp_rank(g) : INT32_MAX;
+    int32_t first = has_state(r) ? ddp_rank(g) : INT32_MAX;
+    if (!has_state(r)) { /* what comes overwrites what is here */
+        r->n_done = 0;
+        r->is_torn = true;
+    }
     int rc = ddp_all_reduce(g, &first, &first, 1, DDP_INT32, DDP_MIN, NULL);
     if (rc == 0 && first == INT32_MAX)
         rc = rt_fail(DDP_EUNSUPPORTED,
                      "of the %d ranks of this group none has the state of step "
                      "%llu: it died with those that had it",
-                     ddp_world_size(g), (unsigned long long)of(g)->most_done);
+                     ddp_world_size(g), (unsigned long long)r->most_done);
     if (rc == 0)
         *ret_rank = first;
     return rc;
@@ -87,6 +96,7 @@ void recovery_count_step(struct ddp_group *world)
     if (r->n_done < r->most_done) /* what it was given is its own now */
         r->n_done = r->most_done;
     r->n_done++;
+    r->is_torn = false;
 }
 
 /* --- registered memory ------------------------------------------------------------------------ */

@@ -35,6 +35,8 @@ struct recovery {
     struct node_again again;
     bool is_inside;  /* this process has entered the job */
     uint64_t n_done; /* steps that this rank has completed, those that it was given included */
+    bool is_torn;    /* its state is partly its own, partly another's: good for nothing until it
+                        has completed a step with what it was given */
     /* of this generation: */
     uint64_t most_done; /* by any rank; 0: there is nothing to give */
     bool has_memory;    /* registered memory has been taken, or there was nothing to take */
@@ -49,7 +51,8 @@ void recovery_init(struct recovery *r);
 void recovery_fini(struct recovery *r);
 
 /* A generation begins: compare steps. Collective.
- * returns   0, else as ddp_all_reduce() */
+ * returns   0; DDP_EPEER all ranks that had a state are gone, and this one's is torn: it has to be
+ *           started again; else as ddp_all_reduce() */
 int recovery_begin(struct ddp_group *world);
 
 /* Whether ranks may have to take the state of others in this generation: the same on all. */

@@ -24,7 +24,10 @@ static int enter_one(struct recovery *r, struct ddp_group **ret_world, struct co
         return 0;
     }
     group_leave(world);
-    code = rc == DDP_RETRY ? -ECONNRESET : rc == DDP_ETIMEOUT ? -ETIMEDOUT : -EIO;
+    code = rc == DDP_RETRY      ? -ECONNRESET
+           : rc == DDP_ETIMEOUT ? -ETIMEDOUT
+           : rc == DDP_EPEER    ? -ENOTRECOVERABLE
+                                : -EIO;
     return co_fail(err, code, "%s", ddp_last_error());
 }
 

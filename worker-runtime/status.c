@@ -82,6 +82,8 @@ static int status_of(int code)
         return DDP_ETIMEOUT;
     case -ECONNRESET:
         return rt_broken();
+    case -ENOTRECOVERABLE:
+        return DDP_EPEER;
     case -EPROTO:
         return DDP_EMISMATCH;
     case -ENOTSUP:
