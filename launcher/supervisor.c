@@ -380,7 +380,7 @@ static void replace(struct supervisor *s, const struct supervisor_event *e,
         failure_of(s, supervisor_code_of_status(e->status), e->now_ms);
     s->replacement = (struct supervisor_replacement){
         .rank = e->rank, .was = *r, .is_free = restart_policy_is_free(&s->policy, &failure)};
-    restart_policy_take(&s->policy, &failure); /* without its wait: the others stand still */
+    restart_policy_spend(&s->policy, &failure);
     s->replacement.n_counted = (int)s->policy.n_counted;
     *r = (struct supervisor_rank){.phase = RANK_ASKED};
     for (int i = 0; i < s->n_asked; i++)

@@ -53,14 +53,19 @@ uint64_t restart_policy_wait_ms(const struct restart_policy *p, const struct res
     return p->last_wait_ms < RESTART_MAX_WAIT_MS / 2 ? 2 * p->last_wait_ms : RESTART_MAX_WAIT_MS;
 }
 
+void restart_policy_spend(struct restart_policy *p, const struct restart_failure *f)
+{
+    if (restart_policy_is_free(p, f))
+        return;
+    if (p->times_ms != NULL)
+        p->times_ms[p->n_counted % (uint64_t)p->rules.max_restarts] = f->now_ms;
+    p->n_counted++;
+}
+
 uint64_t restart_policy_take(struct restart_policy *p, const struct restart_failure *f)
 {
     p->last_wait_ms = restart_policy_wait_ms(p, f);
     p->n_restarts++;
-    if (!restart_policy_is_free(p, f)) {
-        if (p->times_ms != NULL)
-            p->times_ms[p->n_counted % (uint64_t)p->rules.max_restarts] = f->now_ms;
-        p->n_counted++;
-    }
+    restart_policy_spend(p, f);
     return p->last_wait_ms;
 }

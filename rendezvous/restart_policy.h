@@ -63,6 +63,10 @@ bool restart_policy_allows(const struct restart_policy *p, const struct restart_
 /* How long to wait before a restart that follows this failure, in ms. */
 uint64_t restart_policy_wait_ms(const struct restart_policy *p, const struct restart_failure *f);
 
+/* Count a failure that only one rank is started again after: it uses up the budget as a restart
+ * does, and no wait grows by it. */
+void restart_policy_spend(struct restart_policy *p, const struct restart_failure *f);
+
 /* Count a restart. returns what restart_policy_wait_ms() said */
 uint64_t restart_policy_take(struct restart_policy *p, const struct restart_failure *f);
 

@@ -13,7 +13,7 @@
 
 static int print_one(int world_size, int rank, int64_t epoch, const struct ddp_sampler_opts *opts)
 {
-    struct ddp_group g = {.world_size = world_size, .rank = rank};
+    struct ddp_group g = {.world = &g, .world_size = world_size, .rank = rank};
     struct ddp_sampler *s;
     const int64_t *index;
     if (world_size < 1 || rank < 0 || rank >= world_size) {

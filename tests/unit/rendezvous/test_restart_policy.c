@@ -208,12 +208,38 @@ START_TEST(free_restarts_wait_like_others)
 }
 END_TEST
 
+START_TEST(what_is_spent_on_a_single_rank_counts_and_makes_no_wait_longer)
+{
+    init(5, 0, NULL);
+    struct restart_failure f = at(1000);
+    for (int i = 0; i < 3; i++)
+        restart_policy_spend(&p, &f);
+    ck_assert_uint_eq(p.n_counted, 3);
+    ck_assert_uint_eq(take(at(1000)), 0); /* the first restart */
+    ck_assert_uint_eq(take(at(1000)), RESTART_FIRST_WAIT_MS);
+    ck_assert(!allows(at(1000)));
+    restart_policy_fini(&p);
+
+    init(1, 1000, NULL); /* in a window, as others do */
+    restart_policy_spend(&p, &f);
+    ck_assert(!allows(at(1999)));
+    ck_assert(allows(at(2000)));
+    restart_policy_fini(&p);
+
+    init_after_progress(1, 0, 0);
+    f.progress.n_steps = 1;
+    restart_policy_spend(&p, &f);
+    ck_assert_uint_eq(p.n_counted, 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("restart_policy");
     TCase *tc = tcase_create("rules");
     tcase_add_checked_fixture(tc, NULL, tear_down);
     tcase_add_test(tc, none_unless_asked_for);
+    tcase_add_test(tc, what_is_spent_on_a_single_rank_counts_and_makes_no_wait_longer);
     tcase_add_test(tc, a_budget_is_used_up);
     tcase_add_test(tc, a_window_forgets);
     tcase_add_test(tc, some_codes_are_final);

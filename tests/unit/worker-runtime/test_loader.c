@@ -217,7 +217,7 @@ static struct ddp_dataset *open_tokens(void)
 static struct ddp_sampler *make_sampler(struct ddp_group *g)
 {
     struct ddp_sampler *s;
-    *g = (struct ddp_group){.world_size = 2, .rank = 1};
+    *g = (struct ddp_group){.world = g, .world_size = 2, .rank = 1};
     const struct ddp_sampler_opts opts = {.n = N, .seed = 3, .shuffle = true};
     ck_assert_int_eq(ddp_sampler_create(g, &opts, &s), 0);
     return s;

@@ -12,7 +12,7 @@ static struct ddp_sampler *sampler_of(struct ddp_group *g, int world_size, int r
                                       const struct ddp_sampler_opts *opts)
 {
     struct ddp_sampler *s = NULL;
-    *g = (struct ddp_group){.world_size = world_size, .rank = rank};
+    *g = (struct ddp_group){.world = g, .world_size = world_size, .rank = rank};
     int rc = ddp_sampler_create(g, opts, &s);
     ck_assert_msg(rc == 0, "%s", ddp_last_error());
     return s;
@@ -238,7 +238,7 @@ END_TEST
 START_TEST(sizes_out_of_bounds_are_refused)
 {
     static const int64_t bad[] = {-1, INT64_MIN, (int64_t)UINT32_MAX + 1, INT64_MAX};
-    struct ddp_group g = {.world_size = 1};
+    struct ddp_group g = {.world = &g, .world_size = 1};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct ddp_sampler *s = NULL;
         int rc = ddp_sampler_create(&g, &(struct ddp_sampler_opts){.n = bad[i]}, &s);

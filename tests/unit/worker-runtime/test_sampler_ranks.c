@@ -228,7 +228,7 @@ static int64_t take_until(int n_ranks, int64_t from, int64_t until, unsigned *se
 {
     int64_t consumed = 0;
     for (int rank = 0; rank < n_ranks; rank++) {
-        struct ddp_group g = {.world_size = n_ranks, .rank = rank};
+        struct ddp_group g = {.world = &g, .world_size = n_ranks, .rank = rank};
         struct ddp_sampler *s;
         const int64_t *index;
         ck_assert_int_eq(
@@ -279,7 +279,7 @@ END_TEST
 
 START_TEST(places_that_are_none_are_refused)
 {
-    struct ddp_group g = {.world_size = 1};
+    struct ddp_group g = {.world = &g, .world_size = 1};
     struct ddp_sampler *s;
     const int64_t *index;
     ck_assert_int_eq(ddp_sampler_create(&g, &(struct ddp_sampler_opts){.n = 5}, &s), 0);
@@ -298,7 +298,7 @@ START_TEST(stretches_are_disjoint_complete_and_even)
         for (int64_t n = 0; n < 40; n++) {
             int64_t next = 0;
             for (int rank = 0; rank < n_ranks; rank++) {
-                struct ddp_group g = {.world_size = n_ranks, .rank = rank};
+                struct ddp_group g = {.world = &g, .world_size = n_ranks, .rank = rank};
                 int64_t first, end;
                 ddp_shard_range(&g, n, &first, &end);
                 ck_assert_int_eq(first, next);
