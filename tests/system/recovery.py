@@ -1,0 +1,172 @@
+"""A rank that dies is replaced, the others stay: docs/recovery.md. The ranks are tests/support/mender.c, which tell
+each step with the bits of a parameter and of a momentum, so that a run with deaths can be compared with one without."""
+import json
+import os
+import random
+import signal
+import tempfile
+import unittest
+
+from harness import Job, await_true
+
+MENDER = os.environ["MENDER_PROGRAM"]
+STEP_MS = "2"
+
+
+class Ranks:
+    """What the ranks of a job have told so far."""
+
+    def __init__(self, job):
+        self.stream = job.process.stdout
+        self.steps = {}  # number -> what the ranks say of it
+        self.pids = {}  # rank -> its last
+        self.started = []  # pids
+        self.generation = 0
+
+    def hear(self):
+        """One line; False at the end."""
+        words = self.stream.readline().decode().split()
+        if not words:
+            return False
+        if words[0] == "start":
+            self.started.append(int(words[2]))
+            return True
+        self.steps.setdefault(int(words[1]), set()).add((words[2], words[3]))
+        self.generation = max(self.generation, int(words[5]))
+        self.pids[int(words[9])] = int(words[7])
+        return True
+
+    def hear_until(self, condition):
+        while not condition():
+            if not self.hear():
+                raise AssertionError(f"the job ended at step {max(self.steps, default=0)}")
+
+    def hear_all(self):
+        while self.hear():
+            pass
+        return self.steps
+
+
+def alone(n, epochs, batches):
+    """The steps of a run in which nothing happens."""
+    with Job("-n", str(n), MENDER, str(epochs), str(batches), "0") as job:
+        steps = Ranks(job).hear_all()
+        assert job.process.wait() == 0
+        return steps
+
+
+class Replaced(unittest.TestCase):
+    def begin(self, *words, n=2, epochs=2, batches=40):
+        self.expected = alone(n, epochs, batches)
+        return Job("-n", str(n), *words, MENDER, str(epochs), str(batches), STEP_MS)
+
+    def check_end(self, job, ranks, n_starts):
+        steps = ranks.hear_all()
+        code, _, err = job.end()
+        self.assertEqual(code, 0, err)
+        self.assertEqual(steps, self.expected)  # no step is missing, and none was made in two ways
+        self.assertEqual(len(ranks.started), n_starts)
+        self.assertEqual(job.processes(), [])
+        return err.decode()
+
+    def test_a_killed_rank_is_replaced_and_the_others_are_the_same_processes(self):
+        for n in 2, 4:
+            for victim in 0, n - 1:
+                with self.subTest(n=n, victim=victim), self.begin("--max-restarts", "1", n=n) as job:
+                    ranks = Ranks(job)
+                    ranks.hear_until(lambda: len(ranks.steps) > 10 and len(ranks.pids) == n)
+                    before = dict(ranks.pids)
+                    os.kill(before[victim], signal.SIGKILL)
+                    ranks.hear_until(lambda: ranks.pids[victim] != before[victim] and ranks.generation == 1)
+                    err = self.check_end(job, ranks, n + 1)
+                    del before[victim], ranks.pids[victim]
+                    self.assertEqual(ranks.pids, before)
+                    self.assertIn(f"rank {victim} failed: killed by SIGKILL", err)
+                    self.assertIn("it is replaced, restart 1 of 1", err)
+
+    def test_many_deaths_one_after_the_other_lose_no_step(self):
+        draw = random.Random(1)
+        with self.begin("--max-restarts", "20", n=3, epochs=3, batches=60) as job:
+            ranks = Ranks(job)
+            for generation in range(20):
+                seen = len(ranks.steps)
+                ranks.hear_until(lambda: ranks.generation == generation and len(ranks.steps) > seen + 2 and len(ranks.pids) == 3)
+                os.kill(ranks.pids.pop(draw.randrange(3)), draw.choice([signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM]))
+            self.check_end(job, ranks, 23)
+
+    def test_a_death_while_another_rank_is_replaced_is_mended_too(self):
+        draw = random.Random(2)
+        with self.begin("--max-restarts", "40", n=4, epochs=3, batches=60) as job:
+            ranks = Ranks(job)
+            for _ in range(8):
+                seen = len(ranks.steps)
+                ranks.hear_until(lambda: len(ranks.steps) > seen + 3 and len(ranks.pids) == 4)
+                keeper = draw.randrange(4)  # the state dies with the last that has it
+                n_started = len(ranks.started)
+                first, second = draw.sample([rank for rank in range(4) if rank != keeper], 2)
+                os.kill(ranks.pids.pop(first), signal.SIGKILL)
+                ranks.hear_until(lambda: len(ranks.started) > n_started)
+                os.kill(ranks.pids.pop(second), signal.SIGKILL)
+            self.check_end(job, ranks, 20)
+
+    def test_when_the_budget_is_spent_the_failure_is_the_verdict(self):
+        with self.begin("--max-restarts", "1") as job:
+            ranks = Ranks(job)
+            for generation in range(2):
+                ranks.hear_until(lambda: ranks.generation == generation and len(ranks.pids) == 2)
+                os.kill(ranks.pids.pop(0), signal.SIGKILL)
+            ranks.hear_all()
+            code, _, err = job.end()
+            self.assertEqual(code, 137, err)
+            self.assertEqual(len(ranks.started), 3)
+
+    def test_restart_and_abort_can_be_asked_for(self):
+        for word, n_starts, code in ("restart", 4, 0), ("abort", 2, 137):
+            with self.subTest(word), self.begin("--max-restarts", "1", "--on-failure", word) as job:
+                ranks = Ranks(job)
+                ranks.hear_until(lambda: len(ranks.pids) == 2)
+                os.kill(ranks.pids[1], signal.SIGKILL)
+                ranks.hear_all()
+                self.assertEqual(job.end()[0], code)
+                self.assertEqual(len(ranks.started), n_starts)
+
+    def test_a_survivor_that_does_not_answer_makes_all_start_again(self):
+        with self.begin("--max-restarts", "2", "--recovery-timeout", "200ms", "--shutdown-timeout", "100ms", n=3) as job:
+            ranks = Ranks(job)
+            ranks.hear_until(lambda: len(ranks.pids) == 3)
+            os.kill(ranks.pids[2], signal.SIGSTOP)
+            os.kill(ranks.pids[0], signal.SIGKILL)
+            ranks.hear_until(lambda: ranks.generation == 2)
+            ranks.hear_all()
+            code, _, err = job.end()
+            self.assertEqual(code, 0, err)
+            self.assertEqual(len(ranks.started), 3 + 1 + 3)
+            self.assertIn(b"rank 2 did not join the others within 0.2 s", err)
+
+    def test_watchers_are_told(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "events")
+            with self.begin("--max-restarts", "1", "--events", path) as job:
+                ranks = Ranks(job)
+                ranks.hear_until(lambda: len(ranks.pids) == 2)
+                os.kill(ranks.pids[1], signal.SIGKILL)
+                self.check_end(job, ranks, 3)
+            with open(path) as f:
+                events = [json.loads(line) for line in f]
+        told = [(e["ev"], e["gen"], e["rank"]) for e in events if e["ev"] in ("rank_exit", "replace", "rank_start")]
+        self.assertEqual(told[2:5], [("rank_exit", 0, 1), ("replace", 1, 1), ("rank_start", 1, 1)])
+
+    def test_a_signal_ends_a_job_in_which_a_rank_was_replaced(self):
+        with self.begin("--max-restarts", "3", epochs=200) as job:
+            ranks = Ranks(job)
+            ranks.hear_until(lambda: len(ranks.pids) == 2)
+            os.kill(ranks.pids[1], signal.SIGKILL)
+            ranks.hear_until(lambda: ranks.generation == 1)
+            job.signal(signal.SIGTERM)
+            ranks.hear_all()
+            self.assertEqual(job.end()[0], -signal.SIGTERM)
+            await_true(lambda: job.processes() == [])
+
+
+if __name__ == "__main__":
+    unittest.main()
