@@ -21,6 +21,13 @@
 
 #define DATA_SEED 1 /* of drawn digits; apart from --seed, which is to change the training only */
 
+/* What an epoch has seen, on this rank. */
+struct epoch {
+    int64_t number; /* -1: none yet */
+    double loss_sum;
+    int64_t n_steps, n_images;
+};
+
 struct job {
     struct mnist_options opts;
     struct convnet *net;
@@ -29,14 +36,9 @@ struct job {
     struct dataset data;
     FILE *loss_file; /* rank 0's; NULL: none */
     int64_t step;    /* steps made so far */
-    bool told;       /* the user knows why we failed */
-};
-
-/* What an epoch has seen. */
-struct epoch {
-    double began;    /* seconds */
-    double loss_sum; /* of this rank, over its steps */
-    int64_t n_steps, n_images;
+    struct epoch epoch;
+    double epoch_began; /* seconds; here, where a rank has taken another's place */
+    bool told;          /* the user knows why we failed */
 };
 
 static double seconds(void)
@@ -98,8 +100,14 @@ static int open_loss_file(struct ddp_group *g, struct job *job)
 
     if (path == NULL)
         return 0;
-    if (ddp_rank(g) == 0 && job->loss_file == NULL && (job->loss_file = fopen(path, "we")) == NULL)
-        rc = failure_set(&why, "cannot write the loss file '%s': %m", path);
+    if (ddp_rank(g) == 0 && job->loss_file == NULL) {
+        job->loss_file =
+            fopen(path, job->step > 0 ? "ae" : "we"); /* another rank 0's losses stay */
+        if (job->loss_file == NULL)
+            rc = failure_set(&why, "cannot write the loss file '%s': %m", path);
+        else
+            setvbuf(job->loss_file, NULL, _IOLBF, 0); /* what was written outlives this rank */
+    }
     return all_or_none(g, job, rc, &why);
 }
 
@@ -173,16 +181,17 @@ static int test(struct ddp_group *g, struct job *job, double *ret_accuracy)
     return rc;
 }
 
-static int report_epoch(struct ddp_group *g, struct job *job, int64_t number, struct epoch *e)
+static int report_epoch(struct ddp_group *g, struct job *job)
 {
-    const double took = seconds() - e->began;
+    const struct epoch *e = &job->epoch;
+    const double took = seconds() - job->epoch_began;
     double loss = e->loss_sum / (double)e->n_steps, accuracy;
     int rc;
 
     if ((rc = mean_on_rank0(g, &loss)) != 0 || (rc = test(g, job, &accuracy)) != 0)
         return rc;
     ddp_log0(g, "epoch %lld: loss %.4f, test accuracy %.2f %%, %.2f s, %.0f images/s\n",
-             (long long)number + 1, loss, accuracy, took, (double)e->n_images / took);
+             (long long)e->number + 1, loss, accuracy, took, (double)e->n_images / took);
     return 0;
 }
 
@@ -238,9 +247,10 @@ static int average_parts(struct job *job, struct ddp_model *m, const int64_t *in
 
 /* This rank's part of one step of all. */
 static int train_step(struct ddp_group *g, struct job *job, struct ddp_model *m,
-                      const int64_t *index, size_t n, struct epoch *e)
+                      const int64_t *index, size_t n)
 {
     struct convnet *net = job->net;
+    struct epoch *e = &job->epoch;
     double loss;
     int rc = job->opts.accumulate > 1 ? average_parts(job, m, index, n, &loss)
                                       : average_gradients(job, m, index, n, &loss);
@@ -260,6 +270,27 @@ static bool is_last_step(const struct job *job)
     return job->opts.steps > 0 && job->step >= job->opts.steps;
 }
 
+/* What a rank that takes the place of a dead one has to know beside the network. */
+static int register_state(struct ddp_group *g, struct job *job)
+{
+    struct sgd *sgd = &job->sgd;
+    int rc = ddp_state_add(g, "velocity", sgd->velocity, sgd->count * sizeof *sgd->velocity);
+
+    if (rc == 0)
+        rc = ddp_state_add(g, "step", &job->step, sizeof job->step);
+    if (rc == 0)
+        rc = ddp_state_add(g, "epoch", &job->epoch, sizeof job->epoch);
+    return rc;
+}
+
+/* An epoch begins, or goes on where others had come to when a rank died. */
+static void enter_epoch(struct job *job, int64_t number)
+{
+    if (job->epoch.number != number)
+        job->epoch = (struct epoch){.number = number};
+    job->epoch_began = seconds();
+}
+
 static int train(struct ddp_group *g, void *arg)
 {
     struct job *job = arg;
@@ -270,22 +301,22 @@ static int train(struct ddp_group *g, void *arg)
     int rc;
 
     if ((rc = check_batch(g, job)) != 0 || (rc = load_data(g, job)) != 0 ||
-        (rc = open_loss_file(g, job)) != 0)
+        (rc = register_state(g, job)) != 0)
         return rc;
     struct ddp_sampler_opts order = {
         .n = (int64_t)n_samples(job), .seed = o->seed, .shuffle = true};
     if ((rc = ddp_model_create(g, job->net->tensors, job->net->n_tensors, NULL, &m)) != 0 ||
-        (rc = ddp_sampler_create(g, &order, &s)) != 0)
+        (rc = ddp_sampler_create(g, &order, &s)) != 0 || (rc = open_loss_file(g, job)) != 0)
         return rc;
     const size_t batch = (size_t)(o->batch / ddp_world_size(g));
     report_start(g, job);
 
     while (!is_last_step(job) && ddp_sampler_next_epoch(s, o->epochs)) {
-        struct epoch e = {.began = seconds()};
+        enter_epoch(job, ddp_sampler_epoch(s));
         for (size_t n; !is_last_step(job) && (n = ddp_sampler_next(s, batch, &index)) > 0;)
-            if ((rc = train_step(g, job, m, index, n, &e)) != 0)
+            if ((rc = train_step(g, job, m, index, n)) != 0)
                 return rc;
-        if ((rc = report_epoch(g, job, ddp_sampler_epoch(s), &e)) != 0)
+        if ((rc = report_epoch(g, job)) != 0)
             return rc;
     }
     return write_checkpoint(g, job);
@@ -306,7 +337,7 @@ static int close_loss_file(struct job *job)
 
 int main(int argc, char **argv)
 {
-    struct job job = {0};
+    struct job job = {.epoch.number = -1};
     struct failure why = {""};
 
     if (mnist_options_parse(argc, argv, &job.opts, &why) < 0) {

@@ -8,7 +8,8 @@ int sgd_init(struct sgd *s, double lr, double momentum, const struct ddp_tensor 
 
     for (size_t i = 0; i < n; i++)
         count += tensors[i].count;
-    *s = (struct sgd){.lr = lr, .momentum = momentum, .velocity = calloc(count, sizeof(real))};
+    *s = (struct sgd){
+        .lr = lr, .momentum = momentum, .velocity = calloc(count, sizeof(real)), .count = count};
     return s->velocity != NULL ? 0 : -1;
 }
 

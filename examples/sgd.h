@@ -13,6 +13,7 @@
 struct sgd {
     double lr, momentum;
     real *velocity; /* of all tensors, one behind the other; owned */
+    size_t count;   /* of these */
 };
 
 /* returns   0, or -1 without memory */

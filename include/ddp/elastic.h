@@ -48,6 +48,9 @@ int ddp_scale_ready(struct ddp_group *g);
  * has not. To be called by the function that ddp_run() calls, each time it is called, before the
  * first ddp_model_create(); all ranks register the same in the same order.
  *
+ * When the function returns DDP_RETRY the memory has to be as after the last completed step: what a
+ * step changes before ddp_model_sync(), such as a random state, is put back.
+ *
  * name      for messages; copied
  * data      read and written by ddp_model_create() only; stays where it is until the function
  *           returns
