@@ -177,7 +177,8 @@ static int take_state(struct ddp_model *m)
     if (rc == 0)
         rc = model_broadcast(m, m->opts.buffers, m->opts.n_buffers, giver);
     for (size_t i = 0; rc == 0 && recovery_is_due(m->g) && i < m->n_tensors; i++)
-        memset(m->grad[i], 0, model_bytes_of(m, i)); /* what is there belongs to no step */
+        if (m->tensors[i].grad != NULL) /* else it is new, and zeroed */
+            memset(m->grad[i], 0, model_bytes_of(m, i));
     return rc;
 }
 

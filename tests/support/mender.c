@@ -4,7 +4,8 @@
  *     mender EPOCHS BATCHES MS [FLOATS]
  *
  * EPOCHS of BATCHES steps of at least MS milliseconds each. The model has FLOATS parameters besides
- * those that count. After each step a rank writes "step NUMBER PARAMETER MOMENTUM generation G pid
+ * those that count. With a generation's state in its hands a rank writes "holds generation G pid P
+ * rank R"; after each step a rank writes "step NUMBER PARAMETER MOMENTUM generation G pid
  * P", the numbers as bits, so that what is the same looks the same; at its start "start pid P". */
 #include <ddp/ddp.h>
 
@@ -27,6 +28,13 @@ struct job {
     uint64_t step, random; /* of a generator that no rank may draw from twice */
 };
 
+/* At once, and in one piece. */
+static void put(const char *line, int n)
+{
+    if (write(STDOUT_FILENO, line, (size_t)n) != n)
+        exit(3);
+}
+
 static uint64_t bits(double x)
 {
     uint64_t u;
@@ -42,8 +50,14 @@ static void tell(const struct job *job, struct ddp_group *g)
                      " pid %d rank %d\n",
                      job->step, bits(job->weight[0]), bits(job->momentum[WEIGHTS - 1]),
                      ddp_generation(g), getpid(), ddp_rank(g));
-    if (write(STDOUT_FILENO, line, (size_t)n) != n) /* at once, and in one piece */
-        exit(3);
+    put(line, n);
+}
+
+static void tell_state(struct ddp_group *g)
+{
+    char line[96];
+    put(line, snprintf(line, sizeof line, "holds generation %" PRIu64 " pid %d rank %d\n",
+                       ddp_generation(g), getpid(), ddp_rank(g)));
 }
 
 static void compute_gradients(struct job *job, const int64_t *index, size_t n)
@@ -86,6 +100,7 @@ static int train(struct ddp_group *g, void *arg)
         (rc = ddp_model_create(g, job->tensors, job->n_ballast > 0 ? 2 : 1, NULL, &m)) != 0 ||
         (rc = ddp_sampler_create(g, &order, &s)) != 0)
         return rc;
+    tell_state(g);
     while (ddp_sampler_next_epoch(s, job->n_epochs))
         for (size_t n; (n = ddp_sampler_next(s, BATCH, &index)) > 0;) {
             const uint64_t random = job->random;
@@ -116,8 +131,8 @@ int main(int argc, char **argv)
         .name = "weight", .param = job.weight, .count = WEIGHTS, .dtype = DDP_FLOAT64};
     job.tensors[1] = (struct ddp_tensor){
         .name = "ballast", .param = job.ballast, .count = job.n_ballast, .dtype = DDP_FLOAT32};
-    printf("start pid %d\n", getpid());
-    fflush(stdout);
+    char line[32];
+    put(line, snprintf(line, sizeof line, "start pid %d\n", getpid()));
     if (ddp_run(train, &job) != 0)
         ddp_fatal("mender");
     free(job.ballast);

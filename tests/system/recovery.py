@@ -30,6 +30,7 @@ class Ranks:
             return False
         if words[0] == "start":
             self.started.append(int(words[2]))
+        if words[0] != "step":
             return True
         self.steps.setdefault(int(words[1]), set()).add((words[2], words[3]))
         self.generation = max(self.generation, int(words[5]))

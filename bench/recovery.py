@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""The time from kill -9 of a rank until all ranks hold the state of the next generation: the others, which live on, and
+the one in its place.
+
+usage: bench/recovery.py [--ranks N,...] [--mb M,...] [--kills K] [--build DIR]
+
+The ranks are tests/support/mender.c, with M MB of parameters besides a few that change. One job for each number of ranks
+and size; a random rank is killed at a random time, again and again. `start`: until main() of the new process, most of
+which is the kernel's: it frees the dead one's memory. `state`: until the last rank holds it. Beside them the program's
+own way, from its start to its state, when the job begins. When the others know of a death: bench/deaths.c.
+"""
+import argparse
+import os
+import random
+import signal
+import subprocess
+import time
+
+import results
+
+
+class Job:
+    def __init__(self, build, n, floats, n_kills):
+        env = dict(os.environ, LD_LIBRARY_PATH=os.path.join(build, "worker-runtime"))
+        command = [os.path.join(build, "launcher/ddprun"), "-n", str(n), "--max-restarts", str(n_kills + 1),
+                   os.path.join(build, "tests/support/mender"), "1000", "1000", "1", str(floats)]
+        self.n = n
+        self.begun = time.perf_counter()
+        self.process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL)
+
+    def await_state(self, generation):
+        """-> {rank: pid}; when a process began, when all held their state (seconds)"""
+        pids, started = {}, None
+        while len(pids) < self.n:
+            words = self.process.stdout.readline().decode().split()
+            if not words:
+                raise SystemExit("the job ended")
+            if words[0] == "start":
+                started = time.perf_counter()
+            if words[0] == "holds" and int(words[2]) == generation:
+                pids[int(words[6])] = int(words[4])
+        return pids, started, time.perf_counter()
+
+    def skip_steps(self, n):
+        while n > 0:
+            n -= self.process.stdout.readline().startswith(b"step")
+
+    def end(self):
+        self.process.terminate()
+        self.process.stdout.read()
+        self.process.wait()
+
+
+def measure(build, n, mb, n_kills):
+    """-> ms of the program's own way, [ms until start], [ms until all hold the state]"""
+    draw = random.Random(n * 1000 + mb)
+    job = Job(build, n, mb * 250000, n_kills)
+    pids, started, held = job.await_state(0)
+    own = (held - started) * 1000
+    starts, states = [], []
+    for generation in range(1, n_kills + 1):
+        job.skip_steps(draw.randrange(2, 6 * n))
+        begun = time.perf_counter()
+        os.kill(pids[draw.randrange(n)], signal.SIGKILL)
+        pids, started, held = job.await_state(generation)
+        starts.append((started - begun) * 1000)
+        states.append((held - begun) * 1000)
+    job.end()
+    return own, starts, states
+
+
+def of(values, part):
+    return sorted(values)[min(len(values) - 1, int(len(values) * part))]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ranks", default="2,4")
+    parser.add_argument("--mb", default="0,1,10,100")
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--build", default=os.path.join(results.ROOT, "build"))
+    args = parser.parse_args()
+    load_before = results.load_average()
+    rows = []
+    for n in map(int, args.ranks.split(",")):
+        for mb in map(int, args.mb.split(",")):
+            own, starts, states = measure(args.build, n, mb, args.kills)
+            rows.append([n, mb, args.kills, f"{own:.1f}", f"{of(starts, 0.5):.1f}",
+                         *(f"{of(states, part):.1f}" for part in (0.5, 0.9, 1))])
+    results.report("recovery", results.table(
+        ["ranks", "MB", "kills", "own way ms", "start: median ms", "state: median ms", "p90 ms", "most ms"], rows),
+        load_before)
+
+
+if __name__ == "__main__":
+    main()
