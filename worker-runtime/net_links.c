@@ -19,7 +19,7 @@ struct hello { /* the first bytes of a connection */
     uint32_t from, to; /* in the group */
 };
 #define HELLO_MAGIC   0x4e504444u /* "DDPN"; another byte order shows */
-#define HELLO_VERSION 1
+#define HELLO_VERSION 2           /* 2: who leaves a broken job says why */
 
 struct newcomer { /* has connected, and not said hello yet */
     int fd;

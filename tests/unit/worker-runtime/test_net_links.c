@@ -1,7 +1,9 @@
-/* test_net_links.c - how the end of a connection looks to who made it. The other side is a plain socket: a test double of a rank. */
+/* test_net_links.c - how the end of a connection looks to who made it, and what a bad peer's
+ * messages come to. The other side is a plain socket: a test double of a rank. */
 #include "common/clock.h"
 #include "common/error.h"
-#include "worker-runtime/net_links.h"
+#include "worker-runtime/net_cause.h"
+#include "worker-runtime/net_messages_inside.h"
 
 #include <arpa/inet.h>
 #include <check.h>
@@ -116,6 +118,49 @@ START_TEST(a_connection_that_said_something_was_taken)
 }
 END_TEST
 
+/* --- messages --------------------------------------------------------------------------------- */
+
+static struct net_messages *mail_of(struct net_links *l)
+{
+    struct net_messages *ms = calloc(1, sizeof *ms + 2 * sizeof ms->peer[0]);
+    ck_assert_ptr_nonnull(ms);
+    ms->links = l;
+    ms->peer[1].last_out = &ms->peer[1].first_out;
+    ms->peer[1].last_in = &ms->peer[1].first_in;
+    return ms;
+}
+
+static const struct head bad[] = {
+    {.magic = 0, .kind = KIND_LEFT},
+    {.magic = MESSAGE_MAGIC, .kind = KIND_END},
+    {.magic = MESSAGE_MAGIC, .kind = KIND_LEFT, .bytes = 1},
+    {.magic = MESSAGE_MAGIC, .kind = KIND_BROKEN},
+    {.magic = MESSAGE_MAGIC, .kind = KIND_BROKEN, .bytes = sizeof(struct net_cause) - 1},
+    {.magic = MESSAGE_MAGIC, .kind = KIND_BROKEN, .bytes = UINT64_MAX},
+    {.magic = MESSAGE_MAGIC, .kind = KIND_TAKEN},
+    {.magic = MESSAGE_MAGIC, .kind = KIND_PLEASE},
+    {.magic = MESSAGE_MAGIC, .kind = KIND_SHORT, .bytes = SHORT_BYTES + 1, .count = 1},
+    {.magic = MESSAGE_MAGIC, .kind = KIND_LONG, .bytes = 1},
+};
+
+START_TEST(what_is_no_message_is_refused)
+{
+    struct net_links *l = links_to_other();
+    struct net_messages *ms = mail_of(l);
+    struct pollfd p;
+    connect_to_other(l);
+    ck_assert_int_eq(send(taken, &bad[_i], sizeof bad[_i], 0), sizeof bad[_i]);
+    ck_assert_uint_eq(net_links_watch(l, 1, true, false, &p), 1);
+    wait_for(p.fd, POLLIN);
+    ck_assert_int_eq(net_mail_read(ms, 1), -EIO);
+    ck_assert_ptr_null(ms->peer[1].reading);
+    close_other();
+    net_mail_free(&ms->peer[1]);
+    free(ms);
+    net_links_destroy(l);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("net_links");
@@ -124,6 +169,7 @@ int main(void)
     tcase_add_test(tcase, a_connection_that_is_closed_without_a_word_was_never_taken);
     tcase_add_test(tcase, a_reset_connection_was_never_taken_however_often_it_is_asked);
     tcase_add_test(tcase, a_connection_that_said_something_was_taken);
+    tcase_add_loop_test(tcase, what_is_no_message_is_refused, 0, sizeof bad / sizeof *bad);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
