@@ -165,17 +165,23 @@ static void learn(int rank, struct ddp_group *g, const struct gates *gates)
     expect_blame(rank, ddp_recv(g, &x, 1, DDP_FLOAT64, 2, 7, NULL), "rank 2 on node 1");
 }
 
+/* A vector, and the group of 0 and 3. */
+static double *prepare(int rank, struct ddp_group *g, struct ddp_group **ret_pair)
+{
+    double *x =
+        mmap(NULL, BIG * sizeof *x, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    RANK_CHECK(rank, x != MAP_FAILED, "memory");
+    RANK_CHECK(rank, ddp_group_split(g, rank == 0 || rank == 3, 0, ret_pair) == DDP_OK, "split");
+    RANK_CHECK(rank, ddp_barrier(*ret_pair) == DDP_OK, "barrier");
+    return x;
+}
+
 static int run_stream(int rank, void *arg)
 {
     const struct gates *gates = arg;
     struct ddp_group *g = rank_init(rank, 20000), *pair = NULL;
-    double *x =
-        mmap(NULL, BIG * sizeof *x, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    double *x = prepare(rank, g, &pair);
     const size_t count = gates->is_short ? 1 : BIG;
-    RANK_CHECK(rank, x != MAP_FAILED, "memory");
-    RANK_CHECK(rank, ddp_group_split(g, rank == 0 || rank == 3 ? 1 : 2, 0, &pair) == DDP_OK,
-               "split");
-    RANK_CHECK(rank, ddp_barrier(pair) == DDP_OK, "barrier");
     if (rank == 0 && gates->is_inside)
         break_off(rank, pair, x, gates);
     else if (rank == 0)
@@ -215,6 +221,49 @@ START_TEST(a_stream_that_breaks_off_is_put_down_to_what_broke_the_job)
 }
 END_TEST
 
+/* Rank 3 has all that it needs of rank 0, and sends to it. */
+static int run_sender(int rank, void *arg)
+{
+    const struct gates *gates = arg;
+    struct ddp_group *g = rank_init(rank, 20000), *pair = NULL;
+    struct ddp_request *request = NULL;
+    double *x = prepare(rank, g, &pair);
+    int done = 0;
+    if (rank == 3)
+        wait_to_go(rank, gates); /* until 0 has said what it is in */
+    if (rank == 0 || rank == 3) {
+        RANK_CHECK(rank, ddp_ibroadcast(pair, x, x, BIG, DDP_FLOAT64, 1, NULL, &request) == DDP_OK,
+                   "begin");
+        RANK_CHECK(rank, ddp_test(request, &done) == DDP_OK && !done, "in the midst of it");
+    }
+    say_ready(rank, gates);
+    wait_to_go(rank, gates);
+    if (request != NULL)
+        expect_blame(rank, ddp_wait(request), "rank 2 on node 1");
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(who_sends_to_a_rank_that_left_a_broken_job_is_told_what_broke_it)
+{
+    struct gates gates;
+    struct ranks r;
+    gates_init(&gates, square.n_ranks);
+    nodes_start(&r, &square, run_sender, &gates);
+    wait_until_ready(&gates, square.n_ranks - 1);
+    let_go(&gates, 3);
+    wait_until_ready(&gates, 1);
+    kill_rank(&r, 2);
+    let_go(&gates, 0);
+    reap(&r, 0, 0);
+    let_go(&gates, 3);
+    reap(&r, 3, 0);
+    let_go(&gates, 1);
+    ranks_expect_success(&r);
+    gates_fini(&gates, square.n_ranks);
+}
+END_TEST
+
 static void set_up(void)
 {
     store_start(&store);
@@ -235,6 +284,7 @@ int main(void)
                         2);
     tcase_add_loop_test(tcase, a_stream_that_breaks_off_is_put_down_to_what_broke_the_job, 0,
                         sizeof streams / sizeof *streams);
+    tcase_add_test(tcase, who_sends_to_a_rank_that_left_a_broken_job_is_told_what_broke_it);
     suite_add_tcase(suite, tcase);
     return run_suite(suite);
 }
