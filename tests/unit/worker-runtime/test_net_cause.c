@@ -1,4 +1,4 @@
-/* test_net_cause.c - the cause of a broken job: cut to what travels, and mended when it has come. */
+/* test_net_cause.c - the cause of a broken job: cut to what travels, mended when it has come. */
 #include "worker-runtime/net_cause.h"
 
 #include <check.h>
