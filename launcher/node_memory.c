@@ -158,9 +158,18 @@ int node_memory_add(struct node_memory *m, int rank, int *ret_worker_fd)
     return uv_poll_start(&r->poll, UV_READABLE, on_socket);
 }
 
+/* What a rank said last, of which the loop was not told yet. */
+static void hear_last_words(struct rank_socket *r)
+{
+    char byte;
+    if (r->fd >= 0 && recv(r->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0)
+        on_socket(&r->poll, 0, UV_READABLE);
+}
+
 int node_memory_rank_gone(struct node_memory *m, int rank, int status)
 {
     struct rank_socket *r = &m->ranks[rank];
+    hear_last_words(r);
     r->gone = true;
     r->status = status;
     if (m->broker == NULL)
@@ -171,13 +180,15 @@ int node_memory_rank_gone(struct node_memory *m, int rank, int status)
     return other_died ? why.rank : -1;
 }
 
+bool node_memory_has_lost_peer(const struct node_memory *m, int rank)
+{
+    return m->broker != NULL && broker_has_lost_peer(m->broker, (unsigned)rank);
+}
+
 uint64_t node_memory_most_steps(struct node_memory *m)
 {
-    char byte;
-    struct rank_socket *r = &m->ranks[0]; /* the only one that may be without peers */
-    if (m->n_local == 1 && r->fd >= 0 && recv(r->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0)
-        on_socket(&r->poll, 0,
-                  UV_READABLE); /* its last words, of which the loop was not told yet */
+    if (m->n_local == 1) /* the only one that may be without peers */
+        hear_last_words(&m->ranks[0]);
     if (m->broker == NULL)
         return 0;
     uint64_t n_told = broker_n_steps(m->broker);

@@ -6,6 +6,7 @@
 #ifndef DDP_LAUNCHER_NODE_MEMORY_H
 #define DDP_LAUNCHER_NODE_MEMORY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
 
@@ -27,6 +28,9 @@ int node_memory_add(struct node_memory *m, int rank, int *ret_worker_fd);
  *
  * returns   the rank that died before, as the shared memory knows; -1: none, or this one */
 int node_memory_rank_gone(struct node_memory *m, int rank, int status);
+
+/* Did the rank say, before it ended, that a call of it failed because a peer was gone? */
+bool node_memory_has_lost_peer(const struct node_memory *m, int rank);
 
 /* The most steps of training that a rank has completed, as libddp counts them; of a rank without
  * peers only whether there are any. */

@@ -127,10 +127,12 @@ static int join(const struct ddp_init_opts *opts, struct ddp_group *g, struct co
         g->step_fd = who.node_fd;
         return 0;
     }
-    code = process_enter(who.node_fd, err);
+    code = process_enter(who.node_fd, (unsigned)who.local_rank, err);
     if (code != 0)
         return code;
     code = group_open(g, &who, co_deadline_ms(start_ms), err);
+    if (code == -ECONNRESET) /* while there is a way to tell */
+        process_lose_peer();
     if (code != 0)
         process_leave(false);
     else
