@@ -14,10 +14,10 @@
  *     rank -> broker   LOST   local_rank        a call failed since a peer was lost; no answer
  *     broker -> rank   REFUSED code + text                             and the socket is closed
  *
- * STEP is for ranks without peers, which never say HELLO and have no control segment to count in;
- * one is enough. LOST is said once, at any time, by a rank that may end of it: what it ends with is
- * the consequence of another one's end, and not the cause of the job's. A FETCH waits until the rank
- * it asks for has said HELLO, or is answered REFUSED when it died. */
+ * STEP is for ranks without peers, which never say HELLO and have no control segment to count
+ * in; one is enough. LOST is said once, at any time, by a rank that may end of it: what it ends
+ * with is the consequence of another one's end, and not the cause of the job's. A FETCH waits
+ * until the rank it asks for has said HELLO, or is answered REFUSED when it died. */
 #ifndef DDP_SEGMENTS_NODE_SOCKET_H
 #define DDP_SEGMENTS_NODE_SOCKET_H
 
