@@ -435,6 +435,10 @@ static int train(struct ddp_group *g, void *arg)
     int rc = run_all(&r);
     ddp_model_destroy(r.model); /* it borrows the tensors */
     free(r.tensors);
+    if (job->net != NULL) {
+        ddp_free(g, job->net->grads);
+        job->net->grads = NULL;
+    }
     return rc;
 }
 

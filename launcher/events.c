@@ -123,9 +123,10 @@ static json_t *signal_name(int sig)
 static json_t *rank_exit(const struct supervisor_event *what, int pid)
 {
     bool by_signal = WIFSIGNALED(what->status);
-    return json_pack("{s:i,s:o,s:o}", "pid", pid, "code",
+    return json_pack("{s:i,s:o,s:o,s:b}", "pid", pid, "code",
                      by_signal ? json_null() : json_integer(WEXITSTATUS(what->status)), "signal",
-                     by_signal ? signal_name(WTERMSIG(what->status)) : json_null());
+                     by_signal ? signal_name(WTERMSIG(what->status)) : json_null(), "lost_peer",
+                     what->lost_peer);
 }
 
 /* About a rank: its numbers first. `more` is given up here. */

@@ -86,6 +86,7 @@ static bool hear_failure(struct guide *g, const struct supervisor *s, const stru
     ret->rank = (int32_t)member_get_place(m)->place.first_rank + rank;
     ret->exit_code = v->outcome == OUTCOME_RANK_FAILED ? supervisor_code_of_status(r->status)
                                                        : supervisor_exit_code(s);
+    ret->consequence = r->lost_peer;
     if (v->outcome == OUTCOME_RANK_FAILED)
         describe_end(g, r);
     else

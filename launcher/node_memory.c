@@ -191,9 +191,19 @@ int node_memory_add(struct node_memory *m, int rank, int *ret_worker_fd)
     return uv_poll_start(&s->poll, UV_READABLE, on_socket);
 }
 
+/* What a rank said last, of which the loop was not told yet. */
+static void hear_last_words(struct node_memory *m, int rank)
+{
+    const struct rank_socket *s = m->ranks[rank].socket;
+    char byte;
+    if (s != NULL && recv(s->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0)
+        serve(m, rank);
+}
+
 int node_memory_rank_gone(struct node_memory *m, int rank, int status)
 {
     struct rank_memory *r = &m->ranks[rank];
+    hear_last_words(m, rank);
     r->gone = true;
     r->status = status;
     if (m->broker == NULL)
@@ -238,12 +248,15 @@ void node_memory_give_up(struct node_memory *m)
         broker_give_up(m->broker);
 }
 
+bool node_memory_has_lost_peer(const struct node_memory *m, int rank)
+{
+    return m->broker != NULL && broker_has_lost_peer(m->broker, (unsigned)rank);
+}
+
 uint64_t node_memory_most_steps(struct node_memory *m)
 {
-    char byte;
-    const struct rank_socket *s = m->ranks[0].socket; /* the only one that may be without peers */
-    if (m->n_local == 1 && s != NULL && recv(s->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0)
-        serve(m, 0); /* its last words, of which the loop was not told yet */
+    if (m->n_local == 1) /* the only one that may be without peers */
+        hear_last_words(m, 0);
     if (m->broker == NULL)
         return 0;
     uint64_t n_told = broker_n_steps(m->broker);

@@ -39,8 +39,8 @@ int node_memory_add(struct node_memory *m, int rank, int *ret_worker_fd);
  * returns   the rank that died before, as the shared memory knows; -1: none, or this one */
 int node_memory_rank_gone(struct node_memory *m, int rank, int status);
 
-/* The rank is gone, and another one takes its place: new memory for the next generation, which those
- * that live join by the sockets they have. Call node_memory_add() for the new one, then
+/* The rank is gone, and another one takes its place: new memory for the next generation, which
+ * those that live join by the sockets they have. Call node_memory_add() for the new one, then
  * node_memory_let_in().
  *
  * returns   0; -errno: there is no memory for it, and the old generation stays */
@@ -51,6 +51,9 @@ void node_memory_let_in(struct node_memory *m);
 
 /* No generation follows in which those that live could go on: refuse who asks for one. */
 void node_memory_give_up(struct node_memory *m);
+
+/* Did the rank say, before it ended, that a call of it failed because a peer was gone? */
+bool node_memory_has_lost_peer(const struct node_memory *m, int rank);
 
 /* The most steps of training that a rank has completed, as libddp counts them; of a rank without
  * peers only whether there are any. */

@@ -245,6 +245,8 @@ static void on_rank_report(struct node *n, const struct nursery_report *r)
         /* before all else: who waits for it is let go */
         e.culprit = node_memory_rank_gone(n->gen.memory, r->local_rank, r->status);
         e.blames = e.culprit >= 0;
+        e.was_ending = r->told == 0;
+        e.lost_peer = node_memory_has_lost_peer(n->gen.memory, r->local_rank);
         e.progress = look_at_progress(n);
         break;
     default:

@@ -47,6 +47,7 @@ struct nursery_report {
     int32_t status; /* EXITED: as waitpid() has it; START_FAILED: the errno */
     int32_t stage;  /* START_FAILED: enum spawn_stage */
     int32_t empty;  /* EXITED, START_FAILED, EMPTY: nothing at all is left below the nursery */
+    int32_t told;   /* EXITED: it was alive when we sent it a signal that may end a process */
 };
 
 enum nursery_target { NURSERY_MAIN, NURSERY_GROUP };

@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -33,11 +34,13 @@ enum {
 };
 
 struct state {
-    int n_ranks;                     /* highest rank asked for, plus 1 */
-    pid_t pid_of[NURSERY_MAX_RANKS]; /* 0: does not run */
-    int sweep_sig;                   /* 0: not sweeping */
-    pid_t told[MAX_TOLD];            /* strangers that had sweep_sig already: it is not sent twice,
-                                         a second SIGTERM means "at once" to many programs */
+    int n_ranks;                       /* highest rank asked for, plus 1 */
+    pid_t pid_of[NURSERY_MAX_RANKS];   /* 0: does not run */
+    bool told_rank[NURSERY_MAX_RANKS]; /* had a signal that may end it, while it lived */
+    int sweep_sig;                     /* 0: not sweeping */
+    /* Strangers that had sweep_sig already: it is not sent twice, a second SIGTERM means "at once"
+     * to many programs. */
+    pid_t told[MAX_TOLD];
     int n_told;
     struct nursery_report reports[MAX_REPORTS]; /* not sent yet */
     int n_reports;
@@ -138,6 +141,7 @@ static bool report_end(struct state *s, const struct ended *ended, bool empty)
         forget_told(s, ended->pid);
         return false;
     }
+    r.told = s->told_rank[r.local_rank];
     s->pid_of[r.local_rank] = 0;
     report(s, &r);
     return true;
@@ -235,17 +239,39 @@ static void spawn(struct state *s, const struct parcel *p)
         if (rc < 0)
             orders[i] = (struct spawn_order){.error = -rc, .stage = SPAWN_SETUP};
         s->pid_of[first + i] = orders[i].pid;
+        s->told_rank[first + i] = false;
         report_start(s, first + i, &orders[i]);
     }
     if (s->n_ranks < first + p->q.n_ranks)
         s->n_ranks = first + p->q.n_ranks;
 }
 
-static void signal_ranks(const struct state *s, const struct nursery_request *q)
+/* A process that dies has no memory from early on, long before it can be reaped if it had much. */
+static bool is_dying(pid_t pid)
+{
+    char path[32], text[64];
+    snprintf(path, sizeof path, "/proc/%d/statm", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof text) : 0;
+    if (fd >= 0)
+        close(fd);
+    return n > 1 && memcmp(text, "0 ", 2) == 0;
+}
+
+/* Those that a process may leave alone end nothing. */
+static bool may_end(int sig)
+{
+    return sig != SIGCHLD && sig != SIGCONT && sig != SIGURG && sig != SIGWINCH;
+}
+
+/* Who was dying before the first one did not die of it. */
+static void signal_ranks(struct state *s, const struct nursery_request *q)
 {
     for (int i = 0; i < s->n_ranks; i++) {
-        if (s->pid_of[i] != 0 && i != q->local_rank)
-            kill(q->target == NURSERY_GROUP ? -s->pid_of[i] : s->pid_of[i], q->sig);
+        if (s->pid_of[i] == 0 || i == q->local_rank)
+            continue;
+        s->told_rank[i] = s->told_rank[i] || (may_end(q->sig) && !is_dying(s->pid_of[i]));
+        kill(q->target == NURSERY_GROUP ? -s->pid_of[i] : s->pid_of[i], q->sig);
     }
 }
 

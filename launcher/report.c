@@ -70,7 +70,9 @@ static void fate(const struct supervisor_rank *r, char *buf, size_t n)
     }
     char status[REPORT_STATUS_BYTES];
     report_status(r->status, status, sizeof status);
-    if (r->told_first == 0) {
+    if (r->lost_peer && r->status != 0) {
+        snprintf(buf, n, "%s, after a peer was lost", status);
+    } else if (r->told_first == 0) {
         snprintf(buf, n, "%s", r->status == 0 ? "ended well" : status);
     } else if (WIFSIGNALED(r->status) &&
                (WTERMSIG(r->status) == r->told_first || WTERMSIG(r->status) == r->told_last)) {

@@ -14,6 +14,7 @@ struct supervisor {
     int n_asked;    /* ranks 0 .. n_asked - 1 were asked for */
     int n_answered; /* of these, how many were started or failed to */
     int n_running;
+    int primary;      /* the first that failed by itself, of no other one's end; -1: none */
     bool empty;       /* the nursery has no child, as it said with its last report */
     int n_interrupts; /* SIGINT received */
     int stop_signal;  /* the first that says stop; 0: none, or the time was over before it */
@@ -34,6 +35,15 @@ static bool is_stop(const struct supervisor *s, int sig)
 {
     return sig == SIGTERM || sig == SIGINT || sig == SIGHUP || sig == SIGQUIT ||
            (sig > 0 && sig < 64 && (s->limits.stop_signals >> sig & 1) != 0);
+}
+
+/* Nothing that we know of made it fail. */
+static bool is_primary(const struct supervisor_rank *r, const struct supervisor_event *e)
+{
+    bool of_ours = WIFSIGNALED(e->status) &&
+                   (WTERMSIG(e->status) == r->told_first || WTERMSIG(e->status) == r->told_last);
+    return e->status != 0 && !e->lost_peer && !e->blames && !of_ours &&
+           (r->told_first == 0 || e->was_ending);
 }
 
 static void note_facts(struct supervisor *s, const struct supervisor_event *e)
@@ -62,7 +72,10 @@ static void note_facts(struct supervisor *s, const struct supervisor_event *e)
         r->phase = RANK_ENDED;
         r->status = e->status;
         r->called = false;
+        r->lost_peer = e->lost_peer;
         r->ended_ms = e->now_ms;
+        if (s->primary < 0 && is_primary(r, e))
+            s->primary = e->rank;
         if (s->verdict.outcome == OUTCOME_NONE) /* a farewell of ranks that are stopped is none */
             s->progress = e->progress;
         s->n_running--;
@@ -361,6 +374,19 @@ static void hear_witness(struct supervisor *s)
     s->verdict.witness = -1;
 }
 
+/* All ends are known: is what was heard first a consequence of what was heard later? Who guides may
+ * have had the ranks stopped before any was heard. */
+static void find_primary(struct supervisor *s)
+{
+    struct supervisor_verdict *v = &s->verdict;
+    bool is_consequence = v->outcome == OUTCOME_ORDERED ||
+                          (v->outcome == OUTCOME_RANK_FAILED && s->ranks[v->rank].lost_peer);
+    if (!is_consequence || s->primary < 0)
+        return;
+    v->outcome = OUTCOME_RANK_FAILED;
+    v->rank = s->primary;
+}
+
 static void blame_and_stop(struct supervisor *s, const struct supervisor_event *e,
                            struct supervisor_orders *o)
 {
@@ -386,6 +412,7 @@ static void replace(struct supervisor *s, const struct supervisor_event *e,
     for (int i = 0; i < s->n_asked; i++)
         s->ranks[i].called = s->ranks[i].joined != RANK_NOT_JOINED;
     s->n_answered--;
+    s->primary = -1; /* it fails the job no more */
     s->generation++;
     s->begun_ms = e->now_ms;
     s->progress = (struct restart_progress){0};
@@ -522,6 +549,7 @@ static void drain(struct supervisor *s, const struct supervisor_event *e,
                   struct supervisor_orders *o)
 {
     hear_witness(s);
+    find_primary(s);
     decide_restart(s, e->now_ms);
     s->deadline_ms = CO_NEVER_MS; /* a pager may be read for hours; a signal ends it */
     o->drain = true;
@@ -570,6 +598,7 @@ static void renew(struct supervisor *s, const struct supervisor_event *e,
     s->verdict = (struct supervisor_verdict){.witness = -1, .rank = -1};
     s->deadline_ms = CO_NEVER_MS;
     s->n_asked = s->n_answered = s->n_running = 0;
+    s->primary = -1;
     s->generation = s->limits.guided ? e->generation : s->generation + 1;
     s->begun_ms = e->now_ms;
     s->progress = (struct restart_progress){0};
@@ -857,6 +886,7 @@ struct supervisor *supervisor_create(const struct supervisor_limits *limits)
     s->verdict.rank = -1;
     s->verdict.witness = -1;
     s->replacement.rank = -1;
+    s->primary = -1;
     if (restart_policy_init(&s->policy, &limits->restarts) < 0) {
         free(s);
         return NULL;

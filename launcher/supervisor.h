@@ -5,7 +5,8 @@
  * test.
  *
  * Words:
- *   root cause   the first failure that was seen; only it decides the exit code
+ *   root cause   the first failure that was seen; only it decides the exit code. A rank that had
+ *                lost a peer before it failed is the root cause only if no other failure is known
  *   stranger     a process that is no rank but descends from one, alive when its rank has ended
  *   told         a rank had a signal from us; how it ends after that says nothing about the job
  *   generation   the ranks from one start of all of them to the end of all of them, or to the
@@ -81,7 +82,9 @@ struct supervisor_event {
     int status; /* EXITED: as waitpid() has it; START_FAILED: the errno; SWEPT: 0, or some hang */
     enum supervisor_start_stage stage; /* START_FAILED */
     bool mends;                        /* JOINED: it is mendable */
-    bool empty;  /* EXITED, START_FAILED: and nothing is left below the nursery */
+    bool empty;      /* EXITED, START_FAILED: and nothing is left below the nursery */
+    bool was_ending; /* EXITED: before the first signal of ours came, if one did */
+    bool lost_peer;  /* EXITED: it knew of another one's end before its own */
     bool blames; /* EXITED: it ended because `culprit` died, whose own end may be seen later: a rank
                     with much memory takes long to die, and the others know at once */
     int culprit;
@@ -135,6 +138,7 @@ struct supervisor_rank {
     int status;     /* ended: of waitpid(); failed to start: errno */
     int told_first; /* the first and the last signal we sent it before it ended; 0: none */
     int told_last;
+    bool lost_peer; /* ended: what it did then was a consequence of another one's end */
     uint64_t started_ms, ended_ms;
     enum supervisor_join joined; /* in any generation */
     bool called;                 /* to the next generation; it has not joined that yet */

@@ -194,7 +194,8 @@ void perf_values_fill(const struct perf_values *v, unsigned rank, void *in, size
 
 void perf_values_spoil(const struct perf_values *v, void *out, size_t count)
 {
-    memset(out, 0xa5, count * ddp_dtype_size(v->dtype));
+    if (count > 0) /* a rank without a result may have no memory for one */
+        memset(out, 0xa5, count * ddp_dtype_size(v->dtype));
 }
 
 /* `count` elements which repeat want[PERF_PERIOD]. */

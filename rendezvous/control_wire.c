@@ -317,6 +317,7 @@ static void pass_failed(struct pass *p, struct message_failed *f)
     pass_flag(p, "final", &f->final);
     pass_text(p, "the text", &f->text);
     pass_flag(p, "progressed", &f->progressed);
+    pass_flag(p, "a consequence", &f->consequence);
 }
 
 static void pass_verdict(struct pass *p, struct message_verdict *v)

@@ -66,6 +66,12 @@ static bool said_failed(const struct member *m, const struct member_event *e)
     return member_has_said(m, REPORT_FAILED);
 }
 
+static bool is_consequence(const struct member *m, const struct member_event *e)
+{
+    (void)m;
+    return e->input->consequence;
+}
+
 /* --- What a row does, and what entering a state does --- */
 
 typedef void deed(struct member *m, const struct member_event *e);
@@ -140,6 +146,7 @@ static void say_failed(struct member *m, const struct member_event *e)
                                         .exit_code = (uint8_t)in->exit_code,
                                         .final = in->final,
                                         .progressed = in->progressed,
+                                        .consequence = in->consequence,
                                         .text = m->failed_text};
     m->why = MESSAGE_WHY_FAILURE;
     member_report(m, REPORT_FAILED);
@@ -395,7 +402,8 @@ static const struct row rows[] = {
     ROW(STOPPING, REFUSED,     always,            note_given_up,     KILLING),
     ROW(STOPPING, STOP,        always,            note_stop,         STOPPING),
     ROW(STOPPING, RANK_FAILED, said_failed,       say_failed,        STOPPING),
-    ROW(STOPPING, RANK_FAILED, always,            nothing,           STOPPING),
+    ROW(STOPPING, RANK_FAILED, is_consequence,    nothing,           STOPPING),
+    ROW(STOPPING, RANK_FAILED, always,            say_failed,        STOPPING),
     ROW(STOPPING, RANKS_GONE,  hangs,             leave_hanging,     ENDED),
     ROW(STOPPING, RANKS_GONE,  always,            say_stopped,       WAITING),
     ROW(STOPPING, VERDICT,     always,            take_verdict,      ENDING),

@@ -182,6 +182,7 @@ struct message_failed {
     bool final;        /* it would fail again: no restart (the program cannot be executed) */
     const char *text;  /* for the other nodes' terminals */
     bool progressed;   /* --restart-after-progress, and there was some here: it is not counted */
+    bool consequence;  /* the rank had lost a peer before: another failure is the cause, if known */
 };
 
 enum message_why {

@@ -107,11 +107,13 @@ static bool lets_nobody_in(const struct roster *r, const struct roster_event *e)
     return true;
 }
 
-/* Each node that could have been the cause has been heard since. */
+/* Each node that could have been the cause has been heard since. That of a consequence may be known
+ * only when all ranks have ended. */
 static bool believed_for_good(const struct roster *r, const struct roster_event *e)
 {
     (void)e;
-    return r->cause.why == MESSAGE_WHY_FAILURE && r->cause.for_good && r->n_part[PART_TOLD] == 0;
+    return r->cause.why == MESSAGE_WHY_FAILURE && r->cause.for_good &&
+           (r->cause.consequence ? roster_n_busy(r) : r->n_part[PART_TOLD]) == 0;
 }
 
 /* What the budget is asked about. A node that follows --restart-after-progress says itself whether
@@ -133,7 +135,26 @@ static bool is_for_good(const struct roster *r, const struct roster_event *e)
 /* The failed node is the only one that ran anything. Asked before it is noted. */
 static bool alone_for_good(const struct roster *r, const struct roster_event *e)
 {
-    return roster_n_busy(r) == 1 && is_for_good(r, e);
+    return roster_n_busy(r) == 1 && !e->message->failed.consequence && is_for_good(r, e);
+}
+
+/* A failure that is a consequence is the cause only while nothing better is known. Of the others
+ * the first one is it, which only the node that told it may correct, and only while it can matter.
+ */
+static bool is_better(const struct roster *r, const struct roster_event *e)
+{
+    const struct roster_cause *c = &r->cause;
+    bool is_consequence = e->message->failed.consequence;
+    if (c->why != MESSAGE_WHY_FAILURE || c->charged)
+        return false;
+    return c->consequence == is_consequence ? c->node == e->slot : c->consequence;
+}
+
+/* And believed at once, since all have answered the STOP that another one's failure led to. */
+static bool is_better_for_good(const struct roster *r, const struct roster_event *e)
+{
+    return is_better(r, e) && !e->message->failed.consequence && is_for_good(r, e) &&
+           r->n_part[PART_TOLD] == 0;
 }
 
 /* The one that ends the generation, which has run until now. */
@@ -327,23 +348,26 @@ static void note_failure(struct roster *r, const struct roster_event *e)
     explain(r, "rank %" PRIu32 " on %s: %s", f->rank, e->who->name, f->text);
     set_cause(r, MESSAGE_WHY_FAILURE);
     r->cause.node = e->slot;
+    r->cause.consequence = f->consequence;
     r->cause.for_good = is_for_good(r, e);
     r->cause.failure = failure_of(r, e);
     set_verdict(r, MESSAGE_RANK_FAILED, f->exit_code, (int32_t)f->rank, e->who->name);
 }
 
-/* Nobody else could have been the cause. */
+/* Nobody else could have been the cause, or has said so. */
 static void blame_alone(struct roster *r, const struct roster_event *e)
 {
     note_failure(r, e);
     blame_rank(r, e);
 }
 
-/* Only by who told the first one, and only while it can matter. */
+/* Whoever was told of a consequence hears what it was the consequence of. */
 static void correct_failure(struct roster *r, const struct roster_event *e)
 {
-    if (r->cause.why == MESSAGE_WHY_FAILURE && r->cause.node == e->slot && !r->cause.charged)
-        note_failure(r, e);
+    bool was_consequence = r->cause.consequence;
+    note_failure(r, e);
+    if (was_consequence && !r->cause.consequence)
+        tell_cause(r, true);
 }
 
 /* Of a generation whose store is open. */
@@ -513,7 +537,9 @@ static const struct row rows[] = {
     ROW(STOPPING,  LOST,     always,                note_late_loss,  STOPPING),
     ROW(STOPPING,  LEAVE,    takes_the_roster_along, blame_host,     CLOSED),
     ROW(STOPPING,  LEAVE,    always,                note_late_loss,  STOPPING),
-    ROW(STOPPING,  FAILED,   always,                correct_failure, STOPPING),
+    ROW(STOPPING,  FAILED,   is_better_for_good,    blame_alone,     CLOSED),
+    ROW(STOPPING,  FAILED,   is_better,             correct_failure, STOPPING),
+    ROW(STOPPING,  FAILED,   always,                nothing,         STOPPING),
     ROW(STOPPING,  STOPPING, believed_for_good,     blame_rank,      CLOSED),
     ROW(STOPPING,  STOPPING, always,                nothing,         STOPPING),
     ROW(STOPPING,  STOPPED,  always,                note_late_stop,  STOPPING),

@@ -62,6 +62,7 @@ struct roster_cause {
     uint32_t node;                  /* FAILURE: the slot that told it; ROSTER_NO_SLOT: it is gone */
     bool for_good;                  /* FAILURE: no restart follows it */
     bool charged;                   /* FAILURE: the budget was */
+    bool consequence;               /* FAILURE: of one that was not heard of yet */
     struct restart_failure failure; /* FAILURE */
 };
 

@@ -25,6 +25,7 @@ struct member {
     bool mends;
     struct asked asked;
     bool gone;
+    bool lost_peer;
     int sock;      /* borrowed; -1 when it has none open */
     int waits_for; /* the local rank its open FETCH asks for; -1: none open */
 };
@@ -81,6 +82,11 @@ void broker_destroy(struct broker *b)
 uint64_t broker_n_steps(const struct broker *b)
 {
     return b->n_steps;
+}
+
+bool broker_has_lost_peer(const struct broker *b, unsigned local_rank)
+{
+    return b->member[local_rank].lost_peer;
 }
 
 bool broker_has_said_hello(const struct broker *b, unsigned local_rank)
@@ -249,11 +255,16 @@ static int on_fetch(struct broker *b, int rank, int sock, const struct node_mess
     return 0;
 }
 
-static int on_step(struct broker *b, int rank, const struct node_message *m, struct co_error *err)
+/* STEP, LOST: what a rank tells of itself. */
+static int on_news(struct broker *b, int rank, const struct node_message *m, struct co_error *err)
 {
     if (rank < 0 || m->local_rank != (unsigned)rank)
-        return co_fail(err, -EPROTO, "STEP of local rank %u by local rank %d", m->local_rank, rank);
-    b->n_steps++;
+        return co_fail(err, -EPROTO, "%s of local rank %u by local rank %d",
+                       m->type == NODE_STEP ? "STEP" : "LOST", m->local_rank, rank);
+    if (m->type == NODE_STEP)
+        b->n_steps++;
+    else
+        b->member[rank].lost_peer = true;
     return 0;
 }
 
@@ -281,8 +292,8 @@ int broker_on_readable(struct broker *b, int local_rank, int sock, int *ret_loca
             rc = on_hello(b, local_rank, sock, &m, &fd, &local_rank, e);
         else if (rc == 1 && m.type == NODE_FETCH)
             rc = on_fetch(b, local_rank, sock, &m, e);
-        else if (rc == 1 && m.type == NODE_STEP)
-            rc = on_step(b, local_rank, &m, e);
+        else if (rc == 1 && (m.type == NODE_STEP || m.type == NODE_LOST))
+            rc = on_news(b, local_rank, &m, e);
         else if (rc == 1)
             rc = co_fail(e, -EPROTO, "a message of type %u, which a rank does not send", m.type);
         else {
@@ -332,7 +343,7 @@ int broker_renew(struct broker *b, int control_fd, uint32_t generation, struct c
     for (unsigned i = 0; i < b->n_local; i++) {
         struct member *m = &b->member[i];
         close_fd(&m->fd);
-        m->gone = m->mends = false;
+        m->gone = m->mends = m->lost_peer = false;
         m->waits_for = -1;
     }
     for (unsigned i = 0; i < b->n_local; i++) {

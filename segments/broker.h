@@ -32,6 +32,9 @@ void broker_rank_gone(struct broker *b, unsigned local_rank);
 /* How many STEPs were told, by all ranks. */
 uint64_t broker_n_steps(const struct broker *b);
 
+/* Has it said LOST, in this generation? */
+bool broker_has_lost_peer(const struct broker *b, unsigned local_rank);
+
 /* To this generation. */
 bool broker_has_said_hello(const struct broker *b, unsigned local_rank);
 bool broker_mends(const struct broker *b, unsigned local_rank); /* of its last HELLO */

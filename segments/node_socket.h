@@ -11,6 +11,7 @@
  *     rank -> broker   FETCH  local_rank                               one at a time
  *     broker -> rank   SEGMENT local_rank, bytes + that rank's segment when that rank has come
  *     rank -> broker   STEP   local_rank        a step of training is complete; no answer
+ *     rank -> broker   LOST   local_rank        a call failed since a peer was lost; no answer
  *     broker -> rank   REFUSED code + text                             and the socket is closed
  *
  * Each message has the generation that it is about. A rank whose generation broke says HELLO again,
@@ -18,9 +19,10 @@
  * the newest, or REFUSED if none follows. Messages of older generations are dropped by whom they
  * reach. A rank's first HELLO has 0, and is answered with the newest.
  *
- * STEP is for ranks without peers, which never say HELLO and have no control segment to count in;
- * one is enough. A FETCH waits until the rank it asks for has said HELLO, or is answered REFUSED
- * when it died. */
+ * STEP is for ranks without peers, which never say HELLO and have no control segment to count
+ * in; one is enough. LOST is said once, at any time, by a rank that may end of it: what it ends
+ * with is the consequence of another one's end, and not the cause of the job's. A FETCH waits
+ * until the rank it asks for has said HELLO, or is answered REFUSED when it died. */
 #ifndef DDP_SEGMENTS_NODE_SOCKET_H
 #define DDP_SEGMENTS_NODE_SOCKET_H
 
@@ -38,7 +40,8 @@ enum node_message_type {
     NODE_FETCH,
     NODE_SEGMENT,
     NODE_REFUSED,
-    NODE_STEP
+    NODE_STEP,
+    NODE_LOST
 };
 
 enum node_flag {
@@ -50,7 +53,7 @@ struct node_message {
     uint32_t magic;
     uint16_t version;
     uint16_t type;                   /* enum node_message_type */
-    uint32_t local_rank;             /* HELLO, STEP: who I am; FETCH, SEGMENT: whose */
+    uint32_t local_rank;             /* HELLO, STEP, LOST: who I am; FETCH, SEGMENT: whose */
     uint32_t n_local;                /* HELLO: how many I expect; CONTROL: how many there are */
     uint64_t bytes;                  /* of the segment that travels along */
     int32_t code;                    /* REFUSED: negative errno */

@@ -32,7 +32,7 @@ int net_fail(struct net *n, int code, bool is_local, struct co_error *err)
             if (code != -EPROTO)
                 co_fail_in(&n->why, "%s, call #%u", call_format(&n->job.call, call), n->number);
         }
-        net_watch_look(n->watch); /* which passes it on */
+        transport_tcp_give_up(n->tcp);
     }
     n->job.is_open = false;
     return co_fail(err, n->why.code, "%s", n->why.text);

@@ -106,12 +106,15 @@ static int meet(struct ddp_group *g, const struct env_who *who, uint64_t deadlin
 {
     struct recovery *r = g->recovery;
     const bool is_inside = r != NULL && r->is_inside;
-    int code = is_inside ? 0 : process_enter(who->node_fd, err);
+    int code = is_inside ? 0 : process_enter(who->node_fd, (unsigned)who->local_rank, err);
     if (code != 0)
         return code;
     if (r != NULL)
         r->is_inside = true;
     code = group_open(g, who, r != NULL ? &r->again : NULL, deadline_ms, err);
+    if (code == -ECONNRESET &&
+        (r == NULL || !r->again.may_follow)) /* while there is a way to tell */
+        process_lose_peer();
     if (code == 0)
         place_group(g);
     else if (r == NULL)

@@ -75,8 +75,8 @@ __attribute__((format(printf, 2, 3))) int rt_fail(int status, const char *format
 int rt_broken(void);
 
 /* Convert -errno and its text: -EINVAL DDP_EINVAL, -ENOMEM DDP_ENOMEM, -ETIMEDOUT DDP_ETIMEOUT,
- * -ECONNRESET rt_broken() (a rank died or left), -ENOTRECOVERABLE DDP_EPEER, -EPROTO DDP_EMISMATCH, -ENOTSUP DDP_EUNSUPPORTED,
- * -ENOEXEC DDP_EENV, everything else DDP_ESYSTEM. 0 gives 0. */
+ * -ECONNRESET rt_broken() (a rank died or left), -ENOTRECOVERABLE DDP_EPEER, -EPROTO DDP_EMISMATCH,
+ * -ENOTSUP DDP_EUNSUPPORTED, -ENOEXEC DDP_EENV, everything else DDP_ESYSTEM. 0 gives 0. */
 int rt_return(int code, const struct co_error *err);
 
 #endif

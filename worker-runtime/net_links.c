@@ -19,7 +19,7 @@ struct hello { /* the first bytes of a connection */
     uint32_t from, to; /* in the group */
 };
 #define HELLO_MAGIC   0x4e504444u /* "DDPN"; another byte order shows */
-#define HELLO_VERSION 1
+#define HELLO_VERSION 2           /* 2: who leaves a broken job says why */
 
 struct newcomer { /* has connected, and not said hello yet */
     int fd;
@@ -322,7 +322,8 @@ int net_links_meet(struct net_links *l, const unsigned *first, unsigned n_first,
 
 /* --- bytes ------------------------------------------------------------------------------------ */
 
-/* A connection that was reset before the other side took it. */
+/* A connection that ended before the other side took it, as far as is known here. It may end more
+ * than once: by a reset, and when asked again, as if it had been closed. */
 static int what_broke(const struct link *k, int code)
 {
     const bool was_taken = k->in >= 0 || k->says_out;
@@ -361,7 +362,7 @@ ssize_t net_links_receive(struct net_links *l, unsigned peer, const struct iovec
         n = receive_on(k->in, v, n_v, &k->says_in);
     if (n == -EAGAIN && !k->says_in && k->out >= 0 && k->out != k->in && !k->is_connecting)
         n = receive_on(k->out, v, n_v, &k->says_out);
-    return n == -ECONNRESET ? what_broke(k, (int)n) : n;
+    return n == -ECONNRESET || n == -EPIPE ? what_broke(k, (int)n) : n;
 }
 
 unsigned net_links_n(const struct net_links *l)

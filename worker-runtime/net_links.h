@@ -57,8 +57,9 @@ int net_links_meet(struct net_links *l, const unsigned *first, unsigned n_first,
 
 /* Send or receive what is possible at once.
  *
- * returns   bytes; -EAGAIN; -EPIPE the other side closed; -ECONNREFUSED it never took this rank's
- *           connection: it is gone, or was about to go; -errno */
+ * returns   bytes; -EAGAIN; -EPIPE the other side closed; -ECONNREFUSED it closed, and never showed
+ *           that it had taken this rank's connection: it is gone, or was about to go, and had no
+ *           chance to say so; -errno */
 ssize_t net_links_send(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v);
 ssize_t net_links_receive(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v);
 

@@ -5,6 +5,7 @@
  *     LONG seq             ->    ... receive:  <- PLEASE seq
  *     DATA seq, bytes      -> */
 #include "net_messages_inside.h"
+#include "net_watch.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -85,6 +86,17 @@ static struct message *find_open(struct net_messages *ms, unsigned p, bool is_se
     return NULL;
 }
 
+/* What is kept here until all of it has come. */
+static int begin_reading(struct peer *from)
+{
+    from->reading = calloc(1, sizeof *from->reading + from->head.bytes);
+    if (from->reading == NULL)
+        return -ENOMEM;
+    from->reading->head = from->head;
+    from->into = from->reading->bytes;
+    return 0;
+}
+
 static int begin_short(struct peer *from)
 {
     const struct head *h = &from->head;
@@ -93,12 +105,12 @@ static int begin_short(struct peer *from)
         ddp_dtype_size((enum ddp_dtype)h->dtype) == 0 ||
         (!is_long && h->bytes != h->count * ddp_dtype_size((enum ddp_dtype)h->dtype)))
         return -EIO;
-    from->reading = calloc(1, sizeof *from->reading + h->bytes);
-    if (from->reading == NULL)
-        return -ENOMEM;
-    from->reading->head = *h;
-    from->into = from->reading->bytes;
-    return 0;
+    return begin_reading(from);
+}
+
+static int begin_broken(struct peer *from)
+{
+    return from->head.bytes == sizeof(struct net_cause) ? begin_reading(from) : -EIO;
 }
 
 static int begin_data(struct net_messages *ms, unsigned p)
@@ -133,7 +145,7 @@ static int on_head(struct net_messages *ms, unsigned p)
 {
     struct peer *from = &ms->peer[p];
     const struct head *h = &from->head;
-    const bool has_bytes = h->kind == KIND_SHORT || h->kind == KIND_DATA;
+    const bool has_bytes = h->kind == KIND_SHORT || h->kind == KIND_DATA || h->kind == KIND_BROKEN;
     if (h->magic != MESSAGE_MAGIC || h->kind < KIND_SHORT || h->kind >= KIND_END ||
         (!has_bytes && h->bytes != 0))
         return -EIO;
@@ -147,16 +159,31 @@ static int on_head(struct net_messages *ms, unsigned p)
         return from->n_under_way > 0 ? on_please(ms, p) : -EIO;
     case KIND_TAKEN:
         return from->n_under_way-- > 0 ? 0 : -EIO;
-    default: /* who left a broken job has told why by another way */
-        from->has_left = true;
-        from->is_missed = h->kind == KIND_LEFT;
+    case KIND_BROKEN:
+        return begin_broken(from);
+    default:
+        from->has_left = from->is_missed = true;
         return 0;
     }
 }
 
+/* The other side leaves, and has said why the job broke. */
+static void on_broken(struct net_messages *ms, struct peer *from)
+{
+    struct net_cause why;
+    memcpy(&why, from->reading->bytes, sizeof why);
+    net_cause_mend(&why);
+    net_watch_tell(ms->net->watch, why.code, why.text);
+    free(from->reading);
+    from->reading = NULL;
+    from->has_left = true;
+}
+
 static void on_bytes(struct net_messages *ms, struct peer *from)
 {
-    if (from->reading != NULL) {
+    if (from->head.kind == KIND_BROKEN) {
+        on_broken(ms, from);
+    } else if (from->reading != NULL) {
         *from->last_in = from->reading;
         from->last_in = &from->reading->next;
         from->n_in++;

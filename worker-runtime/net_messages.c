@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TRIES = 50, NAP_MS = 1, NEWS_MS = 500, FLUSH_MS = 10000 };
+enum { TRIES = 50, NAP_MS = 1, FLUSH_MS = 10000 };
 
 static struct peer *peer_of(struct net_messages *ms, const struct message *m)
 {
@@ -134,11 +134,64 @@ static int start_receive(struct net_messages *ms, struct message *m)
     return 0;
 }
 
+/* --- the end ---------------------------------------------------------------------------------- */
+
+/* returns whether it went */
+static bool say(struct net_links *links, unsigned p, const struct peer *x, struct iovec *v,
+                unsigned n_v)
+{
+    size_t bytes = 0;
+    for (unsigned i = 0; i < n_v; i++)
+        bytes += v[i].iov_len;
+    if (x != NULL && x->first_out != NULL && x->first_out->n_gone > 0) /* in the midst of one */
+        return false;
+    return net_links_send(links, p, v, n_v) == (ssize_t)bytes;
+}
+
+/* Tell why the job broke, those who were not told yet: all who have connected, since who sent
+ * nothing waits for this rank. Who is in the midst of a message hears it from the watch.
+ *
+ * ms        NULL: there were no messages
+ * returns   whether the job is broken */
+static bool say_broken(struct net_links *links, struct net_watch *watch, struct net_messages *ms)
+{
+    struct net_cause why;
+    struct head head = {.magic = MESSAGE_MAGIC, .kind = KIND_BROKEN, .bytes = sizeof why};
+    struct iovec v[2] = {{&head, sizeof head}, {&why, sizeof why}};
+    if (!net_watch_cause(watch, &why))
+        return false;
+    for (unsigned p; net_links_take_new(links, &p);) {
+    }
+    for (unsigned p = 0; p < net_links_n(links); p++) {
+        struct peer *x = ms != NULL ? &ms->peer[p] : NULL;
+        if (!net_links_is_open(links, p) || (x != NULL && x->was_told))
+            continue;
+        if (!say(links, p, x, v, 2))
+            net_watch_warn(watch, net_links_member(links, p)->rank);
+        if (x != NULL)
+            x->was_told = true;
+    }
+    return true;
+}
+
+/* Likewise that this rank leaves in good order. */
+static void say_left(struct net_links *links, const struct net_messages *ms)
+{
+    struct head left = {.magic = MESSAGE_MAGIC, .kind = KIND_LEFT};
+    struct iovec v = {&left, sizeof left};
+    for (unsigned p; net_links_take_new(links, &p);) {
+    }
+    for (unsigned p = 0; p < net_links_n(links); p++)
+        if (net_links_is_open(links, p))
+            say(links, p, ms != NULL ? &ms->peer[p] : NULL, &v, 1);
+}
+
 /* --- all together ----------------------------------------------------------------------------- */
 
 static void fail_all(struct net_messages *ms)
 {
     const struct net *n = ms->net;
+    say_broken(ms->links, n->watch, ms); /* first: a program that knows may end without leaving */
     for (struct message *m; (m = ms->first) != NULL;) {
         char name[NET_MEMBER_TEXT_BYTES];
         int code = net_watch_why(n->watch, m->err);
@@ -156,31 +209,30 @@ static void break_job(struct net_messages *ms, unsigned p, int code, const char 
     net_watch_tell(ms->net->watch, code, text);
 }
 
-/* A peer takes no connection: it left before, or died, which others may see. */
-static void on_refused(struct net_messages *ms, unsigned p)
+/* A peer takes no connection, or went without a word: it left before, or died. Others may see that,
+ * and may know the cause of it. */
+static void on_gone(struct net_messages *ms, unsigned p, bool was_refused)
 {
     struct peer *x = &ms->peer[p];
     const uint64_t now_ms = co_now_ms();
-    if (x->refused_ms == 0)
-        x->refused_ms = now_ms;
+    struct net_cause why;
+    if (x->gone_ms == 0)
+        x->gone_ms = now_ms;
     if (net_watch_has_left(ms->net->watch, ms->net->member[p].rank))
         break_job(ms, p, -ECONNRESET, "left the job while others needed it");
-    else if (now_ms - x->refused_ms >= NEWS_MS && !net_watch_look(ms->net->watch))
-        break_job(ms, p, -ECONNRESET, "left the job while others needed it, or died");
+    else if (now_ms - x->gone_ms >= NET_WATCH_WAIT_MS && !net_watch_cause(ms->net->watch, &why))
+        break_job(ms, p, -ECONNRESET,
+                  was_refused ? "left the job while others needed it, or died" : "died");
 }
 
 static void on_trouble(struct net_messages *ms, unsigned p, int code)
 {
-    if (code == -ECONNREFUSED) {
-        on_refused(ms, p);
-        return;
-    }
     if (code == -EIO)
         break_job(ms, p, code, "sent something that is no message");
     else if (code == -ENOMEM)
         break_job(ms, p, code, "sent a message for which there is no memory");
-    else if (!net_watch_look(ms->net->watch))
-        break_job(ms, p, -ECONNRESET, "died");
+    else
+        on_gone(ms, p, code == -ECONNREFUSED);
 }
 
 /* Somebody waits for a message from it that has not come. */
@@ -200,12 +252,12 @@ static void serve_peers(struct net_messages *ms)
             p < ms->net->map.first[ms->net->map.node + 1])
             continue;
         int code = net_mail_read(ms, p); /* before what is lost with a connection that broke */
-        if (code == 0 && !x->has_left)
+        if (code == 0 && !x->has_left && !x->was_told)
             code = net_mail_write(ms, p);
         if (code == 0 && !x->has_left && is_awaited(ms, p))
             code = net_links_reach(ms->links, p); /* so that its end is seen */
         if (code == 0)
-            x->refused_ms = 0;
+            x->gone_ms = 0;
         if (code == -EAGAIN)
             code = 0;
         if (code != 0)
@@ -281,28 +333,15 @@ static void flush(struct net_messages *ms)
     }
 }
 
-/* To those, too, who have connected and sent nothing: they wait for this rank.
- * ms   NULL: there were no messages */
-static void say_goodbye(struct net_links *links, struct net_watch *watch,
-                        const struct net_messages *ms)
-{
-    struct head left = {.magic = MESSAGE_MAGIC, .kind = KIND_LEFT};
-    const struct iovec v = {&left, sizeof left};
-    if (net_watch_look(watch))
-        left.kind = KIND_BROKEN;
-    for (unsigned p; net_links_take_new(links, &p);) {
-    }
-    for (unsigned p = 0; p < net_links_n(links); p++)
-        if (net_links_is_open(links, p) && (ms == NULL || ms->peer[p].first_out == NULL))
-            net_links_send(links, p, &v, 1);
-}
-
 void net_messages_close(struct net *n)
 {
     struct net_messages *ms = atomic_load(&n->messages);
     if (ms != NULL)
         flush(ms);
-    say_goodbye(n->message_links, n->watch, ms);
+    if (say_broken(n->message_links, n->watch, ms))
+        net_watch_settle(n->watch);
+    else
+        say_left(n->message_links, ms);
     net_links_destroy(n->message_links);
     n->message_links = NULL;
     if (ms == NULL)

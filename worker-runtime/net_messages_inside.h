@@ -16,7 +16,7 @@ enum kind {
     KIND_PLEASE,
     KIND_TAKEN,
     KIND_LEFT,
-    KIND_BROKEN,
+    KIND_BROKEN, /* struct net_cause follows */
     KIND_END
 };
 #define MESSAGE_MAGIC 0x4d504444u /* "DDPM" */
@@ -56,7 +56,8 @@ struct peer {
     struct arrived *reading;   /* a short one, owned */
     struct message *receiving; /* a long one */
     bool has_left, is_missed;  /* is_missed: without a reason */
-    uint64_t refused_ms;       /* since when it takes no connections; 0: it does */
+    bool was_told;             /* why the job broke: nothing more is sent */
+    uint64_t gone_ms;          /* since when it takes no connections, or ended one; 0: it does */
 };
 
 struct net_messages {

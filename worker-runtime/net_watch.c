@@ -13,15 +13,19 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WAIT_MS = 1000, NAP_MS = 1 };
+enum {
+    GRACE_MS = 20,   /* between the end of a watch and blaming who was there */
+    SETTLE_MS = 500, /* for connections to be made by who leaves */
+    NAP_MS = 1,
+};
 
 enum news_kind { NEWS_BROKEN = 1, NEWS_LEFT, NEWS_ASK, NEWS_ANSWER };
 
 struct news { /* what comes on a connection, 256 bytes */
     uint32_t kind;
-    int32_t code; /* a negative errno */
-    char text[248];
+    struct net_cause cause; /* of NEWS_BROKEN; else nothing */
 };
+_Static_assert(sizeof(struct news) == 256, "as agreed");
 
 struct watched {
     unsigned peer;
@@ -29,8 +33,11 @@ struct watched {
     struct news news;
     bool has_ended; /* it left, is gone, or has told us the end: nothing more comes */
     bool has_left, was_told;
-    bool is_asked;     /* and has not answered: who is stopped is not to be asked without end */
-    uint64_t heard_ms; /* when it answered last; 0: never */
+    bool is_out_of_reach; /* its connection was not made in the time that a leaver has */
+    bool was_met;         /* at the beginning: it had taken the connection */
+    uint64_t silent_ms;   /* since when the connection has ended, without a word; 0: it has not */
+    bool is_asked;        /* and has not answered: who is stopped is not to be asked without end */
+    uint64_t heard_ms;    /* when it answered last; 0: never */
 };
 
 struct net_watch {
@@ -68,6 +75,7 @@ static struct net_watch *new_watch(const struct net_watch_opts *opts)
         if (x == NULL)
             break;
         x->peer = opts->peer[w->n_watched];
+        x->was_met = true;
         w->watched[w->n_watched++] = x;
     }
     if (w->n_watched < w->n_peers) {
@@ -118,22 +126,21 @@ int net_watch_create(const struct net_watch_opts *opts, uint64_t deadline_ms,
 }
 
 /* The few bytes find room in the buffer of a connection on which little else was sent.
- * returns whether they went */
-static bool send_to(struct net_watch *w, const struct watched *x, enum news_kind kind, int code,
-                    const char *text)
+ * returns 0 they went; -EAGAIN not yet: the connection is being made; -errno */
+static int send_to(struct net_watch *w, const struct watched *x, const struct news *news)
 {
-    struct news news = {.kind = (uint32_t)kind, .code = code};
-    const struct iovec v = {&news, sizeof news};
-    memcpy(news.text, text, strnlen(text, sizeof news.text - 1));
-    return !x->was_told && net_links_send(w->links, x->peer, &v, 1) == (ssize_t)sizeof news;
+    const struct iovec v = {(struct news *)news, sizeof *news};
+    ssize_t n = net_links_send(w->links, x->peer, &v, 1);
+    return n < 0 ? (int)n : n == (ssize_t)sizeof *news ? 0 : -EIO;
 }
 
-/* The last that is said to everybody. */
-static void send_end(struct net_watch *w, enum news_kind kind, int code, const char *text)
+/* The last that is said to everybody; again, to those whose connections were not made yet. */
+static void send_end(struct net_watch *w, const struct news *news)
 {
     for (unsigned i = 0; i < w->n_watched; i++) {
-        send_to(w, w->watched[i], kind, code, text);
-        w->watched[i]->was_told = true;
+        struct watched *x = w->watched[i];
+        if (!x->was_told)
+            x->was_told = send_to(w, x, news) != -EAGAIN;
     }
 }
 
@@ -145,35 +152,42 @@ static void tell(struct net_watch *w, int code, const char *text)
     control_abort_tell(w->control, w->local_rank, code, text);
 }
 
-static void pass_on(struct net_watch *w)
+/* returns whether the job is broken */
+static bool get_cause(const struct net_watch *w, struct net_cause *ret)
 {
     struct co_error why;
     if (control_abort_get(w->control).cause == CONTROL_OK)
-        return;
+        return false;
     int code = transport_shm_describe(w->shm, &why);
-    send_end(w, NEWS_BROKEN, code, why.text);
+    net_cause_set(ret, code, why.text);
+    return true;
 }
 
-static void on_end(struct net_watch *w, struct watched *x)
+static void pass_on(struct net_watch *w)
+{
+    struct news news = {.kind = NEWS_BROKEN};
+    if (get_cause(w, &news.cause))
+        send_end(w, &news);
+}
+
+/* Who leaves says so: this one has died. Perhaps because of something that others are about to
+ * tell. */
+static void blame(struct net_watch *w, struct watched *x)
 {
     char name[NET_MEMBER_TEXT_BYTES], text[NET_MEMBER_TEXT_BYTES + 16];
     snprintf(text, sizeof text, "%s died",
              net_member_format(net_links_member(w->links, x->peer), name));
+    x->silent_ms = 0;
     tell(w, -ECONNRESET, text);
-}
-
-static bool is_errno(int code)
-{
-    return code < 0 && code > -4096;
 }
 
 static void on_news(struct net_watch *w, struct watched *x)
 {
     struct news *news = &x->news;
-    news->text[sizeof news->text - 1] = '\0';
     x->n_here = 0;
     if (news->kind == NEWS_ASK) {
-        send_to(w, x, NEWS_ANSWER, 0, "");
+        if (!x->was_told)
+            send_to(w, x, &(struct news){.kind = NEWS_ANSWER});
         return;
     }
     if (news->kind == NEWS_ANSWER) {
@@ -181,8 +195,10 @@ static void on_news(struct net_watch *w, struct watched *x)
         x->is_asked = false;
         return;
     }
-    if (news->kind == NEWS_BROKEN)
-        tell(w, is_errno(news->code) ? news->code : -ECONNRESET, news->text);
+    if (news->kind == NEWS_BROKEN) {
+        net_cause_mend(&news->cause);
+        tell(w, news->cause.code, news->cause.text);
+    }
     x->has_ended = true;
     x->has_left = news->kind == NEWS_LEFT; /* it is missed by those who wait for it, if any */
 }
@@ -196,11 +212,17 @@ static void hear(struct net_watch *w, struct watched *x)
             return;
         if (n < 0) {
             x->has_ended = true;
-            on_end(w, x);
+            if (x->was_met || n != -ECONNREFUSED) /* else it went before it took a question */
+                x->silent_ms = co_now_ms();
         } else if ((x->n_here += (size_t)n) == sizeof x->news) {
             on_news(w, x);
         }
     }
+}
+
+static bool is_to_blame(const struct watched *x)
+{
+    return x->silent_ms != 0 && co_now_ms() - x->silent_ms >= GRACE_MS;
 }
 
 /* NULL: no memory */
@@ -223,6 +245,9 @@ static void look(struct net_watch *w)
         watch(w, peer); /* who asks */
     for (unsigned i = 0; i < w->n_watched; i++)
         hear(w, w->watched[i]);
+    for (unsigned i = 0; i < w->n_watched; i++) /* when all were heard */
+        if (is_to_blame(w->watched[i]))
+            blame(w, w->watched[i]);
     pass_on(w);
 }
 
@@ -234,11 +259,17 @@ bool net_watch_look(struct net_watch *w)
     return control_abort_get(w->control).cause != CONTROL_OK;
 }
 
+/* A signal may end it early, which says nothing. */
+static void nap(void)
+{
+    poll(NULL, 0, NAP_MS);
+}
+
 bool net_watch_wait(struct net_watch *w)
 {
-    const uint64_t deadline_ms = co_deadline_ms(WAIT_MS);
-    while (!net_watch_look(w))
-        if (co_left_ms(deadline_ms) == 0 || poll(NULL, 0, NAP_MS) < 0)
+    const uint64_t deadline_ms = co_deadline_ms(NET_WATCH_WAIT_MS);
+    for (; !net_watch_look(w); nap())
+        if (co_left_ms(deadline_ms) == 0)
             return false;
     return true;
 }
@@ -251,16 +282,52 @@ static struct watched *find_watched(const struct net_watch *w, uint32_t rank)
     return NULL;
 }
 
-void net_watch_ask(struct net_watch *w, uint32_t rank)
+static struct watched *watch_rank(struct net_watch *w, uint32_t rank)
 {
-    pthread_mutex_lock(&w->mutex);
     struct watched *x = find_watched(w, rank);
     for (unsigned peer = 0; x == NULL && peer < net_links_n(w->links); peer++)
         if (net_links_member(w->links, peer)->rank == rank)
             x = watch(w, peer);
-    if (x != NULL && !x->is_asked)
-        x->is_asked = send_to(w, x, NEWS_ASK, 0, "");
+    return x;
+}
+
+void net_watch_ask(struct net_watch *w, uint32_t rank)
+{
+    pthread_mutex_lock(&w->mutex);
+    struct watched *x = watch_rank(w, rank);
+    if (x != NULL && !x->is_asked && !x->was_told)
+        x->is_asked = send_to(w, x, &(struct news){.kind = NEWS_ASK}) == 0;
     pthread_mutex_unlock(&w->mutex);
+}
+
+void net_watch_warn(struct net_watch *w, uint32_t rank)
+{
+    pthread_mutex_lock(&w->mutex);
+    watch_rank(w, rank); /* no memory: then it sees what it sees */
+    pass_on(w);
+    pthread_mutex_unlock(&w->mutex);
+}
+
+/* All who can be were told; is_late: those who were not are not waited for again. */
+static bool is_settled(struct net_watch *w, bool is_late)
+{
+    bool all = true;
+    pthread_mutex_lock(&w->mutex);
+    pass_on(w);
+    for (unsigned i = 0; i < w->n_watched; i++) {
+        struct watched *x = w->watched[i];
+        all &= x->was_told || x->has_ended || x->is_out_of_reach;
+        x->is_out_of_reach |= is_late;
+    }
+    pthread_mutex_unlock(&w->mutex);
+    return all;
+}
+
+void net_watch_settle(struct net_watch *w)
+{
+    const uint64_t deadline_ms = co_deadline_ms(SETTLE_MS);
+    for (bool is_late = false; !is_settled(w, is_late) && !is_late; nap())
+        is_late = co_left_ms(deadline_ms) == 0;
 }
 
 uint64_t net_watch_heard_ms(struct net_watch *w, uint32_t rank)
@@ -294,12 +361,34 @@ int net_watch_why(const struct net_watch *w, struct co_error *err)
     return transport_shm_describe(w->shm, err);
 }
 
+/* A watch has ended, and nobody is blamed for it yet. */
+static bool is_in_doubt(struct net_watch *w)
+{
+    bool any = false;
+    pthread_mutex_lock(&w->mutex);
+    for (unsigned i = 0; i < w->n_watched; i++)
+        any |= w->watched[i]->silent_ms != 0;
+    pthread_mutex_unlock(&w->mutex);
+    return any;
+}
+
+bool net_watch_cause(struct net_watch *w, struct net_cause *ret)
+{
+    for (; !net_watch_look(w); nap())
+        if (!is_in_doubt(w))
+            return false;
+    return get_cause(w, ret);
+}
+
 void net_watch_destroy(struct net_watch *w)
 {
     if (w == NULL)
         return;
-    look(w);
-    send_end(w, NEWS_LEFT, 0, "");
+    struct net_cause why;
+    if (net_watch_cause(w, &why))
+        net_watch_settle(w);
+    else
+        send_end(w, &(struct news){.kind = NEWS_LEFT});
     net_links_destroy(w->links);
     pthread_mutex_destroy(&w->mutex);
     free_watch(w);

@@ -5,10 +5,15 @@
  * other side dies; and questions whether a rank still waits, with the answers. So no data in front
  * of it can hold the news up. What a rank hears it writes into the abort word of its node, in
  * words; what the abort word of its node says it passes on. Groups and threads of a rank share one
- * watch. Thread-safe. */
+ * watch. Thread-safe.
+ *
+ * The first cause is to be told, not what came of it. So a connection that ends without a word says
+ * nothing for a short time, in which somebody else may have the cause: 20 ms where a watch ends,
+ * and NET_WATCH_WAIT_MS elsewhere, where nobody but this rank may have seen it. */
 #ifndef DDP_WORKER_RUNTIME_NET_WATCH_H
 #define DDP_WORKER_RUNTIME_NET_WATCH_H
 
+#include "net_cause.h"
 #include "net_links.h"
 
 struct control;
@@ -41,6 +46,15 @@ bool net_watch_look(struct net_watch *w);
 
 /* Why it is broken. returns the -errno in err */
 int net_watch_why(const struct net_watch *w, struct co_error *err);
+/* Likewise, after a look, for who leaves: to be sent. Waits until it is clear what the end of a
+ * watch means. returns whether the job is broken; if not, *ret is as it was */
+bool net_watch_cause(struct net_watch *w, struct net_cause *ret);
+
+/* Tell a rank of the job why it broke, by a watch that is opened for it if need be: for one that
+ * would see a connection end in the midst of something. Only of a broken job. Does not wait;
+ * net_watch_settle() waits until it and all others were told, for a short time. */
+void net_watch_warn(struct net_watch *w, uint32_t rank);
+void net_watch_settle(struct net_watch *w);
 
 /* Ask a rank of the job whether it is in the library: whoever waits there answers, and is not the
  * one to be blamed for a wait that is too long (net_late.h). From then on this rank watches it. */
@@ -51,8 +65,9 @@ uint64_t net_watch_heard_ms(struct net_watch *w, uint32_t rank);
 /* Whether a rank said goodbye; of those that this rank watches. */
 bool net_watch_has_left(struct net_watch *w, uint32_t rank);
 
-/* Wait for news of why the job broke: somebody who is gone may have died, which others see.
- * returns   whether it came within a second */
+/* Wait for news of why the job broke: of somebody who is gone others know more, perhaps.
+ * returns   whether it came within NET_WATCH_WAIT_MS */
+#define NET_WATCH_WAIT_MS 500
 bool net_watch_wait(struct net_watch *w);
 
 /* What to poll() for to hear the news early; writes net_watch_poll_most() at most. Not of those who

@@ -1,6 +1,7 @@
 #include "process.h"
 
 #include "common/error.h"
+#include "node_join.h"
 #include "user_segment.h"
 
 #include <ddp/env.h>
@@ -14,7 +15,8 @@ static struct {
     pthread_mutex_t mutex;
     struct user_segment *segment;
     int node_fd;
-    bool inside, was_inside, watches_fork;
+    unsigned local_rank;
+    bool inside, was_inside, watches_fork, has_lost_peer;
 } process = {.mutex = PTHREAD_MUTEX_INITIALIZER, .node_fd = -1};
 
 static atomic_bool is_forked, may_go_on;
@@ -71,7 +73,7 @@ static void on_fork_child(void)
     close_sockets();
 }
 
-int process_enter(int node_fd, struct co_error *err)
+int process_enter(int node_fd, unsigned local_rank, struct co_error *err)
 {
     int code = 0;
     pthread_mutex_lock(&process.mutex);
@@ -87,6 +89,8 @@ int process_enter(int node_fd, struct co_error *err)
         process.watches_fork = true;
         process.inside = true;
         process.node_fd = node_fd;
+        process.local_rank = local_rank;
+        process.has_lost_peer = false;
     }
     pthread_mutex_unlock(&process.mutex);
     return code;
@@ -100,6 +104,15 @@ void process_leave(bool was_joined)
     if (process.node_fd >= 0 && was_joined)
         close(process.node_fd);
     process.node_fd = -1;
+    pthread_mutex_unlock(&process.mutex);
+}
+
+void process_lose_peer(void)
+{
+    pthread_mutex_lock(&process.mutex);
+    if (process.node_fd >= 0 && !process.has_lost_peer)
+        node_join_tell_lost(process.node_fd, process.local_rank);
+    process.has_lost_peer = process.inside;
     pthread_mutex_unlock(&process.mutex);
 }
 

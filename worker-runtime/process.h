@@ -13,13 +13,18 @@ struct user_segment;
  * node_fd   DDP_NODE_FD, -1 without: closed at leaving, and in forked children
  * returns   0; -EALREADY this process is in a job; -ENOTSUP it was in one under this ddprun, which
  *           admits a process once */
-int process_enter(int node_fd, struct co_error *err);
+int process_enter(int node_fd, unsigned local_rank, struct co_error *err);
 void process_leave(bool was_joined);
 
 /* Whether a rank's death is an end for this process: not where ddp_run() joins the next generation.
  * Thread-safe. */
 void process_set_may_go_on(bool may);
 bool process_may_go_on(void);
+
+/* A call fails because a peer is gone: tell ddprun, which learns so that this rank, if it ends of
+ * it, is not what the job failed of. The first one is told. Thread-safe; outside of a job, in
+ * forked children and without ddprun nothing happens. */
+void process_lose_peer(void);
 
 /* How often this process joined other nodes, this time included. */
 unsigned process_count_join(void);

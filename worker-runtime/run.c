@@ -1,5 +1,5 @@
-/* run.c - the life of a worker in one call: one generation after the other, as long as ranks that die
- * are replaced. docs/recovery.md has the whole. */
+/* run.c - the life of a worker in one call: one generation after the other, as long as ranks that
+ * die are replaced. docs/recovery.md has the whole. */
 #include "common/error.h"
 #include "group.h"
 #include "process.h"

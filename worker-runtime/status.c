@@ -63,6 +63,8 @@ int rt_fail(int status, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     memcpy(last_error, text, sizeof text);
+    if (status == DDP_EPEER)
+        process_lose_peer();
     return status;
 }
 

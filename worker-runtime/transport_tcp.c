@@ -16,7 +16,7 @@ enum {
     NAP_MS = 1,               /* how late the node's abort word is seen */
 };
 
-enum frame_kind { FRAME_CALL = 1, FRAME_LEFT, FRAME_BROKEN };
+enum frame_kind { FRAME_CALL = 1, FRAME_LEFT, FRAME_BROKEN /* struct net_cause follows */ };
 #define FRAME_MAGIC 0x46504444u /* "DDPF" */
 
 struct frame { /* what a rank says of itself before the bytes, 56 of them */
@@ -50,6 +50,7 @@ struct transport_tcp {
     uint32_t number;
     struct net_late late; /* since the last byte from anybody */
     uint64_t spin_ns;     /* how long it seems worth to spin */
+    bool has_given_up;    /* and said why */
     struct pollfd *poll;
     const struct net_member **who; /* n: to list those who are late */
     struct stream stream[];        /* of each rank of the group */
@@ -87,17 +88,49 @@ static bool is_missing(const struct stream *s)
     return !is_idle(&s->in) || !is_idle(&s->out);
 }
 
+/* --- leaving ---------------------------------------------------------------------------------- */
+
+/* What is sent next is not taken for the rest of something else. */
+static bool is_between(const struct stream *s)
+{
+    return s->n_exchanges == 0 || is_idle(&s->out) || s->out.total == 0;
+}
+
+/* returns whether it went */
+static bool say(const struct transport_tcp *t, unsigned peer, struct iovec *v, unsigned n_v)
+{
+    size_t bytes = 0;
+    for (unsigned i = 0; i < n_v; i++)
+        bytes += v[i].iov_len;
+    return is_between(&t->stream[peer]) &&
+           net_links_send(t->opts.links, peer, v, n_v) == (ssize_t)bytes;
+}
+
+void transport_tcp_give_up(struct transport_tcp *t)
+{
+    struct frame broken = {.magic = FRAME_MAGIC, .kind = FRAME_BROKEN};
+    struct net_cause why;
+    struct iovec v[2] = {{&broken, sizeof broken}, {&why, sizeof why}};
+    if (t->has_given_up || !net_watch_cause(t->opts.watch, &why))
+        return;
+    t->has_given_up = true;
+    for (unsigned r = 0; r < t->opts.n; r++)
+        if (net_links_is_open(t->opts.links, r) && !say(t, r, v, 2))
+            net_watch_warn(t->opts.watch, net_links_member(t->opts.links, r)->rank);
+}
+
 void transport_tcp_destroy(struct transport_tcp *t)
 {
     if (t == NULL)
         return;
-    const bool is_broken = net_watch_look(t->opts.watch);
-    struct frame left = {.magic = FRAME_MAGIC, .kind = is_broken ? FRAME_BROKEN : FRAME_LEFT};
-    const struct iovec v = {&left, sizeof left};
-    for (unsigned r = 0; r < t->opts.n; r++)
-        if (net_links_is_open(t->opts.links, r) &&
-            (t->stream[r].n_exchanges == 0 || is_idle(&t->stream[r].out)))
-            net_links_send(t->opts.links, r, &v, 1);
+    struct frame left = {.magic = FRAME_MAGIC, .kind = FRAME_LEFT};
+    struct iovec v = {&left, sizeof left};
+    transport_tcp_give_up(t);
+    for (unsigned r = 0; !t->has_given_up && r < t->opts.n; r++)
+        if (net_links_is_open(t->opts.links, r))
+            say(t, r, &v, 1);
+    if (t->has_given_up)
+        net_watch_settle(t->opts.watch);
     net_links_destroy(t->opts.links);
     free(t->poll);
     free(t->who);
@@ -134,16 +167,24 @@ static const char *name_of(const struct transport_tcp *t, unsigned rank,
     return net_member_format(net_links_member(t->opts.links, rank), text);
 }
 
+static int fail_left(const struct transport_tcp *t, unsigned peer, struct co_error *err)
+{
+    char name[NET_MEMBER_TEXT_BYTES];
+    return co_fail(err, -ECONNRESET, "%s left the job while others needed it",
+                   name_of(t, peer, name));
+}
+
+/* It went without a word. Others may know the cause of it, and are about to tell. */
 static int fail_gone(const struct transport_tcp *t, unsigned peer, int code, struct co_error *err)
 {
     char name[NET_MEMBER_TEXT_BYTES];
     name_of(t, peer, name);
-    if (net_watch_look(t->opts.watch)) /* the cause of it may be known better */
+    if (net_watch_wait(t->opts.watch))
         return net_watch_why(t->opts.watch, err);
+    if (net_watch_has_left(t->opts.watch, net_links_member(t->opts.links, peer)->rank))
+        return fail_left(t, peer, err);
     if (code == -EPIPE || code == -ECONNRESET)
         return co_fail(err, -ECONNRESET, "%s died", name);
-    if (code == -ECONNREFUSED && net_watch_wait(t->opts.watch))
-        return net_watch_why(t->opts.watch, err);
     if (code == -ECONNREFUSED)
         return co_fail(err, -ECONNRESET, "%s left the job while others needed it, or died", name);
     return co_fail(err, -ECONNRESET, "the connection to %s broke: %s", name, strerror(-code));
@@ -165,10 +206,42 @@ static int fail_mismatch(const struct transport_tcp *t, unsigned peer, const str
                    call_format(&t->call, my_call), t->number);
 }
 
-/* The other side left since the job is broken. The news of why takes another way. */
-static int fail_broken(const struct transport_tcp *t, unsigned peer, struct co_error *err)
+/* Something short that was sent in one go, of which n_here bytes are here.
+ * returns whether all came in time */
+static bool receive_all(const struct transport_tcp *t, unsigned peer, void *at, size_t bytes,
+                        size_t n_here)
+{
+    const uint64_t deadline_ms = co_deadline_ms(NET_WATCH_WAIT_MS);
+    while (n_here < bytes) {
+        const struct iovec v = {(uint8_t *)at + n_here, bytes - n_here};
+        ssize_t n = net_links_receive(t->opts.links, peer, &v, 1);
+        if (n < 0 && (n != -EAGAIN || co_left_ms(deadline_ms) == 0))
+            return false;
+        if (n > 0)
+            n_here += (size_t)n;
+        else
+            poll(NULL, 0, NAP_MS); /* whatever ends it */
+    }
+    return true;
+}
+
+/* The other side left since the job is broken, and says why.
+ *
+ * here   NULL; what came together with the frame: its first bytes lie where a piece was expected */
+static int fail_broken(const struct transport_tcp *t, unsigned peer, const struct direction *here,
+                       struct co_error *err)
 {
     char name[NET_MEMBER_TEXT_BYTES];
+    struct net_cause why;
+    size_t n_here = here != NULL && here->has_piece ? here->n_piece : 0;
+    if (n_here > sizeof why)
+        n_here = sizeof why;
+    if (n_here > 0)
+        memcpy(&why, here->piece.at, n_here);
+    if (receive_all(t, peer, &why, sizeof why, n_here)) {
+        net_cause_mend(&why);
+        net_watch_tell(t->opts.watch, why.code, why.text);
+    }
     if (!net_watch_wait(t->opts.watch))
         return co_fail(err, -ECONNRESET, "%s left a job that is broken", name_of(t, peer, name));
     return net_watch_why(t->opts.watch, err);
@@ -182,12 +255,11 @@ static int check_frame(const struct transport_tcp *t, unsigned p, struct co_erro
     const struct frame *f = &s->in.frame;
     char name[NET_MEMBER_TEXT_BYTES];
     if (f->magic == FRAME_MAGIC && f->kind == FRAME_BROKEN)
-        return fail_broken(t, peer, err);
+        return fail_broken(t, peer, &s->in, err);
     if (f->magic != FRAME_MAGIC || (f->kind != FRAME_CALL && f->kind != FRAME_LEFT))
         return co_fail(err, -EIO, "%s sent something that is no call", name_of(t, peer, name));
     if (f->kind == FRAME_LEFT)
-        return co_fail(err, -ECONNRESET, "%s left the job while others needed it",
-                       name_of(t, peer, name));
+        return fail_left(t, peer, err);
     if (!call_same(&t->call, &f->call) || f->number != t->number || f->exchange != s->n_exchanges ||
         f->bytes != s->out.frame.expects || f->expects != s->out.frame.bytes)
         return fail_mismatch(t, peer, f, err);
@@ -260,13 +332,23 @@ static void get_piece(const struct tcp_plan *plan, struct direction *d, unsigned
 
 static int pull(struct transport_tcp *t, unsigned p, struct co_error *err);
 
-/* The other side may have said something before it went: that it leaves, for instance. */
+/* The other side may have said something before it went: that it leaves, for instance, behind all
+ * that it had to send. */
 static int fail_sending(struct transport_tcp *t, unsigned p, int reason, struct co_error *err)
 {
+    const unsigned peer = t->plan->peer[p];
+    struct frame last = {0};
     int code;
     while ((code = pull(t, p, err)) > 0) {
     }
-    return code < 0 ? code : fail_gone(t, t->plan->peer[p], reason, err);
+    if (code < 0)
+        return code;
+    if (is_idle(&t->stream[peer].in) && receive_all(t, peer, &last, sizeof last, 0) &&
+        last.magic == FRAME_MAGIC && last.kind == FRAME_LEFT)
+        return fail_left(t, peer, err);
+    if (last.magic == FRAME_MAGIC && last.kind == FRAME_BROKEN)
+        return fail_broken(t, peer, NULL, err);
+    return fail_gone(t, peer, reason, err);
 }
 
 /* returns   1 something went; 0 nothing can now; -errno */

@@ -51,9 +51,12 @@ struct transport_tcp_opts {
 /* returns   0, -ENOMEM: then the links are still the caller's */
 int transport_tcp_create(const struct transport_tcp_opts *opts, struct transport_tcp **ret,
                          struct co_error *err);
-/* Peers learn that this rank left; or, if the job is broken, that they hear why from the watch.
- * NULL is fine. */
+/* Peers learn that this rank left; or, if the job is broken, why. NULL is fine. */
 void transport_tcp_destroy(struct transport_tcp *t);
+
+/* The job is broken, and this transport is of no more use: tell the peers why, now, since the
+ * program may end without leaving. Those in the midst of something hear it from the watch. */
+void transport_tcp_give_up(struct transport_tcp *t);
 
 /* Open an exchange.
  *

@@ -1,5 +1,5 @@
-/* elastic.h - nodes that join while the job runs, and what a rank that takes the place of a dead one
- * has to be given.
+/* elastic.h - nodes that join while the job runs, and what a rank that takes the place of a dead
+ * one has to be given.
  *
  * With ddprun --scale-at checkpoint a node that comes waits until all ranks have saved their state;
  * then ddprun stops them, with SIGTERM, and starts them again together with those of the new node:

@@ -35,7 +35,8 @@ enum {
     MAX_GENERATIONS = 512,
     MAX_STEPS = 200000,
     FAULTS_END_MS = 30000,
-    STOP_MS = 2000, /* what a node says it takes at most */
+    STOP_MS = 2000,       /* what a node says it takes at most */
+    CONSEQUENCE_CODE = 1, /* with which ranks fail of another one's end */
 };
 
 enum direction { TO_ROSTER, TO_NODE };
@@ -90,7 +91,8 @@ struct generation {
     int leader;
     uint32_t world_size, n_nodes;
     bool started[MAX_NODES];
-    bool has_own_failure; /* a rank failed by itself */
+    bool has_own_failure; /* a rank failed by itself ... */
+    bool own_is_heard;    /* ... and the roster heard it in time */
     bool is_doomed;       /* some ranks will fail by themselves */
     uint64_t lasts_ms;
 };
@@ -112,6 +114,7 @@ struct world {
     uint64_t n_messages;
     bool has_node_ranks;
     bool loses_nodes; /* some are killed, cut off or leave */
+    bool tells;       /* ranks that fail of another one's end say so */
 };
 
 static bool is_verbose;
@@ -291,6 +294,9 @@ static void check_blame(struct world *w)
     if (v->outcome == MESSAGE_RANK_FAILED)
         check(w, w->generations[generation].has_own_failure,
               "the verdict is a failure that was another node's fault");
+    if (v->outcome == MESSAGE_RANK_FAILED && w->tells)
+        check(w, v->exit_code != CONSEQUENCE_CODE || !w->generations[generation].own_is_heard,
+              "the verdict is a consequence, though its cause was heard");
     if (v->outcome == MESSAGE_WELL)
         check(w, !w->generations[generation].has_own_failure, "a failure was forgotten");
 }
@@ -608,7 +614,8 @@ static void fail_ranks(struct world *w, struct node *n)
     feed_node(w, n,
               (struct member_input){.type = MEMBER_RANK_FAILED,
                                     .rank = (int32_t)p->place.first_rank,
-                                    .exit_code = for_others ? 1 : 7,
+                                    .exit_code = for_others ? CONSEQUENCE_CODE : 7,
+                                    .consequence = for_others && w->tells,
                                     .text = "exited with 7"});
 }
 
@@ -778,6 +785,19 @@ static struct choice choose(struct world *w)
     return best;
 }
 
+/* From a node that takes part: others are not believed. */
+static void note_heard(struct world *w, const struct link *l, const struct message *m)
+{
+    struct roster_node_view v;
+    if (m->type != MESSAGE_FAILED || m->failed.exit_code == CONSEQUENCE_CODE ||
+        m->generation != roster_generation(w->roster))
+        return;
+    for (uint32_t i = 0; i < roster_n_slots(w->roster); i++)
+        if (roster_view(w->roster, i, &v) && v.is_member && !v.is_stopped &&
+            strcmp(v.name, w->nodes[l->node].name) == 0)
+            w->generations[m->generation].own_is_heard = true;
+}
+
 static void receive(struct world *w, struct link *l, enum direction to, const struct mail *mail)
 {
     struct message m;
@@ -785,10 +805,12 @@ static void receive(struct world *w, struct link *l, enum direction to, const st
     struct node *n = &w->nodes[l->node];
     if (control_wire_decode(mail->bytes, mail->len, &w->scratch, &m, &err) < 0)
         give_up(w, err.text);
-    if (to == TO_NODE)
+    if (to == TO_NODE) {
         feed_node(w, n, (struct member_input){.type = MEMBER_MESSAGE, .message = &m});
-    else
-        feed_roster(w, (struct roster_input){.type = ROSTER_MESSAGE, .link = l->id, .message = &m});
+        return;
+    }
+    note_heard(w, l, &m);
+    feed_roster(w, (struct roster_input){.type = ROSTER_MESSAGE, .link = l->id, .message = &m});
 }
 
 static void end_link(struct world *w, struct link *l, enum direction to)
@@ -936,6 +958,7 @@ static void world_init(struct world *w, uint64_t seed)
     w->terms.scale_timeout_ms = chance(w, 2) ? draw(w, 20000) : 0;
     w->loses_nodes = !chance(w, 4);
     w->has_node_ranks = chance(w, 3);
+    w->tells = w->seed % 2 == 1;
     w->resets_at_ms = chance(w, 3) ? draw(w, 10000) : CO_NEVER_MS;
     w->freezes_roster_at_ms = chance(w, 10) ? draw(w, 10000) : CO_NEVER_MS;
     w->n_nodes = (int)w->terms.min_nodes + (int)draw(w, MAX_NODES - w->terms.min_nodes + 1);

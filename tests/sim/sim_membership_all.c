@@ -23,6 +23,7 @@
 #include <time.h>
 
 enum { MAX_DEPTH = 1000, MAX_ACTS = 64, MAX_STATES = 60000000 };
+enum { OWN_CODE = 7, CONSEQUENCE_CODE = 1 }; /* with which ranks fail */
 
 static const char *violation; /* NULL: none */
 
@@ -115,6 +116,8 @@ static void check_verdict(const struct world *w)
     uint32_t generation = roster_generation(w->roster);
     check(v->outcome != MESSAGE_RANK_FAILED || w->own_failure[generation],
           "the verdict is a failure that was another node's fault");
+    check(v->outcome != MESSAGE_RANK_FAILED || !w->config->tells || v->exit_code == OWN_CODE,
+          "the verdict is a consequence, though its cause is known");
     check(v->outcome != MESSAGE_WELL || !w->own_failure[generation], "a failure was forgotten");
 }
 
@@ -166,7 +169,7 @@ static void break_peers(struct world *w, const struct node *of)
 static void end_ranks(struct world *w, struct node *n)
 {
     break_peers(w, n);
-    n->runs = n->breaks = n->yields = n->opens = false;
+    n->runs = n->breaks = n->fails = n->yields = n->opens = false;
 }
 
 static void end_node(struct world *w, struct node *n)
@@ -193,7 +196,7 @@ static void start_ranks(struct world *w, struct node *n)
         *port = p->place.port;
     check(*port == p->place.port, "the nodes of a generation were told different stores");
     n->runs = true;
-    n->breaks = n->yields = false;
+    n->breaks = n->fails = n->yields = false;
     n->generation = p->generation;
 }
 
@@ -242,7 +245,7 @@ static void feed_node(struct world *w, struct node *n, struct member_input in)
 
 /* --- What can happen --- */
 
-enum act_type { START, CONNECT, DELIVER, OPEN, FINISH, RID, SAVE, BREAK, FAULT, HEAL, TICK };
+enum act_type { START, CONNECT, DELIVER, OPEN, FINISH, RID, SAVE, BREAK, SEE, FAULT, HEAL, TICK };
 
 struct act {
     uint8_t type, node, link, detail; /* detail: direction, or enum fault */
@@ -290,7 +293,7 @@ static void list_faults(const struct world *w, int i, struct acts *acts)
     bool has_link = n->link >= 0 && n->links[n->link].has_end[TO_ROSTER];
     add(acts, w->budget[KILL] > 0, FAULT, i, 0, KILL);
     add(acts, w->budget[RESET] > 0 && has_link && !n->is_silent, FAULT, i, 0, RESET);
-    add(acts, w->budget[FAIL] > 0 && n->runs && !n->stops, FAULT, i, 0, FAIL);
+    add(acts, w->budget[FAIL] > 0 && n->runs && !n->stops && !n->fails, FAULT, i, 0, FAIL);
     add(acts, w->budget[LEAVE] > 0, FAULT, i, 0, LEAVE);
     add(acts, w->budget[SILENCE] > 0 && !n->is_silent, FAULT, i, 0, SILENCE);
 }
@@ -309,13 +312,14 @@ static void list_node(const struct world *w, int i, struct acts *acts, bool *ret
     if (n->member == NULL)
         return;
     *ret_hurries |= n->is_connecting && !n->is_silent;
-    *ret_hurries |= n->opens || n->stops;
+    *ret_hurries |= n->opens || n->stops || n->fails;
     add(acts, n->is_connecting && !n->is_silent, CONNECT, i, 0, 0);
     add(acts, n->opens, OPEN, i, 0, 0);
-    add(acts, n->runs && !n->stops && !n->breaks, FINISH, i, 0, 0);
-    add(acts, n->stops, RID, i, 0, 0);
+    add(acts, n->runs && !n->stops && !n->breaks && !n->fails, FINISH, i, 0, 0);
+    add(acts, n->stops && !n->fails, RID, i, 0, 0); /* what ended before the stop is told before */
     add(acts, n->yields, SAVE, i, 0, 0);
-    add(acts, n->breaks && !n->stops, BREAK, i, 0, 0);
+    add(acts, n->breaks && !n->stops && !n->fails, BREAK, i, 0, 0);
+    add(acts, n->fails, SEE, i, 0, 0);
     add(acts, n->is_silent, HEAL, i, 0, 0);
     list_faults(w, i, acts);
 }
@@ -395,10 +399,12 @@ static void deliver(struct world *w, int i, int k, int to)
 
 static void fail(struct world *w, struct node *n, int exit_code)
 {
-    n->breaks = false;
-    feed_node(
-        w, n,
-        (struct member_input){.type = MEMBER_RANK_FAILED, .exit_code = exit_code, .text = ""});
+    n->breaks = n->fails = false;
+    feed_node(w, n,
+              (struct member_input){.type = MEMBER_RANK_FAILED,
+                                    .exit_code = exit_code,
+                                    .consequence = exit_code != OWN_CODE && w->config->tells,
+                                    .text = ""});
 }
 
 static void reset(struct world *w, struct node *n)
@@ -421,7 +427,9 @@ static void befall(struct world *w, struct node *n, enum fault fault)
     } else if (fault == FAIL) {
         w->own_failure[n->generation] = true;
         break_peers(w, n);
-        fail(w, n, 7);
+        n->fails = w->config->tells; /* then it matters who sees what first */
+        if (!n->fails)
+            fail(w, n, OWN_CODE);
     } else if (fault == SILENCE) {
         n->is_silent = true;
     } else {
@@ -481,7 +489,10 @@ static void apply(struct world *w, struct act act)
         feed_node(w, n, (struct member_input){.type = MEMBER_YIELDED});
         break;
     case BREAK:
-        fail(w, n, 1);
+        fail(w, n, CONSEQUENCE_CODE);
+        break;
+    case SEE:
+        fail(w, n, OWN_CODE);
         break;
     case FAULT:
         befall(w, n, (enum fault)act.detail);
@@ -592,8 +603,10 @@ static void rebuild(struct search *s, uint32_t state, struct world *to)
 }
 
 static const char *const act_names[] = {
-    "starts", "connects",         "delivers", "opens the store", "ends well", "has stopped",
-    "saves",  "fails for others", "fault",    "is heard again",  "time"};
+    "starts",          "connects",         "delivers",
+    "opens the store", "ends well",        "has stopped",
+    "saves",           "fails for others", "sees that its rank has failed",
+    "fault",           "is heard again",   "time"};
 
 static void print_world(const struct world *w)
 {
@@ -689,6 +702,7 @@ static const struct config configs[] = {
     {"2:3, a kill",                      true,  2, 3, 0, NOW,        false, {[KILL] = 1}},
     {"1:2, a kill",                      true,  1, 2, 0, NOW,        false, {[KILL] = 1}},
     {"1:2, a failure",                   true,  1, 2, 0, NOW,        false, {[FAIL] = 1}},
+    {"1:2, a failure, of libddp",        true,  1, 2, 0, NOW,        false, {[FAIL] = 1}, true},
     {"2:3 at a checkpoint",              true,  2, 3, 0, SAVE_FIRST, false, {0}},
     {"1:2 with leases",                  true,  1, 2, 0, NOW,        true,  {0}},
     {"3 with leases",                    true,  3, 3, 0, NOW,        true,  {0}},
@@ -699,6 +713,8 @@ static const struct config configs[] = {
     {"2:3, two kills",                   false, 2, 3, 0, NOW,        false, {[KILL] = 2}},
     {"2:3, a leave",                     false, 2, 3, 0, NOW,        false, {[LEAVE] = 1}},
     {"2:3, a failure",                   false, 2, 3, 0, NOW,        false, {[FAIL] = 1}},
+    {"3, a failure, of libddp",          false, 3, 3, 0, NOW,        false, {[FAIL] = 1}, true},
+    {"1:2, a failure, of libddp, a reset", false, 1, 2, 0, NOW,      false, {[RESET] = 1, [FAIL] = 1}, true},
     {"2:3, a kill, a failure",           false, 2, 3, 0, NOW,        false, {[KILL] = 1, [FAIL] = 1}},
     {"2:3 at a checkpoint, a kill",      false, 2, 3, 0, SAVE_FIRST, false, {[KILL] = 1}},
     {"3, a failure, a restart",          false, 3, 3, 1, NOW,        false, {[FAIL] = 1}},

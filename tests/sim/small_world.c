@@ -255,7 +255,7 @@ static void put_node(struct digest *d, const struct node *n)
 {
     put(d, n->was_started | n->is_gone << 1 | n->is_silent << 2 | n->is_connecting << 3 |
                n->opens << 4 | n->runs << 5 | n->stops << 7 | n->breaks << 8 | n->yields << 9 |
-               n->ended_by_roster << 10);
+               n->fails << 10 | n->ended_by_roster << 10);
     put(d, (uint64_t)n->exit_code);
     put_generation(d, n->runs ? n->generation : MESSAGE_NO_GENERATION);
     put(d, n->reset_ms != 0);
@@ -301,7 +301,8 @@ static void put_roster(struct digest *d, const struct roster *r)
     put(d, r->ready | r->pending << 1 | r->is_ending << 2);
     put_port(d, r->ready ? r->port : 0);
     put(d, r->n_members | (uint64_t)r->n_seats << 32);
-    put(d, r->cause.why | r->cause.for_good << 8 | r->cause.charged << 9);
+    put(d,
+        r->cause.why | r->cause.for_good << 8 | r->cause.charged << 9 | r->cause.consequence << 10);
     put(d, r->cause.node == ROSTER_NO_SLOT ? 9 : (uint64_t)owner_of(&r->nodes[r->cause.node]));
     put(d, r->leader == ROSTER_NO_SLOT ? 9 : (uint64_t)owner_of(&r->nodes[r->leader]));
     put(d, r->budget.n_restarts);
@@ -374,6 +375,7 @@ struct mail mail_pack(const struct message *m)
         p.numbers[0] = m->failed.rank;
         p.code = m->failed.exit_code;
         p.flag = m->failed.final;
+        p.why = m->failed.consequence;
         break;
     case MESSAGE_STOP:
         p.why = (uint8_t)m->stop.why;
@@ -424,7 +426,11 @@ struct message mail_unpack(const struct world *w, int node, const struct mail *p
         m.ready = (struct message_ready){"host", p->port, true};
         break;
     case MESSAGE_FAILED:
-        m.failed = (struct message_failed){p->numbers[0], p->code, p->flag, ""};
+        m.failed = (struct message_failed){.rank = p->numbers[0],
+                                           .exit_code = p->code,
+                                           .final = p->flag,
+                                           .text = "",
+                                           .consequence = p->why != 0};
         break;
     case MESSAGE_STOP:
         m.stop = (struct message_stop){(enum message_why)p->why, ""};

@@ -49,6 +49,7 @@ struct config {
     enum message_scale_at scale_at;
     bool leases;
     int budget[N_FAULTS];
+    bool tells; /* ranks that fail of another one's end say so, as libddp's do */
 };
 
 struct node {
@@ -57,6 +58,7 @@ struct node {
     struct link links[MAX_LINKS];
     int link; /* index; -1: none */
     bool is_connecting, opens, runs, stops, breaks, yields;
+    bool fails; /* by itself; ddprun has not seen it yet */
     uint32_t generation;
     bool ended_by_roster;
     int exit_code;

@@ -35,6 +35,7 @@ struct node {
     int start_error;
     int n_next; /* the next rank to be started */
     bool runs[NODES_LOCAL];
+    int unseen[NODES_LOCAL]; /* not 0: it has ended with this status */
     uint64_t lease_end_ms;
     struct nodes_view view;
 };
@@ -86,10 +87,13 @@ static void end_rank(struct nodes *w, int node, int rank, int status)
     if (!n->runs[rank])
         return;
     n->runs[rank] = false;
-    put_event(
-        w, node,
-        (struct supervisor_event){
-            .type = SUPERVISOR_EV_EXITED, .rank = rank, .status = status, .empty = is_empty(n)});
+    put_event(w, node,
+              (struct supervisor_event){.type = SUPERVISOR_EV_EXITED,
+                                        .rank = rank,
+                                        .status = n->unseen[rank] != 0 ? n->unseen[rank] : status,
+                                        .was_ending = n->unseen[rank] != 0,
+                                        .empty = is_empty(n)});
+    n->unseen[rank] = 0;
 }
 
 static void signal_ranks(struct nodes *w, int node, int sig, int except)
@@ -430,6 +434,24 @@ void nodes_exit_rank(struct nodes *w, int node, int rank, int status)
 {
     end_rank(w, node, rank, status);
     nodes_settle(w);
+}
+
+void nodes_exit_consequence(struct nodes *w, int node, int rank, int status)
+{
+    struct node *n = &w->nodes[node];
+    n->runs[rank] = false;
+    feed(w, node,
+         (struct supervisor_event){.type = SUPERVISOR_EV_EXITED,
+                                   .rank = rank,
+                                   .status = status,
+                                   .lost_peer = true,
+                                   .empty = is_empty(n)});
+    nodes_settle(w);
+}
+
+void nodes_exit_unseen(struct nodes *w, int node, int rank, int status)
+{
+    w->nodes[node].unseen[rank] = status;
 }
 
 void nodes_exit_ranks_at_once(struct nodes *w, int status)

@@ -31,6 +31,12 @@ void nodes_advance(struct nodes *w, uint64_t ms);
 
 void nodes_exit_rank(struct nodes *w, int node, int rank, int status);
 
+/* It ended since another one's end was seen, which it had told. */
+void nodes_exit_consequence(struct nodes *w, int node, int rank, int status);
+
+/* It has ended, which is seen when the next signal is sent to it, if it does not die of that. */
+void nodes_exit_unseen(struct nodes *w, int node, int rank, int status);
+
 /* All ranks of all nodes. */
 void nodes_exit_ranks_at_once(struct nodes *w, int status);
 

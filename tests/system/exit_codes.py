@@ -1,4 +1,5 @@
 """ddprun's exit status says what happened to the job."""
+import json
 import os
 import signal
 import stat
@@ -47,6 +48,16 @@ class ExitCodes(unittest.TestCase):
             self.assertEqual(code, 128 + sig)
             self.assertIn(f"rank 2 failed: killed by {sig.name}", err)
             self.assertIn("rank 2 died", err)
+
+    def test_the_report_tells_who_failed_since_a_peer_was_lost(self):
+        with tempfile.TemporaryDirectory() as d:
+            path = os.path.join(d, "report.json")
+            code, _, err = run("-n", "3", "--report", path, os.environ["ADDER_PROGRAM"], "2", "9")
+            with open(path, encoding="utf-8") as f:
+                report = json.load(f)
+        self.assertEqual((code, report["root_cause"]["rank"]), (137, 2))
+        self.assertEqual([rank["lost_peer"] for rank in report["ranks"]], [True, True, False])
+        self.assertIn("ranks 0-1: exit status 5, after a peer was lost", err)
 
     def test_126_for_what_cannot_be_executed(self):
         with tempfile.TemporaryDirectory() as d:

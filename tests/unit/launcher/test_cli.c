@@ -794,6 +794,7 @@ int main(void)
     tcase_add_test(c, the_endpoint_is_this_node);
     tcase_add_test(c, a_nameless_job_of_torchruns_is_called_none);
     tcase_add_test(c, restarts_have_a_number_a_window_and_exceptions);
+    tcase_add_test(c, a_failed_rank_is_replaced_unless_something_else_is_asked_for);
     tcase_add_test(c, progress_makes_restarts_free_if_asked_for);
     tcase_add_test(c, signals_that_end_the_job_can_be_added);
     tcase_add_test(c, the_end_can_be_timed);

@@ -106,6 +106,31 @@ START_TEST(a_failure_starts_all_again_and_then_is_the_verdict_of_all)
 }
 END_TEST
 
+START_TEST(the_verdict_of_all_is_the_cause_though_its_consequence_was_heard_first)
+{
+    begin(2, 2, 0);
+    start(2);
+    nodes_advance(w, 1230);
+    nodes_exit_unseen(w, 1, 1, EXIT_STATUS(3));
+    nodes_exit_consequence(w, 0, 0, EXIT_STATUS(1));
+    expect_end(0, 3, 0);
+    expect_end(1, 3, 0);
+    expect_text(0, "rank 3 on n1: exit status 3, 1.23 s after its start");
+    expect_text(1, "rank 3 on n1: exit status 3, 1.23 s after its start");
+    ck_assert_int_eq(supervisor_get_verdict(nodes_look(w, 1).supervisor)->rank, 1);
+}
+END_TEST
+
+START_TEST(a_consequence_elsewhere_is_the_verdict_if_nobody_knows_better)
+{
+    begin(2, 2, 0);
+    start(2);
+    nodes_exit_consequence(w, 0, 0, EXIT_STATUS(1));
+    expect_end(0, 1, 0);
+    expect_end(1, 1, 0);
+}
+END_TEST
+
 START_TEST(what_cannot_be_executed_is_not_tried_again)
 {
     begin(2, 2, 5);
@@ -370,6 +395,8 @@ int main(void)
     tcase_add_checked_fixture(t, NULL, tear_down);
     tcase_add_test(t, nodes_start_together_and_end_together);
     tcase_add_test(t, a_failure_starts_all_again_and_then_is_the_verdict_of_all);
+    tcase_add_test(t, the_verdict_of_all_is_the_cause_though_its_consequence_was_heard_first);
+    tcase_add_test(t, a_consequence_elsewhere_is_the_verdict_if_nobody_knows_better);
     tcase_add_test(t, what_cannot_be_executed_is_not_tried_again);
     tcase_add_test(t, nodes_whose_ranks_fail_at_once_have_one_failure);
     tcase_add_test(t, the_death_of_a_node_costs_the_others_no_restart);

@@ -253,6 +253,56 @@ START_TEST(a_signal_follows_the_starts_before_it)
 }
 END_TEST
 
+/* By the kernel's word; it may have been reaped already. */
+static void await_death(pid_t pid)
+{
+    char path[64], text[8];
+    snprintf(path, sizeof path, "/proc/%d/statm", (int)pid);
+    for (uint64_t deadline_ms = co_deadline_ms(20000);;) {
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        ssize_t n_bytes = fd >= 0 ? read(fd, text, sizeof text) : 0;
+        if (fd >= 0)
+            close(fd);
+        if (n_bytes < 2 || memcmp(text, "0 ", 2) == 0)
+            return;
+        ck_assert_int_gt(co_left_ms(deadline_ms), 0);
+    }
+}
+
+/* A nursery that stands still sees the end behind the request, as a busy one does. */
+START_TEST(who_was_dying_before_a_signal_came_was_not_told)
+{
+    spawn_sh(0, "exec sleep 1000");
+    ck_assert_uint_eq(next().event, NURSERY_STARTED);
+    spawn_sh(1, "exec sleep 1000");
+    struct nursery_report r = next();
+    ck_assert_uint_eq(r.event, NURSERY_STARTED);
+    kill(n.pid, SIGSTOP);
+    kill(r.pid, SIGKILL);
+    await_death(r.pid);
+    ck_assert_int_eq(nursery_signal(&n, NURSERY_MAIN, -1, SIGTERM), 0);
+    kill(n.pid, SIGCONT);
+    for (int n_ended = 0; n_ended < 2; n_ended++) {
+        r = next();
+        ck_assert_uint_eq(r.event, NURSERY_EXITED);
+        ck_assert_int_eq(WTERMSIG(r.status), r.local_rank == 0 ? SIGTERM : SIGKILL);
+        ck_assert_int_eq(r.told, r.local_rank == 0);
+    }
+}
+END_TEST
+
+START_TEST(a_signal_that_ends_nobody_tells_nobody)
+{
+    spawn_sh(0, "exec sleep 1000");
+    pid_t pid = next().pid;
+    ck_assert_int_eq(nursery_signal(&n, NURSERY_MAIN, -1, SIGWINCH), 0);
+    kill(pid, SIGKILL);
+    struct nursery_report r = next();
+    ck_assert_uint_eq(r.event, NURSERY_EXITED);
+    ck_assert_int_eq(r.told, 0);
+}
+END_TEST
+
 START_TEST(strangers_are_swept)
 {
     /* the subshell's child outlives both: a stranger */
@@ -459,6 +509,8 @@ int main(void)
     tcase_add_test(c, a_failed_exec_is_told_exactly_of_many_at_once);
     tcase_add_test(c, a_file_without_a_format_is_a_script_of_many_at_once);
     tcase_add_test(c, a_signal_follows_the_starts_before_it);
+    tcase_add_test(c, who_was_dying_before_a_signal_came_was_not_told);
+    tcase_add_test(c, a_signal_that_ends_nobody_tells_nobody);
     tcase_add_test(c, strangers_are_swept);
     tcase_add_test(c, closing_kills_what_is_left);
     tcase_add_test(c, when_the_lease_is_over_all_is_killed_then_told);

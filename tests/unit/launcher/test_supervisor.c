@@ -231,6 +231,70 @@ START_TEST(a_culprit_that_ends_well_was_none)
 }
 END_TEST
 
+static void exited_of_another(int rank, int status)
+{
+    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = rank, .status = status,
+                                   .lost_peer = true});
+}
+
+static void exited_before_our_signal(int rank, int status, bool empty)
+{
+    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = rank, .status = status,
+                                   .was_ending = true, .empty = empty});
+}
+
+START_TEST(a_failure_that_was_seen_later_beats_its_consequence)
+{
+    begin_and_start(3);
+    exited_of_another(0, EXIT_STATUS(1));
+    ck_assert_int_eq(o.signal, SIGTERM);
+    exited_before_our_signal(2, EXIT_STATUS(3), false);
+    exited(1, SIGTERM, true);
+    ck_assert_int_eq(supervisor_get_verdict(s)->rank, 2);
+    ck_assert_int_eq(supervisor_exit_code(s), 3);
+}
+END_TEST
+
+START_TEST(a_consequence_is_the_verdict_if_no_cause_is_known)
+{
+    begin_and_start(4);
+    exited_of_another(1, EXIT_STATUS(6));
+    exited_of_another(2, EXIT_STATUS(7));
+    exited(3, EXIT_STATUS(8), false);           /* of our signal, for all we know */
+    exited_before_our_signal(0, SIGTERM, true); /* that was ours */
+    ck_assert_int_eq(supervisor_get_verdict(s)->rank, 1);
+    ck_assert_int_eq(supervisor_exit_code(s), 6);
+}
+END_TEST
+
+START_TEST(of_two_causes_the_first_one_counts)
+{
+    begin_and_start(3);
+    exited(0, EXIT_STATUS(5), false);
+    exited_before_our_signal(1, EXIT_STATUS(3), false);
+    exited_of_another(2, EXIT_STATUS(1));
+    ck_assert_int_eq(supervisor_get_verdict(s)->rank, 0);
+    supervisor_destroy(s);
+
+    begin_and_start(3);
+    exited_of_another(0, EXIT_STATUS(1));
+    exited_before_our_signal(2, EXIT_STATUS(3), false);
+    exited_before_our_signal(1, EXIT_STATUS(4), true);
+    ck_assert_int_eq(supervisor_get_verdict(s)->rank, 2);
+}
+END_TEST
+
+START_TEST(a_culprit_that_had_lost_a_peer_itself_gives_way_to_a_cause)
+{
+    begin_and_start(3);
+    exited_by(0, EXIT_STATUS(1), 1);
+    exited_of_another(1, EXIT_STATUS(1));
+    exited_before_our_signal(2, EXIT_STATUS(3), true);
+    ck_assert_int_eq(supervisor_get_verdict(s)->rank, 2);
+    ck_assert_int_eq(supervisor_get_verdict(s)->witness, -1);
+}
+END_TEST
+
 START_TEST(a_failure_while_starting_asks_for_no_more_and_awaits_the_asked)
 {
     begin(4);
@@ -525,6 +589,24 @@ START_TEST(what_was_stopped_by_order_is_no_failure)
         supervisor_destroy(s);
         s = NULL;
     }
+}
+END_TEST
+
+START_TEST(a_failure_that_an_order_to_stop_overtook_is_one)
+{
+    begin_guided(2);
+    start_guided(2, 0);
+    ordered_stop(false);
+    exited_of_another(0, EXIT_STATUS(1));
+    exited_before_our_signal(1, EXIT_STATUS(3), true);
+    ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_RANK_FAILED);
+    ck_assert_int_eq(supervisor_get_verdict(s)->rank, 1);
+    expect_waiting();
+    start_guided(2, 1); /* and forgotten */
+    ordered_stop(false);
+    exited(0, SIGTERM, false);
+    exited(1, SIGTERM, true);
+    ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_ORDERED);
 }
 END_TEST
 
@@ -866,6 +948,10 @@ int main(void)
     tcase_add_test(t, a_witness_names_the_culprit_before_its_end_is_seen);
     tcase_add_test(t, a_culprit_may_take_longer_to_die_than_the_grace);
     tcase_add_test(t, a_culprit_that_ends_well_was_none);
+    tcase_add_test(t, a_failure_that_was_seen_later_beats_its_consequence);
+    tcase_add_test(t, a_consequence_is_the_verdict_if_no_cause_is_known);
+    tcase_add_test(t, of_two_causes_the_first_one_counts);
+    tcase_add_test(t, a_culprit_that_had_lost_a_peer_itself_gives_way_to_a_cause);
     tcase_add_test(t, a_failure_while_starting_asks_for_no_more_and_awaits_the_asked);
     tcase_add_test(t, what_cannot_be_executed_is_126_or_127);
     tcase_add_test(t, a_signal_is_passed_on_then_grace_then_kill);
@@ -880,6 +966,7 @@ int main(void)
     tcase_add_test(t, reports_that_cannot_be_true_change_nothing);
     tcase_add_test(t, a_guided_one_starts_what_it_is_told_and_then_waits);
     tcase_add_test(t, what_was_stopped_by_order_is_no_failure);
+    tcase_add_test(t, a_failure_that_an_order_to_stop_overtook_is_one);
     tcase_add_test(t, an_ordered_stop_has_the_time_its_reason_deserves);
     tcase_add_test(t, an_order_to_kill_kills_ranks_and_what_they_left);
     tcase_add_test(t, an_order_while_ranks_are_started_awaits_those_that_were_asked_for);

@@ -75,7 +75,11 @@ static struct message make(enum message_type type)
         m.ready = (struct message_ready){"fe80::1", 29500, true};
         break;
     case MESSAGE_FAILED:
-        m.failed = (struct message_failed){17, 139, true, "killed by SIGSEGV (core dumped)"};
+        m.failed = (struct message_failed){.rank = 17,
+                                           .exit_code = 139,
+                                           .final = true,
+                                           .text = "killed by SIGSEGV (core dumped)",
+                                           .consequence = true};
         break;
     case MESSAGE_LEAVE:
         m.leave.text = "SIGTERM";

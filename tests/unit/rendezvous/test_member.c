@@ -400,12 +400,40 @@ START_TEST(a_failed_rank_is_told_and_the_others_are_stopped)
 }
 END_TEST
 
-START_TEST(how_stopped_ranks_end_is_nobodys_business)
+START_TEST(a_failure_that_the_stop_overtook_is_told_unless_it_is_a_consequence)
 {
     create_running();
     hears(MESSAGE_STOP, 0);
-    event(MEMBER_RANK_FAILED);
+    step((struct member_input){
+        .type = MEMBER_RANK_FAILED, .exit_code = 1, .consequence = true, .text = "lost a peer"});
     assert_did("");
+    step((struct member_input){
+        .type = MEMBER_RANK_FAILED, .rank = 3, .exit_code = 9, .text = "exited with 9"});
+    assert_did(" FAILED");
+    ck_assert(!o.messages[0].failed.consequence);
+    event(MEMBER_RANKS_GONE);
+    assert_did(" STOPPED");
+}
+END_TEST
+
+START_TEST(a_consequence_is_told_as_one_until_it_is_corrected)
+{
+    create_running();
+    step((struct member_input){
+        .type = MEMBER_RANK_FAILED, .exit_code = 1, .consequence = true, .text = "lost a peer"});
+    assert_did(" FAILED stop");
+    ck_assert(o.messages[0].failed.consequence);
+    step(
+        (struct member_input){.type = MEMBER_RANK_FAILED, .exit_code = 9, .text = "exited with 9"});
+    assert_did(" FAILED");
+    ck_assert(!o.messages[0].failed.consequence);
+}
+END_TEST
+
+START_TEST(that_stopped_ranks_end_well_is_nobodys_business)
+{
+    create_running();
+    hears(MESSAGE_STOP, 0);
     event(MEMBER_RANKS_DONE);
     assert_did("");
 }
@@ -712,7 +740,9 @@ int main(void)
     tcase_add_test(all, what_comes_late_or_twice_means_nothing);
     tcase_add_test(all, a_stop_of_what_was_never_told_is_answered);
     tcase_add_test(all, a_failed_rank_is_told_and_the_others_are_stopped);
-    tcase_add_test(all, how_stopped_ranks_end_is_nobodys_business);
+    tcase_add_test(all, a_failure_that_the_stop_overtook_is_told_unless_it_is_a_consequence);
+    tcase_add_test(all, a_consequence_is_told_as_one_until_it_is_corrected);
+    tcase_add_test(all, that_stopped_ranks_end_well_is_nobodys_business);
     tcase_add_test(all, the_end_is_told_and_waited_for);
     tcase_add_test(all, a_newcomer_at_a_checkpoint_is_told_to_the_ranks);
     tcase_add_test(all, a_lost_link_is_made_again_at_once_and_all_is_said_again);

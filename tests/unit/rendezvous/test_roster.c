@@ -110,6 +110,17 @@ static void fails(int link, int exit_code, bool final)
                                        .failed = {5, (uint8_t)exit_code, final, "bad luck"}});
 }
 
+/* Rank 4, since another one's end was seen. */
+static void fails_of_another(int link, int exit_code)
+{
+    say_message(link, (struct message){.type = MESSAGE_FAILED,
+                                       .generation = roster_generation(r),
+                                       .failed = {.rank = 4,
+                                                  .exit_code = (uint8_t)exit_code,
+                                                  .text = "its peer is gone",
+                                                  .consequence = true}});
+}
+
 static void leaves(int link)
 {
     say_message(link, (struct message){.type = MESSAGE_LEAVE, .leave = {"SIGTERM"}});
@@ -811,6 +822,97 @@ START_TEST(who_told_a_failure_may_correct_it)
 }
 END_TEST
 
+START_TEST(a_consequence_waits_for_its_cause_until_all_ranks_have_ended)
+{
+    create_running(3, 3, 3, 0);
+    fails_of_another(2, 1);
+    assert_said(" 1<STOP 2<STOP 3<STOP STOPPING");
+    for (int node = 1; node <= 3; node++)
+        say(node, MESSAGE_STOPPING);
+    assert_state(ROSTER_STOPPING);
+    fails(3, 9, false);
+    assert_said(" 1<VERDICT 2<VERDICT 3<VERDICT CLOSED");
+    const struct message_verdict *v = roster_get_verdict(r);
+    ck_assert_int_eq(v->exit_code, 9);
+    ck_assert_int_eq(v->rank, 5);
+    ck_assert_str_eq(v->text, "rank 5 on node3: bad luck");
+}
+END_TEST
+
+START_TEST(who_was_told_of_a_consequence_hears_its_cause)
+{
+    create_running(3, 3, 3, 0);
+    fails_of_another(2, 1);
+    fails(3, 9, false); /* node 1 may have been lost: it has not answered */
+    assert_said(" 1<STOP 2<STOP 3<STOP");
+    ck_assert_str_eq(told(1, MESSAGE_STOP)->stop.text, "rank 5 on node3: bad luck");
+    fails_of_another(1, 1);
+    say(1, MESSAGE_STOPPING);
+    assert_said(" 1<VERDICT 2<VERDICT 3<VERDICT CLOSED");
+    ck_assert_int_eq(roster_get_verdict(r)->exit_code, 9);
+}
+END_TEST
+
+START_TEST(a_consequence_whose_cause_nobody_tells_is_the_verdict)
+{
+    create_running(2, 2, 2, 0);
+    fails_of_another(2, 1);
+    fails_of_another(1, 6);
+    stops(1);
+    assert_state(ROSTER_STOPPING);
+    say(2, MESSAGE_STOPPED);
+    assert_said(" 1<VERDICT 2<VERDICT CLOSED");
+    ck_assert_int_eq(roster_get_verdict(r)->exit_code, 1);
+    ck_assert_str_eq(roster_get_verdict(r)->node, "node2");
+}
+END_TEST
+
+START_TEST(a_consequence_corrects_no_cause)
+{
+    create_running(3, 3, 3, 0);
+    fails(2, 9, false);
+    fails_of_another(2, 1);
+    fails_of_another(3, 1);
+    assert_state(ROSTER_STOPPING);
+    say(1, MESSAGE_STOPPING);
+    ck_assert_int_eq(roster_get_verdict(r)->exit_code, 9);
+}
+END_TEST
+
+START_TEST(the_only_node_may_correct_a_consequence)
+{
+    create_running(1, 1, 1, 0);
+    fails_of_another(1, 1);
+    assert_said(" 1<STOP STOPPING");
+    fails(1, 3, false);
+    assert_said(" 1<VERDICT CLOSED");
+    ck_assert_int_eq(roster_get_verdict(r)->exit_code, 3);
+}
+END_TEST
+
+START_TEST(whether_a_restart_follows_is_for_the_cause_to_say)
+{
+    create_running(2, 2, 2, 1);
+    fails_of_another(1, 1); /* alone it would be followed by one */
+    fails(2, 127, true);
+    assert_state(ROSTER_CLOSED);
+    ck_assert_int_eq(roster_get_verdict(r)->exit_code, 127);
+}
+END_TEST
+
+START_TEST(a_node_lost_without_an_answer_is_the_cause_of_consequences)
+{
+    create_running(1, 3, 3, 0);
+    fails_of_another(2, 1);
+    gone(3);
+    stops(1);
+    say(2, MESSAGE_STOPPED);
+    time_goes_on(50);
+    assert_state(ROSTER_RUNNING);
+    ck_assert_uint_eq(roster_n_restarts(r), 0);
+}
+END_TEST
+
 START_TEST(a_failure_starts_those_that_were_done_again)
 {
     create_running(2, 2, 2, 1);
@@ -1142,6 +1244,13 @@ int main(void)
     tcase_add_test(all, a_final_failure_is_not_followed_by_a_restart);
     tcase_add_test(all, some_exit_codes_end_the_job);
     tcase_add_test(all, who_told_a_failure_may_correct_it);
+    tcase_add_test(all, a_consequence_waits_for_its_cause_until_all_ranks_have_ended);
+    tcase_add_test(all, who_was_told_of_a_consequence_hears_its_cause);
+    tcase_add_test(all, a_consequence_whose_cause_nobody_tells_is_the_verdict);
+    tcase_add_test(all, a_consequence_corrects_no_cause);
+    tcase_add_test(all, the_only_node_may_correct_a_consequence);
+    tcase_add_test(all, whether_a_restart_follows_is_for_the_cause_to_say);
+    tcase_add_test(all, a_node_lost_without_an_answer_is_the_cause_of_consequences);
     tcase_add_test(all, a_failure_starts_those_that_were_done_again);
     tcase_add_test(all, ranks_that_are_gone_end_the_generation);
     tcase_add_test(all, a_leave_goes_on_without_the_node);

@@ -254,6 +254,22 @@ START_TEST(steps_are_counted_without_hello_and_only_ones_own)
 }
 END_TEST
 
+START_TEST(a_rank_that_has_lost_a_peer_says_so_at_any_time_of_itself_only)
+{
+    struct node_message m = hello(1);
+    struct co_error err;
+    m.type = NODE_LOST;
+    ck_assert(!broker_has_lost_peer(b, 1));
+    ck_assert_int_eq(node_message_send(theirs[1], &m, -1), 0);
+    ck_assert_int_eq(broker_on_readable(b, 1, mine[1], &(int){-1}, NULL), 1);
+    ck_assert(broker_has_lost_peer(b, 1));
+    ck_assert_int_eq(node_message_send(theirs[0], &m, -1), 0);
+    ck_assert_int_eq(broker_on_readable(b, 0, mine[0], &(int){-1}, &err), -EPROTO);
+    ck_assert_str_eq(err.text, "LOST of local rank 1 by local rank 0");
+    ck_assert(!broker_has_lost_peer(b, 0));
+}
+END_TEST
+
 START_TEST(a_second_hello_and_a_second_open_fetch_are_refused)
 {
     say_hello(0);
@@ -474,6 +490,7 @@ int main(void)
     tcase_add_loop_test(t, a_bad_message_is_refused_with_its_reason, 0,
                         (int)(sizeof bad / sizeof *bad));
     tcase_add_test(t, a_message_of_a_wrong_size_is_refused);
+    tcase_add_test(t, a_rank_that_has_lost_a_peer_says_so_at_any_time_of_itself_only);
     tcase_add_test(t, steps_are_counted_without_hello_and_only_ones_own);
     tcase_add_test(t, a_second_hello_and_a_second_open_fetch_are_refused);
     tcase_add_test(t, further_descriptors_of_a_message_are_closed);
