@@ -38,8 +38,8 @@ struct generation_notes { /* whom to tell; called from the loop */
     void *arg;
 };
 
-/* Make one, which has that number among those of the job. A store that has no fixed port gets one that no living generation
- * has: keys of the ranks before are out of reach.
+/* Make one, which has that number among those of the job. A store that has no fixed port gets one
+ * that no living generation has: keys of the ranks before are out of reach.
  *
  * ret       generation_close() it, after a failure, too
  * returns   0, -EADDRINUSE (a fixed port is taken), -ENOMEM, -errno */
