@@ -246,16 +246,22 @@ static void spawn(struct state *s, const struct parcel *p)
         s->n_ranks = first + p->q.n_ranks;
 }
 
-/* A process that dies has no memory from early on, long before it can be reaped if it had much. */
+/* The kernel marks a process that dies before anybody else can notice, and long before it can be
+ * reaped if it had much memory: PF_EXITING in the flags of proc_pid_stat(5). */
 static bool is_dying(pid_t pid)
 {
-    char path[32], text[64];
-    snprintf(path, sizeof path, "/proc/%d/statm", (int)pid);
+    enum { PF_EXITING = 4 };
+    char path[32], text[512];
+    unsigned flags;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, sizeof text) : 0;
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
     if (fd >= 0)
         close(fd);
-    return n > 1 && memcmp(text, "0 ", 2) == 0;
+    text[n > 0 ? n : 0] = '\0';
+    const char *name_end = strrchr(text, ')'); /* the name may hold anything */
+    return name_end != NULL && sscanf(name_end, ") %*c %*d %*d %*d %*d %*d %u", &flags) == 1 &&
+           (flags & PF_EXITING) != 0;
 }
 
 /* Those that a process may leave alone end nothing. */
