@@ -3,6 +3,7 @@
 #include "roster_state.h"
 
 #include "common/clock.h"
+#include "common/drawing.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -628,28 +629,15 @@ const char *roster_event_name(enum roster_event_type type)
     return event_names[type];
 }
 
-static bool is_nothing(const char *deed_name)
-{
-    return strcmp(deed_name, "nothing") == 0;
-}
-
 void roster_print_dot(FILE *out)
 {
-    fprintf(out, "// Made from the table in rendezvous/roster.c; test_roster compares them.\n"
-                 "digraph roster {\n"
-                 "    node [shape=box, style=rounded];\n");
+    co_draw_begin(out, "roster", "rendezvous/roster.c");
     for (size_t i = 0; i < sizeof states / sizeof *states; i++)
-        fprintf(out, "    %s [label=\"%s\\n%s\\non entry: %s\"];\n", states[i].name, states[i].name,
-                states[i].meaning, states[i].on_entry_name);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const struct row *row = &rows[i];
-        bool unconditional = row->only_if == always;
-        fprintf(out, "    %s -> %s [label=\"%s%s%s%s%s\"];\n", states[row->in].name,
-                states[row->then].name, event_names[row->on], unconditional ? "" : ", ",
-                unconditional ? "" : row->only_if_name, is_nothing(row->does_name) ? "" : ": ",
-                is_nothing(row->does_name) ? "" : row->does_name);
-    }
-    fprintf(out, "}\n");
+        co_draw_state(out, states[i].name, states[i].meaning, states[i].on_entry_name);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        co_draw_row(out, states[rows[i].in].name, states[rows[i].then].name,
+                    event_names[rows[i].on], rows[i].only_if_name, rows[i].does_name);
+    co_draw_end(out);
 }
 
 bool roster_covers(enum roster_state state, enum roster_event_type type)
