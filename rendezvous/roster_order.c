@@ -1,5 +1,6 @@
 #include "roster_order.h"
 
+#include "common/hash.h"
 #include "message.h"
 
 #include <ctype.h>
@@ -13,9 +14,7 @@ uint64_t roster_order_key(int32_t node_rank, const char *name)
 {
     if (node_rank >= 0)
         return (uint64_t)node_rank;
-    uint64_t key = 14695981039346656037u; /* FNV-1a */
-    for (; *name != '\0'; name++)
-        key = (key ^ (uint8_t)*name) * 1099511628211u;
+    uint64_t key = co_hash_bytes(CO_HASH_START, name, strlen(name));
     return key | UINT64_C(1) << 63; /* never a node rank's */
 }
 

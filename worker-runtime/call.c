@@ -1,5 +1,7 @@
 #include "call.h"
 
+#include "common/hash.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -76,10 +78,8 @@ const char *call_format(const struct call *call, char text[CALL_TEXT_BYTES])
 
 uint64_t call_digest(const size_t *counts, size_t n)
 {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a, over numbers */
-    for (size_t i = 0; i < n; i++) {
-        hash = (hash ^ counts[i]) * UINT64_C(0x100000001b3);
-        hash ^= hash >> 29;
-    }
+    uint64_t hash = CO_HASH_START;
+    for (size_t i = 0; i < n; i++)
+        hash = co_hash_number(hash, counts[i]);
     return hash;
 }

@@ -1,6 +1,7 @@
 #include "cpu_tuning.h"
 
 #include "common/error.h"
+#include "common/hash.h"
 #include "common/parse.h"
 
 #include <errno.h>
@@ -197,15 +198,13 @@ int cpu_tuning_parse(const char *text, size_t length, struct cpu_tunings *ret, s
 
 uint64_t cpu_tuning_digest(const struct cpu_tunings *t)
 {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a, over numbers */
+    uint64_t hash = CO_HASH_START;
     for (unsigned i = 0; i < t->n_rows; i++) {
         const struct cpu_tuning *c = &t->row[i].tuning;
         const uint64_t numbers[] = {t->row[i].n_ranks, c->one_shot_bytes, c->piece_bytes,
                                     c->cma_bytes, c->cma_sum_bytes};
-        for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
-            hash = (hash ^ numbers[k]) * UINT64_C(0x100000001b3);
-            hash ^= hash >> 29;
-        }
+        for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++)
+            hash = co_hash_number(hash, numbers[k]);
     }
     return hash;
 }

@@ -1,6 +1,7 @@
 #include "model_agree.h"
 
 #include "call.h"
+#include "common/hash.h"
 #include "group.h"
 #include <ddp/collective.h>
 #include <inttypes.h>
@@ -68,19 +69,6 @@ static uint64_t option_of(const struct ddp_model_opts *o, const struct option *r
     }
 }
 
-static uint64_t hash_more(uint64_t hash, const void *bytes, size_t n) /* FNV-1a */
-{
-    const uint8_t *b = bytes;
-    for (size_t i = 0; i < n; i++)
-        hash = (hash ^ b[i]) * 1099511628211u;
-    return hash;
-}
-
-static uint64_t hash_of(const void *bytes, size_t n)
-{
-    return hash_more(14695981039346656037u, bytes, n);
-}
-
 static size_t n_records(const struct model_description *d)
 {
     return d->n_tensors + d->opts->n_buffers;
@@ -95,7 +83,7 @@ static struct record record_of(const struct model_description *d, size_t i)
         i < d->n_tensors ? &d->tensors[i] : &d->opts->buffers[i - d->n_tensors];
     size_t len = strlen(t->name);
     r.count = t->count;
-    r.name_hash = hash_of(t->name, len);
+    r.name_hash = co_hash_bytes(CO_HASH_START, t->name, len);
     r.dtype = (uint32_t)t->dtype;
     r.present = 1;
     memcpy(r.name, t->name, len < NAME_BYTES ? len : NAME_BYTES - 1);
@@ -117,10 +105,10 @@ static struct side side_of(const struct model_description *d, int64_t index)
 static uint64_t digest_of(const struct model_description *d)
 {
     const struct side head = side_of(d, OPTION(0));
-    uint64_t hash = hash_of(&head, sizeof(head));
+    uint64_t hash = co_hash_bytes(CO_HASH_START, &head, sizeof(head));
     for (size_t i = 0; i < n_records(d); i++) {
         struct record r = record_of(d, i);
-        hash = hash_more(hash, &r, sizeof(r));
+        hash = co_hash_bytes(hash, &r, sizeof(r));
     }
     return hash;
 }

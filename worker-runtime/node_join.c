@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/hash.h"
 #include "common/scope.h"
 #include "join_host.h"
 #include "segments/control.h"
@@ -134,9 +135,8 @@ static int check_peers(struct joiner *j, struct co_error *err)
 
 void node_join_name(const char *job, unsigned uid, char name[NODE_JOIN_NAME_BYTES])
 {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a: what is cut off below counts, too */
-    for (const char *p = job; *p != '\0'; p++)
-        hash = (hash ^ (unsigned char)*p) * UINT64_C(0x100000001b3);
+    /* what is cut off below counts, too */
+    const uint64_t hash = co_hash_bytes(CO_HASH_START, job, strlen(job));
     int n = snprintf(name, NODE_JOIN_NAME_BYTES, "ddp-%u-%016llx-%.60s", uid,
                      (unsigned long long)hash, job);
     for (int i = 0; i < n && name[i] != '\0'; i++)

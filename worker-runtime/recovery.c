@@ -1,6 +1,7 @@
 #include "recovery.h"
 
 #include "common/error.h"
+#include "common/hash.h"
 #include "group.h"
 
 #include <ddp/collective.h>
@@ -136,11 +137,10 @@ int ddp_state_add(struct ddp_group *g, const char *name, void *data, size_t byte
 /* A digest of names and sizes, in their order. */
 static uint64_t digest_of(const struct recovery *r)
 {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+    uint64_t hash = CO_HASH_START;
     for (const struct recovery_memory *m = r->memory; m != NULL; m = m->next) {
-        for (const char *c = m->name; *c != '\0'; c++)
-            hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
-        hash = (hash ^ m->bytes) * UINT64_C(0x100000001b3);
+        hash = co_hash_bytes(hash, m->name, strlen(m->name));
+        hash = co_hash_word(hash, m->bytes);
     }
     return hash;
 }

@@ -5,6 +5,7 @@
  * it are used as far as they are written. */
 #include "agree.h"
 #include "common/error.h"
+#include "common/hash.h"
 #include "common/scope.h"
 #include "node_shared.h"
 #include "randperm.h"
@@ -87,7 +88,7 @@ static int make(struct ddp_group *g, const struct ddp_sampler_opts *opts,
     s->seed = opts->seed;
     s->length = sampler_plan_length(&s->plan);
     s->epoch = -1; /* and nothing left: before the first epoch there is nothing to take */
-    s->digest = SAMPLER_DIGEST_START;
+    s->digest = CO_HASH_START;
     if (recovery_add_sampler(g, &s->number) < 0 ||
         map_room(s->length, sizeof *s->index, (void **)&s->index) < 0 ||
         (is_shuffled(s) && map_room(s->plan.n, sizeof *s->own, (void **)&s->own) < 0)) {
@@ -216,7 +217,7 @@ static void start(struct ddp_sampler *s, int64_t epoch, int64_t consumed)
     s->left = sampler_plan_length(&s->plan);
     s->epoch = epoch;
     s->taken = 0;
-    s->digest = SAMPLER_DIGEST_START;
+    s->digest = CO_HASH_START;
 }
 
 /* Take `count` samples more; returns where they are. */
@@ -224,7 +225,7 @@ static const int64_t *take(struct ddp_sampler *s, int64_t count)
 {
     sampler_plan_fill(&s->plan, s->perm, s->taken, count, s->index);
     for (int64_t k = 0; k < count; k++)
-        s->digest = sampler_digest(s->digest, (uint64_t)s->index[k]);
+        s->digest = co_hash_word(s->digest, (uint64_t)s->index[k]);
     s->taken += count;
     return s->index;
 }

@@ -28,11 +28,4 @@ struct ddp_sampler {
     int64_t *index;              /* mapped; the current batch, from its start; room for `length` */
 };
 
-#define SAMPLER_DIGEST_START 14695981039346656037u
-
-static inline uint64_t sampler_digest(uint64_t digest, uint64_t value) /* FNV-1a, by words */
-{
-    return (digest ^ value) * 1099511628211u;
-}
-
 #endif

@@ -4,6 +4,7 @@
  * many bits as samples were taken, but for those that are repeated on purpose. */
 #include "agree.h"
 #include "common/error.h"
+#include "common/hash.h"
 #include "common/scope.h"
 #include "sampler_state.h"
 
@@ -27,12 +28,12 @@ static size_t words_of(const struct ddp_sampler *s)
 /* Mark all this rank took, made once more, and return its digest. */
 static uint64_t mark(const struct ddp_sampler *s, uint64_t *bits)
 {
-    uint64_t digest = SAMPLER_DIGEST_START;
+    uint64_t digest = CO_HASH_START;
     for (int64_t first = 0; first < s->taken; first += PIECE) {
         int64_t index[PIECE], left = s->taken - first, n = left < PIECE ? left : PIECE;
         sampler_plan_fill(&s->plan, s->perm, first, n, index);
         for (int64_t k = 0; k < n; k++) {
-            digest = sampler_digest(digest, (uint64_t)index[k]);
+            digest = co_hash_word(digest, (uint64_t)index[k]);
             bits[index[k] / WORD_BITS] |= (uint64_t)1 << index[k] % WORD_BITS;
         }
     }
@@ -79,10 +80,9 @@ static int count(struct ddp_sampler *s, uint64_t *bits, struct tally *ret)
         rc = ddp_all_reduce(g, bits, bits, words, DDP_UINT64, DDP_BOR, NULL);
     if (rc != 0)
         return rc;
-    *ret =
-        (struct tally){.taken = s->taken * s->plan.world_size, .digest_all = SAMPLER_DIGEST_START};
+    *ret = (struct tally){.taken = s->taken * s->plan.world_size, .digest_all = CO_HASH_START};
     for (size_t r = 0; r < n; r++)
-        ret->digest_all = sampler_digest(ret->digest_all, digests[r]);
+        ret->digest_all = co_hash_word(ret->digest_all, digests[r]);
     for (size_t w = 0; w < words; w++)
         ret->distinct += __builtin_popcountll(bits[w]);
     return 0;

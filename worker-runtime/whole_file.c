@@ -1,6 +1,7 @@
 #include "whole_file.h"
 
 #include "common/error.h"
+#include "common/hash.h"
 #include "common/whole.h"
 
 #include <errno.h>
@@ -14,12 +15,7 @@
 
 void whole_digest_init(struct whole_digest *d)
 {
-    *d = (struct whole_digest){.hash = 14695981039346656037u};
-}
-
-static uint64_t mix(uint64_t hash, uint64_t word)
-{
-    return (hash ^ word) * 1099511628211u;
+    *d = (struct whole_digest){.hash = CO_HASH_START};
 }
 
 static void add_byte(struct whole_digest *d, uint8_t byte)
@@ -27,7 +23,7 @@ static void add_byte(struct whole_digest *d, uint8_t byte)
     d->word |= (uint64_t)byte << d->n_bytes++ % 8 * 8;
     if (d->n_bytes % 8 != 0)
         return;
-    d->hash = mix(d->hash, d->word);
+    d->hash = co_hash_word(d->hash, d->word);
     d->word = 0;
 }
 
@@ -38,7 +34,7 @@ void whole_digest_add(struct whole_digest *d, const void *bytes, size_t n)
         add_byte(d, *at++);
     for (uint64_t word; end - at >= 8; at += 8, d->n_bytes += 8) {
         memcpy(&word, at, sizeof word);
-        d->hash = mix(d->hash, word);
+        d->hash = co_hash_word(d->hash, word);
     }
     while (at < end)
         add_byte(d, *at++);
@@ -46,7 +42,7 @@ void whole_digest_add(struct whole_digest *d, const void *bytes, size_t n)
 
 uint64_t whole_digest_end(const struct whole_digest *d)
 {
-    return mix(mix(d->hash, d->word), d->n_bytes);
+    return co_hash_word(co_hash_word(d->hash, d->word), d->n_bytes);
 }
 
 /* --- the file --------------------------------------------------------------------------------- */
