@@ -112,7 +112,7 @@ const struct co_option cli_table[] = {
      .help =
          "What follows a rank's failure while --max-restarts lasts. replace (default): only that "
          "rank is started again, if the program is one that goes on with it (ddp_run of "
-         "libddp, on one node), else all of them; restart: all ranks (default as torchrun); "
+         "libddp), else all of them; restart: all ranks (default as torchrun); "
          "abort: the end."},
     {OPTION_RECOVERY_TIMEOUT, 0, "recovery-timeout", "TIME", .weak = true,
      .help = "When a rank is replaced: how long the others may take to notice, before all are "

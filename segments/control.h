@@ -28,7 +28,7 @@
 struct co_error;
 
 #define CONTROL_MAGIC         0x31504444u /* "DDP1" */
-#define CONTROL_VERSION       3
+#define CONTROL_VERSION       4
 #define CONTROL_MAX_LOCAL     1024          /* ranks on one node */
 #define CONTROL_MAILBOX_BYTES (512u * 1024) /* per rank: staging area of the collectives */
 #define CONTROL_WHY_BYTES     256
@@ -41,6 +41,7 @@ enum control_cause {
     CONTROL_TIMEOUT,      /* `rank` gave up waiting */
     CONTROL_JOB_STOPPING, /* ddprun is stopping the job */
     CONTROL_UNREADABLE,   /* memory that `rank` gave to a call cannot be read */
+    CONTROL_RENEWED,      /* the generation is over, and nobody's fault is it; another may follow */
     CONTROL_TOLD          /* something on another node: `rank` has it in words, in its line's `why`;
                              detail: the negative errno as a positive number */
 };
