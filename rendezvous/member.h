@@ -63,15 +63,15 @@ enum member_event_type { /* of the table; what the caller feeds is an enum membe
 };
 
 enum member_input_type {
-    MEMBER_LINK_UP,    /* the connection asked for is there, its token proved. `local`: the roster
+    MEMBER_LINK_UP,     /* the connection asked for is there, its token proved. `local`: the roster
                            is in this process, and stays there: no lease, no heartbeats */
-    MEMBER_LINK_DOWN,  /* it ended or could not be made: `text` says why; `final`: no use to try
+    MEMBER_LINK_DOWN,   /* it ended or could not be made: `text` says why; `final`: no use to try
                           again (wrong token), `exit_code` with it */
-    MEMBER_MESSAGE,    /* `message` came on it */
-    MEMBER_STORE_OPEN, /* at host:port; answer to open_store */
-    MEMBER_RANK_FAILED, /* `rank` (global), `exit_code`, `final`, `progressed`, `consequence`, `mends`,
-                          `text`; the store that cannot be opened, too. A second one corrects the first
-                          (its cause was found) */
+    MEMBER_MESSAGE,     /* `message` came on it */
+    MEMBER_STORE_OPEN,  /* at host:port; answer to open_store */
+    MEMBER_RANK_FAILED, /* `rank` (global), `exit_code`, `text`, and what else is known: `final` to
+                           `mends`; also for the store that cannot be opened. A second one corrects
+                           the first: its cause was found */
     MEMBER_RANKS_DONE,  /* each rank ended with 0 */
     MEMBER_RANKS_GONE,  /* answer to stop_ranks or kill_ranks, at once if there is nothing: no rank,
                           no leftover, and the store is closed. `hangs`: some processes outlived
