@@ -19,6 +19,7 @@ struct recovery;
 struct requests;
 struct control_line;
 struct node;
+struct progress_place;
 struct store_link;
 struct trace;
 
@@ -41,8 +42,12 @@ struct ddp_group {
     struct node *alone; /* owned; of a world of 1 that may become larger; NULL: there is none */
     struct requests *requests; /* owned; NULL until the first asynchronous call */
     struct control_line *line; /* this rank's own in the control segment; NULL: it has none */
-    int step_fd;               /* where a rank without a line tells its first step; -1: nowhere */
-    char store_host[256];      /* of the world: where its store is; "": as the environment says */
+    struct progress_place
+        *place;           /* where it says in which call of the group it is; NULL: nowhere */
+    uint32_t n_calls;     /* calls that were entered: the same on all ranks */
+    uint16_t mark;        /* tells this group from others, the same on all ranks */
+    int step_fd;          /* where a rank without a line tells its first step; -1: nowhere */
+    char store_host[256]; /* of the world: where its store is; "": as the environment says */
     uint16_t store_port;
     struct store_link *store;  /* one of the children; NULL until the first ddp_store_ call */
     struct recovery *recovery; /* of the world, borrowed; NULL: it does not outlive a peer */

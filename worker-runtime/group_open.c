@@ -293,5 +293,6 @@ int group_open(struct ddp_group *g, struct env_who *who, struct node_again *agai
         }
     }
     g->line = line;
+    g->place = progress_open(&line->progress);
     return 0;
 }
