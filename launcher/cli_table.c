@@ -113,11 +113,12 @@ const struct co_option cli_table[] = {
      .help =
          "Not after a failure with one of these exit codes: 1,2,130-143. A signal counts as 128 "
          "plus its number."},
-    {OPTION_ON_FAILURE, 0, "on-failure", "replace|restart|abort", .weak = true,
+    {OPTION_ON_FAILURE, 0, "on-failure", "replace|shrink|restart|abort", .weak = true,
      .help =
          "What follows a rank's failure while --max-restarts lasts. replace (default): only that "
          "rank is started again, if the program is one that goes on with it (ddp_run of "
-         "libddp), else all of them; restart: all ranks (default as torchrun); "
+         "libddp), else all of them; shrink: such a program goes on without it; restart: all "
+         "ranks (default as torchrun); "
          "abort: the end."},
     {OPTION_RECOVERY_TIMEOUT, 0, "recovery-timeout", "TIME", .weak = true,
      .help = "When a rank is replaced: how long the others may take to notice, before all are "

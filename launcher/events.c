@@ -197,7 +197,7 @@ void events_replace(struct events *e, const struct supervisor *s)
 {
     const struct supervisor_replacement *r = supervisor_get_replacement(s);
     if (e->fd >= 0)
-        put_rank(e, "replace", supervisor_generation(s), r->rank,
+        put_rank(e, r->is_dropped ? "shrink" : "replace", supervisor_generation(s), r->rank,
                  json_pack("{s:b}", "counted", !r->is_free));
 }
 

@@ -88,7 +88,8 @@ void events_leave(struct events *e, uint32_t generation, const char *text);
  * what it waits, counted whether it uses up --max-restarts */
 void events_restart(struct events *e, const struct supervisor *s);
 
-/* replace: the failed rank lrank alone is started again, in generation gen; counted as above */
+/* replace: the failed rank lrank alone is started again, in generation gen; shrink: or the others go
+ * on without it; counted as above */
 void events_replace(struct events *e, const struct supervisor *s);
 
 /* job_end: code, restarts, wall_s */

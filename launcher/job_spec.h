@@ -22,7 +22,7 @@ enum store_choice {
     STORE_WORKER /* rank 0 of the script hosts it, as it would without a launcher */
 };
 
-enum failure_action { FAILURE_REPLACES, FAILURE_RESTARTS, FAILURE_ABORTS };
+enum failure_action { FAILURE_REPLACES, FAILURE_SHRINKS, FAILURE_RESTARTS, FAILURE_ABORTS };
 
 /* Is an argument {rank} filled in? */
 enum template_rule {
@@ -104,17 +104,17 @@ struct job_spec {
     int max_restarts;           /* failures of ranks that start all ranks again; 0: none */
     uint64_t restart_window_ms; /* count only failures of so many last ms; 0: of the whole job */
     enum failure_action on_failure; /* ABORTS: max_restarts is 0, and no failure is free */
-    uint64_t recovery_ms;           /* REPLACES: from a failure until all others have noticed it */
-    bool restart_after_progress;    /* a failure after progress is not counted; restart_policy.h */
-    uint64_t output_after_ms;       /* what a rank writes so long after its start is progress */
-    bool no_restart_on[256];   /* by the exit code that the failure means for ddprun (a rank's, or
+    uint64_t recovery_ms; /* REPLACES, SHRINKS: from a failure until all others have noticed it */
+    bool restart_after_progress; /* a failure after progress is not counted; restart_policy.h */
+    uint64_t output_after_ms;    /* what a rank writes so long after its start is progress */
+    bool no_restart_on[256];     /* by the exit code that the failure means for ddprun (a rank's, or
                                     128 + its signal): the job ends at once */
-    uint64_t timeout_ms;       /* stop the job so long after its start, exit 124; 0: never */
-    uint64_t grace_ms;         /* after a signal: from forwarding it to SIGKILL */
-    uint64_t failure_grace_ms; /* after a failed rank: from SIGTERM to SIGKILL */
-    uint64_t stop_signals;     /* bit N: signal N, passed on, ends the job. TERM, INT, HUP and QUIT
+    uint64_t timeout_ms;         /* stop the job so long after its start, exit 124; 0: never */
+    uint64_t grace_ms;           /* after a signal: from forwarding it to SIGKILL */
+    uint64_t failure_grace_ms;   /* after a failed rank: from SIGTERM to SIGKILL */
+    uint64_t stop_signals;   /* bit N: signal N, passed on, ends the job. TERM, INT, HUP and QUIT
                                     always; never KILL, STOP, CHLD, CONT, WINCH, nor a fault's */
-    char *signals_to_handle;   /* owned; TORCHELASTIC_SIGNALS_TO_HANDLE, as it was given */
+    char *signals_to_handle; /* owned; TORCHELASTIC_SIGNALS_TO_HANDLE, as it was given */
     enum signal_scope signal_scope; /* who gets the first signal: a rank's main process, or its
                                        process group */
 
@@ -129,9 +129,8 @@ struct job_spec {
 /* Does ddprun serve the store of a generation of so many ranks? */
 bool job_spec_agent_store(const struct job_spec *spec, uint32_t world_size);
 
-/* May a failed rank be replaced while the others live, or may they live on when nodes come and go?
- */
-bool job_spec_replaces(const struct job_spec *spec);
+/* May ranks live on when others fail, or when nodes come and go? */
+bool job_spec_mends(const struct job_spec *spec);
 
 /* Can a node join while this one's ranks run? */
 bool job_spec_may_grow(const struct job_spec *spec);

@@ -175,7 +175,8 @@ static int open_supervisor(struct node *n, struct co_error *err)
         .stop_signals = spec->stop_signals,
         .to_groups = spec->signal_scope == SCOPE_GROUP,
         .guided = spec->world.guided,
-        .replaces = job_spec_replaces(spec),
+        .mends = job_spec_mends(spec),
+        .drops = spec->on_failure == FAILURE_SHRINKS,
         .recovery_ms = spec->recovery_ms,
     };
     n->supervisor = supervisor_create(&limits);

@@ -119,6 +119,8 @@ static void make_generation(struct node *n)
     start_fini(&n->start);
     n->io.generation = supervisor_generation(n->supervisor);
     take_place(n);
+    if (n->guide == NULL) /* some may have been dropped */
+        n->start.place.world_size = node_memory_n_kept(n->gen.memory);
     const struct broker_world world = world_of(&n->start);
     n->renew_failure = generation_mend(&n->gen, n->io.generation, &world, &err);
     if (n->renew_failure < 0)
@@ -137,6 +139,8 @@ static int start_anew(struct node *n, int rank)
 /* Each rank gets an answer, also those that were not tried. */
 void node_mend(struct node *n, const struct supervisor_orders *o)
 {
+    if (o->dropped >= 0)
+        node_memory_drop(n->gen.memory, o->dropped);
     if (o->mend)
         make_generation(n);
     int failure = n->renew_failure;

@@ -532,27 +532,30 @@ END_TEST
 START_TEST(a_failed_rank_is_replaced_unless_something_else_is_asked_for)
 {
     JOB("ddprun", "train.py");
-    ck_assert(!job_spec_replaces(&spec)); /* there is no restart at all */
+    ck_assert(!job_spec_mends(&spec)); /* there is no restart at all */
     JOB("ddprun", "--max-restarts", "3", "train.py");
     ck_assert_int_eq(spec.on_failure, FAILURE_REPLACES);
     ck_assert_uint_eq(spec.recovery_ms, 60000);
-    ck_assert(job_spec_replaces(&spec));
+    ck_assert(job_spec_mends(&spec));
     JOB("ddprun", "--restart-after-progress", "--recovery-timeout=1.5s", "train.py");
     ck_assert_uint_eq(spec.recovery_ms, 1500);
-    ck_assert(job_spec_replaces(&spec));
+    ck_assert(job_spec_mends(&spec));
     JOB("ddprun", "--max-restarts", "3", "--on-failure", "restart", "train.py");
     ck_assert_int_eq(spec.on_failure, FAILURE_RESTARTS);
     ck_assert_int_eq(spec.max_restarts, 3);
-    ck_assert(!job_spec_replaces(&spec));
+    ck_assert(!job_spec_mends(&spec));
+    JOB("ddprun", "--max-restarts", "3", "--on-failure", "shrink", "train.py");
+    ck_assert_int_eq(spec.on_failure, FAILURE_SHRINKS);
+    ck_assert(job_spec_mends(&spec));
     JOB("torchrun", "--max-restarts", "3", "train.py");
     ck_assert_int_eq(spec.on_failure, FAILURE_RESTARTS);
     JOB("ddprun", "--nnodes=2", "--max-restarts=1", "--rdzv-id=a", "--rdzv-endpoint=h:1",
         "train.py");
-    ck_assert(job_spec_replaces(&spec));
+    ck_assert(job_spec_mends(&spec));
     JOB("ddprun", "--nnodes=1:2", "--rdzv-id=a", "--rdzv-endpoint=h:1", "train.py");
-    ck_assert(job_spec_replaces(&spec)); /* nodes may come and go */
+    ck_assert(job_spec_mends(&spec)); /* nodes may come and go */
     JOB("ddprun", "--nnodes=2", "--rdzv-id=a", "--rdzv-endpoint=h:1", "train.py");
-    ck_assert(!job_spec_replaces(&spec));
+    ck_assert(!job_spec_mends(&spec));
     JOB("ddprun", "--max-restarts=3", "--restart-after-progress", "--on-failure=abort", "train.py");
     ck_assert_int_eq(spec.on_failure, FAILURE_ABORTS);
     ck_assert_int_eq(spec.max_restarts, 0);
