@@ -15,6 +15,8 @@
 #include <stdint.h>
 
 struct co_error;
+struct hang_finding;
+struct hang_proc;
 struct oom_finding;
 struct message_place;
 struct message_progress;
@@ -81,6 +83,10 @@ void events_save(struct events *e, uint32_t generation, const char *state);
 
 /* leave: this node goes, or ends the job for all: text */
 void events_leave(struct events *e, uint32_t generation, const char *text);
+
+/* hang: rank, lrank, pid, and what hang_json.h lists; state, place: hang_proc.h's. */
+void events_hang(struct events *e, const struct supervisor *s, const struct hang_finding *f,
+                 const struct hang_proc *proc);
 
 /* restart: of a failed generation gen; rank is its root cause, wait_ms what it waits, counted
  * whether it uses up --max-restarts */

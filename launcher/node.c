@@ -2,6 +2,7 @@
 
 #include "job_spec.h"
 #include "node_guide.h"
+#include "node_hang.h"
 #include "node_state.h"
 #include "output.h"
 #include "runtime_dir.h"
@@ -209,6 +210,9 @@ static int node_open(struct node *n, const struct guide_link_ops *link, struct c
                               .io = &n->io,
                               .runtime_dir = n->runtime_dir,
                               .gen = &n->gen};
+    rc = node_hang_open(n, &n->hang, err);
+    if (rc < 0)
+        return rc;
     if (spec->world.guided)
         return node_guide_create(n, link, &n->guide, err);
     uint64_t begun_ns = co_now_ns();
@@ -241,6 +245,7 @@ static void node_close(struct node *n)
     output_close(n->output);
     rank_io_close(&n->io);
     node_guide_close(n->guide);
+    node_hang_close(n->hang);
     if (n->has_loop) {
         close_handles(n);
         uv_run(&n->loop, UV_RUN_DEFAULT);

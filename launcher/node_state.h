@@ -20,6 +20,7 @@
 struct co_error;
 struct job_spec;
 struct node_guide;
+struct node_hang;
 struct output;
 
 struct node {
@@ -29,6 +30,7 @@ struct node {
     struct nursery nursery;
     struct supervisor *supervisor; /* owned */
     struct node_guide *guide;      /* owned; NULL: this node decides for itself */
+    struct node_hang *hang;        /* owned by the loop; NULL: nobody looks for ranks that hang */
     struct events events;
     struct event_log event_log;
     struct output *output; /* owned */

@@ -3,6 +3,7 @@
 
 #include "job_spec.h"
 #include "node_guide.h"
+#include "node_hang.h"
 #include "node_memory.h"
 #include "output.h"
 #include "post_mortem.h"
@@ -39,6 +40,13 @@ static void on_all_said(void *arg)
     node_feed(arg, &(struct supervisor_event){.type = SUPERVISOR_EV_DRAINED});
 }
 
+/* Whether what failed was ended since it hung. */
+static const struct hang_finding *hang_of_root(const struct node *n)
+{
+    const int rank = supervisor_get_verdict(n->supervisor)->rank;
+    return rank >= 0 ? node_hang_of(n->hang, supervisor_get_rank(n->supervisor, rank)->pid) : NULL;
+}
+
 static void report(struct node *n)
 {
     struct report_job job;
@@ -49,6 +57,7 @@ static void report(struct node *n)
         .oom = &n->oom,
         .io = &n->io,
         .runtime_dir = n->runtime_dir,
+        .hang = hang_of_root(n),
         .begun_ms = n->begun_ms,
         .job = n->guide != NULL ? node_guide_fill_report(n->guide, &job) : NULL,
     });
