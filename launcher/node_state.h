@@ -1,6 +1,6 @@
 /* node_state.h - the node's inside, for its own files: node.c (beginning and end), node_step.c
  * (what happens, and what is done about it), node_start.c (ranks), node_guide.c (where a roster
- * decides). */
+ * decides), node_console.c (who asks). */
 #ifndef DDP_LAUNCHER_NODE_STATE_H
 #define DDP_LAUNCHER_NODE_STATE_H
 
@@ -13,12 +13,14 @@
 #include "start.h"
 #include "supervisor.h"
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
 
 struct co_error;
 struct job_spec;
+struct node_console;
 struct node_guide;
 struct node_hang;
 struct output;
@@ -31,12 +33,14 @@ struct node {
     struct supervisor *supervisor; /* owned */
     struct node_guide *guide;      /* owned; NULL: this node decides for itself */
     struct node_hang *hang;        /* owned by the loop; NULL: nobody looks for ranks that hang */
+    struct node_console *console;  /* owned */
     struct events events;
     struct event_log event_log;
     struct output *output; /* owned */
     struct rank_io io;
     struct generation gen;
     struct start start;
+    char master_ip[INET6_ADDRSTRLEN]; /* of start.place; found if an argument needs it */
     struct oom_watch oom;
     int renew_failure; /* -errno: there is nothing to start the next ranks with */
     int signal_fd;
