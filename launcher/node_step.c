@@ -6,6 +6,7 @@
 #include "node_guide.h"
 #include "node_hang.h"
 #include "node_memory.h"
+#include "node_pace.h"
 #include "output.h"
 #include "post_mortem.h"
 #include "report.h"
@@ -72,6 +73,7 @@ static void on_drained(void *arg)
 {
     struct node *n = arg;
     bool ends = !goes_on(n);
+    node_pace_tell(n->pace);
     if (n->guide == NULL || ends)
         report(n);
     if (supervisor_get_verdict(n->supervisor)->restarts)
@@ -176,6 +178,7 @@ static void say_replacement(struct node *n)
     node_say(n, "ddprun: rank %d failed: %s, %s after its start; it is replaced%s\n", r->rank,
              report_status(r->was.status, status, sizeof status),
              report_duration(r->was.ended_ms - r->was.started_ms, time, sizeof time), count);
+    node_pace_tell(n->pace);
     events_replace(&n->events, n->supervisor);
 }
 

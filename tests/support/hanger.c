@@ -7,18 +7,20 @@
  *     inside    it has begun a call, and never comes back to it
  *     deadlock  it waits for a message that nobody sends
  *     join      it never joins the others
+ *     slow      it takes 5 ms for a step, the others next to nothing, 40 steps long
  *
  * Each rank writes "step N" after a step, and "end" at its end. In a generation that follows, where
  * the rank was replaced, nobody hangs. */
 #include <ddp/ddp.h>
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { STEPS = 4, HANGS_AT = 2, VICTIM = 1, FLOATS = 1000 };
+enum { STEPS = 4, HANGS_AT = 2, VICTIM = 1, FLOATS = 1000, SLOW_STEPS = 40, SLOW_US = 5000 };
 
 static void sleep_for_good(void)
 {
@@ -52,8 +54,11 @@ static int train(struct ddp_group *g, void *arg)
         .param = weight, .grad = gradient, .count = FLOATS, .dtype = DDP_FLOAT32, .name = "w"};
     struct ddp_model *m;
     int rc = ddp_model_create(g, &tensor, 1, NULL, &m);
-    for (int step = 0; rc == 0 && step < STEPS; step++) {
-        if (step == HANGS_AT && ddp_rank(g) == VICTIM && ddp_generation(g) == 0)
+    const bool is_slow = strcmp(way, "slow") == 0;
+    for (int step = 0; rc == 0 && step < (is_slow ? SLOW_STEPS : STEPS); step++) {
+        if (is_slow && ddp_rank(g) == VICTIM)
+            usleep(SLOW_US);
+        if (!is_slow && step == HANGS_AT && ddp_rank(g) == VICTIM && ddp_generation(g) == 0)
             rc = hang(way, g);
         if (rc == 0)
             rc = ddp_model_sync(m);

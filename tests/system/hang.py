@@ -95,6 +95,19 @@ class Libddp(unittest.TestCase):
             self.assertNotIn(b"hangs", err)
 
 
+class Slow(unittest.TestCase):
+    def test_the_slowest_rank_is_named_in_the_events(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "events")
+            code, _, err = run("-n", "3", "--events", path, HANGER, "slow")
+            self.assertEqual(code, 0, err)
+            last = [e for e in map(json.loads, read(path).splitlines()) if e["ev"] == "pace"][-1]
+        self.assertEqual((last["slowest"], last["steps"], len(last["ranks"])), (1, 40, 3))
+        self.assertGreaterEqual(last["step_ms"], 5)
+        self.assertTrue(0 < last["share"] <= 1, last)
+        self.assertGreaterEqual(last["ranks"][1]["own_ms"], 5)
+
+
 class Others(unittest.TestCase):
     """Programs that say nothing of themselves are heard when they write."""
 
