@@ -93,8 +93,8 @@ void events_hang(struct events *e, const struct supervisor *s, const struct hang
                  const struct hang_proc *proc);
 
 /* pace: how fast the steps are: steps (of libddp, so many are completed), step_ms, slowest (the
- * rank that the others wait for), share (of a step, that they would save without it), and ranks: of each
- * that is known rank, steps, step_ms, own_ms (without the end of the step, where it waits).
+ * rank that the others wait for), share (of a step, that they would save without it), and ranks: of
+ * each that is known rank, steps, step_ms, own_ms (without the end of the step, where it waits).
  *
  * ranks    n of them */
 void events_pace(struct events *e, uint32_t generation, const struct pace *pace,
