@@ -155,13 +155,15 @@ void events_rank(struct events *e, const struct supervisor *s, const struct supe
         put_rank(e, "rank_exit", generation, what->rank, rank_exit(what, pid));
 }
 
-void events_stop(struct events *e, const struct supervisor *s)
+void events_stop(struct events *e, const struct supervisor *s, bool by_request)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(s);
     json_t *why;
-    if (e->fd < 0 || v->outcome == OUTCOME_ORDERED)
+    if (e->fd < 0 || (v->outcome == OUTCOME_ORDERED && !by_request))
         return;
-    if (v->outcome == OUTCOME_SIGNAL)
+    if (v->outcome == OUTCOME_ORDERED)
+        why = json_pack("{s:s}", "why", "restart");
+    else if (v->outcome == OUTCOME_SIGNAL)
         why = json_pack("{s:s,s:o}", "why", "signal", "signal", signal_name(v->signal));
     else if (v->outcome == OUTCOME_TIMEOUT)
         why = json_pack("{s:s}", "why", "timeout");
@@ -187,8 +189,8 @@ void events_restart(struct events *e, const struct supervisor *s)
     const struct supervisor_verdict *v = supervisor_get_verdict(s);
     if (e->fd >= 0)
         put(e, "restart", supervisor_generation(s),
-            json_pack("{s:i,s:I,s:b}", "rank", v->rank, "wait_ms", (json_int_t)v->wait_ms,
-                      "counted", !v->is_free));
+            json_pack("{s:o,s:I,s:b}", "rank", v->rank >= 0 ? json_integer(v->rank) : json_null(),
+                      "wait_ms", (json_int_t)v->wait_ms, "counted", !v->is_free));
 }
 
 void events_replace(struct events *e, const struct supervisor *s)

@@ -53,9 +53,11 @@ void events_job_start(struct events *e, char *const *argv, int n_ranks, int max_
 void events_rank(struct events *e, const struct supervisor *s, const struct supervisor_event *what,
                  int pid);
 
-/* stop: the ranks are told to stop; why: "failure" (with rank), "signal" (its name), "timeout".
- * What was ordered is told by events_order(). */
-void events_stop(struct events *e, const struct supervisor *s);
+/* stop: the ranks are told to stop; why: "failure" (with rank), "signal" (its name), "timeout",
+ * "restart" (ddpctl asked for it). What a roster ordered is told by events_order().
+ *
+ * by_request   who ordered it is ddpctl, not a roster */
+void events_stop(struct events *e, const struct supervisor *s, bool by_request);
 
 /* oom: the OOM killer had a part in the end of rank, the root cause: rank, pid, and what oom_json.h
  * lists. Not written when there is nothing to tell. */
@@ -82,8 +84,8 @@ void events_save(struct events *e, uint32_t generation, const char *state);
 /* leave: this node goes, or ends the job for all: text */
 void events_leave(struct events *e, uint32_t generation, const char *text);
 
-/* restart: of a failed generation gen; rank is its root cause, wait_ms what it waits, counted
- * whether it uses up --max-restarts */
+/* restart: of a failed generation gen; rank is its root cause (null: ddpctl asked for it), wait_ms
+ * what it waits, counted whether it uses up --max-restarts */
 void events_restart(struct events *e, const struct supervisor *s);
 
 /* replace: the failed rank lrank alone is started again, in generation gen; counted as above */

@@ -1,6 +1,7 @@
 #include "node.h"
 
 #include "job_spec.h"
+#include "node_console.h"
 #include "node_guide.h"
 #include "node_state.h"
 #include "output.h"
@@ -47,6 +48,7 @@ static void on_note(void *arg, const char *text)
 
 static void on_joined(void *arg, int rank, bool mends)
 {
+    node_console_note_joined(((struct node *)arg)->console, rank);
     node_feed(arg, &(struct supervisor_event){
                        .type = SUPERVISOR_EV_JOINED, .rank = rank, .mends = mends});
 }
@@ -201,6 +203,8 @@ static int node_open(struct node *n, const struct guide_link_ops *link, struct c
         rc = rank_io_open(&n->io, spec, n->output, n->null_fd, err);
     if (rc == 0)
         rc = open_supervisor(n, err);
+    if (rc == 0)
+        rc = node_console_create(n, &n->console, err);
     if (rc < 0)
         return rc;
     event_log_init(&n->event_log, spec, n->output, &n->io, n->runtime_dir);
@@ -241,6 +245,7 @@ static void node_close(struct node *n)
     output_close(n->output);
     rank_io_close(&n->io);
     node_guide_close(n->guide);
+    node_console_close(n->console);
     if (n->has_loop) {
         close_handles(n);
         uv_run(&n->loop, UV_RUN_DEFAULT);
@@ -248,6 +253,7 @@ static void node_close(struct node *n)
     }
     start_fini(&n->start);
     node_guide_destroy(n->guide);
+    node_console_destroy(n->console);
     supervisor_destroy(n->supervisor);
     if (n->signal_fd >= 0)
         close(n->signal_fd);

@@ -501,6 +501,16 @@ void node_guide_fill_place(const struct node_guide *g, struct generation_place *
     place->agent_store = p->agent_store;
 }
 
+const char *node_guide_waiting(const struct node_guide *g)
+{
+    return waits(member_get_state(g->member)) && g->text.line[0] != '\0' ? g->text.line : NULL;
+}
+
+void node_guide_end_job(struct node_guide *g)
+{
+    g->guide.ends_job = true;
+}
+
 const struct report_job *node_guide_fill_report(const struct node_guide *g, struct report_job *ret)
 {
     *ret = (struct report_job){.first_rank = (int)member_get_place(g->member)->place.first_rank,

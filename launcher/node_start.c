@@ -85,7 +85,7 @@ void node_renew(struct node *n)
     n->n_started = 0;
     start_fini(&n->start);
     n->io.generation = supervisor_generation(n->supervisor);
-    runtime_dir_empty(n->runtime_dir);
+    runtime_dir_forget_ranks(n->runtime_dir);
     oom_watch_renew(&n->oom);
     uint64_t begun_ns = co_now_ns();
     if (n->guide != NULL) /* its store, if it is here, was opened before */

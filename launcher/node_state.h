@@ -1,6 +1,6 @@
 /* node_state.h - the node's inside, for its own files: node.c (beginning and end), node_step.c
  * (what happens, and what is done about it), node_start.c (ranks), node_guide.c (where a roster
- * decides). */
+ * decides), node_console.c (who asks). */
 #ifndef DDP_LAUNCHER_NODE_STATE_H
 #define DDP_LAUNCHER_NODE_STATE_H
 
@@ -20,6 +20,7 @@
 
 struct co_error;
 struct job_spec;
+struct node_console;
 struct node_guide;
 struct output;
 
@@ -30,6 +31,7 @@ struct node {
     struct nursery nursery;
     struct supervisor *supervisor; /* owned */
     struct node_guide *guide;      /* owned; NULL: this node decides for itself */
+    struct node_console *console;  /* owned */
     struct events events;
     struct event_log event_log;
     struct output *output; /* owned */

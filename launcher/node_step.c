@@ -2,6 +2,7 @@
 #include "node_state.h"
 
 #include "job_spec.h"
+#include "node_console.h"
 #include "node_guide.h"
 #include "node_memory.h"
 #include "output.h"
@@ -182,7 +183,7 @@ static void say_transition(struct node *n, enum supervisor_state from,
     if (from == to)
         return;
     if (to == SUPERVISOR_STOPPING)
-        events_stop(&n->events, n->supervisor);
+        events_stop(&n->events, n->supervisor, n->guide == NULL);
     if (n->spec->verbose > 0)
         node_say(n, "ddprun: %s -> %s on %s\n", supervisor_state_name(from),
                  supervisor_state_name(to), supervisor_event_name(e->type));
@@ -254,6 +255,8 @@ static void on_rank_report(struct node *n, const struct nursery_report *r)
         break;
     }
     events_rank(&n->events, n->supervisor, &e, r->pid);
+    if (e.type == SUPERVISOR_EV_STARTED)
+        node_console_note_start(n->console, e.rank);
     if (e.type == SUPERVISOR_EV_STARTED)
         event_log_start(&n->event_log, supervisor_generation(n->supervisor), e.rank, e.pid);
     node_feed(n, &e);

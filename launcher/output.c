@@ -484,6 +484,11 @@ char *output_tail(const struct output *o, int rank)
     return tail_copy(&o->tails[rank]);
 }
 
+char *output_since(const struct output *o, int rank, size_t from, size_t *ret_from, size_t *ret_n)
+{
+    return tail_since(&o->tails[rank], from, ret_from, ret_n);
+}
+
 void output_close(struct output *o)
 {
     if (o == NULL)

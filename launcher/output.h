@@ -80,6 +80,9 @@ uint64_t output_last_ms(const struct output *o);
 /* See tail_copy(): the last lines of rank's stderr, or NULL. */
 char *output_tail(const struct output *o, int rank);
 
+/* See tail_since(): what rank wrote to stderr. */
+char *output_since(const struct output *o, int rank, size_t from, size_t *ret_from, size_t *ret_n);
+
 /* Stop reading, close the pipes; ranks that still write get SIGPIPE. Frees o when the loop has
  * closed its handles; NULL is fine. */
 void output_close(struct output *o);

@@ -275,3 +275,11 @@ char *rank_io_tail(const struct rank_io *io, int local_rank)
         return tail_of_file(io, local_rank);
     return output_tail(io->output, local_rank);
 }
+
+char *rank_io_log_path(const struct rank_io *io, int local_rank, int which, char *buf, size_t n)
+{
+    struct plan p = plan_rank(&io->spec->output, local_rank);
+    if (io->log_dir == NULL || !p.to_file[which])
+        return NULL;
+    return log_files_path(io->log_dir, io->generation, local_rank, log_names[which], buf, n);
+}

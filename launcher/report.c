@@ -313,6 +313,11 @@ void report_print(FILE *out, const struct report *r)
     const struct supervisor_verdict *v = supervisor_get_verdict(r->supervisor);
     bool is_well = r->job != NULL ? r->job->end->exit_code == 0
                                   : v->outcome == OUTCOME_NONE || v->outcome == OUTCOME_WELL;
+    if (v->restarts && v->outcome == OUTCOME_ORDERED) {
+        fprintf(out, "ddprun: all ranks are started again, as was asked; restart %" PRIu32 "\n",
+                supervisor_generation(r->supervisor) + 1);
+        return;
+    }
     if (v->restarts) {
         print_restart(out, r);
         return;

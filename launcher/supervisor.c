@@ -233,6 +233,12 @@ static bool awaits_orders(const struct supervisor *s, const struct supervisor_ev
     return guided(s, e) && !s->verdict.is_final;
 }
 
+/* Nothing was told to stop yet: whoever guides may have other plans. */
+static bool unguided(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return !guided(s, e);
+}
+
 static bool stop_awaits_orders(const struct supervisor *s, const struct supervisor_event *e)
 {
     return awaits_orders(s, e) && says_stop(s, e);
@@ -380,7 +386,7 @@ static void hear_witness(struct supervisor *s)
 static void find_primary(struct supervisor *s)
 {
     struct supervisor_verdict *v = &s->verdict;
-    bool is_consequence = v->outcome == OUTCOME_ORDERED ||
+    bool is_consequence = (v->outcome == OUTCOME_ORDERED && s->limits.guided) ||
                           (v->outcome == OUTCOME_RANK_FAILED && s->ranks[v->rank].lost_peer);
     if (!is_consequence || s->primary < 0)
         return;
@@ -456,6 +462,14 @@ static void begin_ordered_stop(struct supervisor *s, const struct supervisor_eve
     s->deadline_ms = ordered_deadline_ms(s, e);
 }
 
+static void begin_asked_restart(struct supervisor *s, const struct supervisor_event *e,
+                                struct supervisor_orders *o)
+{
+    s->verdict.outcome = OUTCOME_ORDERED;
+    signal_ranks(s, SIGTERM, -1, s->limits.to_groups, o);
+    s->deadline_ms = e->now_ms + s->limits.grace_ms;
+}
+
 /* They were told already; the reason may have become a more urgent one. */
 static void hasten(struct supervisor *s, const struct supervisor_event *e,
                    struct supervisor_orders *o)
@@ -529,8 +543,21 @@ static void sweep_alone(struct supervisor *s, const struct supervisor_event *e,
     o->sweep_alone = true;
 }
 
+/* It was asked for, and costs nothing; but a stop that was asked for, too, counts more. */
+static void decide_asked_restart(struct supervisor *s)
+{
+    if (s->stop_signal != 0 || s->timed_out)
+        stop_restart(s);
+    else if (s->alone)
+        s->verdict.outcome = OUTCOME_INTERNAL;
+    else
+        s->verdict.restarts = s->verdict.is_free = true;
+}
+
 static void decide_restart(struct supervisor *s, uint64_t now_ms)
 {
+    if (s->verdict.outcome == OUTCOME_ORDERED && !s->limits.guided)
+        decide_asked_restart(s);
     if (s->verdict.outcome != OUTCOME_RANK_FAILED || s->alone || s->limits.guided)
         return;
     const struct restart_failure failure = failure_of(s, supervisor_exit_code(s), now_ms);
@@ -646,6 +673,8 @@ static const struct row rows[] = {
     ROW(STARTING,  SIGNAL,       always,           pass_on,        STARTING),
     ROW(STARTING,  TIMEOUT,      always,           begin_timeout,  STOPPING),
     ROW(STARTING,  NURSERY_LOST, always,           blame_nursery,  ALONE),
+    ROW(STARTING,  RESTART,      unguided,         begin_asked_restart, STOPPING),
+    ROW(STARTING,  RESTART,      always,           nothing,        STARTING),
     ROW(STARTING,  ORDER_STOP,   always,           begin_ordered_stop, STOPPING),
     ROW(STARTING,  ORDER_KILL,   always,           note_order,     KILLING),
 
@@ -661,6 +690,8 @@ static const struct row rows[] = {
     ROW(RUNNING,   SIGNAL,       always,           pass_on,        RUNNING),
     ROW(RUNNING,   TIMEOUT,      always,           begin_timeout,  STOPPING),
     ROW(RUNNING,   NURSERY_LOST, always,           blame_nursery,  ALONE),
+    ROW(RUNNING,   RESTART,      unguided,         begin_asked_restart, STOPPING),
+    ROW(RUNNING,   RESTART,      always,           nothing,        RUNNING),
     ROW(RUNNING,   ORDER_STOP,   always,           begin_ordered_stop, STOPPING),
     ROW(RUNNING,   ORDER_KILL,   always,           note_order,     KILLING),
 
@@ -684,6 +715,7 @@ static const struct row rows[] = {
     ROW(MENDING,   SIGNAL,       always,           pass_on,        MENDING),
     ROW(MENDING,   TIMEOUT,      always,           begin_timeout,  STOPPING),
     ROW(MENDING,   NURSERY_LOST, always,           blame_nursery,  ALONE),
+    ROW(MENDING,   RESTART,      always,           begin_asked_restart, STOPPING),
 
     ROW(STOPPING,  STARTED,      always,           nothing,        STOPPING),
     ROW(STOPPING,  START_FAILED, nothing_left,     nothing,        DRAINING),
@@ -748,6 +780,8 @@ static const struct row rows[] = {
     ROW(WAITING,   TIMEOUT,      always,           give_restart_up, DRAINING),
     ROW(WAITING,   NURSERY_LOST, guided,           note_alone,     WAITING),
     ROW(WAITING,   NURSERY_LOST, always,           lose_restart,   DRAINING),
+    ROW(WAITING,   RESTART,      unguided,         renew,          STARTING),
+    ROW(WAITING,   RESTART,      always,           nothing,        WAITING),
     ROW(WAITING,   NEXT,         always,           renew,          STARTING),
     ROW(WAITING,   FINISH,       always,           finish,         DRAINING),
 };
@@ -788,6 +822,10 @@ static const struct {
     IGNORE(ENDED, EMPTY),
     IGNORE(ENDED, NURSERY_LOST), IGNORE(ENDED, SIGNAL), IGNORE(ENDED, DRAINED),
     IGNORE(ENDED, SWEPT),
+    /* the ranks are about to end already */
+    IGNORE(STOPPING, RESTART), IGNORE(KILLING, RESTART), IGNORE(LEFTOVERS, RESTART),
+    IGNORE(SWEEPING, RESTART), IGNORE(ALONE, RESTART), IGNORE(DRAINING, RESTART),
+    IGNORE(ENDED, RESTART),
     /* there is nothing stronger than SIGKILL */
     IGNORE(KILLING, SIGNAL),
     /* nothing is below the nursery */
@@ -933,6 +971,11 @@ int supervisor_n_ranks(const struct supervisor *s)
 uint32_t supervisor_generation(const struct supervisor *s)
 {
     return s->generation;
+}
+
+uint64_t supervisor_generation_ms(const struct supervisor *s)
+{
+    return s->begun_ms;
 }
 
 const struct supervisor_verdict *supervisor_get_verdict(const struct supervisor *s)

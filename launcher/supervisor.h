@@ -52,6 +52,7 @@
     X(NURSERY_LOST, "the nursery is gone or does not answer")                                      \
     X(SWEPT, "ddprun has killed what was below it")                                                \
     X(DRAINED, "the last output was passed on, or nobody takes it")                                \
+    X(RESTART, "somebody asked that all ranks be started again")                                   \
     /* guided only */                                                                              \
     X(NEXT, "the next generation is to be started")                                                \
     X(ORDER_STOP, "the ranks are to be stopped, for a reason that is not here")                    \
@@ -152,7 +153,7 @@ enum supervisor_outcome {
     OUTCOME_SIGNAL,       /* ddprun was told to stop by `signal` */
     OUTCOME_TIMEOUT,      /* the job took longer than it was given */
     OUTCOME_INTERNAL, /* a rank could not be started for want of something, or the nursery died */
-    OUTCOME_ORDERED   /* guided: stopped by order */
+    OUTCOME_ORDERED   /* guided: stopped by order; else by RESTART */
 };
 
 struct supervisor_verdict {
@@ -160,7 +161,8 @@ struct supervisor_verdict {
     int witness;      /* RANK_FAILED: the rank that blamed `rank` before its end was seen; or -1 */
     int rank;         /* RANK_FAILED, START_FAILED; INTERNAL: or -1 */
     int signal;       /* SIGNAL */
-    bool restarts;    /* RANK_FAILED: it is not the job's end, the next generation follows ... */
+    bool restarts;    /* RANK_FAILED, ORDERED: it is not the job's end, the next generation
+                         follows ... */
     uint64_t wait_ms; /* ... after this time; */
     bool is_free;     /* it is not counted */
     int n_counted;    /* those that were, this one included */
@@ -198,6 +200,7 @@ uint64_t supervisor_deadline_ms(const struct supervisor *s); /* CO_NEVER_MS: fee
 const struct supervisor_rank *supervisor_get_rank(const struct supervisor *s, int rank);
 int supervisor_n_ranks(const struct supervisor *s);
 uint32_t supervisor_generation(const struct supervisor *s);
+uint64_t supervisor_generation_ms(const struct supervisor *s); /* since when it is under way */
 const struct supervisor_verdict *supervisor_get_verdict(const struct supervisor *s);
 const struct supervisor_replacement *supervisor_get_replacement(const struct supervisor *s);
 
