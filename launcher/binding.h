@@ -30,7 +30,8 @@ int binding_find(struct job_spec *spec, const char *visible, struct co_error *er
 
 enum { BINDING_LINE_BYTES = 600 }; /* are enough for any rank's */
 
-/* A rank's, in words: "CPUs 0-3 (4 cores, memory node 0, socket 0), GPU 0000:3b:00.0". returns to */
+/* A rank's, in words: "CPUs 0-3 (4 cores, NUMA node 0, socket 0), GPU 0000:3b:00.0".
+ * returns to */
 char *binding_print(const struct binding *b, int local_rank, char *to, size_t n);
 
 /* A line for each rank, for --report-bindings. */

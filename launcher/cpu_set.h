@@ -28,8 +28,8 @@ size_t cpu_set_count(const struct cpu_set *s);
 
 /* As the kernel writes it: "0-3,8,10-11"; "" for the empty set.
  *
- * n         bytes at `to`, at least 1: what does not fit is cut behind a number, with "..." if there
- *           is room
+ * n         bytes at `to`, at least 1: what does not fit is cut behind a number, with "..." if
+ *           there is room
  * returns   to */
 char *cpu_set_print(const struct cpu_set *s, char *to, size_t n);
 

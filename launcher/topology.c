@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 /* The names that are called, and what they are. Of hwloc.h only types and constants are used: its
  * inline functions would call the library by link. */
 #define HWLOC_CALLS(X)                                                                             \
