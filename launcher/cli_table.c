@@ -20,8 +20,17 @@ const struct co_option cli_table[] = {
      "A job of this node alone, as without --nnodes: contradicts other values of it."},
     {OPTION_VIRTUAL_LOCAL_RANK, 0, "virtual-local-rank", NULL, "PET_VIRTUAL_LOCAL_RANK",
      "Each rank sees one device and LOCAL_RANK 0."},
-    {OPTION_NUMA_BINDING, 0, "numa-binding", "MODE",
-     .help = "Refused: this version leaves the placement of ranks to the system."},
+    {OPTION_GPUS, 0, "gpus", "GPU,...", .weak = true,
+     .help =
+         "The ranks see these GPUs, in this order, and no other: 2,4,7. As many ranks, if it is "
+         "not said how many."},
+    {OPTION_BIND_TO, 0, "bind-to", "none|core|cache|numa|socket", .weak = true,
+     .help = "Bind each rank to CPUs near its GPU, without GPUs all over the machine: to cores of "
+             "its own, one of the large caches, a NUMA node or a socket. Default: none."},
+    {OPTION_NUMA_BINDING, 0, "numa-binding", "node|socket|exclusive|core-complex",
+     .help = "torchrun's names for --bind-to numa, socket, core and cache."},
+    {OPTION_REPORT_BINDINGS, 0, "report-bindings", .weak = true,
+     .help = "Tell on stderr which CPUs each rank may run on."},
 
     {OPTION_MODULE, 'm', "module", NULL, "PET_MODULE", "PROGRAM is a Python module: python -u -m.",
      .subject = "Program"},

@@ -49,6 +49,8 @@ void job_spec_fini(struct job_spec *spec)
         spec->role,
         spec->backend,
         spec->master_addr,
+        spec->binding,
+        spec->gpus,
         spec->path,
         spec->argv,
         spec->shown,

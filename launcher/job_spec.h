@@ -6,12 +6,14 @@
 #define DDP_LAUNCHER_JOB_SPEC_H
 
 #include "output_spec.h"
+#include "placement.h"
 #include "rendezvous/allow.h"
 #include "rendezvous/message.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
+struct binding;
 struct seal_key;
 
 #define JOB_RANKS_MAX 1024 /* of one node */
@@ -84,8 +86,12 @@ struct job_spec {
                           so asked; of several what was given, NULL: rank 0's node says it */
     uint16_t master_port; /* of the store; 0: any free one */
     enum store_choice store;
-    int omp_threads;         /* OMP_NUM_THREADS for workers that have none; 0: leave it alone */
-    bool omp_asked;          /* by --omp: an OMP_NUM_THREADS that is there already is replaced */
+    int omp_threads; /* OMP_NUM_THREADS for workers that have none; 0: leave it alone */
+    bool omp_asked;  /* by --omp: an OMP_NUM_THREADS that is there already is replaced */
+    enum placement_bind bind;
+    bool report_bindings;
+    struct binding *binding; /* owned; set by binding_find(); NULL: nobody asked */
+    char *gpus;              /* owned; --gpus: CUDA_VISIBLE_DEVICES for the ranks; NULL: ours */
     bool virtual_local_rank; /* each rank has LOCAL_RANK 0 and one device in CUDA_VISIBLE_DEVICES */
 
     struct job_world world;

@@ -1,5 +1,6 @@
 #include "start.h"
 
+#include "binding.h"
 #include "generation.h"
 #include "image.h"
 #include "job_spec.h"
@@ -67,6 +68,12 @@ static int one_init(const struct start *s, int local_rank, struct one *ret)
     return rc;
 }
 
+static const struct cpu_set *cpus_of(const struct job_spec *spec, int local_rank)
+{
+    const struct binding *b = spec->binding;
+    return b != NULL && b->is_bound ? &b->ranks[local_rank].cpus : NULL;
+}
+
 static int ask(const struct start *s, int first, const struct one *ranks, int n)
 {
     struct image_words words[SPAWN_AT_ONCE];
@@ -74,7 +81,9 @@ static int ask(const struct start *s, int first, const struct one *ranks, int n)
     co_autoclose_fd int image_fd = -1;
     for (int i = 0; i < n; i++) {
         const struct one *r = &ranks[i];
-        words[i] = (struct image_words){r->argv != NULL ? r->argv : s->spec->argv, r->env};
+        words[i] = (struct image_words){.argv = r->argv != NULL ? r->argv : s->spec->argv,
+                                        .env = r->env,
+                                        .cpus = cpus_of(s->spec, first + i)};
         for (int j = 0; j < SPAWN_NODE_FD; j++)
             fds[i][j] = r->io.fds[j];
         fds[i][SPAWN_NODE_FD] = r->node_fd;
