@@ -16,6 +16,7 @@
 #include <ddp/sampler.h>
 #include <ddp/scaler.h>
 #include <ddp/store.h>
+#include <ddp/syncbn.h>
 #include <ddp/types.h>
 
 #define DDP_VERSION_MAJOR 0
