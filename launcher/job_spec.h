@@ -136,7 +136,8 @@ struct job_spec {
 /* Does ddprun serve the store of a generation of so many ranks? */
 bool job_spec_agent_store(const struct job_spec *spec, uint32_t world_size);
 
-/* May a failed rank be replaced while the others live, or may ranks live on when nodes come and go? */
+/* May a failed rank be replaced while the others live, or may ranks live on when nodes come and
+ * go? */
 bool job_spec_replaces(const struct job_spec *spec);
 
 /* Can a node join while this one's ranks run? */
