@@ -24,6 +24,7 @@ enum cli_option {
     OPTION_LOCAL_RANK_ARG,
     OPTION_USE_ENV,
     OPTION_TEMPLATES,
+    OPTION_WRAP,
     OPTION_START_METHOD,
     OPTION_OMP,
     /* meeting */

@@ -15,6 +15,7 @@
 
 struct binding;
 struct seal_key;
+struct wrap;
 
 #define JOB_RANKS_MAX 1024 /* of one node */
 
@@ -103,7 +104,8 @@ struct job_spec {
     int n_program_words; /* argv up to here is the program, the rest are its arguments */
     bool has_templates;  /* an argument holds a '$', or braces that are filled in */
     enum template_rule templates;
-    bool fills_braces;    /* {rank} and the like are filled in: what `templates` comes to */
+    bool fills_braces; /* {rank} and the like are filled in: what `templates` comes to */
+    struct wrap *wrap; /* owned, and its path; in front of some ranks' words; NULL: of nobody's */
     char *local_rank_arg; /* owned; "--local_rank": NAME=<n> becomes the first argument; NULL: no */
 
     /* restarts and the end */
