@@ -39,6 +39,7 @@ struct ddp_zero {
     struct recovery_shards *kept; /* borrowed; NULL: no generation can follow */
     struct shards *shards;        /* borrowed, of `kept`, or: */
     struct shards own_shards;
+    uint64_t began_ns;     /* the step that is being made */
     int64_t saved_updates; /* what a checkpoint reads and writes */
     char item_name[DDP_ZERO_MAX_ITEMS][128];
 };

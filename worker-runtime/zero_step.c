@@ -6,6 +6,7 @@
  * the step: by then every shard of it is held twice. */
 #include "zero_inside.h"
 
+#include "common/clock.h"
 #include "convert.h"
 #include "reduce.h"
 #include <ddp/collective.h>
@@ -160,7 +161,7 @@ int zero_copy_to_buddy(struct ddp_zero *z, const struct shard_version *v, uint64
 static void complete(struct ddp_zero *z)
 {
     z->shards->step++;
-    group_count_step(z->g);
+    group_count_step(z->g, z->began_ns);
 }
 
 static void skip(struct ddp_zero *z)
@@ -194,6 +195,7 @@ int ddp_zero_step(struct ddp_zero *z, const struct ddp_scaler *scaler, struct dd
     struct ddp_zero_step seen;
     if (z == NULL)
         return rt_fail(DDP_EINVAL, "ddp_zero_step: there is no ddp_zero");
+    z->began_ns = co_now_ns();
     const double inverse = scaler != NULL ? (double)(float)(1.0 / (double)scaler->scale) : 1;
     int rc = average(z);
     if (rc == 0)
