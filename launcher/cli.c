@@ -275,6 +275,16 @@ static int set_local_rank_arg(const struct draft *d, struct job_spec *spec, stru
     return spec->local_rank_arg != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for %s", g->by);
 }
 
+static int set_templates(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    static const char *const rules[] = {
+        [TEMPLATES_AUTO] = "auto", [TEMPLATES_YES] = "yes", [TEMPLATES_NO] = "no", NULL};
+    int rule = TEMPLATES_AUTO;
+    int rc = cli_choice(&d->given[OPTION_TEMPLATES], rules, &rule, err);
+    spec->templates = (enum template_rule)rule;
+    return rc;
+}
+
 static int fail_contradiction(const struct draft *d, enum cli_option a, enum cli_option b,
                               struct co_error *err)
 {
@@ -304,6 +314,9 @@ static int set_program(const struct draft *d, char *const *words, struct job_spe
         return fail_contradiction(d, OPTION_MODULE, OPTION_RUN_PATH, err);
     if (no_python && run_path)
         return fail_contradiction(d, OPTION_NO_PYTHON, OPTION_RUN_PATH, err);
+    rc = set_templates(d, spec, err);
+    if (rc < 0)
+        return rc;
     if (words[0] == NULL)
         return co_fail(err, -EINVAL, "no %s to run is given: try --help",
                        module ? "module" : "program");

@@ -35,6 +35,11 @@ const struct co_option cli_table[] = {
     {OPTION_USE_ENV, 0, "use-env", .weak = true,
      .help = "Give the local rank by LOCAL_RANK only, as is done in any case without "
              "--local-rank-arg."},
+    {OPTION_TEMPLATES, 0, "templates", "auto|yes|no", .weak = true,
+     .help = "Fill in arguments that are a name in braces and nothing else: {rank}, {local_rank}, "
+             "{world_size}, {local_world_size}, {node_rank}, {nnodes}, {master_addr}, {master_ip}, "
+             "{master_port}, {run_id} and {generation}. auto (default): those of programs that are "
+             "executed, not those of Python scripts, and none as torchrun."},
     {OPTION_START_METHOD, 0, "start-method", "spawn|fork|forkserver", "PET_START_METHOD",
      "Accepted; has no effect: each rank is a process of its own."},
     {OPTION_OMP, 0, "omp", "N", .weak = true,

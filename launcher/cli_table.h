@@ -20,6 +20,7 @@ enum cli_option {
     OPTION_RUN_PATH,
     OPTION_LOCAL_RANK_ARG,
     OPTION_USE_ENV,
+    OPTION_TEMPLATES,
     OPTION_START_METHOD,
     OPTION_OMP,
     /* meeting */

@@ -24,6 +24,13 @@ enum store_choice {
 
 enum failure_action { FAILURE_REPLACES, FAILURE_RESTARTS, FAILURE_ABORTS };
 
+/* Is an argument {rank} filled in? */
+enum template_rule {
+    TEMPLATES_AUTO, /* of a program that is executed; not of Python scripts, not as torchrun */
+    TEMPLATES_YES,
+    TEMPLATES_NO
+};
+
 enum signal_scope { SCOPE_PROCESS, SCOPE_GROUP };
 
 /* In whose process is the roster? */
@@ -87,8 +94,10 @@ struct job_spec {
     char *path;  /* owned; what is executed: absolute, or as it was given if it holds a '/' */
     char **argv; /* owned, one block, NULL-terminated; argv[0] as the program shall see it */
     char *shown; /* owned; the program's name for messages: the script, the module, the program */
-    int n_program_words;  /* argv up to here is the program, the rest are its arguments */
-    bool has_templates;   /* an argument holds a '$' */
+    int n_program_words; /* argv up to here is the program, the rest are its arguments */
+    bool has_templates;  /* an argument holds a '$', or braces that are filled in */
+    enum template_rule templates;
+    bool fills_braces;    /* {rank} and the like are filled in: what `templates` comes to */
     char *local_rank_arg; /* owned; "--local_rank": NAME=<n> becomes the first argument; NULL: no */
 
     /* restarts and the end */

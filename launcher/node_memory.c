@@ -264,6 +264,14 @@ uint64_t node_memory_most_steps(struct node_memory *m)
     return n_told > n_counted ? n_told : n_counted;
 }
 
+bool node_memory_read_progress(const struct node_memory *m, int rank, struct progress *ret)
+{
+    if (m->control == NULL || atomic_load(&m->control->line[rank].joined) == 0)
+        return false;
+    progress_read(&m->control->line[rank].progress, ret);
+    return true;
+}
+
 void node_memory_close(struct node_memory *m)
 {
     if (m == NULL)

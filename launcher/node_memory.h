@@ -12,6 +12,7 @@
 
 struct co_error;
 struct node_memory; /* opaque */
+struct progress;    /* segments/progress.h */
 
 struct node_memory_opts {
     int n_local;
@@ -58,6 +59,12 @@ bool node_memory_has_lost_peer(const struct node_memory *m, int rank);
 /* The most steps of training that a rank has completed, as libddp counts them; of a rank without
  * peers only whether there are any. */
 uint64_t node_memory_most_steps(struct node_memory *m);
+
+/* What a rank says of itself (docs/progress.md): one that has joined this generation, also if it is
+ * gone since.
+ *
+ * returns   whether there is anything to read */
+bool node_memory_read_progress(const struct node_memory *m, int rank, struct progress *ret);
 
 /* Close the sockets and the memory. Frees m when the loop has closed its handles; NULL is fine. */
 void node_memory_close(struct node_memory *m);

@@ -2,8 +2,10 @@
 #include "node_state.h"
 
 #include "job_spec.h"
+#include "master_ip.h"
 #include "node_guide.h"
 #include "node_memory.h"
+#include "rank_argv.h"
 #include "runtime_dir.h"
 
 #include "common/clock.h"
@@ -12,6 +14,17 @@
 #include <errno.h>
 #include <limits.h>
 #include <unistd.h>
+
+/* Without an answer the ranks get MASTER_ADDR as it is: the program may know what to do with a
+ * name, and says so if it does not. */
+static void find_ip(struct node *n)
+{
+    struct co_error err;
+    if (master_ip_find(n->start.place.master_addr, n->master_ip, &err) == 0)
+        n->start.place.master_ip = n->master_ip;
+    else
+        node_say(n, "ddprun: {master_ip}: %s: the ranks get the name\n", err.text);
+}
 
 /* The ranks of a generation are told where they are once it is made. */
 static void take_place(struct node *n)
@@ -30,6 +43,8 @@ static void take_place(struct node *n)
     n->start.first_rank = 0;
     if (n->guide != NULL)
         node_guide_fill_place(n->guide, &n->start.place, &n->start.first_rank);
+    if (rank_argv_uses(n->spec, TEMPLATE_MASTER_IP))
+        find_ip(n);
 }
 
 static void fail_rank(struct node *n, int rank, int code)

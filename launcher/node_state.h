@@ -13,6 +13,7 @@
 #include "start.h"
 #include "supervisor.h"
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
@@ -37,6 +38,7 @@ struct node {
     struct rank_io io;
     struct generation gen;
     struct start start;
+    char master_ip[INET6_ADDRSTRLEN]; /* of start.place; found if an argument needs it */
     struct oom_watch oom;
     int renew_failure; /* -errno: there is nothing to start the next ranks with */
     int signal_fd;

@@ -44,8 +44,12 @@ static int make_words(const struct start *s, int local_rank, struct one *r)
         .error_file =
             rank_io_error_file(s->io, s->runtime_dir, local_rank, error_file, sizeof error_file),
     };
+    struct rank_values values;
     int rc = worker_env_make(s->env, &place, &r->env, NULL);
-    return rc < 0 ? rc : rank_argv_make(s->spec, local_rank, &r->argv, NULL);
+    if (rc < 0)
+        return rc;
+    rank_values_fill(&values, s->spec, &s->place, &place);
+    return rank_argv_make(s->spec, &values, &r->argv, NULL);
 }
 
 static int one_init(const struct start *s, int local_rank, struct one *ret)

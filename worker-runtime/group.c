@@ -5,6 +5,7 @@
 #include "collective.h"
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/hash.h"
 #include "common/parse.h"
 #include "common/scope.h"
 #include "env.h"
@@ -15,6 +16,7 @@
 #include "requests.h"
 #include "segments/control.h"
 #include "status.h"
+#include "whereabouts.h"
 
 #include <ddp/env.h>
 #include <errno.h>
@@ -223,6 +225,16 @@ static void destroy_sub(struct group_child *child)
     ddp_group_destroy((struct ddp_group *)child);
 }
 
+/* What tells the group of a color from others: all its ranks have made the same calls. */
+static uint16_t mark_of(const struct ddp_group *g, int color)
+{
+    uint64_t hash = co_hash_number(CO_HASH_START, g->mark);
+    hash = co_hash_number(hash, g->n_calls);
+    hash = co_hash_number(hash, (uint64_t)color);
+    const uint16_t mark = (uint16_t)hash;
+    return mark != 0 ? mark : 1; /* 0 is the world's */
+}
+
 /* A group of which this rank is number `rank` of `n`. */
 static void fill_sub(struct ddp_group *sub, const struct ddp_group *g, int rank, int n)
 {
@@ -238,6 +250,17 @@ static void fill_sub(struct ddp_group *sub, const struct ddp_group *g, int rank,
                               .line = g->line,
                               .step_fd = -1,
                               .progress_thread = g->progress_thread};
+}
+
+static int split(struct ddp_group *g, int color, int key, struct backend **ret, int *ret_rank,
+                 int *ret_n, struct co_error *err)
+{
+    static const struct collective what = {.kind = CALL_GROUP_SPLIT, .dtype = DDP_UINT8};
+    whereabouts_enter(g, &what, PROGRESS_WAITS);
+    int code = g->backend->ops->split(g->backend, color, key, ret, ret_rank, ret_n, err);
+    whereabouts_leave(g, true);
+    g->n_calls++; /* the back end has met twice */
+    return code;
 }
 
 int ddp_group_split(struct ddp_group *g, int color, int key, struct ddp_group **ret_sub)
@@ -257,9 +280,7 @@ int ddp_group_split(struct ddp_group *g, int color, int key, struct ddp_group **
     if (sub == NULL)
         return rt_fail(DDP_ENOMEM, "no memory for a group");
     requests_finish(g->requests);
-    int code = g->backend == NULL
-                   ? 0
-                   : g->backend->ops->split(g->backend, color, key, &backend, &rank, &n, &err);
+    int code = g->backend != NULL ? split(g, color, key, &backend, &rank, &n, &err) : 0;
     if (code != 0)
         return rt_return(code, &err);
     if (color == DDP_NO_COLOR) {
@@ -268,6 +289,10 @@ int ddp_group_split(struct ddp_group *g, int color, int key, struct ddp_group **
     }
     fill_sub(sub, g, rank, n);
     sub->backend = backend;
+    if (backend != NULL && g->line != NULL) {
+        sub->mark = mark_of(g, color);
+        sub->place = progress_open(&g->line->progress);
+    }
     place_group(sub);
     group_adopt(g->world, &sub->child);
     *ret_sub = co_take(&sub);
@@ -281,8 +306,11 @@ void ddp_group_destroy(struct ddp_group *sub)
     group_disown(&sub->child);
     destroy_children(sub);
     requests_destroy(sub->requests);
-    if (sub->backend != NULL && !process_is_forked())
+    if (sub->backend != NULL && !process_is_forked()) {
+        if (sub->line != NULL)
+            progress_close(&sub->line->progress, sub->place);
         sub->backend->ops->destroy(sub->backend);
+    }
     free(sub);
 }
 
@@ -291,7 +319,7 @@ void group_count_step(struct ddp_group *g)
     if (g->world == g)
         recovery_count_step(g);
     if (g->line != NULL)
-        control_count_step(g->line);
+        progress_step(&g->line->progress, co_now_ns());
     else if (g->step_fd >= 0)
         node_join_tell_step(g->step_fd, (unsigned)g->local_rank);
     g->step_fd = -1; /* the first is enough */

@@ -18,6 +18,7 @@ struct ddp_init_opts;
 struct recovery;
 struct requests;
 struct control_line;
+struct progress_place;
 struct store_link;
 struct trace;
 
@@ -39,6 +40,10 @@ struct ddp_group {
     struct backend *backend;   /* owned; NULL: a world of 1 */
     struct requests *requests; /* owned; NULL until the first asynchronous call */
     struct control_line *line; /* this rank's own in the control segment; NULL: it has none */
+    struct progress_place
+        *place;                /* where it says in which call of the group it is; NULL: nowhere */
+    uint32_t n_calls;          /* calls that were entered: the same on all ranks */
+    uint16_t mark;             /* tells this group from others, the same on all ranks */
     int step_fd;               /* where a rank without a line tells its first step; -1: nowhere */
     struct store_link *store;  /* one of the children; NULL until the first ddp_store_ call */
     struct recovery *recovery; /* of the world, borrowed; NULL: it does not outlive a peer */

@@ -262,6 +262,7 @@ int group_open(struct ddp_group *g, const struct env_who *who, struct node_again
         }
     }
     g->line = line;
+    g->place = progress_open(&line->progress);
     if (again != NULL && again->may_follow) /* the environment is that of the process's start */
         g->generation = o.node->generation;
     return 0;

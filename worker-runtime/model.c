@@ -70,6 +70,8 @@ static int check_opts(const struct ddp_model_opts *o)
         return rt_fail(DDP_EINVAL, "predivide_factor is %g, not 0 or more", o->predivide_factor);
     if (o->weighted && o->predivide_factor > 0)
         return rt_fail(DDP_EINVAL, "weighted and predivide_factor exclude each other");
+    if (o->check_finite && o->tell_nonfinite)
+        return rt_fail(DDP_EINVAL, "check_finite and tell_nonfinite exclude each other");
     if ((unsigned)o->compress > DDP_COMPRESS_BFLOAT16)
         return rt_fail(DDP_EINVAL, "%d is no enum ddp_compress", (int)o->compress);
     if (o->hook != NULL &&
@@ -450,6 +452,11 @@ int ddp_model_weight(struct ddp_model *m, double weight)
 bool ddp_model_is_used(const struct ddp_model *m, size_t i)
 {
     return i < m->n_tensors && (m->used == NULL || m->used[i] != 0);
+}
+
+bool ddp_model_found_inf(const struct ddp_model *m)
+{
+    return m->found_inf;
 }
 
 void ddp_model_get_stats(const struct ddp_model *m, struct ddp_model_stats *ret)

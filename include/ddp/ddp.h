@@ -10,9 +10,11 @@
 #include <ddp/group.h>
 #include <ddp/loader.h>
 #include <ddp/model.h>
+#include <ddp/precision.h>
 #include <ddp/progress.h>
 #include <ddp/safetensors.h>
 #include <ddp/sampler.h>
+#include <ddp/scaler.h>
 #include <ddp/store.h>
 #include <ddp/types.h>
 

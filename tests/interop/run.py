@@ -200,6 +200,11 @@ def sampler_draws_as_torch_does(program, version, python, env, folder):
     require(out, "all the same", "stdout")
 
 
+def scaler_goes_torchs_way(program, version, python, env, folder):
+    out, _ = run([python, script("scaler_vs_torch.py"), program], env)
+    require(out, "all the same", "stdout")
+
+
 def tensors_go_both_ways(program, version, python, env, folder):
     if subprocess.run([python, "-c", "import safetensors"], env=env, stderr=subprocess.DEVNULL).returncode != 0:
         skip(f"{python} has no safetensors")
@@ -307,6 +312,7 @@ CASES = {
         killed_rank_comes_back,
         environment_is_torchruns,
         sampler_draws_as_torch_does,
+        scaler_goes_torchs_way,
         tensors_go_both_ways,
         buckets_are_torchs_after_its_rebuild,
         store_answers_as_torchs_own,
