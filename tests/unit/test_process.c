@@ -16,7 +16,7 @@ static int parse(const char *line, struct co_process *p)
 }
 
 #define REST                                                                                       \
-    " 4 5 0 -1 4194560 100 200 0 0 150 50 7 3 20 0 3 0 987654 1000000 250 18446744073709551615 " \
+    " 4 5 0 -1 4194560 100 200 0 0 150 50 7 3 20 0 3 0 987654 1000000 250 18446744073709551615 "   \
     "1 2 3 4 5 0 0 0\n"
 
 START_TEST(the_fields_are_found)
