@@ -9,6 +9,7 @@
 #include "job_text.h"
 #include "job_usage.h"
 #include "jobs.h"
+#include "table.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -237,6 +238,56 @@ static enum ctl_exit logs(struct work *w)
     return node != NULL ? follow(w, node) : fail(w, -ENOENT);
 }
 
+/* --- stack --- */
+
+/* As ddprun has put it into words; a rank's stderr may be in it. */
+static void print_plain(const json_t *answer)
+{
+    const char *text = json_string_value(json_object_get(answer, "text"));
+    co_autofree char *copy = text != NULL ? strdup(text) : NULL;
+    for (char *line = copy; line != NULL && *line != '\0';) {
+        char *end = line + strcspn(line, "\n");
+        bool is_last = *end == '\0';
+        *end = '\0';
+        puts(table_plain(line));
+        line = is_last ? NULL : end + 1;
+    }
+}
+
+static enum ctl_exit stack_of(struct work *w, const struct job *node)
+{
+    const struct job_request r = {.type = JOB_REQUEST_STACK,
+                                  .rank = w->task->rank,
+                                  .signal = w->task->signal,
+                                  .has_tools = !w->task->no_tools};
+    json_t *answer;
+    int rc = job_link_ask(node->fd, &r, deadline_ms(w), &answer, &w->err);
+    if (rc < 0)
+        return fail(w, rc);
+    if (w->task->json) {
+        print_json(answer);
+    } else {
+        print_plain(answer);
+        json_decref(answer);
+    }
+    return CTL_EXIT_OK;
+}
+
+static enum ctl_exit stack(struct work *w)
+{
+    int rc = find_job(w);
+    if (rc < 0)
+        return fail(w, rc);
+    if (w->task->rank >= 0) {
+        const struct job *node = find_node(w);
+        return node != NULL ? stack_of(w, node) : fail(w, -ENOENT);
+    }
+    enum ctl_exit code = CTL_EXIT_OK;
+    for (size_t i = 0; i < w->jobs.n && code == CTL_EXIT_OK; i++)
+        code = stack_of(w, &w->jobs.list[i]);
+    return code;
+}
+
 /* --- stop and restart --- */
 
 /* One node of a job is asked to stop all; those of this machine that are not the whole job's are
@@ -269,6 +320,8 @@ static enum ctl_exit run(struct work *w)
         return show(w);
     case CTL_LOGS:
         return logs(w);
+    case CTL_STACK:
+        return stack(w);
     case CTL_STOP:
         return command(w, &(struct job_request){.type = JOB_REQUEST_STOP,
                                                 .whole_job = !task->this_node,

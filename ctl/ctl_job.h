@@ -1,4 +1,4 @@
-/* ctl_job.h - the commands that ask a job: ps, status, logs, stop, restart. */
+/* ctl_job.h - the commands that ask a job: ps, status, logs, stack, stop, restart. */
 #ifndef DDP_CTL_CTL_JOB_H
 #define DDP_CTL_CTL_JOB_H
 

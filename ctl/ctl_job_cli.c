@@ -8,7 +8,13 @@
 #include <signal.h>
 #include <string.h>
 
-enum { DEFAULT_TIMEOUT_MS = 5000, DEFAULT_WATCH_MS = 1000, MIN_WATCH_MS = 10, MAX_OPERANDS = 2 };
+enum {
+    DEFAULT_TIMEOUT_MS = 5000,
+    STACK_TIMEOUT_MS = 90000, /* ddprun itself gives up before */
+    DEFAULT_WATCH_MS = 1000,
+    MIN_WATCH_MS = 10,
+    MAX_OPERANDS = 2
+};
 
 int ctl_job_cli_signal(const char *word)
 {
@@ -59,6 +65,9 @@ static int read_option(struct ctl_job_task *task, const struct co_option_found *
                    : co_fail(err, -EINVAL, "%s '%.60s' is no signal", found->spelled, found->value);
     case CTL_JOB_OPTION_NODE:
         task->this_node = true;
+        return 0;
+    case CTL_JOB_OPTION_NO_TOOLS:
+        task->no_tools = true;
         return 0;
     case CTL_JOB_OPTION_TIMEOUT:
         return co_parse_duration_ms(found->spelled, found->value, &task->timeout_ms, err);
@@ -116,21 +125,27 @@ static int read_words(struct ctl_job_task *task, int argc, char **argv,
     return n;
 }
 
+static int read_rank(struct ctl_job_task *task, const char *word, struct co_error *err)
+{
+    int64_t rank = -1;
+    if ((task->command != CTL_STACK || strcmp(word, "all") != 0) &&
+        co_parse_int("RANK", word, 0, JOB_REQUEST_RANK_MAX, &rank, err) < 0)
+        return -EINVAL;
+    task->rank = (int32_t)rank;
+    return 0;
+}
+
 static int set_operands(struct ctl_job_task *task, const char *const *operands, int n,
                         struct co_error *err)
 {
     const struct ctl_command_form *form = &ctl_commands[task->command];
-    bool has_rank = task->command == CTL_LOGS;
+    bool has_rank = task->command == CTL_LOGS || task->command == CTL_STACK;
     int n_most = task->command == CTL_PS ? 0 : has_rank ? 2 : 1;
-    int64_t rank;
     if (n < has_rank || n > n_most)
         return co_fail(err, -EINVAL, "%s: %s operands; usage: ddpctl %s %s", form->name,
                        n < has_rank ? "missing" : "too many", form->name, form->operands);
-    if (has_rank) {
-        if (co_parse_int("RANK", operands[0], 0, JOB_REQUEST_RANK_MAX, &rank, err) < 0)
-            return -EINVAL;
-        task->rank = (int32_t)rank;
-    }
+    if (has_rank && read_rank(task, operands[0], err) < 0)
+        return -EINVAL;
     if (n > has_rank)
         task->job = operands[has_rank];
     if (task->job != NULL && *task->job == '\0')
@@ -141,8 +156,9 @@ static int set_operands(struct ctl_job_task *task, const char *const *operands, 
 int ctl_job_cli_parse(int argc, char **argv, struct ctl_job_task *ret_task, struct co_error *err)
 {
     const char *operands[MAX_OPERANDS];
-    struct ctl_job_task task = {
-        .command = find_command(argv[0]), .timeout_ms = DEFAULT_TIMEOUT_MS, .signal = SIGTERM};
+    struct ctl_job_task task = {.command = find_command(argv[0])};
+    task.timeout_ms = task.command == CTL_STACK ? STACK_TIMEOUT_MS : DEFAULT_TIMEOUT_MS;
+    task.signal = task.command == CTL_STOP ? SIGTERM : 0;
     int n = read_words(&task, argc, argv, operands, err);
     if (n < 0)
         return n;

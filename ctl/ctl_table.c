@@ -51,6 +51,18 @@ static const struct co_option logs_table[] = {
     {0},
 };
 
+static const struct co_option stack_table[] = {
+    {CTL_JOB_OPTION_SIGNAL, 's', "signal", "SIGNAL",
+     .help = "Send it to those that have a handler for it, and take what they write to stderr: the "
+             "one that a Python script gave to faulthandler.register()."},
+    {CTL_JOB_OPTION_NO_TOOLS, 'n', "no-tools",
+     .help = "Run neither py-spy nor gdb, which stop the ranks for a moment."},
+    ROW_JSON,
+    {CTL_JOB_OPTION_TIMEOUT, 't', "timeout", "TIME", .help = "Wait so long for it. Default: 90s."},
+    ROW_HELP,
+    {0},
+};
+
 static const struct co_option stop_table[] = {
     {CTL_JOB_OPTION_SIGNAL, 's', "signal", "SIGNAL",
      .help = "As if ddprun had received this one: TERM, INT, HUP, QUIT, or one of its "
@@ -94,6 +106,7 @@ const struct ctl_command_form ctl_commands[CTL_N_COMMANDS] = {
     [CTL_PS] = {"ps", "", "List your jobs on this machine.", ps_table},
     [CTL_STATUS] = {"status", "[JOB]", "What a job does, and each of its ranks.", status_table},
     [CTL_LOGS] = {"logs", "RANK [JOB]", "What a rank wrote to its standard error.", logs_table},
+    [CTL_STACK] = {"stack", "RANK|all [JOB]", "Where ranks are: their stacks.", stack_table},
     [CTL_STOP] = {"stop", "[JOB]", "Stop a job.", stop_table},
     [CTL_RESTART] = {"restart", "[JOB]", "Start all ranks of a job again.", restart_table},
     [CTL_STORE] = {"store", NULL, "Look at the keys of a TCPStore, and change them.",

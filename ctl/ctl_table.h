@@ -27,6 +27,7 @@ enum ctl_job_option {
     CTL_JOB_OPTION_FOLLOW,
     CTL_JOB_OPTION_SIGNAL,
     CTL_JOB_OPTION_NODE,
+    CTL_JOB_OPTION_NO_TOOLS,
     CTL_JOB_OPTION_TIMEOUT,
     CTL_JOB_OPTION_HELP,
 };
@@ -58,6 +59,7 @@ enum ctl_command {
     CTL_PS,
     CTL_STATUS,
     CTL_LOGS,
+    CTL_STACK,
     CTL_STOP,
     CTL_RESTART,
     CTL_STORE,

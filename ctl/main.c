@@ -14,7 +14,7 @@
 #endif
 
 static enum ctl_exit (*const runs[CTL_N_COMMANDS])(int argc, char **argv) = {
-    [CTL_PS] = ctl_job,   [CTL_STATUS] = ctl_job,  [CTL_LOGS] = ctl_job,
+    [CTL_PS] = ctl_job,   [CTL_STATUS] = ctl_job,  [CTL_LOGS] = ctl_job,    [CTL_STACK] = ctl_job,
     [CTL_STOP] = ctl_job, [CTL_RESTART] = ctl_job, [CTL_STORE] = ctl_store,
 };
 

@@ -4,9 +4,11 @@
 #include "job_spec.h"
 #include "json_value.h"
 #include "node_guide.h"
+#include "node_stacks.h"
 #include "node_state.h"
 #include "output.h"
 #include "report.h"
+#include "stacks.h"
 #include "status_json.h"
 #include "worker_env.h"
 
@@ -32,7 +34,9 @@ struct rank_facts {
 
 struct node_console {
     struct node *node;
-    struct console *console; /* NULL: not open */
+    struct console *console;       /* NULL: not open */
+    struct stacks *stacks;         /* being collected; NULL: none */
+    struct console_client *waiter; /* who gets them */
     uv_timer_t timer;
     struct rank_facts ranks[];
 };
@@ -151,6 +155,70 @@ static void answer_logs(struct node_console *nc, struct console_client *client,
     json_decref(answer);
 }
 
+/* --- stack --- */
+
+static char *make_text(const struct stack *list, int n)
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *out = open_memstream(&text, &len);
+    if (out == NULL)
+        return NULL;
+    for (int i = 0; i < n; i++)
+        stack_print(&list[i], out);
+    fclose(out);
+    return text;
+}
+
+static void on_stacks(void *arg, const struct stack *list, int n)
+{
+    struct node_console *nc = arg;
+    struct console_client *client = nc->waiter;
+    co_autofree char *text = make_text(list, n);
+    json_t *ranks = json_array();
+    for (int i = 0; i < n; i++)
+        json_array_append_new(ranks, stack_json_make(&list[i]));
+    json_t *answer =
+        json_pack("{s:i,s:o,s:o,s:o}", "v", 1, "job", json_value_text(nc->node->spec->run_id),
+                  "ranks", ranks, "text", json_value_text(text));
+    nc->stacks = NULL;
+    nc->waiter = NULL;
+    console_answer(client, answer != NULL ? json_dumps(answer, JSON_COMPACT) : NULL);
+    json_decref(answer);
+}
+
+static void on_gone(void *arg, struct console_client *client)
+{
+    struct node_console *nc = arg;
+    if (client != nc->waiter)
+        return;
+    stacks_cancel(nc->stacks);
+    nc->stacks = NULL;
+    nc->waiter = NULL;
+}
+
+static void begin_stacks(struct node_console *nc, struct console_client *client,
+                         const struct job_request *r)
+{
+    struct co_error err;
+    int local_rank = r->rank >= 0 ? find_rank(nc, client, r->rank) : -1;
+    if (r->rank >= 0 && local_rank < 0)
+        return;
+    if (nc->stacks != NULL) {
+        console_refuse(client, "somebody else is looking at the ranks just now: try again");
+        return;
+    }
+    const struct node_stacks_opts opts = {.local_rank = local_rank,
+                                          .signal = r->signal,
+                                          .has_tools = r->has_tools,
+                                          .on_done = on_stacks,
+                                          .arg = nc};
+    if (node_stacks_begin(nc->node, &opts, &nc->stacks, &err) < 0)
+        console_refuse(client, err.text);
+    else
+        nc->waiter = client;
+}
+
 /* --- stop and restart --- */
 
 static void answer_done(struct console_client *client)
@@ -214,6 +282,9 @@ static void on_request(void *arg, struct console_client *client, const struct jo
     case JOB_REQUEST_RESTART:
         do_restart(nc, client);
         return;
+    case JOB_REQUEST_STACK:
+        begin_stacks(nc, client, r);
+        return;
     case JOB_REQUEST_N_TYPES:
         break;
     }
@@ -225,7 +296,7 @@ static void on_open_timer(uv_timer_t *timer)
     struct node_console *nc = timer->data;
     struct node *n = nc->node;
     struct co_error err;
-    const struct console_opts opts = {.on_request = on_request, .arg = nc};
+    const struct console_opts opts = {.on_request = on_request, .on_gone = on_gone, .arg = nc};
     if (console_open(&n->loop, n->runtime_dir, &opts, &nc->console, &err) < 0 &&
         n->spec->verbose > 0)
         node_say(n, "ddprun: ddpctl cannot reach this job: %s\n", err.text);
@@ -250,7 +321,9 @@ void node_console_close(struct node_console *nc)
     if (nc == NULL)
         return;
     console_close(nc->console);
+    stacks_cancel(nc->stacks);
     nc->console = NULL;
+    nc->stacks = NULL;
     uv_close((uv_handle_t *)&nc->timer, NULL);
 }
 

@@ -53,6 +53,16 @@ START_TEST(each_command_has_its_operands)
     task = parsed("stop");
     ck_assert_int_eq(task.signal, SIGTERM);
     ck_assert(!task.this_node);
+    task = parsed("stack all");
+    ck_assert_int_eq(task.rank, -1);
+    ck_assert_int_eq(task.signal, 0); /* nothing is sent that nobody asked for */
+    ck_assert(!task.no_tools);
+    ck_assert_uint_eq(task.timeout_ms, 90000);
+    task = parsed("stack 3 -n -s USR2 job7");
+    ck_assert_int_eq(task.rank, 3);
+    ck_assert_int_eq(task.signal, SIGUSR2);
+    ck_assert(task.no_tools);
+    ck_assert_str_eq(task.job, "job7");
     task = parsed("restart job7");
     ck_assert_int_eq(task.command, CTL_RESTART);
 }
@@ -101,6 +111,9 @@ static const struct {
     {"status a b", "status: too many operands; usage: ddpctl status [JOB]"},
     {"status a b c", "status: too many operands; usage: ddpctl status [JOB]"},
     {"logs", "logs: missing operands; usage: ddpctl logs RANK [JOB]"},
+    {"logs all", "RANK 'all' is not a number"},
+    {"stack", "stack: missing operands; usage: ddpctl stack RANK|all [JOB]"},
+    {"stack every", "RANK 'every' is not a number"},
     {"logs job7", "RANK 'job7' is not a number"},
     {"logs -1", "unknown option '-1'"},
     {"logs 10000000", "RANK '10000000' is out of bounds: 0 to 9999999"},
