@@ -69,9 +69,9 @@ enum member_input_type {
                           again (wrong token), `exit_code` with it */
     MEMBER_MESSAGE,     /* `message` came on it */
     MEMBER_STORE_OPEN,  /* at host:port; answer to open_store */
-    MEMBER_RANK_FAILED, /* `rank` (global), `exit_code`, `final`, `progressed`, `consequence`,
-                          `mends`, `text`; the store that cannot be opened, too. A second one corrects the
-                          first (its cause was found) */
+    MEMBER_RANK_FAILED, /* `rank` (global), `exit_code`, `text`, and what else is known: `final` to
+                           `mends`; also for the store that cannot be opened. A second one corrects
+                           the first: its cause was found */
     MEMBER_RANKS_DONE,  /* each rank ended with 0 */
     MEMBER_RANKS_GONE,  /* answer to stop_ranks or kill_ranks, at once if there is nothing: no rank,
                           no leftover, and the store is closed. `hangs`: some processes outlived

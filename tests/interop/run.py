@@ -16,13 +16,15 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "system"))
+from ports import free_port  # noqa: E402 (found by the path above)
+
 DEADLINE_S = 120
 SKIPPED = 77
 
@@ -99,12 +101,6 @@ def require(text, pattern, where):
     return found
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return str(s.getsockname()[1])
-
-
 def script(name):
     return os.path.join(HERE, name)
 
@@ -126,7 +122,7 @@ def ddp_tutorial_trains_alone(program, version, python, env, folder):
 
 def mp_spawn_tutorial_chooses_its_own_port(program, version, python, env, folder):
     out, _ = run([program, script("mp_spawn_tutorial.py"), "-n", "1", "-g", "2", "-nr", "0",
-                             "--port", free_port()], env)
+                             "--port", str(free_port())], env)
     require(out, rf"torch {version}\S*: 2 spawned ranks learned it", "stdout")
 
 
