@@ -122,6 +122,11 @@ const struct co_option cli_table[] = {
     {OPTION_RECOVERY_TIMEOUT, 0, "recovery-timeout", "TIME", .weak = true,
      .help = "When a rank is replaced: how long the others may take to notice, before all are "
              "started again. Default: 60s."},
+    {OPTION_HANG_TIMEOUT, 0, "hang-timeout", "TIME", .weak = true,
+     .help =
+         "A rank that does not move for TIME while others wait for it is named, with the call "
+         "that it is missing in, and ended: a failure as any other. Ranks of libddp are seen to "
+         "move; others when they write something. Default: never."},
     {OPTION_MONITOR_INTERVAL, 0, "monitor-interval", "SECONDS", "PET_MONITOR_INTERVAL",
      "Accepted; has no effect: the end of a rank is seen at once."},
 

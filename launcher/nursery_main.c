@@ -281,6 +281,14 @@ static void signal_ranks(struct state *s, const struct nursery_request *q)
     }
 }
 
+static void signal_one(const struct state *s, const struct nursery_request *q)
+{
+    if (q->local_rank < 0 || q->local_rank >= s->n_ranks || s->pid_of[q->local_rank] == 0)
+        return;
+    const pid_t pid = s->pid_of[q->local_rank];
+    kill(q->target == NURSERY_GROUP ? -pid : pid, q->sig);
+}
+
 static void sweep(struct state *s, int sig)
 {
     s->sweep_sig = s->lapsed ? SIGKILL : sig;
@@ -350,6 +358,9 @@ static enum served serve(struct state *s)
         break;
     case NURSERY_SIGNAL:
         signal_ranks(s, &p.q);
+        break;
+    case NURSERY_SIGNAL_ONE:
+        signal_one(s, &p.q);
         break;
     case NURSERY_SWEEP:
         sweep(s, p.q.sig);

@@ -77,6 +77,9 @@ void output_retire(struct output *o, void (*on_retired)(void *arg), void *arg);
  * its own; 0: never. */
 uint64_t output_last_ms(const struct output *o);
 
+/* When a rank last wrote anything, likewise. */
+uint64_t output_rank_ms(const struct output *o, int rank);
+
 /* See tail_copy(): the last lines of rank's stderr, or NULL. */
 char *output_tail(const struct output *o, int rank);
 

@@ -164,7 +164,8 @@ static int make_logs(const struct rank_io *io, int local_rank, struct co_error *
 /* Whether ddprun must see what the rank writes there, whoever else gets it. */
 static bool is_watched(const struct rank_io *io, int which)
 {
-    return which == OUTPUT_TO_STDOUT && io->spec->restart_after_progress;
+    return (which == OUTPUT_TO_STDOUT && io->spec->restart_after_progress) ||
+           io->spec->hang_timeout_ms > 0;
 }
 
 /* A stream into the log directory, and here, too, with -t. */

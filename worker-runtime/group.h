@@ -67,8 +67,10 @@ int group_enter(const struct ddp_init_opts *opts, struct recovery *recovery,
                 struct ddp_group **ret_world, struct co_error *err);
 void group_leave(struct ddp_group *world);
 
-/* A step of training is complete: let ddprun know. */
-void group_count_step(struct ddp_group *g);
+/* A step of training is complete: let ddprun know.
+ *
+ * began_ns   when the call began that ends it (common/clock.h) */
+void group_count_step(struct ddp_group *g, uint64_t began_ns);
 
 /* --- status.c: from inside to outside ------------------------------------------------------- */
 

@@ -132,6 +132,15 @@ def exception_reaches_the_report(program, version, python, env, folder):
     require(report, r"(?m)^ +\| .*ValueError: batch 17 has 3 labels for 4 images$", "the report")
 
 
+def rank_that_hangs_is_named(program, version, python, env, folder):
+    _, err = run([program, "-n", "3", "--hang-timeout", "20s", script("hang.py")], env, expect=134)
+    require(err, r"(?m)^ddprun: rank 1 hangs: nothing was heard of any rank for \d+ s; rank 1 sleeps where no other does$",
+            "stderr")
+    require(err, r"(?m)^  rank 1: pid \d+, sleeps in \S*nanosleep\S*$", "stderr")
+    report = require(err, r"(?sm)^ddprun: rank 1 failed: killed by SIGABRT\b.*", "stderr")[0]
+    require(report, r"(?m)^ +\| .*read_a_batch_from_a_dead_disk$", "the report")
+
+
 def error_file_reaches_the_report(program, version, python, env, folder):
     _, err = run([program, "-n", "2", script("crash.py"), "recorded"], env, expect=1)
     report = require(err, r"(?sm)^ddprun: rank 1 failed: exit status 1\b.*", "stderr")[0]
@@ -306,6 +315,7 @@ CASES = {
         exception_reaches_the_report,
         error_file_reaches_the_report,
         killed_rank_comes_back,
+        rank_that_hangs_is_named,
         environment_is_torchruns,
         sampler_draws_as_torch_does,
         scaler_goes_torchs_way,
