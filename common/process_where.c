@@ -27,6 +27,9 @@ static const struct {
     {SYS_flock, "flock"},
     {SYS_fsync, "fsync"},
     {SYS_futex, "futex"},
+#ifdef SYS_futex_waitv /* and those that older headers do not have */
+    {SYS_futex_waitv, "futex_waitv"},
+#endif
     {SYS_ioctl, "ioctl"},
     {SYS_mmap, "mmap"},
     {SYS_munmap, "munmap"},

@@ -171,7 +171,17 @@ static void add_state(struct table *t, const json_t *rank)
         table_add(t, "%s", text_at(rank, "state"));
 }
 
-static void add_rank(struct table *t, const json_t *rank)
+static void add_ms(struct table *t, const json_t *object, const char *key)
+{
+    const json_t *ms = json_object_get(object, key);
+    if (json_is_real(ms))
+        table_add(t, "%.3g ms", json_real_value(ms));
+    else
+        table_add(t, "-");
+}
+
+/* has_steps   with what libddp says of it */
+static void add_rank(struct table *t, const json_t *rank, bool has_steps)
 {
     const json_t *cpu = json_object_get(rank, "cpu_percent");
     add_number(t, rank, "rank");
@@ -184,6 +194,11 @@ static void add_rank(struct table *t, const json_t *rank)
     else
         table_add(t, "-");
     add_size(t, rank, "rss_bytes");
+    if (has_steps) {
+        add_number(t, rank, "steps");
+        add_ms(t, rank, "own_ms");
+        table_add(t, "%s", text_at(rank, "call"));
+    }
     table_add(t, "%s", text_at(rank, "last_line"));
 }
 
@@ -195,6 +210,20 @@ static void print_line(const char *line, int width, FILE *out)
         return;
     table_plain(plain);
     fprintf(out, "%.*s\n", (int)table_cut(plain, width > 0 ? (size_t)width : SIZE_MAX), plain);
+}
+
+/* "  step 812, 12.3 ms each; the slowest is rank 3: the others would save 12 % of a step" */
+static void print_pace(const json_t *pace, int width, FILE *out)
+{
+    char line[256];
+    if (!json_is_object(pace))
+        return;
+    snprintf(line, sizeof line,
+             "  step %" PRId64 ", %.3g ms each; the slowest is rank %" PRId64
+             ": without it a step would take %.0f %% less",
+             number_at(pace, "steps"), json_real_value(json_object_get(pace, "step_ms")),
+             number_at(pace, "slowest"), 100 * json_real_value(json_object_get(pace, "share")));
+    print_line(line, width, out);
 }
 
 static int print_head(const json_t *status, int width, FILE *out)
@@ -216,19 +245,36 @@ static int print_head(const json_t *status, int width, FILE *out)
     print_line(what, width, out);
     if (json_is_string(json_object_get(status, "waiting")))
         print_line(text_at(status, "waiting"), width, out);
+    print_pace(json_object_get(status, "pace"), width, out);
     return 0;
+}
+
+static bool any_has(const json_t *ranks, const char *key)
+{
+    size_t i;
+    const json_t *rank;
+    json_array_foreach(ranks, i, rank) if (has_number(rank, key)) return true;
+    return false;
 }
 
 int job_text_status(const json_t *status, int width, FILE *out)
 {
     static const char *const heads[] = {">RANK",     ">PID", "STATE",   ">AGE",
                                         ">RESTARTS", ">CPU", ">MEMORY", "LAST LINE"};
+    static const char *const more_heads[] = {">RANK",     ">PID",      "STATE",    ">AGE",
+                                             ">RESTARTS", ">CPU",      ">MEMORY",  ">STEPS",
+                                             ">OWN",      "LAST CALL", "LAST LINE"};
     struct table t;
     size_t i;
     const json_t *rank;
+    const json_t *ranks = json_object_get(status, "ranks");
+    bool has_steps = any_has(ranks, "steps");
     int rc = print_head(status, width, out);
-    table_init(&t, heads, sizeof heads / sizeof *heads);
-    json_array_foreach(json_object_get(status, "ranks"), i, rank) add_rank(&t, rank);
+    if (has_steps)
+        table_init(&t, more_heads, sizeof more_heads / sizeof *more_heads);
+    else
+        table_init(&t, heads, sizeof heads / sizeof *heads);
+    json_array_foreach(ranks, i, rank) add_rank(&t, rank, has_steps);
     if (rc == 0)
         rc = table_print(&t, 2, width, out);
     table_fini(&t);

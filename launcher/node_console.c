@@ -4,10 +4,13 @@
 #include "job_spec.h"
 #include "json_value.h"
 #include "node_guide.h"
+#include "node_memory.h"
 #include "node_stacks.h"
 #include "node_state.h"
 #include "output.h"
+#include "pace.h"
 #include "report.h"
+#include "stack_missing.h"
 #include "stacks.h"
 #include "status_json.h"
 #include "worker_env.h"
@@ -77,6 +80,23 @@ static void fill_ranks(struct node_console *nc, struct status_rank *ranks)
     }
 }
 
+/* How fast the steps are, as libddp's ranks say. */
+static void judge_pace(const struct node *n, struct status_rank *ranks, struct pace *ret)
+{
+    int n_local = n->spec->n_local;
+    co_autofree struct pace_rank *paces = calloc((size_t)n_local, sizeof *paces);
+    *ret = (struct pace){.slowest = -1};
+    for (int i = 0; paces != NULL && i < n_local; i++) {
+        uint64_t digest;
+        struct status_rank *r = &ranks[i];
+        r->has_progress = node_memory_read_progress(n->gen.memory, i, &r->progress, &digest);
+        paces[i] = pace_of(r->has_progress ? &r->progress : NULL);
+        r->own_ns = paces[i].is_known ? paces[i].own_ns : 0;
+    }
+    if (paces != NULL)
+        pace_judge(paces, n_local, ret);
+}
+
 static char *make_status(struct node_console *nc)
 {
     const struct node *n = nc->node;
@@ -85,10 +105,13 @@ static char *make_status(struct node_console *nc)
     if (ranks == NULL)
         return NULL;
     gethostname(host, sizeof host - 1);
+    struct pace pace;
     fill_ranks(nc, ranks);
+    judge_pace(n, ranks, &pace);
     struct status s = {.spec = n->spec,
                        .supervisor = n->supervisor,
                        .ranks = ranks,
+                       .pace = &pace,
                        .host = host,
                        .version = DDPRUN_VERSION,
                        .pid = getpid(),
@@ -164,6 +187,7 @@ static char *make_text(const struct stack *list, int n)
     FILE *out = open_memstream(&text, &len);
     if (out == NULL)
         return NULL;
+    stack_print_missing(list, n, out);
     for (int i = 0; i < n; i++)
         stack_print(&list[i], out);
     fclose(out);

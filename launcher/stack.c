@@ -1,7 +1,10 @@
 #include "stack.h"
 
+#include "hang_text.h"
 #include "json_value.h"
+#include "segments/call_kind.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,19 +21,18 @@ static bool is_frame(const char *line)
     return line[0] == '#' || strncmp(line, "Thread ", 7) == 0;
 }
 
+/* A line that is kept moves to the front, its newline with it if it has one. */
 bool stack_keep_frames(char *text, const char **ret_trouble)
 {
-    char *out = text;
-    const char *last = "";
+    char *out = text, *last = text;
     size_t last_len = 0;
     bool any = false;
     for (char *line = text; *line != '\0';) {
         size_t n = strcspn(line, "\n");
         size_t whole = n + (line[n] == '\n');
         if (is_frame(line)) {
-            memmove(out, line, n); /* a kept line is never behind the one that is read */
-            out[n] = '\n';
-            out += n + 1;
+            memmove(out, line, whole);
+            out += whole;
             any = true;
         } else if (!any && n > 0) {
             last = line;
@@ -40,8 +42,8 @@ bool stack_keep_frames(char *text, const char **ret_trouble)
     }
     if (any)
         *out = '\0';
-    else if (last_len > 0)
-        text[(size_t)(last - text) + last_len] = '\0';
+    else
+        last[last_len] = '\0';
     *ret_trouble = any ? "" : last;
     return any;
 }
@@ -78,6 +80,23 @@ static void print_lines(const char *text, const char *indent, FILE *out)
     }
 }
 
+/* What libddp says of itself: the last call of each group. */
+static void print_calls(const struct stack *s, FILE *out)
+{
+    static const char *const states[] = {[PROGRESS_OUTSIDE] = "its last call was",
+                                         [PROGRESS_BEGUN] = "it has begun",
+                                         [PROGRESS_WAITS] = "it waits in"};
+    char text[HANG_CALL_BYTES];
+    if (!s->has_progress)
+        return;
+    fprintf(out, "  libddp: %" PRIu64 " steps", s->progress.steps_before + s->progress.steps);
+    for (unsigned i = 0; i < s->progress.n_calls; i++) {
+        const struct progress_call *call = &s->progress.call[i];
+        fprintf(out, "; %s %s", states[call->state], hang_text_call(call, text));
+    }
+    fputc('\n', out);
+}
+
 void stack_print(const struct stack *s, FILE *out)
 {
     char state[256];
@@ -90,6 +109,7 @@ void stack_print(const struct stack *s, FILE *out)
     if (s->where.tracer != 0)
         fprintf(out, "; process %d traces it", s->where.tracer);
     fputc('\n', out);
+    print_calls(s, out);
     if (s->text != NULL)
         print_lines(s->text, "  ", out);
     if (s->where.kernel[0] != '\0' && s->text == NULL) {
@@ -113,9 +133,40 @@ static json_t *make_kernel(const char *kernel)
     return list;
 }
 
+static json_t *make_calls(const struct progress *p)
+{
+    static const char *const states[] = {
+        [PROGRESS_OUTSIDE] = "outside", [PROGRESS_BEGUN] = "begun", [PROGRESS_WAITS] = "waits"};
+    json_t *list = json_array();
+    for (unsigned i = 0; i < p->n_calls; i++) {
+        const struct progress_call *call = &p->call[i];
+        json_t *bytes = json_value_number(call->bytes > 0, (int64_t)call->bytes);
+        json_array_append_new(list, json_pack("{s:s,s:I,s:o,s:s,s:i,s:s}", "op",
+                                              call_kind_name(call->kind), "number",
+                                              (json_int_t)call->number, "bytes", bytes, "dtype",
+                                              call_dtype_name(call->dtype), "group",
+                                              (int)call->group, "state", states[call->state]));
+    }
+    return list;
+}
+
 static json_t *text_or_null(const char *text)
 {
     return json_value_text(text[0] != '\0' ? text : NULL);
+}
+
+/* What the kernel says of it. */
+static json_t *make_place(const struct stack *s)
+{
+    const char *call = co_process_syscall_name(s->where.syscall);
+    char state[2] = {s->process.state, '\0'};
+    return json_pack("{s:i,s:i,s:s,s:o,s:i,s:o,s:o,s:o,s:o,s:o}", "rank", s->rank, "pid",
+                     (int)s->pid, "state", state, "name", json_value_text(s->process.name),
+                     "threads", s->process.n_threads, "wchan", text_or_null(s->where.wchan),
+                     "syscall", json_value_text(call), "syscall_number",
+                     json_value_number(s->where.syscall >= 0, s->where.syscall), "tracer",
+                     json_value_number(s->where.tracer != 0, s->where.tracer), "kernel",
+                     make_kernel(s->where.kernel));
 }
 
 json_t *stack_json_make(const struct stack *s)
@@ -124,16 +175,15 @@ json_t *stack_json_make(const struct stack *s)
                                           [STACK_SIGNAL] = "signal",
                                           [STACK_PY_SPY] = "py-spy",
                                           [STACK_GDB] = "gdb"};
-    const char *call = co_process_syscall_name(s->where.syscall);
-    char state[2] = {s->process.state, '\0'};
+    const struct progress *p = &s->progress;
     if (!s->is_there)
         return json_pack("{s:i,s:i,s:n}", "rank", s->rank, "pid", (int)s->pid, "state");
-    return json_pack("{s:i,s:i,s:s,s:o,s:i,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "rank", s->rank,
-                     "pid", (int)s->pid, "state", state, "name", json_value_text(s->process.name),
-                     "threads", s->process.n_threads, "wchan", text_or_null(s->where.wchan),
-                     "syscall", json_value_text(call), "syscall_number",
-                     json_value_number(s->where.syscall >= 0, s->where.syscall), "tracer",
-                     json_value_number(s->where.tracer != 0, s->where.tracer), "kernel",
-                     make_kernel(s->where.kernel), "source", text_or_null(sources[s->source]),
-                     "stack", json_value_text(s->text), "note", text_or_null(s->note));
+    json_t *all = make_place(s);
+    json_object_set_new(all, "source", text_or_null(sources[s->source]));
+    json_object_set_new(all, "stack", json_value_text(s->text));
+    json_object_set_new(all, "note", text_or_null(s->note));
+    json_object_set_new(all, "steps",
+                        json_value_number(s->has_progress, (int64_t)(p->steps_before + p->steps)));
+    json_object_set_new(all, "calls", s->has_progress ? make_calls(p) : json_null());
+    return all;
 }

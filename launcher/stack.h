@@ -9,6 +9,7 @@
 #define DDP_LAUNCHER_STACK_H
 
 #include "common/process_where.h"
+#include "segments/progress.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -32,6 +33,8 @@ struct stack {
     bool is_python;
     struct co_process process;
     struct co_process_where where;
+    bool has_progress; /* it has joined others by libddp, which tells the following */
+    struct progress progress;
     enum stack_source source;
     char *text;                  /* owned; whole lines; NULL: none */
     char note[STACK_NOTE_BYTES]; /* why there is no more; "": nothing to say */
@@ -52,8 +55,9 @@ char *stack_state(const struct stack *s, char *buf, size_t n);
 void stack_print(const struct stack *s, FILE *out);
 
 /* {"rank", "pid", "state" (R, S, D, T, ...), "name", "threads", "wchan", "syscall", "tracer",
- * "kernel" (a list), "source" ("signal", "py-spy", "gdb"), "stack", "note"}; null where there is
- * none. returns given up; NULL without memory */
+ * "kernel" (a list), "source" ("signal", "py-spy", "gdb"), "stack", "note", "steps", "calls" (of
+ * libddp, the last one of each group: "op", "number", "bytes", "dtype", "group", "state":
+ * "outside", "begun", "waits")}; null where there is none. returns given up; NULL without memory */
 json_t *stack_json_make(const struct stack *s);
 
 #endif

@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 /* The happy path: /proc is read; signals are sent; a timer looks at what the ranks write until all
- * are quiet; tools are run, the next when one has ended; on_done(). One timer serves all of it: its
- * last call is the one that reports, so that on_done() is never called from within stacks_begin(). */
+ * are quiet; tools are run, the next when one has ended; on_done(). All of it begins with the
+ * timer, so that on_done() is never called from within stacks_begin(). */
 
 enum {
     N_TOOLS = 2, /* at a time */
@@ -271,7 +271,7 @@ static void report(struct stacks *s)
     uv_close((uv_handle_t *)&s->timer, on_closed);
 }
 
-/* From the loop. A tool that ends sets the timer, too, which then comes at once. */
+/* From the loop: the timer, or the end of a tool. */
 static void go_on(struct stacks *s)
 {
     if (await_answers(s))
@@ -290,6 +290,9 @@ static void look(struct stacks *s, struct target *t, const struct stacks_rank *r
     if (!stack->is_there)
         return;
     co_process_where(rank->pid, &stack->where);
+    stack->has_progress = rank->progress != NULL;
+    if (stack->has_progress)
+        stack->progress = *rank->progress;
     stack->is_python = co_process_is_python(rank->pid);
     t->needs_tool = true;
 }

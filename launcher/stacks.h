@@ -2,9 +2,9 @@
  * ended.
  *
  * What /proc tells is read at once. Then, of those that run:
- *   1. if a signal is given, it is sent to those that have a handler for it, and what they write to
- *      stderr until they are quiet is their stack (faulthandler.register() of Python). Nothing tells
- *      ddprun whose handler it is: who gives the signal has to know
+ *   1. if a signal is given, it is sent to those that have a handler for it, and what they write
+ *      to stderr until they are quiet is their stack (faulthandler.register() of Python). Nothing
+ *      tells ddprun whose handler it is: who gives the signal has to know
  *   2. who has none by then is looked at by py-spy (Python), else by gdb, where one is in PATH, two
  *      at a time. Both stop the process for a moment. One that is stopped, traced, or waits in the
  *      kernel where no signal reaches it, is left alone: a tool would wait for it
@@ -27,6 +27,7 @@ struct stacks_rank { /* one that runs */
     int local_rank;
     int rank; /* the job's number */
     pid_t pid;
+    const struct progress *progress; /* what libddp says, as it is now; lent; NULL: nothing */
     const char *stderr_path; /* where its stderr goes if not through `output`; borrowed for the
                                 call; NULL: it does */
 };

@@ -39,6 +39,12 @@ def status(job):
     return json.loads(out)["jobs"]
 
 
+def await_running(job):
+    """Until ddprun has heard that all ranks were started: a rank may tell us sooner."""
+    await_socket(job)
+    await_true(lambda: all(r["state"] == "running" for r in status(job)[0]["ranks"]))
+
+
 class Seeing(unittest.TestCase):
     def test_a_job_is_listed_with_its_ranks(self):
         with Job("--rdzv-id", "job7", "-n", "3", RANK, "err", "hello", "only", "2", "exit", "0", "end", "pid", "wait") as job:
