@@ -65,6 +65,8 @@ static int set_on_failure(const struct draft *d, struct job_spec *spec, struct c
                        d->given[OPTION_ON_FAILURE].by);
     if (rc == 0)
         rc = cli_time(d, OPTION_RECOVERY_TIMEOUT, false, &spec->recovery_ms, err);
+    if (rc == 0)
+        rc = cli_time(d, OPTION_HANG_TIMEOUT, false, &spec->hang_timeout_ms, err);
     spec->on_failure = (enum failure_action)action;
     if (spec->on_failure == FAILURE_ABORTS) {
         spec->max_restarts = 0;

@@ -3,6 +3,8 @@
 #include "job_spec.h"
 #include "node_console.h"
 #include "node_guide.h"
+#include "node_hang.h"
+#include "node_pace.h"
 #include "node_state.h"
 #include "output.h"
 #include "runtime_dir.h"
@@ -218,6 +220,11 @@ static int node_open(struct node *n, const struct guide_link_ops *link, struct c
                               .io = &n->io,
                               .runtime_dir = n->runtime_dir,
                               .gen = &n->gen};
+    rc = node_hang_open(n, &n->hang, err);
+    if (rc == 0)
+        rc = node_pace_open(n, &n->pace, err);
+    if (rc < 0)
+        return rc;
     if (spec->world.guided)
         return node_guide_create(n, link, &n->guide, err);
     uint64_t begun_ns = co_now_ns();
@@ -250,6 +257,8 @@ static void node_close(struct node *n)
     output_close(n->output);
     rank_io_close(&n->io);
     node_guide_close(n->guide);
+    node_hang_close(n->hang);
+    node_pace_close(n->pace);
     node_console_close(n->console);
     if (n->has_loop) {
         close_handles(n);

@@ -1,6 +1,7 @@
 #include "node_memory.h"
 
 #include "common/error.h"
+#include "common/hash.h"
 #include "segments/broker.h"
 #include "segments/control.h"
 
@@ -288,11 +289,14 @@ uint64_t node_memory_most_steps(struct node_memory *m)
     return n_told > n_counted ? n_told : n_counted;
 }
 
-bool node_memory_read_progress(const struct node_memory *m, int rank, struct progress *ret)
+bool node_memory_read_progress(const struct node_memory *m, int rank, struct progress *ret,
+                               uint64_t *ret_digest)
 {
-    if (m->control == NULL || atomic_load(&m->control->line[rank].joined) == 0)
+    const struct control_line *line = m->control != NULL ? &m->control->line[rank] : NULL;
+    if (line == NULL || atomic_load(&line->joined) == 0)
         return false;
-    progress_read(&m->control->line[rank].progress, ret);
+    progress_read(&line->progress, ret);
+    *ret_digest = co_hash_word(progress_digest(&line->progress), atomic_load(&line->arrived));
     return true;
 }
 

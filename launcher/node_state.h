@@ -22,6 +22,8 @@ struct co_error;
 struct job_spec;
 struct node_console;
 struct node_guide;
+struct node_hang;
+struct node_pace;
 struct output;
 
 struct node {
@@ -31,6 +33,8 @@ struct node {
     struct nursery nursery;
     struct supervisor *supervisor; /* owned */
     struct node_guide *guide;      /* owned; NULL: this node decides for itself */
+    struct node_hang *hang;        /* owned by the loop; NULL: nobody looks for ranks that hang */
+    struct node_pace *pace;        /* likewise; NULL: nobody asks how fast they are */
     struct node_console *console;  /* owned */
     struct events events;
     struct event_log event_log;

@@ -4,7 +4,9 @@
 #include "job_spec.h"
 #include "node_console.h"
 #include "node_guide.h"
+#include "node_hang.h"
 #include "node_memory.h"
+#include "node_pace.h"
 #include "output.h"
 #include "post_mortem.h"
 #include "report.h"
@@ -40,6 +42,13 @@ static void on_all_said(void *arg)
     node_feed(arg, &(struct supervisor_event){.type = SUPERVISOR_EV_DRAINED});
 }
 
+/* Whether what failed was ended since it hung. */
+static const struct hang_finding *hang_of_root(const struct node *n)
+{
+    const int rank = supervisor_get_verdict(n->supervisor)->rank;
+    return rank >= 0 ? node_hang_of(n->hang, supervisor_get_rank(n->supervisor, rank)->pid) : NULL;
+}
+
 static void report(struct node *n)
 {
     struct report_job job;
@@ -50,6 +59,7 @@ static void report(struct node *n)
         .oom = &n->oom,
         .io = &n->io,
         .runtime_dir = n->runtime_dir,
+        .hang = hang_of_root(n),
         .begun_ms = n->begun_ms,
         .job = n->guide != NULL ? node_guide_fill_report(n->guide, &job) : NULL,
     });
@@ -63,6 +73,7 @@ static void on_drained(void *arg)
 {
     struct node *n = arg;
     bool ends = !goes_on(n);
+    node_pace_tell(n->pace);
     if (n->guide == NULL || ends)
         report(n);
     if (supervisor_get_verdict(n->supervisor)->restarts)
@@ -168,6 +179,7 @@ static void say_replacement(struct node *n)
              report_status(r->was.status, status, sizeof status),
              report_duration(r->was.ended_ms - r->was.started_ms, time, sizeof time),
              r->is_dropped ? "the others go on without it" : "it is replaced", count);
+    node_pace_tell(n->pace);
     events_replace(&n->events, n->supervisor);
 }
 

@@ -164,7 +164,8 @@ static int make_logs(const struct rank_io *io, int local_rank, struct co_error *
 /* Whether ddprun must see what the rank writes there, whoever else gets it. */
 static bool is_watched(const struct rank_io *io, int which)
 {
-    return which == OUTPUT_TO_STDOUT && io->spec->restart_after_progress;
+    return (which == OUTPUT_TO_STDOUT && io->spec->restart_after_progress) ||
+           io->spec->hang_timeout_ms > 0;
 }
 
 /* A stream into the log directory, and here, too, with -t. */
@@ -268,10 +269,15 @@ static char *tail_of_file(const struct rank_io *io, int local_rank)
     return text;
 }
 
-char *rank_io_tail(const struct rank_io *io, int local_rank)
+bool rank_io_bypasses(const struct rank_io *io, int local_rank)
 {
     struct plan p = plan_rank(&io->spec->output, local_rank);
-    if (io->log_dir != NULL && p.to_file[1] && !p.tee[1])
+    return io->log_dir != NULL && p.to_file[1] && !p.tee[1];
+}
+
+char *rank_io_tail(const struct rank_io *io, int local_rank)
+{
+    if (rank_io_bypasses(io, local_rank))
         return tail_of_file(io, local_rank);
     return output_tail(io->output, local_rank);
 }

@@ -34,13 +34,14 @@ static uint64_t smooth(uint64_t mean_ns, uint64_t last_ns)
                              : mean_ns - (mean_ns - last_ns) / SMOOTH;
 }
 
-void progress_step(struct progress_page *page, uint64_t now_ns)
+void progress_step(struct progress_page *page, uint64_t now_ns, uint64_t inside_ns)
 {
     const uint64_t before_ns = get(&page->step_ns);
     if (before_ns != 0) {
         const uint64_t last_ns = now_ns - before_ns;
         put(&page->last_ns, last_ns);
         put(&page->mean_ns, smooth(get(&page->mean_ns), last_ns));
+        put(&page->inside_ns, smooth(get(&page->inside_ns), inside_ns));
     }
     put(&page->step_ns, now_ns);
     put(&page->steps, get(&page->steps) + 1);
@@ -100,7 +101,10 @@ void progress_read(const struct progress_page *page, struct progress *ret)
                              .step_ns = get(&page->step_ns),
                              .last_ns = get(&page->last_ns),
                              .mean_ns = get(&page->mean_ns),
+                             .inside_ns = get(&page->inside_ns),
                              .waits = atomic_load(&page->n_untold) != 0};
+    if (ret->inside_ns > ret->mean_ns) /* read a moment later */
+        ret->inside_ns = ret->mean_ns;
     for (unsigned i = 0; i < PROGRESS_GROUPS; i++) {
         struct progress_call *call = &ret->call[ret->n_calls];
         if (!read_place(&page->place[i], call))

@@ -44,6 +44,7 @@ struct progress_page {
     _Atomic uint64_t step_ns;            /* when the last one was completed, CLOCK_MONOTONIC */
     _Atomic uint64_t last_ns;            /* from the one before to the last one */
     _Atomic uint64_t mean_ns;            /* the same, smoothed */
+    _Atomic uint64_t inside_ns;          /* of that in the call which ends a step: mostly waiting */
     _Atomic uint32_t n_untold;           /* calls that wait in groups without a place */
     _Atomic uint32_t taken;              /* a bit for each place */
     _Alignas(64) struct progress_place place[PROGRESS_GROUPS];
@@ -56,8 +57,9 @@ void progress_begin(struct progress_page *page, uint64_t steps_before);
 
 /* A step is complete. Steps of one page by one thread at a time.
  *
- * now_ns    CLOCK_MONOTONIC */
-void progress_step(struct progress_page *page, uint64_t now_ns);
+ * now_ns      CLOCK_MONOTONIC
+ * inside_ns   so long this rank was in the call that ends the step */
+void progress_step(struct progress_page *page, uint64_t now_ns, uint64_t inside_ns);
 
 /* Take a place for a group. Thread-safe.
  *
@@ -100,6 +102,7 @@ struct progress { /* one rank, as it was at some moment; the parts may be moment
     uint64_t steps, steps_before;
     uint64_t step_ns;          /* CLOCK_MONOTONIC; 0: none completed yet */
     uint64_t last_ns, mean_ns; /* 0: fewer than two are completed */
+    uint64_t inside_ns;        /* smoothed likewise; at most mean_ns */
     bool waits;                /* a thread of the program is inside of a call of any group */
     unsigned n_calls;
     struct progress_call call[PROGRESS_GROUPS]; /* of groups that made any; the world's first */

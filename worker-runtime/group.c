@@ -342,12 +342,13 @@ int group_check_alone(const struct ddp_group *g, struct co_error *err)
     return co_fail(err, -ECONNRESET, "the job goes on in another generation");
 }
 
-void group_count_step(struct ddp_group *g)
+void group_count_step(struct ddp_group *g, uint64_t began_ns)
 {
+    const uint64_t now_ns = co_now_ns();
     if (g->world == g)
         recovery_count_step(g);
     if (g->line != NULL)
-        progress_step(&g->line->progress, co_now_ns());
+        progress_step(&g->line->progress, now_ns, now_ns - began_ns);
     else if (g->step_fd >= 0)
         node_join_tell_step(g->step_fd, (unsigned)g->local_rank);
     g->step_fd = -1; /* the first is enough */

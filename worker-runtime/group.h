@@ -75,8 +75,10 @@ void group_leave(struct ddp_group *world);
  * returns   0; -ECONNRESET */
 int group_check_alone(const struct ddp_group *g, struct co_error *err);
 
-/* A step of training is complete: let ddprun know. */
-void group_count_step(struct ddp_group *g);
+/* A step of training is complete: let ddprun know.
+ *
+ * began_ns   when the call began that ends it (common/clock.h) */
+void group_count_step(struct ddp_group *g, uint64_t began_ns);
 
 /* --- status.c: from inside to outside ------------------------------------------------------- */
 

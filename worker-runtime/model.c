@@ -365,11 +365,11 @@ static void note_used(struct ddp_model *m)
 }
 
 /* The step counts. What fails from here on is told by the next call. */
-static void complete(struct ddp_model *m, size_t n_said, bool any_active)
+static void complete(struct ddp_model *m, uint64_t began_ns, size_t n_said, bool any_active)
 {
     int rc = 0;
     model_copy_out(m);
-    group_count_step(m->g);
+    group_count_step(m->g, began_ns);
     m->stats.n_steps++;
     if (m->broken)
         return;
@@ -395,7 +395,7 @@ int model_finish_step(struct ddp_model *m, bool *ret_any_active)
     if (rc == 0)
         rc = model_commit(m, ret_any_active);
     if (rc == 0) {
-        complete(m, n_said, *ret_any_active);
+        complete(m, began_ns, n_said, *ret_any_active);
     } else if (!m->broken) { /* a misuse ends with its step */
         model_tell_failure(m);
         m->failure = 0;

@@ -34,29 +34,31 @@ END_TEST
 START_TEST(steps_are_counted_and_timed)
 {
     progress_begin(&page, 400);
-    progress_step(&page, 5000);
+    progress_step(&page, 5000, 100);
     ck_assert_uint_eq(read_page().last_ns, 0); /* nobody knows when the first one began */
-    progress_step(&page, 5800);
+    progress_step(&page, 5800, 300);
     struct progress p = read_page();
     ck_assert_uint_eq(p.steps, 2);
     ck_assert_uint_eq(p.steps_before, 400);
     ck_assert_uint_eq(p.step_ns, 5800);
     ck_assert_uint_eq(p.last_ns, 800);
     ck_assert_uint_eq(p.mean_ns, 800);
+    ck_assert_uint_eq(p.inside_ns, 300);
 }
 END_TEST
 
 START_TEST(the_mean_follows_slowly_in_both_directions)
 {
-    progress_step(&page, 1000);
-    progress_step(&page, 1800);
-    progress_step(&page, 3400);
+    progress_step(&page, 1000, 0);
+    progress_step(&page, 1800, 400);
+    progress_step(&page, 3400, 1200);
     ck_assert_uint_eq(read_page().last_ns, 1600);
     ck_assert_uint_eq(read_page().mean_ns, 900);
-    progress_step(&page, 3500);
+    ck_assert_uint_eq(read_page().inside_ns, 500);
+    progress_step(&page, 3500, 100);
     ck_assert_uint_eq(read_page().mean_ns, 800);
     for (uint64_t i = 1; i <= 100; i++)
-        progress_step(&page, 3500 + 100 * i);
+        progress_step(&page, 3500 + 100 * i, 10);
     ck_assert_uint_lt(read_page().mean_ns, 110);
 }
 END_TEST
@@ -150,7 +152,7 @@ START_TEST(the_digest_changes_with_all_that_is_progress)
     seen[1] = progress_digest(&page);
     progress_turn(place, PROGRESS_OUTSIDE);
     seen[2] = progress_digest(&page);
-    progress_step(&page, 1);
+    progress_step(&page, 1, 0);
     seen[3] = progress_digest(&page);
     page.n_untold = 1;
     seen[4] = progress_digest(&page);
