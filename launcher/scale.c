@@ -6,10 +6,14 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-struct rank_line {
+struct line_socket { /* apart from its rank: it lives until the loop has closed it */
     struct scale *s;
     uv_poll_t poll;
-    int fd; /* -1: none, or closed */
+    int rank, fd;
+};
+
+struct rank_line {
+    struct line_socket *socket; /* owned by the loop once it closes; NULL: none, or closed */
     bool saved;
 };
 
@@ -34,10 +38,6 @@ int scale_create(uv_loop_t *loop, int n_local, void (*on_saved)(void *arg), void
     s->n_local = n_local;
     s->on_saved = on_saved;
     s->arg = arg;
-    for (int i = 0; i < n_local; i++) {
-        s->ranks[i].s = s;
-        s->ranks[i].fd = -1;
-    }
     *ret = s;
     return 0;
 }
@@ -48,30 +48,33 @@ static void unref(struct scale *s)
         free(s);
 }
 
-static void on_line_closed(uv_handle_t *handle)
+static void on_socket_closed(uv_handle_t *handle)
 {
-    struct rank_line *r = handle->data;
-    unref(r->s);
+    struct line_socket *socket = handle->data;
+    struct scale *s = socket->s;
+    free(socket);
+    unref(s);
 }
 
 static void line_close(struct rank_line *r)
 {
-    if (r->fd < 0)
+    if (r->socket == NULL)
         return;
-    uv_close((uv_handle_t *)&r->poll, on_line_closed);
-    close(r->fd);
-    r->fd = -1;
+    uv_close((uv_handle_t *)&r->socket->poll, on_socket_closed);
+    close(r->socket->fd);
+    r->socket = NULL;
 }
 
 /* A rank that has closed its end, or has ended, says nothing more. */
 static void on_line(uv_poll_t *poll, int status, int events)
 {
-    struct rank_line *r = poll->data;
-    struct scale *s = r->s;
+    const struct line_socket *socket = poll->data;
+    struct scale *s = socket->s;
+    struct rank_line *r = &s->ranks[socket->rank];
     char bytes[256];
     (void)status;
     (void)events;
-    ssize_t n = recv(r->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    ssize_t n = recv(socket->fd, bytes, sizeof bytes, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
@@ -88,29 +91,40 @@ static void on_line(uv_poll_t *poll, int status, int events)
 /* The queue is empty: there is room. Nobody there is fine. */
 static void ask_rank(const struct rank_line *r)
 {
-    if (r->fd >= 0)
-        send(r->fd, "\n", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (r->socket != NULL)
+        send(r->socket->fd, "\n", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 int scale_add(struct scale *s, int rank, int *ret_worker_fd)
 {
     struct rank_line *r = &s->ranks[rank];
     int pair[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-        return -errno;
-    int rc = uv_poll_init(s->loop, &r->poll, pair[0]); /* makes our end non-blocking */
+    struct line_socket *socket = malloc(sizeof *socket);
+    if (socket == NULL)
+        return -ENOMEM;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
+        int rc = -errno;
+        free(socket);
+        return rc;
+    }
+    *socket = (struct line_socket){.s = s, .rank = rank, .fd = pair[0]};
+    int rc = uv_poll_init(s->loop, &socket->poll, pair[0]); /* makes our end non-blocking */
     if (rc < 0) {
         close(pair[0]);
         close(pair[1]);
+        free(socket);
         return rc;
     }
-    r->poll.data = r;
-    r->fd = pair[0];
+    line_close(r); /* of the one whose place it takes: what that has saved is not its own */
+    s->n_saved -= r->saved;
+    r->saved = false;
+    socket->poll.data = socket;
+    r->socket = socket;
     s->n_handles++;
     *ret_worker_fd = pair[1];
     if (s->is_asked)
         ask_rank(r);
-    return uv_poll_start(&r->poll, UV_READABLE, on_line);
+    return uv_poll_start(&socket->poll, UV_READABLE, on_line);
 }
 
 bool scale_ask(struct scale *s)

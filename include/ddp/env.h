@@ -32,7 +32,7 @@
                                          shared memory over it (segments/node_socket.h) */
 #define DDP_ENV_GENERATION "DDP_GENERATION" /* as TORCHELASTIC_RESTART_COUNT */
 #define DDP_ENV_SCALE_FD                                                                           \
-    "DDP_SCALE_FD" /* where nodes may join: readable once one waits for a checkpoint. A byte written
+    "DDP_SCALE_FD" /* readable once somebody waits for a checkpoint. A byte written
                       into it: this rank has saved its state */
 #define DDP_ENV_SCALE_SIGNAL                                                                       \
     "DDP_SCALE_SIGNAL" /* the number of the signal that comes with it; ignored by default */
