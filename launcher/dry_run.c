@@ -1,5 +1,6 @@
 #include "dry_run.h"
 
+#include "binding.h"
 #include "job_spec.h"
 #include "rank_argv.h"
 #include "spawn.h"
@@ -133,6 +134,7 @@ static int print_rank(const struct job_spec *spec, const struct generation_place
 {
     const struct job_world *w = &spec->world;
     struct rank_values values;
+    char line[BINDING_LINE_BYTES];
     struct rank_place place = {.rank = local_rank, .local_rank = local_rank, .error_file = ""};
     co_autofree char **env = NULL;
     co_autofree char **own = NULL;
@@ -144,12 +146,15 @@ static int print_rank(const struct job_spec *spec, const struct generation_place
     if (rc < 0)
         return rc;
     fprintf(out, w->guided ? "local rank %d: " : "rank %d: ", local_rank);
-    dry_run_print_word(spec->path, out);
+    dry_run_print_word(rank_argv_path(spec, &values), out);
     for (char **word = (own != NULL ? own : spec->argv) + 1; *word != NULL; word++) {
         fputc(' ', out);
         dry_run_print_word(*word, out);
     }
     fputc('\n', out);
+    if (spec->binding != NULL && spec->binding->is_bound)
+        fprintf(out, "    bound to %s\n",
+                binding_print(spec->binding, local_rank, line, sizeof line));
     print_environment(spec, parent, env, out);
     return 0;
 }

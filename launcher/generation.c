@@ -117,7 +117,7 @@ int generation_renew(const struct job_spec *spec, uint32_t number, uv_loop_t *lo
     return 0;
 }
 
-int generation_renew_ranks(const struct job_spec *spec, uv_loop_t *loop,
+int generation_renew_ranks(const struct job_spec *spec, uint32_t number, uv_loop_t *loop,
                            const struct generation_notes *notes, struct generation *g,
                            struct co_error *err)
 {
@@ -126,7 +126,7 @@ int generation_renew_ranks(const struct job_spec *spec, uv_loop_t *loop,
     int rc = make_scale(spec, loop, notes, &scale, err);
     if (rc < 0)
         return rc;
-    rc = make_memory(spec, 0, loop, notes, &memory, err);
+    rc = make_memory(spec, number, loop, notes, &memory, err);
     if (rc < 0) {
         scale_close(scale);
         return rc;
@@ -138,9 +138,13 @@ int generation_renew_ranks(const struct job_spec *spec, uv_loop_t *loop,
     return 0;
 }
 
-int generation_replace(struct generation *g, int rank, uint32_t number, struct co_error *err)
+int generation_mend(struct generation *g, uint32_t number, const struct broker_world *world,
+                    struct co_error *err)
 {
-    return node_memory_renew(g->memory, rank, number, err);
+    int rc = node_memory_renew(g->memory, number, world, err);
+    if (rc == 0 && g->scale != NULL)
+        scale_renew(g->scale);
+    return rc;
 }
 
 /* --- A store for several nodes --- */

@@ -6,13 +6,16 @@
 #define DDP_LAUNCHER_JOB_SPEC_H
 
 #include "output_spec.h"
+#include "placement.h"
 #include "rendezvous/allow.h"
 #include "rendezvous/message.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
+struct binding;
 struct seal_key;
+struct wrap;
 
 #define JOB_RANKS_MAX 1024 /* of one node */
 
@@ -84,8 +87,12 @@ struct job_spec {
                           so asked; of several what was given, NULL: rank 0's node says it */
     uint16_t master_port; /* of the store; 0: any free one */
     enum store_choice store;
-    int omp_threads;         /* OMP_NUM_THREADS for workers that have none; 0: leave it alone */
-    bool omp_asked;          /* by --omp: an OMP_NUM_THREADS that is there already is replaced */
+    int omp_threads; /* OMP_NUM_THREADS for workers that have none; 0: leave it alone */
+    bool omp_asked;  /* by --omp: an OMP_NUM_THREADS that is there already is replaced */
+    enum placement_bind bind;
+    bool report_bindings;
+    struct binding *binding; /* owned; set by binding_find(); NULL: nobody asked */
+    char *gpus;              /* owned; --gpus: CUDA_VISIBLE_DEVICES for the ranks; NULL: ours */
     bool virtual_local_rank; /* each rank has LOCAL_RANK 0 and one device in CUDA_VISIBLE_DEVICES */
 
     struct job_world world;
@@ -97,7 +104,8 @@ struct job_spec {
     int n_program_words; /* argv up to here is the program, the rest are its arguments */
     bool has_templates;  /* an argument holds a '$', or braces that are filled in */
     enum template_rule templates;
-    bool fills_braces;    /* {rank} and the like are filled in: what `templates` comes to */
+    bool fills_braces; /* {rank} and the like are filled in: what `templates` comes to */
+    struct wrap *wrap; /* owned, and its path; in front of some ranks' words; NULL: of nobody's */
     char *local_rank_arg; /* owned; "--local_rank": NAME=<n> becomes the first argument; NULL: no */
 
     /* restarts and the end */
@@ -131,8 +139,12 @@ struct job_spec {
 /* Does ddprun serve the store of a generation of so many ranks? */
 bool job_spec_agent_store(const struct job_spec *spec, uint32_t world_size);
 
-/* May a failed rank be replaced while the others live? */
+/* May a failed rank be replaced while the others live, or may ranks live on when nodes come and
+ * go? */
 bool job_spec_replaces(const struct job_spec *spec);
+
+/* Can a node join while this one's ranks run? */
+bool job_spec_may_grow(const struct job_spec *spec);
 
 /* May the ranks be asked to save their state? The same on all nodes of a job, whatever else each is
  * told: the ranks agree on the answer together. */

@@ -9,6 +9,7 @@
 #include "node_state.h"
 #include "output.h"
 #include "runtime_dir.h"
+#include "scale.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -51,7 +52,10 @@ static void on_note(void *arg, const char *text)
 
 static void on_joined(void *arg, int rank, bool mends)
 {
-    node_console_note_joined(((struct node *)arg)->console, rank);
+    struct node *n = arg;
+    if (n->gen.scale != NULL)
+        scale_let_in(n->gen.scale, rank);
+    node_console_note_joined(n->console, rank);
     node_feed(arg, &(struct supervisor_event){
                        .type = SUPERVISOR_EV_JOINED, .rank = rank, .mends = mends});
 }

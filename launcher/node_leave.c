@@ -71,6 +71,16 @@ static void on_time(uv_timer_t *timer)
     let_go(l);
 }
 
+/* Once in a generation; or they were asked since a node waits: the same answer will do. */
+static void ask(struct node *n)
+{
+    if (scale_ask(n->gen.scale) &&
+        nursery_signal(&n->nursery,
+                       n->spec->signal_scope == SCOPE_GROUP ? NURSERY_GROUP : NURSERY_MAIN, -1,
+                       WORKER_SCALE_SIGNAL) < 0)
+        node_lose_nursery(n);
+}
+
 static void announce(struct node_leave *l, int sig)
 {
     struct node *n = l->n;
@@ -83,11 +93,7 @@ static void announce(struct node_leave *l, int sig)
                    n->spec->on_term_ms);
     uv_update_time(&n->loop);
     uv_timer_start(&l->timer, on_time, n->spec->on_term_ms, 0);
-    scale_ask(n->gen.scale); /* or they were, since a node waits: the same answer will do */
-    if (nursery_signal(&n->nursery,
-                       n->spec->signal_scope == SCOPE_GROUP ? NURSERY_GROUP : NURSERY_MAIN, -1,
-                       WORKER_SCALE_SIGNAL) < 0)
-        node_lose_nursery(n);
+    ask(n);
 }
 
 void node_leave_signal(struct node *n, int sig)
@@ -112,8 +118,10 @@ void node_leave_look(struct node_leave *l)
 {
     if (l == NULL || l->held == 0 || l->is_over)
         return;
-    if (is_going_on(l->n) && !scale_all_saved(l->n->gen.scale))
+    if (is_going_on(l->n) && !scale_all_saved(l->n->gen.scale)) {
+        ask(l->n); /* a rank was replaced, and a generation has begun */
         return;
+    }
     l->is_over = true;
     uv_timer_start(&l->timer, on_time, 0, 0);
 }

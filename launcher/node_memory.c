@@ -215,14 +215,21 @@ int node_memory_rank_gone(struct node_memory *m, int rank, int status)
     return other_died ? why.rank : -1;
 }
 
-int node_memory_renew(struct node_memory *m, int rank, uint32_t generation, struct co_error *err)
+void node_memory_part(struct node_memory *m)
+{
+    if (m->control != NULL)
+        control_abort_set(m->control, (struct control_abort){.cause = CONTROL_RENEWED});
+}
+
+int node_memory_renew(struct node_memory *m, uint32_t generation, const struct broker_world *world,
+                      struct co_error *err)
 {
     struct control *next;
     int fd;
     int rc = control_create((unsigned)m->n_local, generation, &fd, &next, err);
     if (rc < 0)
         return rc;
-    rc = broker_renew(m->broker, fd, generation, err);
+    rc = broker_renew(m->broker, fd, generation, world, err);
     close(fd);
     if (rc < 0) {
         control_unmap(next);
@@ -230,10 +237,12 @@ int node_memory_renew(struct node_memory *m, int rank, uint32_t generation, stru
     }
     control_unmap(m->control); /* its ranks know that it broke: the abort word is set */
     m->control = next;
-    socket_close(&m->ranks[rank]);
-    m->ranks[rank].gone = false;
-    for (int i = 0; i < m->n_local; i++)
-        m->ranks[i].has_joined = false;
+    for (int i = 0; i < m->n_local; i++) {
+        struct rank_memory *r = &m->ranks[i];
+        if (r->gone)
+            socket_close(r);
+        r->gone = r->has_joined = false;
+    }
     return 0;
 }
 

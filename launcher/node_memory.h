@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+struct broker_world;
 struct co_error;
 struct node_memory; /* opaque */
 struct progress;    /* segments/progress.h */
@@ -40,12 +41,17 @@ int node_memory_add(struct node_memory *m, int rank, int *ret_worker_fd);
  * returns   the rank that died before, as the shared memory knows; -1: none, or this one */
 int node_memory_rank_gone(struct node_memory *m, int rank, int status);
 
-/* The rank is gone, and another one takes its place: new memory for the next generation, which
- * those that live join by the sockets they have. Call node_memory_add() for the new one, then
- * node_memory_let_in().
+/* The ranks take part in this generation no more: let go who waits in it. */
+void node_memory_part(struct node_memory *m);
+
+/* New memory for the next generation, which those that live join by the sockets they have. Call
+ * node_memory_add() for those that take the places of ranks that are gone, then
+ * node_memory_let_in(). A rank has asked for the memory of the generation before.
  *
+ * world     of this generation; borrowed for the call
  * returns   0; -errno: there is no memory for it, and the old generation stays */
-int node_memory_renew(struct node_memory *m, int rank, uint32_t generation, struct co_error *err);
+int node_memory_renew(struct node_memory *m, uint32_t generation, const struct broker_world *world,
+                      struct co_error *err);
 
 /* on_joined() of those that had asked before there was a new generation. */
 void node_memory_let_in(struct node_memory *m);

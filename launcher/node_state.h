@@ -68,8 +68,8 @@ struct generation_notes node_generation_notes(struct node *n);
 /* What the ranks of the generation before had is gone with them; the next ones find all empty. */
 void node_renew(struct node *n);
 
-/* Start one rank anew, in a generation of which the others are told. */
-void node_replace_rank(struct node *n, int rank);
+/* Make a generation for ranks that live, and start those in it that the supervisor asked for. */
+void node_mend(struct node *n, const struct supervisor_orders *o);
 
 /* Each rank that the supervisor asked for gets an answer, also those that were not tried. */
 void node_start_ranks(struct node *n, int n_start);

@@ -150,8 +150,8 @@ void node_carry_out(struct node *n, const struct supervisor_orders *o)
         rc = nursery_sweep(&n->nursery, o->sweep_signal);
     if (rc < 0)
         node_lose_nursery(n);
-    else if (o->replace >= 0)
-        node_replace_rank(n, o->replace);
+    else if (o->mend || o->n_anew > 0)
+        node_mend(n, o);
     else if (o->n_start > 0)
         node_start_ranks(n, o->n_start);
     else if (o->sweep_alone)
@@ -219,10 +219,13 @@ void node_feed(struct node *n, struct supervisor_event *e)
     if (was_well && supervisor_get_verdict(n->supervisor)->outcome == OUTCOME_RANK_FAILED)
         oom_watch_note_failure(&n->oom); /* before others are told to stop */
     say_transition(n, from, e);
-    if (orders.replace >= 0)
+    if (orders.mend && n->guide == NULL)
         say_replacement(n);
-    else if (e->type == SUPERVISOR_EV_EXITED) /* who waits for another one waits in vain */
-        node_memory_give_up(n->gen.memory);
+    else if (e->type == SUPERVISOR_EV_EXITED && !orders.mend &&
+             supervisor_get_state(n->supervisor) != SUPERVISOR_KEEPING)
+        node_memory_give_up(n->gen.memory); /* who waits for another one waits in vain */
+    if (orders.keep)
+        node_memory_part(n->gen.memory);
     if (from == SUPERVISOR_STARTING && supervisor_get_state(n->supervisor) == SUPERVISOR_RUNNING)
         uv_timer_start(&n->settled, on_settled, SETTLED_MS, 0);
     set_timer(n);

@@ -193,8 +193,10 @@ static int make_orders(const struct parcel *p, const struct image *image,
                        struct spawn_order orders[SPAWN_AT_ONCE])
 {
     for (int i = 0; i < p->q.n_ranks; i++) {
-        orders[i] = (struct spawn_order){
-            .path = image->path, .argv = image->worker[i].argv, .env = image->worker[i].env};
+        orders[i] = (struct spawn_order){.path = image->worker[i].path,
+                                         .argv = image->worker[i].argv,
+                                         .env = image->worker[i].env,
+                                         .cpus = image->worker[i].cpus};
         for (int j = 0; j < SPAWN_N_FDS; j++) {
             uint8_t at = p->q.fd_of[i][j];
             if (at != NURSERY_NO_FD && at >= p->n_fds)

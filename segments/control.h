@@ -43,6 +43,7 @@ enum control_cause {
     CONTROL_TIMEOUT,      /* `rank` gave up waiting */
     CONTROL_JOB_STOPPING, /* ddprun is stopping the job */
     CONTROL_UNREADABLE,   /* memory that `rank` gave to a call cannot be read */
+    CONTROL_RENEWED,      /* the generation is over, and nobody's fault is it; another may follow */
     CONTROL_TOLD          /* something on another node: `rank` has it in words, in its line's `why`;
                              detail: the negative errno as a positive number */
 };

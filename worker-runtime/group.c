@@ -102,8 +102,22 @@ static void place_group(struct ddp_group *g)
     g->n_nodes = place.n_nodes;
 }
 
+static void take_who(struct ddp_group *g, const struct env_who *who)
+{
+    rt_set_rank(who->rank);
+    g->rank = who->rank;
+    g->world_size = who->world_size;
+    g->local_rank = who->local_rank;
+    g->local_world_size = who->local_world_size;
+    g->node_rank = who->node_rank;
+    g->n_nodes = who->n_nodes;
+    g->generation = who->generation;
+    g->store_port = who->store_port;
+    memcpy(g->store_host, who->store_host, sizeof g->store_host);
+}
+
 /* Meet the other ranks. Who comes back has entered the job before. */
-static int meet(struct ddp_group *g, const struct env_who *who, uint64_t deadline_ms,
+static int meet(struct ddp_group *g, struct env_who *who, uint64_t deadline_ms,
                 struct co_error *err)
 {
     struct recovery *r = g->recovery;
@@ -117,11 +131,22 @@ static int meet(struct ddp_group *g, const struct env_who *who, uint64_t deadlin
     if (code == -ECONNRESET &&
         (r == NULL || !r->again.may_follow)) /* while there is a way to tell */
         process_lose_peer();
+    take_who(g, who);
     if (code == 0)
         place_group(g);
     else if (r == NULL)
         process_leave(false);
     return code;
+}
+
+/* One that is alone meets nobody, unless others may come later while it lives on. */
+static bool has_to_meet(const struct ddp_group *g, const struct env_who *who)
+{
+    const char *scale_fd = getenv(DDP_ENV_SCALE_FD);
+    if (who->world_size > 1)
+        return true;
+    return g->recovery != NULL && who->node_fd >= 0 &&
+           (g->recovery->is_inside || (scale_fd != NULL && scale_fd[0] != '\0'));
 }
 
 static int join(const struct ddp_init_opts *opts, struct ddp_group *g, struct co_error *err)
@@ -135,20 +160,13 @@ static int join(const struct ddp_init_opts *opts, struct ddp_group *g, struct co
         code = read_options(opts, g, err);
     if (code != 0)
         return code;
-    rt_set_rank(who.rank);
     if (node_join_is_socket(who.node_fd))
         fcntl(who.node_fd, F_SETFD, FD_CLOEXEC); /* the rank's, not its children's */
     else
         who.node_fd = -1;
-    g->rank = who.rank;
-    g->world_size = who.world_size;
-    g->local_rank = who.local_rank;
-    g->local_world_size = who.local_world_size;
-    g->node_rank = who.node_rank;
-    g->n_nodes = who.n_nodes;
-    g->generation = who.generation;
+    take_who(g, &who);
     g->step_fd = -1;
-    if (g->world_size == 1) { /* nobody to meet */
+    if (!has_to_meet(g, &who)) {
         g->step_fd = who.node_fd;
         return 0;
     }
@@ -196,12 +214,14 @@ static void destroy_children(struct ddp_group *g)
 /* returns whether it had met others */
 static bool take_leave(struct ddp_group *world)
 {
-    const bool has_met = world->backend != NULL && !process_is_forked(); /* a child's group is not
-                                                                            its own */
+    const bool has_met = (world->backend != NULL || world->alone != NULL) &&
+                         !process_is_forked(); /* a child's group is not its own */
     destroy_children(world);
     requests_destroy(world->requests);
-    if (has_met)
+    if (has_met && world->backend != NULL)
         world->backend->ops->destroy(world->backend);
+    else if (has_met)
+        node_leave(world->alone);
     free(world);
     return has_met;
 }
@@ -312,6 +332,14 @@ void ddp_group_destroy(struct ddp_group *sub)
         sub->backend->ops->destroy(sub->backend);
     }
     free(sub);
+}
+
+int group_check_alone(const struct ddp_group *g, struct co_error *err)
+{
+    const struct node *alone = g->world->alone;
+    if (alone == NULL || control_abort_get(alone->control).cause == CONTROL_OK)
+        return 0;
+    return co_fail(err, -ECONNRESET, "the job goes on in another generation");
 }
 
 void group_count_step(struct ddp_group *g, uint64_t began_ns)

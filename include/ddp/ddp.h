@@ -16,7 +16,9 @@
 #include <ddp/sampler.h>
 #include <ddp/scaler.h>
 #include <ddp/store.h>
+#include <ddp/syncbn.h>
 #include <ddp/types.h>
+#include <ddp/zero.h>
 
 #define DDP_VERSION_MAJOR 0
 #define DDP_VERSION_MINOR 1

@@ -28,8 +28,8 @@ extern "C" {
 #endif
 
 /* Does somebody wait for a checkpoint: a node that joins, or an end that is announced? All ranks
- * get the same answer: 1 once one of them knows. Until ddp_scale_ready(); then 0 for the rest of the
- * generation.
+ * get the same answer: 1 once one of them knows. Until ddp_scale_ready(); then 0 for the rest of
+ * the generation.
  *
  * ret_pending   written only on success
  * cost          where ranks may be asked (several nodes, or --on-term), an all_reduce of one

@@ -210,6 +210,11 @@ def scaler_goes_torchs_way(program, version, python, env, folder):
     require(out, "all the same", "stdout")
 
 
+def syncbn_is_torchs_over_the_whole_batch(program, version, python, env, folder):
+    out, _ = run([python, script("syncbn_vs_torch.py"), program], env)
+    require(out, "all within the bounds", "stdout")
+
+
 def tensors_go_both_ways(program, version, python, env, folder):
     if subprocess.run([python, "-c", "import safetensors"], env=env, stderr=subprocess.DEVNULL).returncode != 0:
         skip(f"{python} has no safetensors")
@@ -319,6 +324,7 @@ CASES = {
         environment_is_torchruns,
         sampler_draws_as_torch_does,
         scaler_goes_torchs_way,
+        syncbn_is_torchs_over_the_whole_batch,
         tensors_go_both_ways,
         buckets_are_torchs_after_its_rebuild,
         store_answers_as_torchs_own,

@@ -782,7 +782,9 @@ static void begin_mendable(int n_ranks, int max_restarts)
 static void expect_replaced(int rank)
 {
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_MENDING);
-    ck_assert_int_eq(o.replace, rank);
+    ck_assert(o.mend);
+    ck_assert_int_eq(o.n_anew, 1);
+    ck_assert_int_eq(o.anew[0], rank);
     ck_assert_int_eq(o.signal, 0);
     ck_assert_int_eq(o.n_start, 0);
     ck_assert(!o.renew);
