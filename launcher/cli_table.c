@@ -145,6 +145,11 @@ const struct co_option cli_table[] = {
 
     {OPTION_TIMEOUT, 0, "timeout", "TIME", .subject = "Ending", .weak = true,
      .help = "Stop the job after TIME and exit with 124."},
+    {OPTION_ON_TERM, 0, "on-term", "TIME", .weak = true,
+     .help =
+         "After SIGTERM, and signals of --signals-to-handle: ask the ranks to save their state "
+         "(DDP_SCALE_FD, ddp_scale_pending of libddp), and pass the signal on when all have, or "
+         "after TIME. Default: at once."},
     {OPTION_SHUTDOWN_TIMEOUT, 0, "shutdown-timeout", "TIME", "PET_SHUTDOWN_TIMEOUT",
      "How long ranks that were told to stop may take before they are killed: 90, 1.5s, 250ms, 10m. "
      "Default: TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30s after a signal, 5s after a rank failed."},

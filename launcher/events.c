@@ -283,6 +283,17 @@ void events_save(struct events *e, uint32_t generation, const char *state)
         put(e, "save", generation, json_pack("{s:s}", "state", state));
 }
 
+void events_leaving(struct events *e, uint32_t generation, const char *state, int sig,
+                    uint64_t grace_ms)
+{
+    if (e->fd < 0)
+        return;
+    json_t *more = json_pack("{s:s,s:o}", "state", state, "signal", signal_name(sig));
+    if (grace_ms > 0)
+        json_object_set_new(more, "grace_ms", json_integer((json_int_t)grace_ms));
+    put(e, "leaving", generation, more);
+}
+
 void events_leave(struct events *e, uint32_t generation, const char *text)
 {
     if (e->fd >= 0)

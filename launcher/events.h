@@ -85,6 +85,12 @@ void events_order(struct events *e, uint32_t generation, const char *why, const 
  * (each of them has said that its state is saved) */
 void events_save(struct events *e, uint32_t generation, const char *state);
 
+/* leaving: the end of the ranks here is announced; state: "announced" (they are asked to save:
+ * signal, grace_ms), then "saved" (all have said that they have), "late" (the time was over
+ * before), or "ended" (something else ended them) */
+void events_leaving(struct events *e, uint32_t generation, const char *state, int sig,
+                    uint64_t grace_ms);
+
 /* leave: this node goes, or ends the job for all: text */
 void events_leave(struct events *e, uint32_t generation, const char *text);
 

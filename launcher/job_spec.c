@@ -24,6 +24,11 @@ bool job_spec_may_grow(const struct job_spec *spec)
     return spec->world.guided && spec->world.min_nodes < spec->world.max_nodes;
 }
 
+bool job_spec_asks(const struct job_spec *spec)
+{
+    return spec->world.guided ? spec->world.max_nodes > 1 : spec->on_term_ms > 0;
+}
+
 void job_spec_terms(const struct job_spec *spec, struct message_terms *ret)
 {
     const struct job_world *w = &spec->world;

@@ -120,6 +120,7 @@ struct job_spec {
                                     128 + its signal): the job ends at once */
     uint64_t timeout_ms;         /* stop the job so long after its start, exit 124; 0: never */
     uint64_t grace_ms;           /* after a signal: from forwarding it to SIGKILL */
+    uint64_t on_term_ms;         /* before that: to save their state; 0: they are not asked */
     uint64_t failure_grace_ms;   /* after a failed rank: from SIGTERM to SIGKILL */
     uint64_t stop_signals;   /* bit N: signal N, passed on, ends the job. TERM, INT, HUP and QUIT
                                     always; never KILL, STOP, CHLD, CONT, WINCH, nor a fault's */
@@ -143,6 +144,10 @@ bool job_spec_mends(const struct job_spec *spec);
 
 /* Can a node join while this one's ranks run? */
 bool job_spec_may_grow(const struct job_spec *spec);
+
+/* May the ranks be asked to save their state? The same on all nodes of a job, whatever else each is
+ * told: the ranks agree on the answer together. */
+bool job_spec_asks(const struct job_spec *spec);
 
 /* What the whole job agrees to, of a guided one. */
 void job_spec_terms(const struct job_spec *spec, struct message_terms *ret);

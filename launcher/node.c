@@ -4,6 +4,7 @@
 #include "node_console.h"
 #include "node_guide.h"
 #include "node_hang.h"
+#include "node_leave.h"
 #include "node_pace.h"
 #include "node_state.h"
 #include "output.h"
@@ -59,11 +60,12 @@ static void on_joined(void *arg, int rank, bool mends)
                        .type = SUPERVISOR_EV_JOINED, .rank = rank, .mends = mends});
 }
 
-/* Only a guided node's ranks are asked to save. */
 static void on_saved(void *arg)
 {
     struct node *n = arg;
-    node_guide_look(n->guide);
+    node_leave_look(n->leave);
+    if (n->guide != NULL)
+        node_guide_look(n->guide);
 }
 
 struct generation_notes node_generation_notes(struct node *n)
@@ -223,6 +225,8 @@ static int node_open(struct node *n, const struct guide_link_ops *link, struct c
     rc = node_hang_open(n, &n->hang, err);
     if (rc == 0)
         rc = node_pace_open(n, &n->pace, err);
+    if (rc == 0)
+        rc = node_leave_open(n, &n->leave, err);
     if (rc < 0)
         return rc;
     if (spec->world.guided)
@@ -259,6 +263,7 @@ static void node_close(struct node *n)
     node_guide_close(n->guide);
     node_hang_close(n->hang);
     node_pace_close(n->pace);
+    node_leave_close(n->leave);
     node_console_close(n->console);
     if (n->has_loop) {
         close_handles(n);

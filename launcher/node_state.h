@@ -23,6 +23,7 @@ struct job_spec;
 struct node_console;
 struct node_guide;
 struct node_hang;
+struct node_leave;
 struct node_pace;
 struct output;
 
@@ -34,6 +35,7 @@ struct node {
     struct supervisor *supervisor; /* owned */
     struct node_guide *guide;      /* owned; NULL: this node decides for itself */
     struct node_hang *hang;        /* owned by the loop; NULL: nobody looks for ranks that hang */
+    struct node_leave *leave;      /* likewise; NULL: an end is not announced */
     struct node_pace *pace;        /* likewise; NULL: nobody asks how fast they are */
     struct node_console *console;  /* owned */
     struct events events;

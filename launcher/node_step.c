@@ -5,6 +5,7 @@
 #include "node_console.h"
 #include "node_guide.h"
 #include "node_hang.h"
+#include "node_leave.h"
 #include "node_memory.h"
 #include "node_pace.h"
 #include "output.h"
@@ -230,6 +231,7 @@ void node_feed(struct node *n, struct supervisor_event *e)
         uv_timer_start(&n->settled, on_settled, SETTLED_MS, 0);
     set_timer(n);
     node_carry_out(n, &orders);
+    node_leave_look(n->leave);
     if (n->guide != NULL)
         node_guide_look(n->guide);
 }
@@ -312,7 +314,6 @@ void node_on_signal(uv_poll_t *poll, int status, int events)
     while (!n->ended && read(n->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
         if (info.ssi_signo == SIGWINCH) /* before the ranks hear of it */
             output_resize(n->output, STDERR_FILENO);
-        node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SIGNAL,
-                                                .sig = (int)info.ssi_signo});
+        node_leave_signal(n, (int)info.ssi_signo);
     }
 }

@@ -35,7 +35,7 @@
     "DDP_NUMA_NODES" /* the memory node that each rank of this node is bound to, in their order:
                         "0,0,1,1"; -1: none, or several. Set if ranks are bound */
 #define DDP_ENV_SCALE_FD                                                                           \
-    "DDP_SCALE_FD" /* where nodes may join: readable once one waits for a checkpoint. A byte written
+    "DDP_SCALE_FD" /* readable once somebody waits for a checkpoint. A byte written
                       into it: this rank has saved its state */
 #define DDP_ENV_SCALE_SIGNAL                                                                       \
     "DDP_SCALE_SIGNAL" /* the number of the signal that comes with it; ignored by default */
