@@ -22,6 +22,7 @@ enum cli_option {
     OPTION_USE_ENV,
     OPTION_START_METHOD,
     OPTION_OMP,
+    OPTION_WARM,
     /* meeting */
     OPTION_RDZV_BACKEND,
     OPTION_RDZV_ENDPOINT,

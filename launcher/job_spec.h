@@ -24,6 +24,8 @@ enum store_choice {
 
 enum failure_action { FAILURE_REPLACES, FAILURE_RESTARTS, FAILURE_ABORTS };
 
+enum warm_choice { WARM_NEVER, WARM_RESTARTS, WARM_START };
+
 enum signal_scope { SCOPE_PROCESS, SCOPE_GROUP };
 
 /* In whose process is the roster? */
@@ -87,8 +89,10 @@ struct job_spec {
     char *path;  /* owned; what is executed: absolute, or as it was given if it holds a '/' */
     char **argv; /* owned, one block, NULL-terminated; argv[0] as the program shall see it */
     char *shown; /* owned; the program's name for messages: the script, the module, the program */
-    int n_program_words;  /* argv up to here is the program, the rest are its arguments */
-    bool has_templates;   /* an argument holds a '$' */
+    int n_program_words;   /* argv up to here is the program, the rest are its arguments */
+    bool is_python;        /* path is a Python that we chose, argv says what it runs */
+    enum warm_choice warm; /* may ranks be forked from a parent that has imported what they need? */
+    bool has_templates;    /* an argument holds a '$' */
     char *local_rank_arg; /* owned; "--local_rank": NAME=<n> becomes the first argument; NULL: no */
 
     /* restarts and the end */

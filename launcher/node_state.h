@@ -12,6 +12,7 @@
 #include "rank_io.h"
 #include "start.h"
 #include "supervisor.h"
+#include "warm.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,6 +37,7 @@ struct node {
     struct generation gen;
     struct start start;
     struct oom_watch oom;
+    struct warm warm;
     int renew_failure; /* -errno: there is nothing to start the next ranks with */
     int signal_fd;
     int n_started; /* ranks asked for: the next one's number */
@@ -43,7 +45,7 @@ struct node {
     bool ended;
     uv_loop_t loop;
     bool has_loop;
-    uv_poll_t nursery_poll, signal_poll; /* zeroed: not there */
+    uv_poll_t nursery_poll, signal_poll, warm_poll; /* zeroed: not there */
     uv_timer_t timer, timeout, settled;
 };
 
@@ -63,6 +65,9 @@ void node_replace_rank(struct node *n, int rank);
 
 /* Each rank that the supervisor asked for gets an answer, also those that were not tried. */
 void node_start_ranks(struct node *n, int n_start);
+
+/* Ask for the parent of --warm, if that has not been done. */
+void node_warm_up(struct node *n);
 
 /* --- node_step.c --- */
 

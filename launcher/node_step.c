@@ -209,8 +209,10 @@ void node_feed(struct node *n, struct supervisor_event *e)
         say_replacement(n);
     else if (e->type == SUPERVISOR_EV_EXITED) /* who waits for another one waits in vain */
         node_memory_give_up(n->gen.memory);
-    if (from == SUPERVISOR_STARTING && supervisor_get_state(n->supervisor) == SUPERVISOR_RUNNING)
+    if (from == SUPERVISOR_STARTING && supervisor_get_state(n->supervisor) == SUPERVISOR_RUNNING) {
         uv_timer_start(&n->settled, on_settled, SETTLED_MS, 0);
+        node_warm_up(n);
+    }
     set_timer(n);
     node_carry_out(n, &orders);
     if (n->guide != NULL)
@@ -253,7 +255,7 @@ static void on_rank_report(struct node *n, const struct nursery_report *r)
         e.type = SUPERVISOR_EV_EMPTY;
         break;
     }
-    events_rank(&n->events, n->supervisor, &e, r->pid);
+    events_rank(&n->events, n->supervisor, &e, r->pid, r->way == NURSERY_FORKED);
     if (e.type == SUPERVISOR_EV_STARTED)
         event_log_start(&n->event_log, supervisor_generation(n->supervisor), e.rank, e.pid);
     node_feed(n, &e);
@@ -261,6 +263,9 @@ static void on_rank_report(struct node *n, const struct nursery_report *r)
 
 static void on_report(struct node *n, const struct nursery_report *r)
 {
+    warm_on_report(&n->warm, r);
+    if (r->event == NURSERY_SEEDS_READY || r->event == NURSERY_PARENT_GONE)
+        return;
     if (r->event != NURSERY_LAPSED)
         on_rank_report(n, r);
     else if (n->guide != NULL)

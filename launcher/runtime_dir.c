@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,22 +35,34 @@ int runtime_dir_make(char **ret_dir, struct co_error *err)
     return code;
 }
 
-void runtime_dir_empty(const char *dir)
+static bool is_error_file(const char *name)
+{
+    size_t n = strlen(name);
+    return n > 5 && strcmp(name + n - 5, ".json") == 0;
+}
+
+static void unlink_all(const char *dir, bool error_files_only)
 {
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *entries = fd < 0 ? NULL : fdopendir(fd);
     if (entries == NULL)
         return;
     for (const struct dirent *d; (d = readdir(entries)) != NULL;)
-        unlinkat(fd, d->d_name, 0);
+        if (!error_files_only || is_error_file(d->d_name))
+            unlinkat(fd, d->d_name, 0);
     closedir(entries);
+}
+
+void runtime_dir_empty(const char *dir)
+{
+    unlink_all(dir, true);
 }
 
 void runtime_dir_remove(const char *dir)
 {
     if (dir == NULL || rmdir(dir) == 0 || (errno != ENOTEMPTY && errno != EEXIST))
         return;
-    runtime_dir_empty(dir);
+    unlink_all(dir, false);
     rmdir(dir);
 }
 

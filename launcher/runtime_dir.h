@@ -1,6 +1,7 @@
 /* runtime_dir.h - the job's own folder for small files, readable by its owner only.
  *
- * Flat: RANK.json, the error file of a rank, and nothing that is not ours. */
+ * Flat: RANK.json, the error file of a rank, what warm.h puts there, and nothing that is not
+ * ours. */
 #ifndef DDP_LAUNCHER_RUNTIME_DIR_H
 #define DDP_LAUNCHER_RUNTIME_DIR_H
 
@@ -19,7 +20,7 @@ int runtime_dir_make(char **ret_dir, struct co_error *err);
 /* Remove it and the plain files in it. Safe to call when it is gone already, and for NULL. */
 void runtime_dir_remove(const char *dir);
 
-/* Remove what lies in it: error files of ranks that are gone. */
+/* Remove the error files in it, of ranks that are gone. */
 void runtime_dir_empty(const char *dir);
 
 /* The path of rank's error file, into buf. returns buf */

@@ -31,6 +31,8 @@
     "DDP_NODE_FD"                           /* a socket to the node's ddprun: libddp gets the node's
                                          shared memory over it (segments/node_socket.h) */
 #define DDP_ENV_GENERATION "DDP_GENERATION" /* as TORCHELASTIC_RESTART_COUNT */
+#define DDP_ENV_WARM                                                                               \
+    "DDP_WARM" /* with --warm, for the bootstrap, which removes it: no script sees it */
 #define DDP_ENV_SCALE_FD                                                                           \
     "DDP_SCALE_FD" /* where nodes may join: readable once one waits for a checkpoint. A byte written
                       into it: this rank has saved its state */
