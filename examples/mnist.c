@@ -12,6 +12,7 @@
 
 #include "accumulate.h"
 #include "agree.h"
+#include "amp.h"
 #include "checkpoint.h"
 #include "convnet.h"
 #include "dataset.h"
@@ -33,6 +34,7 @@ struct job {
     struct convnet *net;
     struct sgd sgd;
     struct accumulator parts; /* with --accumulate only */
+    struct amp amp;           /* with --amp only */
     struct dataset data;
     FILE *loss_file; /* rank 0's; NULL: none */
     int64_t step;    /* steps made so far */
@@ -126,6 +128,7 @@ static void report_start(struct ddp_group *g, const struct job *job)
     ddp_log0(g, "%d rank%s, %s, %s, %lld images a step; %zu images to train on, %zu to test\n",
              ranks, ranks > 1 ? "s" : "", sizeof(real) == 4 ? "float32" : "float64",
              o->kind == CONVNET_LINEAR ? "linear classifier"
+             : o->sync_bn              ? "convolutional network, batch norm over all ranks"
              : o->batch_norm           ? "convolutional network, batch norm"
                                        : "convolutional network, no norm",
              (long long)o->batch, n_samples(job), job->data.test.n);
@@ -209,13 +212,28 @@ static int write_checkpoint(struct ddp_group *g, struct job *job)
 
 /* ---- training ---- */
 
+static bool has_amp(const struct job *job)
+{
+    return job->opts.amp > 0;
+}
+
+/* The gradients of this rank are there: average them with the others'. */
+static int meet(struct job *job, struct ddp_model *m)
+{
+    int rc = convnet_norm_status(job->net);
+
+    if (rc == 0 && has_amp(job))
+        amp_give_gradients(&job->amp, job->net);
+    return rc == 0 ? ddp_model_sync(m) : rc;
+}
+
 /* Forward, backward, and the average over the ranks. */
 static int average_gradients(struct job *job, struct ddp_model *m, const int64_t *index, size_t n,
                              double *ret_loss)
 {
     *ret_loss = convnet_forward(job->net, &job->data.train.images, index, n);
-    convnet_backward(job->net, m);
-    return ddp_model_sync(m);
+    convnet_backward(job->net, has_amp(job) ? NULL : m);
+    return meet(job, m);
 }
 
 /* The same with a batch in parts, each of which counts by its images. The ranks meet once, at the
@@ -240,7 +258,7 @@ static int average_parts(struct job *job, struct ddp_model *m, const int64_t *in
         if (p + 1 == n_parts)
             accumulator_take(&job->parts, net->tensors, net->n_tensors);
         if ((rc = ddp_model_accumulate(m, p + 1 < n_parts)) == 0)
-            rc = ddp_model_sync(m);
+            rc = p + 1 < n_parts ? ddp_model_sync(m) : meet(job, m);
     }
     return rc;
 }
@@ -255,9 +273,12 @@ static int train_step(struct ddp_group *g, struct job *job, struct ddp_model *m,
     int rc = job->opts.accumulate > 1 ? average_parts(job, m, index, n, &loss)
                                       : average_gradients(job, m, index, n, &loss);
 
+    if (rc == 0 && has_amp(job))
+        rc = amp_step(&job->amp, m, &job->sgd, net);
+    else if (rc == 0)
+        sgd_step(&job->sgd, net->tensors, net->n_tensors);
     if (rc != 0)
         return rc;
-    sgd_step(&job->sgd, net->tensors, net->n_tensors);
     job->step++;
     e->loss_sum += loss;
     e->n_steps++;
@@ -280,6 +301,27 @@ static int register_state(struct ddp_group *g, struct job *job)
         rc = ddp_state_add(g, "step", &job->step, sizeof job->step);
     if (rc == 0)
         rc = ddp_state_add(g, "epoch", &job->epoch, sizeof job->epoch);
+    if (rc == 0 && has_amp(job))
+        rc = amp_register(&job->amp, g);
+    return rc;
+}
+
+/* What --amp and --sync-bn change. */
+static int make_model(struct ddp_group *g, struct job *job, struct ddp_model **ret_model)
+{
+    const struct ddp_model_opts scaled = {.tell_nonfinite = true};
+    struct convnet *net = job->net;
+    struct ddp_group *norm_group = NULL;
+    int rc = job->opts.sync_bn ? ddp_group_split(g, 0, 0, &norm_group) : 0;
+
+    convnet_normalise_over(net, norm_group);
+    if (rc != 0)
+        return rc;
+    if (!has_amp(job))
+        return ddp_model_create(g, net->tensors, net->n_tensors, NULL, ret_model);
+    rc = ddp_model_create(g, ddp_mixed_tensors(job->amp.mixed), net->n_tensors, &scaled, ret_model);
+    if (rc == 0)
+        amp_show(&job->amp, net);
     return rc;
 }
 
@@ -305,8 +347,8 @@ static int train(struct ddp_group *g, void *arg)
         return rc;
     struct ddp_sampler_opts order = {
         .n = (int64_t)n_samples(job), .seed = o->seed, .shuffle = true};
-    if ((rc = ddp_model_create(g, job->net->tensors, job->net->n_tensors, NULL, &m)) != 0 ||
-        (rc = ddp_sampler_create(g, &order, &s)) != 0 || (rc = open_loss_file(g, job)) != 0)
+    if ((rc = make_model(g, job, &m)) != 0 || (rc = ddp_sampler_create(g, &order, &s)) != 0 ||
+        (rc = open_loss_file(g, job)) != 0)
         return rc;
     const size_t batch = (size_t)(o->batch / ddp_world_size(g));
     report_start(g, job);
@@ -319,6 +361,9 @@ static int train(struct ddp_group *g, void *arg)
         if ((rc = report_epoch(g, job)) != 0)
             return rc;
     }
+    if (has_amp(job))
+        ddp_log0(g, "%lld steps skipped, loss scale %g\n", (long long)job->amp.n_skipped,
+                 (double)job->amp.scaler.scale);
     return write_checkpoint(g, job);
 }
 
@@ -355,6 +400,8 @@ int main(int argc, char **argv)
     if (convnet_create(&shape, &job.net) < 0 ||
         sgd_init(&job.sgd, job.opts.lr, job.opts.momentum, job.net->tensors, job.net->n_tensors) <
             0 ||
+        (has_amp(&job) &&
+         amp_init(&job.amp, (enum ddp_opt_level)job.opts.amp, job.opts.amp_type, job.net) < 0) ||
         (job.opts.accumulate > 1 &&
          accumulator_init(&job.parts, job.net->tensors, job.net->n_tensors) < 0)) {
         fprintf(stderr, "mnist: no memory for batches of %lld images\n", (long long)job.opts.batch);
@@ -368,6 +415,7 @@ int main(int argc, char **argv)
     dataset_fini(&job.data);
     accumulator_fini(&job.parts);
     sgd_fini(&job.sgd);
+    amp_fini(&job.amp, job.net);
     convnet_destroy(job.net);
     return rc != 0;
 }

@@ -1,5 +1,7 @@
 #include "image.h"
 
+#include "cpu_set.h"
+
 #include "common/error.h"
 #include "common/scope.h"
 
@@ -18,6 +20,7 @@ struct image_head {
     size_t n_workers;
     struct {
         size_t argv_slot, env_slot; /* where they start */
+        size_t cpus_offset;         /* 0: none */
     } worker[SPAWN_AT_ONCE];
 };
 
@@ -28,14 +31,27 @@ struct writer {
     size_t at;   /* where the next string goes */
 };
 
-static size_t put_string(struct writer *w, const char *text)
+static size_t put_bytes(struct writer *w, const void *bytes, size_t n)
 {
     size_t at = w->at;
-    size_t n = strlen(text) + 1;
     if (w->base != NULL)
-        memcpy(w->base + at, text, n);
+        memcpy(w->base + at, bytes, n);
     w->at += n;
     return at;
+}
+
+static size_t put_string(struct writer *w, const char *text)
+{
+    return put_bytes(w, text, strlen(text) + 1);
+}
+
+/* Sets of CPUs stand right behind the slots, as aligned as those. */
+static void put_cpus(struct writer *w, const struct image_words *workers, size_t n,
+                     struct image_head *head)
+{
+    for (size_t i = 0; i < n; i++)
+        head->worker[i].cpus_offset =
+            workers[i].cpus != NULL ? put_bytes(w, workers[i].cpus, sizeof *workers[i].cpus) : 0;
 }
 
 /* A list, and the NULL behind it. Strings of `like`, a list that was put at like_slot, are there
@@ -61,6 +77,7 @@ static size_t put_words(struct writer *w, char *const *words, char *const *like,
 static void put_all(struct writer *w, const char *path, const struct image_words *workers, size_t n,
                     struct image_head *head)
 {
+    put_cpus(w, workers, n, head);
     head->path_offset = put_string(w, path);
     head->n_workers = n;
     for (size_t i = 0; i < n; i++) {
@@ -130,6 +147,8 @@ int image_map(int fd, struct image *ret)
     for (size_t i = 0; i < head->n_workers; i++) {
         ret->worker[i].argv = (char **)slots + head->worker[i].argv_slot;
         ret->worker[i].env = (char **)slots + head->worker[i].env_slot;
+        if (head->worker[i].cpus_offset != 0)
+            ret->worker[i].cpus = (const void *)(base + head->worker[i].cpus_offset);
     }
     return 0;
 }

@@ -12,10 +12,12 @@
 #include <stddef.h>
 
 struct co_error;
+struct cpu_set;
 
 struct image_words { /* of one worker; both NULL-terminated */
     char *const *argv;
     char *const *env;
+    const struct cpu_set *cpus; /* the CPUs that it may run on; NULL: all of the nursery's */
 };
 
 /* path     what execve() gets, of all of them
@@ -34,6 +36,7 @@ struct image {
     struct {
         char **argv; /* argv[-1] is a free slot (see spawn.h) */
         char **env;
+        const struct cpu_set *cpus; /* or NULL */
     } worker[SPAWN_AT_ONCE];
 };
 

@@ -1,4 +1,5 @@
 /* ddprun - start the ranks of a distributed job, watch over them, say why it ended. */
+#include "binding.h"
 #include "cli.h"
 #include "dry_run.h"
 #include "endpoint.h"
@@ -9,6 +10,7 @@
 
 #include "common/error.h"
 
+#include <ddp/env.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -151,6 +153,15 @@ static int do_as_told(int argc, char **argv)
         return fflush(stdout) == 0 ? 0 : EXIT_INTERNAL;
     }
     print_notes(spec.notes);
+    const char *visible = spec.gpus != NULL ? spec.gpus : getenv(DDP_ENV_CUDA_VISIBLE_DEVICES);
+    rc = binding_find(&spec, visible, &err);
+    if (rc < 0) {
+        fprintf(stderr, "ddprun: %s\n", err.text);
+        job_spec_fini(&spec);
+        return usage_code(rc);
+    }
+    if (spec.report_bindings)
+        binding_report(&spec, stderr);
     int code = spec.dry_run ? show(&spec) : run(&spec, null_fd);
     job_spec_fini(&spec);
     return code;

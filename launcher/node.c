@@ -1,10 +1,14 @@
 #include "node.h"
 
 #include "job_spec.h"
+#include "node_console.h"
 #include "node_guide.h"
+#include "node_hang.h"
+#include "node_pace.h"
 #include "node_state.h"
 #include "output.h"
 #include "runtime_dir.h"
+#include "scale.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -54,6 +58,10 @@ static void on_warm(void *arg, const char *text)
 
 static void on_joined(void *arg, int rank, bool mends)
 {
+    struct node *n = arg;
+    if (n->gen.scale != NULL)
+        scale_let_in(n->gen.scale, rank);
+    node_console_note_joined(n->console, rank);
     node_feed(arg, &(struct supervisor_event){
                        .type = SUPERVISOR_EV_JOINED, .rank = rank, .mends = mends});
 }
@@ -208,6 +216,8 @@ static int node_open(struct node *n, const struct guide_link_ops *link, struct c
         rc = rank_io_open(&n->io, spec, n->output, n->null_fd, err);
     if (rc == 0)
         rc = open_supervisor(n, err);
+    if (rc == 0)
+        rc = node_console_create(n, &n->console, err);
     if (rc < 0)
         return rc;
     const struct warm_notes warm_notes = {.say = on_warm, .arg = n};
@@ -219,6 +229,11 @@ static int node_open(struct node *n, const struct guide_link_ops *link, struct c
                               .runtime_dir = n->runtime_dir,
                               .gen = &n->gen,
                               .environment = warm_environment(&n->warm, environ)};
+    rc = node_hang_open(n, &n->hang, err);
+    if (rc == 0)
+        rc = node_pace_open(n, &n->pace, err);
+    if (rc < 0)
+        return rc;
     if (spec->world.guided)
         return node_guide_create(n, link, &n->guide, err);
     uint64_t begun_ns = co_now_ns();
@@ -252,6 +267,9 @@ static void node_close(struct node *n)
     output_close(n->output);
     rank_io_close(&n->io);
     node_guide_close(n->guide);
+    node_hang_close(n->hang);
+    node_pace_close(n->pace);
+    node_console_close(n->console);
     if (n->has_loop) {
         close_handles(n);
         uv_run(&n->loop, UV_RUN_DEFAULT);
@@ -260,6 +278,7 @@ static void node_close(struct node *n)
     start_fini(&n->start);
     warm_close(&n->warm);
     node_guide_destroy(n->guide);
+    node_console_destroy(n->console);
     supervisor_destroy(n->supervisor);
     if (n->signal_fd >= 0)
         close(n->signal_fd);

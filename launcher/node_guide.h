@@ -43,4 +43,10 @@ void node_guide_clear_line(struct node_guide *g);
 void node_guide_close(struct node_guide *g);
 void node_guide_destroy(struct node_guide *g);
 
+/* What this node waits for, in words, lent until the next event; NULL: nothing. */
+const char *node_guide_waiting(const struct node_guide *g);
+
+/* A stop that comes now ends the job for all nodes, whoever started the others. */
+void node_guide_end_job(struct node_guide *g);
+
 #endif

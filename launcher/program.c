@@ -4,6 +4,7 @@
 #include "common/error.h"
 #include "common/scope.h"
 #include "job_spec.h"
+#include "rank_argv.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -151,8 +152,13 @@ static int settle(char **path, char *const *first, char *const *then, const char
         for (char **word = argv + n; *word != NULL; word++)
             word[0] = word[1];
     spec->n_program_words = n;
+    bool is_executed = n == 1 && !spec->as_torchrun;
+    spec->fills_braces =
+        spec->templates == TEMPLATES_YES || (spec->templates == TEMPLATES_AUTO && is_executed);
     for (char **word = argv + 1; argv[0] != NULL && *word != NULL; word++)
-        spec->has_templates = spec->has_templates || strchr(*word, '$') != NULL;
+        if (strchr(*word, '$') != NULL ||
+            (spec->fills_braces && rank_argv_template(*word) != N_TEMPLATES))
+            spec->has_templates = true;
     spec->path = co_take(path);
     spec->argv = co_take(&argv);
     spec->shown = co_take(&name);

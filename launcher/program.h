@@ -19,8 +19,9 @@ enum program_rule {
     PROGRAM_EXEC      /* --no-python: always execute it */
 };
 
-/* Fill spec's path, argv and shown, which must be NULL, n_program_words and has_templates. Under
- * the name torchrun a `--` right behind the program is dropped, as torchrun's parser does.
+/* Fill spec's path, argv and shown, which must be NULL, n_program_words, has_templates and
+ * fills_braces; spec->templates is read. Under the name torchrun a `--` right behind the program is
+ * dropped, as torchrun's parser does.
  *
  * words     the program (or module) and its arguments, NULL-terminated, at least one
  * returns   0

@@ -1,5 +1,6 @@
 #include "start.h"
 
+#include "binding.h"
 #include "generation.h"
 #include "image.h"
 #include "job_spec.h"
@@ -44,8 +45,12 @@ static int make_words(const struct start *s, int local_rank, struct one *r)
         .error_file =
             rank_io_error_file(s->io, s->runtime_dir, local_rank, error_file, sizeof error_file),
     };
+    struct rank_values values;
     int rc = worker_env_make(s->env, &place, &r->env, NULL);
-    return rc < 0 ? rc : rank_argv_make(s->spec, local_rank, &r->argv, NULL);
+    if (rc < 0)
+        return rc;
+    rank_values_fill(&values, s->spec, &s->place, &place);
+    return rank_argv_make(s->spec, &values, &r->argv, NULL);
 }
 
 static int one_init(const struct start *s, int local_rank, struct one *ret)
@@ -63,6 +68,12 @@ static int one_init(const struct start *s, int local_rank, struct one *ret)
     return rc;
 }
 
+static const struct cpu_set *cpus_of(const struct job_spec *spec, int local_rank)
+{
+    const struct binding *b = spec->binding;
+    return b != NULL && b->is_bound ? &b->ranks[local_rank].cpus : NULL;
+}
+
 static int ask(const struct start *s, int first, const struct one *ranks, int n)
 {
     struct image_words words[SPAWN_AT_ONCE];
@@ -70,7 +81,9 @@ static int ask(const struct start *s, int first, const struct one *ranks, int n)
     co_autoclose_fd int image_fd = -1;
     for (int i = 0; i < n; i++) {
         const struct one *r = &ranks[i];
-        words[i] = (struct image_words){r->argv != NULL ? r->argv : s->spec->argv, r->env};
+        words[i] = (struct image_words){.argv = r->argv != NULL ? r->argv : s->spec->argv,
+                                        .env = r->env,
+                                        .cpus = cpus_of(s->spec, first + i)};
         for (int j = 0; j < SPAWN_NODE_FD; j++)
             fds[i][j] = r->io.fds[j];
         fds[i][SPAWN_NODE_FD] = r->node_fd;

@@ -3,6 +3,7 @@
 #include "common/error.h"
 #include "common/hash.h"
 #include "group.h"
+#include "segments/control.h"
 
 #include <ddp/collective.h>
 #include <ddp/elastic.h>
@@ -61,6 +62,7 @@ int recovery_begin(struct ddp_group *world)
     if (rc != 0)
         return rc;
     r->most_done = most[0];
+    progress_begin(&world->line->progress, r->most_done);
     if (r->most_done == 0 && r->is_torn)
         return rt_fail(DDP_EPEER, "the ranks that had the state of the training died before this "
                                   "one had it: it has to be started again");

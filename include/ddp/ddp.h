@@ -10,10 +10,13 @@
 #include <ddp/group.h>
 #include <ddp/loader.h>
 #include <ddp/model.h>
+#include <ddp/precision.h>
 #include <ddp/progress.h>
 #include <ddp/safetensors.h>
 #include <ddp/sampler.h>
+#include <ddp/scaler.h>
 #include <ddp/store.h>
+#include <ddp/syncbn.h>
 #include <ddp/types.h>
 
 #define DDP_VERSION_MAJOR 0

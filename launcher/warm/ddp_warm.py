@@ -27,6 +27,7 @@ WORD = struct.Struct("=Iii")  # struct seeds_word
 PROMISE, SEED, TAKEN = 1, 2, 3
 PR_SET_PDEATHSIG, SIGKILL = 1, 9
 AT_ONCE = 8  # SPAWN_AT_ONCE
+CPU_SET_WORDS = 128  # launcher/cpu_set.h
 LOOK_S, LOOK_MOST_S = 0.1, 1.0  # between two looks at what the ranks have imported
 SETTLE_S = 0.3  # they have not imported anything for so long
 TAKEN_LINE = "+"  # among the names of modules: a seed has become a rank
@@ -264,8 +265,10 @@ class Parent:
 
     def become_rank(self, order, fds):
         local_rank, index, fd_of = order
-        argv, env = read_image(fds[0], index)
+        argv, env, cpus = read_image(fds[0], index)
         os.setsid()
+        if cpus:
+            os.sched_setaffinity(0, cpus)
         for number, at in enumerate(fd_of[:N_RANK_FDS]):
             if at == NO_FD:
                 os.close(number)
@@ -452,11 +455,12 @@ def enter(env, archive, role, seen, rest):
 
 
 def read_image(fd, index):
-    """(argv, environment) of one worker: launcher/image.c."""
+    """(argv, environment, CPUs or []) of one worker: launcher/image.c."""
     with mmap.mmap(fd, 0, mmap.MAP_PRIVATE, mmap.PROT_READ) as image:
         n_slots, = struct.unpack_from("@N", image, 0)
-        argv_slot, env_slot = struct.unpack_from("@NN", image, struct.calcsize("@NNN") + index * struct.calcsize("@NN"))
-        slots = struct.unpack_from(f"@{n_slots}N", image, struct.calcsize("@NNN") + AT_ONCE * struct.calcsize("@NN"))
+        worker, workers_at = struct.calcsize("@NNN"), struct.calcsize("@NNN")
+        argv_slot, env_slot, cpus_at = struct.unpack_from("@NNN", image, workers_at + index * worker)
+        slots = struct.unpack_from(f"@{n_slots}N", image, workers_at + AT_ONCE * worker)
 
         def read_list(slot):
             words = []
@@ -469,7 +473,9 @@ def read_image(fd, index):
         for variable in read_list(env_slot):
             name, _, value = variable.partition(b"=")
             env.setdefault(name, value)
-        return [os.fsdecode(word) for word in read_list(argv_slot)], env
+        cpus = struct.unpack_from(f"@{CPU_SET_WORDS}Q", image, cpus_at) if cpus_at != 0 else ()
+        return ([os.fsdecode(word) for word in read_list(argv_slot)], env,
+                [64 * i + bit for i, word in enumerate(cpus) for bit in range(64) if word >> bit & 1])
 
 
 def renew_stdio():

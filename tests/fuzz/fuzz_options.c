@@ -98,7 +98,9 @@ static void check_job(const struct job_spec *spec, char **env)
 
     char **argv = NULL;
     int n_given = 0, n_made = 0;
-    must(rank_argv_make(spec, spec->n_local - 1, &argv, NULL) == 0);
+    struct rank_values values;
+    rank_values_fill(&values, spec, &place, &rank);
+    must(rank_argv_make(spec, &values, &argv, NULL) == 0);
     while (spec->argv[n_given] != NULL)
         n_given++;
     while (argv != NULL && argv[n_made] != NULL)

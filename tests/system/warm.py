@@ -237,6 +237,17 @@ class Restarts(unittest.TestCase):
         self.assertEqual((code, sorted(out.decode().splitlines())), (0, [f"{w} {w}" for w in words]), err)
 
 
+    def test_each_rank_has_its_own_cpus(self):
+        path = os.path.join(self.folder, "cpus.py")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write("import os\nos.write(1, f'{os.environ[\"RANK\"]} {sorted(os.sched_getaffinity(0))}\\n'.encode())\n")
+        plain = run("--bind-to", "core", "-n", "2", path)
+        if "hwloc" in plain[2]:
+            self.skipTest(plain[2])
+        warm = run("--bind-to", "core", "-n", "2", "--warm=start", path)
+        self.assertEqual((warm[0], sorted(warm[1].splitlines())), (0, sorted(plain[1].splitlines())), warm[2])
+
+
 class NotPython(unittest.TestCase):
     def test_a_program_is_executed_as_always(self):
         for words in ["sh", "-c", "exit 0"], ["--no-python", "true"]:

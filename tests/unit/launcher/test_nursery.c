@@ -303,6 +303,28 @@ START_TEST(a_signal_that_ends_nobody_tells_nobody)
 }
 END_TEST
 
+START_TEST(one_rank_alone_can_be_signalled)
+{
+    spawn_sh(0, "sleep 1000");
+    ck_assert_uint_eq(next().event, NURSERY_STARTED);
+    spawn_sh(1, "sleep 1000");
+    ck_assert_uint_eq(next().event, NURSERY_STARTED);
+    ck_assert_int_eq(nursery_signal_one(&n, NURSERY_MAIN, 7, SIGKILL), 0); /* there is no such */
+    ck_assert_int_eq(nursery_signal_one(&n, NURSERY_MAIN, -1, SIGKILL), 0);
+    ck_assert_int_eq(nursery_signal_one(&n, NURSERY_MAIN, 1, SIGABRT), 0);
+    struct nursery_report r = next();
+    ck_assert_uint_eq(r.event, NURSERY_EXITED);
+    ck_assert_int_eq(r.local_rank, 1);
+    ck_assert_int_eq(WTERMSIG(r.status), SIGABRT);
+    ck_assert_int_eq(r.told, 0); /* it did not end since the job does */
+    ck_assert_int_eq(nursery_signal_one(&n, NURSERY_GROUP, 1, SIGKILL), 0); /* it is gone */
+    ck_assert_int_eq(nursery_signal_one(&n, NURSERY_GROUP, 0, SIGKILL), 0);
+    r = next();
+    ck_assert_int_eq(r.local_rank, 0);
+    ck_assert_int_eq(WTERMSIG(r.status), SIGKILL);
+}
+END_TEST
+
 START_TEST(strangers_are_swept)
 {
     /* the subshell's child outlives both: a stranger */
@@ -511,6 +533,7 @@ int main(void)
     tcase_add_test(c, a_signal_follows_the_starts_before_it);
     tcase_add_test(c, who_was_dying_before_a_signal_came_was_not_told);
     tcase_add_test(c, a_signal_that_ends_nobody_tells_nobody);
+    tcase_add_test(c, one_rank_alone_can_be_signalled);
     tcase_add_test(c, strangers_are_swept);
     tcase_add_test(c, closing_kills_what_is_left);
     tcase_add_test(c, when_the_lease_is_over_all_is_killed_then_told);
