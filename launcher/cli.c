@@ -7,6 +7,7 @@
 #include "common/scope.h"
 #include "job_spec.h"
 #include "program.h"
+#include "wrap.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -265,6 +266,18 @@ static int set_templates(const struct draft *d, struct job_spec *spec, struct co
     return rc;
 }
 
+static int set_wrap(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_WRAP];
+    if (g->value == NULL)
+        return 0;
+    int rc = wrap_parse(g->by, g->value, &spec->wrap, err);
+    if (rc < 0)
+        return rc;
+    rc = program_find(spec->wrap->words[0], d->world, &spec->wrap->path, err);
+    return rc < 0 ? co_fail_in(err, "%s", g->by) : 0;
+}
+
 static int fail_contradiction(const struct draft *d, enum cli_option a, enum cli_option b,
                               struct co_error *err)
 {
@@ -295,6 +308,8 @@ static int set_program(const struct draft *d, char *const *words, struct job_spe
     if (no_python && run_path)
         return fail_contradiction(d, OPTION_NO_PYTHON, OPTION_RUN_PATH, err);
     rc = set_templates(d, spec, err);
+    if (rc == 0)
+        rc = set_wrap(d, spec, err);
     if (rc < 0)
         return rc;
     if (words[0] == NULL)

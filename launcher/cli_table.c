@@ -49,6 +49,9 @@ const struct co_option cli_table[] = {
              "{world_size}, {local_world_size}, {node_rank}, {nnodes}, {master_addr}, {master_ip}, "
              "{master_port}, {run_id} and {generation}. auto (default): those of programs that are "
              "executed, not those of Python scripts, and none as torchrun."},
+    {OPTION_WRAP, 0, "wrap", "[RANK,...:]COMMAND", .weak = true,
+     .help = "Put COMMAND in front of what these ranks execute, or all: --wrap '0:gdb -ex run "
+             "--args'. {rank} and its like are filled in anywhere in it."},
     {OPTION_START_METHOD, 0, "start-method", "spawn|fork|forkserver", "PET_START_METHOD",
      "Accepted; has no effect: each rank is a process of its own."},
     {OPTION_OMP, 0, "omp", "N", .weak = true,

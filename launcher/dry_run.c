@@ -146,7 +146,7 @@ static int print_rank(const struct job_spec *spec, const struct generation_place
     if (rc < 0)
         return rc;
     fprintf(out, w->guided ? "local rank %d: " : "rank %d: ", local_rank);
-    dry_run_print_word(spec->path, out);
+    dry_run_print_word(rank_argv_path(spec, &values), out);
     for (char **word = (own != NULL ? own : spec->argv) + 1; *word != NULL; word++) {
         fputc(' ', out);
         dry_run_print_word(*word, out);

@@ -1,5 +1,7 @@
 #include "job_spec.h"
 
+#include "wrap.h"
+
 #include "rendezvous/seal.h"
 
 #include <stddef.h>
@@ -54,6 +56,8 @@ void job_spec_fini(struct job_spec *spec)
         spec->path,
         spec->argv,
         spec->shown,
+        spec->wrap != NULL ? spec->wrap->path : NULL,
+        spec->wrap,
         spec->local_rank_arg,
         spec->events,
         spec->report,

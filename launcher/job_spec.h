@@ -15,6 +15,7 @@
 
 struct binding;
 struct seal_key;
+struct wrap;
 
 #define JOB_RANKS_MAX 1024 /* of one node */
 
@@ -107,7 +108,8 @@ struct job_spec {
     enum warm_choice warm; /* may ranks be forked from a parent that has imported what they need? */
     bool has_templates;    /* an argument holds a '$', or braces that are filled in */
     enum template_rule templates;
-    bool fills_braces;    /* {rank} and the like are filled in: what `templates` comes to */
+    bool fills_braces; /* {rank} and the like are filled in: what `templates` comes to */
+    struct wrap *wrap; /* owned, and its path; in front of some ranks' words; NULL: of nobody's */
     char *local_rank_arg; /* owned; "--local_rank": NAME=<n> becomes the first argument; NULL: no */
 
     /* restarts and the end */
@@ -140,7 +142,8 @@ struct job_spec {
 /* Does ddprun serve the store of a generation of so many ranks? */
 bool job_spec_agent_store(const struct job_spec *spec, uint32_t world_size);
 
-/* May a failed rank be replaced while the others live, or may ranks live on when nodes come and go? */
+/* May a failed rank be replaced while the others live, or may ranks live on when nodes come and
+ * go? */
 bool job_spec_replaces(const struct job_spec *spec);
 
 /* Can a node join while this one's ranks run? */

@@ -229,7 +229,7 @@ static int make_orders(const struct parcel *p, const struct image *image,
                        struct spawn_order orders[SPAWN_AT_ONCE])
 {
     for (int i = 0; i < p->q.n_ranks; i++) {
-        orders[i] = (struct spawn_order){.path = image->path,
+        orders[i] = (struct spawn_order){.path = image->worker[i].path,
                                          .argv = image->worker[i].argv,
                                          .env = image->worker[i].env,
                                          .cpus = image->worker[i].cpus};

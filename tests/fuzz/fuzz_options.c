@@ -8,6 +8,7 @@
 #include "launcher/job_spec.h"
 #include "launcher/rank_argv.h"
 #include "launcher/worker_env.h"
+#include "launcher/wrap.h"
 #include "tests/support/fake_world.h"
 
 #include <stdint.h>
@@ -105,7 +106,8 @@ static void check_job(const struct job_spec *spec, char **env)
         n_given++;
     while (argv != NULL && argv[n_made] != NULL)
         n_made++;
-    must(argv == NULL || n_made == n_given + (spec->local_rank_arg != NULL));
+    int n_wrap = wrap_covers(spec->wrap, rank.rank) ? spec->wrap->n_words : 0;
+    must(argv == NULL || n_made == n_given + n_wrap + (spec->local_rank_arg != NULL));
     must(spec->n_program_words >= 1 && spec->n_program_words <= n_given);
     free(argv);
 }
