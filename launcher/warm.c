@@ -264,8 +264,8 @@ static int make_image(const struct warm *w, int *ret_fd)
     if (rc == 0) {
         leave_out(w->spec, rank_env);
         env = add_bootstrap(w, rank_env, role);
-        const struct image_words worker = {.argv = words, .env = env};
-        rc = env == NULL ? -ENOMEM : image_make(w->spec->path, &worker, 1, ret_fd, NULL);
+        const struct image_words worker = {.path = w->spec->path, .argv = words, .env = env};
+        rc = env == NULL ? -ENOMEM : image_make(&worker, 1, ret_fd, NULL);
     }
     worker_env_destroy(common);
     return rc;

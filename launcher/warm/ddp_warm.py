@@ -24,6 +24,7 @@ ORDERS_FD, NOTES_FD = 3, 4  # as the nursery gives them
 N_RANK_FDS, NO_FD = 5, 255  # launcher/spawn.h, launcher/nursery_wire.h
 ORDER = struct.Struct("=iI8s")  # struct seeds_order
 WORD = struct.Struct("=Iii")  # struct seeds_word
+IMAGE_HEAD, IMAGE_WORKER = struct.Struct("@NN"), struct.Struct("@NNNN")  # launcher/image.c
 PROMISE, SEED, TAKEN = 1, 2, 3
 PR_SET_PDEATHSIG, SIGKILL = 1, 9
 AT_ONCE = 8  # SPAWN_AT_ONCE
@@ -457,10 +458,9 @@ def enter(env, archive, role, seen, rest):
 def read_image(fd, index):
     """(argv, environment, CPUs or []) of one worker: launcher/image.c."""
     with mmap.mmap(fd, 0, mmap.MAP_PRIVATE, mmap.PROT_READ) as image:
-        n_slots, = struct.unpack_from("@N", image, 0)
-        worker, workers_at = struct.calcsize("@NNN"), struct.calcsize("@NNN")
-        argv_slot, env_slot, cpus_at = struct.unpack_from("@NNN", image, workers_at + index * worker)
-        slots = struct.unpack_from(f"@{n_slots}N", image, workers_at + AT_ONCE * worker)
+        n_slots, _ = IMAGE_HEAD.unpack_from(image, 0)
+        _, argv_slot, env_slot, cpus_at = IMAGE_WORKER.unpack_from(image, IMAGE_HEAD.size + index * IMAGE_WORKER.size)
+        slots = struct.unpack_from(f"@{n_slots}N", image, IMAGE_HEAD.size + AT_ONCE * IMAGE_WORKER.size)
 
         def read_list(slot):
             words = []
