@@ -1,5 +1,5 @@
-/* seeds.h - processes that are forked already and wait to become ranks (docs/warm.md): the nursery's
- * side of them.
+/* seeds.h - processes that are forked already and wait to become ranks (docs/warm.md): what the
+ * nursery has to do with them.
  *
  * A parent, one process of Python started like a rank, imports what ranks import, and forks seeds:
  * each with another process in between that ends at once, so that the seed is the nursery's own

@@ -1,5 +1,5 @@
-/* The nursery's side of --warm. The parent and its seeds are test doubles: processes that sleep, and
- * this one, which says what they would. */
+/* What the nursery does for --warm. The parent and its seeds are test doubles: processes that
+ * sleep, and this one, which says what they would. */
 #include "launcher/nursery_wire.h"
 #include "launcher/seeds.h"
 
