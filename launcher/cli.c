@@ -46,6 +46,8 @@ static const char *value_of_none(int id)
         return OUTPUT_LABEL_DEFAULT;
     case OPTION_RESTART_AFTER_PROGRESS:
         return "1m";
+    case OPTION_WARM:
+        return "restarts";
     default: /* a flag */
         return "1";
     }
@@ -321,6 +323,17 @@ static int set_program(const struct draft *d, char *const *words, struct job_spe
     return program_make(rule, words, d->world, spec, err);
 }
 
+static int set_warm(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    static const char *const words[] = {"restarts", "start", NULL};
+    const struct given *g = &d->given[OPTION_WARM];
+    int at;
+    int rc = cli_choice(g, words, &at, err);
+    if (rc == 0 && g->value != NULL)
+        spec->warm = at == 0 ? WARM_RESTARTS : WARM_START;
+    return rc;
+}
+
 static int make_spec(const struct draft *d, char *const *words, struct job_spec *spec,
                      struct co_error *err)
 {
@@ -338,6 +351,8 @@ static int make_spec(const struct draft *d, char *const *words, struct job_spec 
         rc = set_omp(d, spec, err);
     if (rc == 0)
         rc = cli_set_devices(d, spec, err);
+    if (rc == 0)
+        rc = set_warm(d, spec, err);
     if (rc == 0)
         rc = cli_flag(d, OPTION_DRY_RUN, &dry_run, err);
     if (rc == 0)

@@ -59,6 +59,9 @@ const struct co_option cli_table[] = {
          "Set OMP_NUM_THREADS to N, even if it is set already; 0: leave it alone. Without --omp it "
          "is set where it is not: to the allowed CPUs divided by the ranks (as torchrun: to 1 if "
          "there are several ranks)."},
+    {OPTION_WARM, 0, "warm", "restarts|start", .optional = true, .weak = true,
+     .help = "Fork Python ranks from a process that has imported what they import: those of a "
+             "restart (default), or the first, too (start)."},
 
     {OPTION_RDZV_BACKEND, 0, "rdzv-backend", "NAME", "PET_RDZV_BACKEND",
      "How several nodes meet. c10d: at --rdzv-endpoint, whichever node that leads to; static: at "

@@ -27,6 +27,8 @@ enum store_choice {
 
 enum failure_action { FAILURE_REPLACES, FAILURE_SHRINKS, FAILURE_RESTARTS, FAILURE_ABORTS };
 
+enum warm_choice { WARM_NEVER, WARM_RESTARTS, WARM_START };
+
 /* Is an argument {rank} filled in? */
 enum template_rule {
     TEMPLATES_AUTO, /* of a program that is executed; not of Python scripts, not as torchrun */
@@ -101,8 +103,10 @@ struct job_spec {
     char *path;  /* owned; what is executed: absolute, or as it was given if it holds a '/' */
     char **argv; /* owned, one block, NULL-terminated; argv[0] as the program shall see it */
     char *shown; /* owned; the program's name for messages: the script, the module, the program */
-    int n_program_words; /* argv up to here is the program, the rest are its arguments */
-    bool has_templates;  /* an argument holds a '$', or braces that are filled in */
+    int n_program_words;   /* argv up to here is the program, the rest are its arguments */
+    bool is_python;        /* path is a Python that we chose, argv says what it runs */
+    enum warm_choice warm; /* may ranks be forked from a parent that has imported what they need? */
+    bool has_templates;    /* an argument holds a '$', or braces that are filled in */
     enum template_rule templates;
     bool fills_braces; /* {rank} and the like are filled in: what `templates` comes to */
     struct wrap *wrap; /* owned, and its path; in front of some ranks' words; NULL: of nobody's */

@@ -50,6 +50,13 @@ static void on_note(void *arg, const char *text)
     node_say(n, "ddprun: %s\n", text);
 }
 
+static void on_warm(void *arg, const char *text)
+{
+    struct node *n = arg;
+    if (n->spec->verbose > 0)
+        node_say(n, "ddprun: warm: %s\n", text);
+}
+
 static void on_joined(void *arg, int rank, bool mends)
 {
     struct node *n = arg;
@@ -216,12 +223,15 @@ static int node_open(struct node *n, const struct guide_link_ops *link, struct c
         rc = node_console_create(n, &n->console, err);
     if (rc < 0)
         return rc;
+    const struct warm_notes warm_notes = {.say = on_warm, .arg = n};
+    warm_open(&n->warm, spec, n->runtime_dir, environ, &warm_notes);
     event_log_init(&n->event_log, spec, n->output, &n->io, n->runtime_dir);
     n->start = (struct start){.spec = spec,
                               .nursery = &n->nursery,
                               .io = &n->io,
                               .runtime_dir = n->runtime_dir,
-                              .gen = &n->gen};
+                              .gen = &n->gen,
+                              .environment = warm_environment(&n->warm, environ)};
     rc = node_hang_open(n, &n->hang, err);
     if (rc == 0)
         rc = node_pace_open(n, &n->pace, err);
@@ -253,6 +263,7 @@ static void close_handles(struct node *n)
     close_handle((uv_handle_t *)&n->timer);
     close_handle((uv_handle_t *)&n->timeout);
     close_handle((uv_handle_t *)&n->settled);
+    close_handle((uv_handle_t *)&n->warm_poll);
 }
 
 static void node_close(struct node *n)
@@ -271,6 +282,7 @@ static void node_close(struct node *n)
         uv_loop_close(&n->loop);
     }
     start_fini(&n->start);
+    warm_close(&n->warm);
     node_guide_destroy(n->guide);
     node_console_destroy(n->console);
     supervisor_destroy(n->supervisor);
@@ -288,6 +300,10 @@ static void run(struct node *n)
     struct supervisor_orders orders;
     n->begun_ms = co_now_ms();
     events_job_start(&n->events, n->spec->argv, n->spec->n_local, n->spec->max_restarts);
+    if (n->spec->warm == WARM_START) {
+        node_warm_up(n);
+        warm_await(&n->warm, &n->nursery, n->signal_fd);
+    }
     supervisor_begin(n->supervisor, n->begun_ms, &orders);
     node_carry_out(n, &orders);
     if (n->guide != NULL)
