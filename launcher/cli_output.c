@@ -39,6 +39,24 @@ static int set_output_texts(const struct draft *d, struct output_spec *s, struct
     return failed ? co_fail(err, -ENOMEM, "no memory for the output's options") : 0;
 }
 
+/* NO_COLOR counts if it holds anything at all: no-color.org has it so, and many programs do. */
+static int set_color(const struct draft *d, struct output_spec *s, struct co_error *err)
+{
+    static const char *const words[] = {[OUTPUT_COLOR_AUTO] = "auto",
+                                        [OUTPUT_COLOR_ALWAYS] = "always",
+                                        [OUTPUT_COLOR_NEVER] = "never",
+                                        NULL};
+    const char *no_color = d->world->get_env(d->world->arg, "NO_COLOR");
+    const char *term = d->world->get_env(d->world->arg, "TERM");
+    int color = OUTPUT_COLOR_AUTO;
+    int rc = cli_choice(&d->given[OPTION_COLOR], words, &color, err);
+    s->color = (enum output_color)color;
+    if (s->color == OUTPUT_COLOR_AUTO &&
+        ((no_color != NULL && *no_color != '\0') || (term != NULL && strcmp(term, "dumb") == 0)))
+        s->color = OUTPUT_COLOR_NEVER;
+    return rc;
+}
+
 static int set_streams(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     const struct given *redirects = &d->given[OPTION_REDIRECTS];
@@ -94,6 +112,8 @@ int cli_set_output(const struct draft *d, struct job_spec *spec, struct co_error
     int rc = refuse_logs_specs(d, err);
     if (rc == 0)
         rc = set_streams(d, spec, err);
+    if (rc == 0)
+        rc = set_color(d, &spec->output, err);
     if (rc == 0)
         rc = copy(&d->given[OPTION_EVENTS], &spec->events, err);
     if (rc == 0)

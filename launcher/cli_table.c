@@ -174,6 +174,9 @@ const struct co_option cli_table[] = {
      .help = "Begin each line of a rank with a label; {host}, {rank}, {local_rank} and "
              "{generation} are filled in. Without FORMAT '{host}:{rank}: ', which is also the "
              "default on a terminal with several ranks; --label= : never."},
+    {OPTION_COLOR, 0, "color", "auto|always|never", .weak = true,
+     .help = "Labels in colours, one for each rank. auto (default): on a terminal, unless NO_COLOR "
+             "is set or TERM is dumb."},
     {OPTION_STDIN, 0, "stdin", "RANK|none", .weak = true,
      .help = "Who reads ddprun's standard input; the others have /dev/null. Default: 0."},
     {OPTION_LOGS_SPECS, 0, "logs-specs", "NAME",

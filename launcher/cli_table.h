@@ -67,6 +67,7 @@ enum cli_option {
     OPTION_STDOUT_FILTERS,
     OPTION_STDERR_FILTERS,
     OPTION_LABEL,
+    OPTION_COLOR,
     OPTION_STDIN,
     OPTION_LOGS_SPECS,
     /* seeing */

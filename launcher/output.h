@@ -35,6 +35,8 @@ struct output_way {
     char *const *filters; /* lines that hold one of these words go to filter_fd, too; borrowed;
                              needs a prefix; NULL: none */
     int filter_fd;        /* owned from here on; -1: none */
+    bool draws_bar;       /* the sink is a terminal, and shows a progress bar of this stream while
+                             it goes on; needs a prefix. Of others there is the last state only */
 };
 
 /* to_fd     stdout and stderr, borrowed; they may be the same file

@@ -95,8 +95,12 @@ static size_t make_prefix(const struct rank_io *io, bool tee, int local_rank, in
         return output_spec_template(
             s->line_prefix != NULL ? s->line_prefix : "[${role_name}${local_rank}]:", &of, to,
             LINES_PREFIX_MAX);
-    return output_spec_label(s->label != NULL ? s->label : OUTPUT_LABEL_DEFAULT, &of, to,
-                             LINES_PREFIX_MAX);
+    const char *label = s->label != NULL ? s->label : OUTPUT_LABEL_DEFAULT;
+    bool colored =
+        s->color == OUTPUT_COLOR_ALWAYS || (s->color == OUTPUT_COLOR_AUTO && io->on_terminal);
+    if (colored && !tee) /* what is copied to files of filtered lines is left alone */
+        return output_spec_colored_label(label, &of, to, LINES_PREFIX_MAX);
+    return output_spec_label(label, &of, to, LINES_PREFIX_MAX);
 }
 
 /* What comes through a pty as `which`. returns -errno: there is none */
@@ -116,7 +120,8 @@ static int make_pty(const struct rank_io *io, int local_rank, int which,
 static int make_ptys(const struct rank_io *io, int local_rank, int rank, struct rank_fds *ret)
 {
     char prefix[LINES_PREFIX_MAX];
-    struct output_way way = {.to = OUTPUT_TO_STDOUT, .log_fd = -1, .filter_fd = -1};
+    struct output_way way = {
+        .to = OUTPUT_TO_STDOUT, .log_fd = -1, .filter_fd = -1, .draws_bar = rank == 0};
     if (wants_label(io)) {
         way.prefix = prefix;
         way.n_prefix = make_prefix(io, false, local_rank, rank, prefix);
@@ -201,6 +206,7 @@ static int make_stream(const struct rank_io *io, const struct plan *p, int local
     bool label = p->tee[which] || wants_label(io);
     struct output_way way = {.to = p->hidden ? OUTPUT_NOWHERE : (enum output_sink)which,
                              .prefix = label ? prefix : NULL,
+                             .draws_bar = rank == 0 && io->on_terminal,
                              .log_fd = -1,
                              .filter_fd = -1};
     if (label)

@@ -188,10 +188,11 @@ class Lines(unittest.TestCase):
 class Terminal:
     """ddprun on a terminal of its own."""
 
-    def __init__(self, *args, size=(24, 80)):
+    def __init__(self, *args, size=(24, 80), env=None):
         self.ours, theirs = pty.openpty()
         self.resize(*size)
-        self.process = subprocess.Popen([DDPRUN, *args], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs)
+        self.process = subprocess.Popen([DDPRUN, *args], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
+                                        env={**os.environ, "TERM": "dumb", **(env or {})})
         os.close(theirs)
         self.text = b""
 
@@ -223,6 +224,37 @@ class OnATerminal(unittest.TestCase):
     def test_each_rank_has_a_terminal(self):
         with Terminal("-n", "2", "sh", "-c", "test -t 1 && test -t 2 && stty size <&1 && echo e >&2", size=(33, 99)) as t:
             self.assertEqual(sorted(t.read().splitlines()), sorted(f"{HOST}:{r}: {x}" for r in (0, 1) for x in ("33 99", "e")))
+
+    def test_each_rank_has_a_colour(self):
+        for words, env, colored in (([], {}, True), (["--color", "never"], {}, False), ([], {"NO_COLOR": "1"}, False),
+                                    ([], {"TERM": "dumb"}, False), (["--color", "always"], {"NO_COLOR": "1"}, True)):
+            with self.subTest((words, env)), Terminal("-n", "2", *words, "echo", "x", env={"TERM": "xterm", **env}) as t:
+                expected = [f"\x1b[{c}m{HOST}:{r}: \x1b[0mx" if colored else f"{HOST}:{r}: x" for r, c in ((0, 36), (1, 32))]
+                self.assertEqual(sorted(t.read().splitlines()), sorted(expected))
+
+    def test_a_progress_bar_of_rank_0_is_drawn_while_it_goes_on(self):
+        script = ("import os\nrank = os.environ['RANK']\ngo = os.open(os.environ['BAR_FIFO'] + rank, os.O_RDONLY)\n"
+                  "for step in range(2):\n    os.write(2, f'\\r{rank} at {step}'.encode())\n    os.read(go, 1)\n"
+                  "os.write(2, b'\\rdone\\n')\n")
+        with tempfile.TemporaryDirectory() as dir:
+            fifo = os.path.join(dir, "go")
+            go = []
+            for rank in "01":
+                os.mkfifo(fifo + rank)
+                go.append(os.open(fifo + rank, os.O_RDWR))
+            with Terminal("-n", "2", "--color", "never", "python3", "-c", script, env={"BAR_FIFO": fifo}) as t:
+                t.read(f"\r{HOST}:0: 0 at 0\x1b[0m\x1b[K")
+                os.write(go[1], b"xx")
+                t.read(f"{HOST}:1: done\r\n")
+                os.write(go[0], b"x")
+                t.read(f"\r{HOST}:0: 0 at 1\x1b[0m\x1b[K")
+                os.write(go[0], b"x")
+                text = t.read()
+            for fd in go:
+                os.close(fd)
+        lines = [line.split("\r")[-1].replace("\x1b[K", "") for line in text.split("\n")[:-1]]
+        self.assertEqual(lines, [f"{HOST}:1: done", f"{HOST}:0: done"])
+        self.assertNotIn("1 at", text)  # of the others only the end
 
     def test_a_single_rank_is_unchanged(self):
         with Terminal("-n", "1", "sh", "-c", "test -t 2 && printf 'a\\r50%%\\r\\033[1mb'") as t:
