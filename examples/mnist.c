@@ -35,6 +35,7 @@ struct job {
     struct sgd sgd;
     struct accumulator parts; /* with --accumulate only */
     struct amp amp;           /* with --amp only */
+    struct ddp_zero *zero;    /* with --zero1, in the place of a ddp_model; else NULL */
     struct dataset data;
     FILE *loss_file; /* rank 0's; NULL: none */
     int64_t step;    /* steps made so far */
@@ -217,14 +218,15 @@ static bool has_amp(const struct job *job)
     return job->opts.amp > 0;
 }
 
-/* The gradients of this rank are there: average them with the others'. */
+/* The gradients of this rank are there: average them with the others'. A sharded optimiser does it
+ * in its step. */
 static int meet(struct job *job, struct ddp_model *m)
 {
     int rc = convnet_norm_status(job->net);
 
     if (rc == 0 && has_amp(job))
         amp_give_gradients(&job->amp, job->net);
-    return rc == 0 ? ddp_model_sync(m) : rc;
+    return rc == 0 && m != NULL ? ddp_model_sync(m) : rc;
 }
 
 /* Forward, backward, and the average over the ranks. */
@@ -257,26 +259,38 @@ static int average_parts(struct job *job, struct ddp_model *m, const int64_t *in
         }
         if (p + 1 == n_parts)
             accumulator_take(&job->parts, net->tensors, net->n_tensors);
-        if ((rc = ddp_model_accumulate(m, p + 1 < n_parts)) == 0)
-            rc = p + 1 < n_parts ? ddp_model_sync(m) : meet(job, m);
+        if (m != NULL)
+            rc = ddp_model_accumulate(m, p + 1 < n_parts);
+        if (rc == 0)
+            rc = meet(job, m);
     }
     return rc;
+}
+
+/* The averages are there: the step itself. */
+static int update(struct job *job, const struct ddp_model *m)
+{
+    struct convnet *net = job->net;
+
+    if (job->zero != NULL)
+        return ddp_zero_step(job->zero, NULL, NULL);
+    if (has_amp(job))
+        return amp_step(&job->amp, m, &job->sgd, net);
+    sgd_step(&job->sgd, net->tensors, net->n_tensors);
+    return 0;
 }
 
 /* This rank's part of one step of all. */
 static int train_step(struct ddp_group *g, struct job *job, struct ddp_model *m,
                       const int64_t *index, size_t n)
 {
-    struct convnet *net = job->net;
     struct epoch *e = &job->epoch;
     double loss;
     int rc = job->opts.accumulate > 1 ? average_parts(job, m, index, n, &loss)
                                       : average_gradients(job, m, index, n, &loss);
 
-    if (rc == 0 && has_amp(job))
-        rc = amp_step(&job->amp, m, &job->sgd, net);
-    else if (rc == 0)
-        sgd_step(&job->sgd, net->tensors, net->n_tensors);
+    if (rc == 0)
+        rc = update(job, m);
     if (rc != 0)
         return rc;
     job->step++;
@@ -306,7 +320,24 @@ static int register_state(struct ddp_group *g, struct job *job)
     return rc;
 }
 
-/* What --amp and --sync-bn change. */
+/* In the place of a model and its optimiser. Each shard has a copy with the next rank, so that one
+ * that dies can be replaced. */
+static int make_zero(struct ddp_group *g, struct job *job)
+{
+    const struct ddp_zero_opts opts = {
+        .optimizer = DDP_SGD, .lr = job->opts.lr, .momentum = job->opts.momentum, .buddies = true};
+    struct ddp_zero_stats stats;
+    int rc = ddp_zero_create(g, job->net->tensors, job->net->n_tensors, &opts, &job->zero);
+
+    if (rc != 0)
+        return rc;
+    ddp_zero_get_stats(job->zero, &stats);
+    ddp_log0(g, "optimiser state: %zu of %zu bytes on each rank\n", stats.state_bytes,
+             stats.whole_state_bytes);
+    return 0;
+}
+
+/* What --amp, --sync-bn and --zero1 change. */
 static int make_model(struct ddp_group *g, struct job *job, struct ddp_model **ret_model)
 {
     const struct ddp_model_opts scaled = {.tell_nonfinite = true};
@@ -317,6 +348,9 @@ static int make_model(struct ddp_group *g, struct job *job, struct ddp_model **r
     convnet_normalise_over(net, norm_group);
     if (rc != 0)
         return rc;
+    *ret_model = NULL;
+    if (job->opts.zero1)
+        return make_zero(g, job);
     if (!has_amp(job))
         return ddp_model_create(g, net->tensors, net->n_tensors, NULL, ret_model);
     rc = ddp_model_create(g, ddp_mixed_tensors(job->amp.mixed), net->n_tensors, &scaled, ret_model);
@@ -398,8 +432,8 @@ int main(int argc, char **argv)
                                  .max_batch = (size_t)job.opts.batch,
                                  .seed = (uint64_t)job.opts.seed};
     if (convnet_create(&shape, &job.net) < 0 ||
-        sgd_init(&job.sgd, job.opts.lr, job.opts.momentum, job.net->tensors, job.net->n_tensors) <
-            0 ||
+        (!job.opts.zero1 && sgd_init(&job.sgd, job.opts.lr, job.opts.momentum, job.net->tensors,
+                                     job.net->n_tensors) < 0) ||
         (has_amp(&job) &&
          amp_init(&job.amp, (enum ddp_opt_level)job.opts.amp, job.opts.amp_type, job.net) < 0) ||
         (job.opts.accumulate > 1 &&

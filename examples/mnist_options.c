@@ -29,6 +29,7 @@ const char mnist_options_help[] =
     "  --sync-bn             normalise over the batches of all ranks as one\n"
     "  --amp O0..O3          train with 16-bit floats: Apex's levels (O0)\n"
     "  --amp-type NAME       float16 or bfloat16 (float16)\n"
+    "  --zero1               deal the optimiser's state out over the ranks\n"
     "  --print-loss-every K  print the loss of every Kth step (never)\n"
     "  --loss-file FILE      write the loss of each step, a line each\n"
     "  --checkpoint FILE     write the trained network, in the safetensors format\n"
@@ -50,6 +51,7 @@ enum option_id {
     OPT_SYNC_BN,
     OPT_AMP,
     OPT_AMP_TYPE,
+    OPT_ZERO1,
     OPT_PRINT_LOSS_EVERY,
     OPT_LOSS_FILE,
     OPT_CHECKPOINT,
@@ -72,6 +74,7 @@ static const struct option table[] = {
     {"sync-bn", no_argument, NULL, OPT_SYNC_BN},
     {"amp", required_argument, NULL, OPT_AMP},
     {"amp-type", required_argument, NULL, OPT_AMP_TYPE},
+    {"zero1", no_argument, NULL, OPT_ZERO1},
     {"print-loss-every", required_argument, NULL, OPT_PRINT_LOSS_EVERY},
     {"loss-file", required_argument, NULL, OPT_LOSS_FILE},
     {"checkpoint", required_argument, NULL, OPT_CHECKPOINT},
@@ -177,6 +180,9 @@ static int take_option(struct mnist_options *o, int id, const char *name, const 
     case OPT_SYNC_BN:
         o->sync_bn = true;
         return 0;
+    case OPT_ZERO1:
+        o->zero1 = true;
+        return 0;
     case OPT_AMP:
         return parse_level(text, &o->amp, why);
     case OPT_AMP_TYPE:
@@ -217,6 +223,8 @@ int mnist_options_parse(int argc, char **argv, struct mnist_options *ret_opts, s
     }
     if (optind < argc)
         return failure_set(why, "'%s' is not an option: see --help", argv[optind]);
+    if (o.zero1 && o.amp > 0)
+        return failure_set(why, "--zero1 is for --amp O0");
     *ret_opts = o;
     return 0;
 }

@@ -523,6 +523,11 @@ char *output_since(const struct output *o, int rank, size_t from, size_t *ret_fr
     return tail_since(&o->tails[rank], from, ret_from, ret_n);
 }
 
+size_t output_written(const struct output *o, int rank)
+{
+    return o->tails[rank].total;
+}
+
 void output_close(struct output *o)
 {
     if (o == NULL)

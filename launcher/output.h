@@ -88,6 +88,9 @@ char *output_tail(const struct output *o, int rank);
 /* See tail_since(): what rank wrote to stderr. */
 char *output_since(const struct output *o, int rank, size_t from, size_t *ret_from, size_t *ret_n);
 
+/* How many bytes that were, ever. */
+size_t output_written(const struct output *o, int rank);
+
 /* Stop reading, close the pipes; ranks that still write get SIGPIPE. Frees o when the loop has
  * closed its handles; NULL is fine. */
 void output_close(struct output *o);

@@ -275,10 +275,15 @@ static char *tail_of_file(const struct rank_io *io, int local_rank)
     return text;
 }
 
-char *rank_io_tail(const struct rank_io *io, int local_rank)
+bool rank_io_bypasses(const struct rank_io *io, int local_rank)
 {
     struct plan p = plan_rank(&io->spec->output, local_rank);
-    if (io->log_dir != NULL && p.to_file[1] && !p.tee[1])
+    return io->log_dir != NULL && p.to_file[1] && !p.tee[1];
+}
+
+char *rank_io_tail(const struct rank_io *io, int local_rank)
+{
+    if (rank_io_bypasses(io, local_rank))
         return tail_of_file(io, local_rank);
     return output_tail(io->output, local_rank);
 }

@@ -99,8 +99,8 @@ struct supervisor_event {
     int exit_code;       /* FINISH: what the whole job's end means */
 };
 
-/* What the caller has to do now; zero and false: nothing. At most one of n_start, mend and signal is
- * asked for besides ending and draining. */
+/* What the caller has to do now; zero and false: nothing. At most one of n_start, mend and
+ * signal is asked for besides ending and draining. */
 struct supervisor_orders {
     int n_start;     /* start this many ranks more, the next in order */
     bool keep;       /* take the ranks out of their generation: whoever waits in it is let go */

@@ -3,6 +3,7 @@
 #include "common/error.h"
 #include "common/hash.h"
 #include "group.h"
+#include "recovery_shards.h"
 #include "segments/control.h"
 
 #include <ddp/collective.h>
@@ -24,10 +25,12 @@ void recovery_init(struct recovery *r)
 {
     *r = (struct recovery){0};
     r->memory_end = &r->memory;
+    recovery_shards_begin(r);
 }
 
 void recovery_fini(struct recovery *r)
 {
+    recovery_shards_fini(r);
     free(r->sampler);
     recovery_init(r);
 }
@@ -52,6 +55,7 @@ int recovery_begin(struct ddp_group *world)
     struct recovery *r = of(world);
     r->most_done = 0;
     r->n_samplers = 0;
+    recovery_shards_begin(r);
     r->has_memory = false;
     r->memory = NULL; /* that of the generation before went with its world */
     r->memory_end = &r->memory;

@@ -18,6 +18,7 @@
 #include <ddp/store.h>
 #include <ddp/syncbn.h>
 #include <ddp/types.h>
+#include <ddp/zero.h>
 
 #define DDP_VERSION_MAJOR 0
 #define DDP_VERSION_MINOR 1

@@ -46,6 +46,16 @@ for n in 2 4; do
     below "$d" 1e-9
     check "losses on $n ranks with --sync-bn are those of one (relative difference $d)" $?
 done
+for n in 1 2 3 4; do
+    losses $n "$work/loss" --zero1
+    check "training on $n ranks, each with a share of the optimiser" $?
+    d=$(difference "$work/loss1" "$work/loss")
+    below "$d" 1e-9
+    check "losses on $n ranks with --zero1 are those of one (relative difference $d)" $?
+done
+sed -n 's/^optimiser state: \([0-9]*\) of \([0-9]*\) bytes.*/\1 \2/p' "$work/out" |
+    awk '{ n++; if ($1 * 4 < $2 * 0.98 || $1 * 4 > $2 * 1.02) n = 9 } END { exit n != 1 }'
+check "with 4 ranks each has a quarter of the optimiser's state" $?
 awk 'NR == 1 { first = $1 } END { exit !(NR == 100 && $1 < first / 2) }' "$work/loss1"
 check "the loss falls" $?
 
