@@ -425,6 +425,8 @@ int output_add(struct output *o, int rank, enum output_sink which, int fd, bool 
             memcpy(s->prefix, way->prefix, s->n_prefix);
     }
     if (rc == 0)
+        rc = log_copy_set_turn(&s->log, &way->log_turn, way->log_path);
+    if (rc == 0)
         rc = open_source(o, number, fd);
     if (rc < 0)
         close_stream(s);

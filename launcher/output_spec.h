@@ -2,6 +2,8 @@
 #ifndef DDP_LAUNCHER_OUTPUT_SPEC_H
 #define DDP_LAUNCHER_OUTPUT_SPEC_H
 
+#include "log_copy.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,6 +26,7 @@ struct output_spec {
     uint8_t redirects[OUTPUT_SPEC_RANKS_MAX]; /* by local rank: to files only */
     uint8_t tees[OUTPUT_SPEC_RANKS_MAX];      /* to files and here */
     bool hidden[OUTPUT_SPEC_RANKS_MAX];       /* not here, in files only */
+    struct log_turn log_turn;                 /* of the log files */
     char *label;             /* owned; a format; "": none; NULL: the default where it is wanted */
     enum output_color color; /* of labels */
     char *line_prefix;       /* owned; torchrun's template for lines of -t; NULL: its default */

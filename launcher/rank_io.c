@@ -177,14 +177,19 @@ static bool is_watched(const struct rank_io *io, int which)
 static int make_logged(const struct rank_io *io, const struct plan *p, int local_rank, int which,
                        struct output_way *way, struct rank_fds *ret, struct co_error *err)
 {
+    char path[PATH_MAX];
+    bool turns = io->spec->output.log_turn.max_bytes > 0; /* nobody but ddprun can */
     int rc = log_files_open(io->log_dir, io->generation, local_rank, log_names[which], err);
     if (rc < 0)
         return rc;
-    if (!p->tee[which] && !is_watched(io, which)) {
+    if (!p->tee[which] && !is_watched(io, which) && !turns) {
         ret->fds[1 + which] = ret->owned[which] = rc;
         return 0;
     }
     way->log_fd = rc;
+    way->log_turn = io->spec->output.log_turn;
+    way->log_path = log_files_path(io->log_dir, io->generation, local_rank, log_names[which], path,
+                                   sizeof path);
     if (!p->tee[which])
         way->to = OUTPUT_NOWHERE;
     else if (io->spec->output.filters[which] != NULL && !p->hidden) {
@@ -278,7 +283,8 @@ static char *tail_of_file(const struct rank_io *io, int local_rank)
 bool rank_io_bypasses(const struct rank_io *io, int local_rank)
 {
     struct plan p = plan_rank(&io->spec->output, local_rank);
-    return io->log_dir != NULL && p.to_file[1] && !p.tee[1];
+    bool turns = io->spec->output.log_turn.max_bytes > 0; /* then it comes by us */
+    return io->log_dir != NULL && p.to_file[1] && !p.tee[1] && !turns;
 }
 
 char *rank_io_tail(const struct rank_io *io, int local_rank)

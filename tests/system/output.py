@@ -1,5 +1,6 @@
 """Where the ranks' output goes: log files, prefixes, labels, terminals; whole lines at any speed."""
 import fcntl
+import glob
 import os
 import pty
 import re
@@ -55,6 +56,20 @@ class LogFiles(unittest.TestCase):
         self.assertEqual((code, out.count("o\n"), err.count("e\n")), (0, 10, 11))
         self.assertEqual(tree(self.dir), {"attempt_0/11/stdout.log": "o\n", "attempt_0/3/stdout.log": "o\n",
                                           "attempt_0/3/stderr.log": "e\n"})
+
+    def test_files_are_turned_over(self):
+        script = 'i=0; while [ $i -lt 3000 ]; do echo "line $i"; i=$((i+1)); done'
+        for words in (["-r", "3"], ["-t", "3"]):
+            with tempfile.TemporaryDirectory() as dir:
+                code, out, err = run("-n", "1", *words, "--log-dir", dir, "--log-rotate", "8K,2", "sh", "-c", script + "; exit 3")
+                folder = glob.glob(dir + "/*/attempt_0/0")[0]
+                texts = [open(os.path.join(folder, name)).read() for name in ("stdout.log.2", "stdout.log.1", "stdout.log")]
+                self.assertEqual(sorted(os.listdir(folder)), ["stderr.log", "stdout.log", "stdout.log.1", "stdout.log.2"])
+            self.assertEqual(code, 3)
+            for text in texts:
+                self.assertTrue(text.startswith("line ") and text.endswith("\n") and len(text) <= 8192)
+            whole = "".join(f"line {i}\n" for i in range(3000))
+            self.assertTrue(whole.endswith("".join(texts)))
 
     def test_the_report_knows_a_redirected_stderr(self):
         code, _, err = run("-n", "2", "-r", "2", "--log-dir", self.dir, RANK, "only", "1", "err", "why", "exit", "4",
