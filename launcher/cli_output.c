@@ -100,6 +100,7 @@ static int set_streams(const struct draft *d, struct job_spec *spec, struct co_e
         stdin_rank = -1;
     else if (rc == 0 && in->value != NULL)
         rc = co_parse_int(in->by, in->value, 0, spec->n_local - 1, &stdin_rank, err);
+    s->stdin_asked = in->value != NULL;
     s->stdin_rank = (int)stdin_rank;
     return rc;
 }

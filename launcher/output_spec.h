@@ -31,6 +31,7 @@ struct output_spec {
     enum output_color color; /* of labels */
     char *line_prefix;       /* owned; torchrun's template for lines of -t; NULL: its default */
     char **filters[2]; /* owned, one block, NULL-terminated, of stdout and stderr; NULL: none */
+    bool stdin_asked;  /* by --stdin: on a terminal that rank's output has no label */
     int stdin_rank;    /* who reads ours; -1: nobody */
 };
 

@@ -75,11 +75,21 @@ void rank_io_close(struct rank_io *io)
     io->log_dir = NULL;
 }
 
-static bool wants_label(const struct rank_io *io)
+/* Who was named to read ours, and does so at a terminal, talks to somebody: a question waits for its
+ * answer, not for a newline. */
+static bool has_the_terminal(const struct rank_io *io, int rank)
+{
+    const struct output_spec *s = &io->spec->output;
+    return s->stdin_asked && rank == s->stdin_rank && io->on_terminal && isatty(STDIN_FILENO);
+}
+
+static bool wants_label(const struct rank_io *io, int rank)
 {
     const struct job_spec *spec = io->spec;
     if (spec->output.label != NULL)
         return spec->output.label[0] != '\0';
+    if (has_the_terminal(io, rank))
+        return false;
     return io->on_terminal && spec->n_local > 1 && !spec->as_torchrun;
 }
 
@@ -122,7 +132,7 @@ static int make_ptys(const struct rank_io *io, int local_rank, int rank, struct 
     char prefix[LINES_PREFIX_MAX];
     struct output_way way = {
         .to = OUTPUT_TO_STDOUT, .log_fd = -1, .filter_fd = -1, .draws_bar = rank == 0};
-    if (wants_label(io)) {
+    if (wants_label(io, rank)) {
         way.prefix = prefix;
         way.n_prefix = make_prefix(io, false, local_rank, rank, prefix);
     }
@@ -208,7 +218,7 @@ static int make_stream(const struct rank_io *io, const struct plan *p, int local
                        int which, struct rank_fds *ret, struct co_error *err)
 {
     char prefix[LINES_PREFIX_MAX];
-    bool label = p->tee[which] || wants_label(io);
+    bool label = p->tee[which] || wants_label(io, rank);
     struct output_way way = {.to = p->hidden ? OUTPUT_NOWHERE : (enum output_sink)which,
                              .prefix = label ? prefix : NULL,
                              .draws_bar = rank == 0 && io->on_terminal,

@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -203,10 +204,11 @@ class Lines(unittest.TestCase):
 class Terminal:
     """ddprun on a terminal of its own."""
 
-    def __init__(self, *args, size=(24, 80), env=None):
+    def __init__(self, *args, size=(24, 80), env=None, stdin=False):
         self.ours, theirs = pty.openpty()
         self.resize(*size)
-        self.process = subprocess.Popen([DDPRUN, *args], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
+        self.process = subprocess.Popen([DDPRUN, *args], stdin=theirs if stdin else subprocess.DEVNULL, stdout=theirs,
+                                        stderr=theirs,
                                         env={**os.environ, "TERM": "dumb", **(env or {})})
         os.close(theirs)
         self.text = b""
@@ -304,6 +306,24 @@ class OnATerminal(unittest.TestCase):
 
 
 class Stdin(unittest.TestCase):
+    def test_who_is_named_has_the_terminal(self):
+        script = '[ $RANK = 1 ] && printf "name? " && read name && echo "hello $name"; [ $RANK = 1 ] || cat'
+        with Terminal("-n", "3", "--stdin", "1", "sh", "-c", script, stdin=True) as t:
+            self.assertEqual(t.read("name? "), "name? ")  # no label, and it does not wait for a newline
+            os.write(t.ours, b"you\n")
+            self.assertEqual(t.read(), "name? you\nhello you\n")
+
+    @unittest.skipUnless(shutil.which("gdb"), "no gdb")
+    def test_a_debugger_can_be_talked_to(self):
+        with Terminal("-n", "2", "--wrap", "1:gdb -q -nx --args", "--stdin", "1", "sh", "-c", "echo from $RANK", stdin=True) as t:
+            t.read("(gdb) ")
+            t.read(f"{HOST}:0: from 0")
+            os.write(t.ours, b"print 40 + 2\n")
+            t.read("$1 = 42")
+            os.write(t.ours, b"quit\n")
+            t.read()
+            self.assertEqual(t.process.wait(DEADLINE_S), 0)
+
     def test_goes_to_the_rank_that_is_named(self):
         for who, expected in (("1", ["0 stdin 0", "1 stdin 5"]), ("none", ["0 stdin 0", "1 stdin 0"])):
             with Job("-n", "2", "--stdin", who, RANK, "stdin", stdin=subprocess.PIPE) as job:
