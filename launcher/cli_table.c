@@ -171,6 +171,10 @@ const struct co_option cli_table[] = {
     {OPTION_LOG_DIR, 0, "log-dir", "DIR", "PET_LOG_DIR",
      "Where these files go; /dev/null: there are none. Default: a new folder in TMPDIR, if -r or "
      "-t ask for files."},
+    {OPTION_LOG_ROTATE, 0, "log-rotate", "SIZE[,KEEP]", .weak = true,
+     .help =
+         "Begin a new stdout.log or stderr.log when one gets larger than SIZE, and keep KEEP old "
+         "ones, as stdout.log.1 and so on: 100M, 1G,5. Default: KEEP is 1."},
     {OPTION_LOCAL_RANKS_FILTER, 0, "local-ranks-filter", "RANK,...", "PET_LOCAL_RANKS_FILTER",
      "Show the output of these local ranks only; files are not touched by this."},
     {OPTION_STDOUT_FILTERS, 0, "duplicate-stdout-filters", "TEXT,...",
@@ -183,6 +187,9 @@ const struct co_option cli_table[] = {
      .help = "Begin each line of a rank with a label; {host}, {rank}, {local_rank} and "
              "{generation} are filled in. Without FORMAT '{host}:{rank}: ', which is also the "
              "default on a terminal with several ranks; --label= : never."},
+    {OPTION_COLOR, 0, "color", "auto|always|never", .weak = true,
+     .help = "Labels in colours, one for each rank. auto (default): on a terminal, unless NO_COLOR "
+             "is set or TERM is dumb."},
     {OPTION_STDIN, 0, "stdin", "RANK|none", .weak = true,
      .help = "Who reads ddprun's standard input; the others have /dev/null. Default: 0."},
     {OPTION_LOGS_SPECS, 0, "logs-specs", "NAME",
