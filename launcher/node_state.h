@@ -19,6 +19,7 @@
 
 struct co_error;
 struct job_spec;
+struct leash_watch;
 struct node_guide;
 struct output;
 
@@ -29,6 +30,7 @@ struct node {
     struct nursery nursery;
     struct supervisor *supervisor; /* owned */
     struct node_guide *guide;      /* owned; NULL: this node decides for itself */
+    struct leash_watch *leash;     /* owned; NULL: nobody holds this one */
     struct events events;
     struct event_log event_log;
     struct output *output; /* owned */

@@ -49,10 +49,7 @@ static char **join_words(char *const *first, char *const *then)
     return joined;
 }
 
-/* Search PATH as a shell does.
- *
- * returns   0, -ENOENT, -EACCES (only files that may not be executed), -ENOMEM; no text */
-static int find_in_path(const struct cli_world *world, const char *name, char **ret_path)
+int program_find(const struct cli_world *world, const char *name, char **ret_path)
 {
     const char *path = world->get_env(world->arg, "PATH");
     bool forbidden = false;
@@ -108,15 +105,15 @@ static int find_python(const struct cli_world *world, const char *script, char *
             return *ret_path != NULL ? 0 : no_memory(err);
         }
     } else if (asked != NULL) {
-        rc = find_in_path(world, asked, ret_path);
+        rc = program_find(world, asked, ret_path);
     } else {
         rc = find_python_of(world, "VIRTUAL_ENV", ret_path);
         if (rc == -ENOENT)
             rc = find_python_of(world, "CONDA_PREFIX", ret_path);
         if (rc == -ENOENT)
-            rc = find_in_path(world, "python3", ret_path);
+            rc = program_find(world, "python3", ret_path);
         if (rc == -ENOENT || rc == -EACCES)
-            rc = find_in_path(world, "python", ret_path);
+            rc = program_find(world, "python", ret_path);
     }
     if (rc == 0)
         return 0;
@@ -232,7 +229,7 @@ static int make_searched(enum program_rule rule, char *const *words, const struc
 {
     const char *name = words[0];
     co_autofree char *path = NULL;
-    int rc = *name == '\0' ? -ENOENT : find_in_path(world, name, &path);
+    int rc = *name == '\0' ? -ENOENT : program_find(world, name, &path);
     if (rc == 0)
         return make_exec(words, &path, spec, err);
     if (rc == -ENOMEM)

@@ -31,6 +31,12 @@ enum program_rule {
 int program_make(enum program_rule rule, char *const *words, const struct cli_world *world,
                  struct job_spec *spec, struct co_error *err);
 
+/* Search PATH as a shell does, for a name without '/'.
+ *
+ * ret_path   owned by the caller
+ * returns    0, -ENOENT, -EACCES (only files that may not be executed), -ENOMEM; no text */
+int program_find(const struct cli_world *world, const char *name, char **ret_path);
+
 /* Why execve(path) failed, told from its errno and a look at the file: a missing interpreter of a
  * '#!' line is not a missing file. The report's words for a program that cannot be executed.
  *
