@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""The time of an all-reduce of float32 between two nodes: libddp beside gloo and Open MPI over TCP.
+"""The time of an all-reduce of float32 between nodes: libddp beside gloo and Open MPI over TCP.
 
-usage: bench/collectives_net.py [-p RANKS] [--repeats R] [--rounds N] [--first] [--build DIR]   (as root)
+usage: bench/collectives_net.py [--nodes N] [-p RANKS] [--repeats R] [--rounds N] [--max-bytes B] [--first] [--build DIR]
 
-The nodes are two network namespaces of this machine, joined by a veth pair. Each library runs its whole sweep
-of sizes in turn, --rounds times over; of a size, the fastest of all rounds and the median of the rounds' medians
-count, on the slowest rank. iperf3 takes its turn, too, one way and both ways. What is not installed is left out.
+as root.
+
+The nodes are network namespaces of this machine: two joined by a veth pair, more by a bridge. Each library runs its
+whole sweep of sizes in turn, --rounds times over; of a size, the fastest of all rounds and the median of the rounds'
+medians count, on the slowest rank. Between two nodes iperf3 takes its turn, too, one way and both ways. What is not
+installed is left out, and so is what does not end within a minute once.
 
 --first has all of them go before everything else on the machine, for one that is not idle; it says more then than
 times without it, and less than times on an idle one.
@@ -25,25 +28,31 @@ from contestants import GLOO, LIMIT_S, OPEN_MPI, build_mpi
 from torch_venv import torch_venv
 
 OURS = "libddp"
-MAX_BYTES = 64 << 20
-GOALS = {4 << 10: {GLOO: 4, OPEN_MPI: 1}, 64 << 20: {GLOO: 1.2, OPEN_MPI: 1}}  # times as fast as
-ADDRESSES = ("10.117.0.1", "10.117.0.2")
+GOALS = {4 << 10: {GLOO: 4, OPEN_MPI: 1}, 64 << 20: {GLOO: 1.2, OPEN_MPI: 1}}  # of two nodes: times as fast as
+NETWORK = "10.117.0.0/24"
+MOST_NODES = 16
 
 
 class Namespaces:
-    """Two network namespaces and what joins them, for as long as the object is open."""
+    """Network namespaces and what joins them, for as long as the object is open."""
 
-    def __init__(self):
-        self.names = [f"ddp-bench-{os.getpid()}-{i}" for i in range(2)]
-        self.links = [f"ddpb{os.getpid() % 100000}{'ab'[i]}" for i in range(2)]
+    def __init__(self, n):
+        mark = os.getpid() % 100000
+        self.names = [f"ddp-bench-{os.getpid()}-{i}" for i in range(n)]
+        self.links = [f"ddpb{mark}{'abcdefghijklmnop'[i]}" for i in range(n)]
+        self.addresses = [f"10.117.0.{i + 1}" for i in range(n)]
+        self.switch = f"ddp-bench-{os.getpid()}-switch"
 
     def __enter__(self):
         try:
             for name in self.names:
                 ip("netns", "add", name)
-            ip("link", "add", self.links[0], "netns", self.names[0], "type", "veth",
-               "peer", "name", self.links[1], "netns", self.names[1])
-            for name, link, address in zip(self.names, self.links, ADDRESSES):
+            if len(self.names) == 2:
+                ip("link", "add", self.links[0], "netns", self.names[0], "type", "veth",
+                   "peer", "name", self.links[1], "netns", self.names[1])
+            else:
+                self.join_by_bridge()
+            for name, link, address in zip(self.names, self.links, self.addresses):
                 ip("-n", name, "address", "add", address + "/24", "dev", link)
                 ip("-n", name, "link", "set", link, "up")
                 ip("-n", name, "link", "set", "lo", "up")
@@ -52,12 +61,25 @@ class Namespaces:
             raise
         return self
 
+    def join_by_bridge(self):
+        """In a namespace of its own, so that nothing of it is seen outside."""
+        ip("netns", "add", self.switch)
+        ip("-n", self.switch, "link", "add", "bridge", "type", "bridge")
+        ip("-n", self.switch, "link", "set", "bridge", "up")
+        for name, link in zip(self.names, self.links):
+            ip("link", "add", link, "netns", name, "type", "veth", "peer", "name", link, "netns", self.switch)
+            ip("-n", self.switch, "link", "set", link, "master", "bridge", "up")
+
     def __exit__(self, *_):
-        for name in self.names:
+        for name in [*self.names, self.switch]:
             subprocess.run(["ip", "netns", "delete", name], stderr=subprocess.DEVNULL, check=False)
 
     def command(self, node, command):
         return ["ip", "netns", "exec", self.names[node], *command]
+
+
+def is_crowded(args):
+    return args.nodes * args.p > len(os.sched_getaffinity(0))
 
 
 def ip(*args):
@@ -72,7 +94,7 @@ def iperf(spaces, *options):
         for line in server.stdout:
             if "listening" in line:
                 break
-        run = subprocess.run(spaces.command(1, ["iperf3", "-J", "-t", "3", "-c", ADDRESSES[0], *options]),
+        run = subprocess.run(spaces.command(1, ["iperf3", "-J", "-t", "3", "-c", spaces.addresses[0], *options]),
                              stdout=subprocess.PIPE, text=True, timeout=LIMIT_S, check=True)
         return json.loads(run.stdout)["end"]
     finally:
@@ -89,11 +111,11 @@ def iperf_rates(spaces):
                  both["sum_received_bidir_reverse"]["bits_per_second"]) / 16
 
 
-def ranks_environment(rank, args, job, with_store):
+def ranks_environment(spaces, rank, args, job, with_store):
     """What torchrun would set."""
     node, local = divmod(rank, args.p)
-    values = {"RANK": rank, "WORLD_SIZE": 2 * args.p, "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": args.p,
-              "GROUP_RANK": node, "GROUP_WORLD_SIZE": 2, "MASTER_ADDR": ADDRESSES[0],
+    values = {"RANK": rank, "WORLD_SIZE": args.nodes * args.p, "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": args.p,
+              "GROUP_RANK": node, "GROUP_WORLD_SIZE": args.nodes, "MASTER_ADDR": spaces.addresses[0],
               "MASTER_PORT": 29400 + job % 500, "TORCHELASTIC_USE_AGENT_STORE": with_store, "OMP_NUM_THREADS": 1}
     return {name: str(value) for name, value in values.items()}
 
@@ -102,7 +124,7 @@ def ranks_environment(rank, args, job, with_store):
 def store(spaces, args, port):
     """What ddprun would be for libddp's ranks: who serves the store."""
     program = f"{args.build}/tests/unit/rendezvous/store_server"
-    process = subprocess.Popen(spaces.command(0, [program, port, ADDRESSES[0]]), stdin=subprocess.PIPE,
+    process = subprocess.Popen(spaces.command(0, [program, port, spaces.addresses[0]]), stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE, text=True)
     try:
         process.stdout.readline()  # it listens
@@ -117,12 +139,12 @@ def run_by_hand(spaces, args, command, env, job, with_store):
     with contextlib.ExitStack() as stack:
         out = stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))
         if with_store:
-            stack.enter_context(store(spaces, args, ranks_environment(0, args, job, True)["MASTER_PORT"]))
+            stack.enter_context(store(spaces, args, ranks_environment(spaces, 0, args, job, True)["MASTER_PORT"]))
         try:
-            for rank in range(2 * args.p):
+            for rank in range(args.nodes * args.p):
                 node = rank // args.p
                 full = {**env, "GLOO_SOCKET_IFNAME": spaces.links[node],
-                        **ranks_environment(rank, args, job, with_store)}
+                        **ranks_environment(spaces, rank, args, job, with_store)}
                 ranks.append(subprocess.Popen(spaces.command(node, command), env=full,
                                               stdin=subprocess.DEVNULL, stdout=out))
             for process in ranks:
@@ -143,27 +165,37 @@ def as_host(spaces, node, command):
     return spaces.command(node, ["unshare", "--uts", "--mount", "sh", "-c", script, spaces.names[node], *command])
 
 
+def write_agent(spaces, path):
+    """A program that is to mpirun what ssh would be: it runs a command on the node of an address."""
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("#!/bin/sh\n# HOST COMMAND..., behind options of ssh\nwhile :; do\n    host=$1\n    shift\n"
+                "    case $host in\n")
+        for node, address in enumerate(spaces.addresses):
+            f.write(f"    {address}) exec {shlex.join(as_host(spaces, node, ['sh', '-c']))} \"$*\" ;;\n")
+        f.write("    esac\ndone\n")
+    os.chmod(path, 0o755)
+
+
 def run_open_mpi(spaces, args, program, folder):
-    """mpirun in the first namespace starts its daemon in the second by an "ssh" of this script's."""
+    """mpirun in the first namespace starts its daemons in the others by an "ssh" of this script's."""
     agent = os.path.join(folder, "agent")
-    with open(agent, "w", encoding="utf-8") as f:
-        f.write("#!/bin/sh\n# mpirun's idea of ssh: HOST COMMAND...\n"
-                f"while [ \"$1\" != {ADDRESSES[1]} ]; do shift; done\nshift\n"
-                f"exec {shlex.join(as_host(spaces, 1, ['sh', '-c']))} \"$*\"\n")
-    os.chmod(agent, 0o755)
-    network = ADDRESSES[0].rsplit(".", 1)[0] + ".0/24"
+    write_agent(spaces, agent)
     command = ["mpirun.openmpi", "--allow-run-as-root", "--bind-to", "none", "--host",
-               ",".join(f"{address}:{args.p}" for address in ADDRESSES), "-n", str(2 * args.p),
+               ",".join(f"{address}:{args.p}" for address in spaces.addresses), "-n", str(args.nodes * args.p),
                "--mca", "plm_rsh_agent", agent, "--mca", "btl", "tcp,self,vader", "--mca", "btl_tcp_if_include",
-               network, "--mca", "oob_tcp_if_include", network, "--mca", "orte_keep_fqdn_hostnames", "1",
-               program, str(args.repeats), str(MAX_BYTES)]
-    return subprocess.run(as_host(spaces, 0, command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-                          timeout=LIMIT_S, check=True).stdout
+               NETWORK, "--mca", "oob_tcp_if_include", NETWORK, "--mca", "orte_keep_fqdn_hostnames", "1"]
+    if is_crowded(args):
+        # It takes each node for a machine with as many processors as this one, so its ranks would spin through
+        # their time slices while those that they wait for have no processor: 4 ms a step, minutes a sweep.
+        command += ["--mca", "mpi_yield_when_idle", "1"]
+    return subprocess.run(as_host(spaces, 0, [*command, program, str(args.repeats), str(args.max_bytes)]),
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S,
+                          check=True).stdout
 
 
 def contestants(args, spaces, folder):
     """Name -> a function that runs a sweep and gives its output, for a job number."""
-    words, plain = [str(args.repeats), str(MAX_BYTES)], dict(os.environ)
+    words, plain = [str(args.repeats), str(args.max_bytes)], dict(os.environ)
     ours = [f"{args.build}/bench/collectives", "segment", *words]
     found = {OURS: lambda job: run_by_hand(spaces, args, ours, plain, job, True)}
     venv = torch_venv()
@@ -186,41 +218,45 @@ def parse(text):
 
 
 def measure(args):
-    """({name: [{bytes: (min, median)} of each round]}, [iperf_rates() of each round])"""
-    sweeps, rates, job = {}, [], 0
-    with tempfile.TemporaryDirectory(prefix="ddp-bench-") as folder, Namespaces() as spaces:
+    """({name: [{bytes: (min, median)} of each round]}, [iperf_rates() of each round], [who failed, and how])"""
+    sweeps, rates, failed, job = {}, [], {}, 0
+    with tempfile.TemporaryDirectory(prefix="ddp-bench-") as folder, Namespaces(args.nodes) as spaces:
         libraries = contestants(args, spaces, folder)
         for _ in range(args.rounds):
             for name, run in libraries.items():
+                if name in failed:
+                    continue
                 job += 1
                 try:
                     sweeps.setdefault(name, []).append(parse(run(job)))
+                except subprocess.TimeoutExpired:
+                    failed[name] = f"{name} did not end within {LIMIT_S} s."
                 except (OSError, subprocess.SubprocessError) as error:
                     print(f"{name}: {error}", file=sys.stderr)
-            if shutil.which("iperf3"):
+            if args.nodes == 2 and shutil.which("iperf3"):
                 rates.append(iperf_rates(spaces))
-    return {name: runs for name, runs in sweeps.items() if runs}, rates
+    return {name: runs for name, runs in sweeps.items() if runs and name not in failed}, rates, list(failed.values())
 
 
-def ratios(medians):
+def ratios(medians, goals):
     """How many times as fast as others; in brackets the goal, with `not` where it is missed."""
     others = [name for name in medians if name != OURS]
     rows = []
     for size in sorted(medians[OURS]):
         row = [str(size)]
         for other in others:
-            ratio, goal = medians[other][size] / medians[OURS][size], GOALS.get(size, {}).get(other)
+            ratio, goal = medians[other][size] / medians[OURS][size], goals.get(size, {}).get(other)
             row.append(f"{ratio:.3g}" + ("" if goal is None else f" ({'' if ratio >= goal else 'not '}{goal:g})"))
         rows.append(row)
     return results.table(["bytes", *[f"{OURS} / {other}" for other in others]], rows)
 
 
-def share_of_iperf(median_us, rates):
+def share_of_iperf(size, median_us, rates):
     """Each of two nodes sends the other as many bytes as the buffer has, whatever the number of ranks."""
     one, both = (results.spread(rate)[1] for rate in zip(*rates))
-    ours = MAX_BYTES / median_us * 1e6
+    ours = size / median_us * 1e6
     return (f"iperf3 carries {one / 1e9:.2f} GB/s one way, {both / 1e9:.2f} GB/s each way with both at once. An all-reduce "
-            f"of {MAX_BYTES} bytes sends that much each way: libddp at {ours / 1e9:.2f} GB/s, {ours / both:.2f} times "
+            f"of {size} bytes sends that much each way: libddp at {ours / 1e9:.2f} GB/s, {ours / both:.2f} times "
             "iperf3's figure.\n\n")
 
 
@@ -232,21 +268,30 @@ def go_first():
         f.write("-20")
 
 
-def main():
+def read_options():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--nodes", type=int, default=2, choices=range(2, MOST_NODES + 1), metavar="N")
     parser.add_argument("-p", type=int, default=1, help="ranks on each node")
-    parser.add_argument("--repeats", type=int, default=20, help="timings of a size in one sweep")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--repeats", type=int, help="timings of a size in one sweep (20; with more ranks than cores 8)")
+    parser.add_argument("--rounds", type=int, help="(5; with more ranks than cores 3)")
+    parser.add_argument("--max-bytes", type=int, default=64 << 20)
     parser.add_argument("--first", action="store_true", help="go before everything else on the machine")
     parser.add_argument("--build", default=os.path.join(results.ROOT, "build"))
     args = parser.parse_args()
+    args.repeats = args.repeats or (8 if is_crowded(args) else 20)
+    args.rounds = args.rounds or (3 if is_crowded(args) else 5)
+    return args
+
+
+def main():
+    args = read_options()
     if os.geteuid() != 0:
         sys.exit("collectives_net.py: making network namespaces takes root")
     if args.first:
         go_first()
 
     load = results.load_average()
-    sweeps, rates = measure(args)
+    sweeps, rates, failed = measure(args)
     if OURS not in sweeps:
         sys.exit("libddp could not be run")
     medians = {name: {size: results.spread(run[size][1] for run in runs)[1] for size in runs[0]}
@@ -254,9 +299,11 @@ def main():
     rows = [[name, size, f"{min(run[size][0] for run in runs):.2f}", f"{medians[name][size]:.2f}",
              f"{size / medians[name][size] / 1e3:.3f}"]
             for size in sorted(medians[OURS]) for name, runs in sweeps.items()]
-    results.report(f"collectives_net_{args.p}",
-                   f"2 nodes of {args.p}. How many times as fast as others, by medians; in brackets the goal:\n\n"
-                   f"{ratios(medians)}\n\n" + (share_of_iperf(medians[OURS][MAX_BYTES], rates) if rates else "") +
+    results.report(f"collectives_net_{args.p}" if args.nodes == 2 else f"collectives_net_{args.nodes}x{args.p}",
+                   f"{args.nodes} nodes of {args.p}. How many times as fast as others, by medians; in brackets the "
+                   f"goal:\n\n{ratios(medians, GOALS if args.nodes == 2 else {})}\n\n" +
+                   "".join(line + "\n\n" for line in failed) +
+                   (share_of_iperf(*max(medians[OURS].items()), rates) if rates else "") +
                    results.table(["library", "bytes", "min us", "median us", "algbw GB/s"], rows), load)
 
 

@@ -50,6 +50,7 @@ struct convnet {
     struct convnet_stat stats[CONVNET_MAX_STATS];
     size_t n_stats;
     int64_t n_batches; /* trained on so far */
+    double loss_scale; /* gradients come out times this; 1 at first */
 
     struct convnet_inside *inside;
 };
@@ -78,6 +79,21 @@ double convnet_forward(struct convnet *net, const struct convnet_images *images,
  *
  * model     told by ddp_model_ready() as soon as a gradient is final; NULL: nobody is */
 void convnet_backward(struct convnet *net, struct ddp_model *model);
+
+/* Normalise over the batches of all ranks of `g`, as if they were one: one that is used for nothing
+ * else while a model's gradients are on their way. NULL: over this rank's batch alone. */
+void convnet_normalise_over(struct convnet *net, struct ddp_group *g);
+
+/* What a call on that group has failed with, the first time; 0: none has. What was computed since
+ * then is wrong. */
+int convnet_norm_status(const struct convnet *net);
+
+/* Compute as 16-bit hardware would: what goes into a layer or comes out of it, forward and
+ * backward, is rounded to `half`. REAL_DTYPE: nothing is. Weights are the caller's affair. */
+void convnet_round_to(struct convnet *net, enum ddp_dtype half);
+
+/* Does tensor i belong to a normalisation? */
+bool convnet_is_norm(const struct convnet *net, size_t i);
 
 /* How many of the images first .. first + n - 1 get the right label. Normalises by `stats`, and so
  * looks at each image alone.

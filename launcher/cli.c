@@ -7,6 +7,7 @@
 #include "common/scope.h"
 #include "job_spec.h"
 #include "program.h"
+#include "wrap.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -157,7 +158,10 @@ static int count_ranks(const struct draft *d, const struct given *g, int *ret_n,
             *ret_n = (int)n;
         return rc;
     }
-    int n = is_cpu ? 0 : world->n_gpus(world->arg);
+    int n = 0;
+    int rc = is_cpu ? 0 : cli_count_gpus(d, &n, err);
+    if (rc < 0)
+        return rc;
     if (n == 0 && is_gpu)
         return co_fail(err, -EINVAL, "%s gpu: there is no GPU on this node", g->by);
     if (n == 0)
@@ -207,8 +211,10 @@ static int set_ranks(const struct draft *d, struct job_spec *spec, struct co_err
                        spec->world.guided ? "so many nodes" : "one node");
     if (n == 0)
         n = n_per_node;
-    if (n == 0 && !spec->as_torchrun)
-        n = d->world->n_gpus(d->world->arg);
+    if (n == 0 && (!spec->as_torchrun || d->given[OPTION_GPUS].value != NULL))
+        rc = cli_count_gpus(d, &n, err);
+    if (rc < 0)
+        return rc;
     if (n > JOB_RANKS_MAX)
         n = JOB_RANKS_MAX;
     spec->n_local = n > 0 ? n : 1;
@@ -237,33 +243,6 @@ static int set_omp(const struct draft *d, struct job_spec *spec, struct co_error
     return 0;
 }
 
-/* Which device a rank gets is not looked at here, only that there is an entry for each. */
-static int set_devices(const struct draft *d, struct job_spec *spec, struct co_error *err)
-{
-    static const char *const modes[] = {"node", "socket", "exclusive", "core-complex", NULL};
-    const struct given *numa = &d->given[OPTION_NUMA_BINDING];
-    int mode;
-    int rc = cli_choice(numa, modes, &mode, err);
-    if (rc < 0)
-        return rc;
-    if (numa->value != NULL)
-        return co_fail(err, -EINVAL,
-                       "%s %s: this version of ddprun leaves the placement of ranks to the system: "
-                       "leave it out, or run the program under numactl",
-                       numa->by, numa->value);
-    rc = cli_flag(d, OPTION_VIRTUAL_LOCAL_RANK, &spec->virtual_local_rank, err);
-    const char *visible = d->world->get_env(d->world->arg, "CUDA_VISIBLE_DEVICES");
-    if (rc < 0 || !spec->virtual_local_rank || visible == NULL)
-        return rc;
-    int n = 1;
-    for (const char *c = visible; *c != '\0'; c++)
-        n += *c == ',';
-    if (n < spec->n_local)
-        return co_fail(err, -EINVAL, "%s: CUDA_VISIBLE_DEVICES has %d entries for %d ranks",
-                       d->given[OPTION_VIRTUAL_LOCAL_RANK].by, n, spec->n_local);
-    return 0;
-}
-
 static int set_local_rank_arg(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     const struct given *g = &d->given[OPTION_LOCAL_RANK_ARG];
@@ -281,6 +260,28 @@ static int set_local_rank_arg(const struct draft *d, struct job_spec *spec, stru
         return rc;
     spec->local_rank_arg = strdup(g->value);
     return spec->local_rank_arg != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for %s", g->by);
+}
+
+static int set_templates(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    static const char *const rules[] = {
+        [TEMPLATES_AUTO] = "auto", [TEMPLATES_YES] = "yes", [TEMPLATES_NO] = "no", NULL};
+    int rule = TEMPLATES_AUTO;
+    int rc = cli_choice(&d->given[OPTION_TEMPLATES], rules, &rule, err);
+    spec->templates = (enum template_rule)rule;
+    return rc;
+}
+
+static int set_wrap(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_WRAP];
+    if (g->value == NULL)
+        return 0;
+    int rc = wrap_parse(g->by, g->value, &spec->wrap, err);
+    if (rc < 0)
+        return rc;
+    rc = program_find(spec->wrap->words[0], d->world, &spec->wrap->path, err);
+    return rc < 0 ? co_fail_in(err, "%s", g->by) : 0;
 }
 
 static int fail_contradiction(const struct draft *d, enum cli_option a, enum cli_option b,
@@ -312,6 +313,11 @@ static int set_program(const struct draft *d, char *const *words, struct job_spe
         return fail_contradiction(d, OPTION_MODULE, OPTION_RUN_PATH, err);
     if (no_python && run_path)
         return fail_contradiction(d, OPTION_NO_PYTHON, OPTION_RUN_PATH, err);
+    rc = set_templates(d, spec, err);
+    if (rc == 0)
+        rc = set_wrap(d, spec, err);
+    if (rc < 0)
+        return rc;
     if (words[0] == NULL)
         return co_fail(err, -EINVAL, "no %s to run is given: try --help",
                        module ? "module" : "program");
@@ -338,7 +344,7 @@ static int set_own_ranks(const struct draft *d, char *const *words, struct job_s
 {
     int rc = set_omp(d, spec, err);
     if (rc == 0)
-        rc = set_devices(d, spec, err);
+        rc = cli_set_devices(d, spec, err);
     if (rc == 0)
         rc = enter(d, spec, err);
     return rc < 0 ? rc : set_program(d, words, spec, err);

@@ -60,6 +60,9 @@ __attribute__((format(printf, 3, 4))) int cli_note(struct job_spec *spec, struct
 int cli_time(const struct draft *d, enum cli_option id, bool allow_zero, uint64_t *ret_ms,
              struct co_error *err);
 
+/* The GPUs that ranks may have: those of --gpus, checked, else all. returns 0, -EINVAL */
+int cli_count_gpus(const struct draft *d, int *ret_n, struct co_error *err);
+
 /* --- cli_hosts.c --- */
 
 bool cli_has_hosts(const struct draft *d);
@@ -82,6 +85,7 @@ int cli_keep_seat(const struct cli_seat *seat, struct job_spec *spec, struct co_
  *
  * returns   0, -EINVAL, -ERANGE (a number out of bounds), -ENOMEM, and -errno of the world */
 int cli_set_nodes(const struct draft *d, struct job_spec *spec, struct co_error *err);
+int cli_set_devices(const struct draft *d, struct job_spec *spec, struct co_error *err);
 int cli_set_meeting(const struct draft *d, struct job_spec *spec, struct co_error *err);
 int cli_set_terms(const struct draft *d, bool is_static, struct job_spec *spec,
                   struct co_error *err); /* by cli_set_meeting() */

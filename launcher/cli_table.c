@@ -20,8 +20,17 @@ const struct co_option cli_table[] = {
      "A job of this node alone, as without --nnodes: contradicts other values of it."},
     {OPTION_VIRTUAL_LOCAL_RANK, 0, "virtual-local-rank", NULL, "PET_VIRTUAL_LOCAL_RANK",
      "Each rank sees one device and LOCAL_RANK 0."},
-    {OPTION_NUMA_BINDING, 0, "numa-binding", "MODE",
-     .help = "Refused: this version leaves the placement of ranks to the system."},
+    {OPTION_GPUS, 0, "gpus", "GPU,...", .weak = true,
+     .help =
+         "The ranks see these GPUs, in this order, and no other: 2,4,7. As many ranks, if it is "
+         "not said how many."},
+    {OPTION_BIND_TO, 0, "bind-to", "none|core|cache|numa|socket", .weak = true,
+     .help = "Bind each rank to CPUs near its GPU, without GPUs all over the machine: to cores of "
+             "its own, one of the large caches, a NUMA node or a socket. Default: none."},
+    {OPTION_NUMA_BINDING, 0, "numa-binding", "node|socket|exclusive|core-complex",
+     .help = "torchrun's names for --bind-to numa, socket, core and cache."},
+    {OPTION_REPORT_BINDINGS, 0, "report-bindings", .weak = true,
+     .help = "Tell on stderr which CPUs each rank may run on."},
 
     {OPTION_MODULE, 'm', "module", NULL, "PET_MODULE", "PROGRAM is a Python module: python -u -m.",
      .subject = "Program"},
@@ -35,6 +44,14 @@ const struct co_option cli_table[] = {
     {OPTION_USE_ENV, 0, "use-env", .weak = true,
      .help = "Give the local rank by LOCAL_RANK only, as is done in any case without "
              "--local-rank-arg."},
+    {OPTION_TEMPLATES, 0, "templates", "auto|yes|no", .weak = true,
+     .help = "Fill in arguments that are a name in braces and nothing else: {rank}, {local_rank}, "
+             "{world_size}, {local_world_size}, {node_rank}, {nnodes}, {master_addr}, {master_ip}, "
+             "{master_port}, {run_id} and {generation}. auto (default): those of programs that are "
+             "executed, not those of Python scripts, and none as torchrun."},
+    {OPTION_WRAP, 0, "wrap", "[RANK,...:]COMMAND", .weak = true,
+     .help = "Put COMMAND in front of what these ranks execute, or all: --wrap '0:gdb -ex run "
+             "--args'. {rank} and its like are filled in anywhere in it."},
     {OPTION_START_METHOD, 0, "start-method", "spawn|fork|forkserver", "PET_START_METHOD",
      "Accepted; has no effect: each rank is a process of its own."},
     {OPTION_OMP, 0, "omp", "N", .weak = true,
@@ -128,11 +145,16 @@ const struct co_option cli_table[] = {
      .help =
          "What follows a rank's failure while --max-restarts lasts. replace (default): only that "
          "rank is started again, if the program is one that goes on with it (ddp_run of "
-         "libddp, on one node), else all of them; restart: all ranks (default as torchrun); "
+         "libddp), else all of them; restart: all ranks (default as torchrun); "
          "abort: the end."},
     {OPTION_RECOVERY_TIMEOUT, 0, "recovery-timeout", "TIME", .weak = true,
      .help = "When a rank is replaced: how long the others may take to notice, before all are "
              "started again. Default: 60s."},
+    {OPTION_HANG_TIMEOUT, 0, "hang-timeout", "TIME", .weak = true,
+     .help =
+         "A rank that does not move for TIME while others wait for it is named, with the call "
+         "that it is missing in, and ended: a failure as any other. Ranks of libddp are seen to "
+         "move; others when they write something. Default: never."},
     {OPTION_MONITOR_INTERVAL, 0, "monitor-interval", "SECONDS", "PET_MONITOR_INTERVAL",
      "Accepted; has no effect: the end of a rank is seen at once."},
 

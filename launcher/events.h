@@ -15,8 +15,12 @@
 #include <stdint.h>
 
 struct co_error;
+struct hang_finding;
+struct hang_proc;
 struct oom_finding;
 struct message_place;
+struct pace;
+struct pace_rank;
 struct message_progress;
 struct supervisor;
 struct supervisor_event;
@@ -53,9 +57,11 @@ void events_job_start(struct events *e, char *const *argv, int n_ranks, int max_
 void events_rank(struct events *e, const struct supervisor *s, const struct supervisor_event *what,
                  int pid);
 
-/* stop: the ranks are told to stop; why: "failure" (with rank), "signal" (its name), "timeout".
- * What was ordered is told by events_order(). */
-void events_stop(struct events *e, const struct supervisor *s);
+/* stop: the ranks are told to stop; why: "failure" (with rank), "signal" (its name), "timeout",
+ * "restart" (ddpctl asked for it). What a roster ordered is told by events_order().
+ *
+ * by_request   who ordered it is ddpctl, not a roster */
+void events_stop(struct events *e, const struct supervisor *s, bool by_request);
 
 /* oom: the OOM killer had a part in the end of rank, the root cause: rank, pid, and what oom_json.h
  * lists. Not written when there is nothing to tell. */
@@ -82,8 +88,20 @@ void events_save(struct events *e, uint32_t generation, const char *state);
 /* leave: this node goes, or ends the job for all: text */
 void events_leave(struct events *e, uint32_t generation, const char *text);
 
-/* restart: of a failed generation gen; rank is its root cause, wait_ms what it waits, counted
- * whether it uses up --max-restarts */
+/* hang: rank, lrank, pid, and what hang_json.h lists; state, place: hang_proc.h's. */
+void events_hang(struct events *e, const struct supervisor *s, const struct hang_finding *f,
+                 const struct hang_proc *proc);
+
+/* pace: how fast the steps are: steps (of libddp, so many are completed), step_ms, slowest (the
+ * rank that the others wait for), share (of a step, that they would save without it), and ranks: of
+ * each that is known rank, steps, step_ms, own_ms (without the end of the step, where it waits).
+ *
+ * ranks    n of them */
+void events_pace(struct events *e, uint32_t generation, const struct pace *pace,
+                 const struct pace_rank *ranks, int n);
+
+/* restart: of a failed generation gen; rank is its root cause (null: ddpctl asked for it), wait_ms
+ * what it waits, counted whether it uses up --max-restarts */
 void events_restart(struct events *e, const struct supervisor *s);
 
 /* replace: the failed rank lrank alone is started again, in generation gen; counted as above */

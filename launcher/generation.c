@@ -105,7 +105,7 @@ int generation_renew(const struct job_spec *spec, uint32_t number, uv_loop_t *lo
     return 0;
 }
 
-int generation_renew_ranks(const struct job_spec *spec, uv_loop_t *loop,
+int generation_renew_ranks(const struct job_spec *spec, uint32_t number, uv_loop_t *loop,
                            const struct generation_notes *notes, struct generation *g,
                            struct co_error *err)
 {
@@ -114,7 +114,7 @@ int generation_renew_ranks(const struct job_spec *spec, uv_loop_t *loop,
     if (job_spec_may_grow(spec) &&
         scale_create(loop, spec->n_local, notes->on_saved, notes->arg, &scale) < 0)
         return co_fail(err, -ENOMEM, "no memory for %d ranks' sockets", spec->n_local);
-    int rc = make_memory(spec, 0, loop, notes, &memory, err);
+    int rc = make_memory(spec, number, loop, notes, &memory, err);
     if (rc < 0) {
         scale_close(scale);
         return rc;
@@ -126,9 +126,13 @@ int generation_renew_ranks(const struct job_spec *spec, uv_loop_t *loop,
     return 0;
 }
 
-int generation_replace(struct generation *g, int rank, uint32_t number, struct co_error *err)
+int generation_mend(struct generation *g, uint32_t number, const struct broker_world *world,
+                    struct co_error *err)
 {
-    return node_memory_renew(g->memory, rank, number, err);
+    int rc = node_memory_renew(g->memory, number, world, err);
+    if (rc == 0 && g->scale != NULL)
+        scale_renew(g->scale);
+    return rc;
 }
 
 /* --- A store for several nodes --- */

@@ -21,7 +21,7 @@ struct guide {
     const char *leaves; /* why, if the stop that comes is none of a signal's; NULL: it is */
     bool ends_job;      /* a signal to us ends the whole job; else this node leaves */
     bool has_ranks;     /* they were ordered to start, and that nothing runs was not told since */
-    bool owes_gone;     /* the member waits to hear that nothing runs */
+    bool owes_gone;     /* the member waits to hear that nothing runs, or that ranks are kept */
     bool holds_gone;    /* the caller's: not to be told yet, for an answer of the roster may come */
     bool saved; /* the caller's: each rank has said that its state is saved, after PENDING */
     bool told_done, told_end, told_saved;
@@ -34,8 +34,8 @@ void guide_init(struct guide *g, const char *name, const char *path, bool ends_j
 
 /* What the member is to be told next.
  *
- * ret       without the time; its text is lent until the next call. RANKS_GONE: the generation's
- *           store is to be closed before it is fed
+ * ret       without the time; its text is lent until the next call. RANKS_GONE, RANKS_KEPT: the
+ *           generation's store is to be closed before it is fed
  * returns   whether there is something */
 bool guide_hear(struct guide *g, const struct supervisor *s, const struct member *m,
                 struct member_input *ret);

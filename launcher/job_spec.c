@@ -1,6 +1,8 @@
 #include "job_spec.h"
 
 #include "remote_spec.h"
+#include "wrap.h"
+
 #include "rendezvous/seal.h"
 
 #include <stddef.h>
@@ -14,8 +16,8 @@ bool job_spec_agent_store(const struct job_spec *spec, uint32_t world_size)
 
 bool job_spec_replaces(const struct job_spec *spec)
 {
-    return spec->on_failure == FAILURE_REPLACES && !spec->world.guided &&
-           (spec->max_restarts > 0 || spec->restart_after_progress);
+    return spec->on_failure == FAILURE_REPLACES &&
+           (spec->max_restarts > 0 || spec->restart_after_progress || job_spec_may_grow(spec));
 }
 
 bool job_spec_may_grow(const struct job_spec *spec)
@@ -50,9 +52,13 @@ void job_spec_fini(struct job_spec *spec)
         spec->role,
         spec->backend,
         spec->master_addr,
+        spec->binding,
+        spec->gpus,
         spec->path,
         spec->argv,
         spec->shown,
+        spec->wrap != NULL ? spec->wrap->path : NULL,
+        spec->wrap,
         spec->local_rank_arg,
         spec->events,
         spec->report,

@@ -6,14 +6,17 @@
 #define DDP_LAUNCHER_JOB_SPEC_H
 
 #include "output_spec.h"
+#include "placement.h"
 #include "rendezvous/allow.h"
 #include "rendezvous/message.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
+struct binding;
 struct remote_spec;
 struct seal_key;
+struct wrap;
 
 #define JOB_RANKS_MAX 1024 /* of one node */
 
@@ -24,6 +27,13 @@ enum store_choice {
 };
 
 enum failure_action { FAILURE_REPLACES, FAILURE_RESTARTS, FAILURE_ABORTS };
+
+/* Is an argument {rank} filled in? */
+enum template_rule {
+    TEMPLATES_AUTO, /* of a program that is executed; not of Python scripts, not as torchrun */
+    TEMPLATES_YES,
+    TEMPLATES_NO
+};
 
 enum signal_scope { SCOPE_PROCESS, SCOPE_GROUP };
 
@@ -80,8 +90,12 @@ struct job_spec {
                           so asked; of several what was given, NULL: rank 0's node says it */
     uint16_t master_port; /* of the store; 0: any free one */
     enum store_choice store;
-    int omp_threads;         /* OMP_NUM_THREADS for workers that have none; 0: leave it alone */
-    bool omp_asked;          /* by --omp: an OMP_NUM_THREADS that is there already is replaced */
+    int omp_threads; /* OMP_NUM_THREADS for workers that have none; 0: leave it alone */
+    bool omp_asked;  /* by --omp: an OMP_NUM_THREADS that is there already is replaced */
+    enum placement_bind bind;
+    bool report_bindings;
+    struct binding *binding; /* owned; set by binding_find(); NULL: nobody asked */
+    char *gpus;              /* owned; --gpus: CUDA_VISIBLE_DEVICES for the ranks; NULL: ours */
     bool virtual_local_rank; /* each rank has LOCAL_RANK 0 and one device in CUDA_VISIBLE_DEVICES */
 
     struct job_world world;
@@ -96,8 +110,11 @@ struct job_spec {
     char *path;  /* owned; what is executed: absolute, or as it was given if it holds a '/' */
     char **argv; /* owned, one block, NULL-terminated; argv[0] as the program shall see it */
     char *shown; /* owned; the program's name for messages: the script, the module, the program */
-    int n_program_words;  /* argv up to here is the program, the rest are its arguments */
-    bool has_templates;   /* an argument holds a '$' */
+    int n_program_words; /* argv up to here is the program, the rest are its arguments */
+    bool has_templates;  /* an argument holds a '$', or braces that are filled in */
+    enum template_rule templates;
+    bool fills_braces; /* {rank} and the like are filled in: what `templates` comes to */
+    struct wrap *wrap; /* owned, and its path; in front of some ranks' words; NULL: of nobody's */
     char *local_rank_arg; /* owned; "--local_rank": NAME=<n> becomes the first argument; NULL: no */
 
     /* restarts and the end */
@@ -105,6 +122,7 @@ struct job_spec {
     uint64_t restart_window_ms; /* count only failures of so many last ms; 0: of the whole job */
     enum failure_action on_failure; /* ABORTS: max_restarts is 0, and no failure is free */
     uint64_t recovery_ms;           /* REPLACES: from a failure until all others have noticed it */
+    uint64_t hang_timeout_ms;       /* a rank that does not move so long is ended; 0: never */
     bool restart_after_progress;    /* a failure after progress is not counted; restart_policy.h */
     uint64_t output_after_ms;       /* what a rank writes so long after its start is progress */
     bool no_restart_on[256];   /* by the exit code that the failure means for ddprun (a rank's, or
@@ -129,7 +147,8 @@ struct job_spec {
 /* Does ddprun serve the store of a generation of so many ranks? */
 bool job_spec_agent_store(const struct job_spec *spec, uint32_t world_size);
 
-/* May a failed rank be replaced while the others live? */
+/* May a failed rank be replaced while the others live, or may ranks live on when nodes come and
+ * go? */
 bool job_spec_replaces(const struct job_spec *spec);
 
 /* Can a node join while this one's ranks run? */

@@ -32,7 +32,7 @@ extern const char leash_word[]; /* the argument that asks for it */
  * null_fd   /dev/null
  * returns   0; leash_close() it
  *           -EPIPE    the starter went away; nothing is to be said
- *           -EPROTO, -E2BIG, -ENOMEM, -errno: the order, the folder or the variables; err says it */
+ *           -EPROTO, -E2BIG, -ENOMEM, -errno: the order, the folder, the variables; err says it */
 int leash_open(int null_fd, struct leash *ret, struct co_error *err);
 void leash_close(struct leash *l); /* a zeroed one is fine */
 

@@ -1,4 +1,5 @@
 /* ddprun - start the ranks of a distributed job, watch over them, say why it ended. */
+#include "binding.h"
 #include "cli.h"
 #include "dry_run.h"
 #include "endpoint.h"
@@ -11,6 +12,7 @@
 
 #include "common/error.h"
 
+#include <ddp/env.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -147,6 +149,21 @@ static int set_exports(const char *const *exports)
     return 0;
 }
 
+/* returns   0; else what to exit with */
+static int place_ranks(struct job_spec *spec)
+{
+    struct co_error err;
+    const char *visible = spec->gpus != NULL ? spec->gpus : getenv(DDP_ENV_CUDA_VISIBLE_DEVICES);
+    int rc = binding_find(spec, visible, &err);
+    if (rc < 0) {
+        fprintf(stderr, "ddprun: %s\n", err.text);
+        return usage_code(rc);
+    }
+    if (spec->report_bindings)
+        binding_report(spec, stderr);
+    return 0;
+}
+
 /* Whoever has started us has shown the notes already. */
 static int do_leashed(struct leash *leash, struct job_spec *spec, int null_fd)
 {
@@ -156,6 +173,9 @@ static int do_leashed(struct leash *leash, struct job_spec *spec, int null_fd)
         fprintf(stderr, "ddprun: %s\n", err.text);
         return EXIT_INTERNAL;
     }
+    int code = place_ranks(spec);
+    if (code != 0)
+        return code;
     leash_say_ready();
     return run(spec, null_fd);
 }
@@ -164,6 +184,8 @@ static int do_alone(struct job_spec *spec, int null_fd)
 {
     int code = spec->remote == NULL ? set_exports(spec->exports) : 0;
     print_notes(spec->notes);
+    if (code == 0 && spec->remote == NULL)
+        code = place_ranks(spec);
     if (code != 0)
         return code;
     return spec->dry_run ? show(spec) : run(spec, null_fd);

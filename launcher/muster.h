@@ -2,8 +2,8 @@
  * the others are told to begin, and when there are too few. Pure.
  *
  * Nobody begins before it is known who is there: hosts that cannot be reached are all found before
- * the first rank runs, and named together. With MIN:MAX nodes those that are late need not be waited
- * for: the others begin a while after there are enough, and late ones join. */
+ * the first rank runs, and named together. With MIN:MAX nodes those that are late need not be
+ * waited for: the others begin a while after there are enough, and late ones join. */
 #ifndef DDP_LAUNCHER_MUSTER_H
 #define DDP_LAUNCHER_MUSTER_H
 

@@ -2,10 +2,14 @@
 
 #include "job_spec.h"
 #include "leash_watch.h"
+#include "node_console.h"
 #include "node_guide.h"
+#include "node_hang.h"
+#include "node_pace.h"
 #include "node_state.h"
 #include "output.h"
 #include "runtime_dir.h"
+#include "scale.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -48,6 +52,10 @@ static void on_note(void *arg, const char *text)
 
 static void on_joined(void *arg, int rank, bool mends)
 {
+    struct node *n = arg;
+    if (n->gen.scale != NULL)
+        scale_let_in(n->gen.scale, rank);
+    node_console_note_joined(n->console, rank);
     node_feed(arg, &(struct supervisor_event){
                        .type = SUPERVISOR_EV_JOINED, .rank = rank, .mends = mends});
 }
@@ -230,6 +238,8 @@ static int node_open(struct node *n, const struct guide_link_ops *link, struct c
         rc = rank_io_open(&n->io, spec, n->output, n->null_fd, err);
     if (rc == 0)
         rc = open_supervisor(n, err);
+    if (rc == 0)
+        rc = node_console_create(n, &n->console, err);
     if (rc < 0)
         return rc;
     event_log_init(&n->event_log, spec, n->output, &n->io, n->runtime_dir);
@@ -238,6 +248,11 @@ static int node_open(struct node *n, const struct guide_link_ops *link, struct c
                               .io = &n->io,
                               .runtime_dir = n->runtime_dir,
                               .gen = &n->gen};
+    rc = node_hang_open(n, &n->hang, err);
+    if (rc == 0)
+        rc = node_pace_open(n, &n->pace, err);
+    if (rc < 0)
+        return rc;
     if (spec->world.guided) {
         rc = node_guide_create(n, link, &n->guide, err);
         return rc < 0 ? rc : watch_leash(n, err);
@@ -273,6 +288,9 @@ static void node_close(struct node *n)
     rank_io_close(&n->io);
     leash_watch_close(n->leash);
     node_guide_close(n->guide);
+    node_hang_close(n->hang);
+    node_pace_close(n->pace);
+    node_console_close(n->console);
     if (n->has_loop) {
         close_handles(n);
         uv_run(&n->loop, UV_RUN_DEFAULT);
@@ -280,6 +298,7 @@ static void node_close(struct node *n)
     }
     start_fini(&n->start);
     node_guide_destroy(n->guide);
+    node_console_destroy(n->console);
     supervisor_destroy(n->supervisor);
     if (n->signal_fd >= 0)
         close(n->signal_fd);

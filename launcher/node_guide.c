@@ -133,7 +133,7 @@ static void on_line_timer(uv_timer_t *timer)
 
 static bool waits(enum member_state state)
 {
-    return state == MEMBER_SEEKING || state == MEMBER_WAITING;
+    return state == MEMBER_SEEKING || state == MEMBER_WAITING || state == MEMBER_KEEPING;
 }
 
 /* A wait that is short is not worth a word. */
@@ -251,7 +251,8 @@ static void note_order(struct node_guide *g, const struct member_orders *o)
 {
     enum supervisor_state state = supervisor_get_state(g->node->supervisor);
     bool ends = member_get_state(g->member) == MEMBER_ENDING;
-    if (state != SUPERVISOR_STARTING && state != SUPERVISOR_RUNNING)
+    if (state != SUPERVISOR_STARTING && state != SUPERVISOR_RUNNING &&
+        state != SUPERVISOR_MENDING && state != SUPERVISOR_KEEPING)
         return;
     if (o->kill_ranks)
         events_order(&g->node->events, generation(g), "lease", g->link_text);
@@ -415,7 +416,7 @@ void node_guide_look(struct node_guide *g)
     while (guide_hear(&g->guide, g->node->supervisor, g->member, &in)) {
         if (in.type == MEMBER_RANK_FAILED)
             note_failure(g, &in);
-        else if (in.type == MEMBER_RANKS_GONE)
+        else if (in.type == MEMBER_RANKS_GONE || in.type == MEMBER_RANKS_KEPT)
             note_gone(g);
         else if (in.type == MEMBER_LEAVE || in.type == MEMBER_END_JOB)
             events_leave(&g->node->events, generation(g), in.text);
@@ -459,7 +460,8 @@ static void hear_stop(struct node_guide *g, const struct message *m)
     snprintf(before, sizeof before, "%s", member_stop_text(g->member));
     step_member(g, &(struct member_input){.type = MEMBER_MESSAGE, .message = m});
     const char *text = member_stop_text(g->member);
-    if ((from != MEMBER_STOPPING && from != MEMBER_WAITING) || strcmp(text, before) == 0)
+    if ((from != MEMBER_STOPPING && from != MEMBER_WAITING && from != MEMBER_KEEPING) ||
+        strcmp(text, before) == 0)
         return;
     snprintf(g->cause, sizeof g->cause, "%s", text);
     if (m->stop.why != MESSAGE_WHY_FAILURE) /* that one was its own */
@@ -507,6 +509,16 @@ void node_guide_fill_place(const struct node_guide *g, struct generation_place *
     place->master_addr = p->host;
     place->master_port = p->port;
     place->agent_store = p->agent_store;
+}
+
+const char *node_guide_waiting(const struct node_guide *g)
+{
+    return waits(member_get_state(g->member)) && g->text.line[0] != '\0' ? g->text.line : NULL;
+}
+
+void node_guide_end_job(struct node_guide *g)
+{
+    g->guide.ends_job = true;
 }
 
 const struct report_job *node_guide_fill_report(const struct node_guide *g, struct report_job *ret)
@@ -590,11 +602,6 @@ int node_guide_create(struct node *n, const struct guide_link_ops *ops, struct n
         .on_up = on_up, .on_message = on_message, .on_down = on_down, .on_note = on_note, .arg = g};
     int rc = make_member(g, err);
     return rc == 0 ? ops->open(&n->loop, n->spec, &notes, &g->link, err) : rc;
-}
-
-void node_guide_end_job(struct node_guide *g)
-{
-    g->guide.ends_job = true;
 }
 
 void node_guide_lose_leash(struct node_guide *g)

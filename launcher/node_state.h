@@ -1,6 +1,6 @@
 /* node_state.h - the node's inside, for its own files: node.c (beginning and end), node_step.c
  * (what happens, and what is done about it), node_start.c (ranks), node_guide.c (where a roster
- * decides). */
+ * decides), node_console.c (who asks). */
 #ifndef DDP_LAUNCHER_NODE_STATE_H
 #define DDP_LAUNCHER_NODE_STATE_H
 
@@ -13,6 +13,7 @@
 #include "start.h"
 #include "supervisor.h"
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
@@ -20,7 +21,10 @@
 struct co_error;
 struct job_spec;
 struct leash_watch;
+struct node_console;
 struct node_guide;
+struct node_hang;
+struct node_pace;
 struct output;
 
 struct node {
@@ -31,12 +35,16 @@ struct node {
     struct supervisor *supervisor; /* owned */
     struct node_guide *guide;      /* owned; NULL: this node decides for itself */
     struct leash_watch *leash;     /* owned; NULL: nobody holds this one */
+    struct node_hang *hang;        /* owned by the loop; NULL: nobody looks for ranks that hang */
+    struct node_pace *pace;        /* likewise; NULL: nobody asks how fast they are */
+    struct node_console *console;  /* owned */
     struct events events;
     struct event_log event_log;
     struct output *output; /* owned */
     struct rank_io io;
     struct generation gen;
     struct start start;
+    char master_ip[INET6_ADDRSTRLEN]; /* of start.place; found if an argument needs it */
     struct oom_watch oom;
     int renew_failure; /* -errno: there is nothing to start the next ranks with */
     int signal_fd;
@@ -60,8 +68,8 @@ struct generation_notes node_generation_notes(struct node *n);
 /* What the ranks of the generation before had is gone with them; the next ones find all empty. */
 void node_renew(struct node *n);
 
-/* Start one rank anew, in a generation of which the others are told. */
-void node_replace_rank(struct node *n, int rank);
+/* Make a generation for ranks that live, and start those in it that the supervisor asked for. */
+void node_mend(struct node *n, const struct supervisor_orders *o);
 
 /* Each rank that the supervisor asked for gets an answer, also those that were not tried. */
 void node_start_ranks(struct node *n, int n_start);

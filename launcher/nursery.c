@@ -123,6 +123,13 @@ int nursery_signal(const struct nursery *n, enum nursery_target target, int exce
     return request(n, &what, NULL, 0);
 }
 
+int nursery_signal_one(const struct nursery *n, enum nursery_target target, int rank, int sig)
+{
+    struct nursery_request what = {
+        .type = NURSERY_SIGNAL_ONE, .local_rank = rank, .target = target, .sig = sig};
+    return request(n, &what, NULL, 0);
+}
+
 int nursery_sweep(const struct nursery *n, int sig)
 {
     struct nursery_request what = {.type = NURSERY_SWEEP, .sig = sig};

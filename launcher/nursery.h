@@ -82,6 +82,12 @@ int nursery_spawn(const struct nursery *n, int first_rank, int n_ranks, int imag
  * returns    as nursery_spawn() */
 int nursery_signal(const struct nursery *n, enum nursery_target target, int except, int sig);
 
+/* Send sig to one rank, if it runs. How it ends is its own doing: the report does not tell that it
+ * was told.
+ *
+ * returns    as nursery_spawn() */
+int nursery_signal_one(const struct nursery *n, enum nursery_target target, int rank, int sig);
+
 /* Send sig to all that is left, and to what is found later; EMPTY or a report's `empty` answers. */
 int nursery_sweep(const struct nursery *n, int sig);
 

@@ -193,8 +193,10 @@ static int make_orders(const struct parcel *p, const struct image *image,
                        struct spawn_order orders[SPAWN_AT_ONCE])
 {
     for (int i = 0; i < p->q.n_ranks; i++) {
-        orders[i] = (struct spawn_order){
-            .path = image->path, .argv = image->worker[i].argv, .env = image->worker[i].env};
+        orders[i] = (struct spawn_order){.path = image->worker[i].path,
+                                         .argv = image->worker[i].argv,
+                                         .env = image->worker[i].env,
+                                         .cpus = image->worker[i].cpus};
         for (int j = 0; j < SPAWN_N_FDS; j++) {
             uint8_t at = p->q.fd_of[i][j];
             if (at != NURSERY_NO_FD && at >= p->n_fds)
@@ -281,6 +283,14 @@ static void signal_ranks(struct state *s, const struct nursery_request *q)
     }
 }
 
+static void signal_one(const struct state *s, const struct nursery_request *q)
+{
+    if (q->local_rank < 0 || q->local_rank >= s->n_ranks || s->pid_of[q->local_rank] == 0)
+        return;
+    const pid_t pid = s->pid_of[q->local_rank];
+    kill(q->target == NURSERY_GROUP ? -pid : pid, q->sig);
+}
+
 static void sweep(struct state *s, int sig)
 {
     s->sweep_sig = s->lapsed ? SIGKILL : sig;
@@ -350,6 +360,9 @@ static enum served serve(struct state *s)
         break;
     case NURSERY_SIGNAL:
         signal_ranks(s, &p.q);
+        break;
+    case NURSERY_SIGNAL_ONE:
+        signal_one(s, &p.q);
         break;
     case NURSERY_SWEEP:
         sweep(s, p.q.sig);

@@ -39,9 +39,10 @@ struct stream {
     int fd;
     bool is_pty;
     bool waits;
-    bool at_end; /* read to its end; lines may be left */
-    bool is_raw; /* no prefix: nothing is assembled */
-    int sink;    /* OUTPUT_NOWHERE: none */
+    bool at_end;      /* read to its end; lines may be left */
+    bool is_raw;      /* no prefix: nothing is assembled */
+    int sink;         /* OUTPUT_NOWHERE: none */
+    uint64_t last_ms; /* when something came */
     struct log_copy log;
     char *prefix; /* owned */
     size_t n_prefix;
@@ -265,8 +266,9 @@ static bool take_turn(struct output *o, struct stream *s, bool all)
         emit(o, s, all);
         return false;
     }
+    s->last_ms = co_now_ms();
     if (number % 2 == OUTPUT_TO_STDOUT)
-        o->last_ms = co_now_ms();
+        o->last_ms = s->last_ms;
     else
         tail_add(&o->tails[number / 2], to, (size_t)n);
     struct co_error err;
@@ -479,9 +481,20 @@ uint64_t output_last_ms(const struct output *o)
     return o->last_ms;
 }
 
+uint64_t output_rank_ms(const struct output *o, int rank)
+{
+    const struct stream *s = &o->streams[2 * rank];
+    return s[0].last_ms > s[1].last_ms ? s[0].last_ms : s[1].last_ms;
+}
+
 char *output_tail(const struct output *o, int rank)
 {
     return tail_copy(&o->tails[rank]);
+}
+
+char *output_since(const struct output *o, int rank, size_t from, size_t *ret_from, size_t *ret_n)
+{
+    return tail_since(&o->tails[rank], from, ret_from, ret_n);
 }
 
 void output_close(struct output *o)

@@ -77,8 +77,14 @@ void output_retire(struct output *o, void (*on_retired)(void *arg), void *arg);
  * its own; 0: never. */
 uint64_t output_last_ms(const struct output *o);
 
+/* When a rank last wrote anything, likewise. */
+uint64_t output_rank_ms(const struct output *o, int rank);
+
 /* See tail_copy(): the last lines of rank's stderr, or NULL. */
 char *output_tail(const struct output *o, int rank);
+
+/* See tail_since(): what rank wrote to stderr. */
+char *output_since(const struct output *o, int rank, size_t from, size_t *ret_from, size_t *ret_n);
 
 /* Stop reading, close the pipes; ranks that still write get SIGPIPE. Frees o when the loop has
  * closed its handles; NULL is fine. */

@@ -4,6 +4,7 @@
 #include "common/error.h"
 #include "common/scope.h"
 #include "job_spec.h"
+#include "rank_argv.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -49,7 +50,10 @@ static char **join_words(char *const *first, char *const *then)
     return joined;
 }
 
-int program_find(const struct cli_world *world, const char *name, char **ret_path)
+/* Search PATH as a shell does.
+ *
+ * returns   0, -ENOENT, -EACCES (only files that may not be executed), -ENOMEM; no text */
+static int find_in_path(const struct cli_world *world, const char *name, char **ret_path)
 {
     const char *path = world->get_env(world->arg, "PATH");
     bool forbidden = false;
@@ -105,15 +109,15 @@ static int find_python(const struct cli_world *world, const char *script, char *
             return *ret_path != NULL ? 0 : no_memory(err);
         }
     } else if (asked != NULL) {
-        rc = program_find(world, asked, ret_path);
+        rc = find_in_path(world, asked, ret_path);
     } else {
         rc = find_python_of(world, "VIRTUAL_ENV", ret_path);
         if (rc == -ENOENT)
             rc = find_python_of(world, "CONDA_PREFIX", ret_path);
         if (rc == -ENOENT)
-            rc = program_find(world, "python3", ret_path);
+            rc = find_in_path(world, "python3", ret_path);
         if (rc == -ENOENT || rc == -EACCES)
-            rc = program_find(world, "python", ret_path);
+            rc = find_in_path(world, "python", ret_path);
     }
     if (rc == 0)
         return 0;
@@ -148,8 +152,13 @@ static int settle(char **path, char *const *first, char *const *then, const char
         for (char **word = argv + n; *word != NULL; word++)
             word[0] = word[1];
     spec->n_program_words = n;
+    bool is_executed = n == 1 && !spec->as_torchrun;
+    spec->fills_braces =
+        spec->templates == TEMPLATES_YES || (spec->templates == TEMPLATES_AUTO && is_executed);
     for (char **word = argv + 1; argv[0] != NULL && *word != NULL; word++)
-        spec->has_templates = spec->has_templates || strchr(*word, '$') != NULL;
+        if (strchr(*word, '$') != NULL ||
+            (spec->fills_braces && rank_argv_template(*word) != N_TEMPLATES))
+            spec->has_templates = true;
     spec->path = co_take(path);
     spec->argv = co_take(&argv);
     spec->shown = co_take(&name);
@@ -229,7 +238,7 @@ static int make_searched(enum program_rule rule, char *const *words, const struc
 {
     const char *name = words[0];
     co_autofree char *path = NULL;
-    int rc = *name == '\0' ? -ENOENT : program_find(world, name, &path);
+    int rc = *name == '\0' ? -ENOENT : find_in_path(world, name, &path);
     if (rc == 0)
         return make_exec(words, &path, spec, err);
     if (rc == -ENOMEM)
@@ -276,6 +285,26 @@ int program_make(enum program_rule rule, char *const *words, const struct cli_wo
     if (path == NULL)
         return no_memory(err);
     return make_exec(words, &path, spec, err);
+}
+
+int program_find(const char *name, const struct cli_world *world, char **ret_path,
+                 struct co_error *err)
+{
+    int rc = -ENOENT;
+    if (strchr(name, '/') == NULL)
+        rc = find_in_path(world, name, ret_path);
+    else if (world->look_at(world->arg, name) != FILE_MISSING)
+        rc = world->look_at(world->arg, name) == FILE_EXECUTABLE ? 0 : -EACCES;
+    if (rc == -ENOMEM)
+        return no_memory(err);
+    if (rc == -EACCES)
+        return co_fail(err, rc, "'%.200s' is not executable", name);
+    if (rc < 0)
+        return co_fail(err, rc, "no program '%.200s'%s", name,
+                       strchr(name, '/') == NULL ? " in PATH" : "");
+    if (strchr(name, '/') != NULL)
+        *ret_path = strdup(name);
+    return *ret_path != NULL ? 0 : no_memory(err);
 }
 
 /* The file's first line, as far as it fits; "" if it can't be read or is no text. */

@@ -164,7 +164,8 @@ static int make_logs(const struct rank_io *io, int local_rank, struct co_error *
 /* Whether ddprun must see what the rank writes there, whoever else gets it. */
 static bool is_watched(const struct rank_io *io, int which)
 {
-    return which == OUTPUT_TO_STDOUT && io->spec->restart_after_progress;
+    return (which == OUTPUT_TO_STDOUT && io->spec->restart_after_progress) ||
+           io->spec->hang_timeout_ms > 0;
 }
 
 /* A stream into the log directory, and here, too, with -t. */
@@ -274,4 +275,12 @@ char *rank_io_tail(const struct rank_io *io, int local_rank)
     if (io->log_dir != NULL && p.to_file[1] && !p.tee[1])
         return tail_of_file(io, local_rank);
     return output_tail(io->output, local_rank);
+}
+
+char *rank_io_log_path(const struct rank_io *io, int local_rank, int which, char *buf, size_t n)
+{
+    struct plan p = plan_rank(&io->spec->output, local_rank);
+    if (io->log_dir == NULL || !p.to_file[which])
+        return NULL;
+    return log_files_path(io->log_dir, io->generation, local_rank, log_names[which], buf, n);
 }

@@ -92,13 +92,6 @@ static char **join(char *const *first, const struct words *w)
     return list;
 }
 
-static int find(const char *name, char **ret_path)
-{
-    if (strchr(name, '/') == NULL)
-        return program_find(&cli_real_world, name, ret_path);
-    return (*ret_path = strdup(name)) != NULL ? 0 : -ENOMEM;
-}
-
 int remote_command_make(const struct remote_spec *r, const struct host *host, const char *program,
                         char **ret_path, char ***ret_words, struct co_error *err)
 {
@@ -112,12 +105,12 @@ int remote_command_make(const struct remote_spec *r, const struct host *host, co
         put_program(&w, program);
     }
     char **words = join(host != NULL ? r->command : NULL, &w);
-    int rc = words == NULL  ? -ENOMEM
-             : host == NULL ? ((path = strdup(program)) != NULL ? 0 : -ENOMEM)
-                            : find(words[0], &path);
+    int rc = 0;
+    if (words != NULL && host != NULL)
+        rc = program_find(words[0], &cli_real_world, &path, err);
+    else if (words == NULL || (path = strdup(program)) == NULL)
+        rc = co_fail(err, -ENOMEM, "no memory for a command");
     if (rc < 0) {
-        co_fail(err, rc, rc == -ENOENT ? "there is no command '%.100s' here" : "no memory (%.10s)",
-                host != NULL && words != NULL ? words[0] : "");
         free(words);
         return rc;
     }

@@ -1,5 +1,5 @@
-/* remote_roster.h - where the nodes meet that this ddprun has started: a roster in a process that is
- * no node itself, so that any of the nodes may be lost. And what the terminal hears of it. */
+/* remote_roster.h - where the nodes meet that this ddprun has started: a roster in a process that
+ * is no node itself, so that any of the nodes may be lost. And what the terminal hears of it. */
 #ifndef DDP_LAUNCHER_REMOTE_ROSTER_H
 #define DDP_LAUNCHER_REMOTE_ROSTER_H
 

@@ -1,5 +1,5 @@
-/* remote_state.h - the inside of remote.h, for its own files: remote.c (the whole) and remote_host.c
- * (one host: its process, its leash, what it writes before it is a node). */
+/* remote_state.h - the inside of remote.h, for its own files: remote.c (the whole) and
+ * remote_host.c (one host: its process, its leash, what it writes before it is a node). */
 #ifndef DDP_LAUNCHER_REMOTE_STATE_H
 #define DDP_LAUNCHER_REMOTE_STATE_H
 

@@ -4,6 +4,7 @@
  *     ddprun: rank 1 failed: exit status 3, 0.52 s after its start
  *       host n1, local rank 1, pid 12104, ./train.py
  *       out of memory: killed by the kernel's OOM killer (oom_text.h)
+ *       it hung: missing in all_reduce #812 (hang_text.h)
  *       error: RuntimeError: bad thing happened
  *       last lines of its stderr:
  *         | ...
@@ -15,6 +16,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+struct hang_finding;
 struct oom_finding;
 struct member_end;
 struct supervisor;
@@ -32,9 +34,10 @@ struct report {
     const char *program; /* as the user knows it */
     const char *error;   /* the root cause's own message, of its error file; NULL: none. Of a
                             program that cannot be executed: why, never NULL */
-    const struct oom_finding *oom; /* NULL: nothing was looked for */
-    const char *note;              /* a trouble of ours worth a line; NULL: none */
-    const char *tail;              /* of tail_copy(); NULL: nothing, or not wanted */
+    const struct oom_finding *oom;   /* NULL: nothing was looked for */
+    const struct hang_finding *hang; /* the root cause was ended for it; NULL: not */
+    const char *note;                /* a trouble of ours worth a line; NULL: none */
+    const char *tail;                /* of tail_copy(); NULL: nothing, or not wanted */
     uint64_t begun_ms, now_ms;
     int max_restarts;             /* of the job; 0: counted otherwise */
     bool after_progress;          /* those after progress are not counted */

@@ -22,13 +22,19 @@ int scale_create(uv_loop_t *loop, int n_local, void (*on_saved)(void *arg), void
 /* Make a rank's socket. One that was asked for late finds the question in it.
  *
  * ret_worker_fd   the worker's end, owned by the caller; close-on-exec
- * returns         0, -errno */
+ * returns         0, -ENOMEM, -errno */
 int scale_add(struct scale *s, int rank, int *ret_worker_fd);
 
 /* Ask all ranks, those too whose socket is not made yet. Once: later calls do nothing.
  *
  * returns   whether it was the first call */
 bool scale_ask(struct scale *s);
+
+/* A generation begins, in which ranks go on: nobody is asked, and nobody has answered. A rank is
+ * asked from scale_let_in() on, for until then it throws questions of the generation before away;
+ * one that has ended may get another socket by scale_add(). */
+void scale_renew(struct scale *s);
+void scale_let_in(struct scale *s, int rank);
 
 /* Each rank has answered. NULL: never. */
 bool scale_all_saved(const struct scale *s);

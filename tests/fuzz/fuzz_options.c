@@ -9,6 +9,7 @@
 #include "launcher/rank_argv.h"
 #include "launcher/remote_spec.h"
 #include "launcher/worker_env.h"
+#include "launcher/wrap.h"
 #include "tests/support/fake_world.h"
 
 #include <stdint.h>
@@ -99,12 +100,15 @@ static void check_job(const struct job_spec *spec, char **env)
 
     char **argv = NULL;
     int n_given = 0, n_made = 0;
-    must(rank_argv_make(spec, spec->n_local - 1, &argv, NULL) == 0);
+    struct rank_values values;
+    rank_values_fill(&values, spec, &place, &rank);
+    must(rank_argv_make(spec, &values, &argv, NULL) == 0);
     while (spec->argv[n_given] != NULL)
         n_given++;
     while (argv != NULL && argv[n_made] != NULL)
         n_made++;
-    must(argv == NULL || n_made == n_given + (spec->local_rank_arg != NULL));
+    int n_wrap = wrap_covers(spec->wrap, rank.rank) ? spec->wrap->n_words : 0;
+    must(argv == NULL || n_made == n_given + n_wrap + (spec->local_rank_arg != NULL));
     must(spec->n_program_words >= 1 && spec->n_program_words <= n_given);
     free(argv);
 }

@@ -175,6 +175,7 @@ static void world_init(struct world *w, uint64_t seed)
     w->signal_at_ms = draw(w, 2) == 0 ? 1 + draw(w, 6000) : CO_NEVER_MS;
     make_generation(w);
     w->limits.guided = draw(w, 2) == 0;
+    w->limits.replaces = w->limits.replaces && !w->limits.guided; /* that is for sim_guided.c */
     w->order_at_ms = CO_NEVER_MS;
     w->final_code = -1;
     w->s = supervisor_create(&w->limits);
@@ -290,8 +291,9 @@ static void carry_out(struct world *w, const struct supervisor_orders *o)
 {
     if (o->renew)
         renew(w);
-    if (o->replace >= 0)
-        replace(w, o->replace);
+    check(w, o->mend == (o->n_anew > 0) && o->n_anew <= 1, "not one rank is replaced");
+    if (o->mend)
+        replace(w, o->anew[0]);
     for (int i = 0; i < o->n_start; i++) {
         check(w, w->n_asked < w->limits.n_ranks, "more ranks asked for than there are");
         check(w, !w->stop_seen, "a rank asked for after a stop");

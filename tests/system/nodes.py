@@ -8,6 +8,7 @@ import unittest
 import urllib.request
 
 from harness import DDPRUN, DEADLINE_S, RANK, Job, main
+from ports import free_port
 
 ADDER = os.environ["ADDER_PROGRAM"]
 CTL = os.environ["DDPCTL"]
@@ -16,12 +17,6 @@ TOKEN = "0123456789abcdef0123456789abcdef"
 SHOW = ("sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE "
         "$MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_RUN_ID $TORCHELASTIC_RESTART_COUNT > $TEST_FIFO")
 UP = ("tell", "up", "wait")
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Node(Job):

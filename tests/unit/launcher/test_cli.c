@@ -546,6 +546,13 @@ START_TEST(a_failed_rank_is_replaced_unless_something_else_is_asked_for)
     ck_assert(!job_spec_replaces(&spec));
     JOB("torchrun", "--max-restarts", "3", "train.py");
     ck_assert_int_eq(spec.on_failure, FAILURE_RESTARTS);
+    JOB("ddprun", "--nnodes=2", "--max-restarts=1", "--rdzv-id=a", "--rdzv-endpoint=h:1",
+        "train.py");
+    ck_assert(job_spec_replaces(&spec));
+    JOB("ddprun", "--nnodes=1:2", "--rdzv-id=a", "--rdzv-endpoint=h:1", "train.py");
+    ck_assert(job_spec_replaces(&spec)); /* nodes may come and go */
+    JOB("ddprun", "--nnodes=2", "--rdzv-id=a", "--rdzv-endpoint=h:1", "train.py");
+    ck_assert(!job_spec_replaces(&spec));
     JOB("ddprun", "--max-restarts=3", "--restart-after-progress", "--on-failure=abort", "train.py");
     ck_assert_int_eq(spec.on_failure, FAILURE_ABORTS);
     ck_assert_int_eq(spec.max_restarts, 0);
