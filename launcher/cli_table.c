@@ -116,6 +116,22 @@ const struct co_option cli_table[] = {
     {OPTION_STORE_ALLOW, 0, "store-allow", "ADDR[/BITS],...", .weak = true,
      .help = "Who may use the store besides the job's nodes: addresses and networks."},
 
+    {OPTION_HOSTS, 'H', "hosts", "HOST[:SLOTS],...", .subject = "Hosts", .weak = true,
+     .help = "Start the job on these hosts, by ssh: node1:8,node2:8, user@node[01-16]. Their order "
+             "is that of the nodes; SLOTS are ranks."},
+    {OPTION_HOSTFILE, 0, "hostfile", "FILE", .weak = true,
+     .help = "The same from a file: a HOST a line, also with slots=N, max-slots=N, port=N."},
+    {OPTION_EXPORT, 'x', "export", "NAME[=VALUE]", .weak = true,
+     .help = "Set a variable for the ranks; without VALUE, pass on this one to the hosts, too. May "
+             "be given again."},
+    {OPTION_WDIR, 'C', "wdir", "DIR", .weak = true,
+     .help = "Start in DIR. Default: the current folder, on all hosts."},
+    {OPTION_SSH_COMMAND, 0, "ssh-command", "COMMAND", .weak = true,
+     .help = "How hosts are reached: words in front of HOST and a command. Default: DDPRUN_SSH, "
+             "else ssh, with options that let it ask nothing."},
+    {OPTION_REACH_TIMEOUT, 0, "reach-timeout", "TIME", .weak = true,
+     .help = "How long a host may take to answer. Default: 30s."},
+
     {OPTION_MAX_RESTARTS, 0, "max-restarts", "N[/TIME]", "PET_MAX_RESTARTS",
      "Start all ranks again after up to N failures, or up to N within TIME: 3, 3/10m. Default: 0.",
      .subject = "Restarts"},

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 struct binding;
+struct remote_spec;
 struct seal_key;
 struct wrap;
 
@@ -72,6 +73,8 @@ struct job_world {
     struct allow_list *store_allow; /* owned; who may use the store besides; NULL: nobody */
     bool keeps_rank_0;              /* MASTER_ADDR is this node's, by the command line */
     bool ends_job; /* it has started the others: a signal to it ends the whole job */
+    int leash_fd;  /* borrowed; of the ddprun that started this one, which also tells what concerns
+                      the whole job (leash_wire.h); 0: none */
 };
 
 struct job_spec {
@@ -98,6 +101,12 @@ struct job_spec {
     bool virtual_local_rank; /* each rank has LOCAL_RANK 0 and one device in CUDA_VISIBLE_DEVICES */
 
     struct job_world world;
+
+    struct remote_spec *remote; /* owned; this ddprun starts others, and no ranks itself; n_local is
+                                   the most that one of them has, the program is not looked at.
+                                   NULL: it is a node */
+    const char **exports; /* owned, NULL-terminated; NAME or NAME=VALUE of argv, for the ranks */
+    char *wdir;           /* owned; where to start; NULL: here */
 
     /* the program: see rank_argv.h for what one rank gets */
     char *path;  /* owned; what is executed: absolute, or as it was given if it holds a '/' */

@@ -1,6 +1,7 @@
 #include "node.h"
 
 #include "job_spec.h"
+#include "leash_watch.h"
 #include "node_console.h"
 #include "node_guide.h"
 #include "node_hang.h"
@@ -151,6 +152,34 @@ static int watch(struct node *n, uv_poll_t *poll, int fd, uv_poll_cb on_readable
     return rc < 0 ? co_fail(err, rc, "cannot watch a descriptor: %s", uv_strerror(rc)) : 0;
 }
 
+/* By the leash, it is the job that is stopped. */
+static void on_leash_signal(void *arg, int sig)
+{
+    struct node *n = arg;
+    if ((n->spec->stop_signals >> sig & 1) != 0)
+        node_guide_end_job(n->guide);
+    if (!n->ended)
+        node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SIGNAL, .sig = sig});
+}
+
+/* As with a terminal that is closed: this node goes. */
+static void on_leash_gone(void *arg)
+{
+    struct node *n = arg;
+    node_guide_lose_leash(n->guide);
+    if (!n->ended)
+        node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SIGNAL, .sig = SIGHUP});
+}
+
+static int watch_leash(struct node *n, struct co_error *err)
+{
+    const struct leash_watch_notes notes = {
+        .on_signal = on_leash_signal, .on_gone = on_leash_gone, .arg = n};
+    if (n->spec->world.leash_fd == 0)
+        return 0;
+    return leash_watch_open(&n->loop, n->spec->world.leash_fd, &notes, &n->leash, err);
+}
+
 static int open_loop(struct node *n, struct co_error *err)
 {
     int rc = uv_loop_init(&n->loop);
@@ -239,8 +268,10 @@ static int node_open(struct node *n, const struct guide_link_ops *link, struct c
         rc = node_leave_open(n, &n->leave, err);
     if (rc < 0)
         return rc;
-    if (spec->world.guided)
-        return node_guide_create(n, link, &n->guide, err);
+    if (spec->world.guided) {
+        rc = node_guide_create(n, link, &n->guide, err);
+        return rc < 0 ? rc : watch_leash(n, err);
+    }
     uint64_t begun_ns = co_now_ns();
     rc = generation_open(spec, 0, &n->loop, &notes, &n->gen, err);
     if (rc == 0)
@@ -271,6 +302,7 @@ static void node_close(struct node *n)
     generation_close(&n->gen);
     output_close(n->output);
     rank_io_close(&n->io);
+    leash_watch_close(n->leash);
     node_guide_close(n->guide);
     node_hang_close(n->hang);
     node_pace_close(n->pace);
@@ -324,6 +356,8 @@ static struct node_end the_end(const struct node *n)
         end.die_of = v->die_of;
     else if (v->outcome == OUTCOME_SIGNAL)
         end.die_of = v->signal;
+    if (end.die_of != 0 && n->spec->world.leash_fd != 0) /* ssh would not tell of what */
+        end = (struct node_end){.exit_code = 128 + end.die_of};
     return end;
 }
 

@@ -21,6 +21,7 @@
 
 struct co_error;
 struct job_spec;
+struct leash_watch;
 struct node_console;
 struct node_guide;
 struct node_hang;
@@ -35,6 +36,7 @@ struct node {
     struct nursery nursery;
     struct supervisor *supervisor; /* owned */
     struct node_guide *guide;      /* owned; NULL: this node decides for itself */
+    struct leash_watch *leash;     /* owned; NULL: nobody holds this one */
     struct node_hang *hang;        /* owned by the loop; NULL: nobody looks for ranks that hang */
     struct node_leave *leave;      /* likewise; NULL: an end is not announced */
     struct node_pace *pace;        /* likewise; NULL: nobody asks how fast they are */
