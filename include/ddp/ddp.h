@@ -15,6 +15,7 @@
 #include <ddp/safetensors.h>
 #include <ddp/sampler.h>
 #include <ddp/scaler.h>
+#include <ddp/spawn.h>
 #include <ddp/store.h>
 #include <ddp/syncbn.h>
 #include <ddp/types.h>
