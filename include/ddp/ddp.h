@@ -10,6 +10,7 @@
 #include <ddp/group.h>
 #include <ddp/loader.h>
 #include <ddp/model.h>
+#include <ddp/pipeline.h>
 #include <ddp/precision.h>
 #include <ddp/progress.h>
 #include <ddp/safetensors.h>

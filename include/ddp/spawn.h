@@ -35,8 +35,8 @@ int ddp_spawn(int (*fn)(struct ddp_group *world, void *arg), int n, void *arg);
  * its own network: tensors are not shared between them.
  *
  * A thread that fails leaves; the others get DDP_EPEER from their next call, and are to return.
- * None is stopped from outside. Memory of ddp_alloc(), and gradients that the library allocates, are
- * unmapped when this returns. ddp_store_... calls and ddp_run() are not for these groups.
+ * None is stopped from outside. Memory of ddp_alloc(), and gradients that the library allocates,
+ * are unmapped when this returns. ddp_store_... calls and ddp_run() are not for these groups.
  *
  * returns   as ddp_spawn(); DDP_EENV a variable is no good, as of ddp_init(); DDP_ENOMEM */
 int ddp_spawn_threads(int (*fn)(struct ddp_group *world, void *arg), int n, void *arg);
