@@ -75,8 +75,8 @@ void rank_io_close(struct rank_io *io)
     io->log_dir = NULL;
 }
 
-/* Who was named to read ours, and does so at a terminal, talks to somebody: a question waits for its
- * answer, not for a newline. */
+/* Who was named to read ours, and does so at a terminal, talks to somebody: a question waits for
+ * its answer, not for a newline. */
 static bool has_the_terminal(const struct rank_io *io, int rank)
 {
     const struct output_spec *s = &io->spec->output;

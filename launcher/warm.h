@@ -47,7 +47,8 @@ char *const *warm_environment(const struct warm *w, char *const *environment);
 
 /* Ask for the parent, once: when the first ranks run, or before for --warm=start.
  *
- * returns   a descriptor to watch for warm_on_note(), which stays ours; -1: nothing was asked for */
+ * returns   a descriptor to watch for warm_on_note(), which stays ours; -1: nothing was asked
+ * for */
 int warm_start_parent(struct warm *w, const struct nursery *nursery);
 
 /* notes_fd is readable. returns whether it will be again */
