@@ -217,6 +217,8 @@ int cli_set_end(const struct draft *d, struct job_spec *spec, struct co_error *e
     if (rc == 0)
         rc = set_grace(d, spec, err);
     if (rc == 0)
+        rc = cli_time(d, OPTION_ON_TERM, false, &spec->on_term_ms, err);
+    if (rc == 0)
         rc = set_signals(d, spec, err);
     if (rc == 0)
         rc = cli_choice(&d->given[OPTION_SIGNAL_SCOPE], scopes, &scope, err);

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 struct binding;
+struct remote_spec;
 struct seal_key;
 struct wrap;
 
@@ -26,6 +27,8 @@ enum store_choice {
 };
 
 enum failure_action { FAILURE_REPLACES, FAILURE_SHRINKS, FAILURE_RESTARTS, FAILURE_ABORTS };
+
+enum warm_choice { WARM_NEVER, WARM_RESTARTS, WARM_START };
 
 /* Is an argument {rank} filled in? */
 enum template_rule {
@@ -70,6 +73,8 @@ struct job_world {
     struct allow_list *store_allow; /* owned; who may use the store besides; NULL: nobody */
     bool keeps_rank_0;              /* MASTER_ADDR is this node's, by the command line */
     bool ends_job; /* it has started the others: a signal to it ends the whole job */
+    int leash_fd;  /* borrowed; of the ddprun that started this one, which also tells what concerns
+                      the whole job (leash_wire.h); 0: none */
 };
 
 struct job_spec {
@@ -97,12 +102,20 @@ struct job_spec {
 
     struct job_world world;
 
+    struct remote_spec *remote; /* owned; this ddprun starts others, and no ranks itself; n_local is
+                                   the most that one of them has, the program is not looked at.
+                                   NULL: it is a node */
+    const char **exports; /* owned, NULL-terminated; NAME or NAME=VALUE of argv, for the ranks */
+    char *wdir;           /* owned; where to start; NULL: here */
+
     /* the program: see rank_argv.h for what one rank gets */
     char *path;  /* owned; what is executed: absolute, or as it was given if it holds a '/' */
     char **argv; /* owned, one block, NULL-terminated; argv[0] as the program shall see it */
     char *shown; /* owned; the program's name for messages: the script, the module, the program */
-    int n_program_words; /* argv up to here is the program, the rest are its arguments */
-    bool has_templates;  /* an argument holds a '$', or braces that are filled in */
+    int n_program_words;   /* argv up to here is the program, the rest are its arguments */
+    bool is_python;        /* path is a Python that we chose, argv says what it runs */
+    enum warm_choice warm; /* may ranks be forked from a parent that has imported what they need? */
+    bool has_templates;    /* an argument holds a '$', or braces that are filled in */
     enum template_rule templates;
     bool fills_braces; /* {rank} and the like are filled in: what `templates` comes to */
     struct wrap *wrap; /* owned, and its path; in front of some ranks' words; NULL: of nobody's */
@@ -120,6 +133,7 @@ struct job_spec {
                                     128 + its signal): the job ends at once */
     uint64_t timeout_ms;         /* stop the job so long after its start, exit 124; 0: never */
     uint64_t grace_ms;           /* after a signal: from forwarding it to SIGKILL */
+    uint64_t on_term_ms;         /* before that: to save their state; 0: they are not asked */
     uint64_t failure_grace_ms;   /* after a failed rank: from SIGTERM to SIGKILL */
     uint64_t stop_signals;   /* bit N: signal N, passed on, ends the job. TERM, INT, HUP and QUIT
                                     always; never KILL, STOP, CHLD, CONT, WINCH, nor a fault's */
@@ -143,6 +157,10 @@ bool job_spec_mends(const struct job_spec *spec);
 
 /* Can a node join while this one's ranks run? */
 bool job_spec_may_grow(const struct job_spec *spec);
+
+/* May the ranks be asked to save their state? The same on all nodes of a job, whatever else each is
+ * told: the ranks agree on the answer together. */
+bool job_spec_asks(const struct job_spec *spec);
 
 /* What the whole job agrees to, of a guided one. */
 void job_spec_terms(const struct job_spec *spec, struct message_terms *ret);

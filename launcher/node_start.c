@@ -48,6 +48,24 @@ static void take_place(struct node *n)
         find_ip(n);
 }
 
+static void on_warm_note(uv_poll_t *poll, int status, int events)
+{
+    struct node *n = poll->data;
+    (void)status;
+    (void)events;
+    if (!warm_on_note(&n->warm))
+        uv_close((uv_handle_t *)poll, NULL);
+}
+
+void node_warm_up(struct node *n)
+{
+    int fd = warm_start_parent(&n->warm, &n->nursery);
+    if (fd < 0 || uv_poll_init(&n->loop, &n->warm_poll, fd) < 0)
+        return;
+    n->warm_poll.data = n;
+    uv_poll_start(&n->warm_poll, UV_READABLE, on_warm_note);
+}
+
 static void fail_rank(struct node *n, int rank, int code)
 {
     node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_START_FAILED,
