@@ -12,6 +12,7 @@ environments that scripts/install-deps makes, with --interop for 2.11 and with -
 import argparse
 import contextlib
 import difflib
+import json
 import os
 import re
 import shlex
@@ -155,6 +156,20 @@ def killed_rank_comes_back(program, version, python, env, folder):
             require(out, rf"(?m)^rank {rank}: first step of generation {generation}$", "stdout")
     if len(re.findall(r"(?m)^ddprun: rank 1 failed: killed by SIGKILL .*; restart \d of 3", err)) != 3:
         fail(f"not three restarts because of rank 1: {err}")
+
+
+def forked_ranks_train_again(program, version, python, env, folder):
+    """Both generations are forked from a parent that has imported torch, and make their steps."""
+    events = folder + "/events"
+    out, err = run([program, "-v", "--warm=start", "--events", events, "--max-restarts", "1", "-n", "2",
+                    script("warm_restart.py")], env)
+    for generation in range(2):
+        for rank in 0, 1:
+            require(out, rf"(?m)^rank {rank}: first step of generation {generation}, seeds differ$", "stdout")
+    with open(events, encoding="utf-8") as f:
+        starts = [event for event in map(json.loads, f) if event["ev"] == "rank_start"]
+    if [event["forked"] for event in starts] != [True] * 4:
+        fail(f"not all ranks were forked: {starts}")
 
 
 def read_env(path):
@@ -320,6 +335,7 @@ CASES = {
         exception_reaches_the_report,
         error_file_reaches_the_report,
         killed_rank_comes_back,
+        forked_ranks_train_again,
         rank_that_hangs_is_named,
         environment_is_torchruns,
         sampler_draws_as_torch_does,
