@@ -10,22 +10,19 @@ PyTorch 2.11's, from scripts/install-deps --interop.
 import argparse
 import os
 import select
-import socket
 import subprocess
+import sys
 import tempfile
 import time
 
 import results
 from torch_venv import torch_venv
 
+sys.path.insert(0, os.path.join(results.ROOT, "tests", "system"))
+from ports import free_port  # noqa: E402 (found by the path above)
+
 LIMIT_S = 60
 N_NODES = 2
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def await_lines(fd, n):

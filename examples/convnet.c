@@ -1,6 +1,7 @@
 /* convnet.c - the layers, put together. */
 #include "convnet.h"
 
+#include <ddp/ddp.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,8 @@ struct block {
     real *d_out; /* of the gradient by it, */
     real *pick;  /* and of what the pooling chose */
 
-    double mean[MAX_CHANNELS], var[MAX_CHANNELS]; /* of the batch */
+    double mean[MAX_CHANNELS], var[MAX_CHANNELS]; /* of the batch, of all ranks with a norm group */
+    double n_values;                              /* of a channel in it */
     real center[MAX_CHANNELS];                    /* mean, as the layers want it */
 };
 
@@ -36,6 +38,9 @@ struct convnet_inside {
     struct ddp_tensor *fc_weight, *fc_bias;
     size_t fc_in;
     bool batch_norm;
+    struct ddp_group *norm_group; /* NULL: none */
+    int norm_status;
+    enum ddp_dtype half; /* REAL_DTYPE: nothing is rounded */
 
     size_t n;                  /* images of the batch at hand */
     real *input;               /* max_batch images */
@@ -166,6 +171,8 @@ int convnet_create(const struct convnet_opts *opts, struct convnet **ret_net)
     }
     net->inside = in;
     in->batch_norm = opts->batch_norm && opts->kind == CONVNET_CONV;
+    in->half = REAL_DTYPE;
+    net->loss_scale = 1;
     in->fc_in = CONVNET_PIXELS;
     if (opts->kind == CONVNET_CONV) {
         add_block(net, CONVNET_SIDE, 1, 16, opts->max_batch);
@@ -224,6 +231,47 @@ void convnet_destroy(struct convnet *net)
     free(net);
 }
 
+/* ---- how it computes ---- */
+
+void convnet_normalise_over(struct convnet *net, struct ddp_group *g)
+{
+    net->inside->norm_group = g;
+    net->inside->norm_status = 0;
+}
+
+int convnet_norm_status(const struct convnet *net)
+{
+    return net->inside->norm_status;
+}
+
+void convnet_round_to(struct convnet *net, enum ddp_dtype half)
+{
+    net->inside->half = half;
+}
+
+bool convnet_is_norm(const struct convnet *net, size_t i)
+{
+    const struct convnet_inside *in = net->inside;
+    const struct ddp_tensor *t = &net->tensors[i];
+
+    for (size_t k = 0; k < in->n_blocks; k++)
+        if (in->batch_norm && (t == in->blocks[k].gamma || t == in->blocks[k].beta))
+            return true;
+    return false;
+}
+
+static void round_values(const struct convnet_inside *in, real *values, size_t n)
+{
+    uint16_t half[1024];
+    const size_t most = sizeof(half) / sizeof(half[0]);
+
+    for (size_t at = 0; in->half != REAL_DTYPE && at < n; at += most) {
+        size_t here = n - at < most ? n - at : most;
+        ddp_cast(half, in->half, values + at, REAL_DTYPE, here);
+        ddp_cast(values + at, REAL_DTYPE, half, in->half, here);
+    }
+}
+
 /* ---- forward ---- */
 
 static struct gemm_matrix matrix(const real *at, size_t ld)
@@ -260,6 +308,7 @@ static void block_convolve(struct convnet_inside *in, struct block *b, const rea
             memcpy(y + p * b->c_out, b->bias->param, b->c_out * sizeof(real));
         gemm(n_pixels, b->c_out, n_taps, matrix(in->cols, n_taps),
              matrix(b->weight->param, b->c_out), y, b->c_out, true);
+        round_values(in, y, n_pixels * b->c_out);
         if (m != NULL)
             layers_moments_add(m, y, n_pixels, b->c_out);
     }
@@ -292,8 +341,11 @@ static const real *block_forward(struct convnet_inside *in, struct block *b, con
     } else if (training) {
         struct layers_moments m = {.mean = b->mean, .m2 = b->var};
         block_convolve(in, b, x, &m);
+        if (in->norm_group != NULL && in->norm_status == 0)
+            in->norm_status = ddp_syncbn_merge(in->norm_group, &m.n, b->mean, b->var, b->c_out);
         for (size_t j = 0; j < b->c_out; j++)
             b->var[j] /= m.n;
+        b->n_values = m.n;
         follow_moments(b, m.n);
     } else {
         block_convolve(in, b, x, NULL);
@@ -313,16 +365,20 @@ static const real *block_forward(struct convnet_inside *in, struct block *b, con
         layers_pool(b->y + 4 * at, b->side, b->side, b->c_out, scale, shift, b->out + at,
                     b->pick + at);
     }
+    round_values(in, b->out, in->n * n_pixels / 4 * b->c_out);
     return b->out;
 }
 
-/* From in->input to in->logits. */
-static void run_forward(struct convnet_inside *in, bool training)
+/* What the full layer is given: in->input, or what the last block gives. */
+static const real *fc_input(const struct convnet_inside *in)
 {
-    const real *x = in->input;
+    return in->n_blocks > 0 ? in->blocks[in->n_blocks - 1].out : in->input;
+}
 
-    for (size_t i = 0; i < in->n_blocks; i++)
-        x = block_forward(in, &in->blocks[i], x, training);
+static void fc_forward(struct convnet_inside *in)
+{
+    const real *x = fc_input(in);
+
     for (size_t i = 0; i < in->n; i++)
         memcpy(in->logits + i * CONVNET_CLASSES, in->fc_bias->param,
                CONVNET_CLASSES * sizeof(real));
@@ -330,17 +386,44 @@ static void run_forward(struct convnet_inside *in, bool training)
          matrix(in->fc_weight->param, CONVNET_CLASSES), in->logits, CONVNET_CLASSES, true);
 }
 
-double convnet_forward(struct convnet *net, const struct convnet_images *images,
-                       const int64_t *index, size_t n)
+/* From in->input to in->logits. */
+static void run_forward(struct convnet_inside *in, bool training)
+{
+    const real *x = in->input;
+
+    round_values(in, in->input, in->n * CONVNET_PIXELS);
+    for (size_t i = 0; i < in->n_blocks; i++)
+        x = block_forward(in, &in->blocks[i], x, training);
+    fc_forward(in);
+}
+
+/* From in->logits to the loss, and its gradient. */
+static double take_loss(struct convnet *net)
 {
     struct convnet_inside *in = net->inside;
+    double loss = layers_softmax_loss(in->logits, in->labels, in->n, CONVNET_CLASSES, in->d_logits);
 
+    for (size_t i = 0; net->loss_scale != 1 && i < in->n * CONVNET_CLASSES; i++)
+        in->d_logits[i] *= (real)net->loss_scale;
+    round_values(in, in->d_logits, in->n * CONVNET_CLASSES);
+    return loss;
+}
+
+static void take_images(struct convnet_inside *in, const struct convnet_images *images,
+                        const int64_t *index, size_t n)
+{
     in->n = n;
     for (size_t i = 0; i < n; i++)
         take_image(in, i, images, (size_t)index[i]);
-    run_forward(in, true);
+}
+
+double convnet_forward(struct convnet *net, const struct convnet_images *images,
+                       const int64_t *index, size_t n)
+{
+    take_images(net->inside, images, index, n);
+    run_forward(net->inside, true);
     net->n_batches++;
-    return layers_softmax_loss(in->logits, in->labels, n, CONVNET_CLASSES, in->d_logits);
+    return take_loss(net);
 }
 
 size_t convnet_count_right(struct convnet *net, const struct convnet_images *images, size_t first,
@@ -387,9 +470,11 @@ static void fc_backward(struct convnet *net, struct ddp_model *model, const real
             d_bias[j] += in->d_logits[i * CONVNET_CLASSES + j];
     is_ready(net, model, in->fc_bias);
     is_ready(net, model, in->fc_weight);
-    if (d_x != NULL)
-        gemm(in->n, in->fc_in, CONVNET_CLASSES, matrix(in->d_logits, CONVNET_CLASSES),
-             transposed(in->fc_weight->param, CONVNET_CLASSES), d_x, in->fc_in, false);
+    if (d_x == NULL)
+        return;
+    gemm(in->n, in->fc_in, CONVNET_CLASSES, matrix(in->d_logits, CONVNET_CLASSES),
+         transposed(in->fc_weight->param, CONVNET_CLASSES), d_x, in->fc_in, false);
+    round_values(in, d_x, in->n * in->fc_in);
 }
 
 /* The gradients of gamma and beta, and how d_y follows from d_z. With u = 1 / sqrt(var + eps), N
@@ -398,8 +483,8 @@ static void fc_backward(struct convnet *net, struct ddp_model *model, const real
 static void norm_backward(struct convnet_inside *in, struct block *b, real *a, real *slope, real *d)
 {
     const size_t n_pixels = b->side * b->side;
-    const double n = (double)(in->n * n_pixels);
-    double sum_dz[MAX_CHANNELS] = {0}, sum_dz_y[MAX_CHANNELS] = {0};
+    const double n = b->n_values;
+    double sums[2 * MAX_CHANNELS] = {0}, *sum_dz = sums, *sum_dz_y = sums + MAX_CHANNELS;
 
     for (size_t i = 0; i < in->n; i++) {
         size_t at = i * n_pixels / 4 * b->c_out;
@@ -411,10 +496,15 @@ static void norm_backward(struct convnet_inside *in, struct block *b, real *a, r
             sum_dz_y[j] += image_dz_y[j];
         }
     }
+    for (size_t j = 0; j < b->c_out; j++) { /* of this rank's batch: the ranks' are averaged */
+        ((real *)b->gamma->grad)[j] = (real)(sum_dz_y[j] / sqrt(b->var[j] + NORM_EPS));
+        ((real *)b->beta->grad)[j] = (real)sum_dz[j];
+    }
+    if (in->norm_group != NULL && in->norm_status == 0)
+        in->norm_status = ddp_all_reduce(in->norm_group, sums, sums, 2 * MAX_CHANNELS, DDP_FLOAT64,
+                                         DDP_SUM, NULL);
     for (size_t j = 0; j < b->c_out; j++) {
         double u = 1 / sqrt(b->var[j] + NORM_EPS), gamma = ((real *)b->gamma->param)[j];
-        ((real *)b->gamma->grad)[j] = (real)(sum_dz_y[j] * u);
-        ((real *)b->beta->grad)[j] = (real)sum_dz[j];
         a[j] = (real)(gamma * u);
         slope[j] = (real)(-gamma * u * u * u * sum_dz_y[j] / n);
         d[j] = (real)(-gamma * u * sum_dz[j] / n);
@@ -445,6 +535,7 @@ static void block_backward(struct convnet *net, struct ddp_model *model, struct 
         layers_pool_backward(b->d_out + at, b->pick + at, b->y + 4 * at,
                              (struct layers_affine){a, slope, d, b->center}, b->side, b->side,
                              b->c_out, in->d_y);
+        round_values(in, in->d_y, n_pixels * b->c_out);
         for (size_t p = 0; p < n_pixels; p++)
             for (size_t j = 0; j < b->c_out; j++)
                 d_bias[j] += in->d_y[p * b->c_out + j];
@@ -456,6 +547,7 @@ static void block_backward(struct convnet *net, struct ddp_model *model, struct 
         gemm(n_pixels, n_taps, b->c_out, matrix(in->d_y, b->c_out),
              transposed(b->weight->param, b->c_out), in->d_cols, n_taps, false);
         layers_col2im(in->d_cols, b->side, b->side, b->c_in, d_x + i * n_pixels * b->c_in);
+        round_values(in, d_x + i * n_pixels * b->c_in, n_pixels * b->c_in);
     }
     is_ready(net, model, b->bias);
     is_ready(net, model, b->weight);
@@ -467,11 +559,71 @@ void convnet_backward(struct convnet *net, struct ddp_model *model)
     struct block *blocks = in->blocks;
     size_t n = in->n_blocks;
 
-    fc_backward(net, model, n > 0 ? blocks[n - 1].out : in->input,
-                n > 0 ? blocks[n - 1].d_out : NULL);
+    fc_backward(net, model, fc_input(in), n > 0 ? blocks[n - 1].d_out : NULL);
     while (n-- > 0)
         block_backward(net, model, &blocks[n], n > 0 ? blocks[n - 1].out : in->input,
                        n > 0 ? blocks[n - 1].d_out : NULL);
+}
+
+/* ---- in two parts ---- */
+
+size_t convnet_cut_count(const struct convnet *net)
+{
+    const struct block *b = &net->inside->blocks[0];
+
+    return b->side * b->side / 4 * b->c_out;
+}
+
+/* Tensors of the first block come first. */
+void convnet_part_tensors(const struct convnet *net, int part, size_t *ret_first, size_t *ret_n)
+{
+    const size_t of_first = net->inside->batch_norm ? 4 : 2;
+
+    *ret_first = part == 0 ? 0 : of_first;
+    *ret_n = part == 0 ? of_first : net->n_tensors - of_first;
+}
+
+int convnet_part_of_stat(const struct convnet *net, size_t i)
+{
+    const struct block *b = &net->inside->blocks[0];
+
+    return &net->stats[i] == b->running_mean || &net->stats[i] == b->running_var ? 0 : 1;
+}
+
+double convnet_part_forward(struct convnet *net, int part, const struct convnet_images *images,
+                            const int64_t *index, size_t n, const real *in, real *out)
+{
+    struct convnet_inside *inside = net->inside;
+    struct block *blocks = inside->blocks;
+    const size_t bytes = n * convnet_cut_count(net) * sizeof(real);
+
+    take_images(inside, images, index, n);
+    if (part == 0) {
+        block_forward(inside, &blocks[0], inside->input, true);
+        if (out != NULL)
+            memcpy(out, blocks[0].out, bytes);
+        return 0;
+    }
+    memcpy(blocks[0].out, in, bytes);
+    block_forward(inside, &blocks[1], blocks[0].out, true);
+    fc_forward(inside);
+    return take_loss(net);
+}
+
+void convnet_part_backward(struct convnet *net, int part, const real *d_out, real *d_in)
+{
+    struct convnet_inside *in = net->inside;
+    struct block *blocks = in->blocks;
+    const size_t bytes = in->n * convnet_cut_count(net) * sizeof(real);
+
+    if (part == 0) {
+        memcpy(blocks[0].d_out, d_out, bytes);
+        block_backward(net, NULL, &blocks[0], in->input, NULL);
+        return;
+    }
+    fc_backward(net, NULL, fc_input(in), blocks[1].d_out);
+    block_backward(net, NULL, &blocks[1], blocks[0].out, blocks[0].d_out);
+    memcpy(d_in, blocks[0].d_out, bytes);
 }
 
 /* ---- as PyTorch keeps it ---- */

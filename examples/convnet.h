@@ -50,6 +50,7 @@ struct convnet {
     struct convnet_stat stats[CONVNET_MAX_STATS];
     size_t n_stats;
     int64_t n_batches; /* trained on so far */
+    double loss_scale; /* gradients come out times this; 1 at first */
 
     struct convnet_inside *inside;
 };
@@ -78,6 +79,41 @@ double convnet_forward(struct convnet *net, const struct convnet_images *images,
  *
  * model     told by ddp_model_ready() as soon as a gradient is final; NULL: nobody is */
 void convnet_backward(struct convnet *net, struct ddp_model *model);
+
+/* Normalise over the batches of all ranks of `g`, as if they were one: one that is used for nothing
+ * else while a model's gradients are on their way. NULL: over this rank's batch alone. */
+void convnet_normalise_over(struct convnet *net, struct ddp_group *g);
+
+/* What a call on that group has failed with, the first time; 0: none has. What was computed since
+ * then is wrong. */
+int convnet_norm_status(const struct convnet *net);
+
+/* Compute as 16-bit hardware would: what goes into a layer or comes out of it, forward and
+ * backward, is rounded to `half`. REAL_DTYPE: nothing is. Weights are the caller's affair. */
+void convnet_round_to(struct convnet *net, enum ddp_dtype half);
+
+/* Does tensor i belong to a normalisation? */
+bool convnet_is_norm(const struct convnet *net, size_t i);
+
+/* --- in two parts, for pipelines: the first block, and the rest. Not of a linear classifier --- */
+
+/* Numbers of an image that go from the one part to the other. */
+size_t convnet_cut_count(const struct convnet *net);
+
+/* A part's tensors are neighbours. */
+void convnet_part_tensors(const struct convnet *net, int part, size_t *ret_first, size_t *ret_n);
+int convnet_part_of_stat(const struct convnet *net, size_t i);
+
+/* A part's forward pass: as convnet_forward().
+ *
+ * in        n * convnet_cut_count() numbers; of part 0 NULL
+ * out       likewise, of part 1 NULL; NULL: not wanted
+ * returns   the loss; of part 0 0 */
+double convnet_part_forward(struct convnet *net, int part, const struct convnet_images *images,
+                            const int64_t *index, size_t n, const real *in, real *out);
+
+/* The gradients of that. d_out of part 1 and d_in of part 0 are NULL. */
+void convnet_part_backward(struct convnet *net, int part, const real *d_out, real *d_in);
 
 /* How many of the images first .. first + n - 1 get the right label. Normalises by `stats`, and so
  * looks at each image alone.

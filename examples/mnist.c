@@ -12,12 +12,14 @@
 
 #include "accumulate.h"
 #include "agree.h"
+#include "amp.h"
 #include "checkpoint.h"
 #include "convnet.h"
 #include "dataset.h"
 #include "failure.h"
 #include "mnist_options.h"
 #include "sgd.h"
+#include "stages.h"
 
 #define DATA_SEED 1 /* of drawn digits; apart from --seed, which is to change the training only */
 
@@ -33,6 +35,9 @@ struct job {
     struct convnet *net;
     struct sgd sgd;
     struct accumulator parts; /* with --accumulate only */
+    struct amp amp;           /* with --amp only */
+    struct stages stages;     /* with --pipeline, in the place of a ddp_model */
+    struct ddp_zero *zero;    /* with --zero1, in the place of a ddp_model; else NULL */
     struct dataset data;
     FILE *loss_file; /* rank 0's; NULL: none */
     int64_t step;    /* steps made so far */
@@ -63,7 +68,10 @@ static int check_batch(struct ddp_group *g, struct job *job)
     struct failure why = {""};
     int rc = 0;
 
-    if (batch % ranks != 0)
+    if (job->opts.pipeline && ranks % STAGES != 0)
+        rc = failure_set(&why, "--pipeline needs an even number of ranks, not %lld",
+                         (long long)ranks);
+    else if (batch % ranks != 0)
         rc = failure_set(
             &why, "--batch %lld cannot be split evenly over %lld ranks: take a multiple of %lld",
             (long long)batch, (long long)ranks, (long long)ranks);
@@ -126,6 +134,8 @@ static void report_start(struct ddp_group *g, const struct job *job)
     ddp_log0(g, "%d rank%s, %s, %s, %lld images a step; %zu images to train on, %zu to test\n",
              ranks, ranks > 1 ? "s" : "", sizeof(real) == 4 ? "float32" : "float64",
              o->kind == CONVNET_LINEAR ? "linear classifier"
+             : o->pipeline             ? "convolutional network on pairs of ranks"
+             : o->sync_bn              ? "convolutional network, batch norm over all ranks"
              : o->batch_norm           ? "convolutional network, batch norm"
                                        : "convolutional network, no norm",
              (long long)o->batch, n_samples(job), job->data.test.n);
@@ -166,6 +176,8 @@ static int test(struct ddp_group *g, struct job *job, double *ret_accuracy)
     int64_t n_right = 0;
     int rc;
 
+    if (job->opts.pipeline && (rc = stages_exchange(&job->stages)) != 0)
+        return rc;
     for (size_t i = 0; i < job->net->n_stats; i++) {
         const struct convnet_stat *s = &job->net->stats[i];
         rc = ddp_all_reduce(g, s->values, s->values, s->count, REAL_DTYPE, DDP_AVG, NULL);
@@ -209,13 +221,29 @@ static int write_checkpoint(struct ddp_group *g, struct job *job)
 
 /* ---- training ---- */
 
+static bool has_amp(const struct job *job)
+{
+    return job->opts.amp > 0;
+}
+
+/* The gradients of this rank are there: average them with the others'. A sharded optimiser does it
+ * in its step. */
+static int meet(struct job *job, struct ddp_model *m)
+{
+    int rc = convnet_norm_status(job->net);
+
+    if (rc == 0 && has_amp(job))
+        amp_give_gradients(&job->amp, job->net);
+    return rc == 0 && m != NULL ? ddp_model_sync(m) : rc;
+}
+
 /* Forward, backward, and the average over the ranks. */
 static int average_gradients(struct job *job, struct ddp_model *m, const int64_t *index, size_t n,
                              double *ret_loss)
 {
     *ret_loss = convnet_forward(job->net, &job->data.train.images, index, n);
-    convnet_backward(job->net, m);
-    return ddp_model_sync(m);
+    convnet_backward(job->net, has_amp(job) ? NULL : m);
+    return meet(job, m);
 }
 
 /* The same with a batch in parts, each of which counts by its images. The ranks meet once, at the
@@ -239,29 +267,56 @@ static int average_parts(struct job *job, struct ddp_model *m, const int64_t *in
         }
         if (p + 1 == n_parts)
             accumulator_take(&job->parts, net->tensors, net->n_tensors);
-        if ((rc = ddp_model_accumulate(m, p + 1 < n_parts)) == 0)
-            rc = ddp_model_sync(m);
+        if (m != NULL)
+            rc = ddp_model_accumulate(m, p + 1 < n_parts);
+        if (rc == 0)
+            rc = meet(job, m);
     }
     return rc;
+}
+
+/* The averages are there: the step itself. */
+static int update(struct job *job, const struct ddp_model *m)
+{
+    struct convnet *net = job->net;
+
+    if (job->zero != NULL)
+        return ddp_zero_step(job->zero, NULL, NULL);
+    if (has_amp(job))
+        return amp_step(&job->amp, m, &job->sgd, net);
+    if (job->opts.pipeline) /* this stage's */
+        sgd_step(&job->sgd, net->tensors + job->stages.first, job->stages.n_tensors);
+    else
+        sgd_step(&job->sgd, net->tensors, net->n_tensors);
+    return 0;
+}
+
+/* Forward, backward, average, in the way that was asked for. */
+static int compute_gradients(struct job *job, struct ddp_model *m, const int64_t *index, size_t n,
+                             double *ret_loss)
+{
+    if (job->opts.pipeline)
+        return stages_step(&job->stages, &job->data.train.images, index, n, ret_loss);
+    return job->opts.accumulate > 1 ? average_parts(job, m, index, n, ret_loss)
+                                    : average_gradients(job, m, index, n, ret_loss);
 }
 
 /* This rank's part of one step of all. */
 static int train_step(struct ddp_group *g, struct job *job, struct ddp_model *m,
                       const int64_t *index, size_t n)
 {
-    struct convnet *net = job->net;
     struct epoch *e = &job->epoch;
     double loss;
-    int rc = job->opts.accumulate > 1 ? average_parts(job, m, index, n, &loss)
-                                      : average_gradients(job, m, index, n, &loss);
+    int rc = compute_gradients(job, m, index, n, &loss);
 
+    if (rc == 0)
+        rc = update(job, m);
     if (rc != 0)
         return rc;
-    sgd_step(&job->sgd, net->tensors, net->n_tensors);
     job->step++;
     e->loss_sum += loss;
     e->n_steps++;
-    e->n_images += (int64_t)n * ddp_world_size(g);
+    e->n_images += (int64_t)n * ddp_world_size(g) / (job->opts.pipeline ? STAGES : 1);
     return report_step(g, job, loss);
 }
 
@@ -280,6 +335,55 @@ static int register_state(struct ddp_group *g, struct job *job)
         rc = ddp_state_add(g, "step", &job->step, sizeof job->step);
     if (rc == 0)
         rc = ddp_state_add(g, "epoch", &job->epoch, sizeof job->epoch);
+    if (rc == 0 && has_amp(job))
+        rc = amp_register(&job->amp, g);
+    return rc;
+}
+
+/* How many networks are trained side by side. */
+static size_t pipelines(struct ddp_group *g, const struct job *job)
+{
+    return (size_t)ddp_world_size(g) / (job->opts.pipeline ? STAGES : 1);
+}
+
+/* In the place of a model and its optimiser. Each shard has a copy with the next rank, so that one
+ * that dies can be replaced. */
+static int make_zero(struct ddp_group *g, struct job *job)
+{
+    const struct ddp_zero_opts opts = {
+        .optimizer = DDP_SGD, .lr = job->opts.lr, .momentum = job->opts.momentum, .buddies = true};
+    struct ddp_zero_stats stats;
+    int rc = ddp_zero_create(g, job->net->tensors, job->net->n_tensors, &opts, &job->zero);
+
+    if (rc != 0)
+        return rc;
+    ddp_zero_get_stats(job->zero, &stats);
+    ddp_log0(g, "optimiser state: %zu of %zu bytes on each rank\n", stats.state_bytes,
+             stats.whole_state_bytes);
+    return 0;
+}
+
+/* What --amp, --sync-bn and --zero1 change. */
+static int make_model(struct ddp_group *g, struct job *job, struct ddp_model **ret_model)
+{
+    const struct ddp_model_opts scaled = {.tell_nonfinite = true};
+    struct convnet *net = job->net;
+    struct ddp_group *norm_group = NULL;
+    int rc = job->opts.sync_bn ? ddp_group_split(g, 0, 0, &norm_group) : 0;
+
+    convnet_normalise_over(net, norm_group);
+    if (rc != 0)
+        return rc;
+    *ret_model = NULL;
+    if (job->opts.pipeline)
+        return stages_init(&job->stages, g, net, (size_t)job->opts.batch / pipelines(g, job));
+    if (job->opts.zero1)
+        return make_zero(g, job);
+    if (!has_amp(job))
+        return ddp_model_create(g, net->tensors, net->n_tensors, NULL, ret_model);
+    rc = ddp_model_create(g, ddp_mixed_tensors(job->amp.mixed), net->n_tensors, &scaled, ret_model);
+    if (rc == 0)
+        amp_show(&job->amp, net);
     return rc;
 }
 
@@ -305,10 +409,11 @@ static int train(struct ddp_group *g, void *arg)
         return rc;
     struct ddp_sampler_opts order = {
         .n = (int64_t)n_samples(job), .seed = o->seed, .shuffle = true};
-    if ((rc = ddp_model_create(g, job->net->tensors, job->net->n_tensors, NULL, &m)) != 0 ||
-        (rc = ddp_sampler_create(g, &order, &s)) != 0 || (rc = open_loss_file(g, job)) != 0)
+    if ((rc = make_model(g, job, &m)) != 0 ||
+        (rc = ddp_sampler_create(job->opts.pipeline ? job->stages.replicas : g, &order, &s)) != 0 ||
+        (rc = open_loss_file(g, job)) != 0)
         return rc;
-    const size_t batch = (size_t)(o->batch / ddp_world_size(g));
+    const size_t batch = (size_t)o->batch / pipelines(g, job);
     report_start(g, job);
 
     while (!is_last_step(job) && ddp_sampler_next_epoch(s, o->epochs)) {
@@ -319,6 +424,9 @@ static int train(struct ddp_group *g, void *arg)
         if ((rc = report_epoch(g, job)) != 0)
             return rc;
     }
+    if (has_amp(job))
+        ddp_log0(g, "%lld steps skipped, loss scale %g\n", (long long)job->amp.n_skipped,
+                 (double)job->amp.scaler.scale);
     return write_checkpoint(g, job);
 }
 
@@ -333,6 +441,22 @@ static int close_loss_file(struct job *job)
         return -1;
     }
     return 0;
+}
+
+/* Steps of a pipeline are not those of the whole world, so that a rank alone cannot be replaced:
+ * all are started again. */
+static int run_once(struct job *job)
+{
+    struct ddp_group *g;
+    int rc = ddp_init(NULL, &g);
+
+    if (rc != 0)
+        return rc;
+    rc = train(g, job);
+    if (rc != 0 && !job->told)
+        ddp_fatal("train");
+    ddp_finalize(g);
+    return rc;
 }
 
 int main(int argc, char **argv)
@@ -353,14 +477,16 @@ int main(int argc, char **argv)
                                  .max_batch = (size_t)job.opts.batch,
                                  .seed = (uint64_t)job.opts.seed};
     if (convnet_create(&shape, &job.net) < 0 ||
-        sgd_init(&job.sgd, job.opts.lr, job.opts.momentum, job.net->tensors, job.net->n_tensors) <
-            0 ||
+        (!job.opts.zero1 && sgd_init(&job.sgd, job.opts.lr, job.opts.momentum, job.net->tensors,
+                                     job.net->n_tensors) < 0) ||
+        (has_amp(&job) &&
+         amp_init(&job.amp, (enum ddp_opt_level)job.opts.amp, job.opts.amp_type, job.net) < 0) ||
         (job.opts.accumulate > 1 &&
          accumulator_init(&job.parts, job.net->tensors, job.net->n_tensors) < 0)) {
         fprintf(stderr, "mnist: no memory for batches of %lld images\n", (long long)job.opts.batch);
         return 1;
     }
-    int rc = ddp_run(train, &job);
+    int rc = job.opts.pipeline ? run_once(&job) : ddp_run(train, &job);
     if (rc != 0 && !job.told)
         ddp_fatal("train");
     if (close_loss_file(&job) < 0)
@@ -368,6 +494,8 @@ int main(int argc, char **argv)
     dataset_fini(&job.data);
     accumulator_fini(&job.parts);
     sgd_fini(&job.sgd);
+    amp_fini(&job.amp, job.net);
+    stages_fini(&job.stages);
     convnet_destroy(job.net);
     return rc != 0;
 }

@@ -26,6 +26,11 @@ const char mnist_options_help[] =
     "  --seed N              of the first weights and of the order of images (1)\n"
     "  --model NAME          convnet or linear (convnet)\n"
     "  --norm NAME           batch or none (batch)\n"
+    "  --sync-bn             normalise over the batches of all ranks as one\n"
+    "  --amp O0..O3          train with 16-bit floats: Apex's levels (O0)\n"
+    "  --amp-type NAME       float16 or bfloat16 (float16)\n"
+    "  --zero1               deal the optimiser's state out over the ranks\n"
+    "  --pipeline            half of the network on each of two ranks, a batch in 4 parts\n"
     "  --print-loss-every K  print the loss of every Kth step (never)\n"
     "  --loss-file FILE      write the loss of each step, a line each\n"
     "  --checkpoint FILE     write the trained network, in the safetensors format\n"
@@ -44,6 +49,11 @@ enum option_id {
     OPT_SEED,
     OPT_MODEL,
     OPT_NORM,
+    OPT_SYNC_BN,
+    OPT_AMP,
+    OPT_AMP_TYPE,
+    OPT_ZERO1,
+    OPT_PIPELINE,
     OPT_PRINT_LOSS_EVERY,
     OPT_LOSS_FILE,
     OPT_CHECKPOINT,
@@ -63,6 +73,11 @@ static const struct option table[] = {
     {"seed", required_argument, NULL, OPT_SEED},
     {"model", required_argument, NULL, OPT_MODEL},
     {"norm", required_argument, NULL, OPT_NORM},
+    {"sync-bn", no_argument, NULL, OPT_SYNC_BN},
+    {"amp", required_argument, NULL, OPT_AMP},
+    {"amp-type", required_argument, NULL, OPT_AMP_TYPE},
+    {"zero1", no_argument, NULL, OPT_ZERO1},
+    {"pipeline", no_argument, NULL, OPT_PIPELINE},
     {"print-loss-every", required_argument, NULL, OPT_PRINT_LOSS_EVERY},
     {"loss-file", required_argument, NULL, OPT_LOSS_FILE},
     {"checkpoint", required_argument, NULL, OPT_CHECKPOINT},
@@ -108,6 +123,14 @@ static int parse_word(const char *name, const char *text, const char *first, con
     *ret = strcmp(text, second) == 0;
     if (*ret == 0 && strcmp(text, first) != 0)
         return failure_set(why, "--%s '%s' is neither %s nor %s", name, text, first, second);
+    return 0;
+}
+
+static int parse_level(const char *text, int64_t *ret, struct failure *why)
+{
+    if (text[0] != 'O' || text[1] < '0' || text[1] > '3' || text[2] != '\0')
+        return failure_set(why, "--amp '%s' is none of O0, O1, O2, O3", text);
+    *ret = text[1] - '0';
     return 0;
 }
 
@@ -157,9 +180,35 @@ static int take_option(struct mnist_options *o, int id, const char *name, const 
         rc = parse_word(name, text, "batch", "none", &second, why);
         o->batch_norm = !second;
         return rc;
+    case OPT_SYNC_BN:
+        o->sync_bn = true;
+        return 0;
+    case OPT_ZERO1:
+        o->zero1 = true;
+        return 0;
+    case OPT_PIPELINE:
+        o->pipeline = true;
+        return 0;
+    case OPT_AMP:
+        return parse_level(text, &o->amp, why);
+    case OPT_AMP_TYPE:
+        rc = parse_word(name, text, "float16", "bfloat16", &second, why);
+        o->amp_type = second ? DDP_BFLOAT16 : DDP_FLOAT16;
+        return rc;
     default:
         return failure_set(why, "option without a meaning");
     }
+}
+
+static int check_combination(const struct mnist_options *o, struct failure *why)
+{
+    if (o->zero1 && o->amp > 0)
+        return failure_set(why, "--zero1 is for --amp O0");
+    if (o->pipeline && (o->zero1 || o->amp > 0 || o->accumulate > 1 || o->sync_bn))
+        return failure_set(why, "--pipeline goes without --amp, --zero1, --accumulate, --sync-bn");
+    if (o->pipeline && o->kind == CONVNET_LINEAR)
+        return failure_set(why, "--pipeline cannot cut a linear classifier");
+    return 0;
 }
 
 int mnist_options_parse(int argc, char **argv, struct mnist_options *ret_opts, struct failure *why)
@@ -175,6 +224,7 @@ int mnist_options_parse(int argc, char **argv, struct mnist_options *ret_opts, s
         .seed = 1,
         .kind = CONVNET_CONV,
         .batch_norm = true,
+        .amp_type = DDP_FLOAT16,
     };
     int id, which = 0;
 
@@ -190,6 +240,8 @@ int mnist_options_parse(int argc, char **argv, struct mnist_options *ret_opts, s
     }
     if (optind < argc)
         return failure_set(why, "'%s' is not an option: see --help", argv[optind]);
+    if (check_combination(&o, why) < 0)
+        return -1;
     *ret_opts = o;
     return 0;
 }

@@ -1,5 +1,6 @@
 #include "dry_run.h"
 
+#include "binding.h"
 #include "job_spec.h"
 #include "rank_argv.h"
 #include "spawn.h"
@@ -8,6 +9,7 @@
 #include "common/error.h"
 #include "common/scope.h"
 
+#include <arpa/inet.h>
 #include <ddp/env.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -103,25 +105,56 @@ static void print_environment(const struct job_spec *spec, char *const *parent, 
     }
 }
 
-static int print_rank(const struct job_spec *spec, const struct worker_env *common, int local_rank,
-                      char *const *parent, FILE *out, struct co_error *err)
+static const char *find_unknown(const struct unknown *unknown, const char *name)
+{
+    while (unknown->name != NULL && strcmp(unknown->name, name) != 0)
+        unknown++;
+    return unknown->text;
+}
+
+/* What is not known yet stands in the arguments as it does in the environment. */
+static void forget_unknown(const struct job_spec *spec, struct rank_values *values)
+{
+    struct unknown unknown[UNKNOWN_MAX];
+    list_unknown(spec, unknown);
+    for (int i = 0; i < N_TEMPLATES; i++) {
+        const char *text = find_unknown(unknown, rank_argv_variable((enum rank_template)i));
+        if (text != NULL)
+            values->of[i] = text;
+    }
+    struct in6_addr number;
+    if (spec->master_addr != NULL && inet_pton(AF_INET, spec->master_addr, &number) != 1 &&
+        inet_pton(AF_INET6, spec->master_addr, &number) != 1)
+        values->of[TEMPLATE_MASTER_IP] = "<the address behind MASTER_ADDR>";
+}
+
+static int print_rank(const struct job_spec *spec, const struct generation_place *place_of_all,
+                      const struct worker_env *common, int local_rank, char *const *parent,
+                      FILE *out, struct co_error *err)
 {
     const struct job_world *w = &spec->world;
+    struct rank_values values;
+    char line[BINDING_LINE_BYTES];
     struct rank_place place = {.rank = local_rank, .local_rank = local_rank, .error_file = ""};
     co_autofree char **env = NULL;
     co_autofree char **own = NULL;
     int rc = worker_env_make(common, &place, &env, err);
+    rank_values_fill(&values, spec, place_of_all, &place);
+    forget_unknown(spec, &values);
     if (rc == 0)
-        rc = rank_argv_make(spec, local_rank, &own, err);
+        rc = rank_argv_make(spec, &values, &own, err);
     if (rc < 0)
         return rc;
     fprintf(out, w->guided ? "local rank %d: " : "rank %d: ", local_rank);
-    dry_run_print_word(spec->path, out);
+    dry_run_print_word(rank_argv_path(spec, &values), out);
     for (char **word = (own != NULL ? own : spec->argv) + 1; *word != NULL; word++) {
         fputc(' ', out);
         dry_run_print_word(*word, out);
     }
     fputc('\n', out);
+    if (spec->binding != NULL && spec->binding->is_bound)
+        fprintf(out, "    bound to %s\n",
+                binding_print(spec->binding, local_rank, line, sizeof line));
     print_environment(spec, parent, env, out);
     return 0;
 }
@@ -140,12 +173,12 @@ int dry_run_print(const struct job_spec *spec, char *const *parent, FILE *out, s
         /* each other node has a rank at least */
         .agent_store = job_spec_agent_store(spec, (uint32_t)spec->n_local + n_nodes - 1),
         .node_fd = SPAWN_NODE_FD,
-        .scale_fd = job_spec_may_grow(spec) ? SPAWN_SCALE_FD : -1,
+        .scale_fd = job_spec_asks(spec) ? SPAWN_SCALE_FD : -1,
     };
     struct worker_env *common = NULL;
     int rc = worker_env_create(spec, &place, parent, &common, err);
     for (int rank = 0; rc == 0 && rank < spec->n_local; rank++)
-        rc = print_rank(spec, common, rank, parent, out, err);
+        rc = print_rank(spec, &place, common, rank, parent, out, err);
     worker_env_destroy(common);
     return rc;
 }

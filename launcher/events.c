@@ -1,7 +1,11 @@
 #include "events.h"
 
+#include "hang.h"
+#include "hang_json.h"
+#include "hang_proc.h"
 #include "oom.h"
 #include "oom_json.h"
+#include "pace.h"
 #include "rendezvous/message.h"
 #include "supervisor.h"
 
@@ -141,13 +145,14 @@ static void put_rank(struct events *e, const char *name, uint32_t generation, in
 }
 
 void events_rank(struct events *e, const struct supervisor *s, const struct supervisor_event *what,
-                 int pid)
+                 int pid, bool forked)
 {
     uint32_t generation = supervisor_generation(s);
     if (e->fd < 0)
         return;
     if (what->type == SUPERVISOR_EV_STARTED)
-        put_rank(e, "rank_start", generation, what->rank, json_pack("{s:i}", "pid", pid));
+        put_rank(e, "rank_start", generation, what->rank,
+                 json_pack("{s:i,s:b}", "pid", pid, "forked", forked));
     else if (what->type == SUPERVISOR_EV_START_FAILED)
         put_rank(e, "rank_start_failed", generation, what->rank,
                  json_pack("{s:i}", "errno", what->status));
@@ -155,13 +160,15 @@ void events_rank(struct events *e, const struct supervisor *s, const struct supe
         put_rank(e, "rank_exit", generation, what->rank, rank_exit(what, pid));
 }
 
-void events_stop(struct events *e, const struct supervisor *s)
+void events_stop(struct events *e, const struct supervisor *s, bool by_request)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(s);
     json_t *why;
-    if (e->fd < 0 || v->outcome == OUTCOME_ORDERED)
+    if (e->fd < 0 || (v->outcome == OUTCOME_ORDERED && !by_request))
         return;
-    if (v->outcome == OUTCOME_SIGNAL)
+    if (v->outcome == OUTCOME_ORDERED)
+        why = json_pack("{s:s}", "why", "restart");
+    else if (v->outcome == OUTCOME_SIGNAL)
         why = json_pack("{s:s,s:o}", "why", "signal", "signal", signal_name(v->signal));
     else if (v->outcome == OUTCOME_TIMEOUT)
         why = json_pack("{s:s}", "why", "timeout");
@@ -182,28 +189,63 @@ void events_oom(struct events *e, const struct supervisor *s, const struct oom_f
     put(e, "oom", supervisor_generation(s), more);
 }
 
+/* What came from another node, or from the kernel, may be no UTF-8. */
+static json_t *text_of(const char *text)
+{
+    json_t *json = json_string(text);
+    return json != NULL ? json : json_null();
+}
+
+void events_hang(struct events *e, const struct supervisor *s, const struct hang_finding *f,
+                 const struct hang_proc *proc)
+{
+    if (e->fd < 0)
+        return;
+    json_t *more = hang_json_make(f, e->first_rank);
+    json_object_set_new(more, "pid", json_integer(supervisor_get_rank(s, f->rank)->pid));
+    json_object_set_new(more, "state", json_stringn(&proc->state, 1));
+    json_object_set_new(more, "place", proc->place[0] != '\0' ? text_of(proc->place) : json_null());
+    put_rank(e, "hang", supervisor_generation(s), f->rank, more);
+}
+
+static double milliseconds(uint64_t ns)
+{
+    return (double)ns / 1e6;
+}
+
+void events_pace(struct events *e, uint32_t generation, const struct pace *pace,
+                 const struct pace_rank *ranks, int n)
+{
+    if (e->fd < 0)
+        return;
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++)
+        if (ranks[i].is_known)
+            json_array_append_new(list, json_pack("{s:i,s:I,s:f,s:f}", "rank", e->first_rank + i,
+                                                  "steps", (json_int_t)ranks[i].steps, "step_ms",
+                                                  milliseconds(ranks[i].step_ns), "own_ms",
+                                                  milliseconds(ranks[i].own_ns)));
+    put(e, "pace", generation,
+        json_pack("{s:I,s:f,s:i,s:f,s:o}", "steps", (json_int_t)pace->steps, "step_ms",
+                  milliseconds(pace->step_ns), "slowest", e->first_rank + pace->slowest, "share",
+                  pace->share, "ranks", list));
+}
+
 void events_restart(struct events *e, const struct supervisor *s)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(s);
     if (e->fd >= 0)
         put(e, "restart", supervisor_generation(s),
-            json_pack("{s:i,s:I,s:b}", "rank", v->rank, "wait_ms", (json_int_t)v->wait_ms,
-                      "counted", !v->is_free));
+            json_pack("{s:o,s:I,s:b}", "rank", v->rank >= 0 ? json_integer(v->rank) : json_null(),
+                      "wait_ms", (json_int_t)v->wait_ms, "counted", !v->is_free));
 }
 
 void events_replace(struct events *e, const struct supervisor *s)
 {
     const struct supervisor_replacement *r = supervisor_get_replacement(s);
     if (e->fd >= 0)
-        put_rank(e, "replace", supervisor_generation(s), r->rank,
+        put_rank(e, r->is_dropped ? "shrink" : "replace", supervisor_generation(s), r->rank,
                  json_pack("{s:b}", "counted", !r->is_free));
-}
-
-/* What came from another node may be no UTF-8. */
-static json_t *text_of(const char *text)
-{
-    json_t *json = json_string(text);
-    return json != NULL ? json : json_null();
 }
 
 void events_place(struct events *e, uint32_t generation, const struct message_place *place,
@@ -240,6 +282,17 @@ void events_save(struct events *e, uint32_t generation, const char *state)
 {
     if (e->fd >= 0)
         put(e, "save", generation, json_pack("{s:s}", "state", state));
+}
+
+void events_leaving(struct events *e, uint32_t generation, const char *state, int sig,
+                    uint64_t grace_ms)
+{
+    if (e->fd < 0)
+        return;
+    json_t *more = json_pack("{s:s,s:o}", "state", state, "signal", signal_name(sig));
+    if (grace_ms > 0)
+        json_object_set_new(more, "grace_ms", json_integer((json_int_t)grace_ms));
+    put(e, "leaving", generation, more);
 }
 
 void events_leave(struct events *e, uint32_t generation, const char *text)

@@ -15,8 +15,12 @@
 #include <stdint.h>
 
 struct co_error;
+struct hang_finding;
+struct hang_proc;
 struct oom_finding;
 struct message_place;
+struct pace;
+struct pace_rank;
 struct message_progress;
 struct supervisor;
 struct supervisor_event;
@@ -45,17 +49,20 @@ void events_close(struct events *e);
 /* job_start: argv, ranks, max_restarts, pid */
 void events_job_start(struct events *e, char *const *argv, int n_ranks, int max_restarts);
 
-/* rank_start: rank, lrank, pid; rank_start_failed: rank, lrank, errno; rank_exit: rank, lrank, pid,
- * code or signal. lrank is the number on this node.
+/* rank_start: rank, lrank, pid, forked (--warm; else it was executed); rank_start_failed: rank,
+ * lrank, errno; rank_exit: rank, lrank, pid, code or signal. lrank is the number on this node.
  * Other events are not written. Call it before the supervisor is fed.
  *
- * pid   the rank's */
+ * pid      the rank's
+ * forked   how it was started */
 void events_rank(struct events *e, const struct supervisor *s, const struct supervisor_event *what,
-                 int pid);
+                 int pid, bool forked);
 
-/* stop: the ranks are told to stop; why: "failure" (with rank), "signal" (its name), "timeout".
- * What was ordered is told by events_order(). */
-void events_stop(struct events *e, const struct supervisor *s);
+/* stop: the ranks are told to stop; why: "failure" (with rank), "signal" (its name), "timeout",
+ * "restart" (ddpctl asked for it). What a roster ordered is told by events_order().
+ *
+ * by_request   who ordered it is ddpctl, not a roster */
+void events_stop(struct events *e, const struct supervisor *s, bool by_request);
 
 /* oom: the OOM killer had a part in the end of rank, the root cause: rank, pid, and what oom_json.h
  * lists. Not written when there is nothing to tell. */
@@ -79,14 +86,33 @@ void events_order(struct events *e, uint32_t generation, const char *why, const 
  * (each of them has said that its state is saved) */
 void events_save(struct events *e, uint32_t generation, const char *state);
 
+/* leaving: the end of the ranks here is announced; state: "announced" (they are asked to save:
+ * signal, grace_ms), then "saved" (all have said that they have), "late" (the time was over
+ * before), or "ended" (something else ended them) */
+void events_leaving(struct events *e, uint32_t generation, const char *state, int sig,
+                    uint64_t grace_ms);
+
 /* leave: this node goes, or ends the job for all: text */
 void events_leave(struct events *e, uint32_t generation, const char *text);
 
-/* restart: of a failed generation gen; rank is its root cause, wait_ms what it waits, counted
- * whether it uses up --max-restarts */
+/* hang: rank, lrank, pid, and what hang_json.h lists; state, place: hang_proc.h's. */
+void events_hang(struct events *e, const struct supervisor *s, const struct hang_finding *f,
+                 const struct hang_proc *proc);
+
+/* pace: how fast the steps are: steps (of libddp, so many are completed), step_ms, slowest (the
+ * rank that the others wait for), share (of a step, that they would save without it), and ranks: of
+ * each that is known rank, steps, step_ms, own_ms (without the end of the step, where it waits).
+ *
+ * ranks    n of them */
+void events_pace(struct events *e, uint32_t generation, const struct pace *pace,
+                 const struct pace_rank *ranks, int n);
+
+/* restart: of a failed generation gen; rank is its root cause (null: ddpctl asked for it), wait_ms
+ * what it waits, counted whether it uses up --max-restarts */
 void events_restart(struct events *e, const struct supervisor *s);
 
-/* replace: the failed rank lrank alone is started again, in generation gen; counted as above */
+/* replace: the failed rank lrank alone is started again, in generation gen; shrink: or the others
+ * go on without it; counted as above */
 void events_replace(struct events *e, const struct supervisor *s);
 
 /* job_end: code, restarts, wall_s */

@@ -70,11 +70,21 @@ static int make_memory(const struct job_spec *spec, uint32_t number, uv_loop_t *
 {
     const struct node_memory_opts opts = {.n_local = spec->n_local,
                                           .generation = number,
-                                          .mends = job_spec_replaces(spec),
+                                          .mends = job_spec_mends(spec),
                                           .on_note = notes->on_memory_note,
                                           .on_joined = notes->on_joined,
                                           .arg = notes->arg};
     return node_memory_create(loop, &opts, ret, err);
+}
+
+static int make_scale(const struct job_spec *spec, uv_loop_t *loop,
+                      const struct generation_notes *notes, struct scale **ret,
+                      struct co_error *err)
+{
+    if (job_spec_asks(spec) &&
+        scale_create(loop, spec->n_local, notes->on_saved, notes->arg, ret) < 0)
+        return co_fail(err, -ENOMEM, "no memory for %d ranks' sockets", spec->n_local);
+    return 0;
 }
 
 int generation_open(const struct job_spec *spec, uint32_t number, uv_loop_t *loop,
@@ -83,6 +93,8 @@ int generation_open(const struct job_spec *spec, uint32_t number, uv_loop_t *loo
 {
     *ret = (struct generation){0};
     int rc = make_memory(spec, number, loop, notes, &ret->memory, err);
+    if (rc == 0)
+        rc = make_scale(spec, loop, notes, &ret->scale, err);
     if (rc == 0)
         rc = open_store(spec, loop, notes, ret, err);
     return rc;
@@ -105,16 +117,16 @@ int generation_renew(const struct job_spec *spec, uint32_t number, uv_loop_t *lo
     return 0;
 }
 
-int generation_renew_ranks(const struct job_spec *spec, uv_loop_t *loop,
+int generation_renew_ranks(const struct job_spec *spec, uint32_t number, uv_loop_t *loop,
                            const struct generation_notes *notes, struct generation *g,
                            struct co_error *err)
 {
     struct scale *scale = NULL;
     struct node_memory *memory;
-    if (job_spec_may_grow(spec) &&
-        scale_create(loop, spec->n_local, notes->on_saved, notes->arg, &scale) < 0)
-        return co_fail(err, -ENOMEM, "no memory for %d ranks' sockets", spec->n_local);
-    int rc = make_memory(spec, 0, loop, notes, &memory, err);
+    int rc = make_scale(spec, loop, notes, &scale, err);
+    if (rc < 0)
+        return rc;
+    rc = make_memory(spec, number, loop, notes, &memory, err);
     if (rc < 0) {
         scale_close(scale);
         return rc;
@@ -126,9 +138,13 @@ int generation_renew_ranks(const struct job_spec *spec, uv_loop_t *loop,
     return 0;
 }
 
-int generation_replace(struct generation *g, int rank, uint32_t number, struct co_error *err)
+int generation_mend(struct generation *g, uint32_t number, const struct broker_world *world,
+                    struct co_error *err)
 {
-    return node_memory_renew(g->memory, rank, number, err);
+    int rc = node_memory_renew(g->memory, number, world, err);
+    if (rc == 0 && g->scale != NULL)
+        scale_renew(g->scale);
+    return rc;
 }
 
 /* --- A store for several nodes --- */

@@ -12,6 +12,7 @@
 #include <uv.h>
 
 struct allow_list;
+struct broker_world;
 struct co_error;
 struct job_spec;
 struct message_address;
@@ -21,7 +22,7 @@ struct server;
 
 struct generation {
     struct node_memory *memory; /* all owned */
-    struct scale *scale;        /* NULL: no node can join */
+    struct scale *scale;        /* NULL: nobody asks the ranks to save */
     struct server *store;       /* NULL: none */
     struct allow_list *allow;   /* who uses it from elsewhere; NULL: nobody */
     uint16_t master_port;
@@ -55,19 +56,20 @@ int generation_renew(const struct job_spec *spec, uint32_t number, uv_loop_t *lo
                      const struct generation_notes *notes, struct generation *g,
                      struct co_error *err);
 
-/* A new broker and new sockets, for the next ranks. The store stays. Whether there are sockets does
- * not depend on --scale-at: that of another node may hold.
+/* A new broker and new sockets, for the next ranks. The store stays.
  *
  * returns   0, -ENOMEM: the old ones are left */
-int generation_renew_ranks(const struct job_spec *spec, uv_loop_t *loop,
+int generation_renew_ranks(const struct job_spec *spec, uint32_t number, uv_loop_t *loop,
                            const struct generation_notes *notes, struct generation *g,
                            struct co_error *err);
 
-/* While the other ranks live, make what the one that takes the place of `rank` needs: new shared
+/* While ranks live, make what they and those that take the places of others need: new shared
  * memory, in which all of them meet. The store stays.
  *
+ * world     where this node's ranks are in it; borrowed for the call
  * returns   0, -ENOMEM, -errno: the old memory is left */
-int generation_replace(struct generation *g, int rank, uint32_t number, struct co_error *err);
+int generation_mend(struct generation *g, uint32_t number, const struct broker_world *world,
+                    struct co_error *err);
 
 struct generation_reach { /* all borrowed for the call */
     const char *host;     /* by which others reach this node. In figures: the store listens there

@@ -23,7 +23,7 @@ static void note_signal(struct guide *g, int sig, struct member_input *ret)
     if (g->ends_job)
         snprintf(g->text, sizeof g->text, "%s was stopped by %s", g->name, name);
     else
-        snprintf(g->text, sizeof g->text, "%s", name);
+        snprintf(g->text, sizeof g->text, "%s", g->leaves != NULL ? g->leaves : name);
 }
 
 static bool hear_end(struct guide *g, const struct supervisor *s, struct member_input *ret)
@@ -82,12 +82,17 @@ static bool hear_failure(struct guide *g, const struct supervisor *s, const stru
          v->outcome != OUTCOME_INTERNAL))
         return false;
     const struct supervisor_rank *r = supervisor_get_rank(s, rank);
+    const bool is_late = v->outcome == OUTCOME_RANK_FAILED && r->phase == RANK_RUNS;
     ret->type = MEMBER_RANK_FAILED;
     ret->rank = (int32_t)member_get_place(m)->place.first_rank + rank;
-    ret->exit_code = v->outcome == OUTCOME_RANK_FAILED ? supervisor_code_of_status(r->status)
-                                                       : supervisor_exit_code(s);
+    ret->exit_code = v->outcome == OUTCOME_RANK_FAILED && !is_late
+                         ? supervisor_code_of_status(r->status)
+                         : supervisor_exit_code(s);
     ret->consequence = r->lost_peer;
-    if (v->outcome == OUTCOME_RANK_FAILED)
+    ret->mends = v->mends;
+    if (is_late)
+        snprintf(g->text, sizeof g->text, "did not join the others in time");
+    else if (v->outcome == OUTCOME_RANK_FAILED)
         describe_end(g, r);
     else
         describe_start(g, v, r, ret);
@@ -130,12 +135,22 @@ static bool hear_gone(struct guide *g, const struct supervisor *s, struct member
     return true;
 }
 
+/* They live on: where a generation follows, they are in it. */
+static bool hear_kept(struct guide *g, const struct supervisor *s, struct member_input *ret)
+{
+    if (supervisor_get_state(s) != SUPERVISOR_KEEPING || !g->owes_gone)
+        return false;
+    g->has_ranks = g->owes_gone = false;
+    ret->type = MEMBER_RANKS_KEPT;
+    return true;
+}
+
 bool guide_hear(struct guide *g, const struct supervisor *s, const struct member *m,
                 struct member_input *ret)
 {
     *ret = (struct member_input){.text = g->text};
     return hear_failure(g, s, m, ret) || hear_end(g, s, ret) || hear_done(g, s, ret) ||
-           hear_saved(g, ret) || hear_gone(g, s, ret);
+           hear_saved(g, ret) || hear_kept(g, s, ret) || hear_gone(g, s, ret);
 }
 
 /* --- The other way --- */
@@ -162,8 +177,8 @@ int guide_obey(struct guide *g, const struct member *m, const struct member_orde
     if (o->kill_ranks)
         ret[n++] = (struct supervisor_event){.type = SUPERVISOR_EV_ORDER_KILL};
     else if (o->stop_ranks)
-        ret[n++] =
-            (struct supervisor_event){.type = SUPERVISOR_EV_ORDER_STOP, .gently = has_time(o->why)};
+        ret[n++] = (struct supervisor_event){
+            .type = SUPERVISOR_EV_ORDER_STOP, .gently = has_time(o->why), .may_keep = o->may_keep};
     if (o->ended) {
         const struct member_end *end = member_get_end(m);
         n = 0; /* nothing runs: only that counts */

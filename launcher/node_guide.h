@@ -18,6 +18,9 @@ struct node_guide; /* opaque */
 int node_guide_create(struct node *n, const struct guide_link_ops *ops, struct node_guide **ret,
                       struct co_error *err);
 
+/* This node is about to be stopped for want of its starter. */
+void node_guide_lose_leash(struct node_guide *g);
+
 /* Look for the roster. The supervisor has begun. */
 void node_guide_begin(struct node_guide *g);
 
@@ -42,5 +45,11 @@ void node_guide_clear_line(struct node_guide *g);
  * is fine for both. */
 void node_guide_close(struct node_guide *g);
 void node_guide_destroy(struct node_guide *g);
+
+/* What this node waits for, in words, lent until the next event; NULL: nothing. */
+const char *node_guide_waiting(const struct node_guide *g);
+
+/* A stop that comes now ends the job for all nodes, whoever started the others. */
+void node_guide_end_job(struct node_guide *g);
 
 #endif

@@ -10,8 +10,10 @@
 #include <stdint.h>
 #include <uv.h>
 
+struct broker_world;
 struct co_error;
 struct node_memory; /* opaque */
+struct progress;    /* segments/progress.h */
 
 struct node_memory_opts {
     int n_local;
@@ -39,12 +41,21 @@ int node_memory_add(struct node_memory *m, int rank, int *ret_worker_fd);
  * returns   the rank that died before, as the shared memory knows; -1: none, or this one */
 int node_memory_rank_gone(struct node_memory *m, int rank, int status);
 
-/* The rank is gone, and another one takes its place: new memory for the next generation, which
- * those that live join by the sockets they have. Call node_memory_add() for the new one, then
- * node_memory_let_in().
+/* The ranks take part in this generation no more: let go who waits in it. */
+void node_memory_part(struct node_memory *m);
+
+/* The rank is gone for good: from the next generation on those behind it move up. */
+void node_memory_drop(struct node_memory *m, int rank);
+int node_memory_n_kept(const struct node_memory *m); /* ranks that are not dropped */
+
+/* New memory for the next generation, which those that live join by the sockets they have. Call
+ * node_memory_add() for those that take the places of ranks that are gone, then
+ * node_memory_let_in(). A rank has asked for the memory of the generation before.
  *
+ * world     of this generation; borrowed for the call
  * returns   0; -errno: there is no memory for it, and the old generation stays */
-int node_memory_renew(struct node_memory *m, int rank, uint32_t generation, struct co_error *err);
+int node_memory_renew(struct node_memory *m, uint32_t generation, const struct broker_world *world,
+                      struct co_error *err);
 
 /* on_joined() of those that had asked before there was a new generation. */
 void node_memory_let_in(struct node_memory *m);
@@ -58,6 +69,14 @@ bool node_memory_has_lost_peer(const struct node_memory *m, int rank);
 /* The most steps of training that a rank has completed, as libddp counts them; of a rank without
  * peers only whether there are any. */
 uint64_t node_memory_most_steps(struct node_memory *m);
+
+/* What a rank says of itself (docs/progress.md): one that has joined this generation, also if it is
+ * gone since.
+ *
+ * ret_digest   another number when it has moved, if only from one step of a call to the next
+ * returns      whether there is anything to read */
+bool node_memory_read_progress(const struct node_memory *m, int rank, struct progress *ret,
+                               uint64_t *ret_digest);
 
 /* Close the sockets and the memory. Frees m when the loop has closed its handles; NULL is fine. */
 void node_memory_close(struct node_memory *m);

@@ -1,6 +1,6 @@
 /* node_state.h - the node's inside, for its own files: node.c (beginning and end), node_step.c
  * (what happens, and what is done about it), node_start.c (ranks), node_guide.c (where a roster
- * decides). */
+ * decides), node_console.c (who asks). */
 #ifndef DDP_LAUNCHER_NODE_STATE_H
 #define DDP_LAUNCHER_NODE_STATE_H
 
@@ -12,14 +12,21 @@
 #include "rank_io.h"
 #include "start.h"
 #include "supervisor.h"
+#include "warm.h"
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
 
 struct co_error;
 struct job_spec;
+struct leash_watch;
+struct node_console;
 struct node_guide;
+struct node_hang;
+struct node_leave;
+struct node_pace;
 struct output;
 
 struct node {
@@ -29,13 +36,20 @@ struct node {
     struct nursery nursery;
     struct supervisor *supervisor; /* owned */
     struct node_guide *guide;      /* owned; NULL: this node decides for itself */
+    struct leash_watch *leash;     /* owned; NULL: nobody holds this one */
+    struct node_hang *hang;        /* owned by the loop; NULL: nobody looks for ranks that hang */
+    struct node_leave *leave;      /* likewise; NULL: an end is not announced */
+    struct node_pace *pace;        /* likewise; NULL: nobody asks how fast they are */
+    struct node_console *console;  /* owned */
     struct events events;
     struct event_log event_log;
     struct output *output; /* owned */
     struct rank_io io;
     struct generation gen;
     struct start start;
+    char master_ip[INET6_ADDRSTRLEN]; /* of start.place; found if an argument needs it */
     struct oom_watch oom;
+    struct warm warm;
     int renew_failure; /* -errno: there is nothing to start the next ranks with */
     int signal_fd;
     int n_started; /* ranks asked for: the next one's number */
@@ -43,7 +57,7 @@ struct node {
     bool ended;
     uv_loop_t loop;
     bool has_loop;
-    uv_poll_t nursery_poll, signal_poll; /* zeroed: not there */
+    uv_poll_t nursery_poll, signal_poll, warm_poll; /* zeroed: not there */
     uv_timer_t timer, timeout, settled;
 };
 
@@ -58,11 +72,14 @@ struct generation_notes node_generation_notes(struct node *n);
 /* What the ranks of the generation before had is gone with them; the next ones find all empty. */
 void node_renew(struct node *n);
 
-/* Start one rank anew, in a generation of which the others are told. */
-void node_replace_rank(struct node *n, int rank);
+/* Make a generation for ranks that live, and start those in it that the supervisor asked for. */
+void node_mend(struct node *n, const struct supervisor_orders *o);
 
 /* Each rank that the supervisor asked for gets an answer, also those that were not tried. */
 void node_start_ranks(struct node *n, int n_start);
+
+/* Ask for the parent of --warm, if that has not been done. */
+void node_warm_up(struct node *n);
 
 /* --- node_step.c --- */
 

@@ -2,8 +2,12 @@
 #include "node_state.h"
 
 #include "job_spec.h"
+#include "node_console.h"
 #include "node_guide.h"
+#include "node_hang.h"
+#include "node_leave.h"
 #include "node_memory.h"
+#include "node_pace.h"
 #include "output.h"
 #include "post_mortem.h"
 #include "report.h"
@@ -39,6 +43,13 @@ static void on_all_said(void *arg)
     node_feed(arg, &(struct supervisor_event){.type = SUPERVISOR_EV_DRAINED});
 }
 
+/* Whether what failed was ended since it hung. */
+static const struct hang_finding *hang_of_root(const struct node *n)
+{
+    const int rank = supervisor_get_verdict(n->supervisor)->rank;
+    return rank >= 0 ? node_hang_of(n->hang, supervisor_get_rank(n->supervisor, rank)->pid) : NULL;
+}
+
 static void report(struct node *n)
 {
     struct report_job job;
@@ -49,6 +60,7 @@ static void report(struct node *n)
         .oom = &n->oom,
         .io = &n->io,
         .runtime_dir = n->runtime_dir,
+        .hang = hang_of_root(n),
         .begun_ms = n->begun_ms,
         .job = n->guide != NULL ? node_guide_fill_report(n->guide, &job) : NULL,
     });
@@ -62,6 +74,7 @@ static void on_drained(void *arg)
 {
     struct node *n = arg;
     bool ends = !goes_on(n);
+    node_pace_tell(n->pace);
     if (n->guide == NULL || ends)
         report(n);
     if (supervisor_get_verdict(n->supervisor)->restarts)
@@ -137,8 +150,8 @@ void node_carry_out(struct node *n, const struct supervisor_orders *o)
         rc = nursery_sweep(&n->nursery, o->sweep_signal);
     if (rc < 0)
         node_lose_nursery(n);
-    else if (o->replace >= 0)
-        node_replace_rank(n, o->replace);
+    else if (o->mend || o->n_anew > 0)
+        node_mend(n, o);
     else if (o->n_start > 0)
         node_start_ranks(n, o->n_start);
     else if (o->sweep_alone)
@@ -163,9 +176,11 @@ static void say_replacement(struct node *n)
         snprintf(count, sizeof count, ", after progress");
     else if (max > 0)
         snprintf(count, sizeof count, ", restart %d of %d", r->n_counted, max);
-    node_say(n, "ddprun: rank %d failed: %s, %s after its start; it is replaced%s\n", r->rank,
+    node_say(n, "ddprun: rank %d failed: %s, %s after its start; %s%s\n", r->rank,
              report_status(r->was.status, status, sizeof status),
-             report_duration(r->was.ended_ms - r->was.started_ms, time, sizeof time), count);
+             report_duration(r->was.ended_ms - r->was.started_ms, time, sizeof time),
+             r->is_dropped ? "the others go on without it" : "it is replaced", count);
+    node_pace_tell(n->pace);
     events_replace(&n->events, n->supervisor);
 }
 
@@ -182,7 +197,7 @@ static void say_transition(struct node *n, enum supervisor_state from,
     if (from == to)
         return;
     if (to == SUPERVISOR_STOPPING)
-        events_stop(&n->events, n->supervisor);
+        events_stop(&n->events, n->supervisor, n->guide == NULL);
     if (n->spec->verbose > 0)
         node_say(n, "ddprun: %s -> %s on %s\n", supervisor_state_name(from),
                  supervisor_state_name(to), supervisor_event_name(e->type));
@@ -205,14 +220,20 @@ void node_feed(struct node *n, struct supervisor_event *e)
     if (was_well && supervisor_get_verdict(n->supervisor)->outcome == OUTCOME_RANK_FAILED)
         oom_watch_note_failure(&n->oom); /* before others are told to stop */
     say_transition(n, from, e);
-    if (orders.replace >= 0)
+    if (orders.mend && n->guide == NULL)
         say_replacement(n);
-    else if (e->type == SUPERVISOR_EV_EXITED) /* who waits for another one waits in vain */
-        node_memory_give_up(n->gen.memory);
-    if (from == SUPERVISOR_STARTING && supervisor_get_state(n->supervisor) == SUPERVISOR_RUNNING)
+    else if (e->type == SUPERVISOR_EV_EXITED && !orders.mend &&
+             supervisor_get_state(n->supervisor) != SUPERVISOR_KEEPING)
+        node_memory_give_up(n->gen.memory); /* who waits for another one waits in vain */
+    if (orders.keep)
+        node_memory_part(n->gen.memory);
+    if (from == SUPERVISOR_STARTING && supervisor_get_state(n->supervisor) == SUPERVISOR_RUNNING) {
         uv_timer_start(&n->settled, on_settled, SETTLED_MS, 0);
+        node_warm_up(n);
+    }
     set_timer(n);
     node_carry_out(n, &orders);
+    node_leave_look(n->leave);
     if (n->guide != NULL)
         node_guide_look(n->guide);
 }
@@ -253,7 +274,9 @@ static void on_rank_report(struct node *n, const struct nursery_report *r)
         e.type = SUPERVISOR_EV_EMPTY;
         break;
     }
-    events_rank(&n->events, n->supervisor, &e, r->pid);
+    events_rank(&n->events, n->supervisor, &e, r->pid, r->way == NURSERY_FORKED);
+    if (e.type == SUPERVISOR_EV_STARTED)
+        node_console_note_start(n->console, e.rank);
     if (e.type == SUPERVISOR_EV_STARTED)
         event_log_start(&n->event_log, supervisor_generation(n->supervisor), e.rank, e.pid);
     node_feed(n, &e);
@@ -261,6 +284,9 @@ static void on_rank_report(struct node *n, const struct nursery_report *r)
 
 static void on_report(struct node *n, const struct nursery_report *r)
 {
+    warm_on_report(&n->warm, r);
+    if (r->event == NURSERY_SEEDS_READY || r->event == NURSERY_PARENT_GONE)
+        return;
     if (r->event != NURSERY_LAPSED)
         on_rank_report(n, r);
     else if (n->guide != NULL)
@@ -293,7 +319,6 @@ void node_on_signal(uv_poll_t *poll, int status, int events)
     while (!n->ended && read(n->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
         if (info.ssi_signo == SIGWINCH) /* before the ranks hear of it */
             output_resize(n->output, STDERR_FILENO);
-        node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SIGNAL,
-                                                .sig = (int)info.ssi_signo});
+        node_leave_signal(n, (int)info.ssi_signo);
     }
 }

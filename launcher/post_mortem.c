@@ -127,6 +127,7 @@ char *post_mortem(const struct post_mortem *p)
     gethostname(host, sizeof host - 1);
 
     struct report r = {.supervisor = p->supervisor,
+                       .hang = p->hang,
                        .host = host,
                        .program = p->spec->shown,
                        .begun_ms = p->begun_ms,

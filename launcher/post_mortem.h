@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 struct events;
+struct hang_finding;
 struct job_spec;
 struct oom_watch;
 struct rank_io;
@@ -19,6 +20,7 @@ struct post_mortem { /* all borrowed */
     struct oom_watch *oom; /* it has noted the failure, if there was one */
     const struct rank_io *io;
     const char *runtime_dir;
+    const struct hang_finding *hang; /* the root cause was ended for it; NULL: not */
     uint64_t begun_ms;
     const struct report_job *job; /* NULL: this node was alone */
 };

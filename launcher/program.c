@@ -4,6 +4,7 @@
 #include "common/error.h"
 #include "common/scope.h"
 #include "job_spec.h"
+#include "rank_argv.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -151,8 +152,13 @@ static int settle(char **path, char *const *first, char *const *then, const char
         for (char **word = argv + n; *word != NULL; word++)
             word[0] = word[1];
     spec->n_program_words = n;
+    bool is_executed = n == 1 && !spec->as_torchrun;
+    spec->fills_braces =
+        spec->templates == TEMPLATES_YES || (spec->templates == TEMPLATES_AUTO && is_executed);
     for (char **word = argv + 1; argv[0] != NULL && *word != NULL; word++)
-        spec->has_templates = spec->has_templates || strchr(*word, '$') != NULL;
+        if (strchr(*word, '$') != NULL ||
+            (spec->fills_braces && rank_argv_template(*word) != N_TEMPLATES))
+            spec->has_templates = true;
     spec->path = co_take(path);
     spec->argv = co_take(&argv);
     spec->shown = co_take(&name);
@@ -178,6 +184,7 @@ static int make_python(enum program_rule rule, char *const *words, const struct 
         first[2] = as_code;
         first[3] = run_path_code;
     }
+    spec->is_python = true;
     return settle(&python, first, words, words[0], spec, err);
 }
 
@@ -279,6 +286,26 @@ int program_make(enum program_rule rule, char *const *words, const struct cli_wo
     if (path == NULL)
         return no_memory(err);
     return make_exec(words, &path, spec, err);
+}
+
+int program_find(const char *name, const struct cli_world *world, char **ret_path,
+                 struct co_error *err)
+{
+    int rc = -ENOENT;
+    if (strchr(name, '/') == NULL)
+        rc = find_in_path(world, name, ret_path);
+    else if (world->look_at(world->arg, name) != FILE_MISSING)
+        rc = world->look_at(world->arg, name) == FILE_EXECUTABLE ? 0 : -EACCES;
+    if (rc == -ENOMEM)
+        return no_memory(err);
+    if (rc == -EACCES)
+        return co_fail(err, rc, "'%.200s' is not executable", name);
+    if (rc < 0)
+        return co_fail(err, rc, "no program '%.200s'%s", name,
+                       strchr(name, '/') == NULL ? " in PATH" : "");
+    if (strchr(name, '/') != NULL)
+        *ret_path = strdup(name);
+    return *ret_path != NULL ? 0 : no_memory(err);
 }
 
 /* The file's first line, as far as it fits; "" if it can't be read or is no text. */

@@ -19,8 +19,9 @@ enum program_rule {
     PROGRAM_EXEC      /* --no-python: always execute it */
 };
 
-/* Fill spec's path, argv and shown, which must be NULL, n_program_words and has_templates. Under
- * the name torchrun a `--` right behind the program is dropped, as torchrun's parser does.
+/* Fill spec's path, argv and shown, which must be NULL, n_program_words, has_templates and
+ * fills_braces; spec->templates is read. Under the name torchrun a `--` right behind the program is
+ * dropped, as torchrun's parser does.
  *
  * words     the program (or module) and its arguments, NULL-terminated, at least one
  * returns   0
@@ -30,6 +31,13 @@ enum program_rule {
  *           -ENOMEM */
 int program_make(enum program_rule rule, char *const *words, const struct cli_world *world,
                  struct job_spec *spec, struct co_error *err);
+
+/* A program to execute, searched in PATH when it has no '/'.
+ *
+ * ret_path  owned by the caller
+ * returns   0, -ENOENT, -EACCES, -ENOMEM: as program_make() */
+int program_find(const char *name, const struct cli_world *world, char **ret_path,
+                 struct co_error *err);
 
 /* Why execve(path) failed, told from its errno and a look at the file: a missing interpreter of a
  * '#!' line is not a missing file. The report's words for a program that cannot be executed.

@@ -1,19 +1,68 @@
 /* rank_argv.h - the job's words -> one rank's. Pure.
  *
  * As torchrun, in each word behind the first $local_rank and ${local_rank} stand for the local
- * rank, $$ for $, and any other $ for itself. */
+ * rank, $$ for $, and any other $ for itself.
+ *
+ * A template is an argument that is nothing but a name in braces: {rank} by itself, not rank={rank}
+ * and not {rank} inside a text, since braces mean something to JSON, to shells and to Python. It
+ * becomes what the variable of that meaning holds. Other words in braces stay as they are. */
 #ifndef DDP_LAUNCHER_RANK_ARGV_H
 #define DDP_LAUNCHER_RANK_ARGV_H
 
-struct co_error;
-struct job_spec;
+#include <stdbool.h>
 
-/* The rank's argv.
+struct co_error;
+struct generation_place;
+struct job_spec;
+struct rank_place;
+
+enum rank_template {
+    TEMPLATE_RANK,
+    TEMPLATE_LOCAL_RANK,
+    TEMPLATE_WORLD_SIZE,
+    TEMPLATE_LOCAL_WORLD_SIZE,
+    TEMPLATE_NODE_RANK,
+    TEMPLATE_NNODES,
+    TEMPLATE_MASTER_ADDR,
+    TEMPLATE_MASTER_IP,
+    TEMPLATE_MASTER_PORT,
+    TEMPLATE_RUN_ID,
+    TEMPLATE_GENERATION,
+    N_TEMPLATES
+};
+
+/* Is the whole word a template? returns which; N_TEMPLATES: no */
+enum rank_template rank_argv_template(const char *word);
+
+/* The variable of the environment with the same value. Of TEMPLATE_MASTER_IP it is MASTER_ADDR,
+ * which may be a name there. */
+const char *rank_argv_variable(enum rank_template which);
+
+/* Has the job such an argument, and is it filled in? */
+bool rank_argv_uses(const struct job_spec *spec, enum rank_template which);
+
+enum { RANK_NUMBER_BYTES = 12 };
+
+struct rank_values { /* what is filled in */
+    int rank;
+    char local_rank[RANK_NUMBER_BYTES]; /* for '$', and for spec->local_rank_arg */
+    const char *of[N_TEMPLATES];        /* borrowed, or of numbers: don't copy the struct */
+    char numbers[N_TEMPLATES][RANK_NUMBER_BYTES];
+};
+
+/* {local_rank} is 0 with --virtual-local-rank, as LOCAL_RANK is; '$' has the number on the node. */
+void rank_values_fill(struct rank_values *v, const struct job_spec *spec,
+                      const struct generation_place *place, const struct rank_place *rank);
+
+/* What it executes: the program, or what is wrapped around it. Lent by spec. */
+const char *rank_argv_path(const struct job_spec *spec, const struct rank_values *values);
+
+/* The rank's argv. In the words of spec->wrap templates are filled in wherever they stand.
  *
  * ret_argv  NULL-terminated, one block, owned by the caller; NULL if spec->argv serves all ranks
  *           as it is, which is the usual case and costs nothing
  * returns   0, -ENOMEM */
-int rank_argv_make(const struct job_spec *spec, int local_rank, char ***ret_argv,
+int rank_argv_make(const struct job_spec *spec, const struct rank_values *values, char ***ret_argv,
                    struct co_error *err);
 
 #endif

@@ -1,5 +1,6 @@
 #include "report.h"
 
+#include "hang_text.h"
 #include "oom.h"
 #include "oom_text.h"
 #include "rendezvous/member.h"
@@ -173,6 +174,12 @@ static const char *worth_printing(const char *tail)
     return p;
 }
 
+static void print_hang(FILE *out, const struct report *r)
+{
+    char text[HANG_TEXT_BYTES];
+    fprintf(out, "  ended by ddprun, since it hung: %s\n", hang_text(r->hang, number(r, 0), text));
+}
+
 static void print_rank_failed(FILE *out, const struct report *r, int rank)
 {
     const struct supervisor_rank *root = supervisor_get_rank(r->supervisor, rank);
@@ -183,6 +190,8 @@ static void print_rank_failed(FILE *out, const struct report *r, int rank)
             report_duration(root->ended_ms - root->started_ms, lived, sizeof lived));
     fprintf(out, "  host %s, local rank %d, pid %d, %s\n", r->host, rank, (int)root->pid,
             r->program);
+    if (r->hang != NULL)
+        print_hang(out, r);
     if (r->oom != NULL)
         oom_text_print(out, r->oom);
     if (r->error != NULL) {
@@ -268,7 +277,7 @@ bool report_is_ours(const struct report *r)
 static void print_job_end(FILE *out, const struct report *r)
 {
     const struct member_end *end = r->job->end;
-    if (end->exit_code == 0)
+    if (end->exit_code == 0 || r->job->told_elsewhere)
         return;
     if (end->signal != 0)
         print_stopped(out, r, end->signal);
@@ -313,6 +322,11 @@ void report_print(FILE *out, const struct report *r)
     const struct supervisor_verdict *v = supervisor_get_verdict(r->supervisor);
     bool is_well = r->job != NULL ? r->job->end->exit_code == 0
                                   : v->outcome == OUTCOME_NONE || v->outcome == OUTCOME_WELL;
+    if (v->restarts && v->outcome == OUTCOME_ORDERED) {
+        fprintf(out, "ddprun: all ranks are started again, as was asked; restart %" PRIu32 "\n",
+                supervisor_generation(r->supervisor) + 1);
+        return;
+    }
     if (v->restarts) {
         print_restart(out, r);
         return;

@@ -4,6 +4,7 @@
  *     ddprun: rank 1 failed: exit status 3, 0.52 s after its start
  *       host n1, local rank 1, pid 12104, ./train.py
  *       out of memory: killed by the kernel's OOM killer (oom_text.h)
+ *       it hung: missing in all_reduce #812 (hang_text.h)
  *       error: RuntimeError: bad thing happened
  *       last lines of its stderr:
  *         | ...
@@ -15,12 +16,14 @@
 #include <stdint.h>
 #include <stdio.h>
 
+struct hang_finding;
 struct oom_finding;
 struct member_end;
 struct supervisor;
 
 /* Of a job that a roster decides about. */
 struct report_job {
+    bool told_elsewhere;          /* what is not this node's to tell is told by another ddprun */
     int first_rank;               /* the number that the job gives local rank 0 */
     const struct member_end *end; /* how it ended for this node */
 };
@@ -31,9 +34,10 @@ struct report {
     const char *program; /* as the user knows it */
     const char *error;   /* the root cause's own message, of its error file; NULL: none. Of a
                             program that cannot be executed: why, never NULL */
-    const struct oom_finding *oom; /* NULL: nothing was looked for */
-    const char *note;              /* a trouble of ours worth a line; NULL: none */
-    const char *tail;              /* of tail_copy(); NULL: nothing, or not wanted */
+    const struct oom_finding *oom;   /* NULL: nothing was looked for */
+    const struct hang_finding *hang; /* the root cause was ended for it; NULL: not */
+    const char *note;                /* a trouble of ours worth a line; NULL: none */
+    const char *tail;                /* of tail_copy(); NULL: nothing, or not wanted */
     uint64_t begun_ms, now_ms;
     int max_restarts;             /* of the job; 0: counted otherwise */
     bool after_progress;          /* those after progress are not counted */

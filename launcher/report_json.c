@@ -1,5 +1,7 @@
 #include "report_json.h"
 
+#include "hang_json.h"
+#include "json_value.h"
 #include "oom_json.h"
 #include "rendezvous/member.h"
 #include "report.h"
@@ -10,49 +12,32 @@
 #include "common/whole.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-
-/* json_dumps() gives up on a NULL inside: so does all of this without memory. */
-
-static json_t *text_or_null(const char *text)
-{
-    if (text == NULL)
-        return json_null();
-    json_t *json = json_string(text);
-    if (json != NULL)
-        return json;
-    co_autofree char *clean = strdup(text); /* not UTF-8 */
-    for (char *at = clean; at != NULL && *at != '\0'; at++)
-        if ((unsigned char)*at >= 0x80)
-            *at = '?';
-    return clean != NULL ? json_string(clean) : NULL;
-}
-
-static json_t *number_or_null(bool is_known, int64_t number)
-{
-    return is_known ? json_integer(number) : json_null();
-}
 
 static double seconds(uint64_t from_ms, uint64_t to_ms)
 {
     return to_ms > from_ms ? (double)(to_ms - from_ms) / 1000 : 0;
 }
 
+static int first_rank(const struct report *report)
+{
+    return report->job != NULL ? report->job->first_rank : 0;
+}
+
 /* What the list of ranks and the root cause have in common. */
 static json_t *make_rank(const struct report *report, int local_rank)
 {
     const struct supervisor_rank *r = supervisor_get_rank(report->supervisor, local_rank);
-    int rank = (report->job != NULL ? report->job->first_rank : 0) + local_rank;
+    int rank = first_rank(report) + local_rank;
     bool ended = r->phase == RANK_ENDED;
     bool by_signal = ended && WIFSIGNALED(r->status);
     return json_pack("{s:i,s:i,s:o,s:o,s:o}", "rank", rank, "local_rank", local_rank, "pid",
-                     number_or_null(r->pid != 0, r->pid), "exit_code",
-                     number_or_null(ended && !by_signal, WEXITSTATUS(r->status)), "signal",
-                     number_or_null(by_signal, WTERMSIG(r->status)));
+                     json_value_number(r->pid != 0, r->pid), "exit_code",
+                     json_value_number(ended && !by_signal, WEXITSTATUS(r->status)), "signal",
+                     json_value_number(by_signal, WTERMSIG(r->status)));
 }
 
 static json_t *make_ranks(const struct report *report)
@@ -62,7 +47,8 @@ static json_t *make_ranks(const struct report *report)
     for (int i = 0; i < supervisor_n_ranks(s); i++) {
         const struct supervisor_rank *r = supervisor_get_rank(s, i);
         json_t *one = make_rank(report, i);
-        json_object_set_new(one, "stopped_by", number_or_null(r->told_first != 0, r->told_first));
+        json_object_set_new(one, "stopped_by",
+                            json_value_number(r->told_first != 0, r->told_first));
         json_object_set_new(one, "lost_peer", json_boolean(r->lost_peer));
         json_object_set_new(one, "duration_s",
                             r->phase == RANK_ENDED ? json_real(seconds(r->started_ms, r->ended_ms))
@@ -81,10 +67,12 @@ static json_t *make_root_cause(const struct report *r)
     const struct supervisor_rank *rank = supervisor_get_rank(r->supervisor, v->rank);
     json_t *root = make_rank(r, v->rank);
     json_object_set_new(root, "errno",
-                        number_or_null(v->outcome == OUTCOME_START_FAILED, rank->status));
+                        json_value_number(v->outcome == OUTCOME_START_FAILED, rank->status));
     json_object_set_new(root, "oom", r->oom != NULL ? oom_json_make(r->oom) : json_null());
-    json_object_set_new(root, "error", text_or_null(r->error));
-    json_object_set_new(root, "stderr", text_or_null(r->tail));
+    json_object_set_new(root, "hang",
+                        r->hang != NULL ? hang_json_make(r->hang, first_rank(r)) : json_null());
+    json_object_set_new(root, "error", json_value_text(r->error));
+    json_object_set_new(root, "stderr", json_value_text(r->tail));
     return root;
 }
 
@@ -95,9 +83,9 @@ static json_t *make_verdict(const struct report *r)
         return json_null();
     const struct member_end *end = r->job->end;
     return json_pack("{s:o,s:o,s:o}", "node",
-                     text_or_null(end->node != NULL && end->node[0] != '\0' ? end->node : NULL),
-                     "rank", number_or_null(end->rank != MESSAGE_NO_RANK, end->rank), "text",
-                     text_or_null(end->text));
+                     json_value_text(end->node != NULL && end->node[0] != '\0' ? end->node : NULL),
+                     "rank", json_value_number(end->rank != MESSAGE_NO_RANK, end->rank), "text",
+                     json_value_text(end->text));
 }
 
 static const char *job_outcome_name(const struct member_end *end)
@@ -129,12 +117,12 @@ char *report_json_make(const struct report *r, const char *run_id)
                                                 : 0;
     json_t *root = json_pack(
         "{s:i,s:o,s:s,s:i,s:o,s:o,s:i,s:f,s:o,s:o,s:o,s:o}", "version", 1, "job",
-        text_or_null(run_id), "outcome",
+        json_value_text(run_id), "outcome",
         r->job != NULL ? job_outcome_name(r->job->end) : outcome_name(v->outcome), "exit_code",
-        supervisor_exit_code(r->supervisor), "signal", number_or_null(signal != 0, signal),
+        supervisor_exit_code(r->supervisor), "signal", json_value_number(signal != 0, signal),
         "verdict", make_verdict(r), "restarts", (int)supervisor_generation(r->supervisor),
-        "duration_s", seconds(r->begun_ms, r->now_ms), "host", text_or_null(r->host), "program",
-        text_or_null(r->program), "root_cause", make_root_cause(r), "ranks", make_ranks(r));
+        "duration_s", seconds(r->begun_ms, r->now_ms), "host", json_value_text(r->host), "program",
+        json_value_text(r->program), "root_cause", make_root_cause(r), "ranks", make_ranks(r));
     if (root == NULL)
         return NULL;
     co_autofree char *dump = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9));

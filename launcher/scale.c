@@ -6,11 +6,17 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-struct rank_line {
+struct line { /* apart from its rank: it lives until the loop has closed it */
     struct scale *s;
+    int rank;
     uv_poll_t poll;
-    int fd; /* -1: none, or closed */
+    int fd;
+};
+
+struct scale_rank {
+    struct line *line; /* owned by the loop once it closes; NULL: none, or closed */
     bool saved;
+    bool is_out; /* it has not come to this generation yet */
 };
 
 struct scale {
@@ -21,7 +27,7 @@ struct scale {
     void (*on_saved)(void *arg);
     void *arg;
     int n_handles; /* below 0: closed and none left */
-    struct rank_line ranks[];
+    struct scale_rank ranks[];
 };
 
 int scale_create(uv_loop_t *loop, int n_local, void (*on_saved)(void *arg), void *arg,
@@ -34,10 +40,6 @@ int scale_create(uv_loop_t *loop, int n_local, void (*on_saved)(void *arg), void
     s->n_local = n_local;
     s->on_saved = on_saved;
     s->arg = arg;
-    for (int i = 0; i < n_local; i++) {
-        s->ranks[i].s = s;
-        s->ranks[i].fd = -1;
-    }
     *ret = s;
     return 0;
 }
@@ -50,35 +52,39 @@ static void unref(struct scale *s)
 
 static void on_line_closed(uv_handle_t *handle)
 {
-    struct rank_line *r = handle->data;
-    unref(r->s);
+    struct line *l = handle->data;
+    struct scale *s = l->s;
+    free(l);
+    unref(s);
 }
 
-static void line_close(struct rank_line *r)
+static void line_close(struct scale_rank *r)
 {
-    if (r->fd < 0)
+    struct line *l = r->line;
+    if (l == NULL)
         return;
-    uv_close((uv_handle_t *)&r->poll, on_line_closed);
-    close(r->fd);
-    r->fd = -1;
+    uv_close((uv_handle_t *)&l->poll, on_line_closed);
+    close(l->fd);
+    r->line = NULL;
 }
 
 /* A rank that has closed its end, or has ended, says nothing more. */
 static void on_line(uv_poll_t *poll, int status, int events)
 {
-    struct rank_line *r = poll->data;
-    struct scale *s = r->s;
+    const struct line *l = poll->data;
+    struct scale *s = l->s;
+    struct scale_rank *r = &s->ranks[l->rank];
     char bytes[256];
     (void)status;
     (void)events;
-    ssize_t n = recv(r->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    ssize_t n = recv(l->fd, bytes, sizeof bytes, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
         line_close(r);
         return;
     }
-    if (!s->is_asked || r->saved)
+    if (!s->is_asked || r->saved || r->is_out)
         return;
     r->saved = true;
     if (++s->n_saved == s->n_local)
@@ -86,31 +92,43 @@ static void on_line(uv_poll_t *poll, int status, int events)
 }
 
 /* The queue is empty: there is room. Nobody there is fine. */
-static void ask_rank(const struct rank_line *r)
+static void ask_rank(const struct scale_rank *r)
 {
-    if (r->fd >= 0)
-        send(r->fd, "\n", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (r->line != NULL && !r->is_out)
+        send(r->line->fd, "\n", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 int scale_add(struct scale *s, int rank, int *ret_worker_fd)
 {
-    struct rank_line *r = &s->ranks[rank];
+    struct scale_rank *r = &s->ranks[rank];
     int pair[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-        return -errno;
-    int rc = uv_poll_init(s->loop, &r->poll, pair[0]); /* makes our end non-blocking */
+    line_close(r);
+    struct line *l = malloc(sizeof *l);
+    if (l == NULL)
+        return -ENOMEM;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
+        int rc = -errno;
+        free(l);
+        return rc;
+    }
+    *l = (struct line){.s = s, .rank = rank, .fd = pair[0]};
+    int rc = uv_poll_init(s->loop, &l->poll, pair[0]); /* makes our end non-blocking */
     if (rc < 0) {
         close(pair[0]);
         close(pair[1]);
+        free(l);
         return rc;
     }
-    r->poll.data = r;
-    r->fd = pair[0];
+    l->poll.data = l;
+    r->line = l;
+    r->is_out = false;
+    s->n_saved -= r->saved; /* who had saved is gone, and what it had with it, perhaps */
+    r->saved = false;
     s->n_handles++;
     *ret_worker_fd = pair[1];
     if (s->is_asked)
         ask_rank(r);
-    return uv_poll_start(&r->poll, UV_READABLE, on_line);
+    return uv_poll_start(&l->poll, UV_READABLE, on_line);
 }
 
 bool scale_ask(struct scale *s)
@@ -121,6 +139,26 @@ bool scale_ask(struct scale *s)
     for (int i = 0; i < s->n_local; i++)
         ask_rank(&s->ranks[i]);
     return true;
+}
+
+void scale_renew(struct scale *s)
+{
+    s->is_asked = false;
+    s->n_saved = 0;
+    for (int i = 0; i < s->n_local; i++) {
+        s->ranks[i].saved = false;
+        s->ranks[i].is_out = true;
+    }
+}
+
+void scale_let_in(struct scale *s, int rank)
+{
+    struct scale_rank *r = &s->ranks[rank];
+    if (!r->is_out)
+        return;
+    r->is_out = false;
+    if (s->is_asked)
+        ask_rank(r);
 }
 
 bool scale_all_saved(const struct scale *s)

@@ -1,5 +1,7 @@
 #include "spawn.h"
 
+#include "cpu_set.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -62,6 +64,9 @@ IN_BORROWED_MEMORY static int child(void *arg)
         return give_up(plan, SPAWN_SETUP);
     if (getppid() != plan->nursery) /* it died before the line above: nobody will kill us */
         return 127;
+    if (order->cpus != NULL &&
+        sched_setaffinity(0, sizeof *order->cpus, (const cpu_set_t *)order->cpus) < 0)
+        return give_up(plan, SPAWN_SETUP);
     for (int i = 0; i < SPAWN_N_FDS; i++) {
         if (order->fds[i] < 0)
             close(i);

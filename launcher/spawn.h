@@ -11,6 +11,8 @@
 
 #include <sys/types.h>
 
+struct cpu_set;
+
 enum spawn_stage { SPAWN_CLONE, SPAWN_SETUP, SPAWN_EXEC };
 
 /* Behind stdin, stdout and stderr; that is their number in the worker. */
@@ -22,6 +24,7 @@ struct spawn_order {
     char *path;
     char **argv; /* argv[-1] is a free slot: room for "/bin/sh" in front */
     char **env;
+    const struct cpu_set *cpus; /* that it may run on; NULL: where the nursery may */
     int fds[SPAWN_N_FDS]; /* what its descriptors 0 .. 4 shall be; -1: leave that number closed */
     /* The answer: */
     pid_t pid;              /* it was started; 0: it was not ... */

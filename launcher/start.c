@@ -1,5 +1,6 @@
 #include "start.h"
 
+#include "binding.h"
 #include "generation.h"
 #include "image.h"
 #include "job_spec.h"
@@ -19,7 +20,8 @@
 /* What a rank needs until the nursery has been asked for it. */
 struct one {
     char **env;
-    char **argv; /* NULL: the job's words serve it as they are */
+    char **argv;      /* NULL: the job's words serve it as they are */
+    const char *path; /* borrowed of the job */
     struct rank_fds io;
     int node_fd, scale_fd; /* -1: none */
 };
@@ -44,8 +46,13 @@ static int make_words(const struct start *s, int local_rank, struct one *r)
         .error_file =
             rank_io_error_file(s->io, s->runtime_dir, local_rank, error_file, sizeof error_file),
     };
+    struct rank_values values;
     int rc = worker_env_make(s->env, &place, &r->env, NULL);
-    return rc < 0 ? rc : rank_argv_make(s->spec, local_rank, &r->argv, NULL);
+    if (rc < 0)
+        return rc;
+    rank_values_fill(&values, s->spec, &s->place, &place);
+    r->path = rank_argv_path(s->spec, &values);
+    return rank_argv_make(s->spec, &values, &r->argv, NULL);
 }
 
 static int one_init(const struct start *s, int local_rank, struct one *ret)
@@ -63,6 +70,12 @@ static int one_init(const struct start *s, int local_rank, struct one *ret)
     return rc;
 }
 
+static const struct cpu_set *cpus_of(const struct job_spec *spec, int local_rank)
+{
+    const struct binding *b = spec->binding;
+    return b != NULL && b->is_bound ? &b->ranks[local_rank].cpus : NULL;
+}
+
 static int ask(const struct start *s, int first, const struct one *ranks, int n)
 {
     struct image_words words[SPAWN_AT_ONCE];
@@ -70,13 +83,16 @@ static int ask(const struct start *s, int first, const struct one *ranks, int n)
     co_autoclose_fd int image_fd = -1;
     for (int i = 0; i < n; i++) {
         const struct one *r = &ranks[i];
-        words[i] = (struct image_words){r->argv != NULL ? r->argv : s->spec->argv, r->env};
+        words[i] = (struct image_words){.path = r->path,
+                                        .argv = r->argv != NULL ? r->argv : s->spec->argv,
+                                        .env = r->env,
+                                        .cpus = cpus_of(s->spec, first + i)};
         for (int j = 0; j < SPAWN_NODE_FD; j++)
             fds[i][j] = r->io.fds[j];
         fds[i][SPAWN_NODE_FD] = r->node_fd;
         fds[i][SPAWN_SCALE_FD] = r->scale_fd;
     }
-    int rc = image_make(s->spec->path, words, (size_t)n, &image_fd, NULL);
+    int rc = image_make(words, (size_t)n, &image_fd, NULL);
     return rc < 0 ? rc : nursery_spawn(s->nursery, first, n, image_fd, fds);
 }
 
@@ -86,7 +102,7 @@ int start_ranks(struct start *s, int first, int n, int *ret_n)
     int n_made = 0;
     int rc = 0;
     if (s->env == NULL)
-        rc = worker_env_create(s->spec, &s->place, environ, &s->env, NULL);
+        rc = worker_env_create(s->spec, &s->place, s->environment, &s->env, NULL);
     while (rc == 0 && n_made < n) {
         rc = one_init(s, first + n_made, &ranks[n_made]);
         n_made += rc == 0;

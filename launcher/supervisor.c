@@ -2,33 +2,13 @@
 
 #include "common/clock.h"
 #include "common/drawing.h"
+#include "mend.h"
+#include "supervisor_state.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h> /* W..., and the signals' numbers */
-
-struct supervisor {
-    struct supervisor_limits limits;
-    enum supervisor_state state;
-    uint64_t deadline_ms;
-    int n_asked;    /* ranks 0 .. n_asked - 1 were asked for */
-    int n_answered; /* of these, how many were started or failed to */
-    int n_running;
-    int primary;      /* the first that failed by itself, of no other one's end; -1: none */
-    bool empty;       /* the nursery has no child, as it said with its last report */
-    int n_interrupts; /* SIGINT received */
-    int stop_signal;  /* the first that says stop; 0: none, or the time was over before it */
-    bool timed_out;   /* before any such signal */
-    bool alone;       /* without a nursery nothing can be started */
-    uint32_t generation;
-    uint64_t begun_ms; /* this generation */
-    struct restart_progress progress;
-    struct restart_policy policy;
-    struct supervisor_verdict verdict;
-    struct supervisor_replacement replacement;
-    struct supervisor_rank ranks[];
-};
 
 /* --- Facts: what an event tells, written down before anything is decided --- */
 
@@ -86,6 +66,9 @@ static void note_facts(struct supervisor *s, const struct supervisor_event *e)
         r->joined = e->mends ? RANK_MENDABLE : RANK_JOINED;
         r->called = false;
         break;
+    case SUPERVISOR_EV_EMPTY:
+        s->empty = true;
+        break;
     case SUPERVISOR_EV_SIGNAL:
         if (e->sig == SIGINT)
             s->n_interrupts++;
@@ -114,7 +97,7 @@ static bool always(const struct supervisor *s, const struct supervisor_event *e)
 static bool all_started(const struct supervisor *s, const struct supervisor_event *e)
 {
     (void)e;
-    return s->n_answered == s->limits.n_ranks;
+    return supervisor_has_all_answers(s);
 }
 
 static bool no_rank_left(const struct supervisor *s, const struct supervisor_event *e)
@@ -154,45 +137,11 @@ static bool all_done_alone(const struct supervisor *s, const struct supervisor_e
     return nothing_left(s, e) && all_started(s, e);
 }
 
-/* All that were called have joined, and what replaces the failed one has been started. */
-static bool all_joined(const struct supervisor *s, const struct supervisor_event *e)
-{
-    for (int i = 0; i < s->n_asked; i++)
-        if (s->ranks[i].called)
-            return false;
-    return all_started(s, e);
-}
-
-/* Can the others go on with another one in its place? */
-static bool others_are_mendable(const struct supervisor *s, int failed_rank)
-{
-    bool any = s->ranks[failed_rank].joined == RANK_MENDABLE;
-    for (int i = 0; i < s->limits.n_ranks; i++) {
-        const struct supervisor_rank *r = &s->ranks[i];
-        any |= r->joined == RANK_MENDABLE;
-        if (i != failed_rank &&
-            ((r->phase != RANK_RUNS && r->phase != RANK_ASKED) || r->joined == RANK_JOINED))
-            return false;
-    }
-    return any && s->n_running > 0;
-}
-
-static struct restart_failure failure_of(const struct supervisor *s, int exit_code, uint64_t now_ms)
+struct restart_failure supervisor_failure(const struct supervisor *s, int exit_code,
+                                          uint64_t now_ms)
 {
     return (struct restart_failure){
         .exit_code = exit_code, .begun_ms = s->begun_ms, .now_ms = now_ms, .progress = s->progress};
-}
-
-static bool is_replaceable(const struct supervisor *s, const struct supervisor_event *e)
-{
-    const int n_unanswered = s->n_asked - s->n_answered; /* of others that died just now */
-    if (!s->limits.replaces || s->limits.guided || !failed(s, e) ||
-        n_unanswered >= s->limits.window || s->stop_signal != 0 || s->timed_out ||
-        !others_are_mendable(s, e->rank))
-        return false;
-    const struct restart_failure failure =
-        failure_of(s, supervisor_code_of_status(e->status), e->now_ms);
-    return restart_policy_allows(&s->policy, &failure);
 }
 
 static bool says_stop(const struct supervisor *s, const struct supervisor_event *e)
@@ -216,6 +165,16 @@ static bool stops_restart(const struct supervisor *s, const struct supervisor_ev
     return says_stop(s, e) && restarts(s, e);
 }
 
+static bool stop_for_nobody(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return says_stop(s, e) && no_rank_left(s, e);
+}
+
+static bool stop_for_nothing(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return says_stop(s, e) && nothing_left(s, e);
+}
+
 static bool guided(const struct supervisor *s, const struct supervisor_event *e)
 {
     (void)e;
@@ -231,6 +190,12 @@ static bool guided_stop(const struct supervisor *s, const struct supervisor_even
 static bool awaits_orders(const struct supervisor *s, const struct supervisor_event *e)
 {
     return guided(s, e) && !s->verdict.is_final;
+}
+
+/* Nothing was told to stop yet: whoever guides may have other plans. */
+static bool unguided(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return !guided(s, e);
 }
 
 static bool stop_awaits_orders(const struct supervisor *s, const struct supervisor_event *e)
@@ -273,8 +238,8 @@ static void start_more(struct supervisor *s, const struct supervisor_event *e,
     }
 }
 
-static void signal_ranks(struct supervisor *s, int sig, int except, bool to_groups,
-                         struct supervisor_orders *o)
+void supervisor_signal_ranks(struct supervisor *s, int sig, int except, bool to_groups,
+                             struct supervisor_orders *o)
 {
     for (int i = 0; i < s->n_asked; i++) {
         struct supervisor_rank *r = &s->ranks[i];
@@ -300,7 +265,7 @@ static void pass_on(struct supervisor *s, const struct supervisor_event *e,
 static void pass_on_stop(struct supervisor *s, const struct supervisor_event *e,
                          struct supervisor_orders *o)
 {
-    signal_ranks(s, e->sig, -1, s->limits.to_groups, o);
+    supervisor_signal_ranks(s, e->sig, -1, s->limits.to_groups, o);
 }
 
 static void blame_signal(struct supervisor *s, const struct supervisor_event *e,
@@ -335,7 +300,7 @@ static void begin_timeout(struct supervisor *s, const struct supervisor_event *e
                           struct supervisor_orders *o)
 {
     s->verdict.outcome = OUTCOME_TIMEOUT;
-    signal_ranks(s, SIGTERM, -1, s->limits.to_groups, o);
+    supervisor_signal_ranks(s, SIGTERM, -1, s->limits.to_groups, o);
     s->deadline_ms = e->now_ms + s->limits.grace_ms;
 }
 
@@ -356,6 +321,8 @@ static void blame_rank(struct supervisor *s, const struct supervisor_event *e,
         outcome = e->stage == SUPERVISOR_START_EXEC ? OUTCOME_START_FAILED : OUTCOME_INTERNAL;
     s->verdict.outcome = outcome;
     s->verdict.rank = e->rank;
+    s->verdict.mends = s->limits.mends && outcome == OUTCOME_RANK_FAILED &&
+                       s->ranks[e->rank].joined == RANK_MENDABLE;
     if (e->blames && e->culprit >= 0 && e->culprit < s->n_asked &&
         s->ranks[e->culprit].phase == RANK_RUNS) {
         s->verdict.rank = e->culprit;
@@ -380,7 +347,7 @@ static void hear_witness(struct supervisor *s)
 static void find_primary(struct supervisor *s)
 {
     struct supervisor_verdict *v = &s->verdict;
-    bool is_consequence = v->outcome == OUTCOME_ORDERED ||
+    bool is_consequence = (v->outcome == OUTCOME_ORDERED && s->limits.guided) ||
                           (v->outcome == OUTCOME_RANK_FAILED && s->ranks[v->rank].lost_peer);
     if (!is_consequence || s->primary < 0)
         return;
@@ -392,54 +359,8 @@ static void blame_and_stop(struct supervisor *s, const struct supervisor_event *
                            struct supervisor_orders *o)
 {
     blame_rank(s, e, o);
-    signal_ranks(s, SIGTERM, s->verdict.witness >= 0 ? s->verdict.rank : -1, s->limits.to_groups,
-                 o);
-    s->deadline_ms = e->now_ms + s->limits.failure_grace_ms;
-}
-
-/* One rank begins anew, and a generation with it; the others are called to it, but for those that
- * have not come to any yet: they will come to this one. */
-static void replace(struct supervisor *s, const struct supervisor_event *e,
-                    struct supervisor_orders *o)
-{
-    struct supervisor_rank *r = &s->ranks[e->rank];
-    const struct restart_failure failure =
-        failure_of(s, supervisor_code_of_status(e->status), e->now_ms);
-    s->replacement = (struct supervisor_replacement){
-        .rank = e->rank, .was = *r, .is_free = restart_policy_is_free(&s->policy, &failure)};
-    restart_policy_spend(&s->policy, &failure);
-    s->replacement.n_counted = (int)s->policy.n_counted;
-    *r = (struct supervisor_rank){.phase = RANK_ASKED};
-    for (int i = 0; i < s->n_asked; i++)
-        s->ranks[i].called = s->ranks[i].joined != RANK_NOT_JOINED;
-    s->n_answered--;
-    s->primary = -1; /* it fails the job no more */
-    s->generation++;
-    s->begun_ms = e->now_ms;
-    s->progress = (struct restart_progress){0};
-    s->deadline_ms = e->now_ms + s->limits.recovery_ms;
-    o->replace = e->rank;
-}
-
-static void settle(struct supervisor *s, const struct supervisor_event *e,
-                   struct supervisor_orders *o)
-{
-    (void)e;
-    (void)o;
-    s->deadline_ms = CO_NEVER_MS;
-}
-
-/* A rank that does not come keeps all others waiting: it is what has failed. */
-static void blame_late(struct supervisor *s, const struct supervisor_event *e,
-                       struct supervisor_orders *o)
-{
-    s->verdict.outcome = OUTCOME_RANK_FAILED;
-    for (int i = 0; i < s->n_asked && s->verdict.rank < 0; i++)
-        if (s->ranks[i].called)
-            s->verdict.rank = i;
-    if (s->verdict.rank < 0) /* it is the nursery that does not answer */
-        s->verdict.outcome = OUTCOME_INTERNAL;
-    signal_ranks(s, SIGTERM, -1, s->limits.to_groups, o);
+    supervisor_signal_ranks(s, SIGTERM, s->verdict.witness >= 0 ? s->verdict.rank : -1,
+                            s->limits.to_groups, o);
     s->deadline_ms = e->now_ms + s->limits.failure_grace_ms;
 }
 
@@ -452,8 +373,16 @@ static void begin_ordered_stop(struct supervisor *s, const struct supervisor_eve
                                struct supervisor_orders *o)
 {
     s->verdict.outcome = OUTCOME_ORDERED;
-    signal_ranks(s, SIGTERM, -1, s->limits.to_groups, o);
+    supervisor_signal_ranks(s, SIGTERM, -1, s->limits.to_groups, o);
     s->deadline_ms = ordered_deadline_ms(s, e);
+}
+
+static void begin_asked_restart(struct supervisor *s, const struct supervisor_event *e,
+                                struct supervisor_orders *o)
+{
+    s->verdict.outcome = OUTCOME_ORDERED;
+    supervisor_signal_ranks(s, SIGTERM, -1, s->limits.to_groups, o);
+    s->deadline_ms = e->now_ms + s->limits.grace_ms;
 }
 
 /* They were told already; the reason may have become a more urgent one. */
@@ -464,6 +393,14 @@ static void hasten(struct supervisor *s, const struct supervisor_event *e,
     (void)o;
     if (deadline_ms < s->deadline_ms)
         s->deadline_ms = deadline_ms;
+}
+
+static void blame_timeout(struct supervisor *s, const struct supervisor_event *e,
+                          struct supervisor_orders *o)
+{
+    (void)e;
+    (void)o;
+    s->verdict.outcome = OUTCOME_TIMEOUT;
 }
 
 static void note_order(struct supervisor *s, const struct supervisor_event *e,
@@ -502,7 +439,7 @@ static void note_hang(struct supervisor *s, const struct supervisor_event *e,
 static void kill_ranks(struct supervisor *s, const struct supervisor_event *e,
                        struct supervisor_orders *o)
 {
-    signal_ranks(s, SIGKILL, -1, true, o);
+    supervisor_signal_ranks(s, SIGKILL, -1, true, o);
     s->deadline_ms = e->now_ms + SUPERVISOR_KILL_MS;
 }
 
@@ -529,11 +466,24 @@ static void sweep_alone(struct supervisor *s, const struct supervisor_event *e,
     o->sweep_alone = true;
 }
 
+/* It was asked for, and costs nothing; but a stop that was asked for, too, counts more. */
+static void decide_asked_restart(struct supervisor *s)
+{
+    if (s->stop_signal != 0 || s->timed_out)
+        stop_restart(s);
+    else if (s->alone)
+        s->verdict.outcome = OUTCOME_INTERNAL;
+    else
+        s->verdict.restarts = s->verdict.is_free = true;
+}
+
 static void decide_restart(struct supervisor *s, uint64_t now_ms)
 {
+    if (s->verdict.outcome == OUTCOME_ORDERED && !s->limits.guided)
+        decide_asked_restart(s);
     if (s->verdict.outcome != OUTCOME_RANK_FAILED || s->alone || s->limits.guided)
         return;
-    const struct restart_failure failure = failure_of(s, supervisor_exit_code(s), now_ms);
+    const struct restart_failure failure = supervisor_failure(s, supervisor_exit_code(s), now_ms);
     if (!restart_policy_allows(&s->policy, &failure))
         return;
     if (s->stop_signal != 0 || s->timed_out) {
@@ -646,10 +596,14 @@ static const struct row rows[] = {
     ROW(STARTING,  SIGNAL,       always,           pass_on,        STARTING),
     ROW(STARTING,  TIMEOUT,      always,           begin_timeout,  STOPPING),
     ROW(STARTING,  NURSERY_LOST, always,           blame_nursery,  ALONE),
+    ROW(STARTING,  RESTART,      unguided,         begin_asked_restart, STOPPING),
+    ROW(STARTING,  RESTART,      always,           nothing,        STARTING),
     ROW(STARTING,  ORDER_STOP,   always,           begin_ordered_stop, STOPPING),
     ROW(STARTING,  ORDER_KILL,   always,           note_order,     KILLING),
 
-    ROW(RUNNING,   EXITED,       is_replaceable,   replace,        MENDING),
+    ROW(RUNNING,   EXITED,       mend_may_drop,    mend_drop,      MENDING),
+    ROW(RUNNING,   EXITED,       mend_may_replace, mend_replace,   MENDING),
+    ROW(RUNNING,   EXITED,       mend_outlive,     mend_keep_others, KEEPING),
     ROW(RUNNING,   EXITED,       failed_alone,     blame_rank,     DRAINING),
     ROW(RUNNING,   EXITED,       failed_last,      blame_rank,     LEFTOVERS),
     ROW(RUNNING,   EXITED,       failed,           blame_and_stop, STOPPING),
@@ -661,29 +615,61 @@ static const struct row rows[] = {
     ROW(RUNNING,   SIGNAL,       always,           pass_on,        RUNNING),
     ROW(RUNNING,   TIMEOUT,      always,           begin_timeout,  STOPPING),
     ROW(RUNNING,   NURSERY_LOST, always,           blame_nursery,  ALONE),
+    ROW(RUNNING,   ORDER_STOP,   mend_may_keep,    mend_keep,      KEEPING),
+    ROW(RUNNING,   RESTART,      unguided,         begin_asked_restart, STOPPING),
+    ROW(RUNNING,   RESTART,      always,           nothing,        RUNNING),
     ROW(RUNNING,   ORDER_STOP,   always,           begin_ordered_stop, STOPPING),
     ROW(RUNNING,   ORDER_KILL,   always,           note_order,     KILLING),
 
-    ROW(MENDING,   STARTED,      all_joined,       settle,         RUNNING),
-    ROW(MENDING,   STARTED,      always,           nothing,        MENDING),
+    ROW(MENDING,   STARTED,      mend_all_joined,  mend_settle,    RUNNING),
+    ROW(MENDING,   STARTED,      always,           mend_start_more, MENDING),
     ROW(MENDING,   START_FAILED, nothing_left,     blame_rank,     DRAINING),
     ROW(MENDING,   START_FAILED, no_rank_left,     blame_rank,     LEFTOVERS),
     ROW(MENDING,   START_FAILED, always,           blame_and_stop, STOPPING),
-    ROW(MENDING,   EXITED,       is_replaceable,   replace,        MENDING),
+    ROW(MENDING,   EXITED,       mend_may_drop,    mend_drop,      MENDING),
+    ROW(MENDING,   EXITED,       mend_may_replace, mend_replace,   MENDING),
+    ROW(MENDING,   EXITED,       mend_outlive,     mend_keep_others, KEEPING),
     ROW(MENDING,   EXITED,       failed_alone,     blame_rank,     DRAINING),
     ROW(MENDING,   EXITED,       failed_last,      blame_rank,     LEFTOVERS),
     ROW(MENDING,   EXITED,       failed,           blame_and_stop, STOPPING),
     ROW(MENDING,   EXITED,       all_done_alone,   praise,         DRAINING),
     ROW(MENDING,   EXITED,       all_done,         praise,         LEFTOVERS),
-    ROW(MENDING,   EXITED,       all_joined,       settle,         RUNNING),
+    ROW(MENDING,   EXITED,       mend_all_joined,  mend_settle,    RUNNING),
     ROW(MENDING,   EXITED,       always,           nothing,        MENDING),
-    ROW(MENDING,   JOINED,       all_joined,       settle,         RUNNING),
+    ROW(MENDING,   JOINED,       mend_all_joined,  mend_settle,    RUNNING),
     ROW(MENDING,   JOINED,       always,           nothing,        MENDING),
-    ROW(MENDING,   TIME,         always,           blame_late,     STOPPING),
+    ROW(MENDING,   TIME,         always,           mend_blame_late, STOPPING),
     ROW(MENDING,   SIGNAL,       says_stop,        begin_stop,     STOPPING),
     ROW(MENDING,   SIGNAL,       always,           pass_on,        MENDING),
     ROW(MENDING,   TIMEOUT,      always,           begin_timeout,  STOPPING),
     ROW(MENDING,   NURSERY_LOST, always,           blame_nursery,  ALONE),
+    ROW(MENDING,   RESTART,      unguided,         begin_asked_restart, STOPPING),
+    ROW(MENDING,   RESTART,      always,           nothing,        MENDING),
+    ROW(MENDING,   ORDER_STOP,   mend_may_keep,    mend_keep,      KEEPING),
+    ROW(MENDING,   ORDER_STOP,   always,           begin_ordered_stop, STOPPING),
+    ROW(MENDING,   ORDER_KILL,   always,           note_order,     KILLING),
+
+    /* of those that are kept all may have ended meanwhile */
+    ROW(KEEPING,   STARTED,      always,           nothing,        KEEPING),
+    ROW(KEEPING,   START_FAILED, always,           nothing,        KEEPING),
+    ROW(KEEPING,   EXITED,       always,           nothing,        KEEPING),
+    ROW(KEEPING,   JOINED,       always,           nothing,        KEEPING),
+    ROW(KEEPING,   NEXT,         always,           mend_go_on,     MENDING),
+    ROW(KEEPING,   SIGNAL,       stop_for_nothing, blame_signal,   DRAINING),
+    ROW(KEEPING,   SIGNAL,       stop_for_nobody,  blame_signal,   LEFTOVERS),
+    ROW(KEEPING,   SIGNAL,       says_stop,        begin_stop,     STOPPING),
+    ROW(KEEPING,   SIGNAL,       always,           pass_on,        KEEPING),
+    ROW(KEEPING,   TIMEOUT,      nothing_left,     blame_timeout,  DRAINING),
+    ROW(KEEPING,   TIMEOUT,      no_rank_left,     blame_timeout,  LEFTOVERS),
+    ROW(KEEPING,   TIMEOUT,      always,           begin_timeout,  STOPPING),
+    ROW(KEEPING,   NURSERY_LOST, always,           blame_nursery,  ALONE),
+    ROW(KEEPING,   ORDER_STOP,   mend_keep_on,     nothing,        KEEPING),
+    ROW(KEEPING,   ORDER_STOP,   nothing_left,     note_order,     DRAINING),
+    ROW(KEEPING,   ORDER_STOP,   no_rank_left,     note_order,     LEFTOVERS),
+    ROW(KEEPING,   ORDER_STOP,   always,           mend_stop_kept, STOPPING),
+    ROW(KEEPING,   ORDER_KILL,   nothing_left,     note_order,     DRAINING),
+    ROW(KEEPING,   ORDER_KILL,   no_rank_left,     note_order,     SWEEPING),
+    ROW(KEEPING,   ORDER_KILL,   always,           note_order,     KILLING),
 
     ROW(STOPPING,  STARTED,      always,           nothing,        STOPPING),
     ROW(STOPPING,  START_FAILED, nothing_left,     nothing,        DRAINING),
@@ -748,6 +734,8 @@ static const struct row rows[] = {
     ROW(WAITING,   TIMEOUT,      always,           give_restart_up, DRAINING),
     ROW(WAITING,   NURSERY_LOST, guided,           note_alone,     WAITING),
     ROW(WAITING,   NURSERY_LOST, always,           lose_restart,   DRAINING),
+    ROW(WAITING,   RESTART,      unguided,         renew,          STARTING),
+    ROW(WAITING,   RESTART,      always,           nothing,        WAITING),
     ROW(WAITING,   NEXT,         always,           renew,          STARTING),
     ROW(WAITING,   FINISH,       always,           finish,         DRAINING),
 };
@@ -760,13 +748,11 @@ static const struct {
 #define IGNORE(in, on) {SUPERVISOR_##in, SUPERVISOR_EV_##on}
     /* the last stranger may end while ranks run or are about to be started */
     IGNORE(STARTING, EMPTY), IGNORE(RUNNING, EMPTY), IGNORE(MENDING, EMPTY),
+    IGNORE(KEEPING, EMPTY),
     IGNORE(STOPPING, EMPTY), IGNORE(KILLING, EMPTY),
     /* no deadline runs */
     IGNORE(STARTING, TIME), IGNORE(RUNNING, TIME), IGNORE(ALONE, TIME), IGNORE(DRAINING, TIME),
-    IGNORE(ENDED, TIME),
-    /* a replacement is not guided */
-    IGNORE(MENDING, NEXT), IGNORE(MENDING, FINISH), IGNORE(MENDING, ORDER_STOP),
-    IGNORE(MENDING, ORDER_KILL),
+    IGNORE(ENDED, TIME), IGNORE(KEEPING, TIME),
     /* nobody is waited for; that it has joined is written down as a fact */
     IGNORE(STOPPING, JOINED), IGNORE(KILLING, JOINED), IGNORE(LEFTOVERS, JOINED),
     IGNORE(SWEEPING, JOINED), IGNORE(ALONE, JOINED), IGNORE(DRAINING, JOINED),
@@ -788,6 +774,10 @@ static const struct {
     IGNORE(ENDED, EMPTY),
     IGNORE(ENDED, NURSERY_LOST), IGNORE(ENDED, SIGNAL), IGNORE(ENDED, DRAINED),
     IGNORE(ENDED, SWEPT),
+    /* the ranks are about to end already */
+    IGNORE(KEEPING, RESTART), IGNORE(STOPPING, RESTART), IGNORE(KILLING, RESTART), IGNORE(LEFTOVERS, RESTART),
+    IGNORE(SWEEPING, RESTART), IGNORE(ALONE, RESTART), IGNORE(DRAINING, RESTART),
+    IGNORE(ENDED, RESTART),
     /* there is nothing stronger than SIGKILL */
     IGNORE(KILLING, SIGNAL),
     /* nothing is below the nursery */
@@ -795,17 +785,19 @@ static const struct {
     IGNORE(WAITING, EMPTY),
     /* asked for in one state only */
     IGNORE(WAITING, SWEPT), IGNORE(WAITING, DRAINED),
-    IGNORE(STARTING, SWEPT), IGNORE(RUNNING, SWEPT), IGNORE(MENDING, SWEPT),
+    IGNORE(STARTING, SWEPT), IGNORE(RUNNING, SWEPT), IGNORE(MENDING, SWEPT), IGNORE(KEEPING, SWEPT),
     IGNORE(STOPPING, SWEPT), IGNORE(KILLING, SWEPT),
     IGNORE(LEFTOVERS, SWEPT), IGNORE(SWEEPING, SWEPT), IGNORE(DRAINING, SWEPT),
     IGNORE(STARTING, DRAINED), IGNORE(RUNNING, DRAINED), IGNORE(MENDING, DRAINED),
+    IGNORE(KEEPING, DRAINED),
     IGNORE(STOPPING, DRAINED), IGNORE(KILLING, DRAINED), IGNORE(LEFTOVERS, DRAINED), IGNORE(SWEEPING, DRAINED),
     IGNORE(ALONE, DRAINED),
-    /* whoever guides waits for WAITING before it starts or ends anything */
-    IGNORE(STARTING, NEXT), IGNORE(RUNNING, NEXT), IGNORE(STOPPING, NEXT), IGNORE(KILLING, NEXT),
+    /* whoever guides waits for WAITING or KEEPING before it starts anything, for WAITING before it
+     * ends anything */
+    IGNORE(STARTING, NEXT), IGNORE(RUNNING, NEXT), IGNORE(MENDING, NEXT), IGNORE(STOPPING, NEXT), IGNORE(KILLING, NEXT),
     IGNORE(LEFTOVERS, NEXT), IGNORE(SWEEPING, NEXT), IGNORE(ALONE, NEXT), IGNORE(DRAINING, NEXT),
     IGNORE(ENDED, NEXT),
-    IGNORE(STARTING, FINISH), IGNORE(RUNNING, FINISH), IGNORE(STOPPING, FINISH),
+    IGNORE(STARTING, FINISH), IGNORE(RUNNING, FINISH), IGNORE(MENDING, FINISH), IGNORE(KEEPING, FINISH), IGNORE(STOPPING, FINISH),
     IGNORE(KILLING, FINISH), IGNORE(LEFTOVERS, FINISH), IGNORE(SWEEPING, FINISH),
     IGNORE(ALONE, FINISH), IGNORE(DRAINING, FINISH), IGNORE(ENDED, FINISH),
     /* it is done already, or nothing runs */
@@ -858,7 +850,7 @@ static bool is_about_a_rank(const struct supervisor *s, const struct supervisor_
 void supervisor_step(struct supervisor *s, const struct supervisor_event *e,
                      struct supervisor_orders *ret)
 {
-    *ret = (struct supervisor_orders){.replace = -1, .except = -1};
+    *ret = (struct supervisor_orders){.except = -1, .dropped = -1};
     if ((e->type == SUPERVISOR_EV_STARTED || e->type == SUPERVISOR_EV_START_FAILED ||
          e->type == SUPERVISOR_EV_EXITED || e->type == SUPERVISOR_EV_JOINED) &&
         !is_about_a_rank(s, e))
@@ -883,28 +875,31 @@ struct supervisor *supervisor_create(const struct supervisor_limits *limits)
     if (s == NULL)
         return NULL;
     s->limits = *limits;
+    s->anew = calloc(n, sizeof *s->anew);
     s->deadline_ms = CO_NEVER_MS;
     s->verdict.rank = -1;
     s->verdict.witness = -1;
     s->replacement.rank = -1;
     s->primary = -1;
-    if (restart_policy_init(&s->policy, &limits->restarts) < 0) {
-        free(s);
-        return NULL;
-    }
-    return s;
+    if (s->anew != NULL && restart_policy_init(&s->policy, &limits->restarts) == 0)
+        return s;
+    free(s->anew);
+    free(s);
+    return NULL;
 }
 
 void supervisor_destroy(struct supervisor *s)
 {
-    if (s != NULL)
-        restart_policy_fini(&s->policy);
+    if (s == NULL)
+        return;
+    restart_policy_fini(&s->policy);
+    free(s->anew);
     free(s);
 }
 
 void supervisor_begin(struct supervisor *s, uint64_t now_ms, struct supervisor_orders *ret)
 {
-    *ret = (struct supervisor_orders){.replace = -1, .except = -1};
+    *ret = (struct supervisor_orders){.except = -1, .dropped = -1};
     s->begun_ms = now_ms;
     enter(s, s->limits.guided ? SUPERVISOR_WAITING : SUPERVISOR_STARTING,
           &(struct supervisor_event){.now_ms = now_ms}, ret);
@@ -933,6 +928,11 @@ int supervisor_n_ranks(const struct supervisor *s)
 uint32_t supervisor_generation(const struct supervisor *s)
 {
     return s->generation;
+}
+
+uint64_t supervisor_generation_ms(const struct supervisor *s)
+{
+    return s->begun_ms;
 }
 
 const struct supervisor_verdict *supervisor_get_verdict(const struct supervisor *s)

@@ -14,6 +14,7 @@
  *                restart_policy.h allows it
  *   mendable     a rank that has said, when it joined the others, that it outlives a peer: when one
  *                fails, that one alone is started again (docs/recovery.md)
+ *   kept         ranks that take part in no generation, and wait for the next one
  *   guided       the job spans several nodes, and a roster decides: what starts, what is to be
  *                stopped, and how the job ends comes as orders (NEXT, ORDER_..., FINISH). After a
  *                failure, and when all ranks have ended, this node stops what it has and waits */
@@ -31,6 +32,7 @@
     X(STARTING, start_more, "ranks are being started; those that were run already")                \
     X(RUNNING, nothing, "every rank was started, at least one runs")                               \
     X(MENDING, nothing, "a failed rank is being replaced; the others are called to it")            \
+    X(KEEPING, nothing, "the ranks live on between two generations")                               \
     X(STOPPING, nothing, "the ranks were told to stop and are given time for it")                  \
     X(KILLING, kill_ranks, "the ranks are killed, with their process groups")                      \
     X(LEFTOVERS, tell_strangers, "the ranks are gone; what they left is told to stop")             \
@@ -52,6 +54,7 @@
     X(NURSERY_LOST, "the nursery is gone or does not answer")                                      \
     X(SWEPT, "ddprun has killed what was below it")                                                \
     X(DRAINED, "the last output was passed on, or nobody takes it")                                \
+    X(RESTART, "somebody asked that all ranks be started again")                                   \
     /* guided only */                                                                              \
     X(NEXT, "the next generation is to be started")                                                \
     X(ORDER_STOP, "the ranks are to be stopped, for a reason that is not here")                    \
@@ -92,15 +95,19 @@ struct supervisor_event {
     int sig;             /* SIGNAL; FINISH: that of which this ddprun is to die, or 0 */
     uint32_t generation; /* NEXT: its number */
     bool gently;         /* ORDER_STOP: they have the time of a signal, else that of a failure */
+    bool may_keep;       /* ORDER_STOP: it is their generation that ends; they may live on */
     int exit_code;       /* FINISH: what the whole job's end means */
 };
 
-/* What the caller has to do now; zero and false: nothing. At most one of the first three is asked
- * for besides ending and draining. */
+/* What the caller has to do now; zero and false: nothing. At most one of n_start, mend and signal
+ * is asked for besides ending and draining. */
 struct supervisor_orders {
-    int n_start;      /* start this many ranks more, the next in order */
-    int replace;      /* make what the generation has of its own while the others live, and start
-                         this rank in it; -1: none */
+    int n_start;     /* start this many ranks more, the next in order */
+    bool keep;       /* take the ranks out of their generation: whoever waits in it is let go */
+    bool mend;       /* make what the next generation has of its own while ranks live ... */
+    const int *anew; /* ... and start these in it; lent until the next step */
+    int n_anew;
+    int dropped;      /* with mend: this one is not in it, nor in later ones; -1: none */
     int signal;       /* send it to each rank that runs ... */
     int except;       /* ... apart from this one, which dies already; -1: none */
     bool to_groups;   /* ... to its process group, else to its first process */
@@ -122,8 +129,10 @@ struct supervisor_limits {
     uint64_t stop_signals; /* bit N: signal N ends the job, besides TERM, INT, HUP and QUIT */
     bool to_groups;        /* what is passed on goes to a rank's whole group at once */
     bool guided;           /* nothing is started before NEXT; `restarts` does not matter */
-    bool replaces;         /* a failed rank alone is started again where that can be */
-    uint64_t recovery_ms;  /* ranks that are called to the next generation may take so long */
+    bool mends;           /* ranks live on when one fails, where they can: that one alone is started
+                              again */
+    bool drops;           /* with mends: or is left out. Not guided */
+    uint64_t recovery_ms; /* ranks that are called to the next generation may take so long */
 };
 
 #define SUPERVISOR_KILL_MS 10000 /* what outlives SIGKILL this long hangs, or the nursery does */
@@ -142,6 +151,7 @@ struct supervisor_rank {
     uint64_t started_ms, ended_ms;
     enum supervisor_join joined; /* in any generation */
     bool called;                 /* to the next generation; it has not joined that yet */
+    bool is_dropped;             /* ended: the job goes on without it */
 };
 
 enum supervisor_outcome {
@@ -152,7 +162,7 @@ enum supervisor_outcome {
     OUTCOME_SIGNAL,       /* ddprun was told to stop by `signal` */
     OUTCOME_TIMEOUT,      /* the job took longer than it was given */
     OUTCOME_INTERNAL, /* a rank could not be started for want of something, or the nursery died */
-    OUTCOME_ORDERED   /* guided: stopped by order */
+    OUTCOME_ORDERED   /* guided: stopped by order; else by RESTART */
 };
 
 struct supervisor_verdict {
@@ -160,10 +170,12 @@ struct supervisor_verdict {
     int witness;      /* RANK_FAILED: the rank that blamed `rank` before its end was seen; or -1 */
     int rank;         /* RANK_FAILED, START_FAILED; INTERNAL: or -1 */
     int signal;       /* SIGNAL */
-    bool restarts;    /* RANK_FAILED: it is not the job's end, the next generation follows ... */
+    bool restarts;    /* RANK_FAILED, ORDERED: it is not the job's end, the next generation
+                         follows ... */
     uint64_t wait_ms; /* ... after this time; */
     bool is_free;     /* it is not counted */
     int n_counted;    /* those that were, this one included */
+    bool mends;       /* RANK_FAILED, guided: ranks of other nodes may outlive it, at least */
     bool some_hang;   /* some processes outlived SIGKILL: they hang in the kernel */
     bool is_final;    /* guided: FINISH has come; the rest is how the last generation ended here */
     int exit_code;    /* is_final: of the whole job */
@@ -175,6 +187,7 @@ struct supervisor_replacement { /* the last one */
     struct supervisor_rank was; /* what failed */
     bool is_free;               /* it is not counted */
     int n_counted;              /* failures that were, this one included */
+    bool is_dropped;            /* there is none: the others go on without it */
 };
 
 struct supervisor; /* opaque */
@@ -198,6 +211,7 @@ uint64_t supervisor_deadline_ms(const struct supervisor *s); /* CO_NEVER_MS: fee
 const struct supervisor_rank *supervisor_get_rank(const struct supervisor *s, int rank);
 int supervisor_n_ranks(const struct supervisor *s);
 uint32_t supervisor_generation(const struct supervisor *s);
+uint64_t supervisor_generation_ms(const struct supervisor *s); /* since when it is under way */
 const struct supervisor_verdict *supervisor_get_verdict(const struct supervisor *s);
 const struct supervisor_replacement *supervisor_get_replacement(const struct supervisor *s);
 

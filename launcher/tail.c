@@ -102,3 +102,20 @@ char *tail_copy(const struct tail *t)
     *out = '\0';
     return text;
 }
+
+char *tail_since(const struct tail *t, size_t from, size_t *ret_from, size_t *ret_n)
+{
+    size_t oldest = t->total > TAIL_BYTES ? t->total - TAIL_BYTES : 0;
+    if (from < oldest || from > t->total)
+        from = oldest;
+    size_t n = t->total - from;
+    char *bytes = n > 0 && t->ring != NULL ? malloc(n) : NULL;
+    *ret_from = from;
+    *ret_n = bytes != NULL ? n : 0;
+    for (size_t done = 0, part; bytes != NULL && done < n; done += part) {
+        size_t at = (from + done) % TAIL_BYTES;
+        part = n - done < TAIL_BYTES - at ? n - done : TAIL_BYTES - at;
+        memcpy(bytes + done, t->ring + at, part);
+    }
+    return bytes;
+}

@@ -26,4 +26,12 @@ void tail_add(struct tail *t, const char *bytes, size_t n);
  * returns   a string to free(); NULL: nothing came, or no memory */
 char *tail_copy(const struct tail *t);
 
+/* What came behind the first `from` bytes, as far as it is kept, unchanged. More than ever came
+ * means all: another rank's bytes were counted.
+ *
+ * ret_from   which byte the first one is
+ * ret_n      how many
+ * returns    bytes to free(); NULL: none, or no memory */
+char *tail_since(const struct tail *t, size_t from, size_t *ret_from, size_t *ret_n);
+
 #endif

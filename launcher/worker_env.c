@@ -1,5 +1,6 @@
 #include "worker_env.h"
 
+#include "binding.h"
 #include "common/error.h"
 #include "job_spec.h"
 
@@ -18,7 +19,7 @@
 static const char *const scrubbed[] = {"PMI_", "PMIX_",     "OMPI_",          "MV2_",
                                        "HYD",  "MPI_LOCAL", DDP_ENV_TOKEN "="};
 
-enum { SETTINGS_MAX = 24, NUMBER_BYTES = 12 };
+enum { SETTINGS_MAX = 28, NUMBER_BYTES = 12 };
 
 /* Variables of which each rank has a value of its own. */
 enum own { OWN_RANK, OWN_LOCAL_RANK, OWN_ROLE_RANK, OWN_ERROR_FILE, OWN_DEVICE, N_OWN };
@@ -35,7 +36,7 @@ static const char *const own_names[N_OWN] = {
 
 struct worker_env { /* one block of memory, the text and the list of devices in it */
     bool virtual_local_rank;
-    const char *devices;  /* the parent's list of them; NULL: none */
+    const char *devices;  /* --gpus or the parent's list of them; NULL: none */
     size_t own_at[N_OWN]; /* which variables; NOWHERE: the workers have none */
     size_t n;             /* of variables */
     char *variables[];    /* NULL at own_at; then a NULL */
@@ -110,6 +111,10 @@ static void fill(struct settings *s, const struct job_spec *spec,
         set_number(s, DDP_ENV_OMP_NUM_THREADS, spec->omp_threads)->is_default = !spec->omp_asked;
     if (spec->virtual_local_rank)
         set_own(s, OWN_DEVICE);
+    else if (spec->gpus != NULL)
+        set(s, DDP_ENV_CUDA_VISIBLE_DEVICES, spec->gpus);
+    const struct binding *binding = spec->binding;
+    set(s, DDP_ENV_NUMA_NODES, binding != NULL && binding->is_bound ? binding->node_list : NULL);
     set_number(s, DDP_ENV_GENERATION, place->generation);
     set_fd(s, DDP_ENV_NODE_FD, place->node_fd);
     set_fd(s, DDP_ENV_SCALE_FD, place->scale_fd);
@@ -188,7 +193,9 @@ int worker_env_create(const struct job_spec *spec, const struct generation_place
 {
     struct settings settings;
     fill(&settings, spec, place);
-    const char *devices = spec->virtual_local_rank ? find_devices(parent) : NULL;
+    const char *devices = NULL;
+    if (spec->virtual_local_rank)
+        devices = spec->gpus != NULL ? spec->gpus : find_devices(parent);
     size_t n_max = settings.n; /* all may pass, and none be kept */
     size_t bytes = devices != NULL ? strlen(devices) + 1 : 0;
     for (char *const *v = parent; *v != NULL; v++, n_max++)

@@ -23,6 +23,7 @@ struct generation_place { /* the same for all workers that are started together 
     int node_rank, n_nodes;
     uint32_t generation;
     const char *master_addr;
+    const char *master_ip; /* the numeric address behind it; NULL: not looked for. Arguments only */
     uint16_t master_port;
     bool agent_store; /* TORCHELASTIC_USE_AGENT_STORE */
     int node_fd;      /* the worker's descriptor of the node socket; -1: none */

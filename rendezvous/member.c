@@ -84,7 +84,7 @@ static void nothing(struct member *m, const struct member_event *e)
 
 static void seek(struct member *m, const struct member_event *e)
 {
-    m->holds = m->kills = m->was_given_up = false;
+    m->holds = m->keeps = m->kills = m->was_given_up = false;
     m->n_reports = 0;
     m->lease = (struct lease){0};
     m->late_at_ms = e->now_ms + m->limits.start_timeout_ms;
@@ -125,6 +125,7 @@ static void take_place(struct member *m, const struct member_event *e)
     snprintf(m->host, sizeof m->host, "%s", e->message->sealed.host);
     m->place.place.host = m->host;
     m->holds = true;
+    m->keeps = false;
     m->has_progress = false;
     m->n_reports = 0;
     m->stop_text[0] = '\0';
@@ -147,6 +148,7 @@ static void say_failed(struct member *m, const struct member_event *e)
                                         .final = in->final,
                                         .progressed = in->progressed,
                                         .consequence = in->consequence,
+                                        .mends = in->mends,
                                         .text = m->failed_text};
     m->why = MESSAGE_WHY_FAILURE;
     member_report(m, REPORT_FAILED);
@@ -182,6 +184,7 @@ static void stop_ranks(struct member *m, const struct member_event *e)
 {
     (void)e;
     m->orders.stop_ranks = true;
+    m->orders.may_keep = !m->knows_end;
     m->orders.why = m->why;
 }
 
@@ -202,9 +205,16 @@ static void kill_unlinked(struct member *m, const struct member_event *e)
 static void say_stopped(struct member *m, const struct member_event *e)
 {
     (void)e;
-    m->holds = m->kills = false;
+    m->holds = m->keeps = m->kills = false;
     m->stopped = m->place.generation;
     member_report(m, REPORT_STOPPED);
+}
+
+/* To the roster it is all the same. */
+static void say_kept(struct member *m, const struct member_event *e)
+{
+    say_stopped(m, e);
+    m->keeps = true;
 }
 
 static void decline(struct member *m, const struct member_event *e)
@@ -226,7 +236,7 @@ static void end(struct member *m, const struct member_event *e)
 {
     (void)e;
     m->connect_at_ms = CO_NEVER_MS;
-    m->holds = false;
+    m->holds = m->keeps = false;
     member_drop_link(m);
     m->orders.ended = true;
 }
@@ -375,6 +385,16 @@ static const struct row rows[] = {
     ROW(WAITING,  END_JOB,     always,            say_end,           ENDED),
     ROW(WAITING,  LAPSED,      always,            end_without_lease, ENDED),
 
+    ROW(KEEPING,  WELCOME,     always,            nothing,           KEEPING),
+    ROW(KEEPING,  REFUSED,     always,            note_given_up,     KILLING),
+    ROW(KEEPING,  SEALED,      has_no_lease,      decline,           KEEPING),
+    ROW(KEEPING,  SEALED,      leads,             take_place,        LEADING),
+    ROW(KEEPING,  SEALED,      always,            take_place,        RUNNING),
+    ROW(KEEPING,  VERDICT,     always,            take_verdict,      ENDING),
+    ROW(KEEPING,  LEAVE,       always,            say_leave,         ENDING),
+    ROW(KEEPING,  END_JOB,     always,            say_end,           ENDING),
+    ROW(KEEPING,  LAPSED,      always,            nothing,           KILLING),
+
     ROW(LEADING,  WELCOME,     always,            nothing,           LEADING),
     ROW(LEADING,  REFUSED,     always,            note_given_up,     KILLING),
     ROW(LEADING,  STORE_OPEN,  always,            say_ready,         RUNNING),
@@ -406,6 +426,7 @@ static const struct row rows[] = {
     ROW(STOPPING, RANK_FAILED, always,            say_failed,        STOPPING),
     ROW(STOPPING, RANKS_GONE,  hangs,             leave_hanging,     ENDED),
     ROW(STOPPING, RANKS_GONE,  always,            say_stopped,       WAITING),
+    ROW(STOPPING, RANKS_KEPT,  always,            say_kept,          KEEPING),
     ROW(STOPPING, VERDICT,     always,            take_verdict,      ENDING),
     ROW(STOPPING, LEAVE,       always,            say_leave,         ENDING),
     ROW(STOPPING, END_JOB,     always,            say_end,           ENDING),
@@ -437,15 +458,15 @@ static const struct {
 } ignored[] = {
 #define IGNORE(in, on) {MEMBER_##in, MEMBER_EV_##on}
     /* a link that cannot be had any more ends a job that runs by its lease, and no sooner */
-    IGNORE(WAITING, LINK_LOST), IGNORE(LEADING, LINK_LOST), IGNORE(RUNNING, LINK_LOST),
+    IGNORE(WAITING, LINK_LOST), IGNORE(KEEPING, LINK_LOST), IGNORE(LEADING, LINK_LOST), IGNORE(RUNNING, LINK_LOST),
     IGNORE(STOPPING, LINK_LOST), IGNORE(KILLING, LINK_LOST), IGNORE(ENDING, LINK_LOST),
     /* only who seeks can be late, only who was found has a lease */
-    IGNORE(WAITING, LATE), IGNORE(LEADING, LATE), IGNORE(RUNNING, LATE), IGNORE(STOPPING, LATE),
+    IGNORE(WAITING, LATE), IGNORE(KEEPING, LATE), IGNORE(LEADING, LATE), IGNORE(RUNNING, LATE), IGNORE(STOPPING, LATE),
     IGNORE(KILLING, LATE), IGNORE(ENDING, LATE),
     IGNORE(SEEKING, LAPSED), IGNORE(KILLING, LAPSED),
     /* of a generation that this node has not, or has already */
     IGNORE(SEEKING, SEALED), IGNORE(SEEKING, STOP), IGNORE(SEEKING, PENDING),
-    IGNORE(WAITING, STOP), IGNORE(WAITING, PENDING),
+    IGNORE(WAITING, STOP), IGNORE(WAITING, PENDING), IGNORE(KEEPING, STOP), IGNORE(KEEPING, PENDING),
     IGNORE(LEADING, SEALED), IGNORE(RUNNING, SEALED), IGNORE(STOPPING, SEALED),
     IGNORE(KILLING, SEALED), IGNORE(ENDING, SEALED),
     /* there are no ranks */
@@ -453,9 +474,17 @@ static const struct {
     IGNORE(SEEKING, RANKS_GONE), IGNORE(SEEKING, YIELDED),
     IGNORE(WAITING, STORE_OPEN), IGNORE(WAITING, RANK_FAILED), IGNORE(WAITING, RANKS_DONE),
     IGNORE(WAITING, RANKS_GONE), IGNORE(WAITING, YIELDED),
-    IGNORE(LEADING, RANKS_DONE), IGNORE(LEADING, RANKS_GONE), IGNORE(LEADING, PENDING),
+    IGNORE(SEEKING, RANKS_KEPT), IGNORE(WAITING, RANKS_KEPT),
+    IGNORE(LEADING, RANKS_KEPT), IGNORE(LEADING, RANKS_DONE), IGNORE(LEADING, RANKS_GONE), IGNORE(LEADING, PENDING),
     IGNORE(LEADING, YIELDED),
     IGNORE(RUNNING, STORE_OPEN),
+    /* they take part in nothing, and how one of them ends is known when the next generation has
+     * begun */
+    IGNORE(KEEPING, STORE_OPEN), IGNORE(KEEPING, RANK_FAILED), IGNORE(KEEPING, RANKS_DONE),
+    IGNORE(KEEPING, RANKS_GONE), IGNORE(KEEPING, RANKS_KEPT), IGNORE(KEEPING, YIELDED),
+    /* kept is what was to be stopped, and only where a generation may follow */
+    IGNORE(RUNNING, RANKS_KEPT), IGNORE(KILLING, RANKS_KEPT), IGNORE(ENDING, RANKS_KEPT),
+    IGNORE(ENDED, RANKS_KEPT),
     /* they are being stopped, how they end says nothing */
     IGNORE(STOPPING, STORE_OPEN), IGNORE(STOPPING, RANKS_DONE), IGNORE(STOPPING, YIELDED),
     IGNORE(STOPPING, PENDING),

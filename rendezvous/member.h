@@ -21,6 +21,7 @@ struct member; /* opaque */
 #define MEMBER_STATES(X) /* name, on entry, meaning */                                             \
     X(SEEKING, seek, "the roster does not know us; nothing runs here")                             \
     X(WAITING, nothing, "the roster knows us; nothing runs here")                                  \
+    X(KEEPING, nothing, "the ranks live on between two generations")                               \
     X(LEADING, open_store, "rank 0 will be here; the generation's store is being opened")          \
     X(RUNNING, start_ranks, "the ranks run, or have all ended well")                               \
     X(STOPPING, stop_ranks, "the generation ends; the ranks are given time for it")                \
@@ -40,6 +41,7 @@ struct member; /* opaque */
     X(RANK_FAILED, "a rank failed, or what the generation needs could not be had")                 \
     X(RANKS_DONE, "all ranks ended well")                                                          \
     X(RANKS_GONE, "nothing of the generation runs here any more")                                  \
+    X(RANKS_KEPT, "the ranks have left the generation, and wait for the next one")                 \
     X(YIELDED, "the ranks have saved their state")                                                 \
     X(LEAVE, "this node is to leave the job")                                                      \
     X(END_JOB, "the whole job is to end")                                                          \
@@ -67,13 +69,15 @@ enum member_input_type {
                           again (wrong token), `exit_code` with it */
     MEMBER_MESSAGE,     /* `message` came on it */
     MEMBER_STORE_OPEN,  /* at host:port; answer to open_store */
-    MEMBER_RANK_FAILED, /* `rank` (global), `exit_code`, `final`, `progressed`, `consequence`,
-                          `text`; the store that cannot be opened, too. A second one corrects the
-                          first (its cause was found) */
+    MEMBER_RANK_FAILED, /* `rank` (global), `exit_code`, `text`, and what else is known: `final` to
+                           `mends`; also for the store that cannot be opened. A second one corrects
+                           the first: its cause was found */
     MEMBER_RANKS_DONE,  /* each rank ended with 0 */
     MEMBER_RANKS_GONE,  /* answer to stop_ranks or kill_ranks, at once if there is nothing: no rank,
                           no leftover, and the store is closed. `hangs`: some processes outlived
                           SIGKILL */
+    MEMBER_RANKS_KEPT,  /* the other answer to stop_ranks, where may_keep is set: they live on, but
+                           take part in nothing until start_ranks. The store is closed */
     MEMBER_YIELDED,     /* each rank has said so */
     MEMBER_LEAVE,       /* this node goes: a signal, or it cannot work any more. `exit_code`,
                           `signal`, `text` */
@@ -95,7 +99,7 @@ struct member_input {
     int32_t rank;
     int exit_code;
     int signal;
-    bool local, final, progressed, consequence, hangs;
+    bool local, final, progressed, consequence, mends, hangs;
 };
 
 /* What the caller has to do now; false, zero: nothing. In this order. */
@@ -107,10 +111,11 @@ struct member_orders {
     bool connect;      /* make a link, feed LINK_UP or LINK_DOWN. One attempt; with a bound */
     bool open_store;   /* of member_get_place(); let member_get_addresses() in; feed STORE_OPEN,
                             or RANK_FAILED with `final` */
-    bool start_ranks;  /* of member_get_place() */
+    bool start_ranks;  /* of member_get_place(); those that were kept go on in it */
     bool tell_pending; /* ask the ranks to save their state, and feed YIELDED when all have */
     bool stop_ranks;   /* in the time that `why` deserves; close the store; feed RANKS_GONE.
                           Asked for again when there is another `why` */
+    bool may_keep;     /* stop_ranks: or take them out of the generation, and feed RANKS_KEPT */
     bool kill_ranks;   /* now; the same */
     bool ended;        /* see member_get_end() */
     const struct message *messages; /* the member's, valid until its next step */

@@ -77,7 +77,7 @@ static void say_hello(struct member *m, uint64_t now_ms)
     struct message *out = say(m, MESSAGE_HELLO, MESSAGE_NO_GENERATION);
     out->hello = m->hello;
     out->hello.sent_ms = now_ms;
-    out->hello.resumes = m->holds ? m->place.generation : MESSAGE_NO_GENERATION;
+    out->hello.resumes = m->holds || m->keeps ? m->place.generation : MESSAGE_NO_GENERATION;
     lease_sent(&m->lease, now_ms);
 }
 
@@ -319,7 +319,7 @@ static uint64_t lapse_ms(const struct member *m)
 {
     if (m->lease_is_off || m->kills || m->lease.heartbeat_ms == 0)
         return CO_NEVER_MS;
-    if (m->holds)
+    if (m->holds || m->keeps)
         return m->told_lease_ms;
     if (m->state != MEMBER_WAITING)
         return CO_NEVER_MS;
@@ -381,8 +381,8 @@ static void take(struct member *m, const struct member_input *in)
     static const enum member_event_type events[] = {
         [MEMBER_STORE_OPEN] = MEMBER_EV_STORE_OPEN, [MEMBER_RANK_FAILED] = MEMBER_EV_RANK_FAILED,
         [MEMBER_RANKS_DONE] = MEMBER_EV_RANKS_DONE, [MEMBER_RANKS_GONE] = MEMBER_EV_RANKS_GONE,
-        [MEMBER_YIELDED] = MEMBER_EV_YIELDED,       [MEMBER_LEAVE] = MEMBER_EV_LEAVE,
-        [MEMBER_END_JOB] = MEMBER_EV_END_JOB,
+        [MEMBER_RANKS_KEPT] = MEMBER_EV_RANKS_KEPT, [MEMBER_YIELDED] = MEMBER_EV_YIELDED,
+        [MEMBER_LEAVE] = MEMBER_EV_LEAVE,           [MEMBER_END_JOB] = MEMBER_EV_END_JOB,
     };
     switch (in->type) {
     case MEMBER_LINK_UP:
@@ -432,7 +432,7 @@ void member_step(struct member *m, const struct member_input *in, struct member_
 {
     begin_step(m);
     /* what the nursery killed when the lease was over neither failed nor heard the STOP */
-    if (m->holds && is_lapsed(m, in->now_ms))
+    if ((m->holds || m->keeps) && is_lapsed(m, in->now_ms))
         feed(m, MEMBER_EV_LAPSED, NULL, in->now_ms);
     take(m, in);
     end_step(m, ret);

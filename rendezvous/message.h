@@ -24,7 +24,7 @@
     X(FAILED, "a rank of this node failed, or could not be started")                               \
     X(DONE, "all ranks of this node ended well")                                                   \
     X(STOPPING, "the STOP has come; until then the node may be thought lost")                      \
-    X(STOPPED, "nothing of the generation runs on this node any more")                             \
+    X(STOPPED, "nothing of this node takes part in the generation any more")                       \
     X(YIELD, "the ranks have saved their state: the generation may end")                           \
     X(LEAVE, "the node goes away on purpose")                                                      \
     X(END, "the job is to end with this verdict")                                                  \
@@ -34,7 +34,7 @@
     X(SEALED, "a generation is made, and this is the node's place in it")                          \
     X(MEMBERS, "some of the addresses of the generation's nodes (to the node with rank 0)")        \
     X(PENDING, "somebody waits to join: ask the ranks to save their state")                        \
-    X(STOP, "the generation ends: stop its ranks")                                                 \
+    X(STOP, "the generation ends: stop its ranks, or take them out of it")                         \
     X(LEASE, "answer to a HEARTBEAT: the lease runs from when that was sent")                      \
     X(VERDICT, "the job is over")
 
@@ -183,6 +183,7 @@ struct message_failed {
     const char *text;  /* for the other nodes' terminals */
     bool progressed;   /* --restart-after-progress, and there was some here: it is not counted */
     bool consequence;  /* the rank had lost a peer before: another failure is the cause, if known */
+    bool mends;        /* the node's other ranks live on: nothing is gained by a pause */
 };
 
 enum message_why {

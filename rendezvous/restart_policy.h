@@ -46,7 +46,7 @@ struct restart_policy {
     struct restart_rules rules;
     uint64_t *times_ms;  /* owned; with a window: a ring of the last max_restarts counted ones */
     uint64_t n_restarts; /* of the whole job */
-    uint64_t n_counted;  /* of these, those that were not free */
+    uint64_t n_counted;  /* of these, and of replacements, those that were not free */
     uint64_t last_wait_ms;
 };
 

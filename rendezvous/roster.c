@@ -169,7 +169,7 @@ static struct restart_failure failure_until(const struct roster *r, const struct
 static bool must_pause(const struct roster *r, const struct roster_event *e)
 {
     const struct restart_failure failure = failure_until(r, e);
-    return r->cause.why == MESSAGE_WHY_FAILURE && !r->cause.charged &&
+    return r->cause.why == MESSAGE_WHY_FAILURE && !r->cause.charged && !r->cause.mends &&
            restart_policy_wait_ms(&r->budget, &failure) > 0;
 }
 
@@ -350,6 +350,7 @@ static void note_failure(struct roster *r, const struct roster_event *e)
     set_cause(r, MESSAGE_WHY_FAILURE);
     r->cause.node = e->slot;
     r->cause.consequence = f->consequence;
+    r->cause.mends = f->mends;
     r->cause.for_good = is_for_good(r, e);
     r->cause.failure = failure_of(r, e);
     set_verdict(r, MESSAGE_RANK_FAILED, f->exit_code, (int32_t)f->rank, e->who->name);
@@ -409,7 +410,10 @@ static void charge(struct roster *r, const struct roster_event *e)
         return;
     const struct restart_failure failure = failure_until(r, e);
     r->cause.charged = true;
-    restart_policy_take(&r->budget, &failure);
+    if (r->cause.mends)
+        restart_policy_spend(&r->budget, &failure);
+    else
+        restart_policy_take(&r->budget, &failure);
 }
 
 static void pause_first(struct roster *r, const struct roster_event *e)

@@ -398,7 +398,7 @@ uint32_t roster_n_nodes(const struct roster *r)
 
 uint32_t roster_n_restarts(const struct roster *r)
 {
-    return (uint32_t)r->budget.n_restarts;
+    return (uint32_t)r->budget.n_counted;
 }
 
 const char *roster_change(const struct roster *r)

@@ -63,6 +63,7 @@ struct roster_cause {
     bool for_good;                  /* FAILURE: no restart follows it */
     bool charged;                   /* FAILURE: the budget was */
     bool consequence;               /* FAILURE: of one that was not heard of yet */
+    bool mends;                     /* FAILURE: other ranks live on meanwhile */
     struct restart_failure failure; /* FAILURE */
 };
 

@@ -26,17 +26,23 @@ struct member {
     struct asked asked;
     bool gone;
     bool lost_peer;
-    int sock;      /* borrowed; -1 when it has none open */
-    int waits_for; /* the local rank its open FETCH asks for; -1: none open */
+    bool is_dropped; /* since, or from the next generation on */
+    int local;       /* in this generation; -1: in none */
+    int sock;        /* borrowed; -1 when it has none open */
+    int waits_for;   /* the seat its open FETCH asks for; -1: none open */
 };
 
 struct broker {
     int control_fd;
-    unsigned n_local;
+    unsigned n_seats;
+    unsigned n_local;        /* in this generation */
+    struct node_place place; /* of local rank 0 in it ... */
+    char host[NODE_SOCKET_TEXT_MAX];
+    bool is_placed; /* ... if that is known */
     uint32_t generation;
     bool offers_more, gave_up;
     uint64_t n_steps;
-    struct member member[];
+    struct member member[]; /* by seat */
 };
 
 int broker_create(unsigned n_local, int control_fd, struct broker **ret, struct co_error *err)
@@ -50,12 +56,13 @@ int broker_create(unsigned n_local, int control_fd, struct broker **ret, struct 
     b->control_fd = fcntl(control_fd, F_DUPFD_CLOEXEC, 0);
     if (b->control_fd < 0)
         return co_fail(err, -errno, "cannot keep the control segment: %s", strerror(errno));
-    b->n_local = n_local;
+    b->n_seats = b->n_local = n_local;
     b->generation = 0;
-    b->offers_more = b->gave_up = false;
+    b->offers_more = b->gave_up = b->is_placed = false;
     b->n_steps = 0;
     for (unsigned i = 0; i < n_local; i++)
-        b->member[i] = (struct member){.fd = -1, .asked.fd = -1, .sock = -1, .waits_for = -1};
+        b->member[i] =
+            (struct member){.fd = -1, .asked.fd = -1, .sock = -1, .waits_for = -1, .local = (int)i};
     *ret = co_take(&b);
     return 0;
 }
@@ -71,7 +78,7 @@ void broker_destroy(struct broker *b)
 {
     if (b == NULL)
         return;
-    for (unsigned i = 0; i < b->n_local; i++) {
+    for (unsigned i = 0; i < b->n_seats; i++) {
         close_fd(&b->member[i].fd);
         close_fd(&b->member[i].asked.fd);
     }
@@ -84,19 +91,32 @@ uint64_t broker_n_steps(const struct broker *b)
     return b->n_steps;
 }
 
-bool broker_has_lost_peer(const struct broker *b, unsigned local_rank)
+bool broker_has_lost_peer(const struct broker *b, unsigned seat)
 {
-    return b->member[local_rank].lost_peer;
+    return b->member[seat].lost_peer;
 }
 
-bool broker_has_said_hello(const struct broker *b, unsigned local_rank)
+bool broker_has_said_hello(const struct broker *b, unsigned seat)
 {
-    return b->member[local_rank].fd >= 0;
+    return b->member[seat].fd >= 0;
 }
 
-bool broker_mends(const struct broker *b, unsigned local_rank)
+bool broker_mends(const struct broker *b, unsigned seat)
 {
-    return b->member[local_rank].mends;
+    return b->member[seat].mends;
+}
+
+int broker_local_of(const struct broker *b, unsigned seat)
+{
+    return b->member[seat].local;
+}
+
+unsigned broker_seat_at(const struct broker *b, unsigned local_rank)
+{
+    unsigned seat = 0;
+    while (b->member[seat].local != (int)local_rank)
+        seat++;
+    return seat;
 }
 
 void broker_offer_more(struct broker *b, uint32_t generation)
@@ -128,11 +148,12 @@ static void refuse(const struct broker *b, uint32_t generation, int sock, int co
 static int send_segment(struct broker *b, int sock, unsigned of, struct co_error *err)
 {
     struct node_message m = message(b, NODE_SEGMENT);
-    m.local_rank = of;
+    m.local_rank = (uint32_t)b->member[of].local;
     m.bytes = b->member[of].bytes;
     int code = node_message_send(sock, &m, b->member[of].fd);
     if (code != 0)
-        return co_fail(err, code, "cannot send local rank %u's segment: %s", of, strerror(-code));
+        return co_fail(err, code, "cannot send local rank %u's segment: %s", m.local_rank,
+                       strerror(-code));
     return 0;
 }
 
@@ -153,14 +174,21 @@ static int check_segment(int fd, uint64_t bytes, struct co_error *err)
 /* Let a rank into the generation, and give its segment to those who wait for it.
  *
  * segment   taken over on success */
-static int admit(struct broker *b, unsigned rank, int sock, struct asked *segment,
+static int admit(struct broker *b, unsigned seat, int sock, struct asked *segment,
                  struct co_error *err)
 {
-    struct member *self = &b->member[rank];
+    struct member *self = &b->member[seat];
     struct node_message answer = message(b, NODE_CONTROL);
+    answer.local_rank = (uint32_t)self->local;
     answer.n_local = b->n_local;
     answer.bytes = control_bytes(b->n_local);
     answer.flags = b->offers_more ? NODE_MENDS : 0;
+    if (b->is_placed) {
+        answer.flags |= NODE_PLACED;
+        answer.place = b->place;
+        answer.place.rank += answer.local_rank;
+        memcpy(answer.text, b->host, sizeof answer.text);
+    }
     int code = node_message_send(sock, &answer, b->control_fd);
     if (code != 0)
         return co_fail(err, code, "cannot send the control segment: %s", strerror(-code));
@@ -169,12 +197,12 @@ static int admit(struct broker *b, unsigned rank, int sock, struct asked *segmen
     self->mends = segment->mends;
     self->sock = sock;
 
-    for (unsigned i = 0; i < b->n_local; i++) {
+    for (unsigned i = 0; i < b->n_seats; i++) {
         struct member *other = &b->member[i];
-        if (other->waits_for != (int)rank)
+        if (other->waits_for != (int)seat)
             continue;
         other->waits_for = -1;
-        send_segment(b, other->sock, rank, NULL); /* a dead reader is found by its owner */
+        send_segment(b, other->sock, seat, NULL); /* a dead reader is found by its owner */
     }
     return 0;
 }
@@ -183,10 +211,9 @@ static int admit(struct broker *b, unsigned rank, int sock, struct asked *segmen
 static int on_hello_again(struct broker *b, int sock, const struct node_message *m,
                           struct asked *segment, struct co_error *err)
 {
-    const unsigned rank = m->local_rank;
-    struct member *self = &b->member[rank];
+    struct member *self = &b->member[m->local_rank];
     if (!b->offers_more || m->generation != b->generation + 1 || self->asked.fd >= 0)
-        return co_fail(err, -EPROTO, "local rank %u asks for generation %u after %u", rank,
+        return co_fail(err, -EPROTO, "local rank %u asks for generation %u after %u", m->local_rank,
                        m->generation, b->generation);
     self->waits_for = -1;
     self->sock = sock;
@@ -197,13 +224,14 @@ static int on_hello_again(struct broker *b, int sock, const struct node_message 
     return 0;
 }
 
-static int on_hello(struct broker *b, int known_rank, int sock, const struct node_message *m,
-                    int *segment_fd, int *ret_rank, struct co_error *err)
+static int on_hello(struct broker *b, int known_seat, int sock, const struct node_message *m,
+                    int *segment_fd, int *ret_seat, struct co_error *err)
 {
-    if (m->n_local != b->n_local)
+    if (m->n_local != b->n_seats)
         return co_fail(err, -EPROTO, "a rank expects %u ranks on this node, there are %u",
-                       m->n_local, b->n_local);
-    if (m->local_rank >= b->n_local || (known_rank >= 0 && (unsigned)known_rank != m->local_rank))
+                       m->n_local, b->n_seats);
+    if (m->local_rank >= b->n_seats || b->member[m->local_rank].is_dropped ||
+        (known_seat >= 0 && (unsigned)known_seat != m->local_rank))
         return co_fail(err, -EPROTO, "a rank says it is local rank %u, which it is not",
                        m->local_rank);
     int code = check_segment(*segment_fd, m->bytes, err);
@@ -218,7 +246,7 @@ static int on_hello(struct broker *b, int known_rank, int sock, const struct nod
         code = admit(b, m->local_rank, sock, &segment, err);
     *segment_fd = segment.fd;
     if (code == 0)
-        *ret_rank = (int)m->local_rank;
+        *ret_seat = (int)m->local_rank;
     return code;
 }
 
@@ -226,59 +254,59 @@ static int on_hello(struct broker *b, int known_rank, int sock, const struct nod
 static void refuse_gone(const struct broker *b, int sock, unsigned gone)
 {
     char text[NODE_SOCKET_TEXT_MAX];
-    snprintf(text, sizeof text, "local rank %u ended before it joined", gone);
+    snprintf(text, sizeof text, "local rank %d ended before it joined", b->member[gone].local);
     refuse(b, b->generation, sock, -ECONNRESET, text);
 }
 
-static int on_fetch(struct broker *b, int rank, int sock, const struct node_message *m,
+static int on_fetch(struct broker *b, int seat, int sock, const struct node_message *m,
                     struct co_error *err)
 {
     if (m->generation < b->generation) /* it will find that generation broken, and come again */
         return 0;
-    if (rank < 0 || b->member[rank].fd < 0)
+    if (seat < 0 || b->member[seat].fd < 0)
         return co_fail(err, -EPROTO, "FETCH before HELLO");
-    if (m->local_rank >= b->n_local || (int)m->local_rank == rank)
+    struct member *self = &b->member[seat];
+    if (m->local_rank >= b->n_local || (int)m->local_rank == self->local)
         return co_fail(err, -EPROTO, "FETCH of local rank %u, of %u ranks, by local rank %d",
-                       m->local_rank, b->n_local, rank);
-    if (b->member[rank].waits_for >= 0)
-        return co_fail(err, -EPROTO, "local rank %d has two FETCHes open", rank);
-    struct member *whose = &b->member[m->local_rank];
-    if (whose->fd >= 0)
-        return send_segment(b, sock, m->local_rank, err);
-    if (whose->gone && b->offers_more) { /* it may come again, for the next generation */
-        refuse_gone(b, sock, m->local_rank);
+                       m->local_rank, b->n_local, self->local);
+    if (self->waits_for >= 0)
+        return co_fail(err, -EPROTO, "local rank %d has two FETCHes open", self->local);
+    const unsigned whose = broker_seat_at(b, m->local_rank);
+    if (b->member[whose].fd >= 0)
+        return send_segment(b, sock, whose, err);
+    if (b->member[whose].gone && b->offers_more) { /* it may come again, for the next generation */
+        refuse_gone(b, sock, whose);
         return 0;
     }
-    if (whose->gone)
+    if (b->member[whose].gone)
         return co_fail(err, -ECONNRESET, "local rank %u ended before it joined", m->local_rank);
-    b->member[rank].waits_for = (int)m->local_rank;
+    self->waits_for = (int)whose;
     return 0;
 }
 
 /* STEP, LOST: what a rank tells of itself. */
-static int on_news(struct broker *b, int rank, const struct node_message *m, struct co_error *err)
+static int on_news(struct broker *b, int seat, const struct node_message *m, struct co_error *err)
 {
-    if (rank < 0 || m->local_rank != (unsigned)rank)
+    if (seat < 0 || m->local_rank != (unsigned)seat)
         return co_fail(err, -EPROTO, "%s of local rank %u by local rank %d",
-                       m->type == NODE_STEP ? "STEP" : "LOST", m->local_rank, rank);
+                       m->type == NODE_STEP ? "STEP" : "LOST", m->local_rank, seat);
     if (m->type == NODE_STEP)
         b->n_steps++;
     else
-        b->member[rank].lost_peer = true;
+        b->member[seat].lost_peer = true;
     return 0;
 }
 
 /* Nothing more comes from there, and nothing goes there. */
-static void forget_socket(struct broker *b, int rank)
+static void forget_socket(struct broker *b, int seat)
 {
-    if (rank < 0)
+    if (seat < 0)
         return;
-    b->member[rank].sock = b->member[rank].waits_for = -1;
-    close_fd(&b->member[rank].asked.fd);
+    b->member[seat].sock = b->member[seat].waits_for = -1;
+    close_fd(&b->member[seat].asked.fd);
 }
 
-int broker_on_readable(struct broker *b, int local_rank, int sock, int *ret_local_rank,
-                       struct co_error *err)
+int broker_on_readable(struct broker *b, int seat, int sock, int *ret_seat, struct co_error *err)
 {
     struct co_error local_err = {0};
     struct co_error *e = err != NULL ? err : &local_err;
@@ -289,49 +317,79 @@ int broker_on_readable(struct broker *b, int local_rank, int sock, int *ret_loca
         if (rc == -EAGAIN)
             return 1;
         if (rc == 1 && m.type == NODE_HELLO)
-            rc = on_hello(b, local_rank, sock, &m, &fd, &local_rank, e);
+            rc = on_hello(b, seat, sock, &m, &fd, &seat, e);
         else if (rc == 1 && m.type == NODE_FETCH)
-            rc = on_fetch(b, local_rank, sock, &m, e);
+            rc = on_fetch(b, seat, sock, &m, e);
         else if (rc == 1 && (m.type == NODE_STEP || m.type == NODE_LOST))
-            rc = on_news(b, local_rank, &m, e);
+            rc = on_news(b, seat, &m, e);
         else if (rc == 1)
             rc = co_fail(e, -EPROTO, "a message of type %u, which a rank does not send", m.type);
         else {
-            forget_socket(b, local_rank); /* closed, or unreadable */
+            forget_socket(b, seat); /* closed, or unreadable */
             return rc;
         }
         if (rc == -EPIPE) { /* it has gone since it asked */
-            forget_socket(b, local_rank);
+            forget_socket(b, seat);
             return 0;
         }
         if (rc < 0) {
             refuse(b, b->generation + 1, sock, rc, e->text);
-            forget_socket(b, local_rank);
+            forget_socket(b, seat);
             return rc;
         }
-        *ret_local_rank = local_rank;
+        *ret_seat = seat;
     }
 }
 
-void broker_rank_gone(struct broker *b, unsigned local_rank)
+void broker_rank_gone(struct broker *b, unsigned seat)
 {
-    struct member *self = &b->member[local_rank];
+    struct member *self = &b->member[seat];
     self->gone = true;
-    forget_socket(b, (int)local_rank);
+    forget_socket(b, (int)seat);
     if (self->fd >= 0)
         return;
-    for (unsigned i = 0; i < b->n_local; i++) {
+    for (unsigned i = 0; i < b->n_seats; i++) {
         struct member *other = &b->member[i];
-        if (other->waits_for != (int)local_rank)
+        if (other->waits_for != (int)seat)
             continue;
         other->waits_for = -1;
-        refuse_gone(b, other->sock, local_rank);
+        refuse_gone(b, other->sock, seat);
     }
 }
 
 /* --- more than one generation ----------------------------------------------------------------- */
 
-int broker_renew(struct broker *b, int control_fd, uint32_t generation, struct co_error *err)
+void broker_drop(struct broker *b, unsigned seat)
+{
+    b->member[seat].is_dropped = true;
+}
+
+unsigned broker_n_kept(const struct broker *b)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < b->n_seats; i++)
+        n += !b->member[i].is_dropped;
+    return n;
+}
+
+static void take_places(struct broker *b, const struct broker_world *w)
+{
+    b->n_local = 0;
+    for (unsigned i = 0; i < b->n_seats; i++) {
+        struct member *m = &b->member[i];
+        m->local = m->is_dropped ? -1 : (int)b->n_local++;
+    }
+    b->place = (struct node_place){.rank = w->first_rank,
+                                   .world_size = w->world_size,
+                                   .node_rank = w->node_rank,
+                                   .n_nodes = w->n_nodes,
+                                   .port = w->port};
+    snprintf(b->host, sizeof b->host, "%s", w->host);
+    b->is_placed = true;
+}
+
+int broker_renew(struct broker *b, int control_fd, uint32_t generation,
+                 const struct broker_world *world, struct co_error *err)
 {
     const int fd = fcntl(control_fd, F_DUPFD_CLOEXEC, 0);
     if (fd < 0)
@@ -340,15 +398,17 @@ int broker_renew(struct broker *b, int control_fd, uint32_t generation, struct c
     b->control_fd = fd;
     b->generation = generation;
     b->n_steps = 0;
-    for (unsigned i = 0; i < b->n_local; i++) {
+    b->gave_up = false;
+    take_places(b, world);
+    for (unsigned i = 0; i < b->n_seats; i++) {
         struct member *m = &b->member[i];
         close_fd(&m->fd);
         m->gone = m->mends = m->lost_peer = false;
         m->waits_for = -1;
     }
-    for (unsigned i = 0; i < b->n_local; i++) {
+    for (unsigned i = 0; i < b->n_seats; i++) {
         struct member *m = &b->member[i];
-        if (m->asked.fd >= 0)
+        if (m->asked.fd >= 0 && !m->is_dropped)
             admit(b, i, m->sock, &m->asked, NULL); /* where that fails, its owner finds it dead */
         close_fd(&m->asked.fd);
     }
@@ -358,7 +418,7 @@ int broker_renew(struct broker *b, int control_fd, uint32_t generation, struct c
 void broker_give_up(struct broker *b)
 {
     b->gave_up = true;
-    for (unsigned i = 0; i < b->n_local; i++) {
+    for (unsigned i = 0; i < b->n_seats; i++) {
         struct member *m = &b->member[i];
         if (m->asked.fd >= 0)
             refuse(b, b->generation + 1, m->sock, -ECONNRESET,

@@ -216,16 +216,11 @@ enum control_state control_look(struct control *c, unsigned local_rank)
     return CONTROL_DEAD;
 }
 
-void control_count_step(struct control_line *line)
-{
-    atomic_fetch_add_explicit(&line->steps, 1, memory_order_relaxed);
-}
-
 uint64_t control_most_steps(const struct control *c)
 {
     uint64_t most = 0;
     for (unsigned i = 0; i < c->n_local; i++) {
-        uint64_t n = atomic_load_explicit(&c->line[i].steps, memory_order_relaxed);
+        uint64_t n = atomic_load_explicit(&c->line[i].progress.steps, memory_order_relaxed);
         most = n > most ? n : most;
     }
     return most;

@@ -13,12 +13,14 @@
  *   abort     one word for the node: 0 while all is well, else why no collective of this generation
  *             can complete. Written once, by compare-and-swap: all ranks see the same cause
  *   arrived   how far a rank has come, a counter that others wait on
- *   steps     how many steps of training a rank has completed: for ddprun to see progress
+ *   progress  how far a rank has come, and in which call it is: for ddprun to see (progress.h)
  *   commit    the last step of training that counts, on which all ranks of the node agree
  *
  * This file is the meeting place of launcher/ and worker-runtime/; neither includes the other. */
 #ifndef DDP_SEGMENTS_CONTROL_H
 #define DDP_SEGMENTS_CONTROL_H
+
+#include "progress.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -28,7 +30,7 @@
 struct co_error;
 
 #define CONTROL_MAGIC         0x31504444u /* "DDP1" */
-#define CONTROL_VERSION       3
+#define CONTROL_VERSION       4
 #define CONTROL_MAX_LOCAL     1024          /* ranks on one node */
 #define CONTROL_MAILBOX_BYTES (512u * 1024) /* per rank: staging area of the collectives */
 #define CONTROL_WHY_BYTES     256
@@ -41,6 +43,7 @@ enum control_cause {
     CONTROL_TIMEOUT,      /* `rank` gave up waiting */
     CONTROL_JOB_STOPPING, /* ddprun is stopping the job */
     CONTROL_UNREADABLE,   /* memory that `rank` gave to a call cannot be read */
+    CONTROL_RENEWED,      /* the generation is over, and nobody's fault is it; another may follow */
     CONTROL_TOLD          /* something on another node: `rank` has it in words, in its line's `why`;
                              detail: the negative errno as a positive number */
 };
@@ -70,13 +73,13 @@ struct control_line { /* one local rank's own line: it alone writes it, but for 
     _Atomic uint64_t where;             /* the rank's last call, laid out by worker-runtime: for
                                            messages; not beside `arrived`, which others wait on */
     _Atomic uint64_t outbox;            /* likewise: where its messages lie, 0: it sent none yet */
-    _Atomic uint64_t steps;             /* not beside `arrived`, on which peers spin */
     _Alignas(64) _Atomic uint64_t commit; /* of a group's first rank on the node, for all of them:
                                              the last step of training that counts; laid out by
                                              worker-runtime */
     _Alignas(64) uint8_t note[256]; /* signature and small payloads of collectives; laid out by
                                            worker-runtime */
     char why[CONTROL_WHY_BYTES];    /* see CONTROL_TOLD; written before the abort word is */
+    struct progress_page progress;
 };
 
 struct control {
@@ -130,9 +133,8 @@ enum control_state { CONTROL_NOT_JOINED, CONTROL_ALIVE, CONTROL_LEFT, CONTROL_DE
  * word. */
 enum control_state control_look(struct control *c, unsigned local_rank);
 
-/* One step more. */
-void control_count_step(struct control_line *line);
-uint64_t control_most_steps(const struct control *c); /* of any rank */
+/* The most steps that any rank has completed in this generation. */
+uint64_t control_most_steps(const struct control *c);
 
 /* Publish `arrived = value` (release) and wake the sleepers of this line. */
 void control_arrive(struct control_line *line, uint32_t value);

@@ -17,7 +17,10 @@
  * Each message has the generation that it is about. A rank whose generation broke says HELLO again,
  * with the number of the next one (docs/recovery.md): it is answered once there is such a one, with
  * the newest, or REFUSED if none follows. Messages of older generations are dropped by whom they
- * reach. A rank's first HELLO has 0, and is answered with the newest.
+ * reach. A rank's first HELLO has 0, and is answered with the newest. A CONTROL of which the flag
+ * NODE_PLACED says so tells the rank its place in that generation, which is not what its
+ * environment says, and where the generation's store is. What a rank says of itself is always what
+ * it was at its start; FETCH and SEGMENT name the ranks of the generation.
  *
  * STEP is for ranks without peers, which never say HELLO and have no control segment to count
  * in; one is enough. LOST is said once, at any time, by a rank that may end of it: what it ends
@@ -30,9 +33,9 @@
 
 struct co_error;
 
-#define NODE_SOCKET_VERSION  2
+#define NODE_SOCKET_VERSION  3
 #define NODE_SOCKET_MAGIC    0x53504444u /* "DDPS" */
-#define NODE_SOCKET_TEXT_MAX 200
+#define NODE_SOCKET_TEXT_MAX 256
 
 enum node_message_type {
     NODE_HELLO = 1,
@@ -47,20 +50,31 @@ enum node_message_type {
 enum node_flag {
     NODE_MENDS = 1, /* HELLO: this rank outlives the death of others; CONTROL: another generation
                        may follow in which it can go on */
+    NODE_PLACED = 2 /* CONTROL: `place` and `text` count */
+};
+
+struct node_place {      /* of a rank in a generation */
+    uint32_t rank;       /* in the world; local_rank and n_local stand in the message */
+    uint32_t world_size; /* more than rank */
+    uint32_t node_rank;  /* this node's number */
+    uint32_t n_nodes;    /* more than node_rank */
+    uint32_t port;       /* of the store, which is at `text`; 0: there is none */
 };
 
 struct node_message {
     uint32_t magic;
     uint16_t version;
     uint16_t type;                   /* enum node_message_type */
-    uint32_t local_rank;             /* HELLO, STEP, LOST: who I am; FETCH, SEGMENT: whose */
+    uint32_t local_rank;             /* HELLO, STEP, LOST: who I am; CONTROL: who you are; FETCH,
+                                        SEGMENT: whose */
     uint32_t n_local;                /* HELLO: how many I expect; CONTROL: how many there are */
     uint64_t bytes;                  /* of the segment that travels along */
     int32_t code;                    /* REFUSED: negative errno */
     uint32_t generation;             /* HELLO: at least this one */
     uint32_t flags;                  /* enum node_flag */
-    uint32_t reserved;               /* 0 */
-    char text[NODE_SOCKET_TEXT_MAX]; /* REFUSED: ended by NUL */
+    struct node_place place;         /* CONTROL: with NODE_PLACED */
+    char text[NODE_SOCKET_TEXT_MAX]; /* ended by NUL. REFUSED: why; CONTROL: with NODE_PLACED, the
+                                        store's host */
 };
 
 /* Send a message, with fd unless it is -1 (the caller keeps its own copy).

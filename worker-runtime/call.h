@@ -2,25 +2,12 @@
 #ifndef DDP_WORKER_RUNTIME_CALL_H
 #define DDP_WORKER_RUNTIME_CALL_H
 
+#include "segments/call_kind.h"
+
 #include <ddp/types.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum call_kind {
-    CALL_BARRIER = 1,
-    CALL_ALL_REDUCE,
-    CALL_REDUCE,
-    CALL_BROADCAST,
-    CALL_ALL_GATHER,
-    CALL_REDUCE_SCATTER,
-    CALL_GATHER,
-    CALL_SCATTER,
-    CALL_ALL_TO_ALL,
-    CALL_GROUP_SPLIT,   /* an all_gather of what each rank says */
-    CALL_GROUP_DESTROY, /* nobody waits in it */
-    CALL_N_KINDS,
-};
 
 enum call_form {
     CALL_EQUAL = 0, /* blocks of `count` elements */
@@ -44,9 +31,6 @@ struct call { /* travels through shared memory; what a kind doesn't use is 0 */
 /* Write it as a user would: "reduce(float32, sum, 100, root 2)". Made for messages: it accepts
  * signatures that another process wrote wrongly. Returns text. */
 const char *call_format(const struct call *call, char text[CALL_TEXT_BYTES]);
-
-const char *call_kind_name(unsigned kind);   /* "all_reduce"; "?" for an unknown one */
-const char *call_dtype_name(unsigned dtype); /* "float32"; likewise */
 
 static inline bool call_same(const struct call *a, const struct call *b)
 {

@@ -1,6 +1,7 @@
 /* collective.c - the public calls: check the arguments, then hand over to the back end. */
 #include "collective.h"
 
+#include "common/error.h"
 #include "process.h"
 #include "reduce.h"
 #include "requests.h"
@@ -157,6 +158,12 @@ int collective_check_found(const char *name, const int *ret_found_inf)
     return ret_found_inf != NULL ? DDP_OK : rt_fail(DDP_EINVAL, "%s: ret_found_inf is NULL", name);
 }
 
+int collective_check_alone(const struct ddp_group *g)
+{
+    struct co_error err = {0};
+    return rt_return(group_check_alone(g, &err), &err);
+}
+
 static int run(const char *name, struct ddp_group *g, const struct collective *what)
 {
     size_t bytes;
@@ -165,8 +172,10 @@ static int run(const char *name, struct ddp_group *g, const struct collective *w
         return rc;
     if (g->backend != NULL)
         return requests_run(g, what);
-    collective_run_alone(what, bytes);
-    return DDP_OK;
+    rc = collective_check_alone(g);
+    if (rc == DDP_OK)
+        collective_run_alone(what, bytes);
+    return rc;
 }
 
 /* The same of a call with counts. Without them it would be the one that has none. */

@@ -26,6 +26,9 @@ void collective_look_through(const struct collective *what);
 /* The collective in a world of 1, where every reduction of one value is that value. */
 void collective_run_alone(const struct collective *what, size_t bytes);
 
+/* Of a group without a back end: whether it is over. returns DDP_OK; rt_broken() */
+int collective_check_alone(const struct ddp_group *g);
+
 /* Whether this process may call on the group. returns DDP_OK; DDP_EINVAL */
 int collective_check_group(const char *name, const struct ddp_group *g);
 

@@ -15,7 +15,9 @@ static int start(const char *name, struct ddp_group *g, const struct collective 
         return rt_fail(DDP_EINVAL, "%s: ret_request is NULL", name);
     if (g->backend != NULL)
         return requests_start(g, what, ret_request);
-    rc = requests_start_done(g, ret_request);
+    rc = collective_check_alone(g);
+    if (rc == DDP_OK)
+        rc = requests_start_done(g, ret_request);
     if (rc == DDP_OK)
         collective_run_alone(what, bytes);
     return rc;

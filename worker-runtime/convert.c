@@ -3,7 +3,11 @@
 #include "half.h"
 #include "reduce.h"
 
+#include <ddp/env.h>
 #include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
 
 bool convert_is_float(enum ddp_dtype dtype)
 {
@@ -29,17 +33,26 @@ double convert_get(const void *values, enum ddp_dtype dtype, size_t i)
 
 enum { BLOCK = 1024 };
 
+/* What this processor runs best. Asked once: a virtual machine may take microseconds to answer. */
+static const struct reduce_kernels *kernels(void)
+{
+    static _Atomic(const struct reduce_kernels *) chosen;
+    bool is_known;
+    const struct reduce_kernels *k = atomic_load_explicit(&chosen, memory_order_acquire);
+    if (k == NULL) {
+        k = reduce_choose(getenv(DDP_ENV_SIMD), &is_known);
+        atomic_store_explicit(&chosen, k, memory_order_release);
+    }
+    return k;
+}
+
 static void to_floats(float *to, const void *from, enum ddp_dtype dtype, size_t first, size_t n)
 {
     if (dtype == DDP_FLOAT64)
         for (size_t i = 0; i < n; i++)
             to[i] = (float)((const double *)from)[first + i];
-    else if (dtype == DDP_FLOAT16)
-        for (size_t i = 0; i < n; i++)
-            to[i] = half_from_f16(((const uint16_t *)from)[first + i]);
-    else if (dtype == DDP_BFLOAT16)
-        for (size_t i = 0; i < n; i++)
-            to[i] = half_from_bf16(((const uint16_t *)from)[first + i]);
+    else if (dtype == DDP_FLOAT16 || dtype == DDP_BFLOAT16)
+        kernels()->widen[dtype](to, (const uint16_t *)from + first, n);
     else
         memcpy(to, (const float *)from + first, n * sizeof(*to));
 }
@@ -49,12 +62,8 @@ static void from_floats(void *to, enum ddp_dtype dtype, size_t first, const floa
     if (dtype == DDP_FLOAT64)
         for (size_t i = 0; i < n; i++)
             ((double *)to)[first + i] = (double)from[i];
-    else if (dtype == DDP_FLOAT16)
-        for (size_t i = 0; i < n; i++)
-            ((uint16_t *)to)[first + i] = half_to_f16(from[i]);
-    else if (dtype == DDP_BFLOAT16)
-        for (size_t i = 0; i < n; i++)
-            ((uint16_t *)to)[first + i] = half_to_bf16(from[i]);
+    else if (dtype == DDP_FLOAT16 || dtype == DDP_BFLOAT16)
+        kernels()->narrow[dtype]((uint16_t *)to + first, from, n);
     else
         memcpy((float *)to + first, from, n * sizeof(*from));
 }
@@ -63,6 +72,11 @@ void convert(void *to, enum ddp_dtype to_dtype, const void *from, enum ddp_dtype
              size_t count)
 {
     float block[BLOCK];
+    if (from_dtype == to_dtype) {
+        if (count > 0)
+            memcpy(to, from, count * ddp_dtype_size(to_dtype));
+        return;
+    }
     for (size_t at = 0; at < count; at += BLOCK) {
         const size_t n = count - at < BLOCK ? count - at : BLOCK;
         to_floats(block, from, from_dtype, at, n);

@@ -23,7 +23,8 @@ struct co_error;
 
 typedef const char *env_get_fn(void *arg, const char *name); /* NULL: not set; as getenv() */
 
-#define ENV_JOB_BYTES 512
+#define ENV_JOB_BYTES  512
+#define ENV_HOST_BYTES 256
 
 struct env_who {
     const char *starter; /* "ddprun or torchrun", "Open MPI", ...; static */
@@ -37,6 +38,9 @@ struct env_who {
     char job
         [ENV_JOB_BYTES]; /* a name that the ranks of this job share and other jobs do not have; ""
                                 if the environment has none */
+    char store_host[ENV_HOST_BYTES]; /* where the job's store is, if that has moved since the start;
+                                        "": as the environment says */
+    uint16_t store_port;
     char store_job[ENV_JOB_BYTES]; /* the same for all nodes, of a job whose store may serve others,
                                       too; "" where each job has its own */
 };

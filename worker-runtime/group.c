@@ -5,6 +5,7 @@
 #include "collective.h"
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/hash.h"
 #include "common/parse.h"
 #include "common/scope.h"
 #include "env.h"
@@ -15,6 +16,7 @@
 #include "requests.h"
 #include "segments/control.h"
 #include "status.h"
+#include "whereabouts.h"
 
 #include <ddp/env.h>
 #include <errno.h>
@@ -64,8 +66,7 @@ static int check_who(const struct env_who *who, struct co_error *err)
     return 0;
 }
 
-/* What the environment says where the program left it open. */
-static int read_options(const struct ddp_init_opts *opts, struct ddp_group *g, struct co_error *err)
+int group_read_options(const struct ddp_init_opts *opts, struct ddp_group *g, struct co_error *err)
 {
     const char *timeout = getenv(DDP_ENV_TIMEOUT), *thread = getenv(DDP_ENV_PROGRESS_THREAD);
     g->timeout_ms = opts->timeout_ms != 0 ? opts->timeout_ms : DEFAULT_TIMEOUT_MS;
@@ -100,8 +101,22 @@ static void place_group(struct ddp_group *g)
     g->n_nodes = place.n_nodes;
 }
 
+static void take_who(struct ddp_group *g, const struct env_who *who)
+{
+    rt_set_rank(who->rank);
+    g->rank = who->rank;
+    g->world_size = who->world_size;
+    g->local_rank = who->local_rank;
+    g->local_world_size = who->local_world_size;
+    g->node_rank = who->node_rank;
+    g->n_nodes = who->n_nodes;
+    g->generation = who->generation;
+    g->store_port = who->store_port;
+    memcpy(g->store_host, who->store_host, sizeof g->store_host);
+}
+
 /* Meet the other ranks. Who comes back has entered the job before. */
-static int meet(struct ddp_group *g, const struct env_who *who, uint64_t deadline_ms,
+static int meet(struct ddp_group *g, struct env_who *who, uint64_t deadline_ms,
                 struct co_error *err)
 {
     struct recovery *r = g->recovery;
@@ -115,11 +130,22 @@ static int meet(struct ddp_group *g, const struct env_who *who, uint64_t deadlin
     if (code == -ECONNRESET &&
         (r == NULL || !r->again.may_follow)) /* while there is a way to tell */
         process_lose_peer();
+    take_who(g, who);
     if (code == 0)
         place_group(g);
     else if (r == NULL)
         process_leave(false);
     return code;
+}
+
+/* One that is alone meets nobody, unless others may come later while it lives on. */
+static bool has_to_meet(const struct ddp_group *g, const struct env_who *who)
+{
+    const char *scale_fd = getenv(DDP_ENV_SCALE_FD);
+    if (who->world_size > 1)
+        return true;
+    return g->recovery != NULL && who->node_fd >= 0 &&
+           (g->recovery->is_inside || (scale_fd != NULL && scale_fd[0] != '\0'));
 }
 
 static int join(const struct ddp_init_opts *opts, struct ddp_group *g, struct co_error *err)
@@ -130,23 +156,16 @@ static int join(const struct ddp_init_opts *opts, struct ddp_group *g, struct co
     if (code == 0)
         code = check_who(&who, err);
     if (code == 0)
-        code = read_options(opts, g, err);
+        code = group_read_options(opts, g, err);
     if (code != 0)
         return code;
-    rt_set_rank(who.rank);
     if (node_join_is_socket(who.node_fd))
         fcntl(who.node_fd, F_SETFD, FD_CLOEXEC); /* the rank's, not its children's */
     else
         who.node_fd = -1;
-    g->rank = who.rank;
-    g->world_size = who.world_size;
-    g->local_rank = who.local_rank;
-    g->local_world_size = who.local_world_size;
-    g->node_rank = who.node_rank;
-    g->n_nodes = who.n_nodes;
-    g->generation = who.generation;
+    take_who(g, &who);
     g->step_fd = -1;
-    if (g->world_size == 1) { /* nobody to meet */
+    if (!has_to_meet(g, &who)) {
         g->step_fd = who.node_fd;
         return 0;
     }
@@ -194,14 +213,22 @@ static void destroy_children(struct ddp_group *g)
 /* returns whether it had met others */
 static bool take_leave(struct ddp_group *world)
 {
-    const bool has_met = world->backend != NULL && !process_is_forked(); /* a child's group is not
-                                                                            its own */
+    const bool has_met = (world->backend != NULL || world->alone != NULL) &&
+                         !process_is_forked(); /* a child's group is not its own */
     destroy_children(world);
     requests_destroy(world->requests);
-    if (has_met)
+    if (has_met && world->backend != NULL)
         world->backend->ops->destroy(world->backend);
+    else if (has_met)
+        node_leave(world->alone);
     free(world);
     return has_met;
+}
+
+void group_close(struct ddp_group *world)
+{
+    if (world != NULL)
+        take_leave(world);
 }
 
 void group_leave(struct ddp_group *world)
@@ -223,6 +250,16 @@ static void destroy_sub(struct group_child *child)
     ddp_group_destroy((struct ddp_group *)child);
 }
 
+/* What tells the group of a color from others: all its ranks have made the same calls. */
+static uint16_t mark_of(const struct ddp_group *g, int color)
+{
+    uint64_t hash = co_hash_number(CO_HASH_START, g->mark);
+    hash = co_hash_number(hash, g->n_calls);
+    hash = co_hash_number(hash, (uint64_t)color);
+    const uint16_t mark = (uint16_t)hash;
+    return mark != 0 ? mark : 1; /* 0 is the world's */
+}
+
 /* A group of which this rank is number `rank` of `n`. */
 static void fill_sub(struct ddp_group *sub, const struct ddp_group *g, int rank, int n)
 {
@@ -238,6 +275,17 @@ static void fill_sub(struct ddp_group *sub, const struct ddp_group *g, int rank,
                               .line = g->line,
                               .step_fd = -1,
                               .progress_thread = g->progress_thread};
+}
+
+static int split(struct ddp_group *g, int color, int key, struct backend **ret, int *ret_rank,
+                 int *ret_n, struct co_error *err)
+{
+    static const struct collective what = {.kind = CALL_GROUP_SPLIT, .dtype = DDP_UINT8};
+    whereabouts_enter(g, &what, PROGRESS_WAITS);
+    int code = g->backend->ops->split(g->backend, color, key, ret, ret_rank, ret_n, err);
+    whereabouts_leave(g, true);
+    g->n_calls++; /* the back end has met twice */
+    return code;
 }
 
 int ddp_group_split(struct ddp_group *g, int color, int key, struct ddp_group **ret_sub)
@@ -257,9 +305,7 @@ int ddp_group_split(struct ddp_group *g, int color, int key, struct ddp_group **
     if (sub == NULL)
         return rt_fail(DDP_ENOMEM, "no memory for a group");
     requests_finish(g->requests);
-    int code = g->backend == NULL
-                   ? 0
-                   : g->backend->ops->split(g->backend, color, key, &backend, &rank, &n, &err);
+    int code = g->backend != NULL ? split(g, color, key, &backend, &rank, &n, &err) : 0;
     if (code != 0)
         return rt_return(code, &err);
     if (color == DDP_NO_COLOR) {
@@ -268,6 +314,10 @@ int ddp_group_split(struct ddp_group *g, int color, int key, struct ddp_group **
     }
     fill_sub(sub, g, rank, n);
     sub->backend = backend;
+    if (backend != NULL && g->line != NULL) {
+        sub->mark = mark_of(g, color);
+        sub->place = progress_open(&g->line->progress);
+    }
     place_group(sub);
     group_adopt(g->world, &sub->child);
     *ret_sub = co_take(&sub);
@@ -281,17 +331,29 @@ void ddp_group_destroy(struct ddp_group *sub)
     group_disown(&sub->child);
     destroy_children(sub);
     requests_destroy(sub->requests);
-    if (sub->backend != NULL && !process_is_forked())
+    if (sub->backend != NULL && !process_is_forked()) {
+        if (sub->line != NULL)
+            progress_close(&sub->line->progress, sub->place);
         sub->backend->ops->destroy(sub->backend);
+    }
     free(sub);
 }
 
-void group_count_step(struct ddp_group *g)
+int group_check_alone(const struct ddp_group *g, struct co_error *err)
 {
+    const struct node *alone = g->world->alone;
+    if (alone == NULL || control_abort_get(alone->control).cause == CONTROL_OK)
+        return 0;
+    return co_fail(err, -ECONNRESET, "the job goes on in another generation");
+}
+
+void group_count_step(struct ddp_group *g, uint64_t began_ns)
+{
+    const uint64_t now_ns = co_now_ns();
     if (g->world == g)
         recovery_count_step(g);
     if (g->line != NULL)
-        control_count_step(g->line);
+        progress_step(&g->line->progress, now_ns, now_ns - began_ns);
     else if (g->step_fd >= 0)
         node_join_tell_step(g->step_fd, (unsigned)g->local_rank);
     g->step_fd = -1; /* the first is enough */

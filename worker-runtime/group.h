@@ -18,6 +18,8 @@ struct ddp_init_opts;
 struct recovery;
 struct requests;
 struct control_line;
+struct node;
+struct progress_place;
 struct store_link;
 struct trace;
 
@@ -35,11 +37,18 @@ struct ddp_group {
     int node_rank, n_nodes;
     uint64_t generation;
     uint64_t timeout_ms;
-    bool progress_thread;      /* asynchronous calls are made by a thread */
-    struct backend *backend;   /* owned; NULL: a world of 1 */
+    bool progress_thread;    /* asynchronous calls are made by a thread */
+    struct backend *backend; /* owned; NULL: a world of 1 */
+    struct node *alone; /* owned; of a world of 1 that may become larger; NULL: there is none */
     struct requests *requests; /* owned; NULL until the first asynchronous call */
     struct control_line *line; /* this rank's own in the control segment; NULL: it has none */
-    int step_fd;               /* where a rank without a line tells its first step; -1: nowhere */
+    struct progress_place
+        *place;           /* where it says in which call of the group it is; NULL: nowhere */
+    uint32_t n_calls;     /* calls that were entered: the same on all ranks */
+    uint16_t mark;        /* tells this group from others, the same on all ranks */
+    int step_fd;          /* where a rank without a line tells its first step; -1: nowhere */
+    char store_host[256]; /* of the world: where its store is; "": as the environment says */
+    uint16_t store_port;
     struct store_link *store;  /* one of the children; NULL until the first ddp_store_ call */
     struct recovery *recovery; /* of the world, borrowed; NULL: it does not outlive a peer */
     struct trace *trace;       /* of the world: one of its children; NULL: there is none */
@@ -62,8 +71,21 @@ int group_enter(const struct ddp_init_opts *opts, struct recovery *recovery,
                 struct ddp_group **ret_world, struct co_error *err);
 void group_leave(struct ddp_group *world);
 
-/* A step of training is complete: let ddprun know. */
-void group_count_step(struct ddp_group *g);
+/* What the environment says of time-outs and the progress thread where `opts` leaves it open.
+ * returns   0, -ENOEXEC */
+int group_read_options(const struct ddp_init_opts *opts, struct ddp_group *g, struct co_error *err);
+
+/* Destroy a world that this process has not entered: one of its threads. NULL is fine. */
+void group_close(struct ddp_group *world);
+
+/* Whether the generation is over for a rank without others, who hears so from no call.
+ * returns   0; -ECONNRESET */
+int group_check_alone(const struct ddp_group *g, struct co_error *err);
+
+/* A step of training is complete: let ddprun know.
+ *
+ * began_ns   when the call began that ends it (common/clock.h) */
+void group_count_step(struct ddp_group *g, uint64_t began_ns);
 
 /* --- status.c: from inside to outside ------------------------------------------------------- */
 

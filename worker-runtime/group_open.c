@@ -26,7 +26,7 @@
 #include <unistd.h>
 
 struct opening { /* made one after the other, and unmade the other way round */
-    const struct env_who *who;
+    struct env_who *who;
     struct node_again *again;
     uint64_t deadline_ms, timeout_ms;
     const struct reduce_kernels *kernels;
@@ -83,6 +83,24 @@ static int join_node(struct opening *o, struct co_error *err)
                                   .deadline_ms = o->deadline_ms,
                                   .again = o->again};
     return node_join(&join, o->own, &o->node, err);
+}
+
+/* The environment is that of the process's start. */
+static void take_place(struct env_who *who, const struct node_again *again, uint32_t generation)
+{
+    if (again == NULL || !again->may_follow)
+        return;
+    who->generation = generation;
+    if (again->n_local == 0)
+        return;
+    who->local_rank = (int)again->local_rank;
+    who->local_world_size = (int)again->n_local;
+    who->rank = (int)again->place.rank;
+    who->world_size = (int)again->place.world_size;
+    who->node_rank = (int)again->place.node_rank;
+    who->n_nodes = (int)again->place.n_nodes;
+    who->store_port = (uint16_t)again->place.port;
+    memcpy(who->store_host, again->store_host, sizeof who->store_host);
 }
 
 static void on_alone_destroy(void *node)
@@ -202,7 +220,9 @@ static int make_net(struct opening *o, struct net_member *member, struct backend
 
 static int join_nodes(struct opening *o, struct backend **ret, struct co_error *err)
 {
-    int code = net_join(o->who, o->local, o->deadline_ms, &o->join, err);
+    const bool is_counted = o->again != NULL && o->again->may_follow; /* by generations */
+    int code = net_join(o->who, o->local, is_counted ? 0 : process_count_join(), o->deadline_ms,
+                        &o->join, err);
     if (code != 0)
         return code;
     transport_shm_name_ranks(
@@ -232,12 +252,18 @@ static void undo(struct opening *o)
     node_leave(o->node);
 }
 
-int group_open(struct ddp_group *g, const struct env_who *who, struct node_again *again,
+static int open_alone(struct ddp_group *g, struct opening *o)
+{
+    g->line = &o->node->control->line[o->node->local_rank];
+    g->alone = o->node;
+    return 0;
+}
+
+int group_open(struct ddp_group *g, struct env_who *who, struct node_again *again,
                uint64_t deadline_ms, struct co_error *err)
 {
     struct opening o = {
         .who = who, .again = again, .deadline_ms = deadline_ms, .timeout_ms = g->timeout_ms};
-    const bool is_alone = who->local_world_size == who->world_size;
     int code = choose_kernels(&o.kernels, err);
     if (code == 0)
         code = cpu_tuning_read(getenv(DDP_ENV_TUNING), &o.tunings, err);
@@ -245,6 +271,11 @@ int group_open(struct ddp_group *g, const struct env_who *who, struct node_again
         code = process_user_segment((unsigned)who->local_world_size, &o.own, err);
     if (code == 0)
         code = join_node(&o, err);
+    if (code == 0)
+        take_place(who, again, o.node->generation);
+    if (code == 0 && who->world_size == 1)
+        return open_alone(g, &o);
+    const bool is_alone = who->local_world_size == who->world_size;
     if (code == 0)
         code = make_local(&o, is_alone, err);
     if (code != 0) {
@@ -262,7 +293,6 @@ int group_open(struct ddp_group *g, const struct env_who *who, struct node_again
         }
     }
     g->line = line;
-    if (again != NULL && again->may_follow) /* the environment is that of the process's start */
-        g->generation = o.node->generation;
+    g->place = progress_open(&line->progress);
     return 0;
 }

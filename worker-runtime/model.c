@@ -70,6 +70,8 @@ static int check_opts(const struct ddp_model_opts *o)
         return rt_fail(DDP_EINVAL, "predivide_factor is %g, not 0 or more", o->predivide_factor);
     if (o->weighted && o->predivide_factor > 0)
         return rt_fail(DDP_EINVAL, "weighted and predivide_factor exclude each other");
+    if (o->check_finite && o->tell_nonfinite)
+        return rt_fail(DDP_EINVAL, "check_finite and tell_nonfinite exclude each other");
     if ((unsigned)o->compress > DDP_COMPRESS_BFLOAT16)
         return rt_fail(DDP_EINVAL, "%d is no enum ddp_compress", (int)o->compress);
     if (o->hook != NULL &&
@@ -363,11 +365,11 @@ static void note_used(struct ddp_model *m)
 }
 
 /* The step counts. What fails from here on is told by the next call. */
-static void complete(struct ddp_model *m, size_t n_said, bool any_active)
+static void complete(struct ddp_model *m, uint64_t began_ns, size_t n_said, bool any_active)
 {
     int rc = 0;
     model_copy_out(m);
-    group_count_step(m->g);
+    group_count_step(m->g, began_ns);
     m->stats.n_steps++;
     if (m->broken)
         return;
@@ -393,7 +395,7 @@ int model_finish_step(struct ddp_model *m, bool *ret_any_active)
     if (rc == 0)
         rc = model_commit(m, ret_any_active);
     if (rc == 0) {
-        complete(m, n_said, *ret_any_active);
+        complete(m, began_ns, n_said, *ret_any_active);
     } else if (!m->broken) { /* a misuse ends with its step */
         model_tell_failure(m);
         m->failure = 0;
@@ -450,6 +452,11 @@ int ddp_model_weight(struct ddp_model *m, double weight)
 bool ddp_model_is_used(const struct ddp_model *m, size_t i)
 {
     return i < m->n_tensors && (m->used == NULL || m->used[i] != 0);
+}
+
+bool ddp_model_found_inf(const struct ddp_model *m)
+{
+    return m->found_inf;
 }
 
 void ddp_model_get_stats(const struct ddp_model *m, struct ddp_model_stats *ret)

@@ -40,6 +40,7 @@ static const struct option {
     {"keep_order", FLAG, offsetof(struct ddp_model_opts, keep_order)},
     {"weighted", FLAG, offsetof(struct ddp_model_opts, weighted)},
     {"check_finite", FLAG, offsetof(struct ddp_model_opts, check_finite)},
+    {"tell_nonfinite", FLAG, offsetof(struct ddp_model_opts, tell_nonfinite)},
     {"n_buffers", SIZE, offsetof(struct ddp_model_opts, n_buffers)},
 }; /* not delay_allreduce: the order of calls is the same */
 enum { N_OPTIONS = sizeof(options) / sizeof(options[0]) };

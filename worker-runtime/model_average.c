@@ -119,7 +119,7 @@ static int run_hook(struct ddp_model *m, size_t k)
  * to it afterwards. */
 static bool is_looked_at(const struct ddp_model *m)
 {
-    return m->opts.check_finite && m->opts.hook == NULL && factor_after(m) == 1;
+    return model_looks_for_nonfinite(m) && m->opts.hook == NULL && factor_after(m) == 1;
 }
 
 /* Without memory for a request the others need not wait: the call is made at once. */
@@ -207,7 +207,7 @@ static int finish(struct ddp_model *m, size_t k)
         from_wire(b);
         scale(b, factor_after(m));
     }
-    if (m->opts.check_finite && may_hold_nonfinite(b))
+    if (model_looks_for_nonfinite(m) && may_hold_nonfinite(b))
         look_for_nonfinite(m, k);
     trace_bucket(m->trace, k, b->count * ddp_dtype_size(b->dtype), b->began_ns);
     return 0;

@@ -103,7 +103,8 @@ static int judge(struct ddp_model *m, const struct says *says)
 {
     if (says->misuse != 0 || says->signature != ~says->complement)
         return fail_for_all(m, says);
-    if (says->bad != 0 || says->own_bad != 0)
+    m->found_inf = says->bad != 0;
+    if (m->opts.check_finite && (says->bad != 0 || says->own_bad != 0))
         return fail_not_finite(m, says);
     return 0;
 }

@@ -99,6 +99,7 @@ struct ddp_model {
     char failure_text[CO_ERROR_TEXT_BYTES];
 
     /* of all steps */
+    bool found_inf; /* with tell_nonfinite, of the last one that counted */
     bool accumulates;
     double weight;
     uint8_t *used;        /* owned; per gradient, in the last step; NULL: all are */
@@ -107,6 +108,11 @@ struct ddp_model {
     int last_active_rank; /* the lowest one that was not joined in the last step that had one */
     struct ddp_model_stats stats;
 };
+
+static inline bool model_looks_for_nonfinite(const struct ddp_model *m)
+{
+    return m->opts.check_finite || m->opts.tell_nonfinite;
+}
 
 static inline size_t model_bytes_of(const struct ddp_model *m, size_t i)
 {

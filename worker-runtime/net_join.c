@@ -47,7 +47,7 @@ struct net_join {
     const struct env_who *who; /* lent while joining */
     struct backend *local;     /* likewise; NULL: alone on the node */
     uint64_t deadline_ms;
-    unsigned n_joins;           /* of this process, and of all others */
+    unsigned number;            /* of this meeting */
     struct store_client *store; /* of local rank 0 */
     struct net_address address;
     int listener[NET_N_CHANNELS];
@@ -100,11 +100,16 @@ static int share_members(struct net_join *j, struct co_error *err)
     "ddprun serves one; mpirun and srun do not: start ddp-rendezvous on one of the nodes, and "    \
     "give all ranks " DDP_ENV_MASTER_ADDR " and " DDP_ENV_MASTER_PORT
 
-static int reach_store(struct net_join *j, struct co_error *err)
+/* ret_host   borrowed */
+static int find_store(const struct net_join *j, const char **ret_host, uint16_t *ret_port,
+                      struct co_error *err)
 {
     const char *host = getenv(DDP_ENV_MASTER_ADDR), *port = getenv(DDP_ENV_MASTER_PORT);
-    struct co_error why;
     int64_t number;
+    *ret_host = j->who->store_host;
+    *ret_port = j->who->store_port;
+    if (j->who->store_host[0] != '\0')
+        return 0;
     if (host == NULL || host[0] == '\0' || port == NULL || port[0] == '\0')
         return co_fail(
             err, -ENOEXEC,
@@ -113,7 +118,20 @@ static int reach_store(struct net_join *j, struct co_error *err)
             j->who->local_world_size, j->who->world_size, DDP_ENV_MASTER_ADDR, DDP_ENV_MASTER_PORT);
     if (co_parse_int(DDP_ENV_MASTER_PORT, port, 1, 65535, &number, err) != 0)
         return -ENOEXEC;
-    int code = client_connect(host, (uint16_t)number, j->deadline_ms, &j->store, &why);
+    *ret_host = host;
+    *ret_port = (uint16_t)number;
+    return 0;
+}
+
+static int reach_store(struct net_join *j, struct co_error *err)
+{
+    struct co_error why;
+    const char *host;
+    uint16_t port;
+    int code = find_store(j, &host, &port, err);
+    if (code != 0)
+        return code;
+    code = client_connect(host, port, j->deadline_ms, &j->store, &why);
     if (code != 0)
         return co_fail(err, code,
                        "%s (of the job's store, by which its nodes find each other; " STORE_HINT
@@ -173,7 +191,7 @@ static size_t make_key(const struct net_join *j, const char *what, int64_t numbe
                        char key[KEY_BYTES])
 {
     return (size_t)snprintf(key, KEY_BYTES, "ddp/net/%u/%u/%.160s/%s/%lld", j->who->generation,
-                            j->n_joins, j->who->store_job, what, (long long)number);
+                            j->number, j->who->store_job, what, (long long)number);
 }
 
 static int put_report(struct net_join *j, struct co_error *err)
@@ -424,8 +442,8 @@ static struct net_join *new_join(const struct env_who *who)
     return NULL;
 }
 
-int net_join(const struct env_who *who, struct backend *local, uint64_t deadline_ms,
-             struct net_join **ret, struct co_error *err)
+int net_join(const struct env_who *who, struct backend *local, unsigned number,
+             uint64_t deadline_ms, struct net_join **ret, struct co_error *err)
 {
     struct net_join *j = who->world_size <= MOST_RANKS ? new_join(who) : NULL;
     if (j == NULL)
@@ -433,7 +451,7 @@ int net_join(const struct env_who *who, struct backend *local, uint64_t deadline
     j->who = who;
     j->local = local;
     j->deadline_ms = deadline_ms;
-    j->n_joins = process_count_join();
+    j->number = number;
     int code = agree_on_address(j, err);
     if (code == 0)
         code = listen_all(j, err);

@@ -16,10 +16,11 @@ struct backend;
 struct env_who;
 struct net_join; /* opaque: what is kept for the life of the job */
 
-/* returns   0; -ENOEXEC the variables contradict each other or the other nodes'; -ETIMEDOUT the
+/* number    of this meeting among those that the processes of this generation have: the same on all
+ * returns   0; -ENOEXEC the variables contradict each other or the other nodes'; -ETIMEDOUT the
  *           text names who is missing; -ENOMEM, -EIO, -errno */
-int net_join(const struct env_who *who, struct backend *local, uint64_t deadline_ms,
-             struct net_join **ret, struct co_error *err);
+int net_join(const struct env_who *who, struct backend *local, unsigned number,
+             uint64_t deadline_ms, struct net_join **ret, struct co_error *err);
 void net_join_destroy(struct net_join *j); /* NULL is fine */
 
 /* What came of it. */

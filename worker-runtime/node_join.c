@@ -38,8 +38,9 @@ struct joiner {
     int sock;               /* to the broker; -1: none open */
     bool owns_sock;
     bool joined;
-    uint32_t generation; /* that it has joined, as the broker counts */
-    unsigned next;       /* the peer whose segment is asked for; n_local: all are here */
+    unsigned local_rank, n_local; /* in the generation, once it is known */
+    uint32_t generation;          /* that it has joined, as the broker counts */
+    unsigned next;                /* the peer whose segment is asked for; n_local: all are here */
     char socket_name[NODE_JOIN_NAME_BYTES];
     struct co_error trouble; /* the last thing that went wrong and was tried again */
 };
@@ -49,7 +50,7 @@ struct joiner {
 static bool has_come(const struct joiner *j, unsigned rank)
 {
     const struct control *c = j->node->control;
-    if (rank == j->opts->local_rank)
+    if (rank == j->local_rank)
         return true;
     if (j->host != NULL && join_host_has_come(j->host, rank))
         return true;
@@ -60,8 +61,8 @@ static const char *late_for(const struct joiner *j)
 {
     if (!j->owns_sock)
         return "ddprun did not answer in time";
-    return j->opts->local_rank == 0 ? "rank 0 could not open the job's socket in time"
-                                    : "rank 0 did not come in time";
+    return j->local_rank == 0 ? "rank 0 could not open the job's socket in time"
+                              : "rank 0 did not come in time";
 }
 
 static int fail_late(struct joiner *j, struct co_error *err)
@@ -75,7 +76,7 @@ static int fail_late(struct joiner *j, struct co_error *err)
         return co_fail(err, -ETIMEDOUT, "%s%s%s%s%s%s", late_for(j), trouble[0] != '\0' ? ": " : "",
                        trouble, j->opts->hint[0] != '\0' ? " (" : "", j->opts->hint,
                        j->opts->hint[0] != '\0' ? ")" : "");
-    for (unsigned r = 0; r < j->opts->n_local; r++) {
+    for (unsigned r = 0; r < j->n_local; r++) {
         if (has_come(j, r) || n_missing++ >= NAMED)
             continue;
         length += (size_t)snprintf(names + length, sizeof names - length, "%s%u",
@@ -87,16 +88,16 @@ static int fail_late(struct joiner *j, struct co_error *err)
     if (trouble[0] == '\0' && j->host != NULL)
         trouble = join_host_last_refusal(j->host);
     if (j->node->control != NULL)
-        control_abort_set(j->node->control,
-                          (struct control_abort){.cause = CONTROL_TIMEOUT,
-                                                 .rank = (uint16_t)j->opts->local_rank});
+        control_abort_set(
+            j->node->control,
+            (struct control_abort){.cause = CONTROL_TIMEOUT, .rank = (uint16_t)j->local_rank});
     if (n_missing == 0)
         return co_fail(err, -ETIMEDOUT,
                        "all %u ranks came, but not all got each other's memory in "
                        "time",
-                       j->opts->n_local);
+                       j->n_local);
     return co_fail(err, -ETIMEDOUT, "rank %s%s of %u did not come in time%s%s%s%s%s", names, more,
-                   j->opts->n_local, trouble[0] != '\0' ? ": " : "", trouble,
+                   j->n_local, trouble[0] != '\0' ? ": " : "", trouble,
                    j->opts->hint[0] != '\0' ? " (" : "", j->opts->hint,
                    j->opts->hint[0] != '\0' ? ")" : "");
 }
@@ -112,6 +113,8 @@ static int fail_aborted(struct control_abort why, struct co_error *err)
         return co_fail(err, -ETIMEDOUT, "rank %u gave up waiting for others to join", why.rank);
     case CONTROL_JOB_STOPPING:
         return co_fail(err, -ECONNRESET, "ddprun is stopping the job");
+    case CONTROL_RENEWED:
+        return co_fail(err, -ECONNRESET, "another generation began before all ranks had joined");
     default:
         return co_fail(err, -ECONNRESET, "the job broke before all ranks had joined");
     }
@@ -175,8 +178,8 @@ static int try_connect(struct joiner *j, struct co_error *err)
 
 static int try_host(struct joiner *j, struct co_error *err)
 {
-    int code = join_host_create(j->socket_name, j->opts->n_local, j->opts->generation, &j->host,
-                                &j->sock, err);
+    int code =
+        join_host_create(j->socket_name, j->n_local, j->opts->generation, &j->host, &j->sock, err);
     if (code == -EADDRINUSE)
         return co_fail(&j->trouble, -EAGAIN,
                        "the socket @%s is taken: is a job of the same name still running?",
@@ -223,7 +226,7 @@ static int reach_broker(struct joiner *j, struct co_error *err)
         return say_hello(j, err);
     }
     for (int retry_ms = FIRST_RETRY_MS;;) {
-        int code = j->opts->local_rank == 0 ? try_host(j, err) : try_connect(j, err);
+        int code = j->local_rank == 0 ? try_host(j, err) : try_connect(j, err);
         if (code == 0) {
             code = say_hello(j, &j->trouble);
             if (code == 0 || j->host != NULL)
@@ -244,9 +247,9 @@ static int reach_broker(struct joiner *j, struct co_error *err)
 
 static int ask_next(struct joiner *j, struct co_error *err)
 {
-    if (j->next == j->opts->local_rank)
+    if (j->next == j->local_rank)
         j->next++;
-    if (j->next == j->opts->n_local)
+    if (j->next == j->n_local)
         return 0;
     struct node_message m = {.magic = NODE_SOCKET_MAGIC,
                              .version = NODE_SOCKET_VERSION,
@@ -259,13 +262,37 @@ static int ask_next(struct joiner *j, struct co_error *err)
     return 0;
 }
 
-static void note_generation(struct joiner *j, const struct node_message *m)
+/* Ranks of lower numbers may be gone for good. */
+static void take_local_place(struct joiner *j, const struct node_message *m)
 {
+    struct node *n = j->node;
+    struct node_again *again = j->opts->again;
+    j->local_rank = m->local_rank;
+    j->n_local = m->n_local;
+    n->user[j->local_rank] = n->user[n->local_rank];
+    n->user_bytes[j->local_rank] = n->user_bytes[n->local_rank];
+    n->local_rank = j->local_rank;
+    n->n_local = j->n_local;
+    again->local_rank = j->local_rank;
+    again->n_local = j->n_local;
+    again->place = m->place;
+    memcpy(again->store_host, m->text, sizeof again->store_host);
+}
+
+static int note_generation(struct joiner *j, const struct node_message *m, struct co_error *err)
+{
+    struct node_again *again = j->opts->again;
     j->generation = m->generation;
-    if (j->opts->again == NULL)
-        return;
-    j->opts->again->joined = m->generation;
-    j->opts->again->may_follow = (m->flags & NODE_MENDS) != 0;
+    if (again == NULL)
+        return 0;
+    again->joined = m->generation;
+    again->may_follow = (m->flags & NODE_MENDS) != 0;
+    if ((m->flags & NODE_PLACED) == 0)
+        return 0;
+    if (m->n_local > j->opts->n_local)
+        return co_fail(err, -EPROTO, "there are more ranks on this node than when it began");
+    take_local_place(j, m);
+    return 0;
 }
 
 static int on_control(struct joiner *j, const struct node_message *m, int fd, struct co_error *err)
@@ -276,16 +303,18 @@ static int on_control(struct joiner *j, const struct node_message *m, int fd, st
     int code = control_map(fd, &c, err);
     if (code != 0)
         return code;
-    note_generation(j, m);
+    j->node->control = c;
     j->node->generation = c->generation;
     madvise(c, c->bytes, MADV_DONTFORK); /* a child is no rank */
     madvise(c, c->bytes, MADV_DONTDUMP);
-    j->node->control = c;
-    if (c->n_local != j->opts->n_local)
+    code = note_generation(j, m, err);
+    if (code != 0)
+        return code;
+    if (c->n_local != j->n_local)
         return co_fail(err, -ENOEXEC, "the environment says %u ranks on this node, there are %u",
-                       j->opts->n_local, c->n_local);
-    if (control_join(c, j->opts->local_rank, (uint32_t)getpid()) != 0)
-        return co_fail(err, -EEXIST, "local rank %u has joined already", j->opts->local_rank);
+                       j->n_local, c->n_local);
+    if (control_join(c, j->local_rank, (uint32_t)getpid()) != 0)
+        return co_fail(err, -EEXIST, "local rank %u has joined already", j->local_rank);
     j->joined = true;
     j->trouble.text[0] = '\0';
     return ask_next(j, err);
@@ -293,7 +322,7 @@ static int on_control(struct joiner *j, const struct node_message *m, int fd, st
 
 static int on_segment(struct joiner *j, const struct node_message *m, int fd, struct co_error *err)
 {
-    if (fd < 0 || !j->joined || j->next >= j->opts->n_local || m->local_rank != j->next)
+    if (fd < 0 || !j->joined || j->next >= j->n_local || m->local_rank != j->next)
         return co_fail(err, -EPROTO, "an unexpected answer on the node socket");
     int code = user_segment_map_peer(fd, m->bytes, &j->node->user[j->next], err);
     if (code != 0)
@@ -330,7 +359,7 @@ static bool is_stale(const struct joiner *j, const struct node_message *m)
 /* Read and answer all that is there. */
 static int converse(struct joiner *j, struct co_error *err)
 {
-    while (j->next < j->opts->n_local) {
+    while (j->next < j->n_local) {
         struct node_message m;
         co_autoclose_fd int fd = -1;
         int rc = node_message_receive(j->sock, &m, &fd, err);
@@ -371,7 +400,7 @@ static int get_everything(struct joiner *j, struct co_error *err)
     int code = reach_broker(j, err);
     while (code == 0) {
         code = converse(j, err);
-        if (code == 0 && j->next == j->opts->n_local)
+        if (code == 0 && j->next == j->n_local)
             break;
         /* Where the broker went away, the reason of that comes first. */
         struct co_error reason;
@@ -415,10 +444,10 @@ static int check_terms(const struct joiner *j, struct co_error *err)
 static int meet_all(struct joiner *j, struct co_error *err)
 {
     struct control *c = j->node->control;
-    struct introduction *own = introduction_of(c, j->opts->local_rank);
+    struct introduction *own = introduction_of(c, j->local_rank);
     cpus_get_mask(&own->cpus);
     own->terms = j->opts->terms;
-    control_arrive(&c->line[j->opts->local_rank], HERE);
+    control_arrive(&c->line[j->local_rank], HERE);
     if (j->host == NULL)
         close_sock(j); /* tells the host */
     for (unsigned r = 0; r < c->n_local;) {
@@ -495,7 +524,11 @@ int node_join(const struct node_join_opts *opts, struct user_segment *own, struc
 {
     struct co_error local_err = {0};
     err = err != NULL ? err : &local_err;
-    struct joiner j = {.opts = opts, .own = own, .sock = -1};
+    struct joiner j = {.opts = opts,
+                       .own = own,
+                       .sock = -1,
+                       .local_rank = opts->local_rank,
+                       .n_local = opts->n_local};
     j.owns_sock = !node_join_is_socket(opts->node_fd);
     if (!j.owns_sock)
         fcntl(opts->node_fd, F_SETFL, fcntl(opts->node_fd, F_GETFL) | O_NONBLOCK);
@@ -512,7 +545,7 @@ int node_join(const struct node_join_opts *opts, struct user_segment *own, struc
     if (code == 0)
         j.node->n_cpus = count_cpus(j.node->control);
     else if (j.joined)
-        control_leave(j.node->control, opts->local_rank);
+        control_leave(j.node->control, j.local_rank);
     close_sock(&j);
     join_host_destroy(j.host);
     if (code != 0) {

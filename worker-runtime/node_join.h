@@ -13,6 +13,7 @@
 #define DDP_WORKER_RUNTIME_NODE_JOIN_H
 
 #include "cpus.h"
+#include "segments/node_socket.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,7 +24,7 @@ struct control;
 struct user_segment;
 
 struct node_join_opts {
-    unsigned local_rank, n_local; /* n_local >= 2 */
+    unsigned local_rank, n_local; /* as this process was started */
     uint32_t generation;
     int node_fd;      /* DDP_NODE_FD; -1: none */
     const char *job;  /* where node_fd is -1: what the ranks of this job share */
@@ -39,15 +40,19 @@ struct node_again {
     uint32_t wanted; /* in: the generation to join, or a later one; 0: whatever there is */
     uint32_t joined; /* out, also of a failure: the one that was joined, or tried */
     bool may_follow; /* out: ddprun has said that there may be another */
+    /* out: where this rank is in it, and where its store is; n_local 0: as the environment says */
+    unsigned local_rank, n_local;
+    struct node_place place;
+    char store_host[NODE_SOCKET_TEXT_MAX];
 };
 
 struct node { /* what came of it */
     struct control *control;
-    unsigned local_rank, n_local;
-    uint8_t **user;       /* n_local: where each rank's user segment lies here */
-    uint64_t *user_bytes; /* n_local */
-    uint32_t generation;  /* as the control segment has it */
-    unsigned n_cpus;      /* that the ranks of the node may run on, all together */
+    unsigned local_rank, n_local; /* in the generation */
+    uint8_t **user;               /* n_local: where each rank's user segment lies here */
+    uint64_t *user_bytes;         /* n_local */
+    uint32_t generation;          /* as the control segment has it */
+    unsigned n_cpus;              /* that the ranks of the node may run on, all together */
 };
 
 /* Join. On return this thread holds the rank's robust mutex.

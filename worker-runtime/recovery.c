@@ -3,6 +3,8 @@
 #include "common/error.h"
 #include "common/hash.h"
 #include "group.h"
+#include "recovery_shards.h"
+#include "segments/control.h"
 
 #include <ddp/collective.h>
 #include <ddp/elastic.h>
@@ -23,10 +25,12 @@ void recovery_init(struct recovery *r)
 {
     *r = (struct recovery){0};
     r->memory_end = &r->memory;
+    recovery_shards_begin(r);
 }
 
 void recovery_fini(struct recovery *r)
 {
+    recovery_shards_fini(r);
     free(r->sampler);
     recovery_init(r);
 }
@@ -51,6 +55,7 @@ int recovery_begin(struct ddp_group *world)
     struct recovery *r = of(world);
     r->most_done = 0;
     r->n_samplers = 0;
+    recovery_shards_begin(r);
     r->has_memory = false;
     r->memory = NULL; /* that of the generation before went with its world */
     r->memory_end = &r->memory;
@@ -61,6 +66,7 @@ int recovery_begin(struct ddp_group *world)
     if (rc != 0)
         return rc;
     r->most_done = most[0];
+    progress_begin(&world->line->progress, r->most_done);
     if (r->most_done == 0 && r->is_torn)
         return rt_fail(DDP_EPEER, "the ranks that had the state of the training died before this "
                                   "one had it: it has to be started again");

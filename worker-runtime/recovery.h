@@ -18,6 +18,7 @@
 
 struct ddp_group;
 struct recovery_memory;
+struct recovery_shards;
 
 struct recovery_place {  /* where a sampler stands, between two batches */
     int64_t epoch;       /* -1: before the first */
@@ -42,7 +43,9 @@ struct recovery {
     bool has_memory;    /* registered memory has been taken, or there was nothing to take */
     size_t n_samplers;  /* made so far */
     struct recovery_memory *memory, **memory_end; /* registered, in order */
+    struct recovery_shards **next_shards;         /* of the next sharded state that is made */
     /* of all: */
+    struct recovery_shards *shards;   /* owned; a list in the order in which they are made */
     struct recovery_sampler *sampler; /* owned; by the order in which samplers are made */
     size_t cap;
 };

@@ -29,12 +29,19 @@ typedef void reduce_fn(const void *const *in, unsigned n_in, void *const *out, u
 typedef bool reduce_checked_fn(const void *const *in, unsigned n_in, void *const *out,
                                unsigned n_out, size_t count);
 
+/* 16-bit floats to float32, and float32 to them, rounded to nearest, ties to even: the bits of
+ * half.h. They don't overlap. */
+typedef void reduce_widen_fn(float *to, const uint16_t *from, size_t count);
+typedef void reduce_narrow_fn(uint16_t *to, const float *from, size_t count);
+
 enum { REDUCE_N_DTYPES = DDP_UINT64 + 1, REDUCE_N_OPS = DDP_BOR + 1 };
 
 struct reduce_kernels {
     const char *name;
     reduce_fn *fn[REDUCE_N_DTYPES][REDUCE_N_OPS];              /* NULL: see reduce_is_defined() */
     reduce_checked_fn *checked[REDUCE_N_DTYPES][REDUCE_N_OPS]; /* NULL of integers, too */
+    reduce_widen_fn *widen[REDUCE_N_DTYPES];                   /* of the 16-bit floats; else NULL */
+    reduce_narrow_fn *narrow[REDUCE_N_DTYPES];
 };
 
 extern const struct reduce_kernels reduce_scalar; /* plain C: the reference */

@@ -103,6 +103,20 @@ DEFINE_INTEGER(u64, uint64_t, DIVIDED_UNSIGNED)
         [DDP_BOR] = bor_##type                                                                     \
     }
 
+#define DEFINE_CASTS(type)                                                                         \
+    static void widen_##type(float *to, const uint16_t *from, size_t count)                        \
+    {                                                                                              \
+        for (size_t i = 0; i < count; i++)                                                         \
+            to[i] = half_from_##type(from[i]);                                                     \
+    }                                                                                              \
+    static void narrow_##type(uint16_t *to, const float *from, size_t count)                       \
+    {                                                                                              \
+        for (size_t i = 0; i < count; i++)                                                         \
+            to[i] = half_to_##type(from[i]);                                                       \
+    }
+DEFINE_CASTS(f16)
+DEFINE_CASTS(bf16)
+
 const struct reduce_kernels reduce_scalar = {
     .name = "scalar",
     .fn =
@@ -125,4 +139,6 @@ const struct reduce_kernels reduce_scalar = {
             [DDP_FLOAT16] = CHECKED_KERNELS(f16),
             [DDP_BFLOAT16] = CHECKED_KERNELS(bf16),
         },
+    .widen = {[DDP_FLOAT16] = widen_f16, [DDP_BFLOAT16] = widen_bf16},
+    .narrow = {[DDP_FLOAT16] = narrow_f16, [DDP_BFLOAT16] = narrow_bf16},
 };

@@ -2,6 +2,7 @@
 
 #include "collective.h"
 #include "common/error.h"
+#include "whereabouts.h"
 
 #include <ddp/collective.h>
 #include <pthread.h>
@@ -111,6 +112,10 @@ static bool advance_first(struct requests *q, bool may_wait)
     struct backend *b = q->g->backend;
     int code = 0;
     if (!r->has_begun)
+        whereabouts_enter(q->g, &r->what, may_wait ? PROGRESS_WAITS : PROGRESS_BEGUN);
+    else if (may_wait)
+        whereabouts_wait(q->g);
+    if (!r->has_begun)
         code = b->ops->begin(b, &r->what, &r->err);
     r->has_begun = true;
     if (code == 0)
@@ -118,6 +123,7 @@ static bool advance_first(struct requests *q, bool may_wait)
     if (code == 0)
         return false;
     r->code = code < 0 ? code : 0;
+    whereabouts_leave(q->g, may_wait);
     look_through(b, &r->what, r->code);
     remove_first(q);
     r->is_done = true;
@@ -143,7 +149,9 @@ static void *run_thread(void *arg)
         if (r == NULL)
             break;
         pthread_mutex_unlock(&q->mutex);
+        whereabouts_enter(q->g, &r->what, PROGRESS_WAITS);
         int code = backend_run(q->g->backend, &r->what, &r->err);
+        whereabouts_leave(q->g, true);
         look_through(q->g->backend, &r->what, code);
         pthread_mutex_lock(&q->mutex);
         r->code = code;
@@ -216,12 +224,16 @@ static void wait_for_message(struct ddp_group *g, struct ddp_request *r)
 {
     struct backend *b = g->backend;
     struct requests *q = g->requests;
+    if (atomic_load(&r->message.done))
+        return;
+    whereabouts_wait_untold(g, 1);
     while (!q->has_thread && q->first != NULL && !atomic_load(&r->message.done)) {
         b->ops->messages_advance(b, NULL);
         advance_all(q);
         sched_yield();
     }
     b->ops->messages_advance(b, &r->message);
+    whereabouts_wait_untold(g, -1);
 }
 
 /* --- requests --------------------------------------------------------------------------------- */
@@ -258,7 +270,9 @@ int requests_run(struct ddp_group *g, const struct collective *what)
     struct co_error err; /* clearing all of it would show in the shortest calls */
     err.code = 0;
     err.text[0] = '\0';
+    whereabouts_enter(g, what, PROGRESS_WAITS);
     int code = backend_run(g->backend, what, &err);
+    whereabouts_leave(g, true);
     look_through(g->backend, what, code);
     return code == 0 ? DDP_OK : rt_return(code, &err);
 }

@@ -4,6 +4,7 @@
 #include "group.h"
 #include "process.h"
 #include "recovery.h"
+#include "scale.h"
 
 #include <ddp/error.h>
 #include <ddp/group.h>
@@ -15,6 +16,8 @@ static int enter_one(struct recovery *r, struct ddp_group **ret_world, struct co
 {
     static const struct ddp_init_opts defaults;
     struct ddp_group *world;
+    if (r->is_inside)
+        scale_forget(); /* whoever waited has its place now, or asks again */
     int code = group_enter(&defaults, r, &world, err);
     if (code != 0)
         return code;

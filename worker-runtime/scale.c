@@ -21,13 +21,9 @@
 /* The descriptor is asked for when it is needed, as the store is: most programs never do.
  *
  * ret_fd    -1: no node can join */
-static int find_fd(const struct ddp_group *g, int *ret_fd, struct co_error *err)
+static int read_fd(int *ret_fd, struct co_error *err)
 {
     int64_t fd = -1;
-    if (g == NULL)
-        return co_fail(err, -EINVAL, "the group is NULL");
-    if (process_is_forked())
-        return co_fail(err, -EINVAL, "this process was forked from the one that joined");
     const char *text = getenv(DDP_ENV_SCALE_FD);
     if (text != NULL && text[0] != '\0' &&
         co_parse_int(DDP_ENV_SCALE_FD, text, 0, INT_MAX, &fd, err) != 0) {
@@ -36,6 +32,15 @@ static int find_fd(const struct ddp_group *g, int *ret_fd, struct co_error *err)
     }
     *ret_fd = (int)fd;
     return 0;
+}
+
+static int find_fd(const struct ddp_group *g, int *ret_fd, struct co_error *err)
+{
+    if (g == NULL)
+        return co_fail(err, -EINVAL, "the group is NULL");
+    if (process_is_forked())
+        return co_fail(err, -EINVAL, "this process was forked from the one that joined");
+    return read_fd(ret_fd, err);
 }
 
 static int end(const char *name, int code, struct co_error *err)
@@ -56,6 +61,15 @@ bool scale_is_asked(int fd)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
     return poll(&p, 1, 0) == 1 && (p.revents & POLLIN) != 0;
+}
+
+void scale_forget(void)
+{
+    char question[64];
+    int fd = -1;
+    if (read_fd(&fd, NULL) == 0 && fd >= 0)
+        while (recv(fd, question, sizeof question, MSG_DONTWAIT) > 0)
+            ;
 }
 
 int ddp_scale_pending(struct ddp_group *g, int *ret_pending)

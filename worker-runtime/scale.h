@@ -11,4 +11,7 @@ struct ddp_group;
 int scale_find(const struct ddp_group *g);
 bool scale_is_asked(int fd); /* a system call */
 
+/* Throw away what was asked in a generation that is over. */
+void scale_forget(void);
+
 #endif

@@ -46,6 +46,10 @@ static int find_store(const struct ddp_group *g, const char **ret_host, uint16_t
     int64_t number;
     if (g->world->world_size == 1)
         return co_fail(err, -ENOTSUP, "a job of one rank has no store");
+    *ret_host = g->world->store_host;
+    *ret_port = g->world->store_port;
+    if (g->world->store_host[0] != '\0')
+        return 0;
     if (host == NULL || host[0] == '\0' || port == NULL || port[0] == '\0')
         return co_fail(err, -ENOTSUP,
                        "the job has no store: %s and %s say where one is, and are not "

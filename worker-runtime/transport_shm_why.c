@@ -217,6 +217,8 @@ int transport_shm_describe(const struct transport_shm *t, struct co_error *err)
         return describe_timeout(t, why, err);
     case CONTROL_JOB_STOPPING:
         return co_fail(err, -ECONNRESET, "ddprun is stopping the job");
+    case CONTROL_RENEWED:
+        return co_fail(err, -ECONNRESET, "the job goes on in another generation");
     case CONTROL_UNREADABLE:
         return co_fail(err, -EFAULT, "the memory that %s gave to a call cannot be read",
                        name_of(t, why.rank).text);

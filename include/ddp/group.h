@@ -59,8 +59,8 @@ void ddp_finalize(struct ddp_group *world);
  *   - the first ddp_sampler_next_epoch() leads to the epoch that was not over, behind the samples
  *     that completed steps have used. So does ddp_sampler_set_epoch() of that epoch
  * if it makes the same models and samplers in the same order each time. A step is one
- * ddp_model_sync() of a model of the world: where an iteration has several, the last of them
- * counts.
+ * ddp_model_sync() of a model of the world, or one ddp_zero_step(): where an iteration has several,
+ * the last of them counts.
  *
  * returns   0; what train returned if that is negative; DDP_EPEER a rank was not replaced;
  *           DDP_EINVAL if it returned a positive number that no call had given it, or is NULL; else

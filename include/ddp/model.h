@@ -70,11 +70,14 @@ struct ddp_model_opts {        /* zeroed: all defaults. The same on all ranks */
     enum ddp_compress compress; /* of float32 and float64 gradients */
     ddp_bucket_hook *hook;      /* NULL: the library averages */
     void *hook_arg;
-    bool allow_unused; /* a gradient that was not said to be ready is unused, and counts as zeros;
+    bool allow_unused;   /* a gradient that was not said to be ready is unused, and counts as zeros;
                           the order of buckets is not changed then */
-    bool keep_order;   /* buckets stay those of the tensors from last to first */
-    bool weighted;     /* see ddp_model_weight(). Not with predivide_factor */
-    bool check_finite; /* a step with a NaN or an infinity in a gradient fails on all ranks */
+    bool keep_order;     /* buckets stay those of the tensors from last to first */
+    bool weighted;       /* see ddp_model_weight(). Not with predivide_factor */
+    bool check_finite;   /* a step with a NaN or an infinity in a gradient fails on all ranks */
+    bool tell_nonfinite; /* such a step counts, and ddp_model_found_inf() tells all ranks to leave
+                            their parameters alone: what a loss scaler needs. Not with check_finite
+                          */
     struct ddp_tensor
         *buffers; /* n_buffers of them, grad unused, any type: running statistics, say.
                                    Given to all ranks like parameters, and at the end of each step
@@ -192,6 +195,10 @@ int ddp_model_clip(struct ddp_model *m, double max_norm, double *ret_norm);
  * allow_unused always. A gradient that nobody used is zero: an optimiser that keeps momentum may
  * want to leave its parameter alone. false where there is no gradient i. */
 bool ddp_model_is_used(const struct ddp_model *m, size_t i);
+
+/* Of a model with tell_nonfinite: whether an average of the last step that counted holds a NaN or
+ * an infinity. The same on all ranks. Found out while adding up, as by ddp_all_reduce_checked(). */
+bool ddp_model_found_inf(const struct ddp_model *m);
 
 struct ddp_model_stats {
     uint64_t n_steps; /* that count */

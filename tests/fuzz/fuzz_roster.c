@@ -89,7 +89,8 @@ static struct message draw_message(struct world *w)
     else if (m.type == MESSAGE_FAILED)
         m.failed = (struct message_failed){draw(w, 9), (uint8_t)(1 + draw(w, 255)),
                                            draw(w, 2), draw_text(w),
-                                           draw(w, 2), draw(w, 2)};
+                                           draw(w, 2), draw(w, 2),
+                                           draw(w, 2)};
     else if (m.type == MESSAGE_LEAVE)
         m.leave.text = draw_text(w);
     else if (m.type == MESSAGE_END || m.type == MESSAGE_VERDICT)

@@ -16,13 +16,15 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "system"))
+from ports import free_port  # noqa: E402 (found by the path above)
+
 DEADLINE_S = 120
 SKIPPED = 77
 
@@ -99,12 +101,6 @@ def require(text, pattern, where):
     return found
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return str(s.getsockname()[1])
-
-
 def script(name):
     return os.path.join(HERE, name)
 
@@ -126,7 +122,7 @@ def ddp_tutorial_trains_alone(program, version, python, env, folder):
 
 def mp_spawn_tutorial_chooses_its_own_port(program, version, python, env, folder):
     out, _ = run([program, script("mp_spawn_tutorial.py"), "-n", "1", "-g", "2", "-nr", "0",
-                             "--port", free_port()], env)
+                             "--port", str(free_port())], env)
     require(out, rf"torch {version}\S*: 2 spawned ranks learned it", "stdout")
 
 
@@ -134,6 +130,37 @@ def exception_reaches_the_report(program, version, python, env, folder):
     _, err = run([program, "-n", "2", script("crash.py"), "plain"], env, expect=1)
     report = require(err, r"(?sm)^ddprun: rank 1 failed: exit status 1\b.*", "stderr")[0]
     require(report, r"(?m)^ +\| .*ValueError: batch 17 has 3 labels for 4 images$", "the report")
+
+
+def rank_that_hangs_is_named(program, version, python, env, folder):
+    _, err = run([program, "-n", "3", "--hang-timeout", "20s", script("hang.py")], env, expect=134)
+    require(err, r"(?m)^ddprun: rank 1 hangs: nothing was heard of any rank for \d+ s; rank 1 sleeps where no other does$",
+            "stderr")
+    require(err, r"(?m)^  rank 1: pid \d+, sleeps in \S*nanosleep\S*$", "stderr")
+    report = require(err, r"(?sm)^ddprun: rank 1 failed: killed by SIGABRT\b.*", "stderr")[0]
+    require(report, r"(?m)^ +\| .*read_a_batch_from_a_dead_disk$", "the report")
+
+
+def stack_names_the_line_of_each_rank(program, version, python, env, folder):
+    """ddpctl, whose path $DDPCTL has, on a gloo job that hangs: where each rank is, without debuggers."""
+    ctl = [os.environ["DDPCTL"], "stack", "all", "--no-tools", "--signal", "USR2", "interop-stack-" + folder.strip("/").replace("/", "-")]
+    name = ctl[-1]
+    with subprocess.Popen([program, "--rdzv-id", name, "-n", "2", script("stack.py")], env=env, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as job:
+        try:
+            for _ in range(2):
+                if job.stdout.readline() != "met\n":
+                    fail("the ranks did not meet")
+            end = time.monotonic() + DEADLINE_S
+            wanted = (r"(?s)^rank 0 \(pid \d+, \S+\): .*line \d+ in all_reduce\b.*"
+                      r"\nrank 1 \(pid \d+, \S+\): sleeps in \S*nanosleep.*line \d+ in read_a_batch_from_a_dead_disk\b")
+            while True:  # rank 0 may not have come to the call yet
+                out = subprocess.run(ctl, env=env, text=True, stdout=subprocess.PIPE, check=True).stdout
+                if re.search(wanted, out) or time.monotonic() > end:
+                    break
+            require(out, wanted, "ddpctl's output")
+        finally:
+            job.terminate()
 
 
 def error_file_reaches_the_report(program, version, python, env, folder):
@@ -198,6 +225,16 @@ def environment_is_torchruns(program, version, python, env, folder):
 def sampler_draws_as_torch_does(program, version, python, env, folder):
     out, _ = run([python, script("sampler_vs_torch.py"), program], env)
     require(out, "all the same", "stdout")
+
+
+def scaler_goes_torchs_way(program, version, python, env, folder):
+    out, _ = run([python, script("scaler_vs_torch.py"), program], env)
+    require(out, "all the same", "stdout")
+
+
+def syncbn_is_torchs_over_the_whole_batch(program, version, python, env, folder):
+    out, _ = run([python, script("syncbn_vs_torch.py"), program], env)
+    require(out, "all within the bounds", "stdout")
 
 
 def tensors_go_both_ways(program, version, python, env, folder):
@@ -305,8 +342,12 @@ CASES = {
         exception_reaches_the_report,
         error_file_reaches_the_report,
         killed_rank_comes_back,
+        rank_that_hangs_is_named,
+        stack_names_the_line_of_each_rank,
         environment_is_torchruns,
         sampler_draws_as_torch_does,
+        scaler_goes_torchs_way,
+        syncbn_is_torchs_over_the_whole_batch,
         tensors_go_both_ways,
         buckets_are_torchs_after_its_rebuild,
         store_answers_as_torchs_own,

@@ -201,7 +201,7 @@ def fill(text, case, run_dir):
 
 
 def check(case, starts, env, folder):
-    case.port = free_port()
+    case.port = str(free_port())
     case.unlike = {name: [form.replace("@PORT@", case.port) for form in forms] for name, forms in case.unlike.items()}
     runs = [run_case(case, who, starts[who], env, folder) for who in case.only]
     return [problem for compare in COMPARE for problem in compare(case, runs)]

@@ -34,22 +34,25 @@ check() {
 check include/ddp 'ddp/*'
 check common
 check segments 'common/*'
+check console 'common/*'
 check rendezvous 'common/*'
-check launcher 'ddp/*' 'common/*' 'segments/*' 'rendezvous/server.h' \
+check launcher 'ddp/*' 'common/*' 'segments/*' 'console/*' 'rendezvous/server.h' \
     'rendezvous/address.h' 'rendezvous/allow.h' 'rendezvous/control_link.h' 'rendezvous/control_wire.h' 'rendezvous/jobs.h' 'rendezvous/jobs_page.h' 'rendezvous/resolve.h' \
     'rendezvous/seal.h' 'rendezvous/token.h' \
     'rendezvous/restart_policy.h' 'rendezvous/message.h' 'rendezvous/lease.h' 'rendezvous/member.h' 'rendezvous/roster.h'
 check daemon 'common/*' 'rendezvous/server.h' 'rendezvous/stats.h' 'rendezvous/allow.h' 'rendezvous/address.h' \
     'rendezvous/jobs.h' 'rendezvous/jobs_page.h' 'rendezvous/seal.h' 'rendezvous/token.h'
-check ctl 'common/*' 'rendezvous/client.h'
+check ctl 'common/*' 'console/*' 'rendezvous/client.h'
 check worker-runtime 'ddp/*' 'common/*' 'segments/*' 'rendezvous/client.h'
 check examples 'ddp/*'
 check perf 'ddp/*' 'common/*'
 check bench 'ddp/*' 'common/*' 'rendezvous/control_conn.h' 'rendezvous/control_wire.h' 'rendezvous/member.h' 'rendezvous/seal.h'
 
 # pure modules: no clock, no files, no sockets, no globals that change
-for file in launcher/supervisor.c launcher/guide.c launcher/cli.c launcher/cli_conf.c launcher/cli_meet.c \
+for file in console/job_request.c launcher/supervisor.c launcher/guide.c launcher/cli.c launcher/cli_conf.c launcher/cli_meet.c \
     launcher/cli_nodes.c launcher/cli_terms.c launcher/cli_output.c \
+    launcher/cli_hosts.c launcher/host_list.c launcher/leash_wire.c launcher/muster.c launcher/remote_env.c launcher/remote_spec.c \
+    launcher/cli_devices.c launcher/cpu_set.c launcher/placement.c launcher/wrap.c \
     launcher/oom.c launcher/oom_log.c launcher/oom_text.c launcher/output_spec.c launcher/rank_argv.c \
     launcher/worker_env.c rendezvous/store.c rendezvous/codec.c rendezvous/session.c \
     rendezvous/control_wire.c rendezvous/lease.c rendezvous/member.c rendezvous/member_input.c \
@@ -65,7 +68,7 @@ for file in launcher/supervisor.c launcher/guide.c launcher/cli.c launcher/cli_c
     fi
 done
 
-for header in include/ddp/*.h common/*.h segments/*.h rendezvous/*.h launcher/*.h daemon/*.h ctl/*.h worker-runtime/*.h perf/*.h \
+for header in include/ddp/*.h common/*.h segments/*.h console/*.h rendezvous/*.h launcher/*.h daemon/*.h ctl/*.h worker-runtime/*.h perf/*.h \
     examples/*.h; do
     [ -e "$header" ] || continue
     if ! echo "#include \"$header\"" |

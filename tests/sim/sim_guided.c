@@ -1,5 +1,6 @@
 /* sim_guided - nodes of one job (tests/support/guided_nodes.h): ddpruns that are started, killed,
- * signalled, cut off; ranks that fail, end well, do not listen; nurseries that die.
+ * signalled, cut off; ranks that fail, end well, do not listen; nurseries that die. In half of them
+ * ranks live on when others end.
  *
  * Each schedule is drawn from a seed. Checked after each event:
  *   - no two nodes run ranks of different generations, nor two ranks of one number; a node that is
@@ -50,9 +51,10 @@ static void check(bool holds, int node, const char *what)
 
 /* --- What must always hold --- */
 
+/* In a generation. */
 static bool runs(int node)
 {
-    return nodes[node].exists && nodes_look(w, node).n_running > 0;
+    return nodes[node].exists && nodes_look(w, node).n_running > 0 && !nodes_look(w, node).is_kept;
 }
 
 /* Ranks of a node that others have given up, or will. */
@@ -216,6 +218,8 @@ static void run(uint64_t of_seed)
                                   .scale_at = draw(3) == 0 ? MESSAGE_SCALE_AT_CHECKPOINT
                                                            : MESSAGE_SCALE_NOW};
     w = nodes_create(&terms);
+    if (draw(2) == 0)
+        nodes_mend(w);
     for (int i = 0; i < NODES_MAX; i++)
         nodes[i] = (struct node){0};
     for (int i = 0; i < N_EVENTS; i++) {

@@ -10,7 +10,14 @@
  *
  * A state that is met again is not gone on from, so the promises of docs/membership.md hold for
  * every schedule within the budgets, however long. Checked in each state: as in sim_membership.c;
- * and that something can happen as long as not all is over. */
+ * and that something can happen as long as not all is over.
+ *
+ * Where ranks outlive the end of a generation (config.mends), their steps are counted, too. A
+ * generation's ranks meet, and have the most steps that one of them had. A step is completed by one
+ * node after the other, once all have come to its end, so that some may have done it when the
+ * generation breaks and others not. Checked besides: no step is completed in a generation when
+ * ranks have met in a later one; where ranks meet, nobody that lives has completed more than they
+ * have now. So none is lost, and none counts twice. */
 #include "small_world.h"
 
 #include "common/clock.h"
@@ -170,6 +177,8 @@ static void end_ranks(struct world *w, struct node *n)
 {
     break_peers(w, n);
     n->runs = n->breaks = n->fails = n->yields = n->opens = false;
+    n->keeps = n->mends = n->has_met = n->is_broken = false;
+    n->n_steps = 0;
 }
 
 static void end_node(struct world *w, struct node *n)
@@ -196,7 +205,7 @@ static void start_ranks(struct world *w, struct node *n)
         *port = p->place.port;
     check(*port == p->place.port, "the nodes of a generation were told different stores");
     n->runs = true;
-    n->breaks = n->fails = n->yields = false;
+    n->breaks = n->fails = n->yields = n->keeps = n->has_met = n->is_broken = false;
     n->generation = p->generation;
 }
 
@@ -231,6 +240,8 @@ static void carry_out_node(struct world *w, struct node *n, const struct member_
     if (o->kill_ranks)
         end_ranks(w, n);
     n->stops |= o->stop_ranks || o->kill_ranks;
+    if (o->stop_ranks || o->kill_ranks)
+        n->may_keep = o->stop_ranks && o->may_keep;
     if (o->ended)
         note_end(w, n);
 }
@@ -245,7 +256,23 @@ static void feed_node(struct world *w, struct node *n, struct member_input in)
 
 /* --- What can happen --- */
 
-enum act_type { START, CONNECT, DELIVER, OPEN, FINISH, RID, SAVE, BREAK, SEE, FAULT, HEAL, TICK };
+enum act_type {
+    START,
+    CONNECT,
+    DELIVER,
+    OPEN,
+    FINISH,
+    RID,
+    KEEP,
+    SAVE,
+    BREAK,
+    SEE,
+    MEET,
+    STEP,
+    FAULT,
+    HEAL,
+    TICK
+};
 
 struct act {
     uint8_t type, node, link, detail; /* detail: direction, or enum fault */
@@ -293,9 +320,55 @@ static void list_faults(const struct world *w, int i, struct acts *acts)
     bool has_link = n->link >= 0 && n->links[n->link].has_end[TO_ROSTER];
     add(acts, w->budget[KILL] > 0, FAULT, i, 0, KILL);
     add(acts, w->budget[RESET] > 0 && has_link && !n->is_silent, FAULT, i, 0, RESET);
-    add(acts, w->budget[FAIL] > 0 && n->runs && !n->stops && !n->fails, FAULT, i, 0, FAIL);
+    add(acts, w->budget[FAIL] > 0 && n->runs && !n->stops && !n->fails && !n->is_broken, FAULT, i,
+        0, FAIL);
     add(acts, w->budget[LEAVE] > 0, FAULT, i, 0, LEAVE);
     add(acts, w->budget[SILENCE] > 0 && !n->is_silent, FAULT, i, 0, SILENCE);
+}
+
+/* Those that the generation was made of, if all of them run in it. */
+static bool all_are_in(const struct world *w, const struct node *n)
+{
+    uint32_t n_in = 0;
+    for (int i = 0; i < N_NODES; i++)
+        n_in += w->nodes[i].runs && w->nodes[i].generation == n->generation;
+    return n_in == member_get_place(n->member)->place.n_nodes;
+}
+
+static bool can_meet(const struct world *w, const struct node *n)
+{
+    return n->runs && !n->has_met && !n->is_broken && !n->stops && all_are_in(w, n);
+}
+
+/* Somebody has heard from all that the step is at its end; or nobody has yet, and all are there. */
+static bool can_step(const struct world *w, const struct node *n)
+{
+    if (!n->runs || !n->has_met || n->is_broken || n->n_steps >= w->config->steps)
+        return false;
+    if (n->n_steps < w->n_steps[n->generation])
+        return true;
+    for (int i = 0; i < N_NODES; i++) {
+        const struct node *peer = &w->nodes[i];
+        if (peer->runs && peer->generation == n->generation &&
+            (!peer->has_met || peer->n_steps < n->n_steps))
+            return false;
+    }
+    return all_are_in(w, n);
+}
+
+static void list_ranks(const struct world *w, int i, struct acts *acts)
+{
+    const struct node *n = &w->nodes[i];
+    bool can_keep = n->stops && n->may_keep && n->mends;
+    add(acts, n->runs && !n->stops && !n->breaks && !n->fails && !n->is_broken, FINISH, i, 0, 0);
+    /* what ended before the stop is told before */
+    add(acts, n->stops && !n->fails && !can_keep, RID, i, 0, 0);
+    add(acts, can_keep, KEEP, i, 0, 0);
+    add(acts, n->yields, SAVE, i, 0, 0);
+    add(acts, n->breaks && !n->stops && !n->fails, BREAK, i, 0, 0);
+    add(acts, n->fails, SEE, i, 0, 0);
+    add(acts, w->config->mends && can_meet(w, n), MEET, i, 0, 0);
+    add(acts, w->config->mends && can_step(w, n), STEP, i, 0, 0);
 }
 
 static void list_node(const struct world *w, int i, struct acts *acts, bool *ret_hurries)
@@ -315,11 +388,7 @@ static void list_node(const struct world *w, int i, struct acts *acts, bool *ret
     *ret_hurries |= n->opens || n->stops || n->fails;
     add(acts, n->is_connecting && !n->is_silent, CONNECT, i, 0, 0);
     add(acts, n->opens, OPEN, i, 0, 0);
-    add(acts, n->runs && !n->stops && !n->breaks && !n->fails, FINISH, i, 0, 0);
-    add(acts, n->stops && !n->fails, RID, i, 0, 0); /* what ended before the stop is told before */
-    add(acts, n->yields, SAVE, i, 0, 0);
-    add(acts, n->breaks && !n->stops && !n->fails, BREAK, i, 0, 0);
-    add(acts, n->fails, SEE, i, 0, 0);
+    list_ranks(w, i, acts);
     add(acts, n->is_silent, HEAL, i, 0, 0);
     list_faults(w, i, acts);
 }
@@ -404,7 +473,70 @@ static void fail(struct world *w, struct node *n, int exit_code)
               (struct member_input){.type = MEMBER_RANK_FAILED,
                                     .exit_code = exit_code,
                                     .consequence = exit_code != OWN_CODE && w->config->tells,
+                                    .mends = n->mends,
                                     .text = ""});
+}
+
+/* One rank has. On the node that has only one nothing is left to go on with. */
+static void fail_by_itself(struct world *w, struct node *n)
+{
+    w->own_failure[n->generation] = true;
+    break_peers(w, n);
+    n->is_broken = n->mends;
+    n->fails = w->config->tells; /* then it matters who sees what first */
+    if (!n->fails)
+        fail(w, n, OWN_CODE);
+    n->mends = n->mends && n != &w->nodes[0];
+}
+
+/* --- Steps --- */
+
+static void check_generations(const struct world *w, const struct node *n)
+{
+    for (int i = 0; i < N_NODES; i++)
+        check(!w->nodes[i].has_met || w->nodes[i].generation <= n->generation || is_exempt(w, n),
+              "ranks go on in a generation when others have met in a later one");
+}
+
+/* As good as dead: what only its ranks know goes with them. */
+static bool is_going(const struct node *n)
+{
+    return n->member == NULL || n->member->knows_end;
+}
+
+static void meet(struct world *w, struct node *n)
+{
+    for (int i = 0; i < N_NODES; i++) {
+        const struct node *peer = &w->nodes[i];
+        if (peer->runs && peer->generation == n->generation && peer->n_steps > n->n_steps)
+            n->n_steps = peer->n_steps;
+    }
+    n->has_met = n->mends = true;
+    if (w->n_steps[n->generation] < n->n_steps)
+        w->n_steps[n->generation] = n->n_steps;
+    for (int i = 0; i < N_NODES; i++)
+        check(w->nodes[i].n_steps <= n->n_steps || w->nodes[i].has_met || is_going(&w->nodes[i]) ||
+                  is_exempt(w, &w->nodes[i]),
+              "a step is lost that somebody has completed");
+    check_generations(w, n);
+}
+
+static void complete_step(struct world *w, struct node *n)
+{
+    n->n_steps++;
+    check(n->n_steps <= w->n_steps[n->generation] + 1, "a step was left out");
+    if (w->n_steps[n->generation] < n->n_steps)
+        w->n_steps[n->generation] = n->n_steps;
+    check_generations(w, n);
+}
+
+/* The abort word is written, and with that the generation is over for them. */
+static void keep(struct world *w, struct node *n)
+{
+    break_peers(w, n);
+    n->runs = n->stops = n->breaks = n->yields = n->opens = n->has_met = false;
+    n->keeps = n->is_broken = true;
+    feed_node(w, n, (struct member_input){.type = MEMBER_RANKS_KEPT});
 }
 
 static void reset(struct world *w, struct node *n)
@@ -425,11 +557,7 @@ static void befall(struct world *w, struct node *n, enum fault fault)
     } else if (fault == RESET) {
         reset(w, n);
     } else if (fault == FAIL) {
-        w->own_failure[n->generation] = true;
-        break_peers(w, n);
-        n->fails = w->config->tells; /* then it matters who sees what first */
-        if (!n->fails)
-            fail(w, n, OWN_CODE);
+        fail_by_itself(w, n);
     } else if (fault == SILENCE) {
         n->is_silent = true;
     } else {
@@ -476,7 +604,8 @@ static void apply(struct world *w, struct act act)
                                         .agent_store = true});
         break;
     case FINISH:
-        n->runs = n->yields = false;
+        n->runs = n->yields = n->mends = n->has_met = false;
+        n->n_steps = 0;
         feed_node(w, n, (struct member_input){.type = MEMBER_RANKS_DONE});
         break;
     case RID:
@@ -488,8 +617,22 @@ static void apply(struct world *w, struct act act)
         n->yields = false;
         feed_node(w, n, (struct member_input){.type = MEMBER_YIELDED});
         break;
+    case KEEP:
+        keep(w, n);
+        break;
+    case MEET:
+        meet(w, n);
+        break;
+    case STEP:
+        complete_step(w, n);
+        break;
     case BREAK:
-        fail(w, n, CONSEQUENCE_CODE);
+        if (n->mends) { /* its ranks wait for what follows */
+            n->breaks = false;
+            n->is_broken = true;
+        } else {
+            fail(w, n, CONSEQUENCE_CODE);
+        }
         break;
     case SEE:
         fail(w, n, OWN_CODE);
@@ -602,11 +745,21 @@ static void rebuild(struct search *s, uint32_t state, struct world *to)
     apply(to, s->states[state].act);
 }
 
-static const char *const act_names[] = {
-    "starts",          "connects",         "delivers",
-    "opens the store", "ends well",        "has stopped",
-    "saves",           "fails for others", "sees that its rank has failed",
-    "fault",           "is heard again",   "time"};
+static const char *const act_names[] = {"starts",
+                                        "connects",
+                                        "delivers",
+                                        "opens the store",
+                                        "ends well",
+                                        "has stopped",
+                                        "keeps its ranks",
+                                        "saves",
+                                        "hears that others are gone",
+                                        "sees that its rank has failed",
+                                        "meets the others",
+                                        "completes a step",
+                                        "fault",
+                                        "is heard again",
+                                        "time"};
 
 static void print_world(const struct world *w)
 {
@@ -704,6 +857,8 @@ static const struct config configs[] = {
     {"1:2, a failure",                   true,  1, 2, 0, NOW,        false, {[FAIL] = 1}},
     {"1:2, a failure, of libddp",        true,  1, 2, 0, NOW,        false, {[FAIL] = 1}, true},
     {"2:3 at a checkpoint",              true,  2, 3, 0, SAVE_FIRST, false, {0}},
+    {"1:2, a kill, in place",            true,  1, 2, 0, NOW,        false, {[KILL] = 1}, false, true, 2},
+    {"1:2, a failure, in place",         true,  1, 2, 1, NOW,        false, {[FAIL] = 1}, false, true, 2},
     {"1:2 with leases",                  true,  1, 2, 0, NOW,        true,  {0}},
     {"3 with leases",                    true,  3, 3, 0, NOW,        true,  {0}},
 
@@ -719,6 +874,13 @@ static const struct config configs[] = {
     {"2:3 at a checkpoint, a kill",      false, 2, 3, 0, SAVE_FIRST, false, {[KILL] = 1}},
     {"3, a failure, a restart",          false, 3, 3, 1, NOW,        false, {[FAIL] = 1}},
     {"3, a kill, a failure, a restart",  false, 3, 3, 1, NOW,        false, {[KILL] = 1, [FAIL] = 1}},
+    {"2:3, in place",                    false, 2, 3, 0, NOW,        false, {0}, false, true, 2},
+    {"2:3, a kill, in place",            false, 2, 3, 0, NOW,        false, {[KILL] = 1}, false, true, 1},
+    {"3, a failure, in place",           false, 3, 3, 1, NOW,        false, {[FAIL] = 1}, false, true, 1},
+    {"1:2, a kill, a failure, in place", false, 1, 2, 1, NOW,        false, {[KILL] = 1, [FAIL] = 1}, false, true, 2},
+    {"1:2, a leave, in place",           false, 1, 2, 0, NOW,        false, {[LEAVE] = 1}, false, true, 2},
+    {"1:2, a reset, in place",           false, 1, 2, 0, NOW,        false, {[RESET] = 1}, false, true, 2},
+    {"1:2 with leases, in place",        false, 1, 2, 0, NOW,        true,  {0}, false, true, 1},
     {"2:3 with leases",                  false, 2, 3, 0, NOW,        true,  {0}},
     {"3 with leases, a slow message",    false, 3, 3, 0, NOW,        true,  {[SLOW] = 1}},
     {"1:2 with leases, a slow message",  false, 1, 2, 0, NOW,        true,  {[SLOW] = 1}},

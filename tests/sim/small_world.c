@@ -230,7 +230,8 @@ static void put_member(struct digest *d, const struct member *m)
 {
     put(d, m->state);
     put(d, m->is_connecting | m->is_linked << 1 | m->is_welcome << 2 | m->holds << 3 |
-               m->kills << 4 | m->was_given_up << 5 | m->lease_is_off << 6 | m->knows_end << 7);
+               m->kills << 4 | m->keeps << 8 | m->was_given_up << 5 | m->lease_is_off << 6 |
+               m->knows_end << 7);
     put_time(d, m->connect_at_ms);
     put(d, m->n_attempts);
     put_time(d, m->state == MEMBER_SEEKING ? m->late_at_ms : CO_NEVER_MS);
@@ -255,7 +256,10 @@ static void put_node(struct digest *d, const struct node *n)
 {
     put(d, n->was_started | n->is_gone << 1 | n->is_silent << 2 | n->is_connecting << 3 |
                n->opens << 4 | n->runs << 5 | n->stops << 7 | n->breaks << 8 | n->yields << 9 |
-               n->fails << 10 | n->ended_by_roster << 10);
+               n->fails << 10 | n->ended_by_roster << 11 | n->keeps << 12 | n->has_met << 13 |
+               n->is_broken << 14 | n->mends << 16);
+    put(d, n->n_steps);
+    put(d, n->stops && n->mends && n->may_keep);
     put(d, (uint64_t)n->exit_code);
     put_generation(d, n->runs ? n->generation : MESSAGE_NO_GENERATION);
     put(d, n->reset_ms != 0);
@@ -301,11 +305,11 @@ static void put_roster(struct digest *d, const struct roster *r)
     put(d, r->ready | r->pending << 1 | r->is_ending << 2);
     put_port(d, r->ready ? r->port : 0);
     put(d, r->n_members | (uint64_t)r->n_seats << 32);
-    put(d,
-        r->cause.why | r->cause.for_good << 8 | r->cause.charged << 9 | r->cause.consequence << 10);
+    put(d, r->cause.why | r->cause.for_good << 8 | r->cause.charged << 9 |
+               r->cause.consequence << 10 | r->cause.mends << 11);
     put(d, r->cause.node == ROSTER_NO_SLOT ? 9 : (uint64_t)owner_of(&r->nodes[r->cause.node]));
     put(d, r->leader == ROSTER_NO_SLOT ? 9 : (uint64_t)owner_of(&r->nodes[r->leader]));
-    put(d, r->budget.n_restarts);
+    put(d, r->budget.n_restarts | (uint64_t)r->budget.n_counted << 32);
     put(d, r->state == ROSTER_CLOSED ? r->verdict.exit_code : 256);
     for (int i = 0; i < N_NODES; i++) {
         const struct roster_node *known = find_known(r, i);
@@ -332,6 +336,7 @@ uint64_t world_digest(const struct world *w)
     if (generation != MESSAGE_NO_GENERATION) {
         put_port(&d, w->ports[generation]);
         put(&d, w->own_failure[generation]);
+        put(&d, w->n_steps[generation]);
     }
     return d.hash;
 }
@@ -375,7 +380,7 @@ struct mail mail_pack(const struct message *m)
         p.numbers[0] = m->failed.rank;
         p.code = m->failed.exit_code;
         p.flag = m->failed.final;
-        p.why = m->failed.consequence;
+        p.why = m->failed.consequence | m->failed.mends << 1;
         break;
     case MESSAGE_STOP:
         p.why = (uint8_t)m->stop.why;
@@ -430,7 +435,8 @@ struct message mail_unpack(const struct world *w, int node, const struct mail *p
                                            .exit_code = p->code,
                                            .final = p->flag,
                                            .text = "",
-                                           .consequence = p->why != 0};
+                                           .consequence = (p->why & 1) != 0,
+                                           .mends = (p->why & 2) != 0};
         break;
     case MESSAGE_STOP:
         m.stop = (struct message_stop){(enum message_why)p->why, ""};

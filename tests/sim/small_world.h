@@ -50,6 +50,8 @@ struct config {
     bool leases;
     int budget[N_FAULTS];
     bool tells; /* ranks that fail of another one's end say so, as libddp's do */
+    bool mends; /* ranks outlive the end of a generation, as those of ddp_run() do */
+    int steps;  /* that all of its ranks may complete, together, in all of the job */
 };
 
 struct node {
@@ -58,7 +60,13 @@ struct node {
     struct link links[MAX_LINKS];
     int link; /* index; -1: none */
     bool is_connecting, opens, runs, stops, breaks, yields;
-    bool fails; /* by itself; ddprun has not seen it yet */
+    bool may_keep;   /* with stops: they may live on */
+    bool keeps;      /* they do, in no generation */
+    bool mends;      /* they have met others once: they can live on */
+    bool has_met;    /* they hold the state of the generation in which they run */
+    bool is_broken;  /* they know that it is over: they complete no step of it any more */
+    uint8_t n_steps; /* that they have completed, those that they were given included */
+    bool fails;      /* by itself; ddprun has not seen it yet */
     uint32_t generation;
     bool ended_by_roster;
     int exit_code;
@@ -73,6 +81,7 @@ struct world {
     struct node nodes[N_NODES];
     int budget[N_FAULTS];
     uint16_t ports[MAX_GENERATIONS];
+    uint8_t n_steps[MAX_GENERATIONS]; /* the last one that somebody has completed in it */
     bool own_failure[MAX_GENERATIONS];
 };
 

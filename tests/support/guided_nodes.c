@@ -41,6 +41,7 @@ struct node {
 };
 
 struct nodes {
+    bool mends;
     struct message_terms terms;
     struct roster *roster;
     struct node nodes[NODES_MAX];
@@ -106,10 +107,18 @@ static void signal_ranks(struct nodes *w, int node, int sig, int except)
             end_rank(w, node, i, sig);
 }
 
-static void start_rank(struct nodes *w, int node)
+/* It comes to the generation that there is. */
+static void join(struct nodes *w, int node, int rank)
+{
+    put_event(
+        w, node,
+        (struct supervisor_event){.type = SUPERVISOR_EV_JOINED, .rank = rank, .mends = w->mends});
+}
+
+static void start_rank(struct nodes *w, int node, int rank)
 {
     struct node *n = &w->nodes[node];
-    int rank = n->n_next++;
+    n->view.n_starts++;
     if (n->start_error != 0) {
         put_event(w, node,
                   (struct supervisor_event){.type = SUPERVISOR_EV_START_FAILED,
@@ -123,6 +132,8 @@ static void start_rank(struct nodes *w, int node)
     put_event(w, node,
               (struct supervisor_event){
                   .type = SUPERVISOR_EV_STARTED, .rank = rank, .pid = 100 * (node + 1) + rank});
+    if (w->mends)
+        join(w, node, rank);
 }
 
 static void note_place(struct node *n)
@@ -139,10 +150,15 @@ static void note_place(struct node *n)
 static void carry_out(struct nodes *w, int node, const struct supervisor_orders *o)
 {
     struct node *n = &w->nodes[node];
-    if (o->renew)
+    if (o->renew || o->mend)
         note_place(n);
+    for (int i = 0; o->mend && !n->keeps_ranks && i < NODES_LOCAL; i++)
+        if (n->runs[i])
+            join(w, node, i);
     for (int i = 0; i < o->n_start; i++)
-        start_rank(w, node);
+        start_rank(w, node, n->n_next++);
+    for (int i = 0; i < o->n_anew; i++)
+        start_rank(w, node, o->anew[i]);
     if (o->signal != 0)
         signal_ranks(w, node, o->signal, o->except);
     if (o->sweep_signal != 0 && is_empty(n))
@@ -375,6 +391,11 @@ static void fini_node(struct node *n)
     *n = (struct node){0};
 }
 
+void nodes_mend(struct nodes *w)
+{
+    w->mends = true;
+}
+
 void nodes_destroy(struct nodes *w)
 {
     if (w == NULL)
@@ -398,7 +419,9 @@ static void start(struct nodes *w, int node, bool ends_job, bool is_cut)
                                        .window = 1,
                                        .grace_ms = 30000,
                                        .failure_grace_ms = 5000,
-                                       .guided = true};
+                                       .guided = true,
+                                       .mends = w->mends,
+                                       .recovery_ms = 60000};
     struct message_hello hello = {.instance = {(uint8_t)node, ++n_starts},
                                   .run_id = "job",
                                   .name = n->name,
@@ -533,6 +556,8 @@ struct nodes_view nodes_look(const struct nodes *w, int node)
     view.member = n->member;
     for (int i = 0; i < NODES_LOCAL; i++)
         view.n_running += n->runs[i];
+    view.is_kept =
+        n->supervisor != NULL && supervisor_get_state(n->supervisor) == SUPERVISOR_KEEPING;
     return view;
 }
 

@@ -54,7 +54,11 @@ void nodes_fail_starts(struct nodes *w, int node, int error); /* of the next ran
 
 /* Each rank says that it has saved its state. Counts only where they were asked. */
 void nodes_save(struct nodes *w, int node);
-void nodes_keep_ranks(struct nodes *w, int node); /* they ignore SIGTERM */
+void nodes_keep_ranks(struct nodes *w, int node); /* they ignore SIGTERM, and come to no generation
+                                                     behind their first */
+
+/* From now on ranks outlive others, as those of ddp_run() do, and each node's ddprun lets them. */
+void nodes_mend(struct nodes *w);
 
 /* What can be looked at. */
 struct nodes_view {
@@ -63,6 +67,8 @@ struct nodes_view {
     bool ended;
     int exit_code, die_of;
     int n_running;
+    bool is_kept;                                /* its ranks live on between two generations */
+    int n_starts;                                /* of ranks, on this node */
     uint32_t generation, first_rank, world_size; /* of the ranks that were started last */
     uint16_t port;
     bool is_asked;            /* they were asked to save */

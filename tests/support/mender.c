@@ -1,12 +1,15 @@
 /* mender - ranks that train something small by ddp_run(), and tell each step, so that somebody can
  * kill them and see how they go on:
  *
- *     mender EPOCHS BATCHES MS [FLOATS]
+ *     mender EPOCHS BATCHES MS [FLOATS [SAMPLES]]
  *
  * EPOCHS of BATCHES steps of at least MS milliseconds each. The model has FLOATS parameters besides
- * those that count. With a generation's state in its hands a rank writes "holds generation G pid P
- * rank R"; after each step a rank writes "step NUMBER PARAMETER MOMENTUM generation G pid
- * P", the numbers as bits, so that what is the same looks the same; at its start "start pid P". */
+ * those that count. Or, with SAMPLES, as many steps as it takes to see so many samples, whatever
+ * the size of the world. With a generation's state in its hands a rank writes "holds generation G
+ * pid P rank R"; after each step a rank writes "step NUMBER PARAMETER MOMENTUM generation G pid P
+ * rank R world W took I,I,...", the numbers as bits, so that what is the same looks the same; at
+ * its start "start pid P". Where MENDER_UNTIL names a file, no epoch begins once that is there.
+ * Asked to save its state it says that it has: there is nothing to save. */
 #include <ddp/ddp.h>
 
 #include <inttypes.h>
@@ -20,7 +23,7 @@
 enum { BATCH = 3, WEIGHTS = 5 };
 
 struct job {
-    int64_t n_epochs, n_batches, step_ms;
+    int64_t n_epochs, n_batches, step_ms, n_samples;
     double weight[WEIGHTS], momentum[WEIGHTS];
     float *ballast;
     size_t n_ballast;
@@ -42,15 +45,17 @@ static uint64_t bits(double x)
     return u;
 }
 
-static void tell(const struct job *job, struct ddp_group *g)
+static void tell(const struct job *job, struct ddp_group *g, const int64_t *index, size_t n_index)
 {
-    char line[160];
+    char line[256];
     int n = snprintf(line, sizeof line,
                      "step %" PRIu64 " %016" PRIx64 " %016" PRIx64 " generation %" PRIu64
-                     " pid %d rank %d\n",
+                     " pid %d rank %d world %d took ",
                      job->step, bits(job->weight[0]), bits(job->momentum[WEIGHTS - 1]),
-                     ddp_generation(g), getpid(), ddp_rank(g));
-    put(line, n);
+                     ddp_generation(g), getpid(), ddp_rank(g), ddp_world_size(g));
+    for (size_t i = 0; i < n_index; i++)
+        n += snprintf(line + n, sizeof line - (size_t)n, "%s%" PRId64, i > 0 ? "," : "", index[i]);
+    put(line, n + snprintf(line + n, sizeof line - (size_t)n, "\n"));
 }
 
 static void tell_state(struct ddp_group *g)
@@ -85,14 +90,50 @@ static void step(struct job *job)
     job->step++;
 }
 
+static int answer(struct ddp_group *g)
+{
+    int pending;
+    int rc = ddp_scale_pending(g, &pending);
+    return rc == 0 && pending ? ddp_scale_ready(g) : rc;
+}
+
+static int look_for_end(struct ddp_group *g, int32_t *ret_ends)
+{
+    const char *path = getenv("MENDER_UNTIL");
+    *ret_ends = path != NULL && access(path, F_OK) == 0;
+    return path != NULL ? ddp_all_reduce(g, ret_ends, ret_ends, 1, DDP_INT32, DDP_MAX, NULL) : 0;
+}
+
+static int train_epoch(struct job *job, struct ddp_group *g, struct ddp_model *m,
+                       struct ddp_sampler *s)
+{
+    const int64_t *index;
+    for (size_t n; (n = ddp_sampler_next(s, BATCH, &index)) > 0;) {
+        const uint64_t random = job->random;
+        compute_gradients(job, index, n);
+        int rc = ddp_model_sync(m);
+        if (rc != 0) {
+            job->random = random; /* the step was none */
+            return rc;
+        }
+        step(job);
+        tell(job, g, index, n);
+        if ((rc = answer(g)) != 0)
+            return rc;
+    }
+    return 0;
+}
+
 static int train(struct ddp_group *g, void *arg)
 {
     struct job *job = arg;
     struct ddp_model *m;
     struct ddp_sampler *s;
-    const int64_t *index;
+    int32_t ends;
     const struct ddp_sampler_opts order = {
-        .n = BATCH * job->n_batches * ddp_world_size(g) - 1, .seed = 7, .shuffle = true};
+        .n = job->n_samples > 0 ? job->n_samples : BATCH * job->n_batches * ddp_world_size(g) - 1,
+        .seed = 7,
+        .shuffle = true};
     int rc;
     if ((rc = ddp_state_add(g, "momentum", job->momentum, sizeof job->momentum)) != 0 ||
         (rc = ddp_state_add(g, "step", &job->step, sizeof job->step)) != 0 ||
@@ -101,18 +142,10 @@ static int train(struct ddp_group *g, void *arg)
         (rc = ddp_sampler_create(g, &order, &s)) != 0)
         return rc;
     tell_state(g);
-    while (ddp_sampler_next_epoch(s, job->n_epochs))
-        for (size_t n; (n = ddp_sampler_next(s, BATCH, &index)) > 0;) {
-            const uint64_t random = job->random;
-            compute_gradients(job, index, n);
-            if ((rc = ddp_model_sync(m)) != 0) {
-                job->random = random; /* the step was none */
-                return rc;
-            }
-            step(job);
-            tell(job, g);
-        }
-    return 0;
+    while ((rc = look_for_end(g, &ends)) == 0 && !ends && ddp_sampler_next_epoch(s, job->n_epochs))
+        if ((rc = train_epoch(job, g, m, s)) != 0)
+            return rc;
+    return rc;
 }
 
 int main(int argc, char **argv)
@@ -124,6 +157,7 @@ int main(int argc, char **argv)
     job.n_batches = strtoll(argv[2], NULL, 10);
     job.step_ms = strtoll(argv[3], NULL, 10);
     job.n_ballast = argc > 4 ? strtoull(argv[4], NULL, 10) : 0;
+    job.n_samples = argc > 5 ? strtoll(argv[5], NULL, 10) : 0;
     job.ballast = calloc(job.n_ballast + 1, sizeof *job.ballast);
     if (job.ballast == NULL)
         return 2;

@@ -2,10 +2,10 @@
 namespace of its own, on one wire. Used by tests and by bench/elastic.py."""
 import itertools
 import os
-import random
 import shutil
-import socket
 import subprocess
+
+from ports import free_port
 
 N_HOSTS = 4
 _number = itertools.count()
@@ -34,15 +34,7 @@ class Loopback:
         return list(words)
 
     def port(self):
-        """One that is free now, below those that the kernel gives out."""
-        while True:
-            port = random.randrange(20000, 32000)
-            with socket.socket() as s:
-                try:
-                    s.bind(("127.0.0.1", port))
-                    return port
-                except OSError:
-                    pass
+        return free_port()
 
 
 class Namespaces:

@@ -28,7 +28,7 @@ expect() {
 
 expect '--standalone --start-method --start-timeout --stdin --store --store-allow' ddprun --st
 expect 'checkpoint now' ddprun --scale-at ''
-expect '--tee' ddprun -n 4 --standalone --te
+expect '--tee' ddprun -n 4 --standalone --tee
 expect 'agent auto worker' ddprun --store ''
 expect 'agent auto' ddprun --store a
 expect 'worker' ddprun --store = w

@@ -4,6 +4,7 @@ import socket
 import unittest
 
 from harness import RANK, Job, main, run
+from ports import free_port
 
 
 def environments(*args, env=None):
@@ -36,9 +37,7 @@ class Environment(unittest.TestCase):
             s.bind(("127.0.0.1", int(ranks[0]["MASTER_PORT"])))
 
     def test_a_port_can_be_asked_for(self):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
+        port = free_port()
         code, out, _ = run("-n", "2", "--master-port", str(port), "sh", "-c", "echo $MASTER_PORT")
         self.assertEqual((code, out), (0, f"{port}\n" * 2))
 

@@ -14,7 +14,8 @@ import termios
 import unittest
 
 from harness import DDPRUN, RANK, Job, main
-from nodes import UP, Node, c10d, free_port
+from nodes import UP, Node, c10d
+from ports import free_port
 
 SHORT_LEASE = ("--rdzv-conf", "keep_alive_interval=200ms,keep_alive_max_attempt=5")  # 1 s
 STOP_S = float(os.environ.get("STOP_S", "0"))  # with the usual lease, which takes long; 0: with a short one

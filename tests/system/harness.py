@@ -21,6 +21,9 @@ DEADLINE_S = float(os.environ.get("TEST_DEADLINE_S", "30"))
 for name in ("RANK", "WORLD_SIZE", "TORCHELASTIC_ERROR_FILE", "OMP_NUM_THREADS"):
     os.environ.pop(name, None)
 
+# Nor that somebody went home while the tests run: ddprun leaves an ignored SIGHUP ignored.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
 
 class Job:
     """A ddprun under way, or another launcher: anything that starts ranks."""

@@ -8,7 +8,8 @@ import tempfile
 import unittest
 
 from harness import DEADLINE_S, RANK, await_true, main
-from nodes import CTL, SHOW, TOKEN, UP, Node, finish, free_port
+from nodes import CTL, SHOW, TOKEN, UP, Node, finish
+from ports import free_port
 from rendezvous import Client, Daemon, run
 
 GREETING = b"DDP1" + bytes([1, 1, 0, 0]) + bytes(8) + bytes(range(32))  # docs/membership.md, in the clear

@@ -17,6 +17,17 @@ for a in "$a2" "$a4"; do
     check "within 0.3 points of one rank ($a against $a1 hundredths)" $?
 done
 
+for level in "O1 float16" "O1 bfloat16" "O2 float16" "O2 bfloat16"; do
+    # shellcheck disable=SC2086 # two words
+    set -- $level
+    start 2 "$mnist" --data "$work/data" --amp "$1" --amp-type "$2" >"$work/amp"
+    check "training with --amp $1 --amp-type $2" $?
+    a=$(last_accuracy "$work/amp")
+    d=$((a - a2))
+    [ ${d#-} -le 30 ]
+    check "within 0.3 points of O0 ($a against $a2 hundredths)" $?
+done
+
 start 2 "$mnist" --data "$work/data" --model linear >"$work/linear"
 check "training a linear classifier" $?
 cat "$work/linear"

@@ -1,5 +1,5 @@
-"""mnist with ranks that are killed, and replaced, ends with the bits of one without. KILLS sets how many are. Batch
-normalisation is left out: its running averages are each rank's own."""
+"""mnist with ranks that are killed, and replaced, ends with the bits of one without. KILLS sets how many are,
+MNIST_OPTIONS what mnist is told besides. Batch normalisation is left out: its running averages are each rank's own."""
 import os
 import random
 import signal
@@ -12,6 +12,7 @@ from harness import Job  # noqa: E402
 
 MNIST = os.environ["MNIST_DOUBLE"]
 KILLS = int(os.environ.get("KILLS", "10"))
+OPTIONS = os.environ.get("MNIST_OPTIONS", "").split()
 RANKS = 4
 STEPS = 40 + 8 * KILLS
 
@@ -29,6 +30,11 @@ def ranks_of(job):
     return found
 
 
+def rank_of(pid):
+    with open(f"/proc/{pid}/environ", "rb") as f:
+        return dict(word.split(b"=", 1) for word in f.read().split(b"\0") if b"=" in word)[b"RANK"].decode()
+
+
 class Mended(unittest.TestCase):
     def run_mnist(self, folder, name, n_kills, *words):
         """-> {step: its loss, as text}, the network"""
@@ -37,7 +43,7 @@ class Mended(unittest.TestCase):
         losses = {}
         with Job("-n", str(RANKS), "--max-restarts", str(n_kills), *words, MNIST, "--data", os.path.join(folder, "data"),
                  "--draw", "640", "--batch", "64", "--epochs", "1000", "--steps", str(STEPS), "--print-loss-every", "1",
-                 "--checkpoint", network, "--norm", "none") as job:
+                 "--checkpoint", network, "--norm", "none", *OPTIONS) as job:
             for line in job.process.stdout:
                 words = line.decode().split()
                 if words[0] != "step":
@@ -65,6 +71,22 @@ class Mended(unittest.TestCase):
         # what rank 0 had not written yet when it was killed is missing, nothing else
         self.assertEqual([step for step in losses if losses[step] != expected[step]], [])
         self.assertGreaterEqual(len(losses), STEPS - KILLS)
+
+    @unittest.skipUnless("--zero1" in OPTIONS, "of sharded optimisers")
+    def test_a_rank_that_dies_with_its_buddy_is_told_as_lost(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with Job("-n", str(RANKS), "--max-restarts", "2", MNIST, "--data", os.path.join(folder, "data"), "--draw",
+                     "640", "--batch", "64", "--epochs", "1000", "--steps", "2000", "--print-loss-every", "1", *OPTIONS) as job:
+                for line in job.process.stdout:
+                    if line.startswith(b"step 5 "):
+                        break
+                both = [pid for pid in ranks_of(job) if rank_of(pid) in ("1", "2")]
+                self.assertEqual(len(both), 2)
+                for with_signal in (signal.SIGSTOP, signal.SIGKILL):  # no recovery between the two deaths
+                    for pid in both:
+                        os.kill(pid, with_signal)
+                _, _, err = job.end()
+        self.assertIn(b"nobody holds the shard of 1 rank (1) any more", err)
 
 
 if __name__ == "__main__":

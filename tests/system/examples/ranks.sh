@@ -2,8 +2,8 @@
 # Training is the same on 1, 2 and 4 ranks, and twice the same on 2.
 . "$(dirname "$0")/common.sh"
 
-# losses N FILE OPTION...: train the double build without norm on N ranks, exactly 100 steps, and keep the
-# losses.
+# losses N FILE OPTION...: train the double build on N ranks, exactly 100 steps, and keep the losses. Without
+# norm, unless told otherwise.
 losses() {
     ranks=$1 file=$2
     shift 2
@@ -36,6 +36,32 @@ for n in 1 2 4; do
     d=$(difference "$work/loss1" "$work/loss")
     below "$d" 1e-9
     check "losses on $n ranks in two parts are those of one (relative difference $d)" $?
+done
+losses alone "$work/loss_norm" --norm batch
+check "training alone, batch norm" $?
+for n in 2 4; do
+    losses $n "$work/loss" --norm batch --sync-bn
+    check "training on $n ranks, batch norm over all" $?
+    d=$(difference "$work/loss_norm" "$work/loss")
+    below "$d" 1e-9
+    check "losses on $n ranks with --sync-bn are those of one (relative difference $d)" $?
+done
+for n in 1 2 3 4; do
+    losses $n "$work/loss" --zero1
+    check "training on $n ranks, each with a share of the optimiser" $?
+    d=$(difference "$work/loss1" "$work/loss")
+    below "$d" 1e-9
+    check "losses on $n ranks with --zero1 are those of one (relative difference $d)" $?
+done
+sed -n 's/^optimiser state: \([0-9]*\) of \([0-9]*\) bytes.*/\1 \2/p' "$work/out" |
+    awk '{ n++; if ($1 * 4 < $2 * 0.98 || $1 * 4 > $2 * 1.02) n = 9 } END { exit n != 1 }'
+check "with 4 ranks each has a quarter of the optimiser's state" $?
+for n in 2 4; do
+    losses $n "$work/loss" --pipeline
+    check "training on $n ranks, half of a network on each" $?
+    d=$(difference "$work/loss1" "$work/loss")
+    below "$d" 1e-9
+    check "losses on $n ranks with --pipeline are those of one (relative difference $d)" $?
 done
 awk 'NR == 1 { first = $1 } END { exit !(NR == 100 && $1 < first / 2) }' "$work/loss1"
 check "the loss falls" $?

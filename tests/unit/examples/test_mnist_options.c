@@ -40,6 +40,13 @@ START_TEST(bad_command_lines_are_refused_with_the_reason)
         {{"--lr", "-1"}, "--lr -1 is not at least 0 and below 1e+06"},
         {{"--momentum", "1"}, "--momentum 1 is not at least 0 and below 1"},
         {{"--model", "resnet"}, "--model 'resnet' is neither convnet nor linear"},
+        {{"--amp", "O4"}, "--amp 'O4' is none of O0, O1, O2, O3"},
+        {{"--amp", "2"}, "--amp '2' is none of O0, O1, O2, O3"},
+        {{"--amp-type", "half"}, "--amp-type 'half' is neither float16 nor bfloat16"},
+        {{"--zero1", "--amp", "O2"}, "--zero1 is for --amp O0"},
+        {{"--pipeline", "--sync-bn"},
+         "--pipeline goes without --amp, --zero1, --accumulate, --sync-bn"},
+        {{"--pipeline", "--model", "linear"}, "--pipeline cannot cut a linear classifier"},
         {{"--norm", "layer"}, "--norm 'layer' is neither batch nor none"},
     };
 

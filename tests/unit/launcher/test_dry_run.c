@@ -115,6 +115,32 @@ static void check_shown(const char *shown, const char *line)
 
 #define ALL_NODES "<known when all nodes are there>"
 
+START_TEST(arguments_in_braces_are_shown_as_far_as_they_are_known)
+{
+    char *argv[] = {"./train", "{rank}", "{nnodes}", "{master_ip}", NULL};
+    struct job_spec spec = {
+        .n_local = 1,
+        .run_id = "a",
+        .role = "r",
+        .master_addr = "node1",
+        .path = "./train",
+        .argv = argv,
+        .n_program_words = 1,
+        .has_templates = true,
+        .fills_braces = true,
+        .signals_to_handle = "",
+        .world = {.guided = true, .min_nodes = 2, .max_nodes = 2, .node_rank = 1},
+    };
+    const char *const parent[] = {NULL};
+    const char *shown = show(&spec, parent);
+    static const char expected[] = "local rank 0: ./train '<known when all nodes are there>' 2 "
+                                   "'<the address behind MASTER_ADDR>'\n";
+    ck_assert_int_eq(strncmp(shown, expected, sizeof expected - 1), 0);
+    spec.master_addr = "10.0.0.1";
+    ck_assert_ptr_nonnull(strstr(show(&spec, parent), "there>' 2 10.0.0.1\n"));
+}
+END_TEST
+
 START_TEST(of_several_nodes_is_shown_what_is_known)
 {
     char *argv[] = {"./train", NULL};
@@ -168,6 +194,7 @@ int main(void)
     tcase_add_test(c, words_are_quoted_for_a_shell);
     tcase_add_test(c, each_rank_has_its_command_and_what_its_environment_adds);
     tcase_add_test(c, several_ranks_have_a_port_that_was_asked_for);
+    tcase_add_test(c, arguments_in_braces_are_shown_as_far_as_they_are_known);
     tcase_add_test(c, of_several_nodes_is_shown_what_is_known);
     suite_add_tcase(suite, c);
     SRunner *runner = srunner_create(suite);

@@ -106,6 +106,118 @@ START_TEST(a_failure_starts_all_again_and_then_is_the_verdict_of_all)
 }
 END_TEST
 
+static void expect_starts(int node, int n_starts)
+{
+    ck_assert_int_eq(nodes_look(w, node).n_starts, n_starts);
+    ck_assert_int_eq(nodes_look(w, node).n_sigterm, 0);
+}
+
+START_TEST(where_ranks_live_on_a_failure_starts_one_rank_at_once_and_then_is_the_verdict)
+{
+    begin(2, 2, 3);
+    nodes_mend(w);
+    start(2);
+    for (uint32_t i = 1; i <= 3; i++) {
+        nodes_exit_rank(w, 1, 1, SIGKILL);
+        expect_running(0, i, 0, 4);
+        expect_running(1, i, 2, 4);
+        expect_starts(0, NODES_LOCAL);
+        expect_starts(1, NODES_LOCAL + (int)i);
+    }
+    ck_assert_uint_eq(roster_n_restarts(nodes_roster(w)), 3);
+    nodes_exit_rank(w, 0, 0, SIGKILL);
+    expect_end(0, 137, 0);
+    expect_end(1, 137, 0);
+}
+END_TEST
+
+START_TEST(where_ranks_live_on_nodes_come_and_go_without_them)
+{
+    begin(1, 3, 0);
+    nodes_mend(w);
+    start(3);
+    expect_running(2, 0, 4, 6);
+    nodes_kill(w, 0);
+    nodes_advance(w, 50);
+    expect_running(1, 1, 0, 4);
+    expect_running(2, 1, 2, 4);
+    nodes_start(w, 0, false);
+    expect_running(1, 2, 0, 6);
+    expect_running(2, 2, 2, 6);
+    nodes_signal(w, 2, SIGTERM); /* it leaves */
+    expect_running(1, 3, 0, 4);
+    expect_end(2, 143, SIGTERM);
+    expect_starts(1, NODES_LOCAL);
+}
+END_TEST
+
+START_TEST(ranks_that_are_kept_end_with_the_job_or_by_a_signal)
+{
+    for (int i = 0; i < 2; i++) {
+        begin(2, 2, 1);
+        nodes_mend(w);
+        start(2);
+        nodes_kill(w, 1);
+        nodes_advance(w, 50);
+        ck_assert(nodes_look(w, 0).is_kept);
+        ck_assert_int_eq(nodes_look(w, 0).n_running, NODES_LOCAL);
+        if (i == 0)
+            nodes_advance(w, 20000); /* nobody comes */
+        else
+            nodes_signal(w, 0, SIGTERM);
+        expect_end(0, i == 0 ? 75 : 143, i == 0 ? 0 : SIGTERM);
+        tear_down();
+    }
+}
+END_TEST
+
+START_TEST(ranks_that_are_kept_may_all_die)
+{
+    begin(2, 2, 1);
+    nodes_mend(w);
+    start(2);
+    nodes_kill(w, 1);
+    nodes_advance(w, 50);
+    for (int i = 0; i < NODES_LOCAL; i++)
+        nodes_exit_rank(w, 0, i, SIGKILL);
+    ck_assert(nodes_look(w, 0).is_kept);
+    nodes_start(w, 1, false);
+    expect_running(0, 1, 0, 4);
+    expect_starts(0, 2 * NODES_LOCAL);
+}
+END_TEST
+
+START_TEST(ranks_that_are_kept_die_with_the_lease)
+{
+    begin(2, 2, 1);
+    nodes_mend(w);
+    start(2);
+    nodes_kill(w, 1);
+    nodes_advance(w, 50);
+    nodes_cut(w, 0);
+    nodes_advance(w, 3000);
+    ck_assert_int_eq(nodes_look(w, 0).n_running, 0);
+    expect_end(0, 75, 0);
+}
+END_TEST
+
+START_TEST(a_rank_that_does_not_come_to_the_next_generation_is_a_failure)
+{
+    begin(2, 2, 2);
+    nodes_mend(w);
+    start(2);
+    nodes_keep_ranks(w, 0);
+    nodes_exit_rank(w, 1, 0, SIGKILL);
+    nodes_advance(w, 60000);
+    ck_assert_int_eq(nodes_look(w, 0).n_sigterm, 1);
+    nodes_advance(w, 5000); /* they do not listen to that either */
+    expect_running(0, 2, 0, 4);
+    expect_running(1, 2, 2, 4);
+    expect_starts(1, NODES_LOCAL + 1);
+    ck_assert_int_eq(nodes_look(w, 0).n_starts, 2 * NODES_LOCAL);
+}
+END_TEST
+
 START_TEST(the_verdict_of_all_is_the_cause_though_its_consequence_was_heard_first)
 {
     begin(2, 2, 0);
@@ -395,6 +507,13 @@ int main(void)
     tcase_add_checked_fixture(t, NULL, tear_down);
     tcase_add_test(t, nodes_start_together_and_end_together);
     tcase_add_test(t, a_failure_starts_all_again_and_then_is_the_verdict_of_all);
+    tcase_add_test(t,
+                   where_ranks_live_on_a_failure_starts_one_rank_at_once_and_then_is_the_verdict);
+    tcase_add_test(t, where_ranks_live_on_nodes_come_and_go_without_them);
+    tcase_add_test(t, ranks_that_are_kept_end_with_the_job_or_by_a_signal);
+    tcase_add_test(t, ranks_that_are_kept_may_all_die);
+    tcase_add_test(t, ranks_that_are_kept_die_with_the_lease);
+    tcase_add_test(t, a_rank_that_does_not_come_to_the_next_generation_is_a_failure);
     tcase_add_test(t, the_verdict_of_all_is_the_cause_though_its_consequence_was_heard_first);
     tcase_add_test(t, a_consequence_elsewhere_is_the_verdict_if_nobody_knows_better);
     tcase_add_test(t, what_cannot_be_executed_is_not_tried_again);

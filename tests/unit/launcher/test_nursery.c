@@ -60,11 +60,11 @@ static void spawn_many(int first, int n_workers, const char *path, const char *c
     for (int i = 0; i < n_workers; i++) {
         char *own[] = {(char *)"sh", (char *)"-c", (char *)scripts[i], NULL};
         memcpy(argv[i], own, sizeof own);
-        words[i] = (struct image_words){argv[i], env};
+        words[i] = (struct image_words){.path = path, .argv = argv[i], .env = env};
         memcpy(fds[i], (int[SPAWN_N_FDS]){null_fd, out_fd, STDERR_FILENO, null_fd, -1},
                sizeof fds[i]);
     }
-    ck_assert_int_eq(image_make(path, words, (size_t)n_workers, &image, NULL), 0);
+    ck_assert_int_eq(image_make(words, (size_t)n_workers, &image, NULL), 0);
     ck_assert_int_eq(nursery_spawn(&n, first, n_workers, image, (const int(*)[SPAWN_N_FDS])fds), 0);
     close(image);
 }
@@ -73,8 +73,9 @@ static void spawn(int rank, const char *path, char *const *argv, int out_fd)
 {
     char *env[] = {(char *)"GREETING=hello", NULL};
     int image = -1;
+    const struct image_words words = {.path = path, .argv = argv, .env = env};
     const int fds[1][SPAWN_N_FDS] = {{null_fd, out_fd, STDERR_FILENO, null_fd, -1}};
-    ck_assert_int_eq(image_make(path, &(struct image_words){argv, env}, 1, &image, NULL), 0);
+    ck_assert_int_eq(image_make(&words, 1, &image, NULL), 0);
     ck_assert_int_eq(nursery_spawn(&n, rank, 1, image, fds), 0);
     close(image);
 }
@@ -303,6 +304,28 @@ START_TEST(a_signal_that_ends_nobody_tells_nobody)
 }
 END_TEST
 
+START_TEST(one_rank_alone_can_be_signalled)
+{
+    spawn_sh(0, "sleep 1000");
+    ck_assert_uint_eq(next().event, NURSERY_STARTED);
+    spawn_sh(1, "sleep 1000");
+    ck_assert_uint_eq(next().event, NURSERY_STARTED);
+    ck_assert_int_eq(nursery_signal_one(&n, NURSERY_MAIN, 7, SIGKILL), 0); /* there is no such */
+    ck_assert_int_eq(nursery_signal_one(&n, NURSERY_MAIN, -1, SIGKILL), 0);
+    ck_assert_int_eq(nursery_signal_one(&n, NURSERY_MAIN, 1, SIGABRT), 0);
+    struct nursery_report r = next();
+    ck_assert_uint_eq(r.event, NURSERY_EXITED);
+    ck_assert_int_eq(r.local_rank, 1);
+    ck_assert_int_eq(WTERMSIG(r.status), SIGABRT);
+    ck_assert_int_eq(r.told, 0); /* it did not end since the job does */
+    ck_assert_int_eq(nursery_signal_one(&n, NURSERY_GROUP, 1, SIGKILL), 0); /* it is gone */
+    ck_assert_int_eq(nursery_signal_one(&n, NURSERY_GROUP, 0, SIGKILL), 0);
+    r = next();
+    ck_assert_int_eq(r.local_rank, 0);
+    ck_assert_int_eq(WTERMSIG(r.status), SIGKILL);
+}
+END_TEST
+
 START_TEST(strangers_are_swept)
 {
     /* the subshell's child outlives both: a stranger */
@@ -423,11 +446,12 @@ START_TEST(the_lease_does_not_wait_for_who_reads_no_reports)
     enum { N = 700 };
     char *argv[] = {(char *)"true", NULL};
     char *env[] = {NULL};
+    const struct image_words words = {.path = "/bin/true", .argv = argv, .env = env};
     int image = -1;
     int pipe_fds[2];
     ck_assert_int_eq(pipe2(pipe_fds, O_CLOEXEC), 0);
     int last_fd = spawn_holding_pipe(N, "exec sleep 1000");
-    ck_assert_int_eq(image_make("/bin/true", &(struct image_words){argv, env}, 1, &image, NULL), 0);
+    ck_assert_int_eq(image_make(&words, 1, &image, NULL), 0);
     for (int i = 0; i < N; i++) { /* each told with two reports */
         int rc;
         const int of_rank[1][SPAWN_N_FDS] = {{null_fd, pipe_fds[1], STDERR_FILENO, null_fd, -1}};
@@ -511,6 +535,7 @@ int main(void)
     tcase_add_test(c, a_signal_follows_the_starts_before_it);
     tcase_add_test(c, who_was_dying_before_a_signal_came_was_not_told);
     tcase_add_test(c, a_signal_that_ends_nobody_tells_nobody);
+    tcase_add_test(c, one_rank_alone_can_be_signalled);
     tcase_add_test(c, strangers_are_swept);
     tcase_add_test(c, closing_kills_what_is_left);
     tcase_add_test(c, when_the_lease_is_over_all_is_killed_then_told);

@@ -102,6 +102,36 @@ START_TEST(modules_and_torchruns_scripts_are_for_python_in_any_case)
 }
 END_TEST
 
+START_TEST(braces_are_filled_in_for_what_is_executed)
+{
+    static const struct {
+        enum program_rule rule;
+        const char *program;
+        enum template_rule templates;
+        bool as_torchrun, fills;
+    } cases[] = {
+        {PROGRAM_BY_FILE, "./program", TEMPLATES_AUTO, false, true},
+        {PROGRAM_BY_FILE, "true", TEMPLATES_AUTO, false, true},
+        {PROGRAM_EXEC, "./tool.py", TEMPLATES_AUTO, false, true},
+        {PROGRAM_BY_FILE, "train.py", TEMPLATES_AUTO, false, false},
+        {PROGRAM_MODULE, "a.b", TEMPLATES_AUTO, false, false},
+        {PROGRAM_EXEC, "./program", TEMPLATES_AUTO, true, false},
+        {PROGRAM_BY_FILE, "train.py", TEMPLATES_YES, false, true},
+        {PROGRAM_EXEC, "./program", TEMPLATES_YES, true, true},
+        {PROGRAM_BY_FILE, "./program", TEMPLATES_NO, false, false},
+    };
+    const struct cli_world world = fake_world_make(&fake_world_usual);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *words[] = {(char *)cases[i].program, "{rank}", NULL};
+        struct job_spec s = {.templates = cases[i].templates, .as_torchrun = cases[i].as_torchrun};
+        ck_assert_int_eq(program_make(cases[i].rule, words, &world, &s, NULL), 0);
+        ck_assert_int_eq(s.fills_braces, cases[i].fills);
+        ck_assert_int_eq(s.has_templates, cases[i].fills);
+        job_spec_fini(&s);
+    }
+}
+END_TEST
+
 START_TEST(run_path_is_pythons)
 {
     ck_assert_str_eq(make(PROGRAM_RUN_PATH, "tool.py"),
@@ -326,6 +356,7 @@ int main(void)
     tcase_add_test(c, programs_are_executed);
     tcase_add_test(c, path_comes_before_the_current_directory);
     tcase_add_test(c, modules_and_torchruns_scripts_are_for_python_in_any_case);
+    tcase_add_test(c, braces_are_filled_in_for_what_is_executed);
     tcase_add_test(c, run_path_is_pythons);
     tcase_add_test(c, a_script_of_each_rank_is_not_looked_for);
     tcase_add_test(c, what_is_no_program_is_told_by_its_kind);

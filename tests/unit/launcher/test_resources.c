@@ -2,49 +2,32 @@
  * doubles of /proc, /sys and /dev, written by each test; one test looks at the real ones. */
 #include "launcher/cli_world.h"
 #include "launcher/resources.h"
+#include "tests/support/file_tree.h"
 
 #include <check.h>
+#include <dirent.h>
 #include <errno.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char root[] = "/tmp/ddp-test-resources-XXXXXX";
+static char root[FILE_TREE_BYTES];
 
 static void set_up(void)
 {
-    ck_assert_ptr_nonnull(mkdtemp(root));
-}
-
-static int on_entry(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-    (void)st, (void)flag, (void)ftw;
-    return remove(path);
+    file_tree_make(root);
 }
 
 static void tear_down(void)
 {
-    ck_assert_int_eq(nftw(root, on_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
-    strcpy(root + strlen(root) - 6, "XXXXXX");
+    file_tree_remove(root);
 }
 
-/* Write root/name, with the directories above it. */
 static void put(const char *name, const char *content)
 {
-    char path[512];
-    snprintf(path, sizeof path, "%s%s", root, name);
-    for (char *slash = path + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
-        *slash = '\0';
-        ck_assert(mkdir(path, 0755) == 0 || errno == EEXIST);
-        *slash = '/';
-    }
-    FILE *out = fopen(path, "w");
-    ck_assert_ptr_nonnull(out);
-    fputs(content, out);
-    fclose(out);
+    file_tree_put(root, name, content);
 }
 
 START_TEST(without_a_quota_the_affinity_counts)
@@ -68,6 +51,54 @@ START_TEST(the_smallest_quota_on_the_way_up_counts)
     ck_assert_int_eq(resources_n_cpus(root, 16), 2);
     put("/sys/fs/cgroup/cpu.max", "50000 100000\n"); /* never below one */
     ck_assert_int_eq(resources_n_cpus(root, 16), 1);
+}
+END_TEST
+
+/* A case of tests/data/quota: what it is, "affinity N", "cpus N", then files, each behind a line
+ * "= NAME". */
+static void check_case(const char *path)
+{
+    char line[200], name[200] = "", text[400] = "";
+    int affinity = 0, cpus = 0;
+    FILE *in = fopen(path, "r");
+    ck_assert_ptr_nonnull(in);
+    while (fgets(line, sizeof line, in) != NULL) {
+        if (strncmp(line, "= ", 2) == 0) {
+            snprintf(name, sizeof name, "%.*s", (int)strcspn(line + 2, "\n"), line + 2);
+            text[0] = '\0';
+        } else if (name[0] == '\0') {
+            sscanf(line, "affinity %d", &affinity);
+            sscanf(line, "cpus %d", &cpus);
+        } else {
+            strcat(text, line);
+        }
+        if (name[0] != '\0')
+            put(name, text);
+    }
+    fclose(in);
+    ck_assert(affinity > 0 && cpus > 0);
+    ck_assert_msg(resources_n_cpus(root, affinity) == cpus, "%s: %d", path,
+                  resources_n_cpus(root, affinity));
+}
+
+START_TEST(hostile_quotas_leave_what_is_written_down)
+{
+    char dir[512], path[800];
+    int n = 0;
+    snprintf(dir, sizeof dir, "%s/quota", getenv("TEST_DATA"));
+    DIR *d = opendir(dir);
+    ck_assert_ptr_nonnull(d);
+    for (struct dirent *e; (e = readdir(d)) != NULL;) {
+        if (e->d_name[0] == '.')
+            continue;
+        tear_down();
+        set_up();
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        check_case(path);
+        n++;
+    }
+    closedir(d);
+    ck_assert_int_ge(n, 12);
 }
 END_TEST
 
@@ -220,6 +251,7 @@ int main(void)
     tcase_add_checked_fixture(c, set_up, tear_down);
     tcase_add_test(c, without_a_quota_the_affinity_counts);
     tcase_add_test(c, the_smallest_quota_on_the_way_up_counts);
+    tcase_add_test(c, hostile_quotas_leave_what_is_written_down);
     tcase_add_test(c, version_1_has_quotas_too);
     tcase_add_test(c, files_that_make_no_sense_change_nothing);
     tcase_add_test(c, gpus_are_the_device_files);

@@ -107,6 +107,40 @@ START_TEST(what_is_no_text_is_marked)
 }
 END_TEST
 
+static void check_since(size_t from, size_t wanted_from, const char *wanted)
+{
+    size_t at, n;
+    char *bytes = tail_since(&t, from, &at, &n);
+    ck_assert_uint_eq(at, wanted_from);
+    ck_assert_uint_eq(n, strlen(wanted));
+    if (n > 0)
+        ck_assert_mem_eq(bytes, wanted, n);
+    free(bytes);
+}
+
+START_TEST(what_came_since_is_given_as_it_came)
+{
+    check_since(0, 0, "");
+    add("one\r\ntw");
+    check_since(0, 0, "one\r\ntw");
+    check_since(5, 5, "tw");
+    check_since(7, 7, "");
+    check_since(8, 0, "one\r\ntw"); /* counted of another rank */
+}
+END_TEST
+
+START_TEST(of_what_is_kept_no_more_the_rest_is_given)
+{
+    static char whole[TAIL_BYTES + 1];
+    memset(whole, 'a', TAIL_BYTES);
+    add(whole);
+    add("bc");
+    memcpy(whole + TAIL_BYTES - 2, "bc", 2);
+    check_since(0, 2, whole);
+    check_since(TAIL_BYTES + 1, TAIL_BYTES + 1, "c");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("tail");
@@ -119,6 +153,8 @@ int main(void)
     tcase_add_test(c, a_single_endless_line_is_cut);
     tcase_add_test(c, of_a_progress_bar_the_last_drawing_is_left);
     tcase_add_test(c, what_is_no_text_is_marked);
+    tcase_add_test(c, what_came_since_is_given_as_it_came);
+    tcase_add_test(c, of_what_is_kept_no_more_the_rest_is_given);
     suite_add_tcase(suite, c);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

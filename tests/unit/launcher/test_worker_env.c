@@ -1,4 +1,5 @@
 /* The environment that a worker gets, compared whole. */
+#include "launcher/binding.h"
 #include "launcher/job_spec.h"
 #include "launcher/worker_env.h"
 
@@ -239,6 +240,28 @@ START_TEST(a_virtual_local_rank_sees_one_device)
 }
 END_TEST
 
+START_TEST(gpus_that_were_chosen_are_all_ranks_see)
+{
+    spec.gpus = "7,2";
+    const char *text = MAKE("CUDA_VISIBLE_DEVICES=2,7,9");
+    ck_assert_int_eq(count(text, "CUDA_VISIBLE_DEVICES="), 1);
+    ck_assert_int_eq(count(text, "CUDA_VISIBLE_DEVICES=7,2\n"), 1);
+    spec.virtual_local_rank = true;
+    ck_assert_int_eq(count(MAKE("CUDA_VISIBLE_DEVICES=2,7,9"), "CUDA_VISIBLE_DEVICES=2\n"), 1);
+}
+END_TEST
+
+START_TEST(bound_ranks_know_where_all_of_them_are)
+{
+    struct binding binding = {.is_bound = true, .node_list = "0,1"};
+    ck_assert_int_eq(count(MAKE("DDP_NUMA_NODES=5"), "DDP_NUMA_NODES="), 0); /* another job's */
+    spec.binding = &binding;
+    ck_assert_int_eq(count(MAKE("DDP_NUMA_NODES=5"), "DDP_NUMA_NODES=0,1\n"), 1);
+    binding.is_bound = false;
+    ck_assert_int_eq(count(MAKE("A=b"), "DDP_NUMA_NODES="), 0);
+}
+END_TEST
+
 START_TEST(threads_that_were_asked_for_are_set)
 {
     spec.omp_asked = true;
@@ -357,6 +380,8 @@ int main(void)
     tcase_add_test(c, values_of_the_user_stay);
     tcase_add_test(c, what_was_asked_for_is_told);
     tcase_add_test(c, a_virtual_local_rank_sees_one_device);
+    tcase_add_test(c, gpus_that_were_chosen_are_all_ranks_see);
+    tcase_add_test(c, bound_ranks_know_where_all_of_them_are);
     tcase_add_test(c, threads_that_were_asked_for_are_set);
     tcase_add_test(c, odd_variables_pass_unchanged);
     tcase_add_test(c, large_environments_are_copied_whole);

@@ -79,7 +79,8 @@ static struct message make(enum message_type type)
                                            .exit_code = 139,
                                            .final = true,
                                            .text = "killed by SIGSEGV (core dumped)",
-                                           .consequence = true};
+                                           .consequence = true,
+                                           .mends = true};
         break;
     case MESSAGE_LEAVE:
         m.leave.text = "SIGTERM";

@@ -400,6 +400,74 @@ START_TEST(a_failed_rank_is_told_and_the_others_are_stopped)
 }
 END_TEST
 
+START_TEST(ranks_that_are_kept_go_on_in_the_next_generation)
+{
+    create_running();
+    hears(MESSAGE_STOP, 0);
+    assert_did(" STOPPING stop");
+    ck_assert(o.may_keep);
+    event(MEMBER_RANKS_KEPT);
+    assert_did(" STOPPED");
+    assert_state(MEMBER_KEEPING);
+    hears(MESSAGE_STOP, 0); /* for another reason than was thought */
+    assert_did(" STOPPING STOPPED");
+    sealed(1, false);
+    assert_did(" start");
+    assert_state(MEMBER_RUNNING);
+}
+END_TEST
+
+START_TEST(where_ranks_are_kept_rank_0_may_be_another_one)
+{
+    create_running();
+    hears(MESSAGE_STOP, 0);
+    event(MEMBER_RANKS_KEPT);
+    sealed(1, true);
+    assert_did(" open");
+    hears(MESSAGE_STOP, 1); /* somebody else is lost meanwhile */
+    assert_did(" STOPPING stop");
+    event(MEMBER_RANKS_KEPT);
+    assert_did(" STOPPED");
+    sealed(2, true);
+    event(MEMBER_STORE_OPEN);
+    assert_did(" READY start");
+}
+END_TEST
+
+START_TEST(ranks_that_are_kept_are_bound_by_the_lease_and_by_the_verdict)
+{
+    create_running();
+    hears(MESSAGE_STOP, 0);
+    event(MEMBER_RANKS_KEPT);
+    event(MEMBER_LINK_DOWN);
+    event(MEMBER_LINK_UP);
+    ck_assert_uint_eq(o.messages[0].hello.resumes, 0);
+    time_goes_on(3000);
+    assert_did(" kill");
+    member_destroy(m);
+
+    create_running();
+    hears(MESSAGE_STOP, 0);
+    event(MEMBER_RANKS_KEPT);
+    refused(true);
+    assert_did(" disconnect kill");
+    event(MEMBER_RANKS_GONE);
+    assert_state(MEMBER_SEEKING);
+    member_destroy(m);
+
+    create_running();
+    hears(MESSAGE_STOP, 0);
+    event(MEMBER_RANKS_KEPT);
+    verdict(0);
+    assert_did(" stop");
+    ck_assert(!o.may_keep);
+    event(MEMBER_RANKS_KEPT); /* late */
+    assert_state(MEMBER_ENDING);
+    event(MEMBER_RANKS_GONE);
+    assert_did(" STOPPED disconnect end");
+}
+END_TEST
+
 START_TEST(a_failure_that_the_stop_overtook_is_told_unless_it_is_a_consequence)
 {
     create_running();
@@ -740,6 +808,9 @@ int main(void)
     tcase_add_test(all, what_comes_late_or_twice_means_nothing);
     tcase_add_test(all, a_stop_of_what_was_never_told_is_answered);
     tcase_add_test(all, a_failed_rank_is_told_and_the_others_are_stopped);
+    tcase_add_test(all, ranks_that_are_kept_go_on_in_the_next_generation);
+    tcase_add_test(all, where_ranks_are_kept_rank_0_may_be_another_one);
+    tcase_add_test(all, ranks_that_are_kept_are_bound_by_the_lease_and_by_the_verdict);
     tcase_add_test(all, a_failure_that_the_stop_overtook_is_told_unless_it_is_a_consequence);
     tcase_add_test(all, a_consequence_is_told_as_one_until_it_is_corrected);
     tcase_add_test(all, that_stopped_ranks_end_well_is_nobodys_business);

@@ -787,6 +787,27 @@ START_TEST(failures_are_counted_for_the_whole_job)
 }
 END_TEST
 
+START_TEST(a_failure_that_others_outlive_is_counted_and_followed_at_once)
+{
+    create_running(2, 2, 2, 2);
+    for (int i = 0; i < 2; i++) {
+        struct message m = {.type = MESSAGE_FAILED,
+                            .generation = roster_generation(r),
+                            .failed = {.exit_code = 137, .text = "killed", .mends = true}};
+        say_message(1, m);
+        assert_said(" 1<STOP 2<STOP STOPPING");
+        stops(1);
+        stops(2);
+        assert_state(ROSTER_RUNNING);
+        ck_assert_uint_eq(roster_n_restarts(r), 1 + (uint32_t)i);
+        say(1, MESSAGE_READY);
+    }
+    fails(1, 1, false);
+    say(2, MESSAGE_STOPPING);
+    assert_state(ROSTER_CLOSED); /* the budget is spent */
+}
+END_TEST
+
 START_TEST(a_final_failure_is_not_followed_by_a_restart)
 {
     create_running(2, 2, 2, 5);
@@ -1241,6 +1262,7 @@ int main(void)
     tcase_add_test(all, a_node_that_leaves_without_an_answer_was_the_cause);
     tcase_add_test(all, the_only_node_is_believed_at_once);
     tcase_add_test(all, failures_are_counted_for_the_whole_job);
+    tcase_add_test(all, a_failure_that_others_outlive_is_counted_and_followed_at_once);
     tcase_add_test(all, a_final_failure_is_not_followed_by_a_restart);
     tcase_add_test(all, some_exit_codes_end_the_job);
     tcase_add_test(all, who_told_a_failure_may_correct_it);

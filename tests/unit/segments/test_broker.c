@@ -343,22 +343,121 @@ static void expect_control(int rank, uint32_t generation)
     ck_assert_int_eq(node_message_receive(theirs[rank], &m, &fd, NULL), 1);
     ck_assert_int_eq(m.type, NODE_CONTROL);
     ck_assert_uint_eq(m.generation, generation);
-    ck_assert_uint_eq(m.flags, NODE_MENDS);
+    ck_assert_uint_eq(m.flags, generation > 0 ? NODE_MENDS | NODE_PLACED : NODE_MENDS);
     ck_assert_int_eq(control_map(fd, &map, NULL), 0);
     ck_assert_uint_eq(map->generation, generation);
     control_unmap(map);
     close(fd);
 }
 
+/* This node is the second of two. */
 static void renew(uint32_t generation)
 {
+    const struct broker_world world = {.first_rank = 10,
+                                       .world_size = 20,
+                                       .node_rank = 1,
+                                       .n_nodes = 2,
+                                       .port = 29500,
+                                       .host = "node0"};
     struct control *next;
     int fd;
-    ck_assert_int_eq(control_create(N, generation, &fd, &next, NULL), 0);
-    ck_assert_int_eq(broker_renew(b, fd, generation, NULL), 0);
+    ck_assert_int_eq(control_create(broker_n_kept(b), generation, &fd, &next, NULL), 0);
+    ck_assert_int_eq(broker_renew(b, fd, generation, &world, NULL), 0);
     control_unmap(next);
     close(fd);
 }
+
+static void expect_place(int seat, unsigned local_rank, unsigned n_local)
+{
+    struct node_message m;
+    int fd;
+    ck_assert_int_eq(node_message_receive(theirs[seat], &m, &fd, NULL), 1);
+    ck_assert_int_eq(m.type, NODE_CONTROL);
+    ck_assert_uint_eq(m.flags, NODE_MENDS | NODE_PLACED);
+    ck_assert_uint_eq(m.local_rank, local_rank);
+    ck_assert_uint_eq(m.n_local, n_local);
+    ck_assert_uint_eq(m.place.rank, 10 + local_rank);
+    ck_assert_uint_eq(m.place.world_size, 20);
+    ck_assert_uint_eq(m.place.node_rank, 1);
+    ck_assert_uint_eq(m.place.n_nodes, 2);
+    ck_assert_uint_eq(m.place.port, 29500);
+    ck_assert_str_eq(m.text, "node0");
+    close(fd);
+}
+
+START_TEST(who_comes_to_another_generation_is_told_its_place_in_it)
+{
+    broker_offer_more(b, 0);
+    for (int i = 0; i < N; i++)
+        say_hello(i);
+    renew(7); /* generations of which this node was not may lie between */
+    for (int i = 0; i < N; i++) {
+        ask_again(i, 1);
+        ck_assert_int_eq(let_broker_read(i, NULL), 1);
+        expect_place(i, (unsigned)i, N);
+    }
+}
+END_TEST
+
+START_TEST(those_behind_a_rank_that_is_dropped_move_up)
+{
+    broker_offer_more(b, 0);
+    for (int i = 0; i < N; i++)
+        say_hello(i);
+    broker_rank_gone(b, 0);
+    broker_drop(b, 0);
+    ck_assert_uint_eq(broker_n_kept(b), N - 1);
+    ck_assert_int_eq(broker_local_of(b, 1), 1); /* still */
+    renew(1);
+    ck_assert_int_eq(broker_local_of(b, 0), -1);
+    for (int i = 1; i < N; i++) {
+        ck_assert_int_eq(broker_local_of(b, (unsigned)i), i - 1);
+        ck_assert_uint_eq(broker_seat_at(b, (unsigned)i - 1), (unsigned)i);
+        ask_again(i, 1);
+        ck_assert_int_eq(let_broker_read(i, NULL), 1);
+        expect_place(i, (unsigned)i - 1, N - 1);
+    }
+    struct node_message m = fetch(1), answer;
+    int fd, content = -1;
+    m.generation = 1;
+    ck_assert_int_eq(node_message_send(theirs[1], &m, -1), 0);
+    ck_assert_int_eq(let_broker_read(1, NULL), 1);
+    ck_assert_int_eq(node_message_receive(theirs[1], &answer, &fd, NULL), 1);
+    ck_assert_int_eq(answer.type, NODE_SEGMENT);
+    ck_assert_uint_eq(answer.local_rank, 1);
+    ck_assert_int_eq(pread(fd, &content, sizeof content, 0), (ssize_t)sizeof content);
+    ck_assert_int_eq(content, 2); /* whose seat that is */
+    close(fd);
+    struct co_error err;
+    ask_again(0, 1); /* it cannot come back */
+    ck_assert_int_eq(let_broker_read(0, &err), -EPROTO);
+}
+END_TEST
+
+START_TEST(a_place_that_cannot_be_is_no_message)
+{
+    struct node_message m = hello(0);
+    m.type = NODE_CONTROL;
+    m.flags = NODE_PLACED;
+    m.place = (struct node_place){.rank = 3, .world_size = 4, .n_nodes = 1};
+    struct node_message wrong[] = {m, m, m, m, m, m};
+    wrong[0].place.rank = 4;
+    wrong[1].local_rank = N;
+    wrong[2].n_local = 5;
+    wrong[3].place.node_rank = 1;
+    wrong[4].place.n_nodes = 5;
+    wrong[5].place.port = 65536;
+    struct co_error err;
+    int fd;
+    ck_assert_int_eq(node_message_send(mine[0], &m, -1), 0);
+    ck_assert_int_eq(node_message_receive(theirs[0], &m, &fd, &err), 1);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        ck_assert_int_eq(node_message_send(mine[0], &wrong[i], -1), 0);
+        ck_assert_int_eq(node_message_receive(theirs[0], &m, &fd, &err), -EPROTO);
+        ck_assert_msg(strstr(err.text, "a place that cannot be") != NULL, "%s", err.text);
+    }
+}
+END_TEST
 
 START_TEST(who_asks_for_the_next_generation_gets_it_when_it_is_made)
 {
@@ -495,6 +594,9 @@ int main(void)
     tcase_add_test(t, a_second_hello_and_a_second_open_fetch_are_refused);
     tcase_add_test(t, further_descriptors_of_a_message_are_closed);
     tcase_add_test(t, who_asks_for_the_next_generation_gets_it_when_it_is_made);
+    tcase_add_test(t, who_comes_to_another_generation_is_told_its_place_in_it);
+    tcase_add_test(t, those_behind_a_rank_that_is_dropped_move_up);
+    tcase_add_test(t, a_place_that_cannot_be_is_no_message);
     tcase_add_test(t, who_goes_without_having_read_takes_nothing_along);
     tcase_add_test(t, who_waits_for_a_rank_that_is_gone_may_ask_for_the_next_generation);
     tcase_add_test(t, what_is_about_an_older_generation_is_dropped);

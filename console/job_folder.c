@@ -1,0 +1,189 @@
+#include "job_folder.h"
+
+#include "common/error.h"
+#include "common/scope.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { BACKLOG = 16 };
+
+static const char socket_name[] = "socket";
+static const char unready_name[] = ".socket"; /* bound, and not listened at yet */
+
+/* --- Where they are --- */
+
+static size_t add_parent(const char *path, const char **list, size_t n)
+{
+    if (path == NULL || path[0] != '/' || n == JOB_FOLDER_MAX_PARENTS)
+        return n;
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(list[i], path) == 0)
+            return n;
+    list[n] = path;
+    return n + 1;
+}
+
+size_t job_folder_parents(const char *ret[JOB_FOLDER_MAX_PARENTS])
+{
+    size_t n = add_parent(getenv("XDG_RUNTIME_DIR"), ret, 0);
+    n = add_parent("/dev/shm", ret, n);
+    n = add_parent(getenv("TMPDIR"), ret, n);
+    return add_parent("/tmp", ret, n);
+}
+
+/* returns a descriptor of the folder if it is ours alone, else -errno */
+static int open_folder(int parent_fd, const char *path, struct co_error *err)
+{
+    struct stat st;
+    co_autoclose_fd int fd =
+        openat(parent_fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return co_fail(err, -errno, "cannot open '%s': %s", path, strerror(errno));
+    if (fstat(fd, &st) < 0 || st.st_uid != geteuid() || (st.st_mode & 077) != 0)
+        return co_fail(err, -EACCES, "'%s' is not a folder of this user alone", path);
+    return co_take_fd(&fd);
+}
+
+static bool has_socket(int parent_fd, const char *name)
+{
+    struct stat st;
+    co_autoclose_fd int fd = open_folder(parent_fd, name, NULL);
+    return fd >= 0 && fstatat(fd, socket_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           S_ISSOCK(st.st_mode);
+}
+
+static int add_path(struct job_folders *f, const char *parent, const char *name)
+{
+    if (f->paths == NULL)
+        f->paths = calloc(JOB_FOLDERS_MAX, sizeof *f->paths);
+    char *path = NULL;
+    if (f->paths == NULL || asprintf(&path, "%s/%s", parent, name) < 0)
+        return -ENOMEM;
+    f->paths[f->n++] = path;
+    return 0;
+}
+
+static int find_in(const char *parent, struct job_folders *f)
+{
+    int rc = 0;
+    DIR *entries = opendir(parent);
+    if (entries == NULL)
+        return 0;
+    for (const struct dirent *d;
+         rc == 0 && f->n < JOB_FOLDERS_MAX && (d = readdir(entries)) != NULL;)
+        if (strncmp(d->d_name, JOB_FOLDER_PREFIX, strlen(JOB_FOLDER_PREFIX)) == 0 &&
+            has_socket(dirfd(entries), d->d_name))
+            rc = add_path(f, parent, d->d_name);
+    closedir(entries);
+    return rc;
+}
+
+static int compare_paths(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+int job_folders_find(struct job_folders *ret, struct co_error *err)
+{
+    const char *parents[JOB_FOLDER_MAX_PARENTS];
+    char session[64];
+    int rc = 0;
+    size_t n = job_folder_parents(parents);
+    *ret = (struct job_folders){0};
+    snprintf(session, sizeof session, "/run/user/%ju", (uintmax_t)geteuid());
+    n = add_parent(session, parents, n);
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        rc = find_in(parents[i], ret);
+    if (ret->n > 0)
+        qsort(ret->paths, ret->n, sizeof *ret->paths, compare_paths);
+    return rc == 0 ? 0 : co_fail(err, rc, "no memory for the list of jobs");
+}
+
+void job_folders_fini(struct job_folders *f)
+{
+    for (size_t i = 0; i < f->n; i++)
+        free(f->paths[i]);
+    free(f->paths);
+    *f = (struct job_folders){0};
+}
+
+void job_folder_remove(const char *path)
+{
+    if (path == NULL || rmdir(path) == 0 || (errno != ENOTEMPTY && errno != EEXIST))
+        return;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *entries = fd < 0 ? NULL : fdopendir(fd);
+    if (entries == NULL)
+        return;
+    for (const struct dirent *d; (d = readdir(entries)) != NULL;)
+        unlinkat(fd, d->d_name, 0);
+    closedir(entries);
+    rmdir(path);
+}
+
+/* --- The socket --- */
+
+/* Of a name in a folder that is open, however long the folder's own path is. */
+static struct sockaddr_un address_in(int folder_fd, const char *name)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/%s", folder_fd, name);
+    return address;
+}
+
+static int open_socket(struct co_error *err)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    return fd < 0 ? co_fail(err, -errno, "cannot make a socket: %s", strerror(errno)) : fd;
+}
+
+int job_folder_listen(const char *path, struct co_error *err)
+{
+    co_autoclose_fd int folder = open_folder(AT_FDCWD, path, err);
+    if (folder < 0)
+        return folder;
+    co_autoclose_fd int fd = open_socket(err);
+    if (fd < 0)
+        return fd;
+    const struct sockaddr_un address = address_in(folder, unready_name);
+    if (bind(fd, (const struct sockaddr *)&address, sizeof address) < 0 ||
+        listen(fd, BACKLOG) < 0 || renameat(folder, unready_name, folder, socket_name) < 0)
+        return co_fail(err, -errno, "cannot listen in '%s': %s", path, strerror(errno));
+    return co_take_fd(&fd);
+}
+
+int job_folder_connect(const char *path, struct co_error *err)
+{
+    co_autoclose_fd int folder = open_folder(AT_FDCWD, path, err);
+    if (folder < 0)
+        return folder;
+    co_autoclose_fd int fd = open_socket(err);
+    if (fd < 0)
+        return fd;
+    const struct sockaddr_un address = address_in(folder, socket_name);
+    if (connect(fd, (const struct sockaddr *)&address, sizeof address) < 0)
+        return co_fail(err, -errno, "cannot connect to '%s/%s': %s", path, socket_name,
+                       strerror(errno));
+    if (!job_folder_knows_peer(fd))
+        return co_fail(err, -EACCES, "who listens in '%s' is somebody else", path);
+    return co_take_fd(&fd);
+}
+
+bool job_folder_knows_peer(int fd)
+{
+    struct ucred peer;
+    socklen_t len = sizeof peer;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 &&
+           (peer.uid == geteuid() || peer.uid == 0);
+}

@@ -1,0 +1,62 @@
+/* job_folder.h - where a ddprun's folder is, and the socket in it by which it is asked.
+ *
+ *     $XDG_RUNTIME_DIR/ddprun-XXXXXX/      0700, made by ddprun, one for each
+ *         socket                           a stream socket; job_request.h has what goes over it
+ *         ...                              small files of ddprun's own
+ *
+ * The nursery removes the folder when ddprun is killed, so a socket on which nobody listens is
+ * rare: both were killed at once, and who meets it removes it. Names are as short as they can be,
+ * and go by way of the folder's descriptor: a socket's path has room for 107 bytes only. */
+#ifndef DDP_CONSOLE_JOB_FOLDER_H
+#define DDP_CONSOLE_JOB_FOLDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct co_error;
+
+#define JOB_FOLDER_PREFIX      "ddprun-" /* and six characters that mkdtemp() has chosen */
+#define JOB_FOLDER_MAX_PARENTS 5
+#define JOB_FOLDERS_MAX        4096 /* that are looked at */
+
+/* The folders in which they are made, the first that takes it: $XDG_RUNTIME_DIR, /dev/shm, $TMPDIR,
+ * /tmp. Those in memory come first: a folder made and removed on a disk costs a tenth of a short
+ * job's time. Absolute ones only, since workers may change their directory; lent.
+ *
+ * returns   how many, at most JOB_FOLDER_MAX_PARENTS */
+size_t job_folder_parents(const char *ret[JOB_FOLDER_MAX_PARENTS]);
+
+/* Where folders of this user are: in the parents above, or in that of a login session, which
+ * ddprun had and we lack. Of those that belong to somebody else or are open to others none. */
+struct job_folders {
+    char **paths; /* owned; in order of name */
+    size_t n;
+};
+
+/* returns   0, -ENOMEM. job_folders_fini() in any case */
+int job_folders_find(struct job_folders *ret, struct co_error *err);
+void job_folders_fini(struct job_folders *f); /* a zeroed one is fine */
+
+/* Listen at the socket of a folder of ours. It is there under its name from the moment at which it
+ * can be connected to.
+ *
+ * returns   a descriptor, close-on-exec, non-blocking; -errno */
+int job_folder_listen(const char *path, struct co_error *err);
+
+/* Connect to it, without waiting. Whoever listens there is of our own uid.
+ *
+ * returns   a descriptor, close-on-exec, non-blocking
+ *           -ENOENT        there is no folder, or no socket in it: no ddprun, or one that begins
+ *           -ECONNREFUSED  nobody listens any more: job_folder_remove() it
+ *           -EAGAIN        too many wait there already
+ *           -EACCES        it is not ours
+ *           -errno */
+int job_folder_connect(const char *path, struct co_error *err);
+
+/* Remove it and the plain files in it. Safe to call when it is gone already, and for NULL. */
+void job_folder_remove(const char *path);
+
+/* Is the one at the other end of a socket our user, or root? */
+bool job_folder_knows_peer(int fd);
+
+#endif

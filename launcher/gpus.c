@@ -1,0 +1,133 @@
+#include "gpus.h"
+
+#include "common/scope.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FILE_BYTES = 8192 };
+
+/* returns false: it cannot be read; else a string of its first bytes is in text */
+static bool read_file(const char *path, char text[FILE_BYTES])
+{
+    co_autoclose_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, FILE_BYTES - 1);
+    text[n > 0 ? n : 0] = '\0';
+    return n >= 0;
+}
+
+/* The value behind "NAME:" and blanks, cut to n - 1 bytes. returns false: there is no such line */
+static bool find_value(const char *text, const char *name, char *value, size_t n)
+{
+    const char *at = strstr(text, name);
+    if (at == NULL)
+        return false;
+    at += strlen(name);
+    at += strspn(at, " \t");
+    snprintf(value, n, "%.*s", (int)strcspn(at, "\n"), at);
+    return true;
+}
+
+static bool exists(const char *root, const char *minor)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/dev/nvidia%s", root, minor);
+    return access(path, F_OK) == 0;
+}
+
+/* A container has device files of its own GPUs only, while the driver may show it all of them.
+ * Where there are none at all, which the driver makes on first use, nobody is left out. */
+static bool is_ours(const char *root, const char *information)
+{
+    char minor[12];
+    if (!find_value(information, "Device Minor:", minor, sizeof minor) ||
+        minor[strspn(minor, "0123456789")] != '\0')
+        return true;
+    return exists(root, minor) || !exists(root, "ctl");
+}
+
+static void find_near(const char *root, struct gpu *g)
+{
+    char path[PATH_MAX], text[FILE_BYTES];
+    snprintf(path, sizeof path, "%s/sys/bus/pci/devices/%s/local_cpulist", root, g->bus_id);
+    if (!read_file(path, text) || cpu_set_parse(text, &g->near) < 0)
+        g->near = (struct cpu_set){0};
+}
+
+/* returns false: it is no device, or none of ours */
+static bool look_at(const char *root, const char *entry, struct gpu *g)
+{
+    char path[PATH_MAX], information[FILE_BYTES];
+    *g = (struct gpu){0};
+    if (entry[0] == '.' || strlen(entry) >= sizeof g->bus_id)
+        return false;
+    for (size_t i = 0; entry[i] != '\0'; i++) /* sysfs writes small letters */
+        g->bus_id[i] = (char)tolower((unsigned char)entry[i]);
+    snprintf(path, sizeof path, "%s/proc/driver/nvidia/gpus/%s/information", root, entry);
+    if (read_file(path, information)) {
+        if (!is_ours(root, information))
+            return false;
+        find_value(information, "GPU UUID:", g->uuid, sizeof g->uuid);
+    }
+    find_near(root, g);
+    return true;
+}
+
+static int compare(const void *left, const void *right)
+{
+    const struct gpu *a = left, *b = right;
+    return strcmp(a->bus_id, b->bus_id);
+}
+
+int gpus_find(const char *root, struct gpus **ret)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/proc/driver/nvidia/gpus", root);
+    DIR *dir = opendir(path);
+    struct gpus *g = calloc(1, sizeof *g + (dir != NULL ? GPUS_MAX * sizeof g->gpu[0] : 0));
+    if (g == NULL) {
+        if (dir != NULL)
+            closedir(dir);
+        return -ENOMEM;
+    }
+    for (struct dirent *e; dir != NULL && g->n < GPUS_MAX && (e = readdir(dir)) != NULL;)
+        g->n += look_at(root, e->d_name, &g->gpu[g->n]);
+    if (dir != NULL)
+        closedir(dir);
+    qsort(g->gpu, g->n, sizeof g->gpu[0], compare);
+    *ret = g;
+    return 0;
+}
+
+static const struct gpu *find_by_uuid(const struct gpus *g, const char *name, size_t len)
+{
+    for (size_t i = 0; len > 4 && i < g->n; i++)
+        if (strncmp(g->gpu[i].uuid, name, len) == 0)
+            return &g->gpu[i];
+    return NULL;
+}
+
+const struct gpu *gpus_get(const struct gpus *g, const char *visible, int i)
+{
+    if (visible == NULL)
+        return (size_t)i < g->n ? &g->gpu[i] : NULL;
+    for (; i > 0 && *visible != '\0'; i--) {
+        visible += strcspn(visible, ",");
+        visible += *visible == ',';
+    }
+    visible += strspn(visible, " ");
+    size_t len = strcspn(visible, ", ");
+    size_t n_digits = strspn(visible, "0123456789");
+    if (len == 0 || n_digits != len)
+        return find_by_uuid(g, visible, len);
+    size_t number = strtoul(visible, NULL, 10);
+    return number < g->n ? &g->gpu[number] : NULL;
+}

@@ -1,0 +1,39 @@
+/* gpus.h - where the node's NVIDIA GPUs are, and which one is a rank's.
+ *
+ * Read from the files that the kernel and the driver show: no CUDA, no device is opened. Devices
+ * are in the order of their bus addresses, as CUDA numbers them where they are of one kind
+ * (elsewhere CUDA_DEVICE_ORDER=PCI_BUS_ID makes it do so). */
+#ifndef DDP_LAUNCHER_GPUS_H
+#define DDP_LAUNCHER_GPUS_H
+
+#include "cpu_set.h"
+
+#include <stddef.h>
+
+#define GPUS_MAX 256 /* of a node; more are left out */
+
+struct gpu {
+    char bus_id[20];     /* "0000:3b:00.0" */
+    char uuid[64];       /* "GPU-..."; "": not known */
+    struct cpu_set near; /* empty: not known */
+};
+
+struct gpus {
+    size_t n;
+    struct gpu gpu[];
+};
+
+/* Those that the driver has, and that this container has a device file of.
+ *
+ * root      put in front of each path; "" but for tests
+ * ret       one block, to free(); n may be 0
+ * returns   0, -ENOMEM */
+int gpus_find(const char *root, struct gpus **ret);
+
+/* The device that CUDA calls number i where CUDA_VISIBLE_DEVICES is `visible` (NULL: unset): an
+ * entry of that is a number, or a UUID or the beginning of one.
+ *
+ * returns   NULL: there is none, or it cannot be told (a part of a GPU) */
+const struct gpu *gpus_get(const struct gpus *g, const char *visible, int i);
+
+#endif

@@ -1,0 +1,328 @@
+#include "hang.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct rank { /* when it was last seen to change */
+    bool has_page;
+    uint64_t digest;
+    uint64_t page_ms, any_ms; /* its page; that, or its output */
+};
+
+struct hang {
+    int n;
+    uint64_t timeout_ms;
+    bool has_others;
+    struct rank ranks[];
+};
+
+enum { ODD = 2 /* a weight */, LOOKS = 8, SHORTEST_MS = 10, LONGEST_MS = 1000 };
+
+uint64_t hang_interval_ms(uint64_t timeout_ms)
+{
+    const uint64_t ms = timeout_ms / LOOKS;
+    return ms < SHORTEST_MS ? SHORTEST_MS : ms > LONGEST_MS ? LONGEST_MS : ms;
+}
+
+struct hang *hang_create(int n_ranks, uint64_t timeout_ms)
+{
+    struct hang *h = calloc(1, sizeof *h + (size_t)n_ranks * sizeof h->ranks[0]);
+    if (h == NULL)
+        return NULL;
+    h->n = n_ranks;
+    h->timeout_ms = timeout_ms;
+    return h;
+}
+
+void hang_destroy(struct hang *h)
+{
+    free(h);
+}
+
+void hang_renew(struct hang *h, bool has_others, uint64_t now_ms)
+{
+    h->has_others = has_others;
+    for (int i = 0; i < h->n; i++)
+        h->ranks[i] = (struct rank){.page_ms = now_ms, .any_ms = now_ms};
+}
+
+/* --- facts ------------------------------------------------------------------------------------ */
+
+static uint64_t since(uint64_t then_ms, uint64_t now_ms)
+{
+    return now_ms > then_ms ? now_ms - then_ms : 0;
+}
+
+static void note_rank(struct rank *r, const struct hang_look *look, uint64_t now_ms)
+{
+    if (look->has_page != r->has_page || (look->has_page && look->digest != r->digest))
+        r->page_ms = now_ms;
+    r->has_page = look->has_page;
+    r->digest = look->digest;
+    if (r->page_ms > r->any_ms)
+        r->any_ms = r->page_ms;
+    if (look->output_ms > r->any_ms)
+        r->any_ms = look->output_ms;
+}
+
+static bool is_overdue(const struct hang *h, int rank, uint64_t now_ms)
+{
+    return since(h->ranks[rank].page_ms, now_ms) >= h->timeout_ms;
+}
+
+/* How many run, and how many of them have a page. */
+static int count(const struct hang *h, const struct hang_look *looks, int *ret_pages)
+{
+    int n = 0;
+    *ret_pages = 0;
+    for (int i = 0; i < h->n; i++) {
+        n += looks[i].runs;
+        *ret_pages += looks[i].runs && looks[i].has_page;
+    }
+    return n;
+}
+
+/* One that has come, and made no call yet, while others have not come: it waits for them. */
+static bool waits(const struct hang_look *look, bool all_have_pages)
+{
+    return look->runs && look->has_page &&
+           (look->progress.waits || (!all_have_pages && look->progress.n_calls == 0));
+}
+
+struct facts {
+    int n_running, n_pages;
+    int n_waiting;  /* and have done so for the time-out */
+    int n_missing;  /* neither wait nor move */
+    int n_moving;   /* their pages changed within the time-out */
+    bool is_silent; /* no rank that runs did anything within it, as far as can be seen */
+};
+
+static struct facts find_facts(const struct hang *h, const struct hang_look *looks, uint64_t now_ms)
+{
+    struct facts f = {.is_silent = true};
+    f.n_running = count(h, looks, &f.n_pages);
+    const bool all_have_pages = f.n_pages == f.n_running;
+    for (int i = 0; i < h->n; i++) {
+        if (!looks[i].runs)
+            continue;
+        f.is_silent = f.is_silent && since(h->ranks[i].any_ms, now_ms) >= h->timeout_ms;
+        if (!is_overdue(h, i, now_ms))
+            f.n_moving++;
+        else if (waits(&looks[i], all_have_pages))
+            f.n_waiting++;
+        else
+            f.n_missing++;
+    }
+    return f;
+}
+
+static bool some_hang(const struct facts *f)
+{
+    if (f->n_running == 0)
+        return false;
+    return (f->n_waiting > 0 && (f->n_missing > 0 || f->n_moving == 0)) || f->is_silent;
+}
+
+bool hang_note(struct hang *h, const struct hang_look *looks, uint64_t now_ms)
+{
+    for (int i = 0; i < h->n; i++)
+        if (looks[i].runs)
+            note_rank(&h->ranks[i], &looks[i], now_ms);
+    const struct facts f = find_facts(h, looks, now_ms);
+    return some_hang(&f);
+}
+
+/* --- the call in which most wait -------------------------------------------------------------- */
+
+static bool same_call(const struct progress_call *a, const struct progress_call *b)
+{
+    return a->group == b->group && a->number == b->number && a->kind == b->kind;
+}
+
+/* The call in which a rank waits; NULL: it is not told. */
+static const struct progress_call *waits_in(const struct hang_look *look)
+{
+    for (unsigned i = 0; look->has_page && i < look->progress.n_calls; i++)
+        if (look->progress.call[i].state == PROGRESS_WAITS)
+            return &look->progress.call[i];
+    return NULL;
+}
+
+static int count_in(const struct hang *h, const struct hang_look *looks,
+                    const struct progress_call *call)
+{
+    int n = 0;
+    for (int i = 0; i < h->n; i++) {
+        const struct progress_call *own = looks[i].runs ? waits_in(&looks[i]) : NULL;
+        n += own != NULL && same_call(own, call);
+    }
+    return n;
+}
+
+static const struct progress_call *find_call(const struct hang *h, const struct hang_look *looks)
+{
+    const struct progress_call *most = NULL;
+    int n_most = 0;
+    for (int i = 0; i < h->n; i++) {
+        const struct progress_call *own = looks[i].runs ? waits_in(&looks[i]) : NULL;
+        const int n = own != NULL ? count_in(h, looks, own) : 0;
+        if (n > n_most) {
+            most = own;
+            n_most = n;
+        }
+    }
+    return most;
+}
+
+/* A rank's last call in a group; NULL: it made none. */
+static const struct progress_call *last_in(const struct hang_look *look, uint16_t group)
+{
+    for (unsigned i = 0; look->has_page && i < look->progress.n_calls; i++)
+        if (look->progress.call[i].group == group)
+            return &look->progress.call[i];
+    return NULL;
+}
+
+/* --- whose fault it is ------------------------------------------------------------------------ */
+
+/* How much speaks against a rank that does not move; 0: nothing. Of equals the lowest is it. */
+typedef int weigh(const struct hang *h, const struct hang_look *looks, int rank,
+                  const struct progress_call *call);
+
+/* Others wait: it is stopped; or one of the group they wait in, as far as is known. */
+static int weigh_missing(const struct hang *h, const struct hang_look *looks, int rank,
+                         const struct progress_call *call)
+{
+    const struct hang_look *look = &looks[rank];
+    int n_pages;
+    if (look->is_stopped)
+        return 4;
+    if (waits(look, count(h, looks, &n_pages) == n_pages))
+        return 0;
+    return call == NULL || call->group == 0 || last_in(look, call->group) != NULL ? 3 : 2;
+}
+
+/* All wait: it is stopped, or in another call, the further behind the worse. */
+static int weigh_waiting(const struct hang *h, const struct hang_look *looks, int rank,
+                         const struct progress_call *call)
+{
+    const struct progress_call *own = waits_in(&looks[rank]);
+    (void)h;
+    if (looks[rank].is_stopped)
+        return 4;
+    if (call == NULL || (own != NULL && same_call(own, call)))
+        return 1;
+    const struct progress_call *last = last_in(&looks[rank], call->group);
+    return last != NULL && last->number < call->number ? 3 : 2;
+}
+
+static int count_in_place(const struct hang *h, const struct hang_look *looks, const char *place)
+{
+    int n = 0;
+    for (int i = 0; i < h->n; i++)
+        n += looks[i].runs && strcmp(looks[i].place, place) == 0;
+    return n;
+}
+
+/* Nobody says that it waits: it is stopped, or alone in sleeping where it does. */
+static int weigh_silent(const struct hang *h, const struct hang_look *looks, int rank,
+                        const struct progress_call *call)
+{
+    const struct hang_look *look = &looks[rank];
+    int n_pages;
+    (void)call;
+    if (look->is_stopped)
+        return ODD + 1;
+    const int n = count(h, looks, &n_pages);
+    const bool is_odd =
+        look->place[0] != '\0' && n > 2 && count_in_place(h, looks, look->place) == 1;
+    return is_odd ? ODD : 1;
+}
+
+/* returns the rank against which most speaks; -1: there is none */
+static int find_worst(const struct hang *h, const struct hang_look *looks, uint64_t now_ms,
+                      weigh *weight, const struct progress_call *call, int *ret_weight,
+                      int *ret_alike)
+{
+    int worst = -1, heaviest = 0;
+    *ret_alike = 0;
+    for (int i = 0; i < h->n; i++) {
+        const int w = looks[i].runs && is_overdue(h, i, now_ms) ? weight(h, looks, i, call) : 0;
+        if (w > heaviest) {
+            worst = i;
+            heaviest = w;
+            *ret_alike = 0;
+        } else if (w == heaviest && w > 0) {
+            (*ret_alike)++;
+        }
+    }
+    *ret_weight = heaviest;
+    return worst;
+}
+
+static void list_waiting(const struct hang *h, const struct hang_look *looks, uint64_t now_ms,
+                         bool all_have_pages, struct hang_finding *f)
+{
+    for (int i = 0; i < h->n; i++) {
+        if (i == f->rank || !waits(&looks[i], all_have_pages))
+            continue;
+        const struct progress_call *own = waits_in(&looks[i]);
+        if (f->has_call && (own == NULL || !same_call(own, &f->call)))
+            continue;
+        const uint64_t ms = since(h->ranks[i].page_ms, now_ms);
+        f->waiting_ms = ms > f->waiting_ms ? ms : f->waiting_ms;
+        if (f->n_waiting < HANG_NAMED)
+            f->waiting[f->n_waiting] = i;
+        f->n_waiting++;
+    }
+}
+
+static void tell_calls(const struct hang_look *look, const struct progress_call *call,
+                       struct hang_finding *f)
+{
+    const struct progress_call *last = call != NULL ? last_in(look, call->group) : NULL;
+    if (call == NULL && look->has_page && look->progress.n_calls > 0)
+        last = &look->progress.call[0];
+    f->has_call = call != NULL;
+    f->has_last = last != NULL;
+    if (call != NULL)
+        f->call = *call;
+    if (last != NULL)
+        f->last = *last;
+}
+
+bool hang_blame(const struct hang *h, const struct hang_look *looks, uint64_t now_ms,
+                struct hang_finding *ret)
+{
+    const struct facts f = find_facts(h, looks, now_ms);
+    const bool others_wait = f.n_waiting > 0 && f.n_missing > 0;
+    const bool all_wait = f.n_waiting > 0 && f.n_missing == 0 && f.n_moving == 0;
+    const struct progress_call *call = others_wait || all_wait ? find_call(h, looks) : NULL;
+    int weight, n_alike;
+    if (!some_hang(&f))
+        return false;
+    const int rank = find_worst(h, looks, now_ms,
+                                others_wait ? weigh_missing
+                                : all_wait  ? weigh_waiting
+                                            : weigh_silent,
+                                call, &weight, &n_alike);
+    if (rank < 0 || (h->has_others && !others_wait && !looks[rank].is_stopped))
+        return false;
+    const bool is_silent = !others_wait && !all_wait;
+    const struct rank *r = &h->ranks[rank];
+    *ret = (struct hang_finding){
+        .kind = is_silent               ? HANG_SILENT
+                : all_wait              ? HANG_ALL_WAIT
+                : !looks[rank].has_page ? HANG_NOT_JOINED
+                                        : HANG_MISSING,
+        .rank = rank,
+        .is_stopped = looks[rank].is_stopped,
+        .is_guess = !others_wait && weight == 1 && f.n_running > 1,
+        .is_odd = is_silent && weight == ODD,
+        .still_ms = since(is_silent ? r->any_ms : r->page_ms, now_ms),
+        .n_alike = n_alike,
+    };
+    tell_calls(&looks[rank], call, ret);
+    list_waiting(h, looks, now_ms, f.n_pages == f.n_running, ret);
+    return true;
+}

@@ -1,0 +1,92 @@
+/* hang.h - is the job stuck, and which rank is it that the others wait for?
+ *
+ * Pure. The caller looks at the ranks now and then, and says what it saw and when; the answer is
+ * made of how long each has stayed as it was.
+ *
+ * Words:
+ *   moves    a rank's page of progress (segments/progress.h) has changed; where no rank has a page,
+ *            a rank has written something
+ *   waits    a thread of the rank is inside of a call until others come; or it has joined, and
+ *            others have not
+ *   overdue  it did not move for the time-out
+ *
+ * Somebody hangs if
+ *   - a rank has waited for the time-out, and another one neither waits nor moves: that is missing;
+ *   - all ranks wait and none moves: one of them is stopped, or in another call than the others;
+ *   - no rank moves, nor writes anything.
+ * Where the job has ranks on other nodes only the first is certain, unless a rank is stopped: the
+ * others may wait for a rank there. */
+#ifndef DDP_LAUNCHER_HANG_H
+#define DDP_LAUNCHER_HANG_H
+
+#include "segments/progress.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct hang; /* opaque; of a node */
+
+#define HANG_PLACE_BYTES 64
+
+struct hang_look { /* a rank, now */
+    bool runs;
+    bool has_page;
+    uint64_t digest;          /* has_page: another one when it has moved */
+    uint64_t output_ms;       /* when it last wrote something; 0: never, or nobody sees it */
+    struct progress progress; /* has_page */
+    /* for hang_blame() only: */
+    bool is_stopped;              /* by a signal: it would go on by SIGCONT */
+    char place[HANG_PLACE_BYTES]; /* where in the kernel it sleeps; "": not known */
+};
+
+enum hang_kind {
+    HANG_MISSING,    /* others wait in `call`, it does not */
+    HANG_NOT_JOINED, /* others have joined, it has not */
+    HANG_ALL_WAIT,   /* all of them wait; this one most likely for none of them */
+    HANG_SILENT,     /* nothing moves; no rank says for whom it waits */
+};
+
+#define HANG_NAMED 16
+
+struct hang_finding {
+    enum hang_kind kind;
+    int rank; /* local */
+    bool is_stopped;
+    bool is_guess;     /* the lowest of several that look alike */
+    bool is_odd;       /* SILENT: it sleeps where no other does */
+    uint64_t still_ms; /* it did not move for so long */
+    int n_alike;       /* how many more are missing */
+    int n_waiting;     /* others, of which the first HANG_NAMED are listed */
+    int waiting[HANG_NAMED];
+    uint64_t waiting_ms;       /* the longest of them */
+    bool has_call, has_last;   /* whether there is such a one: */
+    struct progress_call call; /* in which most of the others wait */
+    struct progress_call last; /* the last one of `rank` in the group of `call`; SILENT: anywhere */
+};
+
+/* timeout_ms   > 0
+ * returns      NULL without memory */
+struct hang *hang_create(int n_ranks, uint64_t timeout_ms);
+void hang_destroy(struct hang *h); /* NULL is fine */
+
+/* Time begins anew for all ranks: they were started, or one of them was replaced.
+ *
+ * has_others   the job has ranks on other nodes */
+void hang_renew(struct hang *h, bool has_others, uint64_t now_ms);
+
+/* Take notice of how the ranks are now.
+ *
+ * looks     n_ranks of them
+ * returns   whether somebody hangs, most likely: look closer, and ask hang_blame() */
+bool hang_note(struct hang *h, const struct hang_look *looks, uint64_t now_ms);
+
+/* Which one is it? After hang_note() of the same looks and time.
+ *
+ * returns   whether it can be said; else nobody hangs, or it is on another node */
+bool hang_blame(const struct hang *h, const struct hang_look *looks, uint64_t now_ms,
+                struct hang_finding *ret);
+
+/* How often to look: often enough that an answer is late by a small part of the time-out. */
+uint64_t hang_interval_ms(uint64_t timeout_ms);
+
+#endif

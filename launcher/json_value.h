@@ -1,0 +1,22 @@
+/* json_value.h - values of our JSON files and answers that may be missing.
+ *
+ * json_dumps() gives up on a NULL inside an object or a list, so whoever builds one of these needs
+ * to look for missing memory once, at the end. */
+#ifndef DDP_LAUNCHER_JSON_VALUE_H
+#define DDP_LAUNCHER_JSON_VALUE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* null for NULL. Where the text is not UTF-8, its bytes from 0x80 on become '?'. returns NULL
+ * without memory */
+json_t *json_value_text(const char *text);
+
+/* The same for bytes of any kind; a NUL becomes '?', too. */
+json_t *json_value_bytes(const char *bytes, size_t n);
+
+json_t *json_value_number(bool is_known, int64_t number);
+
+#endif

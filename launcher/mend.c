@@ -1,0 +1,216 @@
+#include "mend.h"
+
+#include "common/clock.h"
+#include "supervisor_state.h"
+
+#include <signal.h>
+
+/* --- Conditions --- */
+
+bool mend_all_joined(const struct supervisor *s, const struct supervisor_event *e)
+{
+    (void)e;
+    for (int i = 0; i < s->n_asked; i++)
+        if (s->ranks[i].called)
+            return false;
+    return supervisor_has_all_answers(s);
+}
+
+static bool is_there(const struct supervisor_rank *r)
+{
+    return r->phase == RANK_RUNS || r->phase == RANK_ASKED;
+}
+
+/* Can the ranks go on in another generation, with another one in the place of `failed`? -1: no one
+ * has */
+static bool others_are_mendable(const struct supervisor *s, int failed)
+{
+    bool any = failed >= 0 && s->ranks[failed].joined == RANK_MENDABLE;
+    for (int i = 0; i < s->limits.n_ranks; i++) {
+        const struct supervisor_rank *r = &s->ranks[i];
+        any |= r->joined == RANK_MENDABLE;
+        if (i != failed && !r->is_dropped && (!is_there(r) || r->joined == RANK_JOINED))
+            return false;
+    }
+    return any && s->n_running > 0;
+}
+
+/* Others may have died just now, too. */
+static bool has_room_for_a_start(const struct supervisor *s)
+{
+    return s->n_asked - s->n_answered < s->limits.window;
+}
+
+static bool is_wanted(const struct supervisor *s)
+{
+    return s->limits.mends && s->stop_signal == 0 && !s->timed_out;
+}
+
+static bool can_mend_failure(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return is_wanted(s) && e->status != 0 && has_room_for_a_start(s) &&
+           others_are_mendable(s, e->rank);
+}
+
+bool mend_may_drop(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return s->limits.drops && mend_may_replace(s, e);
+}
+
+bool mend_may_replace(const struct supervisor *s, const struct supervisor_event *e)
+{
+    if (s->limits.guided || !can_mend_failure(s, e))
+        return false;
+    const struct restart_failure failure =
+        supervisor_failure(s, supervisor_code_of_status(e->status), e->now_ms);
+    return restart_policy_allows(&s->policy, &failure);
+}
+
+bool mend_outlive(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return s->limits.guided && can_mend_failure(s, e);
+}
+
+bool mend_may_keep(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return e->may_keep && is_wanted(s) && others_are_mendable(s, -1);
+}
+
+bool mend_keep_on(const struct supervisor *s, const struct supervisor_event *e)
+{
+    (void)s;
+    return e->may_keep;
+}
+
+/* --- Deeds --- */
+
+static void forget_rank(struct supervisor *s, int rank)
+{
+    s->ranks[rank] = (struct supervisor_rank){.phase = RANK_NOT_STARTED};
+}
+
+/* As many as may be unanswered; the others follow as these are answered. */
+static void start_forgotten(struct supervisor *s, struct supervisor_orders *o)
+{
+    for (int i = 0; i < s->n_asked && has_room_for_a_start(s); i++) {
+        if (s->ranks[i].phase != RANK_NOT_STARTED)
+            continue;
+        s->ranks[i].phase = RANK_ASKED;
+        s->n_answered--;
+        s->anew[o->n_anew++] = i;
+    }
+    o->anew = s->anew;
+}
+
+static void call_all(struct supervisor *s)
+{
+    for (int i = 0; i < s->n_asked; i++)
+        s->ranks[i].called = s->ranks[i].joined != RANK_NOT_JOINED;
+}
+
+static void begin_generation(struct supervisor *s, uint32_t generation, uint64_t now_ms,
+                             struct supervisor_orders *o)
+{
+    call_all(s);
+    s->primary = -1; /* what failed before fails the job no more */
+    s->generation = generation;
+    s->begun_ms = now_ms;
+    s->progress = (struct restart_progress){0};
+    s->deadline_ms = now_ms + s->limits.recovery_ms;
+    start_forgotten(s, o);
+    o->mend = true;
+}
+
+static void note_failure(struct supervisor *s, const struct supervisor_event *e)
+{
+    const struct restart_failure failure =
+        supervisor_failure(s, supervisor_code_of_status(e->status), e->now_ms);
+    s->replacement =
+        (struct supervisor_replacement){.rank = e->rank,
+                                        .was = s->ranks[e->rank],
+                                        .is_free = restart_policy_is_free(&s->policy, &failure)};
+    restart_policy_spend(&s->policy, &failure);
+    s->replacement.n_counted = (int)s->policy.n_counted;
+}
+
+void mend_replace(struct supervisor *s, const struct supervisor_event *e,
+                  struct supervisor_orders *o)
+{
+    note_failure(s, e);
+    forget_rank(s, e->rank);
+    begin_generation(s, s->generation + 1, e->now_ms, o);
+}
+
+void mend_drop(struct supervisor *s, const struct supervisor_event *e, struct supervisor_orders *o)
+{
+    note_failure(s, e);
+    s->replacement.is_dropped = true;
+    s->ranks[e->rank].is_dropped = true;
+    s->ranks[e->rank].joined = RANK_NOT_JOINED; /* it is not called */
+    begin_generation(s, s->generation + 1, e->now_ms, o);
+    if (mend_all_joined(s, e)) /* nobody is waited for but who has not come to any yet */
+        s->deadline_ms = CO_NEVER_MS;
+    o->dropped = e->rank;
+}
+
+void mend_keep(struct supervisor *s, const struct supervisor_event *e, struct supervisor_orders *o)
+{
+    (void)e;
+    s->deadline_ms = CO_NEVER_MS;
+    o->keep = true;
+}
+
+void mend_keep_others(struct supervisor *s, const struct supervisor_event *e,
+                      struct supervisor_orders *o)
+{
+    s->verdict.outcome = OUTCOME_RANK_FAILED;
+    s->verdict.rank = e->rank;
+    s->verdict.mends = true;
+    mend_keep(s, e, o);
+}
+
+void mend_go_on(struct supervisor *s, const struct supervisor_event *e, struct supervisor_orders *o)
+{
+    for (int i = 0; i < s->n_asked; i++)
+        if (!is_there(&s->ranks[i]))
+            forget_rank(s, i);
+    s->verdict = (struct supervisor_verdict){.witness = -1, .rank = -1};
+    begin_generation(s, e->generation, e->now_ms, o);
+}
+
+void mend_start_more(struct supervisor *s, const struct supervisor_event *e,
+                     struct supervisor_orders *o)
+{
+    (void)e;
+    start_forgotten(s, o);
+}
+
+void mend_settle(struct supervisor *s, const struct supervisor_event *e,
+                 struct supervisor_orders *o)
+{
+    (void)e;
+    (void)o;
+    s->deadline_ms = CO_NEVER_MS;
+}
+
+void mend_blame_late(struct supervisor *s, const struct supervisor_event *e,
+                     struct supervisor_orders *o)
+{
+    s->verdict.outcome = OUTCOME_RANK_FAILED;
+    for (int i = 0; i < s->n_asked && s->verdict.rank < 0; i++)
+        if (s->ranks[i].called)
+            s->verdict.rank = i;
+    if (s->verdict.rank < 0) /* it is the nursery that does not answer */
+        s->verdict.outcome = OUTCOME_INTERNAL;
+    supervisor_signal_ranks(s, SIGTERM, -1, s->limits.to_groups, o);
+    s->deadline_ms = e->now_ms + s->limits.failure_grace_ms;
+}
+
+void mend_stop_kept(struct supervisor *s, const struct supervisor_event *e,
+                    struct supervisor_orders *o)
+{
+    if (s->verdict.outcome == OUTCOME_NONE)
+        s->verdict.outcome = OUTCOME_ORDERED;
+    supervisor_signal_ranks(s, SIGTERM, -1, s->limits.to_groups, o);
+    s->deadline_ms = e->now_ms + (e->gently ? s->limits.grace_ms : s->limits.failure_grace_ms);
+}

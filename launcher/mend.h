@@ -1,0 +1,63 @@
+/* mend.h - the supervisor's part about ranks that live on when others end (docs/recovery.md): the
+ * conditions and deeds of its table that have to do with them. Writes no state. */
+#ifndef DDP_LAUNCHER_MEND_H
+#define DDP_LAUNCHER_MEND_H
+
+#include "supervisor.h"
+
+/* --- Conditions --- */
+
+/* All that were called to the generation have joined it, and those started anew are started. */
+bool mend_all_joined(const struct supervisor *s, const struct supervisor_event *e);
+
+/* EXITED: the failed rank alone may be started again, or left out. Not guided. */
+bool mend_may_drop(const struct supervisor *s, const struct supervisor_event *e);
+bool mend_may_replace(const struct supervisor *s, const struct supervisor_event *e);
+
+/* EXITED: the others may live on until it is known what follows. Guided. */
+bool mend_outlive(const struct supervisor *s, const struct supervisor_event *e);
+
+/* ORDER_STOP: the ranks may live on instead. */
+bool mend_may_keep(const struct supervisor *s, const struct supervisor_event *e);
+
+/* ORDER_STOP, when they do already: it is the generation that ends, not the job. */
+bool mend_keep_on(const struct supervisor *s, const struct supervisor_event *e);
+
+/* --- Deeds --- */
+
+/* One rank begins anew, and a generation with it; the others are called to it, but for those that
+ * have not come to any yet: they will come to this one. */
+void mend_replace(struct supervisor *s, const struct supervisor_event *e,
+                  struct supervisor_orders *o);
+
+/* The others are called to a generation without it. */
+void mend_drop(struct supervisor *s, const struct supervisor_event *e, struct supervisor_orders *o);
+
+/* The ranks take part in the generation no more. */
+void mend_keep(struct supervisor *s, const struct supervisor_event *e, struct supervisor_orders *o);
+
+/* The same, and one has failed. */
+void mend_keep_others(struct supervisor *s, const struct supervisor_event *e,
+                      struct supervisor_orders *o);
+
+/* The ranks that were kept are called to the next generation; those that have ended begin anew. */
+void mend_go_on(struct supervisor *s, const struct supervisor_event *e,
+                struct supervisor_orders *o);
+
+/* An answer has come: there is room for one more start. */
+void mend_start_more(struct supervisor *s, const struct supervisor_event *e,
+                     struct supervisor_orders *o);
+
+/* All is as it should be. */
+void mend_settle(struct supervisor *s, const struct supervisor_event *e,
+                 struct supervisor_orders *o);
+
+/* A rank that does not come keeps all others waiting: it is what has failed. */
+void mend_blame_late(struct supervisor *s, const struct supervisor_event *e,
+                     struct supervisor_orders *o);
+
+/* Ranks that were kept are stopped after all; why, is known, or an order. */
+void mend_stop_kept(struct supervisor *s, const struct supervisor_event *e,
+                    struct supervisor_orders *o);
+
+#endif

@@ -1,0 +1,53 @@
+/* placement.h - which CPUs each rank of a node runs on. Pure: the machine, the CPUs that are
+ * allowed and where the devices are come in as arguments.
+ *
+ * Each rank has a home, the memory node that it shares with its device. Ranks without a device, or
+ * with one that is as near to all nodes, get their homes by number: as many of them on a node as it
+ * has part of the cores, neighbours together. What they are bound to there is the wish. */
+#ifndef DDP_LAUNCHER_PLACEMENT_H
+#define DDP_LAUNCHER_PLACEMENT_H
+
+#include "cpu_set.h"
+#include "topology.h"
+
+#include <stdint.h>
+
+struct co_error;
+
+/* torchrun's names for --numa-binding stand behind those of --bind-to. */
+enum placement_bind {
+    PLACEMENT_NONE,  /* to all that is allowed: nobody is bound */
+    PLACEMENT_CORE,  /* exclusive: the home's cores are shared out, each with all its threads; the
+                        first ranks of a home have the ones that are left over */
+    PLACEMENT_CACHE, /* core-complex: one of the home's caches each, those with more CPUs first;
+                        from the first again where there are more ranks */
+    PLACEMENT_NUMA,  /* node: to the home's CPUs */
+    PLACEMENT_SOCKET /* socket: to the CPUs of the home's socket */
+};
+
+struct placement_wish { /* all borrowed */
+    enum placement_bind bind;
+    int n_ranks;                       /* >= 1 */
+    const struct cpu_set *allowed;     /* no rank gets another one */
+    const struct cpu_set *const *near; /* of each rank: the CPUs that are near to its device; NULL:
+                                          no device, or nobody knows. NULL: of no rank */
+};
+
+#define PLACEMENT_NOWHERE (-1) /* on more than one */
+
+struct placement_rank {
+    struct cpu_set cpus;
+    uint32_t n_cores;
+    int32_t node; /* of memory, the kernel's number; or PLACEMENT_NOWHERE */
+    int32_t socket;
+};
+
+/* ret       n_ranks of them
+ * returns   0
+ *           -ENODEV   none of the allowed CPUs is in the topology
+ *           -ERANGE   PLACEMENT_CORE: more ranks than cores at somebody's home; the text says where
+ *           -ENOMEM */
+int placement_make(const struct topology *topology, const struct placement_wish *wish,
+                   struct placement_rank *ret, struct co_error *err);
+
+#endif

@@ -1,0 +1,52 @@
+/* supervisor_state.h - the supervisor's inside, for its own files: supervisor.c (the table, the
+ * only one that writes the state) and mend.c (ranks that live on when others end). */
+#ifndef DDP_LAUNCHER_SUPERVISOR_STATE_H
+#define DDP_LAUNCHER_SUPERVISOR_STATE_H
+
+#include "supervisor.h"
+
+struct supervisor {
+    struct supervisor_limits limits;
+    enum supervisor_state state;
+    uint64_t deadline_ms;
+    int n_asked;    /* ranks 0 .. n_asked - 1 were asked for */
+    int n_answered; /* of these, how many were started or failed to */
+    int n_running;
+    int primary;      /* the first that failed by itself, of no other one's end; -1: none */
+    bool empty;       /* the nursery has no child, as it said with its last report */
+    int n_interrupts; /* SIGINT received */
+    int stop_signal;  /* the first that says stop; 0: none, or the time was over before it */
+    bool timed_out;   /* before any such signal */
+    bool alone;       /* without a nursery nothing can be started */
+    uint32_t generation;
+    uint64_t begun_ms; /* this generation */
+    struct restart_progress progress;
+    struct restart_policy policy;
+    struct supervisor_verdict verdict;
+    struct supervisor_replacement replacement;
+    int *anew; /* owned, n_ranks: lent with the orders */
+    struct supervisor_rank ranks[];
+};
+
+/* Of all ranks; those that are to begin anew may not have been asked for yet. */
+static inline bool supervisor_has_all_answers(const struct supervisor *s)
+{
+    if (s->n_answered < s->limits.n_ranks)
+        return false;
+    for (int i = 0; i < s->n_asked; i++)
+        if (s->ranks[i].phase == RANK_NOT_STARTED)
+            return false;
+    return true;
+}
+
+/* What the restart policy is asked about. */
+struct restart_failure supervisor_failure(const struct supervisor *s, int exit_code,
+                                          uint64_t now_ms);
+
+/* Order a signal, and write down who was told.
+ *
+ * except   local rank; -1: none */
+void supervisor_signal_ranks(struct supervisor *s, int sig, int except, bool to_groups,
+                             struct supervisor_orders *o);
+
+#endif

@@ -1,0 +1,125 @@
+#include "progress.h"
+
+#include "call_kind.h"
+#include "common/hash.h"
+
+#include <stddef.h>
+
+enum { SMOOTH = 8 /* the last step is an eighth of the mean */, READS = 16 };
+
+_Static_assert(CALL_N_KINDS <= 64, "a kind has six bits");
+
+static uint64_t get(const _Atomic uint64_t *word)
+{
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+static void put(_Atomic uint64_t *word, uint64_t value)
+{
+    atomic_store_explicit(word, value, memory_order_relaxed);
+}
+
+/* --- writing ---------------------------------------------------------------------------------- */
+
+void progress_begin(struct progress_page *page, uint64_t steps_before)
+{
+    put(&page->steps_before, steps_before);
+}
+
+static uint64_t smooth(uint64_t mean_ns, uint64_t last_ns)
+{
+    if (mean_ns == 0)
+        return last_ns;
+    return last_ns > mean_ns ? mean_ns + (last_ns - mean_ns) / SMOOTH
+                             : mean_ns - (mean_ns - last_ns) / SMOOTH;
+}
+
+void progress_step(struct progress_page *page, uint64_t now_ns, uint64_t inside_ns)
+{
+    const uint64_t before_ns = get(&page->step_ns);
+    if (before_ns != 0) {
+        const uint64_t last_ns = now_ns - before_ns;
+        put(&page->last_ns, last_ns);
+        put(&page->mean_ns, smooth(get(&page->mean_ns), last_ns));
+        put(&page->inside_ns, smooth(get(&page->inside_ns), inside_ns));
+    }
+    put(&page->step_ns, now_ns);
+    put(&page->steps, get(&page->steps) + 1);
+}
+
+struct progress_place *progress_open(struct progress_page *page)
+{
+    uint32_t taken = atomic_load(&page->taken);
+    for (;;) {
+        unsigned i = 0;
+        while (i < PROGRESS_GROUPS && (taken >> i & 1) != 0)
+            i++;
+        if (i == PROGRESS_GROUPS)
+            return NULL;
+        if (atomic_compare_exchange_weak(&page->taken, &taken, taken | UINT32_C(1) << i))
+            return &page->place[i];
+    }
+}
+
+void progress_close(struct progress_page *page, struct progress_place *place)
+{
+    if (place == NULL)
+        return;
+    put(&place->word, 0);
+    atomic_fetch_and(&page->taken, ~(UINT32_C(1) << (place - page->place)));
+}
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+/* returns whether there is one. The bytes belong to the call if the word is the same afterwards:
+ * those of the next one go elsewhere. */
+static bool read_place(const struct progress_place *place, struct progress_call *ret)
+{
+    uint64_t word = atomic_load_explicit(&place->word, memory_order_acquire);
+    for (int i = 0; i < READS; i++) {
+        const uint64_t bytes = get(&place->bytes[word >> 32 & 1]);
+        atomic_thread_fence(memory_order_acquire);
+        const uint64_t again = get(&place->word);
+        *ret = (struct progress_call){.number = (uint32_t)(word >> 32),
+                                      .group = (uint16_t)(word >> 16),
+                                      .kind = word >> PROGRESS_KIND_SHIFT & 63,
+                                      .dtype = word >> PROGRESS_DTYPE_SHIFT & 31,
+                                      .bytes = bytes,
+                                      .state = word & PROGRESS_STATE_MASK};
+        if (again == word)
+            return word != 0;
+        word = again;
+    }
+    ret->bytes = 0; /* it makes calls faster than they can be read: it is not lost */
+    return word != 0;
+}
+
+void progress_read(const struct progress_page *page, struct progress *ret)
+{
+    *ret = (struct progress){.steps = get(&page->steps),
+                             .steps_before = get(&page->steps_before),
+                             .step_ns = get(&page->step_ns),
+                             .last_ns = get(&page->last_ns),
+                             .mean_ns = get(&page->mean_ns),
+                             .inside_ns = get(&page->inside_ns),
+                             .waits = atomic_load(&page->n_untold) != 0};
+    if (ret->inside_ns > ret->mean_ns) /* read a moment later */
+        ret->inside_ns = ret->mean_ns;
+    for (unsigned i = 0; i < PROGRESS_GROUPS; i++) {
+        struct progress_call *call = &ret->call[ret->n_calls];
+        if (!read_place(&page->place[i], call))
+            continue;
+        ret->waits = ret->waits || call->state == PROGRESS_WAITS;
+        ret->n_calls++;
+    }
+}
+
+uint64_t progress_digest(const struct progress_page *page)
+{
+    uint64_t hash = co_hash_word(CO_HASH_START, get(&page->steps));
+    hash = co_hash_word(hash, get(&page->steps_before));
+    hash = co_hash_word(hash, atomic_load(&page->n_untold));
+    for (unsigned i = 0; i < PROGRESS_GROUPS; i++)
+        hash = co_hash_word(hash, get(&page->place[i].word));
+    return hash;
+}

@@ -1,0 +1,118 @@
+/* progress.h - how far a rank has come: what libddp says while it works, for ddprun to read.
+ *
+ * A page lies in each rank's line of the control segment. The rank alone writes it, by plain stores
+ * into cache lines that no other rank looks at, so that it costs a few instructions for each call
+ * and for each step; nobody is woken and nobody waits. ddprun reads it when it wants to know which
+ * rank the others wait for, how fast the steps are, and where everybody is.
+ *
+ * A rank has a place for each of its groups, since each may be used by a thread of its own:
+ *
+ *   outside   the program is in no call of that group
+ *   begun     it has begun an asynchronous call and does something else
+ *   waits     a thread of it is inside of the call, until the others come
+ *
+ * A group's calls are numbered from 1, as in libddp's own messages. Groups are told apart by 16
+ * bits, the same on all their ranks; the world's are 0. */
+#ifndef DDP_SEGMENTS_PROGRESS_H
+#define DDP_SEGMENTS_PROGRESS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PROGRESS_GROUPS 8 /* at the same time; of further ones only waiting is told */
+
+enum progress_state { PROGRESS_OUTSIDE, PROGRESS_BEGUN, PROGRESS_WAITS };
+
+struct progress_call { /* the last one that was entered in a group */
+    uint32_t number;   /* from 1 */
+    uint16_t group;
+    uint8_t kind, dtype; /* enum call_kind, enum ddp_dtype */
+    uint64_t bytes;      /* of one block as the program gave it; 0: none, or not known */
+    enum progress_state state;
+};
+
+struct progress_place {        /* of one group */
+    _Atomic uint64_t word;     /* the call, packed; 0: none yet */
+    _Atomic uint64_t bytes[2]; /* of that call and of the one before, in turns, so that a reader
+                                  never takes one for the other */
+};
+
+struct progress_page {
+    _Alignas(64) _Atomic uint64_t steps; /* completed in this generation */
+    _Atomic uint64_t steps_before;       /* completed before it: what this rank was given, too */
+    _Atomic uint64_t step_ns;            /* when the last one was completed, CLOCK_MONOTONIC */
+    _Atomic uint64_t last_ns;            /* from the one before to the last one */
+    _Atomic uint64_t mean_ns;            /* the same, smoothed */
+    _Atomic uint64_t inside_ns;          /* of that in the call which ends a step: mostly waiting */
+    _Atomic uint32_t n_untold;           /* calls that wait in groups without a place */
+    _Atomic uint32_t taken;              /* a bit for each place */
+    _Alignas(64) struct progress_place place[PROGRESS_GROUPS];
+};
+
+/* --- writing: the rank itself ----------------------------------------------------------------- */
+
+/* The generation begins behind so many steps. */
+void progress_begin(struct progress_page *page, uint64_t steps_before);
+
+/* A step is complete. Steps of one page by one thread at a time.
+ *
+ * now_ns      CLOCK_MONOTONIC
+ * inside_ns   so long this rank was in the call that ends the step */
+void progress_step(struct progress_page *page, uint64_t now_ns, uint64_t inside_ns);
+
+/* Take a place for a group. Thread-safe.
+ *
+ * returns   borrowed, until it is given back; NULL: all are taken */
+struct progress_place *progress_open(struct progress_page *page);
+void progress_close(struct progress_page *page, struct progress_place *place); /* NULL is fine */
+
+enum {
+    PROGRESS_STATE_MASK = 3,
+    PROGRESS_KIND_SHIFT = 2, /* 6 bits */
+    PROGRESS_DTYPE_SHIFT = 8 /* 5 bits; 3 are free; then the group, then the number */
+};
+
+/* Enter a call; its state says how. Two calls of even numbers, or of odd ones, are not entered one
+ * after the other, unless the first has no bytes. One thread at a time for each place, and likewise
+ * below. */
+static inline void progress_enter(struct progress_place *place, const struct progress_call *call)
+{
+    /* Who sees these bytes sees that the call before is no more the one before the last. */
+    atomic_thread_fence(memory_order_release);
+    atomic_store_explicit(&place->bytes[call->number & 1], call->bytes, memory_order_relaxed);
+    atomic_store_explicit(&place->word,
+                          (uint64_t)call->number << 32 | (uint64_t)call->group << 16 |
+                              (uint64_t)call->dtype << PROGRESS_DTYPE_SHIFT |
+                              (uint64_t)call->kind << PROGRESS_KIND_SHIFT | call->state,
+                          memory_order_release);
+}
+
+/* The call goes on in another way, or is over. */
+static inline void progress_turn(struct progress_place *place, enum progress_state state)
+{
+    const uint64_t is = atomic_load_explicit(&place->word, memory_order_relaxed);
+    atomic_store_explicit(&place->word, (is & ~(uint64_t)PROGRESS_STATE_MASK) | state,
+                          memory_order_relaxed);
+}
+
+/* --- reading: anybody who has the segment mapped ---------------------------------------------- */
+
+struct progress { /* one rank, as it was at some moment; the parts may be moments apart */
+    uint64_t steps, steps_before;
+    uint64_t step_ns;          /* CLOCK_MONOTONIC; 0: none completed yet */
+    uint64_t last_ns, mean_ns; /* 0: fewer than two are completed */
+    uint64_t inside_ns;        /* smoothed likewise; at most mean_ns */
+    bool waits;                /* a thread of the program is inside of a call of any group */
+    unsigned n_calls;
+    struct progress_call call[PROGRESS_GROUPS]; /* of groups that made any; the world's first */
+};
+
+/* Never waits. What a rank has written wrongly can be told by nobody: kinds and types may be
+ * unknown ones. */
+void progress_read(const struct progress_page *page, struct progress *ret);
+
+/* A number that is another one once the rank has completed a step, entered or left a call. */
+uint64_t progress_digest(const struct progress_page *page);
+
+#endif

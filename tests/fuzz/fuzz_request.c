@@ -1,0 +1,28 @@
+/* fuzz_request.c - one line on a job's socket. What is taken for a request says the same bytes when
+ * it is written again: nothing can be said in two ways. */
+#include "common/error.h"
+#include "console/job_request.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void require(bool holds)
+{
+    if (!holds)
+        abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct job_request r;
+    struct co_error err = {0};
+    char line[JOB_REQUEST_BYTES];
+    if (job_request_read((const char *)data, size, &r, &err) < 0) {
+        require(err.text[0] != '\0');
+        return 0;
+    }
+    require(job_request_write(&r, line) == size + 1);
+    require(memcmp(line, data, size) == 0 && line[size] == '\n');
+    return 0;
+}

@@ -1,0 +1,157 @@
+"""Ranks on their CPUs, as the kernel tells: on whatever machine this is, with whatever it allows us."""
+import glob
+import os
+import re
+import tempfile
+import unittest
+
+from harness import Job, main, run
+
+ALLOWED = os.sched_getaffinity(0)
+# What a rank finds out about itself: rank, CPUs, the memory node it is told, the nodes of a large array's pages.
+LOOK = r"""
+import os, re
+fill = bytearray(b"x") * (16 << 20)
+status = open("/proc/self/status").read()
+pages = {}
+try:
+    for line in open("/proc/self/numa_maps"):
+        for node, n in re.findall(r" N(\d+)=(\d+)", line):
+            pages[node] = max(pages.get(node, 0), int(n) if "anon=" in line else 0)
+except OSError:
+    pass
+large = ",".join(sorted(node for node, n in pages.items() if n > 1000))
+own = os.environ.get("DDP_NUMA_NODES", "-").split(",")
+own = own[int(os.environ["LOCAL_RANK"])] if own != ["-"] else "-"
+cpus = re.search(r"Cpus_allowed_list:\s*(\S*)", status)[1]
+line = " ".join((os.environ["RANK"], cpus, own, large or own, os.environ["OMP_NUM_THREADS"])) + "\n"
+os.write(1, line.encode())  # in one piece: ranks share the stream
+"""
+
+
+def cpus_of(text):
+    found = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+    return found
+
+
+def read_list(path):
+    with open(path) as f:
+        return cpus_of(f.read().strip())
+
+
+def cores():
+    """The allowed CPUs, by core."""
+    found = {}
+    for cpu in ALLOWED:
+        siblings = f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+        key = min(read_list(siblings)) if os.path.exists(siblings) else cpu
+        found.setdefault(key, set()).add(cpu)
+    return list(found.values())
+
+
+def nodes():
+    """The allowed CPUs, by memory node; {0: all} where the kernel knows none."""
+    found = {}
+    for path in glob.glob("/sys/devices/system/node/node*/cpulist"):
+        with open(path) as f:
+            text = f.read().strip()
+        cpus = (cpus_of(text) if text else set()) & ALLOWED
+        if cpus:
+            found[int(re.search(r"node(\d+)/", path)[1])] = cpus
+    return found or {0: ALLOWED}
+
+
+class Placement(unittest.TestCase):
+    def look(self, *words, **kw):
+        """What the ranks found: rank -> (CPUs, told node, nodes of pages, threads)."""
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as script:
+            script.write(LOOK)
+            script.flush()
+            code, out, err = run(*words, script.name, **kw)
+        self.assertEqual(code, 0, err)
+        found = {}
+        for line in out.splitlines():
+            rank, cpus, own, pages, threads = line.split()
+            found[int(rank)] = (cpus_of(cpus), own, pages, int(threads))
+        return found, err
+
+    def test_cores_are_shared_out(self):
+        n = min(len(cores()), 4)
+        if len(nodes()) > 1:
+            n = 1
+        found, _ = self.look("-n", str(n), "--bind-to", "core")
+        self.assertEqual(len(found), n)
+        self.assertEqual(set.union(*(f[0] for f in found.values())), ALLOWED)
+        self.assertEqual(sum(len(f[0]) for f in found.values()), len(ALLOWED))
+        for cpus, _, _, threads in found.values():
+            self.assertLessEqual(threads, len(cpus))
+            for core in cores():
+                self.assertIn(len(core & cpus), (0, len(core)))
+
+    def test_a_node_is_whole_and_memory_comes_from_it(self):
+        n = 2 * len(nodes())
+        for words in (["--bind-to", "numa"], ["--numa-binding", "node"]):
+            found, _ = self.look("-n", str(n), *words)
+            for cpus, own, pages, _ in found.values():
+                self.assertEqual(cpus, nodes()[int(own)])
+                self.assertEqual(pages, own)
+
+    def test_nobody_is_bound_who_did_not_ask(self):
+        for words in ([], ["--bind-to", "none"]):
+            found, err = self.look("-n", "2", *words, env={"DDP_NUMA_NODES": "7,7"})
+            self.assertEqual([f[:2] for f in found.values()], [(ALLOWED, "-")] * 2)
+            self.assertEqual(err, "")
+
+    def test_what_we_may_not_use_ranks_may_not(self):
+        one = {max(ALLOWED)}
+        for mode in "core", "cache", "numa", "socket":
+            found, _ = self.look("-n", "1", "--bind-to", mode, preexec_fn=lambda: os.sched_setaffinity(0, one))
+            self.assertEqual(found[0][0], one, mode)
+        code, out, err = run("-n", "2", "--bind-to", "core", "true", preexec_fn=lambda: os.sched_setaffinity(0, one))
+        self.assertEqual((code, out), (2, ""))
+        self.assertRegex(err, r"^ddprun: --bind-to core: NUMA node \d+ has 1 core that we may use, for 2 ranks: ")
+
+    def test_the_report_and_the_dry_run_say_it_before(self):
+        found, err = self.look("-n", "1", "--bind-to", "core", "--report-bindings")
+        line = re.fullmatch(r"ddprun: rank 0: bound to (CPUs? (\S+) \(\d+ cores?, .*\))\n", err)
+        self.assertEqual(cpus_of(line[2]), found[0][0])
+        code, out, err = run("-n", "1", "--bind-to", "core", "--dry-run", "true")
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn(f"\n    bound to {line[1]}\n", out)
+        code, out, err = run("-n", "1", "--report-bindings", "true")
+        self.assertRegex(err, r"^ddprun: rank 0: not bound: CPU")
+
+    def test_who_is_started_again_is_bound_again(self):
+        script = 'grep Cpus_allowed_list /proc/self/status; exit $((1 - TORCHELASTIC_RESTART_COUNT))'
+        code, out, _ = run("-n", "1", "--bind-to", "core", "--max-restarts", "1", "sh", "-c", script,
+                           preexec_fn=lambda: os.sched_setaffinity(0, {max(ALLOWED)}))
+        self.assertEqual((code, out), (0, f"Cpus_allowed_list:\t{max(ALLOWED)}\n" * 2))
+
+    def test_threads_that_were_asked_for_are_left(self):
+        for words, env in ((["--omp", "3"], {}), ([], {"OMP_NUM_THREADS": "3"})):
+            found, _ = self.look("-n", "1", "--bind-to", "core", *words, env=env,
+                                 preexec_fn=lambda: os.sched_setaffinity(0, {max(ALLOWED)}))
+            self.assertEqual(found[0][3], 3)
+
+    def test_hwloc_is_loaded_by_who_asks_only(self):
+        with Job("-n", "1", "sh", "-c", 'echo up >"$TEST_FIFO"; read _', stdin=-1) as job:
+            job.hear(1)
+            with open(f"/proc/{job.process.pid}/maps") as f:
+                self.assertNotIn("hwloc", f.read())
+            job.process.stdin.close()
+            job.process.stdin = None
+            job.end()
+        with tempfile.TemporaryDirectory() as broken:
+            open(os.path.join(broken, "libhwloc.so.15"), "w").close()
+            env = {"LD_LIBRARY_PATH": broken}
+            self.assertEqual(run("-n", "1", "true", env=env), (0, "", ""))
+            code, out, err = run("-n", "1", "--bind-to", "numa", "true", env=env)
+        self.assertEqual((code, out), (70, ""))
+        self.assertRegex(err, r"^ddprun: --bind-to numa: libhwloc.so.15 is needed and cannot be loaded: .*: install hwloc 2\n$")
+
+
+if __name__ == "__main__":
+    main()

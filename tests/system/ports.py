@@ -1,0 +1,26 @@
+"""Ports for jobs of the tests and benchmarks."""
+import random
+import socket
+
+_FIRST, _LAST = 20000, 31999  # below those that the kernel gives out by itself
+_taken = []
+
+
+def free_port():
+    """One that is free now, and that no other process which asks here is given while this one runs.
+
+    A job listens some time after its port was chosen, and others may choose in between. So the port's name is taken, too: a
+    socket in the abstract name space, which the kernel gives back when this process ends, however it ends.
+    """
+    while True:
+        port = random.randint(_FIRST, _LAST)
+        name = socket.socket(socket.AF_UNIX)
+        try:
+            name.bind(f"\0ddprun-test-port-{port}")
+            with socket.socket() as s:
+                s.bind(("", port))
+        except OSError:
+            name.close()
+            continue
+        _taken.append(name)
+        return port

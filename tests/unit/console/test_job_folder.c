@@ -1,0 +1,187 @@
+/* Folders of ddpruns, and the sockets in them: real ones, in a folder made for the test. */
+#include "common/error.h"
+#include "console/job_folder.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char parent[64], path[96];
+
+static void set_up(void)
+{
+    snprintf(parent, sizeof parent, "/tmp/job-folder-test-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(parent));
+    setenv("XDG_RUNTIME_DIR", parent, 1);
+    snprintf(path, sizeof path, "%s/ddprun-abcdef", parent);
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+}
+
+static void tear_down(void)
+{
+    job_folder_remove(path);
+    rmdir(parent);
+}
+
+/* How many of those found are in this test's parent. */
+static size_t count_found(void)
+{
+    struct job_folders found;
+    size_t n = 0;
+    ck_assert_int_eq(job_folders_find(&found, NULL), 0);
+    for (size_t i = 0; i < found.n; i++)
+        n += strncmp(found.paths[i], parent, strlen(parent)) == 0;
+    job_folders_fini(&found);
+    return n;
+}
+
+static int connect_error(void)
+{
+    struct co_error err = {0};
+    int fd = job_folder_connect(path, &err);
+    ck_assert_int_lt(fd, 0);
+    ck_assert_str_ne(err.text, "");
+    return fd;
+}
+
+START_TEST(who_listens_is_found_and_reached)
+{
+    struct co_error err = {0};
+    int server = job_folder_listen(path, &err);
+    ck_assert_msg(server >= 0, "%s", err.text);
+    ck_assert_uint_eq(count_found(), 1);
+    int client = job_folder_connect(path, &err);
+    ck_assert_msg(client >= 0, "%s", err.text);
+    int accepted = accept(server, NULL, NULL);
+    ck_assert_int_ge(accepted, 0);
+    ck_assert(job_folder_knows_peer(accepted));
+    close(accepted);
+    close(client);
+    close(server);
+}
+END_TEST
+
+START_TEST(a_folder_without_a_socket_is_no_job)
+{
+    ck_assert_uint_eq(count_found(), 0);
+    ck_assert_int_eq(connect_error(), -ENOENT);
+}
+END_TEST
+
+START_TEST(a_dead_one_is_known_by_its_refusal_and_removed)
+{
+    close(job_folder_listen(path, NULL));
+    ck_assert_uint_eq(count_found(), 1);
+    ck_assert_int_eq(connect_error(), -ECONNREFUSED);
+    job_folder_remove(path);
+    ck_assert_int_lt(access(path, F_OK), 0);
+    ck_assert_int_eq(connect_error(), -ENOENT);
+    job_folder_remove(path); /* again */
+    job_folder_remove(NULL);
+}
+END_TEST
+
+START_TEST(a_folder_open_to_others_is_not_ours)
+{
+    close(job_folder_listen(path, NULL));
+    ck_assert_int_eq(chmod(path, 0750), 0);
+    ck_assert_uint_eq(count_found(), 0);
+    ck_assert_int_eq(connect_error(), -EACCES);
+    ck_assert_int_lt(job_folder_listen(path, NULL), 0);
+    ck_assert_int_eq(chmod(path, 0700), 0);
+}
+END_TEST
+
+START_TEST(a_link_to_a_folder_is_not_followed)
+{
+    char link[128];
+    snprintf(link, sizeof link, "%s/ddprun-ghijkl", parent);
+    close(job_folder_listen(path, NULL));
+    ck_assert_int_eq(symlink(path, link), 0);
+    ck_assert_uint_eq(count_found(), 1);
+    ck_assert_int_lt(job_folder_connect(link, NULL), 0);
+    unlink(link);
+}
+END_TEST
+
+START_TEST(no_more_than_the_backlog_wait_unheard)
+{
+    enum { MANY = 64 };
+    int fds[MANY];
+    int n = 0;
+    int server = job_folder_listen(path, NULL);
+    while (n < MANY && (fds[n] = job_folder_connect(path, NULL)) >= 0)
+        n++;
+    ck_assert_int_lt(n, MANY);
+    ck_assert_int_eq(fds[n], -EAGAIN);
+    while (n > 0)
+        close(fds[--n]);
+    close(server);
+}
+END_TEST
+
+START_TEST(a_path_of_any_length_has_room_for_its_socket)
+{
+    char deep[300], folder[320];
+    snprintf(deep, sizeof deep, "%s/", parent);
+    size_t at = strlen(deep);
+    memset(deep + at, 'x', 200);
+    deep[at + 200] = '\0';
+    ck_assert_int_eq(mkdir(deep, 0700), 0);
+    snprintf(folder, sizeof folder, "%s/ddprun-abcdef", deep);
+    ck_assert_int_eq(mkdir(folder, 0700), 0);
+    struct co_error err = {0};
+    int server = job_folder_listen(folder, &err);
+    ck_assert_msg(server >= 0, "%s", err.text);
+    int client = job_folder_connect(folder, &err);
+    ck_assert_msg(client >= 0, "%s", err.text);
+    close(client);
+    close(server);
+    job_folder_remove(folder);
+    rmdir(deep);
+}
+END_TEST
+
+START_TEST(parents_are_absolute_and_named_once)
+{
+    const char *parents[JOB_FOLDER_MAX_PARENTS];
+    setenv("XDG_RUNTIME_DIR", "/tmp", 1);
+    setenv("TMPDIR", "relative", 1);
+    size_t n = job_folder_parents(parents);
+    ck_assert_uint_eq(n, 2);
+    ck_assert_str_eq(parents[0], "/tmp");
+    ck_assert_str_eq(parents[1], "/dev/shm");
+    unsetenv("XDG_RUNTIME_DIR");
+    setenv("TMPDIR", "/var/tmp", 1);
+    n = job_folder_parents(parents);
+    ck_assert_uint_eq(n, 3);
+    ck_assert_str_eq(parents[2], "/tmp");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("job_folder");
+    TCase *tc = tcase_create("job_folder");
+    tcase_add_checked_fixture(tc, set_up, tear_down);
+    tcase_add_test(tc, who_listens_is_found_and_reached);
+    tcase_add_test(tc, a_folder_without_a_socket_is_no_job);
+    tcase_add_test(tc, a_dead_one_is_known_by_its_refusal_and_removed);
+    tcase_add_test(tc, a_folder_open_to_others_is_not_ours);
+    tcase_add_test(tc, a_link_to_a_folder_is_not_followed);
+    tcase_add_test(tc, no_more_than_the_backlog_wait_unheard);
+    tcase_add_test(tc, a_path_of_any_length_has_room_for_its_socket);
+    tcase_add_test(tc, parents_are_absolute_and_named_once);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

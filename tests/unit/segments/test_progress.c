@@ -1,0 +1,235 @@
+#include "segments/call_kind.h"
+#include "segments/progress.h"
+
+#include <check.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct progress_page page;
+
+static void set_up(void)
+{
+    memset(&page, 0, sizeof page);
+}
+
+static struct progress read_page(void)
+{
+    struct progress p;
+    progress_read(&page, &p);
+    return p;
+}
+
+START_TEST(a_fresh_page_tells_of_nothing)
+{
+    struct progress p = read_page();
+    ck_assert_uint_eq(p.steps, 0);
+    ck_assert_uint_eq(p.step_ns, 0);
+    ck_assert_uint_eq(p.last_ns, 0);
+    ck_assert_uint_eq(p.n_calls, 0);
+    ck_assert(!p.waits);
+}
+END_TEST
+
+START_TEST(steps_are_counted_and_timed)
+{
+    progress_begin(&page, 400);
+    progress_step(&page, 5000, 100);
+    ck_assert_uint_eq(read_page().last_ns, 0); /* nobody knows when the first one began */
+    progress_step(&page, 5800, 300);
+    struct progress p = read_page();
+    ck_assert_uint_eq(p.steps, 2);
+    ck_assert_uint_eq(p.steps_before, 400);
+    ck_assert_uint_eq(p.step_ns, 5800);
+    ck_assert_uint_eq(p.last_ns, 800);
+    ck_assert_uint_eq(p.mean_ns, 800);
+    ck_assert_uint_eq(p.inside_ns, 300);
+}
+END_TEST
+
+START_TEST(the_mean_follows_slowly_in_both_directions)
+{
+    progress_step(&page, 1000, 0);
+    progress_step(&page, 1800, 400);
+    progress_step(&page, 3400, 1200);
+    ck_assert_uint_eq(read_page().last_ns, 1600);
+    ck_assert_uint_eq(read_page().mean_ns, 900);
+    ck_assert_uint_eq(read_page().inside_ns, 500);
+    progress_step(&page, 3500, 100);
+    ck_assert_uint_eq(read_page().mean_ns, 800);
+    for (uint64_t i = 1; i <= 100; i++)
+        progress_step(&page, 3500 + 100 * i, 10);
+    ck_assert_uint_lt(read_page().mean_ns, 110);
+}
+END_TEST
+
+static const struct progress_call reduction = {.number = 812,
+                                               .group = 0xabcd,
+                                               .kind = CALL_ALL_REDUCE,
+                                               .dtype = 9,
+                                               .bytes = 4 << 20,
+                                               .state = PROGRESS_WAITS};
+
+START_TEST(the_last_call_is_told_inside_and_outside)
+{
+    struct progress_place *place = progress_open(&page);
+    progress_enter(place, &reduction);
+    struct progress p = read_page();
+    ck_assert_uint_eq(p.n_calls, 1);
+    ck_assert_uint_eq(p.call[0].number, 812);
+    ck_assert_uint_eq(p.call[0].group, 0xabcd);
+    ck_assert_uint_eq(p.call[0].kind, CALL_ALL_REDUCE);
+    ck_assert_uint_eq(p.call[0].dtype, 9);
+    ck_assert_uint_eq(p.call[0].bytes, 4 << 20);
+    ck_assert_int_eq(p.call[0].state, PROGRESS_WAITS);
+    ck_assert(p.waits);
+    progress_turn(place, PROGRESS_OUTSIDE);
+    p = read_page();
+    ck_assert_uint_eq(p.call[0].number, 812);
+    ck_assert_uint_eq(p.call[0].bytes, 4 << 20);
+    ck_assert_int_eq(p.call[0].state, PROGRESS_OUTSIDE);
+    ck_assert(!p.waits);
+}
+END_TEST
+
+START_TEST(the_largest_numbers_are_told)
+{
+    const struct progress_call large = {.number = UINT32_MAX,
+                                        .group = UINT16_MAX,
+                                        .kind = 63,
+                                        .dtype = 31,
+                                        .bytes = UINT64_MAX,
+                                        .state = PROGRESS_BEGUN};
+    progress_enter(progress_open(&page), &large);
+    const struct progress_call is = read_page().call[0];
+    ck_assert_uint_eq(is.number, large.number);
+    ck_assert_uint_eq(is.group, large.group);
+    ck_assert_uint_eq(is.kind, large.kind);
+    ck_assert_uint_eq(is.dtype, large.dtype);
+    ck_assert_uint_eq(is.bytes, large.bytes);
+    ck_assert_int_eq(is.state, large.state);
+}
+END_TEST
+
+START_TEST(each_group_has_a_place_until_they_are_taken)
+{
+    struct progress_place *places[PROGRESS_GROUPS];
+    for (unsigned i = 0; i < PROGRESS_GROUPS; i++) {
+        struct progress_call call = reduction;
+        call.group = (uint16_t)i;
+        places[i] = progress_open(&page);
+        ck_assert_ptr_nonnull(places[i]);
+        progress_enter(places[i], &call);
+    }
+    ck_assert_ptr_null(progress_open(&page));
+    struct progress p = read_page();
+    ck_assert_uint_eq(p.n_calls, PROGRESS_GROUPS);
+    for (unsigned i = 0; i < PROGRESS_GROUPS; i++)
+        ck_assert_uint_eq(p.call[i].group, i);
+    progress_close(&page, places[3]);
+    progress_close(&page, NULL);
+    ck_assert_uint_eq(read_page().n_calls, PROGRESS_GROUPS - 1);
+    ck_assert_ptr_eq(progress_open(&page), places[3]);
+}
+END_TEST
+
+START_TEST(waiting_without_a_place_is_told)
+{
+    page.n_untold = 1;
+    struct progress p = read_page();
+    ck_assert(p.waits);
+    ck_assert_uint_eq(p.n_calls, 0);
+}
+END_TEST
+
+START_TEST(the_digest_changes_with_all_that_is_progress)
+{
+    struct progress_place *place = progress_open(&page);
+    uint64_t seen[5];
+    seen[0] = progress_digest(&page);
+    ck_assert_uint_eq(progress_digest(&page), seen[0]);
+    progress_enter(place, &reduction);
+    seen[1] = progress_digest(&page);
+    progress_turn(place, PROGRESS_OUTSIDE);
+    seen[2] = progress_digest(&page);
+    progress_step(&page, 1, 0);
+    seen[3] = progress_digest(&page);
+    page.n_untold = 1;
+    seen[4] = progress_digest(&page);
+    for (unsigned i = 0; i < 5; i++)
+        for (unsigned k = 0; k < i; k++)
+            ck_assert_msg(seen[i] != seen[k], "%u and %u", k, i);
+}
+END_TEST
+
+enum { N_CALLS = 300000 };
+
+/* Calls whose bytes are known by their number. */
+static void *make_calls(void *arg)
+{
+    struct progress_place *place = arg;
+    for (uint32_t i = 1; i <= N_CALLS; i++) {
+        struct progress_call call = reduction;
+        call.number = i;
+        call.bytes = (uint64_t)i * 8;
+        progress_enter(place, &call);
+        progress_turn(place, PROGRESS_OUTSIDE);
+    }
+    return NULL;
+}
+
+START_TEST(a_call_is_never_told_with_the_bytes_of_another)
+{
+    struct progress_place *place = progress_open(&page);
+    struct progress_call last = {0};
+    pthread_t writer;
+    ck_assert_int_eq(pthread_create(&writer, NULL, make_calls, place), 0);
+    while (last.number < N_CALLS) { /* which the writer reaches by itself */
+        struct progress p = read_page();
+        if (p.n_calls == 0)
+            continue;
+        ck_assert_uint_ge(p.call[0].number, last.number);
+        if (p.call[0].bytes != 0) /* else it was faster than 16 looks */
+            ck_assert_uint_eq(p.call[0].bytes, (uint64_t)p.call[0].number * 8);
+        last = p.call[0];
+    }
+    pthread_join(writer, NULL);
+    ck_assert_uint_eq(read_page().call[0].bytes, (uint64_t)N_CALLS * 8);
+}
+END_TEST
+
+START_TEST(calls_and_types_have_names_and_unknown_ones_too)
+{
+    ck_assert_str_eq(call_kind_name(CALL_ALL_REDUCE), "all_reduce");
+    ck_assert_str_eq(call_dtype_name(0), "float32");
+    ck_assert_str_eq(call_kind_name(0), "?");
+    ck_assert_str_eq(call_kind_name(CALL_N_KINDS), "?");
+    ck_assert_str_eq(call_dtype_name(255), "?");
+    for (unsigned kind = CALL_BARRIER; kind < CALL_N_KINDS; kind++)
+        ck_assert_str_ne(call_kind_name(kind), "?");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("progress");
+    TCase *tc = tcase_create("page");
+    tcase_add_checked_fixture(tc, set_up, NULL);
+    tcase_set_timeout(tc, 60);
+    tcase_add_test(tc, a_fresh_page_tells_of_nothing);
+    tcase_add_test(tc, steps_are_counted_and_timed);
+    tcase_add_test(tc, the_mean_follows_slowly_in_both_directions);
+    tcase_add_test(tc, the_last_call_is_told_inside_and_outside);
+    tcase_add_test(tc, the_largest_numbers_are_told);
+    tcase_add_test(tc, each_group_has_a_place_until_they_are_taken);
+    tcase_add_test(tc, waiting_without_a_place_is_told);
+    tcase_add_test(tc, the_digest_changes_with_all_that_is_progress);
+    tcase_add_test(tc, a_call_is_never_told_with_the_bytes_of_another);
+    tcase_add_test(tc, calls_and_types_have_names_and_unknown_ones_too);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
