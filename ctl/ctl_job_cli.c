@@ -43,6 +43,19 @@ static int read_watch(struct ctl_job_task *task, const struct co_option_found *f
     return 0;
 }
 
+static int read_order(struct ctl_job_task *task, const struct co_option_found *found,
+                      struct co_error *err)
+{
+    for (int i = 0; i < TOP_N_ORDERS; i++) {
+        if (strcmp(found->value, top_order_names[i]) == 0) {
+            task->order = (enum top_order)i;
+            return 0;
+        }
+    }
+    return co_fail(err, -EINVAL, "%s '%.60s': it is rank, cpu, memory or own", found->spelled,
+                   found->value);
+}
+
 static int read_option(struct ctl_job_task *task, const struct co_option_found *found,
                        struct co_error *err)
 {
@@ -69,6 +82,11 @@ static int read_option(struct ctl_job_task *task, const struct co_option_found *
     case CTL_JOB_OPTION_NO_TOOLS:
         task->no_tools = true;
         return 0;
+    case CTL_JOB_OPTION_ONCE:
+        task->once = true;
+        return 0;
+    case CTL_JOB_OPTION_ORDER:
+        return read_order(task, found, err);
     case CTL_JOB_OPTION_TIMEOUT:
         return co_parse_duration_ms(found->spelled, found->value, &task->timeout_ms, err);
     case CTL_JOB_OPTION_HELP:
@@ -158,6 +176,7 @@ int ctl_job_cli_parse(int argc, char **argv, struct ctl_job_task *ret_task, stru
     const char *operands[MAX_OPERANDS];
     struct ctl_job_task task = {.command = find_command(argv[0])};
     task.timeout_ms = task.command == CTL_STACK ? STACK_TIMEOUT_MS : DEFAULT_TIMEOUT_MS;
+    task.watch_ms = task.command == CTL_TOP ? DEFAULT_WATCH_MS : 0;
     task.signal = task.command == CTL_STOP ? SIGTERM : 0;
     int n = read_words(&task, argc, argv, operands, err);
     if (n < 0)

@@ -43,6 +43,18 @@ static const struct co_option status_table[] = {
     {0},
 };
 
+static const struct co_option top_table[] = {
+    {CTL_JOB_OPTION_WATCH, 'd', "delay", "TIME",
+     .help = "Draw it again each TIME: 90, 1.5s, 250ms. Default: 1s."},
+    {CTL_JOB_OPTION_ONCE, 0, "once", .help = "Print it once, also to what is no terminal."},
+    {CTL_JOB_OPTION_ORDER, 'o', "order", "ORDER",
+     .help = "rank, cpu, memory, or own: a rank's own time for a step. The keys r, c, m and o "
+             "change it, q ends."},
+    ROW_TIMEOUT,
+    ROW_HELP,
+    {0},
+};
+
 static const struct co_option logs_table[] = {
     {CTL_JOB_OPTION_FOLLOW, 'f', "follow", .help = "Go on until the job is over."},
     ROW_JSON,
@@ -105,6 +117,7 @@ const struct ctl_form ctl_store_forms[CTL_STORE_N_ACTIONS] = {
 const struct ctl_command_form ctl_commands[CTL_N_COMMANDS] = {
     [CTL_PS] = {"ps", "", "List your jobs on this machine.", ps_table},
     [CTL_STATUS] = {"status", "[JOB]", "What a job does, and each of its ranks.", status_table},
+    [CTL_TOP] = {"top", "[JOB]", "Watch jobs and their ranks.", top_table},
     [CTL_LOGS] = {"logs", "RANK [JOB]", "What a rank wrote to its standard error.", logs_table},
     [CTL_STACK] = {"stack", "RANK|all [JOB]", "Where ranks are: their stacks.", stack_table},
     [CTL_STOP] = {"stop", "[JOB]", "Stop a job.", stop_table},
