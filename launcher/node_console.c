@@ -4,6 +4,7 @@
 #include "job_spec.h"
 #include "json_value.h"
 #include "node_guide.h"
+#include "node_leave.h"
 #include "node_memory.h"
 #include "node_stacks.h"
 #include "node_state.h"
@@ -274,7 +275,7 @@ static void do_stop(struct node_console *nc, struct console_client *client,
              report_signal(r->signal, name, sizeof name));
     if (r->whole_job && n->guide != NULL)
         node_guide_end_job(n->guide);
-    node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SIGNAL, .sig = r->signal});
+    node_leave_signal(n, r->signal);
 }
 
 static void do_restart(struct node_console *nc, struct console_client *client)
