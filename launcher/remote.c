@@ -398,7 +398,7 @@ static int make_hosts(struct remote *r, struct co_error *err)
         r->hosts[i] = (struct remote_host){.remote = r,
                                            .host = &s->hosts.hosts[i],
                                            .n_ranks = s->shares[i],
-                                           .is_here = remote_command_is_here(&s->hosts.hosts[i]),
+                                           .is_here = remote_command_is_here(s, &s->hosts.hosts[i]),
                                            .in_fd = -1,
                                            .out_fd = -1,
                                            .err_fd = -1,
@@ -550,8 +550,8 @@ int remote_show(const struct job_spec *spec, FILE *out, struct co_error *err)
         const struct host *h = &s->hosts.hosts[i];
         co_autofree char *path = NULL;
         co_autofree char **words = NULL;
-        rc = remote_command_make(s, remote_command_is_here(h) ? NULL : h, r.program, &path, &words,
-                                 err);
+        rc = remote_command_make(s, remote_command_is_here(s, h) ? NULL : h, r.program, &path,
+                                 &words, err);
         if (rc < 0)
             break;
         fprintf(out, "%s: ", h->name);
