@@ -53,6 +53,8 @@ static const char *value_of_none(int id)
         return OUTPUT_LABEL_DEFAULT;
     case OPTION_RESTART_AFTER_PROGRESS:
         return "1m";
+    case OPTION_WARM:
+        return "restarts";
     default: /* a flag */
         return "1";
     }
@@ -330,6 +332,17 @@ static int set_program(const struct draft *d, char *const *words, struct job_spe
     return program_make(rule, words, d->world, spec, err);
 }
 
+static int set_warm(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    static const char *const words[] = {"restarts", "start", NULL};
+    const struct given *g = &d->given[OPTION_WARM];
+    int at;
+    int rc = cli_choice(g, words, &at, err);
+    if (rc == 0 && g->value != NULL)
+        spec->warm = at == 0 ? WARM_RESTARTS : WARM_START;
+    return rc;
+}
+
 static int enter(const struct draft *d, const struct job_spec *spec, struct co_error *err)
 {
     int rc = spec->wdir != NULL ? d->world->enter(d->world->arg, spec->wdir) : 0;
@@ -348,6 +361,8 @@ static int set_own_ranks(const struct draft *d, char *const *words, struct job_s
     int rc = set_omp(d, spec, err);
     if (rc == 0)
         rc = cli_set_devices(d, spec, err);
+    if (rc == 0)
+        rc = set_warm(d, spec, err);
     if (rc == 0)
         rc = enter(d, spec, err);
     return rc < 0 ? rc : set_program(d, words, spec, err);

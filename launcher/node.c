@@ -5,6 +5,7 @@
 #include "node_console.h"
 #include "node_guide.h"
 #include "node_hang.h"
+#include "node_leave.h"
 #include "node_pace.h"
 #include "node_state.h"
 #include "output.h"
@@ -50,6 +51,13 @@ static void on_note(void *arg, const char *text)
     node_say(n, "ddprun: %s\n", text);
 }
 
+static void on_warm(void *arg, const char *text)
+{
+    struct node *n = arg;
+    if (n->spec->verbose > 0)
+        node_say(n, "ddprun: warm: %s\n", text);
+}
+
 static void on_joined(void *arg, int rank, bool mends)
 {
     struct node *n = arg;
@@ -60,11 +68,12 @@ static void on_joined(void *arg, int rank, bool mends)
                        .type = SUPERVISOR_EV_JOINED, .rank = rank, .mends = mends});
 }
 
-/* Only a guided node's ranks are asked to save. */
 static void on_saved(void *arg)
 {
     struct node *n = arg;
-    node_guide_look(n->guide);
+    node_leave_look(n->leave);
+    if (n->guide != NULL)
+        node_guide_look(n->guide);
 }
 
 struct generation_notes node_generation_notes(struct node *n)
@@ -206,7 +215,8 @@ static int open_supervisor(struct node *n, struct co_error *err)
         .stop_signals = spec->stop_signals,
         .to_groups = spec->signal_scope == SCOPE_GROUP,
         .guided = spec->world.guided,
-        .replaces = job_spec_replaces(spec),
+        .mends = job_spec_mends(spec),
+        .drops = spec->on_failure == FAILURE_SHRINKS,
         .recovery_ms = spec->recovery_ms,
     };
     n->supervisor = supervisor_create(&limits);
@@ -242,15 +252,20 @@ static int node_open(struct node *n, const struct guide_link_ops *link, struct c
         rc = node_console_create(n, &n->console, err);
     if (rc < 0)
         return rc;
+    const struct warm_notes warm_notes = {.say = on_warm, .arg = n};
+    warm_open(&n->warm, spec, n->runtime_dir, environ, &warm_notes);
     event_log_init(&n->event_log, spec, n->output, &n->io, n->runtime_dir);
     n->start = (struct start){.spec = spec,
                               .nursery = &n->nursery,
                               .io = &n->io,
                               .runtime_dir = n->runtime_dir,
-                              .gen = &n->gen};
+                              .gen = &n->gen,
+                              .environment = warm_environment(&n->warm, environ)};
     rc = node_hang_open(n, &n->hang, err);
     if (rc == 0)
         rc = node_pace_open(n, &n->pace, err);
+    if (rc == 0)
+        rc = node_leave_open(n, &n->leave, err);
     if (rc < 0)
         return rc;
     if (spec->world.guided) {
@@ -279,6 +294,7 @@ static void close_handles(struct node *n)
     close_handle((uv_handle_t *)&n->timer);
     close_handle((uv_handle_t *)&n->timeout);
     close_handle((uv_handle_t *)&n->settled);
+    close_handle((uv_handle_t *)&n->warm_poll);
 }
 
 static void node_close(struct node *n)
@@ -290,6 +306,7 @@ static void node_close(struct node *n)
     node_guide_close(n->guide);
     node_hang_close(n->hang);
     node_pace_close(n->pace);
+    node_leave_close(n->leave);
     node_console_close(n->console);
     if (n->has_loop) {
         close_handles(n);
@@ -297,6 +314,7 @@ static void node_close(struct node *n)
         uv_loop_close(&n->loop);
     }
     start_fini(&n->start);
+    warm_close(&n->warm);
     node_guide_destroy(n->guide);
     node_console_destroy(n->console);
     supervisor_destroy(n->supervisor);
@@ -314,6 +332,10 @@ static void run(struct node *n)
     struct supervisor_orders orders;
     n->begun_ms = co_now_ms();
     events_job_start(&n->events, n->spec->argv, n->spec->n_local, n->spec->max_restarts);
+    if (n->spec->warm == WARM_START) {
+        node_warm_up(n);
+        warm_await(&n->warm, &n->nursery, n->signal_fd);
+    }
     supervisor_begin(n->supervisor, n->begun_ms, &orders);
     node_carry_out(n, &orders);
     if (n->guide != NULL)

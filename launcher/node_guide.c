@@ -4,6 +4,7 @@
 #include "guide.h"
 #include "guide_link.h"
 #include "job_spec.h"
+#include "node_leave.h"
 #include "node_state.h"
 #include "output.h"
 #include "own_addresses.h"
@@ -412,7 +413,8 @@ static void note_gone(struct node_guide *g)
 void node_guide_look(struct node_guide *g)
 {
     struct member_input in;
-    g->guide.saved = scale_all_saved(g->node->gen.scale);
+    /* what is saved for our leaving is not for the roster to take as an answer */
+    g->guide.saved = scale_all_saved(g->node->gen.scale) && !node_leave_holds(g->node->leave);
     while (guide_hear(&g->guide, g->node->supervisor, g->member, &in)) {
         if (in.type == MEMBER_RANK_FAILED)
             note_failure(g, &in);
