@@ -9,6 +9,7 @@
 #include "remote_spec.h"
 #include "remote_state.h"
 #include "report.h"
+#include "strangers.h"
 #include "supervisor.h"
 
 #include "common/clock.h"
@@ -429,6 +430,8 @@ static int open_loop(struct remote *r, struct co_error *err)
     r->timer.data = r->last.data = r;
     rc = watch(r, &r->nursery_poll, r->nursery.sock, on_nursery, err);
     if (rc == 0)
+        rc = strangers_open(&r->loop, r->nursery.pid, &r->strangers, err);
+    if (rc == 0)
         rc = watch(r, &r->signal_poll, r->signal_fd, on_signal, err);
     if (rc == 0)
         rc = output_create(&r->loop, (int)r->n_hosts, (const int[2]){STDOUT_FILENO, STDERR_FILENO},
@@ -464,6 +467,7 @@ static void remote_close(struct remote *r)
         remote_host_close(&r->hosts[i]);
     output_close(r->output);
     remote_roster_close(r->roster);
+    strangers_close(r->strangers);
     if (r->has_loop) {
         close_handle((uv_handle_t *)&r->nursery_poll);
         close_handle((uv_handle_t *)&r->signal_poll);

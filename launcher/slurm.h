@@ -41,8 +41,8 @@ struct slurm {
     char endpoint[HOST_NAME_BYTES + 16];
 };
 
-/* Ports of jobs: SLURM_FIRST_PORT and SLURM_N_PORTS - 1 that follow, by the step's number. Two steps
- * that meet on one node have the same one seldom. */
+/* Ports of jobs: SLURM_FIRST_PORT and SLURM_N_PORTS - 1 that follow, by the step's number. Two
+ * steps that meet on one node have the same one seldom. */
 enum { SLURM_FIRST_PORT = 20000, SLURM_N_PORTS = 10000 };
 
 /* Look at the environment.
