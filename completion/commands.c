@@ -105,9 +105,12 @@ void commands_print_zsh(void)
         const struct ctl_command_form *c = &ctl_commands[i];
         printf("%s)\n    _arguments -s -S \\\n", c->name);
         option_text_print_zsh(c->table);
-        fputs("    '1:action:(", stdout);
-        print_actions(c);
-        fputs(")' \\\n    '*:operand:'\n    ;;\n", stdout);
+        if (c->n_actions > 0) {
+            fputs("    '1:action:(", stdout);
+            print_actions(c);
+            fputs(")' \\\n", stdout);
+        }
+        fputs("    '*:operand:'\n    ;;\n", stdout);
     }
     fputs("esac\n", stdout);
 }

@@ -8,20 +8,16 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_WORDS = 4 };
+enum { MAX_WORDS = 5 }; /* one more than any request has */
 
 static const char *const names[JOB_REQUEST_N_TYPES] = {
-    [JOB_REQUEST_STATUS] = "status",
-    [JOB_REQUEST_LOGS] = "logs",
-    [JOB_REQUEST_STOP] = "stop",
-    [JOB_REQUEST_RESTART] = "restart",
+    [JOB_REQUEST_STATUS] = "status",   [JOB_REQUEST_LOGS] = "logs",   [JOB_REQUEST_STOP] = "stop",
+    [JOB_REQUEST_RESTART] = "restart", [JOB_REQUEST_STACK] = "stack",
 };
 
 static const int n_words_of[JOB_REQUEST_N_TYPES] = {
-    [JOB_REQUEST_STATUS] = 1,
-    [JOB_REQUEST_LOGS] = 3,
-    [JOB_REQUEST_STOP] = 3,
-    [JOB_REQUEST_RESTART] = 1,
+    [JOB_REQUEST_STATUS] = 1,  [JOB_REQUEST_LOGS] = 3,  [JOB_REQUEST_STOP] = 3,
+    [JOB_REQUEST_RESTART] = 1, [JOB_REQUEST_STACK] = 4,
 };
 
 /* A line, cut into words where its blanks were. */
@@ -84,6 +80,22 @@ static int read_stop(const struct words *w, struct job_request *r, struct co_err
     return 0;
 }
 
+static int read_stack(const struct words *w, struct job_request *r, struct co_error *err)
+{
+    int64_t rank = -1, sig;
+    if (strcmp(w->word[1], "all") != 0 &&
+        read_number("the rank", w->word[1], JOB_REQUEST_RANK_MAX, &rank, err) < 0)
+        return -EINVAL;
+    if (read_number("the signal", w->word[2], JOB_REQUEST_SIGNAL_MAX, &sig, err) < 0)
+        return -EINVAL;
+    r->has_tools = strcmp(w->word[3], "tools") == 0;
+    if (!r->has_tools && strcmp(w->word[3], "proc") != 0)
+        return co_fail(err, -EINVAL, "stack by '%s': it is tools or proc", w->word[3]);
+    r->rank = (int32_t)rank;
+    r->signal = (int)sig;
+    return 0;
+}
+
 static int find_type(const char *name, struct co_error *err)
 {
     for (int i = 0; i < JOB_REQUEST_N_TYPES; i++)
@@ -109,9 +121,20 @@ int job_request_read(const char *line, size_t len, struct job_request *ret, stru
         rc = read_logs(&w, &r, err);
     else if (type == JOB_REQUEST_STOP)
         rc = read_stop(&w, &r, err);
+    else if (type == JOB_REQUEST_STACK)
+        rc = read_stack(&w, &r, err);
     if (rc == 0)
         *ret = r;
     return rc;
+}
+
+static int write_stack(const struct job_request *r, char buf[JOB_REQUEST_BYTES])
+{
+    char rank[16] = "all";
+    if (r->rank >= 0)
+        snprintf(rank, sizeof rank, "%" PRId32, r->rank);
+    return snprintf(buf, JOB_REQUEST_BYTES, "%s %s %d %s\n", names[r->type], rank, r->signal,
+                    r->has_tools ? "tools" : "proc");
 }
 
 size_t job_request_write(const struct job_request *r, char buf[JOB_REQUEST_BYTES])
@@ -124,6 +147,8 @@ size_t job_request_write(const struct job_request *r, char buf[JOB_REQUEST_BYTES
     else if (r->type == JOB_REQUEST_STOP)
         n = snprintf(buf, JOB_REQUEST_BYTES, "%s %s %d\n", name, r->whole_job ? "job" : "node",
                      r->signal);
+    else if (r->type == JOB_REQUEST_STACK)
+        n = write_stack(r, buf);
     else
         n = snprintf(buf, JOB_REQUEST_BYTES, "%s\n", name);
     return (size_t)n;

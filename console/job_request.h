@@ -4,6 +4,9 @@
  *     logs RANK FROM            what the rank wrote to stderr, behind the first FROM bytes of it
  *     stop job|node SIGNAL      as if ddprun had received SIGNAL, for all nodes or for this one
  *     restart                   start all ranks again
+ *     stack RANK|all SIGNAL tools|proc
+ *                               where ranks are; SIGNAL is sent to those that have a handler for it
+ *                               (0: none); tools: debuggers may be run, proc: not
  *
  * Pure. RANK is a rank's number in the job. Words are parted by one blank, numbers are decimal
  * without sign or leading zeros: a request can be written in one way only. The answer is one line,
@@ -27,15 +30,17 @@ enum job_request_type {
     JOB_REQUEST_LOGS,
     JOB_REQUEST_STOP,
     JOB_REQUEST_RESTART,
+    JOB_REQUEST_STACK,
     JOB_REQUEST_N_TYPES,
 };
 
 struct job_request {
     enum job_request_type type;
-    int32_t rank;   /* LOGS */
+    int32_t rank;   /* LOGS, STACK; -1: all, of STACK */
     uint64_t from;  /* LOGS */
     bool whole_job; /* STOP */
-    int signal;     /* STOP: 1 .. JOB_REQUEST_SIGNAL_MAX */
+    bool has_tools; /* STACK */
+    int signal;     /* STOP: 1 .. JOB_REQUEST_SIGNAL_MAX; STACK: 0, too */
 };
 
 /* Read a line without its newline.

@@ -1,5 +1,5 @@
 /* ctl.h - what ddpctl's commands share. Each has its words in ctl_NAME_cli, its work in
- * ctl_NAME. */
+ * ctl_NAME; those that ask a job are together in ctl_job. */
 #ifndef DDP_CTL_CTL_H
 #define DDP_CTL_CTL_H
 

@@ -19,6 +19,21 @@ enum ctl_store_option {
     CTL_STORE_OPTION_HELP,
 };
 
+/* Of the commands that ask a job: each has some of them. */
+enum ctl_job_option {
+    CTL_JOB_OPTION_JSON = 1,
+    CTL_JOB_OPTION_WATCH,
+    CTL_JOB_OPTION_START,
+    CTL_JOB_OPTION_FOLLOW,
+    CTL_JOB_OPTION_SIGNAL,
+    CTL_JOB_OPTION_NODE,
+    CTL_JOB_OPTION_NO_TOOLS,
+    CTL_JOB_OPTION_ONCE,
+    CTL_JOB_OPTION_ORDER,
+    CTL_JOB_OPTION_TIMEOUT,
+    CTL_JOB_OPTION_HELP,
+};
+
 extern const struct co_option ctl_table[];       /* before the command */
 extern const struct co_option ctl_store_table[]; /* of `ddpctl store` */
 
@@ -43,12 +58,20 @@ struct ctl_form {
 extern const struct ctl_form ctl_store_forms[CTL_STORE_N_ACTIONS];
 
 enum ctl_command {
+    CTL_PS,
+    CTL_STATUS,
+    CTL_TOP,
+    CTL_LOGS,
+    CTL_STACK,
+    CTL_STOP,
+    CTL_RESTART,
     CTL_STORE,
     CTL_N_COMMANDS,
 };
 
 struct ctl_command_form {
     const char *name;
+    const char *operands;          /* for the help; NULL: an action and its own */
     const char *help;              /* a sentence */
     const struct co_option *table; /* of its options */
     const struct ctl_form *actions;

@@ -2,8 +2,10 @@
 #include "common/error.h"
 #include "common/options.h"
 #include "ctl.h"
+#include "ctl_job.h"
 #include "ctl_store.h"
 #include "ctl_table.h"
+#include "ctl_top.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +15,8 @@
 #endif
 
 static enum ctl_exit (*const runs[CTL_N_COMMANDS])(int argc, char **argv) = {
-    [CTL_STORE] = ctl_store,
+    [CTL_PS] = ctl_job,    [CTL_STATUS] = ctl_job, [CTL_TOP] = ctl_top,     [CTL_LOGS] = ctl_job,
+    [CTL_STACK] = ctl_job, [CTL_STOP] = ctl_job,   [CTL_RESTART] = ctl_job, [CTL_STORE] = ctl_store,
 };
 
 static enum ctl_exit print_help(void)

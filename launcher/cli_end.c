@@ -51,12 +51,18 @@ static int set_after_progress(const struct draft *d, struct job_spec *spec, stru
 static int set_on_failure(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     static const char *const actions[] = {[FAILURE_REPLACES] = "replace",
+                                          [FAILURE_SHRINKS] = "shrink",
                                           [FAILURE_RESTARTS] = "restart",
                                           [FAILURE_ABORTS] = "abort",
                                           NULL};
     int action = spec->as_torchrun ? FAILURE_RESTARTS : FAILURE_REPLACES;
     spec->recovery_ms = RECOVERY_MS;
     int rc = cli_choice(&d->given[OPTION_ON_FAILURE], actions, &action, err);
+    if (rc == 0 && action == FAILURE_SHRINKS && spec->world.guided)
+        return co_fail(err, -EINVAL,
+                       "%s shrink: of several nodes those that are lost are left out, by "
+                       "--nnodes MIN:MAX; a rank that fails is replaced",
+                       d->given[OPTION_ON_FAILURE].by);
     if (rc == 0)
         rc = cli_time(d, OPTION_RECOVERY_TIMEOUT, false, &spec->recovery_ms, err);
     if (rc == 0)
@@ -210,6 +216,8 @@ int cli_set_end(const struct draft *d, struct job_spec *spec, struct co_error *e
         rc = set_timeout(d, spec, err);
     if (rc == 0)
         rc = set_grace(d, spec, err);
+    if (rc == 0)
+        rc = cli_time(d, OPTION_ON_TERM, false, &spec->on_term_ms, err);
     if (rc == 0)
         rc = set_signals(d, spec, err);
     if (rc == 0)

@@ -146,7 +146,7 @@ static int print_rank(const struct job_spec *spec, const struct generation_place
     if (rc < 0)
         return rc;
     fprintf(out, w->guided ? "local rank %d: " : "rank %d: ", local_rank);
-    dry_run_print_word(spec->path, out);
+    dry_run_print_word(rank_argv_path(spec, &values), out);
     for (char **word = (own != NULL ? own : spec->argv) + 1; *word != NULL; word++) {
         fputc(' ', out);
         dry_run_print_word(*word, out);
@@ -173,7 +173,7 @@ int dry_run_print(const struct job_spec *spec, char *const *parent, FILE *out, s
         /* each other node has a rank at least */
         .agent_store = job_spec_agent_store(spec, (uint32_t)spec->n_local + n_nodes - 1),
         .node_fd = SPAWN_NODE_FD,
-        .scale_fd = job_spec_may_grow(spec) ? SPAWN_SCALE_FD : -1,
+        .scale_fd = job_spec_asks(spec) ? SPAWN_SCALE_FD : -1,
     };
     struct worker_env *common = NULL;
     int rc = worker_env_create(spec, &place, parent, &common, err);

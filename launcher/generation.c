@@ -70,11 +70,21 @@ static int make_memory(const struct job_spec *spec, uint32_t number, uv_loop_t *
 {
     const struct node_memory_opts opts = {.n_local = spec->n_local,
                                           .generation = number,
-                                          .mends = job_spec_replaces(spec),
+                                          .mends = job_spec_mends(spec),
                                           .on_note = notes->on_memory_note,
                                           .on_joined = notes->on_joined,
                                           .arg = notes->arg};
     return node_memory_create(loop, &opts, ret, err);
+}
+
+static int make_scale(const struct job_spec *spec, uv_loop_t *loop,
+                      const struct generation_notes *notes, struct scale **ret,
+                      struct co_error *err)
+{
+    if (job_spec_asks(spec) &&
+        scale_create(loop, spec->n_local, notes->on_saved, notes->arg, ret) < 0)
+        return co_fail(err, -ENOMEM, "no memory for %d ranks' sockets", spec->n_local);
+    return 0;
 }
 
 int generation_open(const struct job_spec *spec, uint32_t number, uv_loop_t *loop,
@@ -83,6 +93,8 @@ int generation_open(const struct job_spec *spec, uint32_t number, uv_loop_t *loo
 {
     *ret = (struct generation){0};
     int rc = make_memory(spec, number, loop, notes, &ret->memory, err);
+    if (rc == 0)
+        rc = make_scale(spec, loop, notes, &ret->scale, err);
     if (rc == 0)
         rc = open_store(spec, loop, notes, ret, err);
     return rc;
@@ -111,10 +123,10 @@ int generation_renew_ranks(const struct job_spec *spec, uint32_t number, uv_loop
 {
     struct scale *scale = NULL;
     struct node_memory *memory;
-    if (job_spec_may_grow(spec) &&
-        scale_create(loop, spec->n_local, notes->on_saved, notes->arg, &scale) < 0)
-        return co_fail(err, -ENOMEM, "no memory for %d ranks' sockets", spec->n_local);
-    int rc = make_memory(spec, number, loop, notes, &memory, err);
+    int rc = make_scale(spec, loop, notes, &scale, err);
+    if (rc < 0)
+        return rc;
+    rc = make_memory(spec, number, loop, notes, &memory, err);
     if (rc < 0) {
         scale_close(scale);
         return rc;

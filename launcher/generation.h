@@ -22,7 +22,7 @@ struct server;
 
 struct generation {
     struct node_memory *memory; /* all owned */
-    struct scale *scale;        /* NULL: no node can join */
+    struct scale *scale;        /* NULL: nobody asks the ranks to save */
     struct server *store;       /* NULL: none */
     struct allow_list *allow;   /* who uses it from elsewhere; NULL: nobody */
     uint16_t master_port;
@@ -56,8 +56,7 @@ int generation_renew(const struct job_spec *spec, uint32_t number, uv_loop_t *lo
                      const struct generation_notes *notes, struct generation *g,
                      struct co_error *err);
 
-/* A new broker and new sockets, for the next ranks. The store stays. Whether there are sockets does
- * not depend on --scale-at: that of another node may hold.
+/* A new broker and new sockets, for the next ranks. The store stays.
  *
  * returns   0, -ENOMEM: the old ones are left */
 int generation_renew_ranks(const struct job_spec *spec, uint32_t number, uv_loop_t *loop,

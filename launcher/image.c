@@ -13,12 +13,12 @@
 
 /* The memfd: this head, then slots of a pointer's size, then the strings. A slot holds the offset
  * of its string, 0 for NULL; mapping turns offsets into pointers. Slots of a worker: a free one,
- * argv, env. */
+ * argv, env. launcher/warm/ddp_warm.py reads it, too. */
 struct image_head {
     size_t n_slots;
-    size_t path_offset;
     size_t n_workers;
     struct {
+        size_t path_offset;
         size_t argv_slot, env_slot; /* where they start */
         size_t cpus_offset;         /* 0: none */
     } worker[SPAWN_AT_ONCE];
@@ -74,11 +74,21 @@ static size_t put_words(struct writer *w, char *const *words, char *const *like,
     return first;
 }
 
-static void put_all(struct writer *w, const char *path, const struct image_words *workers, size_t n,
+/* Those that have the path of the first share it. */
+static void put_paths(struct writer *w, const struct image_words *workers, size_t n,
+                      struct image_head *head)
+{
+    for (size_t i = 0; i < n; i++)
+        head->worker[i].path_offset = i > 0 && workers[i].path == workers[0].path
+                                          ? head->worker[0].path_offset
+                                          : put_string(w, workers[i].path);
+}
+
+static void put_all(struct writer *w, const struct image_words *workers, size_t n,
                     struct image_head *head)
 {
     put_cpus(w, workers, n, head);
-    head->path_offset = put_string(w, path);
+    put_paths(w, workers, n, head);
     head->n_workers = n;
     for (size_t i = 0; i < n; i++) {
         w->slot++; /* the free one */
@@ -90,21 +100,20 @@ static void put_all(struct writer *w, const char *path, const struct image_words
     head->n_slots = w->slot;
 }
 
-int image_make(const char *path, const struct image_words *workers, size_t n, int *ret_fd,
-               struct co_error *err)
+int image_make(const struct image_words *workers, size_t n, int *ret_fd, struct co_error *err)
 {
     struct image_head head = {0};
     struct writer measure = {0};
-    put_all(&measure, path, workers, n, &head);
+    put_all(&measure, workers, n, &head);
     size_t slots_end = sizeof head + measure.slot * sizeof(uintptr_t);
     size_t bytes = slots_end + measure.at;
 
     co_autofree char *base = calloc(1, bytes);
     if (base == NULL)
-        return co_fail(err, -ENOMEM, "no memory for the arguments of '%s'", path);
+        return co_fail(err, -ENOMEM, "no memory for the arguments of '%s'", workers[0].path);
     struct writer writer = {
         .base = base, .slots = (uintptr_t *)(base + sizeof head), .at = slots_end};
-    put_all(&writer, path, workers, n, &head);
+    put_all(&writer, workers, n, &head);
     memcpy(base, &head, sizeof head);
 
     co_autoclose_fd int fd = memfd_create("ddprun-image", MFD_CLOEXEC);
@@ -113,8 +122,8 @@ int image_make(const char *path, const struct image_words *workers, size_t n, in
     for (size_t done = 0; done < bytes;) {
         ssize_t took = write(fd, base + done, bytes - done);
         if (took < 0)
-            return co_fail(err, -errno, "cannot write the arguments of '%s' to memory: %s", path,
-                           strerror(errno));
+            return co_fail(err, -errno, "cannot write the arguments of '%s' to memory: %s",
+                           workers[0].path, strerror(errno));
         done += (size_t)took;
     }
     *ret_fd = co_take_fd(&fd);
@@ -141,10 +150,10 @@ int image_map(int fd, struct image *ret)
     *ret = (struct image){
         .map = base,
         .map_bytes = bytes,
-        .path = base + head->path_offset,
         .n_workers = head->n_workers,
     };
     for (size_t i = 0; i < head->n_workers; i++) {
+        ret->worker[i].path = base + head->worker[i].path_offset;
         ret->worker[i].argv = (char **)slots + head->worker[i].argv_slot;
         ret->worker[i].env = (char **)slots + head->worker[i].env_slot;
         if (head->worker[i].cpus_offset != 0)

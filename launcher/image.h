@@ -14,26 +14,25 @@
 struct co_error;
 struct cpu_set;
 
-struct image_words { /* of one worker; both NULL-terminated */
+struct image_words {  /* of one worker; the lists are NULL-terminated */
+    const char *path; /* what execve() gets */
     char *const *argv;
     char *const *env;
     const struct cpu_set *cpus; /* the CPUs that it may run on; NULL: all of the nursery's */
 };
 
-/* path     what execve() gets, of all of them
- * workers  n of them, 1 to SPAWN_AT_ONCE. A string that has the same address and index as in
+/* workers  n of them, 1 to SPAWN_AT_ONCE. A string that has the same address and index as in
  *          the first worker's list is not copied again
  * ret_fd   owned by the caller; close-on-exec
  * returns  0, -ENOMEM, -errno (no memfd) */
-int image_make(const char *path, const struct image_words *workers, size_t n, int *ret_fd,
-               struct co_error *err);
+int image_make(const struct image_words *workers, size_t n, int *ret_fd, struct co_error *err);
 
 struct image {
     void *map;
     size_t map_bytes;
-    char *path;
     size_t n_workers;
     struct {
+        char *path;
         char **argv; /* argv[-1] is a free slot (see spawn.h) */
         char **env;
         const struct cpu_set *cpus; /* or NULL */

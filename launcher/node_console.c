@@ -4,9 +4,15 @@
 #include "job_spec.h"
 #include "json_value.h"
 #include "node_guide.h"
+#include "node_leave.h"
+#include "node_memory.h"
+#include "node_stacks.h"
 #include "node_state.h"
 #include "output.h"
+#include "pace.h"
 #include "report.h"
+#include "stack_missing.h"
+#include "stacks.h"
 #include "status_json.h"
 #include "worker_env.h"
 
@@ -32,7 +38,9 @@ struct rank_facts {
 
 struct node_console {
     struct node *node;
-    struct console *console; /* NULL: not open */
+    struct console *console;       /* NULL: not open */
+    struct stacks *stacks;         /* being collected; NULL: none */
+    struct console_client *waiter; /* who gets them */
     uv_timer_t timer;
     struct rank_facts ranks[];
 };
@@ -73,6 +81,23 @@ static void fill_ranks(struct node_console *nc, struct status_rank *ranks)
     }
 }
 
+/* How fast the steps are, as libddp's ranks say. */
+static void judge_pace(const struct node *n, struct status_rank *ranks, struct pace *ret)
+{
+    int n_local = n->spec->n_local;
+    co_autofree struct pace_rank *paces = calloc((size_t)n_local, sizeof *paces);
+    *ret = (struct pace){.slowest = -1};
+    for (int i = 0; paces != NULL && i < n_local; i++) {
+        uint64_t digest;
+        struct status_rank *r = &ranks[i];
+        r->has_progress = node_memory_read_progress(n->gen.memory, i, &r->progress, &digest);
+        paces[i] = pace_of(r->has_progress ? &r->progress : NULL);
+        r->own_ns = paces[i].is_known ? paces[i].own_ns : 0;
+    }
+    if (paces != NULL)
+        pace_judge(paces, n_local, ret);
+}
+
 static char *make_status(struct node_console *nc)
 {
     const struct node *n = nc->node;
@@ -81,10 +106,13 @@ static char *make_status(struct node_console *nc)
     if (ranks == NULL)
         return NULL;
     gethostname(host, sizeof host - 1);
+    struct pace pace;
     fill_ranks(nc, ranks);
+    judge_pace(n, ranks, &pace);
     struct status s = {.spec = n->spec,
                        .supervisor = n->supervisor,
                        .ranks = ranks,
+                       .pace = &pace,
                        .host = host,
                        .version = DDPRUN_VERSION,
                        .pid = getpid(),
@@ -151,6 +179,71 @@ static void answer_logs(struct node_console *nc, struct console_client *client,
     json_decref(answer);
 }
 
+/* --- stack --- */
+
+static char *make_text(const struct stack *list, int n)
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *out = open_memstream(&text, &len);
+    if (out == NULL)
+        return NULL;
+    stack_print_missing(list, n, out);
+    for (int i = 0; i < n; i++)
+        stack_print(&list[i], out);
+    fclose(out);
+    return text;
+}
+
+static void on_stacks(void *arg, const struct stack *list, int n)
+{
+    struct node_console *nc = arg;
+    struct console_client *client = nc->waiter;
+    co_autofree char *text = make_text(list, n);
+    json_t *ranks = json_array();
+    for (int i = 0; i < n; i++)
+        json_array_append_new(ranks, stack_json_make(&list[i]));
+    json_t *answer =
+        json_pack("{s:i,s:o,s:o,s:o}", "v", 1, "job", json_value_text(nc->node->spec->run_id),
+                  "ranks", ranks, "text", json_value_text(text));
+    nc->stacks = NULL;
+    nc->waiter = NULL;
+    console_answer(client, answer != NULL ? json_dumps(answer, JSON_COMPACT) : NULL);
+    json_decref(answer);
+}
+
+static void on_gone(void *arg, struct console_client *client)
+{
+    struct node_console *nc = arg;
+    if (client != nc->waiter)
+        return;
+    stacks_cancel(nc->stacks);
+    nc->stacks = NULL;
+    nc->waiter = NULL;
+}
+
+static void begin_stacks(struct node_console *nc, struct console_client *client,
+                         const struct job_request *r)
+{
+    struct co_error err;
+    int local_rank = r->rank >= 0 ? find_rank(nc, client, r->rank) : -1;
+    if (r->rank >= 0 && local_rank < 0)
+        return;
+    if (nc->stacks != NULL) {
+        console_refuse(client, "somebody else is looking at the ranks just now: try again");
+        return;
+    }
+    const struct node_stacks_opts opts = {.local_rank = local_rank,
+                                          .signal = r->signal,
+                                          .has_tools = r->has_tools,
+                                          .on_done = on_stacks,
+                                          .arg = nc};
+    if (node_stacks_begin(nc->node, &opts, &nc->stacks, &err) < 0)
+        console_refuse(client, err.text);
+    else
+        nc->waiter = client;
+}
+
 /* --- stop and restart --- */
 
 static void answer_done(struct console_client *client)
@@ -175,7 +268,7 @@ static void do_stop(struct node_console *nc, struct console_client *client,
              report_signal(r->signal, name, sizeof name));
     if (r->whole_job && n->guide != NULL)
         node_guide_end_job(n->guide);
-    node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SIGNAL, .sig = r->signal});
+    node_leave_signal(n, r->signal);
 }
 
 static void do_restart(struct node_console *nc, struct console_client *client)
@@ -214,6 +307,9 @@ static void on_request(void *arg, struct console_client *client, const struct jo
     case JOB_REQUEST_RESTART:
         do_restart(nc, client);
         return;
+    case JOB_REQUEST_STACK:
+        begin_stacks(nc, client, r);
+        return;
     case JOB_REQUEST_N_TYPES:
         break;
     }
@@ -225,7 +321,7 @@ static void on_open_timer(uv_timer_t *timer)
     struct node_console *nc = timer->data;
     struct node *n = nc->node;
     struct co_error err;
-    const struct console_opts opts = {.on_request = on_request, .arg = nc};
+    const struct console_opts opts = {.on_request = on_request, .on_gone = on_gone, .arg = nc};
     if (console_open(&n->loop, n->runtime_dir, &opts, &nc->console, &err) < 0 &&
         n->spec->verbose > 0)
         node_say(n, "ddprun: ddpctl cannot reach this job: %s\n", err.text);
@@ -250,7 +346,9 @@ void node_console_close(struct node_console *nc)
     if (nc == NULL)
         return;
     console_close(nc->console);
+    stacks_cancel(nc->stacks);
     nc->console = NULL;
+    nc->stacks = NULL;
     uv_close((uv_handle_t *)&nc->timer, NULL);
 }
 

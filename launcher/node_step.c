@@ -5,6 +5,7 @@
 #include "node_console.h"
 #include "node_guide.h"
 #include "node_hang.h"
+#include "node_leave.h"
 #include "node_memory.h"
 #include "node_pace.h"
 #include "output.h"
@@ -175,9 +176,10 @@ static void say_replacement(struct node *n)
         snprintf(count, sizeof count, ", after progress");
     else if (max > 0)
         snprintf(count, sizeof count, ", restart %d of %d", r->n_counted, max);
-    node_say(n, "ddprun: rank %d failed: %s, %s after its start; it is replaced%s\n", r->rank,
+    node_say(n, "ddprun: rank %d failed: %s, %s after its start; %s%s\n", r->rank,
              report_status(r->was.status, status, sizeof status),
-             report_duration(r->was.ended_ms - r->was.started_ms, time, sizeof time), count);
+             report_duration(r->was.ended_ms - r->was.started_ms, time, sizeof time),
+             r->is_dropped ? "the others go on without it" : "it is replaced", count);
     node_pace_tell(n->pace);
     events_replace(&n->events, n->supervisor);
 }
@@ -225,10 +227,13 @@ void node_feed(struct node *n, struct supervisor_event *e)
         node_memory_give_up(n->gen.memory); /* who waits for another one waits in vain */
     if (orders.keep)
         node_memory_part(n->gen.memory);
-    if (from == SUPERVISOR_STARTING && supervisor_get_state(n->supervisor) == SUPERVISOR_RUNNING)
+    if (from == SUPERVISOR_STARTING && supervisor_get_state(n->supervisor) == SUPERVISOR_RUNNING) {
         uv_timer_start(&n->settled, on_settled, SETTLED_MS, 0);
+        node_warm_up(n);
+    }
     set_timer(n);
     node_carry_out(n, &orders);
+    node_leave_look(n->leave);
     if (n->guide != NULL)
         node_guide_look(n->guide);
 }
@@ -269,7 +274,7 @@ static void on_rank_report(struct node *n, const struct nursery_report *r)
         e.type = SUPERVISOR_EV_EMPTY;
         break;
     }
-    events_rank(&n->events, n->supervisor, &e, r->pid);
+    events_rank(&n->events, n->supervisor, &e, r->pid, r->way == NURSERY_FORKED);
     if (e.type == SUPERVISOR_EV_STARTED)
         node_console_note_start(n->console, e.rank);
     if (e.type == SUPERVISOR_EV_STARTED)
@@ -279,6 +284,9 @@ static void on_rank_report(struct node *n, const struct nursery_report *r)
 
 static void on_report(struct node *n, const struct nursery_report *r)
 {
+    warm_on_report(&n->warm, r);
+    if (r->event == NURSERY_SEEDS_READY || r->event == NURSERY_PARENT_GONE)
+        return;
     if (r->event != NURSERY_LAPSED)
         on_rank_report(n, r);
     else if (n->guide != NULL)
@@ -311,7 +319,6 @@ void node_on_signal(uv_poll_t *poll, int status, int events)
     while (!n->ended && read(n->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
         if (info.ssi_signo == SIGWINCH) /* before the ranks hear of it */
             output_resize(n->output, STDERR_FILENO);
-        node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SIGNAL,
-                                                .sig = (int)info.ssi_signo});
+        node_leave_signal(n, (int)info.ssi_signo);
     }
 }

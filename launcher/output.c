@@ -1,5 +1,6 @@
 #include "output.h"
 
+#include "bar.h"
 #include "lines.h"
 #include "log_copy.h"
 #include "outlet.h"
@@ -39,8 +40,9 @@ struct stream {
     int fd;
     bool is_pty;
     bool waits;
-    bool at_end;      /* read to its end; lines may be left */
-    bool is_raw;      /* no prefix: nothing is assembled */
+    bool at_end; /* read to its end; lines may be left */
+    bool is_raw; /* no prefix: nothing is assembled */
+    bool draws_bar;
     int sink;         /* OUTPUT_NOWHERE: none */
     uint64_t last_ms; /* when something came */
     struct log_copy log;
@@ -55,15 +57,17 @@ struct exit_to { /* an outlet, and whose turn it is */
     bool was_full;         /* others wait: turns are short */
     bool holds_old;        /* it was full when the streams before these were retired */
     int next;              /* the stream whose turn comes first */
+    bool has_bar;          /* one is drawn: what comes next takes its place */
     int line_of; /* the stream whose line is not over; NOBODY: a dead one's; -1: none is open */
 };
 
-enum { NOBODY = -2 };
+enum { NOBODY = -2, UNASKED = -1 };
 
 struct output {
     uv_loop_t *loop;
     int n_ranks;
     int sink_of[2]; /* stdout and stderr may be one */
+    int columns;    /* of the terminal, for bars; UNASKED; 0: not known */
     struct exit_to exits[2];
     struct tail *tails; /* by rank */
     void (*on_drained)(void *arg);
@@ -115,6 +119,7 @@ int output_create(uv_loop_t *loop, int n_ranks, const int to_fd[2], struct outpu
         return co_fail(err, -ENOMEM, "no memory for %d ranks' output", n_ranks);
     o->loop = loop;
     o->n_ranks = n_ranks;
+    o->columns = UNASKED;
     o->tails = calloc((size_t)n_ranks, sizeof *o->tails);
     o->sink_of[OUTPUT_TO_STDERR] = OUTPUT_TO_STDERR;
     o->sink_of[OUTPUT_TO_STDOUT] = are_same(to_fd) ? OUTPUT_TO_STDERR : OUTPUT_TO_STDOUT;
@@ -173,6 +178,9 @@ static void close_stream(struct stream *s)
 
 static void pass_on(struct exit_to *e, const char *bytes, size_t n)
 {
+    if (e->has_bar && n > 0)
+        outlet_write(e->outlet, BAR_ERASE, sizeof BAR_ERASE - 1);
+    e->has_bar = e->has_bar && n == 0;
     outlet_write(e->outlet, bytes, n);
     e->was_full |= is_full(e);
 }
@@ -284,6 +292,21 @@ static bool take_turn(struct output *o, struct stream *s, bool all)
     return s->fd >= 0;
 }
 
+/* Once for all that was read together; not in somebody's line. */
+static void draw_bar(struct output *o, struct stream *s)
+{
+    const char *frame;
+    struct exit_to *e = s->sink != OUTPUT_NOWHERE ? &o->exits[s->sink] : NULL;
+    size_t n = s->draws_bar && !s->at_end ? lines_frame(&s->lines, &frame) : 0;
+    if (n == 0 || e == NULL || is_full(e) || e->line_of != -1)
+        return;
+    if (o->columns == UNASKED)
+        o->columns = pty_columns(STDERR_FILENO);
+    n = bar_draw(s->prefix, s->n_prefix, frame, n, o->columns, o->scratch);
+    outlet_write(e->outlet, o->scratch, n);
+    e->has_bar = true;
+}
+
 static void wait_for_room(struct stream *s)
 {
     if (s->source != NULL)
@@ -312,6 +335,7 @@ static void on_pipe(uv_poll_t *poll, int status, int events)
     take_turn(o, s, false);
     check_rest(s);
     say_log_error(o);
+    draw_bar(o, s);
 }
 
 /* Each stream that waits for this sink gets a turn, until the sink is full again. */
@@ -388,6 +412,7 @@ int output_add(struct output *o, int rank, enum output_sink which, int fd, bool 
         .fd = fd,
         .is_pty = is_pty,
         .is_raw = way->prefix == NULL,
+        .draws_bar = way->draws_bar,
         .sink = way->to == OUTPUT_NOWHERE ? OUTPUT_NOWHERE : o->sink_of[way->to],
         .log = {.fd = way->log_fd, .filter_fd = way->filter_fd, .words = way->filters},
         .n_prefix = way->n_prefix};
@@ -400,6 +425,8 @@ int output_add(struct output *o, int rank, enum output_sink which, int fd, bool 
             memcpy(s->prefix, way->prefix, s->n_prefix);
     }
     if (rc == 0)
+        rc = log_copy_set_turn(&s->log, &way->log_turn, way->log_path);
+    if (rc == 0)
         rc = open_source(o, number, fd);
     if (rc < 0)
         close_stream(s);
@@ -408,6 +435,7 @@ int output_add(struct output *o, int rank, enum output_sink which, int fd, bool 
 
 void output_resize(struct output *o, int like)
 {
+    o->columns = UNASKED;
     for (int i = 0; i < 2 * o->n_ranks; i++)
         if (o->streams[i].is_pty && o->streams[i].fd >= 0)
             pty_resize(o->streams[i].fd, like);
@@ -495,6 +523,11 @@ char *output_tail(const struct output *o, int rank)
 char *output_since(const struct output *o, int rank, size_t from, size_t *ret_from, size_t *ret_n)
 {
     return tail_since(&o->tails[rank], from, ret_from, ret_n);
+}
+
+size_t output_written(const struct output *o, int rank)
+{
+    return o->tails[rank].total;
 }
 
 void output_close(struct output *o)

@@ -13,6 +13,8 @@
 #ifndef DDP_LAUNCHER_OUTPUT_H
 #define DDP_LAUNCHER_OUTPUT_H
 
+#include "log_copy.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,9 +34,13 @@ struct output_way {
         *prefix; /* n_prefix bytes, at most LINES_PREFIX_MAX, copied; NULL: none, unchanged */
     size_t n_prefix;
     int log_fd;           /* a file all bytes go to, owned from here on; -1: none */
+    const char *log_path; /* its name, if it may be turned over; copied */
+    struct log_turn log_turn;
     char *const *filters; /* lines that hold one of these words go to filter_fd, too; borrowed;
                              needs a prefix; NULL: none */
     int filter_fd;        /* owned from here on; -1: none */
+    bool draws_bar;       /* the sink is a terminal, and shows a progress bar of this stream while
+                             it goes on; needs a prefix. Of others there is the last state only */
 };
 
 /* to_fd     stdout and stderr, borrowed; they may be the same file
@@ -85,6 +91,9 @@ char *output_tail(const struct output *o, int rank);
 
 /* See tail_since(): what rank wrote to stderr. */
 char *output_since(const struct output *o, int rank, size_t from, size_t *ret_from, size_t *ret_n);
+
+/* How many bytes that were, ever. */
+size_t output_written(const struct output *o, int rank);
 
 /* Stop reading, close the pipes; ranks that still write get SIGPIPE. Frees o when the loop has
  * closed its handles; NULL is fine. */

@@ -184,6 +184,7 @@ static int make_python(enum program_rule rule, char *const *words, const struct 
         first[2] = as_code;
         first[3] = run_path_code;
     }
+    spec->is_python = true;
     return settle(&python, first, words, words[0], spec, err);
 }
 
@@ -285,6 +286,26 @@ int program_make(enum program_rule rule, char *const *words, const struct cli_wo
     if (path == NULL)
         return no_memory(err);
     return make_exec(words, &path, spec, err);
+}
+
+int program_find(const char *name, const struct cli_world *world, char **ret_path,
+                 struct co_error *err)
+{
+    int rc = -ENOENT;
+    if (strchr(name, '/') == NULL)
+        rc = find_in_path(world, name, ret_path);
+    else if (world->look_at(world->arg, name) != FILE_MISSING)
+        rc = world->look_at(world->arg, name) == FILE_EXECUTABLE ? 0 : -EACCES;
+    if (rc == -ENOMEM)
+        return no_memory(err);
+    if (rc == -EACCES)
+        return co_fail(err, rc, "'%.200s' is not executable", name);
+    if (rc < 0)
+        return co_fail(err, rc, "no program '%.200s'%s", name,
+                       strchr(name, '/') == NULL ? " in PATH" : "");
+    if (strchr(name, '/') != NULL)
+        *ret_path = strdup(name);
+    return *ret_path != NULL ? 0 : no_memory(err);
 }
 
 /* The file's first line, as far as it fits; "" if it can't be read or is no text. */

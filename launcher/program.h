@@ -32,6 +32,13 @@ enum program_rule {
 int program_make(enum program_rule rule, char *const *words, const struct cli_world *world,
                  struct job_spec *spec, struct co_error *err);
 
+/* A program to execute, searched in PATH when it has no '/'.
+ *
+ * ret_path  owned by the caller
+ * returns   0, -ENOENT, -EACCES, -ENOMEM: as program_make() */
+int program_find(const char *name, const struct cli_world *world, char **ret_path,
+                 struct co_error *err);
+
 /* Why execve(path) failed, told from its errno and a look at the file: a missing interpreter of a
  * '#!' line is not a missing file. The report's words for a program that cannot be executed.
  *

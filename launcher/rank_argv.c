@@ -2,6 +2,7 @@
 
 #include "job_spec.h"
 #include "worker_env.h"
+#include "wrap.h"
 
 #include "common/error.h"
 
@@ -44,8 +45,18 @@ const char *rank_argv_variable(enum rank_template which)
     return templates[which].variable;
 }
 
+static bool is_in_wrap(const struct job_spec *spec, enum rank_template which)
+{
+    char *const *word = spec->wrap != NULL ? spec->wrap->words : NULL;
+    while (word != NULL && *word != NULL && strstr(*word, templates[which].word) == NULL)
+        word++;
+    return word != NULL && *word != NULL;
+}
+
 bool rank_argv_uses(const struct job_spec *spec, enum rank_template which)
 {
+    if (is_in_wrap(spec, which))
+        return true;
     if (!spec->fills_braces)
         return false;
     char **word = spec->argv + spec->n_program_words;
@@ -63,6 +74,7 @@ static void set_number(struct rank_values *v, enum rank_template which, int64_t 
 void rank_values_fill(struct rank_values *v, const struct job_spec *spec,
                       const struct generation_place *place, const struct rank_place *rank)
 {
+    v->rank = rank->rank;
     snprintf(v->local_rank, sizeof v->local_rank, "%d", rank->local_rank);
     set_number(v, TEMPLATE_RANK, rank->rank);
     set_number(v, TEMPLATE_LOCAL_RANK, spec->virtual_local_rank ? 0 : rank->local_rank);
@@ -135,36 +147,106 @@ static size_t fill(const struct job_spec *spec, int i, const struct rank_values 
     return strlen(word);
 }
 
+/* A word of the wrapping command: it is written for us, so braces mean templates anywhere. */
+static size_t fill_wrap(const char *word, const struct rank_values *v, char *to)
+{
+    size_t n = 0;
+    for (const char *c = word; *c != '\0'; c++) {
+        size_t len = *c == '{' ? strcspn(c, "}") + 1 : 0;
+        int which = 0;
+        while (which < N_TEMPLATES && (len != strlen(templates[which].word) ||
+                                       strncmp(templates[which].word, c, len) != 0))
+            which++;
+        const char *text = which < N_TEMPLATES ? v->of[which] : c;
+        size_t n_text = which < N_TEMPLATES ? strlen(text) : 1;
+        if (to != NULL)
+            memcpy(to + n, text, n_text);
+        n += n_text;
+        c += which < N_TEMPLATES ? len - 1 : 0;
+    }
+    if (to != NULL)
+        to[n] = '\0';
+    return n;
+}
+
+const char *rank_argv_path(const struct job_spec *spec, const struct rank_values *values)
+{
+    return wrap_covers(spec->wrap, values->rank) ? spec->wrap->path : spec->path;
+}
+
+struct writer {
+    char **words; /* NULL: only measure */
+    char *text;
+    size_t n, bytes;
+};
+
+/* Where the next word goes. NULL: only measure */
+static char *begin_word(struct writer *w)
+{
+    if (w->words != NULL)
+        w->words[w->n] = w->text + w->bytes;
+    w->n++;
+    return w->words != NULL ? w->text + w->bytes : NULL;
+}
+
+static void put(struct writer *w, const char *word)
+{
+    char *to = begin_word(w);
+    if (to != NULL)
+        strcpy(to, word);
+    w->bytes += strlen(word) + 1;
+}
+
+/* In front of the program, which is then what is executed, not what it calls itself. */
+static void put_wrap(struct writer *w, const struct job_spec *spec, const struct rank_values *v)
+{
+    for (char *const *word = spec->wrap->words; *word != NULL; word++)
+        w->bytes += fill_wrap(*word, v, begin_word(w)) + 1;
+    put(w, spec->path);
+}
+
+static void put_local_rank(struct writer *w, const struct job_spec *spec,
+                           const struct rank_values *v)
+{
+    char *to = begin_word(w);
+    size_t n = strlen(spec->local_rank_arg) + 1 + strlen(v->local_rank) + 1;
+    if (to != NULL)
+        snprintf(to, n, "%s=%s", spec->local_rank_arg, v->local_rank);
+    w->bytes += n;
+}
+
+static void put_all(struct writer *w, const struct job_spec *spec, const struct rank_values *v)
+{
+    int i = 0;
+    if (wrap_covers(spec->wrap, v->rank)) {
+        put_wrap(w, spec, v);
+        i = 1;
+    }
+    for (;; i++) {
+        if (i == spec->n_program_words && spec->local_rank_arg != NULL)
+            put_local_rank(w, spec, v);
+        if (spec->argv[i] == NULL)
+            return;
+        w->bytes += fill(spec, i, v, begin_word(w)) + 1;
+    }
+}
+
 int rank_argv_make(const struct job_spec *spec, const struct rank_values *values, char ***ret_argv,
                    struct co_error *err)
 {
     *ret_argv = NULL;
-    if (!spec->has_templates && spec->local_rank_arg == NULL)
+    if (!spec->has_templates && spec->local_rank_arg == NULL &&
+        !wrap_covers(spec->wrap, values->rank))
         return 0;
-    size_t n = 2; /* the argument in front, the NULL behind */
-    size_t bytes = spec->local_rank_arg != NULL
-                       ? strlen(spec->local_rank_arg) + 1 + sizeof values->local_rank
-                       : 0;
-    for (int i = 0; spec->argv[i] != NULL; i++, n++)
-        bytes += fill(spec, i, values, NULL) + 1;
-    char **argv = malloc(n * sizeof *argv + bytes);
+    struct writer measure = {0};
+    put_all(&measure, spec, values);
+    char **argv = malloc((measure.n + 1) * sizeof *argv + measure.bytes);
     if (argv == NULL)
         return co_fail(err, -ENOMEM, "no memory for the arguments of rank %s",
                        values->of[TEMPLATE_RANK]);
-
-    char **to = argv;
-    char *text = (char *)(argv + n);
-    for (int i = 0; spec->argv[i] != NULL || i == spec->n_program_words; i++) {
-        if (i == spec->n_program_words && spec->local_rank_arg != NULL) {
-            *to++ = text;
-            text += sprintf(text, "%s=%s", spec->local_rank_arg, values->local_rank) + 1;
-        }
-        if (spec->argv[i] == NULL)
-            break;
-        *to++ = text;
-        text += fill(spec, i, values, text) + 1;
-    }
-    *to = NULL;
+    struct writer writer = {.words = argv, .text = (char *)(argv + measure.n + 1)};
+    put_all(&writer, spec, values);
+    argv[measure.n] = NULL;
     *ret_argv = argv;
     return 0;
 }

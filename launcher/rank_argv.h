@@ -43,7 +43,8 @@ bool rank_argv_uses(const struct job_spec *spec, enum rank_template which);
 
 enum { RANK_NUMBER_BYTES = 12 };
 
-struct rank_values {                    /* what is filled in */
+struct rank_values { /* what is filled in */
+    int rank;
     char local_rank[RANK_NUMBER_BYTES]; /* for '$', and for spec->local_rank_arg */
     const char *of[N_TEMPLATES];        /* borrowed, or of numbers: don't copy the struct */
     char numbers[N_TEMPLATES][RANK_NUMBER_BYTES];
@@ -53,7 +54,10 @@ struct rank_values {                    /* what is filled in */
 void rank_values_fill(struct rank_values *v, const struct job_spec *spec,
                       const struct generation_place *place, const struct rank_place *rank);
 
-/* The rank's argv.
+/* What it executes: the program, or what is wrapped around it. Lent by spec. */
+const char *rank_argv_path(const struct job_spec *spec, const struct rank_values *values);
+
+/* The rank's argv. In the words of spec->wrap templates are filled in wherever they stand.
  *
  * ret_argv  NULL-terminated, one block, owned by the caller; NULL if spec->argv serves all ranks
  *           as it is, which is the usual case and costs nothing

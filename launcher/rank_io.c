@@ -75,11 +75,21 @@ void rank_io_close(struct rank_io *io)
     io->log_dir = NULL;
 }
 
-static bool wants_label(const struct rank_io *io)
+/* Who was named to read ours, and does so at a terminal, talks to somebody: a question waits for
+ * its answer, not for a newline. */
+static bool has_the_terminal(const struct rank_io *io, int rank)
+{
+    const struct output_spec *s = &io->spec->output;
+    return s->stdin_asked && rank == s->stdin_rank && io->on_terminal && isatty(STDIN_FILENO);
+}
+
+static bool wants_label(const struct rank_io *io, int rank)
 {
     const struct job_spec *spec = io->spec;
     if (spec->output.label != NULL)
         return spec->output.label[0] != '\0';
+    if (has_the_terminal(io, rank))
+        return false;
     return io->on_terminal && spec->n_local > 1 && !spec->as_torchrun;
 }
 
@@ -95,8 +105,12 @@ static size_t make_prefix(const struct rank_io *io, bool tee, int local_rank, in
         return output_spec_template(
             s->line_prefix != NULL ? s->line_prefix : "[${role_name}${local_rank}]:", &of, to,
             LINES_PREFIX_MAX);
-    return output_spec_label(s->label != NULL ? s->label : OUTPUT_LABEL_DEFAULT, &of, to,
-                             LINES_PREFIX_MAX);
+    const char *label = s->label != NULL ? s->label : OUTPUT_LABEL_DEFAULT;
+    bool colored =
+        s->color == OUTPUT_COLOR_ALWAYS || (s->color == OUTPUT_COLOR_AUTO && io->on_terminal);
+    if (colored && !tee) /* what is copied to files of filtered lines is left alone */
+        return output_spec_colored_label(label, &of, to, LINES_PREFIX_MAX);
+    return output_spec_label(label, &of, to, LINES_PREFIX_MAX);
 }
 
 /* What comes through a pty as `which`. returns -errno: there is none */
@@ -116,8 +130,9 @@ static int make_pty(const struct rank_io *io, int local_rank, int which,
 static int make_ptys(const struct rank_io *io, int local_rank, int rank, struct rank_fds *ret)
 {
     char prefix[LINES_PREFIX_MAX];
-    struct output_way way = {.to = OUTPUT_TO_STDOUT, .log_fd = -1, .filter_fd = -1};
-    if (wants_label(io)) {
+    struct output_way way = {
+        .to = OUTPUT_TO_STDOUT, .log_fd = -1, .filter_fd = -1, .draws_bar = rank == 0};
+    if (wants_label(io, rank)) {
         way.prefix = prefix;
         way.n_prefix = make_prefix(io, false, local_rank, rank, prefix);
     }
@@ -172,14 +187,19 @@ static bool is_watched(const struct rank_io *io, int which)
 static int make_logged(const struct rank_io *io, const struct plan *p, int local_rank, int which,
                        struct output_way *way, struct rank_fds *ret, struct co_error *err)
 {
+    char path[PATH_MAX];
+    bool turns = io->spec->output.log_turn.max_bytes > 0; /* nobody but ddprun can */
     int rc = log_files_open(io->log_dir, io->generation, local_rank, log_names[which], err);
     if (rc < 0)
         return rc;
-    if (!p->tee[which] && !is_watched(io, which)) {
+    if (!p->tee[which] && !is_watched(io, which) && !turns) {
         ret->fds[1 + which] = ret->owned[which] = rc;
         return 0;
     }
     way->log_fd = rc;
+    way->log_turn = io->spec->output.log_turn;
+    way->log_path = log_files_path(io->log_dir, io->generation, local_rank, log_names[which], path,
+                                   sizeof path);
     if (!p->tee[which])
         way->to = OUTPUT_NOWHERE;
     else if (io->spec->output.filters[which] != NULL && !p->hidden) {
@@ -198,9 +218,10 @@ static int make_stream(const struct rank_io *io, const struct plan *p, int local
                        int which, struct rank_fds *ret, struct co_error *err)
 {
     char prefix[LINES_PREFIX_MAX];
-    bool label = p->tee[which] || wants_label(io);
+    bool label = p->tee[which] || wants_label(io, rank);
     struct output_way way = {.to = p->hidden ? OUTPUT_NOWHERE : (enum output_sink)which,
                              .prefix = label ? prefix : NULL,
+                             .draws_bar = rank == 0 && io->on_terminal,
                              .log_fd = -1,
                              .filter_fd = -1};
     if (label)
@@ -269,10 +290,16 @@ static char *tail_of_file(const struct rank_io *io, int local_rank)
     return text;
 }
 
-char *rank_io_tail(const struct rank_io *io, int local_rank)
+bool rank_io_bypasses(const struct rank_io *io, int local_rank)
 {
     struct plan p = plan_rank(&io->spec->output, local_rank);
-    if (io->log_dir != NULL && p.to_file[1] && !p.tee[1])
+    bool turns = io->spec->output.log_turn.max_bytes > 0; /* then it comes by us */
+    return io->log_dir != NULL && p.to_file[1] && !p.tee[1] && !turns;
+}
+
+char *rank_io_tail(const struct rank_io *io, int local_rank)
+{
+    if (rank_io_bypasses(io, local_rank))
         return tail_of_file(io, local_rank);
     return output_tail(io->output, local_rank);
 }

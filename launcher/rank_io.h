@@ -48,6 +48,9 @@ char *rank_io_error_file(const struct rank_io *io, const char *runtime_dir, int 
 /* The last lines of the rank's stderr, wherever it went; to free(). NULL: none */
 char *rank_io_tail(const struct rank_io *io, int local_rank);
 
+/* Does what the rank writes to stderr go to its log file without us? */
+bool rank_io_bypasses(const struct rank_io *io, int local_rank);
+
 /* The log file of the rank's stdout (0) or stderr (1), into buf. returns buf; NULL: it has none */
 char *rank_io_log_path(const struct rank_io *io, int local_rank, int which, char *buf, size_t n);
 

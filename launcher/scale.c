@@ -122,6 +122,8 @@ int scale_add(struct scale *s, int rank, int *ret_worker_fd)
     l->poll.data = l;
     r->line = l;
     r->is_out = false;
+    s->n_saved -= r->saved; /* who had saved is gone, and what it had with it, perhaps */
+    r->saved = false;
     s->n_handles++;
     *ret_worker_fd = pair[1];
     if (s->is_asked)

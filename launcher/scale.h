@@ -1,8 +1,8 @@
-/* scale.h - asking the ranks to save their state because a node waits to join (--scale-at
- * checkpoint), and hearing that they have.
+/* scale.h - asking the ranks to save their state, because a node waits to join (--scale-at
+ * checkpoint) or since this one is to leave (--on-term), and hearing that they have.
  *
- * Each rank has a stream socket of its own, whose number is DDP_SCALE_FD. When a node waits ddprun
- * writes a byte into it, once in a generation; a rank that has written a checkpoint writes one,
+ * Each rank has a stream socket of its own, whose number is DDP_SCALE_FD. ddprun writes a byte into
+ * it, once in a generation; a rank that has written a checkpoint writes one,
  * too, asked or not, and goes on until it is stopped. What the bytes are does not matter, so that a
  * shell script can do it. Answers from before the question do not count: what was saved then may be
  * long ago. */
@@ -19,7 +19,8 @@ struct scale; /* opaque; of one generation */
 int scale_create(uv_loop_t *loop, int n_local, void (*on_saved)(void *arg), void *arg,
                  struct scale **ret);
 
-/* Make a rank's socket. One that was asked for late finds the question in it.
+/* Make a rank's socket, in the place of an earlier one's if it is replaced. One that was asked for
+ * late finds the question in it.
  *
  * ret_worker_fd   the worker's end, owned by the caller; close-on-exec
  * returns         0, -ENOMEM, -errno */

@@ -20,7 +20,8 @@
 /* What a rank needs until the nursery has been asked for it. */
 struct one {
     char **env;
-    char **argv; /* NULL: the job's words serve it as they are */
+    char **argv;      /* NULL: the job's words serve it as they are */
+    const char *path; /* borrowed of the job */
     struct rank_fds io;
     int node_fd, scale_fd; /* -1: none */
 };
@@ -50,6 +51,7 @@ static int make_words(const struct start *s, int local_rank, struct one *r)
     if (rc < 0)
         return rc;
     rank_values_fill(&values, s->spec, &s->place, &place);
+    r->path = rank_argv_path(s->spec, &values);
     return rank_argv_make(s->spec, &values, &r->argv, NULL);
 }
 
@@ -81,7 +83,8 @@ static int ask(const struct start *s, int first, const struct one *ranks, int n)
     co_autoclose_fd int image_fd = -1;
     for (int i = 0; i < n; i++) {
         const struct one *r = &ranks[i];
-        words[i] = (struct image_words){.argv = r->argv != NULL ? r->argv : s->spec->argv,
+        words[i] = (struct image_words){.path = r->path,
+                                        .argv = r->argv != NULL ? r->argv : s->spec->argv,
                                         .env = r->env,
                                         .cpus = cpus_of(s->spec, first + i)};
         for (int j = 0; j < SPAWN_NODE_FD; j++)
@@ -89,7 +92,7 @@ static int ask(const struct start *s, int first, const struct one *ranks, int n)
         fds[i][SPAWN_NODE_FD] = r->node_fd;
         fds[i][SPAWN_SCALE_FD] = r->scale_fd;
     }
-    int rc = image_make(s->spec->path, words, (size_t)n, &image_fd, NULL);
+    int rc = image_make(words, (size_t)n, &image_fd, NULL);
     return rc < 0 ? rc : nursery_spawn(s->nursery, first, n, image_fd, fds);
 }
 
@@ -99,7 +102,7 @@ int start_ranks(struct start *s, int first, int n, int *ret_n)
     int n_made = 0;
     int rc = 0;
     if (s->env == NULL)
-        rc = worker_env_create(s->spec, &s->place, environ, &s->env, NULL);
+        rc = worker_env_create(s->spec, &s->place, s->environment, &s->env, NULL);
     while (rc == 0 && n_made < n) {
         rc = one_init(s, first + n_made, &ranks[n_made]);
         n_made += rc == 0;

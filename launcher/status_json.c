@@ -1,7 +1,9 @@
 #include "status_json.h"
 
+#include "hang_text.h"
 #include "job_spec.h"
 #include "json_value.h"
+#include "pace.h"
 #include "supervisor.h"
 
 #include <ctype.h>
@@ -25,6 +27,36 @@ static const char *phase_name(enum supervisor_phase phase)
     return names[phase];
 }
 
+static json_t *make_ms(uint64_t ns)
+{
+    return ns != 0 ? json_real((double)ns / 1e6) : json_null();
+}
+
+/* What libddp says of it. */
+static void add_progress(json_t *rank, const struct status_rank *r)
+{
+    char call[HANG_CALL_BYTES];
+    const struct progress *p = &r->progress;
+    bool has_call = r->has_progress && p->n_calls > 0;
+    json_object_set_new(rank, "steps",
+                        json_value_number(r->has_progress, (int64_t)(p->steps_before + p->steps)));
+    json_object_set_new(rank, "step_ms", make_ms(r->has_progress ? p->mean_ns : 0));
+    json_object_set_new(rank, "own_ms", make_ms(r->own_ns));
+    json_object_set_new(rank, "waits", r->has_progress ? json_boolean(p->waits) : json_null());
+    json_object_set_new(rank, "call",
+                        json_value_text(has_call ? hang_text_call(&p->call[0], call) : NULL));
+}
+
+static json_t *make_pace(const struct status *s)
+{
+    const struct pace *p = s->pace;
+    if (p->slowest < 0)
+        return json_null();
+    return json_pack("{s:I,s:f,s:i,s:f}", "steps", (json_int_t)p->steps, "step_ms",
+                     (double)p->step_ns / 1e6, "slowest", s->first_rank + p->slowest, "share",
+                     p->share);
+}
+
 static json_t *make_rank(const struct status *s, int local_rank)
 {
     const struct supervisor_rank *r = supervisor_get_rank(s->supervisor, local_rank);
@@ -33,7 +65,7 @@ static json_t *make_rank(const struct status *s, int local_rank)
     bool ended = r->phase == RANK_ENDED;
     bool by_signal = ended && WIFSIGNALED(r->status);
     uint64_t until_ms = ended ? r->ended_ms : s->now_ms;
-    return json_pack(
+    json_t *rank = json_pack(
         "{s:i,s:i,s:o,s:s,s:o,s:o,s:o,s:o,s:o,s:I,s:o}", "rank", s->first_rank + local_rank,
         "local_rank", local_rank, "pid", json_value_number(r->pid != 0, r->pid), "state",
         phase_name(r->phase), "age_ms", json_value_number(ran, since(r->started_ms, until_ms)),
@@ -42,6 +74,8 @@ static json_t *make_rank(const struct status *s, int local_rank)
         "exit_code", json_value_number(ended && !by_signal, WEXITSTATUS(r->status)), "signal",
         json_value_number(by_signal, WTERMSIG(r->status)), "restarts", (json_int_t)more->restarts,
         "last_line", json_value_text(more->last_line));
+    add_progress(rank, more);
+    return rank;
 }
 
 static json_t *make_ranks(const struct status *s)
@@ -72,13 +106,14 @@ static json_t *make_state(const struct status *s)
 char *status_json_make(const struct status *s)
 {
     json_t *root = json_pack(
-        "{s:i,s:o,s:i,s:o,s:s,s:o,s:o,s:o,s:I,s:i,s:I,s:i,s:i,s:i,s:I,s:o}", "v", 1, "job",
+        "{s:i,s:o,s:i,s:o,s:s,s:o,s:o,s:o,s:I,s:i,s:I,s:i,s:i,s:i,s:I,s:o,s:o}", "v", 1, "job",
         json_value_text(s->spec->run_id), "pid", (int)s->pid, "host", json_value_text(s->host),
         "version", s->version, "program", make_program(s), "state", make_state(s), "waiting",
         json_value_text(s->waiting), "generation", (json_int_t)supervisor_generation(s->supervisor),
         "max_restarts", s->spec->max_restarts, "age_ms", (json_int_t)since(s->begun_ms, s->now_ms),
         "node", s->node, "nodes", s->n_nodes, "world", s->world, "started_ms",
-        (json_int_t)since(s->begun_ms, s->generation_ms), "ranks", make_ranks(s));
+        (json_int_t)since(s->begun_ms, s->generation_ms), "pace", make_pace(s), "ranks",
+        make_ranks(s));
     char *text = root != NULL ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     return text;

@@ -11,32 +11,44 @@
  *     node, nodes  this node's place among how many
  *     world        ranks of the whole job
  *     started_ms   since the job's start: when this node's generation was begun
+ *     pace         null, or as libddp's ranks say: steps, step_ms, slowest (the rank), share
+ *                  (0 to 1: how much of a step the others would save; pace.h)
  *     ranks        of this node: rank, local_rank, pid, state ("asked", "running", "ended",
  *                  "not started", "failed to start"), age_ms (it runs, or ran, for so long),
  *                  started_ms and joined_ms (since the start of the generation: exec, and joining
  *                  the others with libddp), exit_code, signal, restarts (how often it was replaced
- *                  or started again), last_line (of its stderr); null where there is none
+ *                  or started again), last_line (of its stderr), and of libddp: steps, step_ms,
+ *                  own_ms (without what it spent in the call that ends a step), waits, call (the
+ *                  last one of the world, in words); null where there is none
  *
  * Pure. */
 #ifndef DDP_LAUNCHER_STATUS_JSON_H
 #define DDP_LAUNCHER_STATUS_JSON_H
 
+#include "segments/progress.h"
+
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 struct job_spec;
+struct pace;
 struct supervisor;
 
 struct status_rank {
     const char *last_line; /* lent; NULL: none */
     uint64_t joined_ms;    /* 0: it has not joined in this generation */
     uint32_t restarts;
+    bool has_progress; /* the rest is known */
+    struct progress progress;
+    uint64_t own_ns; /* of a step; 0: fewer than two are completed */
 };
 
 struct status {
     const struct job_spec *spec; /* all borrowed */
     const struct supervisor *supervisor;
     const struct status_rank *ranks; /* as many as the supervisor has */
+    const struct pace *pace;
     const char *host, *version;
     const char *waiting; /* NULL: nothing */
     pid_t pid;

@@ -1,5 +1,5 @@
-/* supervisor_state.h - the supervisor's inside, for its own files: supervisor.c (the table, the only
- * one that writes the state) and mend.c (ranks that live on when others end). */
+/* supervisor_state.h - the supervisor's inside, for its own files: supervisor.c (the table, the
+ * only one that writes the state) and mend.c (ranks that live on when others end). */
 #ifndef DDP_LAUNCHER_SUPERVISOR_STATE_H
 #define DDP_LAUNCHER_SUPERVISOR_STATE_H
 

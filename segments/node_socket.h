@@ -18,9 +18,9 @@
  * with the number of the next one (docs/recovery.md): it is answered once there is such a one, with
  * the newest, or REFUSED if none follows. Messages of older generations are dropped by whom they
  * reach. A rank's first HELLO has 0, and is answered with the newest. A CONTROL of which the flag
- * NODE_PLACED says so tells the rank its place in that generation, which is not what its environment
- * says, and where the generation's store is. What a rank says of itself is always what it was at its
- * start; FETCH and SEGMENT name the ranks of the generation.
+ * NODE_PLACED says so tells the rank its place in that generation, which is not what its
+ * environment says, and where the generation's store is. What a rank says of itself is always what
+ * it was at its start; FETCH and SEGMENT name the ranks of the generation.
  *
  * STEP is for ranks without peers, which never say HELLO and have no control segment to count
  * in; one is enough. LOST is said once, at any time, by a rank that may end of it: what it ends

@@ -1,8 +1,11 @@
-/* elastic.h - nodes that join while the job runs, and what a rank that takes the place of a dead
+/* elastic.h - a checkpoint that somebody waits for, and what a rank that takes the place of a dead
  * one has to be given.
  *
  * With ddprun --scale-at checkpoint a node that comes waits until all ranks have saved their state;
- * then ddprun stops them, with SIGTERM, and starts them again together with those of the new node:
+ * then ddprun stops them, with SIGTERM, and starts them again together with those of the new node.
+ * With --on-term TIME an end is announced the same way: when ddprun, of one node or of several, is
+ * told to end by SIGTERM, the ranks are asked, and get the signal when those of that node have
+ * saved. Either way the program does this:
  *
  *     int waits;
  *     if ((rc = ddp_scale_pending(g, &waits)) != 0)
@@ -24,12 +27,14 @@
 extern "C" {
 #endif
 
-/* Does a node wait for a checkpoint? All ranks get the same answer: 1 once one of them knows. Until
- * ddp_scale_ready(); then 0 for the rest of the generation.
+/* Does somebody wait for a checkpoint: a node that joins, or an end that is announced? All ranks
+ * get the same answer: 1 once one of them knows. Until ddp_scale_ready(); then 0 for the rest of
+ * the generation.
  *
  * ret_pending   written only on success
- * cost          where nodes can join, an all_reduce of one number; none behind ddp_model_sync(),
- *               which has brought the answer of that moment, nor where no node can join
+ * cost          where ranks may be asked (several nodes, or --on-term), an all_reduce of one
+ *               number; none behind ddp_model_sync(), which has brought the answer of that
+ *               moment, nor elsewhere
  * returns       0; DDP_EINVAL a NULL, or a forked child; DDP_EENV DDP_SCALE_FD is no number;
  *               else as ddp_all_reduce() */
 int ddp_scale_pending(struct ddp_group *g, int *ret_pending);

@@ -141,6 +141,28 @@ def rank_that_hangs_is_named(program, version, python, env, folder):
     require(report, r"(?m)^ +\| .*read_a_batch_from_a_dead_disk$", "the report")
 
 
+def stack_names_the_line_of_each_rank(program, version, python, env, folder):
+    """ddpctl, whose path $DDPCTL has, on a gloo job that hangs: where each rank is, without debuggers."""
+    ctl = [os.environ["DDPCTL"], "stack", "all", "--no-tools", "--signal", "USR2", "interop-stack-" + folder.strip("/").replace("/", "-")]
+    name = ctl[-1]
+    with subprocess.Popen([program, "--rdzv-id", name, "-n", "2", script("stack.py")], env=env, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as job:
+        try:
+            for _ in range(2):
+                if job.stdout.readline() != "met\n":
+                    fail("the ranks did not meet")
+            end = time.monotonic() + DEADLINE_S
+            wanted = (r"(?s)^rank 0 \(pid \d+, \S+\): .*line \d+ in all_reduce\b.*"
+                      r"\nrank 1 \(pid \d+, \S+\): sleeps in \S*nanosleep.*line \d+ in read_a_batch_from_a_dead_disk\b")
+            while True:  # rank 0 may not have come to the call yet
+                out = subprocess.run(ctl, env=env, text=True, stdout=subprocess.PIPE, check=True).stdout
+                if re.search(wanted, out) or time.monotonic() > end:
+                    break
+            require(out, wanted, "ddpctl's output")
+        finally:
+            job.terminate()
+
+
 def error_file_reaches_the_report(program, version, python, env, folder):
     _, err = run([program, "-n", "2", script("crash.py"), "recorded"], env, expect=1)
     report = require(err, r"(?sm)^ddprun: rank 1 failed: exit status 1\b.*", "stderr")[0]
@@ -321,6 +343,7 @@ CASES = {
         error_file_reaches_the_report,
         killed_rank_comes_back,
         rank_that_hangs_is_named,
+        stack_names_the_line_of_each_rank,
         environment_is_torchruns,
         sampler_draws_as_torch_does,
         scaler_goes_torchs_way,

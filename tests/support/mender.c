@@ -8,7 +8,8 @@
  * the size of the world. With a generation's state in its hands a rank writes "holds generation G
  * pid P rank R"; after each step a rank writes "step NUMBER PARAMETER MOMENTUM generation G pid P
  * rank R world W took I,I,...", the numbers as bits, so that what is the same looks the same; at
- * its start "start pid P". Where MENDER_UNTIL names a file, no epoch begins once that is there. Asked to save its state it says that it has: there is nothing to save. */
+ * its start "start pid P". Where MENDER_UNTIL names a file, no epoch begins once that is there.
+ * Asked to save its state it says that it has: there is nothing to save. */
 #include <ddp/ddp.h>
 
 #include <inttypes.h>

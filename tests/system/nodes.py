@@ -7,7 +7,7 @@ import subprocess
 import unittest
 import urllib.request
 
-from harness import DDPRUN, DEADLINE_S, RANK, Job, main
+from harness import DDPRUN, DEADLINE_S, RANK, Job, await_true, main
 from ports import free_port
 
 ADDER = os.environ["ADDER_PROGRAM"]
@@ -138,6 +138,13 @@ def python_of(page):
         return f.read().split("```python\n")[1].split("```")[0]
 
 
+def exe_of(pid):
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return ""
+
+
 class Scaling(unittest.TestCase):
     """A node joins a job that runs, with --scale-at checkpoint."""
     SAVES = (*UP[:2], "note", str(int(signal.SIGURG)), "asked", "await", str(int(signal.SIGUSR1)), "tell", "saved", "saved",
@@ -196,6 +203,16 @@ select.select([], [], [])
             a.signal(signal.SIGUSR1)
             self.assertEqual(a.hear(1), ["0 got 10"])
             self.end(a)
+
+    def test_a_node_that_is_told_to_end_leaves_when_all_have_saved(self):
+        port = free_port()
+        both = c10d(port, "--join-window", "600s", nodes="1:2")
+        with Node(*both, "-p", "2", "--node-rank", "0", SCALER) as a, Node(*both, "--on-term", "600s", SCALER) as b:
+            await_true(lambda: sum(os.path.basename(exe_of(p)) == os.path.basename(SCALER) for p in b.processes()) == 1)
+            b.signal(signal.SIGTERM)
+            self.assertEqual(a.hear(4), ["0 of 2", "0 saved", "1 of 2", "1 saved"])
+            self.assertEqual(b.hear(1), ["2 saved"])
+            self.assertEqual((a.finish()[0], b.finish()[0]), (0, -signal.SIGTERM))
 
     def test_without_a_checkpoint_a_node_is_let_in_when_its_time_is_over(self):
         port = free_port()

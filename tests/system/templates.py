@@ -49,6 +49,18 @@ class Templates(unittest.TestCase):
         self.assertEqual(run("-n", "1", "--templates", "no", "echo", "{rank}"), (0, "{rank}\n", ""))
         self.assertEqual(run("-n", "1", "--no-python", "echo", "{rank}", name="torchrun"), (0, "{rank}\n", ""))
 
+    def test_a_command_in_front_of_some_ranks(self):
+        code, out, err = run("-n", "3", "--wrap", "1-2:env 'WRAPPED=by {rank} of {world_size}'", "sh", "-c",
+                             'echo "$RANK $WRAPPED"')
+        self.assertEqual((code, err), (0, ""))
+        self.assertEqual(sorted(out.splitlines()), ["0 ", "1 by 1 of 3", "2 by 2 of 3"])
+        code, out, err = run("--dry-run", "-n", "2", "--wrap", "0:env A=b", "--local-rank-arg=--r", "sh", "-c", "true")
+        self.assertEqual([line for line in out.splitlines() if not line.startswith("    ")],
+                         ["rank 0: /usr/bin/env A=b /usr/bin/sh --r=0 -c true", "rank 1: /usr/bin/sh --r=1 -c true"])
+        self.assertEqual(run("--wrap", "no-such-debugger", "true"),
+                         (127, "", "ddprun: --wrap: no program 'no-such-debugger' in PATH\n"))
+        self.assertEqual(run("--wrap", "0:", "true")[::2], (2, "ddprun: --wrap names no command\n"))
+
     def test_a_dry_run_shows_what_is_known(self):
         code, out, err = run("--dry-run", "-n", "2", "echo", "{rank}", "{master_port}", "{master_ip}")
         self.assertEqual((code, err), (0, ""))

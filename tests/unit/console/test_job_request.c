@@ -18,6 +18,8 @@ static const struct {
     {"stop job 15\n", {.type = JOB_REQUEST_STOP, .whole_job = true, .signal = 15}},
     {"stop node 64\n", {.type = JOB_REQUEST_STOP, .signal = 64}},
     {"restart\n", {.type = JOB_REQUEST_RESTART}},
+    {"stack all 0 proc\n", {.type = JOB_REQUEST_STACK, .rank = -1}},
+    {"stack 7 12 tools\n", {.type = JOB_REQUEST_STACK, .rank = 7, .signal = 12, .has_tools = true}},
 };
 
 START_TEST(a_request_is_read_as_it_was_written)
@@ -33,6 +35,7 @@ START_TEST(a_request_is_read_as_it_was_written)
     ck_assert_int_eq(r.rank, wanted->rank);
     ck_assert_uint_eq(r.from, wanted->from);
     ck_assert(r.whole_job == wanted->whole_job);
+    ck_assert(r.has_tools == wanted->has_tools);
     ck_assert_int_eq(r.signal, wanted->signal);
 }
 END_TEST
@@ -47,7 +50,7 @@ static const struct {
     {"status\t", "a request with bytes that are no text"},
     {"stat\xc3\xbcs", "a request with bytes that are no text"},
     {"logs 1", "request 'logs' has 3 words, not 2"},
-    {"logs 1 2 3 4 5 6", "request 'logs' has 3 words, not 4"},
+    {"logs 1 2 3 4 5 6", "request 'logs' has 3 words, not 5"},
     {"logs  1", "the rank '' is no number"},
     {"logs -1 0", "the rank '-1' is no number"},
     {"logs +1 0", "the rank '+1' is no number"},
@@ -58,6 +61,10 @@ static const struct {
      "the beginning '9223372036854775808' is out of bounds: 0 to 9223372036854775807"},
     {"stop all 15", "stop 'all': it is job or node"},
     {"stop job 0", "there is no signal 0"},
+    {"stack every 0 proc", "the rank 'every' is no number"},
+    {"stack all 0", "request 'stack' has 4 words, not 3"},
+    {"stack all -1 proc", "the signal '-1' is no number"},
+    {"stack all 0 gdb", "stack by 'gdb': it is tools or proc"},
     {"stop job 65", "the signal '65' is out of bounds: 0 to 64"},
 };
 

@@ -60,11 +60,11 @@ static void spawn_many(int first, int n_workers, const char *path, const char *c
     for (int i = 0; i < n_workers; i++) {
         char *own[] = {(char *)"sh", (char *)"-c", (char *)scripts[i], NULL};
         memcpy(argv[i], own, sizeof own);
-        words[i] = (struct image_words){argv[i], env};
+        words[i] = (struct image_words){.path = path, .argv = argv[i], .env = env};
         memcpy(fds[i], (int[SPAWN_N_FDS]){null_fd, out_fd, STDERR_FILENO, null_fd, -1},
                sizeof fds[i]);
     }
-    ck_assert_int_eq(image_make(path, words, (size_t)n_workers, &image, NULL), 0);
+    ck_assert_int_eq(image_make(words, (size_t)n_workers, &image, NULL), 0);
     ck_assert_int_eq(nursery_spawn(&n, first, n_workers, image, (const int(*)[SPAWN_N_FDS])fds), 0);
     close(image);
 }
@@ -73,8 +73,9 @@ static void spawn(int rank, const char *path, char *const *argv, int out_fd)
 {
     char *env[] = {(char *)"GREETING=hello", NULL};
     int image = -1;
+    const struct image_words words = {.path = path, .argv = argv, .env = env};
     const int fds[1][SPAWN_N_FDS] = {{null_fd, out_fd, STDERR_FILENO, null_fd, -1}};
-    ck_assert_int_eq(image_make(path, &(struct image_words){argv, env}, 1, &image, NULL), 0);
+    ck_assert_int_eq(image_make(&words, 1, &image, NULL), 0);
     ck_assert_int_eq(nursery_spawn(&n, rank, 1, image, fds), 0);
     close(image);
 }
@@ -445,11 +446,12 @@ START_TEST(the_lease_does_not_wait_for_who_reads_no_reports)
     enum { N = 700 };
     char *argv[] = {(char *)"true", NULL};
     char *env[] = {NULL};
+    const struct image_words words = {.path = "/bin/true", .argv = argv, .env = env};
     int image = -1;
     int pipe_fds[2];
     ck_assert_int_eq(pipe2(pipe_fds, O_CLOEXEC), 0);
     int last_fd = spawn_holding_pipe(N, "exec sleep 1000");
-    ck_assert_int_eq(image_make("/bin/true", &(struct image_words){argv, env}, 1, &image, NULL), 0);
+    ck_assert_int_eq(image_make(&words, 1, &image, NULL), 0);
     for (int i = 0; i < N; i++) { /* each told with two reports */
         int rc;
         const int of_rank[1][SPAWN_N_FDS] = {{null_fd, pipe_fds[1], STDERR_FILENO, null_fd, -1}};

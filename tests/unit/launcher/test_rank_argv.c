@@ -3,6 +3,7 @@
 #include "launcher/job_spec.h"
 #include "launcher/rank_argv.h"
 #include "launcher/worker_env.h"
+#include "launcher/wrap.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -169,6 +170,30 @@ START_TEST(what_is_in_doubt_is_what_the_variables_say)
 }
 END_TEST
 
+START_TEST(a_wrapped_rank_executes_something_else_in_front)
+{
+    struct wrap *wrap;
+    struct rank_values v = {.rank = 101};
+    ck_assert_int_eq(wrap_parse("--wrap", "101:strace -o 't {rank} {x}' {", &wrap, NULL), 0);
+    wrap->path = "/usr/bin/strace";
+    spec.wrap = wrap;
+    spec.path = "/usr/bin/python3";
+    spec.local_rank_arg = "--local_rank";
+    spec.fills_braces = false;
+    ck_assert_str_eq(MAKE(1, 3, "python", "-u", "a.py", "{rank}", "$$"),
+                     "strace|-o|t 101 {x}|{|/usr/bin/python3|-u|a.py|--local_rank=1|{rank}|$");
+    ck_assert_str_eq(rank_argv_path(&spec, &v), "/usr/bin/strace");
+    ck_assert(rank_argv_uses(&spec, TEMPLATE_RANK));
+    spec.local_rank_arg = NULL;
+    ck_assert_str_eq(MAKE(1, 1, "./p"), "strace|-o|t 101 {x}|{|/usr/bin/python3");
+    spec.has_templates = false;
+    ck_assert_str_eq(MAKE(0, 1, "./p", "{rank}"), "as they are");
+    v.rank = 100;
+    ck_assert_str_eq(rank_argv_path(&spec, &v), "/usr/bin/python3");
+    free(wrap);
+}
+END_TEST
+
 START_TEST(it_is_known_what_is_used)
 {
     char *argv[] = {"{master_ip}", "{rank}", NULL};
@@ -217,6 +242,7 @@ int main(void)
     tcase_add_test(c, braces_that_are_no_template_stay);
     tcase_add_test(c, braces_of_scripts_and_of_the_program_itself_stay);
     tcase_add_test(c, what_is_in_doubt_is_what_the_variables_say);
+    tcase_add_test(c, a_wrapped_rank_executes_something_else_in_front);
     tcase_add_test(c, it_is_known_what_is_used);
     tcase_add_test(c, many_long_words_are_filled_in_whole);
     suite_add_tcase(suite, c);

@@ -162,6 +162,29 @@ START_TEST(nobody_has_never_saved)
 }
 END_TEST
 
+START_TEST(who_takes_anothers_place_is_asked_anew)
+{
+    int next;
+    add_all();
+    ck_assert(scale_ask(s));
+    for (int i = 0; i < N - 1; i++)
+        answer(i);
+    look();
+    ck_assert_int_eq(scale_add(s, 0, &next), 0); /* what was saved died with it, perhaps */
+    close(fds[0]);
+    fds[0] = next;
+    answer(N - 1);
+    look();
+    ck_assert(!scale_all_saved(s));
+    struct pollfd p = {.fd = next, .events = POLLIN};
+    ck_assert_int_eq(poll(&p, 1, 0), 1); /* the question is there */
+    answer(0);
+    look();
+    ck_assert(scale_all_saved(s));
+    ck_assert_int_eq(n_calls, 1);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("scale");
@@ -174,6 +197,7 @@ int main(void)
     tcase_add_test(t, an_answer_just_before_the_end_counts);
     tcase_add_test(t, a_rank_that_talks_on_and_on_changes_nothing);
     tcase_add_test(t, nobody_has_never_saved);
+    tcase_add_test(t, who_takes_anothers_place_is_asked_anew);
     suite_add_tcase(suite, t);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -1,0 +1,92 @@
+#include "process.h"
+
+#include "error.h"
+#include "scope.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { STAT_BYTES = 1024 };
+
+/* The name is what stands between the first bracket and the last one.
+ * returns what follows it, NULL: there is none */
+static const char *take_name(const char *line, char name[CO_PROCESS_NAME_BYTES])
+{
+    const char *open = strchr(line, '(');
+    const char *close = strrchr(line, ')');
+    if (open == NULL || close == NULL || close < open)
+        return NULL;
+    size_t n = (size_t)(close - open - 1);
+    if (n >= CO_PROCESS_NAME_BYTES)
+        n = CO_PROCESS_NAME_BYTES - 1;
+    memcpy(name, open + 1, n);
+    name[n] = '\0';
+    return close + 1;
+}
+
+int co_process_parse(const char *line, size_t len, long ticks_per_s, size_t page_bytes,
+                     struct co_process *ret)
+{
+    char text[STAT_BYTES];
+    struct co_process p = {0};
+    uint64_t user, system, rss;
+    int64_t user_of_children, system_of_children;
+    if (len >= sizeof text || memchr(line, '\0', len) != NULL || ticks_per_s <= 0)
+        return -EINVAL;
+    memcpy(text, line, len);
+    text[len] = '\0';
+    const char *rest = take_name(text, p.name);
+    if (rest == NULL)
+        return -EINVAL;
+    /* proc(5): the fields from the third on */
+    int n = sscanf(rest,
+                   " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %" SCNu64 " %" SCNu64 " %" SCNd64
+                   " %" SCNd64 " %*d %*d %d %*d %" SCNu64 " %*u %" SCNu64,
+                   &p.state, &p.parent, &user, &system, &user_of_children, &system_of_children,
+                   &p.n_threads, &p.start_ticks, &rss);
+    if (n != 9)
+        return -EINVAL;
+    if (user_of_children > 0)
+        user += (uint64_t)user_of_children;
+    if (system_of_children > 0)
+        system += (uint64_t)system_of_children;
+    p.cpu_ms = (user + system) * 1000 / (uint64_t)ticks_per_s;
+    p.rss_bytes = rss * page_bytes;
+    *ret = p;
+    return 0;
+}
+
+ssize_t co_process_read(pid_t pid, const char *name, char *buf, size_t n)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
+    co_autoclose_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    size_t len = 0;
+    ssize_t more;
+    while (len < n - 1 && (more = read(fd, buf + len, n - 1 - len)) > 0)
+        len += (size_t)more;
+    if (len < n - 1 && more < 0)
+        return -errno;
+    buf[len] = '\0';
+    return (ssize_t)len;
+}
+
+int co_process_look(pid_t pid, struct co_process *ret, struct co_error *err)
+{
+    char line[STAT_BYTES];
+    ssize_t n = co_process_read(pid, "stat", line, sizeof line);
+    if (n == -ENOENT || n == -ESRCH)
+        return co_fail(err, -ESRCH, "there is no process %d", pid);
+    if (n < 0)
+        return co_fail(err, (int)n, "cannot read /proc/%d/stat: %s", pid, strerror((int)-n));
+    if (co_process_parse(line, (size_t)n, sysconf(_SC_CLK_TCK), (size_t)sysconf(_SC_PAGESIZE),
+                         ret) < 0)
+        return co_fail(err, -EINVAL, "/proc/%d/stat is not as expected", pid);
+    return 0;
+}

@@ -1,0 +1,43 @@
+/* process.h - what the kernel tells about a process, /proc/PID.
+ *
+ * None of these calls waits for the process, whatever state it is in: files that need its memory
+ * (cmdline, environ, maps) are not read. */
+#ifndef DDP_COMMON_PROCESS_H
+#define DDP_COMMON_PROCESS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct co_error;
+
+#define CO_PROCESS_NAME_BYTES 65 /* of its name, and of a function of the kernel */
+
+struct co_process {
+    char state;                       /* R runs, S sleeps, D in the kernel, T stopped, t traced,
+                                         Z ended, ... */
+    char name[CO_PROCESS_NAME_BYTES]; /* of its file, or as it calls itself */
+    pid_t parent;
+    uint64_t cpu_ms;      /* it and the children it has waited for, user and system */
+    uint64_t start_ticks; /* since boot: tells it from another one of the same pid */
+    uint64_t rss_bytes;
+    int n_threads;
+};
+
+/* Read the line of /proc/PID/stat. The name in it may hold anything, blanks and brackets too.
+ *
+ * ticks_per_s   of the times in it
+ * returns       0, -EINVAL */
+int co_process_parse(const char *line, size_t len, long ticks_per_s, size_t page_bytes,
+                     struct co_process *ret);
+
+/* returns   0; -ESRCH there is none; -errno; the text says which file */
+int co_process_look(pid_t pid, struct co_process *ret, struct co_error *err);
+
+/* Read a small file of /proc, up to its end or to n - 1 bytes; a NUL follows them.
+ *
+ * name      "wchan"
+ * returns   how many, or -errno */
+ssize_t co_process_read(pid_t pid, const char *name, char *buf, size_t n);
+
+#endif

@@ -1,0 +1,329 @@
+#include "ctl_job.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/scope.h"
+#include "console/job_request.h"
+#include "ctl_job_cli.h"
+#include "job_link.h"
+#include "job_look.h"
+#include "job_text.h"
+#include "table.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum { FOLLOW_MS = 200 };
+
+/* A task under way. */
+struct work {
+    const struct ctl_job_task *task;
+    struct job_look look;
+    struct co_error err;
+};
+
+static enum ctl_exit fail(const struct work *w, int rc)
+{
+    switch (rc) {
+    case -ENOENT:
+    case -EEXIST:
+    case -EBADE:
+        return ctl_fail(CTL_EXIT_NO, &w->err);
+    case -ENOMEM:
+        return ctl_fail(CTL_EXIT_INTERNAL, &w->err);
+    default:
+        return ctl_fail(CTL_EXIT_UNAVAILABLE, &w->err);
+    }
+}
+
+/* Of the terminal on stdout; 0: it is none. */
+static int find_width(void)
+{
+    struct winsize size;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+static void sleep_ms(uint64_t ms)
+{
+    poll(NULL, 0, ms < INT32_MAX ? (int)ms : INT32_MAX);
+}
+
+static int find_job(struct work *w)
+{
+    return job_look_at(&w->look, w->task->job, w->task->timeout_ms, &w->err);
+}
+
+static uint64_t deadline_ms(const struct work *w)
+{
+    return co_deadline_ms(w->task->timeout_ms);
+}
+
+/* --- ps and status --- */
+
+static int print_json(json_t *value)
+{
+    char *text = value != NULL ? json_dumps(value, JSON_COMPACT) : NULL;
+    json_decref(value);
+    if (text == NULL)
+        return -ENOMEM;
+    puts(text);
+    free(text);
+    return 0;
+}
+
+/* All statuses as they came, in one object. */
+static int print_all_json(const struct work *w)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < w->look.jobs.n; i++)
+        if (w->look.jobs.list[i].status != NULL)
+            json_array_append(list, w->look.jobs.list[i].status);
+    return print_json(json_pack("{s:i,s:o}", "v", 1, "jobs", list));
+}
+
+static int print_list(const struct work *w)
+{
+    size_t n = w->look.jobs.n;
+    co_autofree json_t **statuses = calloc(n + 1, sizeof *statuses);
+    co_autofree const char **folders = calloc(n + 1, sizeof *folders);
+    if (statuses == NULL || folders == NULL)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        statuses[i] = w->look.jobs.list[i].status;
+        folders[i] = w->look.jobs.list[i].folder;
+    }
+    return job_text_list(statuses, folders, n, find_width(), stdout);
+}
+
+static int print_status(const struct work *w)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < w->look.jobs.n; i++)
+        rc = w->task->start ? job_text_start(w->look.jobs.list[i].status, find_width(), stdout)
+                            : job_text_status(w->look.jobs.list[i].status, find_width(), stdout);
+    return rc;
+}
+
+static int print_once(const struct work *w)
+{
+    if (w->task->json)
+        return print_all_json(w);
+    return w->task->command == CTL_PS ? print_list(w) : print_status(w);
+}
+
+/* With --watch the job's end is the end, which is as well as any; without a job there is no list to
+ * begin with, but an empty one. */
+static enum ctl_exit show(struct work *w)
+{
+    for (bool is_first = true;; is_first = false) {
+        int rc = w->task->command == CTL_PS ? job_look_all(&w->look, w->task->timeout_ms, &w->err)
+                                            : find_job(w);
+        if (!is_first && (rc == -ENOENT || (rc == 0 && w->look.jobs.n == 0)))
+            return CTL_EXIT_OK;
+        if (rc < 0)
+            return fail(w, rc);
+        if (print_once(w) < 0) {
+            ctl_tell("no memory");
+            return CTL_EXIT_INTERNAL;
+        }
+        if (w->task->watch_ms == 0)
+            return CTL_EXIT_OK;
+        enum ctl_exit code = ctl_flush(CTL_EXIT_OK);
+        if (code != CTL_EXIT_OK)
+            return code;
+        sleep_ms(w->task->watch_ms);
+    }
+}
+
+/* --- logs --- */
+
+static bool has_rank(const json_t *status, int32_t rank)
+{
+    size_t i;
+    const json_t *one;
+    json_array_foreach(json_object_get(status, "ranks"), i,
+                       one) if (json_integer_value(json_object_get(one, "rank")) ==
+                                rank) return true;
+    return false;
+}
+
+/* The node where the rank is. */
+static const struct job *find_node(struct work *w)
+{
+    for (size_t i = 0; i < w->look.jobs.n; i++)
+        if (has_rank(w->look.jobs.list[i].status, w->task->rank))
+            return &w->look.jobs.list[i];
+    co_fail(&w->err, -ENOENT, "rank %d of job %s is not on this machine", (int)w->task->rank,
+            jobs_name(&w->look.jobs.list[0]));
+    return NULL;
+}
+
+static void tell_file(const json_t *answer, const char *key, const char *stream)
+{
+    const char *path = json_string_value(json_object_get(answer, key));
+    if (path != NULL)
+        ctl_tell("its %s is in %s", stream, path);
+}
+
+static void print_text(const json_t *answer)
+{
+    const json_t *text = json_object_get(answer, "text");
+    if (json_is_string(text))
+        fwrite(json_string_value(text), 1, json_string_length(text), stdout);
+}
+
+/* What is written to a file is not seen by ddprun: who reads is told where it is. */
+static enum ctl_exit follow(struct work *w, const struct job *node)
+{
+    struct job_request r = {.type = JOB_REQUEST_LOGS, .rank = w->task->rank};
+    json_t *answer;
+    for (bool is_first = true;; is_first = false) {
+        int rc = job_link_ask(node->fd, &r, deadline_ms(w), &answer, &w->err);
+        if (rc == -EPIPE && !is_first)
+            return CTL_EXIT_OK; /* the job is over */
+        if (rc < 0)
+            return fail(w, rc);
+        if (is_first) {
+            tell_file(answer, "stdout_file", "standard output");
+            tell_file(answer, "stderr_file", "standard error");
+        }
+        r.from = (uint64_t)json_integer_value(json_object_get(answer, "to"));
+        if (w->task->json) {
+            print_json(answer);
+        } else {
+            print_text(answer);
+            json_decref(answer);
+        }
+        enum ctl_exit code = ctl_flush(CTL_EXIT_OK);
+        if (code != CTL_EXIT_OK || !w->task->follow)
+            return code;
+        sleep_ms(FOLLOW_MS);
+    }
+}
+
+static enum ctl_exit logs(struct work *w)
+{
+    int rc = find_job(w);
+    if (rc < 0)
+        return fail(w, rc);
+    const struct job *node = find_node(w);
+    return node != NULL ? follow(w, node) : fail(w, -ENOENT);
+}
+
+/* --- stack --- */
+
+/* As ddprun has put it into words; a rank's stderr may be in it. */
+static void print_plain(const json_t *answer)
+{
+    const char *text = json_string_value(json_object_get(answer, "text"));
+    co_autofree char *copy = text != NULL ? strdup(text) : NULL;
+    for (char *line = copy; line != NULL && *line != '\0';) {
+        char *end = line + strcspn(line, "\n");
+        bool is_last = *end == '\0';
+        *end = '\0';
+        puts(table_plain(line));
+        line = is_last ? NULL : end + 1;
+    }
+}
+
+static enum ctl_exit stack_of(struct work *w, const struct job *node)
+{
+    const struct job_request r = {.type = JOB_REQUEST_STACK,
+                                  .rank = w->task->rank,
+                                  .signal = w->task->signal,
+                                  .has_tools = !w->task->no_tools};
+    json_t *answer;
+    int rc = job_link_ask(node->fd, &r, deadline_ms(w), &answer, &w->err);
+    if (rc < 0)
+        return fail(w, rc);
+    if (w->task->json) {
+        print_json(answer);
+    } else {
+        print_plain(answer);
+        json_decref(answer);
+    }
+    return CTL_EXIT_OK;
+}
+
+static enum ctl_exit stack(struct work *w)
+{
+    int rc = find_job(w);
+    if (rc < 0)
+        return fail(w, rc);
+    if (w->task->rank >= 0) {
+        const struct job *node = find_node(w);
+        return node != NULL ? stack_of(w, node) : fail(w, -ENOENT);
+    }
+    enum ctl_exit code = CTL_EXIT_OK;
+    for (size_t i = 0; i < w->look.jobs.n && code == CTL_EXIT_OK; i++)
+        code = stack_of(w, &w->look.jobs.list[i]);
+    return code;
+}
+
+/* --- stop and restart --- */
+
+/* One node of a job is asked to stop all; those of this machine that are not the whole job's are
+ * asked one by one. */
+static enum ctl_exit command(struct work *w, const struct job_request *r)
+{
+    json_t *answer;
+    int rc = find_job(w);
+    if (rc == 0 && r->type == JOB_REQUEST_STOP && !r->whole_job && w->look.jobs.n > 1)
+        rc = co_fail(&w->err, -EEXIST,
+                     "several nodes of the job are on this machine: say which by its pid, as "
+                     "ddpctl ps has it");
+    if (rc == 0)
+        rc = job_link_ask(w->look.jobs.list[0].fd, r, deadline_ms(w), &answer, &w->err);
+    if (rc < 0)
+        return fail(w, rc);
+    if (w->task->json)
+        print_json(answer);
+    else
+        json_decref(answer);
+    return CTL_EXIT_OK;
+}
+
+static enum ctl_exit run(struct work *w)
+{
+    const struct ctl_job_task *task = w->task;
+    switch (task->command) {
+    case CTL_PS:
+    case CTL_STATUS:
+        return show(w);
+    case CTL_LOGS:
+        return logs(w);
+    case CTL_STACK:
+        return stack(w);
+    case CTL_STOP:
+        return command(w, &(struct job_request){.type = JOB_REQUEST_STOP,
+                                                .whole_job = !task->this_node,
+                                                .signal = task->signal});
+    case CTL_RESTART:
+        return command(w, &(struct job_request){.type = JOB_REQUEST_RESTART});
+    case CTL_TOP:
+    case CTL_STORE:
+    case CTL_N_COMMANDS:
+        break;
+    }
+    return CTL_EXIT_INTERNAL;
+}
+
+enum ctl_exit ctl_job(int argc, char **argv)
+{
+    struct ctl_job_task task;
+    struct work w = {.task = &task};
+    if (ctl_job_cli_parse(argc, argv, &task, &w.err) < 0)
+        return ctl_fail(CTL_EXIT_USAGE, &w.err);
+    if (task.is_help) {
+        ctl_job_cli_print_help(task.command, stdout);
+        return ctl_flush(CTL_EXIT_OK);
+    }
+    enum ctl_exit code = ctl_flush(run(&w));
+    job_look_fini(&w.look);
+    return code;
+}

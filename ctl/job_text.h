@@ -1,0 +1,35 @@
+/* job_text.h - a job's status for human eyes.
+ *
+ * Pure: what ddprun answered in, lines out. What is missing in an answer, or of another type, is
+ * shown as '-'. */
+#ifndef DDP_CTL_JOB_TEXT_H
+#define DDP_CTL_JOB_TEXT_H
+
+#include <jansson.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum { JOB_TEXT_BYTES = 32 };
+
+/* A line for each status of the list, NULL for one that does not answer, which is shown with the
+ * folder's name.
+ *
+ * width     of the terminal, 0: lines are as long as they are
+ * returns   0, -ENOMEM */
+int job_text_list(json_t *const *statuses, const char *const *folders, size_t n, int width,
+                  FILE *out);
+
+/* One node: what it does, and a line for each of its ranks. */
+int job_text_status(const json_t *status, int width, FILE *out);
+
+/* How its start went: when each rank was executed and had joined the others, since the generation's
+ * start, and who was the slowest. */
+int job_text_start(const json_t *status, int width, FILE *out);
+
+/* "0.52 s", "12 min 3 s", "2 h 3 min", "3 d 4 h". returns buf */
+char *job_text_duration(int64_t ms, char buf[JOB_TEXT_BYTES]);
+
+/* "512 B", "1.2 GiB". returns buf */
+char *job_text_size(int64_t bytes, char buf[JOB_TEXT_BYTES]);
+
+#endif

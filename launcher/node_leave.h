@@ -1,0 +1,31 @@
+/* node_leave.h - --on-term: an end that is announced. The signal that ends this node's part of the
+ * job is held back while the ranks save their state: they are asked as for a node that waits to
+ * join (scale.h), and it goes its usual way once all of them have said that they have, or at the
+ * end of the time that they are given. Ranks that all end well instead end the job well. */
+#ifndef DDP_LAUNCHER_NODE_LEAVE_H
+#define DDP_LAUNCHER_NODE_LEAVE_H
+
+#include <stdbool.h>
+
+struct co_error;
+struct node;
+struct node_leave; /* opaque */
+
+/* returns   0, -ENOMEM */
+int node_leave_open(struct node *n, struct node_leave **ret, struct co_error *err);
+
+/* ddprun received a signal, or was asked for one: hold it back, or feed it to the supervisor. A
+ * second one that ends the job is for who does not want to wait: both go their way at once. */
+void node_leave_signal(struct node *n, int sig);
+
+/* Is a signal held back? NULL: no. */
+bool node_leave_holds(const struct node_leave *l);
+
+/* Whether all have saved, or something else ends the ranks: then the signal is held back no more.
+ * To be asked when anything has happened; acts from the loop. NULL is fine. */
+void node_leave_look(struct node_leave *l);
+
+/* Frees from the loop; NULL is fine. */
+void node_leave_close(struct node_leave *l);
+
+#endif

@@ -1,0 +1,63 @@
+/* stack.h - where a rank is: what was found out about it, in words and as JSON.
+ *
+ * Pure.
+ *
+ *     rank 1 (pid 4711, python3): sleeps in futex_wait_queue, system call futex
+ *       Thread 0x7f... (most recent call first):
+ *         ... */
+#ifndef DDP_LAUNCHER_STACK_H
+#define DDP_LAUNCHER_STACK_H
+
+#include "common/process_where.h"
+#include "segments/progress.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+enum stack_source {
+    STACK_NONE,   /* none could be had: `note` says why */
+    STACK_SIGNAL, /* the rank wrote it to its stderr when it was sent a signal */
+    STACK_PY_SPY,
+    STACK_GDB,
+};
+
+enum { STACK_NOTE_BYTES = 256 };
+
+struct stack {
+    int rank; /* the job's number */
+    pid_t pid;
+    bool is_there; /* else it has ended meanwhile; the rest is empty */
+    bool is_python;
+    struct co_process process;
+    struct co_process_where where;
+    bool has_progress; /* it has joined others by libddp, which tells the following */
+    struct progress progress;
+    enum stack_source source;
+    char *text;                  /* owned; whole lines; NULL: none */
+    char note[STACK_NOTE_BYTES]; /* why there is no more; "": nothing to say */
+};
+
+void stack_fini(struct stack *s); /* a zeroed one is fine */
+
+/* Of what gdb wrote, the threads and their frames. In place.
+ *
+ * ret_trouble   when there are none: the last line that it wrote, as its reason; lent
+ * returns       whether there are any */
+bool stack_keep_frames(char *text, const char **ret_trouble);
+
+/* "sleeps in futex_wait_queue, system call futex", "is stopped by a signal". returns buf */
+char *stack_state(const struct stack *s, char *buf, size_t n);
+
+/* Some lines about it. */
+void stack_print(const struct stack *s, FILE *out);
+
+/* {"rank", "pid", "state" (R, S, D, T, ...), "name", "threads", "wchan", "syscall", "tracer",
+ * "kernel" (a list), "source" ("signal", "py-spy", "gdb"), "stack", "note", "steps", "calls" (of
+ * libddp, the last one of each group: "op", "number", "bytes", "dtype", "group", "state":
+ * "outside", "begun", "waits")}; null where there is none. returns given up; NULL without memory */
+json_t *stack_json_make(const struct stack *s);
+
+#endif

@@ -1,0 +1,55 @@
+/* stacks.h - where ranks are, all at about one time: for `ddpctl stack`, and before hung ranks are
+ * ended.
+ *
+ * What /proc tells is read at once. Then, of those that run:
+ *   1. if a signal is given, it is sent to those that have a handler for it, and what they write
+ *      to stderr until they are quiet is their stack (faulthandler.register() of Python). Nothing
+ *      tells ddprun whose handler it is: who gives the signal has to know
+ *   2. who has none by then is looked at by py-spy (Python), else by gdb, where one is in PATH, two
+ *      at a time. Both stop the process for a moment. One that is stopped, traced, or waits in the
+ *      kernel where no signal reaches it, is left alone: a tool would wait for it
+ *
+ * ddprun's loop goes on meanwhile. */
+#ifndef DDP_LAUNCHER_STACKS_H
+#define DDP_LAUNCHER_STACKS_H
+
+#include "stack.h"
+
+#include <uv.h>
+
+struct co_error;
+struct output;
+struct stacks; /* opaque; a collection under way */
+
+enum { STACKS_TOTAL_MS = 60000, STACKS_TOOL_MS = 20000, STACKS_QUIET_MS = 300 };
+
+struct stacks_rank { /* one that runs */
+    int local_rank;
+    int rank; /* the job's number */
+    pid_t pid;
+    const struct progress *progress; /* what libddp says, as it is now; lent; NULL: nothing */
+    const char *stderr_path; /* where its stderr goes if not through `output`; borrowed for the
+                                call; NULL: it does */
+};
+
+struct stacks_opts {
+    pid_t parent;                /* of the ranks: only its children get a signal */
+    const struct output *output; /* borrowed until it is done */
+    int signal;                  /* 0: none */
+    bool has_tools;              /* py-spy and gdb may be run */
+
+    /* Called once, from the loop: n stacks, in the order of the ranks, lent. The collection may not
+     * be used afterwards. */
+    void (*on_done)(void *arg, const struct stack *list, int n);
+    void *arg;
+};
+
+/* ranks     borrowed for the call
+ * returns   0, -ENOMEM; on_done() is not called then */
+int stacks_begin(uv_loop_t *loop, const struct stacks_opts *opts, const struct stacks_rank *ranks,
+                 int n, struct stacks **ret, struct co_error *err);
+
+/* Nobody wants them any more. NULL is fine. */
+void stacks_cancel(struct stacks *s);
+
+#endif

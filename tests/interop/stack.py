@@ -1,0 +1,26 @@
+"""A gloo job of which rank 1 stops taking part: the others wait for it in all_reduce. Each rank says where it is when
+it gets SIGUSR2."""
+import faulthandler
+import signal
+import time
+
+import torch
+import torch.distributed as dist
+
+
+def read_a_batch_from_a_dead_disk():
+    time.sleep(3600)
+
+
+def main():
+    faulthandler.register(signal.SIGUSR2)
+    dist.init_process_group("gloo")
+    dist.barrier()
+    print("met", flush=True)
+    if dist.get_rank() == 1:
+        read_a_batch_from_a_dead_disk()
+    dist.all_reduce(torch.ones(1000))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""ddpctl on running jobs: what it shows, and what it makes them do."""
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import unittest
+
+from harness import DEADLINE_S, RANK, Job, await_true, main
+
+DDPCTL = os.environ["DDPCTL"]
+TIMEOUT = ("-t", str(DEADLINE_S))
+
+
+def ctl(job, *words):
+    """ddpctl beside a job, where its folder is: (exit status, stdout, stderr). Jobs of others may be on the machine, so
+    the job is always named, by its pid."""
+    env = {**os.environ, "XDG_RUNTIME_DIR": job.runtime}
+    name = () if words[0] == "ps" else (str(job.process.pid),)
+    done = subprocess.run([DDPCTL, *words, *name], env=env, stdin=subprocess.DEVNULL, capture_output=True,
+                          timeout=3 * DEADLINE_S)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def socket_of(job):
+    found = [os.path.join(job.runtime, d, "socket") for d in os.listdir(job.runtime) if d.startswith("ddprun-")]
+    return next((path for path in found if os.path.exists(path)), None)
+
+
+def await_socket(job):
+    await_true(lambda: socket_of(job) is not None)
+
+
+def status(job):
+    code, out, err = ctl(job, "status", "--json", *TIMEOUT)
+    if code != 0:
+        raise AssertionError(err)
+    return json.loads(out)["jobs"]
+
+
+def await_running(job):
+    """Until ddprun has heard that all ranks were started: a rank may tell us sooner."""
+    await_socket(job)
+    await_true(lambda: all(r["state"] == "running" for r in status(job)[0]["ranks"]))
+
+
+class Seeing(unittest.TestCase):
+    def test_a_job_is_listed_with_its_ranks(self):
+        with Job("--rdzv-id", "job7", "-n", "3", RANK, "err", "hello", "only", "2", "exit", "0", "end", "pid", "wait") as job:
+            pids = {int(line.split()[0]): int(line.split()[2]) for line in job.hear(2)}
+            await_socket(job)
+            await_true(lambda: status(job)[0]["ranks"][2]["state"] == "ended")
+            (node,) = status(job)
+            self.assertEqual((node["job"], node["state"], node["world"], node["nodes"]), ("job7", "running", 3, 1))
+            self.assertEqual(node["pid"], job.process.pid)
+            self.assertEqual(node["program"][0], RANK)
+            for rank in 0, 1:
+                self.assertEqual(node["ranks"][rank]["pid"], pids[rank])
+                self.assertEqual(node["ranks"][rank]["state"], "running")
+                self.assertGreater(node["ranks"][rank]["rss_bytes"], 0)
+            self.assertEqual(node["ranks"][2]["exit_code"], 0)
+            await_true(lambda: all(r["last_line"] == "hello" for r in status(job)[0]["ranks"]))
+            code, out, _ = ctl(job, "ps", *TIMEOUT)
+            self.assertEqual(code, 0)
+            self.assertRegex(out, r"(?m)^job7 +\d+ +running +0/1 +2/3 +0 ")
+            code, out, _ = ctl(job, "status", *TIMEOUT)
+            self.assertEqual(code, 0)
+            self.assertIn("job job7: running, generation 0", out)
+            self.assertEqual(len(re.findall("hello$", out, re.M)), 3)
+            code, out, _ = ctl(job, "status", "--start", *TIMEOUT)
+            self.assertEqual(code, 0)
+            self.assertIn("the last one: rank", out)
+
+    def test_a_stopped_rank_and_a_stopped_ddprun_are_seen(self):
+        with Job("-n", "2", RANK, "pid", "wait") as job:
+            pids = {int(line.split()[0]): int(line.split()[2]) for line in job.hear(2)}
+            await_socket(job)
+            os.kill(pids[1], signal.SIGSTOP)
+            await_true(lambda: status(job)[0]["ranks"][1]["process_state"] == "T")
+            self.assertRegex(ctl(job, "status", *TIMEOUT)[1], r"(?m)^ +1 +\d+ +stopped ")
+            job.signal(signal.SIGSTOP)
+            code, out, _ = ctl(job, "ps", "-t", "0.1")
+            self.assertEqual(code, 0)
+            self.assertRegex(out, rf"(?m)^\? .* does not answer .* {job.runtime}/ddprun-")
+            job.signal(signal.SIGCONT)
+            self.assertEqual(status(job)[0]["state"], "running")
+
+    def test_what_a_rank_wrote_is_shown_and_followed(self):
+        with Job("-n", "2", RANK, "err", "first", "only", "1", "pid", "await", str(signal.SIGUSR1), "err", "second", "tell",
+                 "said", "end", "wait") as job:
+            pid = int(next(line for line in job.hear(2) if "pid" in line).split()[2])
+            await_socket(job)
+            await_true(lambda: ctl(job, "logs", "1", *TIMEOUT)[1] == "first\n")
+            env = {**os.environ, "XDG_RUNTIME_DIR": job.runtime}
+            with subprocess.Popen([DDPCTL, "logs", "-f", "1", str(job.process.pid)], env=env, stdout=subprocess.PIPE) as follower:
+                self.assertEqual(follower.stdout.readline(), b"first\n")
+                os.kill(pid, signal.SIGUSR1)
+                self.assertEqual(follower.stdout.readline(), b"second\n")
+                self.assertEqual(ctl(job, "logs", "0", *TIMEOUT)[1], "first\n")
+                self.assertEqual(ctl(job, "stop", *TIMEOUT)[0], 0)
+                self.assertEqual(follower.wait(DEADLINE_S), 0)
+
+    def test_log_files_are_named(self):
+        with tempfile.TemporaryDirectory() as folder, \
+                Job("-n", "1", "--log-dir", folder, "-r", "3", RANK, "pid", "wait") as job:
+            job.hear(1)
+            await_socket(job)
+            code, _, err = ctl(job, "logs", "0", *TIMEOUT)
+            self.assertEqual(code, 0)
+            self.assertRegex(err, rf"its standard output is in {folder}/.*/0/stdout.log")
+
+    def test_what_is_not_there_is_said(self):
+        with Job("-n", "1", RANK, "pid", "wait") as job:
+            job.hear(1)
+            await_socket(job)
+            code, _, err = ctl(job, "logs", "7", *TIMEOUT)
+            self.assertEqual(code, 1)
+            self.assertIn("rank 7 of job", err)
+
+
+    def test_a_job_that_is_not_there_is_said(self):
+        done = subprocess.run([DDPCTL, "status", "no such job"], capture_output=True, timeout=DEADLINE_S)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr, b"ddpctl: there is no job 'no such job' of yours here: see ddpctl ps\n")
+
+
+class Steering(unittest.TestCase):
+    def test_stop_is_a_signal(self):
+        for words, code in ((), -signal.SIGTERM), (("--signal", "INT"), -signal.SIGINT):
+            with Job("-n", "2", RANK, "pid", "wait") as job:
+                job.hear(2)
+                await_socket(job)
+                self.assertEqual(ctl(job, "stop", *TIMEOUT, *words)[0], 0)
+                self.assertEqual(job.end()[0], code)
+                self.assertEqual(os.listdir(job.runtime), [])
+
+    def test_a_signal_that_stops_nothing_is_refused(self):
+        with Job("-n", "1", RANK, "pid", "wait") as job:
+            job.hear(1)
+            await_socket(job)
+            code, _, err = ctl(job, "stop", "--signal", "USR1", *TIMEOUT)
+            self.assertEqual(code, 1)
+            self.assertIn("does not stop the job", err)
+
+    def test_restart_starts_all_ranks_again(self):
+        with Job("-n", "2", RANK, "pid", "wait") as job:
+            before = job.hear(2)
+            await_socket(job)
+            self.assertEqual(ctl(job, "restart", *TIMEOUT)[0], 0)
+            self.assertNotEqual(job.hear(2), before)
+            await_true(lambda: status(job)[0]["state"] == "running")
+            (node,) = status(job)
+            self.assertEqual(node["generation"], 1)
+            self.assertEqual([r["restarts"] for r in node["ranks"]], [1, 1])
+            self.assertEqual(ctl(job, "stop", *TIMEOUT)[0], 0)
+            _, _, err = job.end()
+            self.assertIn(b"all ranks are started again, as was asked; restart 1", err)
+
+
+class Leftovers(unittest.TestCase):
+    def test_the_socket_goes_with_a_killed_ddprun(self):
+        with Job("-n", "1", RANK, "pid", "wait") as job:
+            job.hear(1)
+            await_socket(job)
+            job.process.kill()
+            job.await_gone()
+            self.assertEqual(os.listdir(job.runtime), [])
+
+    def test_what_a_kill_of_both_leaves_is_removed_by_who_finds_it(self):
+        with Job("-n", "1", RANK, "pid", "wait") as job:
+            job.hear(1)
+            await_socket(job)
+            nursery = job.nursery()
+            job.signal(signal.SIGSTOP)
+            os.kill(nursery, signal.SIGKILL)
+            job.process.kill()
+            job.process.wait()
+            await_true(lambda: nursery not in job.processes())
+            self.assertIsNotNone(socket_of(job))
+            self.assertEqual(ctl(job, "ps", *TIMEOUT)[0], 0)
+            self.assertEqual(os.listdir(job.runtime), [])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""--on-term: an end that is announced. The ranks are asked to save their state before the signal that ends them is passed
+on. Jobs of several nodes: nodes.py, Scaling."""
+import json
+import os
+import signal
+import tempfile
+import unittest
+
+from harness import RANK, Job, await_true, run
+
+SCALER = os.environ["SCALER_PROGRAM"]
+TERM, USR1 = str(int(signal.SIGTERM)), str(int(signal.SIGUSR1))
+LONG = ("--on-term", "600s", "--shutdown-timeout", "600s")
+UP = ("on", TERM, "7", "tell", "up")  # which tells of a SIGTERM, and ends of it
+
+
+def is_scaler(pid):
+    try:
+        return os.path.realpath(f"/proc/{pid}/exe") == os.path.realpath(SCALER)
+    except OSError:
+        return False
+
+
+def of_all(*words, n=2):
+    return sorted(f"{rank} {word}" for rank in range(n) for word in words)
+
+
+class Announced(unittest.TestCase):
+    def test_the_signal_comes_when_the_last_rank_has_saved(self):
+        with Job("-n", "2", *LONG, RANK, "only", "1", "ignore", USR1, "end", *UP, "asked", "only", "0", "await", USR1, "end",
+                 "saved", "wait") as job:
+            self.assertEqual(job.hear(2), of_all("up"))
+            job.signal(signal.SIGTERM)
+            self.assertEqual(job.hear(3), ["0 asked", "0 awaits 10", "1 asked"])
+            with self.assertRaises(AssertionError):  # rank 0 has not saved
+                job.hear(1, deadline_s=0.2)
+            job.signal(signal.SIGUSR1)
+            self.assertEqual(job.hear(2), of_all("got 15"))
+            code, _, err = job.end()
+            self.assertEqual(code, -signal.SIGTERM, err)
+            self.assertIn(b"ddprun: SIGTERM: the ranks are asked to save their state, within 600 s\n", err)
+
+    def test_ranks_hear_it_by_the_socket_and_a_signal_that_disturbs_nobody(self):
+        with Job("-n", "2", *LONG, RANK, "note", str(int(signal.SIGURG)), *UP, "asked", "saved", "wait") as job:
+            self.assertEqual(job.hear(2), of_all("up"))
+            job.signal(signal.SIGTERM)
+            self.assertEqual(job.hear(6), of_all("asked", "got 15", "got 23"))
+            code, _, err = job.end()
+            self.assertEqual(code, -signal.SIGTERM, err)
+            self.assertIn(b"ddprun: stopped by SIGTERM", err)
+
+    def test_programs_of_libddp_save_in_the_same_step(self):
+        with Job("-n", "3", *LONG, SCALER) as job:
+            await_true(lambda: sum(is_scaler(pid) for pid in job.processes()) == 3)
+            job.signal(signal.SIGTERM)
+            self.assertEqual(job.hear(3), of_all("saved", n=3))
+            self.assertEqual(job.end()[0], -signal.SIGTERM)
+
+    def test_who_does_not_save_gets_the_signal_when_the_time_is_over(self):
+        with Job("-n", "2", "--on-term", "200ms", RANK, *UP, "wait") as job:
+            self.assertEqual(job.hear(2), of_all("up"))
+            job.signal(signal.SIGTERM)
+            self.assertEqual(job.hear(2), of_all("got 15"))
+            code, _, err = job.end()
+            self.assertEqual(code, -signal.SIGTERM, err)
+            self.assertIn(b"the time of --on-term is over, and not all ranks have saved their state", err)
+
+    def test_what_was_saved_before_does_not_count(self):
+        with Job("-n", "1", "--on-term", "200ms", RANK, *UP, "saved", "tell", "saved", "wait") as job:
+            self.assertEqual(job.hear(2), ["0 saved", "0 up"])
+            job.signal(signal.SIGTERM)
+            self.assertEqual(job.hear(1), ["0 got 15"])
+            self.assertIn(b"not all ranks have saved", job.end()[2])
+
+    def test_a_second_signal_does_not_wait(self):
+        for second in signal.SIGTERM, signal.SIGINT:
+            with self.subTest(second), Job("-n", "2", *LONG, RANK, "ignore", "2", *UP, "asked", "wait") as job:
+                self.assertEqual(job.hear(2), of_all("up"))
+                job.signal(signal.SIGTERM)
+                self.assertEqual(job.hear(2), of_all("asked"))
+                job.signal(second)
+                self.assertEqual(job.hear(2), of_all("got 15"))
+                self.assertEqual(job.end()[0], -signal.SIGTERM)
+
+    def test_an_interrupt_is_not_announced(self):
+        with Job("-n", "2", *LONG, RANK, "on", "2", "7", "tell", "up", "wait") as job:
+            self.assertEqual(job.hear(2), of_all("up"))
+            job.signal(signal.SIGINT)
+            self.assertEqual(job.hear(2), of_all("got 2"))
+            code, _, err = job.end()
+            self.assertEqual(code, -signal.SIGINT)
+            self.assertNotIn(b"asked to save", err)
+
+    def test_a_schedulers_signal_is_announced_too(self):
+        with Job("-n", "2", *LONG, "--signals-to-handle", "SIGUSR1", RANK, "on", USR1, "7", "tell", "up", "asked", "saved", "wait") as job:
+            self.assertEqual(job.hear(2), of_all("up"))
+            job.signal(signal.SIGUSR1)
+            self.assertEqual(job.hear(4), of_all("asked", "got 10"))
+            self.assertEqual(job.end()[0], -signal.SIGUSR1)
+
+    def test_a_failure_meanwhile_is_not_followed_by_a_restart(self):
+        with Job("-n", "2", *LONG, "--max-restarts", "5", RANK, "only", "0", "ignore", USR1, "end", *UP, "asked",
+                 "only", "1", "await", USR1, "exit", "3", "end", "wait") as job:
+            self.assertEqual(job.hear(2), of_all("up"))
+            job.signal(signal.SIGTERM)
+            self.assertEqual(job.hear(3), ["0 asked", "1 asked", "1 awaits 10"])
+            job.signal(signal.SIGUSR1)
+            self.assertEqual(job.hear(1), ["0 got 15"])
+            self.assertEqual(job.end()[0], -signal.SIGTERM)
+
+    def test_ranks_that_all_end_well_instead_end_the_job_well(self):
+        with Job("-n", "2", *LONG, RANK, *UP, "asked", "exit", "0") as job:
+            self.assertEqual(job.hear(2), of_all("up"))
+            job.signal(signal.SIGTERM)
+            self.assertEqual(job.hear(2), of_all("asked"))
+            self.assertEqual(job.end()[0], 0)
+
+    def test_watchers_are_told(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "events")
+            with Job("-n", "2", *LONG, "--events", path, RANK, *UP, "asked", "saved", "wait") as job:
+                self.assertEqual(job.hear(2), of_all("up"))
+                job.signal(signal.SIGTERM)
+                job.end()
+            with open(path) as f:
+                told = [e for e in map(json.loads, f) if e["ev"] in ("leaving", "stop")]
+        self.assertEqual([(e["ev"], e.get("state"), e["signal"]) for e in told],
+                         [("leaving", "announced", "SIGTERM"), ("leaving", "saved", "SIGTERM"), ("stop", None, "SIGTERM")])
+        self.assertEqual(told[0]["grace_ms"], 600000)
+
+
+class Options(unittest.TestCase):
+    def test_without_it_nobody_is_asked(self):
+        code, out, _ = run("-n", "1", "sh", "-c", "echo fd=$DDP_SCALE_FD")
+        self.assertEqual((code, out), (0, "fd=\n"))
+
+    def test_a_time_of_nothing_or_no_time_is_refused(self):
+        for word in "0", "soon", "-1", "":
+            with self.subTest(word):
+                code, _, err = run("--on-term", word, RANK)
+                self.assertEqual(code, 2, err)
+                self.assertIn("--on-term", err)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,168 @@
+/* The words of the commands that ask a job. */
+#include "common/error.h"
+#include "ctl/ctl_job_cli.h"
+
+#include <check.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_WORDS = 16 };
+
+/* Words are parted by blanks. returns as ctl_job_cli_parse() */
+static int parse(const char *line, struct ctl_job_task *task, struct co_error *err)
+{
+    static char text[1024];
+    static char *words[MAX_WORDS];
+    int n = 0;
+    snprintf(text, sizeof text, "%s", line);
+    for (char *word = strtok(text, " "); word != NULL; word = strtok(NULL, " ")) {
+        ck_assert_int_lt(n, MAX_WORDS - 1);
+        words[n++] = word;
+    }
+    words[n] = NULL;
+    return ctl_job_cli_parse(n, words, task, err);
+}
+
+static struct ctl_job_task parsed(const char *line)
+{
+    struct ctl_job_task task;
+    struct co_error err = {0};
+    ck_assert_msg(parse(line, &task, &err) == 0, "%s", err.text);
+    ck_assert(!task.is_help);
+    return task;
+}
+
+START_TEST(each_command_has_its_operands)
+{
+    struct ctl_job_task task = parsed("ps");
+    ck_assert_int_eq(task.command, CTL_PS);
+    ck_assert_ptr_null(task.job);
+    ck_assert_uint_eq(task.watch_ms, 0);
+    ck_assert_uint_eq(task.timeout_ms, 5000);
+    task = parsed("status");
+    ck_assert_ptr_null(task.job);
+    task = parsed("status job7");
+    ck_assert_str_eq(task.job, "job7");
+    task = parsed("top");
+    ck_assert_uint_eq(task.watch_ms, 1000);
+    ck_assert(!task.once);
+    task = parsed("top -d 0.5 --once -o cpu job7");
+    ck_assert_uint_eq(task.watch_ms, 500);
+    ck_assert(task.once);
+    ck_assert_int_eq(task.order, TOP_BY_CPU);
+    task = parsed("logs 3");
+    ck_assert_int_eq(task.rank, 3);
+    ck_assert_ptr_null(task.job);
+    task = parsed("logs 3 job7");
+    ck_assert_str_eq(task.job, "job7");
+    task = parsed("stop");
+    ck_assert_int_eq(task.signal, SIGTERM);
+    ck_assert(!task.this_node);
+    task = parsed("stack all");
+    ck_assert_int_eq(task.rank, -1);
+    ck_assert_int_eq(task.signal, 0); /* nothing is sent that nobody asked for */
+    ck_assert(!task.no_tools);
+    ck_assert_uint_eq(task.timeout_ms, 90000);
+    task = parsed("stack 3 -n -s USR2 job7");
+    ck_assert_int_eq(task.rank, 3);
+    ck_assert_int_eq(task.signal, SIGUSR2);
+    ck_assert(task.no_tools);
+    ck_assert_str_eq(task.job, "job7");
+    task = parsed("restart job7");
+    ck_assert_int_eq(task.command, CTL_RESTART);
+}
+END_TEST
+
+START_TEST(options_stand_anywhere)
+{
+    struct ctl_job_task task = parsed("logs --json 3 -f job7 -t 1.5s");
+    ck_assert(task.json && task.follow);
+    ck_assert_int_eq(task.rank, 3);
+    ck_assert_str_eq(task.job, "job7");
+    ck_assert_uint_eq(task.timeout_ms, 1500);
+    task = parsed("status -- --start");
+    ck_assert_str_eq(task.job, "--start");
+    ck_assert(!task.start);
+    task = parsed("status --start --watch=250ms job7");
+    ck_assert(task.start);
+    ck_assert_uint_eq(task.watch_ms, 250);
+    task = parsed("status --watch job7"); /* its value stands behind '=' only */
+    ck_assert_str_eq(task.job, "job7");
+    ck_assert_uint_eq(task.watch_ms, 1000);
+    task = parsed("ps --watch=0");
+    ck_assert_uint_gt(task.watch_ms, 0); /* a machine has other things to do */
+    task = parsed("stop -s INT --node");
+    ck_assert_int_eq(task.signal, SIGINT);
+    ck_assert(task.this_node);
+}
+END_TEST
+
+START_TEST(a_signal_has_a_name_or_a_number)
+{
+    ck_assert_int_eq(ctl_job_cli_signal("USR1"), SIGUSR1);
+    ck_assert_int_eq(ctl_job_cli_signal("SIGUSR1"), SIGUSR1);
+    ck_assert_int_eq(ctl_job_cli_signal("10"), 10);
+    ck_assert_int_eq(ctl_job_cli_signal("0"), 0);
+    ck_assert_int_eq(ctl_job_cli_signal("65"), 0);
+    ck_assert_int_eq(ctl_job_cli_signal("usr1"), 0);
+    ck_assert_int_eq(ctl_job_cli_signal(""), 0);
+}
+END_TEST
+
+static const struct {
+    const char *line, *error;
+} bad[] = {
+    {"ps job7", "ps: too many operands; usage: ddpctl ps "},
+    {"status a b", "status: too many operands; usage: ddpctl status [JOB]"},
+    {"status a b c", "status: too many operands; usage: ddpctl status [JOB]"},
+    {"logs", "logs: missing operands; usage: ddpctl logs RANK [JOB]"},
+    {"logs all", "RANK 'all' is not a number"},
+    {"stack", "stack: missing operands; usage: ddpctl stack RANK|all [JOB]"},
+    {"stack every", "RANK 'every' is not a number"},
+    {"logs job7", "RANK 'job7' is not a number"},
+    {"logs -1", "unknown option '-1'"},
+    {"logs 10000000", "RANK '10000000' is out of bounds: 0 to 9999999"},
+    {"top --order size", "--order 'size': it is rank, cpu, memory or own"},
+    {"stop --signal FOO", "--signal 'FOO' is no signal"},
+    {"status --follow", "unknown option '--follow'"},
+    {"ps --timeout soon", "--timeout 'soon' is not a duration: try 90, 1.5s, 250ms, 10m or 2h"},
+    {"ps --watch=now", "--watch 'now' is not a duration: try 90, 1.5s, 250ms, 10m or 2h"},
+};
+
+START_TEST(wrong_usage_is_named)
+{
+    struct ctl_job_task task;
+    struct co_error err = {0};
+    ck_assert_int_eq(parse(bad[_i].line, &task, &err), -EINVAL);
+    ck_assert_str_eq(err.text, bad[_i].error);
+}
+END_TEST
+
+START_TEST(help_needs_nothing_else_to_be_right)
+{
+    struct ctl_job_task task;
+    ck_assert_int_eq(parse("logs --help", &task, NULL), 0);
+    ck_assert(task.is_help);
+    ck_assert_int_eq(parse("status a b -h", &task, NULL), 0);
+    ck_assert(task.is_help);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("ctl_job_cli");
+    TCase *tc = tcase_create("ctl_job_cli");
+    tcase_add_test(tc, each_command_has_its_operands);
+    tcase_add_test(tc, options_stand_anywhere);
+    tcase_add_test(tc, a_signal_has_a_name_or_a_number);
+    tcase_add_loop_test(tc, wrong_usage_is_named, 0, (int)(sizeof bad / sizeof *bad));
+    tcase_add_test(tc, help_needs_nothing_else_to_be_right);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

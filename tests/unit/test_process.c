@@ -1,0 +1,126 @@
+/* What /proc says, and what it might say. */
+#include "common/error.h"
+#include "common/process.h"
+
+#include <check.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int parse(const char *line, struct co_process *p)
+{
+    return co_process_parse(line, strlen(line), 100, 4096, p);
+}
+
+#define REST                                                                                       \
+    " 4 5 0 -1 4194560 100 200 0 0 150 50 7 3 20 0 3 0 987654 1000000 250 18446744073709551615 "   \
+    "1 2 3 4 5 0 0 0\n"
+
+START_TEST(the_fields_are_found)
+{
+    struct co_process p;
+    ck_assert_int_eq(parse("123 (train.py) S 77" REST, &p), 0);
+    ck_assert_int_eq(p.state, 'S');
+    ck_assert_str_eq(p.name, "train.py");
+    ck_assert_int_eq(p.parent, 77);
+    ck_assert_uint_eq(p.cpu_ms, 2100);
+    ck_assert_uint_eq(p.start_ticks, 987654);
+    ck_assert_uint_eq(p.rss_bytes, 250 * 4096);
+    ck_assert_int_eq(p.n_threads, 3);
+}
+END_TEST
+
+START_TEST(a_name_may_hold_anything)
+{
+    struct co_process p;
+    ck_assert_int_eq(parse("123 (a) R 1 (b\n) S 77" REST, &p), 0);
+    ck_assert_str_eq(p.name, "a) R 1 (b\n");
+    ck_assert_int_eq(p.state, 'S');
+    ck_assert_int_eq(parse("123 () S 77" REST, &p), 0);
+    ck_assert_str_eq(p.name, "");
+}
+END_TEST
+
+static const char *const bad[] = {
+    "",
+    "\n",
+    "123",
+    "123 (x",
+    "123 x) S 77" REST,
+    "123 )x( S 77" REST,
+    "123 (x) S 77 1 2\n",
+    "123 (x) S 77 4 5 0 -1 4194560 100 200 0 0 150 x 7 3 20 0 3 0 987654 1000000 250\n",
+};
+
+START_TEST(what_is_no_such_line_is_refused)
+{
+    struct co_process p = {.parent = 7};
+    ck_assert_int_eq(parse(bad[_i], &p), -EINVAL);
+    ck_assert_int_eq(p.parent, 7);
+}
+END_TEST
+
+START_TEST(long_lines_and_nuls_are_refused)
+{
+    struct co_process p;
+    char line[2000];
+    memset(line, 'x', sizeof line);
+    ck_assert_int_eq(co_process_parse(line, sizeof line, 100, 4096, &p), -EINVAL);
+    memcpy(line, "123 (a\0b) S 77" REST, sizeof "123 (a\0b) S 77" REST);
+    ck_assert_int_eq(co_process_parse(line, sizeof "123 (a\0b) S 77" REST - 1, 100, 4096, &p),
+                     -EINVAL);
+}
+END_TEST
+
+START_TEST(a_living_process_is_seen_and_an_ended_one_is_not)
+{
+    struct co_process p;
+    struct co_error err = {0};
+    ck_assert_msg(co_process_look(getpid(), &p, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(p.state, 'R');
+    ck_assert_int_eq(p.parent, getppid());
+    ck_assert_uint_gt(p.rss_bytes, 0);
+    pid_t child = fork();
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    ck_assert_int_eq(kill(child, SIGSTOP), 0);
+    ck_assert_int_eq(waitpid(child, NULL, WUNTRACED), child);
+    ck_assert_int_eq(co_process_look(child, &p, &err), 0);
+    ck_assert_int_eq(p.state, 'T');
+    kill(child, SIGKILL);
+    ck_assert_int_eq(waitpid(child, NULL, 0), child);
+    ck_assert_int_eq(co_process_look(child, &p, &err), -ESRCH);
+}
+END_TEST
+
+START_TEST(a_file_is_read_as_far_as_there_is_room)
+{
+    char name[4];
+    ck_assert_int_eq(co_process_read(getpid(), "comm", name, sizeof name), 3);
+    ck_assert_uint_eq(strlen(name), 3);
+    ck_assert_int_eq(co_process_read(getpid(), "nothing", name, sizeof name), -ENOENT);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("process");
+    TCase *tc = tcase_create("process");
+    tcase_add_test(tc, the_fields_are_found);
+    tcase_add_test(tc, a_name_may_hold_anything);
+    tcase_add_loop_test(tc, what_is_no_such_line_is_refused, 0, (int)(sizeof bad / sizeof *bad));
+    tcase_add_test(tc, long_lines_and_nuls_are_refused);
+    tcase_add_test(tc, a_living_process_is_seen_and_an_ended_one_is_not);
+    tcase_add_test(tc, a_file_is_read_as_far_as_there_is_room);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
