@@ -214,6 +214,17 @@ class Restarts(unittest.TestCase):
             job.end_well(self)
             self.assertEqual(job.ways(), [False, False])
 
+    def test_what_ranks_leave_is_swept_and_their_parent_is_not(self):
+        leave = "import subprocess; subprocess.Popen(['sleep', '1000'], start_new_session=True, stderr=subprocess.DEVNULL)"
+        with Warm(self.folder, "--warm", imports=leave).begin() as job:
+            parent, _ = job.await_ready()
+            before = set(job.processes())
+            job.fail()
+            self.assertEqual(before & set(job.processes()) - {parent, job.process.pid, job.nursery()},
+                             {int(line.split()[1]) for line in job.ranks} & before)
+            job.end_well(self)
+            self.assertEqual(job.ways(), [True, True])
+
     def test_nothing_is_left_when_ddprun_is_killed(self):
         with Warm(self.folder, "--warm").begin() as job:
             job.await_ready()
