@@ -89,7 +89,7 @@ print(type(__loader__).__name__, sorted(globals()))
 import sys
 print(sys.argv, __name__, __file__, sys.path[0], sys.orig_argv[1:3])
 """),
-    "warnings": ([], [], """
+    "some_warnings": ([], [], """
 import warnings
 def old():
     warnings.warn("old is old", DeprecationWarning, stacklevel=2)
