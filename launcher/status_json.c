@@ -89,7 +89,7 @@ static json_t *make_ranks(const struct status *s)
 static json_t *make_program(const struct status *s)
 {
     json_t *words = json_array();
-    for (char *const *word = s->spec->argv; *word != NULL; word++)
+    for (char *const *word = job_spec_words(s->spec); *word != NULL; word++)
         json_array_append_new(words, json_value_text(*word));
     return words;
 }
