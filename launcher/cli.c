@@ -7,7 +7,6 @@
 #include "common/scope.h"
 #include "job_spec.h"
 #include "program.h"
-#include "slurm.h"
 #include "wrap.h"
 
 #include <errno.h>
@@ -416,16 +415,16 @@ int cli_parse(int argc, char **argv, const struct cli_world *world, enum cli_wis
     int at = 0;
     read_environment(&draft);
     int rc = read_options(&draft, argc, argv, &wish, &at, err);
-    struct slurm slurm = {0};
+    struct cli_managers managers = {0};
     if (world->seat != NULL)
         cli_take_seat(&draft, world->seat);
-    if (rc == 0 && wish == CLI_RUN && cli_asks_slurm(&draft, &spec))
-        rc = cli_take_slurm(&draft, &slurm, &spec, err);
+    if (rc == 0 && wish == CLI_RUN)
+        rc = cli_ask_managers(&draft, &managers, &spec, err);
     if (rc == 0 && wish == CLI_RUN) {
         char *const nothing = NULL;
         rc = make_spec(&draft, argv, at < argc ? argv + at : &nothing, &spec, err);
     }
-    slurm_fini(&slurm);
+    cli_managers_fini(&managers);
     if (rc < 0) {
         job_spec_fini(&spec);
         if (rc != -ERANGE)
