@@ -50,6 +50,8 @@ static const char *value_of_none(int id)
     switch (id) {
     case OPTION_LABEL:
         return OUTPUT_LABEL_DEFAULT;
+    case OPTION_FOLD:
+        return "100ms";
     case OPTION_RESTART_AFTER_PROGRESS:
         return "1m";
     case OPTION_WARM:
