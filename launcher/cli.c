@@ -6,7 +6,6 @@
 #include "common/parse.h"
 #include "common/scope.h"
 #include "job_spec.h"
-#include "slurm.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -333,11 +332,11 @@ int cli_parse(int argc, char **argv, const struct cli_world *world, enum cli_wis
     int at = 0;
     read_environment(&draft);
     int rc = cli_read_options(&draft, argc, argv, &wish, &at, err);
-    struct slurm slurm = {0};
+    struct cli_managers managers = {0};
     if (world->seat != NULL)
         cli_take_seat(&draft, world->seat);
-    if (rc == 0 && wish == CLI_RUN && cli_asks_slurm(&draft, &spec))
-        rc = cli_take_slurm(&draft, &slurm, &spec, err);
+    if (rc == 0 && wish == CLI_RUN)
+        rc = cli_ask_managers(&draft, &managers, &spec, err);
     if (rc == 0 && wish == CLI_RUN) {
         co_autofree char **copy = NULL;
         rc = cli_cut_programs(&draft, argv + at, at < argc ? argc - at : 0, spec.as_torchrun, &copy,
@@ -345,7 +344,7 @@ int cli_parse(int argc, char **argv, const struct cli_world *world, enum cli_wis
         if (rc == 0)
             rc = make_spec(&draft, argv, draft.programs[0], &spec, err);
     }
-    slurm_fini(&slurm);
+    cli_managers_fini(&managers);
     if (rc < 0) {
         job_spec_fini(&spec);
         if (rc != -ERANGE)

@@ -7,6 +7,7 @@
 #include "cli_table.h"
 #include "cli_world.h"
 #include "job_more.h"
+#include "managers.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,7 +17,6 @@ struct co_error;
 struct job_spec;
 
 struct cli_seat;
-struct slurm;
 
 enum { CLI_EXPORTS_MAX = 1000 }; /* CO_OPTIONS_MAX are allowed together */
 
@@ -33,7 +33,8 @@ struct draft {
     const char *exports[CLI_EXPORTS_MAX]; /* of each -x; borrowed from argv */
     size_t n_exports;
     const struct cli_seat *seat; /* borrowed; this node's place was told; NULL: it was not */
-    struct slurm *slurm;         /* borrowed; an allocation, whose hosts may be taken; NULL: none */
+    struct host_list *found;     /* borrowed; a manager's hosts, which may be taken; NULL: none */
+    bool found_by_srun;
     int verbose;
     int n_programs; /* with ':' between them; their words, NULL-terminated: the first one's, and of
                        the others from the ':' on */
@@ -116,13 +117,20 @@ int cli_set_wdir(const struct draft *d, struct job_spec *spec, struct co_error *
 void cli_take_seat(struct draft *d, const struct cli_seat *seat);
 int cli_keep_seat(const struct draft *d, struct job_spec *spec, struct co_error *err);
 
-/* What Slurm says takes the place of options, unless there are some that say where nodes are.
+/* --- cli_managers.c --- */
+
+struct cli_managers { /* what they said; zeroed: nothing. Must stay where it is */
+    struct slurm slurm;
+    struct manager manager;
+};
+
+/* What a manager says takes the place of options, unless there are some that say where nodes are.
  *
- * slurm     filled; slurm_fini() it, also after a failure, when the spec is made
+ * m         cli_managers_fini() it when the spec is made, also after a failure
  * returns   0, -EINVAL, -ERANGE, -ENOMEM */
-bool cli_asks_slurm(const struct draft *d, const struct job_spec *spec);
-int cli_take_slurm(struct draft *d, struct slurm *slurm, struct job_spec *spec,
-                   struct co_error *err);
+int cli_ask_managers(struct draft *d, struct cli_managers *m, struct job_spec *spec,
+                     struct co_error *err);
+void cli_managers_fini(struct cli_managers *m);
 
 /* The parts; in this order: each fills its fields of spec, and the last two read
  * n_local. cli_set_meeting() reads how many nodes there are.
