@@ -7,6 +7,7 @@
 #include "common/scope.h"
 #include "job_spec.h"
 #include "program.h"
+#include "slurm.h"
 #include "wrap.h"
 
 #include <errno.h>
@@ -50,6 +51,8 @@ static const char *value_of_none(int id)
     switch (id) {
     case OPTION_LABEL:
         return OUTPUT_LABEL_DEFAULT;
+    case OPTION_FOLD:
+        return "100ms";
     case OPTION_RESTART_AFTER_PROGRESS:
         return "1m";
     case OPTION_WARM:
@@ -355,6 +358,8 @@ static int enter(const struct draft *d, const struct job_spec *spec, struct co_e
 static int set_own_ranks(const struct draft *d, char *const *words, struct job_spec *spec,
                          struct co_error *err)
 {
+    if (spec->task != NULL)
+        spec->n_local = (int)spec->task->local_world_size;
     int rc = set_omp(d, spec, err);
     if (rc == 0)
         rc = cli_set_devices(d, spec, err);
@@ -368,13 +373,12 @@ static int set_own_ranks(const struct draft *d, char *const *words, struct job_s
 static int make_spec(const struct draft *d, char *const *argv, char *const *words,
                      struct job_spec *spec, struct co_error *err)
 {
-    const struct cli_seat *seat = d->world->seat;
     bool dry_run, starts_others = cli_has_hosts(d);
     int rc = starts_others ? cli_set_hosts(d, argv, spec, err) : 0;
     if (rc == 0)
         rc = cli_set_nodes(d, spec, err);
-    if (rc == 0 && seat != NULL)
-        rc = cli_keep_seat(seat, spec, err);
+    if (rc == 0 && d->seat != NULL)
+        rc = cli_keep_seat(d, spec, err);
     if (rc == 0 && !starts_others)
         rc = set_ranks(d, spec, err);
     if (rc == 0)
@@ -414,12 +418,16 @@ int cli_parse(int argc, char **argv, const struct cli_world *world, enum cli_wis
     int at = 0;
     read_environment(&draft);
     int rc = read_options(&draft, argc, argv, &wish, &at, err);
+    struct slurm slurm = {0};
     if (world->seat != NULL)
         cli_take_seat(&draft, world->seat);
+    if (rc == 0 && wish == CLI_RUN && cli_asks_slurm(&draft, &spec))
+        rc = cli_take_slurm(&draft, &slurm, &spec, err);
     if (rc == 0 && wish == CLI_RUN) {
         char *const nothing = NULL;
         rc = make_spec(&draft, argv, at < argc ? argv + at : &nothing, &spec, err);
     }
+    slurm_fini(&slurm);
     if (rc < 0) {
         job_spec_fini(&spec);
         if (rc != -ERANGE)

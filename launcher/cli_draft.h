@@ -14,6 +14,7 @@ struct co_error;
 struct job_spec;
 
 struct cli_seat;
+struct slurm;
 
 enum { CLI_EXPORTS_MAX = 1000 }; /* CO_OPTIONS_MAX are allowed together */
 
@@ -29,6 +30,8 @@ struct draft {
     struct given given[N_CLI_OPTIONS];    /* by option; a flag's value is "1" */
     const char *exports[CLI_EXPORTS_MAX]; /* of each -x; borrowed from argv */
     size_t n_exports;
+    const struct cli_seat *seat; /* borrowed; this node's place was told; NULL: it was not */
+    struct slurm *slurm;         /* borrowed; an allocation, whose hosts may be taken; NULL: none */
     int verbose;
 };
 
@@ -78,7 +81,15 @@ int cli_set_wdir(const struct draft *d, struct job_spec *spec, struct co_error *
 
 /* What the seat says wins over all that was given; then its part of the job_spec. */
 void cli_take_seat(struct draft *d, const struct cli_seat *seat);
-int cli_keep_seat(const struct cli_seat *seat, struct job_spec *spec, struct co_error *err);
+int cli_keep_seat(const struct draft *d, struct job_spec *spec, struct co_error *err);
+
+/* What Slurm says takes the place of options, unless there are some that say where nodes are.
+ *
+ * slurm     filled; slurm_fini() it, also after a failure, when the spec is made
+ * returns   0, -EINVAL, -ERANGE, -ENOMEM */
+bool cli_asks_slurm(const struct draft *d, const struct job_spec *spec);
+int cli_take_slurm(struct draft *d, struct slurm *slurm, struct job_spec *spec,
+                   struct co_error *err);
 
 /* The parts; in this order: each fills its fields of spec, and the last two read
  * n_local. cli_set_meeting() reads how many nodes there are.

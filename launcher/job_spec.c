@@ -69,6 +69,7 @@ void job_spec_fini(struct job_spec *spec)
         spec->report,
         spec->signals_to_handle,
         spec->exports,
+        spec->task,
         spec->wdir,
         spec->world.node_name,
         spec->world.local_addr,

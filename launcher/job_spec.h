@@ -16,6 +16,7 @@
 struct binding;
 struct remote_spec;
 struct seal_key;
+struct slurm_task;
 struct wrap;
 
 #define JOB_RANKS_MAX 1024 /* of one node */
@@ -105,6 +106,8 @@ struct job_spec {
     struct remote_spec *remote; /* owned; this ddprun starts others, and no ranks itself; n_local is
                                    the most that one of them has, the program is not looked at.
                                    NULL: it is a node */
+    struct slurm_task
+        *task;            /* owned; this ddprun becomes a rank that Slurm has started; NULL: no */
     const char **exports; /* owned, NULL-terminated; NAME or NAME=VALUE of argv, for the ranks */
     char *wdir;           /* owned; where to start; NULL: here */
 

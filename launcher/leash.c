@@ -88,6 +88,7 @@ static int obey(struct leash *l, const char *from, struct co_error *err)
                        o->dir, strerror(errno));
     snprintf(l->n_ranks, sizeof l->n_ranks, "%u", o->n_ranks);
     l->seat = (struct cli_seat){.by = "the starter",
+                                .is_whole = true,
                                 .name = o->name,
                                 .nodes = o->nodes,
                                 .endpoint = l->endpoint,

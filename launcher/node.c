@@ -11,6 +11,7 @@
 #include "output.h"
 #include "runtime_dir.h"
 #include "scale.h"
+#include "strangers.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -194,6 +195,8 @@ static int open_loop(struct node *n, struct co_error *err)
     n->settled.data = n;
     rc = watch(n, &n->nursery_poll, n->nursery.sock, node_on_nursery, err);
     if (rc == 0)
+        rc = strangers_open(&n->loop, n->nursery.pid, &n->strangers, err);
+    if (rc == 0)
         rc = watch(n, &n->signal_poll, n->signal_fd, node_on_signal, err);
     return rc;
 }
@@ -302,6 +305,7 @@ static void node_close(struct node *n)
     generation_close(&n->gen);
     output_close(n->output);
     rank_io_close(&n->io);
+    strangers_close(n->strangers);
     leash_watch_close(n->leash);
     node_guide_close(n->guide);
     node_hang_close(n->hang);

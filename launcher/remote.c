@@ -9,6 +9,7 @@
 #include "remote_spec.h"
 #include "remote_state.h"
 #include "report.h"
+#include "strangers.h"
 #include "supervisor.h"
 
 #include "common/clock.h"
@@ -398,7 +399,7 @@ static int make_hosts(struct remote *r, struct co_error *err)
         r->hosts[i] = (struct remote_host){.remote = r,
                                            .host = &s->hosts.hosts[i],
                                            .n_ranks = s->shares[i],
-                                           .is_here = remote_command_is_here(&s->hosts.hosts[i]),
+                                           .is_here = remote_command_is_here(s, &s->hosts.hosts[i]),
                                            .in_fd = -1,
                                            .out_fd = -1,
                                            .err_fd = -1,
@@ -428,6 +429,8 @@ static int open_loop(struct remote *r, struct co_error *err)
     uv_timer_init(&r->loop, &r->last);
     r->timer.data = r->last.data = r;
     rc = watch(r, &r->nursery_poll, r->nursery.sock, on_nursery, err);
+    if (rc == 0)
+        rc = strangers_open(&r->loop, r->nursery.pid, &r->strangers, err);
     if (rc == 0)
         rc = watch(r, &r->signal_poll, r->signal_fd, on_signal, err);
     if (rc == 0)
@@ -464,6 +467,7 @@ static void remote_close(struct remote *r)
         remote_host_close(&r->hosts[i]);
     output_close(r->output);
     remote_roster_close(r->roster);
+    strangers_close(r->strangers);
     if (r->has_loop) {
         close_handle((uv_handle_t *)&r->nursery_poll);
         close_handle((uv_handle_t *)&r->signal_poll);
@@ -550,8 +554,8 @@ int remote_show(const struct job_spec *spec, FILE *out, struct co_error *err)
         const struct host *h = &s->hosts.hosts[i];
         co_autofree char *path = NULL;
         co_autofree char **words = NULL;
-        rc = remote_command_make(s, remote_command_is_here(h) ? NULL : h, r.program, &path, &words,
-                                 err);
+        rc = remote_command_make(s, remote_command_is_here(s, h) ? NULL : h, r.program, &path,
+                                 &words, err);
         if (rc < 0)
             break;
         fprintf(out, "%s: ", h->name);

@@ -16,6 +16,7 @@ struct muster;
 struct output;
 struct remote;
 struct remote_roster;
+struct strangers;
 
 enum {
     REMOTE_HEARD_MAX_BYTES = 16384, /* of standard error, kept until the host is a node */
@@ -58,6 +59,7 @@ struct remote {
     size_t n_hosts;
     uv_loop_t loop;
     bool has_loop;
+    struct strangers *strangers; /* owned by the loop; NULL: there are none */
     uv_poll_t nursery_poll, signal_poll;
     uv_timer_t timer; /* of the muster */
     uv_timer_t last;  /* the hosts' ends are waited for so long */

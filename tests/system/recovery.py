@@ -119,6 +119,29 @@ class Replaced(unittest.TestCase):
                 self.assertIn(b"the others go on without it, restart 3 of 5", err)
                 self.assertEqual(job.processes(), [])
 
+    def test_batches_that_were_read_ahead_are_used_once(self):
+        draw = random.Random(5)
+        n = 3 * 40 * 2 - 1
+        with tempfile.TemporaryDirectory() as folder:
+            path, until = os.path.join(folder, "samples"), os.path.join(folder, "until")
+            with open(path, "wb") as f:
+                f.write(bytes((0, 0, 8, 1)) + n.to_bytes(4, "big") + bytes(n))
+            with Job("-n", "2", "--max-restarts", "10", MENDER, "1000000", "40", STEP_MS, "0", "0", path,
+                     env={"MENDER_UNTIL": until}) as job:
+                ranks = Ranks(job)
+                for generation in range(10):
+                    seen = len(ranks.steps)
+                    ranks.hear_until(lambda: ranks.generation == generation and len(ranks.steps) > seen + 2 and len(ranks.pids) == 2)
+                    os.kill(ranks.pids.pop(draw.randrange(2)), signal.SIGKILL)
+                ranks.hear_until(lambda: ranks.generation == 10)
+                with open(until, "w"):
+                    pass
+                steps = ranks.hear_all()
+                code, _, err = job.end()
+                self.assertEqual(code, 0, err)
+            expected = alone(2, max(steps) // 40, 40)  # the same samples, and nothing is read ahead
+            self.assertEqual(steps, expected)
+
     def test_many_deaths_one_after_the_other_lose_no_step(self):
         draw = random.Random(1)
         with self.begin("--max-restarts", "20", n=3, epochs=3, batches=60) as job:
