@@ -12,11 +12,12 @@ struct net_tuning {
     size_t small_bytes;   /* broadcast: up to this it goes whole by each socket */
 };
 
-/* Up to which size of an all_reduce every node (n of them, 2 or more) sends everything to all others.
+/* Up to which size of an all_reduce every node (n of them, 2 or more) sends everything to all
+ * others.
  *
- * To deal the vector out instead saves bytes, of S bytes (n - 1) (1 - 2/n) S, and costs each rank
- * n - 1 messages more. So it pays from S = B n / (n - 2) on, if a message costs as much as B bytes.
- * Between two nodes it saves no bytes, only work and time in which nothing travels. */
+ * To deal the vector out instead saves bytes, of S bytes (n - 1) (1 - 2/n) S, and costs each
+ * rank n - 1 messages more. So it pays from S = B n / (n - 2) on, if a message costs as much as
+ * B bytes. Between two nodes it saves no bytes, only work and time in which nothing travels. */
 static inline size_t net_tuning_whole(const struct net_tuning *t, unsigned n)
 {
     return n <= 2 ? 2 * t->whole_bytes : t->whole_bytes / (n - 2) * n;

@@ -333,8 +333,8 @@ static void fill_shard(struct shard *s, const struct shards_shape *shape, uint64
     shard_done(v, step, step);
 }
 
-/* As ddp_run() leaves it to the next generation: this process was rank `old` of 3, and has completed
- * 7 steps. */
+/* As ddp_run() leaves it to the next generation: this process was rank `old` of 3, and has
+ * completed 7 steps. */
 static void keep(struct recovery *r, struct recovery_shards *kept, int old, bool has_buddy)
 {
     const struct shards_shape shape = {
