@@ -23,6 +23,7 @@ def forget(archive):
     sys.path_importer_cache.pop(archive, None)
     zipimport._zip_directory_cache.pop(archive, None)
     sys.modules.pop("ddp_warm", None)
+    sys.modules.pop("ddp_warm_look", None)
     del sys.modules["sitecustomize"]
 
 
