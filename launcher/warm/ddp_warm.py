@@ -225,11 +225,14 @@ class Parent:
         gc.collect()
         gc.freeze()  # a collection would write to all of it, and so copy it
         self.say(PROMISE, self.n_seeds, version)
+        between = []
         for _ in range(self.n_seeds):
             pid = os.fork()
             if pid == 0:
                 self.be_between(version)
                 return
+            between.append(pid)
+        for pid in between:
             os.waitpid(pid, 0)
         self.note(f"{self.n_seeds} processes with {n} imported modules are ready to become ranks; their parent is {os.getpid()}")
 
