@@ -366,7 +366,9 @@ static int set_own_ranks(const struct draft *d, char *const *words, struct job_s
         rc = set_warm(d, spec, err);
     if (rc == 0)
         rc = enter(d, spec, err);
-    return rc < 0 ? rc : set_program(d, words, spec, err);
+    if (rc == 0)
+        rc = set_program(d, words, spec, err);
+    return rc < 0 ? rc : cli_check_mpi(d, spec, err);
 }
 
 static int make_spec(const struct draft *d, char *const *argv, char *const *words,
