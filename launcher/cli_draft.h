@@ -3,8 +3,10 @@
 #ifndef DDP_LAUNCHER_CLI_DRAFT_H
 #define DDP_LAUNCHER_CLI_DRAFT_H
 
+#include "cli.h"
 #include "cli_table.h"
 #include "cli_world.h"
+#include "job_more.h"
 #include "managers.h"
 #include "slurm.h"
 
@@ -35,6 +37,9 @@ struct draft {
     struct host_list *found;     /* borrowed; a manager's hosts, which may be taken; NULL: none */
     bool found_by_srun;
     int verbose;
+    int n_programs; /* with ':' between them; their words, NULL-terminated: the first one's, and of
+                       the others from the ':' on */
+    char **programs[JOB_PROGRAMS_MAX];
 };
 
 /* A flag's variable holds a number, and 0 means no: PET_STANDALONE=0.
@@ -64,6 +69,34 @@ __attribute__((format(printf, 3, 4))) int cli_note(struct job_spec *spec, struct
  * returns   0, -EINVAL (also 0, unless that is allowed), -ERANGE */
 int cli_time(const struct draft *d, enum cli_option id, bool allow_zero, uint64_t *ret_ms,
              struct co_error *err);
+
+/* Options up to the first word that is none.
+ *
+ * argv      its first word is nobody's
+ * ret_at    the index of the first word behind them
+ * returns   0, -EINVAL */
+int cli_read_options(struct draft *d, int argc, char **argv, enum cli_wish *ret_wish, int *ret_at,
+                     struct co_error *err);
+
+/* Programs are cut at words that are a ':', but for torchrun's: each in the copy with a NULL behind
+ * it, all but the first with their ':' in front.
+ *
+ * words     from the first program on; n of them
+ * ret_copy  to free()
+ * returns   0, -EINVAL: too many; -ENOMEM */
+int cli_cut_programs(struct draft *d, char *const *words, int n, bool as_torchrun, char ***ret_copy,
+                     struct co_error *err);
+
+/* What words execute, and how: spec's program. returns 0, -EINVAL, and as program_make() */
+int cli_set_program(const struct draft *d, char *const *words, struct job_spec *spec,
+                    struct co_error *err);
+
+/* The programs behind the first: their ranks are added to n_local, behind its own. Later, when it
+ * is known where we are, their words are looked at.
+ *
+ * returns   0, -EINVAL, -ERANGE, and as program_make() */
+int cli_count_programs(const struct draft *d, struct job_spec *spec, struct co_error *err);
+int cli_make_programs(const struct draft *d, struct job_spec *spec, struct co_error *err);
 
 /* The GPUs that ranks may have: those of --gpus, checked, else all. returns 0, -EINVAL */
 int cli_count_gpus(const struct draft *d, int *ret_n, struct co_error *err);
