@@ -321,6 +321,21 @@ static int set_program(const struct draft *d, char *const *words, struct job_spe
     return program_make(rule, words, d->world, spec, err);
 }
 
+/* A standby is started before it has a number, of which nothing that it is started with may be. */
+static int check_standby(const struct draft *d, const struct job_spec *spec, struct co_error *err)
+{
+    const char *what = spec->has_templates            ? "arguments that hold its rank"
+                       : spec->local_rank_arg != NULL ? "its rank as an argument"
+                       : spec->wrap != NULL           ? "a command in front of some ranks"
+                       : spec->virtual_local_rank     ? "a device of its own"
+                       : spec->bind != PLACEMENT_NONE ? "CPUs of its own"
+                                                      : NULL;
+    if (spec->n_standby == 0 || what == NULL)
+        return 0;
+    return co_fail(err, -EINVAL, "%s: a process that waits for a rank cannot have %s",
+                   d->given[OPTION_STANDBY].by, what);
+}
+
 static int make_spec(const struct draft *d, char *const *words, struct job_spec *spec,
                      struct co_error *err)
 {
@@ -342,6 +357,8 @@ static int make_spec(const struct draft *d, char *const *words, struct job_spec 
         rc = cli_flag(d, OPTION_DRY_RUN, &dry_run, err);
     if (rc == 0)
         rc = set_program(d, words, spec, err);
+    if (rc == 0)
+        rc = check_standby(d, spec, err);
     if (rc == 0)
         spec->dry_run = dry_run;
     spec->verbose = d->verbose;

@@ -13,7 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GRACE_MS = 30000, FAILURE_GRACE_MS = 5000, RECOVERY_MS = 60000, RESTARTS_MAX = 1000000 };
+enum {
+    GRACE_MS = 30000,
+    FAILURE_GRACE_MS = 5000,
+    RECOVERY_MS = 60000,
+    RESTARTS_MAX = 1000000,
+    STANDBY_MAX = 64
+};
 
 static const char usual_signals[] = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 
@@ -67,6 +73,30 @@ static int set_on_failure(const struct draft *d, struct job_spec *spec, struct c
         spec->restart_after_progress = false;
     }
     return rc;
+}
+
+/* Whether its words suit is looked at when they are known. */
+static int set_standby(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_STANDBY];
+    int64_t n;
+    if (g->value == NULL)
+        return 0;
+    int rc = co_parse_int(g->by, g->value, 0, STANDBY_MAX, &n, err);
+    if (rc < 0)
+        return rc;
+    if (n > 0 && spec->world.guided)
+        return co_fail(err, -EINVAL, "%s: not with several nodes in this version", g->by);
+    if (n > 0 && !job_spec_replaces(spec))
+        return co_fail(err, -EINVAL,
+                       "%s: no rank is ever replaced: that needs --max-restarts, and --on-failure "
+                       "replace",
+                       g->by);
+    if (spec->n_local + n > JOB_RANKS_MAX)
+        return co_fail(err, -EINVAL, "%s %d: with %d ranks these are more processes than %d", g->by,
+                       (int)n, spec->n_local, JOB_RANKS_MAX);
+    spec->n_standby = (int)n;
+    return 0;
 }
 
 /* "1,2,130-143" */
@@ -202,6 +232,8 @@ int cli_set_end(const struct draft *d, struct job_spec *spec, struct co_error *e
         rc = set_after_progress(d, spec, err);
     if (rc == 0)
         rc = set_on_failure(d, spec, err);
+    if (rc == 0)
+        rc = set_standby(d, spec, err);
     if (rc == 0)
         rc = set_no_restart_on(d, spec, err);
     if (rc == 0)

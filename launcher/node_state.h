@@ -25,6 +25,7 @@ struct node_guide;
 struct node_hang;
 struct node_leave;
 struct node_pace;
+struct node_standby;
 struct output;
 
 struct node {
@@ -36,6 +37,7 @@ struct node {
     struct node_guide *guide;      /* owned; NULL: this node decides for itself */
     struct node_hang *hang;        /* owned by the loop; NULL: nobody looks for ranks that hang */
     struct node_leave *leave;      /* likewise; NULL: an end is not announced */
+    struct node_standby *standby;  /* likewise; NULL: nobody waits for a rank */
     struct node_pace *pace;        /* likewise; NULL: nobody asks how fast they are */
     struct node_console *console;  /* owned */
     struct events events;
@@ -73,6 +75,9 @@ void node_mend(struct node *n, const struct supervisor_orders *o);
 
 /* Each rank that the supervisor asked for gets an answer, also those that were not tried. */
 void node_start_ranks(struct node *n, int n_start);
+
+/* A rank that was asked for could not be started the way that was tried: start it as ever. */
+void node_start_again(struct node *n, int rank);
 
 /* --- node_step.c --- */
 

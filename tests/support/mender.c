@@ -159,6 +159,8 @@ int main(int argc, char **argv)
     job.n_ballast = argc > 4 ? strtoull(argv[4], NULL, 10) : 0;
     job.n_samples = argc > 5 ? strtoll(argv[5], NULL, 10) : 0;
     job.ballast = calloc(job.n_ballast + 1, sizeof *job.ballast);
+    for (size_t i = 0; job.ballast != NULL && i < job.n_ballast; i++)
+        job.ballast[i] = 1; /* as a program fills its weights before it trains */
     if (job.ballast == NULL)
         return 2;
     job.tensors[0] = (struct ddp_tensor){
