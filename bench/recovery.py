@@ -2,13 +2,16 @@
 """The time from kill -9 of a rank until all ranks hold the state of the next generation: the others, which live on, and
 the one in its place.
 
-usage: bench/recovery.py [--ranks N,...] [--mb M,...] [--kills K] [--standby N] [--build DIR]
+usage: bench/recovery.py [--shrink] [--ranks N,...] [--mb M,...] [--kills K] [--standby N] [--build DIR]
 
 The ranks are tests/support/mender.c, with M MB of parameters besides a few that change. One job for each number of ranks
 and size; a random rank is killed at a random time, again and again. `start`: until main() of the new process, most of
 which is the kernel's: it frees the dead one's memory. `state`: until the last rank holds it. Beside them the program's
 own way, from its start to its state, when the job begins. With --standby a process that waits steps in: each kill comes when
 one does, and there is no start. When the others know of a death: bench/deaths.c.
+
+With --shrink nobody takes the dead one's place: the others go on without it. One job for each kill, since each is of so
+many ranks; `state` is until all that are left hold it.
 """
 import argparse
 import os
@@ -30,10 +33,9 @@ def waits_for_a_socket(pid):
 
 
 class Job:
-    def __init__(self, build, n, floats, n_kills, n_standby):
+    def __init__(self, build, n, floats, n_kills, *more):
         env = dict(os.environ, LD_LIBRARY_PATH=os.path.join(build, "worker-runtime"))
-        command = [os.path.join(build, "launcher/ddprun"), "-n", str(n), "--max-restarts", str(n_kills + 1),
-                   *(["--standby", str(n_standby)] if n_standby else []),
+        command = [os.path.join(build, "launcher/ddprun"), "-n", str(n), "--max-restarts", str(n_kills + 1), *more,
                    os.path.join(build, "tests/support/mender"), "1000", "1000", "1", str(floats)]
         self.n = n
         self.begun = time.perf_counter()
@@ -77,7 +79,7 @@ class Job:
 def measure(build, n, mb, n_kills, n_standby):
     """-> ms of the program's own way, [ms until start], [ms until all hold the state]"""
     draw = random.Random(n * 1000 + mb)
-    job = Job(build, n, mb * 250000, n_kills, n_standby)
+    job = Job(build, n, mb * 250000, n_kills, *(["--standby", str(n_standby)] if n_standby else []))
     pids, started, held = job.await_state(0)
     own = (held - started) * 1000
     starts, states = [], []
@@ -94,12 +96,29 @@ def measure(build, n, mb, n_kills, n_standby):
     return own, starts, states
 
 
+def measure_shrink(build, n, mb, n_kills):
+    """-> [ms until all that are left hold the state]"""
+    draw = random.Random(n * 1000 + mb)
+    states = []
+    for _ in range(n_kills):
+        job = Job(build, n, mb * 250000, 1, "--on-failure", "shrink")
+        pids, _, _ = job.await_state(0)
+        job.skip_steps(draw.randrange(2, 6 * n))
+        begun = time.perf_counter()
+        os.kill(pids[draw.randrange(n)], signal.SIGKILL)
+        job.n -= 1
+        states.append((job.await_state(1)[2] - begun) * 1000)
+        job.end()
+    return states
+
+
 def of(values, part):
     return sorted(values)[min(len(values) - 1, int(len(values) * part))]
 
 
 def main():
     parser = argparse.ArgumentParser()
+    parser.add_argument("--shrink", action="store_true")
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--mb", default="0,1,10,100")
     parser.add_argument("--kills", type=int, default=50)
@@ -110,12 +129,18 @@ def main():
     rows = []
     for n in map(int, args.ranks.split(",")):
         for mb in map(int, args.mb.split(",")):
+            if args.shrink:
+                states = measure_shrink(args.build, n, mb, args.kills)
+                rows.append([n, mb, args.kills, *(f"{of(states, part):.1f}" for part in (0.5, 0.9, 1))])
+                continue
             own, starts, states = measure(args.build, n, mb, args.kills, args.standby)
             rows.append([n, mb, args.kills, f"{own:.1f}", f"{of(starts, 0.5):.1f}",
                          *(f"{of(states, part):.1f}" for part in (0.5, 0.9, 1))])
-    results.report("recovery", results.table(
-        ["ranks", "MB", "kills", "own way ms", "start: median ms", "state: median ms", "p90 ms", "most ms"], rows),
-        load_before)
+    head = ["state: median ms", "p90 ms", "most ms"]
+    if not args.shrink:
+        head[:0] = ["own way ms", "start: median ms"]
+    results.report("recovery_shrink" if args.shrink else "recovery", results.table(["ranks", "MB", "kills", *head], rows),
+                   load_before)
 
 
 if __name__ == "__main__":

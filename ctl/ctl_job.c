@@ -6,9 +6,8 @@
 #include "console/job_request.h"
 #include "ctl_job_cli.h"
 #include "job_link.h"
+#include "job_look.h"
 #include "job_text.h"
-#include "job_usage.h"
-#include "jobs.h"
 #include "table.h"
 
 #include <errno.h>
@@ -24,8 +23,7 @@ enum { FOLLOW_MS = 200 };
 /* A task under way. */
 struct work {
     const struct ctl_job_task *task;
-    struct jobs jobs;
-    struct job_usage usage;
+    struct job_look look;
     struct co_error err;
 };
 
@@ -55,36 +53,14 @@ static void sleep_ms(uint64_t ms)
     poll(NULL, 0, ms < INT32_MAX ? (int)ms : INT32_MAX);
 }
 
+static int find_job(struct work *w)
+{
+    return job_look_at(&w->look, w->task->job, w->task->timeout_ms, &w->err);
+}
+
 static uint64_t deadline_ms(const struct work *w)
 {
     return co_deadline_ms(w->task->timeout_ms);
-}
-
-/* --- Which job --- */
-
-static int look(struct work *w)
-{
-    jobs_fini(&w->jobs);
-    int rc = jobs_find(deadline_ms(w), &w->jobs, &w->err);
-    uint64_t now_ms = co_now_ms();
-    for (size_t i = 0; i < w->jobs.n; i++)
-        job_usage_add(&w->usage, w->jobs.list[i].status, now_ms);
-    return rc;
-}
-
-/* The nodes of the job that is meant, each with an answer. */
-static int find_job(struct work *w)
-{
-    int rc = look(w);
-    if (rc == 0)
-        rc = jobs_select(&w->jobs, w->task->job, &w->err);
-    for (size_t i = 0; rc == 0 && i < w->jobs.n; i++)
-        if (w->jobs.list[i].status == NULL)
-            rc = co_fail(&w->err, -ETIMEDOUT,
-                         "the ddprun of %s does not answer: it may be stopped, or its machine be "
-                         "very busy",
-                         w->jobs.list[i].folder != NULL ? w->jobs.list[i].folder : "?");
-    return rc;
 }
 
 /* --- ps and status --- */
@@ -104,22 +80,22 @@ static int print_json(json_t *value)
 static int print_all_json(const struct work *w)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < w->jobs.n; i++)
-        if (w->jobs.list[i].status != NULL)
-            json_array_append(list, w->jobs.list[i].status);
+    for (size_t i = 0; i < w->look.jobs.n; i++)
+        if (w->look.jobs.list[i].status != NULL)
+            json_array_append(list, w->look.jobs.list[i].status);
     return print_json(json_pack("{s:i,s:o}", "v", 1, "jobs", list));
 }
 
 static int print_list(const struct work *w)
 {
-    size_t n = w->jobs.n;
+    size_t n = w->look.jobs.n;
     co_autofree json_t **statuses = calloc(n + 1, sizeof *statuses);
     co_autofree const char **folders = calloc(n + 1, sizeof *folders);
     if (statuses == NULL || folders == NULL)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++) {
-        statuses[i] = w->jobs.list[i].status;
-        folders[i] = w->jobs.list[i].folder;
+        statuses[i] = w->look.jobs.list[i].status;
+        folders[i] = w->look.jobs.list[i].folder;
     }
     return job_text_list(statuses, folders, n, find_width(), stdout);
 }
@@ -127,9 +103,9 @@ static int print_list(const struct work *w)
 static int print_status(const struct work *w)
 {
     int rc = 0;
-    for (size_t i = 0; rc == 0 && i < w->jobs.n; i++)
-        rc = w->task->start ? job_text_start(w->jobs.list[i].status, find_width(), stdout)
-                            : job_text_status(w->jobs.list[i].status, find_width(), stdout);
+    for (size_t i = 0; rc == 0 && i < w->look.jobs.n; i++)
+        rc = w->task->start ? job_text_start(w->look.jobs.list[i].status, find_width(), stdout)
+                            : job_text_status(w->look.jobs.list[i].status, find_width(), stdout);
     return rc;
 }
 
@@ -145,8 +121,9 @@ static int print_once(const struct work *w)
 static enum ctl_exit show(struct work *w)
 {
     for (bool is_first = true;; is_first = false) {
-        int rc = w->task->command == CTL_PS ? look(w) : find_job(w);
-        if (!is_first && (rc == -ENOENT || (rc == 0 && w->jobs.n == 0)))
+        int rc = w->task->command == CTL_PS ? job_look_all(&w->look, w->task->timeout_ms, &w->err)
+                                            : find_job(w);
+        if (!is_first && (rc == -ENOENT || (rc == 0 && w->look.jobs.n == 0)))
             return CTL_EXIT_OK;
         if (rc < 0)
             return fail(w, rc);
@@ -178,11 +155,11 @@ static bool has_rank(const json_t *status, int32_t rank)
 /* The node where the rank is. */
 static const struct job *find_node(struct work *w)
 {
-    for (size_t i = 0; i < w->jobs.n; i++)
-        if (has_rank(w->jobs.list[i].status, w->task->rank))
-            return &w->jobs.list[i];
+    for (size_t i = 0; i < w->look.jobs.n; i++)
+        if (has_rank(w->look.jobs.list[i].status, w->task->rank))
+            return &w->look.jobs.list[i];
     co_fail(&w->err, -ENOENT, "rank %d of job %s is not on this machine", (int)w->task->rank,
-            jobs_name(&w->jobs.list[0]));
+            jobs_name(&w->look.jobs.list[0]));
     return NULL;
 }
 
@@ -283,8 +260,8 @@ static enum ctl_exit stack(struct work *w)
         return node != NULL ? stack_of(w, node) : fail(w, -ENOENT);
     }
     enum ctl_exit code = CTL_EXIT_OK;
-    for (size_t i = 0; i < w->jobs.n && code == CTL_EXIT_OK; i++)
-        code = stack_of(w, &w->jobs.list[i]);
+    for (size_t i = 0; i < w->look.jobs.n && code == CTL_EXIT_OK; i++)
+        code = stack_of(w, &w->look.jobs.list[i]);
     return code;
 }
 
@@ -296,12 +273,12 @@ static enum ctl_exit command(struct work *w, const struct job_request *r)
 {
     json_t *answer;
     int rc = find_job(w);
-    if (rc == 0 && r->type == JOB_REQUEST_STOP && !r->whole_job && w->jobs.n > 1)
+    if (rc == 0 && r->type == JOB_REQUEST_STOP && !r->whole_job && w->look.jobs.n > 1)
         rc = co_fail(&w->err, -EEXIST,
                      "several nodes of the job are on this machine: say which by its pid, as "
                      "ddpctl ps has it");
     if (rc == 0)
-        rc = job_link_ask(w->jobs.list[0].fd, r, deadline_ms(w), &answer, &w->err);
+        rc = job_link_ask(w->look.jobs.list[0].fd, r, deadline_ms(w), &answer, &w->err);
     if (rc < 0)
         return fail(w, rc);
     if (w->task->json)
@@ -328,6 +305,8 @@ static enum ctl_exit run(struct work *w)
                                                 .signal = task->signal});
     case CTL_RESTART:
         return command(w, &(struct job_request){.type = JOB_REQUEST_RESTART});
+    case CTL_TOP:
+    case CTL_REPORT:
     case CTL_STORE:
     case CTL_N_COMMANDS:
         break;
@@ -346,7 +325,6 @@ enum ctl_exit ctl_job(int argc, char **argv)
         return ctl_flush(CTL_EXIT_OK);
     }
     enum ctl_exit code = ctl_flush(run(&w));
-    jobs_fini(&w.jobs);
-    job_usage_fini(&w.usage);
+    job_look_fini(&w.look);
     return code;
 }

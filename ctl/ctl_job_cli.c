@@ -43,6 +43,19 @@ static int read_watch(struct ctl_job_task *task, const struct co_option_found *f
     return 0;
 }
 
+static int read_order(struct ctl_job_task *task, const struct co_option_found *found,
+                      struct co_error *err)
+{
+    for (int i = 0; i < TOP_N_ORDERS; i++) {
+        if (strcmp(found->value, top_order_names[i]) == 0) {
+            task->order = (enum top_order)i;
+            return 0;
+        }
+    }
+    return co_fail(err, -EINVAL, "%s '%.60s': it is rank, cpu, memory or own", found->spelled,
+                   found->value);
+}
+
 static int read_option(struct ctl_job_task *task, const struct co_option_found *found,
                        struct co_error *err)
 {
@@ -68,6 +81,17 @@ static int read_option(struct ctl_job_task *task, const struct co_option_found *
         return 0;
     case CTL_JOB_OPTION_NO_TOOLS:
         task->no_tools = true;
+        return 0;
+    case CTL_JOB_OPTION_ONCE:
+        task->once = true;
+        return 0;
+    case CTL_JOB_OPTION_ORDER:
+        return read_order(task, found, err);
+    case CTL_JOB_OPTION_OUTPUT:
+        task->output = found->value;
+        return 0;
+    case CTL_JOB_OPTION_RUN_ID:
+        task->run_id = found->value;
         return 0;
     case CTL_JOB_OPTION_TIMEOUT:
         return co_parse_duration_ms(found->spelled, found->value, &task->timeout_ms, err);
@@ -141,9 +165,10 @@ static int set_operands(struct ctl_job_task *task, const char *const *operands, 
     const struct ctl_command_form *form = &ctl_commands[task->command];
     bool has_rank = task->command == CTL_LOGS || task->command == CTL_STACK;
     int n_most = task->command == CTL_PS ? 0 : has_rank ? 2 : 1;
-    if (n < has_rank || n > n_most)
+    int n_least = has_rank || task->command == CTL_REPORT;
+    if (n < n_least || n > n_most)
         return co_fail(err, -EINVAL, "%s: %s operands; usage: ddpctl %s %s", form->name,
-                       n < has_rank ? "missing" : "too many", form->name, form->operands);
+                       n < n_least ? "missing" : "too many", form->name, form->operands);
     if (has_rank && read_rank(task, operands[0], err) < 0)
         return -EINVAL;
     if (n > has_rank)
@@ -158,6 +183,7 @@ int ctl_job_cli_parse(int argc, char **argv, struct ctl_job_task *ret_task, stru
     const char *operands[MAX_OPERANDS];
     struct ctl_job_task task = {.command = find_command(argv[0])};
     task.timeout_ms = task.command == CTL_STACK ? STACK_TIMEOUT_MS : DEFAULT_TIMEOUT_MS;
+    task.watch_ms = task.command == CTL_TOP ? DEFAULT_WATCH_MS : 0;
     task.signal = task.command == CTL_STOP ? SIGTERM : 0;
     int n = read_words(&task, argc, argv, operands, err);
     if (n < 0)

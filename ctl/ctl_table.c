@@ -43,6 +43,18 @@ static const struct co_option status_table[] = {
     {0},
 };
 
+static const struct co_option top_table[] = {
+    {CTL_JOB_OPTION_WATCH, 'd', "delay", "TIME",
+     .help = "Draw it again each TIME: 90, 1.5s, 250ms. Default: 1s."},
+    {CTL_JOB_OPTION_ONCE, 0, "once", .help = "Print it once, also to what is no terminal."},
+    {CTL_JOB_OPTION_ORDER, 'o', "order", "ORDER",
+     .help = "rank, cpu, memory, or own: a rank's own time for a step. The keys r, c, m and o "
+             "change it, q ends."},
+    ROW_TIMEOUT,
+    ROW_HELP,
+    {0},
+};
+
 static const struct co_option logs_table[] = {
     {CTL_JOB_OPTION_FOLLOW, 'f', "follow", .help = "Go on until the job is over."},
     ROW_JSON,
@@ -70,6 +82,16 @@ static const struct co_option stop_table[] = {
     {CTL_JOB_OPTION_NODE, 'n', "node",
      .help = "Only this node leaves; others of the job go on as --nnodes allows."},
     ROW_JSON,
+    ROW_TIMEOUT,
+    ROW_HELP,
+    {0},
+};
+
+static const struct co_option report_table[] = {
+    {CTL_JOB_OPTION_OUTPUT, 'o', "output", "FILE",
+     .help = "Write the page there, not to standard output."},
+    {CTL_JOB_OPTION_RUN_ID, 'r', "run-id", "ID",
+     .help = "Of a file with events of several jobs: the run id of the one. Default: the first."},
     ROW_TIMEOUT,
     ROW_HELP,
     {0},
@@ -105,10 +127,13 @@ const struct ctl_form ctl_store_forms[CTL_STORE_N_ACTIONS] = {
 const struct ctl_command_form ctl_commands[CTL_N_COMMANDS] = {
     [CTL_PS] = {"ps", "", "List your jobs on this machine.", ps_table},
     [CTL_STATUS] = {"status", "[JOB]", "What a job does, and each of its ranks.", status_table},
+    [CTL_TOP] = {"top", "[JOB]", "Watch jobs and their ranks.", top_table},
     [CTL_LOGS] = {"logs", "RANK [JOB]", "What a rank wrote to its standard error.", logs_table},
     [CTL_STACK] = {"stack", "RANK|all [JOB]", "Where ranks are: their stacks.", stack_table},
     [CTL_STOP] = {"stop", "[JOB]", "Stop a job.", stop_table},
     [CTL_RESTART] = {"restart", "[JOB]", "Start all ranks of a job again.", restart_table},
+    [CTL_REPORT] = {"report", "JOB|FILE", "A page about a job, from what --events wrote.",
+                    report_table},
     [CTL_STORE] = {"store", NULL, "Look at the keys of a TCPStore, and change them.",
                    ctl_store_table, ctl_store_forms, CTL_STORE_N_ACTIONS},
 };

@@ -28,6 +28,10 @@ enum ctl_job_option {
     CTL_JOB_OPTION_SIGNAL,
     CTL_JOB_OPTION_NODE,
     CTL_JOB_OPTION_NO_TOOLS,
+    CTL_JOB_OPTION_ONCE,
+    CTL_JOB_OPTION_ORDER,
+    CTL_JOB_OPTION_OUTPUT,
+    CTL_JOB_OPTION_RUN_ID,
     CTL_JOB_OPTION_TIMEOUT,
     CTL_JOB_OPTION_HELP,
 };
@@ -58,10 +62,12 @@ extern const struct ctl_form ctl_store_forms[CTL_STORE_N_ACTIONS];
 enum ctl_command {
     CTL_PS,
     CTL_STATUS,
+    CTL_TOP,
     CTL_LOGS,
     CTL_STACK,
     CTL_STOP,
     CTL_RESTART,
+    CTL_REPORT,
     CTL_STORE,
     CTL_N_COMMANDS,
 };

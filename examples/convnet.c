@@ -369,6 +369,23 @@ static const real *block_forward(struct convnet_inside *in, struct block *b, con
     return b->out;
 }
 
+/* What the full layer is given: in->input, or what the last block gives. */
+static const real *fc_input(const struct convnet_inside *in)
+{
+    return in->n_blocks > 0 ? in->blocks[in->n_blocks - 1].out : in->input;
+}
+
+static void fc_forward(struct convnet_inside *in)
+{
+    const real *x = fc_input(in);
+
+    for (size_t i = 0; i < in->n; i++)
+        memcpy(in->logits + i * CONVNET_CLASSES, in->fc_bias->param,
+               CONVNET_CLASSES * sizeof(real));
+    gemm(in->n, CONVNET_CLASSES, in->fc_in, matrix(x, in->fc_in),
+         matrix(in->fc_weight->param, CONVNET_CLASSES), in->logits, CONVNET_CLASSES, true);
+}
+
 /* From in->input to in->logits. */
 static void run_forward(struct convnet_inside *in, bool training)
 {
@@ -377,28 +394,36 @@ static void run_forward(struct convnet_inside *in, bool training)
     round_values(in, in->input, in->n * CONVNET_PIXELS);
     for (size_t i = 0; i < in->n_blocks; i++)
         x = block_forward(in, &in->blocks[i], x, training);
-    for (size_t i = 0; i < in->n; i++)
-        memcpy(in->logits + i * CONVNET_CLASSES, in->fc_bias->param,
-               CONVNET_CLASSES * sizeof(real));
-    gemm(in->n, CONVNET_CLASSES, in->fc_in, matrix(x, in->fc_in),
-         matrix(in->fc_weight->param, CONVNET_CLASSES), in->logits, CONVNET_CLASSES, true);
+    fc_forward(in);
+}
+
+/* From in->logits to the loss, and its gradient. */
+static double take_loss(struct convnet *net)
+{
+    struct convnet_inside *in = net->inside;
+    double loss = layers_softmax_loss(in->logits, in->labels, in->n, CONVNET_CLASSES, in->d_logits);
+
+    for (size_t i = 0; net->loss_scale != 1 && i < in->n * CONVNET_CLASSES; i++)
+        in->d_logits[i] *= (real)net->loss_scale;
+    round_values(in, in->d_logits, in->n * CONVNET_CLASSES);
+    return loss;
+}
+
+static void take_images(struct convnet_inside *in, const struct convnet_images *images,
+                        const int64_t *index, size_t n)
+{
+    in->n = n;
+    for (size_t i = 0; i < n; i++)
+        take_image(in, i, images, (size_t)index[i]);
 }
 
 double convnet_forward(struct convnet *net, const struct convnet_images *images,
                        const int64_t *index, size_t n)
 {
-    struct convnet_inside *in = net->inside;
-
-    in->n = n;
-    for (size_t i = 0; i < n; i++)
-        take_image(in, i, images, (size_t)index[i]);
-    run_forward(in, true);
+    take_images(net->inside, images, index, n);
+    run_forward(net->inside, true);
     net->n_batches++;
-    double loss = layers_softmax_loss(in->logits, in->labels, n, CONVNET_CLASSES, in->d_logits);
-    for (size_t i = 0; net->loss_scale != 1 && i < n * CONVNET_CLASSES; i++)
-        in->d_logits[i] *= (real)net->loss_scale;
-    round_values(in, in->d_logits, n * CONVNET_CLASSES);
-    return loss;
+    return take_loss(net);
 }
 
 size_t convnet_count_right(struct convnet *net, const struct convnet_images *images, size_t first,
@@ -534,11 +559,71 @@ void convnet_backward(struct convnet *net, struct ddp_model *model)
     struct block *blocks = in->blocks;
     size_t n = in->n_blocks;
 
-    fc_backward(net, model, n > 0 ? blocks[n - 1].out : in->input,
-                n > 0 ? blocks[n - 1].d_out : NULL);
+    fc_backward(net, model, fc_input(in), n > 0 ? blocks[n - 1].d_out : NULL);
     while (n-- > 0)
         block_backward(net, model, &blocks[n], n > 0 ? blocks[n - 1].out : in->input,
                        n > 0 ? blocks[n - 1].d_out : NULL);
+}
+
+/* ---- in two parts ---- */
+
+size_t convnet_cut_count(const struct convnet *net)
+{
+    const struct block *b = &net->inside->blocks[0];
+
+    return b->side * b->side / 4 * b->c_out;
+}
+
+/* Tensors of the first block come first. */
+void convnet_part_tensors(const struct convnet *net, int part, size_t *ret_first, size_t *ret_n)
+{
+    const size_t of_first = net->inside->batch_norm ? 4 : 2;
+
+    *ret_first = part == 0 ? 0 : of_first;
+    *ret_n = part == 0 ? of_first : net->n_tensors - of_first;
+}
+
+int convnet_part_of_stat(const struct convnet *net, size_t i)
+{
+    const struct block *b = &net->inside->blocks[0];
+
+    return &net->stats[i] == b->running_mean || &net->stats[i] == b->running_var ? 0 : 1;
+}
+
+double convnet_part_forward(struct convnet *net, int part, const struct convnet_images *images,
+                            const int64_t *index, size_t n, const real *in, real *out)
+{
+    struct convnet_inside *inside = net->inside;
+    struct block *blocks = inside->blocks;
+    const size_t bytes = n * convnet_cut_count(net) * sizeof(real);
+
+    take_images(inside, images, index, n);
+    if (part == 0) {
+        block_forward(inside, &blocks[0], inside->input, true);
+        if (out != NULL)
+            memcpy(out, blocks[0].out, bytes);
+        return 0;
+    }
+    memcpy(blocks[0].out, in, bytes);
+    block_forward(inside, &blocks[1], blocks[0].out, true);
+    fc_forward(inside);
+    return take_loss(net);
+}
+
+void convnet_part_backward(struct convnet *net, int part, const real *d_out, real *d_in)
+{
+    struct convnet_inside *in = net->inside;
+    struct block *blocks = in->blocks;
+    const size_t bytes = in->n * convnet_cut_count(net) * sizeof(real);
+
+    if (part == 0) {
+        memcpy(blocks[0].d_out, d_out, bytes);
+        block_backward(net, NULL, &blocks[0], in->input, NULL);
+        return;
+    }
+    fc_backward(net, NULL, fc_input(in), blocks[1].d_out);
+    block_backward(net, NULL, &blocks[1], blocks[0].out, blocks[0].d_out);
+    memcpy(d_in, blocks[0].d_out, bytes);
 }
 
 /* ---- as PyTorch keeps it ---- */

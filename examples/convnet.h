@@ -95,6 +95,26 @@ void convnet_round_to(struct convnet *net, enum ddp_dtype half);
 /* Does tensor i belong to a normalisation? */
 bool convnet_is_norm(const struct convnet *net, size_t i);
 
+/* --- in two parts, for pipelines: the first block, and the rest. Not of a linear classifier --- */
+
+/* Numbers of an image that go from the one part to the other. */
+size_t convnet_cut_count(const struct convnet *net);
+
+/* A part's tensors are neighbours. */
+void convnet_part_tensors(const struct convnet *net, int part, size_t *ret_first, size_t *ret_n);
+int convnet_part_of_stat(const struct convnet *net, size_t i);
+
+/* A part's forward pass: as convnet_forward().
+ *
+ * in        n * convnet_cut_count() numbers; of part 0 NULL
+ * out       likewise, of part 1 NULL; NULL: not wanted
+ * returns   the loss; of part 0 0 */
+double convnet_part_forward(struct convnet *net, int part, const struct convnet_images *images,
+                            const int64_t *index, size_t n, const real *in, real *out);
+
+/* The gradients of that. d_out of part 1 and d_in of part 0 are NULL. */
+void convnet_part_backward(struct convnet *net, int part, const real *d_out, real *d_in);
+
 /* How many of the images first .. first + n - 1 get the right label. Normalises by `stats`, and so
  * looks at each image alone.
  *

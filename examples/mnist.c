@@ -19,6 +19,7 @@
 #include "failure.h"
 #include "mnist_options.h"
 #include "sgd.h"
+#include "stages.h"
 
 #define DATA_SEED 1 /* of drawn digits; apart from --seed, which is to change the training only */
 
@@ -35,6 +36,7 @@ struct job {
     struct sgd sgd;
     struct accumulator parts; /* with --accumulate only */
     struct amp amp;           /* with --amp only */
+    struct stages stages;     /* with --pipeline, in the place of a ddp_model */
     struct ddp_zero *zero;    /* with --zero1, in the place of a ddp_model; else NULL */
     struct dataset data;
     FILE *loss_file; /* rank 0's; NULL: none */
@@ -66,7 +68,10 @@ static int check_batch(struct ddp_group *g, struct job *job)
     struct failure why = {""};
     int rc = 0;
 
-    if (batch % ranks != 0)
+    if (job->opts.pipeline && ranks % STAGES != 0)
+        rc = failure_set(&why, "--pipeline needs an even number of ranks, not %lld",
+                         (long long)ranks);
+    else if (batch % ranks != 0)
         rc = failure_set(
             &why, "--batch %lld cannot be split evenly over %lld ranks: take a multiple of %lld",
             (long long)batch, (long long)ranks, (long long)ranks);
@@ -129,6 +134,7 @@ static void report_start(struct ddp_group *g, const struct job *job)
     ddp_log0(g, "%d rank%s, %s, %s, %lld images a step; %zu images to train on, %zu to test\n",
              ranks, ranks > 1 ? "s" : "", sizeof(real) == 4 ? "float32" : "float64",
              o->kind == CONVNET_LINEAR ? "linear classifier"
+             : o->pipeline             ? "convolutional network on pairs of ranks"
              : o->sync_bn              ? "convolutional network, batch norm over all ranks"
              : o->batch_norm           ? "convolutional network, batch norm"
                                        : "convolutional network, no norm",
@@ -170,6 +176,8 @@ static int test(struct ddp_group *g, struct job *job, double *ret_accuracy)
     int64_t n_right = 0;
     int rc;
 
+    if (job->opts.pipeline && (rc = stages_exchange(&job->stages)) != 0)
+        return rc;
     for (size_t i = 0; i < job->net->n_stats; i++) {
         const struct convnet_stat *s = &job->net->stats[i];
         rc = ddp_all_reduce(g, s->values, s->values, s->count, REAL_DTYPE, DDP_AVG, NULL);
@@ -276,8 +284,21 @@ static int update(struct job *job, const struct ddp_model *m)
         return ddp_zero_step(job->zero, NULL, NULL);
     if (has_amp(job))
         return amp_step(&job->amp, m, &job->sgd, net);
-    sgd_step(&job->sgd, net->tensors, net->n_tensors);
+    if (job->opts.pipeline) /* this stage's */
+        sgd_step(&job->sgd, net->tensors + job->stages.first, job->stages.n_tensors);
+    else
+        sgd_step(&job->sgd, net->tensors, net->n_tensors);
     return 0;
+}
+
+/* Forward, backward, average, in the way that was asked for. */
+static int compute_gradients(struct job *job, struct ddp_model *m, const int64_t *index, size_t n,
+                             double *ret_loss)
+{
+    if (job->opts.pipeline)
+        return stages_step(&job->stages, &job->data.train.images, index, n, ret_loss);
+    return job->opts.accumulate > 1 ? average_parts(job, m, index, n, ret_loss)
+                                    : average_gradients(job, m, index, n, ret_loss);
 }
 
 /* This rank's part of one step of all. */
@@ -286,8 +307,7 @@ static int train_step(struct ddp_group *g, struct job *job, struct ddp_model *m,
 {
     struct epoch *e = &job->epoch;
     double loss;
-    int rc = job->opts.accumulate > 1 ? average_parts(job, m, index, n, &loss)
-                                      : average_gradients(job, m, index, n, &loss);
+    int rc = compute_gradients(job, m, index, n, &loss);
 
     if (rc == 0)
         rc = update(job, m);
@@ -296,7 +316,7 @@ static int train_step(struct ddp_group *g, struct job *job, struct ddp_model *m,
     job->step++;
     e->loss_sum += loss;
     e->n_steps++;
-    e->n_images += (int64_t)n * ddp_world_size(g);
+    e->n_images += (int64_t)n * ddp_world_size(g) / (job->opts.pipeline ? STAGES : 1);
     return report_step(g, job, loss);
 }
 
@@ -318,6 +338,12 @@ static int register_state(struct ddp_group *g, struct job *job)
     if (rc == 0 && has_amp(job))
         rc = amp_register(&job->amp, g);
     return rc;
+}
+
+/* How many networks are trained side by side. */
+static size_t pipelines(struct ddp_group *g, const struct job *job)
+{
+    return (size_t)ddp_world_size(g) / (job->opts.pipeline ? STAGES : 1);
 }
 
 /* In the place of a model and its optimiser. Each shard has a copy with the next rank, so that one
@@ -349,6 +375,8 @@ static int make_model(struct ddp_group *g, struct job *job, struct ddp_model **r
     if (rc != 0)
         return rc;
     *ret_model = NULL;
+    if (job->opts.pipeline)
+        return stages_init(&job->stages, g, net, (size_t)job->opts.batch / pipelines(g, job));
     if (job->opts.zero1)
         return make_zero(g, job);
     if (!has_amp(job))
@@ -381,10 +409,11 @@ static int train(struct ddp_group *g, void *arg)
         return rc;
     struct ddp_sampler_opts order = {
         .n = (int64_t)n_samples(job), .seed = o->seed, .shuffle = true};
-    if ((rc = make_model(g, job, &m)) != 0 || (rc = ddp_sampler_create(g, &order, &s)) != 0 ||
+    if ((rc = make_model(g, job, &m)) != 0 ||
+        (rc = ddp_sampler_create(job->opts.pipeline ? job->stages.replicas : g, &order, &s)) != 0 ||
         (rc = open_loss_file(g, job)) != 0)
         return rc;
-    const size_t batch = (size_t)(o->batch / ddp_world_size(g));
+    const size_t batch = (size_t)o->batch / pipelines(g, job);
     report_start(g, job);
 
     while (!is_last_step(job) && ddp_sampler_next_epoch(s, o->epochs)) {
@@ -414,6 +443,22 @@ static int close_loss_file(struct job *job)
     return 0;
 }
 
+/* Steps of a pipeline are not those of the whole world, so that a rank alone cannot be replaced:
+ * all are started again. */
+static int run_once(struct job *job)
+{
+    struct ddp_group *g;
+    int rc = ddp_init(NULL, &g);
+
+    if (rc != 0)
+        return rc;
+    rc = train(g, job);
+    if (rc != 0 && !job->told)
+        ddp_fatal("train");
+    ddp_finalize(g);
+    return rc;
+}
+
 int main(int argc, char **argv)
 {
     struct job job = {.epoch.number = -1};
@@ -441,7 +486,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "mnist: no memory for batches of %lld images\n", (long long)job.opts.batch);
         return 1;
     }
-    int rc = ddp_run(train, &job);
+    int rc = job.opts.pipeline ? run_once(&job) : ddp_run(train, &job);
     if (rc != 0 && !job.told)
         ddp_fatal("train");
     if (close_loss_file(&job) < 0)
@@ -450,6 +495,7 @@ int main(int argc, char **argv)
     accumulator_fini(&job.parts);
     sgd_fini(&job.sgd);
     amp_fini(&job.amp, job.net);
+    stages_fini(&job.stages);
     convnet_destroy(job.net);
     return rc != 0;
 }

@@ -30,6 +30,7 @@ const char mnist_options_help[] =
     "  --amp O0..O3          train with 16-bit floats: Apex's levels (O0)\n"
     "  --amp-type NAME       float16 or bfloat16 (float16)\n"
     "  --zero1               deal the optimiser's state out over the ranks\n"
+    "  --pipeline            half of the network on each of two ranks, a batch in 4 parts\n"
     "  --print-loss-every K  print the loss of every Kth step (never)\n"
     "  --loss-file FILE      write the loss of each step, a line each\n"
     "  --checkpoint FILE     write the trained network, in the safetensors format\n"
@@ -52,6 +53,7 @@ enum option_id {
     OPT_AMP,
     OPT_AMP_TYPE,
     OPT_ZERO1,
+    OPT_PIPELINE,
     OPT_PRINT_LOSS_EVERY,
     OPT_LOSS_FILE,
     OPT_CHECKPOINT,
@@ -75,6 +77,7 @@ static const struct option table[] = {
     {"amp", required_argument, NULL, OPT_AMP},
     {"amp-type", required_argument, NULL, OPT_AMP_TYPE},
     {"zero1", no_argument, NULL, OPT_ZERO1},
+    {"pipeline", no_argument, NULL, OPT_PIPELINE},
     {"print-loss-every", required_argument, NULL, OPT_PRINT_LOSS_EVERY},
     {"loss-file", required_argument, NULL, OPT_LOSS_FILE},
     {"checkpoint", required_argument, NULL, OPT_CHECKPOINT},
@@ -183,6 +186,9 @@ static int take_option(struct mnist_options *o, int id, const char *name, const 
     case OPT_ZERO1:
         o->zero1 = true;
         return 0;
+    case OPT_PIPELINE:
+        o->pipeline = true;
+        return 0;
     case OPT_AMP:
         return parse_level(text, &o->amp, why);
     case OPT_AMP_TYPE:
@@ -192,6 +198,17 @@ static int take_option(struct mnist_options *o, int id, const char *name, const 
     default:
         return failure_set(why, "option without a meaning");
     }
+}
+
+static int check_combination(const struct mnist_options *o, struct failure *why)
+{
+    if (o->zero1 && o->amp > 0)
+        return failure_set(why, "--zero1 is for --amp O0");
+    if (o->pipeline && (o->zero1 || o->amp > 0 || o->accumulate > 1 || o->sync_bn))
+        return failure_set(why, "--pipeline goes without --amp, --zero1, --accumulate, --sync-bn");
+    if (o->pipeline && o->kind == CONVNET_LINEAR)
+        return failure_set(why, "--pipeline cannot cut a linear classifier");
+    return 0;
 }
 
 int mnist_options_parse(int argc, char **argv, struct mnist_options *ret_opts, struct failure *why)
@@ -223,8 +240,8 @@ int mnist_options_parse(int argc, char **argv, struct mnist_options *ret_opts, s
     }
     if (optind < argc)
         return failure_set(why, "'%s' is not an option: see --help", argv[optind]);
-    if (o.zero1 && o.amp > 0)
-        return failure_set(why, "--zero1 is for --amp O0");
+    if (check_combination(&o, why) < 0)
+        return -1;
     *ret_opts = o;
     return 0;
 }

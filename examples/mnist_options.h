@@ -25,6 +25,7 @@ struct mnist_options {
     int64_t amp;              /* 0 .. 3: the level of precision */
     enum ddp_dtype amp_type;  /* the 16-bit type of levels 1 .. 3 */
     bool zero1;               /* the optimiser's state is dealt out over the ranks */
+    bool pipeline;            /* two ranks share a network */
     int64_t print_loss_every; /* steps; 0: never */
     const char *loss_file;    /* NULL: none */
     const char *checkpoint;   /* NULL: none */

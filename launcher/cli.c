@@ -7,6 +7,7 @@
 #include "common/scope.h"
 #include "job_spec.h"
 #include "program.h"
+#include "slurm.h"
 #include "wrap.h"
 
 #include <errno.h>
@@ -24,13 +25,19 @@ static void note(struct draft *d, int id, const char *value, const char *by, boo
     snprintf(g->by, sizeof g->by, "%s", by);
 }
 
+/* A variable of another name than PET_'s, which comes before it. */
+static void read_variable(struct draft *d, int id, const char *name)
+{
+    const char *value = d->world->get_env(d->world->arg, name);
+    if (value != NULL && *value != '\0')
+        note(d, id, value, name, true);
+}
+
 /* The environment's values, as if they stood in front of the command line. */
 static void read_environment(struct draft *d)
 {
-    static const char grace[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"; /* PET_'s comes before it */
-    const char *grace_value = d->world->get_env(d->world->arg, grace);
-    if (grace_value != NULL && *grace_value != '\0')
-        note(d, OPTION_SHUTDOWN_TIMEOUT, grace_value, grace, true);
+    read_variable(d, OPTION_SHUTDOWN_TIMEOUT, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+    read_variable(d, OPTION_SSH_COMMAND, "DDPRUN_SSH");
     for (const struct co_option *o = cli_table; o->id != 0; o++) {
         const char *value = o->env != NULL ? d->world->get_env(d->world->arg, o->env) : NULL;
         if (value != NULL)
@@ -44,8 +51,12 @@ static const char *value_of_none(int id)
     switch (id) {
     case OPTION_LABEL:
         return OUTPUT_LABEL_DEFAULT;
+    case OPTION_FOLD:
+        return "100ms";
     case OPTION_RESTART_AFTER_PROGRESS:
         return "1m";
+    case OPTION_WARM:
+        return "restarts";
     default: /* a flag */
         return "1";
     }
@@ -65,6 +76,8 @@ static int read_options(struct draft *d, int argc, char **argv, enum cli_wish *r
             *ret_wish = id == OPTION_HELP ? CLI_HELP : CLI_VERSION;
             return 0;
         }
+        if (id == OPTION_EXPORT && d->n_exports < CLI_EXPORTS_MAX)
+            d->exports[d->n_exports++] = found.value;
         if (id == OPTION_VERBOSE && d->verbose < 2)
             d->verbose++;
         note(d, id, found.value != NULL ? found.value : value_of_none(id), found.spelled, false);
@@ -329,6 +342,7 @@ static int check_standby(const struct draft *d, const struct job_spec *spec, str
                        : spec->wrap != NULL           ? "a command in front of some ranks"
                        : spec->virtual_local_rank     ? "a device of its own"
                        : spec->bind != PLACEMENT_NONE ? "CPUs of its own"
+                       : spec->warm != WARM_NEVER     ? "a parent that it is forked from"
                                                       : NULL;
     if (spec->n_standby == 0 || what == NULL)
         return 0;
@@ -336,12 +350,52 @@ static int check_standby(const struct draft *d, const struct job_spec *spec, str
                    d->given[OPTION_STANDBY].by, what);
 }
 
-static int make_spec(const struct draft *d, char *const *words, struct job_spec *spec,
-                     struct co_error *err)
+static int set_warm(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
-    bool dry_run;
-    int rc = cli_set_nodes(d, spec, err);
+    static const char *const words[] = {"restarts", "start", NULL};
+    const struct given *g = &d->given[OPTION_WARM];
+    int at;
+    int rc = cli_choice(g, words, &at, err);
+    if (rc == 0 && g->value != NULL)
+        spec->warm = at == 0 ? WARM_RESTARTS : WARM_START;
+    return rc;
+}
+
+static int enter(const struct draft *d, const struct job_spec *spec, struct co_error *err)
+{
+    int rc = spec->wdir != NULL ? d->world->enter(d->world->arg, spec->wdir) : 0;
     if (rc == 0)
+        return 0;
+    co_fail(err, -EINVAL, "%s '%.300s': %s", d->given[OPTION_WDIR].by, spec->wdir, strerror(-rc));
+    return -EINVAL;
+}
+
+/* What concerns the ranks of this node. */
+static int set_own_ranks(const struct draft *d, char *const *words, struct job_spec *spec,
+                         struct co_error *err)
+{
+    if (spec->task != NULL)
+        spec->n_local = (int)spec->task->local_world_size;
+    int rc = set_omp(d, spec, err);
+    if (rc == 0)
+        rc = cli_set_devices(d, spec, err);
+    if (rc == 0)
+        rc = set_warm(d, spec, err);
+    if (rc == 0)
+        rc = enter(d, spec, err);
+    return rc < 0 ? rc : set_program(d, words, spec, err);
+}
+
+static int make_spec(const struct draft *d, char *const *argv, char *const *words,
+                     struct job_spec *spec, struct co_error *err)
+{
+    bool dry_run, starts_others = cli_has_hosts(d);
+    int rc = starts_others ? cli_set_hosts(d, argv, spec, err) : 0;
+    if (rc == 0)
+        rc = cli_set_nodes(d, spec, err);
+    if (rc == 0 && d->seat != NULL)
+        rc = cli_keep_seat(d, spec, err);
+    if (rc == 0 && !starts_others)
         rc = set_ranks(d, spec, err);
     if (rc == 0)
         rc = cli_set_meeting(d, spec, err);
@@ -350,13 +404,15 @@ static int make_spec(const struct draft *d, char *const *words, struct job_spec 
     if (rc == 0)
         rc = cli_set_output(d, spec, err);
     if (rc == 0)
-        rc = set_omp(d, spec, err);
-    if (rc == 0)
-        rc = cli_set_devices(d, spec, err);
-    if (rc == 0)
         rc = cli_flag(d, OPTION_DRY_RUN, &dry_run, err);
     if (rc == 0)
-        rc = set_program(d, words, spec, err);
+        rc = cli_set_exports(d, spec, err);
+    if (rc == 0)
+        rc = cli_set_wdir(d, spec, err);
+    if (rc == 0 && !starts_others)
+        rc = set_own_ranks(d, words, spec, err);
+    else if (rc == 0 && words[0] == NULL)
+        rc = co_fail(err, -EINVAL, "no program to run is given: try --help");
     if (rc == 0)
         rc = check_standby(d, spec, err);
     if (rc == 0)
@@ -380,10 +436,16 @@ int cli_parse(int argc, char **argv, const struct cli_world *world, enum cli_wis
     int at = 0;
     read_environment(&draft);
     int rc = read_options(&draft, argc, argv, &wish, &at, err);
+    struct slurm slurm = {0};
+    if (world->seat != NULL)
+        cli_take_seat(&draft, world->seat);
+    if (rc == 0 && wish == CLI_RUN && cli_asks_slurm(&draft, &spec))
+        rc = cli_take_slurm(&draft, &slurm, &spec, err);
     if (rc == 0 && wish == CLI_RUN) {
         char *const nothing = NULL;
-        rc = make_spec(&draft, at < argc ? argv + at : &nothing, &spec, err);
+        rc = make_spec(&draft, argv, at < argc ? argv + at : &nothing, &spec, err);
     }
+    slurm_fini(&slurm);
     if (rc < 0) {
         job_spec_fini(&spec);
         if (rc != -ERANGE)

@@ -7,10 +7,16 @@
 #include "cli_world.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct co_error;
 struct job_spec;
+
+struct cli_seat;
+struct slurm;
+
+enum { CLI_EXPORTS_MAX = 1000 }; /* CO_OPTIONS_MAX are allowed together */
 
 /* What was given for an option, and by what, for messages. */
 struct given {
@@ -21,7 +27,11 @@ struct given {
 
 struct draft {
     const struct cli_world *world;
-    struct given given[N_CLI_OPTIONS]; /* by option; a flag's value is "1" */
+    struct given given[N_CLI_OPTIONS];    /* by option; a flag's value is "1" */
+    const char *exports[CLI_EXPORTS_MAX]; /* of each -x; borrowed from argv */
+    size_t n_exports;
+    const struct cli_seat *seat; /* borrowed; this node's place was told; NULL: it was not */
+    struct slurm *slurm;         /* borrowed; an allocation, whose hosts may be taken; NULL: none */
     int verbose;
 };
 
@@ -55,6 +65,31 @@ int cli_time(const struct draft *d, enum cli_option id, bool allow_zero, uint64_
 
 /* The GPUs that ranks may have: those of --gpus, checked, else all. returns 0, -EINVAL */
 int cli_count_gpus(const struct draft *d, int *ret_n, struct co_error *err);
+
+/* --- cli_hosts.c --- */
+
+bool cli_has_hosts(const struct draft *d);
+
+/* The hosts to start nodes on, instead of ranks.
+ *
+ * argv      of the whole command line; borrowed by spec
+ * returns   as the parts below; -EINVAL also for a host file that cannot be read */
+int cli_set_hosts(const struct draft *d, char *const *argv, struct job_spec *spec,
+                  struct co_error *err);
+int cli_set_exports(const struct draft *d, struct job_spec *spec, struct co_error *err);
+int cli_set_wdir(const struct draft *d, struct job_spec *spec, struct co_error *err);
+
+/* What the seat says wins over all that was given; then its part of the job_spec. */
+void cli_take_seat(struct draft *d, const struct cli_seat *seat);
+int cli_keep_seat(const struct draft *d, struct job_spec *spec, struct co_error *err);
+
+/* What Slurm says takes the place of options, unless there are some that say where nodes are.
+ *
+ * slurm     filled; slurm_fini() it, also after a failure, when the spec is made
+ * returns   0, -EINVAL, -ERANGE, -ENOMEM */
+bool cli_asks_slurm(const struct draft *d, const struct job_spec *spec);
+int cli_take_slurm(struct draft *d, struct slurm *slurm, struct job_spec *spec,
+                   struct co_error *err);
 
 /* The parts; in this order: each fills its fields of spec, and the last two read
  * n_local. cli_set_meeting() reads how many nodes there are.

@@ -13,6 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Slurm kills what is left 30 s after its SIGTERM, unless KillWait says otherwise: we have to be
+ * done before. */
+enum { SLURM_GRACE_MS = 25000 };
 enum {
     GRACE_MS = 30000,
     FAILURE_GRACE_MS = 5000,
@@ -57,12 +60,18 @@ static int set_after_progress(const struct draft *d, struct job_spec *spec, stru
 static int set_on_failure(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     static const char *const actions[] = {[FAILURE_REPLACES] = "replace",
+                                          [FAILURE_SHRINKS] = "shrink",
                                           [FAILURE_RESTARTS] = "restart",
                                           [FAILURE_ABORTS] = "abort",
                                           NULL};
     int action = spec->as_torchrun ? FAILURE_RESTARTS : FAILURE_REPLACES;
     spec->recovery_ms = RECOVERY_MS;
     int rc = cli_choice(&d->given[OPTION_ON_FAILURE], actions, &action, err);
+    if (rc == 0 && action == FAILURE_SHRINKS && spec->world.guided)
+        return co_fail(err, -EINVAL,
+                       "%s shrink: of several nodes those that are lost are left out, by "
+                       "--nnodes MIN:MAX; a rank that fails is replaced",
+                       d->given[OPTION_ON_FAILURE].by);
     if (rc == 0)
         rc = cli_time(d, OPTION_RECOVERY_TIMEOUT, false, &spec->recovery_ms, err);
     if (rc == 0)
@@ -87,7 +96,7 @@ static int set_standby(const struct draft *d, struct job_spec *spec, struct co_e
         return rc;
     if (n > 0 && spec->world.guided)
         return co_fail(err, -EINVAL, "%s: not with several nodes in this version", g->by);
-    if (n > 0 && !job_spec_replaces(spec))
+    if (n > 0 && (spec->on_failure != FAILURE_REPLACES || !job_spec_mends(spec)))
         return co_fail(err, -EINVAL,
                        "%s: no rank is ever replaced: that needs --max-restarts, and --on-failure "
                        "replace",
@@ -189,7 +198,8 @@ static int set_signals(const struct draft *d, struct job_spec *spec, struct co_e
 static int set_grace(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     const struct given *g = &d->given[OPTION_SHUTDOWN_TIMEOUT];
-    spec->grace_ms = GRACE_MS;
+    bool under_slurm = d->world->get_env(d->world->arg, "SLURM_JOB_ID") != NULL;
+    spec->grace_ms = under_slurm && !spec->as_torchrun ? SLURM_GRACE_MS : GRACE_MS;
     spec->failure_grace_ms = FAILURE_GRACE_MS;
     if (g->value == NULL)
         return 0;

@@ -69,6 +69,8 @@ static int set_run_id(const struct draft *d, enum backend backend, struct job_sp
         return rc;
     if (id->value != NULL)
         return copy(&spec->run_id, id->value, err);
+    if (spec->remote != NULL)
+        return make_run_id(d->world, &spec->run_id, err);
     if (spec->as_torchrun && !standalone)
         return copy(&spec->run_id, "none", err);
     if (!spec->world.guided)
@@ -150,7 +152,10 @@ static int choose_backend(const struct draft *d, struct job_spec *spec, enum bac
     bool has_master = d->given[OPTION_NODE_RANK].value != NULL ||
                       d->given[OPTION_MASTER_ADDR].value != NULL ||
                       d->given[OPTION_MASTER_PORT].value != NULL;
-    if (standalone)
+    if (spec->remote != NULL && is_given && backend != C10D)
+        return co_fail(err, -EINVAL, "%s %s: nodes that this ddprun starts meet by c10d",
+                       d->given[OPTION_RDZV_BACKEND].by, backends[backend]);
+    if (standalone || spec->remote != NULL)
         backend = C10D; /* as torchrun, which forgets the given one */
     else if (!is_given && spec->world.guided && !spec->as_torchrun && !has_master)
         backend = C10D;
@@ -268,9 +273,18 @@ static int set_c10d(const struct draft *d, struct job_spec *spec, struct co_erro
     return set_endpoint(d, C10D, host[0] != '\0' ? host : "localhost", port, spec, err);
 }
 
+/* This process is where they meet, at any port that is free: both are told to those it starts. */
+static int set_here(struct job_spec *spec, struct co_error *err)
+{
+    spec->world.host = JOB_HOST_HERE;
+    return copy(&spec->world.endpoint_host, "::", err);
+}
+
 static int set_guided(const struct draft *d, enum backend backend, struct job_spec *spec,
                       struct co_error *err)
 {
+    if (spec->remote != NULL)
+        return set_here(spec, err);
     if (backend == STATIC)
         return set_static(d, spec, err);
     if (backend == C10D)

@@ -1,6 +1,7 @@
 /* The options about how many nodes there are, and which one this is. */
 #include "cli_draft.h"
 #include "job_spec.h"
+#include "remote_spec.h"
 
 #include "common/error.h"
 #include "common/parse.h"
@@ -74,11 +75,16 @@ int cli_set_nodes(const struct draft *d, struct job_spec *spec, struct co_error 
         rc = parse_nodes(g, &w->min_nodes, &w->max_nodes, err);
     if (rc < 0)
         return rc;
+    if (spec->remote != NULL && g->value == NULL)
+        w->min_nodes = w->max_nodes = (uint32_t)spec->remote->hosts.n;
+    else if (spec->remote != NULL && w->max_nodes > spec->remote->hosts.n)
+        return co_fail(err, -EINVAL, "%s %s, and there are %zu hosts", g->by, g->value,
+                       spec->remote->hosts.n);
     if (w->max_nodes > 1 && standalone)
         return co_fail(err, -EINVAL,
                        "%s %s and %s contradict each other: a standalone job has one "
                        "node",
                        g->by, g->value, d->given[OPTION_STANDALONE].by);
-    w->guided = w->max_nodes > 1;
+    w->guided = w->max_nodes > 1 || spec->remote != NULL || d->seat != NULL;
     return set_node_rank(d, w, standalone, err);
 }

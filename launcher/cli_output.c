@@ -11,6 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LOG_SIZE_MIN 4096
+#define LOG_SIZE_MAX (UINT64_C(1) << 50)
+
 /* The texts that are kept as they are. */
 static int set_output_texts(const struct draft *d, struct output_spec *s, struct co_error *err)
 {
@@ -39,6 +42,41 @@ static int set_output_texts(const struct draft *d, struct output_spec *s, struct
     return failed ? co_fail(err, -ENOMEM, "no memory for the output's options") : 0;
 }
 
+/* NO_COLOR counts if it holds anything at all: no-color.org has it so, and many programs do. */
+static int set_color(const struct draft *d, struct output_spec *s, struct co_error *err)
+{
+    static const char *const words[] = {[OUTPUT_COLOR_AUTO] = "auto",
+                                        [OUTPUT_COLOR_ALWAYS] = "always",
+                                        [OUTPUT_COLOR_NEVER] = "never",
+                                        NULL};
+    const char *no_color = d->world->get_env(d->world->arg, "NO_COLOR");
+    const char *term = d->world->get_env(d->world->arg, "TERM");
+    int color = OUTPUT_COLOR_AUTO;
+    int rc = cli_choice(&d->given[OPTION_COLOR], words, &color, err);
+    s->color = (enum output_color)color;
+    if (s->color == OUTPUT_COLOR_AUTO &&
+        ((no_color != NULL && *no_color != '\0') || (term != NULL && strcmp(term, "dumb") == 0)))
+        s->color = OUTPUT_COLOR_NEVER;
+    return rc;
+}
+
+/* "100M" or "100M,5" */
+static int set_log_turn(const struct draft *d, struct log_turn *turn, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_LOG_ROTATE];
+    char size[24];
+    int64_t n_kept = 1;
+    if (g->value == NULL)
+        return 0;
+    size_t len = strcspn(g->value, ",");
+    snprintf(size, sizeof size, "%.*s", len < sizeof size ? (int)len : 0, g->value);
+    int rc = co_parse_size(g->by, size, LOG_SIZE_MIN, LOG_SIZE_MAX, &turn->max_bytes, err);
+    if (rc == 0 && g->value[len] == ',')
+        rc = co_parse_int(g->by, g->value + len + 1, 0, LOG_KEPT_MAX, &n_kept, err);
+    turn->n_kept = (int)n_kept;
+    return rc;
+}
+
 static int set_streams(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     const struct given *redirects = &d->given[OPTION_REDIRECTS];
@@ -62,6 +100,7 @@ static int set_streams(const struct draft *d, struct job_spec *spec, struct co_e
         stdin_rank = -1;
     else if (rc == 0 && in->value != NULL)
         rc = co_parse_int(in->by, in->value, 0, spec->n_local - 1, &stdin_rank, err);
+    s->stdin_asked = in->value != NULL;
     s->stdin_rank = (int)stdin_rank;
     return rc;
 }
@@ -94,6 +133,12 @@ int cli_set_output(const struct draft *d, struct job_spec *spec, struct co_error
     int rc = refuse_logs_specs(d, err);
     if (rc == 0)
         rc = set_streams(d, spec, err);
+    if (rc == 0)
+        rc = cli_time(d, OPTION_FOLD, false, &spec->output.fold_ms, err);
+    if (rc == 0)
+        rc = set_log_turn(d, &spec->output.log_turn, err);
+    if (rc == 0)
+        rc = set_color(d, &spec->output, err);
     if (rc == 0)
         rc = copy(&d->given[OPTION_EVENTS], &spec->events, err);
     if (rc == 0)

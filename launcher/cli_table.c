@@ -59,6 +59,9 @@ const struct co_option cli_table[] = {
          "Set OMP_NUM_THREADS to N, even if it is set already; 0: leave it alone. Without --omp it "
          "is set where it is not: to the allowed CPUs divided by the ranks (as torchrun: to 1 if "
          "there are several ranks)."},
+    {OPTION_WARM, 0, "warm", "restarts|start", .optional = true, .weak = true,
+     .help = "Fork Python ranks from a process that has imported what they import: those of a "
+             "restart (default), or the first, too (start)."},
 
     {OPTION_RDZV_BACKEND, 0, "rdzv-backend", "NAME", "PET_RDZV_BACKEND",
      "How several nodes meet. c10d: at --rdzv-endpoint, whichever node that leads to; static: at "
@@ -113,6 +116,22 @@ const struct co_option cli_table[] = {
     {OPTION_STORE_ALLOW, 0, "store-allow", "ADDR[/BITS],...", .weak = true,
      .help = "Who may use the store besides the job's nodes: addresses and networks."},
 
+    {OPTION_HOSTS, 'H', "hosts", "HOST[:SLOTS],...", .subject = "Hosts", .weak = true,
+     .help = "Start the job on these hosts, by ssh: node1:8,node2:8, user@node[01-16]. Their order "
+             "is that of the nodes; SLOTS are ranks."},
+    {OPTION_HOSTFILE, 0, "hostfile", "FILE", .weak = true,
+     .help = "The same from a file: a HOST a line, also with slots=N, max-slots=N, port=N."},
+    {OPTION_EXPORT, 'x', "export", "NAME[=VALUE]", .weak = true,
+     .help = "Set a variable for the ranks; without VALUE, pass on this one to the hosts, too. May "
+             "be given again."},
+    {OPTION_WDIR, 'C', "wdir", "DIR", .weak = true,
+     .help = "Start in DIR. Default: the current folder, on all hosts."},
+    {OPTION_SSH_COMMAND, 0, "ssh-command", "COMMAND", .weak = true,
+     .help = "How hosts are reached: words in front of HOST and a command. Default: DDPRUN_SSH, "
+             "else ssh, with options that let it ask nothing."},
+    {OPTION_REACH_TIMEOUT, 0, "reach-timeout", "TIME", .weak = true,
+     .help = "How long a host may take to answer. Default: 30s."},
+
     {OPTION_MAX_RESTARTS, 0, "max-restarts", "N[/TIME]", "PET_MAX_RESTARTS",
      "Start all ranks again after up to N failures, or up to N within TIME: 3, 3/10m. Default: 0.",
      .subject = "Restarts"},
@@ -125,11 +144,12 @@ const struct co_option cli_table[] = {
      .help =
          "Not after a failure with one of these exit codes: 1,2,130-143. A signal counts as 128 "
          "plus its number."},
-    {OPTION_ON_FAILURE, 0, "on-failure", "replace|restart|abort", .weak = true,
+    {OPTION_ON_FAILURE, 0, "on-failure", "replace|shrink|restart|abort", .weak = true,
      .help =
          "What follows a rank's failure while --max-restarts lasts. replace (default): only that "
          "rank is started again, if the program is one that goes on with it (ddp_run of "
-         "libddp), else all of them; restart: all ranks (default as torchrun); "
+         "libddp), else all of them; shrink: such a program goes on without it; restart: all "
+         "ranks (default as torchrun); "
          "abort: the end."},
     {OPTION_RECOVERY_TIMEOUT, 0, "recovery-timeout", "TIME", .weak = true,
      .help = "When a rank is replaced: how long the others may take to notice, before all are "
@@ -171,6 +191,10 @@ const struct co_option cli_table[] = {
     {OPTION_LOG_DIR, 0, "log-dir", "DIR", "PET_LOG_DIR",
      "Where these files go; /dev/null: there are none. Default: a new folder in TMPDIR, if -r or "
      "-t ask for files."},
+    {OPTION_LOG_ROTATE, 0, "log-rotate", "SIZE[,KEEP]", .weak = true,
+     .help =
+         "Begin a new stdout.log or stderr.log when one gets larger than SIZE, and keep KEEP old "
+         "ones, as stdout.log.1 and so on: 100M, 1G,5. Default: KEEP is 1."},
     {OPTION_LOCAL_RANKS_FILTER, 0, "local-ranks-filter", "RANK,...", "PET_LOCAL_RANKS_FILTER",
      "Show the output of these local ranks only; files are not touched by this."},
     {OPTION_STDOUT_FILTERS, 0, "duplicate-stdout-filters", "TEXT,...",
@@ -183,6 +207,13 @@ const struct co_option cli_table[] = {
      .help = "Begin each line of a rank with a label; {host}, {rank}, {local_rank} and "
              "{generation} are filled in. Without FORMAT '{host}:{rank}: ', which is also the "
              "default on a terminal with several ranks; --label= : never."},
+    {OPTION_COLOR, 0, "color", "auto|always|never", .weak = true,
+     .help = "Labels in colours, one for each rank. auto (default): on a terminal, unless NO_COLOR "
+             "is set or TERM is dumb."},
+    {OPTION_FOLD, 0, "fold", "TIME", .optional = true, .weak = true,
+     .help =
+         "Lines that several ranks write are one, with all of them in its label: n1:0-6,8: text. "
+         "Lines are held for TIME for that. Default: 100ms."},
     {OPTION_STDIN, 0, "stdin", "RANK|none", .weak = true,
      .help = "Who reads ddprun's standard input; the others have /dev/null. Default: 0."},
     {OPTION_LOGS_SPECS, 0, "logs-specs", "NAME",

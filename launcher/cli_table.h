@@ -1,5 +1,5 @@
 /* cli_table.h - the names of ddprun's options. What they mean: cli.c, cli_nodes.c,
- * cli_meet.c, cli_output.c, cli_end.c. */
+ * cli_hosts.c, cli_meet.c, cli_output.c, cli_end.c. */
 #ifndef DDP_LAUNCHER_CLI_TABLE_H
 #define DDP_LAUNCHER_CLI_TABLE_H
 
@@ -27,6 +27,7 @@ enum cli_option {
     OPTION_WRAP,
     OPTION_START_METHOD,
     OPTION_OMP,
+    OPTION_WARM,
     /* meeting */
     OPTION_RDZV_BACKEND,
     OPTION_RDZV_ENDPOINT,
@@ -46,6 +47,13 @@ enum cli_option {
     OPTION_REQUIRE_TOKEN,
     OPTION_STORE,
     OPTION_STORE_ALLOW,
+    /* hosts */
+    OPTION_HOSTS,
+    OPTION_HOSTFILE,
+    OPTION_EXPORT,
+    OPTION_WDIR,
+    OPTION_SSH_COMMAND,
+    OPTION_REACH_TIMEOUT,
     /* restarts */
     OPTION_MAX_RESTARTS,
     OPTION_RESTART_AFTER_PROGRESS,
@@ -65,10 +73,13 @@ enum cli_option {
     OPTION_TEE,
     OPTION_REDIRECTS,
     OPTION_LOG_DIR,
+    OPTION_LOG_ROTATE,
     OPTION_LOCAL_RANKS_FILTER,
     OPTION_STDOUT_FILTERS,
     OPTION_STDERR_FILTERS,
     OPTION_LABEL,
+    OPTION_COLOR,
+    OPTION_FOLD,
     OPTION_STDIN,
     OPTION_LOGS_SPECS,
     /* seeing */

@@ -69,6 +69,30 @@ static enum file_kind real_look_at(void *arg, const char *path)
     return look_inside(path);
 }
 
+static int real_read_file(void *arg, const char *path, size_t max, char **ret_text, size_t *ret_len)
+{
+    (void)arg;
+    co_autoclose_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    co_autofree char *text = fd < 0 ? NULL : malloc(max + 1);
+    if (text == NULL)
+        return fd < 0 ? -errno : -ENOMEM;
+    size_t len = 0;
+    for (ssize_t n = 1; n > 0 && len < max + 1; len += (size_t)n) {
+        n = read(fd, text + len, max + 1 - len);
+        if (n < 0)
+            return -errno;
+    }
+    *ret_text = co_take(&text);
+    *ret_len = len;
+    return 0;
+}
+
+static int real_enter(void *arg, const char *dir)
+{
+    (void)arg;
+    return chdir(dir) == 0 ? 0 : -errno;
+}
+
 static int real_fill_random(void *arg, void *bytes, size_t n)
 {
     (void)arg;
@@ -81,5 +105,7 @@ const struct cli_world cli_real_world = {
     .n_cpus = real_n_cpus,
     .n_allowed_cpus = real_n_allowed_cpus,
     .look_at = real_look_at,
+    .read_file = real_read_file,
+    .enter = real_enter,
     .fill_random = real_fill_random,
 };

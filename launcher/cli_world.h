@@ -5,6 +5,8 @@
 
 #include <stddef.h>
 
+struct cli_seat;
+
 enum file_kind {
     FILE_MISSING,    /* or its directory may not be searched */
     FILE_EXECUTABLE, /* a regular file that we may execute */
@@ -22,7 +24,13 @@ struct cli_world {
     int (*n_cpus)(void *arg);         /* in our affinity mask, >= 1; cheap */
     int (*n_allowed_cpus)(void *arg); /* of these, as many as the cgroup's quota allows, >= 1 */
     enum file_kind (*look_at)(void *arg, const char *path); /* links are followed */
-    int (*fill_random)(void *arg, void *bytes, size_t n);   /* n <= 256; returns 0 or -errno */
+    /* A whole file, up to max bytes, and one more if it is longer. text is owned by the caller.
+     * returns 0, -errno */
+    int (*read_file)(void *arg, const char *path, size_t max, char **ret_text, size_t *ret_len);
+    int (*enter)(void *arg, const char *dir);             /* paths are relative to it from then on;
+                                                             returns 0, -errno */
+    int (*fill_random)(void *arg, void *bytes, size_t n); /* n <= 256; returns 0 or -errno */
+    const struct cli_seat *seat; /* borrowed; who started ddprun has told it its place; NULL: no */
     void *arg;
 };
 

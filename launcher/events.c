@@ -145,13 +145,14 @@ static void put_rank(struct events *e, const char *name, uint32_t generation, in
 }
 
 void events_rank(struct events *e, const struct supervisor *s, const struct supervisor_event *what,
-                 int pid)
+                 int pid, bool forked)
 {
     uint32_t generation = supervisor_generation(s);
     if (e->fd < 0)
         return;
     if (what->type == SUPERVISOR_EV_STARTED)
-        put_rank(e, "rank_start", generation, what->rank, json_pack("{s:i}", "pid", pid));
+        put_rank(e, "rank_start", generation, what->rank,
+                 json_pack("{s:i,s:b}", "pid", pid, "forked", forked));
     else if (what->type == SUPERVISOR_EV_START_FAILED)
         put_rank(e, "rank_start_failed", generation, what->rank,
                  json_pack("{s:i}", "errno", what->status));
@@ -243,7 +244,7 @@ void events_replace(struct events *e, const struct supervisor *s)
 {
     const struct supervisor_replacement *r = supervisor_get_replacement(s);
     if (e->fd >= 0)
-        put_rank(e, "replace", supervisor_generation(s), r->rank,
+        put_rank(e, r->is_dropped ? "shrink" : "replace", supervisor_generation(s), r->rank,
                  json_pack("{s:b}", "counted", !r->is_free));
 }
 

@@ -49,13 +49,14 @@ void events_close(struct events *e);
 /* job_start: argv, ranks, max_restarts, pid */
 void events_job_start(struct events *e, char *const *argv, int n_ranks, int max_restarts);
 
-/* rank_start: rank, lrank, pid; rank_start_failed: rank, lrank, errno; rank_exit: rank, lrank, pid,
- * code or signal. lrank is the number on this node.
+/* rank_start: rank, lrank, pid, forked (--warm; else it was executed); rank_start_failed: rank,
+ * lrank, errno; rank_exit: rank, lrank, pid, code or signal. lrank is the number on this node.
  * Other events are not written. Call it before the supervisor is fed.
  *
- * pid   the rank's */
+ * pid      the rank's
+ * forked   how it was started */
 void events_rank(struct events *e, const struct supervisor *s, const struct supervisor_event *what,
-                 int pid);
+                 int pid, bool forked);
 
 /* stop: the ranks are told to stop; why: "failure" (with rank), "signal" (its name), "timeout",
  * "restart" (ddpctl asked for it). What a roster ordered is told by events_order().
@@ -110,7 +111,8 @@ void events_pace(struct events *e, uint32_t generation, const struct pace *pace,
  * what it waits, counted whether it uses up --max-restarts */
 void events_restart(struct events *e, const struct supervisor *s);
 
-/* replace: the failed rank lrank alone is started again, in generation gen; counted as above */
+/* replace: the failed rank lrank alone is started again, in generation gen; shrink: or the others
+ * go on without it; counted as above */
 void events_replace(struct events *e, const struct supervisor *s);
 
 /* job_end: code, restarts, wall_s */

@@ -70,7 +70,7 @@ static int make_memory(const struct job_spec *spec, uint32_t number, uv_loop_t *
 {
     const struct node_memory_opts opts = {.n_local = spec->n_local,
                                           .generation = number,
-                                          .mends = job_spec_replaces(spec),
+                                          .mends = job_spec_mends(spec),
                                           .on_note = notes->on_memory_note,
                                           .on_joined = notes->on_joined,
                                           .arg = notes->arg};

@@ -23,7 +23,7 @@ static void note_signal(struct guide *g, int sig, struct member_input *ret)
     if (g->ends_job)
         snprintf(g->text, sizeof g->text, "%s was stopped by %s", g->name, name);
     else
-        snprintf(g->text, sizeof g->text, "%s", name);
+        snprintf(g->text, sizeof g->text, "%s", g->leaves != NULL ? g->leaves : name);
 }
 
 static bool hear_end(struct guide *g, const struct supervisor *s, struct member_input *ret)

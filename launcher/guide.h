@@ -16,13 +16,14 @@ enum { GUIDE_TEXT_BYTES = 512, GUIDE_MAX_EVENTS = 2 };
 
 /* Plain data. */
 struct guide {
-    const char *name; /* this node's; borrowed */
-    const char *path; /* what is executed; borrowed */
-    bool ends_job;    /* a signal to us ends the whole job; else this node leaves */
-    bool has_ranks;   /* they were ordered to start, and that nothing runs was not told since */
-    bool owes_gone;   /* the member waits to hear that nothing runs, or that ranks are kept */
-    bool holds_gone;  /* the caller's: not to be told yet, for an answer of the roster may come */
-    bool saved;       /* the caller's: each rank has said that its state is saved, after PENDING */
+    const char *name;   /* this node's; borrowed */
+    const char *path;   /* what is executed; borrowed */
+    const char *leaves; /* why, if the stop that comes is none of a signal's; NULL: it is */
+    bool ends_job;      /* a signal to us ends the whole job; else this node leaves */
+    bool has_ranks;     /* they were ordered to start, and that nothing runs was not told since */
+    bool owes_gone;     /* the member waits to hear that nothing runs, or that ranks are kept */
+    bool holds_gone;    /* the caller's: not to be told yet, for an answer of the roster may come */
+    bool saved; /* the caller's: each rank has said that its state is saved, after PENDING */
     bool told_done, told_end, told_saved;
     int told_rank; /* local, whose failure was told; -1: none */
     char text[GUIDE_TEXT_BYTES];

@@ -13,7 +13,7 @@
 
 /* The memfd: this head, then slots of a pointer's size, then the strings. A slot holds the offset
  * of its string, 0 for NULL; mapping turns offsets into pointers. Slots of a worker: a free one,
- * argv, env. */
+ * argv, env. launcher/warm/ddp_warm.py reads it, too. */
 struct image_head {
     size_t n_slots;
     size_t n_workers;

@@ -1,5 +1,6 @@
 #include "job_spec.h"
 
+#include "remote_spec.h"
 #include "wrap.h"
 
 #include "rendezvous/seal.h"
@@ -13,9 +14,9 @@ bool job_spec_agent_store(const struct job_spec *spec, uint32_t world_size)
     return spec->store == STORE_AGENT || (spec->store == STORE_AUTO && world_size > 1);
 }
 
-bool job_spec_replaces(const struct job_spec *spec)
+bool job_spec_mends(const struct job_spec *spec)
 {
-    return spec->on_failure == FAILURE_REPLACES &&
+    return (spec->on_failure == FAILURE_REPLACES || spec->on_failure == FAILURE_SHRINKS) &&
            (spec->max_restarts > 0 || spec->restart_after_progress || job_spec_may_grow(spec));
 }
 
@@ -67,6 +68,9 @@ void job_spec_fini(struct job_spec *spec)
         spec->events,
         spec->report,
         spec->signals_to_handle,
+        spec->exports,
+        spec->task,
+        spec->wdir,
         spec->world.node_name,
         spec->world.local_addr,
         spec->world.endpoint_host,
@@ -78,6 +82,7 @@ void job_spec_fini(struct job_spec *spec)
         explicit_bzero(spec->world.key, sizeof *spec->world.key);
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
+    remote_spec_destroy(spec->remote);
     output_spec_fini(&spec->output);
     *spec = (struct job_spec){0};
 }

@@ -14,7 +14,9 @@
 #include <stdint.h>
 
 struct binding;
+struct remote_spec;
 struct seal_key;
+struct slurm_task;
 struct wrap;
 
 #define JOB_RANKS_MAX 1024 /* of one node */
@@ -25,7 +27,9 @@ enum store_choice {
     STORE_WORKER /* rank 0 of the script hosts it, as it would without a launcher */
 };
 
-enum failure_action { FAILURE_REPLACES, FAILURE_RESTARTS, FAILURE_ABORTS };
+enum failure_action { FAILURE_REPLACES, FAILURE_SHRINKS, FAILURE_RESTARTS, FAILURE_ABORTS };
+
+enum warm_choice { WARM_NEVER, WARM_RESTARTS, WARM_START };
 
 /* Is an argument {rank} filled in? */
 enum template_rule {
@@ -70,6 +74,8 @@ struct job_world {
     struct allow_list *store_allow; /* owned; who may use the store besides; NULL: nobody */
     bool keeps_rank_0;              /* MASTER_ADDR is this node's, by the command line */
     bool ends_job; /* it has started the others: a signal to it ends the whole job */
+    int leash_fd;  /* borrowed; of the ddprun that started this one, which also tells what concerns
+                      the whole job (leash_wire.h); 0: none */
 };
 
 struct job_spec {
@@ -97,12 +103,22 @@ struct job_spec {
 
     struct job_world world;
 
+    struct remote_spec *remote; /* owned; this ddprun starts others, and no ranks itself; n_local is
+                                   the most that one of them has, the program is not looked at.
+                                   NULL: it is a node */
+    struct slurm_task
+        *task;            /* owned; this ddprun becomes a rank that Slurm has started; NULL: no */
+    const char **exports; /* owned, NULL-terminated; NAME or NAME=VALUE of argv, for the ranks */
+    char *wdir;           /* owned; where to start; NULL: here */
+
     /* the program: see rank_argv.h for what one rank gets */
     char *path;  /* owned; what is executed: absolute, or as it was given if it holds a '/' */
     char **argv; /* owned, one block, NULL-terminated; argv[0] as the program shall see it */
     char *shown; /* owned; the program's name for messages: the script, the module, the program */
-    int n_program_words; /* argv up to here is the program, the rest are its arguments */
-    bool has_templates;  /* an argument holds a '$', or braces that are filled in */
+    int n_program_words;   /* argv up to here is the program, the rest are its arguments */
+    bool is_python;        /* path is a Python that we chose, argv says what it runs */
+    enum warm_choice warm; /* may ranks be forked from a parent that has imported what they need? */
+    bool has_templates;    /* an argument holds a '$', or braces that are filled in */
     enum template_rule templates;
     bool fills_braces; /* {rank} and the like are filled in: what `templates` comes to */
     struct wrap *wrap; /* owned, and its path; in front of some ranks' words; NULL: of nobody's */
@@ -112,20 +128,20 @@ struct job_spec {
     int max_restarts;           /* failures of ranks that start all ranks again; 0: none */
     uint64_t restart_window_ms; /* count only failures of so many last ms; 0: of the whole job */
     enum failure_action on_failure; /* ABORTS: max_restarts is 0, and no failure is free */
-    uint64_t recovery_ms;           /* REPLACES: from a failure until all others have noticed it */
-    uint64_t hang_timeout_ms;       /* a rank that does not move so long is ended; 0: never */
-    int n_standby;                  /* processes that wait for a rank that fails */
-    bool restart_after_progress;    /* a failure after progress is not counted; restart_policy.h */
-    uint64_t output_after_ms;       /* what a rank writes so long after its start is progress */
-    bool no_restart_on[256];   /* by the exit code that the failure means for ddprun (a rank's, or
+    uint64_t recovery_ms; /* REPLACES, SHRINKS: from a failure until all others have noticed it */
+    uint64_t hang_timeout_ms;    /* a rank that does not move so long is ended; 0: never */
+    int n_standby;               /* processes that wait for a rank that fails */
+    bool restart_after_progress; /* a failure after progress is not counted; restart_policy.h */
+    uint64_t output_after_ms;    /* what a rank writes so long after its start is progress */
+    bool no_restart_on[256];     /* by the exit code that the failure means for ddprun (a rank's, or
                                     128 + its signal): the job ends at once */
-    uint64_t timeout_ms;       /* stop the job so long after its start, exit 124; 0: never */
-    uint64_t grace_ms;         /* after a signal: from forwarding it to SIGKILL */
-    uint64_t on_term_ms;       /* before that: to save their state; 0: they are not asked */
-    uint64_t failure_grace_ms; /* after a failed rank: from SIGTERM to SIGKILL */
-    uint64_t stop_signals;     /* bit N: signal N, passed on, ends the job. TERM, INT, HUP and QUIT
+    uint64_t timeout_ms;         /* stop the job so long after its start, exit 124; 0: never */
+    uint64_t grace_ms;           /* after a signal: from forwarding it to SIGKILL */
+    uint64_t on_term_ms;         /* before that: to save their state; 0: they are not asked */
+    uint64_t failure_grace_ms;   /* after a failed rank: from SIGTERM to SIGKILL */
+    uint64_t stop_signals;   /* bit N: signal N, passed on, ends the job. TERM, INT, HUP and QUIT
                                     always; never KILL, STOP, CHLD, CONT, WINCH, nor a fault's */
-    char *signals_to_handle;   /* owned; TORCHELASTIC_SIGNALS_TO_HANDLE, as it was given */
+    char *signals_to_handle; /* owned; TORCHELASTIC_SIGNALS_TO_HANDLE, as it was given */
     enum signal_scope signal_scope; /* who gets the first signal: a rank's main process, or its
                                        process group */
 
@@ -140,9 +156,8 @@ struct job_spec {
 /* Does ddprun serve the store of a generation of so many ranks? */
 bool job_spec_agent_store(const struct job_spec *spec, uint32_t world_size);
 
-/* May a failed rank be replaced while the others live, or may ranks live on when nodes come and
- * go? */
-bool job_spec_replaces(const struct job_spec *spec);
+/* May ranks live on when others fail, or when nodes come and go? */
+bool job_spec_mends(const struct job_spec *spec);
 
 /* Can a node join while this one's ranks run? */
 bool job_spec_may_grow(const struct job_spec *spec);

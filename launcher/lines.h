@@ -1,6 +1,7 @@
 /* lines.h - bytes of one stream -> whole lines, each with a prefix. Pure.
  *
- * A line that is longer than LINES_BYTES comes in pieces of that size. */
+ * A line that is longer than LINES_BYTES comes in pieces of that size. Of one that was drawn over
+ * by carriage returns, as progress bars are, only the newest drawing is left: the frame. */
 #ifndef DDP_LAUNCHER_LINES_H
 #define DDP_LAUNCHER_LINES_H
 
@@ -14,6 +15,7 @@ struct lines {
     char *buf; /* owned; LINES_BYTES, or NULL while nothing came */
     size_t start, end;
     bool in_line; /* a piece of a long line was taken: what comes next belongs to it */
+    bool is_bar;  /* the line that is not over was drawn over, or is about to be */
 };
 
 void lines_fini(struct lines *l); /* a zeroed one is an empty one */
@@ -26,6 +28,10 @@ char *lines_room(struct lines *l, size_t *ret_n);
 
 /* n bytes were put there. */
 void lines_add(struct lines *l, size_t n);
+
+/* The newest frame of the line that is not over, if it is a bar's; lent until anything is added or
+ * taken. returns its bytes; 0: there is none */
+size_t lines_frame(const struct lines *l, const char **ret);
 
 /* The next whole lines, prefix in front of each; at the stream's end, or of a long line, a piece.
  *

@@ -3,7 +3,10 @@
 #include "common/error.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,6 +21,9 @@ void log_copy_close(struct log_copy *l)
 {
     close_fd(&l->fd);
     close_fd(&l->filter_fd);
+    free(l->path);
+    l->path = NULL;
+    l->turn = (struct log_turn){0};
 }
 
 /* By its descriptor: nobody keeps the names of the files of a thousand ranks. */
@@ -45,9 +51,81 @@ static int write_all(int *fd, const char *bytes, size_t n, struct co_error *err)
     return 0;
 }
 
+int log_copy_set_turn(struct log_copy *l, const struct log_turn *turn, const char *path)
+{
+    if (l->fd < 0 || turn->max_bytes == 0)
+        return 0;
+    l->path = strdup(path);
+    if (l->path == NULL)
+        return -ENOMEM;
+    off_t size = lseek(l->fd, 0, SEEK_END);
+    l->size = size > 0 ? (uint64_t)size : 0;
+    l->turn = *turn;
+    return 0;
+}
+
+/* FILE, or FILE.1 and so on. */
+static char *name_of(const struct log_copy *l, int number, char *name, size_t n)
+{
+    if (number == 0)
+        snprintf(name, n, "%s", l->path);
+    else
+        snprintf(name, n, "%s.%d", l->path, number);
+    return name;
+}
+
+/* One that is not there, or cannot be moved, is not worth more than the new lines. */
+static void shift_old_ones(const struct log_copy *l)
+{
+    char from[PATH_MAX], to[PATH_MAX];
+    if (l->turn.n_kept == 0)
+        unlink(l->path);
+    for (int i = l->turn.n_kept; i > 0; i--)
+        rename(name_of(l, i - 1, from, sizeof from), name_of(l, i, to, sizeof to));
+}
+
+static int turn_over(struct log_copy *l, struct co_error *err)
+{
+    close_fd(&l->fd);
+    shift_old_ones(l);
+    l->size = 0;
+    l->fd = open(l->path, O_WRONLY | O_CREAT | O_APPEND | O_TRUNC | O_CLOEXEC, 0666);
+    if (l->fd >= 0)
+        return 0;
+    return co_fail(err, -errno, "cannot open log file %s, it ends here: %s", l->path,
+                   strerror(errno));
+}
+
+/* How much of this goes to the file that is open: whole lines, if there is the end of one. 0: none
+ * of it, it is full */
+static size_t fitting(const struct log_copy *l, const char *bytes, size_t n)
+{
+    uint64_t room = l->turn.max_bytes > l->size ? l->turn.max_bytes - l->size : 0;
+    if (n <= room)
+        return n;
+    const char *newline = memrchr(bytes, '\n', (size_t)room);
+    if (newline != NULL)
+        return (size_t)(newline + 1 - bytes);
+    return l->size > 0 ? 0 : (size_t)room;
+}
+
 int log_copy_bytes(struct log_copy *l, const char *bytes, size_t n, struct co_error *err)
 {
-    return write_all(&l->fd, bytes, n, err);
+    int rc = 0;
+    if (l->turn.max_bytes == 0)
+        return write_all(&l->fd, bytes, n, err);
+    while (n > 0 && rc == 0 && l->fd >= 0) {
+        size_t part = fitting(l, bytes, n);
+        if (part == 0) {
+            rc = turn_over(l, err);
+            continue;
+        }
+        rc = write_all(&l->fd, bytes, part, err);
+        l->size += part;
+        bytes += part;
+        n -= part;
+    }
+    return rc;
 }
 
 static bool has_word(char *const *words, const char *line, size_t n)

@@ -4,8 +4,11 @@
 #include "dry_run.h"
 #include "endpoint.h"
 #include "job_spec.h"
+#include "leash.h"
 #include "node.h"
+#include "remote.h"
 #include "secret.h"
+#include "task.h"
 #include "title.h"
 
 #include "common/error.h"
@@ -81,7 +84,9 @@ static int usage_code(int rc)
 static int show(const struct job_spec *spec)
 {
     struct co_error err;
-    if (dry_run_print(spec, environ, stdout, &err) == 0)
+    int rc = spec->remote != NULL ? remote_show(spec, stdout, &err)
+                                  : dry_run_print(spec, environ, stdout, &err);
+    if (rc == 0)
         return fflush(stdout) == 0 ? 0 : EXIT_INTERNAL;
     fprintf(stderr, "ddprun: %s\n", err.text);
     return EXIT_INTERNAL;
@@ -114,10 +119,12 @@ static int run(struct job_spec *spec, int null_fd)
 {
     struct node_end end = {0};
     struct co_error err;
-    int code = spec->world.guided ? find_secret(spec) : 0;
+    bool lacks_key = spec->world.guided && spec->world.key == NULL && spec->remote == NULL;
+    int code = lacks_key ? find_secret(spec) : 0;
     if (code != 0)
         return code;
-    int rc = node_run(spec, &endpoint_link_ops, null_fd, &end, &err);
+    int rc = spec->remote != NULL ? remote_run(spec, null_fd, &end, &err)
+                                  : node_run(spec, &endpoint_link_ops, null_fd, &end, &err);
     if (rc < 0) {
         fprintf(stderr, "ddprun: %s\n", err.text);
         return rc == -EADDRINUSE ? EXIT_UNAVAILABLE : EXIT_INTERNAL;
@@ -127,19 +134,85 @@ static int run(struct job_spec *spec, int null_fd)
     return end.exit_code;
 }
 
-static int do_as_told(int argc, char **argv)
+/* What -x sets; where a starter has told our place it has sent it, too. */
+static int set_exports(const char *const *exports)
 {
+    for (; *exports != NULL; exports++) {
+        char *name = strndup(*exports, strcspn(*exports, "="));
+        const char *equals = strchr(*exports, '=');
+        int rc = name == NULL ? -1 : equals != NULL ? setenv(name, equals + 1, 1) : 0;
+        free(name);
+        if (rc < 0) {
+            fprintf(stderr, "ddprun: no memory for a variable\n");
+            return EXIT_INTERNAL;
+        }
+    }
+    return 0;
+}
+
+/* returns   0; else what to exit with */
+static int place_ranks(struct job_spec *spec)
+{
+    struct co_error err;
+    const char *visible = spec->gpus != NULL ? spec->gpus : getenv(DDP_ENV_CUDA_VISIBLE_DEVICES);
+    int rc = binding_find(spec, visible, &err);
+    if (rc < 0) {
+        fprintf(stderr, "ddprun: %s\n", err.text);
+        return usage_code(rc);
+    }
+    if (spec->report_bindings)
+        binding_report(spec, stderr);
+    return 0;
+}
+
+/* Whoever has started us has shown the notes already. */
+static int do_leashed(struct leash *leash, struct job_spec *spec, int null_fd)
+{
+    struct co_error err;
+    spec->world.leash_fd = leash->fd;
+    if (leash_make_key(leash, &spec->world, &err) < 0) {
+        fprintf(stderr, "ddprun: %s\n", err.text);
+        return EXIT_INTERNAL;
+    }
+    int code = place_ranks(spec);
+    if (code != 0)
+        return code;
+    leash_say_ready();
+    return run(spec, null_fd);
+}
+
+/* returns   only if that failed: what to exit with */
+static int become(const struct job_spec *spec)
+{
+    struct co_error err;
+    int rc = task_become(spec, &err);
+    fprintf(stderr, "ddprun: %s\n", err.text);
+    return usage_code(rc);
+}
+
+static int do_alone(struct job_spec *spec, int null_fd)
+{
+    int code = spec->remote == NULL ? set_exports(spec->exports) : 0;
+    print_notes(spec->notes);
+    if (code == 0 && spec->remote == NULL)
+        code = place_ranks(spec);
+    if (code != 0)
+        return code;
+    if (spec->dry_run)
+        return show(spec);
+    return spec->task != NULL ? become(spec) : run(spec, null_fd);
+}
+
+/* leash   NULL: nobody holds us */
+static int do_as_told(int argc, char **argv, struct leash *leash, int null_fd)
+{
+    struct cli_world world = cli_real_world;
     struct job_spec spec = {0};
     struct co_error err;
     enum cli_wish wish;
 
-    title_init(argc, argv);
-    int null_fd = open_null();
-    if (null_fd < 0) {
-        fprintf(stderr, "ddprun: cannot open /dev/null: %s\n", strerror(-null_fd));
-        return EXIT_INTERNAL;
-    }
-    int rc = cli_parse(argc, argv, &cli_real_world, &wish, &spec, &err);
+    world.seat = leash != NULL ? &leash->seat : NULL;
+    int rc = cli_parse(argc, argv, &world, &wish, &spec, &err);
     if (rc < 0) {
         fprintf(stderr, "ddprun: %s\n", err.text);
         return usage_code(rc);
@@ -152,24 +225,36 @@ static int do_as_told(int argc, char **argv)
         printf("ddprun %s\n", DDPRUN_VERSION);
         return fflush(stdout) == 0 ? 0 : EXIT_INTERNAL;
     }
-    print_notes(spec.notes);
-    const char *visible = spec.gpus != NULL ? spec.gpus : getenv(DDP_ENV_CUDA_VISIBLE_DEVICES);
-    rc = binding_find(&spec, visible, &err);
+    int code = leash != NULL ? do_leashed(leash, &spec, null_fd) : do_alone(&spec, null_fd);
+    job_spec_fini(&spec);
+    return code;
+}
+
+static int do_as_leash_tells(int null_fd)
+{
+    struct leash leash;
+    struct co_error err;
+    int rc = leash_open(null_fd, &leash, &err);
     if (rc < 0) {
         fprintf(stderr, "ddprun: %s\n", err.text);
-        job_spec_fini(&spec);
-        return usage_code(rc);
+        return EXIT_INTERNAL;
     }
-    if (spec.report_bindings)
-        binding_report(&spec, stderr);
-    int code = spec.dry_run ? show(&spec) : run(&spec, null_fd);
-    job_spec_fini(&spec);
+    int code = do_as_told((int)leash.order.n_argv, leash.order.argv, &leash, null_fd);
+    leash_close(&leash);
     return code;
 }
 
 int main(int argc, char **argv)
 {
-    int code = do_as_told(argc, argv);
+    title_init(argc, argv);
+    int null_fd = open_null();
+    if (null_fd < 0) {
+        fprintf(stderr, "ddprun: cannot open /dev/null: %s\n", strerror(-null_fd));
+        return EXIT_INTERNAL;
+    }
+    if (leash_is_asked_for(argc, argv))
+        return do_as_leash_tells(null_fd);
+    int code = do_as_told(argc, argv, NULL, null_fd);
     if (cli_is_torchrun(argc > 0 ? argv[0] : NULL) && code != 0 && code != EXIT_USAGE)
         return 1; /* scripts that were written for torchrun know no others */
     return code;

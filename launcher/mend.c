@@ -29,7 +29,7 @@ static bool others_are_mendable(const struct supervisor *s, int failed)
     for (int i = 0; i < s->limits.n_ranks; i++) {
         const struct supervisor_rank *r = &s->ranks[i];
         any |= r->joined == RANK_MENDABLE;
-        if (i != failed && (!is_there(r) || r->joined == RANK_JOINED))
+        if (i != failed && !r->is_dropped && (!is_there(r) || r->joined == RANK_JOINED))
             return false;
     }
     return any && s->n_running > 0;
@@ -43,13 +43,18 @@ static bool has_room_for_a_start(const struct supervisor *s)
 
 static bool is_wanted(const struct supervisor *s)
 {
-    return s->limits.replaces && s->stop_signal == 0 && !s->timed_out;
+    return s->limits.mends && s->stop_signal == 0 && !s->timed_out;
 }
 
 static bool can_mend_failure(const struct supervisor *s, const struct supervisor_event *e)
 {
     return is_wanted(s) && e->status != 0 && has_room_for_a_start(s) &&
            others_are_mendable(s, e->rank);
+}
+
+bool mend_may_drop(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return s->limits.drops && mend_may_replace(s, e);
 }
 
 bool mend_may_replace(const struct supervisor *s, const struct supervisor_event *e)
@@ -116,8 +121,7 @@ static void begin_generation(struct supervisor *s, uint32_t generation, uint64_t
     o->mend = true;
 }
 
-void mend_replace(struct supervisor *s, const struct supervisor_event *e,
-                  struct supervisor_orders *o)
+static void note_failure(struct supervisor *s, const struct supervisor_event *e)
 {
     const struct restart_failure failure =
         supervisor_failure(s, supervisor_code_of_status(e->status), e->now_ms);
@@ -127,8 +131,26 @@ void mend_replace(struct supervisor *s, const struct supervisor_event *e,
                                         .is_free = restart_policy_is_free(&s->policy, &failure)};
     restart_policy_spend(&s->policy, &failure);
     s->replacement.n_counted = (int)s->policy.n_counted;
+}
+
+void mend_replace(struct supervisor *s, const struct supervisor_event *e,
+                  struct supervisor_orders *o)
+{
+    note_failure(s, e);
     forget_rank(s, e->rank);
     begin_generation(s, s->generation + 1, e->now_ms, o);
+}
+
+void mend_drop(struct supervisor *s, const struct supervisor_event *e, struct supervisor_orders *o)
+{
+    note_failure(s, e);
+    s->replacement.is_dropped = true;
+    s->ranks[e->rank].is_dropped = true;
+    s->ranks[e->rank].joined = RANK_NOT_JOINED; /* it is not called */
+    begin_generation(s, s->generation + 1, e->now_ms, o);
+    if (mend_all_joined(s, e)) /* nobody is waited for but who has not come to any yet */
+        s->deadline_ms = CO_NEVER_MS;
+    o->dropped = e->rank;
 }
 
 void mend_keep(struct supervisor *s, const struct supervisor_event *e, struct supervisor_orders *o)

@@ -10,7 +10,8 @@
 /* All that were called to the generation have joined it, and those started anew are started. */
 bool mend_all_joined(const struct supervisor *s, const struct supervisor_event *e);
 
-/* EXITED: the failed rank alone may be started again. Not guided. */
+/* EXITED: the failed rank alone may be started again, or left out. Not guided. */
+bool mend_may_drop(const struct supervisor *s, const struct supervisor_event *e);
 bool mend_may_replace(const struct supervisor *s, const struct supervisor_event *e);
 
 /* EXITED: the others may live on until it is known what follows. Guided. */
@@ -28,6 +29,9 @@ bool mend_keep_on(const struct supervisor *s, const struct supervisor_event *e);
  * have not come to any yet: they will come to this one. */
 void mend_replace(struct supervisor *s, const struct supervisor_event *e,
                   struct supervisor_orders *o);
+
+/* The others are called to a generation without it. */
+void mend_drop(struct supervisor *s, const struct supervisor_event *e, struct supervisor_orders *o);
 
 /* The ranks take part in the generation no more. */
 void mend_keep(struct supervisor *s, const struct supervisor_event *e, struct supervisor_orders *o);

@@ -1,6 +1,7 @@
 #include "node.h"
 
 #include "job_spec.h"
+#include "leash_watch.h"
 #include "node_console.h"
 #include "node_guide.h"
 #include "node_hang.h"
@@ -11,6 +12,7 @@
 #include "output.h"
 #include "runtime_dir.h"
 #include "scale.h"
+#include "strangers.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -49,6 +51,13 @@ static void on_note(void *arg, const char *text)
 {
     struct node *n = arg;
     node_say(n, "ddprun: %s\n", text);
+}
+
+static void on_warm(void *arg, const char *text)
+{
+    struct node *n = arg;
+    if (n->spec->verbose > 0)
+        node_say(n, "ddprun: warm: %s\n", text);
 }
 
 static void on_joined(void *arg, int rank, bool mends)
@@ -145,6 +154,34 @@ static int watch(struct node *n, uv_poll_t *poll, int fd, uv_poll_cb on_readable
     return rc < 0 ? co_fail(err, rc, "cannot watch a descriptor: %s", uv_strerror(rc)) : 0;
 }
 
+/* By the leash, it is the job that is stopped. */
+static void on_leash_signal(void *arg, int sig)
+{
+    struct node *n = arg;
+    if ((n->spec->stop_signals >> sig & 1) != 0)
+        node_guide_end_job(n->guide);
+    if (!n->ended)
+        node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SIGNAL, .sig = sig});
+}
+
+/* As with a terminal that is closed: this node goes. */
+static void on_leash_gone(void *arg)
+{
+    struct node *n = arg;
+    node_guide_lose_leash(n->guide);
+    if (!n->ended)
+        node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SIGNAL, .sig = SIGHUP});
+}
+
+static int watch_leash(struct node *n, struct co_error *err)
+{
+    const struct leash_watch_notes notes = {
+        .on_signal = on_leash_signal, .on_gone = on_leash_gone, .arg = n};
+    if (n->spec->world.leash_fd == 0)
+        return 0;
+    return leash_watch_open(&n->loop, n->spec->world.leash_fd, &notes, &n->leash, err);
+}
+
 static int open_loop(struct node *n, struct co_error *err)
 {
     int rc = uv_loop_init(&n->loop);
@@ -158,6 +195,8 @@ static int open_loop(struct node *n, struct co_error *err)
     uv_timer_init(&n->loop, &n->settled);
     n->settled.data = n;
     rc = watch(n, &n->nursery_poll, n->nursery.sock, node_on_nursery, err);
+    if (rc == 0)
+        rc = strangers_open(&n->loop, n->nursery.pid, &n->strangers, err);
     if (rc == 0)
         rc = watch(n, &n->signal_poll, n->signal_fd, node_on_signal, err);
     return rc;
@@ -180,7 +219,8 @@ static int open_supervisor(struct node *n, struct co_error *err)
         .stop_signals = spec->stop_signals,
         .to_groups = spec->signal_scope == SCOPE_GROUP,
         .guided = spec->world.guided,
-        .replaces = job_spec_replaces(spec),
+        .mends = job_spec_mends(spec),
+        .drops = spec->on_failure == FAILURE_SHRINKS,
         .recovery_ms = spec->recovery_ms,
     };
     n->supervisor = supervisor_create(&limits);
@@ -216,12 +256,15 @@ static int node_open(struct node *n, const struct guide_link_ops *link, struct c
         rc = node_console_create(n, &n->console, err);
     if (rc < 0)
         return rc;
+    const struct warm_notes warm_notes = {.say = on_warm, .arg = n};
+    warm_open(&n->warm, spec, n->runtime_dir, environ, &warm_notes);
     event_log_init(&n->event_log, spec, n->output, &n->io, n->runtime_dir);
     n->start = (struct start){.spec = spec,
                               .nursery = &n->nursery,
                               .io = &n->io,
                               .runtime_dir = n->runtime_dir,
-                              .gen = &n->gen};
+                              .gen = &n->gen,
+                              .environment = warm_environment(&n->warm, environ)};
     rc = node_hang_open(n, &n->hang, err);
     if (rc == 0)
         rc = node_pace_open(n, &n->pace, err);
@@ -231,8 +274,10 @@ static int node_open(struct node *n, const struct guide_link_ops *link, struct c
         rc = node_standby_open(n, &n->standby, err);
     if (rc < 0)
         return rc;
-    if (spec->world.guided)
-        return node_guide_create(n, link, &n->guide, err);
+    if (spec->world.guided) {
+        rc = node_guide_create(n, link, &n->guide, err);
+        return rc < 0 ? rc : watch_leash(n, err);
+    }
     uint64_t begun_ns = co_now_ns();
     rc = generation_open(spec, 0, &n->loop, &notes, &n->gen, err);
     if (rc == 0)
@@ -255,6 +300,7 @@ static void close_handles(struct node *n)
     close_handle((uv_handle_t *)&n->timer);
     close_handle((uv_handle_t *)&n->timeout);
     close_handle((uv_handle_t *)&n->settled);
+    close_handle((uv_handle_t *)&n->warm_poll);
 }
 
 static void node_close(struct node *n)
@@ -262,6 +308,8 @@ static void node_close(struct node *n)
     generation_close(&n->gen);
     output_close(n->output);
     rank_io_close(&n->io);
+    strangers_close(n->strangers);
+    leash_watch_close(n->leash);
     node_guide_close(n->guide);
     node_hang_close(n->hang);
     node_pace_close(n->pace);
@@ -274,6 +322,7 @@ static void node_close(struct node *n)
         uv_loop_close(&n->loop);
     }
     start_fini(&n->start);
+    warm_close(&n->warm);
     node_guide_destroy(n->guide);
     node_console_destroy(n->console);
     supervisor_destroy(n->supervisor);
@@ -291,6 +340,10 @@ static void run(struct node *n)
     struct supervisor_orders orders;
     n->begun_ms = co_now_ms();
     events_job_start(&n->events, n->spec->argv, n->spec->n_local, n->spec->max_restarts);
+    if (n->spec->warm == WARM_START) {
+        node_warm_up(n);
+        warm_await(&n->warm, &n->nursery, n->signal_fd);
+    }
     supervisor_begin(n->supervisor, n->begun_ms, &orders);
     node_carry_out(n, &orders);
     if (n->guide != NULL)
@@ -311,6 +364,8 @@ static struct node_end the_end(const struct node *n)
         end.die_of = v->die_of;
     else if (v->outcome == OUTCOME_SIGNAL)
         end.die_of = v->signal;
+    if (end.die_of != 0 && n->spec->world.leash_fd != 0) /* ssh would not tell of what */
+        end = (struct node_end){.exit_code = 128 + end.die_of};
     return end;
 }
 

@@ -98,11 +98,17 @@ static void judge_pace(const struct node *n, struct status_rank *ranks, struct p
         pace_judge(paces, n_local, ret);
 }
 
+/* For who asks elsewhere: ddprun never changes its folder. returns buf, or NULL */
+static const char *absolute_events(const char *path, char buf[PATH_MAX])
+{
+    return path != NULL ? realpath(path, buf) : NULL;
+}
+
 static char *make_status(struct node_console *nc)
 {
     const struct node *n = nc->node;
     co_autofree struct status_rank *ranks = calloc((size_t)n->spec->n_local, sizeof *ranks);
-    char host[256] = "";
+    char host[256] = "", events[PATH_MAX];
     if (ranks == NULL)
         return NULL;
     gethostname(host, sizeof host - 1);
@@ -115,6 +121,7 @@ static char *make_status(struct node_console *nc)
                        .pace = &pace,
                        .host = host,
                        .version = DDPRUN_VERSION,
+                       .events = absolute_events(n->spec->events, events),
                        .pid = getpid(),
                        .n_nodes = 1,
                        .world = n->spec->n_local,

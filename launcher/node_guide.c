@@ -64,6 +64,12 @@ static uint32_t generation(const struct node_guide *g)
     return supervisor_generation(g->node->supervisor);
 }
 
+/* Another ddprun holds this one by a leash: it tells what concerns the whole job. */
+static bool is_led(const struct node_guide *g)
+{
+    return g->node->spec->world.leash_fd != 0;
+}
+
 /* --- What is waited for --- */
 
 void node_guide_clear_line(struct node_guide *g)
@@ -103,6 +109,8 @@ static void show_wait(struct node_guide *g)
     enum wait_news news = wait_line_look(&g->shown, &g->text, now_ms);
     if (news == WAIT_CHANGED && p != NULL)
         events_wait(&g->node->events, generation(g), p);
+    if (is_led(g) && member_get_state(g->member) != MEMBER_SEEKING)
+        return; /* for all nodes one tells what the roster waits for */
     if (news != WAIT_NOTHING && g->on_terminal)
         draw_line(g);
     else if (news == WAIT_CHANGED)
@@ -112,7 +120,7 @@ static void show_wait(struct node_guide *g)
 /* Why the ranks were stopped is told together with what follows; not if that takes long. */
 static void say_cause(struct node_guide *g)
 {
-    if (g->cause[0] != '\0')
+    if (g->cause[0] != '\0' && !is_led(g))
         node_say(g->node, "ddprun: %s\n", g->cause);
     g->cause[0] = '\0';
 }
@@ -226,7 +234,7 @@ static void announce(struct node_guide *g)
 {
     const struct member_place *p = member_get_place(g->member);
     events_place(&g->node->events, p->generation, &p->place, co_now_ms() - g->waits_from_ms);
-    if (p->generation > 0 || g->node->spec->verbose > 0)
+    if ((p->generation > 0 || g->node->spec->verbose > 0) && !is_led(g))
         node_say(g->node,
                  "ddprun: %s%sgeneration %" PRIu32 ": %" PRIu32 " node%s, %" PRIu32 " rank%s\n",
                  g->cause, g->cause[0] != '\0' ? "; " : "", p->generation, p->place.n_nodes,
@@ -517,7 +525,8 @@ void node_guide_end_job(struct node_guide *g)
 
 const struct report_job *node_guide_fill_report(const struct node_guide *g, struct report_job *ret)
 {
-    *ret = (struct report_job){.first_rank = (int)member_get_place(g->member)->place.first_rank,
+    *ret = (struct report_job){.told_elsewhere = is_led(g),
+                               .first_rank = (int)member_get_place(g->member)->place.first_rank,
                                .end = member_get_end(g->member)};
     return ret;
 }
@@ -595,6 +604,11 @@ int node_guide_create(struct node *n, const struct guide_link_ops *ops, struct n
         .on_up = on_up, .on_message = on_message, .on_down = on_down, .on_note = on_note, .arg = g};
     int rc = make_member(g, err);
     return rc == 0 ? ops->open(&n->loop, n->spec, &notes, &g->link, err) : rc;
+}
+
+void node_guide_lose_leash(struct node_guide *g)
+{
+    g->guide.leaves = "the ddprun that started it is gone, or the way to it";
 }
 
 void node_guide_begin(struct node_guide *g)

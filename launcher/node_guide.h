@@ -18,6 +18,9 @@ struct node_guide; /* opaque */
 int node_guide_create(struct node *n, const struct guide_link_ops *ops, struct node_guide **ret,
                       struct co_error *err);
 
+/* This node is about to be stopped for want of its starter. */
+void node_guide_lose_leash(struct node_guide *g);
+
 /* Look for the roster. The supervisor has begun. */
 void node_guide_begin(struct node_guide *g);
 

@@ -79,15 +79,18 @@ static void socket_close(struct rank_memory *r)
 /* Let go whoever waits for a rank that will never come, or never come back. */
 static void tell_rank_gone(struct node_memory *m, int rank, int status)
 {
+    const int local = broker_local_of(m->broker, (unsigned)rank);
+    if (local < 0)
+        return;
     struct control_abort why = {
-        .cause = CONTROL_RANK_DIED, .rank = (uint16_t)rank, .detail = (uint32_t)status};
-    const struct control_line *line = &m->control->line[rank];
+        .cause = CONTROL_RANK_DIED, .rank = (uint16_t)local, .detail = (uint32_t)status};
+    const struct control_line *line = &m->control->line[local];
     if (status == 0 && atomic_load(&line->joined) == 0)
         why.cause = CONTROL_RANK_LEFT;
     if (status != 0 || why.cause == CONTROL_RANK_LEFT)
         control_abort_set(m->control, why);
     else
-        control_look(m->control, (unsigned)rank); /* aborts unless it left in good order */
+        control_look(m->control, (unsigned)local); /* aborts unless it left in good order */
     broker_rank_gone(m->broker, (unsigned)rank);
 }
 
@@ -218,8 +221,10 @@ int node_memory_rank_gone(struct node_memory *m, int rank, int status)
         return -1;
     tell_rank_gone(m, rank, status); /* the abort word stays if it was written before */
     struct control_abort why = control_abort_get(m->control);
-    bool other_died = why.cause == CONTROL_RANK_DIED && why.rank != rank && why.rank < m->n_local;
-    return other_died ? why.rank : -1;
+    if (why.cause != CONTROL_RANK_DIED || why.rank >= m->control->n_local)
+        return -1;
+    const int died = (int)broker_seat_at(m->broker, why.rank);
+    return died != rank ? died : -1;
 }
 
 void node_memory_part(struct node_memory *m)
@@ -228,12 +233,22 @@ void node_memory_part(struct node_memory *m)
         control_abort_set(m->control, (struct control_abort){.cause = CONTROL_RENEWED});
 }
 
+void node_memory_drop(struct node_memory *m, int rank)
+{
+    broker_drop(m->broker, (unsigned)rank);
+}
+
+int node_memory_n_kept(const struct node_memory *m)
+{
+    return m->broker != NULL ? (int)broker_n_kept(m->broker) : m->n_local;
+}
+
 int node_memory_renew(struct node_memory *m, uint32_t generation, const struct broker_world *world,
                       struct co_error *err)
 {
     struct control *next;
     int fd;
-    int rc = control_create((unsigned)m->n_local, generation, &fd, &next, err);
+    int rc = control_create(broker_n_kept(m->broker), generation, &fd, &next, err);
     if (rc < 0)
         return rc;
     rc = broker_renew(m->broker, fd, generation, world, err);

@@ -50,6 +50,10 @@ int node_memory_rank_gone(struct node_memory *m, int rank, int status);
 /* The ranks take part in this generation no more: let go who waits in it. */
 void node_memory_part(struct node_memory *m);
 
+/* The rank is gone for good: from the next generation on those behind it move up. */
+void node_memory_drop(struct node_memory *m, int rank);
+int node_memory_n_kept(const struct node_memory *m); /* ranks that are not dropped */
+
 /* New memory for the next generation, which those that live join by the sockets they have. Call
  * node_memory_add() for those that take the places of ranks that are gone, then
  * node_memory_let_in(). A rank has asked for the memory of the generation before.

@@ -45,8 +45,27 @@ static void take_place(struct node *n)
     n->start.first_rank = 0;
     if (n->guide != NULL)
         node_guide_fill_place(n->guide, &n->start.place, &n->start.first_rank);
+    n->io.first_rank = n->start.first_rank;
     if (rank_argv_uses(n->spec, TEMPLATE_MASTER_IP))
         find_ip(n);
+}
+
+static void on_warm_note(uv_poll_t *poll, int status, int events)
+{
+    struct node *n = poll->data;
+    (void)status;
+    (void)events;
+    if (!warm_on_note(&n->warm))
+        uv_close((uv_handle_t *)poll, NULL);
+}
+
+void node_warm_up(struct node *n)
+{
+    int fd = warm_start_parent(&n->warm, &n->nursery);
+    if (fd < 0 || uv_poll_init(&n->loop, &n->warm_poll, fd) < 0)
+        return;
+    n->warm_poll.data = n;
+    uv_poll_start(&n->warm_poll, UV_READABLE, on_warm_note);
 }
 
 static void fail_rank(struct node *n, int rank, int code)
@@ -121,6 +140,8 @@ static void make_generation(struct node *n)
     start_fini(&n->start);
     n->io.generation = supervisor_generation(n->supervisor);
     take_place(n);
+    if (n->guide == NULL) /* some may have been dropped */
+        n->start.place.world_size = node_memory_n_kept(n->gen.memory);
     const struct broker_world world = world_of(&n->start);
     n->renew_failure = generation_mend(&n->gen, n->io.generation, &world, &err);
     if (n->renew_failure < 0)
@@ -150,6 +171,8 @@ void node_start_again(struct node *n, int rank)
 /* Each rank gets an answer, also those that were not tried. */
 void node_mend(struct node *n, const struct supervisor_orders *o)
 {
+    if (o->dropped >= 0)
+        node_memory_drop(n->gen.memory, o->dropped);
     if (o->mend)
         make_generation(n);
     int failure = n->renew_failure;

@@ -12,6 +12,7 @@
 #include "rank_io.h"
 #include "start.h"
 #include "supervisor.h"
+#include "warm.h"
 
 #include <netinet/in.h>
 #include <stdbool.h>
@@ -20,6 +21,7 @@
 
 struct co_error;
 struct job_spec;
+struct leash_watch;
 struct node_console;
 struct node_guide;
 struct node_hang;
@@ -27,6 +29,7 @@ struct node_leave;
 struct node_pace;
 struct node_standby;
 struct output;
+struct strangers;
 
 struct node {
     const struct job_spec *spec;
@@ -35,11 +38,13 @@ struct node {
     struct nursery nursery;
     struct supervisor *supervisor; /* owned */
     struct node_guide *guide;      /* owned; NULL: this node decides for itself */
+    struct leash_watch *leash;     /* owned; NULL: nobody holds this one */
     struct node_hang *hang;        /* owned by the loop; NULL: nobody looks for ranks that hang */
     struct node_leave *leave;      /* likewise; NULL: an end is not announced */
     struct node_standby *standby;  /* likewise; NULL: nobody waits for a rank */
     struct node_pace *pace;        /* likewise; NULL: nobody asks how fast they are */
     struct node_console *console;  /* owned */
+    struct strangers *strangers;   /* likewise; NULL: there are none */
     struct events events;
     struct event_log event_log;
     struct output *output; /* owned */
@@ -48,6 +53,7 @@ struct node {
     struct start start;
     char master_ip[INET6_ADDRSTRLEN]; /* of start.place; found if an argument needs it */
     struct oom_watch oom;
+    struct warm warm;
     int renew_failure; /* -errno: there is nothing to start the next ranks with */
     int signal_fd;
     int n_started; /* ranks asked for: the next one's number */
@@ -55,7 +61,7 @@ struct node {
     bool ended;
     uv_loop_t loop;
     bool has_loop;
-    uv_poll_t nursery_poll, signal_poll; /* zeroed: not there */
+    uv_poll_t nursery_poll, signal_poll, warm_poll; /* zeroed: not there */
     uv_timer_t timer, timeout, settled;
 };
 
@@ -78,6 +84,8 @@ void node_start_ranks(struct node *n, int n_start);
 
 /* A rank that was asked for could not be started the way that was tried: start it as ever. */
 void node_start_again(struct node *n, int rank);
+/* Ask for the parent of --warm, if that has not been done. */
+void node_warm_up(struct node *n);
 
 /* --- node_step.c --- */
 

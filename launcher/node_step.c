@@ -177,9 +177,10 @@ static void say_replacement(struct node *n)
         snprintf(count, sizeof count, ", after progress");
     else if (max > 0)
         snprintf(count, sizeof count, ", restart %d of %d", r->n_counted, max);
-    node_say(n, "ddprun: rank %d failed: %s, %s after its start; it is replaced%s\n", r->rank,
+    node_say(n, "ddprun: rank %d failed: %s, %s after its start; %s%s\n", r->rank,
              report_status(r->was.status, status, sizeof status),
-             report_duration(r->was.ended_ms - r->was.started_ms, time, sizeof time), count);
+             report_duration(r->was.ended_ms - r->was.started_ms, time, sizeof time),
+             r->is_dropped ? "the others go on without it" : "it is replaced", count);
     node_pace_tell(n->pace);
     events_replace(&n->events, n->supervisor);
 }
@@ -227,8 +228,10 @@ void node_feed(struct node *n, struct supervisor_event *e)
         node_memory_give_up(n->gen.memory); /* who waits for another one waits in vain */
     if (orders.keep)
         node_memory_part(n->gen.memory);
-    if (from == SUPERVISOR_STARTING && supervisor_get_state(n->supervisor) == SUPERVISOR_RUNNING)
+    if (from == SUPERVISOR_STARTING && supervisor_get_state(n->supervisor) == SUPERVISOR_RUNNING) {
         uv_timer_start(&n->settled, on_settled, SETTLED_MS, 0);
+        node_warm_up(n);
+    }
     set_timer(n);
     node_carry_out(n, &orders);
     node_leave_look(n->leave);
@@ -272,7 +275,7 @@ static void on_rank_report(struct node *n, const struct nursery_report *r)
         e.type = SUPERVISOR_EV_EMPTY;
         break;
     }
-    events_rank(&n->events, n->supervisor, &e, r->pid);
+    events_rank(&n->events, n->supervisor, &e, r->pid, r->way == NURSERY_FORKED);
     if (e.type == SUPERVISOR_EV_STARTED)
         node_console_note_start(n->console, e.rank);
     if (e.type == SUPERVISOR_EV_STARTED)
@@ -282,6 +285,9 @@ static void on_rank_report(struct node *n, const struct nursery_report *r)
 
 static void on_report(struct node *n, const struct nursery_report *r)
 {
+    warm_on_report(&n->warm, r);
+    if (r->event == NURSERY_SEEDS_READY || r->event == NURSERY_PARENT_GONE)
+        return;
     if (node_standby_hear(n->standby, r))
         return;
     if (r->event != NURSERY_LAPSED)

@@ -116,6 +116,15 @@ int nursery_spawn(const struct nursery *n, int first_rank, int n_ranks, int imag
     return request(n, &what, all, n_all);
 }
 
+int nursery_start_parent(const struct nursery *n, int image_fd, int notes_fd)
+{
+    struct nursery_request what = {.type = NURSERY_PARENT, .n_ranks = 1};
+    const int fds[] = {image_fd, notes_fd};
+    memset(what.fd_of, NURSERY_NO_FD, sizeof what.fd_of);
+    what.fd_of[0][SPAWN_SCALE_FD] = 1;
+    return request(n, &what, fds, 2);
+}
+
 int nursery_signal(const struct nursery *n, enum nursery_target target, int except, int sig)
 {
     struct nursery_request what = {

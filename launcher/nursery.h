@@ -37,16 +37,27 @@ enum nursery_event {
     NURSERY_START_FAILED,
     NURSERY_EXITED,
     NURSERY_EMPTY,
-    NURSERY_LAPSED /* the lease is over: all was killed; the ends are told after this */
+    NURSERY_LAPSED,      /* the lease is over: all was killed; the ends are told after this */
+    NURSERY_SEEDS_READY, /* for the first time there are as many seeds as ranks */
+    NURSERY_PARENT_GONE  /* and with it all seeds */
+};
+
+/* How a rank came to be. */
+enum nursery_way {
+    NURSERY_EXECUTED, /* there is no parent to fork it from */
+    NURSERY_FORKED,
+    NURSERY_NO_SEEDS, /* executed: there were not enough seeds */
+    NURSERY_NO_ANSWER /* executed: the seeds were silent, and have been killed with their parent */
 };
 
 struct nursery_report {
     uint32_t event; /* enum nursery_event */
     int32_t local_rank;
     int32_t pid;
-    int32_t status; /* EXITED: as waitpid() has it; START_FAILED: the errno */
+    int32_t status; /* EXITED, PARENT_GONE: as waitpid() has it; START_FAILED: the errno */
     int32_t stage;  /* START_FAILED: enum spawn_stage */
     int32_t empty;  /* EXITED, START_FAILED, EMPTY: nothing at all is left below the nursery */
+    int32_t way;    /* STARTED: enum nursery_way */
     int32_t told;   /* EXITED: it was alive when we sent it a signal that may end a process */
 };
 
@@ -75,6 +86,14 @@ void nursery_close(struct nursery *n, uint64_t deadline_ms);
  * returns      0; -EPIPE the nursery is gone; -EAGAIN it stands still; -errno */
 int nursery_spawn(const struct nursery *n, int first_rank, int n_ranks, int image_fd,
                   const int fds[][SPAWN_N_FDS]);
+
+/* Ask for the parent of docs/warm.md, which the ranks started from now on are forked from if it has
+ * seeds ready then. SEEDS_READY and PARENT_GONE tell of it.
+ *
+ * image_fd  of one worker
+ * notes_fd  what it has as SPAWN_SCALE_FD
+ * returns   as nursery_spawn() */
+int nursery_start_parent(const struct nursery *n, int image_fd, int notes_fd);
 
 /* Send sig to each rank that runs, `except` (-1: none) apart: to its first process, or to that
  * one's process group.

@@ -3,6 +3,7 @@
 #include "image.h"
 #include "nursery.h"
 #include "runtime_dir.h"
+#include "seeds.h"
 #include "spawn.h"
 #include "sweep.h"
 #include "title.h"
@@ -30,7 +31,8 @@ enum {
     MAX_REAPED = 64, /* at a time */
     /* ddprun asks for a rank again only when it knows of the one before that it ended: two of each
      * rank, and what is told of all together */
-    MAX_REPORTS = 2 * NURSERY_MAX_RANKS + 16
+    MAX_REPORTS = 2 * NURSERY_MAX_RANKS + 16,
+    SEEDS_WAIT_MS = 3000 /* for what takes a few milliseconds; the job waits that long at most */
 };
 
 struct state {
@@ -46,6 +48,8 @@ struct state {
     int n_reports;
     uint64_t lease_end_ms;
     bool lapsed; /* it is over, and all was killed */
+    struct seeds seeds;
+    bool told_seeds; /* that there are some */
 };
 
 /* ddprun is gone, or done with us. */
@@ -99,6 +103,8 @@ static void tell(void *arg, pid_t pid)
         if (s->told[i] == pid)
             return;
     }
+    if (seeds_know(&s->seeds, pid))
+        return;
     if (s->sweep_sig != SIGKILL && s->n_told < MAX_TOLD)
         s->told[s->n_told++] = pid;
     kill(pid, s->sweep_sig);
@@ -113,19 +119,55 @@ static int rank_of(const struct state *s, pid_t pid)
     return -1;
 }
 
+struct others {
+    struct seeds *seeds;
+    int n;
+};
+
+static void count_other(void *arg, pid_t pid)
+{
+    struct others *o = arg;
+    o->n += !seeds_know(o->seeds, pid);
+}
+
+/* Is nothing left below us but what waits to become ranks? A list of children is whole if none of
+ * them dies while it is read; one that does is reaped next, and then this is asked again. */
+static bool is_empty(struct state *s)
+{
+    struct others others = {.seeds = &s->seeds};
+    siginfo_t info = {0};
+    if (s->seeds.parent == 0)
+        return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0;
+    return sweep_children(count_other, &others) == 0 && others.n == 0 &&
+           waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
+}
+
+/* returns whether it was one, about which nobody else needs to know */
+static bool lose_seed(struct state *s, pid_t pid, int status)
+{
+    enum seeds_gone gone = seeds_forget(&s->seeds, pid);
+    if (gone == SEEDS_PARENT_GONE)
+        report(s,
+               &(struct nursery_report){
+                   .event = NURSERY_PARENT_GONE, .local_rank = -1, .pid = pid, .status = status});
+    return gone != SEEDS_STRANGER;
+}
+
 struct ended {
     pid_t pid;
     int status;
 };
 
 /* Collect what has ended, n_max at most. returns how many; *ret_empty: nothing is left */
-static int collect(struct ended *ret, int n_max, bool *ret_empty)
+static int collect(struct state *s, struct ended *ret, int n_max, bool *ret_empty)
 {
     int n = 0;
     pid_t pid = 1;
-    while (n < n_max && (pid = waitpid(-1, &ret[n].status, WNOHANG)) > 0)
-        ret[n++].pid = pid;
-    *ret_empty = pid < 0;
+    while (n < n_max && (pid = waitpid(-1, &ret[n].status, WNOHANG)) > 0) {
+        ret[n].pid = pid;
+        n += !lose_seed(s, pid, ret[n].status);
+    }
+    *ret_empty = pid < 0 || (pid == 0 && is_empty(s));
     return n;
 }
 
@@ -157,7 +199,7 @@ static void reap(struct state *s)
     bool empty;
     int n;
     do {
-        n = collect(ended, MAX_REAPED, &empty);
+        n = collect(s, ended, MAX_REAPED, &empty);
         int n_left = n;
         for (int by_signal = 1; by_signal >= 0; by_signal--) {
             for (int i = 0; i < n; i++) {
@@ -173,12 +215,6 @@ static void reap(struct state *s)
         report(s, &(struct nursery_report){.event = NURSERY_EMPTY, .local_rank = -1, .empty = 1});
     else if ((stranger || s->lapsed) && s->sweep_sig != 0)
         sweep_children(tell, s); /* what the dead ones left is ours now */
-}
-
-static bool has_children(void)
-{
-    siginfo_t info;
-    return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
 /* What came in one packet. */
@@ -207,22 +243,56 @@ static int make_orders(const struct parcel *p, const struct image *image,
     return 0;
 }
 
-static void report_start(struct state *s, int local_rank, const struct spawn_order *o)
+static void report_start(struct state *s, int local_rank, const struct spawn_order *o,
+                         enum nursery_way way)
 {
-    struct nursery_report r = {.event = NURSERY_STARTED, .local_rank = local_rank, .pid = o->pid};
+    struct nursery_report r = {
+        .event = NURSERY_STARTED, .local_rank = local_rank, .pid = o->pid, .way = way};
     if (o->pid == 0) {
         r.event = NURSERY_START_FAILED;
         r.status = o->error;
         r.stage = (int32_t)o->stage;
-        r.empty = !has_children();
+        r.empty = is_empty(s);
     }
     report(s, &r);
+}
+
+/* Those that are no ranks yet execute. */
+static void spawn_rest(struct spawn_order *orders, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (orders[i].pid == 0)
+            spawn_workers(&orders[i], 1);
+}
+
+/* By seeds, if there are any, else, and if they fail, as any program.
+ *
+ * returns how it was done */
+static enum nursery_way start(struct state *s, const struct parcel *p, struct spawn_order *orders)
+{
+    uint64_t until_ms = co_deadline_ms(SEEDS_WAIT_MS);
+    if (until_ms > s->lease_end_ms)
+        until_ms = s->lease_end_ms;
+    switch (seeds_take(&s->seeds, p->q.local_rank, orders, p->q.n_ranks, p->fds[0], until_ms)) {
+    case SEEDS_TOOK:
+        return NURSERY_FORKED;
+    case SEEDS_NO_ANSWER:
+        spawn_rest(orders, p->q.n_ranks);
+        return NURSERY_NO_ANSWER;
+    case SEEDS_TOO_FEW:
+        spawn_workers(orders, p->q.n_ranks);
+        return NURSERY_NO_SEEDS;
+    default:
+        spawn_workers(orders, p->q.n_ranks);
+        return NURSERY_EXECUTED;
+    }
 }
 
 static void spawn(struct state *s, const struct parcel *p)
 {
     struct spawn_order orders[SPAWN_AT_ONCE];
     struct image image = {0};
+    enum nursery_way way = NURSERY_EXECUTED;
     int first = p->q.local_rank;
 
     int rc = s->lapsed ? -ECANCELED : 0;
@@ -235,17 +305,36 @@ static void spawn(struct state *s, const struct parcel *p)
     if (rc == 0)
         rc = make_orders(p, &image, orders);
     if (rc == 0)
-        spawn_workers(orders, p->q.n_ranks);
+        way = start(s, p, orders);
     image_unmap(&image);
     for (int i = 0; i < p->q.n_ranks; i++) {
         if (rc < 0)
             orders[i] = (struct spawn_order){.error = -rc, .stage = SPAWN_SETUP};
         s->pid_of[first + i] = orders[i].pid;
         s->told_rank[first + i] = false;
-        report_start(s, first + i, &orders[i]);
+        report_start(s, first + i, &orders[i], way);
     }
     if (s->n_ranks < first + p->q.n_ranks)
         s->n_ranks = first + p->q.n_ranks;
+}
+
+/* What the parent lacks is told as its end is. */
+static void start_parent(struct state *s, const struct parcel *p)
+{
+    struct spawn_order orders[SPAWN_AT_ONCE];
+    struct image image = {0};
+    int rc = s->lapsed ? -ECANCELED : p->n_fds > 0 ? image_map(p->fds[0], &image) : -EMFILE;
+    if (rc == 0 && (p->q.n_ranks != 1 || image.n_workers != 1))
+        rc = -EPROTO;
+    if (rc == 0)
+        rc = make_orders(p, &image, orders);
+    for (int i = 0; i <= STDERR_FILENO && rc == 0; i++)
+        orders[0].fds[i] = i; /* ours: /dev/null */
+    if (rc == 0)
+        rc = seeds_start(&s->seeds, &orders[0]);
+    image_unmap(&image);
+    if (rc < 0)
+        report(s, &(struct nursery_report){.event = NURSERY_PARENT_GONE, .local_rank = -1});
 }
 
 /* The kernel marks a process that dies before anybody else can notice, and long before it can be
@@ -300,14 +389,14 @@ static void renumber(struct state *s, const struct nursery_request *q)
     s->pid_of[to] = s->pid_of[from];
     s->told_rank[to] = s->told_rank[from];
     s->pid_of[from] = 0;
-    report_start(s, to, &o);
+    report_start(s, to, &o, NURSERY_EXECUTED);
 }
 
 static void sweep(struct state *s, int sig)
 {
     s->sweep_sig = s->lapsed ? SIGKILL : sig;
     s->n_told = 0;
-    if (has_children())
+    if (!is_empty(s))
         sweep_children(tell, s);
     else /* the last one has gone since it was asked for */
         report(s, &(struct nursery_report){.event = NURSERY_EMPTY, .local_rank = -1, .empty = 1});
@@ -326,6 +415,7 @@ static void lapse(struct state *s)
     const struct nursery_request everybody = {
         .local_rank = -1, .target = NURSERY_GROUP, .sig = SIGKILL};
     s->lapsed = true;
+    seeds_close(&s->seeds);
     report(s, &(struct nursery_report){.event = NURSERY_LAPSED, .local_rank = -1});
     s->sweep_sig = SIGKILL;
     signal_ranks(s, &everybody);
@@ -369,6 +459,9 @@ static enum served serve(struct state *s)
     switch (p.q.type) {
     case NURSERY_SPAWN:
         spawn(s, &p);
+        break;
+    case NURSERY_PARENT:
+        start_parent(s, &p);
         break;
     case NURSERY_SIGNAL:
         signal_ranks(s, &p.q);
@@ -426,22 +519,35 @@ static int settle(int sock)
     return fd == SIGNAL_FD ? 0 : -EBADF;
 }
 
+static void hear_seeds(struct state *s)
+{
+    seeds_hear(&s->seeds);
+    if (!s->seeds.complete || s->told_seeds)
+        return;
+    s->told_seeds = true;
+    report(s, &(struct nursery_report){.event = NURSERY_SEEDS_READY, .local_rank = -1});
+}
+
 _Noreturn void nursery_main(int sock, const char *runtime_dir)
 {
     static struct state s; /* zeroed pages that are not touched cost nothing */
     s.lease_end_ms = CO_NEVER_MS;
+    seeds_init(&s.seeds);
     if (settle(sock) < 0)
         _exit(70); /* ddprun sees the socket's end and says so */
     for (;;) {
         struct pollfd p[] = {{.fd = SOCK_FD, .events = s.n_reports > 0 ? POLLIN | POLLOUT : POLLIN},
-                             {.fd = SIGNAL_FD, .events = POLLIN}};
-        if (poll(p, 2, s.lapsed ? -1 : co_left_ms(s.lease_end_ms)) < 0 && errno != EINTR)
+                             {.fd = SIGNAL_FD, .events = POLLIN},
+                             {.fd = s.seeds.sock, .events = POLLIN}};
+        if (poll(p, 3, s.lapsed ? -1 : co_left_ms(s.lease_end_ms)) < 0 && errno != EINTR)
             leave(runtime_dir);
         if (p[1].revents != 0) {
             struct signalfd_siginfo ended[4];
             if (read(SIGNAL_FD, ended, sizeof ended) > 0)
                 reap(&s);
         }
+        if (p[2].revents != 0)
+            hear_seeds(&s);
         enum served served = (p[0].revents & ~POLLOUT) != 0 ? SERVED : NOTHING_ASKED;
         while (served == SERVED)
             served = serve(&s);

@@ -9,6 +9,7 @@
 
 enum nursery_request_type {
     NURSERY_SPAWN = 1,
+    NURSERY_PARENT, /* as SPAWN, of one */
     NURSERY_SIGNAL,
     NURSERY_SIGNAL_ONE,
     NURSERY_RENUMBER,

@@ -155,6 +155,10 @@ static char *put_word(char *to, const char *end, int word, const struct output_l
     char number[16];
     if (word == WORD_HOST || word == WORD_ROLE)
         return put(to, end, word == WORD_HOST ? of->host : of->role);
+    if (word == WORD_RANK && of->ranks != NULL)
+        return put(to, end, of->ranks);
+    if (word == WORD_LOCAL_RANK && of->local_ranks != NULL)
+        return put(to, end, of->local_ranks);
     if (word == WORD_GENERATION)
         snprintf(number, sizeof number, "%" PRIu32, of->generation);
     else
@@ -178,6 +182,24 @@ size_t output_spec_label(const char *format, const struct output_label *of, char
         }
     }
     return (size_t)(out - to);
+}
+
+size_t output_spec_colored_label(const char *format, const struct output_label *of, char *to,
+                                 size_t n)
+{
+    static const char off[] = "\033[0m";
+    static const int colors[] = {36, 32, 33, 35, 34, 96, 92, 93, 95, 94}; /* red is for trouble */
+    char on[8];
+    size_t n_on = (size_t)snprintf(on, sizeof on, "\033[%dm",
+                                   colors[(size_t)of->rank % (sizeof colors / sizeof *colors)]);
+    if (n < n_on + sizeof off)
+        return output_spec_label(format, of, to, n);
+    size_t n_label = output_spec_label(format, of, to + n_on, n - n_on - (sizeof off - 1));
+    if (n_label == 0)
+        return 0;
+    memcpy(to, on, n_on);
+    memcpy(to + n_on + n_label, off, sizeof off - 1);
+    return n_on + n_label + sizeof off - 1;
 }
 
 static bool is_name(char c)

@@ -184,6 +184,7 @@ static int make_python(enum program_rule rule, char *const *words, const struct 
         first[2] = as_code;
         first[3] = run_path_code;
     }
+    spec->is_python = true;
     return settle(&python, first, words, words[0], spec, err);
 }
 

@@ -14,6 +14,12 @@ void pty_resize(int ours, int like)
         ioctl(ours, TIOCSWINSZ, &size);
 }
 
+int pty_columns(int fd)
+{
+    struct winsize size;
+    return ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
 static int set_raw(int fd)
 {
     struct termios t;

@@ -11,4 +11,7 @@ int pty_open(int like, int *ret_ours, int *ret_rank);
 /* Make it as large as `like` is now. */
 void pty_resize(int ours, int like);
 
+/* The columns of a terminal. returns 0: it is none, or does not know */
+int pty_columns(int fd);
+
 #endif

@@ -277,7 +277,7 @@ bool report_is_ours(const struct report *r)
 static void print_job_end(FILE *out, const struct report *r)
 {
     const struct member_end *end = r->job->end;
-    if (end->exit_code == 0)
+    if (end->exit_code == 0 || r->job->told_elsewhere)
         return;
     if (end->signal != 0)
         print_stopped(out, r, end->signal);

@@ -23,6 +23,7 @@ struct supervisor;
 
 /* Of a job that a roster decides about. */
 struct report_job {
+    bool told_elsewhere;          /* what is not this node's to tell is told by another ddprun */
     int first_rank;               /* the number that the job gives local rank 0 */
     const struct member_end *end; /* how it ended for this node */
 };

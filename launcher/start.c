@@ -106,7 +106,7 @@ int start_ranks(struct start *s, int first, int n, int *ret_n)
     int n_made = 0;
     int rc = 0;
     if (s->env == NULL)
-        rc = worker_env_create(s->spec, &s->place, environ, &s->env, NULL);
+        rc = worker_env_create(s->spec, &s->place, s->environment, &s->env, NULL);
     while (rc == 0 && n_made < n) {
         rc = one_init(s, first + n_made, &ranks[n_made]);
         n_made += rc == 0;

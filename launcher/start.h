@@ -14,11 +14,12 @@ struct nursery;
 struct rank_io;
 
 struct start {
-    const struct job_spec *spec; /* these five are borrowed */
+    const struct job_spec *spec; /* these six are borrowed */
     const struct nursery *nursery;
     const struct rank_io *io;
     const char *runtime_dir;
     const struct generation *gen;
+    char *const *environment;      /* borrowed; ours, as ranks inherit it */
     struct generation_place place; /* what its ranks are told of the job ... */
     int first_rank;                /* ... and the number there of this node's first */
     struct worker_env *env;        /* owned; NULL: made by the first start */

@@ -7,6 +7,7 @@
  *     state        of supervisor.h: "STARTING", "RUNNING", ..., the same in lower case
  *     waiting      what the node waits for, in words; null: nothing
  *     generation   counted from 0; max_restarts
+ *     events       the path of --events, absolute; null: none
  *     age_ms       since the job's start
  *     node, nodes  this node's place among how many
  *     world        ranks of the whole job
@@ -51,6 +52,7 @@ struct status {
     const struct pace *pace;
     const char *host, *version;
     const char *waiting; /* NULL: nothing */
+    const char *events;  /* NULL: none */
     pid_t pid;
     int node, n_nodes, world, first_rank;
     uint64_t now_ms, begun_ms, generation_ms;

@@ -321,7 +321,7 @@ static void blame_rank(struct supervisor *s, const struct supervisor_event *e,
         outcome = e->stage == SUPERVISOR_START_EXEC ? OUTCOME_START_FAILED : OUTCOME_INTERNAL;
     s->verdict.outcome = outcome;
     s->verdict.rank = e->rank;
-    s->verdict.mends = s->limits.replaces && outcome == OUTCOME_RANK_FAILED &&
+    s->verdict.mends = s->limits.mends && outcome == OUTCOME_RANK_FAILED &&
                        s->ranks[e->rank].joined == RANK_MENDABLE;
     if (e->blames && e->culprit >= 0 && e->culprit < s->n_asked &&
         s->ranks[e->culprit].phase == RANK_RUNS) {
@@ -601,6 +601,7 @@ static const struct row rows[] = {
     ROW(STARTING,  ORDER_STOP,   always,           begin_ordered_stop, STOPPING),
     ROW(STARTING,  ORDER_KILL,   always,           note_order,     KILLING),
 
+    ROW(RUNNING,   EXITED,       mend_may_drop,    mend_drop,      MENDING),
     ROW(RUNNING,   EXITED,       mend_may_replace, mend_replace,   MENDING),
     ROW(RUNNING,   EXITED,       mend_outlive,     mend_keep_others, KEEPING),
     ROW(RUNNING,   EXITED,       failed_alone,     blame_rank,     DRAINING),
@@ -625,6 +626,7 @@ static const struct row rows[] = {
     ROW(MENDING,   START_FAILED, nothing_left,     blame_rank,     DRAINING),
     ROW(MENDING,   START_FAILED, no_rank_left,     blame_rank,     LEFTOVERS),
     ROW(MENDING,   START_FAILED, always,           blame_and_stop, STOPPING),
+    ROW(MENDING,   EXITED,       mend_may_drop,    mend_drop,      MENDING),
     ROW(MENDING,   EXITED,       mend_may_replace, mend_replace,   MENDING),
     ROW(MENDING,   EXITED,       mend_outlive,     mend_keep_others, KEEPING),
     ROW(MENDING,   EXITED,       failed_alone,     blame_rank,     DRAINING),
@@ -848,7 +850,7 @@ static bool is_about_a_rank(const struct supervisor *s, const struct supervisor_
 void supervisor_step(struct supervisor *s, const struct supervisor_event *e,
                      struct supervisor_orders *ret)
 {
-    *ret = (struct supervisor_orders){.except = -1};
+    *ret = (struct supervisor_orders){.except = -1, .dropped = -1};
     if ((e->type == SUPERVISOR_EV_STARTED || e->type == SUPERVISOR_EV_START_FAILED ||
          e->type == SUPERVISOR_EV_EXITED || e->type == SUPERVISOR_EV_JOINED) &&
         !is_about_a_rank(s, e))
@@ -897,7 +899,7 @@ void supervisor_destroy(struct supervisor *s)
 
 void supervisor_begin(struct supervisor *s, uint64_t now_ms, struct supervisor_orders *ret)
 {
-    *ret = (struct supervisor_orders){.except = -1};
+    *ret = (struct supervisor_orders){.except = -1, .dropped = -1};
     s->begun_ms = now_ms;
     enter(s, s->limits.guided ? SUPERVISOR_WAITING : SUPERVISOR_STARTING,
           &(struct supervisor_event){.now_ms = now_ms}, ret);

@@ -99,14 +99,15 @@ struct supervisor_event {
     int exit_code;       /* FINISH: what the whole job's end means */
 };
 
-/* What the caller has to do now; zero and false: nothing. At most one of n_start, mend and
- * signal is asked for besides ending and draining. */
+/* What the caller has to do now; zero and false: nothing. At most one of n_start, mend and signal
+ * is asked for besides ending and draining. */
 struct supervisor_orders {
     int n_start;     /* start this many ranks more, the next in order */
     bool keep;       /* take the ranks out of their generation: whoever waits in it is let go */
     bool mend;       /* make what the next generation has of its own while ranks live ... */
     const int *anew; /* ... and start these in it; lent until the next step */
     int n_anew;
+    int dropped;      /* with mend: this one is not in it, nor in later ones; -1: none */
     int signal;       /* send it to each rank that runs ... */
     int except;       /* ... apart from this one, which dies already; -1: none */
     bool to_groups;   /* ... to its process group, else to its first process */
@@ -128,8 +129,10 @@ struct supervisor_limits {
     uint64_t stop_signals; /* bit N: signal N ends the job, besides TERM, INT, HUP and QUIT */
     bool to_groups;        /* what is passed on goes to a rank's whole group at once */
     bool guided;           /* nothing is started before NEXT; `restarts` does not matter */
-    bool replaces;         /* a failed rank alone is started again where that can be */
-    uint64_t recovery_ms;  /* ranks that are called to the next generation may take so long */
+    bool mends;           /* ranks live on when one fails, where they can: that one alone is started
+                              again */
+    bool drops;           /* with mends: or is left out. Not guided */
+    uint64_t recovery_ms; /* ranks that are called to the next generation may take so long */
 };
 
 #define SUPERVISOR_KILL_MS 10000 /* what outlives SIGKILL this long hangs, or the nursery does */
@@ -148,6 +151,7 @@ struct supervisor_rank {
     uint64_t started_ms, ended_ms;
     enum supervisor_join joined; /* in any generation */
     bool called;                 /* to the next generation; it has not joined that yet */
+    bool is_dropped;             /* ended: the job goes on without it */
 };
 
 enum supervisor_outcome {
@@ -183,6 +187,7 @@ struct supervisor_replacement { /* the last one */
     struct supervisor_rank was; /* what failed */
     bool is_free;               /* it is not counted */
     int n_counted;              /* failures that were, this one included */
+    bool is_dropped;            /* there is none: the others go on without it */
 };
 
 struct supervisor; /* opaque */

@@ -25,8 +25,7 @@ struct wrap {
  *
  * what      named in messages
  * ret       one block, to free()
- * returns   0, -EINVAL (no command, a quote that does not end, too many words or ranges),
- * -ENOMEM */
+ * returns   0; -EINVAL: no command, a quote that does not end, too many words or ranges; -ENOMEM */
 int wrap_parse(const char *what, const char *text, struct wrap **ret, struct co_error *err);
 
 /* Is it this rank's? NULL: nobody's */

@@ -7,7 +7,6 @@
 #define DDP_WORKER_RUNTIME_CPU_H
 
 #include "backend.h"
-#include "claim.h"
 #include "cpu_tuning.h"
 #include "layout.h"
 #include "reduce.h"
@@ -71,6 +70,7 @@ struct cpu {
     struct job job;
 
     enum cma_state cma; /* the same on all ranks */
+    uint32_t pid;       /* this process; asked for once, since each time is a system call */
     uint64_t cma_probe; /* what others must find when they read this rank's memory */
     uint8_t *scratch;   /* what they read goes here; NULL until cma is on */
 
@@ -111,22 +111,10 @@ static inline size_t cpu_clip(struct slice s, size_t count)
     return left < s.count ? left : s.count;
 }
 
-enum { CPU_COPY_BYTES = 2048 }; /* claimed at a time: what can be on its way at once, and more */
-
 static inline void cpu_copy(void *to, const void *from, size_t bytes)
 {
     if (to != from && bytes > 0)
         memcpy(to, from, bytes);
-}
-
-/* The same out of a buffer that this rank writes again next, and others have just written. */
-static inline void cpu_copy_back(uint8_t *to, const uint8_t *from, size_t bytes)
-{
-    for (size_t at = 0; at < bytes; at += CPU_COPY_BYTES) {
-        const size_t left = bytes - at, n = left < CPU_COPY_BYTES ? left : CPU_COPY_BYTES;
-        claim(from, at, n, bytes);
-        memcpy(to + at, from + at, n);
-    }
 }
 
 /* Fold c->in[0 .. n) into c->out[0 .. n_out). */
@@ -212,7 +200,6 @@ void cma_init(struct cpu *c);
 int cpu_split(struct backend *b, int color, int key, struct backend **ret, int *ret_rank,
               int *ret_n, struct co_error *err); /* cpu_split.c */
 
-uint32_t cma_own_pid(void);
 /* Whether that is a process of this system that is `rank` of the group, and can be read.
  * probe   where its cpu.cma_probe lies */
 bool cma_can_read(uint32_t pid, uint64_t probe, unsigned rank);

@@ -66,8 +66,7 @@ static int check_who(const struct env_who *who, struct co_error *err)
     return 0;
 }
 
-/* What the environment says where the program left it open. */
-static int read_options(const struct ddp_init_opts *opts, struct ddp_group *g, struct co_error *err)
+int group_read_options(const struct ddp_init_opts *opts, struct ddp_group *g, struct co_error *err)
 {
     const char *timeout = getenv(DDP_ENV_TIMEOUT), *thread = getenv(DDP_ENV_PROGRESS_THREAD);
     g->timeout_ms = opts->timeout_ms != 0 ? opts->timeout_ms : DEFAULT_TIMEOUT_MS;
@@ -157,7 +156,7 @@ static int join(const struct ddp_init_opts *opts, struct ddp_group *g, struct co
     if (code == 0)
         code = check_who(&who, err);
     if (code == 0)
-        code = read_options(opts, g, err);
+        code = group_read_options(opts, g, err);
     if (code != 0)
         return code;
     if (node_join_is_socket(who.node_fd))
@@ -224,6 +223,12 @@ static bool take_leave(struct ddp_group *world)
         node_leave(world->alone);
     free(world);
     return has_met;
+}
+
+void group_close(struct ddp_group *world)
+{
+    if (world != NULL)
+        take_leave(world);
 }
 
 void group_leave(struct ddp_group *world)

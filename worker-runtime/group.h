@@ -71,6 +71,13 @@ int group_enter(const struct ddp_init_opts *opts, struct recovery *recovery,
                 struct ddp_group **ret_world, struct co_error *err);
 void group_leave(struct ddp_group *world);
 
+/* What the environment says of time-outs and the progress thread where `opts` leaves it open.
+ * returns   0, -ENOEXEC */
+int group_read_options(const struct ddp_init_opts *opts, struct ddp_group *g, struct co_error *err);
+
+/* Destroy a world that this process has not entered: one of its threads. NULL is fine. */
+void group_close(struct ddp_group *world);
+
 /* Whether the generation is over for a rank without others, who hears so from no call.
  * returns   0; -ECONNRESET */
 int group_check_alone(const struct ddp_group *g, struct co_error *err);

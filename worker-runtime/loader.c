@@ -21,7 +21,8 @@ struct slot {
     struct ddp_batch batch; /* its index and data: owned */
     int64_t *index;         /* owned; room for a batch */
     int64_t epoch, consumed;
-    int code; /* of the reading */
+    struct recovery_place after; /* where the sampler stands behind it */
+    int code;                    /* of the reading */
     struct co_error err;
 };
 
@@ -154,9 +155,12 @@ static int make_slot(const struct ddp_loader_opts *o, struct slot *s)
     return 0;
 }
 
+static void destroy(struct ddp_loader *l);
+
+/* The group ends, and its samplers stay behind what was used. */
 static void destroy_child(struct group_child *child)
 {
-    ddp_loader_destroy((struct ddp_loader *)child);
+    destroy((struct ddp_loader *)child);
 }
 
 static int make(struct ddp_sampler *s, const struct ddp_loader_opts *opts, struct ddp_loader **ret,
@@ -197,15 +201,23 @@ int ddp_loader_create(struct ddp_sampler *s, const struct ddp_loader_opts *opts,
         return rt_fail(DDP_EINVAL, "ddp_loader_create: sampler, opts and ret_loader are needed");
     int code = make(s, opts, &l, &err);
     if (code != 0) {
-        ddp_loader_destroy(l);
+        destroy(l);
         return rt_return(code, &err);
     }
+    sampler_read_ahead(s);
     group_adopt(s->group, &l->child);
     *ret_loader = l;
     return DDP_OK;
 }
 
 void ddp_loader_destroy(struct ddp_loader *l)
+{
+    if (l != NULL)
+        sampler_end_read_ahead(l->sampler);
+    destroy(l);
+}
+
+static void destroy(struct ddp_loader *l)
 {
     if (l == NULL)
         return;
@@ -236,6 +248,7 @@ static bool ask(struct ddp_loader *l)
     s->batch.n = n;
     s->epoch = ddp_sampler_epoch(l->sampler);
     s->consumed = ddp_sampler_consumed(l->sampler);
+    s->after = sampler_place(l->sampler);
     pthread_mutex_lock(&l->lock);
     l->n_asked++;
     pthread_cond_broadcast(&l->moved);
@@ -265,6 +278,7 @@ int ddp_loader_next(struct ddp_loader *l, struct ddp_batch *ret_batch)
         return rt_return(l->code, &l->err);
     }
     l->n_taken++;
+    sampler_use(l->sampler, &s->after);
     l->epoch = s->epoch;
     l->consumed = s->consumed;
     *ret_batch = s->batch;
@@ -275,6 +289,7 @@ void ddp_loader_reset(struct ddp_loader *l)
 {
     wait_for(l, l->n_asked);
     l->n_taken = l->n_asked;
+    sampler_use_all(l->sampler);
     l->code = 0;
     l->epoch = ddp_sampler_epoch(l->sampler);
     l->consumed = ddp_sampler_consumed(l->sampler);

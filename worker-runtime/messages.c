@@ -172,7 +172,7 @@ static bool post(struct messages *ms, struct message *m)
         if (!s->in_segment)
             s->place = (uint64_t)m->data;
         s->probe = (uint64_t)&c->cma_probe;
-        s->pid = cma_own_pid();
+        s->pid = c->pid;
         atomic_store(&s->written, 0);
         atomic_store(&s->read, 0);
     }

@@ -174,9 +174,9 @@ static int take_state(struct ddp_model *m)
     int rc = recovery_find_giver(m->g, &giver);
     if (rc == 0)
         rc = recovery_take_memory(m->g, giver);
-    if (rc == 0)
+    if (rc == 0 && recovery_sends(m->g))
         rc = model_broadcast(m, m->tensors, m->n_tensors, giver);
-    if (rc == 0)
+    if (rc == 0 && recovery_sends(m->g))
         rc = model_broadcast(m, m->opts.buffers, m->opts.n_buffers, giver);
     for (size_t i = 0; rc == 0 && recovery_is_due(m->g) && i < m->n_tensors; i++)
         if (m->tensors[i].grad != NULL) /* else it is new, and zeroed */

@@ -45,6 +45,11 @@ bool recovery_is_due(const struct ddp_group *g)
     return of(g) != NULL && of(g)->most_done > 0;
 }
 
+bool recovery_sends(const struct ddp_group *g)
+{
+    return !recovery_is_due(g) || !of(g)->all_have;
+}
+
 static bool has_state(const struct recovery *r)
 {
     return r->n_done == r->most_done;
@@ -54,6 +59,7 @@ int recovery_begin(struct ddp_group *world)
 {
     struct recovery *r = of(world);
     r->most_done = 0;
+    r->all_have = false;
     r->n_samplers = 0;
     recovery_shards_begin(r);
     r->has_memory = false;
@@ -61,11 +67,12 @@ int recovery_begin(struct ddp_group *world)
     r->memory_end = &r->memory;
     if (!r->again.may_follow || world->generation == 0) /* all ranks have just been started */
         return 0;
-    uint64_t most[2] = {r->n_done, r->is_torn};
-    int rc = ddp_all_reduce(world, most, most, 2, DDP_UINT64, DDP_MAX, NULL);
+    uint64_t most[3] = {r->n_done, r->is_torn, ~r->n_done};
+    int rc = ddp_all_reduce(world, most, most, 3, DDP_UINT64, DDP_MAX, NULL);
     if (rc != 0)
         return rc;
     r->most_done = most[0];
+    r->all_have = most[0] == ~most[2] && most[1] == 0;
     progress_begin(&world->line->progress, r->most_done);
     if (r->most_done == 0 && r->is_torn)
         return rt_fail(DDP_EPEER, "the ranks that had the state of the training died before this "
@@ -77,7 +84,7 @@ int recovery_find_giver(struct ddp_group *g, int *ret_rank)
 {
     struct recovery *r = of(g);
     *ret_rank = 0;
-    if (!recovery_is_due(g))
+    if (!recovery_is_due(g) || r->all_have)
         return 0;
     int32_t first = has_state(r) ? ddp_rank(g) : INT32_MAX;
     if (!has_state(r)) { /* what comes overwrites what is here */
@@ -168,8 +175,8 @@ int recovery_take_memory(struct ddp_group *g, int giver)
     if (r == NULL || r->has_memory)
         return 0;
     int rc = r->again.may_follow ? compare_memory(g) : 0;
-    for (struct recovery_memory *m = r->memory; rc == 0 && recovery_is_due(g) && m != NULL;
-         m = m->next) {
+    const bool comes = recovery_is_due(g) && recovery_sends(g);
+    for (struct recovery_memory *m = r->memory; rc == 0 && comes && m != NULL; m = m->next) {
         rc = ddp_broadcast_bytes(g, m->data, m->bytes, giver);
         if (rc != 0)
             rc = rt_fail(rc, "'%s' from rank %d: %s", m->name, giver, ddp_last_error());

@@ -40,6 +40,7 @@ struct recovery {
                         has completed a step with what it was given */
     /* of this generation: */
     uint64_t most_done; /* by any rank; 0: there is nothing to give */
+    bool all_have;      /* it, already: the same bits on all ranks */
     bool has_memory;    /* registered memory has been taken, or there was nothing to take */
     size_t n_samplers;  /* made so far */
     struct recovery_memory *memory, **memory_end; /* registered, in order */
@@ -61,7 +62,12 @@ int recovery_begin(struct ddp_group *world);
 /* Whether ranks may have to take the state of others in this generation: the same on all. */
 bool recovery_is_due(const struct ddp_group *g);
 
-/* A rank of g whose state counts. Collective over g, where it is due; else rank 0 without a call.
+/* Whether some rank lacks the state, so that what all share has to be sent: the same on all. Where
+ * nothing is due, too: at the start rank 0 gives what it has. */
+bool recovery_sends(const struct ddp_group *g);
+
+/* A rank of g whose state counts. Collective over g, where it is due and not all have it; else
+ * rank 0 without a call.
  *
  * returns   0; DDP_EUNSUPPORTED no rank of g has it; else as ddp_all_reduce() */
 int recovery_find_giver(struct ddp_group *g, int *ret_rank);

@@ -48,13 +48,41 @@ static struct shared_perm_shape shape_of(const struct ddp_sampler *s)
                                       .n_local = s->group->local_world_size};
 }
 
+struct recovery_place sampler_place(const struct ddp_sampler *s)
+{
+    return (struct recovery_place){.epoch = s->epoch,
+                                   .base = s->plan.base,
+                                   .taken = s->taken,
+                                   .world_size = s->plan.world_size};
+}
+
 static void mark(struct ddp_sampler *s)
 {
-    const struct recovery_place here = {.epoch = s->epoch,
-                                        .base = s->plan.base,
-                                        .taken = s->taken,
-                                        .world_size = s->plan.world_size};
+    const struct recovery_place here = s->is_read_ahead ? s->used : sampler_place(s);
     recovery_mark(s->group, s->number, s->returns ? &s->place : &here);
+}
+
+void sampler_read_ahead(struct ddp_sampler *s)
+{
+    s->used = sampler_place(s);
+    s->is_read_ahead = true;
+}
+
+void sampler_end_read_ahead(struct ddp_sampler *s)
+{
+    mark(s);
+    s->is_read_ahead = false;
+}
+
+void sampler_use(struct ddp_sampler *s, const struct recovery_place *after)
+{
+    mark(s);
+    s->used = *after;
+}
+
+void sampler_use_all(struct ddp_sampler *s)
+{
+    s->used = sampler_place(s);
 }
 
 /* The group ends, and with it the generation. */
@@ -250,6 +278,7 @@ void ddp_sampler_set_epoch(struct ddp_sampler *s, int64_t epoch)
         return_to(s, &s->place);
     else
         start(s, epoch, 0);
+    sampler_use_all(s);
 }
 
 int ddp_sampler_resume(struct ddp_sampler *s, int64_t epoch, int64_t consumed)
@@ -260,6 +289,7 @@ int ddp_sampler_resume(struct ddp_sampler *s, int64_t epoch, int64_t consumed)
                        (long long)s->plan.n, (long long)consumed);
     s->returns = false;
     start(s, epoch, consumed);
+    sampler_use_all(s);
     return DDP_OK;
 }
 
@@ -278,7 +308,7 @@ size_t ddp_sampler_next(struct ddp_sampler *s, size_t batch, const int64_t **ret
 {
     int64_t left = s->left - s->taken;
     int64_t count = batch < (size_t)left ? (int64_t)batch : left;
-    if (count > 0)
+    if (count > 0 && !s->is_read_ahead)
         mark(s);
     *ret_index = take(s, count);
     return (size_t)count;

@@ -52,7 +52,8 @@ static void permit_siblings(void)
 
 void cma_init(struct cpu *c)
 {
-    c->cma_probe = probe_value(cma_own_pid(), c->rank);
+    c->pid = (uint32_t)getpid();
+    c->cma_probe = probe_value(c->pid, c->rank);
     if (c->may_cma)
         permit_siblings();
 }
@@ -61,11 +62,6 @@ static size_t piece_bytes(const struct cpu *c)
 {
     size_t bytes = SCRATCH_BYTES / c->n & ~(size_t)63;
     return bytes > SMALLEST_PIECE ? bytes : SMALLEST_PIECE;
-}
-
-uint32_t cma_own_pid(void)
-{
-    return (uint32_t)getpid();
 }
 
 bool cma_can_read(uint32_t pid, uint64_t probe, unsigned rank)

@@ -20,7 +20,7 @@ static struct transport_shm_place place_of(struct cpu *c)
     const struct layout *l = &c->job.layout;
     const bool gives = layout_gives(l, c->rank), gets = layout_gets(l, c->rank);
     struct transport_shm_place place = {
-        .pid = cma_own_pid(), .probe = (uint64_t)&c->cma_probe, .most = l->most};
+        .pid = c->pid, .probe = (uint64_t)&c->cma_probe, .most = l->most};
     place.has_in = gives && user_segment_find(c->own, c->job.in, layout_in_bytes(l), &place.in);
     place.has_out = gets && user_segment_find(c->own, c->job.out, layout_out_bytes(l), &place.out);
     if (!place.has_in)

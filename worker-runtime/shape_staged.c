@@ -64,8 +64,8 @@ static void read_parts(struct cpu *c, const uint8_t *buffer, struct slice piece)
     uint8_t *out = c->job.out + piece.first * c->job.layout.size;
     if (!layout_gets(&c->job.layout, c->rank))
         return;
-    cpu_copy_back(out, buffer, o.before);
-    cpu_copy_back(out + o.behind, buffer + o.behind, o.end - o.behind);
+    cpu_copy(out, buffer, o.before);
+    cpu_copy(out + o.behind, buffer + o.behind, o.end - o.behind);
 }
 
 static void reduce_part(struct cpu *c, size_t i)

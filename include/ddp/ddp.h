@@ -10,11 +10,13 @@
 #include <ddp/group.h>
 #include <ddp/loader.h>
 #include <ddp/model.h>
+#include <ddp/pipeline.h>
 #include <ddp/precision.h>
 #include <ddp/progress.h>
 #include <ddp/safetensors.h>
 #include <ddp/sampler.h>
 #include <ddp/scaler.h>
+#include <ddp/spawn.h>
 #include <ddp/store.h>
 #include <ddp/syncbn.h>
 #include <ddp/types.h>

@@ -7,6 +7,7 @@
 #include "launcher/cli.h"
 #include "launcher/job_spec.h"
 #include "launcher/rank_argv.h"
+#include "launcher/remote_spec.h"
 #include "launcher/worker_env.h"
 #include "launcher/wrap.h"
 #include "tests/support/fake_world.h"
@@ -112,6 +113,18 @@ static void check_job(const struct job_spec *spec, char **env)
     free(argv);
 }
 
+/* One that starts others. */
+static void check_hosts(const struct job_spec *spec)
+{
+    const struct remote_spec *r = spec->remote;
+    must(spec->path == NULL && spec->world.guided && spec->run_id[0] != '\0');
+    must(r->hosts.n >= 1 && r->hosts.n <= HOST_LIST_MAX && r->reach_ms > 0);
+    must(spec->world.max_nodes <= r->hosts.n && spec->world.min_nodes >= 1);
+    must(r->command == NULL || r->command[0] != NULL);
+    for (size_t i = 0; i < r->hosts.n; i++)
+        must(r->shares[i] == UINT32_MAX || (r->shares[i] >= 1 && r->shares[i] <= JOB_RANKS_MAX));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static char *words[WORDS_MAX];
@@ -135,6 +148,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (text[0] == 'E') {
         fake.env = (const char *const *)env;
         fake.n_gpus = (int)(size % 3);
+        fake.host_file = env[0];
     }
     struct cli_world world = fake_world_make(&fake);
     struct job_spec spec = {0};
@@ -145,7 +159,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (rc < 0) {
         must(err.code == rc && err.text[0] != '\0' && spec.path == NULL);
     } else if (wish == CLI_RUN) {
-        check_job(&spec, env);
+        if (spec.remote != NULL)
+            check_hosts(&spec);
+        else
+            check_job(&spec, env);
         job_spec_fini(&spec);
     } else {
         must(spec.path == NULL);

@@ -57,6 +57,7 @@ struct rank {
     bool has_joined;      /* in any generation */
     bool is_called;       /* to a generation that it has not joined yet */
     bool is_plain;        /* it does not outlive others */
+    bool is_dropped;      /* it has ended, and the others go on without it */
 };
 
 struct world {
@@ -168,14 +169,15 @@ static void world_init(struct world *w, uint64_t seed)
     w->limits.restarts.max_restarts = (int)draw(w, 5);
     w->limits.batch = (int)draw(w, 4);
     w->limits.restarts.after_progress = draw(w, 4) == 0;
-    w->limits.replaces = draw(w, 2) == 0;
+    w->limits.mends = draw(w, 2) == 0;
+    w->limits.drops = w->limits.mends && draw(w, 2) == 0;
     w->limits.recovery_ms = 1 + draw(w, 3000);
     w->nursery_deaf_from_ms = draw(w, 50) == 0 ? draw(w, 6000) : CO_NEVER_MS;
     w->nursery_dies_at_ms = draw(w, 10) == 0 ? 1 + draw(w, 6000) : CO_NEVER_MS;
     w->signal_at_ms = draw(w, 2) == 0 ? 1 + draw(w, 6000) : CO_NEVER_MS;
     make_generation(w);
     w->limits.guided = draw(w, 2) == 0;
-    w->limits.replaces = w->limits.replaces && !w->limits.guided; /* that is for sim_guided.c */
+    w->limits.mends = w->limits.mends && !w->limits.guided; /* that is for sim_guided.c */
     w->order_at_ms = CO_NEVER_MS;
     w->final_code = -1;
     w->s = supervisor_create(&w->limits);
@@ -249,7 +251,7 @@ static bool is_to_be_replaced(const struct world *w, int i)
 {
     enum supervisor_state state = supervisor_get_state(w->s);
     bool any_joined = false, any_runs = false;
-    if (!w->limits.replaces || w->limits.guided || w->stop_code >= 0 || w->ranks[i].p.status == 0 ||
+    if (!w->limits.mends || w->limits.guided || w->stop_code >= 0 || w->ranks[i].p.status == 0 ||
         (state != SUPERVISOR_RUNNING && state != SUPERVISOR_MENDING) || !budget_allows(w) ||
         w->n_unanswered >= w->limits.window)
         return false;
@@ -257,25 +259,22 @@ static bool is_to_be_replaced(const struct world *w, int i)
         const struct rank *r = &w->ranks[k];
         any_joined |= r->has_joined && !r->is_plain;
         any_runs |= k != i && r->p.runs;
-        if (k != i && ((r->answered && !r->p.runs) || (r->has_joined && r->is_plain)))
+        if (k != i && !r->is_dropped &&
+            ((r->answered && !r->p.runs) || (r->has_joined && r->is_plain)))
             return false;
     }
     return any_joined && any_runs;
 }
 
-static void replace(struct world *w, int i)
+/* Rank i is gone, and the others come to another generation. */
+static void go_on(struct world *w, int i)
 {
-    struct rank *r = &w->ranks[i];
+    const struct rank *r = &w->ranks[i];
     bool is_free = w->limits.restarts.after_progress && w->now_ms >= w->first_step_ms;
     check(w, !r->p.runs && r->answered, "a rank replaced that runs");
     w->n_counted += !is_free;
     w->n_restarts++;
     check(w, supervisor_generation(w->s) == (uint32_t)w->n_restarts, "the wrong generation");
-    *r = (struct rank){.asked = true, .joins_at_ms = CO_NEVER_MS, .p = make_process(w)};
-    r->p.runs = false;
-    r->p.status = draw(w, 2) == 0 ? 0 : SIGSEGV;
-    r->answer_at_ms = w->now_ms + draw(w, 20);
-    w->n_unanswered++;
     for (int k = 0; k < w->limits.n_ranks; k++)
         if ((w->ranks[k].is_called = w->ranks[k].has_joined))
             w->ranks[k].joins_at_ms =
@@ -287,12 +286,34 @@ static void replace(struct world *w, int i)
     w->stopped_at_ms = CO_NEVER_MS;
 }
 
+static void replace(struct world *w, int i)
+{
+    struct rank *r = &w->ranks[i];
+    r->has_joined = false;
+    go_on(w, i);
+    *r = (struct rank){.asked = true, .joins_at_ms = CO_NEVER_MS, .p = make_process(w)};
+    r->p.runs = false;
+    r->p.status = draw(w, 2) == 0 ? 0 : SIGSEGV;
+    r->answer_at_ms = w->now_ms + draw(w, 20);
+    w->n_unanswered++;
+}
+
+static void drop(struct world *w, int i)
+{
+    w->ranks[i].is_dropped = true;
+    w->ranks[i].has_joined = false;
+    go_on(w, i);
+}
+
 static void carry_out(struct world *w, const struct supervisor_orders *o)
 {
     if (o->renew)
         renew(w);
-    check(w, o->mend == (o->n_anew > 0) && o->n_anew <= 1, "not one rank is replaced");
-    if (o->mend)
+    check(w, o->n_anew == (o->mend && !w->limits.drops), "not one rank is replaced");
+    check(w, (o->dropped >= 0) == (o->mend && w->limits.drops), "not one rank is left out");
+    if (o->dropped >= 0)
+        drop(w, o->dropped);
+    else if (o->mend)
         replace(w, o->anew[0]);
     for (int i = 0; i < o->n_start; i++) {
         check(w, w->n_asked < w->limits.n_ranks, "more ranks asked for than there are");
@@ -658,6 +679,7 @@ static void live_on(struct world *w)
         w->order_at_ms = w->now_ms + draw(w, 500);
     int what = choose(w, &at_ms);
     if (what == NOTHING && (supervisor_get_state(w->s) == SUPERVISOR_RUNNING ||
+                            supervisor_get_state(w->s) == SUPERVISOR_MENDING ||
                             supervisor_get_state(w->s) == SUPERVISOR_STARTING)) {
         at_ms = w->now_ms; /* a rank or the nursery hangs: the user becomes impatient */
         what = SIGNAL;

@@ -257,8 +257,9 @@ static void put_node(struct digest *d, const struct node *n)
     put(d, n->was_started | n->is_gone << 1 | n->is_silent << 2 | n->is_connecting << 3 |
                n->opens << 4 | n->runs << 5 | n->stops << 7 | n->breaks << 8 | n->yields << 9 |
                n->fails << 10 | n->ended_by_roster << 11 | n->keeps << 12 | n->has_met << 13 |
-               n->is_broken << 14 | n->may_keep << 15 | n->mends << 16);
+               n->is_broken << 14 | n->mends << 16);
     put(d, n->n_steps);
+    put(d, n->stops && n->mends && n->may_keep);
     put(d, (uint64_t)n->exit_code);
     put_generation(d, n->runs ? n->generation : MESSAGE_NO_GENERATION);
     put(d, n->reset_ms != 0);

@@ -1,5 +1,6 @@
 #include "fake_world.h"
 
+#include <errno.h>
 #include <string.h>
 
 static const char *fake_get_env(void *arg, const char *name)
@@ -31,6 +32,23 @@ static enum file_kind fake_look_at(void *arg, const char *path)
         if (strcmp(f->path, path) == 0)
             return f->kind;
     return FILE_MISSING;
+}
+
+static int fake_read_file(void *arg, const char *path, size_t max, char **ret_text, size_t *ret_len)
+{
+    const char *text = ((const struct fake_world *)arg)->host_file;
+    (void)max;
+    if (text == NULL || strcmp(path, "hosts") != 0)
+        return -ENOENT;
+    *ret_text = strdup(text);
+    *ret_len = strlen(text);
+    return *ret_text != NULL ? 0 : -ENOMEM;
+}
+
+static int fake_enter(void *arg, const char *dir)
+{
+    (void)arg;
+    return strcmp(dir, "/there") == 0 ? 0 : -ENOENT;
 }
 
 static int fake_fill_random(void *arg, void *bytes, size_t n)
@@ -73,6 +91,8 @@ struct cli_world fake_world_make(const struct fake_world *fake)
         .n_cpus = fake_n_cpus,
         .n_allowed_cpus = fake_n_cpus,
         .look_at = fake_look_at,
+        .read_file = fake_read_file,
+        .enter = fake_enter,
         .fill_random = fake_fill_random,
         .arg = (void *)fake,
     };

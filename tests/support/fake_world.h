@@ -15,7 +15,8 @@ struct fake_world {
     const char *const *env;        /* "NAME=VALUE", NULL-terminated */
     const struct fake_file *files; /* all that exist */
     int n_gpus, n_cpus;
-    int random_error; /* 0, or the -errno that getting random bytes ends with */
+    const char *host_file; /* what a file called "hosts" holds; NULL: there is none */
+    int random_error;      /* 0, or the -errno that getting random bytes ends with */
 };
 
 /* A node with Python in /usr/bin and a current directory full of examples: see fake_world.c. */

@@ -420,7 +420,7 @@ static void start(struct nodes *w, int node, bool ends_job, bool is_cut)
                                        .grace_ms = 30000,
                                        .failure_grace_ms = 5000,
                                        .guided = true,
-                                       .replaces = w->mends,
+                                       .mends = w->mends,
                                        .recovery_ms = 60000};
     struct message_hello hello = {.instance = {(uint8_t)node, ++n_starts},
                                   .run_id = "job",

@@ -1,15 +1,16 @@
 /* mender - ranks that train something small by ddp_run(), and tell each step, so that somebody can
  * kill them and see how they go on:
  *
- *     mender EPOCHS BATCHES MS [FLOATS [SAMPLES]]
+ *     mender EPOCHS BATCHES MS [FLOATS [SAMPLES [FILE]]]
  *
  * EPOCHS of BATCHES steps of at least MS milliseconds each. The model has FLOATS parameters besides
  * those that count. Or, with SAMPLES, as many steps as it takes to see so many samples, whatever
- * the size of the world. With a generation's state in its hands a rank writes "holds generation G
- * pid P rank R"; after each step a rank writes "step NUMBER PARAMETER MOMENTUM generation G pid P
- * rank R world W took I,I,...", the numbers as bits, so that what is the same looks the same; at
- * its start "start pid P". Where MENDER_UNTIL names a file, no epoch begins once that is there.
- * Asked to save its state it says that it has: there is nothing to save. */
+ * the size of the world; or those of an IDX file, which are read ahead. With a generation's state
+ * in its hands a rank writes "holds generation G pid P rank R"; after each step a rank writes "step
+ * NUMBER PARAMETER MOMENTUM generation G pid P rank R world W took I,I,...", the numbers as bits,
+ * so that what is the same looks the same; at its start "start pid P". Where MENDER_UNTIL names a
+ * file, no epoch begins once that is there. Asked to save its state it says that it has: there is
+ * nothing to save. */
 #include <ddp/ddp.h>
 
 #include <inttypes.h>
@@ -28,7 +29,8 @@ struct job {
     float *ballast;
     size_t n_ballast;
     struct ddp_tensor tensors[2];
-    uint64_t step, random; /* of a generator that no rank may draw from twice */
+    struct ddp_dataset *file; /* of samples; NULL: there is none */
+    uint64_t step, random;    /* of a generator that no rank may draw from twice */
 };
 
 /* At once, and in one piece. */
@@ -104,14 +106,50 @@ static int look_for_end(struct ddp_group *g, int32_t *ret_ends)
     return path != NULL ? ddp_all_reduce(g, ret_ends, ret_ends, 1, DDP_INT32, DDP_MAX, NULL) : 0;
 }
 
-static int train_epoch(struct job *job, struct ddp_group *g, struct ddp_model *m,
-                       struct ddp_sampler *s)
+struct source { /* of samples */
+    struct ddp_sampler *sampler;
+    struct ddp_loader *loader; /* NULL: there is no file */
+};
+
+static int open_source(const struct job *job, struct ddp_group *g, struct source *ret)
+{
+    struct ddp_loader_opts ahead = {.n_datasets = 1, .batch = BATCH, .depth = 4};
+    struct ddp_sampler_opts order = {
+        .n = job->n_samples > 0 ? job->n_samples : BATCH * job->n_batches * ddp_world_size(g) - 1,
+        .seed = 7,
+        .shuffle = true};
+    *ret = (struct source){0};
+    if (job->file != NULL)
+        order.n = ddp_dataset_count(job->file);
+    int rc = ddp_sampler_create(g, &order, &ret->sampler);
+    ahead.datasets[0] = job->file;
+    if (rc == 0 && job->file != NULL)
+        rc = ddp_loader_create(ret->sampler, &ahead, &ret->loader);
+    return rc;
+}
+
+static int next_batch(struct source *s, const int64_t **ret_index, size_t *ret_n)
+{
+    struct ddp_batch batch;
+    if (s->loader == NULL) {
+        *ret_n = ddp_sampler_next(s->sampler, BATCH, ret_index);
+        return 0;
+    }
+    int rc = ddp_loader_next(s->loader, &batch);
+    *ret_index = batch.index;
+    *ret_n = rc == 0 ? batch.n : 0;
+    return rc;
+}
+
+static int train_epoch(struct job *job, struct ddp_group *g, struct ddp_model *m, struct source *s)
 {
     const int64_t *index;
-    for (size_t n; (n = ddp_sampler_next(s, BATCH, &index)) > 0;) {
+    size_t n;
+    int rc;
+    while ((rc = next_batch(s, &index, &n)) == 0 && n > 0) {
         const uint64_t random = job->random;
         compute_gradients(job, index, n);
-        int rc = ddp_model_sync(m);
+        rc = ddp_model_sync(m);
         if (rc != 0) {
             job->random = random; /* the step was none */
             return rc;
@@ -121,30 +159,36 @@ static int train_epoch(struct job *job, struct ddp_group *g, struct ddp_model *m
         if ((rc = answer(g)) != 0)
             return rc;
     }
-    return 0;
+    return rc;
+}
+
+static int train_epochs(struct job *job, struct ddp_group *g, struct ddp_model *m, struct source *s)
+{
+    int32_t ends;
+    int rc;
+    while ((rc = look_for_end(g, &ends)) == 0 && !ends &&
+           ddp_sampler_next_epoch(s->sampler, job->n_epochs))
+        if ((rc = train_epoch(job, g, m, s)) != 0)
+            return rc;
+    return rc;
 }
 
 static int train(struct ddp_group *g, void *arg)
 {
     struct job *job = arg;
     struct ddp_model *m;
-    struct ddp_sampler *s;
-    int32_t ends;
-    const struct ddp_sampler_opts order = {
-        .n = job->n_samples > 0 ? job->n_samples : BATCH * job->n_batches * ddp_world_size(g) - 1,
-        .seed = 7,
-        .shuffle = true};
+    struct source s = {0};
     int rc;
     if ((rc = ddp_state_add(g, "momentum", job->momentum, sizeof job->momentum)) != 0 ||
         (rc = ddp_state_add(g, "step", &job->step, sizeof job->step)) != 0 ||
         (rc = ddp_state_add(g, "random", &job->random, sizeof job->random)) != 0 ||
-        (rc = ddp_model_create(g, job->tensors, job->n_ballast > 0 ? 2 : 1, NULL, &m)) != 0 ||
-        (rc = ddp_sampler_create(g, &order, &s)) != 0)
+        (rc = ddp_model_create(g, job->tensors, job->n_ballast > 0 ? 2 : 1, NULL, &m)) != 0)
         return rc;
-    tell_state(g);
-    while ((rc = look_for_end(g, &ends)) == 0 && !ends && ddp_sampler_next_epoch(s, job->n_epochs))
-        if ((rc = train_epoch(job, g, m, s)) != 0)
-            return rc;
+    rc = open_source(job, g, &s);
+    if (rc == 0) {
+        tell_state(g);
+        rc = train_epochs(job, g, m, &s);
+    }
     return rc;
 }
 
@@ -158,6 +202,8 @@ int main(int argc, char **argv)
     job.step_ms = strtoll(argv[3], NULL, 10);
     job.n_ballast = argc > 4 ? strtoull(argv[4], NULL, 10) : 0;
     job.n_samples = argc > 5 ? strtoll(argv[5], NULL, 10) : 0;
+    if (argc > 6 && ddp_idx_open(argv[6], &job.file) != 0)
+        ddp_fatal("mender");
     job.ballast = calloc(job.n_ballast + 1, sizeof *job.ballast);
     for (size_t i = 0; job.ballast != NULL && i < job.n_ballast; i++)
         job.ballast[i] = 1; /* as a program fills its weights before it trains */
@@ -171,6 +217,7 @@ int main(int argc, char **argv)
     put(line, snprintf(line, sizeof line, "start pid %d\n", getpid()));
     if (ddp_run(train, &job) != 0)
         ddp_fatal("mender");
+    ddp_dataset_close(job.file);
     free(job.ballast);
     return 0;
 }

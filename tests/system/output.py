@@ -1,9 +1,11 @@
 """Where the ranks' output goes: log files, prefixes, labels, terminals; whole lines at any speed."""
 import fcntl
+import glob
 import os
 import pty
 import re
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -55,6 +57,20 @@ class LogFiles(unittest.TestCase):
         self.assertEqual((code, out.count("o\n"), err.count("e\n")), (0, 10, 11))
         self.assertEqual(tree(self.dir), {"attempt_0/11/stdout.log": "o\n", "attempt_0/3/stdout.log": "o\n",
                                           "attempt_0/3/stderr.log": "e\n"})
+
+    def test_files_are_turned_over(self):
+        script = 'i=0; while [ $i -lt 3000 ]; do echo "line $i"; i=$((i+1)); done'
+        for words in (["-r", "3"], ["-t", "3"]):
+            with tempfile.TemporaryDirectory() as dir:
+                code, out, err = run("-n", "1", *words, "--log-dir", dir, "--log-rotate", "8K,2", "sh", "-c", script + "; exit 3")
+                folder = glob.glob(dir + "/*/attempt_0/0")[0]
+                texts = [open(os.path.join(folder, name)).read() for name in ("stdout.log.2", "stdout.log.1", "stdout.log")]
+                self.assertEqual(sorted(os.listdir(folder)), ["stderr.log", "stdout.log", "stdout.log.1", "stdout.log.2"])
+            self.assertEqual(code, 3)
+            for text in texts:
+                self.assertTrue(text.startswith("line ") and text.endswith("\n") and len(text) <= 8192)
+            whole = "".join(f"line {i}\n" for i in range(3000))
+            self.assertTrue(whole.endswith("".join(texts)))
 
     def test_the_report_knows_a_redirected_stderr(self):
         code, _, err = run("-n", "2", "-r", "2", "--log-dir", self.dir, RANK, "only", "1", "err", "why", "exit", "4",
@@ -188,10 +204,12 @@ class Lines(unittest.TestCase):
 class Terminal:
     """ddprun on a terminal of its own."""
 
-    def __init__(self, *args, size=(24, 80)):
+    def __init__(self, *args, size=(24, 80), env=None, stdin=False):
         self.ours, theirs = pty.openpty()
         self.resize(*size)
-        self.process = subprocess.Popen([DDPRUN, *args], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs)
+        self.process = subprocess.Popen([DDPRUN, *args], stdin=theirs if stdin else subprocess.DEVNULL, stdout=theirs,
+                                        stderr=theirs,
+                                        env={**os.environ, "TERM": "dumb", **(env or {})})
         os.close(theirs)
         self.text = b""
 
@@ -219,10 +237,50 @@ class Terminal:
         return self.text.decode().replace("\r\n", "\n")
 
 
+def ranks_of(text):
+    """The numbers of "0-3,8"."""
+    found = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
 class OnATerminal(unittest.TestCase):
     def test_each_rank_has_a_terminal(self):
         with Terminal("-n", "2", "sh", "-c", "test -t 1 && test -t 2 && stty size <&1 && echo e >&2", size=(33, 99)) as t:
             self.assertEqual(sorted(t.read().splitlines()), sorted(f"{HOST}:{r}: {x}" for r in (0, 1) for x in ("33 99", "e")))
+
+    def test_each_rank_has_a_colour(self):
+        for words, env, colored in (([], {}, True), (["--color", "never"], {}, False), ([], {"NO_COLOR": "1"}, False),
+                                    ([], {"TERM": "dumb"}, False), (["--color", "always"], {"NO_COLOR": "1"}, True)):
+            with self.subTest((words, env)), Terminal("-n", "2", *words, "echo", "x", env={"TERM": "xterm", **env}) as t:
+                expected = [f"\x1b[{c}m{HOST}:{r}: \x1b[0mx" if colored else f"{HOST}:{r}: x" for r, c in ((0, 36), (1, 32))]
+                self.assertEqual(sorted(t.read().splitlines()), sorted(expected))
+
+    def test_a_progress_bar_of_rank_0_is_drawn_while_it_goes_on(self):
+        script = ("import os\nrank = os.environ['RANK']\ngo = os.open(os.environ['BAR_FIFO'] + rank, os.O_RDONLY)\n"
+                  "for step in range(2):\n    os.write(2, f'\\r{rank} at {step}'.encode())\n    os.read(go, 1)\n"
+                  "os.write(2, b'\\rdone\\n')\n")
+        with tempfile.TemporaryDirectory() as dir:
+            fifo = os.path.join(dir, "go")
+            go = []
+            for rank in "01":
+                os.mkfifo(fifo + rank)
+                go.append(os.open(fifo + rank, os.O_RDWR))
+            with Terminal("-n", "2", "--color", "never", "python3", "-c", script, env={"BAR_FIFO": fifo}) as t:
+                t.read(f"\r{HOST}:0: 0 at 0\x1b[0m\x1b[K")
+                os.write(go[1], b"xx")
+                t.read(f"{HOST}:1: done\r\n")
+                os.write(go[0], b"x")
+                t.read(f"\r{HOST}:0: 0 at 1\x1b[0m\x1b[K")
+                os.write(go[0], b"x")
+                text = t.read()
+            for fd in go:
+                os.close(fd)
+        lines = [line.split("\r")[-1].replace("\x1b[K", "") for line in text.split("\n")[:-1]]
+        self.assertEqual(lines, [f"{HOST}:1: done", f"{HOST}:0: done"])
+        self.assertNotIn("1 at", text)  # of the others only the end
 
     def test_a_single_rank_is_unchanged(self):
         with Terminal("-n", "1", "sh", "-c", "test -t 2 && printf 'a\\r50%%\\r\\033[1mb'") as t:
@@ -256,7 +314,49 @@ class OnATerminal(unittest.TestCase):
             self.assertIn("11 22", t.read())
 
 
+class Fold(unittest.TestCase):
+    def test_the_same_line_of_many_ranks_is_one(self):
+        script = 'echo hello; [ $RANK != 3 ] || echo "only 3"; printf end; echo trouble >&2; exit 0'
+        code, out, err = run("-n", "8", "--fold=20s", "sh", "-c", script)
+        self.assertEqual(code, 0)
+        self.assertEqual(err, f"{HOST}:0-7: trouble\n")
+        lines = out.splitlines()
+        self.assertEqual(lines[0], f"{HOST}:0-7: hello")
+        self.assertIn(f"{HOST}:3: only 3", lines)
+        told = "".join(line.split(":")[1] + "," for line in lines if line.endswith(": end"))
+        self.assertEqual(sorted(ranks_of(told.rstrip(","))), list(range(8)))
+
+    def test_a_line_is_shown_when_its_time_is_over(self):
+        with Terminal("-n", "2", "--fold=50ms", "--color", "always", "sh", "-c", '[ $RANK = 0 ] || { echo here; exec sleep 60; }; exec sleep 60') as t:
+            t.read(f"\x1b[32m{HOST}:1: \x1b[0mhere")
+            t.process.send_signal(signal.SIGTERM)
+            t.read()
+
+    def test_the_report_comes_behind_what_was_held(self):
+        code, out, err = run("-n", "2", "--fold=60s", "sh", "-c", "echo why >&2; exit 5")
+        self.assertEqual(code, 5)
+        self.assertLess(err.index(": why\n"), err.index("ddprun: "))
+
+
 class Stdin(unittest.TestCase):
+    def test_who_is_named_has_the_terminal(self):
+        script = '[ $RANK = 1 ] && printf "name? " && read name && echo "hello $name"; [ $RANK = 1 ] || cat'
+        with Terminal("-n", "3", "--stdin", "1", "sh", "-c", script, stdin=True) as t:
+            self.assertEqual(t.read("name? "), "name? ")  # no label, and it does not wait for a newline
+            os.write(t.ours, b"you\n")
+            self.assertEqual(t.read(), "name? you\nhello you\n")
+
+    @unittest.skipUnless(shutil.which("gdb"), "no gdb")
+    def test_a_debugger_can_be_talked_to(self):
+        with Terminal("-n", "2", "--wrap", "1:gdb -q -nx --args", "--stdin", "1", "sh", "-c", "echo from $RANK", stdin=True) as t:
+            t.read("(gdb) ")
+            t.read(f"{HOST}:0: from 0")
+            os.write(t.ours, b"print 40 + 2\n")
+            t.read("$1 = 42")
+            os.write(t.ours, b"quit\n")
+            t.read()
+            self.assertEqual(t.process.wait(DEADLINE_S), 0)
+
     def test_goes_to_the_rank_that_is_named(self):
         for who, expected in (("1", ["0 stdin 0", "1 stdin 5"]), ("none", ["0 stdin 0", "1 stdin 0"])):
             with Job("-n", "2", "--stdin", who, RANK, "stdin", stdin=subprocess.PIPE) as job:

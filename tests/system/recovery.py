@@ -22,6 +22,7 @@ class Ranks:
         self.pids = {}  # rank -> its last
         self.started = []  # pids
         self.generation = 0
+        self.took = []  # samples
 
     def hear(self):
         """One line; False at the end."""
@@ -35,6 +36,7 @@ class Ranks:
         self.steps.setdefault(int(words[1]), set()).add((words[2], words[3]))
         self.generation = max(self.generation, int(words[5]))
         self.pids[int(words[9])] = int(words[7])
+        self.took += map(int, words[13].split(","))
         return True
 
     def hear_until(self, condition):
@@ -84,6 +86,61 @@ class Replaced(unittest.TestCase):
                     self.assertEqual(ranks.pids, before)
                     self.assertIn(f"rank {victim} failed: killed by SIGKILL", err)
                     self.assertIn("it is replaced, restart 1 of 1", err)
+
+    def test_with_shrink_the_others_go_on_without_a_killed_rank(self):
+        n_samples, batch = 300, 3
+        with tempfile.TemporaryDirectory() as folder:
+            until = os.path.join(folder, "until")
+            with Job("-n", "4", "--max-restarts", "5", "--on-failure", "shrink", MENDER, "1000000", "40", STEP_MS, "0", str(n_samples),
+                     env={"MENDER_UNTIL": until}) as job:
+                ranks = Ranks(job)
+                ranks.hear_until(lambda: len(ranks.pids) == 4)
+                before = set(ranks.pids.values())
+                for generation, victim in enumerate((1, 0, 1), 1):
+                    before.remove(ranks.pids[victim])
+                    os.kill(ranks.pids[victim], signal.SIGKILL)
+                    ranks.hear_until(lambda: ranks.generation == generation)
+                    ranks.pids = {}
+                    ranks.hear_until(lambda: len(ranks.pids) == 4 - generation)
+                    self.assertEqual(set(ranks.pids.values()), before)
+                    self.assertEqual(sorted(ranks.pids), list(range(4 - generation)))
+                with open(until, "w"):
+                    pass
+                steps = ranks.hear_all()
+                code, _, err = job.end()
+                self.assertEqual(code, 0, err)
+                self.assertEqual(sorted(steps), list(range(1, max(steps) + 1)))
+                self.assertEqual({len(results) for results in steps.values()}, {1})
+                self.assertEqual(len(ranks.started), 4)
+                n_epochs = round(len(ranks.took) / n_samples)
+                times = [ranks.took.count(i) for i in range(n_samples)]
+                self.assertLessEqual(sum(max(0, n_epochs - n) for n in times), 3 * batch)  # the dead had no time to tell
+                self.assertLessEqual(sum(max(0, n - n_epochs) for n in times), 4 * n_epochs)  # filled up
+                self.assertIn(b"the others go on without it, restart 3 of 5", err)
+                self.assertEqual(job.processes(), [])
+
+    def test_batches_that_were_read_ahead_are_used_once(self):
+        draw = random.Random(5)
+        n = 3 * 40 * 2 - 1
+        with tempfile.TemporaryDirectory() as folder:
+            path, until = os.path.join(folder, "samples"), os.path.join(folder, "until")
+            with open(path, "wb") as f:
+                f.write(bytes((0, 0, 8, 1)) + n.to_bytes(4, "big") + bytes(n))
+            with Job("-n", "2", "--max-restarts", "10", MENDER, "1000000", "40", STEP_MS, "0", "0", path,
+                     env={"MENDER_UNTIL": until}) as job:
+                ranks = Ranks(job)
+                for generation in range(10):
+                    seen = len(ranks.steps)
+                    ranks.hear_until(lambda: ranks.generation == generation and len(ranks.steps) > seen + 2 and len(ranks.pids) == 2)
+                    os.kill(ranks.pids.pop(draw.randrange(2)), signal.SIGKILL)
+                ranks.hear_until(lambda: ranks.generation == 10)
+                with open(until, "w"):
+                    pass
+                steps = ranks.hear_all()
+                code, _, err = job.end()
+                self.assertEqual(code, 0, err)
+            expected = alone(2, max(steps) // 40, 40)  # the same samples, and nothing is read ahead
+            self.assertEqual(steps, expected)
 
     def test_many_deaths_one_after_the_other_lose_no_step(self):
         draw = random.Random(1)

@@ -56,6 +56,13 @@ done
 sed -n 's/^optimiser state: \([0-9]*\) of \([0-9]*\) bytes.*/\1 \2/p' "$work/out" |
     awk '{ n++; if ($1 * 4 < $2 * 0.98 || $1 * 4 > $2 * 1.02) n = 9 } END { exit n != 1 }'
 check "with 4 ranks each has a quarter of the optimiser's state" $?
+for n in 2 4; do
+    losses $n "$work/loss" --pipeline
+    check "training on $n ranks, half of a network on each" $?
+    d=$(difference "$work/loss1" "$work/loss")
+    below "$d" 1e-9
+    check "losses on $n ranks with --pipeline are those of one (relative difference $d)" $?
+done
 awk 'NR == 1 { first = $1 } END { exit !(NR == 100 && $1 < first / 2) }' "$work/loss1"
 check "the loss falls" $?
 

@@ -45,6 +45,17 @@ START_TEST(each_command_has_its_operands)
     ck_assert_ptr_null(task.job);
     task = parsed("status job7");
     ck_assert_str_eq(task.job, "job7");
+    task = parsed("top");
+    ck_assert_uint_eq(task.watch_ms, 1000);
+    ck_assert(!task.once);
+    task = parsed("top -d 0.5 --once -o cpu job7");
+    ck_assert_uint_eq(task.watch_ms, 500);
+    ck_assert(task.once);
+    ck_assert_int_eq(task.order, TOP_BY_CPU);
+    task = parsed("report -o page.html events.jsonl --run-id job7");
+    ck_assert_str_eq(task.job, "events.jsonl");
+    ck_assert_str_eq(task.output, "page.html");
+    ck_assert_str_eq(task.run_id, "job7");
     task = parsed("logs 3");
     ck_assert_int_eq(task.rank, 3);
     ck_assert_ptr_null(task.job);
@@ -112,11 +123,13 @@ static const struct {
     {"status a b c", "status: too many operands; usage: ddpctl status [JOB]"},
     {"logs", "logs: missing operands; usage: ddpctl logs RANK [JOB]"},
     {"logs all", "RANK 'all' is not a number"},
+    {"report", "report: missing operands; usage: ddpctl report JOB|FILE"},
     {"stack", "stack: missing operands; usage: ddpctl stack RANK|all [JOB]"},
     {"stack every", "RANK 'every' is not a number"},
     {"logs job7", "RANK 'job7' is not a number"},
     {"logs -1", "unknown option '-1'"},
     {"logs 10000000", "RANK '10000000' is out of bounds: 0 to 9999999"},
+    {"top --order size", "--order 'size': it is rank, cpu, memory or own"},
     {"stop --signal FOO", "--signal 'FOO' is no signal"},
     {"status --follow", "unknown option '--follow'"},
     {"ps --timeout soon", "--timeout 'soon' is not a duration: try 90, 1.5s, 250ms, 10m or 2h"},

@@ -43,6 +43,10 @@ START_TEST(bad_command_lines_are_refused_with_the_reason)
         {{"--amp", "O4"}, "--amp 'O4' is none of O0, O1, O2, O3"},
         {{"--amp", "2"}, "--amp '2' is none of O0, O1, O2, O3"},
         {{"--amp-type", "half"}, "--amp-type 'half' is neither float16 nor bfloat16"},
+        {{"--zero1", "--amp", "O2"}, "--zero1 is for --amp O0"},
+        {{"--pipeline", "--sync-bn"},
+         "--pipeline goes without --amp, --zero1, --accumulate, --sync-bn"},
+        {{"--pipeline", "--model", "linear"}, "--pipeline cannot cut a linear classifier"},
         {{"--norm", "layer"}, "--norm 'layer' is neither batch nor none"},
     };
 

@@ -497,6 +497,23 @@ START_TEST(a_nameless_job_of_torchruns_is_called_none)
 }
 END_TEST
 
+START_TEST(python_ranks_may_be_forked)
+{
+    JOB("ddprun", "train.py");
+    ck_assert_int_eq(spec.warm, WARM_NEVER);
+    ck_assert(spec.is_python);
+    JOB("ddprun", "--warm", "train.py");
+    ck_assert_int_eq(spec.warm, WARM_RESTARTS);
+    ck_assert_str_eq(spec.shown, "train.py");
+    JOB("ddprun", "--warm=start", "-m", "train");
+    ck_assert_int_eq(spec.warm, WARM_START);
+    ck_assert(spec.is_python);
+    JOB("ddprun", "--warm=restarts", "./program");
+    ck_assert_int_eq(spec.warm, WARM_RESTARTS);
+    ck_assert(!spec.is_python);
+}
+END_TEST
+
 START_TEST(progress_makes_restarts_free_if_asked_for)
 {
     JOB("ddprun", "train.py");
@@ -532,27 +549,30 @@ END_TEST
 START_TEST(a_failed_rank_is_replaced_unless_something_else_is_asked_for)
 {
     JOB("ddprun", "train.py");
-    ck_assert(!job_spec_replaces(&spec)); /* there is no restart at all */
+    ck_assert(!job_spec_mends(&spec)); /* there is no restart at all */
     JOB("ddprun", "--max-restarts", "3", "train.py");
     ck_assert_int_eq(spec.on_failure, FAILURE_REPLACES);
     ck_assert_uint_eq(spec.recovery_ms, 60000);
-    ck_assert(job_spec_replaces(&spec));
+    ck_assert(job_spec_mends(&spec));
     JOB("ddprun", "--restart-after-progress", "--recovery-timeout=1.5s", "train.py");
     ck_assert_uint_eq(spec.recovery_ms, 1500);
-    ck_assert(job_spec_replaces(&spec));
+    ck_assert(job_spec_mends(&spec));
     JOB("ddprun", "--max-restarts", "3", "--on-failure", "restart", "train.py");
     ck_assert_int_eq(spec.on_failure, FAILURE_RESTARTS);
     ck_assert_int_eq(spec.max_restarts, 3);
-    ck_assert(!job_spec_replaces(&spec));
+    ck_assert(!job_spec_mends(&spec));
+    JOB("ddprun", "--max-restarts", "3", "--on-failure", "shrink", "train.py");
+    ck_assert_int_eq(spec.on_failure, FAILURE_SHRINKS);
+    ck_assert(job_spec_mends(&spec));
     JOB("torchrun", "--max-restarts", "3", "train.py");
     ck_assert_int_eq(spec.on_failure, FAILURE_RESTARTS);
     JOB("ddprun", "--nnodes=2", "--max-restarts=1", "--rdzv-id=a", "--rdzv-endpoint=h:1",
         "train.py");
-    ck_assert(job_spec_replaces(&spec));
+    ck_assert(job_spec_mends(&spec));
     JOB("ddprun", "--nnodes=1:2", "--rdzv-id=a", "--rdzv-endpoint=h:1", "train.py");
-    ck_assert(job_spec_replaces(&spec)); /* nodes may come and go */
+    ck_assert(job_spec_mends(&spec)); /* nodes may come and go */
     JOB("ddprun", "--nnodes=2", "--rdzv-id=a", "--rdzv-endpoint=h:1", "train.py");
-    ck_assert(!job_spec_replaces(&spec));
+    ck_assert(!job_spec_mends(&spec));
     JOB("ddprun", "--max-restarts=3", "--restart-after-progress", "--on-failure=abort", "train.py");
     ck_assert_int_eq(spec.on_failure, FAILURE_ABORTS);
     ck_assert_int_eq(spec.max_restarts, 0);
@@ -802,6 +822,7 @@ int main(void)
     tcase_add_test(c, a_nameless_job_of_torchruns_is_called_none);
     tcase_add_test(c, restarts_have_a_number_a_window_and_exceptions);
     tcase_add_test(c, a_failed_rank_is_replaced_unless_something_else_is_asked_for);
+    tcase_add_test(c, python_ranks_may_be_forked);
     tcase_add_test(c, progress_makes_restarts_free_if_asked_for);
     tcase_add_test(c, signals_that_end_the_job_can_be_added);
     tcase_add_test(c, the_end_can_be_timed);

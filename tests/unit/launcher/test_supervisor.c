@@ -760,23 +760,42 @@ static void joined(int rank, bool mends)
 }
 
 /* Ranks that run, and have joined each other. */
-static void begin_mendable(int n_ranks, int max_restarts)
+static struct supervisor_limits mending(int n_ranks, int max_restarts, bool drops)
 {
-    struct supervisor_limits limits = {.n_ranks = n_ranks,
-                                       .window = n_ranks,
-                                       .grace_ms = 30000,
-                                       .failure_grace_ms = 5000,
-                                       .restarts = {.max_restarts = max_restarts},
-                                       .replaces = true,
-                                       .recovery_ms = 60000};
-    s = supervisor_create(&limits);
+    return (struct supervisor_limits){.n_ranks = n_ranks,
+                                      .window = n_ranks,
+                                      .grace_ms = 30000,
+                                      .failure_grace_ms = 5000,
+                                      .restarts = {.max_restarts = max_restarts},
+                                      .mends = true,
+                                      .drops = drops,
+                                      .recovery_ms = 60000};
+}
+
+static void begin_with(const struct supervisor_limits *limits)
+{
+    s = supervisor_create(limits);
     now_ms = 1000;
     supervisor_begin(s, now_ms, &o);
-    for (int i = 0; i < n_ranks; i++)
+    for (int i = 0; i < limits->n_ranks; i++)
         started(i);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
+}
+
+static void begin_mendable(int n_ranks, int max_restarts)
+{
+    const struct supervisor_limits limits = mending(n_ranks, max_restarts, false);
+    begin_with(&limits);
     for (int i = 0; i < n_ranks; i++)
         joined(i, true);
-    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
+}
+
+static void begin_shrinkable(int n_ranks, int max_restarts)
+{
+    const struct supervisor_limits limits = mending(n_ranks, max_restarts, true);
+    begin_with(&limits);
+    for (int i = 0; i < n_ranks; i++)
+        joined(i, true);
 }
 
 static void expect_replaced(int rank)
@@ -894,6 +913,70 @@ START_TEST(each_replacement_spends_one_of_the_budget)
     exited(1, SIGTERM, true);
     ck_assert(!supervisor_get_verdict(s)->restarts);
     ck_assert_int_eq(supervisor_exit_code(s), 3);
+}
+END_TEST
+
+START_TEST(a_failed_rank_may_be_left_out_until_one_is_left)
+{
+    begin_shrinkable(3, 5);
+    for (int i = 0; i < 2; i++) {
+        exited(i, SIGKILL, false);
+        ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_MENDING);
+        ck_assert(o.mend);
+        ck_assert_int_eq(o.dropped, i);
+        ck_assert_int_eq(o.n_anew, 0);
+        ck_assert(supervisor_get_replacement(s)->is_dropped);
+        for (int k = i + 1; k < 3; k++)
+            joined(k, true);
+        ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
+    }
+    exited(2, 0, true);
+    ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_WELL);
+    event(SUPERVISOR_EV_DRAINED);
+    ck_assert_int_eq(supervisor_exit_code(s), 0);
+}
+END_TEST
+
+START_TEST(the_last_rank_and_one_without_budget_cannot_be_left_out)
+{
+    begin_shrinkable(2, 5);
+    exited(0, SIGKILL, false);
+    joined(1, true);
+    exited(1, SIGKILL, true); /* nobody lives on: all are started again */
+    ck_assert(supervisor_get_verdict(s)->restarts);
+    event(SUPERVISOR_EV_DRAINED);
+    event(SUPERVISOR_EV_TIME);
+    ck_assert_int_eq(o.n_start, 2);
+    supervisor_destroy(s);
+
+    begin_shrinkable(3, 1);
+    exited(0, SIGKILL, false);
+    joined(1, true);
+    joined(2, true);
+    exited(1, SIGKILL, false);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STOPPING);
+    exited(2, SIGTERM, true);
+    ck_assert_int_eq(supervisor_exit_code(s), 137);
+}
+END_TEST
+
+START_TEST(who_has_not_come_yet_is_not_late_for_a_smaller_world)
+{
+    begin_shrinkable(3, 5);
+    exited(0, SIGKILL, false);
+    exited(1, SIGKILL, false);
+    joined(2, true);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
+    supervisor_destroy(s);
+
+    const struct supervisor_limits limits = mending(2, 5, true);
+    begin_with(&limits);
+    joined(0, true); /* the other one has begun a moment ago */
+    exited(0, SIGKILL, false);
+    ck_assert_int_eq(o.dropped, 0);
+    ck_assert_uint_eq(supervisor_deadline_ms(s), CO_NEVER_MS);
+    joined(1, true);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
 }
 END_TEST
 
@@ -1046,6 +1129,9 @@ int main(void)
     tcase_add_test(t, a_guided_one_without_its_nursery_waits_for_the_end);
     tcase_add_test(t, a_failed_rank_alone_is_replaced_and_all_join_its_generation);
     tcase_add_test(t, each_replacement_spends_one_of_the_budget);
+    tcase_add_test(t, a_failed_rank_may_be_left_out_until_one_is_left);
+    tcase_add_test(t, the_last_rank_and_one_without_budget_cannot_be_left_out);
+    tcase_add_test(t, who_has_not_come_yet_is_not_late_for_a_smaller_world);
     tcase_add_test(t, another_death_while_one_is_replaced_calls_all_once_more);
     tcase_add_test(t, survivors_that_do_not_come_in_time_make_all_start_again);
     tcase_add_test(t, a_restart_that_is_asked_for_costs_nothing_of_the_budget);

@@ -42,7 +42,9 @@ static inline void ranks_init(struct ranks *r, int n)
 {
     static int count;
     *r = (struct ranks){.n = n};
-    snprintf(r->job, sizeof r->job, "test %d %d", getpid(), count++);
+    /* The time, too: a store serves many tests, and a busy machine uses process numbers again. */
+    snprintf(r->job, sizeof r->job, "test %d %d %llu", getpid(), count++,
+             (unsigned long long)co_now_ns());
 }
 
 static inline void ranks_start_one(struct ranks *r, int rank, rank_fn *fn, void *arg)

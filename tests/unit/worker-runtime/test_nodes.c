@@ -16,6 +16,13 @@ static const struct nodes grids[] = {
     {.n = 2, .n_ranks = 4, .size = {2, 2}, true}, {.n = 3, .n_ranks = 5, .size = {2, 2, 1}, true},
 };
 
+/* More nodes, also in numbers that nothing divides: sums of each type, whole and in parts. */
+static const struct nodes wide_grids[] = {
+    {.n = 4, .n_ranks = 4, .size = {1, 1, 1, 1}},
+    {.n = 5, .n_ranks = 5, .size = {1, 1, 1, 1, 1}},
+    {.n = 7, .n_ranks = 7, .size = {1, 1, 1, 1, 1, 1, 1}},
+};
+
 enum { AREA_BYTES = 4 << 20 };
 
 struct grid {
@@ -155,6 +162,25 @@ START_TEST(every_collective_gives_the_reference_bits_on_every_node)
 {
     struct ranks r;
     nodes_start(&r, &grids[_i], run_grid, (void *)&grids[_i]);
+    ranks_expect_success(&r);
+}
+END_TEST
+
+static int run_wide_grid(int rank, void *arg)
+{
+    struct grid t;
+    open_grid(&t, rank, arg);
+    check_places(&t);
+    try_sums(&t);
+    try_kinds(&t, 16392); /* of these the sums go whole, all between two nodes */
+    ddp_finalize(t.g);
+    return 0;
+}
+
+START_TEST(sums_of_many_nodes_have_the_reference_bits)
+{
+    struct ranks r;
+    nodes_start(&r, &wide_grids[_i], run_wide_grid, (void *)&wide_grids[_i]);
     ranks_expect_success(&r);
 }
 END_TEST
@@ -323,11 +349,13 @@ static void tear_down(void)
 int main(void)
 {
     static const int n_grids = sizeof grids / sizeof *grids;
+    static const int n_wide = sizeof wide_grids / sizeof *wide_grids;
     Suite *suite = suite_create("nodes");
     TCase *tcase = tcase_create("all");
     tcase_add_unchecked_fixture(tcase, set_up, tear_down);
     tcase_set_timeout(tcase, 200);
     tcase_add_loop_test(tcase, every_collective_gives_the_reference_bits_on_every_node, 0, n_grids);
+    tcase_add_loop_test(tcase, sums_of_many_nodes_have_the_reference_bits, 0, n_wide);
     tcase_add_loop_test(tcase, a_long_sum_has_the_same_bits_each_time, 0, 4);
     tcase_add_test(tcase, ranks_count_alike_in_an_average_whatever_their_node);
     tcase_add_loop_test(tcase, asynchronous_calls_are_made_in_their_order, 0, 2);

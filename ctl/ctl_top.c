@@ -1,0 +1,143 @@
+#include "ctl_top.h"
+
+#include "common/error.h"
+#include "common/scope.h"
+#include "ctl_job_cli.h"
+#include "job_look.h"
+#include "top_frame.h"
+#include "top_screen.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SAMPLE_MS = 200 }; /* --once: processor time is counted for so long */
+
+struct top {
+    const struct ctl_job_task *task;
+    struct top_view view;
+    struct job_look look;
+    bool has_seen; /* a job that was named, at least once */
+    struct co_error err;
+};
+
+/* returns   0; -ENOENT there is no such job */
+static int look(struct top *t)
+{
+    int rc = job_look_all(&t->look, t->task->timeout_ms, &t->err);
+    if (rc == 0 && t->task->job != NULL)
+        rc = jobs_select(&t->look.jobs, t->task->job, &t->err);
+    t->has_seen |= rc == 0;
+    return rc;
+}
+
+static int print(struct top *t, FILE *out)
+{
+    size_t n = 0;
+    char when[16];
+    const struct jobs *jobs = &t->look.jobs;
+    co_autofree json_t **statuses = calloc(jobs->n + 1, sizeof *statuses);
+    if (statuses == NULL)
+        return -ENOMEM;
+    for (size_t i = 0; i < jobs->n; i++) /* those that do not answer may do so the next time */
+        if (jobs->list[i].status != NULL)
+            statuses[n++] = jobs->list[i].status;
+    time_t now = time(NULL);
+    struct tm local;
+    strftime(when, sizeof when, "%H:%M:%S", localtime_r(&now, &local));
+    t->view.when = when;
+    return top_frame_print(&t->view, statuses, n, out);
+}
+
+static enum ctl_exit fail(struct top *t, int rc)
+{
+    if (rc == -ENOENT || rc == -EEXIST)
+        return ctl_fail(CTL_EXIT_NO, &t->err);
+    return ctl_fail(rc == -ENOMEM ? CTL_EXIT_INTERNAL : CTL_EXIT_UNAVAILABLE, &t->err);
+}
+
+static enum ctl_exit show_once(struct top *t)
+{
+    int rc = look(t);
+    if (rc == 0) {
+        poll(NULL, 0, SAMPLE_MS);
+        rc = look(t);
+    }
+    if (rc < 0)
+        return fail(t, rc);
+    return print(t, stdout) < 0 ? CTL_EXIT_INTERNAL : CTL_EXIT_OK;
+}
+
+/* returns   whether it goes on */
+static bool obey(struct top *t, int key)
+{
+    switch (key) {
+    case 'r':
+        t->view.order = TOP_BY_RANK;
+        return true;
+    case 'c':
+        t->view.order = TOP_BY_CPU;
+        return true;
+    case 'm':
+        t->view.order = TOP_BY_MEMORY;
+        return true;
+    case 'o':
+        t->view.order = TOP_BY_OWN;
+        return true;
+    default:
+        return key != 'q' && key != TOP_KEY_END;
+    }
+}
+
+static int draw(struct top *t)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n);
+    if (out == NULL)
+        return -ENOMEM;
+    top_screen_size(&t->view.width, &t->view.height);
+    int rc = print(t, out);
+    fclose(out);
+    if (rc == 0 && !top_screen_draw(text))
+        rc = -EIO;
+    free(text);
+    return rc;
+}
+
+/* The end of a job that was named is the end; without a name others may follow. */
+static enum ctl_exit show(struct top *t)
+{
+    int rc = look(t);
+    if (rc == 0)
+        rc = top_screen_open(&t->err);
+    if (rc < 0)
+        return rc == -ENOTTY ? ctl_fail(CTL_EXIT_IO, &t->err) : fail(t, rc);
+    do {
+        rc = draw(t);
+    } while (rc == 0 && obey(t, top_screen_wait(t->task->watch_ms)) && (rc = look(t)) == 0);
+    top_screen_close();
+    if (rc == -EIO)
+        return CTL_EXIT_IO;
+    return rc == 0 || (rc == -ENOENT && t->has_seen) ? CTL_EXIT_OK : fail(t, rc);
+}
+
+enum ctl_exit ctl_top(int argc, char **argv)
+{
+    struct ctl_job_task task;
+    struct top t = {.task = &task};
+    if (ctl_job_cli_parse(argc, argv, &task, &t.err) < 0)
+        return ctl_fail(CTL_EXIT_USAGE, &t.err);
+    if (task.is_help) {
+        ctl_job_cli_print_help(task.command, stdout);
+        return ctl_flush(CTL_EXIT_OK);
+    }
+    t.view.order = task.order;
+    enum ctl_exit code = ctl_flush(task.once ? show_once(&t) : show(&t));
+    job_look_fini(&t.look);
+    return code;
+}

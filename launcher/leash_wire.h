@@ -1,0 +1,97 @@
+/* leash_wire.h - what a ddprun that starts others says to each of them, and how they answer. Pure.
+ *
+ * The starter holds the other one's standard input, over ssh or directly: its leash. First the node
+ * says that it is there, by a line on its standard output, behind whatever its login printed:
+ *
+ *     ddprun-leash 1 FROM      FROM: the address that the starter came from; "-": it is not known
+ *
+ * Then the starter sends an order: records, each a letter and a text with a NUL behind it, the last
+ * of which says go. Words, variables and the token come this way and not by ssh's command line,
+ * which a shell would read, others could see, and which is short. When the order is understood, a
+ * second line says so, and all that follows on standard output is the ranks':
+ *
+ *     ddprun-leash ready
+ *
+ * After that the starter passes signals on. The end of its input tells a node that the starter is
+ * gone. */
+#ifndef DDP_LAUNCHER_LEASH_WIRE_H
+#define DDP_LAUNCHER_LEASH_WIRE_H
+
+#include "common/buf.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct co_error;
+
+enum {
+    LEASH_PROTOCOL = 1,
+    LEASH_ORDER_MAX_BYTES = 8 << 20, /* of an order */
+    LEASH_SIGNAL_BYTES = 8,          /* of a record that comes later */
+    LEASH_FROM_BYTES = 64,
+    LEASH_CHATTER_MAX_BYTES = 65536, /* before a line of ours */
+    LEASH_ORDER_MAX_WORDS = 65536,   /* arguments, and variables */
+};
+
+/* --- lines of the node --- */
+
+enum leash_line { LEASH_UP, LEASH_READY };
+
+/* Look for a line in what the node has written so far.
+ *
+ * ret_used   with 1: the bytes up to the line's end; what is behind it is not ours
+ * from       with LEASH_UP, LEASH_FROM_BYTES: the address; "" for none
+ * returns    1; 0 it has not come yet
+ *            -EPROTO   another protocol, or something else than figures for an address
+ *            -E2BIG    LEASH_CHATTER_MAX_BYTES, and no such line */
+int leash_find_line(enum leash_line which, const uint8_t *bytes, size_t len, size_t *ret_used,
+                    char *from, struct co_error *err);
+
+/* The line, with its newline. returns its length, as snprintf() */
+int leash_print_line(enum leash_line which, const char *from, char *to, size_t n);
+
+/* --- the order --- */
+
+/* Texts are borrowed: from whoever fills it, or from the bytes that it was read from. */
+struct leash_order {
+    const char *dir;   /* where to go first; absolute */
+    const char *token; /* hexadecimal digits */
+    const char *name;  /* the node's */
+    const char *run_id;
+    const char *nodes; /* as of --nnodes */
+    const char *host;  /* where nodes meet; "": where the starter came from */
+    uint16_t port;     /* not 0 */
+    uint32_t n_ranks;  /* 0: the node finds out itself */
+    char **argv;       /* NULL-terminated */
+    char **env;        /* NAME=VALUE to be set; NULL-terminated */
+    size_t n_argv, n_env;
+};
+
+/* Append it. returns 0, -ENOMEM */
+int leash_put_order(const struct leash_order *order, struct co_buf *to);
+
+/* Is the order whole?
+ *
+ * returns   its length; 0 it goes on
+ *           -E2BIG   it is longer than is allowed */
+ssize_t leash_order_len(const uint8_t *bytes, size_t len);
+
+/* Read a whole order, whose texts lie in these bytes.
+ *
+ * ret       leash_order_fini() it; the lists are owned, their texts are not
+ * returns   0, -EPROTO (what is no order; a part that is missing, twice or malformed), -ENOMEM */
+int leash_take_order(char *bytes, size_t len, struct leash_order *ret, struct co_error *err);
+void leash_order_fini(struct leash_order *order);
+
+/* --- signals --- */
+
+/* Append one. returns 0, -ENOMEM */
+int leash_put_signal(int sig, struct co_buf *to);
+
+/* Take the next one off the front.
+ *
+ * returns   its number; 0 it is not whole; -EPROTO: this is no signal */
+int leash_take_signal(struct co_buf *from);
+
+#endif

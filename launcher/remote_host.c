@@ -1,0 +1,331 @@
+#include "remote_state.h"
+
+#include "host_list.h"
+#include "image.h"
+#include "job_spec.h"
+#include "leash.h"
+#include "output.h"
+#include "remote_command.h"
+#include "remote_roster.h"
+#include "remote_spec.h"
+
+#include "common/error.h"
+#include "common/scope.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { READ_BYTES = 4096 };
+
+static void stop_poll(uv_poll_t *poll)
+{
+    if (poll->type != UV_UNKNOWN_HANDLE && !uv_is_closing((uv_handle_t *)poll))
+        uv_close((uv_handle_t *)poll, NULL);
+}
+
+static void close_fd(uv_poll_t *poll, int *fd)
+{
+    stop_poll(poll);
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+static void give_up(struct remote_host *h, const char *why)
+{
+    snprintf(h->why, sizeof h->why, "%s", why);
+    remote_host_kill(h);
+    remote_on_failed(h, h->why);
+}
+
+/* --- standard error, until it is a node --- */
+
+static void on_complaint(uv_poll_t *poll, int status, int events)
+{
+    struct remote_host *h = poll->data;
+    (void)status, (void)events;
+    size_t len = co_buf_len(&h->complaint);
+    if (len > REMOTE_HEARD_MAX_BYTES)
+        co_buf_consume(&h->complaint, len - REMOTE_HEARD_MAX_BYTES / 2);
+    uint8_t *room = co_buf_room(&h->complaint, READ_BYTES);
+    ssize_t n = room != NULL ? read(h->err_fd, room, READ_BYTES) : 0;
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    co_buf_added(&h->complaint, n > 0 ? (size_t)n : 0);
+    if (n <= 0)
+        close_fd(&h->err_poll, &h->err_fd);
+}
+
+/* The last line that says something, without our own name in front of it. */
+static void read_complaint(const struct co_buf *text, char *to, size_t n)
+{
+    static const char own[] = "ddprun: ";
+    const char *bytes = (const char *)co_buf_bytes(text);
+    size_t end = co_buf_len(text);
+    while (end > 0 && strchr(" \t\r\n", bytes[end - 1]) != NULL)
+        end--;
+    size_t start = end;
+    while (start > 0 && bytes[start - 1] != '\n' && bytes[start - 1] != '\r')
+        start--;
+    if (end - start > sizeof own - 1 && memcmp(bytes + start, own, sizeof own - 1) == 0)
+        start += sizeof own - 1;
+    snprintf(to, n, "%.*s", (int)(end - start), end > start ? bytes + start : "");
+    for (char *c = to; *c != '\0'; c++) /* of somebody else: nothing that moves a cursor */
+        if ((unsigned char)*c < ' ' || *c == 127)
+            *c = '?';
+}
+
+/* --- standard output, until it is a node --- */
+
+static void pass_output_on(struct remote_host *h)
+{
+    struct remote *r = h->remote;
+    int rank = (int)(h - r->hosts);
+    int fds[2] = {h->out_fd, h->err_fd};
+    stop_poll(&h->out_poll);
+    stop_poll(&h->err_poll);
+    h->out_fd = h->err_fd = -1;
+    for (int which = 0; which < 2; which++) {
+        const struct output_way way = {
+            .to = (enum output_sink)which, .prefix = "", .log_fd = -1, .filter_fd = -1};
+        if (fds[which] >= 0)
+            output_add(r->output, rank, (enum output_sink)which, fds[which], false, &way);
+    }
+}
+
+static void look_at_line(struct remote_host *h, enum leash_line which)
+{
+    struct co_error err = {0};
+    size_t used;
+    int rc = leash_find_line(which, co_buf_bytes(&h->heard), co_buf_len(&h->heard), &used, h->from,
+                             &err);
+    if (rc < 0) {
+        give_up(h, err.text);
+    } else if (rc > 0 && which == LEASH_UP) {
+        co_buf_consume(&h->heard, co_buf_len(&h->heard)); /* it says no more until it is told */
+        remote_on_up(h);
+    } else if (rc > 0) {
+        pass_output_on(h);
+        remote_on_ready(h);
+    }
+}
+
+/* Once it has its order what follows our line is the ranks': it is read byte by byte. */
+static void on_heard(uv_poll_t *poll, int status, int events)
+{
+    struct remote_host *h = poll->data;
+    (void)status, (void)events;
+    uint8_t *room = co_buf_room(&h->heard, READ_BYTES);
+    ssize_t n = 1;
+    while (room != NULL && n > 0 && h->out_fd >= 0) {
+        n = read(h->out_fd, room, h->is_told ? 1 : READ_BYTES);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        co_buf_added(&h->heard, n > 0 ? (size_t)n : 0);
+        if (n > 0 && (!h->is_told || *room == '\n'))
+            look_at_line(h, h->is_told ? LEASH_READY : LEASH_UP);
+        if (n > 0 && !h->is_told)
+            return;
+        room = co_buf_room(&h->heard, READ_BYTES);
+    }
+    if (n <= 0 || room == NULL)
+        close_fd(&h->out_poll, &h->out_fd);
+}
+
+/* --- its leash --- */
+
+static void on_room(uv_poll_t *poll, int status, int events);
+
+/* Whoever does not read any more is about to end. */
+static void write_some(struct remote_host *h)
+{
+    size_t len;
+    while (h->in_fd >= 0 && (len = co_buf_len(&h->to_write)) > 0) {
+        ssize_t n = write(h->in_fd, co_buf_bytes(&h->to_write), len);
+        if (n < 0 && errno == EAGAIN) {
+            if (!h->is_writing)
+                uv_poll_start(&h->in_poll, UV_WRITABLE, on_room);
+            h->is_writing = true;
+            return;
+        }
+        if (n < 0 && errno != EINTR) {
+            close_fd(&h->in_poll, &h->in_fd);
+            return;
+        }
+        co_buf_consume(&h->to_write, n > 0 ? (size_t)n : 0);
+    }
+    if (h->is_writing && h->in_fd >= 0)
+        uv_poll_stop(&h->in_poll);
+    h->is_writing = false;
+}
+
+static void on_room(uv_poll_t *poll, int status, int events)
+{
+    (void)status, (void)events;
+    write_some(poll->data);
+}
+
+/* Where this one finds us: as was said, or as it, or another one, was reached from here. */
+static const char *find_meeting(const struct remote_host *h, char name[HOST_NAME_BYTES])
+{
+    const struct remote *r = h->remote;
+    if (r->spec->world.local_addr != NULL)
+        return r->spec->world.local_addr;
+    if (!h->is_here)
+        return ""; /* it knows best */
+    for (size_t i = 0; i < r->n_hosts; i++)
+        if (r->hosts[i].from[0] != '\0')
+            return r->hosts[i].from;
+    if (r->n_hosts == 1 || gethostname(name, HOST_NAME_BYTES) < 0)
+        return "127.0.0.1";
+    name[HOST_NAME_BYTES - 1] = '\0';
+    return name;
+}
+
+int remote_host_tell(struct remote_host *h)
+{
+    const struct remote *r = h->remote;
+    char name[HOST_NAME_BYTES];
+    const struct leash_order order = {.dir = r->dir,
+                                      .token = r->token,
+                                      .name = h->host->name,
+                                      .run_id = r->spec->run_id,
+                                      .nodes = r->nodes,
+                                      .host = find_meeting(h, name),
+                                      .port = remote_roster_port(r->roster),
+                                      .n_ranks = h->n_ranks != UINT32_MAX ? h->n_ranks : 0,
+                                      .argv = r->argv,
+                                      .env = r->env};
+    int rc = leash_put_order(&order, &h->to_write);
+    h->is_told = true;
+    if (rc == 0)
+        write_some(h);
+    return rc;
+}
+
+void remote_host_signal(struct remote_host *h, int sig)
+{
+    if (h->in_fd >= 0 && leash_put_signal(sig, &h->to_write) == 0)
+        write_some(h);
+}
+
+/* --- its process --- */
+
+/* The child's ends are closed by scope; ours do not wait. */
+static int make_pipes(struct remote_host *h, int theirs[3])
+{
+    int pair[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}};
+    int rc = 0;
+    for (int i = 0; i < 3 && rc == 0; i++)
+        rc = pipe2(pair[i], O_CLOEXEC) < 0 ? -errno : 0;
+    for (int i = 0; i < 3; i++) {
+        int ours = pair[i][i == 0];
+        theirs[i] = pair[i][i != 0];
+        if (rc == 0)
+            fcntl(ours, F_SETFL, O_NONBLOCK);
+        *(i == 0 ? &h->in_fd : i == 1 ? &h->out_fd : &h->err_fd) = ours;
+    }
+    return rc;
+}
+
+static int watch(struct remote_host *h)
+{
+    uv_loop_t *loop = &h->remote->loop;
+    int rc = uv_poll_init(loop, &h->in_poll, h->in_fd);
+    if (rc == 0)
+        rc = uv_poll_init(loop, &h->out_poll, h->out_fd);
+    if (rc == 0)
+        rc = uv_poll_init(loop, &h->err_poll, h->err_fd);
+    h->in_poll.data = h->out_poll.data = h->err_poll.data = h;
+    if (rc == 0)
+        rc = uv_poll_start(&h->out_poll, UV_READABLE | UV_DISCONNECT, on_heard);
+    return rc < 0 ? rc : uv_poll_start(&h->err_poll, UV_READABLE | UV_DISCONNECT, on_complaint);
+}
+
+static int spawn(struct remote_host *h, const int theirs[3])
+{
+    struct remote *r = h->remote;
+    co_autofree char **words = NULL;
+    co_autofree char *path = NULL;
+    co_autoclose_fd int image_fd = -1;
+    struct co_error err = {0};
+    int rc = remote_command_make(r->spec->remote, h->is_here ? NULL : h->host, r->program, &path,
+                                 &words, &err);
+    if (rc < 0) {
+        snprintf(h->why, sizeof h->why, "%s", err.text);
+        return rc;
+    }
+    const struct image_words image = {.path = path, .argv = words, .env = environ};
+    const int fds[1][SPAWN_N_FDS] = {{theirs[0], theirs[1], theirs[2], -1, -1}};
+    rc = image_make(&image, 1, &image_fd, &err);
+    return rc < 0 ? rc : nursery_spawn(&r->nursery, (int)(h - r->hosts), 1, image_fd, fds);
+}
+
+int remote_host_start(struct remote_host *h)
+{
+    int theirs[3];
+    int rc = make_pipes(h, theirs);
+    if (rc == 0)
+        rc = watch(h);
+    if (rc == 0)
+        rc = spawn(h, theirs);
+    for (int i = 0; i < 3; i++)
+        if (theirs[i] >= 0)
+            close(theirs[i]);
+    if (rc < 0 && h->why[0] == '\0')
+        snprintf(h->why, sizeof h->why, "cannot be reached for: %s", strerror(-rc));
+    h->runs = rc == 0;
+    return rc;
+}
+
+void remote_host_started(struct remote_host *h, pid_t pid)
+{
+    h->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (h->pidfd >= 0)
+        fcntl(h->pidfd, F_SETFD, FD_CLOEXEC);
+    if (h->is_killed)
+        remote_host_kill(h);
+}
+
+void remote_host_kill(struct remote_host *h)
+{
+    h->is_killed = true;
+    close_fd(&h->in_poll, &h->in_fd);
+    if (h->pidfd >= 0)
+        syscall(SYS_pidfd_send_signal, h->pidfd, SIGTERM, NULL, 0);
+}
+
+const char *remote_host_ended(struct remote_host *h)
+{
+    h->runs = false;
+    while (h->err_fd >= 0) { /* what it wrote before it ended is there */
+        size_t before = co_buf_len(&h->complaint);
+        on_complaint(&h->err_poll, 0, 0);
+        if (h->err_fd >= 0 && co_buf_len(&h->complaint) == before)
+            break;
+    }
+    if (h->why[0] == '\0')
+        read_complaint(&h->complaint, h->why, sizeof h->why);
+    remote_host_close(h);
+    return h->why;
+}
+
+void remote_host_close(struct remote_host *h)
+{
+    close_fd(&h->in_poll, &h->in_fd);
+    close_fd(&h->out_poll, &h->out_fd);
+    close_fd(&h->err_poll, &h->err_fd);
+    if (h->pidfd >= 0)
+        close(h->pidfd);
+    h->pidfd = -1;
+    explicit_bzero(h->to_write.data, h->to_write.cap); /* the token */
+    co_buf_fini(&h->to_write);
+    co_buf_fini(&h->heard);
+    co_buf_fini(&h->complaint);
+}

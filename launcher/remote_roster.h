@@ -1,0 +1,40 @@
+/* remote_roster.h - where the nodes meet that this ddprun has started: a roster in a process that
+ * is no node itself, so that any of the nodes may be lost. And what the terminal hears of it. */
+#ifndef DDP_LAUNCHER_REMOTE_ROSTER_H
+#define DDP_LAUNCHER_REMOTE_ROSTER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct co_error;
+struct job_spec;
+struct remote_roster; /* opaque */
+
+struct remote_roster_notes {
+    void (*on_line)(void *arg, const char *line); /* for the terminal, without a newline */
+    void (*on_closed)(void *arg);                 /* there is a verdict */
+    void *arg;
+};
+
+/* Listen at any free port of all addresses.
+ *
+ * spec      with remote and a key; borrowed
+ * returns   0, -ENOMEM, -errno */
+int remote_roster_open(uv_loop_t *loop, const struct job_spec *spec,
+                       const struct remote_roster_notes *notes, struct remote_roster **ret,
+                       struct co_error *err);
+uint16_t remote_roster_port(const struct remote_roster *r);
+
+/* The nodes have been told to come: from now on it is said what is waited for. */
+void remote_roster_begin(struct remote_roster *r);
+
+/* NULL: there is none yet. */
+const struct message_verdict *remote_roster_verdict(const struct remote_roster *r);
+
+/* Does it know a node of this name, one that is here or may come back? */
+bool remote_roster_knows(const struct remote_roster *r, const char *name);
+
+void remote_roster_close(struct remote_roster *r); /* from the loop; NULL is fine */
+
+#endif

@@ -1,0 +1,260 @@
+#include "seeds.h"
+
+#include "nursery_wire.h"
+
+#include "common/clock.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { DYING = -1 }; /* a batch: killed, and not reaped yet */
+
+void seeds_init(struct seeds *s)
+{
+    *s = (struct seeds){.sock = -1};
+}
+
+int seeds_start(struct seeds *s, struct spawn_order *order)
+{
+    int pair[2];
+    if (s->parent != 0)
+        return -EBUSY;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return -errno;
+    order->fds[SPAWN_NODE_FD] = pair[1];
+    spawn_workers(order, 1);
+    close(pair[1]);
+    if (order->pid == 0) {
+        close(pair[0]);
+        return -order->error;
+    }
+    *s = (struct seeds){.parent = order->pid, .sock = pair[0]};
+    return 0;
+}
+
+void seeds_close(struct seeds *s)
+{
+    if (s->parent > 0)
+        kill(s->parent, SIGKILL);
+    for (int i = 0; i < s->n; i++)
+        kill(s->of[i].pid, SIGKILL);
+    if (s->sock >= 0)
+        close(s->sock);
+    seeds_init(s);
+}
+
+static void forget_at(struct seeds *s, int i)
+{
+    s->of[i] = s->of[--s->n];
+}
+
+static int find(const struct seeds *s, pid_t pid)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->of[i].pid == pid)
+            return i;
+    return -1;
+}
+
+static int count_batch(const struct seeds *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->n; i++)
+        n += s->of[i].batch == s->batch;
+    return n;
+}
+
+static int count_usable(const struct seeds *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->n; i++)
+        n += s->of[i].batch != DYING;
+    return n;
+}
+
+/* A newer batch has imported more. Nobody but us gives them orders, so none of the older ones is
+ * about to become a rank. */
+static void kill_older(struct seeds *s)
+{
+    for (int i = 0; i < s->n; i++) {
+        if (s->of[i].batch == s->batch || s->of[i].batch == DYING)
+            continue;
+        kill(s->of[i].pid, SIGKILL);
+        s->of[i].batch = DYING;
+    }
+}
+
+static void note_seed(struct seeds *s, const struct seeds_word *w)
+{
+    if (s->n == 2 * SEEDS_MAX) {
+        kill(w->pid, SIGKILL);
+        return;
+    }
+    s->of[s->n++] = (struct seed){.pid = w->pid, .batch = w->value & INT32_MAX};
+    if (count_batch(s) < s->n_promised)
+        return;
+    kill_older(s);
+    s->complete = true;
+}
+
+/* returns   whether there was a word; the end of all who could say one closes the socket */
+static bool receive(struct seeds *s, struct seeds_word *ret)
+{
+    if (s->sock < 0)
+        return false;
+    ssize_t n;
+    do {
+        n = recv(s->sock, ret, sizeof *ret, MSG_DONTWAIT);
+    } while ((n < 0 && errno == EINTR) ||
+             (n > 0 && (n != (ssize_t)sizeof *ret || ret->pid <= 0))); /* none of ours */
+    if (n > 0)
+        return true;
+    if (n == 0 || errno != EAGAIN) {
+        close(s->sock);
+        s->sock = -1;
+    }
+    return false;
+}
+
+/* All but TAKEN, which seeds_take() waits for. */
+static void take_in(struct seeds *s, const struct seeds_word *w)
+{
+    if (w->type == SEEDS_PROMISE) {
+        s->batch = w->value & INT32_MAX;
+        s->n_promised = w->pid < SEEDS_MAX ? w->pid : SEEDS_MAX;
+    } else if (w->type == SEEDS_SEED) {
+        note_seed(s, w);
+    }
+}
+
+void seeds_hear(struct seeds *s)
+{
+    struct seeds_word w;
+    while (receive(s, &w))
+        take_in(s, &w);
+}
+
+/* Who becomes our child has been announced before: its word may still wait to be read. */
+bool seeds_know(struct seeds *s, pid_t pid)
+{
+    if (s->parent == 0)
+        return false;
+    if (pid == s->parent || find(s, pid) >= 0)
+        return true;
+    seeds_hear(s);
+    return find(s, pid) >= 0;
+}
+
+enum seeds_gone seeds_forget(struct seeds *s, pid_t pid)
+{
+    if (s->parent != 0 && pid == s->parent) {
+        s->parent = -1; /* reaped: not ours to kill any more */
+        seeds_close(s);
+        return SEEDS_PARENT_GONE;
+    }
+    if (!seeds_know(s, pid))
+        return SEEDS_STRANGER;
+    forget_at(s, find(s, pid));
+    return SEEDS_ONE_GONE;
+}
+
+/* Wait until there is something to read. returns whether there is */
+static bool await_word(const struct seeds *s, uint64_t until_ms)
+{
+    struct pollfd p = {.fd = s->sock, .events = POLLIN};
+    for (;;) {
+        int left_ms = co_left_ms(until_ms);
+        int n = s->sock < 0 ? 0 : poll(&p, 1, left_ms);
+        if (n > 0 || (n == 0 && left_ms >= 0) || (n < 0 && errno != EINTR))
+            return n > 0;
+    }
+}
+
+/* Seeds that are promised come within the time of a few forks. */
+static bool await_seeds(struct seeds *s, int n, uint64_t until_ms)
+{
+    seeds_hear(s);
+    while (count_usable(s) < n && count_batch(s) < s->n_promised && await_word(s, until_ms))
+        seeds_hear(s);
+    return count_usable(s) >= n;
+}
+
+static int send_order(const struct seeds *s, const struct seeds_order *order, const int *fds,
+                      size_t n_fds)
+{
+    union {
+        char bytes[CMSG_SPACE((1 + SPAWN_N_FDS) * sizeof(int))];
+        struct cmsghdr head;
+    } control;
+    struct iovec data = {.iov_base = (void *)order, .iov_len = sizeof *order};
+    memset(&control, 0, sizeof control);
+    struct msghdr m = {.msg_iov = &data,
+                       .msg_iovlen = 1,
+                       .msg_control = control.bytes,
+                       .msg_controllen = CMSG_SPACE(n_fds * sizeof(int))};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
+    memcpy(CMSG_DATA(c), fds, n_fds * sizeof(int));
+    return sendmsg(s->sock, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+static int give_order(const struct seeds *s, int local_rank, int index,
+                      const struct spawn_order *rank, int image_fd)
+{
+    struct seeds_order order = {.local_rank = local_rank, .index = (uint32_t)index};
+    int fds[1 + SPAWN_N_FDS] = {image_fd};
+    size_t n_fds = 1;
+    memset(order.fd_of, NURSERY_NO_FD, sizeof order.fd_of);
+    for (int i = 0; i < SPAWN_N_FDS; i++) {
+        if (rank->fds[i] < 0)
+            continue;
+        order.fd_of[i] = (uint8_t)n_fds;
+        fds[n_fds++] = rank->fds[i];
+    }
+    return send_order(s, &order, fds, n_fds);
+}
+
+/* returns how many have answered */
+static int await_answers(struct seeds *s, int first_rank, struct spawn_order *orders, int n,
+                         uint64_t until_ms)
+{
+    struct seeds_word w;
+    int n_taken = 0;
+    while (n_taken < n && await_word(s, until_ms)) {
+        while (n_taken < n && receive(s, &w)) {
+            take_in(s, &w);
+            int i = w.value - first_rank;
+            int at = w.type == SEEDS_TAKEN ? find(s, w.pid) : -1;
+            if (at < 0 || i < 0 || i >= n || orders[i].pid != 0)
+                continue;
+            forget_at(s, at);
+            orders[i].pid = w.pid;
+            n_taken++;
+        }
+    }
+    return n_taken;
+}
+
+enum seeds_taken seeds_take(struct seeds *s, int first_rank, struct spawn_order *orders, int n,
+                            int image_fd, uint64_t until_ms)
+{
+    if (s->parent == 0)
+        return SEEDS_NO_PARENT;
+    for (int i = 0; i < n; i++)
+        orders[i].pid = 0;
+    if (!await_seeds(s, n, until_ms))
+        return SEEDS_TOO_FEW;
+    int rc = 0;
+    for (int i = 0; i < n && rc == 0; i++)
+        rc = give_order(s, first_rank + i, i, &orders[i], image_fd);
+    if (rc == 0 && await_answers(s, first_rank, orders, n, until_ms) == n)
+        return SEEDS_TOOK;
+    seeds_close(s); /* who has an order and is silent must not begin later */
+    return SEEDS_NO_ANSWER;
+}

@@ -1,0 +1,65 @@
+/* warm.h - --warm, ddprun's side: the parent that Python ranks are forked from (docs/warm.md).
+ *
+ * Puts the bootstrap (launcher/warm) where a Python finds it, has ranks begin with it, has the
+ * nursery start the parent, and passes on what that says. Whatever goes wrong here, ranks are
+ * executed as without --warm, and -v says why. */
+#ifndef DDP_LAUNCHER_WARM_H
+#define DDP_LAUNCHER_WARM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct co_error;
+struct job_spec;
+struct nursery;
+struct nursery_report;
+
+struct warm_notes {
+    void (*say)(void *arg, const char *text); /* one line, without its end */
+    void *arg;
+};
+
+struct warm {
+    const struct job_spec *spec; /* borrowed; NULL: the job is not warm, and all calls do nothing */
+    struct warm_notes notes;
+    char *const *environment; /* borrowed */
+    char *archive, *seen;     /* owned; paths in the runtime directory */
+    char **rank_env;          /* owned, with the words that are new in it */
+    int notes_fd;             /* what the parent says; -1: there is none */
+    char line[512];
+    unsigned n_line;
+    bool asked;    /* for a parent */
+    bool is_ready; /* ranks can be forked */
+    bool is_gone;  /* and will not be */
+};
+
+/* Prepare all, of a job that is to be warm. Never fails: what can't be done is said by notes, and
+ * the job is not warm.
+ *
+ * runtime_dir   borrowed for the call
+ * environment   as `environ`, borrowed until warm_close() */
+void warm_open(struct warm *w, const struct job_spec *spec, const char *runtime_dir,
+               char *const *environment, const struct warm_notes *notes);
+void warm_close(struct warm *w); /* a zeroed one is fine */
+
+/* What ranks get as the parent's environment in worker_env_create(). */
+char *const *warm_environment(const struct warm *w, char *const *environment);
+
+/* Ask for the parent, once: when the first ranks run, or before for --warm=start.
+ *
+ * returns   a descriptor to watch for warm_on_note(), which stays ours; -1: nothing was asked
+ * for */
+int warm_start_parent(struct warm *w, const struct nursery *nursery);
+
+/* notes_fd is readable. returns whether it will be again */
+bool warm_on_note(struct warm *w);
+
+/* A report of the nursery's that tells of the parent, or of how ranks came to be. */
+void warm_on_report(struct warm *w, const struct nursery_report *r);
+
+/* --warm=start: wait until ranks can be forked, or can't be, or for a signal, but not for long.
+ *
+ * signal_fd   readable: somebody wants something of us */
+void warm_await(struct warm *w, const struct nursery *nursery, int signal_fd);
+
+#endif

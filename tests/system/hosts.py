@@ -1,0 +1,231 @@
+"""ddprun -H and --hostfile: a job on several hosts, each with a real sshd, a host name and an address of its own."""
+import os
+import signal
+import tempfile
+import unittest
+
+from harness import DDPRUN, RANK, Job, describe, kill_all, main
+from ssh_hosts import SshHosts
+
+MNIST = os.environ.get("MNIST")
+UP = ("tell", "up", "wait")
+SHOW = ("sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE $(hostname) "
+        "$(test -n \"$MASTER_PORT\" && echo $MASTER_ADDR) > $TEST_FIFO")
+hosts = None
+
+
+def setUpModule():
+    global hosts
+    hosts = SshHosts(3)
+
+
+def tearDownModule():
+    hosts.close()
+
+
+class Remote(Job):
+    """A ddprun in the namespace that the hosts are around."""
+
+    def __init__(self, *args, **kw):
+        super().__init__("netns", "exec", hosts.netns, os.path.abspath(DDPRUN), "--ssh-command", hosts.ssh, *args, launcher="/bin/ip", **kw)
+
+    def finish(self):
+        code, out, err = self.end()
+        left = self.processes()
+        assert not left, f"left running: {[describe(p) for p in left]}"
+        hosts.await_empty()
+        return code, out.decode(), err.decode()
+
+    def find(self, *words):
+        """The pids whose command line holds all these words."""
+        found = []
+        for pid in self.processes():
+            line = str(describe(pid)[1])
+            if all(word in line for word in words):
+                found.append(pid)
+        return found
+
+
+def finish(*args, **kw):
+    with Remote(*args, **kw) as job:
+        return job.finish()
+
+
+class Hosts(unittest.TestCase):
+    def test_ranks_run_on_each_host_in_its_order(self):
+        with Remote("-H", "n2:1,n[1,3]:2", *SHOW) as job:
+            self.assertEqual(job.finish(), (0, "", ""))
+            self.assertEqual(job.hear(5), [
+                "0/5 0/1 0/3 n2 10.121.0.2", "1/5 0/2 1/3 n1 10.121.0.2", "2/5 1/2 1/3 n1 10.121.0.2",
+                "3/5 0/2 2/3 n3 10.121.0.2", "4/5 1/2 2/3 n3 10.121.0.2"])
+
+    def test_a_host_file_says_where(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".hosts") as f:
+            f.write("# three hosts\nn3 slots=2\nroot@n1 slots=2 port=22\n\nn2 slots=2 max-slots=4\n")
+            f.flush()
+            with Remote("--hostfile", f.name, "-n", "5", *SHOW) as job:
+                self.assertEqual(job.finish(), (0, "", ""))
+                self.assertEqual([line.split()[3] for line in job.hear(5)], ["n3", "n3", "n1", "n1", "n2"])
+            f.write("n4 slots=two\n")
+            f.flush()
+            code, _, err = finish("--hostfile", f.name, "true")
+            self.assertEqual((code, err), (2, f"ddprun: {f.name}:6: slots 'two' is not a number\n"))
+
+    @unittest.skipIf(MNIST is None, "the examples are not built")
+    def test_mnist_on_six_ranks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            code, out, err = finish("-H", "n1:2,n2:2,n3:2", "-x", "OMP_NUM_THREADS=1", MNIST, "--data", folder, "--draw", "600",
+                                    "--epochs", "1", "--batch", "60", "--model", "linear")
+            self.assertEqual((code, err), (0, ""))
+            self.assertIn("epoch 1", out)
+
+    def test_the_report_is_the_root_cause_s_and_comes_once(self):
+        code, out, err = finish("-H", "n1:2,n2:2,n3:2", RANK, "only", "3", "err", "oh dear", "exit", "7", "end", "wait")
+        self.assertEqual((code, out), (7, ""))
+        self.assertEqual(err.count("failed"), 1, err)
+        self.assertIn("oh dear\n", err)
+        self.assertRegex(err, r"ddprun: rank 3 failed: exit status 7, .*\n  host n2, local rank 1, ")
+
+    def test_variables_and_the_folder_go_along(self):
+        script = "echo $A $B $C $(pwd) ${DDP_TOKEN-none} > $TEST_FIFO"
+        with tempfile.TemporaryDirectory() as folder:
+            with Remote("-H", "n1,n2", "-x", "A=1 'x'", "-x", "C", "-C", folder, "sh", "-c", script,
+                        env={"B": "$two", "C": "three", "DDP_TOKEN": "0123456789abcdef0123"}) as job:
+                self.assertEqual(job.finish(), (0, "", ""))
+                self.assertEqual(job.hear(2), [f"1 'x' $two three {folder} none"] * 2)
+
+    def test_no_secret_is_seen_from_outside(self):
+        with Remote("-H", "n1,n2", RANK, *UP) as job:
+            job.hear(2)
+            lines = [str(describe(pid)[1]) for pid in job.processes()]
+            for line in lines:
+                self.assertFalse(any(len(word) >= 64 and set(word) <= set("0123456789abcdef") for word in line.split()), line)
+            self.assertEqual(len([line for line in lines if "--leash" in line and "ssh" in line]), 2, lines)
+            job.signal(signal.SIGTERM)
+            self.assertEqual(job.finish()[0], -signal.SIGTERM)
+
+    def test_programs_that_are_not_there(self):
+        code, out, err = finish("-H", "n1", "no-such-program")
+        self.assertEqual((code, out, err), (127, "", "ddprun: n1: no program 'no-such-program' in PATH\n"))
+        code, out, err = finish("-H", "n1", "-C", "/no/such/folder", "true")
+        self.assertEqual((code, out), (70, ""))
+        self.assertRegex(err, r"^ddprun: n1: cannot enter '/no/such/folder': No such file.*\n$")
+
+    def test_a_dry_run_shows_the_way_to_each_host(self):
+        code, out, err = finish("--dry-run", "-H", "n1:4,bob@n2", "-C", "/", "true")
+        self.assertEqual((code, err), (0, ""))
+        lines = out.splitlines()
+        self.assertRegex(lines[0], r"^n1: 4 ranks in /, by \S+ .* n1 '\S+ --leash'$")
+        self.assertRegex(lines[1], r"^n2: in /, by \S+ .* bob@n2 '\S+ --leash'$")
+
+
+class Unreachable(unittest.TestCase):
+    def test_each_host_that_cannot_be_reached_is_named_before_anything_runs(self):
+        with Remote("-H", "n1,nowhere,no-such-name", "--reach-timeout", "60", RANK, *UP) as job:
+            code, out, err = job.finish()
+            self.assertEqual((code, out), (69, ""))
+            self.assertEqual(sorted(line.split(":")[1].strip() for line in err.splitlines()),
+                             ["3 nodes are needed, and 2 of 3 hosts cannot be one", "no-such-name", "nowhere"])
+            self.assertRegex(err, r"ddprun: nowhere: ssh: .*(No route to host|timed out)")
+
+    def test_a_host_that_never_answers_is_given_up_in_time(self):
+        with tempfile.NamedTemporaryFile("w") as script:
+            script.write("#!/bin/sh\nexec sleep 1000\n")
+            script.flush()
+            code, out, err = finish("--ssh-command", f"sh {script.name}", "--reach-timeout", "0.3", "-H", "n1", RANK, *UP)
+            self.assertEqual((code, out), (69, ""))
+            self.assertEqual(err, "ddprun: n1: no answer within 0.30 s\n"
+                             "ddprun: 1 node is needed, and 1 of 1 hosts cannot be one\n")
+
+    def test_others_begin_without_it_if_they_may(self):
+        with Remote("-H", "n1,no-such-name,n3", "--nnodes", "1:3", "--join-window", "0", *SHOW) as job:
+            code, _, err = job.finish()
+            self.assertEqual(code, 0, err)
+            self.assertRegex(err, r"^ddprun: no-such-name: .*\n$")
+            self.assertTrue(job.hear(1)[0].startswith("0/"))
+
+
+class Ends(unittest.TestCase):
+    def stopped(self, sig):
+        with Remote("-H", "n1:2,n2:2,n3:2", RANK, *UP) as job:
+            self.assertEqual(job.hear(6), [f"{rank} up" for rank in range(6)])
+            job.signal(sig)
+            code, out, err = job.finish()  # which looks for what is left, on all hosts
+            self.assertEqual((code, out), (-sig, ""))
+            self.assertRegex(err, rf"^ddprun: stopped by {signal.Signals(sig).name} after \S+ s\n$")
+
+    def test_ctrl_c_ends_everything_everywhere(self):
+        self.stopped(signal.SIGINT)
+
+    def test_a_signal_while_hosts_are_being_reached_ends_all(self):
+        with tempfile.NamedTemporaryFile("w") as script:
+            script.write("#!/bin/sh\necho 0 up > $TEST_FIFO\nexec sleep 1000\n")
+            script.flush()
+            with Remote("--ssh-command", f"sh {script.name}", "-H", "n1", "true") as job:
+                job.hear(1)
+                job.signal(signal.SIGTERM)
+                self.assertEqual(job.finish()[0], -signal.SIGTERM)
+
+    def test_ranks_hear_the_signals_that_are_theirs(self):
+        usr1 = str(int(signal.SIGUSR1))
+        with Remote("-H", "n1,n2", RANK, "await", usr1, "tell", "heard") as job:
+            job.hear(2)
+            job.signal(signal.SIGUSR1)
+            self.assertEqual(job.hear(2), ["0 heard", "1 heard"])
+            self.assertEqual(job.finish(), (0, "", ""))
+
+    def test_nothing_is_left_when_the_head_is_killed(self):
+        with Remote("-H", "n1:2,n2:2", RANK, *UP) as job:
+            job.hear(4)
+            job.signal(signal.SIGKILL)
+            job.end()
+            job.await_gone()
+            hosts.await_empty()
+
+    def test_a_host_whose_ssh_dies_leaves_the_job(self):
+        with Remote("-H", "n1,n2,n3", "--nnodes", "2:3", RANK, *UP) as job:
+            job.hear(3)
+            kill_all(job.find("ssh", "n2", "--leash")[:1])
+            self.assertEqual(job.hear(2), ["0 up", "1 up"])
+            job.signal(signal.SIGTERM)
+            code, _, err = job.finish()
+            self.assertEqual(code, -signal.SIGTERM)
+            self.assertIn("generation 1: 2 nodes, 2 ranks\n", err)
+
+
+class Losses(unittest.TestCase):
+    def test_a_node_that_is_killed_is_done_without(self):
+        with Remote("-H", "n1,n2,n3", "--nnodes", "2:3", RANK, *UP) as job:
+            job.hear(3)
+            kill_all([hosts.ddprun(0)])
+            self.assertEqual(job.hear(2), ["0 up", "1 up"])
+            job.signal(signal.SIGTERM)
+            code, _, err = job.finish()
+            self.assertEqual(code, -signal.SIGTERM)
+            self.assertRegex(err, r"ddprun: .*lost n1.*; generation 1: 2 nodes, 2 ranks\n")
+
+    def test_too_few_that_are_left_end_the_job(self):
+        with Remote("-H", "n1,n2,n3", RANK, *UP) as job:
+            job.hear(3)
+            kill_all([hosts.ddprun(1)])
+            code, _, err = job.finish()
+            self.assertEqual(code, 75, err)
+            self.assertRegex(err, r"^ddprun: .*lost n2.*\n$")
+
+
+class Cut(unittest.TestCase):
+    def test_a_host_whose_network_is_gone_is_done_without(self):
+        with Remote("-H", "n1,n2,n3", "--nnodes", "2:3", RANK, *UP) as job:
+            job.hear(3)
+            hosts.cut(1)
+            try:
+                self.assertEqual(job.hear(2), ["0 up", "1 up"])
+                job.signal(signal.SIGTERM)
+                self.assertEqual(job.end()[0], -signal.SIGTERM)
+            finally:
+                hosts.mend(1)
+            job.await_gone()
+
+
+if __name__ == "__main__":
+    main()
