@@ -157,7 +157,8 @@ def main():
     ddprun = os.path.join(args.build, "launcher/ddprun")
     torchrun = [venv[0], "-m", "torch.distributed.run"]
     load = results.load_average()
-    restarts = restart_rows({"ddprun --warm": [ddprun, "--warm"], "ddprun": [ddprun], "torchrun": torchrun}, venv[1], args.runs)
+    restarts = restart_rows({"ddprun --warm=start": [ddprun, "--warm=start"], "ddprun --warm": [ddprun, "--warm"],
+                             "ddprun": [ddprun], "torchrun": torchrun}, venv[1], args.runs)
     starts = start_rows({"ddprun --warm=start": [ddprun, "--warm=start"], "ddprun": [ddprun], "torchrun": torchrun}, venv[1],
                         args.starts, args.n)
     results.report("warm", "From kill -9 of one of 2 ranks to the next step of both:\n\n"

@@ -108,6 +108,21 @@ static int set_standby(const struct draft *d, struct job_spec *spec, struct co_e
     return 0;
 }
 
+int cli_check_standby(const struct draft *d, const struct job_spec *spec, struct co_error *err)
+{
+    const char *what = spec->has_templates            ? "arguments that hold its rank"
+                       : spec->local_rank_arg != NULL ? "its rank as an argument"
+                       : spec->wrap != NULL           ? "a command in front of some ranks"
+                       : spec->virtual_local_rank     ? "a device of its own"
+                       : spec->bind != PLACEMENT_NONE ? "CPUs of its own"
+                       : spec->warm != WARM_NEVER     ? "a parent that it is forked from"
+                                                      : NULL;
+    if (spec->n_standby == 0 || what == NULL)
+        return 0;
+    return co_fail(err, -EINVAL, "%s: a process that waits for a rank cannot have %s",
+                   d->given[OPTION_STANDBY].by, what);
+}
+
 /* "1,2,130-143" */
 static int set_no_restart_on(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {

@@ -4,7 +4,6 @@
 #include "cli_seat.h"
 #include "job_spec.h"
 #include "remote_spec.h"
-#include "slurm.h"
 
 #include "common/error.h"
 #include "common/parse.h"
@@ -64,9 +63,9 @@ static int read_hosts(const struct draft *d, struct host_list *to, struct co_err
     const struct given *file = &d->given[OPTION_HOSTFILE];
     co_autofree char *text = NULL;
     size_t len = 0;
-    if (d->slurm != NULL) {
-        *to = d->slurm->hosts;
-        d->slurm->hosts = (struct host_list){0};
+    if (d->found != NULL) {
+        *to = *d->found;
+        *d->found = (struct host_list){0};
         return 0;
     }
     if (list->value != NULL && file->value != NULL)
@@ -111,9 +110,9 @@ static int share_ranks(const struct draft *d, struct remote_spec *r, struct co_e
     rc = host_list_share(&r->hosts, (uint32_t)n, (uint32_t)each, r->shares, err);
     if (rc < 0)
         co_fail_in(err, "%s",
-                   np->value != NULL ? np->by
-                   : r->by_srun      ? "Slurm"
-                                     : d->given[OPTION_HOSTS].by);
+                   np->value != NULL  ? np->by
+                   : d->found != NULL ? "the job's manager"
+                                      : d->given[OPTION_HOSTS].by);
     else if (per_node->value != NULL && each == 0 && n == 0)
         memset(r->shares, 0xff, r->hosts.n * sizeof *r->shares); /* auto, gpu, cpu */
     else
@@ -161,7 +160,7 @@ static int refuse_meeting(const struct draft *d, struct co_error *err)
 
 bool cli_has_hosts(const struct draft *d)
 {
-    return d->slurm != NULL || d->given[OPTION_HOSTS].value != NULL ||
+    return d->found != NULL || d->given[OPTION_HOSTS].value != NULL ||
            d->given[OPTION_HOSTFILE].value != NULL;
 }
 
@@ -172,7 +171,7 @@ int cli_set_hosts(const struct draft *d, char *const *argv, struct job_spec *spe
     if (r == NULL)
         return co_fail(err, -ENOMEM, "no memory for hosts");
     r->argv = argv;
-    r->by_srun = d->slurm != NULL;
+    r->by_srun = d->found_by_srun;
     r->reach_ms = REACH_MS;
     int rc = refuse_meeting(d, err);
     if (rc == 0)
@@ -233,57 +232,8 @@ void cli_take_seat(struct draft *d, const struct cli_seat *seat)
 int cli_keep_seat(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     spec->world.host = d->seat->has_roster ? JOB_HOST_HERE : JOB_HOST_ELSEWHERE;
+    if (d->seat->name == NULL)
+        return 0;
     spec->world.node_name = strdup(d->seat->name);
     return spec->world.node_name != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for a name");
-}
-
-/* --- Slurm --- */
-
-/* Whoever says how many nodes there are, or where they meet, knows better; torchrun knows nothing
- * of Slurm. */
-bool cli_asks_slurm(const struct draft *d, const struct job_spec *spec)
-{
-    static const enum cli_option own[] = {
-        OPTION_NNODES,    OPTION_STANDALONE,    OPTION_HOSTS,       OPTION_HOSTFILE,
-        OPTION_NODE_RANK, OPTION_RDZV_ENDPOINT, OPTION_MASTER_ADDR, OPTION_RDZV_BACKEND};
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        if (d->given[own[i]].value != NULL)
-            return false;
-    return !spec->as_torchrun && d->seat == NULL;
-}
-
-/* As many ranks as tasks: whoever asks for more has two starters. */
-static int take_task(const struct draft *d, const struct slurm_task *task, struct job_spec *spec,
-                     struct co_error *err)
-{
-    const struct given *np = &d->given[OPTION_NP], *per_node = &d->given[OPTION_NPROC_PER_NODE];
-    const struct given *g = np->value != NULL ? np : per_node;
-    if (g->value != NULL && !g->from_env)
-        return co_fail(err, -EINVAL,
-                       "%s %s: Slurm has started %u tasks on this node, each of which becomes a "
-                       "rank; srun --ntasks-per-node 1 leaves the ranks to ddprun",
-                       g->by, g->value, task->local_world_size);
-    if (task->local_world_size > JOB_RANKS_MAX)
-        return co_fail(err, -EINVAL, "Slurm has started %u tasks on this node, and %d are the most",
-                       task->local_world_size, JOB_RANKS_MAX);
-    spec->task = malloc(sizeof *spec->task);
-    if (spec->task == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a task");
-    *spec->task = *task;
-    return 0;
-}
-
-int cli_take_slurm(struct draft *d, struct slurm *slurm, struct job_spec *spec,
-                   struct co_error *err)
-{
-    int rc = slurm_find(d->world, slurm, err);
-    if (rc < 0)
-        return rc;
-    if (slurm->kind == SLURM_NODE)
-        cli_take_seat(d, &slurm->seat);
-    else if (slurm->kind == SLURM_ALLOCATION)
-        d->slurm = slurm;
-    else if (slurm->kind == SLURM_TASK)
-        return take_task(d, &slurm->task, spec, err);
-    return 0;
 }

@@ -339,7 +339,7 @@ static void run(struct node *n)
 {
     struct supervisor_orders orders;
     n->begun_ms = co_now_ms();
-    events_job_start(&n->events, n->spec->argv, n->spec->n_local, n->spec->max_restarts);
+    events_job_start(&n->events, job_spec_words(n->spec), n->spec->n_local, n->spec->max_restarts);
     if (n->spec->warm == WARM_START) {
         node_warm_up(n);
         warm_await(&n->warm, &n->nursery, n->signal_fd);

@@ -32,7 +32,7 @@ enum { OPEN_MS = 10 };
 
 struct rank_facts {
     uint32_t n_starts;
-    uint64_t joined_ms; /* 0: not since it was started */
+    uint64_t joined_ms; /* the last time; a rank may join before we hear that it was started */
     char *tail;         /* owned while a status is made */
 };
 
@@ -48,7 +48,6 @@ struct node_console {
 void node_console_note_start(struct node_console *nc, int local_rank)
 {
     nc->ranks[local_rank].n_starts++;
-    nc->ranks[local_rank].joined_ms = 0;
 }
 
 void node_console_note_joined(struct node_console *nc, int local_rank)
@@ -72,12 +71,14 @@ static const char *last_line(char *tail)
 
 static void fill_ranks(struct node_console *nc, struct status_rank *ranks)
 {
+    uint64_t generation_ms = supervisor_generation_ms(nc->node->supervisor);
     for (int i = 0; i < nc->node->spec->n_local; i++) {
         struct rank_facts *r = &nc->ranks[i];
         r->tail = rank_io_tail(&nc->node->io, i);
-        ranks[i] = (struct status_rank){.last_line = last_line(r->tail),
-                                        .joined_ms = r->joined_ms,
-                                        .restarts = r->n_starts > 0 ? r->n_starts - 1 : 0};
+        ranks[i] =
+            (struct status_rank){.last_line = last_line(r->tail),
+                                 .joined_ms = r->joined_ms >= generation_ms ? r->joined_ms : 0,
+                                 .restarts = r->n_starts > 0 ? r->n_starts - 1 : 0};
     }
 }
 

@@ -120,7 +120,7 @@ int remote_command_make(const struct remote_spec *r, const struct host *host, co
         put_way(&w, r, host);
         put_program(&w, program);
     }
-    char **words = join(host != NULL ? r->command : NULL, &w);
+    char **words = join(host != NULL && !r->by_srun ? r->command : NULL, &w);
     int rc = 0;
     if (words != NULL && host != NULL)
         rc = program_find(words[0], &cli_real_world, &path, err);

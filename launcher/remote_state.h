@@ -1,5 +1,6 @@
-/* remote_state.h - the inside of remote.h, for its own files: remote.c (the whole) and
- * remote_host.c (one host: its process, its leash, what it writes before it is a node). */
+/* remote_state.h - the inside of remote.h, for its own files: remote.c (the whole), remote_plan.c
+ * (what all hosts are told) and remote_host.c (one host: its process, its leash, what it writes
+ * before it is a node). */
 #ifndef DDP_LAUNCHER_REMOTE_STATE_H
 #define DDP_LAUNCHER_REMOTE_STATE_H
 
@@ -11,7 +12,9 @@
 #include <sys/types.h>
 #include <uv.h>
 
+struct co_error;
 struct job_spec;
+struct job_world;
 struct muster;
 struct output;
 struct remote;
@@ -79,6 +82,15 @@ struct remote {
 void remote_on_up(struct remote_host *h);
 void remote_on_ready(struct remote_host *h);
 void remote_on_failed(struct remote_host *h, const char *why);
+
+/* --- remote_plan.c --- */
+
+/* Fill what all orders have in common, and make a key of the token.
+ *
+ * world     gets the key
+ * returns   0, -ENOMEM, -errno; remote_plan_fini() in any case */
+int remote_plan_make(struct remote *r, struct job_world *world, struct co_error *err);
+void remote_plan_fini(struct remote *r);
 
 /* --- remote_host.c --- */
 

@@ -16,11 +16,12 @@
  *                  (0 to 1: how much of a step the others would save; pace.h)
  *     ranks        of this node: rank, local_rank, pid, state ("asked", "running", "ended",
  *                  "not started", "failed to start"), age_ms (it runs, or ran, for so long),
- *                  started_ms and joined_ms (since the start of the generation: exec, and joining
- *                  the others with libddp), exit_code, signal, restarts (how often it was replaced
- *                  or started again), last_line (of its stderr), and of libddp: steps, step_ms,
- *                  own_ms (without what it spent in the call that ends a step), waits, call (the
- *                  last one of the world, in words); null where there is none
+ *                  started_ms, joined_ms and first_step_ms (since the start of the generation:
+ *                  exec; joining the others with libddp; a step completed), exit_code, signal,
+ *                  restarts (how often it was replaced or started again), last_line (of its
+ *                  stderr), and of libddp: steps, step_ms, own_ms (without what it spent in the
+ *                  call that ends a step), waits, call (the last one of the world, in words); null
+ *                  where there is none
  *
  * Pure. */
 #ifndef DDP_LAUNCHER_STATUS_JSON_H

@@ -39,7 +39,8 @@ class Submitted(Job):
     """A program of Slurm's, which starts ddprun."""
 
     def __init__(self, program, *args, env=None, **kw):
-        super().__init__(*args, launcher=shutil.which(program), env={**slurm.env, "HOME": "/nonexistent", **(env or {})}, **kw)
+        quiet = ("--quiet",) if program != "sbatch" else ()  # it tells when it has to wait
+        super().__init__(*quiet, *args, launcher=shutil.which(program), env={**slurm.env, "HOME": "/nonexistent", **(env or {})}, **kw)
 
     def finish(self):
         code, out, err = self.end()
@@ -102,13 +103,13 @@ class Tasks(unittest.TestCase):
 
 class Allocation(unittest.TestCase):
     def test_under_salloc_ddprun_starts_its_nodes(self):
-        with Submitted("salloc", "-N2", "--ntasks-per-node=1", "--quiet", DDPRUN, "-p", "2", *SHOW) as job:
+        with Submitted("salloc", "-N2", "--ntasks-per-node=1", DDPRUN, "-p", "2", *SHOW) as job:
             self.assertEqual(job.finish(), (0, "", ""))
             self.assertEqual(job.hear(4), [
                 "0/4 0/2 0/2 n1 True none", "1/4 1/2 0/2 n1 True none", "2/4 0/2 1/2 n2 True none", "3/4 1/2 1/2 n2 True none"])
 
     def test_tasks_that_were_asked_for_are_ranks(self):
-        with Submitted("salloc", "-N2", "-n5", "--quiet", DDPRUN, *SHOW) as job:
+        with Submitted("salloc", "-N2", "-n5", DDPRUN, *SHOW) as job:
             self.assertEqual(job.finish(), (0, "", ""))
             self.assertEqual([line.split()[0] for line in job.hear(5)], [f"{rank}/5" for rank in range(5)])
 
@@ -123,13 +124,13 @@ class Allocation(unittest.TestCase):
                     self.assertEqual(f.read(), "hello\nhello\n")
 
     def test_a_failure_is_told_once(self):
-        with Submitted("salloc", "-N2", "--ntasks-per-node=1", "--quiet", DDPRUN, RANK, "only", "1", "exit", "7", "end", "wait") as job:
+        with Submitted("salloc", "-N2", "--ntasks-per-node=1", DDPRUN, RANK, "only", "1", "exit", "7", "end", "wait") as job:
             code, _, err = job.finish()
             self.assertEqual(code, 7)
             self.assertEqual(err.count("rank 1 failed: exit status 7"), 1, err)
 
     def test_ctrl_c_ends_the_job_on_both_nodes(self):
-        with Submitted("salloc", "-N2", "--ntasks-per-node=1", "--quiet", "sh", "-c", f"exec {DDPRUN} {RANK} tell up wait") as job:
+        with Submitted("salloc", "-N2", "--ntasks-per-node=1", "sh", "-c", f"exec {DDPRUN} {RANK} tell up wait") as job:
             self.assertEqual(job.hear(2), ["0 up", "1 up"])
             heads = [pid for pid in job.processes() if name_of(pid) == os.path.basename(DDPRUN)[:15]
                      and b"--leash" not in describe(pid)[1]]
