@@ -2,12 +2,13 @@
 """The time from kill -9 of a rank until all ranks hold the state of the next generation: the others, which live on, and
 the one in its place.
 
-usage: bench/recovery.py [--shrink] [--ranks N,...] [--mb M,...] [--kills K] [--build DIR]
+usage: bench/recovery.py [--shrink] [--ranks N,...] [--mb M,...] [--kills K] [--standby N] [--build DIR]
 
 The ranks are tests/support/mender.c, with M MB of parameters besides a few that change. One job for each number of ranks
 and size; a random rank is killed at a random time, again and again. `start`: until main() of the new process, most of
 which is the kernel's: it frees the dead one's memory. `state`: until the last rank holds it. Beside them the program's
-own way, from its start to its state, when the job begins. When the others know of a death: bench/deaths.c.
+own way, from its start to its state, when the job begins. With --standby a process that waits steps in: each kill comes when
+one does, and there is no start. When the others know of a death: bench/deaths.c.
 
 With --shrink nobody takes the dead one's place: the others go on without it. One job for each kill, since each is of so
 many ranks; `state` is until all that are left hold it.
@@ -20,6 +21,15 @@ import subprocess
 import time
 
 import results
+
+RECVMSG = {"x86_64": "47", "aarch64": "212"}[os.uname().machine]
+
+def waits_for_a_socket(pid):
+    try:
+        with open(f"/proc/{pid}/syscall") as f:
+            return f.read().split()[0] == RECVMSG
+    except OSError:
+        return False
 
 
 class Job:
@@ -49,25 +59,38 @@ class Job:
         while n > 0:
             n -= self.process.stdout.readline().startswith(b"step")
 
+    def await_standby(self, pids):
+        """Until a process that is no rank waits for its socket; the ranks' lines are read meanwhile."""
+        with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as f:
+            nursery = f.read().split()[0]
+        while True:
+            self.skip_steps(1)
+            with open(f"/proc/{nursery}/task/{nursery}/children") as f:
+                others = {int(pid) for pid in f.read().split()} - set(pids.values())
+            if any(waits_for_a_socket(pid) for pid in others):
+                return
+
     def end(self):
         self.process.terminate()
         self.process.stdout.read()
         self.process.wait()
 
 
-def measure(build, n, mb, n_kills):
+def measure(build, n, mb, n_kills, n_standby):
     """-> ms of the program's own way, [ms until start], [ms until all hold the state]"""
     draw = random.Random(n * 1000 + mb)
-    job = Job(build, n, mb * 250000, n_kills)
+    job = Job(build, n, mb * 250000, n_kills, *(["--standby", str(n_standby)] if n_standby else []))
     pids, started, held = job.await_state(0)
     own = (held - started) * 1000
     starts, states = [], []
     for generation in range(1, n_kills + 1):
         job.skip_steps(draw.randrange(2, 6 * n))
+        if n_standby:
+            job.await_standby(pids)
         begun = time.perf_counter()
         os.kill(pids[draw.randrange(n)], signal.SIGKILL)
         pids, started, held = job.await_state(generation)
-        starts.append((started - begun) * 1000)
+        starts.append((started - begun) * 1000 if started is not None and not n_standby else 0)
         states.append((held - begun) * 1000)
     job.end()
     return own, starts, states
@@ -99,6 +122,7 @@ def main():
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--mb", default="0,1,10,100")
     parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--standby", type=int, default=0)
     parser.add_argument("--build", default=os.path.join(results.ROOT, "build"))
     args = parser.parse_args()
     load_before = results.load_average()
@@ -109,7 +133,7 @@ def main():
                 states = measure_shrink(args.build, n, mb, args.kills)
                 rows.append([n, mb, args.kills, *(f"{of(states, part):.1f}" for part in (0.5, 0.9, 1))])
                 continue
-            own, starts, states = measure(args.build, n, mb, args.kills)
+            own, starts, states = measure(args.build, n, mb, args.kills, args.standby)
             rows.append([n, mb, args.kills, f"{own:.1f}", f"{of(starts, 0.5):.1f}",
                          *(f"{of(states, part):.1f}" for part in (0.5, 0.9, 1))])
     head = ["state: median ms", "p90 ms", "most ms"]

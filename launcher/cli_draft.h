@@ -152,4 +152,10 @@ int cli_set_terms(const struct draft *d, bool is_static, struct job_spec *spec,
 int cli_set_output(const struct draft *d, struct job_spec *spec, struct co_error *err);
 int cli_set_end(const struct draft *d, struct job_spec *spec, struct co_error *err);
 
+/* A standby is started before it has a number: is there anything in what it is started with that
+ * depends on one? When all else is known.
+ *
+ * returns   0, -EINVAL */
+int cli_check_standby(const struct draft *d, const struct job_spec *spec, struct co_error *err);
+
 #endif

@@ -16,7 +16,13 @@
 /* Slurm kills what is left 30 s after its SIGTERM, unless KillWait says otherwise: we have to be
  * done before. */
 enum { SLURM_GRACE_MS = 25000 };
-enum { GRACE_MS = 30000, FAILURE_GRACE_MS = 5000, RECOVERY_MS = 60000, RESTARTS_MAX = 1000000 };
+enum {
+    GRACE_MS = 30000,
+    FAILURE_GRACE_MS = 5000,
+    RECOVERY_MS = 60000,
+    RESTARTS_MAX = 1000000,
+    STANDBY_MAX = 64
+};
 
 static const char usual_signals[] = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 
@@ -76,6 +82,45 @@ static int set_on_failure(const struct draft *d, struct job_spec *spec, struct c
         spec->restart_after_progress = false;
     }
     return rc;
+}
+
+/* Whether its words suit is looked at when they are known. */
+static int set_standby(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_STANDBY];
+    int64_t n;
+    if (g->value == NULL)
+        return 0;
+    int rc = co_parse_int(g->by, g->value, 0, STANDBY_MAX, &n, err);
+    if (rc < 0)
+        return rc;
+    if (n > 0 && spec->world.guided)
+        return co_fail(err, -EINVAL, "%s: not with several nodes in this version", g->by);
+    if (n > 0 && (spec->on_failure != FAILURE_REPLACES || !job_spec_mends(spec)))
+        return co_fail(err, -EINVAL,
+                       "%s: no rank is ever replaced: that needs --max-restarts, and --on-failure "
+                       "replace",
+                       g->by);
+    if (spec->n_local + n > JOB_RANKS_MAX)
+        return co_fail(err, -EINVAL, "%s %d: with %d ranks these are more processes than %d", g->by,
+                       (int)n, spec->n_local, JOB_RANKS_MAX);
+    spec->n_standby = (int)n;
+    return 0;
+}
+
+int cli_check_standby(const struct draft *d, const struct job_spec *spec, struct co_error *err)
+{
+    const char *what = spec->has_templates            ? "arguments that hold its rank"
+                       : spec->local_rank_arg != NULL ? "its rank as an argument"
+                       : spec->wrap != NULL           ? "a command in front of some ranks"
+                       : spec->virtual_local_rank     ? "a device of its own"
+                       : spec->bind != PLACEMENT_NONE ? "CPUs of its own"
+                       : spec->warm != WARM_NEVER     ? "a parent that it is forked from"
+                                                      : NULL;
+    if (spec->n_standby == 0 || what == NULL)
+        return 0;
+    return co_fail(err, -EINVAL, "%s: a process that waits for a rank cannot have %s",
+                   d->given[OPTION_STANDBY].by, what);
 }
 
 /* "1,2,130-143" */
@@ -212,6 +257,8 @@ int cli_set_end(const struct draft *d, struct job_spec *spec, struct co_error *e
         rc = set_after_progress(d, spec, err);
     if (rc == 0)
         rc = set_on_failure(d, spec, err);
+    if (rc == 0)
+        rc = set_standby(d, spec, err);
     if (rc == 0)
         rc = set_no_restart_on(d, spec, err);
     if (rc == 0)

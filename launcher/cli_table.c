@@ -158,6 +158,10 @@ const struct co_option cli_table[] = {
     {OPTION_RECOVERY_TIMEOUT, 0, "recovery-timeout", "TIME", .weak = true,
      .help = "When a rank is replaced: how long the others may take to notice, before all are "
              "started again. Default: 60s."},
+    {OPTION_STANDBY, 0, "standby", "N", .weak = true,
+     .help =
+         "Keep N more processes of the program waiting in ddp_run of libddp, each for a rank that "
+         "fails, whose place it takes. With --on-failure replace, on one node. Default: 0."},
     {OPTION_HANG_TIMEOUT, 0, "hang-timeout", "TIME", .weak = true,
      .help =
          "A rank that does not move for TIME while others wait for it is named, with the call "

@@ -142,6 +142,7 @@ struct job_spec {
     enum failure_action on_failure; /* ABORTS: max_restarts is 0, and no failure is free */
     uint64_t recovery_ms; /* REPLACES, SHRINKS: from a failure until all others have noticed it */
     uint64_t hang_timeout_ms;    /* a rank that does not move so long is ended; 0: never */
+    int n_standby;               /* processes that wait for a rank that fails */
     bool restart_after_progress; /* a failure after progress is not counted; restart_policy.h */
     uint64_t output_after_ms;    /* what a rank writes so long after its start is progress */
     bool no_restart_on[256];     /* by the exit code that the failure means for ddprun (a rank's, or

@@ -168,31 +168,38 @@ static void on_socket(uv_poll_t *poll, int status, int events)
         }
 }
 
-int node_memory_add(struct node_memory *m, int rank, int *ret_worker_fd)
+int node_memory_adopt(struct node_memory *m, int rank, int fd)
 {
-    struct rank_memory *r = &m->ranks[rank];
-    int pair[2];
     struct rank_socket *s = malloc(sizeof *s);
-    if (s == NULL)
+    if (s == NULL) {
+        close(fd);
         return -ENOMEM;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
-        int rc = -errno;
-        free(s);
-        return rc;
     }
-    *s = (struct rank_socket){.m = m, .fd = pair[0]};
-    int rc = uv_poll_init(m->loop, &s->poll, pair[0]); /* makes our end non-blocking */
+    *s = (struct rank_socket){.m = m, .fd = fd};
+    int rc = uv_poll_init(m->loop, &s->poll, fd); /* makes our end non-blocking */
     if (rc < 0) {
-        close(pair[0]);
-        close(pair[1]);
+        close(fd);
         free(s);
         return rc;
     }
     s->poll.data = s;
-    r->socket = s;
+    m->ranks[rank].socket = s;
     m->n_handles++;
-    *ret_worker_fd = pair[1];
     return uv_poll_start(&s->poll, UV_READABLE, on_socket);
+}
+
+int node_memory_add(struct node_memory *m, int rank, int *ret_worker_fd)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return -errno;
+    int rc = node_memory_adopt(m, rank, pair[0]);
+    if (rc < 0) {
+        close(pair[1]);
+        return rc;
+    }
+    *ret_worker_fd = pair[1];
+    return 0;
 }
 
 /* What a rank said last, of which the loop was not told yet. */
@@ -287,6 +294,11 @@ uint64_t node_memory_most_steps(struct node_memory *m)
     uint64_t n_told = broker_n_steps(m->broker);
     uint64_t n_counted = control_most_steps(m->control);
     return n_told > n_counted ? n_told : n_counted;
+}
+
+uint64_t node_memory_most_bytes(const struct node_memory *m)
+{
+    return m->broker != NULL ? broker_most_bytes(m->broker) : 0;
 }
 
 bool node_memory_read_progress(const struct node_memory *m, int rank, struct progress *ret,

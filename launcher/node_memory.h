@@ -36,6 +36,12 @@ int node_memory_create(uv_loop_t *loop, const struct node_memory_opts *opts,
  * returns         0, -errno */
 int node_memory_add(struct node_memory *m, int rank, int *ret_worker_fd);
 
+/* The same for a rank that has its end already.
+ *
+ * fd        ours, of a SOCK_SEQPACKET socket; owned from here on, even on failure
+ * returns   0, -errno */
+int node_memory_adopt(struct node_memory *m, int rank, int fd);
+
 /* The rank has ended: tell all who use the shared memory, at once. status as waitpid() has it.
  *
  * returns   the rank that died before, as the shared memory knows; -1: none, or this one */
@@ -69,6 +75,9 @@ bool node_memory_has_lost_peer(const struct node_memory *m, int rank);
 /* The most steps of training that a rank has completed, as libddp counts them; of a rank without
  * peers only whether there are any. */
 uint64_t node_memory_most_steps(struct node_memory *m);
+
+/* The most memory that a rank has in its user segment, in bytes. */
+uint64_t node_memory_most_bytes(const struct node_memory *m);
 
 /* What a rank says of itself (docs/progress.md): one that has joined this generation, also if it is
  * gone since.

@@ -5,6 +5,7 @@
 #include "master_ip.h"
 #include "node_guide.h"
 #include "node_memory.h"
+#include "node_standby.h"
 #include "rank_argv.h"
 #include "runtime_dir.h"
 
@@ -103,6 +104,7 @@ void node_renew(struct node *n)
     struct co_error err;
     const struct generation_notes notes = node_generation_notes(n);
     n->n_started = 0;
+    node_standby_forget(n->standby);
     start_fini(&n->start);
     n->io.generation = supervisor_generation(n->supervisor);
     runtime_dir_forget_ranks(n->runtime_dir);
@@ -150,9 +152,20 @@ static int start_anew(struct node *n, int rank)
 {
     char path[PATH_MAX];
     int n_asked;
+    if (node_standby_take(n->standby, rank))
+        return 0;
     if (n->io.log_dir == NULL) /* what the dead one has written there is not the new one's */
         unlink(runtime_dir_error_file(n->runtime_dir, rank, path, sizeof path));
     return start_ranks(&n->start, rank, 1, &n_asked);
+}
+
+void node_start_again(struct node *n, int rank)
+{
+    const int rc = start_anew(n, rank);
+    if (rc == -EPIPE || rc == -EAGAIN)
+        node_lose_nursery(n);
+    else if (rc != 0)
+        fail_rank(n, rank, rc);
 }
 
 /* Each rank gets an answer, also those that were not tried. */

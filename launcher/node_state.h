@@ -27,6 +27,7 @@ struct node_guide;
 struct node_hang;
 struct node_leave;
 struct node_pace;
+struct node_standby;
 struct output;
 struct strangers;
 
@@ -40,6 +41,7 @@ struct node {
     struct leash_watch *leash;     /* owned; NULL: nobody holds this one */
     struct node_hang *hang;        /* owned by the loop; NULL: nobody looks for ranks that hang */
     struct node_leave *leave;      /* likewise; NULL: an end is not announced */
+    struct node_standby *standby;  /* likewise; NULL: nobody waits for a rank */
     struct node_pace *pace;        /* likewise; NULL: nobody asks how fast they are */
     struct node_console *console;  /* owned */
     struct strangers *strangers;   /* likewise; NULL: there are none */
@@ -80,6 +82,8 @@ void node_mend(struct node *n, const struct supervisor_orders *o);
 /* Each rank that the supervisor asked for gets an answer, also those that were not tried. */
 void node_start_ranks(struct node *n, int n_start);
 
+/* A rank that was asked for could not be started the way that was tried: start it as ever. */
+void node_start_again(struct node *n, int rank);
 /* Ask for the parent of --warm, if that has not been done. */
 void node_warm_up(struct node *n);
 

@@ -8,6 +8,7 @@
 #include "node_leave.h"
 #include "node_memory.h"
 #include "node_pace.h"
+#include "node_standby.h"
 #include "output.h"
 #include "post_mortem.h"
 #include "report.h"
@@ -286,6 +287,8 @@ static void on_report(struct node *n, const struct nursery_report *r)
 {
     warm_on_report(&n->warm, r);
     if (r->event == NURSERY_SEEDS_READY || r->event == NURSERY_PARENT_GONE)
+        return;
+    if (node_standby_hear(n->standby, r))
         return;
     if (r->event != NURSERY_LAPSED)
         on_rank_report(n, r);

@@ -139,6 +139,12 @@ int nursery_signal_one(const struct nursery *n, enum nursery_target target, int 
     return request(n, &what, NULL, 0);
 }
 
+int nursery_renumber(const struct nursery *n, int from, int to)
+{
+    struct nursery_request what = {.type = NURSERY_RENUMBER, .local_rank = from, .n_ranks = to};
+    return request(n, &what, NULL, 0);
+}
+
 int nursery_sweep(const struct nursery *n, int sig)
 {
     struct nursery_request what = {.type = NURSERY_SWEEP, .sig = sig};

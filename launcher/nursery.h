@@ -107,6 +107,12 @@ int nursery_signal(const struct nursery *n, enum nursery_target target, int exce
  * returns    as nursery_spawn() */
 int nursery_signal_one(const struct nursery *n, enum nursery_target target, int rank, int sig);
 
+/* The worker that was started as `from` is rank `to` from now on, which has ended. STARTED answers
+ * for `to`; or START_FAILED with SPAWN_GONE, if that worker has ended.
+ *
+ * returns    as nursery_spawn() */
+int nursery_renumber(const struct nursery *n, int from, int to);
+
 /* Send sig to all that is left, and to what is found later; EMPTY or a report's `empty` answers. */
 int nursery_sweep(const struct nursery *n, int sig);
 

@@ -380,6 +380,18 @@ static void signal_one(const struct state *s, const struct nursery_request *q)
     kill(q->target == NURSERY_GROUP ? -pid : pid, q->sig);
 }
 
+static void renumber(struct state *s, const struct nursery_request *q)
+{
+    const int from = q->local_rank, to = q->n_ranks;
+    if (from < 0 || from >= s->n_ranks || to < 0 || to >= s->n_ranks || s->pid_of[to] != 0)
+        return;
+    struct spawn_order o = {.pid = s->pid_of[from], .error = ESRCH, .stage = SPAWN_GONE};
+    s->pid_of[to] = s->pid_of[from];
+    s->told_rank[to] = s->told_rank[from];
+    s->pid_of[from] = 0;
+    report_start(s, to, &o, NURSERY_EXECUTED);
+}
+
 static void sweep(struct state *s, int sig)
 {
     s->sweep_sig = s->lapsed ? SIGKILL : sig;
@@ -456,6 +468,9 @@ static enum served serve(struct state *s)
         break;
     case NURSERY_SIGNAL_ONE:
         signal_one(s, &p.q);
+        break;
+    case NURSERY_RENUMBER:
+        renumber(s, &p.q);
         break;
     case NURSERY_SWEEP:
         sweep(s, p.q.sig);

@@ -12,6 +12,7 @@ enum nursery_request_type {
     NURSERY_PARENT, /* as SPAWN, of one */
     NURSERY_SIGNAL,
     NURSERY_SIGNAL_ONE,
+    NURSERY_RENUMBER,
     NURSERY_SWEEP,
     NURSERY_LEASE,
     NURSERY_DISMISS
@@ -19,8 +20,10 @@ enum nursery_request_type {
 
 struct nursery_request {
     uint32_t type;
-    int32_t local_rank; /* SPAWN: the first; SIGNAL: which not; SIGNAL_ONE: which */
-    int32_t n_ranks;    /* SPAWN: that and those behind it, 1 to SPAWN_AT_ONCE */
+    int32_t local_rank; /* SPAWN: the first; SIGNAL: which not; SIGNAL_ONE: which;
+                           RENUMBER: from which */
+    int32_t n_ranks;    /* SPAWN: that and those behind it, 1 to SPAWN_AT_ONCE; RENUMBER: to
+                           which */
     int32_t target;     /* SIGNAL, SIGNAL_ONE: enum nursery_target */
     int32_t sig;        /* SIGNAL, SIGNAL_ONE, SWEEP */
     uint8_t fd_of[SPAWN_AT_ONCE][SPAWN_N_FDS]; /* SPAWN: which of the descriptors that came along,

@@ -180,10 +180,17 @@ static int make_ptys(const struct rank_io *io, int local_rank, int rank, struct 
     return rc;
 }
 
+/* With an end of ours, the other one is in use already. */
 static int make_pipe(const struct rank_io *io, int local_rank, int which,
                      const struct output_way *way, struct rank_fds *ret)
 {
     int pair[2];
+    if (ret->ours[which] >= 0) {
+        const int end = ret->ours[which];
+        ret->ours[which] = -1;
+        fcntl(end, F_SETFL, O_NONBLOCK);
+        return output_add(io->output, local_rank, (enum output_sink)which, end, false, way);
+    }
     if (pipe2(pair, O_CLOEXEC) < 0) {
         int rc = -errno;
         if (way->log_fd >= 0)
@@ -229,7 +236,7 @@ static int make_logged(const struct rank_io *io, const struct plan *p, int local
     int rc = log_files_open(io->log_dir, io->generation, local_rank, log_names[which], err);
     if (rc < 0)
         return rc;
-    if (!p->tee[which] && !is_watched(io, which) && !turns) {
+    if (!p->tee[which] && !is_watched(io, which) && !turns && ret->ours[which] < 0) {
         ret->fds[1 + which] = ret->owned[which] = rc;
         return 0;
     }
@@ -266,7 +273,8 @@ static int make_stream(const struct rank_io *io, const struct plan *p, int local
         way.n_prefix = make_prefix(io, p->tee[which], local_rank, rank, prefix);
     if (p->to_file[which])
         return make_logged(io, p, local_rank, which, &way, ret, err);
-    if (which == OUTPUT_TO_STDERR || (label && !p->hidden) || is_watched(io, which))
+    if (which == OUTPUT_TO_STDERR || (label && !p->hidden) || is_watched(io, which) ||
+        ret->ours[which] >= 0)
         return make_pipe(io, local_rank, which, &way, ret);
     ret->fds[1] = p->hidden ? io->null_fd : STDOUT_FILENO;
     return 0;
@@ -277,7 +285,7 @@ int rank_io_make(const struct rank_io *io, int local_rank, int rank, struct rank
 {
     struct plan p = plan_rank(&io->spec->output, local_rank);
     int rc = 0;
-    *ret = (struct rank_fds){.owned = {-1, -1}};
+    *ret = (struct rank_fds){.owned = {-1, -1}, .ours = {-1, -1}};
     ret->fds[0] = rank == io->spec->output.stdin_rank ? STDIN_FILENO : io->null_fd;
     if (io->log_dir != NULL)
         rc = make_logs(io, local_rank, err);
@@ -291,12 +299,26 @@ int rank_io_make(const struct rank_io *io, int local_rank, int rank, struct rank
     return rc;
 }
 
+int rank_io_adopt(const struct rank_io *io, int local_rank, int rank, const int ends[2],
+                  struct co_error *err)
+{
+    const struct plan p = plan_rank(&io->spec->output, local_rank);
+    struct rank_fds fds = {.owned = {-1, -1}, .ours = {ends[0], ends[1]}};
+    int rc = io->log_dir != NULL ? make_logs(io, local_rank, err) : 0;
+    for (int which = 0; which < 2 && rc == 0; which++)
+        rc = make_stream(io, &p, local_rank, rank, which, &fds, err);
+    rank_fds_close(&fds);
+    return rc;
+}
+
 void rank_fds_close(struct rank_fds *fds)
 {
     for (int i = 0; i < 2; i++) {
         if (fds->owned[i] >= 0)
             close(fds->owned[i]);
-        fds->owned[i] = -1;
+        if (fds->ours[i] >= 0)
+            close(fds->ours[i]);
+        fds->owned[i] = fds->ours[i] = -1;
     }
 }
 

@@ -32,6 +32,7 @@ void rank_io_close(struct rank_io *io);
 struct rank_fds {
     int fds[3];   /* what shall be the rank's 0, 1 and 2 */
     int owned[2]; /* those of them to close when the rank has them; -1: none */
+    int ours[2];  /* rank_io_adopt(): our ends of its 1 and 2, until output has them; -1: none */
 };
 
 /* Make a rank's descriptors, and have output read our ends.
@@ -40,6 +41,14 @@ struct rank_fds {
 int rank_io_make(const struct rank_io *io, int local_rank, int rank, struct rank_fds *ret,
                  struct co_error *err);
 void rank_fds_close(struct rank_fds *fds);
+
+/* Have output read what a process writes that has its pipes already, and is this rank from now on:
+ * all of it goes where the rank's own would.
+ *
+ * ends      ours, of its standard output and error; owned from here on, even on failure
+ * returns   0, -errno */
+int rank_io_adopt(const struct rank_io *io, int local_rank, int rank, const int ends[2],
+                  struct co_error *err);
 
 /* Where the rank may describe its error: in the log directory, else in the runtime directory.
  * returns buf */

@@ -98,24 +98,19 @@ static void ask_rank(const struct scale_rank *r)
         send(r->line->fd, "\n", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-int scale_add(struct scale *s, int rank, int *ret_worker_fd)
+int scale_adopt(struct scale *s, int rank, int fd)
 {
     struct scale_rank *r = &s->ranks[rank];
-    int pair[2];
     line_close(r);
     struct line *l = malloc(sizeof *l);
-    if (l == NULL)
+    if (l == NULL) {
+        close(fd);
         return -ENOMEM;
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
-        int rc = -errno;
-        free(l);
-        return rc;
     }
-    *l = (struct line){.s = s, .rank = rank, .fd = pair[0]};
-    int rc = uv_poll_init(s->loop, &l->poll, pair[0]); /* makes our end non-blocking */
+    *l = (struct line){.s = s, .rank = rank, .fd = fd};
+    int rc = uv_poll_init(s->loop, &l->poll, fd); /* makes our end non-blocking */
     if (rc < 0) {
-        close(pair[0]);
-        close(pair[1]);
+        close(fd);
         free(l);
         return rc;
     }
@@ -125,10 +120,23 @@ int scale_add(struct scale *s, int rank, int *ret_worker_fd)
     s->n_saved -= r->saved; /* who had saved is gone, and what it had with it, perhaps */
     r->saved = false;
     s->n_handles++;
-    *ret_worker_fd = pair[1];
     if (s->is_asked)
         ask_rank(r);
     return uv_poll_start(&l->poll, UV_READABLE, on_line);
+}
+
+int scale_add(struct scale *s, int rank, int *ret_worker_fd)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return -errno;
+    int rc = scale_adopt(s, rank, pair[0]);
+    if (rc < 0) {
+        close(pair[1]);
+        return rc;
+    }
+    *ret_worker_fd = pair[1];
+    return 0;
 }
 
 bool scale_ask(struct scale *s)

@@ -26,6 +26,11 @@ int scale_create(uv_loop_t *loop, int n_local, void (*on_saved)(void *arg), void
  * returns         0, -ENOMEM, -errno */
 int scale_add(struct scale *s, int rank, int *ret_worker_fd);
 
+/* The same for a rank that has its end already.
+ *
+ * fd        ours, of a stream socket; owned from here on, even on failure */
+int scale_adopt(struct scale *s, int rank, int fd);
+
 /* Ask all ranks, those too whose socket is not made yet. Once: later calls do nothing.
  *
  * returns   whether it was the first call */

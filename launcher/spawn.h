@@ -13,7 +13,7 @@
 
 struct cpu_set;
 
-enum spawn_stage { SPAWN_CLONE, SPAWN_SETUP, SPAWN_EXEC };
+enum spawn_stage { SPAWN_CLONE, SPAWN_SETUP, SPAWN_EXEC, SPAWN_GONE /* nursery_renumber() */ };
 
 /* Behind stdin, stdout and stderr; that is their number in the worker. */
 enum { SPAWN_NODE_FD = 3, SPAWN_SCALE_FD, SPAWN_N_FDS };

@@ -13,8 +13,12 @@
 
 #include "common/scope.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 /* What a rank needs until the nursery has been asked for it. */
@@ -57,7 +61,7 @@ static int make_words(const struct start *s, int local_rank, struct one *r)
 
 static int one_init(const struct start *s, int local_rank, struct one *ret)
 {
-    *ret = (struct one){.io = {.owned = {-1, -1}}, .node_fd = -1, .scale_fd = -1};
+    *ret = (struct one){.io = {.owned = {-1, -1}, .ours = {-1, -1}}, .node_fd = -1, .scale_fd = -1};
     int rc = make_words(s, local_rank, ret);
     if (rc == 0)
         rc = rank_io_make(s->io, local_rank, s->first_rank + local_rank, &ret->io, NULL);
@@ -113,6 +117,78 @@ int start_ranks(struct start *s, int first, int n, int *ret_n)
         one_fini(&ranks[i]);
     *ret_n = asked == 0 ? n_made : 0;
     return asked < 0 ? asked : rc;
+}
+
+/* --- a process in waiting --- */
+
+static void close_end(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+void standby_ends_close(struct standby_ends *e)
+{
+    close_end(&e->out[0]);
+    close_end(&e->out[1]);
+    close_end(&e->node_fd);
+    close_end(&e->scale_fd);
+}
+
+/* ours[i]: NULL is fine. theirs: by the number that it has there. returns 0, -errno */
+static int make_pairs(bool scales, struct standby_ends *ours, int theirs[SPAWN_N_FDS])
+{
+    int pair[2];
+    for (int which = 0; which < 2; which++) {
+        if (pipe2(pair, O_CLOEXEC) < 0)
+            return -errno;
+        ours->out[which] = pair[0];
+        theirs[1 + which] = pair[1];
+    }
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return -errno;
+    ours->node_fd = pair[0];
+    theirs[SPAWN_NODE_FD] = pair[1];
+    if (!scales)
+        return 0;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return -errno;
+    ours->scale_fd = pair[0];
+    theirs[SPAWN_SCALE_FD] = pair[1];
+    return 0;
+}
+
+static int ask_standby(const struct start *s, int number, char **env, const int *fds)
+{
+    const struct image_words words = {.path = s->spec->path, .argv = s->spec->argv, .env = env};
+    co_autoclose_fd int image_fd = -1;
+    int all[1][SPAWN_N_FDS];
+    memcpy(all[0], fds, sizeof all[0]);
+    int rc = image_make(&words, 1, &image_fd, NULL);
+    return rc < 0 ? rc
+                  : nursery_spawn(s->nursery, number, 1, image_fd, (const int(*)[SPAWN_N_FDS])all);
+}
+
+int start_standby(struct start *s, int number, uint64_t bytes, struct standby_ends *ret)
+{
+    int theirs[SPAWN_N_FDS] = {s->io->null_fd, -1, -1, -1, -1};
+    co_autofree char **env = NULL;
+    *ret = (struct standby_ends){.out = {-1, -1}, .node_fd = -1, .scale_fd = -1};
+    int rc = 0;
+    if (s->env == NULL)
+        rc = worker_env_create(s->spec, &s->place, environ, &s->env, NULL);
+    if (rc == 0)
+        rc = worker_env_make_standby(s->env, bytes, &env, NULL);
+    if (rc == 0)
+        rc = make_pairs(s->gen->scale != NULL, ret, theirs);
+    if (rc == 0)
+        rc = ask_standby(s, number, env, theirs);
+    for (int i = 1; i < SPAWN_N_FDS; i++)
+        close_end(&theirs[i]);
+    if (rc < 0)
+        standby_ends_close(ret);
+    return rc;
 }
 
 void start_fini(struct start *s)

@@ -31,6 +31,21 @@ struct start {
  * returns      0; -EPIPE, -EAGAIN: of the nursery; else -errno: of rank first + *ret_n */
 int start_ranks(struct start *s, int first, int n, int *ret_n);
 
+struct standby_ends { /* ours, of what a standby has */
+    int out[2];       /* pipes of its standard output and error */
+    int node_fd;      /* SOCK_SEQPACKET */
+    int scale_fd;     /* stream; -1: ranks have none */
+};
+
+/* Ask for a process that waits for a rank to take.
+ *
+ * number    by which the nursery knows it: n_local or more
+ * bytes     as for worker_env_make_standby()
+ * ret       owned by the caller, who closes them
+ * returns   0, -errno */
+int start_standby(struct start *s, int number, uint64_t bytes, struct standby_ends *ret);
+void standby_ends_close(struct standby_ends *e); /* those that are -1 are fine */
+
 /* The next generation has another environment. A zeroed one is fine. */
 void start_fini(struct start *s);
 

@@ -19,7 +19,7 @@
 static const char *const scrubbed[] = {"PMI_", "PMIX_",     "OMPI_",          "MV2_",
                                        "HYD",  "MPI_LOCAL", DDP_ENV_TOKEN "="};
 
-enum { SETTINGS_MAX = 28, NUMBER_BYTES = 12 };
+enum { SETTINGS_MAX = 30, NUMBER_BYTES = 12 };
 
 /* Variables of which each rank has a value of its own. */
 enum own { OWN_RANK, OWN_LOCAL_RANK, OWN_ROLE_RANK, OWN_ERROR_FILE, OWN_DEVICE, N_OWN };
@@ -117,6 +117,7 @@ static void fill(struct settings *s, const struct job_spec *spec,
     set(s, DDP_ENV_NUMA_NODES, binding != NULL && binding->is_bound ? binding->node_list : NULL);
     set_number(s, DDP_ENV_GENERATION, place->generation);
     set_fd(s, DDP_ENV_NODE_FD, place->node_fd);
+    set(s, DDP_ENV_STANDBY, NULL); /* nor what it has told this one's starter */
     set_fd(s, DDP_ENV_SCALE_FD, place->scale_fd);
     if (place->scale_fd >= 0)
         set_number(s, DDP_ENV_SCALE_SIGNAL, WORKER_SCALE_SIGNAL);
@@ -241,6 +242,25 @@ static struct value choose_device(const char *list, int local_rank, const char *
     while (len > 0 && list[len - 1] == ' ')
         len--;
     return (struct value){list, len};
+}
+
+int worker_env_make_standby(const struct worker_env *e, uint64_t bytes, char ***ret_env,
+                            struct co_error *err)
+{
+    enum { TEXT_BYTES = sizeof DDP_ENV_STANDBY + 24 };
+    char **env = malloc((e->n + 2) * sizeof *env + TEXT_BYTES);
+    size_t n = 0;
+    if (env == NULL)
+        return co_fail(err, -ENOMEM, "no memory for the environment of a standby");
+    for (size_t i = 0; i < e->n; i++)
+        if (e->variables[i] != NULL) /* else it is a rank's own */
+            env[n++] = e->variables[i];
+    char *text = (char *)(env + e->n + 2);
+    snprintf(text, TEXT_BYTES, DDP_ENV_STANDBY "=%" PRIu64, bytes);
+    env[n++] = text;
+    env[n] = NULL;
+    *ret_env = env;
+    return 0;
 }
 
 int worker_env_make(const struct worker_env *e, const struct rank_place *place, char ***ret_env,

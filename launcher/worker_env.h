@@ -55,4 +55,10 @@ void worker_env_destroy(struct worker_env *e); /* NULL is fine */
 int worker_env_make(const struct worker_env *e, const struct rank_place *place, char ***ret_env,
                     struct co_error *err);
 
+/* The same of a standby: without the variables that tell a rank from others.
+ *
+ * bytes     what a rank of the job has in its user segment */
+int worker_env_make_standby(const struct worker_env *e, uint64_t bytes, char ***ret_env,
+                            struct co_error *err);
+
 #endif

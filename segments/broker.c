@@ -86,6 +86,20 @@ void broker_destroy(struct broker *b)
     free(b);
 }
 
+uint64_t broker_most_bytes(const struct broker *b)
+{
+    enum { BLOCK_BYTES = 512 }; /* of st_blocks, whatever the file system's own are */
+    uint64_t most = 0;
+    for (unsigned i = 0; i < b->n_seats; i++) {
+        struct stat st;
+        if (b->member[i].fd < 0 || fstat(b->member[i].fd, &st) != 0)
+            continue;
+        const uint64_t bytes = (uint64_t)st.st_blocks * BLOCK_BYTES;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 uint64_t broker_n_steps(const struct broker *b)
 {
     return b->n_steps;

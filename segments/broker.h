@@ -34,6 +34,9 @@ void broker_rank_gone(struct broker *b, unsigned seat);
 /* How many STEPs were told, by all ranks. */
 uint64_t broker_n_steps(const struct broker *b);
 
+/* The memory that the largest user segment takes up, in bytes: of what has been written in it. */
+uint64_t broker_most_bytes(const struct broker *b);
+
 /* Has it said LOST, in this generation? */
 bool broker_has_lost_peer(const struct broker *b, unsigned seat);
 

@@ -66,7 +66,7 @@ static int check_message(const struct node_message *m, ssize_t n, struct co_erro
                        "the node socket speaks version %u, this side %d: use ddprun and libddp of "
                        "one release",
                        m->version, NODE_SOCKET_VERSION);
-    if (m->type < NODE_HELLO || m->type > NODE_LOST)
+    if (m->type < NODE_HELLO || m->type > NODE_TAKE)
         return co_fail(err, -EPROTO, "a message of unknown type %u on the node socket", m->type);
     if (memchr(m->text, '\0', sizeof m->text) == NULL)
         return co_fail(err, -EPROTO, "a message with an endless text on the node socket");

@@ -12,6 +12,8 @@
  *     broker -> rank   SEGMENT local_rank, bytes + that rank's segment when that rank has come
  *     rank -> broker   STEP   local_rank        a step of training is complete; no answer
  *     rank -> broker   LOST   local_rank        a call failed since a peer was lost; no answer
+ *     broker -> rank   TAKE   local_rank, place.rank   to a standby: who it is from now on; before
+ *                                                      it says anything
  *     broker -> rank   REFUSED code + text                             and the socket is closed
  *
  * Each message has the generation that it is about. A rank whose generation broke says HELLO again,
@@ -44,7 +46,8 @@ enum node_message_type {
     NODE_SEGMENT,
     NODE_REFUSED,
     NODE_STEP,
-    NODE_LOST
+    NODE_LOST,
+    NODE_TAKE
 };
 
 enum node_flag {
@@ -64,15 +67,15 @@ struct node_place {      /* of a rank in a generation */
 struct node_message {
     uint32_t magic;
     uint16_t version;
-    uint16_t type;                   /* enum node_message_type */
-    uint32_t local_rank;             /* HELLO, STEP, LOST: who I am; CONTROL: who you are; FETCH,
+    uint16_t type;           /* enum node_message_type */
+    uint32_t local_rank;     /* HELLO, STEP, LOST: who I am; CONTROL, TAKE: who you are; FETCH,
                                         SEGMENT: whose */
-    uint32_t n_local;                /* HELLO: how many I expect; CONTROL: how many there are */
-    uint64_t bytes;                  /* of the segment that travels along */
-    int32_t code;                    /* REFUSED: negative errno */
-    uint32_t generation;             /* HELLO: at least this one */
-    uint32_t flags;                  /* enum node_flag */
-    struct node_place place;         /* CONTROL: with NODE_PLACED */
+    uint32_t n_local;        /* HELLO: how many I expect; CONTROL: how many there are */
+    uint64_t bytes;          /* of the segment that travels along */
+    int32_t code;            /* REFUSED: negative errno */
+    uint32_t generation;     /* HELLO: at least this one */
+    uint32_t flags;          /* enum node_flag */
+    struct node_place place; /* CONTROL: with NODE_PLACED */
     char text[NODE_SOCKET_TEXT_MAX]; /* ended by NUL. REFUSED: why; CONTROL: with NODE_PLACED, the
                                         store's host */
 };

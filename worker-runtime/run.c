@@ -5,6 +5,7 @@
 #include "process.h"
 #include "recovery.h"
 #include "scale.h"
+#include "standby.h"
 
 #include <ddp/error.h>
 #include <ddp/group.h>
@@ -85,7 +86,10 @@ int ddp_run(int (*train)(struct ddp_group *world, void *arg), void *arg)
     if (train == NULL)
         return rt_fail(DDP_EINVAL, "ddp_run: there is no function to run");
     recovery_init(&recovery);
-    int rc = rt_return(enter(&recovery, &world, &err), &err);
+    int code = standby_wait(&err);
+    if (code == 0)
+        code = enter(&recovery, &world, &err);
+    int rc = rt_return(code, &err);
     if (rc == 0)
         rc = train_on(&recovery, train, arg, &world);
     process_set_may_go_on(false);

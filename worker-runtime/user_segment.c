@@ -133,6 +133,16 @@ int user_segment_create(uint64_t bytes, struct user_segment **ret, struct co_err
     return 0;
 }
 
+void user_segment_touch(struct user_segment *s, uint64_t bytes)
+{
+#ifdef MADV_POPULATE_WRITE
+    const uint64_t n = bytes < s->bytes ? round_up(bytes, PAGE) : s->bytes;
+    madvise(s->base, n, MADV_POPULATE_WRITE); /* since Linux 5.14 */
+#else
+    (void)s, (void)bytes;
+#endif
+}
+
 void user_segment_destroy(struct user_segment *s)
 {
     if (s == NULL)

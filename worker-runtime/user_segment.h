@@ -36,6 +36,10 @@ int user_segment_alloc(struct user_segment *s, size_t bytes, void **ret, struct 
 /* returns   0; -EINVAL: not a block of this segment */
 int user_segment_free(struct user_segment *s, void *ptr);
 
+/* Have the first `bytes` of it in memory, as far as there is any: what is allocated there does not
+ * have to be found when it is written first. */
+void user_segment_touch(struct user_segment *s, uint64_t bytes);
+
 /* Whether [p, p + bytes) lies in the segment; then where. */
 bool user_segment_find(const struct user_segment *s, const void *p, size_t bytes,
                        uint64_t *ret_offset);

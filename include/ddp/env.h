@@ -39,6 +39,9 @@
 #define DDP_ENV_SCALE_FD                                                                           \
     "DDP_SCALE_FD" /* readable once somebody waits for a checkpoint. A byte written
                       into it: this rank has saved its state */
+#define DDP_ENV_STANDBY                                                                            \
+    "DDP_STANDBY" /* this process waits in ddp_run() for a rank that fails, to take its place; it
+                     has no RANK until then. A number: bytes that a rank has in its segment */
 #define DDP_ENV_SCALE_SIGNAL                                                                       \
     "DDP_SCALE_SIGNAL" /* the number of the signal that comes with it; ignored by default */
 

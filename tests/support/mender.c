@@ -205,6 +205,8 @@ int main(int argc, char **argv)
     if (argc > 6 && ddp_idx_open(argv[6], &job.file) != 0)
         ddp_fatal("mender");
     job.ballast = calloc(job.n_ballast + 1, sizeof *job.ballast);
+    for (size_t i = 0; job.ballast != NULL && i < job.n_ballast; i++)
+        job.ballast[i] = 1; /* as a program fills its weights before it trains */
     if (job.ballast == NULL)
         return 2;
     job.tensors[0] = (struct ddp_tensor){

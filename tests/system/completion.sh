@@ -26,7 +26,7 @@ expect() {
     fi
 }
 
-expect '--standalone --start-method --start-timeout --stdin --store --store-allow' ddprun --st
+expect '--standalone --standby --start-method --start-timeout --stdin --store --store-allow' ddprun --st
 expect 'checkpoint now' ddprun --scale-at ''
 expect '--tee' ddprun -n 4 --standalone --tee
 expect 'agent auto worker' ddprun --store ''

@@ -520,6 +520,51 @@ START_TEST(the_runtime_folder_goes_elsewhere_when_it_must)
 }
 END_TEST
 
+START_TEST(a_worker_in_waiting_takes_the_number_of_one_that_ended)
+{
+    spawn_sh(0, "exit 3");
+    ck_assert_uint_eq(next().event, NURSERY_STARTED);
+    ck_assert_uint_eq(next().event, NURSERY_EXITED);
+    spawn_sh(5, "sleep 1000");
+    struct nursery_report r = next();
+    ck_assert_uint_eq(r.event, NURSERY_STARTED);
+    const pid_t pid = r.pid;
+    ck_assert_int_eq(nursery_renumber(&n, 5, 0), 0);
+    r = next();
+    ck_assert_uint_eq(r.event, NURSERY_STARTED);
+    ck_assert_int_eq(r.local_rank, 0);
+    ck_assert_int_eq(r.pid, pid);
+    ck_assert_int_eq(nursery_signal_one(&n, NURSERY_MAIN, 5, SIGKILL), 0); /* nobody is that now */
+    ck_assert_int_eq(nursery_signal_one(&n, NURSERY_MAIN, 0, SIGUSR1), 0);
+    r = next();
+    ck_assert_uint_eq(r.event, NURSERY_EXITED);
+    ck_assert_int_eq(r.local_rank, 0);
+    ck_assert_int_eq(WTERMSIG(r.status), SIGUSR1);
+}
+END_TEST
+
+START_TEST(a_worker_in_waiting_that_has_ended_takes_nothing)
+{
+    spawn_sh(0, "exit 3");
+    ck_assert_uint_eq(next().event, NURSERY_STARTED);
+    ck_assert_uint_eq(next().event, NURSERY_EXITED);
+    spawn_sh(5, "exit 0");
+    ck_assert_uint_eq(next().event, NURSERY_STARTED);
+    ck_assert_uint_eq(next().event, NURSERY_EXITED);
+    ck_assert_int_eq(nursery_renumber(&n, 5, 0), 0);
+    struct nursery_report r = next();
+    ck_assert_uint_eq(r.event, NURSERY_START_FAILED);
+    ck_assert_int_eq(r.local_rank, 0);
+    ck_assert_int_eq(r.stage, SPAWN_GONE);
+    ck_assert_int_eq(r.status, ESRCH);
+    ck_assert_int_eq(nursery_renumber(&n, 7, 0), 0); /* there is none: nothing is answered ... */
+    ck_assert_int_eq(nursery_renumber(&n, 0, -1), 0);
+    spawn_sh(0, "exit 0"); /* ... and all goes on */
+    ck_assert_uint_eq(next().event, NURSERY_STARTED);
+    ck_assert_uint_eq(next().event, NURSERY_EXITED);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("nursery");
@@ -545,6 +590,8 @@ int main(void)
     tcase_add_test(c, its_death_is_seen);
     tcase_add_test(c, the_runtime_folder_is_ours_alone_and_goes);
     tcase_add_test(c, the_runtime_folder_goes_elsewhere_when_it_must);
+    tcase_add_test(c, a_worker_in_waiting_takes_the_number_of_one_that_ended);
+    tcase_add_test(c, a_worker_in_waiting_that_has_ended_takes_nothing);
     suite_add_tcase(suite, c);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -365,6 +365,34 @@ START_TEST(the_manual_page_has_the_variables_of_the_header_and_no_others)
 }
 END_TEST
 
+START_TEST(a_standby_has_no_number_and_knows_that_it_waits)
+{
+    char *parent[] = {(char *)"A=b", (char *)"RANK=7", (char *)"DDP_STANDBY=1", NULL};
+    struct worker_env *e;
+    char **env, text[4096] = "\n";
+    place.node_fd = 3;
+    ck_assert_int_eq(worker_env_create(&spec, &place, parent, &e, NULL), 0);
+    ck_assert_int_eq(worker_env_make_standby(e, 12345, &env, NULL), 0);
+    for (char **v = env; *v != NULL; v++) {
+        strcat(text, *v);
+        strcat(text, "\n");
+    }
+    ck_assert_ptr_nonnull(strstr(text, "\nA=b\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\nDDP_STANDBY=12345\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\nDDP_NODE_FD=3\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\nLOCAL_WORLD_SIZE="));
+    static const char *const own[] = {"RANK", "LOCAL_RANK", "ROLE_RANK", "TORCHELASTIC_ERROR_FILE"};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "\n%s=", own[i]);
+        ck_assert_msg(strstr(text, line) == NULL, "%s", own[i]);
+    }
+    free(env);
+    worker_env_destroy(e);
+    ck_assert_int_eq(count(MAKE("DDP_STANDBY=1"), "DDP_STANDBY"), 0); /* a rank is none */
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("worker_env");
@@ -387,6 +415,7 @@ int main(void)
     tcase_add_test(c, large_environments_are_copied_whole);
     tcase_add_test(c, ranks_share_all_but_their_own_variables);
     tcase_add_test(c, the_manual_page_has_the_variables_of_the_header_and_no_others);
+    tcase_add_test(c, a_standby_has_no_number_and_knows_that_it_waits);
     suite_add_tcase(suite, c);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

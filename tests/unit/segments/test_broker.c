@@ -577,6 +577,24 @@ START_TEST(who_asks_for_what_cannot_be_is_refused)
 }
 END_TEST
 
+START_TEST(the_memory_of_the_largest_segment_is_known)
+{
+    int none = -1;
+    ck_assert_uint_eq(broker_most_bytes(b), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        int fd = make_segment(F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+        if (i == 1)
+            ck_assert_int_eq(pwrite(fd, "x", 1, 0), 1); /* a page of it */
+        struct node_message m = hello(i);
+        m.bytes = BYTES;
+        ck_assert_int_eq(node_message_send(theirs[i], &m, fd), 0);
+        ck_assert_int_eq(broker_on_readable(b, (int)i, mine[i], &none, NULL), 1);
+        close(fd);
+    }
+    ck_assert_uint_eq(broker_most_bytes(b), 4096);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("broker");
@@ -602,6 +620,7 @@ int main(void)
     tcase_add_test(t, what_is_about_an_older_generation_is_dropped);
     tcase_add_test(t, when_no_generation_follows_who_asks_is_refused);
     tcase_add_test(t, who_is_gone_before_it_is_let_in_leaves_nothing);
+    tcase_add_test(t, the_memory_of_the_largest_segment_is_known);
     tcase_add_loop_test(t, who_asks_for_what_cannot_be_is_refused, 0,
                         (int)(sizeof wrong_asking / sizeof *wrong_asking));
     suite_add_tcase(s, t);

@@ -242,6 +242,19 @@ START_TEST(the_default_size_holds_the_memory_of_the_machine_and_keeps_to_limits)
 }
 END_TEST
 
+START_TEST(what_was_touched_is_there_and_still_zero)
+{
+    const uint64_t wanted = 3 << 20;
+    user_segment_touch(s, 0);
+    user_segment_touch(s, wanted);
+    if (pages_used() == 0) /* a system that cannot */
+        return;
+    ck_assert_uint_ge(pages_used(), wanted / 4096);
+    ck_assert_uint_lt(pages_used(), 2 * wanted / 4096 + 512); /* pages may be huge */
+    ck_assert(is_zero(alloc(wanted), wanted));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("user_segment");
@@ -256,6 +269,7 @@ int main(void)
     tcase_add_test(tcase, a_peers_segment_must_be_sealed_and_as_large_as_said);
     tcase_add_test(tcase, withdrawn_memory_keeps_its_content_and_hears_no_peer);
     tcase_add_test(tcase, a_forked_child_can_read_its_parents_memory);
+    tcase_add_test(tcase, what_was_touched_is_there_and_still_zero);
     tcase_add_loop_test(size, a_size_is_read_within_its_bounds, 0, sizeof sizes / sizeof *sizes);
     tcase_add_test(size, the_default_size_holds_the_memory_of_the_machine_and_keeps_to_limits);
     suite_add_tcase(suite, tcase);
