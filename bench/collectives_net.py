@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The time of an all-reduce of float32 between nodes: libddp beside gloo and Open MPI over TCP.
 
-usage: bench/collectives_net.py [--nodes N] [-p RANKS] [--repeats R] [--rounds N] [--max-bytes B] [--first] [--build DIR]
+usage: bench/collectives_net.py [--nodes N] [-p RANKS] [--ways] [--repeats R] [--rounds N] [--max-bytes B] [--first]
+                                [--build DIR]
 
 as root.
 
@@ -9,6 +10,8 @@ The nodes are network namespaces of this machine: two joined by a veth pair, mor
 whole sweep of sizes in turn, --rounds times over; of a size, the fastest of all rounds and the median of the rounds'
 medians count, on the slowest rank. Between two nodes iperf3 takes its turn, too, one way and both ways. What is not
 installed is left out, and so is what does not end within a minute once.
+
+--ways adds Open MPI with each of the algorithms that libddp does not have, whatever the size.
 
 --first has all of them go before everything else on the machine, for one that is not idle; it says more then than
 times without it, and less than times on an idle one.
@@ -30,6 +33,7 @@ from torch_venv import torch_venv
 OURS = "libddp"
 GOALS = {4 << 10: {GLOO: 4, OPEN_MPI: 1}, 64 << 20: {GLOO: 1.2, OPEN_MPI: 1}}  # of two nodes: times as fast as
 NETWORK = "10.117.0.0/24"
+WAYS = {"ring": 4, "recursive doubling": 3, "halving and doubling": 6}  # numbers of coll_tuned_allreduce_algorithm
 MOST_NODES = 16
 
 
@@ -176,7 +180,7 @@ def write_agent(spaces, path):
     os.chmod(path, 0o755)
 
 
-def run_open_mpi(spaces, args, program, folder):
+def run_open_mpi(spaces, args, program, folder, way=None):
     """mpirun in the first namespace starts its daemons in the others by an "ssh" of this script's."""
     agent = os.path.join(folder, "agent")
     write_agent(spaces, agent)
@@ -188,6 +192,9 @@ def run_open_mpi(spaces, args, program, folder):
         # It takes each node for a machine with as many processors as this one, so its ranks would spin through
         # their time slices while those that they wait for have no processor: 4 ms a step, minutes a sweep.
         command += ["--mca", "mpi_yield_when_idle", "1"]
+    if way is not None:
+        command += ["--mca", "coll_tuned_use_dynamic_rules", "1",
+                    "--mca", "coll_tuned_allreduce_algorithm", str(WAYS[way])]
     return subprocess.run(as_host(spaces, 0, [*command, program, str(args.repeats), str(args.max_bytes)]),
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S,
                           check=True).stdout
@@ -205,6 +212,8 @@ def contestants(args, spaces, folder):
     program = build_mpi(folder, "mpicc.openmpi")
     if program:
         found[OPEN_MPI] = lambda job: run_open_mpi(spaces, args, program, folder)
+        for way in WAYS if args.ways else ():
+            found[f"{OPEN_MPI}, {way}"] = lambda job, way=way: run_open_mpi(spaces, args, program, folder, way)
     return found
 
 
@@ -272,6 +281,7 @@ def read_options():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--nodes", type=int, default=2, choices=range(2, MOST_NODES + 1), metavar="N")
     parser.add_argument("-p", type=int, default=1, help="ranks on each node")
+    parser.add_argument("--ways", action="store_true", help="Open MPI's other algorithms, too")
     parser.add_argument("--repeats", type=int, help="timings of a size in one sweep (20; with more ranks than cores 8)")
     parser.add_argument("--rounds", type=int, help="(5; with more ranks than cores 3)")
     parser.add_argument("--max-bytes", type=int, default=64 << 20)

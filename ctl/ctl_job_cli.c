@@ -87,6 +87,12 @@ static int read_option(struct ctl_job_task *task, const struct co_option_found *
         return 0;
     case CTL_JOB_OPTION_ORDER:
         return read_order(task, found, err);
+    case CTL_JOB_OPTION_OUTPUT:
+        task->output = found->value;
+        return 0;
+    case CTL_JOB_OPTION_RUN_ID:
+        task->run_id = found->value;
+        return 0;
     case CTL_JOB_OPTION_TIMEOUT:
         return co_parse_duration_ms(found->spelled, found->value, &task->timeout_ms, err);
     case CTL_JOB_OPTION_HELP:
@@ -159,9 +165,10 @@ static int set_operands(struct ctl_job_task *task, const char *const *operands, 
     const struct ctl_command_form *form = &ctl_commands[task->command];
     bool has_rank = task->command == CTL_LOGS || task->command == CTL_STACK;
     int n_most = task->command == CTL_PS ? 0 : has_rank ? 2 : 1;
-    if (n < has_rank || n > n_most)
+    int n_least = has_rank || task->command == CTL_REPORT;
+    if (n < n_least || n > n_most)
         return co_fail(err, -EINVAL, "%s: %s operands; usage: ddpctl %s %s", form->name,
-                       n < has_rank ? "missing" : "too many", form->name, form->operands);
+                       n < n_least ? "missing" : "too many", form->name, form->operands);
     if (has_rank && read_rank(task, operands[0], err) < 0)
         return -EINVAL;
     if (n > has_rank)

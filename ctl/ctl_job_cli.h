@@ -1,5 +1,5 @@
 /* ctl_job_cli.h - the words of the commands that ask a job: ps, status, top, logs, stack,
- * stop, restart.
+ * stop, restart, report.
  *
  * Pure: words in, a task out. */
 #ifndef DDP_CTL_CTL_JOB_CLI_H
@@ -17,7 +17,9 @@ struct co_error;
 struct ctl_job_task {
     enum ctl_command command;
     bool is_help;         /* print that, and nothing else */
-    const char *job;      /* part of argv; NULL: the only one */
+    const char *job;      /* part of argv; NULL: the only one; REPORT: or a file */
+    const char *output;   /* REPORT: part of argv; NULL: stdout */
+    const char *run_id;   /* REPORT: likewise; NULL: the first in the file */
     int32_t rank;         /* LOGS, STACK; -1: all, of STACK */
     bool json, follow;    /* follow: LOGS */
     bool start;           /* STATUS */

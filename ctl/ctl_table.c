@@ -87,6 +87,16 @@ static const struct co_option stop_table[] = {
     {0},
 };
 
+static const struct co_option report_table[] = {
+    {CTL_JOB_OPTION_OUTPUT, 'o', "output", "FILE",
+     .help = "Write the page there, not to standard output."},
+    {CTL_JOB_OPTION_RUN_ID, 'r', "run-id", "ID",
+     .help = "Of a file with events of several jobs: the run id of the one. Default: the first."},
+    ROW_TIMEOUT,
+    ROW_HELP,
+    {0},
+};
+
 static const struct co_option restart_table[] = {ROW_JSON, ROW_TIMEOUT, ROW_HELP, {0}};
 
 const struct co_option ctl_store_table[] = {
@@ -122,6 +132,8 @@ const struct ctl_command_form ctl_commands[CTL_N_COMMANDS] = {
     [CTL_STACK] = {"stack", "RANK|all [JOB]", "Where ranks are: their stacks.", stack_table},
     [CTL_STOP] = {"stop", "[JOB]", "Stop a job.", stop_table},
     [CTL_RESTART] = {"restart", "[JOB]", "Start all ranks of a job again.", restart_table},
+    [CTL_REPORT] = {"report", "JOB|FILE", "A page about a job, from what --events wrote.",
+                    report_table},
     [CTL_STORE] = {"store", NULL, "Look at the keys of a TCPStore, and change them.",
                    ctl_store_table, ctl_store_forms, CTL_STORE_N_ACTIONS},
 };

@@ -30,6 +30,8 @@ enum ctl_job_option {
     CTL_JOB_OPTION_NO_TOOLS,
     CTL_JOB_OPTION_ONCE,
     CTL_JOB_OPTION_ORDER,
+    CTL_JOB_OPTION_OUTPUT,
+    CTL_JOB_OPTION_RUN_ID,
     CTL_JOB_OPTION_TIMEOUT,
     CTL_JOB_OPTION_HELP,
 };
@@ -65,6 +67,7 @@ enum ctl_command {
     CTL_STACK,
     CTL_STOP,
     CTL_RESTART,
+    CTL_REPORT,
     CTL_STORE,
     CTL_N_COMMANDS,
 };

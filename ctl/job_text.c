@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -283,14 +282,15 @@ int job_text_status(const json_t *status, int width, FILE *out)
 
 /* --- How it started --- */
 
-static const char *const stages[] = {"started_ms", "joined_ms"};
+static const char *const stages[] = {"started_ms", "joined_ms", "first_step_ms"};
 
 enum { N_STAGES = sizeof stages / sizeof *stages };
 
 /* The last stage that ranks have come to, and who came to it last. */
 static void print_slowest(const json_t *ranks, FILE *out)
 {
-    static const char *const deeds[N_STAGES] = {"was executed", "joined the others"};
+    static const char *const deeds[N_STAGES] = {"was executed", "joined the others",
+                                                "completed its first step"};
     char when[JOB_TEXT_BYTES];
     for (int stage = N_STAGES - 1; stage >= 0; stage--) {
         const json_t *slowest = NULL;
@@ -311,7 +311,7 @@ static void print_slowest(const json_t *ranks, FILE *out)
 
 int job_text_start(const json_t *status, int width, FILE *out)
 {
-    static const char *const heads[] = {">RANK", ">EXEC", ">JOINED"};
+    static const char *const heads[] = {">RANK", ">EXEC", ">JOINED", ">FIRST STEP"};
     struct table t;
     size_t i;
     const json_t *rank;

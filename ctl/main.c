@@ -3,6 +3,7 @@
 #include "common/options.h"
 #include "ctl.h"
 #include "ctl_job.h"
+#include "ctl_report.h"
 #include "ctl_store.h"
 #include "ctl_table.h"
 #include "ctl_top.h"
@@ -15,8 +16,9 @@
 #endif
 
 static enum ctl_exit (*const runs[CTL_N_COMMANDS])(int argc, char **argv) = {
-    [CTL_PS] = ctl_job,    [CTL_STATUS] = ctl_job, [CTL_TOP] = ctl_top,     [CTL_LOGS] = ctl_job,
-    [CTL_STACK] = ctl_job, [CTL_STOP] = ctl_job,   [CTL_RESTART] = ctl_job, [CTL_STORE] = ctl_store,
+    [CTL_PS] = ctl_job,      [CTL_STATUS] = ctl_job,    [CTL_TOP] = ctl_top,
+    [CTL_LOGS] = ctl_job,    [CTL_STACK] = ctl_job,     [CTL_STOP] = ctl_job,
+    [CTL_RESTART] = ctl_job, [CTL_REPORT] = ctl_report, [CTL_STORE] = ctl_store,
 };
 
 static enum ctl_exit print_help(void)

@@ -6,8 +6,6 @@
 #include "common/parse.h"
 #include "common/scope.h"
 #include "job_spec.h"
-#include "program.h"
-#include "wrap.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -50,6 +48,8 @@ static const char *value_of_none(int id)
     switch (id) {
     case OPTION_LABEL:
         return OUTPUT_LABEL_DEFAULT;
+    case OPTION_FOLD:
+        return "100ms";
     case OPTION_RESTART_AFTER_PROGRESS:
         return "1m";
     case OPTION_WARM:
@@ -59,9 +59,8 @@ static const char *value_of_none(int id)
     }
 }
 
-/* returns   0; *ret_at is the index of the first word behind the options. -EINVAL */
-static int read_options(struct draft *d, int argc, char **argv, enum cli_wish *ret_wish,
-                        int *ret_at, struct co_error *err)
+int cli_read_options(struct draft *d, int argc, char **argv, enum cli_wish *ret_wish, int *ret_at,
+                     struct co_error *err)
 {
     struct co_option_walk walk;
     struct co_option_found found;
@@ -245,92 +244,6 @@ static int set_omp(const struct draft *d, struct job_spec *spec, struct co_error
     return 0;
 }
 
-static int set_local_rank_arg(const struct draft *d, struct job_spec *spec, struct co_error *err)
-{
-    const struct given *g = &d->given[OPTION_LOCAL_RANK_ARG];
-    const struct given *use_env = &d->given[OPTION_USE_ENV];
-    if (g->value == NULL)
-        return 0;
-    if (use_env->value != NULL)
-        return co_fail(err, -EINVAL, "%s and %s contradict each other", use_env->by, g->by);
-    if (g->value[0] != '-' || g->value[1] == '\0' || strchr(g->value, '=') != NULL)
-        return co_fail(err, -EINVAL,
-                       "%s '%.200s' is no option's name: --local_rank or --local-rank is usual",
-                       g->by, g->value);
-    int rc = cli_check_name(g, err);
-    if (rc < 0)
-        return rc;
-    spec->local_rank_arg = strdup(g->value);
-    return spec->local_rank_arg != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for %s", g->by);
-}
-
-static int set_templates(const struct draft *d, struct job_spec *spec, struct co_error *err)
-{
-    static const char *const rules[] = {
-        [TEMPLATES_AUTO] = "auto", [TEMPLATES_YES] = "yes", [TEMPLATES_NO] = "no", NULL};
-    int rule = TEMPLATES_AUTO;
-    int rc = cli_choice(&d->given[OPTION_TEMPLATES], rules, &rule, err);
-    spec->templates = (enum template_rule)rule;
-    return rc;
-}
-
-static int set_wrap(const struct draft *d, struct job_spec *spec, struct co_error *err)
-{
-    const struct given *g = &d->given[OPTION_WRAP];
-    if (g->value == NULL)
-        return 0;
-    int rc = wrap_parse(g->by, g->value, &spec->wrap, err);
-    if (rc < 0)
-        return rc;
-    rc = program_find(spec->wrap->words[0], d->world, &spec->wrap->path, err);
-    return rc < 0 ? co_fail_in(err, "%s", g->by) : 0;
-}
-
-static int fail_contradiction(const struct draft *d, enum cli_option a, enum cli_option b,
-                              struct co_error *err)
-{
-    return co_fail(err, -EINVAL, "%s and %s contradict each other", d->given[a].by, d->given[b].by);
-}
-
-static int set_program(const struct draft *d, char *const *words, struct job_spec *spec,
-                       struct co_error *err)
-{
-    static const char *const methods[] = {"spawn", "fork", "forkserver", NULL};
-    bool module, no_python, run_path;
-    int method;
-    int rc = cli_flag(d, OPTION_MODULE, &module, err);
-    if (rc == 0)
-        rc = cli_flag(d, OPTION_NO_PYTHON, &no_python, err);
-    if (rc == 0)
-        rc = cli_flag(d, OPTION_RUN_PATH, &run_path, err);
-    if (rc == 0)
-        rc = cli_choice(&d->given[OPTION_START_METHOD], methods, &method, err);
-    if (rc == 0)
-        rc = set_local_rank_arg(d, spec, err);
-    if (rc < 0)
-        return rc;
-    if (module && no_python)
-        return fail_contradiction(d, OPTION_MODULE, OPTION_NO_PYTHON, err);
-    if (module && run_path)
-        return fail_contradiction(d, OPTION_MODULE, OPTION_RUN_PATH, err);
-    if (no_python && run_path)
-        return fail_contradiction(d, OPTION_NO_PYTHON, OPTION_RUN_PATH, err);
-    rc = set_templates(d, spec, err);
-    if (rc == 0)
-        rc = set_wrap(d, spec, err);
-    if (rc < 0)
-        return rc;
-    if (words[0] == NULL)
-        return co_fail(err, -EINVAL, "no %s to run is given: try --help",
-                       module ? "module" : "program");
-    enum program_rule rule = module              ? PROGRAM_MODULE
-                             : no_python         ? PROGRAM_EXEC
-                             : run_path          ? PROGRAM_RUN_PATH
-                             : spec->as_torchrun ? PROGRAM_SCRIPT
-                                                 : PROGRAM_BY_FILE;
-    return program_make(rule, words, d->world, spec, err);
-}
-
 static int set_warm(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     static const char *const words[] = {"restarts", "start", NULL};
@@ -355,6 +268,8 @@ static int enter(const struct draft *d, const struct job_spec *spec, struct co_e
 static int set_own_ranks(const struct draft *d, char *const *words, struct job_spec *spec,
                          struct co_error *err)
 {
+    if (spec->task != NULL)
+        spec->n_local = (int)spec->task->local_world_size;
     int rc = set_omp(d, spec, err);
     if (rc == 0)
         rc = cli_set_devices(d, spec, err);
@@ -362,21 +277,24 @@ static int set_own_ranks(const struct draft *d, char *const *words, struct job_s
         rc = set_warm(d, spec, err);
     if (rc == 0)
         rc = enter(d, spec, err);
-    return rc < 0 ? rc : set_program(d, words, spec, err);
+    if (rc == 0)
+        rc = cli_set_program(d, words, spec, err);
+    return rc == 0 ? cli_make_programs(d, spec, err) : rc;
 }
 
 static int make_spec(const struct draft *d, char *const *argv, char *const *words,
                      struct job_spec *spec, struct co_error *err)
 {
-    const struct cli_seat *seat = d->world->seat;
     bool dry_run, starts_others = cli_has_hosts(d);
     int rc = starts_others ? cli_set_hosts(d, argv, spec, err) : 0;
     if (rc == 0)
         rc = cli_set_nodes(d, spec, err);
-    if (rc == 0 && seat != NULL)
-        rc = cli_keep_seat(seat, spec, err);
+    if (rc == 0 && d->seat != NULL)
+        rc = cli_keep_seat(d, spec, err);
     if (rc == 0 && !starts_others)
         rc = set_ranks(d, spec, err);
+    if (rc == 0)
+        rc = cli_count_programs(d, spec, err);
     if (rc == 0)
         rc = cli_set_meeting(d, spec, err);
     if (rc == 0)
@@ -413,13 +331,20 @@ int cli_parse(int argc, char **argv, const struct cli_world *world, enum cli_wis
     enum cli_wish wish;
     int at = 0;
     read_environment(&draft);
-    int rc = read_options(&draft, argc, argv, &wish, &at, err);
+    int rc = cli_read_options(&draft, argc, argv, &wish, &at, err);
+    struct cli_managers managers = {0};
     if (world->seat != NULL)
         cli_take_seat(&draft, world->seat);
+    if (rc == 0 && wish == CLI_RUN)
+        rc = cli_ask_managers(&draft, &managers, &spec, err);
     if (rc == 0 && wish == CLI_RUN) {
-        char *const nothing = NULL;
-        rc = make_spec(&draft, argv, at < argc ? argv + at : &nothing, &spec, err);
+        co_autofree char **copy = NULL;
+        rc = cli_cut_programs(&draft, argv + at, at < argc ? argc - at : 0, spec.as_torchrun, &copy,
+                              err);
+        if (rc == 0)
+            rc = make_spec(&draft, argv, draft.programs[0], &spec, err);
     }
+    cli_managers_fini(&managers);
     if (rc < 0) {
         job_spec_fini(&spec);
         if (rc != -ERANGE)
@@ -436,7 +361,7 @@ int cli_parse(int argc, char **argv, const struct cli_world *world, enum cli_wis
 
 void cli_print_help(FILE *out)
 {
-    fputs("Usage: ddprun [OPTION]... PROGRAM [ARGUMENT]...\n"
+    fputs("Usage: ddprun [OPTION]... PROGRAM [ARGUMENT]... [: PROGRAM [ARGUMENT]...]...\n"
           "Start PROGRAM as the ranks of a distributed data-parallel job, with the environment\n"
           "that torchrun gives. NAME.py and text files that are not executable are run by\n"
           "Python, others executed.\n"

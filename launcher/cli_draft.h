@@ -3,8 +3,11 @@
 #ifndef DDP_LAUNCHER_CLI_DRAFT_H
 #define DDP_LAUNCHER_CLI_DRAFT_H
 
+#include "cli.h"
 #include "cli_table.h"
 #include "cli_world.h"
+#include "job_more.h"
+#include "managers.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,7 +32,13 @@ struct draft {
     struct given given[N_CLI_OPTIONS];    /* by option; a flag's value is "1" */
     const char *exports[CLI_EXPORTS_MAX]; /* of each -x; borrowed from argv */
     size_t n_exports;
+    const struct cli_seat *seat; /* borrowed; this node's place was told; NULL: it was not */
+    struct host_list *found;     /* borrowed; a manager's hosts, which may be taken; NULL: none */
+    bool found_by_srun;
     int verbose;
+    int n_programs; /* with ':' between them; their words, NULL-terminated: the first one's, and of
+                       the others from the ':' on */
+    char **programs[JOB_PROGRAMS_MAX];
 };
 
 /* A flag's variable holds a number, and 0 means no: PET_STANDALONE=0.
@@ -60,6 +69,34 @@ __attribute__((format(printf, 3, 4))) int cli_note(struct job_spec *spec, struct
 int cli_time(const struct draft *d, enum cli_option id, bool allow_zero, uint64_t *ret_ms,
              struct co_error *err);
 
+/* Options up to the first word that is none.
+ *
+ * argv      its first word is nobody's
+ * ret_at    the index of the first word behind them
+ * returns   0, -EINVAL */
+int cli_read_options(struct draft *d, int argc, char **argv, enum cli_wish *ret_wish, int *ret_at,
+                     struct co_error *err);
+
+/* Programs are cut at words that are a ':', but for torchrun's: each in the copy with a NULL behind
+ * it, all but the first with their ':' in front.
+ *
+ * words     from the first program on; n of them
+ * ret_copy  to free()
+ * returns   0, -EINVAL: too many; -ENOMEM */
+int cli_cut_programs(struct draft *d, char *const *words, int n, bool as_torchrun, char ***ret_copy,
+                     struct co_error *err);
+
+/* What words execute, and how: spec's program. returns 0, -EINVAL, and as program_make() */
+int cli_set_program(const struct draft *d, char *const *words, struct job_spec *spec,
+                    struct co_error *err);
+
+/* The programs behind the first: their ranks are added to n_local, behind its own. Later, when it
+ * is known where we are, their words are looked at.
+ *
+ * returns   0, -EINVAL, -ERANGE, and as program_make() */
+int cli_count_programs(const struct draft *d, struct job_spec *spec, struct co_error *err);
+int cli_make_programs(const struct draft *d, struct job_spec *spec, struct co_error *err);
+
 /* The GPUs that ranks may have: those of --gpus, checked, else all. returns 0, -EINVAL */
 int cli_count_gpus(const struct draft *d, int *ret_n, struct co_error *err);
 
@@ -78,7 +115,22 @@ int cli_set_wdir(const struct draft *d, struct job_spec *spec, struct co_error *
 
 /* What the seat says wins over all that was given; then its part of the job_spec. */
 void cli_take_seat(struct draft *d, const struct cli_seat *seat);
-int cli_keep_seat(const struct cli_seat *seat, struct job_spec *spec, struct co_error *err);
+int cli_keep_seat(const struct draft *d, struct job_spec *spec, struct co_error *err);
+
+/* --- cli_managers.c --- */
+
+struct cli_managers { /* what they said; zeroed: nothing. Must stay where it is */
+    struct slurm slurm;
+    struct manager manager;
+};
+
+/* What a manager says takes the place of options, unless there are some that say where nodes are.
+ *
+ * m         cli_managers_fini() it when the spec is made, also after a failure
+ * returns   0, -EINVAL, -ERANGE, -ENOMEM */
+int cli_ask_managers(struct draft *d, struct cli_managers *m, struct job_spec *spec,
+                     struct co_error *err);
+void cli_managers_fini(struct cli_managers *m);
 
 /* The parts; in this order: each fills its fields of spec, and the last two read
  * n_local. cli_set_meeting() reads how many nodes there are.

@@ -13,6 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Slurm kills what is left 30 s after its SIGTERM, unless KillWait says otherwise: we have to be
+ * done before. */
+enum { SLURM_GRACE_MS = 25000 };
 enum { GRACE_MS = 30000, FAILURE_GRACE_MS = 5000, RECOVERY_MS = 60000, RESTARTS_MAX = 1000000 };
 
 static const char usual_signals[] = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
@@ -165,7 +168,8 @@ static int set_signals(const struct draft *d, struct job_spec *spec, struct co_e
 static int set_grace(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     const struct given *g = &d->given[OPTION_SHUTDOWN_TIMEOUT];
-    spec->grace_ms = GRACE_MS;
+    bool under_slurm = d->world->get_env(d->world->arg, "SLURM_JOB_ID") != NULL;
+    spec->grace_ms = under_slurm && !spec->as_torchrun ? SLURM_GRACE_MS : GRACE_MS;
     spec->failure_grace_ms = FAILURE_GRACE_MS;
     if (g->value == NULL)
         return 0;

@@ -63,6 +63,11 @@ static int read_hosts(const struct draft *d, struct host_list *to, struct co_err
     const struct given *file = &d->given[OPTION_HOSTFILE];
     co_autofree char *text = NULL;
     size_t len = 0;
+    if (d->found != NULL) {
+        *to = *d->found;
+        *d->found = (struct host_list){0};
+        return 0;
+    }
     if (list->value != NULL && file->value != NULL)
         return co_fail(err, -EINVAL, "%s and %s contradict each other", list->by, file->by);
     if (list->value != NULL)
@@ -104,7 +109,10 @@ static int share_ranks(const struct draft *d, struct remote_spec *r, struct co_e
         return co_fail(err, -ENOMEM, "no memory for %zu hosts", r->hosts.n);
     rc = host_list_share(&r->hosts, (uint32_t)n, (uint32_t)each, r->shares, err);
     if (rc < 0)
-        co_fail_in(err, "%s", np->value != NULL ? np->by : d->given[OPTION_HOSTS].by);
+        co_fail_in(err, "%s",
+                   np->value != NULL  ? np->by
+                   : d->found != NULL ? "the job's manager"
+                                      : d->given[OPTION_HOSTS].by);
     else if (per_node->value != NULL && each == 0 && n == 0)
         memset(r->shares, 0xff, r->hosts.n * sizeof *r->shares); /* auto, gpu, cpu */
     else
@@ -152,7 +160,8 @@ static int refuse_meeting(const struct draft *d, struct co_error *err)
 
 bool cli_has_hosts(const struct draft *d)
 {
-    return d->given[OPTION_HOSTS].value != NULL || d->given[OPTION_HOSTFILE].value != NULL;
+    return d->found != NULL || d->given[OPTION_HOSTS].value != NULL ||
+           d->given[OPTION_HOSTFILE].value != NULL;
 }
 
 int cli_set_hosts(const struct draft *d, char *const *argv, struct job_spec *spec,
@@ -162,6 +171,7 @@ int cli_set_hosts(const struct draft *d, char *const *argv, struct job_spec *spe
     if (r == NULL)
         return co_fail(err, -ENOMEM, "no memory for hosts");
     r->argv = argv;
+    r->by_srun = d->found_by_srun;
     r->reach_ms = REACH_MS;
     int rc = refuse_meeting(d, err);
     if (rc == 0)
@@ -184,23 +194,30 @@ int cli_set_hosts(const struct draft *d, char *const *argv, struct job_spec *spe
 
 /* --- the place of a node --- */
 
+static void forget(struct draft *d, const enum cli_option *ids, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        d->given[ids[i]] = (struct given){0};
+}
+
 void cli_take_seat(struct draft *d, const struct cli_seat *seat)
 {
-    static const enum cli_option settled[] = {
-        OPTION_HOSTS,      OPTION_HOSTFILE,     OPTION_WDIR,        OPTION_SSH_COMMAND,
-        OPTION_STANDALONE, OPTION_NODE_RANK,    OPTION_MASTER_ADDR, OPTION_LOCAL_ADDR,
-        OPTION_TOKEN_FILE, OPTION_REACH_TIMEOUT};
+    static const enum cli_option settled[] = {OPTION_STANDALONE, OPTION_NODE_RANK,
+                                              OPTION_MASTER_ADDR};
+    static const enum cli_option done[] = {
+        OPTION_HOSTS,      OPTION_HOSTFILE,   OPTION_WDIR,          OPTION_SSH_COMMAND,
+        OPTION_LOCAL_ADDR, OPTION_TOKEN_FILE, OPTION_REACH_TIMEOUT, OPTION_EXPORT};
     const struct {
         enum cli_option id;
         const char *value;
-    } told[] = {{OPTION_NNODES, seat->nodes},
-                {OPTION_NPROC_PER_NODE, seat->n_ranks},
-                {OPTION_RDZV_BACKEND, "c10d"},
-                {OPTION_RDZV_ENDPOINT, seat->endpoint},
-                {OPTION_RDZV_ID, seat->run_id}};
-    for (size_t i = 0; i < sizeof settled / sizeof *settled; i++)
-        d->given[settled[i]] = (struct given){0};
-    d->n_exports = 0; /* they are in the environment already */
+    } told[] = {{OPTION_NNODES, seat->nodes},           {OPTION_NODE_RANK, seat->node_rank},
+                {OPTION_NPROC_PER_NODE, seat->n_ranks}, {OPTION_RDZV_BACKEND, "c10d"},
+                {OPTION_RDZV_ENDPOINT, seat->endpoint}, {OPTION_RDZV_ID, seat->run_id}};
+    forget(d, settled, sizeof settled / sizeof *settled);
+    if (seat->is_whole) {
+        forget(d, done, sizeof done / sizeof *done);
+        d->n_exports = 0; /* they are in the environment already */
+    }
     if (seat->n_ranks != NULL)
         d->given[OPTION_NP] = (struct given){0};
     for (size_t i = 0; i < sizeof told / sizeof *told; i++)
@@ -209,12 +226,14 @@ void cli_take_seat(struct draft *d, const struct cli_seat *seat)
             *g = (struct given){.value = told[i].value};
             snprintf(g->by, sizeof g->by, "%s", seat->by);
         }
+    d->seat = seat;
 }
 
-int cli_keep_seat(const struct cli_seat *seat, struct job_spec *spec, struct co_error *err)
+int cli_keep_seat(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
-    spec->world.guided = true;
-    spec->world.host = JOB_HOST_ELSEWHERE;
-    spec->world.node_name = strdup(seat->name);
+    spec->world.host = d->seat->has_roster ? JOB_HOST_HERE : JOB_HOST_ELSEWHERE;
+    if (d->seat->name == NULL)
+        return 0;
+    spec->world.node_name = strdup(d->seat->name);
     return spec->world.node_name != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for a name");
 }

@@ -134,6 +134,8 @@ int cli_set_output(const struct draft *d, struct job_spec *spec, struct co_error
     if (rc == 0)
         rc = set_streams(d, spec, err);
     if (rc == 0)
+        rc = cli_time(d, OPTION_FOLD, false, &spec->output.fold_ms, err);
+    if (rc == 0)
         rc = set_log_turn(d, &spec->output.log_turn, err);
     if (rc == 0)
         rc = set_color(d, &spec->output, err);

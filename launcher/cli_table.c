@@ -206,6 +206,10 @@ const struct co_option cli_table[] = {
     {OPTION_COLOR, 0, "color", "auto|always|never", .weak = true,
      .help = "Labels in colours, one for each rank. auto (default): on a terminal, unless NO_COLOR "
              "is set or TERM is dumb."},
+    {OPTION_FOLD, 0, "fold", "TIME", .optional = true, .weak = true,
+     .help =
+         "Lines that several ranks write are one, with all of them in its label: n1:0-6,8: text. "
+         "Lines are held for TIME for that. Default: 100ms."},
     {OPTION_STDIN, 0, "stdin", "RANK|none", .weak = true,
      .help = "Who reads ddprun's standard input; the others have /dev/null. Default: 0."},
     {OPTION_LOGS_SPECS, 0, "logs-specs", "NAME",

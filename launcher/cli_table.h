@@ -78,6 +78,7 @@ enum cli_option {
     OPTION_STDERR_FILTERS,
     OPTION_LABEL,
     OPTION_COLOR,
+    OPTION_FOLD,
     OPTION_STDIN,
     OPTION_LOGS_SPECS,
     /* seeing */

@@ -99,7 +99,7 @@ int cli_set_terms(const struct draft *d, bool is_static, struct job_spec *spec,
         return rc;
     w->scale_at = (enum message_scale_at)moment;
     set_lease(&conf, w);
-    bool is_settled = spec->remote != NULL || d->world->seat != NULL;
+    bool is_settled = spec->remote != NULL || d->seat != NULL;
     if (!is_static && !is_settled && conf.is_host != CLI_CONF_HOST_UNSAID)
         w->host = conf.is_host == CLI_CONF_HOST_YES ? JOB_HOST_HERE : JOB_HOST_ELSEWHERE;
     return 0;

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -87,6 +88,22 @@ static int real_read_file(void *arg, const char *path, size_t max, char **ret_te
     return 0;
 }
 
+/* The domain is where the system finds the name: in a pod, in its /etc/hosts. */
+static void real_own_name(void *arg, char *name, size_t n)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_CANONNAME};
+    struct addrinfo *found = NULL;
+    (void)arg;
+    if (gethostname(name, n) < 0)
+        name[0] = '\0';
+    name[n - 1] = '\0';
+    if (strchr(name, '.') == NULL && getaddrinfo(name, NULL, &hints, &found) == 0) {
+        if (found->ai_canonname != NULL && strlen(found->ai_canonname) < n)
+            strcpy(name, found->ai_canonname);
+        freeaddrinfo(found);
+    }
+}
+
 static int real_enter(void *arg, const char *dir)
 {
     (void)arg;
@@ -106,6 +123,7 @@ const struct cli_world cli_real_world = {
     .n_allowed_cpus = real_n_allowed_cpus,
     .look_at = real_look_at,
     .read_file = real_read_file,
+    .own_name = real_own_name,
     .enter = real_enter,
     .fill_random = real_fill_random,
 };

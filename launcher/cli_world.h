@@ -27,7 +27,9 @@ struct cli_world {
     /* A whole file, up to max bytes, and one more if it is longer. text is owned by the caller.
      * returns 0, -errno */
     int (*read_file)(void *arg, const char *path, size_t max, char **ret_text, size_t *ret_len);
-    int (*enter)(void *arg, const char *dir);             /* paths are relative to it from then on;
+    void (*own_name)(void *arg, char *name, size_t n); /* this machine's, with its domain if there
+                                                          is one; a name may be looked up */
+    int (*enter)(void *arg, const char *dir);          /* paths are relative to it from then on;
                                                              returns 0, -errno */
     int (*fill_random)(void *arg, void *bytes, size_t n); /* n <= 256; returns 0 or -errno */
     const struct cli_seat *seat; /* borrowed; who started ddprun has told it its place; NULL: no */

@@ -133,6 +133,7 @@ static int print_rank(const struct job_spec *spec, const struct generation_place
                       FILE *out, struct co_error *err)
 {
     const struct job_world *w = &spec->world;
+    struct job_program program = job_spec_program(spec, local_rank);
     struct rank_values values;
     char line[BINDING_LINE_BYTES];
     struct rank_place place = {.rank = local_rank, .local_rank = local_rank, .error_file = ""};
@@ -147,7 +148,7 @@ static int print_rank(const struct job_spec *spec, const struct generation_place
         return rc;
     fprintf(out, w->guided ? "local rank %d: " : "rank %d: ", local_rank);
     dry_run_print_word(rank_argv_path(spec, &values), out);
-    for (char **word = (own != NULL ? own : spec->argv) + 1; *word != NULL; word++) {
+    for (char *const *word = (own != NULL ? own : program.argv) + 1; *word != NULL; word++) {
         fputc(' ', out);
         dry_run_print_word(*word, out);
     }

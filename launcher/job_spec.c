@@ -1,5 +1,6 @@
 #include "job_spec.h"
 
+#include "job_more.h"
 #include "remote_spec.h"
 #include "wrap.h"
 
@@ -8,6 +9,24 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+
+struct job_program job_spec_program(const struct job_spec *spec, int local_rank)
+{
+    const struct job_program *other = job_more_find(spec->more, local_rank);
+    if (other != NULL)
+        return *other;
+    return (struct job_program){.path = spec->path,
+                                .argv = spec->argv,
+                                .shown = spec->shown,
+                                .n_program_words = spec->n_program_words,
+                                .has_templates = spec->has_templates,
+                                .fills_braces = spec->fills_braces};
+}
+
+char *const *job_spec_words(const struct job_spec *spec)
+{
+    return spec->more != NULL ? spec->more->words : spec->argv;
+}
 
 bool job_spec_agent_store(const struct job_spec *spec, uint32_t world_size)
 {
@@ -69,6 +88,7 @@ void job_spec_fini(struct job_spec *spec)
         spec->report,
         spec->signals_to_handle,
         spec->exports,
+        spec->task,
         spec->wdir,
         spec->world.node_name,
         spec->world.local_addr,
@@ -83,5 +103,6 @@ void job_spec_fini(struct job_spec *spec)
         free(owned[i]);
     remote_spec_destroy(spec->remote);
     output_spec_fini(&spec->output);
+    job_more_destroy(spec->more);
     *spec = (struct job_spec){0};
 }

@@ -14,8 +14,10 @@
 #include <stdint.h>
 
 struct binding;
+struct job_more;
 struct remote_spec;
 struct seal_key;
+struct slurm_task;
 struct wrap;
 
 #define JOB_RANKS_MAX 1024 /* of one node */
@@ -77,6 +79,15 @@ struct job_world {
                       the whole job (leash_wire.h); 0: none */
 };
 
+/* What a rank executes: lent by the job. */
+struct job_program {
+    const char *path;
+    char *const *argv; /* NULL-terminated */
+    const char *shown;
+    int n_program_words;
+    bool has_templates, fills_braces;
+};
+
 struct job_spec {
     bool as_torchrun; /* started under the name torchrun: its defaults and its exit code 1 */
     bool dry_run;     /* show what would be started, start nothing */
@@ -105,6 +116,8 @@ struct job_spec {
     struct remote_spec *remote; /* owned; this ddprun starts others, and no ranks itself; n_local is
                                    the most that one of them has, the program is not looked at.
                                    NULL: it is a node */
+    struct slurm_task
+        *task;            /* owned; this ddprun becomes a rank that Slurm has started; NULL: no */
     const char **exports; /* owned, NULL-terminated; NAME or NAME=VALUE of argv, for the ranks */
     char *wdir;           /* owned; where to start; NULL: here */
 
@@ -118,6 +131,8 @@ struct job_spec {
     bool has_templates;    /* an argument holds a '$', or braces that are filled in */
     enum template_rule templates;
     bool fills_braces; /* {rank} and the like are filled in: what `templates` comes to */
+    struct job_more
+        *more;         /* owned; the programs of other ranks (job_more.h); NULL: all have this */
     struct wrap *wrap; /* owned, and its path; in front of some ranks' words; NULL: of nobody's */
     char *local_rank_arg; /* owned; "--local_rank": NAME=<n> becomes the first argument; NULL: no */
 
@@ -148,6 +163,12 @@ struct job_spec {
     bool event_log; /* --event-log-handler console: torchrun's records on stderr */
     char *report;   /* owned; --report, a path for the report as JSON; NULL: none */
 };
+
+/* Of the rank with this local number. */
+struct job_program job_spec_program(const struct job_spec *spec, int local_rank);
+
+/* All words, with ":" between programs; lent. */
+char *const *job_spec_words(const struct job_spec *spec);
 
 /* Does ddprun serve the store of a generation of so many ranks? */
 bool job_spec_agent_store(const struct job_spec *spec, uint32_t world_size);

@@ -88,6 +88,7 @@ static int obey(struct leash *l, const char *from, struct co_error *err)
                        o->dir, strerror(errno));
     snprintf(l->n_ranks, sizeof l->n_ranks, "%u", o->n_ranks);
     l->seat = (struct cli_seat){.by = "the starter",
+                                .is_whole = true,
                                 .name = o->name,
                                 .nodes = o->nodes,
                                 .endpoint = l->endpoint,
@@ -112,7 +113,8 @@ int leash_open(int null_fd, struct leash *ret, struct co_error *err)
         memcpy(l.bytes, co_buf_bytes(&in), len);
         rc = leash_take_order(l.bytes, len, &l.order, err);
     }
-    explicit_bzero(in.data, in.cap); /* the token */
+    if (in.data != NULL)
+        explicit_bzero(in.data, in.cap); /* the token */
     co_buf_fini(&in);
     if (rc == 0)
         rc = obey(&l, from, err);

@@ -8,6 +8,7 @@
 #include "node.h"
 #include "remote.h"
 #include "secret.h"
+#include "task.h"
 #include "title.h"
 
 #include "common/error.h"
@@ -180,6 +181,15 @@ static int do_leashed(struct leash *leash, struct job_spec *spec, int null_fd)
     return run(spec, null_fd);
 }
 
+/* returns   only if that failed: what to exit with */
+static int become(const struct job_spec *spec)
+{
+    struct co_error err;
+    int rc = task_become(spec, &err);
+    fprintf(stderr, "ddprun: %s\n", err.text);
+    return usage_code(rc);
+}
+
 static int do_alone(struct job_spec *spec, int null_fd)
 {
     int code = spec->remote == NULL ? set_exports(spec->exports) : 0;
@@ -188,7 +198,9 @@ static int do_alone(struct job_spec *spec, int null_fd)
         code = place_ranks(spec);
     if (code != 0)
         return code;
-    return spec->dry_run ? show(spec) : run(spec, null_fd);
+    if (spec->dry_run)
+        return show(spec);
+    return spec->task != NULL ? become(spec) : run(spec, null_fd);
 }
 
 /* leash   NULL: nobody holds us */

@@ -11,6 +11,7 @@
 #include "output.h"
 #include "runtime_dir.h"
 #include "scale.h"
+#include "strangers.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -200,6 +201,8 @@ static int open_loop(struct node *n, struct co_error *err)
     n->settled.data = n;
     rc = watch(n, &n->nursery_poll, n->nursery.sock, node_on_nursery, err);
     if (rc == 0)
+        rc = strangers_open(&n->loop, n->nursery.pid, &n->strangers, err);
+    if (rc == 0)
         rc = watch(n, &n->signal_poll, n->signal_fd, node_on_signal, err);
     return rc;
 }
@@ -308,6 +311,7 @@ static void node_close(struct node *n)
     generation_close(&n->gen);
     output_close(n->output);
     rank_io_close(&n->io);
+    strangers_close(n->strangers);
     leash_watch_close(n->leash);
     node_guide_close(n->guide);
     node_hang_close(n->hang);
@@ -337,7 +341,7 @@ static void run(struct node *n)
 {
     struct supervisor_orders orders;
     n->begun_ms = co_now_ms();
-    events_job_start(&n->events, n->spec->argv, n->spec->n_local, n->spec->max_restarts);
+    events_job_start(&n->events, job_spec_words(n->spec), n->spec->n_local, n->spec->max_restarts);
     if (n->spec->warm == WARM_START) {
         node_warm_up(n);
         warm_await(&n->warm, &n->nursery, n->signal_fd);

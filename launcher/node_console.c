@@ -32,7 +32,7 @@ enum { OPEN_MS = 10 };
 
 struct rank_facts {
     uint32_t n_starts;
-    uint64_t joined_ms; /* 0: not since it was started */
+    uint64_t joined_ms; /* the last time; a rank may join before we hear that it was started */
     char *tail;         /* owned while a status is made */
 };
 
@@ -48,7 +48,6 @@ struct node_console {
 void node_console_note_start(struct node_console *nc, int local_rank)
 {
     nc->ranks[local_rank].n_starts++;
-    nc->ranks[local_rank].joined_ms = 0;
 }
 
 void node_console_note_joined(struct node_console *nc, int local_rank)
@@ -72,12 +71,14 @@ static const char *last_line(char *tail)
 
 static void fill_ranks(struct node_console *nc, struct status_rank *ranks)
 {
+    uint64_t generation_ms = supervisor_generation_ms(nc->node->supervisor);
     for (int i = 0; i < nc->node->spec->n_local; i++) {
         struct rank_facts *r = &nc->ranks[i];
         r->tail = rank_io_tail(&nc->node->io, i);
-        ranks[i] = (struct status_rank){.last_line = last_line(r->tail),
-                                        .joined_ms = r->joined_ms,
-                                        .restarts = r->n_starts > 0 ? r->n_starts - 1 : 0};
+        ranks[i] =
+            (struct status_rank){.last_line = last_line(r->tail),
+                                 .joined_ms = r->joined_ms >= generation_ms ? r->joined_ms : 0,
+                                 .restarts = r->n_starts > 0 ? r->n_starts - 1 : 0};
     }
 }
 
@@ -98,11 +99,17 @@ static void judge_pace(const struct node *n, struct status_rank *ranks, struct p
         pace_judge(paces, n_local, ret);
 }
 
+/* For who asks elsewhere: ddprun never changes its folder. returns buf, or NULL */
+static const char *absolute_events(const char *path, char buf[PATH_MAX])
+{
+    return path != NULL ? realpath(path, buf) : NULL;
+}
+
 static char *make_status(struct node_console *nc)
 {
     const struct node *n = nc->node;
     co_autofree struct status_rank *ranks = calloc((size_t)n->spec->n_local, sizeof *ranks);
-    char host[256] = "";
+    char host[256] = "", events[PATH_MAX];
     if (ranks == NULL)
         return NULL;
     gethostname(host, sizeof host - 1);
@@ -115,6 +122,7 @@ static char *make_status(struct node_console *nc)
                        .pace = &pace,
                        .host = host,
                        .version = DDPRUN_VERSION,
+                       .events = absolute_events(n->spec->events, events),
                        .pid = getpid(),
                        .n_nodes = 1,
                        .world = n->spec->n_local,

@@ -515,7 +515,9 @@ void node_guide_fill_place(const struct node_guide *g, struct generation_place *
 
 const char *node_guide_waiting(const struct node_guide *g)
 {
-    return waits(member_get_state(g->member)) && g->text.line[0] != '\0' ? g->text.line : NULL;
+    if (!waits(member_get_state(g->member)))
+        return NULL;
+    return g->text.line[0] != '\0' ? g->text.line : "waiting for other nodes";
 }
 
 void node_guide_end_job(struct node_guide *g)

@@ -5,8 +5,10 @@
 #include "hang_text.h"
 #include "job_spec.h"
 #include "node_memory.h"
+#include "node_stacks.h"
 #include "node_state.h"
 #include "output.h"
+#include "stacks.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -16,7 +18,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINES = 16 }; /* of a finding: ranks that are described one by one */
+enum {
+    LINES = 16,       /* of a finding: ranks that are described one by one */
+    STACK_LINES = 48, /* of the stack of the one that hangs */
+};
 
 struct node_hang {
     struct node *n;
@@ -28,6 +33,7 @@ struct node_hang {
     uint32_t generation;
     struct hang_finding finding; /* the last one */
     pid_t pid;                   /* whom it is about; 0: there was none */
+    struct stacks *stacks;       /* where it is, is being found out; NULL: it is known */
     uint64_t kill_at_ms;         /* it was told to end, and is killed then */
 };
 
@@ -110,6 +116,28 @@ static void tell(const struct node_hang *w)
 
 /* --- ending it -------------------------------------------------------------------------------- */
 
+/* Behind "|", as the last lines of a rank's stderr are. */
+static void tell_stack(const struct node_hang *w, const struct stack *stack)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (out == NULL)
+        return;
+    fprintf(out, "  where rank %d is:\n", stack->rank);
+    const char *line = stack->text;
+    for (int i = 0; i < STACK_LINES && *line != '\0'; i++) {
+        const size_t n = strcspn(line, "\n");
+        fprintf(out, "    | %.*s\n", (int)n, line);
+        line += n + (line[n] == '\n');
+    }
+    if (*line != '\0')
+        fprintf(out, "    | ...\n");
+    if (fclose(out) == 0)
+        output_report(w->n->output, text);
+    free(text);
+}
+
 /* A signal that can be caught says where it hangs: a core dump, Python's faulthandler. One that is
  * stopped hears of none but SIGKILL. */
 static void end_rank(struct node_hang *w, uint64_t now_ms)
@@ -125,6 +153,28 @@ static bool is_ending(const struct node_hang *w)
 {
     const struct supervisor_rank *r = supervisor_get_rank(w->n->supervisor, w->finding.rank);
     return w->pid != 0 && r->phase == RANK_RUNS && r->pid == w->pid;
+}
+
+static void on_stacks(void *arg, const struct stack *list, int n)
+{
+    struct node_hang *w = arg;
+    w->stacks = NULL;
+    if (!is_ending(w)) /* it has ended by itself meanwhile */
+        return;
+    if (n > 0 && list[0].text != NULL)
+        tell_stack(w, &list[0]);
+    end_rank(w, co_now_ms());
+}
+
+/* First where it is, by a debugger if there is one: afterwards nobody can tell. */
+static void begin_end(struct node_hang *w, uint64_t now_ms)
+{
+    struct co_error err;
+    const struct node_stacks_opts opts = {
+        .local_rank = w->finding.rank, .has_tools = true, .on_done = on_stacks, .arg = w};
+    w->kill_at_ms = CO_NEVER_MS;
+    if (w->finding.is_stopped || node_stacks_begin(w->n, &opts, &w->stacks, &err) < 0)
+        end_rank(w, now_ms);
 }
 
 static void hasten_end(struct node_hang *w, uint64_t now_ms)
@@ -147,7 +197,7 @@ static void look(struct node_hang *w, uint64_t now_ms)
     w->pid = supervisor_get_rank(w->n->supervisor, w->finding.rank)->pid;
     tell(w);
     events_hang(&w->n->events, w->n->supervisor, &w->finding, &w->procs[w->finding.rank]);
-    end_rank(w, now_ms);
+    begin_end(w, now_ms);
 }
 
 static void on_time(uv_timer_t *timer)
@@ -163,6 +213,8 @@ static void on_time(uv_timer_t *timer)
         hang_renew(w->hang, w->n->start.place.n_nodes > 1, now_ms);
     w->is_on = true;
     w->generation = supervisor_generation(s);
+    if (w->stacks != NULL)
+        return;
     if (is_ending(w))
         hasten_end(w, now_ms);
     else
@@ -216,6 +268,8 @@ static void on_closed(uv_handle_t *handle)
 
 void node_hang_close(struct node_hang *w)
 {
-    if (w != NULL)
-        uv_close((uv_handle_t *)&w->timer, on_closed);
+    if (w == NULL)
+        return;
+    stacks_cancel(w->stacks);
+    uv_close((uv_handle_t *)&w->timer, on_closed);
 }

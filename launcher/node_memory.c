@@ -298,7 +298,8 @@ uint64_t node_memory_most_steps(struct node_memory *m)
 bool node_memory_read_progress(const struct node_memory *m, int rank, struct progress *ret,
                                uint64_t *ret_digest)
 {
-    const struct control_line *line = m->control != NULL ? &m->control->line[rank] : NULL;
+    const struct control_line *line =
+        m != NULL && m->control != NULL ? &m->control->line[rank] : NULL;
     if (line == NULL || atomic_load(&line->joined) == 0)
         return false;
     progress_read(&line->progress, ret);

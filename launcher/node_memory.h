@@ -75,6 +75,7 @@ uint64_t node_memory_most_steps(struct node_memory *m);
 /* What a rank says of itself (docs/progress.md): one that has joined this generation, also if it is
  * gone since.
  *
+ * m            NULL: there is no generation yet
  * ret_digest   another number when it has moved, if only from one step of a call to the next
  * returns      whether there is anything to read */
 bool node_memory_read_progress(const struct node_memory *m, int rank, struct progress *ret,

@@ -44,6 +44,7 @@ static void take_place(struct node *n)
     n->start.first_rank = 0;
     if (n->guide != NULL)
         node_guide_fill_place(n->guide, &n->start.place, &n->start.first_rank);
+    n->io.first_rank = n->start.first_rank;
     if (rank_argv_uses(n->spec, TEMPLATE_MASTER_IP))
         find_ip(n);
 }

@@ -28,6 +28,7 @@ struct node_hang;
 struct node_leave;
 struct node_pace;
 struct output;
+struct strangers;
 
 struct node {
     const struct job_spec *spec;
@@ -41,6 +42,7 @@ struct node {
     struct node_leave *leave;      /* likewise; NULL: an end is not announced */
     struct node_pace *pace;        /* likewise; NULL: nobody asks how fast they are */
     struct node_console *console;  /* owned */
+    struct strangers *strangers;   /* likewise; NULL: there are none */
     struct events events;
     struct event_log event_log;
     struct output *output; /* owned */

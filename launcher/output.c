@@ -42,6 +42,7 @@ struct stream {
     bool waits;
     bool at_end; /* read to its end; lines may be left */
     bool is_raw; /* no prefix: nothing is assembled */
+    bool folds;
     bool draws_bar;
     int sink;         /* OUTPUT_NOWHERE: none */
     uint64_t last_ms; /* when something came */
@@ -69,7 +70,8 @@ struct output {
     int sink_of[2]; /* stdout and stderr may be one */
     int columns;    /* of the terminal, for bars; UNASKED; 0: not known */
     struct exit_to exits[2];
-    struct tail *tails; /* by rank */
+    struct output_fold *fold; /* owned; NULL: nothing is folded */
+    struct tail *tails;       /* by rank */
     void (*on_drained)(void *arg);
     void *arg;
     bool draining;
@@ -205,6 +207,51 @@ static void say_log_error(struct output *o)
     output_say(o, text);
 }
 
+/* What was held is written whether the sink is full or not: it is no more than a chunk, and nothing
+ * is added to it while it is. */
+static void write_folded(void *arg, int sink, const char *bytes, size_t n)
+{
+    struct output *o = arg;
+    struct exit_to *e = &o->exits[sink];
+    if (e->line_of != -1)
+        pass_on(e, "\n", 1);
+    e->line_of = -1;
+    pass_on(e, bytes, n);
+}
+
+static void flush_folded(struct output *o)
+{
+    if (o->fold != NULL)
+        output_fold_flush(o->fold);
+}
+
+int output_set_fold(struct output *o, uint64_t hold_ms, output_fold_label label, const void *arg)
+{
+    const struct output_fold_opts opts = {.loop = o->loop,
+                                          .n_ranks = o->n_ranks,
+                                          .hold_ms = hold_ms,
+                                          .label = label,
+                                          .label_arg = arg,
+                                          .write = write_folded,
+                                          .write_arg = o};
+    o->fold = output_fold_create(&opts);
+    return o->fold != NULL ? 0 : -ENOMEM;
+}
+
+/* Whole lines that the stream holds, to be written when others have had the time to say the
+ * same. */
+static void fold_lines(struct output *o, struct stream *s)
+{
+    int rank = (int)(s - o->streams) / 2;
+    size_t n;
+    while ((n = lines_take(&s->lines, "", 0, o->scratch, SCRATCH_BYTES, s->at_end)) > 0) {
+        s->lines.in_line = false; /* pieces of a long line are lines */
+        output_fold_add(o->fold, s->sink, rank, o->scratch, n);
+    }
+    if (s->at_end)
+        close_stream(s);
+}
+
 /* Whole lines that the stream holds, while the sink takes them, or all of them. */
 static void emit(struct output *o, struct stream *s, bool all)
 {
@@ -212,6 +259,10 @@ static void emit(struct output *o, struct stream *s, bool all)
     struct exit_to *e = s->sink != OUTPUT_NOWHERE ? &o->exits[s->sink] : NULL;
     char *text = o->scratch;
     struct co_error err;
+    if (s->folds && e != NULL) {
+        fold_lines(o, s);
+        return;
+    }
     while (e != NULL && (all || !is_full(e)) && lines_has_some(&s->lines, s->at_end)) {
         bool between = e->line_of != -1 && e->line_of != number;
         if (e->line_of != number) /* somebody came in between: it is a line of its own now */
@@ -412,6 +463,7 @@ int output_add(struct output *o, int rank, enum output_sink which, int fd, bool 
         .fd = fd,
         .is_pty = is_pty,
         .is_raw = way->prefix == NULL,
+        .folds = way->folds && way->prefix != NULL && o->fold != NULL,
         .draws_bar = way->draws_bar,
         .sink = way->to == OUTPUT_NOWHERE ? OUTPUT_NOWHERE : o->sink_of[way->to],
         .log = {.fd = way->log_fd, .filter_fd = way->filter_fd, .words = way->filters},
@@ -452,12 +504,14 @@ static void say(struct exit_to *e, const char *lines)
 
 void output_say(struct output *o, const char *lines)
 {
+    flush_folded(o);
     if (!is_full(&o->exits[OUTPUT_TO_STDERR]))
         say(&o->exits[OUTPUT_TO_STDERR], lines);
 }
 
 void output_report(struct output *o, const char *lines)
 {
+    flush_folded(o);
     say(&o->exits[OUTPUT_TO_STDERR], lines);
 }
 
@@ -475,7 +529,8 @@ static void try_drain(struct output *o)
         }
         waits = waits || must_wait(o, s);
     }
-    if (waits)
+    flush_folded(o);
+    if (waits || is_full(&o->exits[0]) || is_full(&o->exits[1]))
         return;
     say_log_error(o);
     o->draining = false;
@@ -498,6 +553,7 @@ void output_retire(struct output *o, void (*on_retired)(void *arg), void *arg)
     }
     for (int i = 0; i < 2 * o->n_ranks; i++)
         retire(o, &o->streams[i]);
+    flush_folded(o);
     for (int i = 0; i < 2; i++)
         o->exits[i].holds_old = is_full(&o->exits[i]);
     say_log_error(o);
@@ -536,6 +592,7 @@ void output_close(struct output *o)
         return;
     for (int i = 0; i < 2 * o->n_ranks; i++)
         close_stream(&o->streams[i]);
+    output_fold_close(o->fold);
     for (int i = 0; i < 2; i++)
         outlet_close(o->exits[i].outlet);
     unref(o);

@@ -14,6 +14,7 @@
 #define DDP_LAUNCHER_OUTPUT_H
 
 #include "log_copy.h"
+#include "output_fold.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,6 +40,8 @@ struct output_way {
     char *const *filters; /* lines that hold one of these words go to filter_fd, too; borrowed;
                              needs a prefix; NULL: none */
     int filter_fd;        /* owned from here on; -1: none */
+    bool folds;           /* lines that other ranks write, too, are one (output_set_fold()); needs a
+                             prefix, which is not used, and no filters */
     bool draws_bar;       /* the sink is a terminal, and shows a progress bar of this stream while
                              it goes on; needs a prefix. Of others there is the last state only */
 };
@@ -47,6 +50,12 @@ struct output_way {
  * returns   0, -ENOMEM */
 int output_create(uv_loop_t *loop, int n_ranks, const int to_fd[2], struct output **ret,
                   struct co_error *err);
+
+/* Hold lines of streams that fold for so long. Before the first is added.
+ *
+ * label     makes their labels, of one rank or several; arg is borrowed
+ * returns   0, -ENOMEM */
+int output_set_fold(struct output *o, uint64_t hold_ms, output_fold_label label, const void *arg);
 
 /* rank's pipe or pty, our end, non-blocking. What is left of an earlier one, to which nobody writes
  * any more, is passed on first, or kept while the sink is full. All descriptors are owned by output

@@ -155,6 +155,10 @@ static char *put_word(char *to, const char *end, int word, const struct output_l
     char number[16];
     if (word == WORD_HOST || word == WORD_ROLE)
         return put(to, end, word == WORD_HOST ? of->host : of->role);
+    if (word == WORD_RANK && of->ranks != NULL)
+        return put(to, end, of->ranks);
+    if (word == WORD_LOCAL_RANK && of->local_ranks != NULL)
+        return put(to, end, of->local_ranks);
     if (word == WORD_GENERATION)
         snprintf(number, sizeof number, "%" PRIu32, of->generation);
     else

@@ -27,7 +27,8 @@ struct output_spec {
     uint8_t tees[OUTPUT_SPEC_RANKS_MAX];      /* to files and here */
     bool hidden[OUTPUT_SPEC_RANKS_MAX];       /* not here, in files only */
     struct log_turn log_turn;                 /* of the log files */
-    char *label;             /* owned; a format; "": none; NULL: the default where it is wanted */
+    uint64_t fold_ms; /* hold labelled lines so long, for others to say the same; 0: they don't */
+    char *label;      /* owned; a format; "": none; NULL: the default where it is wanted */
     enum output_color color; /* of labels */
     char *line_prefix;       /* owned; torchrun's template for lines of -t; NULL: its default */
     char **filters[2]; /* owned, one block, NULL-terminated, of stdout and stderr; NULL: none */
@@ -61,6 +62,8 @@ struct output_label {
     const char *host, *role;
     int rank, local_rank;
     uint32_t generation;
+    const char *ranks,
+        *local_ranks; /* instead of the numbers, where several say the same; or NULL */
 };
 
 #define OUTPUT_LABEL_DEFAULT "{host}:{rank}: "

@@ -111,7 +111,7 @@ static void explain_start(const struct post_mortem *p, struct evidence *e, struc
 {
     int rank = supervisor_get_verdict(p->supervisor)->rank;
     int error = supervisor_get_rank(p->supervisor, rank)->status;
-    program_explain_exec_error(p->spec->path, error, &e->exec_error);
+    program_explain_exec_error(job_spec_program(p->spec, rank).path, error, &e->exec_error);
     r->error = e->exec_error.text;
 }
 
@@ -129,7 +129,7 @@ char *post_mortem(const struct post_mortem *p)
     struct report r = {.supervisor = p->supervisor,
                        .hang = p->hang,
                        .host = host,
-                       .program = p->spec->shown,
+                       .program = job_spec_program(p->spec, v->rank > 0 ? v->rank : 0).shown,
                        .begun_ms = p->begun_ms,
                        .now_ms = co_now_ms(),
                        .after_progress = p->spec->restart_after_progress,

@@ -1,5 +1,6 @@
 #include "rank_argv.h"
 
+#include "job_more.h"
 #include "job_spec.h"
 #include "worker_env.h"
 #include "wrap.h"
@@ -53,16 +54,23 @@ static bool is_in_wrap(const struct job_spec *spec, enum rank_template which)
     return word != NULL && *word != NULL;
 }
 
+static bool is_in_program(const struct job_spec *spec, int local_rank, enum rank_template which)
+{
+    struct job_program p = job_spec_program(spec, local_rank);
+    char *const *word = p.argv + p.n_program_words;
+    while (*word != NULL && rank_argv_template(*word) != which)
+        word++;
+    return p.fills_braces && *word != NULL;
+}
+
 bool rank_argv_uses(const struct job_spec *spec, enum rank_template which)
 {
     if (is_in_wrap(spec, which))
         return true;
-    if (!spec->fills_braces)
-        return false;
-    char **word = spec->argv + spec->n_program_words;
-    while (*word != NULL && rank_argv_template(*word) != which)
-        word++;
-    return *word != NULL;
+    for (int rank = 0; rank < spec->n_local; rank = job_more_end(spec->more, rank))
+        if (is_in_program(spec, rank, which))
+            return true;
+    return false;
 }
 
 static void set_number(struct rank_values *v, enum rank_template which, int64_t number)
@@ -75,6 +83,7 @@ void rank_values_fill(struct rank_values *v, const struct job_spec *spec,
                       const struct generation_place *place, const struct rank_place *rank)
 {
     v->rank = rank->rank;
+    v->local = rank->local_rank;
     snprintf(v->local_rank, sizeof v->local_rank, "%d", rank->local_rank);
     set_number(v, TEMPLATE_RANK, rank->rank);
     set_number(v, TEMPLATE_LOCAL_RANK, spec->virtual_local_rank ? 0 : rank->local_rank);
@@ -132,11 +141,11 @@ static size_t fill_dollars(const char *word, const char *local_rank, char *to)
 }
 
 /* The job's word number i for this rank. `to` NULL: only measure. returns its length */
-static size_t fill(const struct job_spec *spec, int i, const struct rank_values *v, char *to)
+static size_t fill(const struct job_program *p, int i, const struct rank_values *v, char *to)
 {
-    const char *word = spec->argv[i];
+    const char *word = p->argv[i];
     enum rank_template which = N_TEMPLATES;
-    if (spec->fills_braces && i >= spec->n_program_words)
+    if (p->fills_braces && i >= p->n_program_words)
         which = rank_argv_template(word);
     if (i > 0 && which == N_TEMPLATES)
         return fill_dollars(word, v->local_rank, to);
@@ -171,7 +180,8 @@ static size_t fill_wrap(const char *word, const struct rank_values *v, char *to)
 
 const char *rank_argv_path(const struct job_spec *spec, const struct rank_values *values)
 {
-    return wrap_covers(spec->wrap, values->rank) ? spec->wrap->path : spec->path;
+    return wrap_covers(spec->wrap, values->rank) ? spec->wrap->path
+                                                 : job_spec_program(spec, values->local).path;
 }
 
 struct writer {
@@ -198,11 +208,12 @@ static void put(struct writer *w, const char *word)
 }
 
 /* In front of the program, which is then what is executed, not what it calls itself. */
-static void put_wrap(struct writer *w, const struct job_spec *spec, const struct rank_values *v)
+static void put_wrap(struct writer *w, const struct wrap *wrap, const char *path,
+                     const struct rank_values *v)
 {
-    for (char *const *word = spec->wrap->words; *word != NULL; word++)
+    for (char *const *word = wrap->words; *word != NULL; word++)
         w->bytes += fill_wrap(*word, v, begin_word(w)) + 1;
-    put(w, spec->path);
+    put(w, path);
 }
 
 static void put_local_rank(struct writer *w, const struct job_spec *spec,
@@ -217,17 +228,18 @@ static void put_local_rank(struct writer *w, const struct job_spec *spec,
 
 static void put_all(struct writer *w, const struct job_spec *spec, const struct rank_values *v)
 {
+    struct job_program p = job_spec_program(spec, v->local);
     int i = 0;
     if (wrap_covers(spec->wrap, v->rank)) {
-        put_wrap(w, spec, v);
+        put_wrap(w, spec->wrap, p.path, v);
         i = 1;
     }
     for (;; i++) {
-        if (i == spec->n_program_words && spec->local_rank_arg != NULL)
+        if (i == p.n_program_words && spec->local_rank_arg != NULL)
             put_local_rank(w, spec, v);
-        if (spec->argv[i] == NULL)
+        if (p.argv[i] == NULL)
             return;
-        w->bytes += fill(spec, i, v, begin_word(w)) + 1;
+        w->bytes += fill(&p, i, v, begin_word(w)) + 1;
     }
 }
 
@@ -235,7 +247,7 @@ int rank_argv_make(const struct job_spec *spec, const struct rank_values *values
                    struct co_error *err)
 {
     *ret_argv = NULL;
-    if (!spec->has_templates && spec->local_rank_arg == NULL &&
+    if (!job_spec_program(spec, values->local).has_templates && spec->local_rank_arg == NULL &&
         !wrap_covers(spec->wrap, values->rank))
         return 0;
     struct writer measure = {0};

@@ -44,7 +44,7 @@ bool rank_argv_uses(const struct job_spec *spec, enum rank_template which);
 enum { RANK_NUMBER_BYTES = 12 };
 
 struct rank_values { /* what is filled in */
-    int rank;
+    int rank, local;
     char local_rank[RANK_NUMBER_BYTES]; /* for '$', and for spec->local_rank_arg */
     const char *of[N_TEMPLATES];        /* borrowed, or of numbers: don't copy the struct */
     char numbers[N_TEMPLATES][RANK_NUMBER_BYTES];

@@ -1,5 +1,6 @@
 #include "rank_io.h"
 
+#include "fold.h"
 #include "job_spec.h"
 #include "lines.h"
 #include "log_files.h"
@@ -15,6 +16,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -51,6 +53,8 @@ static bool needs_log_dir(const struct job_spec *spec)
     return needs;
 }
 
+static size_t make_fold_label(const void *arg, const struct fold_line *line, char *to, size_t n);
+
 int rank_io_open(struct rank_io *io, const struct job_spec *spec, struct output *output,
                  int null_fd, struct co_error *err)
 {
@@ -58,9 +62,14 @@ int rank_io_open(struct rank_io *io, const struct job_spec *spec, struct output 
     io->on_terminal = isatty(STDOUT_FILENO) && isatty(STDERR_FILENO);
     gethostname(io->host, sizeof io->host - 1);
     io->host[strcspn(io->host, ".")] = '\0';
+    int rc = 0;
+    if (spec->output.fold_ms > 0)
+        rc = output_set_fold(output, spec->output.fold_ms, make_fold_label, io);
+    if (rc < 0)
+        return co_fail(err, rc, "no memory to fold lines");
     if (!needs_log_dir(spec))
         return 0;
-    int rc = log_files_make(spec->output.log_dir, spec->run_id, &io->log_dir, err);
+    rc = log_files_make(spec->output.log_dir, spec->run_id, &io->log_dir, err);
     if (rc == 0 && spec->output.log_dir == NULL) {
         char text[PATH_MAX + 64];
         snprintf(text, sizeof text, "ddprun: log files are in %s\n", io->log_dir);
@@ -90,7 +99,21 @@ static bool wants_label(const struct rank_io *io, int rank)
         return spec->output.label[0] != '\0';
     if (has_the_terminal(io, rank))
         return false;
+    if (spec->output.fold_ms > 0)
+        return true;
     return io->on_terminal && spec->n_local > 1 && !spec->as_torchrun;
+}
+
+static size_t make_label(const struct rank_io *io, const struct output_label *of, bool colored,
+                         char *to)
+{
+    const struct output_spec *s = &io->spec->output;
+    const char *label = s->label != NULL ? s->label : OUTPUT_LABEL_DEFAULT;
+    bool wants_color =
+        s->color == OUTPUT_COLOR_ALWAYS || (s->color == OUTPUT_COLOR_AUTO && io->on_terminal);
+    if (colored && wants_color)
+        return output_spec_colored_label(label, of, to, LINES_PREFIX_MAX);
+    return output_spec_label(label, of, to, LINES_PREFIX_MAX);
 }
 
 static size_t make_prefix(const struct rank_io *io, bool tee, int local_rank, int rank, char *to)
@@ -105,12 +128,23 @@ static size_t make_prefix(const struct rank_io *io, bool tee, int local_rank, in
         return output_spec_template(
             s->line_prefix != NULL ? s->line_prefix : "[${role_name}${local_rank}]:", &of, to,
             LINES_PREFIX_MAX);
-    const char *label = s->label != NULL ? s->label : OUTPUT_LABEL_DEFAULT;
-    bool colored =
-        s->color == OUTPUT_COLOR_ALWAYS || (s->color == OUTPUT_COLOR_AUTO && io->on_terminal);
-    if (colored && !tee) /* what is copied to files of filtered lines is left alone */
-        return output_spec_colored_label(label, &of, to, LINES_PREFIX_MAX);
-    return output_spec_label(label, &of, to, LINES_PREFIX_MAX);
+    return make_label(io, &of, !tee, to); /* files of filtered lines have no colours */
+}
+
+static size_t make_fold_label(const void *arg, const struct fold_line *line, char *to, size_t n)
+{
+    const struct rank_io *io = arg;
+    char ranks[LINES_PREFIX_MAX / 2], local_ranks[LINES_PREFIX_MAX / 2];
+    struct output_label of = {
+        .host = io->host,
+        .role = io->spec->role,
+        .generation = io->generation,
+        .ranks = fold_print_ranks(line, io->first_rank, ranks, sizeof ranks),
+        .local_ranks = fold_print_ranks(line, 0, local_ranks, sizeof local_ranks),
+    };
+    (void)n;                  /* LINES_PREFIX_MAX, too */
+    of.rank = atoi(of.ranks); /* for its colour, if it is one */
+    return make_label(io, &of, line->n_ranks == 1, to);
 }
 
 /* What comes through a pty as `which`. returns -errno: there is none */
@@ -130,8 +164,11 @@ static int make_pty(const struct rank_io *io, int local_rank, int which,
 static int make_ptys(const struct rank_io *io, int local_rank, int rank, struct rank_fds *ret)
 {
     char prefix[LINES_PREFIX_MAX];
-    struct output_way way = {
-        .to = OUTPUT_TO_STDOUT, .log_fd = -1, .filter_fd = -1, .draws_bar = rank == 0};
+    struct output_way way = {.to = OUTPUT_TO_STDOUT,
+                             .log_fd = -1,
+                             .filter_fd = -1,
+                             .draws_bar = rank == 0,
+                             .folds = io->spec->output.fold_ms > 0};
     if (wants_label(io, rank)) {
         way.prefix = prefix;
         way.n_prefix = make_prefix(io, false, local_rank, rank, prefix);
@@ -222,6 +259,7 @@ static int make_stream(const struct rank_io *io, const struct plan *p, int local
     struct output_way way = {.to = p->hidden ? OUTPUT_NOWHERE : (enum output_sink)which,
                              .prefix = label ? prefix : NULL,
                              .draws_bar = rank == 0 && io->on_terminal,
+                             .folds = io->spec->output.fold_ms > 0 && !p->tee[which],
                              .log_fd = -1,
                              .filter_fd = -1};
     if (label)

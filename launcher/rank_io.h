@@ -18,6 +18,7 @@ struct rank_io {
     bool on_terminal;            /* stdout and stderr are terminals */
     char host[256];
     uint32_t generation; /* of the ranks started last: the caller counts it up */
+    int first_rank;      /* of this node in it: the caller sets it */
 };
 
 /* Look at our descriptors; make the log directory, if one is asked for, and say where it is if the

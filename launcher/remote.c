@@ -4,27 +4,22 @@
 #include "muster.h"
 #include "output.h"
 #include "remote_command.h"
-#include "remote_env.h"
 #include "remote_roster.h"
 #include "remote_spec.h"
 #include "remote_state.h"
 #include "report.h"
+#include "strangers.h"
 #include "supervisor.h"
 
 #include "common/clock.h"
 #include "common/error.h"
-#include "common/scope.h"
-#include "dry_run.h"
 #include "rendezvous/message.h"
-#include "rendezvous/seal.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,7 +33,7 @@
  * knows whether the job can be without it. A node whose way ends is lost to the roster, or has left
  * it; here it is only counted. */
 
-enum { TOKEN_BYTES = 32, LAST_SLACK_MS = 10000 };
+enum { LAST_SLACK_MS = 10000 };
 
 __attribute__((format(printf, 2, 3))) static void say(struct remote *r, const char *format, ...)
 {
@@ -320,66 +315,6 @@ static int listen_to_signals(struct remote *r, struct co_error *err)
 
 /* --- the beginning --- */
 
-/* A secret of this job's own: who is not told it cannot take part. */
-static int make_token(struct remote *r, struct job_world *w, struct co_error *err)
-{
-    uint8_t token[TOKEN_BYTES];
-    r->token = malloc(2 * TOKEN_BYTES + 1);
-    w->key = calloc(1, sizeof *w->key);
-    if (r->token == NULL || w->key == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a token");
-    if (getrandom(token, sizeof token, 0) != (ssize_t)sizeof token)
-        return co_fail(err, -EIO, "cannot get random bytes for a token: %s", strerror(errno));
-    for (size_t i = 0; i < sizeof token; i++)
-        sprintf(r->token + 2 * i, "%02x", token[i]);
-    int rc = seal_key_init(w->key, token, sizeof token, err);
-    explicit_bzero(token, sizeof token);
-    return rc;
-}
-
-/* The words that we were started with; on a terminal lines of several ranks have labels, and the
- * nodes cannot see ours. */
-static int make_words(struct remote *r, struct co_error *err)
-{
-    char *const *argv = r->spec->remote->argv;
-    bool label = isatty(STDOUT_FILENO) && isatty(STDERR_FILENO) && r->spec->output.label == NULL &&
-                 !r->spec->as_torchrun;
-    size_t n = 0, at = 0;
-    while (argv[n] != NULL)
-        n++;
-    r->argv = calloc(n + 2, sizeof *r->argv);
-    if (r->argv == NULL)
-        return co_fail(err, -ENOMEM, "no memory for the hosts' orders");
-    r->argv[at++] = argv[0];
-    if (label)
-        r->argv[at++] = (char *)"--label";
-    for (size_t i = 1; i < n; i++)
-        r->argv[at++] = argv[i];
-    return 0;
-}
-
-static int find_places(struct remote *r, struct co_error *err)
-{
-    const struct job_spec *spec = r->spec;
-    char program[PATH_MAX];
-    co_autofree char *here = getcwd(NULL, 0);
-    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (n < 0 || here == NULL)
-        return co_fail(err, -errno, "cannot find out where this ddprun is: %s", strerror(errno));
-    program[n] = '\0';
-    bool is_absolute = spec->wdir != NULL && spec->wdir[0] == '/';
-    if (asprintf(&r->dir, "%s%s%s", is_absolute ? "" : here,
-                 is_absolute || spec->wdir == NULL ? "" : "/",
-                 spec->wdir != NULL ? spec->wdir : "") < 0)
-        r->dir = NULL;
-    if (asprintf(&r->nodes, "%u:%u", spec->world.min_nodes, spec->world.max_nodes) < 0)
-        r->nodes = NULL;
-    r->program = strdup(program);
-    return r->dir != NULL && r->nodes != NULL && r->program != NULL
-               ? 0
-               : co_fail(err, -ENOMEM, "no memory for the hosts' orders");
-}
-
 static int make_hosts(struct remote *r, struct co_error *err)
 {
     const struct remote_spec *s = r->spec->remote;
@@ -391,14 +326,13 @@ static int make_hosts(struct remote *r, struct co_error *err)
     r->n_hosts = s->hosts.n;
     r->hosts = calloc(s->hosts.n, sizeof *r->hosts);
     r->muster = muster_create(&limits);
-    if (r->hosts == NULL || r->muster == NULL ||
-        remote_env_make(environ, r->spec->exports, &r->env) < 0)
+    if (r->hosts == NULL || r->muster == NULL)
         return co_fail(err, -ENOMEM, "no memory for %zu hosts", s->hosts.n);
     for (size_t i = 0; i < s->hosts.n; i++)
         r->hosts[i] = (struct remote_host){.remote = r,
                                            .host = &s->hosts.hosts[i],
                                            .n_ranks = s->shares[i],
-                                           .is_here = remote_command_is_here(&s->hosts.hosts[i]),
+                                           .is_here = remote_command_is_here(s, &s->hosts.hosts[i]),
                                            .in_fd = -1,
                                            .out_fd = -1,
                                            .err_fd = -1,
@@ -429,6 +363,8 @@ static int open_loop(struct remote *r, struct co_error *err)
     r->timer.data = r->last.data = r;
     rc = watch(r, &r->nursery_poll, r->nursery.sock, on_nursery, err);
     if (rc == 0)
+        rc = strangers_open(&r->loop, r->nursery.pid, &r->strangers, err);
+    if (rc == 0)
         rc = watch(r, &r->signal_poll, r->signal_fd, on_signal, err);
     if (rc == 0)
         rc = output_create(&r->loop, (int)r->n_hosts, (const int[2]){STDOUT_FILENO, STDERR_FILENO},
@@ -438,13 +374,9 @@ static int open_loop(struct remote *r, struct co_error *err)
 
 static int remote_open(struct remote *r, struct job_spec *spec, struct co_error *err)
 {
-    int rc = find_places(r, err);
-    if (rc == 0)
-        rc = make_words(r, err);
+    int rc = remote_plan_make(r, &spec->world, err);
     if (rc == 0)
         rc = make_hosts(r, err);
-    if (rc == 0)
-        rc = make_token(r, &spec->world, err);
     if (rc == 0)
         rc = listen_to_signals(r, err);
     if (rc == 0)
@@ -464,6 +396,7 @@ static void remote_close(struct remote *r)
         remote_host_close(&r->hosts[i]);
     output_close(r->output);
     remote_roster_close(r->roster);
+    strangers_close(r->strangers);
     if (r->has_loop) {
         close_handle((uv_handle_t *)&r->nursery_poll);
         close_handle((uv_handle_t *)&r->signal_poll);
@@ -475,12 +408,9 @@ static void remote_close(struct remote *r)
     nursery_close(&r->nursery, co_deadline_ms(SUPERVISOR_KILL_MS));
     if (r->signal_fd >= 0)
         close(r->signal_fd);
-    if (r->token != NULL)
-        explicit_bzero(r->token, strlen(r->token));
     muster_destroy(r->muster);
-    void *owned[] = {r->program, r->dir, r->token, r->nodes, r->env, r->argv, r->hosts};
-    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
-        free(owned[i]);
+    remote_plan_fini(r);
+    free(r->hosts);
 }
 
 /* --- the verdict --- */
@@ -538,37 +468,5 @@ int remote_run(struct job_spec *spec, int null_fd, struct node_end *ret_end, str
         *ret_end = the_end(&r);
     }
     remote_close(&r);
-    return rc;
-}
-
-int remote_show(const struct job_spec *spec, FILE *out, struct co_error *err)
-{
-    struct remote r = {.spec = spec};
-    const struct remote_spec *s = spec->remote;
-    int rc = find_places(&r, err);
-    for (size_t i = 0; rc == 0 && i < s->hosts.n; i++) {
-        const struct host *h = &s->hosts.hosts[i];
-        co_autofree char *path = NULL;
-        co_autofree char **words = NULL;
-        rc = remote_command_make(s, remote_command_is_here(h) ? NULL : h, r.program, &path, &words,
-                                 err);
-        if (rc < 0)
-            break;
-        fprintf(out, "%s: ", h->name);
-        if (s->shares[i] != UINT32_MAX)
-            fprintf(out, "%u rank%s ", s->shares[i], s->shares[i] == 1 ? "" : "s");
-        fputs("in ", out);
-        dry_run_print_word(r.dir, out);
-        fputs(", by ", out);
-        dry_run_print_word(path, out);
-        for (char **word = words + 1; *word != NULL; word++) {
-            fputc(' ', out);
-            dry_run_print_word(*word, out);
-        }
-        fputc('\n', out);
-    }
-    free(r.program);
-    free(r.dir);
-    free(r.nodes);
     return rc;
 }

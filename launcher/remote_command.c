@@ -66,6 +66,18 @@ static void put_ssh(struct words *w, const struct remote_spec *r)
     put(w, "-oServerAliveCountMax=3");
 }
 
+/* A step of its own, which shares the node with others: what it may use is the allocation's. */
+static void put_srun(struct words *w, const struct host *host)
+{
+    static const char *const options[] = {
+        "--nodes=1",       "--ntasks=1",           "--ntasks-per-node=1", "--overlap", "--mpi=none",
+        "--cpu-bind=none", "--kill-on-bad-exit=0", "--unbuffered",        "--quiet"};
+    put(w, "srun");
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        put(w, "%s", options[i]);
+    put(w, "--nodelist=%s", host->name);
+}
+
 static void put_way(struct words *w, const struct remote_spec *r, const struct host *host)
 {
     if (r->command == NULL)
@@ -100,11 +112,15 @@ int remote_command_make(const struct remote_spec *r, const struct host *host, co
     if (host == NULL) {
         put(&w, "ddprun");
         put(&w, "%s", leash_word);
+    } else if (r->by_srun) {
+        put_srun(&w, host);
+        put(&w, "%s", program);
+        put(&w, "%s", leash_word);
     } else {
         put_way(&w, r, host);
         put_program(&w, program);
     }
-    char **words = join(host != NULL ? r->command : NULL, &w);
+    char **words = join(host != NULL && !r->by_srun ? r->command : NULL, &w);
     int rc = 0;
     if (words != NULL && host != NULL)
         rc = program_find(words[0], &cli_real_world, &path, err);
@@ -136,10 +152,10 @@ static bool is_own_address(const char *text)
     return false;
 }
 
-bool remote_command_is_here(const struct host *host)
+bool remote_command_is_here(const struct remote_spec *r, const struct host *host)
 {
     char name[HOST_NAME_BYTES] = "";
-    if (host->user[0] != '\0' || host->port != 0)
+    if (r->by_srun || host->user[0] != '\0' || host->port != 0)
         return false;
     gethostname(name, sizeof name - 1);
     if (strcasecmp(host->name, "localhost") == 0 || strcasecmp(host->name, name) == 0)

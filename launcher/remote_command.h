@@ -20,7 +20,7 @@ int remote_command_make(const struct remote_spec *r, const struct host *host, co
                         char **ret_path, char ***ret_words, struct co_error *err);
 
 /* Is this host the machine we are on, by its name or address? No name is looked up. One that is to
- * be reached as another user or at a port of its own is not. */
-bool remote_command_is_here(const struct host *host);
+ * be reached as another user or at a port of its own is not, and none of Slurm's is. */
+bool remote_command_is_here(const struct remote_spec *r, const struct host *host);
 
 #endif

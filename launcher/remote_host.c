@@ -324,7 +324,8 @@ void remote_host_close(struct remote_host *h)
     if (h->pidfd >= 0)
         close(h->pidfd);
     h->pidfd = -1;
-    explicit_bzero(h->to_write.data, h->to_write.cap); /* the token */
+    if (h->to_write.data != NULL)
+        explicit_bzero(h->to_write.data, h->to_write.cap); /* the token */
     co_buf_fini(&h->to_write);
     co_buf_fini(&h->heard);
     co_buf_fini(&h->complaint);

@@ -5,11 +5,13 @@
 
 #include "host_list.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct remote_spec {
     struct host_list hosts; /* owned; those that take part */
     uint32_t *shares;       /* owned; ranks by host; UINT32_MAX: the host finds out itself */
+    bool by_srun;           /* each host by a step of its own in Slurm's allocation */
     char **command;         /* owned, one block; words in front of the host; NULL: ssh, as usual */
     uint64_t reach_ms;      /* a host that has not answered by then is given up; > 0 */
     char *const *argv;      /* borrowed; ours, which the others read, too; NULL-terminated */

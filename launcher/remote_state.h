@@ -1,5 +1,6 @@
-/* remote_state.h - the inside of remote.h, for its own files: remote.c (the whole) and
- * remote_host.c (one host: its process, its leash, what it writes before it is a node). */
+/* remote_state.h - the inside of remote.h, for its own files: remote.c (the whole), remote_plan.c
+ * (what all hosts are told) and remote_host.c (one host: its process, its leash, what it writes
+ * before it is a node). */
 #ifndef DDP_LAUNCHER_REMOTE_STATE_H
 #define DDP_LAUNCHER_REMOTE_STATE_H
 
@@ -11,11 +12,14 @@
 #include <sys/types.h>
 #include <uv.h>
 
+struct co_error;
 struct job_spec;
+struct job_world;
 struct muster;
 struct output;
 struct remote;
 struct remote_roster;
+struct strangers;
 
 enum {
     REMOTE_HEARD_MAX_BYTES = 16384, /* of standard error, kept until the host is a node */
@@ -58,6 +62,7 @@ struct remote {
     size_t n_hosts;
     uv_loop_t loop;
     bool has_loop;
+    struct strangers *strangers; /* owned by the loop; NULL: there are none */
     uv_poll_t nursery_poll, signal_poll;
     uv_timer_t timer; /* of the muster */
     uv_timer_t last;  /* the hosts' ends are waited for so long */
@@ -77,6 +82,15 @@ struct remote {
 void remote_on_up(struct remote_host *h);
 void remote_on_ready(struct remote_host *h);
 void remote_on_failed(struct remote_host *h, const char *why);
+
+/* --- remote_plan.c --- */
+
+/* Fill what all orders have in common, and make a key of the token.
+ *
+ * world     gets the key
+ * returns   0, -ENOMEM, -errno; remote_plan_fini() in any case */
+int remote_plan_make(struct remote *r, struct job_world *world, struct co_error *err);
+void remote_plan_fini(struct remote *r);
 
 /* --- remote_host.c --- */
 

@@ -83,10 +83,11 @@ static int ask(const struct start *s, int first, const struct one *ranks, int n)
     co_autoclose_fd int image_fd = -1;
     for (int i = 0; i < n; i++) {
         const struct one *r = &ranks[i];
-        words[i] = (struct image_words){.path = r->path,
-                                        .argv = r->argv != NULL ? r->argv : s->spec->argv,
-                                        .env = r->env,
-                                        .cpus = cpus_of(s->spec, first + i)};
+        words[i] = (struct image_words){
+            .path = r->path,
+            .argv = r->argv != NULL ? r->argv : job_spec_program(s->spec, first + i).argv,
+            .env = r->env,
+            .cpus = cpus_of(s->spec, first + i)};
         for (int j = 0; j < SPAWN_NODE_FD; j++)
             fds[i][j] = r->io.fds[j];
         fds[i][SPAWN_NODE_FD] = r->node_fd;

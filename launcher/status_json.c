@@ -33,13 +33,16 @@ static json_t *make_ms(uint64_t ns)
 }
 
 /* What libddp says of it. */
-static void add_progress(json_t *rank, const struct status_rank *r)
+static void add_progress(json_t *rank, const struct status_rank *r, uint64_t generation_ms)
 {
     char call[HANG_CALL_BYTES];
     const struct progress *p = &r->progress;
     bool has_call = r->has_progress && p->n_calls > 0;
     json_object_set_new(rank, "steps",
                         json_value_number(r->has_progress, (int64_t)(p->steps_before + p->steps)));
+    uint64_t first_ms = r->has_progress ? p->first_ns / 1000000 : 0;
+    json_object_set_new(rank, "first_step_ms",
+                        json_value_number(first_ms != 0, since(generation_ms, first_ms)));
     json_object_set_new(rank, "step_ms", make_ms(r->has_progress ? p->mean_ns : 0));
     json_object_set_new(rank, "own_ms", make_ms(r->own_ns));
     json_object_set_new(rank, "waits", r->has_progress ? json_boolean(p->waits) : json_null());
@@ -74,7 +77,7 @@ static json_t *make_rank(const struct status *s, int local_rank)
         "exit_code", json_value_number(ended && !by_signal, WEXITSTATUS(r->status)), "signal",
         json_value_number(by_signal, WTERMSIG(r->status)), "restarts", (json_int_t)more->restarts,
         "last_line", json_value_text(more->last_line));
-    add_progress(rank, more);
+    add_progress(rank, more, s->generation_ms);
     return rank;
 }
 
@@ -89,7 +92,7 @@ static json_t *make_ranks(const struct status *s)
 static json_t *make_program(const struct status *s)
 {
     json_t *words = json_array();
-    for (char *const *word = s->spec->argv; *word != NULL; word++)
+    for (char *const *word = job_spec_words(s->spec); *word != NULL; word++)
         json_array_append_new(words, json_value_text(*word));
     return words;
 }
@@ -106,14 +109,14 @@ static json_t *make_state(const struct status *s)
 char *status_json_make(const struct status *s)
 {
     json_t *root = json_pack(
-        "{s:i,s:o,s:i,s:o,s:s,s:o,s:o,s:o,s:I,s:i,s:I,s:i,s:i,s:i,s:I,s:o,s:o}", "v", 1, "job",
+        "{s:i,s:o,s:i,s:o,s:s,s:o,s:o,s:o,s:o,s:I,s:i,s:I,s:i,s:i,s:i,s:I,s:o,s:o}", "v", 1, "job",
         json_value_text(s->spec->run_id), "pid", (int)s->pid, "host", json_value_text(s->host),
         "version", s->version, "program", make_program(s), "state", make_state(s), "waiting",
-        json_value_text(s->waiting), "generation", (json_int_t)supervisor_generation(s->supervisor),
-        "max_restarts", s->spec->max_restarts, "age_ms", (json_int_t)since(s->begun_ms, s->now_ms),
-        "node", s->node, "nodes", s->n_nodes, "world", s->world, "started_ms",
-        (json_int_t)since(s->begun_ms, s->generation_ms), "pace", make_pace(s), "ranks",
-        make_ranks(s));
+        json_value_text(s->waiting), "events", json_value_text(s->events), "generation",
+        (json_int_t)supervisor_generation(s->supervisor), "max_restarts", s->spec->max_restarts,
+        "age_ms", (json_int_t)since(s->begun_ms, s->now_ms), "node", s->node, "nodes", s->n_nodes,
+        "world", s->world, "started_ms", (json_int_t)since(s->begun_ms, s->generation_ms), "pace",
+        make_pace(s), "ranks", make_ranks(s));
     char *text = root != NULL ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     return text;

@@ -7,6 +7,7 @@
  *     state        of supervisor.h: "STARTING", "RUNNING", ..., the same in lower case
  *     waiting      what the node waits for, in words; null: nothing
  *     generation   counted from 0; max_restarts
+ *     events       the path of --events, absolute; null: none
  *     age_ms       since the job's start
  *     node, nodes  this node's place among how many
  *     world        ranks of the whole job
@@ -15,11 +16,12 @@
  *                  (0 to 1: how much of a step the others would save; pace.h)
  *     ranks        of this node: rank, local_rank, pid, state ("asked", "running", "ended",
  *                  "not started", "failed to start"), age_ms (it runs, or ran, for so long),
- *                  started_ms and joined_ms (since the start of the generation: exec, and joining
- *                  the others with libddp), exit_code, signal, restarts (how often it was replaced
- *                  or started again), last_line (of its stderr), and of libddp: steps, step_ms,
- *                  own_ms (without what it spent in the call that ends a step), waits, call (the
- *                  last one of the world, in words); null where there is none
+ *                  started_ms, joined_ms and first_step_ms (since the start of the generation:
+ *                  exec; joining the others with libddp; a step completed), exit_code, signal,
+ *                  restarts (how often it was replaced or started again), last_line (of its
+ *                  stderr), and of libddp: steps, step_ms, own_ms (without what it spent in the
+ *                  call that ends a step), waits, call (the last one of the world, in words); null
+ *                  where there is none
  *
  * Pure. */
 #ifndef DDP_LAUNCHER_STATUS_JSON_H
@@ -51,6 +53,7 @@ struct status {
     const struct pace *pace;
     const char *host, *version;
     const char *waiting; /* NULL: nothing */
+    const char *events;  /* NULL: none */
     pid_t pid;
     int node, n_nodes, world, first_rank;
     uint64_t now_ms, begun_ms, generation_ms;

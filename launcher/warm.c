@@ -95,6 +95,8 @@ static const char *find_hindrance(const struct job_spec *spec, const char *runti
         return "the program is not one that ddprun starts Python for";
     if (spec->n_local > SEEDS_MAX)
         return "there are too many ranks on this node";
+    if (spec->more != NULL || spec->wrap != NULL)
+        return "not all ranks execute the program itself";
     if (strchr(spec->shown, '$') != NULL)
         return "each rank has a script of its own";
     if (strpbrk(runtime_dir, ":\n") != NULL)

@@ -42,6 +42,8 @@ void progress_step(struct progress_page *page, uint64_t now_ns, uint64_t inside_
         put(&page->last_ns, last_ns);
         put(&page->mean_ns, smooth(get(&page->mean_ns), last_ns));
         put(&page->inside_ns, smooth(get(&page->inside_ns), inside_ns));
+    } else {
+        put(&page->first_ns, now_ns);
     }
     put(&page->step_ns, now_ns);
     put(&page->steps, get(&page->steps) + 1);
@@ -99,6 +101,7 @@ void progress_read(const struct progress_page *page, struct progress *ret)
     *ret = (struct progress){.steps = get(&page->steps),
                              .steps_before = get(&page->steps_before),
                              .step_ns = get(&page->step_ns),
+                             .first_ns = get(&page->first_ns),
                              .last_ns = get(&page->last_ns),
                              .mean_ns = get(&page->mean_ns),
                              .inside_ns = get(&page->inside_ns),

@@ -45,6 +45,7 @@ struct progress_page {
     _Atomic uint64_t last_ns;            /* from the one before to the last one */
     _Atomic uint64_t mean_ns;            /* the same, smoothed */
     _Atomic uint64_t inside_ns;          /* of that in the call which ends a step: mostly waiting */
+    _Atomic uint64_t first_ns;           /* when the first one was completed, as step_ns */
     _Atomic uint32_t n_untold;           /* calls that wait in groups without a place */
     _Atomic uint32_t taken;              /* a bit for each place */
     _Alignas(64) struct progress_place place[PROGRESS_GROUPS];
@@ -101,6 +102,7 @@ static inline void progress_turn(struct progress_place *place, enum progress_sta
 struct progress { /* one rank, as it was at some moment; the parts may be moments apart */
     uint64_t steps, steps_before;
     uint64_t step_ns;          /* CLOCK_MONOTONIC; 0: none completed yet */
+    uint64_t first_ns;         /* likewise, of the first one */
     uint64_t last_ns, mean_ns; /* 0: fewer than two are completed */
     uint64_t inside_ns;        /* smoothed likewise; at most mean_ns */
     bool waits;                /* a thread of the program is inside of a call of any group */

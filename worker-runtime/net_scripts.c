@@ -264,7 +264,7 @@ net_script *net_script_of(const struct net *n, const struct collective *what)
     const size_t bytes = what->count * ddp_dtype_size(what->dtype);
     switch (what->kind) {
     case CALL_ALL_REDUCE:
-        return bytes <= n->tuning.whole_bytes / (n->map.n_nodes - 1) ? all_reduce_whole
+        return bytes <= net_tuning_whole(&n->tuning, n->map.n_nodes) ? all_reduce_whole
                                                                      : all_reduce_parts;
     case CALL_REDUCE:
         return reduce;

@@ -34,7 +34,7 @@ SETTLE_S = 0.3  # they have not imported anything for so long
 TAKEN_LINE = "+"  # among the names of modules: a seed has become a rank
 ADOPTED_S = 10  # a seed waits so long for the nursery to become its parent
 SEEN_MOST = 4 << 20  # bytes of names; more are not read
-LEFT_OUT_MOST = 16  # packages; a job that needs more is better off without a parent
+LEFT_OUT_MOST = 8  # modules; each costs all imports again
 SCAN_MOST = 200  # files of the user's own that are looked through for imports
 
 # What the first step of a training script imports by itself, deep inside: known in advance for --warm=start.
@@ -104,7 +104,7 @@ class Parent:
         self.roots = [path for path in sys.path if is_root(path)]
         own_folders = [find_own_folder(self.words), *(path for path in sys.path if path not in self.roots)]
         self.own = set().union(*map(names_in, own_folders))
-        self.place = find_place()
+        self.cwd, self.umask = os.getcwd(), get_umask()
 
     def take_fds(self):
         """Ours out of the way: what lies below 5 in a rank is the rank's, and what an import opens must lie above."""
@@ -173,27 +173,23 @@ class Parent:
         hidden = sorted({name.partition(".")[0] for name in set(sys.modules) - self.boot_modules} & self.own)
         if hidden:
             raise NotWarm(f"the script's folder, or PYTHONPATH, has a '{hidden[0]}' of its own")
-        device = find_device()
-        if device:
-            raise NotWarm(f"what it imports has opened {device}")
         return len(sys.modules) - n_before
 
     def may_load(self, name):
         package, _, last = name.partition(".")
         return (name not in sys.modules and all(part.isidentifier() for part in name.split("."))
-                and not last.endswith("__main__") and package not in self.own and package not in self.left_out
+                and not last.endswith("__main__") and package not in self.own
+                and not any(name == left or name.startswith(left + ".") for left in self.left_out)
                 and not (self.words[2] == "-m" and name == self.words[3]) and package not in ("sitecustomize", "usercustomize"))
 
     def load_one(self, name):
-        package = name.partition(".")[0]
-        is_first = package not in sys.modules
         try:
             importlib.import_module(name)
         except BaseException:  # of the package's own making: the rank has met the same, and is here to tell
             pass
-        trouble = self.find_trouble() or (is_first and find_device() and f"opens {find_device()}")
+        trouble = self.find_trouble()
         if trouble:
-            self.leave_out(package, trouble)
+            self.leave_out(name, trouble)
 
     def find_trouble(self):
         """What a rank would have done itself, and has not, or what cannot be forked."""
@@ -201,21 +197,25 @@ class Parent:
             return f"looks at {self.watched.asked} while it is imported"
         if os.fstat(1).st_size > 0:
             return "writes something while it is imported"
-        if find_place() != self.place:
+        if os.getcwd() != self.cwd or os.umask(self.umask) != self.umask:
             return "changes the directory or the umask"
         if other_threads():
             return f"starts a thread, '{read_file(f'/proc/self/task/{other_threads()[0]}/comm').strip()}'"
-        if read_file("/proc/thread-self/children").strip():
+        if find_children():
             return "starts a process"
-        return None
+        device = find_device()
+        return f"opens {device}" if device else None
 
-    def leave_out(self, package, trouble):
+    def leave_out(self, name, trouble):
         """What is done cannot be undone: begin again, without it."""
-        self.note(f"'{package}' is left to the ranks: it {trouble}")
+        self.note(f"'{name}' is left to the ranks: it {trouble}")
         if len(self.left_out) >= LEFT_OUT_MOST:
-            raise NotWarm(f"{LEFT_OUT_MOST} packages were left out already")
+            raise NotWarm(f"{LEFT_OUT_MOST} modules were left out already")
+        for pid in find_children():
+            os.kill(pid, SIGKILL)
+            os.waitpid(pid, 0)
         env = dict(self.boot_env)
-        enter(env, self.archive, "parent", self.seen, f"{self.rest}:{','.join([*self.left_out, package])}")
+        enter(env, self.archive, "parent", self.seen, f"{self.rest}:{','.join([*self.left_out, name])}")
         os.dup2(self.orders.fileno(), ORDERS_FD)
         os.dup2(self.notes, NOTES_FD)
         os.execve(sys.executable, self.all_words, env)
@@ -414,10 +414,10 @@ def read_words():
         return [os.fsdecode(word) for word in f.read().split(b"\0")[:-1]]
 
 
-def find_place():
-    """(directory, umask)"""
-    umask = next(line for line in read_file("/proc/self/status").splitlines() if line.startswith("Umask:"))
-    return os.getcwd(), umask
+def get_umask():
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask
 
 
 def other_threads():
@@ -432,10 +432,20 @@ def other_threads():
     return listed()
 
 
+def find_children():
+    try:
+        return [int(pid) for pid in read_file("/proc/thread-self/children").split()]
+    except OSError:
+        return []  # a kernel that has no such lists
+
+
 def find_device():
     """A GPU's driver, or a device of its, that is open: neither survives a fork."""
-    if "/libcuda.so" in read_file("/proc/self/maps"):
-        return "libcuda"
+    try:
+        ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+        return "libcuda.so.1"
+    except OSError:
+        pass  # it is not loaded
     for fd in os.listdir("/proc/self/fd"):
         try:
             path = os.readlink(f"/proc/self/fd/{fd}")

@@ -12,6 +12,7 @@ environments that scripts/install-deps makes, with --interop for 2.11 and with -
 import argparse
 import contextlib
 import difflib
+import json
 import os
 import re
 import shlex
@@ -179,6 +180,20 @@ def killed_rank_comes_back(program, version, python, env, folder):
         fail(f"not three restarts because of rank 1: {err}")
 
 
+def forked_ranks_train_again(program, version, python, env, folder):
+    """Both generations are forked from a parent that has imported torch, and make their steps."""
+    events = folder + "/events"
+    out, err = run([program, "-v", "--warm=start", "--events", events, "--max-restarts", "1", "-n", "2",
+                    script("warm_restart.py")], env)
+    for generation in range(2):
+        for rank in 0, 1:
+            require(out, rf"(?m)^rank {rank}: first step of generation {generation}, seeds differ$", "stdout")
+    with open(events, encoding="utf-8") as f:
+        starts = [event for event in map(json.loads, f) if event["ev"] == "rank_start"]
+    if [event["forked"] for event in starts] != [True] * 4:
+        fail(f"not all ranks were forked: {starts}")
+
+
 def read_env(path):
     with open(path, encoding="utf-8") as f:
         return dict(entry.split("=", 1) for entry in f.read().split("\0") if entry)
@@ -342,6 +357,7 @@ CASES = {
         exception_reaches_the_report,
         error_file_reaches_the_report,
         killed_rank_comes_back,
+        forked_ranks_train_again,
         rank_that_hangs_is_named,
         stack_names_the_line_of_each_rank,
         environment_is_torchruns,

@@ -49,10 +49,12 @@ check perf 'ddp/*' 'common/*'
 check bench 'ddp/*' 'common/*' 'rendezvous/control_conn.h' 'rendezvous/control_wire.h' 'rendezvous/member.h' 'rendezvous/seal.h'
 
 # pure modules: no clock, no files, no sockets, no globals that change
-for file in console/job_request.c launcher/supervisor.c launcher/guide.c launcher/cli.c launcher/cli_conf.c launcher/cli_meet.c \
+for file in console/job_request.c ctl/history.c ctl/job_text.c ctl/table.c ctl/top_frame.c launcher/supervisor.c launcher/guide.c launcher/cli.c launcher/cli_conf.c launcher/cli_meet.c \
     launcher/cli_nodes.c launcher/cli_terms.c launcher/cli_output.c \
-    launcher/cli_hosts.c launcher/host_list.c launcher/leash_wire.c launcher/muster.c launcher/remote_env.c launcher/remote_spec.c \
-    launcher/cli_devices.c launcher/cpu_set.c launcher/placement.c launcher/wrap.c \
+    launcher/host_list.c launcher/cli_programs.c launcher/job_more.c launcher/cli_devices.c launcher/cpu_set.c launcher/placement.c \
+    launcher/wrap.c launcher/fold.c launcher/bar.c launcher/lines.c \
+    launcher/cli_hosts.c launcher/cli_managers.c launcher/managers.c launcher/leash_wire.c launcher/muster.c launcher/remote_env.c \
+    launcher/remote_spec.c launcher/slurm.c \
     launcher/oom.c launcher/oom_log.c launcher/oom_text.c launcher/output_spec.c launcher/rank_argv.c \
     launcher/worker_env.c rendezvous/store.c rendezvous/codec.c rendezvous/session.c \
     rendezvous/control_wire.c rendezvous/lease.c rendezvous/member.c rendezvous/member_input.c \

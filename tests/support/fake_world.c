@@ -45,6 +45,13 @@ static int fake_read_file(void *arg, const char *path, size_t max, char **ret_te
     return *ret_text != NULL ? 0 : -ENOMEM;
 }
 
+static void fake_own_name(void *arg, char *name, size_t n)
+{
+    const char *own = ((const struct fake_world *)arg)->own_name;
+    name[0] = '\0';
+    strncat(name, own != NULL ? own : "fake", n - 1);
+}
+
 static int fake_enter(void *arg, const char *dir)
 {
     (void)arg;
@@ -92,6 +99,7 @@ struct cli_world fake_world_make(const struct fake_world *fake)
         .n_allowed_cpus = fake_n_cpus,
         .look_at = fake_look_at,
         .read_file = fake_read_file,
+        .own_name = fake_own_name,
         .enter = fake_enter,
         .fill_random = fake_fill_random,
         .arg = (void *)fake,

@@ -27,8 +27,8 @@ static int make_steps(struct ddp_group *g, FILE *fifo)
         if (rc == 0)
             rc = ddp_scale_pending(g, &waits);
         if (rc == 0 && waits) {
+            tell(fifo, g, "saved", 0); /* first: who has saved may be stopped */
             rc = ddp_scale_ready(g);
-            tell(fifo, g, "saved", 0);
         }
         usleep(1000); /* a step is work, and the machine may have other */
     }

@@ -50,7 +50,7 @@ class Seeing(unittest.TestCase):
         with Job("--rdzv-id", "job7", "-n", "3", RANK, "err", "hello", "only", "2", "exit", "0", "end", "pid", "wait") as job:
             pids = {int(line.split()[0]): int(line.split()[2]) for line in job.hear(2)}
             await_socket(job)
-            await_true(lambda: status(job)[0]["ranks"][2]["state"] == "ended")
+            await_true(lambda: [r["state"] for r in status(job)[0]["ranks"]] == ["running", "running", "ended"])
             (node,) = status(job)
             self.assertEqual((node["job"], node["state"], node["world"], node["nodes"]), ("job7", "running", 3, 1))
             self.assertEqual(node["pid"], job.process.pid)
@@ -75,7 +75,7 @@ class Seeing(unittest.TestCase):
     def test_a_stopped_rank_and_a_stopped_ddprun_are_seen(self):
         with Job("-n", "2", RANK, "pid", "wait") as job:
             pids = {int(line.split()[0]): int(line.split()[2]) for line in job.hear(2)}
-            await_socket(job)
+            await_running(job)
             os.kill(pids[1], signal.SIGSTOP)
             await_true(lambda: status(job)[0]["ranks"][1]["process_state"] == "T")
             self.assertRegex(ctl(job, "status", *TIMEOUT)[1], r"(?m)^ +1 +\d+ +stopped ")

@@ -54,6 +54,11 @@ class CPrograms(unittest.TestCase):
             self.assertEqual([r["steps"] for r in node["ranks"]], [2, 2, 2])
             self.assertEqual([r["waits"] for r in node["ranks"]], [True, False, True])
             self.assertEqual(node["pace"]["steps"], 2)
+            for rank in node["ranks"]:  # a rank may be faster than what is heard of its start
+                for stage in "started_ms", "joined_ms", "first_step_ms":
+                    self.assertGreaterEqual(rank[stage], 0)
+            self.assertRegex(ctl(job, "status", "--start", *TIMEOUT)[1],
+                             r"(?m)^  the last one: rank [0-2] completed its first step after ")
             self.assertIn("LAST CALL", ctl(job, "status", *TIMEOUT)[1])
 
     @unittest.skipUnless(GDB, "gdb is not installed")

@@ -70,6 +70,18 @@ class Libddp(unittest.TestCase):
         self.assertEqual((hangs[0]["rank"], hangs[0]["kind"]), (1, "not_joined"))
         self.assertIn("rank 1 has not joined the others; ranks 0 and 2 wait for it since", err)
 
+    def test_where_it_is_comes_before_its_end(self):
+        """The debugger here is one of ours that says one frame: stand-in for gdb."""
+        with tempfile.TemporaryDirectory() as tools:
+            path = os.path.join(tools, "gdb")
+            with open(path, "w", encoding="utf-8") as f:
+                f.write("#!/bin/sh\necho '#0  sleep_for_good () at hanger.c:28'\n")
+            os.chmod(path, 0o755)
+            code, _, err = run("-n", "3", *TIMEOUT, HANGER, "sleep", env={"PATH": tools + ":" + os.environ["PATH"]})
+        self.assertEqual(code, 128 + signal.SIGABRT, err)
+        self.assertRegex(err, r"(?s)rank 1 hangs: .*\n  where rank 1 is:\n    \| #0  sleep_for_good \(\) at "
+                              r"hanger\.c:28\n.*rank 1 failed: killed by SIGABRT")
+
     def test_the_rank_that_hung_is_replaced_where_failures_are(self):
         for way in "sleep", "stop":
             with self.subTest(way):

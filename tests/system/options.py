@@ -23,6 +23,27 @@ class Options(unittest.TestCase):
             self.assertEqual((code, sorted(out.splitlines())),
                              (0, [f"--local_rank={r} {r} $ $HOME" for r in range(2)]), err)
 
+    def test_several_programs_are_one_job(self):
+        words = ["-n", "2", "--label={rank} ", "sh", "-c", 'echo "a $RANK of $WORLD_SIZE"', ":", "-n", "3", "sh", "-c",
+                 'echo "b $1"', "sh", "{rank}", ":", "sh", "-c", "echo c"]
+        code, out, err = run(*words)
+        self.assertEqual((code, err), (0, ""))
+        self.assertEqual(sorted(out.splitlines()), ["0 a 0 of 6", "1 a 1 of 6", "2 b 2", "3 b 3", "4 b 4", "5 c"])
+        code, out, err = run("--dry-run", *words)
+        self.assertEqual([line for line in out.splitlines() if not line.startswith("    ")],
+                         [f"rank {r}: /usr/bin/sh -c 'echo \"a $RANK of $WORLD_SIZE\"'" for r in (0, 1)] +
+                         [f"rank {r}: /usr/bin/sh -c 'echo \"b $1\"' sh {r}" for r in (2, 3, 4)] +
+                         ["rank 5: /usr/bin/sh -c 'echo c'"])
+
+    def test_the_program_that_failed_is_named(self):
+        code, _, err = run("-n", "2", "sleep", "60", ":", "sh", "-c", "exit 7", ":", "sleep", "61")
+        self.assertEqual(code, 7)
+        self.assertRegex(err, r"^ddprun: rank 2 failed: exit status 7, .*\n  host .*, sh\n")
+        code, _, err = run("sh", "-c", "exit $((1 - TORCHELASTIC_RESTART_COUNT))", ":", "--no-python", "sh", "-c", "exit 0")
+        self.assertEqual(code, 1)
+        code, _, err = run("--max-restarts", "1", "sh", "-c", "exit $((1 - TORCHELASTIC_RESTART_COUNT))", ":", "true")
+        self.assertEqual(code, 0, err)
+
     def test_a_script_by_run_path_is_main(self):
         path = os.path.join(os.environ.get("TMPDIR", "/tmp"), f"ddprun-run-path-{os.getpid()}.py")
         with open(path, "w") as f:

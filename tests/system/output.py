@@ -237,6 +237,15 @@ class Terminal:
         return self.text.decode().replace("\r\n", "\n")
 
 
+def ranks_of(text):
+    """The numbers of "0-3,8"."""
+    found = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
 class OnATerminal(unittest.TestCase):
     def test_each_rank_has_a_terminal(self):
         with Terminal("-n", "2", "sh", "-c", "test -t 1 && test -t 2 && stty size <&1 && echo e >&2", size=(33, 99)) as t:
@@ -303,6 +312,30 @@ class OnATerminal(unittest.TestCase):
             t.resize(11, 22)
             t.process.send_signal(signal.SIGWINCH)  # its terminal is not its controlling one here
             self.assertIn("11 22", t.read())
+
+
+class Fold(unittest.TestCase):
+    def test_the_same_line_of_many_ranks_is_one(self):
+        script = 'echo hello; [ $RANK != 3 ] || echo "only 3"; printf end; echo trouble >&2; exit 0'
+        code, out, err = run("-n", "8", "--fold=20s", "sh", "-c", script)
+        self.assertEqual(code, 0)
+        self.assertEqual(err, f"{HOST}:0-7: trouble\n")
+        lines = out.splitlines()
+        self.assertEqual(lines[0], f"{HOST}:0-7: hello")
+        self.assertIn(f"{HOST}:3: only 3", lines)
+        told = "".join(line.split(":")[1] + "," for line in lines if line.endswith(": end"))
+        self.assertEqual(sorted(ranks_of(told.rstrip(","))), list(range(8)))
+
+    def test_a_line_is_shown_when_its_time_is_over(self):
+        with Terminal("-n", "2", "--fold=50ms", "--color", "always", "sh", "-c", '[ $RANK = 0 ] || { echo here; exec sleep 60; }; exec sleep 60') as t:
+            t.read(f"\x1b[32m{HOST}:1: \x1b[0mhere")
+            t.process.send_signal(signal.SIGTERM)
+            t.read()
+
+    def test_the_report_comes_behind_what_was_held(self):
+        code, out, err = run("-n", "2", "--fold=60s", "sh", "-c", "echo why >&2; exit 5")
+        self.assertEqual(code, 5)
+        self.assertLess(err.index(": why\n"), err.index("ddprun: "))
 
 
 class Stdin(unittest.TestCase):

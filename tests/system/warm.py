@@ -3,7 +3,9 @@ import json
 import os
 import re
 import select
+import shutil
 import signal
+import subprocess
 import tempfile
 import time
 import unittest
@@ -179,8 +181,8 @@ class Restarts(unittest.TestCase):
             job.end_well(self)
             self.assertEqual(job.ways(), [False, False])
 
-    def left_out(self, text, reason):
-        env = self.package("strange", text)
+    def left_out(self, text, reason, more_env=None):
+        env = {**self.package("strange", text), **(more_env or {})}
         with Warm(self.folder, "--warm", imports="import strange", env=env).begin() as job:
             job.await_said(f"'strange' is left to the ranks: it {reason}")
             job.await_ready()
@@ -203,6 +205,18 @@ class Restarts(unittest.TestCase):
     def test_a_package_that_changes_the_directory_is_left_to_the_ranks(self):
         self.left_out("import os\nos.chdir('/')\n", "changes the directory")
 
+    def test_a_package_that_loads_a_gpus_driver_is_left_to_the_ranks(self):
+        driver = os.path.join(self.folder, "libcuda.so.1")  # a stand-in: any library will do
+        shutil.copy(subprocess.check_output(["python3", "-c", "import _ctypes; print(_ctypes.__file__)"], text=True).strip(), driver)
+        self.left_out("import ctypes\nDRIVER = ctypes.CDLL('libcuda.so.1')\n", "opens libcuda", {"LD_LIBRARY_PATH": self.folder})
+
+    def test_only_the_module_that_does_it_is_left_to_the_ranks(self):
+        os.makedirs(os.path.join(self.folder, "site-packages/strange"))
+        self.package("strange/__init__", "")
+        self.package("strange/part", "print('hello')\n")
+        with Warm(self.folder, "--warm", imports="import strange.part", env={"PYTHONPATH": self.installed}).begin() as job:
+            job.await_said("'strange.part' is left to the ranks: it writes")
+
     def test_a_file_of_the_users_that_hides_an_installed_one_forbids_it(self):
         env = self.package("theirs", "import hidden\n")
         self.package("hidden", "")
@@ -213,6 +227,17 @@ class Restarts(unittest.TestCase):
             job.fail()
             job.end_well(self)
             self.assertEqual(job.ways(), [False, False])
+
+    def test_what_ranks_leave_is_swept_and_their_parent_is_not(self):
+        leave = "import subprocess; subprocess.Popen(['sleep', '1000'], start_new_session=True, stderr=subprocess.DEVNULL)"
+        with Warm(self.folder, "--warm", imports=leave).begin() as job:
+            parent, _ = job.await_ready()
+            before = set(job.processes())
+            job.fail()
+            self.assertEqual(before & set(job.processes()) - {parent, job.process.pid, job.nursery()},
+                             {int(line.split()[1]) for line in job.ranks} & before)
+            job.end_well(self)
+            self.assertEqual(job.ways(), [True, True])
 
     def test_nothing_is_left_when_ddprun_is_killed(self):
         with Warm(self.folder, "--warm").begin() as job:

@@ -1,7 +1,7 @@
 # common.sh - sourced by the tests beside it.
 #
 #   TEST.sh --mnist PROGRAM --double PROGRAM --chargpt PROGRAM --chargpt-double PROGRAM --hello PROGRAM
-#       [--launcher DDPRUN]
+#       --reinforce PROGRAM --dataparallel PROGRAM --bench-1-vs-n PROGRAM [--launcher DDPRUN]
 #
 # Without a launcher the ranks are started by hand, as a user's shell script may.
 set -u
@@ -14,6 +14,9 @@ while [ $# -ge 2 ]; do
     --chargpt) chargpt=$2 ;;
     --chargpt-double) chargpt_double=$2 ;;
     --hello) hello=$2 ;;
+    --reinforce) reinforce=$2 ;;
+    --dataparallel) dataparallel=$2 ;;
+    --bench-1-vs-n) bench_1_vs_n=$2 ;;
     --launcher) launcher=$2 ;;
     *) echo "unknown argument $1" >&2 && exit 99 ;;
     esac

@@ -52,6 +52,10 @@ START_TEST(each_command_has_its_operands)
     ck_assert_uint_eq(task.watch_ms, 500);
     ck_assert(task.once);
     ck_assert_int_eq(task.order, TOP_BY_CPU);
+    task = parsed("report -o page.html events.jsonl --run-id job7");
+    ck_assert_str_eq(task.job, "events.jsonl");
+    ck_assert_str_eq(task.output, "page.html");
+    ck_assert_str_eq(task.run_id, "job7");
     task = parsed("logs 3");
     ck_assert_int_eq(task.rank, 3);
     ck_assert_ptr_null(task.job);
@@ -119,6 +123,7 @@ static const struct {
     {"status a b c", "status: too many operands; usage: ddpctl status [JOB]"},
     {"logs", "logs: missing operands; usage: ddpctl logs RANK [JOB]"},
     {"logs all", "RANK 'all' is not a number"},
+    {"report", "report: missing operands; usage: ddpctl report JOB|FILE"},
     {"stack", "stack: missing operands; usage: ddpctl stack RANK|all [JOB]"},
     {"stack every", "RANK 'every' is not a number"},
     {"logs job7", "RANK 'job7' is not a number"},

@@ -46,9 +46,9 @@ END_TEST
 START_TEST(a_start_names_the_slowest)
 {
     char *text = print(job_text_start, whole, 0);
-    ck_assert_ptr_nonnull(strstr(text, "  RANK    EXEC  JOINED\n"
-                                       "     0  0.01 s  0.25 s\n"
-                                       "     1  0.01 s  0.30 s\n"
+    ck_assert_ptr_nonnull(strstr(text, "  RANK    EXEC  JOINED  FIRST STEP\n"
+                                       "     0  0.01 s  0.25 s           -\n"
+                                       "     1  0.01 s  0.30 s           -\n"
                                        "  the last one: rank 1 joined the others after 0.30 s\n"));
     free(text);
 }

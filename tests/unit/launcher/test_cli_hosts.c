@@ -126,6 +126,7 @@ END_TEST
 START_TEST(a_place_that_is_told_wins_over_options)
 {
     const struct cli_seat seat = {.by = "the starter",
+                                  .is_whole = true,
                                   .name = "b",
                                   .nodes = "2:3",
                                   .n_ranks = "4",
@@ -148,8 +149,12 @@ END_TEST
 
 START_TEST(a_place_may_be_the_only_one)
 {
-    const struct cli_seat seat = {
-        .by = "the starter", .name = "b", .nodes = "1:1", .endpoint = "h:1", .run_id = "j"};
+    const struct cli_seat seat = {.by = "the starter",
+                                  .is_whole = true,
+                                  .name = "b",
+                                  .nodes = "1:1",
+                                  .endpoint = "h:1",
+                                  .run_id = "j"};
     world.seat = &seat;
     JOB("-H", "b", "train.py");
     ck_assert(spec.world.guided);

@@ -45,7 +45,7 @@ static const char *make(int local_rank, int n_program_words, const char *const *
 
 static void set_up(void)
 {
-    spec = (struct job_spec){.has_templates = true, .run_id = "job 7"};
+    spec = (struct job_spec){.n_local = 1, .has_templates = true, .run_id = "job 7"};
     place = (struct generation_place){.world_size = 1024,
                                       .local_world_size = 8,
                                       .node_rank = 12,

@@ -25,6 +25,7 @@ START_TEST(a_fresh_page_tells_of_nothing)
     struct progress p = read_page();
     ck_assert_uint_eq(p.steps, 0);
     ck_assert_uint_eq(p.step_ns, 0);
+    ck_assert_uint_eq(p.first_ns, 0);
     ck_assert_uint_eq(p.last_ns, 0);
     ck_assert_uint_eq(p.n_calls, 0);
     ck_assert(!p.waits);
@@ -41,6 +42,7 @@ START_TEST(steps_are_counted_and_timed)
     ck_assert_uint_eq(p.steps, 2);
     ck_assert_uint_eq(p.steps_before, 400);
     ck_assert_uint_eq(p.step_ns, 5800);
+    ck_assert_uint_eq(p.first_ns, 5000);
     ck_assert_uint_eq(p.last_ns, 800);
     ck_assert_uint_eq(p.mean_ns, 800);
     ck_assert_uint_eq(p.inside_ns, 300);

@@ -52,6 +52,7 @@ static int use_all(struct ddp_group *g, void *arg)
         (rc = ddp_all_reduce(g, own, segment, 8, DDP_FLOAT32, DDP_SUM, NULL)) != 0 ||
         (rc = ddp_model_create(g, &t, 1, NULL, &m)) != 0)
         return rc;
+    ddp_free(g, segment);
     *(float *)t.grad = (float)rank;
     if ((rc = ddp_model_sync(m)) != 0 || (rc = ddp_group_split(g, rank % 2, 0, &sub)) != 0 ||
         (rc = ddp_barrier(sub)) != 0)

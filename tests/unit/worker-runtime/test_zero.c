@@ -1,5 +1,7 @@
 /* test_zero.c - a sharded optimiser beside one that every rank has whole. */
 #include "model_ranks.h"
+#include "worker-runtime/recovery.h"
+#include "worker-runtime/recovery_shards.h"
 
 #include <sys/stat.h>
 
@@ -297,6 +299,112 @@ START_TEST(another_number_of_ranks_takes_up_what_was_saved)
 }
 END_TEST
 
+/* --- after a death ---------------------------------------------------------------------------- */
+
+/* The world before had 3 ranks. What each element of the state was after step 7: */
+static float kept_value(size_t array, size_t element)
+{
+    return (float)(1000 * array + element);
+}
+
+static void fill_shard(struct shard *s, const struct shards_shape *shape, uint64_t step)
+{
+    const size_t count = shards_count(shape, s->of_rank);
+    struct shard_version *v = shard_next(s, step - 1);
+    for (size_t k = 0; k < shape->n_arrays; k++)
+        for (size_t i = 0; i < count; i++)
+            ((float *)(void *)v->memory)[k * count + i] =
+                kept_value(k, shards_first(shape, s->of_rank) + i);
+    shard_done(v, step, step);
+}
+
+/* As ddp_run() leaves it to the next generation: this process was rank `old` of 3, and has
+ * completed 7 steps. */
+static void keep(struct recovery *r, struct recovery_shards *kept, int old, bool has_buddy)
+{
+    const struct shards_shape shape = {
+        .total = 80, .n_arrays = 2, .element_bytes = sizeof(float), .n_ranks = 3, .rank = old};
+    recovery_init(r);
+    *kept = (struct recovery_shards){0};
+    rank_expect(shards_init(&kept->shards, &shape, 2, has_buddy) == 0);
+    fill_shard(&kept->shards.own, &shape, 7);
+    if (has_buddy)
+        fill_shard(&kept->shards.buddy, &shape, 7);
+    kept->shards.step = 7;
+    r->again.may_follow = true;
+    r->shards = kept;
+    r->n_done = r->most_done = 7;
+}
+
+struct after {
+    int n;      /* ranks that there are now */
+    int old[4]; /* who they were; -1: nobody, a new one */
+    bool buddies;
+    const char *lost; /* NULL: nothing is */
+};
+
+static const struct after afters[] = {
+    {.n = 2, .old = {2, 0}, .buddies = true},         /* rank 1 has died; 2 has its copy */
+    {.n = 3, .old = {0, -1, 2}, .buddies = true},     /* and was replaced */
+    {.n = 4, .old = {-1, 0, 1, -1}, .buddies = true}, /* rank 2 has died, and there are two more */
+    {.n = 2, .old = {0, 1}, .lost = "shard of 1 rank (2)"},
+    {.n = 2, .old = {-1, 1}, .buddies = true, .lost = "shard of 1 rank (2)"},
+};
+
+static void expect_kept(struct ddp_zero *z)
+{
+    struct ddp_checkpoint_item items[DDP_ZERO_MAX_ITEMS];
+    size_t n;
+    rank_expect(ddp_zero_items(z, "z", items, &n) == 0 && n == 3);
+    rank_expect(*(int64_t *)items[0].data == 7);
+    for (size_t k = 0; k < 2; k++)
+        for (size_t i = 0; i < items[1 + k].count; i++)
+            rank_expect(((float *)items[1 + k].data)[i] == kept_value(k, items[1 + k].first + i));
+}
+
+static void go_on_after(struct ddp_group *g, void *arg)
+{
+    const struct after *a = arg;
+    const int old = a->old[ddp_rank(g)];
+    struct ddp_zero_opts opts = {.optimizer = DDP_ADAMW, .lr = 0.1, .buddies = a->buddies};
+    float param[70];
+    struct ddp_tensor t = {.name = "t", .param = param, .count = 70, .dtype = DDP_FLOAT32};
+    static struct recovery_shards kept; /* ended with the process, not by recovery_fini() */
+    struct recovery r;
+    struct ddp_zero *z;
+    recovery_init(&r);
+    if (old >= 0)
+        keep(&r, &kept, old, a->buddies);
+    r.again.may_follow = true;
+    r.most_done = 7;
+    recovery_shards_begin(&r);
+    g->recovery = &r;
+    for (size_t i = 0; i < 70; i++)
+        param[i] = old >= 0 ? 5 : 0;
+    int rc = ddp_zero_create(g, &t, 1, &opts, &z);
+    if (a->lost != NULL) {
+        rank_expect(rc == DDP_EPEER);
+        rank_expect_text(a->lost);
+    } else {
+        rank_expect(rc == 0 && param[69] == 5);
+        expect_kept(z);
+        for (size_t i = 0; i < 70; i++)
+            ((float *)t.grad)[i] = 1;
+        rank_expect(ddp_zero_step(z, NULL, NULL) == 0);
+        rank_expect(param[69] < 5);
+    }
+    shards_fini(&r.shards->shards);
+    if (old < 0)
+        free(r.shards);
+    g->recovery = NULL;
+}
+
+START_TEST(whoever_is_left_goes_on_with_the_shards_of_the_last_completed_step)
+{
+    ranks_run(afters[_i].n, go_on_after, (void *)&afters[_i]);
+}
+END_TEST
+
 /* --- refused ---------------------------------------------------------------------------------- */
 
 static const struct ddp_zero_opts refused[] = {
@@ -353,6 +461,8 @@ int main(void)
     tcase_add_loop_test(t, each_rank_of_n_holds_an_nth_of_the_state, 1, 5);
     tcase_add_loop_test(t, another_number_of_ranks_takes_up_what_was_saved, 0,
                         sizeof(moves) / sizeof(moves[0]));
+    tcase_add_loop_test(t, whoever_is_left_goes_on_with_the_shards_of_the_last_completed_step, 0,
+                        sizeof(afters) / sizeof(afters[0]));
     tcase_add_loop_test(t, what_is_out_of_bounds_or_differs_is_refused_and_nobody_waits, 0,
                         sizeof(refused) / sizeof(refused[0]));
     suite_add_tcase(s, t);

@@ -1,0 +1,436 @@
+#include "history.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- Lists --- */
+
+/* Make room for one more in a list of n. returns whether there is */
+static bool make_room(void **list, size_t n, size_t bytes)
+{
+    if (n > 0 && (n & (n - 1)) != 0) /* grown at powers of two */
+        return true;
+    void *grown = realloc(*list, (n > 0 ? 2 * n : 1) * bytes);
+    if (grown == NULL)
+        return false;
+    *list = grown;
+    return true;
+}
+
+void history_init(struct history *h, const char *job)
+{
+    *h = (struct history){.code = 0};
+    if (job != NULL)
+        snprintf(h->job, sizeof h->job, "%s", job);
+}
+
+void history_fini(struct history *h)
+{
+    for (size_t i = 0; i < h->n_marks; i++)
+        free(h->marks[i].text);
+    free(h->marks);
+    free(h->runs);
+    free(h->paces);
+    free(h->program);
+    *h = (struct history){0};
+}
+
+/* --- An event --- */
+
+struct event {
+    const json_t *line;
+    const char *name;
+    double at_s;
+    int generation, node;
+};
+
+static const char *text_of(const struct event *e, const char *key)
+{
+    const char *text = json_string_value(json_object_get(e->line, key));
+    return text != NULL ? text : "";
+}
+
+/* Within the bounds of an int; what is none is -1. */
+static int number_of(const struct event *e, const char *key)
+{
+    const json_t *value = json_object_get(e->line, key);
+    json_int_t number = json_is_integer(value) ? json_integer_value(value) : -1;
+    return number >= 0 && number <= 9999999 ? (int)number : -1;
+}
+
+static bool is_true(const struct event *e, const char *key)
+{
+    return json_is_true(json_object_get(e->line, key));
+}
+
+/* text: printf()'s */
+__attribute__((format(printf, 4, 5))) static int add_mark(struct history *h, const struct event *e,
+                                                          const char *kind, const char *format, ...)
+{
+    char *text = NULL;
+    va_list args;
+    va_start(args, format);
+    int n = vasprintf(&text, format, args);
+    va_end(args);
+    if (n < 0)
+        return -ENOMEM;
+    if (!make_room((void **)&h->marks, h->n_marks, sizeof *h->marks)) {
+        free(text);
+        return -ENOMEM;
+    }
+    h->marks[h->n_marks++] = (struct history_mark){.at_s = e->at_s,
+                                                   .generation = e->generation,
+                                                   .node = e->node,
+                                                   .rank = number_of(e, "rank"),
+                                                   .kind = kind,
+                                                   .text = text};
+    return 0;
+}
+
+static int add_trouble(struct history *h, int rc)
+{
+    if (rc == 0)
+        h->marks[h->n_marks - 1].is_trouble = true;
+    return rc;
+}
+
+/* --- Each kind of event --- */
+
+typedef int reader(struct history *h, const struct event *e);
+
+static int read_job_start(struct history *h, const struct event *e)
+{
+    size_t n = 0, i;
+    const json_t *word;
+    char *text = NULL;
+    FILE *out = open_memstream(&text, &n);
+    if (out == NULL)
+        return -ENOMEM;
+    json_array_foreach(json_object_get(e->line, "argv"), i, word)
+    {
+        const char *said = json_string_value(word);
+        fprintf(out, "%s%s", i > 0 ? " " : "", said != NULL ? said : "?");
+    }
+    if (fclose(out) != 0)
+        return -ENOMEM;
+    free(h->program);
+    h->program = text;
+    return add_mark(h, e, "job_start", "%s starts with %d ranks", text_of(e, "host"),
+                    number_of(e, "ranks"));
+}
+
+static int read_rank_start(struct history *h, const struct event *e)
+{
+    const json_t *pid = json_object_get(e->line, "pid");
+    if (number_of(e, "rank") < 0) {
+        h->n_unread++;
+        return 0;
+    }
+    if (!make_room((void **)&h->runs, h->n_runs, sizeof *h->runs))
+        return -ENOMEM;
+    struct history_run *run = &h->runs[h->n_runs++];
+    *run = (struct history_run){.rank = number_of(e, "rank"),
+                                .node = e->node,
+                                .generation = e->generation,
+                                .pid = json_integer_value(pid),
+                                .begun_s = e->at_s,
+                                .code = -1};
+    snprintf(run->host, sizeof run->host, "%s", text_of(e, "host"));
+    return 0;
+}
+
+static int read_start_failed(struct history *h, const struct event *e)
+{
+    int number = number_of(e, "errno");
+    return add_trouble(h, add_mark(h, e, "rank_start_failed", "rank %d cannot be started: %s",
+                                   number_of(e, "rank"),
+                                   number > 0 ? strerror(number) : "it is not told why"));
+}
+
+/* The run that ends: the last one of that rank and pid. */
+static struct history_run *find_run(struct history *h, const struct event *e)
+{
+    int64_t pid = json_integer_value(json_object_get(e->line, "pid"));
+    for (size_t i = h->n_runs; i-- > 0;) {
+        struct history_run *run = &h->runs[i];
+        if (run->rank == number_of(e, "rank") && run->pid == pid && !run->has_ended &&
+            strncmp(run->host, text_of(e, "host"), sizeof run->host - 1) == 0)
+            return run;
+    }
+    return NULL;
+}
+
+static int read_rank_exit(struct history *h, const struct event *e)
+{
+    struct history_run *run = find_run(h, e);
+    if (run == NULL) {
+        h->n_unread++;
+        return 0;
+    }
+    run->has_ended = true;
+    run->ended_s = e->at_s;
+    run->code = number_of(e, "code");
+    run->lost_peer = is_true(e, "lost_peer");
+    snprintf(run->signal, sizeof run->signal, "%s", text_of(e, "signal"));
+    return 0;
+}
+
+static int read_stop(struct history *h, const struct event *e)
+{
+    const char *why = text_of(e, "why");
+    if (strcmp(why, "failure") == 0 && number_of(e, "rank") >= 0)
+        return add_trouble(h, add_mark(h, e, "stop", "rank %d failed: the others are stopped",
+                                       number_of(e, "rank")));
+    if (strcmp(why, "signal") == 0)
+        return add_mark(h, e, "stop", "stopped by %s", text_of(e, "signal"));
+    if (strcmp(why, "restart") == 0)
+        return add_mark(h, e, "stop", "a restart was asked for");
+    if (strcmp(why, "timeout") == 0)
+        return add_trouble(h, add_mark(h, e, "stop", "the time of the job is over"));
+    return add_trouble(h, add_mark(h, e, "stop", "stopped (%s): %s", why, text_of(e, "text")));
+}
+
+static int read_restart(struct history *h, const struct event *e)
+{
+    return add_mark(h, e, "restart", "all ranks are started again in %d ms%s",
+                    number_of(e, "wait_ms"), is_true(e, "counted") ? "" : " (not counted)");
+}
+
+static int read_replace(struct history *h, const struct event *e)
+{
+    return add_trouble(h, add_mark(h, e, "replace", "rank %d failed and is replaced%s",
+                                   number_of(e, "rank"),
+                                   is_true(e, "counted") ? "" : " (not counted)"));
+}
+
+static int read_hang(struct history *h, const struct event *e)
+{
+    const json_t *call = json_object_get(e->line, "call");
+    const char *op = json_string_value(json_object_get(call, "op"));
+    char where[128] = "";
+    if (op != NULL)
+        snprintf(where, sizeof where, ": the others wait in %.60s #%" JSON_INTEGER_FORMAT, op,
+                 json_integer_value(json_object_get(call, "number")));
+    return add_trouble(h, add_mark(h, e, "hang", "rank %d hangs (%s)%s", number_of(e, "rank"),
+                                   text_of(e, "kind"), where));
+}
+
+static int read_oom(struct history *h, const struct event *e)
+{
+    return add_trouble(h, add_mark(h, e, "oom",
+                                   "out of memory: the end of rank %d is the OOM "
+                                   "killer's (%s)",
+                                   number_of(e, "rank"), text_of(e, "blame")));
+}
+
+static int read_place(struct history *h, const struct event *e)
+{
+    return add_mark(h, e, "rdzv", "%s is node %d of %d, in a world of %d ranks", text_of(e, "host"),
+                    e->node, number_of(e, "nodes"), number_of(e, "world"));
+}
+
+static int read_wait(struct history *h, const struct event *e)
+{
+    return add_mark(h, e, "node_wait", "%s: %d of %d nodes are here", text_of(e, "host"),
+                    number_of(e, "have"), number_of(e, "want"));
+}
+
+static int read_save(struct history *h, const struct event *e)
+{
+    return add_mark(h, e, "save", "checkpoint %s", text_of(e, "state"));
+}
+
+static int read_leave(struct history *h, const struct event *e)
+{
+    return add_mark(h, e, "leave", "%s leaves: %s", text_of(e, "host"), text_of(e, "text"));
+}
+
+/* Is it a number that a page can show? */
+static double real_of(const struct event *e, const char *key)
+{
+    double value = json_number_value(json_object_get(e->line, key));
+    return isfinite(value) && value >= 0 && value < 1e12 ? value : 0;
+}
+
+static int read_pace(struct history *h, const struct event *e)
+{
+    if (!make_room((void **)&h->paces, h->n_paces, sizeof *h->paces))
+        return -ENOMEM;
+    h->paces[h->n_paces++] = (struct history_pace){
+        .at_s = e->at_s,
+        .generation = e->generation,
+        .node = e->node,
+        .steps = json_integer_value(json_object_get(e->line, "steps")),
+        .step_ms = real_of(e, "step_ms"),
+        .slowest = number_of(e, "slowest"),
+        .share = real_of(e, "share") < 1 ? real_of(e, "share") : 1,
+    };
+    return 0;
+}
+
+static int read_job_end(struct history *h, const struct event *e)
+{
+    int code = number_of(e, "code");
+    h->has_end = true;
+    if (code > h->code)
+        h->code = code;
+    int rc = add_mark(h, e, "job_end", "%s ends with exit status %d", text_of(e, "host"), code);
+    return code != 0 ? add_trouble(h, rc) : rc;
+}
+
+static const struct {
+    const char *name;
+    reader *reads;
+} kinds[] = {
+    {"job_start", read_job_start},
+    {"rank_start", read_rank_start},
+    {"rank_start_failed", read_start_failed},
+    {"rank_exit", read_rank_exit},
+    {"stop", read_stop},
+    {"restart", read_restart},
+    {"replace", read_replace},
+    {"hang", read_hang},
+    {"oom", read_oom},
+    {"rdzv", read_place},
+    {"node_wait", read_wait},
+    {"save", read_save},
+    {"leave", read_leave},
+    {"pace", read_pace},
+    {"job_end", read_job_end},
+};
+
+/* --- Lines --- */
+
+static int read_event(struct history *h, const struct event *e)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(kinds[i].name, e->name) == 0)
+            return kinds[i].reads(h, e);
+    return add_mark(h, e, "other", "%s", e->name); /* of a later version */
+}
+
+static bool is_ours(struct history *h, const struct event *e)
+{
+    const char *job = text_of(e, "job");
+    if (h->job[0] == '\0')
+        snprintf(h->job, sizeof h->job, "%s", job);
+    return strncmp(h->job, job, sizeof h->job - 1) == 0;
+}
+
+static int take_event(struct history *h, const json_t *line)
+{
+    struct event e = {.line = line,
+                      .name = json_string_value(json_object_get(line, "ev")),
+                      .at_s = json_number_value(json_object_get(line, "t"))};
+    if (e.name == NULL || !(e.at_s > 0 && e.at_s < 1e12)) {
+        h->n_unread++;
+        return 0;
+    }
+    if (!is_ours(h, &e)) {
+        h->n_others++;
+        return 0;
+    }
+    if (h->n_events == HISTORY_MAX_EVENTS) {
+        h->n_beyond++;
+        return 0;
+    }
+    e.generation = number_of(&e, "gen") > 0 ? number_of(&e, "gen") : 0;
+    e.node = number_of(&e, "node") > 0 ? number_of(&e, "node") : 0;
+    if (h->n_events++ == 0 || e.at_s < h->first_s)
+        h->first_s = e.at_s;
+    if (e.at_s > h->last_s)
+        h->last_s = e.at_s;
+    return read_event(h, &e);
+}
+
+int history_add(struct history *h, const char *line, size_t len)
+{
+    while (len > 0 && (line[len - 1] == '\n' || line[len - 1] == '\r'))
+        len--;
+    if (len == 0)
+        return 0;
+    json_t *json = len <= HISTORY_LINE_BYTES ? json_loadb(line, len, 0, NULL) : NULL;
+    if (!json_is_object(json)) {
+        json_decref(json);
+        h->n_unread++;
+        return 0;
+    }
+    int rc = take_event(h, json);
+    json_decref(json);
+    return rc;
+}
+
+/* --- What it comes to --- */
+
+static int compare_times(double a, double b)
+{
+    return (a > b) - (a < b);
+}
+
+static int compare_marks(const void *a, const void *b)
+{
+    const struct history_mark *one = a, *other = b;
+    return compare_times(one->at_s, other->at_s);
+}
+
+static int compare_paces(const void *a, const void *b)
+{
+    const struct history_pace *one = a, *other = b;
+    return compare_times(one->at_s, other->at_s);
+}
+
+/* A stop of its generation and node came before its end; or it is what the stop, or the
+ * replacement, is about. */
+static enum history_fate fate_of(const struct history *h, const struct history_run *run)
+{
+    bool was_told = false;
+    if (!run->has_ended)
+        return FATE_RUNS;
+    if (run->code == 0)
+        return FATE_WELL;
+    for (size_t i = 0; i < h->n_marks; i++) {
+        const struct history_mark *m = &h->marks[i];
+        if (strcmp(m->kind, "stop") != 0 || m->generation != run->generation ||
+            m->node != run->node)
+            continue;
+        if (m->rank == run->rank)
+            return FATE_FAILED;
+        was_told |= m->at_s <= run->ended_s;
+    }
+    return run->lost_peer ? FATE_CONSEQUENCE : was_told ? FATE_STOPPED : FATE_FAILED;
+}
+
+void history_finish(struct history *h)
+{
+    if (h->n_marks > 0)
+        qsort(h->marks, h->n_marks, sizeof *h->marks, compare_marks);
+    if (h->n_paces > 0)
+        qsort(h->paces, h->n_paces, sizeof *h->paces, compare_paces);
+    for (size_t i = 0; i < h->n_runs; i++) {
+        h->runs[i].fate = fate_of(h, &h->runs[i]);
+        if (!h->runs[i].has_ended)
+            h->runs[i].ended_s = h->last_s;
+    }
+}
+
+int history_n_ranks(const struct history *h)
+{
+    int n = 0;
+    for (size_t i = 0; i < h->n_runs; i++)
+        n = h->runs[i].rank >= n ? h->runs[i].rank + 1 : n;
+    return n;
+}
+
+int history_n_generations(const struct history *h)
+{
+    int n = 0;
+    for (size_t i = 0; i < h->n_runs; i++)
+        n = h->runs[i].generation >= n ? h->runs[i].generation + 1 : n;
+    return n;
+}

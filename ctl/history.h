@@ -1,0 +1,86 @@
+/* history.h - what happened in a job, read from the lines of ddprun --events.
+ *
+ * Pure: lines in, lists out. Lines may come of several nodes, one file after the other. What cannot
+ * be read is counted, and does not matter further; so is what comes behind HISTORY_MAX_EVENTS. */
+#ifndef DDP_CTL_HISTORY_H
+#define DDP_CTL_HISTORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    HISTORY_MAX_EVENTS = 100000,
+    HISTORY_LINE_BYTES = 1 << 20, /* longer lines are not read */
+    HISTORY_NAME_BYTES = 64,
+};
+
+enum history_fate {
+    FATE_RUNS, /* its end was not told */
+    FATE_WELL,
+    FATE_FAILED,
+    FATE_CONSEQUENCE, /* it failed because another one was lost */
+    FATE_STOPPED,     /* it had been told to stop */
+    HISTORY_N_FATES,
+};
+
+struct history_run { /* of a rank, from its start to its end */
+    int rank, node, generation;
+    int64_t pid;
+    char host[HISTORY_NAME_BYTES];
+    double begun_s, ended_s; /* since 1970; FATE_RUNS: ended_s is that of the last event */
+    bool has_ended;
+    int code; /* -1: by a signal, or not told */
+    char signal[16];
+    bool lost_peer;
+    enum history_fate fate; /* after history_finish() */
+};
+
+struct history_mark { /* worth a line */
+    double at_s;
+    int generation, node;
+    int rank;         /* -1: of no one in particular */
+    const char *kind; /* the event's name; static, or "other" */
+    bool is_trouble;
+    char *text; /* owned */
+};
+
+struct history_pace {
+    double at_s;
+    int generation, node;
+    int64_t steps;
+    double step_ms;
+    int slowest;
+    double share;
+};
+
+struct history {
+    char job[256]; /* the run id; "" before the first event */
+    char *program; /* owned; its words; NULL: not told */
+    double first_s, last_s;
+    bool has_end; /* a job_end came; of several nodes' the worst code: */
+    int code;
+    struct history_run *runs; /* all owned; in order of time as far as their file was */
+    struct history_mark *marks;
+    struct history_pace *paces;
+    size_t n_runs, n_marks, n_paces;
+    size_t n_events, n_unread, n_beyond; /* beyond HISTORY_MAX_EVENTS */
+    size_t n_others;                     /* events of other jobs */
+};
+
+/* job   the run id to look for; NULL: that of the first event. Zeroed before. */
+void history_init(struct history *h, const char *job);
+void history_fini(struct history *h);
+
+/* One line, with or without its newline.
+ *
+ * returns   0, also for one that cannot be read; -ENOMEM */
+int history_add(struct history *h, const char *line, size_t len);
+
+/* All lines are read: each run gets its fate, marks and paces get in order of time. */
+void history_finish(struct history *h);
+
+int history_n_ranks(const struct history *h); /* the highest number, plus 1; 0: there are none */
+int history_n_generations(const struct history *h);
+
+#endif

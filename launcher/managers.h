@@ -1,0 +1,47 @@
+/* managers.h - what other managers than Slurm say, by their variables, about the nodes of a job.
+ * Pure, but for what cli_world.h looks at.
+ *
+ * Kubernetes names the pod and its number; how many there are has to be said by --nnodes. SkyPilot
+ * says all. PBS, LSF and Grid Engine name hosts, which ssh reaches. docs/managers.md has the
+ * table. */
+#ifndef DDP_LAUNCHER_MANAGERS_H
+#define DDP_LAUNCHER_MANAGERS_H
+
+#include "cli_seat.h"
+#include "host_list.h"
+
+#include <stdbool.h>
+
+struct cli_world;
+struct co_error;
+
+enum { MANAGER_PORT = 29400, MANAGER_NAME_BYTES = 256 };
+
+enum manager_kind {
+    MANAGER_NONE,
+    MANAGER_HOSTS, /* `hosts` are to be started */
+    MANAGER_SEAT,  /* `seat` */
+};
+
+struct manager {
+    enum manager_kind kind;
+    const char *by;         /* the variable that tells it */
+    struct host_list hosts; /* owned: manager_fini() */
+    struct cli_seat seat;   /* its texts are of this struct, which must stay where it is */
+    char name[HOST_NAME_BYTES], nodes[16], node_rank[16], run_id[MANAGER_NAME_BYTES];
+    char endpoint[MANAGER_NAME_BYTES + 16];
+};
+
+/* Look at the environment; the first manager that is found counts.
+ *
+ * has_nodes   the options say that there are several nodes: only then a pod is one of them
+ * ret         manager_fini() it, also after a failure
+ * returns     0
+ *             -EINVAL   a variable is malformed, a pod's name leads to no other; err says it
+ *             -ERANGE   too many hosts
+ *             -ENOMEM */
+int manager_find(const struct cli_world *world, bool has_nodes, struct manager *ret,
+                 struct co_error *err);
+void manager_fini(struct manager *m);
+
+#endif

@@ -1,0 +1,63 @@
+/* slurm.h - what Slurm's variables say about where this ddprun is. Pure. Nothing is asked of Slurm
+ * itself, and nothing is made up: what is missing or contradicts itself is an error.
+ *
+ * In a batch script or under salloc there is an allocation and no step: ddprun starts its nodes. In
+ * a step with a task on each node it is a node. In a step with more of them it is a rank, whose
+ * program it becomes. */
+#ifndef DDP_LAUNCHER_SLURM_H
+#define DDP_LAUNCHER_SLURM_H
+
+#include "cli_seat.h"
+#include "host_list.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct cli_world;
+struct co_error;
+
+enum slurm_kind {
+    SLURM_NONE,       /* not under Slurm, or on the only node there is */
+    SLURM_ALLOCATION, /* `hosts` are to be started, with as many slots as Slurm was asked for tasks
+                         where that is more than one */
+    SLURM_NODE,       /* `seat` */
+    SLURM_TASK,       /* `task` */
+};
+
+struct slurm_task {
+    uint32_t rank, world_size;
+    uint32_t local_rank, local_world_size;
+    uint32_t node_rank, n_nodes;
+    char master_addr[HOST_NAME_BYTES];
+    uint16_t master_port;
+};
+
+struct slurm {
+    enum slurm_kind kind;
+    struct host_list hosts; /* owned: slurm_fini() */
+    struct cli_seat seat;   /* its texts are of this struct, which must stay where it is */
+    struct slurm_task task;
+    char nodes[16], node_rank[16], run_id[64], name[HOST_NAME_BYTES];
+    char endpoint[HOST_NAME_BYTES + 16];
+};
+
+/* Ports of jobs: SLURM_FIRST_PORT and SLURM_N_PORTS - 1 that follow, by the step's number. Two
+ * steps that meet on one node have the same one seldom. */
+enum { SLURM_FIRST_PORT = 20000, SLURM_N_PORTS = 10000 };
+
+/* Look at the environment.
+ *
+ * ret       slurm_fini() it, also after a failure
+ * returns   0
+ *           -EINVAL   a variable is missing, is malformed, or contradicts another; err names it
+ *           -ERANGE   more than HOST_LIST_MAX nodes
+ *           -ENOMEM */
+int slurm_find(const struct cli_world *world, struct slurm *ret, struct co_error *err);
+void slurm_fini(struct slurm *s);
+
+/* "2(x3),1" -> 2 2 2 1, of n nodes.
+ *
+ * returns   0, -EINVAL: something else, or of another number of nodes */
+int slurm_read_counts(const char *text, uint32_t *ret, size_t n);
+
+#endif

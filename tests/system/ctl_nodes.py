@@ -1,0 +1,87 @@
+"""ddpctl on a job of several nodes, each a ddprun of its own on this host."""
+import json
+import os
+import signal
+import subprocess
+import unittest
+
+from ctl_job import TIMEOUT, await_running, await_socket, ctl, status
+from harness import DEADLINE_S, RANK, await_true, main
+from nodes import Node, c10d
+from ports import free_port
+
+DDPCTL = os.environ["DDPCTL"]
+RUN = (RANK, "tell", "up", "wait")
+
+
+class Nodes(unittest.TestCase):
+    def open(self, *more, nodes="2"):
+        port = free_port()
+        pair = [self.enterContext(Node(*c10d(port, *more, "--node-rank", str(i), nodes=nodes), *RUN)) for i in range(2)]
+        for node in pair:
+            node.hear(1)
+        for node in pair:
+            await_running(node)
+        return pair
+
+    def enterContext(self, context):  # Python 3.11 has it
+        result = context.__enter__()
+        self.addCleanup(context.__exit__, None, None, None)
+        return result
+
+    def test_each_node_says_its_place(self):
+        a, b = self.open()
+        (first,), (second,) = status(a), status(b)
+        self.assertEqual([(n["node"], n["nodes"], n["world"]) for n in (first, second)], [(0, 2, 2), (1, 2, 2)])
+        self.assertEqual([n["ranks"][0]["rank"] for n in (first, second)], [0, 1])
+        self.assertEqual(ctl(b, "stack", "1", "-n")[0], 0)
+        code, _, err = ctl(b, "logs", "0", *TIMEOUT)
+        self.assertEqual((code, err), (1, "ddpctl: rank 0 of job job7 is not on this machine\n"))
+
+    def test_stop_stops_all_nodes(self):
+        a, b = self.open()
+        self.assertEqual(ctl(b, "stop", *TIMEOUT)[0], 0)
+        self.assertEqual(b.finish()[0], -signal.SIGTERM)
+        code, _, err = a.finish()
+        self.assertNotEqual(code, 0)
+        self.assertIn("was stopped by SIGTERM", err)
+
+    def test_stop_of_a_node_lets_the_others_go_on(self):
+        a, b = self.open("--join-window", "0", nodes="1:2")
+        self.assertEqual(ctl(b, "stop", "--node", *TIMEOUT)[0], 0)
+        self.assertEqual(b.finish()[0], -signal.SIGTERM)
+        await_true(lambda: status(a)[0]["nodes"] == 1 and status(a)[0]["state"] == "running")
+        self.assertEqual(ctl(a, "stop", *TIMEOUT)[0], 0)
+        self.assertEqual(a.finish()[0], -signal.SIGTERM)
+
+    def test_a_restart_is_refused(self):
+        a, _ = self.open()
+        code, _, err = ctl(a, "restart", *TIMEOUT)
+        self.assertEqual((code, err), (1, "ddpctl: a job of several nodes cannot be restarted by ddpctl\n"))
+
+    def test_who_waits_for_others_says_so(self):
+        port = free_port()
+        with Node(*c10d(port), *RUN) as a:
+            await_socket(a)
+            await_true(lambda: "waiting" in (status(a)[0]["waiting"] or ""))
+            self.assertIn("\nwaiting for ", ctl(a, "status", *TIMEOUT)[1])
+
+    def test_nodes_of_one_folder_are_one_job(self):
+        """Both are found: then the job is named by its run id, and a node by its pid."""
+        a, b = self.open()
+        shared = os.path.join(a.dir, "shared")
+        os.mkdir(shared)
+        for node in a, b:
+            (folder,) = [d for d in os.listdir(node.runtime) if d.startswith("ddprun-")]
+            os.rename(os.path.join(node.runtime, folder), os.path.join(shared, folder))
+        env = {**os.environ, "XDG_RUNTIME_DIR": shared}
+        done = subprocess.run([DDPCTL, "ps", "--json", *TIMEOUT], env=env, capture_output=True, timeout=3 * DEADLINE_S)
+        pids = [a.process.pid, b.process.pid]
+        self.assertEqual([n["pid"] for n in json.loads(done.stdout)["jobs"] if n["pid"] in pids], pids)
+        for node in a, b:  # as ddprun has to find it
+            folder = next(iter(os.listdir(shared)))
+            os.rename(os.path.join(shared, folder), os.path.join(node.runtime, folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""ddpctl report: a job's page, read by a parser and looked at in Chromium. With SCREENSHOTS=FOLDER its picture is
+written there."""
+import html.parser
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import unittest
+import zlib
+
+from ctl_job import TIMEOUT, await_running, ctl
+from harness import DEADLINE_S, RANK, Job, main, run
+
+DDPCTL = os.environ["DDPCTL"]
+HANGER = os.environ["HANGER_PROGRAM"]
+BROWSER = next(filter(None, map(shutil.which, ["chromium-headless-shell", "chromium", "google-chrome"])), None)
+NAME = 'job "7" <b>&</b>'
+
+
+class Page(html.parser.HTMLParser):
+    """All tags and texts; every tag that is opened must be closed."""
+
+    VOID = {"meta", "br", "line", "rect", "path", "circle", "polyline"}
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.open, self.tags, self.texts, self.links = [], [], [], []
+        self.feed(text)
+        self.close()
+        if self.open:
+            raise AssertionError(f"not closed: {self.open}")
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.links += [value for name, value in attrs if name in ("src", "href", "xlink:href", "action")]
+        if tag not in ("meta", "br", "td", "th", "tr"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag in ("td", "th", "tr"):
+            return
+        if not self.open or self.open.pop() != tag:
+            raise AssertionError(f"</{tag}> behind {self.open}")
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def record(folder):
+    """A job of which a rank fails, and then one hangs, in a file of events."""
+    path = os.path.join(folder, "events.jsonl")
+    run("--events", path, "--rdzv-id", NAME, "--max-restarts", "1", "-n", "4", RANK, "only", "2", "die",
+        str(int(signal.SIGSEGV)), "end", "wait")
+    return path
+
+
+def report(*words):
+    done = subprocess.run([DDPCTL, "report", *words], capture_output=True, timeout=DEADLINE_S)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+class Pages(unittest.TestCase):
+    def test_a_page_is_whole_and_needs_nothing_else(self):
+        with tempfile.TemporaryDirectory() as folder:
+            code, text, err = report(record(folder))
+        self.assertEqual((code, err), (0, ""))
+        page = Page(text)
+        self.assertEqual(page.links, [])
+        self.assertNotIn("script", page.tags)
+        self.assertNotIn("b", page.tags[:page.tags.index("p")])
+        self.assertIn("Job " + NAME, page.texts)
+        self.assertEqual(page.tags.count("rect"), 8)  # four ranks, twice
+        whole = " ".join(page.texts)
+        self.assertIn("It ended with exit status 139", whole)
+        self.assertEqual(whole.count("killed by SIGSEGV"), 2)
+        self.assertEqual(whole.count("rank 2 failed: the others are stopped"), 4)  # in the picture and in the list
+        self.assertIsNone(re.search(r"https?:|url\(|@import", text))
+
+    def test_of_a_job_that_runs_it_knows_where_its_events_are(self):
+        with tempfile.TemporaryDirectory() as folder, \
+                Job("--events", "events.jsonl", "-n", "2", RANK, "pid", "wait", cwd=folder) as job:
+            job.hear(2)
+            await_running(job)
+            code, text, err = ctl(job, "report", *TIMEOUT)
+            self.assertEqual(code, 0, err)
+            self.assertIn("It had not ended", " ".join(Page(text).texts))
+        with Job("-n", "1", RANK, "pid", "wait") as job:
+            job.hear(1)
+            await_running(job)
+            code, _, err = ctl(job, "report", *TIMEOUT)
+            self.assertEqual((code, err),
+                             (1, "ddpctl: this job was started without --events: nothing is written down\n"))
+
+    def test_of_several_jobs_one_is_chosen(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "events")
+            for name in "first", "second":
+                run("--events", path, "--rdzv-id", name, "-n", "1", RANK, "exit", "0")
+            self.assertIn("Job first", report(path)[1])
+            code, text, _ = report(path, "--run-id", "second")
+            self.assertEqual(code, 0)
+            self.assertIn("Job second", text)
+            code, _, err = report(path, "-r", "third")
+            self.assertEqual((code, err), (1, "ddpctl: there are no events of third in it\n"))
+
+    def test_files_that_are_none_are_said(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "bytes")
+            with open(path, "wb") as f:
+                f.write(os.urandom(1 << 16) + b"x" * (3 << 20) + b"\n{}\n")
+            code, _, err = report(path)
+            self.assertEqual((code, err), (1, "ddpctl: there are no events of a job in it\n"))
+            code, _, err = report(path, "-o", os.path.join(folder, "no", "page.html"))
+            self.assertEqual(code, 1)
+            code, _, err = report(os.path.join(folder, "nothing"))
+            self.assertEqual(code, 1)
+            self.assertIn("there is no job", err)
+
+
+def read_png(path):
+    """Width, height and channels of an RGB or RGBA picture of 8 bits, and its rows as PNG filters them."""
+    with open(path, "rb") as f:
+        data = f.read()
+    width, height = (int.from_bytes(data[16 + 4 * i:20 + 4 * i], "big") for i in range(2))
+    channels = {2: 3, 6: 4}[data[25]]
+    packed, at = b"", 8
+    while at < len(data):
+        size = int.from_bytes(data[at:at + 4], "big")
+        if data[at + 4:at + 8] == b"IDAT":
+            packed += data[at + 8:at + 8 + size]
+        at += size + 12
+    raw = zlib.decompress(packed)
+    return width, height, channels, raw
+
+
+@unittest.skipUnless(BROWSER, "no Chromium is installed: scripts/install-deps --browser")
+class InABrowser(unittest.TestCase):
+    def browse(self, folder, *words):
+        return subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+                               "--disable-dev-shm-usage", f"--user-data-dir={folder}/profile", "--window-size=1100,1000",
+                               *words], capture_output=True, text=True, timeout=120, cwd=folder)
+
+    def test_it_is_drawn_and_asks_for_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            events = os.path.join(folder, "events.jsonl")
+            run("--events", events, "--rdzv-id", "digits", "--hang-timeout", "1s", "--max-restarts", "1",
+                "--on-failure", "restart", "-n", "4", HANGER, "sleep")
+            page = os.path.join(folder, "page.html")
+            self.assertEqual(report(events, "-o", page), (0, "", ""))
+            done = self.browse(folder, "--dump-dom", "file://" + page)
+            dom = done.stdout
+            self.assertEqual(done.returncode, 0, done.stderr)
+            # as the browser understood it: all runs in the picture, the tables outside of it
+            self.assertEqual(len(re.findall(r"<rect class=\"fate-", dom)), 8, dom)
+            self.assertRegex(dom, r"(?s)</svg>.*<table id=\"failures\">.*<table id=\"events\">")
+            self.assertIn("rank 1 hangs (missing): the others wait in all_reduce #", dom)
+            self.assertNotIn("Refused to", done.stderr)  # what the page's policy keeps out
+            picture = os.path.join(folder, "page.png")
+            done = self.browse(folder, f"--screenshot={picture}", "file://" + page)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            width, height, channels, raw = read_png(picture)
+            self.assertEqual((width, height), (1100, 1000))
+            self.assertEqual(len(raw), height * (width * channels + 1))
+            self.assertGreater(len(set(raw)), 20)  # something is drawn
+            if "SCREENSHOTS" in os.environ:
+                shutil.copy(picture, os.path.join(os.environ["SCREENSHOTS"], "ddpctl-report.png"))
+
+
+if __name__ == "__main__":
+    main()

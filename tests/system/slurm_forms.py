@@ -1,0 +1,161 @@
+"""ddprun under a real Slurm of two nodes, on this machine: as srun's task, in a batch script and under salloc, once
+for each rank. Runs itself in namespaces of its own, where both nodes' names lead to this machine."""
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from harness import DDPRUN, RANK, Job, await_true, describe, main
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
+from slurm import NoSlurm, Slurm  # noqa: E402
+
+SHOW = ("sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE $SLURMD_NODENAME "
+        "$TORCHELASTIC_USE_AGENT_STORE ${PMI_RANK-none} > $TEST_FIFO")
+UP = ("tell", "up", "wait")
+INSIDE = "DDP_TEST_SLURM_INSIDE"
+slurm = None
+
+
+def setUpModule():
+    global slurm
+    try:
+        slurm = Slurm(2)
+        slurm.__enter__()
+    except NoSlurm as e:
+        slurm = None
+        raise unittest.SkipTest(f"no Slurm: {e}") from e
+
+
+def tearDownModule():
+    if slurm is not None:
+        slurm.__exit__()
+
+
+class Submitted(Job):
+    """A program of Slurm's, which starts ddprun."""
+
+    def __init__(self, program, *args, env=None, **kw):
+        quiet = ("--quiet",) if program != "sbatch" else ()  # it tells when it has to wait
+        super().__init__(*quiet, *args, launcher=shutil.which(program), env={**slurm.env, "HOME": "/nonexistent", **(env or {})}, **kw)
+
+    def finish(self):
+        code, out, err = self.end()
+        await_true(lambda: not self.processes(), lambda: [describe(p) for p in self.processes()])
+        return code, out.decode(), err.decode()
+
+
+def warned(err):
+    """Without the one line that says that nodes have no token."""
+    return "".join(line for line in err.splitlines(True) if "can take part in this job" not in line)
+
+
+class Step(unittest.TestCase):
+    def test_srun_starts_a_ddprun_on_each_node(self):
+        with Submitted("srun", "-N2", "--ntasks-per-node=1", DDPRUN, "-p", "2", *SHOW) as job:
+            code, out, err = job.finish()
+            self.assertEqual((code, out, warned(err)), (0, "", ""))
+            self.assertEqual(job.hear(4), [
+                "0/4 0/2 0/2 n1 True none", "1/4 1/2 0/2 n1 True none", "2/4 0/2 1/2 n2 True none", "3/4 1/2 1/2 n2 True none"])
+
+    def test_on_one_node_it_is_a_ddprun_like_any_other(self):
+        with Submitted("srun", "-N1", "-n1", DDPRUN, "-p", "2", *SHOW) as job:
+            self.assertEqual(job.finish(), (0, "", ""))
+            self.assertEqual([line.split()[:3] for line in job.hear(2)], [["0/2", "0/2", "0/1"], ["1/2", "1/2", "0/1"]])
+
+    def test_a_failure_is_the_step_s_status(self):
+        with Submitted("srun", "-N2", "--ntasks-per-node=1", DDPRUN, RANK, "only", "1", "exit", "7", "end", "wait") as job:
+            code, _, err = job.finish()
+            self.assertEqual(code, 7)
+            self.assertIn("rank 1", err)
+
+    def test_usr1_goes_to_the_ranks(self):
+        usr1 = str(int(signal.SIGUSR1))
+        with Submitted("srun", "-N2", "--ntasks-per-node=1", DDPRUN, RANK, "await", usr1, "tell", "heard") as job:
+            self.assertEqual(job.hear(2), [f"0 awaits {usr1}", f"1 awaits {usr1}"])
+            job.signal(signal.SIGUSR1)
+            self.assertEqual(job.hear(2), ["0 heard", "1 heard"])
+            code, _, err = job.finish()
+            self.assertEqual((code, warned(err)), (0, ""))
+
+
+class Tasks(unittest.TestCase):
+    def test_each_of_several_tasks_becomes_its_rank(self):
+        with Submitted("srun", "-N2", "-n3", DDPRUN, *SHOW) as job:
+            self.assertEqual(job.finish(), (0, "", ""))
+            self.assertEqual(job.hear(3), [
+                "0/3 0/2 0/2 n1 False none", "1/3 1/2 0/2 n1 False none", "2/3 0/1 1/2 n2 False none"])
+
+    def test_its_status_is_the_program_s(self):
+        with Submitted("srun", "-N2", "-n4", "--kill-on-bad-exit=1", DDPRUN, RANK, "only", "2", "exit", "9", "end", "exit", "0") as job:
+            self.assertEqual(job.finish()[0], 9)
+
+    def test_ranks_are_not_asked_for_twice(self):
+        with Submitted("srun", "-N1", "-n2", DDPRUN, "-p", "2", "true") as job:
+            code, _, err = job.finish()
+            self.assertEqual(code, 2)
+            self.assertIn("ddprun: -p 2: Slurm has started 2 tasks on this node, each of which becomes a rank; "
+                          "srun --ntasks-per-node 1 leaves the ranks to ddprun\n", err)
+
+
+class Allocation(unittest.TestCase):
+    def test_under_salloc_ddprun_starts_its_nodes(self):
+        with Submitted("salloc", "-N2", "--ntasks-per-node=1", DDPRUN, "-p", "2", *SHOW) as job:
+            self.assertEqual(job.finish(), (0, "", ""))
+            self.assertEqual(job.hear(4), [
+                "0/4 0/2 0/2 n1 True none", "1/4 1/2 0/2 n1 True none", "2/4 0/2 1/2 n2 True none", "3/4 1/2 1/2 n2 True none"])
+
+    def test_tasks_that_were_asked_for_are_ranks(self):
+        with Submitted("salloc", "-N2", "-n5", DDPRUN, *SHOW) as job:
+            self.assertEqual(job.finish(), (0, "", ""))
+            self.assertEqual([line.split()[0] for line in job.hear(5)], [f"{rank}/5" for rank in range(5)])
+
+    def test_a_batch_script_does(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = os.path.join(folder, "out")
+            with Submitted("sbatch", "--wait", "-N2", "--ntasks-per-node=1", "-o", out, "--wrap",
+                           " ".join([DDPRUN, RANK, "tell", "up", "say", "hello"])) as job:
+                self.assertEqual(job.hear(2), ["0 up", "1 up"])
+                self.assertEqual(job.finish()[0], 0)
+                with open(out, encoding="utf-8") as f:
+                    self.assertEqual(f.read(), "hello\nhello\n")
+
+    def test_a_failure_is_told_once(self):
+        with Submitted("salloc", "-N2", "--ntasks-per-node=1", DDPRUN, RANK, "only", "1", "exit", "7", "end", "wait") as job:
+            code, _, err = job.finish()
+            self.assertEqual(code, 7)
+            self.assertEqual(err.count("rank 1 failed: exit status 7"), 1, err)
+
+    def test_ctrl_c_ends_the_job_on_both_nodes(self):
+        with Submitted("salloc", "-N2", "--ntasks-per-node=1", "sh", "-c", f"exec {DDPRUN} {RANK} tell up wait") as job:
+            self.assertEqual(job.hear(2), ["0 up", "1 up"])
+            heads = [pid for pid in job.processes() if name_of(pid) == os.path.basename(DDPRUN)[:15]
+                     and b"--leash" not in describe(pid)[1]]
+            self.assertEqual(len(heads), 1, [describe(p) for p in heads])
+            os.kill(heads[0], signal.SIGINT)
+            err = job.finish()[2]  # salloc's status does not tell
+            self.assertIn("ddprun: stopped by SIGINT after ", err)
+
+
+def name_of(pid):
+    with open(f"/proc/{pid}/comm", encoding="utf-8") as f:
+        return f.read().strip()
+
+
+def enter():
+    """In a mount namespace, whose /etc/hosts knows the nodes; the programs that look names up find them there."""
+    with tempfile.NamedTemporaryFile("w", prefix="hosts-") as f:
+        with open("/etc/hosts", encoding="utf-8") as old:
+            f.write(old.read() + "\n127.0.0.1 n1 n2\n")
+        f.flush()
+        return subprocess.run(["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', f.name, sys.executable,
+                               *sys.argv], env={**os.environ, INSIDE: "1"}, check=False).returncode
+
+
+if __name__ == "__main__":
+    if INSIDE in os.environ or os.geteuid() != 0:
+        main()
+    sys.exit(enter())

@@ -1,0 +1,75 @@
+"""docs/troubleshooting.md quotes what is really said: each message with a star is provoked, and compared."""
+import os
+import re
+import socket
+import subprocess
+import unittest
+
+DDPRUN = os.environ["DDPRUN"]
+MISFIT = os.environ["MISFIT"]
+PAGE = os.environ["TROUBLESHOOTING"]
+
+STARTERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "DDP_JOB", "DDP_TIMEOUT", "CUDA_VISIBLE_DEVICES")
+
+
+def run(*words, **env):
+    """-> standard error"""
+    env = {k: v for k, v in os.environ.items() if k not in STARTERS} | env
+    return subprocess.run(words, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=120).stderr
+
+
+def with_port_taken():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        return run(DDPRUN, "-n", "2", "--master-port", str(taken.getsockname()[1]), MISFIT, "none")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+# what provokes the message that has these words in it
+CASES = {
+    "waited 2 s in vain": lambda: run(DDPRUN, "-n", "2", MISFIT, "late", DDP_TIMEOUT="2"),
+    "as call #1 where": lambda: run(DDPRUN, "-n", "2", MISFIT, "count"),
+    "did not come in time": lambda: run(MISFIT, "absent", RANK="0", WORLD_SIZE="2", DDP_JOB=f"misfit {os.getpid()}"),
+    "set both, or neither": lambda: run(MISFIT, "none", RANK="0"),
+    "already in use": with_port_taken,
+    "are here after": lambda: run(
+        DDPRUN, "--nnodes", "2", "-p", "1", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", "misfit",
+        "--start-timeout", "2", MISFIT, "none"),
+    "there is no GPU": lambda: run(DDPRUN, "-p", "gpu", MISFIT, "none"),
+    "killed by SIGKILL": lambda: run(DDPRUN, "-n", "2", MISFIT, "die"),
+    "rank 1 died": lambda: run(DDPRUN, "-n", "2", MISFIT, "die"),
+    "set DDP_SEGMENT_BYTES": lambda: run(DDPRUN, "-n", "2", MISFIT, "segment", DDP_SEGMENT_BYTES="256M"),
+}
+
+
+def quoted():
+    with open(PAGE, encoding="utf-8") as page:
+        return re.findall(r"^\| \* `([^`]*)`", page.read(), re.MULTILINE)
+
+
+def as_pattern(message):
+    """Numbers of ports and processes are others each time."""
+    return re.sub(r"(port|process) \d+", r"\1 \\d+", re.escape(message).replace("\\ ", " "))
+
+
+class Troubleshooting(unittest.TestCase):
+    def test_each_message_with_a_star_is_what_is_said(self):
+        messages = quoted()
+        self.assertEqual(len(messages), len(CASES))
+        for message in messages:
+            with self.subTest(message):
+                which = [words for words in CASES if words in message]
+                self.assertEqual(len(which), 1)
+                if which == ["there is no GPU"] and os.path.exists("/dev/nvidia0"):
+                    continue
+                self.assertRegex(CASES[which[0]](), as_pattern(message))
+
+
+if __name__ == "__main__":
+    unittest.main()
