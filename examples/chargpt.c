@@ -49,7 +49,8 @@ struct run { /* what belongs to one group */
     struct ddp_group *g;
     struct job *job;
     struct ddp_tensor *tensors; /* of the network; owned */
-    struct ddp_model *model;
+    struct ddp_model *model;    /* NULL with --zero1 */
+    struct ddp_zero *zero;      /* NULL without */
     struct ddp_sampler *sampler;
     struct ddp_checkpoint *checkpoint; /* NULL: none */
     size_t batch;                      /* of this rank */
@@ -84,7 +85,7 @@ static int make_network(struct job *job, size_t batch, struct failure *why)
         return -1;
     job->inputs = calloc(batch * shape.context, sizeof(*job->inputs));
     job->targets = calloc(batch * shape.context, sizeof(*job->targets));
-    if (adamw_init(&job->adam, job->net->n_params) < 0 || job->inputs == NULL ||
+    if ((!o->zero1 && adamw_init(&job->adam, job->net->n_params) < 0) || job->inputs == NULL ||
         job->targets == NULL)
         return failure_set(why, "no memory to train %zu parameters", job->net->n_params);
     return 0;
@@ -116,6 +117,35 @@ static int prepare(struct run *r, struct failure *why)
     return 0;
 }
 
+/* In the place of a model and its optimiser: each rank keeps a share of AdamW's state. */
+static int make_zero(struct run *r)
+{
+    const struct job *job = r->job;
+    const struct gpt *net = job->net;
+    struct ddp_zero_opts opts = {.optimizer = DDP_ADAMW,
+                                 .lr = job->opts.lr,
+                                 .beta1 = 0.9,
+                                 .beta2 = 0.99,
+                                 .weight_decay = 0.1,
+                                 .max_norm = MOST_NORM};
+    struct ddp_zero_stats stats;
+    bool *keeps_size = calloc(net->n_tensors, sizeof(*keeps_size));
+    int rc = DDP_ENOMEM;
+
+    for (size_t i = 0; keeps_size != NULL && i < net->n_tensors; i++)
+        keeps_size[i] = net->tensors[i].n_dims != 2;
+    opts.keeps_size = keeps_size;
+    if (keeps_size != NULL)
+        rc = ddp_zero_create(r->g, r->tensors, net->n_tensors, &opts, &r->zero);
+    free(keeps_size);
+    if (rc != 0)
+        return rc;
+    ddp_zero_get_stats(r->zero, &stats);
+    ddp_log0(r->g, "optimiser state: %zu of %zu bytes on each rank\n", stats.state_bytes,
+             stats.whole_state_bytes);
+    return 0;
+}
+
 /* Gradients in memory that the ranks share, and the model that averages them. */
 static int make_model(struct run *r)
 {
@@ -137,18 +167,27 @@ static int make_model(struct run *r)
                                             .count = t->count,
                                             .dtype = REAL_DTYPE};
     }
+    if (r->job->opts.zero1)
+        return make_zero(r);
     return ddp_model_create(r->g, r->tensors, net->n_tensors, NULL, &r->model);
+}
+
+static struct chargpt_optimiser optimiser_of(const struct run *r)
+{
+    return (struct chargpt_optimiser){.whole = r->zero == NULL ? &r->job->adam : NULL,
+                                      .sharded = r->zero};
 }
 
 static int resume(struct run *r)
 {
+    const struct chargpt_optimiser by = optimiser_of(r);
     struct job *job = r->job;
     struct failure why = {""};
     bool found = false;
     int rc = 0;
 
     if (job->opts.resume)
-        rc = chargpt_state_load(r->checkpoint, job->net, &job->adam, &job->at, &found);
+        rc = chargpt_state_load(r->checkpoint, job->net, &by, &job->at, &found);
     if (rc != 0 || !found)
         return rc;
     if (job->at.seed != job->opts.seed)
@@ -230,15 +269,21 @@ static double learning_rate(const struct job *job)
     return job->opts.lr * (LAST_LR + (1 - LAST_LR) * 0.5 * (1 + cos(M_PI * step / steps)));
 }
 
-static void optimise(struct job *job)
+static int optimise(struct run *r)
 {
+    struct job *job = r->job;
     struct gpt *net = job->net;
     const struct adamw_step how = {.step = job->at.step + 1, .lr = learning_rate(job)};
 
+    if (r->zero != NULL) { /* it averages, too */
+        ddp_zero_set_lr(r->zero, how.lr);
+        return ddp_zero_step(r->zero, NULL, NULL);
+    }
     for (size_t i = 0; i < net->n_tensors; i++) {
         const struct gpt_tensor *t = &net->tensors[i];
         adamw_step(&job->adam, &how, net->params, net->grads, t->first, t->count, t->n_dims == 2);
     }
+    return 0;
 }
 
 static int64_t last_step(const struct job *job)
@@ -258,6 +303,8 @@ static int find_gradients(struct run *r)
 
     r->news[LOSS] = gpt_forward(net, job->inputs, job->targets, r->batch) / count;
     gpt_backward(net, job->inputs, job->targets, r->batch, (real)(1 / count), r->model);
+    if (r->model == NULL)
+        return 0;
     if ((rc = ddp_model_sync(r->model)) != 0)
         return rc;
     return ddp_model_clip(r->model, MOST_NORM, NULL);
@@ -272,9 +319,9 @@ static int train_step(struct run *r)
     next_batch(r);
     r->news[IS_OVER] = ddp_rank(r->g) == 0 && limit > 0 && began - job->began > limit;
     if ((rc = find_gradients(r)) != 0 ||
-        (rc = ddp_all_reduce(r->g, r->news, r->news, N_NEWS, DDP_FLOAT64, DDP_AVG, NULL)) != 0)
+        (rc = ddp_all_reduce(r->g, r->news, r->news, N_NEWS, DDP_FLOAT64, DDP_AVG, NULL)) != 0 ||
+        (rc = optimise(r)) != 0)
         return rc;
-    optimise(job);
     job->at.step++;
     job->at.epoch = ddp_sampler_epoch(r->sampler);
     job->at.consumed = ddp_sampler_consumed(r->sampler);
@@ -379,8 +426,9 @@ static int report_data(struct run *r)
 static int save(struct run *r)
 {
     const struct job *job = r->job;
+    const struct chargpt_optimiser by = optimiser_of(r);
 
-    return chargpt_state_save(r->checkpoint, job->net, &job->adam, &job->at);
+    return chargpt_state_save(r->checkpoint, job->net, &by, &job->at);
 }
 
 /* ---- the whole ---- */

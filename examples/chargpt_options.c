@@ -28,6 +28,7 @@ const char chargpt_options_help[] =
     "  --checkpoint DIR  save the training there at its end\n"
     "  --save-every N    and every N steps\n"
     "  --keep N          only the last N of them (2; 0: all)\n"
+    "  --zero1           deal the optimiser's state out over the ranks\n"
     "  --resume          go on with the newest checkpoint, if there is one\n"
     "  --verify-data     look whether the ranks took different stretches, and tell digests of "
     "them\n"
@@ -61,6 +62,7 @@ static const struct entry entries[] = {
     {"save-every", WHOLE, AT(save_every), 0, 1e9},
     {"keep", WHOLE, AT(keep), 0, 1e6},
     {"resume", FLAG, AT(resume), 0, 0},
+    {"zero1", FLAG, AT(zero1), 0, 0},
     {"verify-data", FLAG, AT(verify), 0, 0},
     {"loss-file", TEXT, AT(loss_file), 0, 0},
     {"help", FLAG, AT(help), 0, 0},

@@ -21,7 +21,7 @@ struct chargpt_options {
     const char *checkpoint;          /* directory; NULL: none */
     int64_t save_every;              /* steps; 0: at the end only */
     int64_t keep;                    /* checkpoints; 0: all */
-    bool resume, verify, help;
+    bool resume, verify, zero1, help;
     const char *loss_file; /* NULL: none */
 };
 

@@ -13,15 +13,21 @@ struct chargpt_position {    /* saved as a tensor of int64 */
     int64_t seed;
 };
 
-/* Save network, optimiser and position. returns 0, or a status of ddp/error.h */
-int chargpt_state_save(struct ddp_checkpoint *c, const struct gpt *net, const struct adamw *adam,
-                       const struct chargpt_position *at);
+struct chargpt_optimiser { /* one of them; the other NULL */
+    const struct adamw *whole;
+    struct ddp_zero *sharded;
+};
 
-/* Load the newest ones, if there are any.
+/* Save network, optimiser and position. returns 0, or a status of ddp/error.h */
+int chargpt_state_save(struct ddp_checkpoint *c, const struct gpt *net,
+                       const struct chargpt_optimiser *by, const struct chargpt_position *at);
+
+/* Load the newest ones, if there are any: saved by the same kind of optimiser.
  *
  * ret_found   whether there are; without them nothing is changed
  * returns     0, or a status of ddp/error.h */
-int chargpt_state_load(struct ddp_checkpoint *c, const struct gpt *net, const struct adamw *adam,
-                       struct chargpt_position *at, bool *ret_found);
+int chargpt_state_load(struct ddp_checkpoint *c, const struct gpt *net,
+                       const struct chargpt_optimiser *by, struct chargpt_position *at,
+                       bool *ret_found);
 
 #endif

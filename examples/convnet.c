@@ -6,48 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "convnet_inside.h"
 #include "gemm.h"
-#include "layers.h"
 #include "random.h"
 
 #define NORM_EPS      1e-5
 #define NORM_MOMENTUM 0.1 /* of the running averages */
-
-enum { MAX_BLOCKS = 2, MAX_CHANNELS = LAYERS_MAX_CHANNELS };
-
-/* Convolution, normalisation, ReLU, max-pool. */
-struct block {
-    size_t side, c_in, c_out; /* side x side x c_in goes in, side/2 x side/2 x c_out comes out */
-    struct ddp_tensor *weight, *bias;
-    struct ddp_tensor *gamma, *beta; /* NULL without normalisation */
-    struct convnet_stat *running_mean, *running_var;
-
-    real *y;     /* max_batch of what the convolution gives, */
-    real *out;   /* of what the block gives, */
-    real *d_out; /* of the gradient by it, */
-    real *pick;  /* and of what the pooling chose */
-
-    double mean[MAX_CHANNELS], var[MAX_CHANNELS]; /* of the batch, of all ranks with a norm group */
-    double n_values;                              /* of a channel in it */
-    real center[MAX_CHANNELS];                    /* mean, as the layers want it */
-};
-
-struct convnet_inside {
-    struct block blocks[MAX_BLOCKS];
-    size_t n_blocks;
-    struct ddp_tensor *fc_weight, *fc_bias;
-    size_t fc_in;
-    bool batch_norm;
-    struct ddp_group *norm_group; /* NULL: none */
-    int norm_status;
-    enum ddp_dtype half; /* REAL_DTYPE: nothing is rounded */
-
-    size_t n;                  /* images of the batch at hand */
-    real *input;               /* max_batch images */
-    uint8_t *labels;           /* max_batch */
-    real *logits, *d_logits;   /* max_batch x 10 */
-    real *cols, *d_cols, *d_y; /* of one image, for the largest block */
-};
 
 /* ---- making one ---- */
 
@@ -325,8 +289,8 @@ static void follow_moments(struct block *b, double n)
     }
 }
 
-static const real *block_forward(struct convnet_inside *in, struct block *b, const real *x,
-                                 bool training)
+const real *convnet_block_forward(struct convnet_inside *in, struct block *b, const real *x,
+                                  bool training)
 {
     const size_t n_pixels = b->side * b->side;
     real scale[MAX_CHANNELS], shift[MAX_CHANNELS];
@@ -375,7 +339,7 @@ static const real *fc_input(const struct convnet_inside *in)
     return in->n_blocks > 0 ? in->blocks[in->n_blocks - 1].out : in->input;
 }
 
-static void fc_forward(struct convnet_inside *in)
+void convnet_fc_forward(struct convnet_inside *in)
 {
     const real *x = fc_input(in);
 
@@ -393,12 +357,12 @@ static void run_forward(struct convnet_inside *in, bool training)
 
     round_values(in, in->input, in->n * CONVNET_PIXELS);
     for (size_t i = 0; i < in->n_blocks; i++)
-        x = block_forward(in, &in->blocks[i], x, training);
-    fc_forward(in);
+        x = convnet_block_forward(in, &in->blocks[i], x, training);
+    convnet_fc_forward(in);
 }
 
 /* From in->logits to the loss, and its gradient. */
-static double take_loss(struct convnet *net)
+double convnet_take_loss(struct convnet *net)
 {
     struct convnet_inside *in = net->inside;
     double loss = layers_softmax_loss(in->logits, in->labels, in->n, CONVNET_CLASSES, in->d_logits);
@@ -409,8 +373,8 @@ static double take_loss(struct convnet *net)
     return loss;
 }
 
-static void take_images(struct convnet_inside *in, const struct convnet_images *images,
-                        const int64_t *index, size_t n)
+void convnet_take_images(struct convnet_inside *in, const struct convnet_images *images,
+                         const int64_t *index, size_t n)
 {
     in->n = n;
     for (size_t i = 0; i < n; i++)
@@ -420,10 +384,10 @@ static void take_images(struct convnet_inside *in, const struct convnet_images *
 double convnet_forward(struct convnet *net, const struct convnet_images *images,
                        const int64_t *index, size_t n)
 {
-    take_images(net->inside, images, index, n);
+    convnet_take_images(net->inside, images, index, n);
     run_forward(net->inside, true);
     net->n_batches++;
-    return take_loss(net);
+    return convnet_take_loss(net);
 }
 
 size_t convnet_count_right(struct convnet *net, const struct convnet_images *images, size_t first,
@@ -457,9 +421,10 @@ static void is_ready(const struct convnet *net, struct ddp_model *model,
 }
 
 /* The full layer: its gradients, and d_x where it is not NULL. */
-static void fc_backward(struct convnet *net, struct ddp_model *model, const real *x, real *d_x)
+void convnet_fc_backward(struct convnet *net, struct ddp_model *model, real *d_x)
 {
     struct convnet_inside *in = net->inside;
+    const real *x = fc_input(in);
     real *d_bias = in->fc_bias->grad;
 
     gemm(in->fc_in, CONVNET_CLASSES, in->n, transposed(x, in->fc_in),
@@ -512,8 +477,8 @@ static void norm_backward(struct convnet_inside *in, struct block *b, real *a, r
 }
 
 /* A block: its gradients, and d_x where it is not NULL. */
-static void block_backward(struct convnet *net, struct ddp_model *model, struct block *b,
-                           const real *x, real *d_x)
+void convnet_block_backward(struct convnet *net, struct ddp_model *model, struct block *b,
+                            const real *x, real *d_x)
 {
     struct convnet_inside *in = net->inside;
     const size_t n_pixels = b->side * b->side, n_taps = LAYERS_TAPS * b->c_in;
@@ -559,71 +524,10 @@ void convnet_backward(struct convnet *net, struct ddp_model *model)
     struct block *blocks = in->blocks;
     size_t n = in->n_blocks;
 
-    fc_backward(net, model, fc_input(in), n > 0 ? blocks[n - 1].d_out : NULL);
+    convnet_fc_backward(net, model, n > 0 ? blocks[n - 1].d_out : NULL);
     while (n-- > 0)
-        block_backward(net, model, &blocks[n], n > 0 ? blocks[n - 1].out : in->input,
-                       n > 0 ? blocks[n - 1].d_out : NULL);
-}
-
-/* ---- in two parts ---- */
-
-size_t convnet_cut_count(const struct convnet *net)
-{
-    const struct block *b = &net->inside->blocks[0];
-
-    return b->side * b->side / 4 * b->c_out;
-}
-
-/* Tensors of the first block come first. */
-void convnet_part_tensors(const struct convnet *net, int part, size_t *ret_first, size_t *ret_n)
-{
-    const size_t of_first = net->inside->batch_norm ? 4 : 2;
-
-    *ret_first = part == 0 ? 0 : of_first;
-    *ret_n = part == 0 ? of_first : net->n_tensors - of_first;
-}
-
-int convnet_part_of_stat(const struct convnet *net, size_t i)
-{
-    const struct block *b = &net->inside->blocks[0];
-
-    return &net->stats[i] == b->running_mean || &net->stats[i] == b->running_var ? 0 : 1;
-}
-
-double convnet_part_forward(struct convnet *net, int part, const struct convnet_images *images,
-                            const int64_t *index, size_t n, const real *in, real *out)
-{
-    struct convnet_inside *inside = net->inside;
-    struct block *blocks = inside->blocks;
-    const size_t bytes = n * convnet_cut_count(net) * sizeof(real);
-
-    take_images(inside, images, index, n);
-    if (part == 0) {
-        block_forward(inside, &blocks[0], inside->input, true);
-        if (out != NULL)
-            memcpy(out, blocks[0].out, bytes);
-        return 0;
-    }
-    memcpy(blocks[0].out, in, bytes);
-    block_forward(inside, &blocks[1], blocks[0].out, true);
-    fc_forward(inside);
-    return take_loss(net);
-}
-
-void convnet_part_backward(struct convnet *net, int part, const real *d_out, real *d_in)
-{
-    struct convnet_inside *in = net->inside;
-    struct block *blocks = in->blocks;
-    const size_t bytes = in->n * convnet_cut_count(net) * sizeof(real);
-
-    if (part == 0) {
-        memcpy(blocks[0].d_out, d_out, bytes);
-        block_backward(net, NULL, &blocks[0], in->input, NULL);
-        return;
-    }
-    fc_backward(net, NULL, fc_input(in), blocks[1].d_out);
-    block_backward(net, NULL, &blocks[1], blocks[0].out, blocks[0].d_out);
-    memcpy(d_in, blocks[0].d_out, bytes);
+        convnet_block_backward(net, model, &blocks[n], n > 0 ? blocks[n - 1].out : in->input,
+                               n > 0 ? blocks[n - 1].d_out : NULL);
 }
 
 /* ---- as PyTorch keeps it ---- */

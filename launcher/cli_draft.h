@@ -8,6 +8,7 @@
 #include "cli_world.h"
 #include "job_more.h"
 #include "managers.h"
+#include "slurm.h"
 
 #include <stdbool.h>
 #include <stddef.h>

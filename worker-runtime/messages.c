@@ -51,6 +51,9 @@ struct peer {
     uint32_t next_in;             /* messages from it below have been taken, */
     uint64_t taken;               /* and next_in + i if bit i is set */
     const struct message *staged; /* the one that comes through the staging buffer */
+    /* of a pass over all open messages, so that none overtakes those before it: */
+    uint64_t looked, full; /* the pass in which its ring was looked at; in which ours was full */
+    uint32_t posted;       /* messages from it below have been posted when it was looked at */
 };
 
 struct messages {
@@ -58,6 +61,7 @@ struct messages {
     pthread_mutex_t mutex; /* guards what follows */
     struct outbox *own;
     struct message *first, **last; /* that are open, in the order of beginning */
+    uint64_t pass;                 /* number of the pass over them */
     struct peer peer[];
 };
 
@@ -152,16 +156,29 @@ static struct slice chunk_of(const struct message *m, uint32_t i)
 
 /* --- sending ---------------------------------------------------------------------------------- */
 
+/* Whether the next slot is free. Once it is not, it is taken for full until the next pass: else a
+ * slot that becomes free meanwhile would go to a later message. */
+static bool has_room(struct messages *ms, struct message *m)
+{
+    struct peer *to = &ms->peer[m->peer];
+    m->seq = to->next_out;
+    const struct message_slot *s = slot_out(ms, m);
+    if (to->full == ms->pass)
+        return false;
+    if ((atomic_load_explicit(&s->state, memory_order_acquire) & 0xff) == SLOT_FREE)
+        return true;
+    to->full = ms->pass;
+    return false;
+}
+
 /* Put the message into the next slot, if that is free. returns whether it was */
 static bool post(struct messages *ms, struct message *m)
 {
-    struct peer *to = &ms->peer[m->peer];
     const struct cpu *c = ms->c;
-    m->seq = to->next_out;
-    struct message_slot *s = slot_out(ms, m);
-    if ((atomic_load_explicit(&s->state, memory_order_acquire) & 0xff) != SLOT_FREE)
+    if (!has_room(ms, m))
         return false;
-    to->next_out++;
+    struct message_slot *s = slot_out(ms, m);
+    ms->peer[m->peer].next_out++;
     s->tag = m->tag;
     s->dtype = m->dtype;
     s->count = m->count;
@@ -225,21 +242,37 @@ static void mark_taken(struct peer *from, uint32_t number)
     }
 }
 
+static const struct message_slot *slot_of(const struct messages *ms, const struct outbox *box,
+                                          uint32_t number)
+{
+    return &box->ring[ms->c->rank].slot[number % MESSAGES_SLOTS];
+}
+
+/* How far the messages of a peer have been posted, found out once in a pass: what comes later is
+ * for the next one. Else it could go to a later receive, after an earlier one of the same tag has
+ * looked for it in vain. */
+static uint32_t posted_by(struct messages *ms, struct peer *from, const struct outbox *box)
+{
+    if (from->looked == ms->pass)
+        return from->posted;
+    uint32_t i = 0;
+    while (box != NULL && i < MESSAGES_SLOTS &&
+           ((from->taken >> i & 1) ||
+            is_in(slot_of(ms, box, from->next_in + i), from->next_in + i, SLOT_POSTED)))
+        i++;
+    from->looked = ms->pass;
+    from->posted = from->next_in + i;
+    return from->posted;
+}
+
 /* The first message of this tag that has been posted and not been taken. */
 static bool find_match(struct messages *ms, struct message *m)
 {
     struct peer *from = &ms->peer[m->peer];
     const struct outbox *box = outbox_of(ms, (unsigned)m->peer);
-    if (box == NULL)
-        return false;
-    for (uint32_t i = 0; i < MESSAGES_SLOTS; i++) {
-        const uint32_t number = from->next_in + i;
-        const struct message_slot *s = &box->ring[ms->c->rank].slot[number % MESSAGES_SLOTS];
-        if (from->taken >> i & 1)
-            continue;
-        if (!is_in(s, number, SLOT_POSTED))
-            return false;
-        if (s->tag != m->tag)
+    const uint32_t end = posted_by(ms, from, box);
+    for (uint32_t number = from->next_in; number != end; number++) {
+        if (from->taken >> (number - from->next_in) & 1 || slot_of(ms, box, number)->tag != m->tag)
             continue;
         m->seq = number;
         mark_taken(from, number);
@@ -356,6 +389,7 @@ static bool advance_one(struct messages *ms, struct message *m)
 
 static bool advance_locked(struct messages *ms)
 {
+    ms->pass++;
     for (struct message **at = &ms->first; *at != NULL;) {
         struct message *m = *at;
         if (!advance_one(ms, m)) {

@@ -37,10 +37,10 @@ struct board { /* shared */
 };
 
 struct child {
-    pid_t pid;    /* 0: it is reaped */
-    int fd;       /* readable when it has ended; -1: none */
-    int status;   /* of waitpid() */
-    bool stopped; /* by us */
+    pid_t pid;                  /* 0: it is reaped */
+    int fd;                     /* readable when it has ended; -1: none */
+    int status;                 /* of waitpid() */
+    bool is_stopped, is_killed; /* by us: SIGTERM, SIGKILL was sent */
 };
 
 struct spawn {
@@ -136,7 +136,8 @@ static void stop_all(struct spawn *s, int signal_number)
     s->is_stopping = true;
     for (int r = 0; r < s->n; r++)
         if (s->child[r].pid > 0) {
-            s->child[r].stopped = true;
+            s->child[r].is_stopped |= signal_number == SIGTERM;
+            s->child[r].is_killed |= signal_number == SIGKILL;
             kill(s->child[r].pid, signal_number);
         }
 }
@@ -214,11 +215,13 @@ static struct rank_end end_of(const struct spawn *s, int rank)
     const struct told *told = &s->board->of[rank];
     struct rank_end e = {.order = told->order, .status = told->status};
     const int number = WIFSIGNALED(c->status) ? WTERMSIG(c->status) : 0;
-    if (number != 0 && !(c->stopped && (number == SIGTERM || number == SIGKILL)))
+    const bool is_ours =
+        (number == SIGTERM && c->is_stopped) || (number == SIGKILL && c->is_killed);
+    if (number != 0 && !is_ours)
         e.signal = number;
-    if (e.order == 0 && number == 0 && !c->stopped) /* exit(0) is no answer either */
-        e.exit_status =
-            WIFEXITED(c->status) && WEXITSTATUS(c->status) != 0 ? WEXITSTATUS(c->status) : 256;
+    if (e.order == 0 && number == 0) /* exit(0) is no answer either; stopped or not, since it may
+                                        have been about to end when others noticed */
+        e.exit_status = WEXITSTATUS(c->status) != 0 ? WEXITSTATUS(c->status) : 256;
     return e;
 }
 

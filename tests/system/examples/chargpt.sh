@@ -55,6 +55,17 @@ check "the curve is that of a training in one go (relative difference $d)" $?
 step-000000000120.manifest step-000000000120.safetensors" ]
 check "the last two checkpoints are kept" $?
 
+# The same with AdamW dealt out over the ranks: two, then three, then one.
+share="--zero1 --checkpoint $work/shares"
+# shellcheck disable=SC2086 # words
+train 2 "$work/part1" $share --stop-at 40 && train 3 "$work/part2" $share --resume --stop-at 80 &&
+    train alone "$work/part3" $share --resume
+check "two, three and one train with --zero1, and take up each other's shares" $?
+cat "$work"/part? >"$work/parts"
+d=$(difference "$work/one" "$work/parts")
+below "$d" 1e-9
+check "the curve is that of a whole optimiser in one go (relative difference $d)" $?
+
 # shellcheck disable=SC2086 # words
 ! train 2 "$work/never" $save --resume --seed 2 2>"$work/err" &&
     grep -q 'the checkpoint is of a training with --seed 1' "$work/err"

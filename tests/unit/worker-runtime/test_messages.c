@@ -94,6 +94,40 @@ static int run_tags(int rank, void *arg)
     return 0;
 }
 
+/* Many receives of one tag are open while the messages come, and more messages are on their way
+ * than the ring holds: a receive that looks later must not get what comes earlier. */
+static int run_many_open(int rank, void *arg)
+{
+    enum { MANY = 100, ROUNDS = 200 };
+    struct ddp_request *request[MANY];
+    int32_t number[MANY];
+    struct ddp_group *g = rank_init(rank, 60000);
+    (void)arg;
+    for (int32_t round = 0; round < ROUNDS; round++) {
+        for (int32_t i = 0; i < MANY; i++) {
+            number[i] = round * MANY + i;
+            int rc = rank == 0 ? ddp_isend(g, &number[i], 1, DDP_INT32, 1, 3, NULL, &request[i])
+                               : ddp_irecv(g, &number[i], 1, DDP_INT32, 0, 3, NULL, &request[i]);
+            RANK_CHECK(rank, rc == DDP_OK, "begin");
+        }
+        for (int32_t i = 0; i < MANY; i++) {
+            RANK_CHECK(rank, ddp_wait(request[i]) == DDP_OK, "wait");
+            RANK_CHECK(rank, number[i] == round * MANY + i, "round %d: %d came as number %d", round,
+                       number[i] - round * MANY, i);
+        }
+    }
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(open_receives_of_one_tag_are_served_in_their_order)
+{
+    struct ranks r;
+    ranks_start(&r, 2, run_many_open, NULL);
+    ranks_expect_success(&r);
+}
+END_TEST
+
 START_TEST(receivers_choose_by_tag)
 {
     struct ranks r;
@@ -390,6 +424,7 @@ int main(void)
     TCase *tcase = tcase_create("all");
     tcase_set_timeout(tcase, 200);
     tcase_add_loop_test(tcase, messages_of_all_lengths_go_round, 0, 3);
+    tcase_add_test(tcase, open_receives_of_one_tag_are_served_in_their_order);
     tcase_add_test(tcase, receivers_choose_by_tag);
     tcase_add_test(tcase, unmatched_messages_wait_up_to_a_bound);
     tcase_add_test(tcase, messages_and_collectives_go_on_in_each_other);

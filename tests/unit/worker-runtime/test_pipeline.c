@@ -1,5 +1,6 @@
 /* test_pipeline.c - stages on ranks compute what one rank does with all of them. */
 #include "model_ranks.h"
+#include "nodes.h"
 
 enum { MOST_MICRO = 6, WIDTH = 3 };
 
@@ -118,6 +119,20 @@ START_TEST(stages_compute_what_one_rank_with_all_of_them_does)
 }
 END_TEST
 
+static const struct nodes grid = {.n = 2, .n_ranks = 3, .size = {2, 1}};
+
+START_TEST(stages_may_be_on_several_nodes)
+{
+    struct store_process store;
+    struct ranks r;
+    int n_micro = 5;
+    store_start(&store);
+    nodes_start(&r, &grid, ranks_job_run, &(struct ranks_job){run_steps, &n_micro});
+    ranks_expect_success(&r);
+    store_stop(&store);
+}
+END_TEST
+
 /* --- side by side with data parallelism ------------------------------------------------------- */
 
 static void run_replicas(struct ddp_group *g, void *arg)
@@ -228,6 +243,7 @@ int main(void)
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, stages_compute_what_one_rank_with_all_of_them_does, 0,
                         sizeof(shapes) / sizeof(shapes[0]));
+    tcase_add_test(t, stages_may_be_on_several_nodes);
     tcase_add_test(t, pipelines_side_by_side_average_stage_by_stage);
     tcase_add_loop_test(t, a_stage_that_fails_fails_the_step_on_all_and_nobody_waits, 0, 4);
     tcase_add_loop_test(t, stages_that_do_not_fit_are_refused_on_all_ranks, 0, 6);

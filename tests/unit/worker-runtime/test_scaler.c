@@ -1,6 +1,7 @@
 /* test_scaler.c - the loss scale, and steps that overflow. Vectors are those that torch 2.11's
  * GradScaler gives; tests/interop/scaler_vs_torch.py draws more of them. */
 #include "model_ranks.h"
+#include "nodes.h"
 
 static struct ddp_scaler scaler_at(float scale, int32_t tracker)
 {
@@ -194,6 +195,19 @@ START_TEST(an_overflow_on_one_rank_skips_the_step_and_halves_the_scale_on_all)
 }
 END_TEST
 
+static const struct nodes grid = {.n = 2, .n_ranks = 3, .size = {2, 1}};
+
+START_TEST(ranks_on_several_nodes_skip_the_same_steps)
+{
+    struct store_process store;
+    struct ranks r;
+    store_start(&store);
+    nodes_start(&r, &grid, ranks_job_run, &(struct ranks_job){overflow_once, &_i});
+    ranks_expect_success(&r);
+    store_stop(&store);
+}
+END_TEST
+
 static void ask_all(struct ddp_group *g, void *arg)
 {
     (void)arg;
@@ -228,6 +242,7 @@ int main(void)
     tcase_add_test(t, unscaling_divides_by_the_scale_and_finds_what_is_not_finite);
     tcase_add_loop_test(t, an_overflow_on_one_rank_skips_the_step_and_halves_the_scale_on_all, 0,
                         sizeof(jobs) / sizeof(jobs[0]));
+    tcase_add_loop_test(t, ranks_on_several_nodes_skip_the_same_steps, 1, 5);
     tcase_add_loop_test(t, what_one_rank_finds_in_its_part_all_of_them_know, 1, 5);
     suite_add_tcase(s, t);
     return run_suite(s);

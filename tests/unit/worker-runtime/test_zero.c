@@ -1,5 +1,6 @@
 /* test_zero.c - a sharded optimiser beside one that every rank has whole. */
 #include "model_ranks.h"
+#include "nodes.h"
 #include "worker-runtime/recovery.h"
 #include "worker-runtime/recovery_shards.h"
 
@@ -123,6 +124,20 @@ static void train_both(struct ddp_group *g, void *arg)
 START_TEST(any_number_of_ranks_computes_what_a_whole_optimiser_does)
 {
     ranks_run(sizes[_i % N_SIZES], train_both, (void *)&ways[_i / N_SIZES]);
+}
+END_TEST
+
+static const struct nodes grid = {.n = 2, .n_ranks = 3, .size = {2, 1}};
+
+START_TEST(ranks_on_two_nodes_do_so_too)
+{
+    struct store_process store;
+    struct ranks r;
+    store_start(&store);
+    nodes_start(&r, &grid, ranks_job_run,
+                &(struct ranks_job){.body = train_both, .arg = (void *)&ways[_i]});
+    ranks_expect_success(&r);
+    store_stop(&store);
 }
 END_TEST
 
@@ -456,6 +471,7 @@ int main(void)
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, any_number_of_ranks_computes_what_a_whole_optimiser_does, 0,
                         N_WAYS * N_SIZES);
+    tcase_add_loop_test(t, ranks_on_two_nodes_do_so_too, 1, 3);
     tcase_add_loop_test(t, parameters_of_16_bits_have_masters_of_32, 0, 4);
     tcase_add_test(t, a_step_that_overflows_in_any_shard_changes_nothing_on_all);
     tcase_add_loop_test(t, each_rank_of_n_holds_an_nth_of_the_state, 1, 5);
