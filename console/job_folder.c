@@ -187,3 +187,10 @@ bool job_folder_knows_peer(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 &&
            (peer.uid == geteuid() || peer.uid == 0);
 }
+
+pid_t job_folder_peer(int fd)
+{
+    struct ucred peer;
+    socklen_t len = sizeof peer;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 ? peer.pid : 0;
+}

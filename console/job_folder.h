@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 struct co_error;
 
@@ -58,5 +59,8 @@ void job_folder_remove(const char *path);
 
 /* Is the one at the other end of a socket our user, or root? */
 bool job_folder_knows_peer(int fd);
+
+/* Its pid, as our PID namespace has it: of a client's end who began to listen; 0: not known. */
+pid_t job_folder_peer(int fd);
 
 #endif

@@ -89,15 +89,14 @@ static int print_all_json(const struct work *w)
 static int print_list(const struct work *w)
 {
     size_t n = w->look.jobs.n;
-    co_autofree json_t **statuses = calloc(n + 1, sizeof *statuses);
-    co_autofree const char **folders = calloc(n + 1, sizeof *folders);
-    if (statuses == NULL || folders == NULL)
+    co_autofree struct job_text_row *rows = calloc(n + 1, sizeof *rows);
+    if (rows == NULL)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++) {
-        statuses[i] = w->look.jobs.list[i].status;
-        folders[i] = w->look.jobs.list[i].folder;
+        const struct job *job = &w->look.jobs.list[i];
+        rows[i] = (struct job_text_row){job->status, job->folder, job->pid};
     }
-    return job_text_list(statuses, folders, n, find_width(), stdout);
+    return job_text_list(rows, n, find_width(), stdout);
 }
 
 static int print_status(const struct work *w)

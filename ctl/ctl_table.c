@@ -124,16 +124,24 @@ const struct ctl_form ctl_store_forms[CTL_STORE_N_ACTIONS] = {
     [CTL_STORE_DUMP] = {"dump", "[PREFIX]", "Print all keys, or some, with their values.", 0, 1},
 };
 
+/* A command without actions. */
+#define COMMAND(its_name, its_operands, its_help, its_table)                                       \
+    {                                                                                              \
+        .name = its_name, .operands = its_operands, .help = its_help, .table = its_table           \
+    }
+
 const struct ctl_command_form ctl_commands[CTL_N_COMMANDS] = {
-    [CTL_PS] = {"ps", "", "List your jobs on this machine.", ps_table},
-    [CTL_STATUS] = {"status", "[JOB]", "What a job does, and each of its ranks.", status_table},
-    [CTL_TOP] = {"top", "[JOB]", "Watch jobs and their ranks.", top_table},
-    [CTL_LOGS] = {"logs", "RANK [JOB]", "What a rank wrote to its standard error.", logs_table},
-    [CTL_STACK] = {"stack", "RANK|all [JOB]", "Where ranks are: their stacks.", stack_table},
-    [CTL_STOP] = {"stop", "[JOB]", "Stop a job.", stop_table},
-    [CTL_RESTART] = {"restart", "[JOB]", "Start all ranks of a job again.", restart_table},
-    [CTL_REPORT] = {"report", "JOB|FILE", "A page about a job, from what --events wrote.",
-                    report_table},
+    [CTL_PS] = COMMAND("ps", "", "List your jobs on this machine.", ps_table),
+    [CTL_STATUS] =
+        COMMAND("status", "[JOB]", "What a job does, and each of its ranks.", status_table),
+    [CTL_TOP] = COMMAND("top", "[JOB]", "Watch jobs and their ranks.", top_table),
+    [CTL_LOGS] =
+        COMMAND("logs", "RANK [JOB]", "What a rank wrote to its standard error.", logs_table),
+    [CTL_STACK] = COMMAND("stack", "RANK|all [JOB]", "Where ranks are: their stacks.", stack_table),
+    [CTL_STOP] = COMMAND("stop", "[JOB]", "Stop a job.", stop_table),
+    [CTL_RESTART] = COMMAND("restart", "[JOB]", "Start all ranks of a job again.", restart_table),
+    [CTL_REPORT] = COMMAND("report", "JOB|FILE", "A page about a job, from what --events wrote.",
+                           report_table),
     [CTL_STORE] = {"store", NULL, "Look at the keys of a TCPStore, and change them.",
                    ctl_store_table, ctl_store_forms, CTL_STORE_N_ACTIONS},
 };

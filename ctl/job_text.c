@@ -123,28 +123,30 @@ static void add_job(struct table *t, const json_t *status)
     table_add(t, "%s", program != NULL ? program : "-");
 }
 
-static void add_silent_job(struct table *t, const char *folder)
+static void add_silent_job(struct table *t, const struct job_text_row *row)
 {
     table_add(t, "?");
-    table_add(t, "-");
+    if (row->pid != 0)
+        table_add(t, "%d", row->pid);
+    else
+        table_add(t, "-");
     table_add(t, "does not answer");
     for (int i = 0; i < 4; i++)
         table_add(t, "-");
-    table_add(t, "%s", folder != NULL ? folder : "-");
+    table_add(t, "%s", row->folder != NULL ? row->folder : "-");
 }
 
-int job_text_list(json_t *const *statuses, const char *const *folders, size_t n, int width,
-                  FILE *out)
+int job_text_list(const struct job_text_row *rows, size_t n, int width, FILE *out)
 {
     static const char *const heads[] = {"JOB",    ">PID", "STATE", ">NODE",
                                         ">RANKS", ">GEN", ">AGE",  "PROGRAM"};
     struct table t;
     table_init(&t, heads, sizeof heads / sizeof *heads);
     for (size_t i = 0; i < n; i++) {
-        if (statuses[i] != NULL)
-            add_job(&t, statuses[i]);
+        if (rows[i].status != NULL)
+            add_job(&t, rows[i].status);
         else
-            add_silent_job(&t, folders[i]);
+            add_silent_job(&t, &rows[i]);
     }
     int rc = table_print(&t, 0, width, out);
     table_fini(&t);

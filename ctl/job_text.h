@@ -11,13 +11,17 @@
 
 enum { JOB_TEXT_BYTES = 32 };
 
-/* A line for each status of the list, NULL for one that does not answer, which is shown with the
- * folder's name.
+struct job_text_row {
+    const json_t *status; /* all lent; NULL: it does not answer, and the rest is shown */
+    const char *folder;   /* NULL: not known */
+    int pid;              /* 0: not known */
+};
+
+/* A line for each.
  *
  * width     of the terminal, 0: lines are as long as they are
  * returns   0, -ENOMEM */
-int job_text_list(json_t *const *statuses, const char *const *folders, size_t n, int width,
-                  FILE *out);
+int job_text_list(const struct job_text_row *rows, size_t n, int width, FILE *out);
 
 /* One node: what it does, and a line for each of its ranks. */
 int job_text_status(const json_t *status, int width, FILE *out);

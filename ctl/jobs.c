@@ -27,6 +27,7 @@ static bool begin_to_ask(struct job *job, const char *folder)
         job->trouble = -EAGAIN;
         job->fd = -1;
     } else {
+        job->pid = job_folder_peer(job->fd);
         job->trouble = job_link_say(job->fd, &status, &err);
     }
     job->folder = strdup(folder);
@@ -120,7 +121,8 @@ int jobs_find(uint64_t deadline_ms, struct jobs *ret, struct co_error *err)
 static bool is_pid(const struct job *job, const char *name)
 {
     int64_t pid;
-    return co_parse_int("pid", name, 1, INT32_MAX, &pid, NULL) == 0 && number_of(job, "pid") == pid;
+    return co_parse_int("pid", name, 1, INT32_MAX, &pid, NULL) == 0 &&
+           (job->pid == pid || number_of(job, "pid") == pid);
 }
 
 static bool begins(const struct job *job, const char *name)

@@ -8,6 +8,7 @@
 #include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct co_error;
 
@@ -15,6 +16,7 @@ struct job {
     int fd;         /* the connection, for more requests; -1: it was lost */
     json_t *status; /* its answer, with "cpu_ms" and so on of each rank (job_usage.h); NULL: none */
     char *folder;   /* owned */
+    pid_t pid;      /* of who listens there, also if it does not answer; 0: not known */
     int trouble;    /* why there is no answer, as job_link_hear(); 0: there is one */
 };
 

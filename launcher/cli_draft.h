@@ -118,6 +118,13 @@ int cli_set_wdir(const struct draft *d, struct job_spec *spec, struct co_error *
 void cli_take_seat(struct draft *d, const struct cli_seat *seat);
 int cli_keep_seat(const struct draft *d, struct job_spec *spec, struct co_error *err);
 
+/* --- cli_mpi.c --- */
+
+/* Refuse a program whose ranks would not find each other. The spec has its path and ranks.
+ *
+ * returns   0, -EINVAL */
+int cli_check_mpi(const struct draft *d, const struct job_spec *spec, struct co_error *err);
+
 /* --- cli_managers.c --- */
 
 struct cli_managers { /* what they said; zeroed: nothing. Must stay where it is */

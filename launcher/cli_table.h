@@ -27,6 +27,7 @@ enum cli_option {
     OPTION_WRAP,
     OPTION_START_METHOD,
     OPTION_OMP,
+    OPTION_MPI,
     OPTION_WARM,
     /* meeting */
     OPTION_RDZV_BACKEND,

@@ -1,6 +1,7 @@
 #include "cli_world.h"
 
 #include "common/scope.h"
+#include "elf_needs.h"
 #include "resources.h"
 
 #include <errno.h>
@@ -104,6 +105,24 @@ static void real_own_name(void *arg, char *name, size_t n)
     }
 }
 
+static int read_program(void *arg, uint64_t offset, void *to, size_t n)
+{
+    return pread(*(int *)arg, to, n, (off_t)offset) == (ssize_t)n ? 0 : -EIO;
+}
+
+static void real_each_library(void *arg, const char *path,
+                              void (*on_name)(void *on_arg, const char *name), void *on_arg)
+{
+    co_autoclose_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    struct stat st;
+    (void)arg;
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+        return;
+    const struct elf_source file = {
+        .read_at = read_program, .size = (uint64_t)st.st_size, .arg = &fd};
+    elf_each_needed(&file, on_name, on_arg);
+}
+
 static int real_enter(void *arg, const char *dir)
 {
     (void)arg;
@@ -123,6 +142,7 @@ const struct cli_world cli_real_world = {
     .n_allowed_cpus = real_n_allowed_cpus,
     .look_at = real_look_at,
     .read_file = real_read_file,
+    .each_library = real_each_library,
     .own_name = real_own_name,
     .enter = real_enter,
     .fill_random = real_fill_random,

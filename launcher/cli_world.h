@@ -27,6 +27,9 @@ struct cli_world {
     /* A whole file, up to max bytes, and one more if it is longer. text is owned by the caller.
      * returns 0, -errno */
     int (*read_file)(void *arg, const char *path, size_t max, char **ret_text, size_t *ret_len);
+    /* The libraries that the program at this path was linked with; of what is no program, none. */
+    void (*each_library)(void *arg, const char *path,
+                         void (*on_name)(void *on_arg, const char *name), void *on_arg);
     void (*own_name)(void *arg, char *name, size_t n); /* this machine's, with its domain if there
                                                           is one; a name may be looked up */
     int (*enter)(void *arg, const char *dir);          /* paths are relative to it from then on;

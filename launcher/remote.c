@@ -75,20 +75,22 @@ static void set_last(struct remote *r)
                    0);
 }
 
+/* Does a node of this name run? That it has understood its order may not have arrived yet. */
 static bool is_node(const struct remote *r, const char *name)
 {
     for (size_t i = 0; i < r->n_hosts; i++)
         if (strcmp(r->hosts[i].host->name, name) == 0)
-            return r->hosts[i].runs && muster_get(r->muster, i) == MUSTER_READY;
+            return r->hosts[i].runs && (muster_get(r->muster, i) == MUSTER_READY ||
+                                        muster_get(r->muster, i) == MUSTER_TOLD);
     return false;
 }
 
-/* The way to a host that the roster has lost may be long dead, and not know it. */
+/* The way to a host that the roster has lost may be long dead, and not know it. One that the roster
+ * knows is a node, though what it says of itself may still be on its way. */
 static void drop_lost(struct remote *r)
 {
     for (size_t i = 0; i < r->n_hosts; i++)
-        if (r->hosts[i].runs && (muster_get(r->muster, i) != MUSTER_READY ||
-                                 !remote_roster_knows(r->roster, r->hosts[i].host->name)))
+        if (r->hosts[i].runs && !remote_roster_knows(r->roster, r->hosts[i].host->name))
             remote_host_kill(&r->hosts[i]);
 }
 
@@ -216,9 +218,9 @@ static void note_refusal(struct remote *r, const struct remote_host *h, size_t i
 static void on_host_ended(struct remote *r, size_t i, int status)
 {
     struct remote_host *h = &r->hosts[i];
-    enum muster_phase phase = muster_get(r->muster, i);
     char how[REPORT_STATUS_BYTES];
     const char *heard = remote_host_ended(h);
+    enum muster_phase phase = muster_get(r->muster, i);
     const char *why = h->is_killed       ? "" /* it was said */
                       : heard[0] != '\0' ? heard
                                          : report_status(status, how, sizeof how);

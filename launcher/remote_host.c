@@ -90,6 +90,10 @@ static void pass_output_on(struct remote_host *h)
     int fds[2] = {h->out_fd, h->err_fd};
     stop_poll(&h->out_poll);
     stop_poll(&h->err_poll);
+    if (co_buf_len(&h->complaint) > 0 && co_buf_append(&h->complaint, "", 1) == 0)
+        output_report(r->output,
+                      (const char *)co_buf_bytes(&h->complaint)); /* its ranks' already */
+    co_buf_fini(&h->complaint);
     h->out_fd = h->err_fd = -1;
     for (int which = 0; which < 2; which++) {
         const struct output_way way = {
@@ -109,6 +113,7 @@ static void look_at_line(struct remote_host *h, enum leash_line which)
         give_up(h, err.text);
     } else if (rc > 0 && which == LEASH_UP) {
         co_buf_consume(&h->heard, co_buf_len(&h->heard)); /* it says no more until it is told */
+        co_buf_fini(&h->complaint);                       /* greetings, warnings of ssh */
         remote_on_up(h);
     } else if (rc > 0) {
         pass_output_on(h);
@@ -304,7 +309,9 @@ void remote_host_kill(struct remote_host *h)
 const char *remote_host_ended(struct remote_host *h)
 {
     h->runs = false;
-    while (h->err_fd >= 0) { /* what it wrote before it ended is there */
+    if (h->out_fd >= 0) /* what it wrote before it ended is there: it may have become a node */
+        on_heard(&h->out_poll, 0, 0);
+    while (h->err_fd >= 0) {
         size_t before = co_buf_len(&h->complaint);
         on_complaint(&h->err_poll, 0, 0);
         if (h->err_fd >= 0 && co_buf_len(&h->complaint) == before)

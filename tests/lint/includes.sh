@@ -53,7 +53,7 @@ for file in console/job_request.c ctl/history.c ctl/job_text.c ctl/table.c ctl/t
     launcher/cli_nodes.c launcher/cli_terms.c launcher/cli_output.c \
     launcher/host_list.c launcher/cli_programs.c launcher/job_more.c launcher/cli_devices.c launcher/cpu_set.c launcher/placement.c \
     launcher/wrap.c launcher/fold.c launcher/bar.c launcher/lines.c \
-    launcher/cli_hosts.c launcher/cli_managers.c launcher/managers.c launcher/leash_wire.c launcher/muster.c launcher/remote_env.c \
+    launcher/cli_hosts.c launcher/cli_managers.c launcher/cli_mpi.c launcher/elf_needs.c launcher/managers.c launcher/leash_wire.c launcher/muster.c launcher/remote_env.c \
     launcher/remote_spec.c launcher/slurm.c \
     launcher/oom.c launcher/oom_log.c launcher/oom_text.c launcher/output_spec.c launcher/rank_argv.c \
     launcher/worker_env.c rendezvous/store.c rendezvous/codec.c rendezvous/session.c \

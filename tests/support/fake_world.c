@@ -45,6 +45,16 @@ static int fake_read_file(void *arg, const char *path, size_t max, char **ret_te
     return *ret_text != NULL ? 0 : -ENOMEM;
 }
 
+static void fake_each_library(void *arg, const char *path,
+                              void (*on_name)(void *on_arg, const char *name), void *on_arg)
+{
+    const char *library = ((const struct fake_world *)arg)->mpi;
+    if (strcmp(path, "./program") == 0 && library != NULL) {
+        on_name(on_arg, "libc.so.6");
+        on_name(on_arg, library);
+    }
+}
+
 static void fake_own_name(void *arg, char *name, size_t n)
 {
     const char *own = ((const struct fake_world *)arg)->own_name;
@@ -99,6 +109,7 @@ struct cli_world fake_world_make(const struct fake_world *fake)
         .n_allowed_cpus = fake_n_cpus,
         .look_at = fake_look_at,
         .read_file = fake_read_file,
+        .each_library = fake_each_library,
         .own_name = fake_own_name,
         .enter = fake_enter,
         .fill_random = fake_fill_random,

@@ -15,6 +15,7 @@ struct fake_world {
     const char *const *env;        /* "NAME=VALUE", NULL-terminated */
     const struct fake_file *files; /* all that exist */
     int n_gpus, n_cpus;
+    const char *mpi;       /* a library that "program" was linked with; NULL: none */
     const char *own_name;  /* of this machine; NULL: "fake" */
     const char *host_file; /* what a file called "hosts" holds; NULL: there is none */
     int random_error;      /* 0, or the -errno that getting random bytes ends with */

@@ -82,7 +82,7 @@ class Seeing(unittest.TestCase):
             job.signal(signal.SIGSTOP)
             code, out, _ = ctl(job, "ps", "-t", "0.1")
             self.assertEqual(code, 0)
-            self.assertRegex(out, rf"(?m)^\? .* does not answer .* {job.runtime}/ddprun-")
+            self.assertRegex(out, rf"(?m)^\? +{job.process.pid} +does not answer .* {job.runtime}/ddprun-")
             job.signal(signal.SIGCONT)
             self.assertEqual(status(job)[0]["state"], "running")
 

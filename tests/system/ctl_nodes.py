@@ -47,7 +47,14 @@ class Nodes(unittest.TestCase):
         self.assertIn("was stopped by SIGTERM", err)
 
     def test_stop_of_a_node_lets_the_others_go_on(self):
-        a, b = self.open("--join-window", "0", nodes="1:2")
+        port = free_port()
+        words = c10d(port, "--join-window", "0", nodes="1:2")
+        a = self.enterContext(Node(*words, *RUN))
+        a.hear(1)  # alone: the others meet at this one, whichever node goes
+        b = self.enterContext(Node(*words, *RUN))
+        b.hear(1)
+        a.hear(1)
+        await_running(b)
         self.assertEqual(ctl(b, "stop", "--node", *TIMEOUT)[0], 0)
         self.assertEqual(b.finish()[0], -signal.SIGTERM)
         await_true(lambda: status(a)[0]["nodes"] == 1 and status(a)[0]["state"] == "running")

@@ -86,6 +86,10 @@ class Hosts(unittest.TestCase):
         self.assertIn("oh dear\n", err)
         self.assertRegex(err, r"ddprun: rank 3 failed: exit status 7, .*\n  host n2, local rank 1, ")
 
+    def test_nothing_that_ranks_write_is_lost_however_short_they_live(self):
+        code, out, err = finish("-H", "n1:2,n2:2,n3:2", "sh", "-c", "echo out; echo err >&2")
+        self.assertEqual((code, out, err), (0, "out\n" * 6, "err\n" * 6))
+
     def test_variables_and_the_folder_go_along(self):
         script = "echo $A $B $C $(pwd) ${DDP_TOKEN-none} > $TEST_FIFO"
         with tempfile.TemporaryDirectory() as folder:

@@ -61,6 +61,7 @@ START_TEST(who_listens_is_found_and_reached)
     int accepted = accept(server, NULL, NULL);
     ck_assert_int_ge(accepted, 0);
     ck_assert(job_folder_knows_peer(accepted));
+    ck_assert_int_eq(job_folder_peer(client), getpid());
     close(accepted);
     close(client);
     close(server);

@@ -58,17 +58,19 @@ START_TEST(a_list_has_those_too_that_do_not_answer)
 {
     char *text = NULL;
     size_t n = 0;
-    json_t *statuses[2] = {NULL, json_loads(whole, 0, NULL)};
-    static const char *const folders[2] = {"/tmp/ddprun-abc", "/tmp/ddprun-def"};
+    json_t *status = json_loads(whole, 0, NULL);
+    const struct job_text_row rows[] = {
+        {NULL, "/tmp/ddprun-abc", 69}, {NULL, NULL, 0}, {status, "/tmp/ddprun-def", 70}};
     FILE *out = open_memstream(&text, &n);
-    ck_assert_int_eq(job_text_list(statuses, folders, 2, 0, out), 0);
+    ck_assert_int_eq(job_text_list(rows, 3, 0, out), 0);
     fclose(out);
     ck_assert_str_eq(text,
                      "JOB   PID  STATE            NODE  RANKS  GEN        AGE  PROGRAM\n"
-                     "?       -  does not answer     -      -    -          -  /tmp/ddprun-abc\n"
+                     "?      69  does not answer     -      -    -          -  /tmp/ddprun-abc\n"
+                     "?       -  does not answer     -      -    -          -  -\n"
                      "job7   70  running           0/2    1/4    1  1 min 1 s  train.py --lr\n");
     free(text);
-    json_decref(statuses[1]);
+    json_decref(status);
 }
 END_TEST
 

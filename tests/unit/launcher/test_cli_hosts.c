@@ -123,6 +123,23 @@ START_TEST(variables_and_a_folder_are_for_one_node_too)
 }
 END_TEST
 
+START_TEST(ranks_of_mpi_that_would_not_find_each_other_are_refused)
+{
+    fake.mpi = "libmpi.so.40";
+    REFUSED("'./program' was linked with Open MPI (libmpi.so.40), whose ranks find each other by "
+            "PMIx, and ddprun has none: each would be rank 0 of 1. Start it by mpirun or srun, or "
+            "all the same with --mpi none",
+            "-n", "2", "./program");
+    JOB("-n", "1", "./program");
+    JOB("-n", "2", "--mpi", "none", "./program");
+    JOB("-n", "2", "train.py");
+    REFUSED("--mpi 'pmix' is none of auto and none", "--mpi", "pmix", "train.py");
+    fake.mpi = "libmpich.so.12";
+    ck_assert_int_eq(parse((const char *[]){"ddprun", "-n", "2", "./program", NULL}), -EINVAL);
+    ck_assert_ptr_nonnull(strstr(err.text, "linked with MPICH (libmpich.so.12)"));
+}
+END_TEST
+
 START_TEST(a_place_that_is_told_wins_over_options)
 {
     const struct cli_seat seat = {.by = "the starter",
@@ -204,6 +221,7 @@ int main(void)
     tcase_add_test(c, a_file_may_name_them);
     tcase_add_test(c, what_contradicts_hosts_is_refused);
     tcase_add_test(c, variables_and_a_folder_are_for_one_node_too);
+    tcase_add_test(c, ranks_of_mpi_that_would_not_find_each_other_are_refused);
     tcase_add_test(c, a_place_that_is_told_wins_over_options);
     tcase_add_test(c, a_place_may_be_the_only_one);
     tcase_add_test(c, the_environment_goes_along_but_what_is_this_machine_s);

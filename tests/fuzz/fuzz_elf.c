@@ -1,0 +1,43 @@
+/* fuzz_elf.c - any bytes as a program whose libraries are looked for. Nothing beyond them is read,
+ * and each name that is told is one. */
+#include "launcher/elf_needs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+struct bytes {
+    const uint8_t *data;
+    size_t size;
+};
+
+static void must(int holds)
+{
+    if (!holds)
+        abort();
+}
+
+static int read_at(void *arg, uint64_t offset, void *to, size_t n)
+{
+    const struct bytes *b = arg;
+    must(offset <= b->size && n <= b->size - offset);
+    memcpy(to, b->data + offset, n);
+    return 0;
+}
+
+static void on_name(void *arg, const char *name)
+{
+    size_t *n_names = arg;
+    must(strlen(name) < ELF_NAME_BYTES);
+    must(++*n_names <= ELF_MAX_DYNAMIC);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct bytes b = {data, size};
+    size_t n_names = 0;
+    const struct elf_source file = {.read_at = read_at, .size = size, .arg = &b};
+    must(elf_each_needed(&file, on_name, &n_names) <= 0);
+    return 0;
+}
