@@ -90,7 +90,9 @@ static bool hear_failure(struct guide *g, const struct supervisor *s, const stru
                          : supervisor_exit_code(s);
     ret->consequence = r->lost_peer;
     ret->mends = v->mends;
-    if (is_late)
+    if (v->is_parted)
+        snprintf(g->text, sizeof g->text, "lost ranks of other nodes, which live");
+    else if (is_late)
         snprintf(g->text, sizeof g->text, "did not join the others in time");
     else if (v->outcome == OUTCOME_RANK_FAILED)
         describe_end(g, r);

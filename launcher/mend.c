@@ -82,6 +82,21 @@ bool mend_keep_on(const struct supervisor *s, const struct supervisor_event *e)
     return e->may_keep;
 }
 
+/* -1: none does */
+static int find_asking(const struct supervisor *s)
+{
+    for (int i = 0; i < s->n_asked; i++)
+        if (s->ranks[i].asks && is_there(&s->ranks[i]))
+            return i;
+    return -1;
+}
+
+bool mend_is_parted(const struct supervisor *s, const struct supervisor_event *e)
+{
+    (void)e;
+    return is_wanted(s) && find_asking(s) >= 0 && others_are_mendable(s, -1);
+}
+
 /* --- Deeds --- */
 
 static void forget_rank(struct supervisor *s, int rank)
@@ -104,8 +119,10 @@ static void start_forgotten(struct supervisor *s, struct supervisor_orders *o)
 
 static void call_all(struct supervisor *s)
 {
-    for (int i = 0; i < s->n_asked; i++)
+    for (int i = 0; i < s->n_asked; i++) {
         s->ranks[i].called = s->ranks[i].joined != RANK_NOT_JOINED;
+        s->ranks[i].asks = false;
+    }
 }
 
 static void begin_generation(struct supervisor *s, uint32_t generation, uint64_t now_ms,
@@ -188,9 +205,17 @@ void mend_start_more(struct supervisor *s, const struct supervisor_event *e,
 void mend_settle(struct supervisor *s, const struct supervisor_event *e,
                  struct supervisor_orders *o)
 {
-    (void)e;
+    const bool waits = s->limits.guided && s->limits.mends && find_asking(s) >= 0;
     (void)o;
-    s->deadline_ms = CO_NEVER_MS;
+    s->deadline_ms = waits ? e->now_ms + s->limits.recovery_ms : CO_NEVER_MS;
+}
+
+void mend_part(struct supervisor *s, const struct supervisor_event *e, struct supervisor_orders *o)
+{
+    s->verdict.outcome = OUTCOME_RANK_FAILED;
+    s->verdict.rank = find_asking(s);
+    s->verdict.mends = s->verdict.is_parted = true;
+    mend_keep(s, e, o);
 }
 
 void mend_blame_late(struct supervisor *s, const struct supervisor_event *e,

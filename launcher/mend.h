@@ -17,6 +17,9 @@ bool mend_may_replace(const struct supervisor *s, const struct supervisor_event 
 /* EXITED: the others may live on until it is known what follows. Guided. */
 bool mend_outlive(const struct supervisor *s, const struct supervisor_event *e);
 
+/* A rank waits for another generation, and all could go on in one. */
+bool mend_is_parted(const struct supervisor *s, const struct supervisor_event *e);
+
 /* ORDER_STOP: the ranks may live on instead. */
 bool mend_may_keep(const struct supervisor *s, const struct supervisor_event *e);
 
@@ -48,7 +51,12 @@ void mend_go_on(struct supervisor *s, const struct supervisor_event *e,
 void mend_start_more(struct supervisor *s, const struct supervisor_event *e,
                      struct supervisor_orders *o);
 
-/* All is as it should be. */
+/* Ranks of this node wait for another generation, and nobody has begun one: what parted them from
+ * ranks elsewhere has parted nobody else. Their generation ends of it. */
+void mend_part(struct supervisor *s, const struct supervisor_event *e, struct supervisor_orders *o);
+
+/* All is as it should be, but for ranks that may have found the generation broken. Guided: what
+ * broke it is known soon, or nobody knows. */
 void mend_settle(struct supervisor *s, const struct supervisor_event *e,
                  struct supervisor_orders *o);
 

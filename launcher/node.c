@@ -70,6 +70,11 @@ static void on_joined(void *arg, int rank, bool mends)
                        .type = SUPERVISOR_EV_JOINED, .rank = rank, .mends = mends});
 }
 
+static void on_asked(void *arg, int rank)
+{
+    node_feed(arg, &(struct supervisor_event){.type = SUPERVISOR_EV_ASKED, .rank = rank});
+}
+
 static void on_saved(void *arg)
 {
     struct node *n = arg;
@@ -83,6 +88,7 @@ struct generation_notes node_generation_notes(struct node *n)
     return (struct generation_notes){.on_store_refused = on_refused,
                                      .on_memory_note = on_note,
                                      .on_joined = on_joined,
+                                     .on_asked = on_asked,
                                      .on_saved = on_saved,
                                      .arg = n};
 }

@@ -24,6 +24,7 @@ struct rank_memory {
     bool gone;                  /* the rank has ended ... */
     int status;                 /* ... like this */
     bool has_joined;            /* this generation, and that was told */
+    bool has_asked;             /* for the next one, and that was told */
 };
 
 struct node_memory {
@@ -151,8 +152,13 @@ static void serve(struct node_memory *m, int rank)
     }
     if (rc != 1)
         socket_close(r);
-    if (m->broker != NULL)
-        note_joined(m, rank);
+    if (m->broker == NULL)
+        return;
+    note_joined(m, rank);
+    if (!r->has_asked && broker_asks(m->broker, (unsigned)rank)) {
+        r->has_asked = true;
+        m->opts.on_asked(m->opts.arg, rank);
+    }
 }
 
 static void on_socket(uv_poll_t *poll, int status, int events)
@@ -263,7 +269,7 @@ int node_memory_renew(struct node_memory *m, uint32_t generation, const struct b
         struct rank_memory *r = &m->ranks[i];
         if (r->gone)
             socket_close(r);
-        r->gone = r->has_joined = false;
+        r->gone = r->has_joined = r->has_asked = false;
     }
     return 0;
 }

@@ -23,6 +23,8 @@ struct node_memory_opts {
     void (*on_note)(void *arg, const char *text);
     /* a rank has got the generation's shared memory; mends: it outlives others that have it */
     void (*on_joined)(void *arg, int rank, bool mends);
+    /* it has left the generation, and asks for the next one */
+    void (*on_asked)(void *arg, int rank);
     void *arg;
 };
 

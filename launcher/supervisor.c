@@ -66,6 +66,9 @@ static void note_facts(struct supervisor *s, const struct supervisor_event *e)
         r->joined = e->mends ? RANK_MENDABLE : RANK_JOINED;
         r->called = false;
         break;
+    case SUPERVISOR_EV_ASKED:
+        r->asks = true;
+        break;
     case SUPERVISOR_EV_EMPTY:
         s->empty = true;
         break;
@@ -611,6 +614,10 @@ static const struct row rows[] = {
     ROW(RUNNING,   EXITED,       all_done,         praise,         LEFTOVERS),
     ROW(RUNNING,   EXITED,       always,           nothing,        RUNNING),
     ROW(RUNNING,   JOINED,       always,           nothing,        RUNNING),
+    ROW(RUNNING,   ASKED,        guided,           mend_settle,    RUNNING),
+    ROW(RUNNING,   ASKED,        always,           nothing,        RUNNING),
+    ROW(RUNNING,   TIME,         mend_is_parted,   mend_part,      KEEPING),
+    ROW(RUNNING,   TIME,         always,           mend_settle,    RUNNING),
     ROW(RUNNING,   SIGNAL,       says_stop,        begin_stop,     STOPPING),
     ROW(RUNNING,   SIGNAL,       always,           pass_on,        RUNNING),
     ROW(RUNNING,   TIMEOUT,      always,           begin_timeout,  STOPPING),
@@ -638,6 +645,7 @@ static const struct row rows[] = {
     ROW(MENDING,   EXITED,       always,           nothing,        MENDING),
     ROW(MENDING,   JOINED,       mend_all_joined,  mend_settle,    RUNNING),
     ROW(MENDING,   JOINED,       always,           nothing,        MENDING),
+    ROW(MENDING,   ASKED,        always,           nothing,        MENDING),
     ROW(MENDING,   TIME,         always,           mend_blame_late, STOPPING),
     ROW(MENDING,   SIGNAL,       says_stop,        begin_stop,     STOPPING),
     ROW(MENDING,   SIGNAL,       always,           pass_on,        MENDING),
@@ -746,12 +754,16 @@ static const struct {
     enum supervisor_event_type on;
 } ignored[] = {
 #define IGNORE(in, on) {SUPERVISOR_##in, SUPERVISOR_EV_##on}
+    /* they will hear what follows */
+    IGNORE(STARTING, ASKED), IGNORE(KEEPING, ASKED), IGNORE(STOPPING, ASKED), IGNORE(KILLING, ASKED),
+    IGNORE(LEFTOVERS, ASKED), IGNORE(SWEEPING, ASKED), IGNORE(ALONE, ASKED), IGNORE(DRAINING, ASKED),
+    IGNORE(WAITING, ASKED), IGNORE(ENDED, ASKED),
     /* the last stranger may end while ranks run or are about to be started */
     IGNORE(STARTING, EMPTY), IGNORE(RUNNING, EMPTY), IGNORE(MENDING, EMPTY),
     IGNORE(KEEPING, EMPTY),
     IGNORE(STOPPING, EMPTY), IGNORE(KILLING, EMPTY),
     /* no deadline runs */
-    IGNORE(STARTING, TIME), IGNORE(RUNNING, TIME), IGNORE(ALONE, TIME), IGNORE(DRAINING, TIME),
+    IGNORE(STARTING, TIME), IGNORE(ALONE, TIME), IGNORE(DRAINING, TIME),
     IGNORE(ENDED, TIME), IGNORE(KEEPING, TIME),
     /* nobody is waited for; that it has joined is written down as a fact */
     IGNORE(STOPPING, JOINED), IGNORE(KILLING, JOINED), IGNORE(LEFTOVERS, JOINED),
@@ -842,7 +854,7 @@ static bool is_about_a_rank(const struct supervisor *s, const struct supervisor_
     if (e->rank < 0 || e->rank >= s->n_asked)
         return false;
     enum supervisor_phase phase = s->ranks[e->rank].phase;
-    if (e->type == SUPERVISOR_EV_JOINED)
+    if (e->type == SUPERVISOR_EV_JOINED || e->type == SUPERVISOR_EV_ASKED)
         return phase == RANK_RUNS || phase == RANK_ASKED;
     return e->type == SUPERVISOR_EV_EXITED ? phase == RANK_RUNS : phase == RANK_ASKED;
 }
@@ -852,7 +864,8 @@ void supervisor_step(struct supervisor *s, const struct supervisor_event *e,
 {
     *ret = (struct supervisor_orders){.except = -1, .dropped = -1};
     if ((e->type == SUPERVISOR_EV_STARTED || e->type == SUPERVISOR_EV_START_FAILED ||
-         e->type == SUPERVISOR_EV_EXITED || e->type == SUPERVISOR_EV_JOINED) &&
+         e->type == SUPERVISOR_EV_EXITED || e->type == SUPERVISOR_EV_JOINED ||
+         e->type == SUPERVISOR_EV_ASKED) &&
         !is_about_a_rank(s, e))
         return;
     if (s->state != SUPERVISOR_ENDED)

@@ -47,6 +47,7 @@
     X(START_FAILED, "a rank could not be started")                                                 \
     X(EXITED, "a rank ended")                                                                      \
     X(JOINED, "a rank has joined the others of its generation")                                    \
+    X(ASKED, "a rank has left its generation, and asks for the next one")                          \
     X(EMPTY, "the last stranger ended")                                                            \
     X(SIGNAL, "ddprun received a signal")                                                          \
     X(TIME, "the deadline has come")                                                               \
@@ -80,7 +81,7 @@ enum supervisor_start_stage { SUPERVISOR_START_INTERNAL, SUPERVISOR_START_EXEC }
 struct supervisor_event {
     enum supervisor_event_type type;
     uint64_t now_ms;
-    int rank;   /* STARTED, START_FAILED, EXITED, JOINED; local */
+    int rank;   /* STARTED, START_FAILED, EXITED, JOINED, ASKED; local */
     pid_t pid;  /* STARTED */
     int status; /* EXITED: as waitpid() has it; START_FAILED: the errno; SWEPT: 0, or some hang */
     enum supervisor_start_stage stage; /* START_FAILED */
@@ -152,6 +153,7 @@ struct supervisor_rank {
     enum supervisor_join joined; /* in any generation */
     bool called;                 /* to the next generation; it has not joined that yet */
     bool is_dropped;             /* ended: the job goes on without it */
+    bool asks;                   /* for a generation behind this one */
 };
 
 enum supervisor_outcome {
@@ -176,6 +178,7 @@ struct supervisor_verdict {
     bool is_free;     /* it is not counted */
     int n_counted;    /* those that were, this one included */
     bool mends;       /* RANK_FAILED, guided: ranks of other nodes may outlive it, at least */
+    bool is_parted;   /* RANK_FAILED: it lives, and has lost others who do, too */
     bool some_hang;   /* some processes outlived SIGKILL: they hang in the kernel */
     bool is_final;    /* guided: FINISH has come; the rest is how the last generation ended here */
     int exit_code;    /* is_final: of the whole job */

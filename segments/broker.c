@@ -115,6 +115,11 @@ bool broker_has_said_hello(const struct broker *b, unsigned seat)
     return b->member[seat].fd >= 0;
 }
 
+bool broker_asks(const struct broker *b, unsigned seat)
+{
+    return b->member[seat].asked.fd >= 0;
+}
+
 bool broker_mends(const struct broker *b, unsigned seat)
 {
     return b->member[seat].mends;

@@ -402,7 +402,8 @@ static int make_links(const struct net *n, enum net_channel channel, struct net_
                                    .group = o->group,
                                    .cookie = o->cookie,
                                    .listener = o->listener[channel],
-                                   .timeout_ms = o->timeout_ms};
+                                   .timeout_ms = o->timeout_ms,
+                                   .control = o->control};
     int code = net_links_create(&links, ret, err);
     if (code != 0)
         close(o->listener[channel]);

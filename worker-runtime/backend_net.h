@@ -10,6 +10,7 @@
 
 struct backend;
 struct co_error;
+struct control;
 struct control_line;
 struct net_map;
 struct net_watch;
@@ -22,9 +23,10 @@ struct backend_net_opts {
     struct net_member *member; /* by position, from malloc(), handed over */
     const int *listener;       /* of NET_DATA and NET_MESSAGES, by channel; handed over */
     struct net_watch *watch;
-    struct control_line *line; /* this rank's own in the control segment */
-    bool owns_watch;           /* of the world's group: handed over */
-    struct backend *world;     /* the world's group, borrowed; NULL: this is it */
+    const struct control *control; /* the node's, borrowed */
+    struct control_line *line;     /* this rank's own in it */
+    bool owns_watch;               /* of the world's group: handed over */
+    struct backend *world;         /* the world's group, borrowed; NULL: this is it */
     struct user_segment *own;
     const struct reduce_kernels *kernels;
     const struct net_tuning *tuning; /* copied; NULL: the default */

@@ -3,6 +3,7 @@
 #include "backend.h"
 #include "backend_cpu.h"
 #include "backend_net.h"
+#include "common/clock.h"
 #include "common/error.h"
 #include "cpu_tuning.h"
 #include "cpu_tuning_read.h"
@@ -19,11 +20,17 @@
 
 #include <ddp/env.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+enum {
+    CAUSE_MS = 2000, /* from the end of a connection until why is known here, at most */
+    LOOK_MS = 2,
+};
 
 struct opening { /* made one after the other, and unmade the other way round */
     struct env_who *who;
@@ -165,7 +172,8 @@ static int start_watch(struct opening *o, const struct net_member *member, struc
                                              .channel = NET_WATCH,
                                              .cookie = net_join_cookie(o->join),
                                              .listener = *listener,
-                                             .timeout_ms = o->timeout_ms},
+                                             .timeout_ms = o->timeout_ms,
+                                             .control = o->node->control},
                                    .peer = peer,
                                    .n_peers = list_watched(m, peer),
                                    .control = o->node->control,
@@ -201,6 +209,7 @@ static int make_net(struct opening *o, struct net_member *member, struct backend
                                    .member = member,
                                    .listener = listener,
                                    .watch = o->watch,
+                                   .control = o->node->control,
                                    .line = &o->node->control->line[o->node->local_rank],
                                    .owns_watch = true,
                                    .own = o->own,
@@ -218,11 +227,32 @@ static int make_net(struct opening *o, struct net_member *member, struct backend
     return code;
 }
 
-static int join_nodes(struct opening *o, struct backend **ret, struct co_error *err)
+/* Another node's rank, or its store, is gone: as a rule ddprun says soon that the generation is
+ * over, and then it is that which broke, and not this rank. */
+static int find_cause(const struct opening *o, int code, struct co_error *err)
+{
+    const struct control *c = o->node->control;
+    const bool is_of_others = code == -EIO || code == -EPIPE || code == -ECONNRESET ||
+                              code == -ECONNREFUSED || code == -EHOSTUNREACH;
+    const bool may_follow = o->again != NULL && o->again->may_follow;
+    const uint64_t deadline_ms = co_deadline_ms(is_of_others ? CAUSE_MS : 0);
+    if (!may_follow)
+        return code;
+    while (control_abort_get(c).cause == CONTROL_OK && co_left_ms(deadline_ms) != 0)
+        poll(NULL, 0, LOOK_MS);
+    if (control_abort_get(c).cause == CONTROL_OK)
+        return code;
+    return co_fail(err, -ECONNRESET, "the generation was over before all nodes had met");
+}
+
+static int connect_nodes(struct opening *o, struct backend **ret, struct co_error *err)
 {
     const bool is_counted = o->again != NULL && o->again->may_follow; /* by generations */
-    int code = net_join(o->who, o->local, is_counted ? 0 : process_count_join(), o->deadline_ms,
-                        &o->join, err);
+    const struct net_join_opts join = {.who = o->who,
+                                       .local = o->local,
+                                       .control = o->node->control,
+                                       .number = is_counted ? 0 : process_count_join()};
+    int code = net_join(&join, o->deadline_ms, &o->join, err);
     if (code != 0)
         return code;
     transport_shm_name_ranks(
@@ -238,6 +268,12 @@ static int join_nodes(struct opening *o, struct backend **ret, struct co_error *
         free(member);
     }
     return code;
+}
+
+static int join_nodes(struct opening *o, struct backend **ret, struct co_error *err)
+{
+    int code = connect_nodes(o, ret, err);
+    return code == 0 ? 0 : find_cause(o, code, err);
 }
 
 /* ---------------------------------------------------------------------------------------------- */

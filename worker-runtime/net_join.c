@@ -8,6 +8,7 @@
 #include "env.h"
 #include "process.h"
 #include "rendezvous/client.h"
+#include "segments/control.h"
 
 #include <ddp/env.h>
 #include <errno.h>
@@ -20,7 +21,9 @@
 enum {
     KEY_BYTES = 256,
     NAMED = 8,
-    VERDICT_MS = 2000, /* who waits longer than rank 0 hears from it who is missing */
+    CONNECT_LOOK_MS = 50, /* between two looks at the abort word */
+    KEY_LOOK_MS = 1000,   /* the store's end is seen at once, its node's may not be */
+    VERDICT_MS = 2000,    /* who waits longer than rank 0 hears from it who is missing */
     MOST_RANKS = 1 << 20,
 };
 
@@ -47,8 +50,9 @@ struct net_join {
     const struct env_who *who; /* lent while joining */
     struct backend *local;     /* likewise; NULL: alone on the node */
     uint64_t deadline_ms;
-    unsigned number;            /* of this meeting */
-    struct store_client *store; /* of local rank 0 */
+    unsigned number;               /* of this meeting */
+    const struct control *control; /* lent likewise */
+    struct store_client *store;    /* of local rank 0 */
     struct net_address address;
     int listener[NET_N_CHANNELS];
     struct net_member mine;
@@ -123,6 +127,46 @@ static int find_store(const struct net_join *j, const char **ret_host, uint16_t 
     return 0;
 }
 
+static bool is_over(const struct net_join *j)
+{
+    return control_abort_get(j->control).cause != CONTROL_OK;
+}
+
+static int fail_over(struct co_error *err)
+{
+    return co_fail(err, -ECONNRESET, "the generation was over before all nodes had met");
+}
+
+/* The deadline of a wait that comes to its end to look at the abort word. */
+static uint64_t look_again_ms(uint64_t deadline_ms, int look_ms)
+{
+    const uint64_t soon_ms = co_deadline_ms(look_ms);
+    return soon_ms < deadline_ms ? soon_ms : deadline_ms;
+}
+
+/* The store of a generation that is over is closed, and nobody will ever listen there. */
+static int connect_store(struct net_join *j, const char *host, uint16_t port, struct co_error *err)
+{
+    int code;
+    do
+        code = client_connect(host, port, look_again_ms(j->deadline_ms, CONNECT_LOOK_MS), &j->store,
+                              err);
+    while (code == -ETIMEDOUT && !is_over(j) && co_left_ms(j->deadline_ms) != 0);
+    return code == -ETIMEDOUT && is_over(j) ? fail_over(err) : code;
+}
+
+/* As client_get(), which is stopped as a rule by the end of the connection. */
+static int await_key(struct net_join *j, const char *key, size_t length, uint64_t deadline_ms,
+                     uint8_t **ret, size_t *ret_n, struct co_error *err)
+{
+    int code;
+    do
+        code = client_get(j->store, key, length, look_again_ms(deadline_ms, KEY_LOOK_MS), ret,
+                          ret_n, err);
+    while (code == -ETIMEDOUT && !is_over(j) && co_left_ms(deadline_ms) != 0);
+    return code == -ETIMEDOUT && is_over(j) ? fail_over(err) : code;
+}
+
 static int reach_store(struct net_join *j, struct co_error *err)
 {
     struct co_error why;
@@ -131,7 +175,7 @@ static int reach_store(struct net_join *j, struct co_error *err)
     int code = find_store(j, &host, &port, err);
     if (code != 0)
         return code;
-    code = client_connect(host, port, j->deadline_ms, &j->store, &why);
+    code = connect_store(j, host, port, &why);
     if (code != 0)
         return co_fail(err, code,
                        "%s (of the job's store, by which its nodes find each other; " STORE_HINT
@@ -288,7 +332,7 @@ static int collect_reports(struct net_join *j, struct co_error *err)
     for (uint32_t node = 0; n_here < j->who->world_size; node++) {
         co_autofree uint8_t *bytes = NULL;
         size_t length = make_key(j, "node", node + 1, key), n;
-        int code = client_get(j->store, key, length, j->deadline_ms, &bytes, &n, err);
+        int code = await_key(j, key, length, j->deadline_ms, &bytes, &n, err);
         if (code == -ETIMEDOUT)
             return fail_missing(j, err);
         if (code == 0)
@@ -342,7 +386,7 @@ static int get_table(struct net_join *j, struct table *ret, struct co_error *err
         code = put_table(j, err);
     const size_t length = make_key(j, "table", 0, key);
     if (code == 0)
-        code = client_get(j->store, key, length, later(j->deadline_ms), &bytes, &n, err);
+        code = await_key(j, key, length, later(j->deadline_ms), &bytes, &n, err);
     if (code == -ETIMEDOUT)
         return co_fail(err, code, "rank 0 of %d did not come in time", j->who->world_size);
     if (code != 0)
@@ -442,16 +486,18 @@ static struct net_join *new_join(const struct env_who *who)
     return NULL;
 }
 
-int net_join(const struct env_who *who, struct backend *local, unsigned number,
-             uint64_t deadline_ms, struct net_join **ret, struct co_error *err)
+int net_join(const struct net_join_opts *opts, uint64_t deadline_ms, struct net_join **ret,
+             struct co_error *err)
 {
+    const struct env_who *who = opts->who;
     struct net_join *j = who->world_size <= MOST_RANKS ? new_join(who) : NULL;
     if (j == NULL)
         return co_fail(err, -ENOMEM, "no memory for %d ranks", who->world_size);
     j->who = who;
-    j->local = local;
+    j->local = opts->local;
+    j->control = opts->control;
     j->deadline_ms = deadline_ms;
-    j->number = number;
+    j->number = opts->number;
     int code = agree_on_address(j, err);
     if (code == 0)
         code = listen_all(j, err);

@@ -13,14 +13,22 @@
 #include <stdint.h>
 
 struct backend;
+struct control;
 struct env_who;
 struct net_join; /* opaque: what is kept for the life of the job */
 
-/* number    of this meeting among those that the processes of this generation have: the same on all
- * returns   0; -ENOEXEC the variables contradict each other or the other nodes'; -ETIMEDOUT the
- *           text names who is missing; -ENOMEM, -EIO, -errno */
-int net_join(const struct env_who *who, struct backend *local, unsigned number,
-             uint64_t deadline_ms, struct net_join **ret, struct co_error *err);
+struct net_join_opts {
+    const struct env_who *who;     /* lent while joining, as all here */
+    struct backend *local;         /* NULL: alone on the node */
+    const struct control *control; /* the node's: its abort word ends the waiting */
+    unsigned number; /* of this meeting among those that the processes of this generation have: the
+                        same on all */
+};
+
+/* returns   0; -ECONNRESET the abort word is set; -ENOEXEC the variables contradict each other or
+ *           the other nodes'; -ETIMEDOUT the text names who is missing; -ENOMEM, -EIO, -errno */
+int net_join(const struct net_join_opts *opts, uint64_t deadline_ms, struct net_join **ret,
+             struct co_error *err);
 void net_join_destroy(struct net_join *j); /* NULL is fine */
 
 /* What came of it. */

@@ -3,6 +3,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "process.h"
+#include "segments/control.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -277,6 +278,14 @@ static int fail_meeting(const struct net_links *l, const unsigned *peer, unsigne
                    l->refusal.text);
 }
 
+static bool is_over(const struct net_links *l, struct co_error *err)
+{
+    if (l->opts.control == NULL || control_abort_get(l->opts.control).cause == CONTROL_OK)
+        return false;
+    co_fail(err, -ECONNRESET, "it was over before all ranks were connected");
+    return true;
+}
+
 static int connect_all(struct net_links *l, const unsigned *peer, unsigned n, uint64_t deadline_ms,
                        struct co_error *err)
 {
@@ -286,6 +295,8 @@ static int connect_all(struct net_links *l, const unsigned *peer, unsigned n, ui
         int code;
         while ((code = net_links_reach(l, peer[i])) == -EAGAIN && co_left_ms(deadline_ms) != 0) {
             struct pollfd p = {.fd = l->link[peer[i]].out, .events = POLLOUT};
+            if (is_over(l, err))
+                return -ECONNRESET;
             poll(&p, 1, TURN_MS);
         }
         if (code != 0)
@@ -312,7 +323,9 @@ int net_links_meet(struct net_links *l, const unsigned *first, unsigned n_first,
         struct pollfd p[1 + STRANGERS] = {{.fd = l->opts.listener, .events = POLLIN}};
         for (unsigned k = 0; k < l->n_newcomers; k++)
             p[1 + k] = (struct pollfd){.fd = l->newcomer[k].fd, .events = POLLIN};
-        if (co_left_ms(deadline_ms) == 0)
+        if (is_over(l, err))
+            code = -ECONNRESET;
+        else if (co_left_ms(deadline_ms) == 0)
             code = fail_meeting(l, second, n_second, err);
         else if (poll(p, 1 + l->n_newcomers, TURN_MS) != 0)
             turn(l);

@@ -16,6 +16,7 @@
 #include <sys/uio.h>
 
 struct co_error;
+struct control;
 struct net_links; /* opaque */
 
 #define NET_COOKIE_BYTES 16
@@ -41,6 +42,7 @@ struct net_links_opts {
     const uint8_t *cookie; /* NET_COOKIE_BYTES, copied */
     int listener;          /* handed over */
     uint64_t timeout_ms;   /* a connection dies after this without a sign of the other side */
+    const struct control *control; /* borrowed; its abort word ends net_links_meet() */
 };
 
 /* returns   0, -ENOMEM; then the listener is still the caller's */
@@ -50,7 +52,8 @@ void net_links_destroy(struct net_links *l); /* NULL is fine */
 
 /* Connect to the peers in `first` and wait for those in `second` to connect.
  *
- * returns   0; -ETIMEDOUT the text names who did not come; -errno */
+ * returns   0; -ETIMEDOUT the text names who did not come; -ECONNRESET the node's ranks are told
+ *           that all is over; -errno */
 int net_links_meet(struct net_links *l, const unsigned *first, unsigned n_first,
                    const unsigned *second, unsigned n_second, uint64_t deadline_ms,
                    struct co_error *err);

@@ -112,6 +112,7 @@ static int make_backend(struct split *s, struct backend **ret, struct co_error *
                                     .member = s->member,
                                     .listener = s->listener,
                                     .watch = s->n->watch,
+                                    .control = parent->control,
                                     .line = s->n->line,
                                     .world = &s->n->world->backend,
                                     .own = parent->own,

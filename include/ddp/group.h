@@ -49,10 +49,11 @@ int ddp_init(const struct ddp_init_opts *opts, struct ddp_group **ret_world);
  * Not collective: peers that still need this rank get DDP_EPEER. NULL is fine. */
 void ddp_finalize(struct ddp_group *world);
 
-/* ddp_init(), `train(world, arg)`, ddp_finalize(). Where ddprun replaces ranks that fail
- * (--max-restarts, one node), and one does, all calls of all groups return DDP_RETRY on the others;
- * `train` returns it, and is called again with the world that has the new rank. What it made of the
- * old one is gone, but for memory of ddp_alloc() and gradients. Whatever it makes comes to the
+/* ddp_init(), `train(world, arg)`, ddp_finalize(). Where ddprun lets ranks live on when others fail
+ * (--max-restarts), or when nodes come and go, and that happens, all calls of all groups return
+ * DDP_RETRY on them; `train` returns it, and is called again with the world that there is now,
+ * which may have more ranks or fewer, and this one by another number. What it made of the old one
+ * is gone, but for memory of ddp_alloc() and gradients. Whatever it makes comes to the
  * state after the last completed step, on all ranks:
  *   - ddp_model_create() gives each the parameters and buffers, and memory of ddp_state_add(); and
  *     gradients of zeros

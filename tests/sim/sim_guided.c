@@ -30,6 +30,7 @@ struct node {
 
 static uint64_t seed, chance;
 static struct nodes *w;
+static bool mends;
 static struct node nodes[NODES_MAX];
 
 static uint64_t draw(uint64_t below)
@@ -136,6 +137,11 @@ static void end_some_rank(int i)
         nodes_exit_rank(w, i, rank, draw(3) > 0 ? 0 : draw(2) == 0 ? EXIT_STATUS(3) : SIGSEGV);
 }
 
+static void part_some_rank(int i)
+{
+    nodes_part_rank(w, i, (int)draw(NODES_LOCAL));
+}
+
 static bool is_up(int i)
 {
     return nodes[i].exists && !nodes_look(w, i).ended;
@@ -163,6 +169,8 @@ static void disturb(int i)
         nodes_cut(w, i);
     } else if (what == 10 && draw(4) == 0) {
         nodes_lose_nursery(w, i);
+    } else if (what == 11 && mends) {
+        part_some_rank(i);
     } else if (what > 12) {
         nodes_save(w, i);
     }
@@ -218,7 +226,8 @@ static void run(uint64_t of_seed)
                                   .scale_at = draw(3) == 0 ? MESSAGE_SCALE_AT_CHECKPOINT
                                                            : MESSAGE_SCALE_NOW};
     w = nodes_create(&terms);
-    if (draw(2) == 0)
+    mends = draw(2) == 0;
+    if (mends)
         nodes_mend(w);
     for (int i = 0; i < NODES_MAX; i++)
         nodes[i] = (struct node){0};

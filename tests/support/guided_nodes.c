@@ -543,6 +543,14 @@ void nodes_fail_starts(struct nodes *w, int node, int error)
     w->nodes[node].start_error = error;
 }
 
+void nodes_part_rank(struct nodes *w, int node, int rank)
+{
+    if (!w->nodes[node].runs[rank])
+        return;
+    put_event(w, node, (struct supervisor_event){.type = SUPERVISOR_EV_ASKED, .rank = rank});
+    nodes_settle(w);
+}
+
 void nodes_keep_ranks(struct nodes *w, int node)
 {
     w->nodes[node].keeps_ranks = true;

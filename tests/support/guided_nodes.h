@@ -31,6 +31,9 @@ void nodes_advance(struct nodes *w, uint64_t ms);
 
 void nodes_exit_rank(struct nodes *w, int node, int rank, int status);
 
+/* It has left its generation, since it cannot reach a rank elsewhere, and asks for the next one. */
+void nodes_part_rank(struct nodes *w, int node, int rank);
+
 /* It ended since another one's end was seen, which it had told. */
 void nodes_exit_consequence(struct nodes *w, int node, int rank, int status);
 

@@ -215,6 +215,15 @@ class Lives(unittest.TestCase):
                     self.check_steps(nodes)
                     self.check_left(nodes)
 
+    def test_a_node_may_come_while_the_others_meet_for_the_first_time(self):
+        for _ in range(6):
+            with Nodes(self.daemon, "2:3", 1, "--join-window", "0", samples=N_SAMPLES) as nodes:
+                for i in range(3):
+                    nodes.start(i)
+                nodes.await_world(3)
+                self.assertEqual(nodes.finish(range(3)), [0, 0, 0])
+                self.check_left(nodes)
+
     def test_ranks_wait_for_a_node_when_too_few_are_left(self):
         with Nodes(self.daemon, "2", 2, "--max-restarts", "1", samples=N_SAMPLES) as nodes:
             for i in range(2):

@@ -201,6 +201,41 @@ START_TEST(ranks_that_are_kept_die_with_the_lease)
 }
 END_TEST
 
+START_TEST(ranks_that_lost_each_other_while_all_live_are_brought_together_again)
+{
+    begin(2, 2, 1);
+    nodes_mend(w);
+    start(2);
+    nodes_part_rank(w, 0, 1);
+    nodes_advance(w, 59999);
+    expect_running(1, 0, 2, 4);
+    nodes_advance(w, 1);
+    expect_running(0, 1, 0, 4);
+    expect_running(1, 1, 2, 4);
+    expect_starts(0, NODES_LOCAL);
+    expect_starts(1, NODES_LOCAL);
+    ck_assert_uint_eq(roster_n_restarts(nodes_roster(w)), 1);
+    nodes_part_rank(w, 1, 0);
+    nodes_advance(w, 60000);
+    expect_end(0, 70, 0);
+    expect_text(0, "rank 2 on n1: lost ranks of other nodes, which live");
+}
+END_TEST
+
+START_TEST(what_parts_ranks_is_known_as_a_rule)
+{
+    begin(1, 2, 0);
+    nodes_mend(w);
+    start(2);
+    nodes_part_rank(w, 1, 0);
+    nodes_kill(w, 0);
+    nodes_advance(w, 50);
+    expect_running(1, 1, 0, 2);
+    nodes_advance(w, 100000);
+    expect_running(1, 1, 0, 2);
+}
+END_TEST
+
 START_TEST(a_rank_that_does_not_come_to_the_next_generation_is_a_failure)
 {
     begin(2, 2, 2);
@@ -513,6 +548,8 @@ int main(void)
     tcase_add_test(t, ranks_that_are_kept_end_with_the_job_or_by_a_signal);
     tcase_add_test(t, ranks_that_are_kept_may_all_die);
     tcase_add_test(t, ranks_that_are_kept_die_with_the_lease);
+    tcase_add_test(t, ranks_that_lost_each_other_while_all_live_are_brought_together_again);
+    tcase_add_test(t, what_parts_ranks_is_known_as_a_rule);
     tcase_add_test(t, a_rank_that_does_not_come_to_the_next_generation_is_a_failure);
     tcase_add_test(t, the_verdict_of_all_is_the_cause_though_its_consequence_was_heard_first);
     tcase_add_test(t, a_consequence_elsewhere_is_the_verdict_if_nobody_knows_better);
