@@ -79,8 +79,8 @@ static bool read_place(const struct progress_place *place, struct progress_call 
 {
     uint64_t word = atomic_load_explicit(&place->word, memory_order_acquire);
     for (int i = 0; i < READS; i++) {
-        const uint64_t bytes = get(&place->bytes[word >> 32 & 1]);
-        atomic_thread_fence(memory_order_acquire);
+        const uint64_t bytes =
+            atomic_load_explicit(&place->bytes[word >> 32 & 1], memory_order_acquire);
         const uint64_t again = get(&place->word);
         *ret = (struct progress_call){.number = (uint32_t)(word >> 32),
                                       .group = (uint16_t)(word >> 16),

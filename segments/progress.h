@@ -79,9 +79,9 @@ enum {
  * below. */
 static inline void progress_enter(struct progress_place *place, const struct progress_call *call)
 {
-    /* Who sees these bytes sees that the call before is no more the one before the last. */
-    atomic_thread_fence(memory_order_release);
-    atomic_store_explicit(&place->bytes[call->number & 1], call->bytes, memory_order_relaxed);
+    /* Release: who sees these bytes sees that the call before is no more the one before the
+     * last. */
+    atomic_store_explicit(&place->bytes[call->number & 1], call->bytes, memory_order_release);
     atomic_store_explicit(&place->word,
                           (uint64_t)call->number << 32 | (uint64_t)call->group << 16 |
                               (uint64_t)call->dtype << PROGRESS_DTYPE_SHIFT |
