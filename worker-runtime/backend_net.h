@@ -23,7 +23,7 @@ struct backend_net_opts {
     struct net_member *member; /* by position, from malloc(), handed over */
     const int *listener;       /* of NET_DATA and NET_MESSAGES, by channel; handed over */
     struct net_watch *watch;
-    const struct control *control; /* the node's, borrowed */
+    const struct control *control; /* the node's, borrowed, to end meetings; NULL: nothing does */
     struct control_line *line;     /* this rank's own in it */
     bool owns_watch;               /* of the world's group: handed over */
     struct backend *world;         /* the world's group, borrowed; NULL: this is it */

@@ -159,6 +159,13 @@ static unsigned list_watched(const struct net_map *m, unsigned *ret)
     return n;
 }
 
+/* What meetings look at, where another generation can follow. Without one a meeting that has all it
+ * needs succeeds, though others, which were faster, have left by now. */
+static const struct control *ends_meetings(const struct opening *o)
+{
+    return o->again != NULL && o->again->may_follow ? o->node->control : NULL;
+}
+
 static int start_watch(struct opening *o, const struct net_member *member, struct co_error *err)
 {
     const struct net_map *m = net_join_map(o->join);
@@ -173,7 +180,7 @@ static int start_watch(struct opening *o, const struct net_member *member, struc
                                              .cookie = net_join_cookie(o->join),
                                              .listener = *listener,
                                              .timeout_ms = o->timeout_ms,
-                                             .control = o->node->control},
+                                             .control = ends_meetings(o)},
                                    .peer = peer,
                                    .n_peers = list_watched(m, peer),
                                    .control = o->node->control,
@@ -209,7 +216,7 @@ static int make_net(struct opening *o, struct net_member *member, struct backend
                                    .member = member,
                                    .listener = listener,
                                    .watch = o->watch,
-                                   .control = o->node->control,
+                                   .control = ends_meetings(o),
                                    .line = &o->node->control->line[o->node->local_rank],
                                    .owns_watch = true,
                                    .own = o->own,
@@ -231,12 +238,11 @@ static int make_net(struct opening *o, struct net_member *member, struct backend
  * over, and then it is that which broke, and not this rank. */
 static int find_cause(const struct opening *o, int code, struct co_error *err)
 {
-    const struct control *c = o->node->control;
+    const struct control *c = ends_meetings(o);
     const bool is_of_others = code == -EIO || code == -EPIPE || code == -ECONNRESET ||
                               code == -ECONNREFUSED || code == -EHOSTUNREACH;
-    const bool may_follow = o->again != NULL && o->again->may_follow;
     const uint64_t deadline_ms = co_deadline_ms(is_of_others ? CAUSE_MS : 0);
-    if (!may_follow)
+    if (c == NULL)
         return code;
     while (control_abort_get(c).cause == CONTROL_OK && co_left_ms(deadline_ms) != 0)
         poll(NULL, 0, LOOK_MS);
@@ -250,7 +256,7 @@ static int connect_nodes(struct opening *o, struct backend **ret, struct co_erro
     const bool is_counted = o->again != NULL && o->again->may_follow; /* by generations */
     const struct net_join_opts join = {.who = o->who,
                                        .local = o->local,
-                                       .control = o->node->control,
+                                       .control = ends_meetings(o),
                                        .number = is_counted ? 0 : process_count_join()};
     int code = net_join(&join, o->deadline_ms, &o->join, err);
     if (code != 0)

@@ -129,7 +129,7 @@ static int find_store(const struct net_join *j, const char **ret_host, uint16_t 
 
 static bool is_over(const struct net_join *j)
 {
-    return control_abort_get(j->control).cause != CONTROL_OK;
+    return j->control != NULL && control_abort_get(j->control).cause != CONTROL_OK;
 }
 
 static int fail_over(struct co_error *err)

@@ -18,9 +18,10 @@ struct env_who;
 struct net_join; /* opaque: what is kept for the life of the job */
 
 struct net_join_opts {
-    const struct env_who *who;     /* lent while joining, as all here */
-    struct backend *local;         /* NULL: alone on the node */
-    const struct control *control; /* the node's: its abort word ends the waiting */
+    const struct env_who *who; /* lent while joining, as all here */
+    struct backend *local;     /* NULL: alone on the node */
+    const struct control
+        *control;    /* the node's: its abort word ends the waiting; NULL: nothing does */
     unsigned number; /* of this meeting among those that the processes of this generation have: the
                         same on all */
 };

@@ -42,7 +42,8 @@ struct net_links_opts {
     const uint8_t *cookie; /* NET_COOKIE_BYTES, copied */
     int listener;          /* handed over */
     uint64_t timeout_ms;   /* a connection dies after this without a sign of the other side */
-    const struct control *control; /* borrowed; its abort word ends net_links_meet() */
+    const struct control
+        *control; /* borrowed; its abort word ends net_links_meet(). NULL: nothing */
 };
 
 /* returns   0, -ENOMEM; then the listener is still the caller's */
