@@ -64,7 +64,8 @@ enum member_event_type { /* of the table; what the caller feeds is an enum membe
 
 enum member_input_type {
     MEMBER_LINK_UP,     /* the connection asked for is there, its token proved. `local`: the roster
-                           is in this process, and stays there: no lease, no heartbeats */
+                           is in this process, and stays there: no lease. A HEARTBEAT is only
+                           a question what is waited for */
     MEMBER_LINK_DOWN,   /* it ended or could not be made: `text` says why; `final`: no use to try
                           again (wrong token), `exit_code` with it */
     MEMBER_MESSAGE,     /* `message` came on it */

@@ -180,6 +180,8 @@ static void hear_welcome(struct member *m, const struct message_welcome *w, uint
         return;
     }
     m->is_welcome = true;
+    m->ask_every_ms = w->heartbeat_ms;
+    m->ask_at_ms = now_ms + w->heartbeat_ms;
     m->n_attempts = 0;
     snprintf(m->note, sizeof m->note, "%s", w->note);
     if (w->resumed)
@@ -203,7 +205,7 @@ static void keep_progress(struct member *m, const struct message_progress *p)
 static void hear_lease(struct member *m, const struct message_lease *l, uint64_t now_ms)
 {
     struct co_error err;
-    if (lease_answered(&m->lease, l->sent_ms, &err) < 0)
+    if (!m->is_local && lease_answered(&m->lease, l->sent_ms, &err) < 0)
         break_link(m, now_ms, err.text);
     else
         keep_progress(m, l->progress);
@@ -332,6 +334,15 @@ static bool is_lapsed(const struct member *m, uint64_t now_ms)
     return lapse_ms(m) <= now_ms;
 }
 
+/* Without a lease there are no heartbeats, whose answers say what is waited for: who waits beside
+ * the roster asks only for that. */
+static uint64_t ask_ms(const struct member *m)
+{
+    bool waits = m->state == MEMBER_WAITING || m->state == MEMBER_KEEPING;
+    return m->is_local && m->is_welcome && waits && m->ask_every_ms != 0 ? m->ask_at_ms
+                                                                         : CO_NEVER_MS;
+}
+
 static void take_time(struct member *m, uint64_t now_ms)
 {
     if (is_lapsed(m, now_ms))
@@ -345,6 +356,10 @@ static void take_time(struct member *m, uint64_t now_ms)
     if (m->is_welcome && lease_next_ms(&m->lease) <= now_ms) {
         say(m, MESSAGE_HEARTBEAT, MESSAGE_NO_GENERATION)->heartbeat.sent_ms = now_ms;
         lease_sent(&m->lease, now_ms);
+    }
+    if (ask_ms(m) <= now_ms) {
+        say(m, MESSAGE_HEARTBEAT, MESSAGE_NO_GENERATION)->heartbeat.sent_ms = now_ms;
+        m->ask_at_ms = now_ms + m->ask_every_ms;
     }
 }
 
@@ -362,6 +377,7 @@ uint64_t member_deadline_ms(const struct member *m)
         deadline_ms = sooner(deadline_ms, m->late_at_ms);
     if (m->is_welcome)
         deadline_ms = sooner(deadline_ms, lease_next_ms(&m->lease));
+    deadline_ms = sooner(deadline_ms, ask_ms(m));
     return sooner(deadline_ms, lapse_ms(m));
 }
 

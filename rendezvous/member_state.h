@@ -36,6 +36,7 @@ struct member {
     bool is_linked;                     /* there is one, and the HELLO went out on it */
     bool is_welcome;                    /* and was answered */
     bool is_local;                      /* it does not leave this process */
+    uint64_t ask_every_ms, ask_at_ms;   /* local: what is waited for */
     uint64_t connect_at_ms;             /* CO_NEVER_MS: there is a link, or one is being made */
     uint32_t n_attempts;                /* since the last link, or since the start */
     uint64_t late_at_ms;                /* SEEKING: give up */

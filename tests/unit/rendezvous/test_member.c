@@ -717,6 +717,30 @@ START_TEST(a_roster_in_this_process_has_no_leases)
 }
 END_TEST
 
+START_TEST(who_waits_beside_the_roster_asks_what_for)
+{
+    create();
+    step((struct member_input){.type = MEMBER_LINK_UP, .local = true});
+    welcomed(false);
+    time_goes_on(999);
+    assert_did("");
+    for (int i = 0; i < 2; i++) {
+        time_goes_on(i == 0 ? 1 : 1000);
+        assert_did(" HEARTBEAT");
+        hear((struct message){
+            .type = MESSAGE_LEASE,
+            .generation = MESSAGE_NO_GENERATION,
+            .lease = {.sent_ms = now_ms,
+                      .progress = &(struct message_progress){.wait = MESSAGE_WAIT_STOP}}});
+        ck_assert_int_eq(member_get_progress(m)->wait, MESSAGE_WAIT_STOP);
+    }
+    sealed(0, true);
+    event(MEMBER_STORE_OPEN);
+    assert_did(" READY start");
+    ck_assert_uint_eq(member_deadline_ms(m), CO_NEVER_MS);
+}
+END_TEST
+
 /* --- Leaving and ending --- */
 
 START_TEST(a_leave_is_told_before_ranks_stop_and_ends_of_its_signal)
@@ -829,6 +853,7 @@ int main(void)
     tcase_add_test(all, a_lease_runs_on_when_the_daemon_is_to_be_replaced);
     tcase_add_test(all, after_the_verdict_no_lease_kills);
     tcase_add_test(all, a_roster_in_this_process_has_no_leases);
+    tcase_add_test(all, who_waits_beside_the_roster_asks_what_for);
     tcase_add_test(all, a_leave_is_told_before_ranks_stop_and_ends_of_its_signal);
     tcase_add_test(all, a_leave_while_nothing_runs_ends_at_once);
     tcase_add_test(all, a_signal_before_the_daemon_is_found_ends_at_once);
