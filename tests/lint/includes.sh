@@ -53,6 +53,8 @@ for file in console/job_request.c ctl/history.c ctl/job_text.c ctl/table.c ctl/t
     launcher/cli_nodes.c launcher/cli_terms.c launcher/cli_output.c \
     launcher/host_list.c launcher/cli_programs.c launcher/job_more.c launcher/cli_devices.c launcher/cpu_set.c launcher/placement.c \
     launcher/wrap.c launcher/fold.c launcher/bar.c launcher/lines.c \
+    launcher/hang.c launcher/hang_text.c launcher/pace.c launcher/stack.c launcher/stack_missing.c launcher/tail.c launcher/wait_line.c \
+    launcher/endpoint_host.c launcher/status_json.c segments/call_kind.c \
     launcher/cli_hosts.c launcher/cli_managers.c launcher/cli_mpi.c launcher/elf_needs.c launcher/managers.c launcher/leash_wire.c launcher/muster.c launcher/remote_env.c \
     launcher/remote_spec.c launcher/slurm.c \
     launcher/oom.c launcher/oom_log.c launcher/oom_text.c launcher/output_spec.c launcher/rank_argv.c \
@@ -62,6 +64,9 @@ for file in console/job_request.c ctl/history.c ctl/job_text.c ctl/table.c ctl/t
     rendezvous/roster_index.c rendezvous/roster_nodes.c rendezvous/roster_order.c rendezvous/roster_tell.c rendezvous/seal.c \
     rendezvous/protocol.c rendezvous/http.c rendezvous/stats.c rendezvous/allow.c daemon/daemon_cli.c \
     worker-runtime/bucket_plan.c worker-runtime/cpu_tuning.c worker-runtime/data_format.c worker-runtime/randperm.c worker-runtime/safetensors_header.c worker-runtime/utf8.c \
+    worker-runtime/call.c worker-runtime/commit.c worker-runtime/env.c worker-runtime/first_failure.c worker-runtime/layout.c \
+    worker-runtime/moments.c worker-runtime/net_cause.c worker-runtime/net_map.c worker-runtime/net_math.c worker-runtime/optimizer.c \
+    worker-runtime/progress_line.c worker-runtime/ready.c worker-runtime/safetensors_types.c worker-runtime/sampler_plan.c \
     perf/perf_cli.c perf/perf_crossover.c perf/perf_text.c perf/perf_values.c perf/perf_work.c; do
     [ -e "$file" ] || continue
     if grep -nE '^#include <(uv|sys/socket|fcntl|time|sys/mman|poll|signal)\.h>' "$file"; then
