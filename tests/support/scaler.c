@@ -28,7 +28,9 @@ static int make_steps(struct ddp_group *g, FILE *fifo)
             rc = ddp_scale_pending(g, &waits);
         if (rc == 0 && waits) {
             tell(fifo, g, "saved", 0); /* first: who has saved may be stopped */
-            rc = ddp_scale_ready(g);
+            rc = ddp_barrier(g); /* a checkpoint is complete when all have saved */
+            if (rc == 0)
+                rc = ddp_scale_ready(g);
         }
         usleep(1000); /* a step is work, and the machine may have other */
     }
