@@ -82,9 +82,8 @@ static void print_rank(FILE *out, const struct node_hang *w, int rank)
         static const char *const states[] = {[PROGRESS_OUTSIDE] = "last in",
                                              [PROGRESS_BEGUN] = "has begun",
                                              [PROGRESS_WAITS] = "waits in"};
-        const unsigned state = p->call[i].state;
         char call[HANG_CALL_BYTES];
-        fprintf(out, "%s%s %s", before, state <= PROGRESS_WAITS ? states[state] : "?",
+        fprintf(out, "%s%s %s", before, states[p->call[i].state],
                 hang_text_call(&p->call[i], call));
     }
     if (look->has_page)
