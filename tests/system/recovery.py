@@ -131,6 +131,19 @@ class Replaced(unittest.TestCase):
                 self.assertIn(b"the others go on without it, restart 3 of 5", err)
                 self.assertEqual(job.processes(), [])
 
+    def test_after_a_shrink_nobody_waits_for_the_dead_to_save(self):
+        with Job("-n", "3", "--max-restarts", "1", "--on-failure", "shrink", "--on-term", "600s", MENDER, "1000000", "40",
+                 STEP_MS) as job:
+            ranks = Ranks(job)
+            ranks.hear_until(lambda: len(ranks.pids) == 3)
+            os.kill(ranks.pids[0], signal.SIGKILL)
+            ranks.hear_until(lambda: ranks.generation == 1)
+            job.signal(signal.SIGTERM)
+            ranks.hear_all()
+            code, _, err = job.end()
+            self.assertEqual(code, -signal.SIGTERM, err)
+            self.assertNotIn(b"not all ranks have saved", err)
+
     def test_batches_that_were_read_ahead_are_used_once(self):
         draw = random.Random(5)
         n = 3 * 40 * 2 - 1
