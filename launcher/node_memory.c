@@ -176,6 +176,7 @@ static void on_socket(uv_poll_t *poll, int status, int events)
 
 int node_memory_adopt(struct node_memory *m, int rank, int fd)
 {
+    socket_close(&m->ranks[rank]); /* of a standby that was given the rank, and died */
     struct rank_socket *s = malloc(sizeof *s);
     if (s == NULL) {
         close(fd);
