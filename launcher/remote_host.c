@@ -121,26 +121,34 @@ static void look_at_line(struct remote_host *h, enum leash_line which)
     }
 }
 
-/* Once it has its order what follows our line is the ranks': it is read byte by byte. */
+/* Once it has its order what follows our line is the ranks': it is read byte by byte. Not all at
+ * once: somebody who never ends would hold up the others.
+ *
+ * returns   whether there may be more */
+static bool hear_some(struct remote_host *h)
+{
+    for (int i = 0; i < READ_BYTES && h->out_fd >= 0; i++) {
+        uint8_t *room = co_buf_room(&h->heard, READ_BYTES);
+        ssize_t n = room != NULL ? read(h->out_fd, room, h->is_told ? 1 : READ_BYTES) : 0;
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return false;
+        if (n <= 0) {
+            close_fd(&h->out_poll, &h->out_fd);
+            return false;
+        }
+        co_buf_added(&h->heard, (size_t)n);
+        if (!h->is_told)
+            look_at_line(h, LEASH_UP);
+        else if (*room == '\n' || co_buf_len(&h->heard) > LEASH_CHATTER_MAX_BYTES)
+            look_at_line(h, LEASH_READY);
+    }
+    return h->out_fd >= 0;
+}
+
 static void on_heard(uv_poll_t *poll, int status, int events)
 {
-    struct remote_host *h = poll->data;
     (void)status, (void)events;
-    uint8_t *room = co_buf_room(&h->heard, READ_BYTES);
-    ssize_t n = 1;
-    while (room != NULL && n > 0 && h->out_fd >= 0) {
-        n = read(h->out_fd, room, h->is_told ? 1 : READ_BYTES);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR))
-            return;
-        co_buf_added(&h->heard, n > 0 ? (size_t)n : 0);
-        if (n > 0 && (!h->is_told || *room == '\n'))
-            look_at_line(h, h->is_told ? LEASH_READY : LEASH_UP);
-        if (n > 0 && !h->is_told)
-            return;
-        room = co_buf_room(&h->heard, READ_BYTES);
-    }
-    if (n <= 0 || room == NULL)
-        close_fd(&h->out_poll, &h->out_fd);
+    hear_some(poll->data);
 }
 
 /* --- its leash --- */
@@ -302,6 +310,7 @@ void remote_host_kill(struct remote_host *h)
 {
     h->is_killed = true;
     close_fd(&h->in_poll, &h->in_fd);
+    close_fd(&h->out_poll, &h->out_fd);
     if (h->pidfd >= 0)
         syscall(SYS_pidfd_send_signal, h->pidfd, SIGTERM, NULL, 0);
 }
@@ -309,8 +318,8 @@ void remote_host_kill(struct remote_host *h)
 const char *remote_host_ended(struct remote_host *h)
 {
     h->runs = false;
-    if (h->out_fd >= 0) /* what it wrote before it ended is there: it may have become a node */
-        on_heard(&h->out_poll, 0, 0);
+    while (hear_some(h)) { /* what it wrote before it ended is there: it may have become a node */
+    }
     while (h->err_fd >= 0) {
         size_t before = co_buf_len(&h->complaint);
         on_complaint(&h->err_poll, 0, 0);

@@ -149,6 +149,14 @@ class Unreachable(unittest.TestCase):
             self.assertEqual(err, "ddprun: n1: no answer within 0.30 s\n"
                              "ddprun: 1 node is needed, and 1 of 1 hosts cannot be one\n")
 
+    def test_a_host_that_talks_without_end_is_given_up(self):
+        for before in "", "echo ddprun-leash 1 127.0.0.1; ":
+            with self.subTest(before), tempfile.TemporaryDirectory() as folder:
+                ssh = stand_in(folder, f"{before}head -c 1000000 /dev/zero | tr '\\0' x\nexec sleep 1000\n")
+                code, out, err = finish("--ssh-command", ssh, "-H", "n1", RANK, *UP)
+                self.assertEqual((code, out), (75 if before else 69, ""))
+                self.assertRegex(err, r"^ddprun: n1: what comes from there is not ddprun's\n")
+
     def test_others_begin_without_it_if_they_may(self):
         with Remote("-H", "n1,no-such-name,n3", "--nnodes", "1:3", "--join-window", "0", *SHOW) as job:
             code, _, err = job.finish()
