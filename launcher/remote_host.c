@@ -83,10 +83,11 @@ static void read_complaint(const struct co_buf *text, char *to, size_t n)
 
 /* --- standard output, until it is a node --- */
 
-static void pass_output_on(struct remote_host *h)
+/* returns   0, -ENOMEM */
+static int pass_output_on(struct remote_host *h)
 {
     struct remote *r = h->remote;
-    int rank = (int)(h - r->hosts);
+    int rc = 0, rank = (int)(h - r->hosts);
     int fds[2] = {h->out_fd, h->err_fd};
     stop_poll(&h->out_poll);
     stop_poll(&h->err_poll);
@@ -98,9 +99,11 @@ static void pass_output_on(struct remote_host *h)
     for (int which = 0; which < 2; which++) {
         const struct output_way way = {
             .to = (enum output_sink)which, .prefix = "", .log_fd = -1, .filter_fd = -1};
-        if (fds[which] >= 0)
-            output_add(r->output, rank, (enum output_sink)which, fds[which], false, &way);
+        if (fds[which] >= 0 &&
+            output_add(r->output, rank, (enum output_sink)which, fds[which], false, &way) < 0)
+            rc = -ENOMEM;
     }
+    return rc;
 }
 
 static void look_at_line(struct remote_host *h, enum leash_line which)
@@ -115,8 +118,9 @@ static void look_at_line(struct remote_host *h, enum leash_line which)
         co_buf_consume(&h->heard, co_buf_len(&h->heard)); /* it says no more until it is told */
         co_buf_fini(&h->complaint);                       /* greetings, warnings of ssh */
         remote_on_up(h);
+    } else if (rc > 0 && pass_output_on(h) < 0) {
+        give_up(h, "no memory for its output");
     } else if (rc > 0) {
-        pass_output_on(h);
         remote_on_ready(h);
     }
 }
