@@ -162,8 +162,10 @@ static void tell_all(struct remote *r)
     for (size_t i = 0; i < r->n_hosts && muster_count(r->muster, MUSTER_UP) > 0; i++)
         if (muster_get(r->muster, i) == MUSTER_UP) {
             muster_set(r->muster, i, MUSTER_TOLD, co_now_ms());
-            if (remote_host_tell(&r->hosts[i]) < 0)
+            if (remote_host_tell(&r->hosts[i]) < 0) {
+                remote_host_kill(&r->hosts[i]);
                 remote_on_failed(&r->hosts[i], "no memory for its order");
+            }
         }
 }
 
