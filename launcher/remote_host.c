@@ -322,7 +322,9 @@ void remote_host_kill(struct remote_host *h)
 const char *remote_host_ended(struct remote_host *h)
 {
     h->runs = false;
-    while (hear_some(h)) { /* what it wrote before it ended is there: it may have become a node */
+    /* What it wrote before it ended is there: it may have become a node, if it was told to. That it
+     * is up is not true any more. */
+    while (h->is_told && hear_some(h)) {
     }
     while (h->err_fd >= 0) {
         size_t before = co_buf_len(&h->complaint);
