@@ -73,7 +73,7 @@ struct remote {
     bool has_verdict, ended;
     int verdict_code;
     bool is_ours_to_tell; /* the verdict: no node does */
-    char verdict_node[HOST_NAME_BYTES], verdict_text[1024];
+    char verdict_text[1024];
 };
 
 /* --- remote.c, for remote_host.c --- */
