@@ -271,6 +271,13 @@ static int read_replace(struct history *h, const struct event *e)
                                    is_true(e, "counted") ? "" : " (not counted)"));
 }
 
+static int read_shrink(struct history *h, const struct event *e)
+{
+    return add_trouble(h, add_mark(h, e, "shrink", "rank %d failed: the others go on without it%s",
+                                   number_of(e, "rank"),
+                                   is_true(e, "counted") ? "" : " (not counted)"));
+}
+
 static int read_hang(struct history *h, const struct event *e)
 {
     const json_t *call = json_object_get(e->line, "call");
@@ -306,6 +313,25 @@ static int read_wait(struct history *h, const struct event *e)
 static int read_save(struct history *h, const struct event *e)
 {
     return add_mark(h, e, "save", "checkpoint %s", text_of(e, "state"));
+}
+
+static const struct {
+    const char *state, *text;
+} leavings[] = {
+    {"announced", "the end of the ranks is announced: they are asked to save"},
+    {"saved", "all ranks have saved before their announced end"},
+    {"late", "the announced end comes before all ranks have saved"},
+    {"ended", "something else ends the ranks before their announced end"},
+};
+
+static int read_leaving(struct history *h, const struct event *e)
+{
+    const char *state = text_of(e, "state");
+    for (size_t i = 0; i < sizeof leavings / sizeof *leavings; i++)
+        if (strcmp(leavings[i].state, state) == 0)
+            return add_mark(h, e, "leaving", "%s: %s (%s)", text_of(e, "host"), leavings[i].text,
+                            text_of(e, "signal"));
+    return add_mark(h, e, "leaving", "%s: leaving, %s", text_of(e, "host"), state);
 }
 
 static int read_leave(struct history *h, const struct event *e)
@@ -357,11 +383,13 @@ static const struct {
     {"stop", read_stop},
     {"restart", read_restart},
     {"replace", read_replace},
+    {"shrink", read_shrink},
     {"hang", read_hang},
     {"oom", read_oom},
     {"rdzv", read_place},
     {"node_wait", read_wait},
     {"save", read_save},
+    {"leaving", read_leaving},
     {"leave", read_leave},
     {"pace", read_pace},
     {"job_end", read_job_end},

@@ -174,6 +174,24 @@ START_TEST(a_stop_counts_for_its_node_from_its_time_on)
 }
 END_TEST
 
+START_TEST(what_befalls_a_node_is_put_into_words)
+{
+    event(0, "shrink", 0, "\"rank\":3,\"lrank\":3,\"counted\":false");
+    event(1, "leaving", 0, "\"state\":\"announced\",\"signal\":\"SIGUSR1\",\"grace_ms\":1000");
+    event(2, "leaving", 0, "\"state\":\"saved\",\"signal\":\"SIGUSR1\"");
+    event(3, "leaving", 0, "\"state\":\"new\",\"signal\":\"SIGUSR1\"");
+    history_finish(&h);
+    ck_assert_uint_eq(h.n_marks, 4);
+    ck_assert_str_eq(h.marks[0].kind, "shrink");
+    ck_assert(h.marks[0].is_trouble && !h.marks[1].is_trouble);
+    ck_assert_str_eq(h.marks[0].text, "rank 3 failed: the others go on without it (not counted)");
+    ck_assert_str_eq(h.marks[1].kind, "leaving");
+    ck_assert_ptr_nonnull(strstr(h.marks[1].text, "asked to save (SIGUSR1)"));
+    ck_assert_ptr_nonnull(strstr(h.marks[2].text, "all ranks have saved"));
+    ck_assert_str_eq(h.marks[3].text, "n1: leaving, new");
+}
+END_TEST
+
 /* Each look at all runs, or at all stops, would take minutes with a sanitizer. */
 START_TEST(runs_and_stops_without_number_are_read)
 {
@@ -311,6 +329,7 @@ int main(void)
     tcase_add_test(tc, events_without_number_are_bounded);
     tcase_add_test(tc, a_run_ends_that_was_the_last_of_its_pid_to_begin);
     tcase_add_test(tc, a_stop_counts_for_its_node_from_its_time_on);
+    tcase_add_test(tc, what_befalls_a_node_is_put_into_words);
     tcase_add_test(tc, runs_and_stops_without_number_are_read);
     tcase_add_test(tc, a_page_has_all_of_it_and_needs_nothing_else);
     tcase_add_test(tc, no_text_gets_out_of_its_place);
