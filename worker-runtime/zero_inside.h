@@ -40,6 +40,7 @@ struct ddp_zero {
     struct shards *shards;        /* borrowed, of `kept`, or: */
     struct shards own_shards;
     uint64_t began_ns;     /* the step that is being made */
+    bool is_torn;          /* a step broke when the only version of the shard was written already */
     int64_t saved_updates; /* what a checkpoint reads and writes */
     char item_name[DDP_ZERO_MAX_ITEMS][128];
 };

@@ -314,6 +314,44 @@ START_TEST(another_number_of_ranks_takes_up_what_was_saved)
 }
 END_TEST
 
+/* Rank 1 makes the calls of a step up to the last one, and leaves. */
+static void break_in_the_middle(struct ddp_group *g, void *arg)
+{
+    float param[32], grad[32] = {0};
+    const size_t each[2] = {16, 16};
+    struct ddp_tensor t = {
+        .name = "t", .param = param, .grad = grad, .count = 32, .dtype = DDP_FLOAT32};
+    struct ddp_checkpoint_item items[DDP_ZERO_MAX_ITEMS];
+    struct ddp_zero_stats stats;
+    struct ddp_zero *z;
+    double sums[2] = {0};
+    size_t n;
+    (void)arg;
+    for (size_t i = 0; i < 32; i++)
+        param[i] = 1;
+    rank_expect(ddp_zero_create(g, &t, 1, &ways[2], &z) == 0);
+    rank_expect(ddp_zero_step(z, NULL, NULL) == 0);
+    rank_expect(ddp_zero_items(z, "z", items, &n) == 0);
+    if (ddp_rank(g) == 1) {
+        rank_expect(ddp_reduce_scatter_v(g, grad, grad + 16, each, DDP_FLOAT32, DDP_AVG, NULL) ==
+                    0);
+        rank_expect(ddp_all_reduce(g, sums, sums, 2, DDP_FLOAT64, DDP_SUM, NULL) == 0);
+        return;
+    }
+    rank_expect(ddp_zero_step(z, NULL, NULL) == DDP_EPEER);
+    rank_expect_text("the parameters of a sharded step");
+    ddp_zero_get_stats(z, &stats);
+    rank_expect(stats.n_steps == 1);
+    rank_expect(ddp_zero_items(z, "z", items, &n) == DDP_EINVAL);
+    rank_expect_text("broke in the middle");
+}
+
+START_TEST(a_state_that_broke_in_the_middle_of_a_step_is_not_given_out)
+{
+    ranks_run(2, break_in_the_middle, NULL);
+}
+END_TEST
+
 /* --- after a death ---------------------------------------------------------------------------- */
 
 /* The world before had 3 ranks. What each element of the state was after step 7: */
@@ -477,6 +515,7 @@ int main(void)
     tcase_add_loop_test(t, each_rank_of_n_holds_an_nth_of_the_state, 1, 5);
     tcase_add_loop_test(t, another_number_of_ranks_takes_up_what_was_saved, 0,
                         sizeof(moves) / sizeof(moves[0]));
+    tcase_add_test(t, a_state_that_broke_in_the_middle_of_a_step_is_not_given_out);
     tcase_add_loop_test(t, whoever_is_left_goes_on_with_the_shards_of_the_last_completed_step, 0,
                         sizeof(afters) / sizeof(afters[0]));
     tcase_add_loop_test(t, what_is_out_of_bounds_or_differs_is_refused_and_nobody_waits, 0,
