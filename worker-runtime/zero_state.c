@@ -61,7 +61,8 @@ int ddp_zero_loaded(struct ddp_zero *z)
         return rt_fail(DDP_EINVAL, "ddp_zero_loaded: a checkpoint of %lld steps cannot be",
                        z != NULL ? (long long)z->saved_updates : 0LL);
     struct shard_version *v = zero_current(z);
-    v->n_updates = (uint64_t)z->saved_updates;
+    /* Of this step alone, as the buddy's copy: it may have been that of steps before, too. */
+    shard_done(v, z->shards->step, (uint64_t)z->saved_updates);
     z->shards->buddy.at[0].is_valid = z->shards->buddy.at[1].is_valid = false; /* of what was */
     int rc = round_masters(z);
     if (rc == 0)

@@ -458,6 +458,50 @@ START_TEST(whoever_is_left_goes_on_with_the_shards_of_the_last_completed_step)
 }
 END_TEST
 
+/* A skipped step, then a checkpoint; rank 1 dies, and a new one gets the loaded shard. */
+static void die_after_a_load(struct ddp_group *g, void *arg)
+{
+    const struct ddp_zero_opts opts = {.optimizer = DDP_ADAMW, .lr = 0.1, .buddies = true};
+    float param[70] = {0};
+    struct ddp_tensor t = {.name = "t", .param = param, .count = 70, .dtype = DDP_FLOAT32};
+    struct ddp_checkpoint_item items[DDP_ZERO_MAX_ITEMS];
+    struct recovery r;
+    struct ddp_zero *z;
+    size_t n;
+    (void)arg;
+    recovery_init(&r);
+    r.again.may_follow = true;
+    g->recovery = &r;
+    rank_expect(ddp_zero_create(g, &t, 1, &opts, &z) == 0);
+    for (size_t i = 0; i < 70; i++)
+        ((float *)t.grad)[i] = INFINITY;
+    rank_expect(ddp_zero_step(z, NULL, NULL) == 0 && r.n_done == 1);
+    rank_expect(ddp_zero_items(z, "z", items, &n) == 0 && n == 3);
+    *(int64_t *)items[0].data = 7;
+    for (size_t k = 0; k < 2; k++)
+        for (size_t i = 0; i < items[1 + k].count; i++)
+            ((float *)items[1 + k].data)[i] = kept_value(k, items[1 + k].first + i);
+    rank_expect(ddp_zero_loaded(z) == 0);
+    ddp_zero_destroy(z);
+    if (ddp_rank(g) == 1) {
+        shards_fini(&r.shards->shards);
+        r.n_done = 0;
+    }
+    r.most_done = 1;
+    recovery_shards_begin(&r);
+    rank_expect(ddp_zero_create(g, &t, 1, &opts, &z) == 0);
+    expect_kept(z);
+    ddp_zero_destroy(z);
+    recovery_fini(&r);
+    g->recovery = NULL;
+}
+
+START_TEST(what_was_loaded_after_a_skipped_step_outlives_a_rank)
+{
+    ranks_run(2, die_after_a_load, NULL);
+}
+END_TEST
+
 /* --- refused ---------------------------------------------------------------------------------- */
 
 static const struct ddp_zero_opts refused[] = {
@@ -518,6 +562,7 @@ int main(void)
     tcase_add_test(t, a_state_that_broke_in_the_middle_of_a_step_is_not_given_out);
     tcase_add_loop_test(t, whoever_is_left_goes_on_with_the_shards_of_the_last_completed_step, 0,
                         sizeof(afters) / sizeof(afters[0]));
+    tcase_add_test(t, what_was_loaded_after_a_skipped_step_outlives_a_rank);
     tcase_add_loop_test(t, what_is_out_of_bounds_or_differs_is_refused_and_nobody_waits, 0,
                         sizeof(refused) / sizeof(refused[0]));
     suite_add_tcase(s, t);
