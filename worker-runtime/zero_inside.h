@@ -22,7 +22,7 @@ struct recovery_shards;
 struct ddp_zero {
     struct group_child child; /* first member */
     struct ddp_group *g;
-    struct ddp_group *ring; /* of the same ranks, for copies to buddies; the world's. NULL: none */
+    struct ddp_group *ring;     /* owned: of the same ranks, for copies to buddies; NULL: none */
     struct ddp_tensor *tensors; /* borrowed */
     size_t n_tensors;
     struct optimizer_step how; /* but for number and grad_factor */

@@ -502,6 +502,36 @@ START_TEST(what_was_loaded_after_a_skipped_step_outlives_a_rank)
 }
 END_TEST
 
+/* It has a group of its own for copies, which is neither lost nor destroyed twice. */
+static void end_in_some_order(struct ddp_group *g, void *arg)
+{
+    const int how = *(const int *)arg;
+    const struct ddp_zero_opts opts = {.lr = 0.1, .momentum = 0.9, .buddies = true};
+    float param[70] = {0};
+    struct ddp_tensor t = {.name = "t", .param = param, .count = 70, .dtype = DDP_FLOAT32};
+    struct ddp_group *sub;
+    struct recovery r;
+    struct ddp_zero *z;
+    recovery_init(&r);
+    r.again.may_follow = true;
+    g->recovery = &r;
+    rank_expect(ddp_group_split(g, 0, 0, &sub) == 0);
+    rank_expect(ddp_zero_create(sub, &t, 1, &opts, &z) == 0);
+    rank_expect(ddp_zero_step(z, NULL, NULL) == 0);
+    if (how == 1)
+        ddp_zero_destroy(z);
+    if (how > 0)
+        ddp_group_destroy(sub);
+    recovery_fini(&r);
+    g->recovery = NULL; /* with 0 the world's end is that of all of them */
+}
+
+START_TEST(it_may_end_before_its_group_or_with_it_or_with_the_world)
+{
+    ranks_run(2, end_in_some_order, &_i);
+}
+END_TEST
+
 /* --- refused ---------------------------------------------------------------------------------- */
 
 static const struct ddp_zero_opts refused[] = {
@@ -563,6 +593,7 @@ int main(void)
     tcase_add_loop_test(t, whoever_is_left_goes_on_with_the_shards_of_the_last_completed_step, 0,
                         sizeof(afters) / sizeof(afters[0]));
     tcase_add_test(t, what_was_loaded_after_a_skipped_step_outlives_a_rank);
+    tcase_add_loop_test(t, it_may_end_before_its_group_or_with_it_or_with_the_world, 0, 3);
     tcase_add_loop_test(t, what_is_out_of_bounds_or_differs_is_refused_and_nobody_waits, 0,
                         sizeof(refused) / sizeof(refused[0]));
     suite_add_tcase(s, t);
