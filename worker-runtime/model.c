@@ -167,8 +167,9 @@ int model_broadcast(struct ddp_model *m, const struct ddp_tensor *t, size_t n, i
     return 0;
 }
 
-/* Give every rank the state of one: at the start rank 0's, later that of one which has it. Buffers
- * come in any case: they are equalised behind the end of a step, and a death may have been first. */
+/* Give every rank the state of one: at the start rank 0's, later that of one which has it.
+ * Buffers come in any case: they are equalised behind the end of a step, and a death may have
+ * been first. */
 static int take_state(struct ddp_model *m)
 {
     int giver;
