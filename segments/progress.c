@@ -73,8 +73,8 @@ void progress_close(struct progress_page *page, struct progress_place *place)
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-/* None yet; or no libddp has written that: its state is none, and readers have names for those there
- * are. */
+/* None yet; or no libddp has written that: its state is none, and readers have names for those
+ * there are. */
 static bool is_call(uint64_t word)
 {
     return word != 0 && (word & PROGRESS_STATE_MASK) <= PROGRESS_WAITS;

@@ -1,4 +1,5 @@
-/* The ranks' node sockets, over real ones. What the broker makes of them: segments/test_broker.c. */
+/* The ranks' node sockets, over real ones. What the broker makes of them:
+ * segments/test_broker.c. */
 #include "launcher/node_memory.h"
 
 #include <check.h>
