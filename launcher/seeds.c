@@ -3,12 +3,14 @@
 #include "nursery_wire.h"
 
 #include "common/clock.h"
+#include "common/scope.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { DYING = -1 }; /* a batch: killed, and not reaped yet */
@@ -162,16 +164,36 @@ enum seeds_gone seeds_forget(struct seeds *s, pid_t pid)
     return SEEDS_ONE_GONE;
 }
 
-/* Wait until there is something to read. returns whether there is */
-static bool await_word(const struct seeds *s, uint64_t until_ms)
+static bool await_readable(int fd, uint64_t until_ms)
 {
-    struct pollfd p = {.fd = s->sock, .events = POLLIN};
+    struct pollfd p = {.fd = fd, .events = POLLIN};
     for (;;) {
         int left_ms = co_left_ms(until_ms);
-        int n = s->sock < 0 ? 0 : poll(&p, 1, left_ms);
+        int n = fd < 0 ? 0 : poll(&p, 1, left_ms);
         if (n > 0 || (n == 0 && left_ms >= 0) || (n < 0 && errno != EINTR))
             return n > 0;
     }
+}
+
+/* Wait until there is something to read. returns whether there is */
+static bool await_word(const struct seeds *s, uint64_t until_ms)
+{
+    return await_readable(s->sock, until_ms);
+}
+
+/* One that is killed may still read an order, which nobody answers then. It is reaped elsewhere.
+ *
+ * returns   whether all of them are dead */
+static bool await_dying(const struct seeds *s, uint64_t until_ms)
+{
+    for (int i = 0; i < s->n; i++) {
+        if (s->of[i].batch != DYING)
+            continue;
+        co_autoclose_fd int fd = (int)syscall(SYS_pidfd_open, s->of[i].pid, 0);
+        if (fd >= 0 && !await_readable(fd, until_ms)) /* without one there is no such process */
+            return false;
+    }
+    return true;
 }
 
 /* Seeds that are promised come within the time of a few forks. */
@@ -180,7 +202,7 @@ static bool await_seeds(struct seeds *s, int n, uint64_t until_ms)
     seeds_hear(s);
     while (count_usable(s) < n && count_batch(s) < s->n_promised && await_word(s, until_ms))
         seeds_hear(s);
-    return count_usable(s) >= n;
+    return count_usable(s) >= n && await_dying(s, until_ms);
 }
 
 static int send_order(const struct seeds *s, const struct seeds_order *order, const int *fds,

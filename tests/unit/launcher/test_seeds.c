@@ -206,6 +206,47 @@ START_TEST(each_order_makes_one_seed_a_rank)
 }
 END_TEST
 
+/* One that takes its time to die: it has memory to give back. */
+static pid_t large_sleeper(void)
+{
+    enum { BYTES = 128 << 20 };
+    int ends[2];
+    char byte;
+    ck_assert_int_eq(pipe(ends), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        char *memory = malloc(BYTES);
+        if (memory == NULL)
+            _exit(1);
+        memset(memory, 1, BYTES);
+        if (write(ends[1], memory, 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(ends[1]);
+    ck_assert_int_eq(read(ends[0], &byte, 1), 1);
+    close(ends[0]);
+    return pid;
+}
+
+/* One of the older batch may read from the same socket until it is dead. */
+START_TEST(no_order_goes_to_a_seed_that_is_being_killed)
+{
+    struct spawn_order order = plain_order();
+    pid_t old = large_sleeper(), new = obedient(-1);
+    say_batch(1, &old, 1);
+    say_batch(2, &new, 1);
+    ck_assert_int_eq(take(&order, 1, LATE_MS), SEEDS_TOOK);
+    ck_assert_int_eq(order.pid, new);
+    siginfo_t info = {0};
+    ck_assert_int_eq(waitid(P_PID, (id_t)old, &info, WEXITED | WNOHANG | WNOWAIT), 0);
+    ck_assert_int_eq(info.si_pid, old);
+    ck_assert_int_eq(info.si_status, SIGKILL);
+    kill(new, SIGKILL);
+}
+END_TEST
+
 START_TEST(silence_ends_the_parent_and_all_seeds)
 {
     struct spawn_order orders[] = {plain_order(), plain_order()};
@@ -266,6 +307,7 @@ int main(void)
     tcase_add_test(tests, more_seeds_than_there_is_room_for_are_killed);
     tcase_add_test(tests, too_few_seeds_are_left_alone);
     tcase_add_test(tests, each_order_makes_one_seed_a_rank);
+    tcase_add_test(tests, no_order_goes_to_a_seed_that_is_being_killed);
     tcase_add_test(tests, silence_ends_the_parent_and_all_seeds);
     tcase_add_test(tests, an_answer_for_another_rank_is_none);
     tcase_add_test(tests, without_the_parent_there_are_no_seeds);
