@@ -61,7 +61,8 @@ static void on_last(uv_timer_t *timer)
     r->ended = true;
 }
 
-/* From a signal, or the verdict: nodes give their ranks their time, then kill them. */
+/* From a signal, or the verdict, nodes give their ranks their time, then kill them. Or no host is a
+ * node any more, and only ways to some that were given up are left: one may not end of SIGTERM. */
 static void set_last(struct remote *r)
 {
     const struct job_spec *spec = r->spec;
@@ -203,6 +204,8 @@ static void look(struct remote *r)
         r->ended = true;
         break;
     case MUSTER_IS_OVER:
+        set_last(r);
+        break;
     case MUSTER_GATHERS:
         break;
     }
@@ -226,9 +229,10 @@ static void on_host_ended(struct remote *r, size_t i, int status)
     const char *why = h->is_killed       ? "" /* it was said */
                       : heard[0] != '\0' ? heard
                                          : report_status(status, how, sizeof how);
-    if (phase == MUSTER_READY || phase == MUSTER_ENDED)
+    if (phase == MUSTER_READY || phase == MUSTER_ENDED) {
         muster_set(r->muster, i, MUSTER_ENDED, co_now_ms());
-    else if (phase != MUSTER_FAILED) {
+        look(r);
+    } else if (phase != MUSTER_FAILED) {
         note_refusal(r, h, i, status);
         remote_on_failed(h, why);
     }
