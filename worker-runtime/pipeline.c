@@ -237,11 +237,12 @@ static int wait_for_all(struct ddp_pipeline *p, struct lane *l, int rc)
 
 static void keep_failure(struct ddp_pipeline *p, int status)
 {
-    p->failure = status < 0 ? status
-                            : rt_fail(DDP_EINVAL,
-                                      "a stage's function has returned %d: 0 or a negative status "
-                                      "is expected",
-                                      status);
+    const bool is_status = status < 0 || status == DDP_RETRY;
+    p->failure = is_status ? status
+                           : rt_fail(DDP_EINVAL,
+                                     "a stage's function has returned %d: 0, DDP_RETRY or a "
+                                     "negative status is expected",
+                                     status);
     snprintf(p->failure_text, sizeof p->failure_text, "%s", ddp_last_error());
 }
 

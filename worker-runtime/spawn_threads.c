@@ -132,15 +132,9 @@ static int join(struct thread *t)
     return 0;
 }
 
-static void *run_thread(void *arg)
+static void work(struct thread *t)
 {
-    struct thread *t = arg;
     struct threads *a = t->all;
-    if (!gate_wait(a))
-        return NULL;
-    t->status = rt_return(join(t), &t->err);
-    atomic_fetch_add(&a->n_failed, t->status != 0);
-    pthread_barrier_wait(&a->everybody); /* all are here, as after ddp_init() */
     if (t->status == 0 && atomic_load(&a->n_failed) == 0)
         t->status = a->fn(t->world, a->arg);
     if (t->status > 0)
@@ -150,7 +144,26 @@ static void *run_thread(void *arg)
                             t->status);
     snprintf(t->text, sizeof t->text, "%s", t->status != 0 ? ddp_last_error() : "");
     t->order = atomic_fetch_add(&a->n_ended, 1) + 1;
+}
+
+static void close_world(void *arg)
+{
+    struct thread *t = arg;
     group_close(t->world);
+}
+
+static void *run_thread(void *arg)
+{
+    struct thread *t = arg;
+    struct threads *a = t->all;
+    if (!gate_wait(a))
+        return NULL;
+    t->status = rt_return(join(t), &t->err);
+    atomic_fetch_add(&a->n_failed, t->status != 0);
+    pthread_barrier_wait(&a->everybody);  /* all are here, as after ddp_init() */
+    pthread_cleanup_push(close_world, t); /* by pthread_exit(), too: others hear of it */
+    work(t);
+    pthread_cleanup_pop(1);
     return NULL;
 }
 
@@ -231,10 +244,16 @@ static int judge(const struct threads *a)
 {
     struct rank_end ends[CONTROL_MAX_LOCAL];
     for (int r = 0; r < a->n; r++)
-        ends[r] = (struct rank_end){.order = a->thread[r].order, .status = a->thread[r].status};
+        ends[r] = (struct rank_end){.order = a->thread[r].order,
+                                    .status = a->thread[r].status,
+                                    .exit_status = a->thread[r].order == 0 ? 256 : 0};
     const int first = first_failure_find(ends, a->n);
     if (first < 0)
         return 0;
+    if (ends[first].order == 0)
+        return rt_fail(DDP_EPEER,
+                       "rank %d of %d has called pthread_exit() in the middle of its function",
+                       first, a->n);
     return rt_fail(a->thread[first].status, "rank %d of %d: %s", first, a->n,
                    a->thread[first].text);
 }

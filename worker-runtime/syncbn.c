@@ -16,15 +16,27 @@ struct ddp_syncbn {
     double *mean, *m2;             /* of all ranks' last batch; m2 becomes 1 / sqrt(var + eps) */
     double *a, *b;                 /* work memory, channels each */
     double *sums;                  /* 2 * channels */
+    double *all;                   /* what gather() wants: each rank's moments */
     double count;                  /* of all ranks' last batch; 0: there was none */
     struct ddp_syncbn_shape shape; /* of this rank's */
 };
 
 /* --- making one ------------------------------------------------------------------------------- */
 
+static bool are_channels(size_t n)
+{
+    return n > 0 && n <= SIZE_MAX / (8 * sizeof(double));
+}
+
+/* Room for each rank's count, means and squared deviations. NULL: no memory */
+static double *alloc_all(const struct ddp_group *g, size_t channels)
+{
+    return calloc((size_t)ddp_world_size(g), (1 + 2 * channels) * sizeof(double));
+}
+
 static int check(const struct ddp_syncbn_opts *o)
 {
-    if (o->channels == 0 || o->channels > SIZE_MAX / (8 * sizeof(double)))
+    if (!are_channels(o->channels))
         return rt_fail(DDP_EINVAL, "ddp_syncbn_create: %zu channels", o->channels);
     if (o->dtype != DDP_FLOAT32 && o->dtype != DDP_FLOAT64)
         return rt_fail(DDP_EINVAL, "ddp_syncbn_create: type %d: float32 or float64 is needed",
@@ -53,8 +65,9 @@ int ddp_syncbn_create(struct ddp_group *g, const struct ddp_syncbn_opts *opts,
     if (rc != 0)
         return rc;
     struct ddp_syncbn *bn = calloc(1, sizeof *bn);
-    if (bn == NULL || (bn->memory = calloc(6 * opts->channels, sizeof *bn->memory)) == NULL) {
-        free(bn);
+    if (bn == NULL || (bn->memory = calloc(6 * opts->channels, sizeof *bn->memory)) == NULL ||
+        (bn->all = alloc_all(g, opts->channels)) == NULL) {
+        ddp_syncbn_destroy(bn);
         return rt_fail(DDP_ENOMEM, "ddp_syncbn_create: no memory for %zu channels", opts->channels);
     }
     bn->child.destroy = destroy_child;
@@ -78,6 +91,7 @@ void ddp_syncbn_destroy(struct ddp_syncbn *bn)
         return;
     group_disown(&bn->child);
     free(bn->memory);
+    free(bn->all);
     free(bn);
 }
 
@@ -95,25 +109,34 @@ static int gather(struct ddp_group *g, double *all, double count, const double *
     return ddp_all_gather(g, own, all, n_each, DDP_FLOAT64, NULL);
 }
 
+/* all   of alloc_all() */
+static int merge(struct ddp_group *g, double *all, double *count, double *mean, double *m2,
+                 size_t channels)
+{
+    const size_t n_each = 1 + 2 * channels, n = (size_t)ddp_world_size(g);
+    int rc = gather(g, all, *count, mean, m2, channels);
+    if (rc != 0)
+        return rc;
+    *count = 0;
+    memset(mean, 0, channels * sizeof *mean);
+    memset(m2, 0, channels * sizeof *m2);
+    for (size_t r = 0; r < n; r++) {
+        const double *of = all + r * n_each;
+        moments_merge(count, mean, m2, of[0], of + 1, of + 1 + channels, channels);
+    }
+    return 0;
+}
+
 int ddp_syncbn_merge(struct ddp_group *g, double *count, double *mean, double *m2, size_t channels)
 {
-    if (g == NULL || count == NULL || mean == NULL || m2 == NULL || !(*count >= 0))
+    if (g == NULL || count == NULL || mean == NULL || m2 == NULL || !(*count >= 0) ||
+        !are_channels(channels))
         return rt_fail(DDP_EINVAL, "ddp_syncbn_merge: a group, counts and moments are needed");
-    const size_t n_each = 1 + 2 * channels, n = (size_t)ddp_world_size(g);
-    double *all = calloc(n, n_each * sizeof *all);
+    double *all = alloc_all(g, channels);
     if (all == NULL)
-        return rt_fail(DDP_ENOMEM, "ddp_syncbn_merge: no memory for %zu channels of %zu ranks",
-                       channels, n);
-    int rc = gather(g, all, *count, mean, m2, channels);
-    if (rc == 0) {
-        *count = 0;
-        memset(mean, 0, channels * sizeof *mean);
-        memset(m2, 0, channels * sizeof *m2);
-        for (size_t r = 0; r < n; r++) {
-            const double *of = all + r * n_each;
-            moments_merge(count, mean, m2, of[0], of + 1, of + 1 + channels, channels);
-        }
-    }
+        return rt_fail(DDP_ENOMEM, "ddp_syncbn_merge: no memory for %zu channels of %d ranks",
+                       channels, ddp_world_size(g));
+    int rc = merge(g, all, count, mean, m2, channels);
     free(all);
     return rc;
 }
@@ -175,7 +198,7 @@ int ddp_syncbn_forward(struct ddp_syncbn *bn, const struct ddp_syncbn_shape *sha
     bn->shape = *shape;
     bn->count = (double)shape->outer * (double)shape->inner;
     moments_of(&block, x, bn->mean, bn->m2);
-    int rc = ddp_syncbn_merge(bn->g, &bn->count, bn->mean, bn->m2, bn->opts.channels);
+    int rc = merge(bn->g, bn->all, &bn->count, bn->mean, bn->m2, bn->opts.channels);
     if (rc == 0 && bn->count < 2)
         rc = rt_fail(DDP_EINVAL,
                      "ddp_syncbn_forward: all ranks together have %g values a channel: there is no "

@@ -197,6 +197,8 @@ static int meet(struct ddp_zero *z, const struct ddp_zero_opts *o, const struct 
     int rc = compare(z, o);
     if (rc == 0 && o->buddies && z->kept != NULL && z->g->world_size > 1)
         rc = ddp_group_split(z->g, 0, 0, &z->ring);
+    if (z->ring != NULL)
+        group_disown(&z->ring->child); /* it goes with z, whatever the world destroys first */
     return rc == 0 ? zero_take_state(z, shape) : rc;
 }
 
@@ -282,7 +284,8 @@ void ddp_zero_destroy(struct ddp_zero *z)
     free(z->decays);
     free(z->offset);
     free(z->counts);
-    free(z); /* the ring is the world's, which may have destroyed it before */
+    ddp_group_destroy(z->ring);
+    free(z);
 }
 
 int ddp_zero_set_lr(struct ddp_zero *z, double lr)

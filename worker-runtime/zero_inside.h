@@ -22,7 +22,7 @@ struct recovery_shards;
 struct ddp_zero {
     struct group_child child; /* first member */
     struct ddp_group *g;
-    struct ddp_group *ring; /* of the same ranks, for copies to buddies; the world's. NULL: none */
+    struct ddp_group *ring;     /* owned: of the same ranks, for copies to buddies; NULL: none */
     struct ddp_tensor *tensors; /* borrowed */
     size_t n_tensors;
     struct optimizer_step how; /* but for number and grad_factor */
@@ -40,6 +40,7 @@ struct ddp_zero {
     struct shards *shards;        /* borrowed, of `kept`, or: */
     struct shards own_shards;
     uint64_t began_ns;     /* the step that is being made */
+    bool is_torn;          /* a step broke when the only version of the shard was written already */
     int64_t saved_updates; /* what a checkpoint reads and writes */
     char item_name[DDP_ZERO_MAX_ITEMS][128];
 };

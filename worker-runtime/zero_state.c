@@ -26,6 +26,9 @@ int ddp_zero_items(struct ddp_zero *z, const char *name,
     if (z == NULL || name == NULL || items == NULL || ret_n == NULL || strlen(name) > 80)
         return rt_fail(DDP_EINVAL, "ddp_zero_items: a name of up to 80 bytes, items and ret_n are "
                                    "needed");
+    if (z->is_torn)
+        return rt_fail(DDP_EINVAL, "ddp_zero_items: the last step broke in the middle, and the "
+                                   "state before it is gone: begin again from a checkpoint");
     size_t n = 0;
     z->saved_updates = (int64_t)zero_current(z)->n_updates;
     snprintf(z->item_name[n], sizeof z->item_name[n], "%s.step", name);
@@ -58,7 +61,8 @@ int ddp_zero_loaded(struct ddp_zero *z)
         return rt_fail(DDP_EINVAL, "ddp_zero_loaded: a checkpoint of %lld steps cannot be",
                        z != NULL ? (long long)z->saved_updates : 0LL);
     struct shard_version *v = zero_current(z);
-    v->n_updates = (uint64_t)z->saved_updates;
+    /* Of this step alone, as the buddy's copy: it may have been that of steps before, too. */
+    shard_done(v, z->shards->step, (uint64_t)z->saved_updates);
     z->shards->buddy.at[0].is_valid = z->shards->buddy.at[1].is_valid = false; /* of what was */
     int rc = round_masters(z);
     if (rc == 0)

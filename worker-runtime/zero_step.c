@@ -180,14 +180,20 @@ static int make_step(struct ddp_zero *z, double grad_factor)
     struct update u = {.z = z, .old = old, .new = shard_next(&s->own, s->step), .step = z->how};
     u.step.number = number;
     u.step.grad_factor = grad_factor;
+    z->is_torn = u.new == old; /* the only version: it belongs to no step until all is done */
     update(&u);
-    shard_done(u.new, s->step + 1, number);
+    if (!z->is_torn)
+        shard_done(u.new, s->step + 1, number);
     int rc = zero_copy_to_buddy(z, u.new, s->step + 1, number);
     if (rc == 0)
         rc = zero_hand_out(z);
-    if (rc == 0)
-        complete(z);
-    return rc;
+    if (rc != 0)
+        return rc;
+    if (z->is_torn)
+        shard_done(u.new, s->step + 1, number);
+    z->is_torn = false;
+    complete(z);
+    return 0;
 }
 
 int ddp_zero_step(struct ddp_zero *z, const struct ddp_scaler *scaler, struct ddp_zero_step *ret)

@@ -47,7 +47,7 @@ struct ddp_pipeline_opts {
      * in        in_count elements, valid until backward() of this micro-batch returns; NULL of
      *           stage 0, which takes the step's samples
      * out       out_count elements; NULL of the last stage, which has the loss
-     * returns   0 or a negative status, which fails the step on all stages */
+     * returns   0; a negative status or DDP_RETRY, which fails the step on all stages */
     int (*forward)(void *arg, int micro, const void *in, void *out);
 
     /* ... of the backward pass, micro-batches from last to first: what the forward pass kept is its

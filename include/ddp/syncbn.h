@@ -82,8 +82,9 @@ int ddp_syncbn_infer(const struct ddp_syncbn *bn, const struct ddp_syncbn_shape 
  *
  * count      values a channel, 0 or more; all ranks' out
  * mean, m2   channels of each: the mean, and the sum of squared deviations from it
- * returns    0; DDP_EINVAL a NULL or a negative count; DDP_ENOMEM: others wait in vain then, so
- *            finalize; else as ddp_all_gather() */
+ * channels   as of ddp_syncbn_create()
+ * returns    0; DDP_EINVAL a NULL, a negative count, or channels out of bounds; DDP_ENOMEM: others
+ *            wait in vain then, so finalize; else as ddp_all_gather() */
 int ddp_syncbn_merge(struct ddp_group *g, double *count, double *mean, double *m2, size_t channels);
 
 #ifdef __cplusplus

@@ -44,6 +44,14 @@ def finish(*args, **kw):
         return node.finish()
 
 
+def await_endpoint(port):
+    """The node that was started meanwhile has the roster, and no other one."""
+    def is_there():
+        with socket.socket() as s:
+            return s.connect_ex(("127.0.0.1", port)) == 0
+    await_true(is_there)
+
+
 def c10d(port, *more, nodes="2", host="127.0.0.1"):
     return ("--nnodes", nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{host}:{port}", "--rdzv-id", "job7", *more)
 
@@ -179,19 +187,20 @@ select.select([], [], [])
 
     def test_a_node_is_let_in_when_the_ranks_have_saved(self):
         port = free_port()
-        with Node(*self.job(port, "-p", "2", "--node-rank", "0"), RANK, *self.SAVES) as a, \
-                Node(*self.job(port), "python3", "-c", self.SAVES_IN_PYTHON) as b:
-            self.assertEqual(a.hear(2) + b.hear(1), ["0 up", "1 up", "2 up"])
-            with Node(*self.job(port), RANK, *UP) as c:
-                self.assertEqual(a.hear(6), [f"{r} {word}" for r in "01" for word in ("asked", "awaits 10", "got 23")])
-                self.assertEqual(b.hear(1), ["2 saved False"])
-                a.read_until("ddprun: a node waits to join: the ranks are asked to save their state\n")
-                c.read_until("ddprun: waiting for the job's next checkpoint, to join it, 1 s\n")
-                a.signal(signal.SIGUSR1)
-                self.assertEqual(a.hear(4), ["0 saved", "0 up", "1 saved", "1 up"])
-                self.assertEqual(b.hear(1) + c.hear(1), ["2 up", "3 up"])
-                a.read_until("the ranks have saved their state, others join; generation 1: 3 nodes, 4 ranks\n")
-                self.end(c, b, a)
+        with Node(*self.job(port, "-p", "2", "--node-rank", "0"), RANK, *self.SAVES) as a:
+            await_endpoint(port)
+            with Node(*self.job(port), "python3", "-c", self.SAVES_IN_PYTHON) as b:
+                self.assertEqual(a.hear(2) + b.hear(1), ["0 up", "1 up", "2 up"])
+                with Node(*self.job(port), RANK, *UP) as c:
+                    self.assertEqual(a.hear(6), [f"{r} {word}" for r in "01" for word in ("asked", "awaits 10", "got 23")])
+                    self.assertEqual(b.hear(1), ["2 saved False"])
+                    a.read_until("ddprun: a node waits to join: the ranks are asked to save their state\n")
+                    c.read_until("ddprun: waiting for the job's next checkpoint, to join it, 1 s\n")
+                    a.signal(signal.SIGUSR1)
+                    self.assertEqual(a.hear(4), ["0 saved", "0 up", "1 saved", "1 up"])
+                    self.assertEqual(b.hear(1) + c.hear(1), ["2 up", "3 up"])
+                    a.read_until("the ranks have saved their state, others join; generation 1: 3 nodes, 4 ranks\n")
+                    self.end(c, b, a)
 
     def test_programs_of_libddp_save_once_and_together(self):
         port = free_port()
@@ -216,12 +225,14 @@ select.select([], [], [])
     def test_a_node_that_is_told_to_end_leaves_when_all_have_saved(self):
         port = free_port()
         both = c10d(port, "--join-window", "600s", nodes="1:2")
-        with Node(*both, "-p", "2", "--node-rank", "0", SCALER) as a, Node(*both, "--on-term", "600s", SCALER) as b:
-            await_true(lambda: sum(os.path.basename(exe_of(p)) == os.path.basename(SCALER) for p in b.processes()) == 1)
-            b.signal(signal.SIGTERM)
-            self.assertEqual(a.hear(4), ["0 of 2", "0 saved", "1 of 2", "1 saved"])
-            self.assertEqual(b.hear(1), ["2 saved"])
-            self.assertEqual((a.finish()[0], b.finish()[0]), (0, -signal.SIGTERM))
+        with Node(*both, "-p", "2", "--node-rank", "0", SCALER) as a:
+            await_endpoint(port)
+            with Node(*both, "--on-term", "600s", SCALER) as b:
+                await_true(lambda: sum(os.path.basename(exe_of(p)) == os.path.basename(SCALER) for p in b.processes()) == 1)
+                b.signal(signal.SIGTERM)
+                self.assertEqual(a.hear(4), ["0 of 2", "0 saved", "1 of 2", "1 saved"])
+                self.assertEqual(b.hear(1), ["2 saved"])
+                self.assertEqual((a.finish()[0], b.finish()[0]), (0, -signal.SIGTERM))
 
     def test_without_a_checkpoint_a_node_is_let_in_when_its_time_is_over(self):
         port = free_port()

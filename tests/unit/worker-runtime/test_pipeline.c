@@ -10,7 +10,8 @@ struct stage {
     int number, n_stages;
     double weight[WIDTH], d_weight[WIDTH], loss;
     int order[2 * MOST_MICRO], n_calls;
-    int fails_at; /* the micro-batch; -1: none. 100 + m: in its backward pass */
+    int fails_at; /* the micro-batch; -1: none. 100 + m: in its backward pass; 200 + m: there, by
+                     DDP_RETRY */
 };
 
 static double sample(int micro, int k)
@@ -46,6 +47,8 @@ static int backward(void *arg, int micro, const void *in, const void *d_out, voi
     s->order[s->n_calls++] = micro;
     if (micro + 100 == s->fails_at)
         return 5; /* no status */
+    if (micro + 200 == s->fails_at)
+        return DDP_RETRY; /* as a call of the library in here would */
     for (int k = 0; k < WIDTH; k++) {
         const double x = in != NULL ? ((const double *)in)[k] : sample(micro, k);
         const double d = d_out != NULL ? ((const double *)d_out)[k] : target(micro, k);
@@ -184,7 +187,7 @@ static void fail_once(struct ddp_group *g, void *arg)
         s.fails_at = at;
     int rc = ddp_pipeline_step(p);
     if (ddp_rank(g) == 1) {
-        rank_expect(rc == (at < 100 ? DDP_ENOTFINITE : DDP_EINVAL));
+        rank_expect(rc == (at < 100 ? DDP_ENOTFINITE : at < 200 ? DDP_EINVAL : DDP_RETRY));
     } else {
         rank_expect(rc == DDP_EMISMATCH);
         rank_expect_text("stage 1 of the pipeline has failed");
@@ -196,7 +199,7 @@ static void fail_once(struct ddp_group *g, void *arg)
 
 START_TEST(a_stage_that_fails_fails_the_step_on_all_and_nobody_waits)
 {
-    static const int places[] = {0, 2, 103, 100};
+    static const int places[] = {0, 2, 103, 100, 202};
     int at = places[_i];
     ranks_run(3, fail_once, &at);
 }
@@ -245,7 +248,7 @@ int main(void)
                         sizeof(shapes) / sizeof(shapes[0]));
     tcase_add_test(t, stages_may_be_on_several_nodes);
     tcase_add_test(t, pipelines_side_by_side_average_stage_by_stage);
-    tcase_add_loop_test(t, a_stage_that_fails_fails_the_step_on_all_and_nobody_waits, 0, 4);
+    tcase_add_loop_test(t, a_stage_that_fails_fails_the_step_on_all_and_nobody_waits, 0, 5);
     tcase_add_loop_test(t, stages_that_do_not_fit_are_refused_on_all_ranks, 0, 6);
     suite_add_tcase(s, t);
     return run_suite(s);

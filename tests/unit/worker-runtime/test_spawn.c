@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 
@@ -121,6 +122,24 @@ START_TEST(a_variable_that_is_no_good_is_told)
     ck_assert_int_eq(spawns[_i](use_all, 2, NULL), DDP_EENV);
     ck_assert_ptr_nonnull(strstr(ddp_last_error(), "DDP_TIMEOUT"));
     unsetenv("DDP_TIMEOUT");
+}
+END_TEST
+
+/* --- threads ---------------------------------------------------------------------------------- */
+
+static int exit_on_1(struct ddp_group *g, void *arg)
+{
+    (void)arg;
+    if (ddp_rank(g) == 1)
+        pthread_exit(NULL);
+    return ddp_barrier(g);
+}
+
+START_TEST(a_thread_that_ends_otherwise_stops_the_others_and_is_named)
+{
+    ck_assert_int_eq(ddp_spawn_threads(exit_on_1, 3, NULL), DDP_EPEER);
+    ck_assert_str_eq(ddp_last_error(),
+                     "rank 1 of 3 has called pthread_exit() in the middle of its function");
 }
 END_TEST
 
@@ -246,6 +265,7 @@ int main(void)
     tcase_add_loop_test(t, a_positive_number_is_no_status, 0, 2);
     tcase_add_loop_test(t, numbers_out_of_bounds_are_refused, 0, 2);
     tcase_add_loop_test(t, a_variable_that_is_no_good_is_told, 0, 2);
+    tcase_add_test(t, a_thread_that_ends_otherwise_stops_the_others_and_is_named);
     tcase_add_loop_test(t, a_process_that_ends_otherwise_stops_the_others_and_is_named, 0, 4);
     tcase_add_test(t, who_does_not_hear_sigterm_is_killed);
     tcase_add_test(t, ranks_die_with_the_program_that_made_them);

@@ -155,6 +155,9 @@ static void refuse(struct ddp_group *g, void *arg)
     rank_expect(ddp_syncbn_create(g, NULL, &bn) == DDP_EINVAL);
     rank_expect(ddp_syncbn_forward(NULL, NULL, NULL, NULL) == DDP_EINVAL);
     rank_expect(ddp_syncbn_merge(g, &count, &x, &x, 1) == DDP_EINVAL);
+    count = 1;
+    rank_expect(ddp_syncbn_merge(g, &count, &x, &x, 0) == DDP_EINVAL);
+    rank_expect(ddp_syncbn_merge(g, &count, &x, &x, SIZE_MAX / 2 + 1) == DDP_EINVAL); /* 1 + 2^64 */
     ddp_syncbn_destroy(NULL);
 }
 

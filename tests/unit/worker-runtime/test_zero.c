@@ -314,6 +314,44 @@ START_TEST(another_number_of_ranks_takes_up_what_was_saved)
 }
 END_TEST
 
+/* Rank 1 makes the calls of a step up to the last one, and leaves. */
+static void break_in_the_middle(struct ddp_group *g, void *arg)
+{
+    float param[32], grad[32] = {0};
+    const size_t each[2] = {16, 16};
+    struct ddp_tensor t = {
+        .name = "t", .param = param, .grad = grad, .count = 32, .dtype = DDP_FLOAT32};
+    struct ddp_checkpoint_item items[DDP_ZERO_MAX_ITEMS];
+    struct ddp_zero_stats stats;
+    struct ddp_zero *z;
+    double sums[2] = {0};
+    size_t n;
+    (void)arg;
+    for (size_t i = 0; i < 32; i++)
+        param[i] = 1;
+    rank_expect(ddp_zero_create(g, &t, 1, &ways[2], &z) == 0);
+    rank_expect(ddp_zero_step(z, NULL, NULL) == 0);
+    rank_expect(ddp_zero_items(z, "z", items, &n) == 0);
+    if (ddp_rank(g) == 1) {
+        rank_expect(ddp_reduce_scatter_v(g, grad, grad + 16, each, DDP_FLOAT32, DDP_AVG, NULL) ==
+                    0);
+        rank_expect(ddp_all_reduce(g, sums, sums, 2, DDP_FLOAT64, DDP_SUM, NULL) == 0);
+        return;
+    }
+    rank_expect(ddp_zero_step(z, NULL, NULL) == DDP_EPEER);
+    rank_expect_text("the parameters of a sharded step");
+    ddp_zero_get_stats(z, &stats);
+    rank_expect(stats.n_steps == 1);
+    rank_expect(ddp_zero_items(z, "z", items, &n) == DDP_EINVAL);
+    rank_expect_text("broke in the middle");
+}
+
+START_TEST(a_state_that_broke_in_the_middle_of_a_step_is_not_given_out)
+{
+    ranks_run(2, break_in_the_middle, NULL);
+}
+END_TEST
+
 /* --- after a death ---------------------------------------------------------------------------- */
 
 /* The world before had 3 ranks. What each element of the state was after step 7: */
@@ -420,6 +458,80 @@ START_TEST(whoever_is_left_goes_on_with_the_shards_of_the_last_completed_step)
 }
 END_TEST
 
+/* A skipped step, then a checkpoint; rank 1 dies, and a new one gets the loaded shard. */
+static void die_after_a_load(struct ddp_group *g, void *arg)
+{
+    const struct ddp_zero_opts opts = {.optimizer = DDP_ADAMW, .lr = 0.1, .buddies = true};
+    float param[70] = {0};
+    struct ddp_tensor t = {.name = "t", .param = param, .count = 70, .dtype = DDP_FLOAT32};
+    struct ddp_checkpoint_item items[DDP_ZERO_MAX_ITEMS];
+    struct recovery r;
+    struct ddp_zero *z;
+    size_t n;
+    (void)arg;
+    recovery_init(&r);
+    r.again.may_follow = true;
+    g->recovery = &r;
+    rank_expect(ddp_zero_create(g, &t, 1, &opts, &z) == 0);
+    for (size_t i = 0; i < 70; i++)
+        ((float *)t.grad)[i] = INFINITY;
+    rank_expect(ddp_zero_step(z, NULL, NULL) == 0 && r.n_done == 1);
+    rank_expect(ddp_zero_items(z, "z", items, &n) == 0 && n == 3);
+    *(int64_t *)items[0].data = 7;
+    for (size_t k = 0; k < 2; k++)
+        for (size_t i = 0; i < items[1 + k].count; i++)
+            ((float *)items[1 + k].data)[i] = kept_value(k, items[1 + k].first + i);
+    rank_expect(ddp_zero_loaded(z) == 0);
+    ddp_zero_destroy(z);
+    if (ddp_rank(g) == 1) {
+        shards_fini(&r.shards->shards);
+        r.n_done = 0;
+    }
+    r.most_done = 1;
+    recovery_shards_begin(&r);
+    rank_expect(ddp_zero_create(g, &t, 1, &opts, &z) == 0);
+    expect_kept(z);
+    ddp_zero_destroy(z);
+    recovery_fini(&r);
+    g->recovery = NULL;
+}
+
+START_TEST(what_was_loaded_after_a_skipped_step_outlives_a_rank)
+{
+    ranks_run(2, die_after_a_load, NULL);
+}
+END_TEST
+
+/* It has a group of its own for copies, which is neither lost nor destroyed twice. */
+static void end_in_some_order(struct ddp_group *g, void *arg)
+{
+    const int how = *(const int *)arg;
+    const struct ddp_zero_opts opts = {.lr = 0.1, .momentum = 0.9, .buddies = true};
+    float param[70] = {0};
+    struct ddp_tensor t = {.name = "t", .param = param, .count = 70, .dtype = DDP_FLOAT32};
+    struct ddp_group *sub;
+    struct recovery r;
+    struct ddp_zero *z;
+    recovery_init(&r);
+    r.again.may_follow = true;
+    g->recovery = &r;
+    rank_expect(ddp_group_split(g, 0, 0, &sub) == 0);
+    rank_expect(ddp_zero_create(sub, &t, 1, &opts, &z) == 0);
+    rank_expect(ddp_zero_step(z, NULL, NULL) == 0);
+    if (how == 1)
+        ddp_zero_destroy(z);
+    if (how > 0)
+        ddp_group_destroy(sub);
+    recovery_fini(&r);
+    g->recovery = NULL; /* with 0 the world's end is that of all of them */
+}
+
+START_TEST(it_may_end_before_its_group_or_with_it_or_with_the_world)
+{
+    ranks_run(2, end_in_some_order, &_i);
+}
+END_TEST
+
 /* --- refused ---------------------------------------------------------------------------------- */
 
 static const struct ddp_zero_opts refused[] = {
@@ -477,8 +589,11 @@ int main(void)
     tcase_add_loop_test(t, each_rank_of_n_holds_an_nth_of_the_state, 1, 5);
     tcase_add_loop_test(t, another_number_of_ranks_takes_up_what_was_saved, 0,
                         sizeof(moves) / sizeof(moves[0]));
+    tcase_add_test(t, a_state_that_broke_in_the_middle_of_a_step_is_not_given_out);
     tcase_add_loop_test(t, whoever_is_left_goes_on_with_the_shards_of_the_last_completed_step, 0,
                         sizeof(afters) / sizeof(afters[0]));
+    tcase_add_test(t, what_was_loaded_after_a_skipped_step_outlives_a_rank);
+    tcase_add_loop_test(t, it_may_end_before_its_group_or_with_it_or_with_the_world, 0, 3);
     tcase_add_loop_test(t, what_is_out_of_bounds_or_differs_is_refused_and_nobody_waits, 0,
                         sizeof(refused) / sizeof(refused[0]));
     suite_add_tcase(s, t);
