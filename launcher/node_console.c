@@ -69,7 +69,7 @@ static const char *last_line(char *tail)
     return newline != NULL ? newline + 1 : tail;
 }
 
-/* What is in memory: nobody who asks may make the loop wait for a file, of a slow file system too. */
+/* What is in memory: nobody who asks may make the loop wait for a slow file system. */
 static char *tail_at_hand(const struct rank_io *io, int local_rank)
 {
     return rank_io_bypasses(io, local_rank) ? NULL : rank_io_tail(io, local_rank);
