@@ -20,6 +20,10 @@ enum { BACKLOG = 16 };
 
 static const char socket_name[] = "socket";
 static const char unready_name[] = ".socket"; /* bound, and not listened at yet */
+static const char boot_name[] = "boot";
+static const char boot_id[] = "/proc/sys/kernel/random/boot_id";
+
+enum { BOOT_BYTES = 64 }; /* more than such an id has */
 
 /* --- Where they are --- */
 
@@ -132,6 +136,41 @@ void job_folder_remove(const char *path)
     rmdir(path);
 }
 
+/* --- Whose it is --- */
+
+/* returns how many bytes; 0: it cannot be known */
+static size_t read_boot(int folder_fd, const char *path, char id[BOOT_BYTES])
+{
+    co_autoclose_fd int fd = openat(folder_fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, id, BOOT_BYTES);
+    return n > 0 ? (size_t)n : 0;
+}
+
+/* Without it the folder only stays when nobody is left to remove it. */
+static void note_boot(int folder_fd)
+{
+    char id[BOOT_BYTES];
+    size_t n = read_boot(AT_FDCWD, boot_id, id);
+    co_autoclose_fd int fd =
+        n == 0 ? -1 : openat(folder_fd, boot_name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0 && write(fd, id, n) != (ssize_t)n)
+        unlinkat(folder_fd, boot_name, 0);
+}
+
+static bool is_of_this_boot(int folder_fd)
+{
+    char ours[BOOT_BYTES], its[BOOT_BYTES];
+    size_t n = read_boot(AT_FDCWD, boot_id, ours);
+    return n > 0 && read_boot(folder_fd, boot_name, its) == n && memcmp(ours, its, n) == 0;
+}
+
+void job_folder_remove_dead(const char *path)
+{
+    co_autoclose_fd int folder = open_folder(AT_FDCWD, path, NULL);
+    if (folder >= 0 && is_of_this_boot(folder))
+        job_folder_remove(path);
+}
+
 /* --- The socket --- */
 
 /* Of a name in a folder that is open, however long the folder's own path is. */
@@ -156,6 +195,7 @@ int job_folder_listen(const char *path, struct co_error *err)
     co_autoclose_fd int fd = open_socket(err);
     if (fd < 0)
         return fd;
+    note_boot(folder);
     const struct sockaddr_un address = address_in(folder, unready_name);
     if (bind(fd, (const struct sockaddr *)&address, sizeof address) < 0 ||
         listen(fd, BACKLOG) < 0 || renameat(folder, unready_name, folder, socket_name) < 0)

@@ -2,11 +2,14 @@
  *
  *     $XDG_RUNTIME_DIR/ddprun-XXXXXX/      0700, made by ddprun, one for each
  *         socket                           a stream socket; job_request.h has what goes over it
+ *         boot                             the boot id of the host on which it was made
  *         ...                              small files of ddprun's own
  *
  * The nursery removes the folder when ddprun is killed, so a socket on which nobody listens is
- * rare: both were killed at once, and who meets it removes it. Names are as short as they can be,
- * and go by way of the folder's descriptor: a socket's path has room for 107 bytes only. */
+ * rare: both were killed at once, and who meets it removes it. On a file system of several hosts it
+ * may also be that of a job elsewhere, which refuses here, too: the boot id tells them apart. Names
+ * are as short as they can be, and go by way of the folder's descriptor: a socket's path has room
+ * for 107 bytes only. */
 #ifndef DDP_CONSOLE_JOB_FOLDER_H
 #define DDP_CONSOLE_JOB_FOLDER_H
 
@@ -48,7 +51,7 @@ int job_folder_listen(const char *path, struct co_error *err);
  *
  * returns   a descriptor, close-on-exec, non-blocking
  *           -ENOENT        there is no folder, or no socket in it: no ddprun, or one that begins
- *           -ECONNREFUSED  nobody listens any more: job_folder_remove() it
+ *           -ECONNREFUSED  nobody listens, of this host: job_folder_remove_dead() it
  *           -EAGAIN        too many wait there already
  *           -EACCES        it is not ours
  *           -errno */
@@ -56,6 +59,10 @@ int job_folder_connect(const char *path, struct co_error *err);
 
 /* Remove it and the plain files in it. Safe to call when it is gone already, and for NULL. */
 void job_folder_remove(const char *path);
+
+/* Remove one that refused, when it was listened at under the kernel that runs now: nobody can come
+ * back. One of another host, from before a boot, or not known to be ours alone is left alone. */
+void job_folder_remove_dead(const char *path);
 
 /* Is the one at the other end of a socket our user, or root? */
 bool job_folder_knows_peer(int fd);

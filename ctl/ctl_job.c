@@ -230,14 +230,19 @@ static void print_plain(const json_t *answer)
     }
 }
 
-static enum ctl_exit stack_of(struct work *w, const struct job *node)
+static int ask_stack(struct work *w, const struct job *node)
 {
     const struct job_request r = {.type = JOB_REQUEST_STACK,
                                   .rank = w->task->rank,
                                   .signal = w->task->signal,
                                   .has_tools = !w->task->no_tools};
+    return job_link_say(node->fd, &r, &w->err);
+}
+
+static enum ctl_exit print_stack(struct work *w, const struct job *node)
+{
     json_t *answer;
-    int rc = job_link_ask(node->fd, &r, deadline_ms(w), &answer, &w->err);
+    int rc = job_link_hear(node->fd, deadline_ms(w), &answer, &w->err);
     if (rc < 0)
         return fail(w, rc);
     if (w->task->json) {
@@ -249,19 +254,29 @@ static enum ctl_exit stack_of(struct work *w, const struct job *node)
     return CTL_EXIT_OK;
 }
 
+/* All are asked before the first one answers: that may take longer than ddprun waits for a client
+ * that says nothing. */
+static enum ctl_exit stacks_of(struct work *w, const struct job *nodes, size_t n)
+{
+    enum ctl_exit code = CTL_EXIT_OK;
+    size_t n_asked = 0;
+    int rc = 0;
+    while (n_asked < n && (rc = ask_stack(w, &nodes[n_asked])) == 0)
+        n_asked++;
+    for (size_t i = 0; i < n_asked && code == CTL_EXIT_OK; i++)
+        code = print_stack(w, &nodes[i]);
+    return code == CTL_EXIT_OK && rc < 0 ? fail(w, rc) : code;
+}
+
 static enum ctl_exit stack(struct work *w)
 {
     int rc = find_job(w);
     if (rc < 0)
         return fail(w, rc);
-    if (w->task->rank >= 0) {
-        const struct job *node = find_node(w);
-        return node != NULL ? stack_of(w, node) : fail(w, -ENOENT);
-    }
-    enum ctl_exit code = CTL_EXIT_OK;
-    for (size_t i = 0; i < w->look.jobs.n && code == CTL_EXIT_OK; i++)
-        code = stack_of(w, &w->look.jobs.list[i]);
-    return code;
+    if (w->task->rank < 0)
+        return stacks_of(w, w->look.jobs.list, w->look.jobs.n);
+    const struct job *node = find_node(w);
+    return node != NULL ? stacks_of(w, node, 1) : fail(w, -ENOENT);
 }
 
 /* --- stop and restart --- */

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
+#include <search.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +35,9 @@ void history_fini(struct history *h)
 {
     for (size_t i = 0; i < h->n_marks; i++)
         free(h->marks[i].text);
+    tdestroy(h->open_runs, free);
     free(h->marks);
+    free(h->stops);
     free(h->runs);
     free(h->paces);
     free(h->program);
@@ -100,6 +103,66 @@ static int add_trouble(struct history *h, int rc)
     return rc;
 }
 
+/* --- Runs whose end was not read yet --- */
+
+/* A tree, since it is as good for a file that somebody has made to be slow to read. */
+struct open_run {
+    int rank;
+    int64_t pid;
+    char host[HISTORY_NAME_BYTES];
+    size_t last; /* the place of the run behind it in the list; 0: none is open */
+};
+
+static int64_t pid_of(const struct event *e)
+{
+    return json_integer_value(json_object_get(e->line, "pid"));
+}
+
+static int compare_open(const void *a, const void *b)
+{
+    const struct open_run *one = a, *other = b;
+    if (one->rank != other->rank)
+        return one->rank < other->rank ? -1 : 1;
+    if (one->pid != other->pid)
+        return one->pid < other->pid ? -1 : 1;
+    return strcmp(one->host, other->host);
+}
+
+/* run: the last one of the list */
+static int open_run(struct history *h, struct history_run *run)
+{
+    struct open_run *mine = calloc(1, sizeof *mine);
+    if (mine == NULL)
+        return -ENOMEM;
+    mine->rank = run->rank;
+    mine->pid = run->pid;
+    memcpy(mine->host, run->host, sizeof mine->host);
+    struct open_run **there = tsearch(mine, &h->open_runs, compare_open);
+    if (there == NULL || *there != mine) {
+        struct open_run *same = there != NULL ? *there : NULL;
+        free(mine);
+        mine = same;
+    }
+    if (mine == NULL)
+        return -ENOMEM;
+    run->open_before = mine->last;
+    mine->last = h->n_runs;
+    return 0;
+}
+
+/* The run that ends: the last one of that rank, pid and host. returns NULL: there is none */
+static struct history_run *close_run(struct history *h, const struct event *e)
+{
+    struct open_run key = {.rank = number_of(e, "rank"), .pid = pid_of(e)};
+    snprintf(key.host, sizeof key.host, "%s", text_of(e, "host"));
+    struct open_run *const *there = tfind(&key, &h->open_runs, compare_open);
+    if (there == NULL || (*there)->last == 0)
+        return NULL;
+    struct history_run *run = &h->runs[(*there)->last - 1];
+    (*there)->last = run->open_before;
+    return run;
+}
+
 /* --- Each kind of event --- */
 
 typedef int reader(struct history *h, const struct event *e);
@@ -127,7 +190,6 @@ static int read_job_start(struct history *h, const struct event *e)
 
 static int read_rank_start(struct history *h, const struct event *e)
 {
-    const json_t *pid = json_object_get(e->line, "pid");
     if (number_of(e, "rank") < 0) {
         h->n_unread++;
         return 0;
@@ -138,11 +200,11 @@ static int read_rank_start(struct history *h, const struct event *e)
     *run = (struct history_run){.rank = number_of(e, "rank"),
                                 .node = e->node,
                                 .generation = e->generation,
-                                .pid = json_integer_value(pid),
+                                .pid = pid_of(e),
                                 .begun_s = e->at_s,
                                 .code = -1};
     snprintf(run->host, sizeof run->host, "%s", text_of(e, "host"));
-    return 0;
+    return open_run(h, run);
 }
 
 static int read_start_failed(struct history *h, const struct event *e)
@@ -153,22 +215,9 @@ static int read_start_failed(struct history *h, const struct event *e)
                                    number > 0 ? strerror(number) : "it is not told why"));
 }
 
-/* The run that ends: the last one of that rank and pid. */
-static struct history_run *find_run(struct history *h, const struct event *e)
-{
-    int64_t pid = json_integer_value(json_object_get(e->line, "pid"));
-    for (size_t i = h->n_runs; i-- > 0;) {
-        struct history_run *run = &h->runs[i];
-        if (run->rank == number_of(e, "rank") && run->pid == pid && !run->has_ended &&
-            strncmp(run->host, text_of(e, "host"), sizeof run->host - 1) == 0)
-            return run;
-    }
-    return NULL;
-}
-
 static int read_rank_exit(struct history *h, const struct event *e)
 {
-    struct history_run *run = find_run(h, e);
+    struct history_run *run = close_run(h, e);
     if (run == NULL) {
         h->n_unread++;
         return 0;
@@ -181,8 +230,21 @@ static int read_rank_exit(struct history *h, const struct event *e)
     return 0;
 }
 
+static int add_stop(struct history *h, const struct event *e)
+{
+    if (!make_room((void **)&h->stops, h->n_stops, sizeof *h->stops))
+        return -ENOMEM;
+    h->stops[h->n_stops++] = (struct history_stop){.at_s = e->at_s,
+                                                   .generation = e->generation,
+                                                   .node = e->node,
+                                                   .rank = number_of(e, "rank")};
+    return 0;
+}
+
 static int read_stop(struct history *h, const struct event *e)
 {
+    if (add_stop(h, e) < 0)
+        return -ENOMEM;
     const char *why = text_of(e, "why");
     if (strcmp(why, "failure") == 0 && number_of(e, "rank") >= 0)
         return add_trouble(h, add_mark(h, e, "stop", "rank %d failed: the others are stopped",
@@ -205,6 +267,13 @@ static int read_restart(struct history *h, const struct event *e)
 static int read_replace(struct history *h, const struct event *e)
 {
     return add_trouble(h, add_mark(h, e, "replace", "rank %d failed and is replaced%s",
+                                   number_of(e, "rank"),
+                                   is_true(e, "counted") ? "" : " (not counted)"));
+}
+
+static int read_shrink(struct history *h, const struct event *e)
+{
+    return add_trouble(h, add_mark(h, e, "shrink", "rank %d failed: the others go on without it%s",
                                    number_of(e, "rank"),
                                    is_true(e, "counted") ? "" : " (not counted)"));
 }
@@ -244,6 +313,25 @@ static int read_wait(struct history *h, const struct event *e)
 static int read_save(struct history *h, const struct event *e)
 {
     return add_mark(h, e, "save", "checkpoint %s", text_of(e, "state"));
+}
+
+static const struct {
+    const char *state, *text;
+} leavings[] = {
+    {"announced", "the end of the ranks is announced: they are asked to save"},
+    {"saved", "all ranks have saved before their announced end"},
+    {"late", "the announced end comes before all ranks have saved"},
+    {"ended", "something else ends the ranks before their announced end"},
+};
+
+static int read_leaving(struct history *h, const struct event *e)
+{
+    const char *state = text_of(e, "state");
+    for (size_t i = 0; i < sizeof leavings / sizeof *leavings; i++)
+        if (strcmp(leavings[i].state, state) == 0)
+            return add_mark(h, e, "leaving", "%s: %s (%s)", text_of(e, "host"), leavings[i].text,
+                            text_of(e, "signal"));
+    return add_mark(h, e, "leaving", "%s: leaving, %s", text_of(e, "host"), state);
 }
 
 static int read_leave(struct history *h, const struct event *e)
@@ -295,11 +383,13 @@ static const struct {
     {"stop", read_stop},
     {"restart", read_restart},
     {"replace", read_replace},
+    {"shrink", read_shrink},
     {"hang", read_hang},
     {"oom", read_oom},
     {"rdzv", read_place},
     {"node_wait", read_wait},
     {"save", read_save},
+    {"leaving", read_leaving},
     {"leave", read_leave},
     {"pace", read_pace},
     {"job_end", read_job_end},
@@ -364,73 +454,4 @@ int history_add(struct history *h, const char *line, size_t len)
     int rc = take_event(h, json);
     json_decref(json);
     return rc;
-}
-
-/* --- What it comes to --- */
-
-static int compare_times(double a, double b)
-{
-    return (a > b) - (a < b);
-}
-
-static int compare_marks(const void *a, const void *b)
-{
-    const struct history_mark *one = a, *other = b;
-    return compare_times(one->at_s, other->at_s);
-}
-
-static int compare_paces(const void *a, const void *b)
-{
-    const struct history_pace *one = a, *other = b;
-    return compare_times(one->at_s, other->at_s);
-}
-
-/* A stop of its generation and node came before its end; or it is what the stop, or the
- * replacement, is about. */
-static enum history_fate fate_of(const struct history *h, const struct history_run *run)
-{
-    bool was_told = false;
-    if (!run->has_ended)
-        return FATE_RUNS;
-    if (run->code == 0)
-        return FATE_WELL;
-    for (size_t i = 0; i < h->n_marks; i++) {
-        const struct history_mark *m = &h->marks[i];
-        if (strcmp(m->kind, "stop") != 0 || m->generation != run->generation ||
-            m->node != run->node)
-            continue;
-        if (m->rank == run->rank)
-            return FATE_FAILED;
-        was_told |= m->at_s <= run->ended_s;
-    }
-    return run->lost_peer ? FATE_CONSEQUENCE : was_told ? FATE_STOPPED : FATE_FAILED;
-}
-
-void history_finish(struct history *h)
-{
-    if (h->n_marks > 0)
-        qsort(h->marks, h->n_marks, sizeof *h->marks, compare_marks);
-    if (h->n_paces > 0)
-        qsort(h->paces, h->n_paces, sizeof *h->paces, compare_paces);
-    for (size_t i = 0; i < h->n_runs; i++) {
-        h->runs[i].fate = fate_of(h, &h->runs[i]);
-        if (!h->runs[i].has_ended)
-            h->runs[i].ended_s = h->last_s;
-    }
-}
-
-int history_n_ranks(const struct history *h)
-{
-    int n = 0;
-    for (size_t i = 0; i < h->n_runs; i++)
-        n = h->runs[i].rank >= n ? h->runs[i].rank + 1 : n;
-    return n;
-}
-
-int history_n_generations(const struct history *h)
-{
-    int n = 0;
-    for (size_t i = 0; i < h->n_runs; i++)
-        n = h->runs[i].generation >= n ? h->runs[i].generation + 1 : n;
-    return n;
 }

@@ -34,6 +34,13 @@ struct history_run { /* of a rank, from its start to its end */
     char signal[16];
     bool lost_peer;
     enum history_fate fate; /* after history_finish() */
+    size_t open_before;     /* the module's own: the place behind the one before of its pid */
+};
+
+struct history_stop { /* the module's own */
+    double at_s;
+    int generation, node;
+    int rank; /* which failed; -1: none */
 };
 
 struct history_mark { /* worth a line */
@@ -63,7 +70,9 @@ struct history {
     struct history_run *runs; /* all owned; in order of time as far as their file was */
     struct history_mark *marks;
     struct history_pace *paces;
-    size_t n_runs, n_marks, n_paces;
+    struct history_stop *stops;
+    void *open_runs; /* of <search.h> */
+    size_t n_runs, n_marks, n_paces, n_stops;
     size_t n_events, n_unread, n_beyond; /* beyond HISTORY_MAX_EVENTS */
     size_t n_others;                     /* events of other jobs */
 };

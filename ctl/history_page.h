@@ -1,8 +1,9 @@
 /* history_page.h - a job's history as one HTML page that needs nothing else: no script, no font, no
  * picture from anywhere.
  *
- * Pure. A timeline with a lane for each rank, the times of steps, what failed, and what happened.
- * Everything from outside is escaped (html.h). */
+ * It reads no clock and no file: all it shows is in the history. A timeline with a lane for each
+ * rank, the times of steps, what failed, and what happened. Everything from outside is escaped
+ * (html.h). */
 #ifndef DDP_CTL_HISTORY_PAGE_H
 #define DDP_CTL_HISTORY_PAGE_H
 

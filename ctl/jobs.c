@@ -20,7 +20,7 @@ static bool begin_to_ask(struct job *job, const char *folder)
     const struct job_request status = {.type = JOB_REQUEST_STATUS};
     *job = (struct job){.fd = job_folder_connect(folder, &err)};
     if (job->fd == -ECONNREFUSED)
-        job_folder_remove(folder);
+        job_folder_remove_dead(folder);
     if (job->fd < 0 && job->fd != -EAGAIN)
         return false;
     if (job->fd < 0) { /* too many ask already */

@@ -111,6 +111,7 @@ int leash_open(int null_fd, struct leash *ret, struct co_error *err)
         rc = co_fail(err, -ENOMEM, "no memory for an order");
     if (rc == 0) {
         memcpy(l.bytes, co_buf_bytes(&in), len);
+        l.n_bytes = len;
         rc = leash_take_order(l.bytes, len, &l.order, err);
     }
     if (in.data != NULL)
@@ -131,6 +132,8 @@ int leash_open(int null_fd, struct leash *ret, struct co_error *err)
 void leash_close(struct leash *l)
 {
     leash_order_fini(&l->order);
+    if (l->bytes != NULL)
+        explicit_bzero(l->bytes, l->n_bytes); /* the token, if it did not become a key */
     free(l->bytes);
     free(l->endpoint);
     if (l->fd > 0)

@@ -16,6 +16,7 @@ struct job_world;
 struct leash {
     int fd;      /* owned; what else comes; close-on-exec */
     char *bytes; /* owned; the order's */
+    size_t n_bytes;
     struct leash_order order;
     struct cli_seat seat; /* as the order says it */
     char *endpoint;       /* owned */

@@ -125,7 +125,8 @@ static char *make_status(struct node_console *nc)
                        .events = absolute_events(n->spec->events, events),
                        .pid = getpid(),
                        .n_nodes = 1,
-                       .world = n->spec->n_local,
+                       .world = n->gen.memory != NULL ? node_memory_n_kept(n->gen.memory)
+                                                      : n->spec->n_local,
                        .now_ms = co_now_ms(),
                        .begun_ms = n->begun_ms,
                        .generation_ms = supervisor_generation_ms(n->supervisor)};

@@ -33,6 +33,7 @@ struct node_hang {
     uint32_t generation;
     struct hang_finding finding; /* the last one */
     pid_t pid;                   /* whom it is about; 0: there was none */
+    uint32_t found_in;           /* its generation */
     struct stacks *stacks;       /* where it is, is being found out; NULL: it is known */
     uint64_t kill_at_ms;         /* it was told to end, and is killed then */
 };
@@ -82,9 +83,8 @@ static void print_rank(FILE *out, const struct node_hang *w, int rank)
         static const char *const states[] = {[PROGRESS_OUTSIDE] = "last in",
                                              [PROGRESS_BEGUN] = "has begun",
                                              [PROGRESS_WAITS] = "waits in"};
-        const unsigned state = p->call[i].state;
         char call[HANG_CALL_BYTES];
-        fprintf(out, "%s%s %s", before, state <= PROGRESS_WAITS ? states[state] : "?",
+        fprintf(out, "%s%s %s", before, states[p->call[i].state],
                 hang_text_call(&p->call[i], call));
     }
     if (look->has_page)
@@ -155,12 +155,24 @@ static bool is_ending(const struct node_hang *w)
     return w->pid != 0 && r->phase == RANK_RUNS && r->pid == w->pid;
 }
 
+/* Time has passed: the ranks may have been told to stop, which they are given time for, or have been
+ * called to another generation, for whose beginning the supervisor waits. */
+static bool is_wanted(const struct node_hang *w)
+{
+    const struct supervisor *s = w->n->supervisor;
+    return supervisor_get_state(s) == SUPERVISOR_RUNNING && supervisor_generation(s) == w->found_in;
+}
+
 static void on_stacks(void *arg, const struct stack *list, int n)
 {
     struct node_hang *w = arg;
     w->stacks = NULL;
     if (!is_ending(w)) /* it has ended by itself meanwhile */
         return;
+    if (!is_wanted(w)) {
+        w->pid = 0; /* it does not end of its hanging */
+        return;
+    }
     if (n > 0 && list[0].text != NULL)
         tell_stack(w, &list[0]);
     end_rank(w, co_now_ms());
@@ -195,6 +207,7 @@ static void look(struct node_hang *w, uint64_t now_ms)
     if (!hang_blame(w->hang, w->looks, now_ms, &w->finding))
         return;
     w->pid = supervisor_get_rank(w->n->supervisor, w->finding.rank)->pid;
+    w->found_in = w->generation;
     tell(w);
     events_hang(&w->n->events, w->n->supervisor, &w->finding, &w->procs[w->finding.rank]);
     begin_end(w, now_ms);

@@ -176,6 +176,7 @@ static void on_socket(uv_poll_t *poll, int status, int events)
 
 int node_memory_adopt(struct node_memory *m, int rank, int fd)
 {
+    socket_close(&m->ranks[rank]); /* of a standby that was given the rank, and died */
     struct rank_socket *s = malloc(sizeof *s);
     if (s == NULL) {
         close(fd);
@@ -307,11 +308,19 @@ uint64_t node_memory_most_bytes(const struct node_memory *m)
     return m->broker != NULL ? broker_most_bytes(m->broker) : 0;
 }
 
+/* returns   NULL: there is none, or the rank is not in this generation */
+static const struct control_line *line_of(const struct node_memory *m, int rank)
+{
+    if (m == NULL || m->control == NULL)
+        return NULL;
+    const int local = broker_local_of(m->broker, (unsigned)rank);
+    return local >= 0 ? &m->control->line[local] : NULL;
+}
+
 bool node_memory_read_progress(const struct node_memory *m, int rank, struct progress *ret,
                                uint64_t *ret_digest)
 {
-    const struct control_line *line =
-        m != NULL && m->control != NULL ? &m->control->line[rank] : NULL;
+    const struct control_line *line = line_of(m, rank);
     if (line == NULL || atomic_load(&line->joined) == 0)
         return false;
     progress_read(&line->progress, ret);

@@ -32,7 +32,7 @@ struct node_memory_opts {
 int node_memory_create(uv_loop_t *loop, const struct node_memory_opts *opts,
                        struct node_memory **ret, struct co_error *err);
 
-/* Make rank's socket.
+/* Make rank's socket, in the place of an earlier one's if there is one.
  *
  * ret_worker_fd   the worker's end, owned by the caller; close-on-exec
  * returns         0, -errno */

@@ -52,8 +52,9 @@ static int number_of(const struct node_standby *w, int i)
 
 static void note_failed(struct node_standby *w, const char *why)
 {
-    w->n_failed++;
-    w->next_ms = co_now_ms() + ((uint64_t)FIRST_WAIT_MS << (w->n_failed - 1));
+    w->n_failed++; /* beyond TRIES, if several wait */
+    const int n_doubled = w->n_failed < TRIES ? w->n_failed - 1 : TRIES - 1;
+    w->next_ms = co_now_ms() + ((uint64_t)FIRST_WAIT_MS << n_doubled);
     if (w->n_failed == TRIES)
         node_say(w->n, "ddprun: no standby is started any more: %s %d times\n", why, TRIES);
 }

@@ -8,6 +8,7 @@
 #include "node_standby.h"
 #include "rank_argv.h"
 #include "runtime_dir.h"
+#include "scale.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -171,8 +172,11 @@ void node_start_again(struct node *n, int rank)
 /* Each rank gets an answer, also those that were not tried. */
 void node_mend(struct node *n, const struct supervisor_orders *o)
 {
-    if (o->dropped >= 0)
+    if (o->dropped >= 0) {
         node_memory_drop(n->gen.memory, o->dropped);
+        if (n->gen.scale != NULL)
+            scale_drop(n->gen.scale, o->dropped);
+    }
     if (o->mend)
         make_generation(n);
     int failure = n->renew_failure;

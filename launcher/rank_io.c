@@ -353,8 +353,9 @@ static char *tail_of_file(const struct rank_io *io, int local_rank)
 bool rank_io_bypasses(const struct rank_io *io, int local_rank)
 {
     struct plan p = plan_rank(&io->spec->output, local_rank);
-    bool turns = io->spec->output.log_turn.max_bytes > 0; /* then it comes by us */
-    return io->log_dir != NULL && p.to_file[1] && !p.tee[1] && !turns;
+    bool turns = io->spec->output.log_turn.max_bytes > 0;
+    bool needs_us = turns || is_watched(io, OUTPUT_TO_STDERR); /* as make_logged() decides */
+    return io->log_dir != NULL && p.to_file[1] && !p.tee[1] && !needs_us;
 }
 
 char *rank_io_tail(const struct rank_io *io, int local_rank)

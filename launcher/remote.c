@@ -162,8 +162,10 @@ static void tell_all(struct remote *r)
     for (size_t i = 0; i < r->n_hosts && muster_count(r->muster, MUSTER_UP) > 0; i++)
         if (muster_get(r->muster, i) == MUSTER_UP) {
             muster_set(r->muster, i, MUSTER_TOLD, co_now_ms());
-            if (remote_host_tell(&r->hosts[i]) < 0)
+            if (remote_host_tell(&r->hosts[i]) < 0) {
+                remote_host_kill(&r->hosts[i]);
                 remote_on_failed(&r->hosts[i], "no memory for its order");
+            }
         }
 }
 
@@ -264,16 +266,28 @@ static void on_nursery(uv_poll_t *poll, int status, int events)
 
 /* --- signals --- */
 
-/* Nobody has ranks yet: the ways end with us. */
+/* That a host is a node comes by the way to it; that it is one of the roster's, and may have ranks,
+ * comes by another, and may come first. It reads its leash then. */
+static bool may_have_ranks(const struct remote *r, size_t i)
+{
+    enum muster_phase phase = muster_get(r->muster, i);
+    return phase == MUSTER_READY || (phase == MUSTER_TOLD && r->hosts[i].runs &&
+                                     remote_roster_knows(r->roster, r->hosts[i].host->name));
+}
+
+/* A host that has no ranks yet: the way to it ends with us. */
 static void stop(struct remote *r, int sig)
 {
     if (r->stop_signal == 0)
         r->stop_signal = sig;
     uv_timer_stop(&r->timer);
+    bool has_ranks = false;
     for (size_t i = 0; i < r->n_hosts; i++)
-        if (r->hosts[i].runs && muster_get(r->muster, i) != MUSTER_READY)
+        if (may_have_ranks(r, i))
+            has_ranks = true;
+        else if (r->hosts[i].runs)
             remote_host_kill(&r->hosts[i]);
-    if (muster_count(r->muster, MUSTER_READY) == 0)
+    if (!has_ranks)
         r->ended = true;
     set_last(r);
 }
@@ -286,7 +300,7 @@ static void on_signal(uv_poll_t *poll, int status, int events)
     while (!r->ended && read(r->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
         int sig = (int)info.ssi_signo;
         for (size_t i = 0; i < r->n_hosts; i++)
-            if (muster_get(r->muster, i) == MUSTER_READY)
+            if (may_have_ranks(r, i))
                 remote_host_signal(&r->hosts[i], sig);
         if ((r->spec->stop_signals >> sig & 1) != 0)
             stop(r, sig);

@@ -83,10 +83,11 @@ static void read_complaint(const struct co_buf *text, char *to, size_t n)
 
 /* --- standard output, until it is a node --- */
 
-static void pass_output_on(struct remote_host *h)
+/* returns   0, -ENOMEM */
+static int pass_output_on(struct remote_host *h)
 {
     struct remote *r = h->remote;
-    int rank = (int)(h - r->hosts);
+    int rc = 0, rank = (int)(h - r->hosts);
     int fds[2] = {h->out_fd, h->err_fd};
     stop_poll(&h->out_poll);
     stop_poll(&h->err_poll);
@@ -98,9 +99,11 @@ static void pass_output_on(struct remote_host *h)
     for (int which = 0; which < 2; which++) {
         const struct output_way way = {
             .to = (enum output_sink)which, .prefix = "", .log_fd = -1, .filter_fd = -1};
-        if (fds[which] >= 0)
-            output_add(r->output, rank, (enum output_sink)which, fds[which], false, &way);
+        if (fds[which] >= 0 &&
+            output_add(r->output, rank, (enum output_sink)which, fds[which], false, &way) < 0)
+            rc = -ENOMEM;
     }
+    return rc;
 }
 
 static void look_at_line(struct remote_host *h, enum leash_line which)
@@ -115,32 +118,41 @@ static void look_at_line(struct remote_host *h, enum leash_line which)
         co_buf_consume(&h->heard, co_buf_len(&h->heard)); /* it says no more until it is told */
         co_buf_fini(&h->complaint);                       /* greetings, warnings of ssh */
         remote_on_up(h);
+    } else if (rc > 0 && pass_output_on(h) < 0) {
+        give_up(h, "no memory for its output");
     } else if (rc > 0) {
-        pass_output_on(h);
         remote_on_ready(h);
     }
 }
 
-/* Once it has its order what follows our line is the ranks': it is read byte by byte. */
+/* Once it has its order what follows our line is the ranks': it is read byte by byte. Not all at
+ * once: somebody who never ends would hold up the others.
+ *
+ * returns   whether there may be more */
+static bool hear_some(struct remote_host *h)
+{
+    for (int i = 0; i < READ_BYTES && h->out_fd >= 0; i++) {
+        uint8_t *room = co_buf_room(&h->heard, READ_BYTES);
+        ssize_t n = room != NULL ? read(h->out_fd, room, h->is_told ? 1 : READ_BYTES) : 0;
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return false;
+        if (n <= 0) {
+            close_fd(&h->out_poll, &h->out_fd);
+            return false;
+        }
+        co_buf_added(&h->heard, (size_t)n);
+        if (!h->is_told)
+            look_at_line(h, LEASH_UP);
+        else if (*room == '\n' || co_buf_len(&h->heard) > LEASH_CHATTER_MAX_BYTES)
+            look_at_line(h, LEASH_READY);
+    }
+    return h->out_fd >= 0;
+}
+
 static void on_heard(uv_poll_t *poll, int status, int events)
 {
-    struct remote_host *h = poll->data;
     (void)status, (void)events;
-    uint8_t *room = co_buf_room(&h->heard, READ_BYTES);
-    ssize_t n = 1;
-    while (room != NULL && n > 0 && h->out_fd >= 0) {
-        n = read(h->out_fd, room, h->is_told ? 1 : READ_BYTES);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR))
-            return;
-        co_buf_added(&h->heard, n > 0 ? (size_t)n : 0);
-        if (n > 0 && (!h->is_told || *room == '\n'))
-            look_at_line(h, h->is_told ? LEASH_READY : LEASH_UP);
-        if (n > 0 && !h->is_told)
-            return;
-        room = co_buf_room(&h->heard, READ_BYTES);
-    }
-    if (n <= 0 || room == NULL)
-        close_fd(&h->out_poll, &h->out_fd);
+    hear_some(poll->data);
 }
 
 /* --- its leash --- */
@@ -302,6 +314,7 @@ void remote_host_kill(struct remote_host *h)
 {
     h->is_killed = true;
     close_fd(&h->in_poll, &h->in_fd);
+    close_fd(&h->out_poll, &h->out_fd);
     if (h->pidfd >= 0)
         syscall(SYS_pidfd_send_signal, h->pidfd, SIGTERM, NULL, 0);
 }
@@ -309,8 +322,10 @@ void remote_host_kill(struct remote_host *h)
 const char *remote_host_ended(struct remote_host *h)
 {
     h->runs = false;
-    if (h->out_fd >= 0) /* what it wrote before it ended is there: it may have become a node */
-        on_heard(&h->out_poll, 0, 0);
+    /* What it wrote before it ended is there: it may have become a node, if it was told to. That it
+     * is up is not true any more. */
+    while (h->is_told && hear_some(h)) {
+    }
     while (h->err_fd >= 0) {
         size_t before = co_buf_len(&h->complaint);
         on_complaint(&h->err_poll, 0, 0);

@@ -73,7 +73,7 @@ struct remote {
     bool has_verdict, ended;
     int verdict_code;
     bool is_ours_to_tell; /* the verdict: no node does */
-    char verdict_node[HOST_NAME_BYTES], verdict_text[1024];
+    char verdict_text[1024];
 };
 
 /* --- remote.c, for remote_host.c --- */
@@ -103,7 +103,7 @@ void remote_host_started(struct remote_host *h, pid_t pid); /* the nursery has s
 /* Write the order to it. returns 0, -ENOMEM */
 int remote_host_tell(struct remote_host *h);
 void remote_host_signal(struct remote_host *h, int sig);
-void remote_host_kill(struct remote_host *h);
+void remote_host_kill(struct remote_host *h); /* what it still says does not count */
 
 /* Its process has ended. Why it did not become a node: what it said last.
  *

@@ -22,6 +22,7 @@ struct scale_rank {
 struct scale {
     uv_loop_t *loop;
     int n_local;
+    int n_kept; /* of those: not dropped */
     int n_saved;
     bool is_asked;
     void (*on_saved)(void *arg);
@@ -37,7 +38,7 @@ int scale_create(uv_loop_t *loop, int n_local, void (*on_saved)(void *arg), void
     if (s == NULL)
         return -ENOMEM;
     s->loop = loop;
-    s->n_local = n_local;
+    s->n_local = s->n_kept = n_local;
     s->on_saved = on_saved;
     s->arg = arg;
     *ret = s;
@@ -87,7 +88,7 @@ static void on_line(uv_poll_t *poll, int status, int events)
     if (!s->is_asked || r->saved || r->is_out)
         return;
     r->saved = true;
-    if (++s->n_saved == s->n_local)
+    if (++s->n_saved == s->n_kept)
         s->on_saved(s->arg);
 }
 
@@ -149,6 +150,15 @@ bool scale_ask(struct scale *s)
     return true;
 }
 
+void scale_drop(struct scale *s, int rank)
+{
+    struct scale_rank *r = &s->ranks[rank];
+    line_close(r);
+    s->n_saved -= r->saved;
+    r->saved = false;
+    s->n_kept--;
+}
+
 void scale_renew(struct scale *s)
 {
     s->is_asked = false;
@@ -171,7 +181,7 @@ void scale_let_in(struct scale *s, int rank)
 
 bool scale_all_saved(const struct scale *s)
 {
-    return s != NULL && s->n_saved == s->n_local;
+    return s != NULL && s->n_saved == s->n_kept;
 }
 
 void scale_close(struct scale *s)

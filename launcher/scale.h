@@ -36,13 +36,16 @@ int scale_adopt(struct scale *s, int rank, int fd);
  * returns   whether it was the first call */
 bool scale_ask(struct scale *s);
 
+/* The rank is gone for good: nobody waits for its answer. Once for each, before scale_renew(). */
+void scale_drop(struct scale *s, int rank);
+
 /* A generation begins, in which ranks go on: nobody is asked, and nobody has answered. A rank is
  * asked from scale_let_in() on, for until then it throws questions of the generation before away;
  * one that has ended may get another socket by scale_add(). */
 void scale_renew(struct scale *s);
 void scale_let_in(struct scale *s, int rank);
 
-/* Each rank has answered. NULL: never. */
+/* Each rank that is not dropped has answered. NULL: never. */
 bool scale_all_saved(const struct scale *s);
 
 /* Close the sockets. Frees s when the loop has closed its handles; NULL is fine. */

@@ -6,6 +6,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/scope.h"
+#include "console/job_request.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -22,10 +23,16 @@ enum {
     N_TOOLS = 2, /* at a time */
     LOOK_MS = 50,
     ANSWER_MS = 2000,     /* a rank that writes nothing by then will not */
-    ALL_BYTES = 8 << 20,  /* of all stacks together: they travel in one answer */
+    ALL_BYTES = 1 << 20,  /* of all stacks together: they travel in one answer */
     MAX_BYTES = 64 << 10, /* of one */
+    ESCAPE_BYTES = 6,     /* what a byte comes to in JSON, at most */
     PATH_LINE_BYTES = 128,
 };
+
+/* The answer has each stack twice, as it is and in its text, where a line has two blanks more, which
+ * is less than an escape. The rest is for what else is told of the ranks. */
+_Static_assert(2 * ESCAPE_BYTES * ALL_BYTES <= JOB_ANSWER_BYTES_MAX / 4 * 3,
+               "an answer with all stacks must not be too long for ddpctl");
 
 struct target {
     struct stacks *s;

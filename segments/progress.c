@@ -73,6 +73,13 @@ void progress_close(struct progress_page *page, struct progress_place *place)
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
+/* None yet; or no libddp has written that: its state is none, and readers have names for those
+ * there are. */
+static bool is_call(uint64_t word)
+{
+    return word != 0 && (word & PROGRESS_STATE_MASK) <= PROGRESS_WAITS;
+}
+
 /* returns whether there is one. The bytes belong to the call if the word is the same afterwards:
  * those of the next one go elsewhere. */
 static bool read_place(const struct progress_place *place, struct progress_call *ret)
@@ -89,11 +96,11 @@ static bool read_place(const struct progress_place *place, struct progress_call 
                                       .bytes = bytes,
                                       .state = word & PROGRESS_STATE_MASK};
         if (again == word)
-            return word != 0;
+            return is_call(word);
         word = again;
     }
     ret->bytes = 0; /* it makes calls faster than they can be read: it is not lost */
-    return word != 0;
+    return is_call(word);
 }
 
 void progress_read(const struct progress_page *page, struct progress *ret)

@@ -111,7 +111,7 @@ struct progress { /* one rank, as it was at some moment; the parts may be moment
 };
 
 /* Never waits. What a rank has written wrongly can be told by nobody: kinds and types may be
- * unknown ones. */
+ * unknown ones. States are not: a call in one that does not exist is left out. */
 void progress_read(const struct progress_page *page, struct progress *ret);
 
 /* A number that is another one once the rank has completed a step, entered or left a call. */

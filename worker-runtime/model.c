@@ -167,7 +167,9 @@ int model_broadcast(struct ddp_model *m, const struct ddp_tensor *t, size_t n, i
     return 0;
 }
 
-/* Give every rank the state of one: at the start rank 0's, later that of one which has it. */
+/* Give every rank the state of one: at the start rank 0's, later that of one which has it.
+ * Buffers come in any case: they are equalised behind the end of a step, and a death may have
+ * been first. */
 static int take_state(struct ddp_model *m)
 {
     int giver;
@@ -176,7 +178,7 @@ static int take_state(struct ddp_model *m)
         rc = recovery_take_memory(m->g, giver);
     if (rc == 0 && recovery_sends(m->g))
         rc = model_broadcast(m, m->tensors, m->n_tensors, giver);
-    if (rc == 0 && recovery_sends(m->g))
+    if (rc == 0)
         rc = model_broadcast(m, m->opts.buffers, m->opts.n_buffers, giver);
     for (size_t i = 0; rc == 0 && recovery_is_due(m->g) && i < m->n_tensors; i++)
         if (m->tensors[i].grad != NULL) /* else it is new, and zeroed */

@@ -21,9 +21,10 @@
 enum {
     KEY_BYTES = 256,
     NAMED = 8,
-    CONNECT_LOOK_MS = 50, /* between two looks at the abort word */
-    KEY_LOOK_MS = 1000,   /* the store's end is seen at once, its node's may not be */
-    VERDICT_MS = 2000,    /* who waits longer than rank 0 hears from it who is missing */
+    CONNECT_LOOK_MS = 50,        /* between two looks at the abort word, at first */
+    CONNECT_LOOK_MOST_MS = 2000, /* later: each attempt begins anew, and a store may be far away */
+    KEY_LOOK_MS = 1000,          /* the store's end is seen at once, its node's may not be */
+    VERDICT_MS = 2000,           /* who waits longer than rank 0 hears from it who is missing */
     MOST_RANKS = 1 << 20,
 };
 
@@ -147,24 +148,28 @@ static uint64_t look_again_ms(uint64_t deadline_ms, int look_ms)
 /* The store of a generation that is over is closed, and nobody will ever listen there. */
 static int connect_store(struct net_join *j, const char *host, uint16_t port, struct co_error *err)
 {
-    int code;
-    do
-        code = client_connect(host, port, look_again_ms(j->deadline_ms, CONNECT_LOOK_MS), &j->store,
-                              err);
-    while (code == -ETIMEDOUT && !is_over(j) && co_left_ms(j->deadline_ms) != 0);
+    int look_ms = CONNECT_LOOK_MS, code;
+    if (j->control == NULL)
+        return client_connect(host, port, j->deadline_ms, &j->store, err);
+    do {
+        code = client_connect(host, port, look_again_ms(j->deadline_ms, look_ms), &j->store, err);
+        look_ms = look_ms * 2 < CONNECT_LOOK_MOST_MS ? look_ms * 2 : CONNECT_LOOK_MOST_MS;
+    } while (code == -ETIMEDOUT && !is_over(j) && co_left_ms(j->deadline_ms) != 0);
     return code == -ETIMEDOUT && is_over(j) ? fail_over(err) : code;
 }
 
-/* As client_get(), which is stopped as a rule by the end of the connection. */
+/* As client_get(), which is stopped as a rule by the end of the connection. Only the wait is cut
+ * into pieces: a value that is on its way has all the time there is. */
 static int await_key(struct net_join *j, const char *key, size_t length, uint64_t deadline_ms,
                      uint8_t **ret, size_t *ret_n, struct co_error *err)
 {
     int code;
     do
-        code = client_get(j->store, key, length, look_again_ms(deadline_ms, KEY_LOOK_MS), ret,
-                          ret_n, err);
+        code = client_wait(j->store, key, length, look_again_ms(deadline_ms, KEY_LOOK_MS), err);
     while (code == -ETIMEDOUT && !is_over(j) && co_left_ms(deadline_ms) != 0);
-    return code == -ETIMEDOUT && is_over(j) ? fail_over(err) : code;
+    if (code == -ETIMEDOUT && is_over(j))
+        return fail_over(err);
+    return code == 0 ? client_get(j->store, key, length, deadline_ms, ret, ret_n, err) : code;
 }
 
 static int reach_store(struct net_join *j, struct co_error *err)

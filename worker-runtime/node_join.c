@@ -262,15 +262,20 @@ static int ask_next(struct joiner *j, struct co_error *err)
     return 0;
 }
 
-/* Ranks of lower numbers may be gone for good. */
+/* Ranks of lower numbers may be gone for good. What is in other places than the own one is a
+ * peer's, and unmapped with the node: the old place, which may be the same, is empty first. */
 static void take_local_place(struct joiner *j, const struct node_message *m)
 {
     struct node *n = j->node;
     struct node_again *again = j->opts->again;
+    uint8_t *own = n->user[n->local_rank];
+    const uint64_t own_bytes = n->user_bytes[n->local_rank];
     j->local_rank = m->local_rank;
     j->n_local = m->n_local;
-    n->user[j->local_rank] = n->user[n->local_rank];
-    n->user_bytes[j->local_rank] = n->user_bytes[n->local_rank];
+    n->user[n->local_rank] = NULL;
+    n->user_bytes[n->local_rank] = 0;
+    n->user[j->local_rank] = own;
+    n->user_bytes[j->local_rank] = own_bytes;
     n->local_rank = j->local_rank;
     n->n_local = j->n_local;
     again->local_rank = j->local_rank;

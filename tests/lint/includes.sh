@@ -49,7 +49,7 @@ check perf 'ddp/*' 'common/*'
 check bench 'ddp/*' 'common/*' 'rendezvous/control_conn.h' 'rendezvous/control_wire.h' 'rendezvous/member.h' 'rendezvous/seal.h'
 
 # pure modules: no clock, no files, no sockets, no globals that change
-for file in console/job_request.c ctl/history.c ctl/job_text.c ctl/table.c ctl/top_frame.c launcher/supervisor.c launcher/guide.c launcher/cli.c launcher/cli_conf.c launcher/cli_meet.c \
+for file in console/job_request.c ctl/history.c ctl/history_finish.c ctl/job_text.c ctl/table.c ctl/top_frame.c launcher/supervisor.c launcher/guide.c launcher/cli.c launcher/cli_conf.c launcher/cli_meet.c \
     launcher/cli_nodes.c launcher/cli_terms.c launcher/cli_output.c \
     launcher/host_list.c launcher/cli_programs.c launcher/job_more.c launcher/cli_devices.c launcher/cpu_set.c launcher/placement.c \
     launcher/wrap.c launcher/fold.c launcher/bar.c launcher/lines.c \

@@ -28,7 +28,7 @@ static int make_steps(struct ddp_group *g, FILE *fifo)
             rc = ddp_scale_pending(g, &waits);
         if (rc == 0 && waits) {
             tell(fifo, g, "saved", 0); /* first: who has saved may be stopped */
-            rc = ddp_barrier(g); /* a checkpoint is complete when all have saved */
+            rc = ddp_barrier(g);       /* a checkpoint is complete when all have saved */
             if (rc == 0)
                 rc = ddp_scale_ready(g);
         }

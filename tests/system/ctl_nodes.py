@@ -2,7 +2,10 @@
 import json
 import os
 import signal
+import socket
 import subprocess
+import tempfile
+import threading
 import unittest
 
 from ctl_job import TIMEOUT, await_running, await_socket, ctl, status
@@ -88,6 +91,50 @@ class Nodes(unittest.TestCase):
         for node in a, b:  # as ddprun has to find it
             folder = next(iter(os.listdir(shared)))
             os.rename(os.path.join(shared, folder), os.path.join(node.runtime, folder))
+
+
+class StandIn:
+    """In the place of a ddprun, by a test double: a node of a job that answers a request for stacks when it is let."""
+
+    def __init__(self, parent, node, run_id):
+        folder = os.path.join(parent, "ddprun-stand" + str(node))
+        os.mkdir(folder, 0o700)
+        self.server = socket.socket(socket.AF_UNIX)
+        self.server.bind(os.path.join(folder, "socket"))
+        self.server.listen(1)
+        self.status = {"v": 1, "job": run_id, "node": node, "pid": os.getpid(), "ranks": []}
+        self.is_asked, self.may_answer = threading.Event(), threading.Event()
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+        self.thread.start()
+
+    def serve(self):
+        client, _ = self.server.accept()
+        with client, client.makefile("rw") as lines:
+            for line in lines:
+                answer = self.status
+                if line.startswith("stack"):
+                    self.is_asked.set()
+                    self.may_answer.wait()
+                    answer = {"v": 1, "ranks": [], "text": f"node {self.status['node']}\n"}
+                lines.write(json.dumps(answer) + "\n")
+                lines.flush()
+
+
+class StandIns(unittest.TestCase):
+    def test_all_nodes_are_asked_for_stacks_before_the_first_answers(self):
+        with tempfile.TemporaryDirectory() as parent:
+            run_id = "stand-in-" + os.path.basename(parent)
+            nodes = [StandIn(parent, i, run_id) for i in range(3)]
+            with subprocess.Popen([DDPCTL, "stack", *TIMEOUT, "all", run_id], stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, env={**os.environ, "XDG_RUNTIME_DIR": parent}) as process:
+                asked = [node.is_asked.wait(DEADLINE_S) for node in nodes]
+                for node in nodes:
+                    node.may_answer.set()
+                self.assertEqual(process.communicate(timeout=3 * DEADLINE_S)[0], b"node 0\nnode 1\nnode 2\n")
+            self.assertEqual(asked, [True] * 3)
+            for node in nodes:
+                node.thread.join()
+                node.server.close()
 
 
 if __name__ == "__main__":

@@ -51,6 +51,14 @@ def finish(*args, **kw):
         return job.finish()
 
 
+def stand_in(folder, script):
+    """A test double of ssh: $1 is the host, $2 the command."""
+    path = os.path.join(folder, "ssh")
+    with open(path, "w") as f:
+        f.write(script)
+    return f"sh {path}"
+
+
 class Hosts(unittest.TestCase):
     def test_ranks_run_on_each_host_in_its_order(self):
         with Remote("-H", "n2:1,n[1,3]:2", *SHOW) as job:
@@ -141,6 +149,14 @@ class Unreachable(unittest.TestCase):
             self.assertEqual(err, "ddprun: n1: no answer within 0.30 s\n"
                              "ddprun: 1 node is needed, and 1 of 1 hosts cannot be one\n")
 
+    def test_a_host_that_talks_without_end_is_given_up(self):
+        for before in "", "echo ddprun-leash 1 127.0.0.1; ":
+            with self.subTest(before), tempfile.TemporaryDirectory() as folder:
+                ssh = stand_in(folder, f"{before}head -c 1000000 /dev/zero | tr '\\0' x\nexec sleep 1000\n")
+                code, out, err = finish("--ssh-command", ssh, "-H", "n1", RANK, *UP)
+                self.assertEqual((code, out), (75 if before else 69, ""))
+                self.assertRegex(err, r"^ddprun: n1: what comes from there is not ddprun's\n")
+
     def test_others_begin_without_it_if_they_may(self):
         with Remote("-H", "n1,no-such-name,n3", "--nnodes", "1:3", "--join-window", "0", *SHOW) as job:
             code, _, err = job.finish()
@@ -177,6 +193,19 @@ class Ends(unittest.TestCase):
             job.signal(signal.SIGUSR1)
             self.assertEqual(job.hear(2), ["0 heard", "1 heard"])
             self.assertEqual(job.finish(), (0, "", ""))
+
+    def test_a_signal_reaches_ranks_of_a_host_whose_answer_is_late(self):
+        usr1 = str(int(signal.SIGUSR1))
+        with tempfile.TemporaryDirectory() as folder:
+            go = os.path.join(folder, "go")
+            ssh = stand_in(folder, "SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22' sh -c \"$2\" |\n"
+                           f"{{ read -r up; echo \"$up\"; until [ -e {go} ]; do sleep 0.1; done; cat; }}\n")
+            with Remote("--ssh-command", ssh, "-H", "n1", RANK, "await", usr1, "tell", "heard") as job:
+                job.hear(1)
+                job.signal(signal.SIGUSR1)
+                self.assertEqual(job.hear(1), ["0 heard"])
+                open(go, "w").close()
+                self.assertEqual(job.finish(), (0, "", ""))
 
     def test_nothing_is_left_when_the_head_is_killed(self):
         with Remote("-H", "n1:2,n2:2", RANK, *UP) as job:

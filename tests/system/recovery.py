@@ -4,10 +4,11 @@ import json
 import os
 import random
 import signal
+import subprocess
 import tempfile
 import unittest
 
-from harness import Job, await_true
+from harness import DEADLINE_S, Job, await_true
 
 MENDER = os.environ["MENDER_PROGRAM"]
 STEP_MS = "2"
@@ -58,6 +59,14 @@ def alone(n, epochs, batches):
         return steps
 
 
+def status(job):
+    """What ddpctl says of it."""
+    done = subprocess.run([os.environ["DDPCTL"], "status", "--json", "-t", str(DEADLINE_S), str(job.process.pid)],
+                          env={**os.environ, "XDG_RUNTIME_DIR": job.runtime}, capture_output=True, check=True,
+                          timeout=3 * DEADLINE_S)
+    return json.loads(done.stdout)["jobs"][0]
+
+
 class Replaced(unittest.TestCase):
     def begin(self, *words, n=2, epochs=2, batches=40):
         self.expected = alone(n, epochs, batches)
@@ -104,6 +113,9 @@ class Replaced(unittest.TestCase):
                     ranks.hear_until(lambda: len(ranks.pids) == 4 - generation)
                     self.assertEqual(set(ranks.pids.values()), before)
                     self.assertEqual(sorted(ranks.pids), list(range(4 - generation)))
+                    now = status(job)  # each process has its own progress, the dead have none
+                    self.assertEqual({r["pid"] for r in now["ranks"] if r["steps"] is not None}, before)
+                    self.assertEqual(now["world"], 4 - generation)
                 with open(until, "w"):
                     pass
                 steps = ranks.hear_all()
@@ -118,6 +130,19 @@ class Replaced(unittest.TestCase):
                 self.assertLessEqual(sum(max(0, n - n_epochs) for n in times), 4 * n_epochs)  # filled up
                 self.assertIn(b"the others go on without it, restart 3 of 5", err)
                 self.assertEqual(job.processes(), [])
+
+    def test_after_a_shrink_nobody_waits_for_the_dead_to_save(self):
+        with Job("-n", "3", "--max-restarts", "1", "--on-failure", "shrink", "--on-term", "600s", MENDER, "1000000", "40",
+                 STEP_MS) as job:
+            ranks = Ranks(job)
+            ranks.hear_until(lambda: len(ranks.pids) == 3)
+            os.kill(ranks.pids[0], signal.SIGKILL)
+            ranks.hear_until(lambda: ranks.generation == 1)
+            job.signal(signal.SIGTERM)
+            ranks.hear_all()
+            code, _, err = job.end()
+            self.assertEqual(code, -signal.SIGTERM, err)
+            self.assertNotIn(b"not all ranks have saved", err)
 
     def test_batches_that_were_read_ahead_are_used_once(self):
         draw = random.Random(5)

@@ -80,11 +80,33 @@ START_TEST(a_dead_one_is_known_by_its_refusal_and_removed)
     close(job_folder_listen(path, NULL));
     ck_assert_uint_eq(count_found(), 1);
     ck_assert_int_eq(connect_error(), -ECONNREFUSED);
-    job_folder_remove(path);
+    job_folder_remove_dead(path);
     ck_assert_int_lt(access(path, F_OK), 0);
     ck_assert_int_eq(connect_error(), -ENOENT);
-    job_folder_remove(path); /* again */
+    job_folder_remove_dead(path); /* again */
+    job_folder_remove(path);
     job_folder_remove(NULL);
+}
+END_TEST
+
+/* It refuses here, too, when it is alive there. */
+START_TEST(one_of_another_host_is_left_alone)
+{
+    char boot[128];
+    snprintf(boot, sizeof boot, "%s/boot", path);
+    close(job_folder_listen(path, NULL));
+    FILE *out = fopen(boot, "r+");
+    ck_assert_ptr_nonnull(out);
+    fputc('x', out);
+    fclose(out);
+    job_folder_remove_dead(path);
+    ck_assert_uint_eq(count_found(), 1);
+    ck_assert_int_eq(truncate(boot, 0), 0);
+    job_folder_remove_dead(path);
+    ck_assert_uint_eq(count_found(), 1);
+    ck_assert_int_eq(unlink(boot), 0);
+    job_folder_remove_dead(path);
+    ck_assert_uint_eq(count_found(), 1);
 }
 END_TEST
 
@@ -174,6 +196,7 @@ int main(void)
     tcase_add_test(tc, who_listens_is_found_and_reached);
     tcase_add_test(tc, a_folder_without_a_socket_is_no_job);
     tcase_add_test(tc, a_dead_one_is_known_by_its_refusal_and_removed);
+    tcase_add_test(tc, one_of_another_host_is_left_alone);
     tcase_add_test(tc, a_folder_open_to_others_is_not_ours);
     tcase_add_test(tc, a_link_to_a_folder_is_not_followed);
     tcase_add_test(tc, no_more_than_the_backlog_wait_unheard);

@@ -132,6 +132,88 @@ START_TEST(events_without_number_are_bounded)
 }
 END_TEST
 
+START_TEST(a_run_ends_that_was_the_last_of_its_pid_to_begin)
+{
+    event(0, "rank_start", 0, "\"rank\":0,\"pid\":10");
+    event(1, "rank_start", 1, "\"rank\":0,\"pid\":10");
+    event(2, "rank_exit", 1, "\"rank\":0,\"pid\":11,\"code\":0");
+    event(2, "rank_exit", 1, "\"rank\":1,\"pid\":10,\"code\":0");
+    ck_assert_uint_eq(h.n_unread, 2);
+    event(2, "rank_exit", 1, "\"rank\":0,\"pid\":10,\"code\":0");
+    ck_assert(!h.runs[0].has_ended && h.runs[1].has_ended);
+    event(3, "rank_exit", 0, "\"rank\":0,\"pid\":10,\"code\":1");
+    ck_assert_int_eq(h.runs[0].code, 1);
+    event(4, "rank_exit", 0, "\"rank\":0,\"pid\":10,\"code\":1");
+    ck_assert_uint_eq(h.n_unread, 3);
+    event(5, "rank_start", 2, "\"rank\":0,\"pid\":10");
+    event(6, "rank_exit", 2, "\"rank\":0,\"pid\":10,\"code\":2");
+    ck_assert_int_eq(h.runs[2].code, 2);
+    ck_assert_uint_eq(h.n_unread, 3);
+}
+END_TEST
+
+START_TEST(a_stop_counts_for_its_node_from_its_time_on)
+{
+    char more[80];
+    for (int rank = 0; rank < 3; rank++) {
+        snprintf(more, sizeof more, "\"rank\":%d,\"pid\":1", rank);
+        event(0, "rank_start", 0, more);
+    }
+    event(1, "rank_start", 1, "\"rank\":0,\"pid\":2");
+    event(9, "stop", 0, "\"why\":\"failure\",\"rank\":2");
+    event(5, "stop", 0, "\"why\":\"order\",\"text\":\"\"");
+    event(4, "rank_exit", 0, "\"rank\":0,\"pid\":1,\"code\":1");
+    event(6, "rank_exit", 0, "\"rank\":1,\"pid\":1,\"code\":1");
+    event(8, "rank_exit", 0, "\"rank\":2,\"pid\":1,\"code\":1");
+    event(10, "rank_exit", 1, "\"rank\":0,\"pid\":2,\"code\":1");
+    history_finish(&h);
+    ck_assert_int_eq(h.runs[0].fate, FATE_FAILED); /* before it */
+    ck_assert_int_eq(h.runs[1].fate, FATE_STOPPED);
+    ck_assert_int_eq(h.runs[2].fate, FATE_FAILED); /* it is about this one */
+    ck_assert_int_eq(h.runs[3].fate, FATE_FAILED); /* of another generation */
+}
+END_TEST
+
+START_TEST(what_befalls_a_node_is_put_into_words)
+{
+    event(0, "shrink", 0, "\"rank\":3,\"lrank\":3,\"counted\":false");
+    event(1, "leaving", 0, "\"state\":\"announced\",\"signal\":\"SIGUSR1\",\"grace_ms\":1000");
+    event(2, "leaving", 0, "\"state\":\"saved\",\"signal\":\"SIGUSR1\"");
+    event(3, "leaving", 0, "\"state\":\"new\",\"signal\":\"SIGUSR1\"");
+    history_finish(&h);
+    ck_assert_uint_eq(h.n_marks, 4);
+    ck_assert_str_eq(h.marks[0].kind, "shrink");
+    ck_assert(h.marks[0].is_trouble && !h.marks[1].is_trouble);
+    ck_assert_str_eq(h.marks[0].text, "rank 3 failed: the others go on without it (not counted)");
+    ck_assert_str_eq(h.marks[1].kind, "leaving");
+    ck_assert_ptr_nonnull(strstr(h.marks[1].text, "asked to save (SIGUSR1)"));
+    ck_assert_ptr_nonnull(strstr(h.marks[2].text, "all ranks have saved"));
+    ck_assert_str_eq(h.marks[3].text, "n1: leaving, new");
+}
+END_TEST
+
+/* Each look at all runs, or at all stops, would take minutes with a sanitizer. */
+START_TEST(runs_and_stops_without_number_are_read)
+{
+    char more[64];
+    const int n = HISTORY_MAX_EVENTS / 4;
+    for (int i = 0; i < n; i++) {
+        snprintf(more, sizeof more, "\"rank\":%d,\"pid\":7", i % 2);
+        event(1, "rank_start", 0, more);
+    }
+    for (int i = 0; i < n; i++) {
+        event(2, "stop", 0, "\"why\":\"failure\",\"rank\":1");
+        event(3, "rank_exit", 0, "\"rank\":2,\"pid\":7,\"code\":1");
+    }
+    for (int i = 0; i < n; i++)
+        event(3, "rank_exit", 0, "\"rank\":0,\"pid\":7,\"code\":1");
+    history_finish(&h);
+    ck_assert_uint_eq(h.n_unread, n + n / 2);
+    ck_assert_int_eq(h.runs[0].fate, FATE_STOPPED);
+    ck_assert_int_eq(h.runs[1].fate, FATE_RUNS);
+}
+END_TEST
+
 static char *print(void)
 {
     char *text = NULL;
@@ -245,6 +327,10 @@ int main(void)
     tcase_add_test(tc, events_of_other_jobs_are_left_out);
     tcase_add_loop_test(tc, what_cannot_be_read_is_counted, 0, (int)(sizeof bad / sizeof *bad));
     tcase_add_test(tc, events_without_number_are_bounded);
+    tcase_add_test(tc, a_run_ends_that_was_the_last_of_its_pid_to_begin);
+    tcase_add_test(tc, a_stop_counts_for_its_node_from_its_time_on);
+    tcase_add_test(tc, what_befalls_a_node_is_put_into_words);
+    tcase_add_test(tc, runs_and_stops_without_number_are_read);
     tcase_add_test(tc, a_page_has_all_of_it_and_needs_nothing_else);
     tcase_add_test(tc, no_text_gets_out_of_its_place);
     tcase_add_test(tc, pages_of_huge_jobs_are_bounded);

@@ -185,6 +185,23 @@ START_TEST(who_takes_anothers_place_is_asked_anew)
 }
 END_TEST
 
+START_TEST(nobody_waits_for_a_rank_that_is_dropped)
+{
+    add_all();
+    scale_ask(s);
+    answer(1);
+    scale_drop(s, 1);
+    scale_renew(s);
+    scale_let_in(s, 0);
+    scale_let_in(s, 2);
+    scale_ask(s);
+    answer(0);
+    ck_assert(!scale_all_saved(s)); /* what the dropped one has saved is no answer of another */
+    answer(2);
+    ck_assert_int_eq(n_calls, 1);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("scale");
@@ -198,6 +215,7 @@ int main(void)
     tcase_add_test(t, a_rank_that_talks_on_and_on_changes_nothing);
     tcase_add_test(t, nobody_has_never_saved);
     tcase_add_test(t, who_takes_anothers_place_is_asked_anew);
+    tcase_add_test(t, nobody_waits_for_a_rank_that_is_dropped);
     suite_add_tcase(suite, t);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

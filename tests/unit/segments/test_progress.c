@@ -113,6 +113,19 @@ START_TEST(the_largest_numbers_are_told)
 }
 END_TEST
 
+/* Readers have words for each state there is; the page is the rank's to write. */
+START_TEST(a_call_in_a_state_that_does_not_exist_is_not_told)
+{
+    struct progress_place *places[2] = {progress_open(&page), progress_open(&page)};
+    for (int i = 0; i < 2; i++)
+        progress_enter(places[i], &reduction);
+    atomic_fetch_or(&places[0]->word, PROGRESS_STATE_MASK);
+    const struct progress p = read_page();
+    ck_assert_uint_eq(p.n_calls, 1);
+    ck_assert_int_eq(p.call[0].state, reduction.state);
+}
+END_TEST
+
 START_TEST(each_group_has_a_place_until_they_are_taken)
 {
     struct progress_place *places[PROGRESS_GROUPS];
@@ -223,6 +236,7 @@ int main(void)
     tcase_add_test(tc, the_mean_follows_slowly_in_both_directions);
     tcase_add_test(tc, the_last_call_is_told_inside_and_outside);
     tcase_add_test(tc, the_largest_numbers_are_told);
+    tcase_add_test(tc, a_call_in_a_state_that_does_not_exist_is_not_told);
     tcase_add_test(tc, each_group_has_a_place_until_they_are_taken);
     tcase_add_test(tc, waiting_without_a_place_is_told);
     tcase_add_test(tc, the_digest_changes_with_all_that_is_progress);

@@ -1,0 +1,19 @@
+#!/bin/sh
+# Each event that ddprun writes is known to ddpctl report.
+#   event_names.sh SOURCE_ROOT
+set -eu
+cd "$1"
+bad=0
+names=$(sed -n 's/.*\<put\(_rank\)\{0,1\}(e, \([^,]*\),.*/\2/p' launcher/events.c |
+    grep -o '"[^"]*"' | sort -u)
+if [ "$(echo "$names" | wc -l)" -lt 10 ]; then
+    echo "launcher/events.c is not understood: its events are not found"
+    exit 1
+fi
+for name in $names; do
+    if ! grep -q "^    {$name, " ctl/history.c; then
+        echo "launcher/events.c writes $name, which ctl/history.c does not know"
+        bad=1
+    fi
+done
+exit $bad
