@@ -228,9 +228,9 @@ int node_memory_rank_gone(struct node_memory *m, int rank, int status)
         return -1;
     tell_rank_gone(m, rank, status); /* the abort word stays if it was written before */
     struct control_abort why = control_abort_get(m->control);
-    if (why.cause != CONTROL_RANK_DIED || why.rank >= m->control->n_local)
+    if (why.cause != CONTROL_RANK_DIED)
         return -1;
-    const int died = (int)broker_seat_at(m->broker, why.rank);
+    const int died = broker_seat_at(m->broker, why.rank); /* -1: ranks can write what they like */
     return died != rank ? died : -1;
 }
 

@@ -130,12 +130,12 @@ int broker_local_of(const struct broker *b, unsigned seat)
     return b->member[seat].local;
 }
 
-unsigned broker_seat_at(const struct broker *b, unsigned local_rank)
+int broker_seat_at(const struct broker *b, unsigned local_rank)
 {
-    unsigned seat = 0;
-    while (b->member[seat].local != (int)local_rank)
-        seat++;
-    return seat;
+    for (unsigned seat = 0; local_rank < b->n_local && seat < b->n_seats; seat++)
+        if (b->member[seat].local == (int)local_rank)
+            return (int)seat;
+    return -1;
 }
 
 void broker_offer_more(struct broker *b, uint32_t generation)
@@ -290,7 +290,7 @@ static int on_fetch(struct broker *b, int seat, int sock, const struct node_mess
                        m->local_rank, b->n_local, self->local);
     if (self->waits_for >= 0)
         return co_fail(err, -EPROTO, "local rank %d has two FETCHes open", self->local);
-    const unsigned whose = broker_seat_at(b, m->local_rank);
+    const unsigned whose = (unsigned)broker_seat_at(b, m->local_rank);
     if (b->member[whose].fd >= 0)
         return send_segment(b, sock, whose, err);
     if (b->member[whose].gone && b->offers_more) { /* it may come again, for the next generation */

@@ -58,7 +58,7 @@ unsigned broker_n_kept(const struct broker *b); /* seats that are not dropped */
 
 /* Between the local ranks of the generation that there is and seats. -1: dropped before it began */
 int broker_local_of(const struct broker *b, unsigned seat);
-unsigned broker_seat_at(const struct broker *b, unsigned local_rank);
+int broker_seat_at(const struct broker *b, unsigned local_rank); /* -1: no such rank */
 
 struct broker_world {                /* where this node's ranks are in a generation */
     uint32_t first_rank, world_size; /* they have first_rank, ... */
