@@ -1,7 +1,7 @@
 /* runtime_dir.h - the job's own folder for small files, readable by its owner only.
  *
- * Flat: RANK.json, the error file of a rank, the socket by which ddpctl asks and what tells whose it
- * is (console/job_folder.h), what --warm needs (warm.h), and nothing that is not ours. */
+ * Flat: RANK.json, the error file of a rank, the socket by which ddpctl asks and what tells
+ * whose it is (console/job_folder.h), what --warm needs (warm.h), and nothing that is not ours. */
 #ifndef DDP_LAUNCHER_RUNTIME_DIR_H
 #define DDP_LAUNCHER_RUNTIME_DIR_H
 

@@ -29,8 +29,8 @@ enum {
     PATH_LINE_BYTES = 128,
 };
 
-/* The answer has each stack twice, as it is and in its text, where a line has two blanks more, which
- * is less than an escape. The rest is for what else is told of the ranks. */
+/* The answer has each stack twice, as it is and in its text, where a line has two blanks more,
+ * which is less than an escape. The rest is for what else is told of the ranks. */
 _Static_assert(2 * ESCAPE_BYTES * ALL_BYTES <= JOB_ANSWER_BYTES_MAX / 4 * 3,
                "an answer with all stacks must not be too long for ddpctl");
 

@@ -98,7 +98,8 @@ enum { DDP_ZERO_MAX_ITEMS = 4 };
  * name      goes before the items' names: "NAME.exp_avg". It and what is written here are needed
  *           until the save or load is over
  * items     DDP_ZERO_MAX_ITEMS of them; the first *ret_n are written
- * returns   0; DDP_EINVAL a NULL, a name of more than 80 bytes, or the last ddp_zero_step() failed in
+ * returns   0; DDP_EINVAL a NULL, a name of more than 80 bytes, or the last ddp_zero_step()
+ * failed in
  *           its middle, where no generation can follow: the state is none of a step */
 int ddp_zero_items(struct ddp_zero *z, const char *name,
                    struct ddp_checkpoint_item items[DDP_ZERO_MAX_ITEMS], size_t *ret_n);
