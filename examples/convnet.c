@@ -310,7 +310,8 @@ const real *convnet_block_forward(struct convnet_inside *in, struct block *b, co
         for (size_t j = 0; j < b->c_out; j++)
             b->var[j] /= m.n;
         b->n_values = m.n;
-        follow_moments(b, m.n);
+        if (!in->again)
+            follow_moments(b, m.n);
     } else {
         block_convolve(in, b, x, NULL);
         for (size_t j = 0; j < b->c_out; j++) {
@@ -377,6 +378,7 @@ void convnet_take_images(struct convnet_inside *in, const struct convnet_images 
                          const int64_t *index, size_t n)
 {
     in->n = n;
+    in->again = false;
     for (size_t i = 0; i < n; i++)
         take_image(in, i, images, (size_t)index[i]);
 }

@@ -108,9 +108,10 @@ int convnet_part_of_stat(const struct convnet *net, size_t i);
  *
  * in        n * convnet_cut_count() numbers; of part 0 NULL
  * out       likewise, of part 1 NULL; NULL: not wanted
+ * again     the pass was made before: running averages do not follow it a second time
  * returns   the loss; of part 0 0 */
 double convnet_part_forward(struct convnet *net, int part, const struct convnet_images *images,
-                            const int64_t *index, size_t n, const real *in, real *out);
+                            const int64_t *index, size_t n, const real *in, real *out, bool again);
 
 /* The gradients of that. d_out of part 1 and d_in of part 0 are NULL. */
 void convnet_part_backward(struct convnet *net, int part, const real *d_out, real *d_in);

@@ -33,6 +33,7 @@ struct convnet_inside {
     bool batch_norm;
     struct ddp_group *norm_group; /* NULL: none */
     int norm_status;
+    bool again;          /* of a part: this batch's moments have been followed before */
     enum ddp_dtype half; /* REAL_DTYPE: nothing is rounded */
 
     size_t n;                  /* images of the batch at hand */

@@ -27,13 +27,14 @@ int convnet_part_of_stat(const struct convnet *net, size_t i)
 }
 
 double convnet_part_forward(struct convnet *net, int part, const struct convnet_images *images,
-                            const int64_t *index, size_t n, const real *in, real *out)
+                            const int64_t *index, size_t n, const real *in, real *out, bool again)
 {
     struct convnet_inside *inside = net->inside;
     struct block *blocks = inside->blocks;
     const size_t bytes = n * convnet_cut_count(net) * sizeof(real);
 
     convnet_take_images(inside, images, index, n);
+    inside->again = again;
     if (part == 0) {
         convnet_block_forward(inside, &blocks[0], inside->input, true);
         if (out != NULL)

@@ -13,21 +13,22 @@ static size_t count_of(const struct stages *s, int micro)
     return first_of(s, micro + 1) - first_of(s, micro);
 }
 
-/* The forward pass of this rank's part. */
-static double compute(struct stages *s, int micro, const void *in, void *out)
+/* The forward pass of this rank's part; `again` for the backward pass. */
+static double compute(struct stages *s, int micro, const void *in, void *out, bool again)
 {
     const int64_t *index = s->index + first_of(s, micro);
 
     if (count_of(s, micro) == 0)
         return 0;
-    return convnet_part_forward(s->net, s->stage, s->images, index, count_of(s, micro), in, out);
+    return convnet_part_forward(s->net, s->stage, s->images, index, count_of(s, micro), in, out,
+                                again);
 }
 
 static int forward(void *arg, int micro, const void *in, void *out)
 {
     struct stages *s = arg;
 
-    s->loss += compute(s, micro, in, out) * (double)count_of(s, micro) / (double)s->n;
+    s->loss += compute(s, micro, in, out, false) * (double)count_of(s, micro) / (double)s->n;
     return 0;
 }
 
@@ -38,7 +39,7 @@ static int backward(void *arg, int micro, const void *in, const void *d_out, voi
 
     if (share == 0)
         return 0;
-    compute(s, micro, in, NULL);
+    compute(s, micro, in, NULL, true);
     convnet_part_backward(s->net, s->stage, d_out, d_in);
     accumulator_add(&s->parts, s->net->tensors + s->first, s->n_tensors, share);
     return 0;

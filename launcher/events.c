@@ -39,6 +39,7 @@ int events_open(struct events *e, const char *path, const char *job,
     e->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (e->fd < 0)
         return co_fail(err, -errno, "cannot open %s for events: %s", path, strerror(errno));
+    e->real_path = realpath(path, NULL);
     gethostname(e->host, sizeof e->host - 1);
     return 0;
 }
@@ -47,6 +48,8 @@ void events_close(struct events *e)
 {
     if (e->fd >= 0)
         close(e->fd);
+    free(e->real_path);
+    e->real_path = NULL;
     e->fd = -1;
 }
 

@@ -29,6 +29,7 @@ struct events {
     int fd;           /* -1: nobody watches */
     const char *path; /* both borrowed */
     const char *job;
+    char *real_path; /* owned: path from the root on, for who asks elsewhere; NULL: not known */
     void (*on_note)(void *arg, const char *text);
     void *arg;
     bool is_told; /* that events are missing */

@@ -46,7 +46,7 @@ bool job_spec_may_grow(const struct job_spec *spec)
 
 bool job_spec_asks(const struct job_spec *spec)
 {
-    return spec->world.guided ? spec->world.max_nodes > 1 : spec->on_term_ms > 0;
+    return spec->on_term_ms > 0 || (spec->world.guided && spec->world.max_nodes > 1);
 }
 
 void job_spec_terms(const struct job_spec *spec, struct message_terms *ret)

@@ -160,14 +160,14 @@ static int watch(struct node *n, uv_poll_t *poll, int fd, uv_poll_cb on_readable
     return rc < 0 ? co_fail(err, rc, "cannot watch a descriptor: %s", uv_strerror(rc)) : 0;
 }
 
-/* By the leash, it is the job that is stopped. */
+/* By the leash, it is the job that is stopped: the roster hears so when the signal goes its way. */
 static void on_leash_signal(void *arg, int sig)
 {
     struct node *n = arg;
     if ((n->spec->stop_signals >> sig & 1) != 0)
         node_guide_end_job(n->guide);
     if (!n->ended)
-        node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SIGNAL, .sig = sig});
+        node_leave_signal(n, sig);
 }
 
 /* As with a terminal that is closed: this node goes. */

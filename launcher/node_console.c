@@ -69,12 +69,18 @@ static const char *last_line(char *tail)
     return newline != NULL ? newline + 1 : tail;
 }
 
+/* What is in memory: nobody who asks may make the loop wait for a slow file system. */
+static char *tail_at_hand(const struct rank_io *io, int local_rank)
+{
+    return rank_io_bypasses(io, local_rank) ? NULL : rank_io_tail(io, local_rank);
+}
+
 static void fill_ranks(struct node_console *nc, struct status_rank *ranks)
 {
     uint64_t generation_ms = supervisor_generation_ms(nc->node->supervisor);
     for (int i = 0; i < nc->node->spec->n_local; i++) {
         struct rank_facts *r = &nc->ranks[i];
-        r->tail = rank_io_tail(&nc->node->io, i);
+        r->tail = tail_at_hand(&nc->node->io, i);
         ranks[i] =
             (struct status_rank){.last_line = last_line(r->tail),
                                  .joined_ms = r->joined_ms >= generation_ms ? r->joined_ms : 0,
@@ -99,17 +105,11 @@ static void judge_pace(const struct node *n, struct status_rank *ranks, struct p
         pace_judge(paces, n_local, ret);
 }
 
-/* For who asks elsewhere: ddprun never changes its folder. returns buf, or NULL */
-static const char *absolute_events(const char *path, char buf[PATH_MAX])
-{
-    return path != NULL ? realpath(path, buf) : NULL;
-}
-
 static char *make_status(struct node_console *nc)
 {
     const struct node *n = nc->node;
     co_autofree struct status_rank *ranks = calloc((size_t)n->spec->n_local, sizeof *ranks);
-    char host[256] = "", events[PATH_MAX];
+    char host[256] = "";
     if (ranks == NULL)
         return NULL;
     gethostname(host, sizeof host - 1);
@@ -122,7 +122,7 @@ static char *make_status(struct node_console *nc)
                        .pace = &pace,
                        .host = host,
                        .version = DDPRUN_VERSION,
-                       .events = absolute_events(n->spec->events, events),
+                       .events = n->events.real_path,
                        .pid = getpid(),
                        .n_nodes = 1,
                        .world = n->gen.memory != NULL ? node_memory_n_kept(n->gen.memory)

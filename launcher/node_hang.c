@@ -155,8 +155,8 @@ static bool is_ending(const struct node_hang *w)
     return w->pid != 0 && r->phase == RANK_RUNS && r->pid == w->pid;
 }
 
-/* Time has passed: the ranks may have been told to stop, which they are given time for, or have
- * been called to another generation, for whose beginning the supervisor waits. */
+/* Time has passed: the ranks may have been told to stop, which they are given time for, or are
+ * called to another generation, for whose beginning the supervisor waits. */
 static bool is_wanted(const struct node_hang *w)
 {
     const struct supervisor *s = w->n->supervisor;

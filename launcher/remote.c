@@ -61,7 +61,8 @@ static void on_last(uv_timer_t *timer)
     r->ended = true;
 }
 
-/* From a signal, or the verdict: nodes give their ranks their time, then kill them. */
+/* From a signal, or the verdict, nodes give their ranks their time, then kill them. Or no host is a
+ * node any more, and only ways to some that were given up are left: one may not end of SIGTERM. */
 static void set_last(struct remote *r)
 {
     const struct job_spec *spec = r->spec;
@@ -71,7 +72,8 @@ static void set_last(struct remote *r)
         return;
     uv_update_time(&r->loop);
     uv_timer_start(&r->last, on_last,
-                   grace_ms + 2 * spec->failure_grace_ms + 2 * SUPERVISOR_KILL_MS + LAST_SLACK_MS,
+                   spec->on_term_ms + grace_ms + 2 * spec->failure_grace_ms +
+                       2 * SUPERVISOR_KILL_MS + LAST_SLACK_MS,
                    0);
 }
 
@@ -203,6 +205,8 @@ static void look(struct remote *r)
         r->ended = true;
         break;
     case MUSTER_IS_OVER:
+        set_last(r);
+        break;
     case MUSTER_GATHERS:
         break;
     }
@@ -226,9 +230,10 @@ static void on_host_ended(struct remote *r, size_t i, int status)
     const char *why = h->is_killed       ? "" /* it was said */
                       : heard[0] != '\0' ? heard
                                          : report_status(status, how, sizeof how);
-    if (phase == MUSTER_READY || phase == MUSTER_ENDED)
+    if (phase == MUSTER_READY || phase == MUSTER_ENDED) {
         muster_set(r->muster, i, MUSTER_ENDED, co_now_ms());
-    else if (phase != MUSTER_FAILED) {
+        look(r);
+    } else if (phase != MUSTER_FAILED) {
         note_refusal(r, h, i, status);
         remote_on_failed(h, why);
     }
@@ -436,12 +441,19 @@ static void on_drained(void *arg)
     *(bool *)arg = true;
 }
 
+/* Ranks that all end well when they are asked to save end the job well. */
+static bool was_stopped(const struct remote *r)
+{
+    bool is_well = r->has_verdict && r->verdict_code == 0;
+    return r->stop_signal != 0 && !(is_well && r->spec->on_term_ms > 0);
+}
+
 /* What the nodes wrote last, and then why it ended. */
 static void say_last(struct remote *r)
 {
     char took[REPORT_DURATION_BYTES], name[REPORT_SIGNAL_BYTES];
     bool drained = false;
-    if (r->stop_signal != 0)
+    if (was_stopped(r))
         say(r, "ddprun: stopped by %s after %s", report_signal(r->stop_signal, name, sizeof name),
             report_duration(co_now_ms() - r->begun_ms, took, sizeof took));
     else if (r->has_verdict && r->is_ours_to_tell)
@@ -464,7 +476,7 @@ static struct node_end the_end(const struct remote *r)
                                         : r->refusal_code != 0 ? r->refusal_code
                                         : is_short             ? REMOTE_EXIT_UNREACHABLE
                                                                : REMOTE_EXIT_NODES_GONE};
-    if (r->stop_signal != 0)
+    if (was_stopped(r))
         end = (struct node_end){.exit_code = 128 + r->stop_signal, .die_of = r->stop_signal};
     if (r->spec->as_torchrun)
         end = (struct node_end){.exit_code = end.exit_code != 0};

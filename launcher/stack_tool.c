@@ -15,15 +15,16 @@
 
 /* The happy path: the pipe is read as it comes; the pidfd is readable when the tool has ended; what
  * the pipe still holds is read, the tool is reaped, on_done() is called. The deadline kills it, and
- * then the same happens. */
+ * then the same happens. So it does to one that is cancelled, but nobody hears of its end; one that
+ * does not die, as the kernel holds it, is left to whoever reaps what we leave. */
 
-enum { READ_BYTES = 4096 };
+enum { READ_BYTES = 4096, CANCEL_MS = 2000 };
 
 struct stack_tool {
     struct stack_tool_opts opts;
     pid_t pid; /* 0: reaped */
     int out_fd, pid_fd;
-    bool timed_out;
+    bool timed_out, is_cancelled;
     uv_poll_t out, end;
     uv_timer_t deadline;
     int n_handles;
@@ -87,15 +88,6 @@ static void tool_reap(struct stack_tool *t)
     t->pid = 0;
 }
 
-void stack_tool_cancel(struct stack_tool *t)
-{
-    if (t == NULL)
-        return;
-    tool_kill(t);
-    tool_reap(t);
-    tool_close(t);
-}
-
 /* --- What it says --- */
 
 /* returns   1 there may be more; 0 its end; -1 nothing now */
@@ -124,9 +116,13 @@ static void on_end(uv_poll_t *poll, int status, int events)
     struct stack_tool *t = poll->data;
     (void)status;
     (void)events;
-    while (co_buf_len(&t->text) < t->opts.max_bytes && read_some(t) > 0) {
+    while (!t->is_cancelled && co_buf_len(&t->text) < t->opts.max_bytes && read_some(t) > 0) {
     }
     tool_reap(t);
+    if (t->is_cancelled) {
+        tool_close(t);
+        return;
+    }
     bool is_kept = co_buf_append(&t->text, "", 1) == 0;
     t->opts.on_done(t->opts.arg, is_kept ? (const char *)co_buf_bytes(&t->text) : "", t->timed_out);
     tool_close(t);
@@ -137,6 +133,22 @@ static void on_deadline(uv_timer_t *timer)
     struct stack_tool *t = timer->data;
     t->timed_out = true;
     tool_kill(t);
+}
+
+static void on_not_dead(uv_timer_t *timer)
+{
+    tool_close(timer->data);
+}
+
+void stack_tool_cancel(struct stack_tool *t)
+{
+    if (t == NULL)
+        return;
+    t->is_cancelled = true;
+    tool_kill(t);
+    uv_poll_stop(&t->out);
+    uv_update_time(t->deadline.loop);
+    uv_timer_start(&t->deadline, on_not_dead, CANCEL_MS, 0);
 }
 
 /* --- Its beginning --- */

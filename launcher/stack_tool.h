@@ -28,7 +28,8 @@ struct stack_tool_opts {
 int stack_tool_begin(uv_loop_t *loop, const struct stack_tool_opts *opts, struct stack_tool **ret,
                      struct co_error *err);
 
-/* Kill it; on_done() is not called. NULL is fine. */
+/* Kill it; on_done() is not called. It is reaped from the loop, which it holds for 2 s at most.
+ * NULL is fine. */
 void stack_tool_cancel(struct stack_tool *t);
 
 /* Where a program is, by PATH.

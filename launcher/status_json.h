@@ -19,9 +19,9 @@
  *                  started_ms, joined_ms and first_step_ms (since the start of the generation:
  *                  exec; joining the others with libddp; a step completed), exit_code, signal,
  *                  restarts (how often it was replaced or started again), last_line (of its
- *                  stderr), and of libddp: steps, step_ms, own_ms (without what it spent in the
- *                  call that ends a step), waits, call (the last one of the world, in words); null
- *                  where there is none
+ *                  stderr, unless that goes to a file without us), and of libddp: steps,
+ *                  step_ms, own_ms (without what it spent in the call that ends a step), waits,
+ *                  call (the last one of the world, in words); null where there is none
  *
  * Pure. */
 #ifndef DDP_LAUNCHER_STATUS_JSON_H

@@ -63,6 +63,7 @@ int collective_check_group(const char *name, const struct ddp_group *g)
 {
     if (g == NULL)
         return rt_fail(DDP_EINVAL, "%s: the group is NULL", name);
+    rt_set_apart(g->is_apart);
     if (process_is_forked() && g->backend != NULL)
         return rt_fail(DDP_EINVAL, "%s: this process was forked from the one that joined", name);
     return DDP_OK;

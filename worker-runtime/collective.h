@@ -29,7 +29,8 @@ void collective_run_alone(const struct collective *what, size_t bytes);
 /* Of a group without a back end: whether it is over. returns DDP_OK; rt_broken() */
 int collective_check_alone(const struct ddp_group *g);
 
-/* Whether this process may call on the group. returns DDP_OK; DDP_EINVAL */
+/* Whether this process may call on the group, which this thread's failures are of from now on.
+ * returns   DDP_OK; DDP_EINVAL */
 int collective_check_group(const char *name, const struct ddp_group *g);
 
 #endif

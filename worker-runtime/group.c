@@ -274,7 +274,8 @@ static void fill_sub(struct ddp_group *sub, const struct ddp_group *g, int rank,
                               .timeout_ms = g->timeout_ms,
                               .line = g->line,
                               .step_fd = -1,
-                              .progress_thread = g->progress_thread};
+                              .progress_thread = g->progress_thread,
+                              .is_apart = g->is_apart};
 }
 
 static int split(struct ddp_group *g, int color, int key, struct backend **ret, int *ret_rank,
@@ -341,8 +342,8 @@ void ddp_group_destroy(struct ddp_group *sub)
 
 int group_check_alone(const struct ddp_group *g, struct co_error *err)
 {
-    const struct node *alone = g->world->alone;
-    if (alone == NULL || control_abort_get(alone->control).cause == CONTROL_OK)
+    const struct control *c = g->world->control;
+    if (c == NULL || control_abort_get(c).cause == CONTROL_OK)
         return 0;
     return co_fail(err, -ECONNRESET, "the job goes on in another generation");
 }
@@ -398,9 +399,12 @@ uint64_t ddp_generation(const struct ddp_group *g)
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-static int alloc_alone(size_t bytes, void **ret, struct co_error *err)
+/* A world that may become larger has its memory where it will be shared then. */
+static int alloc_alone(const struct ddp_group *g, size_t bytes, void **ret, struct co_error *err)
 {
     void *p;
+    if (g->world->alone != NULL)
+        return process_alloc(bytes, ret, err);
     if (posix_memalign(&p, 64, bytes > 0 ? bytes : 1) != 0)
         return co_fail(err, -ENOMEM, "no memory for %zu bytes", bytes);
     memset(p, 0, bytes);
@@ -422,7 +426,7 @@ int ddp_alloc(struct ddp_group *g, size_t bytes, void **ret_ptr)
     if (process_is_forked())
         return rt_fail(DDP_EINVAL, "ddp_alloc: this process was forked from the one that joined");
     struct backend *b = memory_of(g);
-    return rt_return(b == NULL ? alloc_alone(bytes, ret_ptr, &err)
+    return rt_return(b == NULL ? alloc_alone(g, bytes, ret_ptr, &err)
                                : b->ops->alloc(b, bytes, ret_ptr, &err),
                      &err);
 }
@@ -432,8 +436,8 @@ void ddp_free(struct ddp_group *g, void *ptr)
     if (ptr == NULL || process_is_forked())
         return;
     struct backend *b = memory_of(g);
-    if (b == NULL)
-        free(ptr);
-    else
+    if (b != NULL)
         b->ops->free(b, ptr);
+    else if (!process_free(ptr)) /* of a world before this one, which had more ranks */
+        free(ptr);
 }

@@ -38,10 +38,13 @@ struct ddp_group {
     uint64_t generation;
     uint64_t timeout_ms;
     bool progress_thread;    /* asynchronous calls are made by a thread */
+    bool is_apart;           /* of threads: nothing to do with the job that the process is in */
     struct backend *backend; /* owned; NULL: a world of 1 */
     struct node *alone; /* owned; of a world of 1 that may become larger; NULL: there is none */
-    struct requests *requests; /* owned; NULL until the first asynchronous call */
-    struct control_line *line; /* this rank's own in the control segment; NULL: it has none */
+    const struct control *control; /* of a world that another generation may follow: its node's,
+                                      borrowed; else NULL */
+    struct requests *requests;     /* owned; NULL until the first asynchronous call */
+    struct control_line *line;     /* this rank's own in the control segment; NULL: it has none */
     struct progress_place
         *place;           /* where it says in which call of the group it is; NULL: nowhere */
     uint32_t n_calls;     /* calls that were entered: the same on all ranks */
@@ -95,6 +98,10 @@ __attribute__((format(printf, 2, 3))) int rt_fail(int status, const char *format
 
 /* What a group that has lost a rank returns: DDP_EPEER; DDP_RETRY where ddp_run() can go on. */
 int rt_broken(void);
+
+/* Whether this thread's calls are on a group that is apart: then a rank that is gone is none of the
+ * job's: ddprun does not hear of it, and no generation follows. returns what was said before */
+bool rt_set_apart(bool is_apart);
 
 /* Convert -errno and its text: -EINVAL DDP_EINVAL, -ENOMEM DDP_ENOMEM, -ETIMEDOUT DDP_ETIMEOUT,
  * -ECONNRESET rt_broken() (a rank died or left), -ENOTRECOVERABLE DDP_EPEER, -EPROTO DDP_EMISMATCH,

@@ -298,6 +298,7 @@ static int open_alone(struct ddp_group *g, struct opening *o)
 {
     g->line = &o->node->control->line[o->node->local_rank];
     g->alone = o->node;
+    g->control = o->node->control;
     return 0;
 }
 
@@ -335,6 +336,7 @@ int group_open(struct ddp_group *g, struct env_who *who, struct node_again *agai
         }
     }
     g->line = line;
+    g->control = ends_meetings(&o);
     g->place = progress_open(&line->progress);
     return 0;
 }

@@ -136,3 +136,25 @@ int process_user_segment(unsigned n_local, struct user_segment **ret, struct co_
     pthread_mutex_unlock(&process.mutex);
     return code;
 }
+
+static struct user_segment *segment(void)
+{
+    pthread_mutex_lock(&process.mutex);
+    struct user_segment *s = process.segment;
+    pthread_mutex_unlock(&process.mutex);
+    return s;
+}
+
+int process_alloc(size_t bytes, void **ret, struct co_error *err)
+{
+    struct user_segment *s = segment();
+    if (s == NULL)
+        return co_fail(err, -EINVAL, "this process has no segment");
+    return user_segment_alloc(s, bytes, ret, err);
+}
+
+bool process_free(void *ptr)
+{
+    struct user_segment *s = segment();
+    return s != NULL && user_segment_free(s, ptr) == 0;
+}

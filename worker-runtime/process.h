@@ -4,6 +4,7 @@
 #define DDP_WORKER_RUNTIME_PROCESS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 struct co_error;
 struct user_segment;
@@ -33,6 +34,13 @@ unsigned process_count_join(void);
  *
  * returns   0, -ENOEXEC, -ENOMEM, -errno */
 int process_user_segment(unsigned n_local, struct user_segment **ret, struct co_error *err);
+
+/* Memory in that segment, zeroed, of an earlier world as of this one.
+ *
+ * returns   of process_alloc(): 0, -ENOMEM; -EINVAL there is no segment. Of process_free(): whether
+ *           it was a block there, which is freed */
+int process_alloc(size_t bytes, void **ret, struct co_error *err);
+bool process_free(void *ptr);
 
 /* A socket to another node, which a forked child must not keep open: it would hide the death of
  * this rank. Thread-safe; of descriptors

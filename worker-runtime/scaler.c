@@ -136,7 +136,9 @@ int ddp_scaler_load(struct ddp_scaler *s, const double state[DDP_SCALER_N_STATE]
     loaded.growth_interval = (int32_t)state[3];
     loaded.growth_tracker = (int32_t)state[4];
     int rc = check(&loaded);
-    if (rc == 0)
-        *s = loaded;
-    return rc;
+    if (rc != 0)
+        return rc;
+    loaded.scale = fminf(fmaxf(loaded.scale, s->min_scale), s->max_scale);
+    *s = loaded;
+    return 0;
 }

@@ -122,6 +122,7 @@ static int join(struct thread *t)
                             .n_nodes = 1,
                             .timeout_ms = a->options.timeout_ms,
                             .progress_thread = a->options.progress_thread,
+                            .is_apart = true,
                             .step_fd = -1};
     const int code = a->n > 1 ? open_backend(t, &g->backend) : 0;
     if (code != 0) {
@@ -158,6 +159,7 @@ static void *run_thread(void *arg)
     struct threads *a = t->all;
     if (!gate_wait(a))
         return NULL;
+    rt_set_apart(true);
     t->status = rt_return(join(t), &t->err);
     atomic_fetch_add(&a->n_failed, t->status != 0);
     pthread_barrier_wait(&a->everybody);  /* all are here, as after ddp_init() */
@@ -250,12 +252,16 @@ static int judge(const struct threads *a)
     const int first = first_failure_find(ends, a->n);
     if (first < 0)
         return 0;
-    if (ends[first].order == 0)
-        return rt_fail(DDP_EPEER,
-                       "rank %d of %d has called pthread_exit() in the middle of its function",
-                       first, a->n);
-    return rt_fail(a->thread[first].status, "rank %d of %d: %s", first, a->n,
-                   a->thread[first].text);
+    const struct thread *t = &a->thread[first];
+    const bool was_apart = rt_set_apart(true);
+    const int rc =
+        t->order == 0
+            ? rt_fail(DDP_EPEER,
+                      "rank %d of %d has called pthread_exit() in the middle of its function",
+                      first, a->n)
+            : rt_fail(t->status, "rank %d of %d: %s", first, a->n, t->text);
+    rt_set_apart(was_apart);
+    return rc;
 }
 
 int ddp_spawn_threads(int (*fn)(struct ddp_group *world, void *arg), int n, void *arg)

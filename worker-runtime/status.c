@@ -13,6 +13,7 @@
 #include <string.h>
 
 static _Thread_local char last_error[CO_ERROR_TEXT_BYTES];
+static _Thread_local bool is_apart;  /* the group of this thread's last call */
 static atomic_int process_rank = -1; /* for ddp_fatal(), which is given no group */
 
 void rt_set_rank(int rank)
@@ -63,14 +64,21 @@ int rt_fail(int status, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     memcpy(last_error, text, sizeof text);
-    if (status == DDP_EPEER)
+    if (status == DDP_EPEER && !is_apart)
         process_lose_peer();
     return status;
 }
 
 int rt_broken(void)
 {
-    return process_may_go_on() ? DDP_RETRY : DDP_EPEER;
+    return process_may_go_on() && !is_apart ? DDP_RETRY : DDP_EPEER;
+}
+
+bool rt_set_apart(bool apart)
+{
+    const bool was_apart = is_apart;
+    is_apart = apart;
+    return was_apart;
 }
 
 static int status_of(int code)

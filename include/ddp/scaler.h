@@ -78,7 +78,8 @@ void ddp_scaler_update(struct ddp_scaler *s, int found_inf);
 enum { DDP_SCALER_N_STATE = 5 };
 void ddp_scaler_save(const struct ddp_scaler *s, double state[DDP_SCALER_N_STATE]);
 
-/* Take such a state up. min_scale, max_scale and is_fixed stay.
+/* Take such a state up. min_scale, max_scale and is_fixed stay, and a scale that lies outside of
+ * these bounds becomes the nearer one.
  *
  * returns   0; DDP_EINVAL a number is none that a scaler can have (of a damaged checkpoint, say);
  *           the scaler is as before */

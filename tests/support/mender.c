@@ -21,11 +21,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BATCH = 3, WEIGHTS = 5 };
+enum { BATCH = 3, WEIGHTS = 5, SCRATCH_BYTES = 1 << 20 };
 
 struct job {
     int64_t n_epochs, n_batches, step_ms, n_samples;
     double weight[WEIGHTS], momentum[WEIGHTS];
+    void *scratch; /* of ddp_alloc(): freed in the next generation */
     float *ballast;
     size_t n_ballast;
     struct ddp_tensor tensors[2];
@@ -179,7 +180,10 @@ static int train(struct ddp_group *g, void *arg)
     struct ddp_model *m;
     struct source s = {0};
     int rc;
-    if ((rc = ddp_state_add(g, "momentum", job->momentum, sizeof job->momentum)) != 0 ||
+    ddp_free(g, job->scratch);
+    job->scratch = NULL;
+    if ((rc = ddp_alloc(g, SCRATCH_BYTES, &job->scratch)) != 0 ||
+        (rc = ddp_state_add(g, "momentum", job->momentum, sizeof job->momentum)) != 0 ||
         (rc = ddp_state_add(g, "step", &job->step, sizeof job->step)) != 0 ||
         (rc = ddp_state_add(g, "random", &job->random, sizeof job->random)) != 0 ||
         (rc = ddp_model_create(g, job->tensors, job->n_ballast > 0 ? 2 : 1, NULL, &m)) != 0)

@@ -110,6 +110,17 @@ class Seeing(unittest.TestCase):
             self.assertEqual(code, 0)
             self.assertRegex(err, rf"its standard output is in {folder}/.*/0/stdout.log")
 
+    def test_no_log_file_is_read_for_a_status(self):
+        with tempfile.TemporaryDirectory() as folder:
+            events = os.path.join(folder, ".", "events")
+            with Job("-n", "1", "--log-dir", folder, "-r", "3", "--events", events, RANK, "err", "hello", "pid", "wait") as job:
+                job.hear(1)  # behind what it wrote
+                await_socket(job)
+                self.assertIn("standard error is in", ctl(job, "logs", "0", *TIMEOUT)[2])
+                (node,) = status(job)
+                self.assertIsNone(node["ranks"][0]["last_line"])
+                self.assertEqual(node["events"], os.path.realpath(events))
+
     def test_what_is_not_there_is_said(self):
         with Job("-n", "1", RANK, "pid", "wait") as job:
             job.hear(1)

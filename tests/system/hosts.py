@@ -11,6 +11,7 @@ MNIST = os.environ.get("MNIST")
 UP = ("tell", "up", "wait")
 SHOW = ("sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE $(hostname) "
         "$(test -n \"$MASTER_PORT\" && echo $MASTER_ADDR) > $TEST_FIFO")
+ON_TERM = ("--on-term", "600s", "--shutdown-timeout", "600s", RANK, "on", str(int(signal.SIGTERM)), "7", "tell", "up")
 hosts = None
 
 
@@ -206,6 +207,23 @@ class Ends(unittest.TestCase):
                 self.assertEqual(job.hear(1), ["0 heard"])
                 open(go, "w").close()
                 self.assertEqual(job.finish(), (0, "", ""))
+
+    def test_ranks_save_before_they_hear_a_signal_that_ends_them(self):
+        with Remote("-H", "n1:2", *ON_TERM, "asked", "saved", "wait") as job:
+            self.assertEqual(job.hear(2), ["0 up", "1 up"])
+            job.signal(signal.SIGTERM)
+            self.assertEqual(job.hear(4), ["0 asked", "0 got 15", "1 asked", "1 got 15"])
+            code, _, err = job.finish()
+            self.assertEqual(code, -signal.SIGTERM, err)
+            self.assertIn("ddprun: SIGTERM: the ranks are asked to save their state, within 600 s\n", err)
+
+    def test_ranks_that_end_well_when_they_are_asked_to_save_end_the_job_well(self):
+        with Remote("-H", "n1,n2", *ON_TERM, "asked", "exit", "0") as job:
+            self.assertEqual(job.hear(2), ["0 up", "1 up"])
+            job.signal(signal.SIGTERM)
+            self.assertEqual(job.hear(2), ["0 asked", "1 asked"])
+            code, _, err = job.finish()
+            self.assertEqual(code, 0, err)
 
     def test_nothing_is_left_when_the_head_is_killed(self):
         with Remote("-H", "n1:2,n2:2", RANK, *UP) as job:

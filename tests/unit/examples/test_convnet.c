@@ -143,6 +143,30 @@ START_TEST(testing_looks_at_each_image_alone)
 }
 END_TEST
 
+/* A pipeline computes its forward pass a second time before it goes back. */
+START_TEST(running_averages_follow_a_batch_once_though_its_parts_are_computed_again)
+{
+    struct convnet *whole = make(CONVNET_CONV, true), *parts = make(CONVNET_CONV, true);
+    real *between = calloc(BATCH * convnet_cut_count(parts), sizeof(real));
+    const double loss = convnet_forward(whole, &images, order, BATCH);
+
+    ck_assert_ptr_nonnull(between);
+    for (int again = 0; again < 2; again++) {
+        convnet_part_forward(parts, 0, &images, order, BATCH, NULL, between, again);
+        ck_assert_double_eq_tol(
+            convnet_part_forward(parts, 1, &images, order, BATCH, between, NULL, again), loss,
+            1e-12);
+    }
+    ck_assert_uint_gt(whole->n_stats, 0);
+    for (size_t i = 0; i < whole->n_stats; i++)
+        for (size_t j = 0; j < whole->stats[i].count; j++)
+            ck_assert_double_eq_tol(parts->stats[i].values[j], whole->stats[i].values[j], 1e-12);
+    free(between);
+    destroy(whole);
+    destroy(parts);
+}
+END_TEST
+
 START_TEST(plain_descent_learns_a_handful_of_images)
 {
     static const int64_t all[IMAGES] = {0, 1, 2, 3, 4, 5};
@@ -254,6 +278,7 @@ int main(void)
     tcase_add_test(tests, gradients_are_slopes_of_the_linear_classifier);
     tcase_add_test(tests, the_gradient_of_a_batch_is_the_mean_of_its_images);
     tcase_add_test(tests, testing_looks_at_each_image_alone);
+    tcase_add_test(tests, running_averages_follow_a_batch_once_though_its_parts_are_computed_again);
     tcase_add_test(tests, plain_descent_learns_a_handful_of_images);
     tcase_add_test(tests, a_seed_decides_the_first_weights);
     tcase_add_test(tests, tensors_are_copied_in_the_order_of_pytorch);

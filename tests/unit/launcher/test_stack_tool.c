@@ -124,6 +124,16 @@ START_TEST(it_may_be_cancelled)
 }
 END_TEST
 
+START_TEST(whoever_cancels_it_does_not_wait_for_its_end)
+{
+    siginfo_t ended;
+    stack_tool_cancel(begin("/bin/sh", "sleep 1000", 60000));
+    ck_assert_int_eq(waitid(P_ALL, 0, &ended, WEXITED | WNOWAIT), 0); /* nobody has reaped it */
+    uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(n_done, 0);
+}
+END_TEST
+
 START_TEST(programs_are_found_by_the_path)
 {
     setenv("PATH", "/nowhere::/bin", 1);
@@ -149,6 +159,7 @@ int main(void)
     tcase_add_test(tc, signals_are_as_they_are_for_any_program);
     tcase_add_test(tc, one_that_is_not_there_says_nothing);
     tcase_add_test(tc, it_may_be_cancelled);
+    tcase_add_test(tc, whoever_cancels_it_does_not_wait_for_its_end);
     tcase_add_test(tc, programs_are_found_by_the_path);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);

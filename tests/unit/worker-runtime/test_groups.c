@@ -1,5 +1,8 @@
 #include "exchange.h"
 #include "ranks.h"
+#include "segments/control.h"
+#include "worker-runtime/group.h"
+#include "worker-runtime/process.h"
 
 #include <pthread.h>
 
@@ -280,6 +283,60 @@ START_TEST(threads_use_different_groups_at_the_same_time)
 }
 END_TEST
 
+/* --- worlds of one ---------------------------------------------------------------------------- */
+
+/* As after a shrink: the world is another, the memory is the process's. */
+static int run_shrunk(int rank, void *arg)
+{
+    (void)arg;
+    enum { BYTES = 1 << 20, N_TIMES = 64 }; /* together more than there would be room for */
+    setenv("DDP_SEGMENT_BYTES", "16M", 1);
+    for (int i = 0; i < N_TIMES; i++) {
+        void *shared, *own;
+        struct ddp_group *g = rank_init(rank, 60000);
+        RANK_CHECK(rank, ddp_alloc(g, BYTES, &shared) == DDP_OK, "in a world of 2");
+        memset(shared, 1, BYTES);
+        ddp_finalize(g);
+        setenv("WORLD_SIZE", "1", 1);
+        setenv("RANK", "0", 1);
+        g = rank_init(rank, 60000);
+        RANK_CHECK(rank, ddp_alloc(g, BYTES, &own) == DDP_OK, "in a world of 1");
+        ddp_free(g, shared);
+        ddp_free(g, own);
+        ddp_finalize(g);
+        setenv("WORLD_SIZE", "2", 1);
+        setenv("RANK", rank == 0 ? "0" : "1", 1);
+    }
+    return 0;
+}
+
+START_TEST(memory_of_a_larger_world_is_freed_in_a_world_of_one)
+{
+    struct ranks r;
+    ranks_start(&r, 2, run_shrunk, NULL);
+    ranks_expect_success(&r);
+}
+END_TEST
+
+START_TEST(a_group_of_one_hears_that_the_generation_is_over)
+{
+    struct control *c;
+    int fd;
+    ck_assert_int_eq(control_create(2, 0, &fd, &c, NULL), 0);
+    struct ddp_group world = {.world_size = 2, .control = c};
+    struct ddp_group one = {.world = &world, .world_size = 1};
+    double x = 3, sum = 0;
+    world.world = &world;
+    process_set_may_go_on(true);
+    ck_assert_int_eq(ddp_all_reduce(&one, &x, &sum, 1, DDP_FLOAT64, DDP_SUM, NULL), DDP_OK);
+    ck_assert_double_eq(sum, 3);
+    control_abort_set(c, (struct control_abort){.cause = CONTROL_RENEWED});
+    ck_assert_int_eq(ddp_all_reduce(&one, &x, &sum, 1, DDP_FLOAT64, DDP_SUM, NULL), DDP_RETRY);
+    control_unmap(c);
+    close(fd);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("groups");
@@ -294,6 +351,8 @@ int main(void)
     tcase_add_test(tcase, a_call_on_a_group_that_a_member_destroyed_is_told);
     tcase_add_test(tcase, a_death_is_noticed_in_a_group);
     tcase_add_test(tcase, threads_use_different_groups_at_the_same_time);
+    tcase_add_test(tcase, memory_of_a_larger_world_is_freed_in_a_world_of_one);
+    tcase_add_test(tcase, a_group_of_one_hears_that_the_generation_is_over);
     suite_add_tcase(suite, tcase);
     return run_suite(suite);
 }

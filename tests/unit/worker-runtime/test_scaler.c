@@ -108,6 +108,24 @@ START_TEST(a_state_that_was_saved_goes_on_where_it_stood)
 }
 END_TEST
 
+START_TEST(a_state_of_other_bounds_is_brought_between_those_of_the_scaler)
+{
+    static const struct {
+        float saved, loaded;
+    } cases[] = {{1, 3}, {3, 3}, {5, 5}, {6, 6}, {1024, 6}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double state[DDP_SCALER_N_STATE];
+        struct ddp_scaler s, saved = scaler_at(cases[i].saved, 7);
+        const struct ddp_scaler_opts o = {.init_scale = 4, .min_scale = 3, .max_scale = 6};
+        ck_assert_int_eq(ddp_scaler_init(&s, &o), 0);
+        ddp_scaler_save(&saved, state);
+        ck_assert_int_eq(ddp_scaler_load(&s, state), 0);
+        ck_assert_float_eq(s.scale, cases[i].loaded);
+        ck_assert_int_eq(s.growth_tracker, 7);
+    }
+}
+END_TEST
+
 static const double damaged[][DDP_SCALER_N_STATE] = {
     {-1, 2, 0.5, 2000, 0},  {NAN, 2, 0.5, 2000, 0},   {1, 0.5, 0.5, 2000, 0}, {1, 2, 2, 2000, 0},
     {1, 2, 0.5, 0, 0},      {1, 2, 0.5, 2.5, 0},      {1, 2, 0.5, 2000, -1},  {1, 2, 0.5, 1e300, 0},
@@ -237,6 +255,7 @@ int main(void)
     tcase_add_loop_test(t, options_out_of_their_bounds_are_refused, 0,
                         sizeof(refused) / sizeof(refused[0]));
     tcase_add_test(t, a_state_that_was_saved_goes_on_where_it_stood);
+    tcase_add_test(t, a_state_of_other_bounds_is_brought_between_those_of_the_scaler);
     tcase_add_loop_test(t, a_damaged_state_is_refused_and_changes_nothing, 0,
                         sizeof(damaged) / sizeof(damaged[0]));
     tcase_add_test(t, unscaling_divides_by_the_scale_and_finds_what_is_not_finite);

@@ -1,12 +1,15 @@
 /* test_spawn.c - ranks out of one program: as processes, and as threads. */
 #include "ranks.h"
+#include "segments/node_socket.h"
 #include "worker-runtime/first_failure.h"
+#include "worker-runtime/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 
 /* --- both ------------------------------------------------------------------------------------- */
 
@@ -227,6 +230,38 @@ START_TEST(ranks_die_with_the_program_that_made_them)
 }
 END_TEST
 
+/* --- threads ---------------------------------------------------------------------------------- */
+
+static int lose_1(struct ddp_group *g, void *arg)
+{
+    struct shared *s = arg;
+    if (ddp_rank(g) == 1)
+        return DDP_EPEER;
+    const int rc = ddp_barrier(g);
+    atomic_fetch_add(&s->n_right, rc == DDP_EPEER);
+    return rc;
+}
+
+/* The process is a rank itself, of a job that goes on when it loses one. */
+START_TEST(what_threads_lose_is_no_rank_of_the_job)
+{
+    struct shared *s = shared_memory();
+    struct node_message m;
+    int node[2], fd;
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, node), 0);
+    ck_assert_int_eq(process_enter(node[1], 0, NULL), 0);
+    process_set_may_go_on(true);
+    ck_assert_int_eq(ddp_spawn_threads(lose_1, 3, s), DDP_EPEER);
+    ck_assert_int_eq(s->n_right, 2);
+    ck_assert_int_eq(node_message_receive(node[0], &m, &fd, NULL), -EAGAIN);
+    process_lose_peer(); /* one of the job */
+    ck_assert_int_eq(node_message_receive(node[0], &m, &fd, NULL), 1);
+    ck_assert_int_eq(m.type, NODE_LOST);
+    process_leave(true);
+    close(node[0]);
+}
+END_TEST
+
 /* --- who was first ---------------------------------------------------------------------------- */
 
 START_TEST(causes_come_before_what_followed_from_them)
@@ -269,6 +304,7 @@ int main(void)
     tcase_add_loop_test(t, a_process_that_ends_otherwise_stops_the_others_and_is_named, 0, 4);
     tcase_add_test(t, who_does_not_hear_sigterm_is_killed);
     tcase_add_test(t, ranks_die_with_the_program_that_made_them);
+    tcase_add_test(t, what_threads_lose_is_no_rank_of_the_job);
     tcase_add_test(t, causes_come_before_what_followed_from_them);
     suite_add_tcase(s, t);
     return run_suite(s);
