@@ -126,7 +126,9 @@ static void take_answer(struct stacks *s, struct target *t)
         snprintf(t->stack.note, sizeof t->stack.note, "it wrote nothing when it got the signal");
         return;
     }
-    t->stack.text = strndup(bytes, n < s->max_bytes ? n : s->max_bytes);
+    const size_t kept = n < s->max_bytes ? n : s->max_bytes;
+    if ((t->stack.text = malloc(kept + 1)) != NULL)
+        *(char *)mempcpy(t->stack.text, bytes, kept) = '\0';
     t->stack.source = STACK_SIGNAL;
     free(bytes);
 }
