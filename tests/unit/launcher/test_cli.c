@@ -6,6 +6,7 @@
 #include "launcher/cli.h"
 #include "launcher/cli_table.h"
 #include "launcher/job_spec.h"
+#include "tests/support/cli_words.h"
 #include "tests/support/fake_world.h"
 
 #include <check.h>
@@ -37,11 +38,7 @@ static void tear_down(void)
 
 static int parse(const char *const *words)
 {
-    int argc = 0;
-    while (words[argc] != NULL)
-        argc++;
-    job_spec_fini(&spec);
-    return cli_parse(argc, (char **)words, &world, &wish, &spec, &err);
+    return cli_words_parse(words, &world, &wish, &spec, &err);
 }
 
 #define PARSE(...) parse((const char *[]){__VA_ARGS__, NULL})

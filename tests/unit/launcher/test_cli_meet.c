@@ -5,6 +5,7 @@
 #include "launcher/cli_conf.h"
 #include "launcher/job_spec.h"
 #include "rendezvous/address.h"
+#include "tests/support/cli_words.h"
 #include "tests/support/fake_world.h"
 
 #include <check.h>
@@ -31,11 +32,7 @@ static void tear_down(void)
 
 static int parse(const char *const *words)
 {
-    int argc = 0;
-    while (words[argc] != NULL)
-        argc++;
-    job_spec_fini(&spec);
-    return cli_parse(argc, (char **)words, &world, &wish, &spec, &err);
+    return cli_words_parse(words, &world, &wish, &spec, &err);
 }
 
 /* Parse what has to be right. */

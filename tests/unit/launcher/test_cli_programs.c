@@ -2,6 +2,7 @@
 #include "common/error.h"
 #include "launcher/cli.h"
 #include "launcher/job_more.h"
+#include "tests/support/cli_words.h"
 #include "tests/support/fake_world.h"
 
 #include <check.h>
@@ -26,13 +27,8 @@ static void tear_down(void)
 
 static int parse(const char *const *words)
 {
-    int argc = 0;
     enum cli_wish wish;
-    while (words[argc] != NULL)
-        argc++;
-    job_spec_fini(&spec);
-    err.text[0] = '\0';
-    return cli_parse(argc, (char **)words, &world, &wish, &spec, &err);
+    return cli_words_parse(words, &world, &wish, &spec, &err);
 }
 
 #define PARSE(...) parse((const char *[]){__VA_ARGS__, NULL})

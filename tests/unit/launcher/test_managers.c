@@ -6,6 +6,7 @@
 #include "launcher/job_spec.h"
 #include "launcher/managers.h"
 #include "launcher/remote_spec.h"
+#include "tests/support/cli_words.h"
 #include "tests/support/fake_world.h"
 
 #include <check.h>
@@ -68,12 +69,7 @@ static int look(bool has_nodes)
 
 static int parse(const char *const *words)
 {
-    int argc = 0;
-    while (words[argc] != NULL)
-        argc++;
-    job_spec_fini(&spec);
-    err.text[0] = '\0';
-    return cli_parse(argc, (char **)words, &world, &wish, &spec, &err);
+    return cli_words_parse(words, &world, &wish, &spec, &err);
 }
 
 #define JOB(...)                                                                                   \

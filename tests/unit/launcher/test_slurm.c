@@ -4,6 +4,7 @@
 #include "launcher/job_spec.h"
 #include "launcher/remote_spec.h"
 #include "launcher/slurm.h"
+#include "tests/support/cli_words.h"
 #include "tests/support/fake_world.h"
 
 #include <check.h>
@@ -44,13 +45,8 @@ static int look(const char *const *env)
 
 static int parse(const char *const *env, const char *const *words)
 {
-    int argc = 0;
-    while (words[argc] != NULL)
-        argc++;
-    job_spec_fini(&spec);
     fake.env = env;
-    err.text[0] = '\0';
-    return cli_parse(argc, (char **)words, &world, &wish, &spec, &err);
+    return cli_words_parse(words, &world, &wish, &spec, &err);
 }
 
 START_TEST(elsewhere_nothing_is_found)

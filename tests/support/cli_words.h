@@ -1,0 +1,24 @@
+/* cli_words.h - a command line of a test, parsed in a fake world. */
+#ifndef DDP_TESTS_CLI_WORDS_H
+#define DDP_TESTS_CLI_WORDS_H
+
+#include "common/error.h"
+#include "launcher/cli.h"
+#include "launcher/job_spec.h"
+
+/* As cli_parse(). What spec and err hold from before is given up.
+ *
+ * words   NULL-terminated, the program's name first */
+static inline int cli_words_parse(const char *const *words, const struct cli_world *world,
+                                  enum cli_wish *ret_wish, struct job_spec *spec,
+                                  struct co_error *err)
+{
+    int argc = 0;
+    while (words[argc] != NULL)
+        argc++;
+    job_spec_fini(spec);
+    err->text[0] = '\0';
+    return cli_parse(argc, (char **)words, world, ret_wish, spec, err);
+}
+
+#endif
