@@ -1,4 +1,5 @@
 """ddpctl stack: who hangs, and where, whatever the ranks are."""
+import contextlib
 import json
 import os
 import shutil
@@ -134,8 +135,10 @@ class Scripts(unittest.TestCase):
 
 
 class Others(unittest.TestCase):
-    def test_ddprun_goes_on_while_tools_run(self):
-        """The tool here is one of ours that never ends: stand-in for a gdb that takes long."""
+    @contextlib.contextmanager
+    def looked_at(self):
+        """A job of one rank and a ddpctl that looks at it. The tool here is one of ours that never ends: stand-in for a gdb that
+        takes long."""
         with tempfile.TemporaryDirectory() as folder:
             tool = os.path.join(folder, "gdb")
             begun = os.path.join(folder, "begun")
@@ -149,35 +152,27 @@ class Others(unittest.TestCase):
                 with subprocess.Popen([os.environ["DDPCTL"], "stack", "0", str(job.process.pid)], env=env,
                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE) as looker:
                     await_true(lambda: os.path.exists(begun))
-                    self.assertEqual(status(job)[0]["state"], "running")
-                    code, _, err = ctl(job, "stack", "0", "-n")
-                    self.assertEqual((code, err), (1, "ddpctl: somebody else is looking at the ranks just now: try again\n"))
-                    looker.kill()
-                    looker.wait(DEADLINE_S)
-                # nobody waits for the tool any more: it is gone, and the next one may look
-                await_true(lambda: ctl(job, "stack", "0", "-n")[0] == 0)
-                self.assertEqual(ctl(job, "stop", *TIMEOUT)[0], 0)
-                self.assertEqual(job.end()[0], -signal.SIGTERM)
-                job.await_gone()
+                    yield job, looker
+
+    def test_ddprun_goes_on_while_tools_run(self):
+        with self.looked_at() as (job, looker):
+            self.assertEqual(status(job)[0]["state"], "running")
+            code, _, err = ctl(job, "stack", "0", "-n")
+            self.assertEqual((code, err), (1, "ddpctl: somebody else is looking at the ranks just now: try again\n"))
+            looker.kill()
+            looker.wait(DEADLINE_S)
+            # nobody waits for the tool any more: it is gone, and the next one may look
+            await_true(lambda: ctl(job, "stack", "0", "-n")[0] == 0)
+            self.assertEqual(ctl(job, "stop", *TIMEOUT)[0], 0)
+            self.assertEqual(job.end()[0], -signal.SIGTERM)
+            job.await_gone()
 
     def test_a_job_that_ends_meanwhile_leaves_no_tool(self):
-        with tempfile.TemporaryDirectory() as folder:
-            tool = os.path.join(folder, "gdb")
-            begun = os.path.join(folder, "begun")
-            with open(tool, "w", encoding="utf-8") as f:
-                f.write(f"#!/bin/sh\necho > {begun}\nexec sleep 1000\n")
-            os.chmod(tool, 0o755)
-            with Job("-n", "1", RANK, "pid", "wait", env={"PATH": folder + ":" + os.environ["PATH"]}) as job:
-                job.hear(1)
-                await_running(job)
-                env = {**os.environ, "XDG_RUNTIME_DIR": job.runtime}
-                with subprocess.Popen([os.environ["DDPCTL"], "stack", "0", str(job.process.pid)], env=env,
-                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE) as looker:
-                    await_true(lambda: os.path.exists(begun))
-                    job.signal(signal.SIGTERM)
-                    self.assertEqual(job.end()[0], -signal.SIGTERM)
-                    self.assertEqual(looker.wait(DEADLINE_S), 69)
-                job.await_gone()
+        with self.looked_at() as (job, looker):
+            job.signal(signal.SIGTERM)
+            self.assertEqual(job.end()[0], -signal.SIGTERM)
+            self.assertEqual(looker.wait(DEADLINE_S), 69)
+            job.await_gone()
 
 
 if __name__ == "__main__":
