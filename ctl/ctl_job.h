@@ -3,7 +3,9 @@
 #define DDP_CTL_CTL_JOB_H
 
 #include "ctl.h"
+#include "ctl_job_cli.h"
 
-enum ctl_exit ctl_job(int argc, char **argv); /* argv[0] is the command */
+/* Prints to stdout, which the caller flushes. */
+enum ctl_exit ctl_job(const struct ctl_job_task *task);
 
 #endif

@@ -147,17 +147,10 @@ static enum ctl_exit run(struct work *w)
     return rc < 0 ? fail(w, rc) : write_page(w);
 }
 
-enum ctl_exit ctl_report(int argc, char **argv)
+enum ctl_exit ctl_report(const struct ctl_job_task *task)
 {
-    struct ctl_job_task task;
-    struct work w = {.task = &task};
-    if (ctl_job_cli_parse(argc, argv, &task, &w.err) < 0)
-        return ctl_fail(CTL_EXIT_USAGE, &w.err);
-    if (task.is_help) {
-        ctl_job_cli_print_help(task.command, stdout);
-        return ctl_flush(CTL_EXIT_OK);
-    }
-    enum ctl_exit code = ctl_flush(run(&w));
+    struct work w = {.task = task};
+    enum ctl_exit code = run(&w);
     history_fini(&w.history);
     return code;
 }

@@ -126,18 +126,11 @@ static enum ctl_exit show(struct top *t)
     return rc == 0 || (rc == -ENOENT && t->has_seen) ? CTL_EXIT_OK : fail(t, rc);
 }
 
-enum ctl_exit ctl_top(int argc, char **argv)
+enum ctl_exit ctl_top(const struct ctl_job_task *task)
 {
-    struct ctl_job_task task;
-    struct top t = {.task = &task};
-    if (ctl_job_cli_parse(argc, argv, &task, &t.err) < 0)
-        return ctl_fail(CTL_EXIT_USAGE, &t.err);
-    if (task.is_help) {
-        ctl_job_cli_print_help(task.command, stdout);
-        return ctl_flush(CTL_EXIT_OK);
-    }
-    t.view.order = task.order;
-    enum ctl_exit code = ctl_flush(task.once ? show_once(&t) : show(&t));
+    struct top t = {.task = task};
+    t.view.order = task->order;
+    enum ctl_exit code = task->once ? show_once(&t) : show(&t);
     job_look_fini(&t.look);
     return code;
 }

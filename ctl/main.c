@@ -3,6 +3,7 @@
 #include "common/options.h"
 #include "ctl.h"
 #include "ctl_job.h"
+#include "ctl_job_cli.h"
 #include "ctl_report.h"
 #include "ctl_store.h"
 #include "ctl_table.h"
@@ -15,11 +16,23 @@
 #error "the build gives the version"
 #endif
 
-static enum ctl_exit (*const runs[CTL_N_COMMANDS])(int argc, char **argv) = {
+static enum ctl_exit (*const on_jobs[CTL_N_COMMANDS])(const struct ctl_job_task *task) = {
     [CTL_PS] = ctl_job,      [CTL_STATUS] = ctl_job,    [CTL_TOP] = ctl_top,
     [CTL_LOGS] = ctl_job,    [CTL_STACK] = ctl_job,     [CTL_STOP] = ctl_job,
-    [CTL_RESTART] = ctl_job, [CTL_REPORT] = ctl_report, [CTL_STORE] = ctl_store,
+    [CTL_RESTART] = ctl_job, [CTL_REPORT] = ctl_report,
 };
+
+static enum ctl_exit run_on_jobs(int argc, char **argv)
+{
+    struct ctl_job_task task;
+    struct co_error err = {0};
+    if (ctl_job_cli_parse(argc, argv, &task, &err) < 0)
+        return ctl_fail(CTL_EXIT_USAGE, &err);
+    if (!task.is_help)
+        return ctl_flush(on_jobs[task.command](&task));
+    ctl_job_cli_print_help(task.command, stdout);
+    return ctl_flush(CTL_EXIT_OK);
+}
 
 static enum ctl_exit print_help(void)
 {
@@ -54,7 +67,7 @@ int main(int argc, char **argv)
     const char *name = walk.at < argc ? argv[walk.at] : "";
     for (int i = 0; i < CTL_N_COMMANDS; i++)
         if (strcmp(name, ctl_commands[i].name) == 0)
-            return runs[i](argc - walk.at, argv + walk.at);
+            return (i == CTL_STORE ? ctl_store : run_on_jobs)(argc - walk.at, argv + walk.at);
     if (*name == '\0')
         ctl_tell("no command is given: try --help");
     else
