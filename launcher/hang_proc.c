@@ -1,22 +1,9 @@
 #include "hang_proc.h"
 
-#include "common/scope.h"
+#include "common/process.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
-
-/* returns whether there is anything */
-static bool read_text(pid_t pid, const char *name, char *text, size_t n)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
-    co_autoclose_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
-    const ssize_t got = fd >= 0 ? read(fd, text, n - 1) : 0;
-    text[got > 0 ? got : 0] = '\0';
-    return got > 0;
-}
 
 char hang_proc_state(const char *stat_text)
 {
@@ -30,9 +17,9 @@ void hang_proc_read(pid_t pid, struct hang_proc *ret)
 {
     char text[512];
     *ret = (struct hang_proc){.state = '?'};
-    if (read_text(pid, "stat", text, sizeof text))
+    if (co_process_read(pid, "stat", text, sizeof text) > 0)
         ret->state = hang_proc_state(text);
-    if (!read_text(pid, "wchan", text, sizeof text) || text[0] == '0')
+    if (co_process_read(pid, "wchan", text, sizeof text) <= 0 || text[0] == '0')
         return; /* it runs, or we may not know */
     snprintf(ret->place, sizeof ret->place, "%.*s", (int)strcspn(text, " \n"), text);
 }

@@ -9,6 +9,7 @@
 #include "title.h"
 
 #include "common/clock.h"
+#include "common/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -342,14 +343,10 @@ static void start_parent(struct state *s, const struct parcel *p)
 static bool is_dying(pid_t pid)
 {
     enum { PF_EXITING = 4 };
-    char path[32], text[512];
+    char text[512];
     unsigned flags;
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = '\0';
+    if (co_process_read(pid, "stat", text, sizeof text) <= 0)
+        return false;
     const char *name_end = strrchr(text, ')'); /* the name may hold anything */
     return name_end != NULL && sscanf(name_end, ") %*c %*d %*d %*d %*d %*d %u", &flags) == 1 &&
            (flags & PF_EXITING) != 0;
