@@ -25,8 +25,8 @@ static void note(struct draft *d, int id, const char *value, const char *by, boo
 /* A variable of another name than PET_'s, which comes before it. */
 static void read_variable(struct draft *d, int id, const char *name)
 {
-    const char *value = d->world->get_env(d->world->arg, name);
-    if (value != NULL && *value != '\0')
+    const char *value = cli_world_get(d->world, name);
+    if (value != NULL)
         note(d, id, value, name, true);
 }
 

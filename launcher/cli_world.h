@@ -41,4 +41,11 @@ struct cli_world {
 
 extern const struct cli_world cli_real_world;
 
+/* A variable that says something. NULL: it is not set, or empty, which means the same. */
+static inline const char *cli_world_get(const struct cli_world *w, const char *name)
+{
+    const char *value = w->get_env(w->arg, name);
+    return value != NULL && *value != '\0' ? value : NULL;
+}
+
 #endif

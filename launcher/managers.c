@@ -14,16 +14,10 @@
 
 enum { RANK_MAX = 65535 };
 
-static const char *get(const struct cli_world *w, const char *name)
-{
-    const char *value = w->get_env(w->arg, name);
-    return value != NULL && *value != '\0' ? value : NULL;
-}
-
 static int read_number(const struct cli_world *w, const char *name, char to[16],
                        struct co_error *err)
 {
-    const char *text = get(w, name);
+    const char *text = cli_world_get(w, name);
     int64_t n;
     if (text == NULL)
         return co_fail(err, -EINVAL, "%s is not set", name);
@@ -93,7 +87,8 @@ static int find_pod(const struct cli_world *w, const char *by, struct manager *m
 static int find_sky(const struct cli_world *w, struct manager *m, struct co_error *err)
 {
     static const char rank[] = "SKYPILOT_NODE_RANK";
-    const char *ips = get(w, "SKYPILOT_NODE_IPS"), *task = get(w, "SKYPILOT_TASK_ID");
+    const char *ips = cli_world_get(w, "SKYPILOT_NODE_IPS"),
+               *task = cli_world_get(w, "SKYPILOT_TASK_ID");
     int rc = read_number(w, rank, m->node_rank, err);
     if (rc == 0)
         rc = read_number(w, "SKYPILOT_NUM_NODES", m->nodes, err);
@@ -126,7 +121,7 @@ static int read_file(const struct cli_world *w, const char *by, const char *path
 /* A host a line, as often as it has slots. */
 static int find_pbs(const struct cli_world *w, struct manager *m, struct co_error *err)
 {
-    const char *path = get(w, "PBS_NODEFILE");
+    const char *path = cli_world_get(w, "PBS_NODEFILE");
     co_autofree char *text = NULL;
     size_t len = 0;
     int rc = read_file(w, "PBS_NODEFILE", path, &text, &len, err);
@@ -146,7 +141,7 @@ static int add_host(struct manager *m, const char *host, const char *slots, stru
 /* "host slots host slots" */
 static int find_lsf(const struct cli_world *w, struct manager *m, struct co_error *err)
 {
-    co_autofree char *text = strdup(get(w, "LSB_MCPU_HOSTS"));
+    co_autofree char *text = strdup(cli_world_get(w, "LSB_MCPU_HOSTS"));
     char *rest = NULL;
     int rc = text != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for hosts");
     for (char *host = rc == 0 ? strtok_r(text, " \t\n", &rest) : NULL; rc == 0 && host != NULL;
@@ -161,7 +156,7 @@ static int find_sge(const struct cli_world *w, struct manager *m, struct co_erro
     co_autofree char *text = NULL;
     size_t len = 0;
     char *line_rest = NULL;
-    int rc = read_file(w, "PE_HOSTFILE", get(w, "PE_HOSTFILE"), &text, &len, err);
+    int rc = read_file(w, "PE_HOSTFILE", cli_world_get(w, "PE_HOSTFILE"), &text, &len, err);
     char *copy = rc == 0 ? strndup(text, len) : NULL;
     if (rc == 0 && copy == NULL)
         rc = co_fail(err, -ENOMEM, "no memory for hosts");
@@ -187,16 +182,16 @@ int manager_find(const struct cli_world *world, bool has_nodes, struct manager *
                  struct co_error *err)
 {
     *ret = (struct manager){.kind = MANAGER_NONE};
-    if (has_nodes && get(world, "JOB_COMPLETION_INDEX") != NULL)
+    if (has_nodes && cli_world_get(world, "JOB_COMPLETION_INDEX") != NULL)
         return find_pod(world, "JOB_COMPLETION_INDEX", ret, err);
-    if (has_nodes && get(world, "KUBERNETES_SERVICE_HOST") != NULL)
+    if (has_nodes && cli_world_get(world, "KUBERNETES_SERVICE_HOST") != NULL)
         return find_pod(world, "KUBERNETES_SERVICE_HOST", ret, err);
     if (has_nodes)
         return 0; /* whoever counts nodes has not asked for those of a list */
-    if (get(world, "SKYPILOT_NODE_RANK") != NULL)
+    if (cli_world_get(world, "SKYPILOT_NODE_RANK") != NULL)
         return find_sky(world, ret, err);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-        if (get(world, lists[i].variable) == NULL)
+        if (cli_world_get(world, lists[i].variable) == NULL)
             continue;
         ret->by = lists[i].variable;
         int rc = lists[i].find(world, ret, err);

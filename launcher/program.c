@@ -20,13 +20,6 @@ static int no_memory(struct co_error *err)
     return co_fail(err, -ENOMEM, "no memory for the program's arguments");
 }
 
-/* NULL for an empty one, too: an empty VIRTUAL_ENV names no environment. */
-static const char *get_env(const struct cli_world *world, const char *name)
-{
-    const char *value = world->get_env(world->arg, name);
-    return value != NULL && *value != '\0' ? value : NULL;
-}
-
 /* First the new words, then the given ones, in one block. A NULL ends either. */
 static char **join_words(char *const *first, char *const *then)
 {
@@ -83,7 +76,7 @@ static int find_in_path(const struct cli_world *world, const char *name, char **
 static int find_python_of(const struct cli_world *world, const char *variable, char **ret_path)
 {
     static const char *const names[] = {"python3", "python"};
-    const char *prefix = get_env(world, variable);
+    const char *prefix = cli_world_get(world, variable);
     for (int i = 0; prefix != NULL && i < 2; i++) {
         co_autofree char *candidate = NULL;
         if (asprintf(&candidate, "%s/bin/%s", prefix, names[i]) < 0) {
@@ -101,7 +94,7 @@ static int find_python_of(const struct cli_world *world, const char *variable, c
 static int find_python(const struct cli_world *world, const char *script, char **ret_path,
                        struct co_error *err)
 {
-    const char *asked = get_env(world, "PYTHON_EXEC");
+    const char *asked = cli_world_get(world, "PYTHON_EXEC");
     int rc = -ENOENT;
     if (asked != NULL && strchr(asked, '/') != NULL) {
         if (world->look_at(world->arg, asked) == FILE_EXECUTABLE) {

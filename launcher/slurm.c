@@ -17,15 +17,9 @@
 
 #define TASKS_MAX (1 << 24)
 
-static const char *get(const struct cli_world *w, const char *name)
-{
-    const char *value = w->get_env(w->arg, name);
-    return value != NULL && *value != '\0' ? value : NULL;
-}
-
 static int need(const struct cli_world *w, const char *name, const char **ret, struct co_error *err)
 {
-    *ret = get(w, name);
+    *ret = cli_world_get(w, name);
     return *ret != NULL ? 0
                         : co_fail(err, -EINVAL,
                                   "this is a job of Slurm, but %s is not set: --nnodes 1 starts "
@@ -102,12 +96,12 @@ static int read_nodes(const struct cli_world *w, const char *name, struct host_l
 static int find_allocation(const struct cli_world *w, struct slurm *s, struct co_error *err)
 {
     const char *here =
-        get(w, "SLURMD_NODENAME"); /* not under salloc, which need not be on a node */
+        cli_world_get(w, "SLURMD_NODENAME"); /* not under salloc, which need not be on a node */
     uint32_t *tasks = NULL;
     int rc = read_nodes(w, "SLURM_JOB_NODELIST", &s->hosts, err);
     if (rc < 0 || (s->hosts.n == 1 && here != NULL && strcmp(here, s->hosts.hosts[0].name) == 0))
         return rc;
-    if (get(w, "SLURM_TASKS_PER_NODE") != NULL)
+    if (cli_world_get(w, "SLURM_TASKS_PER_NODE") != NULL)
         rc = read_tasks(w, "SLURM_TASKS_PER_NODE", s->hosts.n, &tasks, err);
     for (size_t i = 0; rc == 0 && tasks != NULL && i < s->hosts.n; i++)
         s->hosts.hosts[i].slots = tasks[i] > 1 && tasks[i] <= HOST_SLOTS_MAX
@@ -197,12 +191,12 @@ int slurm_find(const struct cli_world *world, struct slurm *ret, struct co_error
 {
     uint32_t job, step;
     *ret = (struct slurm){.kind = SLURM_NONE};
-    if (get(world, "SLURM_JOB_ID") == NULL)
+    if (cli_world_get(world, "SLURM_JOB_ID") == NULL)
         return 0;
     int rc = need_number(world, "SLURM_JOB_ID", UINT32_MAX, &job, err);
     if (rc < 0)
         return rc;
-    if (get(world, "SLURM_STEP_ID") == NULL)
+    if (cli_world_get(world, "SLURM_STEP_ID") == NULL)
         return find_allocation(world, ret, err);
     rc = need_number(world, "SLURM_STEP_ID", UINT32_MAX, &step, err);
     if (rc < 0)
