@@ -234,8 +234,8 @@ class Restarts(unittest.TestCase):
             parent, _ = job.await_ready()
             before = set(job.processes())
             job.fail()
-            self.assertEqual(before & set(job.processes()) - {parent, job.process.pid, job.nursery()},
-                             {int(line.split()[1]) for line in job.ranks} & before)
+            stayed = before & set(job.processes()) - {parent, job.process.pid, job.nursery()}
+            self.assertLessEqual(stayed, {int(line.split()[1]) for line in job.ranks})  # seeds that became ranks; they may have ended
             job.end_well(self)
             self.assertEqual(job.ways(), [True, True])
 
