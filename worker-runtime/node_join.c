@@ -569,21 +569,22 @@ void node_leave(struct node *n)
     free_node(n);
 }
 
-static void tell(int node_fd, enum node_message_type type, unsigned local_rank)
+static void tell(int node_fd, enum node_message_type type, unsigned local_rank, uint32_t generation)
 {
     struct node_message m = {.magic = NODE_SOCKET_MAGIC,
                              .version = NODE_SOCKET_VERSION,
                              .type = (uint16_t)type,
-                             .local_rank = local_rank};
+                             .local_rank = local_rank,
+                             .generation = generation};
     node_message_send(node_fd, &m, -1); /* ddprun may be gone: then nobody needs to know */
 }
 
 void node_join_tell_step(int node_fd, unsigned local_rank)
 {
-    tell(node_fd, NODE_STEP, local_rank);
+    tell(node_fd, NODE_STEP, local_rank, 0); /* there is but one where there are no peers */
 }
 
-void node_join_tell_lost(int node_fd, unsigned local_rank)
+void node_join_tell_lost(int node_fd, unsigned local_rank, uint32_t generation)
 {
-    tell(node_fd, NODE_LOST, local_rank);
+    tell(node_fd, NODE_LOST, local_rank, generation);
 }

@@ -77,7 +77,7 @@ bool node_join_is_socket(int fd);
 void node_join_tell_step(int node_fd, unsigned local_rank);
 
 /* The same, that a call failed because a peer is gone. Joined or not. */
-void node_join_tell_lost(int node_fd, unsigned local_rank);
+void node_join_tell_lost(int node_fd, unsigned local_rank, uint32_t generation);
 
 /* The abstract socket's name for a job, for messages and tests, without the leading NUL. */
 #define NODE_JOIN_NAME_BYTES 107
