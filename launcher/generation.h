@@ -34,6 +34,7 @@ struct generation_notes { /* whom to tell; called from the loop */
     void (*on_memory_note)(void *arg, const char *text);
     void (*on_joined)(void *arg, int rank, bool mends);                      /* node_memory.h */
     void (*on_asked)(void *arg, int rank);                                   /* likewise */
+    void (*on_death)(void *arg);                                             /* likewise */
     void (*on_saved)(void *arg);                                             /* scale_all_saved() */
     void (*on_control)(void *arg, int fd, const uint8_t *bytes, size_t len); /* of struct
                                           server_opts; NULL, but where the store shares its port */

@@ -127,6 +127,7 @@ static int meet(struct ddp_group *g, struct env_who *who, uint64_t deadline_ms,
     if (r != NULL)
         r->is_inside = true;
     code = group_open(g, who, r != NULL ? &r->again : NULL, deadline_ms, err);
+    process_begin_generation(who->generation);
     if (code == -ECONNRESET &&
         (r == NULL || !r->again.may_follow)) /* while there is a way to tell */
         process_lose_peer();

@@ -64,7 +64,7 @@ int rt_fail(int status, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     memcpy(last_error, text, sizeof text);
-    if (status == DDP_EPEER && !is_apart)
+    if ((status == DDP_EPEER || (status == DDP_RETRY && process_may_go_on())) && !is_apart)
         process_lose_peer();
     return status;
 }
