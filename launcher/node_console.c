@@ -280,6 +280,16 @@ static void do_stop(struct node_console *nc, struct console_client *client,
     node_leave_signal(n, r->signal);
 }
 
+/* Of several nodes the roster does it, which is asked before the answer: until it has heard that,
+ * nothing happens here. */
+static void restart_all_nodes(struct node_guide *g, struct console_client *client)
+{
+    if (node_guide_restart(g))
+        answer_done(client);
+    else
+        console_refuse(client, "this node has no ranks that run, or they are being stopped");
+}
+
 static void do_restart(struct node_console *nc, struct console_client *client)
 {
     struct node *n = nc->node;
@@ -287,7 +297,7 @@ static void do_restart(struct node_console *nc, struct console_client *client)
     bool runs = state == SUPERVISOR_STARTING || state == SUPERVISOR_RUNNING ||
                 state == SUPERVISOR_MENDING || state == SUPERVISOR_WAITING;
     if (n->guide != NULL) {
-        console_refuse(client, "a job of several nodes cannot be restarted by ddpctl");
+        restart_all_nodes(n->guide, client);
         return;
     }
     if (!runs) {
