@@ -2,6 +2,7 @@
 
 #include "arrivals.h"
 #include "console.h"
+#include "flights.h"
 #include "job_spec.h"
 #include "json_value.h"
 #include "node_guide.h"
@@ -219,7 +220,7 @@ static void answer_logs(struct node_console *nc, struct console_client *client,
 
 /* --- stack --- */
 
-static char *make_text(const struct stack *list, int n)
+static char *make_text(const struct stack *list, int n, const struct flights *flights)
 {
     char *text = NULL;
     size_t len = 0;
@@ -229,21 +230,22 @@ static char *make_text(const struct stack *list, int n)
     stack_print_missing(list, n, out);
     for (int i = 0; i < n; i++)
         stack_print(&list[i], out);
+    flights_print(flights, out);
     fclose(out);
     return text;
 }
 
-static void on_stacks(void *arg, const struct stack *list, int n)
+static void on_stacks(void *arg, const struct stack *list, int n, const struct flights *flights)
 {
     struct node_console *nc = arg;
     struct console_client *client = nc->waiter;
-    co_autofree char *text = make_text(list, n);
+    co_autofree char *text = make_text(list, n, flights);
     json_t *ranks = json_array();
     for (int i = 0; i < n; i++)
         json_array_append_new(ranks, stack_json_make(&list[i]));
-    json_t *answer =
-        json_pack("{s:i,s:o,s:o,s:o}", "v", 1, "job", json_value_text(nc->node->spec->run_id),
-                  "ranks", ranks, "text", json_value_text(text));
+    json_t *answer = json_pack("{s:i,s:o,s:o,s:o,s:o}", "v", 1, "job",
+                               json_value_text(nc->node->spec->run_id), "ranks", ranks, "dumps",
+                               flights_json_make(flights), "text", json_value_text(text));
     nc->stacks = NULL;
     nc->waiter = NULL;
     console_answer(client, answer != NULL ? json_dumps(answer, JSON_COMPACT) : NULL);
