@@ -54,13 +54,17 @@ class Nodes:
         self.dir.cleanup()
 
     def start(self, name):
-        job = self.jobs[name] = Job(*self.words, stderr=self.stderr_of(name), env={"MENDER_UNTIL": self.until})
+        job = self.jobs[name] = Job(*self.words_of(name), *self.words, stderr=self.stderr_of(name), env={"MENDER_UNTIL": self.until})
         self.n_starts[name] = 0
         reader = threading.Thread(target=self.read, args=(name, job.process.stdout))
         reader.start()
         self.readers.append(reader)
 
-    def stderr_of(self, name):
+    def words_of(self, _):
+        """Options of one node."""
+        return ()
+
+    def stderr_of(self, _):
         """What subprocess.Popen takes; None: ours."""
 
     def read(self, name, stream):
