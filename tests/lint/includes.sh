@@ -53,7 +53,7 @@ for file in console/job_request.c ctl/history.c ctl/history_finish.c ctl/job_tex
     launcher/cli_nodes.c launcher/cli_terms.c launcher/cli_output.c \
     launcher/host_list.c launcher/cli_programs.c launcher/job_more.c launcher/cli_devices.c launcher/cpu_set.c launcher/placement.c \
     launcher/wrap.c launcher/fold.c launcher/bar.c launcher/lines.c \
-    launcher/hang.c launcher/hang_text.c launcher/pace.c launcher/stack.c launcher/stack_missing.c launcher/tail.c launcher/wait_line.c \
+    launcher/hang.c launcher/hang_text.c launcher/pace.c launcher/replay.c launcher/stack.c launcher/stack_missing.c launcher/tail.c launcher/wait_line.c \
     launcher/endpoint_host.c launcher/status_json.c segments/call_kind.c \
     launcher/cli_hosts.c launcher/cli_managers.c launcher/cli_mpi.c launcher/elf_needs.c launcher/managers.c launcher/leash_wire.c launcher/muster.c launcher/remote_env.c \
     launcher/remote_spec.c launcher/slurm.c \
