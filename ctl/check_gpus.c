@@ -13,7 +13,7 @@ const char *const check_gpus_words[] = {
 
 enum { LINE_BYTES = 256 };
 
-/* The text behind the last comma, without blanks; the comma becomes the end. NULL: there is none. */
+/* The text behind the last comma, without blanks; the comma is the end now. NULL: there is none. */
 static char *cut_last(char *line)
 {
     char *comma = strrchr(line, ',');

@@ -1,5 +1,5 @@
-/* check_gpus.h - what nvidia-smi and the driver's files say of a node's GPUs. Pure: their text comes
- * in, which is from outside. */
+/* check_gpus.h - what nvidia-smi and the driver's files say of a node's GPUs. Pure: their text
+ * comes in, which is from outside. */
 #ifndef DDP_CTL_CHECK_GPUS_H
 #define DDP_CTL_CHECK_GPUS_H
 

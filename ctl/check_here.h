@@ -1,5 +1,5 @@
-/* check_here.h - the end of `ddpctl check` on a node: says hello on standard output and answers what
- * comes on standard input (check_wire.h), until that ends. */
+/* check_here.h - the end of `ddpctl check` on a node: says hello on standard output and answers
+ * what comes on standard input (check_wire.h), until that ends. */
 #ifndef DDP_CTL_CHECK_HERE_H
 #define DDP_CTL_CHECK_HERE_H
 

@@ -1,5 +1,5 @@
-/* check_nodes.h - the ddpctls that `ddpctl check` starts on the nodes: the ways there, of which some
- * are begun at a time, and asking all of them at once. What is asked is the caller's.
+/* check_nodes.h - the ddpctls that `ddpctl check` starts on the nodes: the ways there, of which
+ * some are begun at a time, and asking all of them at once. What is asked is the caller's.
  *
  * A node that does not answer in time, or not as it should, is given up and asked nothing more. */
 #ifndef DDP_CTL_CHECK_NODES_H

@@ -1,6 +1,6 @@
-/* check_wire.h - what `ddpctl check` and the ddpctl that it starts on a node say to each other, over
- * the latter's standard input and output: objects of JSON, each on a line of its own behind a word
- * that no login prints. Pure.
+/* check_wire.h - what `ddpctl check` and the ddpctls that it starts say to each other, over the
+ * latter's standard input and output: objects of JSON, each on a line of its own behind a word that
+ * no login prints. Pure.
  *
  *     node: hello {v, from, to}     by which addresses it was reached; "": it does not know
  *     do: time {}                -> time_ns

@@ -27,9 +27,10 @@
 #error "the build gives the version"
 #endif
 
-/* The happy path, in stages that all nodes go through together: each is reached, its clock is looked
- * at, it tells its facts; then each tries the ports of others; then pairs are measured, round by
- * round. A node that fails is left out of what follows. Then what was found is judged and shown. */
+/* The happy path, in stages that all nodes go through together: each is reached, its clock is
+ * looked at, it tells its facts; then each tries the ports of others; then pairs are measured,
+ * round by round. A node that fails is left out of what follows. Then what was found is judged and
+ * shown. */
 
 enum {
     CLOCK_ROUNDS = 8,

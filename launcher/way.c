@@ -38,7 +38,7 @@ __attribute__((format(printf, 2, 3))) static void put(struct words *w, const cha
 
 /* --- words --- */
 
-/* What the shell there reads is one word for us: the program, in quotes if need be, and the rest. */
+/* The shell there reads one word of ours: the program, in quotes if need be, and the rest. */
 static void put_for_shell(struct words *w, const char *program, const char *const *arguments)
 {
     bool is_plain = true;
