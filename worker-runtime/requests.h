@@ -2,8 +2,8 @@
  * the order of calling, and any number of messages.
  *
  * Progress is made inside of these functions; or, of collectives, by a thread, if the group has one
- * (group.progress_thread). Then blocking collectives go through the queue, too: the back end is
- * that thread's. */
+ * (group.progress_thread). Then the back end is that thread's while something is in the queue, and
+ * blocking collectives go through it, too. */
 #ifndef DDP_WORKER_RUNTIME_REQUESTS_H
 #define DDP_WORKER_RUNTIME_REQUESTS_H
 
