@@ -2,6 +2,7 @@
 
 #include "collective.h"
 #include "common/error.h"
+#include "process.h"
 #include "whereabouts.h"
 
 #include <ddp/collective.h>
@@ -77,7 +78,7 @@ static void remove_first(struct requests *q)
 
 void requests_destroy(struct requests *q)
 {
-    if (q == NULL)
+    if (q == NULL || (q->has_thread && process_is_forked())) /* a child has no such thread */
         return;
     if (q->has_thread) {
         pthread_mutex_lock(&q->mutex);

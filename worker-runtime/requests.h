@@ -31,7 +31,8 @@ int requests_start_message(struct ddp_group *g, const struct message *m,
 void requests_finish(struct requests *q);
 
 /* Ends the thread, after what is in the queue. Collectives in the queue, which were not made, are
- * freed; requests that are done and that nobody waited for are lost. NULL is fine. */
+ * freed; requests that are done and that nobody waited for are lost. In a forked child, where the
+ * thread is not, it does nothing. NULL is fine. */
 void requests_destroy(struct requests *q);
 
 #endif

@@ -6,6 +6,7 @@ microseconds.
 """
 import atexit
 import ctypes
+import os
 import threading
 import weakref
 
@@ -67,7 +68,7 @@ class ProcessGroupDdp(dist.ProcessGroup):
         self._others = {}
         self._coalesced = None
         self._group_name = ""
-        self._thread = threading.get_ident()
+        self._pid, self._thread = os.getpid(), threading.get_ident()
         leave_orphans()
         self.handle = meeting.join(store, rank, size, timeout)
         _alive.add(self)
@@ -396,7 +397,7 @@ class ProcessGroupDdp(dist.ProcessGroup):
         """Leave the group. Collectives that were begun are waited for; messages are not. libddp is left by the thread
         that joined: where another drops the last reference, that is made up for later."""
         handle, self.handle = self.handle, None
-        if handle is None:
+        if handle is None or os.getpid() != self._pid:  # a forked child is no rank
             return
         for work in list(self.pending):
             if work.is_message:

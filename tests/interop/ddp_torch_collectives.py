@@ -5,6 +5,8 @@ usage: ddprun -n N ddp_torch_collectives.py
 Values are small whole numbers, so that sums are exact in every type and order.
 """
 import itertools
+import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -285,6 +287,21 @@ def groups(rank, n):
     dist.barrier()
 
 
+def forked():
+    """A child is no rank, hears so, and ends as any process: it waits for none of the parent's threads."""
+    dist.all_reduce(torch.ones(1), async_op=True).get_future().wait()  # both threads are there
+    child = os.fork()
+    if child == 0:
+        try:
+            dist.barrier()
+        except dist.DistBackendError as error:
+            sys.exit(7 if "forked" in str(error) else str(error))
+        sys.exit("the barrier of a forked child succeeds")
+    status = os.waitpid(child, 0)[1]
+    assert os.waitstatus_to_exitcode(status) == 7, status
+    dist.barrier()
+
+
 def main():
     dist.init_process_group("ddp")
     rank, n = dist.get_rank(), dist.get_world_size()
@@ -301,6 +318,7 @@ def main():
     messages(rank, n)
     objects(rank, n)
     groups(rank, n)
+    forked()
     dist.destroy_process_group()
     dist.init_process_group("ddp")  # and once more, by the same store
     tensor = torch.ones(1)

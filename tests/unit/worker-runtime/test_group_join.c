@@ -179,11 +179,16 @@ static int run_fork(int rank, void *arg)
 {
     (void)arg;
     int status;
+    setenv("DDP_PROGRESS_THREAD", "1", 1);
     struct ddp_group *g = join(rank, rank, 2, "all");
+    RANK_CHECK(rank, sum_of(rank, g, 1) == 2, "its thread is there");
     fflush(NULL);
     const pid_t child = fork();
-    if (child == 0)
-        _exit(ddp_barrier(g) == DDP_EINVAL ? 0 : 1);
+    if (child == 0) {
+        const int rc = ddp_barrier(g);
+        ddp_finalize(g); /* which waits for no thread: a child has none */
+        _exit(rc == DDP_EINVAL ? 0 : 1);
+    }
     RANK_CHECK(rank, waitpid(child, &status, 0) == child && status == 0, "child: %#x", status);
     RANK_CHECK(rank, sum_of(rank, g, 1) == 2, "the parent goes on");
     ddp_finalize(g);
