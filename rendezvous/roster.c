@@ -12,6 +12,8 @@
 #define EXIT_MISSING 69
 #define EXIT_TOO_FEW 75
 
+_Static_assert(MESSAGE_MAX_STRIKES <= RESTART_MAX_STRIKES, "all of them are counted");
+
 /* Of the members; the others are lost. */
 static uint32_t n_left(const struct roster *r)
 {
@@ -156,6 +158,15 @@ static bool is_better_for_good(const struct roster *r, const struct roster_event
 {
     return is_better(r, e) && !e->message->failed.consequence && is_for_good(r, e) &&
            r->n_part[PART_TOLD] == 0;
+}
+
+/* Of the node's own ranks, for certain, and the job may go on: without the roster it cannot. */
+static bool is_for_its_node(const struct roster *r, const struct roster_event *e)
+{
+    const struct roster_cause *c = &r->cause;
+    return r->terms.exclude_after > 0 && c->why == MESSAGE_WHY_FAILURE && !c->struck &&
+           !c->consequence && c->node != ROSTER_NO_SLOT && !r->nodes[c->node].local &&
+           !believed_for_good(r, e);
 }
 
 /* The one that ends the generation, which has run until now. */
@@ -416,6 +427,30 @@ static void charge(struct roster *r, const struct roster_event *e)
         restart_policy_take(&r->budget, &failure);
 }
 
+static void add_exclusion(struct roster *r)
+{
+    const size_t n = strlen(r->change);
+    if (r->newly_excluded[0] != '\0')
+        snprintf(r->change + n, sizeof r->change - n, "; %s takes no part any more",
+                 r->newly_excluded);
+}
+
+/* Too many, and it is one node less, as if it had left. */
+static void count_for_its_node(struct roster *r, const struct roster_event *e)
+{
+    const uint32_t slot = r->cause.node;
+    struct roster_node *n = &r->nodes[slot];
+    r->cause.struck = true;
+    if (!restart_strikes_add(&n->strikes, r->terms.exclude_after, r->terms.exclude_window_ms,
+                             e->now_ms))
+        return;
+    const uint64_t link = n->link;
+    const struct roster_excluded *x = roster_exclude(r, slot, (uint8_t)r->cause.failure.exit_code);
+    roster_tell_excluded(r, link, x);
+    memcpy(r->newly_excluded, x->name, sizeof r->newly_excluded);
+    add_exclusion(r);
+}
+
 static void pause_first(struct roster *r, const struct roster_event *e)
 {
     const struct restart_failure failure = failure_until(r, e);
@@ -455,12 +490,14 @@ static void give_ranks(struct roster *r, const struct roster_event *e)
     r->deadline_ms = e->now_ms + r->limits.ready_ms;
     explain(r, "generation %" PRIu32 ": %" PRIu32 " ranks on %" PRIu32 " nodes, rank 0 on %s",
             r->generation, r->world_size, r->n_members, r->nodes[r->leader].name);
+    add_exclusion(r);
 }
 
 /* Those that were never told have nothing to stop. */
 static void stop_ranks(struct roster *r, const struct roster_event *e)
 {
     r->deadline_ms = e->now_ms + r->stop_ms + r->limits.slack_ms;
+    r->newly_excluded[0] = '\0';
     tell_cause(r, false);
 }
 
@@ -548,6 +585,8 @@ static const struct row rows[] = {
     ROW(STOPPING,  STOPPING, believed_for_good,     blame_rank,      CLOSED),
     ROW(STOPPING,  STOPPING, always,                nothing,         STOPPING),
     ROW(STOPPING,  STOPPED,  always,                note_late_stop,  STOPPING),
+    ROW(STOPPING,  FOUND,    is_for_its_node,       count_for_its_node, STOPPING),
+    ROW(STOPPING,  FOUND,    always,                nothing,         STOPPING),
     ROW(STOPPING,  CLEAR,    believed_for_good,     blame_rank,      CLOSED), /* all failed at once */
     ROW(STOPPING,  CLEAR,    must_pause,            pause_first,     STOPPING),
     ROW(STOPPING,  CLEAR,    makes_min,             charge,          RUNNING),
@@ -569,6 +608,7 @@ static const struct {
     IGNORE(OPEN, STOPPING), IGNORE(OPEN, STOPPED), IGNORE(OPEN, YIELD),
     /* nothing was stopped */
     IGNORE(GATHERING, CLEAR), IGNORE(OPEN, CLEAR), IGNORE(RUNNING, CLEAR),
+    IGNORE(GATHERING, FOUND), IGNORE(OPEN, FOUND), IGNORE(RUNNING, FOUND),
     IGNORE(RUNNING, STOPPING),
     /* what is over for a node that is late comes as LOST, what is over for all as CLEAR */
     IGNORE(STOPPING, TIME),
@@ -577,7 +617,7 @@ static const struct {
     /* the job is over */
     IGNORE(CLOSED, JOIN), IGNORE(CLOSED, AWAY), IGNORE(CLOSED, LOST), IGNORE(CLOSED, LEAVE),
     IGNORE(CLOSED, READY), IGNORE(CLOSED, FAILED), IGNORE(CLOSED, DONE), IGNORE(CLOSED, STOPPING),
-    IGNORE(CLOSED, STOPPED), IGNORE(CLOSED, YIELD), IGNORE(CLOSED, CLEAR), IGNORE(CLOSED, TIME),
+    IGNORE(CLOSED, STOPPED), IGNORE(CLOSED, YIELD), IGNORE(CLOSED, FOUND), IGNORE(CLOSED, CLEAR), IGNORE(CLOSED, TIME),
     IGNORE(CLOSED, END),
 #undef IGNORE
 };
