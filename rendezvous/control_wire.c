@@ -374,7 +374,7 @@ static void pass_members(struct pass *p, struct message_members *m)
 
 static void pass_stop(struct pass *p, struct message_stop *s)
 {
-    s->why = (enum message_why)pass_choice(p, "the reason", (int)s->why, MESSAGE_WHY_ORDER + 1);
+    s->why = (enum message_why)pass_choice(p, "the reason", (int)s->why, MESSAGE_WHY_RESTART + 1);
     pass_text(p, "the text", &s->text);
 }
 

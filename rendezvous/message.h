@@ -36,7 +36,9 @@
     X(PENDING, "somebody waits to join: ask the ranks to save their state")                        \
     X(STOP, "the generation ends: stop its ranks, or take them out of it")                         \
     X(LEASE, "answer to a HEARTBEAT: the lease runs from when that was sent")                      \
-    X(VERDICT, "the job is over")
+    X(VERDICT, "the job is over")                                                                  \
+    /* a node to the roster */                                                                     \
+    X(RESTART, "somebody asked this node to start all ranks of the job again")
 
 enum message_type {
 #define X(name, meaning) MESSAGE_##name,
@@ -195,7 +197,8 @@ enum message_why {
     MESSAGE_WHY_LOST,
     MESSAGE_WHY_LEAVE,
     MESSAGE_WHY_FAILURE,
-    MESSAGE_WHY_ORDER, /* the node itself said that its ranks were gone */
+    MESSAGE_WHY_ORDER,   /* the node itself said that its ranks were gone */
+    MESSAGE_WHY_RESTART, /* all ranks are to be started again, since somebody asked for it */
 };
 
 struct message_stop {

@@ -311,6 +311,13 @@ static void note_loss(struct roster *r, const struct roster_event *e)
     set_cause(r, e->type == ROSTER_EV_LEAVE ? MESSAGE_WHY_LEAVE : MESSAGE_WHY_LOST);
 }
 
+/* Somebody wants it so: no failure, and no budget is asked. */
+static void note_restart(struct roster *r, const struct roster_event *e)
+{
+    explain(r, "a restart was asked for on %s", e->who->name);
+    set_cause(r, MESSAGE_WHY_RESTART);
+}
+
 static void note_gone_ranks(struct roster *r, const struct roster_event *e)
 {
     explain(r, "the ranks on %s are gone", e->who->name);
@@ -570,6 +577,7 @@ static const struct row rows[] = {
     ROW(RUNNING,   STOPPED,  always,                note_gone_ranks, STOPPING),
     ROW(RUNNING,   YIELD,    all_yielded,           note_checkpoint, STOPPING),
     ROW(RUNNING,   YIELD,    always,                nothing,         RUNNING),
+    ROW(RUNNING,   RESTART,  always,                note_restart,    STOPPING),
     ROW(RUNNING,   TIME,     lets_nobody_in,        stop_asking,     RUNNING),
     ROW(RUNNING,   TIME,     always,                note_no_checkpoint, STOPPING),
     ROW(RUNNING,   END,      always,                take_verdict,    CLOSED),
@@ -604,21 +612,23 @@ static const struct {
     /* there is no generation of which these could tell */
     IGNORE(GATHERING, READY), IGNORE(GATHERING, FAILED), IGNORE(GATHERING, DONE),
     IGNORE(GATHERING, STOPPING), IGNORE(GATHERING, STOPPED), IGNORE(GATHERING, YIELD),
+    IGNORE(GATHERING, RESTART),
     IGNORE(OPEN, READY), IGNORE(OPEN, FAILED), IGNORE(OPEN, DONE),
-    IGNORE(OPEN, STOPPING), IGNORE(OPEN, STOPPED), IGNORE(OPEN, YIELD),
+    IGNORE(OPEN, STOPPING), IGNORE(OPEN, STOPPED), IGNORE(OPEN, YIELD), IGNORE(OPEN, RESTART),
     /* nothing was stopped */
     IGNORE(GATHERING, CLEAR), IGNORE(OPEN, CLEAR), IGNORE(RUNNING, CLEAR),
     IGNORE(GATHERING, FOUND), IGNORE(OPEN, FOUND), IGNORE(RUNNING, FOUND),
     IGNORE(RUNNING, STOPPING),
     /* what is over for a node that is late comes as LOST, what is over for all as CLEAR */
     IGNORE(STOPPING, TIME),
-    /* the generation ends already */
+    /* the generation ends already, and what comes behind it begins anew */
     IGNORE(STOPPING, READY), IGNORE(STOPPING, DONE), IGNORE(STOPPING, YIELD),
+    IGNORE(STOPPING, RESTART),
     /* the job is over */
     IGNORE(CLOSED, JOIN), IGNORE(CLOSED, AWAY), IGNORE(CLOSED, LOST), IGNORE(CLOSED, LEAVE),
     IGNORE(CLOSED, READY), IGNORE(CLOSED, FAILED), IGNORE(CLOSED, DONE), IGNORE(CLOSED, STOPPING),
-    IGNORE(CLOSED, STOPPED), IGNORE(CLOSED, YIELD), IGNORE(CLOSED, FOUND), IGNORE(CLOSED, CLEAR), IGNORE(CLOSED, TIME),
-    IGNORE(CLOSED, END),
+    IGNORE(CLOSED, STOPPED), IGNORE(CLOSED, YIELD), IGNORE(CLOSED, RESTART), IGNORE(CLOSED, FOUND),
+    IGNORE(CLOSED, CLEAR), IGNORE(CLOSED, TIME), IGNORE(CLOSED, END),
 #undef IGNORE
 };
 /* clang-format on */

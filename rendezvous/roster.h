@@ -48,6 +48,7 @@ struct roster; /* opaque */
     X(STOPPED, "nothing of the generation runs on a member")                                       \
     X(YIELD, "a member's ranks have saved their state")                                            \
     X(FOUND, "nothing of the generation runs anywhere: what ended it is known for good")           \
+    X(RESTART, "a member was asked to start all ranks of the job again")                           \
     X(CLEAR, "nothing of the generation runs anywhere, and no pause is left")                      \
     X(TIME, "the state's deadline has come")                                                       \
     X(END, "somebody ends the job")

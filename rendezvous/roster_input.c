@@ -294,6 +294,8 @@ static void hear_of_ranks(struct roster *r, uint32_t slot, const struct message 
     } else if (m->type == MESSAGE_YIELD && !n->yielded) {
         roster_set_yielded(r, slot);
         feed(r, slot, ROSTER_EV_YIELD, now_ms, m);
+    } else if (m->type == MESSAGE_RESTART) {
+        feed(r, slot, ROSTER_EV_RESTART, now_ms, m);
     }
 }
 

@@ -188,6 +188,8 @@ int group_enter(const struct ddp_init_opts *opts, struct recovery *recovery,
         return code;
     }
     g->world = g;
+    if (g->line != NULL)
+        progress_ready(&g->line->progress, co_now_ns());
     process_set_may_go_on(recovery != NULL && recovery->again.may_follow);
     *ret_world = co_take(&g);
     return 0;

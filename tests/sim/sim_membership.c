@@ -1,6 +1,6 @@
 /* sim_membership - one roster and its members in a simulated world: connections that are slow, cut,
  * reset or go silent, messages that come twice, nodes that come late, leave, are killed or stopped,
- * ranks that fail, take others along, or end well.
+ * ranks that fail, take others along, or end well, restarts that somebody asks for.
  *
  * Roster, members and the bytes between them are the real ones; time, connections and processes are
  * simulated. Each schedule is drawn from a seed. Checked at every step:
@@ -69,7 +69,7 @@ struct node {
     struct member *member;
     char name[16];
     struct message_hello hello;
-    uint64_t starts_at_ms, leaves_at_ms, killed_at_ms, dies_at_ms, ends_job_at_ms;
+    uint64_t starts_at_ms, leaves_at_ms, killed_at_ms, dies_at_ms, ends_job_at_ms, restarts_at_ms;
     uint64_t frozen_until_ms, blocked_until_ms, reset_at_ms;
     struct link *link;
     uint64_t connect_at_ms; /* the attempt's answer */
@@ -431,7 +431,7 @@ static void end_node(struct world *w, struct node *n, bool says_so)
     n->phase = RANKS_NONE;
     n->is_up = false;
     n->ended_at_ms = w->now_ms;
-    n->gone_at_ms = n->connect_at_ms = n->lease_end_ms = CO_NEVER_MS;
+    n->gone_at_ms = n->connect_at_ms = n->lease_end_ms = n->restarts_at_ms = CO_NEVER_MS;
     n->leaves_at_ms = n->killed_at_ms = n->dies_at_ms = n->ends_job_at_ms = CO_NEVER_MS;
     struct link *l = n->link;
     if (l != NULL && says_so) {
@@ -687,6 +687,14 @@ static void end_job(struct world *w, struct node *n)
                   .type = MEMBER_END_JOB, .exit_code = 124, .text = "the time is over"});
 }
 
+/* Of a node whose ranks do not run it means nothing. */
+static void ask_restart(struct world *w, struct node *n)
+{
+    n->restarts_at_ms = CO_NEVER_MS;
+    trace(w, "%s is asked for a restart", n->name);
+    feed_node(w, n, (struct member_input){.type = MEMBER_RESTART});
+}
+
 static void take_node_time(struct world *w, struct node *n)
 {
     feed_node(w, n, (struct member_input){.type = MEMBER_TIME});
@@ -730,6 +738,7 @@ static const struct {
     {offsetof(struct node, yield_at_ms), yield, true},
     {offsetof(struct node, leaves_at_ms), leave, true},
     {offsetof(struct node, ends_job_at_ms), end_job, true},
+    {offsetof(struct node, restarts_at_ms), ask_restart, true},
 };
 
 static uint64_t *time_at(struct node *n, size_t i)
@@ -949,6 +958,7 @@ static void draw_node(struct world *w, int i)
     draw_faults(w, n);
     if (chance(w, 60))
         n->ends_job_at_ms = n->starts_at_ms + 1 + draw(w, 10000);
+    n->restarts_at_ms = chance(w, 20) ? n->starts_at_ms + 1 + draw(w, 20000) : CO_NEVER_MS;
 }
 
 /* Silence begins and ends by itself; here it is only drawn when. */

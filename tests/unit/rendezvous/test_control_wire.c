@@ -104,7 +104,7 @@ static struct message make(enum message_type type)
         m.members = (struct message_members){10, 8, 2, addresses};
         break;
     case MESSAGE_STOP:
-        m.stop = (struct message_stop){MESSAGE_WHY_ORDER, "node7 joins"};
+        m.stop = (struct message_stop){MESSAGE_WHY_RESTART, "node7 joins"};
         break;
     case MESSAGE_LEASE:
         m.lease = (struct message_lease){12, &progress};

@@ -1146,6 +1146,51 @@ START_TEST(ranks_that_are_gone_end_the_generation)
 }
 END_TEST
 
+START_TEST(a_restart_that_somebody_asks_for_costs_nothing)
+{
+    create_running(2, 2, 2, 0);
+    say(2, MESSAGE_RESTART);
+    assert_said(" 1<STOP 2<STOP STOPPING");
+    ck_assert_int_eq(told(1, MESSAGE_STOP)->stop.why, MESSAGE_WHY_RESTART);
+    ck_assert_str_eq(told(1, MESSAGE_STOP)->stop.text, "a restart was asked for on node2");
+    fails(1, 1, false); /* of what it lost */
+    assert_said("");
+    stops(1);
+    stops(2);
+    assert_state(ROSTER_RUNNING);
+    ck_assert_uint_eq(roster_generation(r), 1);
+    ck_assert_uint_eq(roster_n_restarts(r), 0);
+}
+END_TEST
+
+START_TEST(a_restart_is_for_those_that_were_done_too)
+{
+    create_running(2, 2, 2, 0);
+    say(1, MESSAGE_DONE);
+    say(1, MESSAGE_RESTART);
+    assert_said(" 1<STOP 2<STOP STOPPING");
+}
+END_TEST
+
+START_TEST(a_restart_is_for_a_member_to_ask_for_and_once_in_a_generation)
+{
+    create_running(1, 2, 2, 0);
+    join(3); /* a spare */
+    say(3, MESSAGE_RESTART);
+    assert_state(ROSTER_RUNNING);
+    struct message late = {.type = MESSAGE_RESTART, .generation = roster_generation(r)};
+    say_message(1, late);
+    say_message(2, late);
+    assert_said("");
+    stops(1);
+    stops(2);
+    assert_state(ROSTER_RUNNING);
+    say(1, MESSAGE_READY);
+    say_message(1, late);
+    assert_said("");
+}
+END_TEST
+
 /* --- Leaving and ending --- */
 
 START_TEST(a_leave_goes_on_without_the_node)
@@ -1474,6 +1519,9 @@ int main(void)
     tcase_add_test(all, a_failure_that_ends_the_job_excludes_nobody);
     tcase_add_test(all, a_failure_starts_those_that_were_done_again);
     tcase_add_test(all, ranks_that_are_gone_end_the_generation);
+    tcase_add_test(all, a_restart_that_somebody_asks_for_costs_nothing);
+    tcase_add_test(all, a_restart_is_for_those_that_were_done_too);
+    tcase_add_test(all, a_restart_is_for_a_member_to_ask_for_and_once_in_a_generation);
     tcase_add_test(all, a_leave_goes_on_without_the_node);
     tcase_add_test(all, who_leaves_with_ranks_has_time_to_come_back_too);
     tcase_add_test(all, the_roster_goes_with_its_own_node);
