@@ -5,8 +5,10 @@
 #include "node_console.h"
 #include "node_guide.h"
 #include "node_hang.h"
+#include "node_history.h"
 #include "node_leave.h"
 #include "node_pace.h"
+#include "node_replay.h"
 #include "node_standby.h"
 #include "node_state.h"
 #include "output.h"
@@ -100,6 +102,12 @@ static void on_saved(void *arg)
         node_guide_look(n->guide);
 }
 
+static bool find_hold(void *arg, uint32_t generation, uint64_t *ret_steps)
+{
+    const struct node *n = arg;
+    return node_replay_find_hold(n->replay, generation, ret_steps);
+}
+
 struct generation_notes node_generation_notes(struct node *n)
 {
     return (struct generation_notes){.on_store_refused = on_refused,
@@ -108,6 +116,7 @@ struct generation_notes node_generation_notes(struct node *n)
                                      .on_asked = on_asked,
                                      .on_death = on_death,
                                      .on_saved = on_saved,
+                                     .find_hold = find_hold,
                                      .arg = n};
 }
 
@@ -291,6 +300,8 @@ static int node_open(struct node *n, const struct guide_link_ops *link, struct c
                               .environment = warm_environment(&n->warm, environ)};
     rc = node_hang_open(n, &n->hang, err);
     if (rc == 0)
+        rc = node_replay_open(n, &n->replay, err);
+    if (rc == 0)
         rc = node_pace_open(n, &n->pace, err);
     if (rc == 0)
         rc = node_leave_open(n, &n->leave, err);
@@ -337,6 +348,7 @@ static void node_close(struct node *n)
     node_guide_close(n->guide);
     node_hang_close(n->hang);
     node_pace_close(n->pace);
+    node_replay_close(n->replay);
     node_leave_close(n->leave);
     node_standby_close(n->standby);
     node_console_close(n->console);
@@ -405,6 +417,7 @@ int node_run(const struct job_spec *spec, const struct guide_link_ops *link, int
     int rc = node_open(&n, link, err);
     if (rc == 0) {
         run(&n);
+        node_history_note_end(&n, false);
         events_job_end(&n.events, n.supervisor);
         *ret_end = the_end(&n);
     }

@@ -420,6 +420,9 @@ static void tell_others(struct roster *r, const struct roster_event *e)
         roster_set_part(r, i, PART_TOLD);
         roster_tell_place(r, i);
     }
+    for (uint32_t i = 0; r->pending && i < r->n_slots; i++) /* the leader had no ranks to ask */
+        if (r->nodes[i].part == PART_TOLD)
+            roster_tell_pending(r, i);
 }
 
 static void charge(struct roster *r, const struct roster_event *e)

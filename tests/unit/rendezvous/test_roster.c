@@ -399,6 +399,20 @@ START_TEST(a_newcomer_waits_for_a_checkpoint_if_so_agreed)
 }
 END_TEST
 
+/* One that leads has no ranks before its store is open, the others have none before that is told. */
+START_TEST(ranks_that_start_when_a_newcomer_waits_already_are_asked_to_save)
+{
+    create_at_checkpoint(0);
+    join(3);
+    assert_said(" 3<WELCOME 1<PENDING");
+    say(1, MESSAGE_READY);
+    assert_said(" 2<SEALED 1<PENDING 2<PENDING");
+    say(1, MESSAGE_YIELD);
+    say(2, MESSAGE_YIELD);
+    assert_state(ROSTER_STOPPING);
+}
+END_TEST
+
 START_TEST(a_newcomer_waits_for_a_checkpoint_only_so_long)
 {
     create_at_checkpoint(4000);
@@ -1473,6 +1487,7 @@ int main(void)
     tcase_add_test(all, a_host_file_orders_ranks);
     tcase_add_test(all, a_newcomer_ends_the_generation_at_once);
     tcase_add_test(all, a_newcomer_waits_for_a_checkpoint_if_so_agreed);
+    tcase_add_test(all, ranks_that_start_when_a_newcomer_waits_already_are_asked_to_save);
     tcase_add_test(all, a_newcomer_waits_for_a_checkpoint_only_so_long);
     tcase_add_test(all, a_newcomer_that_has_gone_disturbs_nobody_and_the_next_has_its_own_time);
     tcase_add_test(all, nobody_is_let_in_by_the_clock_when_some_are_done);
