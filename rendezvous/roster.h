@@ -153,6 +153,9 @@ uint32_t roster_n_restarts(const struct roster *r); /* that the budget was charg
  * until the next step. */
 const char *roster_change(const struct roster *r);
 
+/* The node that was excluded as the last generation ended, or "". Lent until the next step. */
+const char *roster_newly_excluded(const struct roster *r);
+
 /* In CLOSED; before, NULL. */
 const struct message_verdict *roster_get_verdict(const struct roster *r);
 

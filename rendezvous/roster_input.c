@@ -416,6 +416,11 @@ const char *roster_change(const struct roster *r)
     return r->change;
 }
 
+const char *roster_newly_excluded(const struct roster *r)
+{
+    return r->newly_excluded;
+}
+
 const struct message_verdict *roster_get_verdict(const struct roster *r)
 {
     return r->state == ROSTER_CLOSED ? &r->verdict : NULL;
