@@ -2,7 +2,6 @@
  * die are replaced. docs/recovery.md has the whole. */
 #include "common/error.h"
 #include "group.h"
-#include "hold.h"
 #include "process.h"
 #include "recovery.h"
 #include "scale.h"
@@ -25,7 +24,6 @@ static int enter_one(struct recovery *r, struct ddp_group **ret_world, struct co
         return code;
     int rc = recovery_begin(world);
     if (rc == 0) {
-        hold_here(world);
         *ret_world = world;
         return 0;
     }
