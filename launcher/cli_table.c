@@ -167,6 +167,10 @@ const struct co_option cli_table[] = {
          "A rank that does not move for TIME while others wait for it is named, with the call "
          "that it is missing in, and ended: a failure as any other. Ranks of libddp are seen to "
          "move; others when they write something. Default: never."},
+    {OPTION_EXCLUDE_NODE_AFTER, 0, "exclude-node-after", "N[/TIME]", .weak = true,
+     .help =
+         "A node on which ranks failed N times, or N times within TIME, takes no part any more; "
+         "the others go on, or wait for another one. Default: never."},
     {OPTION_MONITOR_INTERVAL, 0, "monitor-interval", "SECONDS", "PET_MONITOR_INTERVAL",
      "Accepted; has no effect: the end of a rank is seen at once."},
 

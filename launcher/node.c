@@ -12,6 +12,7 @@
 #include "node_standby.h"
 #include "node_state.h"
 #include "output.h"
+#include "resources.h"
 #include "runtime_dir.h"
 #include "scale.h"
 #include "strangers.h"
@@ -24,6 +25,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -77,6 +79,21 @@ static void on_asked(void *arg, int rank)
     node_feed(arg, &(struct supervisor_event){.type = SUPERVISOR_EV_ASKED, .rank = rank});
 }
 
+/* A GPU's memory is free when its process has been reaped, and who takes its place needs it. */
+static bool waits_for_devices(const struct node *n)
+{
+    return n->spec->on_failure != FAILURE_SHRINKS &&
+           resources_n_gpus("", getenv("CUDA_VISIBLE_DEVICES")) > 0;
+}
+
+/* Whatever comes of it: the rank's end is told when it is reaped, too. */
+static void on_death(void *arg)
+{
+    struct node *n = arg;
+    if (!waits_for_devices(n))
+        nursery_look(&n->nursery);
+}
+
 static void on_saved(void *arg)
 {
     struct node *n = arg;
@@ -97,6 +114,7 @@ struct generation_notes node_generation_notes(struct node *n)
                                      .on_memory_note = on_note,
                                      .on_joined = on_joined,
                                      .on_asked = on_asked,
+                                     .on_death = on_death,
                                      .on_saved = on_saved,
                                      .find_hold = find_hold,
                                      .arg = n};

@@ -245,8 +245,9 @@ static void announce(struct node_guide *g)
 }
 
 static const char *const why_names[] = {
-    [MESSAGE_WHY_JOIN] = "join",       [MESSAGE_WHY_LOST] = "lost",   [MESSAGE_WHY_LEAVE] = "leave",
-    [MESSAGE_WHY_FAILURE] = "failure", [MESSAGE_WHY_ORDER] = "order",
+    [MESSAGE_WHY_JOIN] = "join",   [MESSAGE_WHY_LOST] = "lost",
+    [MESSAGE_WHY_LEAVE] = "leave", [MESSAGE_WHY_FAILURE] = "failure",
+    [MESSAGE_WHY_ORDER] = "order", [MESSAGE_WHY_RESTART] = "restart",
 };
 
 static void note_order(struct node_guide *g, const struct member_orders *o)
@@ -519,6 +520,14 @@ const char *node_guide_waiting(const struct node_guide *g)
     if (!waits(member_get_state(g->member)))
         return NULL;
     return g->text.line[0] != '\0' ? g->text.line : "waiting for other nodes";
+}
+
+bool node_guide_restart(struct node_guide *g)
+{
+    if (member_get_state(g->member) != MEMBER_RUNNING)
+        return false;
+    step_member(g, &(struct member_input){.type = MEMBER_RESTART});
+    return true;
 }
 
 void node_guide_end_job(struct node_guide *g)

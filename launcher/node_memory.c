@@ -33,7 +33,8 @@ struct node_memory {
     int n_local;
     struct broker *broker; /* both NULL until a rank asks */
     struct control *control;
-    int n_handles; /* below 0: closed and none left */
+    bool is_death_told; /* in this generation, by either side */
+    int n_handles;      /* below 0: closed and none left */
     struct rank_memory ranks[];
 };
 
@@ -143,6 +144,16 @@ static void note_joined(struct node_memory *m, int rank)
     m->opts.on_joined(m->opts.arg, rank, broker_mends(m->broker, (unsigned)rank));
 }
 
+/* Who found it out tells us at once; the kernel does so only when it has freed all memory. */
+static void note_death(struct node_memory *m)
+{
+    if (!m->opts.mends || m->is_death_told ||
+        control_abort_get(m->control).cause != CONTROL_RANK_DIED)
+        return;
+    m->is_death_told = true;
+    m->opts.on_death(m->opts.arg);
+}
+
 /* What is on a rank's socket: read and answer it. */
 static void serve(struct node_memory *m, int rank)
 {
@@ -165,6 +176,7 @@ static void serve(struct node_memory *m, int rank)
         socket_close(r);
     if (m->broker == NULL)
         return;
+    note_death(m);
     note_joined(m, rank);
     if (!r->has_asked && broker_asks(m->broker, (unsigned)rank)) {
         r->has_asked = true;
@@ -242,6 +254,7 @@ int node_memory_rank_gone(struct node_memory *m, int rank, int status)
     if (why.cause != CONTROL_RANK_DIED)
         return -1;
     const int died = broker_seat_at(m->broker, why.rank); /* -1: ranks can write what they like */
+    m->is_death_told |= died == rank;
     return died != rank ? died : -1;
 }
 
@@ -278,6 +291,7 @@ int node_memory_renew(struct node_memory *m, uint32_t generation, const struct b
     }
     control_unmap(m->control); /* its ranks know that it broke: the abort word is set */
     m->control = next;
+    m->is_death_told = false;
     for (int i = 0; i < m->n_local; i++) {
         struct rank_memory *r = &m->ranks[i];
         if (r->gone)

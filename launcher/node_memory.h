@@ -25,8 +25,11 @@ struct node_memory_opts {
     void (*on_joined)(void *arg, int rank, bool mends);
     /* it has left the generation, and asks for the next one */
     void (*on_asked)(void *arg, int rank);
-    /* the ranks are to wait behind some step of the generation: which one, and whether at all; NULL:
-     * never (segments/progress.h) */
+    /* mends: ranks say that one of them has died, of which node_memory_rank_gone() does not know
+     * yet. Once in a generation. Ranks can say what they like: nothing but a reason to look */
+    void (*on_death)(void *arg);
+    /* the ranks are to wait behind some step of the generation: which one, and whether at all;
+     * NULL: never (segments/progress.h) */
     bool (*find_hold)(void *arg, uint32_t generation, uint64_t *ret_steps);
     void *arg;
 };

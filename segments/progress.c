@@ -21,6 +21,11 @@ static void put(_Atomic uint64_t *word, uint64_t value)
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
+void progress_ready(struct progress_page *page, uint64_t now_ns)
+{
+    put(&page->ready_ns, now_ns);
+}
+
 void progress_begin(struct progress_page *page, uint64_t steps_before)
 {
     put(&page->steps_before, steps_before);
@@ -130,6 +135,7 @@ void progress_read(const struct progress_page *page, struct progress *ret)
                              .steps_before = get(&page->steps_before),
                              .step_ns = get(&page->step_ns),
                              .first_ns = get(&page->first_ns),
+                             .ready_ns = get(&page->ready_ns),
                              .last_ns = get(&page->last_ns),
                              .mean_ns = get(&page->mean_ns),
                              .inside_ns = get(&page->inside_ns),

@@ -48,12 +48,16 @@ struct progress_page {
     _Atomic uint64_t first_ns;           /* when the first one was completed, as step_ns */
     _Atomic uint32_t n_untold;           /* calls that wait in groups without a place */
     _Atomic uint32_t taken;              /* a bit for each place */
+    _Atomic uint64_t ready_ns;           /* when the rank had met the others, as step_ns */
     _Atomic uint64_t hold; /* written by ddprun: wait behind so many steps, + 1; 0: go on */
     _Atomic uint32_t held; /* it waits there, and so do, or will, all ranks of the job */
     _Alignas(64) struct progress_place place[PROGRESS_GROUPS];
 };
 
 /* --- writing: the rank itself ----------------------------------------------------------------- */
+
+/* The rank has met the others of this generation. now_ns: CLOCK_MONOTONIC */
+void progress_ready(struct progress_page *page, uint64_t now_ns);
 
 /* The generation begins behind so many steps. */
 void progress_begin(struct progress_page *page, uint64_t steps_before);
@@ -116,6 +120,7 @@ struct progress { /* one rank, as it was at some moment; the parts may be moment
     uint64_t steps, steps_before;
     uint64_t step_ns;          /* CLOCK_MONOTONIC; 0: none completed yet */
     uint64_t first_ns;         /* likewise, of the first one */
+    uint64_t ready_ns;         /* likewise; 0: it has not met the others yet */
     uint64_t last_ns, mean_ns; /* 0: fewer than two are completed */
     uint64_t inside_ns;        /* smoothed likewise; at most mean_ns */
     bool waits;                /* a thread of the program is inside of a call of any group */
