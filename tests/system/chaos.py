@@ -207,8 +207,9 @@ class Chaos(Nodes):
 
     def hear_some(self, n):
         """So many lines, unless the job ends before."""
+        end = time.monotonic() + DEADLINE_S
         for _ in range(n):
-            while not self.has_ended():
+            while not self.has_ended() and time.monotonic() < end:
                 try:
                     self.lines.get(timeout=0.01)
                     break
@@ -294,7 +295,8 @@ class ChaosRuns(unittest.TestCase):
 
     def end_somehow(self, draw):
         """A job that may fail: all ddpruns that were left alone say the same of it."""
-        with Chaos(self.daemon, draw, draw_shape(draw), "--max-restarts", str(draw.randint(0, 3)), "--rejoin-timeout", "200ms") as nodes:
+        more = ["--max-restarts", str(draw.randint(0, 3)), "--rejoin-timeout", "200ms", "--start-timeout", "3s"]
+        with Chaos(self.daemon, draw, draw_shape(draw), *more) as nodes:
             try:
                 nodes.live_without_keeper()
                 self.assertLessEqual(len(set(nodes.finish(nodes.standing()))), 1)
