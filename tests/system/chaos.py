@@ -299,7 +299,8 @@ class ChaosRuns(unittest.TestCase):
         with Chaos(self.daemon, draw, draw_shape(draw), *more) as nodes:
             try:
                 nodes.live_without_keeper()
-                self.assertLessEqual(len(set(nodes.finish(nodes.standing()))), 1)
+                codes = nodes.finish(nodes.standing())
+                self.assertLessEqual(len(set(codes)), 1, codes)
                 self.check_left(nodes)
             except (AssertionError, subprocess.TimeoutExpired) as failure:
                 raise AssertionError(f"{failure}\n{nodes.explain()}") from None
