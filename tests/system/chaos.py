@@ -101,24 +101,27 @@ class Chaos(Nodes):
         for name, pid in self.draw.sample(victims, min(2, len(victims))):
             self.end_rank(name, pid, signal.SIGKILL)
 
+    def nursery_of(self, name):
+        return next((pid for pid in self.jobs[name].processes() if describe_name(pid) == "ddp-nursery"), None)
+
     def condemn(self, what, act):
-        others = self.other_nodes()
+        """Of a node that has a nursery: before, there is nobody to clean up (docs/launcher.md)."""
+        others = [name for name in self.other_nodes() if self.nursery_of(name) is not None]
         if others:
             name = self.draw.choice(others)
             self.note(f"{what} of node {name}")
             self.condemned[name] = what
-            act(self.jobs[name])
+            act(name)
 
     def kill_ddprun(self):
-        self.condemn("SIGKILL of ddprun", lambda job: job.process.kill())
+        self.condemn("SIGKILL of ddprun", lambda name: self.jobs[name].process.kill())
 
     def kill_nursery(self):
-        """Or ddprun, where there is none yet: both together would leave nobody to clean up (docs/launcher.md)."""
-        self.condemn("SIGKILL of the nursery", lambda job: send(next(
-            (pid for pid in job.processes() if describe_name(pid) == "ddp-nursery"), job.process.pid), signal.SIGKILL))
+        self.condemn("SIGKILL of the nursery", lambda name: send(
+            self.nursery_of(name) or self.jobs[name].process.pid, signal.SIGKILL))
 
     def leave(self):
-        self.condemn("SIGTERM", lambda job: job.signal(signal.SIGTERM))
+        self.condemn("SIGTERM", lambda name: self.jobs[name].signal(signal.SIGTERM))
 
     def join(self):
         if len(self.standing()) < self.shape.most:
