@@ -281,8 +281,10 @@ static void on_rank_report(struct node *n, const struct nursery_report *r)
         break;
     }
     uint64_t step;
+    const bool has_step = /* other reports may be of no rank */
+        e.type == SUPERVISOR_EV_EXITED && node_history_step(n, r->local_rank, &step);
     events_rank(&n->events, n->supervisor, &e, r->pid, r->way == NURSERY_FORKED,
-                node_history_step(n, r->local_rank, &step) ? &step : NULL);
+                has_step ? &step : NULL);
     if (e.type == SUPERVISOR_EV_STARTED)
         node_console_note_start(n->console, e.rank);
     if (e.type == SUPERVISOR_EV_STARTED)
