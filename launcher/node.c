@@ -2,6 +2,7 @@
 
 #include "job_spec.h"
 #include "leash_watch.h"
+#include "leash_wire.h"
 #include "node_console.h"
 #include "node_guide.h"
 #include "node_hang.h"
@@ -187,14 +188,19 @@ static int watch(struct node *n, uv_poll_t *poll, int fd, uv_poll_cb on_readable
     return rc < 0 ? co_fail(err, rc, "cannot watch a descriptor: %s", uv_strerror(rc)) : 0;
 }
 
-/* By the leash, it is the job that is stopped: the roster hears so when the signal goes its way. */
+/* By the leash, it is the job that is stopped: the roster hears so when the signal goes its way.
+ * Unless it has nothing to do with what others save first: then this node just goes. */
 static void on_leash_signal(void *arg, int sig)
 {
     struct node *n = arg;
-    if ((n->spec->stop_signals >> sig & 1) != 0)
+    if (sig == LEASH_ALL_SAVED) {
+        node_leave_release(n->leave);
+        return;
+    }
+    if ((n->spec->stop_signals >> sig & 1) != 0 && !node_leave_may_go_alone(n, sig))
         node_guide_end_job(n->guide);
     if (!n->ended)
-        node_leave_signal(n, sig);
+        node_leave_signal(n, sig, true);
 }
 
 /* As with a terminal that is closed: this node goes. */

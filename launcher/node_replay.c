@@ -117,7 +117,7 @@ static void carry_out(struct node_replay *r, const struct replay_deed *deed)
         break;
     case REPLAY_SIGNAL: /* its ranks may want to save their state */
         node_memory_let_go(n->gen.memory);
-        node_leave_signal(n, deed->sig);
+        node_leave_signal(n, deed->sig, false);
         break;
     case REPLAY_DIE:
         kill(getpid(), SIGKILL);

@@ -331,6 +331,6 @@ void node_on_signal(uv_poll_t *poll, int status, int events)
     while (!n->ended && read(n->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
         if (info.ssi_signo == SIGWINCH) /* before the ranks hear of it */
             output_resize(n->output, STDERR_FILENO);
-        node_leave_signal(n, (int)info.ssi_signo);
+        node_leave_signal(n, (int)info.ssi_signo, false);
     }
 }

@@ -166,6 +166,7 @@ struct roster_node_view {
     uint32_t n_local;
     uint32_t node_index, first_rank; /* of a member */
     bool here, is_member, is_done, is_stopped, leaves;
+    bool has_saved; /* a member whose ranks have all saved their state in this generation */
 };
 
 /* Nodes stand in slots, 0 .. roster_n_slots() - 1, some of which are free.

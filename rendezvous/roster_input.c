@@ -445,7 +445,8 @@ bool roster_view(const struct roster *r, uint32_t slot, struct roster_node_view 
                                      .is_member = roster_is_member(n),
                                      .is_done = n->done,
                                      .is_stopped = n->part == PART_STOPPED,
-                                     .leaves = n->leaves};
+                                     .leaves = n->leaves,
+                                     .has_saved = n->yielded};
     return true;
 }
 

@@ -1,5 +1,6 @@
 """ddprun under a real Slurm of two nodes, on this machine: as srun's task, in a batch script and under salloc, once
 for each rank. Runs itself in namespaces of its own, where both nodes' names lead to this machine."""
+import json
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ from slurm import NoSlurm, Slurm  # noqa: E402
 SHOW = ("sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE $SLURMD_NODENAME "
         "$TORCHELASTIC_USE_AGENT_STORE ${PMI_RANK-none} > $TEST_FIFO")
 UP = ("tell", "up", "wait")
+DDPCTL = os.path.abspath(os.environ["DDPCTL"])
 INSIDE = "DDP_TEST_SLURM_INSIDE"
 slurm = None
 
@@ -80,6 +82,17 @@ class Step(unittest.TestCase):
             self.assertEqual(job.hear(2), ["0 heard", "1 heard"])
             code, _, err = job.finish()
             self.assertEqual((code, warned(err)), (0, ""))
+
+
+class Check(unittest.TestCase):
+    def test_ddpctl_finds_the_nodes_of_the_allocation(self):
+        path = os.path.dirname(os.path.abspath(DDPRUN)) + ":" + os.environ["PATH"]
+        with Submitted("salloc", "-N2", "--ntasks-per-node=1", DDPCTL, "check", "--json", "--net", "-t", "60", env={"PATH": path}) as job:
+            _, out, err = job.finish()
+            self.assertEqual(err, "")
+            report = json.loads(out)
+            self.assertEqual([(n["node"], n["up"], n["facts"]["version"] != "") for n in report["nodes"]], [("n1", True, True), ("n2", True, True)])
+            self.assertEqual([f for f in report["findings"] if f["what"] in ("reach", "version", "clock")], [])
 
 
 class Tasks(unittest.TestCase):
