@@ -38,8 +38,10 @@ static int on_look(void *world, struct co_error *err)
 
 static bool on_tell(void *world, int code, const char *text)
 {
+    char named[CO_ERROR_TEXT_BYTES];
     struct ddp_group *w = world;
-    return w->backend == NULL || w->backend->ops->tell(w->backend, code, text);
+    snprintf(named, sizeof named, "rank %d: %s", w->rank, text);
+    return w->backend == NULL || w->backend->ops->tell(w->backend, code, named);
 }
 
 static struct device_job job_of(const struct ddp_group *g)
@@ -50,9 +52,7 @@ static struct device_job job_of(const struct ddp_group *g)
 /* Only this rank knows of a failure that the others would wait for. */
 static int fail_alone(struct ddp_group *g, const char *what)
 {
-    char text[DEVICE_WHY_BYTES];
-    snprintf(text, sizeof text, "rank %d: %s", g->world->rank, what);
-    on_tell(g->world, -ECONNRESET, text);
+    on_tell(g->world, -ECONNRESET, what);
     return rt_fail(DDP_ENOMEM, "%s", what);
 }
 
