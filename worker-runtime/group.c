@@ -128,6 +128,7 @@ static int meet(struct ddp_group *g, struct env_who *who, uint64_t deadline_ms,
     if (r != NULL)
         r->is_inside = true;
     code = group_open(g, who, r != NULL ? &r->again : NULL, deadline_ms, err);
+    process_begin_generation(who->generation);
     if (code == -ECONNRESET &&
         (r == NULL || !r->again.may_follow)) /* while there is a way to tell */
         process_lose_peer();
@@ -188,6 +189,8 @@ int group_enter(const struct ddp_init_opts *opts, struct recovery *recovery,
         return code;
     }
     g->world = g;
+    if (g->line != NULL)
+        progress_ready(&g->line->progress, co_now_ns());
     process_set_may_go_on(recovery != NULL && recovery->again.may_follow);
     *ret_world = co_take(&g);
     return 0;

@@ -70,7 +70,7 @@ int rt_fail(int status, const char *format, ...)
     va_end(args);
     memcpy(last_error, text, sizeof text);
     last_status = status;
-    if (status == DDP_EPEER && !is_apart)
+    if ((status == DDP_EPEER || (status == DDP_RETRY && process_may_go_on())) && !is_apart)
         process_lose_peer();
     return status;
 }
