@@ -28,13 +28,6 @@ static int train(int rank, struct ddp_group *g, float *gpu, cudaStream_t stream)
     return rc;
 }
 
-/* Nothing of NCCL runs any more, however it ended; what CUDA itself has lost stays so. */
-static bool is_idle(cudaStream_t stream)
-{
-    const cudaError_t state = cudaStreamQuery(stream);
-    return state == cudaSuccess || state == cudaErrorLaunchFailure;
-}
-
 static int run(int rank, void *arg)
 {
     (void)arg;
@@ -53,7 +46,7 @@ static int run(int rank, void *arg)
         const int again = ddp_all_reduce(g, gpu, gpu, COUNT, DDP_FLOAT32, DDP_AVG, stream);
         RANK_CHECK(rank, again != 0, "a call on a broken group went well");
     }
-    if (rc != 0 && rc != DDP_ERESPAWN && !is_idle(stream))
+    if (rc != 0 && rc != DDP_ERESPAWN && !gpu_becomes_idle(stream))
         _exit(BUSY);
     ddp_finalize(g);
     _exit(verdict_of(rc)); /* a thread that hangs, as was wanted, is not waited for */

@@ -204,7 +204,8 @@ DOUBLE_EXPORT ncclResult_t ncclCommShrink(ncclComm_t parent, int *lost, int n_lo
 static void wait_until_idle(struct ncclComm *c)
 {
     const struct shared_wait w = {0};
-    for (unsigned n = 0; atomic_load(&c->n_running) > 0 || atomic_load(&c->n_threads) > 0;)
+    /* threads first: they begin what runs */
+    for (unsigned n = 0; atomic_load(&c->n_threads) > 0 || atomic_load(&c->n_running) > 0;)
         shared_nap(&w, &n);
 }
 
@@ -242,7 +243,7 @@ static void *revoke_by_thread(void *arg)
 {
     struct ncclComm *c = arg;
     const struct shared_wait w = {0};
-    for (unsigned n = 0; atomic_load(&c->n_running) > 0 || atomic_load(&c->n_threads) > 1;)
+    for (unsigned n = 0; atomic_load(&c->n_threads) > 1 || atomic_load(&c->n_running) > 0;)
         shared_nap(&w, &n);
     atomic_store(&c->stop, false);
     atomic_store(&c->state, ncclSuccess);
