@@ -136,7 +136,7 @@ END_TEST
 
 START_TEST(a_start_that_hangs_is_given_up_by_one_for_all)
 {
-    setenv("DDP_TIMEOUT", "2", 1);
+    setenv("DDP_TIMEOUT", "5", 1);
     expect("r1g0:hang_init@1", (struct counts){.respawn = 1, .peer = RANKS - 1});
 }
 END_TEST
@@ -161,7 +161,7 @@ END_TEST
 
 START_TEST(a_kernel_that_never_ends_is_a_timeout_for_all)
 {
-    setenv("DDP_TIMEOUT", "2", 1);
+    setenv("DDP_TIMEOUT", "5", 1);
     expect("r1g0:stall@2", (struct counts){.timeout = RANKS});
 }
 END_TEST
@@ -174,7 +174,7 @@ END_TEST
 
 START_TEST(a_revoke_that_hangs_is_followed_by_an_abort)
 {
-    setenv("DDP_NCCL_ABORT_TIMEOUT", "1", 1);
+    setenv("DDP_NCCL_ABORT_TIMEOUT", "4", 1);
     expect("r1g0:kill@2;r0g0:revoke_hang@1", (struct counts){.killed = 1, .peer = RANKS - 1});
 }
 END_TEST
@@ -188,7 +188,7 @@ END_TEST
 
 START_TEST(who_hangs_in_an_abort_has_to_be_replaced)
 {
-    setenv("DDP_NCCL_ABORT_TIMEOUT", "1", 1);
+    setenv("DDP_NCCL_ABORT_TIMEOUT", "4", 1);
     expect("r1g0:kill@2;r0g0:revoke_error@1;r0g0:abort_hang@1",
            (struct counts){.killed = 1, .respawn = 1, .peer = RANKS - 2});
 }
