@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "common/scope.h"
 #include "convert.h"
+#include "device.h"
 #include "hold.h"
 #include "model_agree.h"
 #include "recovery.h"
@@ -147,6 +148,8 @@ static int prepare(struct ddp_model *m)
 {
     struct co_error err = {0};
     int rc = check_all(m->tensors, m->n_tensors, &m->opts);
+    if (rc == 0 && model_is_on_device(m))
+        rc = model_device_check(m);
     if (rc == 0)
         rc = allocate(m);
     if (rc == 0)
@@ -160,8 +163,11 @@ static int prepare(struct ddp_model *m)
 
 int model_broadcast(struct ddp_model *m, const struct ddp_tensor *t, size_t n, int root)
 {
+    if (model_is_on_device(m) && m->g->world_size == 1)
+        return 0; /* a communicator of one rank would be made for it */
     for (size_t i = 0; i < n; i++) {
-        int rc = ddp_broadcast(m->g, t[i].param, t[i].param, t[i].count, t[i].dtype, root, NULL);
+        int rc = ddp_broadcast(m->g, t[i].param, t[i].param, t[i].count, t[i].dtype, root,
+                               m->opts.stream);
         if (rc != 0)
             return rt_fail(rc, "'%s' from rank %d: %s", t[i].name, root, ddp_last_error());
     }
@@ -183,7 +189,7 @@ static int take_state(struct ddp_model *m)
         rc = model_broadcast(m, m->opts.buffers, m->opts.n_buffers, giver);
     for (size_t i = 0; rc == 0 && recovery_is_due(m->g) && i < m->n_tensors; i++)
         if (m->tensors[i].grad != NULL) /* else it is new, and zeroed */
-            memset(m->grad[i], 0, model_bytes_of(m, i));
+            rc = model_clear(m, m->grad[i], model_bytes_of(m, i));
     return rc;
 }
 
@@ -193,6 +199,8 @@ static int agree(struct ddp_model *m)
     const struct model_description d = {
         .tensors = m->tensors, .n_tensors = m->n_tensors, .opts = &m->opts};
     int rc = model_agree(m->g, &d);
+    if (rc == 0 && model_is_on_device(m) && m->g->world_size > 1)
+        rc = device_open(m->g);
     if (rc == 0)
         rc = model_buckets_place(m, &m->set);
     return rc == 0 ? take_state(m) : rc;
