@@ -142,26 +142,69 @@ def rank_that_hangs_is_named(program, version, python, env, folder):
     require(report, r"(?m)^ +\| .*read_a_batch_from_a_dead_disk$", "the report")
 
 
-def stack_names_the_line_of_each_rank(program, version, python, env, folder):
-    """ddpctl, whose path $DDPCTL has, on a gloo job that hangs: where each rank is, without debuggers."""
-    ctl = [os.environ["DDPCTL"], "stack", "all", "--no-tools", "--signal", "USR2", "interop-stack-" + folder.strip("/").replace("/", "-")]
-    name = ctl[-1]
-    with subprocess.Popen([program, "--rdzv-id", name, "-n", "2", script("stack.py")], env=env, text=True,
+@contextlib.contextmanager
+def job_that_hangs(program, env, folder, name, *words):
+    """ddprun on two ranks that tell when they have met. Yields its run id."""
+    run_id = f"interop-{name[:-3]}-" + folder.strip("/").replace("/", "-")
+    with subprocess.Popen([program, "--rdzv-id", run_id, "-n", "2", *words, script(name)], env=env, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as job:
         try:
             for _ in range(2):
                 if job.stdout.readline() != "met\n":
                     fail("the ranks did not meet")
-            end = time.monotonic() + DEADLINE_S
-            wanted = (r"(?s)^rank 0 \(pid \d+, \S+\): .*line \d+ in all_reduce\b.*"
-                      r"\nrank 1 \(pid \d+, \S+\): sleeps in \S*nanosleep.*line \d+ in read_a_batch_from_a_dead_disk\b")
-            while True:  # rank 0 may not have come to the call yet
-                out = subprocess.run(ctl, env=env, text=True, stdout=subprocess.PIPE, check=True).stdout
-                if re.search(wanted, out) or time.monotonic() > end:
-                    break
-            require(out, wanted, "ddpctl's output")
+            yield run_id
         finally:
             job.terminate()
+
+
+def ctl_until(wanted, words, env):
+    """ddpctl, whose path $DDPCTL has, until it says this: rank 0 may not have come to the call yet."""
+    end = time.monotonic() + DEADLINE_S
+    while True:
+        out = subprocess.run([os.environ["DDPCTL"], *words], env=env, text=True, stdout=subprocess.PIPE, check=True).stdout
+        if re.search(wanted, out) or time.monotonic() > end:
+            return require(out, wanted, "ddpctl's output")
+
+
+def py_spy_names_the_line_of_each_rank(program, version, python, env, folder):
+    """Of a gloo job that hangs, whose script has prepared nothing."""
+    bin_dir = os.path.dirname(os.path.abspath(python))
+    if not os.path.exists(bin_dir + "/py-spy"):
+        skip("py-spy is not installed: scripts/install-deps --interop does it")
+    with job_that_hangs(program, {**env, "PATH": bin_dir + ":" + env["PATH"]}, folder, "stack.py") as run_id:
+        try_it = subprocess.run(["sh", "-c", "sleep 100 & exec " + bin_dir + "/py-spy dump --pid $$"], capture_output=True, text=True)
+        if "Permission denied" in try_it.stderr:
+            skip("processes cannot be looked at by others here: " + try_it.stderr.strip().splitlines()[-1])
+        ctl_until(r"(?s)^rank 0 .*\n +all_reduce \(.*\nrank 1 .*\n +read_a_batch_from_a_dead_disk \(.*stack\.py:\d+\)",
+                  ["stack", "all", run_id], env)
+
+
+def flight_recorders_dumps_are_gathered(program, version, python, env, folder):
+    """And torch's own fr_trace finds and loads them. (That of 2.11 then does not know gloo's group, which has no name in its
+    records.)"""
+    more = {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": folder + "/pipe_", "TORCH_FR_DUMP_TEMP_FILE": folder + "/dump_"}
+    with job_that_hangs(program, {**env, **more}, folder, "flight_recorder.py", "--log-dir", folder + "/logs") as run_id:
+        found = ctl_until(r"(?m)^  dumps of 2 ranks; .*\n    python -m (torch\S+) (\S+)$", ["stack", "all", "-n", run_id], env)
+    read = f"import argparse; from {found[1].rpartition('.')[0]}.components.loader import read_dir\n" \
+        f"for dump in read_dir(argparse.Namespace(prefix=None, trace_dir={found[2]!r}))[0].values():\n" \
+        "    print('rank', dump['rank'], [(e['profiling_name'], e['retired']) for e in dump['entries']])\n"
+    out, _ = run([python, "-c", read], env)
+    require(out, r"(?m)^rank 0 \[\('gloo:all_reduce', True\), \('gloo:all_reduce', False\)\]$", "rank 0's dump")
+    require(out, r"(?m)^rank 1 \[\('gloo:all_reduce', True\)\]$", "rank 1's dump")
+
+
+def start_tells_who_came_late(program, version, python, env, folder):
+    """ddpctl, whose path $DDPCTL has: torch's first connection to the store is seen."""
+    with job_that_hangs(program, env, folder, "stack.py") as run_id:
+        ctl_until(r"(?m)^     0 +[0-9.]+ s +[0-9.]+ s +([0-9.]+ s) +-.*\n     1 +[0-9.]+ s +[0-9.]+ s +\1 ", ["status", "--start", run_id], env)
+
+
+def stack_names_the_line_of_each_rank(program, version, python, env, folder):
+    """Of a gloo job that hangs, without debuggers."""
+    with job_that_hangs(program, env, folder, "stack.py") as run_id:
+        ctl_until(r"(?s)^rank 0 \(pid \d+, \S+\): .*line \d+ in all_reduce\b.*"
+                  r"\nrank 1 \(pid \d+, \S+\): sleeps in \S*nanosleep.*line \d+ in read_a_batch_from_a_dead_disk\b",
+                  ["stack", "all", "--no-tools", "--signal", "USR2", run_id], env)
 
 
 def error_file_reaches_the_report(program, version, python, env, folder):
@@ -360,6 +403,9 @@ CASES = {
         forked_ranks_train_again,
         rank_that_hangs_is_named,
         stack_names_the_line_of_each_rank,
+        py_spy_names_the_line_of_each_rank,
+        flight_recorders_dumps_are_gathered,
+        start_tells_who_came_late,
         environment_is_torchruns,
         sampler_draws_as_torch_does,
         scaler_goes_torchs_way,
