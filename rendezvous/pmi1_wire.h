@@ -35,7 +35,7 @@ struct pmi1_line {
 
 /* bytes     without the newline
  * returns   0
- *           -EPROTO   control characters, no word, a word without a name, too many words or bytes */
+ *           -EPROTO   control characters, no word, one without a name, too many words or bytes */
 int pmi1_parse(const uint8_t *bytes, size_t len, struct pmi1_line *ret, struct co_error *err);
 
 /* The first word of that name. returns whether there is one */

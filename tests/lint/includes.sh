@@ -44,7 +44,7 @@ check daemon 'common/*' 'rendezvous/server.h' 'rendezvous/stats.h' 'rendezvous/a
     'rendezvous/jobs.h' 'rendezvous/jobs_page.h' 'rendezvous/seal.h' 'rendezvous/token.h'
 check ctl 'common/*' 'console/*' 'rendezvous/address.h' 'rendezvous/client.h' 'rendezvous/seal.h' 'rendezvous/token.h' \
     'launcher/cli_world.h' 'launcher/host_list.h' 'launcher/managers.h' 'launcher/muster.h' 'launcher/resources.h' 'launcher/slurm.h' 'launcher/way.h'
-check worker-runtime 'ddp/*' 'common/*' 'segments/*' 'rendezvous/client.h'
+check worker-runtime 'ddp/*' 'common/*' 'segments/*' 'rendezvous/client.h' 'rendezvous/pmi1_client.h' 'rendezvous/session.h'
 check nccl 'ddp/*' 'common/*' 'worker-runtime/device_plugin.h'
 check examples 'ddp/*'
 check perf 'ddp/*' 'common/*'

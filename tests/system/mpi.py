@@ -1,14 +1,16 @@
 """Programs of MPI under ddprun: MPICH's ranks find each other by PMI-1, on one node and on two; those of Open MPI are
 refused. Skipped without MPICH."""
 import os
-import re
+import shutil
 import signal
 import unittest
 
-from harness import DEADLINE_S, RANK, Job, main, run
+from harness import RANK, Job, main, run
 from nodes import Node, static
 from ports import free_port
 
+HYDRA = shutil.which("mpiexec.hydra")
+MEETER = os.environ["MEETER_PROGRAM"]
 MPICH = os.environ.get("MPICH_PROGRAM")
 OPEN_MPI = os.environ.get("OPEN_MPI_PROGRAM")
 
@@ -143,6 +145,33 @@ class TwoNodes(unittest.TestCase):
         code, _, err = run(*static(free_port(), 0, "--store", "worker"), MPICH)
         self.assertEqual(code, 2)
         self.assertIn("--store worker: ranks of MPI on several nodes find each other by ddprun's store", err)
+
+
+NO_STORE = {"MASTER_ADDR": "", "MASTER_PORT": ""}
+
+
+@unittest.skipIf(HYDRA is None, "there is no mpiexec.hydra")
+class Hydra(unittest.TestCase):
+    """Ranks of libddp that mpiexec.hydra starts, on two nodes that are this machine."""
+
+    def test_nodes_meet_without_a_store_of_anybody_s(self):
+        with Job("-launcher", "fork", "-hosts", "127.0.0.1,127.0.0.2", "-ppn", "2", "-n", "4", MEETER, launcher=HYDRA,
+                 env=NO_STORE) as job:
+            self.assertEqual(job.end(), (0, b"", b""))
+            self.assertEqual(told(job), [f"met {i} of 4, sum 6, heard hello-from-{(i + 1) % 4}" for i in range(4)])
+
+    def test_one_node_needs_no_store(self):
+        with Job("-n", "2", MEETER, launcher=HYDRA, env=NO_STORE) as job:
+            code, _, err = job.end()
+            self.assertNotEqual(code, 0)
+            self.assertIn(b"the job has no store", err)
+
+    def test_an_interface_that_is_not_there_is_told_to_all(self):
+        with Job("-launcher", "fork", "-hosts", "127.0.0.1,127.0.0.2", "-ppn", "1", "-n", "2", MEETER, launcher=HYDRA,
+                 env={**NO_STORE, "DDP_SOCKET_IFNAME": "nonesuch0"}) as job:
+            code, _, err = job.end()
+            self.assertNotEqual(code, 0)
+            self.assertIn(b"rank 0 cannot serve a store: DDP_SOCKET_IFNAME_'nonesuch0'", err)
 
 
 @unittest.skipIf(OPEN_MPI is None, "there is no mpicc.openmpi")
