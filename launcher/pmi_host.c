@@ -262,7 +262,7 @@ int pmi_host_add(struct pmi_host *h, int local_rank, int *ret_worker_fd)
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         return -errno;
-    struct line *l = malloc(sizeof *l);
+    struct line *l = calloc(1, sizeof *l);
     int rc = l != NULL ? uv_poll_init(h->loop, &l->poll, pair[0]) : -ENOMEM;
     if (rc < 0) {
         free(l);
