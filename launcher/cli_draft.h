@@ -120,10 +120,11 @@ int cli_keep_seat(const struct draft *d, struct job_spec *spec, struct co_error 
 
 /* --- cli_mpi.c --- */
 
-/* Refuse a program whose ranks would not find each other. The spec has its path and ranks.
+/* Does ddprun serve PMI-1? Refuses a program whose ranks would not find each other. The spec has
+ * all else.
  *
  * returns   0, -EINVAL */
-int cli_check_mpi(const struct draft *d, const struct job_spec *spec, struct co_error *err);
+int cli_set_mpi(const struct draft *d, struct job_spec *spec, struct co_error *err);
 
 /* --- cli_managers.c --- */
 

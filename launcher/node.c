@@ -9,6 +9,7 @@
 #include "node_history.h"
 #include "node_leave.h"
 #include "node_pace.h"
+#include "node_pmi.h"
 #include "node_replay.h"
 #include "node_standby.h"
 #include "node_state.h"
@@ -313,6 +314,8 @@ static int node_open(struct node *n, const struct guide_link_ops *link, struct c
         rc = node_leave_open(n, &n->leave, err);
     if (rc == 0)
         rc = node_standby_open(n, &n->standby, err);
+    if (rc == 0)
+        rc = node_pmi_open(n, &n->pmi, err);
     if (rc < 0)
         return rc;
     if (spec->world.guided) {
@@ -357,6 +360,7 @@ static void node_close(struct node *n)
     node_replay_close(n->replay);
     node_leave_close(n->leave);
     node_standby_close(n->standby);
+    node_pmi_close(n->pmi);
     node_console_close(n->console);
     if (n->has_loop) {
         close_handles(n);

@@ -9,6 +9,7 @@
 #include "node_leave.h"
 #include "node_memory.h"
 #include "node_pace.h"
+#include "node_pmi.h"
 #include "node_replay.h"
 #include "node_standby.h"
 #include "output.h"
@@ -275,6 +276,7 @@ static void on_rank_report(struct node *n, const struct nursery_report *r)
         e.was_ending = r->told == 0;
         e.lost_peer = node_memory_has_lost_peer(n->gen.memory, r->local_rank);
         e.progress = look_at_progress(n);
+        node_pmi_judge(n->pmi, &e);
         break;
     default:
         e.type = SUPERVISOR_EV_EMPTY;
