@@ -60,6 +60,7 @@ enum {
     MESSAGE_MAX_NAMES = 8,      /* in a struct message_progress */
     MESSAGE_MAX_NODES = 65536,
     MESSAGE_MAX_RESTARTS = 1000000,
+    MESSAGE_MAX_STRIKES = 16, /* failures after which a node is excluded */
 };
 #define MESSAGE_MAX_MS        1000000000000u /* of any duration: 10^9 s */
 #define MESSAGE_NO_GENERATION UINT32_MAX
@@ -77,7 +78,10 @@ struct message_terms {
     uint64_t restart_window_ms; /* of so many last ms; 0: ever */
     uint8_t no_restart_on[32];  /* bit N of them: exit code N ends the job */
     enum message_scale_at scale_at;
-    uint64_t scale_timeout_ms; /* AT_CHECKPOINT: wait so long for it; 0: as long as it takes */
+    uint64_t scale_timeout_ms;  /* AT_CHECKPOINT: wait so long for it; 0: as long as it takes */
+    uint32_t exclude_after;     /* a node of which so many ranks have failed; 0: none, at most
+                                   MESSAGE_MAX_STRIKES */
+    uint64_t exclude_window_ms; /* in so many last ms; 0: ever */
 };
 
 struct message_address {
@@ -212,6 +216,7 @@ enum message_outcome {
     MESSAGE_TOO_FEW,     /* nodes left */
     MESSAGE_MISSING,     /* nodes did not come before the deadline */
     MESSAGE_ENDED,       /* somebody said END */
+    MESSAGE_EXCLUDED,    /* it goes on, without this node, whose ranks failed too often */
 };
 
 struct message_verdict { /* and END, whose outcome is MESSAGE_ENDED */

@@ -12,6 +12,8 @@
 #define EXIT_MISSING 69
 #define EXIT_TOO_FEW 75
 
+_Static_assert(MESSAGE_MAX_STRIKES <= RESTART_MAX_STRIKES, "all of them are counted");
+
 /* Of the members; the others are lost. */
 static uint32_t n_left(const struct roster *r)
 {
@@ -156,6 +158,15 @@ static bool is_better_for_good(const struct roster *r, const struct roster_event
 {
     return is_better(r, e) && !e->message->failed.consequence && is_for_good(r, e) &&
            r->n_part[PART_TOLD] == 0;
+}
+
+/* Of the node's own ranks, for certain, and the job may go on: without the roster it cannot. */
+static bool is_for_its_node(const struct roster *r, const struct roster_event *e)
+{
+    const struct roster_cause *c = &r->cause;
+    return r->terms.exclude_after > 0 && c->why == MESSAGE_WHY_FAILURE && !c->struck &&
+           !c->consequence && c->node != ROSTER_NO_SLOT && !r->nodes[c->node].local &&
+           !believed_for_good(r, e);
 }
 
 /* The one that ends the generation, which has run until now. */
@@ -409,6 +420,9 @@ static void tell_others(struct roster *r, const struct roster_event *e)
         roster_set_part(r, i, PART_TOLD);
         roster_tell_place(r, i);
     }
+    for (uint32_t i = 0; r->pending && i < r->n_slots; i++) /* the leader had no ranks to ask */
+        if (r->nodes[i].part == PART_TOLD)
+            roster_tell_pending(r, i);
 }
 
 static void charge(struct roster *r, const struct roster_event *e)
@@ -421,6 +435,27 @@ static void charge(struct roster *r, const struct roster_event *e)
         restart_policy_spend(&r->budget, &failure);
     else
         restart_policy_take(&r->budget, &failure);
+}
+
+static void explain_exclusion(struct roster *r, const struct roster_excluded *x)
+{
+    const size_t n = strlen(r->change);
+    snprintf(r->change + n, sizeof r->change - n, "; %s takes no part any more", x->name);
+}
+
+/* Too many, and it is one node less, as if it had left. */
+static void count_for_its_node(struct roster *r, const struct roster_event *e)
+{
+    const uint32_t slot = r->cause.node;
+    struct roster_node *n = &r->nodes[slot];
+    r->cause.struck = true;
+    if (!restart_strikes_add(&n->strikes, r->terms.exclude_after, r->terms.exclude_window_ms,
+                             e->now_ms))
+        return;
+    const uint64_t link = n->link;
+    const struct roster_excluded *x = roster_exclude(r, slot, (uint8_t)r->cause.failure.exit_code);
+    roster_tell_excluded(r, link, x);
+    explain_exclusion(r, x);
 }
 
 static void pause_first(struct roster *r, const struct roster_event *e)
@@ -556,6 +591,8 @@ static const struct row rows[] = {
     ROW(STOPPING,  STOPPING, believed_for_good,     blame_rank,      CLOSED),
     ROW(STOPPING,  STOPPING, always,                nothing,         STOPPING),
     ROW(STOPPING,  STOPPED,  always,                note_late_stop,  STOPPING),
+    ROW(STOPPING,  FOUND,    is_for_its_node,       count_for_its_node, STOPPING),
+    ROW(STOPPING,  FOUND,    always,                nothing,         STOPPING),
     ROW(STOPPING,  CLEAR,    believed_for_good,     blame_rank,      CLOSED), /* all failed at once */
     ROW(STOPPING,  CLEAR,    must_pause,            pause_first,     STOPPING),
     ROW(STOPPING,  CLEAR,    makes_min,             charge,          RUNNING),
@@ -578,6 +615,7 @@ static const struct {
     IGNORE(OPEN, STOPPING), IGNORE(OPEN, STOPPED), IGNORE(OPEN, YIELD), IGNORE(OPEN, RESTART),
     /* nothing was stopped */
     IGNORE(GATHERING, CLEAR), IGNORE(OPEN, CLEAR), IGNORE(RUNNING, CLEAR),
+    IGNORE(GATHERING, FOUND), IGNORE(OPEN, FOUND), IGNORE(RUNNING, FOUND),
     IGNORE(RUNNING, STOPPING),
     /* what is over for a node that is late comes as LOST, what is over for all as CLEAR */
     IGNORE(STOPPING, TIME),
@@ -587,8 +625,8 @@ static const struct {
     /* the job is over */
     IGNORE(CLOSED, JOIN), IGNORE(CLOSED, AWAY), IGNORE(CLOSED, LOST), IGNORE(CLOSED, LEAVE),
     IGNORE(CLOSED, READY), IGNORE(CLOSED, FAILED), IGNORE(CLOSED, DONE), IGNORE(CLOSED, STOPPING),
-    IGNORE(CLOSED, STOPPED), IGNORE(CLOSED, YIELD), IGNORE(CLOSED, RESTART), IGNORE(CLOSED, CLEAR),
-    IGNORE(CLOSED, TIME), IGNORE(CLOSED, END),
+    IGNORE(CLOSED, STOPPED), IGNORE(CLOSED, YIELD), IGNORE(CLOSED, RESTART), IGNORE(CLOSED, FOUND),
+    IGNORE(CLOSED, CLEAR), IGNORE(CLOSED, TIME), IGNORE(CLOSED, END),
 #undef IGNORE
 };
 /* clang-format on */

@@ -8,6 +8,7 @@
 #include "common/hash.h"
 #include "common/parse.h"
 #include "common/scope.h"
+#include "device.h"
 #include "env.h"
 #include "group_open.h"
 #include "node_join.h"
@@ -127,6 +128,7 @@ static int meet(struct ddp_group *g, struct env_who *who, uint64_t deadline_ms,
     if (r != NULL)
         r->is_inside = true;
     code = group_open(g, who, r != NULL ? &r->again : NULL, deadline_ms, err);
+    process_begin_generation(who->generation);
     if (code == -ECONNRESET &&
         (r == NULL || !r->again.may_follow)) /* while there is a way to tell */
         process_lose_peer();
@@ -194,15 +196,6 @@ int group_enter(const struct ddp_init_opts *opts, struct recovery *recovery,
     return 0;
 }
 
-int ddp_init(const struct ddp_init_opts *opts, struct ddp_group **ret_world)
-{
-    static const struct ddp_init_opts defaults;
-    struct co_error err = {0};
-    if (ret_world == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_init: ret_world is NULL");
-    return rt_return(group_enter(opts != NULL ? opts : &defaults, NULL, ret_world, &err), &err);
-}
-
 static void destroy_children(struct ddp_group *g)
 {
     while (g->children != NULL) {
@@ -219,12 +212,30 @@ static bool take_leave(struct ddp_group *world)
                          !process_is_forked(); /* a child's group is not its own */
     destroy_children(world);
     requests_destroy(world->requests);
+    if (!process_is_forked())
+        device_close(world);
     if (has_met && world->backend != NULL)
         world->backend->ops->destroy(world->backend);
     else if (has_met)
         node_leave(world->alone);
     free(world);
     return has_met;
+}
+
+int ddp_init(const struct ddp_init_opts *opts, struct ddp_group **ret_world)
+{
+    static const struct ddp_init_opts defaults;
+    struct co_error err = {0};
+    struct ddp_group *world;
+    if (ret_world == NULL)
+        return rt_fail(DDP_EINVAL, "ddp_init: ret_world is NULL");
+    int code = group_enter(opts != NULL ? opts : &defaults, NULL, &world, &err);
+    int rc = code == 0 ? device_begin(world) : rt_return(code, &err);
+    if (code == 0 && rc != DDP_OK)
+        ddp_finalize(world);
+    if (rc == DDP_OK)
+        *ret_world = world;
+    return rc;
 }
 
 void group_close(struct ddp_group *world)
@@ -313,7 +324,7 @@ int ddp_group_split(struct ddp_group *g, int color, int key, struct ddp_group **
         return rt_return(code, &err);
     if (color == DDP_NO_COLOR) {
         *ret_sub = NULL;
-        return DDP_OK;
+        return device_split(g, color, key, NULL);
     }
     fill_sub(sub, g, rank, n);
     sub->backend = backend;
@@ -323,8 +334,13 @@ int ddp_group_split(struct ddp_group *g, int color, int key, struct ddp_group **
     }
     place_group(sub);
     group_adopt(g->world, &sub->child);
-    *ret_sub = co_take(&sub);
-    return DDP_OK;
+    struct ddp_group *made = co_take(&sub); /* of the world from here on */
+    rc = device_split(g, color, key, made);
+    if (rc == DDP_OK)
+        *ret_sub = made;
+    else
+        ddp_group_destroy(made);
+    return rc;
 }
 
 void ddp_group_destroy(struct ddp_group *sub)
@@ -334,6 +350,8 @@ void ddp_group_destroy(struct ddp_group *sub)
     group_disown(&sub->child);
     destroy_children(sub);
     requests_destroy(sub->requests);
+    if (!process_is_forked())
+        device_close(sub);
     if (sub->backend != NULL && !process_is_forked()) {
         if (sub->line != NULL)
             progress_close(&sub->line->progress, sub->place);

@@ -16,6 +16,7 @@ static struct {
     struct user_segment *segment;
     int node_fd;
     unsigned local_rank;
+    uint32_t generation;
     bool inside, was_inside, watches_fork, has_lost_peer;
 } process = {.mutex = PTHREAD_MUTEX_INITIALIZER, .node_fd = -1};
 
@@ -90,7 +91,6 @@ int process_enter(int node_fd, unsigned local_rank, struct co_error *err)
         process.inside = true;
         process.node_fd = node_fd;
         process.local_rank = local_rank;
-        process.has_lost_peer = false;
     }
     pthread_mutex_unlock(&process.mutex);
     return code;
@@ -107,11 +107,19 @@ void process_leave(bool was_joined)
     pthread_mutex_unlock(&process.mutex);
 }
 
+void process_begin_generation(uint32_t generation)
+{
+    pthread_mutex_lock(&process.mutex);
+    process.generation = generation;
+    process.has_lost_peer = false;
+    pthread_mutex_unlock(&process.mutex);
+}
+
 void process_lose_peer(void)
 {
     pthread_mutex_lock(&process.mutex);
     if (process.node_fd >= 0 && !process.has_lost_peer)
-        node_join_tell_lost(process.node_fd, process.local_rank);
+        node_join_tell_lost(process.node_fd, process.local_rank, process.generation);
     process.has_lost_peer = process.inside;
     pthread_mutex_unlock(&process.mutex);
 }

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct co_error;
 struct user_segment;
@@ -22,9 +23,13 @@ void process_leave(bool was_joined);
 void process_set_may_go_on(bool may);
 bool process_may_go_on(void);
 
+/* This process is in that generation from now on. */
+void process_begin_generation(uint32_t generation);
+
 /* A call fails because a peer is gone: tell ddprun, which learns so that this rank, if it ends of
- * it, is not what the job failed of. The first one is told. Thread-safe; outside of a job, in
- * forked children and without ddprun nothing happens. */
+ * it, is not what the job failed of, and that there is a death to look for. The first one of a
+ * generation is told. Thread-safe; outside of a job, in forked children and without ddprun nothing
+ * happens. */
 void process_lose_peer(void);
 
 /* How often this process joined other nodes, this time included. */

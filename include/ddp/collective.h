@@ -11,7 +11,7 @@
  *   count     elements, not bytes; 0 is allowed (and still meets the others); no 2^31 limit
  *   counts    of the calls that end in _v: n numbers, counts[r] for rank r. The same on all ranks,
  *             but for ddp_all_to_all_v(). Blocks lie one behind the other, without gaps
- *   stream    NULL for memory of the CPU
+ *   stream    NULL for memory of the CPU; else a CUDA stream, and all is otherwise: device.h
  *   blocking  the call returns when this rank's `out` may be read and its `in` written again, and
  *             no other rank touches either any more, also where it returns an error
  *   order     additions happen in rank order 0, 1, 2, ... for every element, whatever the size,

@@ -11,6 +11,7 @@
  *     than a lease ago
  *   - no wait of the roster lasts longer than its limits allow
  *   - what another node's loss did to a rank is neither the verdict nor charged to the budget
+ *   - a node that is excluded had as many failures as that takes, and takes part in nothing more
  * and at the end: the job is closed, each ddprun that heard the verdict ended with the same code,
  * none is left waiting. */
 #include "rendezvous/control_wire.h"
@@ -79,6 +80,7 @@ struct node {
     uint64_t lease_end_ms; /* as the nursery knows it */
     uint64_t open_at_ms, fail_at_ms, done_at_ms, gone_at_ms, yield_at_ms;
     bool fails_for_others; /* what comes at fail_at_ms is another node's fault */
+    uint32_t n_failures;   /* of its ranks, that it does not call another one's fault */
     bool is_stuck;
 
     bool has_ended;
@@ -253,6 +255,19 @@ static bool is_exempt(const struct world *w, const struct node *n)
     return n->reset_at_ms != 0 && w->now_ms <= n->reset_at_ms + LEASE_MS;
 }
 
+/* As it has heard. */
+static bool is_excluded(const struct node *n)
+{
+    return n->has_ended && n->end.by_roster && n->end.outcome == MESSAGE_EXCLUDED;
+}
+
+static void check_is_not_excluded(const struct world *w, const char *name)
+{
+    for (int i = 0; i < w->n_nodes; i++)
+        check(w, !is_excluded(&w->nodes[i]) || strcmp(w->nodes[i].name, name) != 0,
+              "an excluded node has a place");
+}
+
 static void check_places(struct world *w)
 {
     uint32_t n_members = 0, world_size = 0, highest = 0;
@@ -261,6 +276,7 @@ static void check_places(struct world *w)
     for (uint32_t i = 0; i < roster_n_slots(w->roster); i++) {
         if (!roster_view(w->roster, i, &v) || !v.is_member)
             continue;
+        check_is_not_excluded(w, v.name);
         n_members++;
         world_size += v.n_local;
         for (uint32_t rank = v.first_rank; rank < v.first_rank + v.n_local; rank++) {
@@ -468,6 +484,9 @@ static void note_end(struct world *w, struct node *n)
     n->has_ended = true;
     trace(w, "  %s ends: %d, %s", n->name, n->end.exit_code, n->end.text);
     check(w, !n->runs, "ddprun ends before its ranks");
+    if (is_excluded(n))
+        check(w, w->terms.exclude_after > 0 && n->n_failures >= w->terms.exclude_after,
+              "a node was excluded that had not failed so often");
     end_node(w, n, true);
 }
 
@@ -610,6 +629,7 @@ static void fail_ranks(struct world *w, struct node *n)
         w->generations[n->generation].has_own_failure = true;
         break_peers(w, n);
     }
+    n->n_failures += !for_others || !w->tells;
     trace(w, "%s: a rank fails%s", n->name, for_others ? " for others" : "");
     feed_node(w, n,
               (struct member_input){.type = MEMBER_RANK_FAILED,
@@ -966,6 +986,8 @@ static void world_init(struct world *w, uint64_t seed)
     w->terms.max_restarts = (uint32_t)draw(w, 4);
     w->terms.scale_at = chance(w, 4) ? MESSAGE_SCALE_AT_CHECKPOINT : MESSAGE_SCALE_NOW;
     w->terms.scale_timeout_ms = chance(w, 2) ? draw(w, 20000) : 0;
+    w->terms.exclude_after = chance(w, 2) ? 1 + (uint32_t)draw(w, 2) : 0;
+    w->terms.exclude_window_ms = chance(w, 4) ? 1 + draw(w, 20000) : 0;
     w->loses_nodes = !chance(w, 4);
     w->has_node_ranks = chance(w, 3);
     w->tells = w->seed % 2 == 1;
@@ -1031,7 +1053,7 @@ static void check_end(struct world *w)
     for (int i = 0; i < w->n_nodes; i++) {
         const struct node *n = &w->nodes[i];
         check(w, !n->runs, "ranks are left");
-        if (n->has_ended && n->end.by_roster)
+        if (n->has_ended && n->end.by_roster && !is_excluded(n))
             check(w, v != NULL && n->end.exit_code == v->exit_code,
                   "two nodes ended with different verdicts");
     }
@@ -1049,7 +1071,7 @@ static void world_fini(struct world *w)
  * it. */
 static struct totals {
     uint64_t n_messages, n_generations, n_restarts, n_virtual_s;
-    uint64_t n_verdicts[MESSAGE_ENDED + 1], n_open;
+    uint64_t n_verdicts[MESSAGE_ENDED + 1], n_open, n_excluded;
 } totals;
 
 static void add_up(const struct world *w)
@@ -1059,6 +1081,8 @@ static void add_up(const struct world *w)
     totals.n_generations += roster_generation(w->roster) + 1; /* none: -1 */
     totals.n_restarts += roster_n_restarts(w->roster);
     totals.n_virtual_s += w->now_ms / 1000;
+    for (int i = 0; i < w->n_nodes; i++)
+        totals.n_excluded += is_excluded(&w->nodes[i]);
     if (v != NULL)
         totals.n_verdicts[v->outcome]++;
     else
@@ -1099,9 +1123,9 @@ int main(void)
            n, n, totals.n_generations, totals.n_restarts, totals.n_messages, totals.n_virtual_s);
     printf("verdicts: %" PRIu64 " well, %" PRIu64 " a rank failed, %" PRIu64
            " too few left, %" PRIu64 " missing, %" PRIu64 " ended; nobody left to be told: %" PRIu64
-           "\n",
+           "; nodes excluded: %" PRIu64 "\n",
            totals.n_verdicts[MESSAGE_WELL], totals.n_verdicts[MESSAGE_RANK_FAILED],
            totals.n_verdicts[MESSAGE_TOO_FEW], totals.n_verdicts[MESSAGE_MISSING],
-           totals.n_verdicts[MESSAGE_ENDED], totals.n_open);
+           totals.n_verdicts[MESSAGE_ENDED], totals.n_open, totals.n_excluded);
     return 0;
 }

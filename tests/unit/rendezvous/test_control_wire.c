@@ -56,7 +56,9 @@ static struct message_hello make_hello(void)
                   .restart_window_ms = 1,
                   .no_restart_on = {[4] = 0x80},
                   .scale_at = MESSAGE_SCALE_AT_CHECKPOINT,
-                  .scale_timeout_ms = 600000},
+                  .scale_timeout_ms = 600000,
+                  .exclude_after = 3,
+                  .exclude_window_ms = 86400000},
     };
 }
 
