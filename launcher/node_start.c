@@ -3,6 +3,7 @@
 
 #include "job_spec.h"
 #include "master_ip.h"
+#include "node_flights.h"
 #include "node_guide.h"
 #include "node_history.h"
 #include "node_memory.h"
@@ -81,8 +82,10 @@ static void fail_rank(struct node *n, int rank, int code)
 void node_start_ranks(struct node *n, int n_start)
 {
     int failure = n->renew_failure;
-    if (n->n_started == 0)
+    if (n->n_started == 0) {
         take_place(n);
+        node_flights_watch(n);
+    }
     while (n_start > 0) {
         int n_asked = 0;
         int n_batch = n_start < SPAWN_AT_ONCE ? n_start : SPAWN_AT_ONCE;
