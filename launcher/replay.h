@@ -81,7 +81,8 @@ int replay_add(struct replay *r, const struct replay_record *record, struct co_e
 /* All records are there: find out why each generation has ended. Before it replay_look() is not
  * called.
  *
- * returns   0, -EINVAL (the records of some nodes are missing; nothing tells why a generation ended,
+ * returns   0, -EINVAL (the records of some nodes are missing; nothing tells why a generation
+ * ended,
  *           or behind which step) */
 int replay_finish(struct replay *r, struct co_error *err);
 

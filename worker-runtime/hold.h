@@ -5,10 +5,10 @@
 
 struct ddp_group;
 
-/* Behind a step, and where a generation begins: if this is the place, meet the other ranks, and wait
- * until the generation is over or ddprun lets this rank go. Collective over the world there; of
- * other groups, and of a world without ddprun, nothing is asked. What breaks meanwhile is told by
- * the next call. */
+/* Behind a step, and where a generation begins: if this is the place, meet the other ranks, and
+ * wait until the generation is over or ddprun lets this rank go. Collective over the world
+ * there; of other groups, and of a world without ddprun, nothing is asked. What breaks meanwhile
+ * is told by the next call. */
 void hold_here(struct ddp_group *g);
 
 #endif

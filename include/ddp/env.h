@@ -48,6 +48,9 @@
 /* ours, read by ddprun, which keeps it from the ranks */
 #define DDP_ENV_TOKEN "DDP_TOKEN" /* the secret by which the nodes of a job know each other */
 
+/* ours, read by ddp_torch */
+#define DDP_ENV_LIBRARY "DDP_LIBRARY" /* the path of libddp.so.0 */
+
 /* ours, read by libddp */
 #define DDP_ENV_JOB                                                                                \
     "DDP_JOB" /* a name for the job when ranks are started by hand:

@@ -399,7 +399,8 @@ START_TEST(a_newcomer_waits_for_a_checkpoint_if_so_agreed)
 }
 END_TEST
 
-/* One that leads has no ranks before its store is open, the others have none before that is told. */
+/* One that leads has no ranks before its store is open, the others have none before that is
+ * told. */
 START_TEST(ranks_that_start_when_a_newcomer_waits_already_are_asked_to_save)
 {
     create_at_checkpoint(0);
