@@ -137,7 +137,10 @@ int jobs_make_job(struct jobs *j, const char *run_id, const struct message_terms
         return co_fail(err, -ENOMEM, "no memory for a job");
     int rc = roster_create(&o->limits, terms, o->expected, o->n_expected, co_now_ms(), &job->roster,
                            err);
+    if (rc == 0 && o->past != NULL)
+        rc = roster_resume(job->roster, o->past, co_now_ms(), err);
     if (rc < 0) {
+        roster_destroy(job->roster);
         free(job);
         return rc;
     }
@@ -225,6 +228,12 @@ void jobs_step(struct job *job, struct roster_input *in)
         carry_out(job, &actions.items[i]);
     set_timer(job);
     retire_if_empty(job);
+}
+
+void jobs_tell(struct jobs *j, enum roster_input_type type, uint32_t generation)
+{
+    if (j->first != NULL)
+        jobs_step(j->first, &(struct roster_input){.type = type, .generation = generation});
 }
 
 /* --- the whole --- */
