@@ -236,6 +236,28 @@ void jobs_tell(struct jobs *j, enum roster_input_type type, uint32_t generation)
         jobs_step(j->first, &(struct roster_input){.type = type, .generation = generation});
 }
 
+void jobs_end(struct jobs *j, uint8_t exit_code, const char *text)
+{
+    const struct message m = {.type = MESSAGE_END,
+                              .generation = MESSAGE_NO_GENERATION,
+                              .verdict = {.outcome = MESSAGE_ENDED,
+                                          .exit_code = exit_code,
+                                          .rank = MESSAGE_NO_RANK,
+                                          .node = "",
+                                          .text = text}};
+    if (j->first != NULL)
+        jobs_step(j->first, &(struct roster_input){.type = ROSTER_END, .message = &m});
+}
+
+uint32_t jobs_n_untold(const struct jobs *j)
+{
+    struct roster_node_view node;
+    uint32_t n = 0;
+    for (uint32_t i = 0; j->first != NULL && i < roster_n_slots(j->first->roster); i++)
+        n += roster_view(j->first->roster, i, &node) && !node.here && !node.leaves;
+    return n;
+}
+
 /* --- the whole --- */
 
 static void on_pipe_closed(struct control_pipe *pipe)

@@ -67,6 +67,12 @@ void jobs_local_down(struct jobs *j); /* what was sent before still arrives */
  * `generation`), DOUBT, CERTAIN. Not from within on_changed. */
 void jobs_tell(struct jobs *j, enum roster_input_type type, uint32_t generation);
 
+/* End the only job. Not from within on_changed. */
+void jobs_end(struct jobs *j, uint8_t exit_code, const char *text);
+
+/* Members of the only job, which is over, that have not been told: they are away. */
+uint32_t jobs_n_untold(const struct jobs *j);
+
 uint32_t jobs_n(const struct jobs *j);
 uint32_t jobs_n_conns(const struct jobs *j);
 

@@ -17,8 +17,8 @@
  *   member       a node of the current generation; `untold` until it was sent its place
  *   spare        here, but all places are taken
  *   leader       the member with rank 0: it opens the store before the others are told
- *   absent       a member of a generation that another roster has made, which has not been heard here
- *                yet (roster_resume()) */
+ *   absent       a member of a generation that another roster has made, not heard here yet
+ *                (roster_resume()) */
 #ifndef DDP_RENDEZVOUS_ROSTER_H
 #define DDP_RENDEZVOUS_ROSTER_H
 

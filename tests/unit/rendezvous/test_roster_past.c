@@ -1,5 +1,5 @@
-/* A roster that takes another one's place, and one whose place another may have taken. All orders of
- * messages, and faults of all kinds: tests/sim/sim_membership.c. */
+/* A roster that takes another one's place, and one whose place another may have taken. All orders
+ * of messages, and faults of all kinds: tests/sim/sim_membership.c. */
 #include "rendezvous/roster.h"
 
 #include "rendezvous/lease.h"
