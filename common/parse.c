@@ -127,6 +127,21 @@ int co_parse_endpoint(const char *what, const char *text, char *host, size_t hos
     return 0;
 }
 
+char **co_parse_words(const char *text)
+{
+    size_t n_max = strlen(text) / 2 + 2, n = 0;
+    char **words = malloc(n_max * sizeof *words + strlen(text) + 1);
+    char *rest = NULL;
+    if (words == NULL)
+        return NULL;
+    char *copy = strcpy((char *)(words + n_max), text);
+    for (char *word = strtok_r(copy, " \t\n", &rest); word != NULL;
+         word = strtok_r(NULL, " \t\n", &rest))
+        words[n++] = word;
+    words[n] = NULL;
+    return words;
+}
+
 int co_edit_distance(const char *a, const char *b, int limit)
 {
     enum { MAX = 64 };

@@ -36,6 +36,12 @@ int co_parse_size(const char *what, const char *text, uint64_t min, uint64_t max
 int co_parse_endpoint(const char *what, const char *text, char *host, size_t host_size,
                       uint16_t *ret_port, struct co_error *err);
 
+/* The words between blanks and line ends; there are no quotes.
+ *
+ * returns   NULL-terminated, in one block, owned by the caller; there may be none. NULL without
+ *           memory */
+char **co_parse_words(const char *text);
+
 /* How many single-character edits turn a into b (Levenshtein), at most `limit`: for "did you
  * mean". */
 int co_edit_distance(const char *a, const char *b, int limit);

@@ -7,10 +7,13 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { STAT_BYTES = 1024 };
+enum { STATE_FIELD = 3, EXIT_CODE_FIELD = 52 }; /* of proc_pid_stat(5) */
+enum { PF_EXITING = 4 };                        /* of the kernel's flags of a thread */
 
 /* The name is what stands between the first bracket and the last one.
  * returns what follows it, NULL: there is none */
@@ -28,12 +31,23 @@ static const char *take_name(const char *line, char name[CO_PROCESS_NAME_BYTES])
     return close + 1;
 }
 
+/* The last field that we know; Linux before 3.5 has fewer.
+ *
+ * rest   of the line, from the blank before the third field on */
+static int exit_status_of(const char *rest)
+{
+    for (int field = STATE_FIELD; field < EXIT_CODE_FIELD && rest != NULL; field++)
+        rest = strchr(rest + 1, ' ');
+    return rest != NULL ? (int)strtol(rest, NULL, 10) : 0;
+}
+
 int co_process_parse(const char *line, size_t len, long ticks_per_s, size_t page_bytes,
                      struct co_process *ret)
 {
     char text[STAT_BYTES];
     struct co_process p = {0};
     uint64_t user, system, rss;
+    unsigned flags;
     int64_t user_of_children, system_of_children;
     if (len >= sizeof text || memchr(line, '\0', len) != NULL || ticks_per_s <= 0)
         return -EINVAL;
@@ -44,11 +58,11 @@ int co_process_parse(const char *line, size_t len, long ticks_per_s, size_t page
         return -EINVAL;
     /* proc(5): the fields from the third on */
     int n = sscanf(rest,
-                   " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %" SCNu64 " %" SCNu64 " %" SCNd64
+                   " %c %d %*d %*d %*d %*d %u %*u %*u %*u %*u %" SCNu64 " %" SCNu64 " %" SCNd64
                    " %" SCNd64 " %*d %*d %d %*d %" SCNu64 " %*u %" SCNu64,
-                   &p.state, &p.parent, &user, &system, &user_of_children, &system_of_children,
-                   &p.n_threads, &p.start_ticks, &rss);
-    if (n != 9)
+                   &p.state, &p.parent, &flags, &user, &system, &user_of_children,
+                   &system_of_children, &p.n_threads, &p.start_ticks, &rss);
+    if (n != 10)
         return -EINVAL;
     if (user_of_children > 0)
         user += (uint64_t)user_of_children;
@@ -56,6 +70,8 @@ int co_process_parse(const char *line, size_t len, long ticks_per_s, size_t page
         system += (uint64_t)system_of_children;
     p.cpu_ms = (user + system) * 1000 / (uint64_t)ticks_per_s;
     p.rss_bytes = rss * page_bytes;
+    p.is_ending = (flags & PF_EXITING) != 0;
+    p.exit_status = p.is_ending ? exit_status_of(rest) : 0;
     *ret = p;
     return 0;
 }

@@ -5,6 +5,7 @@
 #ifndef DDP_COMMON_PROCESS_H
 #define DDP_COMMON_PROCESS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -22,6 +23,9 @@ struct co_process {
     uint64_t start_ticks; /* since boot: tells it from another one of the same pid */
     uint64_t rss_bytes;
     int n_threads;
+    bool is_ending;  /* its first thread runs no code of the program any more; its memory and its
+                        files may be there for long, and it cannot be waited for yet */
+    int exit_status; /* is_ending: what waitpid() will tell; 0 also where we may not know */
 };
 
 /* Read the line of /proc/PID/stat. The name in it may hold anything, blanks and brackets too.

@@ -321,6 +321,7 @@ static enum ctl_exit run(struct work *w)
         return command(w, &(struct job_request){.type = JOB_REQUEST_RESTART});
     case CTL_TOP:
     case CTL_REPORT:
+    case CTL_CHECK:
     case CTL_STORE:
     case CTL_N_COMMANDS:
         break;

@@ -362,6 +362,20 @@ static int read_pace(struct history *h, const struct event *e)
     return 0;
 }
 
+static int read_steps(struct history *h, const struct event *e)
+{
+    return add_mark(h, e, "steps", "%s: %d steps are completed%s", text_of(e, "host"),
+                    number_of(e, "after"), is_true(e, "lives") ? ", and the ranks go on" : "");
+}
+
+static int read_replay(struct history *h, const struct event *e)
+{
+    const char *deed = text_of(e, "deed");
+    if (strcmp(deed, "kill") == 0)
+        return add_mark(h, e, "replay", "replay: rank %d is killed", number_of(e, "rank"));
+    return add_mark(h, e, "replay", "replay: %s on %s", deed, text_of(e, "host"));
+}
+
 static int read_job_end(struct history *h, const struct event *e)
 {
     int code = number_of(e, "code");
@@ -392,6 +406,8 @@ static const struct {
     {"leaving", read_leaving},
     {"leave", read_leave},
     {"pace", read_pace},
+    {"steps", read_steps},
+    {"replay", read_replay},
     {"job_end", read_job_end},
 };
 

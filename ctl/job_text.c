@@ -284,25 +284,62 @@ int job_text_status(const json_t *status, int width, FILE *out)
 
 /* --- How it started --- */
 
-static const char *const stages[] = {"started_ms", "joined_ms", "first_step_ms"};
+static const char *const stages[] = {"started_ms", "came_ms", "joined_ms", "first_step_ms"};
 
-enum { N_STAGES = sizeof stages / sizeof *stages };
+enum { N_STAGES = sizeof stages / sizeof *stages, CAME = 1 };
+
+/* Who came to it last, or first. returns   NULL: nobody */
+static const json_t *find_extreme(const json_t *ranks, int stage, bool is_last)
+{
+    const json_t *found = NULL;
+    const json_t *rank;
+    size_t i;
+    json_array_foreach(ranks, i, rank)
+    {
+        int64_t ms = number_at(rank, stages[stage]);
+        if (has_number(rank, stages[stage]) &&
+            (found == NULL || (is_last ? ms > number_at(found, stages[stage])
+                                       : ms < number_at(found, stages[stage]))))
+            found = rank;
+    }
+    return found;
+}
+
+/* When all ranks of the job had come; of several nodes nobody knows it who sees some of them.
+ *
+ * returns   -1: not known, or they have not */
+static int64_t find_meeting_ms(const json_t *status)
+{
+    const json_t *ranks = json_object_get(status, "ranks");
+    const json_t *last = find_extreme(ranks, CAME, true);
+    const json_t *rank;
+    int64_t n = 0;
+    size_t i;
+    json_array_foreach(ranks, i, rank) n += has_number(rank, stages[CAME]);
+    return last != NULL && n == number_at(status, "world") ? number_at(last, stages[CAME]) : -1;
+}
+
+/* How long the others had to wait for the one that needed most to get so far. */
+static void print_late(const json_t *ranks, FILE *out)
+{
+    const json_t *first = find_extreme(ranks, CAME, false);
+    const json_t *last = find_extreme(ranks, CAME, true);
+    char when[JOB_TEXT_BYTES];
+    if (first == last)
+        return;
+    int64_t late_ms = number_at(last, stages[CAME]) - number_at(first, stages[CAME]);
+    fprintf(out, "  the slowest one: rank %" PRId64 " came to the others %s after the first one\n",
+            number_at(last, "rank"), job_text_duration(late_ms, when));
+}
 
 /* The last stage that ranks have come to, and who came to it last. */
 static void print_slowest(const json_t *ranks, FILE *out)
 {
-    static const char *const deeds[N_STAGES] = {"was executed", "joined the others",
-                                                "completed its first step"};
+    static const char *const deeds[N_STAGES] = {"was executed", "came to the others",
+                                                "had met the others", "completed its first step"};
     char when[JOB_TEXT_BYTES];
     for (int stage = N_STAGES - 1; stage >= 0; stage--) {
-        const json_t *slowest = NULL;
-        const json_t *rank;
-        size_t i;
-        json_array_foreach(ranks, i,
-                           rank) if (has_number(rank, stages[stage]) &&
-                                     (slowest == NULL || number_at(rank, stages[stage]) >
-                                                             number_at(slowest, stages[stage])))
-            slowest = rank;
+        const json_t *slowest = find_extreme(ranks, stage, true);
         if (slowest == NULL)
             continue;
         fprintf(out, "  the last one: rank %" PRId64 " %s after %s\n", number_at(slowest, "rank"),
@@ -313,7 +350,10 @@ static void print_slowest(const json_t *ranks, FILE *out)
 
 int job_text_start(const json_t *status, int width, FILE *out)
 {
-    static const char *const heads[] = {">RANK", ">EXEC", ">JOINED", ">FIRST STEP"};
+    static const char *const heads[] = {">RANK",       ">EXEC", ">IMPORT",
+                                        ">RENDEZVOUS", ">INIT", ">FIRST STEP"};
+    int64_t meeting_ms = find_meeting_ms(status);
+    char when[JOB_TEXT_BYTES];
     struct table t;
     size_t i;
     const json_t *rank;
@@ -323,13 +363,18 @@ int job_text_start(const json_t *status, int width, FILE *out)
     json_array_foreach(ranks, i, rank)
     {
         add_number(&t, rank, "rank");
-        for (int stage = 0; stage < N_STAGES; stage++)
+        for (int stage = 0; stage < N_STAGES; stage++) {
             add_duration(&t, rank, stages[stage]);
+            if (stage == CAME)
+                table_add(&t, "%s", meeting_ms >= 0 ? job_text_duration(meeting_ms, when) : "-");
+        }
     }
     if (rc == 0)
         rc = table_print(&t, 2, width, out);
-    if (rc == 0)
+    if (rc == 0) {
+        print_late(ranks, out);
         print_slowest(ranks, out);
+    }
     table_fini(&t);
     return rc;
 }

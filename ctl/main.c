@@ -1,7 +1,9 @@
 /* ddpctl: the first word says which command it is. */
+#include "check_here.h"
 #include "common/error.h"
 #include "common/options.h"
 #include "ctl.h"
+#include "ctl_check.h"
 #include "ctl_job.h"
 #include "ctl_job_cli.h"
 #include "ctl_report.h"
@@ -32,6 +34,23 @@ static enum ctl_exit run_on_jobs(int argc, char **argv)
         return ctl_flush(on_jobs[task.command](&task));
     ctl_job_cli_print_help(task.command, stdout);
     return ctl_flush(CTL_EXIT_OK);
+}
+
+static enum ctl_exit run_check(int argc, char **argv)
+{
+    return check_here_is_asked_for(argc, argv) ? check_here() : ctl_check(argc, argv);
+}
+
+static enum ctl_exit run_command(enum ctl_command command, int argc, char **argv)
+{
+    switch (command) {
+    case CTL_STORE:
+        return ctl_store(argc, argv);
+    case CTL_CHECK:
+        return run_check(argc, argv);
+    default:
+        return run_on_jobs(argc, argv);
+    }
 }
 
 static enum ctl_exit print_help(void)
@@ -67,7 +86,7 @@ int main(int argc, char **argv)
     const char *name = walk.at < argc ? argv[walk.at] : "";
     for (int i = 0; i < CTL_N_COMMANDS; i++)
         if (strcmp(name, ctl_commands[i].name) == 0)
-            return (i == CTL_STORE ? ctl_store : run_on_jobs)(argc - walk.at, argv + walk.at);
+            return run_command((enum ctl_command)i, argc - walk.at, argv + walk.at);
     if (*name == '\0')
         ctl_tell("no command is given: try --help");
     else

@@ -26,26 +26,56 @@ enum {
 
 static const char usual_signals[] = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 
-/* "3" or "3/10m" */
-static int set_restarts(const struct draft *d, struct job_spec *spec, struct co_error *err)
+/* "3" or "3/10m": fills both where it is given, window_ms with 0 where there is no TIME. */
+static int parse_times(const struct given *g, int64_t least, int64_t most, int64_t *ret_n,
+                       uint64_t *ret_window_ms, struct co_error *err)
 {
-    const struct given *g = &d->given[OPTION_MAX_RESTARTS];
     char count[24];
-    int64_t n;
-    if (g->value == NULL)
-        return 0;
-    size_t len = strcspn(g->value, "/");
+    const size_t len = strcspn(g->value, "/");
+    uint64_t window_ms = 0;
     snprintf(count, sizeof count, "%.*s", len < sizeof count ? (int)len : 0, g->value);
-    int rc = co_parse_int(g->by, count, 0, RESTARTS_MAX, &n, err);
+    int rc = co_parse_int(g->by, count, least, most, ret_n, err);
     if (rc == -EINVAL)
         return co_fail(err, rc, "%s '%.200s' is neither a number nor N/TIME", g->by, g->value);
     if (rc == 0 && g->value[len] == '/')
-        rc = co_parse_duration_ms(g->by, g->value + len + 1, &spec->restart_window_ms, err);
+        rc = co_parse_duration_ms(g->by, g->value + len + 1, &window_ms, err);
     if (rc < 0)
         return rc;
-    if (g->value[len] == '/' && spec->restart_window_ms == 0)
+    if (g->value[len] == '/' && window_ms == 0)
         return co_fail(err, -EINVAL, "%s '%s': the time is 0", g->by, g->value);
-    spec->max_restarts = (int)n;
+    *ret_window_ms = window_ms;
+    return 0;
+}
+
+static int set_restarts(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_MAX_RESTARTS];
+    int64_t n;
+    if (g->value == NULL)
+        return 0;
+    int rc = parse_times(g, 0, RESTARTS_MAX, &n, &spec->restart_window_ms, err);
+    if (rc == 0)
+        spec->max_restarts = (int)n;
+    return rc;
+}
+
+/* Which failures are followed by anything is known. */
+static int set_exclusion(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_EXCLUDE_NODE_AFTER];
+    struct job_world *w = &spec->world;
+    int64_t n;
+    if (g->value == NULL)
+        return 0;
+    int rc = parse_times(g, 1, MESSAGE_MAX_STRIKES, &n, &w->exclude_window_ms, err);
+    if (rc < 0)
+        return rc;
+    if (!w->guided)
+        return co_fail(err, -EINVAL, "%s: there is only one node", g->by);
+    if (spec->max_restarts == 0 && !spec->restart_after_progress)
+        return co_fail(err, -EINVAL, "%s: without --max-restarts the first failure ends the job",
+                       g->by);
+    w->exclude_after = (uint32_t)n;
     return 0;
 }
 
@@ -259,6 +289,8 @@ int cli_set_end(const struct draft *d, struct job_spec *spec, struct co_error *e
         rc = set_on_failure(d, spec, err);
     if (rc == 0)
         rc = set_standby(d, spec, err);
+    if (rc == 0)
+        rc = set_exclusion(d, spec, err);
     if (rc == 0)
         rc = set_no_restart_on(d, spec, err);
     if (rc == 0)

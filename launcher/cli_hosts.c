@@ -120,23 +120,14 @@ static int share_ranks(const struct draft *d, struct remote_spec *r, struct co_e
     return rc;
 }
 
-/* Words between blanks; there are no quotes. */
 static int set_command(const struct given *g, struct remote_spec *r, struct co_error *err)
 {
     if (g->value == NULL)
         return 0;
-    size_t n_max = strlen(g->value) / 2 + 2;
-    char **words = malloc(n_max * sizeof *words + strlen(g->value) + 1);
-    if (words == NULL)
+    r->command = co_parse_words(g->value);
+    if (r->command == NULL)
         return co_fail(err, -ENOMEM, "no memory for %s", g->by);
-    char *rest = NULL, *text = strcpy((char *)(words + n_max), g->value);
-    size_t n = 0;
-    for (char *word = strtok_r(text, " \t\n", &rest); word != NULL;
-         word = strtok_r(NULL, " \t\n", &rest))
-        words[n++] = word;
-    words[n] = NULL;
-    r->command = words;
-    return n > 0 ? 0 : co_fail(err, -EINVAL, "%s needs a command", g->by);
+    return r->command[0] != NULL ? 0 : co_fail(err, -EINVAL, "%s needs a command", g->by);
 }
 
 /* Where and how nodes meet is settled: here, by ddprun's own means. */

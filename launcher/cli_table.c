@@ -167,6 +167,10 @@ const struct co_option cli_table[] = {
          "A rank that does not move for TIME while others wait for it is named, with the call "
          "that it is missing in, and ended: a failure as any other. Ranks of libddp are seen to "
          "move; others when they write something. Default: never."},
+    {OPTION_EXCLUDE_NODE_AFTER, 0, "exclude-node-after", "N[/TIME]", .weak = true,
+     .help =
+         "A node on which ranks failed N times, or N times within TIME, takes no part any more; "
+         "the others go on, or wait for another one. Default: never."},
     {OPTION_MONITOR_INTERVAL, 0, "monitor-interval", "SECONDS", "PET_MONITOR_INTERVAL",
      "Accepted; has no effect: the end of a rank is seen at once."},
 
@@ -225,6 +229,9 @@ const struct co_option cli_table[] = {
 
     {OPTION_EVENTS, 0, "events", "FILE", .subject = "Seeing", .weak = true,
      .help = "Append a JSON line to FILE for whatever happens to the job."},
+    {OPTION_REPLAY, 0, "replay", "FILE", .weak = true,
+     .help = "Repeat what FILE, the events of an earlier run, tells of a program of libddp: ranks "
+             "that failed, nodes that went and came, behind the same steps."},
     {OPTION_REPORT, 0, "report", "FILE", .weak = true,
      .help = "Write how the job ended, and why, to FILE as JSON."},
     {OPTION_EVENT_LOG_HANDLER, 0, "event-log-handler", "null|console", "PET_EVENT_LOG_HANDLER",

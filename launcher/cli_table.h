@@ -63,6 +63,7 @@ enum cli_option {
     OPTION_RECOVERY_TIMEOUT,
     OPTION_STANDBY,
     OPTION_HANG_TIMEOUT,
+    OPTION_EXCLUDE_NODE_AFTER,
     OPTION_MONITOR_INTERVAL,
     /* the end */
     OPTION_ON_TERM,
@@ -85,6 +86,7 @@ enum cli_option {
     OPTION_LOGS_SPECS,
     /* seeing */
     OPTION_EVENTS,
+    OPTION_REPLAY,
     OPTION_REPORT,
     OPTION_EVENT_LOG_HANDLER,
     OPTION_DRY_RUN,

@@ -127,13 +127,14 @@ static json_t *signal_name(int sig)
     return json_string(name);
 }
 
-static json_t *rank_exit(const struct supervisor_event *what, int pid)
+static json_t *rank_exit(const struct supervisor_event *what, int pid, const uint64_t *step)
 {
     bool by_signal = WIFSIGNALED(what->status);
-    return json_pack("{s:i,s:o,s:o,s:b}", "pid", pid, "code",
+    return json_pack("{s:i,s:o,s:o,s:b,s:o}", "pid", pid, "code",
                      by_signal ? json_null() : json_integer(WEXITSTATUS(what->status)), "signal",
                      by_signal ? signal_name(WTERMSIG(what->status)) : json_null(), "lost_peer",
-                     what->lost_peer);
+                     what->lost_peer, "step",
+                     step != NULL ? json_integer((json_int_t)*step) : json_null());
 }
 
 /* About a rank: its numbers first. `more` is given up here. */
@@ -148,7 +149,7 @@ static void put_rank(struct events *e, const char *name, uint32_t generation, in
 }
 
 void events_rank(struct events *e, const struct supervisor *s, const struct supervisor_event *what,
-                 int pid, bool forked)
+                 int pid, bool forked, const uint64_t *step)
 {
     uint32_t generation = supervisor_generation(s);
     if (e->fd < 0)
@@ -160,7 +161,16 @@ void events_rank(struct events *e, const struct supervisor *s, const struct supe
         put_rank(e, "rank_start_failed", generation, what->rank,
                  json_pack("{s:i}", "errno", what->status));
     else if (what->type == SUPERVISOR_EV_EXITED)
-        put_rank(e, "rank_exit", generation, what->rank, rank_exit(what, pid));
+        put_rank(e, "rank_exit", generation, what->rank, rank_exit(what, pid, step));
+}
+
+void events_steps(struct events *e, uint32_t generation, const struct events_steps *steps)
+{
+    if (e->fd >= 0)
+        put(e, "steps", generation,
+            json_pack("{s:o,s:I,s:b}", "before",
+                      steps->has_met ? json_integer((json_int_t)steps->before) : json_null(),
+                      "after", (json_int_t)steps->after, "lives", steps->lives));
 }
 
 void events_stop(struct events *e, const struct supervisor *s, bool by_request)
@@ -252,15 +262,15 @@ void events_replace(struct events *e, const struct supervisor *s)
 }
 
 void events_place(struct events *e, uint32_t generation, const struct message_place *place,
-                  uint64_t waited_ms)
+                  int n_local, uint64_t waited_ms)
 {
     e->node = (int)place->node_index;
     e->first_rank = (int)place->first_rank;
     if (e->fd >= 0)
         put(e, "rdzv", generation,
-            json_pack("{s:i,s:i,s:i,s:I}", "world", (int)place->world_size, "nodes",
-                      (int)place->n_nodes, "rank", e->first_rank, "wait_ms",
-                      (json_int_t)waited_ms));
+            json_pack("{s:i,s:i,s:i,s:i,s:i,s:I}", "world", (int)place->world_size, "nodes",
+                      (int)place->n_nodes, "rank", e->first_rank, "ranks", n_local, "pid",
+                      (int)getpid(), "wait_ms", (json_int_t)waited_ms));
 }
 
 void events_wait(struct events *e, uint32_t generation, const struct message_progress *p)
@@ -302,6 +312,16 @@ void events_leave(struct events *e, uint32_t generation, const char *text)
 {
     if (e->fd >= 0)
         put(e, "leave", generation, json_pack("{s:o}", "text", text_of(text)));
+}
+
+void events_replay(struct events *e, uint32_t generation, const char *deed, int lrank)
+{
+    if (e->fd < 0)
+        return;
+    if (lrank >= 0)
+        put_rank(e, "replay", generation, lrank, json_pack("{s:s}", "deed", deed));
+    else
+        put(e, "replay", generation, json_pack("{s:s}", "deed", deed));
 }
 
 void events_job_end(struct events *e, const struct supervisor *s)

@@ -47,17 +47,27 @@ int events_open(struct events *e, const char *path, const char *job,
                 void (*on_note)(void *arg, const char *text), void *arg, struct co_error *err);
 void events_close(struct events *e);
 
-/* job_start: argv, ranks, max_restarts, pid */
+/* job_start: argv, ranks, max_restarts, pid (of this ddprun) */
 void events_job_start(struct events *e, char *const *argv, int n_ranks, int max_restarts);
 
 /* rank_start: rank, lrank, pid, forked (--warm; else it was executed); rank_start_failed: rank,
- * lrank, errno; rank_exit: rank, lrank, pid, code or signal. lrank is the number on this node.
- * Other events are not written. Call it before the supervisor is fed.
+ * lrank, errno; rank_exit: rank, lrank, pid, code or signal, step. lrank is the number on this
+ * node. Other events are not written. Call it before the supervisor is fed.
  *
  * pid      the rank's
- * forked   how it was started */
+ * forked   how it was started
+ * step     EXITED: steps that it had completed, as node_history.h counts them; NULL: not known */
 void events_rank(struct events *e, const struct supervisor *s, const struct supervisor_event *what,
-                 int pid, bool forked);
+                 int pid, bool forked, const uint64_t *step);
+
+/* steps: the generation is over: before (steps of the job that were completed when its ranks had
+ * met; null: they did not), after (those that a rank of this node has now), lives (whether ranks go
+ * on from there in the next generation) */
+struct events_steps {
+    bool has_met, lives;
+    uint64_t before, after;
+};
+void events_steps(struct events *e, uint32_t generation, const struct events_steps *steps);
 
 /* stop: the ranks are told to stop; why: "failure" (with rank), "signal" (its name), "timeout",
  * "restart" (ddpctl asked for it). What a roster ordered is told by events_order().
@@ -70,11 +80,11 @@ void events_stop(struct events *e, const struct supervisor *s, bool by_request);
 void events_oom(struct events *e, const struct supervisor *s, const struct oom_finding *f);
 
 /* In a job of several nodes.
- * rdzv: this node has a place in a generation: world, nodes, rank (its first), wait_ms (since it
- * had none).
+ * rdzv: this node has a place in a generation: world, nodes, rank (its first), ranks (of this
+ * node), pid (of this ddprun), wait_ms (since it had none).
  * The lines after it have this node's number there. */
 void events_place(struct events *e, uint32_t generation, const struct message_place *place,
-                  uint64_t waited_ms);
+                  int n_local, uint64_t waited_ms);
 
 /* node_wait: what is waited for has changed: want, have, missing (some names) */
 void events_wait(struct events *e, uint32_t generation, const struct message_progress *p);
@@ -115,6 +125,12 @@ void events_restart(struct events *e, const struct supervisor *s);
 /* replace: the failed rank lrank alone is started again, in generation gen; shrink: or the others
  * go on without it; counted as above */
 void events_replace(struct events *e, const struct supervisor *s);
+
+/* replay: something was repeated (--replay): deed: "kill" (with lrank), "signal", "die",
+ * "restart", "await" (nodes that are to join), or "differs": nothing is, from here on
+ *
+ * lrank   -1: none */
+void events_replay(struct events *e, uint32_t generation, const char *deed, int lrank);
 
 /* job_end: code, restarts, wall_s */
 void events_job_end(struct events *e, const struct supervisor *s);

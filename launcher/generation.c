@@ -74,6 +74,8 @@ static int make_memory(const struct job_spec *spec, uint32_t number, uv_loop_t *
                                           .on_note = notes->on_memory_note,
                                           .on_joined = notes->on_joined,
                                           .on_asked = notes->on_asked,
+                                          .on_death = notes->on_death,
+                                          .find_hold = notes->find_hold,
                                           .arg = notes->arg};
     return node_memory_create(loop, &opts, ret, err);
 }

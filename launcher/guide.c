@@ -161,7 +161,7 @@ bool guide_hear(struct guide *g, const struct supervisor *s, const struct member
  * likely, in what they were doing with the others. */
 static bool has_time(enum message_why why)
 {
-    return why == MESSAGE_WHY_JOIN || why == MESSAGE_WHY_LEAVE;
+    return why == MESSAGE_WHY_JOIN || why == MESSAGE_WHY_LEAVE || why == MESSAGE_WHY_RESTART;
 }
 
 int guide_obey(struct guide *g, const struct member *m, const struct member_orders *o,

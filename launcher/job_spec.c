@@ -64,6 +64,8 @@ void job_spec_terms(const struct job_spec *spec, struct message_terms *ret)
         .restart_window_ms = spec->restart_window_ms,
         .scale_at = w->scale_at,
         .scale_timeout_ms = w->scale_timeout_ms,
+        .exclude_after = w->exclude_after,
+        .exclude_window_ms = w->exclude_window_ms,
     };
     for (int code = 0; code < 256; code++)
         if (spec->no_restart_on[code])
@@ -87,6 +89,7 @@ void job_spec_fini(struct job_spec *spec)
         spec->wrap,
         spec->local_rank_arg,
         spec->events,
+        spec->replay,
         spec->report,
         spec->signals_to_handle,
         spec->exports,

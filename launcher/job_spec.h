@@ -59,8 +59,10 @@ struct job_world {
     uint64_t rejoin_timeout_ms; /* when too few are left */
     uint64_t daemon_timeout_ms; /* ranks run on so long without a daemon that is being replaced */
     enum message_scale_at scale_at;
-    uint64_t scale_timeout_ms; /* SCALE_AT_CHECKPOINT: wait so long for it; 0: for good */
-    int32_t node_rank;         /* --node-rank; MESSAGE_NO_RANK: none */
+    uint64_t scale_timeout_ms;  /* SCALE_AT_CHECKPOINT: wait so long for it; 0: for good */
+    uint32_t exclude_after;     /* a node is done without after so many failures; 0: none is ... */
+    uint64_t exclude_window_ms; /* ... in so many last ms; 0: ever */
+    int32_t node_rank;          /* --node-rank; MESSAGE_NO_RANK: none */
     char *node_name;     /* owned; in messages, and for the order of ranks: printable ASCII without
                             blanks, not empty. NULL: the host's name up to its first dot */
     char *local_addr;    /* owned; a name or address by which other nodes reach this one; NULL: the
@@ -165,6 +167,7 @@ struct job_spec {
     /* seeing */
     char *events;   /* owned; --events, a path for JSON lines; NULL: none */
     bool event_log; /* --event-log-handler console: torchrun's records on stderr */
+    char *replay;   /* owned; --replay, a path of such lines, to be repeated; NULL: none */
     char *report;   /* owned; --report, a path for the report as JSON; NULL: none */
 };
 

@@ -5,11 +5,14 @@
 #include "node_console.h"
 #include "node_guide.h"
 #include "node_hang.h"
+#include "node_history.h"
 #include "node_leave.h"
 #include "node_pace.h"
+#include "node_replay.h"
 #include "node_standby.h"
 #include "node_state.h"
 #include "output.h"
+#include "resources.h"
 #include "runtime_dir.h"
 #include "scale.h"
 #include "strangers.h"
@@ -22,6 +25,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -75,6 +79,21 @@ static void on_asked(void *arg, int rank)
     node_feed(arg, &(struct supervisor_event){.type = SUPERVISOR_EV_ASKED, .rank = rank});
 }
 
+/* A GPU's memory is free when its process has been reaped, and who takes its place needs it. */
+static bool waits_for_devices(const struct node *n)
+{
+    return n->spec->on_failure != FAILURE_SHRINKS &&
+           resources_n_gpus("", getenv("CUDA_VISIBLE_DEVICES")) > 0;
+}
+
+/* Whatever comes of it: the rank's end is told when it is reaped, too. */
+static void on_death(void *arg)
+{
+    struct node *n = arg;
+    if (!waits_for_devices(n))
+        nursery_look(&n->nursery);
+}
+
 static void on_saved(void *arg)
 {
     struct node *n = arg;
@@ -83,13 +102,21 @@ static void on_saved(void *arg)
         node_guide_look(n->guide);
 }
 
+static bool find_hold(void *arg, uint32_t generation, uint64_t *ret_steps)
+{
+    const struct node *n = arg;
+    return node_replay_find_hold(n->replay, generation, ret_steps);
+}
+
 struct generation_notes node_generation_notes(struct node *n)
 {
     return (struct generation_notes){.on_store_refused = on_refused,
                                      .on_memory_note = on_note,
                                      .on_joined = on_joined,
                                      .on_asked = on_asked,
+                                     .on_death = on_death,
                                      .on_saved = on_saved,
+                                     .find_hold = find_hold,
                                      .arg = n};
 }
 
@@ -273,6 +300,8 @@ static int node_open(struct node *n, const struct guide_link_ops *link, struct c
                               .environment = warm_environment(&n->warm, environ)};
     rc = node_hang_open(n, &n->hang, err);
     if (rc == 0)
+        rc = node_replay_open(n, &n->replay, err);
+    if (rc == 0)
         rc = node_pace_open(n, &n->pace, err);
     if (rc == 0)
         rc = node_leave_open(n, &n->leave, err);
@@ -319,6 +348,7 @@ static void node_close(struct node *n)
     node_guide_close(n->guide);
     node_hang_close(n->hang);
     node_pace_close(n->pace);
+    node_replay_close(n->replay);
     node_leave_close(n->leave);
     node_standby_close(n->standby);
     node_console_close(n->console);
@@ -387,6 +417,7 @@ int node_run(const struct job_spec *spec, const struct guide_link_ops *link, int
     int rc = node_open(&n, link, err);
     if (rc == 0) {
         run(&n);
+        node_history_note_end(&n, false);
         events_job_end(&n.events, n.supervisor);
         *ret_end = the_end(&n);
     }

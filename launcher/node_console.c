@@ -1,6 +1,8 @@
 #include "node_console.h"
 
+#include "arrivals.h"
 #include "console.h"
+#include "flights.h"
 #include "job_spec.h"
 #include "json_value.h"
 #include "node_guide.h"
@@ -20,6 +22,7 @@
 #include "common/error.h"
 #include "common/scope.h"
 #include "console/job_request.h"
+#include "rendezvous/server.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -32,8 +35,8 @@ enum { OPEN_MS = 10 };
 
 struct rank_facts {
     uint32_t n_starts;
-    uint64_t joined_ms; /* the last time; a rank may join before we hear that it was started */
-    char *tail;         /* owned while a status is made */
+    uint64_t came_ms; /* the last time; a rank may come before we hear that it was started */
+    char *tail;       /* owned while a status is made */
 };
 
 struct node_console {
@@ -42,6 +45,8 @@ struct node_console {
     struct stacks *stacks;         /* being collected; NULL: none */
     struct console_client *waiter; /* who gets them */
     uv_timer_t timer;
+    uint64_t n_looked_at;  /* connections that the store had had when arrivals were looked for */
+    uint64_t looked_in_ms; /* and the beginning of the generation then */
     struct rank_facts ranks[];
 };
 
@@ -52,7 +57,7 @@ void node_console_note_start(struct node_console *nc, int local_rank)
 
 void node_console_note_joined(struct node_console *nc, int local_rank)
 {
-    nc->ranks[local_rank].joined_ms = co_now_ms();
+    nc->ranks[local_rank].came_ms = co_now_ms();
 }
 
 /* --- status --- */
@@ -75,16 +80,41 @@ static char *tail_at_hand(const struct rank_io *io, int local_rank)
     return rank_io_bypasses(io, local_rank) ? NULL : rank_io_tail(io, local_rank);
 }
 
+/* Who says nothing himself may have come to the store. It is looked for again when somebody has
+ * come since. */
+static void look_for_arrivals(struct node_console *nc, uint64_t generation_ms)
+{
+    const struct node *n = nc->node;
+    int n_local = n->spec->n_local;
+    uint64_t n_connections = n->gen.store != NULL ? server_n_connections(n->gen.store) : 0;
+    if (n_connections == 0 ||
+        (n_connections == nc->n_looked_at && generation_ms == nc->looked_in_ms))
+        return;
+    co_autofree struct arrival *list = calloc((size_t)n_local, sizeof *list);
+    nc->n_looked_at = n_connections;
+    nc->looked_in_ms = generation_ms;
+    for (int i = 0; list != NULL && i < n_local; i++) {
+        const struct supervisor_rank *r = supervisor_get_rank(n->supervisor, i);
+        if (r->phase == RANK_RUNS && nc->ranks[i].came_ms < generation_ms)
+            list[i].pid = r->pid;
+    }
+    if (list != NULL)
+        arrivals_find(n->gen.store, list, n_local);
+    for (int i = 0; list != NULL && i < n_local; i++)
+        if (list[i].came_ms != 0)
+            nc->ranks[i].came_ms = list[i].came_ms;
+}
+
 static void fill_ranks(struct node_console *nc, struct status_rank *ranks)
 {
     uint64_t generation_ms = supervisor_generation_ms(nc->node->supervisor);
+    look_for_arrivals(nc, generation_ms);
     for (int i = 0; i < nc->node->spec->n_local; i++) {
         struct rank_facts *r = &nc->ranks[i];
         r->tail = tail_at_hand(&nc->node->io, i);
-        ranks[i] =
-            (struct status_rank){.last_line = last_line(r->tail),
-                                 .joined_ms = r->joined_ms >= generation_ms ? r->joined_ms : 0,
-                                 .restarts = r->n_starts > 0 ? r->n_starts - 1 : 0};
+        ranks[i] = (struct status_rank){.last_line = last_line(r->tail),
+                                        .came_ms = r->came_ms >= generation_ms ? r->came_ms : 0,
+                                        .restarts = r->n_starts > 0 ? r->n_starts - 1 : 0};
     }
 }
 
@@ -190,7 +220,7 @@ static void answer_logs(struct node_console *nc, struct console_client *client,
 
 /* --- stack --- */
 
-static char *make_text(const struct stack *list, int n)
+static char *make_text(const struct stack *list, int n, const struct flights *flights)
 {
     char *text = NULL;
     size_t len = 0;
@@ -200,21 +230,22 @@ static char *make_text(const struct stack *list, int n)
     stack_print_missing(list, n, out);
     for (int i = 0; i < n; i++)
         stack_print(&list[i], out);
+    flights_print(flights, out);
     fclose(out);
     return text;
 }
 
-static void on_stacks(void *arg, const struct stack *list, int n)
+static void on_stacks(void *arg, const struct stack *list, int n, const struct flights *flights)
 {
     struct node_console *nc = arg;
     struct console_client *client = nc->waiter;
-    co_autofree char *text = make_text(list, n);
+    co_autofree char *text = make_text(list, n, flights);
     json_t *ranks = json_array();
     for (int i = 0; i < n; i++)
         json_array_append_new(ranks, stack_json_make(&list[i]));
-    json_t *answer =
-        json_pack("{s:i,s:o,s:o,s:o}", "v", 1, "job", json_value_text(nc->node->spec->run_id),
-                  "ranks", ranks, "text", json_value_text(text));
+    json_t *answer = json_pack("{s:i,s:o,s:o,s:o,s:o}", "v", 1, "job",
+                               json_value_text(nc->node->spec->run_id), "ranks", ranks, "dumps",
+                               flights_json_make(flights), "text", json_value_text(text));
     nc->stacks = NULL;
     nc->waiter = NULL;
     console_answer(client, answer != NULL ? json_dumps(answer, JSON_COMPACT) : NULL);
@@ -280,6 +311,16 @@ static void do_stop(struct node_console *nc, struct console_client *client,
     node_leave_signal(n, r->signal);
 }
 
+/* Of several nodes the roster does it, which is asked before the answer: until it has heard that,
+ * nothing happens here. */
+static void restart_all_nodes(struct node_guide *g, struct console_client *client)
+{
+    if (node_guide_restart(g))
+        answer_done(client);
+    else
+        console_refuse(client, "this node has no ranks that run, or they are being stopped");
+}
+
 static void do_restart(struct node_console *nc, struct console_client *client)
 {
     struct node *n = nc->node;
@@ -287,7 +328,7 @@ static void do_restart(struct node_console *nc, struct console_client *client)
     bool runs = state == SUPERVISOR_STARTING || state == SUPERVISOR_RUNNING ||
                 state == SUPERVISOR_MENDING || state == SUPERVISOR_WAITING;
     if (n->guide != NULL) {
-        console_refuse(client, "a job of several nodes cannot be restarted by ddpctl");
+        restart_all_nodes(n->guide, client);
         return;
     }
     if (!runs) {

@@ -233,7 +233,8 @@ static void open_store(struct node_guide *g)
 static void announce(struct node_guide *g)
 {
     const struct member_place *p = member_get_place(g->member);
-    events_place(&g->node->events, p->generation, &p->place, co_now_ms() - g->waits_from_ms);
+    events_place(&g->node->events, p->generation, &p->place, g->node->spec->n_local,
+                 co_now_ms() - g->waits_from_ms);
     if ((p->generation > 0 || g->node->spec->verbose > 0) && !is_led(g))
         node_say(g->node,
                  "ddprun: %s%sgeneration %" PRIu32 ": %" PRIu32 " node%s, %" PRIu32 " rank%s\n",
@@ -244,8 +245,9 @@ static void announce(struct node_guide *g)
 }
 
 static const char *const why_names[] = {
-    [MESSAGE_WHY_JOIN] = "join",       [MESSAGE_WHY_LOST] = "lost",   [MESSAGE_WHY_LEAVE] = "leave",
-    [MESSAGE_WHY_FAILURE] = "failure", [MESSAGE_WHY_ORDER] = "order",
+    [MESSAGE_WHY_JOIN] = "join",   [MESSAGE_WHY_LOST] = "lost",
+    [MESSAGE_WHY_LEAVE] = "leave", [MESSAGE_WHY_FAILURE] = "failure",
+    [MESSAGE_WHY_ORDER] = "order", [MESSAGE_WHY_RESTART] = "restart",
 };
 
 static void note_order(struct node_guide *g, const struct member_orders *o)
@@ -523,6 +525,14 @@ const char *node_guide_waiting(const struct node_guide *g)
     if (!waits(member_get_state(g->member)))
         return NULL;
     return g->text.line[0] != '\0' ? g->text.line : "waiting for other nodes";
+}
+
+bool node_guide_restart(struct node_guide *g)
+{
+    if (member_get_state(g->member) != MEMBER_RUNNING)
+        return false;
+    step_member(g, &(struct member_input){.type = MEMBER_RESTART});
+    return true;
 }
 
 void node_guide_end_job(struct node_guide *g)

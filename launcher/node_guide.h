@@ -49,6 +49,10 @@ void node_guide_destroy(struct node_guide *g);
 /* What this node waits for, in words, lent until the next event; NULL: nothing. */
 const char *node_guide_waiting(const struct node_guide *g);
 
+/* Ask the roster to have all ranks of the job started again: this node is told to stop its own like
+ * the others. returns   false: no generation of this node runs that could be ended */
+bool node_guide_restart(struct node_guide *g);
+
 /* A stop that comes now ends the job for all nodes, whoever started the others. */
 void node_guide_end_job(struct node_guide *g);
 

@@ -1,5 +1,6 @@
 #include "node_hang.h"
 
+#include "flights.h"
 #include "hang.h"
 #include "hang_proc.h"
 #include "hang_text.h"
@@ -138,6 +139,19 @@ static void tell_stack(const struct node_hang *w, const struct stack *stack)
     free(text);
 }
 
+static void tell_flights(const struct node_hang *w, const struct flights *flights)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (out == NULL)
+        return;
+    flights_print(flights, out);
+    if (fclose(out) == 0 && size > 0)
+        output_report(w->n->output, text);
+    free(text);
+}
+
 /* A signal that can be caught says where it hangs: a core dump, Python's faulthandler. One that is
  * stopped hears of none but SIGKILL. */
 static void end_rank(struct node_hang *w, uint64_t now_ms)
@@ -163,7 +177,7 @@ static bool is_wanted(const struct node_hang *w)
     return supervisor_get_state(s) == SUPERVISOR_RUNNING && supervisor_generation(s) == w->found_in;
 }
 
-static void on_stacks(void *arg, const struct stack *list, int n)
+static void on_stacks(void *arg, const struct stack *list, int n, const struct flights *flights)
 {
     struct node_hang *w = arg;
     w->stacks = NULL;
@@ -175,17 +189,22 @@ static void on_stacks(void *arg, const struct stack *list, int n)
     }
     if (n > 0 && list[0].text != NULL)
         tell_stack(w, &list[0]);
+    tell_flights(w, flights);
     end_rank(w, co_now_ms());
 }
 
-/* First where it is, by a debugger if there is one: afterwards nobody can tell. */
+/* First where it is, by a debugger if there is one, and what torch has kept of all ranks:
+ * afterwards nobody can tell. */
 static void begin_end(struct node_hang *w, uint64_t now_ms)
 {
     struct co_error err;
-    const struct node_stacks_opts opts = {
-        .local_rank = w->finding.rank, .has_tools = true, .on_done = on_stacks, .arg = w};
+    const struct node_stacks_opts opts = {.local_rank = w->finding.rank,
+                                          .has_tools = true,
+                                          .all_dump = true,
+                                          .on_done = on_stacks,
+                                          .arg = w};
     w->kill_at_ms = CO_NEVER_MS;
-    if (w->finding.is_stopped || node_stacks_begin(w->n, &opts, &w->stacks, &err) < 0)
+    if (node_stacks_begin(w->n, &opts, &w->stacks, &err) < 0)
         end_rank(w, now_ms);
 }
 

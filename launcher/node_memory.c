@@ -33,7 +33,8 @@ struct node_memory {
     int n_local;
     struct broker *broker; /* both NULL until a rank asks */
     struct control *control;
-    int n_handles; /* below 0: closed and none left */
+    bool is_death_told; /* in this generation, by either side */
+    int n_handles;      /* below 0: closed and none left */
     struct rank_memory ranks[];
 };
 
@@ -95,12 +96,23 @@ static void tell_rank_gone(struct node_memory *m, int rank, int status)
     broker_rank_gone(m->broker, (unsigned)rank);
 }
 
+/* Before any rank has it. */
+static void set_hold(const struct node_memory *m, struct control *c)
+{
+    uint64_t steps;
+    if (m->opts.find_hold == NULL || !m->opts.find_hold(m->opts.arg, c->generation, &steps))
+        return;
+    for (unsigned i = 0; i < c->n_local; i++)
+        progress_hold(&c->line[i].progress, steps);
+}
+
 static int make_broker(struct node_memory *m, struct co_error *err)
 {
     int fd;
     int rc = control_create((unsigned)m->n_local, m->opts.generation, &fd, &m->control, err);
     if (rc < 0)
         return rc;
+    set_hold(m, m->control);
     rc = broker_create((unsigned)m->n_local, fd, &m->broker, err);
     close(fd);
     if (rc < 0) {
@@ -132,6 +144,16 @@ static void note_joined(struct node_memory *m, int rank)
     m->opts.on_joined(m->opts.arg, rank, broker_mends(m->broker, (unsigned)rank));
 }
 
+/* Who found it out tells us at once; the kernel does so only when it has freed all memory. */
+static void note_death(struct node_memory *m)
+{
+    if (!m->opts.mends || m->is_death_told ||
+        control_abort_get(m->control).cause != CONTROL_RANK_DIED)
+        return;
+    m->is_death_told = true;
+    m->opts.on_death(m->opts.arg);
+}
+
 /* What is on a rank's socket: read and answer it. */
 static void serve(struct node_memory *m, int rank)
 {
@@ -154,6 +176,7 @@ static void serve(struct node_memory *m, int rank)
         socket_close(r);
     if (m->broker == NULL)
         return;
+    note_death(m);
     note_joined(m, rank);
     if (!r->has_asked && broker_asks(m->broker, (unsigned)rank)) {
         r->has_asked = true;
@@ -231,6 +254,7 @@ int node_memory_rank_gone(struct node_memory *m, int rank, int status)
     if (why.cause != CONTROL_RANK_DIED)
         return -1;
     const int died = broker_seat_at(m->broker, why.rank); /* -1: ranks can write what they like */
+    m->is_death_told |= died == rank;
     return died != rank ? died : -1;
 }
 
@@ -258,6 +282,7 @@ int node_memory_renew(struct node_memory *m, uint32_t generation, const struct b
     int rc = control_create(broker_n_kept(m->broker), generation, &fd, &next, err);
     if (rc < 0)
         return rc;
+    set_hold(m, next);
     rc = broker_renew(m->broker, fd, generation, world, err);
     close(fd);
     if (rc < 0) {
@@ -266,6 +291,7 @@ int node_memory_renew(struct node_memory *m, uint32_t generation, const struct b
     }
     control_unmap(m->control); /* its ranks know that it broke: the abort word is set */
     m->control = next;
+    m->is_death_told = false;
     for (int i = 0; i < m->n_local; i++) {
         struct rank_memory *r = &m->ranks[i];
         if (r->gone)
@@ -326,6 +352,12 @@ bool node_memory_read_progress(const struct node_memory *m, int rank, struct pro
     progress_read(&line->progress, ret);
     *ret_digest = co_hash_word(progress_digest(&line->progress), atomic_load(&line->arrived));
     return true;
+}
+
+void node_memory_let_go(struct node_memory *m)
+{
+    for (unsigned i = 0; m->control != NULL && i < m->control->n_local; i++)
+        progress_let_go(&m->control->line[i].progress);
 }
 
 void node_memory_close(struct node_memory *m)

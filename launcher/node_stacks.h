@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 struct co_error;
+struct flights;
 struct node;
 struct stack;
 struct stacks;
@@ -13,7 +14,8 @@ struct node_stacks_opts { /* the rest as in stacks.h */
     int local_rank;       /* -1: all */
     int signal;
     bool has_tools;
-    void (*on_done)(void *arg, const struct stack *list, int n);
+    bool all_dump; /* torch's flight recorder of all ranks is wanted, whoever is looked at */
+    void (*on_done)(void *arg, const struct stack *list, int n, const struct flights *flights);
     void *arg;
 };
 

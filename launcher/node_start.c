@@ -4,6 +4,7 @@
 #include "job_spec.h"
 #include "master_ip.h"
 #include "node_guide.h"
+#include "node_history.h"
 #include "node_memory.h"
 #include "node_standby.h"
 #include "rank_argv.h"
@@ -105,6 +106,7 @@ void node_renew(struct node *n)
     struct co_error err;
     const struct generation_notes notes = node_generation_notes(n);
     n->n_started = 0;
+    node_history_note_end(n, false);
     node_standby_forget(n->standby);
     start_fini(&n->start);
     n->io.generation = supervisor_generation(n->supervisor);
@@ -172,6 +174,8 @@ void node_start_again(struct node *n, int rank)
 /* Each rank gets an answer, also those that were not tried. */
 void node_mend(struct node *n, const struct supervisor_orders *o)
 {
+    if (o->mend)
+        node_history_note_end(n, true);
     if (o->dropped >= 0) {
         node_memory_drop(n->gen.memory, o->dropped);
         if (n->gen.scale != NULL)

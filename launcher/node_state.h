@@ -27,6 +27,7 @@ struct node_guide;
 struct node_hang;
 struct node_leave;
 struct node_pace;
+struct node_replay;
 struct node_standby;
 struct output;
 struct strangers;
@@ -43,6 +44,7 @@ struct node {
     struct node_leave *leave;      /* likewise; NULL: an end is not announced */
     struct node_standby *standby;  /* likewise; NULL: nobody waits for a rank */
     struct node_pace *pace;        /* likewise; NULL: nobody asks how fast they are */
+    struct node_replay *replay;    /* likewise; NULL: nothing is repeated */
     struct node_console *console;  /* owned */
     struct strangers *strangers;   /* likewise; NULL: there are none */
     struct events events;

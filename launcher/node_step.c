@@ -5,9 +5,11 @@
 #include "node_console.h"
 #include "node_guide.h"
 #include "node_hang.h"
+#include "node_history.h"
 #include "node_leave.h"
 #include "node_memory.h"
 #include "node_pace.h"
+#include "node_replay.h"
 #include "node_standby.h"
 #include "output.h"
 #include "post_mortem.h"
@@ -80,6 +82,8 @@ static void on_drained(void *arg)
         report(n);
     if (supervisor_get_verdict(n->supervisor)->restarts)
         events_restart(&n->events, n->supervisor);
+    if (ends)
+        node_replay_tell_end(n->replay);
     if (ends)
         event_log_end(&n->event_log, n->supervisor);
     if (ends)
@@ -264,8 +268,9 @@ static void on_rank_report(struct node *n, const struct nursery_report *r)
         break;
     case NURSERY_EXITED:
         e.type = SUPERVISOR_EV_EXITED;
+        e.status = node_replay_status(n->replay, r->local_rank, r->status);
         /* before all else: who waits for it is let go */
-        e.culprit = node_memory_rank_gone(n->gen.memory, r->local_rank, r->status);
+        e.culprit = node_memory_rank_gone(n->gen.memory, r->local_rank, e.status);
         e.blames = e.culprit >= 0;
         e.was_ending = r->told == 0;
         e.lost_peer = node_memory_has_lost_peer(n->gen.memory, r->local_rank);
@@ -275,7 +280,9 @@ static void on_rank_report(struct node *n, const struct nursery_report *r)
         e.type = SUPERVISOR_EV_EMPTY;
         break;
     }
-    events_rank(&n->events, n->supervisor, &e, r->pid, r->way == NURSERY_FORKED);
+    uint64_t step;
+    events_rank(&n->events, n->supervisor, &e, r->pid, r->way == NURSERY_FORKED,
+                node_history_step(n, r->local_rank, &step) ? &step : NULL);
     if (e.type == SUPERVISOR_EV_STARTED)
         node_console_note_start(n->console, e.rank);
     if (e.type == SUPERVISOR_EV_STARTED)

@@ -145,6 +145,12 @@ int nursery_renumber(const struct nursery *n, int from, int to)
     return request(n, &what, NULL, 0);
 }
 
+int nursery_look(const struct nursery *n)
+{
+    struct nursery_request what = {.type = NURSERY_LOOK};
+    return request(n, &what, NULL, 0);
+}
+
 int nursery_sweep(const struct nursery *n, int sig)
 {
     struct nursery_request what = {.type = NURSERY_SWEEP, .sig = sig};

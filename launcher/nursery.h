@@ -113,6 +113,13 @@ int nursery_signal_one(const struct nursery *n, enum nursery_target target, int 
  * returns    as nursery_spawn() */
 int nursery_renumber(const struct nursery *n, int from, int to);
 
+/* Ranks may be dying that cannot be reaped yet: report the ends of those that fail at once. They
+ * are children of the nursery until they are reaped, so nothing is empty before. It looks several
+ * times within a second.
+ *
+ * returns    as nursery_spawn() */
+int nursery_look(const struct nursery *n);
+
 /* Send sig to all that is left, and to what is found later; EMPTY or a report's `empty` answers. */
 int nursery_sweep(const struct nursery *n, int sig);
 

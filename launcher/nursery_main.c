@@ -1,5 +1,6 @@
 #include "nursery_wire.h"
 
+#include "dying.h"
 #include "image.h"
 #include "nursery.h"
 #include "runtime_dir.h"
@@ -9,7 +10,6 @@
 #include "title.h"
 
 #include "common/clock.h"
-#include "common/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -48,7 +48,8 @@ struct state {
     struct nursery_report reports[MAX_REPORTS]; /* not sent yet */
     int n_reports;
     uint64_t lease_end_ms;
-    bool lapsed; /* it is over, and all was killed */
+    bool lapsed;              /* it is over, and all was killed */
+    struct dying_watch watch; /* for ranks that end, and cannot be reaped yet */
     struct seeds seeds;
     bool told_seeds; /* that there are some */
 };
@@ -190,8 +191,28 @@ static bool report_end(struct state *s, const struct ended *ended, bool empty)
     return true;
 }
 
-/* Reap all that ended. What is reaped together comes in no order, so deaths by a signal are
- * reported first: a crash makes others exit, hardly ever the other way round. */
+/* What is found together comes in no order, so deaths by a signal are reported first: a crash makes
+ * others exit, hardly ever the other way round.
+ *
+ * empty     nothing is left behind them
+ * returns   how many were ranks; *ret_last: whether the last one was */
+static int report_ends(struct state *s, const struct ended *ended, int n, bool empty,
+                       bool *ret_last)
+{
+    int n_left = n, n_ranks = 0;
+    for (int by_signal = 1; by_signal >= 0; by_signal--) {
+        for (int i = 0; i < n; i++) {
+            if (WIFSIGNALED(ended[i].status) != by_signal)
+                continue;
+            n_left--;
+            *ret_last = report_end(s, &ended[i], n_left == 0 && empty);
+            n_ranks += *ret_last;
+        }
+    }
+    return n_ranks;
+}
+
+/* Reap all that ended. */
 static void reap(struct state *s)
 {
     struct ended ended[MAX_REAPED];
@@ -201,21 +222,28 @@ static void reap(struct state *s)
     int n;
     do {
         n = collect(s, ended, MAX_REAPED, &empty);
-        int n_left = n;
-        for (int by_signal = 1; by_signal >= 0; by_signal--) {
-            for (int i = 0; i < n; i++) {
-                if (WIFSIGNALED(ended[i].status) != by_signal)
-                    continue;
-                n_left--;
-                last_was_rank = report_end(s, &ended[i], n_left == 0 && empty);
-                stranger |= !last_was_rank;
-            }
-        }
+        stranger |= report_ends(s, ended, n, empty, &last_was_rank) < n;
     } while (n == MAX_REAPED);
     if (empty && !last_was_rank)
         report(s, &(struct nursery_report){.event = NURSERY_EMPTY, .local_rank = -1, .empty = 1});
     else if ((stranger || s->lapsed) && s->sweep_sig != 0)
         sweep_children(tell, s); /* what the dead ones left is ours now */
+}
+
+/* Report ranks that are dying as ended; they are strangers until they are reaped. Should other
+ * threads of one still run, what half lives must not go on beside who takes its place. */
+static void report_dying(struct state *s)
+{
+    struct ended ended[MAX_REAPED];
+    bool last_was_rank;
+    int n = 0;
+    for (int i = 0; i < s->n_ranks && n < MAX_REAPED; i++) {
+        if (s->pid_of[i] == 0 || !dying_has_failed(s->pid_of[i], &ended[n].status))
+            continue;
+        ended[n++].pid = s->pid_of[i];
+        kill(s->pid_of[i], SIGKILL);
+    }
+    report_ends(s, ended, n, false, &last_was_rank);
 }
 
 /* What came in one packet. */
@@ -338,20 +366,6 @@ static void start_parent(struct state *s, const struct parcel *p)
         report(s, &(struct nursery_report){.event = NURSERY_PARENT_GONE, .local_rank = -1});
 }
 
-/* The kernel marks a process that dies before anybody else can notice, and long before it can be
- * reaped if it had much memory: PF_EXITING in the flags of proc_pid_stat(5). */
-static bool is_dying(pid_t pid)
-{
-    enum { PF_EXITING = 4 };
-    char text[512];
-    unsigned flags;
-    if (co_process_read(pid, "stat", text, sizeof text) <= 0)
-        return false;
-    const char *name_end = strrchr(text, ')'); /* the name may hold anything */
-    return name_end != NULL && sscanf(name_end, ") %*c %*d %*d %*d %*d %*d %u", &flags) == 1 &&
-           (flags & PF_EXITING) != 0;
-}
-
 /* Those that a process may leave alone end nothing. */
 static bool may_end(int sig)
 {
@@ -364,7 +378,7 @@ static void signal_ranks(struct state *s, const struct nursery_request *q)
     for (int i = 0; i < s->n_ranks; i++) {
         if (s->pid_of[i] == 0 || i == q->local_rank)
             continue;
-        s->told_rank[i] = s->told_rank[i] || (may_end(q->sig) && !is_dying(s->pid_of[i]));
+        s->told_rank[i] = s->told_rank[i] || (may_end(q->sig) && !dying_is_ending(s->pid_of[i]));
         kill(q->target == NURSERY_GROUP ? -s->pid_of[i] : s->pid_of[i], q->sig);
     }
 }
@@ -469,6 +483,9 @@ static enum served serve(struct state *s)
     case NURSERY_RENUMBER:
         renumber(s, &p.q);
         break;
+    case NURSERY_LOOK:
+        dying_watch_begin(&s->watch, co_now_ms());
+        break;
     case NURSERY_SWEEP:
         sweep(s, p.q.sig);
         break;
@@ -525,6 +542,14 @@ static void hear_seeds(struct state *s)
     report(s, &(struct nursery_report){.event = NURSERY_SEEDS_READY, .local_rank = -1});
 }
 
+/* When to wake though nothing has come. */
+static uint64_t deadline_ms(const struct state *s)
+{
+    const uint64_t look_ms = dying_watch_next_ms(&s->watch);
+    const uint64_t end_ms = s->lapsed ? CO_NEVER_MS : s->lease_end_ms;
+    return look_ms < end_ms ? look_ms : end_ms;
+}
+
 _Noreturn void nursery_main(int sock, const char *runtime_dir)
 {
     static struct state s; /* zeroed pages that are not touched cost nothing */
@@ -536,7 +561,7 @@ _Noreturn void nursery_main(int sock, const char *runtime_dir)
         struct pollfd p[] = {{.fd = SOCK_FD, .events = s.n_reports > 0 ? POLLIN | POLLOUT : POLLIN},
                              {.fd = SIGNAL_FD, .events = POLLIN},
                              {.fd = s.seeds.sock, .events = POLLIN}};
-        if (poll(p, 3, s.lapsed ? -1 : co_left_ms(s.lease_end_ms)) < 0 && errno != EINTR)
+        if (poll(p, 3, co_left_ms(deadline_ms(&s))) < 0 && errno != EINTR)
             leave(runtime_dir);
         if (p[1].revents != 0) {
             struct signalfd_siginfo ended[4];
@@ -550,6 +575,8 @@ _Noreturn void nursery_main(int sock, const char *runtime_dir)
             served = serve(&s);
         if (served == DDPRUN_GONE)
             leave(runtime_dir);
+        if (dying_watch_take(&s.watch, co_now_ms()))
+            report_dying(&s);
         if (!s.lapsed && co_now_ms() >= s.lease_end_ms) /* and no newer one was among these */
             lapse(&s);
         flush(&s);

@@ -10,6 +10,7 @@
 #include "report.h"
 #include "strangers.h"
 #include "supervisor.h"
+#include "way.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -341,7 +342,7 @@ static int make_hosts(struct remote *r, struct co_error *err)
     const struct remote_spec *s = r->spec->remote;
     const struct muster_limits limits = {.n_hosts = s->hosts.n,
                                          .min_nodes = r->spec->world.min_nodes,
-                                         .at_once = REMOTE_AT_ONCE,
+                                         .at_once = WAY_AT_ONCE,
                                          .reach_ms = s->reach_ms,
                                          .window_ms = r->spec->world.window_ms};
     r->n_hosts = s->hosts.n;

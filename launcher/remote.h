@@ -16,7 +16,6 @@ struct co_error;
 struct job_spec;
 
 enum {
-    REMOTE_AT_ONCE = 32, /* hosts that are being reached at a time */
     REMOTE_EXIT_UNREACHABLE = 69,
     REMOTE_EXIT_NODES_GONE = 75,
 };

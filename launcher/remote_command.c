@@ -3,124 +3,28 @@
 #include "cli_world.h"
 #include "host_list.h"
 #include "leash.h"
-#include "own_addresses.h"
 #include "program.h"
 #include "remote_spec.h"
+#include "way.h"
 
 #include "common/error.h"
-#include "rendezvous/address.h"
 
-#include <ctype.h>
 #include <errno.h>
-#include <inttypes.h>
-#include <limits.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-#include <unistd.h>
 
-enum { WORDS_MAX = 20, TEXT_BYTES = 2 * PATH_MAX + 1024 };
-
-/* Words and the text that they point to, in one block. */
-struct words {
-    size_t n, len;
-    char *list[WORDS_MAX + 1];
-    char text[TEXT_BYTES];
-};
-
-__attribute__((format(printf, 2, 3))) static char *put(struct words *w, const char *format, ...)
+static struct way way_of(const struct remote_spec *r)
 {
-    va_list args;
-    size_t left = sizeof w->text - w->len;
-    char *word = w->text + w->len;
-    va_start(args, format);
-    int n = vsnprintf(word, left, format, args);
-    va_end(args);
-    w->len += (size_t)n < left ? (size_t)n + 1 : left;
-    return w->list[w->n++] = word;
-}
-
-/* What the shell there reads: as it is, or in quotes. */
-static void put_program(struct words *w, const char *program)
-{
-    bool is_plain = true;
-    char quoted[2 * PATH_MAX];
-    size_t n = 0;
-    for (const char *c = program; *c != '\0'; c++)
-        is_plain = is_plain && (isalnum((unsigned char)*c) || strchr("/._+-", *c) != NULL);
-    for (const char *c = program; *c != '\0' && n + 8 < sizeof quoted; c++)
-        n += (size_t)snprintf(quoted + n, sizeof quoted - n, *c == '\'' ? "'\\''" : "%c", *c);
-    put(w, is_plain ? "%s %s" : "'%s' %s", is_plain ? program : quoted, leash_word);
-}
-
-static void put_ssh(struct words *w, const struct remote_spec *r)
-{
-    uint64_t reach_s = (r->reach_ms + 999) / 1000;
-    put(w, "ssh");
-    put(w, "-x");
-    put(w, "-oBatchMode=yes");
-    put(w, "-oConnectTimeout=%" PRIu64, reach_s < 100000 ? reach_s : 100000);
-    put(w, "-oServerAliveInterval=5");
-    put(w, "-oServerAliveCountMax=3");
-}
-
-/* A step of its own, which shares the node with others: what it may use is the allocation's. */
-static void put_srun(struct words *w, const struct host *host)
-{
-    static const char *const options[] = {
-        "--nodes=1",       "--ntasks=1",           "--ntasks-per-node=1", "--overlap", "--mpi=none",
-        "--cpu-bind=none", "--kill-on-bad-exit=0", "--unbuffered",        "--quiet"};
-    put(w, "srun");
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-        put(w, "%s", options[i]);
-    put(w, "--nodelist=%s", host->name);
-}
-
-static void put_way(struct words *w, const struct remote_spec *r, const struct host *host)
-{
-    if (r->command == NULL)
-        put_ssh(w, r);
-    if (host->port != 0)
-        put(w, "-p%u", host->port);
-    put(w, "%s%s%s", host->user, host->user[0] != '\0' ? "@" : "", host->name);
-}
-
-static char **join(char *const *first, const struct words *w)
-{
-    size_t n_first = 0;
-    while (first != NULL && first[n_first] != NULL)
-        n_first++;
-    char **list = malloc((n_first + w->n + 1) * sizeof *list + w->len);
-    if (list == NULL)
-        return NULL;
-    char *text = memcpy((char *)(list + n_first + w->n + 1), w->text, w->len);
-    for (size_t i = 0; i < n_first; i++)
-        list[i] = first[i];
-    for (size_t i = 0; i < w->n; i++)
-        list[n_first + i] = text + (w->list[i] - w->text);
-    list[n_first + w->n] = NULL;
-    return list;
+    return (struct way){.by_srun = r->by_srun, .command = r->command, .reach_ms = r->reach_ms};
 }
 
 int remote_command_make(const struct remote_spec *r, const struct host *host, const char *program,
                         char **ret_path, char ***ret_words, struct co_error *err)
 {
-    struct words w = {.n = 0};
+    const char *const arguments[] = {leash_word, NULL};
+    const struct way way = way_of(r);
     char *path = NULL;
-    if (host == NULL) {
-        put(&w, "ddprun");
-        put(&w, "%s", leash_word);
-    } else if (r->by_srun) {
-        put_srun(&w, host);
-        put(&w, "%s", program);
-        put(&w, "%s", leash_word);
-    } else {
-        put_way(&w, r, host);
-        put_program(&w, program);
-    }
-    char **words = join(host != NULL && !r->by_srun ? r->command : NULL, &w);
+    char **words = way_make(&way, host, host != NULL ? program : "ddprun", arguments);
     int rc = 0;
     if (words != NULL && host != NULL)
         rc = program_find(words[0], &cli_real_world, &path, err);
@@ -135,31 +39,8 @@ int remote_command_make(const struct remote_spec *r, const struct host *host, co
     return 0;
 }
 
-static bool is_own_address(const char *text)
-{
-    struct message_address own[MESSAGE_MAX_ADDRESSES];
-    struct sockaddr_storage address;
-    if (address_parse(text, 0, &address) < 0)
-        return false;
-    if (address_is_loopback(&address))
-        return true;
-    struct in6_addr v6 = address_as_v6(&address);
-    for (size_t n = own_addresses_find(own), i = 0; i < n; i++)
-        if (own[i].family == 4
-                ? IN6_IS_ADDR_V4MAPPED(&v6) && memcmp(v6.s6_addr + 12, own[i].bytes, 4) == 0
-                : memcmp(&v6, own[i].bytes, sizeof v6) == 0)
-            return true;
-    return false;
-}
-
 bool remote_command_is_here(const struct remote_spec *r, const struct host *host)
 {
-    char name[HOST_NAME_BYTES] = "";
-    if (r->by_srun || host->user[0] != '\0' || host->port != 0)
-        return false;
-    gethostname(name, sizeof name - 1);
-    if (strcasecmp(host->name, "localhost") == 0 || strcasecmp(host->name, name) == 0)
-        return true;
-    name[strcspn(name, ".")] = '\0';
-    return (name[0] != '\0' && strcasecmp(host->name, name) == 0) || is_own_address(host->name);
+    const struct way way = way_of(r);
+    return way_is_here(&way, host);
 }

@@ -1,4 +1,5 @@
-/* remote_command.h - the words by which a ddprun is started on a host. */
+/* remote_command.h - what is executed to start a ddprun on a host: the way there (way.h), found in
+ * PATH. */
 #ifndef DDP_LAUNCHER_REMOTE_COMMAND_H
 #define DDP_LAUNCHER_REMOTE_COMMAND_H
 
@@ -8,8 +9,7 @@ struct co_error;
 struct host;
 struct remote_spec;
 
-/* ssh is found by PATH. It must ask nothing, since nobody could answer, and end when the host is
- * gone. A command of the user's gets the same host and command behind it, and no options.
+/* ssh, or what stands in its place, is found by PATH.
  *
  * host        NULL: this machine, without ssh
  * program     ddprun's path there
@@ -19,8 +19,7 @@ struct remote_spec;
 int remote_command_make(const struct remote_spec *r, const struct host *host, const char *program,
                         char **ret_path, char ***ret_words, struct co_error *err);
 
-/* Is this host the machine we are on, by its name or address? No name is looked up. One that is to
- * be reached as another user or at a port of its own is not, and none of Slurm's is. */
+/* way_is_here() */
 bool remote_command_is_here(const struct remote_spec *r, const struct host *host);
 
 #endif

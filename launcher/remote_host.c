@@ -8,6 +8,7 @@
 #include "remote_command.h"
 #include "remote_roster.h"
 #include "remote_spec.h"
+#include "way.h"
 
 #include "common/error.h"
 #include "common/scope.h"
@@ -60,25 +61,6 @@ static void on_complaint(uv_poll_t *poll, int status, int events)
     co_buf_added(&h->complaint, n > 0 ? (size_t)n : 0);
     if (n <= 0)
         close_fd(&h->err_poll, &h->err_fd);
-}
-
-/* The last line that says something, without our own name in front of it. */
-static void read_complaint(const struct co_buf *text, char *to, size_t n)
-{
-    static const char own[] = "ddprun: ";
-    const char *bytes = (const char *)co_buf_bytes(text);
-    size_t end = co_buf_len(text);
-    while (end > 0 && strchr(" \t\r\n", bytes[end - 1]) != NULL)
-        end--;
-    size_t start = end;
-    while (start > 0 && bytes[start - 1] != '\n' && bytes[start - 1] != '\r')
-        start--;
-    if (end - start > sizeof own - 1 && memcmp(bytes + start, own, sizeof own - 1) == 0)
-        start += sizeof own - 1;
-    snprintf(to, n, "%.*s", (int)(end - start), end > start ? bytes + start : "");
-    for (char *c = to; *c != '\0'; c++) /* of somebody else: nothing that moves a cursor */
-        if ((unsigned char)*c < ' ' || *c == 127)
-            *c = '?';
 }
 
 /* --- standard output, until it is a node --- */
@@ -333,7 +315,8 @@ const char *remote_host_ended(struct remote_host *h)
             break;
     }
     if (h->why[0] == '\0')
-        read_complaint(&h->complaint, h->why, sizeof h->why);
+        way_complaint((const char *)co_buf_bytes(&h->complaint), co_buf_len(&h->complaint),
+                      "ddprun: ", h->why, sizeof h->why);
     remote_host_close(h);
     return h->why;
 }

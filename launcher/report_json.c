@@ -93,7 +93,7 @@ static const char *job_outcome_name(const struct member_end *end)
     static const char *const names[] = {
         [MESSAGE_WELL] = "ok",         [MESSAGE_RANK_FAILED] = "rank_failed",
         [MESSAGE_TOO_FEW] = "too_few", [MESSAGE_MISSING] = "missing",
-        [MESSAGE_ENDED] = "ended",
+        [MESSAGE_ENDED] = "ended",     [MESSAGE_EXCLUDED] = "excluded",
     };
     return end->signal != 0 ? "signal" : names[end->outcome];
 }

@@ -1,5 +1,6 @@
 #include "stacks.h"
 
+#include "flights.h"
 #include "output.h"
 #include "stack_tool.h"
 
@@ -16,8 +17,9 @@
 #include <unistd.h>
 
 /* The happy path: /proc is read; signals are sent; a timer looks at what the ranks write until all
- * are quiet; tools are run, the next when one has ended; on_done(). All of it begins with the
- * timer, so that on_done() is never called from within stacks_begin(). */
+ * are quiet; tools are run, the next when one has ended; dumps that torch writes meanwhile are
+ * waited for; on_done(). All of it begins with the timer, so that on_done() is never called from
+ * within stacks_begin(). */
 
 enum {
     N_TOOLS = 2, /* at a time */
@@ -258,6 +260,7 @@ static void on_closed(uv_handle_t *handle)
         stack_fini(&s->targets[i].stack);
     free(s->py_spy);
     free(s->gdb);
+    flights_destroy(s->opts.flights);
     free(s);
 }
 
@@ -275,7 +278,7 @@ static void report(struct stacks *s)
     struct stack *list = calloc((size_t)s->n + 1, sizeof *list);
     for (int i = 0; list != NULL && i < s->n; i++)
         list[i] = s->targets[i].stack;
-    s->opts.on_done(s->opts.arg, list, list != NULL ? s->n : 0);
+    s->opts.on_done(s->opts.arg, list, list != NULL ? s->n : 0, s->opts.flights);
     free(list);
     uv_close((uv_handle_t *)&s->timer, on_closed);
 }
@@ -285,7 +288,11 @@ static void go_on(struct stacks *s)
 {
     if (await_answers(s))
         set_timer(s, LOOK_MS);
-    else if (!run_tools(s))
+    else if (run_tools(s))
+        return; /* the end of one comes here again */
+    else if (flights_look(s->opts.flights, co_now_ms()))
+        set_timer(s, LOOK_MS);
+    else
         report(s);
 }
 

@@ -18,6 +18,7 @@
 #include <uv.h>
 
 struct co_error;
+struct flights;
 struct output;
 struct stacks; /* opaque; a collection under way */
 
@@ -37,10 +38,11 @@ struct stacks_opts {
     const struct output *output; /* borrowed until it is done */
     int signal;                  /* 0: none */
     bool has_tools;              /* py-spy and gdb may be run */
+    struct flights *flights;     /* of torch, waited for, too; given up on success; NULL: none */
 
-    /* Called once, from the loop: n stacks, in the order of the ranks, lent. The collection may not
-     * be used afterwards. */
-    void (*on_done)(void *arg, const struct stack *list, int n);
+    /* Called once, from the loop: n stacks, in the order of the ranks, and the flights, all lent.
+     * The collection may not be used afterwards. */
+    void (*on_done)(void *arg, const struct stack *list, int n, const struct flights *flights);
     void *arg;
 };
 

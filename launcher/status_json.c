@@ -40,6 +40,9 @@ static void add_progress(json_t *rank, const struct status_rank *r, uint64_t gen
     bool has_call = r->has_progress && p->n_calls > 0;
     json_object_set_new(rank, "steps",
                         json_value_number(r->has_progress, (int64_t)(p->steps_before + p->steps)));
+    uint64_t ready_ms = r->has_progress ? p->ready_ns / 1000000 : 0;
+    json_object_set_new(rank, "joined_ms",
+                        json_value_number(ready_ms != 0, since(generation_ms, ready_ms)));
     uint64_t first_ms = r->has_progress ? p->first_ns / 1000000 : 0;
     json_object_set_new(rank, "first_step_ms",
                         json_value_number(first_ms != 0, since(generation_ms, first_ms)));
@@ -72,9 +75,9 @@ static json_t *make_rank(const struct status *s, int local_rank)
         "{s:i,s:i,s:o,s:s,s:o,s:o,s:o,s:o,s:o,s:I,s:o}", "rank", s->first_rank + local_rank,
         "local_rank", local_rank, "pid", json_value_number(r->pid != 0, r->pid), "state",
         phase_name(r->phase), "age_ms", json_value_number(ran, since(r->started_ms, until_ms)),
-        "started_ms", json_value_number(ran, since(s->generation_ms, r->started_ms)), "joined_ms",
-        json_value_number(more->joined_ms != 0, since(s->generation_ms, more->joined_ms)),
-        "exit_code", json_value_number(ended && !by_signal, WEXITSTATUS(r->status)), "signal",
+        "started_ms", json_value_number(ran, since(s->generation_ms, r->started_ms)), "came_ms",
+        json_value_number(more->came_ms != 0, since(s->generation_ms, more->came_ms)), "exit_code",
+        json_value_number(ended && !by_signal, WEXITSTATUS(r->status)), "signal",
         json_value_number(by_signal, WTERMSIG(r->status)), "restarts", (json_int_t)more->restarts,
         "last_line", json_value_text(more->last_line));
     add_progress(rank, more, s->generation_ms);

@@ -16,8 +16,9 @@
  *                  (0 to 1: how much of a step the others would save; pace.h)
  *     ranks        of this node: rank, local_rank, pid, state ("asked", "running", "ended",
  *                  "not started", "failed to start"), age_ms (it runs, or ran, for so long),
- *                  started_ms, joined_ms and first_step_ms (since the start of the generation:
- *                  exec; joining the others with libddp; a step completed), exit_code, signal,
+ *                  started_ms, came_ms, joined_ms and first_step_ms (since the start of the
+ *                  generation: exec; looking for the others, by libddp or by a connection to the
+ *                  store; having met them, and a step completed, of libddp), exit_code, signal,
  *                  restarts (how often it was replaced or started again), last_line (of its
  *                  stderr, unless that goes to a file without us), and of libddp: steps,
  *                  step_ms, own_ms (without what it spent in the call that ends a step), waits,
@@ -39,7 +40,7 @@ struct supervisor;
 
 struct status_rank {
     const char *last_line; /* lent; NULL: none */
-    uint64_t joined_ms;    /* 0: it has not joined in this generation */
+    uint64_t came_ms;      /* 0: it has not looked for the others in this generation */
     uint32_t restarts;
     bool has_progress; /* the rest is known */
     struct progress progress;

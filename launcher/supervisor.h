@@ -45,7 +45,7 @@
 #define SUPERVISOR_EVENTS(X) /* name, meaning */                                                   \
     X(STARTED, "a rank was started")                                                               \
     X(START_FAILED, "a rank could not be started")                                                 \
-    X(EXITED, "a rank ended")                                                                      \
+    X(EXITED, "a rank ended, or does so and cannot be called back")                                \
     X(JOINED, "a rank has joined the others of its generation")                                    \
     X(ASKED, "a rank has left its generation, and asks for the next one")                          \
     X(EMPTY, "the last stranger ended")                                                            \

@@ -44,6 +44,7 @@ struct conn {
     struct conn *next_unsent, **unsent_at; /* NULL: not among those that have something to send */
     struct conn *prev_late, *next_late;
     enum timer_use timer_use;
+    uint64_t since_ms;
     uint64_t n_buffer_bytes; /* our part of the host's */
     int n_handles;
     bool is_store; /* decided: these bytes are the store's */
@@ -60,6 +61,16 @@ static struct conn *conn_of(struct session *s)
 const uv_tcp_t *conn_tcp(const struct conn *c)
 {
     return &c->tcp;
+}
+
+uint64_t conn_since_ms(const struct conn *c)
+{
+    return c->since_ms;
+}
+
+const struct conn *conn_next(const struct conn *c)
+{
+    return c->next;
 }
 
 /* --- the end --- */
@@ -493,6 +504,7 @@ int conn_accept(struct conn_host *h, uv_stream_t *listener, struct conn **ret_co
         return -ENOMEM;
     c->host = h;
     c->n_handles = 1;
+    c->since_ms = uv_now(h->loop);
     c->tcp.data = c;
     uv_tcp_init(h->loop, &c->tcp);
     session_init(&c->session, &h->sessions);

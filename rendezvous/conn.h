@@ -57,6 +57,8 @@ int conn_accept(struct conn_host *h, uv_stream_t *listener, struct conn **ret_co
 void conn_start(struct conn *c);
 
 const uv_tcp_t *conn_tcp(const struct conn *c);
+uint64_t conn_since_ms(const struct conn *c);       /* as uv_now(): it was accepted */
+const struct conn *conn_next(const struct conn *c); /* behind host->first; NULL: no more */
 
 /* Tell on_dropped why, naming the client, and close. */
 __attribute__((format(printf, 2, 3))) void conn_drop(struct conn *c, const char *format, ...);

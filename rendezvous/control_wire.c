@@ -286,6 +286,8 @@ static void pass_terms(struct pass *p, struct message_terms *t)
     pass_bytes(p, t->no_restart_on, sizeof t->no_restart_on);
     t->scale_at = (enum message_scale_at)pass_choice(p, "scale-at", (int)t->scale_at, 2);
     pass_u64(p, "the time for a checkpoint", &t->scale_timeout_ms, 0, MESSAGE_MAX_MS);
+    pass_u32(p, "the number of failures of a node", &t->exclude_after, 0, MESSAGE_MAX_STRIKES);
+    pass_u64(p, "the window of these failures", &t->exclude_window_ms, 0, MESSAGE_MAX_MS);
 }
 
 static void pass_place(struct pass *p, struct message_place *s)
@@ -346,7 +348,7 @@ static void pass_failed(struct pass *p, struct message_failed *f)
 static void pass_verdict(struct pass *p, struct message_verdict *v)
 {
     v->outcome =
-        (enum message_outcome)pass_choice(p, "the outcome", (int)v->outcome, MESSAGE_ENDED + 1);
+        (enum message_outcome)pass_choice(p, "the outcome", (int)v->outcome, MESSAGE_EXCLUDED + 1);
     pass_u8(p, "the exit code", &v->exit_code, 0, UINT8_MAX);
     pass_rank(p, "the rank", &v->rank);
     pass_name(p, "the node", &v->node, MESSAGE_NAME_BYTES, true);
@@ -382,7 +384,7 @@ static void pass_members(struct pass *p, struct message_members *m)
 
 static void pass_stop(struct pass *p, struct message_stop *s)
 {
-    s->why = (enum message_why)pass_choice(p, "the reason", (int)s->why, MESSAGE_WHY_ORDER + 1);
+    s->why = (enum message_why)pass_choice(p, "the reason", (int)s->why, MESSAGE_WHY_RESTART + 1);
     pass_text(p, "the text", &s->text);
 }
 

@@ -166,6 +166,12 @@ static void say_yield(struct member *m, const struct member_event *e)
     member_report(m, REPORT_YIELD);
 }
 
+static void say_restart(struct member *m, const struct member_event *e)
+{
+    (void)e;
+    member_report(m, REPORT_RESTART);
+}
+
 static void tell_pending(struct member *m, const struct member_event *e)
 {
     (void)e;
@@ -180,11 +186,12 @@ static void note_stop(struct member *m, const struct member_event *e)
     member_report(m, REPORT_STOPPING);
 }
 
+/* Who asks for a restart wants other processes. */
 static void stop_ranks(struct member *m, const struct member_event *e)
 {
     (void)e;
     m->orders.stop_ranks = true;
-    m->orders.may_keep = !m->knows_end;
+    m->orders.may_keep = !m->knows_end && m->why != MESSAGE_WHY_RESTART;
     m->orders.why = m->why;
 }
 
@@ -412,6 +419,7 @@ static const struct row rows[] = {
     ROW(RUNNING,  RANKS_GONE,  always,            say_stopped,       WAITING),
     ROW(RUNNING,  PENDING,     always,            tell_pending,      RUNNING),
     ROW(RUNNING,  YIELDED,     always,            say_yield,         RUNNING),
+    ROW(RUNNING,  RESTART,     always,            say_restart,       RUNNING),
     ROW(RUNNING,  STOP,        always,            note_stop,         STOPPING),
     ROW(RUNNING,  VERDICT,     always,            take_verdict,      ENDING),
     ROW(RUNNING,  LEAVE,       always,            say_leave,         ENDING),
@@ -485,6 +493,9 @@ static const struct {
     /* kept is what was to be stopped, and only where a generation may follow */
     IGNORE(RUNNING, RANKS_KEPT), IGNORE(KILLING, RANKS_KEPT), IGNORE(ENDING, RANKS_KEPT),
     IGNORE(ENDED, RANKS_KEPT),
+    /* there is nothing to be started again, or it will be as it is */
+    IGNORE(SEEKING, RESTART), IGNORE(WAITING, RESTART), IGNORE(KEEPING, RESTART), IGNORE(LEADING, RESTART),
+    IGNORE(STOPPING, RESTART), IGNORE(KILLING, RESTART), IGNORE(ENDING, RESTART), IGNORE(ENDED, RESTART),
     /* they are being stopped, how they end says nothing */
     IGNORE(STOPPING, STORE_OPEN), IGNORE(STOPPING, RANKS_DONE), IGNORE(STOPPING, YIELDED),
     IGNORE(STOPPING, PENDING),

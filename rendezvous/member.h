@@ -43,6 +43,7 @@ struct member; /* opaque */
     X(RANKS_GONE, "nothing of the generation runs here any more")                                  \
     X(RANKS_KEPT, "the ranks have left the generation, and wait for the next one")                 \
     X(YIELDED, "the ranks have saved their state")                                                 \
+    X(RESTART, "all ranks of the job are to be started again")                                     \
     X(LEAVE, "this node is to leave the job")                                                      \
     X(END_JOB, "the whole job is to end")                                                          \
     X(LAPSED, "the lease is over")                                                                 \
@@ -80,9 +81,11 @@ enum member_input_type {
     MEMBER_RANKS_KEPT,  /* the other answer to stop_ranks, where may_keep is set: they live on, but
                            take part in nothing until start_ranks. The store is closed */
     MEMBER_YIELDED,     /* each rank has said so */
-    MEMBER_LEAVE,       /* this node goes: a signal, or it cannot work any more. `exit_code`,
+    MEMBER_RESTART, /* somebody wants all ranks of the job to be started again: stop_ranks follows
+                           when the roster has heard it, without may_keep. In RUNNING only */
+    MEMBER_LEAVE,   /* this node goes: a signal, or it cannot work any more. `exit_code`,
                           `signal`, `text` */
-    MEMBER_END_JOB,     /* the whole job ends: a signal to the ddprun that started the others, or
+    MEMBER_END_JOB, /* the whole job ends: a signal to the ddprun that started the others, or
                           --timeout. As LEAVE */
     MEMBER_DAEMON_LOST, /* a back end that replaces its daemon was asked at asked_ms, and says that
                            nobody has the roster: the lease runs on, as if that had been the answer

@@ -109,6 +109,9 @@ static void say_report(struct member *m, enum member_report what)
     case REPORT_YIELD:
         say(m, MESSAGE_YIELD, generation);
         break;
+    case REPORT_RESTART:
+        say(m, MESSAGE_RESTART, generation);
+        break;
     case REPORT_STOPPING:
         say(m, MESSAGE_STOPPING, m->stopped);
         break;
@@ -418,7 +421,8 @@ static void take(struct member *m, const struct member_input *in)
         [MEMBER_STORE_OPEN] = MEMBER_EV_STORE_OPEN, [MEMBER_RANK_FAILED] = MEMBER_EV_RANK_FAILED,
         [MEMBER_RANKS_DONE] = MEMBER_EV_RANKS_DONE, [MEMBER_RANKS_GONE] = MEMBER_EV_RANKS_GONE,
         [MEMBER_RANKS_KEPT] = MEMBER_EV_RANKS_KEPT, [MEMBER_YIELDED] = MEMBER_EV_YIELDED,
-        [MEMBER_LEAVE] = MEMBER_EV_LEAVE,           [MEMBER_END_JOB] = MEMBER_EV_END_JOB,
+        [MEMBER_RESTART] = MEMBER_EV_RESTART,       [MEMBER_LEAVE] = MEMBER_EV_LEAVE,
+        [MEMBER_END_JOB] = MEMBER_EV_END_JOB,
     };
     switch (in->type) {
     case MEMBER_LINK_UP:

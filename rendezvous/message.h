@@ -36,7 +36,9 @@
     X(PENDING, "somebody waits to join: ask the ranks to save their state")                        \
     X(STOP, "the generation ends: stop its ranks, or take them out of it")                         \
     X(LEASE, "answer to a HEARTBEAT: the lease runs from when that was sent")                      \
-    X(VERDICT, "the job is over")
+    X(VERDICT, "the job is over")                                                                  \
+    /* a node to the roster */                                                                     \
+    X(RESTART, "somebody asked this node to start all ranks of the job again")
 
 enum message_type {
 #define X(name, meaning) MESSAGE_##name,
@@ -58,6 +60,7 @@ enum {
     MESSAGE_MAX_NAMES = 8,      /* in a struct message_progress */
     MESSAGE_MAX_NODES = 65536,
     MESSAGE_MAX_RESTARTS = 1000000,
+    MESSAGE_MAX_STRIKES = 16, /* failures after which a node is excluded */
 };
 #define MESSAGE_MAX_MS        1000000000000u /* of any duration: 10^9 s */
 #define MESSAGE_NO_GENERATION UINT32_MAX
@@ -75,7 +78,10 @@ struct message_terms {
     uint64_t restart_window_ms; /* of so many last ms; 0: ever */
     uint8_t no_restart_on[32];  /* bit N of them: exit code N ends the job */
     enum message_scale_at scale_at;
-    uint64_t scale_timeout_ms; /* AT_CHECKPOINT: wait so long for it; 0: as long as it takes */
+    uint64_t scale_timeout_ms;  /* AT_CHECKPOINT: wait so long for it; 0: as long as it takes */
+    uint32_t exclude_after;     /* a node of which so many ranks have failed; 0: none, at most
+                                   MESSAGE_MAX_STRIKES */
+    uint64_t exclude_window_ms; /* in so many last ms; 0: ever */
 };
 
 struct message_address {
@@ -200,7 +206,8 @@ enum message_why {
     MESSAGE_WHY_LOST,
     MESSAGE_WHY_LEAVE,
     MESSAGE_WHY_FAILURE,
-    MESSAGE_WHY_ORDER, /* the node itself said that its ranks were gone */
+    MESSAGE_WHY_ORDER,   /* the node itself said that its ranks were gone */
+    MESSAGE_WHY_RESTART, /* all ranks are to be started again, since somebody asked for it */
 };
 
 struct message_stop {
@@ -218,6 +225,7 @@ enum message_outcome {
     MESSAGE_TOO_FEW,     /* nodes left */
     MESSAGE_MISSING,     /* nodes did not come before the deadline */
     MESSAGE_ENDED,       /* somebody said END */
+    MESSAGE_EXCLUDED,    /* it goes on, without this node, whose ranks failed too often */
 };
 
 struct message_verdict { /* and END, whose outcome is MESSAGE_ENDED */

@@ -41,7 +41,7 @@ struct question {
 /* Without a socket of these addresses the kernel offers one that listens on the port: whose that is
  * says nothing. Nor does one that has no inode: no process holds it, and its uid reads 0. */
 static int read_answer(const struct nlmsghdr *header, size_t len, in_port_t their_port,
-                       in_port_t our_port, uid_t *ret_uid)
+                       in_port_t our_port, struct peer_owner *ret)
 {
     if (!NLMSG_OK(header, len))
         return -EBADMSG;
@@ -59,12 +59,12 @@ static int read_answer(const struct nlmsghdr *header, size_t len, in_port_t thei
         found->idiag_state == TCP_LISTEN || found->idiag_state == TCP_SYN_SENT ||
         found->idiag_inode == 0)
         return -ENOENT;
-    *ret_uid = found->idiag_uid;
+    *ret = (struct peer_owner){.uid = found->idiag_uid, .inode = found->idiag_inode};
     return 0;
 }
 
 static int ask_netlink(int fd, uint32_t sequence, const struct sockaddr_storage *ours,
-                       const struct sockaddr_storage *theirs, uid_t *ret_uid)
+                       const struct sockaddr_storage *theirs, struct peer_owner *ret)
 {
     struct question q = {
         .header = {.nlmsg_len = sizeof q,
@@ -96,7 +96,7 @@ static int ask_netlink(int fd, uint32_t sequence, const struct sockaddr_storage 
         if (n < 0)
             return -errno;
     } while (n < (ssize_t)sizeof *header || header->nlmsg_seq != sequence);
-    return read_answer(header, (size_t)n, from.port, to.port, ret_uid);
+    return read_answer(header, (size_t)n, from.port, to.port, ret);
 }
 
 /* --- /proc/net --- */
@@ -120,7 +120,7 @@ static bool parse_end(const char *address, unsigned port, struct end *ret_end)
 }
 
 static int search_file(const char *path, const struct end *from, const struct end *to,
-                       uid_t *ret_uid)
+                       struct peer_owner *ret)
 {
     co_autoclose FILE *in = fopen(path, "re");
     if (in == NULL)
@@ -139,7 +139,7 @@ static int search_file(const char *path, const struct end *from, const struct en
             continue;
         if (inode == 0 || state == TCP_SYN_SENT)
             return -ENOENT;
-        *ret_uid = uid;
+        *ret = (struct peer_owner){.uid = uid, .inode = inode};
         return 0;
     }
     return ferror(in) ? -EIO : -ENOENT;
@@ -147,12 +147,12 @@ static int search_file(const char *path, const struct end *from, const struct en
 
 /* An IPv6 socket may speak to an IPv4 address, so that the family does not tell the file. */
 static int search_proc(const struct sockaddr_storage *ours, const struct sockaddr_storage *theirs,
-                       uid_t *ret_uid)
+                       struct peer_owner *ret)
 {
     struct end from = end_of(theirs);
     struct end to = end_of(ours);
-    int rc = search_file("/proc/net/tcp", &from, &to, ret_uid);
-    return rc == -ENOENT ? search_file("/proc/net/tcp6", &from, &to, ret_uid) : rc;
+    int rc = search_file("/proc/net/tcp", &from, &to, ret);
+    return rc == -ENOENT ? search_file("/proc/net/tcp6", &from, &to, ret) : rc;
 }
 
 /* --- both --- */
@@ -164,12 +164,13 @@ void peer_init(struct peer *p)
     struct sockaddr_in nobody = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct sockaddr_storage storage = {0};
     memcpy(&storage, &nobody, sizeof nobody);
-    uid_t uid;
+    struct peer_owner nothing;
     /* nobody is connected from port 0 to port 0: who says so can answer questions */
     if (p->netlink_fd >= 0 &&
-        ask_netlink(p->netlink_fd, ++p->sequence, &storage, &storage, &uid) == -ENOENT)
+        ask_netlink(p->netlink_fd, ++p->sequence, &storage, &storage, &nothing) == -ENOENT)
         return;
-    p->method = search_proc(&storage, &storage, &uid) == -ENOENT ? PEER_BY_PROC : PEER_BY_NOTHING;
+    p->method =
+        search_proc(&storage, &storage, &nothing) == -ENOENT ? PEER_BY_PROC : PEER_BY_NOTHING;
 }
 
 void peer_fini(struct peer *p)
@@ -178,14 +179,14 @@ void peer_fini(struct peer *p)
     p->netlink_fd = -1;
 }
 
-int peer_uid(struct peer *p, const struct sockaddr_storage *ours,
-             const struct sockaddr_storage *theirs, uid_t *ret_uid, struct co_error *err)
+int peer_find(struct peer *p, const struct sockaddr_storage *ours,
+              const struct sockaddr_storage *theirs, struct peer_owner *ret, struct co_error *err)
 {
     int rc = -ENOSYS;
     if (p->method == PEER_BY_NETLINK)
-        rc = ask_netlink(p->netlink_fd, ++p->sequence, ours, theirs, ret_uid);
+        rc = ask_netlink(p->netlink_fd, ++p->sequence, ours, theirs, ret);
     else if (p->method == PEER_BY_PROC)
-        rc = search_proc(ours, theirs, ret_uid);
+        rc = search_proc(ours, theirs, ret);
     if (rc == -ENOENT)
         return co_fail(err, rc, "no process holds the other end of the connection any more");
     if (rc < 0)

@@ -26,6 +26,11 @@ struct peer {
     uint32_t sequence; /* of the last question asked there */
 };
 
+struct peer_owner {
+    uid_t uid;
+    uint64_t inode; /* of the socket: what /proc/PID/fd calls it */
+};
+
 /* Find out which method works here. */
 void peer_init(struct peer *p);
 void peer_fini(struct peer *p);
@@ -35,7 +40,7 @@ void peer_fini(struct peer *p);
  * ours, theirs   the addresses of the two ends as our socket has them
  * returns        0; -ENOENT no process holds that end (any more); -ENOSYS with PEER_BY_NOTHING;
  *                -errno */
-int peer_uid(struct peer *p, const struct sockaddr_storage *ours,
-             const struct sockaddr_storage *theirs, uid_t *ret_uid, struct co_error *err);
+int peer_find(struct peer *p, const struct sockaddr_storage *ours,
+              const struct sockaddr_storage *theirs, struct peer_owner *ret, struct co_error *err);
 
 #endif

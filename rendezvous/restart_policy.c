@@ -76,3 +76,11 @@ uint64_t restart_policy_take(struct restart_policy *p, const struct restart_fail
     restart_policy_spend(p, f);
     return p->last_wait_ms;
 }
+
+bool restart_strikes_add(struct restart_strikes *s, uint32_t limit, uint64_t window_ms,
+                         uint64_t now_ms)
+{
+    s->times_ms[s->n++ % limit] = now_ms;
+    const uint64_t oldest_ms = s->times_ms[s->n % limit]; /* once there are so many */
+    return s->n >= limit && (window_ms == 0 || now_ms - oldest_ms < window_ms);
+}

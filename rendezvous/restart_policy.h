@@ -10,7 +10,11 @@
  *   - or a rank wrote to its standard output late enough after the start. Not at any time, since
  *     programs that fail at their start greet, too, before they do; and not to standard error,
  *     where a failure itself is told
- * A program that fails before it makes progress so ends with the budget, as without the option. */
+ * A program that fails before it makes progress so ends with the budget, as without the option.
+ *
+ * --exclude-node-after N, N/TIME: a node whose ranks have failed so often does not take part any
+ * more. All failures count for that, free ones, too: what breaks once an hour on one node only is
+ * the node. */
 #ifndef DDP_RENDEZVOUS_RESTART_POLICY_H
 #define DDP_RENDEZVOUS_RESTART_POLICY_H
 
@@ -20,6 +24,7 @@
 #define RESTART_FIRST_WAIT_MS 100
 #define RESTART_MAX_WAIT_MS   30000
 #define RESTART_STEADY_MS     60000
+#define RESTART_MAX_STRIKES   16 /* MESSAGE_MAX_STRIKES */
 
 struct restart_rules {
     int max_restarts;          /* 0: none, but for free ones */
@@ -50,6 +55,11 @@ struct restart_policy {
     uint64_t last_wait_ms;
 };
 
+struct restart_strikes { /* failures of one node's ranks; zeroed: there were none */
+    uint32_t n;
+    uint64_t times_ms[RESTART_MAX_STRIKES]; /* of the last ones: a ring of `limit` */
+};
+
 /* returns   0, -ENOMEM */
 int restart_policy_init(struct restart_policy *p, const struct restart_rules *rules);
 void restart_policy_fini(struct restart_policy *p); /* a zeroed one is fine */
@@ -73,5 +83,13 @@ void restart_policy_spend(struct restart_policy *p, const struct restart_failure
 
 /* Count a restart. returns what restart_policy_wait_ms() said */
 uint64_t restart_policy_take(struct restart_policy *p, const struct restart_failure *f);
+
+/* Note a failure of a node's rank.
+ *
+ * limit       1 to RESTART_MAX_STRIKES, the same each time
+ * window_ms   count those of so many last ms; 0: all
+ * returns     whether that makes `limit` of them */
+bool restart_strikes_add(struct restart_strikes *s, uint32_t limit, uint64_t window_ms,
+                         uint64_t now_ms);
 
 #endif

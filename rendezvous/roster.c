@@ -12,6 +12,8 @@
 #define EXIT_MISSING 69
 #define EXIT_TOO_FEW 75
 
+_Static_assert(MESSAGE_MAX_STRIKES <= RESTART_MAX_STRIKES, "all of them are counted");
+
 /* Of the members; the others are lost. */
 static uint32_t n_left(const struct roster *r)
 {
@@ -171,6 +173,15 @@ static bool is_better_for_good(const struct roster *r, const struct roster_event
            r->n_part[PART_TOLD] == 0;
 }
 
+/* Of the node's own ranks, for certain, and the job may go on: without the roster it cannot. */
+static bool is_for_its_node(const struct roster *r, const struct roster_event *e)
+{
+    const struct roster_cause *c = &r->cause;
+    return r->terms.exclude_after > 0 && c->why == MESSAGE_WHY_FAILURE && !c->struck &&
+           !c->consequence && c->node != ROSTER_NO_SLOT && !r->nodes[c->node].local &&
+           !believed_for_good(r, e);
+}
+
 /* The one that ends the generation, which has run until now. */
 static struct restart_failure failure_until(const struct roster *r, const struct roster_event *e)
 {
@@ -327,6 +338,13 @@ static void note_loss(struct roster *r, const struct roster_event *e)
     set_cause(r, e->type == ROSTER_EV_LEAVE ? MESSAGE_WHY_LEAVE : MESSAGE_WHY_LOST);
 }
 
+/* Somebody wants it so: no failure, and no budget is asked. */
+static void note_restart(struct roster *r, const struct roster_event *e)
+{
+    explain(r, "a restart was asked for on %s", e->who->name);
+    set_cause(r, MESSAGE_WHY_RESTART);
+}
+
 static void note_gone_ranks(struct roster *r, const struct roster_event *e)
 {
     explain(r, "the ranks on %s are gone", e->who->name);
@@ -429,6 +447,9 @@ static void tell_others(struct roster *r, const struct roster_event *e)
         roster_set_part(r, i, PART_TOLD);
         roster_tell_place(r, i);
     }
+    for (uint32_t i = 0; r->pending && i < r->n_slots; i++) /* the leader had no ranks to ask */
+        if (r->nodes[i].part == PART_TOLD)
+            roster_tell_pending(r, i);
 }
 
 static void charge(struct roster *r, const struct roster_event *e)
@@ -441,6 +462,27 @@ static void charge(struct roster *r, const struct roster_event *e)
         restart_policy_spend(&r->budget, &failure);
     else
         restart_policy_take(&r->budget, &failure);
+}
+
+static void explain_exclusion(struct roster *r, const struct roster_excluded *x)
+{
+    const size_t n = strlen(r->change);
+    snprintf(r->change + n, sizeof r->change - n, "; %s takes no part any more", x->name);
+}
+
+/* Too many, and it is one node less, as if it had left. */
+static void count_for_its_node(struct roster *r, const struct roster_event *e)
+{
+    const uint32_t slot = r->cause.node;
+    struct roster_node *n = &r->nodes[slot];
+    r->cause.struck = true;
+    if (!restart_strikes_add(&n->strikes, r->terms.exclude_after, r->terms.exclude_window_ms,
+                             e->now_ms))
+        return;
+    const uint64_t link = n->link;
+    const struct roster_excluded *x = roster_exclude(r, slot, (uint8_t)r->cause.failure.exit_code);
+    roster_tell_excluded(r, link, x);
+    explain_exclusion(r, x);
 }
 
 static void pause_first(struct roster *r, const struct roster_event *e)
@@ -571,6 +613,7 @@ static const struct row rows[] = {
     ROW(RUNNING,   STOPPED,  always,                note_gone_ranks, STOPPING),
     ROW(RUNNING,   YIELD,    all_yielded,           note_checkpoint, STOPPING),
     ROW(RUNNING,   YIELD,    always,                nothing,         RUNNING),
+    ROW(RUNNING,   RESTART,  always,                note_restart,    STOPPING),
     ROW(RUNNING,   TIME,     is_unconfirmed,        blame_silence,   CLOSED),
     ROW(RUNNING,   TIME,     lets_nobody_in,        stop_asking,     RUNNING),
     ROW(RUNNING,   TIME,     always,                note_no_checkpoint, STOPPING),
@@ -587,6 +630,8 @@ static const struct row rows[] = {
     ROW(STOPPING,  STOPPING, believed_for_good,     blame_rank,      CLOSED),
     ROW(STOPPING,  STOPPING, always,                nothing,         STOPPING),
     ROW(STOPPING,  STOPPED,  always,                note_late_stop,  STOPPING),
+    ROW(STOPPING,  FOUND,    is_for_its_node,       count_for_its_node, STOPPING),
+    ROW(STOPPING,  FOUND,    always,                nothing,         STOPPING),
     ROW(STOPPING,  CLEAR,    believed_for_good,     blame_rank,      CLOSED), /* all failed at once */
     ROW(STOPPING,  CLEAR,    must_pause,            pause_first,     STOPPING),
     ROW(STOPPING,  CLEAR,    makes_min,             charge,          RUNNING),
@@ -604,22 +649,26 @@ static const struct {
     /* there is no generation of which these could tell */
     IGNORE(GATHERING, READY), IGNORE(GATHERING, FAILED), IGNORE(GATHERING, DONE),
     IGNORE(GATHERING, STOPPING), IGNORE(GATHERING, STOPPED), IGNORE(GATHERING, YIELD),
+    IGNORE(GATHERING, RESTART),
     IGNORE(OPEN, READY), IGNORE(OPEN, FAILED), IGNORE(OPEN, DONE),
-    IGNORE(OPEN, STOPPING), IGNORE(OPEN, STOPPED), IGNORE(OPEN, YIELD),
+    IGNORE(OPEN, STOPPING), IGNORE(OPEN, STOPPED), IGNORE(OPEN, YIELD), IGNORE(OPEN, RESTART),
     IGNORE(GATHERING, CONFIRMED), IGNORE(OPEN, CONFIRMED),
     /* nothing was stopped */
     IGNORE(GATHERING, CLEAR), IGNORE(OPEN, CLEAR), IGNORE(RUNNING, CLEAR),
+    IGNORE(GATHERING, FOUND), IGNORE(OPEN, FOUND), IGNORE(RUNNING, FOUND),
     IGNORE(RUNNING, STOPPING),
     /* what is over for a node that is late comes as LOST, what is over for all as CLEAR */
     IGNORE(STOPPING, TIME),
-    /* the generation ends already */
+    /* the generation ends already, and what comes behind it begins anew */
     IGNORE(STOPPING, CONFIRMED),
     IGNORE(STOPPING, READY), IGNORE(STOPPING, DONE), IGNORE(STOPPING, YIELD),
+    IGNORE(STOPPING, RESTART),
     /* the job is over */
     IGNORE(CLOSED, JOIN), IGNORE(CLOSED, AWAY), IGNORE(CLOSED, LOST), IGNORE(CLOSED, LEAVE),
     IGNORE(CLOSED, READY), IGNORE(CLOSED, FAILED), IGNORE(CLOSED, DONE), IGNORE(CLOSED, STOPPING),
-    IGNORE(CLOSED, STOPPED), IGNORE(CLOSED, YIELD), IGNORE(CLOSED, CLEAR), IGNORE(CLOSED, TIME),
-    IGNORE(CLOSED, END), IGNORE(CLOSED, CONFIRMED),
+    IGNORE(CLOSED, STOPPED), IGNORE(CLOSED, YIELD), IGNORE(CLOSED, RESTART), IGNORE(CLOSED, FOUND),
+    IGNORE(CLOSED, CLEAR), IGNORE(CLOSED, TIME), IGNORE(CLOSED, END),
+    IGNORE(CLOSED, CONFIRMED),
 #undef IGNORE
 };
 /* clang-format on */

@@ -18,7 +18,9 @@
  *   spare        here, but all places are taken
  *   leader       the member with rank 0: it opens the store before the others are told
  *   absent       a member of a generation that another roster has made, not heard here yet
- *                (roster_resume()) */
+ *                (roster_resume())
+ *   excluded     it takes no part any more, nor does who comes by its name: its ranks failed too
+ *                often */
 #ifndef DDP_RENDEZVOUS_ROSTER_H
 #define DDP_RENDEZVOUS_ROSTER_H
 
@@ -48,6 +50,8 @@ struct roster; /* opaque */
     X(STOPPING, "a member has heard that it is to stop")                                           \
     X(STOPPED, "nothing of the generation runs on a member")                                       \
     X(YIELD, "a member's ranks have saved their state")                                            \
+    X(FOUND, "nothing of the generation runs anywhere: what ended it is known for good")           \
+    X(RESTART, "a member was asked to start all ranks of the job again")                           \
     X(CLEAR, "nothing of the generation runs anywhere, and no pause is left")                      \
     X(TIME, "the state's deadline has come")                                                       \
     X(END, "somebody ends the job")

@@ -141,11 +141,14 @@ static void let_in_who_waits(struct roster *r, uint64_t now_ms)
 /* Whatever has just happened may have been what a stop, or somebody who came, waited for. */
 static void settle(struct roster *r, uint64_t now_ms)
 {
+    static const enum roster_event_type both[] = {ROSTER_EV_FOUND, ROSTER_EV_CLEAR};
     if (r->join_waits && r->state == ROSTER_RUNNING && !roster_lets_wait(r))
         let_in_who_waits(r, now_ms);
-    if (r->state == ROSTER_STOPPING && roster_n_busy(r) == 0 && now_ms >= r->pause_until_ms)
-        roster_apply(r, &(struct roster_event){
-                            .type = ROSTER_EV_CLEAR, .now_ms = now_ms, .slot = ROSTER_NO_SLOT});
+    if (r->state != ROSTER_STOPPING || roster_n_busy(r) != 0 || now_ms < r->pause_until_ms)
+        return;
+    for (size_t i = 0; i < sizeof both / sizeof *both; i++)
+        roster_apply(
+            r, &(struct roster_event){.type = both[i], .now_ms = now_ms, .slot = ROSTER_NO_SLOT});
 }
 
 /* --- HELLO --- */
@@ -254,9 +257,14 @@ static void come(struct roster *r, uint64_t link, bool local, const struct messa
                  uint64_t now_ms)
 {
     const struct message_hello *h = &m->hello;
+    const struct roster_excluded *excluded = roster_find_excluded(r, h->name);
     enum message_refusal why;
     bool again;
     uint32_t slot;
+    if (excluded != NULL) {
+        roster_tell_excluded(r, link, excluded);
+        return;
+    }
     if (!is_welcome(r, h, now_ms, &why, &again)) {
         roster_tell_refused(r, link, why, again, r->note);
         return;
@@ -338,6 +346,8 @@ static void hear_of_ranks(struct roster *r, uint32_t slot, const struct message 
     } else if (m->type == MESSAGE_YIELD && !n->yielded) {
         roster_set_yielded(r, slot);
         feed(r, slot, ROSTER_EV_YIELD, now_ms, m);
+    } else if (m->type == MESSAGE_RESTART) {
+        feed(r, slot, ROSTER_EV_RESTART, now_ms, m);
     }
 }
 
@@ -538,6 +548,9 @@ static int check(const struct roster *r, const struct message_terms *t, struct c
                        t->min_nodes, t->max_nodes, r->limits.max_nodes);
     if (t->max_restarts > MESSAGE_MAX_RESTARTS)
         return co_fail(err, -EINVAL, "more than %d restarts are not counted", MESSAGE_MAX_RESTARTS);
+    if (t->exclude_after > MESSAGE_MAX_STRIKES)
+        return co_fail(err, -EINVAL, "more than %d failures of a node are not counted",
+                       MESSAGE_MAX_STRIKES);
     return 0;
 }
 
@@ -567,8 +580,10 @@ co_define_auto(roster, roster_destroy)
     int rc = check(r, terms, err);
     if (rc < 0)
         return rc;
-    if (set_terms(r, terms) < 0 || roster_reserve(r, 0) < 0 ||
-        roster_nodes_expect(r, expected, n_expected) < 0)
+    if (terms->exclude_after > 0)
+        r->excluded = calloc(ROSTER_MAX_EXCLUDED, sizeof *r->excluded);
+    if ((terms->exclude_after > 0 && r->excluded == NULL) || set_terms(r, terms) < 0 ||
+        roster_reserve(r, 0) < 0 || roster_nodes_expect(r, expected, n_expected) < 0)
         return co_fail(err, -ENOMEM, "no memory for a roster");
     r->state = ROSTER_GATHERING;
     r->generation = MESSAGE_NO_GENERATION;

@@ -56,6 +56,14 @@ struct roster_node {
     bool done, yielded;
     int32_t seat; /* place in the newest generation; ROSTER_ORDER_NONE: takes no part */
     uint32_t first_rank;
+    struct restart_strikes strikes; /* failures of its ranks that ended generations */
+};
+
+enum { ROSTER_MAX_EXCLUDED = 64 }; /* names that are kept: the last ones */
+
+struct roster_excluded {
+    char name[MESSAGE_NAME_BYTES];
+    uint8_t exit_code; /* of its last failure */
 };
 
 /* What ended the generation, or is about to. */
@@ -65,6 +73,7 @@ struct roster_cause {
     bool for_good;                  /* FAILURE: no restart follows it */
     bool charged;                   /* FAILURE: the budget was */
     bool consequence;               /* FAILURE: of one that was not heard of yet */
+    bool struck;                    /* FAILURE: it was counted as its node's */
     bool mends;                     /* FAILURE: other ranks live on meanwhile */
     struct restart_failure failure; /* FAILURE */
 };
@@ -90,6 +99,8 @@ struct roster {
     uint32_t n_nodes, n_here, n_away; /* n_away: that do not leave */
     uint32_t n_part[PART_N];
     uint32_t n_done, n_yielded;       /* members */
+    struct roster_excluded *excluded; /* owned; a ring; NULL: nobody can be */
+    uint32_t n_excluded;              /* ever */
     char founder[MESSAGE_NAME_BYTES]; /* whose terms hold */
     char keeper[MESSAGE_NAME_BYTES];  /* that keeps rank 0; empty: none is known */
 
@@ -140,6 +151,7 @@ struct roster {
     char change[MESSAGE_TEXT_BYTES];
     char stop_text[MESSAGE_TEXT_BYTES]; /* the cause, as the members are told */
     char note[MESSAGE_TEXT_BYTES];      /* of a WELCOME or a REFUSED */
+    char farewell[MESSAGE_TEXT_BYTES];  /* to who is excluded */
     struct message_progress progress;
     uint64_t progress_ms; /* when it was made */
     bool progress_stale;
@@ -196,6 +208,12 @@ void roster_set_done(struct roster *r, uint32_t slot);
 void roster_set_yielded(struct roster *r, uint32_t slot);
 void roster_forget(struct roster *r, uint32_t slot);
 
+/* Forget a node, and remember its name.
+ *
+ * returns   lent until the next one is excluded */
+const struct roster_excluded *roster_exclude(struct roster *r, uint32_t slot, uint8_t exit_code);
+const struct roster_excluded *roster_find_excluded(const struct roster *r, const char *name);
+
 /* --- roster_past.c --- */
 
 /* Take in a node that nobody knows, if it is one of the absent.
@@ -251,6 +269,9 @@ void roster_tell_verdict(struct roster *r, uint64_t link);
 
 /* All that matters of the generation, to a node that has come back. */
 void roster_tell_again(struct roster *r, uint32_t slot);
+
+/* The job's end for one node. */
+void roster_tell_excluded(struct roster *r, uint64_t link, const struct roster_excluded *who);
 
 /* Which of these terms differ from those that hold: into r->note. */
 void roster_note_terms(struct roster *r, const struct message_terms *terms);

@@ -115,6 +115,27 @@ void roster_tell_verdict(struct roster *r, uint64_t link)
     add_message(r, link, MESSAGE_VERDICT, MESSAGE_NO_GENERATION)->verdict = r->verdict;
 }
 
+void roster_tell_excluded(struct roster *r, uint64_t link, const struct roster_excluded *who)
+{
+    if (r->terms.exclude_window_ms > 0)
+        snprintf(r->farewell, sizeof r->farewell,
+                 "%s takes no part any more: ranks failed there %" PRIu32 " times within %" PRIu64
+                 " s; the job goes on without it",
+                 who->name, r->terms.exclude_after, r->terms.exclude_window_ms / 1000);
+    else
+        snprintf(r->farewell, sizeof r->farewell,
+                 "%s takes no part any more: ranks failed there %" PRIu32
+                 " times; the job goes on without it",
+                 who->name, r->terms.exclude_after);
+    add_message(r, link, MESSAGE_VERDICT, MESSAGE_NO_GENERATION)->verdict =
+        (struct message_verdict){.outcome = MESSAGE_EXCLUDED,
+                                 .exit_code = who->exit_code,
+                                 .rank = MESSAGE_NO_RANK,
+                                 .node = who->name,
+                                 .text = r->farewell};
+    roster_tell_close(r, link);
+}
+
 void roster_tell_again(struct roster *r, uint32_t slot)
 {
     const struct roster_node *n = &r->nodes[slot];
@@ -243,6 +264,9 @@ void roster_note_terms(struct roster *r, const struct message_terms *terms)
          "--no-restart-on"},
         {terms->scale_at != hold->scale_at, "--scale-at"},
         {terms->scale_timeout_ms != hold->scale_timeout_ms, "--scale-timeout"},
+        {terms->exclude_after != hold->exclude_after ||
+             terms->exclude_window_ms != hold->exclude_window_ms,
+         "--exclude-node-after"},
     };
     size_t n = 0;
     r->note[0] = '\0';

@@ -94,27 +94,33 @@ static bool is_of_ours(struct server *s, struct conn *c, const struct sockaddr_s
                        const struct sockaddr_storage *theirs)
 {
     struct co_error err = {0};
-    uid_t uid;
+    struct peer_owner owner;
     if (s->peer.method == PEER_BY_NOTHING)
         return true;
-    if (peer_uid(&s->peer, ours, theirs, &uid, &err) < 0) {
+    if (peer_find(&s->peer, ours, theirs, &owner, &err) < 0) {
         conn_drop(c, "refused: %s", err.text);
         return false;
     }
-    if (uid != geteuid() && uid != 0) {
-        conn_drop(c, "refused: it belongs to uid %u, the store to uid %u", (unsigned)uid,
+    if (owner.uid != geteuid() && owner.uid != 0) {
+        conn_drop(c, "refused: it belongs to uid %u, the store to uid %u", (unsigned)owner.uid,
                   (unsigned)geteuid());
         return false;
     }
     return true;
 }
 
+static bool find_ends(const struct conn *c, struct sockaddr_storage *ours,
+                      struct sockaddr_storage *theirs)
+{
+    int our_len = sizeof *ours, their_len = sizeof *theirs;
+    return uv_tcp_getpeername(conn_tcp(c), (struct sockaddr *)theirs, &their_len) == 0 &&
+           uv_tcp_getsockname(conn_tcp(c), (struct sockaddr *)ours, &our_len) == 0;
+}
+
 static bool may_stay(struct server *s, struct conn *c)
 {
     struct sockaddr_storage ours, theirs;
-    int our_len = sizeof ours, their_len = sizeof theirs;
-    if (uv_tcp_getpeername(conn_tcp(c), (struct sockaddr *)&theirs, &their_len) < 0 ||
-        uv_tcp_getsockname(conn_tcp(c), (struct sockaddr *)&ours, &our_len) < 0) {
+    if (!find_ends(c, &ours, &theirs)) {
         conn_close(c); /* gone already */
         return false;
     }
@@ -333,6 +339,22 @@ static void on_listener_closed(uv_handle_t *handle)
     free(l);
     s->n_handles--;
     destroy_if_closed(s);
+}
+
+uint64_t server_n_connections(const struct server *s)
+{
+    return s->n_connections;
+}
+
+size_t server_list_local(struct server *s, struct server_local *list, size_t max)
+{
+    struct sockaddr_storage ours, theirs;
+    struct peer_owner owner;
+    size_t n = 0;
+    for (const struct conn *c = s->host.first; c != NULL && n < max; c = conn_next(c))
+        if (find_ends(c, &ours, &theirs) && peer_find(&s->peer, &ours, &theirs, &owner, NULL) == 0)
+            list[n++] = (struct server_local){owner.inode, conn_since_ms(c)};
+    return n;
 }
 
 void server_close(struct server *s, void (*on_closed)(void *arg), void *arg)

@@ -89,6 +89,20 @@ uint16_t server_port(const struct server *s); /* of the first listener */
 uint32_t server_n_clients(const struct server *s);
 void server_get_stats(const struct server *s, struct stats *ret);
 
+uint64_t server_n_connections(const struct server *s); /* that were made so far */
+
+/* A connection from this machine. */
+struct server_local {
+    uint64_t inode;    /* of the socket at its other end */
+    uint64_t since_ms; /* CLOCK_MONOTONIC */
+};
+
+/* Those that are open, as far as the system tells (see peer.h): the kernel is asked about each,
+ * some microseconds a question.
+ *
+ * returns   how many, at most max */
+size_t server_list_local(struct server *s, struct server_local *list, size_t max);
+
 /* Stop listening, cut all connections and free everything; on_closed (NULL allowed) is called from
  * the loop when the last handle is closed. The server must not be used after this call. */
 void server_close(struct server *s, void (*on_closed)(void *arg), void *arg);

@@ -311,7 +311,7 @@ static int on_news(struct broker *b, int seat, const struct node_message *m, str
                        m->type == NODE_STEP ? "STEP" : "LOST", m->local_rank, seat);
     if (m->type == NODE_STEP)
         b->n_steps++;
-    else
+    else if (m->generation >= b->generation) /* what broke before is known by now */
         b->member[seat].lost_peer = true;
     return 0;
 }

@@ -30,7 +30,7 @@
 struct co_error;
 
 #define CONTROL_MAGIC         0x31504444u /* "DDP1" */
-#define CONTROL_VERSION       4
+#define CONTROL_VERSION       5
 #define CONTROL_MAX_LOCAL     1024          /* ranks on one node */
 #define CONTROL_MAILBOX_BYTES (512u * 1024) /* per rank: staging area of the collectives */
 #define CONTROL_WHY_BYTES     256

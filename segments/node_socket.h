@@ -25,9 +25,10 @@
  * it was at its start; FETCH and SEGMENT name the ranks of the generation.
  *
  * STEP is for ranks without peers, which never say HELLO and have no control segment to count
- * in; one is enough. LOST is said once, at any time, by a rank that may end of it: what it ends
- * with is the consequence of another one's end, and not the cause of the job's. A FETCH waits
- * until the rank it asks for has said HELLO, or is answered REFUSED when it died. */
+ * in; one is enough. LOST is said once in a generation, at any time: what the rank ends with, if it
+ * ends of it, is the consequence of another one's end, and not the cause of the job's; and whoever
+ * reaps the ranks may look who is dying. A FETCH waits until the rank it asks for has said HELLO,
+ * or is answered REFUSED when it died. */
 #ifndef DDP_SEGMENTS_NODE_SOCKET_H
 #define DDP_SEGMENTS_NODE_SOCKET_H
 
@@ -35,7 +36,7 @@
 
 struct co_error;
 
-#define NODE_SOCKET_VERSION  3
+#define NODE_SOCKET_VERSION  4
 #define NODE_SOCKET_MAGIC    0x53504444u /* "DDPS" */
 #define NODE_SOCKET_TEXT_MAX 256
 

@@ -21,6 +21,11 @@ static void put(_Atomic uint64_t *word, uint64_t value)
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
+void progress_ready(struct progress_page *page, uint64_t now_ns)
+{
+    put(&page->ready_ns, now_ns);
+}
+
 void progress_begin(struct progress_page *page, uint64_t steps_before)
 {
     put(&page->steps_before, steps_before);
@@ -47,6 +52,27 @@ void progress_step(struct progress_page *page, uint64_t now_ns, uint64_t inside_
     }
     put(&page->step_ns, now_ns);
     put(&page->steps, get(&page->steps) + 1);
+}
+
+bool progress_holds(const struct progress_page *page)
+{
+    const uint64_t hold = get(&page->hold);
+    return hold != 0 && hold == get(&page->steps_before) + get(&page->steps) + 1;
+}
+
+void progress_set_held(struct progress_page *page, bool is_held)
+{
+    atomic_store(&page->held, is_held);
+}
+
+void progress_hold(struct progress_page *page, uint64_t steps)
+{
+    put(&page->hold, steps + 1);
+}
+
+void progress_let_go(struct progress_page *page)
+{
+    put(&page->hold, 0);
 }
 
 struct progress_place *progress_open(struct progress_page *page)
@@ -109,10 +135,12 @@ void progress_read(const struct progress_page *page, struct progress *ret)
                              .steps_before = get(&page->steps_before),
                              .step_ns = get(&page->step_ns),
                              .first_ns = get(&page->first_ns),
+                             .ready_ns = get(&page->ready_ns),
                              .last_ns = get(&page->last_ns),
                              .mean_ns = get(&page->mean_ns),
                              .inside_ns = get(&page->inside_ns),
-                             .waits = atomic_load(&page->n_untold) != 0};
+                             .waits = atomic_load(&page->n_untold) != 0,
+                             .is_held = atomic_load(&page->held) != 0};
     if (ret->inside_ns > ret->mean_ns) /* read a moment later */
         ret->inside_ns = ret->mean_ns;
     for (unsigned i = 0; i < PROGRESS_GROUPS; i++) {

@@ -48,10 +48,16 @@ struct progress_page {
     _Atomic uint64_t first_ns;           /* when the first one was completed, as step_ns */
     _Atomic uint32_t n_untold;           /* calls that wait in groups without a place */
     _Atomic uint32_t taken;              /* a bit for each place */
+    _Atomic uint64_t ready_ns;           /* when the rank had met the others, as step_ns */
+    _Atomic uint64_t hold; /* written by ddprun: wait behind so many steps, + 1; 0: go on */
+    _Atomic uint32_t held; /* it waits there, and so do, or will, all ranks of the job */
     _Alignas(64) struct progress_place place[PROGRESS_GROUPS];
 };
 
 /* --- writing: the rank itself ----------------------------------------------------------------- */
+
+/* The rank has met the others of this generation. now_ns: CLOCK_MONOTONIC */
+void progress_ready(struct progress_page *page, uint64_t now_ns);
 
 /* The generation begins behind so many steps. */
 void progress_begin(struct progress_page *page, uint64_t steps_before);
@@ -61,6 +67,10 @@ void progress_begin(struct progress_page *page, uint64_t steps_before);
  * now_ns      CLOCK_MONOTONIC
  * inside_ns   so long this rank was in the call that ends the step */
 void progress_step(struct progress_page *page, uint64_t now_ns, uint64_t inside_ns);
+
+/* Whether it is where ddprun wants it to wait (ddprun --replay). */
+bool progress_holds(const struct progress_page *page);
+void progress_set_held(struct progress_page *page, bool is_held);
 
 /* Take a place for a group. Thread-safe.
  *
@@ -97,15 +107,24 @@ static inline void progress_turn(struct progress_place *place, enum progress_sta
                           memory_order_relaxed);
 }
 
+/* --- ddprun ----------------------------------------------------------------------------------- */
+
+/* Have the rank wait behind so many steps, counted as steps_before + steps, until it is let go. All
+ * ranks of a job are told the same, before they meet. */
+void progress_hold(struct progress_page *page, uint64_t steps);
+void progress_let_go(struct progress_page *page);
+
 /* --- reading: anybody who has the segment mapped ---------------------------------------------- */
 
 struct progress { /* one rank, as it was at some moment; the parts may be moments apart */
     uint64_t steps, steps_before;
     uint64_t step_ns;          /* CLOCK_MONOTONIC; 0: none completed yet */
     uint64_t first_ns;         /* likewise, of the first one */
+    uint64_t ready_ns;         /* likewise; 0: it has not met the others yet */
     uint64_t last_ns, mean_ns; /* 0: fewer than two are completed */
     uint64_t inside_ns;        /* smoothed likewise; at most mean_ns */
     bool waits;                /* a thread of the program is inside of a call of any group */
+    bool is_held;              /* it waits where it was told to */
     unsigned n_calls;
     struct progress_call call[PROGRESS_GROUPS]; /* of groups that made any; the world's first */
 };

@@ -88,6 +88,14 @@ struct backend_ops {
      * else is on the node. */
     _Atomic uint64_t *(*commit_word)(struct backend *b);
 
+    /* Whether the job is whole, without waiting for anybody, by any thread: for who waits for
+     * something else. A rank that left in good order breaks nothing here.
+     * returns   0; what broke it */
+    int (*look)(struct backend *b, struct co_error *err);
+    /* Break the job by a reason that was found elsewhere; by any thread.
+     * returns   whether it was whole until now: else the first reason stays */
+    bool (*tell)(struct backend *b, int code, const char *text);
+
     int (*alloc)(struct backend *b, size_t bytes, void **ret, struct co_error *err);
     void (*free)(struct backend *b, void *ptr);
     void (*destroy)(struct backend *b); /* leaves; NULL never passed */

@@ -142,6 +142,32 @@ void backend_cpu_on_idle(struct backend *b, bool (*idle)(void *arg), void *arg)
     cpu_of(b)->idle_arg = arg;
 }
 
+/* --- the job ---------------------------------------------------------------------------------- */
+
+static int cpu_look(struct backend *b, struct co_error *err)
+{
+    const struct cpu *c = cpu_of(b);
+    struct control *control = transport_shm_control(c->shm);
+    for (unsigned r = 0; r < c->n; r++)
+        if (r != c->rank) /* one that is found dead breaks the job */
+            control_look(control, transport_shm_member(c->shm, r)->local_rank);
+    if (control_abort_get(control).cause == CONTROL_OK)
+        return 0;
+    return transport_shm_describe(c->shm, err);
+}
+
+static bool cpu_tell(struct backend *b, int code, const char *text)
+{
+    const struct cpu *c = cpu_of(b);
+    struct control *control = transport_shm_control(c->shm);
+    const unsigned own = transport_shm_member(c->shm, c->rank)->local_rank;
+    if (control_abort_get(control).cause != CONTROL_OK)
+        return false;
+    control_abort_tell(control, own, code, text);
+    const struct control_abort why = control_abort_get(control);
+    return why.cause == CONTROL_TOLD && why.rank == own;
+}
+
 /* --- memory, and the whole -------------------------------------------------------------------- */
 
 static _Atomic uint64_t *cpu_commit_word(struct backend *b)
@@ -226,6 +252,8 @@ int backend_cpu_create(const struct backend_cpu_opts *opts, struct backend **ret
         .messages_advance = cpu_messages_advance,
         .split = cpu_split,
         .commit_word = cpu_commit_word,
+        .look = cpu_look,
+        .tell = cpu_tell,
         .alloc = cpu_alloc,
         .free = cpu_free,
         .destroy = cpu_destroy,

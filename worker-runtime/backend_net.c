@@ -282,6 +282,22 @@ static bool on_tcp_idle(void *arg)
     return ms != NULL && net_messages_go_on(ms);
 }
 
+/* --- the job ---------------------------------------------------------------------------------- */
+
+static int net_look(struct backend *b, struct co_error *err)
+{
+    struct net *n = net_of(b);
+    const int code = n->local != NULL ? n->local->ops->look(n->local, err) : 0;
+    const bool is_broken = net_watch_look(n->watch); /* passes on what broke on this node */
+    return code != 0 ? code : is_broken ? net_watch_why(n->watch, err) : 0;
+}
+
+static bool net_tell(struct backend *b, int code, const char *text)
+{
+    struct net *n = net_of(b);
+    return !net_watch_look(n->watch) && net_watch_tell(n->watch, code, text);
+}
+
 /* --- memory, and the whole -------------------------------------------------------------------- */
 
 static void net_place(const struct backend *b, struct backend_place *ret)
@@ -450,6 +466,8 @@ int backend_net_create(const struct backend_net_opts *opts, struct backend **ret
         .split = net_split,
         .place = net_place,
         .commit_word = net_commit_word,
+        .look = net_look,
+        .tell = net_tell,
         .alloc = net_alloc,
         .free = net_free,
         .destroy = net_destroy,

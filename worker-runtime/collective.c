@@ -2,6 +2,7 @@
 #include "collective.h"
 
 #include "common/error.h"
+#include "device.h"
 #include "process.h"
 #include "reduce.h"
 #include "requests.h"
@@ -80,8 +81,6 @@ static int check_scalars(const char *name, const struct ddp_group *g, const stru
     if (what->root < 0 || what->root >= g->world_size)
         return rt_fail(DDP_EINVAL, "%s: root is %d, not 0 to %d", name, what->root,
                        g->world_size - 1);
-    if (what->stream != NULL)
-        return rt_fail(DDP_EINVAL, "%s: stream must be NULL for memory of the CPU", name);
     return DDP_OK;
 }
 
@@ -171,6 +170,8 @@ static int run(const char *name, struct ddp_group *g, const struct collective *w
     int rc = collective_check(name, g, what, &bytes);
     if (rc != DDP_OK)
         return rc;
+    if (what->stream != NULL)
+        return device_run(g, what);
     if (g->backend != NULL)
         return requests_run(g, what);
     rc = collective_check_alone(g);

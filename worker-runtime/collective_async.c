@@ -1,5 +1,6 @@
 /* collective_async.c - asynchronous forms of the collectives: the same checks, then the queue. */
 #include "collective.h"
+#include "device.h"
 #include "requests.h"
 
 #include <ddp/collective.h>
@@ -13,6 +14,10 @@ static int start(const char *name, struct ddp_group *g, const struct collective 
         return rc;
     if (ret_request == NULL)
         return rt_fail(DDP_EINVAL, "%s: ret_request is NULL", name);
+    if (what->stream != NULL) { /* its order is the stream's: there is nothing to wait for */
+        rc = device_run(g, what);
+        return rc == DDP_OK ? requests_start_done(g, ret_request) : rc;
+    }
     if (g->backend != NULL)
         return requests_start(g, what, ret_request);
     rc = collective_check_alone(g);

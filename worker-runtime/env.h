@@ -17,6 +17,7 @@
 #ifndef DDP_WORKER_RUNTIME_ENV_H
 #define DDP_WORKER_RUNTIME_ENV_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct co_error;
@@ -41,6 +42,7 @@ struct env_who {
     char store_host[ENV_HOST_BYTES]; /* where the job's store is, if that has moved since the start;
                                         "": as the environment says */
     uint16_t store_port;
+    bool is_named_once;            /* no other group has its name: its meetings need no numbers */
     char store_job[ENV_JOB_BYTES]; /* the same for all nodes, of a job whose store may serve others,
                                       too; "" where each job has its own */
 };

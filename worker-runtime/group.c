@@ -8,9 +8,11 @@
 #include "common/hash.h"
 #include "common/parse.h"
 #include "common/scope.h"
+#include "device.h"
 #include "env.h"
 #include "group_open.h"
 #include "node_join.h"
+#include "place.h"
 #include "process.h"
 #include "recovery.h"
 #include "requests.h"
@@ -103,7 +105,6 @@ static void place_group(struct ddp_group *g)
 
 static void take_who(struct ddp_group *g, const struct env_who *who)
 {
-    rt_set_rank(who->rank);
     g->rank = who->rank;
     g->world_size = who->world_size;
     g->local_rank = who->local_rank;
@@ -127,9 +128,11 @@ static int meet(struct ddp_group *g, struct env_who *who, uint64_t deadline_ms,
     if (r != NULL)
         r->is_inside = true;
     code = group_open(g, who, r != NULL ? &r->again : NULL, deadline_ms, err);
+    process_begin_generation(who->generation);
     if (code == -ECONNRESET &&
         (r == NULL || !r->again.may_follow)) /* while there is a way to tell */
         process_lose_peer();
+    rt_set_rank(who->rank);
     take_who(g, who);
     if (code == 0)
         place_group(g);
@@ -148,10 +151,15 @@ static bool has_to_meet(const struct ddp_group *g, const struct env_who *who)
            (g->recovery->is_inside || (scale_fd != NULL && scale_fd[0] != '\0'));
 }
 
+static uint64_t start_deadline_ms(const struct ddp_init_opts *opts)
+{
+    return co_deadline_ms(opts->start_timeout_ms != 0 ? opts->start_timeout_ms
+                                                      : DEFAULT_TIMEOUT_MS);
+}
+
 static int join(const struct ddp_init_opts *opts, struct ddp_group *g, struct co_error *err)
 {
     struct env_who who;
-    uint64_t start_ms = opts->start_timeout_ms != 0 ? opts->start_timeout_ms : DEFAULT_TIMEOUT_MS;
     int code = env_read(get_variable, NULL, &who, err);
     if (code == 0)
         code = check_who(&who, err);
@@ -163,13 +171,36 @@ static int join(const struct ddp_init_opts *opts, struct ddp_group *g, struct co
         fcntl(who.node_fd, F_SETFD, FD_CLOEXEC); /* the rank's, not its children's */
     else
         who.node_fd = -1;
+    rt_set_rank(who.rank);
     take_who(g, &who);
     g->step_fd = -1;
     if (!has_to_meet(g, &who)) {
         g->step_fd = who.node_fd;
         return 0;
     }
-    return meet(g, &who, co_deadline_ms(start_ms), err);
+    return meet(g, &who, start_deadline_ms(opts), err);
+}
+
+static int join_beside(const struct ddp_init_opts *opts, struct env_who *who, struct ddp_group *g,
+                       struct co_error *err)
+{
+    int code = check_who(who, err);
+    if (code == 0)
+        code = group_read_options(opts, g, err);
+    if (code == 0)
+        code = process_stand_beside(err);
+    if (code != 0)
+        return code;
+    take_who(g, who);
+    g->world = g;
+    g->step_fd = -1;
+    g->is_apart = true;
+    if (who->world_size == 1)
+        return 0;
+    code = group_open(g, who, NULL, start_deadline_ms(opts), err);
+    if (code == 0)
+        place_group(g);
+    return code;
 }
 
 int group_enter(const struct ddp_init_opts *opts, struct recovery *recovery,
@@ -187,18 +218,34 @@ int group_enter(const struct ddp_init_opts *opts, struct recovery *recovery,
         return code;
     }
     g->world = g;
+    if (g->line != NULL)
+        progress_ready(&g->line->progress, co_now_ns());
     process_set_may_go_on(recovery != NULL && recovery->again.may_follow);
     *ret_world = co_take(&g);
     return 0;
 }
 
-int ddp_init(const struct ddp_init_opts *opts, struct ddp_group **ret_world)
+int ddp_group_join(const struct ddp_place *place, const struct ddp_init_opts *opts,
+                   struct ddp_group **ret_group)
 {
     static const struct ddp_init_opts defaults;
     struct co_error err = {0};
-    if (ret_world == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_init: ret_world is NULL");
-    return rt_return(group_enter(opts != NULL ? opts : &defaults, NULL, ret_world, &err), &err);
+    struct env_who who;
+    rt_set_apart(true);
+    if (place == NULL || ret_group == NULL)
+        return rt_fail(DDP_EINVAL, "ddp_group_join: place and ret_group are needed");
+    co_autofree struct ddp_group *g = calloc(1, sizeof *g);
+    if (g == NULL)
+        return rt_fail(DDP_ENOMEM, "no memory for a group");
+    int code = place_read(place, &who, &err);
+    if (code == 0)
+        code = join_beside(opts != NULL ? opts : &defaults, &who, g, &err);
+    if (code != 0) {
+        co_fail_in(&err, "cannot join the group");
+        return rt_return(code == -EPROTO ? -EIO : code, &err);
+    }
+    *ret_group = co_take(&g);
+    return DDP_OK;
 }
 
 static void destroy_children(struct ddp_group *g)
@@ -217,12 +264,30 @@ static bool take_leave(struct ddp_group *world)
                          !process_is_forked(); /* a child's group is not its own */
     destroy_children(world);
     requests_destroy(world->requests);
+    if (!process_is_forked())
+        device_close(world);
     if (has_met && world->backend != NULL)
         world->backend->ops->destroy(world->backend);
     else if (has_met)
         node_leave(world->alone);
     free(world);
     return has_met;
+}
+
+int ddp_init(const struct ddp_init_opts *opts, struct ddp_group **ret_world)
+{
+    static const struct ddp_init_opts defaults;
+    struct co_error err = {0};
+    struct ddp_group *world;
+    if (ret_world == NULL)
+        return rt_fail(DDP_EINVAL, "ddp_init: ret_world is NULL");
+    int code = group_enter(opts != NULL ? opts : &defaults, NULL, &world, &err);
+    int rc = code == 0 ? device_begin(world) : rt_return(code, &err);
+    if (code == 0 && rc != DDP_OK)
+        ddp_finalize(world);
+    if (rc == DDP_OK)
+        *ret_world = world;
+    return rc;
 }
 
 void group_close(struct ddp_group *world)
@@ -239,7 +304,8 @@ void group_leave(struct ddp_group *world)
 
 void ddp_finalize(struct ddp_group *world)
 {
-    if (world != NULL && take_leave(world))
+    const bool is_beside = world != NULL && world->is_apart;
+    if (world != NULL && take_leave(world) && !is_beside)
         process_leave(true);
 }
 
@@ -311,7 +377,7 @@ int ddp_group_split(struct ddp_group *g, int color, int key, struct ddp_group **
         return rt_return(code, &err);
     if (color == DDP_NO_COLOR) {
         *ret_sub = NULL;
-        return DDP_OK;
+        return device_split(g, color, key, NULL);
     }
     fill_sub(sub, g, rank, n);
     sub->backend = backend;
@@ -321,8 +387,13 @@ int ddp_group_split(struct ddp_group *g, int color, int key, struct ddp_group **
     }
     place_group(sub);
     group_adopt(g->world, &sub->child);
-    *ret_sub = co_take(&sub);
-    return DDP_OK;
+    struct ddp_group *made = co_take(&sub); /* of the world from here on */
+    rc = device_split(g, color, key, made);
+    if (rc == DDP_OK)
+        *ret_sub = made;
+    else
+        ddp_group_destroy(made);
+    return rc;
 }
 
 void ddp_group_destroy(struct ddp_group *sub)
@@ -332,6 +403,8 @@ void ddp_group_destroy(struct ddp_group *sub)
     group_disown(&sub->child);
     destroy_children(sub);
     requests_destroy(sub->requests);
+    if (!process_is_forked())
+        device_close(sub);
     if (sub->backend != NULL && !process_is_forked()) {
         if (sub->line != NULL)
             progress_close(&sub->line->progress, sub->place);

@@ -18,6 +18,7 @@ struct ddp_init_opts;
 struct recovery;
 struct requests;
 struct control_line;
+struct device_link;
 struct node;
 struct progress_place;
 struct store_link;
@@ -38,11 +39,13 @@ struct ddp_group {
     uint64_t generation;
     uint64_t timeout_ms;
     bool progress_thread;    /* asynchronous calls are made by a thread */
-    bool is_apart;           /* of threads: nothing to do with the job that the process is in */
+    bool is_apart;           /* of threads, or joined by name: nothing to do with the job that the
+                                process is in */
     struct backend *backend; /* owned; NULL: a world of 1 */
     struct node *alone; /* owned; of a world of 1 that may become larger; NULL: there is none */
     const struct control *control; /* of a world that another generation may follow: its node's,
                                       borrowed; else NULL */
+    struct device_link *device;    /* owned; NULL until the first call with a stream */
     struct requests *requests;     /* owned; NULL until the first asynchronous call */
     struct control_line *line;     /* this rank's own in the control segment; NULL: it has none */
     struct progress_place
@@ -105,7 +108,8 @@ bool rt_set_apart(bool is_apart);
 
 /* Convert -errno and its text: -EINVAL DDP_EINVAL, -ENOMEM DDP_ENOMEM, -ETIMEDOUT DDP_ETIMEOUT,
  * -ECONNRESET rt_broken() (a rank died or left), -ENOTRECOVERABLE DDP_EPEER, -EPROTO DDP_EMISMATCH,
- * -ENOTSUP DDP_EUNSUPPORTED, -ENOEXEC DDP_EENV, everything else DDP_ESYSTEM. 0 gives 0. */
+ * -ENOTSUP DDP_EUNSUPPORTED, -ENOEXEC DDP_EENV, -EOWNERDEAD
+ * DDP_ERESPAWN, everything else DDP_ESYSTEM. 0 gives 0. */
 int rt_return(int code, const struct co_error *err);
 
 #endif

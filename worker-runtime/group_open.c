@@ -253,7 +253,8 @@ static int find_cause(const struct opening *o, int code, struct co_error *err)
 
 static int connect_nodes(struct opening *o, struct backend **ret, struct co_error *err)
 {
-    const bool is_counted = o->again != NULL && o->again->may_follow; /* by generations */
+    const bool is_counted = (o->again != NULL && o->again->may_follow) || /* by generations */
+                            o->who->is_named_once;
     const struct net_join_opts join = {.who = o->who,
                                        .local = o->local,
                                        .control = ends_meetings(o),

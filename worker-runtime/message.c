@@ -1,12 +1,12 @@
 /* message.c - send and receive: checked arguments, then the back end. */
 #include "collective.h"
 #include "common/error.h"
+#include "device.h"
 #include "requests.h"
 
 #include <ddp/collective.h>
 
-static int check(const char *name, const struct ddp_group *g, const struct message *m,
-                 const void *stream)
+static int check(const char *name, const struct ddp_group *g, const struct message *m)
 {
     const size_t size = ddp_dtype_size(m->dtype);
     int rc = collective_check_group(name, g);
@@ -24,23 +24,24 @@ static int check(const char *name, const struct ddp_group *g, const struct messa
                        m->count);
     if (m->count > 0 && m->data == NULL)
         return rt_fail(DDP_EINVAL, "%s: the buffer is NULL where count is %zu", name, m->count);
-    if (stream != NULL)
-        return rt_fail(DDP_EINVAL, "%s: stream must be NULL for memory of the CPU", name);
     return DDP_OK;
 }
 
-static int start(const char *name, struct ddp_group *g, const struct message *m, const void *stream,
+static int start(const char *name, struct ddp_group *g, const struct message *m, void *stream,
                  struct ddp_request **ret_request)
 {
-    int rc = check(name, g, m, stream);
+    int rc = check(name, g, m);
     if (rc != DDP_OK)
         return rc;
     if (ret_request == NULL)
         return rt_fail(DDP_EINVAL, "%s: ret_request is NULL", name);
-    return requests_start_message(g, m, ret_request);
+    if (stream == NULL)
+        return requests_start_message(g, m, ret_request);
+    rc = device_message(name, g, m, stream);
+    return rc == DDP_OK ? requests_start_done(g, ret_request) : rc;
 }
 
-static int run(const char *name, struct ddp_group *g, const struct message *m, const void *stream)
+static int run(const char *name, struct ddp_group *g, const struct message *m, void *stream)
 {
     struct ddp_request *request;
     int rc = start(name, g, m, stream, &request);

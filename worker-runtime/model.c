@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "common/scope.h"
 #include "convert.h"
+#include "hold.h"
 #include "model_agree.h"
 #include "recovery.h"
 #include "reduce.h"
@@ -381,6 +382,8 @@ static void complete(struct ddp_model *m, uint64_t began_ns, size_t n_said, bool
         rc = model_reorder(m, n_said);
     if (rc != 0)
         model_keep_failure(m, rc, true);
+    else
+        hold_here(m->g);
 }
 
 int model_finish_step(struct ddp_model *m, bool *ret_any_active)

@@ -348,12 +348,15 @@ bool net_watch_has_left(struct net_watch *w, uint32_t rank)
     return has_left;
 }
 
-void net_watch_tell(struct net_watch *w, int code, const char *text)
+bool net_watch_tell(struct net_watch *w, int code, const char *text)
 {
     pthread_mutex_lock(&w->mutex);
+    const bool was_whole = control_abort_get(w->control).cause == CONTROL_OK;
     tell(w, code, text);
     pass_on(w);
+    const struct control_abort why = control_abort_get(w->control);
     pthread_mutex_unlock(&w->mutex);
+    return was_whole && why.cause == CONTROL_TOLD && why.rank == w->local_rank;
 }
 
 int net_watch_why(const struct net_watch *w, struct co_error *err)

@@ -37,8 +37,9 @@ int net_watch_create(const struct net_watch_opts *opts, uint64_t deadline_ms,
 /* Say goodbye, or why the job broke, and close. NULL is fine. */
 void net_watch_destroy(struct net_watch *w);
 
-/* Break the job, if it is not broken yet. The first cause stays. */
-void net_watch_tell(struct net_watch *w, int code, const char *text);
+/* Break the job, if it is not broken yet. The first cause stays.
+ * returns   whether it was this one */
+bool net_watch_tell(struct net_watch *w, int code, const char *text);
 
 /* Hear what there is to hear, and pass on what the node's abort word says.
  * returns   whether the job is broken */

@@ -329,7 +329,9 @@ static int on_segment(struct joiner *j, const struct node_message *m, int fd, st
 {
     if (fd < 0 || !j->joined || j->next >= j->n_local || m->local_rank != j->next)
         return co_fail(err, -EPROTO, "an unexpected answer on the node socket");
-    int code = user_segment_map_peer(fd, m->bytes, &j->node->user[j->next], err);
+    uint8_t **user = &j->node->user[j->next];
+    int code = j->node->peers != NULL ? peer_maps_take(j->node->peers, fd, m->bytes, user, err)
+                                      : user_segment_map_peer(fd, m->bytes, user, err);
     if (code != 0)
         return code;
     j->node->user_bytes[j->next] = m->bytes;
@@ -484,13 +486,21 @@ static unsigned count_cpus(struct control *c)
     return n < quota ? n : quota;
 }
 
+static void let_go(struct node *n, unsigned rank)
+{
+    if (n->peers != NULL)
+        peer_maps_give_back(n->peers, n->user[rank]);
+    else
+        user_segment_unmap_peer(n->user[rank], n->user_bytes[rank]);
+}
+
 static void free_node(struct node *n)
 {
     if (n == NULL)
         return;
     for (unsigned r = 0; n->user != NULL && n->user_bytes != NULL && r < n->n_local; r++)
         if (r != n->local_rank)
-            user_segment_unmap_peer(n->user[r], n->user_bytes[r]);
+            let_go(n, r);
     control_unmap(n->control);
     free(n->user);
     free(n->user_bytes);
@@ -504,6 +514,7 @@ static struct node *new_node(const struct node_join_opts *opts, struct user_segm
         return NULL;
     n->local_rank = opts->local_rank;
     n->n_local = opts->n_local;
+    n->peers = opts->again != NULL ? &opts->again->peers : NULL;
     n->user = calloc(opts->n_local, sizeof *n->user);
     n->user_bytes = calloc(opts->n_local, sizeof *n->user_bytes);
     if (n->user == NULL || n->user_bytes == NULL) {
@@ -557,6 +568,8 @@ int node_join(const struct node_join_opts *opts, struct user_segment *own, struc
         free_node(j.node);
         return code;
     }
+    if (j.node->peers != NULL)
+        peer_maps_sweep(j.node->peers);
     *ret = j.node;
     return 0;
 }
@@ -569,21 +582,22 @@ void node_leave(struct node *n)
     free_node(n);
 }
 
-static void tell(int node_fd, enum node_message_type type, unsigned local_rank)
+static void tell(int node_fd, enum node_message_type type, unsigned local_rank, uint32_t generation)
 {
     struct node_message m = {.magic = NODE_SOCKET_MAGIC,
                              .version = NODE_SOCKET_VERSION,
                              .type = (uint16_t)type,
-                             .local_rank = local_rank};
+                             .local_rank = local_rank,
+                             .generation = generation};
     node_message_send(node_fd, &m, -1); /* ddprun may be gone: then nobody needs to know */
 }
 
 void node_join_tell_step(int node_fd, unsigned local_rank)
 {
-    tell(node_fd, NODE_STEP, local_rank);
+    tell(node_fd, NODE_STEP, local_rank, 0); /* there is but one where there are no peers */
 }
 
-void node_join_tell_lost(int node_fd, unsigned local_rank)
+void node_join_tell_lost(int node_fd, unsigned local_rank, uint32_t generation)
 {
-    tell(node_fd, NODE_LOST, local_rank);
+    tell(node_fd, NODE_LOST, local_rank, generation);
 }

@@ -13,6 +13,7 @@
 #define DDP_WORKER_RUNTIME_NODE_JOIN_H
 
 #include "cpus.h"
+#include "peer_maps.h"
 #include "segments/node_socket.h"
 
 #include <stdbool.h>
@@ -44,6 +45,7 @@ struct node_again {
     unsigned local_rank, n_local;
     struct node_place place;
     char store_host[NODE_SOCKET_TEXT_MAX];
+    struct peer_maps peers; /* owned: what ranks that come again have in common stays mapped */
 };
 
 struct node { /* what came of it */
@@ -51,6 +53,7 @@ struct node { /* what came of it */
     unsigned local_rank, n_local; /* in the generation */
     uint8_t **user;               /* n_local: where each rank's user segment lies here */
     uint64_t *user_bytes;         /* n_local */
+    struct peer_maps *peers;      /* whose those of the others are; NULL: this node's own */
     uint32_t generation;          /* as the control segment has it */
     unsigned n_cpus;              /* that the ranks of the node may run on, all together */
 };
@@ -66,7 +69,7 @@ struct node { /* what came of it */
 int node_join(const struct node_join_opts *opts, struct user_segment *own, struct node **ret,
               struct co_error *err);
 
-/* Leave: give the mutex back and unmap what others own. By the thread that joined. NULL is fine. */
+/* Leave: give the mutex back, and what others own. By the thread that joined. NULL is fine. */
 void node_leave(struct node *n);
 
 /* Whether DDP_NODE_FD can be the node socket: one that a wrapper program closed, or used for
@@ -77,7 +80,7 @@ bool node_join_is_socket(int fd);
 void node_join_tell_step(int node_fd, unsigned local_rank);
 
 /* The same, that a call failed because a peer is gone. Joined or not. */
-void node_join_tell_lost(int node_fd, unsigned local_rank);
+void node_join_tell_lost(int node_fd, unsigned local_rank, uint32_t generation);
 
 /* The abstract socket's name for a job, for messages and tests, without the leading NUL. */
 #define NODE_JOIN_NAME_BYTES 107

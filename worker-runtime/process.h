@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct co_error;
 struct user_segment;
@@ -17,14 +18,22 @@ struct user_segment;
 int process_enter(int node_fd, unsigned local_rank, struct co_error *err);
 void process_leave(bool was_joined);
 
+/* Get into a group beside the job: only for what forked children must not do.
+ * returns   0; -EALREADY as process_enter(); -ENOMEM */
+int process_stand_beside(struct co_error *err);
+
 /* Whether a rank's death is an end for this process: not where ddp_run() joins the next generation.
  * Thread-safe. */
 void process_set_may_go_on(bool may);
 bool process_may_go_on(void);
 
+/* This process is in that generation from now on. */
+void process_begin_generation(uint32_t generation);
+
 /* A call fails because a peer is gone: tell ddprun, which learns so that this rank, if it ends of
- * it, is not what the job failed of. The first one is told. Thread-safe; outside of a job, in
- * forked children and without ddprun nothing happens. */
+ * it, is not what the job failed of, and that there is a death to look for. The first one of a
+ * generation is told. Thread-safe; outside of a job, in forked children and without ddprun nothing
+ * happens. */
 void process_lose_peer(void);
 
 /* How often this process joined other nodes, this time included. */

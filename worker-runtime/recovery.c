@@ -31,6 +31,7 @@ void recovery_init(struct recovery *r)
 void recovery_fini(struct recovery *r)
 {
     recovery_shards_fini(r);
+    peer_maps_fini(&r->again.peers);
     free(r->sampler);
     recovery_init(r);
 }

@@ -1,7 +1,9 @@
 /* run.c - the life of a worker in one call: one generation after the other, as long as ranks that
  * die are replaced. docs/recovery.md has the whole. */
 #include "common/error.h"
+#include "device.h"
 #include "group.h"
+#include "hold.h"
 #include "process.h"
 #include "recovery.h"
 #include "scale.h"
@@ -23,15 +25,20 @@ static int enter_one(struct recovery *r, struct ddp_group **ret_world, struct co
     if (code != 0)
         return code;
     int rc = recovery_begin(world);
+    if (rc == 0)
+        rc = device_begin(world);
     if (rc == 0) {
+        hold_here(world);
         *ret_world = world;
         return 0;
     }
     group_leave(world);
-    code = rc == DDP_RETRY      ? -ECONNRESET
-           : rc == DDP_ETIMEOUT ? -ETIMEDOUT
-           : rc == DDP_EPEER    ? -ENOTRECOVERABLE
-                                : -EIO;
+    code = rc == DDP_RETRY          ? -ECONNRESET
+           : rc == DDP_ETIMEOUT     ? -ETIMEDOUT
+           : rc == DDP_EPEER        ? -ENOTRECOVERABLE
+           : rc == DDP_ERESPAWN     ? -EOWNERDEAD
+           : rc == DDP_EUNSUPPORTED ? -ENOTSUP
+                                    : -EIO;
     return co_fail(err, code, "%s", ddp_last_error());
 }
 
@@ -54,6 +61,9 @@ static int come_back(struct recovery *r, struct ddp_group **world)
     snprintf(reason, sizeof reason, "%s", ddp_last_error());
     group_leave(*world);
     *world = NULL;
+    int rc = device_check(); /* what was left may have been stuck there */
+    if (rc != DDP_OK)
+        return rc;
     r->again.wanted = r->again.joined + 1;
     int code = enter(r, world, &err);
     return code == -ECANCELED ? rt_fail(DDP_EPEER, "%s", reason) : rt_return(code, &err);

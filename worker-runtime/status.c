@@ -11,8 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sysexits.h>
+#include <unistd.h>
 
 static _Thread_local char last_error[CO_ERROR_TEXT_BYTES];
+static _Thread_local int last_status;
 static _Thread_local bool is_apart;  /* the group of this thread's last call */
 static atomic_int process_rank = -1; /* for ddp_fatal(), which is given no group */
 
@@ -46,6 +49,8 @@ const char *ddp_strerror(int status)
         return "DDP_EUNSUPPORTED";
     case DDP_ENOTFINITE:
         return "DDP_ENOTFINITE";
+    case DDP_ERESPAWN:
+        return "DDP_ERESPAWN";
     default:
         return "DDP_E?";
     }
@@ -64,7 +69,8 @@ int rt_fail(int status, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     memcpy(last_error, text, sizeof text);
-    if (status == DDP_EPEER && !is_apart)
+    last_status = status;
+    if ((status == DDP_EPEER || (status == DDP_RETRY && process_may_go_on())) && !is_apart)
         process_lose_peer();
     return status;
 }
@@ -100,6 +106,8 @@ static int status_of(int code)
         return DDP_EUNSUPPORTED;
     case -ENOEXEC:
         return DDP_EENV;
+    case -EOWNERDEAD:
+        return DDP_ERESPAWN;
     default:
         return DDP_ESYSTEM;
     }
@@ -121,6 +129,10 @@ void ddp_fatal(const char *what)
         fprintf(stderr, "rank %d: %s: %s\n", rank, what, last_error);
     else /* it failed before it knew which rank it is */
         fprintf(stderr, "%s: %s\n", what, last_error);
+    if (last_status == DDP_ERESPAWN) { /* what runs at exit may wait for the device for ever */
+        fflush(NULL);
+        _exit(EX_TEMPFAIL);
+    }
     exit(EXIT_FAILURE);
 }
 

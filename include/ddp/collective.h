@@ -11,7 +11,7 @@
  *   count     elements, not bytes; 0 is allowed (and still meets the others); no 2^31 limit
  *   counts    of the calls that end in _v: n numbers, counts[r] for rank r. The same on all ranks,
  *             but for ddp_all_to_all_v(). Blocks lie one behind the other, without gaps
- *   stream    NULL for memory of the CPU
+ *   stream    NULL for memory of the CPU; else a CUDA stream, and all is otherwise: device.h
  *   blocking  the call returns when this rank's `out` may be read and its `in` written again, and
  *             no other rank touches either any more, also where it returns an error
  *   order     additions happen in rank order 0, 1, 2, ... for every element, whatever the size,
@@ -193,7 +193,9 @@ int ddp_recv(struct ddp_group *g, void *out, size_t count, enum ddp_dtype dtype,
  * progress  is made inside of calls of the library on the same group: a long computation between
  *           ddp_i... and ddp_wait() holds the others up, unless ddp_init_opts.progress_thread (or
  *           DDP_PROGRESS_THREAD=1) has a thread do it. The thread costs processor time, and each
- *           call some microseconds
+ *           asynchronous call, and blocking ones behind it, some microseconds
+ * threads   with such a thread other threads of the program may wait, by ddp_wait(), for
+ *           collectives, while one of them uses the group
  *
  * ret_request   owned by the caller, who calls ddp_wait() on each exactly once, in any order;
  *               written only on success

@@ -4,6 +4,7 @@
 
 #include <ddp/checkpoint.h>
 #include <ddp/collective.h>
+#include <ddp/device.h>
 #include <ddp/elastic.h>
 #include <ddp/env.h>
 #include <ddp/error.h>

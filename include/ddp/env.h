@@ -51,6 +51,9 @@
 /* the same, and it keeps it from the ranks */
 #define DDP_ENV_TOKEN "DDP_TOKEN" /* the secret by which the nodes of a job know each other */
 
+/* ours, read by ddp_torch */
+#define DDP_ENV_LIBRARY "DDP_LIBRARY" /* the path of libddp.so.0 */
+
 /* ours, read by libddp */
 #define DDP_ENV_JOB                                                                                \
     "DDP_JOB" /* a name for the job when ranks are started by hand:
@@ -68,6 +71,12 @@
     "DDP_PROGRESS_THREAD"       /* "1": a thread goes on with asynchronous calls; "0" */
 #define DDP_ENV_CMA  "DDP_CMA"  /* "0": don't read other ranks' memory by process_vm_readv(2) */
 #define DDP_ENV_SIMD "DDP_SIMD" /* "scalar" or "avx2": no faster kernels than that */
+#define DDP_ENV_BACKEND                                                                            \
+    "DDP_BACKEND" /* "nccl": ddp_init() makes a communicator of the ranks' GPUs, or fails; "cpu":
+                     calls with a stream fail; else the first call with a stream makes it */
+#define DDP_ENV_NCCL_ABORT_TIMEOUT                                                                 \
+    "DDP_NCCL_ABORT_TIMEOUT" /* for NCCL to end a communicator of a broken job: "30" s; a process in
+                                which it takes longer has to be replaced */
 #define DDP_ENV_TRACE                                                                              \
     "DDP_TRACE" /* a timeline of the training in Chrome's trace format: rank R writes FILE with ".R"
                    before the last suffix */

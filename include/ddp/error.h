@@ -22,6 +22,8 @@ enum ddp_status {
     DDP_EPEER = -7,        /* a rank died or left while others needed it */
     DDP_EUNSUPPORTED = -8, /* not possible with this back end, or in this build */
     DDP_ENOTFINITE = -9,   /* a NaN or an infinity where the program wanted to hear of it */
+    DDP_ERESPAWN = -10,    /* this process has lost its device: it has to end, for another to begin
+                              in its place */
 };
 
 /* The name of a status, "DDP_EPEER" for instance; "DDP_E?" for an unknown one. Never NULL. */
@@ -31,7 +33,9 @@ const char *ddp_strerror(int status);
  * of the same thread. Never NULL. */
 const char *ddp_last_error(void);
 
-/* Print "rank R: WHAT: TEXT" on stderr, TEXT being ddp_last_error(), and exit with status 1. */
+/* Print "rank R: WHAT: TEXT" on stderr, TEXT being ddp_last_error(), and exit with status 1. Where
+ * this thread's last failure was DDP_ERESPAWN: with 75, and without what was to be done at exit,
+ * which may wait for the device for ever. */
 #if defined(__GNUC__)
 __attribute__((noreturn))
 #endif

@@ -142,26 +142,69 @@ def rank_that_hangs_is_named(program, version, python, env, folder):
     require(report, r"(?m)^ +\| .*read_a_batch_from_a_dead_disk$", "the report")
 
 
-def stack_names_the_line_of_each_rank(program, version, python, env, folder):
-    """ddpctl, whose path $DDPCTL has, on a gloo job that hangs: where each rank is, without debuggers."""
-    ctl = [os.environ["DDPCTL"], "stack", "all", "--no-tools", "--signal", "USR2", "interop-stack-" + folder.strip("/").replace("/", "-")]
-    name = ctl[-1]
-    with subprocess.Popen([program, "--rdzv-id", name, "-n", "2", script("stack.py")], env=env, text=True,
+@contextlib.contextmanager
+def job_that_hangs(program, env, folder, name, *words):
+    """ddprun on two ranks that tell when they have met. Yields its run id."""
+    run_id = f"interop-{name[:-3]}-" + folder.strip("/").replace("/", "-")
+    with subprocess.Popen([program, "--rdzv-id", run_id, "-n", "2", *words, script(name)], env=env, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as job:
         try:
             for _ in range(2):
                 if job.stdout.readline() != "met\n":
                     fail("the ranks did not meet")
-            end = time.monotonic() + DEADLINE_S
-            wanted = (r"(?s)^rank 0 \(pid \d+, \S+\): .*line \d+ in all_reduce\b.*"
-                      r"\nrank 1 \(pid \d+, \S+\): sleeps in \S*nanosleep.*line \d+ in read_a_batch_from_a_dead_disk\b")
-            while True:  # rank 0 may not have come to the call yet
-                out = subprocess.run(ctl, env=env, text=True, stdout=subprocess.PIPE, check=True).stdout
-                if re.search(wanted, out) or time.monotonic() > end:
-                    break
-            require(out, wanted, "ddpctl's output")
+            yield run_id
         finally:
             job.terminate()
+
+
+def ctl_until(wanted, words, env):
+    """ddpctl, whose path $DDPCTL has, until it says this: rank 0 may not have come to the call yet."""
+    end = time.monotonic() + DEADLINE_S
+    while True:
+        out = subprocess.run([os.environ["DDPCTL"], *words], env=env, text=True, stdout=subprocess.PIPE, check=True).stdout
+        if re.search(wanted, out) or time.monotonic() > end:
+            return require(out, wanted, "ddpctl's output")
+
+
+def py_spy_names_the_line_of_each_rank(program, version, python, env, folder):
+    """Of a gloo job that hangs, whose script has prepared nothing."""
+    bin_dir = os.path.dirname(os.path.abspath(python))
+    if not os.path.exists(bin_dir + "/py-spy"):
+        skip("py-spy is not installed: scripts/install-deps --interop does it")
+    with job_that_hangs(program, {**env, "PATH": bin_dir + ":" + env["PATH"]}, folder, "stack.py") as run_id:
+        try_it = subprocess.run(["sh", "-c", "sleep 100 & exec " + bin_dir + "/py-spy dump --pid $$"], capture_output=True, text=True)
+        if "Permission denied" in try_it.stderr:
+            skip("processes cannot be looked at by others here: " + try_it.stderr.strip().splitlines()[-1])
+        ctl_until(r"(?s)^rank 0 .*\n +all_reduce \(.*\nrank 1 .*\n +read_a_batch_from_a_dead_disk \(.*stack\.py:\d+\)",
+                  ["stack", "all", run_id], env)
+
+
+def flight_recorders_dumps_are_gathered(program, version, python, env, folder):
+    """And torch's own fr_trace finds and loads them. (That of 2.11 then does not know gloo's group, which has no name in its
+    records.)"""
+    more = {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": folder + "/pipe_", "TORCH_FR_DUMP_TEMP_FILE": folder + "/dump_"}
+    with job_that_hangs(program, {**env, **more}, folder, "flight_recorder.py", "--log-dir", folder + "/logs") as run_id:
+        found = ctl_until(r"(?m)^  dumps of 2 ranks; .*\n    python -m (torch\S+) (\S+)$", ["stack", "all", "-n", run_id], env)
+    read = f"import argparse; from {found[1].rpartition('.')[0]}.components.loader import read_dir\n" \
+        f"for dump in read_dir(argparse.Namespace(prefix=None, trace_dir={found[2]!r}))[0].values():\n" \
+        "    print('rank', dump['rank'], [(e['profiling_name'], e['retired']) for e in dump['entries']])\n"
+    out, _ = run([python, "-c", read], env)
+    require(out, r"(?m)^rank 0 \[\('gloo:all_reduce', True\), \('gloo:all_reduce', False\)\]$", "rank 0's dump")
+    require(out, r"(?m)^rank 1 \[\('gloo:all_reduce', True\)\]$", "rank 1's dump")
+
+
+def start_tells_who_came_late(program, version, python, env, folder):
+    """ddpctl, whose path $DDPCTL has: torch's first connection to the store is seen."""
+    with job_that_hangs(program, env, folder, "stack.py") as run_id:
+        ctl_until(r"(?m)^     0 +[0-9.]+ s +[0-9.]+ s +([0-9.]+ s) +-.*\n     1 +[0-9.]+ s +[0-9.]+ s +\1 ", ["status", "--start", run_id], env)
+
+
+def stack_names_the_line_of_each_rank(program, version, python, env, folder):
+    """Of a gloo job that hangs, without debuggers."""
+    with job_that_hangs(program, env, folder, "stack.py") as run_id:
+        ctl_until(r"(?s)^rank 0 \(pid \d+, \S+\): .*line \d+ in all_reduce\b.*"
+                  r"\nrank 1 \(pid \d+, \S+\): sleeps in \S*nanosleep.*line \d+ in read_a_batch_from_a_dead_disk\b",
+                  ["stack", "all", "--no-tools", "--signal", "USR2", run_id], env)
 
 
 def error_file_reaches_the_report(program, version, python, env, folder):
@@ -278,6 +321,37 @@ def ddpctl_works_on_torchs_store(program, version, python, env, folder):
     run([python, script("ctl_store.py"), program], env)
 
 
+def with_ddp_torch(env):
+    """ddp_torch from the source, and the libddp that the build names in $DDP_LIBRARY."""
+    source = os.path.join(os.path.dirname(os.path.dirname(HERE)), "python")
+    return dict(env, PYTHONPATH=":".join(filter(None, [source, env.get("PYTHONPATH")])), PYTHONDONTWRITEBYTECODE="1")
+
+
+def ddp_torch_gives_what_gloo_gives(program, version, python, env, folder):
+    out, _ = run([program, "-n", "3", script("ddp_torch_collectives.py")], with_ddp_torch(env))
+    for rank in range(3):
+        require(out, rf"torch {version}\S*: rank {rank}: \d+ results are the same", "stdout")
+
+
+def ddp_torch_trains_as_gloo_does(program, version, python, env, folder):
+    ways = ["ddp"] + (["fsdp"] if version != "2.1" else []) + (["fsdp2", "dtensor"] if version == "2.11" else [])
+    out, _ = run([program, "-n", "2", script("ddp_torch_trains.py"), *ways], with_ddp_torch(env))
+    for way in ways:
+        require(out, rf"torch {version}\S*: {way}: losses", "stdout")
+
+
+def ddp_torch_tells_who_failed(program, version, python, env, folder):
+    out, _ = run([program, "-n", "3", script("ddp_torch_fails.py")], with_ddp_torch(env), expect=128 + signal.SIGKILL)
+    for rank in 0, 1:
+        require(out, rf"(?m)^rank {rank} has heard of all$", "stdout")
+
+
+def ddp_torch_meets_by_any_store(program, version, python, env, folder):
+    out, _ = run([python, script("ddp_torch_meets.py"), folder], with_ddp_torch(env))
+    for how in ["file, on 1", "tcp, on 1"] + (["tcp, on 2"] if version != "2.1" else []):
+        require(out, f"4 ranks met by {how} nodes", "stdout")
+
+
 def start(command, env, output):
     """In a session of its own, its output to a file."""
     print("+", shlex.join(command), flush=True)
@@ -360,6 +434,9 @@ CASES = {
         forked_ranks_train_again,
         rank_that_hangs_is_named,
         stack_names_the_line_of_each_rank,
+        py_spy_names_the_line_of_each_rank,
+        flight_recorders_dumps_are_gathered,
+        start_tells_who_came_late,
         environment_is_torchruns,
         sampler_draws_as_torch_does,
         scaler_goes_torchs_way,
@@ -369,6 +446,10 @@ CASES = {
         store_answers_as_torchs_own,
         torchruns_agents_meet_at_the_daemon,
         ddpctl_works_on_torchs_store,
+        ddp_torch_gives_what_gloo_gives,
+        ddp_torch_trains_as_gloo_does,
+        ddp_torch_tells_who_failed,
+        ddp_torch_meets_by_any_store,
     )
 }
 

@@ -43,18 +43,21 @@ check launcher 'ddp/*' 'common/*' 'segments/*' 'console/*' 'rendezvous/server.h'
     'rendezvous/restart_policy.h' 'rendezvous/message.h' 'rendezvous/lease.h' 'rendezvous/member.h' 'rendezvous/roster.h'
 check daemon 'common/*' 'rendezvous/server.h' 'rendezvous/stats.h' 'rendezvous/allow.h' 'rendezvous/address.h' \
     'rendezvous/jobs.h' 'rendezvous/jobs_page.h' 'rendezvous/seal.h' 'rendezvous/token.h'
-check ctl 'common/*' 'console/*' 'rendezvous/client.h'
+check ctl 'common/*' 'console/*' 'rendezvous/address.h' 'rendezvous/client.h' 'rendezvous/seal.h' 'rendezvous/token.h' \
+    'launcher/cli_world.h' 'launcher/host_list.h' 'launcher/managers.h' 'launcher/muster.h' 'launcher/resources.h' 'launcher/slurm.h' 'launcher/way.h'
 check worker-runtime 'ddp/*' 'common/*' 'segments/*' 'rendezvous/client.h'
+check nccl 'ddp/*' 'common/*' 'worker-runtime/device_plugin.h'
 check examples 'ddp/*'
 check perf 'ddp/*' 'common/*'
 check bench 'ddp/*' 'common/*' 'rendezvous/control_conn.h' 'rendezvous/control_wire.h' 'rendezvous/member.h' 'rendezvous/seal.h'
 
 # pure modules: no clock, no files, no sockets, no globals that change
-for file in console/job_request.c ctl/history.c ctl/history_finish.c ctl/job_text.c ctl/table.c ctl/top_frame.c launcher/supervisor.c launcher/guide.c launcher/cli.c launcher/cli_conf.c launcher/cli_meet.c \
+for file in console/job_request.c ctl/check_facts.c ctl/check_gpus.c ctl/check_judge.c ctl/check_plan.c ctl/check_report.c ctl/check_text.c \
+    ctl/check_wire.c ctl/ctl_check_cli.c ctl/history.c ctl/history_finish.c ctl/job_text.c ctl/table.c ctl/top_frame.c launcher/supervisor.c launcher/guide.c launcher/cli.c launcher/cli_conf.c launcher/cli_meet.c \
     launcher/cli_nodes.c launcher/cli_terms.c launcher/cli_output.c \
     launcher/host_list.c launcher/cli_programs.c launcher/job_more.c launcher/cli_devices.c launcher/cpu_set.c launcher/placement.c \
     launcher/wrap.c launcher/fold.c launcher/bar.c launcher/lines.c \
-    launcher/hang.c launcher/hang_text.c launcher/pace.c launcher/stack.c launcher/stack_missing.c launcher/tail.c launcher/wait_line.c \
+    launcher/hang.c launcher/hang_text.c launcher/pace.c launcher/replay.c launcher/stack.c launcher/stack_missing.c launcher/tail.c launcher/wait_line.c \
     launcher/endpoint_host.c launcher/status_json.c segments/call_kind.c \
     launcher/cli_hosts.c launcher/cli_managers.c launcher/cli_mpi.c launcher/elf_needs.c launcher/managers.c launcher/leash_wire.c launcher/muster.c launcher/remote_env.c \
     launcher/remote_spec.c launcher/slurm.c \
@@ -66,8 +69,8 @@ for file in console/job_request.c ctl/history.c ctl/history_finish.c ctl/job_tex
     rendezvous/protocol.c rendezvous/http.c rendezvous/stats.c rendezvous/allow.c daemon/daemon_cli.c \
     etcd/base64.c etcd/elector.c etcd/etcd_wire.c \
     worker-runtime/bucket_plan.c worker-runtime/cpu_tuning.c worker-runtime/data_format.c worker-runtime/randperm.c worker-runtime/safetensors_header.c worker-runtime/utf8.c \
-    worker-runtime/call.c worker-runtime/commit.c worker-runtime/env.c worker-runtime/first_failure.c worker-runtime/layout.c \
-    worker-runtime/moments.c worker-runtime/net_cause.c worker-runtime/net_map.c worker-runtime/net_math.c worker-runtime/optimizer.c \
+    nccl/life.c worker-runtime/device_plan.c worker-runtime/call.c worker-runtime/commit.c worker-runtime/env.c worker-runtime/first_failure.c worker-runtime/layout.c \
+    worker-runtime/moments.c worker-runtime/net_cause.c worker-runtime/net_map.c worker-runtime/net_math.c worker-runtime/optimizer.c worker-runtime/place.c \
     worker-runtime/progress_line.c worker-runtime/ready.c worker-runtime/safetensors_types.c worker-runtime/sampler_plan.c \
     perf/perf_cli.c perf/perf_crossover.c perf/perf_text.c perf/perf_values.c perf/perf_work.c; do
     [ -e "$file" ] || continue
@@ -77,7 +80,7 @@ for file in console/job_request.c ctl/history.c ctl/history_finish.c ctl/job_tex
     fi
 done
 
-for header in include/ddp/*.h common/*.h segments/*.h console/*.h rendezvous/*.h etcd/*.h launcher/*.h daemon/*.h ctl/*.h worker-runtime/*.h perf/*.h \
+for header in include/ddp/*.h common/*.h segments/*.h console/*.h rendezvous/*.h etcd/*.h launcher/*.h daemon/*.h ctl/*.h worker-runtime/*.h nccl/life.h nccl/hand.h perf/*.h \
     examples/*.h; do
     [ -e "$header" ] || continue
     if ! echo "#include \"$header\"" |

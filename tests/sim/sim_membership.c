@@ -1,6 +1,6 @@
 /* sim_membership - one roster and its members in a simulated world: connections that are slow, cut,
  * reset or go silent, messages that come twice, nodes that come late, leave, are killed or stopped,
- * ranks that fail, take others along, or end well.
+ * ranks that fail, take others along, or end well, restarts that somebody asks for.
  *
  * Roster, members and the bytes between them are the real ones; time, connections and processes are
  * simulated. Each schedule is drawn from a seed. Checked at every step:
@@ -11,6 +11,7 @@
  *     than a lease ago
  *   - no wait of the roster lasts longer than its limits allow
  *   - what another node's loss did to a rank is neither the verdict nor charged to the budget
+ *   - a node that is excluded had as many failures as that takes, and takes part in nothing more
  * In every third schedule the roster is lost now and then, and another one takes its place, which
  * knows only what was written down as its generation was confirmed (docs/etcd.md): the same holds,
  * and no rank is stopped because of it alone.
@@ -71,7 +72,7 @@ struct node {
     struct member *member;
     char name[16];
     struct message_hello hello;
-    uint64_t starts_at_ms, leaves_at_ms, killed_at_ms, dies_at_ms, ends_job_at_ms;
+    uint64_t starts_at_ms, leaves_at_ms, killed_at_ms, dies_at_ms, ends_job_at_ms, restarts_at_ms;
     uint64_t frozen_until_ms, blocked_until_ms, reset_at_ms;
     struct link *link;
     uint64_t connect_at_ms; /* the attempt's answer */
@@ -82,6 +83,7 @@ struct node {
     uint64_t lease_end_ms; /* as the nursery knows it */
     uint64_t open_at_ms, fail_at_ms, done_at_ms, gone_at_ms, yield_at_ms;
     bool fails_for_others; /* what comes at fail_at_ms is another node's fault */
+    uint32_t n_failures;   /* of its ranks, that it does not call another one's fault */
     bool is_stuck;
 
     bool has_ended;
@@ -263,6 +265,19 @@ static bool is_exempt(const struct world *w, const struct node *n)
     return n->reset_at_ms != 0 && w->now_ms <= n->reset_at_ms + LEASE_MS;
 }
 
+/* As it has heard. */
+static bool is_excluded(const struct node *n)
+{
+    return n->has_ended && n->end.by_roster && n->end.outcome == MESSAGE_EXCLUDED;
+}
+
+static void check_is_not_excluded(const struct world *w, const char *name)
+{
+    for (int i = 0; i < w->n_nodes; i++)
+        check(w, !is_excluded(&w->nodes[i]) || strcmp(w->nodes[i].name, name) != 0,
+              "an excluded node has a place");
+}
+
 static void check_places(struct world *w)
 {
     uint32_t n_members = 0, world_size = 0, highest = 0;
@@ -271,6 +286,7 @@ static void check_places(struct world *w)
     for (uint32_t i = 0; i < roster_n_slots(w->roster); i++) {
         if (!roster_view(w->roster, i, &v) || !v.is_member)
             continue;
+        check_is_not_excluded(w, v.name);
         n_members++;
         world_size += v.n_local;
         for (uint32_t rank = v.first_rank; rank < v.first_rank + v.n_local; rank++) {
@@ -473,7 +489,7 @@ static void end_node(struct world *w, struct node *n, bool says_so)
     n->phase = RANKS_NONE;
     n->is_up = false;
     n->ended_at_ms = w->now_ms;
-    n->gone_at_ms = n->connect_at_ms = n->lease_end_ms = CO_NEVER_MS;
+    n->gone_at_ms = n->connect_at_ms = n->lease_end_ms = n->restarts_at_ms = CO_NEVER_MS;
     n->leaves_at_ms = n->killed_at_ms = n->dies_at_ms = n->ends_job_at_ms = CO_NEVER_MS;
     struct link *l = n->link;
     if (l != NULL && says_so) {
@@ -526,6 +542,9 @@ static void note_end(struct world *w, struct node *n)
     n->has_ended = true;
     trace(w, "  %s ends: %d, %s", n->name, n->end.exit_code, n->end.text);
     check(w, !n->runs, "ddprun ends before its ranks");
+    if (is_excluded(n))
+        check(w, w->terms.exclude_after > 0 && n->n_failures >= w->terms.exclude_after,
+              "a node was excluded that had not failed so often");
     end_node(w, n, true);
 }
 
@@ -674,6 +693,7 @@ static void fail_ranks(struct world *w, struct node *n)
         w->generations[n->generation].has_own_failure = true;
         break_peers(w, n);
     }
+    n->n_failures += !for_others || !w->tells;
     trace(w, "%s: a rank fails%s", n->name, for_others ? " for others" : "");
     feed_node(w, n,
               (struct member_input){.type = MEMBER_RANK_FAILED,
@@ -731,6 +751,14 @@ static void end_job(struct world *w, struct node *n)
                   .type = MEMBER_END_JOB, .exit_code = 124, .text = "the time is over"});
 }
 
+/* Of a node whose ranks do not run it means nothing. */
+static void ask_restart(struct world *w, struct node *n)
+{
+    n->restarts_at_ms = CO_NEVER_MS;
+    trace(w, "%s is asked for a restart", n->name);
+    feed_node(w, n, (struct member_input){.type = MEMBER_RESTART});
+}
+
 static void take_node_time(struct world *w, struct node *n)
 {
     feed_node(w, n, (struct member_input){.type = MEMBER_TIME});
@@ -774,6 +802,7 @@ static const struct {
     {offsetof(struct node, yield_at_ms), yield, true},
     {offsetof(struct node, leaves_at_ms), leave, true},
     {offsetof(struct node, ends_job_at_ms), end_job, true},
+    {offsetof(struct node, restarts_at_ms), ask_restart, true},
 };
 
 static uint64_t *time_at(struct node *n, size_t i)
@@ -1072,6 +1101,7 @@ static void draw_node(struct world *w, int i)
     draw_faults(w, n);
     if (chance(w, 60))
         n->ends_job_at_ms = n->starts_at_ms + 1 + draw(w, 10000);
+    n->restarts_at_ms = chance(w, 20) ? n->starts_at_ms + 1 + draw(w, 20000) : CO_NEVER_MS;
 }
 
 /* Silence begins and ends by itself; here it is only drawn when. */
@@ -1099,6 +1129,8 @@ static void world_init(struct world *w, uint64_t seed)
     w->terms.max_restarts = (uint32_t)draw(w, 4);
     w->terms.scale_at = chance(w, 4) ? MESSAGE_SCALE_AT_CHECKPOINT : MESSAGE_SCALE_NOW;
     w->terms.scale_timeout_ms = chance(w, 2) ? draw(w, 20000) : 0;
+    w->terms.exclude_after = chance(w, 2) ? 1 + (uint32_t)draw(w, 2) : 0;
+    w->terms.exclude_window_ms = chance(w, 4) ? 1 + draw(w, 20000) : 0;
     w->loses_nodes = !chance(w, 4);
     w->has_node_ranks = chance(w, 3);
     w->tells = w->seed % 2 == 1;
@@ -1169,7 +1201,7 @@ static void check_end(struct world *w)
     for (int i = 0; i < w->n_nodes; i++) {
         const struct node *n = &w->nodes[i];
         check(w, !n->runs, "ranks are left");
-        if (n->has_ended && n->end.by_roster)
+        if (n->has_ended && n->end.by_roster && !is_excluded(n))
             check(w, v != NULL && n->end.exit_code == v->exit_code,
                   "two nodes ended with different verdicts");
     }
@@ -1187,7 +1219,7 @@ static void world_fini(struct world *w)
  * it. */
 static struct totals {
     uint64_t n_moves, n_messages, n_generations, n_restarts, n_virtual_s;
-    uint64_t n_verdicts[MESSAGE_ENDED + 1], n_open;
+    uint64_t n_verdicts[MESSAGE_ENDED + 1], n_open, n_excluded;
 } totals;
 
 static void add_up(const struct world *w)
@@ -1198,6 +1230,8 @@ static void add_up(const struct world *w)
     totals.n_generations += roster_generation(w->roster) + 1; /* none: -1 */
     totals.n_restarts += roster_n_restarts(w->roster);
     totals.n_virtual_s += w->now_ms / 1000;
+    for (int i = 0; i < w->n_nodes; i++)
+        totals.n_excluded += is_excluded(&w->nodes[i]);
     if (v != NULL)
         totals.n_verdicts[v->outcome]++;
     else
@@ -1239,9 +1273,9 @@ int main(void)
     printf("%" PRIu64 " times another roster took over\n", totals.n_moves);
     printf("verdicts: %" PRIu64 " well, %" PRIu64 " a rank failed, %" PRIu64
            " too few left, %" PRIu64 " missing, %" PRIu64 " ended; nobody left to be told: %" PRIu64
-           "\n",
+           "; nodes excluded: %" PRIu64 "\n",
            totals.n_verdicts[MESSAGE_WELL], totals.n_verdicts[MESSAGE_RANK_FAILED],
            totals.n_verdicts[MESSAGE_TOO_FEW], totals.n_verdicts[MESSAGE_MISSING],
-           totals.n_verdicts[MESSAGE_ENDED], totals.n_open);
+           totals.n_verdicts[MESSAGE_ENDED], totals.n_open, totals.n_excluded);
     return 0;
 }

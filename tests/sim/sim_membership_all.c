@@ -323,6 +323,8 @@ static void list_faults(const struct world *w, int i, struct acts *acts)
     add(acts, w->budget[FAIL] > 0 && n->runs && !n->stops && !n->fails && !n->is_broken, FAULT, i,
         0, FAIL);
     add(acts, w->budget[LEAVE] > 0, FAULT, i, 0, LEAVE);
+    add(acts, w->budget[RENEW] > 0 && member_get_state(n->member) == MEMBER_RUNNING, FAULT, i, 0,
+        RENEW);
     add(acts, w->budget[SILENCE] > 0 && !n->is_silent, FAULT, i, 0, SILENCE);
 }
 
@@ -558,6 +560,8 @@ static void befall(struct world *w, struct node *n, enum fault fault)
         reset(w, n);
     } else if (fault == FAIL) {
         fail_by_itself(w, n);
+    } else if (fault == RENEW) {
+        feed_node(w, n, (struct member_input){.type = MEMBER_RESTART});
     } else if (fault == SILENCE) {
         n->is_silent = true;
     } else {
@@ -777,7 +781,8 @@ static void print_world(const struct world *w)
 
 static void report(struct search *s, uint32_t state, struct act last)
 {
-    static const char *const faults[] = {"is killed", "is reset", "fails", "leaves", "is silent"};
+    static const char *const faults[] = {"is killed", "is reset",           "fails",
+                                         "leaves",    "asks for a restart", "is silent"};
     static struct act path[MAX_DEPTH];
     int n = find_path(s, state, path);
     const char *what = violation;
@@ -859,6 +864,8 @@ static const struct config configs[] = {
     {"2:3 at a checkpoint",              true,  2, 3, 0, SAVE_FIRST, false, {0}},
     {"1:2, a kill, in place",            true,  1, 2, 0, NOW,        false, {[KILL] = 1}, false, true, 2},
     {"1:2, a failure, in place",         true,  1, 2, 1, NOW,        false, {[FAIL] = 1}, false, true, 2},
+    {"1:2, a restart that is asked for", true,  1, 2, 0, NOW,        false, {[RENEW] = 1}},
+    {"1:2, a restart, in place",         true,  1, 2, 0, NOW,        false, {[RENEW] = 1}, false, true, 1},
     {"1:2 with leases",                  true,  1, 2, 0, NOW,        true,  {0}},
     {"3 with leases",                    true,  3, 3, 0, NOW,        true,  {0}},
 
@@ -874,6 +881,10 @@ static const struct config configs[] = {
     {"2:3 at a checkpoint, a kill",      false, 2, 3, 0, SAVE_FIRST, false, {[KILL] = 1}},
     {"3, a failure, a restart",          false, 3, 3, 1, NOW,        false, {[FAIL] = 1}},
     {"3, a kill, a failure, a restart",  false, 3, 3, 1, NOW,        false, {[KILL] = 1, [FAIL] = 1}},
+    {"2:3, a restart that is asked for", false, 2, 3, 0, NOW,        false, {[RENEW] = 1}},
+    {"1:2, a restart, a kill",           false, 1, 2, 0, NOW,        false, {[RENEW] = 1, [KILL] = 1}},
+    {"1:2, a restart, a failure",        false, 1, 2, 0, NOW,        false, {[RENEW] = 1, [FAIL] = 1}},
+    {"1:2, a restart, a reset",          false, 1, 2, 0, NOW,        false, {[RENEW] = 1, [RESET] = 1}},
     {"2:3, in place",                    false, 2, 3, 0, NOW,        false, {0}, false, true, 2},
     {"2:3, a kill, in place",            false, 2, 3, 0, NOW,        false, {[KILL] = 1}, false, true, 1},
     {"3, a failure, in place",           false, 3, 3, 1, NOW,        false, {[FAIL] = 1}, false, true, 1},

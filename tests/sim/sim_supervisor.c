@@ -457,6 +457,15 @@ static int make_culprit(struct world *w)
     return i;
 }
 
+/* The end of one that fails is told while the kernel still frees its memory: until it can be reaped
+ * there is a process more, which hears no signal. */
+static void leave_dying(struct world *w)
+{
+    if (w->n_strangers < MAX_STRANGERS)
+        w->strangers[w->n_strangers++] = (struct process){
+            .runs = true, .obeys = -1, .ends_at_ms = w->now_ms + 1 + draw(w, 3000)};
+}
+
 static void end_rank(struct world *w, int i)
 {
     struct rank *r = &w->ranks[i];
@@ -470,6 +479,8 @@ static void end_rank(struct world *w, int i)
             p->ends_at_ms = w->now_ms + 1 + draw(w, 2000);
     }
     int status = r->p.status;
+    if (status != 0 && w->limits.mends && draw(w, 3) == 0)
+        leave_dying(w);
     int culprit = status != 0 && w->expected_code < 0 && !is_replaced ? make_culprit(w) : -1;
     int code = status < 256 ? 128 + status : status >> 8;
     if (w->expected_code < 0)

@@ -40,7 +40,8 @@ struct link {
     struct queue queues[2];
 };
 
-enum fault { KILL, RESET, FAIL, LEAVE, SILENCE, SLOW, N_FAULTS }; /* of each, so many may happen */
+/* Of each, so many may happen. RENEW: somebody asks for a restart. */
+enum fault { KILL, RESET, FAIL, LEAVE, RENEW, SILENCE, SLOW, N_FAULTS };
 
 struct config {
     const char *name;

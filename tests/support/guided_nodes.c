@@ -511,6 +511,12 @@ void nodes_time_out(struct nodes *w, int node)
     nodes_settle(w);
 }
 
+void nodes_ask_restart(struct nodes *w, int node)
+{
+    step_member(w, node, (struct member_input){.type = MEMBER_RESTART});
+    nodes_settle(w);
+}
+
 void nodes_kill(struct nodes *w, int node)
 {
     w->nodes[node].is_up = false;

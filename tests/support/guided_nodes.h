@@ -48,6 +48,7 @@ void nodes_exit_witness(struct nodes *w, int node, int rank, int status, int cul
                         int culprit_status);
 void nodes_signal(struct nodes *w, int node, int sig);
 void nodes_time_out(struct nodes *w, int node);
+void nodes_ask_restart(struct nodes *w, int node); /* as ddpctl does */
 void nodes_kill(struct nodes *w, int node); /* the machine: everything is gone, and it is seen */
 
 /* From now on nothing comes through, and nobody notices. */

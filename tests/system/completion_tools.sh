@@ -30,7 +30,7 @@ expect() {
 expect '--max-clients --max-jobs --max-memory --max-nodes --max-value' _ddp_rendezvous ddp-rendezvous -v --max
 expect '--port-file' _ddp_rendezvous ddp-rendezvous --bind 127.0.0.1:0 --p
 expect '' _ddp_rendezvous ddp-rendezvous --bind ''
-expect 'logs ps report restart stack status stop store top' _ddpctl ddpctl ''
+expect 'check logs ps report restart stack status stop store top' _ddpctl ddpctl ''
 expect '--help --version' _ddpctl ddpctl -
 expect 'add delete dump get set wait' _ddpctl ddpctl store ''
 expect 'delete dump' _ddpctl ddpctl store --endpoint node7 d
@@ -39,6 +39,7 @@ expect '' _ddpctl ddpctl store --endpoint d
 expect '' _ddpctl ddpctl store --endpoint = d
 expect '--endpoint' _ddpctl ddpctl store get --e
 expect '' _ddpctl ddpctl store get ''
+expect '--hostfile --hosts' _ddpctl ddpctl check -j --ho
 expect '' _ddpctl ddpctl unknown ''
 
 expect 'reduce reduce_scatter' _ddp_perf ddp-perf re
@@ -67,7 +68,7 @@ all_helps() { # of ddpctl, and of its commands; an option of several counts once
     local command
     {
         "$1" --help
-        for command in logs ps report restart stack status stop store top; do
+        for command in check logs ps report restart stack status stop store top; do
             "$1" "$command" --help
         done
     } | sed -nE 's/^(.{6}--[a-z-]+).*/\1/p' | sort -u

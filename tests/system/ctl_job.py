@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -167,6 +168,37 @@ class Steering(unittest.TestCase):
             self.assertEqual(ctl(job, "stop", *TIMEOUT)[0], 0)
             _, _, err = job.end()
             self.assertIn(b"all ranks are started again, as was asked; restart 1", err)
+
+
+# As torch's scripts do behind their imports; rank 1 comes last, and through a shell.
+COMES = """
+import os, socket, sys, time
+if os.environ["RANK"] == "1":
+    sys.stdin.read()
+store = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+with open(os.environ["TEST_FIFO"], "w") as fifo:
+    fifo.write("came\\n")
+time.sleep(3600)
+"""
+
+
+class Start(unittest.TestCase):
+    def test_who_comes_to_the_store_late_is_named(self):
+        script = f"{sys.executable} -c \"$0\"; exit"
+        with Job("-n", "2", "--stdin", "1", "sh", "-c", script, COMES, stdin=subprocess.PIPE) as job:
+            job.hear(1)
+            await_socket(job)
+            await_true(lambda: status(job)[0]["ranks"][0]["came_ms"] is not None)
+            self.assertIsNone(status(job)[0]["ranks"][1]["came_ms"])
+            job.process.stdin.close()
+            job.process.stdin = None
+            job.hear(1)
+            await_true(lambda: status(job)[0]["ranks"][1]["came_ms"] is not None)
+            text = ctl(job, "status", "--start", *TIMEOUT)[1]
+            self.assertRegex(text, r"(?m)^  RANK +EXEC +IMPORT +RENDEZVOUS +INIT +FIRST STEP$")
+            (met,) = set(re.findall(r"(?m)^     [01] +[0-9.]+ s +[0-9.]+ s +([0-9.]+ s) +- +-$", text))
+            self.assertRegex(text, r"(?m)^  the slowest one: rank 1 came to the others [0-9.]+ s after the first one$")
+            self.assertIn(f"  the last one: rank 1 came to the others after {met}\n", text)
 
 
 class Leftovers(unittest.TestCase):

@@ -64,10 +64,29 @@ class Nodes(unittest.TestCase):
         self.assertEqual(ctl(a, "stop", *TIMEOUT)[0], 0)
         self.assertEqual(a.finish()[0], -signal.SIGTERM)
 
-    def test_a_restart_is_refused(self):
-        a, _ = self.open()
-        code, _, err = ctl(a, "restart", *TIMEOUT)
-        self.assertEqual((code, err), (1, "ddpctl: a job of several nodes cannot be restarted by ddpctl\n"))
+    def test_a_restart_on_one_node_starts_the_ranks_of_all_again(self):
+        """Nothing is counted: there is no --max-restarts here."""
+        a, b = self.open()
+        before = [status(node)[0]["ranks"][0]["pid"] for node in (a, b)]
+        self.assertEqual(ctl(b, "restart", *TIMEOUT)[0], 0)
+        for node in a, b:
+            node.hear(1)
+            await_true(lambda: status(node)[0]["state"] == "running" and status(node)[0]["generation"] == 1)
+        after = [status(node)[0]["ranks"][0] for node in (a, b)]
+        self.assertEqual([r["restarts"] for r in after], [1, 1])
+        self.assertTrue(set(before).isdisjoint(r["pid"] for r in after))
+        self.assertEqual(ctl(a, "stop", *TIMEOUT)[0], 0)
+        said = [node.finish()[2] for node in (a, b)]
+        name = socket.gethostname().split(".")[0]
+        for text in said:
+            self.assertIn(f"ddprun: a restart was asked for on {name}; generation 1: 2 nodes, 2 ranks\n", text)
+
+    def test_a_restart_is_refused_while_other_nodes_are_missing(self):
+        with Node(*c10d(free_port()), *RUN) as a:
+            await_socket(a)
+            code, _, err = ctl(a, "restart", *TIMEOUT)
+            self.assertEqual((code, err),
+                             (1, "ddpctl: this node has no ranks that run, or they are being stopped\n"))
 
     def test_who_waits_for_others_says_so(self):
         port = free_port()

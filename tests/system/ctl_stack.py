@@ -1,5 +1,6 @@
 """ddpctl stack: who hangs, and where, whatever the ranks are."""
 import contextlib
+import glob
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ from harness import DEADLINE_S, RANK, Job, await_true, main
 
 HANGER = os.environ["HANGER_PROGRAM"]
 GDB = shutil.which("gdb")
+RECORDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/recorder.py")
 
 SCRIPT = """
 import faulthandler, os, signal, time
@@ -56,7 +58,7 @@ class CPrograms(unittest.TestCase):
             self.assertEqual([r["waits"] for r in node["ranks"]], [True, False, True])
             self.assertEqual(node["pace"]["steps"], 2)
             for rank in node["ranks"]:  # a rank may be faster than what is heard of its start
-                for stage in "started_ms", "joined_ms", "first_step_ms":
+                for stage in "started_ms", "came_ms", "joined_ms", "first_step_ms":
                     self.assertGreaterEqual(rank[stage], 0)
             self.assertRegex(ctl(job, "status", "--start", *TIMEOUT)[1],
                              r"(?m)^  the last one: rank [0-2] completed its first step after ")
@@ -132,6 +134,45 @@ class Scripts(unittest.TestCase):
             await_running(job)
             (rank,) = stacks(job, "0", "-n", "-s", "USR1")
             self.assertIn(f"what it wrote is in {folder}", rank["note"])
+
+
+class FlightRecorder(unittest.TestCase):
+    """Of torch's process group for NCCL a test double stands here: tests/support/recorder.py. Real records:
+    tests/interop/flight_recorder.py."""
+
+    @contextlib.contextmanager
+    def job(self, *words):
+        with tempfile.TemporaryDirectory() as folder:
+            env = {"PYTHON_EXEC": sys.executable, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": folder + "/pipe_",
+                   "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": folder + "/dump_"}
+            with Job("-n", "2", *words, RECORDER, env=env) as job:
+                job.hear(2)
+                await_running(job)
+                yield job, folder
+
+    def test_dumps_are_gathered_in_the_log_folder(self):
+        with tempfile.TemporaryDirectory() as logs, self.job("--log-dir", logs) as (job, _):
+            code, out, err = ctl(job, "stack", "all", "-n")
+            self.assertEqual(code, 0, err)
+            self.assertRegex(out, r"(?m)^  dumps of 2 ranks; where they differ is said by\n"
+                                  rf"    python -m torch\.distributed\.flight_recorder\.fr_trace {logs}/")
+            (folder,) = glob.glob(logs + "/*/attempt_0/flight_recorder")
+            for rank in "01":
+                with open(f"{folder}/rank_{rank}", encoding="utf-8") as dump:
+                    self.assertEqual(dump.read(), f"what rank {rank} has kept")
+
+    def test_without_a_log_folder_it_is_said_where_they_are(self):
+        with self.job() as (job, folder):
+            code, out, err = ctl(job, "stack", "--json", "1", "-n")
+            self.assertEqual(code, 0, err)
+            self.assertEqual(json.loads(out)["dumps"], [{"rank": 1, "file": folder + "/dump_1", "note": None}])
+
+    def test_who_has_no_such_pipe_is_not_waited_for(self):
+        env = {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "/nonexistent/pipe_"}
+        with Job("-n", "2", RANK, "pid", "wait", env=env) as job:
+            job.hear(2)
+            await_running(job)
+            self.assertIn("rank 1: no process group of NCCL listens at its pipe\n", ctl(job, "stack", "all", "-n")[1])
 
 
 class Others(unittest.TestCase):

@@ -1,14 +1,17 @@
 """--hang-timeout: a rank that makes no progress is named, with what the others wait for, and ended; what follows is what
 follows any failure. The ranks are tests/support/hanger.c, and programs without libddp."""
+import glob
 import json
 import os
 import signal
+import sys
 import tempfile
 import unittest
 
 from harness import RANK, Job, await_true, run
 
 HANGER = os.environ["HANGER_PROGRAM"]
+RECORDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/recorder.py")
 TIMEOUT_MS = 2000  # long beside what a busy machine keeps a process from running
 TIMEOUT = ("--hang-timeout", f"{TIMEOUT_MS}ms", "--shutdown-timeout", "60s")
 
@@ -16,6 +19,19 @@ TIMEOUT = ("--hang-timeout", f"{TIMEOUT_MS}ms", "--shutdown-timeout", "60s")
 def read(path):
     with open(path) as f:
         return f.read()
+
+
+class FlightRecorder(unittest.TestCase):
+    def test_before_a_rank_is_ended_the_dumps_of_all_are_gathered(self):
+        """The recorder is a test double, see there."""
+        with tempfile.TemporaryDirectory() as folder:
+            env = {"PYTHON_EXEC": sys.executable, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": folder + "/pipe_",
+                   "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": folder + "/dump_"}
+            code, _, err = run("-n", "2", *TIMEOUT, "--log-dir", folder + "/logs", RECORDER, env=env)
+            self.assertEqual(code, 128 + signal.SIGABRT, err)
+            self.assertRegex(err, r"(?ms)^ddprun: rank 0 hangs: .*^  dumps of 2 ranks; .*^ddprun: rank 0 failed")
+            self.assertEqual(sorted(map(read, glob.glob(folder + "/logs/*/attempt_0/flight_recorder/rank_?"))),
+                             ["what rank 0 has kept", "what rank 1 has kept"])
 
 
 class Libddp(unittest.TestCase):

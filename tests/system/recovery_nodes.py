@@ -24,10 +24,10 @@ class Step:
 class Nodes:
     """ddpruns of one job, and what their ranks tell."""
 
-    def __init__(self, daemon, nodes, n_local, *more, samples=0):
+    def __init__(self, daemon, nodes, n_local, *more, samples=0, step_ms=2):
         self.words = ["--nnodes", nodes, "-p", str(n_local), "--rdzv-backend", "c10d", "--rdzv-endpoint",
                       f"127.0.0.1:{daemon.port}", "--rdzv-id", "job", *more, MENDER, "1000000", "40",
-                      "2", "0", str(samples)]
+                      str(step_ms), "0", str(samples)]
         self.dir = tempfile.TemporaryDirectory()
         self.until = os.path.join(self.dir.name, "until")
         self.n_local = n_local
@@ -54,11 +54,18 @@ class Nodes:
         self.dir.cleanup()
 
     def start(self, name):
-        job = self.jobs[name] = Job(*self.words, stderr=None, env={"MENDER_UNTIL": self.until})
+        job = self.jobs[name] = Job(*self.words_of(name), *self.words, stderr=self.stderr_of(name), env={"MENDER_UNTIL": self.until})
         self.n_starts[name] = 0
         reader = threading.Thread(target=self.read, args=(name, job.process.stdout))
         reader.start()
         self.readers.append(reader)
+
+    def words_of(self, _):
+        """Options of one node."""
+        return ()
+
+    def stderr_of(self, _):
+        """What subprocess.Popen takes; None: ours."""
 
     def read(self, name, stream):
         for line in stream:
@@ -109,9 +116,9 @@ class Nodes:
         return codes
 
 
-def without_faults(daemon, n_nodes, n_local, n_steps):
+def without_faults(daemon, n_nodes, n_local, n_steps, step_ms=2):
     """The results of the first so many steps of a run in which nothing happens."""
-    with Nodes(daemon, str(n_nodes), n_local) as nodes:
+    with Nodes(daemon, str(n_nodes), n_local, step_ms=step_ms) as nodes:
         for i in range(n_nodes):
             nodes.start(i)
         nodes.hear_until(lambda: max(nodes.steps, default=0) >= n_steps)

@@ -33,8 +33,8 @@ Host *
     KexAlgorithms curve25519-sha256
     GlobalKnownHostsFile /dev/null
 """
-# The first process of a host: its name in a UTS namespace of its own, then sshd.
-FIRST = 'hostname "$0" && exec "$@"'
+# The first process of a host: its name in a UTS namespace of its own, what names lead to, then sshd.
+FIRST = 'hostname "$0" && { [ -z "$1" ] || mount --bind "$1" /etc/hosts; } && shift && exec "$@"'
 
 
 def run(*command):
@@ -42,14 +42,17 @@ def run(*command):
 
 
 class SshHosts:
-    """n1, n2, ... by number; `netns` is the namespace of the tests' side, `ssh` the command that reaches them."""
+    """n1, n2, ... by number; `netns` is the namespace of the tests' side, `ssh` the command that reaches them.
 
-    def __init__(self, n):
+    has_names: each has an /etc/hosts of its own, in which it finds all of them, until set_names() says otherwise."""
+
+    def __init__(self, n, has_names=False):
         missing = [name for name, path in (("ssh", SSH), ("sshd", SSHD), ("ssh-keygen", KEYGEN), ("ip", shutil.which("ip")))
                    if path is None]
         if missing or os.geteuid() != 0:
             raise unittest.SkipTest(f"not installed: {', '.join(missing)}" if missing else "needs root")
         self.names = [f"n{i + 1}" for i in range(n)]
+        self.has_names = has_names
         self.netns = f"ddp-hosts-{os.getpid()}"
         self.dir = tempfile.mkdtemp(prefix="ssh-hosts-")
         self.daemons = []
@@ -85,10 +88,18 @@ class SshHosts:
         run("ip", "-n", space, "address", "add", f"{self.address(i)}/24", "dev", "eth0")
         for link in ("eth0", "lo"):
             run("ip", "-n", space, "link", "set", link, "up")
+        names = self.set_names(i) if self.has_names else ""
         with open(os.path.join(self.dir, "sshd.log"), "ab") as log:
             self.daemons.append(subprocess.Popen(
-                ["ip", "netns", "exec", space, "unshare", "--uts", "sh", "-c", FIRST, name, SSHD, "-D", "-e", "-f",
+                ["ip", "netns", "exec", space, "unshare", "--uts", "sh", "-c", FIRST, name, names, SSHD, "-D", "-e", "-f",
                  os.path.join(self.dir, "sshd_config")], stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+
+    def set_names(self, i, text=None):
+        """What this host finds in its /etc/hosts besides localhost: from now on; without a text, all hosts."""
+        if text is None:
+            text = "".join(f"{self.address(k)} {name}\n" for k, name in enumerate(self.names))
+        self.write(f"hosts_{i}", "127.0.0.1 localhost\n" + text)
+        return os.path.join(self.dir, f"hosts_{i}")
 
     @staticmethod
     def address(i):

@@ -272,6 +272,20 @@ START_TEST(very_long_words_are_never_near)
 }
 END_TEST
 
+START_TEST(words_are_parted_by_blanks)
+{
+    char **words = co_parse_words("  ssh -F\ta/b \n");
+    ck_assert_str_eq(words[0], "ssh");
+    ck_assert_str_eq(words[1], "-F");
+    ck_assert_str_eq(words[2], "a/b");
+    ck_assert_ptr_null(words[3]);
+    free(words);
+    words = co_parse_words(" \n ");
+    ck_assert_ptr_null(words[0]);
+    free(words);
+}
+END_TEST
+
 #define N(array) ((int)(sizeof(array) / sizeof *(array)))
 
 int main(void)
@@ -289,6 +303,7 @@ int main(void)
     tcase_add_test(c, long_texts_are_shown_in_part);
     tcase_add_test(c, edits_are_counted_up_to_the_limit);
     tcase_add_test(c, very_long_words_are_never_near);
+    tcase_add_test(c, words_are_parted_by_blanks);
     suite_add_tcase(suite, c);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

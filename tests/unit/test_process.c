@@ -33,6 +33,31 @@ START_TEST(the_fields_are_found)
 }
 END_TEST
 
+/* Flags, and the fields from the 23rd to the 52nd. */
+#define DYING(flags, exit_code)                                                                    \
+    " 4 5 0 -1 " flags " 100 200 0 0 150 50 7 3 20 0 3 0 987654 1000000 250 18446744073709551615 " \
+    "1 2 3 4 5 0 0 0 8 9 10 11 17 1 0 0 12 13 14 15 16 17 18 19 20 21 " exit_code "\n"
+
+START_TEST(one_that_ends_and_what_it_ends_with_are_seen)
+{
+    struct co_process p;
+    ck_assert_int_eq(parse("123 (a b) S 77" DYING("4194560", "9"), &p), 0);
+    ck_assert(!p.is_ending);
+    ck_assert_int_eq(p.exit_status, 0); /* of a stopped one it is another number */
+    ck_assert_int_eq(parse("123 (a b) R 77" DYING("4194564", "9"), &p), 0);
+    ck_assert(p.is_ending);
+    ck_assert_int_eq(p.exit_status, SIGKILL);
+    ck_assert_int_eq(parse("123 (a b) Z 77" DYING("4228108", "1792"), &p), 0);
+    ck_assert_int_eq(WEXITSTATUS(p.exit_status), 7);
+    ck_assert_int_eq(parse("123 (a b) R 77" DYING("4194564", "x"), &p), 0);
+    ck_assert_int_eq(p.exit_status, 0);
+    ck_assert_int_eq(parse("123 (a b) R 77 4 5 0 -1 4194564 1 2 0 0 1 5 7 3 20 0 3 0 9 1 2\n", &p),
+                     0);
+    ck_assert(p.is_ending);
+    ck_assert_int_eq(p.exit_status, 0); /* as long as it is not known */
+}
+END_TEST
+
 START_TEST(a_name_may_hold_anything)
 {
     struct co_process p;
@@ -98,6 +123,27 @@ START_TEST(a_living_process_is_seen_and_an_ended_one_is_not)
 }
 END_TEST
 
+START_TEST(the_status_is_there_before_the_process_is_waited_for)
+{
+    struct co_process p;
+    siginfo_t info;
+    for (int by_signal = 0; by_signal < 2; by_signal++) {
+        pid_t child = fork();
+        if (child == 0) {
+            if (by_signal)
+                kill(getpid(), SIGKILL);
+            _exit(7);
+        }
+        ck_assert_int_eq(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
+        ck_assert_int_eq(co_process_look(child, &p, NULL), 0);
+        ck_assert(p.is_ending);
+        int status;
+        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        ck_assert_int_eq(p.exit_status, status);
+    }
+}
+END_TEST
+
 START_TEST(a_file_is_read_as_far_as_there_is_room)
 {
     char name[4];
@@ -112,10 +158,12 @@ int main(void)
     Suite *suite = suite_create("process");
     TCase *tc = tcase_create("process");
     tcase_add_test(tc, the_fields_are_found);
+    tcase_add_test(tc, one_that_ends_and_what_it_ends_with_are_seen);
     tcase_add_test(tc, a_name_may_hold_anything);
     tcase_add_loop_test(tc, what_is_no_such_line_is_refused, 0, (int)(sizeof bad / sizeof *bad));
     tcase_add_test(tc, long_lines_and_nuls_are_refused);
     tcase_add_test(tc, a_living_process_is_seen_and_an_ended_one_is_not);
+    tcase_add_test(tc, the_status_is_there_before_the_process_is_waited_for);
     tcase_add_test(tc, a_file_is_read_as_far_as_there_is_room);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);

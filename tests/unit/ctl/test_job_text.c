@@ -10,10 +10,11 @@ static const char whole[] =
     "\"state\":\"running\",\"waiting\":null,\"generation\":1,\"age_ms\":61000,\"node\":0,"
     "\"nodes\":2,\"world\":4,\"ranks\":["
     "{\"rank\":0,\"pid\":71,\"state\":\"running\",\"age_ms\":520,\"started_ms\":10,"
-    "\"joined_ms\":250,\"exit_code\":null,\"signal\":null,\"restarts\":1,\"last_line\":\"loss 1\","
+    "\"came_ms\":250,\"joined_ms\":310,\"exit_code\":null,\"signal\":null,\"restarts\":1,\"last_"
+    "line\":\"loss 1\","
     "\"cpu_percent\":98.6,\"rss_bytes\":1288490189,\"process_state\":\"S\"},"
     "{\"rank\":1,\"pid\":72,\"state\":\"ended\",\"age_ms\":400,\"started_ms\":12,"
-    "\"joined_ms\":300,\"exit_code\":null,\"signal\":11,\"restarts\":0,\"last_line\":null}]}";
+    "\"came_ms\":300,\"exit_code\":null,\"signal\":11,\"restarts\":0,\"last_line\":null}]}";
 
 static char *print(int (*printer)(const json_t *, int, FILE *), const char *status, int width)
 {
@@ -46,10 +47,27 @@ END_TEST
 START_TEST(a_start_names_the_slowest)
 {
     char *text = print(job_text_start, whole, 0);
-    ck_assert_ptr_nonnull(strstr(text, "  RANK    EXEC  JOINED  FIRST STEP\n"
-                                       "     0  0.01 s  0.25 s           -\n"
-                                       "     1  0.01 s  0.30 s           -\n"
-                                       "  the last one: rank 1 joined the others after 0.30 s\n"));
+    ck_assert_ptr_nonnull(
+        strstr(text, "  RANK    EXEC  IMPORT  RENDEZVOUS    INIT  FIRST STEP\n"
+                     "     0  0.01 s  0.25 s           -  0.31 s           -\n"
+                     "     1  0.01 s  0.30 s           -       -           -\n"
+                     "  the slowest one: rank 1 came to the others 0.05 s after the first one\n"
+                     "  the last one: rank 0 had met the others after 0.31 s\n"));
+    free(text);
+}
+END_TEST
+
+START_TEST(the_rendezvous_is_when_the_last_of_all_ranks_came)
+{
+    static const char start[] = "{\"v\":1,\"world\":2,\"ranks\":["
+                                "{\"rank\":0,\"started_ms\":1,\"came_ms\":4000},"
+                                "{\"rank\":1,\"started_ms\":2,\"came_ms\":900}]}";
+    char *text = print(job_text_start, start, 0);
+    ck_assert_ptr_nonnull(
+        strstr(text, "     0  0.00 s  4.00 s      4.00 s     -           -\n"
+                     "     1  0.00 s  0.90 s      4.00 s     -           -\n"
+                     "  the slowest one: rank 0 came to the others 3.10 s after the first one\n"
+                     "  the last one: rank 0 came to the others after 4.00 s\n"));
     free(text);
 }
 END_TEST
@@ -112,6 +130,7 @@ int main(void)
     TCase *tc = tcase_create("job_text");
     tcase_add_test(tc, a_node_and_its_ranks);
     tcase_add_test(tc, a_start_names_the_slowest);
+    tcase_add_test(tc, the_rendezvous_is_when_the_last_of_all_ranks_came);
     tcase_add_test(tc, a_list_has_those_too_that_do_not_answer);
     tcase_add_loop_test(tc, an_answer_that_is_odd_is_shown_as_far_as_it_goes, 0,
                         (int)(sizeof odd / sizeof *odd));

@@ -363,7 +363,8 @@ END_TEST
 START_TEST(terms_are_those_of_the_command_line)
 {
     struct message_terms terms;
-    JOB("ddprun", "-N2:4", C10D, "--max-restarts=3/10m", "--no-restart-on=9", "train.py");
+    JOB("ddprun", "-N2:4", C10D, "--max-restarts=3/10m", "--no-restart-on=9",
+        "--exclude-node-after=2/1h", "train.py");
     job_spec_terms(&spec, &terms);
     ck_assert_uint_eq(terms.min_nodes, 2);
     ck_assert_uint_eq(terms.max_nodes, 4);
@@ -371,6 +372,8 @@ START_TEST(terms_are_those_of_the_command_line)
     ck_assert_uint_eq(terms.restart_window_ms, 600000);
     ck_assert_uint_eq(terms.no_restart_on[1], 2);
     ck_assert_uint_eq(terms.start_timeout_ms, 600000);
+    ck_assert_uint_eq(terms.exclude_after, 2);
+    ck_assert_uint_eq(terms.exclude_window_ms, 3600000);
 }
 END_TEST
 

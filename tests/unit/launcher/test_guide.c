@@ -417,6 +417,46 @@ START_TEST(ranks_have_the_time_that_the_reason_deserves)
 }
 END_TEST
 
+START_TEST(a_restart_that_is_asked_for_on_one_node_starts_all_ranks_of_all_nodes_again)
+{
+    begin(2, 2, 0);
+    start(2);
+    nodes_ask_restart(w, 1);
+    for (int i = 0; i < 2; i++) {
+        expect_running(i, 1, 2 * (uint32_t)i, 4);
+        ck_assert_int_eq(nodes_look(w, i).n_starts, 2 * NODES_LOCAL);
+    }
+    ck_assert_uint_eq(roster_n_restarts(nodes_roster(w)), 0);
+}
+END_TEST
+
+START_TEST(a_restart_that_is_asked_for_keeps_no_rank_alive)
+{
+    begin(2, 2, 0);
+    nodes_mend(w);
+    start(2);
+    nodes_ask_restart(w, 0);
+    for (int i = 0; i < 2; i++) {
+        expect_running(i, 1, 2 * (uint32_t)i, 4);
+        ck_assert_int_eq(nodes_look(w, i).n_starts, 2 * NODES_LOCAL);
+    }
+}
+END_TEST
+
+START_TEST(ranks_may_save_before_a_restart_that_is_asked_for)
+{
+    begin(2, 2, 0);
+    start(2);
+    nodes_keep_ranks(w, 1);
+    nodes_ask_restart(w, 0);
+    nodes_advance(w, 29999);
+    ck_assert_int_eq(nodes_look(w, 1).n_sigkill, 0);
+    nodes_advance(w, 1);
+    ck_assert_int_eq(nodes_look(w, 1).n_sigkill, 1);
+    expect_running(1, 1, 2, 4);
+}
+END_TEST
+
 START_TEST(a_node_that_is_cut_off_kills_its_ranks_before_others_go_on)
 {
     begin(1, 2, 0);
@@ -562,6 +602,9 @@ int main(void)
     tcase_add_test(t, who_started_the_others_ends_them_too);
     tcase_add_test(t, the_end_of_the_time_is_the_jobs_end);
     tcase_add_test(t, ranks_have_the_time_that_the_reason_deserves);
+    tcase_add_test(t, a_restart_that_is_asked_for_on_one_node_starts_all_ranks_of_all_nodes_again);
+    tcase_add_test(t, a_restart_that_is_asked_for_keeps_no_rank_alive);
+    tcase_add_test(t, ranks_may_save_before_a_restart_that_is_asked_for);
     tcase_add_test(t, a_node_that_is_cut_off_kills_its_ranks_before_others_go_on);
     tcase_add_test(t, a_witness_is_told_first_and_corrected_by_its_culprit);
     tcase_add_test(t, a_node_without_its_nursery_leaves);

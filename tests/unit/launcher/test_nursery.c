@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -326,6 +327,97 @@ START_TEST(one_rank_alone_can_be_signalled)
 }
 END_TEST
 
+/* A process that is traced cannot be reaped before its tracer has waited for it: it stands for one
+ * whose memory takes long to free.
+ *
+ * returns   false: nobody may trace here */
+static bool hold_end_of(pid_t pid)
+{
+    if (ptrace(PTRACE_SEIZE, pid, NULL, NULL) == 0)
+        return true;
+    ck_assert_int_eq(errno, EPERM);
+    fprintf(stderr, "skipped: processes may not be traced here\n");
+    return false;
+}
+
+START_TEST(who_is_dying_is_told_before_it_can_be_reaped)
+{
+    int status;
+    spawn_sh(0, "exec sleep 1000");
+    ck_assert_uint_eq(next().event, NURSERY_STARTED);
+    spawn_sh(1, "exec sleep 1000");
+    struct nursery_report r = next();
+    const pid_t pid = r.pid;
+    if (!hold_end_of(pid))
+        return;
+    kill(pid, SIGKILL);
+    await_death(pid);
+    ck_assert_int_eq(nursery_look(&n), 0);
+    r = next();
+    ck_assert_uint_eq(r.event, NURSERY_EXITED);
+    ck_assert_int_eq(r.local_rank, 1);
+    ck_assert_int_eq(r.pid, pid);
+    ck_assert_int_eq(WTERMSIG(r.status), SIGKILL);
+    ck_assert_int_eq(r.told, 0);
+    ck_assert_int_eq(r.empty, 0);
+    spawn_sh(1, "exit 3"); /* its successor, while it is still there */
+    ck_assert_uint_eq(next().event, NURSERY_STARTED);
+    r = next();
+    ck_assert_int_eq(r.local_rank, 1);
+    ck_assert_int_eq(WEXITSTATUS(r.status), 3);
+    ck_assert_int_eq(nursery_signal_one(&n, NURSERY_MAIN, 0, SIGTERM), 0);
+    r = next();
+    ck_assert_int_eq(r.local_rank, 0);
+    ck_assert_int_eq(r.empty, 0); /* not as long as the dead one is there */
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_uint_eq(next().event, NURSERY_EMPTY);
+}
+END_TEST
+
+START_TEST(who_ends_well_is_told_when_it_is_reaped)
+{
+    static const char *const until_end_of_pipe[] = {"read x <&1; exit 0"};
+    int pipe_fds[2], status;
+    ck_assert_int_eq(pipe2(pipe_fds, O_CLOEXEC), 0);
+    spawn_many(1, 1, "/bin/sh", until_end_of_pipe, pipe_fds[0]);
+    const pid_t pid = next().pid;
+    const bool is_held = hold_end_of(pid);
+    close(pipe_fds[0]);
+    close(pipe_fds[1]);
+    if (!is_held)
+        return;
+    await_death(pid);
+    ck_assert_int_eq(nursery_look(&n), 0);
+    spawn_sh(2, "exit 3"); /* ends after that look */
+    struct nursery_report r = next();
+    ck_assert_uint_eq(r.event, NURSERY_STARTED);
+    r = next();
+    ck_assert_int_eq(r.local_rank, 2);
+    ck_assert_int_eq(r.empty, 0);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    r = next();
+    ck_assert_uint_eq(r.event, NURSERY_EXITED);
+    ck_assert_int_eq(r.local_rank, 1);
+    ck_assert_int_eq(r.status, 0);
+    ck_assert_int_eq(r.empty, 1);
+}
+END_TEST
+
+START_TEST(a_look_at_those_who_live_tells_nothing)
+{
+    spawn_sh(0, "exec sleep 1000");
+    ck_assert_uint_eq(next().event, NURSERY_STARTED);
+    ck_assert_int_eq(nursery_look(&n), 0);
+    spawn_sh(1, "exit 3"); /* is done after that */
+    ck_assert_uint_eq(next().event, NURSERY_STARTED);
+    struct nursery_report r = next();
+    ck_assert_int_eq(r.local_rank, 1);
+    ck_assert_int_eq(WEXITSTATUS(r.status), 3);
+    ck_assert_int_eq(nursery_signal_one(&n, NURSERY_MAIN, 0, SIGTERM), 0);
+    ck_assert_int_eq(WTERMSIG(next().status), SIGTERM);
+}
+END_TEST
+
 START_TEST(strangers_are_swept)
 {
     /* the subshell's child outlives both: a stranger */
@@ -581,6 +673,9 @@ int main(void)
     tcase_add_test(c, who_was_dying_before_a_signal_came_was_not_told);
     tcase_add_test(c, a_signal_that_ends_nobody_tells_nobody);
     tcase_add_test(c, one_rank_alone_can_be_signalled);
+    tcase_add_test(c, who_is_dying_is_told_before_it_can_be_reaped);
+    tcase_add_test(c, who_ends_well_is_told_when_it_is_reaped);
+    tcase_add_test(c, a_look_at_those_who_live_tells_nothing);
     tcase_add_test(c, strangers_are_swept);
     tcase_add_test(c, closing_kills_what_is_left);
     tcase_add_test(c, when_the_lease_is_over_all_is_killed_then_told);

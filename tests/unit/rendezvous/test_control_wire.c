@@ -56,7 +56,9 @@ static struct message_hello make_hello(void)
                   .restart_window_ms = 1,
                   .no_restart_on = {[4] = 0x80},
                   .scale_at = MESSAGE_SCALE_AT_CHECKPOINT,
-                  .scale_timeout_ms = 600000},
+                  .scale_timeout_ms = 600000,
+                  .exclude_after = 3,
+                  .exclude_window_ms = 86400000},
         .was = {.is_known = true,
                 .generation = 7,
                 .place = {.n_nodes = 3,
@@ -111,7 +113,7 @@ static struct message make(enum message_type type)
         m.members = (struct message_members){10, 8, 2, addresses};
         break;
     case MESSAGE_STOP:
-        m.stop = (struct message_stop){MESSAGE_WHY_ORDER, "node7 joins"};
+        m.stop = (struct message_stop){MESSAGE_WHY_RESTART, "node7 joins"};
         break;
     case MESSAGE_LEASE:
         m.lease = (struct message_lease){12, &progress};

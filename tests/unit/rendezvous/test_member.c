@@ -531,6 +531,28 @@ START_TEST(a_newcomer_at_a_checkpoint_is_told_to_the_ranks)
 }
 END_TEST
 
+START_TEST(a_restart_is_asked_for_and_stops_ranks_that_could_be_kept)
+{
+    create_running();
+    event(MEMBER_RESTART);
+    assert_did(" RESTART");
+    assert_state(MEMBER_RUNNING);
+    event(MEMBER_LINK_DOWN);
+    event(MEMBER_LINK_UP);
+    welcomed(true);
+    assert_did(" RESTART");
+    hear((struct message){.type = MESSAGE_STOP, .stop = {MESSAGE_WHY_RESTART, "it was asked for"}});
+    assert_did(" STOPPING stop");
+    ck_assert(!o.may_keep);
+    ck_assert_int_eq(o.why, MESSAGE_WHY_RESTART);
+    event(MEMBER_RESTART);
+    assert_did("");
+    event(MEMBER_RANKS_GONE);
+    sealed(1, false);
+    assert_did(" start");
+}
+END_TEST
+
 /* --- Links --- */
 
 START_TEST(a_lost_link_is_made_again_at_once_and_all_is_said_again)
@@ -877,6 +899,7 @@ int main(void)
     tcase_add_test(all, that_stopped_ranks_end_well_is_nobodys_business);
     tcase_add_test(all, the_end_is_told_and_waited_for);
     tcase_add_test(all, a_newcomer_at_a_checkpoint_is_told_to_the_ranks);
+    tcase_add_test(all, a_restart_is_asked_for_and_stops_ranks_that_could_be_kept);
     tcase_add_test(all, a_lost_link_is_made_again_at_once_and_all_is_said_again);
     tcase_add_test(all, what_is_said_again_keeps_its_order);
     tcase_add_test(all, a_new_roster_begins_to_count_anew);

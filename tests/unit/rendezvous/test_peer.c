@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* A connection over loopback: the two ends, and the addresses as the accepting one has them. */
@@ -58,16 +59,19 @@ static void close_ends(void)
 static void assert_known(void)
 {
     struct co_error err = {0};
-    uid_t uid = (uid_t)-1;
-    ck_assert_msg(peer_uid(&p, &ours, &theirs, &uid, &err) == 0, "%s", err.text);
-    ck_assert_uint_eq(uid, geteuid());
+    struct peer_owner owner = {.uid = (uid_t)-1};
+    struct stat st;
+    ck_assert_msg(peer_find(&p, &ours, &theirs, &owner, &err) == 0, "%s", err.text);
+    ck_assert_uint_eq(owner.uid, geteuid());
+    ck_assert_int_eq(fstat(theirs_fd, &st), 0);
+    ck_assert_uint_eq(owner.inode, st.st_ino);
 }
 
 static void assert_unknown(void)
 {
     struct co_error err = {0};
-    uid_t uid;
-    ck_assert_int_eq(peer_uid(&p, &ours, &theirs, &uid, &err), -ENOENT);
+    struct peer_owner owner;
+    ck_assert_int_eq(peer_find(&p, &ours, &theirs, &owner, &err), -ENOENT);
     ck_assert_ptr_nonnull(strstr(err.text, "no process holds the other end"));
 }
 

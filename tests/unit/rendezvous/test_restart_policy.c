@@ -208,6 +208,29 @@ START_TEST(free_restarts_wait_like_others)
 }
 END_TEST
 
+START_TEST(a_node_s_failures_are_counted_to_the_limit)
+{
+    for (uint32_t limit = 1; limit <= RESTART_MAX_STRIKES; limit++) {
+        struct restart_strikes s = {0};
+        for (uint32_t i = 1; i <= 2 * RESTART_MAX_STRIKES; i++)
+            ck_assert_int_eq(restart_strikes_add(&s, limit, 0, 1000 * i), i >= limit);
+    }
+}
+END_TEST
+
+START_TEST(a_node_s_failures_are_forgotten_behind_the_window)
+{
+    struct restart_strikes s = {0};
+    ck_assert(!restart_strikes_add(&s, 3, 1000, 5000));
+    ck_assert(!restart_strikes_add(&s, 3, 1000, 5500));
+    ck_assert(!restart_strikes_add(&s, 3, 1000, 6000)); /* the first is 1000 ms ago */
+    ck_assert(!restart_strikes_add(&s, 3, 1000, 9000));
+    ck_assert(!restart_strikes_add(&s, 3, 1000, 9500));
+    ck_assert(restart_strikes_add(&s, 3, 1000, 9999));
+    ck_assert(restart_strikes_add(&s, 3, 1000, 10000));
+}
+END_TEST
+
 START_TEST(what_is_spent_on_a_single_rank_counts_and_makes_no_wait_longer)
 {
     init(5, 0, NULL);
@@ -240,6 +263,8 @@ int main(void)
     tcase_add_checked_fixture(tc, NULL, tear_down);
     tcase_add_test(tc, none_unless_asked_for);
     tcase_add_test(tc, what_is_spent_on_a_single_rank_counts_and_makes_no_wait_longer);
+    tcase_add_test(tc, a_node_s_failures_are_counted_to_the_limit);
+    tcase_add_test(tc, a_node_s_failures_are_forgotten_behind_the_window);
     tcase_add_test(tc, a_budget_is_used_up);
     tcase_add_test(tc, a_window_forgets);
     tcase_add_test(tc, some_codes_are_final);

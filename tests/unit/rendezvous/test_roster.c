@@ -399,6 +399,21 @@ START_TEST(a_newcomer_waits_for_a_checkpoint_if_so_agreed)
 }
 END_TEST
 
+/* One that leads has no ranks before its store is open, the others have none before that is
+ * told. */
+START_TEST(ranks_that_start_when_a_newcomer_waits_already_are_asked_to_save)
+{
+    create_at_checkpoint(0);
+    join(3);
+    assert_said(" 3<WELCOME 1<PENDING");
+    say(1, MESSAGE_READY);
+    assert_said(" 2<SEALED 1<PENDING 2<PENDING");
+    say(1, MESSAGE_YIELD);
+    say(2, MESSAGE_YIELD);
+    assert_state(ROSTER_STOPPING);
+}
+END_TEST
+
 START_TEST(a_newcomer_waits_for_a_checkpoint_only_so_long)
 {
     create_at_checkpoint(4000);
@@ -934,6 +949,189 @@ START_TEST(a_node_lost_without_an_answer_is_the_cause_of_consequences)
 }
 END_TEST
 
+/* --- Nodes whose ranks fail again and again --- */
+
+/* Three at most, of which one is a spare if there are four. */
+static void create_excluding(uint32_t min, uint32_t after, uint64_t window_ms, int n_nodes)
+{
+    const struct roster_limits limits = {0};
+    terms = (struct message_terms){.min_nodes = min,
+                                   .max_nodes = 3,
+                                   .start_timeout_ms = 600000,
+                                   .rejoin_timeout_ms = 60000,
+                                   .max_restarts = 100,
+                                   .exclude_after = after,
+                                   .exclude_window_ms = window_ms};
+    now_ms = 1000;
+    ck_assert_int_eq(roster_create(&limits, &terms, NULL, 0, now_ms, &r, NULL), 0);
+    for (int i = 1; i <= n_nodes; i++)
+        join(i);
+    time_goes_on(0); /* the window is over */
+    say(1, MESSAGE_READY);
+    assert_state(ROSTER_RUNNING);
+}
+
+/* A rank of it; all that run stop, it last. What comes behind that is what is said. */
+static void fails_and_all_stop(int link, int n_links)
+{
+    fails(link, 7, false);
+    for (int i = 1; i <= n_links; i++)
+        if (i != link)
+            stops(i);
+    say(link, MESSAGE_STOPPED);
+}
+
+/* Through the pause, to where the ranks run again. */
+static void go_on(void)
+{
+    while (roster_get_state(r) == ROSTER_STOPPING)
+        time_goes_on(roster_deadline_ms(r) - now_ms);
+    say(1, MESSAGE_READY);
+    assert_state(ROSTER_RUNNING);
+}
+
+static uint32_t count_members(void)
+{
+    struct roster_node_view view;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < roster_n_slots(r); i++)
+        n += roster_view(r, i, &view) && view.is_member;
+    return n;
+}
+
+START_TEST(a_node_whose_ranks_failed_too_often_takes_no_part_any_more)
+{
+    create_excluding(1, 2, 0, 3);
+    fails_and_all_stop(2, 3);
+    go_on();
+    ck_assert_uint_eq(count_members(), 3);
+    fails_and_all_stop(3, 3); /* another one's count for that one */
+    go_on();
+    ck_assert_uint_eq(count_members(), 3);
+    fails_and_all_stop(2, 3);
+    const struct message_verdict *v = &told(2, MESSAGE_VERDICT)->verdict;
+    ck_assert_int_eq(v->outcome, MESSAGE_EXCLUDED);
+    ck_assert_int_eq(v->exit_code, 7);
+    ck_assert_str_eq(v->node, "node2");
+    ck_assert_str_eq(v->text, "node2 takes no part any more: ranks failed there 2 times; the job "
+                              "goes on without it");
+    ck_assert_int_eq(strncmp(said, " 2<VERDICT 2 closed", 19), 0);
+    go_on();
+    ck_assert_uint_eq(count_members(), 2);
+    ck_assert_uint_eq(roster_n_nodes(r), 2);
+}
+END_TEST
+
+START_TEST(who_comes_by_the_name_of_an_excluded_node_hears_the_same)
+{
+    create_excluding(1, 1, 0, 2);
+    fails_and_all_stop(2, 2);
+    go_on();
+    struct message_hello h = hello_of(2);
+    h.instance[0] = 77;
+    say_hello(12, h, false);
+    assert_said(" 12<VERDICT 12 closed");
+    ck_assert_int_eq(told(12, MESSAGE_VERDICT)->verdict.outcome, MESSAGE_EXCLUDED);
+    say_hello(13, hello_of(3), false);
+    ck_assert_ptr_nonnull(told(13, MESSAGE_WELCOME));
+}
+END_TEST
+
+START_TEST(an_excluded_node_that_was_away_hears_of_it_when_it_comes_back)
+{
+    create_excluding(1, 1, 0, 3);
+    fails(2, 7, false);
+    stops(1);
+    say(2, MESSAGE_STOPPED);
+    gone(2);
+    stops(3);
+    assert_state(ROSTER_RUNNING);
+    say_hello(12, hello_of(2), false);
+    assert_said(" 12<VERDICT 12 closed");
+}
+END_TEST
+
+START_TEST(a_spare_steps_in_for_an_excluded_node)
+{
+    create_excluding(3, 1, 0, 4);
+    fails_and_all_stop(2, 3);
+    ck_assert_int_eq(told(2, MESSAGE_VERDICT)->verdict.outcome, MESSAGE_EXCLUDED);
+    go_on();
+    ck_assert_uint_eq(count_members(), 3);
+    ck_assert_ptr_nonnull(told(4, MESSAGE_SEALED));
+}
+END_TEST
+
+START_TEST(without_an_excluded_node_too_few_wait_for_others)
+{
+    create_excluding(3, 1, 0, 3);
+    fails_and_all_stop(2, 3);
+    assert_state(ROSTER_GATHERING);
+    ck_assert_ptr_nonnull(strstr(roster_change(r), "; node2 takes no part any more"));
+    say_hello(4, hello_of(4), false);
+    assert_state(ROSTER_RUNNING);
+}
+END_TEST
+
+START_TEST(failures_that_lie_far_apart_exclude_nobody)
+{
+    create_excluding(1, 2, 60000, 3);
+    fails_and_all_stop(2, 3);
+    go_on();
+    for (int i = 0; i < 60; i++) {
+        for (int link = 1; link <= 3; link++)
+            say(link, MESSAGE_HEARTBEAT);
+        time_goes_on(1000);
+    }
+    fails_and_all_stop(2, 3);
+    go_on();
+    ck_assert_uint_eq(count_members(), 3);
+    fails_and_all_stop(2, 3);
+    ck_assert_str_eq(told(2, MESSAGE_VERDICT)->verdict.text,
+                     "node2 takes no part any more: ranks failed there 2 times within 60 s; the "
+                     "job goes on without it");
+}
+END_TEST
+
+START_TEST(what_follows_from_anothers_end_is_not_counted)
+{
+    create_excluding(1, 1, 0, 3);
+    fails_of_another(2, 7);
+    stops(1);
+    stops(3);
+    say(2, MESSAGE_STOPPED);
+    go_on();
+    ck_assert_uint_eq(count_members(), 3);
+}
+END_TEST
+
+START_TEST(where_the_roster_is_is_never_excluded)
+{
+    const struct roster_limits limits = {0};
+    create_excluding(1, 1, 0, 3); /* for its terms */
+    roster_destroy(r);
+    ck_assert_int_eq(roster_create(&limits, &terms, NULL, 0, now_ms, &r, NULL), 0);
+    say_hello(1, hello_of(1), true);
+    join(2);
+    join(3);
+    say(1, MESSAGE_READY);
+    fails_and_all_stop(1, 3);
+    go_on();
+    ck_assert_uint_eq(count_members(), 3);
+}
+END_TEST
+
+START_TEST(a_failure_that_ends_the_job_excludes_nobody)
+{
+    create_excluding(1, 1, 0, 3);
+    fails(2, 7, true);
+    for (int i = 1; i <= 3; i++)
+        say(i, MESSAGE_STOPPING);
+    assert_state(ROSTER_CLOSED);
+    ck_assert_int_eq(told(2, MESSAGE_VERDICT)->verdict.outcome, MESSAGE_RANK_FAILED);
+}
+END_TEST
+
 START_TEST(a_failure_starts_those_that_were_done_again)
 {
     create_running(2, 2, 2, 1);
@@ -953,6 +1151,51 @@ START_TEST(ranks_that_are_gone_end_the_generation)
     assert_said(" 1<STOP STOPPING");
     stops(1);
     assert_state(ROSTER_RUNNING);
+}
+END_TEST
+
+START_TEST(a_restart_that_somebody_asks_for_costs_nothing)
+{
+    create_running(2, 2, 2, 0);
+    say(2, MESSAGE_RESTART);
+    assert_said(" 1<STOP 2<STOP STOPPING");
+    ck_assert_int_eq(told(1, MESSAGE_STOP)->stop.why, MESSAGE_WHY_RESTART);
+    ck_assert_str_eq(told(1, MESSAGE_STOP)->stop.text, "a restart was asked for on node2");
+    fails(1, 1, false); /* of what it lost */
+    assert_said("");
+    stops(1);
+    stops(2);
+    assert_state(ROSTER_RUNNING);
+    ck_assert_uint_eq(roster_generation(r), 1);
+    ck_assert_uint_eq(roster_n_restarts(r), 0);
+}
+END_TEST
+
+START_TEST(a_restart_is_for_those_that_were_done_too)
+{
+    create_running(2, 2, 2, 0);
+    say(1, MESSAGE_DONE);
+    say(1, MESSAGE_RESTART);
+    assert_said(" 1<STOP 2<STOP STOPPING");
+}
+END_TEST
+
+START_TEST(a_restart_is_for_a_member_to_ask_for_and_once_in_a_generation)
+{
+    create_running(1, 2, 2, 0);
+    join(3); /* a spare */
+    say(3, MESSAGE_RESTART);
+    assert_state(ROSTER_RUNNING);
+    struct message late = {.type = MESSAGE_RESTART, .generation = roster_generation(r)};
+    say_message(1, late);
+    say_message(2, late);
+    assert_said("");
+    stops(1);
+    stops(2);
+    assert_state(ROSTER_RUNNING);
+    say(1, MESSAGE_READY);
+    say_message(1, late);
+    assert_said("");
 }
 END_TEST
 
@@ -1238,6 +1481,7 @@ int main(void)
     tcase_add_test(all, a_host_file_orders_ranks);
     tcase_add_test(all, a_newcomer_ends_the_generation_at_once);
     tcase_add_test(all, a_newcomer_waits_for_a_checkpoint_if_so_agreed);
+    tcase_add_test(all, ranks_that_start_when_a_newcomer_waits_already_are_asked_to_save);
     tcase_add_test(all, a_newcomer_waits_for_a_checkpoint_only_so_long);
     tcase_add_test(all, a_newcomer_that_has_gone_disturbs_nobody_and_the_next_has_its_own_time);
     tcase_add_test(all, nobody_is_let_in_by_the_clock_when_some_are_done);
@@ -1273,8 +1517,20 @@ int main(void)
     tcase_add_test(all, the_only_node_may_correct_a_consequence);
     tcase_add_test(all, whether_a_restart_follows_is_for_the_cause_to_say);
     tcase_add_test(all, a_node_lost_without_an_answer_is_the_cause_of_consequences);
+    tcase_add_test(all, a_node_whose_ranks_failed_too_often_takes_no_part_any_more);
+    tcase_add_test(all, who_comes_by_the_name_of_an_excluded_node_hears_the_same);
+    tcase_add_test(all, an_excluded_node_that_was_away_hears_of_it_when_it_comes_back);
+    tcase_add_test(all, a_spare_steps_in_for_an_excluded_node);
+    tcase_add_test(all, without_an_excluded_node_too_few_wait_for_others);
+    tcase_add_test(all, failures_that_lie_far_apart_exclude_nobody);
+    tcase_add_test(all, what_follows_from_anothers_end_is_not_counted);
+    tcase_add_test(all, where_the_roster_is_is_never_excluded);
+    tcase_add_test(all, a_failure_that_ends_the_job_excludes_nobody);
     tcase_add_test(all, a_failure_starts_those_that_were_done_again);
     tcase_add_test(all, ranks_that_are_gone_end_the_generation);
+    tcase_add_test(all, a_restart_that_somebody_asks_for_costs_nothing);
+    tcase_add_test(all, a_restart_is_for_those_that_were_done_too);
+    tcase_add_test(all, a_restart_is_for_a_member_to_ask_for_and_once_in_a_generation);
     tcase_add_test(all, a_leave_goes_on_without_the_node);
     tcase_add_test(all, who_leaves_with_ranks_has_time_to_come_back_too);
     tcase_add_test(all, the_roster_goes_with_its_own_node);

@@ -505,6 +505,23 @@ START_TEST(who_waits_for_a_rank_that_is_gone_may_ask_for_the_next_generation)
 }
 END_TEST
 
+START_TEST(who_lost_a_peer_in_an_older_generation_has_lost_none_in_this_one)
+{
+    struct node_message m = hello(1);
+    m.type = NODE_LOST;
+    broker_offer_more(b, 0);
+    say_hello(1);
+    renew(1);
+    ck_assert_int_eq(node_message_send(theirs[1], &m, -1), 0); /* it has not heard of that yet */
+    ck_assert_int_eq(let_broker_read(1, NULL), 1);
+    ck_assert(!broker_has_lost_peer(b, 1));
+    m.generation = 1;
+    ck_assert_int_eq(node_message_send(theirs[1], &m, -1), 0);
+    ck_assert_int_eq(let_broker_read(1, NULL), 1);
+    ck_assert(broker_has_lost_peer(b, 1));
+}
+END_TEST
+
 START_TEST(what_is_about_an_older_generation_is_dropped)
 {
     broker_offer_more(b, 0);
@@ -619,6 +636,7 @@ int main(void)
     tcase_add_test(t, a_place_that_cannot_be_is_no_message);
     tcase_add_test(t, who_goes_without_having_read_takes_nothing_along);
     tcase_add_test(t, who_waits_for_a_rank_that_is_gone_may_ask_for_the_next_generation);
+    tcase_add_test(t, who_lost_a_peer_in_an_older_generation_has_lost_none_in_this_one);
     tcase_add_test(t, what_is_about_an_older_generation_is_dropped);
     tcase_add_test(t, when_no_generation_follows_who_asks_is_refused);
     tcase_add_test(t, who_is_gone_before_it_is_let_in_leaves_nothing);

@@ -225,6 +225,31 @@ START_TEST(calls_and_types_have_names_and_unknown_ones_too)
 }
 END_TEST
 
+START_TEST(a_rank_waits_behind_the_step_it_was_told_until_it_is_let_go)
+{
+    ck_assert(!progress_holds(&page));
+    progress_hold(&page, 41);
+    progress_begin(&page, 40);
+    ck_assert(!progress_holds(&page));
+    progress_step(&page, 1000, 0);
+    ck_assert(progress_holds(&page));
+    ck_assert(!read_page().is_held); /* the rank says so when it waits */
+    progress_set_held(&page, true);
+    ck_assert(read_page().is_held);
+    progress_let_go(&page);
+    ck_assert(!progress_holds(&page));
+    progress_hold(&page, 40); /* it is beyond */
+    ck_assert(!progress_holds(&page));
+}
+END_TEST
+
+START_TEST(a_rank_may_be_told_to_wait_before_its_first_step)
+{
+    progress_hold(&page, 0);
+    ck_assert(progress_holds(&page));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("progress");
@@ -241,6 +266,8 @@ int main(void)
     tcase_add_test(tc, waiting_without_a_place_is_told);
     tcase_add_test(tc, the_digest_changes_with_all_that_is_progress);
     tcase_add_test(tc, a_call_is_never_told_with_the_bytes_of_another);
+    tcase_add_test(tc, a_rank_waits_behind_the_step_it_was_told_until_it_is_let_go);
+    tcase_add_test(tc, a_rank_may_be_told_to_wait_before_its_first_step);
     tcase_add_test(tc, calls_and_types_have_names_and_unknown_ones_too);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);

@@ -510,7 +510,6 @@ static int run_arguments(int rank, void *arg)
          "-1 is not an operation"},
         {ddp_all_reduce(g, x, x, SIZE_MAX / 2, DDP_FLOAT32, DDP_SUM, NULL), "more than memory"},
         {ddp_all_reduce(g, (char *)x + 1, x, 1, DDP_FLOAT32, DDP_SUM, NULL), "not aligned"},
-        {ddp_all_reduce(g, x, x, 1, DDP_FLOAT32, DDP_SUM, x), "stream must be NULL"},
         {ddp_all_reduce(NULL, x, x, 1, DDP_FLOAT32, DDP_SUM, NULL), "the group is NULL"},
         {ddp_reduce(g, x, x, 4, DDP_FLOAT32, DDP_SUM, 2, NULL), "root is 2, not 0 to 1"},
         {ddp_broadcast(g, x, x, 4, DDP_FLOAT32, -1, NULL), "root is -1"},

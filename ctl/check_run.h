@@ -1,0 +1,23 @@
+/* check_run.h - run another program for what it says, and no longer than it may. */
+#ifndef DDP_CTL_CHECK_RUN_H
+#define DDP_CTL_CHECK_RUN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct co_error;
+
+/* With nothing on standard input. One that takes too long is killed.
+ *
+ * words     NULL-terminated; the first is searched in PATH
+ * text      what it wrote, to standard output and standard error; cut to n - 1 bytes, always a
+ *           string; what follows is read and dropped
+ * returns   0: its exit status was 0
+ *           -ENOENT      there is no such program
+ *           -ETIMEDOUT   it took too long
+ *           -EIO         it failed: the text says how, and its own last line
+ *           -errno */
+int check_run(const char *const *words, uint64_t timeout_ms, char *text, size_t n,
+              struct co_error *err);
+
+#endif

@@ -1,0 +1,227 @@
+/* check_server.c - the end of check_net.h that answers: a thread that accepts, and one for each
+ * connection. */
+#include "check_net.h"
+#include "check_stream.h"
+
+#include "common/error.h"
+#include "common/scope.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+enum { BACKLOG = 1024, MESSAGE_BYTES = 8 };
+
+struct seat { /* of a connection */
+    struct check_server *server;
+    int fd; /* -1: it is free */
+};
+
+struct check_server {
+    uint8_t secret[CHECK_SECRET_BYTES];
+    int listen_fd, stop_fd;
+    pthread_t acceptor;
+    pthread_mutex_t mutex; /* of what follows */
+    pthread_cond_t left;   /* somebody has */
+    struct seat seats[CHECK_CONNECTIONS_MAX];
+    size_t n_taken;
+    bool is_closing;
+};
+
+/* --- a connection --- */
+
+/* All 16 bytes are looked at, whichever is wrong: the time tells nothing. */
+static bool is_secret(const uint8_t *a, const uint8_t *b)
+{
+    uint8_t difference = 0;
+    for (size_t i = 0; i < CHECK_SECRET_BYTES; i++)
+        difference |= a[i] ^ b[i];
+    return difference == 0;
+}
+
+static void echo(int fd)
+{
+    uint8_t message[MESSAGE_BYTES];
+    while (check_stream_receive(fd, message, sizeof message) == 0 &&
+           check_stream_send(fd, message, sizeof message) == 0) {
+    }
+}
+
+static void swallow(int fd, uint8_t *chunk)
+{
+    uint64_t n_bytes;
+    if (check_stream_drain(fd, chunk, &n_bytes) < 0)
+        return;
+    n_bytes = htole64(n_bytes);
+    check_stream_send(fd, &n_bytes, sizeof n_bytes);
+}
+
+static void serve(const struct check_server *s, int fd)
+{
+    uint8_t hello[CHECK_SECRET_BYTES + 1];
+    co_autofree uint8_t *chunk = NULL;
+    check_stream_be_patient(fd, CHECK_IDLE_MS);
+    if (check_stream_receive(fd, hello, sizeof hello) < 0 || !is_secret(hello, s->secret) ||
+        check_stream_send(fd, "k", 1) < 0)
+        return;
+    char what = (char)hello[CHECK_SECRET_BYTES];
+    if (what == 's' || what == 'g')
+        chunk = calloc(1, CHECK_CHUNK_BYTES);
+    if (what == 'p')
+        echo(fd);
+    else if (what == 's' && chunk != NULL)
+        swallow(fd, chunk);
+    else if (what == 'g' && chunk != NULL)
+        check_stream_pour(fd, chunk, CHECK_STREAM_MS);
+}
+
+static void *run_connection(void *arg)
+{
+    struct seat *seat = arg;
+    struct check_server *s = seat->server;
+    serve(s, seat->fd);
+    pthread_mutex_lock(&s->mutex);
+    close(seat->fd); /* under the lock: whoever closes the server shuts down what is open */
+    seat->fd = -1;
+    s->n_taken--;
+    pthread_cond_broadcast(&s->left);
+    pthread_mutex_unlock(&s->mutex);
+    return NULL;
+}
+
+/* --- all of them --- */
+
+/* returns   NULL: the server is being closed */
+static struct seat *take_seat(struct check_server *s, int fd)
+{
+    struct seat *seat = NULL;
+    pthread_mutex_lock(&s->mutex);
+    while (!s->is_closing && s->n_taken == CHECK_CONNECTIONS_MAX)
+        pthread_cond_wait(&s->left, &s->mutex);
+    for (size_t i = 0; !s->is_closing && seat == NULL; i++)
+        if (s->seats[i].fd < 0)
+            seat = &s->seats[i];
+    if (seat != NULL) {
+        *seat = (struct seat){.server = s, .fd = fd};
+        s->n_taken++;
+    }
+    pthread_mutex_unlock(&s->mutex);
+    return seat;
+}
+
+static void begin(struct check_server *s, int fd)
+{
+    pthread_t thread;
+    pthread_attr_t attr;
+    struct seat *seat = take_seat(s, fd);
+    if (seat == NULL) {
+        close(fd);
+        return;
+    }
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    if (pthread_create(&thread, &attr, run_connection, seat) != 0)
+        run_connection(seat); /* then one after the other */
+    pthread_attr_destroy(&attr);
+}
+
+static void *run_acceptor(void *arg)
+{
+    struct check_server *s = arg;
+    struct pollfd polls[2] = {{.fd = s->listen_fd, .events = POLLIN},
+                              {.fd = s->stop_fd, .events = POLLIN}};
+    while (polls[1].revents == 0) {
+        if (poll(polls, 2, -1) < 0 || polls[0].revents == 0)
+            continue;
+        int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+        if (fd >= 0)
+            begin(s, fd);
+    }
+    return NULL;
+}
+
+/* Of both families, if there are two. returns a descriptor, or -errno */
+static int listen_at_any_port(uint16_t *ret_port)
+{
+    struct sockaddr_storage address = {.ss_family = AF_INET6}; /* ::, and port 0 */
+    socklen_t len = sizeof(struct sockaddr_in6);
+    const int none = 0;
+    co_autoclose_fd int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &none, sizeof none);
+    if (fd < 0 || bind(fd, (const struct sockaddr *)&address, len) < 0) {
+        if (fd >= 0)
+            close(fd);
+        address = (struct sockaddr_storage){.ss_family = AF_INET};
+        len = sizeof(struct sockaddr_in);
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (fd < 0 || bind(fd, (const struct sockaddr *)&address, len) < 0)
+            return -errno;
+    }
+    len = sizeof address;
+    if (listen(fd, BACKLOG) < 0 || getsockname(fd, (struct sockaddr *)&address, &len) < 0)
+        return -errno;
+    *ret_port = ntohs(address.ss_family == AF_INET
+                          ? ((const struct sockaddr_in *)(const void *)&address)->sin_port
+                          : ((const struct sockaddr_in6 *)(const void *)&address)->sin6_port);
+    return co_take_fd(&fd);
+}
+
+static void free_server(struct check_server *s)
+{
+    if (s->listen_fd >= 0)
+        close(s->listen_fd);
+    if (s->stop_fd >= 0)
+        close(s->stop_fd);
+    pthread_mutex_destroy(&s->mutex);
+    pthread_cond_destroy(&s->left);
+    free(s);
+}
+
+int check_server_open(const uint8_t secret[CHECK_SECRET_BYTES], struct check_server **ret,
+                      uint16_t *ret_port, struct co_error *err)
+{
+    struct check_server *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return co_fail(err, -ENOMEM, "no memory to listen");
+    memcpy(s->secret, secret, sizeof s->secret);
+    for (size_t i = 0; i < CHECK_CONNECTIONS_MAX; i++)
+        s->seats[i].fd = -1;
+    pthread_mutex_init(&s->mutex, NULL);
+    pthread_cond_init(&s->left, NULL);
+    s->stop_fd = eventfd(0, EFD_CLOEXEC);
+    s->listen_fd = listen_at_any_port(ret_port);
+    int rc = s->listen_fd < 0 ? s->listen_fd : s->stop_fd < 0 ? -errno : 0;
+    if (rc == 0)
+        rc = -pthread_create(&s->acceptor, NULL, run_acceptor, s);
+    if (rc < 0) {
+        free_server(s);
+        return co_fail(err, rc, "cannot listen at any port: %s", strerror(-rc));
+    }
+    *ret = s;
+    return 0;
+}
+
+void check_server_close(struct check_server *s)
+{
+    if (s == NULL)
+        return;
+    pthread_mutex_lock(&s->mutex);
+    s->is_closing = true;
+    for (size_t i = 0; i < CHECK_CONNECTIONS_MAX; i++)
+        if (s->seats[i].fd >= 0)
+            shutdown(s->seats[i].fd, SHUT_RDWR);
+    pthread_cond_broadcast(&s->left);
+    pthread_mutex_unlock(&s->mutex);
+    eventfd_write(s->stop_fd, 1);
+    pthread_join(s->acceptor, NULL);
+    pthread_mutex_lock(&s->mutex);
+    while (s->n_taken > 0)
+        pthread_cond_wait(&s->left, &s->mutex);
+    pthread_mutex_unlock(&s->mutex);
+    free_server(s);
+}

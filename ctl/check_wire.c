@@ -1,0 +1,84 @@
+#include "check_wire.h"
+
+#include "common/error.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char word[] = "ddpctl-check ";
+
+static int parse(const char *text, size_t len, json_t **ret, struct co_error *err)
+{
+    json_error_t trouble;
+    json_t *json = json_loadb(text, len, 0, &trouble);
+    if (json_is_object(json)) {
+        *ret = json;
+        return 1;
+    }
+    json_decref(json);
+    return co_fail(err, -EPROTO, "what comes from there is not ddpctl's: %.100s",
+                   json == NULL ? trouble.text : "no object");
+}
+
+int check_wire_take(struct check_wire *w, json_t **ret, struct co_error *err)
+{
+    for (;;) {
+        const char *line = (const char *)co_buf_bytes(&w->in);
+        size_t len = co_buf_len(&w->in);
+        const char *end = len > 0 ? memchr(line, '\n', len) : NULL;
+        size_t n = end != NULL ? (size_t)(end - line) : len;
+        if (n > CHECK_LINE_MAX_BYTES || w->n_ignored > CHECK_CHATTER_MAX_BYTES)
+            return co_fail(err, -E2BIG, "what comes from there is not ddpctl's: it goes on and on");
+        if (end == NULL)
+            return 0;
+        bool is_ours = n >= sizeof word - 1 && memcmp(line, word, sizeof word - 1) == 0;
+        int rc = is_ours ? parse(line + sizeof word - 1, n - (sizeof word - 1), ret, err) : 0;
+        w->n_ignored += is_ours ? 0 : n + 1;
+        co_buf_consume(&w->in, n + 1);
+        if (rc != 0)
+            return rc;
+    }
+}
+
+void check_wire_fini(struct check_wire *w)
+{
+    co_buf_fini(&w->in);
+}
+
+char *check_wire_print(json_t *json)
+{
+    char *text = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL, *line = NULL;
+    if (text == NULL || asprintf(&line, "%s%s\n", word, text) < 0)
+        line = NULL;
+    free(text);
+    json_decref(json);
+    return line;
+}
+
+static int from_digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+int check_wire_read_hex(const char *text, uint8_t *to, size_t n)
+{
+    if (text == NULL || strlen(text) != 2 * n)
+        return -EINVAL;
+    for (size_t i = 0; i < n; i++) {
+        int high = from_digit(text[2 * i]), low = from_digit(text[2 * i + 1]);
+        if (high < 0 || low < 0)
+            return -EINVAL;
+        to[i] = (uint8_t)(high << 4 | low);
+    }
+    return 0;
+}
+
+void check_wire_print_hex(const uint8_t *bytes, size_t n, char *to)
+{
+    to[0] = '\0';
+    for (size_t i = 0; i < n; i++)
+        sprintf(to + 2 * i, "%02x", bytes[i]);
+}

@@ -1,0 +1,61 @@
+/* device.h - groups whose data lies on GPUs, moved by NCCL.
+ *
+ * Collectives and messages that are given a stream work on memory of this rank's GPU: they are put
+ * into the stream's order and return, and are done when what the program puts there behind them
+ * begins. Nobody has to ask for this when joining: the first call with a stream loads
+ * libddp-nccl.so, takes the GPU and makes the group's communicator. That first call is collective,
+ * as all of them are; DDP_BACKEND=nccl has ddp_init() do it, and fail where it cannot be. Messages,
+ * and ddp_stream_wait(), return DDP_EINVAL before it.
+ *
+ *   GPU        of those that the process sees (CUDA_VISIBLE_DEVICES): the one there is, else that
+ *              of the local rank's number
+ *   stream     a cudaStream_t. The default stream is named by cudaStreamLegacy or
+ *              cudaStreamPerThread: NULL stands for memory of the CPU
+ *   memory     of cudaMalloc() and its like, or of the host and known to CUDA
+ *   failures   of a peer end the kernels that wait for it, and are returned by the next call of the
+ *              group with a stream, as collective.h says. Calls of CUDA know nothing of peers:
+ *              wait by ddp_stream_wait(), not by cudaStreamSynchronize()
+ *   DDP_ERESPAWN  this process cannot use its GPU any more, or the failure is its own: return from
+ *              main, or call ddp_fatal(), which exits with status 75; ddprun --max-restarts starts
+ *              another process in its place
+ *
+ * Unlike on CPUs: sums depend on NCCL's algorithm, not on rank order; a NaN may get lost in DDP_MIN
+ * and DDP_MAX; DDP_BAND, DDP_BOR and ddp_all_reduce_checked() return DDP_EUNSUPPORTED; messages
+ * have tag 0 and wait for each other in the stream; ranks that call different things are not told
+ * so, but get DDP_ETIMEOUT. */
+#ifndef DDP_DEVICE_H
+#define DDP_DEVICE_H
+
+#include <ddp/group.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Wait until all that was put on a stream is done.
+ *
+ * timeout_ms   0: as any other call
+ * returns      0
+ *              DDP_EINVAL        the group has no communicator yet
+ *              DDP_ETIMEOUT      the time is over; the job is broken
+ *              DDP_ERESPAWN      CUDA or NCCL failed here
+ *              DDP_EPEER, DDP_RETRY  as a collective; what is on the stream has ended */
+int ddp_stream_wait(struct ddp_group *g, void *stream, uint64_t timeout_ms);
+
+/* The group's ncclComm_t, for who calls NCCL itself. Collective the first time. It belongs to the
+ * group; it is non-blocking: a call that returns ncclInProgress is under way once
+ * ncclCommGetAsyncError() says ncclSuccess.
+ *
+ * returns   0; DDP_EUNSUPPORTED, and what a collective returns */
+int ddp_nccl_comm(struct ddp_group *g, void **ret_comm);
+
+/* The number of this rank's GPU among those that the process sees, and the calling thread's current
+ * device from now on. Not collective.
+ *
+ * returns   0; DDP_EUNSUPPORTED there is none; the text says what is missing */
+int ddp_device(struct ddp_group *g, int *ret_index);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

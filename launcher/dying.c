@@ -1,0 +1,42 @@
+#include "dying.h"
+
+#include "common/clock.h"
+#include "common/process.h"
+
+#include <stddef.h>
+
+enum { FIRST_WAIT_MS = 1, LAST_WAIT_MS = 512 };
+
+bool dying_is_ending(pid_t pid)
+{
+    struct co_process p;
+    return co_process_look(pid, &p, NULL) == 0 && p.is_ending;
+}
+
+bool dying_has_failed(pid_t pid, int *ret_status)
+{
+    struct co_process p;
+    if (co_process_look(pid, &p, NULL) < 0 || !p.is_ending || p.exit_status == 0)
+        return false;
+    *ret_status = p.exit_status;
+    return true;
+}
+
+void dying_watch_begin(struct dying_watch *w, uint64_t now_ms)
+{
+    *w = (struct dying_watch){.wait_ms = FIRST_WAIT_MS, .next_ms = now_ms};
+}
+
+uint64_t dying_watch_next_ms(const struct dying_watch *w)
+{
+    return w->wait_ms != 0 ? w->next_ms : CO_NEVER_MS;
+}
+
+bool dying_watch_take(struct dying_watch *w, uint64_t now_ms)
+{
+    if (now_ms < dying_watch_next_ms(w))
+        return false;
+    w->next_ms = now_ms + w->wait_ms;
+    w->wait_ms = w->wait_ms < LAST_WAIT_MS ? 2 * w->wait_ms : 0;
+    return true;
+}

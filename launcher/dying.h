@@ -1,0 +1,39 @@
+/* dying.h - ranks that are as good as ended, though they cannot be reaped yet.
+ *
+ * The kernel marks a process as ending, and wakes its peers (robust futexes), before it frees its
+ * memory; only behind that it can be waited for: 7 ms and more for each 100 MB. The mark and the
+ * status are the kernel's own, so no rank can be taken for dead that lives. */
+#ifndef DDP_LAUNCHER_DYING_H
+#define DDP_LAUNCHER_DYING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Has it begun to end, whatever of?
+ *
+ * pid   of a process that has not been reaped: nobody else can have the number */
+bool dying_is_ending(pid_t pid);
+
+/* Does it end, and not well?
+ *
+ * ret_status   as waitpid() will have it, never 0
+ * returns      false also where the kernel does not let us know: then its end is told when it is
+ *              reaped, as all others are */
+bool dying_has_failed(pid_t pid, int *ret_status);
+
+/* When to look again. A rank's threads end one after the other, and its peers may be woken by one
+ * before the first is marked: one look may come too early, a few that are ever further apart do
+ * not. Pure; zeroed: nobody looks. */
+struct dying_watch {
+    uint64_t wait_ms; /* until the look behind the next one; 0: there is none */
+    uint64_t next_ms;
+};
+
+void dying_watch_begin(struct dying_watch *w, uint64_t now_ms); /* the first is due at once */
+uint64_t dying_watch_next_ms(const struct dying_watch *w);      /* CO_NEVER_MS: none is left */
+
+/* returns   whether one is due, which counts as done then */
+bool dying_watch_take(struct dying_watch *w, uint64_t now_ms);
+
+#endif

@@ -1,0 +1,62 @@
+/* flights.h - the dumps of torch's flight recorder: have the ranks write them, and gather them.
+ *
+ * torch keeps the last collective calls of each rank in memory. Where the job's environment has
+ * TORCH_NCCL_DEBUG_INFO_PIPE_FILE, its process group for NCCL makes a named pipe for each rank,
+ * that name with the rank and ".pipe" behind it; a byte in there makes it write what it keeps to a
+ * file, TORCH_FR_DUMP_TEMP_FILE (or TORCH_NCCL_DEBUG_INFO_TEMP_FILE, or a name in the user's cache)
+ * with the rank behind it. This module writes the byte, waits until a new file is there that grows
+ * no more, and copies it to a folder of the job, as rank_N: what torch's fr_trace takes.
+ *
+ * It sets nothing, and where the pipe is not asked for it does nothing. Of several nodes each
+ * ddprun sees to its own ranks.
+ *
+ * The caller looks again and again; no call waits for a rank. */
+#ifndef DDP_LAUNCHER_FLIGHTS_H
+#define DDP_LAUNCHER_FLIGHTS_H
+
+#include <jansson.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct co_error;
+struct flights; /* opaque; the dumps of some ranks */
+
+enum {
+    FLIGHTS_WAIT_MS = 20000, /* torch looks at its pipe once a second, and may take 15 s to write */
+    FLIGHTS_QUIET_MS = 300,  /* a file that has not grown for so long is whole */
+    FLIGHTS_MAX_BYTES = 256 << 20, /* a larger one stays where it is */
+};
+
+/* Where the ranks have their pipes and write their files: the beginnings of the names. */
+struct flights_names {
+    char pipe[PATH_MAX]; /* "": there are none */
+    char file[PATH_MAX];
+};
+
+/* get   of the environment that the ranks have; may return NULL, or ""
+ * returns   whether they have pipes; a name that is too long is none */
+bool flights_find_names(struct flights_names *ret, const char *(*get)(const char *variable));
+
+/* Have these ranks write what they keep.
+ *
+ * ranks     n of them, the job's numbers
+ * dir       where copies are put, made with the first one; copied. NULL: nowhere, files stay where
+ *           torch writes them
+ * ret       to be looked at until nothing is awaited, then flights_destroy()
+ * returns   0, -ENOMEM */
+int flights_begin(const struct flights_names *names, const int *ranks, int n, const char *dir,
+                  uint64_t now_ms, struct flights **ret, struct co_error *err);
+void flights_destroy(struct flights *f); /* NULL is fine, here and below */
+
+/* See what has come, and copy some of it. returns whether more may come: look again in a moment */
+bool flights_look(struct flights *f, uint64_t now_ms);
+
+/* Where they are, in a few lines: "torch's flight recorder: ...". */
+void flights_print(const struct flights *f, FILE *out);
+
+/* [{"rank", "file" (null: none), "note" (why, or null)}]. returns given up; NULL without memory */
+json_t *flights_json_make(const struct flights *f);
+
+#endif

@@ -1,0 +1,25 @@
+/* node_history.h - what the events of a job tell of its steps, so that the same can be made to
+ * happen at the same steps again (replay.h).
+ *
+ * A step is one of libddp (docs/progress.md), counted over all generations that ranks lived
+ * through. Nothing is told of ranks that do not use it. */
+#ifndef DDP_LAUNCHER_NODE_HISTORY_H
+#define DDP_LAUNCHER_NODE_HISTORY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct node;
+
+/* How many steps a rank of this node has completed, also one that is gone since.
+ *
+ * rank      local
+ * returns   whether it is known */
+bool node_history_step(const struct node *n, int rank, uint64_t *ret);
+
+/* A generation is over: tell its steps. Call it while its memory is there.
+ *
+ * lives   its ranks go on in the next one */
+void node_history_note_end(struct node *n, bool lives);
+
+#endif

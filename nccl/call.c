@@ -1,0 +1,321 @@
+/* call.c - collectives and messages, into the order of a stream.
+ *
+ * NCCL has the common ones; those with counts, and those it lacks in older versions, are made of
+ * its broadcasts, reductions and messages, in one group each: NCCL makes them together. */
+#include "device.h"
+
+#include "words.h"
+
+#include <errno.h>
+
+struct work {
+    struct device_group *g;
+    const struct collective *what;
+    ncclComm_t comm;
+    cudaStream_t stream;
+    ncclDataType_t dtype;
+    ncclRedOp_t op;
+    size_t size; /* of an element */
+    const char *in;
+    char *out;
+    void *temp; /* of an all_to_all in place: what `in` was; NULL */
+};
+
+/* Elements of the block for rank r, or from it. */
+static size_t count_in(const struct work *c, int r)
+{
+    const struct collective *w = c->what;
+    return w->in_counts != NULL ? w->in_counts[r] : w->counts != NULL ? w->counts[r] : w->count;
+}
+
+static size_t count_out(const struct work *c, int r)
+{
+    return c->what->counts != NULL ? c->what->counts[r] : c->what->count;
+}
+
+/* The first failure of several calls; those that are under way are none. */
+static void keep_first(ncclResult_t *first, ncclResult_t result)
+{
+    if (*first == ncclSuccess || (*first == ncclInProgress && result != ncclSuccess))
+        *first = result;
+}
+
+static ncclResult_t end_group(ncclResult_t first)
+{
+    keep_first(&first, ncclGroupEnd());
+    return first;
+}
+
+/* --- of broadcasts and reductions ------------------------------------------------------------- */
+
+static ncclResult_t all_gather_v(const struct work *c)
+{
+    ncclResult_t first = ncclGroupStart();
+    char *at = c->out;
+    for (int r = 0; r < c->g->n; r++) {
+        const size_t count = count_out(c, r);
+        if (count > 0)
+            keep_first(&first, ncclBroadcast(r == c->g->rank ? c->in : at, at, count, c->dtype, r,
+                                             c->comm, c->stream));
+        at += count * c->size;
+    }
+    return end_group(first);
+}
+
+static ncclResult_t reduce_scatter_v(const struct work *c)
+{
+    ncclResult_t first = ncclGroupStart();
+    const char *at = c->in;
+    for (int r = 0; r < c->g->n; r++) {
+        const size_t count = count_in(c, r);
+        if (count > 0)
+            keep_first(&first, ncclReduce(at, r == c->g->rank ? c->out : NULL, count, c->dtype,
+                                          c->op, r, c->comm, c->stream));
+        at += count * c->size;
+    }
+    return end_group(first);
+}
+
+/* --- of messages ------------------------------------------------------------------------------ */
+
+static void send_to(const struct work *c, const char *at, size_t count, int r, ncclResult_t *first)
+{
+    if (count > 0 && r != c->g->rank)
+        keep_first(first, ncclSend(at, count, c->dtype, r, c->comm, c->stream));
+}
+
+static void receive_from(const struct work *c, char *at, size_t count, int r, ncclResult_t *first)
+{
+    if (count > 0 && r != c->g->rank)
+        keep_first(first, ncclRecv(at, count, c->dtype, r, c->comm, c->stream));
+}
+
+static void receive_all(const struct work *c, ncclResult_t *first)
+{
+    char *at = c->out;
+    for (int r = 0; r < c->g->n; r++) {
+        receive_from(c, at, count_out(c, r), r, first);
+        at += count_out(c, r) * c->size;
+    }
+}
+
+static void send_all(const struct work *c, const char *at, ncclResult_t *first)
+{
+    for (int r = 0; r < c->g->n; r++) {
+        send_to(c, at, count_in(c, r), r, first);
+        at += count_in(c, r) * c->size;
+    }
+}
+
+static ncclResult_t gather(const struct work *c)
+{
+    ncclResult_t first = ncclGroupStart();
+    const int root = c->what->root;
+    if (c->g->rank == root)
+        receive_all(c, &first);
+    else
+        send_to(c, c->in, count_in(c, c->g->rank), root, &first);
+    return end_group(first);
+}
+
+static ncclResult_t scatter(const struct work *c)
+{
+    ncclResult_t first = ncclGroupStart();
+    const int root = c->what->root;
+    if (c->g->rank == root)
+        send_all(c, c->in, &first);
+    else
+        receive_from(c, c->out, count_out(c, c->g->rank), root, &first);
+    return end_group(first);
+}
+
+static ncclResult_t all_to_all(const struct work *c)
+{
+    ncclResult_t first = ncclGroupStart();
+    send_all(c, c->temp != NULL ? c->temp : c->in, &first);
+    receive_all(c, &first);
+    return end_group(first);
+}
+
+static ncclResult_t make_call(const struct work *c)
+{
+    const struct collective *w = c->what;
+    switch (w->kind) {
+    case CALL_ALL_REDUCE:
+        return ncclAllReduce(c->in, c->out, w->count, c->dtype, c->op, c->comm, c->stream);
+    case CALL_REDUCE:
+        return ncclReduce(c->in, c->out, w->count, c->dtype, c->op, w->root, c->comm, c->stream);
+    case CALL_BROADCAST:
+        return ncclBroadcast(c->in, c->out, w->count, c->dtype, w->root, c->comm, c->stream);
+    case CALL_ALL_GATHER:
+        return w->counts != NULL
+                   ? all_gather_v(c)
+                   : ncclAllGather(c->in, c->out, w->count, c->dtype, c->comm, c->stream);
+    case CALL_REDUCE_SCATTER:
+        return w->counts != NULL ? reduce_scatter_v(c)
+                                 : ncclReduceScatter(c->in, c->out, w->count, c->dtype, c->op,
+                                                     c->comm, c->stream);
+    case CALL_GATHER:
+        return gather(c);
+    case CALL_SCATTER:
+        return scatter(c);
+    case CALL_ALL_TO_ALL:
+        return all_to_all(c);
+    default:
+        return ncclInvalidUsage;
+    }
+}
+
+/* --- what stays on this rank ------------------------------------------------------------------ */
+
+/* A block of this rank for itself is copied by the stream: of a gather, a scatter, an
+ * all_to_all. */
+static cudaError_t copy_own(struct work *c)
+{
+    const struct collective *w = c->what;
+    const int me = c->g->rank;
+    const bool deals = w->kind == CALL_SCATTER || w->kind == CALL_ALL_TO_ALL;
+    const bool collects = w->kind == CALL_GATHER || w->kind == CALL_ALL_TO_ALL;
+    const bool has_own = w->kind == CALL_ALL_TO_ALL || ((deals || collects) && w->root == me);
+    const char *from = c->temp != NULL ? c->temp : c->in;
+    char *to = c->out;
+    if (!has_own || count_out(c, me) == 0)
+        return cudaSuccess;
+    for (int r = 0; r < me; r++) {
+        from += deals ? count_in(c, r) * c->size : 0;
+        to += collects ? count_out(c, r) * c->size : 0;
+    }
+    return from == to ? cudaSuccess
+                      : cudaMemcpyAsync(to, from, count_out(c, me) * c->size,
+                                        cudaMemcpyDeviceToDevice, c->stream);
+}
+
+/* An all_to_all in place sends what it overwrites: from a copy, which lives in the stream's
+ * order. */
+static cudaError_t take_temp(struct work *c)
+{
+    const struct collective *w = c->what;
+    const size_t bytes = w->count * (size_t)c->g->n * c->size;
+    if (w->kind != CALL_ALL_TO_ALL || w->counts != NULL || c->in != c->out || bytes == 0)
+        return cudaSuccess;
+    cudaError_t result = cudaMallocAsync(&c->temp, bytes, c->stream);
+    if (result == cudaSuccess)
+        result = cudaMemcpyAsync(c->temp, c->in, bytes, cudaMemcpyDeviceToDevice, c->stream);
+    return result;
+}
+
+/* --- checks ----------------------------------------------------------------------------------- */
+
+static int check_memory(const struct device_group *g, const void *p, const char *which,
+                        struct co_error *err)
+{
+    struct cudaPointerAttributes a;
+    if (p == NULL)
+        return 0;
+    const cudaError_t result = cudaPointerGetAttributes(&a, p);
+    if (result != cudaSuccess || a.type == cudaMemoryTypeUnregistered)
+        return co_fail(err, -EINVAL,
+                       "%s (%p) is not memory of a GPU, nor known to CUDA: with a stream it has to "
+                       "be",
+                       which, p);
+    if (a.type == cudaMemoryTypeDevice && a.device != g->device->index)
+        return co_fail(err, -EINVAL, "%s (%p) is memory of GPU %d, and this rank's is GPU %d",
+                       which, p, a.device, g->device->index);
+    return 0;
+}
+
+static int check(const struct device_group *g, const struct collective *w, struct work *c,
+                 struct co_error *err)
+{
+    if (call_is_reduction(w->kind) && !words_op(w->op, &c->op))
+        return co_fail(err, -ENOTSUP, "NCCL has no operation on bits: combine them on the CPU");
+    if (w->found_inf != NULL)
+        return co_fail(err, -ENOTSUP,
+                       "with a stream nothing is looked through for what is not "
+                       "finite");
+    int code = check_memory(g, w->in, "in", err);
+    return code != 0 ? code : check_memory(g, w->out, "out", err);
+}
+
+/* --- making it -------------------------------------------------------------------------------- */
+
+/* What NCCL said of a call that was made. */
+static int settle(struct device_group *g, ncclResult_t result, const char *what,
+                  struct co_error *err)
+{
+    if (result == ncclSuccess)
+        return 0;
+    if (result == ncclInProgress)
+        return wait_settled(g, g, what, err);
+    return device_break(g, LIFE_FAILED, words_nccl_failed(what, result, g->comm, err), err);
+}
+
+/* Nobody ends a communicator while a call is made on it. */
+static void lock(struct device_group *g)
+{
+    pthread_mutex_lock(&g->device->mutex);
+}
+
+static void unlock(struct device_group *g)
+{
+    pthread_mutex_unlock(&g->device->mutex);
+}
+
+static int run(struct work *c, const char *name, struct co_error *err)
+{
+    struct device_group *g = c->g;
+    cudaError_t cuda = take_temp(c);
+    if (cuda == cudaSuccess)
+        cuda = copy_own(c);
+    if (cuda != cudaSuccess)
+        return device_break(g, LIFE_FAILED, words_cuda_failed(name, cuda, err), err);
+    lock(g);
+    c->comm = g->comm; /* of one that was broken meanwhile: who waits hears why */
+    const ncclResult_t result = g->is_broken ? ncclInProgress : make_call(c);
+    unlock(g);
+    int code = settle(g, result, name, err);
+    if (c->temp != NULL && cudaFreeAsync(c->temp, c->stream) != cudaSuccess && code == 0) {
+        co_fail(err, -EIO, "%s: a copy cannot be freed", name);
+        code = device_break(g, LIFE_FAILED, -EIO, err);
+    }
+    return code;
+}
+
+int call_run(struct device_group *g, const struct collective *what, struct co_error *err)
+{
+    struct work c = {.g = g,
+                     .what = what,
+                     .stream = what->stream,
+                     .dtype = words_dtype(what->dtype),
+                     .size = words_size(what->dtype),
+                     .in = what->in,
+                     .out = what->out};
+    int code = wait_check(g, err);
+    if (code == 0)
+        code = check(g, what, &c, err);
+    return code != 0 ? code : run(&c, call_kind_name(what->kind), err);
+}
+
+int call_message(struct device_group *g, const struct message *m, void *stream,
+                 struct co_error *err)
+{
+    int code = wait_check(g, err);
+    if (code == 0 && m->tag != 0)
+        code = co_fail(err, -EINVAL,
+                       "tag is %d: messages on a stream are told apart by their "
+                       "order, and have tag 0",
+                       m->tag);
+    if (code == 0)
+        code = check_memory(g, m->data, "the buffer", err);
+    if (code != 0 || m->count == 0)
+        return code;
+    lock(g);
+    ncclResult_t result =
+        ncclInProgress; /* of one that was broken meanwhile: who waits hears why */
+    if (!g->is_broken && m->is_send)
+        result = ncclSend(m->data, m->count, words_dtype(m->dtype), m->peer, g->comm, stream);
+    else if (!g->is_broken)
+        result = ncclRecv(m->data, m->count, words_dtype(m->dtype), m->peer, g->comm, stream);
+    unlock(g);
+    return settle(g, result, m->is_send ? "send" : "recv", err);
+}

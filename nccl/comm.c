@@ -1,0 +1,314 @@
+/* comm.c - a communicator from its making to its end. */
+#include "device.h"
+
+#include "hand.h"
+#include "words.h"
+
+#include "common/clock.h"
+#include "common/scope.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LOOK_MS = 5 }; /* at the job, while a hand is at work */
+
+/* --- beginning -------------------------------------------------------------------------------- */
+
+struct begin { /* what a hand needs of its own */
+    const struct device *device;
+    struct device_group *group, *parent; /* parent: NULL of a new one */
+    int color, key;                      /* of a split */
+    int n_words;                         /* ids of a new one, ranks that a shrunk one lost */
+    ncclUniqueId words[];                /* the latter are ints */
+};
+
+/* Non-blocking: no call waits for peers, and each may be ended at any time. */
+static ncclConfig_t config_of(void)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    return config;
+}
+
+static int begin_new(const void *arg)
+{
+    const struct begin *b = arg;
+    struct device_group *g = b->group;
+    ncclConfig_t config = config_of();
+    if (b->n_words > 1)
+        return b->device->newer.ncclCommInitRankScalable(&g->comm, g->n, g->rank, b->n_words,
+                                                         (ncclUniqueId *)b->words, &config);
+    return ncclCommInitRankConfig(&g->comm, g->n, b->words[0], g->rank, &config);
+}
+
+static int begin_shrunk(const void *arg)
+{
+    const struct begin *b = arg;
+    ncclConfig_t config = config_of();
+    return b->device->newer.ncclCommShrink(b->parent->comm, (int *)(void *)b->words, b->n_words,
+                                           &b->group->comm, &config, NCCL_SHRINK_DEFAULT);
+}
+
+static int begin_split(const void *arg)
+{
+    const struct begin *b = arg;
+    ncclConfig_t config = config_of();
+    return ncclCommSplit(b->parent->comm, b->color, b->key, &b->group->comm, &config);
+}
+
+/* By a hand, while the job is looked at: where NCCL_COMM_BLOCKING=1 makes the call a long one, or
+ * the device has to be woken up first.
+ * returns   0; as device_break() */
+static int begin_by_hand(struct device_group *g, int (*work)(const void *arg),
+                         const struct begin *b, size_t bytes, const char *what,
+                         struct co_error *err)
+{
+    const uint64_t deadline_ms = co_deadline_ms(g->timeout_ms);
+    int result = ncclSuccess, job = 0, code = -ETIMEDOUT;
+    struct hand *h = hand_start(g->device->index, work, b, bytes);
+    if (h == NULL) {
+        co_fail(err, -ENOMEM, "%s: no memory for a thread", what);
+        return device_break(g, LIFE_FAILED, -ENOMEM, err);
+    }
+    while (code != 0 && job == 0 && co_left_ms(deadline_ms) != 0) {
+        code = hand_wait(h, LOOK_MS, &result);
+        job = code != 0 ? g->job.look(g->job.arg, err) : 0;
+    }
+    if (code != 0) /* it gets its time to come back, so that the rest can be freed */
+        g->is_out = hand_wait(h, g->device->abort_timeout_ms, &result) != 0;
+    hand_leave(h);
+    if (job != 0)
+        return device_break(g, LIFE_BROKEN, job, err);
+    if (code != 0) {
+        co_fail(err, -ECONNRESET, "%s did not end in its time", what);
+        return device_break(g, LIFE_LATE, -ECONNRESET, err);
+    }
+    if (result == ncclSuccess || result == ncclInProgress)
+        return 0;
+    return device_break(g, LIFE_FAILED, words_nccl_failed(what, (ncclResult_t)result, g->comm, err),
+                        err);
+}
+
+/* --- making ----------------------------------------------------------------------------------- */
+
+static struct device_group *new_group(struct device *d, const struct device_job *job,
+                                      uint64_t timeout_ms)
+{
+    struct device_group *g = calloc(1, sizeof *g);
+    if (g == NULL)
+        return NULL;
+    g->device = d;
+    g->job = *job;
+    g->timeout_ms = timeout_ms;
+    g->life.can_revoke = d->newer.ncclCommRevoke != NULL && d->newer.ncclCommShrink != NULL;
+    device_add(g);
+    device_step(g, LIFE_MAKE);
+    return g;
+}
+
+/* One that NCCL still knows the address of stays. */
+static void drop(struct device_group *g)
+{
+    device_remove(g);
+    if (!g->is_out && g->life.state == LIFE_GONE)
+        free(g);
+}
+
+/* Begin, and wait until it is there. A child is there when its parent is at rest.
+ * returns   0; as device_break(), and *g is gone */
+static int make(struct device_group **g, int (*work)(const void *arg), const struct begin *b,
+                size_t bytes, const char *what, struct co_error *err)
+{
+    int code = begin_by_hand(*g, work, b, bytes, what, err);
+    if (code == 0 && b->parent != NULL)
+        code = wait_settled(*g, b->parent, what, err);
+    if (code == 0 && (*g)->comm == NULL && b->parent != NULL && b->color >= 0) {
+        co_fail(err, -EIO, "%s: NCCL has made none", what);
+        code = device_break(*g, LIFE_FAILED, -EIO, err);
+    }
+    if (code == 0)
+        code = wait_settled(*g, *g, what, err);
+    if (code == 0) {
+        device_step(*g, LIFE_DONE);
+        return 0;
+    }
+    (*g)->is_out |= b->parent != NULL && (*g)->comm == NULL; /* it may come late, and is written */
+    drop(*g);
+    *g = NULL;
+    return code;
+}
+
+/* That of the world before; nothing runs on it. */
+static void drop_kept(struct device *d)
+{
+    struct device_group *kept = d->kept;
+    d->kept = NULL;
+    if (kept == NULL)
+        return;
+    device_step(kept, LIFE_CLOSE);
+    drop(kept);
+}
+
+static int make_shrunk(struct device_group **g, const struct device_make *how, struct co_error *err)
+{
+    struct device *d = (*g)->device;
+    const size_t bytes = sizeof(struct begin) + (size_t)how->n_lost * sizeof(int);
+    co_autofree struct begin *b = calloc(1, bytes);
+    if (b == NULL)
+        return -ENOMEM;
+    b->device = d;
+    b->group = *g;
+    b->parent = d->kept;
+    b->n_words = how->n_lost;
+    memcpy(b->words, how->lost, (size_t)how->n_lost * sizeof(int));
+    return make(g, begin_shrunk, b, bytes, "shrinking a communicator", err);
+}
+
+static int make_new(struct device_group **g, const struct device_make *how, struct co_error *err)
+{
+    const size_t bytes = sizeof(struct begin) + (size_t)how->n_ids * sizeof(ncclUniqueId);
+    co_autofree struct begin *b = calloc(1, bytes);
+    if (b == NULL)
+        return -ENOMEM;
+    b->device = (*g)->device;
+    b->group = *g;
+    b->n_words = how->n_ids;
+    memcpy(b->words, how->ids, (size_t)how->n_ids * sizeof(ncclUniqueId));
+    return make(g, begin_new, b, bytes, "making a communicator", err);
+}
+
+int comm_make(struct device *d, const struct device_make *how, struct device_group **ret,
+              struct co_error *err)
+{
+    struct device_group *g = new_group(d, &how->job, how->timeout_ms);
+    if (g == NULL)
+        return co_fail(err, -ENOMEM, "no memory for a communicator");
+    g->rank = how->rank;
+    g->n = how->n;
+    g->tag = how->tag;
+    g->may_be_kept = how->may_be_kept;
+    if (how->way == DEVICE_NEW && how->may_be_kept)
+        drop_kept(d); /* its memory may be needed */
+    int code = how->way == DEVICE_SHRINK ? make_shrunk(&g, how, err) : make_new(&g, how, err);
+    if (code == -ENOMEM && g != NULL) {
+        co_fail(err, -ENOMEM, "no memory for a communicator");
+        code = device_break(g, LIFE_FAILED, -ENOMEM, err);
+        drop(g);
+    }
+    if (how->way == DEVICE_SHRINK)
+        drop_kept(d);
+    if (code == 0)
+        *ret = g;
+    return code != 0 ? code : device_check(d, err);
+}
+
+int comm_split(struct device_group *from, int color, int key, const struct device_job *job,
+               uint64_t timeout_ms, struct device_group **ret, struct co_error *err)
+{
+    int code = wait_check(from, err);
+    if (code != 0)
+        return code;
+    struct device_group *g = new_group(from->device, job, timeout_ms);
+    if (g == NULL) {
+        co_fail(err, -ENOMEM, "no memory for a communicator");
+        return device_break(from, LIFE_FAILED, -ENOMEM, err);
+    }
+    const struct begin b = {.device = from->device,
+                            .group = g,
+                            .parent = from,
+                            .color = color >= 0 ? color : NCCL_SPLIT_NOCOLOR,
+                            .key = key};
+    code = make(&g, begin_split, &b, sizeof b, "splitting a communicator", err);
+    if (code == 0 && color < 0) {
+        comm_close(g);
+        g = NULL;
+    }
+    if (code == 0)
+        *ret = g;
+    return code;
+}
+
+/* --- its end ---------------------------------------------------------------------------------- */
+
+static int finish(const void *arg)
+{
+    struct device_group *const *g = arg;
+    return ncclCommFinalize((*g)->comm);
+}
+
+static int destroy(const void *arg)
+{
+    struct device_group *const *g = arg;
+    return ncclCommDestroy((*g)->comm);
+}
+
+/* returns LIFE_DONE where NCCL has taken the call; what became of it else */
+static enum life_event by_hand(struct device_group *g, int (*work)(const void *arg))
+{
+    int result = ncclSuccess;
+    const int code =
+        hand_run(g->device->index, work, &g, sizeof g, g->device->abort_timeout_ms, &result);
+    if (code == -ETIMEDOUT) {
+        g->is_out = true;
+        return LIFE_LATE;
+    }
+    if (code == 0 && (result == ncclSuccess || result == ncclInProgress))
+        return LIFE_DONE;
+    return LIFE_FAILED;
+}
+
+static enum life_event wait_finished(struct device_group *g)
+{
+    const uint64_t deadline_ms = co_deadline_ms(g->device->abort_timeout_ms);
+    struct nap nap = {0};
+    for (;;) {
+        struct co_error err;
+        const int code = wait_ask(g->comm, "ncclCommFinalize", &err);
+        if (code != 0)
+            return code > 0 ? LIFE_DONE : LIFE_FAILED;
+        if (co_left_ms(deadline_ms) == 0)
+            return LIFE_LATE;
+        nap_take(&nap);
+    }
+}
+
+/* In good order: what was begun is finished. Peers may have left by now, and are not asked. */
+static void end_well(struct device_group *g)
+{
+    device_step(g, LIFE_CLOSE);
+    if (g->comm == NULL) { /* of a split that this rank is not in */
+        device_step(g, LIFE_DONE);
+        return;
+    }
+    enum life_event e = by_hand(g, finish);
+    if (e == LIFE_DONE)
+        e = wait_finished(g);
+    if (e == LIFE_DONE)
+        e = by_hand(g, destroy);
+    device_step(g, e);
+}
+
+static void keep(struct device_group *g)
+{
+    drop_kept(g->device);
+    g->device->kept = g;
+}
+
+void comm_close(struct device_group *g)
+{
+    struct co_error err;
+    if (g == NULL)
+        return;
+    const int code = g->is_broken ? 0 : g->job.look(g->job.arg, &err);
+    if (code != 0)
+        device_break(g, LIFE_BROKEN, code, &err);
+    if (g->life.state == LIFE_READY)
+        end_well(g);
+    if (g->life.state == LIFE_REVOKED && g->may_be_kept) {
+        keep(g);
+        return;
+    }
+    device_step(g, LIFE_CLOSE);
+    drop(g);
+}

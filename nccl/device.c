@@ -1,0 +1,290 @@
+#include "device.h"
+
+#include "hand.h"
+#include "words.h"
+
+#include "common/clock.h"
+#include "common/scope.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { CAUSE_MS = 1000 }; /* from an error that NCCL reports until it is known that a peer died */
+
+/* --- the device ------------------------------------------------------------------------------- */
+
+/* Of several devices a rank takes that of its number on the node; of one, which is its own as a
+ * rule (CUDA_VISIBLE_DEVICES), that one. */
+static int choose(int local_rank, int n, int *ret, struct co_error *err)
+{
+    *ret = n == 1 ? 0 : local_rank;
+    if (*ret < n)
+        return 0;
+    return co_fail(
+        err, -ENOTSUP,
+        "this process sees %d GPUs and is rank %d on its node, counted from 0: give each "
+        "rank one of its own by CUDA_VISIBLE_DEVICES, or start fewer",
+        n, local_rank);
+}
+
+static int find(const struct device_opts *opts, int *ret, struct co_error *err)
+{
+    int n = 0;
+    const cudaError_t result = cudaGetDeviceCount(&n);
+    if (result == cudaErrorInsufficientDriver)
+        return co_fail(err, -ENOTSUP,
+                       "no CUDA driver is loaded here (libcuda.so.1), or it is older than this "
+                       "CUDA runtime: there is the CPU back end only");
+    if (result == cudaErrorNoDevice || (result == cudaSuccess && n == 0))
+        return co_fail(err, -ENOTSUP,
+                       "this process sees no GPU: there is the CPU back end only "
+                       "(CUDA_VISIBLE_DEVICES says which it may see)");
+    if (result != cudaSuccess) {
+        words_cuda_failed("cannot count the GPUs", result, err);
+        return -ENOTSUP;
+    }
+    int code = choose(opts->local_rank, n, ret, err);
+    if (code != 0)
+        return code;
+    const cudaError_t set = cudaSetDevice(*ret);
+    if (set == cudaSuccess)
+        return 0;
+    char what[64];
+    snprintf(what, sizeof what, "cannot use GPU %d", *ret);
+    words_cuda_failed(what, set, err);
+    return -ENOTSUP;
+}
+
+int device_open(const struct device_opts *opts, struct device **ret, struct co_error *err)
+{
+    int index = 0;
+    int code = find(opts, &index, err);
+    if (code != 0)
+        return code;
+    struct device *d = calloc(1, sizeof *d);
+    if (d == NULL)
+        return co_fail(err, -ENOMEM, "no memory for a device");
+    d->index = index;
+    d->abort_timeout_ms = opts->abort_timeout_ms;
+    newer_look_up(&d->newer);
+    pthread_mutex_init(&d->mutex, NULL);
+    *ret = d;
+    return 0;
+}
+
+int device_check(struct device *d, struct co_error *err)
+{
+    pthread_mutex_lock(&d->mutex);
+    const bool is_lost = d->is_lost;
+    pthread_mutex_unlock(&d->mutex);
+    return is_lost ? co_fail(err, -EOWNERDEAD, "%s", d->why.text) : 0;
+}
+
+void device_add(struct device_group *g)
+{
+    pthread_mutex_lock(&g->device->mutex);
+    g->next = g->device->first;
+    g->device->first = g;
+    pthread_mutex_unlock(&g->device->mutex);
+}
+
+void device_remove(struct device_group *g)
+{
+    pthread_mutex_lock(&g->device->mutex);
+    struct device_group **at = &g->device->first;
+    while (*at != NULL && *at != g)
+        at = &(*at)->next;
+    if (*at == g)
+        *at = g->next;
+    pthread_mutex_unlock(&g->device->mutex);
+}
+
+/* --- ending several at once ------------------------------------------------------------------- */
+
+struct batch { /* for a hand: ended by one call */
+    const struct device *device;
+    bool is_revoke;
+    size_t n;
+    struct {
+        struct device_group *group;
+        ncclComm_t comm;
+    } at[];
+};
+
+static bool is_taken(ncclResult_t result)
+{
+    return result == ncclSuccess || result == ncclInProgress;
+}
+
+/* All are told to end before any is waited for: what one frees may wait for another's kernel. */
+static int end_all(const void *arg)
+{
+    const struct batch *b = arg;
+    ncclResult_t result = ncclGroupStart();
+    for (size_t i = 0; i < b->n && is_taken(result); i++)
+        result = b->is_revoke ? b->device->newer.ncclCommRevoke(b->at[i].comm, NCCL_REVOKE_DEFAULT)
+                              : ncclCommAbort(b->at[i].comm);
+    const ncclResult_t end = ncclGroupEnd();
+    result = is_taken(result) ? end : result;
+    return is_taken(result) ? ncclSuccess : result;
+}
+
+/* A revoke is done once NCCL says so of the communicator; of an aborted one nothing can be
+ * asked. */
+static enum life_event wait_revoked(struct device_group *g)
+{
+    const uint64_t deadline_ms = co_deadline_ms(g->device->abort_timeout_ms);
+    struct nap nap = {0};
+    for (;;) {
+        struct co_error err;
+        const int code = wait_ask(g->comm, "ncclCommRevoke", &err);
+        if (code != 0)
+            return code > 0 ? LIFE_DONE : LIFE_FAILED;
+        if (co_left_ms(deadline_ms) == 0)
+            return LIFE_LATE;
+        nap_take(&nap);
+    }
+}
+
+static void step(struct device_group *g, enum life_event e)
+{
+    struct device *d = g->device;
+    life_step(&g->life, e);
+    if (g->life.state == LIFE_GONE)
+        g->comm = NULL;
+    if (g->life.state != LIFE_STUCK || d->is_lost)
+        return;
+    d->is_lost = true;
+    co_fail(&d->why, -EOWNERDEAD,
+            "NCCL cannot end a communicator of %d ranks on GPU %d: this process has to be replaced",
+            g->n, d->index);
+}
+
+/* Where there is none there is nothing to call; with one that a hand holds nothing can be. */
+static bool needs_no_call(const struct device_group *g)
+{
+    return g->comm == NULL || g->is_out;
+}
+
+/* Those whose turn it is. returns NULL: there are none, or no memory for a list, and then they have
+ * failed */
+static struct batch *gather(struct device *d, bool is_revoke)
+{
+    const enum life_state wanted = is_revoke ? LIFE_REVOKING : LIFE_ABORTING;
+    size_t n = 0;
+    for (struct device_group *g = d->first; g != NULL; g = g->next) {
+        if (g->life.state == wanted && needs_no_call(g))
+            step(g, g->is_out ? LIFE_LATE : LIFE_DONE);
+        n += g->life.state == wanted;
+    }
+    struct batch *b = n > 0 ? calloc(1, sizeof *b + n * sizeof b->at[0]) : NULL;
+    for (struct device_group *g = d->first; n > 0 && g != NULL; g = g->next) {
+        if (g->life.state != wanted)
+            continue;
+        if (b == NULL) {
+            step(g, LIFE_FAILED);
+            continue;
+        }
+        b->at[b->n].group = g;
+        b->at[b->n++].comm = g->comm;
+    }
+    if (b != NULL) {
+        b->device = d;
+        b->is_revoke = is_revoke;
+    }
+    return b;
+}
+
+/* With the mutex held. */
+static void end_those(struct device *d, bool is_revoke)
+{
+    co_autofree struct batch *b = gather(d, is_revoke);
+    int result = ncclSuccess;
+    if (b == NULL)
+        return;
+    const int code = hand_run(d->index, end_all, b, sizeof *b + b->n * sizeof b->at[0],
+                              d->abort_timeout_ms, &result);
+    for (size_t i = 0; i < b->n; i++) {
+        struct device_group *g = b->at[i].group;
+        enum life_event e = code == -ETIMEDOUT                   ? LIFE_LATE
+                            : code != 0 || result != ncclSuccess ? LIFE_FAILED
+                                                                 : LIFE_DONE;
+        g->is_out |= e == LIFE_LATE;
+        step(g, is_revoke && e == LIFE_DONE ? wait_revoked(g) : e);
+    }
+}
+
+/* What cannot be revoked is aborted then. */
+static void end_all_due(struct device *d)
+{
+    end_those(d, true);
+    end_those(d, false);
+}
+
+void device_step(struct device_group *g, enum life_event e)
+{
+    pthread_mutex_lock(&g->device->mutex);
+    step(g, e);
+    end_all_due(g->device);
+    pthread_mutex_unlock(&g->device->mutex);
+}
+
+/* --- breaking --------------------------------------------------------------------------------- */
+
+/* NCCL's own networks see a peer's death as soon as anybody: who died is the reason then, and this
+ * rank is whole. returns 0: nobody knows of anything; else the job's code */
+static int find_cause(struct device_group *g, struct co_error *why)
+{
+    const uint64_t deadline_ms = co_deadline_ms(CAUSE_MS);
+    struct nap nap = {0};
+    for (;;) {
+        const int code = g->job.look(g->job.arg, why);
+        if (code != 0 || co_left_ms(deadline_ms) == 0)
+            return code;
+        nap_take(&nap);
+    }
+}
+
+/* Say it to the others. returns what calls of this rank return from now on */
+static int tell(struct device_group *g, int code, struct co_error *why)
+{
+    struct co_error cause;
+    const int known = find_cause(g, &cause);
+    if (known == 0 && g->job.tell(g->job.arg, code == -ETIMEDOUT ? code : -ECONNRESET, why->text))
+        return code == -ETIMEDOUT ? code : -EOWNERDEAD;
+    code = known != 0 ? known : g->job.look(g->job.arg, &cause);
+    *why = cause;
+    return code;
+}
+
+/* With the mutex held: all of them, but those that another thread is making or ending. */
+static void break_all(struct device_group *g, enum life_event e, const struct co_error *why)
+{
+    for (struct device_group *x = g->device->first; x != NULL; x = x->next) {
+        if (x->is_broken)
+            continue;
+        x->is_broken = true;
+        x->why = *why;
+        if (x != g && x->life.state == LIFE_READY)
+            step(x, LIFE_BROKEN);
+    }
+    step(g, e);
+    end_all_due(g->device);
+}
+
+int device_break(struct device_group *g, enum life_event e, int code, struct co_error *why)
+{
+    struct device *d = g->device;
+    if (e != LIFE_BROKEN)
+        code = tell(g, code, why);
+    why->code = code;
+    pthread_mutex_lock(&d->mutex);
+    break_all(g, e, why);
+    if (d->is_lost) {
+        co_fail_in(why, "%s", d->why.text);
+        why->code = code = -EOWNERDEAD;
+    }
+    pthread_mutex_unlock(&d->mutex);
+    return code;
+}

@@ -1,0 +1,114 @@
+/* device.h - inside of the plug-in: the process's device, and the communicators on it.
+ *
+ * All communicators of a process break together, since the job does. So that the kernels of one do
+ * not keep another's end waiting, all of them are revoked, or aborted, by one call
+ * (ncclGroupStart() ... ncclGroupEnd()).
+ *
+ * Files:
+ *   device.c   the device, and what breaks
+ *   comm.c     a communicator from its making to its end
+ *   call.c     collectives and messages, into the order of a stream
+ *   wait.c     waits: for a communicator, for a stream
+ *   plugin.c   what libddp sees */
+#ifndef DDP_NCCL_DEVICE_H
+#define DDP_NCCL_DEVICE_H
+
+#include "life.h"
+#include "newer.h"
+
+#include "common/error.h"
+#include "worker-runtime/device_plugin.h"
+
+#include <nccl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct device {
+    int index;
+    uint64_t abort_timeout_ms;
+    struct newer newer;
+    pthread_mutex_t mutex;      /* guards all below, and what communicators say of themselves */
+    struct device_group *first; /* the communicators of groups that there are */
+    struct device_group *kept;  /* owned; revoked, of the world before; NULL: none */
+    bool is_lost;               /* one of them is stuck */
+    struct co_error why;        /* it is lost */
+};
+
+struct device_group { /* a communicator */
+    struct device *device;
+    struct device_group *next;
+    ncclComm_t comm; /* NULL: not yet, or gone */
+    struct life life;
+    int rank, n;
+    uint64_t tag;
+    bool may_be_kept;
+    bool is_out; /* a hand has not come back that works on it: never freed */
+    uint64_t timeout_ms;
+    struct device_job job;
+    bool is_broken;
+    struct co_error why;   /* what calls return from then on */
+    uint64_t next_look_ns; /* at the job, by who does not wait */
+};
+
+/* --- device.c --------------------------------------------------------------------------------- */
+
+int device_open(const struct device_opts *opts, struct device **ret, struct co_error *err);
+int device_check(struct device *d, struct co_error *err);
+
+/* The job broke, or this communicator did: end all kernels of all communicators.
+ *
+ * e      LIFE_BROKEN: another rank did it, and `why` says so. LIFE_FAILED, LIFE_LATE: as far as is
+ *        known this rank is the first to see it, and the job is told `code` and why->text
+ * why    becomes what this and all later calls on g return
+ * returns its code: -EOWNERDEAD where this process has to be replaced */
+int device_break(struct device_group *g, enum life_event e, int code, struct co_error *why);
+
+/* Take a step of life with one communicator that is in the list, and revoke or abort it if that is
+ * what comes next. */
+void device_step(struct device_group *g, enum life_event e);
+
+void device_add(struct device_group *g);
+void device_remove(struct device_group *g);
+
+/* --- comm.c ----------------------------------------------------------------------------------- */
+
+int comm_make(struct device *d, const struct device_make *how, struct device_group **ret,
+              struct co_error *err);
+int comm_split(struct device_group *from, int color, int key, const struct device_job *job,
+               uint64_t timeout_ms, struct device_group **ret, struct co_error *err);
+void comm_close(struct device_group *g);
+
+/* --- call.c ----------------------------------------------------------------------------------- */
+
+int call_run(struct device_group *g, const struct collective *what, struct co_error *err);
+int call_message(struct device_group *g, const struct message *m, void *stream,
+                 struct co_error *err);
+
+/* --- wait.c ----------------------------------------------------------------------------------- */
+
+/* How long a wait has lasted: the first looks come close behind each other. */
+struct nap {
+    unsigned n;
+};
+void nap_take(struct nap *nap);
+
+/* What NCCL says of a communicator, NULL for none. returns 1 it is at rest; 0 something goes on;
+ * -EIO */
+int wait_ask(ncclComm_t comm, const char *what, struct co_error *err);
+
+/* Until a call that NCCL has taken is done, so that the next may be made; breaks the job if it does
+ * not.
+ *
+ * asks      the communicator to ask, g's own or the one that it is made of
+ * returns   0; as device_break() */
+int wait_settled(struct device_group *g, struct device_group *asks, const char *what,
+                 struct co_error *err);
+
+int wait_stream(struct device_group *g, void *stream, uint64_t timeout_ms, struct co_error *err);
+
+/* Whether calls may be made on g: it is not broken, and neither is the job, which is looked at once
+ * in a while. returns 0, -errno */
+int wait_check(struct device_group *g, struct co_error *err);
+
+#endif

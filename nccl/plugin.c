@@ -1,0 +1,66 @@
+/* plugin.c - what libddp sees of all this. */
+#include "device.h"
+
+#include "words.h"
+
+#include <errno.h>
+#include <string.h>
+
+static void describe(struct device *d, struct device_note *ret)
+{
+    ret->can_scale = d->newer.ncclCommInitRankScalable != NULL;
+    pthread_mutex_lock(&d->mutex);
+    const struct device_group *kept = d->kept;
+    if (kept != NULL && kept->life.state == LIFE_REVOKED) {
+        ret->tag = kept->tag;
+        ret->rank = kept->rank;
+        ret->n = kept->n;
+    }
+    pthread_mutex_unlock(&d->mutex);
+}
+
+static int make_id(struct device *d, uint8_t id[DEVICE_ID_BYTES], struct co_error *err)
+{
+    (void)d;
+    ncclUniqueId made;
+    _Static_assert(sizeof made == DEVICE_ID_BYTES, "an id travels in DEVICE_ID_BYTES");
+    const ncclResult_t result = ncclGetUniqueId(&made);
+    if (result != ncclSuccess)
+        return words_nccl_failed("ncclGetUniqueId", result, NULL, err);
+    memcpy(id, &made, sizeof made);
+    return 0;
+}
+
+static int use(struct device *d, int *ret_index, struct co_error *err)
+{
+    const cudaError_t result = cudaSetDevice(d->index);
+    if (result != cudaSuccess)
+        return words_cuda_failed("cudaSetDevice", result, err);
+    *ret_index = d->index;
+    return 0;
+}
+
+static void *comm_of(struct device_group *g)
+{
+    return g->comm;
+}
+
+/* The only name that this library exports. */
+__attribute__((visibility("default"))) extern const struct device_plugin ddp_device_plugin;
+const struct device_plugin ddp_device_plugin = {
+    .abi = DEVICE_PLUGIN_ABI,
+    .size = sizeof(struct device_plugin),
+    .name = "nccl",
+    .open = device_open,
+    .use = use,
+    .check = device_check,
+    .describe = describe,
+    .make_id = make_id,
+    .make = comm_make,
+    .split = comm_split,
+    .run = call_run,
+    .message = call_message,
+    .wait = wait_stream,
+    .comm = comm_of,
+    .close = comm_close,
+};

@@ -1,0 +1,129 @@
+/* wait.c - all waits of the plug-in. Each looks at three things in turn: what it waits for, what
+ * NCCL says of the communicator, and whether the job is whole. */
+#include "device.h"
+
+#include "words.h"
+
+#include "common/clock.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <time.h>
+
+enum {
+    EAGER_NAPS = 200,            /* that only yield the processor */
+    NAP_NS = 50 * 1000,          /* those behind them */
+    LOOKS_PER_CHECK = 8,         /* at what is waited for, to one at the job */
+    LOOK_EVERY_NS = 1000 * 1000, /* by calls, which do not wait */
+};
+
+void nap_take(struct nap *nap)
+{
+    const struct timespec t = {.tv_nsec = NAP_NS};
+    if (nap->n++ < EAGER_NAPS)
+        sched_yield();
+    else
+        nanosleep(&t, NULL);
+}
+
+int wait_ask(ncclComm_t comm, const char *what, struct co_error *err)
+{
+    ncclResult_t state = ncclSuccess;
+    ncclResult_t result = comm != NULL ? ncclCommGetAsyncError(comm, &state) : ncclSuccess;
+    if (result == ncclSuccess)
+        result = state;
+    if (result == ncclSuccess)
+        return 1;
+    return result == ncclInProgress ? 0 : words_nccl_failed(what, result, comm, err);
+}
+
+/* Another thread may break all groups meanwhile, and end their communicators.
+ * returns   as wait_ask(); -errno of g, which is broken, and *ret_known is true */
+static int ask(struct device_group *g, struct device_group *asks, const char *what, bool *ret_known,
+               struct co_error *err)
+{
+    pthread_mutex_lock(&g->device->mutex);
+    *ret_known = g->is_broken;
+    const int code = g->is_broken ? co_fail(err, g->why.code, "%s", g->why.text)
+                                  : wait_ask(asks->comm, what, err);
+    pthread_mutex_unlock(&g->device->mutex);
+    return code;
+}
+
+/* The same, and what is not known yet breaks the job. */
+static int ask_or_break(struct device_group *g, struct device_group *asks, const char *what,
+                        struct co_error *err)
+{
+    bool is_known;
+    int code = ask(g, asks, what, &is_known, err);
+    if (code >= 0)
+        return code;
+    return device_break(g, is_known ? LIFE_BROKEN : LIFE_FAILED, code, err);
+}
+
+/* Look at the job every few looks, and at the clock. returns 0 go on waiting; else as
+ * device_break() */
+static int check_on(struct device_group *g, unsigned n, uint64_t deadline_ms, int late_code,
+                    const char *what, struct co_error *err)
+{
+    if (n % LOOKS_PER_CHECK != 0)
+        return 0;
+    int code = g->job.look(g->job.arg, err);
+    if (code != 0)
+        return device_break(g, LIFE_BROKEN, code, err);
+    if (co_left_ms(deadline_ms) != 0)
+        return 0;
+    co_fail(err, late_code, "%s did not end in its time", what);
+    return device_break(g, LIFE_LATE, late_code, err);
+}
+
+int wait_settled(struct device_group *g, struct device_group *asks, const char *what,
+                 struct co_error *err)
+{
+    const uint64_t deadline_ms = co_deadline_ms(g->timeout_ms);
+    struct nap nap = {0};
+    for (;;) {
+        int code = ask_or_break(g, asks, what, err);
+        if (code != 0)
+            return code < 0 ? code : 0;
+        code = check_on(g, nap.n, deadline_ms, -ECONNRESET, what, err);
+        if (code != 0)
+            return code;
+        nap_take(&nap);
+    }
+}
+
+int wait_check(struct device_group *g, struct co_error *err)
+{
+    const uint64_t now_ns = co_now_ns();
+    bool is_known;
+    int code = ask(g, g, "a communicator", &is_known, err);
+    if (is_known)
+        return code;
+    if (code < 0)
+        return device_break(g, LIFE_FAILED, code, err);
+    if (now_ns < g->next_look_ns)
+        return 0;
+    g->next_look_ns = now_ns + LOOK_EVERY_NS;
+    code = g->job.look(g->job.arg, err);
+    return code == 0 ? 0 : device_break(g, LIFE_BROKEN, code, err);
+}
+
+int wait_stream(struct device_group *g, void *stream, uint64_t timeout_ms, struct co_error *err)
+{
+    const char what[] = "the work on a stream";
+    const uint64_t deadline_ms = co_deadline_ms(timeout_ms != 0 ? timeout_ms : g->timeout_ms);
+    struct nap nap = {0};
+    for (;;) {
+        const cudaError_t state = cudaStreamQuery(stream);
+        if (state != cudaSuccess && state != cudaErrorNotReady)
+            return device_break(g, LIFE_FAILED, words_cuda_failed(what, state, err), err);
+        int code = ask_or_break(g, g, what, err); /* kernels of a broken one end, too */
+        if (code < 0 || state == cudaSuccess)
+            return code < 0 ? code : 0;
+        code = check_on(g, nap.n, deadline_ms, -ETIMEDOUT, what, err);
+        if (code != 0)
+            return code;
+        nap_take(&nap);
+    }
+}

@@ -1,0 +1,29 @@
+/* comm.h - inside of the double of libnccl: what its files share. */
+#ifndef DDP_TESTS_NCCL_COMM_H
+#define DDP_TESTS_NCCL_COMM_H
+
+#include "shared.h"
+
+#include <nccl.h>
+
+struct ncclComm {
+    int rank, n;
+    uint64_t id;
+    struct shared *shared;
+    _Atomic int state; /* ncclResult_t: what ncclCommGetAsyncError() says */
+    atomic_bool stop;  /* its kernels and its making are to end */
+    atomic_bool is_ready, is_revoked, is_dead, is_finished;
+    atomic_uint n_running; /* orders that are queued or run */
+    atomic_uint n_threads; /* that make it, or a child of it, or a call in progress */
+    atomic_uint turn;      /* of the orders, which run one after the other */
+    unsigned n_orders, n_children, n_splits;
+    uint64_t step;
+};
+
+/* Whether calls may be made on it; a broken rule is reported. */
+bool comm_check(ncclComm_t comm, const char *call, bool may_be_revoked);
+
+/* Have work(arg) done by a thread of its own, counted in comm->n_threads. */
+ncclResult_t comm_spawn(ncclComm_t comm, void *(*work)(void *arg), void *arg);
+
+#endif

@@ -1,0 +1,24 @@
+/* cudart.h - inside of the double of libcudart: what its files share. One mutex guards all of
+ * it. */
+#ifndef DDP_TESTS_NCCL_CUDART_H
+#define DDP_TESTS_NCCL_CUDART_H
+
+#include "double.h"
+#include "race.h"
+
+#include <pthread.h>
+
+extern pthread_mutex_t cudart_mutex;
+extern struct race cudart_race;
+
+/* With the mutex held: the operation that the agent has begun touches these. returns whether all is
+ * well; else it was reported */
+bool cudart_touch(unsigned agent, const char *name, const struct double_range *range, size_t n);
+
+/* Wait until all streams are idle, as what frees memory does. */
+void cudart_wait_all(void);
+
+/* Keep it as the thread's last error. returns it */
+cudaError_t cudart_return(cudaError_t result);
+
+#endif

@@ -1,0 +1,296 @@
+/* cudart_stream.c - streams and events: a thread for each stream, which does what is queued. */
+#include "cudart.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct job {
+    struct job *next;
+    void (*work)(void *arg);
+    struct CUevent_st *event; /* recorded behind it; NULL */
+    _Alignas(max_align_t) unsigned char arg[];
+};
+
+struct CUstream_st {
+    unsigned agent;
+    pthread_t thread;
+    struct job *first, **last;
+    bool is_busy, must_stop;
+    cudaError_t failed; /* once it has */
+    int n_holds;        /* see double_hold() */
+};
+
+struct CUevent_st {
+    struct race_clock seen; /* when it was recorded last */
+    unsigned long n_recorded, n_done;
+};
+
+pthread_mutex_t cudart_mutex = PTHREAD_MUTEX_INITIALIZER;
+struct race cudart_race;
+
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* something was queued, or is done */
+static struct CUstream_st *streams[RACE_AGENTS];          /* by agent; 0 is the host */
+static struct CUstream_st *defaults[2];                   /* legacy, per thread */
+
+/* --- its thread ------------------------------------------------------------------------------- */
+
+static void *run(void *arg)
+{
+    struct CUstream_st *s = arg;
+    pthread_mutex_lock(&cudart_mutex);
+    while (s->first != NULL || !s->must_stop) {
+        struct job *j = s->first;
+        if (j == NULL) {
+            pthread_cond_wait(&changed, &cudart_mutex);
+            continue;
+        }
+        s->first = j->next;
+        if (s->first == NULL)
+            s->last = &s->first;
+        s->is_busy = true;
+        pthread_mutex_unlock(&cudart_mutex);
+        if (j->work != NULL)
+            j->work(j->arg);
+        pthread_mutex_lock(&cudart_mutex);
+        if (j->event != NULL)
+            j->event->n_done++;
+        free(j);
+        s->is_busy = false;
+        pthread_cond_broadcast(&changed);
+    }
+    pthread_mutex_unlock(&cudart_mutex);
+    return NULL;
+}
+
+/* With the mutex held. */
+static struct CUstream_st *new_stream(void)
+{
+    unsigned agent = 1;
+    while (agent < RACE_AGENTS && streams[agent] != NULL)
+        agent++;
+    struct CUstream_st *s = agent < RACE_AGENTS ? calloc(1, sizeof *s) : NULL;
+    if (s == NULL)
+        return NULL;
+    s->agent = agent;
+    s->last = &s->first;
+    if (pthread_create(&s->thread, NULL, run, s) != 0) {
+        free(s);
+        return NULL;
+    }
+    return streams[agent] = s;
+}
+
+/* With the mutex held. returns NULL: there is none of that name */
+static struct CUstream_st *find(cudaStream_t name)
+{
+    const bool is_own = name == cudaStreamPerThread;
+    if (name == NULL || name == cudaStreamLegacy || is_own) {
+        if (defaults[is_own] == NULL)
+            defaults[is_own] = new_stream();
+        return defaults[is_own];
+    }
+    for (unsigned a = 1; a < RACE_AGENTS; a++)
+        if (streams[a] == name)
+            return name;
+    double_report("%p is no stream", (void *)name);
+    return NULL;
+}
+
+static bool is_idle(const struct CUstream_st *s)
+{
+    return s->first == NULL && !s->is_busy;
+}
+
+/* The host has waited for the stream. */
+static void see_stream(const struct CUstream_st *s)
+{
+    race_see(&cudart_race, RACE_HOST, &cudart_race.agent[s->agent]);
+}
+
+void cudart_wait_all(void)
+{
+    for (unsigned a = 1; a < RACE_AGENTS; a++) {
+        while (streams[a] != NULL && !is_idle(streams[a]))
+            pthread_cond_wait(&changed, &cudart_mutex);
+        if (streams[a] != NULL)
+            see_stream(streams[a]);
+    }
+}
+
+/* --- queueing --------------------------------------------------------------------------------- */
+
+static void append(struct CUstream_st *s, struct job *j)
+{
+    *s->last = j;
+    s->last = &j->next;
+    pthread_cond_broadcast(&changed);
+}
+
+cudaError_t double_queue(cudaStream_t name, const char *what, void (*work)(void *arg),
+                         const void *arg, size_t bytes, const struct double_range *range,
+                         size_t n_ranges)
+{
+    struct job *j = calloc(1, sizeof *j + bytes);
+    if (j == NULL)
+        return cudart_return(cudaErrorMemoryAllocation);
+    pthread_mutex_lock(&cudart_mutex);
+    struct CUstream_st *s = find(name);
+    cudaError_t result = s == NULL ? cudaErrorInvalidResourceHandle : s->failed;
+    if (s != NULL && s->n_holds > 0)
+        double_report("%s is put on a stream before NCCL's call there is more than in progress",
+                      what);
+    if (result == cudaSuccess) {
+        race_begin(&cudart_race, s->agent, RACE_HOST);
+        cudart_touch(s->agent, what, range, n_ranges);
+        j->work = work;
+        memcpy(j->arg, arg, bytes);
+        append(s, j);
+    } else {
+        free(j);
+    }
+    pthread_mutex_unlock(&cudart_mutex);
+    return cudart_return(result);
+}
+
+void double_hold(cudaStream_t name, int change)
+{
+    pthread_mutex_lock(&cudart_mutex);
+    struct CUstream_st *s = find(name);
+    if (s != NULL)
+        s->n_holds += change;
+    pthread_mutex_unlock(&cudart_mutex);
+}
+
+void double_fail_stream(cudaStream_t name)
+{
+    pthread_mutex_lock(&cudart_mutex);
+    struct CUstream_st *s = find(name);
+    if (s != NULL)
+        s->failed = cudaErrorLaunchFailure;
+    pthread_mutex_unlock(&cudart_mutex);
+}
+
+/* --- the calls -------------------------------------------------------------------------------- */
+
+DOUBLE_EXPORT cudaError_t cudaStreamCreate(cudaStream_t *ret)
+{
+    pthread_mutex_lock(&cudart_mutex);
+    *ret = new_stream();
+    pthread_mutex_unlock(&cudart_mutex);
+    return cudart_return(*ret != NULL ? cudaSuccess : cudaErrorMemoryAllocation);
+}
+
+DOUBLE_EXPORT cudaError_t cudaStreamCreateWithFlags(cudaStream_t *ret, unsigned flags)
+{
+    (void)flags;
+    return cudaStreamCreate(ret);
+}
+
+DOUBLE_EXPORT cudaError_t cudaStreamDestroy(cudaStream_t name)
+{
+    pthread_mutex_lock(&cudart_mutex);
+    struct CUstream_st *s = find(name);
+    if (s == NULL) {
+        pthread_mutex_unlock(&cudart_mutex);
+        return cudart_return(cudaErrorInvalidResourceHandle);
+    }
+    s->must_stop = true;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&cudart_mutex);
+    pthread_join(s->thread, NULL);
+    pthread_mutex_lock(&cudart_mutex);
+    streams[s->agent] = NULL; /* its clock stays: times of one number never go back */
+    pthread_mutex_unlock(&cudart_mutex);
+    free(s);
+    return cudart_return(cudaSuccess);
+}
+
+static cudaError_t look(cudaStream_t name, bool waits)
+{
+    pthread_mutex_lock(&cudart_mutex);
+    struct CUstream_st *s = find(name);
+    while (s != NULL && waits && s->failed == cudaSuccess && !is_idle(s))
+        pthread_cond_wait(&changed, &cudart_mutex);
+    cudaError_t result = cudaErrorInvalidResourceHandle;
+    if (s != NULL)
+        result = s->failed != cudaSuccess ? s->failed
+                 : is_idle(s)             ? cudaSuccess
+                                          : cudaErrorNotReady;
+    if (result == cudaSuccess)
+        see_stream(s);
+    pthread_mutex_unlock(&cudart_mutex);
+    return result == cudaErrorNotReady ? result : cudart_return(result);
+}
+
+DOUBLE_EXPORT cudaError_t cudaStreamQuery(cudaStream_t name)
+{
+    return look(name, false);
+}
+
+DOUBLE_EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t name)
+{
+    return look(name, true);
+}
+
+DOUBLE_EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t *ret, unsigned flags)
+{
+    (void)flags;
+    *ret = calloc(1, sizeof **ret);
+    return cudart_return(*ret != NULL ? cudaSuccess : cudaErrorMemoryAllocation);
+}
+
+DOUBLE_EXPORT cudaError_t cudaEventDestroy(cudaEvent_t e)
+{
+    pthread_mutex_lock(&cudart_mutex);
+    while (e->n_done < e->n_recorded)
+        pthread_cond_wait(&changed, &cudart_mutex);
+    pthread_mutex_unlock(&cudart_mutex);
+    free(e);
+    return cudart_return(cudaSuccess);
+}
+
+DOUBLE_EXPORT cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t name)
+{
+    struct job *j = calloc(1, sizeof *j);
+    pthread_mutex_lock(&cudart_mutex);
+    struct CUstream_st *s = find(name);
+    if (j == NULL || s == NULL) {
+        pthread_mutex_unlock(&cudart_mutex);
+        free(j);
+        return cudart_return(cudaErrorInvalidResourceHandle);
+    }
+    race_begin(&cudart_race, s->agent, RACE_HOST);
+    e->seen = cudart_race.agent[s->agent];
+    e->n_recorded++;
+    j->event = e;
+    append(s, j);
+    pthread_mutex_unlock(&cudart_mutex);
+    return cudart_return(cudaSuccess);
+}
+
+struct wait { /* of a stream for an event, as it was recorded last */
+    cudaEvent_t event;
+    unsigned long until;
+};
+
+static void wait_for_event(void *arg)
+{
+    const struct wait *w = arg;
+    pthread_mutex_lock(&cudart_mutex);
+    while (w->event->n_done < w->until)
+        pthread_cond_wait(&changed, &cudart_mutex);
+    pthread_mutex_unlock(&cudart_mutex);
+}
+
+DOUBLE_EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t name, cudaEvent_t e, unsigned flags)
+{
+    (void)flags;
+    pthread_mutex_lock(&cudart_mutex);
+    const struct wait w = {e, e->n_recorded};
+    struct CUstream_st *s = find(name);
+    if (s != NULL)
+        race_see(&cudart_race, s->agent, &e->seen);
+    pthread_mutex_unlock(&cudart_mutex);
+    return double_queue(name, "cudaStreamWaitEvent", wait_for_event, &w, sizeof w, NULL, 0);
+}

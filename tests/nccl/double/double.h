@@ -1,0 +1,53 @@
+/* double.h - what the two halves of the double share.
+ *
+ * A TEST DOUBLE of libcudart.so.13 and libnccl.so.2: the calls that libddp-nccl.so and its tests
+ * make of them, and no others, with their names, types and rules. It runs without a GPU, so that
+ * the logic of the plug-in can be tested; it says nothing about speed, and nothing that NVIDIA's
+ * libraries do beyond what is stated here.
+ *
+ *   memory     of a device is memory of the CPU, from malloc()
+ *   stream     a thread that does what is queued there, in its order
+ *   kernel     of a collective is a function on such a thread; its ranks are processes, which meet
+ *              in a file that all of them map (shared.h)
+ *   order      of memory accesses is checked: each operation says what it reads and writes, and one
+ *              that conflicts with another, with no event, stream or wait of the host between them,
+ *              is a race (race.h), whether or not it came to harm
+ *   faults     are injected by NCCL_DOUBLE_FAULTS (faults.h)
+ *
+ * What breaks a rule is written to the file that NCCL_DOUBLE_REPORT names, a line each, and the
+ * call fails. NCCL_DOUBLE_DIR is where communicators meet. */
+#ifndef DDP_TESTS_NCCL_DOUBLE_H
+#define DDP_TESTS_NCCL_DOUBLE_H
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Exported by the one half for the other. */
+#define DOUBLE_EXPORT __attribute__((visibility("default")))
+
+/* A rule was broken: a line for the report. */
+DOUBLE_EXPORT __attribute__((format(printf, 1, 2))) void double_report(const char *format, ...);
+
+struct double_range { /* memory that an operation touches */
+    const void *at;
+    size_t bytes;
+    bool writes;
+};
+
+/* Queue work on a stream. A copy of `bytes` at arg is given to it, and freed behind it.
+ *
+ * name       for reports
+ * range      n_ranges of them
+ * returns    cudaSuccess; cudaErrorInvalidResourceHandle, cudaErrorMemoryAllocation */
+DOUBLE_EXPORT cudaError_t double_queue(cudaStream_t stream, const char *name,
+                                       void (*work)(void *arg), const void *arg, size_t bytes,
+                                       const struct double_range *range, size_t n_ranges);
+
+/* NCCL's call on a stream is in progress: nothing else may be put there before it is done with. */
+DOUBLE_EXPORT void double_hold(cudaStream_t stream, int change);
+
+/* The stream reports an error from now on. */
+DOUBLE_EXPORT void double_fail_stream(cudaStream_t stream);
+
+#endif

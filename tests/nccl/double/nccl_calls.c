@@ -1,0 +1,209 @@
+/* nccl_calls.c - collectives and messages of the double: checked and queued here, done in
+ * nccl_kernels.c. */
+#include "kernels.h"
+
+#include "double.h"
+#include "faults.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { GROUP_MOST = 128 };
+
+/* What the calling thread has between ncclGroupStart() and ncclGroupEnd(). */
+static _Thread_local struct {
+    int depth;
+    size_t n;
+    struct {
+        ncclComm_t comm;
+        cudaStream_t stream;
+        struct kernel_op op;
+    } at[GROUP_MOST];
+} group;
+
+/* --- queueing --------------------------------------------------------------------------------- */
+
+static size_t list_ranges(const struct kernel_order *o, struct double_range *ret)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < o->n_ops; i++) {
+        const struct kernel_op *op = &o->op[i];
+        const size_t in = kernel_in_bytes(op, o->comm), out = kernel_out_bytes(op, o->comm);
+        const bool is_in_place = (const char *)op->in >= (char *)op->out &&
+                                 (const char *)op->in + in <= (char *)op->out + out;
+        if (out > 0)
+            ret[n++] = (struct double_range){op->out, out, true};
+        if (in > 0 && !(is_in_place && out > 0))
+            ret[n++] = (struct double_range){op->in, in, false};
+    }
+    return n;
+}
+
+static ncclResult_t queue_now(const struct kernel_order *o, cudaStream_t stream)
+{
+    struct double_range range[2 * GROUP_MOST];
+    const size_t n = list_ranges(o, range);
+    const size_t bytes = sizeof *o + o->n_ops * sizeof o->op[0];
+    atomic_fetch_add(&o->comm->n_running, 1);
+    if (double_queue(stream, kernel_name(o), kernel_run, o, bytes, range, n) == cudaSuccess)
+        return ncclSuccess;
+    atomic_fetch_sub(&o->comm->n_running, 1);
+    return ncclUnhandledCudaError;
+}
+
+struct late { /* a call that is in progress for a while */
+    cudaStream_t stream;
+    struct kernel_order *order;
+};
+
+static void *queue_by_thread(void *arg)
+{
+    const struct timespec t = {.tv_nsec = 200 * 1000};
+    struct late *l = arg;
+    struct ncclComm *c = l->order->comm;
+    nanosleep(&t, NULL);
+    double_hold(l->stream, -1);
+    const ncclResult_t result = queue_now(l->order, l->stream);
+    int was = ncclInProgress; /* an error, or a revoke, came first */
+    atomic_compare_exchange_strong(&c->state, &was, result);
+    atomic_fetch_sub(&c->n_threads, 1);
+    free(l->order);
+    free(l);
+    return NULL;
+}
+
+static ncclResult_t queue_late(const struct kernel_order *o, cudaStream_t stream)
+{
+    const size_t bytes = sizeof *o + o->n_ops * sizeof o->op[0];
+    struct late *l = malloc(sizeof *l);
+    l->stream = stream;
+    l->order = memcpy(malloc(bytes), o, bytes);
+    double_hold(stream, 1);
+    atomic_store(&o->comm->state, ncclInProgress);
+    return comm_spawn(o->comm, queue_by_thread, l);
+}
+
+static ncclResult_t queue(struct kernel_order *o, cudaStream_t stream)
+{
+    const int state = atomic_load(&o->comm->state);
+    if (!atomic_load(&o->comm->is_ready) || state == ncclInProgress) {
+        double_report("%s is called while the communicator is in progress", kernel_name(o));
+        return ncclInvalidUsage;
+    }
+    if (state != ncclSuccess)
+        return (ncclResult_t)state;
+    o->ticket = o->comm->n_orders++;
+    return fault_is(FAULT_LAZY, 0, NULL) ? queue_late(o, stream) : queue_now(o, stream);
+}
+
+/* All calls of one communicator and stream in the group, as one order. */
+static ncclResult_t queue_first(void)
+{
+    struct kernel_order *o = calloc(1, sizeof *o + group.n * sizeof o->op[0]);
+    const cudaStream_t stream = group.at[0].stream;
+    size_t kept = 0;
+    o->comm = group.at[0].comm;
+    o->stream = stream;
+    for (size_t i = 0; i < group.n; i++)
+        if (group.at[i].comm == o->comm && group.at[i].stream == stream)
+            o->op[o->n_ops++] = group.at[i].op;
+        else
+            group.at[kept++] = group.at[i];
+    group.n = kept;
+    const ncclResult_t result = queue(o, stream);
+    free(o);
+    return result;
+}
+
+ncclResult_t ncclGroupStart(void); /* nccl.h declares them without a prototype */
+ncclResult_t ncclGroupEnd(void);
+
+DOUBLE_EXPORT ncclResult_t ncclGroupStart(void)
+{
+    group.depth++;
+    return ncclSuccess;
+}
+
+DOUBLE_EXPORT ncclResult_t ncclGroupEnd(void)
+{
+    ncclResult_t result = ncclSuccess;
+    if (group.depth == 0) {
+        double_report("ncclGroupEnd is called without ncclGroupStart");
+        return ncclInvalidUsage;
+    }
+    if (--group.depth > 0)
+        return ncclSuccess;
+    while (group.n > 0) {
+        const ncclResult_t one = queue_first();
+        result = result == ncclSuccess || result == ncclInProgress ? one : result;
+    }
+    return result;
+}
+
+static ncclResult_t add(ncclComm_t comm, cudaStream_t stream, struct kernel_op op)
+{
+    if (!comm_check(comm, kernel_op_name(&op), false))
+        return ncclInvalidUsage;
+    if (op.root < 0 || op.root >= comm->n || group.n == GROUP_MOST) {
+        double_report("%s has rank %d", kernel_op_name(&op), op.root);
+        return ncclInvalidArgument;
+    }
+    group.at[group.n].comm = comm;
+    group.at[group.n].stream = stream;
+    group.at[group.n++].op = op;
+    return group.depth > 0 ? ncclSuccess : queue_first();
+}
+
+/* --- the calls -------------------------------------------------------------------------------- */
+
+DOUBLE_EXPORT ncclResult_t ncclAllReduce(const void *in, void *out, size_t count,
+                                         ncclDataType_t dtype, ncclRedOp_t op, ncclComm_t comm,
+                                         cudaStream_t stream)
+{
+    return add(comm, stream, (struct kernel_op){KERNEL_ALL_REDUCE, in, out, count, dtype, op, 0});
+}
+
+DOUBLE_EXPORT ncclResult_t ncclReduce(const void *in, void *out, size_t count, ncclDataType_t dtype,
+                                      ncclRedOp_t op, int root, ncclComm_t comm,
+                                      cudaStream_t stream)
+{
+    return add(comm, stream, (struct kernel_op){KERNEL_REDUCE, in, out, count, dtype, op, root});
+}
+
+DOUBLE_EXPORT ncclResult_t ncclBroadcast(const void *in, void *out, size_t count,
+                                         ncclDataType_t dtype, int root, ncclComm_t comm,
+                                         cudaStream_t stream)
+{
+    return add(comm, stream,
+               (struct kernel_op){KERNEL_BROADCAST, in, out, count, dtype, ncclSum, root});
+}
+
+DOUBLE_EXPORT ncclResult_t ncclAllGather(const void *in, void *out, size_t count,
+                                         ncclDataType_t dtype, ncclComm_t comm, cudaStream_t stream)
+{
+    return add(comm, stream,
+               (struct kernel_op){KERNEL_ALL_GATHER, in, out, count, dtype, ncclSum, 0});
+}
+
+DOUBLE_EXPORT ncclResult_t ncclReduceScatter(const void *in, void *out, size_t count,
+                                             ncclDataType_t dtype, ncclRedOp_t op, ncclComm_t comm,
+                                             cudaStream_t stream)
+{
+    return add(comm, stream,
+               (struct kernel_op){KERNEL_REDUCE_SCATTER, in, out, count, dtype, op, 0});
+}
+
+DOUBLE_EXPORT ncclResult_t ncclSend(const void *in, size_t count, ncclDataType_t dtype, int peer,
+                                    ncclComm_t comm, cudaStream_t stream)
+{
+    return add(comm, stream,
+               (struct kernel_op){KERNEL_SEND, in, NULL, count, dtype, ncclSum, peer});
+}
+
+DOUBLE_EXPORT ncclResult_t ncclRecv(void *out, size_t count, ncclDataType_t dtype, int peer,
+                                    ncclComm_t comm, cudaStream_t stream)
+{
+    return add(comm, stream,
+               (struct kernel_op){KERNEL_RECV, NULL, out, count, dtype, ncclSum, peer});
+}

@@ -1,0 +1,77 @@
+/* gpu_ranks.h - ranks of a test with memory of "GPUs", over the double (double/double.h), and the
+ * report of what broke its rules. */
+#ifndef DDP_TESTS_GPU_RANKS_H
+#define DDP_TESTS_GPU_RANKS_H
+
+#include "tests/unit/worker-runtime/ranks.h"
+
+#include <cuda_runtime_api.h>
+#include <ddp/device.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define GPU_CHECK(rank, call)                                                                      \
+    do {                                                                                           \
+        const cudaError_t result_ = (call);                                                        \
+        RANK_CHECK(rank, result_ == cudaSuccess, "%s", cudaGetErrorString(result_));               \
+    } while (0)
+
+static char gpu_dir[PATH_MAX];    /* where communicators of the double meet; the test's own */
+static char gpu_report[PATH_MAX]; /* what broke its rules */
+
+static inline void gpu_set_up(void)
+{
+    const char *tmp = getenv("TMPDIR");
+    snprintf(gpu_dir, sizeof gpu_dir, "%s/nccl-double-XXXXXX", tmp != NULL ? tmp : "/tmp");
+    ck_assert_ptr_nonnull(mkdtemp(gpu_dir));
+    snprintf(gpu_report, sizeof gpu_report, "%.*s/report", (int)sizeof gpu_report - 8, gpu_dir);
+    setenv("NCCL_DOUBLE_DIR", gpu_dir, 1);
+    setenv("NCCL_DOUBLE_REPORT", gpu_report, 1);
+    unsetenv("NCCL_DOUBLE_FAULTS");
+}
+
+static inline void gpu_tear_down(void)
+{
+    char command[PATH_MAX + 16];
+    snprintf(command, sizeof command, "rm -rf '%s'", gpu_dir);
+    ck_assert_int_eq(system(command), 0);
+}
+
+/* The first line of the report; "" without one. */
+static inline const char *gpu_first_report(void)
+{
+    static char line[1024];
+    FILE *f = fopen(gpu_report, "r");
+    line[0] = '\0';
+    if (f != NULL && fgets(line, sizeof line, f) == NULL)
+        line[0] = '\0';
+    if (f != NULL)
+        fclose(f);
+    return line;
+}
+
+static inline void gpu_expect_no_report(void)
+{
+    ck_assert_str_eq(gpu_first_report(), "");
+}
+
+/* Join, and take the GPU of the rank's number. */
+static inline struct ddp_group *gpu_rank_init(int rank)
+{
+    int index = -1;
+    struct ddp_group *g = rank_init(rank, 60000);
+    RANK_CHECK(rank, ddp_device(g, &index) == 0 && index == rank, "GPU %d", index);
+    return g;
+}
+
+/* Memory of the GPU with the same bytes, put there by the stream. */
+static inline void *gpu_copy_of(int rank, const void *bytes, size_t n, cudaStream_t stream)
+{
+    void *at;
+    GPU_CHECK(rank, cudaMalloc(&at, n));
+    GPU_CHECK(rank, cudaMemcpyAsync(at, bytes, n, cudaMemcpyHostToDevice, stream));
+    return at;
+}
+
+#endif

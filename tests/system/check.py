@@ -1,0 +1,295 @@
+"""ddpctl check: on hosts with a real sshd, a host name and an address each; on nodes by test doubles of ssh, of
+nvidia-smi and of NCCL; on this machine."""
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import unittest
+
+from harness import DDPRUN, DEADLINE_S, await_true, main
+from ssh_hosts import NETWORK, SshHosts, run
+
+DDPCTL = os.path.abspath(os.environ["DDPCTL"])
+JUMPING_CLOCK = os.environ["JUMPING_CLOCK"]
+STAND_IN_NCCL = os.environ["STAND_IN_NCCL"]
+PATIENT = ("--timeout", str(DEADLINE_S))
+# what depends on the machine that the tests run on
+OF_THE_MACHINE = ("nofile", "memlock", "somaxconn", "shm", "gpus")
+VERSION = subprocess.run([DDPRUN, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+hosts = None
+
+
+def setUpModule():
+    global hosts
+    hosts = SshHosts(3, has_names=True)
+
+
+def tearDownModule():
+    hosts.close()
+
+
+def environment(**more):
+    """ddprun is found in PATH: it is not beside ddpctl where both are built."""
+    return {**os.environ, "PATH": os.path.dirname(os.path.abspath(DDPRUN)) + ":" + os.environ["PATH"], **more}
+
+
+def check(*args, netns=True, **env):
+    """(exit status, stdout, stderr)"""
+    place = ["ip", "netns", "exec", hosts.netns] if netns else []
+    done = subprocess.run([*place, DDPCTL, "check", *args], env=environment(**env), stdin=subprocess.DEVNULL, text=True,
+                          capture_output=True, timeout=6 * DEADLINE_S, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def look(*args, **kw):
+    """(exit status, what --json says)"""
+    code, out, err = check("--json", *args, **kw)
+    assert err == "" and out.count("\n") == 1, (code, out, err)
+    return code, json.loads(out)
+
+
+def look_by_ssh(*args, **kw):
+    return look("--ssh-command", hosts.ssh, *PATIENT, *args, **kw)
+
+
+def findings(report, *fields):
+    """(node, what, level, text) of what does not depend on the machine, or of these fields."""
+    return [(f["node"], f["what"], f["level"], f["text"]) for f in report["findings"]
+            if (f["what"] in fields if fields else f["what"] not in OF_THE_MACHINE)]
+
+
+class Hosts(unittest.TestCase):
+    def test_nodes_that_are_fit_reach_each_other(self):
+        code, report = look_by_ssh("-H", "n1,n2,n3", "--net")
+        self.assertEqual(findings(report, "reach", "version", "clock", "name", "ports", "token"), [])
+        self.assertEqual(code, 69 if any(f["level"] == "failed" for f in report["findings"]) else 0)
+        self.assertEqual([n["node"] for n in report["nodes"]], ["n1", "n2", "n3"])
+        for i, node in enumerate(report["nodes"]):
+            facts = node["facts"]
+            self.assertEqual((facts["host"], facts["version"]), (node["node"], VERSION))
+            self.assertEqual((facts["forward"], facts["forward_to"]), ("own", hosts.address(i)))
+            self.assertEqual((facts["reverse"], facts["reverse_to"]), ("own", node["node"]))
+            self.assertEqual(facts["addresses"], [{"interface": "eth0", "address": hosts.address(i)}])
+            self.assertEqual(node["address"], hosts.address(i))
+            # they share our clock: what is told of it must hold
+            self.assertLessEqual(abs(node["clock"]["offset_ns"]), node["clock"]["error_ns"])
+        self.assertEqual(sorted((l["from"], l["to"], l["result"]) for l in report["links"]),
+                         [(a, b, "ok") for a in ("n1", "n2", "n3") for b in ("n1", "n2", "n3") if a != b])
+        self.assertEqual(sorted((p["a"], p["b"]) for p in report["pairs"]), [("n1", "n2"), ("n1", "n3"), ("n2", "n3")])
+        for pair in report["pairs"]:
+            self.assertTrue(0 < pair["rtt_min_ns"] <= pair["rtt_median_ns"], pair)
+            self.assertTrue(pair["bytes_per_s"] > 0 and pair["bytes_per_s_back"] > 0, pair)
+        hosts.await_empty()
+
+    def test_a_row_for_each_and_what_to_try_next(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".hosts") as f:
+            f.write("# hosts\nn1 slots=8\nnowhere\n")
+            f.flush()
+            code, out, err = check("--ssh-command", hosts.ssh, *PATIENT, "--hostfile", f.name)
+        self.assertEqual((code, err), (69, ""))
+        lines = out.splitlines()
+        self.assertRegex(lines[0], r"^NODE +STATE +REACH +VERSION +CLOCK ")
+        self.assertRegex(lines[1], rf"^n1 +\w+ +\d+\.\d\d s +{re.escape(VERSION)} +[+-]\d+\.\d+\+-\d+\.\d+ ms ")
+        self.assertRegex(lines[2], r"^nowhere +failed +-! ")
+        self.assertRegex(out, r"\nnowhere: failed: reach: it cannot be reached: ssh: .*(No route to host|timed out)\n"
+                              r"    try: log in there by hand")
+        self.assertRegex(lines[-1], r"^2 nodes, \d failed, \d with warnings$")
+
+    def test_hosts_that_cannot_be_reached_do_not_keep_the_others_from_being_looked_at(self):
+        code, report = look_by_ssh("-H", "n1,no-such-name,n3")
+        self.assertEqual(code, 69)
+        self.assertEqual([n["up"] for n in report["nodes"]], [True, False, True])
+        self.assertEqual([(f[0], f[1]) for f in findings(report)], [("no-such-name", "reach")])
+        self.assertEqual([l["result"] for l in report["links"]], ["ok", "ok"])
+
+    def test_a_name_that_leads_elsewhere_is_found(self):
+        hosts.set_names(1, f"{NETWORK}.250 n2\n{hosts.address(1)} printer\n{NETWORK}.251 printer\n")
+        self.addCleanup(hosts.set_names, 1)
+        code, report = look_by_ssh("-H", "n1,n2")
+        self.assertEqual(code, 69)
+        self.assertEqual(findings(report), [
+            ("n2", "name", "failed", f"its own name, n2, leads to another machine: {NETWORK}.250"),
+            ("n2", "name", "failed", "its address is called printer, which is another machine")])
+
+    def test_a_name_that_only_its_node_knows_is_a_warning(self):
+        hosts.set_names(2, "127.0.1.1 n3\n")
+        self.addCleanup(hosts.set_names, 2)
+        report = look_by_ssh("-H", "n1,n3")[1]
+        self.assertIn(("n3", "name", "warning", "its own name, n3, leads to 127.0.1.1, where no other node finds it"), findings(report))
+        self.assertEqual({(f[0], f[1]) for f in findings(report)}, {("n3", "name")})
+
+    def test_ports_that_are_dropped_look_like_a_firewall(self):
+        space = f"{hosts.netns}-n3"
+        drop = ("pref", "0", "iif", "eth0", "ipproto", "tcp", "dport", "1024-65534", "blackhole")
+        run("ip", "-n", space, "rule", "add", "pref", "1", "lookup", "local")
+        self.addCleanup(run, "ip", "-n", space, "rule", "delete", "pref", "1")
+        run("ip", "-n", space, "rule", "delete", "pref", "0")
+        self.addCleanup(run, "ip", "-n", space, "rule", "add", "pref", "0", "lookup", "local")
+        run("ip", "-n", space, "rule", "add", *drop)
+        self.addCleanup(run, "ip", "-n", space, "rule", "delete", *drop)
+        code, report = look_by_ssh("-H", "n1,n2,n3")
+        self.assertEqual(code, 69)
+        self.assertEqual({(l["from"], l["to"]): l["result"] for l in report["links"]},
+                         {("n1", "n2"): "ok", ("n2", "n1"): "ok", ("n1", "n3"): "silent", ("n2", "n3"): "silent",
+                          ("n3", "n1"): "silent", ("n3", "n2"): "silent"})
+        of_n3 = [f for f in report["findings"] if f["node"] == "n3" and f["what"] == "ports"]
+        self.assertRegex(of_n3[0]["text"], r"^a connection to its port \d+ at 10\.121\.0\.3 gets no answer, from 2 nodes: n1, n2$")
+        self.assertIn("firewall", of_n3[0]["hint"])
+
+    def test_a_way_that_is_forbidden_is_told_apart(self):
+        rule = ("to", hosts.address(1), "ipproto", "tcp", "dport", "1024-65534", "prohibit")
+        space = f"{hosts.netns}-n1"
+        run("ip", "-n", space, "rule", "add", "pref", "1", "lookup", "local")
+        self.addCleanup(run, "ip", "-n", space, "rule", "delete", "pref", "1")
+        run("ip", "-n", space, "rule", "add", "pref", "2", *rule)
+        self.addCleanup(run, "ip", "-n", space, "rule", "delete", "pref", "2", *rule)
+        code, report = look_by_ssh("-H", "n1,n2")
+        self.assertEqual(code, 69)
+        self.assertEqual({(l["from"], l["to"]): l["result"] for l in report["links"]}[("n1", "n2")], "unreachable")
+
+    def test_an_interface_can_be_picked(self):
+        report = look_by_ssh("-H", "n1,n2", "--interface", "eth0")[1]
+        self.assertEqual(findings(report), [])
+        code, report = look_by_ssh("-H", "n1,n2", "-i", "ib0")
+        self.assertEqual(code, 69)
+        self.assertEqual(findings(report), [
+            (n, "ports", "failed", "it has no address by which others could reach it on the interface ib0") for n in ("n1", "n2")])
+
+    def test_nothing_is_left_when_it_is_killed(self):
+        with subprocess.Popen(["ip", "netns", "exec", hosts.netns, DDPCTL, "check", "--ssh-command", hosts.ssh, "-H", "n[1-3]", "--net"],
+                              env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+            await_true(lambda: process.poll() is not None or hosts.inside(0))
+            process.send_signal(signal.SIGKILL)
+        hosts.await_empty()
+
+
+# A test double of ssh: $1 is the host, $2 the command.
+class StandIns(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def write(self, name, text, mode=0o755):
+        path = os.path.join(self.folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        os.chmod(path, mode)
+        return path
+
+    def look(self, script, *args, **env):
+        ssh = self.write("ssh", script)
+        return look("--ssh-command", f"sh {ssh}", *args, netns=False, **env)
+
+    def fails(self, script, why, *args):
+        code, report = self.look(script, "-H", "a", *(args or PATIENT))
+        self.assertEqual(code, 69)
+        found = findings(report, "reach")
+        self.assertEqual(len(found), 1, report)
+        self.assertRegex(found[0][3], why)
+
+    def test_a_host_that_never_answers_is_given_up_in_time(self):
+        self.fails("exec sleep 1000\n", r"^it cannot be reached: no answer within 0\.3 s$", "-t", "0.3")
+
+    def test_the_last_words_of_a_way_are_told(self):
+        self.fails("echo one >&2; echo ': not \033[31mfound' >&2; exit 127\n", r"^it cannot be reached: : not \?\[31mfound$")
+        self.fails("exit 5\n", r"^it cannot be reached: the way there ended with status 5$")
+
+    def test_a_host_that_talks_without_end_is_given_up(self):
+        self.fails("yes hello\n", "it goes on and on$")
+        self.fails("tr '\\0' x < /dev/zero\n", "it goes on and on$")
+        self.fails("sh -c \"$2\" & yes 'ddpctl-check {}'\n", r"version$|not asked for$|no time$")
+
+    def test_a_node_that_answers_wrongly_is_given_up(self):
+        hello = "echo 'ddpctl-check {\"v\":1}'; read x; "
+        time = "for i in 1 2 3 4 5 6 7 8; do echo 'ddpctl-check {\"time_ns\":1}'; read x; done; "
+        self.fails("echo 'ddpctl-check {\"v\":2}'; read x\n", "another version$")
+        self.fails("echo 'ddpctl-check []'; read x\n", "no object$")
+        self.fails(hello + "echo 'ddpctl-check {\"time_ns\":\"now\"}'; read x\n", "no time$")
+        self.fails(hello + time + "echo 'ddpctl-check {\"nofile\":-1}'; read x\n", "wrong 'nofile'$")
+        self.fails(hello + time + "echo bye >&2; exit 1\n", "bye")
+        self.fails(hello + time + "exec sleep 1000\n", r"^it did not say more within \d+\.\d s$", "-t", "0.3")
+
+    def test_a_node_that_lies_about_whom_it_reached_is_given_up(self):
+        ssh = ("if [ $1 = b ]; then exec sh -c \"$2\"; fi\n"
+               "sh -c \"$2\" | sed -u 's/\"reach\":\\[.*\\]/\"reach\":[\"ok\",\"ok\",\"ok\"]/'\n")
+        code, report = self.look(ssh, *PATIENT, "-H", "a,b")
+        self.assertEqual(code, 69)
+        self.assertIn(("a", "reach", "failed", "what comes from there does not say whom it reached"), findings(report, "reach"))
+
+    def test_a_clock_that_is_off_is_found(self):
+        code, report = self.look(f"LD_PRELOAD={JUMPING_CLOCK} sh -c \"$2\"\n", *PATIENT, "-H", "a")
+        self.assertEqual(code, 69)
+        (found,) = findings(report, "clock")
+        self.assertRegex(found[3], r"^its clock is 3(600|599)\.\d{3} s (ahead of|behind) ours, give or take ")
+
+    def test_tokens_that_differ_are_found(self):
+        self.write("a/.config/ddprun/token", "0123456789abcdef0123", 0o600)
+        self.write("b/.config/ddprun/token", "0123456789abcdef0124", 0o600)
+        self.write("c/empty", "")
+        self.write("d/.config/ddprun/token", "0123456789abcdef0123", 0o644)
+        self.write("e/.config/ddprun/token", "0123456789abcdef0123\n", 0o600)
+        ssh = f"exec env -u XDG_CONFIG_HOME -u DDP_TOKEN HOME={self.folder}/$1 sh -c \"$2\"\n"
+        code, report = self.look(ssh, *PATIENT, "-H", "a,b,c,d,e")
+        self.assertEqual(code, 69)
+        found = {f[0]: f[3] for f in findings(report, "token")}
+        self.assertEqual(sorted(found), ["b", "c", "d"])
+        self.assertEqual((found["b"], found["c"]), ("it has another token than a", "it has no token, and a has one"))
+        self.assertRegex(found["d"], "^its token cannot be used: ")
+        self.assertNotIn("0123456789abcdef", json.dumps(report))
+
+    def test_another_ddprun_is_found(self):
+        self.write("bin/ddprun", "#!/bin/sh\necho ddprun 0.0.9\n")
+        code, report = self.look("sh -c \"$2\"\n", *PATIENT, "-H", "a", PATH=f"{self.folder}/bin:{os.environ['PATH']}")
+        self.assertEqual((code, findings(report, "version")),
+                         (69, [("a", "version", "failed", f"its ddprun is 0.0.9, here it is {VERSION}")]))
+
+    def test_no_ddprun_is_found(self):
+        code, report = self.look("PATH=/usr/bin:/bin sh -c \"$2\"\n", *PATIENT, "-H", "a", PATH="/usr/bin:/bin")
+        self.assertEqual((code, findings(report, "version")),
+                         (69, [("a", "version", "failed", "no ddprun: ddprun: No such file or directory")]))
+
+    def test_gpus_and_nccl_are_told(self):
+        """By test doubles of nvidia-smi and of NCCL."""
+        gpu = "NVIDIA H100 80GB HBM3, 535.104.05, "
+        self.write("bin/nvidia-smi", f"#!/bin/sh\necho '{gpu}0'; echo '{gpu}[N/A]'; echo '{gpu}4'\n")
+        shutil.copy(STAND_IN_NCCL, os.path.join(self.folder, "libnccl.so.2"))
+        env = {"PATH": f"{self.folder}/bin:{environment()['PATH']}", "LD_LIBRARY_PATH": self.folder}
+        code, report = look(*PATIENT, netns=False, **env)
+        self.assertEqual(code, 69)
+        facts = report["nodes"][0]["facts"]
+        self.assertGreaterEqual(facts["n_gpus"], 3)
+        self.assertEqual((facts["driver"], facts["nccl"]), ("535.104.05", "2.18.5"))
+        self.assertEqual([g["ecc_errors"] for g in facts["gpus"]], [0, None, 4])
+        self.assertIn("GPU 2 has had 4 errors of memory that could not be corrected", [f[3] for f in findings(report, "gpus")])
+        self.assertRegex(check(*PATIENT, netns=False, **env)[1], r"3 535\.104\.05 nccl 2\.18\.5!\n")
+
+
+class Here(unittest.TestCase):
+    def test_without_hosts_it_is_this_machine(self):
+        code, report = look(*PATIENT, netns=False, SLURM_JOB_ID="", PBS_NODEFILE="", LSB_MCPU_HOSTS="", PE_HOSTFILE="")
+        (node,) = report["nodes"]
+        self.assertEqual(node["node"], os.uname().nodename)
+        self.assertEqual(node["facts"]["version"], VERSION)
+        self.assertEqual((report["links"], report["pairs"]), ([], []))
+        self.assertEqual(code, 0 if report["ok"] else 69)
+
+    def test_the_hosts_of_a_manager_are_found(self):
+        code, report = look(*PATIENT, "--ssh-command", "false", netns=False, SLURM_JOB_ID="", LSB_MCPU_HOSTS="x1 4 x2 4")
+        self.assertEqual((code, [n["node"] for n in report["nodes"]]), (69, ["x1", "x2"]))
+        self.assertEqual({n["why"] for n in report["nodes"]}, {"the way there ended with status 1"})
+
+    def test_wrong_words_are_refused(self):
+        for args, error in ((("-H", "a:b"), "--hosts: "), (("--hostfile", "/no/such"), "--hostfile: cannot read '/no/such': No such file"),
+                            (("-H", "a", "--ssh-command", " "), "--ssh-command needs a command"), (("x",), "check: too many operands")):
+            with self.subTest(args):
+                code, out, err = check(*args, netns=False)
+                self.assertEqual((code, out), (2, ""))
+                self.assertIn(error, err)
+
+
+if __name__ == "__main__":
+    main()

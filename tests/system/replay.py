@@ -1,0 +1,211 @@
+"""--replay: what the events of a job tell is made to happen again, behind the same steps. The ranks are
+tests/support/mender.c, whose steps show what they computed with: where the world changes its size, only the same
+history gives the same bits."""
+import json
+import os
+import random
+import signal
+import tempfile
+import unittest
+
+from harness import DEADLINE_S, Job, await_true, run
+from recovery import MENDER, STEP_MS, Ranks
+from recovery_nodes import N_SAMPLES, Nodes
+from rendezvous import Daemon
+
+SAME = "replay: it went as before"
+
+
+def read_events(path):
+    with open(path) as f:
+        return [json.loads(line) for line in f]
+
+
+class OneNode(unittest.TestCase):
+    """Samples of a fixed number, so that where the world shrinks the steps show it."""
+
+    def setUp(self):
+        self.dir = tempfile.TemporaryDirectory()
+        self.addCleanup(self.dir.cleanup)
+        self.events = os.path.join(self.dir.name, "events.jsonl")
+
+    def job(self, n, *words, file, epochs=4):
+        return Job("-n", str(n), *words, "--events", self.path(file), MENDER, str(epochs), "40", STEP_MS, "0", "600")
+
+    def path(self, file):
+        return os.path.join(self.dir.name, file)
+
+    def record(self, n, *words, deaths, seed):
+        """-> exit status, steps"""
+        draw = random.Random(seed)
+        with self.job(n, *words, file="first") as job:
+            ranks = Ranks(job)
+            for generation in range(deaths):
+                seen = len(ranks.steps)
+                ranks.hear_until(lambda: ranks.generation == generation and len(ranks.steps) > seen + 2 and len(ranks.pids) > 1)
+                os.kill(ranks.pids.pop(draw.choice(sorted(ranks.pids))), draw.choice([signal.SIGKILL, signal.SIGSEGV]))
+                ranks.pids = {}
+            steps = ranks.hear_all()
+            return job.end()[0], steps
+
+    def replay(self, n, *words, file="first"):
+        with self.job(n, "--replay", self.path(file), *words, file="second") as job:
+            ranks = Ranks(job)
+            steps = ranks.hear_all()
+            code, _, err = job.end()
+            self.assertEqual(job.processes(), [])
+            return code, steps, err.decode()
+
+    def begun(self, file):
+        """Behind which step each generation began, as its ranks knew."""
+        return {e["gen"]: e["before"] for e in read_events(self.path(file)) if e["ev"] == "steps"}
+
+    def test_what_the_ranks_compute_and_where_they_fail_is_the_same(self):
+        for what in "replace", "shrink":
+            with self.subTest(what):
+                words = ("--max-restarts", "9", "--on-failure", what)
+                first = self.record(4, *words, deaths=2 if what == "shrink" else 5, seed=what)
+                code, steps, err = self.replay(4, *words)
+                self.assertEqual((code, steps), first, err)
+                self.assertIn(SAME, err)
+                self.assertEqual(self.begun("second"), self.begun("first"))
+                os.unlink(self.path("first"))
+                os.unlink(self.path("second"))
+
+    def test_a_replay_can_be_replayed(self):
+        words = ("--max-restarts", "9")
+        self.record(3, *words, deaths=3, seed=3)
+        _, steps, _ = self.replay(3, *words)
+        os.rename(self.path("second"), self.path("third"))
+        _, again, err = self.replay(3, *words, file="third")
+        self.assertEqual(again, steps)
+        self.assertIn(SAME, err)
+
+
+class Played(Nodes):
+    """A job of several nodes whose events are kept, a file for each of its ddpruns."""
+
+    def __init__(self, daemon, folder, n_local, *more):
+        super().__init__(daemon, "1:3", n_local, "--join-window", "0", "--max-restarts", "99", "--shutdown-timeout", "200ms",
+                         *more, samples=N_SAMPLES)
+        self.folder = folder
+
+        self.logs = []
+
+    def __exit__(self, *what):
+        super().__exit__(*what)
+        for log in self.logs:
+            log.close()
+
+    def stderr_of(self, name):
+        self.logs.append(open(os.path.join(self.folder, f"stderr.{name}"), "wb"))  # pylint: disable=consider-using-with
+        return self.logs[-1]
+
+    def words_of(self, name):
+        return ["--events", os.path.join(self.folder, f"events.{name}")]
+
+    def events(self):
+        """Of all nodes, as lines."""
+        lines = []
+        for name in self.jobs:
+            path = os.path.join(self.folder, f"events.{name}")
+            if os.path.exists(path):
+                with open(path) as f:
+                    lines += f.readlines()
+        return lines
+
+    def told(self):
+        text = ""
+        for name in self.jobs:
+            with open(os.path.join(self.folder, f"stderr.{name}")) as f:
+                text += f"--- {name} ---\n{f.read()}"
+        return text
+
+    def standing(self):
+        return [name for name, job in self.jobs.items() if job.process.poll() is None]
+
+    def history(self):
+        """What each step was made of, and where."""
+        return {number: (step.results, step.world, step.generation) for number, step in self.steps.items()}
+
+
+class SeveralNodes(unittest.TestCase):
+    def setUp(self):
+        self.dir = tempfile.TemporaryDirectory()
+        self.addCleanup(self.dir.cleanup)
+        self.daemon = Daemon(env={**os.environ, "HOME": "/nonexistent", "DDP_TOKEN": ""})
+        self.daemon.__enter__()
+        self.addCleanup(self.daemon.__exit__)
+
+    def folder(self, name):
+        path = os.path.join(self.dir.name, name)
+        os.mkdir(path)
+        return path
+
+    def disturb(self, nodes, kind, draw, n_local):
+        names = nodes.standing()
+        if kind == "join":
+            nodes.start(len(nodes.jobs))
+            names.append(len(nodes.jobs) - 1)
+        elif kind == "rank":
+            nodes.kill_rank(draw.randrange(len(nodes.ranks)), draw.choice([signal.SIGKILL, signal.SIGSEGV]))
+        else:
+            name = draw.choice(names)
+            nodes.jobs[name].signal(signal.SIGKILL if kind == "lost" else signal.SIGTERM)
+            nodes.jobs[name].process.wait(timeout=DEADLINE_S)
+            names.remove(name)
+        generation = nodes.generation
+        nodes.await_world(len(names) * n_local, generation + 1)
+
+    def record(self, kinds, n_local, draw):
+        """-> the history, and the events in a file"""
+        with Played(self.daemon, self.folder("first"), n_local) as nodes:
+            nodes.start(0)
+            nodes.await_world(n_local)
+            for kind in kinds:
+                self.disturb(nodes, kind, draw, n_local)
+            names = nodes.standing()
+            self.assertEqual(set(nodes.finish(names)), {0})
+            path = os.path.join(self.dir.name, "events.jsonl")
+            with open(path, "w") as f:
+                f.writelines(nodes.events())
+            return nodes.history(), path
+
+    def play(self, path, n_local, history):
+        with Played(self.daemon, self.folder("second"), n_local, "--replay", path) as nodes:
+            nodes.start(0)
+            waited = set()
+
+            def is_there():
+                for event in map(json.loads, nodes.events()):
+                    if event["ev"] == "replay" and event["deed"] == "await" and event["gen"] not in waited:
+                        waited.add(event["gen"])
+                        nodes.start(len(nodes.jobs))
+                return max(nodes.steps, default=0) >= max(history)
+            await_true(lambda: self.listen(nodes) or is_there(), nodes.told, 4 * DEADLINE_S)
+            self.assertEqual(set(nodes.finish(nodes.standing())), {0})
+            played = nodes.history()
+            self.assertEqual({number: played[number] for number in history}, history, nodes.told())
+            self.assertEqual(nodes.told().count(SAME), len([name for name in nodes.jobs if nodes.jobs[name].process.returncode == 0]),
+                             nodes.told())
+
+    @staticmethod
+    def listen(nodes):
+        while not nodes.lines.empty():
+            nodes.hear()
+        return False
+
+    def test_what_the_ranks_compute_and_who_comes_and_goes_is_the_same(self):
+        for number, (n_local, kinds) in enumerate([
+                (2, ["join", "rank", "join", "lost", "rank"]),
+                (1, ["join", "join", "lost", "leave", "join", "rank", "join"]),
+                (2, ["join", "rank", "rank", "leave", "join", "lost"])]):
+            with self.subTest(n_local=n_local, kinds=kinds):
+                history, path = self.record(kinds, n_local, random.Random(number))
+                self.play(path, n_local, history)
+            self.dir.cleanup()
+            os.mkdir(self.dir.name)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,155 @@
+/* The life of a communicator: the table, walked through. */
+#include "nccl/life.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct life made(bool can_revoke, enum life_state state)
+{
+    return (struct life){.state = state, .can_revoke = can_revoke};
+}
+
+static void expect(struct life *l, enum life_event e, enum life_deed deed, enum life_state then)
+{
+    ck_assert_int_eq(life_step(l, e), deed);
+    ck_assert_str_eq(life_state_name(l->state), life_state_name(then));
+}
+
+START_TEST(each_pair_of_state_and_event_has_one_answer)
+{
+    for (int s = 0; s < LIFE_N_STATES; s++)
+        for (int e = 0; e < LIFE_N_EVENTS; e++)
+            ck_assert_msg(life_has_row((enum life_state)s, (enum life_event)e) !=
+                              life_is_ignored((enum life_state)s, (enum life_event)e),
+                          "%s on event %d: no row and not ignored, or both",
+                          life_state_name((enum life_state)s), e);
+}
+END_TEST
+
+START_TEST(an_ignored_event_changes_nothing)
+{
+    for (int s = 0; s < LIFE_N_STATES; s++)
+        for (int e = 0; e < LIFE_N_EVENTS; e++) {
+            struct life l = made(true, (enum life_state)s);
+            if (life_is_ignored(l.state, (enum life_event)e))
+                expect(&l, (enum life_event)e, LIFE_NOTHING, (enum life_state)s);
+        }
+}
+END_TEST
+
+START_TEST(one_that_nothing_happens_to_is_made_and_ended)
+{
+    struct life l = made(true, LIFE_NEW);
+    expect(&l, LIFE_MAKE, LIFE_BEGIN, LIFE_MAKING);
+    expect(&l, LIFE_DONE, LIFE_NOTHING, LIFE_READY);
+    expect(&l, LIFE_CLOSE, LIFE_END, LIFE_ENDING);
+    expect(&l, LIFE_DONE, LIFE_NOTHING, LIFE_GONE);
+}
+END_TEST
+
+START_TEST(one_of_a_broken_job_is_revoked_and_kept)
+{
+    struct life l = made(true, LIFE_READY);
+    expect(&l, LIFE_BROKEN, LIFE_REVOKE, LIFE_REVOKING);
+    expect(&l, LIFE_DONE, LIFE_NOTHING, LIFE_REVOKED);
+    expect(&l, LIFE_CLOSE, LIFE_ABORT, LIFE_ABORTING);
+    expect(&l, LIFE_DONE, LIFE_NOTHING, LIFE_GONE);
+}
+END_TEST
+
+START_TEST(an_older_nccl_aborts_where_a_newer_one_revokes)
+{
+    static const enum life_event bad[] = {LIFE_FAILED, LIFE_LATE, LIFE_BROKEN};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct life old = made(false, LIFE_READY), newer = made(true, LIFE_READY);
+        expect(&old, bad[i], LIFE_ABORT, LIFE_ABORTING);
+        expect(&newer, bad[i], LIFE_REVOKE, LIFE_REVOKING);
+    }
+}
+END_TEST
+
+START_TEST(what_cannot_be_revoked_is_aborted)
+{
+    static const enum life_event bad[] = {LIFE_FAILED, LIFE_LATE};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct life l = made(true, LIFE_REVOKING);
+        expect(&l, bad[i], LIFE_ABORT, LIFE_ABORTING);
+    }
+}
+END_TEST
+
+START_TEST(what_cannot_be_aborted_is_stuck_for_good)
+{
+    static const enum life_event bad[] = {LIFE_FAILED, LIFE_LATE};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct life l = made(true, LIFE_ABORTING);
+        expect(&l, bad[i], LIFE_NOTHING, LIFE_STUCK);
+        for (int e = 0; e < LIFE_N_EVENTS; e++)
+            expect(&l, (enum life_event)e, LIFE_NOTHING, LIFE_STUCK);
+    }
+}
+END_TEST
+
+/* Every walk ends: no state is left by its failures for ever, and a close leads out of each. */
+START_TEST(from_each_state_failures_lead_to_an_end)
+{
+    for (int s = LIFE_MAKING; s < LIFE_N_STATES; s++) {
+        struct life l = made(true, (enum life_state)s);
+        for (int i = 0; i < 4; i++) {
+            life_step(&l, LIFE_LATE);
+            if (!life_is_busy(l.state))
+                life_step(&l, LIFE_CLOSE);
+        }
+        ck_assert_msg(l.state == LIFE_STUCK || l.state == LIFE_GONE, "%s ends in %s",
+                      life_state_name((enum life_state)s), life_state_name(l.state));
+    }
+}
+END_TEST
+
+START_TEST(the_drawing_is_the_table)
+{
+    char path[4096], drawn[16384];
+    snprintf(path, sizeof path, "%s/../../docs/nccl.dot", getenv("TEST_DATA"));
+    char *text;
+    size_t n;
+    FILE *out = open_memstream(&text, &n);
+    life_print_dot(out);
+    fclose(out);
+    const char *write_to = getenv("WRITE_NCCL_DOT"); /* to make the drawing anew */
+    if (write_to != NULL) {
+        FILE *f = fopen(write_to, "w");
+        ck_assert_ptr_nonnull(f);
+        fputs(text, f);
+        fclose(f);
+    }
+    FILE *f = fopen(path, "r");
+    ck_assert_msg(f != NULL, "cannot open %s", path);
+    drawn[fread(drawn, 1, sizeof drawn - 1, f)] = '\0';
+    fclose(f);
+    ck_assert_msg(strcmp(drawn, text) == 0,
+                  "%s is not the table: make it anew by WRITE_NCCL_DOT=docs/nccl.dot", path);
+    free(text);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("nccl_life");
+    TCase *t = tcase_create("life");
+    tcase_add_test(t, each_pair_of_state_and_event_has_one_answer);
+    tcase_add_test(t, an_ignored_event_changes_nothing);
+    tcase_add_test(t, one_that_nothing_happens_to_is_made_and_ended);
+    tcase_add_test(t, one_of_a_broken_job_is_revoked_and_kept);
+    tcase_add_test(t, an_older_nccl_aborts_where_a_newer_one_revokes);
+    tcase_add_test(t, what_cannot_be_revoked_is_aborted);
+    tcase_add_test(t, what_cannot_be_aborted_is_stuck_for_good);
+    tcase_add_test(t, from_each_state_failures_lead_to_an_end);
+    tcase_add_test(t, the_drawing_is_the_table);
+    suite_add_tcase(s, t);
+    SRunner *runner = srunner_create(s);
+    srunner_run_all(runner, CK_ENV);
+    int n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,31 @@
+/* device.h - the device side of a group: a communicator of the ranks' GPUs beside the group's own
+ * back end, made when the first call with a stream comes (device_plugin.h has what moves data).
+ *
+ * What the ranks must agree on to make it goes over the back end of the CPUs, which ends when a
+ * peer dies; so does every word about a broken job. Functions return public statuses. */
+#ifndef DDP_WORKER_RUNTIME_DEVICE_H
+#define DDP_WORKER_RUNTIME_DEVICE_H
+
+#include "backend.h"
+#include "group.h"
+
+/* A collective whose arguments were checked. */
+int device_run(struct ddp_group *g, const struct collective *what);
+/* Likewise a message. returns also DDP_EINVAL: the group has no communicator yet */
+int device_message(const char *name, struct ddp_group *g, const struct message *m, void *stream);
+
+/* `sub` of g was split off: so is its communicator, where g has one.
+ *
+ * sub   NULL: this rank is in none */
+int device_split(struct ddp_group *g, int color, int key, struct ddp_group *sub);
+
+/* Where DDP_BACKEND=nccl wants that: make the world's communicator now. Collective. */
+int device_begin(struct ddp_group *world);
+
+/* Give a group's back, if it has one. Before its back end goes. */
+void device_close(struct ddp_group *g);
+
+/* Whether this process may go on with another generation. returns DDP_OK; DDP_ERESPAWN */
+int device_check(void);
+
+#endif

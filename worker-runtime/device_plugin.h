@@ -1,0 +1,110 @@
+/* device_plugin.h - what libddp and a plug-in for devices, libddp-nccl.so, know of each other.
+ *
+ * Both are of one build: the plug-in says by `abi` which, and libddp refuses others. libddp knows
+ * the job (who is in a group, who has died), the plug-in knows the device; it asks about the job
+ * through struct device_job while it waits.
+ *
+ * Functions return 0 or -errno with err filled:
+ *   -ENOTSUP         there is no such device, or it cannot do that; nothing is broken
+ *   -EINVAL          an argument; nothing is broken
+ *   -ECONNRESET      the job is broken, by another rank as far as is known
+ *   -ETIMEDOUT       the job is broken: something took too long
+ *   -EOWNERDEAD      the job is broken by this process, or its device is lost to it: it has to be
+ *                    ended and started anew */
+#ifndef DDP_WORKER_RUNTIME_DEVICE_PLUGIN_H
+#define DDP_WORKER_RUNTIME_DEVICE_PLUGIN_H
+
+#include "backend.h"
+#include "device_plan.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct co_error;
+struct device;       /* that of the process */
+struct device_group; /* the communicator of a group */
+
+#define DEVICE_PLUGIN_ABI    1u
+#define DEVICE_PLUGIN_FILE   "libddp-nccl.so"
+#define DEVICE_PLUGIN_SYMBOL "ddp_device_plugin"
+#define DEVICE_ID_BYTES      128
+
+struct device_job { /* copied; `arg` outlives the group */
+    void *arg;
+    /* Whether the job is whole, without waiting. returns 0; -ECONNRESET, -ETIMEDOUT, -errno */
+    int (*look)(void *arg, struct co_error *err);
+    /* Break the job. returns whether this was the first that anybody said: else the reason is
+     * another's */
+    bool (*tell)(void *arg, int code, const char *text);
+};
+
+struct device_opts {
+    int local_rank;            /* which of the devices that this process sees, if it sees several */
+    uint64_t abort_timeout_ms; /* for an abort or a revoke to end */
+};
+
+struct device_make { /* lent for the call */
+    enum device_way way;
+    int rank, n;
+    const uint8_t *ids; /* of DEVICE_NEW: n_ids of DEVICE_ID_BYTES each */
+    int n_ids;
+    int *lost; /* of DEVICE_SHRINK */
+    int n_lost;
+    uint64_t tag;
+    bool may_be_kept; /* for a later DEVICE_SHRINK */
+    uint64_t timeout_ms;
+    struct device_job job;
+};
+
+struct device_plugin {
+    uint32_t abi; /* DEVICE_PLUGIN_ABI */
+    size_t size;  /* of this struct */
+    const char *name;
+
+    /* Take the process's device. Once for the life of the process.
+     * returns   0; -ENOTSUP the text says what is missing, and where */
+    int (*open)(const struct device_opts *opts, struct device **ret, struct co_error *err);
+
+    /* Make it the calling thread's current one. returns 0; -EIO */
+    int (*use)(struct device *d, int *ret_index, struct co_error *err);
+
+    /* Whether work may be given to it.
+     * returns   0; -EOWNERDEAD it is lost to this process */
+    int (*check)(struct device *d, struct co_error *err);
+
+    /* What it has kept, for a plan: can_scale, tag, rank and n of the note. */
+    void (*describe)(struct device *d, struct device_note *ret);
+
+    int (*make_id)(struct device *d, uint8_t id[DEVICE_ID_BYTES], struct co_error *err);
+
+    /* Make the communicator of a group, with all its ranks. On failure the job was told.
+     * ret   owned by the caller, who calls close() */
+    int (*make)(struct device *d, const struct device_make *how, struct device_group **ret,
+                struct co_error *err);
+
+    /* Form one of some of the ranks of `from`; likewise. color -1: none, and *ret is NULL */
+    int (*split)(struct device_group *from, int color, int key, const struct device_job *job,
+                 uint64_t timeout_ms, struct device_group **ret, struct co_error *err);
+
+    /* Put a collective into the order of what->stream. It is done when what was put there behind it
+     * begins. */
+    int (*run)(struct device_group *g, const struct collective *what, struct co_error *err);
+
+    /* Likewise a message. */
+    int (*message)(struct device_group *g, const struct message *m, void *stream,
+                   struct co_error *err);
+
+    /* Wait for all that is in the order of a stream.
+     * returns   also -ETIMEDOUT, which breaks the job */
+    int (*wait)(struct device_group *g, void *stream, uint64_t timeout_ms, struct co_error *err);
+
+    /* The raw ncclComm_t, lent. */
+    void *(*comm)(struct device_group *g);
+
+    /* Give it back. Looks at the job first: the communicator of a broken one is not ended but
+     * revoked and kept, or aborted. NULL is fine. */
+    void (*close)(struct device_group *g);
+};
+
+#endif

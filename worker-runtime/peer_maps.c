@@ -1,0 +1,192 @@
+#include "peer_maps.h"
+
+#include "common/error.h"
+#include "user_segment.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+/* A piece is as long as whoever maps or unmaps something meanwhile may have to wait, also if this
+ * thread gets little of a processor: no lower priority, then. */
+enum { PIECE_BYTES = 2 << 20, LOW_PRIORITY = 10 };
+
+struct peer_map {
+    dev_t device; /* which memfd it is: the number stays taken as long as it is mapped */
+    ino_t inode;
+    uint8_t *base;
+    uint64_t bytes;
+    bool is_used;
+};
+
+struct peer_sweep {
+    struct peer_sweep *next;
+    pthread_t thread;
+    atomic_bool is_done;
+    size_t n;
+    struct peer_map map[];
+};
+
+/* --- letting go ------------------------------------------------------------------------------- */
+
+static void unmap_slowly(const struct peer_map *map)
+{
+    for (uint64_t at = 0; at < map->bytes; at += PIECE_BYTES) {
+        const uint64_t left = map->bytes - at;
+        madvise(map->base + at, left < PIECE_BYTES ? left : PIECE_BYTES, MADV_DONTNEED);
+    }
+    user_segment_unmap_peer(map->base, map->bytes);
+}
+
+static void *run_sweep(void *arg)
+{
+    struct peer_sweep *s = arg;
+    setpriority(PRIO_PROCESS, 0, LOW_PRIORITY); /* of this thread, as Linux has it */
+    for (size_t i = 0; i < s->n; i++)
+        unmap_slowly(&s->map[i]);
+    atomic_store(&s->is_done, true);
+    return NULL;
+}
+
+/* The program's signals are for its own threads. returns 0, an errno */
+static int start_sweep(struct peer_sweep *s)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    const int rc = pthread_create(&s->thread, NULL, run_sweep, s);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return rc;
+}
+
+/* all   also those that are under way */
+static void collect_sweeps(struct peer_maps *m, bool all)
+{
+    for (struct peer_sweep **at = &m->sweeps; *at != NULL;) {
+        struct peer_sweep *s = *at;
+        if (!all && !atomic_load(&s->is_done)) {
+            at = &s->next;
+            continue;
+        }
+        *at = s->next;
+        pthread_join(s->thread, NULL);
+        free(s);
+    }
+}
+
+static size_t count_unused(const struct peer_maps *m)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < m->n; i++)
+        n += !m->map[i].is_used;
+    return n;
+}
+
+/* into   room for all of them; NULL: unmap them here and now */
+static void take_unused(struct peer_maps *m, struct peer_map *into)
+{
+    size_t n_kept = 0;
+    for (size_t i = 0; i < m->n; i++) {
+        if (m->map[i].is_used)
+            m->map[n_kept++] = m->map[i];
+        else if (into != NULL)
+            *into++ = m->map[i];
+        else
+            user_segment_unmap_peer(m->map[i].base, m->map[i].bytes);
+    }
+    m->n = n_kept;
+}
+
+void peer_maps_sweep(struct peer_maps *m)
+{
+    const size_t n = count_unused(m);
+    collect_sweeps(m, false);
+    if (n == 0)
+        return;
+    struct peer_sweep *s = calloc(1, sizeof *s + n * sizeof s->map[0]);
+    take_unused(m, s != NULL ? s->map : NULL);
+    if (s == NULL)
+        return;
+    s->n = n;
+    if (start_sweep(s) != 0) {
+        run_sweep(s);
+        free(s);
+        return;
+    }
+    s->next = m->sweeps;
+    m->sweeps = s;
+}
+
+void peer_maps_fini(struct peer_maps *m)
+{
+    collect_sweeps(m, true);
+    for (size_t i = 0; i < m->n; i++)
+        user_segment_unmap_peer(m->map[i].base, m->map[i].bytes);
+    free(m->map);
+    *m = (struct peer_maps){0};
+}
+
+/* --- taking ----------------------------------------------------------------------------------- */
+
+static int reserve(struct peer_maps *m)
+{
+    if (m->n < m->cap)
+        return 0;
+    const size_t cap = m->cap > 0 ? 2 * m->cap : 8;
+    struct peer_map *more = realloc(m->map, cap * sizeof *more);
+    if (more == NULL)
+        return -ENOMEM;
+    m->map = more;
+    m->cap = cap;
+    return 0;
+}
+
+static struct peer_map *find(struct peer_maps *m, const struct stat *st, uint64_t bytes)
+{
+    for (size_t i = 0; i < m->n; i++) {
+        struct peer_map *map = &m->map[i];
+        if (!map->is_used && map->device == st->st_dev && map->inode == st->st_ino &&
+            map->bytes == bytes)
+            return map;
+    }
+    return NULL;
+}
+
+int peer_maps_take(struct peer_maps *m, int fd, uint64_t bytes, uint8_t **ret_base,
+                   struct co_error *err)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return co_fail(err, -errno, "cannot look at a peer's segment: %s", strerror(errno));
+    struct peer_map *map = find(m, &st, bytes);
+    if (map != NULL) {
+        map->is_used = true;
+        *ret_base = map->base;
+        return 0;
+    }
+    if (reserve(m) != 0)
+        return co_fail(err, -ENOMEM, "no memory to keep book of peers' segments");
+    map = &m->map[m->n];
+    *map =
+        (struct peer_map){.device = st.st_dev, .inode = st.st_ino, .bytes = bytes, .is_used = true};
+    int code = user_segment_map_peer(fd, bytes, &map->base, err);
+    if (code != 0)
+        return code;
+    m->n++;
+    *ret_base = map->base;
+    return 0;
+}
+
+void peer_maps_give_back(struct peer_maps *m, const uint8_t *base)
+{
+    for (size_t i = 0; base != NULL && i < m->n; i++)
+        if (m->map[i].base == base)
+            m->map[i].is_used = false;
+}
