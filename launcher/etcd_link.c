@@ -145,22 +145,38 @@ static void go_down(struct etcd_link *l, const char *text, int exit_code)
     l->notes.on_down(l->notes.arg, text, exit_code);
 }
 
+/* Nobody has the roster yet. What etcd says about it, if it does not say just that. */
+static void find_reason(struct etcd_link *l)
+{
+    const char *trouble = l->plugin->trouble(l->etcd);
+    snprintf(l->why, sizeof l->why, "%s",
+             *trouble != '\0' ? trouble : "etcd names no node that has the job's roster");
+}
+
 static void on_later(uv_timer_t *timer)
 {
     struct etcd_link *l = timer->data;
+    if (l->why[0] == '\0')
+        find_reason(l);
     go_down(l, l->why, l->exit_code);
 }
 
-__attribute__((format(printf, 3, 4))) static void go_down_later(struct etcd_link *l, uint64_t in_ms,
-                                                                const char *format, ...)
+/* From the loop, since the caller may be within a call. */
+static void go_down_in(struct etcd_link *l, uint64_t in_ms)
+{
+    l->is_up = false;
+    uv_update_time(l->loop);
+    uv_timer_start(&l->later, on_later, in_ms, 0);
+}
+
+__attribute__((format(printf, 2, 3))) static void go_down_soon(struct etcd_link *l,
+                                                               const char *format, ...)
 {
     va_list args;
     va_start(args, format);
     vsnprintf(l->why, sizeof l->why, format, args);
     va_end(args);
-    l->is_up = false;
-    uv_update_time(l->loop);
-    uv_timer_start(&l->later, on_later, in_ms, 0);
+    go_down_in(l, 0);
 }
 
 static int exit_code_of(int code)
@@ -228,8 +244,7 @@ static void follow(struct etcd_link *l, const struct elector_address *leader)
         return;
     }
     if (l->is_up)
-        go_down_later(l, 0, "another node, %s port %u, has the roster now", leader->host,
-                      leader->port);
+        go_down_soon(l, "another node, %s port %u, has the roster now", leader->host, leader->port);
     else if (l->wants_link)
         control_link_connect(l->remote);
 }
@@ -378,14 +393,14 @@ static void lead(struct etcd_link *l, const struct elector_record *r)
     close_link(l, &l->remote);
     if (make_roster(l, r != NULL ? &past : NULL, &err) < 0) {
         l->exit_code = UNAVAILABLE;
-        go_down_later(l, 0, "cannot have the job's roster: %s", err.text);
+        go_down_soon(l, "cannot have the job's roster: %s", err.text);
         return;
     }
     l->record = r != NULL ? *r : (struct elector_record){0};
     if (r != NULL)
         tell_past(l, r);
     if (l->is_up)
-        go_down_later(l, 0, "this node has the roster now");
+        go_down_soon(l, "this node has the roster now");
     else if (l->wants_link)
         control_link_connect(l->here->local);
 }
@@ -398,7 +413,7 @@ static void take_roster_orders(struct etcd_link *l, const struct elector_orders 
         note(l, "another node may have the job's roster: this one gives it up");
         close_roster(l);
         if (l->is_up)
-            go_down_later(l, 0, "another node has the roster now");
+            go_down_soon(l, "another node has the roster now");
     }
     if (o->make)
         lead(l, o->has_past ? &o->past : NULL);
@@ -605,6 +620,12 @@ static void link_disconnect(void *link)
     l->is_up = l->wants_link = false;
 }
 
+static void wait_for_leader(struct etcd_link *l)
+{
+    l->why[0] = '\0'; /* it is not known yet why there will be none */
+    go_down_in(l, WAIT_MS);
+}
+
 static void link_connect(void *link)
 {
     struct etcd_link *l = link;
@@ -616,10 +637,7 @@ static void link_connect(void *link)
     else if (l->remote != NULL)
         control_link_connect(l->remote);
     else
-        go_down_later(l, WAIT_MS, "etcd %s",
-                      l->plugin->trouble(l->etcd)[0] != '\0'
-                          ? l->plugin->trouble(l->etcd)
-                          : "names no node that has the job's roster");
+        wait_for_leader(l);
 }
 
 static void link_send(void *link, const struct message *m)
