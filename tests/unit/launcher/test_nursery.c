@@ -388,7 +388,7 @@ START_TEST(who_ends_well_is_told_when_it_is_reaped)
         return;
     await_death(pid);
     ck_assert_int_eq(nursery_look(&n), 0);
-    spawn_sh(2, "exit 3"); /* ends after that look */
+    spawn_sh(2, "exit 0"); /* ends after that look, and is told when it is reaped, too */
     struct nursery_report r = next();
     ck_assert_uint_eq(r.event, NURSERY_STARTED);
     r = next();
