@@ -84,6 +84,24 @@ class OneNode(unittest.TestCase):
         self.assertIn(SAME, err)
 
 
+    def test_what_cannot_be_repeated_is_refused_with_the_line(self):
+        run("-n", "2", "--events", self.path("first"), "sh", "-c", "exit 3")
+        code, _, err = run("-n", "2", "--replay", self.path("first"), "true")
+        self.assertEqual(code, 70)
+        self.assertIn("first:1: no rank has told its steps: only what happened to programs of libddp can be repeated", err)
+        code, _, err = run("-n", "2", "--replay", "/nowhere", "true")
+        self.assertEqual(code, 70)
+        self.assertIn("cannot open /nowhere to repeat what it tells: No such file", err)
+
+    def test_what_goes_otherwise_is_told(self):
+        words = ("--max-restarts", "9")
+        self.record(3, *words, deaths=1, seed=4)
+        code, _, err = self.replay(2, *words)
+        self.assertEqual(code, 0)
+        self.assertIn("replay: generation 0 has 1 nodes and 2 ranks, and had 1 and 3", err)
+        self.assertNotIn(SAME, err)
+
+
 class Played(Nodes):
     """A job of several nodes whose events are kept, a file for each of its ddpruns."""
 
