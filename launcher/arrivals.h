@@ -1,5 +1,5 @@
-/* arrivals.h - when ranks came to the generation's store: of programs that say nothing themselves it is
- * the first sign of life, once they have imported what they import.
+/* arrivals.h - when ranks came to the generation's store: of programs that say nothing themselves
+ * it is the first sign of life, once they have imported what they import.
  *
  * The store knows since when each of its connections is there, the kernel which socket is at the
  * other end, and /proc whose that is: the rank's, or that of a process that it has started. So it

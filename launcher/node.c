@@ -1,5 +1,6 @@
 #include "node.h"
 
+#include "flights.h"
 #include "job_spec.h"
 #include "leash_watch.h"
 #include "leash_wire.h"
@@ -9,6 +10,7 @@
 #include "node_history.h"
 #include "node_leave.h"
 #include "node_pace.h"
+#include "node_pmi.h"
 #include "node_replay.h"
 #include "node_standby.h"
 #include "node_state.h"
@@ -313,6 +315,8 @@ static int node_open(struct node *n, const struct guide_link_ops *link, struct c
         rc = node_leave_open(n, &n->leave, err);
     if (rc == 0)
         rc = node_standby_open(n, &n->standby, err);
+    if (rc == 0)
+        rc = node_pmi_open(n, &n->pmi, err);
     if (rc < 0)
         return rc;
     if (spec->world.guided) {
@@ -357,6 +361,7 @@ static void node_close(struct node *n)
     node_replay_close(n->replay);
     node_leave_close(n->leave);
     node_standby_close(n->standby);
+    node_pmi_close(n->pmi);
     node_console_close(n->console);
     if (n->has_loop) {
         close_handles(n);
@@ -365,6 +370,7 @@ static void node_close(struct node *n)
     }
     start_fini(&n->start);
     warm_close(&n->warm);
+    flights_destroy(n->flights);
     node_guide_destroy(n->guide);
     node_console_destroy(n->console);
     supervisor_destroy(n->supervisor);

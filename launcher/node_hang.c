@@ -193,8 +193,8 @@ static void on_stacks(void *arg, const struct stack *list, int n, const struct f
     end_rank(w, co_now_ms());
 }
 
-/* First where it is, by a debugger if there is one, and what torch has kept of all ranks: afterwards
- * nobody can tell. */
+/* First where it is, by a debugger if there is one, and what torch has kept of all ranks:
+ * afterwards nobody can tell. */
 static void begin_end(struct node_hang *w, uint64_t now_ms)
 {
     struct co_error err;

@@ -28,8 +28,8 @@ struct node_memory_opts {
     /* mends: ranks say that one of them has died, of which node_memory_rank_gone() does not know
      * yet. Once in a generation. Ranks can say what they like: nothing but a reason to look */
     void (*on_death)(void *arg);
-    /* the ranks are to wait behind some step of the generation: which one, and whether at all; NULL:
-     * never (segments/progress.h) */
+    /* the ranks are to wait behind some step of the generation: which one, and whether at all;
+     * NULL: never (segments/progress.h) */
     bool (*find_hold)(void *arg, uint32_t generation, uint64_t *ret_steps);
     void *arg;
 };

@@ -174,10 +174,12 @@ static void announce(struct remote_roster *r, const struct roster *roster)
             n_nodes++;
             n_ranks += node.n_local;
         }
+    const char *excluded = roster_newly_excluded(roster);
     if (roster_generation(roster) > 0 || r->spec->verbose > 0)
-        say(r, "%s%sgeneration %" PRIu32 ": %" PRIu32 " node%s, %" PRIu32 " rank%s", r->cause,
-            r->cause[0] != '\0' ? "; " : "", roster_generation(roster), n_nodes,
-            n_nodes == 1 ? "" : "s", n_ranks, n_ranks == 1 ? "" : "s");
+        say(r, "%s%s%s%sgeneration %" PRIu32 ": %" PRIu32 " node%s, %" PRIu32 " rank%s", r->cause,
+            r->cause[0] != '\0' ? "; " : "", excluded,
+            excluded[0] != '\0' ? " takes no part any more; " : "", roster_generation(roster),
+            n_nodes, n_nodes == 1 ? "" : "s", n_ranks, n_ranks == 1 ? "" : "s");
     r->cause[0] = '\0';
 }
 

@@ -1,7 +1,7 @@
 /* replay_read.h - a file of events (events.h) becomes a history (replay.h).
  *
- * The file may have come from anywhere: lines of several nodes, one behind the other or mixed, of one
- * run of one job. Lines that nothing has to be known of are passed over. */
+ * The file may have come from anywhere: lines of several nodes, one behind the other or mixed,
+ * of one run of one job. Lines that nothing has to be known of are passed over. */
 #ifndef DDP_LAUNCHER_REPLAY_READ_H
 #define DDP_LAUNCHER_REPLAY_READ_H
 

@@ -17,6 +17,7 @@
 #ifndef DDP_WORKER_RUNTIME_ENV_H
 #define DDP_WORKER_RUNTIME_ENV_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct co_error;
@@ -34,13 +35,14 @@ struct env_who {
     int n_nodes;   /* 0: not known, but several */
     uint32_t generation;
     int node_fd; /* DDP_NODE_FD; -1: none */
-    int pmi_fd;  /* hydra's PMI_FD, whose other end names the job; -1: none */
+    int pmi_fd;  /* PMI_FD of hydra or srun; hydra's other end names the job; -1: none */
     char job
         [ENV_JOB_BYTES]; /* a name that the ranks of this job share and other jobs do not have; ""
                                 if the environment has none */
     char store_host[ENV_HOST_BYTES]; /* where the job's store is, if that has moved since the start;
                                         "": as the environment says */
     uint16_t store_port;
+    bool is_named_once;            /* no other group has its name: its meetings need no numbers */
     char store_job[ENV_JOB_BYTES]; /* the same for all nodes, of a job whose store may serve others,
                                       too; "" where each job has its own */
 };

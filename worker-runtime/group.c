@@ -12,6 +12,7 @@
 #include "env.h"
 #include "group_open.h"
 #include "node_join.h"
+#include "place.h"
 #include "process.h"
 #include "recovery.h"
 #include "requests.h"
@@ -104,7 +105,6 @@ static void place_group(struct ddp_group *g)
 
 static void take_who(struct ddp_group *g, const struct env_who *who)
 {
-    rt_set_rank(who->rank);
     g->rank = who->rank;
     g->world_size = who->world_size;
     g->local_rank = who->local_rank;
@@ -132,6 +132,7 @@ static int meet(struct ddp_group *g, struct env_who *who, uint64_t deadline_ms,
     if (code == -ECONNRESET &&
         (r == NULL || !r->again.may_follow)) /* while there is a way to tell */
         process_lose_peer();
+    rt_set_rank(who->rank);
     take_who(g, who);
     if (code == 0)
         place_group(g);
@@ -150,10 +151,15 @@ static bool has_to_meet(const struct ddp_group *g, const struct env_who *who)
            (g->recovery->is_inside || (scale_fd != NULL && scale_fd[0] != '\0'));
 }
 
+static uint64_t start_deadline_ms(const struct ddp_init_opts *opts)
+{
+    return co_deadline_ms(opts->start_timeout_ms != 0 ? opts->start_timeout_ms
+                                                      : DEFAULT_TIMEOUT_MS);
+}
+
 static int join(const struct ddp_init_opts *opts, struct ddp_group *g, struct co_error *err)
 {
     struct env_who who;
-    uint64_t start_ms = opts->start_timeout_ms != 0 ? opts->start_timeout_ms : DEFAULT_TIMEOUT_MS;
     int code = env_read(get_variable, NULL, &who, err);
     if (code == 0)
         code = check_who(&who, err);
@@ -165,13 +171,36 @@ static int join(const struct ddp_init_opts *opts, struct ddp_group *g, struct co
         fcntl(who.node_fd, F_SETFD, FD_CLOEXEC); /* the rank's, not its children's */
     else
         who.node_fd = -1;
+    rt_set_rank(who.rank);
     take_who(g, &who);
     g->step_fd = -1;
     if (!has_to_meet(g, &who)) {
         g->step_fd = who.node_fd;
         return 0;
     }
-    return meet(g, &who, co_deadline_ms(start_ms), err);
+    return meet(g, &who, start_deadline_ms(opts), err);
+}
+
+static int join_beside(const struct ddp_init_opts *opts, struct env_who *who, struct ddp_group *g,
+                       struct co_error *err)
+{
+    int code = check_who(who, err);
+    if (code == 0)
+        code = group_read_options(opts, g, err);
+    if (code == 0)
+        code = process_stand_beside(err);
+    if (code != 0)
+        return code;
+    take_who(g, who);
+    g->world = g;
+    g->step_fd = -1;
+    g->is_apart = true;
+    if (who->world_size == 1)
+        return 0;
+    code = group_open(g, who, NULL, start_deadline_ms(opts), err);
+    if (code == 0)
+        place_group(g);
+    return code;
 }
 
 int group_enter(const struct ddp_init_opts *opts, struct recovery *recovery,
@@ -194,6 +223,29 @@ int group_enter(const struct ddp_init_opts *opts, struct recovery *recovery,
     process_set_may_go_on(recovery != NULL && recovery->again.may_follow);
     *ret_world = co_take(&g);
     return 0;
+}
+
+int ddp_group_join(const struct ddp_place *place, const struct ddp_init_opts *opts,
+                   struct ddp_group **ret_group)
+{
+    static const struct ddp_init_opts defaults;
+    struct co_error err = {0};
+    struct env_who who;
+    rt_set_apart(true);
+    if (place == NULL || ret_group == NULL)
+        return rt_fail(DDP_EINVAL, "ddp_group_join: place and ret_group are needed");
+    co_autofree struct ddp_group *g = calloc(1, sizeof *g);
+    if (g == NULL)
+        return rt_fail(DDP_ENOMEM, "no memory for a group");
+    int code = place_read(place, &who, &err);
+    if (code == 0)
+        code = join_beside(opts != NULL ? opts : &defaults, &who, g, &err);
+    if (code != 0) {
+        co_fail_in(&err, "cannot join the group");
+        return rt_return(code == -EPROTO ? -EIO : code, &err);
+    }
+    *ret_group = co_take(&g);
+    return DDP_OK;
 }
 
 static void destroy_children(struct ddp_group *g)
@@ -252,7 +304,8 @@ void group_leave(struct ddp_group *world)
 
 void ddp_finalize(struct ddp_group *world)
 {
-    if (world != NULL && take_leave(world))
+    const bool is_beside = world != NULL && world->is_apart;
+    if (world != NULL && take_leave(world) && !is_beside)
         process_leave(true);
 }
 

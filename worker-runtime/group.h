@@ -39,7 +39,8 @@ struct ddp_group {
     uint64_t generation;
     uint64_t timeout_ms;
     bool progress_thread;    /* asynchronous calls are made by a thread */
-    bool is_apart;           /* of threads: nothing to do with the job that the process is in */
+    bool is_apart;           /* of threads, or joined by name: nothing to do with the job that the
+                                process is in */
     struct backend *backend; /* owned; NULL: a world of 1 */
     struct node *alone; /* owned; of a world of 1 that may become larger; NULL: there is none */
     const struct control *control; /* of a world that another generation may follow: its node's,

@@ -51,7 +51,7 @@ static void name_after_starter(struct env_who *who)
 {
     struct ucred starter;
     socklen_t size = sizeof starter;
-    if (who->pmi_fd >= 0 &&
+    if (who->pmi_fd >= 0 && /* srun has named the job itself */
         getsockopt(who->pmi_fd, SOL_SOCKET, SO_PEERCRED, &starter, &size) == 0 && starter.pid > 0)
         snprintf(who->job, sizeof who->job, "hydra %d", starter.pid);
     else
@@ -253,7 +253,8 @@ static int find_cause(const struct opening *o, int code, struct co_error *err)
 
 static int connect_nodes(struct opening *o, struct backend **ret, struct co_error *err)
 {
-    const bool is_counted = o->again != NULL && o->again->may_follow; /* by generations */
+    const bool is_counted = (o->again != NULL && o->again->may_follow) || /* by generations */
+                            o->who->is_named_once;
     const struct net_join_opts join = {.who = o->who,
                                        .local = o->local,
                                        .control = ends_meetings(o),

@@ -18,6 +18,7 @@ static struct {
     unsigned local_rank;
     uint32_t generation;
     bool inside, was_inside, watches_fork, has_lost_peer;
+    bool is_beside; /* it has been in groups beside the job */
 } process = {.mutex = PTHREAD_MUTEX_INITIALIZER, .node_fd = -1};
 
 static atomic_bool is_forked, may_go_on;
@@ -63,7 +64,7 @@ bool process_is_forked(void)
  * its socket alive after the rank. close() is safe here, whatever other threads were doing. */
 static void on_fork_child(void)
 {
-    if (!process.was_inside && !process.inside)
+    if (!process.was_inside && !process.inside && !process.is_beside)
         return;
     atomic_store(&is_forked, true);
     if (process.node_fd >= 0)
@@ -74,24 +75,38 @@ static void on_fork_child(void)
     close_sockets();
 }
 
+static int watch_fork(struct co_error *err)
+{
+    if (process_is_forked())
+        return co_fail(err, -EALREADY, "this process was forked from a rank, and is none itself");
+    if (!process.watches_fork && pthread_atfork(NULL, NULL, on_fork_child) != 0)
+        return co_fail(err, -ENOMEM, "no memory to watch for fork()");
+    process.watches_fork = true;
+    return 0;
+}
+
 int process_enter(int node_fd, unsigned local_rank, struct co_error *err)
 {
-    int code = 0;
     pthread_mutex_lock(&process.mutex);
-    if (process_is_forked())
-        code = co_fail(err, -EALREADY, "this process was forked from a rank, and is none itself");
-    else if (process.inside)
+    int code = watch_fork(err);
+    if (code == 0 && process.inside)
         code = co_fail(err, -EALREADY, "this process is in the job already: ddp_finalize() first");
-    else if (process.was_inside && node_fd >= 0)
+    else if (code == 0 && process.was_inside && node_fd >= 0)
         code = co_fail(err, -ENOTSUP, "this process has left the job, and ddprun admits it once");
-    else if (!process.watches_fork && pthread_atfork(NULL, NULL, on_fork_child) != 0)
-        code = co_fail(err, -ENOMEM, "no memory to watch for fork()");
     if (code == 0) {
-        process.watches_fork = true;
         process.inside = true;
         process.node_fd = node_fd;
         process.local_rank = local_rank;
     }
+    pthread_mutex_unlock(&process.mutex);
+    return code;
+}
+
+int process_stand_beside(struct co_error *err)
+{
+    pthread_mutex_lock(&process.mutex);
+    const int code = watch_fork(err);
+    process.is_beside = process.is_beside || code == 0;
     pthread_mutex_unlock(&process.mutex);
     return code;
 }

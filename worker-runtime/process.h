@@ -18,6 +18,10 @@ struct user_segment;
 int process_enter(int node_fd, unsigned local_rank, struct co_error *err);
 void process_leave(bool was_joined);
 
+/* Get into a group beside the job: only for what forked children must not do.
+ * returns   0; -EALREADY as process_enter(); -ENOMEM */
+int process_stand_beside(struct co_error *err);
+
 /* Whether a rank's death is an end for this process: not where ddp_run() joins the next generation.
  * Thread-safe. */
 void process_set_may_go_on(bool may);

@@ -2,6 +2,7 @@
 
 #include "collective.h"
 #include "common/error.h"
+#include "process.h"
 #include "whereabouts.h"
 
 #include <ddp/collective.h>
@@ -27,6 +28,7 @@ struct requests {
     struct ddp_group *g;
     struct ddp_request *first, **last; /* collectives to be made, the first perhaps begun */
     bool has_thread, stop;
+    bool is_lent; /* the back end is a blocking call's, and not the thread's */
     pthread_t thread;
     pthread_mutex_t mutex; /* where there is a thread, guards all of it */
     pthread_cond_t changed;
@@ -76,7 +78,7 @@ static void remove_first(struct requests *q)
 
 void requests_destroy(struct requests *q)
 {
-    if (q == NULL)
+    if (q == NULL || (q->has_thread && process_is_forked())) /* a child has no such thread */
         return;
     if (q->has_thread) {
         pthread_mutex_lock(&q->mutex);
@@ -143,7 +145,7 @@ static void *run_thread(void *arg)
     struct requests *q = arg;
     pthread_mutex_lock(&q->mutex);
     for (;;) {
-        while (q->first == NULL && !q->stop)
+        while (q->is_lent || (q->first == NULL && !q->stop))
             pthread_cond_wait(&q->changed, &q->mutex);
         struct ddp_request *r = q->first;
         if (r == NULL)
@@ -254,19 +256,33 @@ static int new_request(struct ddp_group *g, size_t n_counts, struct ddp_request 
 static int run_by_thread(struct ddp_group *g, const struct collective *what)
 {
     struct ddp_request r = {.g = g, .what = *what};
-    int rc = get_queue(g);
-    if (rc != DDP_OK)
-        return rc;
     enqueue(g->requests, &r);
     wait_for_collective(g->requests, &r);
     return rt_return(r.code, &r.err);
 }
 
-int requests_run(struct ddp_group *g, const struct collective *what)
+/* With nothing in the queue a blocking call needs no thread: waking one up, and being woken by it,
+ * costs more than a short call. returns whether the back end is the caller's until it gives it */
+static bool borrow_backend(struct requests *q)
 {
-    if (g->progress_thread)
-        return run_by_thread(g, what);
-    requests_finish(g->requests);
+    pthread_mutex_lock(&q->mutex);
+    const bool is_free = q->first == NULL && !q->is_lent;
+    q->is_lent = q->is_lent || is_free;
+    pthread_mutex_unlock(&q->mutex);
+    return is_free;
+}
+
+static void give_backend(struct requests *q)
+{
+    pthread_mutex_lock(&q->mutex);
+    q->is_lent = false;
+    if (q->first != NULL || q->stop)
+        pthread_cond_broadcast(&q->changed);
+    pthread_mutex_unlock(&q->mutex);
+}
+
+static int run_here(struct ddp_group *g, const struct collective *what)
+{
     struct co_error err; /* clearing all of it would show in the shortest calls */
     err.code = 0;
     err.text[0] = '\0';
@@ -275,6 +291,22 @@ int requests_run(struct ddp_group *g, const struct collective *what)
     whereabouts_leave(g, true);
     look_through(g->backend, what, code);
     return code == 0 ? DDP_OK : rt_return(code, &err);
+}
+
+int requests_run(struct ddp_group *g, const struct collective *what)
+{
+    if (!g->progress_thread) {
+        requests_finish(g->requests);
+        return run_here(g, what);
+    }
+    int rc = get_queue(g);
+    if (rc != DDP_OK)
+        return rc;
+    if (!borrow_backend(g->requests))
+        return run_by_thread(g, what);
+    rc = run_here(g, what);
+    give_backend(g->requests);
+    return rc;
 }
 
 int requests_start(struct ddp_group *g, const struct collective *what,

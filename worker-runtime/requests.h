@@ -2,8 +2,8 @@
  * the order of calling, and any number of messages.
  *
  * Progress is made inside of these functions; or, of collectives, by a thread, if the group has one
- * (group.progress_thread). Then blocking collectives go through the queue, too: the back end is
- * that thread's. */
+ * (group.progress_thread). Then the back end is that thread's while something is in the queue, and
+ * blocking collectives go through it, too. */
 #ifndef DDP_WORKER_RUNTIME_REQUESTS_H
 #define DDP_WORKER_RUNTIME_REQUESTS_H
 
@@ -31,7 +31,8 @@ int requests_start_message(struct ddp_group *g, const struct message *m,
 void requests_finish(struct requests *q);
 
 /* Ends the thread, after what is in the queue. Collectives in the queue, which were not made, are
- * freed; requests that are done and that nobody waited for are lost. NULL is fine. */
+ * freed; requests that are done and that nobody waited for are lost. In a forked child, where the
+ * thread is not, it does nothing. NULL is fine. */
 void requests_destroy(struct requests *q);
 
 #endif

@@ -193,7 +193,9 @@ int ddp_recv(struct ddp_group *g, void *out, size_t count, enum ddp_dtype dtype,
  * progress  is made inside of calls of the library on the same group: a long computation between
  *           ddp_i... and ddp_wait() holds the others up, unless ddp_init_opts.progress_thread (or
  *           DDP_PROGRESS_THREAD=1) has a thread do it. The thread costs processor time, and each
- *           call some microseconds
+ *           asynchronous call, and blocking ones behind it, some microseconds
+ * threads   with such a thread other threads of the program may wait, by ddp_wait(), for
+ *           collectives, while one of them uses the group
  *
  * ret_request   owned by the caller, who calls ddp_wait() on each exactly once, in any order;
  *               written only on success

@@ -8,9 +8,9 @@
  * store at MASTER_ADDR and MASTER_PORT: ddprun's or torchrun's, say.
  *
  * Threads: a group is used by one thread at a time; different groups by different threads at the
- * same time. The thread that calls ddp_init() must live as long as the group: when it ends, the
- * other ranks take this rank for dead. After fork() the child is no rank: calls on the group return
- * DDP_EINVAL there. */
+ * same time. The thread that calls ddp_init() or ddp_group_join() must live as long as the group:
+ * when it ends, the other ranks take this rank for dead. After fork() the child is no rank: calls
+ * on the group return DDP_EINVAL there. */
 #ifndef DDP_GROUP_H
 #define DDP_GROUP_H
 
@@ -44,10 +44,42 @@ struct ddp_init_opts {
  *             DDP_ENOMEM, DDP_ESYSTEM */
 int ddp_init(const struct ddp_init_opts *opts, struct ddp_group **ret_world);
 
-/* Leave the job. Destroys the models and samplers made from the group and frees it; memory of
- * ddp_alloc() and gradients that the library allocated stay mapped for the life of the process.
- * Not collective: peers that still need this rank get DDP_EPEER. NULL is fine. */
+/* Leave the job, or a group of ddp_group_join(), by the thread that joined. Destroys the models and
+ * samplers made from the group and frees it; memory of ddp_alloc() and gradients that the library
+ * allocated stay mapped for the life of the process. Not collective: peers that still need this
+ * rank get DDP_EPEER. NULL is fine. */
 void ddp_finalize(struct ddp_group *world);
+
+/* Where a process is in a group whose ranks have met elsewhere: in a framework that gave them their
+ * numbers, say. All memory stays the caller's. */
+struct ddp_place {
+    const char *name; /* 1 to DDP_PLACE_NAME_MAX bytes, the same on all ranks, and of no other group
+                         that ever was: a random number, say */
+    int rank, world_size;
+    int local_rank, local_world_size; /* among its ranks on this node, in the order of their ranks:
+                                         those that share a kernel and a network namespace */
+    int node_rank, n_nodes;           /* 0 of 1 where all are on one */
+    const char *store_host;           /* of several nodes: where they find each other, a store of */
+    int store_port; /* TCPStore's protocol, as ddprun's or torch's; else NULL, 0 */
+};
+#define DDP_PLACE_NAME_MAX 128
+
+/* Make a group of the ranks that call this with the same name, whatever the environment says: a
+ * world of its own, beside that of ddp_init() and other such groups, of which a process may be in
+ * many. What breaks it breaks no other, and ddprun hears nothing of it. Collective: returns once
+ * all its ranks are here; who is in none of it does not call.
+ *
+ * place       not NULL
+ * opts        NULL: all defaults
+ * ret_group   owned by the caller, who calls ddp_finalize(); written only on success. For ddp_run()
+ *             and splitting ranks it is a world
+ * cost        of memory as a world: the control segment of a node, half a MiB of address space for
+ *             each rank, of which pages are used as needed
+ * returns     0
+ *             DDP_EINVAL    `place` contradicts itself; the text names the member. Nobody was met
+ *             else as ddp_init() */
+int ddp_group_join(const struct ddp_place *place, const struct ddp_init_opts *opts,
+                   struct ddp_group **ret_group);
 
 /* ddp_init(), `train(world, arg)`, ddp_finalize(). Where ddprun lets ranks live on when others fail
  * (--max-restarts), or when nodes come and go, and that happens, all calls of all groups return

@@ -321,6 +321,43 @@ def ddpctl_works_on_torchs_store(program, version, python, env, folder):
     run([python, script("ctl_store.py"), program], env)
 
 
+def with_ddp_torch(env):
+    """ddp_torch from the source, and the libddp that the build names in $DDP_LIBRARY."""
+    source = os.path.join(os.path.dirname(os.path.dirname(HERE)), "python")
+    return dict(env, PYTHONPATH=":".join(filter(None, [source, env.get("PYTHONPATH")])), PYTHONDONTWRITEBYTECODE="1")
+
+
+def ddp_torch_gives_what_gloo_gives(program, version, python, env, folder):
+    out, _ = run([program, "-n", "3", script("ddp_torch_collectives.py")], with_ddp_torch(env))
+    for rank in range(3):
+        require(out, rf"torch {version}\S*: rank {rank}: \d+ results are the same", "stdout")
+
+
+def ddp_torch_trains_as_gloo_does(program, version, python, env, folder):
+    ways = ["ddp"] + (["fsdp"] if version != "2.1" else []) + (["fsdp2", "dtensor"] if version == "2.11" else [])
+    out, _ = run([program, "-n", "2", script("ddp_torch_trains.py"), *ways], with_ddp_torch(env))
+    for way in ways:
+        require(out, rf"torch {version}\S*: {way}: losses", "stdout")
+
+
+def ddp_torch_tells_who_failed(program, version, python, env, folder):
+    out, _ = run([program, "-n", "3", script("ddp_torch_fails.py")], with_ddp_torch(env), expect=128 + signal.SIGKILL)
+    for rank in 0, 1:
+        require(out, rf"(?m)^rank {rank} has heard of all$", "stdout")
+
+
+def ddp_torch_has_ddprun_say_who_hangs(program, version, python, env, folder):
+    command = [program, "-n", "3", "--hang-timeout", "20s", script("ddp_torch_hangs.py")]
+    _, err = run(command, with_ddp_torch(env), expect=134)
+    require(err, r"(?m)^ddprun: rank 1 hangs: rank 1 is missing in all_reduce #6 \(.*\); ranks 0 and 2 wait in it", "stderr")
+
+
+def ddp_torch_meets_by_any_store(program, version, python, env, folder):
+    out, _ = run([python, script("ddp_torch_meets.py"), folder], with_ddp_torch(env))
+    for how in ["file, on 1", "tcp, on 1"] + (["tcp, on 2"] if version != "2.1" else []):
+        require(out, f"4 ranks met by {how} nodes", "stdout")
+
+
 def start(command, env, output):
     """In a session of its own, its output to a file."""
     print("+", shlex.join(command), flush=True)
@@ -415,6 +452,11 @@ CASES = {
         store_answers_as_torchs_own,
         torchruns_agents_meet_at_the_daemon,
         ddpctl_works_on_torchs_store,
+        ddp_torch_gives_what_gloo_gives,
+        ddp_torch_trains_as_gloo_does,
+        ddp_torch_tells_who_failed,
+        ddp_torch_has_ddprun_say_who_hangs,
+        ddp_torch_meets_by_any_store,
     )
 }
 

@@ -305,6 +305,21 @@ class Losses(unittest.TestCase):
             self.assertEqual(code, -signal.SIGTERM)
             self.assertRegex(err, r"ddprun: .*lost n1.*; generation 1: 2 nodes, 2 ranks\n")
 
+    def test_a_host_whose_ranks_fail_again_and_again_is_done_without(self):
+        script = "echo $(hostname) $TORCHELASTIC_RESTART_COUNT > $TEST_FIFO; test $(hostname) = n2 && exit 7; exec sleep 1000"
+        with Remote("-H", "n1,n2,n3", "--nnodes", "2:3", "--max-restarts", "9", "--exclude-node-after", "2", "sh", "-c",
+                    script) as job:
+            generations = {"n1": [], "n2": [], "n3": []}
+            while len(generations["n2"]) < 2 or generations["n1"][-1:] != generations["n3"][-1:] or \
+                    generations["n1"][-1] <= generations["n2"][-1]:
+                name, generation = job.hear(1)[0].split()
+                generations[name].append(int(generation))
+            job.signal(signal.SIGTERM)
+            code, _, err = job.finish()
+            self.assertEqual(code, -signal.SIGTERM, err)
+            self.assertRegex(err, r"ddprun: rank \d on n2: .*; n2 takes no part any more; generation \d: 2 nodes, 2 ranks\n")
+            self.assertEqual(len(generations["n2"]), 2)
+
     def test_too_few_that_are_left_end_the_job(self):
         with Remote("-H", "n1,n2,n3", RANK, *UP) as job:
             job.hear(3)

@@ -1,0 +1,16 @@
+"""libddp as a back end of torch.distributed, for tensors of the CPU: no C++ to compile, PyTorch 2.1 and later.
+
+    import ddp_torch
+    torch.distributed.init_process_group("ddp")                  # or "cpu:ddp,cuda:nccl"
+
+Everything else stays as it is: DistributedDataParallel, FSDP, DTensor, new_group() and the collectives by their names.
+docs/pytorch.md says what it can do, and how it is measured.
+"""
+import torch.distributed
+
+from .process_group import ProcessGroupDdp, create, empty
+
+__all__ = ["ProcessGroupDdp", "empty"]
+
+if "ddp" not in torch.distributed.Backend.backend_list:
+    torch.distributed.Backend.register_backend("ddp", create, devices=["cpu"])

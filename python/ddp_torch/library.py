@@ -1,0 +1,118 @@
+"""libddp by ctypes: where it is, its functions, and its failures as exceptions."""
+import ctypes
+import ctypes.util
+import os
+
+from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint64, c_void_p
+
+from torch.distributed import DistBackendError
+
+SONAME = "libddp.so.0"
+
+# enum ddp_dtype and enum ddp_op of <ddp/types.h>
+FLOAT32, FLOAT64, INT32, INT64, FLOAT16, BFLOAT16, INT8, UINT8, UINT32, UINT64 = range(10)
+SUM, AVG, MIN, MAX, PROD, BAND, BOR = range(7)
+
+
+class InitOpts(ctypes.Structure):
+    """struct ddp_init_opts"""
+
+    _fields_ = [("start_timeout_ms", c_uint64), ("timeout_ms", c_uint64), ("progress_thread", c_int)]
+
+
+class Place(ctypes.Structure):
+    """struct ddp_place"""
+
+    _fields_ = [
+        ("name", c_char_p),
+        ("rank", c_int),
+        ("world_size", c_int),
+        ("local_rank", c_int),
+        ("local_world_size", c_int),
+        ("node_rank", c_int),
+        ("n_nodes", c_int),
+        ("store_host", c_char_p),
+        ("store_port", c_int),
+    ]
+
+
+# What stands between the group and the request: (in, out or memory), how much, of what, ...
+COLLECTIVES = {
+    "all_reduce": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p],
+    "reduce": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_int, c_void_p],
+    "reduce_scatter": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p],
+    "reduce_scatter_v": [c_void_p, c_void_p, POINTER(c_size_t), c_int, c_int, c_void_p],
+    "broadcast": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p],
+    "all_gather": [c_void_p, c_void_p, c_size_t, c_int, c_void_p],
+    "all_gather_v": [c_void_p, c_void_p, POINTER(c_size_t), c_int, c_void_p],
+    "gather_v": [c_void_p, c_void_p, POINTER(c_size_t), c_int, c_int, c_void_p],
+    "scatter_v": [c_void_p, c_void_p, POINTER(c_size_t), c_int, c_int, c_void_p],
+    "all_to_all": [c_void_p, c_void_p, c_size_t, c_int, c_void_p],
+    "all_to_all_v": [c_void_p, POINTER(c_size_t), c_void_p, POINTER(c_size_t), c_int, c_void_p],
+    "barrier": [],
+}
+MESSAGE = [c_void_p, c_size_t, c_int, c_int, c_int, c_void_p]
+
+
+def candidates():
+    """Paths and names to try, the first that loads is it."""
+    chosen = os.environ.get("DDP_LIBRARY")
+    if chosen:
+        return [chosen]
+    here = os.path.dirname(os.path.abspath(__file__))
+    own = [os.path.join(here, SONAME), os.path.join(here, "lib", SONAME)]  # of a wheel
+    return [path for path in own if os.path.exists(path)] + [SONAME, ctypes.util.find_library("ddp")]
+
+
+def load():
+    errors = []
+    for path in filter(None, candidates()):
+        try:
+            return ctypes.CDLL(path)
+        except OSError as error:
+            errors.append(str(error))
+    raise ImportError(
+        f"ddp_torch needs libddp: {'; '.join(errors)} (install it, or let DDP_LIBRARY name {SONAME})"
+    )
+
+
+def declare(function, arguments, result=c_int):
+    function.argtypes = arguments
+    function.restype = result
+    return function
+
+
+class Library:
+    """The functions, by their names without `ddp_`; those of COLLECTIVES with an `i` in front, too."""
+
+    def __init__(self):
+        dll = load()
+        try:
+            self.group_join = declare(
+                dll.ddp_group_join, [POINTER(Place), POINTER(InitOpts), POINTER(c_void_p)]
+            )
+        except AttributeError as error:
+            raise ImportError(f"this libddp is older than ddp_torch: {error}") from None
+        self.init = declare(dll.ddp_init, [POINTER(InitOpts), POINTER(c_void_p)])
+        for name, arguments in COLLECTIVES.items():
+            setattr(self, name, declare(getattr(dll, "ddp_" + name), [c_void_p, *arguments]))
+            started = getattr(dll, "ddp_i" + name)
+            setattr(self, "i" + name, declare(started, [c_void_p, *arguments, POINTER(c_void_p)]))
+        self.isend = declare(dll.ddp_isend, [c_void_p, *MESSAGE, POINTER(c_void_p)])
+        self.irecv = declare(dll.ddp_irecv, [c_void_p, *MESSAGE, POINTER(c_void_p)])
+        self.monitored_barrier = declare(dll.ddp_monitored_barrier, [c_void_p, c_uint64])
+        self.wait = declare(dll.ddp_wait, [c_void_p])
+        self.test = declare(dll.ddp_test, [c_void_p, POINTER(c_int)])
+        self.alloc = declare(dll.ddp_alloc, [c_void_p, c_size_t, POINTER(c_void_p)])
+        self.free = declare(dll.ddp_free, [c_void_p, c_void_p], None)
+        self.finalize = declare(dll.ddp_finalize, [c_void_p], None)
+        self.last_error = declare(dll.ddp_last_error, [], c_char_p)
+        self.strerror = declare(dll.ddp_strerror, [c_int], c_char_p)
+
+    def error(self, what, status):
+        """The exception for what a call of this thread has returned."""
+        name, text = self.strerror(status).decode(), self.last_error().decode(errors="replace")
+        return DistBackendError(f"ddp: {what}: {text} ({name})")
+
+
+library = Library()

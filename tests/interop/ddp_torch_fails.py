@@ -1,0 +1,55 @@
+"""What ddp_torch says when something goes wrong, one case for each process group.
+
+usage: ddprun -n 3 ddp_torch_fails.py
+"""
+import os
+import signal
+import sys
+
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+import ddp_torch  # noqa: F401 (registers the back end)
+
+
+def expect(what, call, *words):
+    try:
+        call()
+    except RuntimeError as error:  # DistBackendError is one; through a future it is one, too
+        if not all(word in str(error) for word in words):
+            raise AssertionError(f"{what}: {error!r} has not {words}") from error
+        print(f"{what}: {type(error).__name__}: {error}", flush=True)
+        return
+    raise AssertionError(f"{what}: no error")
+
+
+def main():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    groups = [dist.new_group(backend="ddp", timeout=timedelta(seconds=120)) for _ in range(4)]
+    late = dist.new_group(backend="ddp", timeout=timedelta(seconds=1))
+
+    def mismatch():
+        dist.all_reduce(torch.ones(3 if rank == 0 else 4), group=groups[0])
+
+    expect("another count", mismatch, "ddp: all_reduce:", "DDP_EMISMATCH")
+    if rank != 2:
+        expect("nobody comes", lambda: dist.barrier(late), "ddp: barrier:", "rank 2", "DDP_ETIMEOUT")
+    dist.barrier()
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    tensor = torch.ones(1000000)
+    expect("a death", lambda: dist.all_reduce(tensor, group=groups[1]), "rank 2", "DDP_EPEER")
+    work = dist.all_reduce(tensor, group=groups[2], async_op=True)
+    expect("a death, later", work.wait, "rank 2", "DDP_EPEER")
+    future = dist.all_reduce(tensor, group=groups[3], async_op=True).get_future()
+    expect("a death, in a future", future.wait, "rank 2", "DDP_EPEER")
+    print(f"rank {rank} has heard of all", flush=True)
+    sys.stdout.flush()
+    os._exit(0)  # gloo's own group is broken, too
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""Train by DistributedDataParallel, FSDP, FSDP2 and DTensor over ddp_torch, and over gloo, and compare.
+
+usage: ddprun -n 2 ddp_torch_trains.py WAY...
+
+WAY   ddp, fsdp, fsdp2, dtensor
+"""
+import hashlib
+import io
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import ddp_torch  # noqa: F401 (registers the back end)
+
+STEPS = 6
+
+
+def make_model():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(40, 300), nn.ReLU(), nn.Linear(300, 300), nn.ReLU(), nn.Linear(300, 8))
+
+
+def batch(rank, step):
+    numbers = torch.Generator().manual_seed(1000 * step + rank)
+    data = torch.randn(16, 40, generator=numbers)
+    return data, data[:, :8].sin()
+
+
+def train(model, parameters):
+    """The losses of the steps."""
+    optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+    losses = []
+    for step in range(STEPS):
+        data, wanted = batch(dist.get_rank(), step)
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(data), wanted)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def digest(tensors):
+    text = io.BytesIO()
+    for tensor in tensors:
+        text.write(tensor.detach().contiguous().view(torch.uint8).numpy().tobytes())
+    return hashlib.sha256(text.getvalue()).hexdigest()
+
+
+def agree(what, value):
+    """All ranks have the same."""
+    values = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    if len(set(values)) != 1:
+        raise AssertionError(f"{what}: the ranks differ: {values}")
+
+
+def ddp(group):
+    model = make_model()
+    # small buckets, so that there are several
+    wrapped = nn.parallel.DistributedDataParallel(model, process_group=group, bucket_cap_mb=0.1)
+    losses = train(wrapped, wrapped.parameters())
+    agree("parameters", digest(model.parameters()))
+    return losses
+
+
+def ddp_with_hook(group):
+    """fp16 compression by torch's own hook: futures with callbacks."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    model = make_model()
+    wrapped = nn.parallel.DistributedDataParallel(model, process_group=group)
+    wrapped.register_comm_hook(group, default_hooks.fp16_compress_hook)
+    losses = train(wrapped, wrapped.parameters())
+    agree("parameters", digest(model.parameters()))
+    return losses
+
+
+def fsdp(group):
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    model = FullyShardedDataParallel(make_model(), process_group=group, device_id=torch.device("cpu"))
+    return train(model, model.parameters())
+
+
+def mesh_of(group):
+    from torch.distributed.device_mesh import DeviceMesh
+
+    return DeviceMesh.from_group(group, "cpu")
+
+
+def fsdp2(group):
+    from torch.distributed.fsdp import fully_shard
+
+    model, mesh = make_model(), mesh_of(group)
+    for layer in model:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    losses = train(model, model.parameters())
+    full = [parameter.full_tensor() for parameter in model.parameters()]
+    agree("parameters", digest(full))
+    return losses
+
+
+def dtensor(group):
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    mesh = mesh_of(group)
+    torch.manual_seed(5)
+    whole = torch.arange(64.0).view(8, 8)
+    sharded = distribute_tensor(whole, mesh, [Shard(0)])
+    assert torch.equal(sharded.full_tensor(), whole)
+    assert torch.equal(sharded.redistribute(mesh, [Shard(1)]).full_tensor(), whole)
+    assert torch.equal((sharded @ sharded.redistribute(mesh, [Replicate()])).full_tensor(), whole @ whole)
+    assert sharded.sum().full_tensor().item() == whole.sum().item()
+    model = make_model()
+    parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    torch.manual_seed(0)
+    data = torch.randn(4, 40)
+    out = model(data)
+    out.square().mean().backward()
+    torch.testing.assert_close(out, make_model()(data))
+    return [out.square().mean().item()]
+
+
+WAYS = {"ddp": [ddp, ddp_with_hook], "fsdp": [fsdp], "fsdp2": [fsdp2], "dtensor": [dtensor]}
+
+
+def main():
+    torch.set_num_threads(1)
+    dist.init_process_group("cpu:ddp")
+    gloo = dist.new_group(backend="gloo")
+    for name in sys.argv[1:]:
+        for way in WAYS[name]:
+            ours, theirs = way(dist.group.WORLD), way(gloo)
+            torch.testing.assert_close(torch.tensor(ours), torch.tensor(theirs))
+            if dist.get_rank() == 0:
+                print(f"torch {torch.__version__}: {way.__name__}: losses {ours[0]:.5f} to {ours[-1]:.5f}", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

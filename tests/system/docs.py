@@ -1,0 +1,106 @@
+"""The command lines of the pages are lines that ddprun takes: each is run with --dry-run, those of the other programs have the options
+that their own help has."""
+import os
+import re
+import shlex
+import subprocess
+import tempfile
+import unittest
+
+ROOT = os.environ["SOURCE_ROOT"]
+PROGRAMS = {"ddprun": os.environ["DDPRUN"], "ddpctl": os.environ["DDPCTL"], "ddp-rendezvous": os.environ["DDP_RENDEZVOUS"],
+            "ddp-perf": os.environ["DDP_PERF"]}
+
+# What a line has before the program: variables, a scheduler's starter
+BEFORE = re.compile(r"^(?:\w+=\S+ +)*(?:srun(?: +-\S+(?: +\d\S*)?)* +)?(?:\S*/)?(ddprun|ddpctl|ddp-rendezvous|ddp-perf)(?= |$)")
+
+
+def code_of(text):
+    """The lines of its shell blocks, and those that are indented as code: (number, line)"""
+    inside = None
+    for number, line in enumerate(text.split("\n"), 1):
+        fence = re.match(r" *```(\w*)", line)
+        if fence:
+            inside = fence[1] if inside is None else None
+        elif inside == "sh" or (inside is None and line.startswith("    ")):
+            yield number, line.strip().removeprefix("$ ")
+
+
+def lines_of(page):
+    """Those that start one of our programs: (number, program, words)"""
+    with open(page, encoding="utf-8") as f:
+        text = f.read()
+    whole = ""
+    for number, line in code_of(text):
+        whole += line
+        if whole.endswith("\\"):
+            whole = whole[:-1] + " "
+            continue
+        found = BEFORE.match(whole)
+        if found:
+            words = shlex.split(whole[found.end():], comments=True)
+            yield number, found[1], words[:next((n for n, word in enumerate(words) if word in ("|", "&", ">", ";", "&&")), None)]
+        whole = ""
+
+
+def pages():
+    yield os.path.join(ROOT, "README.md")
+    yield os.path.join(ROOT, "examples", "README.md")
+    for name in sorted(os.listdir(os.path.join(ROOT, "docs"))):
+        if name.endswith(".md"):
+            yield os.path.join(ROOT, "docs", name)
+
+
+class Pages(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def make(self, words):
+        """The files that a command line names."""
+        for word in words:
+            path = os.path.join(self.folder, word.lstrip("/"))
+            if not re.fullmatch(r"(\./)?[A-Za-z][\w-]*([./][\w-]+)*", word) or os.path.exists(path):
+                continue
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as f:
+                f.write("node1 slots=2\n" if "hosts" in word else "#!/bin/sh\n" + "0123456789abcdef" * 2 + "\n")
+            os.chmod(path, 0o700)
+
+    def takes(self, words):
+        self.make(words)
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "PET_", "DDP_"))}
+        return subprocess.run([PROGRAMS["ddprun"], "--dry-run", *words], cwd=self.folder, env=env, stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=60)
+
+    def test_each_command_line_of_ddprun_is_one_that_it_takes(self):
+        n = 0
+        for page in pages():
+            for number, program, words in lines_of(page):
+                if program == "ddprun":
+                    n += 1
+                    with self.subTest(f"{os.path.relpath(page, ROOT)}:{number}"):
+                        done = self.takes(words)
+                        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertGreater(n, 20)
+
+    def test_the_other_programs_have_the_options_that_are_given_to_them(self):
+        for page in pages():
+            for number, program, words in lines_of(page):
+                if program == "ddprun":
+                    continue
+                with self.subTest(f"{os.path.relpath(page, ROOT)}:{number}"):
+                    before = words[:1] if program == "ddpctl" and words and not words[0].startswith("-") else []
+                    if before == ["store"]:
+                        before = words[:2]
+                    help_text = subprocess.run([PROGRAMS[program], *before, "--help"], capture_output=True, text=True, timeout=60)
+                    self.assertEqual(help_text.returncode, 0, help_text.stderr)
+                    for word in words:
+                        option = re.match(r"--[\w-]+|-\w", word)
+                        if option:
+                            self.assertRegex(help_text.stdout, rf"(?<![\w-]){re.escape(option[0])}(?![\w-])")
+
+
+if __name__ == "__main__":
+    unittest.main()
