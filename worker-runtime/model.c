@@ -369,6 +369,13 @@ static int combine_used(struct ddp_model *m)
     return rc == 0 ? 0 : model_keep_failure(m, rc, true);
 }
 
+/* Before the exchange, so that this step counts on no rank. */
+static int wait_if_told(struct ddp_model *m)
+{
+    int rc = hold_here(m->g);
+    return rc == 0 ? 0 : model_keep_failure(m, rc, true);
+}
+
 static void note_used(struct ddp_model *m)
 {
     for (size_t i = 0; m->used != NULL && i < m->n_tensors; i++)
@@ -390,8 +397,6 @@ static void complete(struct ddp_model *m, uint64_t began_ns, size_t n_said, bool
         rc = model_reorder(m, n_said);
     if (rc != 0)
         model_keep_failure(m, rc, true);
-    else
-        hold_here(m->g);
 }
 
 int model_finish_step(struct ddp_model *m, bool *ret_any_active)
@@ -405,6 +410,8 @@ int model_finish_step(struct ddp_model *m, bool *ret_any_active)
     int rc = model_average_all(m);
     if (rc == 0)
         rc = combine_used(m);
+    if (rc == 0)
+        rc = wait_if_told(m);
     if (rc == 0)
         rc = model_commit(m, ret_any_active);
     if (rc == 0) {
