@@ -113,8 +113,8 @@ static bool is_in_time(const struct elector *e, const struct event *ev)
     return is_in_lease(e, ev->now_ms);
 }
 
-/* An answer that comes when the lease is over, since this process was stopped, say, is none: whoever
- * leads by now may have written a newer record. */
+/* An answer that comes when the lease is over, since this process was stopped, say, is none:
+ * whoever leads by now may have written a newer record. */
 static bool is_late(const struct elector *e, const struct event *ev)
 {
     return !is_in_lease(e, ev->now_ms);
@@ -218,8 +218,8 @@ static void note_written(struct elector *e, const struct event *ev)
     e->orders.committed = !e->commit_waits;
 }
 
-/* It was ours when etcd wrote. That may be long ago: somebody else may have begun something since. It
- * is written once more when we are sure again. */
+/* It was ours when etcd wrote. That may be long ago: somebody else may have begun something since.
+ * It is written once more when we are sure again. */
 static void note_late_write(struct elector *e, const struct event *ev)
 {
     e->known_mod_revision = ev->answer->revision;
