@@ -37,7 +37,8 @@ bool job_spec_agent_store(const struct job_spec *spec, uint32_t world_size)
 
 bool job_spec_mends(const struct job_spec *spec)
 {
-    return (spec->on_failure == FAILURE_REPLACES || spec->on_failure == FAILURE_SHRINKS) &&
+    return !spec->pmi &&
+           (spec->on_failure == FAILURE_REPLACES || spec->on_failure == FAILURE_SHRINKS) &&
            (spec->max_restarts > 0 || spec->restart_after_progress || job_spec_may_grow(spec));
 }
 

@@ -138,6 +138,7 @@ struct job_spec {
     bool fills_braces; /* {rank} and the like are filled in: what `templates` comes to */
     struct job_more
         *more;         /* owned; the programs of other ranks (job_more.h); NULL: all have this */
+    bool pmi;          /* the ranks find each other by PMI-1, which ddprun serves */
     struct wrap *wrap; /* owned, and its path; in front of some ranks' words; NULL: of nobody's */
     char *local_rank_arg; /* owned; "--local_rank": NAME=<n> becomes the first argument; NULL: no */
 

@@ -415,8 +415,8 @@ static void note_gone(struct node_guide *g)
 void node_guide_look(struct node_guide *g)
 {
     struct member_input in;
-    /* what is saved for our leaving is not for the roster to take as an answer */
-    g->guide.saved = scale_all_saved(g->node->gen.scale) && !node_leave_holds(g->node->leave);
+    /* what is saved for our own leaving is not for the roster to take as an answer */
+    g->guide.saved = scale_all_saved(g->node->gen.scale) && !node_leave_holds_own(g->node->leave);
     while (guide_hear(&g->guide, g->node->supervisor, g->member, &in)) {
         if (in.type == MEMBER_RANK_FAILED)
             note_failure(g, &in);

@@ -111,8 +111,10 @@ static struct device_group *new_group(struct device *d, const struct device_job 
 static void drop(struct device_group *g)
 {
     device_remove(g);
-    if (!g->is_out && g->life.state == LIFE_GONE)
-        free(g);
+    if (g->is_out || g->life.state != LIFE_GONE)
+        return;
+    bucket_close(g);
+    free(g);
 }
 
 /* Begin, and wait until it is there. A child is there when its parent is at rest.

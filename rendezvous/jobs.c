@@ -226,6 +226,8 @@ void jobs_step(struct job *job, struct roster_input *in)
     roster_step(job->roster, in, &actions);
     for (size_t i = 0; i < actions.n; i++)
         carry_out(job, &actions.items[i]);
+    if (job->jobs->opts.on_heard != NULL)
+        job->jobs->opts.on_heard(job->jobs->opts.arg, job->roster);
     set_timer(job);
     retire_if_empty(job);
 }

@@ -44,6 +44,8 @@ struct jobs_opts {
     /* A job's state has changed; roster_change() says why. NULL: nobody cares */
     void (*on_changed)(void *arg, const char *run_id, const struct roster *r,
                        enum roster_state from);
+    /* A job has heard something, whether its state has changed or not. NULL: nobody cares */
+    void (*on_heard)(void *arg, const struct roster *r);
     void *arg;
 };
 

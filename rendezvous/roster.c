@@ -464,10 +464,12 @@ static void charge(struct roster *r, const struct roster_event *e)
         restart_policy_take(&r->budget, &failure);
 }
 
-static void explain_exclusion(struct roster *r, const struct roster_excluded *x)
+static void add_exclusion(struct roster *r)
 {
     const size_t n = strlen(r->change);
-    snprintf(r->change + n, sizeof r->change - n, "; %s takes no part any more", x->name);
+    if (r->newly_excluded[0] != '\0')
+        snprintf(r->change + n, sizeof r->change - n, "; %s takes no part any more",
+                 r->newly_excluded);
 }
 
 /* Too many, and it is one node less, as if it had left. */
@@ -482,7 +484,8 @@ static void count_for_its_node(struct roster *r, const struct roster_event *e)
     const uint64_t link = n->link;
     const struct roster_excluded *x = roster_exclude(r, slot, (uint8_t)r->cause.failure.exit_code);
     roster_tell_excluded(r, link, x);
-    explain_exclusion(r, x);
+    memcpy(r->newly_excluded, x->name, sizeof r->newly_excluded);
+    add_exclusion(r);
 }
 
 static void pause_first(struct roster *r, const struct roster_event *e)
@@ -533,12 +536,14 @@ static void give_ranks(struct roster *r, const struct roster_event *e)
         tell_leader(r, e);
     explain(r, "generation %" PRIu32 ": %" PRIu32 " ranks on %" PRIu32 " nodes, rank 0 on %s",
             r->generation, r->world_size, r->n_members, r->nodes[r->leader].name);
+    add_exclusion(r);
 }
 
 /* Those that were never told have nothing to stop. */
 static void stop_ranks(struct roster *r, const struct roster_event *e)
 {
     r->deadline_ms = e->now_ms + r->stop_ms + r->limits.slack_ms;
+    r->newly_excluded[0] = '\0';
     tell_cause(r, false);
 }
 

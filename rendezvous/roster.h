@@ -191,6 +191,9 @@ void roster_get_past(const struct roster *r, struct roster_past *ret);
  * until the next step. */
 const char *roster_change(const struct roster *r);
 
+/* The node that was excluded as the last generation ended, or "". Lent until the next step. */
+const char *roster_newly_excluded(const struct roster *r);
+
 /* In CLOSED; before, NULL. */
 const struct message_verdict *roster_get_verdict(const struct roster *r);
 
@@ -201,6 +204,7 @@ struct roster_node_view {
     uint32_t n_local;
     uint32_t node_index, first_rank; /* of a member */
     bool here, is_member, is_done, is_stopped, leaves, is_absent;
+    bool has_saved; /* a member whose ranks have all saved their state in this generation */
 };
 
 /* Nodes stand in slots, 0 .. roster_n_slots() - 1, some of which are free.

@@ -491,6 +491,11 @@ const char *roster_change(const struct roster *r)
     return r->change;
 }
 
+const char *roster_newly_excluded(const struct roster *r)
+{
+    return r->newly_excluded;
+}
+
 const struct message_verdict *roster_get_verdict(const struct roster *r)
 {
     return r->state == ROSTER_CLOSED ? &r->verdict : NULL;
@@ -516,6 +521,7 @@ bool roster_view(const struct roster *r, uint32_t slot, struct roster_node_view 
                                      .is_done = n->done,
                                      .is_stopped = n->part == PART_STOPPED,
                                      .leaves = n->leaves,
+                                     .has_saved = n->yielded,
                                      .is_absent = n->absent};
     return true;
 }

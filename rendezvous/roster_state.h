@@ -98,11 +98,12 @@ struct roster {
     uint64_t n_arrivals;
     uint32_t n_nodes, n_here, n_away; /* n_away: that do not leave */
     uint32_t n_part[PART_N];
-    uint32_t n_done, n_yielded;       /* members */
-    struct roster_excluded *excluded; /* owned; a ring; NULL: nobody can be */
-    uint32_t n_excluded;              /* ever */
-    char founder[MESSAGE_NAME_BYTES]; /* whose terms hold */
-    char keeper[MESSAGE_NAME_BYTES];  /* that keeps rank 0; empty: none is known */
+    uint32_t n_done, n_yielded;              /* members */
+    struct roster_excluded *excluded;        /* owned; a ring; NULL: nobody can be */
+    uint32_t n_excluded;                     /* ever */
+    char newly_excluded[MESSAGE_NAME_BYTES]; /* since the last generation began to end */
+    char founder[MESSAGE_NAME_BYTES];        /* whose terms hold */
+    char keeper[MESSAGE_NAME_BYTES];         /* that keeps rank 0; empty: none is known */
 
     /* who is expected */
     char **expected; /* owned */

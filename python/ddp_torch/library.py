@@ -93,6 +93,7 @@ class Library:
             )
         except AttributeError as error:
             raise ImportError(f"this libddp is older than ddp_torch: {error}") from None
+        self.init = declare(dll.ddp_init, [POINTER(InitOpts), POINTER(c_void_p)])
         for name, arguments in COLLECTIVES.items():
             setattr(self, name, declare(getattr(dll, "ddp_" + name), [c_void_p, *arguments]))
             started = getattr(dll, "ddp_i" + name)

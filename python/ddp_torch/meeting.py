@@ -2,6 +2,9 @@
 
 Each rank leaves a word that says which machine it is on. Rank 0 makes a table of the words, with a random name for
 the group, and leaves that for all. So the store is asked three times by each rank, and once for each rank by rank 0.
+
+The first group of all the ranks that a ddprun has started is the job itself: ddprun sees then in which call each rank is,
+names the one that hangs, and hears who has lost a peer. It admits a process once: all other groups are beside the job.
 """
 import ctypes
 import json
@@ -43,19 +46,33 @@ def node_word():
     )
 
 
+class Job:
+    """What ddprun's environment says of this process, and whether it was in the job already."""
+
+    was_joined = False
+
+    @classmethod
+    def can_be(cls, rank, size):
+        numbers = {"RANK": rank, "WORLD_SIZE": size}
+        is_ours = all(os.environ.get(name) == str(number) for name, number in numbers.items())
+        return is_ours and not cls.was_joined and bool(os.environ.get("DDP_NODE_FD"))
+
+
 def make_table(words):
-    """From the words of all ranks: a name, and the number of each rank's node, in the order of their first ranks."""
+    """From the words of all ranks, and whether this can be the job for them: whether it can for all, a name, and the number of
+    each rank's node, in the order of their first ranks."""
     numbers = {}
-    nodes = [numbers.setdefault(word, len(numbers)) for word in words]
-    return json.dumps({"name": os.urandom(16).hex(), "nodes": nodes})
+    nodes = [numbers.setdefault(word, len(numbers)) for _, word in words]
+    is_job = all(can_be for can_be, _ in words)
+    return json.dumps({"is_job": is_job, "name": os.urandom(16).hex(), "nodes": nodes})
 
 
 def exchange(store, rank, size):
     """The table, from all ranks to all. A store may serve the same group again: its meetings are counted."""
     number = store.add(f"ddp/{rank}/meetings", 1)
-    store.set(f"ddp/{number}/node/{rank}", node_word())
+    store.set(f"ddp/{number}/node/{rank}", json.dumps([Job.can_be(rank, size), node_word()]))
     if rank == 0:
-        words = [store.get(f"ddp/{number}/node/{other}").decode() for other in range(size)]
+        words = [json.loads(store.get(f"ddp/{number}/node/{other}")) for other in range(size)]
         store.set(f"ddp/{number}/table", make_table(words))
     return json.loads(store.get(f"ddp/{number}/table"))
 
@@ -92,12 +109,16 @@ def place_in(table, rank, store):
 
 def join(store, rank, size, timeout):
     """A handle of libddp for the group of `size` ranks that meet in `store`. All of them call this."""
-    table = exchange(store, rank, size) if size > 1 else {"name": os.urandom(16).hex(), "nodes": [0]}
+    table = exchange(store, rank, size) if size > 1 else json.loads(make_table([(False, "")]))
     timeout_ms = max(1, timeout // timedelta(milliseconds=1))
     handle = ctypes.c_void_p()
-    place = place_in(table, rank, store)
     options = InitOpts(start_timeout_ms=timeout_ms, timeout_ms=timeout_ms, progress_thread=1)
-    status = library.group_join(ctypes.byref(place), ctypes.byref(options), ctypes.byref(handle))
+    if table["is_job"]:
+        Job.was_joined = True
+        status = library.init(ctypes.byref(options), ctypes.byref(handle))
+    else:
+        place = place_in(table, rank, store)
+        status = library.group_join(ctypes.byref(place), ctypes.byref(options), ctypes.byref(handle))
     if status != 0:
         raise library.error("init_process_group", status)
     return handle.value

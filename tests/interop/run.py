@@ -346,6 +346,12 @@ def ddp_torch_tells_who_failed(program, version, python, env, folder):
         require(out, rf"(?m)^rank {rank} has heard of all$", "stdout")
 
 
+def ddp_torch_has_ddprun_say_who_hangs(program, version, python, env, folder):
+    command = [program, "-n", "3", "--hang-timeout", "20s", script("ddp_torch_hangs.py")]
+    _, err = run(command, with_ddp_torch(env), expect=134)
+    require(err, r"(?m)^ddprun: rank 1 hangs: rank 1 is missing in all_reduce #6 \(.*\); ranks 0 and 2 wait in it", "stderr")
+
+
 def ddp_torch_meets_by_any_store(program, version, python, env, folder):
     out, _ = run([python, script("ddp_torch_meets.py"), folder], with_ddp_torch(env))
     for how in ["file, on 1", "tcp, on 1"] + (["tcp, on 2"] if version != "2.1" else []):
@@ -449,6 +455,7 @@ CASES = {
         ddp_torch_gives_what_gloo_gives,
         ddp_torch_trains_as_gloo_does,
         ddp_torch_tells_who_failed,
+        ddp_torch_has_ddprun_say_who_hangs,
         ddp_torch_meets_by_any_store,
     )
 }
