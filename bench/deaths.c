@@ -3,8 +3,9 @@
  *
  *     deaths RANKS KILLS
  *
- * A line for each collective and size: its name, bytes, kind of memory, then the median and the
- * longest time from the kill to a return, of all survivors, in microseconds. */
+ * The collectives take turns. A line for each and its size: its name, bytes, kind of memory, then
+ * the shortest, the median and the longest time from the kill to a return, of all survivors, in
+ * microseconds. */
 #include <ddp/ddp.h>
 #include <errno.h>
 #include <signal.h>
@@ -123,7 +124,7 @@ static int read_all(int fd, void *to, size_t bytes)
 static int kill_one(struct scene *s, int job, double *us)
 {
     int ready[2], returned[2], rc;
-    pid_t pid[MAX_RANKS];
+    pid_t pid[MAX_RANKS] = {0};
     char bytes[MAX_RANKS];
 
     if (pipe(ready) != 0 || pipe(returned) != 0)
@@ -155,19 +156,30 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int run_scene(struct scene *s, int n_kills)
+static void report(const struct scene *s, double *us, int n)
 {
-    static double us[MAX_KILLS * MAX_RANKS];
-    static int job;
-    const int n = n_kills * (s->n_ranks - 1);
+    qsort(us, (size_t)n, sizeof *us, compare);
+    printf("%s %zu %s %.0f %.0f %.0f\n", s->collective, s->bytes,
+           s->in_segment ? "segment" : "plain", us[0], us[n / 2], us[n - 1]);
+}
+
+/* A kill of each, again and again. us: room for MAX_KILLS * MAX_RANKS of each */
+static int run_scenes(struct scene *scenes, int n_scenes, int n_kills, double *us)
+{
+    const int n_survivors = scenes[0].n_ranks - 1;
+    int job = 0;
 
     for (int k = 0; k < n_kills; k++)
-        if (kill_one(s, job++, us + k * (s->n_ranks - 1)) != 0)
-            return -1;
-    qsort(us, (size_t)n, sizeof *us, compare);
-    printf("%s %zu %s %.0f %.0f\n", s->collective, s->bytes, s->in_segment ? "segment" : "plain",
-           us[n / 2], us[n - 1]);
-    fflush(stdout);
+        for (int i = 0; i < n_scenes; i++)
+            if (kill_one(&scenes[i], job++,
+                         us + ((size_t)i * MAX_KILLS * MAX_RANKS) +
+                             (size_t)k * (size_t)n_survivors) != 0) {
+                fprintf(stderr, "deaths: %s of %zu bytes failed\n", scenes[i].collective,
+                        scenes[i].bytes);
+                return -1;
+            }
+    for (int i = 0; i < n_scenes; i++)
+        report(&scenes[i], us + (size_t)i * MAX_KILLS * MAX_RANKS, n_kills * n_survivors);
     return 0;
 }
 
@@ -176,26 +188,30 @@ int main(int argc, char **argv)
     static const char *const collectives[] = {"all_reduce", "reduce",     "reduce_scatter",
                                               "broadcast",  "all_gather", "gather",
                                               "scatter",    "all_to_all", "barrier"};
-    static const struct scene scenes[] = {
+    static const struct scene kinds[] = {
         {.bytes = 64}, {.bytes = 256 << 10}, {.bytes = 4 << 20, .in_segment = 1}};
+    enum { N_COLLECTIVES = sizeof collectives / sizeof *collectives, N_KINDS = 3 };
+    struct scene scenes[N_COLLECTIVES * N_KINDS];
     const int n_ranks = argc == 3 ? atoi(argv[1]) : 0, n_kills = argc == 3 ? atoi(argv[2]) : 0;
+    int n_scenes = 0, rc;
 
     if (n_ranks < 2 || n_ranks > MAX_RANKS || n_kills < 1 || n_kills > MAX_KILLS) {
         fputs("usage: deaths RANKS KILLS\n", stderr);
         return 2;
     }
     signal(SIGPIPE, SIG_IGN);
-    for (size_t c = 0; c < sizeof collectives / sizeof *collectives; c++)
-        for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++) {
-            struct scene s = scenes[i];
-            s.collective = collectives[c];
-            s.n_ranks = n_ranks;
-            if (strcmp(s.collective, "barrier") == 0 && i > 0)
+    for (int c = 0; c < N_COLLECTIVES; c++)
+        for (int i = 0; i < N_KINDS; i++) {
+            if (strcmp(collectives[c], "barrier") == 0 && i > 0)
                 continue;
-            if (run_scene(&s, n_kills) != 0) {
-                fprintf(stderr, "deaths: %s of %zu bytes failed\n", s.collective, s.bytes);
-                return 1;
-            }
+            scenes[n_scenes] = kinds[i];
+            scenes[n_scenes].collective = collectives[c];
+            scenes[n_scenes++].n_ranks = n_ranks;
         }
-    return 0;
+    double *us = calloc((size_t)n_scenes * MAX_KILLS * MAX_RANKS, sizeof *us);
+    if (us == NULL)
+        return 1;
+    rc = run_scenes(scenes, n_scenes, n_kills, us);
+    free(us);
+    return rc == 0 ? 0 : 1;
 }

@@ -21,7 +21,7 @@ enum {
     CHECK_STREAM_MS = 250,      /* in each direction */
     CHECK_PINGS = 200,
     CHECK_PINGS_MS = 250,    /* fewer pings, if they take longer */
-    CHECK_CONNECT_MS = 5000, /* a port that answers at all does so before */
+    CHECK_CONNECT_MS = 3000, /* a port that answers at all does so before */
     CHECK_IDLE_MS = 2000,    /* a connection on which so long nothing moves is given up */
 };
 

@@ -319,6 +319,28 @@ static void measure_round(struct check *c, size_t round)
 
 /* --- all of it --- */
 
+/* Answers come as they come; what is told is in the order of the nodes. */
+static int compare_links(const void *left, const void *right)
+{
+    const struct check_link *x = left, *y = right;
+    return x->from != y->from ? (x->from > y->from) - (x->from < y->from)
+                              : (x->to > y->to) - (x->to < y->to);
+}
+
+static int compare_pairs(const void *left, const void *right)
+{
+    const struct check_pair *x = left, *y = right;
+    return x->a != y->a ? (x->a > y->a) - (x->a < y->a) : (x->b > y->b) - (x->b < y->b);
+}
+
+static void sort_all(struct check_report *r)
+{
+    if (r->n_links > 0)
+        qsort(r->links, r->n_links, sizeof *r->links, compare_links);
+    if (r->n_pairs > 0)
+        qsort(r->pairs, r->n_pairs, sizeof *r->pairs, compare_pairs);
+}
+
 static void look_at_all(struct check *c)
 {
     struct check_report *r = &c->report;
@@ -331,6 +353,7 @@ static void look_at_all(struct check *c)
     for (size_t round = 0; r->has_net && !c->failed && round < check_plan_rounds(r->n_nodes);
          round++)
         measure_round(c, round);
+    sort_all(r);
     for (size_t i = 0; i < r->n_nodes; i++) {
         struct check_node *n = &r->nodes[i];
         n->is_up = check_nodes_is_up(c->nodes, i);

@@ -281,7 +281,7 @@ static int set_own_ranks(const struct draft *d, char *const *words, struct job_s
         rc = cli_set_program(d, words, spec, err);
     if (rc == 0)
         rc = cli_make_programs(d, spec, err);
-    return rc == 0 ? cli_check_mpi(d, spec, err) : rc;
+    return rc == 0 ? cli_set_mpi(d, spec, err) : rc;
 }
 
 static int make_spec(const struct draft *d, char *const *argv, char *const *words,
@@ -313,6 +313,8 @@ static int make_spec(const struct draft *d, char *const *argv, char *const *word
         rc = set_own_ranks(d, words, spec, err);
     else if (rc == 0 && words[0] == NULL)
         rc = co_fail(err, -EINVAL, "no program to run is given: try --help");
+    if (rc == 0)
+        rc = cli_check_wrap(d, spec, err);
     if (rc == 0)
         rc = cli_check_standby(d, spec, err);
     if (rc == 0)

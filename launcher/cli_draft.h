@@ -120,10 +120,11 @@ int cli_keep_seat(const struct draft *d, struct job_spec *spec, struct co_error 
 
 /* --- cli_mpi.c --- */
 
-/* Refuse a program whose ranks would not find each other. The spec has its path and ranks.
+/* Does ddprun serve PMI-1? Refuses a program whose ranks would not find each other. The spec has
+ * all else.
  *
  * returns   0, -EINVAL */
-int cli_check_mpi(const struct draft *d, const struct job_spec *spec, struct co_error *err);
+int cli_set_mpi(const struct draft *d, struct job_spec *spec, struct co_error *err);
 
 /* --- cli_managers.c --- */
 
@@ -151,6 +152,9 @@ int cli_set_terms(const struct draft *d, bool is_static, struct job_spec *spec,
                   struct co_error *err); /* by cli_set_meeting() */
 int cli_set_output(const struct draft *d, struct job_spec *spec, struct co_error *err);
 int cli_set_end(const struct draft *d, struct job_spec *spec, struct co_error *err);
+
+/* Are there the ranks that --wrap names? When their number is known. returns 0, -EINVAL */
+int cli_check_wrap(const struct draft *d, const struct job_spec *spec, struct co_error *err);
 
 /* A standby is started before it has a number: is there anything in what it is started with that
  * depends on one? When all else is known.

@@ -62,10 +62,11 @@ const struct co_option cli_table[] = {
     {OPTION_WARM, 0, "warm", "restarts|start", .optional = true, .weak = true,
      .help = "Fork Python ranks from a process that has imported what they import: those of a "
              "restart (default), or the first, too (start)."},
-    {OPTION_MPI, 0, "mpi", "auto|none", .weak = true,
+    {OPTION_MPI, 0, "mpi", "auto|pmi1|none", .weak = true,
      .help =
-         "A program that was linked with an MPI library, whose ranks would not find each other: "
-         "refuse it (auto, the default), or start it all the same."},
+         "How the ranks of a program of MPI find each other. auto (default): by PMI-1 if it was "
+         "linked with MPICH or one of its kin; one of Open MPI is refused. pmi1: in any case, "
+         "also those of a script. none: ddprun has nothing to do with it."},
 
     {OPTION_RDZV_BACKEND, 0, "rdzv-backend", "NAME", "PET_RDZV_BACKEND",
      "How several nodes meet. c10d: at --rdzv-endpoint, whichever node that leads to; static: at "

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 struct binding;
+struct etcd_settings;
 struct job_more;
 struct remote_spec;
 struct seal_key;
@@ -67,7 +68,9 @@ struct job_world {
     char *local_addr;    /* owned; a name or address by which other nodes reach this one; NULL: the
                             address by which it reaches the roster */
     char *endpoint_host; /* owned; where the roster is looked for: a name or an address */
-    uint16_t endpoint_port; /* not 0 */
+    uint16_t endpoint_port;     /* not 0 */
+    struct etcd_settings *etcd; /* owned; etcd is there, and says who has the roster; NULL: it is
+                                   not */
     enum job_host host;
     uint64_t heartbeat_ms; /* of a roster in this process, and how long a lease is; 0: the usual */
     uint64_t lease_ms;     /* more than heartbeat_ms; both are 0, or none is */
@@ -135,6 +138,7 @@ struct job_spec {
     bool fills_braces; /* {rank} and the like are filled in: what `templates` comes to */
     struct job_more
         *more;         /* owned; the programs of other ranks (job_more.h); NULL: all have this */
+    bool pmi;          /* the ranks find each other by PMI-1, which ddprun serves */
     struct wrap *wrap; /* owned, and its path; in front of some ranks' words; NULL: of nobody's */
     char *local_rank_arg; /* owned; "--local_rank": NAME=<n> becomes the first argument; NULL: no */
 

@@ -12,8 +12,6 @@
 
 #define MARK "ddprun-leash "
 
-enum { SIGNAL_MAX = 64 };
-
 /* --- lines of the node --- */
 
 static const char *const line_starts[] = {[LEASH_UP] = MARK, [LEASH_READY] = MARK "ready\n"};
@@ -254,7 +252,7 @@ int leash_take_signal(struct co_buf *from)
     if (len == 0 || memchr(record, '\0', len) == NULL)
         return len < LEASH_SIGNAL_BYTES ? 0 : -EPROTO;
     if (*record != TAG_SIGNAL ||
-        co_parse_int("a signal", record + 1, 1, SIGNAL_MAX, &sig, NULL) < 0)
+        co_parse_int("a signal", record + 1, 1, LEASH_ALL_SAVED, &sig, NULL) < 0)
         return -EPROTO;
     co_buf_consume(from, strlen(record) + 1);
     return (int)sig;

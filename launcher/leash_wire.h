@@ -12,8 +12,8 @@
  *
  *     ddprun-leash ready
  *
- * After that the starter passes signals on. The end of its input tells a node that the starter is
- * gone. */
+ * After that the starter passes signals on, and says when the ranks of all nodes have saved what
+ * their nodes announced (--on-term). The end of its input tells a node that the starter is gone. */
 #ifndef DDP_LAUNCHER_LEASH_WIRE_H
 #define DDP_LAUNCHER_LEASH_WIRE_H
 
@@ -86,12 +86,17 @@ void leash_order_fini(struct leash_order *order);
 
 /* --- signals --- */
 
-/* Append one. returns 0, -ENOMEM */
+enum {
+    LEASH_SIGNAL_MAX = 64,
+    LEASH_ALL_SAVED, /* no signal: the ranks of all nodes have saved their state */
+};
+
+/* Append one, or LEASH_ALL_SAVED. returns 0, -ENOMEM */
 int leash_put_signal(int sig, struct co_buf *to);
 
 /* Take the next one off the front.
  *
- * returns   its number; 0 it is not whole; -EPROTO: this is no signal */
+ * returns   its number, or LEASH_ALL_SAVED; 0 it is not whole; -EPROTO: this is no signal */
 int leash_take_signal(struct co_buf *from);
 
 #endif

@@ -6,11 +6,13 @@
 #include "common/parse.h"
 #include "common/scope.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { RANK_MAX = 65535 };
 
@@ -80,6 +82,83 @@ static int find_pod(const struct cli_world *w, const char *by, struct manager *m
              MANAGER_PORT);
     take_seat(m, by);
     return 0;
+}
+
+/* --- Volcano --- */
+
+/* The list of a task's pods: VC_WORKER_HOSTS of "worker". NULL: there is none. */
+static const char *get_pods(const struct cli_world *w, const char *task, size_t len, char by[64])
+{
+    if (len == 0 || snprintf(by, 64, "VC_%.*s_HOSTS", (int)len, task) >= 64)
+        return NULL;
+    for (char *c = by; *c != '\0'; c++)
+        *c = (char)(*c == '-' ? '_' : toupper((unsigned char)*c));
+    return cli_world_get(w, by);
+}
+
+/* returns   the place of this pod, whose name is the first label; n: it is not there */
+static size_t find_place(const struct host_list *l, const char *name, size_t len)
+{
+    size_t i = 0;
+    while (i < l->n &&
+           (strcspn(l->hosts[i].name, ".") != len || strncmp(l->hosts[i].name, name, len) != 0))
+        i++;
+    return i;
+}
+
+/* A pod is called JOB-TASK-INDEX, and all three may have dashes: its task is the one whose list has
+ * it. A master stands in front of its workers; other tasks are jobs of their own.
+ *
+ * ret_stem   how much of the name is the job's
+ * returns    0 also if there is no such list, which is empty then; as host_list_add() */
+static int list_pods(const struct cli_world *w, const char *name, size_t stem, struct manager *m,
+                     size_t *ret_stem, struct co_error *err)
+{
+    static const char *const both[] = {"MASTER", "WORKER"};
+    char by[64];
+    int rc = 0;
+    for (size_t i = stem; i-- > 1;) {
+        const char *task = name + i + 1, *pods = NULL;
+        size_t len = stem - i - 1;
+        if (name[i] != '-' || (pods = get_pods(w, task, len, by)) == NULL)
+            continue;
+        bool is_pair =
+            len == 6 && (strncasecmp(task, both[0], 6) == 0 || strncasecmp(task, both[1], 6) == 0);
+        for (size_t k = 0; rc == 0 && is_pair && k < 2; k++)
+            if ((pods = get_pods(w, both[k], 6, by)) != NULL)
+                rc = host_list_add(&m->hosts, by, pods, err);
+        *ret_stem = i;
+        return rc == 0 && !is_pair ? host_list_add(&m->hosts, by, pods, err) : rc;
+    }
+    return rc;
+}
+
+/* Without the lists, which its svc plugin makes, nothing is known of others. */
+static int find_volcano(const struct cli_world *w, struct manager *m, struct co_error *err)
+{
+    static const char by[] = "VC_TASK_INDEX";
+    char name[MANAGER_NAME_BYTES];
+    const char *index;
+    size_t job = 0;
+    w->own_name(w->arg, name, sizeof name);
+    size_t len = strcspn(name, "."), stem = find_index(name, len, &index);
+    int rc = list_pods(w, name, stem, m, &job, err);
+    size_t place = find_place(&m->hosts, name, len);
+    if (rc == 0 && m->hosts.n > 0 && place == m->hosts.n)
+        rc = co_fail(err, -EINVAL,
+                     "%s is set, but no list of Volcano's has this pod, '%.100s': --rdzv-endpoint "
+                     "and --node-rank say where the nodes are",
+                     by, name);
+    if (rc == 0 && m->hosts.n > 1) {
+        snprintf(m->nodes, sizeof m->nodes, "%zu", m->hosts.n);
+        snprintf(m->node_rank, sizeof m->node_rank, "%zu", place);
+        snprintf(m->name, sizeof m->name, "%.*s", (int)len, name);
+        snprintf(m->run_id, sizeof m->run_id, "%.*s", (int)job, name);
+        snprintf(m->endpoint, sizeof m->endpoint, "%s:%d", m->hosts.hosts[0].name, MANAGER_PORT);
+        take_seat(m, by);
+    }
+    host_list_fini(&m->hosts); /* they start themselves */
+    return rc;
 }
 
 /* --- SkyPilot --- */
@@ -190,6 +269,8 @@ int manager_find(const struct cli_world *world, bool has_nodes, struct manager *
         return 0; /* whoever counts nodes has not asked for those of a list */
     if (cli_world_get(world, "SKYPILOT_NODE_RANK") != NULL)
         return find_sky(world, ret, err);
+    if (cli_world_get(world, "VC_TASK_INDEX") != NULL)
+        return find_volcano(world, ret, err);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         if (cli_world_get(world, lists[i].variable) == NULL)
             continue;

@@ -2,8 +2,8 @@
  * Pure, but for what cli_world.h looks at.
  *
  * Kubernetes names the pod and its number; how many there are has to be said by --nnodes. SkyPilot
- * says all. PBS, LSF and Grid Engine name hosts, which ssh reaches. docs/managers.md has the
- * table. */
+ * says all, and so does Volcano with its plugins env and svc. PBS, LSF and Grid Engine name hosts,
+ * which ssh reaches. docs/managers.md has the table. */
 #ifndef DDP_LAUNCHER_MANAGERS_H
 #define DDP_LAUNCHER_MANAGERS_H
 

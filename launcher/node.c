@@ -1,13 +1,16 @@
 #include "node.h"
 
+#include "flights.h"
 #include "job_spec.h"
 #include "leash_watch.h"
+#include "leash_wire.h"
 #include "node_console.h"
 #include "node_guide.h"
 #include "node_hang.h"
 #include "node_history.h"
 #include "node_leave.h"
 #include "node_pace.h"
+#include "node_pmi.h"
 #include "node_replay.h"
 #include "node_standby.h"
 #include "node_state.h"
@@ -187,14 +190,19 @@ static int watch(struct node *n, uv_poll_t *poll, int fd, uv_poll_cb on_readable
     return rc < 0 ? co_fail(err, rc, "cannot watch a descriptor: %s", uv_strerror(rc)) : 0;
 }
 
-/* By the leash, it is the job that is stopped: the roster hears so when the signal goes its way. */
+/* By the leash, it is the job that is stopped: the roster hears so when the signal goes its way.
+ * Unless it has nothing to do with what others save first: then this node just goes. */
 static void on_leash_signal(void *arg, int sig)
 {
     struct node *n = arg;
-    if ((n->spec->stop_signals >> sig & 1) != 0)
+    if (sig == LEASH_ALL_SAVED) {
+        node_leave_release(n->leave);
+        return;
+    }
+    if ((n->spec->stop_signals >> sig & 1) != 0 && !node_leave_may_go_alone(n, sig))
         node_guide_end_job(n->guide);
     if (!n->ended)
-        node_leave_signal(n, sig);
+        node_leave_signal(n, sig, true);
 }
 
 /* As with a terminal that is closed: this node goes. */
@@ -307,6 +315,8 @@ static int node_open(struct node *n, const struct guide_link_ops *link, struct c
         rc = node_leave_open(n, &n->leave, err);
     if (rc == 0)
         rc = node_standby_open(n, &n->standby, err);
+    if (rc == 0)
+        rc = node_pmi_open(n, &n->pmi, err);
     if (rc < 0)
         return rc;
     if (spec->world.guided) {
@@ -351,6 +361,7 @@ static void node_close(struct node *n)
     node_replay_close(n->replay);
     node_leave_close(n->leave);
     node_standby_close(n->standby);
+    node_pmi_close(n->pmi);
     node_console_close(n->console);
     if (n->has_loop) {
         close_handles(n);
@@ -359,6 +370,7 @@ static void node_close(struct node *n)
     }
     start_fini(&n->start);
     warm_close(&n->warm);
+    flights_destroy(n->flights);
     node_guide_destroy(n->guide);
     node_console_destroy(n->console);
     supervisor_destroy(n->supervisor);

@@ -308,7 +308,7 @@ static void do_stop(struct node_console *nc, struct console_client *client,
              report_signal(r->signal, name, sizeof name));
     if (r->whole_job && n->guide != NULL)
         node_guide_end_job(n->guide);
-    node_leave_signal(n, r->signal);
+    node_leave_signal(n, r->signal, false);
 }
 
 /* Of several nodes the roster does it, which is asked before the answer: until it has heard that,

@@ -16,8 +16,13 @@ struct node_leave {
     struct node *n;
     uv_timer_t timer;
     int held; /* the signal that is held back; 0: none */
-    bool is_over;
+    bool of_all;
+    bool is_over; /* it will be let go, from the loop */
+    bool is_late; /* the time is over, and others are heard first */
 };
+
+/* Those that have not saved say so before the first of those that have ends the job. */
+enum { OTHERS_MS = 500 };
 
 static bool is_going_on(const struct node *n)
 {
@@ -60,6 +65,11 @@ static void on_time(uv_timer_t *timer)
 {
     struct node_leave *l = timer->data;
     const bool all_saved = scale_all_saved(l->n->gen.scale);
+    if (l->of_all && all_saved && is_going_on(l->n) && !l->is_over && !l->is_late) {
+        l->is_late = true;
+        uv_timer_start(&l->timer, on_time, OTHERS_MS, 0);
+        return;
+    }
     if (is_going_on(l->n) && !all_saved)
         node_say(l->n, "ddprun: the time of --on-term is over, and not all ranks have saved their "
                        "state\n");
@@ -81,12 +91,13 @@ static void ask(struct node *n)
         node_lose_nursery(n);
 }
 
-static void announce(struct node_leave *l, int sig)
+static void announce(struct node_leave *l, int sig, bool of_all)
 {
     struct node *n = l->n;
     char name[REPORT_SIGNAL_BYTES];
     l->held = sig;
-    l->is_over = false;
+    l->of_all = of_all;
+    l->is_over = l->is_late = false;
     node_say(n, "ddprun: %s: the ranks are asked to save their state, within %.3g s\n",
              report_signal(sig, name, sizeof name), (double)n->spec->on_term_ms / 1e3);
     events_leaving(&n->events, supervisor_generation(n->supervisor), "announced", sig,
@@ -96,12 +107,12 @@ static void announce(struct node_leave *l, int sig)
     ask(n);
 }
 
-void node_leave_signal(struct node *n, int sig)
+void node_leave_signal(struct node *n, int sig, bool of_all)
 {
     struct node_leave *l = n->leave;
     const bool may_hold = l != NULL && l->held == 0 && is_going_on(n) && n->gen.scale != NULL;
-    if (may_hold && announces(n, sig) && !scale_all_saved(n->gen.scale)) {
-        announce(l, sig);
+    if (may_hold && announces(n, sig) && (of_all || !scale_all_saved(n->gen.scale))) {
+        announce(l, sig, of_all);
         return;
     }
     if (l != NULL && stops(n, sig))
@@ -109,9 +120,26 @@ void node_leave_signal(struct node *n, int sig)
     node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SIGNAL, .sig = sig});
 }
 
-bool node_leave_holds(const struct node_leave *l)
+static void release(struct node_leave *l)
 {
-    return l != NULL && l->held != 0;
+    l->is_over = true;
+    uv_timer_start(&l->timer, on_time, 0, 0);
+}
+
+void node_leave_release(struct node_leave *l)
+{
+    if (l != NULL && l->held != 0 && l->of_all && !l->is_over)
+        release(l);
+}
+
+bool node_leave_may_go_alone(const struct node *n, int sig)
+{
+    return n->leave != NULL && n->leave->held == 0 && announces(n, sig) && !is_going_on(n);
+}
+
+bool node_leave_holds_own(const struct node_leave *l)
+{
+    return l != NULL && l->held != 0 && !l->of_all;
 }
 
 void node_leave_look(struct node_leave *l)
@@ -122,8 +150,8 @@ void node_leave_look(struct node_leave *l)
         ask(l->n); /* a rank was replaced, and a generation has begun */
         return;
     }
-    l->is_over = true;
-    uv_timer_start(&l->timer, on_time, 0, 0);
+    if (!l->of_all || !is_going_on(l->n))
+        release(l);
 }
 
 int node_leave_open(struct node *n, struct node_leave **ret, struct co_error *err)

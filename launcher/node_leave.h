@@ -1,7 +1,8 @@
 /* node_leave.h - --on-term: an end that is announced. The signal that ends this node's part of the
  * job is held back while the ranks save their state: they are asked as for a node that waits to
- * join (scale.h), and it goes its usual way once all of them have said that they have, or at the
- * end of the time that they are given. Ranks that all end well instead end the job well. */
+ * join (scale.h), and it goes its usual way once all of them have said that they have, those of
+ * other nodes, too, if all have got it, or at the end of the time that they are given. Ranks that
+ * all end well instead end the job well. */
 #ifndef DDP_LAUNCHER_NODE_LEAVE_H
 #define DDP_LAUNCHER_NODE_LEAVE_H
 
@@ -15,11 +16,20 @@ struct node_leave; /* opaque */
 int node_leave_open(struct node *n, struct node_leave **ret, struct co_error *err);
 
 /* ddprun received a signal, or was asked for one: hold it back, or feed it to the supervisor. A
- * second one that ends the job is for who does not want to wait: both go their way at once. */
-void node_leave_signal(struct node *n, int sig);
+ * second one that ends the job is for who does not want to wait: both go their way at once.
+ *
+ * of_all   each node of the job has got it: what this one saves is of no use before all have saved,
+ *          so it is held back until node_leave_release(), and the roster is told */
+void node_leave_signal(struct node *n, int sig, bool of_all);
 
-/* Is a signal held back? NULL: no. */
-bool node_leave_holds(const struct node_leave *l);
+/* The ranks of all nodes have saved. NULL is fine. */
+void node_leave_release(struct node_leave *l);
+
+/* Is this a signal that others may hold back, and has this node nothing to save? */
+bool node_leave_may_go_alone(const struct node *n, int sig);
+
+/* Is a signal held back that is about this node only? NULL: no. */
+bool node_leave_holds_own(const struct node_leave *l);
 
 /* Whether all have saved, or something else ends the ranks: then the signal is held back no more.
  * To be asked when anything has happened; acts from the loop. NULL is fine. */

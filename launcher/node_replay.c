@@ -117,7 +117,7 @@ static void carry_out(struct node_replay *r, const struct replay_deed *deed)
         break;
     case REPLAY_SIGNAL: /* its ranks may want to save their state */
         node_memory_let_go(n->gen.memory);
-        node_leave_signal(n, deed->sig);
+        node_leave_signal(n, deed->sig, false);
         break;
     case REPLAY_DIE:
         kill(getpid(), SIGKILL);
@@ -189,7 +189,10 @@ void node_replay_tell_end(struct node_replay *r)
     if (r == NULL || r->differs)
         return;
     const uint32_t n_had = replay_n_generations(r->replay);
-    if (r->has_looked && r->generation + 1 == n_had)
+    uint64_t steps;
+    if (r->has_looked && !r->has_met && replay_find_hold(r->replay, r->generation, &steps))
+        differ(r, "ended before step %" PRIu64, steps + 1);
+    else if (r->has_looked && r->generation + 1 == n_had)
         node_say(r->n, "ddprun: replay: it went as before, in %" PRIu32 " generation%s\n", n_had,
                  n_had == 1 ? "" : "s");
     else

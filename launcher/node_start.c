@@ -3,9 +3,11 @@
 
 #include "job_spec.h"
 #include "master_ip.h"
+#include "node_flights.h"
 #include "node_guide.h"
 #include "node_history.h"
 #include "node_memory.h"
+#include "node_pmi.h"
 #include "node_standby.h"
 #include "rank_argv.h"
 #include "runtime_dir.h"
@@ -43,6 +45,7 @@ static void take_place(struct node *n)
         .agent_store = n->gen.agent_store,
         .node_fd = SPAWN_NODE_FD,
         .scale_fd = n->gen.scale != NULL ? SPAWN_SCALE_FD : -1,
+        .pmi_fd = n->spec->pmi ? SPAWN_PMI_FD : -1,
     };
     n->start.first_rank = 0;
     if (n->guide != NULL)
@@ -80,9 +83,13 @@ static void fail_rank(struct node *n, int rank, int code)
 
 void node_start_ranks(struct node *n, int n_start)
 {
-    int failure = n->renew_failure;
-    if (n->n_started == 0)
+    if (n->n_started == 0) {
         take_place(n);
+        node_flights_watch(n);
+        if (n->renew_failure == 0)
+            n->renew_failure = node_pmi_renew(n->pmi);
+    }
+    int failure = n->renew_failure;
     while (n_start > 0) {
         int n_asked = 0;
         int n_batch = n_start < SPAWN_AT_ONCE ? n_start : SPAWN_AT_ONCE;

@@ -21,12 +21,14 @@
 
 struct co_error;
 struct job_spec;
+struct flights;
 struct leash_watch;
 struct node_console;
 struct node_guide;
 struct node_hang;
 struct node_leave;
 struct node_pace;
+struct node_pmi;
 struct node_replay;
 struct node_standby;
 struct output;
@@ -44,9 +46,12 @@ struct node {
     struct node_leave *leave;      /* likewise; NULL: an end is not announced */
     struct node_standby *standby;  /* likewise; NULL: nobody waits for a rank */
     struct node_pace *pace;        /* likewise; NULL: nobody asks how fast they are */
+    struct node_pmi *pmi;          /* likewise; NULL: the ranks are none of MPI's */
     struct node_replay *replay;    /* likewise; NULL: nothing is repeated */
-    struct node_console *console;  /* owned */
-    struct strangers *strangers;   /* likewise; NULL: there are none */
+    struct flights *flights;      /* owned; NULL: torch's dumps of this generation are told, or none
+                                      is looked for */
+    struct node_console *console; /* owned */
+    struct strangers *strangers;  /* likewise; NULL: there are none */
     struct events events;
     struct event_log event_log;
     struct output *output; /* owned */

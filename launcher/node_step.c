@@ -3,12 +3,14 @@
 
 #include "job_spec.h"
 #include "node_console.h"
+#include "node_flights.h"
 #include "node_guide.h"
 #include "node_hang.h"
 #include "node_history.h"
 #include "node_leave.h"
 #include "node_memory.h"
 #include "node_pace.h"
+#include "node_pmi.h"
 #include "node_replay.h"
 #include "node_standby.h"
 #include "output.h"
@@ -80,6 +82,7 @@ static void on_drained(void *arg)
     node_pace_tell(n->pace);
     if (n->guide == NULL || ends)
         report(n);
+    node_flights_tell(n);
     if (supervisor_get_verdict(n->supervisor)->restarts)
         events_restart(&n->events, n->supervisor);
     if (ends)
@@ -275,14 +278,17 @@ static void on_rank_report(struct node *n, const struct nursery_report *r)
         e.was_ending = r->told == 0;
         e.lost_peer = node_memory_has_lost_peer(n->gen.memory, r->local_rank);
         e.progress = look_at_progress(n);
+        node_pmi_judge(n->pmi, &e);
         break;
     default:
         e.type = SUPERVISOR_EV_EMPTY;
         break;
     }
     uint64_t step;
+    const bool has_step = /* other reports may be of no rank */
+        e.type == SUPERVISOR_EV_EXITED && node_history_step(n, r->local_rank, &step);
     events_rank(&n->events, n->supervisor, &e, r->pid, r->way == NURSERY_FORKED,
-                node_history_step(n, r->local_rank, &step) ? &step : NULL);
+                has_step ? &step : NULL);
     if (e.type == SUPERVISOR_EV_STARTED)
         node_console_note_start(n->console, e.rank);
     if (e.type == SUPERVISOR_EV_STARTED)
@@ -329,6 +335,6 @@ void node_on_signal(uv_poll_t *poll, int status, int events)
     while (!n->ended && read(n->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
         if (info.ssi_signo == SIGWINCH) /* before the ranks hear of it */
             output_resize(n->output, STDERR_FILENO);
-        node_leave_signal(n, (int)info.ssi_signo);
+        node_leave_signal(n, (int)info.ssi_signo, false);
     }
 }

@@ -1,6 +1,7 @@
 #include "remote.h"
 
 #include "job_spec.h"
+#include "leash_wire.h"
 #include "muster.h"
 #include "output.h"
 #include "remote_command.h"
@@ -281,6 +282,15 @@ static bool may_have_ranks(const struct remote *r, size_t i)
                                      remote_roster_knows(r->roster, r->hosts[i].host->name));
 }
 
+/* What the nodes hold back goes its way now: none of them ends the job while others still save. */
+static void on_saved(void *arg)
+{
+    struct remote *r = arg;
+    for (size_t i = 0; i < r->n_hosts; i++)
+        if (may_have_ranks(r, i))
+            remote_host_signal(&r->hosts[i], LEASH_ALL_SAVED);
+}
+
 /* A host that has no ranks yet: the way to it ends with us. */
 static void stop(struct remote *r, int sig)
 {
@@ -295,6 +305,8 @@ static void stop(struct remote *r, int sig)
             remote_host_kill(&r->hosts[i]);
     if (!has_ranks)
         r->ended = true;
+    else if (r->spec->on_term_ms > 0)
+        remote_roster_await_saved(r->roster);
     set_last(r);
 }
 
@@ -375,7 +387,7 @@ static int watch(struct remote *r, uv_poll_t *poll, int fd, uv_poll_cb on_readab
 static int open_loop(struct remote *r, struct co_error *err)
 {
     const struct remote_roster_notes notes = {
-        .on_line = on_line, .on_closed = on_verdict, .arg = r};
+        .on_line = on_line, .on_closed = on_verdict, .on_saved = on_saved, .arg = r};
     int rc = uv_loop_init(&r->loop);
     if (rc < 0)
         return co_fail(err, rc, "cannot make an event loop: %s", uv_strerror(rc));

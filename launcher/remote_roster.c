@@ -28,7 +28,7 @@ struct remote_roster {
     struct jobs *jobs;
     const char **names; /* owned; of all hosts */
     char cause[MESSAGE_TEXT_BYTES];
-    bool is_closed;
+    bool is_closed, awaits_saved;
 
     uv_timer_t line_timer;
     uint64_t waits_from_ms;
@@ -79,6 +79,35 @@ bool remote_roster_knows(const struct remote_roster *r, const char *name)
         if (roster_view(roster, i, &node) && strcmp(node.name, name) == 0)
             return true;
     return false;
+}
+
+/* --- what was saved --- */
+
+static bool have_all_saved(const struct roster *roster)
+{
+    struct roster_node_view node;
+    if (roster_get_state(roster) != ROSTER_RUNNING)
+        return false;
+    for (uint32_t i = 0; i < roster_n_slots(roster); i++)
+        if (roster_view(roster, i, &node) && node.is_member && !node.has_saved && !node.is_done &&
+            !node.leaves)
+            return false;
+    return true;
+}
+
+static void on_heard(void *arg, const struct roster *roster)
+{
+    struct remote_roster *r = arg;
+    if (!r->awaits_saved || !have_all_saved(roster))
+        return;
+    r->awaits_saved = false;
+    r->notes.on_saved(r->notes.arg);
+}
+
+void remote_roster_await_saved(struct remote_roster *r)
+{
+    r->awaits_saved = true;
+    on_heard(r, get_roster(r));
 }
 
 /* --- what is waited for --- */
@@ -145,10 +174,12 @@ static void announce(struct remote_roster *r, const struct roster *roster)
             n_nodes++;
             n_ranks += node.n_local;
         }
+    const char *excluded = roster_newly_excluded(roster);
     if (roster_generation(roster) > 0 || r->spec->verbose > 0)
-        say(r, "%s%sgeneration %" PRIu32 ": %" PRIu32 " node%s, %" PRIu32 " rank%s", r->cause,
-            r->cause[0] != '\0' ? "; " : "", roster_generation(roster), n_nodes,
-            n_nodes == 1 ? "" : "s", n_ranks, n_ranks == 1 ? "" : "s");
+        say(r, "%s%s%s%sgeneration %" PRIu32 ": %" PRIu32 " node%s, %" PRIu32 " rank%s", r->cause,
+            r->cause[0] != '\0' ? "; " : "", excluded,
+            excluded[0] != '\0' ? " takes no part any more; " : "", roster_generation(roster),
+            n_nodes, n_nodes == 1 ? "" : "s", n_ranks, n_ranks == 1 ? "" : "s");
     r->cause[0] = '\0';
 }
 
@@ -220,6 +251,7 @@ static int open_jobs(struct remote_roster *r, uv_loop_t *loop, struct co_error *
         .n_expected = hosts->n,
         .on_note = on_note,
         .on_changed = on_changed,
+        .on_heard = on_heard,
         .arg = r,
     };
     return jobs_create(loop, &opts, &r->jobs, err);

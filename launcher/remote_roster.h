@@ -14,6 +14,7 @@ struct remote_roster; /* opaque */
 struct remote_roster_notes {
     void (*on_line)(void *arg, const char *line); /* for the terminal, without a newline */
     void (*on_closed)(void *arg);                 /* there is a verdict */
+    void (*on_saved)(void *arg);                  /* see remote_roster_await_saved() */
     void *arg;
 };
 
@@ -28,6 +29,10 @@ uint16_t remote_roster_port(const struct remote_roster *r);
 
 /* The nodes have been told to come: from now on it is said what is waited for. */
 void remote_roster_begin(struct remote_roster *r);
+
+/* The ranks have been asked to save their state: on_saved when those of all nodes have, or have
+ * ended well, which may be at once. Once; not if the generation ends before. */
+void remote_roster_await_saved(struct remote_roster *r);
 
 /* NULL: there is none yet. */
 const struct message_verdict *remote_roster_verdict(const struct remote_roster *r);

@@ -9,8 +9,9 @@
  * Pure. replay_read.h makes records of a file, node_replay.h carries deeds out.
  *
  * A generation of the recording has ended behind some step, since a rank or a node of it went, or a
- * node came. In a replay all ranks wait behind that step (the hold), and then what went goes: so
- * who goes takes no step along, and the next generation begins where the recorded one did. What is
+ * node came. In a replay all ranks wait in the middle of the step behind that one (the hold), and
+ * then what went goes: so who goes takes no step along, and the next generation begins where the
+ * recorded one did. What is
  * the same in each run of a program is so again: which rank it happens to, behind which step, in
  * which order, and how it ended. What is not: where inside of a step it was, and what came before
  * the ranks had met. */

@@ -38,7 +38,7 @@ struct seeds {
 struct seeds_order {
     int32_t local_rank;
     uint32_t index;                 /* which worker of the image it is */
-    uint8_t fd_of[SPAWN_N_FDS + 3]; /* which of the descriptors is number i; NURSERY_NO_FD: none */
+    uint8_t fd_of[SPAWN_N_FDS + 2]; /* which of the descriptors is number i; NURSERY_NO_FD: none */
 };
 
 enum seeds_word_type { SEEDS_PROMISE = 1, SEEDS_SEED, SEEDS_TAKEN };

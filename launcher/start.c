@@ -6,6 +6,7 @@
 #include "job_spec.h"
 #include "node_memory.h"
 #include "nursery.h"
+#include "pmi_host.h"
 #include "rank_argv.h"
 #include "rank_io.h"
 #include "scale.h"
@@ -27,7 +28,7 @@ struct one {
     char **argv;      /* NULL: the job's words serve it as they are */
     const char *path; /* borrowed of the job */
     struct rank_fds io;
-    int node_fd, scale_fd; /* -1: none */
+    int node_fd, scale_fd, pmi_fd; /* -1: none */
 };
 
 static void one_fini(struct one *r)
@@ -39,6 +40,8 @@ static void one_fini(struct one *r)
         close(r->node_fd);
     if (r->scale_fd >= 0)
         close(r->scale_fd);
+    if (r->pmi_fd >= 0)
+        close(r->pmi_fd);
 }
 
 static int make_words(const struct start *s, int local_rank, struct one *r)
@@ -61,7 +64,8 @@ static int make_words(const struct start *s, int local_rank, struct one *r)
 
 static int one_init(const struct start *s, int local_rank, struct one *ret)
 {
-    *ret = (struct one){.io = {.owned = {-1, -1}, .ours = {-1, -1}}, .node_fd = -1, .scale_fd = -1};
+    *ret = (struct one){
+        .io = {.owned = {-1, -1}, .ours = {-1, -1}}, .node_fd = -1, .scale_fd = -1, .pmi_fd = -1};
     int rc = make_words(s, local_rank, ret);
     if (rc == 0)
         rc = rank_io_make(s->io, local_rank, s->first_rank + local_rank, &ret->io, NULL);
@@ -69,6 +73,8 @@ static int one_init(const struct start *s, int local_rank, struct one *ret)
         rc = node_memory_add(s->gen->memory, local_rank, &ret->node_fd);
     if (rc == 0 && s->gen->scale != NULL)
         rc = scale_add(s->gen->scale, local_rank, &ret->scale_fd);
+    if (rc == 0 && s->pmi != NULL)
+        rc = pmi_host_add(s->pmi, local_rank, &ret->pmi_fd);
     if (rc < 0)
         one_fini(ret);
     return rc;
@@ -96,6 +102,7 @@ static int ask(const struct start *s, int first, const struct one *ranks, int n)
             fds[i][j] = r->io.fds[j];
         fds[i][SPAWN_NODE_FD] = r->node_fd;
         fds[i][SPAWN_SCALE_FD] = r->scale_fd;
+        fds[i][SPAWN_PMI_FD] = r->pmi_fd;
     }
     int rc = image_make(words, (size_t)n, &image_fd, NULL);
     return rc < 0 ? rc : nursery_spawn(s->nursery, first, n, image_fd, fds);
@@ -172,7 +179,7 @@ static int ask_standby(const struct start *s, int number, char **env, const int 
 
 int start_standby(struct start *s, int number, uint64_t bytes, struct standby_ends *ret)
 {
-    int theirs[SPAWN_N_FDS] = {s->io->null_fd, -1, -1, -1, -1};
+    int theirs[SPAWN_N_FDS] = {s->io->null_fd, -1, -1, -1, -1, -1};
     co_autofree char **env = NULL;
     *ret = (struct standby_ends){.out = {-1, -1}, .node_fd = -1, .scale_fd = -1};
     int rc = 0;

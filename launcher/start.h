@@ -11,14 +11,16 @@ struct co_error;
 struct generation;
 struct job_spec;
 struct nursery;
+struct pmi_host;
 struct rank_io;
 
 struct start {
-    const struct job_spec *spec; /* these six are borrowed */
+    const struct job_spec *spec; /* borrowed, as the five below */
     const struct nursery *nursery;
     const struct rank_io *io;
     const char *runtime_dir;
     const struct generation *gen;
+    struct pmi_host *pmi;          /* borrowed; of this generation; NULL: none */
     char *const *environment;      /* borrowed; ours, as ranks inherit it */
     struct generation_place place; /* what its ranks are told of the job ... */
     int first_rank;                /* ... and the number there of this node's first */

@@ -255,8 +255,11 @@ static int make_image(const struct warm *w, int *ret_fd)
     co_autofree char **env = NULL;
     co_autofree char **rank_env = NULL;
     struct worker_env *common = NULL;
-    const struct generation_place nowhere = {
-        .local_world_size = w->spec->n_local, .master_addr = "", .node_fd = -1, .scale_fd = -1};
+    const struct generation_place nowhere = {.local_world_size = w->spec->n_local,
+                                             .master_addr = "",
+                                             .node_fd = -1,
+                                             .scale_fd = -1,
+                                             .pmi_fd = -1};
     const struct rank_place nobody = {.error_file = ""};
     if (role == NULL || words == NULL)
         return -ENOMEM;

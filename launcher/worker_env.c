@@ -19,10 +19,18 @@
 static const char *const scrubbed[] = {"PMI_", "PMIX_",     "OMPI_",          "MV2_",
                                        "HYD",  "MPI_LOCAL", DDP_ENV_TOKEN "="};
 
-enum { SETTINGS_MAX = 30, NUMBER_BYTES = 12 };
+enum { SETTINGS_MAX = 32, NUMBER_BYTES = 12 };
 
 /* Variables of which each rank has a value of its own. */
-enum own { OWN_RANK, OWN_LOCAL_RANK, OWN_ROLE_RANK, OWN_ERROR_FILE, OWN_DEVICE, N_OWN };
+enum own {
+    OWN_RANK,
+    OWN_LOCAL_RANK,
+    OWN_ROLE_RANK,
+    OWN_ERROR_FILE,
+    OWN_DEVICE,
+    OWN_PMI_RANK,
+    N_OWN
+};
 
 static const char *const own_names[N_OWN] = {
     [OWN_RANK] = DDP_ENV_RANK,
@@ -30,6 +38,7 @@ static const char *const own_names[N_OWN] = {
     [OWN_ROLE_RANK] = DDP_ENV_ROLE_RANK,
     [OWN_ERROR_FILE] = DDP_ENV_ERROR_FILE,
     [OWN_DEVICE] = DDP_ENV_CUDA_VISIBLE_DEVICES,
+    [OWN_PMI_RANK] = DDP_ENV_PMI_RANK,
 };
 
 #define NOWHERE SIZE_MAX
@@ -123,6 +132,11 @@ static void fill(struct settings *s, const struct job_spec *spec,
         set_number(s, DDP_ENV_SCALE_SIGNAL, WORKER_SCALE_SIGNAL);
     else
         set(s, DDP_ENV_SCALE_SIGNAL, NULL);
+    if (place->pmi_fd < 0)
+        return;
+    set_fd(s, DDP_ENV_PMI_FD, place->pmi_fd);
+    set_own(s, OWN_PMI_RANK);
+    set_number(s, DDP_ENV_PMI_SIZE, place->world_size);
 }
 
 static struct setting *find(struct settings *s, const char *variable)
@@ -274,6 +288,7 @@ int worker_env_make(const struct worker_env *e, const struct rank_place *place, 
         [OWN_LOCAL_RANK] = {local_rank, strlen(local_rank)},
         [OWN_ROLE_RANK] = {rank, strlen(rank)},
         [OWN_ERROR_FILE] = {place->error_file, strlen(place->error_file)},
+        [OWN_PMI_RANK] = {rank, strlen(rank)},
     };
     if (e->virtual_local_rank) {
         own[OWN_LOCAL_RANK] = (struct value){"0", 1};

@@ -28,6 +28,7 @@ struct generation_place { /* the same for all workers that are started together 
     bool agent_store; /* TORCHELASTIC_USE_AGENT_STORE */
     int node_fd;      /* the worker's descriptor of the node socket; -1: none */
     int scale_fd;     /* its descriptor of scale.h; -1: none */
+    int pmi_fd;       /* its descriptor of pmi_host.h; -1: none */
 };
 
 struct rank_place { /* all that differs between them */

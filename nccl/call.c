@@ -206,8 +206,8 @@ static cudaError_t take_temp(struct work *c)
 
 /* --- checks ----------------------------------------------------------------------------------- */
 
-static int check_memory(const struct device_group *g, const void *p, const char *which,
-                        struct co_error *err)
+int call_check_memory(const struct device *d, const void *p, const char *which,
+                      struct co_error *err)
 {
     struct cudaPointerAttributes a;
     if (p == NULL)
@@ -218,9 +218,9 @@ static int check_memory(const struct device_group *g, const void *p, const char 
                        "%s (%p) is not memory of a GPU, nor known to CUDA: with a stream it has to "
                        "be",
                        which, p);
-    if (a.type == cudaMemoryTypeDevice && a.device != g->device->index)
+    if (a.type == cudaMemoryTypeDevice && a.device != d->index)
         return co_fail(err, -EINVAL, "%s (%p) is memory of GPU %d, and this rank's is GPU %d",
-                       which, p, a.device, g->device->index);
+                       which, p, a.device, d->index);
     return 0;
 }
 
@@ -233,15 +233,13 @@ static int check(const struct device_group *g, const struct collective *w, struc
         return co_fail(err, -ENOTSUP,
                        "with a stream nothing is looked through for what is not "
                        "finite");
-    int code = check_memory(g, w->in, "in", err);
-    return code != 0 ? code : check_memory(g, w->out, "out", err);
+    int code = call_check_memory(g->device, w->in, "in", err);
+    return code != 0 ? code : call_check_memory(g->device, w->out, "out", err);
 }
 
 /* --- making it -------------------------------------------------------------------------------- */
 
-/* What NCCL said of a call that was made. */
-static int settle(struct device_group *g, ncclResult_t result, const char *what,
-                  struct co_error *err)
+int call_settle(struct device_group *g, ncclResult_t result, const char *what, struct co_error *err)
 {
     if (result == ncclSuccess)
         return 0;
@@ -273,7 +271,7 @@ static int run(struct work *c, const char *name, struct co_error *err)
     c->comm = g->comm; /* of one that was broken meanwhile: who waits hears why */
     const ncclResult_t result = g->is_broken ? ncclInProgress : make_call(c);
     unlock(g);
-    int code = settle(g, result, name, err);
+    int code = call_settle(g, result, name, err);
     if (c->temp != NULL && cudaFreeAsync(c->temp, c->stream) != cudaSuccess && code == 0) {
         co_fail(err, -EIO, "%s: a copy cannot be freed", name);
         code = device_break(g, LIFE_FAILED, -EIO, err);
@@ -306,7 +304,7 @@ int call_message(struct device_group *g, const struct message *m, void *stream,
                        "order, and have tag 0",
                        m->tag);
     if (code == 0)
-        code = check_memory(g, m->data, "the buffer", err);
+        code = call_check_memory(g->device, m->data, "the buffer", err);
     if (code != 0 || m->count == 0)
         return code;
     lock(g);
@@ -317,5 +315,5 @@ int call_message(struct device_group *g, const struct message *m, void *stream,
     else if (!g->is_broken)
         result = ncclRecv(m->data, m->count, words_dtype(m->dtype), m->peer, g->comm, stream);
     unlock(g);
-    return settle(g, result, m->is_send ? "send" : "recv", err);
+    return call_settle(g, result, m->is_send ? "send" : "recv", err);
 }

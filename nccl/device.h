@@ -8,6 +8,7 @@
  *   device.c   the device, and what breaks
  *   comm.c     a communicator from its making to its end
  *   call.c     collectives and messages, into the order of a stream
+ *   bucket.c   memory of gradients, and their averages on a stream of the plug-in's
  *   wait.c     waits: for a communicator, for a stream
  *   plugin.c   what libddp sees */
 #ifndef DDP_NCCL_DEVICE_H
@@ -49,6 +50,8 @@ struct device_group { /* a communicator */
     bool is_broken;
     struct co_error why;   /* what calls return from then on */
     uint64_t next_look_ns; /* at the job, by who does not wait */
+    cudaStream_t stream;   /* of averages; NULL: there were none */
+    cudaEvent_t event;
 };
 
 /* --- device.c --------------------------------------------------------------------------------- */
@@ -84,6 +87,28 @@ void comm_close(struct device_group *g);
 int call_run(struct device_group *g, const struct collective *what, struct co_error *err);
 int call_message(struct device_group *g, const struct message *m, void *stream,
                  struct co_error *err);
+
+/* Whether an address is of this process's GPU, or of the host and known to CUDA; NULL is fine.
+ *
+ * which     for the text
+ * returns   0; -EINVAL */
+int call_check_memory(const struct device *d, const void *p, const char *which,
+                      struct co_error *err);
+
+/* What NCCL said of a call that was made: waits while it is in progress.
+ * returns   0; as device_break() */
+int call_settle(struct device_group *g, ncclResult_t result, const char *what,
+                struct co_error *err);
+
+/* --- bucket.c: see struct device_plugin ------------------------------------------------------- */
+
+int bucket_alloc(struct device *d, size_t bytes, void *stream, void **ret, struct co_error *err);
+void bucket_free(struct device *d, void *at);
+int bucket_clear(struct device *d, void *at, size_t bytes, void *stream, struct co_error *err);
+int bucket_average(struct device_group *g, const struct device_piece *piece, size_t n,
+                   enum ddp_dtype dtype, void *stream, struct co_error *err);
+int bucket_wait(struct device_group *g, uint64_t timeout_ms, struct co_error *err);
+void bucket_close(struct device_group *g); /* nothing of it runs any more */
 
 /* --- wait.c ----------------------------------------------------------------------------------- */
 

@@ -61,6 +61,12 @@ const struct device_plugin ddp_device_plugin = {
     .run = call_run,
     .message = call_message,
     .wait = wait_stream,
+    .check_memory = call_check_memory,
+    .alloc = bucket_alloc,
+    .free = bucket_free,
+    .clear = bucket_clear,
+    .average = bucket_average,
+    .wait_averages = bucket_wait,
     .comm = comm_of,
     .close = comm_close,
 };

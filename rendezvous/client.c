@@ -198,13 +198,13 @@ int client_delete(struct store_client *c, const void *key, size_t key_len, uint6
 
 /* --- connecting --- */
 
-static int connect_to(const char *host, uint16_t port, uint64_t deadline_ms, bool retry,
-                      struct store_client **ret_client, struct co_error *err)
+static int connect_to(const char *host, uint16_t port, struct wire_bytes word, uint64_t deadline_ms,
+                      bool retry, struct store_client **ret_client, struct co_error *err)
 {
     struct co_error reason = {0};
     struct store_client *c = malloc(sizeof *c);
     int rc = c == NULL ? co_fail(&reason, -ENOMEM, "no memory")
-                       : stream_connect(host, port, deadline_ms, retry, c, &reason);
+                       : stream_connect(host, port, word, deadline_ms, retry, c, &reason);
     if (rc < 0) {
         free(c);
         return co_fail(err, rc, "no store at %.200s port %u: %s", host, (unsigned)port,
@@ -217,13 +217,22 @@ static int connect_to(const char *host, uint16_t port, uint64_t deadline_ms, boo
 int client_connect(const char *host, uint16_t port, uint64_t deadline_ms,
                    struct store_client **ret_client, struct co_error *err)
 {
-    return connect_to(host, port, deadline_ms, true, ret_client, err);
+    return connect_to(host, port, (struct wire_bytes){NULL, 0}, deadline_ms, true, ret_client, err);
 }
 
 int client_connect_once(const char *host, uint16_t port, uint64_t deadline_ms,
                         struct store_client **ret_client, struct co_error *err)
 {
-    return connect_to(host, port, deadline_ms, false, ret_client, err);
+    return connect_to(host, port, (struct wire_bytes){NULL, 0}, deadline_ms, false, ret_client,
+                      err);
+}
+
+int client_connect_by_word(const char *host, uint16_t port, const void *word, size_t word_len,
+                           uint64_t deadline_ms, struct store_client **ret_client,
+                           struct co_error *err)
+{
+    return connect_to(host, port, (struct wire_bytes){word, word_len}, deadline_ms, false,
+                      ret_client, err);
 }
 
 void client_addresses(const struct store_client *c, struct sockaddr_storage *ret_local,

@@ -25,6 +25,11 @@ int client_connect(const char *host, uint16_t port, uint64_t deadline_ms,
 /* The same, but where nobody serves now that is the answer: -ECONNREFUSED and its like. */
 int client_connect_once(const char *host, uint16_t port, uint64_t deadline_ms,
                         struct store_client **ret_client, struct co_error *err);
+
+/* As client_connect_once(), to a store that wants to hear a word first. */
+int client_connect_by_word(const char *host, uint16_t port, const void *word, size_t word_len,
+                           uint64_t deadline_ms, struct store_client **ret_client,
+                           struct co_error *err);
 void client_close(struct store_client *c); /* NULL is fine */
 
 /* The two ends of the connection: by what address this machine reaches the store, and the store's.

@@ -182,15 +182,16 @@ static int connect_to(const struct addrinfo *to, uint64_t deadline_ms)
  * Four of them, for the sake of older ones: those take VALIDATE for a SET, and what follows it for
  * the length of a key. So it is longer than any memory, and they close at once; three zeros in
  * place of the last three would be a key of 20 GB, for which they do make room. */
-static int shake_hands(struct store_client *c, uint64_t deadline_ms, struct co_error *err)
+static int shake_hands(struct store_client *c, struct wire_bytes word, uint64_t deadline_ms,
+                       struct co_error *err)
 {
     enum { N_CANCELS = 4 };
     uint8_t hello[1 + 4 + N_CANCELS] = {WIRE_VALIDATE};
     uint8_t answers[N_CANCELS];
     wire_put_u32(hello + 1, WIRE_MAGIC);
     memset(hello + 5, WIRE_CANCEL_WAIT, N_CANCELS);
-    struct iovec v = {hello, sizeof hello};
-    int rc = stream_send(c, &v, 1, deadline_ms, err);
+    struct iovec v[] = {{(void *)word.at, word.len}, {hello, sizeof hello}};
+    int rc = stream_send(c, v, 2, deadline_ms, err);
     if (rc == 0)
         rc = stream_receive(c, answers, sizeof answers, deadline_ms, err);
     if (rc == -EPIPE)
@@ -202,7 +203,7 @@ static int shake_hands(struct store_client *c, uint64_t deadline_ms, struct co_e
     return rc;
 }
 
-static int try_addresses(const struct addrinfo *list, uint64_t deadline_ms,
+static int try_addresses(const struct addrinfo *list, struct wire_bytes word, uint64_t deadline_ms,
                          struct store_client *ret_client, struct co_error *err)
 {
     int rc = -ENOENT;
@@ -213,7 +214,7 @@ static int try_addresses(const struct addrinfo *list, uint64_t deadline_ms,
             continue;
         }
         struct store_client c = {.fd = fd};
-        rc = shake_hands(&c, deadline_ms, err);
+        rc = shake_hands(&c, word, deadline_ms, err);
         if (rc == 0) {
             *ret_client = c;
             return 0;
@@ -262,13 +263,13 @@ static int resolve(const char *host, uint16_t port, struct addrinfo **ret_list,
     return co_fail(err, -EINVAL, "no address for '%.200s': %s", host, gai_strerror(rc));
 }
 
-int stream_connect(const char *host, uint16_t port, uint64_t deadline_ms, bool retry,
-                   struct store_client *ret_client, struct co_error *err)
+int stream_connect(const char *host, uint16_t port, struct wire_bytes word, uint64_t deadline_ms,
+                   bool retry, struct store_client *ret_client, struct co_error *err)
 {
     struct addrinfo *list = NULL;
     int rc = resolve(host, port, &list, err);
     for (int pause_ms = FIRST_PAUSE_MS; rc == 0; pause_ms *= 2) {
-        rc = try_addresses(list, deadline_ms, ret_client, err);
+        rc = try_addresses(list, word, deadline_ms, ret_client, err);
         if (rc == 0 || !retry || !may_pass(rc))
             break;
         int left_ms = co_left_ms(deadline_ms);

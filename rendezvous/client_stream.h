@@ -4,6 +4,8 @@
 #ifndef DDP_RENDEZVOUS_CLIENT_STREAM_H
 #define DDP_RENDEZVOUS_CLIENT_STREAM_H
 
+#include "wire.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,10 +21,11 @@ struct store_client {
 
 /* Connect and shake hands with the first address that answers as a store does.
  *
+ * word      said before anything else; of no bytes: nothing is
  * retry     try again while nobody does, until the deadline
  * returns   0, -ETIMEDOUT, -EPROTO, -EINVAL, -ENOMEM, -errno; the text has the last reason */
-int stream_connect(const char *host, uint16_t port, uint64_t deadline_ms, bool retry,
-                   struct store_client *ret_client, struct co_error *err);
+int stream_connect(const char *host, uint16_t port, struct wire_bytes word, uint64_t deadline_ms,
+                   bool retry, struct store_client *ret_client, struct co_error *err);
 
 /* Mark the stream as stopped in the middle of something: nobody knows what comes next on it.
  * returns   rc */

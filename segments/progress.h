@@ -109,8 +109,8 @@ static inline void progress_turn(struct progress_place *place, enum progress_sta
 
 /* --- ddprun ----------------------------------------------------------------------------------- */
 
-/* Have the rank wait behind so many steps, counted as steps_before + steps, until it is let go. All
- * ranks of a job are told the same, before they meet. */
+/* Have the rank wait in the step behind so many, counted as steps_before + steps, until it is let
+ * go. All ranks of a job are told the same, before they meet. */
 void progress_hold(struct progress_page *page, uint64_t steps);
 void progress_let_go(struct progress_page *page);
 

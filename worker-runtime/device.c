@@ -38,8 +38,10 @@ static int on_look(void *world, struct co_error *err)
 
 static bool on_tell(void *world, int code, const char *text)
 {
+    char named[CO_ERROR_TEXT_BYTES];
     struct ddp_group *w = world;
-    return w->backend == NULL || w->backend->ops->tell(w->backend, code, text);
+    snprintf(named, sizeof named, "rank %d: %s", w->rank, text);
+    return w->backend == NULL || w->backend->ops->tell(w->backend, code, named);
 }
 
 static struct device_job job_of(const struct ddp_group *g)
@@ -50,9 +52,7 @@ static struct device_job job_of(const struct ddp_group *g)
 /* Only this rank knows of a failure that the others would wait for. */
 static int fail_alone(struct ddp_group *g, const char *what)
 {
-    char text[DEVICE_WHY_BYTES];
-    snprintf(text, sizeof text, "rank %d: %s", g->world->rank, what);
-    on_tell(g->world, -ECONNRESET, text);
+    on_tell(g->world, -ECONNRESET, what);
     return rt_fail(DDP_ENOMEM, "%s", what);
 }
 
@@ -258,6 +258,69 @@ int device_message(const char *name, struct ddp_group *g, const struct message *
     if (rc != DDP_OK)
         return rc;
     return rt_return(g->device->plugin->message(g->device->group, m, stream, &err), &err);
+}
+
+int device_open(struct ddp_group *g)
+{
+    return get(g);
+}
+
+/* The process's; loading it again is a look. */
+static int get_device(const struct ddp_group *g, const struct device_plugin **ret_plugin,
+                      struct device **ret)
+{
+    struct co_error err = {0};
+    return rt_return(device_load(g->world->local_rank, ret_plugin, ret, &err), &err);
+}
+
+int device_check_memory(const struct ddp_group *g, const void *p, const char *which)
+{
+    const struct device_plugin *plugin;
+    struct device *device;
+    struct co_error err = {0};
+    int rc = get_device(g, &plugin, &device);
+    return rc != DDP_OK ? rc : rt_return(plugin->check_memory(device, p, which, &err), &err);
+}
+
+int device_alloc(const struct ddp_group *g, size_t bytes, void *stream, void **ret)
+{
+    const struct device_plugin *plugin;
+    struct device *device;
+    struct co_error err = {0};
+    int rc = get_device(g, &plugin, &device);
+    return rc != DDP_OK ? rc : rt_return(plugin->alloc(device, bytes, stream, ret, &err), &err);
+}
+
+void device_free(const struct ddp_group *g, void *at)
+{
+    const struct device_plugin *plugin;
+    struct device *device;
+    if (at != NULL && get_device(g, &plugin, &device) == DDP_OK)
+        plugin->free(device, at);
+}
+
+int device_clear(const struct ddp_group *g, void *at, size_t bytes, void *stream)
+{
+    const struct device_plugin *plugin;
+    struct device *device;
+    struct co_error err = {0};
+    int rc = get_device(g, &plugin, &device);
+    return rc != DDP_OK ? rc : rt_return(plugin->clear(device, at, bytes, stream, &err), &err);
+}
+
+int device_average(struct ddp_group *g, const struct device_piece *piece, size_t n,
+                   enum ddp_dtype dtype, void *stream)
+{
+    struct co_error err = {0};
+    const struct device_link *l = g->device;
+    return rt_return(l->plugin->average(l->group, piece, n, dtype, stream, &err), &err);
+}
+
+int device_wait_averages(struct ddp_group *g)
+{
+    struct co_error err = {0};
+    const struct device_link *l = g->device;
+    return rt_return(l->plugin->wait_averages(l->group, 0, &err), &err);
 }
 
 int device_split(struct ddp_group *g, int color, int key, struct ddp_group *sub)

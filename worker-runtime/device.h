@@ -19,6 +19,24 @@ int device_message(const char *name, struct ddp_group *g, const struct message *
  * sub   NULL: this rank is in none */
 int device_split(struct ddp_group *g, int color, int key, struct ddp_group *sub);
 
+/* --- gradients on a GPU (model_device.c) --- */
+
+/* Make the group's communicator, if it has none. Collective. */
+int device_open(struct ddp_group *g);
+
+/* Of this rank alone. returns 0; DDP_EINVAL; DDP_EUNSUPPORTED there is no GPU */
+int device_check_memory(const struct ddp_group *g, const void *p, const char *which);
+/* Zeroed in the order of the stream. returns also DDP_ENOMEM */
+int device_alloc(const struct ddp_group *g, size_t bytes, void *stream, void **ret);
+void device_free(const struct ddp_group *g, void *at); /* NULL is fine */
+int device_clear(const struct ddp_group *g, void *at, size_t bytes, void *stream);
+
+/* As the plug-in's: of a group that has a communicator. */
+struct device_piece;
+int device_average(struct ddp_group *g, const struct device_piece *piece, size_t n,
+                   enum ddp_dtype dtype, void *stream);
+int device_wait_averages(struct ddp_group *g);
+
 /* Where DDP_BACKEND=nccl wants that: make the world's communicator now. Collective. */
 int device_begin(struct ddp_group *world);
 

@@ -57,6 +57,11 @@ struct device_make { /* lent for the call */
     struct device_job job;
 };
 
+struct device_piece { /* of a bucket of gradients */
+    void *at;
+    size_t count;
+};
+
 struct device_plugin {
     uint32_t abi; /* DEVICE_PLUGIN_ABI */
     size_t size;  /* of this struct */
@@ -98,6 +103,21 @@ struct device_plugin {
     /* Wait for all that is in the order of a stream.
      * returns   also -ETIMEDOUT, which breaks the job */
     int (*wait)(struct device_group *g, void *stream, uint64_t timeout_ms, struct co_error *err);
+
+    /* Whether an address is memory that collectives can work on. returns 0; -EINVAL */
+    int (*check_memory)(const struct device *d, const void *p, const char *which,
+                        struct co_error *err);
+
+    /* Memory on the device, zeroed in the order of the stream. returns also -ENOMEM */
+    int (*alloc)(struct device *d, size_t bytes, void *stream, void **ret, struct co_error *err);
+    void (*free)(struct device *d, void *at); /* NULL is fine */
+    int (*clear)(struct device *d, void *at, size_t bytes, void *stream, struct co_error *err);
+
+    /* Average pieces in place, beside the stream, as soon as what is in its order now is done. */
+    int (*average)(struct device_group *g, const struct device_piece *piece, size_t n,
+                   enum ddp_dtype dtype, void *stream, struct co_error *err);
+    /* Wait for all averages. returns as wait() */
+    int (*wait_averages)(struct device_group *g, uint64_t timeout_ms, struct co_error *err);
 
     /* The raw ncclComm_t, lent. */
     void *(*comm)(struct device_group *g);

@@ -335,7 +335,7 @@ int env_read(env_get_fn *get_fn, void *arg, struct env_who *ret, struct co_error
         name_in_store(s, n, &who);
         if (code == 0)
             code = name_node(&who, err);
-        if (code == 0 && n == &by_hydra)
+        if (code == 0 && (n == &by_hydra || n == &by_srun))
             code = get_int(s, "PMI_FD", -1, 0, INT_MAX, &who.pmi_fd, err);
         if (code != 0)
             return code;

@@ -35,7 +35,7 @@ struct env_who {
     int n_nodes;   /* 0: not known, but several */
     uint32_t generation;
     int node_fd; /* DDP_NODE_FD; -1: none */
-    int pmi_fd;  /* hydra's PMI_FD, whose other end names the job; -1: none */
+    int pmi_fd;  /* PMI_FD of hydra or srun; hydra's other end names the job; -1: none */
     char job
         [ENV_JOB_BYTES]; /* a name that the ranks of this job share and other jobs do not have; ""
                                 if the environment has none */

@@ -51,7 +51,7 @@ static void name_after_starter(struct env_who *who)
 {
     struct ucred starter;
     socklen_t size = sizeof starter;
-    if (who->pmi_fd >= 0 &&
+    if (who->pmi_fd >= 0 && /* srun has named the job itself */
         getsockopt(who->pmi_fd, SOL_SOCKET, SO_PEERCRED, &starter, &size) == 0 && starter.pid > 0)
         snprintf(who->job, sizeof who->job, "hydra %d", starter.pid);
     else

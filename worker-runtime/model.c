@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "common/scope.h"
 #include "convert.h"
+#include "device.h"
 #include "hold.h"
 #include "model_agree.h"
 #include "recovery.h"
@@ -147,6 +148,8 @@ static int prepare(struct ddp_model *m)
 {
     struct co_error err = {0};
     int rc = check_all(m->tensors, m->n_tensors, &m->opts);
+    if (rc == 0 && model_is_on_device(m))
+        rc = model_device_check(m);
     if (rc == 0)
         rc = allocate(m);
     if (rc == 0)
@@ -160,8 +163,11 @@ static int prepare(struct ddp_model *m)
 
 int model_broadcast(struct ddp_model *m, const struct ddp_tensor *t, size_t n, int root)
 {
+    if (model_is_on_device(m) && m->g->world_size == 1)
+        return 0; /* a communicator of one rank would be made for it */
     for (size_t i = 0; i < n; i++) {
-        int rc = ddp_broadcast(m->g, t[i].param, t[i].param, t[i].count, t[i].dtype, root, NULL);
+        int rc = ddp_broadcast(m->g, t[i].param, t[i].param, t[i].count, t[i].dtype, root,
+                               m->opts.stream);
         if (rc != 0)
             return rt_fail(rc, "'%s' from rank %d: %s", t[i].name, root, ddp_last_error());
     }
@@ -183,7 +189,7 @@ static int take_state(struct ddp_model *m)
         rc = model_broadcast(m, m->opts.buffers, m->opts.n_buffers, giver);
     for (size_t i = 0; rc == 0 && recovery_is_due(m->g) && i < m->n_tensors; i++)
         if (m->tensors[i].grad != NULL) /* else it is new, and zeroed */
-            memset(m->grad[i], 0, model_bytes_of(m, i));
+            rc = model_clear(m, m->grad[i], model_bytes_of(m, i));
     return rc;
 }
 
@@ -193,6 +199,8 @@ static int agree(struct ddp_model *m)
     const struct model_description d = {
         .tensors = m->tensors, .n_tensors = m->n_tensors, .opts = &m->opts};
     int rc = model_agree(m->g, &d);
+    if (rc == 0 && model_is_on_device(m) && m->g->world_size > 1)
+        rc = device_open(m->g);
     if (rc == 0)
         rc = model_buckets_place(m, &m->set);
     return rc == 0 ? take_state(m) : rc;
@@ -361,6 +369,13 @@ static int combine_used(struct ddp_model *m)
     return rc == 0 ? 0 : model_keep_failure(m, rc, true);
 }
 
+/* Before the exchange, so that this step counts on no rank. */
+static int wait_if_told(struct ddp_model *m)
+{
+    int rc = hold_here(m->g);
+    return rc == 0 ? 0 : model_keep_failure(m, rc, true);
+}
+
 static void note_used(struct ddp_model *m)
 {
     for (size_t i = 0; m->used != NULL && i < m->n_tensors; i++)
@@ -382,8 +397,6 @@ static void complete(struct ddp_model *m, uint64_t began_ns, size_t n_said, bool
         rc = model_reorder(m, n_said);
     if (rc != 0)
         model_keep_failure(m, rc, true);
-    else
-        hold_here(m->g);
 }
 
 int model_finish_step(struct ddp_model *m, bool *ret_any_active)
@@ -397,6 +410,8 @@ int model_finish_step(struct ddp_model *m, bool *ret_any_active)
     int rc = model_average_all(m);
     if (rc == 0)
         rc = combine_used(m);
+    if (rc == 0)
+        rc = wait_if_told(m);
     if (rc == 0)
         rc = model_commit(m, ret_any_active);
     if (rc == 0) {

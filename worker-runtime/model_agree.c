@@ -22,7 +22,7 @@ struct record { /* a tensor, as it travels */
     char name[NAME_BYTES];
 };
 
-enum kind { SIZE, FLAG, CHOICE, FACTOR, GIVEN };
+enum kind { SIZE, FLAG, CHOICE, FACTOR, GIVEN, GIVEN_DATA };
 
 static const struct option {
     const char *name;
@@ -42,6 +42,7 @@ static const struct option {
     {"check_finite", FLAG, offsetof(struct ddp_model_opts, check_finite)},
     {"tell_nonfinite", FLAG, offsetof(struct ddp_model_opts, tell_nonfinite)},
     {"n_buffers", SIZE, offsetof(struct ddp_model_opts, n_buffers)},
+    {"stream", GIVEN_DATA, offsetof(struct ddp_model_opts, stream)},
 }; /* not delay_allreduce: the order of calls is the same */
 enum { N_OPTIONS = sizeof(options) / sizeof(options[0]) };
 
@@ -65,6 +66,8 @@ static uint64_t option_of(const struct ddp_model_opts *o, const struct option *r
     case FACTOR:
         memcpy(&bits, at, sizeof(bits));
         return bits;
+    case GIVEN_DATA:
+        return *(void *const *)at != NULL;
     default:
         return *(ddp_bucket_hook *const *)at != NULL;
     }

@@ -148,6 +148,8 @@ static int all_reduce(struct ddp_model *m, struct bucket_piece *p, void *values,
 static int send_pieces(struct ddp_model *m, struct model_bucket *b)
 {
     int rc = 0;
+    if (model_is_on_device(m))
+        return model_device_send(m, b);
     if (b->wire != NULL)
         return all_reduce(m, &b->piece[0], b->wire, b->count, b->wire_dtype);
     for (size_t i = 0; rc == 0 && i < b->n_pieces; i++) {
@@ -243,9 +245,18 @@ int model_average_some(struct ddp_model *m)
     return rc;
 }
 
+/* On a device all buckets are waited for at once. */
+static int wait_for_device(struct ddp_model *m)
+{
+    int rc = model_is_on_device(m) ? model_device_wait(m) : 0;
+    return rc != 0 ? fail(m, m->n_launched - 1, rc) : 0;
+}
+
 int model_average_all(struct ddp_model *m)
 {
     int rc = launch_complete(m);
+    if (rc == 0)
+        rc = wait_for_device(m);
     while (rc == 0 && m->n_averaged < m->n_launched)
         rc = finish(m, m->n_averaged++);
     return rc;
@@ -253,6 +264,8 @@ int model_average_all(struct ddp_model *m)
 
 void model_average_stop(struct ddp_model *m, bool waits)
 {
+    if (model_is_on_device(m) && waits && m->n_launched > 0 && !m->broken)
+        model_device_wait(m); /* whether well or not: nothing runs afterwards */
     for (size_t k = 0; m->set.at != NULL && k < m->set.plan.n_buckets; k++) {
         struct model_bucket *b = &m->set.at[k];
         if (waits || is_back(b))

@@ -6,6 +6,8 @@
  * the program that lie in one array. All ranks must see a bucket alike: they agree on it once. */
 #include "model_inside.h"
 
+#include "device.h"
+
 #include <ddp/collective.h>
 #include <errno.h>
 #include <stdatomic.h>
@@ -34,7 +36,9 @@ static int allocate_homes(struct ddp_model *m)
         void *memory;
         if (h->plan.bucket[k].payload_bytes == 0)
             continue;
-        int rc = ddp_alloc(m->g, h->plan.bucket[k].bytes, &memory);
+        const size_t bytes = h->plan.bucket[k].bytes;
+        int rc = model_is_on_device(m) ? device_alloc(m->g, bytes, m->opts.stream, &memory)
+                                       : ddp_alloc(m->g, bytes, &memory);
         if (rc != 0)
             return rt_fail(rc, "gradients: %s", ddp_last_error());
         h->memory[k] = memory;
@@ -103,7 +107,10 @@ void model_homes_destroy(struct ddp_model *m)
         return;
     }
     for (size_t k = 0; k < sizeof(h->memory) / sizeof(h->memory[0]); k++)
-        ddp_free(m->g, h->memory[k]);
+        if (model_is_on_device(m))
+            device_free(m->g, h->memory[k]);
+        else
+            ddp_free(m->g, h->memory[k]);
     bucket_plan_fini(&h->plan);
     free(h);
 }
@@ -120,12 +127,16 @@ static enum ddp_dtype wire_dtype(const struct ddp_model_opts *o, enum ddp_dtype 
                                                   : dtype;
 }
 
-/* Deal the pieces out: a bucket has as many as it has runs. */
-static int make_pieces(struct bucket_set *set)
+/* Deal the pieces out: a bucket has as many as it has runs, or, on a device, at most one for each
+ * gradient. */
+static int make_pieces(const struct ddp_model *m, struct bucket_set *set)
 {
+    const bool on_device = model_is_on_device(m);
     size_t n = 0;
-    for (size_t k = 0; k < set->plan.n_buckets; k++)
-        n += set->plan.bucket[k].n_runs + 1;
+    for (size_t k = 0; k < set->plan.n_buckets; k++) {
+        const struct bucket *b = &set->plan.bucket[k];
+        n += (on_device ? b->n_tensors : b->n_runs) + 1;
+    }
     set->pieces = calloc(n, sizeof(*set->pieces));
     if (set->pieces == NULL)
         return -ENOMEM;
@@ -133,7 +144,7 @@ static int make_pieces(struct bucket_set *set)
     for (size_t k = 0; k < set->plan.n_buckets; k++) {
         set->at[k].piece = &set->pieces[n];
         set->at[k].n_pieces = set->plan.bucket[k].n_runs;
-        n += set->plan.bucket[k].n_runs + 1;
+        n += (on_device ? set->plan.bucket[k].n_tensors : set->plan.bucket[k].n_runs) + 1;
     }
     return 0;
 }
@@ -152,7 +163,7 @@ int model_buckets_plan(struct ddp_model *m, const size_t *order, struct bucket_s
         return rt_return(code, &err);
     set->at = calloc(set->plan.n_buckets, sizeof(*set->at));
     set->can = calloc(set->plan.n_buckets, sizeof(*set->can));
-    if (set->at == NULL || set->can == NULL || make_pieces(set) != 0 ||
+    if (set->at == NULL || set->can == NULL || make_pieces(m, set) != 0 ||
         ready_init(&set->ready, &set->plan) != 0)
         return rt_fail(DDP_ENOMEM, "no memory for %zu gradient buckets", set->plan.n_buckets);
     for (size_t k = 0; k < set->plan.n_buckets; k++) {
@@ -235,7 +246,8 @@ static bool place(struct ddp_model *m, const struct bucket *plan, struct model_b
                   uint8_t can)
 {
     b->where = (can & CAN_OURS) != 0 ? BUCKET_OURS : BUCKET_USERS;
-    if ((can == 0 || !is_worth_its_calls(m, plan)) && !make_copies(m, plan, b))
+    if (!model_is_on_device(m) && (can == 0 || !is_worth_its_calls(m, plan)) &&
+        !make_copies(m, plan, b))
         return false;
     b->count = 0;
     for (size_t i = 0; i < b->n_pieces; i++)
@@ -288,8 +300,11 @@ int model_buckets_place(struct ddp_model *m, struct bucket_set *set)
     int rc = combine(m, set->can, n);
     if (rc != 0)
         return rc;
-    for (size_t k = 0; ok && k < n; k++)
+    for (size_t k = 0; ok && k < n; k++) {
+        if (model_is_on_device(m) && set->can[k] == 0)
+            model_device_scatter(m, set, k);
         ok = place(m, &set->plan.bucket[k], &set->at[k], set->can[k]);
+    }
     return agree_on_memory(m, ok);
 }
 
@@ -332,7 +347,10 @@ void model_copy_in(struct ddp_model *m, size_t i)
 void model_zero(struct ddp_model *m, size_t i)
 {
     uint8_t *copy = copy_of(m, i);
-    memset(copy != NULL ? copy : m->grad[i], 0, model_bytes_of(m, i));
+    if (copy != NULL)
+        memset(copy, 0, model_bytes_of(m, i));
+    else if (model_clear(m, m->grad[i], model_bytes_of(m, i)) != 0)
+        model_keep_failure(m, DDP_ESYSTEM, false);
 }
 
 void model_copy_out(struct ddp_model *m)

@@ -8,6 +8,7 @@
  *   model_join.c      steps of a rank that has no more batches
  *   model_clip.c      the norm of all gradients
  *   model_agree.c     do all ranks describe the same network?
+ *   model_device.c    gradients that lie on a GPU
  *
  * Failures: a broken group (a peer died, ranks differ, a deadline passed) stays broken, and each
  * call returns it from then on. A misuse of this rank must not make the other ranks wait: the step
@@ -59,7 +60,8 @@ struct bucket_set {
     struct bucket_plan plan;
     struct ready ready;
     struct model_bucket *at;     /* owned; in the order of the plan */
-    struct bucket_piece *pieces; /* owned; one per run, and at least one per bucket */
+    struct bucket_piece *pieces; /* owned; one per run, on a device per gradient, and at least one
+                                    per bucket */
     uint8_t *can;                /* owned; per bucket: what all ranks can do with it */
 };
 
@@ -176,6 +178,27 @@ int model_average_all(struct ddp_model *m);
  *
  * waits   false: what others must come for is left to the end of the group */
 void model_average_stop(struct ddp_model *m, bool waits);
+
+/* --- model_device.c: of a model with a stream
+ * -------------------------------------------------- */
+
+static inline bool model_is_on_device(const struct ddp_model *m)
+{
+    return m->opts.stream != NULL;
+}
+
+/* What there is of this rank alone: options, and whose memory it is. returns a public status */
+int model_device_check(const struct ddp_model *m);
+
+/* Zeros, of any model: in the order of its stream, or at once. */
+int model_clear(struct ddp_model *m, void *at, size_t bytes);
+
+/* A piece for each gradient of the bucket, where ranks have them at other distances. */
+void model_device_scatter(struct ddp_model *m, struct bucket_set *set, size_t k);
+
+/* Send a bucket on its way; wait for all that are. returns a public status */
+int model_device_send(struct ddp_model *m, const struct model_bucket *b);
+int model_device_wait(struct ddp_model *m);
 
 /* --- model_commit.c --------------------------------------------------------------------------- */
 

@@ -1,13 +1,14 @@
 /* model_join.c - steps of a rank that has no more batches: zeros, until nobody has one. */
 #include "model_inside.h"
 
-#include <string.h>
-
 /* One step more with the others. */
 static int shadow(struct ddp_model *m, bool *ret_any_active)
 {
-    for (size_t i = 0; i < m->n_tensors; i++)
-        memset(m->grad[i], 0, model_bytes_of(m, i));
+    int cleared = 0;
+    for (size_t i = 0; cleared == 0 && i < m->n_tensors; i++)
+        cleared = model_clear(m, m->grad[i], model_bytes_of(m, i));
+    if (cleared != 0)
+        model_keep_failure(m, cleared, false);
     m->is_joined = true;
     int rc = model_finish_step(m, ret_any_active);
     m->is_joined = false;

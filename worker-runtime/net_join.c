@@ -6,6 +6,7 @@
 #include "common/parse.h"
 #include "common/scope.h"
 #include "env.h"
+#include "pmi_meet.h"
 #include "process.h"
 #include "rendezvous/client.h"
 #include "segments/control.h"
@@ -102,8 +103,9 @@ static int share_members(struct net_join *j, struct co_error *err)
 /* --- where ------------------------------------------------------------------------------------ */
 
 #define STORE_HINT                                                                                 \
-    "ddprun serves one; mpirun and srun do not: start ddp-rendezvous on one of the nodes, and "    \
-    "give all ranks " DDP_ENV_MASTER_ADDR " and " DDP_ENV_MASTER_PORT
+    "ddprun serves one, and rank 0 does by srun --mpi=pmi2 and mpiexec.hydra; mpirun and plain "   \
+    "srun do not: start ddp-rendezvous on one of the nodes, and give all "                         \
+    "ranks " DDP_ENV_MASTER_ADDR " and " DDP_ENV_MASTER_PORT
 
 /* ret_host   borrowed */
 static int find_store(const struct net_join *j, const char **ret_host, uint16_t *ret_port,
@@ -177,6 +179,8 @@ static int reach_store(struct net_join *j, struct co_error *err)
     struct co_error why;
     const char *host;
     uint16_t port;
+    if (pmi_meet_is_for(j->who))
+        return pmi_meet_connect(j->deadline_ms, &j->store, err);
     int code = find_store(j, &host, &port, err);
     if (code != 0)
         return code;
@@ -503,7 +507,9 @@ int net_join(const struct net_join_opts *opts, uint64_t deadline_ms, struct net_
     j->control = opts->control;
     j->deadline_ms = deadline_ms;
     j->number = opts->number;
-    int code = agree_on_address(j, err);
+    int code = pmi_meet_is_for(who) ? pmi_meet(who, deadline_ms, err) : 0;
+    if (code == 0)
+        code = agree_on_address(j, err);
     if (code == 0)
         code = listen_all(j, err);
     if (code == 0)

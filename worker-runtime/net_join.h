@@ -2,7 +2,8 @@
  *
  * Local rank 0 of each node hands what its ranks say of themselves to the job's store (MASTER_ADDR,
  * MASTER_PORT); rank 0's node makes a table of all, with a random cookie, and puts that there for
- * everybody. So the store is asked a few times per node, whatever the number of ranks. Addresses
+ * everybody. So the store is asked a few times per node, whatever the number of ranks. Where the
+ * job's starter speaks PMI instead, rank 0 serves the store (pmi_meet.h). Addresses
  * are those of the interface by which a node reaches the store, or of DDP_SOCKET_IFNAME. */
 #ifndef DDP_WORKER_RUNTIME_NET_JOIN_H
 #define DDP_WORKER_RUNTIME_NET_JOIN_H

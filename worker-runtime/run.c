@@ -3,7 +3,6 @@
 #include "common/error.h"
 #include "device.h"
 #include "group.h"
-#include "hold.h"
 #include "process.h"
 #include "recovery.h"
 #include "scale.h"
@@ -28,7 +27,6 @@ static int enter_one(struct recovery *r, struct ddp_group **ret_world, struct co
     if (rc == 0)
         rc = device_begin(world);
     if (rc == 0) {
-        hold_here(world);
         *ret_world = world;
         return 0;
     }

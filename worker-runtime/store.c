@@ -4,6 +4,7 @@
 #include "common/parse.h"
 #include "common/scope.h"
 #include "group.h"
+#include "pmi_meet.h"
 #include "process.h"
 #include "rendezvous/client.h"
 
@@ -62,19 +63,25 @@ static int find_store(const struct ddp_group *g, const char **ret_host, uint16_t
     return 0;
 }
 
-static int open_link(struct ddp_group *g, uint64_t deadline_ms, struct co_error *err)
+static int connect_store(const struct ddp_group *g, uint64_t deadline_ms, struct store_client **ret,
+                         struct co_error *err)
 {
     const char *host = NULL;
     uint16_t port = 0;
+    if (g->world->store_host[0] == '\0' && pmi_meet_is_over())
+        return pmi_meet_connect(deadline_ms, ret, err);
+    int code = find_store(g, &host, &port, err);
+    return code == 0 ? client_connect(host, port, deadline_ms, ret, err) : code;
+}
+
+static int open_link(struct ddp_group *g, uint64_t deadline_ms, struct co_error *err)
+{
     if (g->store != NULL)
         return 0;
-    int code = find_store(g, &host, &port, err);
-    if (code != 0)
-        return code;
     co_autofree struct store_link *link = calloc(1, sizeof *link);
     if (link == NULL)
         return co_fail(err, -ENOMEM, "no memory for a connection to the store");
-    code = client_connect(host, port, deadline_ms, &link->client, err);
+    int code = connect_store(g, deadline_ms, &link->client, err);
     if (code != 0)
         return code;
     link->group = g;

@@ -163,7 +163,6 @@ static void complete(struct ddp_zero *z)
 {
     z->shards->step++;
     group_count_step(z->g, z->began_ns);
-    hold_here(z->g);
 }
 
 static void skip(struct ddp_zero *z)
@@ -208,6 +207,8 @@ int ddp_zero_step(struct ddp_zero *z, const struct ddp_scaler *scaler, struct dd
     int rc = average(z);
     if (rc == 0)
         rc = look(z, inverse, &seen);
+    if (rc == 0)
+        rc = hold_here(z->g);
     if (rc == 0 && seen.found_inf)
         skip(z);
     else if (rc == 0)

@@ -39,13 +39,20 @@
 #define DDP_ENV_SCALE_FD                                                                           \
     "DDP_SCALE_FD" /* readable once somebody waits for a checkpoint. A byte written
                       into it: this rank has saved its state */
+#define DDP_ENV_PMI_FD                                                                             \
+    "PMI_FD" /* to programs of MPICH and its kin: a socket on which ddprun speaks PMI-1 */
+#define DDP_ENV_PMI_RANK "PMI_RANK" /* with it: the same as RANK, and as WORLD_SIZE */
+#define DDP_ENV_PMI_SIZE "PMI_SIZE"
 #define DDP_ENV_STANDBY                                                                            \
     "DDP_STANDBY" /* this process waits in ddp_run() for a rank that fails, to take its place; it
                      has no RANK until then. A number: bytes that a rank has in its segment */
 #define DDP_ENV_SCALE_SIGNAL                                                                       \
     "DDP_SCALE_SIGNAL" /* the number of the signal that comes with it; ignored by default */
 
-/* ours, read by ddprun, which keeps it from the ranks */
+/* ours, read by ddprun */
+#define DDP_ENV_PLUGIN_DIR "DDP_PLUGIN_DIR" /* where its plug-ins are, if not where they belong */
+
+/* the same, and it keeps it from the ranks */
 #define DDP_ENV_TOKEN "DDP_TOKEN" /* the secret by which the nodes of a job know each other */
 
 /* ours, read by ddp_torch */

@@ -84,6 +84,10 @@ struct ddp_model_opts {        /* zeroed: all defaults. The same on all ranks */
                                    again: rank 0's, or the lowest rank's that is not in ddp_join().
                                    Borrowed like the tensors */
     size_t n_buffers;
+    void *stream; /* parameters, gradients and buffers are memory of this rank's GPU (device.h), and
+                     this CUDA stream computes: a gradient is ready in its order. Not with hook,
+                     compress, always_fp32, predivide_factor, weighted, check_finite,
+                     tell_nonfinite; nor ddp_model_clip(). NULL: memory of the CPU */
 };
 
 /* Check that all ranks describe the same tensors, give every rank rank 0's parameters and buffers,
@@ -106,6 +110,7 @@ struct ddp_model_opts {        /* zeroed: all defaults. The same on all ranks */
  *                            option out of its bounds
  *             DDP_ENOMEM     the text says what for
  *             DDP_ESYSTEM    the file of DDP_TRACE cannot be written
+ *             DDP_EUNSUPPORTED  with a stream: there is no GPU, or an option is not for one
  *             DDP_EPEER, DDP_ETIMEOUT  the group is broken */
 int ddp_model_create(struct ddp_group *g, struct ddp_tensor *tensors, size_t n_tensors,
                      const struct ddp_model_opts *opts, struct ddp_model **ret_model);

@@ -65,6 +65,16 @@ static inline struct ddp_group *gpu_rank_init(int rank)
     return g;
 }
 
+/* What was told to end does end, if not at once; what CUDA itself has lost stays so. */
+static inline bool gpu_becomes_idle(cudaStream_t stream)
+{
+    const uint64_t deadline_ms = co_deadline_ms(60000);
+    cudaError_t state;
+    while ((state = cudaStreamQuery(stream)) == cudaErrorNotReady && co_left_ms(deadline_ms) != 0)
+        usleep(500); /* between two looks */
+    return state == cudaSuccess || state == cudaErrorLaunchFailure;
+}
+
 /* Memory of the GPU with the same bytes, put there by the stream. */
 static inline void *gpu_copy_of(int rank, const void *bytes, size_t n, cudaStream_t stream)
 {

@@ -24,8 +24,8 @@ static const struct {
     {"-u", NUMBER}, {"-q", REAL},    {"-c", REAL},    {"-sl", REAL},   {"-sg", REAL},
     {"-v", NUMBER}, {"-m", NUMBER},  {"-s", NUMBER},  {"-g", NUMBER},  {"-h", NUMBER},
     {"-a", NUMBER}, {"-f", NUMBER},  {"-w", NUMBER},  {"-ge", NUMBER}, {"-z", NUMBER},
-    {"-r", NUMBER}, {"-pn", NUMBER}, {"-pr", NUMBER}, {"-pg", NUMBER}, {"-pm", TEXT},
-    {"-ps", TEXT},  {"-pp", TEXT},
+    {"-r", NUMBER}, {"-pn", NUMBER}, {"-pr", NUMBER}, {"-pg", NUMBER}, {"-pi", TEXT},
+    {"-ps", TEXT},  {"-pf", TEXT},
 };
 
 static _Noreturn void refuse(const char *flag, const char *value)
@@ -81,7 +81,7 @@ int main(int argc, char **argv)
             rank = check_number(flag, value, "RANK");
         else if (strcmp(flag, "-pg") == 0)
             per_node = check_number(flag, value, "LOCAL_WORLD_SIZE");
-        else if (strcmp(flag, "-pm") == 0)
+        else if (strcmp(flag, "-pi") == 0)
             method = value;
         else if (strcmp(flag, "-ps") == 0)
             ip = value;

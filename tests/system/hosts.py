@@ -217,6 +217,56 @@ class Ends(unittest.TestCase):
             self.assertEqual(code, -signal.SIGTERM, err)
             self.assertIn("ddprun: SIGTERM: the ranks are asked to save their state, within 600 s\n", err)
 
+    def save_one_by_one(self, job):
+        """Both are asked; rank 0 has saved, and its node has had the time to act on that; rank 1 waits to be let."""
+        usr2 = int(signal.SIGUSR2)
+        self.assertEqual(job.hear(2), ["0 up", "1 up"])
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.hear(4), ["0 asked", "0 has saved", "1 asked", f"1 awaits {int(signal.SIGUSR1)}"])
+        for _ in range(2):  # round trips by the node's loop, which has heard of rank 0 before
+            job.signal(usr2)
+            self.assertEqual(job.hear(2), [f"0 got {usr2}", f"1 got {usr2}"])
+
+    def saver(self, on_term, *hosts_words):
+        usr1, usr2, term = (str(int(s)) for s in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM))
+        return Remote(*hosts_words, "--on-term", on_term, "--shutdown-timeout", "600s",
+                      RANK, "only", "0", "note", usr1, "end", "note", usr2, "on", term, "7", "tell", "up",
+                      "asked", "only", "1", "await", usr1, "end", "tell", "has saved", "saved", "wait")
+
+    def test_no_node_ends_the_job_while_others_save(self):
+        with self.saver("600s", "-H", "n1,n2") as job:
+            self.save_one_by_one(job)
+            job.signal(signal.SIGUSR1)
+            heard = []  # one by one, as they came; rank 0 may tell of SIGUSR1, too
+            while not {"0 got 15", "1 got 15"} <= set(heard):
+                heard += job.hear(1)
+            self.assertEqual(set(heard) - {f"0 got {int(signal.SIGUSR1)}"}, {"0 got 15", "1 got 15", "1 has saved"})
+            self.assertLess(heard.index("1 has saved"), min(heard.index("0 got 15"), heard.index("1 got 15")))
+            code, _, err = job.finish()
+            self.assertEqual(code, -signal.SIGTERM, err)
+            self.assertNotIn("is over", err)
+
+    def test_nodes_that_have_saved_wait_for_others_as_long_as_was_said(self):
+        with self.saver("1s", "-H", "n1,n2") as job:
+            self.assertEqual(job.hear(2), ["0 up", "1 up"])
+            job.signal(signal.SIGTERM)
+            self.assertEqual(job.hear(6), ["0 asked", "0 got 15", "0 has saved", "1 asked", "1 awaits 10", "1 got 15"])
+            code, _, err = job.finish()
+            self.assertEqual(code, -signal.SIGTERM, err)
+            self.assertIn("ddprun: the time of --on-term is over, and not all ranks have saved their state\n", err)
+
+    def test_a_second_signal_does_not_wait_for_others_to_save(self):
+        with self.saver("600s", "-H", "n1,n2") as job:
+            self.save_one_by_one(job)
+            job.signal(signal.SIGTERM)
+            self.assertEqual(job.finish()[0], -signal.SIGTERM)
+
+    def test_a_node_that_is_lost_while_it_saves_is_not_waited_for(self):
+        with self.saver("600s", "-H", "n1,n2", "--nnodes", "1:2") as job:
+            self.save_one_by_one(job)
+            kill_all([hosts.ddprun(1)])
+            self.assertEqual(job.finish()[0], -signal.SIGTERM)
+
     def test_ranks_that_end_well_when_they_are_asked_to_save_end_the_job_well(self):
         with Remote("-H", "n1,n2", *ON_TERM, "asked", "exit", "0") as job:
             self.assertEqual(job.hear(2), ["0 up", "1 up"])
@@ -254,6 +304,21 @@ class Losses(unittest.TestCase):
             code, _, err = job.finish()
             self.assertEqual(code, -signal.SIGTERM)
             self.assertRegex(err, r"ddprun: .*lost n1.*; generation 1: 2 nodes, 2 ranks\n")
+
+    def test_a_host_whose_ranks_fail_again_and_again_is_done_without(self):
+        script = "echo $(hostname) $TORCHELASTIC_RESTART_COUNT > $TEST_FIFO; test $(hostname) = n2 && exit 7; exec sleep 1000"
+        with Remote("-H", "n1,n2,n3", "--nnodes", "2:3", "--max-restarts", "9", "--exclude-node-after", "2", "sh", "-c",
+                    script) as job:
+            generations = {"n1": [], "n2": [], "n3": []}
+            while len(generations["n2"]) < 2 or generations["n1"][-1:] != generations["n3"][-1:] or \
+                    generations["n1"][-1] <= generations["n2"][-1]:
+                name, generation = job.hear(1)[0].split()
+                generations[name].append(int(generation))
+            job.signal(signal.SIGTERM)
+            code, _, err = job.finish()
+            self.assertEqual(code, -signal.SIGTERM, err)
+            self.assertRegex(err, r"ddprun: rank \d on n2: .*; n2 takes no part any more; generation \d: 2 nodes, 2 ranks\n")
+            self.assertEqual(len(generations["n2"]), 2)
 
     def test_too_few_that_are_left_end_the_job(self):
         with Remote("-H", "n1,n2,n3", RANK, *UP) as job:

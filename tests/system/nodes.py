@@ -1,5 +1,6 @@
 """Several nodes, each a ddprun of its own, on this host: they meet, or are told why they don't."""
 import os
+import select
 import shutil
 import signal
 import socket
@@ -33,6 +34,10 @@ class Node(Job):
             if not some:
                 raise AssertionError(f"waited in vain for {text!r} in {self.said!r}")
             self.said += some
+
+    def hear_nothing(self):
+        """Of ranks, which would have told by now."""
+        return select.select([self.fifo_fd], [], [], 0)[0] == []
 
     def finish(self):
         code, out, err = self.end()
@@ -106,6 +111,31 @@ class Meeting(unittest.TestCase):
                 b.signal(signal.SIGTERM)
                 self.assertEqual(b.finish()[0], -signal.SIGTERM)
                 self.assertEqual(a.hear(2), ["0 up", "1 up"])
+            a.signal(signal.SIGTERM)
+            self.assertEqual(a.finish()[0], -signal.SIGTERM)
+
+    def test_a_node_whose_ranks_fail_again_and_again_is_done_without(self):
+        port = free_port()
+        script = 'echo $RANK $WORLD_SIZE $TORCHELASTIC_RESTART_COUNT > $TEST_FIFO; test -n "$BAD" && exit 7; exec sleep 1000'
+        words = ("--max-restarts", "9", "--exclude-node-after", "2", "--join-window", "0", "sh", "-c", script)
+        excluded = "takes no part any more: ranks failed there 2 times; the job goes on without it\n"
+
+        def hear_alone(node, more_than):
+            while True:
+                _, world, generation = map(int, node.hear(1)[0].split())
+                if world == 1 and generation > more_than:
+                    return generation
+        with Node(*c10d(port, nodes="1:3"), *words) as a:
+            generation = hear_alone(a, -1)
+            with Node(*c10d(port, nodes="1:3"), *words, env={"BAD": "1"}) as b:
+                code, _, err = b.finish()
+                self.assertEqual(code, 7, err)
+                self.assertIn(excluded, err)
+                generation = hear_alone(a, generation + 1)
+            with Node(*c10d(port, nodes="1:3"), *words) as b:  # on the same host
+                code, _, err = b.finish()
+                self.assertEqual((code, b.hear_nothing()), (7, True), err)
+                self.assertIn(excluded, err)
             a.signal(signal.SIGTERM)
             self.assertEqual(a.finish()[0], -signal.SIGTERM)
 

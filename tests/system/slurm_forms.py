@@ -1,5 +1,6 @@
 """ddprun under a real Slurm of two nodes, on this machine: as srun's task, in a batch script and under salloc, once
 for each rank. Runs itself in namespaces of its own, where both nodes' names lead to this machine."""
+import json
 import os
 import shutil
 import signal
@@ -16,7 +17,10 @@ from slurm import NoSlurm, Slurm  # noqa: E402
 SHOW = ("sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE $SLURMD_NODENAME "
         "$TORCHELASTIC_USE_AGENT_STORE ${PMI_RANK-none} > $TEST_FIFO")
 UP = ("tell", "up", "wait")
+DDPCTL = os.path.abspath(os.environ["DDPCTL"])
 INSIDE = "DDP_TEST_SLURM_INSIDE"
+MEETER = os.environ["MEETER_PROGRAM"]
+MPICH = os.environ.get("MPICH_PROGRAM")
 slurm = None
 
 
@@ -82,6 +86,17 @@ class Step(unittest.TestCase):
             self.assertEqual((code, warned(err)), (0, ""))
 
 
+class Check(unittest.TestCase):
+    def test_ddpctl_finds_the_nodes_of_the_allocation(self):
+        path = os.path.dirname(os.path.abspath(DDPRUN)) + ":" + os.environ["PATH"]
+        with Submitted("salloc", "-N2", "--ntasks-per-node=1", DDPCTL, "check", "--json", "--net", "-t", "60", env={"PATH": path}) as job:
+            _, out, err = job.finish()
+            self.assertEqual(err, "")
+            report = json.loads(out)
+            self.assertEqual([(n["node"], n["up"], n["facts"]["version"] != "") for n in report["nodes"]], [("n1", True, True), ("n2", True, True)])
+            self.assertEqual([f for f in report["findings"] if f["what"] in ("reach", "version", "clock")], [])
+
+
 class Tasks(unittest.TestCase):
     def test_each_of_several_tasks_becomes_its_rank(self):
         with Submitted("srun", "-N2", "-n3", DDPRUN, *SHOW) as job:
@@ -99,6 +114,30 @@ class Tasks(unittest.TestCase):
             self.assertEqual(code, 2)
             self.assertIn("ddprun: -p 2: Slurm has started 2 tasks on this node, each of which becomes a rank; "
                           "srun --ntasks-per-node 1 leaves the ranks to ddprun\n", err)
+
+
+class Pmi(unittest.TestCase):
+    """Ranks of libddp without ddprun, on two nodes."""
+
+    def test_nodes_meet_without_a_store_of_anybody_s(self):
+        with Submitted("srun", "--mpi=pmi2", "-N2", "-n4", MEETER, env={"MASTER_ADDR": "", "MASTER_PORT": ""}) as job:
+            self.assertEqual(job.finish(), (0, "", ""))
+            self.assertEqual(job.hear(4), [f"met {i} of 4, sum 6, heard hello-from-{(i + 1) % 4}" for i in range(4)])
+
+    def test_without_pmi_they_are_told_how(self):
+        with Submitted("srun", "--mpi=none", "-N2", "-n2", MEETER, env={"MASTER_ADDR": "", "MASTER_PORT": ""}) as job:
+            code, _, err = job.finish()
+            self.assertNotEqual(code, 0)
+            self.assertIn("rank 0 does by srun --mpi=pmi2", err)
+
+    def test_a_program_of_mpich_under_ddprun_s_nodes(self):
+        if MPICH is None:
+            self.skipTest("there is no mpicc.mpich")
+        with Submitted("srun", "-N2", "--ntasks-per-node=1", DDPRUN, "-p", "2", MPICH, "hello", "ring") as job:
+            code, out, err = job.finish()
+            self.assertEqual((code, out, warned(err)), (0, "", ""))
+            self.assertEqual(job.hear(5), ["hello 0 of 4, 0 of 2, program 0", "hello 1 of 4, 1 of 2, program 0",
+                                           "hello 2 of 4, 0 of 2, program 0", "hello 3 of 4, 1 of 2, program 0", "ring 6"])
 
 
 class Allocation(unittest.TestCase):

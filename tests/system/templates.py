@@ -12,7 +12,7 @@ class Templates(unittest.TestCase):
         code, out, err = run("-n", "8", LLMC, "-i", "dev/data/train_*.bin", "-j", "dev/data/val_*.bin", "-o", "log124M",
                              "-e", "d12", "-b", "64", "-t", "1024", "-d", "524288", "-r", "1", "-z", "1", "-c", "0.1",
                              "-l", "0.0006", "-q", "0.0", "-u", "700", "-n", "5000", "-v", "250", "-s", "20000", "-h", "1",
-                             "-pn", "{world_size}", "-pr", "{rank}", "-pg", "{local_world_size}", "-pm", "tcp",
+                             "-pn", "{world_size}", "-pr", "{rank}", "-pg", "{local_world_size}", "-pi", "tcp",
                              "-ps", "{master_ip}")
         self.assertEqual((code, err), (0, ""))
         self.assertEqual(sorted(out.splitlines()), [f"rank {r} of 8, 8 per node, 127.0.0.1" for r in range(8)])

@@ -29,6 +29,10 @@
 /* A rule was broken: a line for the report. */
 DOUBLE_EXPORT __attribute__((format(printf, 1, 2))) void double_report(const char *format, ...);
 
+/* NCCL's calls that make and end communicators, a line each, in the file that NCCL_DOUBLE_LOG
+ * names; without it nowhere. */
+DOUBLE_EXPORT void double_log(const char *call);
+
 struct double_range { /* memory that an operation touches */
     const void *at;
     size_t bytes;

@@ -132,21 +132,30 @@ static ncclResult_t begin(struct making m)
     return comm_spawn(m.comm, make_by_thread, own);
 }
 
+/* They stay, in sight of leak checkers: who uses one after its end is to be found out. */
+static struct ncclComm *_Atomic all;
+
 static struct ncclComm *new_comm(const ncclConfig_t *config, const char *call)
 {
     if (config == NULL || config->blocking != 0)
         double_report("%s makes a blocking communicator", call);
-    return calloc(1, sizeof(struct ncclComm));
+    struct ncclComm *c = calloc(1, sizeof *c);
+    c->next = atomic_load(&all);
+    while (!atomic_compare_exchange_weak(&all, &c->next, c)) {
+    }
+    return c;
 }
 
 DOUBLE_EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *ret)
 {
+    double_log("ncclGetUniqueId");
     return getrandom(ret, sizeof *ret, 0) == (ssize_t)sizeof *ret ? ncclSuccess : ncclSystemError;
 }
 
 DOUBLE_EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *ret, int n, int rank, int n_ids,
                                                     ncclUniqueId *ids, ncclConfig_t *config)
 {
+    double_log("ncclCommInitRankScalable");
     struct ncclComm *c = new_comm(config, "ncclCommInitRankScalable");
     c->rank = rank;
     c->n = n;
@@ -164,6 +173,7 @@ DOUBLE_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *ret, int n, ncclUn
 DOUBLE_EXPORT ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t *ret,
                                          ncclConfig_t *config)
 {
+    double_log("ncclCommSplit");
     if (!comm_check(parent, "ncclCommSplit", false))
         return ncclInvalidUsage;
     *ret = NULL;
@@ -178,6 +188,7 @@ DOUBLE_EXPORT ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, 
 DOUBLE_EXPORT ncclResult_t ncclCommShrink(ncclComm_t parent, int *lost, int n_lost, ncclComm_t *ret,
                                           ncclConfig_t *config, int flags)
 {
+    double_log("ncclCommShrink");
     if (!comm_check(parent, "ncclCommShrink", true))
         return ncclInvalidUsage;
     if (atomic_load(&parent->n_running) > 0 && flags == NCCL_SHRINK_DEFAULT)
@@ -200,7 +211,8 @@ DOUBLE_EXPORT ncclResult_t ncclCommShrink(ncclComm_t parent, int *lost, int n_lo
 static void wait_until_idle(struct ncclComm *c)
 {
     const struct shared_wait w = {0};
-    for (unsigned n = 0; atomic_load(&c->n_running) > 0 || atomic_load(&c->n_threads) > 0;)
+    /* threads first: they begin what runs */
+    for (unsigned n = 0; atomic_load(&c->n_threads) > 0 || atomic_load(&c->n_running) > 0;)
         shared_nap(&w, &n);
 }
 
@@ -210,7 +222,6 @@ static void hang(void)
         pause();
 }
 
-/* Its struct stays: who uses it after this is to be found out. */
 static void bury(struct ncclComm *c)
 {
     atomic_store(&c->is_dead, true);
@@ -220,6 +231,7 @@ static void bury(struct ncclComm *c)
 
 DOUBLE_EXPORT ncclResult_t ncclCommAbort(ncclComm_t c)
 {
+    double_log("ncclCommAbort");
     if (!comm_check(c, "ncclCommAbort", true))
         return ncclInvalidArgument;
     const unsigned number = fault_count(FAULT_ABORTS);
@@ -237,7 +249,7 @@ static void *revoke_by_thread(void *arg)
 {
     struct ncclComm *c = arg;
     const struct shared_wait w = {0};
-    for (unsigned n = 0; atomic_load(&c->n_running) > 0 || atomic_load(&c->n_threads) > 1;)
+    for (unsigned n = 0; atomic_load(&c->n_threads) > 1 || atomic_load(&c->n_running) > 0;)
         shared_nap(&w, &n);
     atomic_store(&c->stop, false);
     atomic_store(&c->state, ncclSuccess);
@@ -247,6 +259,7 @@ static void *revoke_by_thread(void *arg)
 
 DOUBLE_EXPORT ncclResult_t ncclCommRevoke(ncclComm_t c, int flags)
 {
+    double_log("ncclCommRevoke");
     if (!comm_check(c, "ncclCommRevoke", false) || flags != 0)
         return ncclInvalidArgument;
     const unsigned number = fault_count(FAULT_REVOKES);
@@ -275,6 +288,7 @@ static void *finish_by_thread(void *arg)
 
 DOUBLE_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t c)
 {
+    double_log("ncclCommFinalize");
     if (!comm_check(c, "ncclCommFinalize", false))
         return ncclInvalidArgument;
     atomic_store(&c->state, ncclInProgress);
@@ -283,6 +297,7 @@ DOUBLE_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t c)
 
 DOUBLE_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t c)
 {
+    double_log("ncclCommDestroy");
     if (!comm_check(c, "ncclCommDestroy", false))
         return ncclInvalidArgument;
     if (!atomic_load(&c->is_finished))

@@ -129,10 +129,46 @@ START_TEST(ranks_of_mpi_that_would_not_find_each_other_are_refused)
     JOB("-n", "1", "./program");
     JOB("-n", "2", "--mpi", "none", "./program");
     JOB("-n", "2", "train.py");
-    REFUSED("--mpi 'pmix' is none of auto and none", "--mpi", "pmix", "train.py");
-    fake.mpi = "libmpich.so.12";
-    ck_assert_int_eq(parse((const char *[]){"ddprun", "-n", "2", "./program", NULL}), -EINVAL);
-    ck_assert_ptr_nonnull(strstr(err.text, "linked with MPICH (libmpich.so.12)"));
+    REFUSED("--mpi 'pmix' is none of auto, pmi1 and none", "--mpi", "pmix", "train.py");
+    fake.mpi = "libopen-rte.so.40";
+    REFUSED("'./program' was linked with Open MPI (libopen-rte.so.40), whose ranks find each other "
+            "by PMIx, and ddprun has none: each would be rank 0 of 1. Start it by mpirun or srun, "
+            "or all the same with --mpi none",
+            "-n", "1", "true", ":", "-n", "1", "./program");
+}
+END_TEST
+
+START_TEST(ranks_of_mpich_and_its_kin_are_served_pmi_1)
+{
+    static const char *const libraries[] = {"libmpich.so.12", "libmpi.so.12", "libmpi_intel.so.12",
+                                            "libmpichfort.so.12"};
+    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
+        fake.mpi = libraries[i];
+        JOB("-n", "2", "./program");
+        ck_assert_msg(spec.pmi, "%s", libraries[i]);
+    }
+    JOB("-n", "2", "--mpi", "none", "./program");
+    ck_assert(!spec.pmi);
+    JOB("-n", "1", "./program"); /* alone it needs nobody */
+    ck_assert(!spec.pmi);
+    JOB("-n", "2", "train.py");
+    ck_assert(!spec.pmi);
+    JOB("-n", "1", "true", ":", "-n", "1", "./program");
+    ck_assert(spec.pmi);
+    JOB("-n", "2", "--mpi", "pmi1", "train.py");
+    ck_assert(spec.pmi);
+}
+END_TEST
+
+START_TEST(what_cannot_be_with_pmi_1_is_refused)
+{
+    REFUSED("--warm: ranks of MPI are not forked from a parent", "--mpi", "pmi1", "--warm",
+            "train.py");
+    REFUSED("--standby: a rank of MPI cannot be replaced: all are started again together", "--mpi",
+            "pmi1", "--max-restarts", "1", "--standby", "1", "train.py");
+    REFUSED("--store worker: ranks of MPI on several nodes find each other by ddprun's store",
+            "--mpi", "pmi1", "--nnodes", "2", "--rdzv-endpoint", "a", "--rdzv-id", "b", "--store",
+            "worker", "train.py");
 }
 END_TEST
 
@@ -218,6 +254,8 @@ int main(void)
     tcase_add_test(c, what_contradicts_hosts_is_refused);
     tcase_add_test(c, variables_and_a_folder_are_for_one_node_too);
     tcase_add_test(c, ranks_of_mpi_that_would_not_find_each_other_are_refused);
+    tcase_add_test(c, ranks_of_mpich_and_its_kin_are_served_pmi_1);
+    tcase_add_test(c, what_cannot_be_with_pmi_1_is_refused);
     tcase_add_test(c, a_place_that_is_told_wins_over_options);
     tcase_add_test(c, a_place_may_be_the_only_one);
     tcase_add_test(c, the_environment_goes_along_but_what_is_this_machine_s);

@@ -172,12 +172,14 @@ START_TEST(signals_come_one_by_one)
     ck_assert_int_eq(co_buf_append(&buf, "0", 2), 0);
     ck_assert_int_eq(leash_take_signal(&buf), 10);
     ck_assert_int_eq(leash_take_signal(&buf), 0);
+    ck_assert_int_eq(leash_put_signal(LEASH_ALL_SAVED, &buf), 0);
+    ck_assert_int_eq(leash_take_signal(&buf), LEASH_ALL_SAVED);
 }
 END_TEST
 
 START_TEST(what_is_no_signal_is_refused)
 {
-    static const char *const bad[] = {"s0", "s65", "s-1", "sx", "s", "x2", "", "s123456789"};
+    static const char *const bad[] = {"s0", "s66", "s-1", "sx", "s", "x2", "", "s123456789"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         co_buf_fini(&buf);
         ck_assert_int_eq(co_buf_append(&buf, bad[i], strlen(bad[i]) + 1), 0);

@@ -150,6 +150,78 @@ START_TEST(skypilot_says_all)
 }
 END_TEST
 
+START_TEST(volcano_s_plugins_say_all)
+{
+    load("volcano");
+    fake.own_name = "my-train-worker-2.my-train.default.svc.cluster.local";
+    JOB("train.py");
+    ck_assert_uint_eq(spec.world.max_nodes, 4);
+    ck_assert_int_eq(spec.world.node_rank, 2);
+    ck_assert_str_eq(spec.world.endpoint_host, "my-train-worker-0.my-train");
+    ck_assert_str_eq(spec.world.node_name, "my-train-worker-2");
+    ck_assert_str_eq(spec.run_id, "my-train");
+    ck_assert_int_eq(spec.world.host, JOB_HOST_ELSEWHERE);
+    ck_assert_ptr_null(spec.remote);
+    fake.own_name = "my-train-worker-0";
+    JOB("train.py");
+    ck_assert_int_eq(spec.world.host, JOB_HOST_HERE);
+}
+END_TEST
+
+START_TEST(a_master_of_volcano_s_stands_in_front_of_its_workers)
+{
+    static const char *const names[] = {"t-master-0", "t-worker-0", "t-worker-1"};
+    load("volcano-master");
+    for (int i = 0; i < 3; i++) {
+        fake.own_name = names[i];
+        JOB("train.py");
+        ck_assert_uint_eq(spec.world.max_nodes, 3);
+        ck_assert_int_eq(spec.world.node_rank, i);
+        ck_assert_str_eq(spec.world.endpoint_host, "t-master-0.t");
+        ck_assert_str_eq(spec.run_id, "t");
+    }
+}
+END_TEST
+
+START_TEST(a_task_of_volcano_s_may_have_dashes)
+{
+    static const char *const env[] = {
+        "VC_TASK_INDEX=1", "VC_GPU_NODE_HOSTS=a-b-gpu-node-0.a-b,a-b-gpu-node-1.a-b", NULL};
+    fake.env = env;
+    fake.own_name = "a-b-gpu-node-1";
+    JOB("train.py");
+    ck_assert_int_eq(spec.world.node_rank, 1);
+    ck_assert_str_eq(spec.run_id, "a-b");
+}
+END_TEST
+
+START_TEST(a_pod_of_volcano_s_without_lists_or_alone_is_a_job_of_its_own)
+{
+    static const char *const none[] = {"VC_TASK_INDEX=1", NULL};
+    static const char *const alone[] = {"VC_TASK_INDEX=0", "VC_WORKER_HOSTS=t-worker-0.t", NULL};
+    static const char *const other[] = {"VC_TASK_INDEX=9",
+                                        "VC_WORKER_HOSTS=t-worker-0.t,t-worker-1.t", NULL};
+    fake.own_name = "t-worker-1";
+    fake.env = none;
+    JOB("train.py");
+    ck_assert(!spec.world.guided);
+    fake.own_name = "t-worker-0";
+    fake.env = alone;
+    JOB("train.py");
+    ck_assert(!spec.world.guided);
+    static const char *const bad[] = {"VC_TASK_INDEX=0", "VC_WORKER_HOSTS=-x,t-worker-0.t", NULL};
+    fake.env = bad;
+    ck_assert_int_eq(look(false), -EINVAL);
+    ck_assert_str_eq(err.text, "VC_WORKER_HOSTS: '-x': a host does not begin with '-'");
+    fake.own_name = "t-worker-9";
+    fake.env = other;
+    ck_assert_int_eq(look(false), -EINVAL);
+    ck_assert_str_eq(err.text,
+                     "VC_TASK_INDEX is set, but no list of Volcano's has this pod, 't-worker-9': "
+                     "--rdzv-endpoint and --node-rank say where the nodes are");
+}
+END_TEST
+
 START_TEST(pbs_lsf_and_grid_engine_name_hosts)
 {
     load("pbs");
@@ -228,6 +300,10 @@ int main(void)
     tcase_add_test(c, a_pod_that_others_cannot_find_says_so);
     tcase_add_test(c, the_training_operator_s_variables_are_options);
     tcase_add_test(c, skypilot_says_all);
+    tcase_add_test(c, volcano_s_plugins_say_all);
+    tcase_add_test(c, a_master_of_volcano_s_stands_in_front_of_its_workers);
+    tcase_add_test(c, a_task_of_volcano_s_may_have_dashes);
+    tcase_add_test(c, a_pod_of_volcano_s_without_lists_or_alone_is_a_job_of_its_own);
     tcase_add_test(c, pbs_lsf_and_grid_engine_name_hosts);
     tcase_add_test(c, options_win);
     tcase_add_test(c, what_is_malformed_is_refused);

@@ -62,7 +62,7 @@ static void spawn_many(int first, int n_workers, const char *path, const char *c
         char *own[] = {(char *)"sh", (char *)"-c", (char *)scripts[i], NULL};
         memcpy(argv[i], own, sizeof own);
         words[i] = (struct image_words){.path = path, .argv = argv[i], .env = env};
-        memcpy(fds[i], (int[SPAWN_N_FDS]){null_fd, out_fd, STDERR_FILENO, null_fd, -1},
+        memcpy(fds[i], (int[SPAWN_N_FDS]){null_fd, out_fd, STDERR_FILENO, null_fd, -1, -1},
                sizeof fds[i]);
     }
     ck_assert_int_eq(image_make(words, (size_t)n_workers, &image, NULL), 0);
@@ -75,7 +75,7 @@ static void spawn(int rank, const char *path, char *const *argv, int out_fd)
     char *env[] = {(char *)"GREETING=hello", NULL};
     int image = -1;
     const struct image_words words = {.path = path, .argv = argv, .env = env};
-    const int fds[1][SPAWN_N_FDS] = {{null_fd, out_fd, STDERR_FILENO, null_fd, -1}};
+    const int fds[1][SPAWN_N_FDS] = {{null_fd, out_fd, STDERR_FILENO, null_fd, -1, -1}};
     ck_assert_int_eq(image_make(&words, 1, &image, NULL), 0);
     ck_assert_int_eq(nursery_spawn(&n, rank, 1, image, fds), 0);
     close(image);
@@ -546,7 +546,8 @@ START_TEST(the_lease_does_not_wait_for_who_reads_no_reports)
     ck_assert_int_eq(image_make(&words, 1, &image, NULL), 0);
     for (int i = 0; i < N; i++) { /* each told with two reports */
         int rc;
-        const int of_rank[1][SPAWN_N_FDS] = {{null_fd, pipe_fds[1], STDERR_FILENO, null_fd, -1}};
+        const int of_rank[1][SPAWN_N_FDS] = {
+            {null_fd, pipe_fds[1], STDERR_FILENO, null_fd, -1, -1}};
         while ((rc = nursery_spawn(&n, i, 1, image, of_rank)) == -EAGAIN) {
             struct pollfd room = {.fd = n.sock, .events = POLLOUT};
             ck_assert_int_eq(poll(&room, 1, 20000), 1);

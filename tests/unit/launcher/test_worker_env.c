@@ -31,6 +31,7 @@ static void set_up(void)
         .agent_store = true,
         .node_fd = 7,
         .scale_fd = -1,
+        .pmi_fd = -1,
     };
     rank = (struct rank_place){.rank = 1, .local_rank = 1, .error_file = "/tmp/ddp/1/error.json"};
 }
@@ -108,6 +109,7 @@ START_TEST(every_place_differs_as_it_should)
         .agent_store = false,
         .node_fd = -1,
         .scale_fd = -1,
+        .pmi_fd = -1,
     };
     spec.role = "";
     spec.omp_threads = 0;

@@ -168,7 +168,8 @@ END_TEST
 /* A node that is there, in the clear: the greeting and a HELLO are on their way. */
 static int join(const char *name)
 {
-    static const uint8_t greeting[48] = "DDP1\3\3";
+    static const uint8_t greeting[48] = {
+        'D', 'D', 'P', '1', CONTROL_WIRE_VERSION, CONTROL_WIRE_VERSION};
     struct sockaddr_in to = {.sin_family = AF_INET,
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
                              .sin_port = htons(server_port(server))};

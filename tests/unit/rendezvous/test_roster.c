@@ -1016,9 +1016,16 @@ START_TEST(a_node_whose_ranks_failed_too_often_takes_no_part_any_more)
     ck_assert_str_eq(v->text, "node2 takes no part any more: ranks failed there 2 times; the job "
                               "goes on without it");
     ck_assert_int_eq(strncmp(said, " 2<VERDICT 2 closed", 19), 0);
+    ck_assert_str_eq(roster_newly_excluded(r), "node2");
     go_on();
+    ck_assert_ptr_nonnull(strstr(roster_change(r), "; node2 takes no part any more"));
     ck_assert_uint_eq(count_members(), 2);
     ck_assert_uint_eq(roster_n_nodes(r), 2);
+    fails_and_all_stop(3, 3);
+    ck_assert_str_eq(roster_newly_excluded(r), "node3"); /* its second, too */
+    go_on();
+    fails(1, 7, false);
+    ck_assert_str_eq(roster_newly_excluded(r), "");
 }
 END_TEST
 

@@ -1,0 +1,171 @@
+/* gpu_trainer - a training program on GPUs, for schedules.py: ddp_run(), so many steps, and in each
+ * an all_reduce and a model on the GPU whose results are known. Its ranks die, hang and fail as the
+ * double's faults say; whoever comes to the end says which steps it counted, and that all sums were
+ * right.
+ *
+ *   gpu_trainer STEPS
+ *
+ * exit status   0; 3 a wrong sum; else as ddp_fatal() */
+#include <cuda_runtime_api.h>
+#include <ddp/ddp.h>
+#include <ddp/device.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { COUNT = 3000, WRONG = 3 };
+
+struct training {
+    int n_steps;
+    cudaStream_t stream;
+    int32_t *gpu, *host;
+    float *param; /* on the GPU: how many steps were counted */
+    float *grad;
+    int32_t done; /* steps: registered, so that all ranks know it after a recovery */
+};
+
+static int cuda_failed(const char *what, cudaError_t result)
+{
+    fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(result));
+    return DDP_ESYSTEM;
+}
+
+static int open_gpu(struct ddp_group *g, struct training *t)
+{
+    int index;
+    int rc = ddp_device(g, &index);
+    if (rc != 0 || t->stream != NULL)
+        return rc;
+    cudaError_t result = cudaStreamCreate(&t->stream);
+    if (result == cudaSuccess)
+        result = cudaMalloc((void **)&t->gpu, COUNT * sizeof *t->gpu);
+    if (result == cudaSuccess)
+        result = cudaMalloc((void **)&t->param, sizeof *t->param);
+    if (result == cudaSuccess)
+        result = cudaMemsetAsync(t->param, 0, sizeof *t->param, t->stream);
+    t->host = malloc(COUNT * sizeof *t->host);
+    return result == cudaSuccess && t->host != NULL ? 0 : cuda_failed("memory", result);
+}
+
+/* Each rank gives its number + 1 everywhere, in the stream's order. */
+static int put_values(struct ddp_group *g, struct training *t)
+{
+    for (int i = 0; i < COUNT; i++)
+        t->host[i] = ddp_rank(g) + 1;
+    const cudaError_t result =
+        cudaMemcpyAsync(t->gpu, t->host, COUNT * sizeof *t->gpu, cudaMemcpyHostToDevice, t->stream);
+    return result == cudaSuccess ? 0 : cuda_failed("copy to the GPU", result);
+}
+
+static int check_values(struct ddp_group *g, struct training *t)
+{
+    const int n = ddp_world_size(g);
+    const cudaError_t result =
+        cudaMemcpy(t->host, t->gpu, COUNT * sizeof *t->gpu, cudaMemcpyDeviceToHost);
+    if (result != cudaSuccess)
+        return cuda_failed("copy from the GPU", result);
+    for (int i = 0; i < COUNT; i++)
+        if (t->host[i] != n * (n + 1) / 2) {
+            printf("WRONG: step %d, rank %d of %d: %d\n", t->done, ddp_rank(g), n, t->host[i]);
+            exit(WRONG);
+        }
+    return 0;
+}
+
+static int put(struct training *t, float *at, float value)
+{
+    const cudaError_t result =
+        cudaMemcpyAsync(at, &value, sizeof value, cudaMemcpyHostToDevice, t->stream);
+    return result == cudaSuccess ? 0 : cuda_failed("copy to the GPU", result);
+}
+
+/* Nothing of NCCL is on the stream by then. */
+static int get(struct training *t, const float *at, float *ret)
+{
+    cudaError_t result = cudaMemcpyAsync(ret, at, sizeof *ret, cudaMemcpyDeviceToHost, t->stream);
+    if (result == cudaSuccess)
+        result = cudaStreamSynchronize(t->stream);
+    return result == cudaSuccess ? 0 : cuda_failed("copy from the GPU", result);
+}
+
+static int sum(struct ddp_group *g, struct training *t)
+{
+    int rc = put_values(g, t);
+    if (rc == 0)
+        rc = ddp_all_reduce(g, t->gpu, t->gpu, COUNT, DDP_INT32, DDP_SUM, t->stream);
+    if (rc == 0)
+        rc = ddp_stream_wait(g, t->stream, 0);
+    return rc == 0 ? check_values(g, t) : rc;
+}
+
+/* The average of rank + 1 over all ranks says how many there are. */
+static int average(struct ddp_group *g, struct training *t, struct ddp_model *m)
+{
+    const float want = (float)(ddp_world_size(g) + 1) / 2;
+    float got = want;
+    int rc = put(t, t->grad, (float)ddp_rank(g) + 1);
+    if (rc == 0)
+        rc = ddp_model_ready(m, 0);
+    if (rc == 0)
+        rc = ddp_model_sync(m);
+    if (rc == 0)
+        rc = get(t, t->grad, &got);
+    if (got < want - 0.01F || got > want + 0.01F) {
+        printf("WRONG: an average of %g where %g was to be\n", (double)got, (double)want);
+        exit(WRONG);
+    }
+    return rc;
+}
+
+static int step(struct ddp_group *g, struct training *t, struct ddp_model *m)
+{
+    float param;
+    int rc = sum(g, t);
+    if (rc == 0)
+        rc = average(g, t, m);
+    if (rc == 0) /* the step counts: parameters may be changed */
+        rc = get(t, t->param, &param);
+    return rc == 0 ? put(t, t->param, param + 1) : rc;
+}
+
+static int check_count(struct training *t)
+{
+    float param;
+    int rc = get(t, t->param, &param);
+    if (rc == 0 && param != (float)t->n_steps) {
+        printf("WRONG: %g steps were counted\n", (double)param);
+        exit(WRONG);
+    }
+    return rc;
+}
+
+static int train(struct ddp_group *g, void *arg)
+{
+    struct training *t = arg;
+    struct ddp_model *m;
+    int rc = ddp_state_add(g, "done", &t->done, sizeof t->done);
+    if (rc == 0)
+        rc = open_gpu(g, t);
+    struct ddp_tensor tensor = {"param", t->param, NULL, 1, DDP_FLOAT32};
+    const struct ddp_model_opts opts = {.stream = t->stream};
+    if (rc == 0)
+        rc = ddp_model_create(g, &tensor, 1, &opts, &m);
+    t->grad = tensor.grad;
+    while (rc == 0 && t->done < t->n_steps) {
+        rc = step(g, t, m);
+        t->done += rc == 0;
+    }
+    if (rc == 0)
+        rc = check_count(t);
+    if (rc == 0)
+        ddp_log0(g, "done: %d steps, %d ranks, generation %llu\n", t->done, ddp_world_size(g),
+                 (unsigned long long)ddp_generation(g));
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    struct training t = {.n_steps = argc > 1 ? atoi(argv[1]) : 10};
+    if (ddp_run(train, &t) != 0)
+        ddp_fatal("train");
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""What becomes of communicators when ranks on "GPUs" die and the job goes on, over the double of NCCL."""
+
+import argparse
+import os
+import subprocess
+import tempfile
+import unittest
+
+STEPS = 8
+LIMIT_S = 240
+args = None
+
+
+class Job:
+    """A training that has ended, and the calls of NCCL that its ranks made: (rank, call)."""
+
+    def __init__(self, faults, *options, n=3):
+        with tempfile.TemporaryDirectory(prefix="nccl-recovery-") as folder:
+            log, report = os.path.join(folder, "log"), os.path.join(folder, "report")
+            env = dict(
+                os.environ,
+                NCCL_DOUBLE_DIR=folder,
+                NCCL_DOUBLE_LOG=log,
+                NCCL_DOUBLE_REPORT=report,
+                NCCL_DOUBLE_FAULTS=faults,
+                DDP_SEGMENT_BYTES="64M",
+            )
+            command = [args.ddprun, "-n", str(n), "--max-restarts", "2", *options, args.trainer, str(STEPS)]
+            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+            self.status, self.out, self.said = done.returncode, done.stdout, done.stderr
+            with open(log, encoding="utf-8") as f:
+                self.calls = [tuple(line.split()) for line in f]
+            self.report = ""
+            if os.path.exists(report):
+                with open(report, encoding="utf-8") as f:
+                    self.report = f.read()
+
+    def who_called(self, call):
+        """The ranks, as they were numbered at their start, once for each call."""
+        return sorted(rank for rank, name in self.calls if name == call)
+
+
+class Recovery(unittest.TestCase):
+    def run_job(self, faults, *options):
+        job = Job(faults, *options)
+        self.assertEqual(job.status, 0, job.said)
+        self.assertIn(f"done: {STEPS} steps", job.out)
+        self.assertEqual(job.report, "")
+        return job
+
+    def test_without_a_failure_one_communicator_is_made_and_ended_in_good_order(self):
+        job = self.run_job("")
+        self.assertEqual(job.who_called("ncclGetUniqueId"), ["0"])
+        self.assertEqual(job.who_called("ncclCommDestroy"), ["0", "1", "2"])
+        self.assertEqual(job.who_called("ncclCommAbort"), [])
+
+    def test_a_world_that_lost_a_rank_shrinks_its_communicator(self):
+        job = self.run_job("r1g0:kill@3", "--on-failure", "shrink")
+        self.assertEqual(job.who_called("ncclCommRevoke"), ["0", "2"])
+        self.assertEqual(job.who_called("ncclCommShrink"), ["0", "2"])
+        self.assertEqual(job.who_called("ncclGetUniqueId"), ["0"], "nobody made another id")
+        self.assertEqual(job.who_called("ncclCommAbort"), ["0", "2"], "the old one is aborted, not destroyed")
+
+    def test_two_losses_shrink_twice(self):
+        job = self.run_job("r2g0:kill@3;r0g0:kill@5", "--on-failure", "shrink")
+        self.assertEqual(job.who_called("ncclCommShrink"), ["0", "1", "1"])
+        self.assertEqual(job.who_called("ncclGetUniqueId"), ["0"])
+
+    def test_where_a_rank_was_replaced_a_new_one_is_made(self):
+        job = self.run_job("r1g0:kill@3")
+        self.assertEqual(job.who_called("ncclCommShrink"), [])
+        self.assertEqual(job.who_called("ncclGetUniqueId"), ["0", "0"])
+        self.assertEqual(job.who_called("ncclCommAbort"), ["0", "2"])
+
+    def test_what_cannot_be_revoked_is_aborted_and_made_anew(self):
+        job = self.run_job("r1g0:kill@3;revoke_error", "--on-failure", "shrink")
+        self.assertEqual(job.who_called("ncclCommShrink"), [])
+        self.assertEqual(job.who_called("ncclGetUniqueId"), ["0", "0"])
+
+    def test_a_rank_that_cannot_abort_is_replaced_and_the_job_goes_on(self):
+        job = self.run_job("r1g0:kill@3;r0g0:revoke_error@1;r0g0:abort_error@1")
+        self.assertIn("exit status 75", job.said)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ddprun", required=True)
+    parser.add_argument("--trainer", required=True)
+    args, rest = parser.parse_known_args()
+    unittest.main(argv=["recovery.py", *rest])

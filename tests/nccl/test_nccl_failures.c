@@ -1,0 +1,219 @@
+/* What becomes of ranks on GPUs when something goes wrong in one of them: over the double, with its
+ * faults. No rank hangs, streams are idle afterwards, and each rank hears why. */
+#include "gpu_ranks.h"
+
+enum { RANKS = 3, STEPS = 6, COUNT = 40000 };
+
+/* What a rank came to, as its exit status. */
+enum { WELL = 0, PEER = 10, RESPAWN = 11, TIMEOUT = 12, OTHER = 13, BUSY = 14 };
+
+static int verdict_of(int rc)
+{
+    return rc == 0              ? WELL
+           : rc == DDP_EPEER    ? PEER
+           : rc == DDP_ERESPAWN ? RESPAWN
+           : rc == DDP_ETIMEOUT ? TIMEOUT
+                                : OTHER;
+}
+
+static int train(int rank, struct ddp_group *g, float *gpu, cudaStream_t stream)
+{
+    int rc = 0;
+    for (int i = 0; i < STEPS && rc == 0; i++) {
+        GPU_CHECK(rank, cudaMemsetAsync(gpu, 0, COUNT * sizeof *gpu, stream));
+        rc = ddp_all_reduce(g, gpu, gpu, COUNT, DDP_FLOAT32, DDP_AVG, stream);
+        if (rc == 0)
+            rc = ddp_stream_wait(g, stream, 0);
+    }
+    return rc;
+}
+
+static int run(int rank, void *arg)
+{
+    (void)arg;
+    struct ddp_group *g = rank_init(rank, 0);
+    float *gpu;
+    cudaStream_t stream;
+    int index;
+    RANK_CHECK(rank, ddp_device(g, &index) == 0, "device");
+    GPU_CHECK(rank, cudaMalloc((void **)&gpu, COUNT * sizeof *gpu));
+    GPU_CHECK(rank, cudaStreamCreate(&stream));
+    const int rc = train(rank, g, gpu, stream);
+    const bool has_text = rc == 0 || ddp_last_error()[0] != '\0';
+    RANK_CHECK(rank, has_text, "no text for %d", rc);
+    if (rc != 0) {
+        fprintf(stderr, "rank %d: %s\n", rank, ddp_last_error());
+        const int again = ddp_all_reduce(g, gpu, gpu, COUNT, DDP_FLOAT32, DDP_AVG, stream);
+        RANK_CHECK(rank, again != 0, "a call on a broken group went well");
+    }
+    if (rc != 0 && rc != DDP_ERESPAWN && !gpu_becomes_idle(stream))
+        _exit(BUSY);
+    ddp_finalize(g);
+    _exit(verdict_of(rc)); /* a thread that hangs, as was wanted, is not waited for */
+}
+
+struct counts {
+    int well, peer, respawn, timeout, killed, other;
+};
+
+static struct counts count(const struct ranks *r)
+{
+    struct counts c = {0};
+    for (int i = 0; i < r->n; i++) {
+        const int status = r->status[i];
+        if (WIFSIGNALED(status))
+            c.killed++;
+        else
+            switch (WEXITSTATUS(status)) {
+            case WELL:
+                c.well++;
+                break;
+            case PEER:
+                c.peer++;
+                break;
+            case RESPAWN:
+                c.respawn++;
+                break;
+            case TIMEOUT:
+                c.timeout++;
+                break;
+            default:
+                c.other++;
+            }
+    }
+    return c;
+}
+
+static void expect(const char *faults, struct counts want)
+{
+    struct ranks r;
+    setenv("NCCL_DOUBLE_FAULTS", faults, 1);
+    ranks_start(&r, RANKS, run, NULL);
+    ranks_wait(&r);
+    const struct counts got = count(&r);
+    ck_assert_msg(memcmp(&got, &want, sizeof got) == 0,
+                  "%s: well %d, peer %d, respawn %d, timeout %d, killed %d, other %d", faults,
+                  got.well, got.peer, got.respawn, got.timeout, got.killed, got.other);
+    gpu_expect_no_report();
+}
+
+static void set_up(void)
+{
+    gpu_set_up();
+    setenv("DDP_TIMEOUT", "60", 1);
+    setenv("DDP_NCCL_ABORT_TIMEOUT", "60", 1);
+}
+
+START_TEST(without_faults_all_goes_well)
+{
+    expect("", (struct counts){.well = RANKS});
+}
+END_TEST
+
+START_TEST(a_death_in_a_collective_ends_the_kernels_of_the_others)
+{
+    expect("r1g0:kill@3", (struct counts){.killed = 1, .peer = RANKS - 1});
+}
+END_TEST
+
+START_TEST(a_death_while_the_communicator_is_made_ends_that)
+{
+    expect("r2g0:kill_init@1", (struct counts){.killed = 1, .peer = RANKS - 1});
+}
+END_TEST
+
+START_TEST(a_slow_start_is_waited_for)
+{
+    expect("r0g0:slow_init@1=300", (struct counts){.well = RANKS});
+}
+END_TEST
+
+START_TEST(an_error_of_the_start_is_told_to_all_and_costs_one_process)
+{
+    expect("r1g0:fail_init@1", (struct counts){.respawn = 1, .peer = RANKS - 1});
+}
+END_TEST
+
+START_TEST(a_start_that_hangs_is_given_up_by_one_for_all)
+{
+    setenv("DDP_TIMEOUT", "5", 1);
+    expect("r1g0:hang_init@1", (struct counts){.respawn = 1, .peer = RANKS - 1});
+}
+END_TEST
+
+START_TEST(an_asynchronous_error_that_is_nobodys_death_costs_one_process)
+{
+    expect("r2g0:async@2", (struct counts){.respawn = 1, .peer = RANKS - 1});
+}
+END_TEST
+
+START_TEST(an_asynchronous_error_of_all_ranks_costs_one_process)
+{
+    expect("async@2", (struct counts){.respawn = 1, .peer = RANKS - 1});
+}
+END_TEST
+
+START_TEST(an_error_of_cuda_costs_the_process_that_has_it)
+{
+    expect("r0g0:cuda@4", (struct counts){.respawn = 1, .peer = RANKS - 1});
+}
+END_TEST
+
+START_TEST(a_kernel_that_never_ends_is_a_timeout_for_all)
+{
+    setenv("DDP_TIMEOUT", "5", 1);
+    expect("r1g0:stall@2", (struct counts){.timeout = RANKS});
+}
+END_TEST
+
+START_TEST(what_cannot_be_revoked_is_aborted)
+{
+    expect("r1g0:kill@2;revoke_error@1", (struct counts){.killed = 1, .peer = RANKS - 1});
+}
+END_TEST
+
+START_TEST(a_revoke_that_hangs_is_followed_by_an_abort)
+{
+    setenv("DDP_NCCL_ABORT_TIMEOUT", "4", 1);
+    expect("r1g0:kill@2;r0g0:revoke_hang@1", (struct counts){.killed = 1, .peer = RANKS - 1});
+}
+END_TEST
+
+START_TEST(who_cannot_abort_has_to_be_replaced)
+{
+    expect("r1g0:kill@2;r0g0:revoke_error@1;r0g0:abort_error@1",
+           (struct counts){.killed = 1, .respawn = 1, .peer = RANKS - 2});
+}
+END_TEST
+
+START_TEST(who_hangs_in_an_abort_has_to_be_replaced)
+{
+    setenv("DDP_NCCL_ABORT_TIMEOUT", "4", 1);
+    expect("r1g0:kill@2;r0g0:revoke_error@1;r0g0:abort_hang@1",
+           (struct counts){.killed = 1, .respawn = 1, .peer = RANKS - 2});
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("nccl_failures");
+    TCase *t = tcase_create("failures");
+    tcase_set_timeout(t, 240);
+    tcase_add_checked_fixture(t, set_up, gpu_tear_down);
+    tcase_add_test(t, without_faults_all_goes_well);
+    tcase_add_test(t, a_death_in_a_collective_ends_the_kernels_of_the_others);
+    tcase_add_test(t, a_death_while_the_communicator_is_made_ends_that);
+    tcase_add_test(t, a_slow_start_is_waited_for);
+    tcase_add_test(t, an_error_of_the_start_is_told_to_all_and_costs_one_process);
+    tcase_add_test(t, a_start_that_hangs_is_given_up_by_one_for_all);
+    tcase_add_test(t, an_asynchronous_error_that_is_nobodys_death_costs_one_process);
+    tcase_add_test(t, an_asynchronous_error_of_all_ranks_costs_one_process);
+    tcase_add_test(t, an_error_of_cuda_costs_the_process_that_has_it);
+    tcase_add_test(t, a_kernel_that_never_ends_is_a_timeout_for_all);
+    tcase_add_test(t, what_cannot_be_revoked_is_aborted);
+    tcase_add_test(t, a_revoke_that_hangs_is_followed_by_an_abort);
+    tcase_add_test(t, who_cannot_abort_has_to_be_replaced);
+    tcase_add_test(t, who_hangs_in_an_abort_has_to_be_replaced);
+    suite_add_tcase(s, t);
+    return run_suite(s);
+}

@@ -1,0 +1,128 @@
+/* mpi_program.c - a rank of MPI that does what its arguments say, one after the other:
+ *
+ *     hello           tell "hello RANK of SIZE, NODE_RANK of NODE_SIZE, program APPNUM"
+ *     ring            pass a number round all ranks; tell "ring SUM" on rank 0
+ *     sum             all-reduce 1000 numbers; tell "sum TOTAL" on rank 0
+ *     only RANK       leave the next word to that rank; for others it is "nothing"
+ *     nothing
+ *     abort CODE      MPI_Abort
+ *     crash           SIGABRT
+ *     wait            in a barrier, for good if another rank does not come
+ *     hang            in pause()
+ *     leave           exit with 0, without MPI_Finalize
+ *
+ * "early" as the first word: exit with 0 before MPI_Init on rank 1 (by RANK), the others go on.
+ * Telling goes to TEST_FIFO, in one write. */
+#include <fcntl.h>
+#include <mpi.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { N_NUMBERS = 1000 };
+
+static int rank, size;
+
+__attribute__((format(printf, 1, 2))) static void tell(const char *format, ...)
+{
+    const char *path = getenv("TEST_FIFO");
+    char line[256];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(line, sizeof line - 1, format, args);
+    va_end(args);
+    line[n++] = '\n';
+    int fd = path != NULL ? open(path, O_WRONLY) : STDOUT_FILENO;
+    if (fd < 0 || write(fd, line, (size_t)n) != n)
+        exit(99);
+    if (path != NULL)
+        close(fd);
+}
+
+static void hello(void)
+{
+    MPI_Comm node;
+    int node_rank, node_size, has_number, *number;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+    MPI_Comm_rank(node, &node_rank);
+    MPI_Comm_size(node, &node_size);
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_APPNUM, &number, &has_number);
+    tell("hello %d of %d, %d of %d, program %d", rank, size, node_rank, node_size,
+         has_number ? *number : -1);
+    MPI_Comm_free(&node);
+}
+
+static void ring(void)
+{
+    int sum = 0;
+    if (size > 1 && rank > 0)
+        MPI_Recv(&sum, 1, MPI_INT, rank - 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    sum += rank;
+    if (size > 1)
+        MPI_Send(&sum, 1, MPI_INT, (rank + 1) % size, 0, MPI_COMM_WORLD);
+    if (size > 1 && rank == 0)
+        MPI_Recv(&sum, 1, MPI_INT, size - 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (rank == 0)
+        tell("ring %d", sum);
+}
+
+static void sum(void)
+{
+    double in[N_NUMBERS], out[N_NUMBERS], total = 0;
+    for (int i = 0; i < N_NUMBERS; i++)
+        in[i] = rank + i;
+    MPI_Allreduce(in, out, N_NUMBERS, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    for (int i = 0; i < N_NUMBERS; i++)
+        total += out[i];
+    if (rank == 0)
+        tell("sum %.0f", total);
+}
+
+/* returns   how many words it took */
+static int do_word(char **word)
+{
+    if (strcmp(word[0], "hello") == 0)
+        hello();
+    else if (strcmp(word[0], "ring") == 0)
+        ring();
+    else if (strcmp(word[0], "sum") == 0)
+        sum();
+    else if (strcmp(word[0], "wait") == 0)
+        MPI_Barrier(MPI_COMM_WORLD);
+    else if (strcmp(word[0], "hang") == 0)
+        pause();
+    else if (strcmp(word[0], "crash") == 0)
+        abort();
+    else if (strcmp(word[0], "leave") == 0)
+        _exit(0);
+    else if (strcmp(word[0], "abort") == 0)
+        MPI_Abort(MPI_COMM_WORLD, atoi(word[1]));
+    else if (strcmp(word[0], "nothing") != 0)
+        exit(98);
+    return strcmp(word[0], "abort") == 0 ? 2 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    char **word = argv + 1;
+    bool early = argc > 1 && strcmp(word[0], "early") == 0;
+    if (early && strcmp(getenv("RANK"), "1") == 0)
+        return 0;
+    word += early;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    while (*word != NULL) {
+        bool is_other = strcmp(*word, "only") == 0 && atoi(word[1]) != rank;
+        word += strcmp(*word, "only") == 0 ? 2 : 0;
+        if (is_other)
+            word += strcmp(*word, "abort") == 0 ? 2 : 1;
+        else
+            word += do_word(word);
+    }
+    MPI_Finalize();
+    return 0;
+}
