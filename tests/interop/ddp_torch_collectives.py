@@ -6,7 +6,6 @@ Values are small whole numbers, so that sums are exact in every type and order.
 """
 import itertools
 import os
-import sys
 
 import torch
 import torch.distributed as dist
@@ -210,6 +209,31 @@ def coalesced(rank, n):
             same("coalesced all_reduce", tensor, torch.full_like(tensor, n * (n - 1) // 2))
 
 
+def functional(rank, n):
+    """The calls of DTensor and of compiled programs, which come by C++; several tensors in one."""
+    import torch.distributed._functional_collectives as functional
+
+    world, ranks = dist.group.WORLD, float(sum(range(n)))
+    parts = [torch.full((2 * n,), float(rank)), torch.full((n, 3), float(rank))]
+    for part, result in zip(parts, functional.all_reduce_coalesced(parts, "sum", world)):
+        same("functional all_reduce_coalesced", result + 0, torch.full_like(part, ranks))
+    for part, result in zip(parts, functional.all_gather_into_tensor_coalesced(parts, world)):
+        same("functional all_gather_into_tensor_coalesced", result + 0, torch.cat([torch.full_like(part, r) for r in range(n)]))
+    for part, result in zip(parts, functional.reduce_scatter_tensor_coalesced(parts, "sum", [0, 0], world)):
+        same("functional reduce_scatter_tensor_coalesced", result + 0, torch.full_like(part.chunk(n)[0], ranks))
+    same("functional all_reduce", functional.all_reduce(parts[0], "max", world) + 0, torch.full((2 * n,), n - 1.0))
+    if hasattr(functional, "all_to_all_single"):
+        swapped = functional.all_to_all_single(torch.full((n,), float(rank)), None, None, world)
+        same("functional all_to_all_single", swapped + 0, torch.arange(float(n)))
+    if hasattr(dist, "_coalescing_manager"):
+        with dist._coalescing_manager(async_ops=True) as manager:
+            for part in parts:
+                dist.all_reduce(part)
+        manager.wait()
+        for part in parts:
+            same("asynchronous coalesced all_reduce", part, torch.full_like(part, ranks))
+
+
 def shared_memory(rank, n):
     """Tensors that the others reach: they come and go, and outlive their group."""
     for size in (3, 5), ([70001],):
@@ -288,15 +312,17 @@ def groups(rank, n):
 
 
 def forked():
-    """A child is no rank, hears so, and ends as any process: it waits for none of the parent's threads."""
+    """A child is no rank, hears so, and leaves nothing at its end: it waits for none of the parent's threads. (What gloo would do
+    at the end of the interpreter, in a child, is to hang or to crash.)"""
     dist.all_reduce(torch.ones(1), async_op=True).get_future().wait()  # both threads are there
     child = os.fork()
     if child == 0:
         try:
             dist.barrier()
         except dist.DistBackendError as error:
-            sys.exit(7 if "forked" in str(error) else str(error))
-        sys.exit("the barrier of a forked child succeeds")
+            ddp_torch.process_group.leave_all()  # as at exit
+            os._exit(7 if "forked" in str(error) else 1)
+        os._exit(2)
     status = os.waitpid(child, 0)[1]
     assert os.waitstatus_to_exitcode(status) == 7, status
     dist.barrier()
@@ -314,6 +340,7 @@ def main():
     strides(rank, n)
     asynchronous(rank, n)
     coalesced(rank, n)
+    functional(rank, n)
     shared_memory(rank, n)
     messages(rank, n)
     objects(rank, n)
