@@ -239,32 +239,40 @@ static int ask_stack(struct work *w, const struct job *node)
     return job_link_say(node->fd, &r, &w->err);
 }
 
-static enum ctl_exit print_stack(struct work *w, const struct job *node)
+static enum ctl_exit print_stack(struct work *w, struct job_hearing *h)
 {
-    json_t *answer;
-    int rc = job_link_hear(node->fd, deadline_ms(w), &answer, &w->err);
-    if (rc < 0)
-        return fail(w, rc);
-    if (w->task->json) {
-        print_json(answer);
-    } else {
-        print_plain(answer);
-        json_decref(answer);
+    if (h->rc < 0) {
+        w->err = h->err;
+        return fail(w, h->rc);
     }
+    if (w->task->json)
+        print_json(co_take(&h->answer));
+    else
+        print_plain(h->answer);
     return CTL_EXIT_OK;
 }
 
-/* All are asked before the first one answers: that may take longer than ddprun waits for a client
- * that says nothing. */
+/* All are asked before the first one answers, and all are heard while it is awaited: it may take
+ * longer than a ddprun waits for a client that says nothing, or does not take its answer. */
 static enum ctl_exit stacks_of(struct work *w, const struct job *nodes, size_t n)
 {
     enum ctl_exit code = CTL_EXIT_OK;
     size_t n_asked = 0;
     int rc = 0;
-    while (n_asked < n && (rc = ask_stack(w, &nodes[n_asked])) == 0)
+    co_autofree struct job_hearing *list = calloc(n, sizeof *list);
+    if (list == NULL)
+        return fail(w, co_fail(&w->err, -ENOMEM, "no memory for %zu answers", n));
+    while (n_asked < n && (rc = ask_stack(w, &nodes[n_asked])) == 0) {
+        list[n_asked].fd = nodes[n_asked].fd;
         n_asked++;
-    for (size_t i = 0; i < n_asked && code == CTL_EXIT_OK; i++)
-        code = print_stack(w, &nodes[i]);
+    }
+    uint64_t end_ms = deadline_ms(w);
+    for (size_t i = 0; i < n_asked && code == CTL_EXIT_OK; i++) {
+        job_link_hear(list, n_asked, i, end_ms);
+        code = print_stack(w, &list[i]);
+    }
+    for (size_t i = 0; i < n_asked; i++)
+        job_hearing_fini(&list[i]);
     return code == CTL_EXIT_OK && rc < 0 ? fail(w, rc) : code;
 }
 

@@ -1,13 +1,12 @@
 #include "job_link.h"
 
-#include "common/buf.h"
 #include "common/clock.h"
-#include "common/error.h"
+#include "common/scope.h"
 #include "console/job_request.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -23,19 +22,7 @@ int job_link_say(int fd, const struct job_request *r, struct co_error *err)
     return 0;
 }
 
-static int await_bytes(int fd, uint64_t deadline_ms, struct co_error *err)
-{
-    struct pollfd p = {.fd = fd, .events = POLLIN};
-    int n;
-    while ((n = poll(&p, 1, co_left_ms(deadline_ms))) < 0 && errno == EINTR) {
-    }
-    if (n == 0)
-        return co_fail(err, -ETIMEDOUT,
-                       "ddprun does not answer: it may be stopped, or its machine be very busy");
-    return n < 0 ? co_fail(err, -errno, "cannot wait for an answer: %s", strerror(errno)) : 0;
-}
-
-/* returns   1 more came; 0 nothing yet; as job_link_hear() */
+/* returns   1 more came; 0 nothing yet; as struct job_hearing has it */
 static int read_some(int fd, struct co_buf *in, struct co_error *err)
 {
     uint8_t *room = co_buf_room(in, READ_BYTES);
@@ -75,18 +62,79 @@ static int understand(const struct co_buf *in, json_t **ret_answer, struct co_er
     return rc;
 }
 
-int job_link_hear(int fd, uint64_t deadline_ms, json_t **ret_answer, struct co_error *err)
+static void end_hearing(struct job_hearing *h, int rc)
 {
-    struct co_buf in = {0};
-    int rc = 0;
-    while (rc >= 0 && !is_whole(&in)) {
-        rc = await_bytes(fd, deadline_ms, err);
-        if (rc == 0)
-            rc = read_some(fd, &in, err);
+    h->is_over = true;
+    h->rc = rc;
+}
+
+static void hear_some(struct job_hearing *h)
+{
+    int rc = read_some(h->fd, &h->in, &h->err);
+    if (rc < 0)
+        end_hearing(h, rc);
+    else if (is_whole(&h->in))
+        end_hearing(h, understand(&h->in, &h->answer, &h->err));
+}
+
+/* returns   0; -ETIMEDOUT, -errno: nothing more is to be heard */
+static int await_some(struct job_hearing *list, size_t n, struct pollfd *polls,
+                      uint64_t deadline_ms, struct co_error *err)
+{
+    for (size_t i = 0; i < n; i++) /* poll() passes over a negative one */
+        polls[i] = (struct pollfd){.fd = list[i].is_over ? -1 : list[i].fd, .events = POLLIN};
+    int n_ready = poll(polls, n, co_left_ms(deadline_ms));
+    if (n_ready == 0)
+        return co_fail(err, -ETIMEDOUT,
+                       "ddprun does not answer: it may be stopped, or its machine be very busy");
+    if (n_ready < 0 && errno != EINTR)
+        return co_fail(err, -errno, "cannot wait for an answer: %s", strerror(errno));
+    for (size_t i = 0; n_ready > 0 && i < n; i++)
+        if (polls[i].revents != 0)
+            hear_some(&list[i]);
+    return 0;
+}
+
+static void end_all(struct job_hearing *list, size_t n, int rc, const struct co_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (list[i].is_over)
+            continue;
+        list[i].err = *err;
+        end_hearing(&list[i], rc);
     }
-    if (rc >= 0)
-        rc = understand(&in, ret_answer, err);
-    co_buf_fini(&in);
+}
+
+void job_link_hear(struct job_hearing *list, size_t n, size_t wanted, uint64_t deadline_ms)
+{
+    struct co_error err = {0};
+    co_autofree struct pollfd *polls = calloc(n, sizeof *polls);
+    if (polls == NULL)
+        end_all(list, n, co_fail(&err, -ENOMEM, "no memory for %zu answers", n), &err);
+    while (!list[wanted].is_over) {
+        int rc = await_some(list, n, polls, deadline_ms, &err);
+        if (rc < 0)
+            end_all(list, n, rc, &err);
+    }
+}
+
+void job_hearing_fini(struct job_hearing *h)
+{
+    co_buf_fini(&h->in);
+    json_decref(h->answer);
+    *h = (struct job_hearing){0};
+}
+
+int job_link_hear_one(int fd, uint64_t deadline_ms, json_t **ret_answer, struct co_error *err)
+{
+    struct job_hearing h = {.fd = fd};
+    job_link_hear(&h, 1, 0, deadline_ms);
+    int rc = h.rc;
+    if (rc == 0)
+        *ret_answer = co_take(&h.answer);
+    else if (err != NULL)
+        *err = h.err;
+    job_hearing_fini(&h);
     return rc;
 }
 
@@ -94,5 +142,5 @@ int job_link_ask(int fd, const struct job_request *r, uint64_t deadline_ms, json
                  struct co_error *err)
 {
     int rc = job_link_say(fd, r, err);
-    return rc == 0 ? job_link_hear(fd, deadline_ms, ret_answer, err) : rc;
+    return rc == 0 ? job_link_hear_one(fd, deadline_ms, ret_answer, err) : rc;
 }

@@ -38,7 +38,7 @@ static void end_asking(struct job *job, uint64_t deadline_ms)
 {
     struct co_error err;
     if (job->trouble == 0)
-        job->trouble = job_link_hear(job->fd, deadline_ms, &job->status, &err);
+        job->trouble = job_link_hear_one(job->fd, deadline_ms, &job->status, &err);
 }
 
 static void job_fini(struct job *job)

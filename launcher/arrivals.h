@@ -1,10 +1,10 @@
-/* arrivals.h - when ranks came to the generation's store: of programs that say nothing
- * themselves it is the first sign of life, once they have imported what they import.
+/* arrivals.h - when ranks came to the generation's store: of programs that say nothing themselves
+ * it is the first sign of life, once they have imported what they import.
  *
  * The store knows since when each of its connections is there, the kernel which socket is at the
- * other end, and /proc whose that is: the rank's, or that of a process that it has started. So
- * it is known only while the connection is open, which torch's stay as long as their process
- * group, and only where rank and store are on one machine. */
+ * other end, and /proc whose that is: the rank's, or that of a process that it has started. So it
+ * is known only while the connection is open, which torch's stay as long as their process group,
+ * and only where rank and store are on one machine. */
 #ifndef DDP_LAUNCHER_ARRIVALS_H
 #define DDP_LAUNCHER_ARRIVALS_H
 

@@ -314,6 +314,8 @@ static int make_spec(const struct draft *d, char *const *argv, char *const *word
     else if (rc == 0 && words[0] == NULL)
         rc = co_fail(err, -EINVAL, "no program to run is given: try --help");
     if (rc == 0)
+        rc = cli_check_wrap(d, spec, err);
+    if (rc == 0)
         rc = cli_check_standby(d, spec, err);
     if (rc == 0)
         spec->dry_run = dry_run;

@@ -10,7 +10,7 @@
 #include <strings.h>
 
 enum {
-    VALUE_BYTES = 256,
+    VALUE_BYTES = ETCD_SETTING_BYTES,
     WHAT_BYTES = 128,
     ATTEMPTS_MIN = 2, /* one heartbeat that is late must not cost a node */
     ATTEMPTS_MAX = 1000,
@@ -85,6 +85,67 @@ static int set_is_host(const struct setting *s, struct co_error *err)
     return co_fail(err, -EINVAL, "%s=%.60s is neither true nor false", s->what, s->value);
 }
 
+/* --- of etcd --- */
+
+static int set_protocol(const struct setting *s, struct co_error *err)
+{
+    s->conf->etcd.is_https = strcmp(s->value, "https") == 0;
+    if (!s->conf->etcd.is_https && strcmp(s->value, "http") != 0)
+        return co_fail(err, -EINVAL, "%s=%.60s is neither http nor https", s->what, s->value);
+    return 0;
+}
+
+static int copy(const struct setting *s, char to[ETCD_SETTING_BYTES])
+{
+    snprintf(to, ETCD_SETTING_BYTES, "%s", s->value); /* VALUE_BYTES are no more */
+    return 0;
+}
+
+static int set_ca_cert(const struct setting *s, struct co_error *err)
+{
+    (void)err;
+    return copy(s, s->conf->etcd.ca_cert);
+}
+
+static int set_cert(const struct setting *s, struct co_error *err)
+{
+    (void)err;
+    return copy(s, s->conf->etcd.cert);
+}
+
+static int set_key(const struct setting *s, struct co_error *err)
+{
+    (void)err;
+    return copy(s, s->conf->etcd.key);
+}
+
+static int set_user(const struct setting *s, struct co_error *err)
+{
+    (void)err;
+    return copy(s, s->conf->etcd.user);
+}
+
+static int set_password(const struct setting *s, struct co_error *err)
+{
+    (void)err;
+    return copy(s, s->conf->etcd.password);
+}
+
+static int set_password_file(const struct setting *s, struct co_error *err)
+{
+    (void)err;
+    return copy(s, s->conf->etcd.password_file);
+}
+
+static int set_etcd_prefix(const struct setting *s, struct co_error *err)
+{
+    (void)err;
+    copy(s, s->conf->etcd.prefix);
+    for (size_t n = strlen(s->conf->etcd.prefix); n > 0 && s->conf->etcd.prefix[n - 1] == '/'; n--)
+        s->conf->etcd.prefix[n - 1] = '\0';
+    return 0;
+}
+
 /* How torchrun's own store is reached, and what a launcher that waits need not know. */
 static int ignore(const struct setting *s, struct co_error *err)
 {
@@ -107,11 +168,17 @@ static const struct {
     {"read_timeout", ignore},
     {"store_type", ignore},
     {"rank", ignore}, /* --node-rank wins */
-    {"protocol", ignore},
-    {"ssl_cert", ignore},
-    {"ssl_cert_key", ignore},
-    {"ca_cert", ignore},
-    {"etcd_prefix", ignore},
+    {"protocol", set_protocol},
+    {"ssl_cert", set_cert}, /* by its name for etcd-v2, and by that for etcd */
+    {"cert", set_cert},
+    {"ssl_cert_key", set_key},
+    {"key", set_key},
+    {"ca_cert", set_ca_cert},
+    {"cacert", set_ca_cert},
+    {"etcd_prefix", set_etcd_prefix},
+    {"user", set_user}, /* these three are our own */
+    {"password", set_password},
+    {"password_file", set_password_file},
 };
 
 static int set(const char *what, const char *key, const char *value, struct cli_conf *conf,

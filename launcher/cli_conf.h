@@ -6,6 +6,8 @@
 #ifndef DDP_LAUNCHER_CLI_CONF_H
 #define DDP_LAUNCHER_CLI_CONF_H
 
+#include "etcd_settings.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -15,14 +17,15 @@ enum { CLI_CONF_KEY_BYTES = 64 };
 
 enum cli_conf_host { CLI_CONF_HOST_UNSAID, CLI_CONF_HOST_YES, CLI_CONF_HOST_NO };
 
-struct cli_conf {                     /* 0: not given, unless said otherwise */
-    uint64_t join_timeout_ms;         /* c10d: until the first generation */
-    uint64_t timeout_ms;              /* static: the same */
-    uint64_t last_call_timeout_ms;    /* c10d: the join window */
-    bool has_last_call_timeout;       /* it may be 0 */
-    uint64_t keep_alive_interval_ms;  /* c10d: between heartbeats */
-    uint32_t keep_alive_max_attempt;  /* and how many may be missed, 2 or more */
-    enum cli_conf_host is_host;       /* c10d: is this node the endpoint's? */
+struct cli_conf {                    /* 0: not given, unless said otherwise */
+    uint64_t join_timeout_ms;        /* c10d: until the first generation */
+    uint64_t timeout_ms;             /* static: the same */
+    uint64_t last_call_timeout_ms;   /* c10d: the join window */
+    bool has_last_call_timeout;      /* it may be 0 */
+    uint64_t keep_alive_interval_ms; /* c10d: between heartbeats */
+    uint32_t keep_alive_max_attempt; /* and how many may be missed, 2 or more */
+    enum cli_conf_host is_host;      /* c10d: is this node the endpoint's? */
+    struct etcd_settings etcd;
     char unknown[CLI_CONF_KEY_BYTES]; /* the first key that nobody knows; empty: none */
 };
 

@@ -1,6 +1,7 @@
 /* The options about the job's name, and where its ranks find each other. */
 #include "cli.h"
 #include "cli_draft.h"
+#include "etcd_settings.h"
 #include "job_spec.h"
 
 #include "common/error.h"
@@ -13,7 +14,7 @@
 #include <string.h>
 
 enum backend { STATIC, C10D, ETCD, ETCD_V2 };
-enum { STATIC_PORT = 29500, C10D_PORT = 29400 };
+enum { STATIC_PORT = 29500, C10D_PORT = 29400, ETCD_PORT = 2379 };
 static const char *const backends[] = {"static", "c10d", "etcd", "etcd-v2", NULL};
 
 static int copy(char **to, const char *text, struct co_error *err)
@@ -273,6 +274,26 @@ static int set_c10d(const struct draft *d, struct job_spec *spec, struct co_erro
     return set_endpoint(d, C10D, host[0] != '\0' ? host : "localhost", port, spec, err);
 }
 
+/* Both of torchrun's spellings: what they mean there are two ways to use an API that etcd has no
+ * more. How to come in there is read with the terms. */
+static int set_etcd(const struct draft *d, enum backend backend, struct job_spec *spec,
+                    struct co_error *err)
+{
+    const struct given *nodes = &d->given[OPTION_NNODES];
+    char host[CLI_NAME_MAX + 1];
+    uint16_t port = ETCD_PORT;
+    int rc = read_endpoint(d, host, &port, err);
+    if (rc < 0)
+        return rc;
+    if (host[0] == '\0')
+        return co_fail(err, -EINVAL, "%s %s: where is etcd? --rdzv-endpoint HOST[:PORT]", nodes->by,
+                       nodes->value);
+    spec->world.etcd = calloc(1, sizeof *spec->world.etcd);
+    if (spec->world.etcd == NULL)
+        return co_fail(err, -ENOMEM, "no memory for the options");
+    return set_endpoint(d, backend, host, port, spec, err);
+}
+
 /* This process is where they meet, at any port that is free: both are told to those it starts. */
 static int set_here(struct job_spec *spec, struct co_error *err)
 {
@@ -287,13 +308,7 @@ static int set_guided(const struct draft *d, enum backend backend, struct job_sp
         return set_here(spec, err);
     if (backend == STATIC)
         return set_static(d, spec, err);
-    if (backend == C10D)
-        return set_c10d(d, spec, err);
-    return co_fail(err, -EINVAL,
-                   "%s %s: this version of ddprun does not meet by etcd: --rdzv-backend c10d and "
-                   "--rdzv-endpoint HOST[:PORT] need nothing but one of the nodes, or a "
-                   "ddp-rendezvous",
-                   d->given[OPTION_RDZV_BACKEND].by, backends[backend]);
+    return backend == C10D ? set_c10d(d, spec, err) : set_etcd(d, backend, spec, err);
 }
 
 static int set_local_addr(const struct draft *d, struct job_spec *spec, struct co_error *err)

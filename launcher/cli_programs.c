@@ -56,6 +56,17 @@ static int set_wrap(const struct draft *d, struct job_spec *spec, struct co_erro
     return rc < 0 ? co_fail_in(err, "%s", g->by) : 0;
 }
 
+/* Of several nodes it is not known how many there will be. */
+int cli_check_wrap(const struct draft *d, const struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_WRAP];
+    int last = spec->wrap != NULL && !spec->world.guided ? wrap_last_rank(spec->wrap) : -1;
+    if (last < spec->n_local)
+        return 0;
+    return co_fail(err, -EINVAL, "%s '%.200s': there is no rank %d, but 0 to %d", g->by, g->value,
+                   last, spec->n_local - 1);
+}
+
 static int fail_contradiction(const struct draft *d, enum cli_option a, enum cli_option b,
                               struct co_error *err)
 {

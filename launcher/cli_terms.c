@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #define START_TIMEOUT_MS    600000
@@ -97,6 +98,11 @@ int cli_set_terms(const struct draft *d, bool is_static, struct job_spec *spec,
         rc = set_token(d, w, err);
     if (rc < 0)
         return rc;
+    if (w->etcd != NULL) {
+        *w->etcd = conf.etcd;
+        if (w->etcd->prefix[0] == '\0')
+            snprintf(w->etcd->prefix, sizeof w->etcd->prefix, "/ddprun");
+    }
     w->scale_at = (enum message_scale_at)moment;
     set_lease(&conf, w);
     bool is_settled = spec->remote != NULL || d->seat != NULL;

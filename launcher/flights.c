@@ -23,6 +23,7 @@ enum {
 };
 
 enum flight_state {
+    FLIGHT_WATCHED, /* nobody has asked for it; what was there before is known */
     FLIGHT_NONE,    /* there will be no file: `note` says why */
     FLIGHT_AWAITED, /* the rank was asked */
     FLIGHT_COPIED,  /* it is being copied */
@@ -82,17 +83,18 @@ static bool set_usual_name(char name[PATH_MAX], const char *(*get)(const char *)
     return set_name(name, text);
 }
 
-bool flights_find_names(struct flights_names *ret, const char *(*get)(const char *variable))
+void flights_find_names(struct flights_names *ret, const char *(*get)(const char *variable))
 {
     const char *pipe = said(get, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE");
     const char *file = said(get, "TORCH_FR_DUMP_TEMP_FILE");
     *ret = (struct flights_names){0};
     if (file == NULL)
         file = said(get, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE");
-    if (pipe == NULL || !set_name(ret->pipe, pipe) ||
-        !(file != NULL ? set_name(ret->file, file) : set_usual_name(ret->file, get)))
+    if (!(file != NULL ? set_name(ret->file, file) : set_usual_name(ret->file, get)))
+        ret->file[0] = '\0';
+    ret->is_chosen = file != NULL && ret->file[0] != '\0';
+    if (pipe == NULL || ret->file[0] == '\0' || !set_name(ret->pipe, pipe))
         ret->pipe[0] = '\0';
-    return ret->pipe[0] != '\0';
 }
 
 static const char *file_name(const struct flights *f, int rank, char path[PATH_MAX])
@@ -139,8 +141,6 @@ static int write_byte(const char *pipe)
 static void ask(const struct flights *f, struct flight *flight)
 {
     char path[PATH_MAX];
-    flight->now = look_at(file_name(f, flight->rank, path));
-    flight->from = flight->to = -1;
     flight->state = FLIGHT_AWAITED;
     snprintf(path, sizeof path, "%s%d.pipe", f->names.pipe, flight->rank);
     switch (write_byte(path)) {
@@ -155,9 +155,10 @@ static void ask(const struct flights *f, struct flight *flight)
     }
 }
 
-int flights_begin(const struct flights_names *names, const int *ranks, int n, const char *dir,
-                  uint64_t now_ms, struct flights **ret, struct co_error *err)
+int flights_watch(const struct flights_names *names, const int *ranks, int n, const char *dir,
+                  struct flights **ret, struct co_error *err)
 {
+    char path[PATH_MAX];
     struct flights *f = calloc(1, sizeof *f + (size_t)n * sizeof f->list[0]);
     char *copy = dir != NULL ? strdup(dir) : NULL;
     if (f == NULL || (dir != NULL && copy == NULL)) {
@@ -167,13 +168,23 @@ int flights_begin(const struct flights_names *names, const int *ranks, int n, co
     }
     f->names = *names;
     f->dir = copy;
-    f->end_ms = now_ms + FLIGHTS_WAIT_MS;
     f->n = n;
-    for (int i = 0; i < n; i++) {
-        f->list[i].rank = ranks[i];
-        ask(f, &f->list[i]);
-    }
+    for (int i = 0; i < n; i++)
+        f->list[i] = (struct flight){
+            .rank = ranks[i], .now = look_at(file_name(f, ranks[i], path)), .from = -1, .to = -1};
     *ret = f;
+    return 0;
+}
+
+int flights_ask(const struct flights_names *names, const int *ranks, int n, const char *dir,
+                uint64_t now_ms, struct flights **ret, struct co_error *err)
+{
+    int rc = flights_watch(names, ranks, n, dir, ret, err);
+    if (rc < 0)
+        return rc;
+    (*ret)->end_ms = now_ms + FLIGHTS_WAIT_MS;
+    for (int i = 0; i < n; i++)
+        ask(*ret, &(*ret)->list[i]);
     return 0;
 }
 
@@ -273,6 +284,24 @@ bool flights_look(struct flights *f, uint64_t now_ms)
     return is_awaited;
 }
 
+void flights_take(struct flights *f)
+{
+    char path[PATH_MAX];
+    size_t n_copied = 0;
+    for (int i = 0; i < f->n; i++) {
+        struct flight *flight = &f->list[i];
+        struct mark now = look_at(file_name(f, flight->rank, path));
+        if (now.size <= 0 || is_same(&now, &flight->now))
+            continue;
+        flight->now = now;
+        begin_copy(f, flight);
+        while (flight->state == FLIGHT_COPIED && n_copied < FLIGHTS_MAX_END_BYTES)
+            n_copied += copy_some(flight);
+        if (flight->state == FLIGHT_COPIED)
+            end_copy(flight, false);
+    }
+}
+
 /* --- In words --- */
 
 static const char *path_of(const struct flights *f, const struct flight *flight,
@@ -282,11 +311,12 @@ static const char *path_of(const struct flights *f, const struct flight *flight,
                                : file_name(f, flight->rank, path);
 }
 
-static int count_gathered(const struct flights *f)
+/* Of those that there is something to say about. */
+static int count(const struct flights *f, bool are_gathered)
 {
     int n = 0;
     for (int i = 0; i < f->n; i++)
-        n += f->list[i].is_gathered;
+        n += f->list[i].state != FLIGHT_WATCHED && f->list[i].is_gathered == are_gathered;
     return n;
 }
 
@@ -297,21 +327,21 @@ static void print_others(const struct flights *f, FILE *out)
     int n_printed = 0;
     for (int i = 0; i < f->n && n_printed < LINES; i++) {
         const struct flight *flight = &f->list[i];
-        if (flight->is_gathered)
+        if (flight->is_gathered || flight->state == FLIGHT_WATCHED)
             continue;
         fprintf(out, "  rank %d: %s\n", flight->rank,
                 flight->state == FLIGHT_THERE ? path_of(f, flight, path) : flight->note);
         n_printed++;
     }
-    if (f->n - count_gathered(f) > n_printed)
-        fprintf(out, "  and %d more\n", f->n - count_gathered(f) - n_printed);
+    if (count(f, false) > n_printed)
+        fprintf(out, "  and %d more\n", count(f, false) - n_printed);
 }
 
 void flights_print(const struct flights *f, FILE *out)
 {
-    if (f == NULL || f->n == 0)
+    int n_gathered = f != NULL ? count(f, true) : 0;
+    if (f == NULL || n_gathered + count(f, false) == 0)
         return;
-    int n_gathered = count_gathered(f);
     fprintf(out, "torch's flight recorder:\n");
     if (n_gathered > 0)
         fprintf(out,

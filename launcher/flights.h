@@ -7,8 +7,11 @@
  * with the rank behind it. This module writes the byte, waits until a new file is there that grows
  * no more, and copies it to a folder of the job, as rank_N: what torch's fr_trace takes.
  *
- * It sets nothing, and where the pipe is not asked for it does nothing. Of several nodes each
- * ddprun sees to its own ranks.
+ * Torch writes the same file by itself before it ends a rank whose call took too long: that is
+ * found when the ranks have ended.
+ *
+ * It sets nothing, and where nothing is asked for it does nothing. Of several nodes each ddprun
+ * sees to its own ranks.
  *
  * The caller looks again and again; no call waits for a rank. */
 #ifndef DDP_LAUNCHER_FLIGHTS_H
@@ -26,28 +29,41 @@ struct flights; /* opaque; the dumps of some ranks */
 enum {
     FLIGHTS_WAIT_MS = 20000, /* torch looks at its pipe once a second, and may take 15 s to write */
     FLIGHTS_QUIET_MS = 300,  /* a file that has not grown for so long is whole */
-    FLIGHTS_MAX_BYTES = 256 << 20, /* a larger one stays where it is */
+    FLIGHTS_MAX_BYTES = 256 << 20,     /* a larger one stays where it is */
+    FLIGHTS_MAX_END_BYTES = 128 << 20, /* of all together, when the ranks have ended */
 };
 
 /* Where the ranks have their pipes and write their files: the beginnings of the names. */
 struct flights_names {
     char pipe[PATH_MAX]; /* "": there are none */
-    char file[PATH_MAX];
+    char file[PATH_MAX]; /* "": its name would be too long */
+    bool is_chosen;      /* somebody has said where files are to be, not torch alone */
 };
 
-/* get   of the environment that the ranks have; may return NULL, or ""
- * returns   whether they have pipes; a name that is too long is none */
-bool flights_find_names(struct flights_names *ret, const char *(*get)(const char *variable));
+/* get   of the environment that the ranks have; may return NULL, or "" */
+void flights_find_names(struct flights_names *ret, const char *(*get)(const char *variable));
 
 /* Have these ranks write what they keep.
  *
+ * names     with pipes
  * ranks     n of them, the job's numbers
  * dir       where copies are put, made with the first one; copied. NULL: nowhere, files stay where
  *           torch writes them
  * ret       to be looked at until nothing is awaited, then flights_destroy()
  * returns   0, -ENOMEM */
-int flights_begin(const struct flights_names *names, const int *ranks, int n, const char *dir,
-                  uint64_t now_ms, struct flights **ret, struct co_error *err);
+int flights_ask(const struct flights_names *names, const int *ranks, int n, const char *dir,
+                uint64_t now_ms, struct flights **ret, struct co_error *err);
+
+/* The same ranks are about to be started: note which files are there.
+ *
+ * ret       for flights_take(), then flights_destroy() */
+int flights_watch(const struct flights_names *names, const int *ranks, int n, const char *dir,
+                  struct flights **ret, struct co_error *err);
+
+/* The ranks that were watched have ended: copy what they have written since, which is whole. Of
+ * those that wrote nothing nothing is told. */
+void flights_take(struct flights *f);
+
 void flights_destroy(struct flights *f); /* NULL is fine, here and below */
 
 /* See what has come, and copy some of it. returns whether more may come: look again in a moment */

@@ -23,6 +23,10 @@ struct guide_link_notes {
      * exit_code   0; else it would be the same the next time (another token), and this says so */
     void (*on_down)(void *arg, const char *text, int exit_code);
 
+    /* Whoever knows who has the roster was asked at asked_ms, and says that nobody has: another one
+     * is to come. NULL: nobody cares */
+    void (*on_vacant)(void *arg, uint64_t asked_ms);
+
     void (*on_note)(void *arg, const char *text); /* something worth a line on the terminal */
     void *arg;
 };

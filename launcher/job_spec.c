@@ -1,5 +1,7 @@
 #include "job_spec.h"
 
+#include "etcd_settings.h"
+
 #include "job_more.h"
 #include "remote_spec.h"
 #include "wrap.h"
@@ -97,12 +99,15 @@ void job_spec_fini(struct job_spec *spec)
         spec->world.node_name,
         spec->world.local_addr,
         spec->world.endpoint_host,
+        spec->world.etcd,
         spec->world.token_file,
         spec->world.key,
         spec->world.store_allow,
     };
     if (spec->world.key != NULL)
         explicit_bzero(spec->world.key, sizeof *spec->world.key);
+    if (spec->world.etcd != NULL)
+        explicit_bzero(spec->world.etcd, sizeof *spec->world.etcd); /* a password may be in it */
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
     remote_spec_destroy(spec->remote);

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 struct binding;
+struct etcd_settings;
 struct job_more;
 struct remote_spec;
 struct seal_key;
@@ -67,7 +68,9 @@ struct job_world {
     char *local_addr;    /* owned; a name or address by which other nodes reach this one; NULL: the
                             address by which it reaches the roster */
     char *endpoint_host; /* owned; where the roster is looked for: a name or an address */
-    uint16_t endpoint_port; /* not 0 */
+    uint16_t endpoint_port;     /* not 0 */
+    struct etcd_settings *etcd; /* owned; etcd is there, and says who has the roster; NULL: it is
+                                   not */
     enum job_host host;
     uint64_t heartbeat_ms; /* of a roster in this process, and how long a lease is; 0: the usual */
     uint64_t lease_ms;     /* more than heartbeat_ms; both are 0, or none is */

@@ -3,6 +3,7 @@
 #include "cli.h"
 #include "dry_run.h"
 #include "endpoint.h"
+#include "etcd_link.h"
 #include "job_spec.h"
 #include "leash.h"
 #include "node.h"
@@ -119,15 +120,18 @@ static int run(struct job_spec *spec, int null_fd)
 {
     struct node_end end = {0};
     struct co_error err;
+    const struct guide_link_ops *link =
+        spec->world.etcd != NULL ? &etcd_link_ops : &endpoint_link_ops;
     bool lacks_key = spec->world.guided && spec->world.key == NULL && spec->remote == NULL;
     int code = lacks_key ? find_secret(spec) : 0;
     if (code != 0)
         return code;
     int rc = spec->remote != NULL ? remote_run(spec, null_fd, &end, &err)
-                                  : node_run(spec, &endpoint_link_ops, null_fd, &end, &err);
+                                  : node_run(spec, link, null_fd, &end, &err);
     if (rc < 0) {
         fprintf(stderr, "ddprun: %s\n", err.text);
-        return rc == -EADDRINUSE ? EXIT_UNAVAILABLE : EXIT_INTERNAL;
+        return rc == -EADDRINUSE || rc == -ELIBACC || rc == -ELIBBAD ? EXIT_UNAVAILABLE
+                                                                     : EXIT_INTERNAL;
     }
     if (end.die_of != 0)
         die_of(end.die_of);

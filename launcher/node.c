@@ -1,5 +1,6 @@
 #include "node.h"
 
+#include "flights.h"
 #include "job_spec.h"
 #include "leash_watch.h"
 #include "leash_wire.h"
@@ -369,6 +370,7 @@ static void node_close(struct node *n)
     }
     start_fini(&n->start);
     warm_close(&n->warm);
+    flights_destroy(n->flights);
     node_guide_destroy(n->guide);
     node_console_destroy(n->console);
     supervisor_destroy(n->supervisor);

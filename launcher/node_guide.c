@@ -494,6 +494,11 @@ static void on_down(void *arg, const char *text, int exit_code)
                                           .exit_code = exit_code});
 }
 
+static void on_vacant(void *arg, uint64_t asked_ms)
+{
+    step_member(arg, &(struct member_input){.type = MEMBER_DAEMON_LOST, .asked_ms = asked_ms});
+}
+
 static void on_note(void *arg, const char *text)
 {
     struct node_guide *g = arg;
@@ -612,8 +617,12 @@ int node_guide_create(struct node *n, const struct guide_link_ops *ops, struct n
     uv_timer_init(&n->loop, &g->hold_timer);
     g->timer.data = g->line_timer.data = g->hold_timer.data = g;
     *ret = g;
-    const struct guide_link_notes notes = {
-        .on_up = on_up, .on_message = on_message, .on_down = on_down, .on_note = on_note, .arg = g};
+    const struct guide_link_notes notes = {.on_up = on_up,
+                                           .on_message = on_message,
+                                           .on_down = on_down,
+                                           .on_vacant = on_vacant,
+                                           .on_note = on_note,
+                                           .arg = g};
     int rc = make_member(g, err);
     return rc == 0 ? ops->open(&n->loop, n->spec, &notes, &g->link, err) : rc;
 }

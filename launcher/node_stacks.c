@@ -2,16 +2,14 @@
 
 #include "flights.h"
 #include "job_spec.h"
-#include "log_files.h"
+#include "node_flights.h"
 #include "node_guide.h"
 #include "node_memory.h"
 #include "node_state.h"
 #include "stacks.h"
 #include "worker_env.h"
 
-#include "common/clock.h"
 #include "common/error.h"
-#include "common/process.h"
 #include "common/scope.h"
 
 #include <errno.h>
@@ -60,47 +58,6 @@ static int list_ranks(const struct node *n, int wanted, struct stacks_rank *rank
     return n_found;
 }
 
-/* --- torch's flight recorder --- */
-
-static const char *get_variable(const char *name)
-{
-    return getenv(name);
-}
-
-/* One that is stopped would be waited for in vain. */
-static bool can_dump(const struct node *n, int local_rank)
-{
-    const struct supervisor_rank *r = supervisor_get_rank(n->supervisor, local_rank);
-    struct co_process process;
-    return r->phase == RANK_RUNS && co_process_look(r->pid, &process, NULL) == 0 &&
-           process.state != 'T' && process.state != 't';
-}
-
-/* The ranks' environment is ours, and what ddprun adds to it has nothing to do with this.
- *
- * ret       NULL: it is not asked for, or there is no memory */
-static struct flights *begin_flights(const struct node *n, const struct node_stacks_opts *opts)
-{
-    struct flights_names names;
-    struct flights *flights = NULL;
-    struct generation_place place = {0};
-    int first_rank = 0, n_asked = 0;
-    char dir[PATH_MAX];
-    co_autofree int *ranks = calloc((size_t)n->spec->n_local, sizeof *ranks);
-    if (ranks == NULL || !flights_find_names(&names, get_variable))
-        return NULL;
-    if (n->guide != NULL)
-        node_guide_fill_place(n->guide, &place, &first_rank);
-    for (int i = 0; i < n->spec->n_local; i++)
-        if ((opts->all_dump || opts->local_rank < 0 || opts->local_rank == i) && can_dump(n, i))
-            ranks[n_asked++] = first_rank + i;
-    if (n->io.log_dir != NULL)
-        log_files_path(n->io.log_dir, n->io.generation, -1, "flight_recorder", dir, sizeof dir);
-    flights_begin(&names, ranks, n_asked, n->io.log_dir != NULL ? dir : NULL, co_now_ms(), &flights,
-                  NULL);
-    return flights;
-}
-
 int node_stacks_begin(struct node *n, const struct node_stacks_opts *opts, struct stacks **ret,
                       struct co_error *err)
 {
@@ -110,7 +67,8 @@ int node_stacks_begin(struct node *n, const struct node_stacks_opts *opts, struc
     if (ranks == NULL || more == NULL)
         return co_fail(err, -ENOMEM, "no memory for the stacks of %zu ranks", n_local);
     int n_found = list_ranks(n, opts->local_rank, ranks, more);
-    struct flights *flights = n_found > 0 ? begin_flights(n, opts) : NULL;
+    struct flights *flights =
+        n_found > 0 ? node_flights_ask(n, opts->all_dump ? -1 : opts->local_rank) : NULL;
     const struct stacks_opts all = {.parent = n->nursery.pid,
                                     .output = n->output,
                                     .signal = opts->signal,

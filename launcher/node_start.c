@@ -3,6 +3,7 @@
 
 #include "job_spec.h"
 #include "master_ip.h"
+#include "node_flights.h"
 #include "node_guide.h"
 #include "node_history.h"
 #include "node_memory.h"
@@ -82,10 +83,12 @@ static void fail_rank(struct node *n, int rank, int code)
 
 void node_start_ranks(struct node *n, int n_start)
 {
-    if (n->n_started == 0)
+    if (n->n_started == 0) {
         take_place(n);
-    if (n->n_started == 0 && n->renew_failure == 0)
-        n->renew_failure = node_pmi_renew(n->pmi);
+        node_flights_watch(n);
+        if (n->renew_failure == 0)
+            n->renew_failure = node_pmi_renew(n->pmi);
+    }
     int failure = n->renew_failure;
     while (n_start > 0) {
         int n_asked = 0;

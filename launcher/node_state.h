@@ -21,6 +21,7 @@
 
 struct co_error;
 struct job_spec;
+struct flights;
 struct leash_watch;
 struct node_console;
 struct node_guide;
@@ -47,8 +48,10 @@ struct node {
     struct node_pace *pace;        /* likewise; NULL: nobody asks how fast they are */
     struct node_pmi *pmi;          /* likewise; NULL: the ranks are none of MPI's */
     struct node_replay *replay;    /* likewise; NULL: nothing is repeated */
-    struct node_console *console;  /* owned */
-    struct strangers *strangers;   /* likewise; NULL: there are none */
+    struct flights *flights;      /* owned; NULL: torch's dumps of this generation are told, or none
+                                      is looked for */
+    struct node_console *console; /* owned */
+    struct strangers *strangers;  /* likewise; NULL: there are none */
     struct events events;
     struct event_log event_log;
     struct output *output; /* owned */

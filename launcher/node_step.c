@@ -3,6 +3,7 @@
 
 #include "job_spec.h"
 #include "node_console.h"
+#include "node_flights.h"
 #include "node_guide.h"
 #include "node_hang.h"
 #include "node_history.h"
@@ -81,6 +82,7 @@ static void on_drained(void *arg)
     node_pace_tell(n->pace);
     if (n->guide == NULL || ends)
         report(n);
+    node_flights_tell(n);
     if (supervisor_get_verdict(n->supervisor)->restarts)
         events_restart(&n->events, n->supervisor);
     if (ends)

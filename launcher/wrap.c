@@ -105,6 +105,14 @@ int wrap_parse(const char *what, const char *text, struct wrap **ret, struct co_
     return rc;
 }
 
+int wrap_last_rank(const struct wrap *w)
+{
+    int last = -1;
+    for (int i = 0; i < w->n_ranges; i++)
+        last = w->ranges[i].last > last ? w->ranges[i].last : last;
+    return last;
+}
+
 bool wrap_covers(const struct wrap *w, int rank)
 {
     if (w == NULL || w->n_ranges == 0)

@@ -28,6 +28,9 @@ struct wrap {
  * returns   0; -EINVAL: no command, a quote that does not end, too many words or ranges; -ENOMEM */
 int wrap_parse(const char *what, const char *text, struct wrap **ret, struct co_error *err);
 
+/* The greatest rank that is named; -1: none is. */
+int wrap_last_rank(const struct wrap *w);
+
 /* Is it this rank's? NULL: nobody's */
 bool wrap_covers(const struct wrap *w, int rank);
 

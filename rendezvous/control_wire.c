@@ -290,6 +290,27 @@ static void pass_terms(struct pass *p, struct message_terms *t)
     pass_u64(p, "the window of these failures", &t->exclude_window_ms, 0, MESSAGE_MAX_MS);
 }
 
+static void pass_place(struct pass *p, struct message_place *s)
+{
+    pass_u32(p, "the number of nodes", &s->n_nodes, 1, MESSAGE_MAX_NODES);
+    pass_u32(p, "the node's number", &s->node_index, 0, s->n_nodes - 1);
+    pass_u32(p, "the world size", &s->world_size, s->n_nodes, INT32_MAX);
+    pass_u32(p, "the first rank", &s->first_rank, 0, s->world_size - 1);
+    pass_flag(p, "leads", &s->leads);
+    pass_flag(p, "agent-store", &s->agent_store);
+    pass_name(p, "the host", &s->host, MESSAGE_HOST_BYTES, s->leads);
+    pass_u16(p, "the port", &s->port, s->leads ? 0 : 1, UINT16_MAX);
+}
+
+static void pass_was(struct pass *p, struct message_was *w)
+{
+    pass_flag(p, "took-part", &w->is_known);
+    if (!w->is_known || p->rc != 0)
+        return;
+    pass_u32(p, "the generation it took part in", &w->generation, 0, MESSAGE_NO_GENERATION - 1);
+    pass_place(p, &w->place);
+}
+
 static void pass_hello(struct pass *p, struct message_hello *h)
 {
     pass_bytes(p, h->instance, sizeof h->instance);
@@ -303,6 +324,7 @@ static void pass_hello(struct pass *p, struct message_hello *h)
     pass_u64(p, "the time", &h->sent_ms, 0, UINT64_MAX);
     pass_addresses(p, &h->addresses, &h->n_addresses, MESSAGE_MAX_ADDRESSES);
     pass_terms(p, &h->terms);
+    pass_was(p, &h->was);
 }
 
 static void pass_ready(struct pass *p, struct message_ready *r)
@@ -348,18 +370,6 @@ static void pass_refused(struct pass *p, struct message_refused *r)
                                                MESSAGE_REFUSED_NOT_FIRST + 1);
     pass_flag(p, "again", &r->again);
     pass_text(p, "the text", &r->text);
-}
-
-static void pass_place(struct pass *p, struct message_place *s)
-{
-    pass_u32(p, "the number of nodes", &s->n_nodes, 1, MESSAGE_MAX_NODES);
-    pass_u32(p, "the node's number", &s->node_index, 0, s->n_nodes - 1);
-    pass_u32(p, "the world size", &s->world_size, s->n_nodes, INT32_MAX);
-    pass_u32(p, "the first rank", &s->first_rank, 0, s->world_size - 1);
-    pass_flag(p, "leads", &s->leads);
-    pass_flag(p, "agent-store", &s->agent_store);
-    pass_name(p, "the host", &s->host, MESSAGE_HOST_BYTES, s->leads);
-    pass_u16(p, "the port", &s->port, s->leads ? 0 : 1, UINT16_MAX);
 }
 
 static void pass_members(struct pass *p, struct message_members *m)

@@ -137,7 +137,10 @@ int jobs_make_job(struct jobs *j, const char *run_id, const struct message_terms
         return co_fail(err, -ENOMEM, "no memory for a job");
     int rc = roster_create(&o->limits, terms, o->expected, o->n_expected, co_now_ms(), &job->roster,
                            err);
+    if (rc == 0 && o->past != NULL)
+        rc = roster_resume(job->roster, o->past, co_now_ms(), err);
     if (rc < 0) {
+        roster_destroy(job->roster);
         free(job);
         return rc;
     }
@@ -227,6 +230,34 @@ void jobs_step(struct job *job, struct roster_input *in)
         job->jobs->opts.on_heard(job->jobs->opts.arg, job->roster);
     set_timer(job);
     retire_if_empty(job);
+}
+
+void jobs_tell(struct jobs *j, enum roster_input_type type, uint32_t generation)
+{
+    if (j->first != NULL)
+        jobs_step(j->first, &(struct roster_input){.type = type, .generation = generation});
+}
+
+void jobs_end(struct jobs *j, uint8_t exit_code, const char *text)
+{
+    const struct message m = {.type = MESSAGE_END,
+                              .generation = MESSAGE_NO_GENERATION,
+                              .verdict = {.outcome = MESSAGE_ENDED,
+                                          .exit_code = exit_code,
+                                          .rank = MESSAGE_NO_RANK,
+                                          .node = "",
+                                          .text = text}};
+    if (j->first != NULL)
+        jobs_step(j->first, &(struct roster_input){.type = ROSTER_END, .message = &m});
+}
+
+uint32_t jobs_n_untold(const struct jobs *j)
+{
+    struct roster_node_view node;
+    uint32_t n = 0;
+    for (uint32_t i = 0; j->first != NULL && i < roster_n_slots(j->first->roster); i++)
+        n += roster_view(j->first->roster, i, &node) && !node.here && !node.leaves;
+    return n;
 }
 
 /* --- the whole --- */

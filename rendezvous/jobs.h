@@ -33,6 +33,10 @@ struct jobs_opts {
     const struct message_terms *terms;
     const char *const *expected; /* see roster_create() */
     size_t n_expected;
+    const struct roster_past
+        *past;           /* of only_run_id: what another roster has left (copied); NULL */
+    bool outlives_local; /* of only_run_id: another process goes on with the job when this one ends:
+                            the node in this process has a lease, and may leave, like any other */
 
     /* A node was refused or its connection broke the protocol: who and why. At most once a
      * second. */
@@ -60,6 +64,16 @@ void jobs_adopt(struct jobs *j, int fd, const uint8_t *bytes, size_t len);
 int jobs_local_up(struct jobs *j, control_pipe_take on_message, void *arg, struct co_error *err);
 void jobs_local_send(struct jobs *j, const struct message *m);
 void jobs_local_down(struct jobs *j); /* what was sent before still arrives */
+
+/* Feed the only job's roster what is neither from a node nor from the clock: CONFIRMED (of
+ * `generation`), DOUBT, CERTAIN. Not from within on_changed. */
+void jobs_tell(struct jobs *j, enum roster_input_type type, uint32_t generation);
+
+/* End the only job. Not from within on_changed. */
+void jobs_end(struct jobs *j, uint8_t exit_code, const char *text);
+
+/* Members of the only job, which is over, that have not been told: they are away. */
+uint32_t jobs_n_untold(const struct jobs *j);
 
 uint32_t jobs_n(const struct jobs *j);
 uint32_t jobs_n_conns(const struct jobs *j);

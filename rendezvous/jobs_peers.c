@@ -208,9 +208,10 @@ static void on_peer_message(struct peer *p, const struct message *m)
     if (p->job == NULL && !find_job(p, &m->hello))
         return;
     struct job *job = p->job; /* p may go in the step */
-    jobs_step(job,
-              &(struct roster_input){
-                  .type = ROSTER_MESSAGE, .link = p->link, .local = p->conn == NULL, .message = m});
+    jobs_step(job, &(struct roster_input){.type = ROSTER_MESSAGE,
+                                          .link = p->link,
+                                          .local = p->conn == NULL && !p->jobs->opts.outlives_local,
+                                          .message = m});
     note_late(job, m);
 }
 

@@ -87,8 +87,10 @@ enum member_input_type {
                           `signal`, `text` */
     MEMBER_END_JOB, /* the whole job ends: a signal to the ddprun that started the others, or
                           --timeout. As LEAVE */
-    MEMBER_DAEMON_LOST, /* a back end that replaces its daemon is about to: the lease runs on for
-                          daemon_timeout_ms from now */
+    MEMBER_DAEMON_LOST, /* a back end that replaces its daemon was asked at asked_ms, and says that
+                           nobody has the roster: the lease runs on, as if that had been the answer
+                           to a heartbeat, for daemon_timeout_ms behind the first of these at most.
+                           Feed it again and again */
     MEMBER_TIME         /* member_deadline_ms() has come. Feed all that was received before */
 };
 
@@ -103,6 +105,7 @@ struct member_input {
     int32_t rank;
     int exit_code;
     int signal;
+    uint64_t asked_ms; /* DAEMON_LOST; not later than now_ms */
     bool local, final, progressed, consequence, mends, hangs;
 };
 

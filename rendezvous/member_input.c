@@ -72,12 +72,23 @@ static struct message *say(struct member *m, enum message_type type, uint32_t ge
     return out;
 }
 
+/* What this node still has of its generation, or has said that it has not. */
+static struct message_was find_was(const struct member *m)
+{
+    bool has_stopped = member_has_said(m, REPORT_STOPPED) && m->stopped == m->place.generation;
+    if (m->place.generation == MESSAGE_NO_GENERATION || !(m->holds || m->keeps || has_stopped))
+        return (struct message_was){.is_known = false};
+    return (struct message_was){
+        .is_known = true, .generation = m->place.generation, .place = m->place.place};
+}
+
 static void say_hello(struct member *m, uint64_t now_ms)
 {
     struct message *out = say(m, MESSAGE_HELLO, MESSAGE_NO_GENERATION);
     out->hello = m->hello;
     out->hello.sent_ms = now_ms;
     out->hello.resumes = m->holds || m->keeps ? m->place.generation : MESSAGE_NO_GENERATION;
+    out->hello.was = find_was(m);
     lease_sent(&m->lease, now_ms);
 }
 
@@ -183,6 +194,7 @@ static void hear_welcome(struct member *m, const struct message_welcome *w, uint
         return;
     }
     m->is_welcome = true;
+    m->vacant_ms = CO_NEVER_MS;
     m->ask_every_ms = w->heartbeat_ms;
     m->ask_at_ms = now_ms + w->heartbeat_ms;
     m->n_attempts = 0;
@@ -386,6 +398,14 @@ uint64_t member_deadline_ms(const struct member *m)
 
 /* --- What the caller feeds --- */
 
+static void take_vacancy(struct member *m, const struct member_input *in)
+{
+    if (m->vacant_ms == CO_NEVER_MS)
+        m->vacant_ms = in->now_ms;
+    lease_extend(&m->lease, sooner(in->asked_ms + m->lease.lease_ms,
+                                   m->vacant_ms + m->limits.daemon_timeout_ms));
+}
+
 static void take_link_up(struct member *m, const struct member_input *in)
 {
     m->is_connecting = false;
@@ -417,7 +437,7 @@ static void take(struct member *m, const struct member_input *in)
         hear(m, in);
         break;
     case MEMBER_DAEMON_LOST:
-        lease_extend(&m->lease, in->now_ms + m->limits.daemon_timeout_ms);
+        take_vacancy(m, in);
         break;
     case MEMBER_TIME:
         take_time(m, in->now_ms);
@@ -515,7 +535,7 @@ int member_create(const struct member_limits *limits, const struct message_hello
     m->hello.name = m->name;
     m->hello.addresses = m->own_addresses;
     m->place.generation = m->stopped = MESSAGE_NO_GENERATION;
-    m->told_lease_ms = m->connect_at_ms = CO_NEVER_MS;
+    m->told_lease_ms = m->connect_at_ms = m->vacant_ms = CO_NEVER_MS;
     *ret_member = m;
     return 0;
 }

@@ -46,6 +46,7 @@ struct member {
     struct lease lease;
     uint64_t told_lease_ms; /* what the nursery was told */
     bool lease_is_off;      /* the job is over: nothing can be sealed any more */
+    uint64_t vacant_ms;     /* since when nobody has the roster; CO_NEVER_MS: somebody has */
     char note[MESSAGE_TEXT_BYTES];
 
     /* the generation */

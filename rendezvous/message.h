@@ -89,6 +89,23 @@ struct message_address {
     uint8_t bytes[16]; /* in network order; of an IPv4 address the first 4, the others 0 */
 };
 
+struct message_place {
+    uint32_t n_nodes, node_index;    /* GROUP_WORLD_SIZE, GROUP_RANK */
+    uint32_t world_size, first_rank; /* this node has first_rank .. first_rank + n_local - 1 */
+    bool leads;                      /* it has rank 0: it opens the store, then says READY */
+    bool agent_store;                /* as READY had it; in the leader's: false */
+    const char *host;                /* MASTER_ADDR; in the leader's: empty */
+    uint16_t port;                   /* MASTER_PORT; in the leader's: 0 */
+};
+
+/* Where a node took part last, of which it has something yet, or has said that it has not: a roster
+ * that takes over learns from it who is who. */
+struct message_was {
+    bool is_known;
+    uint32_t generation;
+    struct message_place place; /* the leader's has the store's host and port, once it is open */
+};
+
 struct message_hello {
     uint8_t instance[MESSAGE_INSTANCE_BYTES]; /* random, new for each run of ddprun */
     const char *run_id;
@@ -104,6 +121,7 @@ struct message_hello {
     size_t n_addresses; /* 0 .. MESSAGE_MAX_ADDRESSES: whence its ranks come to the store */
     const struct message_address *addresses;
     struct message_terms terms;
+    struct message_was was;
 };
 
 struct message_heartbeat { /* and LEASE, which gives it back */
@@ -158,15 +176,6 @@ struct message_refused {
     enum message_refusal why;
     bool again; /* in a moment it may be different */
     const char *text;
-};
-
-struct message_place {
-    uint32_t n_nodes, node_index;    /* GROUP_WORLD_SIZE, GROUP_RANK */
-    uint32_t world_size, first_rank; /* this node has first_rank .. first_rank + n_local - 1 */
-    bool leads;                      /* it has rank 0: it opens the store, then says READY */
-    bool agent_store;                /* as READY had it; in the leader's: false */
-    const char *host;                /* MASTER_ADDR; in the leader's: empty */
-    uint16_t port;                   /* MASTER_PORT; in the leader's: 0 */
 };
 
 struct message_members {

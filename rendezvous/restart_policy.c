@@ -18,6 +18,13 @@ void restart_policy_fini(struct restart_policy *p)
     *p = (struct restart_policy){0};
 }
 
+void restart_policy_resume(struct restart_policy *p, uint64_t n_counted, uint64_t now_ms)
+{
+    p->n_restarts = p->n_counted = n_counted;
+    for (uint64_t i = 0; p->times_ms != NULL && i < (uint64_t)p->rules.max_restarts; i++)
+        p->times_ms[i] = now_ms;
+}
+
 static bool has_progressed(const struct restart_policy *p, const struct restart_failure *f)
 {
     uint64_t output_ms = f->progress.output_ms;

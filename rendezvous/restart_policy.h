@@ -64,6 +64,10 @@ struct restart_strikes { /* failures of one node's ranks; zeroed: there were non
 int restart_policy_init(struct restart_policy *p, const struct restart_rules *rules);
 void restart_policy_fini(struct restart_policy *p); /* a zeroed one is fine */
 
+/* Go on from so many counted ones of another policy, of which nobody knows when they were: just
+ * now, as far as a window is concerned. */
+void restart_policy_resume(struct restart_policy *p, uint64_t n_counted, uint64_t now_ms);
+
 /* Would a restart after this failure not be counted? */
 bool restart_policy_is_free(const struct restart_policy *p, const struct restart_failure *f);
 

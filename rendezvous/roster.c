@@ -55,6 +55,19 @@ static bool has_no_place(const struct roster *r, const struct roster_event *e)
     return r->n_members >= r->terms.max_nodes || r->is_ending;
 }
 
+/* Not before all is certain again: what is ended now could not be followed by anything. */
+static bool lets_wait(const struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    return roster_lets_wait(r);
+}
+
+static bool is_unconfirmed(const struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    return !r->confirmed;
+}
+
 static bool at_checkpoint(const struct roster *r, const struct roster_event *e)
 {
     (void)e;
@@ -250,6 +263,14 @@ static void blame_missing(struct roster *r, const struct roster_event *e)
                 MESSAGE_NO_RANK, "");
 }
 
+static void blame_silence(struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    explain(r, "generation %" PRIu32 " could not begin: nobody has agreed to it for %" PRIu64 " s",
+            r->generation, r->limits.confirm_ms / 1000);
+    set_verdict(r, MESSAGE_TOO_FEW, EXIT_TOO_FEW, MESSAGE_NO_RANK, "");
+}
+
 static void take_verdict(struct roster *r, const struct roster_event *e)
 {
     const struct message_verdict *v = &e->message->verdict;
@@ -295,6 +316,12 @@ static void note_no_checkpoint(struct roster *r, const struct roster_event *e)
     explain(r, "not all ranks have saved their state in %" PRIu64 " ms, others join",
             r->terms.scale_timeout_ms);
     set_cause(r, MESSAGE_WHY_JOIN);
+}
+
+static void let_wait(struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    r->join_waits = true;
 }
 
 /* Who comes next asks anew. */
@@ -487,17 +514,26 @@ static void open_window(struct roster *r, const struct roster_event *e)
     r->deadline_ms = e->now_ms + r->terms.window_ms;
 }
 
+/* The generation may begin, with its leader. */
+static void tell_leader(struct roster *r, const struct roster_event *e)
+{
+    r->confirmed = true;
+    roster_set_part(r, r->leader, PART_TOLD);
+    roster_tell_leader(r);
+    r->deadline_ms = e->now_ms + r->limits.ready_ms;
+}
+
 static void give_ranks(struct roster *r, const struct roster_event *e)
 {
     r->generation++; /* MESSAGE_NO_GENERATION + 1 is 0 */
-    r->ready = r->pending = r->is_ending = false;
+    r->confirmed = r->ready = r->pending = r->is_ending = r->join_waits = false;
     r->begun_ms = e->now_ms;
     r->pause_until_ms = 0;
     set_cause(r, MESSAGE_WHY_JOIN);
     roster_give_places(r);
-    roster_set_part(r, r->leader, PART_TOLD);
-    roster_tell_leader(r);
-    r->deadline_ms = e->now_ms + r->limits.ready_ms;
+    r->deadline_ms = e->now_ms + r->limits.confirm_ms;
+    if (r->limits.confirm_ms == 0)
+        tell_leader(r, e);
     explain(r, "generation %" PRIu32 ": %" PRIu32 " ranks on %" PRIu32 " nodes, rank 0 on %s",
             r->generation, r->world_size, r->n_members, r->nodes[r->leader].name);
     add_exclusion(r);
@@ -562,6 +598,7 @@ static const struct row rows[] = {
     ROW(OPEN,      END,      always,                take_verdict,    CLOSED),
 
     ROW(RUNNING,   JOIN,     has_no_place,          nothing,         RUNNING),
+    ROW(RUNNING,   JOIN,     lets_wait,             let_wait,        RUNNING),
     ROW(RUNNING,   JOIN,     at_checkpoint,         ask_to_save,     RUNNING),
     ROW(RUNNING,   JOIN,     always,                note_join,       STOPPING),
     ROW(RUNNING,   AWAY,     always,                nothing,         RUNNING),
@@ -572,6 +609,7 @@ static const struct row rows[] = {
     ROW(RUNNING,   LEAVE,    is_harmless,           nothing,         RUNNING),
     ROW(RUNNING,   LEAVE,    leaves_too_few,        blame_loss,      CLOSED),
     ROW(RUNNING,   LEAVE,    always,                note_loss,       STOPPING),
+    ROW(RUNNING,   CONFIRMED, always,               tell_leader,     RUNNING),
     ROW(RUNNING,   READY,    always,                tell_others,     RUNNING),
     ROW(RUNNING,   FAILED,   alone_for_good,        blame_alone,     CLOSED),
     ROW(RUNNING,   FAILED,   always,                note_failure,    STOPPING),
@@ -581,6 +619,7 @@ static const struct row rows[] = {
     ROW(RUNNING,   YIELD,    all_yielded,           note_checkpoint, STOPPING),
     ROW(RUNNING,   YIELD,    always,                nothing,         RUNNING),
     ROW(RUNNING,   RESTART,  always,                note_restart,    STOPPING),
+    ROW(RUNNING,   TIME,     is_unconfirmed,        blame_silence,   CLOSED),
     ROW(RUNNING,   TIME,     lets_nobody_in,        stop_asking,     RUNNING),
     ROW(RUNNING,   TIME,     always,                note_no_checkpoint, STOPPING),
     ROW(RUNNING,   END,      always,                take_verdict,    CLOSED),
@@ -618,6 +657,7 @@ static const struct {
     IGNORE(GATHERING, RESTART),
     IGNORE(OPEN, READY), IGNORE(OPEN, FAILED), IGNORE(OPEN, DONE),
     IGNORE(OPEN, STOPPING), IGNORE(OPEN, STOPPED), IGNORE(OPEN, YIELD), IGNORE(OPEN, RESTART),
+    IGNORE(GATHERING, CONFIRMED), IGNORE(OPEN, CONFIRMED),
     /* nothing was stopped */
     IGNORE(GATHERING, CLEAR), IGNORE(OPEN, CLEAR), IGNORE(RUNNING, CLEAR),
     IGNORE(GATHERING, FOUND), IGNORE(OPEN, FOUND), IGNORE(RUNNING, FOUND),
@@ -625,6 +665,7 @@ static const struct {
     /* what is over for a node that is late comes as LOST, what is over for all as CLEAR */
     IGNORE(STOPPING, TIME),
     /* the generation ends already, and what comes behind it begins anew */
+    IGNORE(STOPPING, CONFIRMED),
     IGNORE(STOPPING, READY), IGNORE(STOPPING, DONE), IGNORE(STOPPING, YIELD),
     IGNORE(STOPPING, RESTART),
     /* the job is over */
@@ -632,6 +673,7 @@ static const struct {
     IGNORE(CLOSED, READY), IGNORE(CLOSED, FAILED), IGNORE(CLOSED, DONE), IGNORE(CLOSED, STOPPING),
     IGNORE(CLOSED, STOPPED), IGNORE(CLOSED, YIELD), IGNORE(CLOSED, RESTART), IGNORE(CLOSED, FOUND),
     IGNORE(CLOSED, CLEAR), IGNORE(CLOSED, TIME), IGNORE(CLOSED, END),
+    IGNORE(CLOSED, CONFIRMED),
 #undef IGNORE
 };
 /* clang-format on */

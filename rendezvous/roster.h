@@ -17,6 +17,8 @@
  *   member       a node of the current generation; `untold` until it was sent its place
  *   spare        here, but all places are taken
  *   leader       the member with rank 0: it opens the store before the others are told
+ *   absent       a member of a generation that another roster has made, not heard here yet
+ *                (roster_resume())
  *   excluded     it takes no part any more, nor does who comes by its name: its ranks failed too
  *                often */
 #ifndef DDP_RENDEZVOUS_ROSTER_H
@@ -41,6 +43,7 @@ struct roster; /* opaque */
     X(AWAY, "a node's link has ended")                                                             \
     X(LOST, "a node is lost")                                                                      \
     X(LEAVE, "a node goes away on purpose")                                                        \
+    X(CONFIRMED, "the generation may begin: whoever has a say in it has agreed")                   \
     X(READY, "the leader has opened the store")                                                    \
     X(FAILED, "a member's rank failed")                                                            \
     X(DONE, "a member's ranks all ended well")                                                     \
@@ -75,7 +78,11 @@ enum roster_input_type {
                        before: a caller that slept must not call its nodes silent */
     ROSTER_ASLEEP, /* the caller knows that it slept or has only now taken over: what was not heard
                        says nothing, each node has a whole lease again */
-    ROSTER_END     /* end the job with `message`'s verdict, an END that came from elsewhere */
+    ROSTER_END,    /* end the job with `message`'s verdict, an END that came from elsewhere */
+    ROSTER_CONFIRMED, /* `generation` may begin, where limits.confirm_ms is set */
+    ROSTER_DOUBT,     /* another roster may have taken this one's place, or not: nothing is begun,
+                         and leases are renewed only while all members are heard */
+    ROSTER_CERTAIN    /* no longer in doubt */
 };
 
 struct roster_input {
@@ -85,6 +92,7 @@ struct roster_input {
     bool local;      /* HELLO: the node is in this process: it is never silent, and when it goes
                         away for good, the job cannot go on (the roster goes with it) */
     const struct message *message; /* MESSAGE, END; borrowed for the call */
+    uint32_t generation;           /* CONFIRMED */
 };
 
 enum roster_action_type {
@@ -114,6 +122,18 @@ struct roster_limits {
     uint64_t ready_ms; /* the leader opens the store within; 0: ROSTER_READY_MS */
     uint64_t
         slack_ms; /* a node stops its ranks within its own stop_ms and this; 0: ROSTER_SLACK_MS */
+    uint64_t confirm_ms; /* a generation is told nobody before ROSTER_CONFIRMED, which has so long,
+                            or the job ends; 0: nobody has to be asked */
+    uint64_t absent_ms;  /* roster_resume(): the members come within; 0: as a silent one */
+};
+
+/* What a roster has to know of the one whose place it takes. The rest the nodes tell. */
+struct roster_past {
+    uint32_t generation; /* the newest that was confirmed */
+    uint32_t n_nodes;    /* in it, 1 or more */
+    uint32_t world_size;
+    uint32_t n_restarts; /* that the budget was charged with */
+    int32_t gone;        /* the node with this node_index has left with the old roster; -1: none */
 };
 
 #define ROSTER_READY_MS 10000
@@ -135,6 +155,16 @@ int roster_create(const struct roster_limits *limits, const struct message_terms
                   struct roster **ret_roster, struct co_error *err);
 void roster_destroy(struct roster *r); /* NULL is fine */
 
+/* A new one, of whom nothing was asked yet, goes on where another one ended: its generation runs,
+ * and its members are absent until they say HELLO with their places in it. Of restarts it is known
+ * how many there were, not when: with a window all are as young as possible.
+ *
+ * returns   0
+ *           -EINVAL   such a generation cannot be
+ *           -ENOMEM */
+int roster_resume(struct roster *r, const struct roster_past *past, uint64_t now_ms,
+                  struct co_error *err);
+
 /* Feed one input. Never fails: a node for which there is no memory is refused, and that reserves
  * what all later steps with it may need.
  *
@@ -148,6 +178,10 @@ uint32_t
 roster_generation(const struct roster *r);       /* the newest; MESSAGE_NO_GENERATION: none yet */
 uint32_t roster_n_nodes(const struct roster *r); /* known: 0 in CLOSED means all have been told */
 uint32_t roster_n_restarts(const struct roster *r); /* that the budget was charged with */
+
+/* What another roster would have to know to take the place of this one; `gone` is -1. Of no
+ * generation: MESSAGE_NO_GENERATION. */
+void roster_get_past(const struct roster *r, struct roster_past *ret);
 
 /* Why the state last changed, for logs and events: "lost node7: nothing heard for 3500 ms". Lent
  * until the next step. */
@@ -165,7 +199,7 @@ struct roster_node_view {
     const char *name;
     uint32_t n_local;
     uint32_t node_index, first_rank; /* of a member */
-    bool here, is_member, is_done, is_stopped, leaves;
+    bool here, is_member, is_done, is_stopped, leaves, is_absent;
     bool has_saved; /* a member whose ranks have all saved their state in this generation */
 };
 

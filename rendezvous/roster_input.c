@@ -20,6 +20,7 @@ static void lose(struct roster *r, uint32_t slot, uint64_t now_ms, const char *w
     char text[MESSAGE_NAME_BYTES + 128];
     snprintf(text, sizeof text, "%s", why);
     was.addresses = NULL;
+    r->lost_in_doubt |= r->doubts && was.part != PART_NONE;
     struct roster_event e = {.type = ROSTER_EV_LOST,
                              .now_ms = now_ms,
                              .slot = ROSTER_NO_SLOT,
@@ -78,6 +79,14 @@ static void lose_the_silent(struct roster *r, uint64_t now_ms)
     }
 }
 
+static void lose_the_absent(struct roster *r, uint64_t now_ms)
+{
+    uint32_t slot;
+    while ((slot = r->lists[LIST_ABSENT].first) != ROSTER_NO_SLOT &&
+           now_ms - r->nodes[slot].since_ms >= r->limits.absent_ms)
+        lose(r, slot, now_ms, "it did not come when the roster had moved");
+}
+
 static bool is_due(const struct roster *r, uint64_t now_ms)
 {
     return r->deadline_ms != CO_NEVER_MS && now_ms >= r->deadline_ms;
@@ -102,9 +111,10 @@ static void take_time(struct roster *r, uint64_t now_ms)
 {
     lose_those_away(r, now_ms);
     lose_the_silent(r, now_ms);
+    lose_the_absent(r, now_ms);
     if (!is_due(r, now_ms))
         return;
-    if (r->state == ROSTER_RUNNING && !r->ready)
+    if (r->state == ROSTER_RUNNING && r->confirmed && !r->ready)
         condemn_the_leader(r, now_ms);
     else if (r->state == ROSTER_STOPPING)
         condemn_the_slow(r, now_ms);
@@ -113,10 +123,27 @@ static void take_time(struct roster *r, uint64_t now_ms)
                             .type = ROSTER_EV_TIME, .now_ms = now_ms, .slot = ROSTER_NO_SLOT});
 }
 
-/* Whatever has just happened may have been what a stop waited for. */
+/* One who waits asks for all: the others are let in with it. */
+static void let_in_who_waits(struct roster *r, uint64_t now_ms)
+{
+    r->join_waits = false;
+    for (uint32_t i = 0; i < r->n_slots; i++)
+        if (roster_is_here(&r->nodes[i]) && r->nodes[i].part == PART_NONE) {
+            roster_apply(r, &(struct roster_event){.type = ROSTER_EV_JOIN,
+                                                   .now_ms = now_ms,
+                                                   .slot = i,
+                                                   .who = &r->nodes[i],
+                                                   .text = ""});
+            return;
+        }
+}
+
+/* Whatever has just happened may have been what a stop, or somebody who came, waited for. */
 static void settle(struct roster *r, uint64_t now_ms)
 {
     static const enum roster_event_type both[] = {ROSTER_EV_FOUND, ROSTER_EV_CLEAR};
+    if (r->join_waits && r->state == ROSTER_RUNNING && !roster_lets_wait(r))
+        let_in_who_waits(r, now_ms);
     if (r->state != ROSTER_STOPPING || roster_n_busy(r) != 0 || now_ms < r->pause_until_ms)
         return;
     for (size_t i = 0; i < sizeof both / sizeof *both; i++)
@@ -199,6 +226,33 @@ static bool is_welcome(struct roster *r, const struct message_hello *h, uint64_t
     return false;
 }
 
+static void note_founder(struct roster *r, const struct message_hello *h)
+{
+    if (r->founder[0] == '\0')
+        snprintf(r->founder, sizeof r->founder, "%s", h->name);
+    roster_note_terms(r, &h->terms);
+}
+
+/* A member that another roster knew: it goes on as if its link had been away.
+ * returns   whether it is one */
+static bool come_over(struct roster *r, uint64_t link, bool local, const struct message *m,
+                      uint64_t now_ms)
+{
+    uint32_t slot;
+    int rc = roster_embody(r, &m->hello, local, now_ms, &slot);
+    if (rc == -ENOENT)
+        return false;
+    if (rc < 0) {
+        roster_tell_close(r, link); /* it comes again */
+        return true;
+    }
+    note_founder(r, &m->hello);
+    roster_attach(r, slot, link, now_ms);
+    roster_tell_welcome(r, slot, &m->hello, true);
+    roster_tell_again(r, slot);
+    return true;
+}
+
 static void come(struct roster *r, uint64_t link, bool local, const struct message *m,
                  uint64_t now_ms)
 {
@@ -219,9 +273,7 @@ static void come(struct roster *r, uint64_t link, bool local, const struct messa
         roster_tell_refused(r, link, MESSAGE_REFUSED_FULL, true, "no memory for one node more");
         return;
     }
-    if (r->founder[0] == '\0')
-        snprintf(r->founder, sizeof r->founder, "%s", h->name);
-    roster_note_terms(r, &h->terms);
+    note_founder(r, h);
     roster_attach(r, slot, link, now_ms);
     roster_tell_welcome(r, slot, h, false);
     feed(r, slot, ROSTER_EV_JOIN, now_ms, m);
@@ -246,7 +298,7 @@ static void hear_hello(struct roster *r, const struct roster_input *in)
     } else if (r->state == ROSTER_CLOSED) {
         roster_tell_verdict(r, in->link);
         roster_tell_close(r, in->link);
-    } else {
+    } else if (!come_over(r, in->link, in->local, in->message, in->now_ms)) {
         come(r, in->link, in->local, in->message, in->now_ms);
     }
 }
@@ -319,14 +371,16 @@ static void hear(struct roster *r, const struct roster_input *in)
     if (slot == ROSTER_NO_SLOT)
         return;
     roster_hear(r, slot, in->now_ms);
-    if (m->type == MESSAGE_HEARTBEAT)
-        roster_tell_lease(r, slot, m->heartbeat.sent_ms, in->now_ms);
-    else if (m->type == MESSAGE_LEAVE)
+    if (m->type == MESSAGE_HEARTBEAT) {
+        if (roster_may_renew(r, slot, in->now_ms))
+            roster_tell_lease(r, slot, m->heartbeat.sent_ms, in->now_ms);
+    } else if (m->type == MESSAGE_LEAVE) {
         hear_leave(r, slot, m, in->now_ms);
-    else if (m->type == MESSAGE_END)
+    } else if (m->type == MESSAGE_END) {
         feed(r, slot, ROSTER_EV_END, in->now_ms, m);
-    else if (is_of_generation(r, &r->nodes[slot], m))
+    } else if (is_of_generation(r, &r->nodes[slot], m)) {
         hear_of_ranks(r, slot, m, in->now_ms);
+    }
 }
 
 /* Nobody waits for a node that said that it goes, nor for anybody when all is over. */
@@ -364,6 +418,18 @@ void roster_step(struct roster *r, const struct roster_input *in, struct roster_
                                                .slot = ROSTER_NO_SLOT,
                                                .message = in->message});
         break;
+    case ROSTER_CONFIRMED:
+        if (in->generation == r->generation && !r->confirmed)
+            roster_apply(r, &(struct roster_event){.type = ROSTER_EV_CONFIRMED,
+                                                   .now_ms = in->now_ms,
+                                                   .slot = ROSTER_NO_SLOT});
+        break;
+    case ROSTER_DOUBT:
+        r->doubts = true;
+        break;
+    case ROSTER_CERTAIN:
+        r->doubts = r->lost_in_doubt = false;
+        break;
     case ROSTER_TIME:
         take_time(r, in->now_ms);
         break;
@@ -383,11 +449,14 @@ uint64_t roster_deadline_ms(const struct roster *r)
 {
     uint32_t away = r->lists[LIST_AWAY].first;
     uint32_t silent = r->lists[LIST_HEARD].first;
+    uint32_t absent = r->lists[LIST_ABSENT].first;
     uint64_t deadline_ms = r->deadline_ms;
     if (away != ROSTER_NO_SLOT)
         deadline_ms = sooner(deadline_ms, r->nodes[away].since_ms + r->limits.return_ms);
     if (silent != ROSTER_NO_SLOT)
         deadline_ms = sooner(deadline_ms, r->nodes[silent].since_ms + silence_ms(r));
+    if (absent != ROSTER_NO_SLOT)
+        deadline_ms = sooner(deadline_ms, r->nodes[absent].since_ms + r->limits.absent_ms);
     return deadline_ms;
 }
 
@@ -446,7 +515,8 @@ bool roster_view(const struct roster *r, uint32_t slot, struct roster_node_view 
                                      .is_done = n->done,
                                      .is_stopped = n->part == PART_STOPPED,
                                      .leaves = n->leaves,
-                                     .has_saved = n->yielded};
+                                     .has_saved = n->yielded,
+                                     .is_absent = n->absent};
     return true;
 }
 
@@ -469,6 +539,7 @@ static void set_limits(struct roster *r, const struct roster_limits *limits)
     set_default(&r->limits.return_ms, LEASE_RETURN_MS);
     set_default(&r->limits.ready_ms, ROSTER_READY_MS);
     set_default(&r->limits.slack_ms, ROSTER_SLACK_MS);
+    set_default(&r->limits.absent_ms, r->limits.lease_ms + r->limits.margin_ms);
 }
 
 static int check(const struct roster *r, const struct message_terms *t, struct co_error *err)

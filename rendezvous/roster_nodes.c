@@ -4,6 +4,7 @@
 #include "roster_state.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -274,6 +275,11 @@ int roster_reserve(struct roster *r, size_t n_addresses)
     return 0;
 }
 
+int roster_reserve_slots(struct roster *r, uint32_t n)
+{
+    return reserve_slots(r, n) < 0 || reserve_actions(r, n) < 0 ? -ENOMEM : 0;
+}
+
 static int copy_addresses(const struct message_hello *hello, struct message_address **ret)
 {
     size_t n = hello->n_addresses;
@@ -327,12 +333,33 @@ int roster_admit(struct roster *r, const struct message_hello *hello, bool local
     return 0;
 }
 
+uint32_t roster_admit_absent(struct roster *r, uint32_t seat, uint64_t since_ms)
+{
+    uint32_t slot = take_slot(r);
+    struct roster_node *n = &r->nodes[slot];
+    *n = (struct roster_node){.used = true,
+                              .absent = true,
+                              .node_rank = MESSAGE_NO_RANK,
+                              .expected = ROSTER_ORDER_NONE,
+                              .arrival = r->n_arrivals++,
+                              .part = PART_TOLD,
+                              .seat = (int32_t)seat};
+    snprintf(n->name, sizeof n->name, "GROUP_RANK=%" PRIu32, seat);
+    list_append(r, LIST_ABSENT, slot, since_ms);
+    r->n_absent++;
+    count(r, slot, 1);
+    return slot;
+}
+
 void roster_forget(struct roster *r, uint32_t slot)
 {
     struct roster_node *n = &r->nodes[slot];
     count(r, slot, -1);
     list_take(r, slot);
-    roster_index_remove(&r->by_instance, hash_of_instance(n->instance), slot);
+    if (n->absent)
+        r->n_absent--;
+    else
+        roster_index_remove(&r->by_instance, hash_of_instance(n->instance), slot);
     if (n->link != 0)
         roster_index_remove(&r->by_link, hash_of_link(n->link), slot);
     if (n->node_rank >= 0)

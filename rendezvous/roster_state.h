@@ -24,6 +24,7 @@ enum roster_list_name {
     LIST_NONE,  /* a local node is never silent */
     LIST_HEARD, /* those with a link */
     LIST_AWAY,
+    LIST_ABSENT,
     LIST_N
 };
 
@@ -49,6 +50,7 @@ struct roster_node {
     uint32_t prev, next;
     bool leaves;
     bool condemned; /* given up; it stays until its lease is over */
+    bool absent;    /* only its seat is known */
 
     enum roster_part part;
     bool done, yielded;
@@ -113,6 +115,7 @@ struct roster {
     uint32_t generation;
     uint64_t begun_ms;
     uint32_t leader;           /* slot; ROSTER_NO_SLOT: lost */
+    bool confirmed;            /* it may begin */
     bool ready;                /* its store is open */
     bool pending;              /* the members were asked to save ... */
     uint64_t pending_since_ms; /* ... then */
@@ -124,6 +127,13 @@ struct roster {
     uint64_t stop_ms; /* the slowest member's */
     uint64_t pause_until_ms;
     struct roster_cause cause;
+
+    /* another roster may have taken our place, or ours is the other one's */
+    bool doubts;
+    bool lost_in_doubt; /* a member */
+    bool join_waits;    /* somebody came who could not be let in then */
+    uint32_t n_absent;
+
     struct roster_order_seat *seats; /* owned; of the newest generation, cap_slots */
     uint32_t n_seats;
     struct roster_order_entry *entries; /* owned; to sort, cap_slots */
@@ -204,6 +214,30 @@ void roster_forget(struct roster *r, uint32_t slot);
  * returns   lent until the next one is excluded */
 const struct roster_excluded *roster_exclude(struct roster *r, uint32_t slot, uint8_t exit_code);
 const struct roster_excluded *roster_find_excluded(const struct roster *r, const char *name);
+
+/* --- roster_past.c --- */
+
+/* Take in a node that nobody knows, if it is one of the absent.
+ *
+ * ret_slot   as roster_admit(): it takes part, and has no link yet
+ * returns    0; -ENOENT: it is not; -ENOMEM */
+int roster_embody(struct roster *r, const struct message_hello *hello, bool local, uint64_t now_ms,
+                  uint32_t *ret_slot);
+
+/* Nobody can be let in now without harm to what runs. */
+bool roster_lets_wait(const struct roster *r);
+
+/* May this node's lease be renewed? */
+bool roster_may_renew(const struct roster *r, uint32_t slot, uint64_t now_ms);
+
+/* --- roster_nodes.c, for roster_past.c --- */
+
+int roster_reserve_slots(struct roster *r, uint32_t n); /* of a new roster; 0, -ENOMEM */
+
+/* Take in a member of which only the seat is known. There must be room for it. */
+uint32_t roster_admit_absent(struct roster *r, uint32_t seat, uint64_t since_ms);
+
+/* --- roster_nodes.c, places --- */
 
 /* Give places to those who are here: fills seats, ranks, the leader, what the generation is. */
 void roster_give_places(struct roster *r);

@@ -36,7 +36,8 @@ check common
 check segments 'common/*'
 check console 'common/*'
 check rendezvous 'common/*'
-check launcher 'ddp/*' 'common/*' 'segments/*' 'console/*' 'rendezvous/server.h' \
+check etcd 'common/*' 'curl/*'
+check launcher 'ddp/*' 'common/*' 'segments/*' 'console/*' 'rendezvous/server.h' 'etcd/elector.h' 'etcd/etcd_plugin.h' \
     'rendezvous/address.h' 'rendezvous/allow.h' 'rendezvous/control_link.h' 'rendezvous/control_wire.h' 'rendezvous/jobs.h' 'rendezvous/jobs_page.h' 'rendezvous/resolve.h' \
     'rendezvous/seal.h' 'rendezvous/token.h' 'rendezvous/pmi1_server.h' 'rendezvous/wire.h' \
     'rendezvous/restart_policy.h' 'rendezvous/message.h' 'rendezvous/lease.h' 'rendezvous/member.h' 'rendezvous/roster.h'
@@ -64,9 +65,10 @@ for file in console/job_request.c ctl/check_facts.c ctl/check_gpus.c ctl/check_j
     launcher/worker_env.c rendezvous/store.c rendezvous/codec.c rendezvous/session.c \
     rendezvous/control_wire.c rendezvous/lease.c rendezvous/member.c rendezvous/member_input.c \
     rendezvous/restart_policy.c rendezvous/roster.c rendezvous/roster_input.c \
-    rendezvous/roster_index.c rendezvous/roster_nodes.c rendezvous/roster_order.c rendezvous/roster_tell.c rendezvous/seal.c \
+    rendezvous/roster_index.c rendezvous/roster_nodes.c rendezvous/roster_order.c rendezvous/roster_past.c rendezvous/roster_tell.c rendezvous/seal.c \
     rendezvous/pmi1_server.c rendezvous/pmi1_wire.c \
     rendezvous/protocol.c rendezvous/http.c rendezvous/stats.c rendezvous/allow.c daemon/daemon_cli.c \
+    etcd/base64.c etcd/elector.c etcd/etcd_wire.c \
     worker-runtime/bucket_plan.c worker-runtime/cpu_tuning.c worker-runtime/data_format.c worker-runtime/randperm.c worker-runtime/safetensors_header.c worker-runtime/utf8.c \
     nccl/life.c worker-runtime/device_plan.c worker-runtime/call.c worker-runtime/commit.c worker-runtime/env.c worker-runtime/first_failure.c worker-runtime/layout.c \
     worker-runtime/moments.c worker-runtime/net_cause.c worker-runtime/net_map.c worker-runtime/net_math.c worker-runtime/optimizer.c worker-runtime/place.c \
@@ -79,7 +81,7 @@ for file in console/job_request.c ctl/check_facts.c ctl/check_gpus.c ctl/check_j
     fi
 done
 
-for header in include/ddp/*.h common/*.h segments/*.h console/*.h rendezvous/*.h launcher/*.h daemon/*.h ctl/*.h worker-runtime/*.h nccl/life.h nccl/hand.h perf/*.h \
+for header in include/ddp/*.h common/*.h segments/*.h console/*.h rendezvous/*.h etcd/*.h launcher/*.h daemon/*.h ctl/*.h worker-runtime/*.h nccl/life.h nccl/hand.h perf/*.h \
     examples/*.h; do
     [ -e "$header" ] || continue
     if ! echo "#include \"$header\"" |

@@ -12,6 +12,9 @@
  *   - no wait of the roster lasts longer than its limits allow
  *   - what another node's loss did to a rank is neither the verdict nor charged to the budget
  *   - a node that is excluded had as many failures as that takes, and takes part in nothing more
+ * In every third schedule the roster is lost now and then, and another one takes its place, which
+ * knows only what was written down as its generation was confirmed (docs/etcd.md): the same holds,
+ * and no rank is stopped because of it alone.
  * and at the end: the job is closed, each ddprun that heard the verdict ended with the same code,
  * none is left waiting. */
 #include "rendezvous/control_wire.h"
@@ -113,6 +116,13 @@ struct world {
     struct generation generations[MAX_GENERATIONS];
     struct control_wire_scratch scratch;
     uint64_t resets_at_ms, freezes_roster_at_ms;
+    struct roster_limits limits;
+    uint64_t moves_at_ms;                  /* the roster is lost; CO_NEVER_MS */
+    bool is_moving;                        /* it is, until roster_frozen_until_ms */
+    uint64_t writes_at_ms, confirms_at_ms; /* the newest generation's record */
+    bool has_past;
+    struct roster_past past, being_written; /* the record */
+    uint32_t n_moves;
     uint64_t n_messages;
     bool has_node_ranks;
     bool loses_nodes; /* some are killed, cut off or leave */
@@ -346,13 +356,57 @@ static void check_join(const struct world *w)
               "a node joins, though another one is done");
 }
 
+/* Another roster knows who comes from the one before. */
+static void check_move(const struct world *w, const struct node *n)
+{
+    uint64_t grace_ms = LEASE_MS + LEASE_MARGIN_MS;
+    check(w,
+          w->n_moves == 0 || n->phase != RANKS_RUN ||
+              n->generation != roster_generation(w->roster) ||
+              roster_get_state(w->roster) != ROSTER_RUNNING ||
+              w->now_ms <= n->blocked_until_ms + grace_ms ||
+              w->now_ms <= n->frozen_until_ms + grace_ms,
+          "a node that runs was not known when the roster had moved");
+}
+
 static void check_message(const struct world *w, const struct link *l, const struct message *m)
 {
+    if (m->type == MESSAGE_REFUSED && m->refused.why == MESSAGE_REFUSED_LOST)
+        check_move(w, &w->nodes[l->node]);
     if (m->type == MESSAGE_REFUSED && m->refused.why == MESSAGE_REFUSED_LOST &&
         strstr(m->refused.text, "was given up:") != NULL)
         check_loss(w, &w->nodes[l->node]);
     if (m->type == MESSAGE_STOP && m->stop.why == MESSAGE_WHY_JOIN)
         check_join(w);
+}
+
+/* A node that could come to the new roster, and had ranks, has come. */
+static void check_absence(const struct world *w)
+{
+    unsigned index;
+    uint64_t grace_ms = LEASE_MS + LEASE_MARGIN_MS;
+    if (sscanf(roster_change(w->roster), "lost GROUP_RANK=%u:", &index) != 1)
+        return;
+    for (int i = 0; i < w->n_nodes; i++) {
+        const struct node *n = &w->nodes[i];
+        if (!n->is_up || n->phase != RANKS_RUN || n->generation != w->past.generation ||
+            member_get_place(n->member)->place.node_index != index)
+            continue;
+        check(w,
+              w->now_ms <= n->blocked_until_ms + grace_ms ||
+                  w->now_ms <= n->frozen_until_ms + grace_ms,
+              "a node that runs was not waited for when the roster had moved");
+    }
+}
+
+/* Somewhere else, which takes its time to answer. */
+static void write_record(struct world *w)
+{
+    if (w->limits.confirm_ms == 0)
+        return;
+    roster_get_past(w->roster, &w->being_written);
+    w->writes_at_ms = w->now_ms + draw(w, 5);
+    w->confirms_at_ms = w->writes_at_ms + draw(w, chance(w, 10) ? 1000 : 5);
 }
 
 static void carry_out_roster(struct world *w, const struct roster_actions *actions)
@@ -364,8 +418,12 @@ static void carry_out_roster(struct world *w, const struct roster_actions *actio
             trace(w, "%s -> %s: %s", roster_state_name(a->from), roster_state_name(a->to),
                   roster_change(w->roster));
             w->state_since_ms = w->now_ms;
-            if (a->to == ROSTER_RUNNING)
+            if (a->to == ROSTER_RUNNING) {
                 check_sealing(w);
+                write_record(w);
+            }
+            if (a->to == ROSTER_STOPPING)
+                check_absence(w);
             if (a->to == ROSTER_CLOSED)
                 check_blame(w);
         } else if (a->type == ROSTER_CLOSE && l != NULL) {
@@ -571,7 +629,8 @@ static void make_hello(struct world *w, struct node *n, int i)
 
 static void start_node(struct world *w, struct node *n)
 {
-    struct member_limits limits = {.start_timeout_ms = w->terms.start_timeout_ms};
+    struct member_limits limits = {.start_timeout_ms = w->terms.start_timeout_ms,
+                                   .daemon_timeout_ms = 60000};
     struct member_orders orders;
     struct co_error err;
     n->starts_at_ms = CO_NEVER_MS;
@@ -594,6 +653,11 @@ static void answer_connect(struct world *w, struct node *n)
 {
     n->connect_at_ms = CO_NEVER_MS;
     struct link *l = link_by_id(w, 0);
+    if (w->is_moving && w->now_ms < w->roster_frozen_until_ms && !is_cut_off(w, n)) {
+        feed_node(w, n, (struct member_input){.type = MEMBER_DAEMON_LOST, .asked_ms = w->now_ms});
+        feed_node(w, n, (struct member_input){.type = MEMBER_LINK_DOWN, .text = "nobody leads"});
+        return;
+    }
     if (is_cut_off(w, n) || l == NULL) {
         feed_node(w, n, (struct member_input){.type = MEMBER_LINK_DOWN, .text = "unreachable"});
         return;
@@ -750,7 +814,19 @@ static uint64_t *time_at(struct node *n, size_t i)
 
 struct choice {
     uint64_t at_ms;
-    enum { NOBODY, NODE, NODE_TIME, MAIL, ROSTER_TIME_, WAKE_ROSTER, RESET, FREEZE_ROSTER } what;
+    enum {
+        NOBODY,
+        NODE,
+        NODE_TIME,
+        MAIL,
+        ROSTER_TIME_,
+        WAKE_ROSTER,
+        RESET,
+        FREEZE_ROSTER,
+        LOSE_ROSTER,
+        WRITE_RECORD,
+        CONFIRM
+    } what;
     int index;
     int detail;
 };
@@ -800,6 +876,11 @@ static struct choice choose(struct world *w)
         consider_node(&best, &w->nodes[i], i);
     consider(&best, (struct choice){w->resets_at_ms, RESET, 0, 0});
     consider(&best, (struct choice){w->freezes_roster_at_ms, FREEZE_ROSTER, 0, 0});
+    consider(&best, (struct choice){w->moves_at_ms, LOSE_ROSTER, 0, 0});
+    consider(&best, (struct choice){w->writes_at_ms, WRITE_RECORD, 0, 0});
+    if (w->confirms_at_ms != CO_NEVER_MS)
+        consider(&best, (struct choice){later(w->confirms_at_ms, w->roster_frozen_until_ms),
+                                        CONFIRM, 0, 0});
     for (int i = 0; i < w->n_nodes; i++) {
         const struct node *n = &w->nodes[i];
         uint64_t at_ms = n->is_up ? member_deadline_ms(n->member) : CO_NEVER_MS;
@@ -896,6 +977,58 @@ static void freeze_roster(struct world *w)
     w->state_since_ms = w->roster_frozen_until_ms;
 }
 
+/* Its process is gone: all connections end, and what was said on them. */
+static void lose_roster(struct world *w)
+{
+    w->moves_at_ms = CO_NEVER_MS;
+    if (roster_get_state(w->roster) == ROSTER_CLOSED)
+        return;
+    trace(w, "the roster is lost");
+    for (int i = 0; i < MAX_LINKS; i++) {
+        struct link *l = &w->links[i];
+        if (l->id == 0 || !l->has_end[TO_ROSTER])
+            continue;
+        queue_clear(&l->queues[TO_NODE]);
+        link_close(w, l, TO_ROSTER);
+    }
+    w->is_moving = w->roster_slept = true;
+    w->roster_frozen_until_ms = w->now_ms + draw(w, 4000);
+    w->confirms_at_ms = CO_NEVER_MS; /* nobody hears it; what is on its way to be written is */
+    w->n_moves++;
+}
+
+static void take_over(struct world *w)
+{
+    struct co_error err;
+    roster_destroy(w->roster);
+    if (roster_create(&w->limits, &w->terms, NULL, 0, w->now_ms, &w->roster, &err) < 0 ||
+        (w->has_past && roster_resume(w->roster, &w->past, w->now_ms, &err) < 0))
+        exit(1);
+    trace(w, "another roster: %s", roster_change(w->roster));
+    w->is_moving = false;
+    w->state_since_ms = w->now_ms;
+    if (w->has_past)
+        w->generations[w->past.generation].own_is_heard = false; /* it may be told again, or not */
+    w->moves_at_ms =
+        w->now_ms < FAULTS_END_MS && !chance(w, 3) ? w->now_ms + draw(w, 12000) : CO_NEVER_MS;
+}
+
+static void wake_roster(struct world *w)
+{
+    w->roster_slept = false;
+    if (w->is_moving)
+        take_over(w);
+    else
+        feed_roster(w, (struct roster_input){.type = ROSTER_ASLEEP});
+}
+
+static void confirm(struct world *w)
+{
+    w->confirms_at_ms = CO_NEVER_MS;
+    feed_roster(w,
+                (struct roster_input){.type = ROSTER_CONFIRMED, .generation = w->past.generation});
+}
+
 static void live_on(struct world *w, const struct choice *c)
 {
     w->now_ms = later(w->now_ms, c->at_ms);
@@ -913,8 +1046,18 @@ static void live_on(struct world *w, const struct choice *c)
         feed_roster(w, (struct roster_input){.type = ROSTER_TIME});
         break;
     case WAKE_ROSTER:
-        w->roster_slept = false;
-        feed_roster(w, (struct roster_input){.type = ROSTER_ASLEEP});
+        wake_roster(w);
+        break;
+    case LOSE_ROSTER:
+        lose_roster(w);
+        break;
+    case WRITE_RECORD:
+        w->writes_at_ms = CO_NEVER_MS;
+        w->has_past = true;
+        w->past = w->being_written;
+        break;
+    case CONFIRM:
+        confirm(w);
         break;
     case RESET:
         reset_some(w);
@@ -993,12 +1136,17 @@ static void world_init(struct world *w, uint64_t seed)
     w->tells = w->seed % 2 == 1;
     w->resets_at_ms = chance(w, 3) ? draw(w, 10000) : CO_NEVER_MS;
     w->freezes_roster_at_ms = chance(w, 10) ? draw(w, 10000) : CO_NEVER_MS;
+    w->writes_at_ms = w->confirms_at_ms = w->moves_at_ms = CO_NEVER_MS;
+    if (seed % 3 == 0) {
+        w->limits.confirm_ms = 60000;
+        w->freezes_roster_at_ms = CO_NEVER_MS; /* one that sleeps has lost its place */
+        w->moves_at_ms = draw(w, 12000);
+    }
     w->n_nodes = (int)w->terms.min_nodes + (int)draw(w, MAX_NODES - w->terms.min_nodes + 1);
     for (int i = 0; i < w->n_nodes; i++)
         draw_node(w, i);
-    struct roster_limits limits = {0};
     struct co_error err;
-    if (roster_create(&limits, &w->terms, NULL, 0, w->now_ms, &w->roster, &err) < 0)
+    if (roster_create(&w->limits, &w->terms, NULL, 0, w->now_ms, &w->roster, &err) < 0)
         exit(1);
 }
 
@@ -1070,7 +1218,7 @@ static void world_fini(struct world *w)
 /* What all schedules together came to: a simulator that never reaches a case proves nothing of
  * it. */
 static struct totals {
-    uint64_t n_messages, n_generations, n_restarts, n_virtual_s;
+    uint64_t n_moves, n_messages, n_generations, n_restarts, n_virtual_s;
     uint64_t n_verdicts[MESSAGE_ENDED + 1], n_open, n_excluded;
 } totals;
 
@@ -1078,6 +1226,7 @@ static void add_up(const struct world *w)
 {
     const struct message_verdict *v = roster_get_verdict(w->roster);
     totals.n_messages += w->n_messages;
+    totals.n_moves += w->n_moves;
     totals.n_generations += roster_generation(w->roster) + 1; /* none: -1 */
     totals.n_restarts += roster_n_restarts(w->roster);
     totals.n_virtual_s += w->now_ms / 1000;
@@ -1121,6 +1270,7 @@ int main(void)
     printf("%" PRIu64 " schedules, seeds 1 to %" PRIu64 ": %" PRIu64 " generations, %" PRIu64
            " restarts, %" PRIu64 " messages, %" PRIu64 " s\n",
            n, n, totals.n_generations, totals.n_restarts, totals.n_messages, totals.n_virtual_s);
+    printf("%" PRIu64 " times another roster took over\n", totals.n_moves);
     printf("verdicts: %" PRIu64 " well, %" PRIu64 " a rank failed, %" PRIu64
            " too few left, %" PRIu64 " missing, %" PRIu64 " ended; nobody left to be told: %" PRIu64
            "; nodes excluded: %" PRIu64 "\n",

@@ -139,7 +139,39 @@ class StandIn:
                 lines.flush()
 
 
+class LargeAnswer(StandIn):
+    """One whose answer is larger than a socket holds: it can be given only to who reads it."""
+
+    def serve(self):
+        self.is_taken = threading.Event()
+        client, _ = self.server.accept()
+        with client, client.makefile("rw") as lines:
+            for line in lines:
+                is_stack = line.startswith("stack")
+                answer = {"v": 1, "ranks": [], "text": "x" * (4 << 20) + "\n"} if is_stack else self.status
+                lines.write(json.dumps(answer) + "\n")
+                lines.flush()
+                if is_stack:
+                    self.is_taken.set()
+
+
 class StandIns(unittest.TestCase):
+    def test_an_answer_is_taken_while_another_one_is_awaited(self):
+        """As a ddprun gives up a client that does not take its answer in 30 s."""
+        with tempfile.TemporaryDirectory() as parent:
+            run_id = "stand-in-" + os.path.basename(parent)
+            slow, large = StandIn(parent, 0, run_id), LargeAnswer(parent, 1, run_id)
+            with subprocess.Popen([DDPCTL, "stack", *TIMEOUT, "all", run_id], stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, env={**os.environ, "XDG_RUNTIME_DIR": parent}) as process:
+                is_taken = slow.is_asked.wait(DEADLINE_S) and large.is_taken.wait(DEADLINE_S)
+                slow.may_answer.set()
+                out = process.communicate(timeout=3 * DEADLINE_S)[0]
+            self.assertTrue(is_taken)
+            self.assertEqual(out[:8], b"node 0\nx")
+            for node in slow, large:
+                node.thread.join()
+                node.server.close()
+
     def test_all_nodes_are_asked_for_stacks_before_the_first_answers(self):
         with tempfile.TemporaryDirectory() as parent:
             run_id = "stand-in-" + os.path.basename(parent)

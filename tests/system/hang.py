@@ -34,6 +34,20 @@ class FlightRecorder(unittest.TestCase):
                              ["what rank 0 has kept", "what rank 1 has kept"])
 
 
+    def test_what_torch_writes_by_itself_when_a_call_takes_too_long_is_gathered(self):
+        """In its place the ranks write such a file, and end as it ends them."""
+        with tempfile.TemporaryDirectory() as folder:
+            script = 'echo "kept by $RANK" >$TORCH_FR_DUMP_TEMP_FILE$RANK; test $RANK = 0 || exec sleep 1000; ' \
+                'kill -ABRT $$$$'  # of an argument two of them are one, as for torchrun
+            env = {"TORCH_FR_DUMP_TEMP_FILE": folder + "/dump_"}
+            code, _, err = run("-n", "2", "--log-dir", folder + "/logs", "sh", "-c", script, env=env)
+            self.assertEqual(code, 128 + signal.SIGABRT, err)
+            self.assertRegex(err, r"(?ms)^ddprun: rank 0 failed: .*^torch's flight recorder:\n  dumps of [12] ranks?; ")
+            self.assertIn("kept by 0\n", map(read, glob.glob(folder + "/logs/*/attempt_0/flight_recorder/rank_?")))
+            code, _, err = run("-n", "1", "sh", "-c", "exit 1", env=env)
+            self.assertNotIn("flight recorder", err)  # an old file says nothing
+
+
 class Libddp(unittest.TestCase):
     def hang(self, way, *words, n=3):
         with tempfile.TemporaryDirectory() as folder:

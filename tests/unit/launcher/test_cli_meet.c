@@ -3,6 +3,7 @@
 #include "common/error.h"
 #include "launcher/cli.h"
 #include "launcher/cli_conf.h"
+#include "launcher/etcd_settings.h"
 #include "launcher/job_spec.h"
 #include "rendezvous/address.h"
 #include "tests/support/cli_words.h"
@@ -185,6 +186,47 @@ START_TEST(times_can_be_given)
 }
 END_TEST
 
+START_TEST(etcd_is_where_it_is_said_to_be_by_either_of_torchruns_names)
+{
+    static const char *const names[] = {"--rdzv-backend=etcd", "--rdzv-backend=etcd-v2"};
+    for (int i = 0; i < 2; i++) {
+        JOB("ddprun", "-N2", names[i], "--rdzv-endpoint=etcd1", "--rdzv-id=job7", "train.py");
+        ck_assert_str_eq(w->endpoint_host, "etcd1");
+        ck_assert_uint_eq(w->endpoint_port, 2379);
+        ck_assert_ptr_nonnull(w->etcd);
+        ck_assert_str_eq(w->etcd->prefix, "/ddprun");
+        ck_assert(!w->etcd->is_https);
+        ck_assert_ptr_null(spec.master_addr);
+    }
+    JOB("ddprun", "-N2", C10D, "train.py");
+    ck_assert_ptr_null(w->etcd);
+}
+END_TEST
+
+START_TEST(how_to_come_in_at_etcd_has_both_of_torchruns_names)
+{
+    JOB("ddprun", "-N2", "--rdzv-backend=etcd", "--rdzv-endpoint=[::1]:4001", "--rdzv-id=job7",
+        "--rdzv-conf=protocol=https,cacert=ca,cert=c,key=k,etcd_prefix=/a/b//,user=u,password=p",
+        "train.py");
+    ck_assert_ptr_null(spec.notes);
+    ck_assert_str_eq(w->endpoint_host, "::1");
+    ck_assert_uint_eq(w->endpoint_port, 4001);
+    ck_assert(w->etcd->is_https);
+    ck_assert_str_eq(w->etcd->ca_cert, "ca");
+    ck_assert_str_eq(w->etcd->cert, "c");
+    ck_assert_str_eq(w->etcd->key, "k");
+    ck_assert_str_eq(w->etcd->prefix, "/a/b");
+    ck_assert_str_eq(w->etcd->user, "u");
+    ck_assert_str_eq(w->etcd->password, "p");
+    JOB("ddprun", "-N2", "--rdzv-backend=etcd-v2", "--rdzv-endpoint=etcd1", "--rdzv-id=job7",
+        "--rdzv-conf=ca_cert=ca,ssl_cert=c,ssl_cert_key=k,password_file=f", "train.py");
+    ck_assert_str_eq(w->etcd->ca_cert, "ca");
+    ck_assert_str_eq(w->etcd->cert, "c");
+    ck_assert_str_eq(w->etcd->key, "k");
+    ck_assert_str_eq(w->etcd->password_file, "f");
+}
+END_TEST
+
 START_TEST(torchruns_settings_are_understood)
 {
     JOB("torchrun", "-N2", "--rdzv-backend=c10d", C10D,
@@ -349,6 +391,8 @@ int main(void)
     tcase_add_test(c, times_have_defaults);
     tcase_add_test(c, times_can_be_given);
     tcase_add_test(c, torchruns_settings_are_understood);
+    tcase_add_test(c, etcd_is_where_it_is_said_to_be_by_either_of_torchruns_names);
+    tcase_add_test(c, how_to_come_in_at_etcd_has_both_of_torchruns_names);
     tcase_add_test(c, a_setting_of_one_backend_means_nothing_to_the_other);
     tcase_add_test(c, an_unknown_setting_costs_a_line);
     tcase_add_test(c, long_settings_are_refused);

@@ -72,7 +72,7 @@ static void begin(int n, const char *dir)
 {
     static const int ranks[] = {4, 5, 6};
     struct co_error err;
-    ck_assert_int_eq(flights_begin(&names, ranks, n, dir, now_ms, &f, &err), 0);
+    ck_assert_int_eq(flights_ask(&names, ranks, n, dir, now_ms, &f, &err), 0);
 }
 
 static bool look_after(uint64_t ms)
@@ -140,17 +140,23 @@ static const char *long_name(const char *variable)
 START_TEST(names_are_torch_s)
 {
     struct flights_names found;
-    ck_assert(flights_find_names(&found, only_pipe));
+    flights_find_names(&found, only_pipe);
     ck_assert_str_eq(found.pipe, "/p/x");
     ck_assert_str_eq(found.file, "/home/u/.cache/torch/comm_lib_trace_rank_");
-    ck_assert(flights_find_names(&found, only_cache));
+    ck_assert(!found.is_chosen);
+    flights_find_names(&found, only_cache);
     ck_assert_str_eq(found.file, "/cache/torch/comm_lib_trace_rank_");
-    ck_assert(flights_find_names(&found, old_name));
+    flights_find_names(&found, old_name);
     ck_assert_str_eq(found.file, "/t/old");
-    ck_assert(flights_find_names(&found, new_name));
+    flights_find_names(&found, new_name);
     ck_assert_str_eq(found.file, "/t/new");
-    ck_assert(!flights_find_names(&found, no_pipe));
-    ck_assert(!flights_find_names(&found, long_name));
+    ck_assert(found.is_chosen);
+    flights_find_names(&found, no_pipe);
+    ck_assert_str_eq(found.pipe, "");
+    ck_assert(found.is_chosen);
+    flights_find_names(&found, long_name);
+    ck_assert_str_eq(found.pipe, "");
+    ck_assert(!found.is_chosen);
 }
 END_TEST
 
@@ -240,6 +246,24 @@ START_TEST(a_folder_that_cannot_be_made_costs_no_dump)
 }
 END_TEST
 
+START_TEST(what_torch_writes_by_itself_is_gathered_when_the_ranks_have_ended)
+{
+    static const int ranks[] = {4, 5, 6};
+    struct co_error err;
+    write_file("dump_5", "of the job before");
+    ck_assert_int_eq(flights_watch(&names, ranks, 3, gathered, &f, &err), 0);
+    assert_told("");
+    write_file("dump_4", "new");
+    write_file("dump_6", "");
+    flights_take(f);
+    ck_assert_str_eq(read_file("gathered/rank_4"), "new");
+    ck_assert_str_eq(read_file("gathered/rank_5"), "none");
+    assert_told(text_of("torch's flight recorder:\n"
+                        "  dumps of 1 rank; where they differ is said by\n"
+                        "    python -m torch.distributed.flight_recorder.fr_trace %s/gathered\n"));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("flights");
@@ -251,6 +275,7 @@ int main(void)
     tcase_add_test(tc, who_does_not_answer_is_named_in_time);
     tcase_add_test(tc, what_is_no_pipe_is_left_alone);
     tcase_add_test(tc, a_folder_that_cannot_be_made_costs_no_dump);
+    tcase_add_test(tc, what_torch_writes_by_itself_is_gathered_when_the_ranks_have_ended);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

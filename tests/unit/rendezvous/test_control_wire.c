@@ -59,6 +59,15 @@ static struct message_hello make_hello(void)
                   .scale_timeout_ms = 600000,
                   .exclude_after = 3,
                   .exclude_window_ms = 86400000},
+        .was = {.is_known = true,
+                .generation = 7,
+                .place = {.n_nodes = 3,
+                          .node_index = 2,
+                          .world_size = 24,
+                          .first_rank = 16,
+                          .agent_store = true,
+                          .host = "node1",
+                          .port = 4242}},
     };
 }
 
@@ -177,6 +186,10 @@ START_TEST(a_hello_keeps_its_fields)
     ck_assert_uint_eq(back.hello.n_addresses, 2);
     ck_assert_mem_eq(back.hello.addresses, addresses, sizeof addresses);
     ck_assert_mem_eq(&back.hello.terms, &m.hello.terms, sizeof m.hello.terms);
+    ck_assert(back.hello.was.is_known);
+    ck_assert_uint_eq(back.hello.was.generation, 7);
+    ck_assert_uint_eq(back.hello.was.place.node_index, 2);
+    ck_assert_str_eq(back.hello.was.place.host, "node1");
 }
 END_TEST
 

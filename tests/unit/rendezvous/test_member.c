@@ -702,17 +702,54 @@ START_TEST(who_waits_gives_a_silent_daemon_up_and_not_a_slow_one)
 }
 END_TEST
 
-START_TEST(a_lease_runs_on_when_the_daemon_is_to_be_replaced)
+static void nobody_has_the_roster(uint64_t asked_ms_ago)
+{
+    step((struct member_input){.type = MEMBER_DAEMON_LOST, .asked_ms = now_ms - asked_ms_ago});
+}
+
+START_TEST(a_lease_runs_on_while_nobody_has_the_roster)
 {
     create_running();
     event(MEMBER_LINK_DOWN);
-    now_ms += 2000;
-    event(MEMBER_DAEMON_LOST);
-    ck_assert_uint_eq(o.lease_end_ms, now_ms + 60000);
-    time_goes_on(59999);
+    time_goes_on(2000);
+    nobody_has_the_roster(100);
+    ck_assert_uint_eq(o.lease_end_ms, now_ms - 100 + 3000);
+    time_goes_on(2899);
     assert_state(MEMBER_RUNNING);
     time_goes_on(1);
     assert_state(MEMBER_KILLING);
+}
+END_TEST
+
+START_TEST(a_lease_runs_on_for_the_daemon_timeout_at_most)
+{
+    create_running();
+    event(MEMBER_LINK_DOWN);
+    for (int i = 0; i < 59; i++) {
+        time_goes_on(1000);
+        nobody_has_the_roster(0);
+    }
+    assert_state(MEMBER_RUNNING);
+    time_goes_on(1999); /* 60 s behind the first of them */
+    nobody_has_the_roster(0);
+    assert_state(MEMBER_RUNNING);
+    time_goes_on(1);
+    assert_state(MEMBER_KILLING);
+}
+END_TEST
+
+START_TEST(a_hello_tells_the_place_that_the_node_still_has)
+{
+    create_running();
+    event(MEMBER_LINK_DOWN);
+    time_goes_on(1);
+    step((struct member_input){.type = MEMBER_LINK_UP});
+    ck_assert_int_eq(o.messages[0].type, MESSAGE_HELLO);
+    const struct message_was *was = &o.messages[0].hello.was;
+    ck_assert(was->is_known);
+    ck_assert_uint_eq(was->generation, member_get_place(m)->generation);
+    ck_assert_uint_eq(was->place.node_index, member_get_place(m)->place.node_index);
+    ck_assert_str_eq(was->place.host, member_get_place(m)->place.host);
 }
 END_TEST
 
@@ -873,7 +910,9 @@ int main(void)
     tcase_add_test(all, a_lease_that_comes_back_says_that_the_ranks_are_gone);
     tcase_add_test(all, who_was_given_up_comes_anew);
     tcase_add_test(all, who_waits_gives_a_silent_daemon_up_and_not_a_slow_one);
-    tcase_add_test(all, a_lease_runs_on_when_the_daemon_is_to_be_replaced);
+    tcase_add_test(all, a_lease_runs_on_while_nobody_has_the_roster);
+    tcase_add_test(all, a_lease_runs_on_for_the_daemon_timeout_at_most);
+    tcase_add_test(all, a_hello_tells_the_place_that_the_node_still_has);
     tcase_add_test(all, after_the_verdict_no_lease_kills);
     tcase_add_test(all, a_roster_in_this_process_has_no_leases);
     tcase_add_test(all, who_waits_beside_the_roster_asks_what_for);

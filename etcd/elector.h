@@ -1,0 +1,179 @@
+/* elector.h - who of a job's nodes has its roster, found out at etcd. Pure.
+ *
+ * Each node has one. The caller carries its requests to etcd, one at a time, feeds the answers and
+ * the time, and does what it says: look for the roster there, make one here, give it up.
+ *
+ * Two keys at etcd. The *leader's* belongs to the node that has the roster, and goes away with its
+ * lease: it is made only where there is none. The *record* says what the next leader has to know;
+ * it is written only by who holds the leader's key, which etcd compares in the same transaction, so
+ * that a deposed leader writes nothing. docs/etcd.md has the states, and what is promised. */
+#ifndef DDP_ETCD_ELECTOR_H
+#define DDP_ETCD_ELECTOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum {
+    ELECTOR_HOST_BYTES = 256, /* with the NUL */
+    ELECTOR_TEXT_BYTES = 512,
+};
+
+/* What the next leader has to know. The nodes tell the rest. */
+struct elector_record {
+    uint32_t generation, n_nodes, world_size, n_restarts;
+    int32_t gone;      /* the node with this index has left together with the leader; -1 */
+    bool is_over;      /* the job is, with this code */
+    uint8_t exit_code; /* 0 .. 255 */
+};
+
+struct elector_address {
+    char host[ELECTOR_HOST_BYTES]; /* printable ASCII without blanks */
+    uint16_t port;
+};
+
+#define ELECTOR_STATES(X) /* name, on entry, meaning */                                            \
+    X(SEEKING, nothing, "who leads is being asked; nobody is known to")                            \
+    X(FOLLOWING, nothing, "another node leads")                                                    \
+    X(PREPARING, nothing, "nobody leads: leases are asked for")                                    \
+    X(CLAIMING, nothing, "the leader's key is asked for")                                          \
+    X(LEADING, nothing, "this node leads, and etcd has said so within the lease")                  \
+    X(DOUBTING, doubt, "this node led, and its lease may be over")                                 \
+    X(RESIGNING, say_last_words, "the last words are on their way")                                \
+    X(OVER, finish, "nothing is asked any more")
+
+#define ELECTOR_EVENTS(X) /* name, meaning */                                                      \
+    X(VACANT, "etcd says that nobody leads")                                                       \
+    X(OTHER, "etcd says that another node leads")                                                  \
+    X(OURS, "etcd says that this node leads")                                                      \
+    X(GRANTED, "a lease was granted")                                                              \
+    X(KEPT, "the lease was renewed")                                                               \
+    X(EXPIRED, "etcd does not know the lease any more")                                            \
+    X(WRITTEN, "the record was written")                                                           \
+    X(DEPOSED, "a write was refused, since the leader's key is not ours")                          \
+    X(FAILED, "there was no answer, or an error")                                                  \
+    X(LATE, "the lease is over by our clock")                                                      \
+    X(SAID, "the last words are said, or nobody has heard them in time")                           \
+    X(RESIGN, "this node does not want to lead any more, nor to know who does")
+
+enum elector_state {
+#define X(name, on_entry, meaning) ELECTOR_##name,
+    ELECTOR_STATES(X)
+#undef X
+        ELECTOR_N_STATES
+};
+
+enum elector_event_type {
+#define X(name, meaning) ELECTOR_EV_##name,
+    ELECTOR_EVENTS(X)
+#undef X
+        ELECTOR_N_EVENTS
+};
+
+/* What etcd is asked. */
+enum elector_request_type {
+    ELECTOR_READ,    /* both keys, in one transaction */
+    ELECTOR_GRANT,   /* a lease of `ttl_s` */
+    ELECTOR_CLAIM,   /* if there is no leader's key: put it, with `lease`; and both keys */
+    ELECTOR_KEEP,    /* renew `lease` */
+    ELECTOR_WRITE,   /* if the leader's key is of `create_revision`: put `record`, with `lease` */
+    ELECTOR_GIVE_UP, /* if ...: delete the leader's key, and put or delete the record */
+};
+
+struct elector_request {
+    enum elector_request_type type;
+    int64_t lease; /* GIVE_UP: of the record */
+    int64_t create_revision;
+    uint32_t ttl_s;
+    bool has_record; /* WRITE; GIVE_UP: else the record is deleted */
+    struct elector_record record;
+    struct elector_address address; /* CLAIM */
+};
+
+/* How it answered. */
+struct elector_answer {
+    bool failed;      /* no answer, or an error: `text` says what. Nothing else counts */
+    bool lacks_lease; /* failed: a lease that was named is not known */
+    char text[ELECTOR_TEXT_BYTES];
+    bool succeeded;              /* CLAIM, WRITE, GIVE_UP: the condition held */
+    int64_t revision;            /* of the whole of etcd */
+    int64_t lease;               /* GRANT, KEEP */
+    uint32_t ttl_s;              /* the same; 0: there is no such lease */
+    bool has_leader, has_record; /* READ, CLAIM */
+    int64_t leader_create_revision, leader_lease;
+    struct elector_address leader;
+    int64_t record_mod_revision, record_lease;
+    struct elector_record record;
+};
+
+struct elector_limits {
+    uint32_t ttl_s;        /* of the leader's lease; etcd may give more */
+    uint32_t record_ttl_s; /* the record outlives the last leader by so much */
+    uint64_t ask_ms;       /* between questions who leads */
+    uint64_t hurry_ms;     /* the same, while nobody does, or the leader is not heard */
+    uint64_t prefer_ms;    /* who follows waits so long where etcd has lost the record, too: whoever
+                              has the roster yet is to have it again */
+    bool never_leads;
+};
+
+enum elector_input_type {
+    ELECTOR_ANSWER, /* `answer`, to the request that is out */
+    ELECTOR_TIME,   /* elector_deadline_ms() has come */
+    ELECTOR_HURRY,  /* `hurries`: the leader is not heard, or it is again */
+    ELECTOR_COMMIT, /* LEADING: write `record`; a newer one takes the place of one that waits */
+    ELECTOR_STOP    /* it ends; a request that is out is given up for another one. `record`: to be
+                       left for the next leader; NULL: nobody comes behind */
+};
+
+struct elector_input {
+    enum elector_input_type type;
+    uint64_t now_ms; /* monotonic */
+    const struct elector_answer *answer;
+    const struct elector_record *record;
+    bool hurries;
+};
+
+/* What the caller is to do; false: nothing. In this order. */
+struct elector_orders {
+    bool give_up; /* the roster here is not the job's any more: drop it */
+    bool doubt;   /* the roster here may not be the job's any more */
+    bool certain; /* it is */
+    bool make;    /* be the roster; has_past: go on from `past` */
+    bool has_past;
+    bool vacant;    /* nobody leads, says etcd, asked at asked_ms */
+    bool follow;    /* the roster is at `leader`: new, or told again */
+    bool committed; /* the record given last is written */
+    bool request;   /* ask etcd; feed ANSWER, failed too, within a bounded time */
+    bool over;      /* RESIGN is done */
+    struct elector_record past;
+    uint64_t asked_ms;
+    struct elector_address leader;
+    struct elector_request ask;
+};
+
+struct elector; /* opaque */
+
+/* Nothing is asked before the first TIME. returns NULL: no memory */
+struct elector *elector_create(const struct elector_limits *limits);
+void elector_destroy(struct elector *e); /* NULL is fine */
+
+/* Where others reach a roster in this process. Without one this node does not claim to lead. */
+void elector_set_address(struct elector *e, const struct elector_address *address);
+
+void elector_step(struct elector *e, const struct elector_input *in, struct elector_orders *ret);
+
+uint64_t elector_deadline_ms(const struct elector *e); /* CO_NEVER_MS: feed no TIME */
+enum elector_state elector_get_state(const struct elector *e);
+
+/* How long the leader's lease is, as etcd has granted it; LEADING. In s. */
+uint32_t elector_ttl_s(const struct elector *e);
+
+/* Why etcd did not answer the last request, or "". Lent until the next step. */
+const char *elector_trouble(const struct elector *e);
+
+const char *elector_state_name(enum elector_state state);
+const char *elector_event_name(enum elector_event_type type);
+void elector_print_dot(FILE *out);
+bool elector_covers(enum elector_state state, enum elector_event_type type);
+
+#endif

@@ -1,0 +1,442 @@
+#include "etcd_wire.h"
+
+#include "base64.h"
+
+#include "common/buf.h"
+#include "common/error.h"
+#include "common/parse.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <string.h>
+
+enum {
+    VERSION = 1, /* of what is under our keys */
+    NUMBER_BYTES = 24,
+    HTTP_OK = 200,
+    HTTP_UNAUTHORIZED = 401,
+    CODE_NOT_FOUND = 5, /* of gRPC */
+    CODE_UNAUTHENTICATED = 16,
+};
+
+/* A number of 64 bits as the gateway has it. */
+struct number {
+    char text[NUMBER_BYTES];
+};
+
+static struct number number_of(int64_t value)
+{
+    struct number n;
+    snprintf(n.text, sizeof n.text, "%" PRId64, value);
+    return n;
+}
+
+/* --- Keys and values --- */
+
+static int make_key(char *to, const char *prefix, const char *run_id, const char *what)
+{
+    int n = snprintf(to, ETCD_WIRE_KEY_BYTES, "%s/%s/%s", prefix, run_id, what);
+    return n < ETCD_WIRE_KEY_BYTES ? 0 : -ENAMETOOLONG;
+}
+
+int etcd_wire_keys(const char *prefix, const char *run_id, struct etcd_wire_keys *ret)
+{
+    int rc = make_key(ret->leader, prefix, run_id, "leader");
+    return rc < 0 ? rc : make_key(ret->record, prefix, run_id, "record");
+}
+
+static json_t *key_json(const char *key)
+{
+    char text[BASE64_BYTES(ETCD_WIRE_KEY_BYTES)];
+    base64_encode(key, strlen(key), text);
+    return json_string(text);
+}
+
+/* Takes the reference; returns the value as base64, NULL without memory. */
+static json_t *value_json(json_t *value)
+{
+    char plain[ETCD_WIRE_VALUE_BYTES], text[BASE64_BYTES(ETCD_WIRE_VALUE_BYTES)];
+    size_t n = value != NULL ? json_dumpb(value, plain, sizeof plain, JSON_COMPACT) : 0;
+    json_decref(value);
+    if (n == 0 || n > sizeof plain)
+        return NULL;
+    base64_encode(plain, n, text);
+    return json_string(text);
+}
+
+static json_t *address_json(const struct elector_address *a)
+{
+    return value_json(json_pack("{s:i,s:s,s:i}", "v", VERSION, "host", a->host, "port", a->port));
+}
+
+static json_t *record_json(const struct elector_record *r)
+{
+    return value_json(json_pack("{s:i,s:I,s:I,s:I,s:I,s:I,s:b,s:i}", "v", VERSION, "generation",
+                                (json_int_t)r->generation, "nodes", (json_int_t)r->n_nodes, "ranks",
+                                (json_int_t)r->world_size, "restarts", (json_int_t)r->n_restarts,
+                                "gone", (json_int_t)r->gone, "over", r->is_over, "exit_code",
+                                r->exit_code));
+}
+
+/* --- Requests; what is NULL for want of memory makes json_pack() fail, too --- */
+
+static json_t *get(const char *key)
+{
+    return json_pack("{s:{s:o}}", "request_range", "key", key_json(key));
+}
+
+static json_t *put(const char *key, json_t *value, int64_t lease)
+{
+    return json_pack("{s:{s:o,s:o,s:s}}", "request_put", "key", key_json(key), "value", value,
+                     "lease", number_of(lease).text);
+}
+
+static json_t *drop(const char *key)
+{
+    return json_pack("{s:{s:o}}", "request_delete_range", "key", key_json(key));
+}
+
+/* create_revision   0: there is none */
+static json_t *if_leader_is(const struct etcd_wire_keys *keys, int64_t create_revision)
+{
+    return json_pack("{s:o,s:s,s:s,s:s}", "key", key_json(keys->leader), "target", "CREATE",
+                     "result", "EQUAL", "create_revision", number_of(create_revision).text);
+}
+
+static json_t *read_json(const struct etcd_wire_keys *keys)
+{
+    return json_pack("{s:[oo]}", "success", get(keys->leader), get(keys->record));
+}
+
+static json_t *claim_json(const struct etcd_wire_keys *keys, const struct elector_request *ask)
+{
+    return json_pack("{s:[o],s:[ooo],s:[oo]}", "compare", if_leader_is(keys, 0), "success",
+                     put(keys->leader, address_json(&ask->address), ask->lease), get(keys->leader),
+                     get(keys->record), "failure", get(keys->leader), get(keys->record));
+}
+
+static json_t *write_json(const struct etcd_wire_keys *keys, const struct elector_request *ask)
+{
+    return json_pack("{s:[o],s:[o]}", "compare", if_leader_is(keys, ask->create_revision),
+                     "success", put(keys->record, record_json(&ask->record), ask->lease));
+}
+
+static json_t *give_up_json(const struct etcd_wire_keys *keys, const struct elector_request *ask)
+{
+    json_t *record = ask->has_record ? put(keys->record, record_json(&ask->record), ask->lease)
+                                     : drop(keys->record);
+    return json_pack("{s:[o],s:[oo]}", "compare", if_leader_is(keys, ask->create_revision),
+                     "success", record, drop(keys->leader));
+}
+
+static json_t *body_of(const struct etcd_wire_keys *keys, const struct elector_request *ask)
+{
+    switch (ask->type) {
+    case ELECTOR_READ:
+        return read_json(keys);
+    case ELECTOR_GRANT:
+        return json_pack("{s:s}", "TTL", number_of(ask->ttl_s).text);
+    case ELECTOR_CLAIM:
+        return claim_json(keys, ask);
+    case ELECTOR_KEEP:
+        return json_pack("{s:s}", "ID", number_of(ask->lease).text);
+    case ELECTOR_WRITE:
+        return write_json(keys, ask);
+    default:
+        return give_up_json(keys, ask);
+    }
+}
+
+/* Takes the reference. returns 0, -ENOMEM */
+static int append_json(struct co_buf *body, json_t *json)
+{
+    size_t n = json != NULL ? json_dumpb(json, NULL, 0, JSON_COMPACT) : 0;
+    char *room = n > 0 ? (char *)co_buf_room(body, n) : NULL;
+    if (room != NULL) {
+        json_dumpb(json, room, n, JSON_COMPACT);
+        co_buf_added(body, n);
+    }
+    json_decref(json);
+    return room != NULL ? 0 : -ENOMEM;
+}
+
+const char *etcd_wire_encode(const struct etcd_wire_keys *keys, const struct elector_request *ask,
+                             struct co_buf *body)
+{
+    if (append_json(body, body_of(keys, ask)) < 0)
+        return NULL;
+    return ask->type == ELECTOR_GRANT  ? "/v3/lease/grant"
+           : ask->type == ELECTOR_KEEP ? "/v3/lease/keepalive"
+                                       : "/v3/kv/txn";
+}
+
+const char *etcd_wire_encode_login(const char *user, const char *password, struct co_buf *body)
+{
+    json_t *json = json_pack("{s:s,s:s}", "name", user, "password", password);
+    return append_json(body, json) < 0 ? NULL : "/v3/auth/authenticate";
+}
+
+/* --- Answers --- */
+
+/* What somebody else's program says may go to a terminal. */
+static void clean(char *text)
+{
+    for (; *text != '\0'; text++)
+        if (*text < ' ' || *text > '~')
+            *text = '?';
+}
+
+__attribute__((format(printf, 2, 3))) static void fail(struct elector_answer *ret,
+                                                       const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(ret->text, sizeof ret->text, format, args);
+    va_end(args);
+    clean(ret->text);
+    ret->failed = true;
+}
+
+/* An absent one is 0, as the gateway has it. returns 0; -EPROTO: it is none, or negative */
+static int read_number(const json_t *object, const char *name, int64_t *ret)
+{
+    const json_t *value = json_object_get(object, name);
+    int64_t number = 0;
+    if (json_is_integer(value))
+        number = json_integer_value(value);
+    else if (value != NULL &&
+             (!json_is_string(value) ||
+              co_parse_int(name, json_string_value(value), 0, INT64_MAX, &number, NULL) < 0))
+        return -EPROTO;
+    if (number < 0)
+        return -EPROTO;
+    *ret = number;
+    return 0;
+}
+
+static int read_range(const json_t *object, const char *name, int64_t min, int64_t max,
+                      int64_t *ret)
+{
+    const json_t *value = json_object_get(object, name);
+    if (!json_is_integer(value) || json_integer_value(value) < min ||
+        json_integer_value(value) > max)
+        return -EPROTO;
+    *ret = json_integer_value(value);
+    return 0;
+}
+
+/* The JSON that is under one of our keys. NULL: it is none */
+static json_t *read_value(const json_t *kv)
+{
+    char plain[ETCD_WIRE_VALUE_BYTES];
+    const char *text = json_string_value(json_object_get(kv, "value"));
+    long n = text != NULL ? base64_decode(text, plain, sizeof plain) : -1;
+    int64_t version;
+    if (n < 0)
+        return NULL;
+    json_t *value = json_loadb(plain, (size_t)n, JSON_REJECT_DUPLICATES, NULL);
+    if (value != NULL && read_range(value, "v", VERSION, VERSION, &version) == 0)
+        return value;
+    json_decref(value);
+    return NULL;
+}
+
+static bool is_host(const char *host)
+{
+    size_t len = host != NULL ? strnlen(host, ELECTOR_HOST_BYTES) : 0;
+    for (size_t i = 0; i < len; i++)
+        if (host[i] <= ' ' || host[i] > '~')
+            return false;
+    return len > 0 && len < ELECTOR_HOST_BYTES;
+}
+
+static int read_address(const json_t *value, struct elector_address *ret)
+{
+    const char *host = json_string_value(json_object_get(value, "host"));
+    int64_t port;
+    if (!is_host(host) || read_range(value, "port", 1, UINT16_MAX, &port) < 0)
+        return -EPROTO;
+    snprintf(ret->host, sizeof ret->host, "%s", host);
+    ret->port = (uint16_t)port;
+    return 0;
+}
+
+static int read_record(const json_t *value, struct elector_record *ret)
+{
+    int64_t generation, nodes, ranks, restarts, gone, code;
+    if (read_range(value, "generation", 0, UINT32_MAX - 1, &generation) < 0 ||
+        read_range(value, "nodes", 1, UINT32_MAX, &nodes) < 0 ||
+        read_range(value, "ranks", nodes, INT32_MAX, &ranks) < 0 ||
+        read_range(value, "restarts", 0, UINT32_MAX, &restarts) < 0 ||
+        read_range(value, "gone", -1, INT32_MAX, &gone) < 0 ||
+        read_range(value, "exit_code", 0, UINT8_MAX, &code) < 0 ||
+        !json_is_boolean(json_object_get(value, "over")))
+        return -EPROTO;
+    *ret = (struct elector_record){.generation = (uint32_t)generation,
+                                   .n_nodes = (uint32_t)nodes,
+                                   .world_size = (uint32_t)ranks,
+                                   .n_restarts = (uint32_t)restarts,
+                                   .gone = (int32_t)gone,
+                                   .is_over = json_is_true(json_object_get(value, "over")),
+                                   .exit_code = (uint8_t)code};
+    return 0;
+}
+
+static int take_leader(const json_t *kv, const json_t *value, struct elector_answer *ret)
+{
+    ret->has_leader = true;
+    return read_number(kv, "create_revision", &ret->leader_create_revision) < 0 ||
+                   read_number(kv, "lease", &ret->leader_lease) < 0 ||
+                   read_address(value, &ret->leader) < 0
+               ? -EPROTO
+               : 0;
+}
+
+static int take_record(const json_t *kv, const json_t *value, struct elector_answer *ret)
+{
+    ret->has_record = true;
+    return read_number(kv, "mod_revision", &ret->record_mod_revision) < 0 ||
+                   read_number(kv, "lease", &ret->record_lease) < 0 ||
+                   read_record(value, &ret->record) < 0
+               ? -EPROTO
+               : 0;
+}
+
+/* returns   0; -EPROTO: somebody else's, or of another version */
+static int take_kv(const struct etcd_wire_keys *keys, const json_t *kv, struct elector_answer *ret)
+{
+    char key[ETCD_WIRE_KEY_BYTES];
+    const char *text = json_string_value(json_object_get(kv, "key"));
+    long n = text != NULL ? base64_decode(text, key, sizeof key - 1) : -1;
+    if (n < 0)
+        return -EPROTO;
+    key[n] = '\0';
+    json_t *value = read_value(kv);
+    int rc = value == NULL                    ? -EPROTO
+             : strcmp(key, keys->leader) == 0 ? take_leader(kv, value, ret)
+             : strcmp(key, keys->record) == 0 ? take_record(kv, value, ret)
+                                              : -EPROTO;
+    json_decref(value);
+    return rc;
+}
+
+/* Of a transaction that reads. */
+static void take_kvs(const struct etcd_wire_keys *keys, const json_t *json,
+                     struct elector_answer *ret)
+{
+    size_t i, at;
+    const json_t *response, *kv;
+    json_array_foreach(json_object_get(json, "responses"), i, response)
+    {
+        const json_t *range = json_object_get(response, "response_range");
+        json_array_foreach(json_object_get(range, "kvs"), at, kv)
+        {
+            if (take_kv(keys, kv, ret) < 0) {
+                fail(ret,
+                     "what is under '%s' or beside it was not written by this version of "
+                     "ddprun",
+                     keys->leader);
+                return;
+            }
+        }
+    }
+}
+
+/* A lease that etcd does not know has no TTL. */
+static void take_lease(const json_t *json, struct elector_answer *ret)
+{
+    int64_t ttl;
+    if (read_number(json, "ID", &ret->lease) < 0 || read_number(json, "TTL", &ttl) < 0 ||
+        ttl > UINT32_MAX)
+        fail(ret, "etcd's answer about a lease makes no sense");
+    else
+        ret->ttl_s = (uint32_t)ttl;
+}
+
+static void take_answer(const struct etcd_wire_keys *keys, const struct elector_request *ask,
+                        const json_t *json, struct elector_answer *ret)
+{
+    const json_t *header = json_object_get(json, "header");
+    if (!json_is_object(header) || read_number(header, "revision", &ret->revision) < 0) {
+        fail(ret, "etcd's answer has no revision");
+        return;
+    }
+    ret->succeeded = json_is_true(json_object_get(json, "succeeded"));
+    if (ask->type == ELECTOR_READ || ask->type == ELECTOR_CLAIM)
+        take_kvs(keys, json, ret);
+    else if (ask->type == ELECTOR_GRANT || ask->type == ELECTOR_KEEP)
+        take_lease(json, ret);
+}
+
+/* The text of an error, in each of the gateway's forms; "": none */
+static const char *error_of(const json_t *json, int64_t *ret_code)
+{
+    const json_t *error = json_object_get(json, "error");
+    const json_t *from = json_is_object(error) ? error : json;
+    const char *text = json_string_value(json_object_get(from, "message"));
+    const char *name = json_is_object(error) ? "grpc_code" : "code";
+    if (error == NULL || read_number(from, name, ret_code) < 0)
+        *ret_code = 0;
+    if (error == NULL)
+        return "";
+    if (text == NULL)
+        text = json_string_value(error);
+    return text != NULL ? text : "an error without words";
+}
+
+void etcd_wire_decode(const struct etcd_wire_keys *keys, const struct elector_request *ask,
+                      int status, const char *text, size_t len, struct elector_answer *ret)
+{
+    int64_t code = 0;
+    *ret = (struct elector_answer){0};
+    /* a stream, as the renewals of a lease are, has a line for each answer */
+    json_t *json =
+        len <= ETCD_WIRE_MAX_ANSWER ? json_loadb(text, len, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
+    const json_t *result = json_object_get(json, "result");
+    const char *error = error_of(json, &code);
+    if (!json_is_object(json)) {
+        fail(ret, "no answer of etcd: HTTP status %d, and no JSON", status);
+    } else if (error[0] != '\0' || status != HTTP_OK) {
+        fail(ret, "etcd: %.300s (HTTP status %d)", error, status);
+        ret->lacks_lease = code == CODE_NOT_FOUND;
+    } else {
+        take_answer(keys, ask, result != NULL ? result : json, ret);
+    }
+    json_decref(json);
+}
+
+/* --- Users --- */
+
+bool etcd_wire_wants_login(int status, const char *text, size_t len)
+{
+    int64_t code = 0;
+    json_t *json =
+        len <= ETCD_WIRE_MAX_ANSWER ? json_loadb(text, len, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
+    error_of(json, &code);
+    json_decref(json);
+    return status == HTTP_UNAUTHORIZED || code == CODE_UNAUTHENTICATED;
+}
+
+int etcd_wire_decode_login(int status, const char *text, size_t len,
+                           char token[ETCD_WIRE_TOKEN_BYTES], struct co_error *err)
+{
+    int64_t code;
+    int rc = 0;
+    json_t *json = len <= ETCD_WIRE_MAX_ANSWER ? json_loadb(text, len, 0, NULL) : NULL;
+    const char *found = json_string_value(json_object_get(json, "token"));
+    size_t n = found != NULL ? strlen(found) : 0;
+    bool is_plain = n > 0 && n < ETCD_WIRE_TOKEN_BYTES && strpbrk(found, "\r\n") == NULL;
+    char why[ELECTOR_TEXT_BYTES];
+    if (is_plain) {
+        snprintf(token, ETCD_WIRE_TOKEN_BYTES, "%s", found);
+    } else {
+        snprintf(why, sizeof why, "%.300s", error_of(json, &code));
+        clean(why);
+        rc = co_fail(err, -EPROTO, "etcd does not let this user in: %s (HTTP status %d)", why,
+                     status);
+    }
+    json_decref(json);
+    return rc;
+}

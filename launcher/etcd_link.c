@@ -1,0 +1,805 @@
+#include "etcd_link.h"
+
+#include "endpoint_host.h"
+#include "etcd_loader.h"
+#include "etcd_settings.h"
+#include "etcd_sockets.h"
+#include "job_spec.h"
+#include "listen.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/scope.h"
+#include "etcd/etcd_plugin.h"
+#include "rendezvous/address.h"
+#include "rendezvous/control_link.h"
+#include "rendezvous/jobs.h"
+#include "rendezvous/jobs_page.h"
+#include "rendezvous/lease.h"
+#include "rendezvous/server.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    TEXT_BYTES = 1024,
+    LEADER_TTL_S = 2,       /* the least that etcd gives with its usual settings */
+    LEADER_GRACE_MS = 3000, /* a lease of ranks is so much longer than the leader's: it is missed by
+                               then, and who asks etcd has heard so */
+    RECORD_TTL_MIN_S = 60,
+    ASK_MS = 1000,
+    HURRY_MS = 200,
+    PREFER_MS = 1500,
+    REQUEST_MS = 800,
+    LAST_WORDS_MS = 500,
+    CONFIRM_MIN_MS = 10000,
+    WAIT_MS = 2000, /* an attempt to get a link waits so long for somebody to have the roster */
+    NO_ACCESS = 77,
+    UNAVAILABLE = 69,
+};
+
+/* The roster in this process. It may be given up, and be there once more, before all of it is
+ * closed. */
+struct here {
+    struct etcd_link *owner;
+    struct jobs *jobs;
+    struct control_link *local; /* of this node */
+    bool is_given_up;           /* whatever it decides is nothing to us */
+};
+
+struct etcd_link {
+    uv_loop_t *loop;
+    const struct job_spec *spec;
+    const struct job_world *world; /* of spec */
+    struct guide_link_notes notes;
+    struct message_terms terms;
+    const struct etcd_plugin *plugin;
+    struct etcd *etcd;
+    struct etcd_sockets *sockets;
+    struct server *server;
+    struct elector_address own; /* where others reach a roster here; port 0: not known yet */
+
+    struct control_link *remote; /* to a roster elsewhere; NULL: none is known */
+    struct elector_address leader;
+    struct here *here;  /* NULL: the roster is not in this process */
+    uint32_t own_index; /* of this node, in own_generation */
+    uint32_t own_generation;
+    struct elector_record record; /* what was written down last, or is to be; n_nodes 0: nothing */
+
+    bool wants_link, is_up;
+    bool is_over;     /* a verdict was heard */
+    uv_timer_t later; /* tells that there is no link */
+    uv_timer_t silence;
+    uint64_t silence_ms; /* the roster is not heard for so long: look for another one */
+    bool hurries;
+    char why[TEXT_BYTES];
+    int exit_code;
+    bool told_trouble;
+    bool has_stopped; /* the elector */
+
+    int n_parts; /* that are being closed */
+    bool closing;
+};
+
+static void on_part_closed(void *arg);
+
+__attribute__((format(printf, 2, 3))) static void note(struct etcd_link *l, const char *format, ...)
+{
+    char line[TEXT_BYTES];
+    va_list args;
+    if (l->closing || l->notes.on_note == NULL)
+        return;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    l->notes.on_note(l->notes.arg, line);
+}
+
+static void on_noted(void *arg, const char *text) /* by the listener */
+{
+    note(arg, "%s", text);
+}
+
+/* --- up and down --- */
+
+static void hurry(struct etcd_link *l, bool hurries)
+{
+    if (l->hurries == hurries || l->is_over || l->closing)
+        return;
+    l->hurries = hurries;
+    l->plugin->hurry(l->etcd, hurries);
+}
+
+static void on_silence(uv_timer_t *timer)
+{
+    hurry(timer->data, true);
+}
+
+static void hear(struct etcd_link *l)
+{
+    if (l->silence_ms > 0)
+        uv_timer_start(&l->silence, on_silence, l->silence_ms, 0);
+    hurry(l, false);
+}
+
+static void go_up(void *arg)
+{
+    struct etcd_link *l = arg;
+    l->is_up = true;
+    l->wants_link = false;
+    uv_timer_stop(&l->later);
+    l->notes.on_up(l->notes.arg, false); /* also here: this node has a lease like all */
+}
+
+static void go_down(struct etcd_link *l, const char *text, int exit_code)
+{
+    l->is_up = l->wants_link = false;
+    uv_timer_stop(&l->later);
+    uv_timer_stop(&l->silence);
+    hurry(l, true);
+    l->notes.on_down(l->notes.arg, text, exit_code);
+}
+
+/* Nobody has the roster yet. What etcd says about it, if it does not say just that. */
+static void find_reason(struct etcd_link *l)
+{
+    const char *trouble = l->plugin->trouble(l->etcd);
+    snprintf(l->why, sizeof l->why, "%s",
+             *trouble != '\0' ? trouble : "etcd names no node that has the job's roster");
+}
+
+static void on_later(uv_timer_t *timer)
+{
+    struct etcd_link *l = timer->data;
+    if (l->why[0] == '\0')
+        find_reason(l);
+    go_down(l, l->why, l->exit_code);
+}
+
+/* From the loop, since the caller may be within a call. */
+static void go_down_in(struct etcd_link *l, uint64_t in_ms)
+{
+    l->is_up = false;
+    uv_update_time(l->loop);
+    uv_timer_start(&l->later, on_later, in_ms, 0);
+}
+
+__attribute__((format(printf, 2, 3))) static void go_down_soon(struct etcd_link *l,
+                                                               const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(l->why, sizeof l->why, format, args);
+    va_end(args);
+    go_down_in(l, 0);
+}
+
+static int exit_code_of(int code)
+{
+    return code == -EACCES ? NO_ACCESS : code == -EPROTO ? UNAVAILABLE : 0;
+}
+
+static void on_remote_down(void *arg, const char *text, int code)
+{
+    go_down(arg, text, exit_code_of(code));
+}
+
+static void on_local_down(void *arg, const char *text, int code)
+{
+    (void)code;
+    go_down(arg, text, 0);
+}
+
+static void on_message(void *arg, const struct message *m)
+{
+    struct etcd_link *l = arg;
+    if (m->type == MESSAGE_WELCOME)
+        l->silence_ms = m->welcome.heartbeat_ms * 3 / 2;
+    if (m->type == MESSAGE_SEALED) {
+        l->own_generation = m->generation;
+        l->own_index = m->sealed.node_index;
+    }
+    hear(l);
+    if (m->type == MESSAGE_VERDICT && !l->is_over) {
+        l->is_over = true;
+        if (l->here == NULL) /* nobody is to be followed any more */
+            l->plugin->stop(l->etcd, NULL);
+    }
+    l->notes.on_message(l->notes.arg, m);
+}
+
+/* --- the roster elsewhere --- */
+
+static void close_link(struct etcd_link *l, struct control_link **link)
+{
+    if (*link == NULL)
+        return;
+    l->n_parts++;
+    control_link_close(*link, on_part_closed, l);
+    *link = NULL;
+}
+
+static bool is_same(const struct elector_address *a, const struct elector_address *b)
+{
+    return a->port == b->port && strcmp(a->host, b->host) == 0;
+}
+
+static void follow(struct etcd_link *l, const struct elector_address *leader)
+{
+    const struct control_link_notes notes = {
+        .on_up = go_up, .on_message = on_message, .on_down = on_remote_down, .arg = l};
+    struct co_error err;
+    if (l->remote != NULL && is_same(leader, &l->leader))
+        return;
+    close_link(l, &l->remote);
+    l->leader = *leader;
+    if (control_link_create(l->loop, leader->host, leader->port, l->world->key, &notes, &l->remote,
+                            &err) < 0) {
+        note(l, "%s", err.text); /* asked again soon */
+        return;
+    }
+    if (l->is_up)
+        go_down_soon(l, "another node, %s port %u, has the roster now", leader->host, leader->port);
+    else if (l->wants_link)
+        control_link_connect(l->remote);
+}
+
+/* --- the roster here --- */
+
+/* The nodes are waited for as long as they, or those that stay with another roster, may run: who
+ * looks for a new leader finds one in the time between two questions; an old one that has lost etcd
+ * misses those who have left it after a heartbeat and a half; and then a lease has to end. */
+static uint64_t absent_ms(const struct roster_limits *limits)
+{
+    return ASK_MS + limits->heartbeat_ms * 3 / 2 + limits->lease_ms + LEASE_MARGIN_MS;
+}
+
+static struct roster_limits find_limits(const struct etcd_link *l)
+{
+    const struct job_world *w = l->world;
+    uint64_t least_ms = (uint64_t)l->plugin->ttl_s(l->etcd) * 1000 + LEADER_GRACE_MS;
+    struct roster_limits limits = {
+        .heartbeat_ms = w->heartbeat_ms > 0 ? w->heartbeat_ms : LEASE_HEARTBEAT_MS,
+        .lease_ms = w->lease_ms > least_ms ? w->lease_ms : least_ms,
+        .confirm_ms = w->rejoin_timeout_ms > CONFIRM_MIN_MS ? w->rejoin_timeout_ms : CONFIRM_MIN_MS,
+    };
+    limits.absent_ms = absent_ms(&limits);
+    return limits;
+}
+
+static void on_here_noted(void *arg, const char *text)
+{
+    struct here *h = arg;
+    note(h->owner, "%s", text);
+}
+
+static void commit(struct etcd_link *l, const struct roster *r)
+{
+    const struct message_verdict *v = roster_get_verdict(r);
+    struct roster_past past;
+    roster_get_past(r, &past);
+    if (past.generation == MESSAGE_NO_GENERATION)
+        return;
+    l->record = (struct elector_record){.generation = past.generation,
+                                        .n_nodes = past.n_nodes,
+                                        .world_size = past.world_size,
+                                        .n_restarts = past.n_restarts,
+                                        .gone = past.gone,
+                                        .is_over = v != NULL,
+                                        .exit_code = v != NULL ? v->exit_code : 0};
+    l->plugin->commit(l->etcd, &l->record);
+}
+
+static void on_changed(void *arg, const char *run_id, const struct roster *r,
+                       enum roster_state from)
+{
+    struct here *h = arg;
+    (void)run_id;
+    (void)from;
+    if (!h->is_given_up &&
+        (roster_get_state(r) == ROSTER_RUNNING || roster_get_state(r) == ROSTER_CLOSED))
+        commit(h->owner, r);
+}
+
+/* The link goes before the roster it leads to. */
+static void on_local_closed(void *arg)
+{
+    struct here *h = arg;
+    jobs_close(h->jobs, on_part_closed, h->owner);
+    free(h);
+}
+
+static void close_roster(struct etcd_link *l)
+{
+    struct here *h = l->here;
+    l->here = NULL;
+    if (h == NULL)
+        return;
+    h->is_given_up = true;
+    l->n_parts++;
+    if (h->local != NULL)
+        control_link_close(h->local, on_local_closed, h);
+    else
+        on_local_closed(h);
+}
+
+static int open_jobs(struct here *h, const struct roster_past *past, struct co_error *err)
+{
+    struct etcd_link *l = h->owner;
+    const struct jobs_opts opts = {
+        .keys = l->world->key,
+        .n_keys = l->world->key != NULL ? 1 : 0,
+        .limits = find_limits(l),
+        .only_run_id = l->spec->run_id,
+        .terms = &l->terms,
+        .past = past,
+        .outlives_local = true,
+        .on_note = on_here_noted,
+        .on_changed = on_changed,
+        .arg = h,
+    };
+    return jobs_create(l->loop, &opts, &h->jobs, err);
+}
+
+/* past   NULL: there was none */
+static int make_roster(struct etcd_link *l, const struct roster_past *past, struct co_error *err)
+{
+    const struct control_link_notes notes = {
+        .on_up = go_up, .on_message = on_message, .on_down = on_local_down, .arg = l};
+    struct here *h = calloc(1, sizeof *h);
+    if (h == NULL)
+        return co_fail(err, -ENOMEM, "no memory for it");
+    h->owner = l;
+    int rc = open_jobs(h, past, err);
+    if (rc < 0) {
+        free(h);
+        return rc;
+    }
+    l->here = h;
+    rc = control_link_create_local(l->loop, h->jobs, &notes, &h->local, err);
+    if (rc < 0)
+        close_roster(l);
+    return rc;
+}
+
+static struct roster_past past_of(const struct elector_record *r)
+{
+    return (struct roster_past){.generation = r->generation,
+                                .n_nodes = r->n_nodes,
+                                .world_size = r->world_size,
+                                .n_restarts = r->n_restarts,
+                                .gone = r->gone};
+}
+
+/* A job that is over is over for who comes now, too. */
+static void tell_past(struct etcd_link *l, const struct elector_record *r)
+{
+    if (r->is_over)
+        jobs_end(l->here->jobs, r->exit_code, "the job was over when its roster moved");
+    else
+        note(l, "the roster moves to this node; generation %" PRIu32 " runs on", r->generation);
+}
+
+/* r   NULL: the job begins */
+static void lead(struct etcd_link *l, const struct elector_record *r)
+{
+    struct co_error err;
+    struct roster_past past = r != NULL ? past_of(r) : (struct roster_past){0};
+    close_link(l, &l->remote);
+    if (make_roster(l, r != NULL ? &past : NULL, &err) < 0) {
+        l->exit_code = UNAVAILABLE;
+        go_down_soon(l, "cannot have the job's roster: %s", err.text);
+        return;
+    }
+    l->record = r != NULL ? *r : (struct elector_record){0};
+    if (r != NULL)
+        tell_past(l, r);
+    if (l->is_up)
+        go_down_soon(l, "this node has the roster now");
+    else if (l->wants_link)
+        control_link_connect(l->here->local);
+}
+
+/* --- what the elector wants --- */
+
+static void take_roster_orders(struct etcd_link *l, const struct elector_orders *o)
+{
+    if (o->give_up && l->here != NULL) {
+        note(l, "another node may have the job's roster: this one gives it up");
+        close_roster(l);
+        if (l->is_up)
+            go_down_soon(l, "another node has the roster now");
+    }
+    if (o->make)
+        lead(l, o->has_past ? &o->past : NULL);
+    if (l->here == NULL)
+        return;
+    if (o->doubt)
+        jobs_tell(l->here->jobs, ROSTER_DOUBT, 0);
+    if (o->certain)
+        jobs_tell(l->here->jobs, ROSTER_CERTAIN, 0);
+    if (o->committed)
+        jobs_tell(l->here->jobs, ROSTER_CONFIRMED, l->record.generation);
+}
+
+/* Once, and that it is over. */
+static void tell_trouble(struct etcd_link *l, const struct elector_orders *o)
+{
+    if (o->doubt && !l->told_trouble) {
+        note(l, "etcd does not answer: %s: ranks run on, but nothing else can change",
+             l->plugin->trouble(l->etcd));
+        l->told_trouble = true;
+    }
+    if ((o->certain || o->give_up) && l->told_trouble) {
+        note(l, "etcd answers again");
+        l->told_trouble = false;
+    }
+}
+
+static void on_begin_to_close(uv_timer_t *timer);
+
+static void on_orders(void *arg, const struct elector_orders *o)
+{
+    struct etcd_link *l = arg;
+    l->has_stopped |= o->over;
+    if (l->closing) {
+        if (o->over) /* the plug-in is not to be closed while it calls */
+            uv_timer_start(&l->later, on_begin_to_close, 0, 0);
+        return;
+    }
+    tell_trouble(l, o);
+    take_roster_orders(l, o);
+    if (o->vacant && l->notes.on_vacant != NULL)
+        l->notes.on_vacant(l->notes.arg, o->asked_ms);
+    if (o->follow && l->here == NULL)
+        follow(l, &o->leader);
+}
+
+/* --- the plug-in --- */
+
+static void watch(void *arg, int fd, int events)
+{
+    struct etcd_link *l = arg;
+    etcd_sockets_watch(l->sockets, fd, events);
+}
+
+static void set_alarm(void *arg, uint64_t at_ms)
+{
+    struct etcd_link *l = arg;
+    etcd_sockets_set_alarm(l->sockets, at_ms);
+}
+
+static void on_ready(void *arg, int fd, int events)
+{
+    struct etcd_link *l = arg;
+    l->plugin->ready(l->etcd, fd, events);
+}
+
+static void on_alarm(void *arg)
+{
+    struct etcd_link *l = arg;
+    l->plugin->alarm(l->etcd);
+}
+
+/* As was said; or as this node reaches etcd. Who reaches it by loopback is on etcd's own machine,
+ * whose name others know. */
+static bool find_address(void *arg, const char *own, struct elector_address *ret)
+{
+    struct etcd_link *l = arg;
+    struct sockaddr_storage address;
+    const char *host = l->world->local_addr;
+    char text[ADDRESS_TEXT_BYTES];
+    if (host == NULL && address_parse(own, 0, &address) == 0 &&
+        endpoint_host_may_tell(l->world->endpoint_host, &address) &&
+        address_print_host(&address, text, sizeof text) == 0)
+        host = text;
+    snprintf(l->own.host, sizeof l->own.host, "%s", host != NULL ? host : l->world->endpoint_host);
+    l->own.port = server_port(l->server);
+    *ret = l->own;
+    return true;
+}
+
+static const char *given(const char *text)
+{
+    return *text != '\0' ? text : NULL;
+}
+
+/* returns 0, -errno; the password is in `line` */
+static int read_password(const struct etcd_settings *s, char line[ETCD_SETTING_BYTES],
+                         struct co_error *err)
+{
+    snprintf(line, ETCD_SETTING_BYTES, "%s", s->password);
+    if (s->password_file[0] == '\0')
+        return 0;
+    co_autoclose FILE *in = fopen(s->password_file, "re");
+    if (in == NULL || fgets(line, ETCD_SETTING_BYTES, in) == NULL)
+        return co_fail(err, in == NULL ? -errno : -EIO,
+                       "cannot read the password of etcd's user from '%s': %s", s->password_file,
+                       in == NULL ? strerror(errno) : "it is empty");
+    line[strcspn(line, "\r\n")] = '\0';
+    return 0;
+}
+
+static int open_plugin(struct etcd_link *l, struct co_error *err)
+{
+    const struct etcd_settings *s = l->world->etcd;
+    const struct etcd_host host = {.watch = watch,
+                                   .set_alarm = set_alarm,
+                                   .on_orders = on_orders,
+                                   .find_address = find_address,
+                                   .arg = l};
+    char password[ETCD_SETTING_BYTES];
+    uint64_t timeout_s = l->world->daemon_timeout_ms / 1000;
+    int rc = read_password(s, password, err);
+    if (rc < 0)
+        return rc;
+    const struct etcd_config config = {
+        .host = l->world->endpoint_host,
+        .port = l->world->endpoint_port,
+        .is_https = s->is_https,
+        .ca_cert = given(s->ca_cert),
+        .cert = given(s->cert),
+        .key = given(s->key),
+        .user = given(s->user),
+        .password = given(password),
+        .prefix = s->prefix,
+        .run_id = l->spec->run_id,
+        .request_ms = REQUEST_MS,
+        .last_words_ms = LAST_WORDS_MS,
+        .limits = {.ttl_s = LEADER_TTL_S,
+                   .record_ttl_s = timeout_s > RECORD_TTL_MIN_S && timeout_s < UINT32_MAX
+                                       ? (uint32_t)timeout_s
+                                       : RECORD_TTL_MIN_S,
+                   .ask_ms = ASK_MS,
+                   .hurry_ms = HURRY_MS,
+                   .prefer_ms = PREFER_MS,
+                   .never_leads = l->world->host == JOB_HOST_ELSEWHERE}};
+    rc = l->plugin->open(&config, &host, &l->etcd, err);
+    explicit_bzero(password, sizeof password);
+    return rc;
+}
+
+/* --- the listener --- */
+
+/* Before this node has the roster nobody should come; who was told an old address comes again. */
+static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
+{
+    struct etcd_link *l = arg;
+    if (l->here != NULL)
+        jobs_adopt(l->here->jobs, fd, bytes, len);
+    else
+        close(fd);
+}
+
+static int on_metrics(void *arg, struct co_buf *page)
+{
+    struct etcd_link *l = arg;
+    return l->here != NULL ? jobs_page_metrics(l->here->jobs, page) : 0;
+}
+
+static int on_status(void *arg, struct co_buf *page)
+{
+    struct etcd_link *l = arg;
+    return l->here != NULL ? jobs_page_status(l->here->jobs, page) : 0;
+}
+
+/* At all addresses, unless etcd is meant to be reached on this machine only. */
+static int open_server(struct etcd_link *l, struct co_error *err)
+{
+    const struct server_opts opts = {
+        .no_store = true,
+        .http = true,
+        .version = DDPRUN_VERSION,
+        .on_control = on_control,
+        .on_metrics = on_metrics,
+        .on_status = on_status,
+        .on_refused = on_noted,
+        .arg = l,
+    };
+    bool is_here = endpoint_host_is_loopback(l->world->endpoint_host);
+    int rc = server_create(l->loop, &opts, &l->server, err);
+    return rc == 0 ? listen_for(l->server, is_here ? "localhost" : "::", 0, err) : rc;
+}
+
+/* --- as a node's link --- */
+
+static void link_disconnect(void *link)
+{
+    struct etcd_link *l = link;
+    uv_timer_stop(&l->later);
+    uv_timer_stop(&l->silence);
+    if (l->remote != NULL)
+        control_link_disconnect(l->remote);
+    if (l->here != NULL)
+        control_link_disconnect(l->here->local);
+    l->is_up = l->wants_link = false;
+}
+
+static void wait_for_leader(struct etcd_link *l)
+{
+    l->why[0] = '\0'; /* it is not known yet why there will be none */
+    go_down_in(l, WAIT_MS);
+}
+
+static void link_connect(void *link)
+{
+    struct etcd_link *l = link;
+    link_disconnect(l);
+    l->wants_link = true;
+    hurry(l, true);
+    if (l->here != NULL)
+        control_link_connect(l->here->local);
+    else if (l->remote != NULL)
+        control_link_connect(l->remote);
+    else
+        wait_for_leader(l);
+}
+
+static void link_send(void *link, const struct message *m)
+{
+    struct etcd_link *l = link;
+    if (l->is_up && (l->here != NULL || l->remote != NULL))
+        control_link_send(l->here != NULL ? l->here->local : l->remote, m);
+}
+
+static int link_own_address(const void *link, char *text, size_t n)
+{
+    const struct etcd_link *l = link;
+    if (l->own.port == 0 || strlen(l->own.host) >= n)
+        return -ENOTCONN;
+    strcpy(text, l->own.host);
+    return 0;
+}
+
+static bool link_lend_port(void *link, uint16_t port)
+{
+    (void)link;
+    (void)port; /* the roster's port is one that nobody has asked for */
+    return false;
+}
+
+static void link_adopt(void *link, int fd, const uint8_t *bytes, size_t len)
+{
+    on_control(link, fd, bytes, len);
+}
+
+static int link_take_port(void *link, struct co_error *err)
+{
+    (void)link;
+    (void)err;
+    return 0;
+}
+
+/* --- beginning and end --- */
+
+static void destroy_if_closed(struct etcd_link *l)
+{
+    if (!l->closing || l->n_parts > 0)
+        return;
+    free(l);
+}
+
+static void on_part_closed(void *arg)
+{
+    struct etcd_link *l = arg;
+    l->n_parts--;
+    destroy_if_closed(l);
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    on_part_closed(handle->data);
+}
+
+static void close_timer(struct etcd_link *l, uv_timer_t *timer)
+{
+    l->n_parts++;
+    uv_close((uv_handle_t *)timer, on_timer_closed);
+}
+
+/* Nothing is to be said to etcd any more. */
+static void close_all(struct etcd_link *l)
+{
+    close_roster(l);
+    close_link(l, &l->remote);
+    close_timer(l, &l->later);
+    close_timer(l, &l->silence);
+    if (l->etcd != NULL)
+        l->plugin->close(l->etcd);
+    l->etcd = NULL;
+    if (l->sockets != NULL) {
+        l->n_parts++;
+        etcd_sockets_close(l->sockets, on_part_closed, l);
+    }
+    if (l->server != NULL) {
+        l->n_parts++;
+        server_close(l->server, on_part_closed, l);
+    }
+}
+
+/* Who could not be told that the job is over is to find it written down. */
+static bool has_told_all(const struct etcd_link *l)
+{
+    return jobs_n_untold(l->here->jobs) == 0;
+}
+
+/* What the next leader is to find; NULL: there is to be none. */
+static const struct elector_record *find_last_words(struct etcd_link *l)
+{
+    if (l->here == NULL || l->record.n_nodes == 0 || (l->record.is_over && has_told_all(l)))
+        return NULL;
+    if (!l->record.is_over && l->own_generation == l->record.generation)
+        l->record.gone = (int32_t)l->own_index;
+    return &l->record;
+}
+
+static void on_begin_to_close(uv_timer_t *timer)
+{
+    struct etcd_link *l = timer->data;
+    if (l->has_stopped)
+        close_all(l);
+    else
+        l->plugin->stop(l->etcd, find_last_words(l)); /* and once more, from on_orders() */
+}
+
+static void link_close(void *link)
+{
+    struct etcd_link *l = link;
+    link_disconnect(l);
+    l->closing = true;
+    uv_timer_start(&l->later, on_begin_to_close, 0, 0);
+}
+
+static int open_parts(struct etcd_link *l, struct co_error *err)
+{
+    const struct etcd_socket_notes notes = {.on_ready = on_ready, .on_alarm = on_alarm, .arg = l};
+    int rc = etcd_load(&l->plugin, err);
+    if (rc == 0 && (l->sockets = etcd_sockets_open(l->loop, &notes)) == NULL)
+        rc = co_fail(err, -ENOMEM, "no memory to meet by etcd");
+    if (rc == 0)
+        rc = open_server(l, err);
+    return rc == 0 ? open_plugin(l, err) : rc;
+}
+
+static int link_open(uv_loop_t *loop, const struct job_spec *spec,
+                     const struct guide_link_notes *notes, void **ret, struct co_error *err)
+{
+    struct etcd_link *l = calloc(1, sizeof *l);
+    if (l == NULL)
+        return co_fail(err, -ENOMEM, "no memory to meet by etcd");
+    l->loop = loop;
+    l->spec = spec;
+    l->world = &spec->world;
+    l->notes = *notes;
+    l->own_generation = MESSAGE_NO_GENERATION;
+    l->later.data = l->silence.data = l;
+    job_spec_terms(spec, &l->terms);
+    uv_timer_init(loop, &l->later);
+    uv_timer_init(loop, &l->silence);
+    int rc = open_parts(l, err);
+    if (rc < 0) {
+        l->closing = true;
+        close_all(l);
+        return rc;
+    }
+    l->plugin->begin(l->etcd);
+    *ret = l;
+    return 0;
+}
+
+const struct guide_link_ops etcd_link_ops = {
+    .open = link_open,
+    .connect = link_connect,
+    .send = link_send,
+    .disconnect = link_disconnect,
+    .own_address = link_own_address,
+    .lend_port = link_lend_port,
+    .adopt = link_adopt,
+    .take_port = link_take_port,
+    .close = link_close,
+};

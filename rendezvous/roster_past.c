@@ -1,0 +1,159 @@
+/* roster_past.c - to take another roster's place, and to know what to do when another one may have
+ * taken ours. docs/etcd.md has the whole; here are the roster's few rules of it. */
+#include "roster_state.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+/* --- Taking over --- */
+
+static int check_past(const struct roster *r, const struct roster_past *p, struct co_error *err)
+{
+    if (p->generation == MESSAGE_NO_GENERATION || p->n_nodes < 1 ||
+        p->n_nodes > r->terms.max_nodes || p->world_size < p->n_nodes ||
+        p->world_size > INT32_MAX || p->n_restarts > MESSAGE_MAX_RESTARTS)
+        return co_fail(err, -EINVAL,
+                       "no generation %" PRIu32 " of %" PRIu32 " ranks on %" PRIu32
+                       " nodes, at most %" PRIu32 ", can be taken over",
+                       p->generation, p->world_size, p->n_nodes, r->terms.max_nodes);
+    return 0;
+}
+
+/* Who has left for good is not waited for. */
+static uint64_t awaited_since_ms(const struct roster *r, uint64_t now_ms, bool is_gone)
+{
+    if (!is_gone)
+        return now_ms;
+    return now_ms > r->limits.absent_ms ? now_ms - r->limits.absent_ms : 0;
+}
+
+/* Its list is in the order of time: who is gone comes first. */
+static void admit_absents(struct roster *r, const struct roster_past *p, uint64_t now_ms)
+{
+    for (int wants_gone = 1; wants_gone >= 0; wants_gone--)
+        for (uint32_t seat = 0; seat < p->n_nodes; seat++) {
+            bool is_gone = p->gone >= 0 && seat == (uint32_t)p->gone;
+            if (is_gone != (wants_gone == 1))
+                continue;
+            uint32_t slot = roster_admit_absent(r, seat, awaited_since_ms(r, now_ms, is_gone));
+            r->seats[seat] = (struct roster_order_seat){.index = (int32_t)seat};
+            if (seat == 0)
+                r->leader = slot;
+        }
+}
+
+int roster_resume(struct roster *r, const struct roster_past *past, uint64_t now_ms,
+                  struct co_error *err)
+{
+    int rc = check_past(r, past, err);
+    if (rc < 0)
+        return rc;
+    if (roster_reserve_slots(r, past->n_nodes) < 0)
+        return co_fail(err, -ENOMEM, "no memory for %" PRIu32 " nodes", past->n_nodes);
+    admit_absents(r, past, now_ms);
+    restart_policy_resume(&r->budget, past->n_restarts, now_ms);
+    r->state = ROSTER_RUNNING;
+    r->entered_ms = r->begun_ms = now_ms;
+    r->deadline_ms = CO_NEVER_MS;
+    r->generation = past->generation;
+    r->confirmed = true;
+    r->n_members = r->n_seats = past->n_nodes;
+    r->world_size = past->world_size;
+    snprintf(r->change, sizeof r->change, "generation %" PRIu32 " goes on with another roster",
+             past->generation);
+    return 0;
+}
+
+void roster_get_past(const struct roster *r, struct roster_past *ret)
+{
+    *ret = (struct roster_past){.generation = r->generation,
+                                .n_nodes = r->n_seats,
+                                .world_size = r->world_size,
+                                .n_restarts = roster_n_restarts(r),
+                                .gone = -1};
+}
+
+/* --- The absent --- */
+
+static uint32_t find_absent(const struct roster *r, const struct message_was *was)
+{
+    if (!was->is_known || was->generation != r->generation ||
+        was->place.world_size != r->world_size || was->place.n_nodes != r->n_members)
+        return ROSTER_NO_SLOT;
+    uint32_t slot = r->lists[LIST_ABSENT].first;
+    while (slot != ROSTER_NO_SLOT && r->nodes[slot].seat != (int32_t)was->place.node_index)
+        slot = r->nodes[slot].next;
+    return slot;
+}
+
+/* Whoever has been told knows where the store is. */
+static void learn_store(struct roster *r, const struct message_place *place, bool leads,
+                        uint64_t now_ms)
+{
+    if (place->port != 0 && !r->ready) {
+        r->ready = true;
+        r->agent_store = place->agent_store;
+        r->port = place->port;
+        snprintf(r->host, sizeof r->host, "%s", place->host);
+        if (r->state == ROSTER_RUNNING)
+            r->deadline_ms = CO_NEVER_MS;
+    } else if (leads && !r->ready && r->state == ROSTER_RUNNING) {
+        r->deadline_ms = now_ms + r->limits.ready_ms;
+    }
+}
+
+int roster_embody(struct roster *r, const struct message_hello *hello, bool local, uint64_t now_ms,
+                  uint32_t *ret_slot)
+{
+    const struct message_place *place = &hello->was.place;
+    uint32_t slot, absent = r->n_absent > 0 ? find_absent(r, &hello->was) : ROSTER_NO_SLOT;
+    if (absent == ROSTER_NO_SLOT)
+        return -ENOENT;
+    int rc = roster_admit(r, hello, local, now_ms, &slot);
+    if (rc < 0)
+        return rc;
+    bool leads = r->leader == absent;
+    enum roster_part part = r->nodes[absent].part;
+    roster_forget(r, absent);
+    roster_set_part(r, slot, part);
+    struct roster_node *n = &r->nodes[slot];
+    n->seat = (int32_t)place->node_index;
+    n->first_rank = place->first_rank;
+    r->seats[n->seat].key = roster_order_key(n->node_rank, n->name);
+    if (leads)
+        r->leader = slot;
+    if (n->stop_ms > r->stop_ms)
+        r->stop_ms = n->stop_ms;
+    learn_store(r, place, leads, now_ms);
+    *ret_slot = slot;
+    return 0;
+}
+
+/* --- When another one may have our place --- */
+
+bool roster_lets_wait(const struct roster *r)
+{
+    return r->doubts || r->n_absent > 0;
+}
+
+/* A member that left us for another roster is not heard here. Any node counts: to be too careful
+ * costs nothing, as long as there is no doubt. */
+static bool hears_all(const struct roster *r, uint64_t now_ms)
+{
+    uint32_t oldest = r->lists[LIST_HEARD].first;
+    return r->lists[LIST_AWAY].first == ROSTER_NO_SLOT && r->n_absent == 0 &&
+           (oldest == ROSTER_NO_SLOT ||
+            now_ms - r->nodes[oldest].since_ms <= r->limits.heartbeat_ms * 3 / 2);
+}
+
+/* The other one waits until our leases are over, but it does not wait for ever. Who runs nothing
+ * needs a lease to stay, and nobody has to wait for it. */
+bool roster_may_renew(const struct roster *r, uint32_t slot, uint64_t now_ms)
+{
+    enum roster_part part = r->nodes[slot].part;
+    bool may_run = part == PART_TOLD || part == PART_HALTING;
+    return !r->doubts || !may_run || (!r->lost_in_doubt && hears_all(r, now_ms));
+}

@@ -1,0 +1,49 @@
+/* What etcd answers: the first byte says to what, the second how; the rest is the answer. Whatever
+ * comes, what is believed keeps its bounds. */
+#include "etcd/etcd_wire.h"
+
+#include "common/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void require(int holds)
+{
+    if (!holds)
+        abort();
+}
+
+static void check(const struct elector_answer *a)
+{
+    require(memchr(a->text, '\0', sizeof a->text) != NULL);
+    if (a->failed)
+        return;
+    require(a->lease >= 0 && a->revision >= 0);
+    if (a->has_leader)
+        require(a->leader.port != 0 && a->leader.host[0] != '\0' &&
+                memchr(a->leader.host, '\0', sizeof a->leader.host) != NULL);
+    if (a->has_record)
+        require(a->record.n_nodes > 0 && a->record.world_size >= a->record.n_nodes &&
+                a->record.gone >= -1);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const int statuses[] = {200, 400, 401, 404, 503};
+    struct etcd_wire_keys keys;
+    struct elector_answer answer;
+    struct co_error err;
+    char token[ETCD_WIRE_TOKEN_BYTES];
+    if (size < 2)
+        return 0;
+    const struct elector_request ask = {.type = (enum elector_request_type)(data[0] % 6)};
+    int status = statuses[data[1] % 5];
+    const char *text = (const char *)data + 2;
+    require(etcd_wire_keys("/p", "job", &keys) == 0);
+    etcd_wire_decode(&keys, &ask, status, text, size - 2, &answer);
+    check(&answer);
+    etcd_wire_wants_login(status, text, size - 2);
+    if (etcd_wire_decode_login(status, text, size - 2, token, &err) == 0)
+        require(memchr(token, '\n', strlen(token)) == NULL);
+    return 0;
+}

@@ -1,0 +1,351 @@
+"""Nodes meet at a real etcd: docs/etcd.md. The one that has the roster is killed, leaves, is stopped; etcd is killed, stopped,
+restarted, has users and certificates. All nodes are on this host."""
+import os
+import random
+import signal
+import subprocess
+import unittest
+
+from etcd_server import INSTALLED, WHY_NOT, Etcd
+from harness import DDPRUN, DEADLINE_S, await_true, main
+from nodes import Node
+
+SHOW = ("sh", "-c", "echo $TORCHELASTIC_RESTART_COUNT $RANK/$WORLD_SIZE $$$$ > $TEST_FIFO; "
+        "until [ -e $TEST_END ]; do sleep 0.05; done; read code < $TEST_END; exit $code")
+PLUGINS = os.environ["DDP_PLUGIN_DIR"]
+SEED = os.environ.get("TEST_SEED")
+N_TAKEOVERS = int(os.environ.get("TEST_TAKEOVERS", "2"))
+
+
+def listens(pid, port):
+    """Does this process listen at this port?"""
+    inodes = set()
+    with open("/proc/net/tcp") as f:
+        for line in f.readlines()[1:]:
+            words = line.split()
+            if words[3] == "0A" and int(words[1].split(":")[1], 16) == port:
+                inodes.add(words[9])
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            target = os.readlink(f"/proc/{pid}/fd/{fd}")
+        except OSError:
+            continue
+        if target[:8] == "socket:[" and target[8:-1] in inodes:
+            return True
+    return False
+
+
+class Rank:
+    def __init__(self, line):
+        generation, place, pid = line.split()
+        self.generation, self.pid = int(generation), int(pid)
+        self.rank, self.world = map(int, place.split("/"))
+
+    def lives(self):
+        try:
+            with open(f"/proc/{self.pid}/stat") as f:
+                return f.read().rsplit(")", 1)[1].split()[0] != "Z"
+        except OSError:
+            return False
+
+
+class Party:
+    """The nodes of a job, each with a rank that tells its place and ends when it is told to."""
+
+    def __init__(self, etcd, nodes, *more, conf=()):
+        self.etcd, self.more, self.names = etcd, more, nodes
+        self.conf = ",".join(("keep_alive_interval=1s", *conf))
+        self.nodes = {}
+        self.end_file = etcd.file("end")
+        self.n_names = 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for node in self.nodes.values():
+            node.__exit__()
+        if os.path.exists(self.end_file):
+            os.unlink(self.end_file)
+
+    def words(self):
+        return ("--nnodes", self.names, "--rdzv-backend", "etcd", "--rdzv-endpoint", f"127.0.0.1:{self.etcd.port}", "--rdzv-id",
+                "job", "--rdzv-conf", self.conf, "--join-window", "0", *self.more, *SHOW)
+
+    def start(self, n=1):
+        names = [chr(ord("a") + self.n_names + i) for i in range(n)]
+        self.n_names += n
+        for name in names:
+            self.nodes[name] = Node(*self.words(), env={"DDP_PLUGIN_DIR": PLUGINS, "TEST_END": self.end_file})
+        return names
+
+    def hear(self, generation, names):
+        """Where the ranks of a generation are: name -> Rank. Older generations may have been told in between."""
+        found = {}
+        for name in names:
+            rank = Rank(self.nodes[name].hear(1, 2 * DEADLINE_S)[0])
+            while rank.generation < generation:
+                rank = Rank(self.nodes[name].hear(1, 2 * DEADLINE_S)[0])
+            found[name] = rank
+        newest = {rank.generation for rank in found.values()}
+        if len(newest) > 1:  # another one came behind it
+            return self.hear(max(newest), [n for n in names if found[n].generation < max(newest)]) | \
+                {n: r for n, r in found.items() if r.generation == max(newest)}
+        assert sorted(r.rank for r in found.values()) == list(range(len(names))), f"ranks {found}"
+        return found
+
+    def leader(self):
+        """The name of the node that has the roster; None: nobody has it now."""
+        address = self.etcd.get("/ddprun/job/leader")
+        for name, node in self.nodes.items():
+            if address is not None and node.process.poll() is None and listens(node.process.pid, address["port"]):
+                return name
+        return None
+
+    def await_leader(self, but=None):
+        await_true(lambda: self.leader() not in (None, but), lambda: "nobody leads", 2 * DEADLINE_S)
+        return self.leader()
+
+    def kill(self, name):
+        node = self.nodes.pop(name)
+        node.process.kill()
+        node.process.wait()
+        node.await_gone()
+        node.__exit__()
+
+    def end(self, code=0):
+        with open(self.end_file + ".new", "w") as f:
+            f.write(f"{code}\n")
+        os.rename(self.end_file + ".new", self.end_file)
+
+    def finish(self, code=0):
+        """All end well, and leave nothing at etcd."""
+        self.end(code)
+        for name, node in self.nodes.items():
+            found, _, err = node.finish()
+            assert found == code, f"{name} ended with {found}: {err}"
+        await_true(lambda: self.etcd.all_keys() == [], lambda: f"left at etcd: {self.etcd.all_keys()}")
+
+
+@unittest.skipUnless(INSTALLED, WHY_NOT)
+class Takeover(unittest.TestCase):
+    def test_nodes_meet_and_leave_nothing_behind(self):
+        with Etcd() as etcd, Party(etcd, "3") as party:
+            names = party.start(3)
+            ranks = party.hear(0, names)
+            self.assertEqual(etcd.get("/ddprun/job/record"),
+                             {"v": 1, "generation": 0, "nodes": 3, "ranks": 3, "restarts": 0, "gone": -1, "over": False,
+                              "exit_code": 0})
+            self.assertTrue(all(r.lives() for r in ranks.values()))
+            party.finish()
+
+    def test_the_node_with_the_roster_is_killed_then_a_node_joins_and_a_rank_fails(self):
+        with Etcd() as etcd, Party(etcd, "2:3", "--max-restarts", "1") as party:
+            names = party.start(3)
+            ranks = party.hear(0, names)
+            old = party.await_leader()
+            party.kill(old)
+            names.remove(old)
+            new = party.await_leader(but=old)
+            self.assertIn(new, names)
+            for name in names:  # nothing was stopped because the roster moved
+                self.assertTrue(ranks[name].lives(), f"{name}'s rank was stopped before the next roster was there")
+            names += party.start(1)
+            ranks = party.hear(1, names)  # the lost one's place is taken
+            os.kill(ranks[names[0]].pid, signal.SIGKILL)
+            ranks = party.hear(ranks[names[0]].generation + 1, names)
+            self.assertEqual(ranks[names[0]].world, 3)
+            self.assertEqual(etcd.get("/ddprun/job/record")["restarts"], 1)
+            party.finish()
+
+    def test_the_node_with_the_roster_leaves_and_nobody_waits_for_it(self):
+        with Etcd() as etcd, Party(etcd, "2:3") as party:
+            names = party.start(3)
+            party.hear(0, names)
+            old = party.await_leader()
+            party.nodes[old].signal(signal.SIGTERM)
+            self.assertEqual(party.nodes[old].finish()[0], -signal.SIGTERM)
+            party.nodes.pop(old).__exit__()
+            names.remove(old)
+            self.assertEqual(party.hear(1, names)[names[0]].world, 2)
+            party.finish()
+
+    def test_a_stopped_roster_is_replaced_and_its_node_comes_back_as_any_other(self):
+        with Etcd() as etcd, Party(etcd, "2:3") as party:
+            names = party.start(3)
+            party.hear(0, names)
+            old = party.await_leader()
+            stopped = party.nodes[old]
+            stopped.signal(signal.SIGSTOP)
+            others = [n for n in names if n != old]
+            self.assertIn(party.await_leader(but=old), others)
+            ranks = party.hear(1, others)
+            self.assertEqual(ranks[others[0]].world, 2)
+            stopped.signal(signal.SIGCONT)
+            ranks = party.hear(ranks[others[0]].generation + 1, names)
+            self.assertEqual(ranks[old].world, 3)
+            party.finish()
+
+    def test_a_failure_ends_all_nodes_with_its_code(self):
+        with Etcd() as etcd, Party(etcd, "2") as party:
+            party.hear(0, party.start(2))
+            party.finish(7)
+
+    def test_takeovers(self):
+        """As many as TEST_TAKEOVERS, of which each is drawn from TEST_SEED: who dies, and how, and when."""
+        for i in range(N_TAKEOVERS):
+            seed = int(SEED) if SEED else random.randrange(1 << 32)
+            with self.subTest(seed=seed):
+                self.take_over(random.Random(seed))
+
+    def take_over(self, draw):
+        with Etcd() as etcd, Party(etcd, "1:3") as party:
+            names = party.start(draw.randint(2, 3))
+            if draw.randrange(3):
+                ranks = party.hear(0, names)
+            old = party.await_leader()
+            how = draw.choice(("kill", "term", "stop"))
+            node = party.nodes[old]
+            if how == "kill":
+                party.kill(old)
+            elif how == "term":
+                node.signal(signal.SIGTERM)
+                node.finish()
+                party.nodes.pop(old).__exit__()
+            else:
+                node.signal(signal.SIGSTOP)
+            names.remove(old)
+            party.await_leader(but=old)
+            if how == "stop":
+                node.signal(signal.SIGCONT)
+                names.append(old)
+            if draw.randrange(2):
+                names += party.start(1)
+            # in the end all that live are in one generation
+            self.await_whole(party, names)
+            party.finish()
+
+    def await_whole(self, party, names):
+        def is_whole():
+            record = party.etcd.get("/ddprun/job/record")
+            return record is not None and record["nodes"] == len(names)
+        await_true(is_whole, lambda: f"{party.etcd.get('/ddprun/job/record')}, {len(names)} nodes", 3 * DEADLINE_S)
+        generation = party.etcd.get("/ddprun/job/record")["generation"]
+        party.hear(generation, names)
+
+
+@unittest.skipUnless(INSTALLED, WHY_NOT)
+class Away(unittest.TestCase):
+    """etcd is, and comes back: what ran runs on, and what is decided is decided then."""
+
+    def while_away(self, go, come_back):
+        with Etcd() as etcd, Party(etcd, "1:3") as party:
+            names = party.start(2)
+            await_true(lambda: (etcd.get("/ddprun/job/record") or {}).get("nodes") == 2, deadline_s=2 * DEADLINE_S)
+            ranks = party.hear(etcd.get("/ddprun/job/record")["generation"], names)
+            leader = party.await_leader()
+            go(etcd)
+            party.nodes[leader].read_until("etcd does not answer: ")
+            come_back(etcd)
+            party.nodes[leader].read_until("etcd answers again")
+            self.assertTrue(all(r.lives() for r in ranks.values()))
+            names += party.start(1)
+            self.assertEqual(party.hear(ranks[names[0]].generation + 1, names)[names[0]].world, 3)
+            party.finish()
+
+    def test_it_is_stopped(self):
+        self.while_away(Etcd.stop, Etcd.go_on)
+
+    def test_it_is_killed_and_restarted(self):
+        self.while_away(Etcd.kill, Etcd.start)
+
+    def test_it_is_restarted_without_its_data(self):
+        def restart(etcd):
+            etcd.forget()
+            etcd.start()
+        self.while_away(Etcd.kill, restart)
+
+    def test_ranks_that_end_well_meanwhile_end_the_job(self):
+        with Etcd() as etcd, Party(etcd, "2") as party:
+            party.hear(0, party.start(2))
+            leader = party.await_leader()
+            etcd.kill()
+            party.nodes[leader].read_until("etcd does not answer: ")
+            party.end()
+            self.assertEqual([node.finish()[0] for node in party.nodes.values()], [0, 0])
+
+
+@unittest.skipUnless(INSTALLED, WHY_NOT)
+class ComingIn(unittest.TestCase):
+    def test_with_a_certificate(self):
+        with Etcd(tls=True) as etcd:
+            conf = ("protocol=https", f"cacert={etcd.file('ca.pem')}", f"cert={etcd.file('client.pem')}",
+                    f"key={etcd.file('client.key')}")
+            with Party(etcd, "2", conf=conf) as party:
+                party.hear(0, party.start(2))
+                party.finish()
+
+    def test_with_an_authority_that_has_not_signed_it(self):
+        with Etcd(tls=True) as etcd:
+            conf = ("protocol=https", f"ca_cert={etcd.file('other.pem')}", f"ssl_cert={etcd.file('client.pem')}",
+                    f"ssl_cert_key={etcd.file('client.key')}")
+            self.refused(etcd, conf, "certificate")
+
+    def test_as_a_user(self):
+        with Etcd() as etcd:
+            etcd.require_users("secret")
+            with open(etcd.file("password"), "w") as f:
+                f.write("secret\n")
+            with Party(etcd, "2", conf=("user=root", f"password_file={etcd.file('password')}")) as party:
+                party.hear(0, party.start(2))
+                party.finish()
+
+    def test_with_a_wrong_password(self):
+        with Etcd() as etcd:
+            etcd.require_users("secret")
+            self.refused(etcd, ("user=root", "password=guess"), "etcd does not let this user in: ")
+
+    def test_without_a_user(self):
+        with Etcd() as etcd:
+            etcd.require_users("secret")
+            self.refused(etcd, (), "etcd: ")
+
+    def refused(self, etcd, conf, text):
+        with Party(etcd, "2", "--start-timeout", "3", conf=conf) as party:
+            name, = party.start(1)
+            code, _, err = party.nodes[name].finish()
+            self.assertEqual(code, 69, err)
+            self.assertIn(f"cannot join at 127.0.0.1:{etcd.port} for 3 s: ", err)
+            self.assertIn(text, err)
+
+    def test_the_keys_are_below_the_prefix(self):
+        with Etcd() as etcd, Party(etcd, "1:2", conf=("etcd_prefix=/a/b",)) as party:
+            party.hear(0, party.start(1))
+            self.assertEqual(sorted(etcd.all_keys()), ["/a/b/job/leader", "/a/b/job/record"])
+            party.finish()
+
+
+class Without(unittest.TestCase):
+    def test_where_nothing_is_it_says_so(self):
+        with Node(
+                "--nnodes", "2", "--rdzv-backend", "etcd-v2", "--rdzv-endpoint", "127.0.0.1:9", "--rdzv-id", "a",
+                "--start-timeout", "1", "true", env={"DDP_PLUGIN_DIR": PLUGINS}) as node:
+            code, _, err = node.finish()
+            self.assertEqual(code, 69)
+            self.assertIn("cannot join at 127.0.0.1:9 for 1 s: ", err)
+
+    def test_without_the_plug_in_it_says_how_to_come_by_it(self):
+        with Node("--nnodes", "2", "--rdzv-backend", "etcd", "--rdzv-endpoint", "127.0.0.1:9", "--rdzv-id", "a", "true",
+                  env={"DDP_PLUGIN_DIR": "/nonexistent"}) as node:
+            code, _, err = node.finish()
+            self.assertEqual(code, 69)
+            self.assertIn("/nonexistent/ddprun-etcd.so", err)
+            self.assertIn("-Detcd=enabled", err)
+
+    def test_ddprun_itself_needs_no_more_libraries(self):
+        needed = subprocess.run(["ldd", DDPRUN], capture_output=True, text=True, check=True).stdout
+        self.assertNotIn("curl", needed)
+
+
+if __name__ == "__main__":
+    main()
