@@ -2,9 +2,9 @@
  *
  *     ddprun -n 2 elastic_cost init|run FLOATS STEPS
  *
- * A step: a batch of the sampler, gradients of FLOATS parameters, ddp_model_sync(), momentum. With
- * `init` the program ends when it loses a peer, with `run` it is one that outlives it. Rank 0 prints
- * the shortest and the median step, in microseconds. */
+ * A step: a batch of the sampler, gradients of FLOATS parameters, ddp_model_sync(), momentum.
+ * With `init` the program ends when it loses a peer, with `run` it is one that outlives it. Rank
+ * 0 prints the shortest and the median step, in microseconds. */
 #include <ddp/ddp.h>
 #include <stdio.h>
 #include <stdlib.h>

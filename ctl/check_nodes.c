@@ -1,6 +1,7 @@
 #include "check_nodes.h"
 
 #include "check_report.h"
+#include "check_run.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -89,20 +90,13 @@ static bool hear_complaint(struct node *n)
     return got > 0;
 }
 
-/* returns false: it runs on */
+/* returns whether it has ended; then its status */
 static bool await_end(struct node *n, uint64_t deadline_ms, int *ret_status)
 {
-    while (n->pid > 0) {
-        pid_t ended = waitpid(n->pid, ret_status, WNOHANG);
-        if (ended != 0) {
-            n->pid = 0;
-            return ended > 0;
-        }
-        if (co_left_ms(deadline_ms) == 0)
-            return false;
-        poll(NULL, 0, 1);
-    }
-    return false;
+    if (n->pid == 0 || check_run_await(n->pid, deadline_ms, ret_status) < 0)
+        return false;
+    n->pid = 0;
+    return true;
 }
 
 /* It has hung up: why, by what it says last, or by its status. */
@@ -369,7 +363,7 @@ static void end_all(struct check_nodes *c)
         hang_up(&c->nodes[i]);
     for (size_t i = 0; i < c->opts.n; i++) {
         struct node *n = &c->nodes[i];
-        if (n->pid > 0 && !await_end(n, deadline_ms, &status) && n->pid > 0) {
+        if (n->pid > 0 && !await_end(n, deadline_ms, &status)) {
             kill(n->pid, SIGKILL);
             waitpid(n->pid, &status, 0);
         }

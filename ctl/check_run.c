@@ -12,7 +12,9 @@
 #include <spawn.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 static int start(const char *const *words, int out_fd, pid_t *ret_pid)
 {
@@ -49,17 +51,18 @@ static int listen_to(int fd, uint64_t deadline_ms, char *text, size_t n)
     }
 }
 
-/* Whoever closes its output and stays is killed, too. */
-static int await_end(pid_t pid, uint64_t deadline_ms, int *ret_status)
+int check_run_await(pid_t pid, uint64_t deadline_ms, int *ret_status)
 {
-    for (;;) {
-        pid_t ended = waitpid(pid, ret_status, WNOHANG);
-        if (ended != 0)
-            return ended < 0 ? -errno : 0;
-        if (co_left_ms(deadline_ms) == 0)
-            return -ETIMEDOUT;
-        poll(NULL, 0, 1);
+    co_autoclose_fd int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    int n;
+    if (fd < 0)
+        return -errno;
+    while ((n = poll(&p, 1, co_left_ms(deadline_ms))) < 0 && errno == EINTR) {
     }
+    if (n <= 0)
+        return n == 0 ? -ETIMEDOUT : -errno;
+    return waitpid(pid, ret_status, 0) < 0 ? -errno : 0;
 }
 
 static int explain(int status, const char *name, const char *text, struct co_error *err)
@@ -88,7 +91,7 @@ int check_run(const char *const *words, uint64_t timeout_ms, char *text, size_t 
         return co_fail(err, rc, "%s: %s", words[0], strerror(-rc));
     rc = listen_to(fd, deadline_ms, text, n);
     if (rc == 0)
-        rc = await_end(pid, deadline_ms, &status);
+        rc = check_run_await(pid, deadline_ms, &status); /* one that stays silently is killed */
     if (rc < 0) {
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);

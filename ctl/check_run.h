@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct co_error;
 
@@ -19,5 +20,10 @@ struct co_error;
  *           -errno */
 int check_run(const char *const *words, uint64_t timeout_ms, char *text, size_t n,
               struct co_error *err);
+
+/* Wait for a child's end, and reap it.
+ *
+ * returns   0 ret_status is as waitpid() has it; -ETIMEDOUT: it runs on; -errno */
+int check_run_await(pid_t pid, uint64_t deadline_ms, int *ret_status);
 
 #endif

@@ -30,7 +30,7 @@ struct elector {
     /* what etcd has said of others */
     struct elector_address leader;
     bool has_followed;
-    uint64_t unrecorded_ms; /* since when there is neither a leader nor a record; CO_NEVER_MS */
+    uint64_t vacant_ms; /* since when nobody leads; CO_NEVER_MS: somebody does */
     bool has_record;
     struct elector_record record;
     int64_t record_mod_revision;
@@ -80,11 +80,12 @@ static bool always(const struct elector *e, const struct event *ev)
     return true;
 }
 
-/* Where the record is lost, too, somebody may have the roster yet. */
+/* Who has the roster yet goes first: a node that hears it well waits for it, and so does each where
+ * etcd has lost the record, too. */
 static bool may_claim(const struct elector *e, const struct event *ev)
 {
-    bool is_early = e->has_followed && !e->has_roster && !e->has_record &&
-                    ev->now_ms < e->unrecorded_ms + e->limits.prefer_ms;
+    bool may_be_another = e->has_followed && !e->has_roster && (!e->hurries || !e->has_record);
+    bool is_early = may_be_another && ev->now_ms < e->vacant_ms + e->limits.prefer_ms;
     return !e->limits.never_leads && e->has_address && !is_early;
 }
 
@@ -112,8 +113,8 @@ static bool is_in_time(const struct elector *e, const struct event *ev)
     return is_in_lease(e, ev->now_ms);
 }
 
-/* An answer that comes when the lease is over, since this process was stopped, say, is none: whoever
- * leads by now may have written a newer record. */
+/* An answer that comes when the lease is over, since this process was stopped, say, is none:
+ * whoever leads by now may have written a newer record. */
 static bool is_late(const struct elector *e, const struct event *ev)
 {
     return !is_in_lease(e, ev->now_ms);
@@ -193,6 +194,8 @@ static void begin(struct elector *e, const struct event *ev)
     e->orders.make = true;
     e->orders.has_past = e->has_record;
     e->orders.past = e->record;
+    e->has_written = e->has_record; /* so that it is not lost with etcd's data */
+    e->written = e->record;
 }
 
 static void tell_certain(struct elector *e, const struct event *ev)
@@ -215,8 +218,8 @@ static void note_written(struct elector *e, const struct event *ev)
     e->orders.committed = !e->commit_waits;
 }
 
-/* It was ours when etcd wrote. That may be long ago: somebody else may have begun something since. It
- * is written once more when we are sure again. */
+/* It was ours when etcd wrote. That may be long ago: somebody else may have begun something since.
+ * It is written once more when we are sure again. */
 static void note_late_write(struct elector *e, const struct event *ev)
 {
     e->known_mod_revision = ev->answer->revision;
@@ -502,10 +505,10 @@ static void note_keys(struct elector *e, const struct elector_answer *a, uint64_
     e->record_mod_revision = a->record_mod_revision;
     if (a->has_record && !e->is_ours)
         e->record_lease = a->record_lease;
-    if (a->has_leader || a->has_record)
-        e->unrecorded_ms = CO_NEVER_MS;
-    else if (e->unrecorded_ms == CO_NEVER_MS)
-        e->unrecorded_ms = now_ms;
+    if (a->has_leader)
+        e->vacant_ms = CO_NEVER_MS;
+    else if (e->vacant_ms == CO_NEVER_MS)
+        e->vacant_ms = now_ms;
 }
 
 static enum elector_event_type event_of_keys(struct elector *e, const struct elector_answer *a,
@@ -718,7 +721,7 @@ struct elector *elector_create(const struct elector_limits *limits)
     if (e == NULL)
         return NULL;
     e->limits = *limits;
-    e->unrecorded_ms = CO_NEVER_MS;
+    e->vacant_ms = CO_NEVER_MS;
     return e;
 }
 

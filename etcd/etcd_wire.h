@@ -1,9 +1,9 @@
 /* etcd_wire.h - what an elector asks as requests to etcd, and etcd's answers. Pure.
  *
  * The JSON gateway of etcd's API v3, as versions 3.4 and later have it at /v3: 64-bit numbers are
- * strings, keys and values base64, and what is zero is left out. All that comes is checked before it
- * is believed; somebody else may have written what lies under our keys. docs/etcd.md has the keys
- * and what is in them. */
+ * strings, keys and values base64, and what is zero is left out. All that comes is checked before
+ * it is believed; somebody else may have written what lies under our keys. docs/etcd.md has the
+ * keys and what is in them. */
 #ifndef DDP_ETCD_ETCD_WIRE_H
 #define DDP_ETCD_ETCD_WIRE_H
 

@@ -73,6 +73,7 @@ struct etcd_link {
 
     bool wants_link, is_up;
     bool is_over;     /* a verdict was heard */
+    bool leaves;      /* this node does: what comes next is the next roster's to begin */
     uv_timer_t later; /* tells that there is no link */
     uv_timer_t silence;
     uint64_t silence_ms; /* the roster is not heard for so long: look for another one */
@@ -301,6 +302,8 @@ static void on_changed(void *arg, const char *run_id, const struct roster *r,
     struct here *h = arg;
     (void)run_id;
     (void)from;
+    if (roster_get_state(r) == ROSTER_RUNNING && h->owner->leaves)
+        return;
     if (!h->is_given_up &&
         (roster_get_state(r) == ROSTER_RUNNING || roster_get_state(r) == ROSTER_CLOSED))
         commit(h->owner, r);
@@ -410,7 +413,7 @@ static void lead(struct etcd_link *l, const struct elector_record *r)
 static void take_roster_orders(struct etcd_link *l, const struct elector_orders *o)
 {
     if (o->give_up && l->here != NULL) {
-        note(l, "another node may have the job's roster: this one gives it up");
+        note(l, "the job's roster moves to another node");
         close_roster(l);
         if (l->is_up)
             go_down_soon(l, "another node has the roster now");
@@ -430,9 +433,9 @@ static void take_roster_orders(struct etcd_link *l, const struct elector_orders 
 /* Once, and that it is over. */
 static void tell_trouble(struct etcd_link *l, const struct elector_orders *o)
 {
-    if (o->doubt && !l->told_trouble) {
-        note(l, "etcd does not answer: %s: ranks run on, but nothing else can change",
-             l->plugin->trouble(l->etcd));
+    const char *trouble = l->plugin->trouble(l->etcd);
+    if (o->doubt && !l->told_trouble && *trouble != '\0') {
+        note(l, "etcd does not answer: %s: ranks run on, but nothing else can change", trouble);
         l->told_trouble = true;
     }
     if ((o->certain || o->give_up) && l->told_trouble) {
@@ -645,6 +648,7 @@ static void link_send(void *link, const struct message *m)
     struct etcd_link *l = link;
     if (l->is_up && (l->here != NULL || l->remote != NULL))
         control_link_send(l->here != NULL ? l->here->local : l->remote, m);
+    l->leaves |= m->type == MESSAGE_LEAVE;
 }
 
 static int link_own_address(const void *link, char *text, size_t n)

@@ -5,8 +5,8 @@
 struct co_error;
 struct etcd_plugin;
 
-/* From $DDP_PLUGIN_DIR, if that is set; else from where it was installed, as seen from this program.
- * It stays for the life of the process: libraries that it needs cannot all be unloaded.
+/* From $DDP_PLUGIN_DIR, if that is set; else from where it was installed, as seen from this
+ * program. It stays for the life of the process: libraries that it needs cannot all be unloaded.
  *
  * returns   0
  *           -ELIBACC   it is not there, or needs a library that is not; err says how to come by it

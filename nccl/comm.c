@@ -107,12 +107,12 @@ static struct device_group *new_group(struct device *d, const struct device_job 
     return g;
 }
 
-/* One that NCCL still knows the address of stays. */
+/* One that NCCL still knows the address of stays, in the list. */
 static void drop(struct device_group *g)
 {
-    device_remove(g);
     if (g->is_out || g->life.state != LIFE_GONE)
         return;
+    device_remove(g);
     bucket_close(g);
     free(g);
 }

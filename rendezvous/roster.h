@@ -139,6 +139,10 @@ struct roster_past {
 #define ROSTER_READY_MS 10000
 #define ROSTER_SLACK_MS 5000
 
+/* In doubt a link that ended may be that of a node which has gone over to another roster; by then
+ * whoever can tell has told us, or cannot be asked. */
+#define ROSTER_DOUBT_RETURN_MS 2000
+
 /* A job that nobody has joined yet.
  *
  * limits       copied

@@ -53,11 +53,17 @@ static void condemn(struct roster *r, uint32_t slot, uint64_t now_ms, const char
         roster_cut(r, slot);
 }
 
+static uint64_t return_ms(const struct roster *r)
+{
+    return r->doubts && r->limits.return_ms < ROSTER_DOUBT_RETURN_MS ? ROSTER_DOUBT_RETURN_MS
+                                                                     : r->limits.return_ms;
+}
+
 static void lose_those_away(struct roster *r, uint64_t now_ms)
 {
     uint32_t slot;
     while ((slot = r->lists[LIST_AWAY].first) != ROSTER_NO_SLOT &&
-           now_ms - r->nodes[slot].since_ms >= r->limits.return_ms)
+           now_ms - r->nodes[slot].since_ms >= return_ms(r))
         lose(r, slot, now_ms, "its connection ended");
 }
 
@@ -452,7 +458,7 @@ uint64_t roster_deadline_ms(const struct roster *r)
     uint32_t absent = r->lists[LIST_ABSENT].first;
     uint64_t deadline_ms = r->deadline_ms;
     if (away != ROSTER_NO_SLOT)
-        deadline_ms = sooner(deadline_ms, r->nodes[away].since_ms + r->limits.return_ms);
+        deadline_ms = sooner(deadline_ms, r->nodes[away].since_ms + return_ms(r));
     if (silent != ROSTER_NO_SLOT)
         deadline_ms = sooner(deadline_ms, r->nodes[silent].since_ms + silence_ms(r));
     if (absent != ROSTER_NO_SLOT)

@@ -276,13 +276,18 @@ static int number_of(const struct world *w, const struct node *n)
 
 static void feed(struct world *w, struct node *n, struct elector_input in);
 
+static uint64_t draw_way(struct world *w)
+{
+    return w->now_ms < FAULTS_END_MS && chance(w, 20) ? draw(w, 700) : draw(w, 10);
+}
+
 static void send(struct world *w, struct node *n, const struct elector_request *ask)
 {
     n->ask = *ask;
     n->is_out = true;
     n->way = WAY_THERE;
     n->is_lost = w->now_ms < FAULTS_END_MS && chance(w, 20);
-    n->arrives_ms = w->now_ms + (chance(w, 20) ? draw(w, 700) : draw(w, 10));
+    n->arrives_ms = w->now_ms + draw_way(w);
     n->fails_ms = w->now_ms + REQUEST_MS;
 }
 
@@ -416,7 +421,7 @@ static void arrive(struct world *w, struct node *n)
     n->way = WAY_BACK;
     if (w->now_ms < FAULTS_END_MS && chance(w, 20))
         return; /* the answer is lost */
-    n->arrives_ms = w->now_ms + (chance(w, 20) ? draw(w, 700) : draw(w, 10));
+    n->arrives_ms = w->now_ms + draw_way(w);
 }
 
 static void fail(struct world *w, struct node *n)

@@ -20,6 +20,7 @@ from rendezvous import Daemon
 SEED = os.environ.get("SEED", "1")
 FIRST = int(os.environ.get("FIRST", "0"))
 CHAOS_S = float(os.environ.get("CHAOS_S", "20"))
+FREEZES = CHAOS_S >= 60  # each takes 3 s
 DEADLY = [signal.SIGKILL] * 3 + [signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM]
 TAIL_BYTES = 4000
 
@@ -147,12 +148,27 @@ class Chaos(Nodes):
         name = self.draw.choice(others)
         self.while_stopped(self.jobs[name].process.pid, f"ddprun of node {name}")
 
+    def freeze_ddprun(self):
+        """For longer than a lease: its ranks are killed, and it comes anew."""
+        others = [name for name in self.other_nodes() if self.ranks_of(name)]
+        if not others:
+            return
+        name = self.draw.choice(others)
+        self.note(f"SIGSTOP to ddprun of node {name}, until its ranks are gone")
+        pid = self.jobs[name].process.pid
+        send(pid, signal.SIGSTOP)
+        self.doomed.update(self.ranks_of(name))
+        await_true(lambda: not self.ranks_of(name), lambda: f"ranks {self.ranks_of(name)} of node {name}, which is stopped")
+        send(pid, signal.SIGCONT)
+
     def disturb(self, may_stop=True):
         kinds = [self.kill_some_rank] * 4 + [self.kill_ranks_at_once, self.kill_ddprun, self.kill_nursery, self.leave]
         if self.keeper is not None:
             kinds += [self.join] * 2  # who comes when the job is over would begin it anew
         if may_stop:
             kinds += [self.stop_rank, self.stop_ddprun]
+        if FREEZES and self.keeper is not None:
+            kinds += [self.freeze_ddprun]
         self.draw.choice(kinds)()
 
     # --- a job's life ---

@@ -24,21 +24,31 @@ def read_events(path):
 
 
 class OneNode(unittest.TestCase):
-    """Samples of a fixed number, so that where the world shrinks the steps show it."""
+    """Samples of a fixed number, so that where the world shrinks the steps show it. A job goes on until a file says that it
+    may end, so that it does not before all has happened."""
 
     def setUp(self):
         self.dir = tempfile.TemporaryDirectory()
         self.addCleanup(self.dir.cleanup)
-        self.events = os.path.join(self.dir.name, "events.jsonl")
-
-    def job(self, n, *words, file, epochs=4):
-        return Job("-n", str(n), *words, "--events", self.path(file), MENDER, str(epochs), "40", STEP_MS, "0", "600")
 
     def path(self, file):
         return os.path.join(self.dir.name, file)
 
+    def job(self, n, *words, file):
+        return Job("-n", str(n), *words, "--events", self.path(file), MENDER, "1000000", "40", STEP_MS, "0", "600",
+                   env={"MENDER_UNTIL": self.path(f"{file}.until")})
+
+    def end(self, job, ranks, file):
+        """-> exit status, steps, stderr"""
+        with open(self.path(f"{file}.until"), "w"):
+            pass
+        steps = ranks.hear_all()
+        code, _, err = job.end()
+        self.assertEqual(job.processes(), [])
+        return code, steps, err.decode()
+
     def record(self, n, *words, deaths, seed):
-        """-> exit status, steps"""
+        """-> steps"""
         draw = random.Random(seed)
         with self.job(n, *words, file="first") as job:
             ranks = Ranks(job)
@@ -47,41 +57,63 @@ class OneNode(unittest.TestCase):
                 ranks.hear_until(lambda: ranks.generation == generation and len(ranks.steps) > seen + 2 and len(ranks.pids) > 1)
                 os.kill(ranks.pids.pop(draw.choice(sorted(ranks.pids))), draw.choice([signal.SIGKILL, signal.SIGSEGV]))
                 ranks.pids = {}
-            steps = ranks.hear_all()
-            return job.end()[0], steps
+            ranks.hear_until(lambda: ranks.generation == deaths)
+            code, steps, err = self.end(job, ranks, "first")
+            self.assertEqual(code, 0, err)
+            return steps
 
-    def replay(self, n, *words, file="first"):
+    def replay(self, n, *words, n_steps, file="first"):
         with self.job(n, "--replay", self.path(file), *words, file="second") as job:
             ranks = Ranks(job)
-            steps = ranks.hear_all()
-            code, _, err = job.end()
-            self.assertEqual(job.processes(), [])
-            return code, steps, err.decode()
+            ranks.hear_until(lambda: max(ranks.steps, default=0) >= n_steps)
+            return self.end(job, ranks, "second")
+
+    def check_same(self, first, second):
+        """A step that only a dead rank had made, before the world shrank, was made again."""
+        code, steps, err = second
+        self.assertEqual(code, 0, err)
+        self.assertIn(SAME, err)
+        for number, results in first.items():
+            self.assertTrue(steps[number] and steps[number] <= results, f"step {number}\n{err}")
 
     def begun(self, file):
         """Behind which step each generation began, as its ranks knew."""
         return {e["gen"]: e["before"] for e in read_events(self.path(file)) if e["ev"] == "steps"}
 
     def test_what_the_ranks_compute_and_where_they_fail_is_the_same(self):
-        for what in "replace", "shrink":
+        for what, deaths in ("replace", 5), ("shrink", 2):
             with self.subTest(what):
                 words = ("--max-restarts", "9", "--on-failure", what)
-                first = self.record(4, *words, deaths=2 if what == "shrink" else 5, seed=what)
-                code, steps, err = self.replay(4, *words)
-                self.assertEqual((code, steps), first, err)
-                self.assertIn(SAME, err)
+                first = self.record(4, *words, deaths=deaths, seed=what)
+                self.check_same(first, self.replay(4, *words, n_steps=max(first)))
                 self.assertEqual(self.begun("second"), self.begun("first"))
-                os.unlink(self.path("first"))
-                os.unlink(self.path("second"))
+            self.dir.cleanup()
+            os.mkdir(self.dir.name)
 
     def test_a_replay_can_be_replayed(self):
         words = ("--max-restarts", "9")
-        self.record(3, *words, deaths=3, seed=3)
-        _, steps, _ = self.replay(3, *words)
-        os.rename(self.path("second"), self.path("third"))
-        _, again, err = self.replay(3, *words, file="third")
-        self.assertEqual(again, steps)
-        self.assertIn(SAME, err)
+        first = self.record(3, *words, deaths=3, seed=3)
+        _, steps, _ = self.replay(3, *words, n_steps=max(first))
+        for name in "", ".until":
+            os.rename(self.path(f"second{name}"), self.path(f"third{name}"))
+        self.check_same(steps, self.replay(3, *words, n_steps=max(steps), file="third"))
+
+    def test_what_cannot_be_repeated_is_refused_with_the_line(self):
+        run("-n", "2", "--events", self.path("first"), "sh", "-c", "exit 3")
+        code, _, err = run("-n", "2", "--replay", self.path("first"), "true")
+        self.assertEqual(code, 70)
+        self.assertIn("first:1: no rank has told its steps: only what happened to programs of libddp can be repeated", err)
+        code, _, err = run("-n", "2", "--replay", "/nowhere", "true")
+        self.assertEqual(code, 70)
+        self.assertIn("cannot open /nowhere to repeat what it tells: No such file", err)
+
+    def test_what_goes_otherwise_is_told(self):
+        words = ("--max-restarts", "9")
+        self.record(3, *words, deaths=1, seed=4)
+        code, _, err = self.replay(2, *words, n_steps=1)
+        self.assertEqual(code, 0)
+        self.assertIn("replay: generation 0 has 1 nodes and 2 ranks, and had 1 and 3", err)
+        self.assertNotIn(SAME, err)
 
 
 class Played(Nodes):
@@ -177,13 +209,15 @@ class SeveralNodes(unittest.TestCase):
         with Played(self.daemon, self.folder("second"), n_local, "--replay", path) as nodes:
             nodes.start(0)
             waited = set()
+            last = max(generation for _, _, generation in history.values())
+            target = max(number for number, step in history.items() if step[2] == last)
 
             def is_there():
                 for event in map(json.loads, nodes.events()):
                     if event["ev"] == "replay" and event["deed"] == "await" and event["gen"] not in waited:
                         waited.add(event["gen"])
                         nodes.start(len(nodes.jobs))
-                return max(nodes.steps, default=0) >= max(history)
+                return any(number >= target and step.generation == last for number, step in nodes.steps.items())
             await_true(lambda: self.listen(nodes) or is_there(), nodes.told, 4 * DEADLINE_S)
             self.assertEqual(set(nodes.finish(nodes.standing())), {0})
             played = nodes.history()

@@ -7,6 +7,7 @@
 #include <nccl.h>
 
 struct ncclComm {
+    struct ncclComm *next; /* of all that were ever made */
     int rank, n;
     uint64_t id;
     struct shared *shared;

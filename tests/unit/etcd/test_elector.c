@@ -231,6 +231,20 @@ START_TEST(where_the_record_is_lost_too_who_has_the_roster_goes_first)
 }
 END_TEST
 
+START_TEST(who_hears_the_roster_well_lets_it_have_the_key_again)
+{
+    create(false);
+    answer(keys(9, 3, 45));
+    time_goes_on(1000);
+    answer(keys(0, 3, 45)); /* etcd was stopped, and its leases were over */
+    assert_state(ELECTOR_SEEKING);
+    step((struct elector_input){.type = ELECTOR_HURRY, .hurries = true});
+    assert_asked(ELECTOR_READ);
+    answer(keys(0, 3, 45));
+    assert_state(ELECTOR_PREPARING);
+}
+END_TEST
+
 START_TEST(a_lease_is_renewed_four_times_in_its_time)
 {
     create_leading();
@@ -427,6 +441,7 @@ int main(void)
     tcase_add_test(all, who_never_leads_only_says_that_nobody_does);
     tcase_add_test(all, without_an_address_nobody_leads);
     tcase_add_test(all, where_the_record_is_lost_too_who_has_the_roster_goes_first);
+    tcase_add_test(all, who_hears_the_roster_well_lets_it_have_the_key_again);
     tcase_add_test(all, a_lease_is_renewed_four_times_in_its_time);
     tcase_add_test(all, a_record_is_written_under_the_key_that_is_ours);
     tcase_add_test(all, a_refused_write_deposes);

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""What is seen of a job that meets by etcd when the node with its roster goes away, and when etcd does.
+
+usage: bench/takeover.py [--runs N] [--away-s S] [--build DIR]
+
+Three nodes on this host, of a rank each, `--nnodes 2:3`, and a real etcd (scripts/install-deps --etcd). Times are in ms from what
+happened, the worst and the median of the runs: until another node has the roster, until the next generation's last rank has
+begun. Ranks: how many of those that could live on did, until then. For etcd, which is away for S seconds, 10 by default: how many
+ranks were lost, and until which times the leader has said so and has said that it is back.
+"""
+import argparse
+import os
+import signal
+import sys
+import time
+
+import results
+
+sys.path[:0] = [os.path.join(results.ROOT, "tests", "system")]
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--away-s", type=float, default=10)
+    parser.add_argument("--build", default=os.path.join(results.ROOT, "build"))
+    return parser.parse_args()
+
+
+ARGS = parse()
+for name, path in {"DDPRUN": "launcher/ddprun", "RANK_PROGRAM": "tests/support/rank", "DDP_PLUGIN_DIR": "etcd"}.items():
+    os.environ[name] = os.path.join(os.path.abspath(ARGS.build), path)
+for name in "ADDER_PROGRAM", "DDPCTL", "SCALER_PROGRAM":  # of tests that are not run here
+    os.environ.setdefault(name, "")
+
+# found by the path above, and want to know where ddprun is
+import etcd as cases  # noqa: E402
+from etcd_server import Etcd  # noqa: E402
+
+
+def ms_since(begin):
+    return (time.monotonic() - begin) * 1000
+
+
+def lose_leader(sig):
+    """(ms to the next leader, ms to the next generation, ranks that lived, ranks that could)"""
+    with Etcd() as server, cases.Party(server, "2:3") as party:
+        names = party.start(3)
+        ranks = party.hear(0, names)
+        old = party.await_leader()
+        others = [n for n in names if n != old]
+        begin = time.monotonic()
+        party.nodes[old].signal(sig)
+        party.await_leader(but=old)
+        led_ms = ms_since(begin)
+        n_alive = sum(ranks[n].lives() for n in others)
+        party.hear(1, others)
+        again_ms = ms_since(begin)
+        if sig == signal.SIGSTOP:
+            party.nodes[old].signal(signal.SIGCONT)
+        else:
+            party.nodes[old].end()
+            party.nodes.pop(old).__exit__()
+        party.end()
+        for node in party.nodes.values():
+            node.finish()
+        return led_ms, again_ms, n_alive, len(others)
+
+
+def restart_without_data(server):
+    server.forget()
+    server.start()
+
+
+def lose_etcd(go, come_back):
+    """(ms until it is said, ms until it is said that it is back, ranks that lived, ranks that could)"""
+    with Etcd() as server, cases.Party(server, "2:3") as party:
+        names = party.start(3)
+        ranks = party.hear(0, names)
+        leader = party.await_leader()
+        begin = time.monotonic()
+        go(server)
+        party.nodes[leader].read_until("etcd does not answer: ")
+        said_ms = ms_since(begin)
+        time.sleep(max(0, ARGS.away_s - (time.monotonic() - begin)))  # so long it is to be away
+        begin = time.monotonic()
+        come_back(server)
+        party.nodes[leader].read_until("etcd answers again")
+        back_ms = ms_since(begin)
+        n_alive = sum(rank.lives() for rank in ranks.values())
+        names += party.start(1)  # a spare: the roster takes it in
+        party.finish()
+        return said_ms, back_ms, n_alive, len(ranks)
+
+
+def row(what, runs):
+    def cell(i):
+        return f"{max(r[i] for r in runs):.0f} ({sorted(r[i] for r in runs)[len(runs) // 2]:.0f})"
+    return what, cell(0), cell(1), f"{sum(r[2] for r in runs)} of {sum(r[3] for r in runs)}"
+
+
+def repeat(what, run, *args):
+    return row(what, [run(*args) for _ in range(ARGS.runs)])
+
+
+def main():
+    load = results.load_average()
+    nodes = [repeat("is killed", lose_leader, signal.SIGKILL),
+             repeat("leaves (SIGTERM)", lose_leader, signal.SIGTERM),
+             repeat("is stopped (SIGSTOP)", lose_leader, signal.SIGSTOP)]
+    away = [repeat("is stopped, goes on", lose_etcd, Etcd.stop, Etcd.go_on),
+            repeat("is killed, restarted", lose_etcd, Etcd.kill, Etcd.start),
+            repeat("is killed, restarted without its data", lose_etcd, Etcd.kill, restart_without_data)]
+    results.report("takeover",
+                   results.table(["the node with the roster", "next leader, ms", "next generation, ms", "ranks lived until then"],
+                                 nodes) + "\n\n" +
+                   results.table([f"etcd, away for {ARGS.away_s:.0f} s", "said after, ms", "said to be back after, ms",
+                                  "ranks lived"], away), load)
+
+
+if __name__ == "__main__":
+    main()
