@@ -10,14 +10,18 @@
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 struct node_pmi {
     struct node *n;
     struct pmi_host *host; /* owned; of this generation; NULL: none yet */
     int *appnum;           /* owned; the number of each rank's program; NULL: there is one */
-    uv_timer_t timer;      /* a rank that aborts has so long to end by itself */
+    uv_timer_t timer;      /* a rank that aborts is to have ended */
+    bool is_told;          /* it was sent SIGTERM */
 };
+
+enum { ABORT_MS = 50 }; /* for an end by itself: MPICH's ranks wait to be ended */
 
 static void on_note(void *arg, const char *text)
 {
@@ -31,7 +35,12 @@ static void on_overdue(uv_timer_t *timer)
 {
     struct node_pmi *p = timer->data;
     const int rank = pmi_host_aborter(p->host);
-    if (nursery_signal_one(&p->n->nursery, NURSERY_GROUP, rank, SIGKILL) < 0)
+    const bool is_last = p->is_told;
+    p->is_told = true;
+    if (!is_last)
+        uv_timer_start(&p->timer, on_overdue, p->n->spec->failure_grace_ms, 0);
+    if (nursery_signal_one(&p->n->nursery, is_last ? NURSERY_GROUP : NURSERY_MAIN, rank,
+                           is_last ? SIGKILL : SIGTERM) < 0)
         node_lose_nursery(p->n);
 }
 
@@ -40,7 +49,8 @@ static void on_abort(void *arg, int local_rank)
     struct node_pmi *p = arg;
     (void)local_rank;
     uv_update_time(&p->n->loop);
-    uv_timer_start(&p->timer, on_overdue, p->n->spec->failure_grace_ms, 0);
+    p->is_told = false;
+    uv_timer_start(&p->timer, on_overdue, ABORT_MS, 0);
 }
 
 static int number_programs(struct node_pmi *p)

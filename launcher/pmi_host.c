@@ -43,7 +43,7 @@ struct pmi_host {
     bool knows_nodes;
     bool is_exchanging; /* the ranks are in the barrier, and their puts are on their way */
     bool is_cut_off;    /* no barrier is left any more */
-    bool has_said_stuck;
+    bool has_said_stuck, has_said_silent;
     int aborter;   /* NOBODY */
     int n_done;    /* ranks that are */
     int n_handles; /* below 0: closed and none left */
@@ -289,6 +289,17 @@ static int status_of_abort(int exit_code)
     return (code != 0 ? code : 1) << 8;
 }
 
+/* Ranks of another MPI are each alone, and end well: once is enough to say so. */
+static void note_silent(struct pmi_host *h, int rank)
+{
+    if (!h->has_said_silent)
+        note(h,
+             "MPI: rank %d has ended without a word of PMI-1: if it uses MPI, that is not MPICH's "
+             "or one of its kin, and it was alone",
+             global_rank(h, rank));
+    h->has_said_silent = true;
+}
+
 int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_told)
 {
     struct host_rank *r = &h->ranks[local_rank];
@@ -303,6 +314,8 @@ int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_
              global_rank(h, local_rank));
         status = 1 << 8;
     }
+    if (status == 0 && rank->state == PMI1_SILENT && !was_told)
+        note_silent(h, local_rank);
     r->is_done = status == 0;
     h->n_done += r->is_done;
     look(h);

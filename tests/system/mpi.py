@@ -110,6 +110,11 @@ class OneNode(unittest.TestCase):
             self.assertEqual(job.end(), (0, b"", b""))
             self.assertEqual(told(job), ["none", "none"])
 
+    def test_ranks_that_make_no_use_of_it_are_told_apart(self):
+        code, _, err = run("-n", "2", "--mpi", "pmi1", "true")
+        self.assertEqual(code, 0)
+        self.assertEqual(err.count("has ended without a word of PMI-1: if it uses MPI, that is not MPICH's"), 1, err)
+
     def test_bytes_that_are_no_pmi_cost_the_line_and_are_told(self):
         code, _, err = run("-n", "2", "--mpi", "pmi1", "bash", "-c",
                            "if [ $RANK = 1 ]; then printf 'GET / HTTP/1.1\\n' >&$PMI_FD; read -r line <&$PMI_FD; exit 0; fi")
