@@ -100,7 +100,7 @@ class Party:
     def newest(self):
         """Where the ranks are that were told last, of what was not heard yet: name -> Rank."""
         for name, node in self.nodes.items():
-            while select.select([node.fifo_fd], [], [], 0)[0]:
+            while b"\n" in node.heard or select.select([node.fifo_fd], [], [], 0)[0]:
                 self.told[name] = Rank(node.hear(1)[0])
         return self.told
 
