@@ -2,6 +2,7 @@
 restarted, has users and certificates. All nodes are on this host."""
 import os
 import random
+import select
 import signal
 import subprocess
 import time
@@ -59,6 +60,7 @@ class Party:
         self.nodes = {}
         self.end_file = etcd.file("end")
         self.n_names = 0
+        self.told = {}  # name -> Rank, the last that was heard of
 
     def __enter__(self):
         return self
@@ -87,13 +89,20 @@ class Party:
             rank = Rank(self.nodes[name].hear(1, 2 * DEADLINE_S)[0])
             while rank.generation < generation:
                 rank = Rank(self.nodes[name].hear(1, 2 * DEADLINE_S)[0])
-            found[name] = rank
+            found[name] = self.told[name] = rank
         newest = {rank.generation for rank in found.values()}
         if len(newest) > 1:  # another one came behind it
             return self.hear(max(newest), [n for n in names if found[n].generation < max(newest)]) | \
                 {n: r for n, r in found.items() if r.generation == max(newest)}
         assert sorted(r.rank for r in found.values()) == list(range(len(names))), f"ranks {found}"
         return found
+
+    def newest(self):
+        """Where the ranks are that were told last, of what was not heard yet: name -> Rank."""
+        for name, node in self.nodes.items():
+            while b"\n" in node.heard or select.select([node.fifo_fd], [], [], 0)[0]:
+                self.told[name] = Rank(node.hear(1)[0])
+        return self.told
 
     def leader(self):
         """The name of the node that has the roster; None: nobody has it now."""
@@ -227,12 +236,15 @@ class Takeover(unittest.TestCase):
             party.finish()
 
     def await_whole(self, party, names):
+        newest = {}
+
         def is_whole():
             record = party.etcd.get("/ddprun/job/record")
-            return record is not None and record["nodes"] == len(names)
-        await_true(is_whole, lambda: f"{party.etcd.get('/ddprun/job/record')}, {len(names)} nodes", 3 * DEADLINE_S)
-        generation = party.etcd.get("/ddprun/job/record")["generation"]
-        party.hear(generation, names)
+            newest.update(party.newest())
+            return record is not None and record["nodes"] == len(names) and all(
+                name in newest and newest[name].generation == record["generation"] and newest[name].lives() for name in names)
+        await_true(is_whole, lambda: f"{party.etcd.get('/ddprun/job/record')}; {names}: "
+                   f"{ {n: (r.generation, r.rank, r.lives()) for n, r in newest.items()} }", 3 * DEADLINE_S)
 
 
 @unittest.skipUnless(INSTALLED, WHY_NOT)
