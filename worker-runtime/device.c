@@ -291,11 +291,18 @@ int device_alloc(const struct ddp_group *g, size_t bytes, void *stream, void **r
     return rc != DDP_OK ? rc : rt_return(plugin->alloc(device, bytes, stream, ret, &err), &err);
 }
 
-void device_free(const struct ddp_group *g, void *at)
+/* CUDA waits for all kernels where memory is freed, and knows nothing of peers that died: nobody's
+ * kernel may wait for them by then. Of a device that is lost nothing is freed. */
+void device_free(struct ddp_group *g, void *at, void *stream)
 {
     const struct device_plugin *plugin;
     struct device *device;
-    if (at != NULL && get_device(g, &plugin, &device) == DDP_OK)
+    struct co_error err = {0};
+    if (at == NULL || device_load(g->world->local_rank, &plugin, &device, &err) != 0)
+        return;
+    if (g->device != NULL && plugin->wait(g->device->group, stream, 0, &err) == 0)
+        plugin->wait_averages(g->device->group, 0, &err);
+    if (plugin->check(device, &err) == 0)
         plugin->free(device, at);
 }
 

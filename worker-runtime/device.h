@@ -28,7 +28,8 @@ int device_open(struct ddp_group *g);
 int device_check_memory(const struct ddp_group *g, const void *p, const char *which);
 /* Zeroed in the order of the stream. returns also DDP_ENOMEM */
 int device_alloc(const struct ddp_group *g, size_t bytes, void *stream, void **ret);
-void device_free(const struct ddp_group *g, void *at); /* NULL is fine */
+/* Behind all that may touch it: of a broken job that is ended first. NULL is fine. */
+void device_free(struct ddp_group *g, void *at, void *stream);
 int device_clear(const struct ddp_group *g, void *at, size_t bytes, void *stream);
 
 /* As the plug-in's: of a group that has a communicator. */

@@ -108,7 +108,7 @@ void model_homes_destroy(struct ddp_model *m)
     }
     for (size_t k = 0; k < sizeof(h->memory) / sizeof(h->memory[0]); k++)
         if (model_is_on_device(m))
-            device_free(m->g, h->memory[k]);
+            device_free(m->g, h->memory[k], m->opts.stream);
         else
             ddp_free(m->g, h->memory[k]);
     bucket_plan_fini(&h->plan);

@@ -14,7 +14,8 @@
  *   memory     of cudaMalloc() and its like, or of the host and known to CUDA
  *   failures   of a peer end the kernels that wait for it, and are returned by the next call of the
  *              group with a stream, as collective.h says. Calls of CUDA know nothing of peers:
- *              wait by ddp_stream_wait(), not by cudaStreamSynchronize()
+ *              wait by ddp_stream_wait(), not by cudaStreamSynchronize(); and call it before
+ *              cudaFree(), which waits for all kernels
  *   DDP_ERESPAWN  this process cannot use its GPU any more, or the failure is its own: return from
  *              main, or call ddp_fatal(), which exits with status 75; ddprun --max-restarts starts
  *              another process in its place
