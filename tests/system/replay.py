@@ -54,9 +54,10 @@ class OneNode(unittest.TestCase):
             ranks = Ranks(job)
             for generation in range(deaths):
                 seen = len(ranks.steps)
-                ranks.hear_until(lambda: ranks.generation == generation and len(ranks.steps) > seen + 2 and len(ranks.pids) > 1)
+                ranks.hear_until(lambda: ranks.generation == generation)
+                ranks.pids = {}  # what the dead have said was heard before
+                ranks.hear_until(lambda: len(ranks.steps) > seen + 2 and len(ranks.pids) > 1)
                 os.kill(ranks.pids.pop(draw.choice(sorted(ranks.pids))), draw.choice([signal.SIGKILL, signal.SIGSEGV]))
-                ranks.pids = {}
             ranks.hear_until(lambda: ranks.generation == deaths)
             code, steps, err = self.end(job, ranks, "first")
             self.assertEqual(code, 0, err)
