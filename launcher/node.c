@@ -199,7 +199,8 @@ static void on_leash_signal(void *arg, int sig)
         node_leave_release(n->leave);
         return;
     }
-    if ((n->spec->stop_signals >> sig & 1) != 0 && !node_leave_may_go_alone(n, sig))
+    const bool stops = sig < 64 && (n->spec->stop_signals >> sig & 1) != 0;
+    if (stops && !node_leave_may_go_alone(n, sig))
         node_guide_end_job(n->guide);
     if (!n->ended)
         node_leave_signal(n, sig, true);
