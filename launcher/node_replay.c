@@ -1,6 +1,7 @@
 #include "node_replay.h"
 
 #include "job_spec.h"
+#include "node_guide.h"
 #include "node_leave.h"
 #include "node_memory.h"
 #include "node_state.h"
@@ -106,6 +107,16 @@ static void kill_rank(struct node_replay *r, const struct replay_deed *deed)
         node_lose_nursery(r->n);
 }
 
+/* Of several nodes each asks the roster, which does it once: those that come later hear that their
+ * ranks are being stopped. */
+static void restart(struct node *n)
+{
+    if (n->guide != NULL)
+        node_guide_restart(n->guide);
+    else
+        node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_RESTART});
+}
+
 static void carry_out(struct node_replay *r, const struct replay_deed *deed)
 {
     struct node *n = r->n;
@@ -123,7 +134,7 @@ static void carry_out(struct node_replay *r, const struct replay_deed *deed)
         kill(getpid(), SIGKILL);
         break;
     case REPLAY_RESTART:
-        node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_RESTART});
+        restart(n);
         break;
     case REPLAY_AWAIT:
         node_say(n, "ddprun: replay: generation %" PRIu32 " waits for %" PRIu32 " node%s to join\n",

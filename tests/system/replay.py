@@ -5,6 +5,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import tempfile
 import unittest
 
@@ -13,6 +14,7 @@ from recovery import MENDER, STEP_MS, Ranks
 from recovery_nodes import N_SAMPLES, Nodes
 from rendezvous import Daemon
 
+DDPCTL = os.environ["DDPCTL"]
 SAME = "replay: it went as before"
 SEED = os.environ.get("SEED", "1")
 REPLAYS = int(os.environ.get("REPLAYS", "2"))
@@ -177,8 +179,21 @@ class SeveralNodes(unittest.TestCase):
         os.mkdir(path)
         return path
 
+    @staticmethod
+    def restart(nodes, name):
+        """All ranks begin anew; the job goes on until they have come further than those before, so that each step is of one
+        generation."""
+        job, generation = nodes.jobs[name], nodes.generation
+        subprocess.run([DDPCTL, "restart", "-t", str(DEADLINE_S), str(job.process.pid)], check=True, stdin=subprocess.DEVNULL,
+                       env={**os.environ, "XDG_RUNTIME_DIR": job.runtime}, timeout=3 * DEADLINE_S)
+        nodes.hear_until(lambda: nodes.generation > generation and nodes.steps[max(nodes.steps)].generation > generation)
+
     def disturb(self, nodes, kind, draw, n_local):
         names = nodes.standing()
+        if kind == "restart":
+            self.restart(nodes, draw.choice(names))
+            nodes.await_world(len(names) * n_local)
+            return
         if kind == "join":
             nodes.start(len(nodes.jobs))
             names.append(len(nodes.jobs) - 1)
@@ -246,6 +261,10 @@ class SeveralNodes(unittest.TestCase):
         self.compare(2, ["join", "rank", "join", "lost", "rank"], 0)
         self.compare(1, ["join", "join", "lost", "leave", "join", "rank", "join"], 1)
         self.compare(2, ["join", "rank", "rank", "leave", "join", "lost"], 2)
+
+    @unittest.skipIf(REPLAYS <= 2, "of the soak tests")
+    def test_a_restart_that_was_asked_for_starts_the_ranks_of_all_nodes_again(self):
+        self.compare(1, ["join", "restart", "rank"], 3)
 
     def test_any_history_is_the_same(self):
         for number in range(REPLAYS):
