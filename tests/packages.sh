@@ -55,7 +55,7 @@ cp "$work"/wheels/*.whl "$work/venv/tmp"
 chroot "$work/venv" python3 -m venv /venv
 chroot "$work/venv" sh -c '/venv/bin/pip -q install --no-index /tmp/*.whl'
 job "$work/venv" /venv/bin/ddprun
-chroot "$work/venv" /venv/bin/ddp-perf --ranks 2 -b 8 -e 8 -n 2 -w 1 >/dev/null
+chroot "$work/venv" /venv/bin/ddp-perf all_reduce --ranks 2 -b 8 -e 8 -n 2 -w 1 >/dev/null
 for word in $(chroot "$work/venv" /venv/bin/python -m ddp_torch --cflags --libs); do
     path=${word#-I}
     [[ $path == -* || -e $work/venv$path ]] || { say "there is no $path"; exit 1; }
