@@ -125,7 +125,7 @@ static json_t *next_of_reach(void *arg, size_t i, const json_t *answer)
         take_facts(c, i, answer);
         return NULL;
     }
-    if (!json_is_integer(time)) {
+    if (!json_is_integer(time) || json_integer_value(time) < 0) { /* the difference fits, too */
         check_nodes_fail(c->nodes, i, "what comes from there is no time");
         return NULL;
     }

@@ -203,6 +203,7 @@ class StandIns(unittest.TestCase):
         self.fails("echo 'ddpctl-check {\"v\":2}'; read x\n", "another version$")
         self.fails("echo 'ddpctl-check []'; read x\n", "no object$")
         self.fails(hello + "echo 'ddpctl-check {\"time_ns\":\"now\"}'; read x\n", "no time$")
+        self.fails(hello + f"echo 'ddpctl-check {{\"time_ns\":{-2 ** 63}}}'; read x\n", "no time$")
         self.fails(hello + time + "echo 'ddpctl-check {\"nofile\":-1}'; read x\n", "wrong 'nofile'$")
         self.fails(hello + time + "echo bye >&2; exit 1\n", "bye")
         self.fails(hello + time + "exec sleep 1000\n", r"^it did not say more within \d+\.\d s$", "-t", "0.3")
