@@ -289,12 +289,11 @@ static int listen_only(struct sockaddr_storage *ret)
 
 START_TEST(ports_answer_are_refused_or_are_silent)
 {
-    struct sockaddr_storage peers[3] = {peer};
-    enum check_reach reach[3];
+    struct sockaddr_storage peers[2] = {peer};
+    enum check_reach reach[2];
     int fd = listen_only(&peers[1]);
-    check_net_reach(secret, peers, 2, 300, reach);
-    ck_assert_int_eq(reach[0], CHECK_REACH_OK);
-    ck_assert_int_eq(reach[1], CHECK_REACH_SILENT);
+    check_net_reach(secret, &peers[1], 1, 300, reach);
+    ck_assert_int_eq(reach[0], CHECK_REACH_SILENT);
     close(fd);
     check_net_reach(secret, peers, 2, 60000, reach);
     ck_assert_int_eq(reach[0], CHECK_REACH_OK);
