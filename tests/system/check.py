@@ -215,6 +215,16 @@ class StandIns(unittest.TestCase):
         self.assertEqual(code, 69)
         self.assertIn(("a", "reach", "failed", "what comes from there does not say whom it reached"), findings(report, "reach"))
 
+    def test_an_answer_that_cannot_be_written_is_told(self):
+        """Of so many nodes that it is more than a buffer."""
+        ssh = self.write("ssh", "exit 1\n")
+        for form in ("--json",), ():
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([DDPCTL, "check", "--ssh-command", f"sh {ssh}", *PATIENT, *form, "-H", "n[1-64]"],
+                                      env=environment(), stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE,
+                                      timeout=6 * DEADLINE_S, text=True, check=False)
+            self.assertEqual((done.returncode, done.stderr), (74, "ddpctl: cannot write to stdout: No space left on device\n"))
+
     @unittest.skipIf("SANITIZED" in os.environ, "a sanitizer wants to be loaded before the jumping clock")
     def test_a_clock_that_is_off_is_found(self):
         code, report = self.look(f"LD_PRELOAD={JUMPING_CLOCK} sh -c \"$2\"\n", *PATIENT, "-H", "a")
