@@ -199,10 +199,10 @@ static int measure_forth(int fd, uint8_t *chunk, struct check_pair *ret)
     return rc;
 }
 
-static int measure_back(int fd, uint8_t *chunk, struct check_pair *ret)
+static int measure_back(int fd, uint8_t *chunk, uint64_t end_ms, struct check_pair *ret)
 {
     uint64_t begun_ns = co_now_ns(), n_bytes = 0;
-    int rc = check_stream_drain(fd, chunk, &n_bytes);
+    int rc = check_stream_drain(fd, chunk, end_ms, &n_bytes);
     ret->back = per_second(n_bytes, begun_ns);
     return rc;
 }
@@ -220,7 +220,7 @@ int check_net_measure(const uint8_t secret[CHECK_SECRET_BYTES], const struct soc
         if (rc == 0)
             rc = i == 0   ? ping(fd, end_ms, ret)
                  : i == 1 ? measure_forth(fd, chunk, ret)
-                          : measure_back(fd, chunk, ret);
+                          : measure_back(fd, chunk, end_ms, ret);
     }
     return rc < 0 ? co_fail(err, rc, "%s",
                             rc == -EAGAIN ? "the connection stands still" : strerror(-rc))

@@ -16,6 +16,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Who sits in a call to a driver that has come to a standstill does not even die. It is left. */
+enum { KILL_MS = 2000 };
+
 static int start(const char *const *words, int out_fd, pid_t *ret_pid)
 {
     posix_spawn_file_actions_t actions;
@@ -94,7 +97,7 @@ int check_run(const char *const *words, uint64_t timeout_ms, char *text, size_t 
         rc = check_run_await(pid, deadline_ms, &status); /* one that stays silently is killed */
     if (rc < 0) {
         kill(pid, SIGKILL);
-        waitpid(pid, NULL, 0);
+        check_run_await(pid, co_deadline_ms(KILL_MS), &status);
         return co_fail(err, rc, "%s: %s", words[0],
                        rc == -ETIMEDOUT ? "it does not come to an end" : strerror(-rc));
     }

@@ -53,7 +53,7 @@ int check_stream_pour(int fd, const uint8_t *chunk, uint64_t ms)
     return rc;
 }
 
-int check_stream_drain(int fd, uint8_t *chunk, uint64_t *ret_bytes)
+int check_stream_drain(int fd, uint8_t *chunk, uint64_t end_ms, uint64_t *ret_bytes)
 {
     ssize_t n;
     *ret_bytes = 0;
@@ -61,6 +61,8 @@ int check_stream_drain(int fd, uint8_t *chunk, uint64_t *ret_bytes)
         if (n < 0 && errno != EINTR)
             return -errno;
         *ret_bytes += n > 0 ? (uint64_t)n : 0;
+        if (co_now_ms() >= end_ms)
+            return -ETIMEDOUT;
     }
     return 0;
 }

@@ -125,7 +125,7 @@ static json_t *next_of_reach(void *arg, size_t i, const json_t *answer)
         take_facts(c, i, answer);
         return NULL;
     }
-    if (!json_is_integer(time)) {
+    if (!json_is_integer(time) || json_integer_value(time) < 0) { /* the difference fits, too */
         check_nodes_fail(c->nodes, i, "what comes from there is no time");
         return NULL;
     }
@@ -440,20 +440,23 @@ static int prepare(struct check *c, struct co_error *err)
     return rc < 0 ? rc : open_nodes(c, err);
 }
 
+/* Whether it could be written is asked at the end, by ctl_flush(). returns 0, -ENOMEM */
+static int print_json(const struct check_report *r)
+{
+    json_t *json = check_report_to_json(r);
+    co_autofree char *text = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    if (text == NULL)
+        return -ENOMEM;
+    printf("%s\n", text);
+    return 0;
+}
+
 static enum ctl_exit show(struct check *c)
 {
-    json_t *json = NULL;
-    if (c->failed || check_judge(&c->report, DDPRUN_VERSION) < 0)
+    if (c->failed || check_judge(&c->report, DDPRUN_VERSION) < 0 ||
+        (c->task.json ? print_json(&c->report) : check_text_print(&c->report, stdout)) < 0)
         return CTL_EXIT_INTERNAL;
-    if (c->task.json) {
-        json = check_report_to_json(&c->report);
-        if (json == NULL || json_dumpf(json, stdout, JSON_COMPACT) < 0)
-            return CTL_EXIT_INTERNAL;
-        json_decref(json);
-        fputc('\n', stdout);
-    } else if (check_text_print(&c->report, stdout) < 0) {
-        return CTL_EXIT_INTERNAL;
-    }
     return check_has_failed(&c->report) ? CTL_EXIT_UNAVAILABLE : CTL_EXIT_OK;
 }
 

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 static int await(const struct pmi1_client *c, short events, uint64_t deadline_ms,
@@ -26,7 +27,8 @@ static int await(const struct pmi1_client *c, short events, uint64_t deadline_ms
     }
 }
 
-/* What is asked is short: a socket that has no room for it has nobody at its other end. */
+/* What is asked is short: a socket that has no room for it has nobody at its other end. One whose
+ * other end is closed is an answer, too: no signal is to end the program that asks. */
 static int send_line(struct pmi1_client *c, const char *line, size_t n, uint64_t deadline_ms,
                      struct co_error *err)
 {
@@ -34,9 +36,9 @@ static int send_line(struct pmi1_client *c, const char *line, size_t n, uint64_t
         int rc = await(c, POLLOUT, deadline_ms, err);
         if (rc < 0)
             return rc;
-        ssize_t n_sent = write(c->fd, line, n);
+        ssize_t n_sent = send(c->fd, line, n, MSG_NOSIGNAL);
         if (n_sent < 0 && errno != EINTR && errno != EAGAIN)
-            return co_fail(err, errno == EPIPE ? -EPIPE : -errno, "PMI: %s", strerror(errno));
+            return co_fail(err, -errno, "PMI: %s", strerror(errno));
         line += n_sent > 0 ? n_sent : 0;
         n -= n_sent > 0 ? (size_t)n_sent : 0;
     }

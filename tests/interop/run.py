@@ -172,7 +172,7 @@ def py_spy_names_the_line_of_each_rank(program, version, python, env, folder):
     if not os.path.exists(bin_dir + "/py-spy"):
         skip("py-spy is not installed: scripts/install-deps --interop does it")
     with job_that_hangs(program, {**env, "PATH": bin_dir + ":" + env["PATH"]}, folder, "stack.py") as run_id:
-        try_it = subprocess.run(["sh", "-c", "sleep 100 & exec " + bin_dir + "/py-spy dump --pid $$"], capture_output=True, text=True)
+        try_it = subprocess.run([bin_dir + "/py-spy", "dump", "--pid", str(os.getpid())], capture_output=True, text=True, timeout=60)
         if "Permission denied" in try_it.stderr:
             skip("processes cannot be looked at by others here: " + try_it.stderr.strip().splitlines()[-1])
         ctl_until(r"(?s)^rank 0 .*\n +all_reduce \(.*\nrank 1 .*\n +read_a_batch_from_a_dead_disk \(.*stack\.py:\d+\)",

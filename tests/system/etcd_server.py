@@ -70,7 +70,15 @@ class Etcd:
                  "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}",
                  "--unsafe-no-fsync" if self.takes("--unsafe-no-fsync") else "--log-level=warn", *self.words],
                 stdout=log, stderr=log)
-        await_true(self.answers, lambda: open(self.file("log"), errors="replace").read()[-2000:], 2 * DEADLINE_S)
+        try:
+            await_true(self.answers, self.last_words, 2 * DEADLINE_S)
+        except BaseException:
+            self.kill()
+            raise
+
+    def last_words(self):
+        with open(self.file("log"), errors="replace") as log:
+            return log.read()[-2000:]
 
     def takes(self, option):
         return option in subprocess.run(["etcd", "--help"], capture_output=True, text=True, check=False).stdout
@@ -98,7 +106,7 @@ class Etcd:
             return json.load(answer)
 
     def answers(self):
-        assert self.process.poll() is None, open(self.file("log"), errors="replace").read()[-2000:]
+        assert self.process.poll() is None, self.last_words()
         try:
             self.ask("kv/range", {"key": encode("x")})
             return True

@@ -94,7 +94,7 @@ class Options(unittest.TestCase):
                 self.assertEqual(job.end()[0], -signal.SIGTERM)
 
     def test_what_cannot_be_done_is_refused_by_name(self):
-        for words in (["--rdzv-backend", "etcd", "--nnodes", "2"], ["--logs-specs", "mine"], ["--node-rank", "1"]):
+        for words in (["--rdzv-backend", "zookeeper"], ["--logs-specs", "mine"], ["--node-rank", "1"]):
             for name in (None, "torchrun"):
                 code, out, err = run(*words, RANK, name=name)
                 self.assertEqual((code, out), (2, ""))

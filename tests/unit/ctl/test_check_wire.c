@@ -161,7 +161,7 @@ static size_t read_file(const char *folder, const char *name, const char *file, 
 
 static void check_case(const char *folder, const char *name)
 {
-    static char input[1 << 17];
+    static char input[1 << 16];
     static struct check_facts f;
     char wanted[256];
     size_t n = read_file(folder, name, "input", input, sizeof input);
@@ -193,7 +193,48 @@ START_TEST(bad_input_is_refused_with_its_reason)
         n++;
     }
     closedir(dir);
-    ck_assert_int_ge(n, 20);
+    ck_assert_int_ge(n, 15);
+}
+END_TEST
+
+/* The same piece again and again, until it is refused.
+ *
+ * returns   how many bytes were taken before */
+static size_t pour(const char *piece, size_t most)
+{
+    size_t n = 0, len = strlen(piece);
+    int rc = 0;
+    for (; n <= most && (rc = take(piece, len)) == 0; n += len) {
+    }
+    ck_assert_int_eq(rc, -E2BIG);
+    ck_assert_str_eq(err.text, "what comes from there is not ddpctl's: it goes on and on");
+    return n;
+}
+
+START_TEST(what_others_write_has_an_end)
+{
+    static const char line[] = "Welcome!\n";
+    const size_t n_lines = CHECK_CHATTER_MAX_BYTES / (sizeof line - 1);
+    ck_assert_uint_eq(pour(line, CHECK_CHATTER_MAX_BYTES), n_lines * (sizeof line - 1));
+}
+END_TEST
+
+START_TEST(a_line_has_an_end)
+{
+    ck_assert_uint_eq(pour("x", CHECK_LINE_MAX_BYTES), CHECK_LINE_MAX_BYTES);
+}
+END_TEST
+
+/* As long as it may be, and a byte longer. */
+START_TEST(an_object_is_no_longer_than_a_line)
+{
+    static const char before[] = "ddpctl-check {\"host\":\"", behind[] = "\"}\n";
+    static char line[CHECK_LINE_MAX_BYTES + 2];
+    const size_t n = CHECK_LINE_MAX_BYTES + 1 + (size_t)_i; /* the newline is not counted */
+    memset(line, 'x', n);
+    memcpy(line, before, sizeof before - 1);
+    memcpy(line + n - (sizeof behind - 1), behind, sizeof behind - 1);
+    ck_assert_int_eq(take(line, n), _i == 0 ? 1 : -E2BIG);
 }
 END_TEST
 
@@ -210,6 +251,9 @@ int main(void)
     tcase_add_test(c, what_is_missing_is_not_known);
     tcase_add_test(c, texts_are_plain_and_cut_and_lists_have_an_end);
     tcase_add_test(c, facts_that_are_no_utf8_become_json_all_the_same);
+    tcase_add_test(c, what_others_write_has_an_end);
+    tcase_add_test(c, a_line_has_an_end);
+    tcase_add_loop_test(c, an_object_is_no_longer_than_a_line, 0, 2);
     tcase_add_test(c, bad_input_is_refused_with_its_reason);
     suite_add_tcase(suite, c);
     SRunner *runner = srunner_create(suite);

@@ -160,6 +160,15 @@ START_TEST(a_line_without_end_is_refused)
 }
 END_TEST
 
+START_TEST(a_starter_that_has_gone_does_not_kill_who_asks)
+{
+    const struct env_who who = begin(1);
+    close(starter_fd);
+    ck_assert_int_eq(pmi_meet(&who, co_deadline_ms(DEADLINE_MS), &err), -EPIPE);
+    ck_assert_str_eq(err.text, "PMI: Broken pipe");
+}
+END_TEST
+
 START_TEST(a_starter_that_is_silent_is_waited_for_until_the_deadline)
 {
     const struct env_who who = begin(1);
@@ -190,6 +199,7 @@ int main(void)
     tcase_add_loop_test(t, a_starter_that_speaks_otherwise_is_told_apart, 0,
                         sizeof wrong / sizeof *wrong);
     tcase_add_test(t, a_line_without_end_is_refused);
+    tcase_add_test(t, a_starter_that_has_gone_does_not_kill_who_asks);
     tcase_add_test(t, a_starter_that_is_silent_is_waited_for_until_the_deadline);
     tcase_add_test(t, who_says_where_a_store_is_needs_no_pmi);
     suite_add_tcase(suite, t);
