@@ -215,41 +215,60 @@ static bool is_same(const struct mark *a, const struct mark *b)
            a->changed.tv_nsec == b->changed.tv_nsec;
 }
 
-/* Whatever becomes of the copy, the file is there. */
-static void end_copy(struct flight *flight, bool is_gathered)
+/* Whatever becomes of the copy, the file is there. A part of it is no dump: fr_trace, which reads
+ * all that is in the folder, would fail at it. */
+static void end_copy(const struct flights *f, struct flight *flight, bool is_gathered)
 {
+    char path[PATH_MAX];
+    if (!is_gathered && flight->to >= 0)
+        unlink(copy_name(f, flight->rank, path));
     close_files(flight);
     flight->state = FLIGHT_THERE;
     flight->is_gathered = is_gathered;
 }
 
-static void begin_copy(struct flights *f, struct flight *flight)
+/* Torch may have been told to write into that very folder. */
+static bool is_one_file(int a, int b)
+{
+    struct stat one, other;
+    return fstat(a, &one) == 0 && fstat(b, &other) == 0 && one.st_dev == other.st_dev &&
+           one.st_ino == other.st_ino;
+}
+
+static void open_copy(const struct flights *f, struct flight *flight)
 {
     char path[PATH_MAX];
+    flight->from = open(file_name(f, flight->rank, path), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (flight->from >= 0)
+        flight->to = open(copy_name(f, flight->rank, path),
+                          O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0666);
+    if (flight->to >= 0 && is_one_file(flight->from, flight->to))
+        end_copy(f, flight, true);
+    else if (flight->to < 0 || ftruncate(flight->to, 0) < 0)
+        end_copy(f, flight, false);
+}
+
+static void begin_copy(struct flights *f, struct flight *flight)
+{
     flight->state = FLIGHT_COPIED;
     if (f->dir != NULL && !f->has_dir)
         f->has_dir = mkdir(f->dir, 0777) == 0 || errno == EEXIST;
-    if (f->dir == NULL || !f->has_dir || flight->now.size > FLIGHTS_MAX_BYTES) {
-        end_copy(flight, false);
-        return;
-    }
-    flight->from = open(file_name(f, flight->rank, path), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    flight->to = open(copy_name(f, flight->rank, path),
-                      O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0666);
-    if (flight->from < 0 || flight->to < 0)
-        end_copy(flight, false);
+    if (f->dir == NULL || !f->has_dir || flight->now.size > FLIGHTS_MAX_BYTES)
+        end_copy(f, flight, false);
+    else
+        open_copy(f, flight);
 }
 
 /* returns   bytes; 0: it is over */
-static size_t copy_some(struct flight *flight)
+static size_t copy_some(const struct flights *f, struct flight *flight)
 {
     char bytes[COPY_BYTES];
     ssize_t n = read(flight->from, bytes, sizeof bytes);
     if (n == 0)
-        end_copy(flight, true);
+        end_copy(f, flight, true);
     else if (n < 0 || write(flight->to, bytes, (size_t)n) != n ||
              (flight->n_copied += n) > FLIGHTS_MAX_BYTES)
-        end_copy(flight, false);
+        end_copy(f, flight, false);
     return flight->state == FLIGHT_COPIED ? (size_t)n : 0;
 }
 
@@ -276,9 +295,9 @@ bool flights_look(struct flights *f, uint64_t now_ms)
         if (flight->state == FLIGHT_AWAITED)
             await(f, flight, now_ms);
         while (flight->state == FLIGHT_COPIED && n_copied < LOOK_BYTES)
-            n_copied += copy_some(flight);
+            n_copied += copy_some(f, flight);
         if (flight->state == FLIGHT_COPIED && now_ms >= f->end_ms)
-            end_copy(flight, false);
+            end_copy(f, flight, false);
         is_awaited |= flight->state == FLIGHT_AWAITED || flight->state == FLIGHT_COPIED;
     }
     return is_awaited;
@@ -296,9 +315,9 @@ void flights_take(struct flights *f)
         flight->now = now;
         begin_copy(f, flight);
         while (flight->state == FLIGHT_COPIED && n_copied < FLIGHTS_MAX_END_BYTES)
-            n_copied += copy_some(flight);
+            n_copied += copy_some(f, flight);
         if (flight->state == FLIGHT_COPIED)
-            end_copy(flight, false);
+            end_copy(f, flight, false);
     }
 }
 

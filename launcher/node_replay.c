@@ -179,7 +179,8 @@ static void on_time(uv_timer_t *timer)
         r->has_met = false;
         compare_place(r);
     }
-    look_at_ranks(r);
+    if (!r->differs) /* that is told once */
+        look_at_ranks(r);
     if (!r->differs)
         do_what_is_due(r);
 }

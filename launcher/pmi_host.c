@@ -392,8 +392,8 @@ static int open_exchange(struct pmi_host *h, struct co_error *err)
     if (h->n_ranks == NULL)
         return co_fail(err, -ENOMEM, "no memory for %u nodes", h->opts.n_nodes);
     int rc = pmi_exchange_open(h->loop, &opts, &h->exchange, err);
-    if (rc == 0)
-        rc = pmi_exchange_bring(h->exchange, (const uint8_t *)size, (size_t)n);
+    if (rc == 0 && pmi_exchange_bring(h->exchange, (const uint8_t *)size, (size_t)n) < 0)
+        rc = co_fail(err, -ENOMEM, "no memory for PMI");
     return rc;
 }
 

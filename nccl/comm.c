@@ -92,15 +92,16 @@ static int begin_by_hand(struct device_group *g, int (*work)(const void *arg),
 
 /* --- making ----------------------------------------------------------------------------------- */
 
-static struct device_group *new_group(struct device *d, const struct device_job *job,
-                                      uint64_t timeout_ms)
+static struct device_group *new_group(struct device *d, const struct device_make *how)
 {
     struct device_group *g = calloc(1, sizeof *g);
     if (g == NULL)
         return NULL;
     g->device = d;
-    g->job = *job;
-    g->timeout_ms = timeout_ms;
+    g->rank = how->rank;
+    g->n = how->n;
+    g->job = how->job;
+    g->timeout_ms = how->timeout_ms;
     g->life.can_revoke = d->newer.ncclCommRevoke != NULL && d->newer.ncclCommShrink != NULL;
     device_add(g);
     device_step(g, LIFE_MAKE);
@@ -183,11 +184,9 @@ static int make_new(struct device_group **g, const struct device_make *how, stru
 int comm_make(struct device *d, const struct device_make *how, struct device_group **ret,
               struct co_error *err)
 {
-    struct device_group *g = new_group(d, &how->job, how->timeout_ms);
+    struct device_group *g = new_group(d, how);
     if (g == NULL)
         return co_fail(err, -ENOMEM, "no memory for a communicator");
-    g->rank = how->rank;
-    g->n = how->n;
     g->tag = how->tag;
     g->may_be_kept = how->may_be_kept;
     if (how->way == DEVICE_NEW && how->may_be_kept)
@@ -205,13 +204,13 @@ int comm_make(struct device *d, const struct device_make *how, struct device_gro
     return code != 0 ? code : device_check(d, err);
 }
 
-int comm_split(struct device_group *from, int color, int key, const struct device_job *job,
-               uint64_t timeout_ms, struct device_group **ret, struct co_error *err)
+int comm_split(struct device_group *from, int color, int key, const struct device_make *how,
+               struct device_group **ret, struct co_error *err)
 {
     int code = wait_check(from, err);
     if (code != 0)
         return code;
-    struct device_group *g = new_group(from->device, job, timeout_ms);
+    struct device_group *g = new_group(from->device, how);
     if (g == NULL) {
         co_fail(err, -ENOMEM, "no memory for a communicator");
         return device_break(from, LIFE_FAILED, -ENOMEM, err);

@@ -78,8 +78,8 @@ void device_remove(struct device_group *g);
 
 int comm_make(struct device *d, const struct device_make *how, struct device_group **ret,
               struct co_error *err);
-int comm_split(struct device_group *from, int color, int key, const struct device_job *job,
-               uint64_t timeout_ms, struct device_group **ret, struct co_error *err);
+int comm_split(struct device_group *from, int color, int key, const struct device_make *how,
+               struct device_group **ret, struct co_error *err);
 void comm_close(struct device_group *g);
 
 /* --- call.c ----------------------------------------------------------------------------------- */

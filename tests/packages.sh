@@ -70,6 +70,7 @@ chroot "$work/build" sh -c 'cd /src && dpkg-buildpackage -us -uc -b' >"$work/bui
 fresh debs
 cp "$work"/build/*.deb "$work/debs/tmp"
 rm -f "$work"/debs/tmp/*dbgsym* "$work"/debs/tmp/*-dev_* # whoever only runs programs
-install "$work/debs" $(cd "$work/debs" && ls tmp/*.deb | sed 's|^|/|')
+debs=("$work"/debs/tmp/*.deb)
+install "$work/debs" "${debs[@]#"$work/debs"}"
 job "$work/debs" /usr/bin/ddprun
 say "the wheel and the Debian packages run"

@@ -337,9 +337,11 @@ int device_split(struct ddp_group *g, int color, int key, struct ddp_group *sub)
     if (g->device == NULL)
         return DDP_OK; /* each of the new ones makes its own, should it need one */
     const struct device_plugin *plugin = g->device->plugin;
-    const struct device_job job = job_of(g);
-    int code = plugin->split(g->device->group, sub != NULL ? color : -1, key, &job, g->timeout_ms,
-                             &group, &err);
+    const struct device_make how = {.rank = sub != NULL ? sub->rank : 0,
+                                    .n = sub != NULL ? sub->world_size : 0,
+                                    .timeout_ms = g->timeout_ms,
+                                    .job = job_of(g)};
+    int code = plugin->split(g->device->group, sub != NULL ? color : -1, key, &how, &group, &err);
     if (code != 0)
         return rt_return(code, &err);
     return sub != NULL ? attach(sub, plugin, group) : DDP_OK;

@@ -88,9 +88,10 @@ struct device_plugin {
     int (*make)(struct device *d, const struct device_make *how, struct device_group **ret,
                 struct co_error *err);
 
-    /* Form one of some of the ranks of `from`; likewise. color -1: none, and *ret is NULL */
-    int (*split)(struct device_group *from, int color, int key, const struct device_job *job,
-                 uint64_t timeout_ms, struct device_group **ret, struct co_error *err);
+    /* Form one of some of the ranks of `from`; likewise. color -1: none, and *ret is NULL
+     * how   of which rank, n, timeout_ms and job count */
+    int (*split)(struct device_group *from, int color, int key, const struct device_make *how,
+                 struct device_group **ret, struct co_error *err);
 
     /* Put a collective into the order of what->stream. It is done when what was put there behind it
      * begins. */

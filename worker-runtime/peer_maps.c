@@ -45,12 +45,17 @@ static void unmap_slowly(const struct peer_map *map)
     user_segment_unmap_peer(map->base, map->bytes);
 }
 
+static void unmap_all(const struct peer_sweep *s)
+{
+    for (size_t i = 0; i < s->n; i++)
+        unmap_slowly(&s->map[i]);
+}
+
 static void *run_sweep(void *arg)
 {
     struct peer_sweep *s = arg;
     setpriority(PRIO_PROCESS, 0, LOW_PRIORITY); /* of this thread, as Linux has it */
-    for (size_t i = 0; i < s->n; i++)
-        unmap_slowly(&s->map[i]);
+    unmap_all(s);
     atomic_store(&s->is_done, true);
     return NULL;
 }
@@ -116,7 +121,7 @@ void peer_maps_sweep(struct peer_maps *m)
         return;
     s->n = n;
     if (start_sweep(s) != 0) {
-        run_sweep(s);
+        unmap_all(s); /* by the program's own thread, which keeps its priority */
         free(s);
         return;
     }

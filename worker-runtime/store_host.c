@@ -29,7 +29,7 @@ enum {
 struct guest {
     struct session session; /* first */
     int fd;
-    size_t n_word; /* bytes of the word that it has said */
+    bool is_known; /* it has said the word */
     struct co_buf in;
     bool is_choked; /* what it asked waits until it has read some answers */
 };
@@ -63,7 +63,7 @@ static void drop(struct store_host *h, size_t at)
 
 static bool is_stranger(const struct guest *g)
 {
-    return g->n_word < STORE_HOST_WORD_BYTES;
+    return !g->is_known;
 }
 
 static void drop_stranger(struct store_host *h)
@@ -97,16 +97,26 @@ static void welcome(struct store_host *h)
 
 /* --- what they ask ---------------------------------------------------------------------------- */
 
-/* The word is compared as it comes. returns   how many bytes of it were taken; -1: it is another */
-static ssize_t take_word(const struct store_host *h, struct guest *g, const uint8_t *bytes,
-                         size_t n)
+/* All of it, and in the same time wherever they differ: neither an early answer nor a clock may say
+ * how much of a guess is right. */
+static bool is_the_word(const uint8_t *word, const uint8_t *guess)
 {
-    const size_t most = STORE_HOST_WORD_BYTES - g->n_word;
-    const size_t n_word = n < most ? n : most;
-    if (memcmp(h->word + g->n_word, bytes, n_word) != 0)
-        return -1;
-    g->n_word += n_word;
-    return (ssize_t)n_word;
+    uint8_t differs = 0;
+    for (size_t i = 0; i < STORE_HOST_WORD_BYTES; i++)
+        differs |= word[i] ^ guess[i];
+    return differs == 0;
+}
+
+/* Once it is there. returns   whether the guest may stay */
+static bool take_word(const struct store_host *h, struct guest *g)
+{
+    if (co_buf_len(&g->in) < STORE_HOST_WORD_BYTES)
+        return true;
+    if (!is_the_word(h->word, co_buf_bytes(&g->in)))
+        return false;
+    co_buf_consume(&g->in, STORE_HOST_WORD_BYTES);
+    g->is_known = true;
+    return true;
 }
 
 /* returns   whether it may stay */
@@ -134,12 +144,8 @@ static bool receive(struct store_host *h, struct guest *g)
     if (n == 0)
         return false;
     co_buf_added(&g->in, (size_t)n);
-    if (is_stranger(g)) {
-        const ssize_t n_word = take_word(h, g, co_buf_bytes(&g->in), co_buf_len(&g->in));
-        if (n_word < 0)
-            return false;
-        co_buf_consume(&g->in, (size_t)n_word);
-    }
+    if (is_stranger(g) && !take_word(h, g))
+        return false;
     return is_stranger(g) || run(g);
 }
 

@@ -30,7 +30,7 @@ from torch._C._distributed_c10d import (
 )
 
 from . import meeting
-from .elements import check_dense, check_same_type, copied, packed, reduction, room_for
+from .elements import check_dense, check_same_type, copied, deal_out, packed, reduction, room_for
 from .library import library
 from .work import DONE, Completer, Pending, Several, handed_out
 
@@ -115,7 +115,7 @@ class ProcessGroupDdp(dist.ProcessGroup):
             if status != 0:
                 raise library.error(name, status)
             if finish is not None:
-                finish()
+                deal_out(finish)
             return DONE
         request = ctypes.c_void_p()
         status = getattr(library, "i" + name)(self.handle, *arguments, ctypes.byref(request))

@@ -15,6 +15,7 @@ from torch._C._distributed_c10d import Work, _create_work_from_future
 from torch.distributed import DistBackendError
 from torch.futures import Future
 
+from .elements import deal_out
 from .library import library
 
 NO_TIMEOUT = timedelta(0)  # torch's kNoTimeout
@@ -81,12 +82,16 @@ class Pending(Work):
         group.pending.add(self)
 
     def _end(self, status):
-        if status != 0:
-            self._error = library.error(self._what, status)
-        elif self._finish is not None:
-            self._finish()
-        self._request = self._finish = self._memory = None
-        self._group.pending.discard(self)
+        try:
+            if status != 0:
+                self._error = library.error(self._what, status)
+            elif self._finish is not None:
+                deal_out(self._finish)
+        except Exception as error:  # for who waits, whichever thread this is
+            self._error = error
+        finally:  # libddp has let go of the request; others take the call for done from here on
+            self._request = self._finish = self._memory = None
+            self._group.pending.discard(self)
 
     def abandon(self):
         """Its group goes, and it will never be done. Not with others in libddp."""

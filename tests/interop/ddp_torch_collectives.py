@@ -159,6 +159,10 @@ def strides(rank, n):
     result = strided(rank)
     dist.broadcast(result, 1)
     same("strided broadcast", result, every)
+    parameter = torch.nn.Parameter(torch.full((6, 10), float(rank)).t())
+    dist.broadcast(parameter, 1)
+    dist.all_reduce(parameter, async_op=True).wait()
+    same("strided parameter", parameter.detach(), torch.full((10, 6), float(n)))
     pieces = [strided(-1) for _ in range(n)]
     dist.all_gather(pieces, strided(rank))
     same("strided all_gather", torch.stack(pieces), torch.stack([every * r for r in range(n)]))
@@ -174,6 +178,21 @@ def strides(rank, n):
     elif rank == 1:
         dist.recv(result, 0)
         same("strided message", result, every * 7)
+
+
+def unwritable(rank):
+    """What cannot be dealt out is told to who waits, each time, and to who has asked for a future."""
+    with torch.inference_mode():
+        result = torch.full((6, 10), float(rank)).t()
+    waited, asked = [dist.broadcast(result, 1, async_op=True) for _ in range(2)]
+    future = asked.get_future()
+    for wait in waited.wait, waited.wait, future.wait:
+        try:
+            wait()
+            failed = False
+        except RuntimeError as error:
+            failed = "nference" in str(error)
+        assert failed == (rank != 1), rank
 
 
 def asynchronous(rank, n):
@@ -338,6 +357,7 @@ def main():
     copies(rank, n, gloo)
     uneven(rank, n)
     strides(rank, n)
+    unwritable(rank)
     asynchronous(rank, n)
     coalesced(rank, n)
     functional(rank, n)

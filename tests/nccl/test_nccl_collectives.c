@@ -274,6 +274,26 @@ START_TEST(messages_go_round_in_the_order_of_streams)
 }
 END_TEST
 
+enum { SPLIT_RANKS = 6 };
+
+/* Each rank tells each its number in the group: of that, and of its size, the calls that are made
+ * of messages know where a block goes. */
+static void exchange_numbers(int rank, struct ddp_group *sub, cudaStream_t stream)
+{
+    int32_t own[SPLIT_RANKS], want[SPLIT_RANKS];
+    const int n = ddp_world_size(sub);
+    for (int r = 0; r < n; r++) {
+        own[r] = ddp_rank(sub);
+        want[r] = r;
+    }
+    int32_t *in = gpu_copy_of(rank, own, (size_t)n * sizeof *own, stream);
+    int32_t *out = gpu_copy_of(rank, own, (size_t)n * sizeof *own, stream);
+    RANK_CHECK(rank, ddp_all_to_all(sub, in, out, 1, DDP_INT32, stream) == 0, "all_to_all");
+    expect_ints(rank, sub, stream, out, want, (size_t)n);
+    GPU_CHECK(rank, cudaFree(in));
+    GPU_CHECK(rank, cudaFree(out));
+}
+
 /* Even and odd ranks, the last rank in none; `first` makes the world's communicator before. */
 static int run_groups(int rank, void *arg)
 {
@@ -291,6 +311,7 @@ static int run_groups(int rank, void *arg)
         want = ddp_world_size(sub);
         RANK_CHECK(rank, ddp_all_reduce(sub, gpu, gpu, 1, DDP_INT32, DDP_SUM, stream) == 0, "sub");
         expect_ints(rank, sub, stream, gpu, &want, 1);
+        exchange_numbers(rank, sub, stream);
         ddp_group_destroy(sub);
     }
     RANK_CHECK(rank, ddp_barrier(g) == 0, "barrier");
@@ -303,7 +324,7 @@ START_TEST(groups_are_split_with_or_without_a_communicator_before)
 {
     struct ranks r;
     bool first = _i == 1;
-    ranks_start(&r, 6, run_groups, &first);
+    ranks_start(&r, SPLIT_RANKS, run_groups, &first);
     ranks_expect_success(&r);
     gpu_expect_no_report();
 }

@@ -6,9 +6,11 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -246,6 +248,42 @@ START_TEST(a_folder_that_cannot_be_made_costs_no_dump)
 }
 END_TEST
 
+START_TEST(a_dump_in_the_folder_itself_is_gathered_as_it_is)
+{
+    int pipe = make_pipe("pipe_4.pipe");
+    snprintf(names.file, sizeof names.file, "%s/rank_", gathered);
+    ck_assert_int_eq(mkdir(gathered, 0700), 0);
+    begin(1, gathered);
+    write_file("gathered/rank_4", "text");
+    ck_assert(look_after(50));
+    ck_assert(!look_after(FLIGHTS_QUIET_MS));
+    ck_assert_str_eq(read_file("gathered/rank_4"), "text");
+    assert_told(text_of("torch's flight recorder:\n"
+                        "  dumps of 1 rank; where they differ is said by\n"
+                        "    python -m torch.distributed.flight_recorder.fr_trace %s/gathered\n"));
+    close(pipe);
+}
+END_TEST
+
+START_TEST(a_copy_that_did_not_become_whole_is_removed)
+{
+    static const int ranks[] = {4, 5};
+    struct co_error err;
+    struct rlimit usual, small;
+    ck_assert_int_eq(flights_watch(&names, ranks, 2, gathered, &f, &err), 0);
+    write_file("dump_4", "more than there is room for");
+    write_file("dump_5", "text");
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &usual), 0);
+    small = (struct rlimit){.rlim_cur = 8, .rlim_max = usual.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0); /* as of a disk that is full */
+    flights_take(f);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &usual), 0);
+    ck_assert_str_eq(read_file("gathered/rank_4"), "none");
+    ck_assert_str_eq(read_file("gathered/rank_5"), "text");
+}
+END_TEST
+
 START_TEST(what_torch_writes_by_itself_is_gathered_when_the_ranks_have_ended)
 {
     static const int ranks[] = {4, 5, 6};
@@ -275,6 +313,8 @@ int main(void)
     tcase_add_test(tc, who_does_not_answer_is_named_in_time);
     tcase_add_test(tc, what_is_no_pipe_is_left_alone);
     tcase_add_test(tc, a_folder_that_cannot_be_made_costs_no_dump);
+    tcase_add_test(tc, a_dump_in_the_folder_itself_is_gathered_as_it_is);
+    tcase_add_test(tc, a_copy_that_did_not_become_whole_is_removed);
     tcase_add_test(tc, what_torch_writes_by_itself_is_gathered_when_the_ranks_have_ended);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);

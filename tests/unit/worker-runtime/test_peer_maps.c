@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { BYTES = 5 << 20 }; /* more than is given back at a time */
@@ -90,6 +91,14 @@ START_TEST(several_may_go_one_soon_after_the_other)
 }
 END_TEST
 
+enum { NOBODY = 65534 };
+
+static void become_nobody(void)
+{
+    if (geteuid() == 0)
+        ck_assert_int_eq(setresuid(NOBODY, NOBODY, NOBODY), 0);
+}
+
 static volatile sig_atomic_t n_signals;
 
 static void on_signal(int sig)
@@ -113,6 +122,21 @@ START_TEST(signals_are_for_the_programs_own_threads)
     ck_assert_int_eq(n_signals, 0);
     sigprocmask(SIG_SETMASK, &none, NULL);
     ck_assert_int_eq(n_signals, 1);
+}
+END_TEST
+
+START_TEST(without_a_thread_the_caller_unmaps_and_keeps_its_priority)
+{
+    const struct rlimit none = {0, 0};
+    const int before = getpriority(PRIO_PROCESS, 0);
+    uint8_t *gone = take(0);
+    peer_maps_give_back(&m, gone);
+    ck_assert_int_eq(setrlimit(RLIMIT_NPROC, &none), 0);
+    become_nobody(); /* whom the limit holds for */
+    peer_maps_sweep(&m);
+    ck_assert_ptr_null(m.sweeps);
+    ck_assert(!is_mapped(gone));
+    ck_assert_int_eq(getpriority(PRIO_PROCESS, 0), before);
 }
 END_TEST
 
@@ -145,6 +169,7 @@ int main(void)
     tcase_add_test(t, several_may_go_one_soon_after_the_other);
     tcase_add_test(t, signals_are_for_the_programs_own_threads);
     tcase_add_test(t, what_is_no_segment_is_refused);
+    tcase_add_test(t, without_a_thread_the_caller_unmaps_and_keeps_its_priority);
     suite_add_tcase(suite, t);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
