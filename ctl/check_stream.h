@@ -18,8 +18,8 @@ int check_stream_receive(int fd, void *bytes, size_t n);
 /* Send for so long, as fast as it goes. chunk: CHECK_CHUNK_BYTES of anything. returns as above */
 int check_stream_pour(int fd, const uint8_t *chunk, uint64_t ms);
 
-/* Read to the end, which some other end may put off for ever. chunk: CHECK_CHUNK_BYTES, overwritten.
- * end_ms: or up to then. returns as above; -ETIMEDOUT: more came even then */
+/* Read to the end, which the other end may put off for ever: up to end_ms, then.
+ * chunk: CHECK_CHUNK_BYTES, overwritten. returns as above; -ETIMEDOUT: more came even then */
 int check_stream_drain(int fd, uint8_t *chunk, uint64_t end_ms, uint64_t *ret_bytes);
 
 #endif
