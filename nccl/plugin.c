@@ -40,9 +40,12 @@ static int use(struct device *d, int *ret_index, struct co_error *err)
     return 0;
 }
 
-static void *comm_of(struct device_group *g)
+static int comm_of(struct device_group *g, void **ret, struct co_error *err)
 {
-    return g->comm;
+    const int code = wait_check(g, err);
+    if (code == 0)
+        *ret = g->comm;
+    return code;
 }
 
 /* The only name that this library exports. */

@@ -387,14 +387,15 @@ int ddp_stream_wait(struct ddp_group *g, void *stream, uint64_t timeout_ms)
 
 int ddp_nccl_comm(struct ddp_group *g, void **ret_comm)
 {
+    struct co_error err = {0};
     int rc = collective_check_group("ddp_nccl_comm", g);
     if (rc == DDP_OK && ret_comm == NULL)
         rc = rt_fail(DDP_EINVAL, "ddp_nccl_comm: ret_comm is NULL");
     if (rc == DDP_OK)
         rc = get(g);
-    if (rc == DDP_OK)
-        *ret_comm = g->device->plugin->comm(g->device->group);
-    return rc;
+    if (rc != DDP_OK)
+        return rc;
+    return rt_return(g->device->plugin->comm(g->device->group, ret_comm, &err), &err);
 }
 
 int ddp_device(struct ddp_group *g, int *ret_index)

@@ -120,8 +120,8 @@ struct device_plugin {
     /* Wait for all averages. returns as wait() */
     int (*wait_averages)(struct device_group *g, uint64_t timeout_ms, struct co_error *err);
 
-    /* The raw ncclComm_t, lent. */
-    void *(*comm)(struct device_group *g);
+    /* The raw ncclComm_t, lent. Of a broken one there is none: returns as run() */
+    int (*comm)(struct device_group *g, void **ret, struct co_error *err);
 
     /* Give it back. Looks at the job first: the communicator of a broken one is not ended but
      * revoked and kept, or aborted. NULL is fine. */

@@ -45,6 +45,8 @@ static int run(int rank, void *arg)
         fprintf(stderr, "rank %d: %s\n", rank, ddp_last_error());
         const int again = ddp_all_reduce(g, gpu, gpu, COUNT, DDP_FLOAT32, DDP_AVG, stream);
         RANK_CHECK(rank, again != 0, "a call on a broken group went well");
+        void *comm;
+        RANK_CHECK(rank, ddp_nccl_comm(g, &comm) != 0, "a communicator that is gone is given out");
     }
     if (rc != 0 && rc != DDP_ERESPAWN && !gpu_becomes_idle(stream))
         _exit(BUSY);
