@@ -27,7 +27,8 @@
 #define DOUBLE_EXPORT __attribute__((visibility("default")))
 
 /* A rule was broken: a line for the report. */
-DOUBLE_EXPORT __attribute__((format(printf, 1, 2))) void double_report(const char *format, ...);
+DOUBLE_EXPORT __attribute__((format(printf, 1, 2), nonnull(1))) void
+double_report(const char *format, ...);
 
 /* NCCL's calls that make and end communicators, a line each, in the file that NCCL_DOUBLE_LOG
  * names; without it nowhere. */
