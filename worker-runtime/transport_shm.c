@@ -13,6 +13,7 @@
 enum {
     SPIN_NS = 200 * 1000,  /* longer than interrupts and page faults hold a rank up: who sleeps on a
                              busy machine may get its processor back milliseconds later */
+    GREEDY_NS = 1000,      /* from then on others may run between two looks */
     MOVE_NS = 1000 * 1000, /* at least, between two looks for another processor */
     FIRST_LOOKS = 80,      /* before anything else is done: about as long as a step takes */
     LOOKS = 64,            /* between two looks at the clock */
@@ -292,14 +293,20 @@ static bool look_for(const struct transport_shm *t, unsigned rank)
     return false;
 }
 
-/* Spin for a while, with a look at the abort word. Returns whether `rank` has come. */
+/* Spin for a while, with a look at the abort word. A rank that has a processor comes at once or in
+ * its own time; one that has none comes only if it is given this one. Returns whether `rank` has
+ * come. */
 static bool spin_for(const struct transport_shm *t, unsigned rank)
 {
-    const uint64_t end_ns = co_now_ns() + SPIN_NS;
+    const uint64_t start_ns = co_now_ns();
+    uint64_t ns = 0;
     do {
+        if (ns > GREEDY_NS)
+            sched_yield();
         if (look_for(t, rank))
             return true;
-    } while (co_now_ns() < end_ns && !transport_shm_is_broken(t));
+        ns = co_now_ns() - start_ns;
+    } while (ns < SPIN_NS && !transport_shm_is_broken(t));
     return false;
 }
 

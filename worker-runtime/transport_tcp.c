@@ -6,6 +6,7 @@
 #include "net_watch.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 enum {
     SPIN_LEAST_NS = 1000,
     SPIN_MOST_NS = 50 * 1000, /* about what a small message takes from machine to machine */
+    GREEDY_NS = 1000,         /* from then on others may run between two looks */
     NAP_MS = 1,               /* how late the node's abort word is seen */
 };
 
@@ -451,10 +453,14 @@ static void nap(struct transport_tcp *t)
 /* Twice as long next time if something came meanwhile, half as long if nothing did. */
 static int spin(struct transport_tcp *t, bool *ret_moved, struct co_error *err)
 {
-    const uint64_t end_ns = co_now_ns() + t->spin_ns;
+    const uint64_t start_ns = co_now_ns();
     int code = 0;
-    while (code == 0 && !*ret_moved && co_now_ns() < end_ns)
+    for (uint64_t now_ns = start_ns; code == 0 && !*ret_moved && now_ns - start_ns < t->spin_ns;
+         now_ns = co_now_ns()) {
         code = go_round(t, ret_moved, err);
+        if (now_ns - start_ns > GREEDY_NS)
+            sched_yield();
+    }
     const uint64_t next_ns = *ret_moved || code != 0 ? t->spin_ns * 2 : t->spin_ns / 2;
     t->spin_ns = next_ns < SPIN_LEAST_NS  ? SPIN_LEAST_NS
                  : next_ns > SPIN_MOST_NS ? SPIN_MOST_NS
