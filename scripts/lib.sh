@@ -43,15 +43,19 @@ cuda_lib_dir() {
     fi
 }
 
-# build_in FOLDER MESON-OPTIONS...: configure the folder, anew or once more, and build all of it.
-build_in() {
+# configure_in FOLDER MESON-OPTIONS...: configure the folder, anew or once more.
+configure_in() {
     local dir=$root/$1
     shift
     if [[ -e $dir/build.ninja ]]; then
-        meson configure "$dir" "$@" || return
+        meson configure "$dir" "$@"
     else
         rm -rf "$dir" # what an interrupted set-up left would be refused
-        meson setup "$dir" "$root" "$@" || return
+        meson setup "$dir" "$root" "$@"
     fi
-    ninja -C "$dir" -j "$(nproc)"
+}
+
+# build_in FOLDER MESON-OPTIONS...: configure the folder, and build all of it.
+build_in() {
+    configure_in "$@" && ninja -C "$root/$1" -j "$(nproc)"
 }
