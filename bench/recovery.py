@@ -139,7 +139,8 @@ def main():
     head = ["state: median ms", "p90 ms", "most ms"]
     if not args.shrink:
         head[:0] = ["own way ms", "start: median ms"]
-    results.report("recovery_shrink" if args.shrink else "recovery", results.table(["ranks", "MB", "kills", *head], rows),
+    section = "recovery_shrink" if args.shrink else "recovery_standby" if args.standby else "recovery"
+    results.report(section, results.table(["ranks", "MB", "kills", *head], rows),
                    load_before)
 
 
