@@ -83,7 +83,13 @@ class Party:
         return names
 
     def hear(self, generation, names):
-        """Where the ranks of a generation are: name -> Rank. Older generations may have been told in between."""
+        """Where the ranks of a generation are, all of them: name -> Rank. Older generations may have been told in between."""
+        found = self.hear_some(generation, names)
+        ranks = {name: rank.rank for name, rank in found.items()}
+        assert sorted(ranks.values()) == list(range(len(names))), f"ranks {ranks}"
+        return found
+
+    def hear_some(self, generation, names):
         found = {}
         for name in names:
             rank = Rank(self.nodes[name].hear(1, 2 * DEADLINE_S)[0])
@@ -92,9 +98,8 @@ class Party:
             found[name] = self.told[name] = rank
         newest = {rank.generation for rank in found.values()}
         if len(newest) > 1:  # another one came behind it
-            return self.hear(max(newest), [n for n in names if found[n].generation < max(newest)]) | \
+            return self.hear_some(max(newest), [n for n in names if found[n].generation < max(newest)]) | \
                 {n: r for n, r in found.items() if r.generation == max(newest)}
-        assert sorted(r.rank for r in found.values()) == list(range(len(names))), f"ranks {found}"
         return found
 
     def newest(self):
