@@ -3,8 +3,10 @@
 #include "etcd/elector.h"
 
 #include "common/clock.h"
+#include "common/machine.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,7 +126,7 @@ START_TEST(each_pair_of_state_and_event_has_one_answer)
 {
     for (int state = 0; state < ELECTOR_N_STATES; state++)
         for (int type = 0; type < ELECTOR_N_EVENTS; type++)
-            ck_assert_msg(elector_covers((enum elector_state)state, (enum elector_event_type)type),
+            ck_assert_msg(co_machine_covers(&elector_machine, (unsigned)state, (unsigned)type),
                           "%s on %s: no row without condition and not ignored, or both",
                           elector_state_name((enum elector_state)state),
                           elector_event_name((enum elector_event_type)type));
@@ -138,7 +140,7 @@ START_TEST(the_drawing_is_the_table)
     size_t n;
     snprintf(path, sizeof path, "%s/../../docs/elector.dot", getenv("TEST_DATA"));
     FILE *out = open_memstream(&text, &n);
-    elector_print_dot(out);
+    co_machine_draw(&elector_machine, out);
     fclose(out);
     const char *write_to = getenv("WRITE_ELECTOR_DOT"); /* to make the drawing anew */
     if (write_to != NULL) {

@@ -2,10 +2,12 @@
 #include "launcher/supervisor.h"
 
 #include "common/clock.h"
+#include "common/machine.h"
 
 #include <check.h>
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,11 +85,10 @@ START_TEST(each_pair_of_state_and_event_has_one_answer)
 {
     for (int state = 0; state < SUPERVISOR_N_STATES; state++)
         for (int type = 0; type < SUPERVISOR_N_EVENTS; type++)
-            ck_assert_msg(
-                supervisor_covers((enum supervisor_state)state, (enum supervisor_event_type)type),
-                "%s on %s: no row without condition and not ignored, or both",
-                supervisor_state_name((enum supervisor_state)state),
-                supervisor_event_name((enum supervisor_event_type)type));
+            ck_assert_msg(co_machine_covers(&supervisor_machine, (unsigned)state, (unsigned)type),
+                          "%s on %s: no row without condition and not ignored, or both",
+                          supervisor_state_name((enum supervisor_state)state),
+                          supervisor_event_name((enum supervisor_event_type)type));
 }
 END_TEST
 
@@ -104,7 +105,7 @@ START_TEST(the_drawing_is_the_table)
     char *text;
     size_t n;
     FILE *out = open_memstream(&text, &n);
-    supervisor_print_dot(out);
+    co_machine_draw(&supervisor_machine, out);
     fclose(out);
     const char *write_to = getenv("WRITE_SUPERVISOR_DOT"); /* to make the drawing anew */
     if (write_to != NULL) {

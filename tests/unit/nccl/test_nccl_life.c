@@ -1,7 +1,10 @@
 /* The life of a communicator: the table, walked through. */
 #include "nccl/life.h"
 
+#include "common/machine.h"
+
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,9 +23,8 @@ START_TEST(each_pair_of_state_and_event_has_one_answer)
 {
     for (int s = 0; s < LIFE_N_STATES; s++)
         for (int e = 0; e < LIFE_N_EVENTS; e++)
-            ck_assert_msg(life_has_row((enum life_state)s, (enum life_event)e) !=
-                              life_is_ignored((enum life_state)s, (enum life_event)e),
-                          "%s on event %d: no row and not ignored, or both",
+            ck_assert_msg(co_machine_covers(&life_machine, (unsigned)s, (unsigned)e),
+                          "%s on event %d: no row without condition and not ignored, or both",
                           life_state_name((enum life_state)s), e);
 }
 END_TEST
@@ -32,7 +34,7 @@ START_TEST(an_ignored_event_changes_nothing)
     for (int s = 0; s < LIFE_N_STATES; s++)
         for (int e = 0; e < LIFE_N_EVENTS; e++) {
             struct life l = made(true, (enum life_state)s);
-            if (life_is_ignored(l.state, (enum life_event)e))
+            if (co_machine_ignores(&life_machine, l.state, (unsigned)e))
                 expect(&l, (enum life_event)e, LIFE_NOTHING, (enum life_state)s);
         }
 }
@@ -114,7 +116,7 @@ START_TEST(the_drawing_is_the_table)
     char *text;
     size_t n;
     FILE *out = open_memstream(&text, &n);
-    life_print_dot(out);
+    co_machine_draw(&life_machine, out);
     fclose(out);
     const char *write_to = getenv("WRITE_NCCL_DOT"); /* to make the drawing anew */
     if (write_to != NULL) {

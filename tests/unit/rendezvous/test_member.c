@@ -4,9 +4,11 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/machine.h"
 
 #include <check.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -167,7 +169,7 @@ START_TEST(each_pair_of_state_and_event_has_one_answer)
 {
     for (int state = 0; state < MEMBER_N_STATES; state++)
         for (int type = 0; type < MEMBER_N_EVENTS; type++)
-            ck_assert_msg(member_covers((enum member_state)state, (enum member_event_type)type),
+            ck_assert_msg(co_machine_covers(&member_machine, (unsigned)state, (unsigned)type),
                           "%s on %s: no row without condition and not ignored, or both",
                           member_state_name((enum member_state)state),
                           member_event_name((enum member_event_type)type));
@@ -181,7 +183,7 @@ START_TEST(the_drawing_is_the_table)
     char *text;
     size_t n;
     FILE *out = open_memstream(&text, &n);
-    member_print_dot(out);
+    co_machine_draw(&member_machine, out);
     fclose(out);
     const char *write_to = getenv("WRITE_MEMBER_DOT"); /* to make the drawing anew */
     if (write_to != NULL) {

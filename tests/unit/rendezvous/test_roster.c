@@ -7,10 +7,12 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/machine.h"
 
 #include <check.h>
 #include <errno.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -201,7 +203,7 @@ START_TEST(each_pair_of_state_and_event_has_one_answer)
 {
     for (int state = 0; state < ROSTER_N_STATES; state++)
         for (int type = 0; type < ROSTER_N_EVENTS; type++)
-            ck_assert_msg(roster_covers((enum roster_state)state, (enum roster_event_type)type),
+            ck_assert_msg(co_machine_covers(&roster_machine, (unsigned)state, (unsigned)type),
                           "%s on %s: no row without condition and not ignored, or both",
                           roster_state_name((enum roster_state)state),
                           roster_event_name((enum roster_event_type)type));
@@ -215,7 +217,7 @@ START_TEST(the_drawing_is_the_table)
     char *text;
     size_t n;
     FILE *out = open_memstream(&text, &n);
-    roster_print_dot(out);
+    co_machine_draw(&roster_machine, out);
     fclose(out);
     const char *write_to = getenv("WRITE_ROSTER_DOT"); /* to make the drawing anew */
     if (write_to != NULL) {
