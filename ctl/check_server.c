@@ -5,6 +5,7 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/listener.h"
 #include "common/scope.h"
 
 #include <endian.h>
@@ -24,7 +25,8 @@ struct seat { /* of a connection */
 
 struct check_server {
     uint8_t secret[CHECK_SECRET_BYTES];
-    int listen_fd, stop_fd;
+    struct co_listener listener; /* the acceptor's */
+    int stop_fd;
     pthread_t acceptor;
     pthread_mutex_t mutex; /* of what follows */
     pthread_cond_t left;   /* somebody has */
@@ -134,12 +136,12 @@ static void begin(struct check_server *s, int fd)
 static void *run_acceptor(void *arg)
 {
     struct check_server *s = arg;
-    struct pollfd polls[2] = {{.fd = s->listen_fd, .events = POLLIN},
-                              {.fd = s->stop_fd, .events = POLLIN}};
+    struct pollfd polls[2] = {[1] = {.fd = s->stop_fd, .events = POLLIN}};
     while (polls[1].revents == 0) {
-        if (poll(polls, 2, -1) < 0 || polls[0].revents == 0)
+        polls[0] = co_listener_poll(&s->listener);
+        if (poll(polls, 2, co_listener_wait_ms(&s->listener, -1)) <= 0 || polls[0].revents == 0)
             continue;
-        int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+        int fd = co_listener_accept(&s->listener, SOCK_CLOEXEC);
         if (fd >= 0)
             begin(s, fd);
     }
@@ -175,10 +177,8 @@ static int listen_at_any_port(uint16_t *ret_port)
 
 static void free_server(struct check_server *s)
 {
-    if (s->listen_fd >= 0)
-        close(s->listen_fd);
-    if (s->stop_fd >= 0)
-        close(s->stop_fd);
+    co_close_at(&s->listener.fd);
+    co_close_at(&s->stop_fd);
     pthread_mutex_destroy(&s->mutex);
     pthread_cond_destroy(&s->left);
     free(s);
@@ -196,8 +196,8 @@ int check_server_open(const uint8_t secret[CHECK_SECRET_BYTES], struct check_ser
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->left, NULL);
     s->stop_fd = eventfd(0, EFD_CLOEXEC);
-    s->listen_fd = listen_at_any_port(ret_port);
-    int rc = s->listen_fd < 0 ? s->listen_fd : s->stop_fd < 0 ? -errno : 0;
+    s->listener.fd = listen_at_any_port(ret_port);
+    int rc = s->listener.fd < 0 ? s->listener.fd : s->stop_fd < 0 ? -errno : 0;
     if (rc == 0)
         rc = -pthread_create(&s->acceptor, NULL, run_acceptor, s);
     if (rc < 0) {
