@@ -46,22 +46,22 @@ static bool is_secret(const uint8_t *a, const uint8_t *b)
     return difference == 0;
 }
 
+/* This and what follows has no end of its own: whoever closes the server cuts it off. */
 static void echo(int fd)
 {
     uint8_t message[MESSAGE_BYTES];
-    while (check_stream_receive(fd, message, sizeof message) == 0 &&
-           check_stream_send(fd, message, sizeof message) == 0) {
+    while (check_stream_receive(fd, message, sizeof message, CO_NEVER_MS) == 0 &&
+           check_stream_send(fd, message, sizeof message, CO_NEVER_MS) == 0) {
     }
 }
 
-/* Without an end: whoever closes the server cuts it off. */
 static void swallow(int fd, uint8_t *chunk)
 {
     uint64_t n_bytes;
     if (check_stream_drain(fd, chunk, CO_NEVER_MS, &n_bytes) < 0)
         return;
     n_bytes = htole64(n_bytes);
-    check_stream_send(fd, &n_bytes, sizeof n_bytes);
+    check_stream_send(fd, &n_bytes, sizeof n_bytes, CO_NEVER_MS);
 }
 
 static void serve(const struct check_server *s, int fd)
@@ -69,8 +69,8 @@ static void serve(const struct check_server *s, int fd)
     uint8_t hello[CHECK_SECRET_BYTES + 1];
     co_autofree uint8_t *chunk = NULL;
     check_stream_be_patient(fd, CHECK_IDLE_MS);
-    if (check_stream_receive(fd, hello, sizeof hello) < 0 || !is_secret(hello, s->secret) ||
-        check_stream_send(fd, "k", 1) < 0)
+    if (check_stream_receive(fd, hello, sizeof hello, CO_NEVER_MS) < 0 ||
+        !is_secret(hello, s->secret) || check_stream_send(fd, "k", 1, CO_NEVER_MS) < 0)
         return;
     char what = (char)hello[CHECK_SECRET_BYTES];
     if (what == 's' || what == 'g')
@@ -80,7 +80,7 @@ static void serve(const struct check_server *s, int fd)
     else if (what == 's' && chunk != NULL)
         swallow(fd, chunk);
     else if (what == 'g' && chunk != NULL)
-        check_stream_pour(fd, chunk, CHECK_STREAM_MS);
+        check_stream_pour(fd, chunk, CHECK_STREAM_MS, CO_NEVER_MS);
 }
 
 static void *run_connection(void *arg)
