@@ -195,6 +195,28 @@ START_TEST(nodes_take_their_puts_to_each_other)
 }
 END_TEST
 
+START_TEST(a_put_that_is_refused_goes_to_nobody)
+{
+    char value[801], line[1000];
+    struct co_buf puts = {0};
+    memset(value, 'x', sizeof value - 1);
+    value[sizeof value - 1] = '\0';
+    make((struct pmi1_place){.n_local = 1, .world_size = 2, .n_nodes = 2, .max_kvs_bytes = 1024});
+    EXPECT(0, "cmd=put kvsname=job key=a value=1\n", "cmd=put_result rc=0 msg=success\n");
+    snprintf(line, sizeof line, "cmd=put kvsname=job key=b value=%s\n", value);
+    ck_assert_int_eq(say(0, line), 0);
+    hear(0); /* at the latest the second is one too many */
+    snprintf(line, sizeof line, "cmd=put kvsname=job key=c value=%s\n", value);
+    EXPECT(0, line, "cmd=put_result rc=-1 msg=too_many_keys\n");
+    EXPECT(0, "cmd=get kvsname=job key=c\n",
+           "cmd=get_result rc=-1 msg=key_c_not_found value=unknown\n");
+    ck_assert_int_eq(pmi1_server_take_puts(server, &puts), 0);
+    ck_assert_ptr_nonnull(memmem(co_buf_bytes(&puts), co_buf_len(&puts), "a=1\n", 4));
+    ck_assert_ptr_null(memmem(co_buf_bytes(&puts), co_buf_len(&puts), "c=", 2));
+    co_buf_fini(&puts);
+}
+END_TEST
+
 START_TEST(what_a_node_brings_is_looked_at)
 {
     static const char *const bad[] = {"a=1", "a=1 b=2\n", "\n", "=1\n", "a=\x01\n"};
@@ -294,6 +316,7 @@ int main(void)
     tcase_add_test(t, an_abort_keeps_its_code_and_is_not_answered);
     tcase_add_test(t, what_is_not_served_is_refused_in_words);
     tcase_add_test(t, nodes_take_their_puts_to_each_other);
+    tcase_add_test(t, a_put_that_is_refused_goes_to_nobody);
     tcase_add_test(t, what_a_node_brings_is_looked_at);
     tcase_add_test(t, who_shares_a_node_is_told_once_it_is_known);
     tcase_add_test(t, a_mapping_counts_equal_nodes_together);
