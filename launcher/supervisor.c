@@ -816,23 +816,9 @@ static const struct co_machine_pair ignored[] = {
 };
 /* clang-format on */
 
-static const struct co_machine_state states[] = {
-#define X(name, on_entry, meaning) {#name, meaning, #on_entry},
-    SUPERVISOR_STATES(X)
-#undef X
-};
-
-static deed *const entries[] = {
-#define X(name, on_entry, meaning) on_entry,
-    SUPERVISOR_STATES(X)
-#undef X
-};
-
-static const char *const event_names[] = {
-#define X(name, meaning) #name,
-    SUPERVISOR_EVENTS(X)
-#undef X
-};
+static const struct co_machine_state states[] = {SUPERVISOR_STATES(CO_MACHINE_STATE)};
+static deed *const entries[] = {SUPERVISOR_STATES(CO_MACHINE_ENTRY)};
+static const char *const event_names[] = {SUPERVISOR_EVENTS(CO_MACHINE_EVENT)};
 
 const struct co_machine supervisor_machine =
     CO_MACHINE("supervisor", "launcher/supervisor.c", states, event_names, rows, ignored);
