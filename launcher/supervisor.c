@@ -6,9 +6,9 @@
 #include "common/machine.h"
 #include "mend.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h> /* the signals' numbers */
 
 /* --- Conditions --- */
 

@@ -1,8 +1,7 @@
 /* supervisor_facts.c - what an event tells, written down before anything is decided. */
 #include "supervisor_state.h"
 
-#include <signal.h>
-#include <sys/wait.h> /* W... */
+#include <sys/wait.h> /* W..., and the signals' numbers */
 
 bool supervisor_is_stop(const struct supervisor *s, int sig)
 {
