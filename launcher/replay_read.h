@@ -13,7 +13,7 @@ struct replay;
 
 enum {
     REPLAY_LINE_BYTES = 1 << 20, /* without the newline */
-    REPLAY_FILE_BYTES = 1 << 28,
+    REPLAY_FILE_BYTES = 1 << 27,
 };
 
 /* Read lines until the end.

@@ -270,14 +270,14 @@ START_TEST(a_file_that_does_not_end_is_refused)
     ck_assert_ptr_nonnull(in);
     ck_assert_int_eq(replay_read(in, "FILE", &replay, &err), -EINVAL);
     fclose(in);
-    ck_assert_str_eq(err.text, "FILE:257: the file is longer than 256 MiB");
+    ck_assert_str_eq(err.text, "FILE:129: the file is longer than 128 MiB");
 }
 END_TEST
 
 /* Looked for one by one they would take hours. */
 START_TEST(a_generation_may_have_many_nodes_and_ranks)
 {
-    enum { N_RANKS = 1 << 19 };
+    enum { N_RANKS = 1 << 18 };
     struct replay *r = replay_create();
     struct replay_shape shape;
     struct replay_record w = {.type = REPLAY_PLACE,
