@@ -3,8 +3,9 @@
 #include "common/error.h"
 #include "rendezvous/pmi1_server.h"
 
+#include "tests/support/cases.h"
+
 #include <check.h>
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -256,48 +257,23 @@ START_TEST(a_mapping_counts_equal_nodes_together)
 }
 END_TEST
 
-static size_t read_file(const char *path, char *to, size_t n)
-{
-    FILE *f = fopen(path, "rb");
-    ck_assert_msg(f != NULL, "%s", path);
-    size_t len = fread(to, 1, n - 1, f);
-    ck_assert_msg(feof(f), "%s is too long", path);
-    fclose(f);
-    to[len] = '\0';
-    return len;
-}
-
 /* tests/data/pmi1/bad/CASE/{input,error} */
-static void check_bad(const char *folder, const char *name)
+static void check_bad(const char *path)
 {
-    char path[600], wanted[512];
     static char input[16384];
-    snprintf(path, sizeof path, "%s/%s/input", folder, name);
-    const size_t len = read_file(path, input, sizeof input);
-    snprintf(path, sizeof path, "%s/%s/error", folder, name);
-    read_file(path, wanted, sizeof wanted);
-    wanted[strcspn(wanted, "\n")] = '\0';
+    char wanted[512];
+    const size_t len = cases_read(path, "input", input, sizeof input);
+    cases_read_line(path, "error", wanted, sizeof wanted);
     make((struct pmi1_place){.n_local = 1, .world_size = 1, .n_nodes = 1});
     ck_assert_msg(pmi1_server_feed(server, 0, (const uint8_t *)input, len, &err) == -EPROTO, "%s",
-                  name);
-    ck_assert_msg(strcmp(err.text, wanted) == 0, "%s: %s", name, err.text);
+                  path);
+    ck_assert_msg(strcmp(err.text, wanted) == 0, "%s: %s", path, err.text);
     tear_down();
 }
 
 START_TEST(bad_lines_are_refused_with_a_reason)
 {
-    char folder[512];
-    int n = 0;
-    snprintf(folder, sizeof folder, "%s/pmi1/bad", getenv("TEST_DATA"));
-    DIR *dir = opendir(folder);
-    ck_assert_ptr_nonnull(dir);
-    for (struct dirent *e; (e = readdir(dir)) != NULL;)
-        if (e->d_name[0] != '.') {
-            check_bad(folder, e->d_name);
-            n++;
-        }
-    closedir(dir);
-    ck_assert_int_ge(n, 12);
+    ck_assert_int_ge(cases_each("pmi1/bad", check_bad), 12);
 }
 END_TEST
 
