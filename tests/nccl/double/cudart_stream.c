@@ -220,7 +220,7 @@ static cudaError_t look(cudaStream_t name, bool waits)
     if (result == cudaSuccess)
         see_stream(s);
     pthread_mutex_unlock(&cudart_mutex);
-    return result == cudaErrorNotReady ? result : cudart_return(result);
+    return cudart_return(result);
 }
 
 DOUBLE_EXPORT cudaError_t cudaStreamQuery(cudaStream_t name)
