@@ -129,8 +129,8 @@ struct device_plugin {
      * and a stream of copies between them. returns also -ENOMEM, -EIO */
     int (*feed_open)(struct device *d, unsigned n, size_t bytes, struct device_feed **ret,
                      struct co_error *err);
-    /* Lend a place's memory. The host's may be written while feed_sent() says 1, the device's may be
-     * used by the program's stream from feed_take() to feed_give(). */
+    /* Lend a place's memory. The host's may be written while feed_sent() says 1, the device's may
+     * be used by the program's stream from feed_take() to feed_give(). */
     void (*feed_place)(const struct device_feed *f, unsigned place, void **ret_host,
                        void **ret_gpu);
     /* Have it copied, behind what used the place before: that of feed_give(). Any thread, one at a

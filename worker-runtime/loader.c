@@ -5,9 +5,10 @@
  * The sampler belongs to the caller's thread: it alone takes indices. The mutex guards the counters
  * that say which batches are whose; what is in a batch belongs to whoever has it.
  *
- * On the way to a GPU the thread reads into a place of the feed and sends it at once, so that copies
- * go on beside what the program computes; nobody waits for one but the program's stream. A slot is
- * free for the thread when its last copy is done, and for the copy when the stream has used it. */
+ * On the way to a GPU the thread reads into a place of the feed and sends it at once, so that
+ * copies go on beside what the program computes; nobody waits for one but the program's stream. A
+ * slot is free for the thread when its last copy is done, and for the copy when the stream has used
+ * it. */
 #include "common/clock.h"
 #include "common/error.h"
 #include "dataset.h"
@@ -111,7 +112,7 @@ static void nap(struct ddp_loader *l, long ns)
     until.tv_nsec += ns;
     until.tv_sec += until.tv_nsec / NS_PER_S;
     until.tv_nsec %= NS_PER_S;
-    pthread_cond_timedwait(&l->moved, &l->lock, &until);
+    pthread_cond_clockwait(&l->moved, &l->lock, CLOCK_MONOTONIC, &until);
 }
 
 /* Until the last copy out of the slot's memory is done. CUDA could wait for it, but not be
@@ -296,7 +297,6 @@ static void destroy_child(struct group_child *child)
 static int make(struct ddp_sampler *s, const struct ddp_loader_opts *opts, struct ddp_loader **ret,
                 struct co_error *err)
 {
-    pthread_condattr_t monotonic;
     int code = check(s, opts, err);
     if (code != 0)
         return code;
@@ -312,10 +312,7 @@ static int make(struct ddp_sampler *s, const struct ddp_loader_opts *opts, struc
     l->epoch = ddp_sampler_epoch(s);
     l->consumed = ddp_sampler_consumed(s);
     pthread_mutex_init(&l->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&l->moved, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    pthread_cond_init(&l->moved, NULL);
     l->n_slots = (opts->depth > 0 ? opts->depth : DEFAULT_DEPTH) + 1; /* and the one that is lent */
     code = make_slots(l, err);
     if (code == 0)

@@ -2,7 +2,8 @@
  *
  * A data set is a file of samples that all look the same: an IDX file (MNIST's format), or tokens
  * of which a sample is a block. A loader takes the samples that a sampler deals to this rank, batch
- * by batch; into memory of the CPU, or of the rank's GPU. Files are read, not mapped: one that shrinks meanwhile is an error and no signal. */
+ * by batch; into memory of the CPU, or of the rank's GPU. Files are read, not mapped: one that
+ * shrinks meanwhile is an error and no signal. */
 #ifndef DDP_LOADER_H
 #define DDP_LOADER_H
 

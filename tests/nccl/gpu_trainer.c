@@ -1,7 +1,7 @@
 /* gpu_trainer - a training program on GPUs, for schedules.py: ddp_run(), so many steps, and in each
- * a batch, an all_reduce and a model on the GPU whose results are known. Its ranks die, hang and fail as the
- * double's faults say; whoever comes to the end says which steps it counted, and that all sums were
- * right.
+ * a batch, an all_reduce and a model on the GPU whose results are known. Its ranks die, hang and
+ * fail as the double's faults say; whoever comes to the end says which steps it counted, and that
+ * all sums were right.
  *
  *   gpu_trainer STEPS
  *

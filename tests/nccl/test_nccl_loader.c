@@ -361,8 +361,8 @@ END_TEST
 
 enum { GONE = 9 };
 
-/* Rank 0's stream waits in a collective for rank 1, and the loader for that stream. Rank 1 dies when
- * rank 0 asks for the batch that it will not get. */
+/* Rank 0's stream waits in a collective for rank 1, and the loader for that stream. Rank 1 dies
+ * when rank 0 asks for the batch that it will not get. */
 static int run_peer_dies(int rank, void *arg)
 {
     enum { PLACES = 2 };
