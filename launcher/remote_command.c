@@ -23,12 +23,11 @@ int remote_command_make(const struct remote_spec *r, const struct host *host, co
 {
     const char *const arguments[] = {leash_word, NULL};
     const struct way way = way_of(r);
-    char *path = NULL;
-    char **words = way_make(&way, host, host != NULL ? program : "ddprun", arguments);
-    int rc = 0;
-    if (words != NULL && host != NULL)
+    char *path = NULL, **words = NULL;
+    int rc = way_make(&way, host, host != NULL ? program : "ddprun", arguments, &words, err);
+    if (rc == 0 && host != NULL)
         rc = program_find(words[0], &cli_real_world, &path, err);
-    else if (words == NULL || (path = strdup(program)) == NULL)
+    else if (rc == 0 && (path = strdup(program)) == NULL)
         rc = co_fail(err, -ENOMEM, "no memory for a command");
     if (rc < 0) {
         free(words);
