@@ -114,7 +114,7 @@ static void drop(struct device_group *g)
     if (g->is_out || g->life.state != LIFE_GONE)
         return;
     device_remove(g);
-    bucket_close(g);
+    average_close(g);
     free(g);
 }
 

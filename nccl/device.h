@@ -8,12 +8,15 @@
  *   device.c   the device, and what breaks
  *   comm.c     a communicator from its making to its end
  *   call.c     collectives and messages, into the order of a stream
- *   bucket.c   memory of gradients, and their averages on a stream of the plug-in's
+ *   bucket.c   memory for gradients
+ *   average.c  their averages, on a stream of the plug-in's
+ *   kernels.c  the plug-in's own kernels: kernels.cu
  *   wait.c     waits: for a communicator, for a stream
  *   plugin.c   what libddp sees */
 #ifndef DDP_NCCL_DEVICE_H
 #define DDP_NCCL_DEVICE_H
 
+#include "kernels.h"
 #include "life.h"
 #include "newer.h"
 
@@ -32,8 +35,9 @@ struct device {
     pthread_mutex_t mutex;      /* guards all below, and what communicators say of themselves */
     struct device_group *first; /* the communicators of groups that there are */
     struct device_group *kept;  /* owned; revoked, of the world before; NULL: none */
-    bool is_lost;               /* one of them is stuck */
-    struct co_error why;        /* it is lost */
+    struct kernels kernels;
+    bool is_lost;        /* one of them is stuck */
+    struct co_error why; /* it is lost */
 };
 
 struct device_group { /* a communicator */
@@ -105,10 +109,18 @@ int call_settle(struct device_group *g, ncclResult_t result, const char *what,
 int bucket_alloc(struct device *d, size_t bytes, void *stream, void **ret, struct co_error *err);
 void bucket_free(struct device *d, void *at);
 int bucket_clear(struct device *d, void *at, size_t bytes, void *stream, struct co_error *err);
-int bucket_average(struct device_group *g, const struct device_piece *piece, size_t n,
-                   enum ddp_dtype dtype, void *stream, struct co_error *err);
-int bucket_wait(struct device_group *g, uint64_t timeout_ms, struct co_error *err);
-void bucket_close(struct device_group *g); /* nothing of it runs any more */
+int bucket_alloc_host(struct device *d, size_t bytes, void **ret, struct co_error *err);
+void bucket_free_host(struct device *d, void *at);
+
+/* --- average.c: likewise ---------------------------------------------------------------------- */
+
+int average_run(struct device_group *g, const struct device_average *a, struct co_error *err);
+int average_take(struct device_group *g, uint32_t *words, uint32_t *ret_words, size_t n,
+                 struct co_error *err);
+int average_copy_out(struct device_group *g, void *to, const void *from, size_t bytes,
+                     struct co_error *err);
+int average_wait(struct device_group *g, uint64_t timeout_ms, struct co_error *err);
+void average_close(struct device_group *g); /* nothing of it runs any more */
 
 /* --- wait.c ----------------------------------------------------------------------------------- */
 

@@ -31,12 +31,22 @@ int device_alloc(const struct ddp_group *g, size_t bytes, void *stream, void **r
 /* Behind all that may touch it: of a broken job that is ended first. NULL is fine. */
 void device_free(struct ddp_group *g, void *at, void *stream);
 int device_clear(const struct ddp_group *g, void *at, size_t bytes, void *stream);
+/* Zeroed memory of the host for device_take_words(). returns also DDP_ENOMEM */
+int device_alloc_host(const struct ddp_group *g, size_t bytes, void **ret);
+void device_free_host(const struct ddp_group *g, void *at); /* behind device_free(). NULL is fine */
+
+/* What averages need that do more than NCCL's. returns also DDP_EUNSUPPORTED: no such GPU */
+int device_load_kernels(const struct ddp_group *g);
 
 /* As the plug-in's: of a group that has a communicator. */
-struct device_piece;
-int device_average(struct ddp_group *g, const struct device_piece *piece, size_t n,
-                   enum ddp_dtype dtype, void *stream);
+struct device_average;
+int device_average(struct ddp_group *g, const struct device_average *a);
+int device_take_words(struct ddp_group *g, uint32_t *words, uint32_t *ret_words, size_t n);
 int device_wait_averages(struct ddp_group *g);
+
+/* Copy memory of the device to the host, behind all averages, and wait for it: none may wait for a
+ * peer any more. */
+int device_copy_out(struct ddp_group *g, void *to, const void *from, size_t bytes);
 
 /* Where DDP_BACKEND=nccl wants that: make the world's communicator now. Collective. */
 int device_begin(struct ddp_group *world);

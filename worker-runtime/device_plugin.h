@@ -25,7 +25,7 @@ struct co_error;
 struct device;       /* that of the process */
 struct device_group; /* the communicator of a group */
 
-#define DEVICE_PLUGIN_ABI    1u
+#define DEVICE_PLUGIN_ABI    2u
 #define DEVICE_PLUGIN_FILE   "libddp-nccl.so"
 #define DEVICE_PLUGIN_SYMBOL "ddp_device_plugin"
 #define DEVICE_ID_BYTES      128
@@ -60,6 +60,19 @@ struct device_make { /* lent for the call */
 struct device_piece { /* of a bucket of gradients */
     void *at;
     size_t count;
+};
+
+struct device_average { /* of a bucket; lent for the call, and the memory until it is done */
+    const struct device_piece *piece;
+    size_t n;
+    enum ddp_dtype dtype;
+    void *wire; /* memory of the device for all values, side by side, in the type that travels; */
+    enum ddp_dtype wire_dtype; /* NULL: pieces travel as they are */
+    bool is_sum;               /* add up; else average */
+    double before, after;      /* each value is multiplied by: before it travels, and in the end */
+    uint32_t *found_inf; /* memory of the device, two words: become 1 where a value of this rank is
+                            not finite, and where one is not in the end. NULL: nobody asks */
+    void *stream;
 };
 
 struct device_plugin {
@@ -114,9 +127,27 @@ struct device_plugin {
     void (*free)(struct device *d, void *at); /* NULL is fine */
     int (*clear)(struct device *d, void *at, size_t bytes, void *stream, struct co_error *err);
 
-    /* Average pieces in place, beside the stream, as soon as what is in its order now is done. */
-    int (*average)(struct device_group *g, const struct device_piece *piece, size_t n,
-                   enum ddp_dtype dtype, void *stream, struct co_error *err);
+    /* Memory of the host that copies go to without a wait of the host, zeroed.
+     * returns   0; -ENOMEM, -EIO */
+    int (*alloc_host)(struct device *d, size_t bytes, void **ret, struct co_error *err);
+    void (*free_host)(struct device *d, void *at); /* NULL is fine */
+
+    /* What averages need that have a wire, a factor, or look for what is not finite. Before
+     * anything is on the device's streams that waits for a peer.
+     * returns   0; -ENOTSUP this GPU is none that there are kernels for; -EIO */
+    int (*load_kernels)(struct device *d, struct co_error *err);
+
+    /* Average in place, beside the stream, as soon as what is in its order now is done. */
+    int (*average)(struct device_group *g, const struct device_average *a, struct co_error *err);
+    /* Copy words to the host, behind all averages until now, and zero them.
+     *
+     * ret_words   of alloc_host(); written when wait_averages() has returned 0 */
+    int (*take_words)(struct device_group *g, uint32_t *words, uint32_t *ret_words, size_t n,
+                      struct co_error *err);
+    /* Copy to memory of the host, behind all averages, and wait for it: nothing may be there that
+     * waits for a peer. returns as run() */
+    int (*copy_out)(struct device_group *g, void *to, const void *from, size_t bytes,
+                    struct co_error *err);
     /* Wait for all averages. returns as wait() */
     int (*wait_averages)(struct device_group *g, uint64_t timeout_ms, struct co_error *err);
 

@@ -149,7 +149,7 @@ static int prepare(struct ddp_model *m)
     struct co_error err = {0};
     int rc = check_all(m->tensors, m->n_tensors, &m->opts);
     if (rc == 0 && model_is_on_device(m))
-        rc = model_device_check(m);
+        rc = model_device_prepare(m);
     if (rc == 0)
         rc = allocate(m);
     if (rc == 0)
@@ -199,7 +199,7 @@ static int agree(struct ddp_model *m)
     const struct model_description d = {
         .tensors = m->tensors, .n_tensors = m->n_tensors, .opts = &m->opts};
     int rc = model_agree(m->g, &d);
-    if (rc == 0 && model_is_on_device(m) && m->g->world_size > 1)
+    if (rc == 0 && model_device_averages(m))
         rc = device_open(m->g);
     if (rc == 0)
         rc = model_buckets_place(m, &m->set);
@@ -254,6 +254,7 @@ void ddp_model_destroy(struct ddp_model *m)
     model_average_stop(m, true);
     model_buckets_destroy(m, &m->set);
     model_homes_destroy(m);
+    model_device_fini(m);
     free(m->sizes);
     free(m->order);
     free(m->order_words);
@@ -272,7 +273,7 @@ static void look_at_own(struct ddp_model *m, size_t i)
 
 static void take(struct ddp_model *m, size_t i)
 {
-    if (m->opts.check_finite)
+    if (m->opts.check_finite && !model_is_on_device(m)) /* there a kernel looks */
         look_at_own(m, i);
     model_copy_in(m, i);
     ready_say(&m->set.ready, i);

@@ -85,9 +85,8 @@ struct ddp_model_opts {        /* zeroed: all defaults. The same on all ranks */
                                    Borrowed like the tensors */
     size_t n_buffers;
     void *stream; /* parameters, gradients and buffers are memory of this rank's GPU (device.h), and
-                     this CUDA stream computes: a gradient is ready in its order. Not with hook,
-                     compress, always_fp32, predivide_factor, weighted, check_finite,
-                     tell_nonfinite; nor ddp_model_clip(). NULL: memory of the CPU */
+                     this CUDA stream computes: a gradient is ready in its order. Not with hook;
+                     nor ddp_model_clip(). NULL: memory of the CPU */
 };
 
 /* Check that all ranks describe the same tensors, give every rank rank 0's parameters and buffers,

@@ -1,6 +1,8 @@
 /* ddp_model with gradients on GPUs, beside the same model on CPUs: over the double. */
 #include "gpu_ranks.h"
 
+#include <math.h>
+
 enum { N_TENSORS = 7, MOST = 70000, STEPS = 4, FAILED = 10 };
 
 static const struct {
@@ -108,8 +110,33 @@ static void backward(int rank, struct net *n, int step, int but)
 struct way {
     bool ours;
     struct ddp_model_opts opts;
-    int but; /* a gradient that this network does not use; -1: none */
+    int but;                /* a gradient that this network does not use; -1: none */
+    int bad_step, bad_rank; /* where a gradient of that rank is not finite; steps from 1 on */
 };
+
+/* Gradients of this rank, on both; what is to be infinite is so. */
+static void fill_for(const struct way *way, int rank, char *at, int i, int step)
+{
+    fill(at, i, rank * 7 + step);
+    if (i == 4 && step + 1 == way->bad_step && rank == way->bad_rank)
+        memcpy(at + 4 * (MOST - 3), &(float){HUGE_VALF}, 4);
+}
+
+static void set_weights(int rank, struct net *n, int step)
+{
+    const double weight = (rank + step) % 3; /* one of three ranks has none */
+    RANK_CHECK(rank, ddp_model_weight(n->gpu_model, weight + (step == 0)) == 0, "weight");
+    RANK_CHECK(rank, ddp_model_weight(n->cpu_model, weight + (step == 0)) == 0, "weight");
+}
+
+/* The same answer of both, with the same words. */
+static void expect_alike(int rank, struct net *n, int gpu, const char *gpu_text, int cpu)
+{
+    RANK_CHECK(rank, gpu == cpu, "%d on the GPU, %d on the CPU", gpu, cpu);
+    RANK_CHECK(rank, gpu == 0 || strcmp(gpu_text, ddp_last_error()) == 0, "%s", gpu_text);
+    RANK_CHECK(rank, ddp_model_found_inf(n->gpu_model) == ddp_model_found_inf(n->cpu_model),
+               "found_inf");
+}
 
 /* The two take turns: the calls of one group stand in one order on all ranks. */
 static int run_steps(int rank, void *arg)
@@ -120,24 +147,31 @@ static int run_steps(int rank, void *arg)
     open_net(rank, g, &n, way->ours, way->opts);
     for (int step = 0; step < STEPS; step++) {
         static char values[MOST * 8];
+        char text[512];
+        if (way->opts.weighted)
+            set_weights(rank, &n, step);
         for (int k = N_TENSORS; k-- > 0;) {
             const int i = step % 2 == 0 ? k : (k + 3) % N_TENSORS;
             if (i == way->but)
                 continue;
-            fill(values, i, rank * 7 + step);
+            fill_for(way, rank, values, i, step);
             GPU_CHECK(rank, cudaMemcpyAsync(n.gpu[i].grad, values, bytes_of(i),
                                             cudaMemcpyHostToDevice, n.stream));
             RANK_CHECK(rank, ddp_model_ready(n.gpu_model, (size_t)i) == 0, "ready on the GPU");
         }
-        RANK_CHECK(rank, ddp_model_sync(n.gpu_model) == 0, "sync on the GPU");
+        const int gpu = ddp_model_sync(n.gpu_model);
+        snprintf(text, sizeof text, "%s", ddp_last_error());
         for (int i = N_TENSORS; i-- > 0;) {
             if (i == way->but)
                 continue;
-            fill(n.cpu[i].grad, i, rank * 7 + step);
+            fill_for(way, rank, n.cpu[i].grad, i, step);
             RANK_CHECK(rank, ddp_model_ready(n.cpu_model, (size_t)i) == 0, "ready");
         }
-        RANK_CHECK(rank, ddp_model_sync(n.cpu_model) == 0, "sync");
-        compare(rank, g, &n, "after a step");
+        expect_alike(rank, &n, gpu, text, ddp_model_sync(n.cpu_model));
+        RANK_CHECK(rank, (gpu == 0) == (!way->opts.check_finite || step + 1 != way->bad_step),
+                   "step %d: %d [%s]", step, gpu, text);
+        if (gpu == 0) /* else gradients are undefined */
+            compare(rank, g, &n, "after a step");
     }
     ddp_finalize(g);
     return 0;
@@ -173,6 +207,73 @@ START_TEST(calls_in_progress_are_waited_for_between_buckets)
 {
     setenv("NCCL_DOUBLE_FAULTS", "lazy", 1);
     expect_steps(2, (struct way){.ours = true, .but = -1});
+}
+END_TEST
+
+/* --- what kernels do -------------------------------------------------------------------------- */
+
+static const struct ddp_model_opts kernel_opts[] = {
+    {.compress = DDP_COMPRESS_FLOAT16},
+    {.compress = DDP_COMPRESS_BFLOAT16},
+    {.always_fp32 = true},
+    {.predivide_factor = 3},
+    {.weighted = true},
+    {.weighted = true, .compress = DDP_COMPRESS_FLOAT16},
+    {.predivide_factor = 2, .always_fp32 = true},
+};
+enum { N_KERNEL_OPTS = sizeof kernel_opts / sizeof *kernel_opts };
+
+START_TEST(other_types_and_factors_give_the_bits_of_those_on_cpus)
+{
+    const struct way way = {.ours = _i % 2, .opts = kernel_opts[_i / 2], .but = -1};
+    expect_steps(3, way);
+}
+END_TEST
+
+START_TEST(kernels_wait_for_calls_in_progress)
+{
+    setenv("NCCL_DOUBLE_FAULTS", "lazy", 1);
+    expect_steps(2, (struct way){.opts = kernel_opts[5], .but = -1});
+}
+END_TEST
+
+START_TEST(what_is_not_finite_is_told_as_on_cpus)
+{
+    struct way way = {.ours = _i % 2, .but = -1, .bad_step = 2, .bad_rank = 0};
+    way.opts.check_finite = _i / 2 % 2;
+    way.opts.tell_nonfinite = !way.opts.check_finite;
+    way.opts.compress = _i / 4 % 2 ? DDP_COMPRESS_BFLOAT16 : DDP_COMPRESS_NONE;
+    expect_steps(_i < 8 ? 1 : 3, way);
+}
+END_TEST
+
+static int run_old_gpu(int rank, void *arg)
+{
+    (void)arg;
+    float value = 1;
+    struct ddp_group *g = gpu_rank_init(rank);
+    cudaStream_t stream;
+    struct ddp_model *m;
+    GPU_CHECK(rank, cudaStreamCreate(&stream));
+    void *gpu = gpu_copy_of(rank, &value, sizeof value, stream);
+    struct ddp_tensor t = {"t", gpu, NULL, 1, DDP_FLOAT32};
+    struct ddp_model_opts opts = {.stream = stream, .compress = DDP_COMPRESS_FLOAT16};
+    RANK_CHECK(rank, ddp_model_create(g, &t, 1, &opts, &m) == DDP_EUNSUPPORTED, "compress");
+    RANK_CHECK(rank, strstr(ddp_last_error(), "kernels of libddp-nccl.so") != NULL, "it is told");
+    opts.compress = DDP_COMPRESS_NONE;
+    RANK_CHECK(rank, ddp_model_create(g, &t, 1, &opts, &m) == 0, "what needs no kernels goes on");
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(a_gpu_that_there_are_no_kernels_for_is_told)
+{
+    struct ranks r;
+    setenv("NCCL_DOUBLE_OLD_GPU", "1", 1);
+    ranks_start(&r, 2, run_old_gpu, NULL);
+    ranks_expect_success(&r);
+    gpu_expect_no_report();
+    unsetenv("NCCL_DOUBLE_OLD_GPU");
 }
 END_TEST
 
@@ -273,16 +374,8 @@ static int run_refused(int rank, void *arg)
     struct ddp_tensor t = {"t", gpu, NULL, 1, DDP_FLOAT32},
                       plain = {"p", &value, NULL, 1, DDP_FLOAT32},
                       huge = {"h", gpu, NULL, (size_t)1 << 40, DDP_FLOAT32};
-    const struct ddp_model_opts refused[] = {
-        {.hook = hook},          {.compress = DDP_COMPRESS_FLOAT16},
-        {.always_fp32 = true},   {.predivide_factor = 2},
-        {.weighted = true},      {.check_finite = true},
-        {.tell_nonfinite = true}};
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        struct ddp_model_opts opts = refused[i];
-        opts.stream = stream;
-        RANK_CHECK(rank, ddp_model_create(g, &t, 1, &opts, &m) == DDP_EUNSUPPORTED, "%zu", i);
-    }
+    struct ddp_model_opts hooked = {.stream = stream, .hook = hook};
+    RANK_CHECK(rank, ddp_model_create(g, &t, 1, &hooked, &m) == DDP_EUNSUPPORTED, "a hook");
     struct ddp_model_opts opts = {.stream = stream};
     RANK_CHECK(rank, ddp_model_create(g, &plain, 1, &opts, &m) == DDP_EINVAL, "plain memory");
     RANK_CHECK(rank, strstr(ddp_last_error(), "'p': param") != NULL, "it is named");
@@ -317,6 +410,11 @@ int main(void)
     tcase_add_loop_test(t, gradients_here_and_there_are_averaged_where_they_are, 1, 5);
     tcase_add_test(t, an_unused_gradient_counts_as_zeros);
     tcase_add_test(t, calls_in_progress_are_waited_for_between_buckets);
+    tcase_add_loop_test(t, other_types_and_factors_give_the_bits_of_those_on_cpus, 0,
+                        2 * N_KERNEL_OPTS);
+    tcase_add_test(t, kernels_wait_for_calls_in_progress);
+    tcase_add_loop_test(t, what_is_not_finite_is_told_as_on_cpus, 0, 16);
+    tcase_add_test(t, a_gpu_that_there_are_no_kernels_for_is_told);
     tcase_add_test(t, who_has_no_more_batches_takes_part_with_zeros);
     tcase_add_test(t, a_death_in_a_step_fails_it_on_all_others);
     tcase_add_test(t, what_a_model_on_gpus_cannot_do_is_refused);

@@ -6,6 +6,14 @@
 
 #include <nccl.h>
 
+enum { COMM_OPS = 8 };
+
+struct comm_op { /* of ncclRedOpCreatePreMulSum() */
+    bool is_there;
+    ncclDataType_t dtype;
+    double factor;
+};
+
 struct ncclComm {
     struct ncclComm *next; /* of all that were ever made */
     int rank, n;
@@ -19,6 +27,7 @@ struct ncclComm {
     atomic_uint turn;      /* of the orders, which run one after the other */
     unsigned n_orders, n_children, n_splits;
     uint64_t step;
+    struct comm_op ops[COMM_OPS]; /* used by one thread at a time, as the communicator is */
 };
 
 /* Whether calls may be made on it; a broken rule is reported. */
