@@ -1,7 +1,7 @@
 #include "supervisor.h"
 
 #include "common/clock.h"
-#include "common/drawing.h"
+#include "common/machine.h"
 #include "mend.h"
 #include "supervisor_state.h"
 
@@ -569,17 +569,14 @@ static void end(struct supervisor *s, const struct supervisor_event *e, struct s
 /* --- The table: read from the top, the first row that fits is it --- */
 
 struct row {
-    enum supervisor_state in;
-    enum supervisor_event_type on;
+    struct co_machine_row at;
     condition *only_if;
     deed *does;
-    enum supervisor_state then;
-    const char *only_if_name, *does_name; /* for the drawing */
 };
 
 #define ROW(in, on, only_if, does, then)                                                           \
     {                                                                                              \
-        SUPERVISOR_##in, SUPERVISOR_EV_##on, only_if, does, SUPERVISOR_##then, #only_if, #does     \
+        {SUPERVISOR_##in, SUPERVISOR_EV_##on, SUPERVISOR_##then, #only_if, #does}, only_if, does   \
     }
 
 /* clang-format off */
@@ -749,10 +746,7 @@ static const struct row rows[] = {
 };
 
 /* Pairs that cannot happen, or that mean nothing when they do. */
-static const struct {
-    enum supervisor_state in;
-    enum supervisor_event_type on;
-} ignored[] = {
+static const struct co_machine_pair ignored[] = {
 #define IGNORE(in, on) {SUPERVISOR_##in, SUPERVISOR_EV_##on}
     /* they will hear what follows */
     IGNORE(STARTING, ASKED), IGNORE(KEEPING, ASKED), IGNORE(STOPPING, ASKED), IGNORE(KILLING, ASKED),
@@ -822,13 +816,14 @@ static const struct {
 };
 /* clang-format on */
 
-static const struct {
-    const char *name;
-    deed *on_entry;
-    const char *on_entry_name;
-    const char *meaning;
-} states[] = {
-#define X(name, on_entry, meaning) {#name, on_entry, #on_entry, meaning},
+static const struct co_machine_state states[] = {
+#define X(name, on_entry, meaning) {#name, meaning, #on_entry},
+    SUPERVISOR_STATES(X)
+#undef X
+};
+
+static deed *const entries[] = {
+#define X(name, on_entry, meaning) on_entry,
     SUPERVISOR_STATES(X)
 #undef X
 };
@@ -839,12 +834,15 @@ static const char *const event_names[] = {
 #undef X
 };
 
+const struct co_machine supervisor_machine =
+    CO_MACHINE("supervisor", "launcher/supervisor.c", states, event_names, rows, ignored);
+
 /* The only place that writes the state. */
 static void enter(struct supervisor *s, enum supervisor_state state,
                   const struct supervisor_event *e, struct supervisor_orders *o)
 {
     s->state = state;
-    states[state].on_entry(s, e, o);
+    entries[state](s, e, o);
 }
 
 /* Does the event name a rank of which it can be true? The nursery is ours, a wrong report is a bug;
@@ -872,11 +870,11 @@ void supervisor_step(struct supervisor *s, const struct supervisor_event *e,
         note_facts(s, e);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct row *row = &rows[i];
-        if (row->in != s->state || row->on != e->type || !row->only_if(s, e))
+        if (row->at.in != s->state || row->at.on != e->type || !row->only_if(s, e))
             continue;
         row->does(s, e, ret);
-        if (row->then != s->state)
-            enter(s, row->then, e, ret);
+        if (row->at.then != s->state)
+            enter(s, row->at.then, e, ret);
         return;
     }
 }
@@ -1014,26 +1012,4 @@ const char *supervisor_state_name(enum supervisor_state state)
 const char *supervisor_event_name(enum supervisor_event_type type)
 {
     return event_names[type];
-}
-
-void supervisor_print_dot(FILE *out)
-{
-    co_draw_begin(out, "supervisor", "launcher/supervisor.c");
-    for (size_t i = 0; i < sizeof states / sizeof *states; i++)
-        co_draw_state(out, states[i].name, states[i].meaning, states[i].on_entry_name);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        co_draw_row(out, states[rows[i].in].name, states[rows[i].then].name,
-                    event_names[rows[i].on], rows[i].only_if_name, rows[i].does_name);
-    co_draw_end(out);
-}
-
-bool supervisor_covers(enum supervisor_state state, enum supervisor_event_type type)
-{
-    bool has_row = false;
-    bool is_ignored = false;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        has_row |= rows[i].in == state && rows[i].on == type && rows[i].only_if == always;
-    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
-        is_ignored |= ignored[i].in == state && ignored[i].on == type;
-    return has_row != is_ignored;
 }

@@ -12,6 +12,7 @@
 #include "etcd/elector.h"
 
 #include "common/clock.h"
+#include "tests/support/chance.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -72,7 +73,8 @@ struct node {
 };
 
 struct world {
-    uint64_t seed, random, now_ms;
+    uint64_t seed, now_ms;
+    struct chance chance;
     struct etcd etcd;
     struct node nodes[MAX_NODES];
     int n_nodes;
@@ -86,10 +88,7 @@ static bool is_verbose;
 
 static uint64_t draw(struct world *w, uint64_t below)
 {
-    w->random ^= w->random << 13; /* xorshift64 */
-    w->random ^= w->random >> 7;
-    w->random ^= w->random << 17;
-    return w->random % below;
+    return chance_draw(&w->chance, below);
 }
 
 static bool chance(struct world *w, uint64_t one_in)
@@ -532,7 +531,7 @@ static void check_end(const struct world *w)
 
 static void world_init(struct world *w, uint64_t seed)
 {
-    *w = (struct world){.seed = seed, .random = seed * 2654435761u + 88172645463325252u};
+    *w = (struct world){.seed = seed, .chance = chance_from(seed)};
     for (int i = 0; i < 4; i++)
         draw(w, 2);
     w->now_ms = 1;

@@ -11,6 +11,7 @@
 #include "tests/support/guided_nodes.h"
 
 #include "rendezvous/lease.h"
+#include "tests/support/chance.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -28,17 +29,15 @@ struct node {
     int signal; /* the first that says stop; 0: none */
 };
 
-static uint64_t seed, chance;
+static uint64_t seed;
+static struct chance chance;
 static struct nodes *w;
 static bool mends;
 static struct node nodes[NODES_MAX];
 
 static uint64_t draw(uint64_t below)
 {
-    chance ^= chance << 13; /* xorshift64 */
-    chance ^= chance >> 7;
-    chance ^= chance << 17;
-    return chance % below;
+    return chance_draw(&chance, below);
 }
 
 static void check(bool holds, int node, const char *what)
@@ -215,7 +214,7 @@ static void check_end(void)
 static void run(uint64_t of_seed)
 {
     seed = of_seed;
-    chance = seed * 2654435761u + 88172645463325252u;
+    chance = chance_from(seed);
     uint32_t min = 1 + (uint32_t)draw(2);
     struct message_terms terms = {.min_nodes = min,
                                   .max_nodes = min + (uint32_t)draw(3),

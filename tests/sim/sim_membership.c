@@ -24,6 +24,7 @@
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/error.h"
+#include "tests/support/chance.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -103,7 +104,8 @@ struct generation {
 };
 
 struct world {
-    uint64_t seed, random, now_ms;
+    uint64_t seed, now_ms;
+    struct chance chance;
     struct message_terms terms;
     struct roster *roster;
     uint64_t roster_frozen_until_ms, state_since_ms;
@@ -135,10 +137,7 @@ static bool is_verbose;
 
 static uint64_t draw(struct world *w, uint64_t below)
 {
-    w->random ^= w->random << 13; /* xorshift64 */
-    w->random ^= w->random >> 7;
-    w->random ^= w->random << 17;
-    return w->random % below;
+    return chance_draw(&w->chance, below);
 }
 
 static bool chance(struct world *w, uint64_t one_in)
@@ -1117,7 +1116,7 @@ static void draw_silence(struct world *w, struct node *n)
 
 static void world_init(struct world *w, uint64_t seed)
 {
-    *w = (struct world){.seed = seed, .random = seed * 2654435761u + 88172645463325252u};
+    *w = (struct world){.seed = seed, .chance = chance_from(seed)};
     for (int i = 0; i < 4; i++)
         draw(w, 2);
     w->now_ms = w->state_since_ms = 1;

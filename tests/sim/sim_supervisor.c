@@ -21,6 +21,7 @@
 #include "launcher/supervisor.h"
 
 #include "common/clock.h"
+#include "tests/support/chance.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -61,7 +62,8 @@ struct rank {
 };
 
 struct world {
-    uint64_t seed, random;
+    uint64_t seed;
+    struct chance chance;
     uint64_t now_ms;
     struct supervisor *s;
     struct supervisor_limits limits;
@@ -96,10 +98,7 @@ struct world {
 
 static uint64_t draw(struct world *w, uint64_t below)
 {
-    w->random ^= w->random << 13; /* xorshift64 */
-    w->random ^= w->random >> 7;
-    w->random ^= w->random << 17;
-    return w->random % below;
+    return chance_draw(&w->chance, below);
 }
 
 static void give_up(const struct world *w, const char *what)
@@ -157,7 +156,7 @@ static void make_generation(struct world *w)
 
 static void world_init(struct world *w, uint64_t seed)
 {
-    *w = (struct world){.seed = seed, .random = seed * 2654435761u + 88172645463325252u};
+    *w = (struct world){.seed = seed, .chance = chance_from(seed)};
     w->now_ms = 1;
     w->nursery_lives = true;
     w->stop_code = -1;

@@ -311,7 +311,7 @@ class Losses(unittest.TestCase):
                     script) as job:
             generations = {"n1": [], "n2": [], "n3": []}
             while len(generations["n2"]) < 2 or generations["n1"][-1:] != generations["n3"][-1:] or \
-                    generations["n1"][-1] <= generations["n2"][-1]:
+                    generations["n1"][-1:] <= generations["n2"][-1:]:
                 name, generation = job.hear(1)[0].split()
                 generations[name].append(int(generation))
             job.signal(signal.SIGTERM)

@@ -125,18 +125,7 @@ class Played(Nodes):
     def __init__(self, daemon, folder, n_local, *more):
         super().__init__(daemon, "1:3", n_local, "--join-window", "0", "--max-restarts", "99", "--shutdown-timeout", "200ms",
                          *more, samples=N_SAMPLES)
-        self.folder = folder
-
-        self.logs = []
-
-    def __exit__(self, *what):
-        super().__exit__(*what)
-        for log in self.logs:
-            log.close()
-
-    def stderr_of(self, name):
-        self.logs.append(open(os.path.join(self.folder, f"stderr.{name}"), "wb"))  # pylint: disable=consider-using-with
-        return self.logs[-1]
+        self.folder = self.logs_in = folder
 
     def words_of(self, name):
         return ["--events", os.path.join(self.folder, f"events.{name}")]
@@ -150,13 +139,6 @@ class Played(Nodes):
                 with open(path) as f:
                     lines += [line for line in f if line.endswith("\n")]
         return lines
-
-    def told(self):
-        text = ""
-        for name in self.jobs:
-            with open(os.path.join(self.folder, f"stderr.{name}")) as f:
-                text += f"--- {name} ---\n{f.read()}"
-        return text
 
     def standing(self):
         return [name for name, job in self.jobs.items() if job.process.poll() is None]

@@ -1,11 +1,12 @@
 /* A history is made of the lines of a job's events; what has to be done comes of what the ranks do.
- * Bad files are data: tests/data/replay/bad/NAME is refused with the text in NAME.error. */
+ * Bad files are data: of tests/data/replay/bad/CASE `input` is refused with the text in `error`. */
 #include "common/error.h"
 #include "launcher/replay.h"
 #include "launcher/replay_read.h"
 
+#include "tests/support/cases.h"
+
 #include <check.h>
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -260,38 +261,22 @@ START_TEST(numbers_that_only_a_caller_could_get_wrong_are_refused)
 }
 END_TEST
 
-static void check_bad(const char *dir, const char *name)
+static void check_bad(const char *path)
 {
-    char path[512], expected[512] = "";
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *in = fopen(path, "re");
+    char input[1400], expected[512];
+    snprintf(input, sizeof input, "%s/input", path);
+    FILE *in = fopen(input, "re");
+    ck_assert_msg(in != NULL, "cannot open %s", input);
     int rc = replay_read(in, "FILE", &replay, &err);
     fclose(in);
-    snprintf(path, sizeof path, "%s/%.*s.error", dir, (int)strcspn(name, "."), name);
-    in = fopen(path, "re");
-    ck_assert_msg(in != NULL && fgets(expected, sizeof expected, in) != NULL, "no %s", path);
-    fclose(in);
-    expected[strcspn(expected, "\n")] = '\0';
-    ck_assert_msg(rc == -EINVAL, "%s is taken", name);
+    cases_read_line(path, "error", expected, sizeof expected);
+    ck_assert_msg(rc == -EINVAL, "%s is taken", path);
     ck_assert_str_eq(err.text, expected);
 }
 
 START_TEST(bad_files_are_refused_with_the_line)
 {
-    char path[400];
-    int n = 0;
-    snprintf(path, sizeof path, "%s/replay/bad", getenv("TEST_DATA"));
-    DIR *dir = opendir(path);
-    ck_assert_ptr_nonnull(dir);
-    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
-        const char *dot = strrchr(entry->d_name, '.');
-        if (dot == NULL || strcmp(dot, ".jsonl") != 0)
-            continue;
-        check_bad(path, entry->d_name);
-        n++;
-    }
-    closedir(dir);
-    ck_assert_int_gt(n, 20);
+    ck_assert_int_gt(cases_each("replay/bad", check_bad), 20);
 }
 END_TEST
 

@@ -2,12 +2,12 @@
 #include "launcher/supervisor.h"
 
 #include "common/clock.h"
+#include "tests/support/machine_checks.h"
 
 #include <check.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 
 static struct supervisor *s;
 static struct supervisor_orders o;
@@ -81,42 +81,13 @@ static void tear_down(void)
 
 START_TEST(each_pair_of_state_and_event_has_one_answer)
 {
-    for (int state = 0; state < SUPERVISOR_N_STATES; state++)
-        for (int type = 0; type < SUPERVISOR_N_EVENTS; type++)
-            ck_assert_msg(
-                supervisor_covers((enum supervisor_state)state, (enum supervisor_event_type)type),
-                "%s on %s: no row without condition and not ignored, or both",
-                supervisor_state_name((enum supervisor_state)state),
-                supervisor_event_name((enum supervisor_event_type)type));
+    assert_whole(&supervisor_machine);
 }
 END_TEST
 
 START_TEST(the_drawing_is_the_table)
 {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/../../docs/supervisor.dot", getenv("TEST_DATA"));
-    FILE *f = fopen(path, "r");
-    ck_assert_msg(f != NULL, "cannot open %s", path);
-    char drawn[32768];
-    drawn[fread(drawn, 1, sizeof drawn - 1, f)] = '\0';
-    fclose(f);
-
-    char *text;
-    size_t n;
-    FILE *out = open_memstream(&text, &n);
-    supervisor_print_dot(out);
-    fclose(out);
-    const char *write_to = getenv("WRITE_SUPERVISOR_DOT"); /* to make the drawing anew */
-    if (write_to != NULL) {
-        f = fopen(write_to, "w");
-        ck_assert_ptr_nonnull(f);
-        fputs(text, f);
-        fclose(f);
-    }
-    ck_assert_msg(strcmp(drawn, text) == 0,
-                  "%s is not the table: make it anew by WRITE_SUPERVISOR_DOT=docs/supervisor.dot",
-                  path);
-    free(text);
+    assert_drawn(&supervisor_machine, "supervisor");
 }
 END_TEST
 

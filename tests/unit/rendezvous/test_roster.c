@@ -7,10 +7,12 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "tests/support/machine_checks.h"
 
 #include <check.h>
 #include <errno.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -199,39 +201,13 @@ static void tear_down(void)
 
 START_TEST(each_pair_of_state_and_event_has_one_answer)
 {
-    for (int state = 0; state < ROSTER_N_STATES; state++)
-        for (int type = 0; type < ROSTER_N_EVENTS; type++)
-            ck_assert_msg(roster_covers((enum roster_state)state, (enum roster_event_type)type),
-                          "%s on %s: no row without condition and not ignored, or both",
-                          roster_state_name((enum roster_state)state),
-                          roster_event_name((enum roster_event_type)type));
+    assert_whole(&roster_machine);
 }
 END_TEST
 
 START_TEST(the_drawing_is_the_table)
 {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/../../docs/roster.dot", getenv("TEST_DATA"));
-    char *text;
-    size_t n;
-    FILE *out = open_memstream(&text, &n);
-    roster_print_dot(out);
-    fclose(out);
-    const char *write_to = getenv("WRITE_ROSTER_DOT"); /* to make the drawing anew */
-    if (write_to != NULL) {
-        FILE *f = fopen(write_to, "w");
-        ck_assert_ptr_nonnull(f);
-        fputs(text, f);
-        fclose(f);
-    }
-    FILE *f = fopen(path, "r");
-    ck_assert_msg(f != NULL, "cannot open %s", path);
-    char drawn[32768];
-    drawn[fread(drawn, 1, sizeof drawn - 1, f)] = '\0';
-    fclose(f);
-    ck_assert_msg(strcmp(drawn, text) == 0,
-                  "%s is not the table: make it anew by WRITE_ROSTER_DOT=docs/roster.dot", path);
-    free(text);
+    assert_drawn(&roster_machine, "roster");
 }
 END_TEST
 

@@ -9,6 +9,7 @@
 
 #include <check.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 static struct roster *r;
