@@ -12,6 +12,8 @@
 
 #include "words.h"
 
+#include "common/clock.h"
+
 #include <errno.h>
 
 enum { FOUND_OWN, FOUND_AVERAGED }; /* the words of device_average.found_inf */
@@ -192,6 +194,18 @@ int average_copy_out(struct device_group *g, void *to, const void *from, size_t 
 int average_wait(struct device_group *g, uint64_t timeout_ms, struct co_error *err)
 {
     return g->stream != NULL ? wait_stream(g, g->stream, timeout_ms, err) : wait_check(g, err);
+}
+
+bool average_drain(struct device_group *g)
+{
+    const uint64_t deadline_ms = co_deadline_ms(g->device->abort_timeout_ms);
+    struct nap nap = {0};
+    while (g->stream != NULL && wait_ask_stream(g->stream) == cudaErrorNotReady) {
+        if (co_left_ms(deadline_ms) == 0)
+            return false;
+        nap_take(&nap);
+    }
+    return true;
 }
 
 void average_close(struct device_group *g)

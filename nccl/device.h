@@ -36,8 +36,9 @@ struct device {
     struct device_group *first; /* the communicators of groups that there are */
     struct device_group *kept;  /* owned; revoked, of the world before; NULL: none */
     struct kernels kernels;
-    bool is_lost;        /* one of them is stuck */
-    struct co_error why; /* it is lost */
+    struct bucket_block *blocks; /* owned; memory of bucket_alloc() */
+    bool is_lost;                /* one of them is stuck */
+    struct co_error why;         /* it is lost */
 };
 
 struct device_group { /* a communicator */
@@ -56,6 +57,7 @@ struct device_group { /* a communicator */
     uint64_t next_look_ns; /* at the job, by who does not wait */
     cudaStream_t stream;   /* of averages; NULL: there were none */
     cudaEvent_t event;
+    struct bucket_mark *marks; /* owned; memory that is registered with it */
 };
 
 /* --- device.c --------------------------------------------------------------------------------- */
@@ -106,9 +108,21 @@ int call_settle(struct device_group *g, ncclResult_t result, const char *what,
 
 /* --- bucket.c: see struct device_plugin ------------------------------------------------------- */
 
-int bucket_alloc(struct device *d, size_t bytes, void *stream, void **ret, struct co_error *err);
+int bucket_alloc(struct device *d, size_t bytes, bool for_nccl, void *stream, void **ret,
+                 struct co_error *err);
 void bucket_free(struct device *d, void *at);
 int bucket_clear(struct device *d, void *at, size_t bytes, void *stream, struct co_error *err);
+int bucket_enlist(struct device_group *g, const void *at, struct co_error *err);
+void bucket_delist(struct device_group *g, const void *at);
+
+/* All that is registered with a communicator, handed over: to be dropped by
+ * bucket_drop_marks(). NULL: nothing is */
+struct bucket_mark *bucket_take_marks(struct device_group *g);
+/* comm      NULL: it has gone, and they with it. Else it may hang as other calls may that end
+ *           something: by a hand
+ * returns   ncclResult_t; all are gone in any case */
+int bucket_drop_marks(struct bucket_mark *marks, ncclComm_t comm);
+
 int bucket_alloc_host(struct device *d, size_t bytes, void **ret, struct co_error *err);
 void bucket_free_host(struct device *d, void *at);
 
@@ -120,6 +134,9 @@ int average_take(struct device_group *g, uint32_t *words, uint32_t *ret_words, s
 int average_copy_out(struct device_group *g, void *to, const void *from, size_t bytes,
                      struct co_error *err);
 int average_wait(struct device_group *g, uint64_t timeout_ms, struct co_error *err);
+/* Wait until what was on the stream of a broken communicator has ended, behind the kernels that were
+ * told to: others may use the memory then. returns false: it did not in its time */
+bool average_drain(struct device_group *g);
 void average_close(struct device_group *g); /* nothing of it runs any more */
 
 /* --- wait.c ----------------------------------------------------------------------------------- */
@@ -141,6 +158,10 @@ int wait_ask(ncclComm_t comm, const char *what, struct co_error *err);
  * returns   0; as device_break() */
 int wait_settled(struct device_group *g, struct device_group *asks, const char *what,
                  struct co_error *err);
+
+/* cudaStreamQuery(). "Not ready" is no error, but CUDA keeps it as the thread's last one: a program
+ * that asks for that after a launch of its own is not to find it. */
+cudaError_t wait_ask_stream(cudaStream_t stream);
 
 int wait_stream(struct device_group *g, void *stream, uint64_t timeout_ms, struct co_error *err);
 

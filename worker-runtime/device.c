@@ -282,13 +282,15 @@ int device_check_memory(const struct ddp_group *g, const void *p, const char *wh
     return rc != DDP_OK ? rc : rt_return(plugin->check_memory(device, p, which, &err), &err);
 }
 
-int device_alloc(const struct ddp_group *g, size_t bytes, void *stream, void **ret)
+int device_alloc(const struct ddp_group *g, size_t bytes, bool for_nccl, void *stream, void **ret)
 {
     const struct device_plugin *plugin;
     struct device *device;
     struct co_error err = {0};
     int rc = get_device(g, &plugin, &device);
-    return rc != DDP_OK ? rc : rt_return(plugin->alloc(device, bytes, stream, ret, &err), &err);
+    return rc != DDP_OK
+               ? rc
+               : rt_return(plugin->alloc(device, bytes, for_nccl, stream, ret, &err), &err);
 }
 
 /* CUDA waits for all kernels where memory is freed, and knows nothing of peers that died: nobody's
@@ -348,6 +350,17 @@ int device_average(struct ddp_group *g, const struct device_average *a)
     struct co_error err = {0};
     const struct device_link *l = g->device;
     return rt_return(l->plugin->average(l->group, a, &err), &err);
+}
+
+int device_enlist(struct ddp_group *g, const void *at)
+{
+    struct co_error err = {0};
+    return rt_return(g->device->plugin->enlist(g->device->group, at, &err), &err);
+}
+
+void device_delist(struct ddp_group *g, const void *at)
+{
+    g->device->plugin->delist(g->device->group, at);
 }
 
 int device_take_words(struct ddp_group *g, uint32_t *words, uint32_t *ret_words, size_t n)

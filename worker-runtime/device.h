@@ -26,8 +26,11 @@ int device_open(struct ddp_group *g);
 
 /* Of this rank alone. returns 0; DDP_EINVAL; DDP_EUNSUPPORTED there is no GPU */
 int device_check_memory(const struct ddp_group *g, const void *p, const char *which);
-/* Zeroed in the order of the stream. returns also DDP_ENOMEM */
-int device_alloc(const struct ddp_group *g, size_t bytes, void *stream, void **ret);
+/* Zeroed in the order of the stream.
+ *
+ * for_nccl   such as device_enlist() takes, if there is some
+ * returns    also DDP_ENOMEM */
+int device_alloc(const struct ddp_group *g, size_t bytes, bool for_nccl, void *stream, void **ret);
 /* Behind all that may touch it: of a broken job that is ended first. NULL is fine. */
 void device_free(struct ddp_group *g, void *at, void *stream);
 int device_clear(const struct ddp_group *g, void *at, size_t bytes, void *stream);
@@ -41,6 +44,9 @@ int device_load_kernels(const struct ddp_group *g);
 /* As the plug-in's: of a group that has a communicator. */
 struct device_average;
 int device_average(struct ddp_group *g, const struct device_average *a);
+/* returns also DDP_EUNSUPPORTED, and nothing is broken */
+int device_enlist(struct ddp_group *g, const void *at);
+void device_delist(struct ddp_group *g, const void *at);
 int device_take_words(struct ddp_group *g, uint32_t *words, uint32_t *ret_words, size_t n);
 int device_wait_averages(struct ddp_group *g);
 

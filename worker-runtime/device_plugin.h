@@ -122,9 +122,20 @@ struct device_plugin {
     int (*check_memory)(const struct device *d, const void *p, const char *which,
                         struct co_error *err);
 
-    /* Memory on the device, zeroed in the order of the stream. returns also -ENOMEM */
-    int (*alloc)(struct device *d, size_t bytes, void *stream, void **ret, struct co_error *err);
+    /* Memory on the device, zeroed in the order of the stream.
+     *
+     * for_nccl   such as NCCL can be told of; where there is none, any
+     * returns    also -ENOMEM */
+    int (*alloc)(struct device *d, size_t bytes, bool for_nccl, void *stream, void **ret,
+                 struct co_error *err);
     void (*free)(struct device *d, void *at); /* NULL is fine */
+
+    /* Tell the group's communicator of memory of alloc(), so that it copies nothing: that in which
+     * the address lies. Told before is fine. It ends with the communicator, or with the memory. All
+     * ranks, or none: NCCL says nothing of what becomes of other calls.
+     * returns   0; -ENOTSUP it cannot be: the text says why, nothing is broken; else as run() */
+    int (*enlist)(struct device_group *g, const void *at, struct co_error *err);
+    void (*delist)(struct device_group *g, const void *at);
     int (*clear)(struct device *d, void *at, size_t bytes, void *stream, struct co_error *err);
 
     /* Memory of the host that copies go to without a wait of the host, zeroed.

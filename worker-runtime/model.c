@@ -80,6 +80,8 @@ static int check_opts(const struct ddp_model_opts *o)
         (o->compress != 0 || o->always_fp32 || o->weighted || o->predivide_factor > 0))
         return rt_fail(DDP_EINVAL, "a hook averages by itself: compress, always_fp32, weighted and "
                                    "predivide_factor are not for it");
+    if (o->nccl_memory && o->stream == NULL)
+        return rt_fail(DDP_EINVAL, "nccl_memory is for a model with a stream");
     if (o->buffers == NULL && o->n_buffers > 0)
         return rt_fail(DDP_EINVAL, "there are %zu buffers at NULL", o->n_buffers);
     return 0;

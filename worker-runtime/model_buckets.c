@@ -37,8 +37,9 @@ static int allocate_homes(struct ddp_model *m)
         if (h->plan.bucket[k].payload_bytes == 0)
             continue;
         const size_t bytes = h->plan.bucket[k].bytes;
-        int rc = model_is_on_device(m) ? device_alloc(m->g, bytes, m->opts.stream, &memory)
-                                       : ddp_alloc(m->g, bytes, &memory);
+        int rc = model_is_on_device(m)
+                     ? device_alloc(m->g, bytes, m->opts.nccl_memory, m->opts.stream, &memory)
+                     : ddp_alloc(m->g, bytes, &memory);
         if (rc != 0)
             return rt_fail(rc, "gradients: %s", ddp_last_error());
         h->memory[k] = memory;
@@ -216,8 +217,9 @@ static void look_at_all(const struct ddp_model *m, struct bucket_set *set)
 static bool allocate(struct ddp_model *m, uint8_t **ret, size_t bytes)
 {
     void *memory;
-    if ((model_is_on_device(m) ? device_alloc(m->g, bytes, m->opts.stream, &memory)
-                               : ddp_alloc(m->g, bytes, &memory)) != 0)
+    if ((model_is_on_device(m)
+             ? device_alloc(m->g, bytes, m->opts.nccl_memory, m->opts.stream, &memory)
+             : ddp_alloc(m->g, bytes, &memory)) != 0)
         return false;
     *ret = memory;
     return true;
@@ -306,7 +308,8 @@ int model_buckets_place(struct ddp_model *m, struct bucket_set *set)
             model_device_scatter(m, set, k);
         ok = place(m, &set->plan.bucket[k], &set->at[k], set->can[k]);
     }
-    return agree_on_memory(m, ok);
+    rc = agree_on_memory(m, ok);
+    return rc == 0 && m->opts.nccl_memory ? model_device_enlist(m, set) : rc;
 }
 
 void model_buckets_destroy(struct ddp_model *m, struct bucket_set *set)

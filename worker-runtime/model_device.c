@@ -5,6 +5,8 @@
 #include "convert.h"
 #include "device.h"
 #include "device_plugin.h"
+
+#include <ddp/collective.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +53,7 @@ int model_device_prepare(struct ddp_model *m)
     if (rc == 0 && needs_kernels(&m->opts))
         rc = device_load_kernels(m->g);
     if (rc == 0 && model_looks_for_nonfinite(m))
-        rc = device_alloc(m->g, N_FOUND * sizeof(*m->found), m->opts.stream, &found);
+        rc = device_alloc(m->g, N_FOUND * sizeof(*m->found), false, m->opts.stream, &found);
     if (rc == 0 && model_looks_for_nonfinite(m))
         rc = device_alloc_host(m->g, N_FOUND * sizeof(*m->found), &host);
     m->found = found;
@@ -83,6 +85,49 @@ void model_device_scatter(struct ddp_model *m, struct bucket_set *set, size_t k)
         if (set->plan.place[i].bucket == k && model_bytes_of(m, i) > 0)
             b->piece[b->n_pieces++] = (struct bucket_piece){
                 .memory = m->grad[i], .end = m->grad[i] + model_bytes_of(m, i)};
+}
+
+/* One piece of memory of a bucket after the other: what NCCL is given. */
+static void *memory_of(const struct model_bucket *b, size_t i)
+{
+    if (b->wire != NULL)
+        return i == 0 ? b->wire : NULL;
+    return i < b->n_pieces ? b->piece[i].memory : NULL;
+}
+
+/* The first failure of this rank; what was told is taken back by who hears of one. */
+static int enlist_all(struct ddp_model *m, const struct bucket_set *set)
+{
+    int rc = 0;
+    for (size_t k = 0; k < set->plan.n_buckets; k++)
+        for (size_t i = 0; rc == 0 && memory_of(&set->at[k], i) != NULL; i++)
+            rc = device_enlist(m->g, memory_of(&set->at[k], i));
+    return rc;
+}
+
+static void delist_all(struct ddp_model *m, const struct bucket_set *set)
+{
+    for (size_t k = 0; k < set->plan.n_buckets; k++)
+        for (size_t i = 0; memory_of(&set->at[k], i) != NULL; i++)
+            device_delist(m->g, memory_of(&set->at[k], i));
+}
+
+int model_device_enlist(struct ddp_model *m, const struct bucket_set *set)
+{
+    if (m->g->world_size == 1)
+        return 0;
+    int own = enlist_all(m, set);
+    snprintf(m->unregistered, sizeof(m->unregistered), "%s",
+             own != 0 ? ddp_last_error() : "another rank's memory cannot be");
+    if (own != 0 && own != DDP_EUNSUPPORTED)
+        return own;
+    uint8_t all_ok = own == 0;
+    int rc = ddp_all_reduce(m->g, &all_ok, &all_ok, 1, DDP_UINT8, DDP_BAND, NULL);
+    if (rc == 0 && !all_ok)
+        delist_all(m, set);
+    m->stats.is_registered = rc == 0 && all_ok;
+    m->stats.unregistered = m->stats.is_registered ? NULL : m->unregistered;
+    return rc;
 }
 
 /* In a world of 1 nothing is changed. */

@@ -104,6 +104,7 @@ struct ddp_model {
     /* of a model with a stream that looks for what is not finite: two words (device_average) */
     uint32_t *found;      /* owned; memory of the device */
     uint32_t *found_host; /* owned; as they were at the end of a step's averages */
+    char unregistered[CO_ERROR_TEXT_BYTES]; /* why NCCL was not told of memory */
 
     /* of all steps */
     bool found_inf; /* with tell_nonfinite, of the last one that counted */
@@ -208,6 +209,10 @@ int model_clear(struct ddp_model *m, void *at, size_t bytes);
 
 /* A piece for each gradient of the bucket, where ranks have them at other distances. */
 void model_device_scatter(struct ddp_model *m, struct bucket_set *set, size_t k);
+
+/* Tell NCCL of the memory of all buckets, if all ranks can; stats say whether. Collective. returns
+ * as ddp_all_reduce() */
+int model_device_enlist(struct ddp_model *m, const struct bucket_set *set);
 
 /* Send a bucket on its way.
  *

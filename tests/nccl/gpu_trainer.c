@@ -19,7 +19,7 @@ struct training {
     cudaStream_t stream;
     int32_t *gpu, *host;
     float *param; /* on the GPU: how many steps were counted */
-    float *grad;
+    float *grad;  /* of the library's: for the life of the process */
     int32_t done; /* steps: registered, so that all ranks know it after a recovery */
 };
 
@@ -138,6 +138,16 @@ static int check_count(struct training *t)
     return rc;
 }
 
+static void check_registered(const struct ddp_model *m)
+{
+    struct ddp_model_stats stats;
+    ddp_model_get_stats(m, &stats);
+    if (stats.is_registered)
+        return;
+    printf("WRONG: gradients are not registered: %s\n", stats.unregistered);
+    exit(WRONG);
+}
+
 static int train(struct ddp_group *g, void *arg)
 {
     struct training *t = arg;
@@ -145,11 +155,14 @@ static int train(struct ddp_group *g, void *arg)
     int rc = ddp_state_add(g, "done", &t->done, sizeof t->done);
     if (rc == 0)
         rc = open_gpu(g, t);
-    struct ddp_tensor tensor = {"param", t->param, NULL, 1, DDP_FLOAT32};
-    const struct ddp_model_opts opts = {.stream = t->stream};
+    /* of the generation before, if this process was there: another communicator gets to know it */
+    struct ddp_tensor tensor = {"param", t->param, t->grad, 1, DDP_FLOAT32};
+    const struct ddp_model_opts opts = {.stream = t->stream, .nccl_memory = true};
     if (rc == 0)
         rc = ddp_model_create(g, &tensor, 1, &opts, &m);
     t->grad = tensor.grad;
+    if (rc == 0 && ddp_world_size(g) > 1)
+        check_registered(m);
     while (rc == 0 && t->done < t->n_steps) {
         rc = step(g, t, m);
         t->done += rc == 0;

@@ -68,7 +68,9 @@ static void open_net(int rank, struct ddp_group *g, struct net *n, bool ours,
         n->cpu[i].grad = ours ? NULL : malloc(bytes + 1);
         n->gpu[i].grad = ours ? NULL : gpu_memory(rank, bytes);
     }
-    RANK_CHECK(rank, ddp_model_create(g, n->cpu, N_TENSORS, &opts, &n->cpu_model) == 0, "CPU");
+    struct ddp_model_opts on_cpus = opts;
+    on_cpus.nccl_memory = false;
+    RANK_CHECK(rank, ddp_model_create(g, n->cpu, N_TENSORS, &on_cpus, &n->cpu_model) == 0, "CPU");
     opts.stream = n->stream;
     RANK_CHECK(rank, ddp_model_create(g, n->gpu, N_TENSORS, &opts, &n->gpu_model) == 0, "GPU");
 }
@@ -277,6 +279,121 @@ START_TEST(a_gpu_that_there_are_no_kernels_for_is_told)
 }
 END_TEST
 
+/* --- memory that NCCL knows ------------------------------------------------------------------- */
+
+START_TEST(registered_memory_gives_the_same_averages)
+{
+    struct way way = {.ours = true, .but = -1, .opts = {.nccl_memory = true}};
+    way.opts.compress = _i % 2 ? DDP_COMPRESS_FLOAT16 : DDP_COMPRESS_NONE;
+    way.opts.bucket_bytes = 64 << 10;
+    expect_steps(3, way);
+}
+END_TEST
+
+/* Two models one after the other, the first of which is destroyed; then the group ends. */
+static int run_registered(int rank, void *arg)
+{
+    const char *why = arg; /* "": all is well */
+    float value = 1;
+    struct ddp_group *g = gpu_rank_init(rank);
+    cudaStream_t stream;
+    struct ddp_model_stats stats;
+    struct ddp_model *m;
+    GPU_CHECK(rank, cudaStreamCreate(&stream));
+    void *gpu = gpu_copy_of(rank, &value, sizeof value, stream);
+    struct ddp_tensor t = {"t", gpu, NULL, 1, DDP_FLOAT32};
+    const struct ddp_model_opts opts = {
+        .stream = stream, .nccl_memory = true, .compress = DDP_COMPRESS_BFLOAT16};
+    for (int i = 0; i < 2; i++) {
+        RANK_CHECK(rank, ddp_model_create(g, &t, 1, &opts, &m) == 0, "create");
+        ddp_model_get_stats(m, &stats);
+        RANK_CHECK(rank, stats.is_registered == (why[0] == '\0'), "registered");
+        RANK_CHECK(rank, stats.is_registered || strstr(stats.unregistered, why) != NULL, "%s",
+                   stats.unregistered);
+        RANK_CHECK(rank, ddp_model_sync(m) == 0, "sync");
+        if (i == 0)
+            ddp_model_destroy(m);
+    }
+    GPU_CHECK(rank, cudaGetLastError());
+    ddp_finalize(g);
+    return 0;
+}
+
+static void expect_registered(const char *fault, const char *why)
+{
+    struct ranks r;
+    setenv("NCCL_DOUBLE_FAULTS", fault, 1);
+    ranks_start(&r, 2, run_registered, (void *)why);
+    ranks_expect_success(&r);
+    gpu_expect_no_report();
+}
+
+START_TEST(memory_is_registered_while_it_is_there)
+{
+    expect_registered("", "");
+}
+END_TEST
+
+START_TEST(without_memory_of_nccls_averages_go_on_and_say_why)
+{
+    expect_registered("no_memory", "ncclMemAlloc: NCCL reports");
+}
+END_TEST
+
+START_TEST(what_cannot_be_registered_is_averaged_all_the_same)
+{
+    expect_registered("no_register", "ncclCommRegister: NCCL reports");
+}
+END_TEST
+
+/* Rank 1 alone fails: rank 0 does without, too, and does not know why. */
+static int run_one_unregistered(int rank, void *arg)
+{
+    (void)arg;
+    return run_registered(rank, rank == 1 ? "ncclCommRegister: NCCL reports" : "another rank");
+}
+
+START_TEST(one_rank_that_cannot_register_has_all_do_without)
+{
+    struct ranks r;
+    setenv("NCCL_DOUBLE_FAULTS", "r1g0:no_register", 1);
+    ranks_start(&r, 2, run_one_unregistered, NULL);
+    ranks_expect_success(&r);
+    gpu_expect_no_report();
+}
+END_TEST
+
+static int run_own_memory(int rank, void *arg)
+{
+    (void)arg;
+    float value = 1;
+    struct ddp_group *g = gpu_rank_init(rank);
+    cudaStream_t stream;
+    struct ddp_model_stats stats;
+    struct ddp_model *m;
+    GPU_CHECK(rank, cudaStreamCreate(&stream));
+    void *gpu = gpu_copy_of(rank, &value, sizeof value, stream);
+    struct ddp_tensor t = {"t", gpu, gpu, 1, DDP_FLOAT32},
+                      plain = {"p", &value, NULL, 1, DDP_FLOAT32};
+    struct ddp_model_opts opts = {.stream = stream, .nccl_memory = true};
+    RANK_CHECK(rank, ddp_model_create(g, &t, 1, &opts, &m) == 0, "create");
+    ddp_model_get_stats(m, &stats);
+    RANK_CHECK(rank, strstr(stats.unregistered, "the program's own") != NULL, "it is told");
+    opts.stream = NULL;
+    RANK_CHECK(rank, ddp_model_create(g, &plain, 1, &opts, &m) == DDP_EINVAL, "on CPUs");
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(memory_of_the_program_is_not_registered)
+{
+    struct ranks r;
+    ranks_start(&r, 2, run_own_memory, NULL);
+    ranks_expect_success(&r);
+    gpu_expect_no_report();
+}
+END_TEST
+
 /* --- join ------------------------------------------------------------------------------------- */
 
 /* Rank r has r + 1 batches. */
@@ -415,6 +532,12 @@ int main(void)
     tcase_add_test(t, kernels_wait_for_calls_in_progress);
     tcase_add_loop_test(t, what_is_not_finite_is_told_as_on_cpus, 0, 16);
     tcase_add_test(t, a_gpu_that_there_are_no_kernels_for_is_told);
+    tcase_add_loop_test(t, registered_memory_gives_the_same_averages, 0, 2);
+    tcase_add_test(t, memory_is_registered_while_it_is_there);
+    tcase_add_test(t, without_memory_of_nccls_averages_go_on_and_say_why);
+    tcase_add_test(t, what_cannot_be_registered_is_averaged_all_the_same);
+    tcase_add_test(t, one_rank_that_cannot_register_has_all_do_without);
+    tcase_add_test(t, memory_of_the_program_is_not_registered);
     tcase_add_test(t, who_has_no_more_batches_takes_part_with_zeros);
     tcase_add_test(t, a_death_in_a_step_fails_it_on_all_others);
     tcase_add_test(t, what_a_model_on_gpus_cannot_do_is_refused);

@@ -33,6 +33,9 @@ struct ncclComm {
 /* Whether calls may be made on it; a broken rule is reported. */
 bool comm_check(ncclComm_t comm, const char *call, bool may_be_revoked);
 
+/* What is registered with it is so no more. returns how many blocks were */
+unsigned comm_forget_memory(ncclComm_t comm);
+
 /* Have work(arg) done by a thread of its own, counted in comm->n_threads. */
 ncclResult_t comm_spawn(ncclComm_t comm, void *(*work)(void *arg), void *arg);
 
