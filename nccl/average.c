@@ -41,8 +41,8 @@ static cudaError_t follow(struct device_group *g, void *stream)
 /* --- what NCCL multiplies by itself ----------------------------------------------------------- */
 
 /* Its pre-multiplied sum costs nothing where values travel as they are. Of 16-bit types it rounds
- * the factor to 16 bits, too, which for 1/3 is an error of a thousandth in each step: there a kernel
- * multiplies, by a float32. */
+ * the factor to 16 bits, too, which for 1/3 is an error of a thousandth in each step: there a
+ * kernel multiplies, by a float32. */
 static bool is_multiplied_by_nccl(const struct device_average *a)
 {
     return a->is_sum && a->wire == NULL && a->before != 1 &&

@@ -1,8 +1,9 @@
 /* bucket.c - memory for gradients, and which of it a communicator knows.
  *
- * NCCL copies what it is given into buffers of its own, unless the memory is its own (ncclMemAlloc())
- * and was registered with the communicator: then peers, switches and networks reach it where it
- * lies. A registration ends before its memory does, and before a communicator is finalized, or kept.
+ * NCCL copies what it is given into buffers of its own, unless the memory is its own, too
+ * (ncclMemAlloc()), and was registered with the communicator: then peers, switches and networks
+ * reach it where it lies. A registration ends before its memory does, and before a communicator is
+ * finalized, or kept.
  * One that is aborted drops what it knows by itself, behind the end of its kernels: to ask for it
  * before would be to wait for kernels that only the abort ends. */
 #include "device.h"

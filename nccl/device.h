@@ -134,8 +134,8 @@ int average_take(struct device_group *g, uint32_t *words, uint32_t *ret_words, s
 int average_copy_out(struct device_group *g, void *to, const void *from, size_t bytes,
                      struct co_error *err);
 int average_wait(struct device_group *g, uint64_t timeout_ms, struct co_error *err);
-/* Wait until what was on the stream of a broken communicator has ended, behind the kernels that were
- * told to: others may use the memory then. returns false: it did not in its time */
+/* Wait until what was on the stream of a broken communicator has ended, behind the kernels that
+ * were told to: others may use the memory then. returns false: it did not in its time */
 bool average_drain(struct device_group *g);
 void average_close(struct device_group *g); /* nothing of it runs any more */
 
