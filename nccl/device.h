@@ -11,6 +11,7 @@
  *   bucket.c   memory for gradients
  *   average.c  their averages, on a stream of the plug-in's
  *   kernels.c  the plug-in's own kernels: kernels.cu
+ *   feed.c     batches on their way to the device
  *   wait.c     waits: for a communicator, for a stream
  *   plugin.c   what libddp sees */
 #ifndef DDP_NCCL_DEVICE_H
@@ -138,6 +139,18 @@ int average_wait(struct device_group *g, uint64_t timeout_ms, struct co_error *e
  * were told to: others may use the memory then. returns false: it did not in its time */
 bool average_drain(struct device_group *g);
 void average_close(struct device_group *g); /* nothing of it runs any more */
+
+/* --- feed.c: likewise ------------------------------------------------------------------------- */
+
+int feed_open(struct device *d, unsigned n, size_t bytes, struct device_feed **ret,
+              struct co_error *err);
+void feed_place(const struct device_feed *f, unsigned place, void **ret_host, void **ret_gpu);
+int feed_send(struct device_feed *f, unsigned place, const struct device_span *span, size_t n,
+              struct co_error *err);
+int feed_sent(struct device_feed *f, unsigned place, struct co_error *err);
+int feed_take(struct device_feed *f, unsigned place, void *stream, struct co_error *err);
+int feed_give(struct device_feed *f, unsigned place, void *stream, struct co_error *err);
+void feed_close(struct device_feed *f);
 
 /* --- wait.c ----------------------------------------------------------------------------------- */
 
