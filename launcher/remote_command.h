@@ -17,7 +17,7 @@ struct remote_spec;
  * parcel      what may be sent there in its place; NULL: nothing may
  * ret_path    owned by the caller: what is executed
  * ret_words   owned by the caller, one free()
- * returns     0, -ENOENT (there is no such command), -ENOMEM */
+ * returns     0, -ENOENT (there is no such command), -ENAMETOOLONG (the path of ours), -ENOMEM */
 int remote_command_make(const struct remote_spec *r, const struct host *host, const char *program,
                         const struct parcel *parcel, char **ret_path, char ***ret_words,
                         struct co_error *err);

@@ -3,9 +3,11 @@
 #include "host_list.h"
 #include "own_addresses.h"
 
+#include "common/error.h"
 #include "rendezvous/address.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -19,7 +21,8 @@ enum { WORDS_MAX = 12 + WAY_ARGUMENTS_MAX };
 
 /* Words and the text that they point to, in one block. */
 struct words {
-    size_t n, len; /* len: sizeof text if there is no more room */
+    size_t n, len;
+    bool is_cut; /* not all has found room */
     char *list[WORDS_MAX + 1];
     char text[WAY_TEXT_BYTES];
 };
@@ -30,9 +33,13 @@ __attribute__((format(printf, 2, 3))) static void put(struct words *w, const cha
     size_t left = sizeof w->text - w->len;
     char *word = w->text + w->len;
     va_start(args, format);
-    int n = vsnprintf(word, left, format, args);
+    const int n = vsnprintf(word, left, format, args);
     va_end(args);
-    w->len += (size_t)n < left ? (size_t)n + 1 : left;
+    if ((size_t)n >= left || w->n == WORDS_MAX) {
+        w->is_cut = true;
+        return;
+    }
+    w->len += (size_t)n + 1;
     w->list[w->n++] = word;
 }
 
@@ -40,9 +47,12 @@ __attribute__((format(printf, 2, 3))) static void put(struct words *w, const cha
 
 static void add(struct words *w, const char *bytes, size_t n)
 {
-    size_t left = sizeof w->text - w->len;
-    memcpy(w->text + w->len, bytes, n < left ? n : left);
-    w->len += n < left ? n : left;
+    if (n > sizeof w->text - w->len) {
+        w->is_cut = true;
+        return;
+    }
+    memcpy(w->text + w->len, bytes, n);
+    w->len += n;
 }
 
 static void add_quoted(struct words *w, const char *word)
@@ -107,40 +117,41 @@ static void put_host(struct words *w, const struct way *way, const struct host *
     put(w, "%s%s%s", host->user, host->user[0] != '\0' ? "@" : "", host->name);
 }
 
-static char **join(char *const *first, const struct words *w)
+static int join(char *const *first, const struct words *w, char ***ret, struct co_error *err)
 {
     size_t n_first = 0;
+    if (w->is_cut)
+        return co_fail(err, -ENAMETOOLONG, "the path of the program to start is too long");
     while (first != NULL && first[n_first] != NULL)
         n_first++;
-    if (w->len == sizeof w->text)
-        return NULL;
     char **list = malloc((n_first + w->n + 1) * sizeof *list + w->len);
     if (list == NULL)
-        return NULL;
+        return co_fail(err, -ENOMEM, "no memory for a command");
     char *text = memcpy((char *)(list + n_first + w->n + 1), w->text, w->len);
     for (size_t i = 0; i < n_first; i++)
         list[i] = first[i];
     for (size_t i = 0; i < w->n; i++)
         list[n_first + i] = text + (w->list[i] - w->text);
     list[n_first + w->n] = NULL;
-    return list;
+    *ret = list;
+    return 0;
 }
 
-char **way_make(const struct way *way, const struct host *host, const char *program,
-                const char *const *arguments)
+int way_make(const struct way *way, const struct host *host, const char *program,
+             const char *const *arguments, char ***ret, struct co_error *err)
 {
     struct words w = {.n = 0};
     if (host != NULL && !way->by_srun) {
         put_host(&w, way, host);
         put_for_shell(&w, program, arguments);
-        return join(way->command, &w);
+        return join(way->command, &w, ret, err);
     }
     if (host != NULL)
         put_srun(&w, host);
     put(&w, "%s", program);
     for (; *arguments != NULL; arguments++)
         put(&w, "%s", *arguments);
-    return join(NULL, &w);
+    return join(NULL, &w, ret, err);
 }
 
 /* --- this machine --- */

@@ -17,6 +17,8 @@
  * and no rank is stopped because of it alone.
  * and at the end: the job is closed, each ddprun that heard the verdict ended with the same code,
  * none is left waiting. */
+#include "schedules.h"
+
 #include "rendezvous/control_wire.h"
 #include "rendezvous/member.h"
 #include "rendezvous/roster.h"
@@ -27,7 +29,6 @@
 #include "tests/support/chance.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -131,8 +132,6 @@ struct world {
     bool tells;       /* ranks that fail of another one's end say so */
 };
 
-static bool is_verbose;
-
 /* --- Chance, and giving up --- */
 
 static uint64_t draw(struct world *w, uint64_t below)
@@ -156,19 +155,6 @@ static void check(const struct world *w, bool holds, const char *what)
 {
     if (!holds)
         give_up(w, what);
-}
-
-__attribute__((format(printf, 2, 3))) static void trace(const struct world *w, const char *format,
-                                                        ...)
-{
-    if (!is_verbose)
-        return;
-    va_list args;
-    va_start(args, format);
-    printf("%7" PRIu64 " ", w->now_ms);
-    vprintf(format, args);
-    printf("\n");
-    va_end(args);
 }
 
 static const char *const message_names[] = {
@@ -414,8 +400,8 @@ static void carry_out_roster(struct world *w, const struct roster_actions *actio
         const struct roster_action *a = &actions->items[i];
         struct link *l = a->type == ROSTER_CHANGED ? NULL : link_by_id(w, a->link);
         if (a->type == ROSTER_CHANGED) {
-            trace(w, "%s -> %s: %s", roster_state_name(a->from), roster_state_name(a->to),
-                  roster_change(w->roster));
+            schedules_tell(w->now_ms, "%s -> %s: %s", roster_state_name(a->from),
+                           roster_state_name(a->to), roster_change(w->roster));
             w->state_since_ms = w->now_ms;
             if (a->to == ROSTER_RUNNING) {
                 check_sealing(w);
@@ -428,8 +414,8 @@ static void carry_out_roster(struct world *w, const struct roster_actions *actio
         } else if (a->type == ROSTER_CLOSE && l != NULL) {
             link_close(w, l, TO_ROSTER);
         } else if (a->type == ROSTER_SEND && l != NULL && l->has_end[TO_ROSTER]) {
-            trace(w, "  to %s: %s %" PRIu32, w->nodes[l->node].name, message_names[a->message.type],
-                  a->message.generation);
+            schedules_tell(w->now_ms, "  to %s: %s %" PRIu32, w->nodes[l->node].name,
+                           message_names[a->message.type], a->message.generation);
             check_message(w, l, &a->message);
             if (l->has_end[TO_NODE])
                 send(w, l, TO_NODE, &a->message);
@@ -539,7 +525,7 @@ static void note_end(struct world *w, struct node *n)
 {
     n->end = *member_get_end(n->member);
     n->has_ended = true;
-    trace(w, "  %s ends: %d, %s", n->name, n->end.exit_code, n->end.text);
+    schedules_tell(w->now_ms, "  %s ends: %d, %s", n->name, n->end.exit_code, n->end.text);
     check(w, !n->runs, "ddprun ends before its ranks");
     if (is_excluded(n))
         check(w, w->terms.exclude_after > 0 && n->n_failures >= w->terms.exclude_after,
@@ -584,8 +570,9 @@ static void carry_out_node(struct world *w, struct node *n, const struct member_
     if (o->set_lease)
         n->lease_end_ms = o->lease_end_ms;
     for (size_t i = 0; i < o->n_messages; i++) {
-        trace(w, "    %s says %s %" PRIu32 "%s", n->name, message_names[o->messages[i].type],
-              o->messages[i].generation, n->link == NULL ? ", to nobody" : "");
+        schedules_tell(w->now_ms, "    %s says %s %" PRIu32 "%s", n->name,
+                       message_names[o->messages[i].type], o->messages[i].generation,
+                       n->link == NULL ? ", to nobody" : "");
         if (n->link != NULL && n->link->has_end[TO_ROSTER])
             send(w, n->link, TO_ROSTER, &o->messages[i]);
     }
@@ -634,7 +621,7 @@ static void start_node(struct world *w, struct node *n)
     struct co_error err;
     n->starts_at_ms = CO_NEVER_MS;
     n->is_up = n->exists = true;
-    trace(w, "%s starts", n->name);
+    schedules_tell(w->now_ms, "%s starts", n->name);
     if (member_create(&limits, &n->hello, "sim:1", &n->member, &err) < 0)
         give_up(w, err.text);
     member_begin(n->member, w->now_ms, &orders);
@@ -693,7 +680,7 @@ static void fail_ranks(struct world *w, struct node *n)
         break_peers(w, n);
     }
     n->n_failures += !for_others || !w->tells;
-    trace(w, "%s: a rank fails%s", n->name, for_others ? " for others" : "");
+    schedules_tell(w->now_ms, "%s: a rank fails%s", n->name, for_others ? " for others" : "");
     feed_node(w, n,
               (struct member_input){.type = MEMBER_RANK_FAILED,
                                     .rank = (int32_t)p->place.first_rank,
@@ -708,7 +695,7 @@ static void lapse(struct world *w, struct node *n)
     n->lease_end_ms = CO_NEVER_MS;
     if (!n->runs)
         return;
-    trace(w, "%s: the nursery kills", n->name);
+    schedules_tell(w->now_ms, "%s: the nursery kills", n->name);
     end_processes(w, n);
     n->fail_at_ms = w->now_ms; /* what ddprun will see of it */
     n->fails_for_others = true;
@@ -734,7 +721,7 @@ static void rid_ranks(struct world *w, struct node *n)
 static void leave(struct world *w, struct node *n)
 {
     n->leaves_at_ms = CO_NEVER_MS;
-    trace(w, "%s leaves", n->name);
+    schedules_tell(w->now_ms, "%s leaves", n->name);
     if (n->runs && n->phase == RANKS_RUN)
         break_peers(w, n);
     feed_node(w, n,
@@ -754,7 +741,7 @@ static void end_job(struct world *w, struct node *n)
 static void ask_restart(struct world *w, struct node *n)
 {
     n->restarts_at_ms = CO_NEVER_MS;
-    trace(w, "%s is asked for a restart", n->name);
+    schedules_tell(w->now_ms, "%s is asked for a restart", n->name);
     feed_node(w, n, (struct member_input){.type = MEMBER_RESTART});
 }
 
@@ -765,13 +752,13 @@ static void take_node_time(struct world *w, struct node *n)
 
 static void kill_ddprun(struct world *w, struct node *n)
 {
-    trace(w, "%s is killed", n->name);
+    schedules_tell(w->now_ms, "%s is killed", n->name);
     end_node(w, n, true);
 }
 
 static void power_off(struct world *w, struct node *n)
 {
-    trace(w, "%s is without power", n->name);
+    schedules_tell(w->now_ms, "%s is without power", n->name);
     end_node(w, n, false);
 }
 
@@ -982,7 +969,7 @@ static void lose_roster(struct world *w)
     w->moves_at_ms = CO_NEVER_MS;
     if (roster_get_state(w->roster) == ROSTER_CLOSED)
         return;
-    trace(w, "the roster is lost");
+    schedules_tell(w->now_ms, "the roster is lost");
     for (int i = 0; i < MAX_LINKS; i++) {
         struct link *l = &w->links[i];
         if (l->id == 0 || !l->has_end[TO_ROSTER])
@@ -1003,7 +990,7 @@ static void take_over(struct world *w)
     if (roster_create(&w->limits, &w->terms, NULL, 0, w->now_ms, &w->roster, &err) < 0 ||
         (w->has_past && roster_resume(w->roster, &w->past, w->now_ms, &err) < 0))
         exit(1);
-    trace(w, "another roster: %s", roster_change(w->roster));
+    schedules_tell(w->now_ms, "another roster: %s", roster_change(w->roster));
     w->is_moving = false;
     w->state_since_ms = w->now_ms;
     if (w->has_past)
@@ -1237,8 +1224,10 @@ static void add_up(const struct world *w)
         totals.n_open++;
 }
 
-static void run(struct world *w, uint64_t seed)
+static void run(uint64_t seed)
 {
+    static struct world world;
+    struct world *w = &world;
     world_init(w, seed);
     for (int i = 0; !is_over(w); i++) {
         check(w, i < MAX_STEPS && w->now_ms < 1200000, "it goes on and on");
@@ -1255,17 +1244,9 @@ static void run(struct world *w, uint64_t seed)
 
 int main(void)
 {
-    static struct world w;
-    const char *one = getenv("SIM_SEED");
-    const char *runs = getenv("SIM_RUNS");
-    uint64_t n = runs != NULL ? strtoull(runs, NULL, 10) : 20000;
-    is_verbose = one != NULL;
-    if (one != NULL) {
-        run(&w, strtoull(one, NULL, 10));
+    const uint64_t n = schedules_run(20000, run);
+    if (n == 0)
         return 0;
-    }
-    for (uint64_t seed = 1; seed <= n; seed++)
-        run(&w, seed);
     printf("%" PRIu64 " schedules, seeds 1 to %" PRIu64 ": %" PRIu64 " generations, %" PRIu64
            " restarts, %" PRIu64 " messages, %" PRIu64 " s\n",
            n, n, totals.n_generations, totals.n_restarts, totals.n_messages, totals.n_virtual_s);
