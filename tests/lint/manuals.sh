@@ -7,7 +7,8 @@ if ! command -v mandoc >/dev/null; then
     echo "mandoc is missing"
     exit 77
 fi
-said=$(mandoc -Tlint -Wwarning man/*.[1378] || :)
+# what it says of its own database of pages goes to stderr
+said=$(mandoc -Tlint man/*.[1378] 2>/dev/null | grep -v 'referenced manual not found' || :)
 if [ -n "$said" ]; then
     echo "$said"
     exit 1
