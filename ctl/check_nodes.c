@@ -180,11 +180,11 @@ static void start(struct check_nodes *c, size_t i)
     static const char *const arguments[] = {"check", CHECK_WIRE_ARGUMENT, NULL};
     struct node *n = &c->nodes[i];
     int theirs[3] = {-1, -1, -1};
-    char why[CHECK_WHY_BYTES];
-    co_autofree char **words =
-        way_make(&c->opts.way, n->is_here ? NULL : &c->opts.hosts[i], c->opts.program, arguments);
-    int rc = words != NULL ? make_pipes(n, theirs) : -ENOMEM;
-    if (rc == 0)
+    struct co_error err = {0};
+    co_autofree char **words = NULL;
+    int rc = way_make(&c->opts.way, n->is_here ? NULL : &c->opts.hosts[i], c->opts.program,
+                      arguments, &words, &err);
+    if (rc == 0 && (rc = make_pipes(n, theirs)) == 0)
         rc = spawn(n, words, theirs);
     for (int k = 0; k < 3; k++)
         close_fd(&theirs[k]);
@@ -192,10 +192,10 @@ static void start(struct check_nodes *c, size_t i)
     n->is_busy = rc == 0;
     n->deadline_ms = CO_NEVER_MS; /* the muster's */
     muster_set(c->muster, i, MUSTER_REACHING, n->begun_ms);
-    if (rc < 0) {
-        snprintf(why, sizeof why, "%s: %s", words != NULL ? words[0] : "no words", strerror(-rc));
-        check_nodes_fail(c, i, why);
-    }
+    if (rc < 0 && words != NULL)
+        co_fail(&err, rc, "%s: %s", words[0], strerror(-rc));
+    if (rc < 0)
+        check_nodes_fail(c, i, err.text);
 }
 
 /* --- asking --- */
