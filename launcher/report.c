@@ -87,7 +87,7 @@ static void fate(const struct supervisor_rank *r, char *buf, size_t n)
 /* The job's number of a local rank. */
 static int number(const struct report *r, int local_rank)
 {
-    return (r->job != NULL ? r->job->first_rank : 0) + local_rank;
+    return rank_number(report_numbers(r), local_rank);
 }
 
 /* Print "  ranks 0, 2-7: TEXT" for the ranks from first on that share first's fate. */
@@ -177,7 +177,8 @@ static const char *worth_printing(const char *tail)
 static void print_hang(FILE *out, const struct report *r)
 {
     char text[HANG_TEXT_BYTES];
-    fprintf(out, "  ended by ddprun, since it hung: %s\n", hang_text(r->hang, number(r, 0), text));
+    fprintf(out, "  ended by ddprun, since it hung: %s\n",
+            hang_text(r->hang, report_numbers(r), text));
 }
 
 static void print_rank_failed(FILE *out, const struct report *r, int rank)

@@ -96,11 +96,21 @@ static void say_message(int link, struct message m)
     step((struct roster_input){.type = ROSTER_MESSAGE, .link = (uint64_t)link, .message = &m});
 }
 
+static void stopped(int link, uint32_t n_local)
+{
+    say_message(link, (struct message){.type = MESSAGE_STOPPED,
+                                       .generation = roster_generation(r),
+                                       .stopped = {n_local}});
+}
+
 static void say(int link, enum message_type type)
 {
-    say_message(link, (struct message){.type = type,
-                                       .generation = roster_generation(r),
-                                       .ready = {"host", 1234, true}});
+    if (type == MESSAGE_STOPPED)
+        stopped(link, 2);
+    else
+        say_message(link, (struct message){.type = type,
+                                           .generation = roster_generation(r),
+                                           .ready = {"host", 1234, true}});
 }
 
 static void fails(int link, int exit_code, bool final)
@@ -737,6 +747,44 @@ START_TEST(a_failure_is_believed_when_all_have_answered)
     ck_assert_int_eq(v->rank, 5);
     ck_assert_str_eq(v->node, "node2");
     ck_assert_str_eq(v->text, "rank 5 on node2: bad luck");
+}
+END_TEST
+
+START_TEST(a_node_is_given_as_many_ranks_as_it_said_last)
+{
+    create_running(1, 3, 3, 3);
+    fails(2, 9, false);
+    stops(1);
+    stopped(2, 1);
+    stops(3);
+    assert_state(ROSTER_RUNNING);
+    ck_assert_uint_eq(told(1, MESSAGE_SEALED)->sealed.world_size, 5);
+    say(1, MESSAGE_READY);
+    ck_assert_uint_eq(told(2, MESSAGE_SEALED)->sealed.n_local, 1);
+    ck_assert_uint_eq(told(3, MESSAGE_SEALED)->sealed.first_rank, 3);
+    fails(1, 9, false);
+    stopped(1, 1);
+    stopped(2, 1);
+    stopped(1, 2); /* it has thought better of it */
+    stops(3);
+    ck_assert_uint_eq(told(1, MESSAGE_SEALED)->sealed.world_size, 5);
+    stopped(3, 1); /* of a generation that it was not told of yet: it counts for the next one */
+    say(1, MESSAGE_READY);
+    ck_assert_uint_eq(told(3, MESSAGE_SEALED)->sealed.n_local, 2);
+}
+END_TEST
+
+START_TEST(ranks_that_die_while_nodes_are_waited_for_are_not_counted)
+{
+    create_running(2, 2, 2, 3);
+    gone(2);
+    time_goes_on(50);
+    stops(1);
+    assert_state(ROSTER_GATHERING);
+    stopped(1, 1);
+    join(3);
+    assert_state(ROSTER_RUNNING);
+    ck_assert_uint_eq(told(1, MESSAGE_SEALED)->sealed.world_size, 3);
 }
 END_TEST
 
@@ -1509,6 +1557,8 @@ int main(void)
     tcase_add_test(all, a_node_that_does_not_stop_is_given_up_with_its_lease);
     tcase_add_test(all, a_node_given_up_that_comes_anew_is_not_waited_for);
     tcase_add_test(all, a_failure_is_believed_when_all_have_answered);
+    tcase_add_test(all, a_node_is_given_as_many_ranks_as_it_said_last);
+    tcase_add_test(all, ranks_that_die_while_nodes_are_waited_for_are_not_counted);
     tcase_add_test(all, a_node_lost_without_an_answer_was_the_cause);
     tcase_add_test(all, a_node_that_leaves_without_an_answer_was_the_cause);
     tcase_add_test(all, the_only_node_is_believed_at_once);

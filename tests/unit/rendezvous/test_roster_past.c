@@ -67,6 +67,7 @@ static void join(int node, bool was, uint32_t generation, uint32_t n_nodes)
                                                     .node_index = (uint32_t)node - 1,
                                                     .world_size = 2 * n_nodes,
                                                     .first_rank = 2 * ((uint32_t)node - 1),
+                                                    .n_local = 2,
                                                     .leads = node == 1,
                                                     .agent_store = true,
                                                     .host = "node1",
