@@ -132,7 +132,7 @@ void check_net_reach(const uint8_t secret[CHECK_SECRET_BYTES], const struct sock
 /* --- the end that measures --- */
 
 static int open_way(const uint8_t secret[CHECK_SECRET_BYTES], const struct sockaddr_storage *peer,
-                    char what, int *ret_fd)
+                    char what, uint64_t end_ms, int *ret_fd)
 {
     uint8_t hello[HELLO_BYTES], byte = 0;
     co_autoclose_fd int fd = socket(peer->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -142,9 +142,9 @@ static int open_way(const uint8_t secret[CHECK_SECRET_BYTES], const struct socka
     fill_hello(secret, what, hello);
     if (connect(fd, (const struct sockaddr *)peer, length_of(peer)) < 0)
         return errno == EINPROGRESS ? -ETIMEDOUT : -errno;
-    int rc = check_stream_send(fd, hello, sizeof hello);
+    int rc = check_stream_send(fd, hello, sizeof hello, end_ms);
     if (rc == 0)
-        rc = check_stream_receive(fd, &byte, 1);
+        rc = check_stream_receive(fd, &byte, 1, end_ms);
     if (rc < 0)
         return rc;
     *ret_fd = co_take_fd(&fd);
@@ -165,9 +165,9 @@ static int ping(int fd, uint64_t end_ms, struct check_pair *ret)
     int rc = 0;
     while (n < CHECK_PINGS && (n == 0 || co_now_ms() < pings_end_ms) && co_now_ms() < end_ms) {
         uint64_t begun_ns = co_now_ns();
-        rc = check_stream_send(fd, message, sizeof message);
+        rc = check_stream_send(fd, message, sizeof message, end_ms);
         if (rc == 0)
-            rc = check_stream_receive(fd, message, sizeof message);
+            rc = check_stream_receive(fd, message, sizeof message, end_ms);
         if (rc < 0)
             return rc;
         times[n++] = co_now_ns() - begun_ns;
@@ -187,14 +187,14 @@ static uint64_t per_second(uint64_t bytes, uint64_t begun_ns)
 }
 
 /* Until the other end has all of it and says so. */
-static int measure_forth(int fd, uint8_t *chunk, struct check_pair *ret)
+static int measure_forth(int fd, uint8_t *chunk, uint64_t end_ms, struct check_pair *ret)
 {
     uint64_t begun_ns = co_now_ns(), n_bytes = 0;
-    int rc = check_stream_pour(fd, chunk, CHECK_STREAM_MS);
+    int rc = check_stream_pour(fd, chunk, CHECK_STREAM_MS, end_ms);
     if (rc == 0 && shutdown(fd, SHUT_WR) < 0)
         rc = -errno;
     if (rc == 0)
-        rc = check_stream_receive(fd, &n_bytes, sizeof n_bytes);
+        rc = check_stream_receive(fd, &n_bytes, sizeof n_bytes, end_ms);
     ret->forth = per_second(le64toh(n_bytes), begun_ns);
     return rc;
 }
@@ -216,10 +216,10 @@ int check_net_measure(const uint8_t secret[CHECK_SECRET_BYTES], const struct soc
     int rc = chunk != NULL ? 0 : -ENOMEM;
     for (size_t i = 0; rc == 0 && i < sizeof what; i++) {
         co_autoclose_fd int fd = -1;
-        rc = co_now_ms() < end_ms ? open_way(secret, peer, what[i], &fd) : -ETIMEDOUT;
+        rc = co_now_ms() < end_ms ? open_way(secret, peer, what[i], end_ms, &fd) : -ETIMEDOUT;
         if (rc == 0)
             rc = i == 0   ? ping(fd, end_ms, ret)
-                 : i == 1 ? measure_forth(fd, chunk, ret)
+                 : i == 1 ? measure_forth(fd, chunk, end_ms, ret)
                           : measure_back(fd, chunk, end_ms, ret);
     }
     return rc < 0 ? co_fail(err, rc, "%s",

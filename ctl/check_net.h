@@ -40,6 +40,7 @@ void check_net_reach(const uint8_t secret[CHECK_SECRET_BYTES], const struct sock
                      size_t n, uint64_t timeout_ms, enum check_reach *ret);
 
 /* Measure the way to a port and back: times of messages, then a stream in each direction.
+ * It takes timeout_ms at most, and twice CHECK_IDLE_MS.
  *
  * pair      a, b and why are left alone
  * returns   0; -errno */

@@ -22,16 +22,21 @@
 enum {
     READ_BYTES = 16384,
     COMPLAINT_MAX_BYTES = 16384, /* of standard error: its end is kept */
-    LAST_WORDS_MS = 1000,        /* for what a way says before it ends, once it has hung up */
+    LAST_WORDS_MS = 1000,        /* what last_words_ms is if it is not said */
     END_MS = 2000,               /* then a way that was told to end is killed */
+    N_POLLS = 3,                 /* for each node: what it says, to complain, and its end */
 };
 
 struct node {
     pid_t pid; /* 0: it does not run */
     int in_fd, out_fd, err_fd;
+    int end_fd; /* its end, once it has hung up; -1: not waited for, or seen */
+    int status; /* once pid is 0 again: as waitpid() has it */
     struct check_wire wire;
     struct co_buf complaint;
-    bool is_here, is_up, is_busy; /* busy: an answer is due */
+    bool is_here, is_up;
+    bool is_busy;   /* an answer is due, or its last words are */
+    bool is_ending; /* it has hung up, and may still say why */
     uint64_t begun_ms, reach_ms, deadline_ms;
     char why[CHECK_WHY_BYTES];
 };
@@ -40,7 +45,7 @@ struct check_nodes {
     struct check_nodes_opts opts;
     struct muster *muster;
     struct node *nodes;
-    struct pollfd *polls; /* two for each node */
+    struct pollfd *polls; /* N_POLLS for each node */
     uint64_t answer_ms;
     check_next *next;
     void *arg;
@@ -60,7 +65,8 @@ static void hang_up(struct node *n)
     close_fd(&n->in_fd);
     close_fd(&n->out_fd);
     close_fd(&n->err_fd);
-    n->is_busy = false;
+    close_fd(&n->end_fd);
+    n->is_busy = n->is_ending = false;
 }
 
 void check_nodes_fail(struct check_nodes *c, size_t node, const char *why)
@@ -74,49 +80,59 @@ void check_nodes_fail(struct check_nodes *c, size_t node, const char *why)
     hang_up(n);
 }
 
-/* returns whether it goes on */
-static bool hear_complaint(struct node *n)
+static void hear_complaint(struct node *n)
 {
     size_t len = co_buf_len(&n->complaint);
     if (len > COMPLAINT_MAX_BYTES)
         co_buf_consume(&n->complaint, len - COMPLAINT_MAX_BYTES / 2);
     uint8_t *room = co_buf_room(&n->complaint, READ_BYTES);
     ssize_t got = room != NULL ? read(n->err_fd, room, READ_BYTES) : 0;
-    if (got < 0)
-        return errno == EAGAIN || errno == EINTR;
-    co_buf_added(&n->complaint, (size_t)got);
-    if (got == 0)
+    if (got > 0)
+        co_buf_added(&n->complaint, (size_t)got);
+    else if (got == 0 || (errno != EAGAIN && errno != EINTR))
         close_fd(&n->err_fd);
-    return got > 0;
 }
 
-/* returns whether it has ended; then its status */
-static bool await_end(struct node *n, uint64_t deadline_ms, int *ret_status)
+/* returns whether it has ended, and was reaped */
+static bool await_end(struct node *n, uint64_t deadline_ms)
 {
-    if (n->pid == 0 || check_run_await(n->pid, deadline_ms, ret_status) < 0)
-        return false;
+    if (n->pid == 0 || check_run_await(n->pid, deadline_ms, &n->status) < 0)
+        return n->pid == 0;
     n->pid = 0;
     return true;
 }
 
-/* It has hung up: why, by what it says last, or by its status. */
-static void bury(struct check_nodes *c, size_t i)
+/* It has hung up. Why, is in what it says last, or in its status: both may come after this, and
+ * are waited for beside what the other nodes say. */
+static void begin_end(struct check_nodes *c, size_t i)
+{
+    struct node *n = &c->nodes[i];
+    close_fd(&n->in_fd);
+    close_fd(&n->out_fd);
+    n->end_fd = check_run_watch(n->pid);
+    n->is_busy = n->is_ending = true;
+    n->deadline_ms = co_deadline_ms(c->opts.last_words_ms);
+    muster_set(c->muster, i, MUSTER_FAILED, co_now_ms());
+}
+
+static void end(struct check_nodes *c, size_t i)
 {
     struct node *n = &c->nodes[i];
     char why[CHECK_WHY_BYTES] = "";
-    uint64_t deadline_ms = co_deadline_ms(LAST_WORDS_MS);
-    int status = 0;
-    for (struct pollfd p = {.fd = n->err_fd, .events = POLLIN}; n->err_fd >= 0;)
-        if (poll(&p, 1, co_left_ms(deadline_ms)) <= 0 || !hear_complaint(n))
-            break;
     way_complaint((const char *)co_buf_bytes(&n->complaint), co_buf_len(&n->complaint),
                   "ddpctl: ", why, sizeof why);
-    bool has_ended = await_end(n, deadline_ms, &status);
-    if (why[0] == '\0' && has_ended && WIFEXITED(status))
-        snprintf(why, sizeof why, "the way there ended with status %d", WEXITSTATUS(status));
+    bool has_ended = await_end(n, co_now_ms());
+    if (why[0] == '\0' && has_ended && WIFEXITED(n->status))
+        snprintf(why, sizeof why, "the way there ended with status %d", WEXITSTATUS(n->status));
     else if (why[0] == '\0')
         snprintf(why, sizeof why, "the way there ended");
     check_nodes_fail(c, i, why);
+}
+
+/* returns whether it said all that it will, and has ended, as far as can be seen */
+static bool is_at_its_end(const struct node *n)
+{
+    return n->is_ending && n->err_fd < 0 && n->end_fd < 0;
 }
 
 /* --- the beginning of one --- */
@@ -164,11 +180,11 @@ static void start(struct check_nodes *c, size_t i)
     static const char *const arguments[] = {"check", CHECK_WIRE_ARGUMENT, NULL};
     struct node *n = &c->nodes[i];
     int theirs[3] = {-1, -1, -1};
-    char why[CHECK_WHY_BYTES];
-    co_autofree char **words =
-        way_make(&c->opts.way, n->is_here ? NULL : &c->opts.hosts[i], c->opts.program, arguments);
-    int rc = words != NULL ? make_pipes(n, theirs) : -ENOMEM;
-    if (rc == 0)
+    struct co_error err = {0};
+    co_autofree char **words = NULL;
+    int rc = way_make(&c->opts.way, n->is_here ? NULL : &c->opts.hosts[i], c->opts.program,
+                      arguments, &words, &err);
+    if (rc == 0 && (rc = make_pipes(n, theirs)) == 0)
         rc = spawn(n, words, theirs);
     for (int k = 0; k < 3; k++)
         close_fd(&theirs[k]);
@@ -176,10 +192,10 @@ static void start(struct check_nodes *c, size_t i)
     n->is_busy = rc == 0;
     n->deadline_ms = CO_NEVER_MS; /* the muster's */
     muster_set(c->muster, i, MUSTER_REACHING, n->begun_ms);
-    if (rc < 0) {
-        snprintf(why, sizeof why, "%s: %s", words != NULL ? words[0] : "no words", strerror(-rc));
-        check_nodes_fail(c, i, why);
-    }
+    if (rc < 0 && words != NULL)
+        co_fail(&err, rc, "%s: %s", words[0], strerror(-rc));
+    if (rc < 0)
+        check_nodes_fail(c, i, err.text);
 }
 
 /* --- asking --- */
@@ -197,7 +213,7 @@ static void ask(struct check_nodes *c, size_t i, const json_t *answer)
     if (line == NULL || len > CHECK_REQUEST_MAX_BYTES) {
         check_nodes_fail(c, i, "a request that is too long");
     } else if (write(n->in_fd, line, len) != (ssize_t)len) {
-        bury(c, i);
+        begin_end(c, i);
     } else {
         n->is_busy = true;
         n->deadline_ms = co_deadline_ms(c->answer_ms);
@@ -228,7 +244,7 @@ static void hear(struct check_nodes *c, size_t i)
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (got <= 0) {
-        bury(c, i);
+        begin_end(c, i);
         return;
     }
     co_buf_added(&n->wire.in, (size_t)got);
@@ -257,7 +273,9 @@ static void give_up_late(struct check_nodes *c)
     }
     snprintf(why, sizeof why, "it did not say more within %.1f s", (double)c->answer_ms / 1e3);
     for (size_t i = 0; i < c->opts.n; i++)
-        if (c->nodes[i].is_busy && co_left_ms(c->nodes[i].deadline_ms) == 0)
+        if (c->nodes[i].is_ending && co_left_ms(c->nodes[i].deadline_ms) == 0)
+            end(c, i);
+        else if (c->nodes[i].is_busy && co_left_ms(c->nodes[i].deadline_ms) == 0)
             check_nodes_fail(c, i, why);
 }
 
@@ -275,21 +293,31 @@ static bool find_deadline(const struct check_nodes *c, uint64_t *ret_ms)
     return is_busy;
 }
 
+static void look_at(struct check_nodes *c, size_t i, const struct pollfd polls[N_POLLS])
+{
+    struct node *n = &c->nodes[i];
+    if (polls[1].revents != 0 && n->err_fd >= 0)
+        hear_complaint(n);
+    if (polls[0].revents != 0 && n->out_fd >= 0)
+        hear(c, i);
+    if (polls[2].revents != 0 && n->end_fd >= 0 && await_end(n, CO_NEVER_MS))
+        close_fd(&n->end_fd);
+    if (is_at_its_end(n))
+        end(c, i);
+}
+
 static void await_some(struct check_nodes *c, uint64_t deadline_ms)
 {
-    size_t n_polls = 2 * c->opts.n;
     for (size_t i = 0; i < c->opts.n; i++) {
-        c->polls[2 * i] = (struct pollfd){.fd = c->nodes[i].out_fd, .events = POLLIN};
-        c->polls[2 * i + 1] = (struct pollfd){.fd = c->nodes[i].err_fd, .events = POLLIN};
+        const struct node *n = &c->nodes[i];
+        const int fds[N_POLLS] = {n->out_fd, n->err_fd, n->end_fd};
+        for (size_t k = 0; k < N_POLLS; k++)
+            c->polls[N_POLLS * i + k] = (struct pollfd){.fd = fds[k], .events = POLLIN};
     }
-    if (poll(c->polls, n_polls, co_left_ms(deadline_ms)) <= 0)
+    if (poll(c->polls, N_POLLS * c->opts.n, co_left_ms(deadline_ms)) <= 0)
         return;
-    for (size_t i = 0; i < c->opts.n; i++) {
-        if (c->polls[2 * i + 1].revents != 0 && c->nodes[i].err_fd >= 0)
-            hear_complaint(&c->nodes[i]);
-        if (c->polls[2 * i].revents != 0 && c->nodes[i].out_fd >= 0)
-            hear(c, i);
-    }
+    for (size_t i = 0; i < c->opts.n; i++)
+        look_at(c, i, c->polls + N_POLLS * i);
 }
 
 static void run(struct check_nodes *c, bool may_start)
@@ -338,12 +366,14 @@ int check_nodes_open(const struct check_nodes_opts *opts, struct check_nodes **r
     if (c == NULL)
         return co_fail(err, -ENOMEM, "no memory for nodes");
     c->opts = *opts;
+    if (c->opts.last_words_ms == 0)
+        c->opts.last_words_ms = LAST_WORDS_MS;
     c->muster = muster_create(&limits);
     c->nodes = calloc(opts->n, sizeof *c->nodes);
-    c->polls = calloc(2 * opts->n, sizeof *c->polls);
+    c->polls = calloc(N_POLLS * opts->n, sizeof *c->polls);
     for (size_t i = 0; c->nodes != NULL && i < opts->n; i++) {
         struct node *n = &c->nodes[i];
-        n->in_fd = n->out_fd = n->err_fd = -1;
+        n->in_fd = n->out_fd = n->err_fd = n->end_fd = -1;
         n->is_here = opts->is_here_only || way_is_here(&opts->way, &opts->hosts[i]);
     }
     if (c->muster == NULL || c->nodes == NULL || c->polls == NULL) {
@@ -358,14 +388,13 @@ int check_nodes_open(const struct check_nodes_opts *opts, struct check_nodes **r
 static void end_all(struct check_nodes *c)
 {
     uint64_t deadline_ms = co_deadline_ms(END_MS);
-    int status;
     for (size_t i = 0; i < c->opts.n; i++)
         hang_up(&c->nodes[i]);
     for (size_t i = 0; i < c->opts.n; i++) {
         struct node *n = &c->nodes[i];
-        if (n->pid > 0 && !await_end(n, deadline_ms, &status)) {
+        if (!await_end(n, deadline_ms)) {
             kill(n->pid, SIGKILL);
-            waitpid(n->pid, &status, 0);
+            waitpid(n->pid, &n->status, 0);
         }
         check_wire_fini(&n->wire);
         co_buf_fini(&n->complaint);
@@ -398,7 +427,8 @@ bool check_nodes_is_up(const struct check_nodes *c, size_t node)
 
 bool check_nodes_is_there(const struct check_nodes *c, size_t node)
 {
-    return c->nodes[node].is_up && c->nodes[node].why[0] == '\0';
+    const struct node *n = &c->nodes[node];
+    return n->is_up && !n->is_ending && n->why[0] == '\0';
 }
 
 uint64_t check_nodes_reach_ms(const struct check_nodes *c, size_t node)

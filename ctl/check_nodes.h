@@ -18,9 +18,10 @@ struct host;
 struct check_nodes_opts {
     const struct host *hosts; /* borrowed */
     size_t n;
-    bool is_here_only;   /* hosts[0] is this machine, whatever it is called */
-    struct way way;      /* what it borrows is borrowed here, too */
-    const char *program; /* ddpctl's path, the same on all hosts; borrowed */
+    bool is_here_only;      /* hosts[0] is this machine, whatever it is called */
+    struct way way;         /* what it borrows is borrowed here, too */
+    const char *program;    /* ddpctl's path, the same on all hosts; borrowed */
+    uint64_t last_words_ms; /* so long one that has hung up may take to say why; 0: as usual */
 };
 
 /* Nothing is started yet. returns 0, -ENOMEM */

@@ -54,13 +54,19 @@ static int listen_to(int fd, uint64_t deadline_ms, char *text, size_t n)
     }
 }
 
+int check_run_watch(pid_t pid)
+{
+    const int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    return fd >= 0 ? fd : -errno;
+}
+
 int check_run_await(pid_t pid, uint64_t deadline_ms, int *ret_status)
 {
-    co_autoclose_fd int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    co_autoclose_fd int fd = check_run_watch(pid);
     struct pollfd p = {.fd = fd, .events = POLLIN};
     int n;
     if (fd < 0)
-        return -errno;
+        return fd;
     while ((n = poll(&p, 1, co_left_ms(deadline_ms))) < 0 && errno == EINTR) {
     }
     if (n <= 0)

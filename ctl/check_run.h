@@ -21,6 +21,9 @@ struct co_error;
 int check_run(const char *const *words, uint64_t timeout_ms, char *text, size_t n,
               struct co_error *err);
 
+/* What becomes readable at a child's end. returns a descriptor, which is the caller's; -errno */
+int check_run_watch(pid_t pid);
+
 /* Wait for a child's end, and reap it.
  *
  * returns   0 ret_status is as waitpid() has it; -ETIMEDOUT: it runs on; -errno */

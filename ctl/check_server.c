@@ -5,6 +5,7 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/listener.h"
 #include "common/scope.h"
 
 #include <endian.h>
@@ -24,7 +25,8 @@ struct seat { /* of a connection */
 
 struct check_server {
     uint8_t secret[CHECK_SECRET_BYTES];
-    int listen_fd, stop_fd;
+    struct co_listener listener; /* the acceptor's */
+    int stop_fd;
     pthread_t acceptor;
     pthread_mutex_t mutex; /* of what follows */
     pthread_cond_t left;   /* somebody has */
@@ -44,22 +46,22 @@ static bool is_secret(const uint8_t *a, const uint8_t *b)
     return difference == 0;
 }
 
+/* This and what follows has no end of its own: whoever closes the server cuts it off. */
 static void echo(int fd)
 {
     uint8_t message[MESSAGE_BYTES];
-    while (check_stream_receive(fd, message, sizeof message) == 0 &&
-           check_stream_send(fd, message, sizeof message) == 0) {
+    while (check_stream_receive(fd, message, sizeof message, CO_NEVER_MS) == 0 &&
+           check_stream_send(fd, message, sizeof message, CO_NEVER_MS) == 0) {
     }
 }
 
-/* Without an end: whoever closes the server cuts it off. */
 static void swallow(int fd, uint8_t *chunk)
 {
     uint64_t n_bytes;
     if (check_stream_drain(fd, chunk, CO_NEVER_MS, &n_bytes) < 0)
         return;
     n_bytes = htole64(n_bytes);
-    check_stream_send(fd, &n_bytes, sizeof n_bytes);
+    check_stream_send(fd, &n_bytes, sizeof n_bytes, CO_NEVER_MS);
 }
 
 static void serve(const struct check_server *s, int fd)
@@ -67,8 +69,8 @@ static void serve(const struct check_server *s, int fd)
     uint8_t hello[CHECK_SECRET_BYTES + 1];
     co_autofree uint8_t *chunk = NULL;
     check_stream_be_patient(fd, CHECK_IDLE_MS);
-    if (check_stream_receive(fd, hello, sizeof hello) < 0 || !is_secret(hello, s->secret) ||
-        check_stream_send(fd, "k", 1) < 0)
+    if (check_stream_receive(fd, hello, sizeof hello, CO_NEVER_MS) < 0 ||
+        !is_secret(hello, s->secret) || check_stream_send(fd, "k", 1, CO_NEVER_MS) < 0)
         return;
     char what = (char)hello[CHECK_SECRET_BYTES];
     if (what == 's' || what == 'g')
@@ -78,7 +80,7 @@ static void serve(const struct check_server *s, int fd)
     else if (what == 's' && chunk != NULL)
         swallow(fd, chunk);
     else if (what == 'g' && chunk != NULL)
-        check_stream_pour(fd, chunk, CHECK_STREAM_MS);
+        check_stream_pour(fd, chunk, CHECK_STREAM_MS, CO_NEVER_MS);
 }
 
 static void *run_connection(void *arg)
@@ -134,12 +136,12 @@ static void begin(struct check_server *s, int fd)
 static void *run_acceptor(void *arg)
 {
     struct check_server *s = arg;
-    struct pollfd polls[2] = {{.fd = s->listen_fd, .events = POLLIN},
-                              {.fd = s->stop_fd, .events = POLLIN}};
+    struct pollfd polls[2] = {[1] = {.fd = s->stop_fd, .events = POLLIN}};
     while (polls[1].revents == 0) {
-        if (poll(polls, 2, -1) < 0 || polls[0].revents == 0)
+        polls[0] = co_listener_poll(&s->listener);
+        if (poll(polls, 2, co_listener_wait_ms(&s->listener, -1)) <= 0 || polls[0].revents == 0)
             continue;
-        int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+        int fd = co_listener_accept(&s->listener, SOCK_CLOEXEC);
         if (fd >= 0)
             begin(s, fd);
     }
@@ -175,10 +177,8 @@ static int listen_at_any_port(uint16_t *ret_port)
 
 static void free_server(struct check_server *s)
 {
-    if (s->listen_fd >= 0)
-        close(s->listen_fd);
-    if (s->stop_fd >= 0)
-        close(s->stop_fd);
+    co_close_at(&s->listener.fd);
+    co_close_at(&s->stop_fd);
     pthread_mutex_destroy(&s->mutex);
     pthread_cond_destroy(&s->left);
     free(s);
@@ -196,8 +196,8 @@ int check_server_open(const uint8_t secret[CHECK_SECRET_BYTES], struct check_ser
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->left, NULL);
     s->stop_fd = eventfd(0, EFD_CLOEXEC);
-    s->listen_fd = listen_at_any_port(ret_port);
-    int rc = s->listen_fd < 0 ? s->listen_fd : s->stop_fd < 0 ? -errno : 0;
+    s->listener.fd = listen_at_any_port(ret_port);
+    int rc = s->listener.fd < 0 ? s->listener.fd : s->stop_fd < 0 ? -errno : 0;
     if (rc == 0)
         rc = -pthread_create(&s->acceptor, NULL, run_acceptor, s);
     if (rc < 0) {

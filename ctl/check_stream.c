@@ -18,7 +18,7 @@ void check_stream_be_patient(int fd, uint64_t ms)
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 }
 
-int check_stream_send(int fd, const void *bytes, size_t n)
+int check_stream_send(int fd, const void *bytes, size_t n, uint64_t end_ms)
 {
     const char *at = bytes;
     while (n > 0) {
@@ -27,11 +27,13 @@ int check_stream_send(int fd, const void *bytes, size_t n)
             return -errno;
         at += sent > 0 ? sent : 0;
         n -= sent > 0 ? (size_t)sent : 0;
+        if (n > 0 && co_now_ms() >= end_ms)
+            return -ETIMEDOUT;
     }
     return 0;
 }
 
-int check_stream_receive(int fd, void *bytes, size_t n)
+int check_stream_receive(int fd, void *bytes, size_t n, uint64_t end_ms)
 {
     char *at = bytes;
     while (n > 0) {
@@ -40,16 +42,18 @@ int check_stream_receive(int fd, void *bytes, size_t n)
             return got == 0 ? -EPIPE : -errno;
         at += got > 0 ? got : 0;
         n -= got > 0 ? (size_t)got : 0;
+        if (n > 0 && co_now_ms() >= end_ms)
+            return -ETIMEDOUT;
     }
     return 0;
 }
 
-int check_stream_pour(int fd, const uint8_t *chunk, uint64_t ms)
+int check_stream_pour(int fd, const uint8_t *chunk, uint64_t ms, uint64_t end_ms)
 {
-    uint64_t end_ms = co_deadline_ms(ms);
+    uint64_t last_ms = co_deadline_ms(ms);
     int rc = 0;
-    while (rc == 0 && co_now_ms() < end_ms)
-        rc = check_stream_send(fd, chunk, CHECK_CHUNK_BYTES);
+    while (rc == 0 && co_now_ms() < last_ms)
+        rc = check_stream_send(fd, chunk, CHECK_CHUNK_BYTES, end_ms);
     return rc;
 }
 

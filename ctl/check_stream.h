@@ -11,12 +11,16 @@ enum { CHECK_CHUNK_BYTES = 256 << 10 };
 /* From now on nothing waits longer than this, and nothing is held back to be sent with more. */
 void check_stream_be_patient(int fd, uint64_t ms);
 
-/* All of it. returns 0; -EAGAIN nothing moved in time; -EPIPE the other end is gone; -errno */
-int check_stream_send(int fd, const void *bytes, size_t n);
-int check_stream_receive(int fd, void *bytes, size_t n);
+/* All of it. The other end may let a byte through now and then for ever: what is not through by
+ * end_ms is given up when the next one moves, or nothing does.
+ *
+ * returns 0; -EAGAIN nothing moved in time; -ETIMEDOUT; -EPIPE the other end is gone; -errno */
+int check_stream_send(int fd, const void *bytes, size_t n, uint64_t end_ms);
+int check_stream_receive(int fd, void *bytes, size_t n, uint64_t end_ms);
 
-/* Send for so long, as fast as it goes. chunk: CHECK_CHUNK_BYTES of anything. returns as above */
-int check_stream_pour(int fd, const uint8_t *chunk, uint64_t ms);
+/* Send for so long, as fast as it goes. chunk: CHECK_CHUNK_BYTES of anything. returns as above;
+ * end_ms is for the last chunk */
+int check_stream_pour(int fd, const uint8_t *chunk, uint64_t ms, uint64_t end_ms);
 
 /* Read to the end, which the other end may put off for ever: up to end_ms, then.
  * chunk: CHECK_CHUNK_BYTES, overwritten. returns as above; -ETIMEDOUT: more came even then */

@@ -1,8 +1,9 @@
 #include "elector.h"
 
 #include "common/clock.h"
-#include "common/drawing.h"
+#include "common/machine.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -256,17 +257,14 @@ static void finish(struct elector *e, const struct event *ev)
 /* --- The table: read from the top, the first row that fits is it --- */
 
 struct row {
-    enum elector_state in;
-    enum elector_event_type on;
+    struct co_machine_row at;
     condition *only_if;
     deed *does;
-    enum elector_state then;
-    const char *only_if_name, *does_name; /* for the drawing */
 };
 
 #define ROW(in, on, only_if, does, then)                                                           \
     {                                                                                              \
-        ELECTOR_##in, ELECTOR_EV_##on, only_if, does, ELECTOR_##then, #only_if, #does              \
+        {ELECTOR_##in, ELECTOR_EV_##on, ELECTOR_##then, #only_if, #does}, only_if, does            \
     }
 
 /* clang-format off */
@@ -331,10 +329,7 @@ static const struct row rows[] = {
 };
 
 /* Pairs that cannot happen, or that mean nothing when they do. */
-static const struct {
-    enum elector_state in;
-    enum elector_event_type on;
-} ignored[] = {
+static const struct co_machine_pair ignored[] = {
 #define IGNORE(in, on) {ELECTOR_##in, ELECTOR_EV_##on}
     /* only what was asked is answered */
     IGNORE(SEEKING, GRANTED), IGNORE(SEEKING, KEPT), IGNORE(SEEKING, EXPIRED),
@@ -364,39 +359,29 @@ static const struct {
 };
 /* clang-format on */
 
-static const struct {
-    const char *name;
-    deed *on_entry;
-    const char *on_entry_name;
-    const char *meaning;
-} states[] = {
-#define X(name, on_entry, meaning) {#name, on_entry, #on_entry, meaning},
-    ELECTOR_STATES(X)
-#undef X
-};
+static const struct co_machine_state states[] = {ELECTOR_STATES(CO_MACHINE_STATE)};
+static deed *const entries[] = {ELECTOR_STATES(CO_MACHINE_ENTRY)};
+static const char *const event_names[] = {ELECTOR_EVENTS(CO_MACHINE_EVENT)};
 
-static const char *const event_names[] = {
-#define X(name, meaning) #name,
-    ELECTOR_EVENTS(X)
-#undef X
-};
+const struct co_machine elector_machine =
+    CO_MACHINE("elector", "etcd/elector.c", states, event_names, rows, ignored);
 
 /* The only place that writes the state. */
 static void enter(struct elector *e, enum elector_state state, const struct event *ev)
 {
     e->state = state;
-    states[state].on_entry(e, ev);
+    entries[state](e, ev);
 }
 
 static void apply(struct elector *e, const struct event *ev)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct row *row = &rows[i];
-        if (row->in != e->state || row->on != ev->type || !row->only_if(e, ev))
+        if (row->at.in != e->state || row->at.on != ev->type || !row->only_if(e, ev))
             continue;
         row->does(e, ev);
-        if (row->then != e->state)
-            enter(e, row->then, ev);
+        if (row->at.then != e->state)
+            enter(e, row->at.then, ev);
         return;
     }
 }
@@ -689,28 +674,6 @@ const char *elector_state_name(enum elector_state state)
 const char *elector_event_name(enum elector_event_type type)
 {
     return event_names[type];
-}
-
-void elector_print_dot(FILE *out)
-{
-    co_draw_begin(out, "elector", "etcd/elector.c");
-    for (size_t i = 0; i < sizeof states / sizeof *states; i++)
-        co_draw_state(out, states[i].name, states[i].meaning, states[i].on_entry_name);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        co_draw_row(out, states[rows[i].in].name, states[rows[i].then].name,
-                    event_names[rows[i].on], rows[i].only_if_name, rows[i].does_name);
-    co_draw_end(out);
-}
-
-bool elector_covers(enum elector_state state, enum elector_event_type type)
-{
-    bool has_row = false;
-    bool is_ignored = false;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        has_row |= rows[i].in == state && rows[i].on == type && rows[i].only_if == always;
-    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
-        is_ignored |= ignored[i].in == state && ignored[i].on == type;
-    return has_row != is_ignored;
 }
 
 /* --- Beginning and end --- */

@@ -12,7 +12,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 
 enum {
     ELECTOR_HOST_BYTES = 256, /* with the NUL */
@@ -151,6 +150,7 @@ struct elector_orders {
     struct elector_request ask;
 };
 
+struct co_machine;
 struct elector; /* opaque */
 
 /* Nothing is asked before the first TIME. returns NULL: no memory */
@@ -173,7 +173,8 @@ const char *elector_trouble(const struct elector *e);
 
 const char *elector_state_name(enum elector_state state);
 const char *elector_event_name(enum elector_event_type type);
-void elector_print_dot(FILE *out);
-bool elector_covers(enum elector_state state, enum elector_event_type type);
+
+/* The table, for its drawing and its tests. */
+extern const struct co_machine elector_machine;
 
 #endif

@@ -1,6 +1,7 @@
 #include "console.h"
 
 #include "common/error.h"
+#include "common/listener.h"
 #include "console/job_folder.h"
 #include "console/job_request.h"
 
@@ -18,8 +19,6 @@
  *
  * A client ends in one place, client_close(): its end of the connection, a line too long, its
  * deadline, or ours. Its place is free again when the loop has closed its handles. */
-
-enum { PAUSE_MS = 1000 }; /* when no descriptor is left for a client */
 
 enum client_state {
     CLIENT_FREE,
@@ -284,9 +283,9 @@ static void on_connection(uv_poll_t *poll, int status, int events)
         return;
     }
     int fd = accept4(c->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
+    if (fd < 0 && co_is_shortage(errno)) {
         set_heard(c, false);
-        uv_timer_start(&c->pause, on_pause_over, PAUSE_MS, 0);
+        uv_timer_start(&c->pause, on_pause_over, CO_LISTENER_REST_MS, 0);
     }
     if (fd >= 0 && job_folder_knows_peer(fd))
         client_open(c, place, fd);

@@ -37,6 +37,6 @@ bool dying_watch_take(struct dying_watch *w, uint64_t now_ms)
     if (now_ms < dying_watch_next_ms(w))
         return false;
     w->next_ms = now_ms + w->wait_ms;
-    w->wait_ms = w->wait_ms < LAST_WAIT_MS ? 2 * w->wait_ms : 0;
+    w->wait_ms = w->wait_ms <= LAST_WAIT_MS ? 2 * w->wait_ms : 0;
     return true;
 }

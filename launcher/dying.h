@@ -26,7 +26,7 @@ bool dying_has_failed(pid_t pid, int *ret_status);
  * before the first is marked: one look may come too early, a few that are ever further apart do
  * not. Pure; zeroed: nobody looks. */
 struct dying_watch {
-    uint64_t wait_ms; /* until the look behind the next one; 0: there is none */
+    uint64_t wait_ms; /* between the next look and the one behind it; 0: no look is left */
     uint64_t next_ms;
 };
 

@@ -46,6 +46,7 @@ struct endpoint {
     struct server *server;       /* our listener; NULL: none, or lent */
     struct resolve *resolve;
     struct self_probe *probe;
+    bool was_lent;                  /* the port, to a store */
     struct sockaddr_storage led_to; /* where the endpoint's name leads; family 0: not to us */
     struct held *held;              /* owned */
     size_t n_held;
@@ -207,8 +208,10 @@ bool endpoint_lend_port(struct endpoint *e, uint16_t port)
 {
     bool is_ours =
         e->jobs != NULL && e->world->endpoint_host != NULL && e->world->endpoint_port == port;
-    if (is_ours)
+    if (is_ours) {
+        e->was_lent = true;
         close_server(e);
+    }
     return is_ours;
 }
 
@@ -300,11 +303,13 @@ static void on_own_resolved(void *arg, int code, const char *text,
              err.text);
 }
 
+/* Nothing of a probe that fails after the port was lent: the kernel resets connections when their
+ * listener closes, a worker's store hangs up, and the nodes have met. */
 static void tell_probed(struct endpoint *e, enum self_probe_result result, const char *text)
 {
     char at[ADDRESS_TEXT_BYTES];
     address_print(&e->led_to, at);
-    if (result != SELF_PROBE_US)
+    if (result != SELF_PROBE_US && !e->was_lent)
         note(e, "warning: the nodes are to meet here, but '%s', %s, does not lead here: %s",
              e->world->endpoint_host, at, text);
 }

@@ -5,9 +5,10 @@
  *
  * Each ddprun of a job writes what it sees; node is its place among the nodes of the generation.
  * t is seconds since 1970, ms the time since the job's start. Each line is one write() to a file
- * open for appending, so several jobs may share one, and a reader meets whole lines. What cannot be
- * written is dropped, which is told once: a full disk must not stop a job. A line of which only a
- * part found room is ended by the next one that is written. */
+ * open for appending, so several jobs may share one. Who reads while they write may see the
+ * beginning of a line only, where it crosses a page of the file: it is whole once its newline is
+ * there. What cannot be written is dropped, which is told once: a full disk must not stop a job. A
+ * line of which only a part found room is ended by the next one that is written: it is no JSON. */
 #ifndef DDP_LAUNCHER_EVENTS_H
 #define DDP_LAUNCHER_EVENTS_H
 

@@ -6,6 +6,7 @@
 #include "etcd_link.h"
 #include "job_spec.h"
 #include "leash.h"
+#include "linkage.h"
 #include "node.h"
 #include "remote.h"
 #include "secret.h"
@@ -130,8 +131,9 @@ static int run(struct job_spec *spec, int null_fd)
                                   : node_run(spec, link, null_fd, &end, &err);
     if (rc < 0) {
         fprintf(stderr, "ddprun: %s\n", err.text);
-        return rc == -EADDRINUSE || rc == -ELIBACC || rc == -ELIBBAD ? EXIT_UNAVAILABLE
-                                                                     : EXIT_INTERNAL;
+        return rc == -EBADMSG ? EXIT_USAGE /* as with any other file of what is to be done */
+               : rc == -EADDRINUSE || rc == -ELIBACC || rc == -ELIBBAD ? EXIT_UNAVAILABLE
+                                                                       : EXIT_INTERNAL;
     }
     if (end.die_of != 0)
         die_of(end.die_of);
@@ -250,12 +252,15 @@ static int do_as_leash_tells(int null_fd)
 
 int main(int argc, char **argv)
 {
+    linkage_init();
     title_init(argc, argv);
     int null_fd = open_null();
     if (null_fd < 0) {
         fprintf(stderr, "ddprun: cannot open /dev/null: %s\n", strerror(-null_fd));
         return EXIT_INTERNAL;
     }
+    if (leash_is_asked_for_terms(argc, argv))
+        return puts(leash_terms()) >= 0 && fflush(stdout) == 0 ? 0 : EXIT_INTERNAL;
     if (leash_is_asked_for(argc, argv))
         return do_as_leash_tells(null_fd);
     int code = do_as_told(argc, argv, NULL, null_fd);

@@ -244,9 +244,10 @@ static int read_file(const char *path, struct replay **ret, struct co_error *err
 {
     co_autoclose FILE *in = fopen(path, "re");
     if (in == NULL)
-        return co_fail(err, -errno, "cannot open %s to repeat what it tells: %s", path,
+        return co_fail(err, -EBADMSG, "cannot open %s to repeat what it tells: %s", path,
                        strerror(errno));
-    return replay_read(in, path, ret, err);
+    const int rc = replay_read(in, path, ret, err);
+    return rc < 0 && rc != -ENOMEM ? -EBADMSG : rc;
 }
 
 static int make(struct node *n, struct node_replay *r, struct co_error *err)

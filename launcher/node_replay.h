@@ -14,7 +14,7 @@ struct node_replay; /* opaque; owned by the loop */
 
 /* Read the file of spec->replay; without one there is none.
  *
- * returns   0; -EINVAL it is no history; -errno it cannot be read (both texts name the file);
+ * returns   0; -EBADMSG it is no history, or cannot be read (the text names the file);
  *           -ENOMEM */
 int node_replay_open(struct node *n, struct node_replay **ret, struct co_error *err);
 void node_replay_close(struct node_replay *r);

@@ -1,6 +1,7 @@
 #include "pmi_host.h"
 
 #include "pmi_exchange.h"
+#include "rank_line.h"
 
 #include "common/buf.h"
 #include "common/error.h"
@@ -16,21 +17,13 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum { READ_BYTES = 16 << 10, NOBODY = -1 };
 
-struct line { /* apart from its rank: it lives until the loop has closed it */
-    struct pmi_host *h;
-    int rank;
-    uv_poll_t poll;
-    int fd;
-    bool is_full; /* answers wait for room in the socket */
-};
-
 struct host_rank {
-    struct line *line; /* owned by the loop once it closes; NULL: none, or closed */
-    bool is_done;      /* it has ended with 0: it comes to no barrier any more */
+    struct rank_line *line; /* owned; NULL: none, or closed */
+    bool is_full;           /* answers wait for room in the socket */
+    bool is_done;           /* it has ended with 0: it comes to no barrier any more */
 };
 
 struct pmi_host {
@@ -44,9 +37,8 @@ struct pmi_host {
     bool is_exchanging; /* the ranks are in the barrier, and their puts are on their way */
     bool is_cut_off;    /* no barrier is left any more */
     bool has_said_stuck, has_said_silent;
-    int aborter;   /* NOBODY */
-    int n_done;    /* ranks that are */
-    int n_handles; /* below 0: closed and none left */
+    int aborter; /* NOBODY */
+    int n_done;  /* ranks that are */
     struct host_rank ranks[];
 };
 
@@ -67,58 +59,26 @@ static int global_rank(const struct pmi_host *h, int local_rank)
 
 /* --- lines ------------------------------------------------------------------------------------ */
 
-static void destroy(struct pmi_host *h)
-{
-    pmi1_server_destroy(h->server);
-    free(h->n_ranks);
-    free(h);
-}
-
-static void unref(struct pmi_host *h)
-{
-    if (--h->n_handles < 0)
-        destroy(h);
-}
-
-static void on_line_closed(uv_handle_t *handle)
-{
-    struct line *l = handle->data;
-    struct pmi_host *h = l->h;
-    free(l);
-    unref(h);
-}
-
-static void line_close(struct host_rank *r)
-{
-    struct line *l = r->line;
-    if (l == NULL)
-        return;
-    uv_close((uv_handle_t *)&l->poll, on_line_closed);
-    close(l->fd);
-    r->line = NULL;
-}
-
-static void on_line(uv_poll_t *poll, int status, int events);
-
 /* What does not fit into the socket goes when the rank has read some. */
 static void flush(struct pmi_host *h, int rank)
 {
-    struct line *l = h->ranks[rank].line;
+    struct host_rank *r = &h->ranks[rank];
     struct co_buf *out = pmi1_server_out(h->server, rank);
-    if (l == NULL)
+    if (r->line == NULL)
         return;
+    const int fd = rank_line_fd(r->line);
     while (co_buf_len(out) > 0) {
-        ssize_t n = send(l->fd, co_buf_bytes(out), co_buf_len(out), MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t n = send(fd, co_buf_bytes(out), co_buf_len(out), MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
             break; /* EAGAIN; or nobody is there, as reading says, too */
         co_buf_consume(out, (size_t)n);
     }
-    if (l->is_full == (co_buf_len(out) > 0))
+    if (r->is_full == (co_buf_len(out) > 0))
         return;
-    l->is_full = !l->is_full;
-    uv_poll_start(&l->poll, l->is_full ? UV_READABLE | UV_WRITABLE : UV_READABLE, on_line);
+    r->is_full = !r->is_full;
+    rank_line_watch(r->line, r->is_full ? UV_READABLE | UV_WRITABLE : UV_READABLE);
 }
 
 static void flush_all(struct pmi_host *h)
@@ -140,7 +100,7 @@ static void cut_off(struct pmi_host *h)
 {
     for (int i = 0; i < h->opts.n_local; i++)
         if (is_in_barrier(h, i) || !h->knows_nodes)
-            line_close(&h->ranks[i]);
+            rank_line_close(&h->ranks[i].line);
 }
 
 static void fail_all(struct pmi_host *h, const char *text)
@@ -226,31 +186,28 @@ static bool read_some(struct pmi_host *h, int rank)
     struct host_rank *r = &h->ranks[rank];
     const struct pmi1_rank before = *pmi1_server_get_rank(h->server, rank);
     struct co_error err;
-    ssize_t n = recv(r->line->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    ssize_t n = recv(rank_line_fd(r->line), bytes, sizeof bytes, MSG_DONTWAIT);
     if (n < 0 && errno == EINTR)
         return true;
     if (n < 0 && errno == EAGAIN)
         return false;
     if (n <= 0) { /* it has ended, or has closed its end */
-        line_close(r);
+        rank_line_close(&r->line);
         return false;
     }
     if (pmi1_server_feed(h->server, rank, bytes, (size_t)n, &err) < 0) {
         note(h, "MPI: rank %d: %s", global_rank(h, rank), err.text);
-        line_close(r);
+        rank_line_close(&r->line);
         return false;
     }
     note_news(h, rank, &before);
     return true;
 }
 
-static void on_line(uv_poll_t *poll, int status, int events)
+static void on_line(void *arg, int rank, int events)
 {
-    const struct line *l = poll->data;
-    struct pmi_host *h = l->h;
-    const int rank = l->rank;
-    (void)status;
-    if ((events & UV_READABLE) != 0 || status < 0)
+    struct pmi_host *h = arg;
+    if ((events & UV_READABLE) != 0)
         read_some(h, rank);
     flush(h, rank);
     look(h);
@@ -259,27 +216,10 @@ static void on_line(uv_poll_t *poll, int status, int events)
 int pmi_host_add(struct pmi_host *h, int local_rank, int *ret_worker_fd)
 {
     struct host_rank *r = &h->ranks[local_rank];
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-        return -errno;
-    struct line *l = calloc(1, sizeof *l);
-    int rc = l != NULL ? uv_poll_init(h->loop, &l->poll, pair[0]) : -ENOMEM;
-    if (rc < 0) {
-        free(l);
-        close(pair[0]);
-        close(pair[1]);
-        return rc;
-    }
-    l->h = h;
-    l->rank = local_rank;
-    l->fd = pair[0];
-    l->poll.data = l;
-    line_close(r);
-    r->line = l;
-    h->n_handles++;
-    uv_poll_start(&l->poll, UV_READABLE, on_line);
-    *ret_worker_fd = pair[1];
-    return 0;
+    rank_line_close(&r->line);
+    r->is_full = false;
+    return rank_line_open_pair(h->loop, local_rank, &(struct rank_line_owner){on_line, h}, &r->line,
+                               ret_worker_fd);
 }
 
 /* exit() keeps eight bits of a code, and an abort is no success whatever they are. */
@@ -305,7 +245,7 @@ int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_
     struct host_rank *r = &h->ranks[local_rank];
     while (r->line != NULL && read_some(h, local_rank))
         ;
-    line_close(r);
+    rank_line_close(&r->line);
     const struct pmi1_rank *rank = pmi1_server_get_rank(h->server, local_rank);
     if (rank->aborted)
         status = status_of_abort(rank->exit_code);
@@ -441,6 +381,8 @@ void pmi_host_close(struct pmi_host *h)
     pmi_exchange_close(h->exchange);
     h->exchange = NULL;
     for (int i = 0; i < h->opts.n_local; i++)
-        line_close(&h->ranks[i]);
-    unref(h);
+        rank_line_close(&h->ranks[i].line);
+    pmi1_server_destroy(h->server);
+    free(h->n_ranks);
+    free(h);
 }

@@ -47,7 +47,7 @@ int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_
 /* The first rank that has called MPI_Abort; -1: none. */
 int pmi_host_aborter(const struct pmi_host *h);
 
-/* Frees h when the loop has closed its handles; NULL is fine. */
+/* Not from on_note or on_abort. What the loop still has to close lives on. NULL allowed. */
 void pmi_host_close(struct pmi_host *h);
 
 #endif

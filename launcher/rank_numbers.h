@@ -7,6 +7,8 @@
 
 #include "supervisor.h"
 
+#include <stddef.h>
+
 /* Plain data; zeroed: those of a node that is alone and has all of its ranks. */
 struct rank_numbers {
     int first;

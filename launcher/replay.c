@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +32,19 @@ struct place {                 /* of a node */
     uint32_t blamed; /* of a FAILURE */
 };
 
+/* A file may tell of many nodes and ranks, and of each more than once: nothing is looked for in
+ * a list. Trees are sorted, and not hashed, for whoever wrote the file may have chosen the
+ * numbers. */
+struct place_key {
+    uint32_t node;
+    size_t at; /* in the list of places */
+};
+
+struct beginning { /* of a rank */
+    uint32_t rank;
+    unsigned line;
+};
+
 struct list {
     void *items; /* owned */
     size_t n, cap;
@@ -44,9 +58,12 @@ struct generation {
     uint32_t n_joining;
     bool holds;
     uint64_t hold;
+    bool knows_follow;  /* its ranks, or some, live on, and have met in a later generation ... */
+    uint64_t follow;    /* ... which began behind this step */
     struct list places; /* struct place, of nodes that have told something */
+    void *by_node;      /* a tree of place_key, owned; of the places */
     struct list deaths; /* struct death, in the order of their records */
-    struct list began;  /* uint32_t, ranks */
+    struct list began;  /* struct beginning */
 };
 
 struct replay {
@@ -72,13 +89,30 @@ static void *append(struct list *l, size_t bytes)
     return at;
 }
 
+static int compare_keys(const void *a, const void *b)
+{
+    const uint32_t x = ((const struct place_key *)a)->node, y = ((const struct place_key *)b)->node;
+    return (x > y) - (x < y);
+}
+
 static struct place *find_place(const struct generation *g, uint32_t node)
 {
+    const struct place_key key = {.node = node};
+    void *const *found = tfind(&key, &g->by_node, compare_keys);
     struct place *all = g->places.items;
-    for (size_t i = 0; i < g->places.n; i++)
-        if (all[i].node == node)
-            return &all[i];
-    return NULL;
+    return found != NULL ? &all[(*(struct place_key *const *)found)->at] : NULL;
+}
+
+static bool add_key(struct generation *g, uint32_t node, size_t at)
+{
+    struct place_key *key = malloc(sizeof *key);
+    if (key == NULL)
+        return false;
+    *key = (struct place_key){.node = node, .at = at};
+    if (tsearch(key, &g->by_node, compare_keys) != NULL)
+        return true;
+    free(key);
+    return false;
 }
 
 /* The one that is there, or a new one. NULL without memory */
@@ -88,9 +122,13 @@ static struct place *place_of(struct generation *g, uint32_t node)
     if (p != NULL)
         return p;
     p = append(&g->places, sizeof *p);
-    if (p != NULL)
-        p->node = node;
-    return p;
+    if (p == NULL)
+        return NULL;
+    p->node = node;
+    if (add_key(g, node, g->places.n - 1))
+        return p;
+    g->places.n--;
+    return NULL;
 }
 
 struct replay *replay_create(void)
@@ -110,6 +148,7 @@ void replay_destroy(struct replay *r)
     struct generation *all = r != NULL ? r->generations.items : NULL;
     for (size_t i = 0; r != NULL && i < r->generations.n; i++) {
         free(all[i].places.items);
+        tdestroy(all[i].by_node, free);
         free(all[i].deaths.items);
         free(all[i].began.items);
     }
@@ -144,17 +183,10 @@ static int add_start(struct replay *r, const struct replay_record *w)
 
 static int add_rank(struct generation *g, const struct replay_record *w, struct co_error *err)
 {
-    const uint32_t *began = g->began.items;
-    for (size_t i = 0; i < g->began.n; i++)
-        if (began[i] == w->rank)
-            return co_fail(err, -EINVAL,
-                           "%u: rank %" PRIu32 " starts a second time in generation %" PRIu32
-                           ": the file has more than one run",
-                           w->line, w->rank, w->generation);
-    uint32_t *next = append(&g->began, sizeof *next);
+    struct beginning *next = append(&g->began, sizeof *next);
     if (next == NULL)
         return no_memory(err);
-    *next = w->rank;
+    *next = (struct beginning){.rank = w->rank, .line = w->line};
     return 0;
 }
 
@@ -291,37 +323,90 @@ static bool is_last(const struct replay *r, uint32_t number)
     return number + 1 == r->generations.n;
 }
 
-static bool is_in(const struct generation *g, uint64_t stay)
+static int compare_stays(const void *a, const void *b)
 {
-    const struct place *all = g->places.items;
-    for (size_t i = 0; i < g->places.n; i++)
-        if (all[i].is_taken && all[i].stay == stay)
-            return true;
-    return false;
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
 }
 
-/* Who is in the next one and not in this one; also those who died before they could tell. */
-static uint32_t count_joining(const struct generation *g, const struct generation *next)
+struct stays { /* the ddpruns of a generation, sorted */
+    uint64_t *of;
+    size_t n;
+};
+
+/* returns   false: no memory; else free() them */
+static bool find_stays(const struct generation *g, struct stays *ret)
 {
-    const struct place *all = next->places.items;
+    const struct place *all = g->places.items;
+    *ret = (struct stays){.of = malloc((g->places.n + 1) * sizeof *ret->of)};
+    for (size_t i = 0; ret->of != NULL && i < g->places.n; i++)
+        if (all[i].is_taken)
+            ret->of[ret->n++] = all[i].stay;
+    if (ret->n > 0)
+        qsort(ret->of, ret->n, sizeof *ret->of, compare_stays);
+    return ret->of != NULL;
+}
+
+static bool is_in(const struct stays *s, uint64_t stay)
+{
+    return bsearch(&stay, s->of, s->n, sizeof stay, compare_stays) != NULL;
+}
+
+/* Behind a generation some places go, and others come: also those who died before they could tell.
+ *
+ * returns   0, -ENOMEM */
+static int find_moves(struct generation *g, const struct generation *next, struct co_error *err)
+{
+    struct stays before, after;
+    struct place *all = g->places.items;
+    const bool has_before = find_stays(g, &before), has_after = find_stays(next, &after);
     uint32_t n_stay = 0;
-    for (size_t i = 0; i < next->places.n; i++)
-        n_stay += all[i].is_taken && is_in(g, all[i].stay);
-    return next->n_nodes - n_stay;
+    for (size_t i = 0; has_before && has_after && i < g->places.n; i++)
+        all[i].goes = all[i].is_taken && !is_in(&after, all[i].stay);
+    for (size_t i = 0; has_before && has_after && i < after.n; i++)
+        n_stay += is_in(&before, after.of[i]);
+    g->n_joining = next->n_nodes - n_stay;
+    free(before.of);
+    free(after.of);
+    return has_before && has_after ? 0 : no_memory(err);
 }
 
 /* Behind the last generation is the job's end, which who was killed did not tell. */
-static void find_who_goes(const struct replay *r, struct generation *g, struct generation *next)
+static int find_who_goes(const struct replay *r, struct generation *g,
+                         const struct generation *next, struct co_error *err)
 {
     struct place *all = g->places.items;
-    for (size_t i = 0; i < g->places.n; i++) {
-        struct place *p = &all[i];
-        if (next != NULL)
-            p->goes = p->is_taken && !is_in(next, p->stay);
-        else
-            p->goes = p->why == REPLAY_WHY_SIGNAL || (p->is_taken && r->has_ended && !p->has_ended);
-    }
-    g->n_joining = next != NULL ? count_joining(g, next) : 0;
+    if (next != NULL)
+        return find_moves(g, next, err);
+    for (size_t i = 0; i < g->places.n; i++)
+        all[i].goes = all[i].why == REPLAY_WHY_SIGNAL ||
+                      (all[i].is_taken && r->has_ended && !all[i].has_ended);
+    return 0;
+}
+
+static int compare_beginnings(const void *a, const void *b)
+{
+    const struct beginning *x = a, *y = b;
+    return x->rank != y->rank ? (x->rank > y->rank) - (x->rank < y->rank)
+                              : (x->line > y->line) - (x->line < y->line);
+}
+
+/* Of several that began twice the first in the file. */
+static int check_beginnings(struct generation *g, uint32_t number, struct co_error *err)
+{
+    struct beginning *all = g->began.items;
+    const struct beginning *second = NULL;
+    if (g->began.n > 0)
+        qsort(all, g->began.n, sizeof *all, compare_beginnings);
+    for (size_t i = 1; i < g->began.n; i++)
+        if (all[i].rank == all[i - 1].rank && (second == NULL || all[i].line < second->line))
+            second = &all[i];
+    if (second == NULL)
+        return 0;
+    return co_fail(err, -EINVAL,
+                   "%u: rank %" PRIu32 " starts a second time in generation %" PRIu32
+                   ": the file has more than one run",
+                   second->line, second->rank, number);
 }
 
 static uint32_t n_taken(const struct generation *g)
@@ -379,10 +464,21 @@ static uint64_t most_steps(const struct generation *g, const struct generation *
 static uint64_t find_end(const struct replay *r, uint32_t number)
 {
     const struct generation *all = r->generations.items;
-    for (size_t i = number; i + 1 < r->generations.n && all[i].lives; i++)
-        if (all[i + 1].has_before)
-            return all[i + 1].before;
+    if (all[number].knows_follow)
+        return all[number].follow;
     return most_steps(&all[number], number > 0 ? &all[number - 1] : NULL);
+}
+
+/* From the last one on, since ranks may live through several before they meet. */
+static void find_followers(struct replay *r)
+{
+    struct generation *all = r->generations.items;
+    for (size_t i = r->generations.n; i-- > 1;) {
+        struct generation *g = &all[i - 1];
+        const struct generation *next = &all[i];
+        g->knows_follow = g->lives && (next->has_before || next->knows_follow);
+        g->follow = next->has_before ? next->before : next->follow;
+    }
 }
 
 static int check_nodes(const struct generation *g, uint32_t number, struct co_error *err)
@@ -400,13 +496,16 @@ static int check_nodes(const struct generation *g, uint32_t number, struct co_er
 static int finish_generation(struct replay *r, uint32_t number, struct co_error *err)
 {
     struct generation *g = generation_at(r, number);
-    struct generation *next = generation_at(r, number + 1);
+    const struct generation *next = generation_at(r, number + 1);
     if (g == NULL)
         return co_fail(err, -EINVAL, "1: nothing tells of generation %" PRIu32, number);
-    int rc = r->is_single ? 0 : check_nodes(g, number, err);
+    int rc = check_beginnings(g, number, err);
+    if (rc == 0 && !r->is_single)
+        rc = check_nodes(g, number, err);
+    if (rc == 0)
+        rc = find_who_goes(r, g, next, err);
     if (rc < 0)
         return rc;
-    find_who_goes(r, g, next);
     judge_deaths(g);
     g->holds = has_cause(g);
     if (!g->holds && !is_last(r, number))
@@ -436,6 +535,7 @@ int replay_finish(struct replay *r, struct co_error *err)
 {
     int rc = r->generations.n > 0 ? 0 : co_fail(err, -EINVAL, "1: there are no events of a job");
     note_single(r);
+    find_followers(r);
     for (uint32_t i = 0; rc == 0 && i < r->generations.n; i++)
         rc = finish_generation(r, i, err);
     return rc;

@@ -82,9 +82,8 @@ int replay_add(struct replay *r, const struct replay_record *record, struct co_e
 /* All records are there: find out why each generation has ended. Before it replay_look() is not
  * called.
  *
- * returns   0, -EINVAL (the records of some nodes are missing; nothing tells why a generation
- * ended,
- *           or behind which step) */
+ * returns   0, -EINVAL (a rank began twice; the records of some nodes are missing; nothing tells
+ *           why a generation ended, or behind which step), -ENOMEM */
 int replay_finish(struct replay *r, struct co_error *err);
 
 uint32_t replay_n_generations(const struct replay *r);

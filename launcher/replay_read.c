@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_LINES = 100000000, JOB_BYTES = 257 };
+enum { JOB_BYTES = 257 };
 
 co_define_auto(replay, replay_destroy)
 
@@ -268,15 +268,17 @@ static int read_line(FILE *file, char *line, size_t *ret_n)
 static int add_lines(struct reading *in, FILE *file)
 {
     co_autofree char *line = malloc(REPLAY_LINE_BYTES);
-    size_t n;
+    size_t n, n_bytes = 0;
     int rc;
     if (line == NULL)
         return co_fail(in->err, -ENOMEM, "1: no memory for a line");
     while ((rc = read_line(file, line, &n)) != 0) {
-        if (++in->line == MAX_LINES)
-            return refuse(in, "there are too many lines");
+        in->line++;
         if (rc < 0)
             return refuse(in, "the line is longer than %d bytes", REPLAY_LINE_BYTES);
+        n_bytes += n + 1;
+        if (n_bytes > REPLAY_FILE_BYTES)
+            return refuse(in, "the file is longer than %d MiB", REPLAY_FILE_BYTES >> 20);
         rc = add_line(in, line, n);
         if (rc < 0)
             return rc;

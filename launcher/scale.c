@@ -1,20 +1,14 @@
 #include "scale.h"
 
+#include "rank_line.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/types.h>
-#include <unistd.h>
-
-struct line { /* apart from its rank: it lives until the loop has closed it */
-    struct scale *s;
-    int rank;
-    uv_poll_t poll;
-    int fd;
-};
 
 struct scale_rank {
-    struct line *line; /* owned by the loop once it closes; NULL: none, or closed */
+    struct rank_line *line; /* owned; NULL: none, or closed */
     bool saved;
     bool is_out; /* it has not come to this generation yet */
 };
@@ -27,7 +21,6 @@ struct scale {
     bool is_asked;
     void (*on_saved)(void *arg);
     void *arg;
-    int n_handles; /* below 0: closed and none left */
     struct scale_rank ranks[];
 };
 
@@ -45,99 +38,63 @@ int scale_create(uv_loop_t *loop, int n_local, void (*on_saved)(void *arg), void
     return 0;
 }
 
-static void unref(struct scale *s)
-{
-    if (--s->n_handles < 0)
-        free(s);
-}
-
-static void on_line_closed(uv_handle_t *handle)
-{
-    struct line *l = handle->data;
-    struct scale *s = l->s;
-    free(l);
-    unref(s);
-}
-
-static void line_close(struct scale_rank *r)
-{
-    struct line *l = r->line;
-    if (l == NULL)
-        return;
-    uv_close((uv_handle_t *)&l->poll, on_line_closed);
-    close(l->fd);
-    r->line = NULL;
-}
-
 /* A rank that has closed its end, or has ended, says nothing more. */
-static void on_line(uv_poll_t *poll, int status, int events)
+static void on_line(void *arg, int rank, int events)
 {
-    const struct line *l = poll->data;
-    struct scale *s = l->s;
-    struct scale_rank *r = &s->ranks[l->rank];
+    struct scale *s = arg;
+    struct scale_rank *r = &s->ranks[rank];
     char bytes[256];
-    (void)status;
     (void)events;
-    ssize_t n = recv(l->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    ssize_t n = recv(rank_line_fd(r->line), bytes, sizeof bytes, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
-        line_close(r);
+        rank_line_close(&r->line);
         return;
     }
     if (!s->is_asked || r->saved || r->is_out)
         return;
     r->saved = true;
     if (++s->n_saved == s->n_kept)
-        s->on_saved(s->arg);
+        s->on_saved(s->arg); /* which may close us */
 }
 
 /* The queue is empty: there is room. Nobody there is fine. */
 static void ask_rank(const struct scale_rank *r)
 {
     if (r->line != NULL && !r->is_out)
-        send(r->line->fd, "\n", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        send(rank_line_fd(r->line), "\n", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* Its line is a new one. */
+static void greet(struct scale *s, struct scale_rank *r)
+{
+    r->is_out = false;
+    s->n_saved -= r->saved; /* who had saved is gone, and what it had with it, perhaps */
+    r->saved = false;
+    if (s->is_asked)
+        ask_rank(r);
 }
 
 int scale_adopt(struct scale *s, int rank, int fd)
 {
     struct scale_rank *r = &s->ranks[rank];
-    line_close(r);
-    struct line *l = malloc(sizeof *l);
-    if (l == NULL) {
-        close(fd);
-        return -ENOMEM;
-    }
-    *l = (struct line){.s = s, .rank = rank, .fd = fd};
-    int rc = uv_poll_init(s->loop, &l->poll, fd); /* makes our end non-blocking */
-    if (rc < 0) {
-        close(fd);
-        free(l);
-        return rc;
-    }
-    l->poll.data = l;
-    r->line = l;
-    r->is_out = false;
-    s->n_saved -= r->saved; /* who had saved is gone, and what it had with it, perhaps */
-    r->saved = false;
-    s->n_handles++;
-    if (s->is_asked)
-        ask_rank(r);
-    return uv_poll_start(&l->poll, UV_READABLE, on_line);
+    rank_line_close(&r->line);
+    int rc = rank_line_open(s->loop, fd, rank, &(struct rank_line_owner){on_line, s}, &r->line);
+    if (rc == 0)
+        greet(s, r);
+    return rc;
 }
 
 int scale_add(struct scale *s, int rank, int *ret_worker_fd)
 {
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-        return -errno;
-    int rc = scale_adopt(s, rank, pair[0]);
-    if (rc < 0) {
-        close(pair[1]);
-        return rc;
-    }
-    *ret_worker_fd = pair[1];
-    return 0;
+    struct scale_rank *r = &s->ranks[rank];
+    rank_line_close(&r->line);
+    int rc = rank_line_open_pair(s->loop, rank, &(struct rank_line_owner){on_line, s}, &r->line,
+                                 ret_worker_fd);
+    if (rc == 0)
+        greet(s, r);
+    return rc;
 }
 
 bool scale_ask(struct scale *s)
@@ -153,7 +110,7 @@ bool scale_ask(struct scale *s)
 void scale_drop(struct scale *s, int rank)
 {
     struct scale_rank *r = &s->ranks[rank];
-    line_close(r);
+    rank_line_close(&r->line);
     s->n_saved -= r->saved;
     r->saved = false;
     s->n_kept--;
@@ -189,6 +146,6 @@ void scale_close(struct scale *s)
     if (s == NULL)
         return;
     for (int i = 0; i < s->n_local; i++)
-        line_close(&s->ranks[i]);
-    unref(s);
+        rank_line_close(&s->ranks[i].line);
+    free(s);
 }

@@ -48,7 +48,8 @@ void scale_let_in(struct scale *s, int rank);
 /* Each rank that is not dropped has answered. NULL: never. */
 bool scale_all_saved(const struct scale *s);
 
-/* Close the sockets. Frees s when the loop has closed its handles; NULL is fine. */
+/* Close the sockets, from on_saved too. What the loop has left to close lives on by itself; NULL is
+ * fine. */
 void scale_close(struct scale *s);
 
 #endif

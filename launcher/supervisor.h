@@ -25,7 +25,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <sys/types.h>
 
 #define SUPERVISOR_STATES(X) /* name, on entry, meaning */                                         \
@@ -195,6 +194,7 @@ struct supervisor_replacement { /* the last one */
     bool is_dropped;            /* there is none: the others go on without it */
 };
 
+struct co_machine;
 struct supervisor; /* opaque */
 
 #define SUPERVISOR_EXIT_TIMEOUT 124
@@ -241,11 +241,7 @@ int supervisor_code_of_status(int status); /* of a rank's, as waitpid() has it *
 const char *supervisor_state_name(enum supervisor_state state);
 const char *supervisor_event_name(enum supervisor_event_type type);
 
-/* The table as Graphviz. */
-void supervisor_print_dot(FILE *out);
-
-/* For the test that each pair of state and event is thought of: a row without condition, or a line
- * in the list of what is ignored; not both. */
-bool supervisor_covers(enum supervisor_state state, enum supervisor_event_type type);
+/* The table, for its drawing and its tests. */
+extern const struct co_machine supervisor_machine;
 
 #endif

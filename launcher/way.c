@@ -3,9 +3,11 @@
 #include "host_list.h"
 #include "own_addresses.h"
 
+#include "common/error.h"
 #include "rendezvous/address.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -15,13 +17,14 @@
 #include <strings.h>
 #include <unistd.h>
 
-enum { WORDS_MAX = 20, TEXT_BYTES = 2 * PATH_MAX + 1024 };
+enum { WORDS_MAX = 12 + WAY_ARGUMENTS_MAX };
 
 /* Words and the text that they point to, in one block. */
 struct words {
     size_t n, len;
+    bool is_cut; /* not all has found room */
     char *list[WORDS_MAX + 1];
-    char text[TEXT_BYTES];
+    char text[WAY_TEXT_BYTES];
 };
 
 __attribute__((format(printf, 2, 3))) static void put(struct words *w, const char *format, ...)
@@ -30,27 +33,56 @@ __attribute__((format(printf, 2, 3))) static void put(struct words *w, const cha
     size_t left = sizeof w->text - w->len;
     char *word = w->text + w->len;
     va_start(args, format);
-    int n = vsnprintf(word, left, format, args);
+    const int n = vsnprintf(word, left, format, args);
     va_end(args);
-    w->len += (size_t)n < left ? (size_t)n + 1 : left;
+    if ((size_t)n >= left || w->n == WORDS_MAX) {
+        w->is_cut = true;
+        return;
+    }
+    w->len += (size_t)n + 1;
     w->list[w->n++] = word;
 }
 
 /* --- words --- */
 
-/* The shell there reads one word of ours: the program, in quotes if need be, and the rest. */
+static void add(struct words *w, const char *bytes, size_t n)
+{
+    if (n > sizeof w->text - w->len) {
+        w->is_cut = true;
+        return;
+    }
+    memcpy(w->text + w->len, bytes, n);
+    w->len += n;
+}
+
+static void add_quoted(struct words *w, const char *word)
+{
+    bool is_plain = *word != '\0';
+    for (const char *c = word; *c != '\0'; c++)
+        is_plain = is_plain && (isalnum((unsigned char)*c) || strchr("/._+-", *c) != NULL);
+    if (is_plain) {
+        add(w, word, strlen(word));
+        return;
+    }
+    add(w, "'", 1);
+    for (const char *c = word; *c != '\0'; c++)
+        if (*c == '\'')
+            add(w, "'\\''", 4);
+        else
+            add(w, c, 1);
+    add(w, "'", 1);
+}
+
+/* The shell there reads one word of ours. */
 static void put_for_shell(struct words *w, const char *program, const char *const *arguments)
 {
-    bool is_plain = true;
-    char quoted[2 * PATH_MAX] = "", rest[WAY_ARGUMENTS_MAX * 32] = "";
-    size_t n = 0, n_rest = 0;
-    for (const char *c = program; *c != '\0'; c++)
-        is_plain = is_plain && (isalnum((unsigned char)*c) || strchr("/._+-", *c) != NULL);
-    for (const char *c = program; *c != '\0' && n + 8 < sizeof quoted; c++)
-        n += (size_t)snprintf(quoted + n, sizeof quoted - n, *c == '\'' ? "'\\''" : "%c", *c);
-    for (; *arguments != NULL && n_rest < sizeof rest; arguments++)
-        n_rest += (size_t)snprintf(rest + n_rest, sizeof rest - n_rest, " %s", *arguments);
-    put(w, is_plain ? "%s%s" : "'%s'%s", is_plain ? program : quoted, rest);
+    w->list[w->n++] = w->text + w->len;
+    add_quoted(w, program);
+    for (; *arguments != NULL; arguments++) {
+        add(w, " ", 1);
+        add_quoted(w, *arguments);
+    }
+    add(w, "", 1);
 }
 
 static void put_ssh(struct words *w, uint64_t reach_ms)
@@ -85,38 +117,41 @@ static void put_host(struct words *w, const struct way *way, const struct host *
     put(w, "%s%s%s", host->user, host->user[0] != '\0' ? "@" : "", host->name);
 }
 
-static char **join(char *const *first, const struct words *w)
+static int join(char *const *first, const struct words *w, char ***ret, struct co_error *err)
 {
     size_t n_first = 0;
+    if (w->is_cut)
+        return co_fail(err, -ENAMETOOLONG, "the path of the program to start is too long");
     while (first != NULL && first[n_first] != NULL)
         n_first++;
     char **list = malloc((n_first + w->n + 1) * sizeof *list + w->len);
     if (list == NULL)
-        return NULL;
+        return co_fail(err, -ENOMEM, "no memory for a command");
     char *text = memcpy((char *)(list + n_first + w->n + 1), w->text, w->len);
     for (size_t i = 0; i < n_first; i++)
         list[i] = first[i];
     for (size_t i = 0; i < w->n; i++)
         list[n_first + i] = text + (w->list[i] - w->text);
     list[n_first + w->n] = NULL;
-    return list;
+    *ret = list;
+    return 0;
 }
 
-char **way_make(const struct way *way, const struct host *host, const char *program,
-                const char *const *arguments)
+int way_make(const struct way *way, const struct host *host, const char *program,
+             const char *const *arguments, char ***ret, struct co_error *err)
 {
     struct words w = {.n = 0};
     if (host != NULL && !way->by_srun) {
         put_host(&w, way, host);
         put_for_shell(&w, program, arguments);
-        return join(way->command, &w);
+        return join(way->command, &w, ret, err);
     }
     if (host != NULL)
         put_srun(&w, host);
     put(&w, "%s", program);
     for (; *arguments != NULL; arguments++)
         put(&w, "%s", *arguments);
-    return join(NULL, &w);
+    return join(NULL, &w, ret, err);
 }
 
 /* --- this machine --- */

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct co_error;
 struct host;
 
 enum {
@@ -21,15 +22,16 @@ struct way {
 
 /* ssh must ask nothing, since nobody could answer, and end when the host is gone. A command of the
  * user's gets the same host and command behind it, and no options. Over ssh a shell reads the
- * words: `program` is quoted for it where it has to be, `arguments` are not.
+ * words: they are quoted for it where they have to be.
  *
- * host        NULL: this machine, without ssh: the program itself
- * arguments   NULL-terminated, at most WAY_ARGUMENTS_MAX of 30 letters, digits and "-"
- * returns     words to execute, NULL-terminated, the first to be searched in PATH unless there is a
- *             '/' in it; one free(). NULL without memory */
-enum { WAY_ARGUMENTS_MAX = 4 };
-char **way_make(const struct way *w, const struct host *host, const char *program,
-                const char *const *arguments);
+ * host        NULL: this machine, without ssh: the program itself arguments   NULL-terminated,
+ * at most WAY_ARGUMENTS_MAX ret_words   to execute, NULL-terminated, the first to be searched in
+ * PATH unless there is a '/' in
+ *             it; one free()
+ * returns     0; -ENAMETOOLONG: more than WAY_TEXT_BYTES, with the quotes; -ENOMEM */
+enum { WAY_ARGUMENTS_MAX = 9, WAY_TEXT_BYTES = 16384 };
+int way_make(const struct way *w, const struct host *host, const char *program,
+             const char *const *arguments, char ***ret_words, struct co_error *err);
 
 /* Is this host the machine we are on, by its name or address? No name is looked up. One that is to
  * be reached as another user or at a port of its own is not, and none of Slurm's is. */

@@ -24,8 +24,8 @@ int bucket_alloc(struct device *d, size_t bytes, void *stream, void **ret, struc
         *ret = at;
         return 0;
     }
-    cudaFree(at);
     words_cuda_failed("memory for gradients", result, err);
+    cudaFree(at);
     return result == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
 }
 

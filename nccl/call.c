@@ -213,6 +213,8 @@ int call_check_memory(const struct device *d, const void *p, const char *which,
     if (p == NULL)
         return 0;
     const cudaError_t result = cudaPointerGetAttributes(&a, p);
+    if (result != cudaSuccess)
+        cudaGetLastError(); /* said below */
     if (result != cudaSuccess || a.type == cudaMemoryTypeUnregistered)
         return co_fail(err, -EINVAL,
                        "%s (%p) is not memory of a GPU, nor known to CUDA: with a stream it has to "

@@ -142,27 +142,48 @@ static int make(struct device_group **g, int (*work)(const void *arg), const str
     return code;
 }
 
-/* That of the world before; nothing runs on it. */
-static void drop_kept(struct device *d)
+/* Put another in the place of the one that is kept. By any thread: groups are closed by whoever
+ * used them, and describe() looks.
+ *
+ * g         taken over; NULL: none is kept from now on
+ * returns   what was kept, handed over; NULL */
+static struct device_group *swap_kept(struct device *d, struct device_group *g)
 {
-    struct device_group *kept = d->kept;
-    d->kept = NULL;
-    if (kept == NULL)
-        return;
-    device_step(kept, LIFE_CLOSE);
-    drop(kept);
+    pthread_mutex_lock(&d->mutex);
+    struct device_group *before = d->kept;
+    d->kept = g;
+    pthread_mutex_unlock(&d->mutex);
+    return before;
 }
 
-static int make_shrunk(struct device_group **g, const struct device_make *how, struct co_error *err)
+/* Of the world before; nothing runs on it. NULL is fine. */
+static void drop_old(struct device_group *old)
+{
+    if (old == NULL)
+        return;
+    device_step(old, LIFE_CLOSE);
+    drop(old);
+}
+
+/* from   what this rank said that it has kept; NULL: it has gone since */
+static int make_shrunk(struct device_group **g, struct device_group *from,
+                       const struct device_make *how, struct co_error *err)
 {
     struct device *d = (*g)->device;
+    if (from == NULL) {
+        co_fail(err, -EIO, "shrinking a communicator: another thread has given it back");
+        const int code = device_break(*g, LIFE_FAILED, -EIO, err);
+        drop(*g);
+        *g = NULL;
+        return code;
+    }
     const size_t bytes = sizeof(struct begin) + (size_t)how->n_lost * sizeof(int);
     co_autofree struct begin *b = calloc(1, bytes);
     if (b == NULL)
         return -ENOMEM;
     b->device = d;
     b->group = *g;
-    b->parent = d->kept;
+    b->parent = from;
     b->n_words = how->n_lost;
     memcpy(b->words, how->lost, (size_t)how->n_lost * sizeof(int));
     return make(g, begin_shrunk, b, bytes, "shrinking a communicator", err);
@@ -189,16 +210,18 @@ int comm_make(struct device *d, const struct device_make *how, struct device_gro
         return co_fail(err, -ENOMEM, "no memory for a communicator");
     g->tag = how->tag;
     g->may_be_kept = how->may_be_kept;
-    if (how->way == DEVICE_NEW && how->may_be_kept)
-        drop_kept(d); /* its memory may be needed */
-    int code = how->way == DEVICE_SHRINK ? make_shrunk(&g, how, err) : make_new(&g, how, err);
+    struct device_group *old =
+        how->way == DEVICE_SHRINK || how->may_be_kept ? swap_kept(d, NULL) : NULL;
+    if (how->way == DEVICE_NEW)
+        drop_old(old); /* its memory may be needed */
+    int code = how->way == DEVICE_SHRINK ? make_shrunk(&g, old, how, err) : make_new(&g, how, err);
     if (code == -ENOMEM && g != NULL) {
         co_fail(err, -ENOMEM, "no memory for a communicator");
         code = device_break(g, LIFE_FAILED, -ENOMEM, err);
         drop(g);
     }
     if (how->way == DEVICE_SHRINK)
-        drop_kept(d);
+        drop_old(old);
     if (code == 0)
         *ret = g;
     return code != 0 ? code : device_check(d, err);
@@ -290,12 +313,6 @@ static void end_well(struct device_group *g)
     device_step(g, e);
 }
 
-static void keep(struct device_group *g)
-{
-    drop_kept(g->device);
-    g->device->kept = g;
-}
-
 void comm_close(struct device_group *g)
 {
     struct co_error err;
@@ -307,7 +324,7 @@ void comm_close(struct device_group *g)
     if (g->life.state == LIFE_READY)
         end_well(g);
     if (g->life.state == LIFE_REVOKED && g->may_be_kept) {
-        keep(g);
+        drop_old(swap_kept(g->device, g));
         return;
     }
     device_step(g, LIFE_CLOSE);

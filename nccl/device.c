@@ -32,6 +32,8 @@ static int find(const struct device_opts *opts, int *ret, struct co_error *err)
 {
     int n = 0;
     const cudaError_t result = cudaGetDeviceCount(&n);
+    if (result != cudaSuccess)
+        cudaGetLastError(); /* said below */
     if (result == cudaErrorInsufficientDriver)
         return co_fail(err, -ENOTSUP,
                        "no CUDA driver is loaded here (libcuda.so.1), or it is older than this "

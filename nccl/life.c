@@ -1,7 +1,7 @@
 /* life.c - the table, its conditions, and the one function that writes the state. */
 #include "life.h"
 
-#include "common/drawing.h"
+#include "common/machine.h"
 
 #include <stddef.h>
 
@@ -16,27 +16,23 @@
     X(GONE, "there is none any more")                                                              \
     X(STUCK, "it cannot be freed; the process is lost to its device")
 
-static const char *const state_name[] = {
-#define NAME(name, meaning) [LIFE_##name] = #name,
-    STATES(NAME)
-#undef NAME
+static const struct co_machine_state states[] = {
+#define X(name, meaning) [LIFE_##name] = {#name, meaning, "nothing"},
+    STATES(X)
+#undef X
 };
 
-static const char *const state_meaning[] = {
-#define MEANING(name, meaning) [LIFE_##name] = (meaning),
-    STATES(MEANING)
-#undef MEANING
-};
-
-static const char *const event_name[] = {
+static const char *const event_names[] = {
     [LIFE_MAKE] = "MAKE", [LIFE_DONE] = "DONE",     [LIFE_FAILED] = "FAILED",
     [LIFE_LATE] = "LATE", [LIFE_BROKEN] = "BROKEN", [LIFE_CLOSE] = "CLOSE",
 };
 
-static const char *const deed_name[] = {
-    [LIFE_NOTHING] = "nothing", [LIFE_BEGIN] = "begin", [LIFE_END] = "end",
-    [LIFE_REVOKE] = "revoke",   [LIFE_ABORT] = "abort",
-};
+/* The deeds, as the drawing has them. */
+#define NAME_OF_NOTHING "nothing"
+#define NAME_OF_BEGIN   "begin"
+#define NAME_OF_END     "end"
+#define NAME_OF_REVOKE  "revoke"
+#define NAME_OF_ABORT   "abort"
 
 typedef bool condition(const struct life *l);
 
@@ -52,16 +48,14 @@ static bool can_revoke(const struct life *l)
 }
 
 struct row {
-    enum life_state in;
-    enum life_event on;
+    struct co_machine_row at;
     condition *only_if;
     enum life_deed deed;
-    enum life_state then;
 };
 
 #define ROW(in, on, only_if, deed, then)                                                           \
     {                                                                                              \
-        LIFE_##in, LIFE_##on, only_if, LIFE_##deed, LIFE_##then                                    \
+        {LIFE_##in, LIFE_##on, LIFE_##then, #only_if, NAME_OF_##deed}, only_if, LIFE_##deed        \
     }
 
 /* From top to bottom, the first match wins. */
@@ -91,10 +85,7 @@ static const struct row rows[] = {
 };
 
 /* Pairs that mean nothing: what is on its way to its end anyhow, and news of what is known. */
-static const struct {
-    enum life_state in;
-    enum life_event on;
-} ignored[] = {
+static const struct co_machine_pair ignored[] = {
     {LIFE_NEW, LIFE_DONE},      {LIFE_NEW, LIFE_FAILED},     {LIFE_NEW, LIFE_LATE},
     {LIFE_NEW, LIFE_BROKEN},    {LIFE_MAKING, LIFE_MAKE},    {LIFE_READY, LIFE_MAKE},
     {LIFE_READY, LIFE_DONE},    {LIFE_ENDING, LIFE_MAKE},    {LIFE_ENDING, LIFE_CLOSE},
@@ -107,15 +98,16 @@ static const struct {
     {LIFE_STUCK, LIFE_LATE},    {LIFE_STUCK, LIFE_BROKEN},   {LIFE_STUCK, LIFE_CLOSE},
 };
 
-enum { N_ROWS = sizeof rows / sizeof *rows, N_IGNORED = sizeof ignored / sizeof *ignored };
+const struct co_machine life_machine =
+    CO_MACHINE("nccl_life", "nccl/life.c", states, event_names, rows, ignored);
 
 enum life_deed life_step(struct life *l, enum life_event e)
 {
-    for (size_t i = 0; i < N_ROWS; i++) {
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct row *r = &rows[i];
-        if (r->in != l->state || r->on != e || !r->only_if(l))
+        if (r->at.in != l->state || r->at.on != e || !r->only_if(l))
             continue;
-        l->state = r->then;
+        l->state = r->at.then;
         return r->deed;
     }
     return LIFE_NOTHING;
@@ -128,32 +120,5 @@ bool life_is_busy(enum life_state s)
 
 const char *life_state_name(enum life_state s)
 {
-    return (unsigned)s < LIFE_N_STATES ? state_name[s] : "?";
-}
-
-bool life_has_row(enum life_state s, enum life_event e)
-{
-    for (size_t i = 0; i < N_ROWS; i++)
-        if (rows[i].in == s && rows[i].on == e)
-            return true;
-    return false;
-}
-
-bool life_is_ignored(enum life_state s, enum life_event e)
-{
-    for (size_t i = 0; i < N_IGNORED; i++)
-        if (ignored[i].in == s && ignored[i].on == e)
-            return true;
-    return false;
-}
-
-void life_print_dot(FILE *out)
-{
-    co_draw_begin(out, "nccl_life", "nccl/life.c");
-    for (int s = 0; s < LIFE_N_STATES; s++)
-        co_draw_state(out, state_name[s], state_meaning[s], "nothing");
-    for (size_t i = 0; i < N_ROWS; i++)
-        co_draw_row(out, state_name[rows[i].in], state_name[rows[i].then], event_name[rows[i].on],
-                    rows[i].only_if == always ? "always" : "can_revoke", deed_name[rows[i].deed]);
-    co_draw_end(out);
+    return (unsigned)s < LIFE_N_STATES ? states[s].name : "?";
 }

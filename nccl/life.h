@@ -13,7 +13,8 @@
 #define DDP_NCCL_LIFE_H
 
 #include <stdbool.h>
-#include <stdio.h>
+
+struct co_machine;
 
 enum life_state {
     LIFE_NEW,      /* there is no communicator yet */
@@ -55,11 +56,7 @@ bool life_is_busy(enum life_state s);
 
 const char *life_state_name(enum life_state s); /* "READY" */
 
-/* Whether a pair has a row, or is known to mean nothing. For tests: all pairs are one of both. */
-bool life_has_row(enum life_state s, enum life_event e);
-bool life_is_ignored(enum life_state s, enum life_event e);
-
-/* The table for Graphviz. */
-void life_print_dot(FILE *out);
+/* The table, for its drawing and its tests. */
+extern const struct co_machine life_machine;
 
 #endif

@@ -3,9 +3,10 @@
 #include "member_state.h"
 
 #include "common/clock.h"
-#include "common/drawing.h"
+#include "common/machine.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 /* --- Conditions --- */
 
@@ -364,17 +365,14 @@ static void leave_hanging(struct member *m, const struct member_event *e)
 /* --- The table: read from the top, the first row that fits is it --- */
 
 struct row {
-    enum member_state in;
-    enum member_event_type on;
+    struct co_machine_row at;
     condition *only_if;
     deed *does;
-    enum member_state then;
-    const char *only_if_name, *does_name; /* for the drawing */
 };
 
 #define ROW(in, on, only_if, does, then)                                                           \
     {                                                                                              \
-        MEMBER_##in, MEMBER_EV_##on, only_if, does, MEMBER_##then, #only_if, #does                 \
+        {MEMBER_##in, MEMBER_EV_##on, MEMBER_##then, #only_if, #does}, only_if, does               \
     }
 
 /* clang-format off */
@@ -469,10 +467,7 @@ static const struct row rows[] = {
 };
 
 /* Pairs that cannot happen, or that mean nothing when they do. */
-static const struct {
-    enum member_state in;
-    enum member_event_type on;
-} ignored[] = {
+static const struct co_machine_pair ignored[] = {
 #define IGNORE(in, on) {MEMBER_##in, MEMBER_EV_##on}
     /* a link that cannot be had any more ends a job that runs by its lease, and no sooner */
     IGNORE(WAITING, LINK_LOST), IGNORE(KEEPING, LINK_LOST), IGNORE(LEADING, LINK_LOST), IGNORE(RUNNING, LINK_LOST),
@@ -523,28 +518,18 @@ static const struct {
 };
 /* clang-format on */
 
-static const struct {
-    const char *name;
-    deed *on_entry;
-    const char *on_entry_name;
-    const char *meaning;
-} states[] = {
-#define X(name, on_entry, meaning) {#name, on_entry, #on_entry, meaning},
-    MEMBER_STATES(X)
-#undef X
-};
+static const struct co_machine_state states[] = {MEMBER_STATES(CO_MACHINE_STATE)};
+static deed *const entries[] = {MEMBER_STATES(CO_MACHINE_ENTRY)};
+static const char *const event_names[] = {MEMBER_EVENTS(CO_MACHINE_EVENT)};
 
-static const char *const event_names[] = {
-#define X(name, meaning) #name,
-    MEMBER_EVENTS(X)
-#undef X
-};
+const struct co_machine member_machine =
+    CO_MACHINE("member", "rendezvous/member.c", states, event_names, rows, ignored);
 
 /* The only place that writes the state. */
 static void enter(struct member *m, enum member_state state, const struct member_event *e)
 {
     m->state = state;
-    states[state].on_entry(m, e);
+    entries[state](m, e);
 }
 
 void member_enter_first(struct member *m, uint64_t now_ms)
@@ -556,11 +541,11 @@ void member_apply(struct member *m, const struct member_event *e)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct row *row = &rows[i];
-        if (row->in != m->state || row->on != e->type || !row->only_if(m, e))
+        if (row->at.in != m->state || row->at.on != e->type || !row->only_if(m, e))
             continue;
         row->does(m, e);
-        if (row->then != m->state)
-            enter(m, row->then, e);
+        if (row->at.then != m->state)
+            enter(m, row->at.then, e);
         return;
     }
 }
@@ -573,26 +558,4 @@ const char *member_state_name(enum member_state state)
 const char *member_event_name(enum member_event_type type)
 {
     return event_names[type];
-}
-
-void member_print_dot(FILE *out)
-{
-    co_draw_begin(out, "member", "rendezvous/member.c");
-    for (size_t i = 0; i < sizeof states / sizeof *states; i++)
-        co_draw_state(out, states[i].name, states[i].meaning, states[i].on_entry_name);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        co_draw_row(out, states[rows[i].in].name, states[rows[i].then].name,
-                    event_names[rows[i].on], rows[i].only_if_name, rows[i].does_name);
-    co_draw_end(out);
-}
-
-bool member_covers(enum member_state state, enum member_event_type type)
-{
-    bool has_row = false;
-    bool is_ignored = false;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        has_row |= rows[i].in == state && rows[i].on == type && rows[i].only_if == always;
-    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
-        is_ignored |= ignored[i].in == state && ignored[i].on == type;
-    return has_row != is_ignored;
 }

@@ -13,9 +13,8 @@
 #include "lease.h"
 #include "message.h"
 
-#include <stdio.h>
-
 struct co_error;
+struct co_machine;
 struct member; /* opaque */
 
 #define MEMBER_STATES(X) /* name, on entry, meaning */                                             \
@@ -202,7 +201,8 @@ const struct member_end *member_get_end(const struct member *m); /* in ENDED */
 
 const char *member_state_name(enum member_state state);
 const char *member_event_name(enum member_event_type type);
-void member_print_dot(FILE *out);
-bool member_covers(enum member_state state, enum member_event_type type);
+
+/* The table, for its drawing and its tests. */
+extern const struct co_machine member_machine;
 
 #endif

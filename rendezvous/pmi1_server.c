@@ -106,16 +106,28 @@ static int refuse_put(struct client *c, const char *why)
     return answer(c, "cmd=put_result rc=-1 msg=%s\n", why);
 }
 
-static int keep_for_others(struct pmi1_server *s, struct wire_bytes key, struct wire_bytes value)
+/* ret    for the line of a put to other nodes, of n bytes; NULL: there are none */
+static int find_room(struct pmi1_server *s, size_t n, uint8_t **ret)
 {
-    const size_t n = key.len + 1 + value.len + 1;
+    *ret = NULL;
     if (s->place.n_nodes == 1)
         return 0;
     if (co_buf_len(&s->puts) + n > PMI1_MAX_PUTS_BYTES)
         return -ENOSPC;
-    uint8_t *room = co_buf_room(&s->puts, n);
-    if (room == NULL)
-        return -ENOMEM;
+    *ret = co_buf_room(&s->puts, n);
+    return *ret != NULL ? 0 : -ENOMEM;
+}
+
+/* Here and for the others, or nowhere. */
+static int keep(struct pmi1_server *s, struct wire_bytes key, struct wire_bytes value)
+{
+    const size_t n = key.len + 1 + value.len + 1;
+    uint8_t *room;
+    int rc = find_room(s, n, &room);
+    if (rc == 0)
+        rc = store_set(s->kvs, key, value, NULL);
+    if (rc < 0 || room == NULL)
+        return rc;
     memcpy(room, key.at, key.len);
     room[key.len] = '=';
     memcpy(room + key.len + 1, value.at, value.len);
@@ -136,9 +148,7 @@ static int do_put(const struct question *q)
     if (key.len == 0 || key.len >= PMI1_KEY_BYTES || value.len >= PMI1_VALUE_BYTES ||
         memchr(key.at, '=', key.len) != NULL)
         return refuse_put(q->c, "bad_key_or_value");
-    int rc = keep_for_others(q->s, key, value);
-    if (rc == 0)
-        rc = store_set(q->s->kvs, key, value, NULL);
+    int rc = keep(q->s, key, value);
     if (rc == -ENOSPC)
         return refuse_put(q->c, "too_many_keys");
     return rc < 0 ? rc : answer(q->c, "cmd=put_result rc=0 msg=success\n");
@@ -389,8 +399,9 @@ const struct pmi1_rank *pmi1_server_get_rank(const struct pmi1_server *s, int lo
 int pmi1_server_create(const struct pmi1_place *place, struct pmi1_server **ret,
                        struct co_error *err)
 {
-    const struct store_limits limits = {.max_bytes = PMI1_MAX_KVS_BYTES,
-                                        .max_names = PMI1_MAX_KEYS};
+    const struct store_limits limits = {
+        .max_bytes = place->max_kvs_bytes != 0 ? place->max_kvs_bytes : PMI1_MAX_KVS_BYTES,
+        .max_names = PMI1_MAX_KEYS};
     const uint32_t n_local = (uint32_t)place->n_local;
     struct pmi1_server *s = calloc(1, sizeof *s + (size_t)place->n_local * sizeof s->clients[0]);
     if (s == NULL)

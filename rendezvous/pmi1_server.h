@@ -37,6 +37,7 @@ struct pmi1_place {
     const char *name;  /* of the key space: shorter than PMI1_KVSNAME_BYTES, no blanks; borrowed */
     const int *appnum; /* of each local rank's program; borrowed; NULL: 0 */
     uint64_t seed;     /* of store_create() */
+    uint64_t max_kvs_bytes; /* 0: PMI1_MAX_KVS_BYTES */
 };
 
 enum pmi1_state {

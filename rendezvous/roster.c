@@ -3,10 +3,11 @@
 #include "roster_state.h"
 
 #include "common/clock.h"
-#include "common/drawing.h"
+#include "common/machine.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #define EXIT_MISSING 69
@@ -559,17 +560,14 @@ static void say_goodbye(struct roster *r, const struct roster_event *e)
 /* --- The table: read from the top, the first row that fits is it --- */
 
 struct row {
-    enum roster_state in;
-    enum roster_event_type on;
+    struct co_machine_row at;
     condition *only_if;
     deed *does;
-    enum roster_state then;
-    const char *only_if_name, *does_name; /* for the drawing */
 };
 
 #define ROW(in, on, only_if, does, then)                                                           \
     {                                                                                              \
-        ROSTER_##in, ROSTER_EV_##on, only_if, does, ROSTER_##then, #only_if, #does                 \
+        {ROSTER_##in, ROSTER_EV_##on, ROSTER_##then, #only_if, #does}, only_if, does               \
     }
 
 /* clang-format off */
@@ -646,10 +644,7 @@ static const struct row rows[] = {
 };
 
 /* Pairs that cannot happen, or that mean nothing when they do. */
-static const struct {
-    enum roster_state in;
-    enum roster_event_type on;
-} ignored[] = {
+static const struct co_machine_pair ignored[] = {
 #define IGNORE(in, on) {ROSTER_##in, ROSTER_EV_##on}
     /* there is no generation of which these could tell */
     IGNORE(GATHERING, READY), IGNORE(GATHERING, FAILED), IGNORE(GATHERING, DONE),
@@ -678,22 +673,12 @@ static const struct {
 };
 /* clang-format on */
 
-static const struct {
-    const char *name;
-    deed *on_entry;
-    const char *on_entry_name;
-    const char *meaning;
-} states[] = {
-#define X(name, on_entry, meaning) {#name, on_entry, #on_entry, meaning},
-    ROSTER_STATES(X)
-#undef X
-};
+static const struct co_machine_state states[] = {ROSTER_STATES(CO_MACHINE_STATE)};
+static deed *const entries[] = {ROSTER_STATES(CO_MACHINE_ENTRY)};
+static const char *const event_names[] = {ROSTER_EVENTS(CO_MACHINE_EVENT)};
 
-static const char *const event_names[] = {
-#define X(name, meaning) #name,
-    ROSTER_EVENTS(X)
-#undef X
-};
+const struct co_machine roster_machine =
+    CO_MACHINE("roster", "rendezvous/roster.c", states, event_names, rows, ignored);
 
 /* The only place that writes the state. */
 static void enter(struct roster *r, enum roster_state state, const struct roster_event *e)
@@ -701,7 +686,7 @@ static void enter(struct roster *r, enum roster_state state, const struct roster
     enum roster_state from = r->state;
     r->state = state;
     r->entered_ms = e->now_ms;
-    states[state].on_entry(r, e);
+    entries[state](r, e);
     roster_tell_changed(r, from);
 }
 
@@ -709,11 +694,11 @@ void roster_apply(struct roster *r, const struct roster_event *e)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct row *row = &rows[i];
-        if (row->in != r->state || row->on != e->type || !row->only_if(r, e))
+        if (row->at.in != r->state || row->at.on != e->type || !row->only_if(r, e))
             continue;
         row->does(r, e);
-        if (row->then != r->state)
-            enter(r, row->then, e);
+        if (row->at.then != r->state)
+            enter(r, row->at.then, e);
         return;
     }
 }
@@ -726,26 +711,4 @@ const char *roster_state_name(enum roster_state state)
 const char *roster_event_name(enum roster_event_type type)
 {
     return event_names[type];
-}
-
-void roster_print_dot(FILE *out)
-{
-    co_draw_begin(out, "roster", "rendezvous/roster.c");
-    for (size_t i = 0; i < sizeof states / sizeof *states; i++)
-        co_draw_state(out, states[i].name, states[i].meaning, states[i].on_entry_name);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        co_draw_row(out, states[rows[i].in].name, states[rows[i].then].name,
-                    event_names[rows[i].on], rows[i].only_if_name, rows[i].does_name);
-    co_draw_end(out);
-}
-
-bool roster_covers(enum roster_state state, enum roster_event_type type)
-{
-    bool has_row = false;
-    bool is_ignored = false;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        has_row |= rows[i].in == state && rows[i].on == type && rows[i].only_if == always;
-    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
-        is_ignored |= ignored[i].in == state && ignored[i].on == type;
-    return has_row != is_ignored;
 }

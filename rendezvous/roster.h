@@ -26,9 +26,8 @@
 
 #include "message.h"
 
-#include <stdio.h>
-
 struct co_error;
+struct co_machine;
 struct roster; /* opaque */
 
 #define ROSTER_STATES(X) /* name, on entry, meaning */                                             \
@@ -216,11 +215,7 @@ bool roster_view(const struct roster *r, uint32_t slot, struct roster_node_view 
 const char *roster_state_name(enum roster_state state);
 const char *roster_event_name(enum roster_event_type type);
 
-/* The table as Graphviz. */
-void roster_print_dot(FILE *out);
-
-/* For the test that each pair of state and event is thought of: a row without condition, or a line
- * in the list of what is ignored; not both. */
-bool roster_covers(enum roster_state state, enum roster_event_type type);
+/* The table, for its drawing and its tests. */
+extern const struct co_machine roster_machine;
 
 #endif

@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { PROGRESS_FRESH_MS = 100 }; /* names are looked for once in so long, not for each who asks */

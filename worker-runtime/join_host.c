@@ -1,6 +1,7 @@
 #include "join_host.h"
 
 #include "common/error.h"
+#include "common/listener.h"
 #include "common/scope.h"
 #include "segments/broker.h"
 #include "segments/control.h"
@@ -21,7 +22,7 @@ struct peer {
 };
 
 struct join_host {
-    int listener;
+    struct co_listener listener;
     struct control *control;
     struct broker *broker;
     struct co_error refusal;
@@ -54,14 +55,14 @@ int join_host_create(const char *name, unsigned n_local, uint32_t generation,
     if (h == NULL)
         return co_fail(err, -ENOMEM, "no memory to join");
     h->max_peers = n_local + STRANGERS;
-    h->listener = -1;
+    h->listener.fd = -1;
     h->peer = calloc(h->max_peers, sizeof *h->peer);
     h->watch = calloc(h->max_peers + 2, sizeof *h->watch);
     int code = 0;
     if (h->peer == NULL || h->watch == NULL)
         code = co_fail(err, -ENOMEM, "no memory to join");
     if (code == 0)
-        code = listen_at(name, &h->listener, err);
+        code = listen_at(name, &h->listener.fd, err);
     if (code == 0)
         code = control_create(n_local, generation, &control_fd, &h->control, err);
     if (code == 0)
@@ -87,8 +88,7 @@ void join_host_destroy(struct join_host *h)
         return;
     for (size_t i = 0; i < h->n_peers; i++)
         close(h->peer[i].sock);
-    if (h->listener >= 0)
-        close(h->listener);
+    co_close_at(&h->listener.fd);
     broker_destroy(h->broker);
     control_unmap(h->control);
     free(h->peer);
@@ -116,7 +116,7 @@ static bool is_ours(int sock)
 static void accept_all(struct join_host *h)
 {
     for (;;) {
-        int sock = accept4(h->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int sock = co_listener_accept(&h->listener, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (sock < 0)
             return;
         if (!is_ours(sock)) {
@@ -149,9 +149,10 @@ int join_host_turn(struct join_host *h, int also, int timeout_ms, struct co_erro
     size_t n = h->n_peers;
     for (size_t i = 0; i < n; i++)
         h->watch[i] = (struct pollfd){.fd = h->peer[i].sock, .events = POLLIN};
-    h->watch[n] = (struct pollfd){.fd = h->listener, .events = POLLIN};
+    h->watch[n] = co_listener_poll(&h->listener);
     h->watch[n + 1] = (struct pollfd){.fd = also, .events = POLLIN};
-    if (poll(h->watch, n + 2, timeout_ms) < 0 && errno != EINTR)
+    const int wait_ms = co_listener_wait_ms(&h->listener, timeout_ms);
+    if (poll(h->watch, n + 2, wait_ms) < 0 && errno != EINTR)
         return co_fail(err, -errno, "poll: %s", strerror(errno));
     for (size_t i = n; i-- > 0;) { /* from the end: a dropped one is replaced by the last */
         if (h->watch[i].revents == 0)

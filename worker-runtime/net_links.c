@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/listener.h"
 #include "process.h"
 #include "segments/control.h"
 
@@ -39,6 +40,7 @@ struct link {
 
 struct net_links {
     struct net_links_opts opts;
+    struct co_listener listener; /* that of opts */
     uint8_t cookie[NET_COOKIE_BYTES];
     struct co_error refusal; /* why the last newcomer was sent away */
     unsigned n_newcomers, n_new;
@@ -53,6 +55,7 @@ int net_links_create(const struct net_links_opts *opts, struct net_links **ret,
     if (l == NULL)
         return co_fail(err, -ENOMEM, "no memory for connections to %u ranks", opts->n);
     l->opts = *opts;
+    l->listener.fd = opts->listener;
     memcpy(l->cookie, opts->cookie, sizeof l->cookie);
     process_own_socket(opts->listener);
     for (unsigned i = 0; i < opts->n; i++)
@@ -97,7 +100,7 @@ void net_links_destroy(struct net_links *l)
         close_link(&l->link[i]);
     for (unsigned i = 0; i < l->n_newcomers; i++)
         close_socket(l->newcomer[i].fd);
-    close_socket(l->opts.listener);
+    close_socket(l->listener.fd);
     free(l);
 }
 
@@ -151,7 +154,7 @@ static bool hear(struct net_links *l, struct newcomer *c)
 static void accept_all(struct net_links *l)
 {
     for (;;) {
-        int fd = accept4(l->opts.listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int fd = co_listener_accept(&l->listener, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0)
             return;
         process_own_socket(fd);
@@ -320,7 +323,7 @@ int net_links_meet(struct net_links *l, const unsigned *first, unsigned n_first,
             i++;
             continue;
         }
-        struct pollfd p[1 + STRANGERS] = {{.fd = l->opts.listener, .events = POLLIN}};
+        struct pollfd p[1 + STRANGERS] = {co_listener_poll(&l->listener)};
         for (unsigned k = 0; k < l->n_newcomers; k++)
             p[1 + k] = (struct pollfd){.fd = l->newcomer[k].fd, .events = POLLIN};
         if (is_over(l, err))
@@ -406,5 +409,5 @@ size_t net_links_watch(const struct net_links *l, unsigned peer, bool in, bool o
 
 struct pollfd net_links_watch_new(const struct net_links *l)
 {
-    return (struct pollfd){.fd = l->opts.listener, .events = POLLIN};
+    return co_listener_poll(&l->listener);
 }

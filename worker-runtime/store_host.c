@@ -2,6 +2,7 @@
 
 #include "common/buf.h"
 #include "common/error.h"
+#include "common/listener.h"
 #include "common/scope.h"
 #include "net_address.h"
 #include "rendezvous/session.h"
@@ -37,7 +38,8 @@ struct guest {
 struct store_host {
     struct session_host sessions;
     uint8_t word[STORE_HOST_WORD_BYTES];
-    int listener, stop_fd;
+    struct co_listener listener;
+    int stop_fd;
     pthread_t thread;
     size_t n_guests, max_guests;
     struct guest **guests; /* owned, and each; in the order in which they came */
@@ -80,7 +82,7 @@ static void drop_stranger(struct store_host *h)
 
 static void welcome(struct store_host *h)
 {
-    const int fd = accept4(h->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    const int fd = co_listener_accept(&h->listener, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
         return;
     drop_stranger(h);
@@ -177,7 +179,7 @@ static void watch(const struct store_host *h)
         h->polls[i] = (struct pollfd){
             .fd = g->fd, .events = (short)((g->is_choked ? 0 : POLLIN) | (owes ? POLLOUT : 0))};
     }
-    h->polls[h->n_guests] = (struct pollfd){.fd = h->listener, .events = POLLIN};
+    h->polls[h->n_guests] = co_listener_poll(&h->listener);
     h->polls[h->n_guests + 1] = (struct pollfd){.fd = h->stop_fd, .events = POLLIN};
 }
 
@@ -202,7 +204,7 @@ static void *serve(void *arg)
     struct store_host *h = arg;
     for (;;) {
         watch(h);
-        if (poll(h->polls, h->n_guests + 2, -1) < 0) {
+        if (poll(h->polls, h->n_guests + 2, co_listener_wait_ms(&h->listener, -1)) < 0) {
             if (errno != EINTR && errno != EAGAIN)
                 return NULL;
             continue;
@@ -246,7 +248,7 @@ static void destroy(struct store_host *h)
 {
     while (h->n_guests > 0)
         drop(h, h->n_guests - 1);
-    co_close_at(&h->listener);
+    co_close_at(&h->listener.fd);
     co_close_at(&h->stop_fd);
     store_destroy(h->sessions.store);
     free(h->guests);
@@ -262,14 +264,14 @@ int store_host_open(const struct net_address *address, const uint8_t word[STORE_
     if (h == NULL)
         return co_fail(err, -ENOMEM, "no memory for a store");
     memcpy(h->word, word, sizeof h->word);
-    h->listener = h->stop_fd = -1;
+    h->listener.fd = h->stop_fd = -1;
     h->max_guests = (size_t)n_clients + STRANGERS;
     h->guests = calloc(h->max_guests, sizeof *h->guests);
     h->polls = calloc(h->max_guests + 2, sizeof *h->polls);
     int rc = h->guests == NULL || h->polls == NULL ? co_fail(err, -ENOMEM, "no memory for a store")
                                                    : make_store(h, err);
     if (rc == 0)
-        rc = net_address_listen(address, ret_port, &h->listener, err);
+        rc = net_address_listen(address, ret_port, &h->listener.fd, err);
     if (rc == 0 && (h->stop_fd = eventfd(0, EFD_CLOEXEC)) < 0)
         rc = co_fail(err, -errno, "cannot make an eventfd: %s", strerror(errno));
     if (rc == 0)

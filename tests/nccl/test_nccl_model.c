@@ -271,7 +271,8 @@ static int run_refused(int rank, void *arg)
     GPU_CHECK(rank, cudaStreamCreate(&stream));
     void *gpu = gpu_copy_of(rank, &value, sizeof value, stream);
     struct ddp_tensor t = {"t", gpu, NULL, 1, DDP_FLOAT32},
-                      plain = {"p", &value, NULL, 1, DDP_FLOAT32};
+                      plain = {"p", &value, NULL, 1, DDP_FLOAT32},
+                      huge = {"h", gpu, NULL, (size_t)1 << 40, DDP_FLOAT32};
     const struct ddp_model_opts refused[] = {
         {.hook = hook},          {.compress = DDP_COMPRESS_FLOAT16},
         {.always_fp32 = true},   {.predivide_factor = 2},
@@ -285,6 +286,8 @@ static int run_refused(int rank, void *arg)
     struct ddp_model_opts opts = {.stream = stream};
     RANK_CHECK(rank, ddp_model_create(g, &plain, 1, &opts, &m) == DDP_EINVAL, "plain memory");
     RANK_CHECK(rank, strstr(ddp_last_error(), "'p': param") != NULL, "it is named");
+    RANK_CHECK(rank, ddp_model_create(g, &huge, 1, &opts, &m) == DDP_ENOMEM, "too much memory");
+    GPU_CHECK(rank, cudaGetLastError()); /* it was told, and not left behind */
     opts.stream = rank == 0 ? stream : NULL;
     RANK_CHECK(rank, ddp_model_create(g, rank == 0 ? &t : &plain, 1, &opts, &m) == DDP_EMISMATCH,
                "a stream on one rank only");

@@ -8,9 +8,12 @@
  *   - what a node runs is what its member was given
  * and at the end, when nothing disturbs any more: every ddprun has ended and nothing runs; all that
  * heard a verdict have the same exit code, and who was told to stop by a signal died of it. */
+#include "schedules.h"
+
 #include "tests/support/guided_nodes.h"
 
 #include "rendezvous/lease.h"
+#include "tests/support/chance.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -28,17 +31,15 @@ struct node {
     int signal; /* the first that says stop; 0: none */
 };
 
-static uint64_t seed, chance;
+static uint64_t seed;
+static struct chance chance;
 static struct nodes *w;
 static bool mends;
 static struct node nodes[NODES_MAX];
 
 static uint64_t draw(uint64_t below)
 {
-    chance ^= chance << 13; /* xorshift64 */
-    chance ^= chance >> 7;
-    chance ^= chance << 17;
-    return chance % below;
+    return chance_draw(&chance, below);
 }
 
 static void check(bool holds, int node, const char *what)
@@ -216,7 +217,7 @@ static void check_end(void)
 static void run(uint64_t of_seed)
 {
     seed = of_seed;
-    chance = seed * 2654435761u + 88172645463325252u;
+    chance = chance_from(seed);
     uint32_t min = 1 + (uint32_t)draw(2);
     struct message_terms terms = {.min_nodes = min,
                                   .max_nodes = min + (uint32_t)draw(3),
@@ -245,15 +246,8 @@ static void run(uint64_t of_seed)
 
 int main(void)
 {
-    const char *one = getenv("SIM_SEED");
-    const char *runs_text = getenv("SIM_RUNS");
-    uint64_t n = runs_text != NULL ? strtoull(runs_text, NULL, 10) : 1000;
-    if (one != NULL) {
-        run(strtoull(one, NULL, 10));
-        return 0;
-    }
-    for (uint64_t i = 1; i <= n; i++)
-        run(i);
-    printf("%" PRIu64 " schedules, seeds 1 to %" PRIu64 "\n", n, n);
+    const uint64_t n = schedules_run(1000, run);
+    if (n > 0)
+        printf("%" PRIu64 " schedules, seeds 1 to %" PRIu64 "\n", n, n);
     return 0;
 }

@@ -18,9 +18,12 @@
  *   - nothing of the generation runs; what ended it is the first failure, signal or order
  *   - it came to that within the time its limits allow
  * and that a signal, the end of the job's time and a lost nursery are kept for the guide to see. */
+#include "schedules.h"
+
 #include "launcher/supervisor.h"
 
 #include "common/clock.h"
+#include "tests/support/chance.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -61,7 +64,8 @@ struct rank {
 };
 
 struct world {
-    uint64_t seed, random;
+    uint64_t seed;
+    struct chance chance;
     uint64_t now_ms;
     struct supervisor *s;
     struct supervisor_limits limits;
@@ -96,10 +100,7 @@ struct world {
 
 static uint64_t draw(struct world *w, uint64_t below)
 {
-    w->random ^= w->random << 13; /* xorshift64 */
-    w->random ^= w->random >> 7;
-    w->random ^= w->random << 17;
-    return w->random % below;
+    return chance_draw(&w->chance, below);
 }
 
 static void give_up(const struct world *w, const char *what)
@@ -157,7 +158,7 @@ static void make_generation(struct world *w)
 
 static void world_init(struct world *w, uint64_t seed)
 {
-    *w = (struct world){.seed = seed, .random = seed * 2654435761u + 88172645463325252u};
+    *w = (struct world){.seed = seed, .chance = chance_from(seed)};
     w->now_ms = 1;
     w->nursery_lives = true;
     w->stop_code = -1;
@@ -771,15 +772,8 @@ static void run(uint64_t seed)
 
 int main(void)
 {
-    const char *one = getenv("SIM_SEED");
-    const char *runs = getenv("SIM_RUNS");
-    uint64_t n = runs != NULL ? strtoull(runs, NULL, 10) : 20000;
-    if (one != NULL) {
-        run(strtoull(one, NULL, 10));
-        return 0;
-    }
-    for (uint64_t seed = 1; seed <= n; seed++)
-        run(seed);
-    printf("%" PRIu64 " schedules, seeds 1 to %" PRIu64 "\n", n, n);
+    const uint64_t n = schedules_run(20000, run);
+    if (n > 0)
+        printf("%" PRIu64 " schedules, seeds 1 to %" PRIu64 "\n", n, n);
     return 0;
 }

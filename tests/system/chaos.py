@@ -48,17 +48,7 @@ class Chaos(Nodes):
         self.done = []  # for who reads a failure
         self.keeper = None  # node, pid
         self.doomed = set()  # pids of ranks that were sent a deadly signal
-        self.logs = []
-
-    def __exit__(self, *what):
-        super().__exit__(*what)
-        for log in self.logs:
-            log.close()
-
-    def stderr_of(self, name):
-        log = open(os.path.join(self.dir.name, f"stderr.{name}"), "wb")  # pylint: disable=consider-using-with
-        self.logs.append(log)
-        return log
+        self.logs_in = self.dir.name
 
     def note(self, text):
         self.done.append(f"generation {self.generation}, step {max(self.steps, default=0)}: {text}")
@@ -247,11 +237,7 @@ class Chaos(Nodes):
         self.note("the end")
 
     def explain(self):
-        logs = []
-        for name in self.jobs:
-            with open(os.path.join(self.dir.name, f"stderr.{name}"), "rb") as f:
-                logs.append(f"--- node {name} ---\n{f.read()[-TAIL_BYTES:].decode(errors='replace')}")
-        return "\n".join([str(self.shape), *self.done, *logs])
+        return "\n".join([str(self.shape), *self.done, self.told(TAIL_BYTES)])
 
 
 def describe_name(pid):

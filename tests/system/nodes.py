@@ -81,12 +81,14 @@ class Meeting(unittest.TestCase):
 
     def test_a_node_says_whom_it_waits_for_where_the_nodes_meet_and_elsewhere(self):
         port = free_port()
-        with Node(*c10d(port, nodes="3"), RANK) as a, Node(*c10d(port, nodes="3"), RANK) as b:
-            for node in a, b:
-                node.read_until("ddprun: waiting for 1 of 3 nodes, ")
-            for node in b, a:
-                node.signal(signal.SIGTERM)
-                self.assertEqual(node.finish()[0], -signal.SIGTERM)
+        with Node(*c10d(port, nodes="3"), RANK) as a:
+            await_endpoint(port)
+            with Node(*c10d(port, nodes="3"), RANK) as b:
+                for node in a, b:
+                    node.read_until("ddprun: waiting for 1 of 3 nodes, ")
+                for node in b, a:
+                    node.signal(signal.SIGTERM)
+                    self.assertEqual(node.finish()[0], -signal.SIGTERM)
 
     def test_with_static_the_store_has_the_given_port_in_each_generation(self):
         port = free_port()

@@ -1,5 +1,7 @@
 """Nodes and their ranks come, go and die; the ranks that live are the same processes before and after: docs/recovery.md.
 The ranks are tests/support/mender.c, as in recovery.py."""
+import contextlib
+import itertools
 import os
 import queue
 import signal
@@ -24,10 +26,12 @@ class Step:
 class Nodes:
     """ddpruns of one job, and what their ranks tell."""
 
+    numbers = itertools.count()  # of jobs: the daemon may still have the one before
+
     def __init__(self, daemon, nodes, n_local, *more, samples=0, step_ms=2, endpoint=None):
         self.words = ["--nnodes", nodes, "-p", str(n_local), "--rdzv-backend", "c10d", "--rdzv-endpoint",
-                      endpoint or f"127.0.0.1:{daemon.port}", "--rdzv-id", "job", *more, MENDER, "1000000", "40",
-                      str(step_ms), "0", str(samples)]
+                      endpoint or f"127.0.0.1:{daemon.port}", "--rdzv-id", f"job{next(self.numbers)}", *more, MENDER,
+                      "1000000", "40", str(step_ms), "0", str(samples)]
         self.dir = tempfile.TemporaryDirectory()
         self.until = os.path.join(self.dir.name, "until")
         self.n_local = n_local
@@ -39,6 +43,7 @@ class Nodes:
         self.ranks = {}  # rank -> (node, pid), likewise
         self.generation = -1
         self.n_starts = {}  # node -> number
+        self.logs_in = None  # a folder for their stderr, a file each; None: it is ours
 
     def __enter__(self):
         return self
@@ -54,8 +59,9 @@ class Nodes:
         self.dir.cleanup()
 
     def start(self, name):
-        job = self.jobs[name] = self.make_job(name, [*self.words_of(name), *self.words], stderr=self.stderr_of(name),
-                                              env={"MENDER_UNTIL": self.until})
+        with self.open_log(name) as log:
+            job = self.jobs[name] = self.make_job(name, [*self.words_of(name), *self.words], stderr=log,
+                                                  env={"MENDER_UNTIL": self.until})
         self.n_starts[name] = 0
         reader = threading.Thread(target=self.read, args=(name, job.process.stdout))
         reader.start()
@@ -69,8 +75,19 @@ class Nodes:
         """Options of one node."""
         return ()
 
-    def stderr_of(self, _):
-        """What subprocess.Popen takes; None: ours."""
+    def log_path(self, name):
+        return os.path.join(self.logs_in, f"stderr.{name}")
+
+    def open_log(self, name):
+        return open(self.log_path(name), "wb") if self.logs_in is not None else contextlib.nullcontext()
+
+    def told(self, most_bytes=0):
+        """What each node has written to its log, or the last so many bytes of it."""
+        texts = []
+        for name in self.jobs:
+            with open(self.log_path(name), "rb") as f:
+                texts.append(f"--- node {name} ---\n{f.read()[-most_bytes:].decode(errors='replace')}")
+        return "\n".join(texts)
 
     def read(self, name, stream):
         for line in stream:

@@ -110,10 +110,12 @@ static struct block *find(const void *p)
     return b;
 }
 
+static const size_t device_bytes = (size_t)1 << 36; /* more than this no device has */
+
 static cudaError_t make(void **ret, size_t bytes, enum cudaMemoryType type)
 {
     struct block *b = calloc(1, sizeof *b);
-    char *at = malloc(bytes > 0 ? bytes : 1);
+    char *at = bytes <= device_bytes ? malloc(bytes > 0 ? bytes : 1) : NULL;
     if (b == NULL || at == NULL) {
         free(b);
         free(at);

@@ -352,6 +352,24 @@ START_TEST(a_stream_that_does_not_end_is_left_in_time)
 }
 END_TEST
 
+START_TEST(what_comes_or_goes_by_and_by_is_left_in_time)
+{
+    int pair[2];
+    char bytes[8];
+    co_autofree uint8_t *chunk = calloc(1, CHECK_CHUNK_BYTES);
+    ck_assert_ptr_nonnull(chunk);
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    ck_assert_int_eq(send(pair[0], "four", 4, 0), 4);
+    ck_assert_int_eq(check_stream_receive(pair[1], bytes, 8, co_now_ms()), -ETIMEDOUT);
+    ck_assert_int_eq(send(pair[0], "8 of 'em", 8, 0), 8);
+    ck_assert_int_eq(check_stream_receive(pair[1], bytes, 8, co_now_ms()), 0);
+    check_stream_be_patient(pair[0], 50); /* nobody reads: a part of it goes */
+    ck_assert_int_eq(check_stream_send(pair[0], chunk, CHECK_CHUNK_BYTES, co_now_ms()), -ETIMEDOUT);
+    close(pair[0]);
+    close(pair[1]);
+}
+END_TEST
+
 START_TEST(a_way_to_nobody_is_not_measured)
 {
     struct check_pair pair = {.a = 0};
@@ -412,6 +430,7 @@ int main(void)
     tcase_add_test(net, many_come_at_once);
     tcase_add_test(net, a_way_is_measured_in_both_directions);
     tcase_add_test(net, a_stream_that_does_not_end_is_left_in_time);
+    tcase_add_test(net, what_comes_or_goes_by_and_by_is_left_in_time);
     tcase_add_test(net, a_way_to_nobody_is_not_measured);
     tcase_add_test(net, a_server_ends_with_connections_on_which_nothing_moves);
     suite_add_tcase(suite, c);

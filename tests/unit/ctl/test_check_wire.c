@@ -5,8 +5,9 @@
 #include "ctl/check_facts.h"
 #include "ctl/check_wire.h"
 
+#include "tests/support/cases.h"
+
 #include <check.h>
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,31 +149,19 @@ END_TEST
 
 /* --- bad input --- */
 
-static size_t read_file(const char *folder, const char *name, const char *file, char *to, size_t n)
-{
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%s/%s", folder, name, file);
-    co_autoclose FILE *in = fopen(path, "re");
-    ck_assert_msg(in != NULL, "%s", path);
-    size_t len = fread(to, 1, n, in);
-    ck_assert_uint_lt(len, n);
-    return len;
-}
-
-static void check_case(const char *folder, const char *name)
+static void check_case(const char *path)
 {
     static char input[1 << 16];
     static struct check_facts f;
     char wanted[256];
-    size_t n = read_file(folder, name, "input", input, sizeof input);
-    wanted[read_file(folder, name, "error", wanted, sizeof wanted)] = '\0';
-    wanted[strcspn(wanted, "\n")] = '\0';
+    size_t n = cases_read(path, "input", input, sizeof input);
+    cases_read_line(path, "error", wanted, sizeof wanted);
     set_up();
     int rc = take(input, n);
     if (rc > 0)
         rc = check_facts_from_json(json, &f, &err);
-    ck_assert_msg(rc < 0, "%s was taken", name);
-    ck_assert_msg(strstr(err.text, wanted) != NULL, "%s: '%s' without '%s'", name, err.text,
+    ck_assert_msg(rc < 0, "%s was taken", path);
+    ck_assert_msg(strstr(err.text, wanted) != NULL, "%s: '%s' without '%s'", path, err.text,
                   wanted);
     tear_down();
     set_up();
@@ -180,20 +169,7 @@ static void check_case(const char *folder, const char *name)
 
 START_TEST(bad_input_is_refused_with_its_reason)
 {
-    char folder[4096];
-    struct dirent *entry;
-    int n = 0;
-    snprintf(folder, sizeof folder, "%s/check/bad", getenv("TEST_DATA"));
-    DIR *dir = opendir(folder);
-    ck_assert_msg(dir != NULL, "cannot open %s", folder);
-    while ((entry = readdir(dir)) != NULL) {
-        if (entry->d_name[0] == '.')
-            continue;
-        check_case(folder, entry->d_name);
-        n++;
-    }
-    closedir(dir);
-    ck_assert_int_ge(n, 15);
+    ck_assert_int_ge(cases_each("check/bad", check_case), 15);
 }
 END_TEST
 

@@ -3,10 +3,11 @@
 #include "etcd/elector.h"
 
 #include "common/clock.h"
+#include "tests/support/machine_checks.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdlib.h>
-#include <string.h>
 
 static struct elector *e;
 static struct elector_orders o;
@@ -122,38 +123,13 @@ static void tear_down(void)
 
 START_TEST(each_pair_of_state_and_event_has_one_answer)
 {
-    for (int state = 0; state < ELECTOR_N_STATES; state++)
-        for (int type = 0; type < ELECTOR_N_EVENTS; type++)
-            ck_assert_msg(elector_covers((enum elector_state)state, (enum elector_event_type)type),
-                          "%s on %s: no row without condition and not ignored, or both",
-                          elector_state_name((enum elector_state)state),
-                          elector_event_name((enum elector_event_type)type));
+    assert_whole(&elector_machine);
 }
 END_TEST
 
 START_TEST(the_drawing_is_the_table)
 {
-    char path[4096], drawn[32768];
-    char *text;
-    size_t n;
-    snprintf(path, sizeof path, "%s/../../docs/elector.dot", getenv("TEST_DATA"));
-    FILE *out = open_memstream(&text, &n);
-    elector_print_dot(out);
-    fclose(out);
-    const char *write_to = getenv("WRITE_ELECTOR_DOT"); /* to make the drawing anew */
-    if (write_to != NULL) {
-        FILE *f = fopen(write_to, "w");
-        ck_assert_ptr_nonnull(f);
-        fputs(text, f);
-        fclose(f);
-    }
-    FILE *f = fopen(path, "r");
-    ck_assert_msg(f != NULL, "cannot open %s", path);
-    drawn[fread(drawn, 1, sizeof drawn - 1, f)] = '\0';
-    fclose(f);
-    ck_assert_msg(strcmp(drawn, text) == 0,
-                  "%s is not the table: make it anew by WRITE_ELECTOR_DOT=docs/elector.dot", path);
-    free(text);
+    assert_drawn(&elector_machine, "elector");
 }
 END_TEST
 
@@ -457,9 +433,5 @@ int main(void)
     tcase_add_test(all, the_last_words_do_not_wait_for_an_answer);
     tcase_add_test(all, who_does_not_lead_resigns_at_once);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? 0 : 1;
+    return run_suite(suite);
 }

@@ -6,10 +6,11 @@
 
 #include "common/buf.h"
 #include "common/error.h"
+#include "tests/support/cases.h"
 
 #include <check.h>
-#include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -200,27 +201,14 @@ END_TEST
 
 /* --- bad input --- */
 
-static size_t read_file(const char *dir, const char *name, char *to, size_t n)
-{
-    char path[4096];
-    snprintf(path, sizeof path, "%s/etcd/bad/%s/%s", getenv("TEST_DATA"), dir, name);
-    FILE *in = fopen(path, "r");
-    ck_assert_msg(in != NULL, "cannot open %s", path);
-    size_t len = fread(to, 1, n - 1, in);
-    fclose(in);
-    to[len] = '\0';
-    return len;
-}
-
-static void check_case(const char *name)
+static void check_case(const char *path)
 {
     static char input[100000], error[1024];
     static const char *const requests[] = {"READ", "GRANT", "CLAIM", "KEEP", "WRITE", "GIVE_UP"};
     char request[16];
     int status, n_head = 0;
-    size_t len = read_file(name, "input", input, sizeof input);
-    read_file(name, "error", error, sizeof error);
-    error[strcspn(error, "\n")] = '\0';
+    size_t len = cases_read(path, "input", input, sizeof input);
+    cases_read_line(path, "error", error, sizeof error);
     ck_assert_int_eq(sscanf(input, "%15s %d%n", request, &status, &n_head), 2);
     n_head++; /* the line's end */
     for (int type = 0; type < 6; type++) {
@@ -228,25 +216,14 @@ static void check_case(const char *name)
         if (strcmp(requests[type], request) == 0)
             etcd_wire_decode(&keys, &ask, status, input + n_head, len - (size_t)n_head, &answer);
     }
-    ck_assert_msg(answer.failed, "%s: it is taken", name);
-    ck_assert_msg(strcmp(answer.text, error) == 0, "%s: '%s' instead of '%s'", name, answer.text,
+    ck_assert_msg(answer.failed, "%s: it is taken", path);
+    ck_assert_msg(strcmp(answer.text, error) == 0, "%s: '%s' instead of '%s'", path, answer.text,
                   error);
 }
 
 START_TEST(bad_answers_are_refused_with_their_reason)
 {
-    char path[4096];
-    int n = 0;
-    snprintf(path, sizeof path, "%s/etcd/bad", getenv("TEST_DATA"));
-    DIR *dir = opendir(path);
-    ck_assert_msg(dir != NULL, "cannot open %s", path);
-    for (struct dirent *d; (d = readdir(dir)) != NULL;)
-        if (d->d_name[0] != '.') {
-            check_case(d->d_name);
-            n++;
-        }
-    closedir(dir);
-    ck_assert_int_gt(n, 10);
+    ck_assert_int_gt(cases_each("etcd/bad", check_case), 10);
 }
 END_TEST
 

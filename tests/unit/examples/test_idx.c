@@ -2,8 +2,9 @@
  * reader asks for, and the error. */
 #include "examples/idx.h"
 
+#include "tests/support/cases.h"
+
 #include <check.h>
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,29 +28,17 @@ static void remove_directory(void)
     rmdir(directory);
 }
 
-/* The first line of a file. */
-static void read_line(const char *folder, const char *name, char *line, size_t size)
-{
-    char where[512];
-
-    snprintf(where, sizeof(where), "%s/%s", folder, name);
-    FILE *in = fopen(where, "re");
-    ck_assert_msg(in != NULL && fgets(line, (int)size, in) != NULL, "%s cannot be read", where);
-    fclose(in);
-    line[strcspn(line, "\n")] = '\0';
-}
-
 static void check_bad(const char *folder)
 {
-    char input[512], error[256], dims[16], want[1024];
+    char input[1400], error[256], dims[16], want[1700];
     struct failure why = {""};
     struct idx idx = {.n_bytes = 77};
 
     snprintf(input, sizeof(input), "%s/input", folder);
     if (access(input, F_OK) != 0)
         strcat(input, ".gz");
-    read_line(folder, "error", error, sizeof(error));
-    read_line(folder, "dims", dims, sizeof(dims));
+    cases_read_line(folder, "error", error, sizeof(error));
+    cases_read_line(folder, "dims", dims, sizeof(dims));
     ck_assert_msg(idx_read(input, (unsigned)atoi(dims), &idx, &why) == -1, "%s was taken", input);
     snprintf(want, sizeof(want), "'%s': %s", input, error);
     ck_assert_str_eq(why.text, want);
@@ -58,21 +47,7 @@ static void check_bad(const char *folder)
 
 START_TEST(every_bad_file_is_refused_by_name_and_reason)
 {
-    char folder[400];
-    int n = 0;
-
-    snprintf(folder, sizeof(folder), "%s/idx/bad", getenv("TEST_DATA"));
-    DIR *d = opendir(folder);
-    ck_assert_ptr_nonnull(d);
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        if (e->d_name[0] == '.')
-            continue;
-        snprintf(folder, sizeof(folder), "%s/idx/bad/%.100s", getenv("TEST_DATA"), e->d_name);
-        check_bad(folder);
-        n++;
-    }
-    closedir(d);
-    ck_assert_int_ge(n, 20);
+    ck_assert_int_ge(cases_each("idx/bad", check_bad), 20);
 }
 END_TEST
 

@@ -6,12 +6,12 @@
 #include "launcher/cli.h"
 #include "launcher/cli_table.h"
 #include "launcher/job_spec.h"
+#include "tests/support/cases.h"
 #include "tests/support/cli_words.h"
 #include "tests/support/fake_world.h"
 
 #include <check.h>
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -759,38 +759,29 @@ static void free_lines(char **lines)
     free(lines);
 }
 
+static void check_wrong(const char *path)
+{
+    char said[CO_ERROR_TEXT_BYTES + 20];
+    char **words = read_lines(path, "argv");
+    char **env = read_lines(path, "env");
+    char **expected = read_lines(path, "error");
+    ck_assert_msg(words != NULL && expected != NULL, "%s: a file is missing", path);
+    fake = fake_world_usual;
+    if (env != NULL)
+        fake.env = (const char *const *)env;
+    int rc = parse((const char *const *)words);
+    snprintf(said, sizeof said, "%s: %s", strerrorname_np(-rc), rc < 0 ? err.text : "");
+    ck_assert_msg(rc < 0 && rc == err.code && strcmp(said, expected[0]) == 0,
+                  "%s:\nexpected %s\nsaid     %s", path, expected[0], said);
+    ck_assert_ptr_null(expected[1]);
+    free_lines(words);
+    free_lines(env);
+    free_lines(expected);
+}
+
 START_TEST(wrong_command_lines_are_told_what_is_wrong)
 {
-    char dir[900];
-    int n_cases = 0;
-    snprintf(dir, sizeof dir, "%s/options/bad", getenv("TEST_DATA"));
-    DIR *cases = opendir(dir);
-    ck_assert_ptr_nonnull(cases);
-    for (struct dirent *e; (e = readdir(cases)) != NULL;) {
-        if (e->d_name[0] == '.')
-            continue;
-        char path[1200];
-        char said[CO_ERROR_TEXT_BYTES + 20];
-        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
-        char **words = read_lines(path, "argv");
-        char **env = read_lines(path, "env");
-        char **expected = read_lines(path, "error");
-        ck_assert_msg(words != NULL && expected != NULL, "%s: a file is missing", path);
-        fake = fake_world_usual;
-        if (env != NULL)
-            fake.env = (const char *const *)env;
-        int rc = parse((const char *const *)words);
-        snprintf(said, sizeof said, "%s: %s", strerrorname_np(-rc), rc < 0 ? err.text : "");
-        ck_assert_msg(rc < 0 && rc == err.code && strcmp(said, expected[0]) == 0,
-                      "%s:\nexpected %s\nsaid     %s", e->d_name, expected[0], said);
-        ck_assert_ptr_null(expected[1]);
-        free_lines(words);
-        free_lines(env);
-        free_lines(expected);
-        n_cases++;
-    }
-    closedir(cases);
-    ck_assert_int_ge(n_cases, 30);
+    ck_assert_int_ge(cases_each("options/bad", check_wrong), 30);
 }
 END_TEST
 

@@ -485,6 +485,31 @@ END_TEST
 
 /* --- the port is lent to the store --- */
 
+static int listen_at_port(void)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port)};
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
+    ck_assert_int_eq(listen(fd, 1), 0);
+    return fd;
+}
+
+/* The next connection, when all of its greeting is here. */
+static int accept_greeting(int listener, uint8_t greeting[SEAL_GREETING_BYTES])
+{
+    int fd;
+    while ((fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) < 0)
+        uv_run(&loop, UV_RUN_NOWAIT);
+    for (size_t len = 0; len < SEAL_GREETING_BYTES;) {
+        ssize_t n = read(fd, greeting + len, SEAL_GREETING_BYTES - len);
+        len += n > 0 ? (size_t)n : 0;
+        uv_run(&loop, UV_RUN_NOWAIT);
+    }
+    return fd;
+}
+
 static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
 {
     endpoint_adopt(((struct node *)arg)->endpoint, fd, bytes, len);
@@ -516,6 +541,23 @@ START_TEST(nodes_come_in_by_the_store_while_it_has_the_port)
     }
     for (int i = 1; i < 5; i++)
         ck_assert_int_eq(nodes[i].n_down, 0); /* links outlive the listeners they came by */
+}
+END_TEST
+
+START_TEST(a_store_that_takes_the_port_is_no_sign_that_the_name_leads_elsewhere)
+{
+    uint8_t greeting[SEAL_GREETING_BYTES];
+    struct node *a = make(0, "127.0.0.1", JOB_HOST_HERE);
+    begin(a);
+    ck_assert(endpoint_lend_port(a->endpoint, port)); /* before it is known where the name leads */
+    int listener = listen_at_port(), conn = accept_greeting(listener, greeting);
+    AWAIT(a->n_up == 1);
+    close(listener);
+    close(conn); /* as the kernel does it with those that a listener has not taken */
+    struct node *b = make(1, "127.0.0.1", JOB_HOST_ELSEWHERE);
+    begin(b);
+    AWAIT(b->n_down == 1); /* the loop has seen both connections end */
+    ck_assert_msg(a->n_notes == 0, "%s", a->note);
 }
 END_TEST
 
@@ -629,22 +671,9 @@ END_TEST
 START_TEST(a_probe_claims_its_own_bytes_only)
 {
     uint8_t seen[SEAL_GREETING_BYTES];
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port)};
-    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int on = 1, listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    ck_assert_int_eq(bind(listener, (struct sockaddr *)&a, sizeof a), 0);
-    ck_assert_int_eq(listen(listener, 1), 0);
+    int listener = listen_at_port();
     struct self_probe *p = start_probe();
-    int conn = -1;
-    while ((conn = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) < 0)
-        uv_run(&loop, UV_RUN_NOWAIT);
-    size_t len = 0;
-    while (len < sizeof seen) {
-        ssize_t n = read(conn, seen + len, sizeof seen - len);
-        len += n > 0 ? (size_t)n : 0;
-        uv_run(&loop, UV_RUN_NOWAIT);
-    }
+    int conn = accept_greeting(listener, seen);
     ck_assert_int_eq(seal_is_greeting(seen, 4), 1);
     ck_assert(!self_probe_claims(p, seen, 4)); /* as each greeting begins */
     ck_assert(!self_probe_claims(p, seen, 16));
@@ -681,6 +710,7 @@ int main(void)
     tcase_add_test(c, the_same_token_lets_in);
     tcase_add_loop_test(c, another_token_or_none_is_final, 0, 3);
     tcase_add_test(c, nodes_come_in_by_the_store_while_it_has_the_port);
+    tcase_add_test(c, a_store_that_takes_the_port_is_no_sign_that_the_name_leads_elsewhere);
     tcase_add_test(c, it_is_no_store_itself);
     tcase_add_test(c, only_so_many_words_are_the_loopback_interface);
     tcase_add_test(c, one_address_of_several_is_chosen_in_whatever_order_they_come);

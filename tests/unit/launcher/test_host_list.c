@@ -2,9 +2,9 @@
 #include "launcher/host_list.h"
 
 #include "common/error.h"
+#include "tests/support/cases.h"
 
 #include <check.h>
-#include <dirent.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -95,42 +95,23 @@ START_TEST(as_many_hosts_as_are_allowed_are_read)
 END_TEST
 
 /* tests/data/hosts/bad/CASE/{input,error} */
-static void check_bad(const char *folder, const char *name)
+static void check_bad(const char *path)
 {
-    char path[600], expected[400] = "";
     static char input[1 << 16];
-    snprintf(path, sizeof path, "%s/%s/error", folder, name);
-    FILE *in = fopen(path, "re");
-    ck_assert(in != NULL && fgets(expected, sizeof expected, in) != NULL);
-    fclose(in);
-    expected[strcspn(expected, "\n")] = '\0';
-    snprintf(path, sizeof path, "%s/%s/input", folder, name);
-    in = fopen(path, "re");
-    ck_assert_ptr_nonnull(in);
-    size_t len = fread(input, 1, sizeof input, in);
-    fclose(in);
+    char expected[400];
+    size_t len = cases_read(path, "input", input, sizeof input);
+    cases_read_line(path, "error", expected, sizeof expected);
     begin();
     int rc = host_list_add_file(&list, "hosts", input, len, &err);
-    ck_assert_msg(rc == -EINVAL || rc == -ERANGE, "%s is accepted", name);
+    ck_assert_msg(rc == -EINVAL || rc == -ERANGE, "%s is accepted", path);
     if (strcmp(err.text, expected) != 0)
-        ck_abort_msg("%s: '%s'", name, err.text);
+        ck_abort_msg("%s: '%s'", path, err.text);
     host_list_fini(&list);
 }
 
 START_TEST(what_is_no_host_file_is_refused_with_line_and_reason)
 {
-    char folder[512];
-    unsigned n = 0;
-    snprintf(folder, sizeof folder, "%s/hosts/bad", getenv("TEST_DATA"));
-    DIR *d = opendir(folder);
-    ck_assert_ptr_nonnull(d);
-    for (struct dirent *e; (e = readdir(d)) != NULL;)
-        if (e->d_name[0] != '.') {
-            check_bad(folder, e->d_name);
-            n++;
-        }
-    closedir(d);
-    ck_assert_uint_ge(n, 40);
+    ck_assert_int_ge(cases_each("hosts/bad", check_bad), 40);
 }
 END_TEST
 

@@ -8,8 +8,9 @@
 #include "launcher/placement.h"
 #include "launcher/topology.h"
 
+#include "tests/support/cases.h"
+
 #include <check.h>
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,12 +95,10 @@ static void check(struct reader *r, const char *text)
     r->n_checked++;
 }
 
-static void check_file(const char *dir, const char *name)
+static void check_file(const char *path)
 {
     static struct reader r;
-    char path[600];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    r = (struct reader){.in = fopen(path, "r"), .name = name};
+    r = (struct reader){.in = fopen(path, "r"), .name = path};
     ck_assert_ptr_nonnull(r.in);
     while (read_line(&r)) {
         char *value = r.line + strcspn(r.line, " ");
@@ -115,7 +114,7 @@ static void check_file(const char *dir, const char *name)
         else if (strcmp(r.line, "bind") == 0)
             check(&r, text);
         else
-            ck_abort_msg("%s:%d: what is '%s'?", name, r.line_number, r.line);
+            ck_abort_msg("%s:%d: what is '%s'?", path, r.line_number, r.line);
     }
     fclose(r.in);
     free(r.topology);
@@ -124,19 +123,7 @@ static void check_file(const char *dir, const char *name)
 
 START_TEST(ranks_get_the_cpus_that_are_written_down_for_the_machine)
 {
-    char dir[512];
-    int n = 0;
-    snprintf(dir, sizeof dir, "%s/placement", getenv("TEST_DATA"));
-    DIR *d = opendir(dir);
-    ck_assert_ptr_nonnull(d);
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        if (e->d_name[0] == '.')
-            continue;
-        check_file(dir, e->d_name);
-        n++;
-    }
-    closedir(d);
-    ck_assert_int_ge(n, 16);
+    ck_assert_int_ge(cases_each("placement", check_file), 16);
 }
 END_TEST
 

@@ -1,11 +1,12 @@
 /* A history is made of the lines of a job's events; what has to be done comes of what the ranks do.
- * Bad files are data: tests/data/replay/bad/NAME is refused with the text in NAME.error. */
+ * Bad files are data: of tests/data/replay/bad/CASE `input` is refused with the text in `error`. */
 #include "common/error.h"
 #include "launcher/replay.h"
 #include "launcher/replay_read.h"
 
+#include "tests/support/cases.h"
+
 #include <check.h>
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -246,6 +247,67 @@ START_TEST(a_line_that_is_too_long_is_refused)
 }
 END_TEST
 
+enum { FAR_TOO_LONG = 2 }; /* times */
+
+/* Events that nothing has to be known of, each in a line as long as it may be. */
+static ssize_t write_more(void *cookie, char *to, size_t n)
+{
+    static const char event[] = "{\"v\":1,\"ev\":\"x\"}";
+    size_t *n_written = cookie;
+    if (*n_written >= (size_t)FAR_TOO_LONG * REPLAY_FILE_BYTES)
+        return 0;
+    for (size_t i = 0; i < n; i++) {
+        const size_t at = (*n_written + i) % REPLAY_LINE_BYTES;
+        to[i] = at < sizeof event - 1 ? event[at] : at == REPLAY_LINE_BYTES - 1 ? '\n' : ' ';
+    }
+    *n_written += n;
+    return (ssize_t)n;
+}
+
+START_TEST(a_file_that_does_not_end_is_refused)
+{
+    size_t n_written = 0;
+    FILE *in = fopencookie(&n_written, "r", (cookie_io_functions_t){.read = write_more});
+    ck_assert_ptr_nonnull(in);
+    ck_assert_int_eq(replay_read(in, "FILE", &replay, &err), -EINVAL);
+    fclose(in);
+    ck_assert_str_eq(err.text, "FILE:129: the file is longer than 128 MiB");
+}
+END_TEST
+
+/* Looked for one by one they would take hours. */
+START_TEST(a_generation_may_have_many_nodes_and_ranks)
+{
+    enum { N_RANKS = 1 << 18 };
+    struct replay *r = replay_create();
+    struct replay_shape shape;
+    struct replay_record w = {.type = REPLAY_PLACE,
+                              .line = 1,
+                              .n_nodes = REPLAY_MAX_NODES,
+                              .world = REPLAY_MAX_NODES,
+                              .n_local = 1};
+    for (w.generation = 0; w.generation < 2; w.generation++)
+        for (w.node = 0; w.node < REPLAY_MAX_NODES; w.node++, w.line++) {
+            w.first_rank = w.node;
+            w.stay = w.node + w.generation; /* the first one goes, another one comes */
+            ck_assert_int_eq(replay_add(r, &w, &err), 0);
+        }
+    w = (struct replay_record){.type = REPLAY_BEGAN, .line = w.line};
+    for (w.rank = 0; w.rank < N_RANKS; w.rank++, w.line++)
+        ck_assert_int_eq(replay_add(r, &w, &err), 0);
+    w = (struct replay_record){.type = REPLAY_STEPS, .line = w.line, .is_known = true, .after = 9};
+    ck_assert_int_eq(replay_add(r, &w, &err), 0);
+    ck_assert_msg(replay_finish(r, &err) == 0, "%s", err.text);
+    ck_assert(replay_get(r, 0, &shape) && shape.n_joining == 1);
+    w = (struct replay_record){.type = REPLAY_BEGAN, .line = 7000000, .rank = 77};
+    ck_assert_int_eq(replay_add(r, &w, &err), 0);
+    ck_assert_int_eq(replay_finish(r, &err), -EINVAL);
+    ck_assert_str_eq(err.text, "7000000: rank 77 starts a second time in generation 0: the file "
+                               "has more than one run");
+    replay_destroy(r);
+}
+END_TEST
+
 START_TEST(numbers_that_only_a_caller_could_get_wrong_are_refused)
 {
     struct replay *r = replay_create();
@@ -260,38 +322,22 @@ START_TEST(numbers_that_only_a_caller_could_get_wrong_are_refused)
 }
 END_TEST
 
-static void check_bad(const char *dir, const char *name)
+static void check_bad(const char *path)
 {
-    char path[512], expected[512] = "";
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *in = fopen(path, "re");
+    char input[1400], expected[512];
+    snprintf(input, sizeof input, "%s/input", path);
+    FILE *in = fopen(input, "re");
+    ck_assert_msg(in != NULL, "cannot open %s", input);
     int rc = replay_read(in, "FILE", &replay, &err);
     fclose(in);
-    snprintf(path, sizeof path, "%s/%.*s.error", dir, (int)strcspn(name, "."), name);
-    in = fopen(path, "re");
-    ck_assert_msg(in != NULL && fgets(expected, sizeof expected, in) != NULL, "no %s", path);
-    fclose(in);
-    expected[strcspn(expected, "\n")] = '\0';
-    ck_assert_msg(rc == -EINVAL, "%s is taken", name);
+    cases_read_line(path, "error", expected, sizeof expected);
+    ck_assert_msg(rc == -EINVAL, "%s is taken", path);
     ck_assert_str_eq(err.text, expected);
 }
 
 START_TEST(bad_files_are_refused_with_the_line)
 {
-    char path[400];
-    int n = 0;
-    snprintf(path, sizeof path, "%s/replay/bad", getenv("TEST_DATA"));
-    DIR *dir = opendir(path);
-    ck_assert_ptr_nonnull(dir);
-    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
-        const char *dot = strrchr(entry->d_name, '.');
-        if (dot == NULL || strcmp(dot, ".jsonl") != 0)
-            continue;
-        check_bad(path, entry->d_name);
-        n++;
-    }
-    closedir(dir);
-    ck_assert_int_gt(n, 20);
+    ck_assert_int_gt(cases_each("replay/bad", check_bad), 20);
 }
 END_TEST
 
@@ -313,6 +359,8 @@ int main(void)
     tcase_add_test(t, a_job_in_which_nothing_happens_needs_nothing);
     tcase_add_test(t, lines_of_other_events_are_passed_over);
     tcase_add_test(t, a_line_that_is_too_long_is_refused);
+    tcase_add_test(t, a_file_that_does_not_end_is_refused);
+    tcase_add_test(t, a_generation_may_have_many_nodes_and_ranks);
     tcase_add_test(t, numbers_that_only_a_caller_could_get_wrong_are_refused);
     tcase_add_test(t, bad_files_are_refused_with_the_line);
     suite_add_tcase(suite, t);

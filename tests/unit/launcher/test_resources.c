@@ -2,10 +2,10 @@
  * doubles of /proc, /sys and /dev, written by each test; one test looks at the real ones. */
 #include "launcher/cli_world.h"
 #include "launcher/resources.h"
+#include "tests/support/cases.h"
 #include "tests/support/file_tree.h"
 
 #include <check.h>
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,6 +60,8 @@ static void check_case(const char *path)
 {
     char line[200], name[200] = "", text[400] = "";
     int affinity = 0, cpus = 0;
+    tear_down();
+    set_up();
     FILE *in = fopen(path, "r");
     ck_assert_ptr_nonnull(in);
     while (fgets(line, sizeof line, in) != NULL) {
@@ -83,22 +85,7 @@ static void check_case(const char *path)
 
 START_TEST(hostile_quotas_leave_what_is_written_down)
 {
-    char dir[512], path[800];
-    int n = 0;
-    snprintf(dir, sizeof dir, "%s/quota", getenv("TEST_DATA"));
-    DIR *d = opendir(dir);
-    ck_assert_ptr_nonnull(d);
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        if (e->d_name[0] == '.')
-            continue;
-        tear_down();
-        set_up();
-        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
-        check_case(path);
-        n++;
-    }
-    closedir(d);
-    ck_assert_int_ge(n, 12);
+    ck_assert_int_ge(cases_each("quota", check_case), 12);
 }
 END_TEST
 

@@ -1,9 +1,12 @@
 /* The life of a communicator: the table, walked through. */
 #include "nccl/life.h"
 
+#include "common/machine.h"
+#include "tests/support/machine_checks.h"
+#include "tests/support/suite.h"
+
 #include <check.h>
 #include <stdlib.h>
-#include <string.h>
 
 static struct life made(bool can_revoke, enum life_state state)
 {
@@ -18,12 +21,7 @@ static void expect(struct life *l, enum life_event e, enum life_deed deed, enum 
 
 START_TEST(each_pair_of_state_and_event_has_one_answer)
 {
-    for (int s = 0; s < LIFE_N_STATES; s++)
-        for (int e = 0; e < LIFE_N_EVENTS; e++)
-            ck_assert_msg(life_has_row((enum life_state)s, (enum life_event)e) !=
-                              life_is_ignored((enum life_state)s, (enum life_event)e),
-                          "%s on event %d: no row and not ignored, or both",
-                          life_state_name((enum life_state)s), e);
+    assert_whole(&life_machine);
 }
 END_TEST
 
@@ -32,7 +30,7 @@ START_TEST(an_ignored_event_changes_nothing)
     for (int s = 0; s < LIFE_N_STATES; s++)
         for (int e = 0; e < LIFE_N_EVENTS; e++) {
             struct life l = made(true, (enum life_state)s);
-            if (life_is_ignored(l.state, (enum life_event)e))
+            if (co_machine_ignores(&life_machine, l.state, (unsigned)e))
                 expect(&l, (enum life_event)e, LIFE_NOTHING, (enum life_state)s);
         }
 }
@@ -109,27 +107,7 @@ END_TEST
 
 START_TEST(the_drawing_is_the_table)
 {
-    char path[4096], drawn[16384];
-    snprintf(path, sizeof path, "%s/../../docs/nccl.dot", getenv("TEST_DATA"));
-    char *text;
-    size_t n;
-    FILE *out = open_memstream(&text, &n);
-    life_print_dot(out);
-    fclose(out);
-    const char *write_to = getenv("WRITE_NCCL_DOT"); /* to make the drawing anew */
-    if (write_to != NULL) {
-        FILE *f = fopen(write_to, "w");
-        ck_assert_ptr_nonnull(f);
-        fputs(text, f);
-        fclose(f);
-    }
-    FILE *f = fopen(path, "r");
-    ck_assert_msg(f != NULL, "cannot open %s", path);
-    drawn[fread(drawn, 1, sizeof drawn - 1, f)] = '\0';
-    fclose(f);
-    ck_assert_msg(strcmp(drawn, text) == 0,
-                  "%s is not the table: make it anew by WRITE_NCCL_DOT=docs/nccl.dot", path);
-    free(text);
+    assert_drawn(&life_machine, "nccl");
 }
 END_TEST
 
@@ -147,9 +125,5 @@ int main(void)
     tcase_add_test(t, from_each_state_failures_lead_to_an_end);
     tcase_add_test(t, the_drawing_is_the_table);
     suite_add_tcase(s, t);
-    SRunner *runner = srunner_create(s);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(s);
 }

@@ -5,9 +5,9 @@
 #include "common/buf.h"
 #include "common/error.h"
 #include "common/scope.h"
+#include "tests/support/cases.h"
 
 #include <check.h>
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -305,51 +305,25 @@ END_TEST
 
 /* --- Bad input from files --- */
 
-static size_t read_file(const char *folder, const char *name, const char *file, char *ret,
-                        size_t size)
-{
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%s/%s", folder, name, file);
-    co_autoclose FILE *in = fopen(path, "re");
-    ck_assert_msg(in != NULL, "cannot open %s", path);
-    size_t n = fread(ret, 1, size, in);
-    ck_assert_msg(n < size, "%s is too long", path);
-    return n;
-}
-
-static void check_case(const char *folder, const char *name)
+static void check_case(const char *path)
 {
     static char input[2 * CONTROL_WIRE_MAX_BYTES];
     char expected[512];
     struct message m;
-    size_t len = read_file(folder, name, "input", input, sizeof input);
-    size_t n = read_file(folder, name, "error", expected, sizeof expected - 1);
-    expected[n > 0 && expected[n - 1] == '\n' ? n - 1 : n] = '\0';
+    size_t len = cases_read(path, "input", input, sizeof input);
+    cases_read_line(path, "error", expected, sizeof expected);
     co_autofree uint8_t *bytes = malloc(len > 0 ? len : 1);
     ck_assert_ptr_nonnull(bytes);
     memcpy(bytes, input, len);
     ck_assert_msg(control_wire_decode(bytes, len, &scratch, &m, &err) == -EPROTO,
-                  "%s was taken for a message", name);
-    ck_assert_msg(strcmp(err.text, expected) == 0, "%s: '%s' instead of '%s'", name, err.text,
+                  "%s was taken for a message", path);
+    ck_assert_msg(strcmp(err.text, expected) == 0, "%s: '%s' instead of '%s'", path, err.text,
                   expected);
 }
 
 START_TEST(bad_input_is_refused_with_its_reason)
 {
-    char folder[4096];
-    struct dirent *entry;
-    int n = 0;
-    snprintf(folder, sizeof folder, "%s/control/bad", getenv("TEST_DATA"));
-    DIR *dir = opendir(folder);
-    ck_assert_msg(dir != NULL, "cannot open %s", folder);
-    while ((entry = readdir(dir)) != NULL) {
-        if (entry->d_name[0] == '.')
-            continue;
-        check_case(folder, entry->d_name);
-        n++;
-    }
-    closedir(dir);
-    ck_assert_int_ge(n, 20);
+    ck_assert_int_ge(cases_each("control/bad", check_case), 20);
 }
 END_TEST
 

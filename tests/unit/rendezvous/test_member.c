@@ -4,9 +4,12 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "tests/support/machine_checks.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -171,39 +174,13 @@ static void tear_down(void)
 
 START_TEST(each_pair_of_state_and_event_has_one_answer)
 {
-    for (int state = 0; state < MEMBER_N_STATES; state++)
-        for (int type = 0; type < MEMBER_N_EVENTS; type++)
-            ck_assert_msg(member_covers((enum member_state)state, (enum member_event_type)type),
-                          "%s on %s: no row without condition and not ignored, or both",
-                          member_state_name((enum member_state)state),
-                          member_event_name((enum member_event_type)type));
+    assert_whole(&member_machine);
 }
 END_TEST
 
 START_TEST(the_drawing_is_the_table)
 {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/../../docs/member.dot", getenv("TEST_DATA"));
-    char *text;
-    size_t n;
-    FILE *out = open_memstream(&text, &n);
-    member_print_dot(out);
-    fclose(out);
-    const char *write_to = getenv("WRITE_MEMBER_DOT"); /* to make the drawing anew */
-    if (write_to != NULL) {
-        FILE *f = fopen(write_to, "w");
-        ck_assert_ptr_nonnull(f);
-        fputs(text, f);
-        fclose(f);
-    }
-    FILE *f = fopen(path, "r");
-    ck_assert_msg(f != NULL, "cannot open %s", path);
-    char drawn[32768];
-    drawn[fread(drawn, 1, sizeof drawn - 1, f)] = '\0';
-    fclose(f);
-    ck_assert_msg(strcmp(drawn, text) == 0,
-                  "%s is not the table: make it anew by WRITE_MEMBER_DOT=docs/member.dot", path);
-    free(text);
+    assert_drawn(&member_machine, "member");
 }
 END_TEST
 
@@ -965,9 +942,5 @@ int main(void)
     tcase_add_test(all, a_node_on_which_something_hangs_leaves);
     tcase_add_test(all, what_is_waited_for_is_kept);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed > 0;
+    return run_suite(suite);
 }

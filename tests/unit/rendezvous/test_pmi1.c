@@ -3,8 +3,9 @@
 #include "common/error.h"
 #include "rendezvous/pmi1_server.h"
 
+#include "tests/support/cases.h"
+
 #include <check.h>
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -195,6 +196,28 @@ START_TEST(nodes_take_their_puts_to_each_other)
 }
 END_TEST
 
+START_TEST(a_put_that_is_refused_goes_to_nobody)
+{
+    char value[801], line[1000];
+    struct co_buf puts = {0};
+    memset(value, 'x', sizeof value - 1);
+    value[sizeof value - 1] = '\0';
+    make((struct pmi1_place){.n_local = 1, .world_size = 2, .n_nodes = 2, .max_kvs_bytes = 1024});
+    EXPECT(0, "cmd=put kvsname=job key=a value=1\n", "cmd=put_result rc=0 msg=success\n");
+    snprintf(line, sizeof line, "cmd=put kvsname=job key=b value=%s\n", value);
+    ck_assert_int_eq(say(0, line), 0);
+    hear(0); /* at the latest the second is one too many */
+    snprintf(line, sizeof line, "cmd=put kvsname=job key=c value=%s\n", value);
+    EXPECT(0, line, "cmd=put_result rc=-1 msg=too_many_keys\n");
+    EXPECT(0, "cmd=get kvsname=job key=c\n",
+           "cmd=get_result rc=-1 msg=key_c_not_found value=unknown\n");
+    ck_assert_int_eq(pmi1_server_take_puts(server, &puts), 0);
+    ck_assert_ptr_nonnull(memmem(co_buf_bytes(&puts), co_buf_len(&puts), "a=1\n", 4));
+    ck_assert_ptr_null(memmem(co_buf_bytes(&puts), co_buf_len(&puts), "c=", 2));
+    co_buf_fini(&puts);
+}
+END_TEST
+
 START_TEST(what_a_node_brings_is_looked_at)
 {
     static const char *const bad[] = {"a=1", "a=1 b=2\n", "\n", "=1\n", "a=\x01\n"};
@@ -234,48 +257,23 @@ START_TEST(a_mapping_counts_equal_nodes_together)
 }
 END_TEST
 
-static size_t read_file(const char *path, char *to, size_t n)
-{
-    FILE *f = fopen(path, "rb");
-    ck_assert_msg(f != NULL, "%s", path);
-    size_t len = fread(to, 1, n - 1, f);
-    ck_assert_msg(feof(f), "%s is too long", path);
-    fclose(f);
-    to[len] = '\0';
-    return len;
-}
-
 /* tests/data/pmi1/bad/CASE/{input,error} */
-static void check_bad(const char *folder, const char *name)
+static void check_bad(const char *path)
 {
-    char path[600], wanted[512];
     static char input[16384];
-    snprintf(path, sizeof path, "%s/%s/input", folder, name);
-    const size_t len = read_file(path, input, sizeof input);
-    snprintf(path, sizeof path, "%s/%s/error", folder, name);
-    read_file(path, wanted, sizeof wanted);
-    wanted[strcspn(wanted, "\n")] = '\0';
+    char wanted[512];
+    const size_t len = cases_read(path, "input", input, sizeof input);
+    cases_read_line(path, "error", wanted, sizeof wanted);
     make((struct pmi1_place){.n_local = 1, .world_size = 1, .n_nodes = 1});
     ck_assert_msg(pmi1_server_feed(server, 0, (const uint8_t *)input, len, &err) == -EPROTO, "%s",
-                  name);
-    ck_assert_msg(strcmp(err.text, wanted) == 0, "%s: %s", name, err.text);
+                  path);
+    ck_assert_msg(strcmp(err.text, wanted) == 0, "%s: %s", path, err.text);
     tear_down();
 }
 
 START_TEST(bad_lines_are_refused_with_a_reason)
 {
-    char folder[512];
-    int n = 0;
-    snprintf(folder, sizeof folder, "%s/pmi1/bad", getenv("TEST_DATA"));
-    DIR *dir = opendir(folder);
-    ck_assert_ptr_nonnull(dir);
-    for (struct dirent *e; (e = readdir(dir)) != NULL;)
-        if (e->d_name[0] != '.') {
-            check_bad(folder, e->d_name);
-            n++;
-        }
-    closedir(dir);
-    ck_assert_int_ge(n, 12);
+    ck_assert_int_ge(cases_each("pmi1/bad", check_bad), 12);
 }
 END_TEST
 
@@ -294,6 +292,7 @@ int main(void)
     tcase_add_test(t, an_abort_keeps_its_code_and_is_not_answered);
     tcase_add_test(t, what_is_not_served_is_refused_in_words);
     tcase_add_test(t, nodes_take_their_puts_to_each_other);
+    tcase_add_test(t, a_put_that_is_refused_goes_to_nobody);
     tcase_add_test(t, what_a_node_brings_is_looked_at);
     tcase_add_test(t, who_shares_a_node_is_told_once_it_is_known);
     tcase_add_test(t, a_mapping_counts_equal_nodes_together);

@@ -15,9 +15,10 @@
 #include "common/scope.h"
 #include "rendezvous/session.h"
 
+#include "tests/support/cases.h"
+
 #include <check.h>
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -203,28 +204,6 @@ static void play(const char *path, enum cut cut)
     stop();
 }
 
-static int each_in(const char *folder, void (*act)(const char *path))
-{
-    char base[1000], path[1300];
-    const char *data = getenv("TEST_DATA");
-    ck_assert_msg(data != NULL, "TEST_DATA must name tests/data");
-    snprintf(base, sizeof base, "%s/wire/%s", data, folder);
-    struct dirent **entries;
-    int n = scandir(base, &entries, NULL, alphasort);
-    int n_done = 0;
-    ck_assert_msg(n > 0, "%s", base);
-    for (int i = 0; i < n; i++) {
-        if (entries[i]->d_name[0] != '.') {
-            snprintf(path, sizeof path, "%s/%s", base, entries[i]->d_name);
-            act(path);
-            n_done++;
-        }
-        free(entries[i]);
-    }
-    free(entries);
-    return n_done;
-}
-
 static void play_all_cuts(const char *path)
 {
     play(path, AS_WRITTEN);
@@ -234,25 +213,15 @@ static void play_all_cuts(const char *path)
 
 START_TEST(conversations_go_as_recorded_however_they_are_cut)
 {
-    ck_assert_int_ge(each_in("talk", play_all_cuts), 17);
+    ck_assert_int_ge(cases_each("wire/talk", play_all_cuts), 17);
 }
 END_TEST
-
-static size_t read_file(const char *folder, const char *name, char *bytes, size_t size)
-{
-    char path[1400];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    co_autoclose FILE *in = fopen(path, "re");
-    ck_assert_msg(in != NULL, "%s", path);
-    return fread(bytes, 1, size - 1, in);
-}
 
 static void refuse(const char *path)
 {
     char input[4096], error[CO_ERROR_TEXT_BYTES + 1];
-    size_t len = read_file(path, "input", input, sizeof input);
-    error[read_file(path, "error", error, sizeof error)] = '\0';
-    error[strcspn(error, "\n")] = '\0';
+    size_t len = cases_read(path, "input", input, sizeof input);
+    cases_read_line(path, "error", error, sizeof error);
     for (enum cut cut = AS_WRITTEN; cut <= BYTE_BY_BYTE; cut++) {
         start();
         deliver(&clients[0], (const uint8_t *)input, len, cut);
@@ -264,7 +233,7 @@ static void refuse(const char *path)
 
 START_TEST(bad_bytes_are_refused_for_the_right_reason)
 {
-    ck_assert_int_ge(each_in("bad", refuse), 19);
+    ck_assert_int_ge(cases_each("wire/bad", refuse), 19);
 }
 END_TEST
 

@@ -3,6 +3,8 @@
 #include "worker-runtime/utf8.h"
 #include "worker-runtime/whole_file.h"
 
+#include "tests/support/cases.h"
+
 #include <check.h>
 #include <ddp/safetensors.h>
 #include <dirent.h>
@@ -108,30 +110,20 @@ START_TEST(all_types_have_their_sizes)
 END_TEST
 
 /* tests/data/safetensors/bad/CASE/{input,error} */
+static void check_bad(const char *path)
+{
+    char input[1400], expected[256], text[1700];
+    struct ddp_safetensors *f = NULL;
+    snprintf(input, sizeof input, "%s/input", path);
+    cases_read_line(path, "error", expected, sizeof expected);
+    snprintf(text, sizeof text, "'%s': %s", input, expected);
+    ck_assert_msg(ddp_safetensors_open(input, &f) == DDP_EINVAL, "%s is accepted", path);
+    ck_assert_str_eq(ddp_last_error(), text);
+}
+
 START_TEST(damaged_and_hostile_files_are_refused_with_the_reason)
 {
-    char path[512], input[600], error[600], expected[256], text[900];
-    unsigned n = 0;
-    snprintf(path, sizeof path, "%s/safetensors/bad", getenv("TEST_DATA"));
-    DIR *d = opendir(path);
-    ck_assert_ptr_nonnull(d);
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        struct ddp_safetensors *f = NULL;
-        if (e->d_name[0] == '.')
-            continue;
-        snprintf(input, sizeof input, "%s/%s/input", path, e->d_name);
-        snprintf(error, sizeof error, "%s/%s/error", path, e->d_name);
-        FILE *in = fopen(error, "re");
-        ck_assert(in != NULL && fgets(expected, sizeof expected, in) != NULL);
-        fclose(in);
-        expected[strcspn(expected, "\n")] = '\0';
-        snprintf(text, sizeof text, "'%s': %s", input, expected);
-        ck_assert_msg(ddp_safetensors_open(input, &f) == DDP_EINVAL, "%s is accepted", e->d_name);
-        ck_assert_str_eq(ddp_last_error(), text);
-        n++;
-    }
-    closedir(d);
-    ck_assert_uint_ge(n, 30);
+    ck_assert_int_ge(cases_each("safetensors/bad", check_bad), 30);
 }
 END_TEST
 

@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -224,6 +225,33 @@ START_TEST(bytes_that_are_no_request_cost_the_connection)
 }
 END_TEST
 
+/* The host takes care of its guests in one thread: when `a` has been answered three times, it has
+ * tried to take the late one. */
+START_TEST(who_comes_while_no_descriptor_is_left_is_taken_later)
+{
+    static const uint8_t hello[] = {0, 0xce, 0xf7, 0x85, 0x3c, 12};
+    const struct sockaddr_in to = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct store_client *a = enter();
+    struct rlimit before;
+    uint8_t answer;
+    const int late = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const int next = dup(0); /* descriptors are given out lowest first */
+    close(next);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)next, before.rlim_max}), 0);
+    ck_assert_int_eq(connect(late, (const struct sockaddr *)&to, sizeof to), 0);
+    for (int i = 0; i < 3; i++)
+        set(a, "key", "value");
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
+    ck_assert_int_eq(send(late, word, sizeof word, MSG_NOSIGNAL), sizeof word);
+    ck_assert_int_eq(send(late, hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
+    ck_assert_int_eq(recv(late, &answer, 1, 0), 1);
+    close(late);
+    client_close(a);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("store_host");
@@ -236,6 +264,7 @@ int main(void)
     tcase_add_test(t, a_part_of_a_word_is_answered_alike_whether_it_is_right_or_not);
     tcase_add_test(t, the_word_may_come_in_pieces);
     tcase_add_test(t, many_who_say_nothing_keep_nobody_out);
+    tcase_add_test(t, who_comes_while_no_descriptor_is_left_is_taken_later);
     tcase_add_test(t, bytes_that_are_no_request_cost_the_connection);
     suite_add_tcase(suite, t);
     SRunner *runner = srunner_create(suite);

@@ -1,0 +1,42 @@
+/* listener.h - a listening socket that rests while there is no room for who comes.
+ *
+ * With no descriptor left, a connection stays in the queue and its listener readable: who polls it
+ * goes round and round, and what else the process does starves. So a listener rests for a while
+ * after that. The connection waits rather than being closed: peers come once, and end if they are
+ * sent away. (What listens by libuv has libuv's way: a spare descriptor, and who comes is closed.)
+ *
+ * Of one thread. Opens and closes nothing. */
+#ifndef DDP_COMMON_LISTENER_H
+#define DDP_COMMON_LISTENER_H
+
+#include <poll.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { CO_LISTENER_REST_MS = 50 };
+
+struct co_listener {
+    int fd;                 /* non-blocking; the owner's */
+    uint64_t rests_till_ms; /* by co_now_ms(); 0: it does not rest */
+};
+
+/* error    an errno of accept()
+ * returns  whether it will pass when descriptors or memory are given back, here or elsewhere */
+bool co_is_shortage(int error);
+
+/* Take one connection.
+ *
+ * flags    SOCK_CLOEXEC, SOCK_NONBLOCK
+ * returns  a descriptor, which is the caller's, or
+ *          -EAGAIN  nobody is there, or the listener rests
+ *          -errno   of accept(); after a shortage it rests from now on */
+int co_listener_accept(struct co_listener *l, int flags);
+
+/* What to poll: nothing, while it rests. It need not have been asked whether its rest is over. */
+struct pollfd co_listener_poll(const struct co_listener *l);
+
+/* timeout_ms  of a poll() with the above; -1: none
+ * returns     the same, or less if the rest is over before that */
+int co_listener_wait_ms(const struct co_listener *l, int timeout_ms);
+
+#endif

@@ -1,0 +1,79 @@
+#include "rank_line.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct rank_line {
+    uv_poll_t poll;
+    int fd;
+    int rank;
+    struct rank_line_owner owner;
+};
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+    const struct rank_line *l = poll->data;
+    l->owner.on_event(l->owner.arg, l->rank, status < 0 ? events | UV_READABLE : events);
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    free(handle->data);
+}
+
+int rank_line_open(uv_loop_t *loop, int fd, int rank, const struct rank_line_owner *owner,
+                   struct rank_line **ret_line)
+{
+    struct rank_line *l = malloc(sizeof *l);
+    if (l == NULL) {
+        close(fd);
+        return -ENOMEM;
+    }
+    *l = (struct rank_line){.fd = fd, .rank = rank, .owner = *owner};
+    int rc = uv_poll_init(loop, &l->poll, fd); /* makes our end non-blocking */
+    if (rc < 0) {
+        close(fd);
+        free(l);
+        return rc;
+    }
+    l->poll.data = l;
+    rank_line_watch(l, UV_READABLE);
+    *ret_line = l;
+    return 0;
+}
+
+int rank_line_open_pair(uv_loop_t *loop, int rank, const struct rank_line_owner *owner,
+                        struct rank_line **ret_line, int *ret_worker_fd)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return -errno;
+    int rc = rank_line_open(loop, pair[0], rank, owner, ret_line);
+    if (rc < 0) {
+        close(pair[1]);
+        return rc;
+    }
+    *ret_worker_fd = pair[1];
+    return 0;
+}
+
+int rank_line_fd(const struct rank_line *l)
+{
+    return l->fd;
+}
+
+void rank_line_watch(struct rank_line *l, int events)
+{
+    uv_poll_start(&l->poll, events, on_poll);
+}
+
+void rank_line_close(struct rank_line **l)
+{
+    if (*l == NULL)
+        return;
+    uv_close((uv_handle_t *)&(*l)->poll, on_closed);
+    close((*l)->fd);
+    *l = NULL;
+}

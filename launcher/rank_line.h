@@ -1,0 +1,42 @@
+/* rank_line.h - our end of a socket of which a rank has the other one.
+ *
+ * Watches it and closes it; what goes over it is its owner's business. */
+#ifndef DDP_LAUNCHER_RANK_LINE_H
+#define DDP_LAUNCHER_RANK_LINE_H
+
+#include <uv.h>
+
+struct rank_line; /* opaque */
+
+struct rank_line_owner {
+    /* From the loop: what was watched for has come, in uv_poll_t's words. A broken socket counts as
+     * readable: reading says what there is. May close the line. */
+    void (*on_event)(void *arg, int rank, int events);
+    void *arg;
+};
+
+/* Watch for what can be read.
+ *
+ * fd         of a stream socket; owned from here on, even on failure; made non-blocking
+ * owner      copied
+ * ret_line   owned by the caller, who calls rank_line_close()
+ * returns    0, -ENOMEM, -errno */
+int rank_line_open(uv_loop_t *loop, int fd, int rank, const struct rank_line_owner *owner,
+                   struct rank_line **ret_line);
+
+/* The same for a new pair of sockets.
+ *
+ * ret_worker_fd   the rank's end, owned by the caller; close-on-exec */
+int rank_line_open_pair(uv_loop_t *loop, int rank, const struct rank_line_owner *owner,
+                        struct rank_line **ret_line, int *ret_worker_fd);
+
+int rank_line_fd(const struct rank_line *l);
+
+/* events   UV_READABLE, or that and UV_WRITABLE */
+void rank_line_watch(struct rank_line *l, int events);
+
+/* Close the socket, at once, and set *l to NULL: its owner hears nothing more. The loop frees what
+ * is left in its next turn. A line that is NULL is fine. */
+void rank_line_close(struct rank_line **l);
+
+#endif

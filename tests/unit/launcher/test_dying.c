@@ -1,0 +1,76 @@
+/* Ranks that are as good as ended: when they are looked at, and what is seen. */
+#include "launcher/dying.h"
+
+#include "common/clock.h"
+
+#include <check.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { DEADLINE_MS = 60000 };
+
+START_TEST(looks_are_ever_further_apart_and_each_is_taken)
+{
+    static const uint64_t looks[] = {0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 1023};
+    struct dying_watch w = {0};
+    ck_assert_uint_eq(dying_watch_next_ms(&w), CO_NEVER_MS);
+    ck_assert(!dying_watch_take(&w, 5000));
+    dying_watch_begin(&w, 5000);
+    for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
+        ck_assert_uint_eq(dying_watch_next_ms(&w), 5000 + looks[i]);
+        ck_assert(!dying_watch_take(&w, 5000 + looks[i] - 1));
+        ck_assert(dying_watch_take(&w, 5000 + looks[i]));
+    }
+    ck_assert_uint_eq(dying_watch_next_ms(&w), CO_NEVER_MS);
+    ck_assert(!dying_watch_take(&w, 5000 + DEADLINE_MS));
+}
+END_TEST
+
+START_TEST(who_is_told_of_anew_is_looked_at_from_the_beginning)
+{
+    struct dying_watch w;
+    dying_watch_begin(&w, 0);
+    ck_assert(dying_watch_take(&w, 0) && dying_watch_take(&w, 1));
+    dying_watch_begin(&w, 2);
+    ck_assert_uint_eq(dying_watch_next_ms(&w), 2);
+    ck_assert(dying_watch_take(&w, 2));
+    ck_assert_uint_eq(dying_watch_next_ms(&w), 3);
+}
+END_TEST
+
+START_TEST(who_lives_is_not_taken_for_dead_and_who_was_killed_is)
+{
+    int status = 0;
+    const uint64_t deadline_ms = co_deadline_ms(DEADLINE_MS);
+    const pid_t pid = fork();
+    if (pid == 0)
+        for (;;)
+            pause();
+    ck_assert(!dying_is_ending(pid) && !dying_has_failed(pid, &status));
+    kill(pid, SIGKILL);
+    while (!dying_has_failed(pid, &status) && co_left_ms(deadline_ms) > 0)
+        poll(NULL, 0, 1);
+    ck_assert(dying_is_ending(pid));
+    ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("dying");
+    TCase *t = tcase_create("dying");
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, looks_are_ever_further_apart_and_each_is_taken);
+    tcase_add_test(t, who_is_told_of_anew_is_looked_at_from_the_beginning);
+    tcase_add_test(t, who_lives_is_not_taken_for_dead_and_who_was_killed_is);
+    suite_add_tcase(suite, t);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
