@@ -48,8 +48,8 @@ class Wired(Nodes):
 
 def shrink(nodes, rank, generation, world):
     """Kill it. -> what is left is the same processes: {node: pids}"""
-    before, (node, pid) = nodes.pids, nodes.ranks[rank]
-    before[node] = before[node] - {pid}
+    node, pid = nodes.ranks[rank]
+    before = {name: pids - {pid} for name, pids in nodes.pids.items()}  # its last words may be on their way
     nodes.kill_rank(rank)
     after = nodes.await_world(world, generation)
     assert after == before, (rank, before, after)
