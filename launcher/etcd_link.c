@@ -591,7 +591,15 @@ static int on_status(void *arg, struct co_buf *page)
     return l->here != NULL ? jobs_page_status(l->here->jobs, page) : 0;
 }
 
-/* At all addresses, unless etcd is meant to be reached on this machine only. */
+/* At all addresses, unless etcd is meant to be reached on this machine only: then where others are
+ * told to come. */
+static const char *listen_where(const struct job_world *w)
+{
+    if (!endpoint_host_is_loopback(w->endpoint_host))
+        return "::";
+    return w->local_addr != NULL ? w->local_addr : "localhost";
+}
+
 static int open_server(struct etcd_link *l, struct co_error *err)
 {
     const struct server_opts opts = {
@@ -604,9 +612,8 @@ static int open_server(struct etcd_link *l, struct co_error *err)
         .on_refused = on_noted,
         .arg = l,
     };
-    bool is_here = endpoint_host_is_loopback(l->world->endpoint_host);
     int rc = server_create(l->loop, &opts, &l->server, err);
-    return rc == 0 ? listen_for(l->server, is_here ? "localhost" : "::", 0, err) : rc;
+    return rc == 0 ? listen_for(l->server, listen_where(l->world), 0, err) : rc;
 }
 
 /* --- as a node's link --- */
