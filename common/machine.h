@@ -56,6 +56,12 @@ struct co_machine {
     }
 #define CO_MACHINE_N(array) (sizeof(array) / sizeof *(array))
 
+/* Of lists of states, X(name, on_entry, meaning), and events, X(name, meaning): what the three
+ * arrays have of each, the deeds on entry among them. */
+#define CO_MACHINE_STATE(name, on_entry, meaning) {#name, meaning, #on_entry},
+#define CO_MACHINE_ENTRY(name, on_entry, meaning) on_entry,
+#define CO_MACHINE_EVENT(name, meaning)           #name,
+
 /* Whether this pair of state and event is thought of: it has a row without condition, or no row at
  * all and stands in the list of what is ignored. */
 bool co_machine_covers(const struct co_machine *m, unsigned state, unsigned event);

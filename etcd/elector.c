@@ -359,23 +359,9 @@ static const struct co_machine_pair ignored[] = {
 };
 /* clang-format on */
 
-static const struct co_machine_state states[] = {
-#define X(name, on_entry, meaning) {#name, meaning, #on_entry},
-    ELECTOR_STATES(X)
-#undef X
-};
-
-static deed *const entries[] = {
-#define X(name, on_entry, meaning) on_entry,
-    ELECTOR_STATES(X)
-#undef X
-};
-
-static const char *const event_names[] = {
-#define X(name, meaning) #name,
-    ELECTOR_EVENTS(X)
-#undef X
-};
+static const struct co_machine_state states[] = {ELECTOR_STATES(CO_MACHINE_STATE)};
+static deed *const entries[] = {ELECTOR_STATES(CO_MACHINE_ENTRY)};
+static const char *const event_names[] = {ELECTOR_EVENTS(CO_MACHINE_EVENT)};
 
 const struct co_machine elector_machine =
     CO_MACHINE("elector", "etcd/elector.c", states, event_names, rows, ignored);

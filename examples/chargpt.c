@@ -75,9 +75,11 @@ static int all_or_none(struct run *r, int rc, const struct failure *why)
 
 /* ---- before the first step ---- */
 
-static int make_network(struct job *job, size_t batch, struct failure *why)
+/* It has room for the whole batch, which is this rank's part of it should all others be lost. */
+static int make_network(struct job *job, struct failure *why)
 {
     const struct chargpt_options *o = &job->opts;
+    const size_t batch = (size_t)o->batch;
     const struct gpt_shape shape = {(size_t)o->layers, (size_t)o->width, (size_t)o->heads,
                                     (size_t)o->context};
 
@@ -103,21 +105,34 @@ static int prepare(struct run *r, struct failure *why)
             why, "--batch %lld cannot be split evenly over %d ranks: take a multiple of %d",
             (long long)o->batch, ranks, ranks);
     r->batch = (size_t)(o->batch / ranks);
+    if (job->net != NULL) /* of an earlier group */
+        return 0;
     if (text_read(o->texts, (size_t)o->n_texts, &job->text, why) < 0)
         return -1;
     if (text_count_held_out(&job->text) == 0 ||
         text_count(&job->text, (size_t)o->context + 1) < (size_t)o->batch)
         return failure_set(why, "%zu bytes of text are too few: 10 KiB or more are needed",
                            job->text.n);
-    if (make_network(job, r->batch, why) < 0)
-        return -1;
-    if (o->loss_file != NULL && ddp_rank(r->g) == 0 &&
-        (job->loss_file = fopen(o->loss_file, "we")) == NULL)
-        return failure_set(why, "cannot write the loss file '%s': %m", o->loss_file);
-    return 0;
+    return make_network(job, why);
 }
 
-/* In the place of a model and its optimiser: each rank keeps a share of AdamW's state. */
+/* What a rank that takes the place of a dead one has to know beside the network. Shares of an
+ * optimiser are carried on by the library. */
+static int register_state(struct run *r)
+{
+    struct job *job = r->job;
+    struct adamw *adam = &job->adam;
+    int rc = ddp_state_add(r->g, "position", &job->at, sizeof(job->at));
+
+    if (rc == 0 && !job->opts.zero1)
+        rc = ddp_state_add(r->g, "mean", adam->mean, adam->n * sizeof(*adam->mean));
+    if (rc == 0 && !job->opts.zero1)
+        rc = ddp_state_add(r->g, "square", adam->square, adam->n * sizeof(*adam->square));
+    return rc;
+}
+
+/* In the place of a model and its optimiser: each rank keeps a share of AdamW's state, and a copy
+ * of another's, so that one that dies can be replaced. */
 static int make_zero(struct run *r)
 {
     const struct job *job = r->job;
@@ -127,7 +142,8 @@ static int make_zero(struct run *r)
                                  .beta1 = 0.9,
                                  .beta2 = 0.99,
                                  .weight_decay = 0.1,
-                                 .max_norm = MOST_NORM};
+                                 .max_norm = MOST_NORM,
+                                 .buddies = true};
     struct ddp_zero_stats stats;
     bool *keeps_size = calloc(net->n_tensors, sizeof(*keeps_size));
     int rc = DDP_ENOMEM;
@@ -186,7 +202,7 @@ static int resume(struct run *r)
     bool found = false;
     int rc = 0;
 
-    if (job->opts.resume)
+    if (job->opts.resume && job->at.step == 0) /* else others have told it: they are further */
         rc = chargpt_state_load(r->checkpoint, job->net, &by, &job->at, &found);
     if (rc != 0 || !found)
         return rc;
@@ -199,6 +215,26 @@ static int resume(struct run *r)
     return ddp_sampler_resume(r->sampler, job->at.epoch, job->at.consumed);
 }
 
+/* Of another rank 0 the losses stay. */
+static int open_loss_file(struct run *r)
+{
+    struct job *job = r->job;
+    const char *path = job->opts.loss_file;
+    struct failure why = {""};
+    int rc = 0;
+
+    if (path == NULL)
+        return 0;
+    if (ddp_rank(r->g) == 0 && job->loss_file == NULL) {
+        job->loss_file = fopen(path, job->at.step > 0 ? "ae" : "we");
+        if (job->loss_file == NULL)
+            rc = failure_set(&why, "cannot write the loss file '%s': %m", path);
+        else
+            setvbuf(job->loss_file, NULL, _IOLBF, 0); /* what was written outlives this rank */
+    }
+    return all_or_none(r, rc, &why);
+}
+
 static int set_up(struct run *r)
 {
     struct job *job = r->job;
@@ -206,7 +242,8 @@ static int set_up(struct run *r)
     struct failure why = {""};
     int rc = all_or_none(r, prepare(r, &why), &why);
 
-    if (rc != 0 || (rc = make_model(r)) != 0)
+    if (rc != 0 || (rc = register_state(r)) != 0 || (rc = make_model(r)) != 0 ||
+        (rc = open_loss_file(r)) != 0)
         return rc;
     const struct ddp_sampler_opts order = {
         .n = (int64_t)text_count(&job->text, (size_t)o->context + 1),
@@ -215,7 +252,7 @@ static int set_up(struct run *r)
         .drop_last = true};
     if ((rc = ddp_sampler_create(r->g, &order, &r->sampler)) != 0)
         return rc;
-    ddp_sampler_set_epoch(r->sampler, 0);
+    ddp_sampler_set_epoch(r->sampler, job->at.epoch);
     const struct ddp_checkpoint_opts where = {
         .directory = o->checkpoint, .keep_last = (int)o->keep, .async = true};
     if (o->checkpoint != NULL && (rc = ddp_checkpoint_open(r->g, &where, &r->checkpoint)) != 0)
@@ -318,13 +355,15 @@ static int train_step(struct run *r)
 
     next_batch(r);
     r->news[IS_OVER] = ddp_rank(r->g) == 0 && limit > 0 && began - job->began > limit;
-    if ((rc = find_gradients(r)) != 0 ||
-        (rc = ddp_all_reduce(r->g, r->news, r->news, N_NEWS, DDP_FLOAT64, DDP_AVG, NULL)) != 0 ||
-        (rc = optimise(r)) != 0)
+    if ((rc = find_gradients(r)) != 0 || (rc = optimise(r)) != 0)
         return rc;
     job->at.step++;
     job->at.epoch = ddp_sampler_epoch(r->sampler);
     job->at.consumed = ddp_sampler_consumed(r->sampler);
+    /* behind the step: where this finds a rank dead, the step is made all the same */
+    rc = ddp_all_reduce(r->g, r->news, r->news, N_NEWS, DDP_FLOAT64, DDP_AVG, NULL);
+    if (rc != 0)
+        return rc;
     r->is_over = r->news[IS_OVER] > 0 || job->at.step >= last_step(job);
     r->stepping += seconds() - began;
     if (job->loss_file != NULL)
@@ -479,7 +518,8 @@ static int train(struct ddp_group *g, void *arg)
     struct job *job = arg;
     struct run r = {.g = g, .job = job};
 
-    job->began = seconds();
+    if (job->began == 0) /* not where it goes on after a failure */
+        job->began = seconds();
     int rc = run_all(&r);
     ddp_model_destroy(r.model); /* it borrows the tensors */
     free(r.tensors);

@@ -130,6 +130,24 @@ static int set_command(const struct given *g, struct remote_spec *r, struct co_e
     return r->command[0] != NULL ? 0 : co_fail(err, -EINVAL, "%s needs a command", g->by);
 }
 
+/* Slurm's nodes see the same files, most of them. */
+static int set_send(const struct draft *d, struct remote_spec *r, struct co_error *err)
+{
+    static const char *const words[] = {"auto", "never", "always", NULL};
+    static const enum remote_send meanings[] = {REMOTE_SEND_AUTO, REMOTE_SEND_NEVER,
+                                                REMOTE_SEND_ALWAYS};
+    const struct given *g = &d->given[OPTION_SEND];
+    int at = 0;
+    int rc = cli_choice(g, words, &at, err);
+    if (rc == 0 && r->by_srun && meanings[at] == REMOTE_SEND_ALWAYS)
+        return co_fail(err, -EINVAL,
+                       "%s always: it can be sent by ssh only, and these hosts are "
+                       "reached by srun",
+                       g->by);
+    r->send = r->by_srun ? REMOTE_SEND_NEVER : meanings[at];
+    return rc;
+}
+
 /* Where and how nodes meet is settled: here, by ddprun's own means. */
 static int refuse_meeting(const struct draft *d, struct co_error *err)
 {
@@ -173,6 +191,8 @@ int cli_set_hosts(const struct draft *d, char *const *argv, struct job_spec *spe
         rc = set_command(&d->given[OPTION_SSH_COMMAND], r, err);
     if (rc == 0)
         rc = cli_time(d, OPTION_REACH_TIMEOUT, false, &r->reach_ms, err);
+    if (rc == 0)
+        rc = set_send(d, r, err);
     if (rc < 0)
         return rc;
     spec->n_local = 1;
@@ -196,8 +216,8 @@ void cli_take_seat(struct draft *d, const struct cli_seat *seat)
     static const enum cli_option settled[] = {OPTION_STANDALONE, OPTION_NODE_RANK,
                                               OPTION_MASTER_ADDR};
     static const enum cli_option done[] = {
-        OPTION_HOSTS,      OPTION_HOSTFILE,   OPTION_WDIR,          OPTION_SSH_COMMAND,
-        OPTION_LOCAL_ADDR, OPTION_TOKEN_FILE, OPTION_REACH_TIMEOUT, OPTION_EXPORT};
+        OPTION_HOSTS,      OPTION_HOSTFILE,      OPTION_WDIR, OPTION_SSH_COMMAND, OPTION_LOCAL_ADDR,
+        OPTION_TOKEN_FILE, OPTION_REACH_TIMEOUT, OPTION_SEND, OPTION_EXPORT};
     const struct {
         enum cli_option id;
         const char *value;

@@ -136,6 +136,9 @@ const struct co_option cli_table[] = {
              "else ssh, with options that let it ask nothing."},
     {OPTION_REACH_TIMEOUT, 0, "reach-timeout", "TIME", .weak = true,
      .help = "How long a host may take to answer. Default: 30s."},
+    {OPTION_SEND, 0, "send", "auto|never|always", .weak = true,
+     .help = "Send ddprun to hosts reached by ssh: where there is none of this version (auto, the "
+             "default), never, or always."},
 
     {OPTION_MAX_RESTARTS, 0, "max-restarts", "N[/TIME]", "PET_MAX_RESTARTS",
      "Start all ranks again after up to N failures, or up to N within TIME: 3, 3/10m. Default: 0.",

@@ -55,6 +55,7 @@ enum cli_option {
     OPTION_WDIR,
     OPTION_SSH_COMMAND,
     OPTION_REACH_TIMEOUT,
+    OPTION_SEND,
     /* restarts */
     OPTION_MAX_RESTARTS,
     OPTION_RESTART_AFTER_PROGRESS,

@@ -4,6 +4,7 @@
 
 #include "common/error.h"
 #include "common/scope.h"
+#include "rendezvous/control_wire.h"
 #include "rendezvous/seal.h"
 
 #include <errno.h>
@@ -14,6 +15,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#ifndef DDPRUN_VERSION
+#error "the build gives the version"
+#endif
+
 enum { READ_BYTES = 65536 };
 
 const char leash_word[] = "--leash";
@@ -21,6 +26,18 @@ const char leash_word[] = "--leash";
 bool leash_is_asked_for(int argc, char *const *argv)
 {
     return argc == 2 && strcmp(argv[1], leash_word) == 0;
+}
+
+bool leash_is_asked_for_terms(int argc, char *const *argv)
+{
+    return argc == 2 && strcmp(argv[1], "--leash-terms") == 0;
+}
+
+const char *leash_terms(void)
+{
+    static char terms[64];
+    snprintf(terms, sizeof terms, "%s/%d/%d", DDPRUN_VERSION, LEASH_PROTOCOL, CONTROL_WIRE_VERSION);
+    return terms;
 }
 
 static void say(enum leash_line which, const char *from)

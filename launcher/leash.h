@@ -27,6 +27,13 @@ struct leash {
 bool leash_is_asked_for(int argc, char *const *argv);
 extern const char leash_word[]; /* the argument that asks for it */
 
+/* Is ddprun to say whether it suits a starter? leash_terms() is the answer then. */
+bool leash_is_asked_for_terms(int argc, char *const *argv);
+
+/* What two ddpruns have to agree on for one to start the other: versions of the program, of leashes
+ * and of the channel to the roster. */
+const char *leash_terms(void);
+
 /* Say that we are here, wait for the order, and do what it says about the folder and the
  * environment. The wait ends with the order, or with the starter.
  *

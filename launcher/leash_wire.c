@@ -14,7 +14,8 @@
 
 /* --- lines of the node --- */
 
-static const char *const line_starts[] = {[LEASH_UP] = MARK, [LEASH_READY] = MARK "ready\n"};
+static const char *const line_starts[] = {
+    [LEASH_UP] = MARK, [LEASH_READY] = MARK "ready\n", [LEASH_WANTS] = MARK "wants "};
 
 static int read_up(const char *text, size_t len, char *from, struct co_error *err)
 {
@@ -28,6 +29,18 @@ static int read_up(const char *text, size_t len, char *from, struct co_error *er
     if (address[0] == '\0' || address[n_figures] != '\0' || n_figures >= LEASH_FROM_BYTES)
         return co_fail(err, -EPROTO, "the ddprun there names no address: '%.60s'", address);
     strcpy(from, strcmp(address, "-") == 0 ? "" : address);
+    return 0;
+}
+
+static int read_wants(const char *text, size_t len, char *machine, struct co_error *err)
+{
+    char name[LEASH_FROM_BYTES];
+    snprintf(name, sizeof name, "%.*s", len < sizeof name ? (int)len : 0, text);
+    size_t n = strspn(name, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-");
+    if (n == 0 || name[n] != '\0')
+        return co_fail(err, -EPROTO,
+                       "a ddprun is wanted there, for a kind of machine without name");
+    strcpy(machine, name);
     return 0;
 }
 
@@ -45,8 +58,9 @@ int leash_find_line(enum leash_line which, const uint8_t *bytes, size_t len, siz
     *ret_used = (size_t)(newline + 1 - text);
     if (which == LEASH_READY)
         return 1;
-    start += strlen(MARK);
-    int rc = read_up(start, (size_t)(newline - start), from, err);
+    start += strlen(line_starts[which]);
+    int rc =
+        (which == LEASH_UP ? read_up : read_wants)(start, (size_t)(newline - start), from, err);
     return rc < 0 ? rc : 1;
 }
 
@@ -54,6 +68,8 @@ int leash_print_line(enum leash_line which, const char *from, char *to, size_t n
 {
     if (which == LEASH_READY)
         return snprintf(to, n, "%s", line_starts[LEASH_READY]);
+    if (which == LEASH_WANTS)
+        return snprintf(to, n, "%s%s\n", line_starts[LEASH_WANTS], from);
     return snprintf(to, n, MARK "%d %s\n", LEASH_PROTOCOL, *from != '\0' ? from : "-");
 }
 

@@ -5,6 +5,11 @@
  *
  *     ddprun-leash 1 FROM      FROM: the address that the starter came from; "-": it is not known
  *
+ * A host that has no ddprun may ask for one before (parcel.h), for its kind of machine; its bytes
+ * follow, and nothing else until it says that it is there:
+ *
+ *     ddprun-leash wants MACHINE
+ *
  * Then the starter sends an order: records, each a letter and a text with a NUL behind it, the last
  * of which says go. Words, variables and the token come this way and not by ssh's command line,
  * which a shell would read, others could see, and which is short. When the order is understood, a
@@ -36,14 +41,16 @@ enum {
 
 /* --- lines of the node --- */
 
-enum leash_line { LEASH_UP, LEASH_READY };
+enum leash_line { LEASH_UP, LEASH_READY, LEASH_WANTS };
 
 /* Look for a line in what the node has written so far.
  *
  * ret_used   with 1: the bytes up to the line's end; what is behind it is not ours
- * from       with LEASH_UP, LEASH_FROM_BYTES: the address; "" for none
+ * from       LEASH_FROM_BYTES; with LEASH_UP: the address, "" for none; with LEASH_WANTS: the kind
+ *            of machine
  * returns    1; 0 it has not come yet
- *            -EPROTO   another protocol, or something else than figures for an address
+ *            -EPROTO   another protocol, or something else than figures for an address, letters and
+ *                      figures for a machine
  *            -E2BIG    LEASH_CHATTER_MAX_BYTES, and no such line */
 int leash_find_line(enum leash_line which, const uint8_t *bytes, size_t len, size_t *ret_used,
                     char *from, struct co_error *err);

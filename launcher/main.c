@@ -6,6 +6,7 @@
 #include "etcd_link.h"
 #include "job_spec.h"
 #include "leash.h"
+#include "linkage.h"
 #include "node.h"
 #include "remote.h"
 #include "secret.h"
@@ -251,12 +252,15 @@ static int do_as_leash_tells(int null_fd)
 
 int main(int argc, char **argv)
 {
+    linkage_init();
     title_init(argc, argv);
     int null_fd = open_null();
     if (null_fd < 0) {
         fprintf(stderr, "ddprun: cannot open /dev/null: %s\n", strerror(-null_fd));
         return EXIT_INTERNAL;
     }
+    if (leash_is_asked_for_terms(argc, argv))
+        return puts(leash_terms()) >= 0 && fflush(stdout) == 0 ? 0 : EXIT_INTERNAL;
     if (leash_is_asked_for(argc, argv))
         return do_as_leash_tells(null_fd);
     int code = do_as_told(argc, argv, NULL, null_fd);

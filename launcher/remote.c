@@ -118,6 +118,17 @@ static void on_line(void *arg, const char *line)
 
 /* --- hosts --- */
 
+/* It has as long again to answer. */
+void remote_on_sending(struct remote_host *h)
+{
+    struct remote *r = h->remote;
+    if (r->spec->verbose > 0)
+        say(r, "ddprun: %s: sending it ddprun %s, %.1f MiB", h->host->name, r->parcel.name,
+            (double)r->parcel.n_bytes / (1 << 20));
+    muster_set(r->muster, number_of(h), MUSTER_REACHING, co_now_ms());
+    look(r);
+}
+
 void remote_on_up(struct remote_host *h)
 {
     muster_set(h->remote->muster, number_of(h), MUSTER_UP, co_now_ms());

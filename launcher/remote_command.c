@@ -3,6 +3,7 @@
 #include "cli_world.h"
 #include "host_list.h"
 #include "leash.h"
+#include "parcel.h"
 #include "program.h"
 #include "remote_spec.h"
 #include "way.h"
@@ -18,13 +19,28 @@ static struct way way_of(const struct remote_spec *r)
     return (struct way){.by_srun = r->by_srun, .command = r->command, .reach_ms = r->reach_ms};
 }
 
-int remote_command_make(const struct remote_spec *r, const struct host *host, const char *program,
-                        char **ret_path, char ***ret_words, struct co_error *err)
+/* The login shell there becomes sh, which becomes ddprun: nothing is left between it and ssh. */
+static int make_words(const struct remote_spec *r, const struct host *host, const char *program,
+                      const struct parcel *parcel, char ***ret, struct co_error *err)
 {
-    const char *const arguments[] = {leash_word, NULL};
     const struct way way = way_of(r);
+    const char *words[1 + PARCEL_N_ARGUMENTS] = {leash_word, NULL};
+    if (host == NULL)
+        return way_make(&way, NULL, "ddprun", words, ret, err);
+    if (parcel == NULL)
+        return way_make(&way, host, program, words, ret, err);
+    words[0] = "sh";
+    parcel_arguments(parcel, r->send == REMOTE_SEND_ALWAYS ? "" : program, leash_terms(),
+                     words + 1);
+    return way_make(&way, host, "exec", words, ret, err);
+}
+
+int remote_command_make(const struct remote_spec *r, const struct host *host, const char *program,
+                        const struct parcel *parcel, char **ret_path, char ***ret_words,
+                        struct co_error *err)
+{
     char *path = NULL, **words = NULL;
-    int rc = way_make(&way, host, host != NULL ? program : "ddprun", arguments, &words, err);
+    int rc = make_words(r, host, program, parcel, &words, err);
     if (rc == 0 && host != NULL)
         rc = program_find(words[0], &cli_real_world, &path, err);
     else if (rc == 0 && (path = strdup(program)) == NULL)

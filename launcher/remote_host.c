@@ -88,10 +88,53 @@ static int pass_output_on(struct remote_host *h)
     return rc;
 }
 
+static void write_some(struct remote_host *h);
+
+static void send_parcel(struct remote_host *h, const char *machine)
+{
+    const struct parcel *p = &h->remote->parcel;
+    char why[REMOTE_WHY_BYTES];
+    if (strcmp(machine, p->machine) != 0) {
+        snprintf(why, sizeof why,
+                 "no ddprun of this version is installed there, and ours is for another kind of "
+                 "machine: %s, and not %s",
+                 p->machine, machine);
+        give_up(h, why);
+        return;
+    }
+    h->was_sent = true;
+    h->n_to_send = p->n_bytes;
+    remote_on_sending(h);
+    write_some(h);
+}
+
+/* Once at most.
+ *
+ * returns   whether it asked for a ddprun, or said what nobody may say */
+static bool look_for_wish(struct remote_host *h)
+{
+    char machine[LEASH_FROM_BYTES];
+    struct co_error err = {0};
+    size_t used;
+    if (h->remote->parcel.bytes == NULL || h->was_sent)
+        return false;
+    int rc = leash_find_line(LEASH_WANTS, co_buf_bytes(&h->heard), co_buf_len(&h->heard), &used,
+                             machine, &err);
+    if (rc > 0) {
+        co_buf_consume(&h->heard, used);
+        send_parcel(h, machine);
+    } else if (rc < 0) {
+        give_up(h, err.text);
+    }
+    return rc != 0;
+}
+
 static void look_at_line(struct remote_host *h, enum leash_line which)
 {
     struct co_error err = {0};
     size_t used;
+    if (which == LEASH_UP && look_for_wish(h))
+        return;
     int rc = leash_find_line(which, co_buf_bytes(&h->heard), co_buf_len(&h->heard), &used, h->from,
                              &err);
     if (rc < 0) {
@@ -141,12 +184,31 @@ static void on_heard(uv_poll_t *poll, int status, int events)
 
 static void on_room(uv_poll_t *poll, int status, int events);
 
+/* What is to be written now: of the parcel, which no order overtakes, or of the rest.
+ *
+ * returns   bytes; 0: nothing */
+static size_t next_bytes(const struct remote_host *h, const uint8_t **ret)
+{
+    const struct parcel *p = &h->remote->parcel;
+    *ret = h->n_to_send > 0 ? p->bytes + (p->n_bytes - h->n_to_send) : co_buf_bytes(&h->to_write);
+    return h->n_to_send > 0 ? h->n_to_send : co_buf_len(&h->to_write);
+}
+
+static void took(struct remote_host *h, size_t n)
+{
+    if (h->n_to_send > 0)
+        h->n_to_send -= n;
+    else
+        co_buf_consume(&h->to_write, n);
+}
+
 /* Whoever does not read any more is about to end. */
 static void write_some(struct remote_host *h)
 {
+    const uint8_t *bytes;
     size_t len;
-    while (h->in_fd >= 0 && (len = co_buf_len(&h->to_write)) > 0) {
-        ssize_t n = write(h->in_fd, co_buf_bytes(&h->to_write), len);
+    while (h->in_fd >= 0 && (len = next_bytes(h, &bytes)) > 0) {
+        ssize_t n = write(h->in_fd, bytes, len);
         if (n < 0 && errno == EAGAIN) {
             if (!h->is_writing)
                 uv_poll_start(&h->in_poll, UV_WRITABLE, on_room);
@@ -157,7 +219,7 @@ static void write_some(struct remote_host *h)
             close_fd(&h->in_poll, &h->in_fd);
             return;
         }
-        co_buf_consume(&h->to_write, n > 0 ? (size_t)n : 0);
+        took(h, n > 0 ? (size_t)n : 0);
     }
     if (h->is_writing && h->in_fd >= 0)
         uv_poll_stop(&h->in_poll);
@@ -254,8 +316,8 @@ static int spawn(struct remote_host *h, const int theirs[3])
     co_autofree char *path = NULL;
     co_autoclose_fd int image_fd = -1;
     struct co_error err = {0};
-    int rc = remote_command_make(r->spec->remote, h->is_here ? NULL : h->host, r->program, &path,
-                                 &words, &err);
+    int rc = remote_command_make(r->spec->remote, h->is_here ? NULL : h->host, r->program,
+                                 r->parcel.bytes != NULL ? &r->parcel : NULL, &path, &words, &err);
     if (rc < 0) {
         snprintf(h->why, sizeof h->why, "%s", err.text);
         return rc;

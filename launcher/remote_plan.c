@@ -82,9 +82,19 @@ static int find_places(struct remote *r, struct co_error *err)
                : co_fail(err, -ENOMEM, "no memory for the hosts' orders");
 }
 
+/* By default there needs not be one. */
+static int find_parcel(struct remote *r, struct co_error *err)
+{
+    enum remote_send send = r->spec->remote->send;
+    int rc = send == REMOTE_SEND_NEVER ? 0 : parcel_open(&r->parcel, err);
+    return rc == -ENOENT && send == REMOTE_SEND_AUTO ? 0 : rc;
+}
+
 int remote_plan_make(struct remote *r, struct job_world *world, struct co_error *err)
 {
     int rc = find_places(r, err);
+    if (rc == 0)
+        rc = find_parcel(r, err);
     if (rc == 0)
         rc = make_words(r, err);
     if (rc == 0 && remote_env_make(environ, r->spec->exports, &r->env) < 0)
@@ -99,6 +109,30 @@ void remote_plan_fini(struct remote *r)
         explicit_bzero(r->token, strlen(r->token));
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
+    parcel_close(&r->parcel);
+}
+
+/* How it is started where it is installed; what a host's shell does otherwise nobody types. */
+static void show_host(const struct remote *r, const struct host *h, uint32_t n_ranks,
+                      const char *path, char *const *words, FILE *out)
+{
+    bool may_be_sent = r->parcel.bytes != NULL && !remote_command_is_here(r->spec->remote, h);
+    fprintf(out, "%s: ", h->name);
+    if (n_ranks != UINT32_MAX)
+        fprintf(out, "%u rank%s ", n_ranks, n_ranks == 1 ? "" : "s");
+    fputs("in ", out);
+    dry_run_print_word(r->dir, out);
+    fputs(", by ", out);
+    dry_run_print_word(path, out);
+    for (char *const *word = words + 1; *word != NULL; word++) {
+        fputc(' ', out);
+        dry_run_print_word(*word, out);
+    }
+    if (may_be_sent)
+        fputs(r->spec->remote->send == REMOTE_SEND_ALWAYS ? ", sent there"
+                                                          : ", sent there if need be",
+              out);
+    fputc('\n', out);
 }
 
 int remote_show(const struct job_spec *spec, FILE *out, struct co_error *err)
@@ -106,26 +140,16 @@ int remote_show(const struct job_spec *spec, FILE *out, struct co_error *err)
     struct remote r = {.spec = spec};
     const struct remote_spec *s = spec->remote;
     int rc = find_places(&r, err);
+    if (rc == 0)
+        rc = find_parcel(&r, err);
     for (size_t i = 0; rc == 0 && i < s->hosts.n; i++) {
         const struct host *h = &s->hosts.hosts[i];
         co_autofree char *path = NULL;
         co_autofree char **words = NULL;
-        rc = remote_command_make(s, remote_command_is_here(s, h) ? NULL : h, r.program, &path,
+        rc = remote_command_make(s, remote_command_is_here(s, h) ? NULL : h, r.program, NULL, &path,
                                  &words, err);
-        if (rc < 0)
-            break;
-        fprintf(out, "%s: ", h->name);
-        if (s->shares[i] != UINT32_MAX)
-            fprintf(out, "%u rank%s ", s->shares[i], s->shares[i] == 1 ? "" : "s");
-        fputs("in ", out);
-        dry_run_print_word(r.dir, out);
-        fputs(", by ", out);
-        dry_run_print_word(path, out);
-        for (char **word = words + 1; *word != NULL; word++) {
-            fputc(' ', out);
-            dry_run_print_word(*word, out);
-        }
-        fputc('\n', out);
+        if (rc == 0)
+            show_host(&r, h, s->shares[i], path, words, out);
     }
     remote_plan_fini(&r);
     return rc;

@@ -7,6 +7,7 @@
 #include "host_list.h"
 #include "leash_wire.h"
 #include "nursery.h"
+#include "parcel.h"
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -33,8 +34,10 @@ struct remote_host {
     bool is_here;              /* this machine: no ssh */
     int in_fd, out_fd, err_fd; /* our ends; -1: closed, or output's */
     uv_poll_t in_poll, out_poll, err_poll;
-    bool is_told;    /* it was sent its order */
-    bool is_writing; /* in_poll waits for room */
+    bool is_told;     /* it was sent its order */
+    bool was_sent;    /* the parcel, or some of it */
+    bool is_writing;  /* in_poll waits for room */
+    size_t n_to_send; /* bytes of the parcel that are still to be written, before to_write */
     struct co_buf to_write;
     struct co_buf heard;         /* of its standard output, up to our lines */
     struct co_buf complaint;     /* of its standard error */
@@ -48,12 +51,13 @@ struct remote_host {
 struct remote {
     const struct job_spec *spec;
     int null_fd;
-    char *program; /* owned; this ddprun's path, the same on all hosts */
-    char *dir;     /* owned; where to start */
-    char *token;   /* owned; hexadecimal digits */
-    char *nodes;   /* owned; as of --nnodes */
-    char **env;    /* owned; for the hosts */
-    char **argv;   /* owned; for the hosts */
+    char *program;        /* owned; this ddprun's path, the same on all hosts */
+    struct parcel parcel; /* zeroed: none is sent */
+    char *dir;            /* owned; where to start */
+    char *token;          /* owned; hexadecimal digits */
+    char *nodes;          /* owned; as of --nnodes */
+    char **env;           /* owned; for the hosts */
+    char **argv;          /* owned; for the hosts */
     struct nursery nursery;
     struct output *output;        /* owned */
     struct muster *muster;        /* owned */
@@ -78,7 +82,8 @@ struct remote {
 
 /* --- remote.c, for remote_host.c --- */
 
-/* Has answered; has understood the order; is given up, for a reason. */
+/* Gets the parcel; has answered; has understood the order; is given up, for a reason. */
+void remote_on_sending(struct remote_host *h);
 void remote_on_up(struct remote_host *h);
 void remote_on_ready(struct remote_host *h);
 void remote_on_failed(struct remote_host *h, const char *why);

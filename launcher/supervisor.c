@@ -1,90 +1,14 @@
-#include "supervisor.h"
+/* supervisor.c - the rules: the table of states, its conditions and deeds. What an event tells is
+ * written down in supervisor_facts.c, what the ends mean decided in supervisor_verdict.c. */
+#include "supervisor_state.h"
 
 #include "common/clock.h"
 #include "common/machine.h"
 #include "mend.h"
-#include "supervisor_state.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h> /* W..., and the signals' numbers */
-
-/* --- Facts: what an event tells, written down before anything is decided --- */
-
-static bool is_stop(const struct supervisor *s, int sig)
-{
-    return sig == SIGTERM || sig == SIGINT || sig == SIGHUP || sig == SIGQUIT ||
-           (sig > 0 && sig < 64 && (s->limits.stop_signals >> sig & 1) != 0);
-}
-
-/* Nothing that we know of made it fail. */
-static bool is_primary(const struct supervisor_rank *r, const struct supervisor_event *e)
-{
-    bool of_ours = WIFSIGNALED(e->status) &&
-                   (WTERMSIG(e->status) == r->told_first || WTERMSIG(e->status) == r->told_last);
-    return e->status != 0 && !e->lost_peer && !e->blames && !of_ours &&
-           (r->told_first == 0 || e->was_ending);
-}
-
-static void note_facts(struct supervisor *s, const struct supervisor_event *e)
-{
-    struct supervisor_rank *r = &s->ranks[e->rank];
-    switch (e->type) {
-    case SUPERVISOR_EV_STARTED:
-        *r = (struct supervisor_rank){.phase = RANK_RUNS,
-                                      .pid = e->pid,
-                                      .started_ms = e->now_ms,
-                                      .joined = r->joined, /* it may have been faster */
-                                      .told_first = r->told_first,
-                                      .told_last = r->told_last};
-        s->n_answered++;
-        s->n_running++;
-        s->empty = false;
-        break;
-    case SUPERVISOR_EV_START_FAILED:
-        r->phase = RANK_FAILED_TO_START;
-        r->status = e->status;
-        r->ended_ms = e->now_ms;
-        s->n_answered++;
-        s->empty = e->empty;
-        break;
-    case SUPERVISOR_EV_EXITED:
-        r->phase = RANK_ENDED;
-        r->status = e->status;
-        r->called = false;
-        r->lost_peer = e->lost_peer;
-        r->ended_ms = e->now_ms;
-        if (s->primary < 0 && is_primary(r, e))
-            s->primary = e->rank;
-        if (s->verdict.outcome == OUTCOME_NONE) /* a farewell of ranks that are stopped is none */
-            s->progress = e->progress;
-        s->n_running--;
-        s->empty = e->empty;
-        break;
-    case SUPERVISOR_EV_JOINED:
-        r->joined = e->mends ? RANK_MENDABLE : RANK_JOINED;
-        r->called = false;
-        break;
-    case SUPERVISOR_EV_ASKED:
-        r->asks = true;
-        break;
-    case SUPERVISOR_EV_EMPTY:
-        s->empty = true;
-        break;
-    case SUPERVISOR_EV_SIGNAL:
-        if (e->sig == SIGINT)
-            s->n_interrupts++;
-        if (s->stop_signal == 0 && !s->timed_out && is_stop(s, e->sig))
-            s->stop_signal = e->sig;
-        break;
-    case SUPERVISOR_EV_TIMEOUT:
-        s->timed_out = s->stop_signal == 0;
-        break;
-    default:
-        break;
-    }
-}
+#include <sys/wait.h> /* the signals' numbers */
 
 /* --- Conditions --- */
 
@@ -140,16 +64,9 @@ static bool all_done_alone(const struct supervisor *s, const struct supervisor_e
     return nothing_left(s, e) && all_started(s, e);
 }
 
-struct restart_failure supervisor_failure(const struct supervisor *s, int exit_code,
-                                          uint64_t now_ms)
-{
-    return (struct restart_failure){
-        .exit_code = exit_code, .begun_ms = s->begun_ms, .now_ms = now_ms, .progress = s->progress};
-}
-
 static bool says_stop(const struct supervisor *s, const struct supervisor_event *e)
 {
-    return is_stop(s, e->sig);
+    return supervisor_is_stop(s, e->sig);
 }
 
 static bool second_interrupt(const struct supervisor *s, const struct supervisor_event *e)
@@ -281,22 +198,12 @@ static void blame_signal(struct supervisor *s, const struct supervisor_event *e,
     }
 }
 
-/* The failure would have been followed by a restart: what prevents it is what ends the job. */
-static void stop_restart(struct supervisor *s)
-{
-    s->verdict = (struct supervisor_verdict){.outcome = OUTCOME_TIMEOUT, .witness = -1, .rank = -1};
-    if (s->stop_signal != 0) {
-        s->verdict.outcome = OUTCOME_SIGNAL;
-        s->verdict.signal = s->stop_signal;
-    }
-}
-
 static void give_restart_up(struct supervisor *s, const struct supervisor_event *e,
                             struct supervisor_orders *o)
 {
     (void)e;
     (void)o;
-    stop_restart(s);
+    supervisor_stop_restart(s);
 }
 
 static void begin_timeout(struct supervisor *s, const struct supervisor_event *e,
@@ -331,31 +238,6 @@ static void blame_rank(struct supervisor *s, const struct supervisor_event *e,
         s->verdict.rank = e->culprit;
         s->verdict.witness = e->rank;
     }
-}
-
-/* The witness was wrong if the culprit ended well. A culprit killed by us when the grace was over
- * stays one: freeing a hundred gigabytes takes longer than that. */
-static void hear_witness(struct supervisor *s)
-{
-    if (s->verdict.witness < 0)
-        return;
-    const struct supervisor_rank *culprit = &s->ranks[s->verdict.rank];
-    if (culprit->phase != RANK_ENDED || culprit->status == 0)
-        s->verdict.rank = s->verdict.witness;
-    s->verdict.witness = -1;
-}
-
-/* All ends are known: is what was heard first a consequence of what was heard later? Who guides may
- * have had the ranks stopped before any was heard. */
-static void find_primary(struct supervisor *s)
-{
-    struct supervisor_verdict *v = &s->verdict;
-    bool is_consequence = (v->outcome == OUTCOME_ORDERED && s->limits.guided) ||
-                          (v->outcome == OUTCOME_RANK_FAILED && s->ranks[v->rank].lost_peer);
-    if (!is_consequence || s->primary < 0)
-        return;
-    v->outcome = OUTCOME_RANK_FAILED;
-    v->rank = s->primary;
 }
 
 static void blame_and_stop(struct supervisor *s, const struct supervisor_event *e,
@@ -469,42 +351,10 @@ static void sweep_alone(struct supervisor *s, const struct supervisor_event *e,
     o->sweep_alone = true;
 }
 
-/* It was asked for, and costs nothing; but a stop that was asked for, too, counts more. */
-static void decide_asked_restart(struct supervisor *s)
-{
-    if (s->stop_signal != 0 || s->timed_out)
-        stop_restart(s);
-    else if (s->alone)
-        s->verdict.outcome = OUTCOME_INTERNAL;
-    else
-        s->verdict.restarts = s->verdict.is_free = true;
-}
-
-static void decide_restart(struct supervisor *s, uint64_t now_ms)
-{
-    if (s->verdict.outcome == OUTCOME_ORDERED && !s->limits.guided)
-        decide_asked_restart(s);
-    if (s->verdict.outcome != OUTCOME_RANK_FAILED || s->alone || s->limits.guided)
-        return;
-    const struct restart_failure failure = supervisor_failure(s, supervisor_exit_code(s), now_ms);
-    if (!restart_policy_allows(&s->policy, &failure))
-        return;
-    if (s->stop_signal != 0 || s->timed_out) {
-        stop_restart(s);
-        return;
-    }
-    s->verdict.restarts = true;
-    s->verdict.is_free = restart_policy_is_free(&s->policy, &failure);
-    s->verdict.wait_ms = restart_policy_take(&s->policy, &failure);
-    s->verdict.n_counted = (int)s->policy.n_counted;
-}
-
 static void drain(struct supervisor *s, const struct supervisor_event *e,
                   struct supervisor_orders *o)
 {
-    hear_witness(s);
-    find_primary(s);
-    decide_restart(s, e->now_ms);
+    supervisor_settle_verdict(s, e->now_ms);
     s->deadline_ms = CO_NEVER_MS; /* a pager may be read for hours; a signal ends it */
     o->drain = true;
 }
@@ -816,23 +666,9 @@ static const struct co_machine_pair ignored[] = {
 };
 /* clang-format on */
 
-static const struct co_machine_state states[] = {
-#define X(name, on_entry, meaning) {#name, meaning, #on_entry},
-    SUPERVISOR_STATES(X)
-#undef X
-};
-
-static deed *const entries[] = {
-#define X(name, on_entry, meaning) on_entry,
-    SUPERVISOR_STATES(X)
-#undef X
-};
-
-static const char *const event_names[] = {
-#define X(name, meaning) #name,
-    SUPERVISOR_EVENTS(X)
-#undef X
-};
+static const struct co_machine_state states[] = {SUPERVISOR_STATES(CO_MACHINE_STATE)};
+static deed *const entries[] = {SUPERVISOR_STATES(CO_MACHINE_ENTRY)};
+static const char *const event_names[] = {SUPERVISOR_EVENTS(CO_MACHINE_EVENT)};
 
 const struct co_machine supervisor_machine =
     CO_MACHINE("supervisor", "launcher/supervisor.c", states, event_names, rows, ignored);
@@ -867,7 +703,7 @@ void supervisor_step(struct supervisor *s, const struct supervisor_event *e,
         !is_about_a_rank(s, e))
         return;
     if (s->state != SUPERVISOR_ENDED)
-        note_facts(s, e);
+        supervisor_note_facts(s, e);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct row *row = &rows[i];
         if (row->at.in != s->state || row->at.on != e->type || !row->only_if(s, e))
@@ -969,39 +805,6 @@ bool supervisor_timed_out(const struct supervisor *s)
 bool supervisor_is_alone(const struct supervisor *s)
 {
     return s->alone;
-}
-
-int supervisor_code_of_status(int status)
-{
-    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-}
-
-int supervisor_exit_code(const struct supervisor *s)
-{
-    const struct supervisor_verdict *v = &s->verdict;
-    if (v->is_final)
-        return v->exit_code;
-    switch (v->outcome) {
-    case OUTCOME_WELL:
-        return 0;
-    case OUTCOME_RANK_FAILED: {
-        int code = supervisor_code_of_status(s->ranks[v->rank].status);
-        return code != 0 ? code : 70; /* one that was late, and ends well when told to stop */
-    }
-    case OUTCOME_START_FAILED: {
-        int error = s->ranks[v->rank].status;
-        return error == ENOENT || error == ENOTDIR ? 127 : 126;
-    }
-    case OUTCOME_SIGNAL:
-        return 128 + v->signal;
-    case OUTCOME_TIMEOUT:
-        return SUPERVISOR_EXIT_TIMEOUT;
-    case OUTCOME_NONE:
-    case OUTCOME_INTERNAL:
-    case OUTCOME_ORDERED:
-        break;
-    }
-    return 70;
 }
 
 const char *supervisor_state_name(enum supervisor_state state)

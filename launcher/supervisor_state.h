@@ -1,5 +1,6 @@
 /* supervisor_state.h - the supervisor's inside, for its own files: supervisor.c (the table, the
- * only one that writes the state) and mend.c (ranks that live on when others end). */
+ * only one that writes the state), supervisor_facts.c (what an event tells), supervisor_verdict.c
+ * (what the ends mean) and mend.c (ranks that live on when others end). */
 #ifndef DDP_LAUNCHER_SUPERVISOR_STATE_H
 #define DDP_LAUNCHER_SUPERVISOR_STATE_H
 
@@ -39,14 +40,30 @@ static inline bool supervisor_has_all_answers(const struct supervisor *s)
     return true;
 }
 
-/* What the restart policy is asked about. */
-struct restart_failure supervisor_failure(const struct supervisor *s, int exit_code,
-                                          uint64_t now_ms);
-
 /* Order a signal, and write down who was told.
  *
  * except   local rank; -1: none */
 void supervisor_signal_ranks(struct supervisor *s, int sig, int except, bool to_groups,
                              struct supervisor_orders *o);
+
+/* --- supervisor_facts.c --- */
+
+/* Whether a signal to ddprun ends the job. */
+bool supervisor_is_stop(const struct supervisor *s, int sig);
+
+/* Write down what an event tells; one that can be true. */
+void supervisor_note_facts(struct supervisor *s, const struct supervisor_event *e);
+
+/* --- supervisor_verdict.c --- */
+
+/* What the restart policy is asked about. */
+struct restart_failure supervisor_failure(const struct supervisor *s, int exit_code,
+                                          uint64_t now_ms);
+
+/* The failure would have been followed by a restart: what prevents it is what ends the job. */
+void supervisor_stop_restart(struct supervisor *s);
+
+/* All ends are known: which one is the cause, and whether the next generation follows. */
+void supervisor_settle_verdict(struct supervisor *s, uint64_t now_ms);
 
 #endif

@@ -1,5 +1,7 @@
 #include "topology.h"
 
+#include "linkage.h"
+
 #include "common/error.h"
 #include "common/scope.h"
 
@@ -40,10 +42,10 @@ static void close_hwloc(struct hwloc *h)
 
 static int open_hwloc(struct hwloc *h, struct co_error *err)
 {
-    h->library = dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
-    if (h->library == NULL)
+    struct co_error why;
+    if (linkage_load(library_name, &h->library, &why) < 0)
         return co_fail(err, -ENOTSUP, "%s is needed and cannot be loaded: %s: install hwloc 2",
-                       library_name, dlerror());
+                       library_name, why.text);
 #define TAKE(name)                                                                                 \
     if ((h->name = (__typeof__(h->name))dlsym(h->library, #name)) == NULL)                         \
         return co_fail(err, -ENOTSUP, "%s has no %s: install hwloc 2", library_name, #name);

@@ -17,14 +17,14 @@
 #include <strings.h>
 #include <unistd.h>
 
-enum { WORDS_MAX = 20, TEXT_BYTES = 2 * PATH_MAX + 1024 };
+enum { WORDS_MAX = 12 + WAY_ARGUMENTS_MAX };
 
 /* Words and the text that they point to, in one block. */
 struct words {
     size_t n, len;
     bool is_cut; /* not all has found room */
     char *list[WORDS_MAX + 1];
-    char text[TEXT_BYTES];
+    char text[WAY_TEXT_BYTES];
 };
 
 __attribute__((format(printf, 2, 3))) static void put(struct words *w, const char *format, ...)
@@ -45,21 +45,44 @@ __attribute__((format(printf, 2, 3))) static void put(struct words *w, const cha
 
 /* --- words --- */
 
-/* The shell there reads one word of ours: the program, in quotes if need be, and the rest. */
+static void add(struct words *w, const char *bytes, size_t n)
+{
+    if (n > sizeof w->text - w->len) {
+        w->is_cut = true;
+        return;
+    }
+    memcpy(w->text + w->len, bytes, n);
+    w->len += n;
+}
+
+static void add_quoted(struct words *w, const char *word)
+{
+    bool is_plain = *word != '\0';
+    for (const char *c = word; *c != '\0'; c++)
+        is_plain = is_plain && (isalnum((unsigned char)*c) || strchr("/._+-", *c) != NULL);
+    if (is_plain) {
+        add(w, word, strlen(word));
+        return;
+    }
+    add(w, "'", 1);
+    for (const char *c = word; *c != '\0'; c++)
+        if (*c == '\'')
+            add(w, "'\\''", 4);
+        else
+            add(w, c, 1);
+    add(w, "'", 1);
+}
+
+/* The shell there reads one word of ours. */
 static void put_for_shell(struct words *w, const char *program, const char *const *arguments)
 {
-    bool is_plain = true;
-    char quoted[2 * PATH_MAX] = "", rest[WAY_ARGUMENTS_MAX * 32] = "";
-    size_t n = 0, n_rest = 0;
-    const char *c;
-    for (c = program; *c != '\0'; c++)
-        is_plain = is_plain && (isalnum((unsigned char)*c) || strchr("/._+-", *c) != NULL);
-    for (c = program; *c != '\0' && n + 8 < sizeof quoted; c++)
-        n += (size_t)snprintf(quoted + n, sizeof quoted - n, *c == '\'' ? "'\\''" : "%c", *c);
-    w->is_cut = w->is_cut || *c != '\0';
-    for (; *arguments != NULL && n_rest < sizeof rest; arguments++)
-        n_rest += (size_t)snprintf(rest + n_rest, sizeof rest - n_rest, " %s", *arguments);
-    put(w, is_plain ? "%s%s" : "'%s'%s", is_plain ? program : quoted, rest);
+    w->list[w->n++] = w->text + w->len;
+    add_quoted(w, program);
+    for (; *arguments != NULL; arguments++) {
+        add(w, " ", 1);
+        add_quoted(w, *arguments);
+    }
+    add(w, "", 1);
 }
 
 static void put_ssh(struct words *w, uint64_t reach_ms)

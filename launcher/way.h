@@ -22,14 +22,14 @@ struct way {
 
 /* ssh must ask nothing, since nobody could answer, and end when the host is gone. A command of the
  * user's gets the same host and command behind it, and no options. Over ssh a shell reads the
- * words: `program` is quoted for it where it has to be, `arguments` are not.
+ * words: they are quoted for it where they have to be.
  *
- * host        NULL: this machine, without ssh: the program itself
- * arguments   NULL-terminated, at most WAY_ARGUMENTS_MAX of 30 letters, digits and "-"
- * ret_words   to execute, NULL-terminated, the first to be searched in PATH unless there is a '/' in
+ * host        NULL: this machine, without ssh: the program itself arguments   NULL-terminated,
+ * at most WAY_ARGUMENTS_MAX ret_words   to execute, NULL-terminated, the first to be searched in
+ * PATH unless there is a '/' in
  *             it; one free()
- * returns     0; -ENAMETOOLONG: the program's path is, with its quotes; -ENOMEM */
-enum { WAY_ARGUMENTS_MAX = 4 };
+ * returns     0; -ENAMETOOLONG: more than WAY_TEXT_BYTES, with the quotes; -ENOMEM */
+enum { WAY_ARGUMENTS_MAX = 9, WAY_TEXT_BYTES = 16384 };
 int way_make(const struct way *w, const struct host *host, const char *program,
              const char *const *arguments, char ***ret_words, struct co_error *err);
 

@@ -142,8 +142,8 @@ static int make(struct device_group **g, int (*work)(const void *arg), const str
     return code;
 }
 
-/* Put another in the place of the one that is kept. By any thread: groups are closed by whoever used
- * them, and describe() looks.
+/* Put another in the place of the one that is kept. By any thread: groups are closed by whoever
+ * used them, and describe() looks.
  *
  * g         taken over; NULL: none is kept from now on
  * returns   what was kept, handed over; NULL */

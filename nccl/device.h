@@ -9,6 +9,7 @@
  *   comm.c     a communicator from its making to its end
  *   call.c     collectives and messages, into the order of a stream
  *   bucket.c   memory of gradients, and their averages on a stream of the plug-in's
+ *   feed.c     batches on their way to the device
  *   wait.c     waits: for a communicator, for a stream
  *   plugin.c   what libddp sees */
 #ifndef DDP_NCCL_DEVICE_H
@@ -109,6 +110,18 @@ int bucket_average(struct device_group *g, const struct device_piece *piece, siz
                    enum ddp_dtype dtype, void *stream, struct co_error *err);
 int bucket_wait(struct device_group *g, uint64_t timeout_ms, struct co_error *err);
 void bucket_close(struct device_group *g); /* nothing of it runs any more */
+
+/* --- feed.c: likewise ------------------------------------------------------------------------- */
+
+int feed_open(struct device *d, unsigned n, size_t bytes, struct device_feed **ret,
+              struct co_error *err);
+void feed_place(const struct device_feed *f, unsigned place, void **ret_host, void **ret_gpu);
+int feed_send(struct device_feed *f, unsigned place, const struct device_span *span, size_t n,
+              struct co_error *err);
+int feed_sent(struct device_feed *f, unsigned place, struct co_error *err);
+int feed_take(struct device_feed *f, unsigned place, void *stream, struct co_error *err);
+int feed_give(struct device_feed *f, unsigned place, void *stream, struct co_error *err);
+void feed_close(struct device_feed *f);
 
 /* --- wait.c ----------------------------------------------------------------------------------- */
 

@@ -70,6 +70,13 @@ const struct device_plugin ddp_device_plugin = {
     .clear = bucket_clear,
     .average = bucket_average,
     .wait_averages = bucket_wait,
+    .feed_open = feed_open,
+    .feed_place = feed_place,
+    .feed_send = feed_send,
+    .feed_sent = feed_sent,
+    .feed_take = feed_take,
+    .feed_give = feed_give,
+    .feed_close = feed_close,
     .comm = comm_of,
     .close = comm_close,
 };

@@ -509,23 +509,9 @@ static const struct co_machine_pair ignored[] = {
 };
 /* clang-format on */
 
-static const struct co_machine_state states[] = {
-#define X(name, on_entry, meaning) {#name, meaning, #on_entry},
-    MEMBER_STATES(X)
-#undef X
-};
-
-static deed *const entries[] = {
-#define X(name, on_entry, meaning) on_entry,
-    MEMBER_STATES(X)
-#undef X
-};
-
-static const char *const event_names[] = {
-#define X(name, meaning) #name,
-    MEMBER_EVENTS(X)
-#undef X
-};
+static const struct co_machine_state states[] = {MEMBER_STATES(CO_MACHINE_STATE)};
+static deed *const entries[] = {MEMBER_STATES(CO_MACHINE_ENTRY)};
+static const char *const event_names[] = {MEMBER_EVENTS(CO_MACHINE_EVENT)};
 
 const struct co_machine member_machine =
     CO_MACHINE("member", "rendezvous/member.c", states, event_names, rows, ignored);

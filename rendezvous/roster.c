@@ -674,23 +674,9 @@ static const struct co_machine_pair ignored[] = {
 };
 /* clang-format on */
 
-static const struct co_machine_state states[] = {
-#define X(name, on_entry, meaning) {#name, meaning, #on_entry},
-    ROSTER_STATES(X)
-#undef X
-};
-
-static deed *const entries[] = {
-#define X(name, on_entry, meaning) on_entry,
-    ROSTER_STATES(X)
-#undef X
-};
-
-static const char *const event_names[] = {
-#define X(name, meaning) #name,
-    ROSTER_EVENTS(X)
-#undef X
-};
+static const struct co_machine_state states[] = {ROSTER_STATES(CO_MACHINE_STATE)};
+static deed *const entries[] = {ROSTER_STATES(CO_MACHINE_ENTRY)};
+static const char *const event_names[] = {ROSTER_EVENTS(CO_MACHINE_EVENT)};
 
 const struct co_machine roster_machine =
     CO_MACHINE("roster", "rendezvous/roster.c", states, event_names, rows, ignored);

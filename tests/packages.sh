@@ -29,7 +29,7 @@ install() {
     DEBIAN_FRONTEND=noninteractive chroot "$dir" apt-get -qq -y --no-install-recommends install "$@" >/dev/null
 }
 
-# job DIR COMMAND: what is said by COMMAND in DIR has to be the two ranks' own words
+# job DIR COMMAND: what is said by COMMAND in DIR has to be the two ranks' own words, and it can send a ddprun to other hosts
 job() {
     local said
     # shellcheck disable=SC2016 # the ranks' shells know their ranks
@@ -37,6 +37,11 @@ job() {
     said=$(chroot "$1" "$2" -n 2 sh /tmp/job.sh | sort)
     if [[ $said != $'rank 0 of 2\nrank 1 of 2' ]]; then
         say "expected two ranks, got: $said"
+        exit 1
+    fi
+    said=$(chroot "$1" "$2" --send always --ssh-command /bin/true -H elsewhere --dry-run true)
+    if [[ $said != *', sent there' ]]; then
+        say "expected a ddprun to send, got: $said"
         exit 1
     fi
     if chroot "$1" sh -c 'command -v cc gcc clang meson' >/dev/null; then

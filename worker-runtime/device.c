@@ -291,6 +291,31 @@ int device_alloc(const struct ddp_group *g, size_t bytes, void *stream, void **r
     return rc != DDP_OK ? rc : rt_return(plugin->alloc(device, bytes, stream, ret, &err), &err);
 }
 
+/* One that looks at the job ends the kernels of all. returns NULL: no kernel waits for anybody */
+static const struct device_link *any_link(const struct ddp_group *g)
+{
+    return g->device != NULL ? g->device : g->world->device;
+}
+
+int device_look(struct ddp_group *g, void *stream, bool is_late, struct co_error *err)
+{
+    enum { AT_ONCE_MS = 1 };
+    void *comm;
+    const struct device_link *l = any_link(g);
+    if (l == NULL)
+        return 0;
+    return is_late ? l->plugin->wait(l->group, stream, AT_ONCE_MS, err)
+                   : l->plugin->comm(l->group, &comm, err); /* which looks at the job first */
+}
+
+void device_end_waits(struct ddp_group *g, void *stream)
+{
+    struct co_error err = {0};
+    const struct device_link *l = any_link(g);
+    if (l != NULL && l->plugin->wait(l->group, stream, 0, &err) == 0)
+        l->plugin->wait_averages(l->group, 0, &err);
+}
+
 /* CUDA waits for all kernels where memory is freed, and knows nothing of peers that died: nobody's
  * kernel may wait for them by then. Of a device that is lost nothing is freed. */
 void device_free(struct ddp_group *g, void *at, void *stream)
@@ -300,8 +325,7 @@ void device_free(struct ddp_group *g, void *at, void *stream)
     struct co_error err = {0};
     if (at == NULL || device_load(g->world->local_rank, &plugin, &device, &err) != 0)
         return;
-    if (g->device != NULL && plugin->wait(g->device->group, stream, 0, &err) == 0)
-        plugin->wait_averages(g->device->group, 0, &err);
+    device_end_waits(g, stream);
     if (plugin->check(device, &err) == 0)
         plugin->free(device, at);
 }

@@ -32,6 +32,17 @@ int device_alloc(const struct ddp_group *g, size_t bytes, void *stream, void **r
 void device_free(struct ddp_group *g, void *at, void *stream);
 int device_clear(const struct ddp_group *g, void *at, size_t bytes, void *stream);
 
+/* Wait for what is on the stream and for averages; where the job is broken end what waits there for
+ * a peer that died. Behind it CUDA's own waits end, too. */
+void device_end_waits(struct ddp_group *g, void *stream);
+
+/* Whether what is on the stream may be waited for by other means: nothing is there that waits for a
+ * peer which died, and was not ended here.
+ *
+ * is_late   nor is there anything else: a wait of its own ends now, and breaks the job
+ * returns   0; -errno, as the plug-in's wait() */
+int device_look(struct ddp_group *g, void *stream, bool is_late, struct co_error *err);
+
 /* As the plug-in's: of a group that has a communicator. */
 struct device_piece;
 int device_average(struct ddp_group *g, const struct device_piece *piece, size_t n,

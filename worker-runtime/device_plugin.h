@@ -23,6 +23,7 @@
 
 struct co_error;
 struct device;       /* that of the process */
+struct device_feed;  /* places that batches go through on their way to it */
 struct device_group; /* the communicator of a group */
 
 #define DEVICE_PLUGIN_ABI    1u
@@ -60,6 +61,10 @@ struct device_make { /* lent for the call */
 struct device_piece { /* of a bucket of gradients */
     void *at;
     size_t count;
+};
+
+struct device_span { /* of a place's memory, from its start */
+    size_t at, bytes;
 };
 
 struct device_plugin {
@@ -119,6 +124,28 @@ struct device_plugin {
                    enum ddp_dtype dtype, void *stream, struct co_error *err);
     /* Wait for all averages. returns as wait() */
     int (*wait_averages)(struct device_group *g, uint64_t timeout_ms, struct co_error *err);
+
+    /* n places for batches, each of that many bytes of the host, pinned, and as many of the device;
+     * and a stream of copies between them. returns also -ENOMEM, -EIO */
+    int (*feed_open)(struct device *d, unsigned n, size_t bytes, struct device_feed **ret,
+                     struct co_error *err);
+    /* Lend a place's memory. The host's may be written while feed_sent() says 1, the device's may
+     * be used by the program's stream from feed_take() to feed_give(). */
+    void (*feed_place)(const struct device_feed *f, unsigned place, void **ret_host,
+                       void **ret_gpu);
+    /* Have it copied, behind what used the place before: that of feed_give(). Any thread, one at a
+     * time. returns 0, -EIO */
+    int (*feed_send)(struct device_feed *f, unsigned place, const struct device_span *span,
+                     size_t n, struct co_error *err);
+    /* returns   1 the last copy of it is done, or there was none; 0 not yet; -EIO */
+    int (*feed_sent)(struct device_feed *f, unsigned place, struct co_error *err);
+    /* What comes on the stream from now on is behind the copy; what is there now has used the
+     * place. Between them no feed_send() of it. return 0, -EIO */
+    int (*feed_take)(struct device_feed *f, unsigned place, void *stream, struct co_error *err);
+    int (*feed_give)(struct device_feed *f, unsigned place, void *stream, struct co_error *err);
+    /* Waits for what is on the streams that it was given: nothing may be there that waits for a
+     * peer which died. NULL is fine. */
+    void (*feed_close)(struct device_feed *f);
 
     /* The raw ncclComm_t, lent. Of a broken one there is none: returns as run() */
     int (*comm)(struct device_group *g, void **ret, struct co_error *err);

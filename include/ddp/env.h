@@ -50,7 +50,9 @@
     "DDP_SCALE_SIGNAL" /* the number of the signal that comes with it; ignored by default */
 
 /* ours, read by ddprun */
-#define DDP_ENV_PLUGIN_DIR "DDP_PLUGIN_DIR" /* where its plug-ins are, if not where they belong */
+#define DDP_ENV_PLUGIN_DIR                                                                         \
+    "DDP_PLUGIN_DIR" /* where its plug-ins are, and the program that it sends to other hosts, if not
+                        where they belong */
 
 /* the same, and it keeps it from the ranks */
 #define DDP_ENV_TOKEN "DDP_TOKEN" /* the secret by which the nodes of a job know each other */

@@ -2,7 +2,8 @@
  *
  * A data set is a file of samples that all look the same: an IDX file (MNIST's format), or tokens
  * of which a sample is a block. A loader takes the samples that a sampler deals to this rank, batch
- * by batch. Files are read, not mapped: one that shrinks meanwhile is an error and no signal. */
+ * by batch; into memory of the CPU, or of the rank's GPU. Files are read, not mapped: one that
+ * shrinks meanwhile is an error and no signal. */
 #ifndef DDP_LOADER_H
 #define DDP_LOADER_H
 
@@ -71,12 +72,16 @@ struct ddp_loader_opts {
     size_t n_datasets;
     size_t batch;   /* samples of this rank */
     unsigned depth; /* batches that are read ahead, at most 64; 0: 2 */
+    void *stream;   /* batches are memory of this rank's GPU (device.h), and this CUDA stream uses
+                       them. They are read into pinned memory, and copied beside the stream. NULL:
+                       memory of the CPU */
 };
 
 struct ddp_batch {
     size_t n;                            /* samples; 0 at the end of the epoch */
     const int64_t *index;                /* theirs, n */
-    void *data[DDP_LOADER_MAX_DATASETS]; /* of each data set; aligned to 64 bytes; may be written */
+    void *data[DDP_LOADER_MAX_DATASETS]; /* of each data set; aligned to 64 bytes, on a GPU to 256;
+                                            may be written */
 };
 
 /* Make a loader, which takes what is left of the epochs of a sampler. Not collective. The thread
@@ -84,8 +89,11 @@ struct ddp_batch {
  *
  * s            borrowed; only the loader takes samples from it, but the program sets its epochs
  * ret_loader   belongs to the sampler's group, which destroys it at ddp_finalize()
+ *              With a stream: before the stream, too, which ddp_loader_destroy() waits for
+ * cost         memory for depth + 1 batches; with a stream as much of the GPU, and pinned
  * returns      0; DDP_EINVAL (opts; data sets and sampler have different counts), DDP_ENOMEM,
- *              DDP_ESYSTEM (no thread) */
+ *              DDP_ESYSTEM (no thread; CUDA failed), DDP_EUNSUPPORTED (a stream, and no GPU: the
+ *              text says what is missing) */
 int ddp_loader_create(struct ddp_sampler *s, const struct ddp_loader_opts *opts,
                       struct ddp_loader **ret_loader);
 void ddp_loader_destroy(struct ddp_loader *l); /* before its sampler; NULL is fine */
@@ -94,8 +102,16 @@ void ddp_loader_destroy(struct ddp_loader *l); /* before its sampler; NULL is fi
  * the next one with the sampler, and call on. Whoever moves the sampler to another epoch before
  * that loses what was read ahead: call ddp_loader_reset() then.
  *
+ * With a stream nothing is waited for but the files: what is put on the stream behind this call
+ * finds the batch there, and the batch before it may go when what was put there before this call is
+ * done. Other streams that use a batch are the program's affair: the stream has to wait for them
+ * before the next call. Not while a graph is captured.
+ *
  * ret_batch   lent until the next call
- * returns     0; as ddp_dataset_read(), for the batch that would have come, and from then on */
+ * returns     0; as ddp_dataset_read(), for the batch that would have come, and from then on;
+ *             DDP_ESYSTEM also: CUDA failed
+ *             DDP_EPEER, DDP_RETRY, DDP_ETIMEOUT  with a stream: it waits for a peer that died, or
+ *                 does not answer; as a collective */
 int ddp_loader_next(struct ddp_loader *l, struct ddp_batch *ret_batch);
 
 /* Forget what was read ahead: after ddp_sampler_set_epoch() or ddp_sampler_resume() in the middle

@@ -213,6 +213,7 @@ struct ddp_model_stats {
     bool was_reordered;  /* buckets are no longer those of the tensors from last to first */
     uint64_t sync_ns;    /* time in the last ddp_model_sync() */
 };
+/* As of the last step. Not collective. */
 void ddp_model_get_stats(const struct ddp_model *m, struct ddp_model_stats *ret);
 
 #ifdef __cplusplus

@@ -20,12 +20,12 @@ static void check_lines(const uint8_t *data, size_t size)
 {
     char from[LEASH_FROM_BYTES];
     size_t used = 0;
-    for (int which = LEASH_UP; which <= LEASH_READY; which++) {
+    for (int which = LEASH_UP; which <= LEASH_WANTS; which++) {
         int rc = leash_find_line((enum leash_line)which, data, size, &used, from, NULL);
         must(rc <= 1);
         if (rc == 1)
             must(used <= size && data[used - 1] == '\n');
-        if (rc == 1 && which == LEASH_UP)
+        if (rc == 1 && which != LEASH_READY)
             must(strlen(from) < sizeof from && strpbrk(from, " \n'$;/") == NULL);
     }
 }

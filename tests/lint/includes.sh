@@ -53,7 +53,7 @@ check bench 'ddp/*' 'common/*' 'rendezvous/control_conn.h' 'rendezvous/control_w
 
 # pure modules: no clock, no files, no sockets, no globals that change
 for file in console/job_request.c ctl/check_facts.c ctl/check_gpus.c ctl/check_judge.c ctl/check_plan.c ctl/check_report.c ctl/check_text.c \
-    ctl/check_wire.c ctl/ctl_check_cli.c ctl/history.c ctl/history_finish.c ctl/job_text.c ctl/table.c ctl/top_frame.c launcher/supervisor.c launcher/guide.c launcher/cli.c launcher/cli_conf.c launcher/cli_meet.c \
+    ctl/check_wire.c ctl/ctl_check_cli.c ctl/history.c ctl/history_finish.c ctl/job_text.c ctl/table.c ctl/top_frame.c launcher/supervisor.c launcher/supervisor_facts.c launcher/supervisor_verdict.c launcher/guide.c launcher/cli.c launcher/cli_conf.c launcher/cli_meet.c \
     launcher/cli_nodes.c launcher/cli_terms.c launcher/cli_output.c \
     launcher/host_list.c launcher/cli_programs.c launcher/job_more.c launcher/cli_devices.c launcher/cpu_set.c launcher/placement.c \
     launcher/wrap.c launcher/fold.c launcher/bar.c launcher/lines.c \

@@ -1,7 +1,7 @@
 /* gpu_trainer - a training program on GPUs, for schedules.py: ddp_run(), so many steps, and in each
- * an all_reduce and a model on the GPU whose results are known. Its ranks die, hang and fail as the
- * double's faults say; whoever comes to the end says which steps it counted, and that all sums were
- * right.
+ * a batch, an all_reduce and a model on the GPU whose results are known. Its ranks die, hang and
+ * fail as the double's faults say; whoever comes to the end says which steps it counted, and that
+ * all sums were right.
  *
  *   gpu_trainer STEPS
  *
@@ -9,10 +9,12 @@
 #include <cuda_runtime_api.h>
 #include <ddp/ddp.h>
 #include <ddp/device.h>
+#include <ddp/loader.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
-enum { COUNT = 3000, WRONG = 3 };
+enum { COUNT = 3000, WRONG = 3, SAMPLES = 1000, BATCH = 5 };
 
 struct training {
     int n_steps;
@@ -20,7 +22,10 @@ struct training {
     int32_t *gpu, *host;
     float *param; /* on the GPU: how many steps were counted */
     float *grad;
-    int32_t done; /* steps: registered, so that all ranks know it after a recovery */
+    struct ddp_dataset *samples; /* each is its own number, as a byte */
+    struct ddp_loader *loader;   /* the group's */
+    struct ddp_batch batch;      /* on the GPU */
+    int32_t done;                /* steps: registered, so that all ranks know it after a recovery */
 };
 
 static int cuda_failed(const char *what, cudaError_t result)
@@ -46,6 +51,41 @@ static int open_gpu(struct ddp_group *g, struct training *t)
     return result == cudaSuccess && t->host != NULL ? 0 : cuda_failed("memory", result);
 }
 
+/* A file that has gone when it is open. */
+static int open_samples(struct training *t)
+{
+    static const unsigned char head[] = {0, 0, 8, 1, 0, 0, SAMPLES >> 8, SAMPLES & 255};
+    char path[] = "/tmp/gpu_trainer.XXXXXX";
+    const int fd = mkstemp(path);
+    FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (f == NULL)
+        return DDP_ESYSTEM;
+    fwrite(head, 1, sizeof head, f);
+    for (int i = 0; i < SAMPLES; i++)
+        fputc(i & 255, f);
+    fclose(f);
+    int rc = ddp_idx_open(path, &t->samples);
+    unlink(path);
+    return rc;
+}
+
+/* The sampler knows the way back into the epoch, wherever a rank died. */
+static int open_loader(struct ddp_group *g, struct training *t)
+{
+    const struct ddp_sampler_opts order = {.n = SAMPLES, .seed = 1, .shuffle = true};
+    struct ddp_sampler *s;
+    int rc = t->samples == NULL ? open_samples(t) : 0;
+    const struct ddp_loader_opts opts = {
+        .datasets = {t->samples}, .n_datasets = 1, .batch = BATCH, .stream = t->stream};
+    if (rc == 0)
+        rc = ddp_sampler_create(g, &order, &s);
+    if (rc == 0)
+        rc = ddp_loader_create(s, &opts, &t->loader);
+    if (rc == 0)
+        ddp_sampler_next_epoch(s, 1);
+    return rc;
+}
+
 /* Each rank gives its number + 1 everywhere, in the stream's order. */
 static int put_values(struct ddp_group *g, struct training *t)
 {
@@ -54,6 +94,23 @@ static int put_values(struct ddp_group *g, struct training *t)
     const cudaError_t result =
         cudaMemcpyAsync(t->gpu, t->host, COUNT * sizeof *t->gpu, cudaMemcpyHostToDevice, t->stream);
     return result == cudaSuccess ? 0 : cuda_failed("copy to the GPU", result);
+}
+
+/* The batch is the file's. Nothing of NCCL is on the stream: CUDA's own waits end. */
+static int check_batch(struct training *t)
+{
+    unsigned char got[BATCH];
+    const cudaError_t result =
+        cudaMemcpy(got, t->batch.data[0], t->batch.n, cudaMemcpyDeviceToHost);
+    if (result != cudaSuccess)
+        return cuda_failed("a batch from the GPU", result);
+    for (size_t i = 0; i < t->batch.n; i++)
+        if (got[i] != (t->batch.index[i] & 255)) {
+            printf("WRONG: step %d, sample %lld is %d\n", t->done, (long long)t->batch.index[i],
+                   got[i]);
+            exit(WRONG);
+        }
+    return 0;
 }
 
 static int check_values(struct ddp_group *g, struct training *t)
@@ -119,7 +176,11 @@ static int average(struct ddp_group *g, struct training *t, struct ddp_model *m)
 static int step(struct ddp_group *g, struct training *t, struct ddp_model *m)
 {
     float param;
-    int rc = sum(g, t);
+    int rc = ddp_loader_next(t->loader, &t->batch);
+    if (rc == 0)
+        rc = sum(g, t);
+    if (rc == 0)
+        rc = check_batch(t);
     if (rc == 0)
         rc = average(g, t, m);
     if (rc == 0) /* the step counts: parameters may be changed */
@@ -145,6 +206,8 @@ static int train(struct ddp_group *g, void *arg)
     int rc = ddp_state_add(g, "done", &t->done, sizeof t->done);
     if (rc == 0)
         rc = open_gpu(g, t);
+    if (rc == 0)
+        rc = open_loader(g, t);
     struct ddp_tensor tensor = {"param", t->param, NULL, 1, DDP_FLOAT32};
     const struct ddp_model_opts opts = {.stream = t->stream};
     if (rc == 0)

@@ -9,13 +9,14 @@
  *     generation is begun when its record is written, as etcd_link.c does it
  *   - what a new leader is given is what was written last
  * and at the end, some seconds after the last fault: one node leads, all others follow it. */
+#include "schedules.h"
+
 #include "etcd/elector.h"
 
 #include "common/clock.h"
 #include "tests/support/chance.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,8 +85,6 @@ struct world {
     uint64_t n_leaders, n_commits, n_doubts, n_deposed;
 };
 
-static bool is_verbose;
-
 static uint64_t draw(struct world *w, uint64_t below)
 {
     return chance_draw(&w->chance, below);
@@ -102,19 +101,6 @@ static void check(const struct world *w, bool holds, const char *what)
         return;
     fprintf(stderr, "seed %" PRIu64 ", at %" PRIu64 " ms: %s\n", w->seed, w->now_ms, what);
     exit(1);
-}
-
-__attribute__((format(printf, 2, 3))) static void trace(const struct world *w, const char *format,
-                                                        ...)
-{
-    if (!is_verbose)
-        return;
-    va_list args;
-    va_start(args, format);
-    printf("%7" PRIu64 " ", w->now_ms);
-    vprintf(format, args);
-    printf("\n");
-    va_end(args);
 }
 
 static uint64_t later(uint64_t a, uint64_t b)
@@ -300,7 +286,7 @@ static void begin_generation(struct world *w, struct node *n)
     w->begun_by[g] = (int8_t)(number_of(w, n) + 1);
     w->newest = g + 1 > w->newest ? g + 1 : w->newest;
     w->n_commits++;
-    trace(w, "node %d begins generation %" PRIu32, number_of(w, n), g);
+    schedules_tell(w->now_ms, "node %d begins generation %" PRIu32, number_of(w, n), g);
 }
 
 static void make_roster(struct world *w, struct node *n, const struct elector_orders *o)
@@ -312,7 +298,7 @@ static void make_roster(struct world *w, struct node *n, const struct elector_or
           "a new leader does not know what was begun");
     n->commits_at_ms = w->now_ms + draw(w, 3000);
     w->n_leaders++;
-    trace(w, "node %d leads", number_of(w, n));
+    schedules_tell(w->now_ms, "node %d leads", number_of(w, n));
 }
 
 static void give_up_roster(struct world *w, struct node *n)
@@ -320,7 +306,7 @@ static void give_up_roster(struct world *w, struct node *n)
     n->has_roster = n->is_asking = false;
     n->commits_at_ms = CO_NEVER_MS;
     w->n_deposed++;
-    trace(w, "node %d gives its roster up", number_of(w, n));
+    schedules_tell(w->now_ms, "node %d gives its roster up", number_of(w, n));
 }
 
 static void take_orders(struct world *w, struct node *n, const struct elector_orders *o)
@@ -355,8 +341,8 @@ static void feed(struct world *w, struct node *n, struct elector_input in)
     enum elector_state from = elector_get_state(n->elector);
     elector_step(n->elector, &in, &orders);
     if (from != elector_get_state(n->elector))
-        trace(w, "node %d: %s -> %s", number_of(w, n), elector_state_name(from),
-              elector_state_name(elector_get_state(n->elector)));
+        schedules_tell(w->now_ms, "node %d: %s -> %s", number_of(w, n), elector_state_name(from),
+                       elector_state_name(elector_get_state(n->elector)));
     take_orders(w, n, &orders);
 }
 
@@ -379,7 +365,7 @@ static void start_node(struct world *w, struct node *n)
 
 static void stop_node(struct world *w, struct node *n)
 {
-    trace(w, "node %d dies", number_of(w, n));
+    schedules_tell(w->now_ms, "node %d dies", number_of(w, n));
     elector_destroy(n->elector);
     n->elector = NULL;
     n->is_out = n->has_roster = false;
@@ -480,7 +466,8 @@ static void stop_etcd(struct world *w)
     w->away_at_ms = w->now_ms + 5000 + draw(w, 40000);
     if (w->away_at_ms > FAULTS_END_MS)
         w->away_at_ms = CO_NEVER_MS;
-    trace(w, "etcd is %s for %" PRIu64 " ms", is_restart ? "gone" : "stopped", for_ms);
+    schedules_tell(w->now_ms, "etcd is %s for %" PRIu64 " ms", is_restart ? "gone" : "stopped",
+                   for_ms);
 }
 
 static void draw_fault(struct world *w, struct node *n)
@@ -567,8 +554,14 @@ static void live_on(struct world *w)
     draw_fault(w, &w->nodes[draw(w, (uint64_t)w->n_nodes)]);
 }
 
-static void run(struct world *w, uint64_t seed)
+static struct {
+    uint64_t n_leaders, n_commits, n_doubts, n_deposed;
+} totals;
+
+static void run(uint64_t seed)
 {
+    static struct world world;
+    struct world *w = &world;
     world_init(w, seed);
     for (int i = 0; w->now_ms < FAULTS_END_MS + CALM_MS; i++) {
         check(w, i < MAX_STEPS, "it goes on and on");
@@ -577,29 +570,22 @@ static void run(struct world *w, uint64_t seed)
     check_end(w);
     for (int i = 0; i < w->n_nodes; i++)
         elector_destroy(w->nodes[i].elector);
+    totals.n_leaders += w->n_leaders;
+    totals.n_commits += w->n_commits;
+    totals.n_doubts += w->n_doubts;
+    totals.n_deposed += w->n_deposed;
 }
 
 int main(void)
 {
-    static struct world w;
-    const char *one = getenv("SIM_SEED");
-    const char *runs = getenv("SIM_RUNS");
-    uint64_t n = runs != NULL ? strtoull(runs, NULL, 10) : 3000;
-    uint64_t n_leaders = 0, n_commits = 0, n_doubts = 0, n_deposed = 0;
-    is_verbose = one != NULL;
-    if (one != NULL) {
-        run(&w, strtoull(one, NULL, 10));
+    const uint64_t n = schedules_run(3000, run);
+    if (n == 0)
         return 0;
-    }
-    for (uint64_t seed = 1; seed <= n; seed++) {
-        run(&w, seed);
-        n_leaders += w.n_leaders;
-        n_commits += w.n_commits;
-        n_doubts += w.n_doubts;
-        n_deposed += w.n_deposed;
-    }
     printf("%" PRIu64 " schedules, seeds 1 to %" PRIu64 ": %" PRIu64 " leaders, %" PRIu64
            " generations, %" PRIu64 " doubts, %" PRIu64 " deposed\n",
-           n, n, n_leaders, n_commits, n_doubts, n_deposed);
-    return n_leaders > n && n_commits > n && n_doubts > 0 && n_deposed > 0 ? 0 : 1;
+           n, n, totals.n_leaders, totals.n_commits, totals.n_doubts, totals.n_deposed);
+    return totals.n_leaders > n && totals.n_commits > n && totals.n_doubts > 0 &&
+                   totals.n_deposed > 0
+               ? 0
+               : 1;
 }

@@ -8,6 +8,8 @@
  *   - what a node runs is what its member was given
  * and at the end, when nothing disturbs any more: every ddprun has ended and nothing runs; all that
  * heard a verdict have the same exit code, and who was told to stop by a signal died of it. */
+#include "schedules.h"
+
 #include "tests/support/guided_nodes.h"
 
 #include "rendezvous/lease.h"
@@ -241,15 +243,8 @@ static void run(uint64_t of_seed)
 
 int main(void)
 {
-    const char *one = getenv("SIM_SEED");
-    const char *runs_text = getenv("SIM_RUNS");
-    uint64_t n = runs_text != NULL ? strtoull(runs_text, NULL, 10) : 1000;
-    if (one != NULL) {
-        run(strtoull(one, NULL, 10));
-        return 0;
-    }
-    for (uint64_t i = 1; i <= n; i++)
-        run(i);
-    printf("%" PRIu64 " schedules, seeds 1 to %" PRIu64 "\n", n, n);
+    const uint64_t n = schedules_run(1000, run);
+    if (n > 0)
+        printf("%" PRIu64 " schedules, seeds 1 to %" PRIu64 "\n", n, n);
     return 0;
 }

@@ -18,6 +18,8 @@
  *   - nothing of the generation runs; what ended it is the first failure, signal or order
  *   - it came to that within the time its limits allow
  * and that a signal, the end of the job's time and a lost nursery are kept for the guide to see. */
+#include "schedules.h"
+
 #include "launcher/supervisor.h"
 
 #include "common/clock.h"
@@ -770,15 +772,8 @@ static void run(uint64_t seed)
 
 int main(void)
 {
-    const char *one = getenv("SIM_SEED");
-    const char *runs = getenv("SIM_RUNS");
-    uint64_t n = runs != NULL ? strtoull(runs, NULL, 10) : 20000;
-    if (one != NULL) {
-        run(strtoull(one, NULL, 10));
-        return 0;
-    }
-    for (uint64_t seed = 1; seed <= n; seed++)
-        run(seed);
-    printf("%" PRIu64 " schedules, seeds 1 to %" PRIu64 "\n", n, n);
+    const uint64_t n = schedules_run(20000, run);
+    if (n > 0)
+        printf("%" PRIu64 " schedules, seeds 1 to %" PRIu64 "\n", n, n);
     return 0;
 }

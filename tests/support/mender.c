@@ -32,6 +32,7 @@ struct job {
     struct ddp_tensor tensors[2];
     struct ddp_dataset *file; /* of samples; NULL: there is none */
     uint64_t step, random;    /* of a generator that no rank may draw from twice */
+    bool is_within_epoch;     /* this rank has begun one, and not ended it */
 };
 
 /* At once, and in one piece. */
@@ -100,11 +101,15 @@ static int answer(struct ddp_group *g)
     return rc == 0 && pending ? ddp_scale_ready(g) : rc;
 }
 
-static int look_for_end(struct ddp_group *g, int32_t *ret_ends)
+/* Not before the epoch is over which a generation has left to the next one. A rank that is new has
+ * it from the others that there is one. */
+static int look_for_end(const struct job *job, struct ddp_group *g, bool *ret_ends)
 {
     const char *path = getenv("MENDER_UNTIL");
-    *ret_ends = path != NULL && access(path, F_OK) == 0;
-    return path != NULL ? ddp_all_reduce(g, ret_ends, ret_ends, 1, DDP_INT32, DDP_MAX, NULL) : 0;
+    int32_t seen[] = {path != NULL && access(path, F_OK) == 0, job->is_within_epoch};
+    int rc = path != NULL ? ddp_all_reduce(g, seen, seen, 2, DDP_INT32, DDP_MAX, NULL) : 0;
+    *ret_ends = seen[0] && !seen[1];
+    return rc;
 }
 
 struct source { /* of samples */
@@ -165,12 +170,15 @@ static int train_epoch(struct job *job, struct ddp_group *g, struct ddp_model *m
 
 static int train_epochs(struct job *job, struct ddp_group *g, struct ddp_model *m, struct source *s)
 {
-    int32_t ends;
+    bool ends;
     int rc;
-    while ((rc = look_for_end(g, &ends)) == 0 && !ends &&
-           ddp_sampler_next_epoch(s->sampler, job->n_epochs))
+    while ((rc = look_for_end(job, g, &ends)) == 0 && !ends &&
+           ddp_sampler_next_epoch(s->sampler, job->n_epochs)) {
+        job->is_within_epoch = true;
         if ((rc = train_epoch(job, g, m, s)) != 0)
             return rc;
+        job->is_within_epoch = false;
+    }
     return rc;
 }
 

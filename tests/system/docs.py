@@ -11,18 +11,22 @@ ROOT = os.environ["SOURCE_ROOT"]
 PROGRAMS = {"ddprun": os.environ["DDPRUN"], "ddpctl": os.environ["DDPCTL"], "ddp-rendezvous": os.environ["DDP_RENDEZVOUS"],
             "ddp-perf": os.environ["DDP_PERF"]}
 
+# What ddprun says to itself on other hosts
+OF_OUR_OWN = ["--leash"]
+
 # What a line has before the program: variables, a scheduler's starter
 BEFORE = re.compile(r"^(?:\w+=\S+ +)*(?:srun(?: +-\S+(?: +\d\S*)?)* +)?(?:\S*/)?(ddprun|ddpctl|ddp-rendezvous|ddp-perf)(?= |$)")
 
 
 def code_of(text):
-    """The lines of its shell blocks, and those that are indented as code: (number, line)"""
+    """The lines of its shell blocks, those behind a prompt in blocks of what a terminal shows, and those that are indented as code:
+    (number, line)"""
     inside = None
     for number, line in enumerate(text.split("\n"), 1):
         fence = re.match(r" *```(\w*)", line)
         if fence:
             inside = fence[1] if inside is None else None
-        elif inside == "sh" or (inside is None and line.startswith("    ")):
+        elif inside == "sh" or (inside is None and line.startswith("    ")) or (inside == "" and line.startswith("$ ")):
             yield number, line.strip().removeprefix("$ ")
 
 
@@ -41,6 +45,17 @@ def lines_of(page):
             words = shlex.split(whole[found.end():], comments=True)
             yield number, found[1], words[:next((n for n, word in enumerate(words) if word in ("|", "&", ">", ";", "&&")), None)]
         whole = ""
+
+
+def spans_of(page):
+    """Those in the text that name options: (number, program, words), up to the program that ddprun is to start."""
+    with open(page, encoding="utf-8") as f:
+        for number, line in enumerate(f, 1):
+            for span in re.findall(r"`([^`]+)`", line):
+                found = BEFORE.match(span)
+                if found and "--" in span:
+                    words = span[found.end():].replace("'", "").split()
+                    yield number, found[1], words[:next((n for n, word in enumerate(words) if re.match(r"\./|\.\.\.|.*\.py$|--$|#", word)), None)]
 
 
 def pages():
@@ -85,21 +100,50 @@ class Pages(unittest.TestCase):
                         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertGreater(n, 20)
 
+    def has_options(self, page, number, program, words):
+        """Each of them is in the program's help."""
+        with self.subTest(f"{os.path.relpath(page, ROOT)}:{number}"):
+            before = words[:1] if program == "ddpctl" and words and not words[0].startswith("-") else []
+            if before == ["store"]:
+                before = words[:2]
+            help_text = subprocess.run([PROGRAMS[program], *before, "--help"], capture_output=True, text=True, timeout=60)
+            self.assertEqual(help_text.returncode, 0, help_text.stderr)
+            for word in words:
+                option = re.match(r"--[\w-]+|-\w", word)
+                if option and option[0] not in OF_OUR_OWN:
+                    self.assertIsNotNone(re.search(rf"(?<![\w-]){re.escape(option[0])}(?![\w-])", help_text.stdout), option[0])
+
     def test_the_other_programs_have_the_options_that_are_given_to_them(self):
         for page in pages():
             for number, program, words in lines_of(page):
-                if program == "ddprun":
-                    continue
-                with self.subTest(f"{os.path.relpath(page, ROOT)}:{number}"):
-                    before = words[:1] if program == "ddpctl" and words and not words[0].startswith("-") else []
-                    if before == ["store"]:
-                        before = words[:2]
-                    help_text = subprocess.run([PROGRAMS[program], *before, "--help"], capture_output=True, text=True, timeout=60)
-                    self.assertEqual(help_text.returncode, 0, help_text.stderr)
-                    for word in words:
-                        option = re.match(r"--[\w-]+|-\w", word)
-                        if option:
-                            self.assertRegex(help_text.stdout, rf"(?<![\w-]){re.escape(option[0])}(?![\w-])")
+                if program != "ddprun":
+                    self.has_options(page, number, program, words)
+
+    def test_what_is_said_in_passing_names_options_that_there_are(self):
+        n = 0
+        for page in pages():
+            for number, program, words in spans_of(page):
+                n += 1
+                self.has_options(page, number, program, words)
+        self.assertGreater(n, 5)
+
+    def test_links_lead_to_files(self):
+        for page in pages():
+            with open(page, encoding="utf-8") as f:
+                text = f.read()
+            for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+                if "://" not in target:
+                    with self.subTest(f"{os.path.relpath(page, ROOT)}: {target}"):
+                        self.assertTrue(os.path.exists(os.path.join(os.path.dirname(page), target)))
+
+    def test_files_that_are_named_are_there(self):
+        for page in pages():
+            with open(page, encoding="utf-8") as f:
+                text = f.read()
+            for name in re.findall(r"`((?:docs|tests|bench|scripts|examples|man|packaging)/[\w./-]+\w)`", text):
+                with self.subTest(f"{os.path.relpath(page, ROOT)}: {name}"):
+                    self.assertTrue(os.path.exists(os.path.join(ROOT, name)) or
+                                    any(os.path.exists(os.path.join(ROOT, name + end)) for end in (".c", ".py", ".h")))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import tempfile
 import unittest
 
 from harness import DDPRUN, RANK, Job, describe, kill_all, main
-from ssh_hosts import SshHosts
+from ssh_hosts import SshHosts, stand_in
 
 MNIST = os.environ.get("MNIST")
 UP = ("tell", "up", "wait")
@@ -50,14 +50,6 @@ class Remote(Job):
 def finish(*args, **kw):
     with Remote(*args, **kw) as job:
         return job.finish()
-
-
-def stand_in(folder, script):
-    """A test double of ssh: $1 is the host, $2 the command."""
-    path = os.path.join(folder, "ssh")
-    with open(path, "w") as f:
-        f.write(script)
-    return f"sh {path}"
 
 
 class Hosts(unittest.TestCase):

@@ -1,6 +1,7 @@
 """Nodes and their ranks come, go and die; the ranks that live are the same processes before and after: docs/recovery.md.
 The ranks are tests/support/mender.c, as in recovery.py."""
 import contextlib
+import itertools
 import os
 import queue
 import signal
@@ -25,9 +26,11 @@ class Step:
 class Nodes:
     """ddpruns of one job, and what their ranks tell."""
 
+    numbers = itertools.count()  # of jobs: the daemon may still have the one before
+
     def __init__(self, daemon, nodes, n_local, *more, samples=0, step_ms=2):
         self.words = ["--nnodes", nodes, "-p", str(n_local), "--rdzv-backend", "c10d", "--rdzv-endpoint",
-                      f"127.0.0.1:{daemon.port}", "--rdzv-id", "job", *more, MENDER, "1000000", "40",
+                      f"127.0.0.1:{daemon.port}", "--rdzv-id", f"job{next(self.numbers)}", *more, MENDER, "1000000", "40",
                       str(step_ms), "0", str(samples)]
         self.dir = tempfile.TemporaryDirectory()
         self.until = os.path.join(self.dir.name, "until")

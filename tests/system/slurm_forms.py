@@ -1,4 +1,4 @@
-"""ddprun under a real Slurm of two nodes, on this machine: as srun's task, in a batch script and under salloc, once
+"""ddprun under a real Slurm of four nodes, on this machine: as srun's task, in a batch script and under salloc, once
 for each rank. Runs itself in namespaces of its own, where both nodes' names lead to this machine."""
 import json
 import os
@@ -19,6 +19,7 @@ SHOW = ("sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP
 UP = ("tell", "up", "wait")
 DDPCTL = os.path.abspath(os.environ["DDPCTL"])
 INSIDE = "DDP_TEST_SLURM_INSIDE"
+SAMPLES = os.environ["SAMPLES"]
 MEETER = os.environ["MEETER_PROGRAM"]
 MPICH = os.environ.get("MPICH_PROGRAM")
 slurm = None
@@ -27,7 +28,7 @@ slurm = None
 def setUpModule():
     global slurm
     try:
-        slurm = Slurm(2)
+        slurm = Slurm(4)
         slurm.__enter__()
     except NoSlurm as e:
         slurm = None
@@ -179,6 +180,44 @@ class Allocation(unittest.TestCase):
             self.assertIn("ddprun: stopped by SIGINT after ", err)
 
 
+def written(folder):
+    """What Slurm has kept of standard output and error."""
+    text = ""
+    for name in os.listdir(folder):
+        if name.endswith(".out"):
+            with open(os.path.join(folder, name), encoding="utf-8") as f:
+                text += f.read()
+    return text
+
+
+class Samples(unittest.TestCase):
+    """examples/managers, as they are."""
+
+    def submit(self, n_ranks, name, *options):
+        """-> what its ranks were, sorted"""
+        with tempfile.TemporaryDirectory() as folder:
+            os.symlink(DDPRUN, os.path.join(folder, "ddprun"))
+            with open(os.path.join(folder, "train.py"), "w", encoding="utf-8") as f:
+                f.write('import os\nwith open(os.environ["TEST_FIFO"], "w") as f:\n'
+                        '    print(os.environ["RANK"] + "/" + os.environ["WORLD_SIZE"], os.environ["SLURMD_NODENAME"], file=f)\n')
+            path = folder + ":" + os.environ["PATH"]
+            with Submitted("sbatch", "--wait", *options, os.path.join(SAMPLES, name), env={"PATH": path}, cwd=folder) as job:
+                code, _, err = job.finish()
+                self.assertEqual(code, 0, err + written(folder))
+                return sorted(tuple(line.split()) for line in job.hear(n_ranks))
+
+    def test_a_rank_on_each_node(self):
+        self.assertEqual(self.submit(4, "train.sbatch"), [(f"{rank}/4", f"n{rank + 1}") for rank in range(4)])
+
+    def test_a_task_for_each_rank(self):
+        self.assertEqual(self.submit(8, "train-ranks.sbatch", "--ntasks-per-node=2"), [(f"{rank}/8", f"n{rank // 2 + 1}") for rank in range(8)])
+
+    def test_an_elastic_job(self):
+        ranks = self.submit(4, "train-elastic.sbatch")
+        self.assertEqual([rank for rank, _ in ranks], [f"{rank}/4" for rank in range(4)])
+        self.assertEqual(sorted(node for _, node in ranks), ["n1", "n2", "n3", "n4"])
+
+
 def name_of(pid):
     with open(f"/proc/{pid}/comm", encoding="utf-8") as f:
         return f.read().strip()
@@ -188,7 +227,7 @@ def enter():
     """In a mount namespace, whose /etc/hosts knows the nodes; the programs that look names up find them there."""
     with tempfile.NamedTemporaryFile("w", prefix="hosts-") as f:
         with open("/etc/hosts", encoding="utf-8") as old:
-            f.write(old.read() + "\n127.0.0.1 n1 n2\n")
+            f.write(old.read() + "\n127.0.0.1 n1 n2 n3 n4\n")
         f.flush()
         return subprocess.run(["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', f.name, sys.executable,
                                *sys.argv], env={**os.environ, INSIDE: "1"}, check=False).returncode

@@ -33,26 +33,39 @@ Host *
     KexAlgorithms curve25519-sha256
     GlobalKnownHostsFile /dev/null
 """
-# The first process of a host: its name in a UTS namespace of its own, what names lead to, then sshd.
-FIRST = 'hostname "$0" && { [ -z "$1" ] || mount --bind "$1" /etc/hosts; } && shift && exec "$@"'
+# The first process of a host: its name in a UTS namespace of its own, what names lead to and what else is mounted there
+# (`ip netns exec` has made a mount namespace), then sshd.
+FIRST = 'hostname "$0" && { [ -z "$1" ] || mount --bind "$1" /etc/hosts; } && eval "${2:-:}" && shift 2 && exec "$@"'
 
 
 def run(*command):
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
+def stand_in(folder, script):
+    """A test double of ssh: $1 is the host, $2 the command."""
+    path = os.path.join(folder, "ssh")
+    with open(path, "w") as f:
+        f.write(script)
+    return f"sh {path}"
+
+
 class SshHosts:
     """n1, n2, ... by number; `netns` is the namespace of the tests' side, `ssh` the command that reaches them.
 
-    has_names: each has an /etc/hosts of its own, in which it finds all of them, until set_names() says otherwise."""
+    has_names: each has an /etc/hosts of its own, in which it finds all of them, until set_names() says otherwise.
+    mounts: by number, what a host's shell does first, so that it sees other files than the rest.
+    variables: by number, what its sshd puts into the environment of all that is started there."""
 
-    def __init__(self, n, has_names=False):
+    def __init__(self, n, has_names=False, mounts=None, variables=None):
         missing = [name for name, path in (("ssh", SSH), ("sshd", SSHD), ("ssh-keygen", KEYGEN), ("ip", shutil.which("ip")))
                    if path is None]
         if missing or os.geteuid() != 0:
             raise unittest.SkipTest(f"not installed: {', '.join(missing)}" if missing else "needs root")
         self.names = [f"n{i + 1}" for i in range(n)]
         self.has_names = has_names
+        self.mounts = mounts or {}
+        self.variables = variables or {}
         self.netns = f"ddp-hosts-{os.getpid()}"
         self.dir = tempfile.mkdtemp(prefix="ssh-hosts-")
         self.daemons = []
@@ -89,10 +102,11 @@ class SshHosts:
         for link in ("eth0", "lo"):
             run("ip", "-n", space, "link", "set", link, "up")
         names = self.set_names(i) if self.has_names else ""
+        variables = [f"-oSetEnv={' '.join(self.variables[i])}"] if i in self.variables else []
         with open(os.path.join(self.dir, "sshd.log"), "ab") as log:
             self.daemons.append(subprocess.Popen(
-                ["ip", "netns", "exec", space, "unshare", "--uts", "sh", "-c", FIRST, name, names, SSHD, "-D", "-e", "-f",
-                 os.path.join(self.dir, "sshd_config")], stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+                ["ip", "netns", "exec", space, "unshare", "--uts", "sh", "-c", FIRST, name, names, self.mounts.get(i, ""),
+                 SSHD, "-D", "-e", "-f", os.path.join(self.dir, "sshd_config"), *variables], stdin=subprocess.DEVNULL, stdout=log, stderr=log))
 
     def set_names(self, i, text=None):
         """What this host finds in its /etc/hosts besides localhost: from now on; without a text, all hosts."""

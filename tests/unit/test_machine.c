@@ -2,6 +2,8 @@
  * with their drawings by their own tests. */
 #include "common/machine.h"
 
+#include "tests/support/suite.h"
+
 #include <check.h>
 #include <stdlib.h>
 
@@ -14,12 +16,26 @@ struct row {
     void *only_if, *does;
 };
 
-static const struct co_machine_state states[] = {
-    {"OPEN", "one may pass", "ring"},
-    {"SHUT", "nobody may", "nothing"},
-    {"LOCKED", "nobody can", "nothing"},
-};
-static const char *const event_names[] = {"PUSH", "WIND", "KEY"};
+#define STATES(X)                                                                                  \
+    X(OPEN, ring, "one may pass")                                                                  \
+    X(SHUT, nothing, "nobody may")                                                                 \
+    X(LOCKED, nothing, "nobody can")
+#define EVENTS(X) X(PUSH, "somebody leans on it") X(WIND, "it blows") X(KEY, "a key is turned")
+
+static int n_rings;
+
+static void ring(void)
+{
+    n_rings++;
+}
+
+static void nothing(void)
+{
+}
+
+static const struct co_machine_state states[] = {STATES(CO_MACHINE_STATE)};
+static void (*const entries[])(void) = {STATES(CO_MACHINE_ENTRY)};
+static const char *const event_names[] = {EVENTS(CO_MACHINE_EVENT)};
 static const struct row rows[] = {
     {.at = {SHUT, PUSH, OPEN, "has_strength", "shove"}},
     {.at = {SHUT, PUSH, SHUT, "always", "nothing"}},
@@ -35,6 +51,17 @@ static const struct co_machine_pair ignored[] = {
 };
 static const struct co_machine door =
     CO_MACHINE("door", "house/door.c", states, event_names, rows, ignored);
+
+START_TEST(each_state_has_its_deed_on_entry)
+{
+    ck_assert_uint_eq(sizeof entries / sizeof *entries, 3);
+    entries[OPEN]();
+    ck_assert_int_eq(n_rings, 1);
+    entries[SHUT]();
+    entries[LOCKED]();
+    ck_assert_int_eq(n_rings, 1);
+}
+END_TEST
 
 START_TEST(what_has_a_row_without_condition_is_covered)
 {
@@ -101,6 +128,7 @@ int main(void)
 {
     Suite *s = suite_create("machine");
     TCase *t = tcase_create("machine");
+    tcase_add_test(t, each_state_has_its_deed_on_entry);
     tcase_add_test(t, what_has_a_row_without_condition_is_covered);
     tcase_add_test(t, what_is_ignored_is_covered);
     tcase_add_test(t, what_nobody_thought_of_is_not_covered);
@@ -108,9 +136,5 @@ int main(void)
     tcase_add_test(t, what_has_a_row_and_is_ignored_is_not_covered);
     tcase_add_test(t, a_drawing_names_its_table_and_its_test_and_says_what_there_is_to_be_said);
     suite_add_tcase(s, t);
-    SRunner *runner = srunner_create(s);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(s);
 }

@@ -240,6 +240,16 @@ DOUBLE_EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t *ret, unsigned fl
     return cudart_return(*ret != NULL ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
+DOUBLE_EXPORT cudaError_t cudaEventQuery(cudaEvent_t e)
+{
+    pthread_mutex_lock(&cudart_mutex);
+    const bool is_done = e->n_done >= e->n_recorded;
+    if (is_done) /* so has the host */
+        race_see(&cudart_race, RACE_HOST, &e->seen);
+    pthread_mutex_unlock(&cudart_mutex);
+    return cudart_return(is_done ? cudaSuccess : cudaErrorNotReady);
+}
+
 DOUBLE_EXPORT cudaError_t cudaEventDestroy(cudaEvent_t e)
 {
     pthread_mutex_lock(&cudart_mutex);

@@ -1,7 +1,10 @@
-"""mnist with ranks that are killed, and replaced, ends with the bits of one without. KILLS sets how many are,
-MNIST_OPTIONS what mnist is told besides. Batch normalisation is left out: its running averages are each rank's own."""
+"""A training with ranks that are killed, and replaced, ends with the bits of one without. EXAMPLE is the built mnist_double or
+chargpt_double, KILLS how many ranks are killed, EXAMPLE_OPTIONS what it is told besides. Of mnist batch normalisation is left out:
+its running averages are each rank's own."""
+import glob
 import os
 import random
+import re
 import signal
 import sys
 import tempfile
@@ -10,20 +13,22 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 from harness import Job  # noqa: E402
 
-MNIST = os.environ["MNIST_DOUBLE"]
+EXAMPLE = os.environ["EXAMPLE"]
+IS_MNIST = "mnist" in os.path.basename(EXAMPLE)
 KILLS = int(os.environ.get("KILLS", "10"))
-OPTIONS = os.environ.get("MNIST_OPTIONS", "").split()
+OPTIONS = os.environ.get("EXAMPLE_OPTIONS", "").split()
 RANKS = 4
 STEPS = 40 + 8 * KILLS
+STEP = re.compile(rb"step (\d+):?  ?loss ([\d.e+-]+)")
 
 
 def ranks_of(job):
-    """Pids of the processes that are mnist."""
+    """Pids of the processes that train."""
     found = []
     for pid in job.processes():
         try:
             with open(f"/proc/{pid}/comm") as f:
-                if f.read().strip() == os.path.basename(MNIST)[:15]:
+                if f.read().strip() == os.path.basename(EXAMPLE)[:15]:
                     found.append(pid)
         except OSError:
             pass
@@ -35,22 +40,37 @@ def rank_of(pid):
         return dict(word.split(b"=", 1) for word in f.read().split(b"\0") if b"=" in word)[b"RANK"].decode()
 
 
+def words_of(folder, network):
+    """-> the example's command line: a short training that tells each step and keeps its network there."""
+    if IS_MNIST:
+        return [EXAMPLE, "--data", os.path.join(folder, "data"), "--draw", "640", "--batch", "64", "--epochs", "1000", "--steps",
+                str(STEPS), "--print-loss-every", "1", "--checkpoint", network, "--norm", "none", *OPTIONS]
+    return [EXAMPLE, "--layers", "1", "--width", "32", "--heads", "2", "--context", "32", "--batch", "8", "--test-every", "0",
+            "--steps", str(STEPS), "--print-every", "1", "--checkpoint", network, *OPTIONS,
+            os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
+
+
+def read_network(network):
+    """Of mnist it is a file, of chargpt a folder with the last checkpoint, optimiser included."""
+    path, = [network] if IS_MNIST else glob.glob(os.path.join(network, "*.safetensors"))
+    with open(path, "rb") as f:
+        return f.read()
+
+
 class Mended(unittest.TestCase):
-    def run_mnist(self, folder, name, n_kills, *words):
+    def train(self, folder, name, n_kills, *words):
         """-> {step: its loss, as text}, the network"""
         draw = random.Random(3)
         network = os.path.join(folder, name)
         losses = {}
-        with Job("-n", str(RANKS), "--max-restarts", str(n_kills), *words, MNIST, "--data", os.path.join(folder, "data"),
-                 "--draw", "640", "--batch", "64", "--epochs", "1000", "--steps", str(STEPS), "--print-loss-every", "1",
-                 "--checkpoint", network, "--norm", "none", *OPTIONS) as job:
+        with Job("-n", str(RANKS), "--max-restarts", str(n_kills), *words, *words_of(folder, network)) as job:
             for line in job.process.stdout:
-                words = line.decode().split()
-                if words[0] != "step":
+                found = STEP.match(line)
+                if not found:
                     continue
-                step = int(words[1])
+                step = int(found[1])
                 self.assertNotIn(step, losses)
-                losses[step] = words[3]
+                losses[step] = found[2]
                 if n_kills > 0 and step % 8 == 0:
                     pids = ranks_of(job)
                     if len(pids) == RANKS:
@@ -59,23 +79,22 @@ class Mended(unittest.TestCase):
             code, _, err = job.end()
             self.assertEqual(code, 0, err)
             self.assertEqual(n_kills, 0)
-            with open(network, "rb") as f:
-                return losses, f.read(), err.decode()
+            return losses, read_network(network), err.decode()
 
     def test_the_network_is_the_same_bit_by_bit(self):
         with tempfile.TemporaryDirectory() as folder:
-            expected, network, _ = self.run_mnist(folder, "undisturbed", 0)
-            losses, mended, err = self.run_mnist(folder, "mended", KILLS)
+            expected, network, _ = self.train(folder, "undisturbed", 0)
+            losses, mended, err = self.train(folder, "mended", KILLS)
         self.assertEqual(err.count("it is replaced"), KILLS)
         self.assertEqual(mended, network)
         # what rank 0 had not written yet when it was killed is missing, nothing else
         self.assertEqual([step for step in losses if losses[step] != expected[step]], [])
         self.assertGreaterEqual(len(losses), STEPS - KILLS)
 
-    @unittest.skipUnless("--zero1" in OPTIONS, "of sharded optimisers")
+    @unittest.skipUnless(IS_MNIST and "--zero1" in OPTIONS, "of mnist's sharded optimiser")
     def test_a_rank_that_dies_with_its_buddy_is_told_as_lost(self):
         with tempfile.TemporaryDirectory() as folder:
-            with Job("-n", str(RANKS), "--max-restarts", "2", MNIST, "--data", os.path.join(folder, "data"), "--draw",
+            with Job("-n", str(RANKS), "--max-restarts", "2", EXAMPLE, "--data", os.path.join(folder, "data"), "--draw",
                      "640", "--batch", "64", "--epochs", "1000", "--steps", "2000", "--print-loss-every", "1", *OPTIONS) as job:
                 for line in job.process.stdout:
                     if line.startswith(b"step 5 "):

@@ -59,6 +59,7 @@ START_TEST(hosts_are_the_nodes)
     ck_assert_uint_eq(spec.remote->shares[0], 4);
     ck_assert_uint_eq(spec.remote->shares[1], 2);
     ck_assert_uint_eq(spec.remote->reach_ms, 30000);
+    ck_assert_int_eq(spec.remote->send, REMOTE_SEND_AUTO);
     ck_assert_ptr_null(spec.remote->command);
     ck_assert_int_eq(spec.n_local, 4);
     ck_assert_str_eq(spec.backend, "c10d");
@@ -76,12 +77,14 @@ END_TEST
 START_TEST(a_file_may_name_them)
 {
     fake.host_file = "a slots=2\nb slots=3\n";
-    JOB("--hostfile", "hosts", "--ssh-command", " rsh  -q ", "--reach-timeout", "5", "x");
+    JOB("--hostfile", "hosts", "--ssh-command", " rsh  -q ", "--reach-timeout", "5", "--send",
+        "never", "x");
     ck_assert_uint_eq(spec.remote->hosts.n, 2);
     ck_assert_str_eq(spec.remote->command[0], "rsh");
     ck_assert_str_eq(spec.remote->command[1], "-q");
     ck_assert_ptr_null(spec.remote->command[2]);
     ck_assert_uint_eq(spec.remote->reach_ms, 5000);
+    ck_assert_int_eq(spec.remote->send, REMOTE_SEND_NEVER);
     REFUSED("--hostfile: cannot read 'other': No such file or directory", "--hostfile", "other",
             "x");
     fake.host_file = "a\nb slots=x\n";
@@ -102,6 +105,8 @@ START_TEST(what_contradicts_hosts_is_refused)
     REFUSED("-H: 'a;b' is no host", "-H", "a;b", "x");
     REFUSED("--ssh-command needs a command", "-H", "a", "--ssh-command", " ", "x");
     REFUSED("--reach-timeout 0: nobody can be in time", "-H", "a", "--reach-timeout", "0", "x");
+    REFUSED("--send 'perhaps' is none of auto, never and always", "-H", "a", "--send", "perhaps",
+            "x");
     REFUSED("no program to run is given: try --help", "-H", "a");
 }
 END_TEST

@@ -73,6 +73,35 @@ START_TEST(who_is_no_node_is_found_out)
 }
 END_TEST
 
+START_TEST(a_host_may_ask_for_a_ddprun_of_its_kind)
+{
+    char machine[LEASH_FROM_BYTES], line[100];
+    size_t used;
+    leash_print_line(LEASH_WANTS, "aarch64", line, sizeof line);
+    ck_assert_str_eq(line, "ddprun-leash wants aarch64\n");
+    ck_assert_int_eq(find(LEASH_WANTS, "Welcome!\nddprun-leash wants x86_64\n", &used, machine), 1);
+    ck_assert_str_eq(machine, "x86_64");
+    ck_assert_uint_eq(used, strlen("Welcome!\nddprun-leash wants x86_64\n"));
+    ck_assert_int_eq(find(LEASH_WANTS, "ddprun-leash wants x86", &used, machine), 0);
+    ck_assert_int_eq(find(LEASH_WANTS, "ddprun-leash 1 10.0.0.7\n", &used, machine), 0);
+    ck_assert_int_eq(find(LEASH_UP, "ddprun-leash wants x86_64\n", &used, machine), -EPROTO);
+}
+END_TEST
+
+START_TEST(a_kind_of_machine_is_a_name)
+{
+    char machine[LEASH_FROM_BYTES];
+    size_t used;
+    static const char *const bad[] = {
+        "ddprun-leash wants \n", "ddprun-leash wants x86 64\n", "ddprun-leash wants \033[2J\n",
+        "ddprun-leash wants $(reboot)\n",
+        "ddprun-leash wants "
+        "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        ck_assert_msg(find(LEASH_WANTS, bad[i], &used, machine) == -EPROTO, "%s", bad[i]);
+}
+END_TEST
+
 static char *const words[] = {"ddprun", "-v", "train.py", "", "a b\n", NULL};
 static char *const variables[] = {"A=1", "B=", "C=x=y", NULL};
 static const struct leash_order whole = {.dir = "/home/me",
@@ -199,6 +228,8 @@ int main(void)
     tcase_add_test(c, a_node_is_heard_behind_what_its_login_printed);
     tcase_add_test(c, a_line_is_waited_for_until_it_is_whole);
     tcase_add_test(c, who_is_no_node_is_found_out);
+    tcase_add_test(c, a_host_may_ask_for_a_ddprun_of_its_kind);
+    tcase_add_test(c, a_kind_of_machine_is_a_name);
     tcase_add_test(c, an_order_comes_as_it_was_sent);
     tcase_add_test(c, what_is_no_order_is_refused);
     tcase_add_test(c, an_order_without_end_is_given_up);

@@ -1,83 +1,11 @@
-/* The table of states: whole, drawn, and in the cases that matter most. Random ones: tests/sim. */
-#include "launcher/supervisor.h"
+/* The table of states: whole, drawn, and in the cases that matter most; where others decide:
+ * test_supervisor_guided.c. Random ones: tests/sim. */
+#include "one_supervisor.h"
 
 #include "common/clock.h"
 #include "tests/support/machine_checks.h"
 
-#include <check.h>
 #include <errno.h>
-#include <signal.h>
-#include <stdlib.h>
-
-static struct supervisor *s;
-static struct supervisor_orders o;
-static uint64_t now_ms;
-
-#define EXIT_STATUS(code) ((code) << 8)
-
-static void step(struct supervisor_event e)
-{
-    e.now_ms = now_ms;
-    supervisor_step(s, &e, &o);
-}
-
-static void begin_limited(int n_ranks, struct restart_rules restarts, bool guided)
-{
-    struct supervisor_limits limits = {.n_ranks = n_ranks,
-                                       .window = 2,
-                                       .grace_ms = 30000,
-                                       .failure_grace_ms = 5000,
-                                       .restarts = restarts,
-                                       .guided = guided};
-    s = supervisor_create(&limits);
-    ck_assert_ptr_nonnull(s);
-    now_ms = 1000;
-    supervisor_begin(s, now_ms, &o);
-}
-
-static void begin(int n_ranks)
-{
-    begin_limited(n_ranks, (struct restart_rules){0}, false);
-}
-
-static void started(int rank)
-{
-    step((struct supervisor_event){SUPERVISOR_EV_STARTED, .rank = rank, .pid = 100 + rank});
-}
-
-static void exited(int rank, int status, bool empty)
-{
-    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = rank, .status = status,
-                                   .empty = empty});
-}
-
-static void signalled(int sig)
-{
-    step((struct supervisor_event){SUPERVISOR_EV_SIGNAL, .sig = sig});
-}
-
-static void event(enum supervisor_event_type type)
-{
-    step((struct supervisor_event){type});
-}
-
-static void begin_and_start(int n_ranks)
-{
-    begin(n_ranks);
-    for (int i = 0; i < n_ranks; i++)
-        started(i);
-    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
-}
-
-static void set_up(void)
-{
-    s = NULL;
-}
-
-static void tear_down(void)
-{
-    supervisor_destroy(s);
-}
 
 START_TEST(each_pair_of_state_and_event_has_one_answer)
 {
@@ -201,18 +129,6 @@ START_TEST(a_culprit_that_ends_well_was_none)
     ck_assert_int_eq(supervisor_exit_code(s), 5);
 }
 END_TEST
-
-static void exited_of_another(int rank, int status)
-{
-    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = rank, .status = status,
-                                   .lost_peer = true});
-}
-
-static void exited_before_our_signal(int rank, int status, bool empty)
-{
-    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = rank, .status = status,
-                                   .was_ending = true, .empty = empty});
-}
 
 START_TEST(a_failure_that_was_seen_later_beats_its_consequence)
 {
@@ -475,251 +391,6 @@ START_TEST(reports_that_cannot_be_true_change_nothing)
     exited(0, 0, false);
     exited(0, EXIT_STATUS(1), false);
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STARTING);
-}
-END_TEST
-
-/* --- Guided --- */
-
-static void next(uint32_t generation)
-{
-    step((struct supervisor_event){SUPERVISOR_EV_NEXT, .generation = generation});
-}
-
-static void ordered_stop(bool gently)
-{
-    step((struct supervisor_event){SUPERVISOR_EV_ORDER_STOP, .gently = gently});
-}
-
-static void finish(int exit_code, int sig)
-{
-    step((struct supervisor_event){SUPERVISOR_EV_FINISH, .exit_code = exit_code, .sig = sig});
-}
-
-static void begin_guided(int n_ranks)
-{
-    begin_limited(n_ranks, (struct restart_rules){0}, true);
-    ck_assert_int_eq(o.n_start, 0);
-    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_WAITING);
-    ck_assert_uint_eq(supervisor_deadline_ms(s), CO_NEVER_MS);
-}
-
-static void start_guided(int n_ranks, uint32_t generation)
-{
-    next(generation);
-    ck_assert(o.renew);
-    ck_assert_int_eq(supervisor_generation(s), generation);
-    for (int i = 0; i < n_ranks; i++)
-        started(i);
-    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
-}
-
-static void expect_waiting(void)
-{
-    ck_assert(o.drain);
-    event(SUPERVISOR_EV_DRAINED);
-    ck_assert(!o.ended);
-    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_WAITING);
-}
-
-START_TEST(a_guided_one_starts_what_it_is_told_and_then_waits)
-{
-    begin_guided(2);
-    start_guided(2, 0);
-    exited(0, EXIT_STATUS(3), false);
-    ck_assert_int_eq(o.signal, SIGTERM);
-    exited(1, SIGTERM, true);
-    ck_assert(!supervisor_get_verdict(s)->restarts);
-    expect_waiting();
-    ck_assert_int_eq(supervisor_get_verdict(s)->rank, 0);
-
-    start_guided(2, 7); /* it did not take part in those between */
-    exited(0, 0, false);
-    exited(1, 0, true);
-    expect_waiting();
-    ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_WELL);
-    finish(0, 0);
-    ck_assert(o.drain);
-    event(SUPERVISOR_EV_DRAINED);
-    ck_assert(o.ended);
-    ck_assert_int_eq(supervisor_exit_code(s), 0);
-}
-END_TEST
-
-START_TEST(what_was_stopped_by_order_is_no_failure)
-{
-    static const int statuses[] = {SIGTERM, SIGSEGV, EXIT_STATUS(3), 0};
-    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
-        begin_guided(1);
-        start_guided(1, 0);
-        ordered_stop(false);
-        ck_assert_int_eq(o.signal, SIGTERM);
-        exited(0, statuses[i], true);
-        ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_ORDERED);
-        ck_assert_int_eq(supervisor_get_rank(s, 0)->told_first, SIGTERM);
-        expect_waiting();
-        supervisor_destroy(s);
-        s = NULL;
-    }
-}
-END_TEST
-
-START_TEST(a_failure_that_an_order_to_stop_overtook_is_one)
-{
-    begin_guided(2);
-    start_guided(2, 0);
-    ordered_stop(false);
-    exited_of_another(0, EXIT_STATUS(1));
-    exited_before_our_signal(1, EXIT_STATUS(3), true);
-    ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_RANK_FAILED);
-    ck_assert_int_eq(supervisor_get_verdict(s)->rank, 1);
-    expect_waiting();
-    start_guided(2, 1); /* and forgotten */
-    ordered_stop(false);
-    exited(0, SIGTERM, false);
-    exited(1, SIGTERM, true);
-    ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_ORDERED);
-}
-END_TEST
-
-START_TEST(an_ordered_stop_has_the_time_its_reason_deserves)
-{
-    begin_guided(1);
-    start_guided(1, 0);
-    ordered_stop(true);
-    ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + 30000);
-    ordered_stop(false); /* and a more urgent one makes it shorter ... */
-    ck_assert_int_eq(o.signal, 0);
-    ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + 5000);
-    ordered_stop(true); /* ... never longer */
-    ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + 5000);
-    event(SUPERVISOR_EV_TIME);
-    ck_assert_int_eq(o.signal, SIGKILL);
-}
-END_TEST
-
-START_TEST(an_order_to_kill_kills_ranks_and_what_they_left)
-{
-    begin_guided(1);
-    start_guided(1, 0);
-    event(SUPERVISOR_EV_ORDER_KILL);
-    ck_assert_int_eq(o.signal, SIGKILL);
-    ck_assert(o.to_groups);
-    exited(0, SIGKILL, false);
-    ck_assert_int_eq(o.sweep_signal, SIGKILL);
-    event(SUPERVISOR_EV_EMPTY);
-    ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_ORDERED);
-    expect_waiting();
-
-    start_guided(1, 1);
-    exited(0, 0, false);
-    ck_assert_int_eq(o.sweep_signal, SIGTERM);
-    event(SUPERVISOR_EV_ORDER_KILL);
-    ck_assert_int_eq(o.sweep_signal, SIGKILL);
-    event(SUPERVISOR_EV_EMPTY);
-    expect_waiting();
-    ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_WELL);
-}
-END_TEST
-
-START_TEST(an_order_while_ranks_are_started_awaits_those_that_were_asked_for)
-{
-    begin_guided(3);
-    next(0);
-    ck_assert_int_eq(o.n_start, 2);
-    event(SUPERVISOR_EV_ORDER_KILL);
-    ck_assert_int_eq(o.signal, SIGKILL);
-    started(0);
-    ck_assert_int_eq(o.n_start, 0);
-    exited(0, SIGKILL, true);
-    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_KILLING);
-    started(1);
-    exited(1, SIGKILL, true);
-    expect_waiting();
-    start_guided(3, 1);
-}
-END_TEST
-
-START_TEST(a_signal_to_a_guided_one_is_noted_and_the_end_left_to_others)
-{
-    begin_guided(1);
-    signalled(SIGUSR1);
-    ck_assert_int_eq(supervisor_stop_signal(s), 0);
-    signalled(SIGTERM); /* nothing runs */
-    ck_assert(!o.drain);
-    ck_assert_int_eq(supervisor_stop_signal(s), SIGTERM);
-    finish(143, SIGTERM);
-    event(SUPERVISOR_EV_DRAINED);
-    ck_assert(o.ended);
-    ck_assert_int_eq(supervisor_get_verdict(s)->die_of, SIGTERM);
-    supervisor_destroy(s);
-
-    begin_guided(1);
-    start_guided(1, 0);
-    signalled(SIGINT);
-    ck_assert_int_eq(o.signal, SIGINT);
-    exited(0, SIGINT, true);
-    expect_waiting();
-    ck_assert_int_eq(supervisor_stop_signal(s), SIGINT);
-    finish(130, SIGINT);
-    event(SUPERVISOR_EV_DRAINED);
-    ck_assert_int_eq(supervisor_exit_code(s), 130);
-}
-END_TEST
-
-START_TEST(a_signal_ends_a_guided_ones_wait_for_a_reader)
-{
-    begin_guided(1);
-    start_guided(1, 0);
-    exited(0, EXIT_STATUS(1), true);
-    ck_assert(o.drain);
-    signalled(SIGTERM);
-    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_WAITING);
-    ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_RANK_FAILED);
-    finish(143, SIGTERM);
-    ck_assert(o.drain);
-    ck_assert(!o.ended);
-    signalled(SIGTERM); /* the last report is not waited for, either */
-    ck_assert(o.ended);
-    ck_assert_int_eq(supervisor_exit_code(s), 143);
-}
-END_TEST
-
-START_TEST(the_end_of_the_time_is_left_to_others_too)
-{
-    begin_guided(1);
-    event(SUPERVISOR_EV_TIMEOUT);
-    ck_assert(supervisor_timed_out(s));
-    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_WAITING);
-    supervisor_destroy(s);
-
-    begin_guided(1);
-    start_guided(1, 0);
-    event(SUPERVISOR_EV_TIMEOUT);
-    ck_assert_int_eq(o.signal, SIGTERM);
-    exited(0, SIGTERM, true);
-    expect_waiting();
-    finish(124, 0);
-    event(SUPERVISOR_EV_DRAINED);
-    ck_assert_int_eq(supervisor_exit_code(s), 124);
-}
-END_TEST
-
-START_TEST(a_guided_one_without_its_nursery_waits_for_the_end)
-{
-    begin_guided(1);
-    event(SUPERVISOR_EV_NURSERY_LOST);
-    ck_assert(supervisor_is_alone(s));
-    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_WAITING);
-    supervisor_destroy(s);
-
-    begin_guided(1);
-    start_guided(1, 0);
-    event(SUPERVISOR_EV_NURSERY_LOST);
-    ck_assert(o.sweep_alone);
-    step((struct supervisor_event){SUPERVISOR_EV_SWEPT});
-    expect_waiting();
-    ck_assert(supervisor_is_alone(s));
-    ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_INTERNAL);
 }
 END_TEST
 
@@ -1088,16 +759,6 @@ int main(void)
     tcase_add_test(t, a_signal_ends_the_wait_for_a_reader);
     tcase_add_test(t, progress_is_that_of_one_generation_before_its_failure);
     tcase_add_test(t, reports_that_cannot_be_true_change_nothing);
-    tcase_add_test(t, a_guided_one_starts_what_it_is_told_and_then_waits);
-    tcase_add_test(t, what_was_stopped_by_order_is_no_failure);
-    tcase_add_test(t, a_failure_that_an_order_to_stop_overtook_is_one);
-    tcase_add_test(t, an_ordered_stop_has_the_time_its_reason_deserves);
-    tcase_add_test(t, an_order_to_kill_kills_ranks_and_what_they_left);
-    tcase_add_test(t, an_order_while_ranks_are_started_awaits_those_that_were_asked_for);
-    tcase_add_test(t, a_signal_to_a_guided_one_is_noted_and_the_end_left_to_others);
-    tcase_add_test(t, a_signal_ends_a_guided_ones_wait_for_a_reader);
-    tcase_add_test(t, the_end_of_the_time_is_left_to_others_too);
-    tcase_add_test(t, a_guided_one_without_its_nursery_waits_for_the_end);
     tcase_add_test(t, a_failed_rank_alone_is_replaced_and_all_join_its_generation);
     tcase_add_test(t, each_replacement_spends_one_of_the_budget);
     tcase_add_test(t, a_failed_rank_may_be_left_out_until_one_is_left);
@@ -1115,9 +776,5 @@ int main(void)
     tcase_add_test(t, a_replacement_that_cannot_be_executed_ends_the_job);
     tcase_add_test(t, a_signal_ends_a_job_that_is_being_mended);
     suite_add_tcase(suite, t);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

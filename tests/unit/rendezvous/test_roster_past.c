@@ -1,27 +1,12 @@
 /* A roster that takes another one's place, and one whose place another may have taken. All orders
  * of messages, and faults of all kinds: tests/sim/sim_membership.c. */
-#include "rendezvous/roster.h"
+#include "one_roster.h"
 
 #include "rendezvous/lease.h"
 
 #include "common/clock.h"
-#include "common/error.h"
 
-#include <check.h>
 #include <errno.h>
-#include <stdio.h>
-#include <string.h>
-
-static struct roster *r;
-static uint64_t now_ms;
-static struct roster_actions last;
-static struct message_terms terms;
-
-static void step(struct roster_input in)
-{
-    in.now_ms = now_ms;
-    roster_step(r, &in, &last);
-}
 
 static bool was_told(int link, enum message_type type)
 {
@@ -32,24 +17,14 @@ static bool was_told(int link, enum message_type type)
     return false;
 }
 
-static void say(int link, struct message m)
-{
-    step((struct roster_input){.type = ROSTER_MESSAGE, .link = (uint64_t)link, .message = &m});
-}
-
-static void say_of_generation(int link, enum message_type type)
-{
-    say(link, (struct message){
-                  .type = type, .generation = roster_generation(r), .ready = {"host", 1234, true}});
-}
-
 static void heartbeat(int link)
 {
-    say(link, (struct message){.type = MESSAGE_HEARTBEAT, .generation = MESSAGE_NO_GENERATION});
+    say_message(link,
+                (struct message){.type = MESSAGE_HEARTBEAT, .generation = MESSAGE_NO_GENERATION});
 }
 
 /* Node 1, 2, ... has 2 ranks, and took part with index 0, 1, ... if `was`. */
-static void join(int node, bool was, uint32_t generation, uint32_t n_nodes)
+static void come(int node, bool was, uint32_t generation, uint32_t n_nodes)
 {
     char name[16];
     struct message m = {.type = MESSAGE_HELLO,
@@ -73,22 +48,10 @@ static void join(int node, bool was, uint32_t generation, uint32_t n_nodes)
                                                     .host = "node1",
                                                     .port = 4242}}}};
     snprintf(name, sizeof name, "node%d", node);
-    say(node, m);
+    say_message(node, m);
 }
 
-static void time_goes_on(uint64_t by_ms)
-{
-    now_ms += by_ms;
-    step((struct roster_input){.type = ROSTER_TIME});
-}
-
-static void assert_state(enum roster_state state)
-{
-    ck_assert_msg(roster_get_state(r) == state, "%s: %s", roster_state_name(roster_get_state(r)),
-                  roster_change(r));
-}
-
-static void create(uint32_t min, uint32_t max)
+static void create_unconfirmed(uint32_t min, uint32_t max)
 {
     struct roster_limits limits = {.confirm_ms = 60000, .absent_ms = 8000};
     struct co_error err;
@@ -107,7 +70,7 @@ static void take_over(int32_t gone)
     const struct roster_past past = {
         .generation = 7, .n_nodes = 3, .world_size = 6, .n_restarts = 2, .gone = gone};
     struct co_error err;
-    create(2, 4);
+    create_unconfirmed(2, 4);
     ck_assert_int_eq(roster_resume(r, &past, now_ms, &err), 0);
 }
 
@@ -116,24 +79,14 @@ static void take_over_whole(void)
 {
     take_over(-1);
     for (int node = 1; node <= 3; node++)
-        join(node, true, 7, 3);
-}
-
-static void set_up(void)
-{
-    r = NULL;
-}
-
-static void tear_down(void)
-{
-    roster_destroy(r);
+        come(node, true, 7, 3);
 }
 
 START_TEST(members_that_tell_their_places_go_on_as_if_nothing_had_happened)
 {
     take_over(-1);
     for (int node = 3; node >= 1; node--) {
-        join(node, true, 7, 3);
+        come(node, true, 7, 3);
         ck_assert(was_told(node, MESSAGE_WELCOME));
         ck_assert(last.items[0].message.welcome.resumed);
         ck_assert(!was_told(node, MESSAGE_STOP));
@@ -152,8 +105,8 @@ END_TEST
 START_TEST(a_member_that_does_not_come_is_lost_and_the_next_generation_is_behind_the_last)
 {
     take_over(-1);
-    join(2, true, 7, 3);
-    join(3, true, 7, 3);
+    come(2, true, 7, 3);
+    come(3, true, 7, 3);
     for (int i = 0; i < 7; i++) {
         time_goes_on(1000);
         heartbeat(2);
@@ -166,8 +119,8 @@ START_TEST(a_member_that_does_not_come_is_lost_and_the_next_generation_is_behind
     ck_assert_str_eq(roster_change(r),
                      "lost GROUP_RANK=0: it did not come when the roster had moved");
     for (int node = 2; node <= 3; node++) {
-        say_of_generation(node, MESSAGE_STOPPING);
-        say_of_generation(node, MESSAGE_STOPPED);
+        say(node, MESSAGE_STOPPING);
+        say(node, MESSAGE_STOPPED);
     }
     assert_state(ROSTER_RUNNING);
     ck_assert_uint_eq(roster_generation(r), 8);
@@ -179,7 +132,7 @@ START_TEST(who_left_together_with_the_old_roster_is_not_waited_for)
     take_over(0);
     time_goes_on(0);
     assert_state(ROSTER_STOPPING);
-    join(2, true, 7, 3);
+    come(2, true, 7, 3);
     ck_assert(was_told(2, MESSAGE_STOP));
 }
 END_TEST
@@ -187,9 +140,9 @@ END_TEST
 START_TEST(who_was_in_another_generation_is_no_member)
 {
     take_over(-1);
-    join(2, true, 6, 3);
+    come(2, true, 6, 3);
     ck_assert(was_told(2, MESSAGE_REFUSED));
-    join(1, true, 7, 2); /* nor in another world */
+    come(1, true, 7, 2); /* nor in another world */
     ck_assert(was_told(1, MESSAGE_REFUSED));
 }
 END_TEST
@@ -197,7 +150,8 @@ END_TEST
 START_TEST(a_place_is_given_back_once)
 {
     take_over_whole();
-    say(9, (struct message){.type = MESSAGE_HELLO,
+    say_message(
+        9, (struct message){.type = MESSAGE_HELLO,
                             .generation = MESSAGE_NO_GENERATION,
                             .hello = {.instance = {9},
                                       .run_id = "job",
@@ -214,12 +168,12 @@ END_TEST
 START_TEST(a_newcomer_waits_until_all_members_have_come)
 {
     take_over(-1);
-    join(1, true, 7, 3);
-    join(4, false, 0, 0);
+    come(1, true, 7, 3);
+    come(4, false, 0, 0);
     ck_assert(was_told(4, MESSAGE_WELCOME));
     assert_state(ROSTER_RUNNING);
-    join(2, true, 7, 3);
-    join(3, true, 7, 3);
+    come(2, true, 7, 3);
+    come(3, true, 7, 3);
     assert_state(ROSTER_STOPPING);
     ck_assert_str_eq(roster_change(r), "node4 joins");
 }
@@ -227,9 +181,9 @@ END_TEST
 
 START_TEST(a_generation_is_told_nobody_before_it_is_confirmed)
 {
-    create(2, 2);
-    join(1, false, 0, 0);
-    join(2, false, 0, 0);
+    create_unconfirmed(2, 2);
+    come(1, false, 0, 0);
+    come(2, false, 0, 0);
     assert_state(ROSTER_RUNNING);
     ck_assert(!was_told(1, MESSAGE_SEALED));
     step((struct roster_input){.type = ROSTER_CONFIRMED, .generation = 5}); /* another one */
@@ -244,12 +198,12 @@ END_TEST
 
 START_TEST(a_leader_that_comes_back_before_that_is_told_nothing)
 {
-    create(2, 2);
-    join(1, false, 0, 0);
-    join(2, false, 0, 0);
+    create_unconfirmed(2, 2);
+    come(1, false, 0, 0);
+    come(2, false, 0, 0);
     step((struct roster_input){.type = ROSTER_GONE, .link = 1});
     step((struct roster_input){.type = ROSTER_GONE, .link = 2});
-    join(2, false, 0, 0);
+    come(2, false, 0, 0);
     ck_assert(was_told(2, MESSAGE_WELCOME));
     ck_assert(!was_told(2, MESSAGE_SEALED));
 }
@@ -257,8 +211,8 @@ END_TEST
 
 START_TEST(a_generation_that_nobody_confirms_ends_the_job)
 {
-    create(1, 1);
-    join(1, false, 0, 0);
+    create_unconfirmed(1, 1);
+    come(1, false, 0, 0);
     for (int i = 0; i < 59; i++) {
         time_goes_on(1000);
         heartbeat(1);
@@ -301,7 +255,7 @@ START_TEST(in_doubt_no_lease_of_ranks_is_renewed_once_a_member_is_lost)
     assert_state(ROSTER_STOPPING);
     heartbeat(1);
     ck_assert(!was_told(1, MESSAGE_LEASE));
-    say_of_generation(2, MESSAGE_STOPPED);
+    say(2, MESSAGE_STOPPED);
     heartbeat(2); /* nothing of the generation runs there */
     ck_assert(was_told(2, MESSAGE_LEASE));
 }
@@ -311,7 +265,7 @@ START_TEST(in_doubt_a_newcomer_does_not_end_what_runs)
 {
     take_over_whole();
     step((struct roster_input){.type = ROSTER_DOUBT});
-    join(4, false, 0, 0);
+    come(4, false, 0, 0);
     assert_state(ROSTER_RUNNING);
     step((struct roster_input){.type = ROSTER_CERTAIN});
     assert_state(ROSTER_STOPPING);
@@ -330,7 +284,7 @@ START_TEST(what_cannot_have_been_is_not_taken_over)
         {.n_nodes = 2, .world_size = 2, .n_excluded = ROSTER_PAST_EXCLUDED + 1},
     };
     struct co_error err;
-    create(2, 4);
+    create_unconfirmed(2, 4);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         ck_assert_int_eq(roster_resume(r, &bad[i], now_ms, &err), -EINVAL);
     assert_state(ROSTER_GATHERING);
@@ -371,9 +325,5 @@ int main(void)
     tcase_add_test(all, what_cannot_have_been_is_not_taken_over);
     tcase_add_test(all, what_another_one_has_to_know_is_what_was_taken_over);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? 0 : 1;
+    return run_suite(suite);
 }

@@ -1,10 +1,11 @@
 /* nodes.h - real ranks on several "nodes" of one machine: what is one node is what the environment
- * says. They meet by the real store, run as a program (STORE_SERVER). */
+ * says. They meet by the real store (store_process.h). */
 #ifndef DDP_TESTS_NODES_H
 #define DDP_TESTS_NODES_H
 
 #include "exchange.h"
 #include "ranks.h"
+#include "store_process.h"
 
 enum { NODES_MAX = 8 };
 
@@ -13,49 +14,6 @@ struct nodes {
     int size[NODES_MAX];
     bool dealt; /* ranks go to the nodes in turns, as mpirun --map-by node does */
 };
-
-struct store_process {
-    pid_t pid;
-    int in; /* it ends when this is closed */
-};
-
-static inline void store_start_at(struct store_process *s, const char *address)
-{
-    int in[2], out[2];
-    char port[16];
-    const char *program = getenv("STORE_SERVER");
-    ck_assert_msg(program != NULL, "STORE_SERVER names the store");
-    ck_assert(pipe(in) == 0 && pipe(out) == 0);
-    s->pid = fork();
-    if (s->pid == 0) {
-        dup2(in[0], STDIN_FILENO);
-        dup2(out[1], STDOUT_FILENO);
-        close(in[1]);
-        execl(program, program, "0", address, (char *)NULL);
-        _exit(127);
-    }
-    close(in[0]);
-    close(out[1]);
-    s->in = in[1];
-    FILE *says = fdopen(out[0], "r");
-    ck_assert_ptr_nonnull(fgets(port, sizeof port, says));
-    port[strcspn(port, "\n")] = '\0';
-    fclose(says);
-    setenv("MASTER_ADDR", address, 1);
-    setenv("MASTER_PORT", port, 1);
-}
-
-static inline void store_start(struct store_process *s)
-{
-    store_start_at(s, "127.0.0.1");
-}
-
-static inline void store_stop(struct store_process *s)
-{
-    kill(s->pid, SIGKILL);
-    ck_assert_int_eq(waitpid(s->pid, NULL, 0), s->pid);
-    close(s->in);
-}
 
 /* Which node a rank is on, and which of its ranks it is. */
 static inline void nodes_place(const struct nodes *n, int rank, int *ret_node, int *ret_local)

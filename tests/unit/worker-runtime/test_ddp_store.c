@@ -1,47 +1,19 @@
-/* test_ddp_store.c - ddp_store_ calls against the real store, run as a program (STORE_SERVER). */
+/* test_ddp_store.c - ddp_store_ calls against the real store, run as a program. */
 #include "ranks.h"
+#include "store_process.h"
 
 #include <errno.h>
 
-static struct {
-    pid_t pid;
-    int in; /* the server ends when this is closed */
-    char port[16];
-} server;
+static struct store_process server;
 
 static void set_up(void)
 {
-    int in[2], out[2];
-    const char *program = getenv("STORE_SERVER");
-    ck_assert_msg(program != NULL, "STORE_SERVER names the store");
-    ck_assert(pipe(in) == 0 && pipe(out) == 0);
-    server.pid = fork();
-    if (server.pid == 0) {
-        dup2(in[0], STDIN_FILENO);
-        dup2(out[1], STDOUT_FILENO);
-        close(in[1]);
-        execl(program, program, (char *)NULL);
-        _exit(127);
-    }
-    close(in[0]);
-    close(out[1]);
-    server.in = in[1];
-    FILE *says = fdopen(out[0], "r");
-    ck_assert_ptr_nonnull(fgets(server.port, sizeof server.port, says));
-    server.port[strcspn(server.port, "\n")] = '\0';
-    fclose(says);
-    setenv("MASTER_ADDR", "127.0.0.1", 1);
-    setenv("MASTER_PORT", server.port, 1);
+    store_start(&server);
 }
 
 static void stop_server(void)
 {
-    if (server.pid == 0)
-        return;
-    kill(server.pid, SIGKILL);
-    ck_assert_int_eq(waitpid(server.pid, NULL, 0), server.pid);
-    close(server.in);
-    server.pid = 0;
+    store_stop(&server);
 }
 
 static int run_exchange(int rank, void *arg)

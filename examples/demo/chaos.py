@@ -1,0 +1,84 @@
+"""What is done to the job, drawn from a seed. Something always lives on: the state of a job is gone with the last rank that has it."""
+import collections
+import signal
+
+SIGNALS = [signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT]
+
+
+class Chaos:
+    """Each act is done to a job that is whole, and returns what it was, in words."""
+
+    def __init__(self, training, draw):
+        self.training, self.draw = training, draw
+        self.bag = []
+        self.came_last = False
+
+    def act(self):
+        return self.next_act()()
+
+    # --- what comes next ---
+
+    def next_act(self):
+        down = self.down()
+        up = self.training.nodes
+        # not twice in a row, lest nodes that are down stay a rarity
+        if down and (len(up) == 1 or not self.came_last and self.draw.random() < 0.6):
+            self.came_last = True
+            return self.come
+        self.came_last = False
+        if not self.bag:
+            self.bag = [self.kill_rank, self.kill_rank, self.kill_two, self.kill_launcher, self.switch_off, self.leave]
+            self.draw.shuffle(self.bag)
+        return self.take_possible()
+
+    def take_possible(self):
+        """The next in the bag that leaves a rank alive. With all hosts up that is any of them."""
+        needs_node = (self.kill_launcher, self.switch_off, self.leave)
+        for i, act in enumerate(self.bag):
+            n_killed = self.training.n_local if act in needs_node else 2 if act == self.kill_two else 1
+            if n_killed < self.training.n_ranks() and (act not in needs_node or len(self.training.nodes) > 1):
+                return self.bag.pop(i)
+        return self.come
+
+    def down(self):
+        return [host for host in range(1, self.training.n_hosts + 1) if host not in self.training.nodes]
+
+    def some_host(self):
+        return self.draw.choice(sorted(self.training.nodes))
+
+    # --- acts ---
+
+    def kill(self, n):
+        victims = self.draw.sample(self.training.ranks(), n)
+        sig = self.draw.choice(SIGNALS)
+        for _, pid in victims:
+            self.training.kill_process(pid, sig)
+        where = [f"{n} ranks of node {host}" if n > 1 else f"a rank of node {host}"
+                 for host, n in sorted(collections.Counter(host for host, _ in victims).items())]
+        return " and ".join(where) + f": {sig.name}"
+
+    def kill_rank(self):
+        return self.kill(1)
+
+    def kill_two(self):
+        return self.kill(2)
+
+    def kill_launcher(self):
+        host = self.some_host()
+        self.training.kill_launcher(host)
+        return f"node {host}: kill -9 of its ddprun"
+
+    def switch_off(self):
+        host = self.some_host()
+        self.training.switch_off(host)
+        return f"node {host} loses its power" if self.training.place.has_power else f"node {host}: all of it is killed"
+
+    def leave(self):
+        host = self.some_host()
+        self.training.leave(host)
+        return f"node {host} is told to leave"
+
+    def come(self):
+        host = self.draw.choice(self.down())
+        self.training.switch_on(host)
+        return f"node {host} comes"

@@ -1,0 +1,31 @@
+/* linkage.h - what depends on how a ddprun was linked. There are two: the one that is installed
+ * as a program, with the system's C library, and ddprun-static, which has all in itself, so that
+ * it runs on a host where nothing of ours is installed: -H sends it there (parcel.h).
+ *
+ * linkage_shared.c and linkage_static.c are the same functions for the one and for the other;
+ * the link decides. */
+#ifndef DDP_LAUNCHER_LINKAGE_H
+#define DDP_LAUNCHER_LINKAGE_H
+
+#include <stdbool.h>
+
+struct co_error;
+
+bool linkage_is_static(void);
+
+/* First of all that main() does. Static: names of hosts are looked up in /etc/hosts and by DNS
+ * only. What else nsswitch.conf may name would have to be loaded, and with it a C library that may
+ * be another one than that inside. */
+void linkage_init(void);
+
+/* Load a library that is needed by few only, by dlopen(3): its functions are bound now, and seen by
+ * nobody else.
+ *
+ * name      as of dlopen(3)
+ * ret       to dlclose()
+ * returns   0
+ *           -ELIBACC   it is not there, or needs what is not; err says which. Static: always, and
+ *                      err says that an installed ddprun could */
+int linkage_load(const char *name, void **ret, struct co_error *err);
+
+#endif

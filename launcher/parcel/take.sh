@@ -1,0 +1,67 @@
+#!/bin/sh
+# What a host does in ddprun's place when one may be sent to it (parcel.h): it becomes a ddprun that suits, one of
+# those that are installed, or that was sent earlier, or that it is sent now.
+#
+#   sh -c ALL_THIS ddprun PROGRAM TERMS NAME SIZE DIGEST
+#
+# PROGRAM   ddprun's path where the starter is; "": what is installed is not looked at
+# TERMS     what a ddprun that suits says to --leash-terms
+# NAME      of the folder for the one that is sent; another program has another name
+# SIZE      of the one that is sent, in bytes; DIGEST its SHA-256
+#
+# What is asked for goes to standard output, a line of leash_wire.h; the program comes by standard input, and nothing
+# behind it before it has answered. On standard error the last line says why nothing came of it.
+#
+# pack.py makes one line of this for '...' on ssh's command line, for login shells of every kind, csh's too: so there is no
+# quote of that kind here, no backslash and no exclamation mark, and every command ends with a semicolon.
+# shellcheck disable=SC3067 # -O: dash, bash, ksh, zsh and busybox know it
+
+suits() {
+    [ "$("$1" --leash-terms </dev/null 2>/dev/null)" = "$terms" ];
+};
+
+is_whole() {
+    [ "$(sha256sum <"$1")" = "$digest  -" ];
+};
+
+# Not by a #: on a file system without execution this one cannot be started, either; elsewhere the shell reads it.
+may_execute() {
+    echo : >"$1" && chmod 700 "$1" && "$1" </dev/null;
+};
+
+drop() {
+    rm -f "$new";
+};
+
+give_up() {
+    echo "ddprun: $1" >&2;
+    exit 1;
+};
+
+program=$1 terms=$2 name=$3 size=$4 digest=$5 tried="" new="";
+[ -z "$program" ] || for file in "$program" ddprun; do
+    if suits "$file"; then exec "$file" --leash; fi;
+done;
+for tool in sha256sum head mktemp; do
+    command -v $tool >/dev/null || give_up "there is none of this version, and without $tool none can be sent";
+done;
+umask 077;
+# The last is shared with other users: a link, or what is not ours, is left alone.
+for dir in "${XDG_CACHE_HOME:-${HOME:-/dev/null}/.cache}/ddprun" "${XDG_RUNTIME_DIR:-/dev/null}/ddprun-sent" "${TMPDIR:-/tmp}/ddprun-$(id -u)"; do
+    tried="$tried $dir";
+    mkdir -p "$dir/$name" 2>/dev/null || continue;
+    if [ -L "$dir" ]; then continue; fi;
+    [ -O "$dir" ] || continue;
+    file=$dir/$name/ddprun;
+    if [ -f "$file" ] && is_whole "$file" && suits "$file"; then exec "$file" --leash; fi;
+    new=$(mktemp "$dir/$name/XXXXXX" 2>/dev/null) || continue;
+    trap "drop; exit 1" HUP INT TERM;
+    if may_execute "$new" 2>/dev/null; then
+        echo "ddprun-leash wants $(uname -m)";
+        head -c "$size" >"$new" && is_whole "$new" && mv -f "$new" "$file" && exec "$file" --leash;
+        drop;
+        give_up "the ddprun that was sent did not come to $file whole";
+    fi;
+    drop;
+done;
+give_up "there is none of this version, and none can be sent: no folder can be written to and executed from:$tried";

@@ -1,0 +1,258 @@
+"""ddprun-static, and that -H sends it to hosts that have no ddprun: real sshds in namespaces, each with its own files where it counts."""
+import hashlib
+import os
+import shlex
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
+import unittest
+
+from harness import DDPRUN, RANK, Job, describe, main
+from ssh_hosts import SshHosts, stand_in
+
+STATIC = os.path.abspath(os.environ["DDPRUN_STATIC"])
+PROGRAM = os.path.abspath(DDPRUN)
+SHOW = ("sh", "-c", "echo $RANK/$WORLD_SIZE $(hostname) > $TEST_FIFO")
+# A test double of an installed ddprun of another version: it says no terms that suit, and starts nothing.
+OTHER = '#!/bin/sh\n[ "$1" = --leash-terms ] && echo 0.0.9/1/1 || echo started all the same\n'
+
+
+def digest(path):
+    with open(path, "rb") as f:
+        return hashlib.sha256(f.read()).hexdigest()
+
+
+def found(folder):
+    """All files below a folder."""
+    return sorted(os.path.join(path, name) for path, _, names in os.walk(folder) for name in names)
+
+
+class Alone(unittest.TestCase):
+    """In a root of its own, where there is nothing else: no C library, no shell."""
+
+    def setUp(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs root")
+        self.root = tempfile.mkdtemp(prefix="ddprun-alone-")
+        self.addCleanup(shutil.rmtree, self.root)
+        for name in ("dev", "etc", "proc", "tmp"):
+            os.mkdir(os.path.join(self.root, name))
+        shutil.copy(STATIC, os.path.join(self.root, "ddprun"))
+
+    def write(self, name, text):
+        with open(os.path.join(self.root, "etc", name), "w", encoding="utf-8") as f:
+            f.write(text)
+
+    def run_there(self, *words):
+        enter = 'mount --bind /dev "$0/dev" && mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
+        done = subprocess.run(["unshare", "--mount", "--net", "sh", "-c", f"ip link set lo up && {enter}", self.root, *words],
+                              env={"PATH": os.environ["PATH"]}, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_it_needs_nothing_of_its_host(self):
+        code, out, err = self.run_there("/ddprun", "-n", "2", "/ddprun", "--version")
+        self.assertEqual((code, err), (0, ""))
+        self.assertRegex(out, r"^(ddprun \S+\n)\1$")
+
+    def test_names_are_found_in_files_whatever_the_host_would_ask(self):
+        self.write("hosts", "127.0.0.1 localhost meeting\n")
+        self.write("nsswitch.conf", "hosts: resolve [!UNAVAIL=return] myhostname\n")
+        words = ("/ddprun", "--nnodes", "1:2", "--join-window", "0", "--rdzv-id", "j", "--rdzv-backend", "c10d", "--rdzv-endpoint")
+        code, out, err = self.run_there(*words, "meeting:29400", "--start-timeout", "60", "/ddprun", "--version")
+        self.assertEqual(code, 0, err)
+        self.assertRegex(out, r"^ddprun \S+\n$")
+        code, out, err = self.run_there(*words, "elsewhere:29400", "--start-timeout", "0.2", "/ddprun", "--version")
+        self.assertEqual((code, out), (69, ""))
+        self.assertIn("elsewhere", err)
+
+    def test_what_it_cannot_do_it_says(self):
+        code, out, err = self.run_there("/ddprun", "--bind-to", "core", "/ddprun", "--version")
+        self.assertNotEqual(code, 0)
+        self.assertEqual(out, "")
+        self.assertEqual(err, "ddprun: --bind-to core: libhwloc.so.15 is needed and cannot be loaded: this ddprun is the static one, "
+                         "which loads no libraries: use one that is installed: install hwloc 2\n")
+
+
+class Sender(Job):
+    """A ddprun in the namespace that the hosts are around."""
+
+    def __init__(self, hosts, *args, env=None):
+        self.hosts = hosts
+        super().__init__("netns", "exec", hosts.netns, PROGRAM, "--ssh-command", hosts.ssh, *args, launcher="/bin/ip",
+                         env={"DDP_PLUGIN_DIR": os.path.dirname(STATIC), **(env or {})})
+
+    def finish(self):
+        code, out, err = self.end()
+        left = self.processes()
+        assert not left, f"left running: {[describe(p) for p in left]}"
+        self.hosts.await_empty()
+        return code, out.decode(), err.decode()
+
+
+class Sent(unittest.TestCase):
+    """n1 has ddprun. n2 has none. n3 has another version, and a cache that nothing can be executed from. n4 has none, and no
+    folder that anything can be executed from."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = tempfile.mkdtemp(prefix="sending-")
+        other = os.path.join(cls.dir, "other")
+        with open(other, "w", encoding="utf-8") as f:
+            f.write(OTHER)
+        os.chmod(other, 0o755)
+        cls.caches, variables = [], {}
+        for i in range(4):
+            for name in ("cache", "tmp"):
+                os.makedirs(os.path.join(cls.dir, str(i), name))
+            cls.caches.append(os.path.join(cls.dir, str(i), "cache"))
+            variables[i] = [f"XDG_CACHE_HOME={cls.dir}/{i}/cache", f"TMPDIR={cls.dir}/{i}/tmp"]
+        hide = f"mount --bind {{}} {shlex.quote(PROGRAM)}"
+        shut = f"mount -t tmpfs -o noexec none {cls.dir}/{{}}"
+        mounts = {1: hide.format("/dev/null"),
+                  2: f"{hide.format(other)} && {shut.format('2/cache')}",
+                  3: f"{hide.format('/dev/null')} && {shut.format('3')}"}
+        try:
+            cls.hosts = SshHosts(4, mounts=mounts, variables=variables)
+        except unittest.SkipTest:
+            shutil.rmtree(cls.dir)
+            raise
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.hosts.close()
+        shutil.rmtree(cls.dir)
+
+    def tearDown(self):
+        for i in range(4):  # what is mounted there stays
+            for name in ("cache", "tmp"):
+                for entry in os.scandir(os.path.join(self.dir, str(i), name)):
+                    shutil.rmtree(entry.path)
+
+    def finish(self, *words, env=None):
+        with Sender(self.hosts, *words, env=env) as job:
+            return job.finish()
+
+    def expect_two_ranks(self, *words):
+        with Sender(self.hosts, "-v", *words, *SHOW) as job:
+            code, _, err = job.finish()
+            self.assertEqual(code, 0, err)
+            return job.hear(2), err.count("sending it ddprun")
+
+    def test_a_host_that_has_none_becomes_a_node_by_the_one_that_is_sent(self):
+        with Sender(self.hosts, "-H", "n1,n2", RANK, "tell", "up", "wait") as job:
+            self.assertEqual(job.hear(2), ["0 up", "1 up"])
+            paths = found(self.caches[1])
+            self.assertEqual([digest(path) for path in paths], [digest(STATIC)])
+            programs = [os.readlink(f"/proc/{self.hosts.ddprun(i)}/exe") for i in range(2)]
+            self.assertEqual(programs, [PROGRAM, paths[0]])
+            job.signal(signal.SIGTERM)
+            self.assertEqual(job.finish()[0], -signal.SIGTERM)
+        self.assertEqual(found(self.caches[0]), [])
+        for path in (paths[0], os.path.dirname(paths[0])):
+            self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o700)
+
+    def test_it_is_sent_once_and_again_only_if_it_is_damaged(self):
+        self.assertEqual(self.expect_two_ranks("-H", "n1,n2"), (["0/2 n1", "1/2 n2"], 1))
+        path = found(self.caches[1])[0]
+        before = os.stat(path).st_ino
+        self.assertEqual(self.expect_two_ranks("-H", "n1,n2"), (["0/2 n1", "1/2 n2"], 0))
+        self.assertEqual(os.stat(path).st_ino, before)
+        with open(path, "r+b") as f:
+            f.seek(-1, os.SEEK_END)
+            f.write(b"?")
+        self.assertEqual(self.expect_two_ranks("-H", "n1,n2"), (["0/2 n1", "1/2 n2"], 1))
+        self.assertEqual(digest(path), digest(STATIC))
+
+    def test_another_version_does_not_count_nor_a_folder_nothing_can_be_executed_from(self):
+        self.assertEqual(self.expect_two_ranks("-H", "n3:2"), (["0/2 n3", "1/2 n3"], 1))
+        paths = found(os.path.join(self.dir, "2", "tmp"))
+        self.assertEqual([digest(path) for path in paths], [digest(STATIC)])
+        self.assertRegex(paths[0], rf"/tmp/ddprun-{os.getuid()}/[^/]*/ddprun$")
+
+    def test_where_no_folder_will_do_the_folders_are_named(self):
+        code, out, err = self.finish("-H", "n1,n4", RANK, "tell", "up", "wait")
+        self.assertEqual((code, out), (69, ""))
+        self.assertRegex(err, rf"^ddprun: n4: there is none of this version, and none can be sent: no folder can be written to and "
+                         rf"executed from: {self.caches[3]}/ddprun .* {self.dir}/3/tmp/ddprun-{os.getuid()}\n")
+
+    def test_it_is_sent_to_nobody_if_so_asked(self):
+        code, out, err = self.finish("--send", "never", "-H", "n1,n2", RANK, "tell", "up", "wait")
+        self.assertEqual((code, out), (69, ""))
+        self.assertRegex(err, rf"^ddprun: n2: .*{PROGRAM}: Permission denied\n")
+        self.assertEqual(found(self.caches[1]), [])
+
+    def test_it_is_sent_to_all_if_so_asked(self):
+        self.assertEqual(self.expect_two_ranks("--send", "always", "-H", "n1,n2"), (["0/2 n1", "1/2 n2"], 2))
+        self.assertEqual([digest(path) for path in found(self.caches[0])], [digest(STATIC)])
+
+    def test_where_there_is_none_to_send_nothing_changes_unless_it_was_asked_for(self):
+        nowhere = {"DDP_PLUGIN_DIR": self.dir}
+        code, _, err = self.finish("-H", "n1", "true", env=nowhere)
+        self.assertEqual((code, err), (0, ""))
+        code, _, err = self.finish("--send", "always", "-H", "n1", "true", env=nowhere)
+        self.assertEqual((code, err), (70, f"ddprun: cannot read '{self.dir}/ddprun-static': No such file or directory: build ddprun "
+                                       "with -Dstatic_program=enabled, or use --send never\n"))
+
+
+class Ways(unittest.TestCase):
+    """With test doubles of ssh: what goes wrong on the way, and shells that sshd may find there."""
+
+    def setUp(self):
+        self.dir = tempfile.mkdtemp(prefix="sending-")
+        self.addCleanup(shutil.rmtree, self.dir)
+        self.cache = os.path.join(self.dir, "cache")
+
+    def finish(self, script, *words):
+        here = f"export XDG_CACHE_HOME={self.cache} TMPDIR={self.dir} SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'\n"
+        with Job("--ssh-command", stand_in(self.dir, here + script), "--send", "always", "-H", "there", *words,
+                 env={"DDP_PLUGIN_DIR": os.path.dirname(STATIC)}) as job:
+            code, out, err = job.end()
+            return code, out.decode(), err.decode()
+
+    def test_login_shells_of_every_kind_take_it(self):
+        for shell in "sh", "dash", "bash", "busybox sh", "ksh", "mksh", "zsh", "tcsh", "csh", "fish":
+            if shutil.which(shell.split()[0]) is None:
+                continue
+            with self.subTest(shell):
+                code, out, err = self.finish(f'exec {shell} -c "$2"\n', "echo", "well")
+                self.assertEqual((code, out, err), (0, "well\n", ""))
+                self.assertEqual([digest(path) for path in found(self.cache)], [digest(STATIC)])
+                shutil.rmtree(self.cache)
+
+    def test_what_does_not_arrive_whole_is_not_kept(self):
+        code, out, err = self.finish('head -c 100000 | sh -c "$2"\n', "true")
+        self.assertEqual((code, out), (69, ""))
+        self.assertRegex(err, rf"^ddprun: there: the ddprun that was sent did not come to {self.cache}/ddprun/\S*/ddprun whole\n")
+        self.assertEqual(found(self.cache), [])
+
+    def test_another_kind_of_machine_is_not_sent_what_it_cannot_execute(self):
+        code, _, err = self.finish("echo ddprun-leash wants s390x\nexec cat\n", "true")
+        self.assertEqual(code, 69)
+        self.assertRegex(err, r"^ddprun: there: no ddprun of this version is installed there, and ours is for another kind of machine: "
+                         rf"{os.uname().machine}, and not s390x\n")
+
+    def test_who_does_not_take_what_it_asked_for_is_given_up(self):
+        code, _, err = self.finish(f"echo ddprun-leash wants {os.uname().machine}\nexec sleep 1000\n", "--reach-timeout", "0.3", "true")
+        self.assertEqual(code, 69)
+        self.assertRegex(err, r"^ddprun: there: no answer within 0.30 s\n")
+
+    def test_who_asks_again_is_given_up(self):
+        code, _, err = self.finish(f"echo ddprun-leash wants {os.uname().machine}\nhead -c {os.path.getsize(STATIC)} > /dev/null\n"
+                                   f"echo ddprun-leash wants {os.uname().machine}\nexec cat\n", "true")
+        self.assertEqual(code, 69)
+        self.assertRegex(err, r"^ddprun: there: the ddprun there is another version\n")
+
+    def test_a_folder_that_somebody_else_could_change_is_left_alone(self):
+        for name in ("elsewhere", "home"):
+            os.mkdir(os.path.join(self.dir, name))
+        os.symlink(os.path.join(self.dir, "elsewhere"), os.path.join(self.dir, f"ddprun-{os.getuid()}"))
+        code, _, err = self.finish('export XDG_CACHE_HOME=/dev/null\nunset XDG_RUNTIME_DIR\nexec sh -c "$2"\n', "true")
+        self.assertEqual(code, 69)
+        self.assertRegex(err, r"^ddprun: there: there is none of this version, and none can be sent: no folder can be written to")
+        self.assertEqual(found(os.path.join(self.dir, "elsewhere")), [])
+
+
+if __name__ == "__main__":
+    main()

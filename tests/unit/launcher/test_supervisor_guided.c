@@ -1,0 +1,266 @@
+/* A guided supervisor: others decide what is started, what is stopped, and how the job ends. */
+#include "one_supervisor.h"
+
+#include "common/clock.h"
+
+static void next(uint32_t generation)
+{
+    step((struct supervisor_event){SUPERVISOR_EV_NEXT, .generation = generation});
+}
+
+static void ordered_stop(bool gently)
+{
+    step((struct supervisor_event){SUPERVISOR_EV_ORDER_STOP, .gently = gently});
+}
+
+static void finish(int exit_code, int sig)
+{
+    step((struct supervisor_event){SUPERVISOR_EV_FINISH, .exit_code = exit_code, .sig = sig});
+}
+
+static void begin_guided(int n_ranks)
+{
+    begin_limited(n_ranks, (struct restart_rules){0}, true);
+    ck_assert_int_eq(o.n_start, 0);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_WAITING);
+    ck_assert_uint_eq(supervisor_deadline_ms(s), CO_NEVER_MS);
+}
+
+static void start_guided(int n_ranks, uint32_t generation)
+{
+    next(generation);
+    ck_assert(o.renew);
+    ck_assert_int_eq(supervisor_generation(s), generation);
+    for (int i = 0; i < n_ranks; i++)
+        started(i);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
+}
+
+static void expect_waiting(void)
+{
+    ck_assert(o.drain);
+    event(SUPERVISOR_EV_DRAINED);
+    ck_assert(!o.ended);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_WAITING);
+}
+
+START_TEST(a_guided_one_starts_what_it_is_told_and_then_waits)
+{
+    begin_guided(2);
+    start_guided(2, 0);
+    exited(0, EXIT_STATUS(3), false);
+    ck_assert_int_eq(o.signal, SIGTERM);
+    exited(1, SIGTERM, true);
+    ck_assert(!supervisor_get_verdict(s)->restarts);
+    expect_waiting();
+    ck_assert_int_eq(supervisor_get_verdict(s)->rank, 0);
+
+    start_guided(2, 7); /* it did not take part in those between */
+    exited(0, 0, false);
+    exited(1, 0, true);
+    expect_waiting();
+    ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_WELL);
+    finish(0, 0);
+    ck_assert(o.drain);
+    event(SUPERVISOR_EV_DRAINED);
+    ck_assert(o.ended);
+    ck_assert_int_eq(supervisor_exit_code(s), 0);
+}
+END_TEST
+
+START_TEST(what_was_stopped_by_order_is_no_failure)
+{
+    static const int statuses[] = {SIGTERM, SIGSEGV, EXIT_STATUS(3), 0};
+    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
+        begin_guided(1);
+        start_guided(1, 0);
+        ordered_stop(false);
+        ck_assert_int_eq(o.signal, SIGTERM);
+        exited(0, statuses[i], true);
+        ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_ORDERED);
+        ck_assert_int_eq(supervisor_get_rank(s, 0)->told_first, SIGTERM);
+        expect_waiting();
+        supervisor_destroy(s);
+        s = NULL;
+    }
+}
+END_TEST
+
+START_TEST(a_failure_that_an_order_to_stop_overtook_is_one)
+{
+    begin_guided(2);
+    start_guided(2, 0);
+    ordered_stop(false);
+    exited_of_another(0, EXIT_STATUS(1));
+    exited_before_our_signal(1, EXIT_STATUS(3), true);
+    ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_RANK_FAILED);
+    ck_assert_int_eq(supervisor_get_verdict(s)->rank, 1);
+    expect_waiting();
+    start_guided(2, 1); /* and forgotten */
+    ordered_stop(false);
+    exited(0, SIGTERM, false);
+    exited(1, SIGTERM, true);
+    ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_ORDERED);
+}
+END_TEST
+
+START_TEST(an_ordered_stop_has_the_time_its_reason_deserves)
+{
+    begin_guided(1);
+    start_guided(1, 0);
+    ordered_stop(true);
+    ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + 30000);
+    ordered_stop(false); /* and a more urgent one makes it shorter ... */
+    ck_assert_int_eq(o.signal, 0);
+    ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + 5000);
+    ordered_stop(true); /* ... never longer */
+    ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + 5000);
+    event(SUPERVISOR_EV_TIME);
+    ck_assert_int_eq(o.signal, SIGKILL);
+}
+END_TEST
+
+START_TEST(an_order_to_kill_kills_ranks_and_what_they_left)
+{
+    begin_guided(1);
+    start_guided(1, 0);
+    event(SUPERVISOR_EV_ORDER_KILL);
+    ck_assert_int_eq(o.signal, SIGKILL);
+    ck_assert(o.to_groups);
+    exited(0, SIGKILL, false);
+    ck_assert_int_eq(o.sweep_signal, SIGKILL);
+    event(SUPERVISOR_EV_EMPTY);
+    ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_ORDERED);
+    expect_waiting();
+
+    start_guided(1, 1);
+    exited(0, 0, false);
+    ck_assert_int_eq(o.sweep_signal, SIGTERM);
+    event(SUPERVISOR_EV_ORDER_KILL);
+    ck_assert_int_eq(o.sweep_signal, SIGKILL);
+    event(SUPERVISOR_EV_EMPTY);
+    expect_waiting();
+    ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_WELL);
+}
+END_TEST
+
+START_TEST(an_order_while_ranks_are_started_awaits_those_that_were_asked_for)
+{
+    begin_guided(3);
+    next(0);
+    ck_assert_int_eq(o.n_start, 2);
+    event(SUPERVISOR_EV_ORDER_KILL);
+    ck_assert_int_eq(o.signal, SIGKILL);
+    started(0);
+    ck_assert_int_eq(o.n_start, 0);
+    exited(0, SIGKILL, true);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_KILLING);
+    started(1);
+    exited(1, SIGKILL, true);
+    expect_waiting();
+    start_guided(3, 1);
+}
+END_TEST
+
+START_TEST(a_signal_to_a_guided_one_is_noted_and_the_end_left_to_others)
+{
+    begin_guided(1);
+    signalled(SIGUSR1);
+    ck_assert_int_eq(supervisor_stop_signal(s), 0);
+    signalled(SIGTERM); /* nothing runs */
+    ck_assert(!o.drain);
+    ck_assert_int_eq(supervisor_stop_signal(s), SIGTERM);
+    finish(143, SIGTERM);
+    event(SUPERVISOR_EV_DRAINED);
+    ck_assert(o.ended);
+    ck_assert_int_eq(supervisor_get_verdict(s)->die_of, SIGTERM);
+    supervisor_destroy(s);
+
+    begin_guided(1);
+    start_guided(1, 0);
+    signalled(SIGINT);
+    ck_assert_int_eq(o.signal, SIGINT);
+    exited(0, SIGINT, true);
+    expect_waiting();
+    ck_assert_int_eq(supervisor_stop_signal(s), SIGINT);
+    finish(130, SIGINT);
+    event(SUPERVISOR_EV_DRAINED);
+    ck_assert_int_eq(supervisor_exit_code(s), 130);
+}
+END_TEST
+
+START_TEST(a_signal_ends_a_guided_ones_wait_for_a_reader)
+{
+    begin_guided(1);
+    start_guided(1, 0);
+    exited(0, EXIT_STATUS(1), true);
+    ck_assert(o.drain);
+    signalled(SIGTERM);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_WAITING);
+    ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_RANK_FAILED);
+    finish(143, SIGTERM);
+    ck_assert(o.drain);
+    ck_assert(!o.ended);
+    signalled(SIGTERM); /* the last report is not waited for, either */
+    ck_assert(o.ended);
+    ck_assert_int_eq(supervisor_exit_code(s), 143);
+}
+END_TEST
+
+START_TEST(the_end_of_the_time_is_left_to_others_too)
+{
+    begin_guided(1);
+    event(SUPERVISOR_EV_TIMEOUT);
+    ck_assert(supervisor_timed_out(s));
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_WAITING);
+    supervisor_destroy(s);
+
+    begin_guided(1);
+    start_guided(1, 0);
+    event(SUPERVISOR_EV_TIMEOUT);
+    ck_assert_int_eq(o.signal, SIGTERM);
+    exited(0, SIGTERM, true);
+    expect_waiting();
+    finish(124, 0);
+    event(SUPERVISOR_EV_DRAINED);
+    ck_assert_int_eq(supervisor_exit_code(s), 124);
+}
+END_TEST
+
+START_TEST(a_guided_one_without_its_nursery_waits_for_the_end)
+{
+    begin_guided(1);
+    event(SUPERVISOR_EV_NURSERY_LOST);
+    ck_assert(supervisor_is_alone(s));
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_WAITING);
+    supervisor_destroy(s);
+
+    begin_guided(1);
+    start_guided(1, 0);
+    event(SUPERVISOR_EV_NURSERY_LOST);
+    ck_assert(o.sweep_alone);
+    step((struct supervisor_event){SUPERVISOR_EV_SWEPT});
+    expect_waiting();
+    ck_assert(supervisor_is_alone(s));
+    ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_INTERNAL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("supervisor_guided");
+    TCase *t = tcase_create("guided");
+    tcase_add_checked_fixture(t, set_up, tear_down);
+    tcase_add_test(t, a_guided_one_starts_what_it_is_told_and_then_waits);
+    tcase_add_test(t, what_was_stopped_by_order_is_no_failure);
+    tcase_add_test(t, a_failure_that_an_order_to_stop_overtook_is_one);
+    tcase_add_test(t, an_ordered_stop_has_the_time_its_reason_deserves);
+    tcase_add_test(t, an_order_to_kill_kills_ranks_and_what_they_left);
+    tcase_add_test(t, an_order_while_ranks_are_started_awaits_those_that_were_asked_for);
+    tcase_add_test(t, a_signal_to_a_guided_one_is_noted_and_the_end_left_to_others);
+    tcase_add_test(t, a_signal_ends_a_guided_ones_wait_for_a_reader);
+    tcase_add_test(t, the_end_of_the_time_is_left_to_others_too);
+    tcase_add_test(t, a_guided_one_without_its_nursery_waits_for_the_end);
+    suite_add_tcase(suite, t);
+    return run_suite(suite);
+}
