@@ -43,7 +43,7 @@ CASES = {
         "--start-timeout", "2", MISFIT, "none"),
     "there is no GPU": lambda: run(DDPRUN, "-p", "gpu", MISFIT, "none"),
     "killed by SIGKILL": lambda: run(DDPRUN, "-n", "2", MISFIT, "die"),
-    "rank 1 died": lambda: run(DDPRUN, "-n", "2", MISFIT, "die"),
+    "rank 1 died": lambda: run(DDPRUN, "-n", "2", "--shutdown-timeout", "60s", MISFIT, "die"),
     "set DDP_SEGMENT_BYTES": lambda: run(DDPRUN, "-n", "2", MISFIT, "segment", DDP_SEGMENT_BYTES="256M"),
 }
 
