@@ -290,6 +290,7 @@ START_TEST(what_cannot_have_been_is_not_taken_over)
         {.n_nodes = 2, .world_size = 1},
         {.n_nodes = 2, .world_size = UINT32_MAX},
         {.n_nodes = 2, .world_size = 2, .n_restarts = UINT32_MAX},
+        {.n_nodes = 2, .world_size = 2, .n_excluded = ROSTER_PAST_EXCLUDED + 1},
     };
     struct co_error err;
     create_unconfirmed(2, 4);
