@@ -220,6 +220,7 @@ struct ddp_model_stats {
     const char *unregistered; /* with nccl_memory, why it does not, for people: lent until the model
                                  is destroyed. NULL: it does, or was not asked to */
 };
+/* As of the last step. Not collective. */
 void ddp_model_get_stats(const struct ddp_model *m, struct ddp_model_stats *ret);
 
 #ifdef __cplusplus
