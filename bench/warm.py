@@ -1,14 +1,23 @@
 #!/usr/bin/env python3
 """Python ranks with and without --warm, beside torchrun: a rank is killed, a job starts, and how much memory that takes.
 
-usage: bench/warm.py [--runs N] [--starts N] [-n RANKS] [--build DIR]
+usage: bench/warm.py [--runs N] [--warm-runs N] [--plain-runs N] [--torchrun-runs N] [--starts N] [-n RANKS]
+                     [--limit-s S] [--build DIR]
 
-The script is tests/interop/ddp_steps.py: PyTorch's DistributedDataParallel on gloo, as one would write it. Restarts: two
-ranks, one of which is killed with SIGKILL once both make steps, rank 0 and rank 1 in turns, and with --warm once its forks wait; the
-time is from the kill until both ranks have made a step. Starts: until all of -n ranks have. The launchers take turns, each
-run is a new job. PyTorch 2.11 and torchrun are from scripts/install-deps --interop.
+The script is tests/interop/ddp_steps.py: PyTorch's DistributedDataParallel on gloo, as one would write it.
+
+Restarts: two ranks, one of which is killed with SIGKILL once both make steps, rank 0 and rank 1 in turns, and with --warm
+once its forks wait; the time is from the kill until both ranks have made a step. Each is the first of a job, since ddprun
+pauses before later ones. To save time two jobs are started together; one is killed and gone before the other's turn. The
+launchers take turns, too: --runs of --warm=start, --warm-runs of --warm, --plain-runs and --torchrun-runs without.
+
+Starts: until all of -n ranks have made a step.
+
+After --limit-s nothing more is begun, and the table says how many there were; by default it is over in three minutes on
+a machine that does nothing else. PyTorch 2.11 and torchrun are from scripts/install-deps --interop.
 """
 import argparse
+import contextlib
 import os
 import re
 import signal
@@ -24,8 +33,10 @@ sys.path.insert(0, os.path.join(results.ROOT, "tests/system"))
 from harness import Job, await_true  # noqa: E402 (found by the path above)
 
 LIMIT_S = 120
-BACK_S = 30  # who has not come back by then does not
-IDLE_S = 2.5  # the parent looks at least every second
+BACK_S = 10  # who has not come back by then does not: a restart that works takes less than 4 s
+IDLE_S = {"--warm=start": 0.4, "--warm": 1.5}  # how long the parent does nothing when there is nothing left for it to do
+AT_A_TIME = 2  # jobs that are started together
+STEP_S = "0.1"  # of a larger model; the job that waits for its turn leaves the CPUs alone
 SCRIPT = os.path.join(results.ROOT, "tests/interop/ddp_steps.py")
 
 
@@ -36,20 +47,26 @@ class Failed(Exception):
 class Training:
     """A job under way."""
 
-    def __init__(self, command, env, n, restarts):
+    def __init__(self, command, env, n):
         self.output = tempfile.TemporaryFile()
-        self.warm = any(word.startswith("--warm") for word in command)
+        self.warm = next((word for word in command if word.startswith("--warm")), None)
         words = [*command[1:], *(["-v"] if self.warm else []), "--standalone", "--nproc-per-node", str(n),
-                 "--max-restarts", str(restarts), SCRIPT]
+                 "--max-restarts", "1", SCRIPT]
         self.begun = time.monotonic()
-        self.job = Job(*words, launcher=command[0], env=env, stdout=self.output, stderr=self.output)
+        self.job = Job(*words, launcher=command[0], env={**env, "TEST_STEP_S": STEP_S}, stdout=self.output, stderr=self.output)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self.job.__exit__()
-        self.output.close()
+        self.close()
+
+    def close(self):
+        """Also twice. Whatever is measured next has the machine for itself."""
+        if not self.output.closed:
+            self.job.__exit__()
+            self.job.await_gone()
+            self.output.close()
 
     def await_steps(self, n, known=(), limit_s=LIMIT_S):
         """{rank: pid} of all that are new, and have made a step."""
@@ -65,25 +82,35 @@ class Training:
                 seen[rank] = pid
         return seen
 
+    def parents_told(self):
+        """Of each set of forks that are ready, the parent."""
+        self.output.seek(0)
+        return re.findall(rb"are ready to become ranks; their parent is (\d+)", self.output.read())
+
     def await_seeds(self):
-        """Until forks wait, and their parent has nothing more to import: it has done nothing for IDLE_S."""
+        """Until the forks of a restart wait, and their parent has nothing more to import."""
         if not self.warm:
             return
-        found = []
-
-        def is_ready():
-            self.output.seek(0)
-            found[:] = re.findall(rb"are ready to become ranks; their parent is (\d+)", self.output.read())
-            return found
-        await_true(is_ready, lambda: "no forks", LIMIT_S)
+        n_sets = 2 if self.warm == "--warm=start" else 1  # the first one became the ranks that run
+        await_true(lambda: len(self.parents_told()) >= n_sets, lambda: "no forks", LIMIT_S)
         last, since = None, time.monotonic()
-        while time.monotonic() < since + IDLE_S:
-            with open(f"/proc/{int(found[-1])}/stat", encoding="ascii") as f:
+        while time.monotonic() < since + IDLE_S[self.warm]:
+            with open(f"/proc/{int(self.parents_told()[-1])}/stat", encoding="ascii") as f:
                 fields = f.read().rpartition(")")[2].split()
             now = fields[0], fields[11], fields[12]  # state, ticks in user space and in the kernel
             if now != last or fields[0] != "S":
                 last, since = now, time.monotonic()
             time.sleep(0.02)
+
+    def kill(self, ranks, victim):
+        """Seconds until all of its ranks have made a step again; None: it did not come back."""
+        begin = time.monotonic()
+        os.kill(ranks[victim], signal.SIGKILL)
+        try:
+            self.await_steps(len(ranks), ranks.values(), BACK_S)
+            return time.monotonic() - begin
+        except Failed:
+            return None
 
     def memory_mb(self):
         """Proportional shares of all that belongs to the job."""
@@ -97,75 +124,110 @@ class Training:
         return total / 1024
 
 
-def restart_once(command, env, victim):
-    """Seconds; None: it did not come back."""
-    with Training(command, env, 2, 1) as training:
-        try:
-            old = training.await_steps(2)
-            training.await_seeds()
-            begin = time.monotonic()
-            os.kill(old[victim], signal.SIGKILL)
-            training.await_steps(2, old.values(), BACK_S)
-            return time.monotonic() - begin
-        except Failed:
-            return None
+def restart_some(command, env, n_jobs, first_victim):
+    """One restart of each of so many jobs, as Training.kill() has it."""
+    times = []
+    with contextlib.ExitStack() as stack:
+        jobs = [stack.enter_context(Training(command, env, 2)) for _ in range(n_jobs)]
+        ranks = [job.await_steps(2) for job in jobs]
+        for job in jobs:
+            job.await_seeds()
+        for i, job in enumerate(jobs):
+            times.append(job.kill(ranks[i], (first_victim + i) % 2))
+            job.close()
+    return times
 
 
 def start_once(command, env, n):
     """(seconds until all have made a step, megabytes then and with forks that wait)"""
-    with Training(command, env, n, 1) as training:
+    with Training(command, env, n) as training:
         training.await_steps(n)
         took = time.monotonic() - training.begun
         training.await_seeds()
         return took, training.memory_mb()
 
 
-def restart_rows(launchers, env, runs):
+def turns(quotas):
+    """(name, how many) again and again until each has had its quota: evenly mixed, and none together with another."""
+    order = [((first + 0.5) / quota, name, min(AT_A_TIME, quota - first))
+             for name, quota in quotas.items() for first in range(0, quota, AT_A_TIME)]
+    return [(name, n) for _, name, n in sorted(order)]
+
+
+def run_restarts(launchers, env, quotas, end):
+    """{launcher: times in ms, None where it did not come back}"""
     times = {name: [] for name in launchers}
-    for run in range(runs):
-        for name, command in launchers.items():
-            times[name].append(restart_once(command, env, run % 2))
-    rows = []
-    for name, took in times.items():
-        back = [1000 * t for t in took if t is not None]
-        rows.append([name, len(took), len(back), *([f"{t:.0f}" for t in results.spread(back)] if back else ["-", "-"])])
-    return rows
+    for name, n in turns(quotas):
+        if time.monotonic() < end:
+            times[name] += restart_some(launchers[name], env, n, len(times[name]) % 2)
+    return {name: [t and 1000 * t for t in took] for name, took in times.items()}
 
 
-def start_rows(launchers, env, runs, n):
+def run_starts(launchers, env, runs, n, end):
+    """{launcher: [(seconds, MB)]}"""
     outcomes = {name: [] for name in launchers}
     for _ in range(runs):
         for name, command in launchers.items():
-            outcomes[name].append(start_once(command, env, n))
-    rows = []
-    for name, of in outcomes.items():
-        rows.append([name, len(of), *(f"{t:.2f}" for t in results.spread([t for t, _ in of])),
-                     f"{results.spread([m for _, m in of])[1]:.0f}"])
-    return rows
+            if time.monotonic() < end or not outcomes[name]:
+                outcomes[name].append(start_once(command, env, n))
+    return outcomes
+
+
+def back(took):
+    return [t for t in took if t is not None]
+
+
+def median(values):
+    return results.spread(values)[1]
+
+
+def describe_restarts(times):
+    rows = [[name, len(took), len(back(took)), *(f"{t:.0f}" for t in (*results.spread(back(took)), max(back(took))))]
+            if back(took) else [name, len(took), 0, "-", "-", "-"] for name, took in times.items()]
+    text = ("From kill -9 of one of 2 ranks to the next step of both:\n\n"
+            + results.table(["launcher", "restarts", "reached a step", "min ms", "median ms", "max ms"], rows))
+    for name, took in times.items():
+        if name.startswith("ddprun --warm") and back(took) and back(times["torchrun"]):
+            text += (f"\n\n`{name}`: {len(back(took))} of {len(took)} came back, in the median "
+                     f"{median(back(times['torchrun'])) / median(back(took)):.1f} times as fast as those of torchrun that did "
+                     f"({len(back(times['torchrun']))} of {len(times['torchrun'])}, each with {BACK_S} s for it).")
+    return text
+
+
+def describe_starts(outcomes, n):
+    rows = [[name, len(of), *(f"{t:.2f}" for t in results.spread([t for t, _ in of])), f"{median([mb for _, mb in of]):.0f}"]
+            for name, of in outcomes.items()]
+    seconds = {name: median([t for t, _ in of]) for name, of in outcomes.items()}
+    ratio = seconds["torchrun"] / seconds["ddprun --warm=start"]
+    return (f"From the start of {n} ranks to the first step of all, and the job's memory then (the sum of PSS; with "
+            "--warm=start the parent and the forks that wait included):\n\n"
+            + results.table(["launcher", "starts", "min s", "median s", "MB"], rows)
+            + f"\n\n`ddprun --warm=start` is {ratio:.1f} times as fast as torchrun (medians).")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=50, help="restarts")
-    parser.add_argument("--starts", type=int, default=5)
+    parser.add_argument("--runs", type=int, default=50, help="restarts with --warm=start")
+    parser.add_argument("--warm-runs", type=int, default=6)
+    parser.add_argument("--plain-runs", type=int, default=2)
+    parser.add_argument("--torchrun-runs", type=int, default=6)
+    parser.add_argument("--starts", type=int, default=2)
     parser.add_argument("-n", type=int, default=8, help="ranks of a start")
+    parser.add_argument("--limit-s", type=float, default=165, help="nothing is begun later")
     parser.add_argument("--build", default=os.path.join(results.ROOT, "build"))
     args = parser.parse_args()
     venv = torch_venv()
     if venv is None:
         sys.exit("no PyTorch 2.11; scripts/install-deps --interop")
     ddprun = os.path.join(args.build, "launcher/ddprun")
-    torchrun = [venv[0], "-m", "torch.distributed.run"]
-    load = results.load_average()
-    restarts = restart_rows({"ddprun --warm=start": [ddprun, "--warm=start"], "ddprun --warm": [ddprun, "--warm"],
-                             "ddprun": [ddprun], "torchrun": torchrun}, venv[1], args.runs)
-    starts = start_rows({"ddprun --warm=start": [ddprun, "--warm=start"], "ddprun": [ddprun], "torchrun": torchrun}, venv[1],
-                        args.starts, args.n)
-    results.report("warm", "From kill -9 of one of 2 ranks to the next step of both:\n\n"
-                   + results.table(["launcher", "restarts", "reached a step", "min ms", "median ms"], restarts)
-                   + f"\n\nFrom the start of {args.n} ranks to the first step of all, and the job's memory then (the sum of PSS; with "
-                   "--warm=start the parent and the forks that wait included):\n\n"
-                   + results.table(["launcher", "starts", "min s", "median s", "MB"], starts), load)
+    launchers = {"ddprun --warm=start": [ddprun, "--warm=start"], "ddprun --warm": [ddprun, "--warm"], "ddprun": [ddprun],
+                 "torchrun": [venv[0], "-m", "torch.distributed.run"]}
+    quotas = dict(zip(launchers, (args.runs, args.warm_runs, args.plain_runs, args.torchrun_runs)))
+    starters = {name: command for name, command in launchers.items() if name != "ddprun --warm"}
+    load, end = results.load_average(), time.monotonic() + args.limit_s
+    starts = run_starts(starters, venv[1], args.starts, args.n, end)
+    restarts = run_restarts(launchers, venv[1], quotas, end)
+    results.report("warm", f"{describe_restarts(restarts)}\n\n{describe_starts(starts, args.n)}", load)
 
 
 if __name__ == "__main__":

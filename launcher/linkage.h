@@ -1,9 +1,9 @@
-/* linkage.h - what depends on how a ddprun was linked. There are two: the one that is installed as a
- * program, with the system's C library, and ddprun-static, which has all in itself, so that it runs
- * on a host where nothing of ours is installed: -H sends it there (parcel.h).
+/* linkage.h - what depends on how a ddprun was linked. There are two: the one that is installed
+ * as a program, with the system's C library, and ddprun-static, which has all in itself, so that
+ * it runs on a host where nothing of ours is installed: -H sends it there (parcel.h).
  *
- * linkage_shared.c and linkage_static.c are the same functions for the one and for the other; the
- * link decides. */
+ * linkage_shared.c and linkage_static.c are the same functions for the one and for the other;
+ * the link decides. */
 #ifndef DDP_LAUNCHER_LINKAGE_H
 #define DDP_LAUNCHER_LINKAGE_H
 

@@ -1,5 +1,5 @@
-/* plugin_path.h - where ddprun's own files are that are no programs of the system: plug-ins, and the
- * program that it sends to other hosts. */
+/* plugin_path.h - where ddprun's own files are that are no programs of the system: plug-ins, and
+ * the program that it sends to other hosts. */
 #ifndef DDP_LAUNCHER_PLUGIN_PATH_H
 #define DDP_LAUNCHER_PLUGIN_PATH_H
 

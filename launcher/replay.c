@@ -32,8 +32,9 @@ struct place {                 /* of a node */
     uint32_t blamed; /* of a FAILURE */
 };
 
-/* A file may tell of many nodes and ranks, and of each more than once: nothing is looked for in a
- * list. Trees are sorted, and not hashed, for whoever wrote the file may have chosen the numbers. */
+/* A file may tell of many nodes and ranks, and of each more than once: nothing is looked for in
+ * a list. Trees are sorted, and not hashed, for whoever wrote the file may have chosen the
+ * numbers. */
 struct place_key {
     uint32_t node;
     size_t at; /* in the list of places */

@@ -21,7 +21,8 @@ enum {
  * name      of the file, for messages, which begin with "NAME:LINE: "
  * ret       owned by the caller; finished
  * returns   0, -EINVAL (a line is no event, what they tell is no history, or it is longer than
- *           REPLAY_FILE_BYTES; the text says which line), -EIO (it cannot be read to its end), -ENOMEM */
+ *           REPLAY_FILE_BYTES; the text says which line), -EIO (it cannot be read to its end),
+ *           -ENOMEM */
 int replay_read(FILE *in, const char *name, struct replay **ret, struct co_error *err);
 
 #endif

@@ -117,6 +117,7 @@ struct ddp_zero_stats {
     size_t whole_state_bytes; /* what one rank would have alone */
     size_t held_bytes;        /* with second versions and the buddy's copies */
 };
+/* As of the last step. Not collective. */
 void ddp_zero_get_stats(const struct ddp_zero *z, struct ddp_zero_stats *ret);
 
 #ifdef __cplusplus

@@ -161,9 +161,12 @@ class Parent:
         names = [name for name in names if name not in self.known and name != TAKEN_LINE]
         self.known.update(names)
         with kept(sys.path, lambda path: path in self.roots), kept(sys.meta_path, is_for_installed):
+            gc.callbacks.append(freeze)
             for name in names:
                 if self.may_load(name):
                     self.load_one(name)
+            if freeze in gc.callbacks:
+                gc.callbacks.remove(freeze)
         hidden = sorted({name.partition(".")[0] for name in set(sys.modules) - self.boot_modules} & self.own)
         if hidden:
             raise NotWarm(f"the script's folder, or PYTHONPATH, has a '{hidden[0]}' of its own")
@@ -222,7 +225,6 @@ class Parent:
     def fork_seeds(self):
         version = int(time.monotonic() * 1000) & 0x7fffffff
         n = len(set(sys.modules) - self.boot_modules)
-        gc.collect()
         gc.freeze()  # a collection would write to all of it, and so copy it
         self.say(PROMISE, self.n_seeds, version)
         between = []
@@ -306,6 +308,14 @@ class Parent:
 
 
 # --- What a process has for itself alone ---
+
+def freeze(phase, _):
+    """Of gc.callbacks: a collection that is about to begin finds nothing. A quarter of the time of PyTorch's imports
+    goes into them, for megabytes that are shared; to turn them off would be seen by the imports, which may do that, too."""
+    if phase == "start":
+        gc.freeze()
+
+
 
 def enter(env, archive, role, seen, rest):
     """Let a Python with this environment begin with us."""

@@ -23,4 +23,4 @@ while True:
             with open(os.environ["TEST_FIFO"], "wb", buffering=0) as fifo:
                 fifo.write(f"{dist.get_rank()} {os.getpid()}\n".encode())
             told = True
-        time.sleep(0.005)  # a larger model
+        time.sleep(float(os.environ.get("TEST_STEP_S", "0.005")))  # a larger model

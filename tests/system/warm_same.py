@@ -205,7 +205,7 @@ import gc
 import locale
 import sys
 print(sys.flags, sys.warnoptions, sys._xoptions, sys.executable, sys.prefix, sys.exec_prefix, sys.dont_write_bytecode)
-print(gc.isenabled(), gc.get_threshold(), sys.getrecursionlimit(), sys.getswitchinterval(), sys.gettrace(), sys.getprofile())
+print(gc.isenabled(), gc.get_threshold(), gc.callbacks, sys.getrecursionlimit(), sys.getswitchinterval(), sys.gettrace(), sys.getprofile())
 print(locale.setlocale(locale.LC_CTYPE), sys.getfilesystemencoding(), sys.getdefaultencoding(), sys.stdout.encoding)
 """),
     "asyncio_and_threads": ([], [], """

@@ -2,6 +2,8 @@
  * with their drawings by their own tests. */
 #include "common/machine.h"
 
+#include "tests/support/suite.h"
+
 #include <check.h>
 #include <stdlib.h>
 
@@ -134,9 +136,5 @@ int main(void)
     tcase_add_test(t, what_has_a_row_and_is_ignored_is_not_covered);
     tcase_add_test(t, a_drawing_names_its_table_and_its_test_and_says_what_there_is_to_be_said);
     suite_add_tcase(s, t);
-    SRunner *runner = srunner_create(s);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(s);
 }

@@ -22,6 +22,8 @@ struct kernel_op { /* one call */
     ncclDataType_t dtype;
     ncclRedOp_t op;
     int root; /* or the peer of a message */
+    bool has_factor;
+    double factor; /* that this rank's values are multiplied by first */
 };
 
 struct kernel_order { /* what one group put on one stream */

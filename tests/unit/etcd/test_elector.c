@@ -4,6 +4,7 @@
 
 #include "common/clock.h"
 #include "tests/support/machine_checks.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -432,9 +433,5 @@ int main(void)
     tcase_add_test(all, the_last_words_do_not_wait_for_an_answer);
     tcase_add_test(all, who_does_not_lead_resigns_at_once);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? 0 : 1;
+    return run_suite(suite);
 }

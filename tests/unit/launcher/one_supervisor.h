@@ -4,6 +4,8 @@
 
 #include "launcher/supervisor.h"
 
+#include "tests/support/suite.h"
+
 #include <check.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -88,15 +90,6 @@ static inline void set_up(void)
 static inline void tear_down(void)
 {
     supervisor_destroy(s);
-}
-
-static inline int run_suite(Suite *suite)
-{
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
 }
 
 #endif

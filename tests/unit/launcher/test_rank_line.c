@@ -2,6 +2,8 @@
  * its end. */
 #include "launcher/rank_line.h"
 
+#include "tests/support/suite.h"
+
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -138,9 +140,5 @@ int main(void)
     tcase_add_test(t, it_may_be_closed_by_who_hears_it);
     tcase_add_test(t, what_cannot_be_watched_is_refused_and_closed);
     suite_add_tcase(s, t);
-    SRunner *runner = srunner_create(s);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(s);
 }

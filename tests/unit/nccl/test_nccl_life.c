@@ -3,6 +3,7 @@
 
 #include "common/machine.h"
 #include "tests/support/machine_checks.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -124,9 +125,5 @@ int main(void)
     tcase_add_test(t, from_each_state_failures_lead_to_an_end);
     tcase_add_test(t, the_drawing_is_the_table);
     suite_add_tcase(s, t);
-    SRunner *runner = srunner_create(s);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(s);
 }

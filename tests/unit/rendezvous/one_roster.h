@@ -5,6 +5,7 @@
 #include "rendezvous/roster.h"
 
 #include "common/error.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdarg.h>
@@ -190,15 +191,6 @@ static inline void set_up(void)
 static inline void tear_down(void)
 {
     roster_destroy(r);
-}
-
-static inline int run_suite(Suite *suite)
-{
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed > 0;
 }
 
 #endif

@@ -5,6 +5,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "tests/support/machine_checks.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdarg.h>
@@ -899,9 +900,5 @@ int main(void)
     tcase_add_test(all, a_node_on_which_something_hangs_leaves);
     tcase_add_test(all, what_is_waited_for_is_kept);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed > 0;
+    return run_suite(suite);
 }

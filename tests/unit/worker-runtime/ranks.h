@@ -6,6 +6,7 @@
 #define DDP_TESTS_RANKS_H
 
 #include "common/clock.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <ddp/ddp.h>
@@ -111,15 +112,6 @@ static inline struct ddp_group *rank_init(int rank, uint64_t timeout_ms)
     struct ddp_init_opts opts = {.start_timeout_ms = 60000, .timeout_ms = timeout_ms};
     RANK_CHECK(rank, ddp_init(&opts, &g) == DDP_OK, "ddp_init");
     return g;
-}
-
-static inline int run_suite(Suite *suite)
-{
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 #endif

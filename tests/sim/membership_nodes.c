@@ -1,0 +1,381 @@
+/* membership_nodes.c - nodes: real members, and processes that are made up. */
+#include "membership_world.h"
+
+#include "schedules.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/* --- A node --- */
+
+static void stop_processes(struct node *n)
+{
+    n->runs = false;
+    n->open_at_ms = n->fail_at_ms = n->done_at_ms = n->yield_at_ms = CO_NEVER_MS;
+}
+
+/* Ranks whose peers are gone fail soon, most of them. */
+static void break_peers(struct world *w, const struct node *of)
+{
+    for (int i = 0; i < w->n_nodes; i++) {
+        struct node *n = &w->nodes[i];
+        if (n == of || !n->runs || n->generation != of->generation || n->phase != RANKS_RUN ||
+            chance(w, 3))
+            continue;
+        uint64_t at_ms = w->now_ms + draw(w, 10);
+        if (at_ms >= n->fail_at_ms)
+            continue;
+        n->fail_at_ms = at_ms;
+        n->fails_for_others = true;
+        n->done_at_ms = CO_NEVER_MS;
+    }
+}
+
+static void end_processes(struct world *w, struct node *n)
+{
+    bool ran = n->runs && n->phase == RANKS_RUN;
+    stop_processes(n);
+    if (ran)
+        break_peers(w, n);
+}
+
+/* ddprun is gone, and what it had. */
+static void end_node(struct world *w, struct node *n, bool says_so)
+{
+    end_processes(w, n);
+    n->phase = RANKS_NONE;
+    n->is_up = false;
+    n->ended_at_ms = w->now_ms;
+    n->gone_at_ms = n->connect_at_ms = n->lease_end_ms = n->restarts_at_ms = CO_NEVER_MS;
+    n->leaves_at_ms = n->killed_at_ms = n->dies_at_ms = n->ends_job_at_ms = CO_NEVER_MS;
+    struct link *l = n->link;
+    if (l != NULL && says_so) {
+        link_close(w, l, TO_NODE);
+    } else if (l != NULL) {
+        l->is_dead = true;
+        l->has_end[TO_NODE] = false;
+        queue_clear(&l->queues[TO_NODE]);
+        queue_clear(&l->queues[TO_ROSTER]);
+        n->link = NULL;
+    }
+    member_destroy(n->member);
+    n->member = NULL;
+}
+
+static void start_processes(struct world *w, struct node *n)
+{
+    const struct member_place *p = member_get_place(n->member);
+    struct generation *g = &w->generations[p->generation];
+    int i = (int)(n - w->nodes);
+    check(w, !n->runs, "ranks are started while others run");
+    check(w, !g->started[i], "ranks of one generation are started twice");
+    g->started[i] = true;
+    for (uint32_t other = 0; g->port == 0 && other < MAX_GENERATIONS; other++)
+        check(w, w->generations[other].port != p->place.port, "two generations share a store");
+    if (g->port == 0) {
+        check(w, p->place.leads, "somebody started before the leader");
+        g->leader = i;
+        g->port = p->place.port;
+        g->world_size = p->place.world_size;
+        g->n_nodes = p->place.n_nodes;
+        g->is_doomed = w->now_ms < FAULTS_END_MS && chance(w, 3);
+        g->lasts_ms = 200 + draw(w, 8000);
+    }
+    check(w,
+          g->port == p->place.port && g->world_size == p->place.world_size &&
+              g->n_nodes == p->place.n_nodes,
+          "the nodes of a generation were told different things");
+    n->phase = RANKS_RUN;
+    n->runs = true;
+    n->generation = p->generation;
+    n->fails_for_others = false;
+    n->done_at_ms = w->now_ms + g->lasts_ms + draw(w, chance(w, 4) ? 5000 : 100);
+    n->fail_at_ms = g->is_doomed && chance(w, 2) ? w->now_ms + draw(w, 3000) : CO_NEVER_MS;
+}
+
+static void note_end(struct world *w, struct node *n)
+{
+    n->end = *member_get_end(n->member);
+    n->has_ended = true;
+    schedules_tell(w->now_ms, "  %s ends: %d, %s", n->name, n->end.exit_code, n->end.text);
+    check(w, !n->runs, "ddprun ends before its ranks");
+    if (node_is_excluded(n))
+        check(w, w->terms.exclude_after > 0 && n->n_failures >= w->terms.exclude_after,
+              "a node was excluded that had not failed so often");
+    end_node(w, n, true);
+}
+
+/* It does not keep to what it said. */
+static bool gets_stuck(struct world *w, struct node *n)
+{
+    bool is_stuck = w->now_ms < FAULTS_END_MS && chance(w, 300);
+    n->is_stuck |= is_stuck;
+    return is_stuck;
+}
+
+static void carry_out_ranks(struct world *w, struct node *n, const struct member_orders *o)
+{
+    if (o->open_store) {
+        n->phase = RANKS_OPENING;
+        n->open_at_ms = w->now_ms + (gets_stuck(w, n) ? 30000 : draw(w, 3));
+    }
+    if (o->start_ranks)
+        start_processes(w, n);
+    if (o->tell_pending && n->phase == RANKS_RUN)
+        n->yield_at_ms = w->now_ms + draw(w, 500);
+    if (o->stop_ranks && n->gone_at_ms == CO_NEVER_MS) {
+        n->fail_at_ms = n->done_at_ms = n->yield_at_ms = n->open_at_ms = CO_NEVER_MS;
+        n->gone_at_ms = w->now_ms + (chance(w, 4) ? draw(w, STOP_MS) : draw(w, 10));
+        if (member_get_state(n->member) == MEMBER_STOPPING && gets_stuck(w, n))
+            n->gone_at_ms = w->now_ms + 30000; /* unless it is killed */
+        if (!n->runs)
+            n->gone_at_ms = w->now_ms;
+    }
+    if (o->kill_ranks) {
+        end_processes(w, n);
+        n->gone_at_ms = w->now_ms + draw(w, 3);
+    }
+}
+
+static void carry_out_node(struct world *w, struct node *n, const struct member_orders *o)
+{
+    if (o->set_lease)
+        n->lease_end_ms = o->lease_end_ms;
+    for (size_t i = 0; i < o->n_messages; i++) {
+        schedules_tell(w->now_ms, "    %s says %s %" PRIu32 "%s", n->name,
+                       message_name(o->messages[i].type), o->messages[i].generation,
+                       n->link == NULL ? ", to nobody" : "");
+        if (n->link != NULL && n->link->has_end[TO_ROSTER])
+            link_send(w, n->link, TO_ROSTER, &o->messages[i]);
+    }
+    if (o->disconnect) {
+        n->connect_at_ms = CO_NEVER_MS;
+        if (n->link != NULL)
+            link_close(w, n->link, TO_NODE);
+    }
+    if (o->connect)
+        n->connect_at_ms = w->now_ms + draw(w, 3);
+    carry_out_ranks(w, n, o);
+    if (o->ended)
+        note_end(w, n);
+}
+
+void node_feed(struct world *w, struct node *n, struct member_input in)
+{
+    struct member_orders orders;
+    in.now_ms = w->now_ms;
+    member_step(n->member, &in, &orders);
+    carry_out_node(w, n, &orders);
+}
+
+void node_make_hello(struct world *w, struct node *n, int i)
+{
+    n->hello = (struct message_hello){
+        .run_id = "sim",
+        .name = n->name,
+        .node_rank = w->has_node_ranks ? (int32_t)((uint32_t)i % (w->terms.max_nodes + 3))
+                                       : MESSAGE_NO_RANK, /* of one that may be gone: a spare */
+        .n_local = 1 + (uint32_t)draw(w, 3),
+        .resumes = MESSAGE_NO_GENERATION,
+        .stop_ms = STOP_MS,
+        .terms = w->terms,
+    };
+    for (int at = 0; at < MESSAGE_INSTANCE_BYTES; at++)
+        n->hello.instance[at] = (uint8_t)draw(w, 256);
+    snprintf(n->name, sizeof n->name, "node%d", i);
+}
+
+static void start_node(struct world *w, struct node *n)
+{
+    struct member_limits limits = {.start_timeout_ms = w->terms.start_timeout_ms,
+                                   .daemon_timeout_ms = 60000};
+    struct member_orders orders;
+    struct co_error err;
+    n->starts_at_ms = CO_NEVER_MS;
+    n->is_up = n->exists = true;
+    schedules_tell(w->now_ms, "%s starts", n->name);
+    if (member_create(&limits, &n->hello, "sim:1", &n->member, &err) < 0)
+        give_up(w, err.text);
+    member_begin(n->member, w->now_ms, &orders);
+    carry_out_node(w, n, &orders);
+}
+
+/* --- What happens to a node --- */
+
+static bool is_cut_off(const struct world *w, const struct node *n)
+{
+    return w->now_ms < n->blocked_until_ms;
+}
+
+static void answer_connect(struct world *w, struct node *n)
+{
+    n->connect_at_ms = CO_NEVER_MS;
+    struct link *l = link_by_id(w, 0);
+    if (w->is_moving && w->now_ms < w->roster_frozen_until_ms && !is_cut_off(w, n)) {
+        node_feed(w, n, (struct member_input){.type = MEMBER_DAEMON_LOST, .asked_ms = w->now_ms});
+        node_feed(w, n, (struct member_input){.type = MEMBER_LINK_DOWN, .text = "nobody leads"});
+        return;
+    }
+    if (is_cut_off(w, n) || l == NULL) {
+        node_feed(w, n, (struct member_input){.type = MEMBER_LINK_DOWN, .text = "unreachable"});
+        return;
+    }
+    *l = (struct link){.id = ++w->n_links, .node = (int)(n - w->nodes), .has_end = {true, true}};
+    n->link = l;
+    node_feed(w, n, (struct member_input){.type = MEMBER_LINK_UP});
+}
+
+static void answer_open(struct world *w, struct node *n)
+{
+    n->open_at_ms = CO_NEVER_MS;
+    if (w->now_ms < FAULTS_END_MS && chance(w, 200)) {
+        w->generations[member_get_place(n->member)->generation].has_own_failure = true;
+        node_feed(
+            w, n,
+            (struct member_input){
+                .type = MEMBER_RANK_FAILED, .exit_code = 70, .final = true, .text = "no port"});
+        return;
+    }
+    node_feed(
+        w, n,
+        (struct member_input){
+            .type = MEMBER_STORE_OPEN, .host = "host", .port = ++w->n_ports, .agent_store = true});
+}
+
+static void fail_ranks(struct world *w, struct node *n)
+{
+    const struct member_place *p = member_get_place(n->member);
+    bool for_others = n->fails_for_others;
+    n->fail_at_ms = n->done_at_ms = CO_NEVER_MS;
+    if (!for_others) {
+        w->generations[n->generation].has_own_failure = true;
+        break_peers(w, n);
+    }
+    n->n_failures += !for_others || !w->tells;
+    schedules_tell(w->now_ms, "%s: a rank fails%s", n->name, for_others ? " for others" : "");
+    node_feed(w, n,
+              (struct member_input){.type = MEMBER_RANK_FAILED,
+                                    .rank = (int32_t)p->place.first_rank,
+                                    .exit_code = for_others ? CONSEQUENCE_CODE : 7,
+                                    .consequence = for_others && w->tells,
+                                    .text = "exited with 7"});
+}
+
+/* The nursery's deed, whether ddprun is able to see it or not. */
+static void lapse(struct world *w, struct node *n)
+{
+    n->lease_end_ms = CO_NEVER_MS;
+    if (!n->runs)
+        return;
+    schedules_tell(w->now_ms, "%s: the nursery kills", n->name);
+    end_processes(w, n);
+    n->fail_at_ms = w->now_ms; /* what ddprun will see of it */
+    n->fails_for_others = true;
+}
+
+static void finish_ranks(struct world *w, struct node *n)
+{
+    n->done_at_ms = n->fail_at_ms = CO_NEVER_MS;
+    n->runs = false;
+    n->phase = RANKS_DONE;
+    node_feed(w, n, (struct member_input){.type = MEMBER_RANKS_DONE});
+}
+
+static void rid_ranks(struct world *w, struct node *n)
+{
+    bool hangs = n->runs && w->now_ms < FAULTS_END_MS && chance(w, 500);
+    n->gone_at_ms = CO_NEVER_MS;
+    stop_processes(n);
+    n->phase = RANKS_NONE;
+    node_feed(w, n, (struct member_input){.type = MEMBER_RANKS_GONE, .hangs = hangs});
+}
+
+static void leave(struct world *w, struct node *n)
+{
+    n->leaves_at_ms = CO_NEVER_MS;
+    schedules_tell(w->now_ms, "%s leaves", n->name);
+    if (n->runs && n->phase == RANKS_RUN)
+        break_peers(w, n);
+    node_feed(w, n,
+              (struct member_input){
+                  .type = MEMBER_LEAVE, .exit_code = 143, .signal = 15, .text = "SIGTERM"});
+}
+
+static void end_job(struct world *w, struct node *n)
+{
+    n->ends_job_at_ms = CO_NEVER_MS;
+    node_feed(w, n,
+              (struct member_input){
+                  .type = MEMBER_END_JOB, .exit_code = 124, .text = "the time is over"});
+}
+
+/* Of a node whose ranks do not run it means nothing. */
+static void ask_restart(struct world *w, struct node *n)
+{
+    n->restarts_at_ms = CO_NEVER_MS;
+    schedules_tell(w->now_ms, "%s is asked for a restart", n->name);
+    node_feed(w, n, (struct member_input){.type = MEMBER_RESTART});
+}
+
+void node_take_time(struct world *w, struct node *n)
+{
+    node_feed(w, n, (struct member_input){.type = MEMBER_TIME});
+}
+
+static void kill_ddprun(struct world *w, struct node *n)
+{
+    schedules_tell(w->now_ms, "%s is killed", n->name);
+    end_node(w, n, true);
+}
+
+static void power_off(struct world *w, struct node *n)
+{
+    schedules_tell(w->now_ms, "%s is without power", n->name);
+    end_node(w, n, false);
+}
+
+static void yield(struct world *w, struct node *n)
+{
+    n->yield_at_ms = CO_NEVER_MS;
+    node_feed(w, n, (struct member_input){.type = MEMBER_YIELDED});
+}
+
+typedef void happening(struct world *w, struct node *n);
+
+/* What can happen to a node, and when. Frozen, ddprun sees nothing; the nursery does its part. */
+static const struct {
+    size_t at; /* offset of the time */
+    happening *happen;
+    bool needs_ddprun; /* that is awake */
+} happenings[] = {
+    {offsetof(struct node, lease_end_ms), lapse, false},
+    {offsetof(struct node, starts_at_ms), start_node, false},
+    {offsetof(struct node, killed_at_ms), kill_ddprun, false},
+    {offsetof(struct node, dies_at_ms), power_off, false},
+    {offsetof(struct node, connect_at_ms), answer_connect, true},
+    {offsetof(struct node, open_at_ms), answer_open, true},
+    {offsetof(struct node, fail_at_ms), fail_ranks, true},
+    {offsetof(struct node, done_at_ms), finish_ranks, true},
+    {offsetof(struct node, gone_at_ms), rid_ranks, true},
+    {offsetof(struct node, yield_at_ms), yield, true},
+    {offsetof(struct node, leaves_at_ms), leave, true},
+    {offsetof(struct node, ends_job_at_ms), end_job, true},
+    {offsetof(struct node, restarts_at_ms), ask_restart, true},
+};
+
+_Static_assert(sizeof happenings / sizeof *happenings == NODE_N_HAPPENINGS, "as the header says");
+
+uint64_t node_happens_at_ms(const struct node *n, size_t i)
+{
+    uint64_t at_ms = *(const uint64_t *)(const void *)((const char *)n + happenings[i].at);
+    return at_ms != CO_NEVER_MS && happenings[i].needs_ddprun ? later(at_ms, n->frozen_until_ms)
+                                                              : at_ms;
+}
+
+void node_happen(struct world *w, struct node *n, size_t i)
+{
+    happenings[i].happen(w, n);
+}

@@ -1,0 +1,194 @@
+/* membership_roster.c - the real roster: what it is fed, what it orders, what must hold of it. */
+#include "membership_world.h"
+
+#include "schedules.h"
+
+#include "common/clock.h"
+
+#include <string.h>
+
+static bool is_exempt(const struct world *w, const struct node *n)
+{
+    return n->reset_at_ms != 0 && w->now_ms <= n->reset_at_ms + LEASE_MS;
+}
+
+bool node_is_excluded(const struct node *n)
+{
+    return n->has_ended && n->end.by_roster && n->end.outcome == MESSAGE_EXCLUDED;
+}
+
+static void check_is_not_excluded(const struct world *w, const char *name)
+{
+    for (int i = 0; i < w->n_nodes; i++)
+        check(w, !node_is_excluded(&w->nodes[i]) || strcmp(w->nodes[i].name, name) != 0,
+              "an excluded node has a place");
+}
+
+static void check_places(struct world *w)
+{
+    uint32_t n_members = 0, world_size = 0, highest = 0;
+    bool taken[64] = {false};
+    struct roster_node_view v;
+    for (uint32_t i = 0; i < roster_n_slots(w->roster); i++) {
+        if (!roster_view(w->roster, i, &v) || !v.is_member)
+            continue;
+        check_is_not_excluded(w, v.name);
+        n_members++;
+        world_size += v.n_local;
+        for (uint32_t rank = v.first_rank; rank < v.first_rank + v.n_local; rank++) {
+            check(w, rank < 64 && !taken[rank], "two nodes have the same rank");
+            taken[rank] = true;
+            highest = rank > highest ? rank : highest;
+        }
+    }
+    check(w, highest + 1 == world_size, "ranks are not dense");
+    check(w, n_members >= w->terms.min_nodes && n_members <= w->terms.max_nodes,
+          "fewer nodes than the minimum or more than the maximum");
+}
+
+static void check_sealing(struct world *w)
+{
+    uint32_t generation = roster_generation(w->roster);
+    check(w, generation < MAX_GENERATIONS, "too many generations");
+    check_places(w);
+    for (int i = 0; i < w->n_nodes; i++) {
+        const struct node *n = &w->nodes[i];
+        check(w, !n->runs || n->generation >= generation || is_exempt(w, n),
+              "a rank of an older generation runs when a new one is sealed");
+    }
+}
+
+/* Neither the verdict nor the budget may be charged with what a loss did. */
+static void check_blame(struct world *w)
+{
+    const struct message_verdict *v = roster_get_verdict(w->roster);
+    uint32_t generation = roster_generation(w->roster);
+    if (v->outcome == MESSAGE_RANK_FAILED)
+        check(w, w->generations[generation].has_own_failure,
+              "the verdict is a failure that was another node's fault");
+    if (v->outcome == MESSAGE_RANK_FAILED && w->tells)
+        check(w, v->exit_code != CONSEQUENCE_CODE || !w->generations[generation].own_is_heard,
+              "the verdict is a consequence, though its cause was heard");
+    if (v->outcome == MESSAGE_WELL)
+        check(w, !w->generations[generation].has_own_failure, "a failure was forgotten");
+}
+
+static void check_budget(struct world *w)
+{
+    uint32_t n_own = 0;
+    for (int i = 0; i < MAX_GENERATIONS; i++)
+        n_own += w->generations[i].has_own_failure;
+    check(w, roster_n_restarts(w->roster) <= w->terms.max_restarts, "too many restarts");
+    check(w, roster_n_restarts(w->roster) <= n_own, "the budget was charged with a loss");
+}
+
+/* Slow messages are no reason to give a node up. */
+static void check_loss(const struct world *w, const struct node *n)
+{
+    uint64_t grace_ms = LEASE_MS + LEASE_MARGIN_MS;
+    check(w,
+          !n->is_up || n->is_stuck || w->now_ms <= n->blocked_until_ms + grace_ms ||
+              w->now_ms <= n->frozen_until_ms + grace_ms ||
+              w->now_ms <= w->roster_frozen_until_ms + grace_ms,
+          "a node was given up for nothing");
+}
+
+/* What is done must not be done again because somebody joins. */
+static void check_join(const struct world *w)
+{
+    struct roster_node_view v;
+    for (uint32_t i = 0; i < roster_n_slots(w->roster); i++)
+        check(w, !roster_view(w->roster, i, &v) || !v.is_done,
+              "a node joins, though another one is done");
+}
+
+/* Another roster knows who comes from the one before. */
+static void check_move(const struct world *w, const struct node *n)
+{
+    uint64_t grace_ms = LEASE_MS + LEASE_MARGIN_MS;
+    check(w,
+          w->n_moves == 0 || n->phase != RANKS_RUN ||
+              n->generation != roster_generation(w->roster) ||
+              roster_get_state(w->roster) != ROSTER_RUNNING ||
+              w->now_ms <= n->blocked_until_ms + grace_ms ||
+              w->now_ms <= n->frozen_until_ms + grace_ms,
+          "a node that runs was not known when the roster had moved");
+}
+
+static void check_message(const struct world *w, const struct link *l, const struct message *m)
+{
+    if (m->type == MESSAGE_REFUSED && m->refused.why == MESSAGE_REFUSED_LOST)
+        check_move(w, &w->nodes[l->node]);
+    if (m->type == MESSAGE_REFUSED && m->refused.why == MESSAGE_REFUSED_LOST &&
+        strstr(m->refused.text, "was given up:") != NULL)
+        check_loss(w, &w->nodes[l->node]);
+    if (m->type == MESSAGE_STOP && m->stop.why == MESSAGE_WHY_JOIN)
+        check_join(w);
+}
+
+/* A node that could come to the new roster, and had ranks, has come. */
+static void check_absence(const struct world *w)
+{
+    unsigned index;
+    uint64_t grace_ms = LEASE_MS + LEASE_MARGIN_MS;
+    if (sscanf(roster_change(w->roster), "lost GROUP_RANK=%u:", &index) != 1)
+        return;
+    for (int i = 0; i < w->n_nodes; i++) {
+        const struct node *n = &w->nodes[i];
+        if (!n->is_up || n->phase != RANKS_RUN || n->generation != w->past.generation ||
+            member_get_place(n->member)->place.node_index != index)
+            continue;
+        check(w,
+              w->now_ms <= n->blocked_until_ms + grace_ms ||
+                  w->now_ms <= n->frozen_until_ms + grace_ms,
+              "a node that runs was not waited for when the roster had moved");
+    }
+}
+
+/* Somewhere else, which takes its time to answer. */
+static void write_record(struct world *w)
+{
+    if (w->limits.confirm_ms == 0)
+        return;
+    roster_get_past(w->roster, &w->being_written);
+    w->writes_at_ms = w->now_ms + draw(w, 5);
+    w->confirms_at_ms = w->writes_at_ms + draw(w, chance(w, 10) ? 1000 : 5);
+}
+
+static void carry_out_roster(struct world *w, const struct roster_actions *actions)
+{
+    for (size_t i = 0; i < actions->n; i++) {
+        const struct roster_action *a = &actions->items[i];
+        struct link *l = a->type == ROSTER_CHANGED ? NULL : link_by_id(w, a->link);
+        if (a->type == ROSTER_CHANGED) {
+            schedules_tell(w->now_ms, "%s -> %s: %s", roster_state_name(a->from),
+                           roster_state_name(a->to), roster_change(w->roster));
+            w->state_since_ms = w->now_ms;
+            if (a->to == ROSTER_RUNNING) {
+                check_sealing(w);
+                write_record(w);
+            }
+            if (a->to == ROSTER_STOPPING)
+                check_absence(w);
+            if (a->to == ROSTER_CLOSED)
+                check_blame(w);
+        } else if (a->type == ROSTER_CLOSE && l != NULL) {
+            link_close(w, l, TO_ROSTER);
+        } else if (a->type == ROSTER_SEND && l != NULL && l->has_end[TO_ROSTER]) {
+            schedules_tell(w->now_ms, "  to %s: %s %" PRIu32, w->nodes[l->node].name,
+                           message_name(a->message.type), a->message.generation);
+            check_message(w, l, &a->message);
+            if (l->has_end[TO_NODE])
+                link_send(w, l, TO_NODE, &a->message);
+        }
+    }
+    check_budget(w);
+}
+
+void roster_feed(struct world *w, struct roster_input in)
+{
+    struct roster_actions actions;
+    in.now_ms = w->now_ms;
+    roster_step(w->roster, &in, &actions);
+    carry_out_roster(w, &actions);
+}
