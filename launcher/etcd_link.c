@@ -594,19 +594,14 @@ static int on_status(void *arg, struct co_buf *page)
 /* At all addresses, unless etcd is meant to be reached on this machine only. */
 static int open_server(struct etcd_link *l, struct co_error *err)
 {
-    const struct server_opts opts = {
-        .no_store = true,
-        .http = true,
-        .version = DDPRUN_VERSION,
-        .on_control = on_control,
-        .on_metrics = on_metrics,
-        .on_status = on_status,
-        .on_refused = on_noted,
-        .arg = l,
-    };
+    const struct server_opts callbacks = {.on_control = on_control,
+                                          .on_metrics = on_metrics,
+                                          .on_status = on_status,
+                                          .on_refused = on_noted,
+                                          .arg = l};
     bool is_here = endpoint_host_is_loopback(l->world->endpoint_host);
-    int rc = server_create(l->loop, &opts, &l->server, err);
-    return rc == 0 ? listen_for(l->server, is_here ? "localhost" : "::", 0, err) : rc;
+    return listen_open_roster(l->loop, &callbacks, is_here ? "localhost" : "::", 0, &l->server,
+                              err);
 }
 
 /* --- as a node's link --- */
