@@ -5,6 +5,7 @@
 #include "launcher/pmi_seat.h"
 #include "tests/support/cli_words.h"
 #include "tests/support/fake_world.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -180,9 +181,5 @@ int main(void)
     tcase_add_test(c, what_node_0_tells_comes_as_it_was_told);
     tcase_add_test(c, what_makes_no_sense_is_refused);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }
