@@ -159,7 +159,8 @@ struct device_plugin {
     int (*norm)(struct device *d, enum device_norm step, const struct device_layer *layer,
                 void *stream, struct co_error *err);
 
-    /* Average in place, beside the stream, as soon as what is in its order now is done. */
+    /* Average in place, beside the stream, as soon as what is in its order now is done.
+     * returns   also -ENOTSUP: the stream captures a graph */
     int (*average)(struct device_group *g, const struct device_average *a, struct co_error *err);
     /* Copy words to the host, behind all averages until now, and zero them.
      *

@@ -37,8 +37,8 @@ struct ddp_syncbn_opts {
     double eps;           /* 0: 1e-5 */
     double momentum;      /* of the running ones: (1 - momentum) * old + momentum * new; 0: 0.1 */
     void *stream; /* all memory here, and x, y, dy, dx, dweight, dbias, is of this rank's GPU
-                             (device.h), and calls are put into this CUDA stream's order: they return
-                             at once. At most 2^24 channels. NULL: memory of the CPU */
+                     (device.h), and calls are put into this CUDA stream's order: they return at
+                     once. At most 2^24 channels. NULL: memory of the CPU */
 };
 
 /* Where values lie: that of channel c, `inner` number i in `outer` number o is at
