@@ -37,13 +37,14 @@ struct device_layer { /* pointers are memory of the device; layouts are ddp_sync
     double *sums;                   /* 2 * channels: of dy, and of dy * (x - mean) */
 };
 
-enum device_norm {                     /* what is put on a stream */
-                   DEVICE_NORM_SAY,    /* x -> this rank's part of `all` */
-                   DEVICE_NORM_HEAR,   /* all -> count, mean, invstd, running ones */
-                   DEVICE_NORM_RECALL, /* the running ones -> mean, invstd */
-                   DEVICE_NORM_APPLY,  /* x, mean, invstd -> y */
-                   DEVICE_NORM_SUM,    /* x, dy, mean, invstd -> sums, dweight, dbias */
-                   DEVICE_NORM_BACK,   /* x, dy, mean, invstd, sums, count -> dx */
+/* What is put on a stream. */
+enum device_norm {
+    DEVICE_NORM_SAY,    /* x -> this rank's part of `all` */
+    DEVICE_NORM_HEAR,   /* all -> count, mean, invstd, running ones */
+    DEVICE_NORM_RECALL, /* the running ones -> mean, invstd */
+    DEVICE_NORM_APPLY,  /* x, mean, invstd -> y */
+    DEVICE_NORM_SUM,    /* x, dy, mean, invstd -> sums, dweight, dbias */
+    DEVICE_NORM_BACK,   /* x, dy, mean, invstd, sums, count -> dx */
 };
 
 #endif
