@@ -39,7 +39,7 @@ check rendezvous 'common/*'
 check etcd 'common/*' 'curl/*'
 check launcher 'ddp/*' 'common/*' 'segments/*' 'console/*' 'rendezvous/server.h' 'etcd/elector.h' 'etcd/etcd_plugin.h' \
     'rendezvous/address.h' 'rendezvous/allow.h' 'rendezvous/control_link.h' 'rendezvous/control_wire.h' 'rendezvous/jobs.h' 'rendezvous/jobs_page.h' 'rendezvous/resolve.h' \
-    'rendezvous/seal.h' 'rendezvous/token.h' 'rendezvous/pmi1_server.h' 'rendezvous/wire.h' \
+    'rendezvous/seal.h' 'rendezvous/token.h' 'rendezvous/pmi1_client.h' 'rendezvous/pmi1_server.h' 'rendezvous/wire.h' \
     'rendezvous/restart_policy.h' 'rendezvous/message.h' 'rendezvous/lease.h' 'rendezvous/member.h' 'rendezvous/roster.h'
 check daemon 'common/*' 'rendezvous/server.h' 'rendezvous/stats.h' 'rendezvous/allow.h' 'rendezvous/address.h' \
     'rendezvous/jobs.h' 'rendezvous/jobs_page.h' 'rendezvous/seal.h' 'rendezvous/token.h'
@@ -59,7 +59,7 @@ for file in console/job_request.c ctl/check_facts.c ctl/check_gpus.c ctl/check_j
     launcher/wrap.c launcher/fold.c launcher/bar.c launcher/lines.c \
     launcher/hang.c launcher/hang_text.c launcher/pace.c launcher/replay.c launcher/stack.c launcher/stack_missing.c launcher/tail.c launcher/wait_line.c \
     launcher/endpoint_host.c launcher/status_json.c segments/call_kind.c \
-    launcher/cli_hosts.c launcher/cli_managers.c launcher/cli_mpi.c launcher/elf_needs.c launcher/managers.c launcher/leash_wire.c launcher/muster.c launcher/remote_env.c \
+    launcher/cli_hosts.c launcher/cli_managers.c launcher/cli_mpi.c launcher/elf_needs.c launcher/managers.c launcher/leash_wire.c launcher/muster.c launcher/pmi_seat_wire.c launcher/remote_env.c \
     launcher/remote_spec.c launcher/slurm.c \
     launcher/oom.c launcher/oom_log.c launcher/oom_text.c launcher/output_spec.c launcher/rank_argv.c \
     launcher/worker_env.c rendezvous/store.c rendezvous/codec.c rendezvous/session.c \
