@@ -23,6 +23,44 @@ START_TEST(a_failure_is_believed_when_all_have_answered)
 }
 END_TEST
 
+START_TEST(a_node_is_given_as_many_ranks_as_it_said_last)
+{
+    create_running(1, 3, 3, 3);
+    fails(2, 9, false);
+    stops(1);
+    stopped(2, 1);
+    stops(3);
+    assert_state(ROSTER_RUNNING);
+    ck_assert_uint_eq(told(1, MESSAGE_SEALED)->sealed.world_size, 5);
+    say(1, MESSAGE_READY);
+    ck_assert_uint_eq(told(2, MESSAGE_SEALED)->sealed.n_local, 1);
+    ck_assert_uint_eq(told(3, MESSAGE_SEALED)->sealed.first_rank, 3);
+    fails(1, 9, false);
+    stopped(1, 1);
+    stopped(2, 1);
+    stopped(1, 2); /* it has thought better of it */
+    stops(3);
+    ck_assert_uint_eq(told(1, MESSAGE_SEALED)->sealed.world_size, 5);
+    stopped(3, 1); /* of a generation that it was not told of yet: it counts for the next one */
+    say(1, MESSAGE_READY);
+    ck_assert_uint_eq(told(3, MESSAGE_SEALED)->sealed.n_local, 2);
+}
+END_TEST
+
+START_TEST(ranks_that_die_while_nodes_are_waited_for_are_not_counted)
+{
+    create_running(2, 2, 2, 3);
+    gone(2);
+    time_goes_on(50);
+    stops(1);
+    assert_state(ROSTER_GATHERING);
+    stopped(1, 1);
+    join(3);
+    assert_state(ROSTER_RUNNING);
+    ck_assert_uint_eq(told(1, MESSAGE_SEALED)->sealed.world_size, 3);
+}
+END_TEST
+
 START_TEST(a_node_lost_without_an_answer_was_the_cause)
 {
     create_running(1, 3, 3, 0);
@@ -327,6 +365,30 @@ START_TEST(who_comes_by_the_name_of_an_excluded_node_hears_the_same)
 }
 END_TEST
 
+START_TEST(who_takes_over_knows_who_is_excluded)
+{
+    const struct roster_limits limits = {0};
+    struct roster_past past;
+    create_excluding(1, 1, 0, 3);
+    fails_and_all_stop(2, 3);
+    go_on();
+    roster_get_past(r, &past);
+    ck_assert_uint_eq(past.n_excluded, 1);
+    roster_destroy(r);
+    ck_assert_int_eq(roster_create(&limits, &terms, NULL, 0, now_ms, &r, NULL), 0);
+    ck_assert_int_eq(roster_resume(r, &past, now_ms, NULL), 0);
+    struct message_hello h = hello_of(2);
+    h.instance[0] = 77;
+    say_hello(12, h, false);
+    assert_said(" 12<VERDICT 12 closed");
+    ck_assert_int_eq(told(12, MESSAGE_VERDICT)->verdict.outcome, MESSAGE_EXCLUDED);
+    ck_assert_int_eq(told(12, MESSAGE_VERDICT)->verdict.exit_code, 7);
+    roster_get_past(r, &past); /* and so does the one behind it */
+    ck_assert_uint_eq(past.n_excluded, 1);
+    ck_assert_str_eq(past.excluded[0].name, "node2");
+}
+END_TEST
+
 START_TEST(an_excluded_node_that_was_away_hears_of_it_when_it_comes_back)
 {
     create_excluding(1, 1, 0, 3);
@@ -495,6 +557,8 @@ int main(void)
     TCase *all = tcase_create("all");
     tcase_add_checked_fixture(all, set_up, tear_down);
     tcase_add_test(all, a_failure_is_believed_when_all_have_answered);
+    tcase_add_test(all, a_node_is_given_as_many_ranks_as_it_said_last);
+    tcase_add_test(all, ranks_that_die_while_nodes_are_waited_for_are_not_counted);
     tcase_add_test(all, a_node_lost_without_an_answer_was_the_cause);
     tcase_add_test(all, a_node_that_leaves_without_an_answer_was_the_cause);
     tcase_add_test(all, the_only_node_is_believed_at_once);
@@ -512,6 +576,7 @@ int main(void)
     tcase_add_test(all, a_node_lost_without_an_answer_is_the_cause_of_consequences);
     tcase_add_test(all, a_node_whose_ranks_failed_too_often_takes_no_part_any_more);
     tcase_add_test(all, who_comes_by_the_name_of_an_excluded_node_hears_the_same);
+    tcase_add_test(all, who_takes_over_knows_who_is_excluded);
     tcase_add_test(all, an_excluded_node_that_was_away_hears_of_it_when_it_comes_back);
     tcase_add_test(all, a_spare_steps_in_for_an_excluded_node);
     tcase_add_test(all, without_an_excluded_node_too_few_wait_for_others);
