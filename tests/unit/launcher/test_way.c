@@ -72,7 +72,7 @@ END_TEST
 
 START_TEST(a_path_that_is_too_long_is_refused_and_not_cut)
 {
-    char path[3 * PATH_MAX];
+    char path[WAY_TEXT_BYTES + 1];
     memset(path, 'x', sizeof path - 1);
     path[sizeof path - 1] = '\0';
     ck_assert_int_eq(make(&(struct way){0}, NULL, path), -ENAMETOOLONG);
