@@ -1,8 +1,8 @@
 /* gpu_net.h - the network of convnet.h on a GPU: parameters, gradients, optimiser and images lie
  * there, kernels of its own compute (gpu_layers.h).
  *
- * It is a library of its own, libmnist-cuda.so, that mnist loads when it is asked for a GPU: so that
- * mnist starts where there is no CUDA. What it exports is one struct gpu_ops.
+ * It is a library of its own, libmnist-cuda.so, that mnist loads when it is asked for a GPU: so
+ * that mnist starts where there is no CUDA. What it exports is one struct gpu_ops.
  *
  * Functions put work on net->stream and return, unless they say that they wait; what they return is
  * 0, or -1 with the reason in `why`. Behind the first -1 the GPU may not be used any more. One
@@ -40,8 +40,8 @@ enum gpu_part { GPU_TRAIN, GPU_TEST }; /* of the data set */
 struct gpu_ops {
     size_t size, real_bytes; /* of this struct, and of a real: of another build, if they differ */
 
-    /* Make the network that `like` is, with its weights, on the calling thread's current device, and
-     * put the data set there.
+    /* Make the network that `like` is, with its weights, on the calling thread's current device,
+     * and put the data set there.
      *
      * like      lent: read now
      * ret_net   owned by the caller, who calls close() */
@@ -66,8 +66,8 @@ struct gpu_ops {
     /* Wait for the stream, by CUDA's own means: for when nothing of NCCL is there. */
     int (*wait)(struct gpu_net *net, struct failure *why);
 
-    /* Copy the optimiser's velocity, of all tensors one behind the other: from the GPU, and wait; to
-     * it. */
+    /* Copy the optimiser's velocity, of all tensors one behind the other: from the GPU, and wait;
+     * to it. */
     int (*get_velocity)(struct gpu_net *net, real *to, struct failure *why);
     int (*put_velocity)(struct gpu_net *net, const real *from, struct failure *why);
     /* Copy parameters and running averages into the network that it was made like, and wait. */

@@ -1,5 +1,5 @@
-/* mnist_gpu.h - mnist's training on the ranks' GPUs: what mnist.c does with gpu_net.h's library, which
- * is loaded here, and with the group's streams.
+/* mnist_gpu.h - mnist's training on the ranks' GPUs: what mnist.c does with gpu_net.h's library,
+ * which is loaded here, and with the group's streams.
  *
  * A GPU that fails in the middle ends the process, with a line and exit status 75 (ddp/device.h):
  * it is not the program that is wrong, and ddprun may start another in its place. */

@@ -97,11 +97,6 @@ static int set_on_failure(const struct draft *d, struct job_spec *spec, struct c
     int action = spec->as_torchrun ? FAILURE_RESTARTS : FAILURE_REPLACES;
     spec->recovery_ms = RECOVERY_MS;
     int rc = cli_choice(&d->given[OPTION_ON_FAILURE], actions, &action, err);
-    if (rc == 0 && action == FAILURE_SHRINKS && spec->world.guided)
-        return co_fail(err, -EINVAL,
-                       "%s shrink: of several nodes those that are lost are left out, by "
-                       "--nnodes MIN:MAX; a rank that fails is replaced",
-                       d->given[OPTION_ON_FAILURE].by);
     if (rc == 0)
         rc = cli_time(d, OPTION_RECOVERY_TIMEOUT, false, &spec->recovery_ms, err);
     if (rc == 0)

@@ -3,9 +3,13 @@
 #include "common/clock.h"
 #include "common/process.h"
 
+#include <dirent.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
 
-enum { FIRST_WAIT_MS = 1, LAST_WAIT_MS = 512 };
+enum { FIRST_WAIT_MS = 1, LAST_WAIT_MS = 512, LOWEST_PRIORITY = 19 };
 
 bool dying_is_ending(pid_t pid)
 {
@@ -20,6 +24,20 @@ bool dying_has_failed(pid_t pid, int *ret_status)
         return false;
     *ret_status = p.exit_status;
     return true;
+}
+
+void dying_step_aside(pid_t pid)
+{
+    char path[48];
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *threads = opendir(path); /* whichever of them ends last frees it */
+    for (struct dirent *t; threads != NULL && (t = readdir(threads)) != NULL;) {
+        const pid_t tid = (pid_t)strtol(t->d_name, NULL, 10);
+        if (tid > 0)
+            setpriority(PRIO_PROCESS, (id_t)tid, LOWEST_PRIORITY);
+    }
+    if (threads != NULL)
+        closedir(threads);
 }
 
 void dying_watch_begin(struct dying_watch *w, uint64_t now_ms)

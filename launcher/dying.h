@@ -22,6 +22,11 @@ bool dying_is_ending(pid_t pid);
  *              reaped, as all others are */
 bool dying_has_failed(pid_t pid, int *ret_status);
 
+/* Its memory is freed on a processor that the others need now: all of its threads, since the last
+ * of them does it, get the lowest priority. None that would stop it where all processors are busy:
+ * its files are closed behind that. Who is gone, or not ours, is left alone. */
+void dying_step_aside(pid_t pid);
+
 /* When to look again. A rank's threads end one after the other, and its peers may be woken by one
  * before the first is marked: one look may come too early, a few that are ever further apart do
  * not. Pure; zeroed: nobody looks. */

@@ -619,18 +619,12 @@ static const char *listen_where(const struct job_world *w)
 
 static int open_server(struct etcd_link *l, struct co_error *err)
 {
-    const struct server_opts opts = {
-        .no_store = true,
-        .http = true,
-        .version = DDPRUN_VERSION,
-        .on_control = on_control,
-        .on_metrics = on_metrics,
-        .on_status = on_status,
-        .on_refused = on_noted,
-        .arg = l,
-    };
-    int rc = server_create(l->loop, &opts, &l->server, err);
-    return rc == 0 ? listen_for(l->server, listen_where(l->world), 0, err) : rc;
+    const struct server_opts callbacks = {.on_control = on_control,
+                                          .on_metrics = on_metrics,
+                                          .on_status = on_status,
+                                          .on_refused = on_noted,
+                                          .arg = l};
+    return listen_open_roster(l->loop, &callbacks, listen_where(l->world), 0, &l->server, err);
 }
 
 /* --- as a node's link --- */

@@ -6,6 +6,7 @@
 #include "oom.h"
 #include "oom_json.h"
 #include "pace.h"
+#include "rank_numbers.h"
 #include "rendezvous/message.h"
 #include "supervisor.h"
 
@@ -137,11 +138,17 @@ static json_t *rank_exit(const struct supervisor_event *what, int pid, const uin
                      step != NULL ? json_integer((json_int_t)*step) : json_null());
 }
 
+static struct rank_numbers numbers(const struct events *e)
+{
+    return (struct rank_numbers){.first = e->first_rank, .supervisor = e->supervisor};
+}
+
 /* About a rank: its numbers first. `more` is given up here. */
 static void put_rank(struct events *e, const char *name, uint32_t generation, int local_rank,
                      json_t *more)
 {
-    json_t *all = json_pack("{s:i,s:i}", "rank", e->first_rank + local_rank, "lrank", local_rank);
+    json_t *all =
+        json_pack("{s:i,s:i}", "rank", rank_number(numbers(e), local_rank), "lrank", local_rank);
     if (all != NULL && more != NULL)
         json_object_update(all, more);
     json_decref(more);
@@ -186,7 +193,7 @@ void events_stop(struct events *e, const struct supervisor *s, bool by_request)
     else if (v->outcome == OUTCOME_TIMEOUT)
         why = json_pack("{s:s}", "why", "timeout");
     else
-        why = json_pack("{s:s,s:i}", "why", "failure", "rank", e->first_rank + v->rank);
+        why = json_pack("{s:s,s:i}", "why", "failure", "rank", rank_number(numbers(e), v->rank));
     put(e, "stop", supervisor_generation(s), why);
 }
 
@@ -214,7 +221,7 @@ void events_hang(struct events *e, const struct supervisor *s, const struct hang
 {
     if (e->fd < 0)
         return;
-    json_t *more = hang_json_make(f, e->first_rank);
+    json_t *more = hang_json_make(f, numbers(e));
     json_object_set_new(more, "pid", json_integer(supervisor_get_rank(s, f->rank)->pid));
     json_object_set_new(more, "state", json_stringn(&proc->state, 1));
     json_object_set_new(more, "place", proc->place[0] != '\0' ? text_of(proc->place) : json_null());
@@ -234,14 +241,15 @@ void events_pace(struct events *e, uint32_t generation, const struct pace *pace,
     json_t *list = json_array();
     for (int i = 0; i < n; i++)
         if (ranks[i].is_known)
-            json_array_append_new(list, json_pack("{s:i,s:I,s:f,s:f}", "rank", e->first_rank + i,
-                                                  "steps", (json_int_t)ranks[i].steps, "step_ms",
-                                                  milliseconds(ranks[i].step_ns), "own_ms",
-                                                  milliseconds(ranks[i].own_ns)));
+            json_array_append_new(list,
+                                  json_pack("{s:i,s:I,s:f,s:f}", "rank", rank_number(numbers(e), i),
+                                            "steps", (json_int_t)ranks[i].steps, "step_ms",
+                                            milliseconds(ranks[i].step_ns), "own_ms",
+                                            milliseconds(ranks[i].own_ns)));
     put(e, "pace", generation,
         json_pack("{s:I,s:f,s:i,s:f,s:o}", "steps", (json_int_t)pace->steps, "step_ms",
-                  milliseconds(pace->step_ns), "slowest", e->first_rank + pace->slowest, "share",
-                  pace->share, "ranks", list));
+                  milliseconds(pace->step_ns), "slowest", rank_number(numbers(e), pace->slowest),
+                  "share", pace->share, "ranks", list));
 }
 
 void events_restart(struct events *e, const struct supervisor *s)
@@ -262,15 +270,15 @@ void events_replace(struct events *e, const struct supervisor *s)
 }
 
 void events_place(struct events *e, uint32_t generation, const struct message_place *place,
-                  int n_local, uint64_t waited_ms)
+                  uint64_t waited_ms)
 {
     e->node = (int)place->node_index;
     e->first_rank = (int)place->first_rank;
     if (e->fd >= 0)
         put(e, "rdzv", generation,
             json_pack("{s:i,s:i,s:i,s:i,s:i,s:I}", "world", (int)place->world_size, "nodes",
-                      (int)place->n_nodes, "rank", e->first_rank, "ranks", n_local, "pid",
-                      (int)getpid(), "wait_ms", (json_int_t)waited_ms));
+                      (int)place->n_nodes, "rank", e->first_rank, "ranks", (int)place->n_local,
+                      "pid", (int)getpid(), "wait_ms", (json_int_t)waited_ms));
 }
 
 void events_wait(struct events *e, uint32_t generation, const struct message_progress *p)

@@ -37,7 +37,9 @@ struct events {
     bool is_torn; /* the last line has no end */
     char host[256];
     uint64_t begun_ms;
-    int node, first_rank; /* of this node in its generation */
+    int node, first_rank;                /* of this node in its generation */
+    const struct supervisor *supervisor; /* borrowed, set by the caller: which of its ranks are left
+                                            out; NULL: none */
 };
 
 /* path      NULL: all calls do nothing
@@ -85,7 +87,7 @@ void events_oom(struct events *e, const struct supervisor *s, const struct oom_f
  * node), pid (of this ddprun), wait_ms (since it had none).
  * The lines after it have this node's number there. */
 void events_place(struct events *e, uint32_t generation, const struct message_place *place,
-                  int n_local, uint64_t waited_ms);
+                  uint64_t waited_ms);
 
 /* node_wait: what is waited for has changed: want, have, missing (some names) */
 void events_wait(struct events *e, uint32_t generation, const struct message_progress *p);

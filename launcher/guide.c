@@ -84,7 +84,7 @@ static bool hear_failure(struct guide *g, const struct supervisor *s, const stru
     const struct supervisor_rank *r = supervisor_get_rank(s, rank);
     const bool is_late = v->outcome == OUTCOME_RANK_FAILED && r->phase == RANK_RUNS;
     ret->type = MEMBER_RANK_FAILED;
-    ret->rank = (int32_t)member_get_place(m)->place.first_rank + rank;
+    ret->rank = (int32_t)member_get_place(m)->place.first_rank + supervisor_place_of(s, rank);
     ret->exit_code = v->outcome == OUTCOME_RANK_FAILED && !is_late
                          ? supervisor_code_of_status(r->status)
                          : supervisor_exit_code(s);
@@ -137,13 +137,18 @@ static bool hear_gone(struct guide *g, const struct supervisor *s, struct member
     return true;
 }
 
-/* They live on: where a generation follows, they are in it. */
-static bool hear_kept(struct guide *g, const struct supervisor *s, struct member_input *ret)
+/* They live on: where a generation follows, they are in it. Said again when one has died since. */
+static bool hear_kept(struct guide *g, const struct supervisor *s, const struct member *m,
+                      struct member_input *ret)
 {
-    if (supervisor_get_state(s) != SUPERVISOR_KEEPING || !g->owes_gone)
+    const int n_next = supervisor_n_next(s);
+    bool has_news = member_get_state(m) == MEMBER_KEEPING && n_next != g->told_kept;
+    if (supervisor_get_state(s) != SUPERVISOR_KEEPING || (!g->owes_gone && !has_news))
         return false;
     g->has_ranks = g->owes_gone = false;
+    g->told_kept = n_next;
     ret->type = MEMBER_RANKS_KEPT;
+    ret->n_ranks = (uint32_t)n_next;
     return true;
 }
 
@@ -152,7 +157,7 @@ bool guide_hear(struct guide *g, const struct supervisor *s, const struct member
 {
     *ret = (struct member_input){.text = g->text};
     return hear_failure(g, s, m, ret) || hear_end(g, s, ret) || hear_done(g, s, ret) ||
-           hear_saved(g, ret) || hear_kept(g, s, ret) || hear_gone(g, s, ret);
+           hear_saved(g, ret) || hear_kept(g, s, m, ret) || hear_gone(g, s, ret);
 }
 
 /* --- The other way --- */
@@ -172,8 +177,10 @@ int guide_obey(struct guide *g, const struct member *m, const struct member_orde
         g->has_ranks = true;
         g->told_done = g->told_saved = g->saved = false;
         g->told_rank = NOBODY;
+        const struct member_place *p = member_get_place(m);
         ret[n++] = (struct supervisor_event){.type = SUPERVISOR_EV_NEXT,
-                                             .generation = member_get_place(m)->generation};
+                                             .generation = p->generation,
+                                             .n_ranks = (int)p->place.n_local};
     }
     g->owes_gone |= o->stop_ranks || o->kill_ranks;
     if (o->kill_ranks)

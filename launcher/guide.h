@@ -25,6 +25,7 @@ struct guide {
     bool holds_gone;    /* the caller's: not to be told yet, for an answer of the roster may come */
     bool saved; /* the caller's: each rank has said that its state is saved, after PENDING */
     bool told_done, told_end, told_saved;
+    int told_kept; /* so many for the next generation */
     int told_rank; /* local, whose failure was told; -1: none */
     char text[GUIDE_TEXT_BYTES];
 };

@@ -2,6 +2,8 @@
 #ifndef DDP_LAUNCHER_HANG_JSON_H
 #define DDP_LAUNCHER_HANG_JSON_H
 
+#include "rank_numbers.h"
+
 #include <jansson.h>
 
 struct hang_finding;
@@ -12,8 +14,8 @@ struct hang_finding;
  * kind: "missing", "not_joined", "all_wait", "silent"; call, last: null where there is none;
  * waiting: at most 16 of them
  *
- * first_rank   the job's number of local rank 0
- * returns      given up; NULL without memory */
-json_t *hang_json_make(const struct hang_finding *f, int first_rank);
+ * numbers   the job's, of this node's ranks
+ * returns   given up; NULL without memory */
+json_t *hang_json_make(const struct hang_finding *f, struct rank_numbers numbers);
 
 #endif

@@ -58,7 +58,7 @@ static void add_time(struct out *o, uint64_t ms)
 }
 
 /* "ranks 0, 2 and 3" */
-static void add_waiting(struct out *o, const struct hang_finding *f, int first_rank)
+static void add_waiting(struct out *o, const struct hang_finding *f, struct rank_numbers numbers)
 {
     const int n_named = f->n_waiting < HANG_NAMED ? f->n_waiting : HANG_NAMED;
     const int n_more = f->n_waiting - n_named;
@@ -68,16 +68,16 @@ static void add_waiting(struct out *o, const struct hang_finding *f, int first_r
             i == 0                            ? ""
             : n_more == 0 && i == n_named - 1 ? " and"
                                               : ",",
-            first_rank + f->waiting[i]);
+            rank_number(numbers, f->waiting[i]));
     if (n_more > 0)
         add(o, " and %d more", n_more);
     add(o, f->n_waiting == 1 ? " waits" : " wait");
 }
 
-static void add_missing(struct out *o, const struct hang_finding *f, int first_rank)
+static void add_missing(struct out *o, const struct hang_finding *f, struct rank_numbers numbers)
 {
     char call[HANG_CALL_BYTES];
-    const int rank = first_rank + f->rank;
+    const int rank = rank_number(numbers, f->rank);
     if (f->kind == HANG_NOT_JOINED)
         add(o, "rank %d has not joined the others", rank);
     else if (f->has_call)
@@ -89,7 +89,7 @@ static void add_missing(struct out *o, const struct hang_finding *f, int first_r
     if (f->n_waiting == 0)
         return;
     add(o, "; ");
-    add_waiting(o, f, first_rank);
+    add_waiting(o, f, numbers);
     add(o, f->kind == HANG_NOT_JOINED ? " for it since "
            : f->has_call              ? " in it since "
                                       : " since ");
@@ -98,13 +98,13 @@ static void add_missing(struct out *o, const struct hang_finding *f, int first_r
         add(o, "; its own last call was %s", hang_text_call(&f->last, call));
 }
 
-static void add_all_wait(struct out *o, const struct hang_finding *f, int first_rank)
+static void add_all_wait(struct out *o, const struct hang_finding *f, struct rank_numbers numbers)
 {
     char call[HANG_CALL_BYTES];
     const bool is_elsewhere = f->has_call && (!f->has_last || f->last.state != PROGRESS_WAITS ||
                                               f->last.number != f->call.number);
     if (is_elsewhere && !f->is_stopped)
-        add(o, "rank %d waits elsewhere: all others wait", first_rank + f->rank);
+        add(o, "rank %d waits elsewhere: all others wait", rank_number(numbers, f->rank));
     else
         add(o, "all ranks wait");
     if (f->has_call)
@@ -115,36 +115,38 @@ static void add_all_wait(struct out *o, const struct hang_finding *f, int first_
         add(o, "; it is in %s", hang_text_call(&f->last, call));
 }
 
-static void add_silent(struct out *o, const struct hang_finding *f, int first_rank)
+static void add_silent(struct out *o, const struct hang_finding *f, struct rank_numbers numbers)
 {
     add(o, "nothing was heard of any rank for ");
     add_time(o, f->still_ms);
     if (f->is_odd)
-        add(o, "; rank %d sleeps where no other does", first_rank + f->rank);
+        add(o, "; rank %d sleeps where no other does", rank_number(numbers, f->rank));
 }
 
-char *hang_text(const struct hang_finding *f, int first_rank, char buf[HANG_TEXT_BYTES])
+char *hang_text(const struct hang_finding *f, struct rank_numbers numbers,
+                char buf[HANG_TEXT_BYTES])
 {
     struct out o = {.buf = buf, .n = HANG_TEXT_BYTES};
     buf[0] = '\0';
     switch (f->kind) {
     case HANG_MISSING:
     case HANG_NOT_JOINED:
-        add_missing(&o, f, first_rank);
+        add_missing(&o, f, numbers);
         break;
     case HANG_ALL_WAIT:
-        add_all_wait(&o, f, first_rank);
+        add_all_wait(&o, f, numbers);
         break;
     case HANG_SILENT:
-        add_silent(&o, f, first_rank);
+        add_silent(&o, f, numbers);
         break;
     }
     const bool is_named = f->kind == HANG_MISSING || f->kind == HANG_NOT_JOINED;
     if (f->is_stopped && is_named)
         add(&o, "; it is stopped by a signal");
     else if (f->is_stopped)
-        add(&o, "; rank %d is stopped by a signal", first_rank + f->rank);
+        add(&o, "; rank %d is stopped by a signal", rank_number(numbers, f->rank));
     else if (f->is_guess)
-        add(&o, "; which one is at fault cannot be told: rank %d is taken", first_rank + f->rank);
+        add(&o, "; which one is at fault cannot be told: rank %d is taken",
+            rank_number(numbers, f->rank));
     return buf;
 }

@@ -2,6 +2,8 @@
 #ifndef DDP_LAUNCHER_HANG_TEXT_H
 #define DDP_LAUNCHER_HANG_TEXT_H
 
+#include "rank_numbers.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,9 +14,10 @@ enum { HANG_TEXT_BYTES = 512, HANG_CALL_BYTES = 96 };
 
 /* "rank 1 is missing in all_reduce #812 (4 MiB, float32); ranks 0, 2 and 3 wait in it since 30 s"
  *
- * first_rank   the job's number of local rank 0
- * returns      buf */
-char *hang_text(const struct hang_finding *f, int first_rank, char buf[HANG_TEXT_BYTES]);
+ * numbers   the job's, of this node's ranks
+ * returns   buf */
+char *hang_text(const struct hang_finding *f, struct rank_numbers numbers,
+                char buf[HANG_TEXT_BYTES]);
 
 /* "all_reduce #812 (4 MiB, float32)"; of a group of some of the ranks " of group 3fa2" behind it.
  * returns buf */

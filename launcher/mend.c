@@ -97,6 +97,16 @@ bool mend_is_parted(const struct supervisor *s, const struct supervisor_event *e
     return is_wanted(s) && find_asking(s) >= 0 && others_are_mendable(s, -1);
 }
 
+int mend_n_next(const struct supervisor *s)
+{
+    int n_here = 0, n_left = 0;
+    for (int i = 0; i < s->limits.n_ranks; i++) {
+        n_left += !s->ranks[i].is_dropped;
+        n_here += !s->ranks[i].is_dropped && is_there(&s->ranks[i]);
+    }
+    return s->limits.drops && n_here > 0 ? n_here : n_left;
+}
+
 /* --- Deeds --- */
 
 static void forget_rank(struct supervisor *s, int rank)
@@ -158,16 +168,22 @@ void mend_replace(struct supervisor *s, const struct supervisor_event *e,
     begin_generation(s, s->generation + 1, e->now_ms, o);
 }
 
+static void drop_rank(struct supervisor *s, int rank, struct supervisor_orders *o)
+{
+    s->ranks[rank].is_dropped = true;
+    s->ranks[rank].joined = RANK_NOT_JOINED; /* it is not called */
+    s->dropped[o->n_dropped++] = rank;
+    o->dropped = s->dropped;
+}
+
 void mend_drop(struct supervisor *s, const struct supervisor_event *e, struct supervisor_orders *o)
 {
     note_failure(s, e);
     s->replacement.is_dropped = true;
-    s->ranks[e->rank].is_dropped = true;
-    s->ranks[e->rank].joined = RANK_NOT_JOINED; /* it is not called */
+    drop_rank(s, e->rank, o);
     begin_generation(s, s->generation + 1, e->now_ms, o);
     if (mend_all_joined(s, e)) /* nobody is waited for but who has not come to any yet */
         s->deadline_ms = CO_NEVER_MS;
-    o->dropped = e->rank;
 }
 
 void mend_keep(struct supervisor *s, const struct supervisor_event *e, struct supervisor_orders *o)
@@ -186,10 +202,34 @@ void mend_keep_others(struct supervisor *s, const struct supervisor_event *e,
     mend_keep(s, e, o);
 }
 
+/* The one of those that have ended that did so first; -1: none has. */
+static int find_first_ended(const struct supervisor *s)
+{
+    int first = -1;
+    for (int i = 0; i < s->n_asked; i++) {
+        const struct supervisor_rank *r = &s->ranks[i];
+        if (!r->is_dropped && !is_there(r) && (first < 0 || r->ended_ms < s->ranks[first].ended_ms))
+            first = i;
+    }
+    return first;
+}
+
+/* What ended last may have ended when the place was given already: that place is filled. */
+static void drop_beyond(struct supervisor *s, int n_ranks, struct supervisor_orders *o)
+{
+    int rank, n_left = 0;
+    for (int i = 0; i < s->limits.n_ranks; i++)
+        n_left += !s->ranks[i].is_dropped;
+    for (; n_left > n_ranks && (rank = find_first_ended(s)) >= 0; n_left--)
+        drop_rank(s, rank, o);
+}
+
 void mend_go_on(struct supervisor *s, const struct supervisor_event *e, struct supervisor_orders *o)
 {
+    if (s->limits.drops)
+        drop_beyond(s, e->n_ranks, o);
     for (int i = 0; i < s->n_asked; i++)
-        if (!is_there(&s->ranks[i]))
+        if (!is_there(&s->ranks[i]) && !s->ranks[i].is_dropped)
             forget_rank(s, i);
     s->verdict = (struct supervisor_verdict){.witness = -1, .rank = -1};
     begin_generation(s, e->generation, e->now_ms, o);

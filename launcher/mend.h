@@ -10,7 +10,7 @@
 /* All that were called to the generation have joined it, and those started anew are started. */
 bool mend_all_joined(const struct supervisor *s, const struct supervisor_event *e);
 
-/* EXITED: the failed rank alone may be started again, or left out. Not guided. */
+/* EXITED: the failed rank alone may be left out, or started again. Not guided. */
 bool mend_may_drop(const struct supervisor *s, const struct supervisor_event *e);
 bool mend_may_replace(const struct supervisor *s, const struct supervisor_event *e);
 
@@ -25,6 +25,9 @@ bool mend_may_keep(const struct supervisor *s, const struct supervisor_event *e)
 
 /* ORDER_STOP, when they do already: it is the generation that ends, not the job. */
 bool mend_keep_on(const struct supervisor *s, const struct supervisor_event *e);
+
+/* KEEPING: how many ranks would be in the next generation. */
+int mend_n_next(const struct supervisor *s);
 
 /* --- Deeds --- */
 
@@ -43,7 +46,8 @@ void mend_keep(struct supervisor *s, const struct supervisor_event *e, struct su
 void mend_keep_others(struct supervisor *s, const struct supervisor_event *e,
                       struct supervisor_orders *o);
 
-/* The ranks that were kept are called to the next generation; those that have ended begin anew. */
+/* The ranks that were kept are called to the next generation. Those that have ended begin anew, or
+ * are left out: then only as many begin anew as it was made for. */
 void mend_go_on(struct supervisor *s, const struct supervisor_event *e,
                 struct supervisor_orders *o);
 

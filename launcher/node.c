@@ -305,7 +305,9 @@ static int node_open(struct node *n, const struct guide_link_ops *link, struct c
                               .io = &n->io,
                               .runtime_dir = n->runtime_dir,
                               .gen = &n->gen,
+                              .supervisor = n->supervisor,
                               .environment = warm_environment(&n->warm, environ)};
+    n->events.supervisor = n->supervisor;
     rc = node_hang_open(n, &n->hang, err);
     if (rc == 0)
         rc = node_replay_open(n, &n->replay, err);

@@ -12,6 +12,7 @@
 #include "node_state.h"
 #include "output.h"
 #include "pace.h"
+#include "rank_numbers.h"
 #include "report.h"
 #include "stack_missing.h"
 #include "stacks.h"
@@ -187,10 +188,12 @@ static int find_rank(struct node_console *nc, struct console_client *client, int
     struct generation_place place = {0};
     if (n->guide != NULL)
         node_guide_fill_place(n->guide, &place, &first_rank);
-    if (rank >= first_rank && rank < first_rank + n->spec->n_local)
-        return rank - first_rank;
+    const struct rank_numbers numbers = {.first = first_rank, .supervisor = n->supervisor};
+    const int local_rank = rank_of_number(numbers, n->spec->n_local, rank);
+    if (local_rank >= 0)
+        return local_rank;
     snprintf(why, sizeof why, "rank %d is not of this node, which has %d to %d", rank, first_rank,
-             first_rank + n->spec->n_local - 1);
+             rank_number(numbers, n->spec->n_local) - 1);
     console_refuse(client, why);
     return -1;
 }

@@ -6,6 +6,7 @@
 #include "node_guide.h"
 #include "node_state.h"
 #include "output.h"
+#include "rank_numbers.h"
 #include "worker_env.h"
 
 #include "common/clock.h"
@@ -38,13 +39,13 @@ static const char *find_dir(const struct node *n, char dir[PATH_MAX])
                                  : NULL;
 }
 
-static int find_first_rank(const struct node *n)
+static struct rank_numbers find_numbers(const struct node *n)
 {
     struct generation_place place = {0};
-    int first_rank = 0;
+    struct rank_numbers numbers = {.supervisor = n->supervisor};
     if (n->guide != NULL)
-        node_guide_fill_place(n->guide, &place, &first_rank);
-    return first_rank;
+        node_guide_fill_place(n->guide, &place, &numbers.first);
+    return numbers;
 }
 
 static void forget(struct node *n)
@@ -59,14 +60,15 @@ struct flights *node_flights_ask(struct node *n, int local_rank)
     struct flights_names names;
     struct flights *flights = NULL;
     char dir[PATH_MAX];
-    int n_asked = 0, first_rank = find_first_rank(n);
+    const struct rank_numbers numbers = find_numbers(n);
+    int n_asked = 0;
     co_autofree int *ranks = calloc((size_t)n->spec->n_local, sizeof *ranks);
     flights_find_names(&names, get_variable);
     if (ranks == NULL || names.pipe[0] == '\0')
         return NULL;
     for (int i = 0; i < n->spec->n_local; i++)
         if ((local_rank < 0 || local_rank == i) && can_dump(n, i))
-            ranks[n_asked++] = first_rank + i;
+            ranks[n_asked++] = rank_number(numbers, i);
     flights_ask(&names, ranks, n_asked, find_dir(n, dir), co_now_ms(), &flights, NULL);
     if (flights != NULL && local_rank < 0)
         forget(n);
@@ -77,14 +79,14 @@ void node_flights_watch(struct node *n)
 {
     struct flights_names names;
     char dir[PATH_MAX];
-    int first_rank = find_first_rank(n);
+    const struct rank_numbers numbers = find_numbers(n);
     co_autofree int *ranks = calloc((size_t)n->spec->n_local, sizeof *ranks);
     forget(n);
     flights_find_names(&names, get_variable);
     if (ranks == NULL || !names.is_chosen)
         return;
     for (int i = 0; i < n->spec->n_local; i++)
-        ranks[i] = first_rank + i;
+        ranks[i] = rank_number(numbers, i);
     flights_watch(&names, ranks, n->spec->n_local, find_dir(n, dir), &n->flights, NULL);
 }
 

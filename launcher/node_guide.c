@@ -233,8 +233,7 @@ static void open_store(struct node_guide *g)
 static void announce(struct node_guide *g)
 {
     const struct member_place *p = member_get_place(g->member);
-    events_place(&g->node->events, p->generation, &p->place, g->node->spec->n_local,
-                 co_now_ms() - g->waits_from_ms);
+    events_place(&g->node->events, p->generation, &p->place, co_now_ms() - g->waits_from_ms);
     if ((p->generation > 0 || g->node->spec->verbose > 0) && !is_led(g))
         node_say(g->node,
                  "ddprun: %s%sgeneration %" PRIu32 ": %" PRIu32 " node%s, %" PRIu32 " rank%s\n",

@@ -9,6 +9,7 @@
 #include "node_stacks.h"
 #include "node_state.h"
 #include "output.h"
+#include "rank_numbers.h"
 #include "stacks.h"
 
 #include "common/clock.h"
@@ -64,9 +65,9 @@ static void look_closer(struct node_hang *w)
 
 /* --- telling ---------------------------------------------------------------------------------- */
 
-static int first_rank(const struct node *n)
+static struct rank_numbers numbers(const struct node *n)
 {
-    return n->start.first_rank;
+    return (struct rank_numbers){.first = n->start.first_rank, .supervisor = n->supervisor};
 }
 
 /* "  rank 1: pid 4711, sleeps in hrtimer_nanosleep, outside of calls, last all_reduce #811; step
@@ -75,7 +76,7 @@ static void print_rank(FILE *out, const struct node_hang *w, int rank)
 {
     const struct hang_look *look = &w->looks[rank];
     char text[HANG_PLACE_BYTES + 64];
-    fprintf(out, "  rank %d: pid %d, %s", first_rank(w->n) + rank,
+    fprintf(out, "  rank %d: pid %d, %s", rank_number(numbers(w->n), rank),
             (int)supervisor_get_rank(w->n->supervisor, rank)->pid,
             hang_proc_text(&w->procs[rank], text, sizeof text));
     const struct progress *p = &look->progress;
@@ -102,8 +103,8 @@ static void tell(const struct node_hang *w)
     FILE *out = open_memstream(&text, &size);
     if (out == NULL)
         return;
-    fprintf(out, "ddprun: rank %d hangs: %s\n", first_rank(n) + w->finding.rank,
-            hang_text(&w->finding, first_rank(n), what));
+    fprintf(out, "ddprun: rank %d hangs: %s\n", rank_number(numbers(n), w->finding.rank),
+            hang_text(&w->finding, numbers(n), what));
     int n_printed = 0;
     for (int i = 0; i < n->spec->n_local && n_printed < LINES; i++)
         if (w->looks[i].runs) {

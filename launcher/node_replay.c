@@ -5,6 +5,7 @@
 #include "node_leave.h"
 #include "node_memory.h"
 #include "node_state.h"
+#include "rank_numbers.h"
 #include "replay.h"
 #include "replay_read.h"
 
@@ -32,7 +33,7 @@ struct node_replay {
     struct replay *replay;     /* owned */
     struct replay_deed *deeds; /* owned; REPLAY_MAX_DEEDS */
     struct local *local;       /* owned; of each rank, as the next two */
-    bool *held, *runs;
+    bool *held, *runs;         /* by their places in the generation */
     uv_timer_t timer;
     uint32_t generation; /* that was looked at */
     bool has_looked;
@@ -100,10 +101,10 @@ static const char *const deed_names[] = {
     [REPLAY_RESTART] = "restart", [REPLAY_AWAIT] = "await",
 };
 
-static void kill_rank(struct node_replay *r, const struct replay_deed *deed)
+static void kill_rank(struct node_replay *r, int rank, int status)
 {
-    r->local[deed->rank] = (struct local){.is_ended = true, .status = deed->status};
-    if (nursery_signal_one(&r->n->nursery, NURSERY_MAIN, (int)deed->rank, SIGKILL) < 0)
+    r->local[rank] = (struct local){.is_ended = true, .status = status};
+    if (nursery_signal_one(&r->n->nursery, NURSERY_MAIN, rank, SIGKILL) < 0)
         node_lose_nursery(r->n);
 }
 
@@ -117,14 +118,22 @@ static void restart(struct node *n)
         node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_RESTART});
 }
 
+static struct rank_numbers places(const struct node *n)
+{
+    return (struct rank_numbers){.supervisor = n->supervisor};
+}
+
 static void carry_out(struct node_replay *r, const struct replay_deed *deed)
 {
     struct node *n = r->n;
-    events_replay(&n->events, r->generation, deed_names[deed->type],
-                  deed->type == REPLAY_KILL ? (int)deed->rank : -1);
+    const int rank =
+        deed->type == REPLAY_KILL
+            ? rank_of_number(places(n), supervisor_n_ranks(n->supervisor), (int)deed->rank)
+            : -1;
+    events_replay(&n->events, r->generation, deed_names[deed->type], rank);
     switch (deed->type) {
     case REPLAY_KILL:
-        kill_rank(r, deed);
+        kill_rank(r, rank, deed->status);
         break;
     case REPLAY_SIGNAL: /* its ranks may want to save their state */
         node_memory_let_go(n->gen.memory);
@@ -143,29 +152,35 @@ static void carry_out(struct node_replay *r, const struct replay_deed *deed)
     }
 }
 
-static void look_at_ranks(struct node_replay *r)
+/* returns   how many have a place */
+static int look_at_ranks(struct node_replay *r)
 {
     const struct node *n = r->n;
+    int n_places = 0;
     for (int i = 0; i < n->spec->n_local; i++) {
         const struct supervisor_rank *rank = supervisor_get_rank(n->supervisor, i);
         struct progress progress;
         uint64_t digest;
-        r->runs[i] = rank->phase == RANK_RUNS;
-        r->held[i] = r->runs[i] &&
-                     node_memory_read_progress(n->gen.memory, i, &progress, &digest) &&
-                     progress.is_held;
-        if (r->held[i] && !r->has_met)
+        if (rank->is_dropped)
+            continue;
+        const int at = n_places++;
+        r->runs[at] = rank->phase == RANK_RUNS;
+        r->held[at] = r->runs[at] &&
+                      node_memory_read_progress(n->gen.memory, i, &progress, &digest) &&
+                      progress.is_held;
+        if (r->held[at] && !r->has_met)
             compare_steps(r, &progress);
     }
+    return n_places;
 }
 
-static void do_what_is_due(struct node_replay *r)
+static void do_what_is_due(struct node_replay *r, int n_places)
 {
     const struct node *n = r->n;
     const struct replay_view view = {.generation = r->generation,
                                      .node = (uint32_t)n->start.place.node_rank,
                                      .first_rank = (uint32_t)n->start.first_rank,
-                                     .n_local = (uint32_t)n->spec->n_local,
+                                     .n_local = (uint32_t)n_places,
                                      .held = r->held,
                                      .runs = r->runs};
     const size_t n_deeds = replay_look(r->replay, &view, r->deeds);
@@ -190,10 +205,9 @@ static void on_time(uv_timer_t *timer)
         r->has_met = false;
         compare_place(r);
     }
-    if (!r->differs) /* that is told once */
-        look_at_ranks(r);
+    const int n_places = r->differs ? 0 : look_at_ranks(r); /* that is told once */
     if (!r->differs)
-        do_what_is_due(r);
+        do_what_is_due(r, n_places);
 }
 
 void node_replay_tell_end(struct node_replay *r)

@@ -6,6 +6,7 @@
 #include "node_guide.h"
 #include "node_memory.h"
 #include "node_state.h"
+#include "rank_numbers.h"
 #include "stacks.h"
 #include "worker_env.h"
 
@@ -41,6 +42,7 @@ static int list_ranks(const struct node *n, int wanted, struct stacks_rank *rank
     int first_rank = 0, n_found = 0;
     if (n->guide != NULL)
         node_guide_fill_place(n->guide, &place, &first_rank);
+    const struct rank_numbers numbers = {.first = first_rank, .supervisor = n->supervisor};
     for (int i = 0; i < n->spec->n_local; i++) {
         const struct supervisor_rank *r = supervisor_get_rank(n->supervisor, i);
         struct rank_more *m = &more[n_found];
@@ -50,7 +52,7 @@ static int list_ranks(const struct node *n, int wanted, struct stacks_rank *rank
         bool has_page = node_memory_read_progress(n->gen.memory, i, &m->progress, &digest);
         m->stderr_path = find_stderr(n, i);
         ranks[n_found++] = (struct stacks_rank){.local_rank = i,
-                                                .rank = first_rank + i,
+                                                .rank = rank_number(numbers, i),
                                                 .pid = r->pid,
                                                 .progress = has_page ? &m->progress : NULL,
                                                 .stderr_path = m->stderr_path};

@@ -187,10 +187,10 @@ void node_mend(struct node *n, const struct supervisor_orders *o)
 {
     if (o->mend)
         node_history_note_end(n, true);
-    if (o->dropped >= 0) {
-        node_memory_drop(n->gen.memory, o->dropped);
+    for (int i = 0; i < o->n_dropped; i++) {
+        node_memory_drop(n->gen.memory, o->dropped[i]);
         if (n->gen.scale != NULL)
-            scale_drop(n->gen.scale, o->dropped);
+            scale_drop(n->gen.scale, o->dropped[i]);
     }
     if (o->mend)
         make_generation(n);

@@ -184,7 +184,8 @@ static void say_replacement(struct node *n)
         snprintf(count, sizeof count, ", after progress");
     else if (max > 0)
         snprintf(count, sizeof count, ", restart %d of %d", r->n_counted, max);
-    node_say(n, "ddprun: rank %d failed: %s, %s after its start; %s%s\n", r->rank,
+    node_say(n, "ddprun: rank %d failed: %s, %s after its start; %s%s\n",
+             supervisor_place_of(n->supervisor, r->rank),
              report_status(r->was.status, status, sizeof status),
              report_duration(r->was.ended_ms - r->was.started_ms, time, sizeof time),
              r->is_dropped ? "the others go on without it" : "it is replaced", count);

@@ -244,6 +244,7 @@ static void report_dying(struct state *s)
     for (int i = 0; i < s->n_ranks && n < MAX_REAPED; i++) {
         if (s->pid_of[i] == 0 || !dying_has_failed(s->pid_of[i], &ended[n].status))
             continue;
+        dying_step_aside(s->pid_of[i]);
         ended[n++].pid = s->pid_of[i];
         kill(s->pid_of[i], SIGKILL);
     }

@@ -7,6 +7,7 @@
 #include "oom_watch.h"
 #include "program.h"
 #include "rank_io.h"
+#include "rank_numbers.h"
 #include "rendezvous/member.h"
 #include "report.h"
 #include "report_json.h"
@@ -38,9 +39,10 @@ static int pass_root_cause_on(const struct post_mortem *p, const char *text,
     char status[160];
     char brief[OOM_GROUP_BYTES + 160];
     char message[sizeof brief + 256];
+    const struct rank_numbers numbers = {.first = p->job != NULL ? p->job->first_rank : 0,
+                                         .supervisor = p->supervisor};
     oom_text_brief(oom, brief, sizeof brief);
-    snprintf(message, sizeof message, "rank %d failed: %s%s%s",
-             (p->job != NULL ? p->job->first_rank : 0) + rank,
+    snprintf(message, sizeof message, "rank %d failed: %s%s%s", rank_number(numbers, rank),
              report_status(root->status, status, sizeof status), brief[0] != '\0' ? ": " : "",
              brief);
     int exit_code = WIFSIGNALED(root->status) ? -WTERMSIG(root->status) : WEXITSTATUS(root->status);

@@ -113,13 +113,13 @@ enum replay_deed_type {
 
 struct replay_deed {
     enum replay_deed_type type;
-    uint32_t rank;    /* KILL: local */
+    uint32_t rank;    /* KILL: its place among those of its node */
     int status;       /* KILL */
     int sig;          /* SIGNAL */
     uint32_t n_nodes; /* AWAIT */
 };
 
-struct replay_view { /* of one node's ranks */
+struct replay_view { /* of one node's ranks, without those that the job goes on without */
     uint32_t generation, node, first_rank, n_local;
     const bool *held; /* of each: it waits where all wait */
     const bool *runs;

@@ -87,7 +87,13 @@ static void fate(const struct supervisor_rank *r, char *buf, size_t n)
 /* The job's number of a local rank. */
 static int number(const struct report *r, int local_rank)
 {
-    return (r->job != NULL ? r->job->first_rank : 0) + local_rank;
+    return rank_number(report_numbers(r), local_rank);
+}
+
+/* One that the job went on without was told when it was left out, and has no number any more. */
+static bool is_other(const struct supervisor *s, int rank, int root)
+{
+    return rank != root && !supervisor_get_rank(s, rank)->is_dropped;
 }
 
 /* Print "  ranks 0, 2-7: TEXT" for the ranks from first on that share first's fate. */
@@ -100,12 +106,12 @@ static void print_group(FILE *out, const struct report *r, int first, int root, 
     bool open_range = false;
     for (int i = first; i < supervisor_n_ranks(s); i++) {
         fate(supervisor_get_rank(s, i), other, sizeof other);
-        n += i != root && strcmp(other, text) == 0;
+        n += is_other(s, i, root) && strcmp(other, text) == 0;
     }
     fprintf(out, n == 1 ? "  rank " : "  ranks ");
     for (int i = first; i < supervisor_n_ranks(s); i++) {
         fate(supervisor_get_rank(s, i), other, sizeof other);
-        if (i == root || strcmp(other, text) != 0)
+        if (!is_other(s, i, root) || strcmp(other, text) != 0)
             continue;
         if (i == last + 1) {
             open_range = true;
@@ -127,7 +133,7 @@ static bool was_printed(const struct supervisor *s, int rank, int root, const ch
     char other[2 * REPORT_STATUS_BYTES];
     for (int i = 0; i < rank; i++) {
         fate(supervisor_get_rank(s, i), other, sizeof other);
-        if (i != root && strcmp(other, text) == 0)
+        if (is_other(s, i, root) && strcmp(other, text) == 0)
             return true;
     }
     return false;
@@ -138,7 +144,7 @@ static void print_others(FILE *out, const struct report *r, int root)
     const struct supervisor *s = r->supervisor;
     char text[2 * REPORT_STATUS_BYTES];
     for (int i = 0; i < supervisor_n_ranks(s); i++) {
-        if (i == root)
+        if (!is_other(s, i, root))
             continue;
         fate(supervisor_get_rank(s, i), text, sizeof text);
         if (!was_printed(s, i, root, text))
@@ -177,7 +183,8 @@ static const char *worth_printing(const char *tail)
 static void print_hang(FILE *out, const struct report *r)
 {
     char text[HANG_TEXT_BYTES];
-    fprintf(out, "  ended by ddprun, since it hung: %s\n", hang_text(r->hang, number(r, 0), text));
+    fprintf(out, "  ended by ddprun, since it hung: %s\n",
+            hang_text(r->hang, report_numbers(r), text));
 }
 
 static void print_rank_failed(FILE *out, const struct report *r, int rank)

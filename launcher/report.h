@@ -12,6 +12,8 @@
 #ifndef DDP_LAUNCHER_REPORT_H
 #define DDP_LAUNCHER_REPORT_H
 
+#include "rank_numbers.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -19,7 +21,6 @@
 struct hang_finding;
 struct oom_finding;
 struct member_end;
-struct supervisor;
 
 /* Of a job that a roster decides about. */
 struct report_job {
@@ -43,6 +44,12 @@ struct report {
     bool after_progress;          /* those after progress are not counted */
     const struct report_job *job; /* NULL: this node is alone */
 };
+
+static inline struct rank_numbers report_numbers(const struct report *r)
+{
+    return (struct rank_numbers){.first = r->job != NULL ? r->job->first_rank : 0,
+                                 .supervisor = r->supervisor};
+}
 
 /* Is what failed here what ended the job? */
 bool report_is_ours(const struct report *r);

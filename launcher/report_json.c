@@ -22,16 +22,11 @@ static double seconds(uint64_t from_ms, uint64_t to_ms)
     return to_ms > from_ms ? (double)(to_ms - from_ms) / 1000 : 0;
 }
 
-static int first_rank(const struct report *report)
-{
-    return report->job != NULL ? report->job->first_rank : 0;
-}
-
 /* What the list of ranks and the root cause have in common. */
 static json_t *make_rank(const struct report *report, int local_rank)
 {
     const struct supervisor_rank *r = supervisor_get_rank(report->supervisor, local_rank);
-    int rank = first_rank(report) + local_rank;
+    int rank = rank_number(report_numbers(report), local_rank);
     bool ended = r->phase == RANK_ENDED;
     bool by_signal = ended && WIFSIGNALED(r->status);
     return json_pack("{s:i,s:i,s:o,s:o,s:o}", "rank", rank, "local_rank", local_rank, "pid",
@@ -70,7 +65,7 @@ static json_t *make_root_cause(const struct report *r)
                         json_value_number(v->outcome == OUTCOME_START_FAILED, rank->status));
     json_object_set_new(root, "oom", r->oom != NULL ? oom_json_make(r->oom) : json_null());
     json_object_set_new(root, "hang",
-                        r->hang != NULL ? hang_json_make(r->hang, first_rank(r)) : json_null());
+                        r->hang != NULL ? hang_json_make(r->hang, report_numbers(r)) : json_null());
     json_object_set_new(root, "error", json_value_text(r->error));
     json_object_set_new(root, "stderr", json_value_text(r->tail));
     return root;

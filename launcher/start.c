@@ -9,6 +9,7 @@
 #include "pmi_host.h"
 #include "rank_argv.h"
 #include "rank_io.h"
+#include "rank_numbers.h"
 #include "scale.h"
 #include "worker_env.h"
 
@@ -44,11 +45,17 @@ static void one_fini(struct one *r)
         close(r->pmi_fd);
 }
 
+static int number(const struct start *s, int local_rank)
+{
+    const struct rank_numbers numbers = {.first = s->first_rank, .supervisor = s->supervisor};
+    return rank_number(numbers, local_rank);
+}
+
 static int make_words(const struct start *s, int local_rank, struct one *r)
 {
     char error_file[PATH_MAX];
     struct rank_place place = {
-        .rank = s->first_rank + local_rank,
+        .rank = number(s, local_rank),
         .local_rank = local_rank,
         .error_file =
             rank_io_error_file(s->io, s->runtime_dir, local_rank, error_file, sizeof error_file),
@@ -68,7 +75,7 @@ static int one_init(const struct start *s, int local_rank, struct one *ret)
         .io = {.owned = {-1, -1}, .ours = {-1, -1}}, .node_fd = -1, .scale_fd = -1, .pmi_fd = -1};
     int rc = make_words(s, local_rank, ret);
     if (rc == 0)
-        rc = rank_io_make(s->io, local_rank, s->first_rank + local_rank, &ret->io, NULL);
+        rc = rank_io_make(s->io, local_rank, number(s, local_rank), &ret->io, NULL);
     if (rc == 0)
         rc = node_memory_add(s->gen->memory, local_rank, &ret->node_fd);
     if (rc == 0 && s->gen->scale != NULL)
@@ -108,13 +115,23 @@ static int ask(const struct start *s, int first, const struct one *ranks, int n)
     return rc < 0 ? rc : nursery_spawn(s->nursery, first, n, image_fd, fds);
 }
 
+/* One that comes where others were left out sees as many ranks of this node as there were: in a
+ * world of fewer no library would believe it. What is true it hears by the node socket. */
+static int make_env(struct start *s)
+{
+    struct generation_place place = s->place;
+    if (place.world_size < place.local_world_size)
+        place.world_size = place.local_world_size;
+    return worker_env_create(s->spec, &place, s->environment, &s->env, NULL);
+}
+
 int start_ranks(struct start *s, int first, int n, int *ret_n)
 {
     struct one ranks[SPAWN_AT_ONCE];
     int n_made = 0;
     int rc = 0;
     if (s->env == NULL)
-        rc = worker_env_create(s->spec, &s->place, s->environment, &s->env, NULL);
+        rc = make_env(s);
     while (rc == 0 && n_made < n) {
         rc = one_init(s, first + n_made, &ranks[n_made]);
         n_made += rc == 0;

@@ -13,6 +13,7 @@ struct job_spec;
 struct nursery;
 struct pmi_host;
 struct rank_io;
+struct supervisor;
 
 struct start {
     const struct job_spec *spec; /* borrowed, as the five below */
@@ -20,11 +21,12 @@ struct start {
     const struct rank_io *io;
     const char *runtime_dir;
     const struct generation *gen;
-    struct pmi_host *pmi;          /* borrowed; of this generation; NULL: none */
-    char *const *environment;      /* borrowed; ours, as ranks inherit it */
-    struct generation_place place; /* what its ranks are told of the job ... */
-    int first_rank;                /* ... and the number there of this node's first */
-    struct worker_env *env;        /* owned; NULL: made by the first start */
+    struct pmi_host *pmi;                /* borrowed; of this generation; NULL: none */
+    char *const *environment;            /* borrowed; ours, as ranks inherit it */
+    struct generation_place place;       /* what its ranks are told of the job ... */
+    int first_rank;                      /* ... and the number there of this node's first */
+    const struct supervisor *supervisor; /* borrowed: which of its ranks are left out */
+    struct worker_env *env;              /* owned; NULL: made by the first start */
 };
 
 /* Ask for n ranks, from local rank `first` on, 1 to SPAWN_AT_ONCE: they are started together.

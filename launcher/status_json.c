@@ -4,7 +4,7 @@
 #include "job_spec.h"
 #include "json_value.h"
 #include "pace.h"
-#include "supervisor.h"
+#include "rank_numbers.h"
 
 #include <ctype.h>
 #include <stdbool.h>
@@ -13,6 +13,11 @@
 static int64_t since(uint64_t from_ms, uint64_t to_ms)
 {
     return to_ms > from_ms ? (int64_t)(to_ms - from_ms) : 0;
+}
+
+static struct rank_numbers numbers(const struct status *s)
+{
+    return (struct rank_numbers){.first = s->first_rank, .supervisor = s->supervisor};
 }
 
 static const char *phase_name(enum supervisor_phase phase)
@@ -59,8 +64,8 @@ static json_t *make_pace(const struct status *s)
     if (p->slowest < 0)
         return json_null();
     return json_pack("{s:I,s:f,s:i,s:f}", "steps", (json_int_t)p->steps, "step_ms",
-                     (double)p->step_ns / 1e6, "slowest", s->first_rank + p->slowest, "share",
-                     p->share);
+                     (double)p->step_ns / 1e6, "slowest", rank_number(numbers(s), p->slowest),
+                     "share", p->share);
 }
 
 static json_t *make_rank(const struct status *s, int local_rank)
@@ -71,15 +76,16 @@ static json_t *make_rank(const struct status *s, int local_rank)
     bool ended = r->phase == RANK_ENDED;
     bool by_signal = ended && WIFSIGNALED(r->status);
     uint64_t until_ms = ended ? r->ended_ms : s->now_ms;
-    json_t *rank = json_pack(
-        "{s:i,s:i,s:o,s:s,s:o,s:o,s:o,s:o,s:o,s:I,s:o}", "rank", s->first_rank + local_rank,
-        "local_rank", local_rank, "pid", json_value_number(r->pid != 0, r->pid), "state",
-        phase_name(r->phase), "age_ms", json_value_number(ran, since(r->started_ms, until_ms)),
-        "started_ms", json_value_number(ran, since(s->generation_ms, r->started_ms)), "came_ms",
-        json_value_number(more->came_ms != 0, since(s->generation_ms, more->came_ms)), "exit_code",
-        json_value_number(ended && !by_signal, WEXITSTATUS(r->status)), "signal",
-        json_value_number(by_signal, WTERMSIG(r->status)), "restarts", (json_int_t)more->restarts,
-        "last_line", json_value_text(more->last_line));
+    json_t *rank =
+        json_pack("{s:i,s:i,s:o,s:s,s:o,s:o,s:o,s:o,s:o,s:I,s:o}", "rank",
+                  rank_number(numbers(s), local_rank), "local_rank", local_rank, "pid",
+                  json_value_number(r->pid != 0, r->pid), "state", phase_name(r->phase), "age_ms",
+                  json_value_number(ran, since(r->started_ms, until_ms)), "started_ms",
+                  json_value_number(ran, since(s->generation_ms, r->started_ms)), "came_ms",
+                  json_value_number(more->came_ms != 0, since(s->generation_ms, more->came_ms)),
+                  "exit_code", json_value_number(ended && !by_signal, WEXITSTATUS(r->status)),
+                  "signal", json_value_number(by_signal, WTERMSIG(r->status)), "restarts",
+                  (json_int_t)more->restarts, "last_line", json_value_text(more->last_line));
     add_progress(rank, more, s->generation_ms);
     return rank;
 }

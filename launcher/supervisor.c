@@ -696,7 +696,7 @@ static bool is_about_a_rank(const struct supervisor *s, const struct supervisor_
 void supervisor_step(struct supervisor *s, const struct supervisor_event *e,
                      struct supervisor_orders *ret)
 {
-    *ret = (struct supervisor_orders){.except = -1, .dropped = -1};
+    *ret = (struct supervisor_orders){.except = -1};
     if ((e->type == SUPERVISOR_EV_STARTED || e->type == SUPERVISOR_EV_START_FAILED ||
          e->type == SUPERVISOR_EV_EXITED || e->type == SUPERVISOR_EV_JOINED ||
          e->type == SUPERVISOR_EV_ASKED) &&
@@ -723,13 +723,16 @@ struct supervisor *supervisor_create(const struct supervisor_limits *limits)
         return NULL;
     s->limits = *limits;
     s->anew = calloc(n, sizeof *s->anew);
+    s->dropped = calloc(n, sizeof *s->dropped);
     s->deadline_ms = CO_NEVER_MS;
     s->verdict.rank = -1;
     s->verdict.witness = -1;
     s->replacement.rank = -1;
     s->primary = -1;
-    if (s->anew != NULL && restart_policy_init(&s->policy, &limits->restarts) == 0)
+    if (s->anew != NULL && s->dropped != NULL &&
+        restart_policy_init(&s->policy, &limits->restarts) == 0)
         return s;
+    free(s->dropped);
     free(s->anew);
     free(s);
     return NULL;
@@ -740,13 +743,14 @@ void supervisor_destroy(struct supervisor *s)
     if (s == NULL)
         return;
     restart_policy_fini(&s->policy);
+    free(s->dropped);
     free(s->anew);
     free(s);
 }
 
 void supervisor_begin(struct supervisor *s, uint64_t now_ms, struct supervisor_orders *ret)
 {
-    *ret = (struct supervisor_orders){.except = -1, .dropped = -1};
+    *ret = (struct supervisor_orders){.except = -1};
     s->begun_ms = now_ms;
     enter(s, s->limits.guided ? SUPERVISOR_WAITING : SUPERVISOR_STARTING,
           &(struct supervisor_event){.now_ms = now_ms}, ret);
@@ -770,6 +774,19 @@ const struct supervisor_rank *supervisor_get_rank(const struct supervisor *s, in
 int supervisor_n_ranks(const struct supervisor *s)
 {
     return s->limits.n_ranks;
+}
+
+int supervisor_n_next(const struct supervisor *s)
+{
+    return s->state == SUPERVISOR_KEEPING ? mend_n_next(s) : s->limits.n_ranks;
+}
+
+int supervisor_place_of(const struct supervisor *s, int rank)
+{
+    int place = 0;
+    for (int i = 0; i < rank; i++)
+        place += !s->ranks[i].is_dropped;
+    return place;
 }
 
 uint32_t supervisor_generation(const struct supervisor *s)

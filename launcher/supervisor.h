@@ -94,6 +94,7 @@ struct supervisor_event {
     struct restart_progress progress; /* EXITED: what the generation has achieved by now */
     int sig;             /* SIGNAL; FINISH: that of which this ddprun is to die, or 0 */
     uint32_t generation; /* NEXT: its number */
+    int n_ranks;         /* NEXT: so many of this node are in it, see supervisor_n_next() */
     bool gently;         /* ORDER_STOP: they have the time of a signal, else that of a failure */
     bool may_keep;       /* ORDER_STOP: it is their generation that ends; they may live on */
     int exit_code;       /* FINISH: what the whole job's end means */
@@ -107,7 +108,8 @@ struct supervisor_orders {
     bool mend;       /* make what the next generation has of its own while ranks live ... */
     const int *anew; /* ... and start these in it; lent until the next step */
     int n_anew;
-    int dropped;      /* with mend: this one is not in it, nor in later ones; -1: none */
+    const int *dropped; /* with mend: these are not in it, nor in later ones; lent likewise */
+    int n_dropped;
     int signal;       /* send it to each rank that runs ... */
     int except;       /* ... apart from this one, which dies already; -1: none */
     bool to_groups;   /* ... to its process group, else to its first process */
@@ -131,7 +133,7 @@ struct supervisor_limits {
     bool guided;           /* nothing is started before NEXT; `restarts` does not matter */
     bool mends;           /* ranks live on when one fails, where they can: that one alone is started
                               again */
-    bool drops;           /* with mends: or is left out. Not guided */
+    bool drops;           /* with mends: or is left out */
     uint64_t recovery_ms; /* ranks that are called to the next generation may take so long */
 };
 
@@ -213,6 +215,13 @@ enum supervisor_state supervisor_get_state(const struct supervisor *s);
 uint64_t supervisor_deadline_ms(const struct supervisor *s); /* CO_NEVER_MS: feed no TIME */
 const struct supervisor_rank *supervisor_get_rank(const struct supervisor *s, int rank);
 int supervisor_n_ranks(const struct supervisor *s);
+
+/* So many of this node's ranks would be in the next generation, if there is one: all of them, but
+ * for those that are dropped where others live on. 1 or more. */
+int supervisor_n_next(const struct supervisor *s);
+
+/* A rank's place among those of this node that are not dropped; of one that is: behind how many. */
+int supervisor_place_of(const struct supervisor *s, int rank);
 uint32_t supervisor_generation(const struct supervisor *s);
 uint64_t supervisor_generation_ms(const struct supervisor *s); /* since when it is under way */
 const struct supervisor_verdict *supervisor_get_verdict(const struct supervisor *s);

@@ -25,7 +25,8 @@ struct supervisor {
     struct restart_policy policy;
     struct supervisor_verdict verdict;
     struct supervisor_replacement replacement;
-    int *anew; /* owned, n_ranks: lent with the orders */
+    int *anew; /* owned, n_ranks, as the next one: lent with the orders */
+    int *dropped;
     struct supervisor_rank ranks[];
 };
 

@@ -145,10 +145,26 @@ static ncclResult_t reduce_all(struct device_group *g, const struct device_avera
     return freed != ncclSuccess ? freed : end;
 }
 
+/* The way back from an average is a wait of the host, which a graph does not have. */
+static int check_capture(void *stream, struct co_error *err)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const cudaError_t result = cudaStreamIsCapturing(stream, &status);
+    if (result != cudaSuccess)
+        return words_cuda_failed("cudaStreamIsCapturing", result, err);
+    if (status == cudaStreamCaptureStatusNone)
+        return 0;
+    return co_fail(err, -ENOTSUP,
+                   "the stream captures a graph: the averages of a model cannot be in one; "
+                   "ddp_all_reduce() with the stream can");
+}
+
 int average_run(struct device_group *g, const struct device_average *a, struct co_error *err)
 {
     const char what[] = "the average of gradients";
     int code = wait_check(g, err);
+    if (code == 0)
+        code = check_capture(a->stream, err);
     if (code != 0 || a->n == 0)
         return code;
     const cudaError_t followed = follow(g, a->stream);

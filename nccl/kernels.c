@@ -1,5 +1,6 @@
 #include "kernels.h"
 
+#include "kernel_moments.h"
 #include "words.h"
 
 #include "common/error.h"
@@ -10,7 +11,7 @@
 extern const unsigned long long kernels_image[];
 
 enum {
-    LANES = 256,       /* threads of a block */
+    LANES = KERNEL_LANES,
     EACH = 4,          /* values of a thread, as long as there are enough threads */
     MOST_BLOCKS = 2048 /* of a piece: some for each multiprocessor, whatever the GPU */
 };
@@ -20,6 +21,14 @@ enum {
 static const char *const names[KERNEL_N] = {
     [KERNEL_PACK] = "ddp_pack",
     [KERNEL_UNPACK] = "ddp_unpack",
+    [KERNEL_MOMENTS] = "ddp_moments",
+    [KERNEL_SAY_MOMENTS] = "ddp_say_moments",
+    [KERNEL_HEAR_MOMENTS] = "ddp_hear_moments",
+    [KERNEL_RECALL] = "ddp_recall",
+    [KERNEL_NORMALISE] = "ddp_normalise",
+    [KERNEL_SUMS] = "ddp_sums",
+    [KERNEL_SAY_SUMS] = "ddp_say_sums",
+    [KERNEL_BACKWARD] = "ddp_backward",
 };
 
 static int failed(cudaError_t result, struct co_error *err)
@@ -99,4 +108,43 @@ int kernels_unpack(const struct kernels *k, const struct kernel_pieces *work, cu
                    struct co_error *err)
 {
     return run_pieces(k, KERNEL_UNPACK, work, stream, err);
+}
+
+/* --- batch normalisation ---------------------------------------------------------------------- */
+
+static uint32_t parts_of(const struct device_layer *l)
+{
+    const uint64_t values = l->outer * l->inner, each = (uint64_t)LANES * EACH;
+    const uint64_t n = (values + each - 1) / each;
+    if (n <= 1)
+        return 1;
+    return n < DEVICE_LAYER_PARTS ? (uint32_t)n : DEVICE_LAYER_PARTS;
+}
+
+int kernels_norm(const struct kernels *k, enum device_norm step, const struct device_layer *layer,
+                 cudaStream_t stream, struct co_error *err)
+{
+    static const struct {
+        enum kernel values, channels; /* KERNEL_N: none */
+    } of[] = {
+        [DEVICE_NORM_SAY] = {KERNEL_MOMENTS, KERNEL_SAY_MOMENTS},
+        [DEVICE_NORM_HEAR] = {KERNEL_N, KERNEL_HEAR_MOMENTS},
+        [DEVICE_NORM_RECALL] = {KERNEL_N, KERNEL_RECALL},
+        [DEVICE_NORM_APPLY] = {KERNEL_NORMALISE, KERNEL_N},
+        [DEVICE_NORM_SUM] = {KERNEL_SUMS, KERNEL_SAY_SUMS},
+        [DEVICE_NORM_BACK] = {KERNEL_BACKWARD, KERNEL_N},
+    };
+    struct device_layer l = *layer;
+    if (l.channels > INT32_MAX)
+        return co_fail(err, -EINVAL, "%llu channels are too many for a kernel",
+                       (unsigned long long)l.channels);
+    l.n_parts = parts_of(&l);
+    const dim3 blocks = {(unsigned)l.channels, l.n_parts, 1};
+    const dim3 rows = {(unsigned)((l.channels + LANES - 1) / LANES), 1, 1};
+    int code = 0;
+    if (of[step].values != KERNEL_N)
+        code = launch(k, of[step].values, blocks, &l, stream, err);
+    if (code == 0 && of[step].channels != KERNEL_N)
+        code = launch(k, of[step].channels, rows, &l, stream, err);
+    return code;
 }

@@ -12,6 +12,8 @@
 
 #include "kernel_math.h"
 
+#include "worker-runtime/device_layer.h"
+
 #include <cuda_runtime_api.h>
 
 struct co_error;
@@ -19,6 +21,14 @@ struct co_error;
 enum kernel {
     KERNEL_PACK,
     KERNEL_UNPACK,
+    KERNEL_MOMENTS,
+    KERNEL_SAY_MOMENTS,
+    KERNEL_HEAR_MOMENTS,
+    KERNEL_RECALL,
+    KERNEL_NORMALISE,
+    KERNEL_SUMS,
+    KERNEL_SAY_SUMS,
+    KERNEL_BACKWARD,
     KERNEL_N,
 };
 
@@ -46,5 +56,15 @@ int kernels_pack(const struct kernels *k, const struct kernel_pieces *work, cuda
  * becomes 1 where one is not finite in the end. Else as kernels_pack(). */
 int kernels_unpack(const struct kernels *k, const struct kernel_pieces *work, cudaStream_t stream,
                    struct co_error *err);
+
+/* A step of batch normalisation: what it reads and writes stands at enum device_norm.
+ *
+ * layer     copied; n_parts is chosen here, by the shape alone: the same sums in every run. What a
+ *           step does not read or write may be NULL
+ * cost      SAY and SUM read their values twice, and once, the others once; 20 to 40 operations of
+ *           float64 a value. Channels last (inner is 1) are read with gaps: not tuned
+ * returns   also -EINVAL: more channels than a launch has blocks, 2^31 - 1 */
+int kernels_norm(const struct kernels *k, enum device_norm step, const struct device_layer *layer,
+                 cudaStream_t stream, struct co_error *err);
 
 #endif

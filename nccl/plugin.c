@@ -51,6 +51,12 @@ static int load_kernels(struct device *d, struct co_error *err)
     return code;
 }
 
+static int norm(struct device *d, enum device_norm step, const struct device_layer *layer,
+                void *stream, struct co_error *err)
+{
+    return kernels_norm(&d->kernels, step, layer, stream, err);
+}
+
 static int comm_of(struct device_group *g, void **ret, struct co_error *err)
 {
     const int code = wait_check(g, err);
@@ -84,6 +90,7 @@ const struct device_plugin ddp_device_plugin = {
     .alloc_host = bucket_alloc_host,
     .free_host = bucket_free_host,
     .load_kernels = load_kernels,
+    .norm = norm,
     .average = average_run,
     .take_words = average_take,
     .copy_out = average_copy_out,

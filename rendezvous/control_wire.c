@@ -296,6 +296,7 @@ static void pass_place(struct pass *p, struct message_place *s)
     pass_u32(p, "the node's number", &s->node_index, 0, s->n_nodes - 1);
     pass_u32(p, "the world size", &s->world_size, s->n_nodes, INT32_MAX);
     pass_u32(p, "the first rank", &s->first_rank, 0, s->world_size - 1);
+    pass_u32(p, "the number of ranks", &s->n_local, 1, s->world_size - s->first_rank);
     pass_flag(p, "leads", &s->leads);
     pass_flag(p, "agent-store", &s->agent_store);
     pass_name(p, "the host", &s->host, MESSAGE_HOST_BYTES, s->leads);
@@ -343,6 +344,11 @@ static void pass_failed(struct pass *p, struct message_failed *f)
     pass_flag(p, "progressed", &f->progressed);
     pass_flag(p, "a consequence", &f->consequence);
     pass_flag(p, "mends", &f->mends);
+}
+
+static void pass_stopped(struct pass *p, struct message_stopped *s)
+{
+    pass_u32(p, "the number of ranks", &s->n_local, 1, MESSAGE_MAX_LOCAL);
 }
 
 static void pass_verdict(struct pass *p, struct message_verdict *v)
@@ -438,6 +444,9 @@ static void pass_body(struct pass *p, struct message *m)
         break;
     case MESSAGE_FAILED:
         pass_failed(p, &m->failed);
+        break;
+    case MESSAGE_STOPPED:
+        pass_stopped(p, &m->stopped);
         break;
     case MESSAGE_LEAVE:
         pass_text(p, "the text", &m->leave.text);

@@ -14,7 +14,7 @@
 struct co_buf;
 struct co_error;
 
-#define CONTROL_WIRE_VERSION   3
+#define CONTROL_WIRE_VERSION   4
 #define CONTROL_WIRE_MAX_BYTES 65536 /* of one message */
 
 /* Append a message to `out`.

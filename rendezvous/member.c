@@ -87,6 +87,7 @@ static void seek(struct member *m, const struct member_event *e)
 {
     m->holds = m->keeps = m->kills = m->was_given_up = false;
     m->n_reports = 0;
+    m->hello.n_local = m->n_ranks;
     m->lease = (struct lease){0};
     m->late_at_ms = e->now_ms + m->limits.start_timeout_ms;
     member_seek(m, e->now_ms);
@@ -125,6 +126,7 @@ static void take_place(struct member *m, const struct member_event *e)
     m->place = (struct member_place){e->message->generation, e->message->sealed};
     snprintf(m->host, sizeof m->host, "%s", e->message->sealed.host);
     m->place.place.host = m->host;
+    m->hello.n_local = e->message->sealed.n_local;
     m->holds = true;
     m->keeps = false;
     m->has_progress = false;
@@ -210,18 +212,24 @@ static void kill_unlinked(struct member *m, const struct member_event *e)
     kill_ranks(m, e);
 }
 
-static void say_stopped(struct member *m, const struct member_event *e)
+static void say_no_part(struct member *m, uint32_t n_next)
 {
-    (void)e;
     m->holds = m->keeps = m->kills = false;
+    m->hello.n_local = n_next;
     m->stopped = m->place.generation;
     member_report(m, REPORT_STOPPED);
 }
 
-/* To the roster it is all the same. */
+static void say_stopped(struct member *m, const struct member_event *e)
+{
+    (void)e;
+    say_no_part(m, m->n_ranks);
+}
+
+/* To the roster it is all the same, but for their number. */
 static void say_kept(struct member *m, const struct member_event *e)
 {
-    say_stopped(m, e);
+    say_no_part(m, e->input->n_ranks);
     m->keeps = true;
 }
 
@@ -395,6 +403,7 @@ static const struct row rows[] = {
     ROW(KEEPING,  SEALED,      has_no_lease,      decline,           KEEPING),
     ROW(KEEPING,  SEALED,      leads,             take_place,        LEADING),
     ROW(KEEPING,  SEALED,      always,            take_place,        RUNNING),
+    ROW(KEEPING,  RANKS_KEPT,  always,            say_kept,          KEEPING),
     ROW(KEEPING,  VERDICT,     always,            take_verdict,      ENDING),
     ROW(KEEPING,  LEAVE,       always,            say_leave,         ENDING),
     ROW(KEEPING,  END_JOB,     always,            say_end,           ENDING),
@@ -484,7 +493,7 @@ static const struct co_machine_pair ignored[] = {
     /* they take part in nothing, and how one of them ends is known when the next generation has
      * begun */
     IGNORE(KEEPING, STORE_OPEN), IGNORE(KEEPING, RANK_FAILED), IGNORE(KEEPING, RANKS_DONE),
-    IGNORE(KEEPING, RANKS_GONE), IGNORE(KEEPING, RANKS_KEPT), IGNORE(KEEPING, YIELDED),
+    IGNORE(KEEPING, RANKS_GONE), IGNORE(KEEPING, YIELDED),
     /* kept is what was to be stopped, and only where a generation may follow */
     IGNORE(RUNNING, RANKS_KEPT), IGNORE(KILLING, RANKS_KEPT), IGNORE(ENDING, RANKS_KEPT),
     IGNORE(ENDED, RANKS_KEPT),

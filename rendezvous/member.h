@@ -40,7 +40,7 @@ struct member; /* opaque */
     X(RANK_FAILED, "a rank failed, or what the generation needs could not be had")                 \
     X(RANKS_DONE, "all ranks ended well")                                                          \
     X(RANKS_GONE, "nothing of the generation runs here any more")                                  \
-    X(RANKS_KEPT, "the ranks have left the generation, and wait for the next one")                 \
+    X(RANKS_KEPT, "the ranks have left the generation, and wait for the next one; or fewer do")    \
     X(YIELDED, "the ranks have saved their state")                                                 \
     X(RESTART, "all ranks of the job are to be started again")                                     \
     X(LEAVE, "this node is to leave the job")                                                      \
@@ -75,10 +75,12 @@ enum member_input_type {
                            the first: its cause was found */
     MEMBER_RANKS_DONE,  /* each rank ended with 0 */
     MEMBER_RANKS_GONE,  /* answer to stop_ranks or kill_ranks, at once if there is nothing: no rank,
-                          no leftover, and the store is closed. `hangs`: some processes outlived
-                          SIGKILL */
+                          no leftover, and the store is closed. All of them begin anew if a
+                          generation follows. `hangs`: some processes outlived SIGKILL */
     MEMBER_RANKS_KEPT,  /* the other answer to stop_ranks, where may_keep is set: they live on, but
-                           take part in nothing until start_ranks. The store is closed */
+                           take part in nothing until start_ranks. The store is closed. `n_ranks` of
+                           this node are for the next generation: fewer than it began with where
+                           some have died and are not replaced. Again when that number changes */
     MEMBER_YIELDED,     /* each rank has said so */
     MEMBER_RESTART, /* somebody wants all ranks of the job to be started again: stop_ranks follows
                            when the roster has heard it, without may_keep. In RUNNING only */
@@ -104,6 +106,7 @@ struct member_input {
     int32_t rank;
     int exit_code;
     int signal;
+    uint32_t n_ranks;  /* 1 .. what the HELLO said */
     uint64_t asked_ms; /* DAEMON_LOST; not later than now_ms */
     bool local, final, progressed, consequence, mends, hangs;
 };
@@ -117,7 +120,8 @@ struct member_orders {
     bool connect;      /* make a link, feed LINK_UP or LINK_DOWN. One attempt; with a bound */
     bool open_store;   /* of member_get_place(); let member_get_addresses() in; feed STORE_OPEN,
                             or RANK_FAILED with `final` */
-    bool start_ranks;  /* of member_get_place(); those that were kept go on in it */
+    bool start_ranks;  /* of member_get_place(), as many as it says; those that were kept go on in
+                          it. It says more than were told last if that came too late */
     bool tell_pending; /* ask the ranks to save their state, and feed YIELDED when all have */
     bool stop_ranks;   /* in the time that `why` deserves; close the store; feed RANKS_GONE.
                           Asked for again when there is another `why` */

@@ -93,6 +93,11 @@ static void say_hello(struct member *m, uint64_t now_ms)
     lease_sent(&m->lease, now_ms);
 }
 
+static void say_that_stopped(struct member *m, uint32_t generation)
+{
+    say(m, MESSAGE_STOPPED, generation)->stopped.n_local = m->hello.n_local;
+}
+
 static void say_report(struct member *m, enum member_report what)
 {
     uint32_t generation = m->place.generation;
@@ -117,7 +122,7 @@ static void say_report(struct member *m, enum member_report what)
         say(m, MESSAGE_STOPPING, m->stopped);
         break;
     case REPORT_STOPPED:
-        say(m, MESSAGE_STOPPED, m->stopped);
+        say_that_stopped(m, m->stopped);
         break;
     case REPORT_LEAVE:
         say(m, MESSAGE_LEAVE, MESSAGE_NO_GENERATION)->leave.text = m->end_text;
@@ -272,7 +277,7 @@ static void hear_stop_of_unknown(struct member *m, const struct message *t)
     if (generation == m->place.generation)
         snprintf(m->stop_text, sizeof m->stop_text, "%s", t->stop.text);
     say(m, MESSAGE_STOPPING, generation);
-    say(m, MESSAGE_STOPPED, generation);
+    say_that_stopped(m, generation);
 }
 
 static void feed(struct member *m, enum member_event_type type, const struct member_input *in,
@@ -527,6 +532,7 @@ int member_create(const struct member_limits *limits, const struct message_hello
         return co_fail(err, -ENOMEM, "no memory to take part in a job");
     m->limits = *limits;
     m->hello = *hello;
+    m->n_ranks = hello->n_local;
     snprintf(m->run_id, sizeof m->run_id, "%s", hello->run_id);
     snprintf(m->name, sizeof m->name, "%s", hello->name);
     snprintf(m->daemon, sizeof m->daemon, "%s", daemon);

@@ -26,7 +26,8 @@ struct member {
     enum member_state state;
 
     /* who we are; the texts lie here */
-    struct message_hello hello;
+    struct message_hello hello; /* n_local: for the next generation */
+    uint32_t n_ranks;           /* of this node, when none has died for good */
     char run_id[MESSAGE_RUN_ID_BYTES];
     char name[MESSAGE_NAME_BYTES];
     char daemon[MESSAGE_HOST_BYTES];

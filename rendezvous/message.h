@@ -24,7 +24,7 @@
     X(FAILED, "a rank of this node failed, or could not be started")                               \
     X(DONE, "all ranks of this node ended well")                                                   \
     X(STOPPING, "the STOP has come; until then the node may be thought lost")                      \
-    X(STOPPED, "nothing of this node takes part in the generation any more")                       \
+    X(STOPPED, "nothing of this node takes part any more; how many ranks it has for the next one") \
     X(YIELD, "the ranks have saved their state: the generation may end")                           \
     X(LEAVE, "the node goes away on purpose")                                                      \
     X(END, "the job is to end with this verdict")                                                  \
@@ -90,12 +90,13 @@ struct message_address {
 };
 
 struct message_place {
-    uint32_t n_nodes, node_index;    /* GROUP_WORLD_SIZE, GROUP_RANK */
-    uint32_t world_size, first_rank; /* this node has first_rank .. first_rank + n_local - 1 */
-    bool leads;                      /* it has rank 0: it opens the store, then says READY */
-    bool agent_store;                /* as READY had it; in the leader's: false */
-    const char *host;                /* MASTER_ADDR; in the leader's: empty */
-    uint16_t port;                   /* MASTER_PORT; in the leader's: 0 */
+    uint32_t n_nodes, node_index;             /* GROUP_WORLD_SIZE, GROUP_RANK */
+    uint32_t world_size, first_rank, n_local; /* this node has first_rank .. first_rank + n_local
+                                                 - 1 */
+    bool leads;       /* it has rank 0: it opens the store, then says READY */
+    bool agent_store; /* as READY had it; in the leader's: false */
+    const char *host; /* MASTER_ADDR; in the leader's: empty */
+    uint16_t port;    /* MASTER_PORT; in the leader's: 0 */
 };
 
 /* Where a node took part last, of which it has something yet, or has said that it has not: a roster
@@ -112,7 +113,8 @@ struct message_hello {
     const char *name;   /* for people, and the order of ranks: the host's name. Printable ASCII
                             without blanks, not empty */
     int32_t node_rank;  /* --node-rank; MESSAGE_NO_RANK: none */
-    uint32_t n_local;   /* ranks on this node, 1 .. MESSAGE_MAX_LOCAL */
+    uint32_t n_local;   /* ranks on this node, 1 .. MESSAGE_MAX_LOCAL, that would take part in a
+                            generation */
     uint32_t resumes;   /* the generation whose ranks or store this node still has;
                             MESSAGE_NO_GENERATION: none */
     bool keeps_rank_0;  /* MASTER_ADDR is this node's, by the command line: it is the first */
@@ -201,6 +203,11 @@ struct message_failed {
     bool mends;        /* the node's other ranks live on: nothing is gained by a pause */
 };
 
+struct message_stopped {
+    uint32_t n_local; /* as in a HELLO, from now on: fewer where ranks have died that are not
+                         replaced. Said again when another one has */
+};
+
 enum message_why {
     MESSAGE_WHY_JOIN,
     MESSAGE_WHY_LOST,
@@ -245,6 +252,7 @@ struct message {
         struct message_heartbeat heartbeat;
         struct message_ready ready;
         struct message_failed failed;
+        struct message_stopped stopped;
         struct message_leave leave;
         struct message_verdict verdict; /* END, VERDICT */
         struct message_welcome welcome;

@@ -358,6 +358,14 @@ static void hear_of_ranks(struct roster *r, uint32_t slot, const struct message 
     }
 }
 
+/* How many ranks it has for the next generation may be corrected, as long as there is none: of
+ * those that are kept one may die. */
+static void note_ranks(struct roster *r, uint32_t slot, const struct message *m)
+{
+    if (m->type == MESSAGE_STOPPED && m->generation == r->generation)
+        r->nodes[slot].n_next = m->stopped.n_local;
+}
+
 static void hear_leave(struct roster *r, uint32_t slot, const struct message *m, uint64_t now_ms)
 {
     if (r->nodes[slot].leaves)
@@ -378,6 +386,7 @@ static void hear(struct roster *r, const struct roster_input *in)
     if (slot == ROSTER_NO_SLOT)
         return;
     roster_hear(r, slot, in->now_ms);
+    note_ranks(r, slot, m);
     if (m->type == MESSAGE_HEARTBEAT) {
         if (roster_may_renew(r, slot, in->now_ms))
             roster_tell_lease(r, slot, m->heartbeat.sent_ms, in->now_ms);

@@ -311,6 +311,7 @@ int roster_admit(struct roster *r, const struct message_hello *hello, bool local
                               .node_rank = hello->node_rank,
                               .expected = find_expected(r, hello->name),
                               .n_local = hello->n_local,
+                              .n_next = hello->n_local,
                               .stop_ms = hello->stop_ms,
                               .local = local,
                               .keeps_rank_0 = hello->keeps_rank_0,
@@ -429,6 +430,7 @@ static void take_place(struct roster *r, uint32_t i)
     struct roster_node *n = &r->nodes[slot];
     n->seat = (int32_t)i;
     n->first_rank = r->world_size;
+    n->n_local = n->n_next;
     roster_set_part(r, slot, PART_UNTOLD);
     r->seats[i] = (struct roster_order_seat){.key = r->entries[i].key, .index = (int32_t)i};
     r->world_size += n->n_local;

@@ -134,6 +134,7 @@ int roster_embody(struct roster *r, const struct message_hello *hello, bool loca
     struct roster_node *n = &r->nodes[slot];
     n->seat = (int32_t)place->node_index;
     n->first_rank = place->first_rank;
+    n->n_local = place->n_local;
     r->seats[n->seat].key = roster_order_key(n->node_rank, n->name);
     if (leads)
         r->leader = slot;

@@ -37,7 +37,8 @@ struct roster_node {
     uint8_t instance[MESSAGE_INSTANCE_BYTES];
     char name[MESSAGE_NAME_BYTES];
     int32_t node_rank, expected;
-    uint32_t n_local;
+    uint32_t n_local; /* ranks in the newest generation, if it takes part ... */
+    uint32_t n_next;  /* ... and in the next one */
     uint64_t stop_ms;
     bool local, keeps_rank_0;
     size_t n_addresses;

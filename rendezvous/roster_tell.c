@@ -75,6 +75,7 @@ void roster_tell_place(struct roster *r, uint32_t slot)
                                .node_index = (uint32_t)n->seat,
                                .world_size = r->world_size,
                                .first_rank = n->first_rank,
+                               .n_local = n->n_local,
                                .leads = leads,
                                .agent_store = r->ready && r->agent_store,
                                .host = r->ready ? r->host : "",

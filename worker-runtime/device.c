@@ -369,6 +369,16 @@ int device_load_kernels(const struct ddp_group *g)
     return rc != DDP_OK ? rc : rt_return(plugin->load_kernels(device, &err), &err);
 }
 
+int device_norm(const struct ddp_group *g, enum device_norm step, const struct device_layer *layer,
+                void *stream)
+{
+    const struct device_plugin *plugin;
+    struct device *device;
+    struct co_error err = {0};
+    int rc = get_device(g, &plugin, &device);
+    return rc != DDP_OK ? rc : rt_return(plugin->norm(device, step, layer, stream, &err), &err);
+}
+
 int device_average(struct ddp_group *g, const struct device_average *a)
 {
     struct co_error err = {0};

@@ -7,6 +7,7 @@
 #define DDP_WORKER_RUNTIME_DEVICE_H
 
 #include "backend.h"
+#include "device_layer.h"
 #include "group.h"
 
 /* A collective whose arguments were checked. */
@@ -40,6 +41,8 @@ void device_free_host(const struct ddp_group *g, void *at); /* behind device_fre
 
 /* What averages need that do more than NCCL's. returns also DDP_EUNSUPPORTED: no such GPU */
 int device_load_kernels(const struct ddp_group *g);
+int device_norm(const struct ddp_group *g, enum device_norm step, const struct device_layer *layer,
+                void *stream);
 
 /* Wait for what is on the stream and for averages; where the job is broken end what waits there for
  * a peer that died. Behind it CUDA's own waits end, too. */

@@ -15,6 +15,7 @@
 #define DDP_WORKER_RUNTIME_DEVICE_PLUGIN_H
 
 #include "backend.h"
+#include "device_layer.h"
 #include "device_plan.h"
 
 #include <stdbool.h>
@@ -153,7 +154,13 @@ struct device_plugin {
      * returns   0; -ENOTSUP this GPU is none that there are kernels for; -EIO */
     int (*load_kernels)(struct device *d, struct co_error *err);
 
-    /* Average in place, beside the stream, as soon as what is in its order now is done. */
+    /* Put a step of batch normalisation into the order of a stream; layer->n_parts is not read.
+     * returns   0; -EINVAL too many channels; -EIO */
+    int (*norm)(struct device *d, enum device_norm step, const struct device_layer *layer,
+                void *stream, struct co_error *err);
+
+    /* Average in place, beside the stream, as soon as what is in its order now is done.
+     * returns   also -ENOTSUP: the stream captures a graph */
     int (*average)(struct device_group *g, const struct device_average *a, struct co_error *err);
     /* Copy words to the host, behind all averages until now, and zero them.
      *

@@ -172,6 +172,10 @@ static int launch(struct ddp_model *m, size_t k)
         return run_hook(m, k);
     if (model_is_on_device(m)) {
         rc = model_device_send(m, b, op_of(m) == DDP_SUM, factor_before(m), factor_after(m));
+        if (rc == DDP_EUNSUPPORTED) { /* a misuse: the step goes on, and fails on all ranks */
+            model_keep_failure(m, rc, false);
+            rc = 0;
+        }
     } else {
         scale(b, factor_before(m));
         to_wire(b);

@@ -1,10 +1,12 @@
 #include "peer_maps.h"
 
+#include "common/clock.h"
 #include "common/error.h"
 #include "user_segment.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -13,10 +15,17 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 
 /* A piece is as long as whoever maps or unmaps something meanwhile may have to wait, also if this
- * thread gets little of a processor: no lower priority, then. */
-enum { PIECE_BYTES = 2 << 20, LOW_PRIORITY = 10 };
+ * thread gets little of a processor: no lower priority, then. Most of a segment was never written,
+ * and a gigabyte of nothing takes no longer than a page of something: pieces grow where they are
+ * quick. */
+enum { PIECE_BYTES = 2 << 20, LONG_PIECE_BYTES = 64 << 20, QUICK_NS = 10000, LOW_PRIORITY = 10 };
+
+/* Until then the others have met, most likely, and need the processors no more for that: a thread
+ * that has one keeps it for milliseconds, whatever its priority, where others give theirs away. */
+enum { DELAY_MS = 100 };
 
 struct peer_map {
     dev_t device; /* which memfd it is: the number stays taken as long as it is mapped */
@@ -29,6 +38,7 @@ struct peer_map {
 struct peer_sweep {
     struct peer_sweep *next;
     pthread_t thread;
+    sem_t hurries;
     atomic_bool is_done;
     size_t n;
     struct peer_map map[];
@@ -38,9 +48,16 @@ struct peer_sweep {
 
 static void unmap_slowly(const struct peer_map *map)
 {
-    for (uint64_t at = 0; at < map->bytes; at += PIECE_BYTES) {
-        const uint64_t left = map->bytes - at;
-        madvise(map->base + at, left < PIECE_BYTES ? left : PIECE_BYTES, MADV_DONTNEED);
+    uint64_t piece = PIECE_BYTES, now_ns = co_now_ns();
+    for (uint64_t at = 0, n; at < map->bytes; at += n) {
+        n = map->bytes - at < piece ? map->bytes - at : piece;
+        madvise(map->base + at, n, MADV_DONTNEED);
+        const uint64_t begun_ns = now_ns;
+        now_ns = co_now_ns();
+        if (now_ns - begun_ns > QUICK_NS)
+            piece = PIECE_BYTES;
+        else if (piece < LONG_PIECE_BYTES)
+            piece *= 2;
     }
     user_segment_unmap_peer(map->base, map->bytes);
 }
@@ -51,9 +68,19 @@ static void unmap_all(const struct peer_sweep *s)
         unmap_slowly(&s->map[i]);
 }
 
+static void wait_first(struct peer_sweep *s)
+{
+    const uint64_t until_ns = co_now_ns() + (uint64_t)DELAY_MS * 1000000;
+    const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
+                                   .tv_nsec = (long)(until_ns % 1000000000)};
+    while (sem_clockwait(&s->hurries, CLOCK_MONOTONIC, &until) != 0 && errno == EINTR)
+        ;
+}
+
 static void *run_sweep(void *arg)
 {
     struct peer_sweep *s = arg;
+    wait_first(s);
     setpriority(PRIO_PROCESS, 0, LOW_PRIORITY); /* of this thread, as Linux has it */
     unmap_all(s);
     atomic_store(&s->is_done, true);
@@ -81,7 +108,9 @@ static void collect_sweeps(struct peer_maps *m, bool all)
             continue;
         }
         *at = s->next;
+        sem_post(&s->hurries);
         pthread_join(s->thread, NULL);
+        sem_destroy(&s->hurries);
         free(s);
     }
 }
@@ -120,8 +149,10 @@ void peer_maps_sweep(struct peer_maps *m)
     if (s == NULL)
         return;
     s->n = n;
+    sem_init(&s->hurries, 0, 0);
     if (start_sweep(s) != 0) {
         unmap_all(s); /* by the program's own thread, which keeps its priority */
+        sem_destroy(&s->hurries);
         free(s);
         return;
     }

@@ -86,7 +86,8 @@ struct ddp_model_opts {        /* zeroed: all defaults. The same on all ranks */
     size_t n_buffers;
     void *stream; /* parameters, gradients and buffers are memory of this rank's GPU (device.h), and
                      this CUDA stream computes: a gradient is ready in its order. Not with hook;
-                     nor ddp_model_clip(). NULL: memory of the CPU */
+                     nor ddp_model_clip(), nor while the stream captures a graph. NULL: memory
+                     of the CPU */
     bool nccl_memory; /* with a stream: gradients that the library allocates, and what travels of
                          them, are memory of ncclMemAlloc() that is registered with the group's
                          communicator: NCCL copies nothing. Blocks are of 2 MiB or more. Where it

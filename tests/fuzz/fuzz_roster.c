@@ -91,6 +91,8 @@ static struct message draw_message(struct world *w)
                                            draw(w, 2), draw_text(w),
                                            draw(w, 2), draw(w, 2),
                                            draw(w, 2)};
+    else if (m.type == MESSAGE_STOPPED)
+        m.stopped.n_local = draw(w, 5); /* 0 is refused */
     else if (m.type == MESSAGE_LEAVE)
         m.leave.text = draw_text(w);
     else if (m.type == MESSAGE_END || m.type == MESSAGE_VERDICT)
@@ -105,8 +107,12 @@ static struct message draw_message(struct world *w)
     else if (m.type == MESSAGE_WELCOME)
         m.welcome = (struct message_welcome){.heartbeat_ms = 1, .lease_ms = 2, .note = ""};
     else if (m.type == MESSAGE_SEALED)
-        m.sealed = (struct message_place){
-            .n_nodes = 1, .world_size = 1, .host = "10.0.0.1", .port = 1, .agent_store = true};
+        m.sealed = (struct message_place){.n_nodes = 1,
+                                          .world_size = 1,
+                                          .n_local = 1,
+                                          .host = "10.0.0.1",
+                                          .port = 1,
+                                          .agent_store = true};
     return m;
 }
 

@@ -72,8 +72,8 @@ static void check_pair(int a, int b)
         return;
     check(one.generation == other.generation, a, "two generations run at a time");
     check(one.world_size == other.world_size, a, "two worlds in a generation");
-    check(one.first_rank + NODES_LOCAL <= other.first_rank ||
-              other.first_rank + NODES_LOCAL <= one.first_rank,
+    check(one.first_rank + one.n_local <= other.first_rank ||
+              other.first_rank + other.n_local <= one.first_rank,
           a, "a rank's number is there twice");
 }
 
@@ -83,7 +83,8 @@ static void check_all(void)
         if (!runs(i))
             continue;
         struct nodes_view v = nodes_look(w, i);
-        check(v.first_rank + NODES_LOCAL <= v.world_size, i, "a rank outside of the world");
+        check(v.first_rank + v.n_local <= v.world_size, i, "a rank outside of the world");
+        check(v.n_running <= (int)v.n_local, i, "more ranks run than have numbers");
         check(member_get_place(v.member)->generation == v.generation, i,
               "ranks of a generation that the node does not belong to");
         check(!nodes[i].is_cut || nodes_now_ms(w) - nodes[i].cut_ms <= LEASE_MS ||
@@ -157,7 +158,7 @@ static void disturb(int i)
         if (what < 4)
             start_node(i);
     } else if (what < 7) {
-        if (nodes_look(w, i).n_running == NODES_LOCAL)
+        if (nodes_look(w, i).n_running == (int)nodes_look(w, i).n_local)
             end_some_rank(i);
     } else if (what == 7) {
         signal_node(i);
@@ -228,7 +229,9 @@ static void run(uint64_t of_seed)
                                                            : MESSAGE_SCALE_NOW};
     w = nodes_create(&terms);
     mends = draw(2) == 0;
-    if (mends)
+    if (mends && draw(2) == 0)
+        nodes_shrink(w);
+    else if (mends)
         nodes_mend(w);
     for (int i = 0; i < NODES_MAX; i++)
         nodes[i] = (struct node){0};

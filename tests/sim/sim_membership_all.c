@@ -17,7 +17,11 @@
  * node after the other, once all have come to its end, so that some may have done it when the
  * generation breaks and others not. Checked besides: no step is completed in a generation when
  * ranks have met in a later one; where ranks meet, nobody that lives has completed more than they
- * have now. So none is lost, and none counts twice. */
+ * have now. So none is lost, and none counts twice.
+ *
+ * Where the job goes on without ranks that die (config.drops), some may die between generations,
+ * too. Checked besides: a node is given as many ranks as it has, or one more for each that died so
+ * late. */
 #include "small_world.h"
 
 #include "common/clock.h"
@@ -177,8 +181,9 @@ static void end_ranks(struct world *w, struct node *n)
 {
     break_peers(w, n);
     n->runs = n->breaks = n->fails = n->yields = n->opens = false;
-    n->keeps = n->mends = n->has_met = n->is_broken = false;
-    n->n_steps = 0;
+    n->keeps = n->mends = n->has_met = n->is_broken = n->all_late = false;
+    n->n_steps = n->n_late = 0;
+    n->n_ranks = (uint32_t)(n - w->nodes) + 1;
 }
 
 static void end_node(struct world *w, struct node *n)
@@ -193,9 +198,19 @@ static void end_node(struct world *w, struct node *n)
     n->member = NULL;
 }
 
+static void check_number(const struct node *n, uint32_t n_given)
+{
+    const uint32_t n_here = n->all_late ? 0 : n->n_ranks;
+    check(n_given >= n_here && n_given > 0, "a node is given fewer ranks than it has");
+    check(n->all_late || n_given <= n_here + n->n_late, "a rank is counted that died before");
+}
+
 static void start_ranks(struct world *w, struct node *n)
 {
     const struct member_place *p = member_get_place(n->member);
+    check_number(n, p->place.n_local);
+    n->n_ranks = p->place.n_local;
+    n->n_late = n->all_late = 0;
     uint16_t *port = &w->ports[p->generation];
     check(!n->runs, "ranks are started while others run");
     check(*port != 0 || p->place.leads, "somebody started before the leader");
@@ -320,8 +335,9 @@ static void list_faults(const struct world *w, int i, struct acts *acts)
     bool has_link = n->link >= 0 && n->links[n->link].has_end[TO_ROSTER];
     add(acts, w->budget[KILL] > 0, FAULT, i, 0, KILL);
     add(acts, w->budget[RESET] > 0 && has_link && !n->is_silent, FAULT, i, 0, RESET);
-    add(acts, w->budget[FAIL] > 0 && n->runs && !n->stops && !n->fails && !n->is_broken, FAULT, i,
-        0, FAIL);
+    bool can_fail = n->runs && !n->stops && !n->fails && !n->is_broken;
+    bool can_fail_late = w->config->drops && n->keeps && !n->stops && !n->all_late;
+    add(acts, w->budget[FAIL] > 0 && (can_fail || can_fail_late), FAULT, i, 0, FAIL);
     add(acts, w->budget[LEAVE] > 0, FAULT, i, 0, LEAVE);
     add(acts, w->budget[RENEW] > 0 && member_get_state(n->member) == MEMBER_RUNNING, FAULT, i, 0,
         RENEW);
@@ -488,7 +504,21 @@ static void fail_by_itself(struct world *w, struct node *n)
     n->fails = w->config->tells; /* then it matters who sees what first */
     if (!n->fails)
         fail(w, n, OWN_CODE);
-    n->mends = n->mends && n != &w->nodes[0];
+    bool others_live = n->mends && n->n_ranks > 1;
+    n->n_ranks -= others_live && w->config->drops;
+    n->mends = others_live;
+}
+
+/* One of those that were kept has, or what was the last one of them: then others begin anew. */
+static void fail_late(struct world *w, struct node *n)
+{
+    n->n_late++;
+    n->all_late = n->n_ranks == 1;
+    n->n_ranks = n->all_late ? member_get_place(n->member)->place.n_local : n->n_ranks - 1;
+    n->n_steps = n->all_late ? 0 : n->n_steps;
+    n->mends = n->mends && !n->all_late;
+    if (member_get_state(n->member) == MEMBER_KEEPING)
+        feed_node(w, n, (struct member_input){.type = MEMBER_RANKS_KEPT, .n_ranks = n->n_ranks});
 }
 
 /* --- Steps --- */
@@ -538,7 +568,8 @@ static void keep(struct world *w, struct node *n)
     break_peers(w, n);
     n->runs = n->stops = n->breaks = n->yields = n->opens = n->has_met = false;
     n->keeps = n->is_broken = true;
-    feed_node(w, n, (struct member_input){.type = MEMBER_RANKS_KEPT});
+    n->n_late = 0;
+    feed_node(w, n, (struct member_input){.type = MEMBER_RANKS_KEPT, .n_ranks = n->n_ranks});
 }
 
 static void reset(struct world *w, struct node *n)
@@ -558,6 +589,8 @@ static void befall(struct world *w, struct node *n, enum fault fault)
         end_node(w, n);
     } else if (fault == RESET) {
         reset(w, n);
+    } else if (fault == FAIL && n->keeps) {
+        fail_late(w, n);
     } else if (fault == FAIL) {
         fail_by_itself(w, n);
     } else if (fault == RENEW) {
@@ -864,6 +897,7 @@ static const struct config configs[] = {
     {"2:3 at a checkpoint",              true,  2, 3, 0, SAVE_FIRST, false, {0}},
     {"1:2, a kill, in place",            true,  1, 2, 0, NOW,        false, {[KILL] = 1}, false, true, 2},
     {"1:2, a failure, in place",         true,  1, 2, 1, NOW,        false, {[FAIL] = 1}, false, true, 2},
+    {"1:2, a failure, shrinking",        true,  1, 2, 1, NOW,        false, {[FAIL] = 1}, false, true, 1, true},
     {"1:2, a restart that is asked for", true,  1, 2, 0, NOW,        false, {[RENEW] = 1}},
     {"1:2, a restart, in place",         true,  1, 2, 0, NOW,        false, {[RENEW] = 1}, false, true, 1},
     {"1:2 with leases",                  true,  1, 2, 0, NOW,        true,  {0}},
@@ -888,6 +922,10 @@ static const struct config configs[] = {
     {"2:3, in place",                    false, 2, 3, 0, NOW,        false, {0}, false, true, 2},
     {"2:3, a kill, in place",            false, 2, 3, 0, NOW,        false, {[KILL] = 1}, false, true, 1},
     {"3, a failure, in place",           false, 3, 3, 1, NOW,        false, {[FAIL] = 1}, false, true, 1},
+    {"3, a failure, shrinking",          false, 3, 3, 1, NOW,        false, {[FAIL] = 1}, false, true, 1, true},
+    {"1:2, two failures, shrinking",     false, 1, 2, 2, NOW,        false, {[FAIL] = 2}, false, true, 2, true},
+    {"1:2, a kill, a failure, shrinking", false, 1, 2, 1, NOW,       false, {[KILL] = 1, [FAIL] = 1}, false, true, 1, true},
+    {"1:2, a reset, a failure, shrinking", false, 1, 2, 1, NOW,      false, {[RESET] = 1, [FAIL] = 1}, false, true, 1, true},
     {"1:2, a kill, a failure, in place", false, 1, 2, 1, NOW,        false, {[KILL] = 1, [FAIL] = 1}, false, true, 2},
     {"1:2, a leave, in place",           false, 1, 2, 0, NOW,        false, {[LEAVE] = 1}, false, true, 2},
     {"1:2, a reset, in place",           false, 1, 2, 0, NOW,        false, {[RESET] = 1}, false, true, 2},

@@ -311,9 +311,9 @@ static void carry_out(struct world *w, const struct supervisor_orders *o)
     if (o->renew)
         renew(w);
     check(w, o->n_anew == (o->mend && !w->limits.drops), "not one rank is replaced");
-    check(w, (o->dropped >= 0) == (o->mend && w->limits.drops), "not one rank is left out");
-    if (o->dropped >= 0)
-        drop(w, o->dropped);
+    check(w, o->n_dropped == (o->mend && w->limits.drops), "not one rank is left out");
+    if (o->n_dropped > 0)
+        drop(w, o->dropped[0]);
     else if (o->mend)
         replace(w, o->anew[0]);
     for (int i = 0; i < o->n_start; i++) {

@@ -42,8 +42,10 @@ void world_init(struct world *w, const struct config *c)
     }
     *w = (struct world){.config = c, .now_ms = 1};
     memcpy(w->budget, c->budget, sizeof w->budget);
-    for (int i = 0; i < N_NODES; i++)
+    for (int i = 0; i < N_NODES; i++) {
         w->nodes[i].link = -1;
+        w->nodes[i].n_ranks = (uint32_t)i + 1;
+    }
     if (roster_create(&limits, &terms, NULL, 0, w->now_ms, &w->roster, NULL) < 0)
         abort();
 }
@@ -201,9 +203,8 @@ static void put_mail(struct digest *d, const struct mail *m)
     put_generation(d, m->generation);
     if (m->type == MESSAGE_HELLO)
         put_generation(d, m->numbers[0]);
-    else
-        for (int i = 0; i < 4; i++)
-            put(d, m->numbers[i]);
+    for (int i = m->type == MESSAGE_HELLO; i < 5; i++)
+        put(d, m->numbers[i]);
     put_port(d, m->port);
     put_age(d, m->sent_ms == 0 ? d->w->now_ms : m->sent_ms);
 }
@@ -238,7 +239,7 @@ static void put_member(struct digest *d, const struct member *m)
     put_generation(d, m->place.generation);
     put_generation(d, m->stopped);
     put(d, m->place.place.first_rank | (uint64_t)m->place.place.world_size << 32);
-    put(d, m->place.place.leads);
+    put(d, m->place.place.leads | m->place.place.n_local << 1 | (uint64_t)m->hello.n_local << 32);
     put_port(d, m->place.place.port);
     for (uint32_t i = 0; i < m->n_reports; i++)
         put(d, m->reports[i]);
@@ -258,7 +259,7 @@ static void put_node(struct digest *d, const struct node *n)
                n->opens << 4 | n->runs << 5 | n->stops << 7 | n->breaks << 8 | n->yields << 9 |
                n->fails << 10 | n->ended_by_roster << 11 | n->keeps << 12 | n->has_met << 13 |
                n->is_broken << 14 | n->mends << 16);
-    put(d, n->n_steps);
+    put(d, n->n_steps | n->n_ranks << 8 | (uint64_t)n->n_late << 32 | (uint64_t)n->all_late << 40);
     put(d, n->stops && n->mends && n->may_keep);
     put(d, (uint64_t)n->exit_code);
     put_generation(d, n->runs ? n->generation : MESSAGE_NO_GENERATION);
@@ -281,6 +282,7 @@ static void put_roster_node(struct digest *d, const struct roster_node *n)
     put(d, n->part | (uint64_t)n->done << 8 | (uint64_t)n->yielded << 9 |
                (uint64_t)n->leaves << 10 | (uint64_t)n->condemned << 11 | (uint64_t)n->in << 12);
     put(d, (uint32_t)n->seat | (uint64_t)n->first_rank << 32);
+    put(d, n->n_local | (uint64_t)n->n_next << 32);
     if (n->in == LIST_AWAY)
         put_time(d, n->since_ms + d->w->roster->limits.return_ms);
     else
@@ -349,6 +351,7 @@ struct mail mail_pack(const struct message *m)
     switch (m->type) {
     case MESSAGE_HELLO:
         p.numbers[0] = m->hello.resumes;
+        p.numbers[1] = m->hello.n_local;
         p.sent_ms = m->hello.sent_ms;
         break;
     case MESSAGE_HEARTBEAT:
@@ -370,6 +373,7 @@ struct mail mail_pack(const struct message *m)
         p.numbers[1] = m->sealed.node_index;
         p.numbers[2] = m->sealed.world_size;
         p.numbers[3] = m->sealed.first_rank;
+        p.numbers[4] = m->sealed.n_local;
         p.flag = m->sealed.leads;
         p.port = m->sealed.port;
         break;
@@ -381,6 +385,9 @@ struct mail mail_pack(const struct message *m)
         p.code = m->failed.exit_code;
         p.flag = m->failed.final;
         p.why = m->failed.consequence | m->failed.mends << 1;
+        break;
+    case MESSAGE_STOPPED:
+        p.numbers[0] = m->stopped.n_local;
         break;
     case MESSAGE_STOP:
         p.why = (uint8_t)m->stop.why;
@@ -403,6 +410,7 @@ struct message mail_unpack(const struct world *w, int node, const struct mail *p
     case MESSAGE_HELLO:
         m.hello = world_hello(w, node);
         m.hello.resumes = p->numbers[0];
+        m.hello.n_local = p->numbers[1];
         m.hello.sent_ms = p->sent_ms;
         break;
     case MESSAGE_HEARTBEAT:
@@ -423,6 +431,7 @@ struct message mail_unpack(const struct world *w, int node, const struct mail *p
                                           .node_index = p->numbers[1],
                                           .world_size = p->numbers[2],
                                           .first_rank = p->numbers[3],
+                                          .n_local = p->numbers[4],
                                           .leads = p->flag,
                                           .host = "",
                                           .port = p->port};
@@ -437,6 +446,9 @@ struct message mail_unpack(const struct world *w, int node, const struct mail *p
                                            .text = "",
                                            .consequence = (p->why & 1) != 0,
                                            .mends = (p->why & 2) != 0};
+        break;
+    case MESSAGE_STOPPED:
+        m.stopped.n_local = p->numbers[0];
         break;
     case MESSAGE_STOP:
         m.stop = (struct message_stop){(enum message_why)p->why, ""};

@@ -24,7 +24,7 @@ struct mail {
     uint8_t type, why, code;
     bool flag;
     uint32_t generation;
-    uint32_t numbers[4];
+    uint32_t numbers[5];
     uint16_t port;
     uint64_t sent_ms;
 };
@@ -53,6 +53,7 @@ struct config {
     bool tells; /* ranks that fail of another one's end say so, as libddp's do */
     bool mends; /* ranks outlive the end of a generation, as those of ddp_run() do */
     int steps;  /* that all of its ranks may complete, together, in all of the job */
+    bool drops; /* with mends: ranks that die are not replaced where others of their node live */
 };
 
 struct node {
@@ -61,13 +62,16 @@ struct node {
     struct link links[MAX_LINKS];
     int link; /* index; -1: none */
     bool is_connecting, opens, runs, stops, breaks, yields;
-    bool may_keep;   /* with stops: they may live on */
-    bool keeps;      /* they do, in no generation */
-    bool mends;      /* they have met others once: they can live on */
-    bool has_met;    /* they hold the state of the generation in which they run */
-    bool is_broken;  /* they know that it is over: they complete no step of it any more */
-    uint8_t n_steps; /* that they have completed, those that they were given included */
-    bool fails;      /* by itself; ddprun has not seen it yet */
+    bool may_keep;    /* with stops: they may live on */
+    bool keeps;       /* they do, in no generation */
+    bool mends;       /* they have met others once: they can live on */
+    bool has_met;     /* they hold the state of the generation in which they run */
+    bool is_broken;   /* they know that it is over: they complete no step of it any more */
+    uint8_t n_steps;  /* that they have completed, those that they were given included */
+    bool fails;       /* by itself; ddprun has not seen it yet */
+    uint32_t n_ranks; /* of its ranks those that would be in the next generation */
+    uint8_t n_late; /* so many of those that were kept have died since they left a generation ... */
+    bool all_late;  /* ... and none is left */
     uint32_t generation;
     bool ended_by_roster;
     int exit_code;

@@ -3,6 +3,7 @@
 #include "common/buf.h"
 #include "common/clock.h"
 #include "rendezvous/control_wire.h"
+#include "rendezvous/member_state.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -41,7 +42,7 @@ struct node {
 };
 
 struct nodes {
-    bool mends;
+    bool mends, drops;
     struct message_terms terms;
     struct roster *roster;
     struct node nodes[NODES_MAX];
@@ -143,6 +144,7 @@ static void note_place(struct node *n)
     n->view.is_asked = false;
     n->view.generation = supervisor_generation(n->supervisor);
     n->view.first_rank = p->place.first_rank;
+    n->view.n_local = p->place.n_local;
     n->view.world_size = p->place.world_size;
     n->view.port = p->place.port;
 }
@@ -396,6 +398,11 @@ void nodes_mend(struct nodes *w)
     w->mends = true;
 }
 
+void nodes_shrink(struct nodes *w)
+{
+    w->mends = w->drops = true;
+}
+
 void nodes_destroy(struct nodes *w)
 {
     if (w == NULL)
@@ -421,6 +428,7 @@ static void start(struct nodes *w, int node, bool ends_job, bool is_cut)
                                        .failure_grace_ms = 5000,
                                        .guided = true,
                                        .mends = w->mends,
+                                       .drops = w->drops,
                                        .recovery_ms = 60000};
     struct message_hello hello = {.instance = {(uint8_t)node, ++n_starts},
                                   .run_id = "job",
@@ -570,8 +578,7 @@ struct nodes_view nodes_look(const struct nodes *w, int node)
     view.member = n->member;
     for (int i = 0; i < NODES_LOCAL; i++)
         view.n_running += n->runs[i];
-    view.is_kept =
-        n->supervisor != NULL && supervisor_get_state(n->supervisor) == SUPERVISOR_KEEPING;
+    view.is_kept = n->member != NULL && n->member->keeps;
     return view;
 }
 

@@ -64,6 +64,9 @@ void nodes_keep_ranks(struct nodes *w, int node); /* they ignore SIGTERM, and co
 /* From now on ranks outlive others, as those of ddp_run() do, and each node's ddprun lets them. */
 void nodes_mend(struct nodes *w);
 
+/* The same; and a rank that dies is not replaced where others of its node live. */
+void nodes_shrink(struct nodes *w);
+
 /* What can be looked at. */
 struct nodes_view {
     const struct supervisor *supervisor;
@@ -71,9 +74,10 @@ struct nodes_view {
     bool ended;
     int exit_code, die_of;
     int n_running;
-    bool is_kept;                                /* its ranks live on between two generations */
-    int n_starts;                                /* of ranks, on this node */
-    uint32_t generation, first_rank, world_size; /* of the ranks that were started last */
+    bool is_kept; /* its ranks live on between two generations, or are stopped there */
+    int n_starts; /* of ranks, on this node */
+    /* of the ranks that were started last, or called to a generation: */
+    uint32_t generation, first_rank, n_local, world_size;
     uint16_t port;
     bool is_asked;            /* they were asked to save */
     int n_sigterm, n_sigkill; /* signals that its ranks were sent, of the whole job */

@@ -28,10 +28,10 @@ class Nodes:
 
     numbers = itertools.count()  # of jobs: the daemon may still have the one before
 
-    def __init__(self, daemon, nodes, n_local, *more, samples=0, step_ms=2):
+    def __init__(self, daemon, nodes, n_local, *more, samples=0, step_ms=2, endpoint=None):
         self.words = ["--nnodes", nodes, "-p", str(n_local), "--rdzv-backend", "c10d", "--rdzv-endpoint",
-                      f"127.0.0.1:{daemon.port}", "--rdzv-id", f"job{next(self.numbers)}", *more, MENDER, "1000000", "40",
-                      str(step_ms), "0", str(samples)]
+                      endpoint or f"127.0.0.1:{daemon.port}", "--rdzv-id", f"job{next(self.numbers)}", *more, MENDER,
+                      "1000000", "40", str(step_ms), "0", str(samples)]
         self.dir = tempfile.TemporaryDirectory()
         self.until = os.path.join(self.dir.name, "until")
         self.n_local = n_local
@@ -60,11 +60,16 @@ class Nodes:
 
     def start(self, name):
         with self.open_log(name) as log:
-            job = self.jobs[name] = Job(*self.words_of(name), *self.words, stderr=log, env={"MENDER_UNTIL": self.until})
+            job = self.jobs[name] = self.make_job(name, [*self.words_of(name), *self.words], stderr=log,
+                                                  env={"MENDER_UNTIL": self.until})
         self.n_starts[name] = 0
         reader = threading.Thread(target=self.read, args=(name, job.process.stdout))
         reader.start()
         self.readers.append(reader)
+
+    def make_job(self, _, words, **kw):
+        """Of one node."""
+        return Job(*words, **kw)
 
     def words_of(self, _):
         """Options of one node."""
@@ -143,7 +148,9 @@ def without_faults(daemon, n_nodes, n_local, n_steps, step_ms=2):
         return {number: nodes.steps[number].results for number in range(1, n_steps + 1)}
 
 
-class Lives(unittest.TestCase):
+class Checked(unittest.TestCase):
+    """Its tests are others'."""
+
     def setUp(self):
         self.daemon = Daemon(env={**os.environ, "HOME": "/nonexistent", "DDP_TOKEN": ""})
         self.daemon.__enter__()
@@ -170,6 +177,8 @@ class Lives(unittest.TestCase):
         most = max(step.world for step in nodes.steps.values())
         self.assertLessEqual(sum(max(0, n - n_epochs) for n in times), n_epochs * most)
 
+
+class Lives(Checked):
     def test_a_killed_rank_is_replaced_and_no_other_process_on_any_node_ends(self):
         with Nodes(self.daemon, "2", 2, "--max-restarts", "3") as nodes:
             for i in range(2):

@@ -156,6 +156,8 @@ class SeveralNodes(unittest.TestCase):
         self.daemon.__enter__()
         self.addCleanup(self.daemon.__exit__)
 
+    more = ()  # options of both jobs
+
     def folder(self, name):
         path = os.path.join(self.dir.name, name)
         os.mkdir(path)
@@ -176,6 +178,10 @@ class SeveralNodes(unittest.TestCase):
             self.restart(nodes, draw.choice(names))
             nodes.await_world(len(names) * n_local)
             return
+        if kind == "drop":  # of a node that has another one
+            nodes.kill_rank(draw.choice([r for r, (node, _) in sorted(nodes.ranks.items()) if len(nodes.pids[node]) > 1]))
+            nodes.await_world(len(nodes.ranks) - 1, nodes.generation + 1)
+            return
         if kind == "join":
             nodes.start(len(nodes.jobs))
             names.append(len(nodes.jobs) - 1)
@@ -191,7 +197,7 @@ class SeveralNodes(unittest.TestCase):
 
     def record(self, kinds, n_local, draw):
         """-> the history, and the events in a file"""
-        with Played(self.daemon, self.folder("first"), n_local) as nodes:
+        with Played(self.daemon, self.folder("first"), n_local, *self.more) as nodes:
             nodes.start(0)
             nodes.await_world(n_local)
             for kind in kinds:
@@ -204,7 +210,7 @@ class SeveralNodes(unittest.TestCase):
             return nodes.history(), path
 
     def play(self, path, n_local, history):
-        with Played(self.daemon, self.folder("second"), n_local, "--replay", path) as nodes:
+        with Played(self.daemon, self.folder("second"), n_local, *self.more, "--replay", path) as nodes:
             nodes.start(0)
             waited = set()
             last = max(generation for _, _, generation in history.values())
@@ -243,6 +249,10 @@ class SeveralNodes(unittest.TestCase):
         self.compare(2, ["join", "rank", "join", "lost", "rank"], 0)
         self.compare(1, ["join", "join", "lost", "leave", "join", "rank", "join"], 1)
         self.compare(2, ["join", "rank", "rank", "leave", "join", "lost"], 2)
+
+    def test_ranks_that_were_left_out_are_left_out_again(self):
+        self.more = ("--on-failure", "shrink")
+        self.compare(3, ["join", "drop", "drop", "drop", "drop"], 4)
 
     @unittest.skipIf(REPLAYS <= 2, "of the soak tests")
     def test_a_restart_that_was_asked_for_starts_the_ranks_of_all_nodes_again(self):

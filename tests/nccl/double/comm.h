@@ -25,7 +25,8 @@ struct ncclComm {
     atomic_uint n_running; /* orders that are queued or run */
     atomic_uint n_threads; /* that make it, or a child of it, or a call in progress */
     atomic_uint turn;      /* of the orders, which run one after the other */
-    unsigned n_orders, n_children, n_splits;
+    atomic_uint n_orders;
+    unsigned n_children, n_splits;
     uint64_t step;
     struct comm_op ops[COMM_OPS]; /* used by one thread at a time, as the communicator is */
 };

@@ -4,7 +4,7 @@
  * The code for GPUs is only looked at: a kernel is found if its PTX is there. */
 #include "cudart.h"
 
-#include "nccl/kernel_math.h"
+#include "nccl/kernel_moments.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,9 +76,218 @@ static size_t list_unpack(const void *work, struct double_range *ret)
     return list_pieces(work, false, ret);
 }
 
+/* --- batch normalisation ---------------------------------------------------------------------- */
+
+static void run_moments(const void *work, dim3 blocks, dim3 lanes)
+{
+    const struct device_layer *l = work;
+    const uint64_t step = (uint64_t)blocks.y * lanes.x;
+    struct device_moments share[KERNEL_LANES];
+    for (unsigned c = 0; c < blocks.x; c++)
+        for (unsigned y = 0; y < blocks.y; y++) {
+            for (unsigned t = 0; t < lanes.x; t++)
+                share[t] = kernel_lane_moments(l, c, (uint64_t)y * lanes.x + t, step);
+            for (unsigned half = lanes.x / 2; half > 0; half /= 2)
+                for (unsigned t = 0; t < half; t++)
+                    share[t] = kernel_merge(share[t], share[t + half]);
+            l->moments[c * blocks.y + y] = share[0];
+        }
+}
+
+static void run_sums(const void *work, dim3 blocks, dim3 lanes)
+{
+    const struct device_layer *l = work;
+    const uint64_t step = (uint64_t)blocks.y * lanes.x;
+    struct device_sums share[KERNEL_LANES];
+    for (unsigned c = 0; c < blocks.x; c++)
+        for (unsigned y = 0; y < blocks.y; y++) {
+            for (unsigned t = 0; t < lanes.x; t++)
+                share[t] = kernel_lane_sums(l, c, (uint64_t)y * lanes.x + t, step);
+            for (unsigned half = lanes.x / 2; half > 0; half /= 2)
+                for (unsigned t = 0; t < half; t++)
+                    share[t] = kernel_add(share[t], share[t + half]);
+            l->parts[c * blocks.y + y] = share[0];
+        }
+}
+
+static void run_values(const struct device_layer *l, dim3 blocks, dim3 lanes,
+                       void (*one)(const struct device_layer *l, uint64_t channel, uint64_t k))
+{
+    const uint64_t step = (uint64_t)blocks.y * lanes.x;
+    for (unsigned c = 0; c < blocks.x; c++)
+        for (uint64_t first = 0; first < step; first++)
+            for (uint64_t k = first; k < l->outer * l->inner; k += step)
+                one(l, c, k);
+}
+
+static void run_normalise(const void *work, dim3 blocks, dim3 lanes)
+{
+    run_values(work, blocks, lanes, kernel_normalise);
+}
+
+static void run_backward(const void *work, dim3 blocks, dim3 lanes)
+{
+    run_values(work, blocks, lanes, kernel_backward);
+}
+
+static void run_channels(const struct device_layer *l, dim3 blocks, dim3 lanes,
+                         void (*one)(const struct device_layer *l, uint64_t channel))
+{
+    for (uint64_t c = 0; c < (uint64_t)blocks.x * lanes.x && c < l->channels; c++)
+        one(l, c);
+}
+
+static void run_say_moments(const void *work, dim3 blocks, dim3 lanes)
+{
+    run_channels(work, blocks, lanes, kernel_say_moments);
+}
+
+static void run_hear_moments(const void *work, dim3 blocks, dim3 lanes)
+{
+    run_channels(work, blocks, lanes, kernel_hear_moments);
+}
+
+static void run_recall(const void *work, dim3 blocks, dim3 lanes)
+{
+    run_channels(work, blocks, lanes, kernel_recall);
+}
+
+static void run_say_sums(const void *work, dim3 blocks, dim3 lanes)
+{
+    run_channels(work, blocks, lanes, kernel_say_sums);
+}
+
+/* What a kernel touches of a layer: `bytes` are of all of it. NULL is nothing. */
+static void touch(struct double_range *ret, size_t *n, const void *at, size_t bytes, bool writes)
+{
+    if (at != NULL)
+        ret[(*n)++] = (struct double_range){at, bytes, writes};
+}
+
+static size_t all_values(const struct device_layer *l)
+{
+    return l->outer * l->channels * l->inner * size_of(l->dtype);
+}
+
+static size_t list_moments(const void *work, struct double_range *ret)
+{
+    const struct device_layer *l = work;
+    size_t n = 0;
+    touch(ret, &n, l->x, all_values(l), false);
+    touch(ret, &n, l->moments, l->channels * l->n_parts * sizeof *l->moments, true);
+    return n;
+}
+
+static size_t list_say_moments(const void *work, struct double_range *ret)
+{
+    const struct device_layer *l = work;
+    const size_t each = 1 + 2 * l->channels;
+    size_t n = 0;
+    touch(ret, &n, l->moments, l->channels * l->n_parts * sizeof *l->moments, false);
+    touch(ret, &n, l->all + l->rank * each, each * sizeof *l->all, true);
+    return n;
+}
+
+static size_t list_hear_moments(const void *work, struct double_range *ret)
+{
+    const struct device_layer *l = work;
+    const size_t running = l->channels * size_of(l->dtype);
+    size_t n = 0;
+    touch(ret, &n, l->all, l->n_ranks * (1 + 2 * l->channels) * sizeof *l->all, false);
+    touch(ret, &n, l->mean, l->channels * sizeof *l->mean, true);
+    touch(ret, &n, l->invstd, l->channels * sizeof *l->invstd, true);
+    touch(ret, &n, l->count, sizeof *l->count, true);
+    touch(ret, &n, l->running_mean, running, true);
+    touch(ret, &n, l->running_var, running, true);
+    return n;
+}
+
+static size_t list_recall(const void *work, struct double_range *ret)
+{
+    const struct device_layer *l = work;
+    const size_t running = l->channels * size_of(l->dtype);
+    size_t n = 0;
+    touch(ret, &n, l->running_mean, running, false);
+    touch(ret, &n, l->running_var, running, false);
+    touch(ret, &n, l->mean, l->channels * sizeof *l->mean, true);
+    touch(ret, &n, l->invstd, l->channels * sizeof *l->invstd, true);
+    return n;
+}
+
+/* What goes forward and back reads of a channel. */
+static void touch_channels(const struct device_layer *l, struct double_range *ret, size_t *n)
+{
+    touch(ret, n, l->mean, l->channels * sizeof *l->mean, false);
+    touch(ret, n, l->invstd, l->channels * sizeof *l->invstd, false);
+    touch(ret, n, l->weight, l->channels * size_of(l->dtype), false);
+}
+
+static size_t list_normalise(const void *work, struct double_range *ret)
+{
+    const struct device_layer *l = work;
+    size_t n = 0;
+    touch_channels(l, ret, &n);
+    touch(ret, &n, l->bias, l->channels * size_of(l->dtype), false);
+    touch(ret, &n, l->x, all_values(l), false);
+    touch(ret, &n, l->y, all_values(l), true);
+    return n;
+}
+
+static size_t list_sums(const void *work, struct double_range *ret)
+{
+    const struct device_layer *l = work;
+    size_t n = 0;
+    touch(ret, &n, l->x, all_values(l), false);
+    touch(ret, &n, l->dy, all_values(l), false);
+    touch(ret, &n, l->mean, l->channels * sizeof *l->mean, false);
+    touch(ret, &n, l->parts, l->channels * l->n_parts * sizeof *l->parts, true);
+    return n;
+}
+
+static size_t list_say_sums(const void *work, struct double_range *ret)
+{
+    const struct device_layer *l = work;
+    const size_t gradient = l->channels * size_of(l->dtype);
+    size_t n = 0;
+    touch(ret, &n, l->parts, l->channels * l->n_parts * sizeof *l->parts, false);
+    touch(ret, &n, l->invstd, l->channels * sizeof *l->invstd, false);
+    touch(ret, &n, l->sums, 2 * l->channels * sizeof *l->sums, true);
+    touch(ret, &n, l->dweight, gradient, true);
+    touch(ret, &n, l->dbias, gradient, true);
+    return n;
+}
+
+static size_t list_backward(const void *work, struct double_range *ret)
+{
+    const struct device_layer *l = work;
+    size_t n = 0;
+    touch_channels(l, ret, &n);
+    touch(ret, &n, l->sums, 2 * l->channels * sizeof *l->sums, false);
+    touch(ret, &n, l->count, sizeof *l->count, false);
+    touch(ret, &n, l->x, all_values(l), false);
+    touch(ret, &n, l->dy, all_values(l), false);
+    touch(ret, &n, l->dx, all_values(l), true);
+    return n;
+}
+
+/* --- all of them ------------------------------------------------------------------------------ */
+
+#define LAYER(name)                                                                                \
+    {                                                                                              \
+        ".entry ddp_" #name "(", sizeof(struct device_layer), run_##name, list_##name              \
+    }
+
 static const struct kernel kernels[] = {
     {".entry ddp_pack(", sizeof(struct kernel_pieces), run_pack, list_pack},
     {".entry ddp_unpack(", sizeof(struct kernel_pieces), run_unpack, list_unpack},
+    LAYER(moments),
+    LAYER(say_moments),
+    LAYER(hear_moments),
+    LAYER(recall),
+    LAYER(normalise),
+    LAYER(sums),
+    LAYER(say_sums),
+    LAYER(backward),
 };
 enum { N_KERNELS = sizeof kernels / sizeof *kernels };
 

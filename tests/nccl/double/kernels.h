@@ -30,6 +30,7 @@ struct kernel_order { /* what one group put on one stream */
     struct ncclComm *comm;
     cudaStream_t stream;
     unsigned ticket;
+    bool is_captured; /* each launch of the graph takes a ticket of its own, when it runs */
     size_t n_ops;
     struct kernel_op op[];
 };

@@ -45,10 +45,10 @@ static ncclResult_t queue_now(const struct kernel_order *o, cudaStream_t stream)
     struct double_range range[2 * GROUP_MOST];
     const size_t n = list_ranges(o, range);
     const size_t bytes = sizeof *o + o->n_ops * sizeof o->op[0];
-    atomic_fetch_add(&o->comm->n_running, 1);
+    atomic_fetch_add(&o->comm->n_running, !o->is_captured);
     if (double_queue(stream, kernel_name(o), kernel_run, o, bytes, range, n) == cudaSuccess)
         return ncclSuccess;
-    atomic_fetch_sub(&o->comm->n_running, 1);
+    atomic_fetch_sub(&o->comm->n_running, !o->is_captured);
     return ncclUnhandledCudaError;
 }
 
@@ -93,7 +93,10 @@ static ncclResult_t queue(struct kernel_order *o, cudaStream_t stream)
     }
     if (state != ncclSuccess)
         return (ncclResult_t)state;
-    o->ticket = o->comm->n_orders++;
+    o->is_captured = double_is_capturing(stream);
+    if (o->is_captured)
+        return queue_now(o, stream);
+    o->ticket = atomic_fetch_add(&o->comm->n_orders, 1);
     return fault_is(FAULT_LAZY, 0, NULL) ? queue_late(o, stream) : queue_now(o, stream);
 }
 

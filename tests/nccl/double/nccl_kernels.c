@@ -276,8 +276,12 @@ void kernel_run(void *order)
     const struct kernel_order *o = order;
     struct ncclComm *c = o->comm;
     const struct shared_wait w = wait_of(c);
-    unsigned n = 0;
-    while (atomic_load(&c->turn) != o->ticket && shared_nap(&w, &n)) {
+    unsigned n = 0, ticket = o->ticket;
+    if (o->is_captured) {
+        atomic_fetch_add(&c->n_running, 1);
+        ticket = atomic_fetch_add(&c->n_orders, 1);
+    }
+    while (atomic_load(&c->turn) != ticket && shared_nap(&w, &n)) {
     }
     if (!atomic_load(&c->stop) && suffer(o))
         run_ops(o);

@@ -4,9 +4,13 @@
 #include "common/clock.h"
 
 #include <check.h>
+#include <dirent.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -59,6 +63,53 @@ START_TEST(who_lives_is_not_taken_for_dead_and_who_was_killed_is)
 }
 END_TEST
 
+static void *wait_for_ever(void *arg)
+{
+    for (;;)
+        pause();
+    return arg;
+}
+
+/* returns   the lowest nice value of the process's threads; -100: it has not so many */
+static int find_lowest(pid_t pid, int n_threads)
+{
+    char path[64];
+    int n = 0, lowest = 20;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *threads = opendir(path);
+    ck_assert_ptr_nonnull(threads);
+    for (struct dirent *t; (t = readdir(threads)) != NULL;) {
+        const id_t tid = (id_t)strtoul(t->d_name, NULL, 10);
+        if (tid == 0)
+            continue;
+        const int nice = getpriority(PRIO_PROCESS, tid);
+        lowest = nice < lowest ? nice : lowest;
+        n++;
+    }
+    closedir(threads);
+    return n == n_threads ? lowest : -100;
+}
+
+START_TEST(all_threads_step_aside)
+{
+    const uint64_t deadline_ms = co_deadline_ms(DEADLINE_MS);
+    const pid_t pid = fork();
+    pthread_t thread;
+    if (pid == 0) {
+        pthread_create(&thread, NULL, wait_for_ever, NULL);
+        wait_for_ever(NULL);
+    }
+    while (find_lowest(pid, 2) == -100 && co_left_ms(deadline_ms) > 0)
+        poll(NULL, 0, 1);
+    ck_assert_int_lt(find_lowest(pid, 2), 19);
+    dying_step_aside(pid);
+    ck_assert_int_eq(find_lowest(pid, 2), 19);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    dying_step_aside(pid); /* who is gone is no trouble */
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("dying");
@@ -67,6 +118,7 @@ int main(void)
     tcase_add_test(t, looks_are_ever_further_apart_and_each_is_taken);
     tcase_add_test(t, who_is_told_of_anew_is_looked_at_from_the_beginning);
     tcase_add_test(t, who_lives_is_not_taken_for_dead_and_who_was_killed_is);
+    tcase_add_test(t, all_threads_step_aside);
     suite_add_tcase(suite, t);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -45,14 +45,20 @@ static void tear_down(void)
     w = NULL;
 }
 
-static void expect_running(int node, uint32_t generation, uint32_t first_rank, uint32_t world_size)
+static void expect_some_running(int node, uint32_t generation, int n, uint32_t first_rank,
+                                uint32_t world_size)
 {
     struct nodes_view v = nodes_look(w, node);
-    ck_assert_int_eq(v.n_running, NODES_LOCAL);
+    ck_assert_int_eq(v.n_running, n);
     ck_assert_int_eq(supervisor_get_state(v.supervisor), SUPERVISOR_RUNNING);
     ck_assert_uint_eq(v.generation, generation);
     ck_assert_uint_eq(v.first_rank, first_rank);
     ck_assert_uint_eq(v.world_size, world_size);
+}
+
+static void expect_running(int node, uint32_t generation, uint32_t first_rank, uint32_t world_size)
+{
+    expect_some_running(node, generation, NODES_LOCAL, first_rank, world_size);
 }
 
 static void expect_end(int node, int exit_code, int die_of)
@@ -184,6 +190,79 @@ START_TEST(ranks_that_are_kept_may_all_die)
     nodes_start(w, 1, false);
     expect_running(0, 1, 0, 4);
     expect_starts(0, 2 * NODES_LOCAL);
+}
+END_TEST
+
+START_TEST(with_shrink_a_failure_starts_nothing_and_all_go_on_with_new_numbers)
+{
+    begin(2, 2, 3);
+    nodes_shrink(w);
+    start(2);
+    nodes_exit_rank(w, 0, 0, SIGKILL);
+    expect_some_running(0, 1, 1, 0, 3);
+    expect_some_running(1, 1, 2, 1, 3);
+    nodes_exit_rank(w, 1, 1, SIGKILL);
+    expect_some_running(0, 2, 1, 0, 2);
+    expect_some_running(1, 2, 1, 1, 2);
+    expect_starts(0, NODES_LOCAL);
+    expect_starts(1, NODES_LOCAL);
+    ck_assert_uint_eq(roster_n_restarts(nodes_roster(w)), 2);
+    nodes_exit_rank(w, 0, 1, SIGKILL); /* the last one of its node: that node begins anew */
+    expect_some_running(0, 3, 2, 0, 3);
+    expect_some_running(1, 3, 1, 2, 3);
+    expect_starts(1, NODES_LOCAL);
+    nodes_exit_rank(w, 1, 0, SIGKILL);
+    expect_end(0, 137, 0);
+    expect_text(1, "rank 2 on n1: killed by SIGKILL (Killed), 0.00 s after its start");
+}
+END_TEST
+
+START_TEST(with_shrink_a_rank_that_dies_between_generations_is_in_none)
+{
+    begin(2, 2, 1);
+    nodes_shrink(w);
+    start(2);
+    nodes_kill(w, 1);
+    nodes_advance(w, 50);
+    ck_assert(nodes_look(w, 0).is_kept);
+    nodes_exit_rank(w, 0, 0, SIGKILL);
+    nodes_start(w, 1, false);
+    expect_some_running(0, 1, 1, 0, 3);
+    expect_some_running(1, 1, 2, 1, 3);
+    expect_starts(0, NODES_LOCAL);
+    ck_assert(supervisor_get_rank(nodes_look(w, 0).supervisor, 0)->is_dropped);
+}
+END_TEST
+
+START_TEST(with_shrink_those_that_all_die_between_generations_begin_anew)
+{
+    begin(2, 2, 1);
+    nodes_shrink(w);
+    start(2);
+    nodes_exit_rank(w, 0, 0, SIGKILL);
+    expect_some_running(0, 1, 1, 0, 3);
+    nodes_kill(w, 1);
+    nodes_advance(w, 50);
+    ck_assert(nodes_look(w, 0).is_kept);
+    nodes_exit_rank(w, 0, 1, SIGKILL);
+    nodes_start(w, 1, false);
+    expect_some_running(0, 2, 1, 0, 3);
+    expect_some_running(1, 2, 2, 1, 3);
+    expect_starts(0, NODES_LOCAL + 1);
+    ck_assert(!supervisor_get_rank(nodes_look(w, 0).supervisor, 1)->is_dropped);
+}
+END_TEST
+
+START_TEST(after_a_restart_that_is_asked_for_all_ranks_are_there_again)
+{
+    begin(2, 2, 1);
+    nodes_shrink(w);
+    start(2);
+    nodes_exit_rank(w, 1, 0, SIGKILL);
+    expect_some_running(1, 1, 1, 2, 3);
+    nodes_ask_restart(w, 0);
+    expect_running(0, 2, 0, 4);
+    expect_running(1, 2, 2, 4);
 }
 END_TEST
 
@@ -587,6 +666,10 @@ int main(void)
     tcase_add_test(t, where_ranks_live_on_nodes_come_and_go_without_them);
     tcase_add_test(t, ranks_that_are_kept_end_with_the_job_or_by_a_signal);
     tcase_add_test(t, ranks_that_are_kept_may_all_die);
+    tcase_add_test(t, with_shrink_a_failure_starts_nothing_and_all_go_on_with_new_numbers);
+    tcase_add_test(t, with_shrink_a_rank_that_dies_between_generations_is_in_none);
+    tcase_add_test(t, with_shrink_those_that_all_die_between_generations_begin_anew);
+    tcase_add_test(t, after_a_restart_that_is_asked_for_all_ranks_are_there_again);
     tcase_add_test(t, ranks_that_are_kept_die_with_the_lease);
     tcase_add_test(t, ranks_that_lost_each_other_while_all_live_are_brought_together_again);
     tcase_add_test(t, what_parts_ranks_is_known_as_a_rule);

@@ -28,7 +28,7 @@ static struct hang_finding missing(void)
 static const char *text_of(const struct hang_finding *f)
 {
     static char buf[HANG_TEXT_BYTES];
-    return hang_text(f, 0, buf);
+    return hang_text(f, (struct rank_numbers){0}, buf);
 }
 
 START_TEST(a_missing_rank_is_named_with_the_call_and_who_waits)
@@ -54,7 +54,8 @@ START_TEST(ranks_are_named_by_their_numbers_in_the_job)
 {
     char buf[HANG_TEXT_BYTES];
     struct hang_finding f = missing();
-    ck_assert_ptr_nonnull(strstr(hang_text(&f, 8, buf), "rank 9 is missing"));
+    ck_assert_ptr_nonnull(
+        strstr(hang_text(&f, (struct rank_numbers){.first = 8}, buf), "rank 9 is missing"));
     ck_assert_ptr_nonnull(strstr(buf, "ranks 8, 10 and 11"));
 }
 END_TEST
@@ -117,7 +118,7 @@ END_TEST
 START_TEST(programs_get_the_same_as_json)
 {
     struct hang_finding f = missing();
-    json_t *json = hang_json_make(&f, 10);
+    json_t *json = hang_json_make(&f, (struct rank_numbers){.first = 10});
     ck_assert_str_eq(json_string_value(json_object_get(json, "kind")), "missing");
     ck_assert_int_eq(json_integer_value(json_array_get(json_object_get(json, "waiting"), 1)), 12);
     json_t *call = json_object_get(json, "call");
@@ -125,7 +126,7 @@ START_TEST(programs_get_the_same_as_json)
     ck_assert_int_eq(json_integer_value(json_object_get(call, "bytes")), 4 << 20);
     json_decref(json);
     f.has_call = f.has_last = false;
-    json = hang_json_make(&f, 0);
+    json = hang_json_make(&f, (struct rank_numbers){0});
     ck_assert(json_is_null(json_object_get(json, "call")));
     json_decref(json);
 }

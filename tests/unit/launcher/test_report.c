@@ -16,13 +16,27 @@
 static struct supervisor *s;
 static struct report r;
 
-static void begin_as(int n, bool guided)
+static void begin_with(const struct supervisor_limits *limits)
 {
-    struct supervisor_limits limits = {.n_ranks = n, .window = n, .guided = guided};
     struct supervisor_orders o;
-    s = supervisor_create(&limits);
+    s = supervisor_create(limits);
     supervisor_begin(s, 0, &o);
     r = (struct report){.supervisor = s, .host = "n1", .program = "./train", .now_ms = 3723000};
+}
+
+static void begin_as(int n, bool guided)
+{
+    begin_with(&(struct supervisor_limits){.n_ranks = n, .window = n, .guided = guided});
+}
+
+static void begin_shrinkable(int n)
+{
+    begin_with(&(struct supervisor_limits){.n_ranks = n,
+                                           .window = n,
+                                           .mends = true,
+                                           .drops = true,
+                                           .recovery_ms = 60000,
+                                           .restarts = {.max_restarts = 1}});
 }
 
 static void begin(int n)
@@ -83,6 +97,23 @@ START_TEST(a_failed_rank_comes_first_the_others_in_groups)
           "  rank 4: exit status 1 after SIGTERM from ddprun\n"
           "  rank 5: killed by SIGKILL (Killed) after SIGTERM from ddprun\n"
           "  rank 8: ended well\n");
+}
+END_TEST
+
+START_TEST(ranks_are_named_by_their_numbers_behind_one_that_was_left_out)
+{
+    begin_shrinkable(4);
+    start_all();
+    for (int i = 0; i < 4; i++)
+        step((struct supervisor_event){SUPERVISOR_EV_JOINED, .rank = i, .mends = true});
+    exited(1, SIGKILL, 100);
+    exited(2, SIGSEGV, 500);
+    exited(0, SIGTERM, 600);
+    exited(3, SIGTERM, 600);
+    check("ddprun: rank 1 failed: killed by SIGSEGV (Segmentation fault), 0.50 s after its start\n"
+          "  host n1, local rank 2, pid 102, ./train\n"
+          "  ranks 0, 2: stopped by ddprun (SIGTERM)\n"
+          "  after 1 restart\n");
 }
 END_TEST
 
@@ -352,6 +383,7 @@ int main(void)
     TCase *c = tcase_create("report");
     tcase_add_test(c, a_job_that_went_well_is_not_talked_about);
     tcase_add_test(c, a_failed_rank_comes_first_the_others_in_groups);
+    tcase_add_test(c, ranks_are_named_by_their_numbers_behind_one_that_was_left_out);
     tcase_add_test(c, a_signal_is_put_in_words);
     tcase_add_test(c, unknown_signals_have_a_number);
     tcase_add_test(c, the_error_and_the_last_lines_are_shown);

@@ -94,11 +94,21 @@ static inline void say_message(int link, struct message m)
     step((struct roster_input){.type = ROSTER_MESSAGE, .link = (uint64_t)link, .message = &m});
 }
 
+static inline void stopped(int link, uint32_t n_local)
+{
+    say_message(link, (struct message){.type = MESSAGE_STOPPED,
+                                       .generation = roster_generation(r),
+                                       .stopped = {n_local}});
+}
+
 static inline void say(int link, enum message_type type)
 {
-    say_message(link, (struct message){.type = type,
-                                       .generation = roster_generation(r),
-                                       .ready = {"host", 1234, true}});
+    if (type == MESSAGE_STOPPED)
+        stopped(link, 2); /* as many as it came with */
+    else
+        say_message(link, (struct message){.type = type,
+                                           .generation = roster_generation(r),
+                                           .ready = {"host", 1234, true}});
 }
 
 static inline void fails(int link, int exit_code, bool final)

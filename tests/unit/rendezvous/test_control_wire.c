@@ -65,6 +65,7 @@ static struct message_hello make_hello(void)
                           .node_index = 2,
                           .world_size = 24,
                           .first_rank = 16,
+                          .n_local = 8,
                           .agent_store = true,
                           .host = "node1",
                           .port = 4242}},
@@ -93,6 +94,9 @@ static struct message make(enum message_type type)
                                            .consequence = true,
                                            .mends = true};
         break;
+    case MESSAGE_STOPPED:
+        m.stopped.n_local = 7;
+        break;
     case MESSAGE_LEAVE:
         m.leave.text = "SIGTERM";
         break;
@@ -107,7 +111,7 @@ static struct message make(enum message_type type)
         m.refused = (struct message_refused){MESSAGE_REFUSED_NODE_RANK, true, "taken"};
         break;
     case MESSAGE_SEALED:
-        m.sealed = (struct message_place){4, 3, 32, 24, false, true, "node1", 41234};
+        m.sealed = (struct message_place){4, 3, 32, 24, 8, false, true, "node1", 41234};
         break;
     case MESSAGE_MEMBERS:
         m.members = (struct message_members){10, 8, 2, addresses};

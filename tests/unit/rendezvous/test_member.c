@@ -93,6 +93,7 @@ static void sealed(uint32_t generation, bool leads)
                                      .node_index = leads ? 0 : 1,
                                      .world_size = 4,
                                      .first_rank = leads ? 0 : 2,
+                                     .n_local = 2,
                                      .leads = leads,
                                      .agent_store = true,
                                      .host = leads ? "" : "host",
@@ -115,6 +116,11 @@ static void verdict(int exit_code)
 static void answered(uint64_t sent_ms)
 {
     hear((struct message){.type = MESSAGE_LEASE, .lease = {.sent_ms = sent_ms}});
+}
+
+static void kept(uint32_t n_ranks)
+{
+    step((struct member_input){.type = MEMBER_RANKS_KEPT, .n_ranks = n_ranks});
 }
 
 #define assert_did(text) ck_assert_str_eq(did, text)
@@ -383,7 +389,7 @@ START_TEST(ranks_that_are_kept_go_on_in_the_next_generation)
     hears(MESSAGE_STOP, 0);
     assert_did(" STOPPING stop");
     ck_assert(o.may_keep);
-    event(MEMBER_RANKS_KEPT);
+    kept(2);
     assert_did(" STOPPED");
     assert_state(MEMBER_KEEPING);
     hears(MESSAGE_STOP, 0); /* for another reason than was thought */
@@ -394,16 +400,51 @@ START_TEST(ranks_that_are_kept_go_on_in_the_next_generation)
 }
 END_TEST
 
+static void expect_stopped(uint32_t generation, uint32_t n_local)
+{
+    assert_did(" STOPPED");
+    ck_assert_uint_eq(o.messages[0].generation, generation);
+    ck_assert_uint_eq(o.messages[0].stopped.n_local, n_local);
+}
+
+START_TEST(how_many_are_kept_is_told_and_told_again_when_one_dies)
+{
+    create_running();
+    hears(MESSAGE_STOP, 0);
+    kept(2);
+    expect_stopped(0, 2);
+    kept(1);
+    expect_stopped(0, 1);
+    assert_state(MEMBER_KEEPING);
+    event(MEMBER_LINK_DOWN);
+    event(MEMBER_LINK_UP);
+    ck_assert_uint_eq(o.messages[0].hello.n_local, 1);
+    welcomed(true);
+    assert_did(" STOPPING STOPPED");
+    ck_assert_uint_eq(o.messages[1].stopped.n_local, 1);
+    sealed(1, false); /* it was made before that was heard: for two */
+    assert_did(" start");
+    ck_assert_uint_eq(member_get_place(m)->place.n_local, 2);
+    hears(MESSAGE_STOP, 1);
+    kept(1);
+    expect_stopped(1, 1);
+    sealed(2, false);
+    hears(MESSAGE_STOP, 2);
+    event(MEMBER_RANKS_GONE); /* all of them begin anew */
+    expect_stopped(2, 2);
+}
+END_TEST
+
 START_TEST(where_ranks_are_kept_rank_0_may_be_another_one)
 {
     create_running();
     hears(MESSAGE_STOP, 0);
-    event(MEMBER_RANKS_KEPT);
+    kept(2);
     sealed(1, true);
     assert_did(" open");
     hears(MESSAGE_STOP, 1); /* somebody else is lost meanwhile */
     assert_did(" STOPPING stop");
-    event(MEMBER_RANKS_KEPT);
+    kept(2);
     assert_did(" STOPPED");
     sealed(2, true);
     event(MEMBER_STORE_OPEN);
@@ -415,7 +456,7 @@ START_TEST(ranks_that_are_kept_are_bound_by_the_lease_and_by_the_verdict)
 {
     create_running();
     hears(MESSAGE_STOP, 0);
-    event(MEMBER_RANKS_KEPT);
+    kept(2);
     event(MEMBER_LINK_DOWN);
     event(MEMBER_LINK_UP);
     ck_assert_uint_eq(o.messages[0].hello.resumes, 0);
@@ -425,7 +466,7 @@ START_TEST(ranks_that_are_kept_are_bound_by_the_lease_and_by_the_verdict)
 
     create_running();
     hears(MESSAGE_STOP, 0);
-    event(MEMBER_RANKS_KEPT);
+    kept(2);
     refused(true);
     assert_did(" disconnect kill");
     event(MEMBER_RANKS_GONE);
@@ -434,11 +475,11 @@ START_TEST(ranks_that_are_kept_are_bound_by_the_lease_and_by_the_verdict)
 
     create_running();
     hears(MESSAGE_STOP, 0);
-    event(MEMBER_RANKS_KEPT);
+    kept(2);
     verdict(0);
     assert_did(" stop");
     ck_assert(!o.may_keep);
-    event(MEMBER_RANKS_KEPT); /* late */
+    kept(2); /* late */
     assert_state(MEMBER_ENDING);
     event(MEMBER_RANKS_GONE);
     assert_did(" STOPPED disconnect end");
@@ -869,6 +910,7 @@ int main(void)
     tcase_add_test(all, a_stop_of_what_was_never_told_is_answered);
     tcase_add_test(all, a_failed_rank_is_told_and_the_others_are_stopped);
     tcase_add_test(all, ranks_that_are_kept_go_on_in_the_next_generation);
+    tcase_add_test(all, how_many_are_kept_is_told_and_told_again_when_one_dies);
     tcase_add_test(all, where_ranks_are_kept_rank_0_may_be_another_one);
     tcase_add_test(all, ranks_that_are_kept_are_bound_by_the_lease_and_by_the_verdict);
     tcase_add_test(all, a_failure_that_the_stop_overtook_is_told_unless_it_is_a_consequence);

@@ -23,6 +23,44 @@ START_TEST(a_failure_is_believed_when_all_have_answered)
 }
 END_TEST
 
+START_TEST(a_node_is_given_as_many_ranks_as_it_said_last)
+{
+    create_running(1, 3, 3, 3);
+    fails(2, 9, false);
+    stops(1);
+    stopped(2, 1);
+    stops(3);
+    assert_state(ROSTER_RUNNING);
+    ck_assert_uint_eq(told(1, MESSAGE_SEALED)->sealed.world_size, 5);
+    say(1, MESSAGE_READY);
+    ck_assert_uint_eq(told(2, MESSAGE_SEALED)->sealed.n_local, 1);
+    ck_assert_uint_eq(told(3, MESSAGE_SEALED)->sealed.first_rank, 3);
+    fails(1, 9, false);
+    stopped(1, 1);
+    stopped(2, 1);
+    stopped(1, 2); /* it has thought better of it */
+    stops(3);
+    ck_assert_uint_eq(told(1, MESSAGE_SEALED)->sealed.world_size, 5);
+    stopped(3, 1); /* of a generation that it was not told of yet: it counts for the next one */
+    say(1, MESSAGE_READY);
+    ck_assert_uint_eq(told(3, MESSAGE_SEALED)->sealed.n_local, 2);
+}
+END_TEST
+
+START_TEST(ranks_that_die_while_nodes_are_waited_for_are_not_counted)
+{
+    create_running(2, 2, 2, 3);
+    gone(2);
+    time_goes_on(50);
+    stops(1);
+    assert_state(ROSTER_GATHERING);
+    stopped(1, 1);
+    join(3);
+    assert_state(ROSTER_RUNNING);
+    ck_assert_uint_eq(told(1, MESSAGE_SEALED)->sealed.world_size, 3);
+}
+END_TEST
+
 START_TEST(a_node_lost_without_an_answer_was_the_cause)
 {
     create_running(1, 3, 3, 0);
@@ -519,6 +557,8 @@ int main(void)
     TCase *all = tcase_create("all");
     tcase_add_checked_fixture(all, set_up, tear_down);
     tcase_add_test(all, a_failure_is_believed_when_all_have_answered);
+    tcase_add_test(all, a_node_is_given_as_many_ranks_as_it_said_last);
+    tcase_add_test(all, ranks_that_die_while_nodes_are_waited_for_are_not_counted);
     tcase_add_test(all, a_node_lost_without_an_answer_was_the_cause);
     tcase_add_test(all, a_node_that_leaves_without_an_answer_was_the_cause);
     tcase_add_test(all, the_only_node_is_believed_at_once);
