@@ -1,9 +1,9 @@
 /* pmi_seat.h - this node's place in a job whose ddpruns, one for each node, were started by
  * somebody who speaks PMI-1: mpiexec.hydra -ppn 1 ddprun train.py.
  *
- * They tell each other by PMI where node 0 is, and a secret made for this job, so that no host, port
- * or token has to be chosen. Node 0 says all its addresses; of those that all nodes reach the first
- * counts. */
+ * They tell each other by PMI where node 0 is, and a secret made for this job, so that no host,
+ * port or token has to be chosen. Node 0 says all its addresses; of those that all nodes reach
+ * the first counts. */
 #ifndef DDP_LAUNCHER_PMI_SEAT_H
 #define DDP_LAUNCHER_PMI_SEAT_H
 

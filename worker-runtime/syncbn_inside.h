@@ -1,4 +1,5 @@
-/* syncbn_inside.h - what the files of ddp_syncbn share: syncbn.c on CPUs, syncbn_device.c on GPUs. */
+/* syncbn_inside.h - what the files of ddp_syncbn share: syncbn.c on CPUs, syncbn_device.c on
+ * GPUs. */
 #ifndef DDP_WORKER_RUNTIME_SYNCBN_INSIDE_H
 #define DDP_WORKER_RUNTIME_SYNCBN_INSIDE_H
 

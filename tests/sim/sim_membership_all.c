@@ -938,7 +938,8 @@ static const struct config configs[] = {
 };
 /* clang-format on */
 
-/* SIM_STATES=N: of each no more than that, those that are come to first. SIM_ONLY=NAME: no other. */
+/* SIM_STATES=N: of each no more than that, those that are come to first. SIM_ONLY=NAME: no
+ * other. */
 int main(int argc, char **argv)
 {
     const char *most = getenv("SIM_STATES");

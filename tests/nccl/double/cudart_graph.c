@@ -1,5 +1,5 @@
-/* cudart_graph.c - graphs: what one stream is told while it captures, done when it is launched. Other
- * streams do not join in: an event that is recorded meanwhile is reported. */
+/* cudart_graph.c - graphs: what one stream is told while it captures, done when it is launched.
+ * Other streams do not join in: an event that is recorded meanwhile is reported. */
 #include "cudart.h"
 
 #include <stdlib.h>

@@ -1,10 +1,11 @@
-/* A node's place by PMI: the variables, and the line by which node 0 is found. The meeting itself is
- * in tests/system/mpi.py, by a real mpiexec.hydra. */
+/* A node's place by PMI: the variables, and the line by which node 0 is found. The meeting
+ * itself is in tests/system/mpi.py, by a real mpiexec.hydra. */
 #include "common/error.h"
 #include "launcher/job_spec.h"
 #include "launcher/pmi_seat.h"
 #include "tests/support/cli_words.h"
 #include "tests/support/fake_world.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -180,9 +181,5 @@ int main(void)
     tcase_add_test(c, what_node_0_tells_comes_as_it_was_told);
     tcase_add_test(c, what_makes_no_sense_is_refused);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }
