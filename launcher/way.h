@@ -24,10 +24,10 @@ struct way {
  * user's gets the same host and command behind it, and no options. Over ssh a shell reads the
  * words: they are quoted for it where they have to be.
  *
- * host        NULL: this machine, without ssh: the program itself arguments   NULL-terminated,
- * at most WAY_ARGUMENTS_MAX ret_words   to execute, NULL-terminated, the first to be searched in
- * PATH unless there is a '/' in
- *             it; one free()
+ * host        NULL: this machine, without ssh: the program itself
+ * arguments   NULL-terminated, at most WAY_ARGUMENTS_MAX
+ * ret_words   to execute, NULL-terminated, the first to be searched in PATH unless there is a '/'
+ *             in it; one free()
  * returns     0; -ENAMETOOLONG: more than WAY_TEXT_BYTES, with the quotes; -ENOMEM */
 enum { WAY_ARGUMENTS_MAX = 9, WAY_TEXT_BYTES = 16384 };
 int way_make(const struct way *w, const struct host *host, const char *program,
