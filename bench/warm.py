@@ -13,8 +13,8 @@ launchers take turns, too: --runs of --warm=start, --warm-runs of --warm, --plai
 
 Starts: until all of -n ranks have made a step.
 
-After --limit-s nothing more is begun, and the table says how many there were; by default it is over in three minutes on
-a machine that does nothing else. PyTorch 2.11 and torchrun are from scripts/install-deps --interop.
+After --limit-s nothing more is begun but one start of each, and the table says how many there were; by default it is over
+in three minutes on a machine that does nothing else. PyTorch 2.11 and torchrun are from scripts/install-deps --interop.
 """
 import argparse
 import contextlib
@@ -225,8 +225,8 @@ def main():
     quotas = dict(zip(launchers, (args.runs, args.warm_runs, args.plain_runs, args.torchrun_runs)))
     starters = {name: command for name, command in launchers.items() if name != "ddprun --warm"}
     load, end = results.load_average(), time.monotonic() + args.limit_s
-    starts = run_starts(starters, venv[1], args.starts, args.n, end)
     restarts = run_restarts(launchers, venv[1], quotas, end)
+    starts = run_starts(starters, venv[1], args.starts, args.n, end)
     results.report("warm", f"{describe_restarts(restarts)}\n\n{describe_starts(starts, args.n)}", load)
 
 

@@ -16,6 +16,13 @@
 enum {
     ELECTOR_HOST_BYTES = 256, /* with the NUL */
     ELECTOR_TEXT_BYTES = 512,
+    ELECTOR_NAME_BYTES = 128,
+    ELECTOR_EXCLUDED_MAX = 8,
+};
+
+struct elector_excluded {          /* a node that takes no part any more */
+    char name[ELECTOR_NAME_BYTES]; /* printable ASCII without blanks */
+    uint8_t exit_code;
 };
 
 /* What the next leader has to know. The nodes tell the rest. */
@@ -24,6 +31,8 @@ struct elector_record {
     int32_t gone;      /* the node with this index has left together with the leader; -1 */
     bool is_over;      /* the job is, with this code */
     uint8_t exit_code; /* 0 .. 255 */
+    uint8_t n_excluded;
+    struct elector_excluded excluded[ELECTOR_EXCLUDED_MAX];
 };
 
 struct elector_address {

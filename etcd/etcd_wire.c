@@ -71,13 +71,25 @@ static json_t *address_json(const struct elector_address *a)
     return value_json(json_pack("{s:i,s:s,s:i}", "v", VERSION, "host", a->host, "port", a->port));
 }
 
+static json_t *excluded_json(const struct elector_record *r)
+{
+    json_t *list = json_array();
+    for (uint8_t i = 0; list != NULL && i < r->n_excluded; i++)
+        if (json_array_append_new(list, json_pack("{s:s,s:i}", "name", r->excluded[i].name,
+                                                  "exit_code", r->excluded[i].exit_code)) < 0) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
 static json_t *record_json(const struct elector_record *r)
 {
-    return value_json(json_pack("{s:i,s:I,s:I,s:I,s:I,s:I,s:b,s:i}", "v", VERSION, "generation",
+    return value_json(json_pack("{s:i,s:I,s:I,s:I,s:I,s:I,s:b,s:i,s:o}", "v", VERSION, "generation",
                                 (json_int_t)r->generation, "nodes", (json_int_t)r->n_nodes, "ranks",
                                 (json_int_t)r->world_size, "restarts", (json_int_t)r->n_restarts,
                                 "gone", (json_int_t)r->gone, "over", r->is_over, "exit_code",
-                                r->exit_code));
+                                r->exit_code, "excluded", excluded_json(r)));
 }
 
 /* --- Requests; what is NULL for want of memory makes json_pack() fail, too --- */
@@ -243,23 +255,45 @@ static json_t *read_value(const json_t *kv)
     return NULL;
 }
 
-static bool is_host(const char *host)
+/* bytes   how many it may have, with the NUL */
+static bool is_name(const char *text, size_t bytes)
 {
-    size_t len = host != NULL ? strnlen(host, ELECTOR_HOST_BYTES) : 0;
+    size_t len = text != NULL ? strnlen(text, bytes) : 0;
     for (size_t i = 0; i < len; i++)
-        if (host[i] <= ' ' || host[i] > '~')
+        if (text[i] <= ' ' || text[i] > '~')
             return false;
-    return len > 0 && len < ELECTOR_HOST_BYTES;
+    return len > 0 && len < bytes;
 }
 
 static int read_address(const json_t *value, struct elector_address *ret)
 {
     const char *host = json_string_value(json_object_get(value, "host"));
     int64_t port;
-    if (!is_host(host) || read_range(value, "port", 1, UINT16_MAX, &port) < 0)
+    if (!is_name(host, ELECTOR_HOST_BYTES) || read_range(value, "port", 1, UINT16_MAX, &port) < 0)
         return -EPROTO;
     snprintf(ret->host, sizeof ret->host, "%s", host);
     ret->port = (uint16_t)port;
+    return 0;
+}
+
+/* An older ddprun has written no list. */
+static int read_excluded(const json_t *list, struct elector_record *ret)
+{
+    size_t i;
+    const json_t *item;
+    if (list != NULL && (!json_is_array(list) || json_array_size(list) > ELECTOR_EXCLUDED_MAX))
+        return -EPROTO;
+    json_array_foreach(list, i, item)
+    {
+        const char *name = json_string_value(json_object_get(item, "name"));
+        int64_t code;
+        if (!is_name(name, ELECTOR_NAME_BYTES) ||
+            read_range(item, "exit_code", 0, UINT8_MAX, &code) < 0)
+            return -EPROTO;
+        struct elector_excluded *x = &ret->excluded[ret->n_excluded++];
+        snprintf(x->name, sizeof x->name, "%s", name);
+        x->exit_code = (uint8_t)code;
+    }
     return 0;
 }
 
@@ -281,7 +315,7 @@ static int read_record(const json_t *value, struct elector_record *ret)
                                    .gone = (int32_t)gone,
                                    .is_over = json_is_true(json_object_get(value, "over")),
                                    .exit_code = (uint8_t)code};
-    return 0;
+    return read_excluded(json_object_get(value, "excluded"), ret);
 }
 
 static int take_leader(const json_t *kv, const json_t *value, struct elector_answer *ret)

@@ -16,7 +16,7 @@ struct co_error;
 
 enum {
     ETCD_WIRE_KEY_BYTES = 1024,   /* with the NUL */
-    ETCD_WIRE_VALUE_BYTES = 1024, /* what we read under a key */
+    ETCD_WIRE_VALUE_BYTES = 4096, /* what we read under a key */
     ETCD_WIRE_MAX_ANSWER = 65536,
     ETCD_WIRE_TOKEN_BYTES = 4096, /* what a user is known by, with the NUL: a JWT may be long */
 };

@@ -10,9 +10,6 @@
 #include "gemm.h"
 #include "random.h"
 
-#define NORM_EPS      1e-5
-#define NORM_MOMENTUM 0.1 /* of the running averages */
-
 /* ---- making one ---- */
 
 static real *reals(size_t n)

@@ -1,5 +1,5 @@
 /* convnet_inside.h - what the files of the network share: convnet.c has the layers put together,
- * convnet_parts.c the same in two parts. */
+ * convnet_parts.c the same in two parts, gpu_net.c on a GPU. */
 #ifndef DDP_EXAMPLES_CONVNET_INSIDE_H
 #define DDP_EXAMPLES_CONVNET_INSIDE_H
 
@@ -7,6 +7,9 @@
 #include "layers.h"
 
 enum { MAX_BLOCKS = 2, MAX_CHANNELS = LAYERS_MAX_CHANNELS };
+
+#define NORM_EPS      1e-5
+#define NORM_MOMENTUM 0.1 /* of the running averages */
 
 /* Convolution, normalisation, ReLU, max-pool. */
 struct block {

@@ -17,6 +17,8 @@
 #include "convnet.h"
 #include "dataset.h"
 #include "failure.h"
+#include "loss_file.h"
+#include "mnist_gpu.h"
 #include "mnist_options.h"
 #include "sgd.h"
 #include "stages.h"
@@ -38,9 +40,10 @@ struct job {
     struct amp amp;           /* with --amp only */
     struct stages stages;     /* with --pipeline, in the place of a ddp_model */
     struct ddp_zero *zero;    /* with --zero1, in the place of a ddp_model; else NULL */
+    struct mnist_gpu gpu;     /* with --device only: computes in the place of the network here */
     struct dataset data;
-    FILE *loss_file; /* rank 0's; NULL: none */
-    int64_t step;    /* steps made so far */
+    struct loss_file losses; /* rank 0's */
+    int64_t step;            /* steps made so far */
     struct epoch epoch;
     double epoch_began; /* seconds; here, where a rank has taken another's place */
     bool told;          /* the user knows why we failed */
@@ -100,6 +103,7 @@ static int load_data(struct ddp_group *g, struct job *job)
     return all_or_none(g, job, rc, &why);
 }
 
+/* Another rank 0's losses stay. */
 static int open_loss_file(struct ddp_group *g, struct job *job)
 {
     const char *path = job->opts.loss_file;
@@ -108,15 +112,42 @@ static int open_loss_file(struct ddp_group *g, struct job *job)
 
     if (path == NULL)
         return 0;
-    if (ddp_rank(g) == 0 && job->loss_file == NULL) {
-        job->loss_file =
-            fopen(path, job->step > 0 ? "ae" : "we"); /* another rank 0's losses stay */
-        if (job->loss_file == NULL)
-            rc = failure_set(&why, "cannot write the loss file '%s': %m", path);
-        else
-            setvbuf(job->loss_file, NULL, _IOLBF, 0); /* what was written outlives this rank */
-    }
+    if (ddp_rank(g) == 0)
+        rc = loss_file_open(&job->losses, path, job->step > 0, &why);
     return all_or_none(g, job, rc, &why);
+}
+
+/* With --device auto all ranks compute on GPUs, or none does; who has begun on its CPU stays there,
+ * and a GPU that a rank in its place lacks is left by all. */
+static int agree_on_gpus(struct ddp_group *g, struct job *job, int rc, const struct failure *why)
+{
+    int32_t all = rc == 0;
+
+    if ((rc = ddp_all_reduce(g, &all, &all, 1, DDP_INT32, DDP_MIN, NULL)) != 0 || all)
+        return rc;
+    if (why->text[0] != '\0')
+        fprintf(stderr, "mnist: rank %d: %s\n", ddp_rank(g), why->text);
+    if (mnist_gpu_is_on(&job->gpu))
+        mnist_gpu_get_net(&job->gpu);
+    mnist_gpu_close(&job->gpu);
+    return 0;
+}
+
+/* Where a rank has died the others' velocity is on their GPUs, and is wanted here. */
+static int take_gpu(struct ddp_group *g, struct job *job)
+{
+    const bool had_one = mnist_gpu_is_on(&job->gpu);
+    struct failure why = {""};
+    int rc = -1;
+
+    if (job->opts.device == MNIST_CPU)
+        return 0;
+    if (had_one || job->step == 0)
+        rc = mnist_gpu_open(&job->gpu, g, job->net, (size_t)job->opts.batch, &job->data, &why);
+    if (had_one)
+        mnist_gpu_get_velocity(&job->gpu, job->sgd.velocity);
+    return job->opts.device == MNIST_AUTO ? agree_on_gpus(g, job, rc, &why)
+                                          : all_or_none(g, job, rc, &why);
 }
 
 static size_t n_samples(const struct job *job)
@@ -131,8 +162,9 @@ static void report_start(struct ddp_group *g, const struct job *job)
     const struct mnist_options *o = &job->opts;
     const int ranks = ddp_world_size(g);
 
-    ddp_log0(g, "%d rank%s, %s, %s, %lld images a step; %zu images to train on, %zu to test\n",
-             ranks, ranks > 1 ? "s" : "", sizeof(real) == 4 ? "float32" : "float64",
+    ddp_log0(g, "%d rank%s%s, %s, %s, %lld images a step; %zu images to train on, %zu to test\n",
+             ranks, ranks > 1 ? "s" : "", mnist_gpu_is_on(&job->gpu) ? " on GPUs" : "",
+             sizeof(real) == 4 ? "float32" : "float64",
              o->kind == CONVNET_LINEAR ? "linear classifier"
              : o->pipeline             ? "convolutional network on pairs of ranks"
              : o->sync_bn              ? "convolutional network, batch norm over all ranks"
@@ -161,21 +193,19 @@ static int report_step(struct ddp_group *g, struct job *job, double loss)
         return rc;
     if (print)
         ddp_log0(g, "step %lld  loss %.17g\n", (long long)job->step, loss);
-    if (job->loss_file != NULL)
-        fprintf(job->loss_file, "%.17g\n", loss);
+    loss_file_add(&job->losses, loss);
     return 0;
 }
 
-/* Test the network on all ranks, each on its share of the images. The running averages of batch
- * normalisation differ, since each rank has seen other images: all go on with their mean. */
-static int test(struct ddp_group *g, struct job *job, double *ret_accuracy)
+/* The running averages of batch normalisation differ, since each rank has seen other images: all go
+ * on with their mean. */
+static int test_here(struct ddp_group *g, struct job *job, size_t first, size_t end,
+                     int64_t *ret_right)
 {
-    const struct dataset_part *part = &job->data.test;
     const size_t batch = (size_t)job->opts.batch;
-    int64_t first, end;
-    int64_t n_right = 0;
     int rc;
 
+    *ret_right = 0;
     if (job->opts.pipeline && (rc = stages_exchange(&job->stages)) != 0)
         return rc;
     for (size_t i = 0; i < job->net->n_stats; i++) {
@@ -184,12 +214,25 @@ static int test(struct ddp_group *g, struct job *job, double *ret_accuracy)
         if (rc != 0)
             return rc;
     }
-    ddp_shard_range(g, (int64_t)part->n, &first, &end);
-    for (size_t i = (size_t)first; i < (size_t)end; i += batch)
-        n_right += (int64_t)convnet_count_right(job->net, &part->images, i,
-                                                (size_t)end - i < batch ? (size_t)end - i : batch);
-    rc = ddp_all_reduce(g, &n_right, &n_right, 1, DDP_INT64, DDP_SUM, NULL);
-    *ret_accuracy = 100 * (double)n_right / (double)part->n;
+    for (size_t i = first; i < end; i += batch)
+        *ret_right += (int64_t)convnet_count_right(job->net, &job->data.test.images, i,
+                                                   end - i < batch ? end - i : batch);
+    return 0;
+}
+
+/* Test the network on all ranks, each on its share of the images. */
+static int test(struct ddp_group *g, struct job *job, double *ret_accuracy)
+{
+    int64_t first, end, n_right;
+    int rc;
+
+    ddp_shard_range(g, (int64_t)job->data.test.n, &first, &end);
+    rc = mnist_gpu_is_on(&job->gpu) ? mnist_gpu_test(&job->gpu, g, (size_t)first, (size_t)end,
+                                                     (size_t)job->opts.batch, &n_right)
+                                    : test_here(g, job, (size_t)first, (size_t)end, &n_right);
+    if (rc == 0)
+        rc = ddp_all_reduce(g, &n_right, &n_right, 1, DDP_INT64, DDP_SUM, NULL);
+    *ret_accuracy = 100 * (double)n_right / (double)job->data.test.n;
     return rc;
 }
 
@@ -214,6 +257,8 @@ static int write_checkpoint(struct ddp_group *g, struct job *job)
 
     if (job->opts.checkpoint == NULL)
         return 0;
+    if (ddp_rank(g) == 0 && mnist_gpu_is_on(&job->gpu))
+        mnist_gpu_get_net(&job->gpu);
     if (ddp_rank(g) == 0)
         rc = checkpoint_write(job->opts.checkpoint, job->net, &why);
     return all_or_none(g, job, rc, &why);
@@ -280,6 +325,10 @@ static int update(struct job *job, const struct ddp_model *m)
 {
     struct convnet *net = job->net;
 
+    if (mnist_gpu_is_on(&job->gpu)) {
+        mnist_gpu_step(&job->gpu, job->opts.lr, job->opts.momentum);
+        return 0;
+    }
     if (job->zero != NULL)
         return ddp_zero_step(job->zero, NULL, NULL);
     if (has_amp(job))
@@ -292,9 +341,12 @@ static int update(struct job *job, const struct ddp_model *m)
 }
 
 /* Forward, backward, average, in the way that was asked for. */
-static int compute_gradients(struct job *job, struct ddp_model *m, const int64_t *index, size_t n,
-                             double *ret_loss)
+static int compute_gradients(struct ddp_group *g, struct job *job, struct ddp_model *m,
+                             const int64_t *index, size_t n, double *ret_loss)
 {
+    if (mnist_gpu_is_on(&job->gpu))
+        return mnist_gpu_gradients(&job->gpu, g, m, index, n, (size_t)job->opts.accumulate,
+                                   ret_loss);
     if (job->opts.pipeline)
         return stages_step(&job->stages, &job->data.train.images, index, n, ret_loss);
     return job->opts.accumulate > 1 ? average_parts(job, m, index, n, ret_loss)
@@ -307,7 +359,7 @@ static int train_step(struct ddp_group *g, struct job *job, struct ddp_model *m,
 {
     struct epoch *e = &job->epoch;
     double loss;
-    int rc = compute_gradients(job, m, index, n, &loss);
+    int rc = compute_gradients(g, job, m, index, n, &loss);
 
     if (rc == 0)
         rc = update(job, m);
@@ -375,6 +427,8 @@ static int make_model(struct ddp_group *g, struct job *job, struct ddp_model **r
     if (rc != 0)
         return rc;
     *ret_model = NULL;
+    if (mnist_gpu_is_on(&job->gpu))
+        return mnist_gpu_model(&job->gpu, g, job->sgd.velocity, ret_model);
     if (job->opts.pipeline)
         return stages_init(&job->stages, g, net, (size_t)job->opts.batch / pipelines(g, job));
     if (job->opts.zero1)
@@ -405,7 +459,7 @@ static int train(struct ddp_group *g, void *arg)
     int rc;
 
     if ((rc = check_batch(g, job)) != 0 || (rc = load_data(g, job)) != 0 ||
-        (rc = register_state(g, job)) != 0)
+        (rc = take_gpu(g, job)) != 0 || (rc = register_state(g, job)) != 0)
         return rc;
     struct ddp_sampler_opts order = {
         .n = (int64_t)n_samples(job), .seed = o->seed, .shuffle = true};
@@ -428,19 +482,6 @@ static int train(struct ddp_group *g, void *arg)
         ddp_log0(g, "%lld steps skipped, loss scale %g\n", (long long)job->amp.n_skipped,
                  (double)job->amp.scaler.scale);
     return write_checkpoint(g, job);
-}
-
-/* A loss file that could not be written to its end is no loss file. */
-static int close_loss_file(struct job *job)
-{
-    if (job->loss_file == NULL)
-        return 0;
-    int failed = ferror(job->loss_file);
-    if (fclose(job->loss_file) != 0 || failed) {
-        fprintf(stderr, "mnist: cannot write the loss file '%s' to its end\n", job->opts.loss_file);
-        return -1;
-    }
-    return 0;
 }
 
 /* Steps of a pipeline are not those of the whole world, so that a rank alone cannot be replaced:
@@ -489,8 +530,11 @@ int main(int argc, char **argv)
     int rc = job.opts.pipeline ? run_once(&job) : ddp_run(train, &job);
     if (rc != 0 && !job.told)
         ddp_fatal("train");
-    if (close_loss_file(&job) < 0)
+    if (loss_file_close(&job.losses, &why) < 0) {
+        fprintf(stderr, "mnist: %s\n", why.text);
         rc = -1;
+    }
+    mnist_gpu_close(&job.gpu);
     dataset_fini(&job.data);
     accumulator_fini(&job.parts);
     sgd_fini(&job.sgd);

@@ -12,6 +12,8 @@ const char mnist_options_help[] =
     "usage: mnist [OPTION]...\n"
     "Train a network to read digits: alone, or data-parallel under ddprun, mpirun or srun.\n"
     "\n"
+    "  --device NAME         cpu, cuda (a GPU for each rank, by NCCL), or auto: GPUs if all ranks\n"
+    "                        have one (cpu)\n"
     "  --data DIR            IDX files with MNIST's names, plain or .gz; drawn there if there are\n"
     "                        none (./mnist-data)\n"
     "  --draw N              how many training images to draw, and a fifth as many to test "
@@ -37,7 +39,8 @@ const char mnist_options_help[] =
     "  --help\n";
 
 enum option_id {
-    OPT_DATA = 256,
+    OPT_DEVICE = 256,
+    OPT_DATA,
     OPT_DRAW,
     OPT_SAMPLES,
     OPT_EPOCHS,
@@ -61,6 +64,7 @@ enum option_id {
 };
 
 static const struct option table[] = {
+    {"device", required_argument, NULL, OPT_DEVICE},
     {"data", required_argument, NULL, OPT_DATA},
     {"draw", required_argument, NULL, OPT_DRAW},
     {"samples", required_argument, NULL, OPT_SAMPLES},
@@ -134,12 +138,26 @@ static int parse_level(const char *text, int64_t *ret, struct failure *why)
     return 0;
 }
 
+static int parse_device(const char *text, enum mnist_device *ret, struct failure *why)
+{
+    static const char *const names[] = {
+        [MNIST_CPU] = "cpu", [MNIST_CUDA] = "cuda", [MNIST_AUTO] = "auto"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(text, names[i]) == 0) {
+            *ret = (enum mnist_device)i;
+            return 0;
+        }
+    return failure_set(why, "--device '%s' is none of cpu, cuda, auto", text);
+}
+
 static int take_option(struct mnist_options *o, int id, const char *name, const char *text,
                        struct failure *why)
 {
     int second = 0, rc;
 
     switch (id) {
+    case OPT_DEVICE:
+        return parse_device(text, &o->device, why);
     case OPT_DATA:
         o->data = text;
         return 0;
@@ -202,6 +220,8 @@ static int take_option(struct mnist_options *o, int id, const char *name, const 
 
 static int check_combination(const struct mnist_options *o, struct failure *why)
 {
+    if (o->device != MNIST_CPU && (o->amp > 0 || o->zero1 || o->pipeline || o->sync_bn))
+        return failure_set(why, "--device goes without --amp, --zero1, --pipeline, --sync-bn");
     if (o->zero1 && o->amp > 0)
         return failure_set(why, "--zero1 is for --amp O0");
     if (o->pipeline && (o->zero1 || o->amp > 0 || o->accumulate > 1 || o->sync_bn))

@@ -6,10 +6,12 @@
 #include <stdint.h>
 
 #include "convnet.h"
+#include "mnist_gpu.h"
 
 struct failure;
 
 struct mnist_options {
+    enum mnist_device device;
     const char *data; /* directory of the IDX files */
     int64_t draw;     /* training images to draw where there are none */
     int64_t samples;  /* train on the first so many; 0: all */

@@ -27,7 +27,8 @@ enum cli_wish { CLI_RUN, CLI_HELP, CLI_VERSION };
  *            -ENOENT   no such program: exit 127
  *            -EACCES   not executable, a directory: exit 126
  *            -ENOMEM
- *            -EIO      no random bytes for a run id */
+ *            -EIO      no random bytes for a run id
+ *            -EHOSTUNREACH   the other nodes could not be met by PMI: exit 69 */
 int cli_parse(int argc, char **argv, const struct cli_world *world, enum cli_wish *ret_wish,
               struct job_spec *ret_spec, struct co_error *err);
 

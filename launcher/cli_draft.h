@@ -8,6 +8,7 @@
 #include "cli_world.h"
 #include "job_more.h"
 #include "managers.h"
+#include "pmi_seat.h"
 #include "slurm.h"
 
 #include <stdbool.h>
@@ -131,12 +132,13 @@ int cli_set_mpi(const struct draft *d, struct job_spec *spec, struct co_error *e
 struct cli_managers { /* what they said; zeroed: nothing. Must stay where it is */
     struct slurm slurm;
     struct manager manager;
+    struct pmi_seat pmi;
 };
 
 /* What a manager says takes the place of options, unless there are some that say where nodes are.
  *
  * m         cli_managers_fini() it when the spec is made, also after a failure
- * returns   0, -EINVAL, -ERANGE, -ENOMEM */
+ * returns   0, -EINVAL, -ERANGE, -ENOMEM, -EHOSTUNREACH */
 int cli_ask_managers(struct draft *d, struct cli_managers *m, struct job_spec *spec,
                      struct co_error *err);
 void cli_managers_fini(struct cli_managers *m);

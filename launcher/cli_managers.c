@@ -2,6 +2,7 @@
 #include "cli_draft.h"
 #include "job_spec.h"
 #include "managers.h"
+#include "pmi_seat.h"
 #include "slurm.h"
 
 #include "common/error.h"
@@ -73,6 +74,22 @@ static int take_manager(struct draft *d, bool has_nodes, struct manager *m, stru
     return 0;
 }
 
+/* One ddprun for each node, started by mpiexec.hydra and its kin.
+ *
+ * returns   1 it was so; 0 it was not; -errno */
+static int take_pmi(struct draft *d, struct pmi_seat *seat, struct co_error *err)
+{
+    struct pmi_place place;
+    int rc = d->world->meet_by_pmi != NULL ? pmi_seat_look(d->world, &place, err) : 0;
+    if (rc <= 0)
+        return rc;
+    rc = d->world->meet_by_pmi(&place, seat, err);
+    if (rc < 0)
+        return rc;
+    cli_take_seat(d, &seat->seat);
+    return 1;
+}
+
 int cli_ask_managers(struct draft *d, struct cli_managers *m, struct job_spec *spec,
                      struct co_error *err)
 {
@@ -81,6 +98,9 @@ int cli_ask_managers(struct draft *d, struct cli_managers *m, struct job_spec *s
         return 0;
     if (d->world->get_env(d->world->arg, "SLURM_JOB_ID") != NULL)
         return nodes == NULL ? take_slurm(d, &m->slurm, spec, err) : 0;
+    int rc = nodes == NULL ? take_pmi(d, &m->pmi, err) : 0;
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
     return take_manager(d, nodes != NULL, &m->manager, err);
 }
 

@@ -6,6 +6,9 @@
 #include <stddef.h>
 
 struct cli_seat;
+struct co_error;
+struct pmi_place;
+struct pmi_seat;
 
 enum file_kind {
     FILE_MISSING,    /* or its directory may not be searched */
@@ -35,6 +38,8 @@ struct cli_world {
     int (*enter)(void *arg, const char *dir);          /* paths are relative to it from then on;
                                                              returns 0, -errno */
     int (*fill_random)(void *arg, void *bytes, size_t n); /* n <= 256; returns 0 or -errno */
+    /* Meet the other nodes by PMI (pmi_seat.h). NULL: nobody can. */
+    int (*meet_by_pmi)(const struct pmi_place *place, struct pmi_seat *ret, struct co_error *err);
     const struct cli_seat *seat; /* borrowed; who started ddprun has told it its place; NULL: no */
     void *arg;
 };

@@ -186,19 +186,13 @@ static void close_server(struct endpoint *e)
 
 static int open_server(struct endpoint *e, struct co_error *err)
 {
-    const struct server_opts opts = {
-        .no_store = true,
-        .http = true,
-        .version = DDPRUN_VERSION,
-        .on_control = on_control,
-        .on_metrics = on_metrics,
-        .on_status = on_status,
-        .on_refused = on_noted,
-        .arg = e,
-    };
-    int rc = server_create(e->loop, &opts, &e->server, err);
-    if (rc == 0)
-        rc = listen_for(e->server, e->world->endpoint_host, e->world->endpoint_port, err);
+    const struct server_opts callbacks = {.on_control = on_control,
+                                          .on_metrics = on_metrics,
+                                          .on_status = on_status,
+                                          .on_refused = on_noted,
+                                          .arg = e};
+    int rc = listen_open_roster(e->loop, &callbacks, e->world->endpoint_host,
+                                e->world->endpoint_port, &e->server, err);
     if (rc < 0)
         close_server(e);
     return rc;

@@ -292,7 +292,13 @@ static void commit(struct etcd_link *l, const struct roster *r)
                                         .n_restarts = past.n_restarts,
                                         .gone = past.gone,
                                         .is_over = v != NULL,
-                                        .exit_code = v != NULL ? v->exit_code : 0};
+                                        .exit_code = v != NULL ? v->exit_code : 0,
+                                        .n_excluded = (uint8_t)past.n_excluded};
+    for (uint32_t i = 0; i < past.n_excluded; i++) {
+        struct elector_excluded *x = &l->record.excluded[i];
+        snprintf(x->name, sizeof x->name, "%s", past.excluded[i].name);
+        x->exit_code = past.excluded[i].exit_code;
+    }
     l->plugin->commit(l->etcd, &l->record);
 }
 
@@ -372,12 +378,23 @@ static int make_roster(struct etcd_link *l, const struct roster_past *past, stru
 
 static struct roster_past past_of(const struct elector_record *r)
 {
-    return (struct roster_past){.generation = r->generation,
-                                .n_nodes = r->n_nodes,
-                                .world_size = r->world_size,
-                                .n_restarts = r->n_restarts,
-                                .gone = r->gone};
+    struct roster_past past = {.generation = r->generation,
+                               .n_nodes = r->n_nodes,
+                               .world_size = r->world_size,
+                               .n_restarts = r->n_restarts,
+                               .gone = r->gone,
+                               .n_excluded = r->n_excluded};
+    for (uint8_t i = 0; i < r->n_excluded; i++) {
+        struct roster_past_excluded *x = &past.excluded[i];
+        snprintf(x->name, sizeof x->name, "%s", r->excluded[i].name);
+        x->exit_code = r->excluded[i].exit_code;
+    }
+    return past;
 }
+
+/* Names and numbers of both sides fit each other. */
+_Static_assert((int)ELECTOR_NAME_BYTES == (int)MESSAGE_NAME_BYTES, "a name goes through");
+_Static_assert((int)ELECTOR_EXCLUDED_MAX == (int)ROSTER_PAST_EXCLUDED, "so do all of them");
 
 /* A job that is over is over for who comes now, too. */
 static void tell_past(struct etcd_link *l, const struct elector_record *r)
@@ -591,22 +608,23 @@ static int on_status(void *arg, struct co_buf *page)
     return l->here != NULL ? jobs_page_status(l->here->jobs, page) : 0;
 }
 
-/* At all addresses, unless etcd is meant to be reached on this machine only. */
+/* At all addresses, unless etcd is meant to be reached on this machine only: then where others are
+ * told to come. */
+static const char *listen_where(const struct job_world *w)
+{
+    if (!endpoint_host_is_loopback(w->endpoint_host))
+        return "::";
+    return w->local_addr != NULL ? w->local_addr : "localhost";
+}
+
 static int open_server(struct etcd_link *l, struct co_error *err)
 {
-    const struct server_opts opts = {
-        .no_store = true,
-        .http = true,
-        .version = DDPRUN_VERSION,
-        .on_control = on_control,
-        .on_metrics = on_metrics,
-        .on_status = on_status,
-        .on_refused = on_noted,
-        .arg = l,
-    };
-    bool is_here = endpoint_host_is_loopback(l->world->endpoint_host);
-    int rc = server_create(l->loop, &opts, &l->server, err);
-    return rc == 0 ? listen_for(l->server, is_here ? "localhost" : "::", 0, err) : rc;
+    const struct server_opts callbacks = {.on_control = on_control,
+                                          .on_metrics = on_metrics,
+                                          .on_status = on_status,
+                                          .on_refused = on_noted,
+                                          .arg = l};
+    return listen_open_roster(l->loop, &callbacks, listen_where(l->world), 0, &l->server, err);
 }
 
 /* --- as a node's link --- */

@@ -30,3 +30,13 @@ int listen_for(struct server *s, const char *host, uint16_t port, struct co_erro
     }
     return rc;
 }
+
+int listen_open_roster(uv_loop_t *loop, const struct server_opts *callbacks, const char *host,
+                       uint16_t port, struct server **ret_server, struct co_error *err)
+{
+    struct server_opts opts = *callbacks;
+    opts.no_store = opts.http = true;
+    opts.version = DDPRUN_VERSION;
+    int rc = server_create(loop, &opts, ret_server, err);
+    return rc == 0 ? listen_for(*ret_server, host, port, err) : rc;
+}

@@ -1,11 +1,13 @@
-/* listen.h - where a socket for a job's nodes is bound. */
+/* listen.h - where a socket for a job's nodes is bound, and what a roster's listener is. */
 #ifndef DDP_LAUNCHER_LISTEN_H
 #define DDP_LAUNCHER_LISTEN_H
 
 #include <stdint.h>
+#include <uv.h>
 
 struct co_error;
 struct server;
+struct server_opts;
 
 /* Let a server listen where nodes come that were told to connect to `host`: at that address, if it
  * is one of this machine's in figures; at both loopback addresses for "localhost"; else at all:
@@ -15,5 +17,15 @@ struct server;
  * port       0: any free one; the same on all addresses
  * returns    0, -EADDRINUSE, -EACCES, -ENOMEM, -errno */
 int listen_for(struct server *s, const char *host, uint16_t port, struct co_error *err);
+
+/* Make the listener of a roster in this process: for its control channel and for pages about it,
+ * not for a store.
+ *
+ * callbacks    these, and their arg; what else there is to be said is filled in
+ * host, port   as for listen_for()
+ * ret_server   server_close() it; written after a failure, too, unless there is none
+ * returns      as server_create() and listen_for() */
+int listen_open_roster(uv_loop_t *loop, const struct server_opts *callbacks, const char *host,
+                       uint16_t port, struct server **ret_server, struct co_error *err);
 
 #endif

@@ -8,6 +8,7 @@
 #include "leash.h"
 #include "linkage.h"
 #include "node.h"
+#include "pmi_seat.h"
 #include "remote.h"
 #include "secret.h"
 #include "task.h"
@@ -78,6 +79,8 @@ static int usage_code(int rc)
     case -EINVAL:
     case -ERANGE:
         return EXIT_USAGE;
+    case -EHOSTUNREACH:
+        return EXIT_UNAVAILABLE;
     default:
         return EXIT_INTERNAL;
     }
@@ -217,6 +220,7 @@ static int do_as_told(int argc, char **argv, struct leash *leash, int null_fd)
     struct co_error err;
     enum cli_wish wish;
 
+    world.meet_by_pmi = pmi_seat_meet;
     world.seat = leash != NULL ? &leash->seat : NULL;
     int rc = cli_parse(argc, argv, &world, &wish, &spec, &err);
     if (rc < 0) {

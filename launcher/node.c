@@ -82,8 +82,7 @@ static void on_asked(void *arg, int rank)
     node_feed(arg, &(struct supervisor_event){.type = SUPERVISOR_EV_ASKED, .rank = rank});
 }
 
-/* A GPU's memory is free when its process has been reaped, and who takes its place needs it. */
-static bool waits_for_devices(const struct node *n)
+bool node_waits_for_devices(const struct node *n)
 {
     return n->spec->on_failure != FAILURE_SHRINKS &&
            resources_n_gpus("", getenv("CUDA_VISIBLE_DEVICES")) > 0;
@@ -93,7 +92,7 @@ static bool waits_for_devices(const struct node *n)
 static void on_death(void *arg)
 {
     struct node *n = arg;
-    if (!waits_for_devices(n))
+    if (!node_waits_for_devices(n))
         nursery_look(&n->nursery);
 }
 

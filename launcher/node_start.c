@@ -67,7 +67,11 @@ static void on_warm_note(uv_poll_t *poll, int status, int events)
 void node_warm_up(struct node *n)
 {
     int fd = warm_start_parent(&n->warm, &n->nursery);
-    if (fd < 0 || uv_poll_init(&n->loop, &n->warm_poll, fd) < 0)
+    if (fd < 0)
+        return;
+    if (!node_waits_for_devices(n)) /* else a death is seen later, and that is all */
+        nursery_watch(&n->nursery);
+    if (uv_poll_init(&n->loop, &n->warm_poll, fd) < 0)
         return;
     n->warm_poll.data = n;
     uv_poll_start(&n->warm_poll, UV_READABLE, on_warm_note);

@@ -78,6 +78,10 @@ struct node {
 __attribute__((format(printf, 2, 3))) void node_say(struct node *n, const char *format, ...);
 struct generation_notes node_generation_notes(struct node *n);
 
+/* A GPU's memory is free when its process has been reaped, and who takes its place needs it: no
+ * rank is to be taken for dead earlier. */
+bool node_waits_for_devices(const struct node *n);
+
 /* --- node_start.c --- */
 
 /* What the ranks of the generation before had is gone with them; the next ones find all empty. */

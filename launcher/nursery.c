@@ -151,6 +151,12 @@ int nursery_look(const struct nursery *n)
     return request(n, &what, NULL, 0);
 }
 
+int nursery_watch(const struct nursery *n)
+{
+    struct nursery_request what = {.type = NURSERY_WATCH};
+    return request(n, &what, NULL, 0);
+}
+
 int nursery_sweep(const struct nursery *n, int sig)
 {
     struct nursery_request what = {.type = NURSERY_SWEEP, .sig = sig};

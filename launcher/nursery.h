@@ -120,6 +120,12 @@ int nursery_renumber(const struct nursery *n, int from, int to);
  * returns    as nursery_spawn() */
 int nursery_look(const struct nursery *n);
 
+/* From now on find out by the ends of its threads that a rank may be dying (thread_watch.h), and
+ * look then as nursery_look() has it done.
+ *
+ * returns    as nursery_spawn() */
+int nursery_watch(const struct nursery *n);
+
 /* Send sig to all that is left, and to what is found later; EMPTY or a report's `empty` answers. */
 int nursery_sweep(const struct nursery *n, int sig);
 

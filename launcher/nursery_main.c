@@ -7,6 +7,7 @@
 #include "seeds.h"
 #include "spawn.h"
 #include "sweep.h"
+#include "thread_watch.h"
 #include "title.h"
 
 #include "common/clock.h"
@@ -50,6 +51,8 @@ struct state {
     uint64_t lease_end_ms;
     bool lapsed;              /* it is over, and all was killed */
     struct dying_watch watch; /* for ranks that end, and cannot be reaped yet */
+    struct thread_watch threads;
+    bool watches; /* asked for: `threads` has those of the ranks */
     struct seeds seeds;
     bool told_seeds; /* that there are some */
 };
@@ -187,6 +190,7 @@ static bool report_end(struct state *s, const struct ended *ended, bool empty)
     }
     r.told = s->told_rank[r.local_rank];
     s->pid_of[r.local_rank] = 0;
+    thread_watch_forget(&s->threads, ended->pid);
     report(s, &r);
     return true;
 }
@@ -346,6 +350,8 @@ static void spawn(struct state *s, const struct parcel *p)
     }
     if (s->n_ranks < first + p->q.n_ranks)
         s->n_ranks = first + p->q.n_ranks;
+    if (s->watches)
+        thread_watch_begin(&s->threads, co_now_ms());
 }
 
 /* What the parent lacks is told as its end is. */
@@ -402,6 +408,12 @@ static void renumber(struct state *s, const struct nursery_request *q)
     s->told_rank[to] = s->told_rank[from];
     s->pid_of[from] = 0;
     report_start(s, to, &o, NURSERY_EXECUTED);
+}
+
+static void watch(struct state *s)
+{
+    s->watches = true;
+    thread_watch_begin(&s->threads, co_now_ms()); /* of the ranks that run already */
 }
 
 static void sweep(struct state *s, int sig)
@@ -487,6 +499,9 @@ static enum served serve(struct state *s)
     case NURSERY_LOOK:
         dying_watch_begin(&s->watch, co_now_ms());
         break;
+    case NURSERY_WATCH:
+        watch(s);
+        break;
     case NURSERY_SWEEP:
         sweep(s, p.q.sig);
         break;
@@ -547,8 +562,10 @@ static void hear_seeds(struct state *s)
 static uint64_t deadline_ms(const struct state *s)
 {
     const uint64_t look_ms = dying_watch_next_ms(&s->watch);
+    const uint64_t threads_ms = s->threads.next_ms;
     const uint64_t end_ms = s->lapsed ? CO_NEVER_MS : s->lease_end_ms;
-    return look_ms < end_ms ? look_ms : end_ms;
+    const uint64_t first_ms = look_ms < end_ms ? look_ms : end_ms;
+    return threads_ms < first_ms ? threads_ms : first_ms;
 }
 
 _Noreturn void nursery_main(int sock, const char *runtime_dir)
@@ -556,13 +573,15 @@ _Noreturn void nursery_main(int sock, const char *runtime_dir)
     static struct state s; /* zeroed pages that are not touched cost nothing */
     s.lease_end_ms = CO_NEVER_MS;
     seeds_init(&s.seeds);
+    thread_watch_init(&s.threads);
     if (settle(sock) < 0)
         _exit(70); /* ddprun sees the socket's end and says so */
     for (;;) {
         struct pollfd p[] = {{.fd = SOCK_FD, .events = s.n_reports > 0 ? POLLIN | POLLOUT : POLLIN},
                              {.fd = SIGNAL_FD, .events = POLLIN},
-                             {.fd = s.seeds.sock, .events = POLLIN}};
-        if (poll(p, 3, co_left_ms(deadline_ms(&s))) < 0 && errno != EINTR)
+                             {.fd = s.seeds.sock, .events = POLLIN},
+                             {.fd = s.threads.fd, .events = POLLIN}};
+        if (poll(p, 4, co_left_ms(deadline_ms(&s))) < 0 && errno != EINTR)
             leave(runtime_dir);
         if (p[1].revents != 0) {
             struct signalfd_siginfo ended[4];
@@ -576,6 +595,9 @@ _Noreturn void nursery_main(int sock, const char *runtime_dir)
             served = serve(&s);
         if (served == DDPRUN_GONE)
             leave(runtime_dir);
+        if (p[3].revents != 0 && thread_watch_hear(&s.threads, co_now_ms()))
+            dying_watch_begin(&s.watch, co_now_ms());
+        thread_watch_look(&s.threads, s.pid_of, s.n_ranks, co_now_ms());
         if (dying_watch_take(&s.watch, co_now_ms()))
             report_dying(&s);
         if (!s.lapsed && co_now_ms() >= s.lease_end_ms) /* and no newer one was among these */

@@ -259,18 +259,12 @@ static int open_jobs(struct remote_roster *r, uv_loop_t *loop, struct co_error *
 
 static int open_server(struct remote_roster *r, uv_loop_t *loop, struct co_error *err)
 {
-    const struct server_opts opts = {
-        .no_store = true,
-        .http = true,
-        .version = DDPRUN_VERSION,
-        .on_control = on_control,
-        .on_metrics = on_metrics,
-        .on_status = on_status,
-        .on_refused = on_note,
-        .arg = r,
-    };
-    int rc = server_create(loop, &opts, &r->server, err);
-    return rc < 0 ? rc : listen_for(r->server, r->spec->world.endpoint_host, 0, err);
+    const struct server_opts callbacks = {.on_control = on_control,
+                                          .on_metrics = on_metrics,
+                                          .on_status = on_status,
+                                          .on_refused = on_note,
+                                          .arg = r};
+    return listen_open_roster(loop, &callbacks, r->spec->world.endpoint_host, 0, &r->server, err);
 }
 
 int remote_roster_open(uv_loop_t *loop, const struct job_spec *spec,

@@ -114,7 +114,8 @@ static void drop(struct device_group *g)
     if (g->is_out || g->life.state != LIFE_GONE)
         return;
     device_remove(g);
-    bucket_close(g);
+    average_close(g);
+    bucket_drop_marks(bucket_take_marks(g), NULL);
     free(g);
 }
 
@@ -255,24 +256,40 @@ int comm_split(struct device_group *from, int color, int key, const struct devic
 
 /* --- its end ---------------------------------------------------------------------------------- */
 
+struct ending { /* for a hand */
+    struct device_group *group;
+    struct bucket_mark *marks; /* owned */
+};
+
+static int let_go(const void *arg)
+{
+    const struct ending *e = arg;
+    return bucket_drop_marks(e->marks, e->group->comm);
+}
+
+/* What cannot be deregistered is no reason not to go on. */
 static int finish(const void *arg)
 {
-    struct device_group *const *g = arg;
-    return ncclCommFinalize((*g)->comm);
+    const struct ending *e = arg;
+    let_go(e);
+    return ncclCommFinalize(e->group->comm);
 }
 
 static int destroy(const void *arg)
 {
-    struct device_group *const *g = arg;
-    return ncclCommDestroy((*g)->comm);
+    const struct ending *e = arg;
+    return ncclCommDestroy(e->group->comm);
 }
 
 /* returns LIFE_DONE where NCCL has taken the call; what became of it else */
 static enum life_event by_hand(struct device_group *g, int (*work)(const void *arg))
 {
     int result = ncclSuccess;
+    const struct ending e = {g, bucket_take_marks(g)};
     const int code =
-        hand_run(g->device->index, work, &g, sizeof g, g->device->abort_timeout_ms, &result);
+        hand_run(g->device->index, work, &e, sizeof e, g->device->abort_timeout_ms, &result);
+    if (code == -ENOMEM) /* nothing was done */
+        bucket_drop_marks(e.marks, NULL);
     if (code == -ETIMEDOUT) {
         g->is_out = true;
         return LIFE_LATE;
@@ -323,7 +340,9 @@ void comm_close(struct device_group *g)
         device_break(g, LIFE_BROKEN, code, &err);
     if (g->life.state == LIFE_READY)
         end_well(g);
-    if (g->life.state == LIFE_REVOKED && g->may_be_kept) {
+    const bool is_idle = g->is_out || g->life.state == LIFE_STUCK || average_drain(g);
+    if (g->life.state == LIFE_REVOKED && g->may_be_kept && is_idle &&
+        by_hand(g, let_go) == LIFE_DONE) {
         drop_old(swap_kept(g->device, g));
         return;
     }

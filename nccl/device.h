@@ -8,13 +8,16 @@
  *   device.c   the device, and what breaks
  *   comm.c     a communicator from its making to its end
  *   call.c     collectives and messages, into the order of a stream
- *   bucket.c   memory of gradients, and their averages on a stream of the plug-in's
+ *   bucket.c   memory for gradients
+ *   average.c  their averages, on a stream of the plug-in's
+ *   kernels.c  the plug-in's own kernels: kernels.cu
  *   feed.c     batches on their way to the device
  *   wait.c     waits: for a communicator, for a stream
  *   plugin.c   what libddp sees */
 #ifndef DDP_NCCL_DEVICE_H
 #define DDP_NCCL_DEVICE_H
 
+#include "kernels.h"
 #include "life.h"
 #include "newer.h"
 
@@ -33,8 +36,10 @@ struct device {
     pthread_mutex_t mutex;      /* guards all below, and what communicators say of themselves */
     struct device_group *first; /* the communicators of groups that there are */
     struct device_group *kept;  /* owned; revoked, of the world before; NULL: none */
-    bool is_lost;               /* one of them is stuck */
-    struct co_error why;        /* it is lost */
+    struct kernels kernels;
+    struct bucket_block *blocks; /* owned; memory of bucket_alloc() */
+    bool is_lost;                /* one of them is stuck */
+    struct co_error why;         /* it is lost */
 };
 
 struct device_group { /* a communicator */
@@ -53,6 +58,7 @@ struct device_group { /* a communicator */
     uint64_t next_look_ns; /* at the job, by who does not wait */
     cudaStream_t stream;   /* of averages; NULL: there were none */
     cudaEvent_t event;
+    struct bucket_mark *marks; /* owned; memory that is registered with it */
 };
 
 /* --- device.c --------------------------------------------------------------------------------- */
@@ -103,13 +109,36 @@ int call_settle(struct device_group *g, ncclResult_t result, const char *what,
 
 /* --- bucket.c: see struct device_plugin ------------------------------------------------------- */
 
-int bucket_alloc(struct device *d, size_t bytes, void *stream, void **ret, struct co_error *err);
+int bucket_alloc(struct device *d, size_t bytes, bool for_nccl, void *stream, void **ret,
+                 struct co_error *err);
 void bucket_free(struct device *d, void *at);
 int bucket_clear(struct device *d, void *at, size_t bytes, void *stream, struct co_error *err);
-int bucket_average(struct device_group *g, const struct device_piece *piece, size_t n,
-                   enum ddp_dtype dtype, void *stream, struct co_error *err);
-int bucket_wait(struct device_group *g, uint64_t timeout_ms, struct co_error *err);
-void bucket_close(struct device_group *g); /* nothing of it runs any more */
+int bucket_enlist(struct device_group *g, const void *at, struct co_error *err);
+void bucket_delist(struct device_group *g, const void *at);
+
+/* All that is registered with a communicator, handed over: to be dropped by
+ * bucket_drop_marks(). NULL: nothing is */
+struct bucket_mark *bucket_take_marks(struct device_group *g);
+/* comm      NULL: it has gone, and they with it. Else it may hang as other calls may that end
+ *           something: by a hand
+ * returns   ncclResult_t; all are gone in any case */
+int bucket_drop_marks(struct bucket_mark *marks, ncclComm_t comm);
+
+int bucket_alloc_host(struct device *d, size_t bytes, void **ret, struct co_error *err);
+void bucket_free_host(struct device *d, void *at);
+
+/* --- average.c: likewise ---------------------------------------------------------------------- */
+
+int average_run(struct device_group *g, const struct device_average *a, struct co_error *err);
+int average_take(struct device_group *g, uint32_t *words, uint32_t *ret_words, size_t n,
+                 struct co_error *err);
+int average_copy_out(struct device_group *g, void *to, const void *from, size_t bytes,
+                     struct co_error *err);
+int average_wait(struct device_group *g, uint64_t timeout_ms, struct co_error *err);
+/* Wait until what was on the stream of a broken communicator has ended, behind the kernels that
+ * were told to: others may use the memory then. returns false: it did not in its time */
+bool average_drain(struct device_group *g);
+void average_close(struct device_group *g); /* nothing of it runs any more */
 
 /* --- feed.c: likewise ------------------------------------------------------------------------- */
 
@@ -142,6 +171,10 @@ int wait_ask(ncclComm_t comm, const char *what, struct co_error *err);
  * returns   0; as device_break() */
 int wait_settled(struct device_group *g, struct device_group *asks, const char *what,
                  struct co_error *err);
+
+/* cudaStreamQuery(). "Not ready" is no error, but CUDA keeps it as the thread's last one: a program
+ * that asks for that after a launch of its own is not to find it. */
+cudaError_t wait_ask_stream(cudaStream_t stream);
 
 int wait_stream(struct device_group *g, void *stream, uint64_t timeout_ms, struct co_error *err);
 

@@ -40,6 +40,23 @@ static int use(struct device *d, int *ret_index, struct co_error *err)
     return 0;
 }
 
+static int load_kernels(struct device *d, struct co_error *err)
+{
+    int index;
+    int code = use(d, &index, err);
+    pthread_mutex_lock(&d->mutex);
+    if (code == 0)
+        code = kernels_load(&d->kernels, err);
+    pthread_mutex_unlock(&d->mutex);
+    return code;
+}
+
+static int norm(struct device *d, enum device_norm step, const struct device_layer *layer,
+                void *stream, struct co_error *err)
+{
+    return kernels_norm(&d->kernels, step, layer, stream, err);
+}
+
 static int comm_of(struct device_group *g, void **ret, struct co_error *err)
 {
     const int code = wait_check(g, err);
@@ -68,8 +85,16 @@ const struct device_plugin ddp_device_plugin = {
     .alloc = bucket_alloc,
     .free = bucket_free,
     .clear = bucket_clear,
-    .average = bucket_average,
-    .wait_averages = bucket_wait,
+    .enlist = bucket_enlist,
+    .delist = bucket_delist,
+    .alloc_host = bucket_alloc_host,
+    .free_host = bucket_free_host,
+    .load_kernels = load_kernels,
+    .norm = norm,
+    .average = average_run,
+    .take_words = average_take,
+    .copy_out = average_copy_out,
+    .wait_averages = average_wait,
     .feed_open = feed_open,
     .feed_place = feed_place,
     .feed_send = feed_send,

@@ -109,9 +109,7 @@ int wait_check(struct device_group *g, struct co_error *err)
     return code == 0 ? 0 : device_break(g, LIFE_BROKEN, code, err);
 }
 
-/* "Not ready" is no error, but CUDA keeps it as the thread's last one: a program that asks for that
- * after a launch of its own is not to find it. */
-static cudaError_t ask_stream(cudaStream_t stream)
+cudaError_t wait_ask_stream(cudaStream_t stream)
 {
     const cudaError_t state = cudaStreamQuery(stream);
     if (state == cudaErrorNotReady)
@@ -125,7 +123,7 @@ int wait_stream(struct device_group *g, void *stream, uint64_t timeout_ms, struc
     const uint64_t deadline_ms = co_deadline_ms(timeout_ms != 0 ? timeout_ms : g->timeout_ms);
     struct nap nap = {0};
     for (;;) {
-        const cudaError_t state = ask_stream(stream);
+        const cudaError_t state = wait_ask_stream(stream);
         if (state != cudaSuccess && state != cudaErrorNotReady)
             return device_break(g, LIFE_FAILED, words_cuda_failed(what, state, err), err);
         int code = ask_or_break(g, g, what, err); /* kernels of a broken one end, too */

@@ -483,7 +483,8 @@ static void count_for_its_node(struct roster *r, const struct roster_event *e)
                              e->now_ms))
         return;
     const uint64_t link = n->link;
-    const struct roster_excluded *x = roster_exclude(r, slot, (uint8_t)r->cause.failure.exit_code);
+    const struct roster_past_excluded *x =
+        roster_exclude(r, slot, (uint8_t)r->cause.failure.exit_code);
     roster_tell_excluded(r, link, x);
     memcpy(r->newly_excluded, x->name, sizeof r->newly_excluded);
     add_exclusion(r);

@@ -126,13 +126,23 @@ struct roster_limits {
     uint64_t absent_ms;  /* roster_resume(): the members come within; 0: as a silent one */
 };
 
-/* What a roster has to know of the one whose place it takes. The rest the nodes tell. */
+enum { ROSTER_PAST_EXCLUDED = 8 }; /* of more, the last ones are passed on */
+
+struct roster_past_excluded {
+    char name[MESSAGE_NAME_BYTES];
+    uint8_t exit_code; /* of its last failure */
+};
+
+/* What a roster has to know of the one whose place it takes. The rest the nodes tell; but not who
+ * is excluded, since that one is gone. */
 struct roster_past {
     uint32_t generation; /* the newest that was confirmed */
     uint32_t n_nodes;    /* in it, 1 or more */
     uint32_t world_size;
     uint32_t n_restarts; /* that the budget was charged with */
     int32_t gone;        /* the node with this node_index has left with the old roster; -1: none */
+    uint32_t n_excluded; /* ROSTER_PAST_EXCLUDED at most */
+    struct roster_past_excluded excluded[ROSTER_PAST_EXCLUDED]; /* in the order of time */
 };
 
 #define ROSTER_READY_MS 10000

@@ -264,7 +264,7 @@ static void come(struct roster *r, uint64_t link, bool local, const struct messa
                  uint64_t now_ms)
 {
     const struct message_hello *h = &m->hello;
-    const struct roster_excluded *excluded = roster_find_excluded(r, h->name);
+    const struct roster_past_excluded *excluded = roster_find_excluded(r, h->name);
     enum message_refusal why;
     bool again;
     uint32_t slot;

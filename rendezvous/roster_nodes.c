@@ -382,16 +382,17 @@ void roster_forget(struct roster *r, uint32_t slot)
 
 /* --- Excluded --- */
 
-const struct roster_excluded *roster_exclude(struct roster *r, uint32_t slot, uint8_t exit_code)
+const struct roster_past_excluded *roster_exclude(struct roster *r, uint32_t slot,
+                                                  uint8_t exit_code)
 {
-    struct roster_excluded *x = &r->excluded[r->n_excluded++ % ROSTER_MAX_EXCLUDED];
+    struct roster_past_excluded *x = &r->excluded[r->n_excluded++ % ROSTER_MAX_EXCLUDED];
     memcpy(x->name, r->nodes[slot].name, sizeof x->name);
     x->exit_code = exit_code;
     roster_forget(r, slot);
     return x;
 }
 
-const struct roster_excluded *roster_find_excluded(const struct roster *r, const char *name)
+const struct roster_past_excluded *roster_find_excluded(const struct roster *r, const char *name)
 {
     const uint32_t n = r->n_excluded < ROSTER_MAX_EXCLUDED ? r->n_excluded : ROSTER_MAX_EXCLUDED;
     for (uint32_t i = 0; i < n; i++)

@@ -15,7 +15,8 @@ static int check_past(const struct roster *r, const struct roster_past *p, struc
 {
     if (p->generation == MESSAGE_NO_GENERATION || p->n_nodes < 1 ||
         p->n_nodes > r->terms.max_nodes || p->world_size < p->n_nodes ||
-        p->world_size > INT32_MAX || p->n_restarts > MESSAGE_MAX_RESTARTS)
+        p->world_size > INT32_MAX || p->n_restarts > MESSAGE_MAX_RESTARTS ||
+        p->n_excluded > ROSTER_PAST_EXCLUDED)
         return co_fail(err, -EINVAL,
                        "no generation %" PRIu32 " of %" PRIu32 " ranks on %" PRIu32
                        " nodes, at most %" PRIu32 ", can be taken over",
@@ -46,6 +47,12 @@ static void admit_absents(struct roster *r, const struct roster_past *p, uint64_
         }
 }
 
+static void exclude_again(struct roster *r, const struct roster_past *p)
+{
+    for (uint32_t i = 0; r->excluded != NULL && i < p->n_excluded; i++)
+        r->excluded[r->n_excluded++ % ROSTER_MAX_EXCLUDED] = p->excluded[i];
+}
+
 int roster_resume(struct roster *r, const struct roster_past *past, uint64_t now_ms,
                   struct co_error *err)
 {
@@ -56,6 +63,7 @@ int roster_resume(struct roster *r, const struct roster_past *past, uint64_t now
         return co_fail(err, -ENOMEM, "no memory for %" PRIu32 " nodes", past->n_nodes);
     admit_absents(r, past, now_ms);
     restart_policy_resume(&r->budget, past->n_restarts, now_ms);
+    exclude_again(r, past);
     r->state = ROSTER_RUNNING;
     r->entered_ms = r->begun_ms = now_ms;
     r->deadline_ms = CO_NEVER_MS;
@@ -75,6 +83,9 @@ void roster_get_past(const struct roster *r, struct roster_past *ret)
                                 .world_size = r->world_size,
                                 .n_restarts = roster_n_restarts(r),
                                 .gone = -1};
+    const uint32_t n = r->n_excluded < ROSTER_PAST_EXCLUDED ? r->n_excluded : ROSTER_PAST_EXCLUDED;
+    for (uint32_t at = r->n_excluded - n; at != r->n_excluded; at++)
+        ret->excluded[ret->n_excluded++] = r->excluded[at % ROSTER_MAX_EXCLUDED];
 }
 
 /* --- The absent --- */

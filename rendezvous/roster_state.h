@@ -62,11 +62,6 @@ struct roster_node {
 
 enum { ROSTER_MAX_EXCLUDED = 64 }; /* names that are kept: the last ones */
 
-struct roster_excluded {
-    char name[MESSAGE_NAME_BYTES];
-    uint8_t exit_code; /* of its last failure */
-};
-
 /* What ended the generation, or is about to. */
 struct roster_cause {
     enum message_why why;
@@ -100,7 +95,7 @@ struct roster {
     uint32_t n_nodes, n_here, n_away; /* n_away: that do not leave */
     uint32_t n_part[PART_N];
     uint32_t n_done, n_yielded;              /* members */
-    struct roster_excluded *excluded;        /* owned; a ring; NULL: nobody can be */
+    struct roster_past_excluded *excluded;   /* owned; a ring; NULL: nobody can be */
     uint32_t n_excluded;                     /* ever */
     char newly_excluded[MESSAGE_NAME_BYTES]; /* since the last generation began to end */
     char founder[MESSAGE_NAME_BYTES];        /* whose terms hold */
@@ -213,8 +208,9 @@ void roster_forget(struct roster *r, uint32_t slot);
 /* Forget a node, and remember its name.
  *
  * returns   lent until the next one is excluded */
-const struct roster_excluded *roster_exclude(struct roster *r, uint32_t slot, uint8_t exit_code);
-const struct roster_excluded *roster_find_excluded(const struct roster *r, const char *name);
+const struct roster_past_excluded *roster_exclude(struct roster *r, uint32_t slot,
+                                                  uint8_t exit_code);
+const struct roster_past_excluded *roster_find_excluded(const struct roster *r, const char *name);
 
 /* --- roster_past.c --- */
 
@@ -273,7 +269,7 @@ void roster_tell_verdict(struct roster *r, uint64_t link);
 void roster_tell_again(struct roster *r, uint32_t slot);
 
 /* The job's end for one node. */
-void roster_tell_excluded(struct roster *r, uint64_t link, const struct roster_excluded *who);
+void roster_tell_excluded(struct roster *r, uint64_t link, const struct roster_past_excluded *who);
 
 /* Which of these terms differ from those that hold: into r->note. */
 void roster_note_terms(struct roster *r, const struct message_terms *terms);

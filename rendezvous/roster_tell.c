@@ -117,7 +117,7 @@ void roster_tell_verdict(struct roster *r, uint64_t link)
     add_message(r, link, MESSAGE_VERDICT, MESSAGE_NO_GENERATION)->verdict = r->verdict;
 }
 
-void roster_tell_excluded(struct roster *r, uint64_t link, const struct roster_excluded *who)
+void roster_tell_excluded(struct roster *r, uint64_t link, const struct roster_past_excluded *who)
 {
     if (r->terms.exclude_window_ms > 0)
         snprintf(r->farewell, sizeof r->farewell,

@@ -282,13 +282,15 @@ int device_check_memory(const struct ddp_group *g, const void *p, const char *wh
     return rc != DDP_OK ? rc : rt_return(plugin->check_memory(device, p, which, &err), &err);
 }
 
-int device_alloc(const struct ddp_group *g, size_t bytes, void *stream, void **ret)
+int device_alloc(const struct ddp_group *g, size_t bytes, bool for_nccl, void *stream, void **ret)
 {
     const struct device_plugin *plugin;
     struct device *device;
     struct co_error err = {0};
     int rc = get_device(g, &plugin, &device);
-    return rc != DDP_OK ? rc : rt_return(plugin->alloc(device, bytes, stream, ret, &err), &err);
+    return rc != DDP_OK
+               ? rc
+               : rt_return(plugin->alloc(device, bytes, for_nccl, stream, ret, &err), &err);
 }
 
 /* One that looks at the job ends the kernels of all. returns NULL: no kernel waits for anybody */
@@ -339,12 +341,74 @@ int device_clear(const struct ddp_group *g, void *at, size_t bytes, void *stream
     return rc != DDP_OK ? rc : rt_return(plugin->clear(device, at, bytes, stream, &err), &err);
 }
 
-int device_average(struct ddp_group *g, const struct device_piece *piece, size_t n,
-                   enum ddp_dtype dtype, void *stream)
+int device_alloc_host(const struct ddp_group *g, size_t bytes, void **ret)
+{
+    const struct device_plugin *plugin;
+    struct device *device;
+    struct co_error err = {0};
+    int rc = get_device(g, &plugin, &device);
+    return rc != DDP_OK ? rc : rt_return(plugin->alloc_host(device, bytes, ret, &err), &err);
+}
+
+void device_free_host(const struct ddp_group *g, void *at)
+{
+    const struct device_plugin *plugin;
+    struct device *device;
+    struct co_error err = {0};
+    if (at != NULL && device_load(g->world->local_rank, &plugin, &device, &err) == 0 &&
+        plugin->check(device, &err) == 0)
+        plugin->free_host(device, at);
+}
+
+int device_load_kernels(const struct ddp_group *g)
+{
+    const struct device_plugin *plugin;
+    struct device *device;
+    struct co_error err = {0};
+    int rc = get_device(g, &plugin, &device);
+    return rc != DDP_OK ? rc : rt_return(plugin->load_kernels(device, &err), &err);
+}
+
+int device_norm(const struct ddp_group *g, enum device_norm step, const struct device_layer *layer,
+                void *stream)
+{
+    const struct device_plugin *plugin;
+    struct device *device;
+    struct co_error err = {0};
+    int rc = get_device(g, &plugin, &device);
+    return rc != DDP_OK ? rc : rt_return(plugin->norm(device, step, layer, stream, &err), &err);
+}
+
+int device_average(struct ddp_group *g, const struct device_average *a)
 {
     struct co_error err = {0};
     const struct device_link *l = g->device;
-    return rt_return(l->plugin->average(l->group, piece, n, dtype, stream, &err), &err);
+    return rt_return(l->plugin->average(l->group, a, &err), &err);
+}
+
+int device_enlist(struct ddp_group *g, const void *at)
+{
+    struct co_error err = {0};
+    return rt_return(g->device->plugin->enlist(g->device->group, at, &err), &err);
+}
+
+void device_delist(struct ddp_group *g, const void *at)
+{
+    g->device->plugin->delist(g->device->group, at);
+}
+
+int device_take_words(struct ddp_group *g, uint32_t *words, uint32_t *ret_words, size_t n)
+{
+    struct co_error err = {0};
+    const struct device_link *l = g->device;
+    return rt_return(l->plugin->take_words(l->group, words, ret_words, n, &err), &err);
+}
+
+int device_copy_out(struct ddp_group *g, void *to, const void *from, size_t bytes)
+{
+    struct co_error err = {0};
+    const struct device_link *l = g->device;
+    return rt_return(l->plugin->copy_out(l->group, to, from, bytes, &err), &err);
 }
 
 int device_wait_averages(struct ddp_group *g)

@@ -7,6 +7,7 @@
 #define DDP_WORKER_RUNTIME_DEVICE_H
 
 #include "backend.h"
+#include "device_layer.h"
 #include "group.h"
 
 /* A collective whose arguments were checked. */
@@ -26,11 +27,22 @@ int device_open(struct ddp_group *g);
 
 /* Of this rank alone. returns 0; DDP_EINVAL; DDP_EUNSUPPORTED there is no GPU */
 int device_check_memory(const struct ddp_group *g, const void *p, const char *which);
-/* Zeroed in the order of the stream. returns also DDP_ENOMEM */
-int device_alloc(const struct ddp_group *g, size_t bytes, void *stream, void **ret);
+/* Zeroed in the order of the stream.
+ *
+ * for_nccl   such as device_enlist() takes, if there is some
+ * returns    also DDP_ENOMEM */
+int device_alloc(const struct ddp_group *g, size_t bytes, bool for_nccl, void *stream, void **ret);
 /* Behind all that may touch it: of a broken job that is ended first. NULL is fine. */
 void device_free(struct ddp_group *g, void *at, void *stream);
 int device_clear(const struct ddp_group *g, void *at, size_t bytes, void *stream);
+/* Zeroed memory of the host for device_take_words(). returns also DDP_ENOMEM */
+int device_alloc_host(const struct ddp_group *g, size_t bytes, void **ret);
+void device_free_host(const struct ddp_group *g, void *at); /* behind device_free(). NULL is fine */
+
+/* What averages need that do more than NCCL's. returns also DDP_EUNSUPPORTED: no such GPU */
+int device_load_kernels(const struct ddp_group *g);
+int device_norm(const struct ddp_group *g, enum device_norm step, const struct device_layer *layer,
+                void *stream);
 
 /* Wait for what is on the stream and for averages; where the job is broken end what waits there for
  * a peer that died. Behind it CUDA's own waits end, too. */
@@ -44,10 +56,17 @@ void device_end_waits(struct ddp_group *g, void *stream);
 int device_look(struct ddp_group *g, void *stream, bool is_late, struct co_error *err);
 
 /* As the plug-in's: of a group that has a communicator. */
-struct device_piece;
-int device_average(struct ddp_group *g, const struct device_piece *piece, size_t n,
-                   enum ddp_dtype dtype, void *stream);
+struct device_average;
+int device_average(struct ddp_group *g, const struct device_average *a);
+/* returns also DDP_EUNSUPPORTED, and nothing is broken */
+int device_enlist(struct ddp_group *g, const void *at);
+void device_delist(struct ddp_group *g, const void *at);
+int device_take_words(struct ddp_group *g, uint32_t *words, uint32_t *ret_words, size_t n);
 int device_wait_averages(struct ddp_group *g);
+
+/* Copy memory of the device to the host, behind all averages, and wait for it: none may wait for a
+ * peer any more. */
+int device_copy_out(struct ddp_group *g, void *to, const void *from, size_t bytes);
 
 /* Where DDP_BACKEND=nccl wants that: make the world's communicator now. Collective. */
 int device_begin(struct ddp_group *world);

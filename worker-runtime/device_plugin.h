@@ -15,6 +15,7 @@
 #define DDP_WORKER_RUNTIME_DEVICE_PLUGIN_H
 
 #include "backend.h"
+#include "device_layer.h"
 #include "device_plan.h"
 
 #include <stdbool.h>
@@ -26,7 +27,7 @@ struct device;       /* that of the process */
 struct device_feed;  /* places that batches go through on their way to it */
 struct device_group; /* the communicator of a group */
 
-#define DEVICE_PLUGIN_ABI    1u
+#define DEVICE_PLUGIN_ABI    2u
 #define DEVICE_PLUGIN_FILE   "libddp-nccl.so"
 #define DEVICE_PLUGIN_SYMBOL "ddp_device_plugin"
 #define DEVICE_ID_BYTES      128
@@ -61,6 +62,19 @@ struct device_make { /* lent for the call */
 struct device_piece { /* of a bucket of gradients */
     void *at;
     size_t count;
+};
+
+struct device_average { /* of a bucket; lent for the call, and the memory until it is done */
+    const struct device_piece *piece;
+    size_t n;
+    enum ddp_dtype dtype;
+    void *wire; /* memory of the device for all values, side by side, in the type that travels; */
+    enum ddp_dtype wire_dtype; /* NULL: pieces travel as they are */
+    bool is_sum;               /* add up; else average */
+    double before, after;      /* each value is multiplied by: before it travels, and in the end */
+    uint32_t *found_inf; /* memory of the device, two words: become 1 where a value of this rank is
+                            not finite, and where one is not in the end. NULL: nobody asks */
+    void *stream;
 };
 
 struct device_span { /* of a place's memory, from its start */
@@ -114,14 +128,49 @@ struct device_plugin {
     int (*check_memory)(const struct device *d, const void *p, const char *which,
                         struct co_error *err);
 
-    /* Memory on the device, zeroed in the order of the stream. returns also -ENOMEM */
-    int (*alloc)(struct device *d, size_t bytes, void *stream, void **ret, struct co_error *err);
+    /* Memory on the device, zeroed in the order of the stream.
+     *
+     * for_nccl   such as NCCL can be told of; where there is none, any
+     * returns    also -ENOMEM */
+    int (*alloc)(struct device *d, size_t bytes, bool for_nccl, void *stream, void **ret,
+                 struct co_error *err);
     void (*free)(struct device *d, void *at); /* NULL is fine */
+
+    /* Tell the group's communicator of memory of alloc(), so that it copies nothing: that in which
+     * the address lies. Told before is fine. It ends with the communicator, or with the memory. All
+     * ranks, or none: NCCL says nothing of what becomes of other calls.
+     * returns   0; -ENOTSUP it cannot be: the text says why, nothing is broken; else as run() */
+    int (*enlist)(struct device_group *g, const void *at, struct co_error *err);
+    void (*delist)(struct device_group *g, const void *at);
     int (*clear)(struct device *d, void *at, size_t bytes, void *stream, struct co_error *err);
 
-    /* Average pieces in place, beside the stream, as soon as what is in its order now is done. */
-    int (*average)(struct device_group *g, const struct device_piece *piece, size_t n,
-                   enum ddp_dtype dtype, void *stream, struct co_error *err);
+    /* Memory of the host that copies go to without a wait of the host, zeroed.
+     * returns   0; -ENOMEM, -EIO */
+    int (*alloc_host)(struct device *d, size_t bytes, void **ret, struct co_error *err);
+    void (*free_host)(struct device *d, void *at); /* NULL is fine */
+
+    /* What averages need that have a wire, a factor, or look for what is not finite. Before
+     * anything is on the device's streams that waits for a peer.
+     * returns   0; -ENOTSUP this GPU is none that there are kernels for; -EIO */
+    int (*load_kernels)(struct device *d, struct co_error *err);
+
+    /* Put a step of batch normalisation into the order of a stream; layer->n_parts is not read.
+     * returns   0; -EINVAL too many channels; -EIO */
+    int (*norm)(struct device *d, enum device_norm step, const struct device_layer *layer,
+                void *stream, struct co_error *err);
+
+    /* Average in place, beside the stream, as soon as what is in its order now is done.
+     * returns   also -ENOTSUP: the stream captures a graph */
+    int (*average)(struct device_group *g, const struct device_average *a, struct co_error *err);
+    /* Copy words to the host, behind all averages until now, and zero them.
+     *
+     * ret_words   of alloc_host(); written when wait_averages() has returned 0 */
+    int (*take_words)(struct device_group *g, uint32_t *words, uint32_t *ret_words, size_t n,
+                      struct co_error *err);
+    /* Copy to memory of the host, behind all averages, and wait for it: nothing may be there that
+     * waits for a peer. returns as run() */
+    int (*copy_out)(struct device_group *g, void *to, const void *from, size_t bytes,
+                    struct co_error *err);
     /* Wait for all averages. returns as wait() */
     int (*wait_averages)(struct device_group *g, uint64_t timeout_ms, struct co_error *err);
 

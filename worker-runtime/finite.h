@@ -8,6 +8,12 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifdef __CUDACC__ /* kernels look by these, too */
+#define FINITE_FN static inline __host__ __device__
+#else
+#define FINITE_FN static inline
+#endif
+
 /* The least magnitude, as bits without the sign, that is not finite. */
 #define FINITE_END_F32 UINT32_C(0x7f800000)
 #define FINITE_END_F64 UINT64_C(0x7ff0000000000000)
@@ -15,26 +21,26 @@
 #define FINITE_END_F32_AS_F16  UINT32_C(0x477ff000)
 #define FINITE_END_F32_AS_BF16 UINT32_C(0x7f7f8000)
 
-static inline bool finite_f32(float x)
+FINITE_FN bool finite_f32(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return (bits & INT32_MAX) < FINITE_END_F32;
 }
 
-static inline bool finite_f64(double x)
+FINITE_FN bool finite_f64(double x)
 {
     uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
     return (bits & INT64_MAX) < FINITE_END_F64;
 }
 
-static inline bool finite_f16(uint16_t bits)
+FINITE_FN bool finite_f16(uint16_t bits)
 {
     return (bits & 0x7c00) != 0x7c00;
 }
 
-static inline bool finite_bf16(uint16_t bits)
+FINITE_FN bool finite_bf16(uint16_t bits)
 {
     return (bits & 0x7f80) != 0x7f80;
 }

@@ -8,14 +8,20 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t half_bits_of(float x)
+#ifdef __CUDACC__ /* kernels round by these, too */
+#define HALF_FN static inline __host__ __device__
+#else
+#define HALF_FN static inline
+#endif
+
+HALF_FN uint32_t half_bits_of(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
-static inline float half_float_of(uint32_t bits)
+HALF_FN float half_float_of(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, sizeof x);
@@ -24,12 +30,12 @@ static inline float half_float_of(uint32_t bits)
 
 /* --- bfloat16: the upper half of a float32 ---------------------------------------------------- */
 
-static inline float half_from_bf16(uint16_t b)
+HALF_FN float half_from_bf16(uint16_t b)
 {
     return half_float_of((uint32_t)b << 16);
 }
 
-static inline uint16_t half_to_bf16(float x)
+HALF_FN uint16_t half_to_bf16(float x)
 {
     uint32_t bits = half_bits_of(x);
     if (x != x)
@@ -39,7 +45,7 @@ static inline uint16_t half_to_bf16(float x)
 
 /* --- float16: 1 sign, 5 exponent (bias 15), 10 mantissa --------------------------------------- */
 
-static inline float half_from_f16(uint16_t h)
+HALF_FN float half_from_f16(uint16_t h)
 {
     const uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 0x1f;
     const uint32_t mantissa = h & 0x3ff;
@@ -53,12 +59,12 @@ static inline float half_from_f16(uint16_t h)
 }
 
 /* `bits`, shifted right by 1 .. 31, to nearest, ties to even. */
-static inline uint32_t half_shift_rounded(uint32_t bits, unsigned by)
+HALF_FN uint32_t half_shift_rounded(uint32_t bits, unsigned by)
 {
     return (bits + ((1u << (by - 1)) - 1) + (bits >> by & 1)) >> by;
 }
 
-static inline uint16_t half_to_f16(float x)
+HALF_FN uint16_t half_to_f16(float x)
 {
     const uint32_t bits = half_bits_of(x), magnitude = bits & 0x7fffffff;
     const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);

@@ -80,6 +80,8 @@ static int check_opts(const struct ddp_model_opts *o)
         (o->compress != 0 || o->always_fp32 || o->weighted || o->predivide_factor > 0))
         return rt_fail(DDP_EINVAL, "a hook averages by itself: compress, always_fp32, weighted and "
                                    "predivide_factor are not for it");
+    if (o->nccl_memory && o->stream == NULL)
+        return rt_fail(DDP_EINVAL, "nccl_memory is for a model with a stream");
     if (o->buffers == NULL && o->n_buffers > 0)
         return rt_fail(DDP_EINVAL, "there are %zu buffers at NULL", o->n_buffers);
     return 0;
@@ -149,7 +151,7 @@ static int prepare(struct ddp_model *m)
     struct co_error err = {0};
     int rc = check_all(m->tensors, m->n_tensors, &m->opts);
     if (rc == 0 && model_is_on_device(m))
-        rc = model_device_check(m);
+        rc = model_device_prepare(m);
     if (rc == 0)
         rc = allocate(m);
     if (rc == 0)
@@ -199,7 +201,7 @@ static int agree(struct ddp_model *m)
     const struct model_description d = {
         .tensors = m->tensors, .n_tensors = m->n_tensors, .opts = &m->opts};
     int rc = model_agree(m->g, &d);
-    if (rc == 0 && model_is_on_device(m) && m->g->world_size > 1)
+    if (rc == 0 && model_device_averages(m))
         rc = device_open(m->g);
     if (rc == 0)
         rc = model_buckets_place(m, &m->set);
@@ -254,6 +256,7 @@ void ddp_model_destroy(struct ddp_model *m)
     model_average_stop(m, true);
     model_buckets_destroy(m, &m->set);
     model_homes_destroy(m);
+    model_device_fini(m);
     free(m->sizes);
     free(m->order);
     free(m->order_words);
@@ -272,7 +275,7 @@ static void look_at_own(struct ddp_model *m, size_t i)
 
 static void take(struct ddp_model *m, size_t i)
 {
-    if (m->opts.check_finite)
+    if (m->opts.check_finite && !model_is_on_device(m)) /* there a kernel looks */
         look_at_own(m, i);
     model_copy_in(m, i);
     ready_say(&m->set.ready, i);

@@ -41,6 +41,7 @@ static const struct option {
     {"weighted", FLAG, offsetof(struct ddp_model_opts, weighted)},
     {"check_finite", FLAG, offsetof(struct ddp_model_opts, check_finite)},
     {"tell_nonfinite", FLAG, offsetof(struct ddp_model_opts, tell_nonfinite)},
+    {"nccl_memory", FLAG, offsetof(struct ddp_model_opts, nccl_memory)},
     {"n_buffers", SIZE, offsetof(struct ddp_model_opts, n_buffers)},
     {"stream", GIVEN_DATA, offsetof(struct ddp_model_opts, stream)},
 }; /* not delay_allreduce: the order of calls is the same */

@@ -81,8 +81,10 @@ static void look_for_nonfinite(struct ddp_model *m, size_t k)
             continue;
         m->bad_at = convert_find_nonfinite(model_averages_of(m, i), m->tensors[i].dtype,
                                            m->tensors[i].count);
-        if (m->bad_at < m->tensors[i].count)
-            m->bad = i;
+        if (m->bad_at == m->tensors[i].count)
+            continue;
+        m->bad = i;
+        m->bad_value = convert_get(model_averages_of(m, i), m->tensors[i].dtype, m->bad_at);
     }
 }
 
@@ -148,8 +150,6 @@ static int all_reduce(struct ddp_model *m, struct bucket_piece *p, void *values,
 static int send_pieces(struct ddp_model *m, struct model_bucket *b)
 {
     int rc = 0;
-    if (model_is_on_device(m))
-        return model_device_send(m, b);
     if (b->wire != NULL)
         return all_reduce(m, &b->piece[0], b->wire, b->count, b->wire_dtype);
     for (size_t i = 0; rc == 0 && i < b->n_pieces; i++) {
@@ -170,9 +170,17 @@ static int launch(struct ddp_model *m, size_t k)
         b->piece[i].found_inf = 1; /* not known better */
     if (m->opts.hook != NULL)
         return run_hook(m, k);
-    scale(b, factor_before(m));
-    to_wire(b);
-    rc = send_pieces(m, b);
+    if (model_is_on_device(m)) {
+        rc = model_device_send(m, b, op_of(m) == DDP_SUM, factor_before(m), factor_after(m));
+        if (rc == DDP_EUNSUPPORTED) { /* a misuse: the step goes on, and fails on all ranks */
+            model_keep_failure(m, rc, false);
+            rc = 0;
+        }
+    } else {
+        scale(b, factor_before(m));
+        to_wire(b);
+        rc = send_pieces(m, b);
+    }
     return rc != 0 ? fail(m, k, rc) : 0;
 }
 
@@ -205,11 +213,11 @@ static int finish(struct ddp_model *m, size_t k)
     int rc = wait_for(b);
     if (rc != 0)
         return fail(m, k, rc);
-    if (m->opts.hook == NULL) {
+    if (m->opts.hook == NULL && !model_is_on_device(m)) {
         from_wire(b);
         scale(b, factor_after(m));
     }
-    if (model_looks_for_nonfinite(m) && may_hold_nonfinite(b))
+    if (model_looks_for_nonfinite(m) && !model_is_on_device(m) && may_hold_nonfinite(b))
         look_for_nonfinite(m, k);
     trace_bucket(m->trace, k, b->count * ddp_dtype_size(b->dtype), b->began_ns);
     return 0;

@@ -37,8 +37,9 @@ static int allocate_homes(struct ddp_model *m)
         if (h->plan.bucket[k].payload_bytes == 0)
             continue;
         const size_t bytes = h->plan.bucket[k].bytes;
-        int rc = model_is_on_device(m) ? device_alloc(m->g, bytes, m->opts.stream, &memory)
-                                       : ddp_alloc(m->g, bytes, &memory);
+        int rc = model_is_on_device(m)
+                     ? device_alloc(m->g, bytes, m->opts.nccl_memory, m->opts.stream, &memory)
+                     : ddp_alloc(m->g, bytes, &memory);
         if (rc != 0)
             return rt_fail(rc, "gradients: %s", ddp_last_error());
         h->memory[k] = memory;
@@ -168,7 +169,8 @@ int model_buckets_plan(struct ddp_model *m, const size_t *order, struct bucket_s
         return rt_fail(DDP_ENOMEM, "no memory for %zu gradient buckets", set->plan.n_buckets);
     for (size_t k = 0; k < set->plan.n_buckets; k++) {
         set->at[k].dtype = set->plan.bucket[k].dtype;
-        set->at[k].wire_dtype = wire_dtype(&m->opts, set->at[k].dtype);
+        set->at[k].wire_dtype =
+            m->g->world_size > 1 ? wire_dtype(&m->opts, set->at[k].dtype) : set->at[k].dtype;
     }
     return 0;
 }
@@ -215,7 +217,9 @@ static void look_at_all(const struct ddp_model *m, struct bucket_set *set)
 static bool allocate(struct ddp_model *m, uint8_t **ret, size_t bytes)
 {
     void *memory;
-    if (ddp_alloc(m->g, bytes, &memory) != 0)
+    if ((model_is_on_device(m)
+             ? device_alloc(m->g, bytes, m->opts.nccl_memory, m->opts.stream, &memory)
+             : ddp_alloc(m->g, bytes, &memory)) != 0)
         return false;
     *ret = memory;
     return true;
@@ -281,7 +285,6 @@ static int agree_on_memory(struct ddp_model *m, bool ok)
 static int place_alone(struct ddp_model *m, struct bucket_set *set)
 {
     for (size_t k = 0; k < set->plan.n_buckets; k++) {
-        set->at[k].wire_dtype = set->at[k].dtype;
         set->at[k].where = BUCKET_NOWHERE;
         set->at[k].n_pieces = 0;
         if (m->opts.hook != NULL && !place(m, &set->plan.bucket[k], &set->at[k], 0))
@@ -294,7 +297,7 @@ int model_buckets_place(struct ddp_model *m, struct bucket_set *set)
 {
     const size_t n = set->plan.n_buckets;
     bool ok = true;
-    if (m->g->world_size == 1)
+    if (m->g->world_size == 1 && !model_device_averages(m))
         return place_alone(m, set);
     look_at_all(m, set);
     int rc = combine(m, set->can, n);
@@ -305,14 +308,18 @@ int model_buckets_place(struct ddp_model *m, struct bucket_set *set)
             model_device_scatter(m, set, k);
         ok = place(m, &set->plan.bucket[k], &set->at[k], set->can[k]);
     }
-    return agree_on_memory(m, ok);
+    rc = agree_on_memory(m, ok);
+    return rc == 0 && m->opts.nccl_memory ? model_device_enlist(m, set) : rc;
 }
 
 void model_buckets_destroy(struct ddp_model *m, struct bucket_set *set)
 {
     for (size_t k = 0; set->at != NULL && k < set->plan.n_buckets; k++) {
         ddp_free(m->g, set->at[k].copies);
-        ddp_free(m->g, set->at[k].wire);
+        if (model_is_on_device(m))
+            device_free(m->g, set->at[k].wire, m->opts.stream);
+        else
+            ddp_free(m->g, set->at[k].wire);
     }
     free(set->at);
     free(set->pieces);

@@ -8,7 +8,6 @@
 
 #include "backend.h"
 #include "commit.h"
-#include "convert.h"
 #include "scale.h"
 #include <ddp/collective.h>
 #include <inttypes.h>
@@ -87,7 +86,7 @@ static int fail_not_finite(struct ddp_model *m, const struct says *says)
     const size_t i = says->bad != 0 ? says->bad - 1 : m->own_bad;
     if (m->bad == i)
         snprintf(where, sizeof(where), ": element %zu of its average is %g", m->bad_at,
-                 convert_get(model_averages_of(m, i), m->tensors[i].dtype, m->bad_at));
+                 m->bad_value);
     if (says->own_bad != 0)
         snprintf(whose, sizeof(whose), "rank %" PRIu32 " has computed such values",
                  says->own_bad - 1);

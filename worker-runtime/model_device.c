@@ -1,33 +1,20 @@
-/* model_device.c - gradients that lie on a GPU: averaged where they are, never copied, since NCCL
- * takes any number of places at once. */
+/* model_device.c - gradients that lie on a GPU: averaged where they are, since NCCL takes any
+ * number of places at once; or, where another type travels, packed onto a wire and back by
+ * kernels. */
 #include "model_inside.h"
 
+#include "convert.h"
 #include "device.h"
 #include "device_plugin.h"
+
+#include <ddp/collective.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static int check_opts(const struct ddp_model_opts *o)
-{
-    const struct {
-        const char *name;
-        bool is_set;
-    } options[] = {
-        {"hook", o->hook != NULL},
-        {"compress", o->compress != DDP_COMPRESS_NONE},
-        {"always_fp32", o->always_fp32},
-        {"predivide_factor", o->predivide_factor > 0},
-        {"weighted", o->weighted},
-        {"check_finite", o->check_finite},
-        {"tell_nonfinite", o->tell_nonfinite},
-    };
-    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
-        if (options[i].is_set)
-            return rt_fail(DDP_EUNSUPPORTED, "%s is not for a model with a stream",
-                           options[i].name);
-    return 0;
-}
+enum { N_FOUND = 2 }; /* words of device_average.found_inf */
+
+/* --- what this rank has ----------------------------------------------------------------------- */
 
 static int check_tensor(const struct ddp_model *m, const struct ddp_tensor *t)
 {
@@ -38,9 +25,9 @@ static int check_tensor(const struct ddp_model *m, const struct ddp_tensor *t)
     return rc == 0 && t->count > 0 ? device_check_memory(m->g, t->grad, which) : rc;
 }
 
-int model_device_check(const struct ddp_model *m)
+static int check_memory(const struct ddp_model *m)
 {
-    int rc = check_opts(&m->opts);
+    int rc = 0;
     for (size_t i = 0; rc == 0 && i < m->n_tensors; i++)
         rc = check_tensor(m, &m->tensors[i]);
     for (size_t i = 0; rc == 0 && i < m->opts.n_buffers; i++) {
@@ -51,6 +38,37 @@ int model_device_check(const struct ddp_model *m)
     }
     return rc;
 }
+
+static bool needs_kernels(const struct ddp_model_opts *o)
+{
+    return o->compress != DDP_COMPRESS_NONE || o->always_fp32 || o->weighted ||
+           o->predivide_factor > 0 || o->check_finite || o->tell_nonfinite;
+}
+
+int model_device_prepare(struct ddp_model *m)
+{
+    void *found = NULL, *host = NULL;
+    if (m->opts.hook != NULL)
+        return rt_fail(DDP_EUNSUPPORTED, "hook is not for a model with a stream");
+    int rc = check_memory(m);
+    if (rc == 0 && needs_kernels(&m->opts))
+        rc = device_load_kernels(m->g);
+    if (rc == 0 && model_looks_for_nonfinite(m))
+        rc = device_alloc(m->g, N_FOUND * sizeof(*m->found), false, m->opts.stream, &found);
+    if (rc == 0 && model_looks_for_nonfinite(m))
+        rc = device_alloc_host(m->g, N_FOUND * sizeof(*m->found), &host);
+    m->found = found;
+    m->found_host = host;
+    return rc;
+}
+
+void model_device_fini(struct ddp_model *m)
+{
+    device_free(m->g, m->found, m->opts.stream);
+    device_free_host(m->g, m->found_host);
+}
+
+/* --- buckets ---------------------------------------------------------------------------------- */
 
 int model_clear(struct ddp_model *m, void *at, size_t bytes)
 {
@@ -70,9 +88,71 @@ void model_device_scatter(struct ddp_model *m, struct bucket_set *set, size_t k)
                 .memory = m->grad[i], .end = m->grad[i] + model_bytes_of(m, i)};
 }
 
-int model_device_send(struct ddp_model *m, const struct model_bucket *b)
+/* One piece of memory of a bucket after the other: what NCCL is given. */
+static void *memory_of(const struct model_bucket *b, size_t i)
 {
-    if (b->n_pieces == 0) /* in a world of 1, which has no communicator */
+    if (b->wire != NULL)
+        return i == 0 ? b->wire : NULL;
+    return i < b->n_pieces ? b->piece[i].memory : NULL;
+}
+
+/* The first failure of this rank; what was told is taken back by who hears of one. */
+static int enlist_all(struct ddp_model *m, const struct bucket_set *set)
+{
+    int rc = 0;
+    for (size_t k = 0; k < set->plan.n_buckets; k++)
+        for (size_t i = 0; rc == 0 && memory_of(&set->at[k], i) != NULL; i++)
+            rc = device_enlist(m->g, memory_of(&set->at[k], i));
+    return rc;
+}
+
+static void delist_all(struct ddp_model *m, const struct bucket_set *set)
+{
+    for (size_t k = 0; k < set->plan.n_buckets; k++)
+        for (size_t i = 0; memory_of(&set->at[k], i) != NULL; i++)
+            device_delist(m->g, memory_of(&set->at[k], i));
+}
+
+int model_device_enlist(struct ddp_model *m, const struct bucket_set *set)
+{
+    if (m->g->world_size == 1)
+        return 0;
+    int own = enlist_all(m, set);
+    snprintf(m->unregistered, sizeof(m->unregistered), "%s",
+             own != 0 ? ddp_last_error() : "another rank's memory cannot be");
+    if (own != 0 && own != DDP_EUNSUPPORTED)
+        return own;
+    uint8_t all_ok = own == 0;
+    int rc = ddp_all_reduce(m->g, &all_ok, &all_ok, 1, DDP_UINT8, DDP_BAND, NULL);
+    if (rc == 0 && !all_ok)
+        delist_all(m, set);
+    m->stats.is_registered = rc == 0 && all_ok;
+    m->stats.unregistered = m->stats.is_registered ? NULL : m->unregistered;
+    return rc;
+}
+
+/* In a world of 1 nothing is changed. */
+static int send_pieces(struct ddp_model *m, const struct device_piece *piece,
+                       const struct model_bucket *b, struct device_average a)
+{
+    const bool is_alone = m->g->world_size == 1;
+    a.piece = piece;
+    a.n = b->n_pieces;
+    a.dtype = b->dtype;
+    a.wire = b->wire;
+    a.wire_dtype = b->wire_dtype;
+    a.found_inf = m->found;
+    a.stream = m->opts.stream;
+    a.is_sum = a.is_sum && !is_alone;
+    a.before = is_alone ? 1 : a.before;
+    a.after = is_alone ? 1 : a.after;
+    return device_average(m->g, &a);
+}
+
+int model_device_send(struct ddp_model *m, const struct model_bucket *b, bool is_sum, double before,
+                      double after)
+{
+    if (b->n_pieces == 0)
         return 0;
     struct device_piece *piece = calloc(b->n_pieces, sizeof(*piece));
     if (piece == NULL)
@@ -81,12 +161,61 @@ int model_device_send(struct ddp_model *m, const struct model_bucket *b)
         piece[i] = (struct device_piece){.at = b->piece[i].memory,
                                          .count = (size_t)(b->piece[i].end - b->piece[i].memory) /
                                                   ddp_dtype_size(b->dtype)};
-    int rc = device_average(m->g, piece, b->n_pieces, b->dtype, m->opts.stream);
+    int rc = send_pieces(
+        m, piece, b, (struct device_average){.is_sum = is_sum, .before = before, .after = after});
     free(piece);
     return rc;
 }
 
+/* --- what is not finite ----------------------------------------------------------------------- */
+
+/* Kernels say that there is something, not where: that is looked for on the host, by copies, since
+ * a step that fails may take its time. *ret_at is t->count: there is nothing in this tensor. */
+static int find_nonfinite(struct ddp_model *m, size_t i, size_t *ret_at)
+{
+    _Alignas(double) uint8_t chunk[16 << 10];
+    const struct ddp_tensor *t = &m->tensors[i];
+    const size_t size = ddp_dtype_size(t->dtype), most = sizeof(chunk) / size;
+    *ret_at = t->count;
+    for (size_t at = 0; at < t->count; at += most) {
+        const size_t n = t->count - at < most ? t->count - at : most;
+        int rc = device_copy_out(m->g, chunk, m->grad[i] + at * size, n * size);
+        const size_t bad = rc == 0 ? convert_find_nonfinite(chunk, t->dtype, n) : n;
+        if (rc != 0)
+            return rc;
+        if (bad == n)
+            continue;
+        *ret_at = at + bad;
+        m->bad_value = convert_get(chunk, t->dtype, bad);
+        return 0;
+    }
+    return 0;
+}
+
+static int hear_found(struct ddp_model *m)
+{
+    if (m->opts.check_finite && m->found_host[0] != 0)
+        m->own_bad = 0;
+    if (m->found_host[1] == 0)
+        return 0;
+    if (m->opts.tell_nonfinite)
+        m->bad = 0; /* nobody asks which */
+    for (size_t i = 0; i < m->n_tensors && m->bad == MODEL_NONE; i++) {
+        int rc = find_nonfinite(m, i, &m->bad_at);
+        if (rc != 0)
+            return rc;
+        if (m->bad_at < m->tensors[i].count)
+            m->bad = i;
+    }
+    return 0;
+}
+
 int model_device_wait(struct ddp_model *m)
 {
-    return m->g->world_size > 1 ? device_wait_averages(m->g) : 0;
+    if (!model_device_averages(m))
+        return 0;
+    int rc = m->found != NULL ? device_take_words(m->g, m->found, m->found_host, N_FOUND) : 0;
+    if (rc == 0)
+        rc = device_wait_averages(m->g);
+    return rc == 0 && m->found != NULL ? hear_found(m) : rc;
 }

@@ -94,11 +94,17 @@ struct ddp_model {
     double factor;        /* of a weighted model: this rank's part of the average */
     size_t own_bad;       /* the first gradient of this rank that is not finite, or MODEL_NONE */
     size_t bad;           /* the same of the averages, */
-    size_t bad_at;        /* and its element */
+    size_t bad_at;        /* its element, */
+    double bad_value;     /* and that one's value */
     uint64_t backward_ns; /* when the first gradient was ready; of a trace */
     int failure;          /* status; 0: none */
     bool broken;          /* the failure is the group's, and stays */
     char failure_text[CO_ERROR_TEXT_BYTES];
+
+    /* of a model with a stream that looks for what is not finite: two words (device_average) */
+    uint32_t *found;      /* owned; memory of the device */
+    uint32_t *found_host; /* owned; as they were at the end of a step's averages */
+    char unregistered[CO_ERROR_TEXT_BYTES]; /* why NCCL was not told of memory */
 
     /* of all steps */
     bool found_inf; /* with tell_nonfinite, of the last one that counted */
@@ -187,8 +193,16 @@ static inline bool model_is_on_device(const struct ddp_model *m)
     return m->opts.stream != NULL;
 }
 
-/* What there is of this rank alone: options, and whose memory it is. returns a public status */
-int model_device_check(const struct ddp_model *m);
+/* What there is of this rank alone: options, whose memory it is, and what they need. returns a
+ * public status */
+int model_device_prepare(struct ddp_model *m);
+void model_device_fini(struct ddp_model *m); /* half-built is fine, and one on CPUs */
+
+/* Whether buckets go through a communicator: in a world of 1 only to be looked at. */
+static inline bool model_device_averages(const struct ddp_model *m)
+{
+    return model_is_on_device(m) && (m->g->world_size > 1 || model_looks_for_nonfinite(m));
+}
 
 /* Zeros, of any model: in the order of its stream, or at once. */
 int model_clear(struct ddp_model *m, void *at, size_t bytes);
@@ -196,8 +210,17 @@ int model_clear(struct ddp_model *m, void *at, size_t bytes);
 /* A piece for each gradient of the bucket, where ranks have them at other distances. */
 void model_device_scatter(struct ddp_model *m, struct bucket_set *set, size_t k);
 
-/* Send a bucket on its way; wait for all that are. returns a public status */
-int model_device_send(struct ddp_model *m, const struct model_bucket *b);
+/* Tell NCCL of the memory of all buckets, if all ranks can; stats say whether. Collective. returns
+ * as ddp_all_reduce() */
+int model_device_enlist(struct ddp_model *m, const struct bucket_set *set);
+
+/* Send a bucket on its way.
+ *
+ * is_sum, before, after   see struct device_average
+ * returns                 a public status */
+int model_device_send(struct ddp_model *m, const struct model_bucket *b, bool is_sum, double before,
+                      double after);
+/* Wait for all that are, and hear what they found. returns a public status */
 int model_device_wait(struct ddp_model *m);
 
 /* --- model_commit.c --------------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 /* syncbn.c - ddp_syncbn: what the ranks tell each other, around moments.c. */
-#include "group.h"
+#include "syncbn_inside.h"
+
 #include "moments.h"
 
 #include <ddp/collective.h>
@@ -8,24 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct ddp_syncbn {
-    struct group_child child; /* first member */
-    struct ddp_group *g;
-    struct ddp_syncbn_opts opts;   /* with defaults filled in */
-    double *memory;                /* owned: what the pointers below point into */
-    double *mean, *m2;             /* of all ranks' last batch; m2 becomes 1 / sqrt(var + eps) */
-    double *a, *b;                 /* work memory, channels each */
-    double *sums;                  /* 2 * channels */
-    double *all;                   /* what gather() wants: each rank's moments */
-    double count;                  /* of all ranks' last batch; 0: there was none */
-    struct ddp_syncbn_shape shape; /* of this rank's */
-};
-
 /* --- making one ------------------------------------------------------------------------------- */
 
 static bool are_channels(size_t n)
 {
     return n > 0 && n <= SIZE_MAX / (8 * sizeof(double));
+}
+
+/* A kernel has no more blocks, and work memory is some kilobytes for each. */
+static bool are_channels_of_a_gpu(size_t n)
+{
+    return n <= 1 << 24;
 }
 
 /* Room for each rank's count, means and squared deviations. NULL: no memory */
@@ -36,7 +30,7 @@ static double *alloc_all(const struct ddp_group *g, size_t channels)
 
 static int check(const struct ddp_syncbn_opts *o)
 {
-    if (!are_channels(o->channels))
+    if (!are_channels(o->channels) || (o->stream != NULL && !are_channels_of_a_gpu(o->channels)))
         return rt_fail(DDP_EINVAL, "ddp_syncbn_create: %zu channels", o->channels);
     if (o->dtype != DDP_FLOAT32 && o->dtype != DDP_FLOAT64)
         return rt_fail(DDP_EINVAL, "ddp_syncbn_create: type %d: float32 or float64 is needed",
@@ -80,6 +74,11 @@ int ddp_syncbn_create(struct ddp_group *g, const struct ddp_syncbn_opts *opts,
     bn->a = bn->m2 + opts->channels;
     bn->b = bn->a + opts->channels;
     bn->sums = bn->b + opts->channels;
+    rc = syncbn_is_on_device(bn) ? syncbn_device_init(bn) : 0;
+    if (rc != 0) {
+        ddp_syncbn_destroy(bn);
+        return rt_fail(rc, "ddp_syncbn_create: %s", ddp_last_error());
+    }
     group_adopt(g, &bn->child);
     *ret_bn = bn;
     return 0;
@@ -90,6 +89,8 @@ void ddp_syncbn_destroy(struct ddp_syncbn *bn)
     if (bn == NULL)
         return;
     group_disown(&bn->child);
+    if (bn->on_device != NULL)
+        syncbn_device_fini(bn);
     free(bn->memory);
     free(bn->all);
     free(bn);
@@ -194,6 +195,8 @@ int ddp_syncbn_forward(struct ddp_syncbn *bn, const struct ddp_syncbn_shape *sha
 {
     if (!is_whole(bn, shape, x, y))
         return rt_fail(DDP_EINVAL, "ddp_syncbn_forward: a layer, a shape, x and y are needed");
+    if (syncbn_is_on_device(bn))
+        return syncbn_device_forward(bn, shape, x, y);
     const struct moments_block block = block_of(bn, shape);
     bn->shape = *shape;
     bn->count = (double)shape->outer * (double)shape->inner;
@@ -225,6 +228,8 @@ int ddp_syncbn_infer(const struct ddp_syncbn *bn, const struct ddp_syncbn_shape 
         return rt_fail(DDP_EINVAL,
                        "ddp_syncbn_infer: a layer with running moments, a shape, x and y are "
                        "needed");
+    if (syncbn_is_on_device(bn))
+        return syncbn_device_infer(bn, shape, x, y);
     const struct moments_block all = block_of(bn, shape);
     struct moments_block one = {.dtype = all.dtype, .outer = 1, .channels = 1, .inner = all.inner};
     const size_t bytes = all.inner * ddp_dtype_size(all.dtype);
@@ -263,11 +268,14 @@ int ddp_syncbn_backward(struct ddp_syncbn *bn, const struct ddp_syncbn_shape *sh
 {
     if (!is_whole(bn, shape, x, dy) || !is_whole(bn, shape, x, dx))
         return rt_fail(DDP_EINVAL, "ddp_syncbn_backward: a layer, a shape, x, dy, dx are needed");
-    if (bn->count == 0 || shape->outer != bn->shape.outer || shape->inner != bn->shape.inner)
+    const bool has_forward = syncbn_is_on_device(bn) ? bn->has_forward : bn->count != 0;
+    if (!has_forward || shape->outer != bn->shape.outer || shape->inner != bn->shape.inner)
         return rt_fail(DDP_EINVAL,
                        "ddp_syncbn_backward: the last ddp_syncbn_forward() was none of "
                        "%zu x %zu values a channel that succeeded",
                        shape->outer, shape->inner);
+    if (syncbn_is_on_device(bn))
+        return syncbn_device_backward(bn, shape, x, dy, dx, dweight, dbias);
     const struct moments_block block = block_of(bn, shape);
     const size_t channels = bn->opts.channels;
     moments_sums(&block, x, dy, bn->mean, bn->sums, bn->sums + channels);

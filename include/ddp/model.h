@@ -85,9 +85,14 @@ struct ddp_model_opts {        /* zeroed: all defaults. The same on all ranks */
                                    Borrowed like the tensors */
     size_t n_buffers;
     void *stream; /* parameters, gradients and buffers are memory of this rank's GPU (device.h), and
-                     this CUDA stream computes: a gradient is ready in its order. Not with hook,
-                     compress, always_fp32, predivide_factor, weighted, check_finite,
-                     tell_nonfinite; nor ddp_model_clip(). NULL: memory of the CPU */
+                     this CUDA stream computes: a gradient is ready in its order. Not with hook;
+                     nor ddp_model_clip(), nor while the stream captures a graph. NULL: memory
+                     of the CPU */
+    bool nccl_memory; /* with a stream: gradients that the library allocates, and what travels of
+                         them, are memory of ncclMemAlloc() that is registered with the group's
+                         communicator: NCCL copies nothing. Blocks are of 2 MiB or more. Where it
+                         cannot be the model does without, on all ranks, and ddp_model_stats says
+                         why */
 };
 
 /* Check that all ranks describe the same tensors, give every rank rank 0's parameters and buffers,
@@ -208,10 +213,13 @@ bool ddp_model_found_inf(const struct ddp_model *m);
 struct ddp_model_stats {
     uint64_t n_steps; /* that count */
     size_t n_buckets;
-    size_t n_in_place;   /* of these: no copies */
-    size_t n_overlapped; /* buckets that were averaged when ddp_model_sync() was called last */
-    bool was_reordered;  /* buckets are no longer those of the tensors from last to first */
-    uint64_t sync_ns;    /* time in the last ddp_model_sync() */
+    size_t n_in_place;        /* of these: no copies */
+    size_t n_overlapped;      /* buckets that were averaged when ddp_model_sync() was called last */
+    bool was_reordered;       /* buckets are no longer those of the tensors from last to first */
+    uint64_t sync_ns;         /* time in the last ddp_model_sync() */
+    bool is_registered;       /* with nccl_memory: NCCL knows all memory of the buckets */
+    const char *unregistered; /* with nccl_memory, why it does not, for people: lent until the model
+                                 is destroyed. NULL: it does, or was not asked to */
 };
 /* As of the last step. Not collective. */
 void ddp_model_get_stats(const struct ddp_model *m, struct ddp_model_stats *ret);

@@ -1,5 +1,5 @@
 /* syncbn.h - batch normalisation over the batches of all ranks, as one batch: torch's
- * SyncBatchNorm, forward and backward, on the CPU.
+ * SyncBatchNorm, forward and backward, on CPUs and on GPUs.
  *
  * With a few samples a rank the moments of its own batch are noise. Here the ranks put theirs
  * together, so that any number of ranks computes what one rank with the whole batch does, but for
@@ -12,7 +12,9 @@
  *     ddp_syncbn_create(norm_group, &(struct ddp_syncbn_opts){.channels = 64, ...}, &bn);
  *
  * Inside everything is float64. Moments are those of two passes over the rank's batch, merged in
- * rank order: the same bits on all ranks and in every run. */
+ * rank order: the same bits on all ranks and in every run. On a GPU sums are dealt to threads, so
+ * that the last bits are others than on a CPU; the same in every run, too, but for what NCCL's sum
+ * in the backward pass depends on. */
 #ifndef DDP_SYNCBN_H
 #define DDP_SYNCBN_H
 
@@ -34,6 +36,9 @@ struct ddp_syncbn_opts {
     void *running_var;    /* channels; follows the unbiased variance */
     double eps;           /* 0: 1e-5 */
     double momentum;      /* of the running ones: (1 - momentum) * old + momentum * new; 0: 0.1 */
+    void *stream; /* all memory here, and x, y, dy, dx, dweight, dbias, is of this rank's GPU
+                     (device.h), and calls are put into this CUDA stream's order: they return at
+                     once. At most 2^24 channels. NULL: memory of the CPU */
 };
 
 /* Where values lie: that of channel c, `inner` number i in `outer` number o is at
@@ -47,7 +52,8 @@ struct ddp_syncbn_shape {
 /* Not collective.
  *
  * ret_bn    belongs to the group, which destroys it with itself
- * returns   0; DDP_EINVAL an option is out of its bounds; DDP_ENOMEM */
+ * returns   0; DDP_EINVAL an option is out of its bounds; DDP_ENOMEM; with a stream also
+ *           DDP_EUNSUPPORTED: there is no GPU, or there are no kernels for it */
 int ddp_syncbn_create(struct ddp_group *g, const struct ddp_syncbn_opts *opts,
                       struct ddp_syncbn **ret_bn);
 void ddp_syncbn_destroy(struct ddp_syncbn *bn); /* NULL is fine */
@@ -57,7 +63,8 @@ void ddp_syncbn_destroy(struct ddp_syncbn *bn); /* NULL is fine */
  * y         may be x
  * cost      an all_gather of 2 * channels + 1 float64 of each rank
  * returns   0; DDP_EINVAL a NULL, or fewer than two values a channel on all ranks together (then on
- *           all of them; running moments are as before); else as ddp_all_gather() */
+ *           all of them; running moments are as before); else as ddp_all_gather(). With a stream
+ *           nobody counts: of one value y is the bias, and running moments are as before */
 int ddp_syncbn_forward(struct ddp_syncbn *bn, const struct ddp_syncbn_shape *shape, const void *x,
                        void *y);
 

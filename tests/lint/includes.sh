@@ -39,14 +39,14 @@ check rendezvous 'common/*'
 check etcd 'common/*' 'curl/*'
 check launcher 'ddp/*' 'common/*' 'segments/*' 'console/*' 'rendezvous/server.h' 'etcd/elector.h' 'etcd/etcd_plugin.h' \
     'rendezvous/address.h' 'rendezvous/allow.h' 'rendezvous/control_link.h' 'rendezvous/control_wire.h' 'rendezvous/jobs.h' 'rendezvous/jobs_page.h' 'rendezvous/resolve.h' \
-    'rendezvous/seal.h' 'rendezvous/token.h' 'rendezvous/pmi1_server.h' 'rendezvous/wire.h' \
+    'rendezvous/seal.h' 'rendezvous/token.h' 'rendezvous/pmi1_client.h' 'rendezvous/pmi1_server.h' 'rendezvous/wire.h' \
     'rendezvous/restart_policy.h' 'rendezvous/message.h' 'rendezvous/lease.h' 'rendezvous/member.h' 'rendezvous/roster.h'
 check daemon 'common/*' 'rendezvous/server.h' 'rendezvous/stats.h' 'rendezvous/allow.h' 'rendezvous/address.h' \
     'rendezvous/jobs.h' 'rendezvous/jobs_page.h' 'rendezvous/seal.h' 'rendezvous/token.h'
 check ctl 'common/*' 'console/*' 'rendezvous/address.h' 'rendezvous/client.h' 'rendezvous/seal.h' 'rendezvous/token.h' \
     'launcher/cli_world.h' 'launcher/host_list.h' 'launcher/managers.h' 'launcher/muster.h' 'launcher/resources.h' 'launcher/slurm.h' 'launcher/way.h'
 check worker-runtime 'ddp/*' 'common/*' 'segments/*' 'rendezvous/client.h' 'rendezvous/pmi1_client.h' 'rendezvous/session.h'
-check nccl 'ddp/*' 'common/*' 'worker-runtime/device_plugin.h'
+check nccl 'ddp/*' 'common/*' 'worker-runtime/device_layer.h' 'worker-runtime/device_plugin.h' 'worker-runtime/finite.h' 'worker-runtime/half.h'
 check examples 'ddp/*'
 check perf 'ddp/*' 'common/*'
 check bench 'ddp/*' 'common/*' 'rendezvous/control_conn.h' 'rendezvous/control_wire.h' 'rendezvous/member.h' 'rendezvous/seal.h'
@@ -59,7 +59,7 @@ for file in console/job_request.c ctl/check_facts.c ctl/check_gpus.c ctl/check_j
     launcher/wrap.c launcher/fold.c launcher/bar.c launcher/lines.c \
     launcher/hang.c launcher/hang_text.c launcher/pace.c launcher/replay.c launcher/stack.c launcher/stack_missing.c launcher/tail.c launcher/wait_line.c \
     launcher/endpoint_host.c launcher/status_json.c segments/call_kind.c \
-    launcher/cli_hosts.c launcher/cli_managers.c launcher/cli_mpi.c launcher/elf_needs.c launcher/managers.c launcher/leash_wire.c launcher/muster.c launcher/remote_env.c \
+    launcher/cli_hosts.c launcher/cli_managers.c launcher/cli_mpi.c launcher/elf_needs.c launcher/managers.c launcher/leash_wire.c launcher/muster.c launcher/pmi_seat_wire.c launcher/remote_env.c \
     launcher/remote_spec.c launcher/slurm.c \
     launcher/oom.c launcher/oom_log.c launcher/oom_text.c launcher/output_spec.c launcher/rank_argv.c \
     launcher/worker_env.c rendezvous/store.c rendezvous/codec.c rendezvous/session.c \
@@ -81,7 +81,7 @@ for file in console/job_request.c ctl/check_facts.c ctl/check_gpus.c ctl/check_j
     fi
 done
 
-for header in include/ddp/*.h common/*.h segments/*.h console/*.h rendezvous/*.h etcd/*.h launcher/*.h daemon/*.h ctl/*.h worker-runtime/*.h nccl/life.h nccl/hand.h perf/*.h \
+for header in include/ddp/*.h common/*.h segments/*.h console/*.h rendezvous/*.h etcd/*.h launcher/*.h daemon/*.h ctl/*.h worker-runtime/*.h nccl/life.h nccl/hand.h nccl/kernel_math.h nccl/kernel_moments.h perf/*.h \
     examples/*.h; do
     [ -e "$header" ] || continue
     if ! echo "#include \"$header\"" |

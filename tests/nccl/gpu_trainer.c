@@ -20,8 +20,8 @@ struct training {
     int n_steps;
     cudaStream_t stream;
     int32_t *gpu, *host;
-    float *param; /* on the GPU: how many steps were counted */
-    float *grad;
+    float *param;                /* on the GPU: how many steps were counted */
+    float *grad;                 /* of the library's: for the life of the process */
     struct ddp_dataset *samples; /* each is its own number, as a byte */
     struct ddp_loader *loader;   /* the group's */
     struct ddp_batch batch;      /* on the GPU */
@@ -199,6 +199,16 @@ static int check_count(struct training *t)
     return rc;
 }
 
+static void check_registered(const struct ddp_model *m)
+{
+    struct ddp_model_stats stats;
+    ddp_model_get_stats(m, &stats);
+    if (stats.is_registered)
+        return;
+    printf("WRONG: gradients are not registered: %s\n", stats.unregistered);
+    exit(WRONG);
+}
+
 static int train(struct ddp_group *g, void *arg)
 {
     struct training *t = arg;
@@ -208,11 +218,14 @@ static int train(struct ddp_group *g, void *arg)
         rc = open_gpu(g, t);
     if (rc == 0)
         rc = open_loader(g, t);
-    struct ddp_tensor tensor = {"param", t->param, NULL, 1, DDP_FLOAT32};
-    const struct ddp_model_opts opts = {.stream = t->stream};
+    /* of the generation before, if this process was there: another communicator gets to know it */
+    struct ddp_tensor tensor = {"param", t->param, t->grad, 1, DDP_FLOAT32};
+    const struct ddp_model_opts opts = {.stream = t->stream, .nccl_memory = true};
     if (rc == 0)
         rc = ddp_model_create(g, &tensor, 1, &opts, &m);
     t->grad = tensor.grad;
+    if (rc == 0 && ddp_world_size(g) > 1)
+        check_registered(m);
     while (rc == 0 && t->done < t->n_steps) {
         rc = step(g, t, m);
         t->done += rc == 0;

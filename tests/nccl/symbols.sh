@@ -1,6 +1,6 @@
 #!/bin/sh
-# The plug-in calls what nccl/symbols.txt lists, and nothing else of NCCL and CUDA; the libraries have it all; it
-# exports one name, and no machine's path is in it.
+# The plug-in calls what nccl/symbols.txt lists, and nothing else of NCCL and CUDA; the libraries have it all; it has
+# the kernels that it asks for, for each generation of GPUs; it exports one name, and no machine's path is in it.
 #   symbols.sh SOURCE_ROOT PLUGIN CUDA_LIB_DIR
 set -eu
 list=$1/nccl/symbols.txt
@@ -38,6 +38,15 @@ sed -n 's/^[a-z]* \([a-zA-Z]*\)$/\1/p' "$list" | sort | while read -r name; do
     grep -qx "$name" "$work/there" || echo "$name"
 done >"$work/missing"
 [ ! -s "$work/missing" ] || { fail "the libraries in $lib_dir lack:"; cat "$work/missing"; }
+
+# PTX is text: what can be asked for by name
+sed -n 's/^ *\[KERNEL_[A-Z_]*\] = "\(ddp_[a-z_]*\)",$/\1/p' "$1/nccl/kernels.c" | sort >"$work/want"
+grep -ao '\.entry ddp_[a-z_]*(' "$plugin" | sed 's/\.entry \(.*\)(/\1/' | sort -u >"$work/have"
+[ -s "$work/want" ] || fail "nccl/kernels.c names no kernels"
+diff "$work/want" "$work/have" || fail "nccl/kernels.c asks for other kernels than there are"
+for arch in sm_80 sm_90 sm_100; do
+    grep -aq -e "-arch $arch" "$plugin" || fail "it has no code for $arch"
+done
 
 names=$(nm -D --defined-only "$plugin" | sed -n 's/.* [A-Z] //p')
 [ "$names" = ddp_device_plugin ] || fail "it exports $names"

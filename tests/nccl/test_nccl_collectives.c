@@ -419,6 +419,56 @@ START_TEST(without_a_driver_there_is_the_cpu_back_end)
 }
 END_TEST
 
+/* --- graphs ----------------------------------------------------------------------------------- */
+
+enum { LAUNCHES = 5 };
+
+/* Sums and an exchange in place are captured once and launched some times: the double reports calls
+ * that CUDA does not allow while a graph is captured. */
+static int run_graph(int rank, void *arg)
+{
+    (void)arg;
+    float values[8];
+    struct ddp_group *g = gpu_rank_init(rank);
+    const int n = ddp_world_size(g);
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    GPU_CHECK(rank, cudaStreamCreate(&stream));
+    for (int i = 0; i < 8; i++)
+        values[i] = 1;
+    float *gpu = gpu_copy_of(rank, values, sizeof values, stream);
+    RANK_CHECK(rank, ddp_barrier(g) == 0, "barrier");
+    RANK_CHECK(rank, ddp_all_reduce(g, gpu, gpu, 8, DDP_FLOAT32, DDP_AVG, stream) == 0, "warm up");
+    RANK_CHECK(rank, ddp_stream_wait(g, stream, 0) == 0, "wait");
+    GPU_CHECK(rank, cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    RANK_CHECK(rank, ddp_all_reduce(g, gpu, gpu, 8, DDP_FLOAT32, DDP_SUM, stream) == 0, "sum");
+    RANK_CHECK(rank, ddp_broadcast(g, gpu, gpu, 8, DDP_FLOAT32, n - 1, stream) == 0, "broadcast");
+    GPU_CHECK(rank, cudaStreamEndCapture(stream, &graph));
+    GPU_CHECK(rank, cudaGraphInstantiate(&exec, graph, 0));
+    float want = 1;
+    for (int i = 0; i < LAUNCHES; i++) {
+        GPU_CHECK(rank, cudaGraphLaunch(exec, stream));
+        want *= (float)n;
+    }
+    RANK_CHECK(rank, ddp_stream_wait(g, stream, 0) == 0, "wait");
+    GPU_CHECK(rank, cudaMemcpy(values, gpu, sizeof values, cudaMemcpyDeviceToHost));
+    RANK_CHECK(rank, values[0] == want && values[7] == want, "%g", (double)values[0]);
+    GPU_CHECK(rank, cudaGraphExecDestroy(exec));
+    GPU_CHECK(rank, cudaGraphDestroy(graph));
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(collectives_may_be_captured_in_a_graph)
+{
+    struct ranks r;
+    ranks_start(&r, 3, run_graph, NULL);
+    ranks_expect_success(&r);
+    gpu_expect_no_report();
+}
+END_TEST
+
 /* --- order ------------------------------------------------------------------------------------ */
 
 /* One stream writes what another one's collective reads; `ordered` by an event in between. */
@@ -469,6 +519,7 @@ int main(void)
     tcase_add_test(t, what_nccl_cannot_do_is_refused_and_breaks_nothing);
     tcase_add_test(t, fewer_gpus_than_ranks_are_told_by_all_ranks);
     tcase_add_test(t, without_a_driver_there_is_the_cpu_back_end);
+    tcase_add_test(t, collectives_may_be_captured_in_a_graph);
     tcase_add_loop_test(t, the_double_finds_a_program_that_forgets_an_event, 0, 2);
     suite_add_tcase(s, t);
     return run_suite(s);

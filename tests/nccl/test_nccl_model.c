@@ -1,6 +1,8 @@
 /* ddp_model with gradients on GPUs, beside the same model on CPUs: over the double. */
 #include "gpu_ranks.h"
 
+#include <math.h>
+
 enum { N_TENSORS = 7, MOST = 70000, STEPS = 4, FAILED = 10 };
 
 static const struct {
@@ -66,7 +68,9 @@ static void open_net(int rank, struct ddp_group *g, struct net *n, bool ours,
         n->cpu[i].grad = ours ? NULL : malloc(bytes + 1);
         n->gpu[i].grad = ours ? NULL : gpu_memory(rank, bytes);
     }
-    RANK_CHECK(rank, ddp_model_create(g, n->cpu, N_TENSORS, &opts, &n->cpu_model) == 0, "CPU");
+    struct ddp_model_opts on_cpus = opts;
+    on_cpus.nccl_memory = false;
+    RANK_CHECK(rank, ddp_model_create(g, n->cpu, N_TENSORS, &on_cpus, &n->cpu_model) == 0, "CPU");
     opts.stream = n->stream;
     RANK_CHECK(rank, ddp_model_create(g, n->gpu, N_TENSORS, &opts, &n->gpu_model) == 0, "GPU");
 }
@@ -108,8 +112,33 @@ static void backward(int rank, struct net *n, int step, int but)
 struct way {
     bool ours;
     struct ddp_model_opts opts;
-    int but; /* a gradient that this network does not use; -1: none */
+    int but;                /* a gradient that this network does not use; -1: none */
+    int bad_step, bad_rank; /* where a gradient of that rank is not finite; steps from 1 on */
 };
+
+/* Gradients of this rank, on both; what is to be infinite is so. */
+static void fill_for(const struct way *way, int rank, char *at, int i, int step)
+{
+    fill(at, i, rank * 7 + step);
+    if (i == 4 && step + 1 == way->bad_step && rank == way->bad_rank)
+        memcpy(at + 4 * (MOST - 3), &(float){HUGE_VALF}, 4);
+}
+
+static void set_weights(int rank, struct net *n, int step)
+{
+    const double weight = (rank + step) % 3; /* one of three ranks has none */
+    RANK_CHECK(rank, ddp_model_weight(n->gpu_model, weight + (step == 0)) == 0, "weight");
+    RANK_CHECK(rank, ddp_model_weight(n->cpu_model, weight + (step == 0)) == 0, "weight");
+}
+
+/* The same answer of both, with the same words. */
+static void expect_alike(int rank, struct net *n, int gpu, const char *gpu_text, int cpu)
+{
+    RANK_CHECK(rank, gpu == cpu, "%d on the GPU, %d on the CPU", gpu, cpu);
+    RANK_CHECK(rank, gpu == 0 || strcmp(gpu_text, ddp_last_error()) == 0, "%s", gpu_text);
+    RANK_CHECK(rank, ddp_model_found_inf(n->gpu_model) == ddp_model_found_inf(n->cpu_model),
+               "found_inf");
+}
 
 /* The two take turns: the calls of one group stand in one order on all ranks. */
 static int run_steps(int rank, void *arg)
@@ -120,24 +149,31 @@ static int run_steps(int rank, void *arg)
     open_net(rank, g, &n, way->ours, way->opts);
     for (int step = 0; step < STEPS; step++) {
         static char values[MOST * 8];
+        char text[512];
+        if (way->opts.weighted)
+            set_weights(rank, &n, step);
         for (int k = N_TENSORS; k-- > 0;) {
             const int i = step % 2 == 0 ? k : (k + 3) % N_TENSORS;
             if (i == way->but)
                 continue;
-            fill(values, i, rank * 7 + step);
+            fill_for(way, rank, values, i, step);
             GPU_CHECK(rank, cudaMemcpyAsync(n.gpu[i].grad, values, bytes_of(i),
                                             cudaMemcpyHostToDevice, n.stream));
             RANK_CHECK(rank, ddp_model_ready(n.gpu_model, (size_t)i) == 0, "ready on the GPU");
         }
-        RANK_CHECK(rank, ddp_model_sync(n.gpu_model) == 0, "sync on the GPU");
+        const int gpu = ddp_model_sync(n.gpu_model);
+        snprintf(text, sizeof text, "%s", ddp_last_error());
         for (int i = N_TENSORS; i-- > 0;) {
             if (i == way->but)
                 continue;
-            fill(n.cpu[i].grad, i, rank * 7 + step);
+            fill_for(way, rank, n.cpu[i].grad, i, step);
             RANK_CHECK(rank, ddp_model_ready(n.cpu_model, (size_t)i) == 0, "ready");
         }
-        RANK_CHECK(rank, ddp_model_sync(n.cpu_model) == 0, "sync");
-        compare(rank, g, &n, "after a step");
+        expect_alike(rank, &n, gpu, text, ddp_model_sync(n.cpu_model));
+        RANK_CHECK(rank, (gpu == 0) == (!way->opts.check_finite || step + 1 != way->bad_step),
+                   "step %d: %d [%s]", step, gpu, text);
+        if (gpu == 0) /* else gradients are undefined */
+            compare(rank, g, &n, "after a step");
     }
     ddp_finalize(g);
     return 0;
@@ -173,6 +209,223 @@ START_TEST(calls_in_progress_are_waited_for_between_buckets)
 {
     setenv("NCCL_DOUBLE_FAULTS", "lazy", 1);
     expect_steps(2, (struct way){.ours = true, .but = -1});
+}
+END_TEST
+
+/* --- what kernels do -------------------------------------------------------------------------- */
+
+static const struct ddp_model_opts kernel_opts[] = {
+    {.compress = DDP_COMPRESS_FLOAT16},
+    {.compress = DDP_COMPRESS_BFLOAT16},
+    {.always_fp32 = true},
+    {.predivide_factor = 3},
+    {.weighted = true},
+    {.weighted = true, .compress = DDP_COMPRESS_FLOAT16},
+    {.predivide_factor = 2, .always_fp32 = true},
+};
+enum { N_KERNEL_OPTS = sizeof kernel_opts / sizeof *kernel_opts };
+
+START_TEST(other_types_and_factors_give_the_bits_of_those_on_cpus)
+{
+    const struct way way = {.ours = _i % 2, .opts = kernel_opts[_i / 2], .but = -1};
+    expect_steps(3, way);
+}
+END_TEST
+
+START_TEST(kernels_wait_for_calls_in_progress)
+{
+    setenv("NCCL_DOUBLE_FAULTS", "lazy", 1);
+    expect_steps(2, (struct way){.opts = kernel_opts[5], .but = -1});
+}
+END_TEST
+
+START_TEST(what_is_not_finite_is_told_as_on_cpus)
+{
+    struct way way = {.ours = _i % 2, .but = -1, .bad_step = 2, .bad_rank = 0};
+    way.opts.check_finite = _i / 2 % 2;
+    way.opts.tell_nonfinite = !way.opts.check_finite;
+    way.opts.compress = _i / 4 % 2 ? DDP_COMPRESS_BFLOAT16 : DDP_COMPRESS_NONE;
+    expect_steps(_i < 8 ? 1 : 3, way);
+}
+END_TEST
+
+static int run_old_gpu(int rank, void *arg)
+{
+    (void)arg;
+    float value = 1;
+    struct ddp_group *g = gpu_rank_init(rank);
+    cudaStream_t stream;
+    struct ddp_model *m;
+    GPU_CHECK(rank, cudaStreamCreate(&stream));
+    void *gpu = gpu_copy_of(rank, &value, sizeof value, stream);
+    struct ddp_tensor t = {"t", gpu, NULL, 1, DDP_FLOAT32};
+    struct ddp_model_opts opts = {.stream = stream, .compress = DDP_COMPRESS_FLOAT16};
+    RANK_CHECK(rank, ddp_model_create(g, &t, 1, &opts, &m) == DDP_EUNSUPPORTED, "compress");
+    RANK_CHECK(rank, strstr(ddp_last_error(), "kernels of libddp-nccl.so") != NULL, "it is told");
+    opts.compress = DDP_COMPRESS_NONE;
+    RANK_CHECK(rank, ddp_model_create(g, &t, 1, &opts, &m) == 0, "what needs no kernels goes on");
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(a_gpu_that_there_are_no_kernels_for_is_told)
+{
+    struct ranks r;
+    setenv("NCCL_DOUBLE_OLD_GPU", "1", 1);
+    ranks_start(&r, 2, run_old_gpu, NULL);
+    ranks_expect_success(&r);
+    gpu_expect_no_report();
+    unsetenv("NCCL_DOUBLE_OLD_GPU");
+}
+END_TEST
+
+/* --- memory that NCCL knows ------------------------------------------------------------------- */
+
+START_TEST(registered_memory_gives_the_same_averages)
+{
+    struct way way = {.ours = true, .but = -1, .opts = {.nccl_memory = true}};
+    way.opts.compress = _i % 2 ? DDP_COMPRESS_FLOAT16 : DDP_COMPRESS_NONE;
+    way.opts.bucket_bytes = 64 << 10;
+    expect_steps(3, way);
+}
+END_TEST
+
+/* Two models one after the other, the first of which is destroyed; then the group ends. */
+static int run_registered(int rank, void *arg)
+{
+    const char *why = arg; /* "": all is well */
+    float value = 1;
+    struct ddp_group *g = gpu_rank_init(rank);
+    cudaStream_t stream;
+    struct ddp_model_stats stats;
+    struct ddp_model *m;
+    GPU_CHECK(rank, cudaStreamCreate(&stream));
+    void *gpu = gpu_copy_of(rank, &value, sizeof value, stream);
+    struct ddp_tensor t = {"t", gpu, NULL, 1, DDP_FLOAT32};
+    const struct ddp_model_opts opts = {
+        .stream = stream, .nccl_memory = true, .compress = DDP_COMPRESS_BFLOAT16};
+    for (int i = 0; i < 2; i++) {
+        RANK_CHECK(rank, ddp_model_create(g, &t, 1, &opts, &m) == 0, "create");
+        ddp_model_get_stats(m, &stats);
+        RANK_CHECK(rank, stats.is_registered == (why[0] == '\0'), "registered");
+        RANK_CHECK(rank, stats.is_registered || strstr(stats.unregistered, why) != NULL, "%s",
+                   stats.unregistered);
+        RANK_CHECK(rank, ddp_model_sync(m) == 0, "sync");
+        if (i == 0)
+            ddp_model_destroy(m);
+    }
+    GPU_CHECK(rank, cudaGetLastError());
+    ddp_finalize(g);
+    return 0;
+}
+
+static void expect_registered(const char *fault, const char *why)
+{
+    struct ranks r;
+    setenv("NCCL_DOUBLE_FAULTS", fault, 1);
+    ranks_start(&r, 2, run_registered, (void *)why);
+    ranks_expect_success(&r);
+    gpu_expect_no_report();
+}
+
+START_TEST(memory_is_registered_while_it_is_there)
+{
+    expect_registered("", "");
+}
+END_TEST
+
+START_TEST(without_memory_of_nccls_averages_go_on_and_say_why)
+{
+    expect_registered("no_memory", "ncclMemAlloc: NCCL reports");
+}
+END_TEST
+
+START_TEST(what_cannot_be_registered_is_averaged_all_the_same)
+{
+    expect_registered("no_register", "ncclCommRegister: NCCL reports");
+}
+END_TEST
+
+/* Rank 1 alone fails: rank 0 does without, too, and does not know why. */
+static int run_one_unregistered(int rank, void *arg)
+{
+    (void)arg;
+    return run_registered(rank, rank == 1 ? "ncclCommRegister: NCCL reports" : "another rank");
+}
+
+START_TEST(one_rank_that_cannot_register_has_all_do_without)
+{
+    struct ranks r;
+    setenv("NCCL_DOUBLE_FAULTS", "r1g0:no_register", 1);
+    ranks_start(&r, 2, run_one_unregistered, NULL);
+    ranks_expect_success(&r);
+    gpu_expect_no_report();
+}
+END_TEST
+
+static int run_own_memory(int rank, void *arg)
+{
+    (void)arg;
+    float value = 1;
+    struct ddp_group *g = gpu_rank_init(rank);
+    cudaStream_t stream;
+    struct ddp_model_stats stats;
+    struct ddp_model *m;
+    GPU_CHECK(rank, cudaStreamCreate(&stream));
+    void *gpu = gpu_copy_of(rank, &value, sizeof value, stream);
+    struct ddp_tensor t = {"t", gpu, gpu, 1, DDP_FLOAT32},
+                      plain = {"p", &value, NULL, 1, DDP_FLOAT32};
+    struct ddp_model_opts opts = {.stream = stream, .nccl_memory = true};
+    RANK_CHECK(rank, ddp_model_create(g, &t, 1, &opts, &m) == 0, "create");
+    ddp_model_get_stats(m, &stats);
+    RANK_CHECK(rank, strstr(stats.unregistered, "the program's own") != NULL, "it is told");
+    opts.stream = NULL;
+    RANK_CHECK(rank, ddp_model_create(g, &plain, 1, &opts, &m) == DDP_EINVAL, "on CPUs");
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(memory_of_the_program_is_not_registered)
+{
+    struct ranks r;
+    ranks_start(&r, 2, run_own_memory, NULL);
+    ranks_expect_success(&r);
+    gpu_expect_no_report();
+}
+END_TEST
+
+/* --- graphs ----------------------------------------------------------------------------------- */
+
+static int run_capture(int rank, void *arg)
+{
+    (void)arg;
+    float value = 1;
+    struct ddp_group *g = gpu_rank_init(rank);
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    struct ddp_model *m;
+    GPU_CHECK(rank, cudaStreamCreate(&stream));
+    void *gpu = gpu_copy_of(rank, &value, sizeof value, stream);
+    struct ddp_tensor t = {"t", gpu, NULL, 1, DDP_FLOAT32};
+    const struct ddp_model_opts opts = {.stream = stream};
+    RANK_CHECK(rank, ddp_model_create(g, &t, 1, &opts, &m) == 0, "create");
+    RANK_CHECK(rank, ddp_model_sync(m) == 0, "before");
+    GPU_CHECK(rank, cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    RANK_CHECK(rank, ddp_model_sync(m) == DDP_EUNSUPPORTED, "in a graph");
+    RANK_CHECK(rank, strstr(ddp_last_error(), "captures a graph") != NULL, "it is told");
+    GPU_CHECK(rank, cudaStreamEndCapture(stream, &graph));
+    GPU_CHECK(rank, cudaGraphDestroy(graph));
+    RANK_CHECK(rank, ddp_model_sync(m) == 0, "nothing is broken");
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(a_step_in_a_graph_is_refused_and_breaks_nothing)
+{
+    struct ranks r;
+    ranks_start(&r, 2, run_capture, NULL);
+    ranks_expect_success(&r);
+    gpu_expect_no_report();
 }
 END_TEST
 
@@ -273,16 +526,8 @@ static int run_refused(int rank, void *arg)
     struct ddp_tensor t = {"t", gpu, NULL, 1, DDP_FLOAT32},
                       plain = {"p", &value, NULL, 1, DDP_FLOAT32},
                       huge = {"h", gpu, NULL, (size_t)1 << 40, DDP_FLOAT32};
-    const struct ddp_model_opts refused[] = {
-        {.hook = hook},          {.compress = DDP_COMPRESS_FLOAT16},
-        {.always_fp32 = true},   {.predivide_factor = 2},
-        {.weighted = true},      {.check_finite = true},
-        {.tell_nonfinite = true}};
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        struct ddp_model_opts opts = refused[i];
-        opts.stream = stream;
-        RANK_CHECK(rank, ddp_model_create(g, &t, 1, &opts, &m) == DDP_EUNSUPPORTED, "%zu", i);
-    }
+    struct ddp_model_opts hooked = {.stream = stream, .hook = hook};
+    RANK_CHECK(rank, ddp_model_create(g, &t, 1, &hooked, &m) == DDP_EUNSUPPORTED, "a hook");
     struct ddp_model_opts opts = {.stream = stream};
     RANK_CHECK(rank, ddp_model_create(g, &plain, 1, &opts, &m) == DDP_EINVAL, "plain memory");
     RANK_CHECK(rank, strstr(ddp_last_error(), "'p': param") != NULL, "it is named");
@@ -317,6 +562,18 @@ int main(void)
     tcase_add_loop_test(t, gradients_here_and_there_are_averaged_where_they_are, 1, 5);
     tcase_add_test(t, an_unused_gradient_counts_as_zeros);
     tcase_add_test(t, calls_in_progress_are_waited_for_between_buckets);
+    tcase_add_loop_test(t, other_types_and_factors_give_the_bits_of_those_on_cpus, 0,
+                        2 * N_KERNEL_OPTS);
+    tcase_add_test(t, kernels_wait_for_calls_in_progress);
+    tcase_add_loop_test(t, what_is_not_finite_is_told_as_on_cpus, 0, 16);
+    tcase_add_test(t, a_gpu_that_there_are_no_kernels_for_is_told);
+    tcase_add_loop_test(t, registered_memory_gives_the_same_averages, 0, 2);
+    tcase_add_test(t, memory_is_registered_while_it_is_there);
+    tcase_add_test(t, without_memory_of_nccls_averages_go_on_and_say_why);
+    tcase_add_test(t, what_cannot_be_registered_is_averaged_all_the_same);
+    tcase_add_test(t, one_rank_that_cannot_register_has_all_do_without);
+    tcase_add_test(t, memory_of_the_program_is_not_registered);
+    tcase_add_test(t, a_step_in_a_graph_is_refused_and_breaks_nothing);
     tcase_add_test(t, who_has_no_more_batches_takes_part_with_zeros);
     tcase_add_test(t, a_death_in_a_step_fails_it_on_all_others);
     tcase_add_test(t, what_a_model_on_gpus_cannot_do_is_refused);

@@ -938,6 +938,8 @@ static const struct config configs[] = {
 };
 /* clang-format on */
 
+/* SIM_STATES=N: of each no more than that, those that are come to first. SIM_ONLY=NAME: no
+ * other. */
 int main(int argc, char **argv)
 {
     const char *most = getenv("SIM_STATES");
@@ -947,5 +949,5 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++)
         if (only != NULL ? strcmp(only, configs[i].name) == 0 : all || configs[i].is_quick)
             is_all &= explore(&configs[i], most != NULL ? strtoull(most, NULL, 10) : MAX_STATES);
-    return is_all ? 0 : 1;
+    return is_all || most != NULL ? 0 : 1;
 }

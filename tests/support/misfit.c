@@ -1,9 +1,10 @@
 /* misfit.c - ranks that do what troubleshooting is for, for tests/system/troubleshooting.py:
  *
- *     misfit late | die | count | segment | absent
+ *     misfit late | die | fault | count | segment | absent
  *
- * late: rank 1 makes no call; die: it kills itself; count: it calls something else; segment: more
- * memory is asked for than there is; absent: no others are waited for longer than a second. */
+ * late: rank 1 makes no call; die, fault: it ends by SIGKILL, by SIGSEGV; count: it calls something
+ * else; segment: more memory is asked for than there is; absent: no others are waited for longer
+ * than a second. */
 #include <ddp/ddp.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -24,6 +25,8 @@ int main(int argc, char **argv)
         pause();
     if (is_1 && strcmp(how, "die") == 0)
         raise(SIGKILL);
+    if (is_1 && strcmp(how, "fault") == 0)
+        raise(SIGSEGV);
     if (strcmp(how, "segment") == 0 && ddp_alloc(g, (size_t)1 << 40, &segment) != 0)
         ddp_fatal("ddp_alloc");
     const size_t count = is_1 && strcmp(how, "count") == 0 ? 3 : 4;

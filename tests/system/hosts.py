@@ -1,5 +1,6 @@
 """ddprun -H and --hostfile: a job on several hosts, each with a real sshd, a host name and an address of its own."""
 import os
+import shutil
 import signal
 import tempfile
 import unittest
@@ -7,6 +8,7 @@ import unittest
 from harness import DDPRUN, RANK, Job, describe, kill_all, main
 from ssh_hosts import SshHosts, stand_in
 
+HYDRA = shutil.which("mpiexec.hydra")
 MNIST = os.environ.get("MNIST")
 UP = ("tell", "up", "wait")
 SHOW = ("sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE $(hostname) "
@@ -319,6 +321,23 @@ class Losses(unittest.TestCase):
             code, _, err = job.finish()
             self.assertEqual(code, 75, err)
             self.assertRegex(err, r"^ddprun: .*lost n2.*\n$")
+
+
+@unittest.skipIf(HYDRA is None, "there is no mpiexec.hydra")
+class Hydra(unittest.TestCase):
+    def test_ddpruns_that_it_starts_on_hosts_are_one_job(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ssh = os.path.join(folder, "ssh")
+            with open(ssh, "w", encoding="utf-8") as f:
+                f.write(f'#!/bin/sh\nexec {hosts.ssh} "$@"\n')
+            os.chmod(ssh, 0o755)
+            with Job("netns", "exec", hosts.netns, HYDRA, "-launcher", "ssh", "-launcher-exec", ssh, "-localhost", hosts.address(253),
+                     "-hosts", "n1,n2", "-ppn", "1", "-n", "2", os.path.abspath(DDPRUN), "-p", "2", *SHOW, launcher="/bin/ip") as job:
+                code, out, err = job.end()
+                self.assertEqual((code, out, err), (0, b"", b""))
+                self.assertEqual(job.hear(4), [f"{rank}/4 {rank % 2}/2 {rank // 2}/2 n{rank // 2 + 1} {hosts.address(0)}"
+                                               for rank in range(4)])
+                hosts.await_empty()
 
 
 class Cut(unittest.TestCase):

@@ -5,7 +5,7 @@ import shutil
 import signal
 import unittest
 
-from harness import RANK, Job, main, run
+from harness import DDPRUN, RANK, Job, main, run
 from nodes import Node, static
 from ports import free_port
 
@@ -164,6 +164,34 @@ class Hydra(unittest.TestCase):
                  env=NO_STORE) as job:
             self.assertEqual(job.end(), (0, b"", b""))
             self.assertEqual(told(job), [f"met {i} of 4, sum 6, heard hello-from-{(i + 1) % 4}" for i in range(4)])
+
+    def ddpruns(self, *words):
+        return Job("-launcher", "fork", "-hosts", "127.0.0.1,127.0.0.2", "-ppn", "1", "-n", "2", DDPRUN, *words, launcher=HYDRA)
+
+    def test_a_ddprun_on_each_node_is_one_job_whose_ranks_see_no_pmi_nor_secret(self):
+        script = "echo $RANK/$WORLD_SIZE $GROUP_RANK ${PMI_FD-no} ${PMI_RANK-no} ${DDP_TOKEN-no} > $TEST_FIFO"
+        with self.ddpruns("-p", "2", "sh", "-c", script) as job:
+            self.assertEqual(job.end(), (0, b"", b""))
+            self.assertEqual(job.hear(4), [f"{rank}/4 {rank // 2} no no no" for rank in range(4)])
+
+    def test_its_verdict_is_the_starter_s(self):
+        with self.ddpruns("-p", "2", RANK, "only", "3", "exit", "7", "end", "wait") as job:
+            code, _, err = job.end()
+            self.assertEqual(code, 7, err)
+            self.assertIn(b"rank 3 failed: exit status 7", err)
+
+    @unittest.skipIf(MPICH is None, "there is no mpicc.mpich")
+    def test_its_ranks_may_be_of_mpi_themselves(self):
+        with self.ddpruns("-p", "2", MPICH, "hello", "sum") as job:
+            code, _, err = job.end()
+            self.assertEqual((code, err), (0, b""))
+            self.assertEqual(told(job), hello([(0, 2), (1, 2), (0, 2), (1, 2)], 4) + ["sum 2004000"])
+
+    def test_several_ddpruns_on_a_node_are_refused(self):
+        with Job("-n", "2", DDPRUN, "true", launcher=HYDRA) as job:
+            code, _, err = job.end()
+            self.assertEqual(code, 2)
+            self.assertIn(b"ddprun: 2 ddpruns were started on this node, and one starts all of a node's ranks: mpiexec -ppn 1\n", err)
 
     def test_one_node_needs_no_store(self):
         with Job("-n", "2", MEETER, launcher=HYDRA, env=NO_STORE) as job:

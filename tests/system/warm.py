@@ -1,4 +1,5 @@
 """--warm: ranks of a restart are forked, and whatever is in the way of that, the job goes on with ranks that are executed."""
+import ctypes
 import json
 import os
 import re
@@ -23,6 +24,16 @@ tell(f"{{os.environ['RANK']}} {{os.getpid()}} {{os.environ['TORCHELASTIC_RESTART
 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
     os.read(os.open({block!r}, os.O_RDONLY), 1)
 """
+
+
+# Three threads more.
+THREADS = """
+import threading
+for _ in range(3):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+"""
+PTRACE_DETACH, PTRACE_SEIZE, PTRACE_O_TRACEEXIT = 17, 0x4206, 0x40
+WALL = 0x40000000  # of waitpid(): threads, too
 
 
 class Warm(Job):
@@ -99,6 +110,43 @@ class Warm(Job):
         return self.said.decode()
 
 
+class HeldThread:
+    """A thread that stops when it ends: until it is let go its process cannot be reaped, as if it had much memory to free."""
+
+    def __init__(self, thread):
+        self.thread = thread
+        self.trace(PTRACE_SEIZE, PTRACE_O_TRACEEXIT)
+
+    def trace(self, request, data):
+        libc = ctypes.CDLL(None, use_errno=True)
+        arguments = [ctypes.c_long(value) for value in (request, self.thread, 0, data)]
+        if libc.ptrace(*arguments) < 0:
+            raise OSError(ctypes.get_errno(), "ptrace")
+
+    def let_go(self):
+        os.waitpid(self.thread, WALL)
+        self.trace(PTRACE_DETACH, 0)
+
+
+def knows_ends_of_threads():
+    """Linux 6.9 and later."""
+    try:
+        os.close(os.pidfd_open(os.getpid(), os.O_EXCL))
+        return True
+    except OSError:
+        return False
+
+
+def count_watched(nursery):
+    links = []
+    for fd in os.listdir(f"/proc/{nursery}/fd"):
+        try:
+            links.append(os.readlink(f"/proc/{nursery}/fd/{fd}"))
+        except FileNotFoundError:
+            pass  # closed meanwhile
+    return sum("pidfd" in link for link in links)
+
+
 class Restarts(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -118,6 +166,25 @@ class Restarts(unittest.TestCase):
             job.await_ready()
             job.fail()
             job.end_well(self)
+            self.assertEqual(job.ways(), [True, True])
+
+    @unittest.skipUnless(knows_ends_of_threads(), "this kernel does not tell when a thread ends")
+    def test_the_others_are_stopped_while_a_dead_rank_cannot_be_reaped_yet(self):
+        env = {"CUDA_VISIBLE_DEVICES": ""}  # where there are GPUs, who is dead must have let go of them
+        with Warm(self.folder, "--warm", imports=THREADS, env=env).begin() as job:
+            job.await_ready()
+            alive, dead = (int(line.split()[1]) for line in job.ranks)
+            await_true(lambda: count_watched(job.nursery()) == 4, lambda: "two threads of each rank are to be watched")
+            try:
+                held = HeldThread(int(os.listdir(f"/proc/{dead}/task")[-1]))  # the youngest: not watched
+            except PermissionError:
+                self.skipTest("nothing may be traced here")
+            os.kill(dead, signal.SIGKILL)
+            await_true(lambda: not os.path.exists(f"/proc/{alive}"), lambda: "the other rank was not stopped")
+            self.assertTrue(os.path.exists(f"/proc/{dead}"))
+            held.let_go()
+            self.assertEqual([line.split()[2] for line in job.hear(2)], ["1", "1"])
+            self.assertIn("rank 1 failed: killed by SIGKILL", job.end_well(self))
             self.assertEqual(job.ways(), [True, True])
 
     def test_the_first_ranks_are_executed(self):

@@ -6,6 +6,14 @@
 
 #include <nccl.h>
 
+enum { COMM_OPS = 8 };
+
+struct comm_op { /* of ncclRedOpCreatePreMulSum() */
+    bool is_there;
+    ncclDataType_t dtype;
+    double factor;
+};
+
 struct ncclComm {
     struct ncclComm *next; /* of all that were ever made */
     int rank, n;
@@ -17,12 +25,17 @@ struct ncclComm {
     atomic_uint n_running; /* orders that are queued or run */
     atomic_uint n_threads; /* that make it, or a child of it, or a call in progress */
     atomic_uint turn;      /* of the orders, which run one after the other */
-    unsigned n_orders, n_children, n_splits;
+    atomic_uint n_orders;
+    unsigned n_children, n_splits;
     uint64_t step;
+    struct comm_op ops[COMM_OPS]; /* used by one thread at a time, as the communicator is */
 };
 
 /* Whether calls may be made on it; a broken rule is reported. */
 bool comm_check(ncclComm_t comm, const char *call, bool may_be_revoked);
+
+/* What is registered with it is so no more. returns how many blocks were */
+unsigned comm_forget_memory(ncclComm_t comm);
 
 /* Have work(arg) done by a thread of its own, counted in comm->n_threads. */
 ncclResult_t comm_spawn(ncclComm_t comm, void *(*work)(void *arg), void *arg);

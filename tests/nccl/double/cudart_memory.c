@@ -154,6 +154,8 @@ static void destroy_block(struct block *b)
 
 DOUBLE_EXPORT cudaError_t cudaMalloc(void **ret, size_t bytes)
 {
+    if (cudart_is_unsafe("cudaMalloc"))
+        return cudart_return(cudaErrorStreamCaptureUnsupported);
     return make(ret, bytes, cudaMemoryTypeDevice);
 }
 
@@ -168,6 +170,8 @@ DOUBLE_EXPORT cudaError_t cudaFree(void *p)
 {
     if (p == NULL)
         return cudart_return(cudaSuccess);
+    if (cudart_is_unsafe("cudaFree"))
+        return cudart_return(cudaErrorStreamCaptureUnsupported);
     pthread_mutex_lock(&cudart_mutex);
     cudart_wait_all();
     struct block *b = unlink_block(p);

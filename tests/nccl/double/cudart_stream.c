@@ -17,8 +17,9 @@ struct CUstream_st {
     pthread_t thread;
     struct job *first, **last;
     bool is_busy, must_stop;
-    cudaError_t failed; /* once it has */
-    int n_holds;        /* see double_hold() */
+    cudaError_t failed;       /* once it has */
+    int n_holds;              /* see double_hold() */
+    struct CUgraph_st *graph; /* that it captures; NULL */
 };
 
 struct CUevent_st {
@@ -97,6 +98,12 @@ static struct CUstream_st *find(cudaStream_t name)
     return NULL;
 }
 
+struct CUgraph_st **cudart_graph_of(cudaStream_t name)
+{
+    struct CUstream_st *s = find(name);
+    return s != NULL ? &s->graph : NULL;
+}
+
 static bool is_idle(const struct CUstream_st *s)
 {
     return s->first == NULL && !s->is_busy;
@@ -140,7 +147,10 @@ cudaError_t double_queue(cudaStream_t name, const char *what, void (*work)(void 
     if (s != NULL && s->n_holds > 0)
         double_report("%s is put on a stream before NCCL's call there is more than in progress",
                       what);
-    if (result == cudaSuccess) {
+    if (result == cudaSuccess && s->graph != NULL) {
+        result = cudart_graph_add(s->graph, what, work, arg, bytes, range, n_ranges);
+        free(j);
+    } else if (result == cudaSuccess) {
         race_begin(&cudart_race, s->agent, RACE_HOST);
         cudart_touch(s->agent, what, range, n_ranges);
         j->work = work;
@@ -210,6 +220,11 @@ static cudaError_t look(cudaStream_t name, bool waits)
 {
     pthread_mutex_lock(&cudart_mutex);
     struct CUstream_st *s = find(name);
+    if (s != NULL && s->graph != NULL) {
+        double_report("a stream is asked or waited for while it captures a graph");
+        pthread_mutex_unlock(&cudart_mutex);
+        return cudart_return(cudaErrorStreamCaptureUnsupported);
+    }
     while (s != NULL && waits && s->failed == cudaSuccess && !is_idle(s))
         pthread_cond_wait(&changed, &cudart_mutex);
     cudaError_t result = cudaErrorInvalidResourceHandle;
@@ -265,6 +280,10 @@ DOUBLE_EXPORT cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t name)
     struct job *j = calloc(1, sizeof *j);
     pthread_mutex_lock(&cudart_mutex);
     struct CUstream_st *s = find(name);
+    if (s != NULL && s->graph != NULL) {
+        double_report("an event is recorded in a graph: this double captures one stream");
+        s = NULL;
+    }
     if (j == NULL || s == NULL) {
         pthread_mutex_unlock(&cudart_mutex);
         free(j);

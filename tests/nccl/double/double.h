@@ -49,6 +49,9 @@ DOUBLE_EXPORT cudaError_t double_queue(cudaStream_t stream, const char *name,
                                        void (*work)(void *arg), const void *arg, size_t bytes,
                                        const struct double_range *range, size_t n_ranges);
 
+/* Whether a stream captures a graph: what is put there is done when the graph is launched. */
+DOUBLE_EXPORT bool double_is_capturing(cudaStream_t stream);
+
 /* NCCL's call on a stream is in progress: nothing else may be put there before it is done with. */
 DOUBLE_EXPORT void double_hold(cudaStream_t stream, int change);
 

@@ -40,7 +40,7 @@ static void read_one(const char *text)
     static const char *const names[FAULT_N_KINDS] = {
         "kill",         "async",       "stall",     "cuda",        "slow_init",
         "hang_init",    "fail_init",   "kill_init", "abort_error", "abort_hang",
-        "revoke_error", "revoke_hang", "lazy"};
+        "revoke_error", "revoke_hang", "no_memory", "no_register", "lazy"};
     char name[32];
     struct fault f = {0};
     const char *own = skip_process(text);

@@ -21,6 +21,8 @@ enum fault_kind {
     FAULT_ABORT_HANG,   /* abort: never returns */
     FAULT_REVOKE_ERROR, /* revoke: an error */
     FAULT_REVOKE_HANG,  /* revoke: ncclInProgress for ever */
+    FAULT_NO_MEMORY,    /* ncclMemAlloc has none */
+    FAULT_NO_REGISTER,  /* ncclCommRegister: an error */
     FAULT_LAZY,         /* all calls return ncclInProgress first */
     FAULT_N_KINDS
 };

@@ -22,12 +22,15 @@ struct kernel_op { /* one call */
     ncclDataType_t dtype;
     ncclRedOp_t op;
     int root; /* or the peer of a message */
+    bool has_factor;
+    double factor; /* that this rank's values are multiplied by first */
 };
 
 struct kernel_order { /* what one group put on one stream */
     struct ncclComm *comm;
     cudaStream_t stream;
     unsigned ticket;
+    bool is_captured; /* each launch of the graph takes a ticket of its own, when it runs */
     size_t n_ops;
     struct kernel_op op[];
 };

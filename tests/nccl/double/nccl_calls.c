@@ -45,10 +45,10 @@ static ncclResult_t queue_now(const struct kernel_order *o, cudaStream_t stream)
     struct double_range range[2 * GROUP_MOST];
     const size_t n = list_ranges(o, range);
     const size_t bytes = sizeof *o + o->n_ops * sizeof o->op[0];
-    atomic_fetch_add(&o->comm->n_running, 1);
+    atomic_fetch_add(&o->comm->n_running, !o->is_captured);
     if (double_queue(stream, kernel_name(o), kernel_run, o, bytes, range, n) == cudaSuccess)
         return ncclSuccess;
-    atomic_fetch_sub(&o->comm->n_running, 1);
+    atomic_fetch_sub(&o->comm->n_running, !o->is_captured);
     return ncclUnhandledCudaError;
 }
 
@@ -93,7 +93,10 @@ static ncclResult_t queue(struct kernel_order *o, cudaStream_t stream)
     }
     if (state != ncclSuccess)
         return (ncclResult_t)state;
-    o->ticket = o->comm->n_orders++;
+    o->is_captured = double_is_capturing(stream);
+    if (o->is_captured)
+        return queue_now(o, stream);
+    o->ticket = atomic_fetch_add(&o->comm->n_orders, 1);
     return fault_is(FAULT_LAZY, 0, NULL) ? queue_late(o, stream) : queue_now(o, stream);
 }
 
@@ -141,10 +144,71 @@ DOUBLE_EXPORT ncclResult_t ncclGroupEnd(void)
     return result;
 }
 
+/* --- operations of the program ---------------------------------------------------------------- */
+
+/* Float32 and float64 are enough for who knows what 16 bits make of a factor. */
+DOUBLE_EXPORT ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *ret, void *factor,
+                                                    ncclDataType_t dtype,
+                                                    ncclScalarResidence_t residence,
+                                                    ncclComm_t comm)
+{
+    const bool is_wide = dtype == ncclFloat64;
+    if (!comm_check(comm, "ncclRedOpCreatePreMulSum", false))
+        return ncclInvalidUsage;
+    for (int i = 0; i < COMM_OPS; i++) {
+        if (comm->ops[i].is_there)
+            continue;
+        if (residence != ncclScalarHostImmediate || (!is_wide && dtype != ncclFloat32))
+            break;
+        const double value = is_wide ? *(double *)factor : (double)*(float *)factor;
+        comm->ops[i] = (struct comm_op){true, dtype, value};
+        *ret = (ncclRedOp_t)(ncclNumOps + i);
+        return ncclSuccess;
+    }
+    double_report("ncclRedOpCreatePreMulSum of type %d: or nobody destroys them", (int)dtype);
+    return ncclInvalidArgument;
+}
+
+static struct comm_op *find_op(ncclComm_t comm, ncclRedOp_t op)
+{
+    const int i = (int)op - (int)ncclNumOps;
+    struct comm_op *own = i >= 0 && i < COMM_OPS && comm->ops[i].is_there ? &comm->ops[i] : NULL;
+    if (own == NULL)
+        double_report("there is no operation %d", (int)op);
+    return own;
+}
+
+DOUBLE_EXPORT ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
+{
+    struct comm_op *own = comm_check(comm, "ncclRedOpDestroy", false) ? find_op(comm, op) : NULL;
+    if (own == NULL)
+        return ncclInvalidArgument;
+    own->is_there = false;
+    return ncclSuccess;
+}
+
+/* As NCCL does, when a call is made: the operation may go behind it. */
+static bool resolve(ncclComm_t comm, struct kernel_op *op)
+{
+    if ((int)op->op < (int)ncclNumOps)
+        return true;
+    const struct comm_op *own = find_op(comm, op->op);
+    if (own == NULL || own->dtype != op->dtype)
+        return false;
+    op->op = ncclSum;
+    op->has_factor = true;
+    op->factor = own->factor;
+    return true;
+}
+
+/* --- a call ----------------------------------------------------------------------------------- */
+
 static ncclResult_t add(ncclComm_t comm, cudaStream_t stream, struct kernel_op op)
 {
     if (!comm_check(comm, kernel_op_name(&op), false))
         return ncclInvalidUsage;
+    if (!resolve(comm, &op))
+        return ncclInvalidArgument;
     if (op.root < 0 || op.root >= comm->n || group.n == GROUP_MOST) {
         double_report("%s has rank %d", kernel_op_name(&op), op.root);
         return ncclInvalidArgument;

@@ -241,6 +241,7 @@ DOUBLE_EXPORT ncclResult_t ncclCommAbort(ncclComm_t c)
         return ncclInternalError;
     atomic_store(&c->stop, true);
     wait_until_idle(c);
+    comm_forget_memory(c);
     bury(c);
     return ncclSuccess;
 }
@@ -302,6 +303,8 @@ DOUBLE_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t c)
         return ncclInvalidArgument;
     if (!atomic_load(&c->is_finished))
         double_report("ncclCommDestroy is called before ncclCommFinalize is done");
+    if (comm_forget_memory(c) > 0)
+        double_report("ncclCommDestroy ends a communicator with registered memory");
     wait_until_idle(c);
     bury(c);
     return ncclSuccess;

@@ -83,12 +83,24 @@ static void stall(const struct ncclComm *c)
     }
 }
 
+static void multiply(void *values, ncclDataType_t dtype, size_t bytes, double factor)
+{
+    float *narrow = values;
+    double *wide = values;
+    for (size_t i = 0; dtype == ncclFloat32 && i < bytes / sizeof *narrow; i++)
+        narrow[i] *= (float)factor;
+    for (size_t i = 0; dtype == ncclFloat64 && i < bytes / sizeof *wide; i++)
+        wide[i] *= factor;
+}
+
 /* Show `bytes` of `in` (none where it is NULL), and wait for all. */
-static bool show(struct ncclComm *c, const char *in, size_t bytes)
+static bool show(struct ncclComm *c, const struct kernel_op *op, const char *in, size_t bytes)
 {
     const struct shared_wait w = wait_of(c);
     if (in != NULL)
         memcpy(shared_own(c->shared, c->rank), in, bytes);
+    if (in != NULL && op->has_factor)
+        multiply(shared_own(c->shared, c->rank), op->dtype, bytes, op->factor);
     return shared_meet(c->shared, c->rank, ++c->step, &w);
 }
 
@@ -165,7 +177,7 @@ static bool run_collective(struct ncclComm *c, const struct kernel_op *op)
         for (size_t at = 0; at < bytes_of(op); at += SHARED_CHUNK) {
             const size_t left = bytes_of(op) - at;
             const size_t bytes = left < SHARED_CHUNK ? left : SHARED_CHUNK;
-            if (!show(c, shows ? in + at : NULL, bytes))
+            if (!show(c, op, shows ? in + at : NULL, bytes))
                 return false;
             take(c, op, block, at, bytes);
             if (!shown(c))
@@ -264,8 +276,12 @@ void kernel_run(void *order)
     const struct kernel_order *o = order;
     struct ncclComm *c = o->comm;
     const struct shared_wait w = wait_of(c);
-    unsigned n = 0;
-    while (atomic_load(&c->turn) != o->ticket && shared_nap(&w, &n)) {
+    unsigned n = 0, ticket = o->ticket;
+    if (o->is_captured) {
+        atomic_fetch_add(&c->n_running, 1);
+        ticket = atomic_fetch_add(&c->n_orders, 1);
+    }
+    while (atomic_load(&c->turn) != ticket && shared_nap(&w, &n)) {
     }
     if (!atomic_load(&c->stop) && suffer(o))
         run_ops(o);

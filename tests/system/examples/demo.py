@@ -12,7 +12,7 @@ from harness import Job  # noqa: E402
 DEMO = os.environ["DEMO"]
 BUILD = os.environ["BUILD_ROOT"]
 WORDS = ["--build", BUILD, "--seed", "1", "--ranks", "1", "--quiet", "0"]
-DEADLINE_S = 150
+DEADLINE_S = 300
 
 
 def network():

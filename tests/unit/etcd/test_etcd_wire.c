@@ -136,7 +136,46 @@ START_TEST(both_keys_are_read)
     ck_assert_uint_eq(answer.record.world_size, 16);
     ck_assert_int_eq(answer.record_mod_revision, 12);
     ck_assert_int_eq(answer.record_lease, 8);
+    ck_assert_uint_eq(answer.record.n_excluded, 0); /* as older ones have written it */
     ck_assert_int_eq(answer.revision, 17);
+}
+END_TEST
+
+/* What is written under a key, in a request, as etcd gives it back. */
+static void read_back(const char *request)
+{
+    static const char before[] = "\"value\":\"";
+    char text[16 << 10];
+    const char *value = strstr(request, before);
+    ck_assert_ptr_nonnull(value);
+    value += strlen(before);
+    snprintf(text, sizeof text,
+             "{" HEADER ",\"responses\":[{\"response_range\":{}},{\"response_range\":{\"kvs\":[{"
+             "\"key\":\"" RECORD "\",\"mod_revision\":\"12\",\"value\":\"%.*s\"}]}}]}",
+             (int)strcspn(value, "\""), value);
+    decode(ELECTOR_READ, 200, text);
+}
+
+START_TEST(who_is_excluded_goes_through_the_record)
+{
+    struct elector_record r = {
+        .generation = 3, .n_nodes = 2, .world_size = 16, .gone = -1, .n_excluded = 2};
+    snprintf(r.excluded[0].name, sizeof r.excluded[0].name, "n\"2\\");
+    r.excluded[0].exit_code = 7;
+    memset(r.excluded[1].name, '"', ELECTOR_NAME_BYTES - 1); /* each is two letters in JSON */
+    read_back(
+        encode((struct elector_request){.type = ELECTOR_WRITE, .has_record = true, .record = r}));
+    ck_assert_msg(!answer.failed, "%s", answer.text);
+    ck_assert_uint_eq(answer.record.n_excluded, 2);
+    ck_assert_str_eq(answer.record.excluded[0].name, "n\"2\\");
+    ck_assert_uint_eq(answer.record.excluded[0].exit_code, 7);
+    for (r.n_excluded = 2; r.n_excluded < ELECTOR_EXCLUDED_MAX; r.n_excluded++)
+        r.excluded[r.n_excluded] = r.excluded[1]; /* the longest that there can be */
+    r.excluded[0] = r.excluded[1];
+    read_back(
+        encode((struct elector_request){.type = ELECTOR_WRITE, .has_record = true, .record = r}));
+    ck_assert_uint_eq(answer.record.n_excluded, ELECTOR_EXCLUDED_MAX);
+    ck_assert_str_eq(answer.record.excluded[7].name, r.excluded[1].name);
 }
 END_TEST
 
@@ -237,6 +276,7 @@ int main(void)
     tcase_add_test(all, requests_are_what_the_gateway_takes);
     tcase_add_test(all, keys_that_are_too_long_are_refused);
     tcase_add_test(all, both_keys_are_read);
+    tcase_add_test(all, who_is_excluded_goes_through_the_record);
     tcase_add_test(all, what_is_not_there_is_left_out);
     tcase_add_test(all, leases_are_read_and_those_that_are_over_have_no_time);
     tcase_add_test(all, an_unknown_lease_is_told_apart_from_other_errors);

@@ -95,8 +95,8 @@ START_TEST(a_kind_of_machine_is_a_name)
     static const char *const bad[] = {
         "ddprun-leash wants \n", "ddprun-leash wants x86 64\n", "ddprun-leash wants \033[2J\n",
         "ddprun-leash wants $(reboot)\n",
-        "ddprun-leash wants "
-        "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n"};
+        ("ddprun-leash wants "
+         "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n")};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         ck_assert_msg(find(LEASH_WANTS, bad[i], &used, machine) == -EPROTO, "%s", bad[i]);
 }

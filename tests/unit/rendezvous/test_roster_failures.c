@@ -365,6 +365,30 @@ START_TEST(who_comes_by_the_name_of_an_excluded_node_hears_the_same)
 }
 END_TEST
 
+START_TEST(who_takes_over_knows_who_is_excluded)
+{
+    const struct roster_limits limits = {0};
+    struct roster_past past;
+    create_excluding(1, 1, 0, 3);
+    fails_and_all_stop(2, 3);
+    go_on();
+    roster_get_past(r, &past);
+    ck_assert_uint_eq(past.n_excluded, 1);
+    roster_destroy(r);
+    ck_assert_int_eq(roster_create(&limits, &terms, NULL, 0, now_ms, &r, NULL), 0);
+    ck_assert_int_eq(roster_resume(r, &past, now_ms, NULL), 0);
+    struct message_hello h = hello_of(2);
+    h.instance[0] = 77;
+    say_hello(12, h, false);
+    assert_said(" 12<VERDICT 12 closed");
+    ck_assert_int_eq(told(12, MESSAGE_VERDICT)->verdict.outcome, MESSAGE_EXCLUDED);
+    ck_assert_int_eq(told(12, MESSAGE_VERDICT)->verdict.exit_code, 7);
+    roster_get_past(r, &past); /* and so does the one behind it */
+    ck_assert_uint_eq(past.n_excluded, 1);
+    ck_assert_str_eq(past.excluded[0].name, "node2");
+}
+END_TEST
+
 START_TEST(an_excluded_node_that_was_away_hears_of_it_when_it_comes_back)
 {
     create_excluding(1, 1, 0, 3);
@@ -552,6 +576,7 @@ int main(void)
     tcase_add_test(all, a_node_lost_without_an_answer_is_the_cause_of_consequences);
     tcase_add_test(all, a_node_whose_ranks_failed_too_often_takes_no_part_any_more);
     tcase_add_test(all, who_comes_by_the_name_of_an_excluded_node_hears_the_same);
+    tcase_add_test(all, who_takes_over_knows_who_is_excluded);
     tcase_add_test(all, an_excluded_node_that_was_away_hears_of_it_when_it_comes_back);
     tcase_add_test(all, a_spare_steps_in_for_an_excluded_node);
     tcase_add_test(all, without_an_excluded_node_too_few_wait_for_others);

@@ -151,17 +151,25 @@ END_TEST
 START_TEST(a_place_is_given_back_once)
 {
     take_over_whole();
-    say_message(
-        9, (struct message){.type = MESSAGE_HELLO,
-                            .generation = MESSAGE_NO_GENERATION,
-                            .hello = {.instance = {9},
-                                      .run_id = "job",
-                                      .name = "thief",
-                                      .node_rank = MESSAGE_NO_RANK,
-                                      .n_local = 2,
-                                      .resumes = 7,
-                                      .terms = terms,
-                                      .was = {true, 7, {3, 1, 6, 2, false, true, "node1", 4242}}}});
+    say_message(9, (struct message){.type = MESSAGE_HELLO,
+                                    .generation = MESSAGE_NO_GENERATION,
+                                    .hello = {.instance = {9},
+                                              .run_id = "job",
+                                              .name = "thief",
+                                              .node_rank = MESSAGE_NO_RANK,
+                                              .n_local = 2,
+                                              .resumes = 7,
+                                              .terms = terms,
+                                              .was = {.is_known = true,
+                                                      .generation = 7,
+                                                      .place = {.n_nodes = 3,
+                                                                .node_index = 1,
+                                                                .world_size = 6,
+                                                                .first_rank = 2,
+                                                                .n_local = 2,
+                                                                .agent_store = true,
+                                                                .host = "node1",
+                                                                .port = 4242}}}});
     ck_assert(was_told(9, MESSAGE_REFUSED));
 }
 END_TEST
@@ -282,6 +290,7 @@ START_TEST(what_cannot_have_been_is_not_taken_over)
         {.n_nodes = 2, .world_size = 1},
         {.n_nodes = 2, .world_size = UINT32_MAX},
         {.n_nodes = 2, .world_size = 2, .n_restarts = UINT32_MAX},
+        {.n_nodes = 2, .world_size = 2, .n_excluded = ROSTER_PAST_EXCLUDED + 1},
     };
     struct co_error err;
     create_unconfirmed(2, 4);

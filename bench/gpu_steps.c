@@ -1,0 +1,233 @@
+/* gpu_steps.c - what libddp costs on a GPU beside NCCL alone: for bench/gpu.
+ *
+ *     gpu_steps probe                how many GPUs there are; exit status 69 and one line without
+ *     ddprun -n N gpu_steps overhead REPEATS
+ *     gpu_steps loader FILE BATCH    FILE: IDX
+ *
+ * Times are rank 0's in microseconds, fastest and median of REPEATS. A time begins with the call,
+ * and ends when the host knows that the GPU is done. The ways take turns. */
+#include <cuda_runtime_api.h>
+#include <ddp/ddp.h>
+#include <ddp/device.h>
+#include <ddp/loader.h>
+#include <nccl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+#include <time.h>
+
+enum { N_WAYS = 3, WARM_UP = 20, MOST_REPEATS = 100000 };
+
+struct steps { /* of one size */
+    struct ddp_group *g;
+    ncclComm_t comm;
+    cudaStream_t stream;
+    struct ddp_model *model;
+    struct ddp_tensor tensor; /* of which the gradient is averaged */
+};
+
+static double now_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+}
+
+static void check(int rc, const char *what)
+{
+    if (rc != 0)
+        ddp_fatal(what);
+}
+
+static void check_cuda(cudaError_t result, const char *what)
+{
+    if (result == cudaSuccess)
+        return;
+    fprintf(stderr, "gpu_steps: %s: %s\n", what, cudaGetErrorString(result));
+    exit(EXIT_FAILURE);
+}
+
+/* --- probe ------------------------------------------------------------------------------------ */
+
+static int probe(void)
+{
+    struct ddp_group *g;
+    int index, n = 0;
+
+    check(ddp_init(NULL, &g), "ddp_init");
+    if (ddp_device(g, &index) != 0) {
+        fprintf(stderr, "%s\n", ddp_last_error());
+        return EX_UNAVAILABLE;
+    }
+    check_cuda(cudaGetDeviceCount(&n), "counting GPUs");
+    printf("%d\n", n);
+    ddp_finalize(g);
+    return 0;
+}
+
+/* --- overhead --------------------------------------------------------------------------------- */
+
+/* NCCL alone, on the same communicator: it is non-blocking, so that the call itself may be under
+ * way. */
+static void bare(struct steps *s)
+{
+    ncclResult_t state = ncclAllReduce(s->tensor.grad, s->tensor.grad, s->tensor.count, ncclFloat32,
+                                       ncclAvg, s->comm, s->stream);
+    while (state == ncclInProgress)
+        if (ncclCommGetAsyncError(s->comm, &state) != ncclSuccess)
+            break;
+    if (state != ncclSuccess) {
+        fprintf(stderr, "gpu_steps: ncclAllReduce: %s\n", ncclGetErrorString(state));
+        exit(EXIT_FAILURE);
+    }
+    check_cuda(cudaStreamSynchronize(s->stream), "ncclAllReduce");
+}
+
+static void collective(struct steps *s)
+{
+    check(ddp_all_reduce(s->g, s->tensor.grad, s->tensor.grad, s->tensor.count, DDP_FLOAT32,
+                         DDP_AVG, s->stream),
+          "ddp_all_reduce");
+    check(ddp_stream_wait(s->g, s->stream, 0), "ddp_stream_wait");
+}
+
+static void step(struct steps *s)
+{
+    check(ddp_model_ready(s->model, 0), "ddp_model_ready");
+    check(ddp_model_sync(s->model), "ddp_model_sync");
+}
+
+static void *gpu_memory(size_t bytes, cudaStream_t stream)
+{
+    void *at;
+
+    check_cuda(cudaMalloc(&at, bytes), "memory");
+    check_cuda(cudaMemsetAsync(at, 0, bytes, stream), "memory");
+    return at;
+}
+
+static void open_steps(struct steps *s, struct ddp_group *g, size_t bytes)
+{
+    void *comm;
+
+    *s = (struct steps){.g = g};
+    check_cuda(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking), "a stream");
+    check(ddp_nccl_comm(g, &comm), "ddp_nccl_comm");
+    s->comm = comm;
+    s->tensor = (struct ddp_tensor){.name = "t",
+                                    .param = gpu_memory(bytes, s->stream),
+                                    .count = bytes / sizeof(float),
+                                    .dtype = DDP_FLOAT32};
+    const struct ddp_model_opts opts = {.stream = s->stream};
+    check(ddp_model_create(g, &s->tensor, 1, &opts, &s->model), "ddp_model_create");
+    check(ddp_stream_wait(g, s->stream, 0), "ddp_stream_wait");
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* "BYTES WAY FASTEST MEDIAN" for each way. */
+static void measure(struct ddp_group *g, size_t bytes, int repeats)
+{
+    static const struct {
+        const char *name;
+        void (*run)(struct steps *s);
+    } ways[N_WAYS] = {
+        {"ncclAllReduce", bare}, {"ddp_all_reduce", collective}, {"ddp_model_sync", step}};
+    struct steps s;
+    double *took[N_WAYS];
+
+    open_steps(&s, g, bytes);
+    for (int w = 0; w < N_WAYS; w++)
+        if ((took[w] = calloc((size_t)repeats, sizeof(double))) == NULL)
+            exit(EXIT_FAILURE);
+    for (int i = -WARM_UP; i < repeats; i++)
+        for (int w = 0; w < N_WAYS; w++) {
+            const double began = now_us();
+            ways[w].run(&s);
+            if (i >= 0)
+                took[w][i] = now_us() - began;
+        }
+    for (int w = 0; w < N_WAYS; w++) {
+        qsort(took[w], (size_t)repeats, sizeof(double), compare);
+        ddp_log0(g, "%zu %s %.2f %.2f\n", bytes, ways[w].name, took[w][0], took[w][repeats / 2]);
+        free(took[w]);
+    }
+    ddp_model_destroy(s.model);
+    check_cuda(cudaFree(s.tensor.param), "memory");
+    check_cuda(cudaStreamDestroy(s.stream), "a stream");
+}
+
+static int overhead(int repeats)
+{
+    static const size_t sizes[] = {4 << 10, 1 << 20, 25 << 20, 256 << 20};
+    struct ddp_group *g;
+    int index;
+
+    check(ddp_init(NULL, &g), "ddp_init");
+    check(ddp_device(g, &index), "ddp_device");
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        measure(g, sizes[i], repeats);
+    ddp_finalize(g);
+    return 0;
+}
+
+/* --- loader ----------------------------------------------------------------------------------- */
+
+/* "BATCHES BYTES SECONDS": all batches of an epoch to the GPU, and the first byte of each read
+ * there. */
+static int load(const char *path, size_t batch)
+{
+    struct ddp_group *g;
+    struct ddp_dataset *d;
+    struct ddp_sampler *s;
+    struct ddp_loader *l;
+    struct ddp_batch b;
+    cudaStream_t stream;
+    size_t n_batches = 0, n_bytes = 0;
+    int index;
+
+    check(ddp_init(NULL, &g), "ddp_init");
+    check(ddp_device(g, &index), "ddp_device");
+    check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
+    check(ddp_idx_open(path, &d), path);
+    const struct ddp_sampler_opts order = {.n = ddp_dataset_count(d), .shuffle = true};
+    check(ddp_sampler_create(g, &order, &s), "ddp_sampler_create");
+    const struct ddp_loader_opts opts = {
+        .datasets = {d}, .n_datasets = 1, .batch = batch, .depth = 4, .stream = stream};
+    check(ddp_loader_create(s, &opts, &l), "ddp_loader_create");
+    const double began = now_us();
+    ddp_sampler_set_epoch(s, 0);
+    for (check(ddp_loader_next(l, &b), "ddp_loader_next"); b.n > 0;
+         check(ddp_loader_next(l, &b), "ddp_loader_next")) {
+        n_batches++;
+        n_bytes += b.n * ddp_dataset_sample_bytes(d);
+    }
+    check_cuda(cudaStreamSynchronize(stream), "the last batch");
+    printf("%zu %zu %.6f\n", n_batches, n_bytes, (now_us() - began) * 1e-6);
+    ddp_loader_destroy(l);
+    ddp_dataset_close(d);
+    ddp_finalize(g);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = argc > 1 ? argv[1] : "";
+    const int number = argc > 2 ? atoi(argv[argc - 1]) : 0;
+
+    if (argc == 2 && strcmp(what, "probe") == 0)
+        return probe();
+    if (argc == 3 && strcmp(what, "overhead") == 0 && number > 0 && number <= MOST_REPEATS)
+        return overhead(number);
+    if (argc == 4 && strcmp(what, "loader") == 0 && number > 0)
+        return load(argv[2], (size_t)number);
+    fputs("usage: gpu_steps probe | overhead REPEATS | loader FILE BATCH\n", stderr);
+    return 2;
+}

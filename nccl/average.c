@@ -1,0 +1,235 @@
+/* average.c - averages of gradients, on a stream of the plug-in's own: what a backward pass goes on
+ * beside.
+ *
+ * That stream follows the program's at each bucket, by an event: what was put there before the
+ * bucket was said to be complete has written it. The way back is a wait of the host: a step ends
+ * with one anyhow, since all ranks agree that it counts.
+ *
+ * A bucket is a kernel that packs it, NCCL's, and a kernel that unpacks it. The outer two are there
+ * only where there is something to do: another type on the wire, a factor that NCCL does not
+ * multiply by itself, or somebody asks whether all is finite. */
+#include "device.h"
+
+#include "words.h"
+
+#include "common/clock.h"
+
+#include <errno.h>
+
+enum { FOUND_OWN, FOUND_AVERAGED }; /* the words of device_average.found_inf */
+
+/* --- the stream ------------------------------------------------------------------------------- */
+
+static cudaError_t open_stream(struct device_group *g)
+{
+    cudaError_t result = cudaSuccess;
+    if (g->stream == NULL)
+        result = cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking);
+    if (result == cudaSuccess && g->event == NULL)
+        result = cudaEventCreateWithFlags(&g->event, cudaEventDisableTiming);
+    return result;
+}
+
+static cudaError_t follow(struct device_group *g, void *stream)
+{
+    cudaError_t result = open_stream(g);
+    if (result == cudaSuccess)
+        result = cudaEventRecord(g->event, stream);
+    return result == cudaSuccess ? cudaStreamWaitEvent(g->stream, g->event, 0) : result;
+}
+
+/* --- what NCCL multiplies by itself ----------------------------------------------------------- */
+
+/* Its pre-multiplied sum costs nothing where values travel as they are. Of 16-bit types it rounds
+ * the factor to 16 bits, too, which for 1/3 is an error of a thousandth in each step: there a
+ * kernel multiplies, by a float32. */
+static bool is_multiplied_by_nccl(const struct device_average *a)
+{
+    return a->is_sum && a->wire == NULL && a->before != 1 &&
+           (a->dtype == DDP_FLOAT32 || a->dtype == DDP_FLOAT64);
+}
+
+static ncclResult_t make_op(const struct device_group *g, const struct device_average *a,
+                            ncclRedOp_t *ret)
+{
+    double wide = a->before;
+    float narrow = (float)a->before;
+    *ret = a->is_sum ? ncclSum : ncclAvg;
+    if (!is_multiplied_by_nccl(a))
+        return ncclSuccess;
+    return ncclRedOpCreatePreMulSum(ret, a->dtype == DDP_FLOAT64 ? (void *)&wide : &narrow,
+                                    words_dtype(a->dtype), ncclScalarHostImmediate, g->comm);
+}
+
+/* --- kernels around it ------------------------------------------------------------------------ */
+
+/* Launch a kernel for all pieces, as many at a time as it takes. */
+static int run_kernel(const struct device_group *g, const struct device_average *a,
+                      struct kernel_pieces *k,
+                      int (*launch)(const struct kernels *kernels, const struct kernel_pieces *work,
+                                    cudaStream_t stream, struct co_error *err),
+                      struct co_error *err)
+{
+    uint64_t first = 0;
+    int code = 0;
+    for (size_t i = 0; i < a->n && code == 0; i++) {
+        k->piece[k->n++] = (struct kernel_piece){a->piece[i].at, a->piece[i].count, first};
+        first += a->piece[i].count;
+        if (k->n < KERNEL_PIECES && i + 1 < a->n)
+            continue;
+        code = launch(&g->device->kernels, k, g->stream, err);
+        k->n = 0;
+    }
+    return code;
+}
+
+static struct kernel_pieces work_of(const struct device_average *a, double factor, int found)
+{
+    return (struct kernel_pieces){.dtype = (uint32_t)a->dtype,
+                                  .wire_dtype = (uint32_t)a->wire_dtype,
+                                  .wire = a->wire,
+                                  .factor = factor,
+                                  .found_inf = a->found_inf != NULL ? a->found_inf + found : NULL};
+}
+
+static int pack(const struct device_group *g, const struct device_average *a, struct co_error *err)
+{
+    struct kernel_pieces k = work_of(a, is_multiplied_by_nccl(a) ? 1 : a->before, FOUND_OWN);
+    if (k.wire == NULL && k.factor == 1 && k.found_inf == NULL)
+        return 0;
+    return run_kernel(g, a, &k, kernels_pack, err);
+}
+
+static int unpack(const struct device_group *g, const struct device_average *a,
+                  struct co_error *err)
+{
+    struct kernel_pieces k = work_of(a, a->after, FOUND_AVERAGED);
+    if (k.wire == NULL && k.factor == 1 && k.found_inf == NULL)
+        return 0;
+    return run_kernel(g, a, &k, kernels_unpack, err);
+}
+
+/* --- an average ------------------------------------------------------------------------------- */
+
+static size_t count_all(const struct device_average *a)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < a->n; i++)
+        count += a->piece[i].count;
+    return count;
+}
+
+/* All pieces by one group: NCCL makes one kernel of them. The operation may go when the last call
+ * with it has returned. */
+static ncclResult_t reduce_all(struct device_group *g, const struct device_average *a)
+{
+    ncclRedOp_t op;
+    const ncclResult_t made = make_op(g, a, &op);
+    if (made != ncclSuccess)
+        return made;
+    ncclResult_t first = ncclGroupStart();
+    if (a->wire != NULL)
+        first = ncclAllReduce(a->wire, a->wire, count_all(a), words_dtype(a->wire_dtype), op,
+                              g->comm, g->stream);
+    for (size_t i = 0; a->wire == NULL && i < a->n; i++) {
+        const struct device_piece *p = &a->piece[i];
+        const ncclResult_t result =
+            ncclAllReduce(p->at, p->at, p->count, words_dtype(a->dtype), op, g->comm, g->stream);
+        first = first == ncclSuccess ? result : first;
+    }
+    const ncclResult_t end = ncclGroupEnd();
+    const ncclResult_t freed =
+        is_multiplied_by_nccl(a) ? ncclRedOpDestroy(op, g->comm) : ncclSuccess;
+    if (first != ncclSuccess && first != ncclInProgress)
+        return first;
+    return freed != ncclSuccess ? freed : end;
+}
+
+/* The way back from an average is a wait of the host, which a graph does not have. */
+static int check_capture(void *stream, struct co_error *err)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const cudaError_t result = cudaStreamIsCapturing(stream, &status);
+    if (result != cudaSuccess)
+        return words_cuda_failed("cudaStreamIsCapturing", result, err);
+    if (status == cudaStreamCaptureStatusNone)
+        return 0;
+    return co_fail(err, -ENOTSUP,
+                   "the stream captures a graph: the averages of a model cannot be in one; "
+                   "ddp_all_reduce() with the stream can");
+}
+
+int average_run(struct device_group *g, const struct device_average *a, struct co_error *err)
+{
+    const char what[] = "the average of gradients";
+    int code = wait_check(g, err);
+    if (code == 0)
+        code = check_capture(a->stream, err);
+    if (code != 0 || a->n == 0)
+        return code;
+    const cudaError_t followed = follow(g, a->stream);
+    code = followed != cudaSuccess ? words_cuda_failed(what, followed, err) : pack(g, a, err);
+    if (code != 0)
+        return device_break(g, LIFE_FAILED, code, err);
+    pthread_mutex_lock(&g->device->mutex);
+    /* of one that was broken meanwhile who waits hears why */
+    const ncclResult_t result = g->is_broken ? ncclInProgress : reduce_all(g, a);
+    pthread_mutex_unlock(&g->device->mutex);
+    code = call_settle(g, result, what, err);
+    if (code != 0)
+        return code;
+    code = unpack(g, a, err);
+    return code != 0 ? device_break(g, LIFE_FAILED, code, err) : 0;
+}
+
+int average_take(struct device_group *g, uint32_t *words, uint32_t *ret_words, size_t n,
+                 struct co_error *err)
+{
+    cudaError_t result = open_stream(g);
+    if (result == cudaSuccess)
+        result =
+            cudaMemcpyAsync(ret_words, words, n * sizeof *words, cudaMemcpyDeviceToHost, g->stream);
+    if (result == cudaSuccess)
+        result = cudaMemsetAsync(words, 0, n * sizeof *words, g->stream);
+    if (result == cudaSuccess)
+        return 0;
+    return device_break(g, LIFE_FAILED, words_cuda_failed("what is not finite", result, err), err);
+}
+
+int average_copy_out(struct device_group *g, void *to, const void *from, size_t bytes,
+                     struct co_error *err)
+{
+    cudaError_t result = open_stream(g);
+    if (result == cudaSuccess)
+        result = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, g->stream);
+    if (result != cudaSuccess)
+        return device_break(g, LIFE_FAILED, words_cuda_failed("copying", result, err), err);
+    return wait_stream(g, g->stream, 0, err);
+}
+
+int average_wait(struct device_group *g, uint64_t timeout_ms, struct co_error *err)
+{
+    return g->stream != NULL ? wait_stream(g, g->stream, timeout_ms, err) : wait_check(g, err);
+}
+
+bool average_drain(struct device_group *g)
+{
+    const uint64_t deadline_ms = co_deadline_ms(g->device->abort_timeout_ms);
+    struct nap nap = {0};
+    while (g->stream != NULL && wait_ask_stream(g->stream) == cudaErrorNotReady) {
+        if (co_left_ms(deadline_ms) == 0)
+            return false;
+        nap_take(&nap);
+    }
+    return true;
+}
+
+void average_close(struct device_group *g)
+{
+    if (g->event != NULL)
+        cudaEventDestroy(g->event);
+    if (g->stream != NULL)
+        cudaStreamDestroy(g->stream);
+    g->event = NULL;
+    g->stream = NULL;
+}

@@ -1,0 +1,150 @@
+#include "kernels.h"
+
+#include "kernel_moments.h"
+#include "words.h"
+
+#include "common/error.h"
+
+#include <errno.h>
+
+/* kernels.fatbin, as bin2c writes it. */
+extern const unsigned long long kernels_image[];
+
+enum {
+    LANES = KERNEL_LANES,
+    EACH = 4,          /* values of a thread, as long as there are enough threads */
+    MOST_BLOCKS = 2048 /* of a piece: some for each multiprocessor, whatever the GPU */
+};
+
+/* --- loading ---------------------------------------------------------------------------------- */
+
+static const char *const names[KERNEL_N] = {
+    [KERNEL_PACK] = "ddp_pack",
+    [KERNEL_UNPACK] = "ddp_unpack",
+    [KERNEL_MOMENTS] = "ddp_moments",
+    [KERNEL_SAY_MOMENTS] = "ddp_say_moments",
+    [KERNEL_HEAR_MOMENTS] = "ddp_hear_moments",
+    [KERNEL_RECALL] = "ddp_recall",
+    [KERNEL_NORMALISE] = "ddp_normalise",
+    [KERNEL_SUMS] = "ddp_sums",
+    [KERNEL_SAY_SUMS] = "ddp_say_sums",
+    [KERNEL_BACKWARD] = "ddp_backward",
+};
+
+static int failed(cudaError_t result, struct co_error *err)
+{
+    words_cuda_failed("the kernels of libddp-nccl.so cannot be loaded", result, err);
+    const bool is_other = result == cudaErrorNoKernelImageForDevice ||
+                          result == cudaErrorUnsupportedPtxVersion ||
+                          result == cudaErrorInvalidPtx || result == cudaErrorJitCompilerNotFound;
+    return is_other ? -ENOTSUP : -EIO;
+}
+
+/* To ask for its attributes loads a kernel, where CUDA would else put that off to its first
+ * launch. */
+static cudaError_t load(struct kernels *k, enum kernel which)
+{
+    struct cudaFuncAttributes unused;
+    const cudaError_t result = cudaLibraryGetKernel(&k->at[which], k->library, names[which]);
+    return result == cudaSuccess ? cudaFuncGetAttributes(&unused, (const void *)k->at[which])
+                                 : result;
+}
+
+int kernels_load(struct kernels *k, struct co_error *err)
+{
+    struct kernels loaded = {0};
+    if (k->library != NULL)
+        return 0;
+    cudaError_t result =
+        cudaLibraryLoadData(&loaded.library, kernels_image, NULL, NULL, 0, NULL, NULL, 0);
+    if (result != cudaSuccess)
+        return failed(result, err);
+    for (int i = 0; i < KERNEL_N && result == cudaSuccess; i++)
+        result = load(&loaded, (enum kernel)i);
+    if (result != cudaSuccess) {
+        cudaLibraryUnload(loaded.library);
+        return failed(result, err);
+    }
+    *k = loaded;
+    return 0;
+}
+
+/* --- launching -------------------------------------------------------------------------------- */
+
+static unsigned blocks_for(uint64_t count)
+{
+    const uint64_t n = (count + LANES * EACH - 1) / (LANES * EACH);
+    return n < MOST_BLOCKS ? (unsigned)n : MOST_BLOCKS;
+}
+
+static int launch(const struct kernels *k, enum kernel which, dim3 blocks, const void *work,
+                  cudaStream_t stream, struct co_error *err)
+{
+    const dim3 lanes = {LANES, 1, 1};
+    void *args[] = {(void *)work};
+    const cudaError_t result =
+        cudaLaunchKernel((const void *)k->at[which], blocks, lanes, args, 0, stream);
+    return result == cudaSuccess ? 0 : words_cuda_failed(names[which], result, err);
+}
+
+static int run_pieces(const struct kernels *k, enum kernel which, const struct kernel_pieces *work,
+                      cudaStream_t stream, struct co_error *err)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < work->n; i++)
+        most = work->piece[i].count > most ? work->piece[i].count : most;
+    if (most == 0)
+        return 0;
+    return launch(k, which, (dim3){blocks_for(most), work->n, 1}, work, stream, err);
+}
+
+int kernels_pack(const struct kernels *k, const struct kernel_pieces *work, cudaStream_t stream,
+                 struct co_error *err)
+{
+    return run_pieces(k, KERNEL_PACK, work, stream, err);
+}
+
+int kernels_unpack(const struct kernels *k, const struct kernel_pieces *work, cudaStream_t stream,
+                   struct co_error *err)
+{
+    return run_pieces(k, KERNEL_UNPACK, work, stream, err);
+}
+
+/* --- batch normalisation ---------------------------------------------------------------------- */
+
+static uint32_t parts_of(const struct device_layer *l)
+{
+    const uint64_t values = l->outer * l->inner, each = (uint64_t)LANES * EACH;
+    const uint64_t n = (values + each - 1) / each;
+    if (n <= 1)
+        return 1;
+    return n < DEVICE_LAYER_PARTS ? (uint32_t)n : DEVICE_LAYER_PARTS;
+}
+
+int kernels_norm(const struct kernels *k, enum device_norm step, const struct device_layer *layer,
+                 cudaStream_t stream, struct co_error *err)
+{
+    static const struct {
+        enum kernel values, channels; /* KERNEL_N: none */
+    } of[] = {
+        [DEVICE_NORM_SAY] = {KERNEL_MOMENTS, KERNEL_SAY_MOMENTS},
+        [DEVICE_NORM_HEAR] = {KERNEL_N, KERNEL_HEAR_MOMENTS},
+        [DEVICE_NORM_RECALL] = {KERNEL_N, KERNEL_RECALL},
+        [DEVICE_NORM_APPLY] = {KERNEL_NORMALISE, KERNEL_N},
+        [DEVICE_NORM_SUM] = {KERNEL_SUMS, KERNEL_SAY_SUMS},
+        [DEVICE_NORM_BACK] = {KERNEL_BACKWARD, KERNEL_N},
+    };
+    struct device_layer l = *layer;
+    if (l.channels > INT32_MAX)
+        return co_fail(err, -EINVAL, "%llu channels are too many for a kernel",
+                       (unsigned long long)l.channels);
+    l.n_parts = parts_of(&l);
+    const dim3 blocks = {(unsigned)l.channels, l.n_parts, 1};
+    const dim3 rows = {(unsigned)((l.channels + LANES - 1) / LANES), 1, 1};
+    int code = 0;
+    if (of[step].values != KERNEL_N)
+        code = launch(k, of[step].values, blocks, &l, stream, err);
+    if (code == 0 && of[step].channels != KERNEL_N)
+        code = launch(k, of[step].channels, rows, &l, stream, err);
+    return code;
+}

@@ -1,0 +1,108 @@
+/* kernels.cu - the kernels: how a GPU deals out what kernel_math.h computes. kernels.h is for their
+ * callers, and tests/nccl/double/cudart_launch.c does on a CPU what is done here. */
+#include "kernel_moments.h"
+
+/* A row of blocks for each piece: short pieces leave theirs at once. */
+#define EACH_VALUE(k, p, i)                                                                        \
+    const struct kernel_piece *p = &(k).piece[blockIdx.y];                                         \
+    for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < p->count;               \
+         i += (uint64_t)gridDim.x * blockDim.x)
+
+/* One word for all: nobody but the first thread of a block that has found something writes it, and
+ * always the same. */
+static __device__ void tell(const struct kernel_pieces &k, bool is_bad)
+{
+    if (__syncthreads_or(is_bad) && threadIdx.x == 0 && k.found_inf != NULL)
+        *k.found_inf = 1;
+}
+
+extern "C" __global__ void ddp_pack(const __grid_constant__ struct kernel_pieces k)
+{
+    bool is_bad = false;
+    EACH_VALUE(k, p, i)
+    is_bad |= !kernel_pack(&k, p, i);
+    tell(k, is_bad);
+}
+
+extern "C" __global__ void ddp_unpack(const __grid_constant__ struct kernel_pieces k)
+{
+    bool is_bad = false;
+    EACH_VALUE(k, p, i)
+    is_bad |= !kernel_unpack(&k, p, i);
+    tell(k, is_bad);
+}
+
+/* --- batch normalisation: blocks are channels, and parts of a channel ------------------------- */
+
+/* The block's shares become one, as a tree: the order is that of the threads. */
+template <typename T> static __device__ T merge_lanes(T own, T (*merge)(T, T))
+{
+    __shared__ T share[KERNEL_LANES];
+    share[threadIdx.x] = own;
+    __syncthreads();
+    for (unsigned half = KERNEL_LANES / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half)
+            share[threadIdx.x] = merge(share[threadIdx.x], share[threadIdx.x + half]);
+        __syncthreads();
+    }
+    return share[0];
+}
+
+#define FIRST ((uint64_t)blockIdx.y * blockDim.x + threadIdx.x)
+#define STEP  ((uint64_t)gridDim.y * blockDim.x)
+
+extern "C" __global__ void ddp_moments(const __grid_constant__ struct device_layer l)
+{
+    const struct device_moments m =
+        merge_lanes(kernel_lane_moments(&l, blockIdx.x, FIRST, STEP), kernel_merge);
+    if (threadIdx.x == 0)
+        l.moments[blockIdx.x * gridDim.y + blockIdx.y] = m;
+}
+
+extern "C" __global__ void ddp_sums(const __grid_constant__ struct device_layer l)
+{
+    const struct device_sums s =
+        merge_lanes(kernel_lane_sums(&l, blockIdx.x, FIRST, STEP), kernel_add);
+    if (threadIdx.x == 0)
+        l.parts[blockIdx.x * gridDim.y + blockIdx.y] = s;
+}
+
+extern "C" __global__ void ddp_normalise(const __grid_constant__ struct device_layer l)
+{
+    for (uint64_t k = FIRST; k < l.outer * l.inner; k += STEP)
+        kernel_normalise(&l, blockIdx.x, k);
+}
+
+extern "C" __global__ void ddp_backward(const __grid_constant__ struct device_layer l)
+{
+    for (uint64_t k = FIRST; k < l.outer * l.inner; k += STEP)
+        kernel_backward(&l, blockIdx.x, k);
+}
+
+/* --- a thread a channel ----------------------------------------------------------------------- */
+
+#define CHANNEL ((uint64_t)blockIdx.x * blockDim.x + threadIdx.x)
+
+extern "C" __global__ void ddp_say_moments(const __grid_constant__ struct device_layer l)
+{
+    if (CHANNEL < l.channels)
+        kernel_say_moments(&l, CHANNEL);
+}
+
+extern "C" __global__ void ddp_hear_moments(const __grid_constant__ struct device_layer l)
+{
+    if (CHANNEL < l.channels)
+        kernel_hear_moments(&l, CHANNEL);
+}
+
+extern "C" __global__ void ddp_recall(const __grid_constant__ struct device_layer l)
+{
+    if (CHANNEL < l.channels)
+        kernel_recall(&l, CHANNEL);
+}
+
+extern "C" __global__ void ddp_say_sums(const __grid_constant__ struct device_layer l)
+{
+    if (CHANNEL < l.channels)
+        kernel_say_sums(&l, CHANNEL);
+}

@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+"""bench/gpu without a GPU: one line and status 69; and its loader's part, over the double.
+
+    bench_gpu.py BENCH_GPU BUILD_ROOT
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+
+
+def run(*command, **env):
+    with tempfile.TemporaryDirectory(prefix="nccl-bench-") as folder:
+        report = os.path.join(folder, "report")
+        done = subprocess.run(
+            command,
+            env=dict(os.environ, NCCL_DOUBLE_DIR=folder, NCCL_DOUBLE_REPORT=report, **env),
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert not os.path.exists(report), open(report, encoding="utf-8").read()
+    return done
+
+
+gpu, build = sys.argv[1:]
+with tempfile.TemporaryDirectory(prefix="nccl-bench-") as out:
+    results = os.path.join(out, "results.md")
+    done = run(gpu, "--build", build, "--out", results, NCCL_DOUBLE_DEVICES="no driver")
+    assert done.returncode == 69, done
+    assert done.stderr.count("\n") == 1 and "no CUDA driver is loaded here" in done.stderr, done.stderr
+    assert done.stdout == "" and not os.path.exists(results), done.stdout
+    done = run(gpu, "--build", out, "--out", results)
+    assert done.returncode == 69 and "the build has no back end for GPUs" in done.stderr, done
+    done = run(gpu, "--build", build)
+    assert done.returncode == 2 and "figures of a test double" in done.stderr, "a double's figures are nobody's results"
+
+    samples = os.path.join(out, "samples")
+    with open(samples, "wb") as f:
+        f.write(bytes([0, 0, 8, 2, 0, 0, 0, 50, 0, 0, 0, 100]) + bytes(50 * 100))
+    done = run(os.path.join(build, "bench", "gpu_steps"), "loader", samples, "8")
+    assert done.returncode == 0 and done.stdout.split()[:2] == ["7", "5000"], done

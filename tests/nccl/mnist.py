@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""examples/mnist on "GPUs" is the training on CPUs, in double precision to the last digits: over the double of NCCL and
+CUDA, which runs the text of its kernels on the CPU and checks the order of all of them."""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+import unittest
+
+LIMIT_S = 200
+SMALL = ["--draw", "80", "--batch", "12", "--steps", "9", "--epochs", "5"]
+args = None
+data = None  # drawn once
+
+
+class Job:
+    def __init__(self, options, n=1, faults="", launcher=(), program=None, **env):
+        with tempfile.TemporaryDirectory(prefix="nccl-mnist-") as folder:
+            report = os.path.join(folder, "report")
+            losses, checkpoint = os.path.join(folder, "losses"), os.path.join(folder, "net")
+            command = [args.ddprun, "-n", str(n), *launcher, program or args.mnist, "--data", data, *SMALL, *options]
+            done = subprocess.run(
+                command + ["--loss-file", losses, "--checkpoint", checkpoint],
+                env=dict(os.environ, NCCL_DOUBLE_DIR=folder, NCCL_DOUBLE_REPORT=report, NCCL_DOUBLE_FAULTS=faults, **env),
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_S,
+                check=False,
+            )
+            self.status, self.out, self.said = done.returncode, done.stdout, done.stderr
+            self.losses = [float(line) for line in self.read(losses).split()]
+            self.report = self.read(report)
+            self.net = self.tensors(checkpoint)
+        self.accuracies = re.findall(r"test accuracy ([0-9.]+) %", self.out)
+
+    @staticmethod
+    def read(path):
+        if not os.path.exists(path):
+            return ""
+        with open(path, encoding="utf-8") as f:
+            return f.read()
+
+    @staticmethod
+    def tensors(path):
+        if not os.path.exists(path):
+            return {}
+        with open(path, "rb") as f:
+            head = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+            body = f.read()
+        found = {}
+        for name, t in head.items():
+            if name != "__metadata__":
+                begin, end = t["data_offsets"]
+                kind = {"F64": "d", "I64": "q"}[t["dtype"]]
+                found[name] = (t["shape"], struct.unpack(f"<{(end - begin) // 8}{kind}", body[begin:end]))
+        return found
+
+
+class Mnist(unittest.TestCase):
+    def assert_near(self, got, want, what):
+        self.assertEqual(len(got), len(want), what)
+        for g, w in zip(got, want):
+            self.assertAlmostEqual(g, w, delta=1e-9 * max(1, abs(w)), msg=what)
+
+    def assert_same(self, gpu, cpu):
+        self.assertEqual((gpu.status, cpu.status), (0, 0), gpu.said + cpu.said)
+        self.assertEqual(gpu.report, "")
+        self.assert_near(gpu.losses, cpu.losses, "losses")
+        self.assertEqual(gpu.accuracies[-1], cpu.accuracies[-1])
+        self.assertEqual(sorted(gpu.net), sorted(cpu.net))
+        for name, (shape, values) in cpu.net.items():
+            self.assertEqual(gpu.net[name][0], shape)
+            self.assert_near(gpu.net[name][1], values, name)
+
+    def compare(self, *options, n=1):
+        gpu = Job(["--device", "cuda", *options], n=n)
+        self.assertIn(" on GPUs, float64", gpu.out)
+        self.assertEqual(len(gpu.losses), 9)
+        self.assert_same(gpu, Job(options, n=n))
+
+    def test_alone(self):
+        self.compare()
+
+    def test_on_two_ranks(self):
+        self.compare(n=2)
+
+    def test_on_three_ranks_without_normalisation_in_parts(self):
+        self.compare("--norm", "none", "--accumulate", "3", n=3)
+
+    def test_a_linear_classifier_in_parts_larger_than_it_has_images(self):
+        self.compare("--model", "linear", "--accumulate", "7", n=2)
+
+    def test_a_rank_that_dies_is_replaced_and_nothing_is_lost(self):
+        gpu = Job(["--device", "cuda", "--norm", "none"], n=2, faults="r1g0:kill@16", launcher=["--max-restarts", "1"])
+        self.assertIn("SIGKILL", gpu.said)
+        self.assert_same(gpu, Job(["--norm", "none"], n=2))
+
+    def test_a_rank_whose_gpu_fails_is_replaced(self):
+        gpu = Job(["--device", "cuda", "--norm", "none"], n=2, faults="r1g0:cuda@16", launcher=["--max-restarts", "1"])
+        self.assertIn("exit status 75", gpu.said)
+        self.assertEqual(gpu.status, 0, gpu.said)
+        self.assert_near(gpu.losses, Job(["--norm", "none"], n=2).losses, "losses")
+
+    def test_without_a_gpu_it_says_so_and_fails(self):
+        job = Job(["--device", "cuda"], n=2, NCCL_DOUBLE_DEVICES="no driver")
+        self.assertEqual(job.status, 1)
+        lines = [line for line in job.said.splitlines() if line.startswith("mnist: ")]
+        self.assertEqual(len(lines), 1, job.said)
+        self.assertIn("no GPU: no CUDA driver is loaded here", lines[0])
+        self.assertEqual(job.losses, [])
+
+    def test_without_the_part_for_cuda_it_says_so_and_fails(self):
+        with tempfile.TemporaryDirectory(prefix="nccl-mnist-lonely-") as folder:
+            program = shutil.copy(args.mnist, folder)
+            job = Job(["--device", "cuda"], program=program, LD_LIBRARY_PATH=args.libddp_dir)
+        self.assertEqual(job.status, 1)
+        self.assertIn("mnist: no GPU: the part for CUDA was not built, or CUDA's libraries are not found: libmnist", job.said)
+
+    def test_auto_takes_cpus_where_one_rank_has_no_gpu(self):
+        job = Job(["--device", "auto"], n=3, NCCL_DOUBLE_DEVICES="2")
+        self.assertNotIn("on GPUs", job.out)
+        self.assertIn("mnist: rank 2: no GPU: this process sees 2 GPUs", job.said)
+        self.assert_same(job, Job([], n=3))
+        self.assertIn("on GPUs", Job(["--device", "auto"], n=3).out)
+
+    def test_what_is_not_for_gpus_is_refused(self):
+        for options in (["--amp", "O1"], ["--zero1"], ["--sync-bn"], ["--pipeline"]):
+            job = Job(["--device", "cuda", *options])
+            self.assertEqual(job.status, 2, job.said)
+            self.assertIn("--device goes without", job.said)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ddprun", required=True)
+    parser.add_argument("--mnist", required=True)
+    parser.add_argument("--libddp-dir", required=True)
+    args, rest = parser.parse_known_args()
+    with tempfile.TemporaryDirectory(prefix="nccl-mnist-data-") as data:
+        unittest.main(argv=["mnist.py", *rest])
