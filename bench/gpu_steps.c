@@ -180,8 +180,8 @@ static int overhead(int repeats)
 
 /* --- loader ----------------------------------------------------------------------------------- */
 
-/* "BATCHES BYTES SECONDS": all batches of an epoch to the GPU, and the first byte of each read
- * there. */
+/* "BATCHES BYTES SECONDS": all batches of an epoch to the GPU, until the last is there. Nothing
+ * uses them. */
 static int load(const char *path, size_t batch)
 {
     struct ddp_group *g;

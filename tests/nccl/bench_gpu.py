@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench/gpu without a GPU: one line and status 69; and its loader's part, over the double.
+"""bench/gpu without a GPU: one line and status 69; a probe that fails otherwise: status 1; and its loader's part, over the double.
 
     bench_gpu.py BENCH_GPU BUILD_ROOT
 """
@@ -34,6 +34,14 @@ with tempfile.TemporaryDirectory(prefix="nccl-bench-") as out:
     assert done.stdout == "" and not os.path.exists(results), done.stdout
     done = run(gpu, "--build", out, "--out", results)
     assert done.returncode == 69 and "the build has no back end for GPUs" in done.stderr, done
+    steps = os.path.join(out, "bench", "gpu_steps")
+    os.mkdir(os.path.dirname(steps))
+    for status, want, what in (3, 1, "probe ended with status 3: no way"), (127, 69, "nothing was run: no way"):
+        with open(steps, "w", encoding="utf-8") as f:
+            f.write(f"#!/bin/sh\necho no way >&2\nexit {status}\n")
+        os.chmod(steps, 0o700)
+        done = run(gpu, "--build", out, "--out", results)
+        assert done.returncode == want and what in done.stderr and not os.path.exists(results), done
     done = run(gpu, "--build", build)
     assert done.returncode == 2 and "figures of a test double" in done.stderr, "a double's figures are nobody's results"
 
