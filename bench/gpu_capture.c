@@ -131,6 +131,9 @@ static int graph(struct ddp_group *g, int repeats)
     expect_sums(&w);
     const double one_by_one = median_us(&w, put_calls, repeats);
     ddp_log0(g, "%d %.2f %.2f\n", CALLS, one_by_one, median_us(&w, launch_graph, repeats));
+    check_cuda(cudaGraphExecDestroy(w.graph), "cudaGraphExecDestroy"); /* NCCL waits for it */
+    check_cuda(cudaFree(w.at), "memory");
+    check_cuda(cudaStreamDestroy(w.stream), "a stream");
     return 0;
 }
 

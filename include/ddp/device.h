@@ -17,7 +17,9 @@
  *              wait by ddp_stream_wait(), not by cudaStreamSynchronize(); and call it before
  *              cudaFree(), which waits for all kernels
  *   graphs     may capture all calls with a stream but steps of a model, once the group has a
- *              communicator. A graph is of its generation; a launch asks nobody about peers
+ *              communicator. A graph is of its generation; a launch asks nobody about peers.
+ *              Destroy it before its group ends: NCCL does not let a communicator go before its
+ *              graphs (docs/nccl.md)
  *   DDP_ERESPAWN  this process cannot use its GPU any more, or the failure is its own: return from
  *              main, or call ddp_fatal(), which exits with status 75; ddprun --max-restarts starts
  *              another process in its place

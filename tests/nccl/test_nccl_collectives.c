@@ -427,7 +427,7 @@ enum { LAUNCHES = 5 };
  * that CUDA does not allow while a graph is captured. */
 static int run_graph(int rank, void *arg)
 {
-    (void)arg;
+    const bool leaves_it = *(bool *)arg;
     float values[8];
     struct ddp_group *g = gpu_rank_init(rank);
     const int n = ddp_world_size(g);
@@ -446,6 +446,7 @@ static int run_graph(int rank, void *arg)
     RANK_CHECK(rank, ddp_broadcast(g, gpu, gpu, 8, DDP_FLOAT32, n - 1, stream) == 0, "broadcast");
     GPU_CHECK(rank, cudaStreamEndCapture(stream, &graph));
     GPU_CHECK(rank, cudaGraphInstantiate(&exec, graph, 0));
+    GPU_CHECK(rank, cudaGraphDestroy(graph)); /* what was made of it is enough */
     float want = 1;
     for (int i = 0; i < LAUNCHES; i++) {
         GPU_CHECK(rank, cudaGraphLaunch(exec, stream));
@@ -454,18 +455,33 @@ static int run_graph(int rank, void *arg)
     RANK_CHECK(rank, ddp_stream_wait(g, stream, 0) == 0, "wait");
     GPU_CHECK(rank, cudaMemcpy(values, gpu, sizeof values, cudaMemcpyDeviceToHost));
     RANK_CHECK(rank, values[0] == want && values[7] == want, "%g", (double)values[0]);
-    GPU_CHECK(rank, cudaGraphExecDestroy(exec));
-    GPU_CHECK(rank, cudaGraphDestroy(graph));
+    if (!leaves_it)
+        GPU_CHECK(rank, cudaGraphExecDestroy(exec));
     ddp_finalize(g);
+    if (leaves_it)
+        GPU_CHECK(rank, cudaGraphExecDestroy(exec));
     return 0;
 }
 
 START_TEST(collectives_may_be_captured_in_a_graph)
 {
     struct ranks r;
-    ranks_start(&r, 3, run_graph, NULL);
+    bool leaves_it = false;
+    ranks_start(&r, 3, run_graph, &leaves_it);
     ranks_expect_success(&r);
     gpu_expect_no_report();
+}
+END_TEST
+
+START_TEST(the_double_finds_a_graph_that_outlives_its_group)
+{
+    struct ranks r;
+    bool leaves_it = true;
+    ranks_start(&r, 2, run_graph, &leaves_it);
+    ranks_expect_success(&r);
+    const char *report = gpu_first_report();
+    ck_assert_msg(strstr(report, "ncclCommFinalize is called while a graph holds") != NULL, "%s",
+                  report);
 }
 END_TEST
 
@@ -520,6 +536,7 @@ int main(void)
     tcase_add_test(t, fewer_gpus_than_ranks_are_told_by_all_ranks);
     tcase_add_test(t, without_a_driver_there_is_the_cpu_back_end);
     tcase_add_test(t, collectives_may_be_captured_in_a_graph);
+    tcase_add_test(t, the_double_finds_a_graph_that_outlives_its_group);
     tcase_add_loop_test(t, the_double_finds_a_program_that_forgets_an_event, 0, 2);
     suite_add_tcase(s, t);
     return run_suite(s);

@@ -26,6 +26,7 @@ struct ncclComm {
     atomic_uint n_threads; /* that make it, or a child of it, or a call in progress */
     atomic_uint turn;      /* of the orders, which run one after the other */
     atomic_uint n_orders;
+    atomic_uint n_graphs; /* calls that graphs hold */
     unsigned n_children, n_splits;
     uint64_t step;
     struct comm_op ops[COMM_OPS]; /* used by one thread at a time, as the communicator is */

@@ -14,12 +14,20 @@ struct graph_op {
     _Alignas(max_align_t) unsigned char arg[];
 };
 
-struct CUgraph_st {
+struct graph_holder { /* see double_graph_hold() */
+    struct graph_holder *next;
+    void (*let_go)(void *arg);
+    void *arg;
+};
+
+struct CUgraph_st { /* and what is made of it, which share it */
     struct graph_op *first, **last;
+    struct graph_holder *holders;
+    unsigned n_owners; /* the graph, and each that can be launched */
 };
 
 struct CUgraphExec_st {
-    cudaGraph_t graph; /* borrowed: this double makes no copy, and graphs outlive it in tests */
+    cudaGraph_t graph;
 };
 
 unsigned cudart_n_captures;
@@ -45,6 +53,46 @@ cudaError_t cudart_graph_add(struct CUgraph_st *g, const char *name, void (*work
     return cudaSuccess;
 }
 
+void double_graph_hold(cudaStream_t stream, void (*let_go)(void *arg), void *arg)
+{
+    struct graph_holder *h = calloc(1, sizeof *h);
+    pthread_mutex_lock(&cudart_mutex);
+    struct CUgraph_st **of = cudart_graph_of(stream);
+    if (h != NULL && of != NULL && *of != NULL) {
+        *h = (struct graph_holder){(*of)->holders, let_go, arg};
+        (*of)->holders = h;
+        h = NULL;
+    }
+    pthread_mutex_unlock(&cudart_mutex);
+    if (h == NULL)
+        return;
+    free(h);
+    let_go(arg);
+}
+
+/* One owner less. The last one frees it. */
+static void release(struct CUgraph_st *g)
+{
+    pthread_mutex_lock(&cudart_mutex);
+    const bool is_last = --g->n_owners == 0;
+    pthread_mutex_unlock(&cudart_mutex);
+    if (!is_last)
+        return;
+    while (g->first != NULL) {
+        struct graph_op *op = g->first;
+        g->first = op->next;
+        free(op->range);
+        free(op);
+    }
+    while (g->holders != NULL) {
+        struct graph_holder *h = g->holders;
+        g->holders = h->next;
+        h->let_go(h->arg);
+        free(h);
+    }
+    free(g);
+}
+
 bool cudart_is_unsafe(const char *call)
 {
     if (cudart_n_captures == 0)
@@ -64,6 +112,7 @@ DOUBLE_EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t stream,
     const bool can = of != NULL && *of == NULL && mode == cudaStreamCaptureModeGlobal;
     if (can) {
         g->last = &g->first;
+        g->n_owners = 1;
         *of = g;
         cudart_n_captures++;
     }
@@ -109,8 +158,12 @@ DOUBLE_EXPORT cudaError_t cudaGraphInstantiate(cudaGraphExec_t *ret, cudaGraph_t
 {
     (void)flags;
     *ret = calloc(1, sizeof **ret);
-    if (*ret != NULL)
+    if (*ret != NULL) {
         (*ret)->graph = graph;
+        pthread_mutex_lock(&cudart_mutex);
+        graph->n_owners++;
+        pthread_mutex_unlock(&cudart_mutex);
+    }
     return cudart_return(*ret != NULL ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
@@ -126,18 +179,13 @@ DOUBLE_EXPORT cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t str
 
 DOUBLE_EXPORT cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
+    release(exec->graph);
     free(exec);
     return cudart_return(cudaSuccess);
 }
 
 DOUBLE_EXPORT cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 {
-    while (graph->first != NULL) {
-        struct graph_op *op = graph->first;
-        graph->first = op->next;
-        free(op->range);
-        free(op);
-    }
-    free(graph);
+    release(graph);
     return cudart_return(cudaSuccess);
 }

@@ -52,6 +52,10 @@ DOUBLE_EXPORT cudaError_t double_queue(cudaStream_t stream, const char *name,
 /* Whether a stream captures a graph: what is put there is done when the graph is launched. */
 DOUBLE_EXPORT bool double_is_capturing(cudaStream_t stream);
 
+/* Have let_go(arg) called when the graph that the stream captures has gone, and all that was made
+ * of it; at once, where there is none. */
+DOUBLE_EXPORT void double_graph_hold(cudaStream_t stream, void (*let_go)(void *arg), void *arg);
+
 /* NCCL's call on a stream is in progress: nothing else may be put there before it is done with. */
 DOUBLE_EXPORT void double_hold(cudaStream_t stream, int change);
 

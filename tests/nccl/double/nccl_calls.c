@@ -84,6 +84,12 @@ static ncclResult_t queue_late(const struct kernel_order *o, cudaStream_t stream
     return comm_spawn(o->comm, queue_by_thread, l);
 }
 
+static void let_go(void *arg)
+{
+    struct ncclComm *c = arg;
+    atomic_fetch_sub(&c->n_graphs, 1);
+}
+
 static ncclResult_t queue(struct kernel_order *o, cudaStream_t stream)
 {
     const int state = atomic_load(&o->comm->state);
@@ -94,8 +100,11 @@ static ncclResult_t queue(struct kernel_order *o, cudaStream_t stream)
     if (state != ncclSuccess)
         return (ncclResult_t)state;
     o->is_captured = double_is_capturing(stream);
-    if (o->is_captured)
+    if (o->is_captured) {
+        atomic_fetch_add(&o->comm->n_graphs, 1);
+        double_graph_hold(stream, let_go, o->comm);
         return queue_now(o, stream);
+    }
     o->ticket = atomic_fetch_add(&o->comm->n_orders, 1);
     return fault_is(FAULT_LAZY, 0, NULL) ? queue_late(o, stream) : queue_now(o, stream);
 }

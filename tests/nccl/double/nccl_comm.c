@@ -222,6 +222,13 @@ static void hang(void)
         pause();
 }
 
+/* NCCL waits for the end of all graphs that hold the communicator, and so for ever. */
+static void check_graphs(ncclComm_t c, const char *call)
+{
+    if (atomic_load(&c->n_graphs) > 0)
+        double_report("%s is called while a graph holds the communicator", call);
+}
+
 static void bury(struct ncclComm *c)
 {
     atomic_store(&c->is_dead, true);
@@ -234,6 +241,7 @@ DOUBLE_EXPORT ncclResult_t ncclCommAbort(ncclComm_t c)
     double_log("ncclCommAbort");
     if (!comm_check(c, "ncclCommAbort", true))
         return ncclInvalidArgument;
+    check_graphs(c, "ncclCommAbort");
     const unsigned number = fault_count(FAULT_ABORTS);
     if (fault_is(FAULT_ABORT_HANG, number, NULL))
         hang();
@@ -292,6 +300,7 @@ DOUBLE_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t c)
     double_log("ncclCommFinalize");
     if (!comm_check(c, "ncclCommFinalize", false))
         return ncclInvalidArgument;
+    check_graphs(c, "ncclCommFinalize");
     atomic_store(&c->state, ncclInProgress);
     return comm_spawn(c, finish_by_thread, c);
 }
