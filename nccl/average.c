@@ -128,13 +128,12 @@ static ncclResult_t reduce_all(struct device_group *g, const struct device_avera
     if (made != ncclSuccess)
         return made;
     ncclResult_t first = ncclGroupStart();
-    if (a->wire != NULL)
-        first = ncclAllReduce(a->wire, a->wire, count_all(a), words_dtype(a->wire_dtype), op,
-                              g->comm, g->stream);
-    for (size_t i = 0; a->wire == NULL && i < a->n; i++) {
-        const struct device_piece *p = &a->piece[i];
+    const struct device_piece wire = {a->wire, count_all(a)};
+    const struct device_piece *piece = a->wire != NULL ? &wire : a->piece;
+    const ncclDataType_t dtype = words_dtype(a->wire != NULL ? a->wire_dtype : a->dtype);
+    for (size_t i = 0; i < (a->wire != NULL ? 1 : a->n); i++) {
         const ncclResult_t result =
-            ncclAllReduce(p->at, p->at, p->count, words_dtype(a->dtype), op, g->comm, g->stream);
+            ncclAllReduce(piece[i].at, piece[i].at, piece[i].count, dtype, op, g->comm, g->stream);
         first = first == ncclSuccess ? result : first;
     }
     const ncclResult_t end = ncclGroupEnd();
