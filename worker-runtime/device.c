@@ -293,17 +293,11 @@ int device_alloc(const struct ddp_group *g, size_t bytes, bool for_nccl, void *s
                : rt_return(plugin->alloc(device, bytes, for_nccl, stream, ret, &err), &err);
 }
 
-/* One that looks at the job ends the kernels of all. returns NULL: no kernel waits for anybody */
-static const struct device_link *any_link(const struct ddp_group *g)
-{
-    return g->device != NULL ? g->device : g->world->device;
-}
-
 int device_look(struct ddp_group *g, void *stream, bool is_late, struct co_error *err)
 {
     enum { AT_ONCE_MS = 1 };
     void *comm;
-    const struct device_link *l = any_link(g);
+    const struct device_link *l = group_any_device(g); /* which looks for all; NULL: none waits */
     if (l == NULL)
         return 0;
     return is_late ? l->plugin->wait(l->group, stream, AT_ONCE_MS, err)
@@ -313,7 +307,7 @@ int device_look(struct ddp_group *g, void *stream, bool is_late, struct co_error
 void device_end_waits(struct ddp_group *g, void *stream)
 {
     struct co_error err = {0};
-    const struct device_link *l = any_link(g);
+    const struct device_link *l = group_any_device(g); /* which looks for all; NULL: none waits */
     if (l != NULL && l->plugin->wait(l->group, stream, 0, &err) == 0)
         l->plugin->wait_averages(l->group, 0, &err);
 }

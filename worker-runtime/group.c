@@ -326,6 +326,16 @@ static uint16_t mark_of(const struct ddp_group *g, int color)
     return mark != 0 ? mark : 1; /* 0 is the world's */
 }
 
+const struct device_link *group_any_device(const struct ddp_group *g)
+{
+    const struct device_link *found = g->device != NULL ? g->device : g->world->device;
+    const struct group_child *child = g->world->children;
+    for (; found == NULL && child != NULL; child = child->next)
+        if (child->destroy == destroy_sub)
+            found = ((const struct ddp_group *)child)->device;
+    return found;
+}
+
 /* A group of which this rank is number `rank` of `n`. */
 static void fill_sub(struct ddp_group *sub, const struct ddp_group *g, int rank, int n)
 {

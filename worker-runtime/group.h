@@ -67,6 +67,9 @@ struct ddp_group {
 void group_adopt(struct ddp_group *g, struct group_child *child);
 void group_disown(struct group_child *child);
 
+/* The communicator of this group, or of any other one of its world that has one. NULL: none has. */
+const struct device_link *group_any_device(const struct ddp_group *g);
+
 /* As ddp_init() and ddp_finalize(), for who may come back: with what `recovery` wants, and without
  * leaving the job for good.
  *

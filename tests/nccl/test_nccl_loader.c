@@ -364,30 +364,39 @@ END_TEST
 
 enum { GONE = 9 };
 
+struct death {       /* all ranks map it */
+    bool is_in_part; /* in a group that was split off, before the world had a communicator */
+    atomic_bool asks;
+};
+
 /* Rank 0's stream waits in a collective for rank 1, and the loader for that stream. Rank 1 dies
  * when rank 0 asks for the batch that it will not get. */
 static int run_peer_dies(int rank, void *arg)
 {
     enum { PLACES = 2 };
-    atomic_bool *asks = arg;
+    struct death *death = arg;
     struct input in;
     struct ddp_batch b;
     float *sum;
-    struct ddp_group *g = gpu_rank_init(rank);
+    struct ddp_group *g = gpu_rank_init(rank), *part = g;
     open_input(rank, g, &in, PLACES - 1);
+    if (death->is_in_part)
+        RANK_CHECK(rank, ddp_group_split(g, 0, rank, &part) == 0, "split");
     GPU_CHECK(rank, cudaMalloc((void **)&sum, sizeof *sum));
     GPU_CHECK(rank, cudaMemsetAsync(sum, 0, sizeof *sum, in.stream));
-    RANK_CHECK(rank, ddp_all_reduce(g, sum, sum, 1, DDP_FLOAT32, DDP_SUM, in.stream) == 0, "sum");
-    RANK_CHECK(rank, ddp_stream_wait(g, in.stream, 0) == 0, "wait");
-    while (rank == 1 && !atomic_load(asks))
+    RANK_CHECK(rank, ddp_all_reduce(part, sum, sum, 1, DDP_FLOAT32, DDP_SUM, in.stream) == 0,
+               "sum");
+    RANK_CHECK(rank, ddp_stream_wait(part, in.stream, 0) == 0, "wait");
+    while (rank == 1 && !atomic_load(&death->asks))
         usleep(200); /* between two looks; the test has a deadline */
     if (rank == 1)
         raise(SIGKILL);
-    RANK_CHECK(rank, ddp_all_reduce(g, sum, sum, 1, DDP_FLOAT32, DDP_SUM, in.stream) == 0, "sum");
+    RANK_CHECK(rank, ddp_all_reduce(part, sum, sum, 1, DDP_FLOAT32, DDP_SUM, in.stream) == 0,
+               "sum");
     ddp_sampler_set_epoch(in.sampler, 0);
     for (int i = 0; i < 2 * PLACES; i++)
         next(rank, &in, &b);
-    atomic_store(asks, true);
+    atomic_store(&death->asks, true);
     RANK_CHECK(rank, ddp_loader_next(in.loader, &b) == DDP_EPEER, "a peer is gone");
     ddp_finalize(g);
     return GONE;
@@ -396,10 +405,11 @@ static int run_peer_dies(int rank, void *arg)
 START_TEST(a_death_ends_the_wait_for_a_batch)
 {
     struct ranks r;
-    atomic_bool *asks =
-        mmap(NULL, sizeof *asks, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    ck_assert_ptr_ne(asks, MAP_FAILED);
-    ranks_start(&r, 2, run_peer_dies, asks);
+    struct death *death =
+        mmap(NULL, sizeof *death, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(death, MAP_FAILED);
+    death->is_in_part = _i;
+    ranks_start(&r, 2, run_peer_dies, death);
     ranks_wait(&r);
     ck_assert(WIFEXITED(r.status[0]) && WEXITSTATUS(r.status[0]) == GONE);
     ck_assert(WIFSIGNALED(r.status[1]) && WTERMSIG(r.status[1]) == SIGKILL);
@@ -425,7 +435,7 @@ int main(void)
     tcase_add_test(t, without_a_gpu_a_loader_to_it_is_refused_with_the_reason);
     tcase_add_test(t, what_cuda_fails_with_is_returned_and_the_loader_ends);
     tcase_add_test(t, a_file_that_shrinks_is_an_error);
-    tcase_add_test(t, a_death_ends_the_wait_for_a_batch);
+    tcase_add_loop_test(t, a_death_ends_the_wait_for_a_batch, 0, 2);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
