@@ -290,7 +290,7 @@ static int place_alone(struct ddp_model *m, struct bucket_set *set)
         if (m->opts.hook != NULL && !place(m, &set->plan.bucket[k], &set->at[k], 0))
             return rt_fail(DDP_ENOMEM, "gradient buckets: %s", ddp_last_error());
     }
-    return 0;
+    return m->opts.nccl_memory ? model_device_enlist(m, set) : 0;
 }
 
 int model_buckets_place(struct ddp_model *m, struct bucket_set *set)

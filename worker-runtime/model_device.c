@@ -115,8 +115,10 @@ static void delist_all(struct ddp_model *m, const struct bucket_set *set)
 
 int model_device_enlist(struct ddp_model *m, const struct bucket_set *set)
 {
-    if (m->g->world_size == 1)
+    if (m->g->world_size == 1) {
+        m->stats.unregistered = "there is no other rank that it could travel to";
         return 0;
+    }
     int own = enlist_all(m, set);
     snprintf(m->unregistered, sizeof(m->unregistered), "%s",
              own != 0 ? ddp_last_error() : "another rank's memory cannot be");

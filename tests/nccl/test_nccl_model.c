@@ -346,6 +346,15 @@ START_TEST(what_cannot_be_registered_is_averaged_all_the_same)
 }
 END_TEST
 
+START_TEST(alone_there_is_nobody_to_register_for)
+{
+    struct ranks r;
+    ranks_start(&r, 1, run_registered, (void *)"no other rank");
+    ranks_expect_success(&r);
+    gpu_expect_no_report();
+}
+END_TEST
+
 /* Rank 1 alone fails: rank 0 does without, too, and does not know why. */
 static int run_one_unregistered(int rank, void *arg)
 {
@@ -569,6 +578,7 @@ int main(void)
     tcase_add_test(t, a_gpu_that_there_are_no_kernels_for_is_told);
     tcase_add_loop_test(t, registered_memory_gives_the_same_averages, 0, 2);
     tcase_add_test(t, memory_is_registered_while_it_is_there);
+    tcase_add_test(t, alone_there_is_nobody_to_register_for);
     tcase_add_test(t, without_memory_of_nccls_averages_go_on_and_say_why);
     tcase_add_test(t, what_cannot_be_registered_is_averaged_all_the_same);
     tcase_add_test(t, one_rank_that_cannot_register_has_all_do_without);
