@@ -95,10 +95,23 @@ int feed_send(struct device_feed *f, unsigned place, const struct device_span *s
     return result == cudaSuccess ? 0 : words_cuda_failed("a batch to the GPU", result, err);
 }
 
+/* Who reads ahead asks while the program may capture a graph, which a question of another thread
+ * would spoil: CUDA forbids it to all threads that do not say that they are apart. */
+static cudaError_t ask(cudaEvent_t event)
+{
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;
+    cudaError_t result = cudaThreadExchangeStreamCaptureMode(&mode);
+    if (result != cudaSuccess)
+        return result;
+    result = cudaEventQuery(event);
+    const cudaError_t back = cudaThreadExchangeStreamCaptureMode(&mode);
+    return result == cudaSuccess ? back : result;
+}
+
 int feed_sent(struct device_feed *f, unsigned place, struct co_error *err)
 {
     const struct place *p = &f->place[place];
-    const cudaError_t result = p->was_sent ? cudaEventQuery(p->sent) : cudaSuccess;
+    const cudaError_t result = p->was_sent ? ask(p->sent) : cudaSuccess;
     if (result == cudaSuccess)
         return 1;
     if (result != cudaErrorNotReady)

@@ -212,6 +212,55 @@ START_TEST(a_stream_that_stands_still_is_not_overtaken)
 }
 END_TEST
 
+/* Until the loader's thread has asked for a copy that is not done, and has been answered: it asks
+ * once more. */
+static void await_query(int rank)
+{
+    const uint64_t end_ms = co_deadline_ms(60000);
+    const unsigned before = double_count_queries();
+    while (double_count_queries() < before + 2 && co_left_ms(end_ms) > 0)
+        usleep(200); /* between two looks */
+    RANK_CHECK(rank, double_count_queries() >= before + 2, "nobody asks");
+}
+
+/* As above; and a graph is captured while the loader's thread asks for a copy that cannot go on. */
+static int run_capture(int rank, void *arg)
+{
+    enum { DEPTH = 2, PLACES = DEPTH + 1 };
+    struct input in;
+    struct ddp_batch b;
+    cudaStream_t other;
+    cudaGraph_t graph;
+    struct ddp_group *g = gpu_rank_init(rank);
+    (void)arg;
+    open_input(rank, g, &in, DEPTH);
+    GPU_CHECK(rank, cudaStreamCreate(&other));
+    ddp_sampler_set_epoch(in.sampler, 0);
+    GPU_CHECK(rank, double_queue(in.stream, "a gate", wait_at_gate, "", 1, NULL, 0));
+    for (int i = 0; i < 2 * PLACES; i++) {
+        next(rank, &in, &b);
+        use(rank, &in, &b, in.stream);
+    }
+    GPU_CHECK(rank, cudaStreamBeginCapture(other, cudaStreamCaptureModeGlobal));
+    await_query(rank);
+    GPU_CHECK(rank, cudaStreamEndCapture(other, &graph));
+    GPU_CHECK(rank, cudaGraphDestroy(graph));
+    atomic_store(&gate_is_open, true);
+    for (next(rank, &in, &b); b.n > 0; next(rank, &in, &b))
+        use(rank, &in, &b, in.stream);
+    GPU_CHECK(rank, cudaStreamSynchronize(in.stream));
+    expect_seen(rank, &in, 0);
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(a_graph_may_be_captured_while_batches_are_read_ahead)
+{
+    run_alone(run_capture, NULL);
+    gpu_expect_no_report();
+}
+END_TEST
+
 /* Batches go on coming while another stream, which the loader knows nothing of, uses one. */
 static int run_beside(int rank, void *arg)
 {
@@ -425,6 +474,7 @@ int main(void)
     tcase_set_timeout(t, 150);
     tcase_add_loop_test(t, batches_are_on_the_gpu_when_the_stream_comes_to_them, 0, 3);
     tcase_add_test(t, a_stream_that_stands_still_is_not_overtaken);
+    tcase_add_test(t, a_graph_may_be_captured_while_batches_are_read_ahead);
     tcase_add_test(t, another_stream_may_use_a_batch_if_the_loaders_waits_for_it);
     tcase_add_test(t, the_double_finds_a_stream_that_nothing_waits_for);
     tcase_add_test(t, what_was_read_ahead_can_be_forgotten);

@@ -24,8 +24,8 @@ cudaError_t cudart_graph_add(struct CUgraph_st *g, const char *name, void (*work
                              const void *arg, size_t bytes, const struct double_range *range,
                              size_t n);
 
-/* Whether a call that CUDA does not allow while a graph is captured is made then: it is
- * reported. */
+/* Whether a call that CUDA does not allow while a graph is captured is made then, by a thread that
+ * has not said that it is apart: it is reported. */
 bool cudart_is_unsafe(const char *call);
 
 /* Wait until all streams are idle, as what frees memory does. */

@@ -93,15 +93,28 @@ static void release(struct CUgraph_st *g)
     free(g);
 }
 
+static _Thread_local enum cudaStreamCaptureMode own_mode = cudaStreamCaptureModeGlobal;
+
 bool cudart_is_unsafe(const char *call)
 {
-    if (cudart_n_captures == 0)
+    pthread_mutex_lock(&cudart_mutex);
+    const bool is_captured = cudart_n_captures > 0;
+    pthread_mutex_unlock(&cudart_mutex);
+    if (!is_captured || own_mode != cudaStreamCaptureModeGlobal)
         return false;
     double_report("%s is called while a graph is captured", call);
     return true;
 }
 
 /* --- the calls -------------------------------------------------------------------------------- */
+
+DOUBLE_EXPORT cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
+{
+    const enum cudaStreamCaptureMode before = own_mode;
+    own_mode = *mode;
+    *mode = before;
+    return cudart_return(cudaSuccess);
+}
 
 DOUBLE_EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t stream,
                                                  enum cudaStreamCaptureMode mode)

@@ -1,6 +1,7 @@
 /* cudart_stream.c - streams and events: a thread for each stream, which does what is queued. */
 #include "cudart.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -255,8 +256,18 @@ DOUBLE_EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t *ret, unsigned fl
     return cudart_return(*ret != NULL ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
+static atomic_uint n_queries;
+
+unsigned double_count_queries(void)
+{
+    return atomic_load(&n_queries);
+}
+
 DOUBLE_EXPORT cudaError_t cudaEventQuery(cudaEvent_t e)
 {
+    atomic_fetch_add(&n_queries, 1);
+    if (cudart_is_unsafe("cudaEventQuery"))
+        return cudart_return(cudaErrorStreamCaptureUnsupported);
     pthread_mutex_lock(&cudart_mutex);
     const bool is_done = e->n_done >= e->n_recorded;
     if (is_done) /* so has the host */

@@ -59,6 +59,9 @@ DOUBLE_EXPORT void double_graph_hold(cudaStream_t stream, void (*let_go)(void *a
 /* NCCL's call on a stream is in progress: nothing else may be put there before it is done with. */
 DOUBLE_EXPORT void double_hold(cudaStream_t stream, int change);
 
+/* How often this process has asked whether an event has come to pass. */
+DOUBLE_EXPORT unsigned double_count_queries(void);
+
 /* The stream reports an error from now on. */
 DOUBLE_EXPORT void double_fail_stream(cudaStream_t stream);
 
