@@ -15,8 +15,8 @@ struct device_sums { /* of dy, and of dy * (x - mean) */
     double dy, dy_xmu;
 };
 
-struct
-    device_layer { /* all pointers are memory of the device; layouts are those of ddp_syncbn_shape */
+/* All pointers are memory of the device; layouts are those of ddp_syncbn_shape. */
+struct device_layer {
     uint64_t outer, channels, inner;
     double eps, momentum;
     uint32_t dtype; /* DDP_FLOAT32 or DDP_FLOAT64: of x, y, dy, dx, weight to dbias */
