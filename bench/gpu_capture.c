@@ -2,7 +2,8 @@
  * much memory there is less behind each step of a start.
  *
  *     gpu_capture graph REPEATS     "CALLS STREAM_US GRAPH_US": so many all_reduces of 1 MiB, put
- *                                   on a stream one by one, and as a captured graph: medians
+ *                                   on a stream one by one, and as a graph that was captured:
+ *                                   medians
  *     gpu_capture memory            "WHAT BYTES", a line each */
 #include <cuda_runtime_api.h>
 #include <ddp/ddp.h>

@@ -15,8 +15,7 @@ struct device_sums { /* of dy, and of dy * (x - mean) */
     double dy, dy_xmu;
 };
 
-/* All pointers are memory of the device; layouts are those of ddp_syncbn_shape. */
-struct device_layer {
+struct device_layer { /* pointers are memory of the device; layouts are ddp_syncbn_shape's */
     uint64_t outer, channels, inner;
     double eps, momentum;
     uint32_t dtype; /* DDP_FLOAT32 or DDP_FLOAT64: of x, y, dy, dx, weight to dbias */
@@ -38,13 +37,14 @@ struct device_layer {
     double *sums;                   /* 2 * channels: of dy, and of dy * (x - mean) */
 };
 
-enum device_norm {                     /* what is put on a stream */
-                   DEVICE_NORM_SAY,    /* x -> this rank's part of `all` */
-                   DEVICE_NORM_HEAR,   /* all -> count, mean, invstd, running ones */
-                   DEVICE_NORM_RECALL, /* the running ones -> mean, invstd */
-                   DEVICE_NORM_APPLY,  /* x, mean, invstd -> y */
-                   DEVICE_NORM_SUM,    /* x, dy, mean, invstd -> sums, dweight, dbias */
-                   DEVICE_NORM_BACK,   /* x, dy, mean, invstd, sums, count -> dx */
+/* What is put on a stream. */
+enum device_norm {
+    DEVICE_NORM_SAY,    /* x -> this rank's part of `all` */
+    DEVICE_NORM_HEAR,   /* all -> count, mean, invstd, running ones */
+    DEVICE_NORM_RECALL, /* the running ones -> mean, invstd */
+    DEVICE_NORM_APPLY,  /* x, mean, invstd -> y */
+    DEVICE_NORM_SUM,    /* x, dy, mean, invstd -> sums, dweight, dbias */
+    DEVICE_NORM_BACK,   /* x, dy, mean, invstd, sums, count -> dx */
 };
 
 #endif

@@ -190,6 +190,16 @@ def written(folder):
     return text
 
 
+class Cancelled(unittest.TestCase):
+    def test_scancel_ends_all_ranks_on_all_nodes(self):
+        with Submitted("sbatch", "--wait", "--parsable", "-N2", "--ntasks-per-node=1", "-o", "/dev/null", "--wrap",
+                       " ".join(["exec", DDPRUN, RANK, *UP])) as job:
+            self.assertEqual(job.hear(2), ["0 up", "1 up"])
+            number = job.process.stdout.readline().decode().strip()
+            subprocess.run([shutil.which("scancel"), number], env=slurm.env, check=True)
+            job.finish()  # sbatch's status is Slurm's affair
+
+
 class Samples(unittest.TestCase):
     """examples/managers, as they are."""
 
