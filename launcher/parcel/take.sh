@@ -33,14 +33,20 @@ drop() {
     rm -f "$new";
 };
 
+# The umask is for our files; ranks have the login shell's.
+become() {
+    umask "$mask";
+    exec "$1" --leash;
+};
+
 give_up() {
     echo "ddprun: $1" >&2;
     exit 1;
 };
 
-program=$1 terms=$2 name=$3 size=$4 digest=$5 tried="" new="";
+program=$1 terms=$2 name=$3 size=$4 digest=$5 tried="" new="" mask=$(umask);
 [ -z "$program" ] || for file in "$program" ddprun; do
-    if suits "$file"; then exec "$file" --leash; fi;
+    if suits "$file"; then become "$file"; fi;
 done;
 for tool in sha256sum head mktemp; do
     command -v $tool >/dev/null || give_up "there is none of this version, and without $tool none can be sent";
@@ -53,12 +59,12 @@ for dir in "${XDG_CACHE_HOME:-${HOME:-/dev/null}/.cache}/ddprun" "${XDG_RUNTIME_
     if [ -L "$dir" ]; then continue; fi;
     [ -O "$dir" ] || continue;
     file=$dir/$name/ddprun;
-    if [ -f "$file" ] && is_whole "$file" && suits "$file"; then exec "$file" --leash; fi;
+    if [ -f "$file" ] && is_whole "$file" && suits "$file"; then become "$file"; fi;
     new=$(mktemp "$dir/$name/XXXXXX" 2>/dev/null) || continue;
     trap "drop; exit 1" HUP INT TERM;
     if may_execute "$new" 2>/dev/null; then
         echo "ddprun-leash wants $(uname -m)";
-        head -c "$size" >"$new" && is_whole "$new" && mv -f "$new" "$file" && exec "$file" --leash;
+        head -c "$size" >"$new" && is_whole "$new" && mv -f "$new" "$file" && become "$file";
         drop;
         give_up "the ddprun that was sent did not come to $file whole";
     fi;

@@ -253,6 +253,11 @@ class Ways(unittest.TestCase):
         self.assertRegex(err, r"^ddprun: there: there is none of this version, and none can be sent: no folder can be written to")
         self.assertEqual(found(os.path.join(self.dir, "elsewhere")), [])
 
+    def test_ranks_have_the_umask_of_the_login_shell(self):
+        for _ in "sent", "found":
+            code, out, err = self.finish('umask 027\nexec sh -c "$2"\n', "sh", "-c", "umask")
+            self.assertEqual((code, int(out, 8), err), (0, 0o027, ""))
+
 
 if __name__ == "__main__":
     main()
