@@ -251,7 +251,14 @@ class Ways(unittest.TestCase):
         code, _, err = self.finish('export XDG_CACHE_HOME=/dev/null\nunset XDG_RUNTIME_DIR\nexec sh -c "$2"\n', "true")
         self.assertEqual(code, 69)
         self.assertRegex(err, r"^ddprun: there: there is none of this version, and none can be sent: no folder can be written to")
-        self.assertEqual(found(os.path.join(self.dir, "elsewhere")), [])
+        self.assertEqual(os.listdir(os.path.join(self.dir, "elsewhere")), [])
+
+    def test_a_folder_that_all_may_write_to_is_left_alone(self):
+        os.makedirs(os.path.join(self.cache, "ddprun"))
+        os.chmod(os.path.join(self.cache, "ddprun"), 0o777)
+        code, _, err = self.finish('exec sh -c "$2"\n', "true")
+        self.assertEqual((code, err), (0, ""))
+        self.assertEqual(os.listdir(os.path.join(self.cache, "ddprun")), [])
 
     def test_ranks_have_the_umask_of_the_login_shell(self):
         for _ in "sent", "found":
