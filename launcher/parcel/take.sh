@@ -39,6 +39,11 @@ is_ours() {
     case $1 in d???????-*) [ "$3" = "$(id -u)" ];; *) false;; esac;
 };
 
+# Another start may have been faster, on another host if the folder is shared: its program runs there, and must not go.
+keep() {
+    if ln "$new" "$file" 2>/dev/null || { [ -f "$file" ] && is_whole "$file"; }; then drop; else mv -f "$new" "$file"; fi;
+};
+
 # The umask is for our files; ranks have the login shell's.
 become() {
     umask "$mask";
@@ -67,10 +72,10 @@ for dir in "${XDG_CACHE_HOME:-${HOME:-/dev/null}/.cache}/ddprun" "${XDG_RUNTIME_
     file=$dir/$name/ddprun;
     if [ -f "$file" ] && is_whole "$file" && suits "$file"; then become "$file"; fi;
     new=$(mktemp "$dir/$name/XXXXXX" 2>/dev/null) || continue;
-    trap "drop; exit 1" HUP INT TERM;
+    trap "drop; exit 1" HUP INT PIPE TERM;
     if may_execute "$new" 2>/dev/null; then
         echo "ddprun-leash wants $(uname -m)";
-        head -c "$size" >"$new" && is_whole "$new" && mv -f "$new" "$file" && become "$file";
+        head -c "$size" >"$new" && is_whole "$new" && keep && become "$file";
         drop;
         give_up "the ddprun that was sent did not come to $file whole";
     fi;
