@@ -36,7 +36,7 @@ drop() {
 is_ours() {
     # shellcheck disable=SC2046 # its words are wanted
     set -- $(ls -ldn "$1" 2>/dev/null);
-    case $1 in d???????-*) [ "$3" = "$(id -u)" ];; *) false;; esac;
+    case $1 in d????-??-*) [ "$3" = "$(id -u)" ];; *) false;; esac;
 };
 
 # Another start may have been faster, on another host if the folder is shared: its program runs there, and must not go.

@@ -253,12 +253,14 @@ class Ways(unittest.TestCase):
         self.assertRegex(err, r"^ddprun: there: there is none of this version, and none can be sent: no folder can be written to")
         self.assertEqual(os.listdir(os.path.join(self.dir, "elsewhere")), [])
 
-    def test_a_folder_that_all_may_write_to_is_left_alone(self):
-        os.makedirs(os.path.join(self.cache, "ddprun"))
-        os.chmod(os.path.join(self.cache, "ddprun"), 0o777)
-        code, _, err = self.finish('exec sh -c "$2"\n', "true")
-        self.assertEqual((code, err), (0, ""))
-        self.assertEqual(os.listdir(os.path.join(self.cache, "ddprun")), [])
+    def test_a_folder_that_others_may_write_to_is_left_alone(self):
+        folder = os.path.join(self.cache, "ddprun")
+        os.makedirs(folder)
+        for mode, is_taken in (0o702, False), (0o720, False), (0o755, True):
+            os.chmod(folder, mode)
+            code, _, err = self.finish('unset XDG_RUNTIME_DIR\nexec sh -c "$2"\n', "true")
+            self.assertEqual((code, err), (0, ""))
+            self.assertEqual(os.listdir(folder) != [], is_taken, oct(mode))
 
     def test_ranks_have_the_umask_of_the_login_shell(self):
         for _ in "sent", "found":
