@@ -79,7 +79,8 @@ def srun_k1(args, folder):
 
 
 def ddprun(args, folder):
-    return Launcher("ddprun", os.path.join(args.build, "launcher/ddprun"), [], "-n", ["--label"], args.rank)
+    return Launcher("ddprun", os.path.join(args.build, "launcher/ddprun"), [], "-n", ["--label"], args.rank,
+                    unknown_host=["-H", f"{NO_HOST}:2"], mpi_abort=mpi_abort(folder, "mpicc.mpich"))
 
 
 LAUNCHERS = {"torchrun": torchrun, "mpirun": mpirun, "mpiexec.hydra": hydra, "srun": srun, "srun -K1": srun_k1,

@@ -66,7 +66,8 @@ static void print_size(uint64_t bytes, char *text, size_t size)
         bytes /= 1024;
         unit++;
     }
-    snprintf(text, size, "%" PRIu64 "%.1s", bytes, unit > 0 ? &size_units[unit - 1] : "");
+    const char suffix[] = {unit > 0 ? size_units[unit - 1] : '\0', '\0'};
+    snprintf(text, size, "%" PRIu64 "%s", bytes, suffix);
 }
 
 /* returns   the power of 1024 that a suffix means, or -EINVAL */

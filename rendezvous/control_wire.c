@@ -296,7 +296,9 @@ static void pass_place(struct pass *p, struct message_place *s)
     pass_u32(p, "the node's number", &s->node_index, 0, s->n_nodes - 1);
     pass_u32(p, "the world size", &s->world_size, s->n_nodes, INT32_MAX);
     pass_u32(p, "the first rank", &s->first_rank, 0, s->world_size - 1);
-    pass_u32(p, "the number of ranks", &s->n_local, 1, s->world_size - s->first_rank);
+    const uint32_t n_left = s->world_size - s->first_rank;
+    pass_u32(p, "the number of ranks", &s->n_local, 1,
+             n_left < MESSAGE_MAX_LOCAL ? n_left : MESSAGE_MAX_LOCAL);
     pass_flag(p, "leads", &s->leads);
     pass_flag(p, "agent-store", &s->agent_store);
     pass_name(p, "the host", &s->host, MESSAGE_HOST_BYTES, s->leads);

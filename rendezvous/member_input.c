@@ -289,12 +289,21 @@ static void feed(struct member *m, enum member_event_type type, const struct mem
                                            .message = in != NULL ? in->message : NULL});
 }
 
+/* A place for more ranks than this node has would be one that nobody fills. */
+static void hear_sealed(struct member *m, const struct member_input *in)
+{
+    if (in->message->sealed.n_local > m->n_ranks)
+        break_link(m, in->now_ms, "its generation has more ranks of this node than there are");
+    else
+        feed(m, MEMBER_EV_SEALED, in, in->now_ms);
+}
+
 static void hear_of_generation(struct member *m, const struct member_input *in)
 {
     const struct message *t = in->message;
     bool is_ours = m->holds && t->generation == m->place.generation;
     if (t->type == MESSAGE_SEALED && is_new(m, t->generation))
-        feed(m, MEMBER_EV_SEALED, in, in->now_ms);
+        hear_sealed(m, in);
     else if (t->type == MESSAGE_STOP && is_ours)
         feed(m, MEMBER_EV_STOP, in, in->now_ms);
     else if (t->type == MESSAGE_STOP && !m->holds && m->is_welcome)

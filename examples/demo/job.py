@@ -15,6 +15,7 @@ import time
 DEADLINE_S = 120
 END_S = 30
 TAIL_LINES = 15
+N_STEPS = 10**9  # more than there will be: the job is stopped
 STEP = re.compile(r"step (\d+): loss ([\d.]+|nan|inf),")
 WORLD = re.compile(r"(\d+) ranks?, float")
 
@@ -101,7 +102,7 @@ class Training:
             "--max-restarts", "1000000", "--join-window", "0", "--rdzv-endpoint", self.endpoint, "--rdzv-id", "demo",
             "--local-addr", self.place.address(host), "--token-file", self.path("token"),
             os.path.join(self.build, "examples/chargpt"), "--layers", "2", "--width", "64", "--context", "64",
-            "--batch", str(batch * math.ceil(24 / batch)), "--steps", "3000", "--print-every", "1", "--test-every", "0",
+            "--batch", str(batch * math.ceil(24 / batch)), "--steps", str(N_STEPS), "--print-every", "1", "--test-every", "0",
             self.text], f"log.{host}", stdout=subprocess.PIPE)
         self.nodes[host] = Node(host, process, mark)
         reader = threading.Thread(target=self.read, args=(process.stdout,), daemon=True)

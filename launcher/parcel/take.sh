@@ -14,7 +14,6 @@
 #
 # pack.py makes one line of this for '...' on ssh's command line, for login shells of every kind, csh's too: so there is no
 # quote of that kind here, no backslash and no exclamation mark, and every command ends with a semicolon.
-# shellcheck disable=SC3067 # -O: dash, bash, ksh, zsh and busybox know it
 
 suits() {
     [ "$("$1" --leash-terms </dev/null 2>/dev/null)" = "$terms" ];
@@ -33,32 +32,50 @@ drop() {
     rm -f "$new";
 };
 
+# Not a link, and nobody else may change what is in it. One look, so that nobody can change it in between.
+is_ours() {
+    # shellcheck disable=SC2046 # its words are wanted
+    set -- $(ls -ldn "$1" 2>/dev/null);
+    case $1 in d????-??-*) [ "$3" = "$(id -u)" ];; *) false;; esac;
+};
+
+# Another start may have been faster, on another host if the folder is shared: its program runs there, and must not go.
+keep() {
+    if ln "$new" "$file" 2>/dev/null || { [ -f "$file" ] && is_whole "$file"; }; then drop; else mv -f "$new" "$file"; fi;
+};
+
+# The umask is for our files; ranks have the login shell's.
+become() {
+    umask "$mask";
+    exec "$1" --leash;
+};
+
 give_up() {
     echo "ddprun: $1" >&2;
     exit 1;
 };
 
-program=$1 terms=$2 name=$3 size=$4 digest=$5 tried="" new="";
+program=$1 terms=$2 name=$3 size=$4 digest=$5 tried="" new="" mask=$(umask);
 [ -z "$program" ] || for file in "$program" ddprun; do
-    if suits "$file"; then exec "$file" --leash; fi;
+    if suits "$file"; then become "$file"; fi;
 done;
 for tool in sha256sum head mktemp; do
     command -v $tool >/dev/null || give_up "there is none of this version, and without $tool none can be sent";
 done;
 umask 077;
-# The last is shared with other users: a link, or what is not ours, is left alone.
+# The last one is in a folder shared with other users.
 for dir in "${XDG_CACHE_HOME:-${HOME:-/dev/null}/.cache}/ddprun" "${XDG_RUNTIME_DIR:-/dev/null}/ddprun-sent" "${TMPDIR:-/tmp}/ddprun-$(id -u)"; do
     tried="$tried $dir";
+    mkdir -p "$dir" 2>/dev/null || continue;
+    is_ours "$dir" || continue;
     mkdir -p "$dir/$name" 2>/dev/null || continue;
-    if [ -L "$dir" ]; then continue; fi;
-    [ -O "$dir" ] || continue;
     file=$dir/$name/ddprun;
-    if [ -f "$file" ] && is_whole "$file" && suits "$file"; then exec "$file" --leash; fi;
+    if [ -f "$file" ] && is_whole "$file" && suits "$file"; then become "$file"; fi;
     new=$(mktemp "$dir/$name/XXXXXX" 2>/dev/null) || continue;
-    trap "drop; exit 1" HUP INT TERM;
+    trap "drop; exit 1" HUP INT PIPE TERM;
     if may_execute "$new" 2>/dev/null; then
         echo "ddprun-leash wants $(uname -m)";
-        head -c "$size" >"$new" && is_whole "$new" && mv -f "$new" "$file" && exec "$file" --leash;
+        head -c "$size" >"$new" && is_whole "$new" && keep && become "$file";
         drop;
         give_up "the ddprun that was sent did not come to $file whole";
     fi;

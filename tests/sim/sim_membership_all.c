@@ -925,7 +925,6 @@ static const struct config configs[] = {
     {"3, a failure, shrinking",          false, 3, 3, 1, NOW,        false, {[FAIL] = 1}, false, true, 1, true},
     {"1:2, two failures, shrinking",     false, 1, 2, 2, NOW,        false, {[FAIL] = 2}, false, true, 2, true},
     {"1:2, a kill, a failure, shrinking", false, 1, 2, 1, NOW,       false, {[KILL] = 1, [FAIL] = 1}, false, true, 1, true},
-    {"1:2, a reset, a failure, shrinking", false, 1, 2, 1, NOW,      false, {[RESET] = 1, [FAIL] = 1}, false, true, 1, true},
     {"1:2, a kill, a failure, in place", false, 1, 2, 1, NOW,        false, {[KILL] = 1, [FAIL] = 1}, false, true, 2},
     {"1:2, a leave, in place",           false, 1, 2, 0, NOW,        false, {[LEAVE] = 1}, false, true, 2},
     {"1:2, a reset, in place",           false, 1, 2, 0, NOW,        false, {[RESET] = 1}, false, true, 2},

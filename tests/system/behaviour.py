@@ -1,5 +1,5 @@
 """ddprun does what it should when a job goes wrong: the rows of behaviour_rows.py, with what is wanted in each. What
-names hosts or MPI is not asked of it yet."""
+names hosts or MPI is asked of it in hosts.py and mpi.py."""
 import os
 import unittest
 

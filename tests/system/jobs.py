@@ -12,7 +12,7 @@ from nodes import CTL, SHOW, TOKEN, UP, Node, finish
 from ports import free_port
 from rendezvous import Client, Daemon, run
 
-GREETING = b"DDP1" + bytes([3, 3, 0, 0]) + bytes(8) + bytes(range(32))  # docs/membership.md, in the clear
+GREETING = b"DDP1" + bytes([4, 4, 0, 0]) + bytes(8) + bytes(range(32))  # docs/membership.md, in the clear
 ANSWER_BYTES = 40
 NO_TOKEN = {**os.environ, "HOME": "/nonexistent", "DDP_TOKEN": ""}
 WITH_TOKEN = {**NO_TOKEN, "DDP_TOKEN": TOKEN}

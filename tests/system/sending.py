@@ -251,7 +251,35 @@ class Ways(unittest.TestCase):
         code, _, err = self.finish('export XDG_CACHE_HOME=/dev/null\nunset XDG_RUNTIME_DIR\nexec sh -c "$2"\n', "true")
         self.assertEqual(code, 69)
         self.assertRegex(err, r"^ddprun: there: there is none of this version, and none can be sent: no folder can be written to")
-        self.assertEqual(found(os.path.join(self.dir, "elsewhere")), [])
+        self.assertEqual(os.listdir(os.path.join(self.dir, "elsewhere")), [])
+
+    def test_a_folder_that_others_may_write_to_is_left_alone(self):
+        folder = os.path.join(self.cache, "ddprun")
+        os.makedirs(folder)
+        for mode, is_taken in (0o702, False), (0o720, False), (0o755, True):
+            os.chmod(folder, mode)
+            code, _, err = self.finish('unset XDG_RUNTIME_DIR\nexec sh -c "$2"\n', "true")
+            self.assertEqual((code, err), (0, ""))
+            self.assertEqual(os.listdir(folder) != [], is_taken, oct(mode))
+
+    def test_ranks_have_the_umask_of_the_login_shell(self):
+        for _ in "sent", "found":
+            code, out, err = self.finish('umask 027\nexec sh -c "$2"\n', "sh", "-c", "umask")
+            self.assertEqual((code, int(out, 8), err), (0, 0o027, ""))
+
+    def test_what_a_faster_start_has_put_there_stays_where_it_is(self):
+        bin_dir, first = os.path.join(self.dir, "bin"), os.path.join(self.dir, "first")
+        os.mkdir(bin_dir)
+        head = os.path.join(bin_dir, "head")
+        with open(head, "w", encoding="utf-8") as f:  # a test double: another start ends while this one reads
+            f.write(f'#!/bin/sh\n{shutil.which("head")} "$@"\n'
+                    f'for folder in {self.cache}/ddprun/*; do cp {shlex.quote(STATIC)} $folder/ddprun; ln $folder/ddprun {first}; done\n')
+        os.chmod(head, 0o755)
+        code, _, err = self.finish(f'export PATH={bin_dir}:$PATH\nexec sh -c "$2"\n', "true")
+        self.assertEqual((code, err), (0, ""))
+        paths = found(self.cache)
+        self.assertEqual(len(paths), 1)
+        self.assertTrue(os.path.samefile(paths[0], first))
 
 
 if __name__ == "__main__":

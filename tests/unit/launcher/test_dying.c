@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { DEADLINE_MS = 60000 };
+enum { DEADLINE_MS = 60000, LOWEST_PRIORITY = 19 };
 
 START_TEST(looks_are_ever_further_apart_and_each_is_taken)
 {
@@ -93,6 +93,8 @@ static int find_lowest(pid_t pid, int n_threads)
 START_TEST(all_threads_step_aside)
 {
     const uint64_t deadline_ms = co_deadline_ms(DEADLINE_MS);
+    if (getpriority(PRIO_PROCESS, 0) == LOWEST_PRIORITY)
+        return; /* so are the tests themselves: nothing could be seen */
     const pid_t pid = fork();
     pthread_t thread;
     if (pid == 0) {
@@ -101,9 +103,9 @@ START_TEST(all_threads_step_aside)
     }
     while (find_lowest(pid, 2) == -100 && co_left_ms(deadline_ms) > 0)
         poll(NULL, 0, 1);
-    ck_assert_int_lt(find_lowest(pid, 2), 19);
+    ck_assert_int_lt(find_lowest(pid, 2), LOWEST_PRIORITY);
     dying_step_aside(pid);
-    ck_assert_int_eq(find_lowest(pid, 2), 19);
+    ck_assert_int_eq(find_lowest(pid, 2), LOWEST_PRIORITY);
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
     dying_step_aside(pid); /* who is gone is no trouble */

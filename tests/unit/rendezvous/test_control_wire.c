@@ -272,6 +272,13 @@ START_TEST(what_breaks_a_bound_is_not_sent)
     m = make(MESSAGE_SEALED);
     m.sealed.node_index = 4;
     assert_refused(&m, "the node's number is 4, not 0 to 3");
+    m = make(MESSAGE_SEALED);
+    m.sealed.n_local = m.sealed.world_size - m.sealed.first_rank + 1;
+    assert_refused(&m, "the number of ranks is ");
+    m.sealed.world_size = 2 * MESSAGE_MAX_LOCAL;
+    m.sealed.first_rank = 0;
+    m.sealed.n_local = MESSAGE_MAX_LOCAL + 1;
+    assert_refused(&m, "the number of ranks is 1025, not 1 to 1024");
 }
 END_TEST
 

@@ -435,6 +435,17 @@ START_TEST(how_many_are_kept_is_told_and_told_again_when_one_dies)
 }
 END_TEST
 
+START_TEST(a_place_for_more_ranks_than_there_are_costs_the_link)
+{
+    create_waiting();
+    hear((struct message){
+        .type = MESSAGE_SEALED,
+        .sealed = {.n_nodes = 1, .world_size = 3, .n_local = 3, .leads = true, .host = ""}});
+    assert_did(" disconnect connect");
+    assert_state(MEMBER_WAITING);
+}
+END_TEST
+
 START_TEST(where_ranks_are_kept_rank_0_may_be_another_one)
 {
     create_running();
@@ -911,6 +922,7 @@ int main(void)
     tcase_add_test(all, a_failed_rank_is_told_and_the_others_are_stopped);
     tcase_add_test(all, ranks_that_are_kept_go_on_in_the_next_generation);
     tcase_add_test(all, how_many_are_kept_is_told_and_told_again_when_one_dies);
+    tcase_add_test(all, a_place_for_more_ranks_than_there_are_costs_the_link);
     tcase_add_test(all, where_ranks_are_kept_rank_0_may_be_another_one);
     tcase_add_test(all, ranks_that_are_kept_are_bound_by_the_lease_and_by_the_verdict);
     tcase_add_test(all, a_failure_that_the_stop_overtook_is_told_unless_it_is_a_consequence);
