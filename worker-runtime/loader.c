@@ -13,6 +13,7 @@
 #include "common/error.h"
 #include "dataset.h"
 #include "loader_feed.h"
+#include "process.h"
 #include "sampler_state.h"
 
 #include <errno.h>
@@ -354,6 +355,8 @@ static void destroy(struct ddp_loader *l)
     if (l == NULL)
         return;
     group_disown(&l->child);
+    if (l->has_thread && process_is_forked()) /* a child has no such thread, which waits with it */
+        return;
     stop(l);
     for (unsigned i = 0; l->slots != NULL && i < l->n_slots; i++) {
         free(l->slots[i].index);
@@ -419,6 +422,9 @@ int ddp_loader_next(struct ddp_loader *l, struct ddp_batch *ret_batch)
 {
     if (l == NULL || ret_batch == NULL)
         return rt_fail(DDP_EINVAL, "ddp_loader_next: loader and ret_batch are needed");
+    if (process_is_forked())
+        return rt_fail(DDP_EINVAL,
+                       "ddp_loader_next: this process was forked from the one that joined");
     if (l->code != 0)
         return rt_return(l->code, &l->err);
     int code = take_back(l);
@@ -449,6 +455,8 @@ int ddp_loader_next(struct ddp_loader *l, struct ddp_batch *ret_batch)
 
 void ddp_loader_reset(struct ddp_loader *l)
 {
+    if (process_is_forked()) /* what reads is not here */
+        return;
     int code = take_back(l);
     if (code == 0)
         code = wait_for(l, l->n_asked);

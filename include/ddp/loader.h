@@ -109,7 +109,7 @@ void ddp_loader_destroy(struct ddp_loader *l); /* before its sampler; NULL is fi
  *
  * ret_batch   lent until the next call
  * returns     0; as ddp_dataset_read(), for the batch that would have come, and from then on;
- *             DDP_ESYSTEM also: CUDA failed
+ *             DDP_EINVAL also: a forked child; DDP_ESYSTEM also: CUDA failed
  *             DDP_EPEER, DDP_RETRY, DDP_ETIMEOUT  with a stream: it waits for a peer that died, or
  *                 does not answer; as a collective */
 int ddp_loader_next(struct ddp_loader *l, struct ddp_batch *ret_batch);

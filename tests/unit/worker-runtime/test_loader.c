@@ -336,6 +336,50 @@ START_TEST(a_batch_larger_than_the_epoch_is_all_of_it)
 }
 END_TEST
 
+/* The child's own memory of the loader is of no use to it, and its end waits for nobody. */
+static void use_in_child(struct ddp_group *g, struct ddp_loader *l)
+{
+    struct ddp_batch b;
+    const bool is_refused = ddp_loader_next(l, &b) == DDP_EINVAL;
+    ddp_loader_reset(l);
+    ddp_finalize(g);
+    _exit(is_refused ? 0 : 1);
+}
+
+static int run_forked(int rank, void *arg)
+{
+    struct ddp_batch b;
+    struct ddp_sampler *s;
+    struct ddp_dataset *d = arg;
+    struct ddp_group *g = rank_init(rank, 60000);
+    const struct ddp_sampler_opts opts = {.n = N};
+    RANK_CHECK(rank, ddp_sampler_create(g, &opts, &s) == 0, "sampler");
+    struct ddp_loader *l = make_loader(s, d, 1);
+    ddp_sampler_set_epoch(s, 0);
+    RANK_CHECK(rank, ddp_loader_next(l, &b) == 0 && b.n == BATCH, "a batch");
+    const pid_t pid = fork();
+    if (pid == 0)
+        use_in_child(g, l);
+    const uint64_t end_ms = co_deadline_ms(60000);
+    int status = -1;
+    while (waitpid(pid, &status, WNOHANG) == 0 && co_left_ms(end_ms) > 0)
+        usleep(1000); /* between two looks */
+    if (status == -1)
+        kill(pid, SIGKILL);
+    RANK_CHECK(rank, status == 0, "the child ended with %x", (unsigned)status);
+    RANK_CHECK(rank, ddp_loader_next(l, &b) == 0 && b.n == BATCH, "another batch");
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(a_forked_child_has_no_loader_and_ends)
+{
+    struct ranks r;
+    ranks_start(&r, 2, run_forked, open_tokens());
+    ranks_expect_success(&r);
+}
+END_TEST
+
 START_TEST(loaders_of_nothing_are_refused)
 {
     struct ddp_group g;
@@ -375,11 +419,12 @@ int main(void)
     suite_add_tcase(s, t);
     t = tcase_create("loaders");
     tcase_add_checked_fixture(t, make_folder, remove_folder);
-    tcase_set_timeout(t, 60);
+    tcase_set_timeout(t, 150);
     tcase_add_loop_test(t, batches_are_the_samplers_whatever_is_read_ahead, 0, 4);
     tcase_add_test(t, a_loader_goes_on_where_the_sampler_is_set);
     tcase_add_test(t, what_cannot_be_read_is_told_with_its_batch);
     tcase_add_test(t, a_batch_larger_than_the_epoch_is_all_of_it);
+    tcase_add_test(t, a_forked_child_has_no_loader_and_ends);
     tcase_add_test(t, loaders_of_nothing_are_refused);
     suite_add_tcase(s, t);
     return run_suite(s);
