@@ -14,7 +14,7 @@ def main():
     bad = sorted(set(line) & set(NOT_ALLOWED))
     if bad:
         sys.exit(f"{sys.argv[1]}: these may not be in it: {' '.join(map(repr, bad))}")
-    text = line.replace('"', '\\"')
+    text = line.replace('"', '\\"').replace("?", "\\?")  # "??-" is a trigraph
     with open(sys.argv[2], "w", encoding="ascii") as f:
         f.write(f'#include "launcher/parcel_script.h"\n\nconst char parcel_script[] = "{text}";\n')
 
