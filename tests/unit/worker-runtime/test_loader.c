@@ -369,14 +369,17 @@ static int run_forked(int rank, void *arg)
     RANK_CHECK(rank, status == 0, "the child ended with %x", (unsigned)status);
     RANK_CHECK(rank, ddp_loader_next(l, &b) == 0 && b.n == BATCH, "another batch");
     ddp_finalize(g);
+    ddp_dataset_close(d);
     return 0;
 }
 
 START_TEST(a_forked_child_has_no_loader_and_ends)
 {
     struct ranks r;
-    ranks_start(&r, 2, run_forked, open_tokens());
+    struct ddp_dataset *d = open_tokens();
+    ranks_start(&r, 2, run_forked, d);
     ranks_expect_success(&r);
+    ddp_dataset_close(d);
 }
 END_TEST
 
