@@ -243,5 +243,6 @@ int main(int argc, char **argv)
     struct training t = {.n_steps = argc > 1 ? atoi(argv[1]) : 10};
     if (ddp_run(train, &t) != 0)
         ddp_fatal("train");
+    ddp_dataset_close(t.samples);
     return EXIT_SUCCESS;
 }

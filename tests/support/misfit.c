@@ -25,8 +25,10 @@ int main(int argc, char **argv)
         pause();
     if (is_1 && strcmp(how, "die") == 0)
         raise(SIGKILL);
-    if (is_1 && strcmp(how, "fault") == 0)
+    if (is_1 && strcmp(how, "fault") == 0) {
+        signal(SIGSEGV, SIG_DFL); /* a sanitizer has its own end for it */
         raise(SIGSEGV);
+    }
     if (strcmp(how, "segment") == 0 && ddp_alloc(g, (size_t)1 << 40, &segment) != 0)
         ddp_fatal("ddp_alloc");
     const size_t count = is_1 && strcmp(how, "count") == 0 ? 3 : 4;
