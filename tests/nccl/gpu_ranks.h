@@ -56,6 +56,15 @@ static inline void gpu_expect_no_report(void)
     ck_assert_str_eq(gpu_first_report(), "");
 }
 
+/* They all end well, and have broken no rule. */
+static inline void gpu_expect_ranks(int n, rank_fn *fn, void *arg)
+{
+    struct ranks r;
+    ranks_start(&r, n, fn, arg);
+    ranks_expect_success(&r);
+    gpu_expect_no_report();
+}
+
 /* Join, and take the GPU of the rank's number. */
 static inline struct ddp_group *gpu_rank_init(int rank)
 {

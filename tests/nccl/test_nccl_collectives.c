@@ -167,20 +167,14 @@ static int run_all(int rank, void *arg)
 
 START_TEST(all_collectives_give_the_bits_of_those_on_cpus)
 {
-    struct ranks r;
-    ranks_start(&r, _i, run_all, NULL);
-    ranks_expect_success(&r);
-    gpu_expect_no_report();
+    gpu_expect_ranks(_i, run_all, NULL);
 }
 END_TEST
 
 START_TEST(calls_that_are_in_progress_first_are_waited_for)
 {
-    struct ranks r;
     setenv("NCCL_DOUBLE_FAULTS", "lazy", 1);
-    ranks_start(&r, 3, run_all, NULL);
-    ranks_expect_success(&r);
-    gpu_expect_no_report();
+    gpu_expect_ranks(3, run_all, NULL);
 }
 END_TEST
 
@@ -223,10 +217,7 @@ static int run_in_place(int rank, void *arg)
 
 START_TEST(what_may_be_in_place_is)
 {
-    struct ranks r;
-    ranks_start(&r, _i, run_in_place, NULL);
-    ranks_expect_success(&r);
-    gpu_expect_no_report();
+    gpu_expect_ranks(_i, run_in_place, NULL);
 }
 END_TEST
 
@@ -267,10 +258,7 @@ static int run_messages(int rank, void *arg)
 
 START_TEST(messages_go_round_in_the_order_of_streams)
 {
-    struct ranks r;
-    ranks_start(&r, 4, run_messages, NULL);
-    ranks_expect_success(&r);
-    gpu_expect_no_report();
+    gpu_expect_ranks(4, run_messages, NULL);
 }
 END_TEST
 
@@ -322,11 +310,8 @@ static int run_groups(int rank, void *arg)
 
 START_TEST(groups_are_split_with_or_without_a_communicator_before)
 {
-    struct ranks r;
     bool first = _i == 1;
-    ranks_start(&r, SPLIT_RANKS, run_groups, &first);
-    ranks_expect_success(&r);
-    gpu_expect_no_report();
+    gpu_expect_ranks(SPLIT_RANKS, run_groups, &first);
 }
 END_TEST
 
@@ -369,10 +354,7 @@ static int run_refused(int rank, void *arg)
 
 START_TEST(what_nccl_cannot_do_is_refused_and_breaks_nothing)
 {
-    struct ranks r;
-    ranks_start(&r, 2, run_refused, NULL);
-    ranks_expect_success(&r);
-    gpu_expect_no_report();
+    gpu_expect_ranks(2, run_refused, NULL);
 }
 END_TEST
 
@@ -465,11 +447,8 @@ static int run_graph(int rank, void *arg)
 
 START_TEST(collectives_may_be_captured_in_a_graph)
 {
-    struct ranks r;
     bool leaves_it = false;
-    ranks_start(&r, 3, run_graph, &leaves_it);
-    ranks_expect_success(&r);
-    gpu_expect_no_report();
+    gpu_expect_ranks(3, run_graph, &leaves_it);
 }
 END_TEST
 

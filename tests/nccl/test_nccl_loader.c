@@ -166,8 +166,7 @@ static int run_epochs(int rank, void *arg)
 START_TEST(batches_are_on_the_gpu_when_the_stream_comes_to_them)
 {
     unsigned depths[] = {0, 1, 7};
-    run_alone(run_epochs, &depths[_i]);
-    gpu_expect_no_report();
+    gpu_expect_ranks(1, run_epochs, &depths[_i]);
 }
 END_TEST
 
@@ -207,8 +206,7 @@ static int run_standstill(int rank, void *arg)
 
 START_TEST(a_stream_that_stands_still_is_not_overtaken)
 {
-    run_alone(run_standstill, NULL);
-    gpu_expect_no_report();
+    gpu_expect_ranks(1, run_standstill, NULL);
 }
 END_TEST
 
@@ -256,8 +254,7 @@ static int run_capture(int rank, void *arg)
 
 START_TEST(a_graph_may_be_captured_while_batches_are_read_ahead)
 {
-    run_alone(run_capture, NULL);
-    gpu_expect_no_report();
+    gpu_expect_ranks(1, run_capture, NULL);
 }
 END_TEST
 
@@ -291,8 +288,7 @@ static int run_beside(int rank, void *arg)
 START_TEST(another_stream_may_use_a_batch_if_the_loaders_waits_for_it)
 {
     bool orders = true;
-    run_alone(run_beside, &orders);
-    gpu_expect_no_report();
+    gpu_expect_ranks(1, run_beside, &orders);
 }
 END_TEST
 
@@ -333,8 +329,7 @@ static int run_reset(int rank, void *arg)
 
 START_TEST(what_was_read_ahead_can_be_forgotten)
 {
-    run_alone(run_reset, NULL);
-    gpu_expect_no_report();
+    gpu_expect_ranks(1, run_reset, NULL);
 }
 END_TEST
 

@@ -181,10 +181,7 @@ static int run_steps(int rank, void *arg)
 
 static void expect_steps(int n, struct way way)
 {
-    struct ranks r;
-    ranks_start(&r, n, run_steps, &way);
-    ranks_expect_success(&r);
-    gpu_expect_no_report();
+    gpu_expect_ranks(n, run_steps, &way);
 }
 
 START_TEST(gradients_of_the_library_become_the_average_on_cpus)
@@ -270,11 +267,8 @@ static int run_old_gpu(int rank, void *arg)
 
 START_TEST(a_gpu_that_there_are_no_kernels_for_is_told)
 {
-    struct ranks r;
     setenv("NCCL_DOUBLE_OLD_GPU", "1", 1);
-    ranks_start(&r, 2, run_old_gpu, NULL);
-    ranks_expect_success(&r);
-    gpu_expect_no_report();
+    gpu_expect_ranks(2, run_old_gpu, NULL);
     unsetenv("NCCL_DOUBLE_OLD_GPU");
 }
 END_TEST
@@ -321,11 +315,8 @@ static int run_registered(int rank, void *arg)
 
 static void expect_registered(const char *fault, const char *why)
 {
-    struct ranks r;
     setenv("NCCL_DOUBLE_FAULTS", fault, 1);
-    ranks_start(&r, 2, run_registered, (void *)why);
-    ranks_expect_success(&r);
-    gpu_expect_no_report();
+    gpu_expect_ranks(2, run_registered, (void *)why);
 }
 
 START_TEST(memory_is_registered_while_it_is_there)
@@ -348,10 +339,7 @@ END_TEST
 
 START_TEST(alone_there_is_nobody_to_register_for)
 {
-    struct ranks r;
-    ranks_start(&r, 1, run_registered, (void *)"no other rank");
-    ranks_expect_success(&r);
-    gpu_expect_no_report();
+    gpu_expect_ranks(1, run_registered, (void *)"no other rank");
 }
 END_TEST
 
@@ -364,11 +352,8 @@ static int run_one_unregistered(int rank, void *arg)
 
 START_TEST(one_rank_that_cannot_register_has_all_do_without)
 {
-    struct ranks r;
     setenv("NCCL_DOUBLE_FAULTS", "r1g0:no_register", 1);
-    ranks_start(&r, 2, run_one_unregistered, NULL);
-    ranks_expect_success(&r);
-    gpu_expect_no_report();
+    gpu_expect_ranks(2, run_one_unregistered, NULL);
 }
 END_TEST
 
@@ -396,10 +381,7 @@ static int run_own_memory(int rank, void *arg)
 
 START_TEST(memory_of_the_program_is_not_registered)
 {
-    struct ranks r;
-    ranks_start(&r, 2, run_own_memory, NULL);
-    ranks_expect_success(&r);
-    gpu_expect_no_report();
+    gpu_expect_ranks(2, run_own_memory, NULL);
 }
 END_TEST
 
@@ -431,10 +413,7 @@ static int run_capture(int rank, void *arg)
 
 START_TEST(a_step_in_a_graph_is_refused_and_breaks_nothing)
 {
-    struct ranks r;
-    ranks_start(&r, 2, run_capture, NULL);
-    ranks_expect_success(&r);
-    gpu_expect_no_report();
+    gpu_expect_ranks(2, run_capture, NULL);
 }
 END_TEST
 
@@ -471,10 +450,7 @@ static int run_join(int rank, void *arg)
 
 START_TEST(who_has_no_more_batches_takes_part_with_zeros)
 {
-    struct ranks r;
-    ranks_start(&r, 3, run_join, NULL);
-    ranks_expect_success(&r);
-    gpu_expect_no_report();
+    gpu_expect_ranks(3, run_join, NULL);
 }
 END_TEST
 
@@ -554,10 +530,7 @@ static int run_refused(int rank, void *arg)
 
 START_TEST(what_a_model_on_gpus_cannot_do_is_refused)
 {
-    struct ranks r;
-    ranks_start(&r, 2, run_refused, NULL);
-    ranks_expect_success(&r);
-    gpu_expect_no_report();
+    gpu_expect_ranks(2, run_refused, NULL);
 }
 END_TEST
 

@@ -151,10 +151,7 @@ static int run_steps(int rank, void *arg)
 
 static void expect_steps(int n, struct way way)
 {
-    struct ranks r;
-    ranks_start(&r, n, run_steps, &way);
-    ranks_expect_success(&r);
-    gpu_expect_no_report();
+    gpu_expect_ranks(n, run_steps, &way);
 }
 
 START_TEST(a_layer_on_gpus_gives_what_it_gives_on_cpus)
@@ -203,10 +200,7 @@ static int run_refused(int rank, void *arg)
 
 START_TEST(what_a_layer_on_a_gpu_cannot_do_is_refused)
 {
-    struct ranks r;
-    ranks_start(&r, 1, run_refused, NULL);
-    ranks_expect_success(&r);
-    gpu_expect_no_report();
+    gpu_expect_ranks(1, run_refused, NULL);
 }
 END_TEST
 
@@ -240,10 +234,7 @@ static int run_one_value(int rank, void *arg)
 
 START_TEST(of_one_value_the_bias_is_left_and_nothing_follows_it)
 {
-    struct ranks r;
-    ranks_start(&r, 2, run_one_value, NULL);
-    ranks_expect_success(&r);
-    gpu_expect_no_report();
+    gpu_expect_ranks(2, run_one_value, NULL);
 }
 END_TEST
 
