@@ -6,6 +6,8 @@
  * The collectives take turns. A line for each and its size: its name, bytes, kind of memory, then
  * the shortest, the median and the longest time from the kill to a return, of all survivors, in
  * microseconds. */
+#include "timing.h"
+
 #include <ddp/ddp.h>
 #include <errno.h>
 #include <signal.h>
@@ -13,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { MAX_RANKS = 32, MAX_KILLS = 1000, VICTIM = 1, WARM_CALLS = 5, LONGEST_DELAY_US = 2000 };
@@ -25,14 +26,6 @@ struct scene { /* what the ranks do when it happens */
     int n_ranks;
     int ready, returned; /* pipes: a byte from each rank; a double from each survivor */
 };
-
-static double now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
-}
 
 /* --- a rank ----------------------------------------------------------------------------------- */
 

@@ -5,11 +5,12 @@
  * A step: a batch of the sampler, gradients of FLOATS parameters, ddp_model_sync(), momentum. With
  * `init` the program ends when it loses a peer, with `run` it is one that outlives it. Rank 0
  * prints the shortest and the median step, in microseconds. */
+#include "timing.h"
+
 #include <ddp/ddp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { WARM_STEPS = 20, BATCH = 4 };
 
@@ -19,14 +20,6 @@ struct job {
     float *param, *momentum;
     double *us;
 };
-
-static double now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
-}
 
 static int compare(const void *a, const void *b)
 {

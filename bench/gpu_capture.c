@@ -5,37 +5,16 @@
  *                                   on a stream one by one, and as a graph that was captured:
  *                                   medians
  *     gpu_capture memory            "WHAT BYTES", a line each */
+#include "gpu_timing.h"
+
 #include <cuda_runtime_api.h>
 #include <ddp/ddp.h>
 #include <ddp/device.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { CALLS = 16, COUNT = 1 << 18, MODEL_COUNT = 25 << 20 };
-
-static double now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
-}
-
-static void check(int rc, const char *what)
-{
-    if (rc != 0)
-        ddp_fatal(what);
-}
-
-static void check_cuda(cudaError_t result, const char *what)
-{
-    if (result == cudaSuccess)
-        return;
-    fprintf(stderr, "gpu_capture: %s: %s\n", what, cudaGetErrorString(result));
-    exit(EXIT_FAILURE);
-}
 
 /* --- a graph ---------------------------------------------------------------------------------- */
 

@@ -6,6 +6,8 @@
  *
  * Times are rank 0's in microseconds, fastest and median of REPEATS. A time begins with the call,
  * and ends when the host knows that the GPU is done. The ways take turns. */
+#include "gpu_timing.h"
+
 #include <cuda_runtime_api.h>
 #include <ddp/ddp.h>
 #include <ddp/device.h>
@@ -15,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
-#include <time.h>
 
 enum { N_WAYS = 3, WARM_UP = 20, MOST_REPEATS = 100000 };
 
@@ -26,28 +27,6 @@ struct steps { /* of one size */
     struct ddp_model *model;
     struct ddp_tensor tensor; /* of which the gradient is averaged */
 };
-
-static double now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
-}
-
-static void check(int rc, const char *what)
-{
-    if (rc != 0)
-        ddp_fatal(what);
-}
-
-static void check_cuda(cudaError_t result, const char *what)
-{
-    if (result == cudaSuccess)
-        return;
-    fprintf(stderr, "gpu_steps: %s: %s\n", what, cudaGetErrorString(result));
-    exit(EXIT_FAILURE);
-}
 
 /* --- probe ------------------------------------------------------------------------------------ */
 

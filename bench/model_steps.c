@@ -6,11 +6,12 @@
  *
  * Times are rank 0's, in microseconds, the fastest and the median of REPEATS; the two that are
  * compared take turns. */
+#include "timing.h"
+
 #include <ddp/ddp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { MANY = 1000, N_LAYERS = 64, LAYER_COUNT = 8192 };
 
@@ -19,20 +20,6 @@ struct times { /* of one thing, in microseconds */
     int n;
     double at[];
 };
-
-static double now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
-}
-
-static void check(int rc, const char *what)
-{
-    if (rc != 0)
-        ddp_fatal(what);
-}
 
 static struct times *times_create(const char *what, int repeats)
 {
