@@ -7,7 +7,8 @@
  *
  * A bucket is a kernel that packs it, NCCL's, and a kernel that unpacks it. The outer two are there
  * only where there is something to do: another type on the wire, a factor that NCCL does not
- * multiply by itself, or somebody asks whether all is finite. */
+ * multiply by itself, or somebody asks whether all is finite; or a hook, in the place of NCCL's,
+ * wants all of the bucket side by side. */
 #include "device.h"
 
 #include "words.h"
@@ -158,23 +159,32 @@ static int check_capture(void *stream, struct co_error *err)
                    "ddp_all_reduce() with the stream can");
 }
 
+static int reduce(struct device_group *g, const struct device_average *a, const char *what,
+                  struct co_error *err)
+{
+    pthread_mutex_lock(&g->device->mutex);
+    /* of one that was broken meanwhile who waits hears why */
+    const ncclResult_t result = g->is_broken ? ncclInProgress : reduce_all(g, a);
+    pthread_mutex_unlock(&g->device->mutex);
+    return call_settle(g, result, what, err);
+}
+
 int average_run(struct device_group *g, const struct device_average *a, struct co_error *err)
 {
     const char what[] = "the average of gradients";
     int code = wait_check(g, err);
     if (code == 0)
         code = check_capture(a->stream, err);
-    if (code != 0 || a->n == 0)
+    if (code != 0 || (a->n == 0 && a->reduce == NULL))
         return code;
     const cudaError_t followed = follow(g, a->stream);
     code = followed != cudaSuccess ? words_cuda_failed(what, followed, err) : pack(g, a, err);
     if (code != 0)
         return device_break(g, LIFE_FAILED, code, err);
-    pthread_mutex_lock(&g->device->mutex);
-    /* of one that was broken meanwhile who waits hears why */
-    const ncclResult_t result = g->is_broken ? ncclInProgress : reduce_all(g, a);
-    pthread_mutex_unlock(&g->device->mutex);
-    code = call_settle(g, result, what, err);
+    if (a->reduce != NULL && !a->reduce(a->arg, g->stream))
+        return 0;
+    if (a->reduce == NULL)
+        code = reduce(g, a, what, err);
     if (code != 0)
         return code;
     code = unpack(g, a, err);

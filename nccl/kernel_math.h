@@ -29,7 +29,8 @@ struct kernel_pieces { /* what a kernel is given, by value */
     struct kernel_piece piece[KERNEL_PIECES];
     uint32_t n;
     uint32_t dtype;      /* enum ddp_dtype, a floating-point one: of the pieces, */
-    uint32_t wire_dtype; /* and of the wire: a 16-bit one, or float32 */
+    uint32_t wire_dtype; /* and of the wire: a 16-bit one, or float32; or the same, and the factor
+                            is 1: bits are copied */
     void *wire;          /* NULL: values are changed where they are */
     double factor; /* rounded to float32 for all types but float64; 1: nothing is multiplied */
     uint32_t *found_inf; /* becomes 1 if a value is not finite; NULL: nobody asks */
@@ -63,10 +64,38 @@ KERNEL_FN float kernel_round(uint32_t dtype, float x)
     return dtype == DDP_BFLOAT16 ? half_from_bf16(half_to_bf16(x)) : x;
 }
 
+KERNEL_FN bool kernel_is_finite(const void *at, uint32_t dtype, uint64_t i)
+{
+    if (dtype == DDP_FLOAT64)
+        return finite_f64(((const double *)at)[i]);
+    return finite_f32(kernel_get(at, dtype, i));
+}
+
+/* A value as it is: a NaN, too. */
+KERNEL_FN void kernel_copy(void *to, uint64_t to_i, const void *from, uint64_t from_i,
+                           uint32_t dtype)
+{
+    if (dtype == DDP_FLOAT64)
+        ((double *)to)[to_i] = ((const double *)from)[from_i];
+    else if (dtype == DDP_FLOAT32)
+        ((float *)to)[to_i] = ((const float *)from)[from_i];
+    else
+        ((uint16_t *)to)[to_i] = ((const uint16_t *)from)[from_i];
+}
+
+KERNEL_FN bool kernel_only_moves(const struct kernel_pieces *k)
+{
+    return k->wire != NULL && k->wire_dtype == k->dtype;
+}
+
 /* The n-th gradient of a piece times the factor, onto the wire, or where it is.
  * returns whether it was finite before */
 KERNEL_FN bool kernel_pack(const struct kernel_pieces *k, const struct kernel_piece *p, uint64_t i)
 {
+    if (kernel_only_moves(k)) {
+        kernel_copy(k->wire, p->first + i, p->at, i, k->dtype);
+        return kernel_is_finite(p->at, k->dtype, i);
+    }
     if (k->dtype == DDP_FLOAT64) {
         double *at = (double *)p->at + i;
         const double x = *at, y = k->factor != 1 ? x * k->factor : x;
@@ -90,6 +119,10 @@ KERNEL_FN bool kernel_pack(const struct kernel_pieces *k, const struct kernel_pi
 KERNEL_FN bool kernel_unpack(const struct kernel_pieces *k, const struct kernel_piece *p,
                              uint64_t i)
 {
+    if (kernel_only_moves(k)) {
+        kernel_copy(p->at, i, k->wire, p->first + i, k->dtype);
+        return kernel_is_finite(p->at, k->dtype, i);
+    }
     if (k->dtype == DDP_FLOAT64) {
         double *at = (double *)p->at + i;
         const double x =

@@ -43,7 +43,8 @@ struct kernels { /* zeroed at first */
 int kernels_load(struct kernels *k, struct co_error *err);
 
 /* Gradients onto the wire: each value times the factor, in its own type, then rounded to nearest
- * into the wire's. Without a wire they are changed where they lie; with factor 1 only looked at.
+ * into the wire's; or, where the types are the same, as it is. Without a wire they are changed
+ * where they lie; with factor 1 only looked at.
  *
  * work      copied; work->n is 1 to KERNEL_PIECES. found_inf becomes 1 where one was not finite
  *           before it was multiplied

@@ -27,7 +27,7 @@ struct device;       /* that of the process */
 struct device_feed;  /* places that batches go through on their way to it */
 struct device_group; /* the communicator of a group */
 
-#define DEVICE_PLUGIN_ABI    2u
+#define DEVICE_PLUGIN_ABI    3u
 #define DEVICE_PLUGIN_FILE   "libddp-nccl.so"
 #define DEVICE_PLUGIN_SYMBOL "ddp_device_plugin"
 #define DEVICE_ID_BYTES      128
@@ -75,6 +75,11 @@ struct device_average { /* of a bucket; lent for the call, and the memory until 
     uint32_t *found_inf; /* memory of the device, two words: become 1 where a value of this rank is
                             not finite, and where one is not in the end. NULL: nobody asks */
     void *stream;
+    /* In the place of NCCL's average: puts its own on this stream, behind what packs the wire and
+     * before what unpacks it. NULL: NCCL averages. returns whether it is there: else nothing comes
+     * behind it, and average() returns 0 */
+    bool (*reduce)(void *arg, void *stream);
+    void *arg;
 };
 
 struct device_span { /* of a place's memory, from its start */

@@ -97,24 +97,64 @@ static int fail(struct ddp_model *m, size_t k, int rc)
     return model_keep_failure(m, rc, true);
 }
 
+/* What a collective returns that has broken the group. */
+static bool is_the_groups(int rc)
+{
+    return rc == DDP_EPEER || rc == DDP_ETIMEOUT || rc == DDP_EMISMATCH || rc == DDP_ERESPAWN ||
+           rc > 0;
+}
+
 /* The program's own way. Its own statuses fail this step only. */
-static int run_hook(struct ddp_model *m, size_t k)
+static int call_hook(struct ddp_model *m, size_t k, void *stream)
 {
     const struct model_bucket *b = &m->set.at[k];
     const struct ddp_bucket seen = {.index = k,
                                     .n_buckets = m->set.plan.n_buckets,
-                                    .data = b->n_pieces > 0 ? b->piece[0].memory : NULL,
+                                    .data = b->wire != NULL   ? b->wire
+                                            : b->n_pieces > 0 ? b->piece[0].memory
+                                                              : NULL,
                                     .count = b->count,
-                                    .dtype = b->dtype};
+                                    .dtype = b->dtype,
+                                    .stream = stream};
     int rc = m->opts.hook(m->g, &seen, m->opts.hook_arg);
     if (rc == 0)
         return 0;
-    if (rc == DDP_EPEER || rc == DDP_ETIMEOUT || rc == DDP_EMISMATCH || rc > 0)
+    if (is_the_groups(rc))
         return fail(m, k, rc);
     rt_fail(rc, "hook of gradient bucket %zu of %zu: %s", k + 1, m->set.plan.n_buckets,
             ddp_last_error());
     model_keep_failure(m, rc, false);
     return 0;
+}
+
+struct hooking { /* what on_stream() is to do, and what came of it */
+    struct ddp_model *m;
+    size_t k;
+    int rc;
+};
+
+static bool on_stream(void *arg, void *stream)
+{
+    struct hooking *h = arg;
+    h->rc = call_hook(h->m, h->k, stream);
+    return h->rc == 0;
+}
+
+/* A misuse: the step goes on, and fails on all ranks. */
+static int settle_device(struct ddp_model *m, size_t k, int rc)
+{
+    if (rc == DDP_EUNSUPPORTED)
+        model_keep_failure(m, rc, false);
+    return rc == 0 || rc == DDP_EUNSUPPORTED ? 0 : fail(m, k, rc);
+}
+
+static int run_hook(struct ddp_model *m, size_t k)
+{
+    struct hooking h = {m, k, 0};
+    if (!model_is_on_device(m))
+        return call_hook(m, k, NULL);
+    int rc = settle_device(m, k, model_device_hook(m, &m->set.at[k], on_stream, &h));
+    return h.rc != 0 ? h.rc : rc;
 }
 
 /* The average of a bucket that others sum up is looked at by them on the way, but not what is done
@@ -170,17 +210,12 @@ static int launch(struct ddp_model *m, size_t k)
         b->piece[i].found_inf = 1; /* not known better */
     if (m->opts.hook != NULL)
         return run_hook(m, k);
-    if (model_is_on_device(m)) {
-        rc = model_device_send(m, b, op_of(m) == DDP_SUM, factor_before(m), factor_after(m));
-        if (rc == DDP_EUNSUPPORTED) { /* a misuse: the step goes on, and fails on all ranks */
-            model_keep_failure(m, rc, false);
-            rc = 0;
-        }
-    } else {
-        scale(b, factor_before(m));
-        to_wire(b);
-        rc = send_pieces(m, b);
-    }
+    if (model_is_on_device(m))
+        return settle_device(
+            m, k, model_device_send(m, b, op_of(m) == DDP_SUM, factor_before(m), factor_after(m)));
+    scale(b, factor_before(m));
+    to_wire(b);
+    rc = send_pieces(m, b);
     return rc != 0 ? fail(m, k, rc) : 0;
 }
 

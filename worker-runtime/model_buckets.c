@@ -245,6 +245,13 @@ static bool make_copies(struct ddp_model *m, const struct bucket *plan, struct m
     return true;
 }
 
+/* Another type travels, or a hook is to see places on a device as one. */
+static bool needs_wire(const struct ddp_model *m, const struct model_bucket *b)
+{
+    const bool is_apart = model_is_on_device(m) && m->opts.hook != NULL && b->n_pieces > 1;
+    return b->count > 0 && (b->wire_dtype != b->dtype || is_apart);
+}
+
 /* Give a bucket its memory, now that the ranks have agreed on what all of them can do. */
 static bool place(struct ddp_model *m, const struct bucket *plan, struct model_bucket *b,
                   uint8_t can)
@@ -256,8 +263,7 @@ static bool place(struct ddp_model *m, const struct bucket *plan, struct model_b
     b->count = 0;
     for (size_t i = 0; i < b->n_pieces; i++)
         b->count += (size_t)(b->piece[i].end - b->piece[i].memory) / ddp_dtype_size(b->dtype);
-    return b->wire_dtype == b->dtype || b->count == 0 ||
-           allocate(m, &b->wire, b->count * ddp_dtype_size(b->wire_dtype));
+    return !needs_wire(m, b) || allocate(m, &b->wire, b->count * ddp_dtype_size(b->wire_dtype));
 }
 
 /* Tell every rank the worst of what all of them say. */

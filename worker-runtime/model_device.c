@@ -42,14 +42,12 @@ static int check_memory(const struct ddp_model *m)
 static bool needs_kernels(const struct ddp_model_opts *o)
 {
     return o->compress != DDP_COMPRESS_NONE || o->always_fp32 || o->weighted ||
-           o->predivide_factor > 0 || o->check_finite || o->tell_nonfinite;
+           o->predivide_factor > 0 || o->check_finite || o->tell_nonfinite || o->hook != NULL;
 }
 
 int model_device_prepare(struct ddp_model *m)
 {
     void *found = NULL, *host = NULL;
-    if (m->opts.hook != NULL)
-        return rt_fail(DDP_EUNSUPPORTED, "hook is not for a model with a stream");
     int rc = check_memory(m);
     if (rc == 0 && needs_kernels(&m->opts))
         rc = device_load_kernels(m->g);
@@ -151,22 +149,32 @@ static int send_pieces(struct ddp_model *m, const struct device_piece *piece,
     return device_average(m->g, &a);
 }
 
-int model_device_send(struct ddp_model *m, const struct model_bucket *b, bool is_sum, double before,
-                      double after)
+static int send(struct ddp_model *m, const struct model_bucket *b, const struct device_average *a)
 {
-    if (b->n_pieces == 0)
-        return 0;
-    struct device_piece *piece = calloc(b->n_pieces, sizeof(*piece));
+    struct device_piece *piece = calloc(b->n_pieces + 1, sizeof(*piece));
     if (piece == NULL)
         return rt_fail(DDP_ENOMEM, "no memory for %zu places of gradients", b->n_pieces);
     for (size_t i = 0; i < b->n_pieces; i++)
         piece[i] = (struct device_piece){.at = b->piece[i].memory,
                                          .count = (size_t)(b->piece[i].end - b->piece[i].memory) /
                                                   ddp_dtype_size(b->dtype)};
-    int rc = send_pieces(
-        m, piece, b, (struct device_average){.is_sum = is_sum, .before = before, .after = after});
+    int rc = send_pieces(m, piece, b, *a);
     free(piece);
     return rc;
+}
+
+int model_device_send(struct ddp_model *m, const struct model_bucket *b, bool is_sum, double before,
+                      double after)
+{
+    const struct device_average a = {.is_sum = is_sum, .before = before, .after = after};
+    return b->n_pieces > 0 ? send(m, b, &a) : 0;
+}
+
+int model_device_hook(struct ddp_model *m, const struct model_bucket *b,
+                      bool (*call)(void *arg, void *stream), void *arg)
+{
+    const struct device_average a = {.before = 1, .after = 1, .reduce = call, .arg = arg};
+    return send(m, b, &a);
 }
 
 /* --- what is not finite ----------------------------------------------------------------------- */

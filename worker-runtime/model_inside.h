@@ -50,8 +50,9 @@ struct model_bucket {
     size_t n_pieces;
     size_t count;    /* elements in all of them */
     uint8_t *copies; /* owned, of ddp_alloc(): the one piece of BUCKET_COPIED; else NULL */
-    uint8_t *wire;   /* owned, of ddp_alloc(): what travels where that has another type: the values
-                        of all pieces, with the request of the first one; else NULL */
+    uint8_t *wire;   /* owned, of ddp_alloc(): what travels where that has another type, or what a
+                        hook sees of places on a device: the values of all pieces, with the request
+                        of the first one; else NULL */
     enum ddp_dtype wire_dtype;
     uint64_t began_ns; /* it was sent on its way */
 };
@@ -198,10 +199,11 @@ static inline bool model_is_on_device(const struct ddp_model *m)
 int model_device_prepare(struct ddp_model *m);
 void model_device_fini(struct ddp_model *m); /* half-built is fine, and one on CPUs */
 
-/* Whether buckets go through a communicator: in a world of 1 only to be looked at. */
+/* Whether buckets go through a communicator: in a world of 1 only to be looked at, or by a hook. */
 static inline bool model_device_averages(const struct ddp_model *m)
 {
-    return model_is_on_device(m) && (m->g->world_size > 1 || model_looks_for_nonfinite(m));
+    return model_is_on_device(m) &&
+           (m->g->world_size > 1 || model_looks_for_nonfinite(m) || m->opts.hook != NULL);
 }
 
 /* Zeros, of any model: in the order of its stream, or at once. */
@@ -220,6 +222,12 @@ int model_device_enlist(struct ddp_model *m, const struct bucket_set *set);
  * returns                 a public status */
 int model_device_send(struct ddp_model *m, const struct model_bucket *b, bool is_sum, double before,
                       double after);
+/* Have a hook do that: what it is called with is behind what packs the bucket.
+ *
+ * call      returns whether that went well. What it failed with is told by itself: this returns 0
+ * returns   a public status */
+int model_device_hook(struct ddp_model *m, const struct model_bucket *b,
+                      bool (*call)(void *arg, void *stream), void *arg);
 /* Wait for all that are, and hear what they found. returns a public status */
 int model_device_wait(struct ddp_model *m);
 

@@ -41,13 +41,23 @@ struct ddp_bucket {
     void *data;              /* count elements: the gradients, and 0 in gaps between them */
     size_t count;
     enum ddp_dtype dtype;
+    void *stream; /* of a model with a stream: the CUDA stream, another one than the program's, on
+                     which `data` is memory of the GPU. NULL: memory of the CPU */
 };
 
 /* Average a bucket: leave the same in `data` on every rank. Called on all ranks for the same
  * buckets in the same order, from inside of ddp_model_ready() or ddp_model_sync(); it may call
  * collectives on the group, but nothing of the model. Nothing was divided, and nothing will be.
  *
+ * With a stream it puts its work there, and returns: collectives of the group, with that stream,
+ * and kernels of its own. The gradients are in `data` when that begins, and are taken from there
+ * behind it. What it puts on other streams it joins to this one, by events. It may wait for the
+ * stream, by ddp_stream_wait(), but then so does the backward pass.
+ *
  * arg       ddp_model_opts.hook_arg
+ * cost      gradients of a bucket that lie side by side are `data` themselves. Others are copied:
+ *           on CPUs as ddp_model_create() says, on a GPU by a kernel before and one behind, onto
+ *           memory of the size of the bucket
  * returns   0; what a collective returned, which breaks the model; another negative status of the
  *           program, which this step then fails with on all ranks, each with its own text where it
  *           has one */
@@ -85,9 +95,9 @@ struct ddp_model_opts {        /* zeroed: all defaults. The same on all ranks */
                                    Borrowed like the tensors */
     size_t n_buffers;
     void *stream; /* parameters, gradients and buffers are memory of this rank's GPU (device.h), and
-                     this CUDA stream computes: a gradient is ready in its order. Not with hook;
-                     nor ddp_model_clip(), nor while the stream captures a graph. NULL: memory
-                     of the CPU */
+                     this CUDA stream computes: a gradient is ready in its order. Not for
+                     ddp_model_clip(), nor while the stream captures a graph. NULL: memory of the
+                     CPU */
     bool nccl_memory; /* with a stream: gradients that the library allocates, and what travels of
                          them, are memory of ncclMemAlloc() that is registered with the group's
                          communicator: NCCL copies nothing. Blocks are of 2 MiB or more. Where it
@@ -115,7 +125,8 @@ struct ddp_model_opts {        /* zeroed: all defaults. The same on all ranks */
  *                            option out of its bounds
  *             DDP_ENOMEM     the text says what for
  *             DDP_ESYSTEM    the file of DDP_TRACE cannot be written
- *             DDP_EUNSUPPORTED  with a stream: there is no GPU, or an option is not for one
+ *             DDP_EUNSUPPORTED  with a stream: there is no GPU, or an option needs kernels, and
+ *                            there are none for this one
  *             DDP_EPEER, DDP_ETIMEOUT  the group is broken */
 int ddp_model_create(struct ddp_group *g, struct ddp_tensor *tensors, size_t n_tensors,
                      const struct ddp_model_opts *opts, struct ddp_model **ret_model);

@@ -491,14 +491,6 @@ START_TEST(a_death_in_a_step_fails_it_on_all_others)
 }
 END_TEST
 
-static int hook(struct ddp_group *g, const struct ddp_bucket *b, void *arg)
-{
-    (void)g;
-    (void)b;
-    (void)arg;
-    return 0;
-}
-
 static int run_refused(int rank, void *arg)
 {
     (void)arg;
@@ -511,8 +503,6 @@ static int run_refused(int rank, void *arg)
     struct ddp_tensor t = {"t", gpu, NULL, 1, DDP_FLOAT32},
                       plain = {"p", &value, NULL, 1, DDP_FLOAT32},
                       huge = {"h", gpu, NULL, (size_t)1 << 40, DDP_FLOAT32};
-    struct ddp_model_opts hooked = {.stream = stream, .hook = hook};
-    RANK_CHECK(rank, ddp_model_create(g, &t, 1, &hooked, &m) == DDP_EUNSUPPORTED, "a hook");
     struct ddp_model_opts opts = {.stream = stream};
     RANK_CHECK(rank, ddp_model_create(g, &plain, 1, &opts, &m) == DDP_EINVAL, "plain memory");
     RANK_CHECK(rank, strstr(ddp_last_error(), "'p': param") != NULL, "it is named");

@@ -176,6 +176,34 @@ START_TEST(float64_goes_by_way_of_float32_as_on_cpus)
 }
 END_TEST
 
+/* --- onto a wire of the same type ------------------------------------------------------------- */
+
+/* All bits, of NaNs too, there and back; behind other values on the wire. */
+START_TEST(what_travels_as_it_is_keeps_its_bits)
+{
+    static const uint32_t dtypes[] = {DDP_FLOAT16, DDP_BFLOAT16, DDP_FLOAT32, DDP_FLOAT64};
+    static double at[HALVES], wire[HALVES + 1], want[HALVES];
+    const uint32_t dtype = dtypes[_i];
+    const size_t size = ddp_dtype_size((enum ddp_dtype)dtype);
+    for (unsigned i = 0; i < HALVES; i++) { /* the upper bits have each pattern, the lower most */
+        const uint64_t bits = (uint64_t)i << (8 * size - 16) | (uint64_t)(i * 40503u) % 65521 * 3;
+        memcpy((char *)at + i * size, &bits, size);
+    }
+    if (size == 2)
+        all_halves((uint16_t *)(void *)at);
+    memcpy(want, at, sizeof at);
+    struct kernel_pieces k = work(at, HALVES, dtype, wire, dtype, 1);
+    k.piece[0].first = 1;
+    const size_t n_bad = count_nonfinite(at, dtype, HALVES);
+    ck_assert_uint_eq(run(&k, true), n_bad);
+    ck_assert_int_eq(memcmp((char *)wire + size, want, HALVES * size), 0);
+    memset(at, 0, sizeof at);
+    ck_assert_uint_eq(run(&k, false), n_bad);
+    ck_assert_int_eq(memcmp(at, want, HALVES * size), 0);
+    ck_assert_uint_gt(n_bad, 0);
+}
+END_TEST
+
 START_TEST(nothing_is_written_where_there_is_nothing_to_do)
 {
     static const double values[3] = {1, INFINITY, 3};
@@ -196,6 +224,7 @@ int main(void)
     tcase_add_loop_test(t, every_16_bit_value_comes_off_the_wire_as_on_cpus, 0, 4 * N_FACTORS);
     tcase_add_loop_test(t, float32_comes_off_the_wire_rounded_as_on_cpus, 0, 2 * N_FACTORS);
     tcase_add_loop_test(t, float64_goes_by_way_of_float32_as_on_cpus, 0, 2 * N_FACTORS);
+    tcase_add_loop_test(t, what_travels_as_it_is_keeps_its_bits, 0, 4);
     tcase_add_test(t, nothing_is_written_where_there_is_nothing_to_do);
     suite_add_tcase(s, t);
     return run_suite(s);

@@ -141,6 +141,7 @@ static int double_the_sum(struct ddp_group *g, const struct ddp_bucket *b, void 
     struct hooked *h = arg;
     float *data = b->data;
     rank_expect(b->index == h->n_calls % b->n_buckets && b->dtype == DDP_FLOAT32);
+    rank_expect(b->stream == NULL);
     h->n_calls++;
     int rc = ddp_all_reduce(g, data, data, b->count, b->dtype, DDP_SUM, NULL);
     for (size_t k = 0; k < b->count; k++)
