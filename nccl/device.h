@@ -10,6 +10,7 @@
  *   call.c     collectives and messages, into the order of a stream
  *   bucket.c   memory for gradients
  *   average.c  their averages, on a stream of the plug-in's
+ *   clip.c     their norm
  *   kernels.c  the plug-in's own kernels: kernels.cu
  *   feed.c     batches on their way to the device
  *   wait.c     waits: for a communicator, for a stream
@@ -140,6 +141,10 @@ int average_wait(struct device_group *g, uint64_t timeout_ms, struct co_error *e
 bool average_drain(struct device_group *g);
 void average_close(struct device_group *g); /* nothing of it runs any more */
 
+/* --- clip.c: likewise ------------------------------------------------------------------------- */
+
+int clip_run(struct device *d, const struct device_clip *c, struct co_error *err);
+
 /* --- feed.c: likewise ------------------------------------------------------------------------- */
 
 int feed_open(struct device *d, unsigned n, size_t bytes, struct device_feed **ret,
@@ -177,6 +182,8 @@ int wait_settled(struct device_group *g, struct device_group *asks, const char *
 cudaError_t wait_ask_stream(cudaStream_t stream);
 
 int wait_stream(struct device_group *g, void *stream, uint64_t timeout_ms, struct co_error *err);
+int wait_alone(const struct device_job *job, void *stream, uint64_t timeout_ms,
+               struct co_error *err);
 
 /* Whether calls may be made on g: it is not broken, and neither is the job, which is looked at once
  * in a while. returns 0, -errno */

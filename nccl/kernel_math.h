@@ -17,7 +17,10 @@
 
 #define KERNEL_FN HALF_FN
 
-enum { KERNEL_PIECES = 64 }; /* of one launch: its parameters are to stay below 4 KiB */
+enum {
+    KERNEL_PIECES = 64, /* of one launch: its parameters are to stay below 4 KiB */
+    KERNEL_LANES = 256, /* threads of a block, a power of 2: where it has a sum, they share it */
+};
 
 struct kernel_piece {
     void *at;       /* `count` values of the gradients' type */

@@ -13,8 +13,6 @@
 
 #include <math.h>
 
-enum { KERNEL_LANES = 256 }; /* threads of a block, a power of 2: they share a part of a channel */
-
 KERNEL_FN double kernel_real(const void *values, uint32_t dtype, uint64_t at)
 {
     return dtype == DDP_FLOAT64 ? ((const double *)values)[at]

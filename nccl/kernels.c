@@ -21,6 +21,9 @@ enum {
 static const char *const names[KERNEL_N] = {
     [KERNEL_PACK] = "ddp_pack",
     [KERNEL_UNPACK] = "ddp_unpack",
+    [KERNEL_SQUARES] = "ddp_squares",
+    [KERNEL_CLIP_FACTOR] = "ddp_clip_factor",
+    [KERNEL_SCALE] = "ddp_scale",
     [KERNEL_MOMENTS] = "ddp_moments",
     [KERNEL_SAY_MOMENTS] = "ddp_say_moments",
     [KERNEL_HEAR_MOMENTS] = "ddp_hear_moments",
@@ -71,10 +74,10 @@ int kernels_load(struct kernels *k, struct co_error *err)
 
 /* --- launching -------------------------------------------------------------------------------- */
 
-static unsigned blocks_for(uint64_t count)
+static unsigned blocks_for(uint64_t count, unsigned most)
 {
     const uint64_t n = (count + LANES * EACH - 1) / (LANES * EACH);
-    return n < MOST_BLOCKS ? (unsigned)n : MOST_BLOCKS;
+    return n < most ? (unsigned)n : most;
 }
 
 static int launch(const struct kernels *k, enum kernel which, dim3 blocks, const void *work,
@@ -95,7 +98,7 @@ static int run_pieces(const struct kernels *k, enum kernel which, const struct k
         most = work->piece[i].count > most ? work->piece[i].count : most;
     if (most == 0)
         return 0;
-    return launch(k, which, (dim3){blocks_for(most), work->n, 1}, work, stream, err);
+    return launch(k, which, (dim3){blocks_for(most, MOST_BLOCKS), work->n, 1}, work, stream, err);
 }
 
 int kernels_pack(const struct kernels *k, const struct kernel_pieces *work, cudaStream_t stream,
@@ -108,6 +111,42 @@ int kernels_unpack(const struct kernels *k, const struct kernel_pieces *work, cu
                    struct co_error *err)
 {
     return run_pieces(k, KERNEL_UNPACK, work, stream, err);
+}
+
+/* --- clipping --------------------------------------------------------------------------------- */
+
+/* The gradients are dealt out as one vector: where one ends the next thread goes on with the next
+ * one. */
+static int run_vector(const struct kernels *k, enum kernel which, struct kernel_clip *work,
+                      cudaStream_t stream, struct co_error *err)
+{
+    uint64_t count = 0, at = 0;
+    for (uint32_t i = 0; i < work->n; i++)
+        count += work->gradient[i].count;
+    const unsigned blocks = blocks_for(count, KERNEL_CLIP_BLOCKS);
+    for (uint32_t i = 0; i < work->n && blocks > 0; i++) {
+        work->gradient[i].first = (uint32_t)(at % ((uint64_t)blocks * LANES));
+        at += work->gradient[i].count;
+    }
+    return blocks > 0 ? launch(k, which, (dim3){blocks, 1, 1}, work, stream, err) : 0;
+}
+
+int kernels_squares(const struct kernels *k, struct kernel_clip *work, cudaStream_t stream,
+                    struct co_error *err)
+{
+    return run_vector(k, KERNEL_SQUARES, work, stream, err);
+}
+
+int kernels_find_factor(const struct kernels *k, const struct kernel_clip *work,
+                        cudaStream_t stream, struct co_error *err)
+{
+    return launch(k, KERNEL_CLIP_FACTOR, (dim3){1, 1, 1}, work, stream, err);
+}
+
+int kernels_scale(const struct kernels *k, struct kernel_clip *work, cudaStream_t stream,
+                  struct co_error *err)
+{
+    return run_vector(k, KERNEL_SCALE, work, stream, err);
 }
 
 /* --- batch normalisation ---------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 /* kernels.cu - the kernels: how a GPU deals out what kernel_math.h computes. kernels.h is for their
  * callers, and tests/nccl/double/cudart_launch.c does on a CPU what is done here. */
+#include "kernel_clip.h"
 #include "kernel_moments.h"
 
 /* A row of blocks for each piece: short pieces leave theirs at once. */
@@ -32,7 +33,7 @@ extern "C" __global__ void ddp_unpack(const __grid_constant__ struct kernel_piec
     tell(k, is_bad);
 }
 
-/* --- batch normalisation: blocks are channels, and parts of a channel ------------------------- */
+/* --- sums ------------------------------------------------------------------------------------- */
 
 /* The block's shares become one, as a tree: the order is that of the threads. */
 template <typename T> static __device__ T merge_lanes(T own, T (*merge)(T, T))
@@ -47,6 +48,33 @@ template <typename T> static __device__ T merge_lanes(T own, T (*merge)(T, T))
     }
     return share[0];
 }
+
+/* --- clipping: all blocks share all gradients ------------------------------------------------- */
+
+#define THREAD  ((uint64_t)blockIdx.x * blockDim.x + threadIdx.x)
+#define THREADS ((uint64_t)gridDim.x * blockDim.x)
+
+extern "C" __global__ void ddp_squares(const __grid_constant__ struct kernel_clip k)
+{
+    const double sum = merge_lanes(kernel_lane_squares(&k, THREAD, THREADS), kernel_plus);
+    if (threadIdx.x == 0)
+        k.part[blockIdx.x] += sum;
+}
+
+/* One block. */
+extern "C" __global__ void ddp_clip_factor(const __grid_constant__ struct kernel_clip k)
+{
+    const double sum = merge_lanes(kernel_lane_parts(&k, threadIdx.x), kernel_plus);
+    if (threadIdx.x == 0)
+        kernel_find_factor(&k, sum);
+}
+
+extern "C" __global__ void ddp_scale(const __grid_constant__ struct kernel_clip k)
+{
+    kernel_lane_scale(&k, THREAD, THREADS);
+}
+
+/* --- batch normalisation: blocks are channels, and parts of a channel ------------------------- */
 
 #define FIRST ((uint64_t)blockIdx.y * blockDim.x + threadIdx.x)
 #define STEP  ((uint64_t)gridDim.y * blockDim.x)
@@ -81,7 +109,7 @@ extern "C" __global__ void ddp_backward(const __grid_constant__ struct device_la
 
 /* --- a thread a channel ----------------------------------------------------------------------- */
 
-#define CHANNEL ((uint64_t)blockIdx.x * blockDim.x + threadIdx.x)
+#define CHANNEL THREAD
 
 extern "C" __global__ void ddp_say_moments(const __grid_constant__ struct device_layer l)
 {

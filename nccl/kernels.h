@@ -1,16 +1,16 @@
 /* kernels.h - the plug-in's own kernels: loading them, and putting them on a stream.
  *
  * They are in the plug-in as code for GPUs of compute capability 8, 9 and 10, and as PTX, from
- * which the driver makes code for newer ones. Nothing is loaded before it is needed; then all of
- * them are, at once: CUDA may wait for the whole device to load one, and a kernel of NCCL's may be
- * waiting for a peer by then.
+ * which the driver makes code for newer ones. Nothing is loaded before it may be needed; then all
+ * of them are, at once: CUDA may wait for the whole device to load one, and a kernel of NCCL's may
+ * be waiting for a peer by then.
  *
  * Functions that put one on a stream return 0; -EIO with err filled: it was not put there, or the
  * device had failed before. None waits, all may be captured. */
 #ifndef DDP_NCCL_KERNELS_H
 #define DDP_NCCL_KERNELS_H
 
-#include "kernel_math.h"
+#include "kernel_clip.h"
 
 #include "worker-runtime/device_layer.h"
 
@@ -21,6 +21,9 @@ struct co_error;
 enum kernel {
     KERNEL_PACK,
     KERNEL_UNPACK,
+    KERNEL_SQUARES,
+    KERNEL_CLIP_FACTOR,
+    KERNEL_SCALE,
     KERNEL_MOMENTS,
     KERNEL_SAY_MOMENTS,
     KERNEL_HEAR_MOMENTS,
@@ -57,6 +60,19 @@ int kernels_pack(const struct kernels *k, const struct kernel_pieces *work, cuda
  * becomes 1 where one is not finite in the end. Else as kernels_pack(). */
 int kernels_unpack(const struct kernels *k, const struct kernel_pieces *work, cudaStream_t stream,
                    struct co_error *err);
+
+/* Clipping, as kernel_clip.h has it: squares of some gradients, and those of all launches before;
+ * the norm and the factor; some gradients times the factor.
+ *
+ * work      copied; work->n is 1 to KERNEL_PIECES, but for kernels_find_factor(), which reads no
+ *           gradients. `first` is chosen here
+ * cost      each value is read once for the sum; read and written once where it is scaled */
+int kernels_squares(const struct kernels *k, struct kernel_clip *work, cudaStream_t stream,
+                    struct co_error *err);
+int kernels_find_factor(const struct kernels *k, const struct kernel_clip *work,
+                        cudaStream_t stream, struct co_error *err);
+int kernels_scale(const struct kernels *k, struct kernel_clip *work, cudaStream_t stream,
+                  struct co_error *err);
 
 /* A step of batch normalisation: what it reads and writes stands at enum device_norm.
  *

@@ -135,3 +135,30 @@ int wait_stream(struct device_group *g, void *stream, uint64_t timeout_ms, struc
         nap_take(&nap);
     }
 }
+
+/* Nothing there can be ended. */
+int wait_alone(const struct device_job *job, void *stream, uint64_t timeout_ms,
+               struct co_error *err)
+{
+    const uint64_t deadline_ms = co_deadline_ms(timeout_ms);
+    struct nap nap = {0};
+    for (;;) {
+        const cudaError_t state = wait_ask_stream(stream);
+        if (state == cudaSuccess)
+            return 0;
+        if (state != cudaErrorNotReady) {
+            words_cuda_failed("the work on a stream", state, err);
+            job->tell(job->arg, -ECONNRESET, err->text);
+            return -EOWNERDEAD;
+        }
+        const int code = nap.n % LOOKS_PER_CHECK == 0 ? job->look(job->arg, err) : 0;
+        if (code != 0)
+            return code;
+        if (co_left_ms(deadline_ms) == 0) {
+            co_fail(err, -ETIMEDOUT, "the work on a stream did not end in its time");
+            job->tell(job->arg, -ETIMEDOUT, err->text);
+            return -ETIMEDOUT;
+        }
+        nap_take(&nap);
+    }
+}

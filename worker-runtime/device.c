@@ -266,8 +266,8 @@ int device_open(struct ddp_group *g)
 }
 
 /* The process's; loading it again is a look. */
-static int get_device(const struct ddp_group *g, const struct device_plugin **ret_plugin,
-                      struct device **ret)
+int device_get(const struct ddp_group *g, const struct device_plugin **ret_plugin,
+               struct device **ret)
 {
     struct co_error err = {0};
     return rt_return(device_load(g->world->local_rank, ret_plugin, ret, &err), &err);
@@ -278,7 +278,7 @@ int device_check_memory(const struct ddp_group *g, const void *p, const char *wh
     const struct device_plugin *plugin;
     struct device *device;
     struct co_error err = {0};
-    int rc = get_device(g, &plugin, &device);
+    int rc = device_get(g, &plugin, &device);
     return rc != DDP_OK ? rc : rt_return(plugin->check_memory(device, p, which, &err), &err);
 }
 
@@ -287,7 +287,7 @@ int device_alloc(const struct ddp_group *g, size_t bytes, bool for_nccl, void *s
     const struct device_plugin *plugin;
     struct device *device;
     struct co_error err = {0};
-    int rc = get_device(g, &plugin, &device);
+    int rc = device_get(g, &plugin, &device);
     return rc != DDP_OK
                ? rc
                : rt_return(plugin->alloc(device, bytes, for_nccl, stream, ret, &err), &err);
@@ -312,6 +312,23 @@ void device_end_waits(struct ddp_group *g, void *stream)
         l->plugin->wait_averages(l->group, 0, &err);
 }
 
+int device_wait(struct ddp_group *g, void *stream)
+{
+    const struct device_plugin *plugin;
+    struct device *device;
+    struct co_error err = {0};
+    const struct device_link *l = group_any_device(g); /* which looks for all; NULL: none waits */
+    const struct device_job job = job_of(g);
+    int rc = device_get(g, &plugin, &device);
+    if (rc != DDP_OK)
+        return rc;
+    whereabouts_wait_untold(g, 1);
+    const int code = l != NULL ? plugin->wait(l->group, stream, g->timeout_ms, &err)
+                               : plugin->wait_alone(&job, stream, g->timeout_ms, &err);
+    whereabouts_wait_untold(g, -1);
+    return rt_return(code, &err);
+}
+
 /* CUDA waits for all kernels where memory is freed, and knows nothing of peers that died: nobody's
  * kernel may wait for them by then. Of a device that is lost nothing is freed. */
 void device_free(struct ddp_group *g, void *at, void *stream)
@@ -331,7 +348,7 @@ int device_clear(const struct ddp_group *g, void *at, size_t bytes, void *stream
     const struct device_plugin *plugin;
     struct device *device;
     struct co_error err = {0};
-    int rc = get_device(g, &plugin, &device);
+    int rc = device_get(g, &plugin, &device);
     return rc != DDP_OK ? rc : rt_return(plugin->clear(device, at, bytes, stream, &err), &err);
 }
 
@@ -340,7 +357,7 @@ int device_alloc_host(const struct ddp_group *g, size_t bytes, void **ret)
     const struct device_plugin *plugin;
     struct device *device;
     struct co_error err = {0};
-    int rc = get_device(g, &plugin, &device);
+    int rc = device_get(g, &plugin, &device);
     return rc != DDP_OK ? rc : rt_return(plugin->alloc_host(device, bytes, ret, &err), &err);
 }
 
@@ -352,25 +369,6 @@ void device_free_host(const struct ddp_group *g, void *at)
     if (at != NULL && device_load(g->world->local_rank, &plugin, &device, &err) == 0 &&
         plugin->check(device, &err) == 0)
         plugin->free_host(device, at);
-}
-
-int device_load_kernels(const struct ddp_group *g)
-{
-    const struct device_plugin *plugin;
-    struct device *device;
-    struct co_error err = {0};
-    int rc = get_device(g, &plugin, &device);
-    return rc != DDP_OK ? rc : rt_return(plugin->load_kernels(device, &err), &err);
-}
-
-int device_norm(const struct ddp_group *g, enum device_norm step, const struct device_layer *layer,
-                void *stream)
-{
-    const struct device_plugin *plugin;
-    struct device *device;
-    struct co_error err = {0};
-    int rc = get_device(g, &plugin, &device);
-    return rc != DDP_OK ? rc : rt_return(plugin->norm(device, step, layer, stream, &err), &err);
 }
 
 int device_average(struct ddp_group *g, const struct device_average *a)

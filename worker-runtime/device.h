@@ -20,6 +20,12 @@ int device_message(const char *name, struct ddp_group *g, const struct message *
  * sub   NULL: this rank is in none */
 int device_split(struct ddp_group *g, int color, int key, struct ddp_group *sub);
 
+/* The process's; loading it again is a look. returns 0; DDP_EUNSUPPORTED */
+struct device;
+struct device_plugin;
+int device_get(const struct ddp_group *g, const struct device_plugin **ret_plugin,
+               struct device **ret);
+
 /* --- gradients on a GPU (model_device.c) --- */
 
 /* Make the group's communicator, if it has none. Collective. */
@@ -39,10 +45,23 @@ int device_clear(const struct ddp_group *g, void *at, size_t bytes, void *stream
 int device_alloc_host(const struct ddp_group *g, size_t bytes, void **ret);
 void device_free_host(const struct ddp_group *g, void *at); /* behind device_free(). NULL is fine */
 
-/* What averages need that do more than NCCL's. returns also DDP_EUNSUPPORTED: no such GPU */
-int device_load_kernels(const struct ddp_group *g);
+/* --- device_kernels.c --- */
+
+/* What device_norm() and device_clip() need, and averages that do more than NCCL's. Waits for what
+ * is on the stream.
+ * returns   also DDP_EUNSUPPORTED: no such GPU; as ddp_stream_wait() */
+int device_load_kernels(struct ddp_group *g, void *stream);
+/* As the plug-in's. */
+struct device_clip;
+int device_clip(const struct ddp_group *g, const struct device_clip *c);
 int device_norm(const struct ddp_group *g, enum device_norm step, const struct device_layer *layer,
                 void *stream);
+
+/* --- device.c again: waits --- */
+
+/* Wait for what is on the stream, as ddp_stream_wait() does, and also without a communicator.
+ * returns as it */
+int device_wait(struct ddp_group *g, void *stream);
 
 /* Wait for what is on the stream and for averages; where the job is broken end what waits there for
  * a peer that died. Behind it CUDA's own waits end, too. */

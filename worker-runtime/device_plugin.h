@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 struct co_error;
+struct ddp_tensor;
 struct device;       /* that of the process */
 struct device_feed;  /* places that batches go through on their way to it */
 struct device_group; /* the communicator of a group */
@@ -31,6 +32,7 @@ struct device_group; /* the communicator of a group */
 #define DEVICE_PLUGIN_FILE   "libddp-nccl.so"
 #define DEVICE_PLUGIN_SYMBOL "ddp_device_plugin"
 #define DEVICE_ID_BYTES      128
+#define DEVICE_CLIP_BYTES    8208 /* of device_clip.work */
 
 struct device_job { /* copied; `arg` outlives the group */
     void *arg;
@@ -82,6 +84,16 @@ struct device_average { /* of a bucket; lent for the call, and the memory until 
     void *arg;
 };
 
+struct device_clip { /* lent for the call, and memory of the device until it is done */
+    const struct ddp_tensor *tensor; /* n of them: their counts and types */
+    uint8_t *const *grad;            /* n gradients */
+    size_t n;
+    double max_norm;
+    void *work;       /* DEVICE_CLIP_BYTES of the device */
+    double *ret_norm; /* of alloc_host(); NULL: nobody asks */
+    void *stream;
+};
+
 struct device_span { /* of a place's memory, from its start */
     size_t at, bytes;
 };
@@ -128,6 +140,9 @@ struct device_plugin {
     /* Wait for all that is in the order of a stream.
      * returns   also -ETIMEDOUT, which breaks the job */
     int (*wait)(struct device_group *g, void *stream, uint64_t timeout_ms, struct co_error *err);
+    /* Likewise, of a process that has no communicator. */
+    int (*wait_alone)(const struct device_job *job, void *stream, uint64_t timeout_ms,
+                      struct co_error *err);
 
     /* Whether an address is memory that collectives can work on. returns 0; -EINVAL */
     int (*check_memory)(const struct device *d, const void *p, const char *which,
@@ -154,8 +169,8 @@ struct device_plugin {
     int (*alloc_host)(struct device *d, size_t bytes, void **ret, struct co_error *err);
     void (*free_host)(struct device *d, void *at); /* NULL is fine */
 
-    /* What averages need that have a wire, a factor, or look for what is not finite. Before
-     * anything is on the device's streams that waits for a peer.
+    /* What clip() needs, and averages that have a wire, a factor, or look for what is not finite.
+     * Before anything is on the device's streams that waits for a peer.
      * returns   0; -ENOTSUP this GPU is none that there are kernels for; -EIO */
     int (*load_kernels)(struct device *d, struct co_error *err);
 
@@ -163,6 +178,11 @@ struct device_plugin {
      * returns   0; -EINVAL too many channels; -EIO */
     int (*norm)(struct device *d, enum device_norm step, const struct device_layer *layer,
                 void *stream, struct co_error *err);
+
+    /* Scale gradients so that their norm is at most max_norm, in the order of the stream, as
+     * ddp_model_clip() says it.
+     * returns   0; -ENOTSUP the stream captures a graph, and ret_norm is not NULL; -EIO */
+    int (*clip)(struct device *d, const struct device_clip *c, struct co_error *err);
 
     /* Average in place, beside the stream, as soon as what is in its order now is done.
      * returns   also -ENOTSUP: the stream captures a graph */

@@ -16,7 +16,7 @@ int ddp_model_clip(struct ddp_model *m, double max_norm, double *ret_norm)
                        "ddp_model_sync() before",
                        m->n_launched);
     if (model_is_on_device(m))
-        return rt_fail(DDP_EUNSUPPORTED, "ddp_model_clip is not for a model with a stream");
+        return model_device_clip(m, max_norm, ret_norm);
     for (size_t i = 0; i < m->n_tensors; i++)
         sum += convert_sum_of_squares(m->grad[i], m->tensors[i].dtype, m->tensors[i].count);
     const double norm = sqrt(sum), factor = max_norm / (norm + 1e-6);

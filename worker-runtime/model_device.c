@@ -45,12 +45,29 @@ static bool needs_kernels(const struct ddp_model_opts *o)
            o->predivide_factor > 0 || o->check_finite || o->tell_nonfinite || o->hook != NULL;
 }
 
+/* By the time that gradients are clipped it is too late to load kernels: peers may be waited for.
+ * Without kernels for this GPU a model goes on that needs no others. */
+static int prepare_clip(struct ddp_model *m)
+{
+    void *host = NULL;
+    int rc = device_load_kernels(m->g, m->opts.stream);
+    if ((rc == DDP_EUNSUPPORTED || rc == DDP_ESYSTEM) && !needs_kernels(&m->opts)) {
+        snprintf(m->no_kernels, sizeof(m->no_kernels), "%s", ddp_last_error());
+        return 0;
+    }
+    if (rc == 0)
+        rc = device_alloc_host(m->g, sizeof(*m->clip_norm), &host);
+    m->clip_norm = host;
+    return rc == 0 ? device_alloc(m->g, DEVICE_CLIP_BYTES, false, m->opts.stream, &m->clip_work)
+                   : rc;
+}
+
 int model_device_prepare(struct ddp_model *m)
 {
     void *found = NULL, *host = NULL;
     int rc = check_memory(m);
-    if (rc == 0 && needs_kernels(&m->opts))
-        rc = device_load_kernels(m->g);
+    if (rc == 0)
+        rc = prepare_clip(m);
     if (rc == 0 && model_looks_for_nonfinite(m))
         rc = device_alloc(m->g, N_FOUND * sizeof(*m->found), false, m->opts.stream, &found);
     if (rc == 0 && model_looks_for_nonfinite(m))
@@ -64,6 +81,8 @@ void model_device_fini(struct ddp_model *m)
 {
     device_free(m->g, m->found, m->opts.stream);
     device_free_host(m->g, m->found_host);
+    device_free(m->g, m->clip_work, m->opts.stream);
+    device_free_host(m->g, m->clip_norm);
 }
 
 /* --- buckets ---------------------------------------------------------------------------------- */
@@ -228,4 +247,27 @@ int model_device_wait(struct ddp_model *m)
     if (rc == 0)
         rc = device_wait_averages(m->g);
     return rc == 0 && m->found != NULL ? hear_found(m) : rc;
+}
+
+/* --- clipping --------------------------------------------------------------------------------- */
+
+int model_device_clip(struct ddp_model *m, double max_norm, double *ret_norm)
+{
+    if (m->clip_work == NULL)
+        return rt_fail(DDP_EUNSUPPORTED, "ddp_model_clip: %s", m->no_kernels);
+    int rc = device_clip(m->g, &(struct device_clip){
+                                   .tensor = m->tensors,
+                                   .grad = m->grad,
+                                   .n = m->n_tensors,
+                                   .max_norm = max_norm,
+                                   .work = m->clip_work,
+                                   .ret_norm = ret_norm != NULL ? m->clip_norm : NULL,
+                                   .stream = m->opts.stream,
+                               });
+    if (rc != 0 || ret_norm == NULL)
+        return rc;
+    rc = device_wait(m->g, m->opts.stream);
+    if (rc == 0)
+        *ret_norm = *m->clip_norm;
+    return rc;
 }

@@ -107,6 +107,11 @@ struct ddp_model {
     uint32_t *found_host; /* owned; as they were at the end of a step's averages */
     char unregistered[CO_ERROR_TEXT_BYTES]; /* why NCCL was not told of memory */
 
+    /* of a model with a stream, to clip its gradients */
+    void *clip_work;   /* owned; memory of the device; NULL: it has no kernels, */
+    double *clip_norm; /* owned; where the norm comes to the host */
+    char no_kernels[CO_ERROR_TEXT_BYTES]; /* and why */
+
     /* of all steps */
     bool found_inf; /* with tell_nonfinite, of the last one that counted */
     bool accumulates;
@@ -230,6 +235,9 @@ int model_device_hook(struct ddp_model *m, const struct model_bucket *b,
                       bool (*call)(void *arg, void *stream), void *arg);
 /* Wait for all that are, and hear what they found. returns a public status */
 int model_device_wait(struct ddp_model *m);
+
+/* ddp_model_clip() */
+int model_device_clip(struct ddp_model *m, double max_norm, double *ret_norm);
 
 /* --- model_commit.c --------------------------------------------------------------------------- */
 

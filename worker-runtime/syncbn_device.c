@@ -64,7 +64,7 @@ int syncbn_device_init(struct ddp_syncbn *bn)
     const struct ddp_syncbn_opts *o = &bn->opts;
     int rc = check_memory(bn);
     if (rc == 0)
-        rc = device_load_kernels(bn->g);
+        rc = device_load_kernels(bn->g, o->stream);
     if (rc == 0)
         rc = device_alloc(bn->g, n_doubles(bn) * sizeof(double), false, o->stream, &bn->on_device);
     if (rc != 0)

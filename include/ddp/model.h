@@ -95,9 +95,8 @@ struct ddp_model_opts {        /* zeroed: all defaults. The same on all ranks */
                                    Borrowed like the tensors */
     size_t n_buffers;
     void *stream; /* parameters, gradients and buffers are memory of this rank's GPU (device.h), and
-                     this CUDA stream computes: a gradient is ready in its order. Not for
-                     ddp_model_clip(), nor while the stream captures a graph. NULL: memory of the
-                     CPU */
+                     this CUDA stream computes: a gradient is ready in its order. No step while it
+                     captures a graph. NULL: memory of the CPU */
     bool nccl_memory; /* with a stream: gradients that the library allocates, and what travels of
                          them, are memory of ncclMemAlloc() that is registered with the group's
                          communicator: NCCL copies nothing. Blocks are of 2 MiB or more. Where it
@@ -207,9 +206,23 @@ int ddp_join(struct ddp_model *m);
  * max_norm / (norm + 1e-6) where that is less than 1 (torch's clip_grad_norm_). Not collective, and
  * the same bits on all ranks. A norm that is NaN or infinite scales nothing.
  *
+ * With a stream it is put there: kernels behind ddp_model_sync() find the norm and the factor, and
+ * what comes behind them sees what they have scaled. Who asks for the norm waits for the stream, as
+ * by ddp_stream_wait(); else nothing waits, and a graph may capture the call: a launch clips what
+ * gradients there are by then, to the same max_norm. Not behind ddp_model_destroy().
+ *
  * max_norm   more than 0
- * ret_norm   the norm before; NULL is fine
- * returns    0; DDP_EINVAL max_norm is not more than 0, or gradients are on their way */
+ * ret_norm   the norm before, written on success; NULL is fine
+ * order      squares are added up in float64, in an order that depends on the sizes alone; with a
+ *            stream it is another one, and the norm may differ in its last digits
+ * cost       each gradient is read once, and once more and written where it is scaled
+ * returns    0
+ *            DDP_EINVAL       max_norm is not more than 0, or gradients are on their way
+ *            DDP_EUNSUPPORTED with a stream: there are no kernels for this GPU; or it captures a
+ *                             graph, and ret_norm is not NULL
+ *            DDP_ESYSTEM      with a stream: CUDA takes no kernel
+ *            DDP_EPEER, DDP_RETRY, DDP_ETIMEOUT, DDP_ERESPAWN  with a stream and ret_norm: as
+ *                             ddp_stream_wait() */
 int ddp_model_clip(struct ddp_model *m, double max_norm, double *ret_norm);
 
 /* Whether any rank had said gradient i to be ready in the last step; of a model without

@@ -81,7 +81,7 @@ for file in console/job_request.c ctl/check_facts.c ctl/check_gpus.c ctl/check_j
     fi
 done
 
-for header in include/ddp/*.h common/*.h segments/*.h console/*.h rendezvous/*.h etcd/*.h launcher/*.h daemon/*.h ctl/*.h worker-runtime/*.h nccl/life.h nccl/hand.h nccl/kernel_math.h nccl/kernel_moments.h perf/*.h \
+for header in include/ddp/*.h common/*.h segments/*.h console/*.h rendezvous/*.h etcd/*.h launcher/*.h daemon/*.h ctl/*.h worker-runtime/*.h nccl/life.h nccl/hand.h nccl/kernel_clip.h nccl/kernel_math.h nccl/kernel_moments.h perf/*.h \
     examples/*.h; do
     [ -e "$header" ] || continue
     ! grep -q '^#include <cuda' "$header" || continue # compiled where there is CUDA

@@ -4,6 +4,7 @@
  * The code for GPUs is only looked at: a kernel is found if its PTX is there. */
 #include "cudart.h"
 
+#include "nccl/kernel_clip.h"
 #include "nccl/kernel_moments.h"
 #include <stdlib.h>
 #include <string.h>
@@ -74,6 +75,78 @@ static size_t list_pack(const void *work, struct double_range *ret)
 static size_t list_unpack(const void *work, struct double_range *ret)
 {
     return list_pieces(work, false, ret);
+}
+
+/* --- clipping --------------------------------------------------------------------------------- */
+
+static double add_tree(double share[KERNEL_LANES])
+{
+    for (unsigned half = KERNEL_LANES / 2; half > 0; half /= 2)
+        for (unsigned t = 0; t < half; t++)
+            share[t] = kernel_plus(share[t], share[t + half]);
+    return share[0];
+}
+
+static void run_squares(const void *work, dim3 blocks, dim3 lanes)
+{
+    const struct kernel_clip *k = work;
+    double share[KERNEL_LANES];
+    for (unsigned b = 0; b < blocks.x; b++) {
+        for (unsigned t = 0; t < lanes.x; t++)
+            share[t] =
+                kernel_lane_squares(k, (uint64_t)b * lanes.x + t, (uint64_t)blocks.x * lanes.x);
+        k->part[b] += add_tree(share);
+    }
+}
+
+static void run_clip_factor(const void *work, dim3 blocks, dim3 lanes)
+{
+    double share[KERNEL_LANES];
+    (void)blocks;
+    for (unsigned t = 0; t < lanes.x; t++)
+        share[t] = kernel_lane_parts(work, t);
+    kernel_find_factor(work, add_tree(share));
+}
+
+static void run_scale(const void *work, dim3 blocks, dim3 lanes)
+{
+    const uint64_t step = (uint64_t)blocks.x * lanes.x;
+    for (uint64_t thread = 0; thread < step; thread++)
+        kernel_lane_scale(work, thread, step);
+}
+
+static size_t list_gradients(const struct kernel_clip *k, bool writes, struct double_range *ret)
+{
+    for (uint32_t i = 0; i < k->n; i++) {
+        const struct kernel_gradient *g = &k->gradient[i];
+        ret[i] = (struct double_range){g->at, g->count * size_of(g->dtype), writes};
+    }
+    return k->n;
+}
+
+static size_t list_squares(const void *work, struct double_range *ret)
+{
+    const struct kernel_clip *k = work;
+    size_t n = list_gradients(k, false, ret);
+    ret[n++] = (struct double_range){k->part, KERNEL_CLIP_BLOCKS * sizeof *k->part, true};
+    return n;
+}
+
+static size_t list_clip_factor(const void *work, struct double_range *ret)
+{
+    const struct kernel_clip *k = work;
+    ret[0] = (struct double_range){k->part, KERNEL_CLIP_BLOCKS * sizeof *k->part, false};
+    ret[1] = (struct double_range){k->norm, sizeof *k->norm, true};
+    ret[2] = (struct double_range){k->factor, sizeof *k->factor, true};
+    return 3;
+}
+
+static size_t list_scale(const void *work, struct double_range *ret)
+{
+    const struct kernel_clip *k = work;
+    size_t n = list_gradients(k, true, ret);
+    ret[n++] = (struct double_range){k->factor, sizeof *k->factor, false};
+    return n;
 }
 
 /* --- batch normalisation ---------------------------------------------------------------------- */
@@ -272,6 +345,10 @@ static size_t list_backward(const void *work, struct double_range *ret)
 
 /* --- all of them ------------------------------------------------------------------------------ */
 
+#define CLIP(name)                                                                                 \
+    {                                                                                              \
+        ".entry ddp_" #name "(", sizeof(struct kernel_clip), run_##name, list_##name               \
+    }
 #define LAYER(name)                                                                                \
     {                                                                                              \
         ".entry ddp_" #name "(", sizeof(struct device_layer), run_##name, list_##name              \
@@ -280,6 +357,9 @@ static size_t list_backward(const void *work, struct double_range *ret)
 static const struct kernel kernels[] = {
     {".entry ddp_pack(", sizeof(struct kernel_pieces), run_pack, list_pack},
     {".entry ddp_unpack(", sizeof(struct kernel_pieces), run_unpack, list_unpack},
+    CLIP(squares),
+    CLIP(clip_factor),
+    CLIP(scale),
     LAYER(moments),
     LAYER(say_moments),
     LAYER(hear_moments),
@@ -312,6 +392,9 @@ DOUBLE_EXPORT cudaError_t cudaLibraryLoadData(cudaLibrary_t *ret, const void *co
         double_report("cudaLibraryLoadData is given no fat binary, or options");
         return cudart_return(cudaErrorInvalidValue);
     }
+    pthread_mutex_lock(&cudart_mutex);
+    cudart_wait_all(); /* CUDA may */
+    pthread_mutex_unlock(&cudart_mutex);
     *ret = (cudaLibrary_t)(void *)code;
     return cudart_return(cudaSuccess);
 }

@@ -1,0 +1,81 @@
+/* clip.c - the norm of gradients, and what they are scaled by: three kernels on the program's
+ * stream. The factor stays on the device, so that nobody need wait for it. */
+#include "device.h"
+
+#include "words.h"
+
+#include <ddp/model.h>
+#include <errno.h>
+
+_Static_assert(DEVICE_CLIP_BYTES >= sizeof(double) * (KERNEL_CLIP_BLOCKS + 2),
+               "parts, two results");
+_Static_assert(sizeof(struct kernel_clip) <= 4096, "what a kernel may be given");
+
+/* Who waits for the norm waits for the stream, which cannot be done while it captures. */
+static int check_capture(const struct device_clip *c, struct co_error *err)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const cudaError_t result =
+        c->ret_norm != NULL ? cudaStreamIsCapturing(c->stream, &status) : cudaSuccess;
+    if (result != cudaSuccess)
+        return words_cuda_failed("cudaStreamIsCapturing", result, err);
+    if (status == cudaStreamCaptureStatusNone)
+        return 0;
+    return co_fail(err, -ENOTSUP,
+                   "the stream captures a graph: there gradients are clipped, but "
+                   "the norm is not told");
+}
+
+/* Launch a kernel for all gradients, as many at a time as it takes. */
+static int run_kernel(const struct device *d, const struct device_clip *c, struct kernel_clip *k,
+                      int (*launch)(const struct kernels *kernels, struct kernel_clip *work,
+                                    cudaStream_t stream, struct co_error *err),
+                      struct co_error *err)
+{
+    int code = 0;
+    for (size_t i = 0; i < c->n && code == 0; i++) {
+        k->gradient[k->n++] = (struct kernel_gradient){
+            .at = c->grad[i], .count = c->tensor[i].count, .dtype = (uint32_t)c->tensor[i].dtype};
+        if (k->n < KERNEL_PIECES && i + 1 < c->n)
+            continue;
+        code = launch(&d->kernels, k, c->stream, err);
+        k->n = 0;
+    }
+    return code;
+}
+
+static int clear_parts(const struct device_clip *c, const struct kernel_clip *k,
+                       struct co_error *err)
+{
+    const cudaError_t result =
+        cudaMemsetAsync(k->part, 0, KERNEL_CLIP_BLOCKS * sizeof *k->part, c->stream);
+    return result == cudaSuccess ? 0 : words_cuda_failed("the norm of gradients", result, err);
+}
+
+static int tell_norm(const struct device_clip *c, const struct kernel_clip *k, struct co_error *err)
+{
+    if (c->ret_norm == NULL)
+        return 0;
+    const cudaError_t result =
+        cudaMemcpyAsync(c->ret_norm, k->norm, sizeof *k->norm, cudaMemcpyDeviceToHost, c->stream);
+    return result == cudaSuccess ? 0 : words_cuda_failed("the norm of gradients", result, err);
+}
+
+int clip_run(struct device *d, const struct device_clip *c, struct co_error *err)
+{
+    double *work = c->work;
+    struct kernel_clip k = {.max_norm = c->max_norm,
+                            .part = work,
+                            .norm = work + KERNEL_CLIP_BLOCKS,
+                            .factor = work + KERNEL_CLIP_BLOCKS + 1};
+    int code = check_capture(c, err);
+    if (code == 0)
+        code = clear_parts(c, &k, err);
+    if (code == 0)
+        code = run_kernel(d, c, &k, kernels_squares, err);
+    if (code == 0)
+        code = kernels_find_factor(&d->kernels, &k, c->stream, err);
+    if (code == 0)
+        code = run_kernel(d, c, &k, kernels_scale, err);
+    return code == 0 ? tell_norm(c, &k, err) : code;
+}
