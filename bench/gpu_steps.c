@@ -3,6 +3,8 @@
  *     gpu_steps probe                how many GPUs there are; exit status 69 and one line without
  *     ddprun -n N gpu_steps overhead REPEATS
  *     gpu_steps loader FILE BATCH    FILE: IDX
+ *     gpu_steps clip BYTES REPEATS   "CLIP_US COPY_US": medians of ddp_model_clip() that scales
+ *                                    BYTES of gradients, and of a copy of as many on the GPU
  *
  * Times are rank 0's in microseconds, fastest and median of REPEATS. A time begins with the call,
  * and ends when the host knows that the GPU is done. The ways take turns. */
@@ -12,13 +14,14 @@
 #include <ddp/ddp.h>
 #include <ddp/device.h>
 #include <ddp/loader.h>
+#include <math.h>
 #include <nccl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
 
-enum { N_WAYS = 3, WARM_UP = 20, MOST_REPEATS = 100000 };
+enum { N_WAYS = 3, WARM_UP = 20, MOST_REPEATS = 100000, PATTERN = 0x3c };
 
 struct steps { /* of one size */
     struct ddp_group *g;
@@ -104,6 +107,13 @@ static void open_steps(struct steps *s, struct ddp_group *g, size_t bytes)
     check(ddp_stream_wait(g, s->stream, 0), "ddp_stream_wait");
 }
 
+static void close_steps(const struct steps *s)
+{
+    ddp_model_destroy(s->model);
+    check_cuda(cudaFree(s->tensor.param), "memory");
+    check_cuda(cudaStreamDestroy(s->stream), "a stream");
+}
+
 static int compare(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
@@ -138,9 +148,7 @@ static void measure(struct ddp_group *g, size_t bytes, int repeats)
         ddp_log0(g, "%zu %s %.2f %.2f\n", bytes, ways[w].name, took[w][0], took[w][repeats / 2]);
         free(took[w]);
     }
-    ddp_model_destroy(s.model);
-    check_cuda(cudaFree(s.tensor.param), "memory");
-    check_cuda(cudaStreamDestroy(s.stream), "a stream");
+    close_steps(&s);
 }
 
 static int overhead(int repeats)
@@ -196,6 +204,86 @@ static int load(const char *path, size_t batch)
     return 0;
 }
 
+/* --- clip ------------------------------------------------------------------------------------- */
+
+/* Each time to less than the last: it scales. */
+static void clip(struct steps *s, int i)
+{
+    check(ddp_model_clip(s->model, 1.0 / (i + WARM_UP + 1), NULL), "ddp_model_clip");
+}
+
+/* Values that are all alike, clipped to a norm of 1: is it what it should be? */
+static void expect_clipped(struct steps *s)
+{
+    const size_t count = s->tensor.count;
+    float value, got[2];
+    double norm;
+
+    memset(&value, PATTERN, sizeof value);
+    check(ddp_model_clip(s->model, 1, &norm), "ddp_model_clip");
+    const float *at = s->tensor.grad;
+    check_cuda(cudaMemcpy(&got[0], at, sizeof got[0], cudaMemcpyDeviceToHost), "the first value");
+    check_cuda(cudaMemcpy(&got[1], at + count - 1, sizeof got[1], cudaMemcpyDeviceToHost),
+               "the last value");
+    const double want = sqrt((double)count) * (double)value;
+    const double scaled = want > 1 ? (double)value / (want + 1e-6) : (double)value;
+    if (fabs(norm - want) <= want * 1e-12 && fabs((double)got[0] - scaled) <= scaled * 1e-6 &&
+        got[0] == got[1])
+        return;
+    fprintf(stderr, "gpu_steps: a norm of %.17g, not %.17g; values of %g and %g, not %g\n", norm,
+            want, (double)got[0], (double)got[1], scaled);
+    exit(EXIT_FAILURE);
+}
+
+static void copy(struct steps *s, int i)
+{
+    (void)i;
+    check_cuda(cudaMemcpyAsync(s->tensor.param, s->tensor.grad, s->tensor.count * sizeof(float),
+                               cudaMemcpyDeviceToDevice, s->stream),
+               "a copy");
+}
+
+static double time_one(struct steps *s, void (*run)(struct steps *s, int i), int i)
+{
+    const double began = now_us();
+
+    run(s, i);
+    check(ddp_stream_wait(s->g, s->stream, 0), "ddp_stream_wait");
+    return now_us() - began;
+}
+
+static int clip_and_copy(size_t bytes, int repeats)
+{
+    struct steps s;
+    struct ddp_group *g;
+    int index;
+    double *clips = calloc((size_t)repeats, sizeof(double));
+    double *copies = calloc((size_t)repeats, sizeof(double));
+
+    if (clips == NULL || copies == NULL)
+        return EXIT_FAILURE;
+    check(ddp_init(NULL, &g), "ddp_init");
+    check(ddp_device(g, &index), "ddp_device");
+    open_steps(&s, g, bytes);
+    check_cuda(cudaMemsetAsync(s.tensor.grad, PATTERN, bytes, s.stream), "gradients");
+    expect_clipped(&s);
+    for (int i = -WARM_UP; i < repeats; i++) {
+        const double clip_us = time_one(&s, clip, i), copy_us = time_one(&s, copy, i);
+        if (i < 0)
+            continue;
+        clips[i] = clip_us;
+        copies[i] = copy_us;
+    }
+    qsort(clips, (size_t)repeats, sizeof(double), compare);
+    qsort(copies, (size_t)repeats, sizeof(double), compare);
+    printf("%.2f %.2f\n", clips[repeats / 2], copies[repeats / 2]);
+    free(clips);
+    free(copies);
+    close_steps(&s);
+    ddp_finalize(g);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
@@ -207,6 +295,10 @@ int main(int argc, char **argv)
         return overhead(number);
     if (argc == 4 && strcmp(what, "loader") == 0 && number > 0)
         return load(argv[2], (size_t)number);
-    fputs("usage: gpu_steps probe | overhead REPEATS | loader FILE BATCH\n", stderr);
+    if (argc == 4 && strcmp(what, "clip") == 0 && number > 0 && number <= MOST_REPEATS &&
+        atoll(argv[2]) >= (long long)sizeof(float))
+        return clip_and_copy((size_t)atoll(argv[2]), number);
+    fputs("usage: gpu_steps probe | overhead REPEATS | loader FILE BATCH | clip BYTES REPEATS\n",
+          stderr);
     return 2;
 }

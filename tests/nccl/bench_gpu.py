@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench/gpu without a GPU: one line and status 69; a probe that fails otherwise: status 1; and its loader's part, over the double.
+"""bench/gpu without a GPU: one line and status 69; a probe that fails otherwise: status 1; its loader and clipping, over the double.
 
     bench_gpu.py BENCH_GPU BUILD_ROOT
 """
@@ -50,3 +50,6 @@ with tempfile.TemporaryDirectory(prefix="nccl-bench-") as out:
         f.write(bytes([0, 0, 8, 2, 0, 0, 0, 50, 0, 0, 0, 100]) + bytes(50 * 100))
     done = run(os.path.join(build, "bench", "gpu_steps"), "loader", samples, "8")
     assert done.returncode == 0 and done.stdout.split()[:2] == ["7", "5000"], done
+
+    done = run(os.path.join(build, "bench", "gpu_steps"), "clip", "65536", "3")  # it looks at what becomes of them, too
+    assert done.returncode == 0 and len([float(t) for t in done.stdout.split()]) == 2, done
