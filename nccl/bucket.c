@@ -5,9 +5,14 @@
  * reach it where it lies. A registration ends before its memory does, and before a communicator is
  * finalized, or kept.
  * One that is aborted drops what it knows by itself, behind the end of its kernels: to ask for it
- * before would be to wait for kernels that only the abort ends. */
+ * before would be to wait for kernels that only the abort ends.
+ *
+ * Both calls may take their time, in the driver, or with a peer's proxy that does not answer: they
+ * are made beside the device's mutex, by a hand, and counted (n_calls), so that nobody frees the
+ * communicator beneath them, and who wants to break it does not wait for them. */
 #include "device.h"
 
+#include "hand.h"
 #include "words.h"
 
 #include <errno.h>
@@ -25,6 +30,8 @@ struct bucket_block { /* of bucket_alloc() */
 
 struct bucket_mark { /* a block that a communicator knows */
     struct bucket_mark *next;
+    struct device_group *group; /* borrowed, as comm; once it is taken out */
+    ncclComm_t comm;
     const void *at;
     void *handle;
 };
@@ -101,33 +108,6 @@ static struct bucket_block *take_block(struct device *d, const void *at)
     return found;
 }
 
-/* With the mutex held. One that a hand holds is lost, and its memory is not freed. */
-static void forget(struct device_group *g, const void *at)
-{
-    struct bucket_mark **m = &g->marks;
-    while (*m != NULL && (*m)->at != at)
-        m = &(*m)->next;
-    struct bucket_mark *found = *m;
-    if (found == NULL)
-        return;
-    *m = found->next;
-    if (g->comm != NULL && !g->is_out)
-        ncclCommDeregister(g->comm, found->handle);
-    free(found);
-}
-
-void bucket_free(struct device *d, void *at)
-{
-    pthread_mutex_lock(&d->mutex);
-    struct bucket_block *b = at != NULL ? take_block(d, at) : NULL;
-    for (struct device_group *g = d->first; b != NULL && g != NULL; g = g->next)
-        forget(g, at);
-    pthread_mutex_unlock(&d->mutex);
-    if (b != NULL)
-        give_memory(b);
-    free(b);
-}
-
 /* --- what NCCL knows -------------------------------------------------------------------------- */
 
 /* With the mutex held: that in which the address lies. */
@@ -155,49 +135,187 @@ static int refuse(const struct bucket_block *b, struct co_error *err)
                    b->why[0] != '\0' ? b->why : "they were allocated without nccl_memory");
 }
 
-static int mark(struct device_group *g, const struct bucket_block *b, struct co_error *err)
+struct telling { /* for a hand */
+    ncclComm_t comm;
+    struct bucket_mark *mark;
+    char *at; /* of one that is to be known */
+    size_t bytes;
+};
+
+static int make_known(const void *arg)
 {
-    struct bucket_mark *m = calloc(1, sizeof *m);
-    if (m == NULL)
-        return co_fail(err, -ENOTSUP, "there is no memory to note it down");
-    const ncclResult_t result = ncclCommRegister(g->comm, b->at, b->bytes, &m->handle);
-    if (result != ncclSuccess || m->handle == NULL) {
-        free(m);
-        if (result == ncclSuccess)
-            return co_fail(err, -ENOTSUP, "ncclCommRegister does nothing (NCCL_LOCAL_REGISTER)");
-        words_nccl_failed("ncclCommRegister", result, g->comm, err);
-        return -ENOTSUP;
+    const struct telling *c = arg;
+    return ncclCommRegister(c->comm, c->at, c->bytes, &c->mark->handle);
+}
+
+static int make_unknown(const void *arg)
+{
+    const struct telling *c = arg;
+    return ncclCommDeregister(c->comm, c->mark->handle);
+}
+
+/* Of a group of which n_calls was counted. Behind it the group is another's again: not to be
+ * touched.
+ *
+ * returns   0; -ENOMEM nothing was done; -ETIMEDOUT it goes on, with what c points to */
+static int run_call(struct device_group *g, int (*work)(const void *arg), const struct telling *c,
+                    int *ret_result)
+{
+    const int code =
+        hand_run(g->device->index, work, c, sizeof *c, g->device->abort_timeout_ms, ret_result);
+    if (code == -ETIMEDOUT)
+        g->is_out = true; /* first: who waits for n_calls looks at it then */
+    atomic_fetch_sub(&g->n_calls, 1);
+    return code;
+}
+
+/* With the mutex held: into a list for forget_all(), where there is something to be called.
+ * returns whether the memory may go then: not where a hand holds the communicator */
+static bool take_mark(struct device_group *g, const void *at, struct bucket_mark **list)
+{
+    struct bucket_mark **m = &g->marks;
+    while (*m != NULL && (*m)->at != at)
+        m = &(*m)->next;
+    struct bucket_mark *found = *m;
+    if (found == NULL)
+        return true;
+    *m = found->next;
+    if (g->comm == NULL || g->is_out) {
+        free(found);
+        return g->comm == NULL;
     }
-    m->at = b->at;
-    m->next = g->marks;
-    g->marks = m;
+    atomic_fetch_add(&g->n_calls, 1);
+    found->group = g;
+    found->comm = g->comm;
+    found->next = *list;
+    *list = found;
+    return true;
+}
+
+/* returns whether the memory may go: all has come back */
+static bool forget_all(struct bucket_mark *list)
+{
+    bool has_all = true;
+    while (list != NULL) {
+        struct bucket_mark *m = list;
+        const struct telling c = {.comm = m->comm, .mark = m};
+        int unused;
+        list = m->next;
+        const int code = run_call(m->group, make_unknown, &c, &unused);
+        has_all &= code == 0;
+        if (code != -ETIMEDOUT)
+            free(m);
+    }
+    return has_all;
+}
+
+/* Behind the call: what it came to.
+ * returns   0; -ENOTSUP */
+static int check_known(const struct device_group *g, int code, int result,
+                       const struct bucket_mark *m, struct co_error *err)
+{
+    if (code != 0)
+        return co_fail(err, -ENOTSUP, "there is no memory for a thread that tells NCCL of them");
+    if (result == ncclSuccess && m->handle != NULL)
+        return 0;
+    if (result == ncclSuccess)
+        return co_fail(err, -ENOTSUP, "ncclCommRegister does nothing (NCCL_LOCAL_REGISTER)");
+    words_nccl_failed("ncclCommRegister", (ncclResult_t)result, g->comm, err);
+    return -ENOTSUP;
+}
+
+/* Note it down. Of a communicator that has gone meanwhile there is nothing to note. */
+static int keep(struct device_group *g, struct bucket_mark *m, struct co_error *err)
+{
+    int code = 0;
+    pthread_mutex_lock(&g->device->mutex);
+    if (g->is_broken)
+        code = co_fail(err, g->why.code, "%s", g->why.text);
+    const bool is_there = g->comm != NULL;
+    if (is_there) {
+        m->next = g->marks;
+        g->marks = m;
+    }
+    pthread_mutex_unlock(&g->device->mutex);
+    if (!is_there)
+        free(m);
+    return code;
+}
+
+static int mark(struct device_group *g, const struct telling *c, struct co_error *err)
+{
+    struct bucket_mark *m = c->mark;
+    int result = ncclSuccess;
+    int code = run_call(g, make_known, c, &result);
+    if (code == -ETIMEDOUT) {
+        co_fail(err, -ECONNRESET, "ncclCommRegister did not end in its time");
+        return device_break(g, LIFE_LATE, -ECONNRESET, err);
+    }
+    code = check_known(g, code, result, m, err);
+    if (code == 0)
+        return keep(g, m, err);
+    free(m);
+    return code;
+}
+
+/* With the mutex held: whether there is anything to be told, and what.
+ * returns   0, and c->comm is NULL if NCCL knows it; -ENOTSUP; -errno of a broken group */
+static int prepare(struct device_group *g, const void *at, struct telling *c, struct co_error *err)
+{
+    const struct bucket_block *b = find_block(g->device, at);
+    if (g->is_broken)
+        return co_fail(err, g->why.code, "%s", g->why.text);
+    if (b == NULL || !b->is_nccl)
+        return refuse(b, err);
+    if (is_known(g, b->at))
+        return 0;
+    c->mark = calloc(1, sizeof *c->mark);
+    if (c->mark == NULL)
+        return co_fail(err, -ENOTSUP, "there is no memory to note it down");
+    c->mark->at = c->at = b->at;
+    c->bytes = b->bytes;
+    c->comm = g->comm;
+    atomic_fetch_add(&g->n_calls, 1);
     return 0;
 }
 
 int bucket_enlist(struct device_group *g, const void *at, struct co_error *err)
 {
+    struct telling c = {0};
     int code = wait_check(g, err);
     if (code != 0)
         return code;
     pthread_mutex_lock(&g->device->mutex);
-    const struct bucket_block *b = find_block(g->device, at);
-    if (g->is_broken)
-        code = co_fail(err, g->why.code, "%s", g->why.text);
-    else if (b == NULL || !b->is_nccl)
-        code = refuse(b, err);
-    else if (!is_known(g, b->at))
-        code = mark(g, b, err);
+    code = prepare(g, at, &c, err);
     pthread_mutex_unlock(&g->device->mutex);
-    return code;
+    return code == 0 && c.comm != NULL ? mark(g, &c, err) : code;
 }
 
 void bucket_delist(struct device_group *g, const void *at)
 {
+    struct bucket_mark *marks = NULL;
     pthread_mutex_lock(&g->device->mutex);
     const struct bucket_block *b = find_block(g->device, at);
     if (b != NULL)
-        forget(g, b->at);
+        take_mark(g, b->at, &marks);
     pthread_mutex_unlock(&g->device->mutex);
+    forget_all(marks);
+}
+
+/* What a communicator may still reach is not freed. */
+void bucket_free(struct device *d, void *at)
+{
+    struct bucket_mark *marks = NULL;
+    bool may_go = true;
+    pthread_mutex_lock(&d->mutex);
+    struct bucket_block *b = at != NULL ? take_block(d, at) : NULL;
+    for (struct device_group *g = d->first; b != NULL && g != NULL; g = g->next)
+        may_go &= take_mark(g, at, &marks);
+    pthread_mutex_unlock(&d->mutex);
+    may_go &= forget_all(marks);
+    if (b != NULL && may_go)
+        give_memory(b);
+    free(b);
 }
 
 struct bucket_mark *bucket_take_marks(struct device_group *g)

@@ -284,10 +284,13 @@ static int destroy(const void *arg)
 /* returns LIFE_DONE where NCCL has taken the call; what became of it else */
 static enum life_event by_hand(struct device_group *g, int (*work)(const void *arg))
 {
-    int result = ncclSuccess;
-    const struct ending e = {g, bucket_take_marks(g)};
-    const int code =
-        hand_run(g->device->index, work, &e, sizeof e, g->device->abort_timeout_ms, &result);
+    int result = ncclSuccess, code = -ETIMEDOUT;
+    const struct ending e = {g, bucket_take_marks(g)}; /* without them nobody begins a call */
+    device_wait_unused(g, co_deadline_ms(g->device->abort_timeout_ms));
+    if (!g->is_out)
+        code = hand_run(g->device->index, work, &e, sizeof e, g->device->abort_timeout_ms, &result);
+    else
+        bucket_drop_marks(e.marks, NULL);
     if (code == -ENOMEM) /* nothing was done */
         bucket_drop_marks(e.marks, NULL);
     if (code == -ETIMEDOUT) {
@@ -341,8 +344,9 @@ void comm_close(struct device_group *g)
     if (g->life.state == LIFE_READY)
         end_well(g);
     const bool is_idle = g->is_out || g->life.state == LIFE_STUCK || average_drain(g);
-    if (g->life.state == LIFE_REVOKED && g->may_be_kept && is_idle &&
-        by_hand(g, let_go) == LIFE_DONE) {
+    /* also where it is aborted then: what NCCL drops by itself it drops behind its own end */
+    if (g->life.state == LIFE_REVOKED && is_idle && by_hand(g, let_go) == LIFE_DONE &&
+        g->may_be_kept) {
         drop_old(swap_kept(g->device, g));
         return;
     }

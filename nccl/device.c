@@ -104,49 +104,20 @@ void device_remove(struct device_group *g)
 
 /* --- ending several at once ------------------------------------------------------------------- */
 
-struct batch { /* for a hand: ended by one call */
-    const struct device *device;
-    bool is_revoke;
+enum { LEAVE_MS = 1000 }; /* for a hand to come back whose own deadline has passed */
+
+struct batch {
     size_t n;
     struct {
         struct device_group *group;
         ncclComm_t comm;
+        struct hand *hand; /* owned; of a revoke. NULL: there was no memory */
     } at[];
 };
 
 static bool is_taken(ncclResult_t result)
 {
     return result == ncclSuccess || result == ncclInProgress;
-}
-
-/* All are told to end before any is waited for: what one frees may wait for another's kernel. */
-static int end_all(const void *arg)
-{
-    const struct batch *b = arg;
-    ncclResult_t result = ncclGroupStart();
-    for (size_t i = 0; i < b->n && is_taken(result); i++)
-        result = b->is_revoke ? b->device->newer.ncclCommRevoke(b->at[i].comm, NCCL_REVOKE_DEFAULT)
-                              : ncclCommAbort(b->at[i].comm);
-    const ncclResult_t end = ncclGroupEnd();
-    result = is_taken(result) ? end : result;
-    return is_taken(result) ? ncclSuccess : result;
-}
-
-/* A revoke is done once NCCL says so of the communicator; of an aborted one nothing can be
- * asked. */
-static enum life_event wait_revoked(struct device_group *g)
-{
-    const uint64_t deadline_ms = co_deadline_ms(g->device->abort_timeout_ms);
-    struct nap nap = {0};
-    for (;;) {
-        struct co_error err;
-        const int code = wait_ask(g->comm, "ncclCommRevoke", &err);
-        if (code != 0)
-            return code > 0 ? LIFE_DONE : LIFE_FAILED;
-        if (co_left_ms(deadline_ms) == 0)
-            return LIFE_LATE;
-        nap_take(&nap);
-    }
 }
 
 static void step(struct device_group *g, enum life_event e)
@@ -163,6 +134,16 @@ static void step(struct device_group *g, enum life_event e)
             g->n, d->index);
 }
 
+void device_wait_unused(struct device_group *g, uint64_t deadline_ms)
+{
+    struct nap nap = {0};
+    while (atomic_load(&g->n_calls) > 0 && !g->is_out) {
+        if (co_left_ms(deadline_ms) == 0)
+            g->is_out = true;
+        nap_take(&nap);
+    }
+}
+
 /* Where there is none there is nothing to call; with one that a hand holds nothing can be. */
 static bool needs_no_call(const struct device_group *g)
 {
@@ -171,9 +152,8 @@ static bool needs_no_call(const struct device_group *g)
 
 /* Those whose turn it is. returns NULL: there are none, or no memory for a list, and then they have
  * failed */
-static struct batch *gather(struct device *d, bool is_revoke)
+static struct batch *gather(struct device *d, enum life_state wanted)
 {
-    const enum life_state wanted = is_revoke ? LIFE_REVOKING : LIFE_ABORTING;
     size_t n = 0;
     for (struct device_group *g = d->first; g != NULL; g = g->next) {
         if (g->life.state == wanted && needs_no_call(g))
@@ -191,21 +171,81 @@ static struct batch *gather(struct device *d, bool is_revoke)
         b->at[b->n].group = g;
         b->at[b->n++].comm = g->comm;
     }
-    if (b != NULL) {
-        b->device = d;
-        b->is_revoke = is_revoke;
-    }
     return b;
 }
 
-/* With the mutex held. */
-static void end_those(struct device *d, bool is_revoke)
+struct revoking { /* for a hand */
+    const struct newer *newer;
+    ncclComm_t comm;
+    uint64_t deadline_ms;
+};
+
+/* It is done once NCCL says so. returns enum life_event */
+static int revoke_one(const void *arg)
 {
-    co_autofree struct batch *b = gather(d, is_revoke);
+    const struct revoking *r = arg;
+    struct nap nap = {0};
+    if (!is_taken(r->newer->ncclCommRevoke(r->comm, NCCL_REVOKE_DEFAULT)))
+        return LIFE_FAILED;
+    for (;;) {
+        struct co_error err;
+        const int code = wait_ask(r->comm, "ncclCommRevoke", &err);
+        if (code != 0)
+            return code > 0 ? LIFE_DONE : LIFE_FAILED;
+        if (co_left_ms(r->deadline_ms) == 0)
+            return LIFE_LATE;
+        nap_take(&nap);
+    }
+}
+
+/* With the mutex held. A revoke frees nothing, and so need not wait for calls beside the mutex: it
+ * may be what ends them. */
+static void revoke_those(struct device *d)
+{
+    const uint64_t deadline_ms = co_deadline_ms(d->abort_timeout_ms);
+    co_autofree struct batch *b = gather(d, LIFE_REVOKING);
+    for (size_t i = 0; b != NULL && i < b->n; i++) {
+        const struct revoking r = {&d->newer, b->at[i].comm, deadline_ms};
+        b->at[i].hand = hand_start(d->index, revoke_one, &r, sizeof r);
+    }
+    for (size_t i = 0; b != NULL && i < b->n; i++) {
+        struct device_group *g = b->at[i].group;
+        const int left_ms = co_left_ms(deadline_ms);
+        int e = LIFE_FAILED;
+        const uint64_t most_ms = left_ms < 0 ? CO_NEVER_MS : (uint64_t)left_ms + LEAVE_MS;
+        if (b->at[i].hand != NULL && hand_wait(b->at[i].hand, most_ms, &e) != 0) {
+            g->is_out = true;
+            e = LIFE_LATE;
+        }
+        hand_leave(b->at[i].hand);
+        step(g, (enum life_event)e);
+    }
+}
+
+/* All are told to end before any is waited for: what one frees may wait for another's kernel. */
+static int abort_all(const void *arg)
+{
+    const struct batch *b = arg;
+    ncclResult_t result = ncclGroupStart();
+    for (size_t i = 0; i < b->n && is_taken(result); i++)
+        result = ncclCommAbort(b->at[i].comm);
+    const ncclResult_t end = ncclGroupEnd();
+    result = is_taken(result) ? end : result;
+    return is_taken(result) ? ncclSuccess : result;
+}
+
+/* With the mutex held. */
+static void abort_those(struct device *d)
+{
+    const uint64_t deadline_ms = co_deadline_ms(d->abort_timeout_ms);
+    for (struct device_group *g = d->first; g != NULL; g = g->next)
+        if (g->life.state == LIFE_ABORTING)
+            device_wait_unused(g, deadline_ms);
+    co_autofree struct batch *b = gather(d, LIFE_ABORTING);
     int result = ncclSuccess;
     if (b == NULL)
         return;
-    const int code = hand_run(d->index, end_all, b, sizeof *b + b->n * sizeof b->at[0],
+    const int code = hand_run(d->index, abort_all, b, sizeof *b + b->n * sizeof b->at[0],
                               d->abort_timeout_ms, &result);
     for (size_t i = 0; i < b->n; i++) {
         struct device_group *g = b->at[i].group;
@@ -213,15 +253,15 @@ static void end_those(struct device *d, bool is_revoke)
                             : code != 0 || result != ncclSuccess ? LIFE_FAILED
                                                                  : LIFE_DONE;
         g->is_out |= e == LIFE_LATE;
-        step(g, is_revoke && e == LIFE_DONE ? wait_revoked(g) : e);
+        step(g, e);
     }
 }
 
 /* What cannot be revoked is aborted then. */
 static void end_all_due(struct device *d)
 {
-    end_those(d, true);
-    end_those(d, false);
+    revoke_those(d);
+    abort_those(d);
 }
 
 void device_step(struct device_group *g, enum life_event e)

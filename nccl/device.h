@@ -1,8 +1,9 @@
 /* device.h - inside of the plug-in: the process's device, and the communicators on it.
  *
  * All communicators of a process break together, since the job does. So that the kernels of one do
- * not keep another's end waiting, all of them are revoked, or aborted, by one call
- * (ncclGroupStart() ... ncclGroupEnd()).
+ * not keep another's end waiting, all of them are told to end before any is waited for: aborted by
+ * one call (ncclGroupStart() ... ncclGroupEnd()), revoked by a thread each, since NCCL makes who
+ * asks after one of a group wait for all of it.
  *
  * Files:
  *   device.c   the device, and what breaks
@@ -27,6 +28,7 @@
 
 #include <nccl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -51,7 +53,8 @@ struct device_group { /* a communicator */
     int rank, n;
     uint64_t tag;
     bool may_be_kept;
-    bool is_out; /* a hand has not come back that works on it: never freed */
+    atomic_bool is_out;  /* a hand has not come back that works on it: never freed */
+    atomic_uint n_calls; /* under way beside the mutex; more only with it: see bucket.c */
     uint64_t timeout_ms;
     struct device_job job;
     bool is_broken;
@@ -78,6 +81,10 @@ int device_break(struct device_group *g, enum life_event e, int code, struct co_
 /* Take a step of life with one communicator that is in the list, and revoke or abort it if that is
  * what comes next. */
 void device_step(struct device_group *g, enum life_event e);
+
+/* Wait until no call is under way beside the mutex, so that it may be freed. One that is not over
+ * by then never comes back, as far as is known: is_out. */
+void device_wait_unused(struct device_group *g, uint64_t deadline_ms);
 
 void device_add(struct device_group *g);
 void device_remove(struct device_group *g);
@@ -121,7 +128,7 @@ void bucket_delist(struct device_group *g, const void *at);
  * bucket_drop_marks(). NULL: nothing is */
 struct bucket_mark *bucket_take_marks(struct device_group *g);
 /* comm      NULL: it has gone, and they with it. Else it may hang as other calls may that end
- *           something: by a hand
+ *           something: by a hand, and behind device_wait_unused()
  * returns   ncclResult_t; all are gone in any case */
 int bucket_drop_marks(struct bucket_mark *marks, ncclComm_t comm);
 

@@ -27,6 +27,7 @@ struct ncclComm {
     atomic_uint turn;      /* of the orders, which run one after the other */
     atomic_uint n_orders;
     atomic_uint n_graphs; /* calls that graphs hold */
+    atomic_uint n_inside; /* threads that register memory with it, or end that */
     unsigned n_children, n_splits;
     uint64_t step;
     struct comm_op ops[COMM_OPS]; /* used by one thread at a time, as the communicator is */
@@ -34,6 +35,9 @@ struct ncclComm {
 
 /* Whether calls may be made on it; a broken rule is reported. */
 bool comm_check(ncclComm_t comm, const char *call, bool may_be_revoked);
+
+/* Whether the calling thread is between ncclGroupStart() and ncclGroupEnd(). */
+bool comm_is_grouped(void);
 
 /* What is registered with it is so no more. returns how many blocks were */
 unsigned comm_forget_memory(ncclComm_t comm);

@@ -128,6 +128,11 @@ static ncclResult_t queue_first(void)
     return result;
 }
 
+bool comm_is_grouped(void)
+{
+    return group.depth > 0;
+}
+
 ncclResult_t ncclGroupStart(void); /* nccl.h declares them without a prototype */
 ncclResult_t ncclGroupEnd(void);
 

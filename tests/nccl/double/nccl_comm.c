@@ -222,6 +222,13 @@ static void hang(void)
         pause();
 }
 
+/* It frees what the other call uses. */
+static void check_inside(const struct ncclComm *c, const char *call)
+{
+    if (atomic_load(&c->n_inside) > 0)
+        double_report("%s is called beneath one that registers memory, or ends that", call);
+}
+
 /* NCCL waits for the end of all graphs that hold the communicator, and so for ever. */
 static void check_graphs(ncclComm_t c, const char *call)
 {
@@ -242,6 +249,7 @@ DOUBLE_EXPORT ncclResult_t ncclCommAbort(ncclComm_t c)
     if (!comm_check(c, "ncclCommAbort", true))
         return ncclInvalidArgument;
     check_graphs(c, "ncclCommAbort");
+    check_inside(c, "ncclCommAbort");
     const unsigned number = fault_count(FAULT_ABORTS);
     if (fault_is(FAULT_ABORT_HANG, number, NULL))
         hang();
@@ -271,6 +279,8 @@ DOUBLE_EXPORT ncclResult_t ncclCommRevoke(ncclComm_t c, int flags)
     double_log("ncclCommRevoke");
     if (!comm_check(c, "ncclCommRevoke", false) || flags != 0)
         return ncclInvalidArgument;
+    if (comm_is_grouped()) /* who asks after one of several waits for all, without an end */
+        double_report("ncclCommRevoke is called in a group");
     const unsigned number = fault_count(FAULT_REVOKES);
     if (fault_is(FAULT_REVOKE_ERROR, number, NULL))
         return ncclInternalError;
@@ -301,6 +311,7 @@ DOUBLE_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t c)
     if (!comm_check(c, "ncclCommFinalize", false))
         return ncclInvalidArgument;
     check_graphs(c, "ncclCommFinalize");
+    check_inside(c, "ncclCommFinalize");
     atomic_store(&c->state, ncclInProgress);
     return comm_spawn(c, finish_by_thread, c);
 }

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 struct mark { /* what a handle points to */
     struct mark *next;
@@ -72,30 +73,23 @@ DOUBLE_EXPORT ncclResult_t ncclMemFree(void *at)
     return cudaFree(at) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 
-DOUBLE_EXPORT ncclResult_t ncclCommRegister(const ncclComm_t comm, void *at, size_t bytes,
-                                            void **ret)
+/* returns NULL: no memory */
+static struct mark *remember(ncclComm_t comm, const void *at, size_t bytes)
 {
-    if (!comm_check(comm, "ncclCommRegister", false))
-        return ncclInvalidUsage;
-    if (fault_is(FAULT_NO_REGISTER, 0, NULL))
-        return ncclSystemError;
-    double_log("ncclCommRegister");
     struct mark *m = calloc(1, sizeof *m);
     pthread_mutex_lock(&mutex);
     if (find(at, bytes) == NULL)
         double_report("ncclCommRegister of memory that is not of ncclMemAlloc");
-    *m = (struct mark){marks, comm, at, bytes};
-    marks = m;
+    if (m != NULL) {
+        *m = (struct mark){marks, comm, at, bytes};
+        marks = m;
+    }
     pthread_mutex_unlock(&mutex);
-    *ret = m;
-    return ncclSuccess;
+    return m;
 }
 
-DOUBLE_EXPORT ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
+static bool forget(ncclComm_t comm, const void *handle)
 {
-    double_log("ncclCommDeregister");
-    if (!comm_check(comm, "ncclCommDeregister", true))
-        return ncclInvalidUsage;
     pthread_mutex_lock(&mutex);
     struct mark **m = &marks;
     while (*m != NULL && *m != handle)
@@ -107,7 +101,41 @@ DOUBLE_EXPORT ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handl
     if (found == NULL || found->comm != comm)
         double_report("ncclCommDeregister of what is not registered");
     free(found);
-    return found != NULL ? ncclSuccess : ncclInvalidArgument;
+    return found != NULL;
+}
+
+static void hang_if(enum fault_kind kind, enum fault_counter counter)
+{
+    for (const unsigned number = fault_count(counter); fault_is(kind, number, NULL);)
+        pause();
+}
+
+DOUBLE_EXPORT ncclResult_t ncclCommRegister(const ncclComm_t comm, void *at, size_t bytes,
+                                            void **ret)
+{
+    if (!comm_check(comm, "ncclCommRegister", false))
+        return ncclInvalidUsage;
+    if (fault_is(FAULT_NO_REGISTER, 0, NULL))
+        return ncclSystemError;
+    atomic_fetch_add(&comm->n_inside, 1);
+    double_log("ncclCommRegister");
+    hang_if(FAULT_REGISTER_HANG, FAULT_REGISTERS);
+    *ret = remember(comm, at, bytes);
+    atomic_fetch_sub(&comm->n_inside, 1);
+    return *ret != NULL ? ncclSuccess : ncclSystemError;
+}
+
+DOUBLE_EXPORT ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
+{
+    if (comm_check(comm, "ncclCommDeregister", true))
+        atomic_fetch_add(&comm->n_inside, 1);
+    else
+        return ncclInvalidUsage;
+    double_log("ncclCommDeregister");
+    hang_if(FAULT_DEREGISTER_HANG, FAULT_DEREGISTERS);
+    const bool is_known = forget(comm, handle);
+    atomic_fetch_sub(&comm->n_inside, 1);
+    return is_known ? ncclSuccess : ncclInvalidArgument;
 }
 
 unsigned comm_forget_memory(ncclComm_t comm)

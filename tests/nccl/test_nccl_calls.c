@@ -1,0 +1,223 @@
+/* Calls of NCCL that never return, and who waits for them: the plug-in by its own interface, over
+ * the double, with one rank and a job of the test's. No assertion is on time: what would wait for
+ * ever is ended by the test's own limit. */
+#include "gpu_ranks.h"
+
+#include "common/error.h"
+#include "worker-runtime/device_plugin.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { BYTES = 1 << 16 };
+
+static const struct device_plugin *plugin;
+static struct device *device;
+static atomic_bool is_broken; /* the job */
+static char gpu_log[PATH_MAX];
+
+static int on_look(void *arg, struct co_error *err)
+{
+    (void)arg;
+    return atomic_load(&is_broken) ? co_fail(err, -ECONNRESET, "a rank has died") : 0;
+}
+
+static bool on_tell(void *arg, int code, const char *text)
+{
+    (void)arg, (void)code, (void)text;
+    return !atomic_exchange(&is_broken, true);
+}
+
+/* In the test's own process, which CK_FORK gives it. */
+static void open_plugin(const char *faults)
+{
+    struct co_error err;
+    const struct device_opts opts = {.abort_timeout_ms = 2000};
+    setenv("NCCL_DOUBLE_FAULTS", faults, 1);
+    snprintf(gpu_log, sizeof gpu_log, "%.*s/log", (int)sizeof gpu_log - 8, gpu_dir);
+    setenv("NCCL_DOUBLE_LOG", gpu_log, 1);
+    void *library = dlopen(DEVICE_PLUGIN_FILE, RTLD_NOW | RTLD_LOCAL);
+    ck_assert_msg(library != NULL, "%s", dlerror());
+    plugin = dlsym(library, DEVICE_PLUGIN_SYMBOL);
+    ck_assert_int_eq(plugin->open(&opts, &device, &err), 0);
+}
+
+static struct device_group *make_group(bool may_be_kept)
+{
+    struct co_error err;
+    struct device_group *g;
+    uint8_t id[DEVICE_ID_BYTES];
+    ck_assert_int_eq(plugin->make_id(device, id, &err), 0);
+    const struct device_make how = {.way = DEVICE_NEW,
+                                    .n = 1,
+                                    .ids = id,
+                                    .n_ids = 1,
+                                    .tag = 1,
+                                    .may_be_kept = may_be_kept,
+                                    .timeout_ms = 60000,
+                                    .job = {.look = on_look, .tell = on_tell}};
+    ck_assert_msg(plugin->make(device, &how, &g, &err) == 0, "%s", err.text);
+    return g;
+}
+
+static void *alloc(cudaStream_t stream)
+{
+    struct co_error err;
+    void *at;
+    ck_assert_int_eq(plugin->alloc(device, BYTES, true, stream, &at, &err), 0);
+    return at;
+}
+
+static unsigned count_in_log(const char *call)
+{
+    char line[256];
+    unsigned n = 0;
+    FILE *f = fopen(gpu_log, "r");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL)
+        n += strstr(line, call) != NULL;
+    if (f != NULL)
+        fclose(f);
+    return n;
+}
+
+static void wait_for_log(const char *call)
+{
+    const uint64_t deadline_ms = co_deadline_ms(60000);
+    while (count_in_log(call) == 0) {
+        ck_assert_msg(co_left_ms(deadline_ms) != 0, "%s was not called", call);
+        usleep(500); /* between two looks */
+    }
+}
+
+static void *free_it(void *at)
+{
+    plugin->free(device, at);
+    return NULL;
+}
+
+/* Memory of g is given back by another thread, which comes to stand in ncclCommDeregister(). */
+static pthread_t begin_free(struct device_group *g, cudaStream_t stream)
+{
+    struct co_error err;
+    pthread_t thread;
+    void *at = alloc(stream);
+    ck_assert_msg(plugin->enlist(g, at, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(pthread_create(&thread, NULL, free_it, at), 0);
+    wait_for_log("ncclCommDeregister");
+    return thread;
+}
+
+/* Of a job that is broken: what a call on g returns that looks at it, which not every one does. */
+static int look_until_broken(struct device_group *g)
+{
+    const uint64_t deadline_ms = co_deadline_ms(60000);
+    struct co_error err;
+    void *comm;
+    int code = 0;
+    while (code == 0 && co_left_ms(deadline_ms) != 0)
+        code = plugin->comm(g, &comm, &err);
+    return code;
+}
+
+START_TEST(who_breaks_a_group_does_not_wait_for_memory_that_is_deregistered)
+{
+    struct co_error err;
+    cudaStream_t stream;
+    open_plugin("deregister_hang");
+    struct device_group *g = make_group(true);
+    ck_assert_int_eq(cudaStreamCreate(&stream), cudaSuccess);
+    const pthread_t thread = begin_free(g, stream);
+    atomic_store(&is_broken, true);
+    ck_assert_int_eq(look_until_broken(g), -ECONNRESET);
+    ck_assert_int_eq(count_in_log("ncclCommRevoke"), 1);
+    pthread_join(thread, NULL); /* given up, its memory with it */
+    ck_assert_int_eq(count_in_log("ncclMemFree"), 0);
+    plugin->close(g);
+    ck_assert_int_eq(plugin->check(device, &err), -EOWNERDEAD);
+    gpu_expect_no_report();
+}
+END_TEST
+
+START_TEST(an_abort_waits_for_memory_that_is_deregistered_until_its_time_is_over)
+{
+    cudaStream_t stream;
+    open_plugin("deregister_hang;revoke_error");
+    struct device_group *g = make_group(true);
+    ck_assert_int_eq(cudaStreamCreate(&stream), cudaSuccess);
+    const pthread_t thread = begin_free(g, stream);
+    atomic_store(&is_broken, true);
+    ck_assert_int_eq(look_until_broken(g), -EOWNERDEAD);
+    ck_assert_int_eq(count_in_log("ncclCommAbort"), 0);
+    pthread_join(thread, NULL);
+    plugin->close(g);
+    gpu_expect_no_report();
+}
+END_TEST
+
+START_TEST(a_registration_that_hangs_breaks_the_group)
+{
+    struct co_error err;
+    cudaStream_t stream;
+    open_plugin("register_hang");
+    struct device_group *g = make_group(false);
+    ck_assert_int_eq(cudaStreamCreate(&stream), cudaSuccess);
+    void *at = alloc(stream);
+    ck_assert_int_eq(plugin->enlist(g, at, &err), -EOWNERDEAD);
+    ck_assert_ptr_nonnull(strstr(err.text, "this process has to be replaced"));
+    plugin->close(g);
+    gpu_expect_no_report();
+}
+END_TEST
+
+START_TEST(one_that_was_revoked_and_is_not_kept_ends_without_registered_memory)
+{
+    struct co_error err;
+    cudaStream_t stream;
+    open_plugin("");
+    struct device_group *g = make_group(false);
+    ck_assert_int_eq(cudaStreamCreate(&stream), cudaSuccess);
+    void *at = alloc(stream);
+    ck_assert_msg(plugin->enlist(g, at, &err) == 0, "%s", err.text);
+    atomic_store(&is_broken, true);
+    ck_assert_int_eq(look_until_broken(g), -ECONNRESET);
+    ck_assert_int_eq(count_in_log("ncclCommDeregister"), 0);
+    plugin->close(g);
+    ck_assert_int_eq(count_in_log("ncclCommDeregister"), 1);
+    ck_assert_int_eq(count_in_log("ncclCommAbort"), 1);
+    plugin->free(device, at);
+    ck_assert_int_eq(plugin->check(device, &err), 0);
+    gpu_expect_no_report();
+}
+END_TEST
+
+START_TEST(a_revoke_that_hangs_keeps_no_other_communicator_from_its_own)
+{
+    open_plugin("revoke_hang@1");
+    struct device_group *g = make_group(false), *other = make_group(false);
+    atomic_store(&is_broken, true);
+    ck_assert_int_eq(look_until_broken(g), -ECONNRESET);
+    ck_assert_int_eq(count_in_log("ncclCommRevoke"), 2);
+    ck_assert_int_eq(count_in_log("ncclCommAbort"), 1);
+    plugin->close(g);
+    plugin->close(other);
+    ck_assert_int_eq(count_in_log("ncclCommAbort"), 2);
+    gpu_expect_no_report();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("nccl_calls");
+    TCase *t = tcase_create("calls");
+    tcase_set_timeout(t, 120);
+    tcase_add_checked_fixture(t, gpu_set_up, gpu_tear_down);
+    tcase_add_test(t, who_breaks_a_group_does_not_wait_for_memory_that_is_deregistered);
+    tcase_add_test(t, an_abort_waits_for_memory_that_is_deregistered_until_its_time_is_over);
+    tcase_add_test(t, a_registration_that_hangs_breaks_the_group);
+    tcase_add_test(t, one_that_was_revoked_and_is_not_kept_ends_without_registered_memory);
+    tcase_add_test(t, a_revoke_that_hangs_keeps_no_other_communicator_from_its_own);
+    suite_add_tcase(s, t);
+    return run_suite(s);
+}
