@@ -210,7 +210,7 @@ int average_copy_out(struct device_group *g, void *to, const void *from, size_t 
 {
     cudaError_t result = open_stream(g);
     if (result == cudaSuccess)
-        result = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, g->stream);
+        result = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, g->stream);
     if (result != cudaSuccess)
         return device_break(g, LIFE_FAILED, words_cuda_failed("copying", result, err), err);
     return wait_stream(g, g->stream, 0, err);

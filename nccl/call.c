@@ -186,8 +186,8 @@ static cudaError_t copy_own(struct work *c)
         to += collects ? count_out(c, r) * c->size : 0;
     }
     return from == to ? cudaSuccess
-                      : cudaMemcpyAsync(to, from, count_out(c, me) * c->size,
-                                        cudaMemcpyDeviceToDevice, c->stream);
+                      : cudaMemcpyAsync(to, from, count_out(c, me) * c->size, cudaMemcpyDefault,
+                                        c->stream);
 }
 
 /* An all_to_all in place sends what it overwrites: from a copy, which lives in the stream's
@@ -200,7 +200,7 @@ static cudaError_t take_temp(struct work *c)
         return cudaSuccess;
     cudaError_t result = cudaMallocAsync(&c->temp, bytes, c->stream);
     if (result == cudaSuccess)
-        result = cudaMemcpyAsync(c->temp, c->in, bytes, cudaMemcpyDeviceToDevice, c->stream);
+        result = cudaMemcpyAsync(c->temp, c->in, bytes, cudaMemcpyDefault, c->stream);
     return result;
 }
 

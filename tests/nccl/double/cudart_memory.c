@@ -239,14 +239,37 @@ static void do_set(void *arg)
     memset(c->to, c->staged[0], c->bytes);
 }
 
+/* Where a copy is said to go is where its memory lies: what becomes of others is not said. */
+static bool is_of_kind(const struct block *b, bool of_device)
+{
+    const bool is_device = b != NULL && b->type == cudaMemoryTypeDevice;
+    return is_device == of_device;
+}
+
+/* With the mutex held. */
+static void check_kind(const void *to_at, const void *from_at, enum cudaMemcpyKind kind)
+{
+    const struct block *to = find(to_at), *from = find(from_at);
+    static const struct {
+        bool to, from; /* a device */
+    } of[] = {[cudaMemcpyHostToHost] = {false, false},
+              [cudaMemcpyHostToDevice] = {true, false},
+              [cudaMemcpyDeviceToHost] = {false, true},
+              [cudaMemcpyDeviceToDevice] = {true, true}};
+    if (kind != cudaMemcpyDefault &&
+        (!is_of_kind(to, of[kind].to) || !is_of_kind(from, of[kind].from)))
+        double_report("a copy from %p to %p is not of the kind %d that is said", from_at, to_at,
+                      (int)kind);
+}
+
 /* Of plain memory of the host CUDA takes a copy before it returns. */
 DOUBLE_EXPORT cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
                                           enum cudaMemcpyKind kind, cudaStream_t stream)
 {
     pthread_mutex_lock(&cudart_mutex);
     const bool stages = find(from) == NULL, to_plain = find(to) == NULL;
+    check_kind(to, from, kind);
     pthread_mutex_unlock(&cudart_mutex);
-    (void)kind; /* cudaMemcpyDefault would do: addresses say what they are */
     const struct double_range touched[] = {{to, bytes, true}, {from, bytes, false}};
     const size_t size = sizeof(struct copy) + (stages ? bytes : 0);
     struct copy *c = malloc(size);
