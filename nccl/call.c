@@ -12,7 +12,7 @@ struct work {
     struct device_group *g;
     const struct collective *what;
     ncclComm_t comm;
-    cudaStream_t stream;
+    cudaStream_t stream; /* that NCCL is given */
     ncclDataType_t dtype;
     ncclRedOp_t op;
     size_t size; /* of an element */
@@ -187,7 +187,7 @@ static cudaError_t copy_own(struct work *c)
     }
     return from == to ? cudaSuccess
                       : cudaMemcpyAsync(to, from, count_out(c, me) * c->size, cudaMemcpyDefault,
-                                        c->stream);
+                                        c->stream); /* also of the host */
 }
 
 /* An all_to_all in place sends what it overwrites: from a copy, which lives in the stream's
@@ -261,24 +261,32 @@ static void unlock(struct device_group *g)
     pthread_mutex_unlock(&g->device->mutex);
 }
 
+static int failed(struct device_group *g, const char *name, cudaError_t result,
+                  struct co_error *err)
+{
+    return device_break(g, LIFE_FAILED, words_cuda_failed(name, result, err), err);
+}
+
 static int run(struct work *c, const char *name, struct co_error *err)
 {
     struct device_group *g = c->g;
+    const cudaStream_t stream = c->stream;
     cudaError_t cuda = take_temp(c);
     if (cuda == cudaSuccess)
         cuda = copy_own(c);
+    if (cuda == cudaSuccess)
+        cuda = detour_begin(&g->detour, stream, &c->stream);
     if (cuda != cudaSuccess)
-        return device_break(g, LIFE_FAILED, words_cuda_failed(name, cuda, err), err);
+        return failed(g, name, cuda, err);
     lock(g);
     c->comm = g->comm; /* of one that was broken meanwhile: who waits hears why */
     const ncclResult_t result = g->is_broken ? ncclInProgress : make_call(c);
     unlock(g);
     int code = call_settle(g, result, name, err);
-    if (c->temp != NULL && cudaFreeAsync(c->temp, c->stream) != cudaSuccess && code == 0) {
-        co_fail(err, -EIO, "%s: a copy cannot be freed", name);
-        code = device_break(g, LIFE_FAILED, -EIO, err);
-    }
-    return code;
+    cuda = detour_end(&g->detour, stream);
+    if (c->temp != NULL && cuda == cudaSuccess)
+        cuda = cudaFreeAsync(c->temp, stream);
+    return code == 0 && cuda != cudaSuccess ? failed(g, name, cuda, err) : code;
 }
 
 int call_run(struct device_group *g, const struct collective *what, struct co_error *err)
@@ -296,6 +304,26 @@ int call_run(struct device_group *g, const struct collective *what, struct co_er
     return code != 0 ? code : run(&c, call_kind_name(what->kind), err);
 }
 
+static int send_or_receive(struct device_group *g, const struct message *m, cudaStream_t stream,
+                           const char *name, struct co_error *err)
+{
+    cudaStream_t own;
+    cudaError_t cuda = detour_begin(&g->detour, stream, &own);
+    if (cuda != cudaSuccess)
+        return failed(g, name, cuda, err);
+    lock(g);
+    ncclResult_t result =
+        ncclInProgress; /* of one that was broken meanwhile: who waits hears why */
+    if (!g->is_broken && m->is_send)
+        result = ncclSend(m->data, m->count, words_dtype(m->dtype), m->peer, g->comm, own);
+    else if (!g->is_broken)
+        result = ncclRecv(m->data, m->count, words_dtype(m->dtype), m->peer, g->comm, own);
+    unlock(g);
+    const int code = call_settle(g, result, name, err);
+    cuda = detour_end(&g->detour, stream);
+    return code == 0 && cuda != cudaSuccess ? failed(g, name, cuda, err) : code;
+}
+
 int call_message(struct device_group *g, const struct message *m, void *stream,
                  struct co_error *err)
 {
@@ -309,13 +337,5 @@ int call_message(struct device_group *g, const struct message *m, void *stream,
         code = call_check_memory(g->device, m->data, "the buffer", err);
     if (code != 0 || m->count == 0)
         return code;
-    lock(g);
-    ncclResult_t result =
-        ncclInProgress; /* of one that was broken meanwhile: who waits hears why */
-    if (!g->is_broken && m->is_send)
-        result = ncclSend(m->data, m->count, words_dtype(m->dtype), m->peer, g->comm, stream);
-    else if (!g->is_broken)
-        result = ncclRecv(m->data, m->count, words_dtype(m->dtype), m->peer, g->comm, stream);
-    unlock(g);
-    return call_settle(g, result, m->is_send ? "send" : "recv", err);
+    return send_or_receive(g, m, stream, m->is_send ? "send" : "recv", err);
 }

@@ -115,6 +115,7 @@ static void drop(struct device_group *g)
         return;
     device_remove(g);
     average_close(g);
+    detour_close(&g->detour);
     bucket_drop_marks(bucket_take_marks(g), NULL);
     free(g);
 }

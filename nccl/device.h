@@ -9,6 +9,7 @@
  *   device.c   the device, and what breaks
  *   comm.c     a communicator from its making to its end
  *   call.c     collectives and messages, into the order of a stream
+ *   detour.c   those on a thread's own default stream
  *   bucket.c   memory for gradients
  *   average.c  their averages, on a stream of the plug-in's
  *   clip.c     their norm
@@ -45,6 +46,11 @@ struct device {
     struct co_error why;         /* it is lost */
 };
 
+struct detour { /* zeroed at first */
+    cudaStream_t stream;
+    cudaEvent_t event;
+};
+
 struct device_group { /* a communicator */
     struct device *device;
     struct device_group *next;
@@ -62,6 +68,7 @@ struct device_group { /* a communicator */
     uint64_t next_look_ns; /* at the job, by who does not wait */
     cudaStream_t stream;   /* of averages; NULL: there were none */
     cudaEvent_t event;
+    struct detour detour;
     struct bucket_mark *marks; /* owned; memory that is registered with it */
 };
 
@@ -114,6 +121,14 @@ int call_check_memory(const struct device *d, const void *p, const char *which,
  * returns   0; as device_break() */
 int call_settle(struct device_group *g, ncclResult_t result, const char *what,
                 struct co_error *err);
+
+/* --- detour.c --------------------------------------------------------------------------------- */
+
+/* The stream that NCCL is to be given for a call on `stream`, behind what is there by now. */
+cudaError_t detour_begin(struct detour *d, cudaStream_t stream, cudaStream_t *ret);
+/* `stream` goes on behind the call, which is not in progress any more. */
+cudaError_t detour_end(struct detour *d, cudaStream_t stream);
+void detour_close(struct detour *d); /* nothing of it runs any more */
 
 /* --- bucket.c: see struct device_plugin ------------------------------------------------------- */
 

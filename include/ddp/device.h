@@ -10,7 +10,8 @@
  *   GPU        of those that the process sees (CUDA_VISIBLE_DEVICES): the one there is, else that
  *              of the local rank's number
  *   stream     a cudaStream_t. The default stream is named by cudaStreamLegacy or
- *              cudaStreamPerThread: NULL stands for memory of the CPU
+ *              cudaStreamPerThread: NULL stands for memory of the CPU. The latter is the calling
+ *              thread's own, and costs two events a call more
  *   memory     of cudaMalloc() and its like, or of the host and known to CUDA
  *   failures   of a peer end the kernels that wait for it, and are returned by the next call of the
  *              group with a stream, as collective.h says. Calls of CUDA know nothing of peers:

@@ -47,8 +47,8 @@ static void begin(int rank, struct buffers *b, size_t bytes, enum ddp_dtype dtyp
 {
     fill(b->in, bytes, dtype, rank);
     memset(b->out, 0x11, bytes);
-    GPU_CHECK(rank, cudaMemcpyAsync(b->gpu_in, b->in, bytes, cudaMemcpyHostToDevice, b->stream));
-    GPU_CHECK(rank, cudaMemcpyAsync(b->gpu_out, b->out, bytes, cudaMemcpyHostToDevice, b->stream));
+    GPU_CHECK(rank, cudaMemcpyAsync(b->gpu_in, b->in, bytes, cudaMemcpyDefault, b->stream));
+    GPU_CHECK(rank, cudaMemcpyAsync(b->gpu_out, b->out, bytes, cudaMemcpyDefault, b->stream));
 }
 
 /* What the GPU has now is what the CPU has. */
@@ -57,8 +57,8 @@ static void compare(int rank, struct ddp_group *g, struct buffers *b, size_t byt
 {
     static char got[2][MOST_RANKS * ROOM];
     RANK_CHECK(rank, ddp_stream_wait(g, b->stream, 0) == 0, "%s", what);
-    GPU_CHECK(rank, cudaMemcpy(got[0], b->gpu_out, bytes, cudaMemcpyDeviceToHost));
-    GPU_CHECK(rank, cudaMemcpy(got[1], b->gpu_in, bytes, cudaMemcpyDeviceToHost));
+    GPU_CHECK(rank, cudaMemcpy(got[0], b->gpu_out, bytes, cudaMemcpyDefault));
+    GPU_CHECK(rank, cudaMemcpy(got[1], b->gpu_in, bytes, cudaMemcpyDefault));
     RANK_CHECK(rank, memcmp(got[0], b->out, bytes) == 0, "%s: out differs", what);
     RANK_CHECK(rank, memcmp(got[1], b->in, bytes) == 0, "%s: in differs", what);
 }
@@ -126,32 +126,49 @@ static void check_counts(int rank, struct ddp_group *g, struct buffers *b, size_
     BOTH(ddp_all_to_all_v, all, type, g, in, to, out, from, type, stream);
 }
 
-static void open_buffers(int rank, struct buffers *b)
+struct way {
+    cudaStream_t stream; /* NULL: one of its own */
+    bool is_of_host;     /* memory of the host that CUDA knows stands for the GPU's */
+};
+
+static void get_memory(int rank, bool is_of_host, char **ret, size_t bytes)
+{
+    if (is_of_host)
+        GPU_CHECK(rank, cudaHostAlloc((void **)ret, bytes, cudaHostAllocDefault));
+    else
+        GPU_CHECK(rank, cudaMalloc((void **)ret, bytes));
+}
+
+static void open_buffers(int rank, const struct way *way, struct buffers *b)
 {
     const size_t bytes = (size_t)MOST_RANKS * ROOM;
     b->in = malloc(bytes);
     b->out = malloc(bytes);
     RANK_CHECK(rank, b->in != NULL && b->out != NULL, "memory");
-    GPU_CHECK(rank, cudaMalloc((void **)&b->gpu_in, bytes));
-    GPU_CHECK(rank, cudaMalloc((void **)&b->gpu_out, bytes));
-    GPU_CHECK(rank, cudaStreamCreate(&b->stream));
+    get_memory(rank, way->is_of_host, &b->gpu_in, bytes);
+    get_memory(rank, way->is_of_host, &b->gpu_out, bytes);
+    b->stream = way->stream;
+    if (b->stream == NULL)
+        GPU_CHECK(rank, cudaStreamCreate(&b->stream));
 }
 
-static void close_buffers(int rank, struct buffers *b)
+static void close_buffers(int rank, const struct way *way, struct buffers *b)
 {
-    GPU_CHECK(rank, cudaFree(b->gpu_in));
-    GPU_CHECK(rank, cudaFree(b->gpu_out));
-    GPU_CHECK(rank, cudaStreamDestroy(b->stream));
+    GPU_CHECK(rank, way->is_of_host ? cudaFreeHost(b->gpu_in) : cudaFree(b->gpu_in));
+    GPU_CHECK(rank, way->is_of_host ? cudaFreeHost(b->gpu_out) : cudaFree(b->gpu_out));
+    if (way->stream == NULL)
+        GPU_CHECK(rank, cudaStreamDestroy(b->stream));
     free(b->in);
     free(b->out);
 }
 
 static int run_all(int rank, void *arg)
 {
-    (void)arg;
+    static const struct way usual = {NULL, false};
+    const struct way *way = arg != NULL ? arg : &usual;
     struct buffers b;
     struct ddp_group *g = gpu_rank_init(rank);
-    open_buffers(rank, &b);
+    open_buffers(rank, way, &b);
     check_reductions(rank, g, &b, 0);
     check_reductions(rank, g, &b, 1);
     check_reductions(rank, g, &b, 1021);
@@ -160,7 +177,7 @@ static int run_all(int rank, void *arg)
     check_copies(rank, g, &b, ROOM - 1);
     check_counts(rank, g, &b, 1);
     check_counts(rank, g, &b, 1111);
-    close_buffers(rank, &b);
+    close_buffers(rank, way, &b);
     ddp_finalize(g);
     return 0;
 }
@@ -175,6 +192,21 @@ START_TEST(calls_that_are_in_progress_first_are_waited_for)
 {
     setenv("NCCL_DOUBLE_FAULTS", "lazy", 1);
     gpu_expect_ranks(3, run_all, NULL);
+}
+END_TEST
+
+START_TEST(a_threads_own_default_stream_is_as_good_as_another)
+{
+    setenv("NCCL_DOUBLE_FAULTS", _i == 0 ? "" : "lazy", 1);
+    struct way way = {cudaStreamPerThread, false};
+    gpu_expect_ranks(3, run_all, &way);
+}
+END_TEST
+
+START_TEST(memory_of_the_host_that_cuda_knows_is_as_good_as_the_gpus)
+{
+    struct way way = {NULL, true};
+    gpu_expect_ranks(3, run_all, &way);
 }
 END_TEST
 
@@ -225,14 +257,14 @@ END_TEST
 
 static int run_messages(int rank, void *arg)
 {
-    (void)arg;
     struct ddp_request *request;
     struct ddp_group *g = gpu_rank_init(rank);
     const int n = ddp_world_size(g);
     int32_t own[COUNT], want[COUNT];
     void *comm = NULL;
-    cudaStream_t stream;
-    GPU_CHECK(rank, cudaStreamCreate(&stream));
+    cudaStream_t stream = arg;
+    if (stream == NULL)
+        GPU_CHECK(rank, cudaStreamCreate(&stream));
     for (int i = 0; i < COUNT; i++) {
         own[i] = rank * 1000 + i;
         want[i] = (rank + n - 1) % n * 1000 + i;
@@ -258,7 +290,7 @@ static int run_messages(int rank, void *arg)
 
 START_TEST(messages_go_round_in_the_order_of_streams)
 {
-    gpu_expect_ranks(4, run_messages, NULL);
+    gpu_expect_ranks(4, run_messages, _i == 0 ? NULL : cudaStreamPerThread);
 }
 END_TEST
 
@@ -508,8 +540,10 @@ int main(void)
     tcase_add_checked_fixture(t, gpu_set_up, gpu_tear_down);
     tcase_add_loop_test(t, all_collectives_give_the_bits_of_those_on_cpus, 1, MOST_RANKS + 1);
     tcase_add_test(t, calls_that_are_in_progress_first_are_waited_for);
+    tcase_add_loop_test(t, a_threads_own_default_stream_is_as_good_as_another, 0, 2);
+    tcase_add_test(t, memory_of_the_host_that_cuda_knows_is_as_good_as_the_gpus);
     tcase_add_loop_test(t, what_may_be_in_place_is, 1, 5);
-    tcase_add_test(t, messages_go_round_in_the_order_of_streams);
+    tcase_add_loop_test(t, messages_go_round_in_the_order_of_streams, 0, 2);
     tcase_add_loop_test(t, groups_are_split_with_or_without_a_communicator_before, 0, 2);
     tcase_add_test(t, what_nccl_cannot_do_is_refused_and_breaks_nothing);
     tcase_add_test(t, fewer_gpus_than_ranks_are_told_by_all_ranks);

@@ -227,6 +227,9 @@ static ncclResult_t add(ncclComm_t comm, cudaStream_t stream, struct kernel_op o
         double_report("%s has rank %d", kernel_op_name(&op), op.root);
         return ncclInvalidArgument;
     }
+    if (stream == cudaStreamPerThread && comm->n > 1) /* alone there is nothing to be late */
+        double_report("%s is put on a thread's own stream, by a thread of NCCL's",
+                      kernel_op_name(&op));
     group.at[group.n].comm = comm;
     group.at[group.n].stream = stream;
     group.at[group.n++].op = op;
