@@ -11,14 +11,16 @@
 #include "gpu_net.h"
 
 enum {
-    GPU_PARTS = 64,      /* most threads that add up images for the same number */
-    GPU_MOST_MEMORY = 64 /* pieces of memory */
+    GPU_PARTS = 64, /* most threads that add up images for the same number */
+    /* pieces of memory: three of a tensor, one of a running average, a dozen of a block, the rest */
+    GPU_MOST_MEMORY = 3 * CONVNET_MAX_TENSORS + CONVNET_MAX_STATS + 12 * MAX_BLOCKS + 24
 };
 
 struct gpu_block {
     struct gpu_shape s;               /* n is that of the batch at hand */
     size_t weight, bias, gamma, beta; /* of tensors; the last two with normalisation only */
     real *running_mean, *running_var; /* NULL without normalisation */
+    struct ddp_syncbn *over_ranks;    /* of the group, which ends it; NULL: over this rank alone */
 
     real *y, *out, *d_out; /* of max_batch images */
     uint8_t *pick;
@@ -37,8 +39,10 @@ struct gpu_inside {
     size_t n_memory;
     uint8_t *pixels[2], *labels[2]; /* by enum gpu_part */
     int64_t *index;
-    real *input, *logits, *d_logits, *d_y;
-    uint8_t *taken;                         /* labels of the batch */
+    real *input, *logits, *d_logits;
+    real *d_y;          /* of the largest block; forward, what was normalised over ranks */
+    real *ones, *zeros; /* of a channel each */
+    uint8_t *taken;     /* labels of the batch */
     double *part, *sums, *result;           /* sums: two of a channel */
     real *velocity[CONVNET_MAX_TENSORS];    /* by tensor */
     real *accumulated[CONVNET_MAX_TENSORS]; /* likewise; all NULL until they are needed */

@@ -1,6 +1,7 @@
 /* gpu_net.c - memory of the network on a GPU, and what goes there and back. */
 #include "gpu_net.h"
 
+#include <ddp/ddp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -130,6 +131,8 @@ static void make_shared(struct gpu_net *net, cudaError_t *result)
         part = GPU_PARTS * weights > part ? GPU_PARTS * weights : part;
     }
     in->d_y = take_reals(net, d_y, result);
+    in->ones = take_filled(net, MAX_CHANNELS, 1, result);
+    in->zeros = take_filled(net, MAX_CHANNELS, 0, result);
     in->part = take(net, part * sizeof(double), result);
     in->sums = take(net, 2 * MAX_CHANNELS * sizeof(double), result);
     in->result = take(net, sizeof(double), result);
@@ -204,6 +207,31 @@ static int open_net(const struct convnet *like, size_t max_batch, const struct d
     }
     *ret_net = net;
     return 0;
+}
+
+/* Layers of a group that has gone went with it. */
+static int normalise_over(struct gpu_net *net, struct ddp_group *g)
+{
+    struct gpu_inside *in = net->inside;
+    int rc = 0;
+    net->norm_status = 0;
+    for (size_t k = 0; k < in->n_blocks; k++) {
+        struct gpu_block *b = &in->blocks[k];
+        b->over_ranks = NULL;
+        if (g == NULL || b->running_mean == NULL || rc != 0)
+            continue;
+        const struct ddp_syncbn_opts opts = {.channels = b->s.c_out,
+                                             .dtype = REAL_DTYPE,
+                                             .weight = net->tensors[b->gamma].param,
+                                             .bias = net->tensors[b->beta].param,
+                                             .running_mean = b->running_mean,
+                                             .running_var = b->running_var,
+                                             .eps = NORM_EPS,
+                                             .momentum = NORM_MOMENTUM,
+                                             .stream = net->stream};
+        rc = ddp_syncbn_create(g, &opts, &b->over_ranks);
+    }
+    return rc;
 }
 
 /* --- steps ------------------------------------------------------------------------------------ */
@@ -314,6 +342,7 @@ __attribute__((visibility("default"))) const struct gpu_ops mnist_gpu_ops = {
     .real_bytes = sizeof(real),
     .open = open_net,
     .close = close_net,
+    .normalise_over = normalise_over,
     .forward = gpu_forward,
     .backward = gpu_backward,
     .count_right = gpu_count_right,

@@ -31,6 +31,8 @@ struct gpu_net {
     void *stream;    /* a cudaStream_t */
     double *results; /* 1, of the host: what the last forward or count gave, once the stream is
                         waited for */
+    int norm_status; /* what a call on the group of normalise_over() has failed with, the first
+                        time; 0: none has. What was computed since then is wrong */
 
     struct gpu_inside *inside;
 };
@@ -48,6 +50,10 @@ struct gpu_ops {
     int (*open)(const struct convnet *like, size_t max_batch, const struct dataset *data,
                 struct gpu_net **ret_net, struct failure *why);
     void (*close)(struct gpu_net *net); /* nothing may be on the stream that waits for a peer */
+
+    /* As convnet_normalise_over(), for training.
+     * returns   0, or a status of libddp */
+    int (*normalise_over)(struct gpu_net *net, struct ddp_group *g);
 
     /* As convnet_forward(); the loss is the result.
      * index   n, 1 .. max_batch; copied */

@@ -81,12 +81,32 @@ static cudaError_t normalise(struct gpu_net *net, struct gpu_block *b, bool trai
     return result;
 }
 
+/* A layer's: a block that is normalised over the ranks has it apart, and pools what it gives. */
+static struct ddp_syncbn_shape shape_of(const struct gpu_block *b)
+{
+    return (struct ddp_syncbn_shape){.outer = in_pixels(&b->s), .inner = 1};
+}
+
+static cudaError_t pool_over_ranks(struct gpu_net *net, struct gpu_block *b)
+{
+    struct gpu_inside *in = net->inside;
+    const struct ddp_syncbn_shape shape = shape_of(b);
+    cudaError_t result = cudaSuccess;
+    if (net->norm_status == 0)
+        net->norm_status = ddp_syncbn_forward(b->over_ranks, &shape, b->y, in->d_y);
+    RUN(result, pool, net, out_numbers(&b->s), .s = b->s, .y = in->d_y, .scale = in->ones,
+        .shift = in->zeros, .out = b->out, .pick = b->pick);
+    return result;
+}
+
 static cudaError_t block_forward(struct gpu_net *net, struct gpu_block *b, const real *x,
                                  bool training)
 {
     cudaError_t result = cudaSuccess;
     RUN(result, conv, net, in_pixels(&b->s) * b->s.c_out, .s = b->s, .x = x,
         .weight = net->tensors[b->weight].param, .bias = net->tensors[b->bias].param, .y = b->y);
+    if (result == cudaSuccess && training && b->over_ranks != NULL)
+        return pool_over_ranks(net, b);
     if (result == cudaSuccess && b->running_mean != NULL)
         result = normalise(net, b, training);
     RUN(result, pool, net, out_numbers(&b->s), .s = b->s, .y = b->y, .scale = b->scale,
@@ -199,6 +219,31 @@ static cudaError_t norm_backward(struct gpu_net *net, struct gpu_block *b)
     return result;
 }
 
+/* To in->d_y, for the convolution. */
+static cudaError_t pool_backward(struct gpu_net *net, struct gpu_block *b)
+{
+    cudaError_t result = b->running_mean != NULL ? norm_backward(net, b) : cudaSuccess;
+    RUN(result, pool_back, net, out_numbers(&b->s), .s = b->s, .d_out = b->d_out, .y = b->y,
+        .pick = b->pick, .a = b->a, .slope = b->slope, .d = b->d, .center = b->center,
+        .d_y = net->inside->d_y);
+    return result;
+}
+
+static cudaError_t pool_backward_over_ranks(struct gpu_net *net, struct gpu_block *b)
+{
+    const struct gpu_inside *in = net->inside;
+    const struct ddp_syncbn_shape shape = shape_of(b);
+    cudaError_t result = cudaSuccess;
+    RUN(result, pool_back, net, out_numbers(&b->s), .s = b->s, .d_out = b->d_out, .y = b->y,
+        .pick = b->pick, .a = in->ones, .slope = in->zeros, .d = in->zeros, .center = in->zeros,
+        .d_y = in->d_y);
+    if (net->norm_status == 0)
+        net->norm_status =
+            ddp_syncbn_backward(b->over_ranks, &shape, b->y, in->d_y, in->d_y,
+                                net->tensors[b->gamma].grad, net->tensors[b->beta].grad);
+    return result;
+}
+
 static cudaError_t conv_backward(struct gpu_net *net, struct gpu_block *b, const real *x, real *d_x)
 {
     struct gpu_inside *in = net->inside;
@@ -219,15 +264,12 @@ static cudaError_t conv_backward(struct gpu_net *net, struct gpu_block *b, const
 static cudaError_t block_backward(struct gpu_net *net, struct ddp_model *model, struct gpu_block *b,
                                   const real *x, real *d_x)
 {
-    const bool is_normal = b->running_mean != NULL;
-    cudaError_t result = is_normal ? norm_backward(net, b) : cudaSuccess;
-    if (is_normal) {
+    cudaError_t result =
+        b->over_ranks != NULL ? pool_backward_over_ranks(net, b) : pool_backward(net, b);
+    if (b->running_mean != NULL) {
         is_ready(model, b->beta);
         is_ready(model, b->gamma);
     }
-    RUN(result, pool_back, net, out_numbers(&b->s), .s = b->s, .d_out = b->d_out, .y = b->y,
-        .pick = b->pick, .a = b->a, .slope = b->slope, .d = b->d, .center = b->center,
-        .d_y = net->inside->d_y);
     if (result == cudaSuccess)
         result = conv_backward(net, b, x, d_x);
     is_ready(model, b->bias);

@@ -428,7 +428,7 @@ static int make_model(struct ddp_group *g, struct job *job, struct ddp_model **r
         return rc;
     *ret_model = NULL;
     if (mnist_gpu_is_on(&job->gpu))
-        return mnist_gpu_model(&job->gpu, g, job->sgd.velocity, ret_model);
+        return mnist_gpu_model(&job->gpu, g, norm_group, job->sgd.velocity, ret_model);
     if (job->opts.pipeline)
         return stages_init(&job->stages, g, net, (size_t)job->opts.batch / pipelines(g, job));
     if (job->opts.zero1)

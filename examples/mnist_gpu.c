@@ -77,13 +77,15 @@ void mnist_gpu_get_net(struct mnist_gpu *u)
         die(&why);
 }
 
-int mnist_gpu_model(struct mnist_gpu *u, struct ddp_group *g, const real *velocity,
-                    struct ddp_model **ret_model)
+int mnist_gpu_model(struct mnist_gpu *u, struct ddp_group *g, struct ddp_group *norm_group,
+                    const real *velocity, struct ddp_model **ret_model)
 {
     /* the full layer, which is ready first, is on its way while the others are computed */
     const struct ddp_model_opts opts = {.stream = u->net->stream, .bucket_bytes = 16 << 10};
     struct failure why;
-    int rc = ddp_model_create(g, u->net->tensors, u->net->n_tensors, &opts, ret_model);
+    int rc = u->ops->normalise_over(u->net, norm_group);
+    if (rc == 0)
+        rc = ddp_model_create(g, u->net->tensors, u->net->n_tensors, &opts, ret_model);
     if (rc == 0 && u->ops->put_velocity(u->net, velocity, &why) < 0)
         die(&why);
     return rc;
@@ -102,12 +104,14 @@ static int wait_for_stream(struct mnist_gpu *u, struct ddp_group *g)
     return 0;
 }
 
-static void run_passes(struct mnist_gpu *u, struct ddp_model *m, const int64_t *index, size_t n)
+/* returns   what normalising over the ranks came to */
+static int run_passes(struct mnist_gpu *u, struct ddp_model *m, const int64_t *index, size_t n)
 {
     struct failure why;
     if (u->ops->forward(u->net, index, n, &why) < 0 || u->ops->backward(u->net, m, &why) < 0)
         die(&why);
     u->host->n_batches++;
+    return u->net->norm_status;
 }
 
 static void add_part(struct mnist_gpu *u, double share)
@@ -130,9 +134,9 @@ static int run_part(struct mnist_gpu *u, struct ddp_group *g, struct ddp_model *
 {
     int rc = 0;
     if (n > 0) {
-        run_passes(u, NULL, index, n);
+        rc = run_passes(u, NULL, index, n);
         add_part(u, share);
-        rc = wait_for_stream(u, g);
+        rc = rc == 0 ? wait_for_stream(u, g) : rc;
         *loss += share * *u->net->results;
     }
     if (is_last)
@@ -154,8 +158,9 @@ int mnist_gpu_gradients(struct mnist_gpu *u, struct ddp_group *g, struct ddp_mod
     }
     if (n_parts > 1)
         return rc;
-    run_passes(u, m, index, n);
-    rc = ddp_model_sync(m);
+    rc = run_passes(u, m, index, n);
+    if (rc == 0)
+        rc = ddp_model_sync(m);
     if (rc == 0)
         rc = wait_for_stream(u, g);
     *ret_loss = *u->net->results;

@@ -39,9 +39,11 @@ void mnist_gpu_get_net(struct mnist_gpu *u);
 /* Collective, and 0 or a status of libddp, from here on. */
 
 /* The model of the GPU's gradients. What ddp_model_create() left in `velocity`, which was
- * registered, goes to the GPU. */
-int mnist_gpu_model(struct mnist_gpu *u, struct ddp_group *g, const real *velocity,
-                    struct ddp_model **ret_model);
+ * registered, goes to the GPU.
+ *
+ * norm_group   as of convnet_normalise_over() */
+int mnist_gpu_model(struct mnist_gpu *u, struct ddp_group *g, struct ddp_group *norm_group,
+                    const real *velocity, struct ddp_model **ret_model);
 
 /* Forward, backward and the average over the ranks, which goes on beside; in n_parts parts. */
 int mnist_gpu_gradients(struct mnist_gpu *u, struct ddp_group *g, struct ddp_model *m,

@@ -220,8 +220,8 @@ static int take_option(struct mnist_options *o, int id, const char *name, const 
 
 static int check_combination(const struct mnist_options *o, struct failure *why)
 {
-    if (o->device != MNIST_CPU && (o->amp > 0 || o->zero1 || o->pipeline || o->sync_bn))
-        return failure_set(why, "--device goes without --amp, --zero1, --pipeline, --sync-bn");
+    if (o->device != MNIST_CPU && (o->amp > 0 || o->zero1 || o->pipeline))
+        return failure_set(why, "--device goes without --amp, --zero1, --pipeline");
     if (o->zero1 && o->amp > 0)
         return failure_set(why, "--zero1 is for --amp O0");
     if (o->pipeline && (o->zero1 || o->amp > 0 || o->accumulate > 1 || o->sync_bn))

@@ -92,6 +92,14 @@ class Mnist(unittest.TestCase):
     def test_on_three_ranks_without_normalisation_in_parts(self):
         self.compare("--norm", "none", "--accumulate", "3", n=3)
 
+    def test_normalised_over_one_two_and_three_ranks(self):
+        for n in 1, 2, 3:
+            self.compare("--sync-bn", n=n)
+
+    def test_normalised_in_parts(self):
+        self.compare("--accumulate", "2", n=2)
+        self.compare("--sync-bn", "--accumulate", "2", n=2)
+
     def test_a_linear_classifier_in_parts_larger_than_it_has_images(self):
         self.compare("--model", "linear", "--accumulate", "7", n=2)
 
@@ -99,6 +107,12 @@ class Mnist(unittest.TestCase):
         gpu = Job(["--device", "cuda", "--norm", "none"], n=2, faults="r1g0:kill@16", launcher=["--max-restarts", "1"])
         self.assertIn("SIGKILL", gpu.said)
         self.assert_same(gpu, Job(["--norm", "none"], n=2))
+
+    def test_a_rank_that_dies_in_a_normalisation_is_replaced(self):
+        gpu = Job(["--device", "cuda", "--sync-bn"], n=2, faults="r1g0:kill@20", launcher=["--max-restarts", "1"])
+        self.assertIn("SIGKILL", gpu.said)
+        self.assertEqual((gpu.status, gpu.report), (0, ""), gpu.said)
+        self.assert_near(gpu.losses, Job(["--sync-bn"], n=2).losses, "losses")
 
     def test_a_rank_whose_gpu_fails_is_replaced(self):
         gpu = Job(["--device", "cuda", "--norm", "none"], n=2, faults="r1g0:cuda@16", launcher=["--max-restarts", "1"])
@@ -129,7 +143,7 @@ class Mnist(unittest.TestCase):
         self.assertIn("on GPUs", Job(["--device", "auto"], n=3).out)
 
     def test_what_is_not_for_gpus_is_refused(self):
-        for options in (["--amp", "O1"], ["--zero1"], ["--sync-bn"], ["--pipeline"]):
+        for options in (["--amp", "O1"], ["--zero1"], ["--pipeline"]):
             job = Job(["--device", "cuda", *options])
             self.assertEqual(job.status, 2, job.said)
             self.assertIn("--device goes without", job.said)
