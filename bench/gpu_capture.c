@@ -1,9 +1,9 @@
 /* gpu_capture.c - what only a GPU can show, for bench/gpu: collectives of a CUDA graph, and how
  * much memory there is less behind each step of a start.
  *
- *     gpu_capture graph REPEATS     "CALLS STREAM_US GRAPH_US": so many all_reduces of 1 MiB, put
- *                                   on a stream one by one, and as a graph that was captured:
- *                                   medians
+ *     gpu_capture graph REPEATS     "CALLS STREAM_US GRAPH_US": so many all_reduces of 1 MiB, from
+ *                                   one place to another, put on a stream one by one, and as a
+ *                                   graph that was captured: medians
  *     gpu_capture memory            "WHAT BYTES", a line each */
 #include "gpu_timing.h"
 
@@ -21,14 +21,15 @@ enum { CALLS = 16, COUNT = 1 << 18, MODEL_COUNT = 25 << 20 };
 struct work {
     struct ddp_group *g;
     cudaStream_t stream;
-    float *at; /* COUNT of the GPU */
+    float *at[2]; /* COUNT of the GPU each: in place a rank alone has nothing to do */
     cudaGraphExec_t graph;
 };
 
 static void put_calls(struct work *w)
 {
     for (int i = 0; i < CALLS; i++)
-        check(ddp_all_reduce(w->g, w->at, w->at, COUNT, DDP_FLOAT32, DDP_SUM, w->stream),
+        check(ddp_all_reduce(w->g, w->at[i % 2], w->at[(i + 1) % 2], COUNT, DDP_FLOAT32, DDP_SUM,
+                             w->stream),
               "ddp_all_reduce");
 }
 
@@ -59,11 +60,12 @@ static void expect_sums(struct work *w)
         want *= (float)ddp_world_size(w->g);
     for (int i = 0; i < COUNT; i++)
         ones[i] = 1;
-    check_cuda(cudaMemcpyAsync(w->at, ones, sizeof ones, cudaMemcpyHostToDevice, w->stream),
+    check_cuda(cudaMemcpyAsync(w->at[0], ones, sizeof ones, cudaMemcpyHostToDevice, w->stream),
                "ones");
+    check_cuda(cudaMemsetAsync(w->at[1], 0, sizeof ones, w->stream), "zeros");
     launch_graph(w);
     check(ddp_stream_wait(w->g, w->stream, 0), "ddp_stream_wait");
-    check_cuda(cudaMemcpy(got, w->at, sizeof got, cudaMemcpyDeviceToHost), "sums");
+    check_cuda(cudaMemcpy(got, w->at[CALLS % 2], sizeof got, cudaMemcpyDeviceToHost), "sums");
     for (int i = 0; i < COUNT; i++)
         if (got[i] != want) {
             fprintf(stderr, "gpu_capture: a graph gives %g, not %g\n", (double)got[i],
@@ -102,8 +104,10 @@ static int graph(struct ddp_group *g, int repeats)
     struct work w = {.g = g};
 
     check_cuda(cudaStreamCreateWithFlags(&w.stream, cudaStreamNonBlocking), "a stream");
-    check_cuda(cudaMalloc((void **)&w.at, COUNT * sizeof *w.at), "memory");
-    check_cuda(cudaMemsetAsync(w.at, 0, COUNT * sizeof *w.at, w.stream), "memory");
+    for (int i = 0; i < 2; i++) {
+        check_cuda(cudaMalloc((void **)&w.at[i], COUNT * sizeof *w.at[i]), "memory");
+        check_cuda(cudaMemsetAsync(w.at[i], 0, COUNT * sizeof *w.at[i], w.stream), "memory");
+    }
     put_calls(&w); /* NCCL connects its ranks now, not while it is captured */
     check(ddp_stream_wait(g, w.stream, 0), "ddp_stream_wait");
     capture(&w);
@@ -111,7 +115,8 @@ static int graph(struct ddp_group *g, int repeats)
     const double one_by_one = median_us(&w, put_calls, repeats);
     ddp_log0(g, "%d %.2f %.2f\n", CALLS, one_by_one, median_us(&w, launch_graph, repeats));
     check_cuda(cudaGraphExecDestroy(w.graph), "cudaGraphExecDestroy"); /* NCCL waits for it */
-    check_cuda(cudaFree(w.at), "memory");
+    check_cuda(cudaFree(w.at[0]), "memory");
+    check_cuda(cudaFree(w.at[1]), "memory");
     check_cuda(cudaStreamDestroy(w.stream), "a stream");
     return 0;
 }
