@@ -38,6 +38,10 @@ extern "C" {
 GPU_KERNELS(DECLARE)
 #undef DECLARE
 
+/* Load all of them, on the current device. CUDA would put that off to the first launch of each, and
+ * may wait for the whole device then: for a kernel of NCCL's, too, whose peer has died. */
+cudaError_t gpu_kernels_load(void);
+
 #ifdef __cplusplus
 }
 #endif

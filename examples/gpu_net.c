@@ -160,6 +160,8 @@ static cudaError_t make(struct gpu_net *net, const struct convnet *like, const s
     net->stream = stream;
     void *results = NULL;
     if (result == cudaSuccess)
+        result = gpu_kernels_load();
+    if (result == cudaSuccess)
         result = cudaHostAlloc(&results, sizeof *net->results, cudaHostAllocDefault);
     net->results = results;
     make_tensors(net, like, &result);

@@ -128,21 +128,24 @@ static void take_sums(struct mnist_gpu *u)
         die(&why);
 }
 
-/* One of the parts of a batch; the ranks meet at the last. */
+/* One of the parts of a batch; the ranks meet at the last. Memory for sums is made in the first one,
+ * for which CUDA may wait for the device: nothing that waits for a peer is there by then. */
 static int run_part(struct mnist_gpu *u, struct ddp_group *g, struct ddp_model *m,
                     const int64_t *index, size_t n, double share, bool is_last, double *loss)
 {
     int rc = 0;
     if (n > 0) {
         rc = run_passes(u, NULL, index, n);
+        if (rc == 0)
+            rc = wait_for_stream(u, g);
+        if (rc != 0)
+            return rc;
         add_part(u, share);
-        rc = rc == 0 ? wait_for_stream(u, g) : rc;
         *loss += share * *u->net->results;
     }
     if (is_last)
         take_sums(u);
-    if (rc == 0)
-        rc = ddp_model_accumulate(m, !is_last);
+    rc = ddp_model_accumulate(m, !is_last);
     return rc == 0 ? ddp_model_sync(m) : rc;
 }
 
@@ -176,6 +179,8 @@ void mnist_gpu_step(struct mnist_gpu *u, double lr, double momentum)
 
 /* --- the test --------------------------------------------------------------------------------- */
 
+/* And wait for it: copies from plain memory of the host, which the test makes, may wait for the
+ * stream, and know nothing of peers. */
 static int average_stats(struct mnist_gpu *u, struct ddp_group *g)
 {
     int rc = 0;
@@ -183,7 +188,7 @@ static int average_stats(struct mnist_gpu *u, struct ddp_group *g)
         const struct convnet_stat *s = &u->net->stats[i];
         rc = ddp_all_reduce(g, s->values, s->values, s->count, REAL_DTYPE, DDP_AVG, u->net->stream);
     }
-    return rc;
+    return rc == 0 ? wait_for_stream(u, g) : rc;
 }
 
 int mnist_gpu_test(struct mnist_gpu *u, struct ddp_group *g, size_t first, size_t end,
