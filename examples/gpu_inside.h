@@ -12,7 +12,7 @@
 
 enum {
     GPU_PARTS = 64, /* most threads that add up images for the same number */
-    /* pieces of memory: three of a tensor, one of a running average, a dozen of a block, the rest */
+    /* pieces of memory: 3 of a tensor, 1 of a running average, 12 of a block, and the rest */
     GPU_MOST_MEMORY = 3 * CONVNET_MAX_TENSORS + CONVNET_MAX_STATS + 12 * MAX_BLOCKS + 24
 };
 

@@ -128,8 +128,8 @@ static void take_sums(struct mnist_gpu *u)
         die(&why);
 }
 
-/* One of the parts of a batch; the ranks meet at the last. Memory for sums is made in the first one,
- * for which CUDA may wait for the device: nothing that waits for a peer is there by then. */
+/* One of the parts of a batch; the ranks meet at the last. Memory for sums is made in the first
+ * one, for which CUDA may wait for the device: nothing that waits for a peer is there by then. */
 static int run_part(struct mnist_gpu *u, struct ddp_group *g, struct ddp_model *m,
                     const int64_t *index, size_t n, double share, bool is_last, double *loss)
 {

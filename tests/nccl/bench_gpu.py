@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""bench/gpu without a GPU: one line and status 69; a probe that fails otherwise: status 1; its loader and clipping, over the double.
+"""bench/gpu without a GPU: one line and status 69; a probe that fails otherwise: status 1; and its parts that are quick,
+over the double.
 
     bench_gpu.py BENCH_GPU BUILD_ROOT
 """
@@ -44,6 +45,26 @@ with tempfile.TemporaryDirectory(prefix="nccl-bench-") as out:
         assert done.returncode == want and what in done.stderr and not os.path.exists(results), done
     done = run(gpu, "--build", build)
     assert done.returncode == 2 and "figures of a test double" in done.stderr, "a double's figures are nobody's results"
+
+    def parts(*names, **env):
+        options = [option for name in names for option in ("--part", name)]
+        done = run(gpu, "--build", build, "--values", "20000", "--repeats", "2", "--out", results, *options, **env)
+        with open(results, encoding="utf-8") as f:
+            return done, f.read()
+
+    done, said = parts("averages", "statistics", "speed")
+    assert done.returncode == 0, done
+    assert "**Nothing here is real**" in said and "45 cases" in said and "- float16, always_fp32\n" in said, said
+    for row in "channels_last, float64", "pack and unpack, bfloat16, check finite", "syncbn backward":
+        assert f"| {row} " in said, said
+    for kernel, part, what in (
+        ("ddp_unpack", "averages", "float32,predivided,finite: value 1 is "),
+        ("ddp_pack", "averages", "float32,to_float16,finite: value 1 is "),
+        ("ddp_say_moments", "statistics", "on the GPU, and"),
+        ("ddp_backward", "statistics", "dx[0] is "),
+    ):
+        done, said = parts(part, NCCL_DOUBLE_IDLE_KERNEL=kernel)
+        assert done.returncode == 1 and "**Failed**" in said and what in said, (kernel, done, said)
 
     samples = os.path.join(out, "samples")
     with open(samples, "wb") as f:

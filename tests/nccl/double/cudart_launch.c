@@ -438,10 +438,18 @@ struct launch {
     _Alignas(max_align_t) unsigned char work[];
 };
 
+/* A fault: a kernel that does nothing. */
+static bool is_idle(const struct kernel *k)
+{
+    const char *name = getenv("NCCL_DOUBLE_IDLE_KERNEL");
+    return name != NULL && strncmp(k->entry + strlen(".entry "), name, strlen(name)) == 0;
+}
+
 static void run(void *arg)
 {
     const struct launch *l = arg;
-    l->kernel->run(l->work, l->blocks, l->lanes);
+    if (!is_idle(l->kernel))
+        l->kernel->run(l->work, l->blocks, l->lanes);
 }
 
 DOUBLE_EXPORT cudaError_t cudaLaunchKernel(const void *kernel, dim3 blocks, dim3 lanes, void **args,
