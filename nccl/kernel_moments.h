@@ -30,6 +30,11 @@ KERNEL_FN void kernel_set_real(void *values, uint32_t dtype, uint64_t at, double
 /* Where the k-th value of a channel lies. */
 KERNEL_FN uint64_t kernel_place(const struct device_layer *l, uint64_t channel, uint64_t k)
 {
+    if ((k | l->inner) <= UINT32_MAX) { /* GPUs have no division of 64 bits: it is a long one */
+        const uint32_t narrow = (uint32_t)k, outer = narrow / (uint32_t)l->inner;
+        const uint32_t inner = narrow - outer * (uint32_t)l->inner;
+        return (outer * l->channels + channel) * l->inner + inner;
+    }
     const uint64_t outer = k / l->inner, inner = k % l->inner;
     return (outer * l->channels + channel) * l->inner + inner;
 }
