@@ -39,6 +39,29 @@ struct kernel_pieces { /* what a kernel is given, by value */
     uint32_t *found_inf; /* becomes 1 if a value is not finite; NULL: nobody asks */
 };
 
+enum { KERNEL_TILE = 2048 }; /* values that a block takes at a time */
+
+/* Of all pieces of a launch, which lie on the wire one behind the other. */
+KERNEL_FN uint64_t kernel_count(const struct kernel_pieces *k)
+{
+    const struct kernel_piece *last = &k->piece[k->n - 1];
+    return last->first + last->count - k->piece[0].first;
+}
+
+/* The piece that has the value at that place on the wire; it is there. */
+KERNEL_FN uint32_t kernel_find(const struct kernel_pieces *k, uint64_t at)
+{
+    uint32_t low = 0, high = k->n; /* low begins there or before, high behind it */
+    while (high - low > 1) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (k->piece[middle].first <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 /* A value of a type that float32 holds. */
 KERNEL_FN float kernel_get(const void *at, uint32_t dtype, uint64_t i)
 {

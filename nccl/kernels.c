@@ -13,7 +13,7 @@ extern const unsigned long long kernels_image[];
 enum {
     LANES = KERNEL_LANES,
     EACH = 4,          /* values of a thread, as long as there are enough threads */
-    MOST_BLOCKS = 2048 /* of a piece: some for each multiprocessor, whatever the GPU */
+    MOST_BLOCKS = 2048 /* for pieces: some for each multiprocessor, whatever the GPU */
 };
 
 /* --- loading ---------------------------------------------------------------------------------- */
@@ -93,12 +93,9 @@ static int launch(const struct kernels *k, enum kernel which, dim3 blocks, const
 static int run_pieces(const struct kernels *k, enum kernel which, const struct kernel_pieces *work,
                       cudaStream_t stream, struct co_error *err)
 {
-    uint64_t most = 0;
-    for (uint32_t i = 0; i < work->n; i++)
-        most = work->piece[i].count > most ? work->piece[i].count : most;
-    if (most == 0)
-        return 0;
-    return launch(k, which, (dim3){blocks_for(most, MOST_BLOCKS), work->n, 1}, work, stream, err);
+    const uint64_t tiles = (kernel_count(work) + KERNEL_TILE - 1) / KERNEL_TILE;
+    const unsigned blocks = tiles < MOST_BLOCKS ? (unsigned)tiles : MOST_BLOCKS;
+    return blocks > 0 ? launch(k, which, (dim3){blocks, 1, 1}, work, stream, err) : 0;
 }
 
 int kernels_pack(const struct kernels *k, const struct kernel_pieces *work, cudaStream_t stream,

@@ -3,11 +3,23 @@
 #include "kernel_clip.h"
 #include "kernel_moments.h"
 
-/* A row of blocks for each piece: short pieces leave theirs at once. */
-#define EACH_VALUE(k, p, i)                                                                        \
-    const struct kernel_piece *p = &(k).piece[blockIdx.y];                                         \
-    for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < p->count;               \
-         i += (uint64_t)gridDim.x * blockDim.x)
+/* All pieces are one row of values, as on the wire, and blocks share it in tiles: beside a long
+ * piece short ones keep no blocks that have nothing to do. */
+template <typename Step> static __device__ bool each_value(const struct kernel_pieces &k, Step step)
+{
+    const uint64_t first = k.piece[0].first, end = first + kernel_count(&k);
+    bool is_bad = false;
+    for (uint64_t tile = first + (uint64_t)blockIdx.x * KERNEL_TILE; tile < end;
+         tile += (uint64_t)gridDim.x * KERNEL_TILE) {
+        const struct kernel_piece *p = &k.piece[kernel_find(&k, tile)];
+        for (unsigned at = threadIdx.x; at < KERNEL_TILE && tile + at < end; at += blockDim.x) {
+            while (tile + at - p->first >= p->count)
+                p++;
+            is_bad |= !step(&k, p, tile + at - p->first);
+        }
+    }
+    return is_bad;
+}
 
 /* One word for all: nobody but the first thread of a block that has found something writes it, and
  * always the same. */
@@ -19,18 +31,12 @@ static __device__ void tell(const struct kernel_pieces &k, bool is_bad)
 
 extern "C" __global__ void ddp_pack(const __grid_constant__ struct kernel_pieces k)
 {
-    bool is_bad = false;
-    EACH_VALUE(k, p, i)
-    is_bad |= !kernel_pack(&k, p, i);
-    tell(k, is_bad);
+    tell(k, each_value(k, kernel_pack));
 }
 
 extern "C" __global__ void ddp_unpack(const __grid_constant__ struct kernel_pieces k)
 {
-    bool is_bad = false;
-    EACH_VALUE(k, p, i)
-    is_bad |= !kernel_unpack(&k, p, i);
-    tell(k, is_bad);
+    tell(k, each_value(k, kernel_unpack));
 }
 
 /* --- sums ------------------------------------------------------------------------------------- */

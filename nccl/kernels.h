@@ -51,7 +51,8 @@ int kernels_load(struct kernels *k, struct co_error *err);
  *
  * work      copied; work->n is 1 to KERNEL_PIECES. found_inf becomes 1 where one was not finite
  *           before it was multiplied
- * shape     the pieces of a bucket lie on the wire one behind the other, without gaps
+ * shape     the pieces of a bucket lie on the wire one behind the other, without gaps; `first` says
+ *           where, also without a wire: blocks are dealt out over all values
  * cost      each value is read once and written once */
 int kernels_pack(const struct kernels *k, const struct kernel_pieces *work, cudaStream_t stream,
                  struct co_error *err);

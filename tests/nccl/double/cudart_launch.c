@@ -24,12 +24,19 @@ static void run_pieces(const struct kernel_pieces *k, dim3 blocks, dim3 lanes,
                        bool (*one)(const struct kernel_pieces *k, const struct kernel_piece *p,
                                    uint64_t i))
 {
-    const uint64_t step = (uint64_t)blocks.x * lanes.x;
+    const uint64_t first = k->piece[0].first, end = first + kernel_count(k);
     bool is_bad = false;
-    for (unsigned y = 0; y < blocks.y; y++)
-        for (uint64_t thread = 0; thread < step; thread++)
-            for (uint64_t i = thread; i < k->piece[y].count; i += step)
-                is_bad |= !one(k, &k->piece[y], i);
+    (void)lanes;
+    for (unsigned x = 0; x < blocks.x; x++)
+        for (uint64_t tile = first + (uint64_t)x * KERNEL_TILE; tile < end;
+             tile += (uint64_t)blocks.x * KERNEL_TILE) {
+            const struct kernel_piece *p = &k->piece[kernel_find(k, tile)];
+            for (uint64_t at = tile; at < tile + KERNEL_TILE && at < end; at++) {
+                while (at - p->first >= p->count)
+                    p++;
+                is_bad |= !one(k, p, at - p->first);
+            }
+        }
     if (is_bad && k->found_inf != NULL)
         *k->found_inf = 1;
 }

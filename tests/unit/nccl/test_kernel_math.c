@@ -213,6 +213,25 @@ START_TEST(nothing_is_written_where_there_is_nothing_to_do)
 }
 END_TEST
 
+/* Of pieces of all sizes, none among them, where the launch is not the bucket's first. */
+START_TEST(each_place_on_the_wire_is_found_in_its_piece)
+{
+    struct kernel_pieces k = {.n = KERNEL_PIECES};
+    uint64_t first = 77;
+    for (uint32_t i = 0; i < k.n; i++) {
+        k.piece[i] = (struct kernel_piece){NULL, i % 3 == 1 ? 0 : i * i, first};
+        first += k.piece[i].count;
+    }
+    ck_assert_uint_eq(kernel_count(&k), first - 77);
+    for (uint64_t at = 77; at < first; at++) {
+        const struct kernel_piece *p = &k.piece[kernel_find(&k, at)];
+        ck_assert(p->first <= at && at < p->first + p->count);
+    }
+    k.n = 1;
+    ck_assert_uint_eq(kernel_find(&k, 77), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("kernel_math");
@@ -226,6 +245,7 @@ int main(void)
     tcase_add_loop_test(t, float64_goes_by_way_of_float32_as_on_cpus, 0, 2 * N_FACTORS);
     tcase_add_loop_test(t, what_travels_as_it_is_keeps_its_bits, 0, 4);
     tcase_add_test(t, nothing_is_written_where_there_is_nothing_to_do);
+    tcase_add_test(t, each_place_on_the_wire_is_found_in_its_piece);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
