@@ -238,6 +238,40 @@ START_TEST(of_one_value_the_bias_is_left_and_nothing_follows_it)
 }
 END_TEST
 
+/* A collective is on the stream that never ends by itself, and kernels are to be loaded. */
+static int run_behind_a_death(int rank, void *arg)
+{
+    (void)arg;
+    float values[CHANNELS * INNER] = {0};
+    const struct ddp_syncbn_shape shape = {1, INNER};
+    struct ddp_group *g = gpu_rank_init(rank);
+    struct ddp_syncbn *bn;
+    cudaStream_t stream;
+    GPU_CHECK(rank, cudaStreamCreate(&stream));
+    float *at = gpu_copy_of(rank, values, sizeof values, stream);
+    const struct ddp_syncbn_opts layer = {.channels = CHANNELS, .stream = stream};
+    int rc = ddp_all_reduce(g, at, at, INNER, DDP_FLOAT32, DDP_SUM, stream);
+    RANK_CHECK(rank, rc == 0 || rc == DDP_EPEER, "%d", rc);
+    rc = ddp_syncbn_create(g, &layer, &bn);
+    if (rc == 0)
+        rc = ddp_syncbn_forward(bn, &shape, at, at);
+    RANK_CHECK(rank, rc == DDP_EPEER, "%d", rc);
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(kernels_are_not_loaded_behind_what_waits_for_a_dead_peer)
+{
+    struct ranks r;
+    setenv("NCCL_DOUBLE_FAULTS", "r1g0:kill@1", 1);
+    ranks_start(&r, 2, run_behind_a_death, NULL);
+    ranks_wait(&r);
+    ck_assert_msg(r.status[0] == 0 && WIFSIGNALED(r.status[1]), "%#x, %#x", r.status[0],
+                  r.status[1]);
+    gpu_expect_no_report();
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("nccl_syncbn");
@@ -249,6 +283,7 @@ int main(void)
     tcase_add_test(t, it_works_in_place);
     tcase_add_test(t, what_a_layer_on_a_gpu_cannot_do_is_refused);
     tcase_add_test(t, of_one_value_the_bias_is_left_and_nothing_follows_it);
+    tcase_add_test(t, kernels_are_not_loaded_behind_what_waits_for_a_dead_peer);
     suite_add_tcase(s, t);
     return run_suite(s);
 }

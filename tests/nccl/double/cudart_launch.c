@@ -430,9 +430,13 @@ DOUBLE_EXPORT cudaError_t cudaLibraryGetKernel(cudaKernel_t *ret, cudaLibrary_t 
     return cudart_return(cudaErrorSymbolNotFound);
 }
 
+/* It loads the kernel, for which CUDA may wait until the device is idle: here it does. */
 DOUBLE_EXPORT cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *ret, const void *kernel)
 {
     (void)kernel;
+    pthread_mutex_lock(&cudart_mutex);
+    cudart_wait_all();
+    pthread_mutex_unlock(&cudart_mutex);
     memset(ret, 0, sizeof *ret);
     return cudart_return(cudaSuccess);
 }
