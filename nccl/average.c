@@ -21,10 +21,11 @@ enum { FOUND_OWN, FOUND_AVERAGED }; /* the words of device_average.found_inf */
 
 /* --- the stream ------------------------------------------------------------------------------- */
 
+/* The calling thread may not have chosen a device, as one of a backward pass. */
 static cudaError_t open_stream(struct device_group *g)
 {
-    cudaError_t result = cudaSuccess;
-    if (g->stream == NULL)
+    cudaError_t result = cudaSetDevice(g->device->index);
+    if (result == cudaSuccess && g->stream == NULL)
         result = cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking);
     if (result == cudaSuccess && g->event == NULL)
         result = cudaEventCreateWithFlags(&g->event, cudaEventDisableTiming);

@@ -271,7 +271,9 @@ static int run(struct work *c, const char *name, struct co_error *err)
 {
     struct device_group *g = c->g;
     const cudaStream_t stream = c->stream;
-    cudaError_t cuda = take_temp(c);
+    cudaError_t cuda = cudaSetDevice(g->device->index);
+    if (cuda == cudaSuccess)
+        cuda = take_temp(c);
     if (cuda == cudaSuccess)
         cuda = copy_own(c);
     if (cuda == cudaSuccess)
@@ -307,8 +309,10 @@ int call_run(struct device_group *g, const struct collective *what, struct co_er
 static int send_or_receive(struct device_group *g, const struct message *m, cudaStream_t stream,
                            const char *name, struct co_error *err)
 {
-    cudaStream_t own;
-    cudaError_t cuda = detour_begin(&g->detour, stream, &own);
+    cudaStream_t own = stream;
+    cudaError_t cuda = cudaSetDevice(g->device->index);
+    if (cuda == cudaSuccess)
+        cuda = detour_begin(&g->detour, stream, &own);
     if (cuda != cudaSuccess)
         return failed(g, name, cuda, err);
     lock(g);

@@ -68,7 +68,10 @@ int clip_run(struct device *d, const struct device_clip *c, struct co_error *err
                             .part = work,
                             .norm = work + KERNEL_CLIP_BLOCKS,
                             .factor = work + KERNEL_CLIP_BLOCKS + 1};
-    int code = check_capture(c, err);
+    const cudaError_t set = cudaSetDevice(d->index); /* of the calling thread */
+    int code = set != cudaSuccess ? words_cuda_failed("cudaSetDevice", set, err) : 0;
+    if (code == 0)
+        code = check_capture(c, err);
     if (code == 0)
         code = clear_parts(c, &k, err);
     if (code == 0)

@@ -54,7 +54,9 @@ static int load_kernels(struct device *d, struct co_error *err)
 static int norm(struct device *d, enum device_norm step, const struct device_layer *layer,
                 void *stream, struct co_error *err)
 {
-    return kernels_norm(&d->kernels, step, layer, stream, err);
+    int index;
+    const int code = use(d, &index, err);
+    return code != 0 ? code : kernels_norm(&d->kernels, step, layer, stream, err);
 }
 
 static int comm_of(struct device_group *g, void **ret, struct co_error *err)

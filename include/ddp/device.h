@@ -12,6 +12,8 @@
  *   stream     a cudaStream_t. The default stream is named by cudaStreamLegacy or
  *              cudaStreamPerThread: NULL stands for memory of the CPU. The latter is the calling
  *              thread's own, and costs two events a call more
+ *   threads    as collective.h says; a call makes the rank's GPU the calling thread's current
+ *              device
  *   memory     of cudaMalloc() and its like, or of the host and known to CUDA
  *   failures   of a peer end the kernels that wait for it, and are returned by the next call of the
  *              group with a stream, as collective.h says. Calls of CUDA know nothing of peers:

@@ -34,7 +34,7 @@ static bool on_tell(void *arg, int code, const char *text)
 static void open_plugin(const char *faults)
 {
     struct co_error err;
-    const struct device_opts opts = {.abort_timeout_ms = 2000};
+    const struct device_opts opts = {.local_rank = 1, .abort_timeout_ms = 2000};
     setenv("NCCL_DOUBLE_FAULTS", faults, 1);
     snprintf(gpu_log, sizeof gpu_log, "%.*s/log", (int)sizeof gpu_log - 8, gpu_dir);
     setenv("NCCL_DOUBLE_LOG", gpu_log, 1);
@@ -207,6 +207,97 @@ START_TEST(a_revoke_that_hangs_keeps_no_other_communicator_from_its_own)
 }
 END_TEST
 
+struct stray { /* a call that a thread makes which has not chosen a device */
+    struct device_group *g;
+    cudaStream_t stream;
+    float *at;
+    int code;
+};
+
+static void *average_by_thread(void *arg)
+{
+    struct co_error err;
+    struct stray *s = arg;
+    const struct device_piece piece = {s->at, BYTES / sizeof *s->at};
+    const struct device_average a = {.piece = &piece,
+                                     .n = 1,
+                                     .dtype = DDP_FLOAT32,
+                                     .is_sum = true,
+                                     .before = 1,
+                                     .after = 0.5,
+                                     .stream = s->stream};
+    s->code = plugin->average(s->g, &a, &err);
+    return NULL;
+}
+
+static void *reduce_by_thread(void *arg)
+{
+    struct co_error err;
+    struct stray *s = arg;
+    const struct collective c = {.kind = CALL_ALL_REDUCE,
+                                 .in = s->at,
+                                 .out = s->at,
+                                 .count = BYTES / sizeof *s->at,
+                                 .dtype = DDP_FLOAT32,
+                                 .stream = cudaStreamPerThread};
+    s->code = plugin->run(s->g, &c, &err);
+    return NULL;
+}
+
+static void *normalise_by_thread(void *arg)
+{
+    struct co_error err;
+    struct stray *s = arg;
+    double *work = (double *)(void *)s->at;
+    const struct device_layer layer = {.channels = 1,
+                                       .dtype = DDP_FLOAT64,
+                                       .running_mean = work,
+                                       .running_var = work + 1,
+                                       .mean = work + 2,
+                                       .invstd = work + 3};
+    s->code = plugin->norm(device, DEVICE_NORM_RECALL, &layer, s->stream, &err);
+    return NULL;
+}
+
+static void *clip_by_thread(void *arg)
+{
+    struct co_error err;
+    struct stray *s = arg;
+    const struct ddp_tensor tensor = {.count = 1, .dtype = DDP_FLOAT32};
+    uint8_t *const grad = (uint8_t *)(s->at + BYTES / sizeof *s->at - 1);
+    const struct device_clip clip = {.tensor = &tensor,
+                                     .grad = &grad,
+                                     .n = 1,
+                                     .max_norm = 1,
+                                     .work = s->at,
+                                     .stream = s->stream};
+    s->code = plugin->clip(device, &clip, &err);
+    return NULL;
+}
+
+START_TEST(a_thread_that_has_chosen_no_device_uses_the_ranks)
+{
+    static void *(*const calls[])(void *arg) = {average_by_thread, reduce_by_thread,
+                                                normalise_by_thread, clip_by_thread};
+    struct co_error err;
+    pthread_t thread;
+    open_plugin("");
+    struct stray s = {.g = make_group(false)};
+    ck_assert_int_eq(plugin->load_kernels(device, &err), 0);
+    ck_assert_int_eq(cudaStreamCreate(&s.stream), cudaSuccess);
+    s.at = alloc(s.stream);
+    ck_assert_int_eq(plugin->wait(s.g, s.stream, 0, &err), 0);
+    ck_assert_int_eq(pthread_create(&thread, NULL, calls[_i], &s), 0);
+    pthread_join(thread, NULL);
+    ck_assert_int_eq(s.code, 0);
+    ck_assert_int_eq(plugin->wait_averages(s.g, 0, &err), 0);
+    ck_assert_int_eq(plugin->wait(s.g, s.stream, 0, &err), 0);
+    plugin->close(s.g);
+    plugin->free(device, s.at);
+    gpu_expect_no_report();
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("nccl_calls");
@@ -218,6 +309,7 @@ int main(void)
     tcase_add_test(t, a_registration_that_hangs_breaks_the_group);
     tcase_add_test(t, one_that_was_revoked_and_is_not_kept_ends_without_registered_memory);
     tcase_add_test(t, a_revoke_that_hangs_keeps_no_other_communicator_from_its_own);
+    tcase_add_loop_test(t, a_thread_that_has_chosen_no_device_uses_the_ranks, 0, 4);
     suite_add_tcase(s, t);
     return run_suite(s);
 }

@@ -17,6 +17,7 @@ struct comm_op { /* of ncclRedOpCreatePreMulSum() */
 struct ncclComm {
     struct ncclComm *next; /* of all that were ever made */
     int rank, n;
+    int device; /* current when it was made */
     uint64_t id;
     struct shared *shared;
     _Atomic int state; /* ncclResult_t: what ncclCommGetAsyncError() says */

@@ -475,6 +475,13 @@ DOUBLE_EXPORT cudaError_t cudaLaunchKernel(const void *kernel, dim3 blocks, dim3
                       lanes.x);
         return cudart_return(cudaErrorInvalidConfiguration);
     }
+    int current;
+    const int device = double_device_of(stream);
+    cudaGetDevice(&current);
+    if (device >= 0 && device != current) {
+        double_report("%s is launched by a thread whose device is another one", k->entry);
+        return cudart_return(cudaErrorInvalidResourceHandle);
+    }
     struct launch *l = malloc(bytes);
     if (l == NULL)
         return cudart_return(cudaErrorMemoryAllocation);

@@ -15,6 +15,7 @@ struct job {
 
 struct CUstream_st {
     unsigned agent;
+    int device; /* current when it was made */
     pthread_t thread;
     struct job *first, **last;
     bool is_busy, must_stop;
@@ -24,6 +25,7 @@ struct CUstream_st {
 };
 
 struct CUevent_st {
+    int device;
     struct race_clock seen; /* when it was recorded last */
     unsigned long n_recorded, n_done;
 };
@@ -75,6 +77,7 @@ static struct CUstream_st *new_stream(void)
     if (s == NULL)
         return NULL;
     s->agent = agent;
+    cudaGetDevice(&s->device);
     s->last = &s->first;
     if (pthread_create(&s->thread, NULL, run, s) != 0) {
         free(s);
@@ -103,6 +106,20 @@ struct CUgraph_st **cudart_graph_of(cudaStream_t name)
 {
     struct CUstream_st *s = find(name);
     return s != NULL ? &s->graph : NULL;
+}
+
+static bool is_default(const struct CUstream_st *s)
+{
+    return s == defaults[0] || s == defaults[1];
+}
+
+int double_device_of(cudaStream_t name)
+{
+    pthread_mutex_lock(&cudart_mutex);
+    const struct CUstream_st *s = find(name);
+    const int device = s == NULL || is_default(s) ? -1 : s->device;
+    pthread_mutex_unlock(&cudart_mutex);
+    return device;
 }
 
 static bool is_idle(const struct CUstream_st *s)
@@ -253,6 +270,8 @@ DOUBLE_EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t *ret, unsigned fl
 {
     (void)flags;
     *ret = calloc(1, sizeof **ret);
+    if (*ret != NULL)
+        cudaGetDevice(&(*ret)->device);
     return cudart_return(*ret != NULL ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
@@ -293,6 +312,11 @@ DOUBLE_EXPORT cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t name)
     struct CUstream_st *s = find(name);
     if (s != NULL && s->graph != NULL) {
         double_report("an event is recorded in a graph: this double captures one stream");
+        s = NULL;
+    }
+    if (s != NULL && !is_default(s) && s->device != e->device) {
+        double_report("an event of device %d is recorded on a stream of device %d", e->device,
+                      s->device);
         s = NULL;
     }
     if (j == NULL || s == NULL) {

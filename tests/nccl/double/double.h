@@ -49,6 +49,9 @@ DOUBLE_EXPORT cudaError_t double_queue(cudaStream_t stream, const char *name,
                                        void (*work)(void *arg), const void *arg, size_t bytes,
                                        const struct double_range *range, size_t n_ranges);
 
+/* The device of a stream; -1: a default one, which is of any. */
+DOUBLE_EXPORT int double_device_of(cudaStream_t stream);
+
 /* Whether a stream captures a graph: what is put there is done when the graph is launched. */
 DOUBLE_EXPORT bool double_is_capturing(cudaStream_t stream);
 

@@ -230,6 +230,9 @@ static ncclResult_t add(ncclComm_t comm, cudaStream_t stream, struct kernel_op o
     if (stream == cudaStreamPerThread && comm->n > 1) /* alone there is nothing to be late */
         double_report("%s is put on a thread's own stream, by a thread of NCCL's",
                       kernel_op_name(&op));
+    const int device = double_device_of(stream);
+    if (device >= 0 && device != comm->device)
+        double_report("%s is put on a stream of another device", kernel_op_name(&op));
     group.at[group.n].comm = comm;
     group.at[group.n].stream = stream;
     group.at[group.n++].op = op;

@@ -140,6 +140,7 @@ static struct ncclComm *new_comm(const ncclConfig_t *config, const char *call)
     if (config == NULL || config->blocking != 0)
         double_report("%s makes a blocking communicator", call);
     struct ncclComm *c = calloc(1, sizeof *c);
+    cudaGetDevice(&c->device);
     c->next = atomic_load(&all);
     while (!atomic_compare_exchange_weak(&all, &c->next, c)) {
     }
