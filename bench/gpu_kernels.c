@@ -1,11 +1,12 @@
 /* gpu_kernels.c - the plug-in's kernels on a GPU, for bench/gpu: do they give what CPUs give, and
  * how fast are they?
  *
- *     gpu_kernels averages              "CASE VALUES" for each way of averaging gradients whose bits
- *                                       are those of the CPU
+ *     gpu_kernels averages              "CASE VALUES" for each way of averaging gradients
+ *                                       whose bits are those of the CPU
  *     gpu_kernels syncbn                "CASE DIFFERENCE": the largest one, relative, to the layer
  *                                       on the CPU
- *     gpu_kernels speed REPEATS VALUES  "WHAT GB_PER_S": bytes read and written, by the host's clock
+ *     gpu_kernels speed REPEATS VALUES  "WHAT GB_PER_S": bytes read and written, by the host's
+ *                                       clock
  *
  * Exit status 1, with what differs and where, if something does. A world of 1 has nothing to
  * average, so that the model puts no kernel anywhere: averages are asked of the plug-in itself,

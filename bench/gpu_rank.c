@@ -48,6 +48,7 @@ static void must(int code, const char *what, const struct co_error *err)
 
 void rank_open(struct rank *r)
 {
+    static struct device *device; /* for the life of the process, as libddp has it */
     struct co_error err;
     uint8_t id[DEVICE_ID_BYTES];
     const struct device_opts opts = {.abort_timeout_ms = 30000};
@@ -57,7 +58,8 @@ void rank_open(struct rank *r)
     r->plugin = dlsym(library, DEVICE_PLUGIN_SYMBOL);
     if (r->plugin == NULL || r->plugin->abi != DEVICE_PLUGIN_ABI)
         rank_fail(DEVICE_PLUGIN_FILE, "it is of another build");
-    must(r->plugin->open(&opts, &r->device, &err), "a GPU", &err);
+    must(r->plugin->open(&opts, &device, &err), "a GPU", &err);
+    r->device = device;
     must(r->plugin->load_kernels(r->device, &err), "kernels", &err);
     must(r->plugin->make_id(r->device, id, &err), "an id", &err);
     const struct device_make how = {.way = DEVICE_NEW,
