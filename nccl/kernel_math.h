@@ -90,82 +90,136 @@ KERNEL_FN float kernel_round(uint32_t dtype, float x)
     return dtype == DDP_BFLOAT16 ? half_from_bf16(half_to_bf16(x)) : x;
 }
 
-KERNEL_FN bool kernel_is_finite(const void *at, uint32_t dtype, uint64_t i)
+/* A value's bits, in the low ones. */
+KERNEL_FN uint64_t kernel_load(const void *at, uint32_t dtype, uint64_t i)
 {
     if (dtype == DDP_FLOAT64)
-        return finite_f64(((const double *)at)[i]);
-    return finite_f32(kernel_get(at, dtype, i));
+        return ((const uint64_t *)at)[i];
+    return dtype == DDP_FLOAT32 ? ((const uint32_t *)at)[i] : ((const uint16_t *)at)[i];
+}
+
+KERNEL_FN void kernel_store(void *at, uint32_t dtype, uint64_t i, uint64_t bits)
+{
+    if (dtype == DDP_FLOAT64)
+        ((uint64_t *)at)[i] = bits;
+    else if (dtype == DDP_FLOAT32)
+        ((uint32_t *)at)[i] = (uint32_t)bits;
+    else
+        ((uint16_t *)at)[i] = (uint16_t)bits;
+}
+
+KERNEL_FN double kernel_wide_of(uint64_t bits)
+{
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+KERNEL_FN uint64_t kernel_bits_of_wide(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+/* Likewise of a type that float32 holds. */
+KERNEL_FN float kernel_float_of(uint32_t dtype, uint64_t bits)
+{
+    if (dtype == DDP_FLOAT16)
+        return half_from_f16((uint16_t)bits);
+    return dtype == DDP_BFLOAT16 ? half_from_bf16((uint16_t)bits) : half_float_of((uint32_t)bits);
+}
+
+KERNEL_FN uint64_t kernel_bits_of(uint32_t dtype, float x)
+{
+    if (dtype == DDP_FLOAT16)
+        return half_to_f16(x);
+    return dtype == DDP_BFLOAT16 ? half_to_bf16(x) : half_bits_of(x);
+}
+
+KERNEL_FN bool kernel_is_finite(uint32_t dtype, uint64_t bits)
+{
+    return dtype == DDP_FLOAT64 ? finite_f64(kernel_wide_of(bits))
+                                : finite_f32(kernel_float_of(dtype, bits));
 }
 
 /* A value as it is: a NaN, too. */
-KERNEL_FN void kernel_copy(void *to, uint64_t to_i, const void *from, uint64_t from_i,
-                           uint32_t dtype)
-{
-    if (dtype == DDP_FLOAT64)
-        ((double *)to)[to_i] = ((const double *)from)[from_i];
-    else if (dtype == DDP_FLOAT32)
-        ((float *)to)[to_i] = ((const float *)from)[from_i];
-    else
-        ((uint16_t *)to)[to_i] = ((const uint16_t *)from)[from_i];
-}
-
 KERNEL_FN bool kernel_only_moves(const struct kernel_pieces *k)
 {
     return k->wire != NULL && k->wire_dtype == k->dtype;
 }
 
-/* The n-th gradient of a piece times the factor, onto the wire, or where it is.
- * returns whether it was finite before */
-KERNEL_FN bool kernel_pack(const struct kernel_pieces *k, const struct kernel_piece *p, uint64_t i)
+/* --- a value's way, in three steps, so that a thread can read several before it writes one --- */
+
+/* Read the i-th gradient of a piece, or, on the way back, what the wire has of it. */
+KERNEL_FN uint64_t kernel_take(const struct kernel_pieces *k, const struct kernel_piece *p,
+                               uint64_t i, bool is_back)
 {
-    if (kernel_only_moves(k)) {
-        kernel_copy(k->wire, p->first + i, p->at, i, k->dtype);
-        return kernel_is_finite(p->at, k->dtype, i);
-    }
-    if (k->dtype == DDP_FLOAT64) {
-        double *at = (double *)p->at + i;
-        const double x = *at, y = k->factor != 1 ? x * k->factor : x;
-        if (k->wire != NULL)
-            kernel_set(k->wire, k->wire_dtype, p->first + i, (float)y);
-        else if (k->factor != 1)
-            *at = y;
-        return finite_f64(x);
-    }
-    const float x = kernel_get(p->at, k->dtype, i);
-    const float y = k->factor != 1 ? kernel_round(k->dtype, x * (float)k->factor) : x;
-    if (k->wire != NULL)
-        kernel_set(k->wire, k->wire_dtype, p->first + i, y);
-    else if (k->factor != 1)
-        kernel_set(p->at, k->dtype, i, y);
-    return finite_f32(x);
+    return is_back && k->wire != NULL ? kernel_load(k->wire, k->wire_dtype, p->first + i)
+                                      : kernel_load(p->at, k->dtype, i);
 }
 
-/* And back: from the wire, or where it is, then times the factor.
- * returns whether it is finite now */
+/* Of such a value: the gradient times the factor, as the wire holds it.
+ * ret_ok   whether it was finite before */
+KERNEL_FN uint64_t kernel_to_wire(const struct kernel_pieces *k, uint64_t bits, bool *ret_ok)
+{
+    *ret_ok = kernel_is_finite(k->dtype, bits);
+    if (kernel_only_moves(k))
+        return bits;
+    if (k->dtype == DDP_FLOAT64) {
+        const double x = kernel_wide_of(bits), y = k->factor != 1 ? x * k->factor : x;
+        return k->wire != NULL ? kernel_bits_of(k->wire_dtype, (float)y) : kernel_bits_of_wide(y);
+    }
+    const float x = kernel_float_of(k->dtype, bits);
+    const float y = k->factor != 1 ? kernel_round(k->dtype, x * (float)k->factor) : x;
+    return kernel_bits_of(k->wire != NULL ? k->wire_dtype : k->dtype, y);
+}
+
+/* And back: as the gradient's type holds it, times the factor.
+ * ret_ok   whether it is finite now */
+KERNEL_FN uint64_t kernel_from_wire(const struct kernel_pieces *k, uint64_t bits, bool *ret_ok)
+{
+    uint64_t made = bits;
+    if (!kernel_only_moves(k) && k->dtype == DDP_FLOAT64) {
+        const double x =
+            k->wire != NULL ? (double)kernel_float_of(k->wire_dtype, bits) : kernel_wide_of(bits);
+        made = kernel_bits_of_wide(k->factor != 1 ? x * k->factor : x);
+    } else if (!kernel_only_moves(k)) {
+        float x = k->wire != NULL ? kernel_round(k->dtype, kernel_float_of(k->wire_dtype, bits))
+                                  : kernel_float_of(k->dtype, bits);
+        if (k->factor != 1)
+            x = kernel_round(k->dtype, x * (float)k->factor);
+        made = kernel_bits_of(k->dtype, x);
+    }
+    *ret_ok = kernel_is_finite(k->dtype, made);
+    return made;
+}
+
+/* Write it, where there is anything to be written: of values that are looked at only nothing is. */
+KERNEL_FN void kernel_put(const struct kernel_pieces *k, const struct kernel_piece *p, uint64_t i,
+                          uint64_t bits, bool is_back)
+{
+    if (!is_back && k->wire != NULL)
+        kernel_store(k->wire, k->wire_dtype, p->first + i, bits);
+    else if (k->wire != NULL || k->factor != 1)
+        kernel_store(p->at, k->dtype, i, bits);
+}
+
+/* The whole way. returns whether it was finite before */
+KERNEL_FN bool kernel_pack(const struct kernel_pieces *k, const struct kernel_piece *p, uint64_t i)
+{
+    bool ok;
+    kernel_put(k, p, i, kernel_to_wire(k, kernel_take(k, p, i, false), &ok), false);
+    return ok;
+}
+
+/* And back. returns whether it is finite now */
 KERNEL_FN bool kernel_unpack(const struct kernel_pieces *k, const struct kernel_piece *p,
                              uint64_t i)
 {
-    if (kernel_only_moves(k)) {
-        kernel_copy(p->at, i, k->wire, p->first + i, k->dtype);
-        return kernel_is_finite(p->at, k->dtype, i);
-    }
-    if (k->dtype == DDP_FLOAT64) {
-        double *at = (double *)p->at + i;
-        const double x =
-            k->wire != NULL ? (double)kernel_get(k->wire, k->wire_dtype, p->first + i) : *at;
-        const double y = k->factor != 1 ? x * k->factor : x;
-        if (k->wire != NULL || k->factor != 1)
-            *at = y;
-        return finite_f64(y);
-    }
-    float x = k->wire != NULL
-                  ? kernel_round(k->dtype, kernel_get(k->wire, k->wire_dtype, p->first + i))
-                  : kernel_get(p->at, k->dtype, i);
-    if (k->factor != 1)
-        x = kernel_round(k->dtype, x * (float)k->factor);
-    if (k->wire != NULL || k->factor != 1)
-        kernel_set(p->at, k->dtype, i, x);
-    return finite_f32(x);
+    bool ok;
+    kernel_put(k, p, i, kernel_from_wire(k, kernel_take(k, p, i, true), &ok), true);
+    return ok;
 }
 
 #endif

@@ -3,19 +3,43 @@
 #include "kernel_clip.h"
 #include "kernel_moments.h"
 
+/* A tile of one piece, as most are: each thread has all its values on their way before it waits for
+ * the first. returns whether all are finite */
+template <bool is_back>
+static __device__ bool whole_tile(const struct kernel_pieces &k, const struct kernel_piece *p,
+                                  uint64_t from)
+{
+    uint64_t bits[KERNEL_TILE / KERNEL_LANES];
+    bool all_ok = true, ok;
+#pragma unroll
+    for (unsigned j = 0; j < KERNEL_TILE / KERNEL_LANES; j++)
+        bits[j] = kernel_take(&k, p, from + j * KERNEL_LANES + threadIdx.x, is_back);
+#pragma unroll
+    for (unsigned j = 0; j < KERNEL_TILE / KERNEL_LANES; j++) {
+        bits[j] = is_back ? kernel_from_wire(&k, bits[j], &ok) : kernel_to_wire(&k, bits[j], &ok);
+        all_ok &= ok;
+        kernel_put(&k, p, from + j * KERNEL_LANES + threadIdx.x, bits[j], is_back);
+    }
+    return all_ok;
+}
+
 /* All pieces are one row of values, as on the wire, and blocks share it in tiles: beside a long
  * piece short ones keep no blocks that have nothing to do. */
-template <typename Step> static __device__ bool each_value(const struct kernel_pieces &k, Step step)
+template <bool is_back> static __device__ bool each_value(const struct kernel_pieces &k)
 {
     const uint64_t first = k.piece[0].first, end = first + kernel_count(&k);
     bool is_bad = false;
     for (uint64_t tile = first + (uint64_t)blockIdx.x * KERNEL_TILE; tile < end;
          tile += (uint64_t)gridDim.x * KERNEL_TILE) {
         const struct kernel_piece *p = &k.piece[kernel_find(&k, tile)];
+        if (tile - p->first + KERNEL_TILE <= p->count) {
+            is_bad |= !whole_tile<is_back>(k, p, tile - p->first);
+            continue;
+        }
         for (unsigned at = threadIdx.x; at < KERNEL_TILE && tile + at < end; at += blockDim.x) {
             while (tile + at - p->first >= p->count)
                 p++;
-            is_bad |= !step(&k, p, tile + at - p->first);
+            is_bad |= !(is_back ? kernel_unpack : kernel_pack)(&k, p, tile + at - p->first);
         }
     }
     return is_bad;
@@ -31,12 +55,12 @@ static __device__ void tell(const struct kernel_pieces &k, bool is_bad)
 
 extern "C" __global__ void ddp_pack(const __grid_constant__ struct kernel_pieces k)
 {
-    tell(k, each_value(k, kernel_pack));
+    tell(k, each_value<false>(k));
 }
 
 extern "C" __global__ void ddp_unpack(const __grid_constant__ struct kernel_pieces k)
 {
-    tell(k, each_value(k, kernel_unpack));
+    tell(k, each_value<true>(k));
 }
 
 /* --- sums ------------------------------------------------------------------------------------- */
