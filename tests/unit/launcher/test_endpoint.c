@@ -101,7 +101,7 @@ static void begin(struct node *n)
 static void end(struct node *n)
 {
     if (n->endpoint != NULL)
-        endpoint_close(n->endpoint, NULL, NULL);
+        endpoint_close(n->endpoint);
     n->endpoint = NULL;
 }
 
@@ -348,7 +348,7 @@ START_TEST(another_protocol_there_is_final)
     struct node *n = make(0, "127.0.0.1", JOB_HOST_FOUND_OUT);
     begin(n);
     AWAIT(n->n_down == 1);
-    ck_assert_int_eq(n->exit_code, ENDPOINT_EXIT_UNAVAILABLE);
+    ck_assert_int_eq(n->exit_code, GUIDE_LINK_UNAVAILABLE);
     close_now((uv_handle_t *)&s.tcp);
 }
 END_TEST
@@ -406,7 +406,7 @@ START_TEST(by_order_a_taken_port_is_final)
     ck_assert_int_eq(n->n_down, 0); /* never from within a call */
     AWAIT(n->n_down == 1);
     snprintf(part, sizeof part, "127.0.0.1 port %u: address already in use", (unsigned)port);
-    ck_assert_int_eq(n->exit_code, ENDPOINT_EXIT_UNAVAILABLE);
+    ck_assert_int_eq(n->exit_code, GUIDE_LINK_UNAVAILABLE);
     ck_assert_msg(strstr(n->text, "the nodes are to meet on this one") == n->text, "%s", n->text);
     ck_assert_msg(strstr(n->text, part) != NULL, "%s", n->text);
     close_now((uv_handle_t *)&s.tcp);
@@ -477,7 +477,7 @@ START_TEST(another_token_or_none_is_final)
     AWAIT(a->n_up == 1);
     begin(b);
     AWAIT(b->n_down == 1);
-    ck_assert_msg(b->exit_code == ENDPOINT_EXIT_NO_ACCESS, "%s", b->text);
+    ck_assert_msg(b->exit_code == GUIDE_LINK_NO_ACCESS, "%s", b->text);
     ck_assert_msg(strstr(b->text, "token") != NULL, "%s", b->text);
     ck_assert_int_eq(b->n_up, 0);
 }
