@@ -671,11 +671,6 @@ const char *elector_state_name(enum elector_state state)
     return states[state].name;
 }
 
-const char *elector_event_name(enum elector_event_type type)
-{
-    return event_names[type];
-}
-
 /* --- Beginning and end --- */
 
 struct elector *elector_create(const struct elector_limits *limits)
