@@ -1,5 +1,5 @@
-/* timing.h - what the programs of this folder that run under ddprun begin with: a clock, and the end
- * after a failure of libddp. */
+/* timing.h - what the programs of this folder that run under ddprun begin with: a clock, and their
+ * end after a failure of libddp. */
 #ifndef DDP_BENCH_TIMING_H
 #define DDP_BENCH_TIMING_H
 
