@@ -48,6 +48,7 @@ check ctl 'common/*' 'console/*' 'rendezvous/address.h' 'rendezvous/client.h' 'r
 check worker-runtime 'ddp/*' 'common/*' 'segments/*' 'rendezvous/client.h' 'rendezvous/pmi1_client.h' 'rendezvous/session.h'
 check nccl 'ddp/*' 'common/*' 'worker-runtime/device_layer.h' 'worker-runtime/device_plugin.h' 'worker-runtime/finite.h' 'worker-runtime/half.h'
 check examples 'ddp/*'
+check completion 'common/*' 'ctl/ctl_table.h' 'daemon/daemon_cli.h' 'launcher/cli_table.h' 'perf/perf_cli.h' 'perf/perf_work.h'
 check perf 'ddp/*' 'common/*'
 check bench 'ddp/*' 'common/*' 'rendezvous/control_conn.h' 'rendezvous/control_wire.h' 'rendezvous/member.h' 'rendezvous/seal.h'
 
@@ -59,7 +60,7 @@ for file in console/job_request.c ctl/check_facts.c ctl/check_gpus.c ctl/check_j
     launcher/wrap.c launcher/fold.c launcher/bar.c launcher/lines.c \
     launcher/hang.c launcher/hang_text.c launcher/pace.c launcher/replay.c launcher/stack.c launcher/stack_missing.c launcher/tail.c launcher/wait_line.c \
     launcher/endpoint_host.c launcher/status_json.c segments/call_kind.c \
-    launcher/cli_hosts.c launcher/cli_managers.c launcher/cli_mpi.c launcher/elf_needs.c launcher/managers.c launcher/leash_wire.c launcher/muster.c launcher/pmi_seat_wire.c launcher/remote_env.c \
+    launcher/cli_hosts.c launcher/cli_managers.c launcher/cli_mpi.c launcher/elf_needs.c launcher/etcd_record.c launcher/managers.c launcher/leash_wire.c launcher/muster.c launcher/pmi_seat_wire.c launcher/remote_env.c \
     launcher/remote_spec.c launcher/slurm.c \
     launcher/oom.c launcher/oom_log.c launcher/oom_text.c launcher/output_spec.c launcher/rank_argv.c \
     launcher/worker_env.c rendezvous/store.c rendezvous/codec.c rendezvous/session.c \
