@@ -4,6 +4,7 @@
 #include "launcher/cli_seat.h"
 #include "launcher/remote_env.h"
 #include "launcher/remote_spec.h"
+#include "tests/support/suite.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -231,9 +232,5 @@ int main(void)
     tcase_add_test(c, a_place_may_be_the_only_one);
     tcase_add_test(c, the_environment_goes_along_but_what_is_this_machine_s);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -4,6 +4,7 @@
 #include "launcher/cli_conf.h"
 #include "launcher/etcd_settings.h"
 #include "rendezvous/address.h"
+#include "tests/support/suite.h"
 
 #include <errno.h>
 #include <string.h>
@@ -367,9 +368,5 @@ int main(void)
     tcase_add_test(c, names_fit_into_messages);
     tcase_add_test(c, terms_are_those_of_the_command_line);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return run_suite(suite);
 }

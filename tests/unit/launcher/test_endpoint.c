@@ -10,6 +10,7 @@
 #include "rendezvous/address.h"
 #include "rendezvous/seal.h"
 #include "rendezvous/server.h"
+#include "tests/support/suite.h"
 
 #include <arpa/inet.h>
 #include <check.h>
@@ -718,9 +719,5 @@ int main(void)
     tcase_add_test(c, a_probe_tells_nobody_from_somebody_else);
     tcase_add_test(c, a_probe_claims_its_own_bytes_only);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return run_suite(suite);
 }

@@ -1,5 +1,6 @@
 /* The guide between real supervisors, real members and a real roster, on virtual time. */
 #include "tests/support/guided_nodes.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -697,9 +698,5 @@ int main(void)
     tcase_add_test(t, a_node_that_comes_late_is_let_in_when_all_have_saved);
     tcase_add_test(t, what_was_saved_in_one_generation_does_not_count_in_the_next);
     suite_add_tcase(suite, t);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -5,6 +5,7 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -689,9 +690,5 @@ int main(void)
     tcase_add_test(c, a_worker_in_waiting_takes_the_number_of_one_that_ended);
     tcase_add_test(c, a_worker_in_waiting_that_has_ended_takes_nothing);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

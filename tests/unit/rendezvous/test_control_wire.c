@@ -6,6 +6,7 @@
 #include "common/error.h"
 #include "common/scope.h"
 #include "tests/support/cases.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -357,9 +358,5 @@ int main(void)
     tcase_add_test(all, names_are_printable);
     tcase_add_test(all, bad_input_is_refused_with_its_reason);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed > 0;
+    return run_suite(suite);
 }
