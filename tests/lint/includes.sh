@@ -1,5 +1,5 @@
 #!/bin/sh
-# Includes point one way (docs/architecture.md, "The rooms"), and each header compiles alone.
+# Includes point one way (CONTRIBUTING.md, "Rooms"), and each header compiles alone.
 #   includes.sh SOURCE_ROOT [CC]
 set -eu
 cd "$1"
