@@ -131,7 +131,7 @@ static const struct {
     {"logs -1", "unknown option '-1'"},
     {"logs 10000000", "RANK '10000000' is out of bounds: 0 to 9999999"},
     {"top --order size", "--order 'size': it is rank, cpu, memory or own"},
-    {"stop --signal FOO", "--signal 'FOO' is no signal"},
+    {"stop --signal FOO", "--signal 'FOO' is no signal: try TERM, SIGUSR1 or 9"},
     {"status --follow", "unknown option '--follow'"},
     {"ps --timeout soon", "--timeout 'soon' is not a duration: try 90, 1.5s, 250ms, 10m or 2h"},
     {"ps --watch=now", "--watch 'now' is not a duration: try 90, 1.5s, 250ms, 10m or 2h"},
