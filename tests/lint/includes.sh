@@ -68,7 +68,7 @@ for file in console/job_request.c ctl/check_facts.c ctl/check_gpus.c ctl/check_j
     rendezvous/restart_policy.c rendezvous/roster.c rendezvous/roster_input.c \
     rendezvous/roster_index.c rendezvous/roster_nodes.c rendezvous/roster_order.c rendezvous/roster_past.c rendezvous/roster_tell.c rendezvous/seal.c \
     rendezvous/pmi1_server.c rendezvous/pmi1_wire.c \
-    rendezvous/protocol.c rendezvous/http.c rendezvous/stats.c rendezvous/allow.c daemon/daemon_cli.c \
+    rendezvous/protocol.c rendezvous/http.c rendezvous/page.c rendezvous/stats.c rendezvous/allow.c daemon/daemon_cli.c \
     etcd/base64.c etcd/elector.c etcd/elector_input.c etcd/etcd_wire.c \
     worker-runtime/bucket_plan.c worker-runtime/cpu_tuning.c worker-runtime/data_format.c worker-runtime/randperm.c worker-runtime/safetensors_header.c worker-runtime/utf8.c \
     nccl/life.c worker-runtime/device_plan.c worker-runtime/call.c worker-runtime/commit.c worker-runtime/env.c worker-runtime/first_failure.c worker-runtime/layout.c \
