@@ -14,7 +14,8 @@ static bool is_word(const char *part, size_t len)
     return len > 0;
 }
 
-bool option_text_is_path(const struct co_option *o)
+/* Is its value a file or a folder? */
+static bool is_path(const struct co_option *o)
 {
     return o->value != NULL && (strcmp(o->value, "FILE") == 0 || strcmp(o->value, "DIR") == 0);
 }
@@ -56,7 +57,7 @@ void option_text_print_summary(const char *help, const char *dropped)
 static void print_zsh_value(const struct co_option *o)
 {
     fputs(o->optional ? "::value:" : ":value:", stdout);
-    if (option_text_is_path(o)) {
+    if (is_path(o)) {
         fputs("_files", stdout);
     } else if (option_text_has_words(o)) {
         putchar('(');
@@ -90,7 +91,7 @@ void option_text_print_fish(const char *begin, const struct co_option *table)
             printf(" -s %c", o->letter);
         printf(" -l %s", o->name);
         if (o->value != NULL && !o->optional)
-            fputs(option_text_is_path(o) ? " -r" : " -x", stdout);
+            fputs(is_path(o) ? " -r" : " -x", stdout);
         if (option_text_has_words(o)) {
             fputs(" -a '", stdout);
             option_text_print_words(o, " ");

@@ -4,7 +4,6 @@
 
 #include "common/options.h"
 
-bool option_text_is_path(const struct co_option *o);   /* its value is a file or a folder */
 bool option_text_has_words(const struct co_option *o); /* its value may be one of some words */
 
 /* Print these words, with `between` between them. returns how many there are */

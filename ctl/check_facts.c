@@ -35,7 +35,8 @@ static const struct row rows[] = {
 
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
-const char *const check_name_words[CHECK_N_NAMES] = {
+/* How the facts' names for enum check_name are spelled. */
+static const char *const name_words[CHECK_N_NAMES] = {
     [CHECK_NAME_OWN] = "own",         [CHECK_NAME_LOOPBACK] = "loopback",
     [CHECK_NAME_FOREIGN] = "foreign", [CHECK_NAME_NONE] = "none",
     [CHECK_NAME_LATE] = "late",       [CHECK_NAME_SKIPPED] = "skipped",
@@ -70,7 +71,7 @@ static json_t *row_to_json(const struct row *row, const char *at)
         return text_to_json(at);
     if (row->kind == NUMBER)
         return number_to_json(*(const uint64_t *)(const void *)at);
-    return json_string(check_name_words[*(const enum check_name *)(const void *)at]);
+    return json_string(name_words[*(const enum check_name *)(const void *)at]);
 }
 
 static json_t *addresses_to_json(const struct check_facts *f)
@@ -151,7 +152,7 @@ static int read_name(const json_t *json, const char *key, enum check_name *to, s
     if (json == NULL)
         return 0;
     for (int i = 0; word != NULL && i < CHECK_N_NAMES; i++)
-        if (strcmp(word, check_name_words[i]) == 0) {
+        if (strcmp(word, name_words[i]) == 0) {
             *to = (enum check_name)i;
             return 0;
         }

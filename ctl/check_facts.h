@@ -86,7 +86,4 @@ json_t *check_facts_to_json(const struct check_facts *facts);
  * returns   0; -EPROTO: this is no object of facts, or a part of it is not as it should be */
 int check_facts_from_json(const json_t *json, struct check_facts *ret, struct co_error *err);
 
-/* How the facts' names for enum check_name are spelled. */
-extern const char *const check_name_words[CHECK_N_NAMES];
-
 #endif

@@ -75,7 +75,8 @@ static int read_option(struct ctl_job_task *task, const struct co_option_found *
         task->signal = ctl_job_cli_signal(found->value);
         return task->signal != 0
                    ? 0
-                   : co_fail(err, -EINVAL, "%s '%.60s' is no signal", found->spelled, found->value);
+                   : co_fail(err, -EINVAL, "%s '%.60s' is no signal: try TERM, SIGUSR1 or 9",
+                             found->spelled, found->value);
     case CTL_JOB_OPTION_NODE:
         task->this_node = true;
         return 0;

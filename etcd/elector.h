@@ -181,7 +181,6 @@ uint32_t elector_ttl_s(const struct elector *e);
 const char *elector_trouble(const struct elector *e);
 
 const char *elector_state_name(enum elector_state state);
-const char *elector_event_name(enum elector_event_type type);
 
 /* The table, for its drawing and its tests. */
 extern const struct co_machine elector_machine;

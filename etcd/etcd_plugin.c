@@ -203,8 +203,10 @@ static int set_up(struct etcd *e, const struct etcd_config *c, struct co_error *
     if (rc == 0)
         rc = take_text(e->password, c->password, "the password of etcd's user", err);
     if (rc == 0 && etcd_wire_keys(c->prefix, c->run_id, &e->keys) < 0)
-        rc = co_fail(err, -EINVAL, "the keys '%.100s/...' are longer than %d bytes", c->prefix,
-                     ETCD_WIRE_KEY_BYTES - 1);
+        rc = co_fail(err, -EINVAL,
+                     "the keys '%.100s/...' are longer than %d bytes: a shorter prefix or "
+                     "--rdzv-id fits",
+                     c->prefix, ETCD_WIRE_KEY_BYTES - 1);
     if (rc == 0 && (e->elector = elector_create(&c->limits)) == NULL)
         rc = co_fail(err, -ENOMEM, "no memory to meet by etcd");
     return rc == 0 ? etcd_http_open(c, &e->host, &notes, &e->http, err) : rc;

@@ -3,6 +3,8 @@
 #include "endpoint_host.h"
 #include "job_spec.h"
 #include "listen.h"
+#include "own_roster.h"
+#include "parts.h"
 #include "self_probe.h"
 
 #include "common/error.h"
@@ -41,8 +43,7 @@ struct endpoint {
     struct message_terms terms;
 
     struct control_link *remote; /* to an endpoint elsewhere; NULL: that cannot be */
-    struct control_link *local;  /* to the roster here; NULL: it is not */
-    struct jobs *jobs;           /* NULL: not here */
+    struct own_roster *own;      /* NULL: the roster is not here */
     struct server *server;       /* our listener; NULL: none, or lent */
     struct resolve *resolve;
     struct self_probe *probe;
@@ -52,20 +53,15 @@ struct endpoint {
     size_t n_held;
 
     bool is_up;
-    bool is_welcome; /* a roster elsewhere has known us */
-    bool
-        is_second_try; /* of this attempt: there was nobody first, and then somebody had the port */
-    uv_timer_t later;  /* tells what was found within a call */
+    bool is_welcome;      /* a roster elsewhere has known us */
+    bool is_second_try;   /* of this attempt: nobody was there, and then somebody had the port */
+    uv_timer_t later;     /* tells what was found within a call */
     char why[TEXT_BYTES]; /* there is no link */
     int exit_code;        /* with it */
 
-    int n_parts; /* that are being closed */
+    struct parts parts;
     bool closing;
-    void (*on_closed)(void *arg);
-    void *on_closed_arg;
 };
-
-static void on_part_closed(void *arg);
 
 __attribute__((format(printf, 2, 3))) static void note(struct endpoint *e, const char *format, ...)
 {
@@ -125,7 +121,7 @@ static void drop_held(struct endpoint *e)
 static void adopt_held(struct endpoint *e)
 {
     for (size_t i = 0; i < e->n_held; i++)
-        jobs_adopt(e->jobs, e->held[i].fd, e->held[i].bytes, e->held[i].len);
+        jobs_adopt(own_roster_jobs(e->own), e->held[i].fd, e->held[i].bytes, e->held[i].len);
     e->n_held = 0;
     drop_held(e);
 }
@@ -148,8 +144,8 @@ void endpoint_adopt(struct endpoint *e, int fd, const uint8_t *bytes, size_t len
 {
     if (e->probe != NULL && self_probe_claims(e->probe, bytes, len))
         close(fd);
-    else if (e->jobs != NULL)
-        jobs_adopt(e->jobs, fd, bytes, len);
+    else if (e->own != NULL)
+        jobs_adopt(own_roster_jobs(e->own), fd, bytes, len);
     else if (e->probe != NULL)
         hold(e, fd, bytes, len);
     else
@@ -166,22 +162,13 @@ static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
 static int on_metrics(void *arg, struct co_buf *page)
 {
     struct endpoint *e = arg;
-    return e->jobs != NULL ? jobs_page_metrics(e->jobs, page) : 0;
+    return e->own != NULL ? jobs_page_metrics(own_roster_jobs(e->own), page) : 0;
 }
 
 static int on_status(void *arg, struct co_buf *page)
 {
     struct endpoint *e = arg;
-    return e->jobs != NULL ? jobs_page_status(e->jobs, page) : 0;
-}
-
-static void close_server(struct endpoint *e)
-{
-    if (e->server == NULL)
-        return;
-    e->n_parts++;
-    server_close(e->server, on_part_closed, e);
-    e->server = NULL;
+    return e->own != NULL ? jobs_page_status(own_roster_jobs(e->own), page) : 0;
 }
 
 static int open_server(struct endpoint *e, struct co_error *err)
@@ -194,24 +181,24 @@ static int open_server(struct endpoint *e, struct co_error *err)
     int rc = listen_open_roster(e->loop, &callbacks, e->world->endpoint_host,
                                 e->world->endpoint_port, &e->server, err);
     if (rc < 0)
-        close_server(e);
+        parts_close_server(&e->parts, &e->server);
     return rc;
 }
 
 bool endpoint_lend_port(struct endpoint *e, uint16_t port)
 {
     bool is_ours =
-        e->jobs != NULL && e->world->endpoint_host != NULL && e->world->endpoint_port == port;
+        e->own != NULL && e->world->endpoint_host != NULL && e->world->endpoint_port == port;
     if (is_ours) {
         e->was_lent = true;
-        close_server(e);
+        parts_close_server(&e->parts, &e->server);
     }
     return is_ours;
 }
 
 int endpoint_take_port(struct endpoint *e, struct co_error *err)
 {
-    bool was_lent = e->jobs != NULL && e->world->endpoint_host != NULL && e->server == NULL;
+    bool was_lent = e->own != NULL && e->world->endpoint_host != NULL && e->server == NULL;
     return was_lent ? open_server(e, err) : 0;
 }
 
@@ -232,15 +219,6 @@ static void on_local_down(void *arg, const char *text, int code)
     go_down(e, 0);
 }
 
-static void close_jobs(struct endpoint *e)
-{
-    if (e->jobs == NULL)
-        return;
-    e->n_parts++;
-    jobs_close(e->jobs, on_part_closed, e);
-    e->jobs = NULL;
-}
-
 static int make_roster(struct endpoint *e, struct co_error *err)
 {
     const struct control_link_notes notes = {
@@ -254,12 +232,8 @@ static int make_roster(struct endpoint *e, struct co_error *err)
         .on_note = on_noted,
         .arg = e,
     };
-    int rc = jobs_create(e->loop, &opts, &e->jobs, err);
+    int rc = own_roster_create(e->loop, &opts, &notes, &e->own, err);
     if (rc == 0)
-        rc = control_link_create_local(e->loop, e->jobs, &notes, &e->local, err);
-    if (rc < 0)
-        close_jobs(e);
-    else
         adopt_held(e);
     return rc;
 }
@@ -313,13 +287,13 @@ static void host_by_order(struct endpoint *e)
     struct co_error err = {0};
     int rc = open_server(e, &err);
     if (rc == 0 && (rc = make_roster(e, &err)) < 0)
-        close_server(e);
+        parts_close_server(&e->parts, &e->server);
     if (rc < 0) {
         co_fail_in(&err, "the nodes are to meet on this one");
-        go_down_later(e, err.text, ENDPOINT_EXIT_UNAVAILABLE);
+        go_down_later(e, err.text, GUIDE_LINK_UNAVAILABLE);
         return;
     }
-    control_link_connect(e->local);
+    control_link_connect(own_roster_link(e->own));
     if (resolve(e, on_own_resolved, &err) < 0)
         note(e, "%s", err.text);
 }
@@ -328,7 +302,7 @@ static void host_by_order(struct endpoint *e)
 
 static void stop_finding(struct endpoint *e)
 {
-    close_server(e);
+    parts_close_server(&e->parts, &e->server);
     drop_held(e);
     e->led_to = (struct sockaddr_storage){0};
     go_down(e, 0);
@@ -339,14 +313,14 @@ static void on_probed(void *arg, enum self_probe_result result, const char *text
     struct endpoint *e = arg;
     struct co_error err = {0};
     e->probe = NULL;
-    if (e->jobs != NULL) {
+    if (e->own != NULL) {
         tell_probed(e, result, text);
         return;
     }
     if (result == SELF_PROBE_US && make_roster(e, &err) < 0)
         snprintf(e->why, sizeof e->why, "%s", err.text);
-    if (e->jobs != NULL)
-        control_link_connect(e->local);
+    if (e->own != NULL)
+        control_link_connect(own_roster_link(e->own));
     else
         stop_finding(e);
 }
@@ -369,13 +343,6 @@ static void on_resolved(void *arg, int code, const char *text,
     }
 }
 
-static int exit_code_of(int code)
-{
-    return code == -EACCES   ? ENDPOINT_EXIT_NO_ACCESS
-           : code == -EPROTO ? ENDPOINT_EXIT_UNAVAILABLE
-                             : 0;
-}
-
 static void on_remote_down(void *arg, const char *text, int code)
 {
     struct endpoint *e = arg;
@@ -384,7 +351,7 @@ static void on_remote_down(void *arg, const char *text, int code)
     snprintf(e->why, sizeof e->why, "%s", text);
     e->is_up = false;
     if (code != 0 || !may_be_us || resolve(e, on_resolved, &err) < 0)
-        go_down(e, exit_code_of(code));
+        go_down(e, guide_link_exit_code(code));
 }
 
 /* --- the link --- */
@@ -404,13 +371,13 @@ void endpoint_disconnect(struct endpoint *e)
     uv_timer_stop(&e->later);
     if (e->remote != NULL)
         control_link_disconnect(e->remote);
-    if (e->local != NULL)
-        control_link_disconnect(e->local);
+    if (e->own != NULL)
+        control_link_disconnect(own_roster_link(e->own));
     e->is_up = false;
-    if (e->jobs != NULL)
+    if (e->own != NULL)
         return; /* others are served on */
     stop_probing(e);
-    close_server(e);
+    parts_close_server(&e->parts, &e->server);
     drop_held(e);
 }
 
@@ -418,17 +385,17 @@ static void begin_alone(struct endpoint *e)
 {
     struct co_error err = {0};
     if (make_roster(e, &err) < 0)
-        go_down_later(e, err.text, ENDPOINT_EXIT_UNAVAILABLE);
+        go_down_later(e, err.text, GUIDE_LINK_UNAVAILABLE);
     else
-        control_link_connect(e->local);
+        control_link_connect(own_roster_link(e->own));
 }
 
 void endpoint_connect(struct endpoint *e)
 {
     endpoint_disconnect(e);
     e->is_second_try = false;
-    if (e->local != NULL)
-        control_link_connect(e->local);
+    if (e->own != NULL)
+        control_link_connect(own_roster_link(e->own));
     else if (e->remote != NULL)
         control_link_connect(e->remote);
     else if (e->world->endpoint_host == NULL)
@@ -440,19 +407,19 @@ void endpoint_connect(struct endpoint *e)
 void endpoint_send(struct endpoint *e, const struct message *m)
 {
     if (e->is_up)
-        control_link_send(e->local != NULL ? e->local : e->remote, m);
+        control_link_send(e->own != NULL ? own_roster_link(e->own) : e->remote, m);
 }
 
 bool endpoint_is_here(const struct endpoint *e)
 {
-    return e->jobs != NULL;
+    return e->own != NULL;
 }
 
 int endpoint_own_address(const struct endpoint *e, char *text, size_t n)
 {
     struct sockaddr_storage own = e->led_to;
     bool is_known =
-        e->local != NULL ? e->remote != NULL : control_link_own_address(e->remote, &own) == 0;
+        e->own != NULL ? e->remote != NULL : control_link_own_address(e->remote, &own) == 0;
     if (!is_known || !endpoint_host_may_tell(e->world->endpoint_host, &own))
         return -ENOTCONN;
     return address_print_host(&own, text, n);
@@ -460,55 +427,16 @@ int endpoint_own_address(const struct endpoint *e, char *text, size_t n)
 
 /* --- beginning and end --- */
 
-static void destroy_if_closed(struct endpoint *e)
-{
-    if (!e->closing || e->n_parts > 0)
-        return;
-    void (*on_closed)(void *arg) = e->on_closed;
-    void *arg = e->on_closed_arg;
-    free(e);
-    if (on_closed != NULL)
-        on_closed(arg);
-}
-
-static void on_part_closed(void *arg)
-{
-    struct endpoint *e = arg;
-    e->n_parts--;
-    destroy_if_closed(e);
-}
-
-static void on_timer_closed(uv_handle_t *handle)
-{
-    on_part_closed(handle->data);
-}
-
-/* The link goes before the roster it leads to. */
-static void on_local_closed(void *arg)
-{
-    struct endpoint *e = arg;
-    close_jobs(e);
-    on_part_closed(e);
-}
-
-void endpoint_close(struct endpoint *e, void (*on_closed)(void *arg), void *arg)
+void endpoint_close(struct endpoint *e)
 {
     endpoint_disconnect(e);
     e->closing = true;
-    e->on_closed = on_closed;
-    e->on_closed_arg = arg;
     stop_probing(e);
-    close_server(e);
-    e->n_parts++;
-    uv_close((uv_handle_t *)&e->later, on_timer_closed);
-    if (e->remote != NULL) {
-        e->n_parts++;
-        control_link_close(e->remote, on_part_closed, e);
-    }
-    if (e->local != NULL) {
-        e->n_parts++;
-        control_link_close(e->local, on_local_closed, e);
-    }
+    parts_close_server(&e->parts, &e->server);
+    parts_close_timer(&e->parts, &e->later);
+    parts_close_link(&e->parts, &e->remote);
+    parts_close_own(&e->parts, &e->own);
+    parts_end(&e->parts, free, e);
 }
 
 int endpoint_open(uv_loop_t *loop, const struct job_spec *spec,
@@ -531,7 +459,7 @@ int endpoint_open(uv_loop_t *loop, const struct job_spec *spec,
         int rc = control_link_create(loop, world->endpoint_host, world->endpoint_port, world->key,
                                      &link_notes, &e->remote, err);
         if (rc < 0) {
-            endpoint_close(e, NULL, NULL);
+            endpoint_close(e);
             return rc;
         }
     }
@@ -588,7 +516,7 @@ static int link_take_port(void *link, struct co_error *err)
 
 static void link_close(void *link)
 {
-    endpoint_close(link, NULL, NULL);
+    endpoint_close(link);
 }
 
 const struct guide_link_ops endpoint_link_ops = {

@@ -23,15 +23,10 @@ struct co_error;
 struct endpoint; /* opaque */
 struct job_spec;
 
-enum {
-    ENDPOINT_EXIT_UNAVAILABLE = 69, /* the port is taken, or another protocol is there */
-    ENDPOINT_EXIT_NO_ACCESS = 77,   /* another token, or one at one end only */
-};
-
 /* How a guided node of spec->world finds its roster; without an endpoint_host the job is of this
  * node alone, and no socket is made.
  *
- * spec      borrowed until on_closed
+ * spec      borrowed until the loop has closed all of it
  * notes     copied; none is called from within a call of this file
  * returns   0, -ENOMEM */
 int endpoint_open(uv_loop_t *loop, const struct job_spec *spec,
@@ -57,9 +52,9 @@ bool endpoint_lend_port(struct endpoint *e, uint16_t port);
 void endpoint_adopt(struct endpoint *e, int fd, const uint8_t *bytes, size_t len);
 int endpoint_take_port(struct endpoint *e, struct co_error *err);
 
-/* Disconnect all, after what was sent to them, then free everything; on_closed (NULL allowed) is
- * called from the loop. Must not be used after this call. */
-void endpoint_close(struct endpoint *e, void (*on_closed)(void *arg), void *arg);
+/* Disconnect all, after what was sent to them, then free everything, from the loop. Must not be
+ * used after this call. */
+void endpoint_close(struct endpoint *e);
 
 /* All that as a node's link. */
 extern const struct guide_link_ops endpoint_link_ops;

@@ -1,21 +1,20 @@
 #include "etcd_link.h"
 
-#include "endpoint_host.h"
+#include "etcd_config.h"
 #include "etcd_loader.h"
+#include "etcd_record.h"
 #include "etcd_settings.h"
 #include "etcd_sockets.h"
 #include "job_spec.h"
 #include "listen.h"
+#include "own_roster.h"
+#include "parts.h"
 
-#include "common/clock.h"
 #include "common/error.h"
-#include "common/scope.h"
 #include "etcd/etcd_plugin.h"
-#include "rendezvous/address.h"
 #include "rendezvous/control_link.h"
 #include "rendezvous/jobs.h"
 #include "rendezvous/jobs_page.h"
-#include "rendezvous/lease.h"
 #include "rendezvous/server.h"
 
 #include <errno.h>
@@ -28,28 +27,7 @@
 
 enum {
     TEXT_BYTES = 1024,
-    LEADER_TTL_S = 2,       /* the least that etcd gives with its usual settings */
-    LEADER_GRACE_MS = 3000, /* a lease of ranks is so much longer than the leader's: it is missed by
-                               then, and who asks etcd has heard so */
-    RECORD_TTL_MIN_S = 60,
-    ASK_MS = 1000,
-    HURRY_MS = 200,
-    PREFER_MS = 1500,
-    REQUEST_MS = 800,
-    LAST_WORDS_MS = 500,
-    CONFIRM_MIN_MS = 10000,
     WAIT_MS = 2000, /* an attempt to get a link waits so long for somebody to have the roster */
-    NO_ACCESS = 77,
-    UNAVAILABLE = 69,
-};
-
-/* The roster in this process. It may be given up, and be there once more, before all of it is
- * closed. */
-struct here {
-    struct etcd_link *owner;
-    struct jobs *jobs;
-    struct control_link *local; /* of this node */
-    bool is_given_up;           /* whatever it decides is nothing to us */
 };
 
 struct etcd_link {
@@ -66,8 +44,8 @@ struct etcd_link {
 
     struct control_link *remote; /* to a roster elsewhere; NULL: none is known */
     struct elector_address leader;
-    struct here *here;  /* NULL: the roster is not in this process */
-    uint32_t own_index; /* of this node, in own_generation */
+    struct own_roster *own_roster; /* NULL: it is not in this process */
+    uint32_t own_index;            /* of this node, in own_generation */
     uint32_t own_generation;
     struct elector_record record; /* what was written down last, or is to be; n_nodes 0: nothing */
 
@@ -83,11 +61,9 @@ struct etcd_link {
     bool told_trouble;
     bool has_stopped; /* the elector */
 
-    int n_parts; /* that are being closed */
+    struct parts parts; /* rosters that were given up, too */
     bool closing;
 };
-
-static void on_part_closed(void *arg);
 
 __attribute__((format(printf, 2, 3))) static void note(struct etcd_link *l, const char *format, ...)
 {
@@ -101,7 +77,7 @@ __attribute__((format(printf, 2, 3))) static void note(struct etcd_link *l, cons
     l->notes.on_note(l->notes.arg, line);
 }
 
-static void on_noted(void *arg, const char *text) /* by the listener */
+static void on_noted(void *arg, const char *text)
 {
     note(arg, "%s", text);
 }
@@ -180,14 +156,9 @@ __attribute__((format(printf, 2, 3))) static void go_down_soon(struct etcd_link 
     go_down_in(l, 0);
 }
 
-static int exit_code_of(int code)
-{
-    return code == -EACCES ? NO_ACCESS : code == -EPROTO ? UNAVAILABLE : 0;
-}
-
 static void on_remote_down(void *arg, const char *text, int code)
 {
-    go_down(arg, text, exit_code_of(code));
+    go_down(arg, text, guide_link_exit_code(code));
 }
 
 static void on_local_down(void *arg, const char *text, int code)
@@ -208,22 +179,13 @@ static void on_message(void *arg, const struct message *m)
     hear(l);
     if (m->type == MESSAGE_VERDICT && !l->is_over) {
         l->is_over = true;
-        if (l->here == NULL) /* nobody is to be followed any more */
+        if (l->own_roster == NULL) /* nobody is to be followed any more */
             l->plugin->stop(l->etcd, NULL);
     }
     l->notes.on_message(l->notes.arg, m);
 }
 
 /* --- the roster elsewhere --- */
-
-static void close_link(struct etcd_link *l, struct control_link **link)
-{
-    if (*link == NULL)
-        return;
-    l->n_parts++;
-    control_link_close(*link, on_part_closed, l);
-    *link = NULL;
-}
 
 static bool is_same(const struct elector_address *a, const struct elector_address *b)
 {
@@ -237,7 +199,7 @@ static void follow(struct etcd_link *l, const struct elector_address *leader)
     struct co_error err;
     if (l->remote != NULL && is_same(leader, &l->leader))
         return;
-    close_link(l, &l->remote);
+    parts_close_link(&l->parts, &l->remote);
     l->leader = *leader;
     if (control_link_create(l->loop, leader->host, leader->port, l->world->key, &notes, &l->remote,
                             &err) < 0) {
@@ -252,107 +214,16 @@ static void follow(struct etcd_link *l, const struct elector_address *leader)
 
 /* --- the roster here --- */
 
-/* The nodes are waited for as long as they, or those that stay with another roster, may run: who
- * looks for a new leader finds one in the time between two questions; an old one that has lost etcd
- * misses those who have left it after a heartbeat and a half; and then a lease has to end. */
-static uint64_t absent_ms(const struct roster_limits *limits)
-{
-    return ASK_MS + limits->heartbeat_ms * 3 / 2 + limits->lease_ms + LEASE_MARGIN_MS;
-}
-
-static struct roster_limits find_limits(const struct etcd_link *l)
-{
-    const struct job_world *w = l->world;
-    uint64_t least_ms = (uint64_t)l->plugin->ttl_s(l->etcd) * 1000 + LEADER_GRACE_MS;
-    struct roster_limits limits = {
-        .heartbeat_ms = w->heartbeat_ms > 0 ? w->heartbeat_ms : LEASE_HEARTBEAT_MS,
-        .lease_ms = w->lease_ms > least_ms ? w->lease_ms : least_ms,
-        .confirm_ms = w->rejoin_timeout_ms > CONFIRM_MIN_MS ? w->rejoin_timeout_ms : CONFIRM_MIN_MS,
-    };
-    limits.absent_ms = absent_ms(&limits);
-    return limits;
-}
-
-static void on_here_noted(void *arg, const char *text)
-{
-    struct here *h = arg;
-    note(h->owner, "%s", text);
-}
-
-static void commit(struct etcd_link *l, const struct roster *r)
-{
-    const struct message_verdict *v = roster_get_verdict(r);
-    struct roster_past past;
-    roster_get_past(r, &past);
-    if (past.generation == MESSAGE_NO_GENERATION)
-        return;
-    l->record = (struct elector_record){.generation = past.generation,
-                                        .n_nodes = past.n_nodes,
-                                        .world_size = past.world_size,
-                                        .n_restarts = past.n_restarts,
-                                        .gone = past.gone,
-                                        .is_over = v != NULL,
-                                        .exit_code = v != NULL ? v->exit_code : 0,
-                                        .n_excluded = (uint8_t)past.n_excluded};
-    for (uint32_t i = 0; i < past.n_excluded; i++) {
-        struct elector_excluded *x = &l->record.excluded[i];
-        snprintf(x->name, sizeof x->name, "%s", past.excluded[i].name);
-        x->exit_code = past.excluded[i].exit_code;
-    }
-    l->plugin->commit(l->etcd, &l->record);
-}
-
 static void on_changed(void *arg, const char *run_id, const struct roster *r,
                        enum roster_state from)
 {
-    struct here *h = arg;
+    struct etcd_link *l = arg;
+    const enum roster_state to = roster_get_state(r);
     (void)run_id;
     (void)from;
-    if (roster_get_state(r) == ROSTER_RUNNING && h->owner->leaves)
-        return;
-    if (!h->is_given_up &&
-        (roster_get_state(r) == ROSTER_RUNNING || roster_get_state(r) == ROSTER_CLOSED))
-        commit(h->owner, r);
-}
-
-/* The link goes before the roster it leads to. */
-static void on_local_closed(void *arg)
-{
-    struct here *h = arg;
-    jobs_close(h->jobs, on_part_closed, h->owner);
-    free(h);
-}
-
-static void close_roster(struct etcd_link *l)
-{
-    struct here *h = l->here;
-    l->here = NULL;
-    if (h == NULL)
-        return;
-    h->is_given_up = true;
-    l->n_parts++;
-    if (h->local != NULL)
-        control_link_close(h->local, on_local_closed, h);
-    else
-        on_local_closed(h);
-}
-
-static int open_jobs(struct here *h, const struct roster_past *past, struct co_error *err)
-{
-    struct etcd_link *l = h->owner;
-    const struct jobs_opts opts = {
-        .keys = l->world->key,
-        .n_keys = l->world->key != NULL ? 1 : 0,
-        .limits = find_limits(l),
-        .only_run_id = l->spec->run_id,
-        .terms = &l->terms,
-        .past = past,
-        .outlives_local = true,
-        .on_note = on_here_noted,
-        .on_changed = on_changed,
-        .arg = h,
-    };
-    return jobs_create(l->loop, &opts, &h->jobs, err);
+    bool begins = to == ROSTER_RUNNING && !l->leaves;
+    if ((begins || to == ROSTER_CLOSED) && etcd_record_of(r, &l->record))
+        l->plugin->commit(l->etcd, &l->record);
 }
 
 /* past   NULL: there was none */
@@ -360,47 +231,27 @@ static int make_roster(struct etcd_link *l, const struct roster_past *past, stru
 {
     const struct control_link_notes notes = {
         .on_up = go_up, .on_message = on_message, .on_down = on_local_down, .arg = l};
-    struct here *h = calloc(1, sizeof *h);
-    if (h == NULL)
-        return co_fail(err, -ENOMEM, "no memory for it");
-    h->owner = l;
-    int rc = open_jobs(h, past, err);
-    if (rc < 0) {
-        free(h);
-        return rc;
-    }
-    l->here = h;
-    rc = control_link_create_local(l->loop, h->jobs, &notes, &h->local, err);
-    if (rc < 0)
-        close_roster(l);
-    return rc;
+    const struct jobs_opts opts = {
+        .keys = l->world->key,
+        .n_keys = l->world->key != NULL ? 1 : 0,
+        .limits = etcd_config_limits(l->world, l->plugin->ttl_s(l->etcd)),
+        .only_run_id = l->spec->run_id,
+        .terms = &l->terms,
+        .past = past,
+        .outlives_local = true,
+        .on_note = on_noted,
+        .on_changed = on_changed,
+        .arg = l,
+    };
+    return own_roster_create(l->loop, &opts, &notes, &l->own_roster, err);
 }
-
-static struct roster_past past_of(const struct elector_record *r)
-{
-    struct roster_past past = {.generation = r->generation,
-                               .n_nodes = r->n_nodes,
-                               .world_size = r->world_size,
-                               .n_restarts = r->n_restarts,
-                               .gone = r->gone,
-                               .n_excluded = r->n_excluded};
-    for (uint8_t i = 0; i < r->n_excluded; i++) {
-        struct roster_past_excluded *x = &past.excluded[i];
-        snprintf(x->name, sizeof x->name, "%s", r->excluded[i].name);
-        x->exit_code = r->excluded[i].exit_code;
-    }
-    return past;
-}
-
-/* Names and numbers of both sides fit each other. */
-_Static_assert((int)ELECTOR_NAME_BYTES == (int)MESSAGE_NAME_BYTES, "a name goes through");
-_Static_assert((int)ELECTOR_EXCLUDED_MAX == (int)ROSTER_PAST_EXCLUDED, "so do all of them");
 
 /* A job that is over is over for who comes now, too. */
 static void tell_past(struct etcd_link *l, const struct elector_record *r)
 {
     if (r->is_over)
-        jobs_end(l->here->jobs, r->exit_code, "the job was over when its roster moved");
+        jobs_end(own_roster_jobs(l->own_roster), r->exit_code,
+                 "the job was over when its roster moved");
     else
         note(l, "the roster moves to this node; generation %" PRIu32 " runs on", r->generation);
 }
@@ -409,10 +260,10 @@ static void tell_past(struct etcd_link *l, const struct elector_record *r)
 static void lead(struct etcd_link *l, const struct elector_record *r)
 {
     struct co_error err;
-    struct roster_past past = r != NULL ? past_of(r) : (struct roster_past){0};
-    close_link(l, &l->remote);
+    struct roster_past past = r != NULL ? etcd_record_past(r) : (struct roster_past){0};
+    parts_close_link(&l->parts, &l->remote);
     if (make_roster(l, r != NULL ? &past : NULL, &err) < 0) {
-        l->exit_code = UNAVAILABLE;
+        l->exit_code = GUIDE_LINK_UNAVAILABLE;
         go_down_soon(l, "cannot have the job's roster: %s", err.text);
         return;
     }
@@ -422,29 +273,29 @@ static void lead(struct etcd_link *l, const struct elector_record *r)
     if (l->is_up)
         go_down_soon(l, "this node has the roster now");
     else if (l->wants_link)
-        control_link_connect(l->here->local);
+        control_link_connect(own_roster_link(l->own_roster));
 }
 
 /* --- what the elector wants --- */
 
 static void take_roster_orders(struct etcd_link *l, const struct elector_orders *o)
 {
-    if (o->give_up && l->here != NULL) {
+    if (o->give_up && l->own_roster != NULL) {
         note(l, "the job's roster moves to another node");
-        close_roster(l);
+        parts_close_own(&l->parts, &l->own_roster);
         if (l->is_up)
             go_down_soon(l, "another node has the roster now");
     }
     if (o->make)
         lead(l, o->has_past ? &o->past : NULL);
-    if (l->here == NULL)
+    if (l->own_roster == NULL)
         return;
     if (o->doubt)
-        jobs_tell(l->here->jobs, ROSTER_DOUBT, 0);
+        jobs_tell(own_roster_jobs(l->own_roster), ROSTER_DOUBT, 0);
     if (o->certain)
-        jobs_tell(l->here->jobs, ROSTER_CERTAIN, 0);
+        jobs_tell(own_roster_jobs(l->own_roster), ROSTER_CERTAIN, 0);
     if (o->committed)
-        jobs_tell(l->here->jobs, ROSTER_CONFIRMED, l->record.generation);
+        jobs_tell(own_roster_jobs(l->own_roster), ROSTER_CONFIRMED, l->record.generation);
 }
 
 /* Once, and that it is over. */
@@ -476,7 +327,7 @@ static void on_orders(void *arg, const struct elector_orders *o)
     take_roster_orders(l, o);
     if (o->vacant && l->notes.on_vacant != NULL)
         l->notes.on_vacant(l->notes.arg, o->asked_ms);
-    if (o->follow && l->here == NULL)
+    if (o->follow && l->own_roster == NULL)
         follow(l, &o->leader);
 }
 
@@ -506,79 +357,27 @@ static void on_alarm(void *arg)
     l->plugin->alarm(l->etcd);
 }
 
-/* As was said; or as this node reaches etcd. Who reaches it by loopback is on etcd's own machine,
- * whose name others know. */
 static bool find_address(void *arg, const char *own, struct elector_address *ret)
 {
     struct etcd_link *l = arg;
-    struct sockaddr_storage address;
-    const char *host = l->world->local_addr;
-    char text[ADDRESS_TEXT_BYTES];
-    if (host == NULL && address_parse(own, 0, &address) == 0 &&
-        endpoint_host_may_tell(l->world->endpoint_host, &address) &&
-        address_print_host(&address, text, sizeof text) == 0)
-        host = text;
-    snprintf(l->own.host, sizeof l->own.host, "%s", host != NULL ? host : l->world->endpoint_host);
+    etcd_config_find_host(l->world, own, l->own.host);
     l->own.port = server_port(l->server);
     *ret = l->own;
     return true;
 }
 
-static const char *given(const char *text)
-{
-    return *text != '\0' ? text : NULL;
-}
-
-/* returns 0, -errno; the password is in `line` */
-static int read_password(const struct etcd_settings *s, char line[ETCD_SETTING_BYTES],
-                         struct co_error *err)
-{
-    snprintf(line, ETCD_SETTING_BYTES, "%s", s->password);
-    if (s->password_file[0] == '\0')
-        return 0;
-    co_autoclose FILE *in = fopen(s->password_file, "re");
-    if (in == NULL || fgets(line, ETCD_SETTING_BYTES, in) == NULL)
-        return co_fail(err, in == NULL ? -errno : -EIO,
-                       "cannot read the password of etcd's user from '%s': %s", s->password_file,
-                       in == NULL ? strerror(errno) : "it is empty");
-    line[strcspn(line, "\r\n")] = '\0';
-    return 0;
-}
-
 static int open_plugin(struct etcd_link *l, struct co_error *err)
 {
-    const struct etcd_settings *s = l->world->etcd;
     const struct etcd_host host = {.watch = watch,
                                    .set_alarm = set_alarm,
                                    .on_orders = on_orders,
                                    .find_address = find_address,
                                    .arg = l};
     char password[ETCD_SETTING_BYTES];
-    uint64_t timeout_s = l->world->daemon_timeout_ms / 1000;
-    int rc = read_password(s, password, err);
+    struct etcd_config config;
+    int rc = etcd_config_make(l->spec, password, &config, err);
     if (rc < 0)
         return rc;
-    const struct etcd_config config = {
-        .host = l->world->endpoint_host,
-        .port = l->world->endpoint_port,
-        .is_https = s->is_https,
-        .ca_cert = given(s->ca_cert),
-        .cert = given(s->cert),
-        .key = given(s->key),
-        .user = given(s->user),
-        .password = given(password),
-        .prefix = s->prefix,
-        .run_id = l->spec->run_id,
-        .request_ms = REQUEST_MS,
-        .last_words_ms = LAST_WORDS_MS,
-        .limits = {.ttl_s = LEADER_TTL_S,
-                   .record_ttl_s = timeout_s > RECORD_TTL_MIN_S && timeout_s < UINT32_MAX
-                                       ? (uint32_t)timeout_s
-                                       : RECORD_TTL_MIN_S,
-                   .ask_ms = ASK_MS,
-                   .hurry_ms = HURRY_MS,
-                   .prefer_ms = PREFER_MS,
-                   .never_leads = l->world->host == JOB_HOST_ELSEWHERE}};
     rc = l->plugin->open(&config, &host, &l->etcd, err);
     explicit_bzero(password, sizeof password);
     return rc;
@@ -590,8 +389,8 @@ static int open_plugin(struct etcd_link *l, struct co_error *err)
 static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
 {
     struct etcd_link *l = arg;
-    if (l->here != NULL)
-        jobs_adopt(l->here->jobs, fd, bytes, len);
+    if (l->own_roster != NULL)
+        jobs_adopt(own_roster_jobs(l->own_roster), fd, bytes, len);
     else
         close(fd);
 }
@@ -599,22 +398,13 @@ static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
 static int on_metrics(void *arg, struct co_buf *page)
 {
     struct etcd_link *l = arg;
-    return l->here != NULL ? jobs_page_metrics(l->here->jobs, page) : 0;
+    return l->own_roster != NULL ? jobs_page_metrics(own_roster_jobs(l->own_roster), page) : 0;
 }
 
 static int on_status(void *arg, struct co_buf *page)
 {
     struct etcd_link *l = arg;
-    return l->here != NULL ? jobs_page_status(l->here->jobs, page) : 0;
-}
-
-/* At all addresses, unless etcd is meant to be reached on this machine only: then where others are
- * told to come. */
-static const char *listen_where(const struct job_world *w)
-{
-    if (!endpoint_host_is_loopback(w->endpoint_host))
-        return "::";
-    return w->local_addr != NULL ? w->local_addr : "localhost";
+    return l->own_roster != NULL ? jobs_page_status(own_roster_jobs(l->own_roster), page) : 0;
 }
 
 static int open_server(struct etcd_link *l, struct co_error *err)
@@ -624,7 +414,8 @@ static int open_server(struct etcd_link *l, struct co_error *err)
                                           .on_status = on_status,
                                           .on_refused = on_noted,
                                           .arg = l};
-    return listen_open_roster(l->loop, &callbacks, listen_where(l->world), 0, &l->server, err);
+    return listen_open_roster(l->loop, &callbacks, etcd_config_listen_where(l->world), 0,
+                              &l->server, err);
 }
 
 /* --- as a node's link --- */
@@ -636,8 +427,8 @@ static void link_disconnect(void *link)
     uv_timer_stop(&l->silence);
     if (l->remote != NULL)
         control_link_disconnect(l->remote);
-    if (l->here != NULL)
-        control_link_disconnect(l->here->local);
+    if (l->own_roster != NULL)
+        control_link_disconnect(own_roster_link(l->own_roster));
     l->is_up = l->wants_link = false;
 }
 
@@ -653,8 +444,8 @@ static void link_connect(void *link)
     link_disconnect(l);
     l->wants_link = true;
     hurry(l, true);
-    if (l->here != NULL)
-        control_link_connect(l->here->local);
+    if (l->own_roster != NULL)
+        control_link_connect(own_roster_link(l->own_roster));
     else if (l->remote != NULL)
         control_link_connect(l->remote);
     else
@@ -664,8 +455,8 @@ static void link_connect(void *link)
 static void link_send(void *link, const struct message *m)
 {
     struct etcd_link *l = link;
-    if (l->is_up && (l->here != NULL || l->remote != NULL))
-        control_link_send(l->here != NULL ? l->here->local : l->remote, m);
+    if (l->is_up && (l->own_roster != NULL || l->remote != NULL))
+        control_link_send(l->own_roster != NULL ? own_roster_link(l->own_roster) : l->remote, m);
     l->leaves |= m->type == MESSAGE_LEAVE;
 }
 
@@ -699,61 +490,34 @@ static int link_take_port(void *link, struct co_error *err)
 
 /* --- beginning and end --- */
 
-static void destroy_if_closed(struct etcd_link *l)
-{
-    if (!l->closing || l->n_parts > 0)
-        return;
-    free(l);
-}
-
-static void on_part_closed(void *arg)
-{
-    struct etcd_link *l = arg;
-    l->n_parts--;
-    destroy_if_closed(l);
-}
-
-static void on_timer_closed(uv_handle_t *handle)
-{
-    on_part_closed(handle->data);
-}
-
-static void close_timer(struct etcd_link *l, uv_timer_t *timer)
-{
-    l->n_parts++;
-    uv_close((uv_handle_t *)timer, on_timer_closed);
-}
-
 /* Nothing is to be said to etcd any more. */
 static void close_all(struct etcd_link *l)
 {
-    close_roster(l);
-    close_link(l, &l->remote);
-    close_timer(l, &l->later);
-    close_timer(l, &l->silence);
+    parts_close_own(&l->parts, &l->own_roster);
+    parts_close_link(&l->parts, &l->remote);
+    parts_close_timer(&l->parts, &l->later);
+    parts_close_timer(&l->parts, &l->silence);
     if (l->etcd != NULL)
         l->plugin->close(l->etcd);
     l->etcd = NULL;
     if (l->sockets != NULL) {
-        l->n_parts++;
-        etcd_sockets_close(l->sockets, on_part_closed, l);
+        parts_expect(&l->parts);
+        etcd_sockets_close(l->sockets, parts_on_closed, &l->parts);
     }
-    if (l->server != NULL) {
-        l->n_parts++;
-        server_close(l->server, on_part_closed, l);
-    }
+    parts_close_server(&l->parts, &l->server);
+    parts_end(&l->parts, free, l);
 }
 
 /* Who could not be told that the job is over is to find it written down. */
 static bool has_told_all(const struct etcd_link *l)
 {
-    return jobs_n_untold(l->here->jobs) == 0;
+    return jobs_n_untold(own_roster_jobs(l->own_roster)) == 0;
 }
 
 /* What the next leader is to find; NULL: there is to be none. */
 static const struct elector_record *find_last_words(struct etcd_link *l)
 {
-    if (l->here == NULL || l->record.n_nodes == 0 || (l->record.is_over && has_told_all(l)))
+    if (l->own_roster == NULL || l->record.n_nodes == 0 || (l->record.is_over && has_told_all(l)))
         return NULL;
     if (!l->record.is_over && l->own_generation == l->record.generation)
         l->record.gone = (int32_t)l->own_index;

@@ -29,7 +29,9 @@ int etcd_load(const struct etcd_plugin **ret, struct co_error *err)
     const struct etcd_plugin *plugin = dlsym(library, ETCD_PLUGIN_SYMBOL);
     if (plugin == NULL || plugin->version != ETCD_PLUGIN_VERSION) {
         dlclose(library);
-        return co_fail(err, -ELIBBAD, "%s was made for another version of ddprun", path);
+        return co_fail(
+            err, -ELIBBAD,
+            "%s was made for another version of ddprun: install both from the same build", path);
     }
     *ret = plugin;
     return 0;

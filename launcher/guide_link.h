@@ -5,6 +5,7 @@
 
 #include "rendezvous/message.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -30,6 +31,18 @@ struct guide_link_notes {
     void (*on_note)(void *arg, const char *text); /* something worth a line on the terminal */
     void *arg;
 };
+
+/* The exit codes of on_down(). */
+enum {
+    GUIDE_LINK_UNAVAILABLE = 69, /* the port is taken, or another protocol is there */
+    GUIDE_LINK_NO_ACCESS = 77,   /* another token, or one at one end only */
+};
+
+/* ... for what a control link says of its end (control_link.h). */
+static inline int guide_link_exit_code(int code)
+{
+    return code == -EACCES ? GUIDE_LINK_NO_ACCESS : code == -EPROTO ? GUIDE_LINK_UNAVAILABLE : 0;
+}
 
 struct guide_link_ops {
     /* Make one that is down. Notes are copied. returns 0, -errno */

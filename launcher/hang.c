@@ -16,7 +16,7 @@ struct hang {
     struct rank ranks[];
 };
 
-enum { ODD = 2 /* a weight */, LOOKS = 8, SHORTEST_MS = 10, LONGEST_MS = 1000 };
+enum { LOOKS = 8, SHORTEST_MS = 10, LONGEST_MS = 1000 };
 
 uint64_t hang_interval_ms(uint64_t timeout_ms)
 {
@@ -185,35 +185,43 @@ static const struct progress_call *last_in(const struct hang_look *look, uint16_
 
 /* --- whose fault it is ------------------------------------------------------------------------ */
 
-/* How much speaks against a rank that does not move; 0: nothing. Of equals the lowest is it. */
-typedef int weigh(const struct hang *h, const struct hang_look *looks, int rank,
-                  const struct progress_call *call);
+/* How much speaks against a rank that does not move. Of equals the lowest is it. */
+enum weight {
+    NOTHING,
+    GUESS,   /* no more than against the others */
+    SUSPECT, /* it is not where they are */
+    LIKELY,  /* they wait for it, as far as is known */
+    STOPPED, /* it cannot move */
+};
+typedef enum weight weigh(const struct hang *h, const struct hang_look *looks, int rank,
+                          const struct progress_call *call);
 
 /* Others wait: it is stopped; or one of the group they wait in, as far as is known. */
-static int weigh_missing(const struct hang *h, const struct hang_look *looks, int rank,
-                         const struct progress_call *call)
+static enum weight weigh_missing(const struct hang *h, const struct hang_look *looks, int rank,
+                                 const struct progress_call *call)
 {
     const struct hang_look *look = &looks[rank];
     int n_pages;
     if (look->is_stopped)
-        return 4;
+        return STOPPED;
     if (waits(look, count(h, looks, &n_pages) == n_pages))
-        return 0;
-    return call == NULL || call->group == 0 || last_in(look, call->group) != NULL ? 3 : 2;
+        return NOTHING;
+    return call == NULL || call->group == 0 || last_in(look, call->group) != NULL ? LIKELY
+                                                                                  : SUSPECT;
 }
 
 /* All wait: it is stopped, or in another call, the further behind the worse. */
-static int weigh_waiting(const struct hang *h, const struct hang_look *looks, int rank,
-                         const struct progress_call *call)
+static enum weight weigh_waiting(const struct hang *h, const struct hang_look *looks, int rank,
+                                 const struct progress_call *call)
 {
     const struct progress_call *own = waits_in(&looks[rank]);
     (void)h;
     if (looks[rank].is_stopped)
-        return 4;
+        return STOPPED;
     if (call == NULL || (own != NULL && same_call(own, call)))
-        return 1;
+        return GUESS;
     const struct progress_call *last = last_in(&looks[rank], call->group);
-    return last != NULL && last->number < call->number ? 3 : 2;
+    return last != NULL && last->number < call->number ? LIKELY : SUSPECT;
 }
 
 static int count_in_place(const struct hang *h, const struct hang_look *looks, const char *place)
@@ -225,34 +233,36 @@ static int count_in_place(const struct hang *h, const struct hang_look *looks, c
 }
 
 /* Nobody says that it waits: it is stopped, or alone in sleeping where it does. */
-static int weigh_silent(const struct hang *h, const struct hang_look *looks, int rank,
-                        const struct progress_call *call)
+static enum weight weigh_silent(const struct hang *h, const struct hang_look *looks, int rank,
+                                const struct progress_call *call)
 {
     const struct hang_look *look = &looks[rank];
     int n_pages;
     (void)call;
     if (look->is_stopped)
-        return ODD + 1;
+        return STOPPED;
     const int n = count(h, looks, &n_pages);
     const bool is_odd =
         look->place[0] != '\0' && n > 2 && count_in_place(h, looks, look->place) == 1;
-    return is_odd ? ODD : 1;
+    return is_odd ? SUSPECT : GUESS;
 }
 
 /* returns the rank against which most speaks; -1: there is none */
 static int find_worst(const struct hang *h, const struct hang_look *looks, uint64_t now_ms,
-                      weigh *weight, const struct progress_call *call, int *ret_weight,
+                      weigh *weigh_rank, const struct progress_call *call, enum weight *ret_weight,
                       int *ret_alike)
 {
-    int worst = -1, heaviest = 0;
+    int worst = -1;
+    enum weight heaviest = NOTHING;
     *ret_alike = 0;
     for (int i = 0; i < h->n; i++) {
-        const int w = looks[i].runs && is_overdue(h, i, now_ms) ? weight(h, looks, i, call) : 0;
+        const bool counts = looks[i].runs && is_overdue(h, i, now_ms);
+        const enum weight w = counts ? weigh_rank(h, looks, i, call) : NOTHING;
         if (w > heaviest) {
             worst = i;
             heaviest = w;
             *ret_alike = 0;
-        } else if (w == heaviest && w > 0) {
+        } else if (w == heaviest && w > NOTHING) {
             (*ret_alike)++;
         }
     }
@@ -298,7 +308,8 @@ bool hang_blame(const struct hang *h, const struct hang_look *looks, uint64_t no
     const bool others_wait = f.n_waiting > 0 && f.n_missing > 0;
     const bool all_wait = f.n_waiting > 0 && f.n_missing == 0 && f.n_moving == 0;
     const struct progress_call *call = others_wait || all_wait ? find_call(h, looks) : NULL;
-    int weight, n_alike;
+    enum weight weight;
+    int n_alike;
     if (!some_hang(&f))
         return false;
     const int rank = find_worst(h, looks, now_ms,
@@ -317,8 +328,8 @@ bool hang_blame(const struct hang *h, const struct hang_look *looks, uint64_t no
                                         : HANG_MISSING,
         .rank = rank,
         .is_stopped = looks[rank].is_stopped,
-        .is_guess = !others_wait && weight == 1 && f.n_running > 1,
-        .is_odd = is_silent && weight == ODD,
+        .is_guess = !others_wait && weight == GUESS && f.n_running > 1,
+        .is_odd = is_silent && weight == SUSPECT,
         .still_ms = since(is_silent ? r->any_ms : r->page_ms, now_ms),
         .n_alike = n_alike,
     };

@@ -184,9 +184,6 @@ bool job_spec_agent_store(const struct job_spec *spec, uint32_t world_size);
 /* May ranks live on when others fail, or when nodes come and go? */
 bool job_spec_mends(const struct job_spec *spec);
 
-/* Can a node join while this one's ranks run? */
-bool job_spec_may_grow(const struct job_spec *spec);
-
 /* May the ranks be asked to save their state? The same on all nodes of a job, whatever else each is
  * told: the ranks agree on the answer together. */
 bool job_spec_asks(const struct job_spec *spec);

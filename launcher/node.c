@@ -269,10 +269,10 @@ static int open_supervisor(struct node *n, struct co_error *err)
                                  : 0;
 }
 
-static int node_open(struct node *n, const struct guide_link_ops *link, struct co_error *err)
+/* The nursery, and what has to be there before it is forked. There is no loop yet. */
+static int open_nursery(struct node *n, struct co_error *err)
 {
     const struct job_spec *spec = n->spec;
-    const struct generation_notes notes = node_generation_notes(n);
     int rc = check_files(spec, n->null_fd, err);
     if (rc == 0)
         rc = events_open(&n->events, spec->events, spec->run_id, on_note, n, err);
@@ -282,25 +282,32 @@ static int node_open(struct node *n, const struct guide_link_ops *link, struct c
         rc = runtime_dir_make(&n->runtime_dir, err);
     if (rc == 0)
         rc = nursery_open(n->runtime_dir, &n->nursery, err);
-    if (rc < 0)
-        return rc;
-    allow_many_files();
-    rc = open_loop(n, err);
+    return rc;
+}
+
+static int open_machines(struct node *n, struct co_error *err)
+{
+    const struct job_spec *spec = n->spec;
+    const int to[] = {STDOUT_FILENO, STDERR_FILENO};
+    int rc = open_loop(n, err);
     if (rc == 0)
-        rc = output_create(&n->loop, spec->n_local, (const int[2]){STDOUT_FILENO, STDERR_FILENO},
-                           &n->output, err);
+        rc = output_create(&n->loop, spec->n_local, to, &n->output, err);
     if (rc == 0)
         rc = rank_io_open(&n->io, spec, n->output, n->null_fd, err);
     if (rc == 0)
         rc = open_supervisor(n, err);
     if (rc == 0)
         rc = node_console_create(n, &n->console, err);
-    if (rc < 0)
-        return rc;
+    return rc;
+}
+
+/* How ranks are started, and what is written of it. */
+static void open_start(struct node *n)
+{
     const struct warm_notes warm_notes = {.say = on_warm, .arg = n};
-    warm_open(&n->warm, spec, n->runtime_dir, environ, &warm_notes);
-    event_log_init(&n->event_log, spec, n->output, &n->io, n->runtime_dir);
-    n->start = (struct start){.spec = spec,
+    warm_open(&n->warm, n->spec, n->runtime_dir, environ, &warm_notes);
+    event_log_init(&n->event_log, n->spec, n->output, &n->io, n->runtime_dir);
+    n->start = (struct start){.spec = n->spec,
                               .nursery = &n->nursery,
                               .io = &n->io,
                               .runtime_dir = n->runtime_dir,
@@ -308,7 +315,11 @@ static int node_open(struct node *n, const struct guide_link_ops *link, struct c
                               .supervisor = n->supervisor,
                               .environment = warm_environment(&n->warm, environ)};
     n->events.supervisor = n->supervisor;
-    rc = node_hang_open(n, &n->hang, err);
+}
+
+static int open_options(struct node *n, struct co_error *err)
+{
+    int rc = node_hang_open(n, &n->hang, err);
     if (rc == 0)
         rc = node_replay_open(n, &n->replay, err);
     if (rc == 0)
@@ -319,17 +330,37 @@ static int node_open(struct node *n, const struct guide_link_ops *link, struct c
         rc = node_standby_open(n, &n->standby, err);
     if (rc == 0)
         rc = node_pmi_open(n, &n->pmi, err);
-    if (rc < 0)
-        return rc;
-    if (spec->world.guided) {
-        rc = node_guide_create(n, link, &n->guide, err);
-        return rc < 0 ? rc : watch_leash(n, err);
-    }
+    return rc;
+}
+
+/* A job of this node alone begins at once. */
+static int open_first_generation(struct node *n, struct co_error *err)
+{
+    const struct generation_notes notes = node_generation_notes(n);
     uint64_t begun_ns = co_now_ns();
-    rc = generation_open(spec, 0, &n->loop, &notes, &n->gen, err);
+    int rc = generation_open(n->spec, 0, &n->loop, &notes, &n->gen, err);
     if (rc == 0)
         event_log_generation(&n->event_log, 0, (double)(co_now_ns() - begun_ns) / 1e6);
     return rc;
+}
+
+static int node_open(struct node *n, const struct guide_link_ops *link, struct co_error *err)
+{
+    int rc = open_nursery(n, err);
+    if (rc < 0)
+        return rc;
+    allow_many_files();
+    rc = open_machines(n, err);
+    if (rc < 0)
+        return rc;
+    open_start(n);
+    rc = open_options(n, err);
+    if (rc < 0)
+        return rc;
+    if (!n->spec->world.guided)
+        return open_first_generation(n, err);
+    rc = node_guide_create(n, link, &n->guide, err);
+    return rc < 0 ? rc : watch_leash(n, err);
 }
 
 /* --- End --- */

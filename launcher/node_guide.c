@@ -6,11 +6,11 @@
 #include "job_spec.h"
 #include "node_leave.h"
 #include "node_state.h"
+#include "node_wait.h"
 #include "output.h"
 #include "own_addresses.h"
 #include "report.h"
 #include "scale.h"
-#include "wait_line.h"
 #include "worker_env.h"
 
 #include "common/clock.h"
@@ -22,14 +22,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/random.h>
 #include <unistd.h>
 
-enum {
-    LINE_MS = 1000,
-    EXIT_NO_STORE = 69,
-};
+enum { EXIT_NO_STORE = 69 };
 
 struct node_guide {
     struct node *node;
@@ -37,24 +33,17 @@ struct node_guide {
     struct member *member; /* owned */
     const struct guide_link_ops *ops;
     void *link; /* owned: ops->close() it */
-    uv_timer_t timer, line_timer, hold_timer;
+    uv_timer_t timer, hold_timer;
     bool is_due; /* the member's deadline has come; what was received before it is read first */
     char name[MESSAGE_NAME_BYTES];
     char daemon[MESSAGE_HOST_BYTES];
-    char host[MESSAGE_HOST_BYTES];      /* by which others reach this node */
-    char link_text[MESSAGE_TEXT_BYTES]; /* why there is no link; "" */
-    char cause[MESSAGE_TEXT_BYTES];     /* why the last generation ended; "" */
+    char host[MESSAGE_HOST_BYTES]; /* by which others reach this node */
+    struct node_wait wait;
 
     /* whether this process was stopped: the member steps in each heartbeat, a third of its lease */
     uint64_t lease_ms; /* how long it is; 0: none */
     uint64_t stepped_ms;
     uint64_t stood_ms, woke_ms; /* the last time that it was: for so long, until then */
-
-    /* the line that tells what is waited for */
-    struct wait_line shown;
-    struct wait_text text;
-    uint64_t waits_from_ms;
-    bool on_terminal, is_drawn;
 };
 
 static void step_member(struct node_guide *g, struct member_input *in);
@@ -70,103 +59,9 @@ static bool is_led(const struct node_guide *g)
     return g->node->spec->world.leash_fd != 0;
 }
 
-/* --- What is waited for --- */
-
 void node_guide_clear_line(struct node_guide *g)
 {
-    if (!g->is_drawn)
-        return;
-    g->is_drawn = false;
-    output_say(g->node->output, "\r\033[K");
-}
-
-/* One line of the terminal, drawn over and over: it must not wrap. */
-static void draw_line(struct node_guide *g)
-{
-    char line[WAIT_LINE_BYTES + 32];
-    struct winsize size = {0};
-    int n = snprintf(line, sizeof line, "ddprun: %s", g->text.line);
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 && n >= size.ws_col)
-        line[size.ws_col - 1] = '\0';
-    node_guide_clear_line(g);
-    output_say(g->node->output, line);
-    g->is_drawn = true;
-}
-
-static void show_wait(struct node_guide *g)
-{
-    const struct message_progress *p = member_get_progress(g->member);
-    uint64_t now_ms = co_now_ms();
-    uint64_t elapsed_ms = now_ms - g->waits_from_ms;
-    uint64_t most_ms = g->node->spec->world.start_timeout_ms;
-    if (member_get_state(g->member) == MEMBER_SEEKING)
-        wait_text_seek(&g->text, g->daemon, g->link_text, elapsed_ms,
-                       elapsed_ms < most_ms ? most_ms - elapsed_ms : 0);
-    else if (p != NULL)
-        wait_text_progress(&g->text, p);
-    else
-        g->text.line[0] = '\0';
-    enum wait_news news = wait_line_look(&g->shown, &g->text, now_ms);
-    if (news == WAIT_CHANGED && p != NULL)
-        events_wait(&g->node->events, generation(g), p);
-    if (is_led(g) && member_get_state(g->member) != MEMBER_SEEKING)
-        return; /* for all nodes one tells what the roster waits for */
-    if (news != WAIT_NOTHING && g->on_terminal)
-        draw_line(g);
-    else if (news == WAIT_CHANGED)
-        node_say(g->node, "ddprun: %s\n", g->text.line);
-}
-
-/* Why the ranks were stopped is told together with what follows; not if that takes long. */
-static void say_cause(struct node_guide *g)
-{
-    if (g->cause[0] != '\0' && !is_led(g))
-        node_say(g->node, "ddprun: %s\n", g->cause);
-    g->cause[0] = '\0';
-}
-
-static void on_line_timer(uv_timer_t *timer)
-{
-    struct node_guide *g = timer->data;
-    say_cause(g);
-    show_wait(g);
-}
-
-static bool waits(enum member_state state)
-{
-    return state == MEMBER_SEEKING || state == MEMBER_WAITING || state == MEMBER_KEEPING;
-}
-
-/* A wait that is short is not worth a word. */
-static void begin_wait(struct node_guide *g)
-{
-    g->waits_from_ms = co_now_ms();
-    g->shown = (struct wait_line){0};
-    uv_update_time(&g->node->loop);
-    uv_timer_start(&g->line_timer, on_line_timer, LINE_MS, LINE_MS);
-}
-
-static void end_wait(struct node_guide *g)
-{
-    uv_timer_stop(&g->line_timer);
-    node_guide_clear_line(g);
-}
-
-static void note_state(struct node_guide *g, enum member_state from)
-{
-    enum member_state to = member_get_state(g->member);
-    if (from == to)
-        return;
-    if (g->node->spec->verbose > 0)
-        node_say(g->node, "ddprun: member %s -> %s\n", member_state_name(from),
-                 member_state_name(to));
-    if (from == MEMBER_SEEKING && to == MEMBER_WAITING && member_get_note(g->member)[0] != '\0')
-        node_say(g->node, "ddprun: the job has its own %s, set by the node that came first\n",
-                 member_get_note(g->member));
-    if (waits(to) && !waits(from))
-        begin_wait(g);
-    else if (!waits(to) && waits(from))
-        end_wait(g);
+    node_wait_clear(&g->wait);
 }
 
 /* --- The generation's store --- */
@@ -233,14 +128,14 @@ static void open_store(struct node_guide *g)
 static void announce(struct node_guide *g)
 {
     const struct member_place *p = member_get_place(g->member);
-    events_place(&g->node->events, p->generation, &p->place, co_now_ms() - g->waits_from_ms);
+    events_place(&g->node->events, p->generation, &p->place, co_now_ms() - g->wait.from_ms);
     if ((p->generation > 0 || g->node->spec->verbose > 0) && !is_led(g))
         node_say(g->node,
                  "ddprun: %s%sgeneration %" PRIu32 ": %" PRIu32 " node%s, %" PRIu32 " rank%s\n",
-                 g->cause, g->cause[0] != '\0' ? "; " : "", p->generation, p->place.n_nodes,
-                 p->place.n_nodes == 1 ? "" : "s", p->place.world_size,
+                 g->wait.cause, g->wait.cause[0] != '\0' ? "; " : "", p->generation,
+                 p->place.n_nodes, p->place.n_nodes == 1 ? "" : "s", p->place.world_size,
                  p->place.world_size == 1 ? "" : "s");
-    g->cause[0] = '\0';
+    g->wait.cause[0] = '\0';
 }
 
 static const char *const why_names[] = {
@@ -257,7 +152,7 @@ static void note_order(struct node_guide *g, const struct member_orders *o)
         state != SUPERVISOR_MENDING && state != SUPERVISOR_KEEPING)
         return;
     if (o->kill_ranks)
-        events_order(&g->node->events, generation(g), "lease", g->link_text);
+        events_order(&g->node->events, generation(g), "lease", g->wait.trouble);
     else if (o->stop_ranks)
         events_order(&g->node->events, generation(g), ends ? "end" : why_names[o->why],
                      ends ? member_get_end(g->member)->text : member_stop_text(g->member));
@@ -363,7 +258,7 @@ static void step_member(struct node_guide *g, struct member_input *in)
     in->now_ms = co_now_ms();
     note_standstill(g, in->now_ms);
     member_step(g->member, in, &o);
-    note_state(g, from);
+    node_wait_note(&g->wait, from);
     follow(g, &o);
 }
 
@@ -400,14 +295,15 @@ static void note_failure(struct node_guide *g, const struct member_input *in)
 {
     if (!in->final)
         add_error(g);
-    snprintf(g->cause, sizeof g->cause, "rank %" PRId32 " on %s: %s", in->rank, g->name, in->text);
+    snprintf(g->wait.cause, sizeof g->wait.cause, "rank %" PRId32 " on %s: %s", in->rank, g->name,
+             in->text);
 }
 
 /* What the roster said about it counts more than what was seen here. */
 static void note_gone(struct node_guide *g)
 {
     if (member_stop_text(g->member)[0] != '\0')
-        snprintf(g->cause, sizeof g->cause, "%s", member_stop_text(g->member));
+        snprintf(g->wait.cause, sizeof g->wait.cause, "%s", member_stop_text(g->member));
     close_store(g);
 }
 
@@ -434,13 +330,13 @@ void node_guide_lapse(struct node_guide *g)
     char stood[REPORT_DURATION_BYTES];
     note_standstill(g, co_now_ms());
     if (g->stood_ms > 0 && co_now_ms() - g->woke_ms <= LEASE_MARGIN_MS)
-        snprintf(g->cause, sizeof g->cause,
+        snprintf(g->wait.cause, sizeof g->wait.cause,
                  "this ddprun was stopped for %s: its lease was over, and all ranks of this node "
                  "were killed",
                  report_duration(g->stood_ms, stood, sizeof stood));
     else
-        snprintf(g->cause, sizeof g->cause, "no answer from %s: all ranks of this node were killed",
-                 g->daemon);
+        snprintf(g->wait.cause, sizeof g->wait.cause,
+                 "no answer from %s: all ranks of this node were killed", g->daemon);
     step_member(g, &(struct member_input){.type = MEMBER_TIME});
     node_feed(g->node, &(struct supervisor_event){.type = SUPERVISOR_EV_ORDER_KILL});
 }
@@ -450,7 +346,7 @@ void node_guide_lapse(struct node_guide *g)
 static void on_up(void *arg, bool is_here)
 {
     struct node_guide *g = arg;
-    g->link_text[0] = '\0';
+    g->wait.trouble[0] = '\0';
     step_member(g, &(struct member_input){.type = MEMBER_LINK_UP, .local = is_here});
 }
 
@@ -466,7 +362,7 @@ static void hear_stop(struct node_guide *g, const struct message *m)
     if ((from != MEMBER_STOPPING && from != MEMBER_WAITING && from != MEMBER_KEEPING) ||
         strcmp(text, before) == 0)
         return;
-    snprintf(g->cause, sizeof g->cause, "%s", text);
+    snprintf(g->wait.cause, sizeof g->wait.cause, "%s", text);
     if (m->stop.why != MESSAGE_WHY_FAILURE) /* that one was its own */
         events_order(&g->node->events, generation(g), why_names[m->stop.why], text);
 }
@@ -476,7 +372,7 @@ static void on_message(void *arg, const struct message *m)
 {
     struct node_guide *g = arg;
     if (m->type == MESSAGE_REFUSED)
-        snprintf(g->link_text, sizeof g->link_text, "%s", m->refused.text);
+        snprintf(g->wait.trouble, sizeof g->wait.trouble, "%s", m->refused.text);
     if (m->type == MESSAGE_STOP)
         hear_stop(g, m);
     else
@@ -486,9 +382,9 @@ static void on_message(void *arg, const struct message *m)
 static void on_down(void *arg, const char *text, int exit_code)
 {
     struct node_guide *g = arg;
-    snprintf(g->link_text, sizeof g->link_text, "%s", text);
+    snprintf(g->wait.trouble, sizeof g->wait.trouble, "%s", text);
     step_member(g, &(struct member_input){.type = MEMBER_LINK_DOWN,
-                                          .text = g->link_text,
+                                          .text = g->wait.trouble,
                                           .final = exit_code != 0,
                                           .exit_code = exit_code});
 }
@@ -521,9 +417,7 @@ void node_guide_fill_place(const struct node_guide *g, struct generation_place *
 
 const char *node_guide_waiting(const struct node_guide *g)
 {
-    if (!waits(member_get_state(g->member)))
-        return NULL;
-    return g->text.line[0] != '\0' ? g->text.line : "waiting for other nodes";
+    return node_wait_text(&g->wait);
 }
 
 bool node_guide_restart(struct node_guide *g)
@@ -607,14 +501,13 @@ int node_guide_create(struct node *n, const struct guide_link_ops *ops, struct n
         return co_fail(err, -ENOMEM, "no memory to take part in a job");
     g->node = n;
     g->ops = ops;
-    g->on_terminal = isatty(STDERR_FILENO);
     find_name(world, g->name);
     print_endpoint(world, g->daemon, sizeof g->daemon);
     guide_init(&g->guide, g->name, n->spec->path, world->ends_job);
     uv_timer_init(&n->loop, &g->timer);
-    uv_timer_init(&n->loop, &g->line_timer);
+    node_wait_init(&g->wait, n, g->daemon);
     uv_timer_init(&n->loop, &g->hold_timer);
-    g->timer.data = g->line_timer.data = g->hold_timer.data = g;
+    g->timer.data = g->hold_timer.data = g;
     *ret = g;
     const struct guide_link_notes notes = {.on_up = on_up,
                                            .on_message = on_message,
@@ -623,6 +516,7 @@ int node_guide_create(struct node *n, const struct guide_link_ops *ops, struct n
                                            .on_note = on_note,
                                            .arg = g};
     int rc = make_member(g, err);
+    g->wait.member = g->member;
     return rc == 0 ? ops->open(&n->loop, n->spec, &notes, &g->link, err) : rc;
 }
 
@@ -634,7 +528,7 @@ void node_guide_lose_leash(struct node_guide *g)
 void node_guide_begin(struct node_guide *g)
 {
     struct member_orders o;
-    begin_wait(g);
+    node_wait_begin(&g->wait);
     member_begin(g->member, co_now_ms(), &o);
     follow(g, &o);
 }
@@ -647,7 +541,7 @@ void node_guide_close(struct node_guide *g)
         g->ops->close(g->link);
     g->link = NULL;
     uv_close((uv_handle_t *)&g->timer, NULL);
-    uv_close((uv_handle_t *)&g->line_timer, NULL);
+    node_wait_close(&g->wait);
     uv_close((uv_handle_t *)&g->hold_timer, NULL);
 }
 

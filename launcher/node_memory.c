@@ -1,5 +1,7 @@
 #include "node_memory.h"
 
+#include "rank_line.h"
+
 #include "common/error.h"
 #include "common/hash.h"
 #include "segments/broker.h"
@@ -13,18 +15,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-struct rank_socket { /* apart from its rank: it lives until the loop has closed it */
-    struct node_memory *m;
-    uv_poll_t poll;
-    int fd;
-};
-
 struct rank_memory {
-    struct rank_socket *socket; /* owned by the loop once it closes; NULL: none, or closed */
-    bool gone;                  /* the rank has ended ... */
-    int status;                 /* ... like this */
-    bool has_joined;            /* this generation, and that was told */
-    bool has_asked;             /* for the next one, and that was told */
+    struct rank_line *line; /* NULL: none, or closed */
+    bool gone;              /* the rank has ended ... */
+    int status;             /* ... like this */
+    bool has_joined;        /* this generation, and that was told */
+    bool has_asked;         /* for the next one, and that was told */
 };
 
 struct node_memory {
@@ -34,7 +30,7 @@ struct node_memory {
     struct broker *broker; /* both NULL until a rank asks */
     struct control *control;
     bool is_death_told; /* in this generation, by either side */
-    int n_handles;      /* below 0: closed and none left */
+    int n_lines;        /* that the loop has; below 0: closed and none left */
     struct rank_memory ranks[];
 };
 
@@ -51,31 +47,15 @@ int node_memory_create(uv_loop_t *loop, const struct node_memory_opts *opts,
     return 0;
 }
 
-static void unref(struct node_memory *m)
+/* It may be closed by whoever is told what a line has brought, so it goes after its lines. */
+static void unref(void *arg)
 {
-    if (--m->n_handles >= 0)
+    struct node_memory *m = arg;
+    if (--m->n_lines >= 0)
         return;
     broker_destroy(m->broker);
     control_unmap(m->control);
     free(m);
-}
-
-static void on_socket_closed(uv_handle_t *handle)
-{
-    struct rank_socket *s = handle->data;
-    struct node_memory *m = s->m;
-    free(s);
-    unref(m);
-}
-
-static void socket_close(struct rank_memory *r)
-{
-    struct rank_socket *s = r->socket;
-    if (s == NULL)
-        return;
-    uv_close((uv_handle_t *)&s->poll, on_socket_closed);
-    close(s->fd);
-    r->socket = NULL;
 }
 
 /* Let go whoever waits for a rank that will never come, or never come back. */
@@ -158,22 +138,22 @@ static void note_death(struct node_memory *m)
 static void serve(struct node_memory *m, int rank)
 {
     struct rank_memory *r = &m->ranks[rank];
+    const int fd = rank_line_fd(r->line);
     struct co_error err;
-    if (m->broker == NULL && is_at_end(r->socket->fd)) { /* it ended without ever asking: the
-                                                            common case */
-        socket_close(r);
+    if (m->broker == NULL && is_at_end(fd)) { /* it ended without ever asking: the common case */
+        rank_line_close(&r->line);
         return;
     }
     int rc = m->broker == NULL ? make_broker(m, &err) : 0;
     if (rc == 0)
-        rc = broker_on_readable(m->broker, rank, r->socket->fd, &rank, &err);
+        rc = broker_on_readable(m->broker, rank, fd, &rank, &err);
     if (rc < 0) {
         char text[CO_ERROR_TEXT_BYTES + 64];
         snprintf(text, sizeof text, "rank %d gets no shared memory: %s", rank, err.text);
         m->opts.on_note(m->opts.arg, text);
     }
     if (rc != 1)
-        socket_close(r);
+        rank_line_close(&r->line);
     if (m->broker == NULL)
         return;
     note_death(m);
@@ -184,60 +164,43 @@ static void serve(struct node_memory *m, int rank)
     }
 }
 
-static void on_socket(uv_poll_t *poll, int status, int events)
+static void on_line(void *arg, int rank, int events)
 {
-    const struct rank_socket *s = poll->data;
-    struct node_memory *m = s->m;
-    (void)status;
     (void)events;
-    for (int rank = 0; rank < m->n_local; rank++)
-        if (m->ranks[rank].socket == s) {
-            serve(m, rank);
-            return;
-        }
+    serve(arg, rank);
+}
+
+static struct rank_line_owner owner_of_lines(struct node_memory *m)
+{
+    return (struct rank_line_owner){.on_event = on_line, .on_closed = unref, .arg = m};
 }
 
 int node_memory_adopt(struct node_memory *m, int rank, int fd)
 {
-    socket_close(&m->ranks[rank]); /* of a standby that was given the rank, and died */
-    struct rank_socket *s = malloc(sizeof *s);
-    if (s == NULL) {
-        close(fd);
-        return -ENOMEM;
-    }
-    *s = (struct rank_socket){.m = m, .fd = fd};
-    int rc = uv_poll_init(m->loop, &s->poll, fd); /* makes our end non-blocking */
-    if (rc < 0) {
-        close(fd);
-        free(s);
-        return rc;
-    }
-    s->poll.data = s;
-    m->ranks[rank].socket = s;
-    m->n_handles++;
-    return uv_poll_start(&s->poll, UV_READABLE, on_socket);
+    const struct rank_line_owner owner = owner_of_lines(m);
+    struct rank_line **line = &m->ranks[rank].line;
+    rank_line_close(line); /* of a standby that was given the rank, and died */
+    int rc = rank_line_open(m->loop, fd, rank, &owner, line);
+    m->n_lines += rc == 0;
+    return rc;
 }
 
 int node_memory_add(struct node_memory *m, int rank, int *ret_worker_fd)
 {
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-        return -errno;
-    int rc = node_memory_adopt(m, rank, pair[0]);
-    if (rc < 0) {
-        close(pair[1]);
-        return rc;
-    }
-    *ret_worker_fd = pair[1];
-    return 0;
+    const struct rank_line_owner owner = owner_of_lines(m);
+    struct rank_line **line = &m->ranks[rank].line;
+    rank_line_close(line);
+    int rc = rank_line_open_pair(m->loop, SOCK_SEQPACKET, rank, &owner, line, ret_worker_fd);
+    m->n_lines += rc == 0;
+    return rc;
 }
 
 /* What a rank said last, of which the loop was not told yet. */
 static void hear_last_words(struct node_memory *m, int rank)
 {
-    const struct rank_socket *s = m->ranks[rank].socket;
+    const struct rank_line *line = m->ranks[rank].line;
     char byte;
-    if (s != NULL && recv(s->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0)
+    if (line != NULL && recv(rank_line_fd(line), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0)
         serve(m, rank);
 }
 
@@ -295,7 +258,7 @@ int node_memory_renew(struct node_memory *m, uint32_t generation, const struct b
     for (int i = 0; i < m->n_local; i++) {
         struct rank_memory *r = &m->ranks[i];
         if (r->gone)
-            socket_close(r);
+            rank_line_close(&r->line);
         r->gone = r->has_joined = r->has_asked = false;
     }
     return 0;
@@ -365,6 +328,6 @@ void node_memory_close(struct node_memory *m)
     if (m == NULL)
         return;
     for (int i = 0; i < m->n_local; i++)
-        socket_close(&m->ranks[i]);
+        rank_line_close(&m->ranks[i].line);
     unref(m);
 }

@@ -20,7 +20,11 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 
 static void on_closed(uv_handle_t *handle)
 {
-    free(handle->data);
+    struct rank_line *l = handle->data;
+    const struct rank_line_owner owner = l->owner;
+    free(l);
+    if (owner.on_closed != NULL)
+        owner.on_closed(owner.arg);
 }
 
 int rank_line_open(uv_loop_t *loop, int fd, int rank, const struct rank_line_owner *owner,
@@ -44,11 +48,11 @@ int rank_line_open(uv_loop_t *loop, int fd, int rank, const struct rank_line_own
     return 0;
 }
 
-int rank_line_open_pair(uv_loop_t *loop, int rank, const struct rank_line_owner *owner,
+int rank_line_open_pair(uv_loop_t *loop, int type, int rank, const struct rank_line_owner *owner,
                         struct rank_line **ret_line, int *ret_worker_fd)
 {
     int pair[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+    if (socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, pair) < 0)
         return -errno;
     int rc = rank_line_open(loop, pair[0], rank, owner, ret_line);
     if (rc < 0) {

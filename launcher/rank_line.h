@@ -12,12 +12,15 @@ struct rank_line_owner {
     /* From the loop: what was watched for has come, in uv_poll_t's words. A broken socket counts as
      * readable: reading says what there is. May close the line. */
     void (*on_event)(void *arg, int rank, int events);
+
+    /* The loop is through with a line that was closed. NULL: nobody needs to know. */
+    void (*on_closed)(void *arg);
     void *arg;
 };
 
 /* Watch for what can be read.
  *
- * fd         of a stream socket; owned from here on, even on failure; made non-blocking
+ * fd         of a socket; owned from here on, even on failure; made non-blocking
  * owner      copied
  * ret_line   owned by the caller, who calls rank_line_close()
  * returns    0, -ENOMEM, -errno */
@@ -26,8 +29,9 @@ int rank_line_open(uv_loop_t *loop, int fd, int rank, const struct rank_line_own
 
 /* The same for a new pair of sockets.
  *
+ * type            SOCK_STREAM or SOCK_SEQPACKET
  * ret_worker_fd   the rank's end, owned by the caller; close-on-exec */
-int rank_line_open_pair(uv_loop_t *loop, int rank, const struct rank_line_owner *owner,
+int rank_line_open_pair(uv_loop_t *loop, int type, int rank, const struct rank_line_owner *owner,
                         struct rank_line **ret_line, int *ret_worker_fd);
 
 int rank_line_fd(const struct rank_line *l);
@@ -35,8 +39,8 @@ int rank_line_fd(const struct rank_line *l);
 /* events   UV_READABLE, or that and UV_WRITABLE */
 void rank_line_watch(struct rank_line *l, int events);
 
-/* Close the socket, at once, and set *l to NULL: its owner hears nothing more. The loop frees what
- * is left in its next turn. A line that is NULL is fine. */
+/* Close the socket, at once, and set *l to NULL: no event follows, only on_closed(), when the loop
+ * has freed what is left in its next turn. A line that is NULL is fine. */
 void rank_line_close(struct rank_line **l);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "job_spec.h"
 #include "listen.h"
+#include "parts.h"
 #include "remote_spec.h"
 #include "wait_line.h"
 
@@ -34,7 +35,7 @@ struct remote_roster {
     uint64_t waits_from_ms;
     struct wait_line shown;
     struct wait_text text;
-    int n_handles;
+    struct parts parts;
 };
 
 __attribute__((format(printf, 2, 3))) static void say(struct remote_roster *r, const char *format,
@@ -280,7 +281,6 @@ int remote_roster_open(uv_loop_t *loop, const struct job_spec *spec,
     job_spec_terms(spec, &r->terms);
     uv_timer_init(loop, &r->line_timer);
     r->line_timer.data = r;
-    r->n_handles = 1;
     r->names = calloc(hosts->n, sizeof *r->names);
     int rc = r->names != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for a roster");
     for (size_t i = 0; rc == 0 && i < hosts->n; i++)
@@ -302,28 +302,19 @@ uint16_t remote_roster_port(const struct remote_roster *r)
     return server_port(r->server);
 }
 
-static void on_part_closed(void *arg)
+static void destroy(void *arg)
 {
     struct remote_roster *r = arg;
-    if (--r->n_handles > 0)
-        return;
     free(r->names);
     free(r);
-}
-
-static void on_timer_closed(uv_handle_t *handle)
-{
-    on_part_closed(handle->data);
 }
 
 void remote_roster_close(struct remote_roster *r)
 {
     if (r == NULL)
         return;
-    r->n_handles += (r->server != NULL) + (r->jobs != NULL);
-    if (r->server != NULL)
-        server_close(r->server, on_part_closed, r);
-    if (r->jobs != NULL)
-        jobs_close(r->jobs, on_part_closed, r);
-    uv_close((uv_handle_t *)&r->line_timer, on_timer_closed);
+    parts_close_server(&r->parts, &r->server);
+    parts_close_jobs(&r->parts, &r->jobs);
+    parts_close_timer(&r->parts, &r->line_timer);
+    parts_end(&r->parts, destroy, r);
 }

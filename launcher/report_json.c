@@ -104,7 +104,8 @@ static const char *outcome_name(enum supervisor_outcome outcome)
     return names[outcome];
 }
 
-char *report_json_make(const struct report *r, const char *run_id)
+/* Bytes that are not UTF-8 become '?'. returns a string to free(); NULL: no memory */
+static char *make_text(const struct report *r, const char *run_id)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(r->supervisor);
     int signal = r->job != NULL                 ? r->job->end->signal
@@ -131,7 +132,7 @@ char *report_json_make(const struct report *r, const char *run_id)
 int report_json_write(const char *path, const struct report *r, const char *run_id,
                       struct co_error *err)
 {
-    co_autofree char *text = report_json_make(r, run_id);
+    co_autofree char *text = make_text(r, run_id);
     if (text == NULL)
         return co_fail(err, -ENOMEM, "no memory for %s", path);
     return co_write_whole(path, text, strlen(text), err);

@@ -25,11 +25,6 @@
 struct co_error;
 struct report;
 
-/* The text, ended by a newline. Bytes that are not UTF-8 become '?'.
- *
- * returns   a string to free(); NULL: no memory */
-char *report_json_make(const struct report *r, const char *run_id);
-
 /* Write it to path, whole or not at all: by way of path.PID.tmp beside it.
  *
  * returns   0, -ENOMEM, -errno (the text names the file) */

@@ -80,7 +80,8 @@ int scale_adopt(struct scale *s, int rank, int fd)
 {
     struct scale_rank *r = &s->ranks[rank];
     rank_line_close(&r->line);
-    int rc = rank_line_open(s->loop, fd, rank, &(struct rank_line_owner){on_line, s}, &r->line);
+    int rc = rank_line_open(s->loop, fd, rank,
+                            &(struct rank_line_owner){.on_event = on_line, .arg = s}, &r->line);
     if (rc == 0)
         greet(s, r);
     return rc;
@@ -90,7 +91,8 @@ int scale_add(struct scale *s, int rank, int *ret_worker_fd)
 {
     struct scale_rank *r = &s->ranks[rank];
     rank_line_close(&r->line);
-    int rc = rank_line_open_pair(s->loop, rank, &(struct rank_line_owner){on_line, s}, &r->line,
+    int rc = rank_line_open_pair(s->loop, SOCK_STREAM, rank,
+                                 &(struct rank_line_owner){.on_event = on_line, .arg = s}, &r->line,
                                  ret_worker_fd);
     if (rc == 0)
         greet(s, r);

@@ -50,7 +50,8 @@ bool stack_keep_frames(char *text, const char **ret_trouble)
 
 /* --- In words --- */
 
-char *stack_state(const struct stack *s, char *buf, size_t n)
+/* "sleeps in futex_wait_queue, system call futex", "is stopped by a signal". returns buf */
+static char *describe_state(const struct stack *s, char *buf, size_t n)
 {
     const char *call = co_process_syscall_name(s->where.syscall);
     char number[32] = "";
@@ -105,7 +106,7 @@ void stack_print(const struct stack *s, FILE *out)
         return;
     }
     fprintf(out, "rank %d (pid %d, %s): %s", s->rank, s->pid, s->process.name,
-            stack_state(s, state, sizeof state));
+            describe_state(s, state, sizeof state));
     if (s->where.tracer != 0)
         fprintf(out, "; process %d traces it", s->where.tracer);
     fputc('\n', out);

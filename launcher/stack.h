@@ -48,9 +48,6 @@ void stack_fini(struct stack *s); /* a zeroed one is fine */
  * returns       whether there are any */
 bool stack_keep_frames(char *text, const char **ret_trouble);
 
-/* "sleeps in futex_wait_queue, system call futex", "is stopped by a signal". returns buf */
-char *stack_state(const struct stack *s, char *buf, size_t n);
-
 /* Some lines about it. */
 void stack_print(const struct stack *s, FILE *out);
 

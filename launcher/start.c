@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 /* What a rank needs until the nursery has been asked for it. */
-struct one {
+struct new_rank {
     char **env;
     char **argv;      /* NULL: the job's words serve it as they are */
     const char *path; /* borrowed of the job */
@@ -32,7 +32,7 @@ struct one {
     int node_fd, scale_fd, pmi_fd; /* -1: none */
 };
 
-static void one_fini(struct one *r)
+static void new_rank_fini(struct new_rank *r)
 {
     free(r->env);
     free(r->argv);
@@ -51,7 +51,7 @@ static int number(const struct start *s, int local_rank)
     return rank_number(numbers, local_rank);
 }
 
-static int make_words(const struct start *s, int local_rank, struct one *r)
+static int make_words(const struct start *s, int local_rank, struct new_rank *r)
 {
     char error_file[PATH_MAX];
     struct rank_place place = {
@@ -69,9 +69,9 @@ static int make_words(const struct start *s, int local_rank, struct one *r)
     return rank_argv_make(s->spec, &values, &r->argv, NULL);
 }
 
-static int one_init(const struct start *s, int local_rank, struct one *ret)
+static int new_rank_init(const struct start *s, int local_rank, struct new_rank *ret)
 {
-    *ret = (struct one){
+    *ret = (struct new_rank){
         .io = {.owned = {-1, -1}, .ours = {-1, -1}}, .node_fd = -1, .scale_fd = -1, .pmi_fd = -1};
     int rc = make_words(s, local_rank, ret);
     if (rc == 0)
@@ -83,7 +83,7 @@ static int one_init(const struct start *s, int local_rank, struct one *ret)
     if (rc == 0 && s->pmi != NULL)
         rc = pmi_host_add(s->pmi, local_rank, &ret->pmi_fd);
     if (rc < 0)
-        one_fini(ret);
+        new_rank_fini(ret);
     return rc;
 }
 
@@ -93,13 +93,13 @@ static const struct cpu_set *cpus_of(const struct job_spec *spec, int local_rank
     return b != NULL && b->is_bound ? &b->ranks[local_rank].cpus : NULL;
 }
 
-static int ask(const struct start *s, int first, const struct one *ranks, int n)
+static int ask(const struct start *s, int first, const struct new_rank *ranks, int n)
 {
     struct image_words words[SPAWN_AT_ONCE];
     int fds[SPAWN_AT_ONCE][SPAWN_N_FDS];
     co_autoclose_fd int image_fd = -1;
     for (int i = 0; i < n; i++) {
-        const struct one *r = &ranks[i];
+        const struct new_rank *r = &ranks[i];
         words[i] = (struct image_words){
             .path = r->path,
             .argv = r->argv != NULL ? r->argv : job_spec_program(s->spec, first + i).argv,
@@ -127,18 +127,18 @@ static int make_env(struct start *s)
 
 int start_ranks(struct start *s, int first, int n, int *ret_n)
 {
-    struct one ranks[SPAWN_AT_ONCE];
+    struct new_rank ranks[SPAWN_AT_ONCE];
     int n_made = 0;
     int rc = 0;
     if (s->env == NULL)
         rc = make_env(s);
     while (rc == 0 && n_made < n) {
-        rc = one_init(s, first + n_made, &ranks[n_made]);
+        rc = new_rank_init(s, first + n_made, &ranks[n_made]);
         n_made += rc == 0;
     }
     int asked = n_made > 0 ? ask(s, first, ranks, n_made) : 0;
     for (int i = 0; i < n_made; i++)
-        one_fini(&ranks[i]);
+        new_rank_fini(&ranks[i]);
     *ret_n = asked == 0 ? n_made : 0;
     return asked < 0 ? asked : rc;
 }

@@ -97,7 +97,8 @@ static void on_handle_closed(uv_handle_t *handle)
         h->on_gone(h);
 }
 
-void control_conn_abort(struct control_conn *c)
+/* Close now, also what is being ended. */
+static void end_now(struct control_conn *c)
 {
     c->is_told = true;
     if (c->stage == STAGE_CLOSING)
@@ -110,7 +111,7 @@ void control_conn_abort(struct control_conn *c)
 static void fail(struct control_conn *c, int code, const char *text)
 {
     bool tell = !c->is_told;
-    control_conn_abort(c);
+    end_now(c);
     if (tell)
         c->notes.on_end(c->notes.arg, code, text);
 }
@@ -136,7 +137,7 @@ static void on_late(uv_timer_t *timer)
 {
     struct control_conn *c = timer->data;
     if (c->stage == STAGE_LINGERING)
-        control_conn_abort(c);
+        end_now(c);
     else if (!c->is_connected)
         fail(c, -ETIMEDOUT, "no connection in time");
     else if (c->stage == STAGE_GREETING)
@@ -166,7 +167,7 @@ static void on_shutdown(uv_shutdown_t *request, int status)
 {
     struct control_conn *c = request->data;
     if (status < 0)
-        control_conn_abort(c);
+        end_now(c);
 }
 
 /* To close with bytes unread would be a reset, which may overtake the last message: so end our
@@ -176,7 +177,7 @@ static void linger(struct control_conn *c)
     c->stage = STAGE_LINGERING;
     uv_timer_start(&c->timer, on_late, CONTROL_CONN_LINGER_MS, 0);
     if (uv_shutdown(&c->shutdown, (uv_stream_t *)&c->tcp, on_shutdown) < 0)
-        control_conn_abort(c);
+        end_now(c);
 }
 
 /* What the kernel does not take at once; meanwhile output gathers in the seal's buffer. */
@@ -240,7 +241,7 @@ void control_conn_end(struct control_conn *c)
         uv_timer_start(&c->timer, on_late, CONTROL_CONN_LINGER_MS, 0);
         flush(c);
     } else if (c->stage != STAGE_LINGERING) {
-        control_conn_abort(c);
+        end_now(c);
     }
 }
 
@@ -341,7 +342,7 @@ static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf)
     if (n_read > 0)
         receive(c, (const uint8_t *)buf->base, (size_t)n_read);
     else if (n_read < 0 && c->stage == STAGE_LINGERING)
-        control_conn_abort(c);
+        end_now(c);
     else if (n_read == UV_EOF)
         fail(c, -ECONNRESET, "the other end closed the connection");
     else if (n_read < 0)
@@ -410,7 +411,7 @@ int control_conn_adopt(struct control_conn_host *h, struct seal *seal, int fd, c
     if (rc == 0) /* they are looked at when the caller has returned */
         uv_timer_start(&c->timer, on_adopted, 0, 0);
     if (rc < 0) {
-        control_conn_abort(c);
+        end_now(c);
         return co_fail(err, rc, "cannot take a control connection over: %s", strerror(-rc));
     }
     *ret_conn = c;
@@ -441,7 +442,7 @@ int control_conn_connect(struct control_conn_host *h, struct seal *seal, const s
     uv_timer_start(&c->timer, on_late, connect_ms, 0);
     rc = uv_tcp_connect(&c->connect, &c->tcp, to, on_connected);
     if (rc < 0) {
-        control_conn_abort(c);
+        end_now(c);
         return co_fail(err, rc, "%s", uv_strerror(rc));
     }
     *ret_conn = c;

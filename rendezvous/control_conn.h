@@ -47,7 +47,7 @@ struct control_conn_notes {
     void (*on_message)(void *arg, const struct message *m); /* lent for the call */
 
     /* It has ended, by the other end or for a reason of ours, and frees itself: the last call. Not
-     * made after control_conn_end() and control_conn_abort().
+     * made after control_conn_end().
      * code   -EPROTO, -EACCES, -EBADMSG as seal_feed(); -ETIMEDOUT; -ECONNRESET: the other end
      *        closed it; -errno */
     void (*on_end)(void *arg, int code, const char *text);
@@ -77,9 +77,6 @@ void control_conn_send(struct control_conn *c, const struct message *m);
 
 /* Close when what was sent is out and the other end has seen it, or had its time; on_gone tells. */
 void control_conn_end(struct control_conn *c);
-
-/* Close now. Fine after control_conn_end(), until on_gone. */
-void control_conn_abort(struct control_conn *c);
 
 /* The address of the other end, in figures; "?" when it is gone. */
 #define CONTROL_CONN_PEER_BYTES 80

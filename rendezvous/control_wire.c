@@ -121,18 +121,13 @@ static int pass_choice(struct pass *p, const char *what, int value, int n)
 
 /* --- Texts --- */
 
+/* ASCII without blanks. */
 static bool is_printable(const char *text, size_t len)
 {
     for (size_t i = 0; i < len; i++)
         if (text[i] <= ' ' || text[i] >= 0x7f)
             return false;
     return true;
-}
-
-bool control_wire_is_name(const char *text)
-{
-    size_t len = strnlen(text, MESSAGE_NAME_BYTES);
-    return len > 0 && len < MESSAGE_NAME_BYTES && is_printable(text, len);
 }
 
 /* Could this byte, behind that one, move a terminal's cursor? Control characters of ASCII, and

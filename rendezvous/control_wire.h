@@ -35,7 +35,4 @@ struct control_wire_scratch {
 int control_wire_decode(const uint8_t *bytes, size_t len, struct control_wire_scratch *scratch,
                         struct message *ret, struct co_error *err);
 
-/* May this text be a node's name: printable ASCII without blanks, not empty, within its bound? */
-bool control_wire_is_name(const char *text);
-
 #endif

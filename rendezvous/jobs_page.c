@@ -1,38 +1,19 @@
 #include "jobs_page.h"
 
-#include "common/buf.h"
 #include "jobs.h"
+#include "page.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
-struct page {
-    struct co_buf *out;
-    int rc; /* the first failure; nothing is printed after it */
+struct jobs_print {
+    struct page page;
     uint64_t n_items;
 
     /* over all jobs */
     uint32_t n_in[ROSTER_N_STATES];
     uint64_t n_nodes;
 };
-
-static void append(struct page *p, const char *text, size_t len)
-{
-    if (p->rc == 0)
-        p->rc = co_buf_append(p->out, text, len);
-}
-
-__attribute__((format(printf, 2, 3))) static void print(struct page *p, const char *format, ...)
-{
-    char text[512]; /* longer than any line below */
-    va_list args;
-    va_start(args, format);
-    int len = vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    append(p, text, len < (int)sizeof text ? (size_t)len : sizeof text - 1);
-}
 
 /* --- JSON --- */
 
@@ -62,101 +43,92 @@ static size_t character_len(const char *text)
 /* A run id may be any bytes. */
 static void print_string(struct page *p, const char *text)
 {
-    append(p, "\"", 1);
+    page_append(p, "\"", 1);
     while (*text != '\0') {
         size_t n = character_len(text);
         uint8_t c = (uint8_t)*text;
         if (n == 0)
-            append(p, "?", 1);
+            page_append(p, "?", 1);
         else if (c < ' ' || c == '"' || c == '\\')
-            print(p, "\\u%04x", (unsigned)c);
+            page_print(p, "\\u%04x", (unsigned)c);
         else
-            append(p, text, n);
+            page_append(p, text, n);
         text += n > 0 ? n : 1;
     }
-    append(p, "\"", 1);
+    page_append(p, "\"", 1);
 }
 
 static void print_number(struct page *p, const char *name, uint32_t number, uint32_t none)
 {
     if (number == none)
-        print(p, ", \"%s\": null", name);
+        page_print(p, ", \"%s\": null", name);
     else
-        print(p, ", \"%s\": %" PRIu32, name, number);
+        page_print(p, ", \"%s\": %" PRIu32, name, number);
 }
 
 static void print_job(void *arg, const char *run_id, const struct roster *r)
 {
-    struct page *p = arg;
+    struct jobs_print *jp = arg;
+    struct page *p = &jp->page;
     const struct message_verdict *verdict = roster_get_verdict(r);
-    print(p, "%s\n  {\"id\": ", p->n_items++ > 0 ? "," : "");
+    page_print(p, "%s\n  {\"id\": ", jp->n_items++ > 0 ? "," : "");
     print_string(p, run_id);
-    print(p, ", \"state\": \"%s\"", roster_state_name(roster_get_state(r)));
+    page_print(p, ", \"state\": \"%s\"", roster_state_name(roster_get_state(r)));
     print_number(p, "generation", roster_generation(r), MESSAGE_NO_GENERATION);
-    print(p, ", \"restarts\": %" PRIu32 ", \"nodes\": %" PRIu32, roster_n_restarts(r),
-          roster_n_nodes(r));
+    page_print(p, ", \"restarts\": %" PRIu32 ", \"nodes\": %" PRIu32, roster_n_restarts(r),
+               roster_n_nodes(r));
     print_number(p, "exit_code", verdict != NULL ? verdict->exit_code : UINT32_MAX, UINT32_MAX);
-    print(p, ", \"why\": ");
+    page_print(p, ", \"why\": ");
     print_string(p, roster_change(r));
-    print(p, "}");
+    page_print(p, "}");
 }
 
 int jobs_page_status(const struct jobs *j, struct co_buf *page)
 {
-    struct page p = {.out = page};
+    struct jobs_print jp = {.page.out = page};
+    struct page *p = &jp.page;
     struct jobs_figures f;
     jobs_get_figures(j, &f);
-    print(&p,
-          ",\n \"nodes\": {\"connected\": %" PRIu32 ", \"limit\": %" PRIu32
-          ", \"refused\": %" PRIu64 "},\n \"jobs_limit\": %" PRIu32 ", \"jobs\": [",
-          f.n_conns, f.max_conns, f.n_refused, f.max_jobs);
-    jobs_each(j, print_job, &p);
-    print(&p, "]");
-    return p.rc;
+    page_print(p,
+               ",\n \"nodes\": {\"connected\": %" PRIu32 ", \"limit\": %" PRIu32
+               ", \"refused\": %" PRIu64 "},\n \"jobs_limit\": %" PRIu32 ", \"jobs\": [",
+               f.n_conns, f.max_conns, f.n_refused, f.max_jobs);
+    jobs_each(j, print_job, &jp);
+    page_print(p, "]");
+    return p->rc;
 }
 
 /* --- Prometheus --- */
 
 static void count_job(void *arg, const char *run_id, const struct roster *r)
 {
-    struct page *p = arg;
+    struct jobs_print *jp = arg;
     (void)run_id;
-    p->n_in[roster_get_state(r)]++;
-    p->n_nodes += roster_n_nodes(r);
-}
-
-static void print_head(struct page *p, const char *name, const char *type, const char *help)
-{
-    print(p, "# HELP ddp_rendezvous_%s %s\n# TYPE ddp_rendezvous_%s %s\n", name, help, name, type);
-}
-
-static void print_metric(struct page *p, const char *name, const char *type, const char *help,
-                         uint64_t value)
-{
-    print_head(p, name, type, help);
-    print(p, "ddp_rendezvous_%s %" PRIu64 "\n", name, value);
+    jp->n_in[roster_get_state(r)]++;
+    jp->n_nodes += roster_n_nodes(r);
 }
 
 int jobs_page_metrics(const struct jobs *j, struct co_buf *page)
 {
-    struct page p = {.out = page};
+    struct jobs_print jp = {.page.out = page};
+    struct page *p = &jp.page;
     struct jobs_figures f;
     jobs_get_figures(j, &f);
-    jobs_each(j, count_job, &p);
-    print_head(&p, "jobs", "gauge", "Jobs by state.");
+    jobs_each(j, count_job, &jp);
+    page_metric_head(p, "jobs", "gauge", "Jobs by state.");
     for (int state = 0; state < ROSTER_N_STATES; state++)
-        print(&p, "ddp_rendezvous_jobs{state=\"%s\"} %" PRIu32 "\n",
-              roster_state_name((enum roster_state)state), p.n_in[state]);
-    print_metric(&p, "jobs_limit", "gauge", "How many jobs may be.", f.max_jobs);
-    print_metric(&p, "jobs_total", "counter", "Jobs that were begun.", f.n_made);
-    print_metric(&p, "nodes", "gauge", "Nodes of all jobs.", p.n_nodes);
-    print_metric(&p, "node_connections", "gauge", "Connections of nodes.", f.n_conns);
-    print_metric(&p, "node_connections_limit", "gauge", "How many there may be.", f.max_conns);
-    print_metric(&p, "nodes_refused_total", "counter",
-                 "Nodes refused, and connections of nodes that broke the protocol.", f.n_refused);
-    print_metric(&p, "node_buffer_bytes", "gauge", "Memory of nodes' messages on their way.",
-                 f.n_buffer_bytes);
-    print_metric(&p, "node_buffer_bytes_limit", "gauge", "How much that may be; 0: no limit.",
-                 f.max_buffer_bytes);
-    return p.rc;
+        page_print(p, "ddp_rendezvous_jobs{state=\"%s\"} %" PRIu32 "\n",
+                   roster_state_name((enum roster_state)state), jp.n_in[state]);
+    page_metric(p, "jobs_limit", "gauge", "How many jobs may be.", f.max_jobs);
+    page_metric(p, "jobs_total", "counter", "Jobs that were begun.", f.n_made);
+    page_metric(p, "nodes", "gauge", "Nodes of all jobs.", jp.n_nodes);
+    page_metric(p, "node_connections", "gauge", "Connections of nodes.", f.n_conns);
+    page_metric(p, "node_connections_limit", "gauge", "How many there may be.", f.max_conns);
+    page_metric(p, "nodes_refused_total", "counter",
+                "Nodes refused, and connections of nodes that broke the protocol.", f.n_refused);
+    page_metric(p, "node_buffer_bytes", "gauge", "Memory of nodes' messages on their way.",
+                f.n_buffer_bytes);
+    page_metric(p, "node_buffer_bytes_limit", "gauge", "How much that may be; 0: no limit.",
+                f.max_buffer_bytes);
+    return p->rc;
 }

@@ -57,7 +57,7 @@ uint64_t lease_end_ms(const struct lease *l)
     return l->heartbeat_ms == 0 ? CO_NEVER_MS : later(l->from_ms + l->lease_ms, l->extended_ms);
 }
 
-uint64_t lease_silence_ms(uint64_t heard_ms, uint64_t lease_ms)
+uint64_t lease_silence_ms(uint64_t lease_ms, uint64_t margin_ms)
 {
-    return heard_ms + lease_ms + LEASE_MARGIN_MS;
+    return lease_ms + margin_ms;
 }

@@ -57,7 +57,7 @@ uint64_t lease_next_ms(const struct lease *l);
 /* When it is over: this is what the nursery is told. CO_NEVER_MS before lease_begin(). */
 uint64_t lease_end_ms(const struct lease *l);
 
-/* The roster's side: when a node last heard of at heard_ms counts as lost. */
-uint64_t lease_silence_ms(uint64_t heard_ms, uint64_t lease_ms);
+/* The roster's side: for so long a node may be silent; then it counts as lost. */
+uint64_t lease_silence_ms(uint64_t lease_ms, uint64_t margin_ms);
 
 #endif

@@ -554,8 +554,3 @@ const char *member_state_name(enum member_state state)
 {
     return states[state].name;
 }
-
-const char *member_event_name(enum member_event_type type)
-{
-    return event_names[type];
-}

@@ -200,7 +200,6 @@ const char *member_stop_text(const struct member *m);
 const struct member_end *member_get_end(const struct member *m); /* in ENDED */
 
 const char *member_state_name(enum member_state state);
-const char *member_event_name(enum member_event_type type);
 
 /* The table, for its drawing and its tests. */
 extern const struct co_machine member_machine;

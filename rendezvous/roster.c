@@ -708,8 +708,3 @@ const char *roster_state_name(enum roster_state state)
 {
     return states[state].name;
 }
-
-const char *roster_event_name(enum roster_event_type type)
-{
-    return event_names[type];
-}

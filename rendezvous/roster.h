@@ -223,7 +223,6 @@ uint32_t roster_n_slots(const struct roster *r);
 bool roster_view(const struct roster *r, uint32_t slot, struct roster_node_view *ret);
 
 const char *roster_state_name(enum roster_state state);
-const char *roster_event_name(enum roster_event_type type);
 
 /* The table, for its drawing and its tests. */
 extern const struct co_machine roster_machine;

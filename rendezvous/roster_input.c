@@ -70,7 +70,7 @@ static void lose_those_away(struct roster *r, uint64_t now_ms)
 
 static uint64_t silence_ms(const struct roster *r)
 {
-    return r->limits.lease_ms + r->limits.margin_ms;
+    return lease_silence_ms(r->limits.lease_ms, r->limits.margin_ms);
 }
 
 static void lose_the_silent(struct roster *r, uint64_t now_ms)

@@ -2,45 +2,16 @@
 
 #include "codec.h"
 #include "common/buf.h"
+#include "page.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
-
-struct printer {
-    struct co_buf *out;
-    int rc; /* the first failure; nothing is printed after it */
-};
-
-__attribute__((format(printf, 2, 3))) static void print(struct printer *p, const char *format, ...)
-{
-    char text[512]; /* longer than any line below */
-    va_list args;
-    va_start(args, format);
-    int len = vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    if (p->rc == 0)
-        p->rc = co_buf_append(p->out, text, len < (int)sizeof text ? (size_t)len : sizeof text - 1);
-}
+#include <stddef.h>
 
 /* --- Prometheus --- */
 
-static void print_head(struct printer *p, const char *name, const char *type, const char *help)
-{
-    print(p, "# HELP ddp_rendezvous_%s %s\n# TYPE ddp_rendezvous_%s %s\n", name, help, name, type);
-}
-
-static void print_metric(struct printer *p, const char *name, const char *type, const char *help,
-                         uint64_t value)
-{
-    print_head(p, name, type, help);
-    print(p, "ddp_rendezvous_%s %" PRIu64 "\n", name, value);
-}
-
 int stats_print_prometheus(const struct stats *s, struct co_buf *out)
 {
-    struct printer p = {.out = out};
+    struct page p = {.out = out};
     const struct {
         const char *name, *type, *help;
         uint64_t value;
@@ -59,17 +30,17 @@ int stats_print_prometheus(const struct stats *s, struct co_buf *out)
         {"http_requests_total", "counter", "HTTP requests answered, this one too.",
          s->n_http_requests},
     };
-    print_head(&p, "info", "gauge", "The program's version.");
-    print(&p, "ddp_rendezvous_info{version=\"%s\"} 1\n", s->version);
-    print_head(&p, "uptime_seconds", "gauge", "Time since the start.");
-    print(&p, "ddp_rendezvous_uptime_seconds %" PRIu64 ".%03" PRIu64 "\n", s->uptime_ms / 1000,
-          s->uptime_ms % 1000);
+    page_metric_head(&p, "info", "gauge", "The program's version.");
+    page_print(&p, "ddp_rendezvous_info{version=\"%s\"} 1\n", s->version);
+    page_metric_head(&p, "uptime_seconds", "gauge", "Time since the start.");
+    page_print(&p, "ddp_rendezvous_uptime_seconds %" PRIu64 ".%03" PRIu64 "\n", s->uptime_ms / 1000,
+               s->uptime_ms % 1000);
     for (size_t i = 0; i < sizeof metrics / sizeof *metrics; i++)
-        print_metric(&p, metrics[i].name, metrics[i].type, metrics[i].help, metrics[i].value);
-    print_head(&p, "requests_total", "counter", "Requests to the store that were done.");
+        page_metric(&p, metrics[i].name, metrics[i].type, metrics[i].help, metrics[i].value);
+    page_metric_head(&p, "requests_total", "counter", "Requests to the store that were done.");
     for (int op = 0; op < WIRE_N_OPS; op++)
-        print(&p, "ddp_rendezvous_requests_total{op=\"%s\"} %" PRIu64 "\n",
-              codec_op_name((enum wire_op)op), s->n_requests[op]);
+        page_print(&p, "ddp_rendezvous_requests_total{op=\"%s\"} %" PRIu64 "\n",
+                   codec_op_name((enum wire_op)op), s->n_requests[op]);
     return p.rc;
 }
 
@@ -77,25 +48,25 @@ int stats_print_prometheus(const struct stats *s, struct co_buf *out)
 
 int stats_print_json(const struct stats *s, const struct co_buf *more, struct co_buf *out)
 {
-    struct printer p = {.out = out};
-    print(&p, "{\"version\": \"%s\", \"uptime_s\": %" PRIu64 ".%03" PRIu64 ",\n", s->version,
-          s->uptime_ms / 1000, s->uptime_ms % 1000);
-    print(&p, " \"clients\": {\"connected\": %" PRIu32 ", \"limit\": %" PRIu32 "},\n", s->n_clients,
-          s->max_clients);
-    print(&p, " \"connections\": {\"accepted\": %" PRIu64 ", \"refused\": %" PRIu64 "},\n",
-          s->n_connections, s->n_refused);
-    print(&p,
-          " \"store\": {\"keys\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"limit_bytes\": %" PRIu64
-          "},\n",
-          s->n_keys, s->n_store_bytes, s->max_store_bytes);
-    print(&p, " \"buffers\": {\"bytes\": %" PRIu64 ", \"limit_bytes\": %" PRIu64 "},\n",
-          s->n_buffer_bytes, s->max_buffer_bytes);
-    print(&p, " \"requests\": {");
+    struct page p = {.out = out};
+    page_print(&p, "{\"version\": \"%s\", \"uptime_s\": %" PRIu64 ".%03" PRIu64 ",\n", s->version,
+               s->uptime_ms / 1000, s->uptime_ms % 1000);
+    page_print(&p, " \"clients\": {\"connected\": %" PRIu32 ", \"limit\": %" PRIu32 "},\n",
+               s->n_clients, s->max_clients);
+    page_print(&p, " \"connections\": {\"accepted\": %" PRIu64 ", \"refused\": %" PRIu64 "},\n",
+               s->n_connections, s->n_refused);
+    page_print(&p,
+               " \"store\": {\"keys\": %" PRIu64 ", \"bytes\": %" PRIu64
+               ", \"limit_bytes\": %" PRIu64 "},\n",
+               s->n_keys, s->n_store_bytes, s->max_store_bytes);
+    page_print(&p, " \"buffers\": {\"bytes\": %" PRIu64 ", \"limit_bytes\": %" PRIu64 "},\n",
+               s->n_buffer_bytes, s->max_buffer_bytes);
+    page_print(&p, " \"requests\": {");
     for (int op = 0; op < WIRE_N_OPS; op++)
-        print(&p, "\"%s\": %" PRIu64 ", ", codec_op_name((enum wire_op)op), s->n_requests[op]);
-    print(&p, "\"http\": %" PRIu64 "}", s->n_http_requests);
+        page_print(&p, "\"%s\": %" PRIu64 ", ", codec_op_name((enum wire_op)op), s->n_requests[op]);
+    page_print(&p, "\"http\": %" PRIu64 "}", s->n_http_requests);
     if (p.rc == 0 && more != NULL)
         p.rc = co_buf_append(out, co_buf_bytes(more), co_buf_len(more));
-    print(&p, "}\n");
+    page_print(&p, "}\n");
     return p.rc;
 }

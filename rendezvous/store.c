@@ -14,8 +14,7 @@ enum {
     MIN_SLOTS = 64,
     PREFETCH_SLOTS = 16,
     MIN_VALUE_CAP = 24, /* a counter of any size fits, so that counting never allocates again */
-    SPARE_BYTES =
-        4096, /* a value may leave this much room unused, and three quarters of the rest */
+    SPARE_BYTES = 4096, /* that a value may leave unused, and three quarters of the rest */
 };
 
 struct item {

@@ -50,7 +50,9 @@ static int load(struct co_error *err)
     const struct device_plugin *p = dlsym(library, DEVICE_PLUGIN_SYMBOL);
     if (p == NULL || p->abi != DEVICE_PLUGIN_ABI || p->size != sizeof *p) {
         dlclose(library);
-        return co_fail(err, -ENOTSUP, "%s is of another version than libddp", DEVICE_PLUGIN_FILE);
+        return co_fail(err, -ENOTSUP,
+                       "%s is of another version than libddp: install both from the same build",
+                       DEVICE_PLUGIN_FILE);
     }
     process.plugin = p; /* never unloaded: CUDA has threads */
     return 0;

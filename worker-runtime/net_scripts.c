@@ -30,7 +30,7 @@ struct slice net_node_range(const struct net *n, unsigned node)
                     m->first[node + 1]);
 }
 
-size_t net_block_count(const struct net_job *j, unsigned position)
+static size_t block_count(const struct net_job *j, unsigned position)
 {
     return j->counts != NULL ? j->counts[position] : j->count;
 }
@@ -40,7 +40,7 @@ const size_t *net_node_counts(struct net *n, unsigned node)
 {
     const unsigned first = n->map.first[node], n_local = net_map_n_local(&n->map, node);
     for (unsigned i = 0; i < n_local; i++)
-        n->local_counts[i] = net_block_count(&n->job, first + i);
+        n->local_counts[i] = block_count(&n->job, first + i);
     return n->local_counts;
 }
 
@@ -211,7 +211,7 @@ static int reduce_scatter(struct net *n, unsigned stage, struct co_error *err)
     const size_t size = j->layout.size;
     size_t first = 0;
     for (unsigned k = 0; k < n->map.n_nodes; k++) {
-        n->part[k] = (struct slice){first, net_block_count(j, n->map.first[k] + n->map.local)};
+        n->part[k] = (struct slice){first, block_count(j, n->map.first[k] + n->map.local)};
         first += n->part[k].count;
     }
     if (stage == 0 && net_get_temp(n, first * size, err) != 0)

@@ -13,7 +13,6 @@ net_script net_all_gather, net_broadcast, net_barrier, net_gather, net_scatter, 
 
 /* Elements of the blocks of a node's ranks, in a buffer that has a block for each rank. */
 struct slice net_node_range(const struct net *n, unsigned node);
-size_t net_block_count(const struct net_job *j, unsigned position);
 /* Counts of those blocks, for a local part. returns n->local_counts */
 const size_t *net_node_counts(struct net *n, unsigned node);
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Includes point one way (docs/architecture.md, "The rooms"), and each header compiles alone.
+# Includes point one way (CONTRIBUTING.md, "Rooms"), and each header compiles alone.
 #   includes.sh SOURCE_ROOT [CC]
 set -eu
 cd "$1"
@@ -48,6 +48,7 @@ check ctl 'common/*' 'console/*' 'rendezvous/address.h' 'rendezvous/client.h' 'r
 check worker-runtime 'ddp/*' 'common/*' 'segments/*' 'rendezvous/client.h' 'rendezvous/pmi1_client.h' 'rendezvous/session.h'
 check nccl 'ddp/*' 'common/*' 'worker-runtime/device_layer.h' 'worker-runtime/device_plugin.h' 'worker-runtime/finite.h' 'worker-runtime/half.h'
 check examples 'ddp/*'
+check completion 'common/*' 'ctl/ctl_table.h' 'daemon/daemon_cli.h' 'launcher/cli_table.h' 'perf/perf_cli.h' 'perf/perf_work.h'
 check perf 'ddp/*' 'common/*'
 check bench 'ddp/*' 'common/*' 'rendezvous/control_conn.h' 'rendezvous/control_wire.h' 'rendezvous/member.h' 'rendezvous/seal.h' \
     'nccl/kernel_math.h' 'worker-runtime/device_plugin.h'
@@ -60,7 +61,7 @@ for file in console/job_request.c ctl/check_facts.c ctl/check_gpus.c ctl/check_j
     launcher/wrap.c launcher/fold.c launcher/bar.c launcher/lines.c \
     launcher/hang.c launcher/hang_text.c launcher/pace.c launcher/replay.c launcher/stack.c launcher/stack_missing.c launcher/tail.c launcher/wait_line.c \
     launcher/endpoint_host.c launcher/status_json.c segments/call_kind.c \
-    launcher/cli_hosts.c launcher/cli_managers.c launcher/cli_mpi.c launcher/elf_needs.c launcher/managers.c launcher/leash_wire.c launcher/muster.c launcher/pmi_seat_wire.c launcher/remote_env.c \
+    launcher/cli_hosts.c launcher/cli_managers.c launcher/cli_mpi.c launcher/elf_needs.c launcher/etcd_record.c launcher/managers.c launcher/leash_wire.c launcher/muster.c launcher/pmi_seat_wire.c launcher/remote_env.c \
     launcher/remote_spec.c launcher/slurm.c \
     launcher/oom.c launcher/oom_log.c launcher/oom_text.c launcher/output_spec.c launcher/rank_argv.c \
     launcher/worker_env.c rendezvous/store.c rendezvous/codec.c rendezvous/session.c \
@@ -68,8 +69,8 @@ for file in console/job_request.c ctl/check_facts.c ctl/check_gpus.c ctl/check_j
     rendezvous/restart_policy.c rendezvous/roster.c rendezvous/roster_input.c \
     rendezvous/roster_index.c rendezvous/roster_nodes.c rendezvous/roster_order.c rendezvous/roster_past.c rendezvous/roster_tell.c rendezvous/seal.c \
     rendezvous/pmi1_server.c rendezvous/pmi1_wire.c \
-    rendezvous/protocol.c rendezvous/http.c rendezvous/stats.c rendezvous/allow.c daemon/daemon_cli.c \
-    etcd/base64.c etcd/elector.c etcd/etcd_wire.c \
+    rendezvous/protocol.c rendezvous/http.c rendezvous/page.c rendezvous/stats.c rendezvous/allow.c daemon/daemon_cli.c \
+    etcd/base64.c etcd/elector.c etcd/elector_input.c etcd/etcd_wire.c \
     worker-runtime/bucket_plan.c worker-runtime/cpu_tuning.c worker-runtime/data_format.c worker-runtime/randperm.c worker-runtime/safetensors_header.c worker-runtime/utf8.c \
     nccl/life.c worker-runtime/device_plan.c worker-runtime/call.c worker-runtime/commit.c worker-runtime/env.c worker-runtime/first_failure.c worker-runtime/layout.c \
     worker-runtime/moments.c worker-runtime/net_cause.c worker-runtime/net_map.c worker-runtime/net_math.c worker-runtime/optimizer.c worker-runtime/place.c \

@@ -156,75 +156,116 @@ static void say_saved(void)
         _exit(94);
 }
 
+/* --- the commands --- */
+
+static void do_nothing(void)
+{
+}
+
+static void make_child(void)
+{
+    if (fork() != 0)
+        return;
+    tell("child %ld", getpid());
+    wait_for_signals();
+}
+
+static void tell_pid(void)
+{
+    tell("pid %ld", getpid());
+}
+
+static void say(const char *text)
+{
+    dprintf(STDOUT_FILENO, "%s\n", text);
+}
+
+static void put(const char *text)
+{
+    dprintf(STDOUT_FILENO, "%s", text);
+}
+
+static void say_error(const char *text)
+{
+    dprintf(STDERR_FILENO, "%s\n", text);
+}
+
+static void tell_word(const char *text)
+{
+    tell(text, 0);
+}
+
+static void ignore(int sig)
+{
+    signal(sig, SIG_IGN);
+}
+
+static void note(int sig)
+{
+    handle(sig, 0);
+}
+
+static const struct command { /* one of the three */
+    const char *name;
+    void (*alone)(void);
+    void (*with_text)(const char *text);
+    void (*with_number)(int number);
+} commands[] = {
+    {"wait", .alone = wait_for_signals}, {"child", .alone = make_child},
+    {"daemon", .alone = daemonize},      {"stdin", .alone = read_stdin},
+    {"asked", .alone = await_question},  {"saved", .alone = say_saved},
+    {"end", .alone = do_nothing},        {"pid", .alone = tell_pid},
+    {"say", .with_text = say},           {"put", .with_text = put},
+    {"err", .with_text = say_error},     {"tell", .with_text = tell_word},
+    {"error", .with_text = write_error}, {"await", .with_number = await},
+    {"use", .with_number = use_memory},  {"feed", .with_number = feed},
+    {"exit", .with_number = exit},       {"die", .with_number = die},
+    {"ignore", .with_number = ignore},   {"note", .with_number = note},
+};
+
+/* "only RANK ... end". returns how many words another rank leaves out */
+static int skip(char **argv)
+{
+    int n = 2;
+    while (atoi(rank) != atoi(argv[1]) && argv[n] != NULL && strcmp(argv[n], "end") != 0)
+        n++;
+    return n;
+}
+
+/* returns how many words it took; 0: there is no such command */
+static int act_by_table(const char *name, const char *word)
+{
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        const struct command *c = &commands[i];
+        if (strcmp(name, c->name) != 0)
+            continue;
+        if (c->alone != NULL)
+            c->alone();
+        else if (c->with_text != NULL)
+            c->with_text(word);
+        else
+            c->with_number(atoi(word));
+        return c->alone != NULL ? 1 : 2;
+    }
+    return 0;
+}
+
 /* Do the command at argv; returns how many words it took. */
 static int act(char **argv)
 {
-    const char *what = argv[0];
     const char *word = argv[1] == NULL ? "" : argv[1];
-    if (strcmp(what, "wait") == 0) {
-        wait_for_signals();
-    } else if (strcmp(what, "child") == 0) {
-        if (fork() == 0) {
-            tell("child %ld", getpid());
-            wait_for_signals();
-        }
-        return 1;
-    } else if (strcmp(what, "daemon") == 0) {
-        daemonize();
-        return 1;
-    } else if (strcmp(what, "stdin") == 0) {
-        read_stdin();
-        return 1;
-    } else if (strcmp(what, "asked") == 0) {
-        await_question();
-        return 1;
-    } else if (strcmp(what, "saved") == 0) {
-        say_saved();
-        return 1;
-    } else if (strcmp(what, "end") == 0) {
-        return 1;
-    } else if (strcmp(what, "pid") == 0) {
-        tell("pid %ld", getpid());
-        return 1;
-    } else if (strcmp(what, "only") == 0) {
-        int n = 2;
-        if (atoi(rank) != atoi(word)) {
-            while (argv[n] != NULL && strcmp(argv[n], "end") != 0)
-                n++;
-        }
-        return n;
-    } else if (strcmp(what, "say") == 0) {
-        dprintf(STDOUT_FILENO, "%s\n", word);
-    } else if (strcmp(what, "put") == 0) {
-        dprintf(STDOUT_FILENO, "%s", word);
-    } else if (strcmp(what, "err") == 0) {
-        dprintf(STDERR_FILENO, "%s\n", word);
-    } else if (strcmp(what, "tell") == 0) {
-        tell(word, 0);
-    } else if (strcmp(what, "await") == 0) {
-        await(atoi(word));
-    } else if (strcmp(what, "use") == 0) {
-        use_memory(atoi(word));
-    } else if (strcmp(what, "feed") == 0) {
-        feed(atoi(word));
-    } else if (strcmp(what, "exit") == 0) {
-        exit(atoi(word));
-    } else if (strcmp(what, "die") == 0) {
-        die(atoi(word));
-    } else if (strcmp(what, "ignore") == 0) {
-        signal(atoi(word), SIG_IGN);
-    } else if (strcmp(what, "note") == 0) {
-        handle(atoi(word), 0);
-    } else if (strcmp(what, "error") == 0) {
-        write_error(word);
-    } else if (strcmp(what, "on") == 0 && argv[1] != NULL && argv[2] != NULL) {
+    if (strcmp(argv[0], "only") == 0 && argv[1] != NULL)
+        return skip(argv);
+    if (strcmp(argv[0], "on") == 0 && argv[1] != NULL && argv[2] != NULL) {
         handle(atoi(word), atoi(argv[2]) + 1);
         return 3;
-    } else {
-        fprintf(stderr, "rank: what is '%s'?\n", what);
+    }
+    int n = act_by_table(argv[0], word);
+    if (n == 0) {
+        fprintf(stderr, "rank: what is '%s'?\n", argv[0]);
         exit(96);
     }
-    return 2;
+    return n;
 }
 
 static void find_rank(void)

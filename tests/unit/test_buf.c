@@ -1,5 +1,6 @@
 /* Bytes in at the end, out at the front. */
 #include "common/buf.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -106,9 +107,5 @@ int main(void)
     tcase_add_test(c, growing_keeps_what_is_in_it);
     tcase_add_test(c, impossible_sizes_are_refused_and_harm_nothing);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -1,6 +1,7 @@
 /* Finding control groups: in texts of /proc/PID/cgroup, and in the trees of tests/data/cgroup,
  * which are test doubles of /proc and /sys. */
 #include "common/cgroup.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -216,9 +217,5 @@ int main(void)
     tcase_add_test(c, a_path_that_leads_out_of_the_namespace_is_the_top);
     tcase_add_test(c, names_that_are_too_long_are_errors);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -1,9 +1,9 @@
 /* Time that does not run backwards, and deadlines. Only relations are tested, no durations. */
 #include "common/clock.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <limits.h>
-#include <stdlib.h>
 
 START_TEST(time_does_not_run_backwards)
 {
@@ -70,9 +70,5 @@ int main(void)
     tcase_add_test(c, nothing_is_left_once_a_deadline_has_passed);
     tcase_add_test(c, far_deadlines_fit_into_what_poll_takes);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -1,6 +1,7 @@
 /* The CPU quota, in texts and in the trees of tests/data/cgroup, which are test doubles of /proc
  * and /sys. */
 #include "common/cpu_quota.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -104,9 +105,5 @@ int main(void)
     tcase_add_loop_test(c, the_tightest_on_the_way_up_counts, 0, sizeof trees / sizeof *trees);
     tcase_add_test(c, the_real_one_is_sound);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

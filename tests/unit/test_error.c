@@ -1,5 +1,6 @@
 /* What errors say. */
 #include "common/error.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -77,9 +78,5 @@ int main(void)
     tcase_add_test(c, a_text_may_be_made_of_the_old_one);
     tcase_add_test(c, long_texts_are_cut_and_end);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

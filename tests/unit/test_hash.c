@@ -1,8 +1,8 @@
 /* Digests, against those that FNV's authors publish. */
 #include "common/hash.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
 static uint64_t of(const char *text)
@@ -40,9 +40,5 @@ int main(void)
     tcase_add_test(t, a_text_may_come_in_parts);
     tcase_add_test(t, the_order_of_numbers_counts);
     suite_add_tcase(s, t);
-    SRunner *runner = srunner_create(s);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(s);
 }

@@ -2,11 +2,11 @@
 #include "common/listener.h"
 
 #include "common/clock.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
 #include <netinet/in.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -129,9 +129,5 @@ int main(void)
     tcase_add_test(t, who_came_meanwhile_is_taken_after_the_rest);
     tcase_add_test(t, it_rests_for_what_passes_only);
     suite_add_tcase(s, t);
-    SRunner *runner = srunner_create(s);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(s);
 }

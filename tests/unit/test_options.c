@@ -1,6 +1,7 @@
 /* The walk over a command line, by a table of its own; what is wrong with one is said in words. */
 #include "common/error.h"
 #include "common/options.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -276,9 +277,5 @@ int main(void)
     tcase_add_test(c, the_number_of_options_is_bounded);
     tcase_add_test(c, the_help_is_the_table);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

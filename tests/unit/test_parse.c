@@ -1,6 +1,7 @@
 /* Text from outside to numbers, within bounds. */
 #include "common/error.h"
 #include "common/parse.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -305,9 +306,5 @@ int main(void)
     tcase_add_test(c, very_long_words_are_never_near);
     tcase_add_test(c, words_are_parted_by_blanks);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

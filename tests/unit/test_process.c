@@ -1,6 +1,7 @@
 /* What /proc says, and what it might say. */
 #include "common/error.h"
 #include "common/process.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -166,9 +167,5 @@ int main(void)
     tcase_add_test(tc, the_status_is_there_before_the_process_is_waited_for);
     tcase_add_test(tc, a_file_is_read_as_far_as_there_is_room);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -1,5 +1,6 @@
 /* Where a process is: texts of /proc, also odd ones, and a real process. */
 #include "common/process_where.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <signal.h>
@@ -115,9 +116,5 @@ int main(void)
     tcase_add_test(tc, a_kernel_stack_becomes_names);
     tcase_add_test(tc, a_process_that_waits_is_found_where_it_waits);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -1,6 +1,7 @@
 /* Files that are written whole, and names that are no files. */
 #include "common/error.h"
 #include "common/whole.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <dirent.h>
@@ -136,9 +137,5 @@ int main(void)
     tcase_add_test(t, a_device_may_not_be_replaced_and_what_is_missing_may);
     tcase_add_test(t, a_failure_names_the_file_and_leaves_no_draft);
     suite_add_tcase(s, t);
-    SRunner *runner = srunner_create(s);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(s);
 }

@@ -1,6 +1,7 @@
 /* Folders of ddpruns, and the sockets in them: real ones, in a folder made for the test. */
 #include "common/error.h"
 #include "console/job_folder.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -203,9 +204,5 @@ int main(void)
     tcase_add_test(tc, a_path_of_any_length_has_room_for_its_socket);
     tcase_add_test(tc, parents_are_absolute_and_named_once);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

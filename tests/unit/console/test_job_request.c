@@ -1,10 +1,10 @@
 /* The words that ddpctl says to ddprun. */
 #include "common/error.h"
 #include "console/job_request.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const struct {
@@ -102,9 +102,5 @@ int main(void)
     tcase_add_loop_test(tc, what_is_no_request_is_named, 0, (int)(sizeof bad / sizeof *bad));
     tcase_add_test(tc, a_line_of_any_length_is_bounded);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -10,6 +10,7 @@
 #include "ctl/check_net.h"
 #include "ctl/check_run.h"
 #include "ctl/check_stream.h"
+#include "tests/support/suite.h"
 
 #include <arpa/inet.h>
 #include <check.h>
@@ -435,9 +436,5 @@ int main(void)
     tcase_add_test(net, a_server_ends_with_connections_on_which_nothing_moves);
     suite_add_tcase(suite, c);
     suite_add_tcase(suite, net);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -3,6 +3,7 @@
 
 #include "common/error.h"
 #include "launcher/host_list.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -112,9 +113,5 @@ int main(void)
     tcase_add_test(c, who_says_nothing_at_the_end_is_told_by_its_status);
     tcase_add_test(c, who_has_closed_everything_may_still_end_with_a_status);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

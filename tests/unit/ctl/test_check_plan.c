@@ -3,6 +3,7 @@
 #include "common/error.h"
 #include "ctl/check_plan.h"
 #include "ctl/ctl_check_cli.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -141,9 +142,5 @@ int main(void)
     tcase_add_loop_test(c, wrong_words_are_refused_with_their_reason, 0,
                         (int)(sizeof bad / sizeof *bad));
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

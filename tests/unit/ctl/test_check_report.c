@@ -1,5 +1,6 @@
 /* What ddpctl check finds wrong with nodes, and how it shows it. */
 #include "ctl/check_report.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -356,9 +357,5 @@ int main(void)
     tcase_add_test(c, a_pair_that_was_not_measured_fails);
     tcase_add_test(c, json_has_all_of_it_but_for_what_tells_tokens_apart);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -6,6 +6,7 @@
 #include "ctl/check_wire.h"
 
 #include "tests/support/cases.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -232,9 +233,5 @@ int main(void)
     tcase_add_loop_test(c, an_object_is_no_longer_than_a_line, 0, 2);
     tcase_add_test(c, bad_input_is_refused_with_its_reason);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

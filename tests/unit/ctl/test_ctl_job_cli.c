@@ -1,6 +1,7 @@
 /* The words of the commands that ask a job. */
 #include "common/error.h"
 #include "ctl/ctl_job_cli.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -130,7 +131,7 @@ static const struct {
     {"logs -1", "unknown option '-1'"},
     {"logs 10000000", "RANK '10000000' is out of bounds: 0 to 9999999"},
     {"top --order size", "--order 'size': it is rank, cpu, memory or own"},
-    {"stop --signal FOO", "--signal 'FOO' is no signal"},
+    {"stop --signal FOO", "--signal 'FOO' is no signal: try TERM, SIGUSR1 or 9"},
     {"status --follow", "unknown option '--follow'"},
     {"ps --timeout soon", "--timeout 'soon' is not a duration: try 90, 1.5s, 250ms, 10m or 2h"},
     {"ps --watch=now", "--watch 'now' is not a duration: try 90, 1.5s, 250ms, 10m or 2h"},
@@ -165,9 +166,5 @@ int main(void)
     tcase_add_loop_test(tc, wrong_usage_is_named, 0, (int)(sizeof bad / sizeof *bad));
     tcase_add_test(tc, help_needs_nothing_else_to_be_right);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

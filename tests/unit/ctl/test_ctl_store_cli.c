@@ -1,6 +1,7 @@
 /* The words of `ddpctl store`. */
 #include "common/error.h"
 #include "ctl/ctl_store_cli.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -193,9 +194,5 @@ int main(void)
     tcase_add_test(tc, an_environment_that_makes_no_sense_is_named);
     tcase_add_test(tc, help_needs_nothing_else_to_be_right);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

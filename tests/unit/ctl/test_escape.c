@@ -1,5 +1,6 @@
 /* Bytes of any kind, shown on a line. */
 #include "ctl/escape.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -57,9 +58,5 @@ int main(void)
     tcase_add_test(tc, everything_else_is_spelled_out);
     tcase_add_test(tc, no_byte_breaks_the_line);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

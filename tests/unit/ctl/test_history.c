@@ -2,6 +2,7 @@
 #include "ctl/history.h"
 #include "ctl/history_page.h"
 #include "ctl/html.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -337,9 +338,5 @@ int main(void)
     tcase_add_test(tc, a_page_of_one_moment_is_one);
     tcase_add_loop_test(tc, text_means_itself_in_html, 0, (int)(sizeof texts / sizeof *texts));
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

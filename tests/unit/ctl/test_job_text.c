@@ -1,5 +1,6 @@
 /* A job's status for human eyes; also one that is not as it should be. */
 #include "ctl/job_text.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -136,9 +137,5 @@ int main(void)
                         (int)(sizeof odd / sizeof *odd));
     tcase_add_test(tc, durations_and_sizes);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -1,5 +1,6 @@
 /* Columns, and text of any kind in them. */
 #include "ctl/table.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -97,9 +98,5 @@ int main(void)
     tcase_add_loop_test(tc, a_terminal_has_nothing_to_obey, 0, (int)(sizeof texts / sizeof *texts));
     tcase_add_test(tc, characters_are_counted_not_bytes);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -1,6 +1,7 @@
 /* What top shows, on terminals of any size. */
 #include "ctl/table.h"
 #include "ctl/top_frame.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -125,9 +126,5 @@ int main(void)
     tcase_add_test(tc, no_line_is_wider_and_no_frame_higher_than_the_terminal);
     tcase_add_test(tc, a_status_that_is_odd_is_no_trouble);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -2,6 +2,7 @@
 #include "common/error.h"
 #include "daemon/daemon_cli.h"
 #include "rendezvous/address.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -169,9 +170,5 @@ int main(void)
     tcase_add_loop_test(tc, wrong_usage_is_named, 0, (int)(sizeof bad / sizeof *bad));
     tcase_add_test(tc, help_and_version_need_nothing_else_to_be_right);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -7,6 +7,7 @@
 #include "common/buf.h"
 #include "common/error.h"
 #include "tests/support/cases.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -284,9 +285,5 @@ int main(void)
     tcase_add_test(all, a_token_is_what_may_stand_in_a_header);
     tcase_add_test(all, bad_answers_are_refused_with_their_reason);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? 0 : 1;
+    return run_suite(suite);
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "examples/failure.h"
+#include "tests/support/suite.h"
 
 static char directory[] = "/tmp/test_atomic.XXXXXX";
 static char path[64];
@@ -139,9 +140,5 @@ int main(void)
     tcase_add_test(tests, a_full_disk_is_told);
     tcase_add_test(tests, names_without_end_are_refused);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed > 0;
+    return run_suite(suite);
 }

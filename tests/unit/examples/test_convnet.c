@@ -10,6 +10,7 @@
 
 #include "examples/digits.h"
 #include "examples/random.h"
+#include "tests/support/suite.h"
 
 enum { BATCH = 3, IMAGES = 6 };
 
@@ -284,9 +285,5 @@ int main(void)
     tcase_add_test(tests, tensors_are_copied_in_the_order_of_pytorch);
     tcase_add_test(tests, backward_reports_each_gradient_once);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed > 0;
+    return run_suite(suite);
 }

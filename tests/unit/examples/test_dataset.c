@@ -11,6 +11,7 @@
 
 #include "examples/digits.h"
 #include "examples/failure.h"
+#include "tests/support/suite.h"
 
 static const char *const names[] = {
     "train-images-idx3-ubyte",
@@ -202,9 +203,5 @@ int main(void)
     tcase_add_test(tests, labels_above_nine_are_refused);
     tcase_add_test(tests, images_in_place_of_labels_are_refused);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed > 0;
+    return run_suite(suite);
 }

@@ -1,5 +1,6 @@
 /* test_digits.c - drawn digits are the same everywhere, and worth learning. */
 #include "examples/digits.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <string.h>
@@ -76,9 +77,5 @@ int main(void)
     tcase_add_test(tests, every_digit_comes_about_as_often);
     tcase_add_test(tests, every_image_has_ink_and_more_paper);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed > 0;
+    return run_suite(suite);
 }

@@ -1,5 +1,6 @@
 /* test_gemm.c - the blocked product against three plain loops. */
 #include "examples/gemm.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -106,9 +107,5 @@ int main(void)
     tcase_add_test(tests, every_kernel_of_this_processor_equals_the_plain_loops);
     tcase_add_test(tests, an_unknown_instruction_set_is_refused);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed > 0;
+    return run_suite(suite);
 }

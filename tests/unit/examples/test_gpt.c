@@ -9,6 +9,7 @@
 #include "examples/adamw.h"
 #include "examples/exponential.h"
 #include "examples/failure.h"
+#include "tests/support/suite.h"
 
 enum { N = 2, CONTEXT = 7 };
 static const struct gpt_shape shape = {.layers = 2, .width = 12, .heads = 3, .context = CONTEXT};
@@ -165,9 +166,5 @@ int main(void)
     tcase_add_test(t, exponentials_are_those_of_the_library);
     tcase_add_test(t, adamw_steps_as_it_is_defined);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int n_failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(s);
 }

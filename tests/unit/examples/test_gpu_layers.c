@@ -5,6 +5,7 @@
 #include <check.h>
 
 #include "examples/random.h"
+#include "tests/support/suite.h"
 
 enum { N = 5, SIDE = 6, C_IN = 3, C_OUT = 4, PIXELS = SIDE * SIDE, CLASSES = 10, PARTS = 3 };
 enum { N_X = N * PIXELS * C_IN, N_Y = N * PIXELS * C_OUT, N_OUT = N_Y / 4 };
@@ -176,9 +177,5 @@ int main(void)
     tcase_add_test(t, pooling_picks_what_the_layers_pick_and_gives_it_the_gradient);
     tcase_add_test(t, the_loss_and_its_gradient_are_the_layers);
     suite_add_tcase(s, t);
-    SRunner *runner = srunner_create(s);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed != 0;
+    return run_suite(s);
 }

@@ -3,6 +3,7 @@
 #include "examples/idx.h"
 
 #include "tests/support/cases.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -129,9 +130,5 @@ int main(void)
     tcase_add_test(tests, compressed_files_are_read_whatever_their_name);
     tcase_add_test(tests, a_missing_file_and_a_directory_are_named);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed > 0;
+    return run_suite(suite);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "examples/random.h"
+#include "tests/support/suite.h"
 
 enum { MAX = 28 * 28 * 25 * 16 };
 
@@ -182,9 +183,5 @@ int main(void)
     tcase_add_test(tests, equal_logits_lose_the_logarithm_of_the_classes);
     tcase_add_test(tests, huge_logits_do_not_overflow);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed > 0;
+    return run_suite(suite);
 }

@@ -4,6 +4,7 @@
 #include <check.h>
 
 #include "examples/failure.h"
+#include "tests/support/suite.h"
 
 enum { MAX_WORDS = 8 };
 
@@ -97,9 +98,5 @@ int main(void)
     tcase_add_test(tests, nothing_said_means_the_defaults);
     tcase_add_test(tests, options_are_taken_in_both_spellings);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed > 0;
+    return run_suite(suite);
 }

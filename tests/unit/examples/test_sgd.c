@@ -1,5 +1,6 @@
 /* test_sgd.c - steps worked out by hand. In double. */
 #include "examples/sgd.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 
@@ -43,9 +44,5 @@ int main(void)
     tcase_add_test(tests, without_momentum_a_step_follows_the_gradient);
     tcase_add_test(tests, momentum_keeps_half_of_the_last_step);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed > 0;
+    return run_suite(suite);
 }

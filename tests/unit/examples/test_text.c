@@ -12,6 +12,7 @@
 #include "examples/bigram.h"
 #include "examples/chargpt_options.h"
 #include "examples/failure.h"
+#include "tests/support/suite.h"
 
 static char folder[64];
 
@@ -168,9 +169,5 @@ int main(void)
     tcase_add_test(t, pairs_foretell_what_they_can);
     tcase_add_test(t, command_lines_are_understood_or_refused);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int n_failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(s);
 }

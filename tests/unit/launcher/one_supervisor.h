@@ -10,6 +10,9 @@
 #include <signal.h>
 #include <stdlib.h>
 
+/* The cases of the file of test_supervisor that has no main(), with the fixture below. */
+TCase *supervisor_mending_cases(void);
+
 static struct supervisor *s;
 static struct supervisor_orders o;
 static uint64_t now_ms;

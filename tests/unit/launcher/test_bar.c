@@ -1,9 +1,9 @@
 /* One row of a terminal: what of a progress bar is drawn. */
 #include "launcher/bar.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static char out[BAR_BYTES];
@@ -78,9 +78,5 @@ int main(void)
     tcase_add_test(c, nothing_moves_the_cursor_elsewhere);
     tcase_add_test(c, a_frame_of_any_length_has_room);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -1,62 +1,17 @@
-/* Command lines to jobs. The world around them is a test double (tests/support/fake_world.h).
+/* Command lines to jobs: what is run, by how many ranks, from which of the words and variables.
  * Wrong ones are data: tests/data/options/bad/CASE/ holds argv (a word a line, from argv[0] on),
  * perhaps env (a variable a line), and the error that they end with. */
-#include "common/error.h"
-#include "common/scope.h"
-#include "launcher/cli.h"
-#include "launcher/cli_table.h"
-#include "launcher/job_spec.h"
-#include "tests/support/cases.h"
-#include "tests/support/cli_words.h"
-#include "tests/support/fake_world.h"
+#include "one_command_line.h"
 
-#include <check.h>
-#include <ctype.h>
+#include "common/scope.h"
+#include "tests/support/cases.h"
+#include "tests/support/suite.h"
+
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { WORDS_MAX = 64 };
-
-static struct fake_world fake;
-static struct cli_world world;
-static struct job_spec spec;
-static struct co_error err;
-static enum cli_wish wish;
-
-static void set_up(void)
-{
-    fake = fake_world_usual;
-    world = fake_world_make(&fake);
-}
-
-static void tear_down(void)
-{
-    job_spec_fini(&spec);
-}
-
-static int parse(const char *const *words)
-{
-    return cli_words_parse(words, &world, &wish, &spec, &err);
-}
-
-#define PARSE(...) parse((const char *[]){__VA_ARGS__, NULL})
-
-/* Parse what has to be right. */
-#define JOB(...)                                                                                   \
-    do {                                                                                           \
-        err.text[0] = '\0';                                                                        \
-        int job_rc = PARSE(__VA_ARGS__);                                                           \
-        ck_assert_msg(job_rc == 0, "%s", err.text);                                                \
-        ck_assert_int_eq(wish, CLI_RUN);                                                           \
-    } while (0)
-
-#define WITH_ENV(...)                                                                              \
-    fake.env = (const char *[])                                                                    \
-    {                                                                                              \
-        "PATH=/usr/bin", __VA_ARGS__, NULL                                                         \
-    }
 
 START_TEST(every_spelling_of_a_number_of_ranks_is_known)
 {
@@ -318,140 +273,6 @@ START_TEST(help_and_version_are_wishes)
 }
 END_TEST
 
-START_TEST(the_help_names_each_option_and_fits_a_terminal)
-{
-    char *text = NULL;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-    cli_print_help(out);
-    fclose(out);
-    for (const struct co_option *o = cli_table; o->id != 0; o++) {
-        char name[80];
-        int n = snprintf(name, sizeof name, o->letter != 0 ? "  -%c, " : "      ", o->letter);
-        snprintf(name + n, sizeof name - (size_t)n, "--%s", o->name);
-        ck_assert_msg(strstr(text, name) != NULL, "%s is missing", name);
-        ck_assert(o->env == NULL || strstr(text, o->env) != NULL);
-    }
-    for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1)
-        ck_assert_msg(strcspn(line, "\n") <= 84, "%.100s", line); /* a variable may stick out */
-    free(text);
-}
-END_TEST
-
-/* A file of the source tree, whole. */
-static const char *read_source(const char *name)
-{
-    char path[1024];
-    static char text[1 << 17];
-    snprintf(path, sizeof path, "%s/../../%s", getenv("TEST_DATA"), name);
-    co_autoclose FILE *in = fopen(path, "re");
-    ck_assert_msg(in != NULL, "%s", path);
-    text[fread(text, 1, sizeof text - 1, in)] = '\0';
-    return text;
-}
-
-START_TEST(the_manual_page_has_each_option)
-{
-    const char *page = read_source("man/ddprun.1");
-    for (const struct co_option *o = cli_table; o->id != 0; o++) {
-        char named[80], variable[80];
-        snprintf(named, sizeof named, ".It Fl -%s", o->name);
-        if (o->letter != 0)
-            snprintf(named, sizeof named, ".It Fl %c , Fl -%s", o->letter, o->name);
-        ck_assert_msg(strstr(page, named) != NULL, "%s is not in ddprun(1)", named);
-        snprintf(variable, sizeof variable, ".It Ev %s\n", o->env);
-        ck_assert_msg(o->env == NULL || strstr(page, variable) != NULL, "%s is not in ddprun(1)",
-                      variable);
-    }
-}
-END_TEST
-
-/* What torchrun knows, by its long names. */
-static const char *const torchruns[] = {
-    "nnodes",
-    "nproc-per-node",
-    "rdzv-backend",
-    "rdzv-endpoint",
-    "rdzv-id",
-    "rdzv-conf",
-    "standalone",
-    "max-restarts",
-    "monitor-interval",
-    "start-method",
-    "event-log-handler",
-    "role",
-    "module",
-    "no-python",
-    "run-path",
-    "log-dir",
-    "redirects",
-    "tee",
-    "local-ranks-filter",
-    "duplicate-stdout-filters",
-    "duplicate-stderr-filters",
-    "node-rank",
-    "master-addr",
-    "master-port",
-    "local-addr",
-    "logs-specs",
-    "numa-binding",
-    "signals-to-handle",
-    "virtual-local-rank",
-    "shutdown-timeout",
-    "help",
-};
-enum { N_TORCHRUNS = sizeof torchruns / sizeof *torchruns };
-
-/* The id that the table has for one spelling; 0: none. */
-static int id_of(const char *spelling)
-{
-    char word[80];
-    struct co_option_walk walk;
-    struct co_option_found found;
-    snprintf(word, sizeof word, "--%s", spelling);
-    char *argv[] = {(char *)"ddprun", word, (char *)"1", NULL};
-    co_options_start(&walk, cli_table, 3, argv);
-    return co_options_next(&walk, &found, NULL) > 0 ? found.option->id : 0;
-}
-
-START_TEST(every_spelling_of_torchrun_means_here_what_it_means_there)
-{
-    for (int i = 0; i < N_TORCHRUNS; i++) {
-        const char *name = torchruns[i];
-        int id = id_of(name);
-        ck_assert_msg(id > 0, "%s is unknown", name);
-        for (size_t len = 1; len <= strlen(name); len++) {
-            int n_meant = 0;
-            for (int j = 0; j < N_TORCHRUNS; j++)
-                n_meant += strncmp(torchruns[j], name, len) == 0;
-            if (n_meant > 1 || strncmp(name, "np", len) == 0) /* --np is ours, and means the same */
-                continue;
-            char spelling[80];
-            snprintf(spelling, sizeof spelling, "%.*s", (int)len, name);
-            ck_assert_msg(id_of(spelling) == id, "--%s is not --%s", spelling, name);
-            for (char *c = spelling; *c != '\0'; c++)
-                *c = *c == '-' ? '_' : *c;
-            ck_assert_msg(id_of(spelling) == id, "--%s is not --%s", spelling, name);
-        }
-    }
-}
-END_TEST
-
-START_TEST(every_option_is_in_the_help_and_has_its_variable)
-{
-    for (const struct co_option *o = cli_table; o->id != 0; o++) {
-        char variable[80] = "PET_";
-        ck_assert_ptr_nonnull(o->help);
-        if (o->env == NULL)
-            continue;
-        for (size_t i = 0; i <= strlen(o->name); i++)
-            variable[4 + i] = (char)(o->name[i] == '-' ? '_' : toupper(o->name[i]));
-        ck_assert_str_eq(o->env, variable);
-        ck_assert(!o->weak);
-    }
-}
-END_TEST
-
 START_TEST(what_does_nothing_on_one_node_is_accepted)
 {
     JOB("torchrun", "--nnodes=1", "--node_rank=0", "--rdzv_backend", "c10d", "--rdzv-conf",
@@ -491,186 +312,6 @@ START_TEST(a_nameless_job_of_torchruns_is_called_none)
     ck_assert_uint_eq(strlen(spec.run_id), 36);
     JOB("torchrun", "--standalone", "--rdzv-id=a", "train.py");
     ck_assert_str_eq(spec.run_id, "a");
-}
-END_TEST
-
-START_TEST(python_ranks_may_be_forked)
-{
-    JOB("ddprun", "train.py");
-    ck_assert_int_eq(spec.warm, WARM_NEVER);
-    ck_assert(spec.is_python);
-    JOB("ddprun", "--warm", "train.py");
-    ck_assert_int_eq(spec.warm, WARM_RESTARTS);
-    ck_assert_str_eq(spec.shown, "train.py");
-    JOB("ddprun", "--warm=start", "-m", "train");
-    ck_assert_int_eq(spec.warm, WARM_START);
-    ck_assert(spec.is_python);
-    JOB("ddprun", "--warm=restarts", "./program");
-    ck_assert_int_eq(spec.warm, WARM_RESTARTS);
-    ck_assert(!spec.is_python);
-}
-END_TEST
-
-START_TEST(progress_makes_restarts_free_if_asked_for)
-{
-    JOB("ddprun", "train.py");
-    ck_assert(!spec.restart_after_progress);
-    JOB("ddprun", "--restart-after-progress", "train.py");
-    ck_assert(spec.restart_after_progress);
-    ck_assert_uint_eq(spec.output_after_ms, 60000);
-    ck_assert_str_eq(spec.shown, "train.py"); /* a value only follows behind '=' */
-    JOB("ddprun", "--restart-after-progress=250ms", "train.py");
-    ck_assert_uint_eq(spec.output_after_ms, 250);
-    JOB("ddprun", "--restart_after_progress=0", "train.py");
-    ck_assert(spec.restart_after_progress);
-    ck_assert_uint_eq(spec.output_after_ms, 0);
-}
-END_TEST
-
-START_TEST(restarts_have_a_number_a_window_and_exceptions)
-{
-    JOB("ddprun", "train.py");
-    ck_assert_int_eq(spec.max_restarts, 0);
-    JOB("ddprun", "--max-restarts", "3", "train.py");
-    ck_assert_int_eq(spec.max_restarts, 3);
-    ck_assert_uint_eq(spec.restart_window_ms, 0);
-    JOB("ddprun", "--max-restarts=5/10m", "--no-restart-on", "1,130-132,255", "train.py");
-    ck_assert_int_eq(spec.max_restarts, 5);
-    ck_assert_uint_eq(spec.restart_window_ms, 600000);
-    for (int code = 0; code < 256; code++)
-        ck_assert_int_eq(spec.no_restart_on[code],
-                         code == 1 || (code >= 130 && code <= 132) || code == 255);
-}
-END_TEST
-
-START_TEST(a_failed_rank_is_replaced_unless_something_else_is_asked_for)
-{
-    JOB("ddprun", "train.py");
-    ck_assert(!job_spec_mends(&spec)); /* there is no restart at all */
-    JOB("ddprun", "--max-restarts", "3", "train.py");
-    ck_assert_int_eq(spec.on_failure, FAILURE_REPLACES);
-    ck_assert_uint_eq(spec.recovery_ms, 60000);
-    ck_assert(job_spec_mends(&spec));
-    JOB("ddprun", "--restart-after-progress", "--recovery-timeout=1.5s", "train.py");
-    ck_assert_uint_eq(spec.recovery_ms, 1500);
-    ck_assert(job_spec_mends(&spec));
-    JOB("ddprun", "--max-restarts", "3", "--on-failure", "restart", "train.py");
-    ck_assert_int_eq(spec.on_failure, FAILURE_RESTARTS);
-    ck_assert_int_eq(spec.max_restarts, 3);
-    ck_assert(!job_spec_mends(&spec));
-    JOB("ddprun", "--max-restarts", "3", "--on-failure", "shrink", "train.py");
-    ck_assert_int_eq(spec.on_failure, FAILURE_SHRINKS);
-    ck_assert(job_spec_mends(&spec));
-    JOB("torchrun", "--max-restarts", "3", "train.py");
-    ck_assert_int_eq(spec.on_failure, FAILURE_RESTARTS);
-    JOB("ddprun", "--nnodes=2", "--max-restarts=1", "--rdzv-id=a", "--rdzv-endpoint=h:1",
-        "train.py");
-    ck_assert(job_spec_mends(&spec));
-    JOB("ddprun", "--nnodes=1:2", "--rdzv-id=a", "--rdzv-endpoint=h:1", "train.py");
-    ck_assert(job_spec_mends(&spec)); /* nodes may come and go */
-    JOB("ddprun", "--nnodes=2", "--rdzv-id=a", "--rdzv-endpoint=h:1", "train.py");
-    ck_assert(!job_spec_mends(&spec));
-    JOB("ddprun", "--max-restarts=3", "--restart-after-progress", "--on-failure=abort", "train.py");
-    ck_assert_int_eq(spec.on_failure, FAILURE_ABORTS);
-    ck_assert_int_eq(spec.max_restarts, 0);
-    ck_assert(!spec.restart_after_progress);
-}
-END_TEST
-
-#define BIT(sig) (UINT64_C(1) << (sig))
-#define USUAL    (BIT(SIGTERM) | BIT(SIGINT) | BIT(SIGHUP) | BIT(SIGQUIT))
-
-START_TEST(signals_that_end_the_job_can_be_added)
-{
-    JOB("ddprun", "train.py");
-    ck_assert_uint_eq(spec.stop_signals, USUAL);
-    ck_assert_str_eq(spec.signals_to_handle, "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
-    ck_assert_int_eq(spec.signal_scope, SCOPE_PROCESS);
-    ck_assert_ptr_null(spec.notes);
-    JOB("ddprun", "--signals-to-handle=SIGUSR1,SIGXCPU,SIGIO", "--signal-scope", "group",
-        "train.py");
-    ck_assert_uint_eq(spec.stop_signals, USUAL | BIT(SIGUSR1) | BIT(SIGXCPU) | BIT(SIGIO));
-    ck_assert_str_eq(spec.signals_to_handle, "SIGUSR1,SIGXCPU,SIGIO");
-    ck_assert_int_eq(spec.signal_scope, SCOPE_GROUP);
-    ck_assert_ptr_null(spec.notes);
-    JOB("ddprun", "--signals-to-handle=,USR1,SIGNONE,SIGKILL,SIGUSR2", "train.py");
-    ck_assert_uint_eq(spec.stop_signals, USUAL | BIT(SIGUSR2));
-    ck_assert_str_eq(spec.notes, "--signals-to-handle: there is no signal 'USR1': ignored\n"
-                                 "--signals-to-handle: there is no signal 'SIGNONE': ignored\n"
-                                 "--signals-to-handle: 'SIGKILL' keeps its own meaning: ignored\n");
-}
-END_TEST
-
-START_TEST(the_end_can_be_timed)
-{
-    JOB("ddprun", "--timeout", "2h", "train.py");
-    ck_assert_uint_eq(spec.timeout_ms, 7200000);
-    WITH_ENV("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7");
-    JOB("ddprun", "train.py");
-    ck_assert_uint_eq(spec.timeout_ms, 0);
-    ck_assert_uint_eq(spec.grace_ms, 7000);
-    ck_assert_uint_eq(spec.failure_grace_ms, 7000);
-    WITH_ENV("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7", "PET_SHUTDOWN_TIMEOUT=8");
-    JOB("ddprun", "train.py");
-    ck_assert_uint_eq(spec.grace_ms, 8000);
-    JOB("ddprun", "--shutdown-timeout=9", "train.py");
-    ck_assert_uint_eq(spec.grace_ms, 9000);
-    WITH_ENV("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=");
-    JOB("ddprun", "train.py");
-    ck_assert_uint_eq(spec.grace_ms, 30000);
-}
-END_TEST
-
-START_TEST(output_goes_where_it_is_sent)
-{
-    const struct output_spec *o = &spec.output;
-    JOB("ddprun", "-n3", "train.py");
-    ck_assert(o->redirects[2] == 0 && o->tees[2] == 0 && !o->hidden[2] && o->stdin_rank == 0);
-    ck_assert(o->log_dir == NULL && o->label == NULL && o->line_prefix == NULL);
-    ck_assert(o->filters[0] == NULL && o->filters[1] == NULL);
-    JOB("ddprun", "-n13", "-r", "3", "--tee=0:1,12:2", "--local_ranks_filter", "0,12", "--log-dir",
-        "logs", "--stdin", "12", "--label", "--duplicate-stdout-filters", "a,,b,c",
-        "--duplicate_stderr_filters=d", "train.py");
-    ck_assert(o->redirects[0] == 3 && o->redirects[12] == 3 && o->redirects[13] == 0);
-    ck_assert(o->tees[0] == 1 && o->tees[1] == 0 && o->tees[12] == 2);
-    ck_assert(!o->hidden[0] && o->hidden[1] && !o->hidden[12]);
-    ck_assert_str_eq(o->log_dir, "logs");
-    ck_assert_str_eq(o->label, OUTPUT_LABEL_DEFAULT);
-    ck_assert_str_eq(o->filters[0][0], "a,b");
-    ck_assert_str_eq(o->filters[0][1], "c");
-    ck_assert_str_eq(o->filters[1][0], "d");
-    ck_assert_int_eq(o->stdin_rank, 12);
-    WITH_ENV("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=<${rank}>", "PET_TEE=3");
-    JOB("ddprun", "--label=", "--stdin=none", "--log-dir=/dev/null", "train.py");
-    ck_assert_str_eq(o->label, "");
-    ck_assert_str_eq(o->line_prefix, "<${rank}>");
-    ck_assert_int_eq(o->stdin_rank, -1);
-    ck_assert_int_eq(o->tees[0], 3);
-    ck_assert(o->log_dir_null);
-}
-END_TEST
-
-START_TEST(what_is_told_of_the_job_has_its_place)
-{
-    JOB("ddprun", "train.py");
-    ck_assert_ptr_null(spec.events);
-    ck_assert_ptr_null(spec.report);
-    ck_assert(!spec.dry_run);
-    JOB("ddprun", "--events", "e.jsonl", "--report=r.json", "--event-log-handler=console",
-        "--dry-run", "--logs-specs=default", "train.py");
-    ck_assert_str_eq(spec.events, "e.jsonl");
-    ck_assert_str_eq(spec.report, "r.json");
-    ck_assert(spec.dry_run);
-    ck_assert_ptr_null(spec.replay);
-    JOB("ddprun", "--replay", "e.jsonl", "--nnodes=1:2", "--rdzv-endpoint=n1", "--rdzv-id=j",
-        "--scale-at=checkpoint", "train.py");
-    ck_assert_str_eq(spec.replay, "e.jsonl");
-    ck_assert_int_eq(spec.world.scale_at, MESSAGE_SCALE_NOW); /* ranks that wait save nothing */
-    JOB("ddprun", "--event-log-handler=console", "train.py");
-    ck_assert(spec.event_log);
-    ck_assert_ptr_null(spec.events);
-    JOB("ddprun", "--event-log-handler=null", "train.py");
-    ck_assert(!spec.event_log);
 }
 END_TEST
 
@@ -788,49 +429,36 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("cli");
-    TCase *c = tcase_create("cli");
-    tcase_add_checked_fixture(c, set_up, tear_down);
-    tcase_add_test(c, every_spelling_of_a_number_of_ranks_is_known);
-    tcase_add_test(c, without_a_number_there_is_a_rank_per_gpu_or_one);
-    tcase_add_test(c, words_mean_what_the_node_has);
-    tcase_add_test(c, a_word_that_means_too_many_ranks_is_refused);
-    tcase_add_test(c, one_node_may_be_said_in_every_way);
-    tcase_add_test(c, defaults_are_those_of_the_header);
-    tcase_add_test(c, everything_from_the_program_on_is_the_programs);
-    tcase_add_test(c, the_rule_for_the_program_follows_the_options);
-    tcase_add_test(c, torchrun_is_a_name_and_nothing_else);
-    tcase_add_test(c, a_job_without_a_name_gets_a_random_uuid);
-    tcase_add_test(c, without_random_bytes_only_named_jobs_run);
-    tcase_add_test(c, values_reach_the_job);
-    tcase_add_test(c, threads_are_the_ranks_share_of_the_cpus);
-    tcase_add_test(c, the_environment_gives_defaults);
-    tcase_add_test(c, the_command_line_beats_the_environment);
-    tcase_add_test(c, help_and_version_are_wishes);
-    tcase_add_test(c, the_help_names_each_option_and_fits_a_terminal);
-    tcase_add_test(c, the_manual_page_has_each_option);
-    tcase_add_test(c, every_spelling_of_torchrun_means_here_what_it_means_there);
-    tcase_add_test(c, every_option_is_in_the_help_and_has_its_variable);
-    tcase_add_test(c, what_does_nothing_on_one_node_is_accepted);
-    tcase_add_test(c, the_endpoint_is_this_node);
-    tcase_add_test(c, a_nameless_job_of_torchruns_is_called_none);
-    tcase_add_test(c, restarts_have_a_number_a_window_and_exceptions);
-    tcase_add_test(c, a_failed_rank_is_replaced_unless_something_else_is_asked_for);
-    tcase_add_test(c, python_ranks_may_be_forked);
-    tcase_add_test(c, progress_makes_restarts_free_if_asked_for);
-    tcase_add_test(c, signals_that_end_the_job_can_be_added);
-    tcase_add_test(c, the_end_can_be_timed);
-    tcase_add_test(c, output_goes_where_it_is_sent);
-    tcase_add_test(c, what_is_told_of_the_job_has_its_place);
-    tcase_add_test(c, the_local_rank_can_be_an_argument);
-    tcase_add_test(c, a_double_dash_behind_torchruns_script_goes);
-    tcase_add_test(c, devices_are_enough_for_virtual_local_ranks);
-    tcase_add_test(c, no_words_at_all_are_no_program);
-    tcase_add_test(c, long_names_are_refused);
-    tcase_add_test(c, wrong_command_lines_are_told_what_is_wrong);
-    suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    TCase *t = tcase_create("cli");
+    tcase_add_checked_fixture(t, set_up, tear_down);
+    tcase_add_test(t, every_spelling_of_a_number_of_ranks_is_known);
+    tcase_add_test(t, without_a_number_there_is_a_rank_per_gpu_or_one);
+    tcase_add_test(t, words_mean_what_the_node_has);
+    tcase_add_test(t, a_word_that_means_too_many_ranks_is_refused);
+    tcase_add_test(t, one_node_may_be_said_in_every_way);
+    tcase_add_test(t, defaults_are_those_of_the_header);
+    tcase_add_test(t, everything_from_the_program_on_is_the_programs);
+    tcase_add_test(t, the_rule_for_the_program_follows_the_options);
+    tcase_add_test(t, torchrun_is_a_name_and_nothing_else);
+    tcase_add_test(t, a_job_without_a_name_gets_a_random_uuid);
+    tcase_add_test(t, without_random_bytes_only_named_jobs_run);
+    tcase_add_test(t, values_reach_the_job);
+    tcase_add_test(t, threads_are_the_ranks_share_of_the_cpus);
+    tcase_add_test(t, the_environment_gives_defaults);
+    tcase_add_test(t, the_command_line_beats_the_environment);
+    tcase_add_test(t, help_and_version_are_wishes);
+    tcase_add_test(t, what_does_nothing_on_one_node_is_accepted);
+    tcase_add_test(t, the_endpoint_is_this_node);
+    tcase_add_test(t, a_nameless_job_of_torchruns_is_called_none);
+    tcase_add_test(t, the_local_rank_can_be_an_argument);
+    tcase_add_test(t, a_double_dash_behind_torchruns_script_goes);
+    tcase_add_test(t, devices_are_enough_for_virtual_local_ranks);
+    tcase_add_test(t, no_words_at_all_are_no_program);
+    tcase_add_test(t, long_names_are_refused);
+    tcase_add_test(t, wrong_command_lines_are_told_what_is_wrong);
+    suite_add_tcase(suite, t);
+    suite_add_tcase(suite, cli_table_cases());
+    suite_add_tcase(suite, cli_end_cases());
+    suite_add_tcase(suite, cli_output_cases());
+    return run_suite(suite);
 }

@@ -4,6 +4,7 @@
 #include "launcher/job_spec.h"
 #include "tests/support/cli_words.h"
 #include "tests/support/fake_world.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -150,9 +151,5 @@ int main(void)
     tcase_add_test(c, a_virtual_local_rank_has_an_entry);
     tcase_add_test(c, torchruns_names_of_bindings_are_ours);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

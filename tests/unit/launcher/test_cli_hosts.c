@@ -1,57 +1,24 @@
-/* Command lines with hosts, and those of nodes that were told their place. The world around them is
- * a test double (tests/support/fake_world.h). */
-#include "common/error.h"
-#include "launcher/cli.h"
+/* Command lines with hosts, and those of nodes that were told their place. */
+#include "one_command_line.h"
+
 #include "launcher/cli_seat.h"
-#include "launcher/job_spec.h"
 #include "launcher/remote_env.h"
 #include "launcher/remote_spec.h"
-#include "tests/support/cli_words.h"
-#include "tests/support/fake_world.h"
+#include "tests/support/suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-static struct fake_world fake;
-static struct cli_world world;
-static struct job_spec spec;
-static struct co_error err;
-static enum cli_wish wish;
-
-static void set_up(void)
-{
-    fake = fake_world_usual;
-    world = fake_world_make(&fake);
-}
-
-static void tear_down(void)
-{
-    job_spec_fini(&spec);
-}
-
-static int parse(const char *const *words)
-{
-    return cli_words_parse(words, &world, &wish, &spec, &err);
-}
-
-#define JOB(...)                                                                                   \
-    do {                                                                                           \
-        int job_rc = parse((const char *[]){"ddprun", __VA_ARGS__, NULL});                         \
-        ck_assert_msg(job_rc == 0, "%s", err.text);                                                \
-        ck_assert_int_eq(wish, CLI_RUN);                                                           \
-    } while (0)
-
 #define REFUSED(message, ...)                                                                      \
     do {                                                                                           \
-        ck_assert_int_eq(parse((const char *[]){"ddprun", __VA_ARGS__, NULL}), -EINVAL);           \
+        ck_assert_int_eq(PARSE("ddprun", __VA_ARGS__), -EINVAL);                                   \
         ck_assert_str_eq(err.text, message);                                                       \
     } while (0)
 
 START_TEST(hosts_are_the_nodes)
 {
-    JOB("-H", "a:4,b:2", "nowhere-here.py");
+    JOB("ddprun", "-H", "a:4,b:2", "nowhere-here.py");
     ck_assert(spec.world.guided);
     ck_assert_uint_eq(spec.world.min_nodes, 2);
     ck_assert_uint_eq(spec.world.max_nodes, 2);
@@ -64,21 +31,21 @@ START_TEST(hosts_are_the_nodes)
     ck_assert_int_eq(spec.n_local, 4);
     ck_assert_str_eq(spec.backend, "c10d");
     ck_assert_uint_eq(strlen(spec.run_id), 36);
-    JOB("-H", "a,b,c", "--nnodes", "1:3", "-p", "gpu", "x");
+    JOB("ddprun", "-H", "a,b,c", "--nnodes", "1:3", "-p", "gpu", "x");
     ck_assert_uint_eq(spec.world.min_nodes, 1);
     ck_assert_uint_eq(spec.world.max_nodes, 3);
     ck_assert_uint_eq(spec.remote->shares[2], UINT32_MAX);
-    JOB("-H", "a:4,b:4,c:4", "-n", "5", "x");
+    JOB("ddprun", "-H", "a:4,b:4,c:4", "-n", "5", "x");
     ck_assert_uint_eq(spec.remote->hosts.n, 2); /* the third would have no ranks */
-    JOB("-H", "a", "-t", "3:1", "x");           /* a local rank that may be there */
+    JOB("ddprun", "-H", "a", "-t", "3:1", "x"); /* a local rank that may be there */
 }
 END_TEST
 
 START_TEST(a_file_may_name_them)
 {
     fake.host_file = "a slots=2\nb slots=3\n";
-    JOB("--hostfile", "hosts", "--ssh-command", " rsh  -q ", "--reach-timeout", "5", "--send",
-        "never", "x");
+    JOB("ddprun", "--hostfile", "hosts", "--ssh-command", " rsh  -q ", "--reach-timeout", "5",
+        "--send", "never", "x");
     ck_assert_uint_eq(spec.remote->hosts.n, 2);
     ck_assert_str_eq(spec.remote->command[0], "rsh");
     ck_assert_str_eq(spec.remote->command[1], "-q");
@@ -113,7 +80,7 @@ END_TEST
 
 START_TEST(variables_and_a_folder_are_for_one_node_too)
 {
-    JOB("-x", "A=1", "-x", "B", "-C", "/there", "train.py");
+    JOB("ddprun", "-x", "A=1", "-x", "B", "-C", "/there", "train.py");
     ck_assert_str_eq(spec.exports[0], "A=1");
     ck_assert_str_eq(spec.exports[1], "B");
     ck_assert_ptr_null(spec.exports[2]);
@@ -131,9 +98,9 @@ START_TEST(ranks_of_mpi_that_would_not_find_each_other_are_refused)
             "PMIx, and ddprun has none: each would be rank 0 of 1. Start it by mpirun or srun, or "
             "all the same with --mpi none",
             "-n", "2", "./program");
-    JOB("-n", "1", "./program");
-    JOB("-n", "2", "--mpi", "none", "./program");
-    JOB("-n", "2", "train.py");
+    JOB("ddprun", "-n", "1", "./program");
+    JOB("ddprun", "-n", "2", "--mpi", "none", "./program");
+    JOB("ddprun", "-n", "2", "train.py");
     REFUSED("--mpi 'pmix' is none of auto, pmi1 and none", "--mpi", "pmix", "train.py");
     fake.mpi = "libopen-rte.so.40";
     REFUSED("'./program' was linked with Open MPI (libopen-rte.so.40), whose ranks find each other "
@@ -149,18 +116,18 @@ START_TEST(ranks_of_mpich_and_its_kin_are_served_pmi_1)
                                             "libmpichfort.so.12"};
     for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
         fake.mpi = libraries[i];
-        JOB("-n", "2", "./program");
+        JOB("ddprun", "-n", "2", "./program");
         ck_assert_msg(spec.pmi, "%s", libraries[i]);
     }
-    JOB("-n", "2", "--mpi", "none", "./program");
+    JOB("ddprun", "-n", "2", "--mpi", "none", "./program");
     ck_assert(!spec.pmi);
-    JOB("-n", "1", "./program"); /* alone it needs nobody */
+    JOB("ddprun", "-n", "1", "./program"); /* alone it needs nobody */
     ck_assert(!spec.pmi);
-    JOB("-n", "2", "train.py");
+    JOB("ddprun", "-n", "2", "train.py");
     ck_assert(!spec.pmi);
-    JOB("-n", "1", "true", ":", "-n", "1", "./program");
+    JOB("ddprun", "-n", "1", "true", ":", "-n", "1", "./program");
     ck_assert(spec.pmi);
-    JOB("-n", "2", "--mpi", "pmi1", "train.py");
+    JOB("ddprun", "-n", "2", "--mpi", "pmi1", "train.py");
     ck_assert(spec.pmi);
 }
 END_TEST
@@ -187,8 +154,8 @@ START_TEST(a_place_that_is_told_wins_over_options)
                                   .endpoint = "[fd00::1]:4000",
                                   .run_id = "job7"};
     world.seat = &seat;
-    JOB("-H", "a,b,c", "--nnodes", "1:3", "-n", "12", "-x", "A=1", "-C", "/gone", "--rdzv-conf",
-        "is_host=1", "--ssh-command", "x", "train.py");
+    JOB("ddprun", "-H", "a,b,c", "--nnodes", "1:3", "-n", "12", "-x", "A=1", "-C", "/gone",
+        "--rdzv-conf", "is_host=1", "--ssh-command", "x", "train.py");
     ck_assert_ptr_null(spec.remote);
     ck_assert_uint_eq(spec.world.min_nodes, 2);
     ck_assert_int_eq(spec.n_local, 4);
@@ -210,7 +177,7 @@ START_TEST(a_place_may_be_the_only_one)
                                   .endpoint = "h:1",
                                   .run_id = "j"};
     world.seat = &seat;
-    JOB("-H", "b", "train.py");
+    JOB("ddprun", "-H", "b", "train.py");
     ck_assert(spec.world.guided);
     ck_assert_uint_eq(spec.world.max_nodes, 1);
 }
@@ -265,9 +232,5 @@ int main(void)
     tcase_add_test(c, a_place_may_be_the_only_one);
     tcase_add_test(c, the_environment_goes_along_but_what_is_this_machine_s);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

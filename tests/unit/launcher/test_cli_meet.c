@@ -1,49 +1,15 @@
-/* Command lines of several nodes to jobs. The world around them is a test double
- * (tests/support/fake_world.h). Wrong ones are with those of test_cli.c. */
-#include "common/error.h"
-#include "launcher/cli.h"
+/* Command lines of several nodes to jobs. Wrong ones are with those of test_cli.c. */
+#include "one_command_line.h"
+
 #include "launcher/cli_conf.h"
 #include "launcher/etcd_settings.h"
-#include "launcher/job_spec.h"
 #include "rendezvous/address.h"
-#include "tests/support/cli_words.h"
-#include "tests/support/fake_world.h"
+#include "tests/support/suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <string.h>
 
-static struct fake_world fake;
-static struct cli_world world;
-static struct job_spec spec;
-static struct co_error err;
-static enum cli_wish wish;
 static const struct job_world *const w = &spec.world;
-
-static void set_up(void)
-{
-    fake = fake_world_usual;
-    world = fake_world_make(&fake);
-}
-
-static void tear_down(void)
-{
-    job_spec_fini(&spec);
-}
-
-static int parse(const char *const *words)
-{
-    return cli_words_parse(words, &world, &wish, &spec, &err);
-}
-
-/* Parse what has to be right. */
-#define JOB(...)                                                                                   \
-    do {                                                                                           \
-        err.text[0] = '\0';                                                                        \
-        int job_rc = parse((const char *[]){__VA_ARGS__, NULL});                                   \
-        ck_assert_msg(job_rc == 0, "%s", err.text);                                                \
-        ck_assert_int_eq(wish, CLI_RUN);                                                           \
-    } while (0)
 
 #define C10D "--rdzv-endpoint=node1:29401", "--rdzv-id=job7"
 
@@ -402,9 +368,5 @@ int main(void)
     tcase_add_test(c, names_fit_into_messages);
     tcase_add_test(c, terms_are_those_of_the_command_line);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return run_suite(suite);
 }

@@ -4,6 +4,7 @@
 #include "launcher/job_more.h"
 #include "tests/support/cli_words.h"
 #include "tests/support/fake_world.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -137,9 +138,5 @@ int main(void)
     tcase_add_test(c, what_concerns_one_program_can_be_said_of_each);
     tcase_add_test(c, what_cannot_be_is_refused);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

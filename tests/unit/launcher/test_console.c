@@ -3,6 +3,7 @@
 #include "console/job_folder.h"
 #include "console/job_request.h"
 #include "launcher/console.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -322,9 +323,5 @@ int main(void)
     tcase_add_test(tc, those_above_the_limit_wait_until_a_place_is_free);
     tcase_add_test(tc, it_closes_with_clients_in_every_state);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -1,9 +1,9 @@
 /* Sets of CPUs as text, both ways. */
 #include "launcher/cpu_set.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char *const lists[] = {
@@ -67,9 +67,5 @@ int main(void)
     tcase_add_test(c, what_is_no_list_is_refused_and_nothing_is_written);
     tcase_add_test(c, what_does_not_fit_is_cut_behind_a_number);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

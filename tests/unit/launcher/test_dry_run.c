@@ -1,6 +1,7 @@
 /* What --dry-run shows, whole. */
 #include "launcher/dry_run.h"
 #include "launcher/job_spec.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -197,10 +198,7 @@ int main(void)
     tcase_add_test(c, arguments_in_braces_are_shown_as_far_as_they_are_known);
     tcase_add_test(c, of_several_nodes_is_shown_what_is_known);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int status = run_suite(suite);
     free(text);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return status;
 }

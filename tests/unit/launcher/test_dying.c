@@ -2,6 +2,7 @@
 #include "launcher/dying.h"
 
 #include "common/clock.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <dirent.h>
@@ -122,9 +123,5 @@ int main(void)
     tcase_add_test(t, who_lives_is_not_taken_for_dead_and_who_was_killed_is);
     tcase_add_test(t, all_threads_step_aside);
     suite_add_tcase(suite, t);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

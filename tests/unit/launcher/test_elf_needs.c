@@ -2,6 +2,7 @@
 #include "launcher/elf_needs.h"
 
 #include "common/scope.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <elf.h>
@@ -134,9 +135,5 @@ int main(void)
     tcase_add_test(c, what_is_no_program_of_this_kind_is_refused);
     tcase_add_test(c, one_that_contradicts_itself_is_refused);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

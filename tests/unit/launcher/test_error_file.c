@@ -2,6 +2,7 @@
 #include "launcher/error_file.h"
 
 #include "common/error.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -194,9 +195,5 @@ int main(void)
     tcase_add_test(c, the_root_cause_is_written_with_its_exit_code);
     tcase_add_test(c, a_place_that_cannot_be_written_is_named);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -1,5 +1,6 @@
 /* Events where the disk is full: RLIMIT_FSIZE stands for it, which lets as many bytes in. */
 #include "launcher/events.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <jansson.h>
@@ -123,9 +124,5 @@ int main(void)
     tcase_add_test(t, a_file_that_takes_nothing_is_not_torn);
     tcase_add_test(t, without_a_file_nothing_is_written_nor_told);
     suite_add_tcase(suite, t);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

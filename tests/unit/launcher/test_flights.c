@@ -2,6 +2,7 @@
 #include "common/error.h"
 #include "launcher/flights.h"
 #include "tests/support/file_tree.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -317,9 +318,5 @@ int main(void)
     tcase_add_test(tc, a_copy_that_did_not_become_whole_is_removed);
     tcase_add_test(tc, what_torch_writes_by_itself_is_gathered_when_the_ranks_have_ended);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed > 0;
+    return run_suite(suite);
 }

@@ -1,6 +1,7 @@
 /* The same line from several ranks, in time that the test makes. */
 #include "common/clock.h"
 #include "launcher/fold.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -149,9 +150,5 @@ int main(void)
     tcase_add_test(c, only_so_much_is_held);
     tcase_add_test(c, ranks_are_counted_through_the_job_and_cut_in_between);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

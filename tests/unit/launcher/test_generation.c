@@ -6,6 +6,7 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "tests/support/suite.h"
 
 #include <arpa/inet.h>
 #include <check.h>
@@ -192,9 +193,5 @@ int main(void)
     tcase_add_test(c, a_world_of_one_has_a_port_and_no_store);
     tcase_add_test(c, only_the_nodes_of_the_generation_are_let_in);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -1,6 +1,7 @@
 /* Which GPU is where, in trees of files like the kernel's and the driver's. */
 #include "launcher/gpus.h"
 #include "tests/support/file_tree.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -131,9 +132,5 @@ int main(void)
     tcase_add_test(c, a_container_has_those_that_it_has_files_of);
     tcase_add_test(c, files_that_say_nothing_leave_the_place_unknown);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

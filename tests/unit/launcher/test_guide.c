@@ -1,79 +1,9 @@
-/* The guide between real supervisors, real members and a real roster, on virtual time. */
-#include "tests/support/guided_nodes.h"
+/* The guide between real supervisors, real members and a real roster, on virtual time. Where ranks
+ * outlive a generation: test_guide_mending.c. */
+#include "one_guided_job.h"
 
-#include <check.h>
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
-
-#define EXIT_STATUS(code) ((code) << 8)
-
-static struct nodes *w;
-
-static void begin(uint32_t min, uint32_t max, uint32_t max_restarts)
-{
-    struct message_terms terms = {.min_nodes = min,
-                                  .max_nodes = max,
-                                  .window_ms = 3000,
-                                  .start_timeout_ms = 10000,
-                                  .rejoin_timeout_ms = 20000,
-                                  .max_restarts = max_restarts};
-    w = nodes_create(&terms);
-}
-
-/* Jobs of one to three nodes, of which those that come late wait for a checkpoint. */
-static void begin_at_checkpoint(void)
-{
-    struct message_terms terms = {.min_nodes = 1,
-                                  .max_nodes = 3,
-                                  .window_ms = 3000,
-                                  .start_timeout_ms = 10000,
-                                  .rejoin_timeout_ms = 20000,
-                                  .scale_at = MESSAGE_SCALE_AT_CHECKPOINT};
-    w = nodes_create(&terms);
-}
-
-static void start(int n_nodes)
-{
-    for (int i = 0; i < n_nodes; i++)
-        nodes_start(w, i, false);
-}
-
-static void tear_down(void)
-{
-    nodes_destroy(w);
-    w = NULL;
-}
-
-static void expect_some_running(int node, uint32_t generation, int n, uint32_t first_rank,
-                                uint32_t world_size)
-{
-    struct nodes_view v = nodes_look(w, node);
-    ck_assert_int_eq(v.n_running, n);
-    ck_assert_int_eq(supervisor_get_state(v.supervisor), SUPERVISOR_RUNNING);
-    ck_assert_uint_eq(v.generation, generation);
-    ck_assert_uint_eq(v.first_rank, first_rank);
-    ck_assert_uint_eq(v.world_size, world_size);
-}
-
-static void expect_running(int node, uint32_t generation, uint32_t first_rank, uint32_t world_size)
-{
-    expect_some_running(node, generation, NODES_LOCAL, first_rank, world_size);
-}
-
-static void expect_end(int node, int exit_code, int die_of)
-{
-    struct nodes_view v = nodes_look(w, node);
-    ck_assert_msg(v.ended, "n%d has not ended", node);
-    ck_assert_int_eq(v.exit_code, exit_code);
-    ck_assert_int_eq(v.die_of, die_of);
-    ck_assert_int_eq(v.n_running, 0);
-}
-
-static void expect_text(int node, const char *text)
-{
-    ck_assert_str_eq(member_get_end(nodes_look(w, node).member)->text, text);
-}
 
 START_TEST(nodes_start_together_and_end_together)
 {
@@ -109,226 +39,6 @@ START_TEST(a_failure_starts_all_again_and_then_is_the_verdict_of_all)
     expect_end(1, 139, 0);
     expect_text(0, "rank 3 on n1: killed by SIGSEGV (Segmentation fault), 1.23 s after its start");
     ck_assert_int_eq(member_get_end(nodes_look(w, 0).member)->rank, 3);
-}
-END_TEST
-
-static void expect_starts(int node, int n_starts)
-{
-    ck_assert_int_eq(nodes_look(w, node).n_starts, n_starts);
-    ck_assert_int_eq(nodes_look(w, node).n_sigterm, 0);
-}
-
-START_TEST(where_ranks_live_on_a_failure_starts_one_rank_at_once_and_then_is_the_verdict)
-{
-    begin(2, 2, 3);
-    nodes_mend(w);
-    start(2);
-    for (uint32_t i = 1; i <= 3; i++) {
-        nodes_exit_rank(w, 1, 1, SIGKILL);
-        expect_running(0, i, 0, 4);
-        expect_running(1, i, 2, 4);
-        expect_starts(0, NODES_LOCAL);
-        expect_starts(1, NODES_LOCAL + (int)i);
-    }
-    ck_assert_uint_eq(roster_n_restarts(nodes_roster(w)), 3);
-    nodes_exit_rank(w, 0, 0, SIGKILL);
-    expect_end(0, 137, 0);
-    expect_end(1, 137, 0);
-}
-END_TEST
-
-START_TEST(where_ranks_live_on_nodes_come_and_go_without_them)
-{
-    begin(1, 3, 0);
-    nodes_mend(w);
-    start(3);
-    expect_running(2, 0, 4, 6);
-    nodes_kill(w, 0);
-    nodes_advance(w, 50);
-    expect_running(1, 1, 0, 4);
-    expect_running(2, 1, 2, 4);
-    nodes_start(w, 0, false);
-    expect_running(1, 2, 0, 6);
-    expect_running(2, 2, 2, 6);
-    nodes_signal(w, 2, SIGTERM); /* it leaves */
-    expect_running(1, 3, 0, 4);
-    expect_end(2, 143, SIGTERM);
-    expect_starts(1, NODES_LOCAL);
-}
-END_TEST
-
-START_TEST(ranks_that_are_kept_end_with_the_job_or_by_a_signal)
-{
-    for (int i = 0; i < 2; i++) {
-        begin(2, 2, 1);
-        nodes_mend(w);
-        start(2);
-        nodes_kill(w, 1);
-        nodes_advance(w, 50);
-        ck_assert(nodes_look(w, 0).is_kept);
-        ck_assert_int_eq(nodes_look(w, 0).n_running, NODES_LOCAL);
-        if (i == 0)
-            nodes_advance(w, 20000); /* nobody comes */
-        else
-            nodes_signal(w, 0, SIGTERM);
-        expect_end(0, i == 0 ? 75 : 143, i == 0 ? 0 : SIGTERM);
-        tear_down();
-    }
-}
-END_TEST
-
-START_TEST(ranks_that_are_kept_may_all_die)
-{
-    begin(2, 2, 1);
-    nodes_mend(w);
-    start(2);
-    nodes_kill(w, 1);
-    nodes_advance(w, 50);
-    for (int i = 0; i < NODES_LOCAL; i++)
-        nodes_exit_rank(w, 0, i, SIGKILL);
-    ck_assert(nodes_look(w, 0).is_kept);
-    nodes_start(w, 1, false);
-    expect_running(0, 1, 0, 4);
-    expect_starts(0, 2 * NODES_LOCAL);
-}
-END_TEST
-
-START_TEST(with_shrink_a_failure_starts_nothing_and_all_go_on_with_new_numbers)
-{
-    begin(2, 2, 3);
-    nodes_shrink(w);
-    start(2);
-    nodes_exit_rank(w, 0, 0, SIGKILL);
-    expect_some_running(0, 1, 1, 0, 3);
-    expect_some_running(1, 1, 2, 1, 3);
-    nodes_exit_rank(w, 1, 1, SIGKILL);
-    expect_some_running(0, 2, 1, 0, 2);
-    expect_some_running(1, 2, 1, 1, 2);
-    expect_starts(0, NODES_LOCAL);
-    expect_starts(1, NODES_LOCAL);
-    ck_assert_uint_eq(roster_n_restarts(nodes_roster(w)), 2);
-    nodes_exit_rank(w, 0, 1, SIGKILL); /* the last one of its node: that node begins anew */
-    expect_some_running(0, 3, 2, 0, 3);
-    expect_some_running(1, 3, 1, 2, 3);
-    expect_starts(1, NODES_LOCAL);
-    nodes_exit_rank(w, 1, 0, SIGKILL);
-    expect_end(0, 137, 0);
-    expect_text(1, "rank 2 on n1: killed by SIGKILL (Killed), 0.00 s after its start");
-}
-END_TEST
-
-START_TEST(with_shrink_a_rank_that_dies_between_generations_is_in_none)
-{
-    begin(2, 2, 1);
-    nodes_shrink(w);
-    start(2);
-    nodes_kill(w, 1);
-    nodes_advance(w, 50);
-    ck_assert(nodes_look(w, 0).is_kept);
-    nodes_exit_rank(w, 0, 0, SIGKILL);
-    nodes_start(w, 1, false);
-    expect_some_running(0, 1, 1, 0, 3);
-    expect_some_running(1, 1, 2, 1, 3);
-    expect_starts(0, NODES_LOCAL);
-    ck_assert(supervisor_get_rank(nodes_look(w, 0).supervisor, 0)->is_dropped);
-}
-END_TEST
-
-START_TEST(with_shrink_those_that_all_die_between_generations_begin_anew)
-{
-    begin(2, 2, 1);
-    nodes_shrink(w);
-    start(2);
-    nodes_exit_rank(w, 0, 0, SIGKILL);
-    expect_some_running(0, 1, 1, 0, 3);
-    nodes_kill(w, 1);
-    nodes_advance(w, 50);
-    ck_assert(nodes_look(w, 0).is_kept);
-    nodes_exit_rank(w, 0, 1, SIGKILL);
-    nodes_start(w, 1, false);
-    expect_some_running(0, 2, 1, 0, 3);
-    expect_some_running(1, 2, 2, 1, 3);
-    expect_starts(0, NODES_LOCAL + 1);
-    ck_assert(!supervisor_get_rank(nodes_look(w, 0).supervisor, 1)->is_dropped);
-}
-END_TEST
-
-START_TEST(after_a_restart_that_is_asked_for_all_ranks_are_there_again)
-{
-    begin(2, 2, 1);
-    nodes_shrink(w);
-    start(2);
-    nodes_exit_rank(w, 1, 0, SIGKILL);
-    expect_some_running(1, 1, 1, 2, 3);
-    nodes_ask_restart(w, 0);
-    expect_running(0, 2, 0, 4);
-    expect_running(1, 2, 2, 4);
-}
-END_TEST
-
-START_TEST(ranks_that_are_kept_die_with_the_lease)
-{
-    begin(2, 2, 1);
-    nodes_mend(w);
-    start(2);
-    nodes_kill(w, 1);
-    nodes_advance(w, 50);
-    nodes_cut(w, 0);
-    nodes_advance(w, 3000);
-    ck_assert_int_eq(nodes_look(w, 0).n_running, 0);
-    expect_end(0, 75, 0);
-}
-END_TEST
-
-START_TEST(ranks_that_lost_each_other_while_all_live_are_brought_together_again)
-{
-    begin(2, 2, 1);
-    nodes_mend(w);
-    start(2);
-    nodes_part_rank(w, 0, 1);
-    nodes_advance(w, 59999);
-    expect_running(1, 0, 2, 4);
-    nodes_advance(w, 1);
-    expect_running(0, 1, 0, 4);
-    expect_running(1, 1, 2, 4);
-    expect_starts(0, NODES_LOCAL);
-    expect_starts(1, NODES_LOCAL);
-    ck_assert_uint_eq(roster_n_restarts(nodes_roster(w)), 1);
-    nodes_part_rank(w, 1, 0);
-    nodes_advance(w, 60000);
-    expect_end(0, 70, 0);
-    expect_text(0, "rank 2 on n1: lost ranks of other nodes, which live");
-}
-END_TEST
-
-START_TEST(what_parts_ranks_is_known_as_a_rule)
-{
-    begin(1, 2, 0);
-    nodes_mend(w);
-    start(2);
-    nodes_part_rank(w, 1, 0);
-    nodes_kill(w, 0);
-    nodes_advance(w, 50);
-    expect_running(1, 1, 0, 2);
-    nodes_advance(w, 100000);
-    expect_running(1, 1, 0, 2);
-}
-END_TEST
-
-START_TEST(a_rank_that_does_not_come_to_the_next_generation_is_a_failure)
-{
-    begin(2, 2, 2);
-    nodes_mend(w);
-    start(2);
-    nodes_keep_ranks(w, 0);
-    nodes_exit_rank(w, 1, 0, SIGKILL);
-    nodes_advance(w, 60000);
-    ck_assert_int_eq(nodes_look(w, 0).n_sigterm, 1);
-    nodes_advance(w, 5000); /* they do not listen to that either */
-    expect_running(0, 2, 0, 4);
-    expect_running(1, 2, 2, 4);
-    expect_starts(1, NODES_LOCAL + 1);
-    ck_assert_int_eq(nodes_look(w, 0).n_starts, 2 * NODES_LOCAL);
 }
 END_TEST
 
@@ -509,19 +219,6 @@ START_TEST(a_restart_that_is_asked_for_on_one_node_starts_all_ranks_of_all_nodes
 }
 END_TEST
 
-START_TEST(a_restart_that_is_asked_for_keeps_no_rank_alive)
-{
-    begin(2, 2, 0);
-    nodes_mend(w);
-    start(2);
-    nodes_ask_restart(w, 0);
-    for (int i = 0; i < 2; i++) {
-        expect_running(i, 1, 2 * (uint32_t)i, 4);
-        ck_assert_int_eq(nodes_look(w, i).n_starts, 2 * NODES_LOCAL);
-    }
-}
-END_TEST
-
 START_TEST(ranks_may_save_before_a_restart_that_is_asked_for)
 {
     begin(2, 2, 0);
@@ -661,19 +358,6 @@ int main(void)
     tcase_add_checked_fixture(t, NULL, tear_down);
     tcase_add_test(t, nodes_start_together_and_end_together);
     tcase_add_test(t, a_failure_starts_all_again_and_then_is_the_verdict_of_all);
-    tcase_add_test(t,
-                   where_ranks_live_on_a_failure_starts_one_rank_at_once_and_then_is_the_verdict);
-    tcase_add_test(t, where_ranks_live_on_nodes_come_and_go_without_them);
-    tcase_add_test(t, ranks_that_are_kept_end_with_the_job_or_by_a_signal);
-    tcase_add_test(t, ranks_that_are_kept_may_all_die);
-    tcase_add_test(t, with_shrink_a_failure_starts_nothing_and_all_go_on_with_new_numbers);
-    tcase_add_test(t, with_shrink_a_rank_that_dies_between_generations_is_in_none);
-    tcase_add_test(t, with_shrink_those_that_all_die_between_generations_begin_anew);
-    tcase_add_test(t, after_a_restart_that_is_asked_for_all_ranks_are_there_again);
-    tcase_add_test(t, ranks_that_are_kept_die_with_the_lease);
-    tcase_add_test(t, ranks_that_lost_each_other_while_all_live_are_brought_together_again);
-    tcase_add_test(t, what_parts_ranks_is_known_as_a_rule);
-    tcase_add_test(t, a_rank_that_does_not_come_to_the_next_generation_is_a_failure);
     tcase_add_test(t, the_verdict_of_all_is_the_cause_though_its_consequence_was_heard_first);
     tcase_add_test(t, a_consequence_elsewhere_is_the_verdict_if_nobody_knows_better);
     tcase_add_test(t, what_cannot_be_executed_is_not_tried_again);
@@ -686,7 +370,6 @@ int main(void)
     tcase_add_test(t, the_end_of_the_time_is_the_jobs_end);
     tcase_add_test(t, ranks_have_the_time_that_the_reason_deserves);
     tcase_add_test(t, a_restart_that_is_asked_for_on_one_node_starts_all_ranks_of_all_nodes_again);
-    tcase_add_test(t, a_restart_that_is_asked_for_keeps_no_rank_alive);
     tcase_add_test(t, ranks_may_save_before_a_restart_that_is_asked_for);
     tcase_add_test(t, a_node_that_is_cut_off_kills_its_ranks_before_others_go_on);
     tcase_add_test(t, a_witness_is_told_first_and_corrected_by_its_culprit);
@@ -697,9 +380,6 @@ int main(void)
     tcase_add_test(t, a_node_that_comes_late_is_let_in_when_all_have_saved);
     tcase_add_test(t, what_was_saved_in_one_generation_does_not_count_in_the_next);
     suite_add_tcase(suite, t);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add_tcase(suite, guide_mending_cases());
+    return run_suite(suite);
 }

@@ -1,9 +1,9 @@
 /* Who hangs, in virtual time: no process, no clock. */
 #include "launcher/hang.h"
 #include "segments/call_kind.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { N = 4, T = 1000, STEP = 100 };
@@ -309,9 +309,5 @@ int main(void)
     tcase_add_test(tc, time_begins_anew_with_a_generation);
     tcase_add_test(tc, looks_are_often_enough_and_not_too_often);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

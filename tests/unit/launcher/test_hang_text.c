@@ -4,9 +4,9 @@
 #include "launcher/hang_proc.h"
 #include "launcher/hang_text.h"
 #include "segments/call_kind.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -171,9 +171,5 @@ int main(void)
     tcase_add_test(tc, a_state_is_found_behind_any_name);
     tcase_add_test(tc, this_process_runs);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -3,6 +3,7 @@
 
 #include "common/error.h"
 #include "tests/support/cases.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -192,9 +193,5 @@ int main(void)
     tcase_add_test(c, ranks_are_shared_out_by_options_then_by_slots);
     tcase_add_test(c, shares_that_cannot_be_are_refused);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

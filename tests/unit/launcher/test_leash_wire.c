@@ -2,6 +2,7 @@
 #include "launcher/leash_wire.h"
 
 #include "common/error.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -236,9 +237,5 @@ int main(void)
     tcase_add_test(c, signals_come_one_by_one);
     tcase_add_test(c, what_is_no_signal_is_refused);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -1,5 +1,6 @@
 /* Lines out of a stream: whole, prefixed, in order, whatever the pieces they came in. */
 #include "launcher/lines.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -160,9 +161,5 @@ int main(void)
     tcase_add_test(c, a_bar_never_fills_the_buffer);
     tcase_add_test(c, bars_come_out_the_same_however_they_are_cut);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -2,6 +2,7 @@
 #include "common/error.h"
 #include "launcher/log_copy.h"
 #include "tests/support/file_tree.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -139,9 +140,5 @@ int main(void)
     tcase_add_test(c, nothing_is_turned_over_that_was_not_asked_for);
     tcase_add_test(c, a_file_that_cannot_be_begun_is_given_up_and_told_once);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

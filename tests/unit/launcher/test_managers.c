@@ -8,6 +8,7 @@
 #include "launcher/remote_spec.h"
 #include "tests/support/cli_words.h"
 #include "tests/support/fake_world.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -308,9 +309,5 @@ int main(void)
     tcase_add_test(c, options_win);
     tcase_add_test(c, what_is_malformed_is_refused);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -1,6 +1,7 @@
 /* The numeric address behind MASTER_ADDR. */
 #include "common/error.h"
 #include "launcher/master_ip.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -46,9 +47,5 @@ int main(void)
     tcase_add_test(c, a_name_gives_its_ipv4_address);
     tcase_add_test(c, a_name_that_cannot_be_is_an_error_that_names_it);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -2,6 +2,7 @@
 #include "launcher/muster.h"
 
 #include "common/clock.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 
@@ -135,9 +136,5 @@ int main(void)
     tcase_add_test(c, enough_wait_a_while_for_those_that_are_late);
     tcase_add_test(c, who_goes_away_before_the_beginning_is_not_counted);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -4,6 +4,7 @@
 
 #include "segments/control.h"
 #include "segments/node_socket.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -189,9 +190,5 @@ int main(void)
     tcase_add_test(t, a_death_that_ranks_know_of_is_told_once);
     tcase_add_test(t, a_death_that_was_told_to_the_ranks_is_no_news);
     suite_add_tcase(suite, t);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

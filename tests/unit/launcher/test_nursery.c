@@ -1,90 +1,15 @@
-/* The nursery itself, and the image and folder it is given: real processes. */
-#include "launcher/image.h"
-#include "launcher/nursery.h"
+/* The nursery itself, and the image and folder it is given: real processes. Its lease:
+ * test_nursery_lease.c. */
+#include "one_nursery.h"
+
 #include "launcher/runtime_dir.h"
 
-#include "common/clock.h"
-#include "common/error.h"
-
-#include <check.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-static struct nursery n;
-static int null_fd;
-
-static void set_up(void)
-{
-    sigset_t child_ended;
-    sigemptyset(&child_ended);
-    sigaddset(&child_ended, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &child_ended, NULL);
-    null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    ck_assert_int_eq(nursery_open(NULL, &n, NULL), 0);
-}
-
-static void tear_down(void)
-{
-    nursery_close(&n, co_deadline_ms(20000));
-    ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1); /* nothing was left to us */
-    close(null_fd);
-}
-
-static struct nursery_report next(void)
-{
-    struct nursery_report r = {0};
-    struct pollfd p = {.fd = n.sock, .events = POLLIN};
-    ck_assert_int_eq(poll(&p, 1, 20000), 1);
-    ck_assert_int_eq(nursery_receive(&n, &r), 1);
-    return r;
-}
-
-/* Workers that are started together, of which each has its own script as argv[2]. */
-static void spawn_many(int first, int n_workers, const char *path, const char *const *scripts,
-                       int out_fd)
-{
-    char *env[] = {(char *)"GREETING=hello", NULL};
-    char *argv[SPAWN_AT_ONCE][4];
-    struct image_words words[SPAWN_AT_ONCE];
-    int fds[SPAWN_AT_ONCE][SPAWN_N_FDS];
-    int image = -1;
-    for (int i = 0; i < n_workers; i++) {
-        char *own[] = {(char *)"sh", (char *)"-c", (char *)scripts[i], NULL};
-        memcpy(argv[i], own, sizeof own);
-        words[i] = (struct image_words){.path = path, .argv = argv[i], .env = env};
-        memcpy(fds[i], (int[SPAWN_N_FDS]){null_fd, out_fd, STDERR_FILENO, null_fd, -1, -1},
-               sizeof fds[i]);
-    }
-    ck_assert_int_eq(image_make(words, (size_t)n_workers, &image, NULL), 0);
-    ck_assert_int_eq(nursery_spawn(&n, first, n_workers, image, (const int(*)[SPAWN_N_FDS])fds), 0);
-    close(image);
-}
-
-static void spawn(int rank, const char *path, char *const *argv, int out_fd)
-{
-    char *env[] = {(char *)"GREETING=hello", NULL};
-    int image = -1;
-    const struct image_words words = {.path = path, .argv = argv, .env = env};
-    const int fds[1][SPAWN_N_FDS] = {{null_fd, out_fd, STDERR_FILENO, null_fd, -1, -1}};
-    ck_assert_int_eq(image_make(&words, 1, &image, NULL), 0);
-    ck_assert_int_eq(nursery_spawn(&n, rank, 1, image, fds), 0);
-    close(image);
-}
-
-static void spawn_sh(int rank, const char *script)
-{
-    spawn_many(rank, 1, "/bin/sh", &script, null_fd);
-}
 
 START_TEST(a_worker_is_started_and_its_end_told)
 {
@@ -448,129 +373,6 @@ START_TEST(closing_kills_what_is_left)
 }
 END_TEST
 
-/* A worker whose end is seen even if its report is not read: nobody holds the pipe any more. */
-static int spawn_holding_pipe(int rank, const char *script)
-{
-    int out[2];
-    char *argv[] = {(char *)"sh", (char *)"-c", (char *)script, NULL};
-    ck_assert_int_eq(pipe2(out, O_CLOEXEC), 0);
-    spawn(rank, "/bin/sh", argv, out[1]);
-    close(out[1]);
-    return out[0];
-}
-
-static void expect_closed(int fd)
-{
-    struct pollfd p = {.fd = fd, .events = POLLIN};
-    char byte;
-    ck_assert_int_eq(poll(&p, 1, 20000), 1);
-    ck_assert_int_eq(read(fd, &byte, 1), 0);
-    close(fd);
-}
-
-START_TEST(when_the_lease_is_over_all_is_killed_then_told)
-{
-    int pipe_fd = spawn_holding_pipe(
-        0, "trap '' TERM; (trap '' TERM; setsid sleep 1000 & sleep 1000) & sleep 1000");
-    int other_fd = spawn_holding_pipe(2, "exec sleep 1000");
-    ck_assert_uint_eq(next().event, NURSERY_STARTED);
-    ck_assert_uint_eq(next().event, NURSERY_STARTED);
-    ck_assert_int_eq(nursery_set_lease(&n, co_now_ms() + 20), 0);
-    expect_closed(pipe_fd); /* what the rank has left included */
-    expect_closed(other_fd);
-    ck_assert_uint_eq(next().event, NURSERY_LAPSED);
-    bool seen[3] = {false};
-    struct nursery_report r;
-    for (int i = 0; i < 2; i++) {
-        r = next();
-        ck_assert_uint_eq(r.event, NURSERY_EXITED);
-        ck_assert_int_eq(WTERMSIG(r.status), SIGKILL);
-        seen[r.local_rank] = true;
-    }
-    ck_assert(seen[0] && seen[2]);
-    if (!r.empty)
-        ck_assert_uint_eq(next().event, NURSERY_EMPTY);
-}
-END_TEST
-
-START_TEST(a_newer_lease_that_was_sent_in_time_counts)
-{
-    int status;
-    spawn_sh(0, "exec sleep 1000");
-    ck_assert_uint_eq(next().event, NURSERY_STARTED);
-    kill(n.pid, SIGSTOP); /* as on a machine too busy to run it */
-    ck_assert_int_eq(waitpid(n.pid, &status, WUNTRACED), n.pid);
-    ck_assert_int_eq(nursery_set_lease(&n, co_now_ms()), 0);
-    ck_assert_int_eq(nursery_set_lease(&n, CO_NEVER_MS), 0);
-    ck_assert_int_eq(nursery_signal(&n, NURSERY_MAIN, -1, SIGTERM), 0);
-    kill(n.pid, SIGCONT);
-    struct nursery_report r = next();
-    ck_assert_uint_eq(r.event, NURSERY_EXITED);
-    ck_assert_int_eq(WTERMSIG(r.status), SIGTERM);
-}
-END_TEST
-
-START_TEST(nothing_is_started_after_the_lease_until_there_is_a_newer_one)
-{
-    ck_assert_int_eq(nursery_set_lease(&n, 1), 0);
-    ck_assert_uint_eq(next().event, NURSERY_LAPSED);
-    spawn_sh(0, "exit 0");
-    struct nursery_report r = next();
-    ck_assert_uint_eq(r.event, NURSERY_START_FAILED);
-    ck_assert_int_eq(r.status, ECANCELED);
-    ck_assert_int_eq(r.stage, SPAWN_SETUP);
-    ck_assert_int_eq(r.empty, 1);
-    ck_assert_int_eq(nursery_set_lease(&n, 2), 0); /* over, too */
-    spawn_sh(0, "exit 0");
-    ck_assert_uint_eq(next().event, NURSERY_START_FAILED);
-    ck_assert_int_eq(nursery_set_lease(&n, CO_NEVER_MS), 0);
-    spawn_sh(0, "exit 0");
-    ck_assert_uint_eq(next().event, NURSERY_STARTED);
-    r = next();
-    ck_assert_uint_eq(r.event, NURSERY_EXITED);
-    ck_assert_int_eq(WEXITSTATUS(r.status), 0);
-}
-END_TEST
-
-/* As while ddprun is stopped: more reports than its socket holds. */
-START_TEST(the_lease_does_not_wait_for_who_reads_no_reports)
-{
-    enum { N = 700 };
-    char *argv[] = {(char *)"true", NULL};
-    char *env[] = {NULL};
-    const struct image_words words = {.path = "/bin/true", .argv = argv, .env = env};
-    int image = -1;
-    int pipe_fds[2];
-    ck_assert_int_eq(pipe2(pipe_fds, O_CLOEXEC), 0);
-    int last_fd = spawn_holding_pipe(N, "exec sleep 1000");
-    ck_assert_int_eq(image_make(&words, 1, &image, NULL), 0);
-    for (int i = 0; i < N; i++) { /* each told with two reports */
-        int rc;
-        const int of_rank[1][SPAWN_N_FDS] = {
-            {null_fd, pipe_fds[1], STDERR_FILENO, null_fd, -1, -1}};
-        while ((rc = nursery_spawn(&n, i, 1, image, of_rank)) == -EAGAIN) {
-            struct pollfd room = {.fd = n.sock, .events = POLLOUT};
-            ck_assert_int_eq(poll(&room, 1, 20000), 1);
-        }
-        ck_assert_int_eq(rc, 0);
-    }
-    close(image);
-    close(pipe_fds[1]);
-    expect_closed(pipe_fds[0]);
-    ck_assert_int_eq(nursery_set_lease(&n, co_now_ms() + 1), 0);
-    expect_closed(last_fd);
-    int n_started = 0, n_ended = 0, n_lapsed = 0;
-    while (n_ended < N + 1) {
-        struct nursery_report r = next();
-        n_started += r.event == NURSERY_STARTED;
-        n_ended += r.event == NURSERY_EXITED;
-        n_lapsed += r.event == NURSERY_LAPSED;
-    }
-    ck_assert_int_eq(n_started, N + 1);
-    ck_assert_int_eq(n_lapsed, 1);
-}
-END_TEST
-
 START_TEST(its_death_is_seen)
 {
     struct nursery_report r;
@@ -661,37 +463,30 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("nursery");
-    TCase *c = tcase_create("nursery");
-    tcase_set_timeout(c, 50);
-    tcase_add_checked_fixture(c, set_up, tear_down);
-    tcase_add_test(c, a_worker_is_started_and_its_end_told);
-    tcase_add_test(c, arguments_and_environment_arrive_as_they_are);
-    tcase_add_test(c, a_failed_exec_is_told_exactly);
-    tcase_add_test(c, workers_started_together_have_each_its_own_words);
-    tcase_add_test(c, a_failed_exec_is_told_exactly_of_many_at_once);
-    tcase_add_test(c, a_file_without_a_format_is_a_script_of_many_at_once);
-    tcase_add_test(c, a_signal_follows_the_starts_before_it);
-    tcase_add_test(c, who_was_dying_before_a_signal_came_was_not_told);
-    tcase_add_test(c, a_signal_that_ends_nobody_tells_nobody);
-    tcase_add_test(c, one_rank_alone_can_be_signalled);
-    tcase_add_test(c, who_is_dying_is_told_before_it_can_be_reaped);
-    tcase_add_test(c, who_ends_well_is_told_when_it_is_reaped);
-    tcase_add_test(c, a_look_at_those_who_live_tells_nothing);
-    tcase_add_test(c, strangers_are_swept);
-    tcase_add_test(c, closing_kills_what_is_left);
-    tcase_add_test(c, when_the_lease_is_over_all_is_killed_then_told);
-    tcase_add_test(c, a_newer_lease_that_was_sent_in_time_counts);
-    tcase_add_test(c, nothing_is_started_after_the_lease_until_there_is_a_newer_one);
-    tcase_add_test(c, the_lease_does_not_wait_for_who_reads_no_reports);
-    tcase_add_test(c, its_death_is_seen);
-    tcase_add_test(c, the_runtime_folder_is_ours_alone_and_goes);
-    tcase_add_test(c, the_runtime_folder_goes_elsewhere_when_it_must);
-    tcase_add_test(c, a_worker_in_waiting_takes_the_number_of_one_that_ended);
-    tcase_add_test(c, a_worker_in_waiting_that_has_ended_takes_nothing);
-    suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    TCase *t = tcase_create("nursery");
+    tcase_add_checked_fixture(t, set_up, tear_down);
+    tcase_set_timeout(t, 50);
+    tcase_add_test(t, a_worker_is_started_and_its_end_told);
+    tcase_add_test(t, arguments_and_environment_arrive_as_they_are);
+    tcase_add_test(t, a_failed_exec_is_told_exactly);
+    tcase_add_test(t, workers_started_together_have_each_its_own_words);
+    tcase_add_test(t, a_failed_exec_is_told_exactly_of_many_at_once);
+    tcase_add_test(t, a_file_without_a_format_is_a_script_of_many_at_once);
+    tcase_add_test(t, a_signal_follows_the_starts_before_it);
+    tcase_add_test(t, who_was_dying_before_a_signal_came_was_not_told);
+    tcase_add_test(t, a_signal_that_ends_nobody_tells_nobody);
+    tcase_add_test(t, one_rank_alone_can_be_signalled);
+    tcase_add_test(t, who_is_dying_is_told_before_it_can_be_reaped);
+    tcase_add_test(t, who_ends_well_is_told_when_it_is_reaped);
+    tcase_add_test(t, a_look_at_those_who_live_tells_nothing);
+    tcase_add_test(t, strangers_are_swept);
+    tcase_add_test(t, closing_kills_what_is_left);
+    tcase_add_test(t, its_death_is_seen);
+    tcase_add_test(t, the_runtime_folder_is_ours_alone_and_goes);
+    tcase_add_test(t, the_runtime_folder_goes_elsewhere_when_it_must);
+    tcase_add_test(t, a_worker_in_waiting_takes_the_number_of_one_that_ended);
+    tcase_add_test(t, a_worker_in_waiting_that_has_ended_takes_nothing);
+    suite_add_tcase(suite, t);
+    suite_add_tcase(suite, nursery_lease_cases());
+    return run_suite(suite);
 }

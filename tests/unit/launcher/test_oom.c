@@ -1,5 +1,6 @@
 /* Numbers in small files, and what counters and log together say. */
 #include "launcher/oom.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -234,9 +235,5 @@ int main(void)
     tcase_add_test(t, where_hits_go_uncounted_a_peak_at_the_limit_stands_for_one);
     tcase_add_test(t, without_a_limit_that_was_hit_the_place_is_not_known);
     suite_add_tcase(suite, t);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

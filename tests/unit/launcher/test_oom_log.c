@@ -1,5 +1,6 @@
 /* Reading the kernel log's lines about the OOM killer. */
 #include "launcher/oom_log.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -194,9 +195,5 @@ int main(void)
     tcase_add_test(c, the_last_victims_are_kept);
     tcase_add_test(c, long_lines_and_names_are_cut);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -2,6 +2,7 @@
 #include "launcher/oom.h"
 #include "launcher/oom_json.h"
 #include "launcher/oom_text.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -210,9 +211,5 @@ int main(void)
     tcase_add_test(c, nothing_is_said_of_nothing);
     tcase_add_test(c, names_that_are_no_text_are_null);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

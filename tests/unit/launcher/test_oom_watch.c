@@ -1,6 +1,7 @@
 /* The trees of tests/data/oom, before and after a kill, in place of the kernel's files: test
  * doubles of /proc, /sys and /dev/kmsg. tests/system/oom.py has the real ones. */
 #include "launcher/oom_watch.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <ftw.h>
@@ -214,9 +215,5 @@ int main(void)
     tcase_add_test(c, a_path_that_is_too_long_is_cut);
     tcase_add_test(c, the_real_files_can_be_read);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -1,5 +1,6 @@
 /* Passing stderr on: all of it, in order, without ever waiting for the reader. */
 #include "launcher/output.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -393,9 +394,5 @@ int main(void)
     tcase_add_test(c, nothing_is_lost_of_ranks_that_are_replaced_while_the_sink_is_full);
     tcase_add_test(c, only_one_generations_last_words_are_kept);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -2,6 +2,7 @@
 #include "launcher/output_spec.h"
 
 #include "common/error.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -125,9 +126,5 @@ int main(void)
     tcase_add_test(c, labels);
     tcase_add_test(c, templates_as_torchruns);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

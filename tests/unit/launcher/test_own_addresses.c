@@ -1,5 +1,6 @@
 /* What is promised of this machine's addresses, whichever they are. */
 #include "launcher/own_addresses.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <string.h>
@@ -47,9 +48,5 @@ int main(void)
     tcase_add_test(c, they_are_few_all_different_and_none_is_loopback);
     tcase_add_test(c, those_of_one_wire_only_come_last);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

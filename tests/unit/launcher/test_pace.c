@@ -1,5 +1,6 @@
 #include "launcher/pace.h"
 #include "segments/progress.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -85,9 +86,5 @@ int main(void)
     tcase_add_test(tc, ranks_that_say_nothing_are_left_out);
     tcase_add_test(tc, it_is_told_soon_and_then_less_and_less_often);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -9,6 +9,7 @@
 #include "launcher/topology.h"
 
 #include "tests/support/cases.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -261,9 +262,5 @@ int main(void)
     tcase_add_test(c, the_real_machine_has_the_cpus_that_the_kernel_counts);
     tcase_add_test(c, no_description_is_an_error_that_shows_it);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -4,6 +4,7 @@
 #include "launcher/job_spec.h"
 #include "launcher/program.h"
 #include "tests/support/fake_world.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -371,9 +372,5 @@ int main(void)
     tcase_add_test(c, unknown_formats_are_told);
     tcase_add_test(c, other_refusals_keep_the_systems_words);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

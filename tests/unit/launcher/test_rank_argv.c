@@ -4,6 +4,7 @@
 #include "launcher/rank_argv.h"
 #include "launcher/worker_env.h"
 #include "launcher/wrap.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -246,9 +247,5 @@ int main(void)
     tcase_add_test(c, it_is_known_what_is_used);
     tcase_add_test(c, many_long_words_are_filled_in_whole);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

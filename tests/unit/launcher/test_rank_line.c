@@ -17,7 +17,7 @@ enum { RANK = 7 };
 static uv_loop_t loop;
 static struct rank_line *line;
 static int rank_fd; /* -1: closed */
-static int n_events, last_events;
+static int n_events, last_events, n_closed;
 static bool closes; /* at the first event */
 
 static void on_event(void *arg, int rank, int events)
@@ -30,20 +30,28 @@ static void on_event(void *arg, int rank, int events)
         rank_line_close(&line);
 }
 
-static const struct rank_line_owner owner = {on_event, &n_events};
+static void on_closed(void *arg)
+{
+    ck_assert_ptr_eq(arg, &n_events);
+    n_closed++;
+}
+
+static const struct rank_line_owner owner = {
+    .on_event = on_event, .on_closed = on_closed, .arg = &n_events};
 
 static void set_up(void)
 {
-    n_events = last_events = 0;
+    n_events = last_events = n_closed = 0;
     closes = false;
     ck_assert_int_eq(uv_loop_init(&loop), 0);
-    ck_assert_int_eq(rank_line_open_pair(&loop, RANK, &owner, &line, &rank_fd), 0);
+    ck_assert_int_eq(rank_line_open_pair(&loop, SOCK_STREAM, RANK, &owner, &line, &rank_fd), 0);
 }
 
 static void tear_down(void)
 {
     rank_line_close(&line);
     uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(n_closed, 1); /* once, whoever closed it */
     ck_assert_int_eq(uv_loop_close(&loop), 0);
     if (rank_fd >= 0)
         close(rank_fd);
@@ -101,8 +109,10 @@ START_TEST(a_closed_line_is_closed_at_once_and_says_nothing_more)
     rank_line_close(&line);
     ck_assert_ptr_null(line);
     ck_assert_int_eq(send(rank_fd, "hello", 5, MSG_NOSIGNAL), -1);
+    ck_assert_int_eq(n_closed, 0); /* that is for the loop to say */
     look();
     ck_assert_int_eq(n_events, 0);
+    ck_assert_int_eq(n_closed, 1);
     ck_assert_int_le(recv(rank_fd, &byte, 1, MSG_DONTWAIT), 0);
 }
 END_TEST

@@ -5,6 +5,7 @@
 #include "launcher/replay_read.h"
 
 #include "tests/support/cases.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -364,9 +365,5 @@ int main(void)
     tcase_add_test(t, numbers_that_only_a_caller_could_get_wrong_are_refused);
     tcase_add_test(t, bad_files_are_refused_with_the_line);
     suite_add_tcase(suite, t);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

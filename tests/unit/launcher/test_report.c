@@ -3,6 +3,7 @@
 #include "launcher/report.h"
 #include "launcher/supervisor.h"
 #include "rendezvous/member.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -400,9 +401,5 @@ int main(void)
     tcase_add_test(c, where_nothing_ran_no_rank_is_talked_about);
     tcase_add_test(c, a_job_of_several_nodes_that_went_well_is_not_talked_about);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

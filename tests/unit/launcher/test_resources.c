@@ -4,6 +4,7 @@
 #include "launcher/resources.h"
 #include "tests/support/cases.h"
 #include "tests/support/file_tree.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -247,9 +248,5 @@ int main(void)
     tcase_add_test(c, a_long_list_of_devices_is_bounded);
     tcase_add_test(c, the_real_node_has_a_cpu_and_files);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

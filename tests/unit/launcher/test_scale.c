@@ -1,5 +1,6 @@
 /* A node's ranks are asked to save their state, and answer, over real sockets. */
 #include "launcher/scale.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <poll.h>
@@ -217,9 +218,5 @@ int main(void)
     tcase_add_test(t, who_takes_anothers_place_is_asked_anew);
     tcase_add_test(t, nobody_waits_for_a_rank_that_is_dropped);
     suite_add_tcase(suite, t);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -3,6 +3,7 @@
 #include "launcher/job_spec.h"
 #include "launcher/secret.h"
 #include "rendezvous/seal.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -108,9 +109,5 @@ int main(void)
     tcase_add_test(c, where_one_is_required_the_job_does_not_begin_without);
     tcase_add_test(c, a_token_that_is_no_good_is_not_passed_over);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return run_suite(suite);
 }

@@ -4,6 +4,7 @@
 #include "launcher/seeds.h"
 
 #include "common/clock.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -313,9 +314,5 @@ int main(void)
     tcase_add_test(tests, without_the_parent_there_are_no_seeds);
     tcase_add_test(tests, there_is_one_parent_at_a_time);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

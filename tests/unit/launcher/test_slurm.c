@@ -6,6 +6,7 @@
 #include "launcher/slurm.h"
 #include "tests/support/cli_words.h"
 #include "tests/support/fake_world.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -215,9 +216,5 @@ int main(void)
     tcase_add_test(c, ranks_have_less_time_to_stop_than_slurm_gives_us);
     tcase_add_test(c, what_slurm_does_not_say_is_not_made_up);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -2,6 +2,7 @@
 #include "launcher/stack.h"
 #include "launcher/stack_missing.h"
 #include "segments/call_kind.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -203,9 +204,5 @@ int main(void)
     tcase_add_test(tc, of_another_group_only_its_members_can_be_missing);
     tcase_add_test(tc, a_rank_that_says_nothing_of_itself_is_not_blamed);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -1,6 +1,7 @@
 /* A tool that looks at a rank: what it says, and that it ends. sh stands in for gdb. */
 #include "common/error.h"
 #include "launcher/stack_tool.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -162,9 +163,5 @@ int main(void)
     tcase_add_test(tc, whoever_cancels_it_does_not_wait_for_its_end);
     tcase_add_test(tc, programs_are_found_by_the_path);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

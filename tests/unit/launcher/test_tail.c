@@ -1,4 +1,5 @@
 #include "launcher/tail.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -156,9 +157,5 @@ int main(void)
     tcase_add_test(c, what_came_since_is_given_as_it_came);
     tcase_add_test(c, of_what_is_kept_no_more_the_rest_is_given);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -3,6 +3,7 @@
 #include "launcher/thread_watch.h"
 
 #include "common/clock.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -234,9 +235,5 @@ int main(void)
     tcase_add_test(all, the_first_ranks_are_watched_where_there_are_many);
     tcase_add_test(all, a_rank_that_has_gone_is_no_trouble);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

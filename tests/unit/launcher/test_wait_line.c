@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "rendezvous/message.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -109,9 +110,5 @@ int main(void)
     tcase_add_test(c, the_longest_names_fit_or_are_cut);
     tcase_add_test(c, what_is_news_to_all_is_a_change_or_long_ago);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -2,6 +2,7 @@
 #include "common/error.h"
 #include "launcher/host_list.h"
 #include "launcher/way.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -100,9 +101,5 @@ int main(void)
     tcase_add_test(t, without_a_shell_the_words_stay_as_they_are);
     tcase_add_test(t, a_path_that_is_too_long_is_refused_and_not_cut);
     suite_add_tcase(suite, t);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

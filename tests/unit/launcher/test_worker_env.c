@@ -2,6 +2,7 @@
 #include "launcher/binding.h"
 #include "launcher/job_spec.h"
 #include "launcher/worker_env.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdbool.h>
@@ -419,9 +420,5 @@ int main(void)
     tcase_add_test(c, the_manual_page_has_the_variables_of_the_header_and_no_others);
     tcase_add_test(c, a_standby_has_no_number_and_knows_that_it_waits);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -1,6 +1,7 @@
 /* --wrap: which ranks, and which words. */
 #include "common/error.h"
 #include "launcher/wrap.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -99,9 +100,5 @@ int main(void)
     tcase_add_test(c, what_cannot_be_is_refused);
     tcase_add_test(c, words_and_ranges_are_bounded);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -1,6 +1,7 @@
 /* The words of ddp-perf. */
 #include "common/error.h"
 #include "perf/perf_cli.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -148,9 +149,5 @@ int main(void)
     tcase_add_test(tc, ranks_are_started_by_one_only);
     tcase_add_test(tc, help_and_version_win_over_what_follows);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -1,8 +1,8 @@
 /* From timings to thresholds. */
 #include "perf/perf_crossover.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
-#include <stdlib.h>
 
 START_TEST(the_small_way_ends_where_the_large_one_is_first_faster)
 {
@@ -63,9 +63,5 @@ int main(void)
     tcase_add_test(tc, the_best_way_is_best_over_all_sizes);
     tcase_add_test(tc, sizes_are_written_as_the_table_takes_them);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

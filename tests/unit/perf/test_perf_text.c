@@ -1,5 +1,6 @@
 /* The table and the lines of JSON. */
 #include "perf/perf_text.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -118,9 +119,5 @@ int main(void)
     tcase_add_test(tc, what_was_not_checked_is_not_called_right);
     tcase_add_test(tc, a_call_without_a_reduction_has_none);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

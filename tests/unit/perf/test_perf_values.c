@@ -1,5 +1,6 @@
 /* Known answers: what is right is counted as right, and every wrong element is counted. */
 #include "perf/perf_values.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -136,9 +137,5 @@ int main(void)
     tcase_add_loop_test(tc, reductions_of_floats_have_known_answers, DDP_SUM, DDP_PROD + 1);
     tcase_add_loop_test(tc, reductions_of_integers_wrap_around, DDP_SUM, DDP_BOR + 1);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

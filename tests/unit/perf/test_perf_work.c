@@ -1,8 +1,8 @@
 /* How many bytes go in and come out of each collective. */
 #include "perf/perf_work.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
-#include <stdlib.h>
 
 static struct perf_work work_of(enum perf_collective c, uint64_t bytes, unsigned rank, unsigned n)
 {
@@ -114,9 +114,5 @@ int main(void)
     tcase_add_test(tc, short_calls_are_made_more_often);
     tcase_add_test(tc, bus_bandwidth_counts_what_must_be_moved);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

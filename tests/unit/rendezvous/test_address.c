@@ -2,6 +2,7 @@
 #include "common/error.h"
 #include "rendezvous/address.h"
 #include "rendezvous/allow.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -202,9 +203,5 @@ int main(void)
     tcase_add_test(tc, a_list_is_bounded);
     tcase_add_test(tc, hosts_are_let_in_however_many_there_are);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -2,6 +2,7 @@
 #include "common/error.h"
 #include "rendezvous/client.h"
 #include "served.h"
+#include "tests/support/suite.h"
 
 #include <arpa/inet.h>
 #include <check.h>
@@ -438,9 +439,5 @@ int main(void)
     tcase_add_test(tc, lists_that_make_no_sense_end_the_connection);
     tcase_add_test(tc, a_check_that_makes_no_sense_ends_the_connection);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -1,6 +1,7 @@
 #include "common/buf.h"
 #include "common/error.h"
 #include "rendezvous/codec.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -268,9 +269,5 @@ int main(void)
     tcase_add_test(tc, a_request_of_many_small_strings_is_bounded_too);
     tcase_add_test(tc, replies_are_little_endian);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -5,6 +5,7 @@
 #include "rendezvous/jobs.h"
 #include "rendezvous/seal.h"
 #include "rendezvous/server.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -361,9 +362,5 @@ int main(void)
     tcase_add_test(t, a_verdict_arrives_although_the_roster_closes_at_once);
     tcase_add_test(t, closing_with_connections_open_leaves_nothing);
     suite_add_tcase(suite, t);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed > 0;
+    return run_suite(suite);
 }

@@ -3,6 +3,7 @@
 #include "rendezvous/http.h"
 #include "rendezvous/protocol.h"
 #include "rendezvous/stats.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -311,9 +312,5 @@ int main(void)
     tcase_add_test(tc, metrics_are_in_prometheus_form);
     tcase_add_loop_test(tc, the_status_is_json, 0, 2);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -2,6 +2,7 @@
 #include "common/error.h"
 #include "rendezvous/http.h"
 #include "served.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -305,9 +306,5 @@ int main(void)
     tcase_add_test(tc, whoever_dawdles_makes_room_for_the_next);
     tcase_add_test(tc, closing_the_server_cuts_these_connections_too);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

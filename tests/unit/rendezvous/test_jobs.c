@@ -8,6 +8,7 @@
 #include "rendezvous/jobs_page.h"
 #include "rendezvous/server.h"
 #include "rendezvous/told.h"
+#include "tests/support/suite.h"
 
 #include <arpa/inet.h>
 #include <check.h>
@@ -256,9 +257,5 @@ int main(void)
     tcase_add_test(t, the_metrics_count_jobs_by_state);
     tcase_add_test(t, of_nodes_that_need_too_much_memory_together_the_greedy_one_is_cut_off);
     suite_add_tcase(suite, t);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed > 0;
+    return run_suite(suite);
 }

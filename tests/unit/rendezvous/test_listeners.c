@@ -4,6 +4,7 @@
 #include "rendezvous/address.h"
 #include "rendezvous/allow.h"
 #include "served.h"
+#include "tests/support/suite.h"
 
 #include <arpa/inet.h>
 #include <check.h>
@@ -220,9 +221,5 @@ int main(void)
     tcase_add_test(allowed, a_list_lets_other_users_of_this_machine_in);
     suite_add_tcase(suite, tc);
     suite_add_tcase(suite, allowed);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

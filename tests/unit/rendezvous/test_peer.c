@@ -1,5 +1,6 @@
 #include "common/error.h"
 #include "rendezvous/peer.h"
+#include "tests/support/suite.h"
 
 #include <arpa/inet.h>
 #include <check.h>
@@ -154,9 +155,5 @@ int main(void)
     tcase_add_test(tc, an_end_that_nobody_holds_has_no_owner);
     tcase_add_test(tc, a_listener_on_the_port_is_not_the_other_end);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

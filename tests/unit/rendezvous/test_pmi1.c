@@ -4,6 +4,7 @@
 #include "rendezvous/pmi1_server.h"
 
 #include "tests/support/cases.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -298,9 +299,5 @@ int main(void)
     tcase_add_test(t, a_mapping_counts_equal_nodes_together);
     tcase_add_test(t, bad_lines_are_refused_with_a_reason);
     suite_add_tcase(suite, t);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

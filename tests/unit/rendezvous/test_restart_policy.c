@@ -1,5 +1,6 @@
 /* Budgets, windows, exceptions, the row of waits. */
 #include "rendezvous/restart_policy.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -277,9 +278,5 @@ int main(void)
     tcase_add_test(tc, some_codes_are_final_after_progress_too);
     tcase_add_test(tc, free_restarts_wait_like_others);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -2,6 +2,7 @@
 #include "rendezvous/roster_order.h"
 
 #include "rendezvous/message.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -261,9 +262,5 @@ int main(void)
     tcase_add_test(all, survivors_go_before_newcomers_and_early_ones_before_late_ones);
     tcase_add_test(all, nobody_left_of_the_last_generation_begins_anew);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed > 0;
+    return run_suite(suite);
 }

@@ -3,6 +3,7 @@
 
 #include "common/buf.h"
 #include "common/error.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -370,9 +371,5 @@ int main(void)
     tcase_add_test(all, other_protocols_are_told_at_their_first_byte);
     tcase_add_test(all, tokens_have_bounds);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed > 0;
+    return run_suite(suite);
 }

@@ -1,6 +1,7 @@
 #include "common/error.h"
 #include "rendezvous/wire.h"
 #include "served.h"
+#include "tests/support/suite.h"
 
 #include <arpa/inet.h>
 #include <check.h>
@@ -488,9 +489,5 @@ int main(void)
     tcase_add_test(tc, processes_of_another_user_are_refused);
     tcase_add_test(tc, a_client_that_is_gone_before_it_is_known_is_refused);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -16,6 +16,7 @@
 #include "rendezvous/session.h"
 
 #include "tests/support/cases.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <ctype.h>
@@ -419,9 +420,5 @@ int main(void)
     tcase_add_test(tc, keys_are_listed_with_their_slash_and_without_queues);
     tcase_add_test(tc, a_full_store_costs_the_one_who_fills_it);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -1,5 +1,6 @@
 #include "common/error.h"
 #include "rendezvous/store.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -330,9 +331,5 @@ int main(void)
     tcase_add_test(tc, queues_keep_order_and_give_memory_back);
     tcase_add_test(tc, appending_many_pieces_copies_little);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

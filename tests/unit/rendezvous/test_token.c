@@ -1,6 +1,7 @@
 /* Tokens in real files, in a folder that is made for each test. */
 #include "common/error.h"
 #include "rendezvous/token.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <dirent.h>
@@ -319,9 +320,5 @@ int main(void)
     tcase_add_test(c, none_is_made_in_the_home_of_somebody_else);
     tcase_add_test(c, nodes_that_begin_together_get_the_same);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return run_suite(suite);
 }

@@ -5,6 +5,7 @@
 #include "rendezvous/stats.h"
 #include "rendezvous/wire.h"
 #include "served.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <signal.h>
@@ -209,9 +210,5 @@ int main(void)
     tcase_add_test(tc, the_server_may_be_closed_while_somebody_is_late);
     tcase_set_timeout(tc, 60);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

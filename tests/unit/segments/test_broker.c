@@ -2,6 +2,7 @@
 #include "segments/broker.h"
 #include "segments/control.h"
 #include "segments/node_socket.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -644,9 +645,5 @@ int main(void)
     tcase_add_loop_test(t, who_asks_for_what_cannot_be_is_refused, 0,
                         (int)(sizeof wrong_asking / sizeof *wrong_asking));
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(s);
 }

@@ -1,5 +1,6 @@
 #include "common/error.h"
 #include "segments/control.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -341,9 +342,5 @@ int main(void)
     tcase_add_test(t, the_abort_word_wakes_who_sleeps_for_a_rank);
     tcase_add_test(t, a_ring_by_anybody_wakes_who_sleeps_and_none_is_lost);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(s);
 }

@@ -1,5 +1,6 @@
 #include "segments/call_kind.h"
 #include "segments/progress.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <pthread.h>
@@ -270,9 +271,5 @@ int main(void)
     tcase_add_test(tc, a_rank_may_be_told_to_wait_before_its_first_step);
     tcase_add_test(tc, calls_and_types_have_names_and_unknown_ones_too);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -1,5 +1,6 @@
 /* The table that says which way is the fastest. */
 #include "common/error.h"
+#include "tests/support/suite.h"
 #include "worker-runtime/cpu_tuning.h"
 #include "worker-runtime/cpu_tuning_read.h"
 
@@ -181,9 +182,5 @@ int main(void)
     tcase_add_test(tc, each_number_is_in_the_digest);
     tcase_add_test(tc, the_variable_holds_a_table_or_the_path_of_one);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -1,8 +1,8 @@
 /* How ranks come to a communicator: from what all of them say to one plan. */
+#include "tests/support/suite.h"
 #include "worker-runtime/device_plan.h"
 
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MOST = 2048 };
@@ -189,9 +189,5 @@ int main(void)
     tcase_add_test(t, roots_are_the_first_ranks_of_even_blocks);
     tcase_add_test(t, a_tag_tells_communicators_apart);
     suite_add_tcase(s, t);
-    SRunner *runner = srunner_create(s);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(s);
 }

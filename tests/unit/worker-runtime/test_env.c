@@ -1,4 +1,5 @@
 #include "common/error.h"
+#include "tests/support/suite.h"
 #include "worker-runtime/env.h"
 
 #include <check.h>
@@ -209,9 +210,5 @@ int main(void)
     tcase_add_loop_test(tcase, what_is_missing_or_contradicts_is_named, 0,
                         sizeof bad / sizeof *bad);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -1,4 +1,5 @@
 /* test_net_address.c - addresses of ranks, and the sockets between them. */
+#include "tests/support/suite.h"
 #include "worker-runtime/net_address.h"
 
 #include "common/error.h"
@@ -132,9 +133,5 @@ int main(void)
                         sizeof loopbacks / sizeof *loopbacks);
     tcase_add_test(tcase, a_connection_to_a_machine_that_vanishes_ends);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

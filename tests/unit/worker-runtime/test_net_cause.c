@@ -1,9 +1,9 @@
 /* test_net_cause.c - the cause of a broken job: cut to what travels, mended when it has come. */
+#include "tests/support/suite.h"
 #include "worker-runtime/net_cause.h"
 
 #include <check.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 START_TEST(a_cause_comes_as_it_was_set)
@@ -73,9 +73,5 @@ int main(void)
     tcase_add_test(tcase, a_cause_without_words_gets_some);
     tcase_add_loop_test(tcase, a_code_that_is_no_errno_is_a_lost_peer, 0, 6);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

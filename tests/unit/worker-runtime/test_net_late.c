@@ -1,8 +1,8 @@
 /* test_net_late.c - who is blamed for a wait between nodes, in virtual time. */
+#include "tests/support/suite.h"
 #include "worker-runtime/net_late.h"
 
 #include <check.h>
-#include <stdlib.h>
 
 enum { BEGUN_MS = 1000000 };
 
@@ -100,9 +100,5 @@ int main(void)
     tcase_add_test(tcase, who_waits_for_the_late_one_itself_gives_up_first);
     tcase_add_test(tcase, a_time_out_that_never_comes_does_not_wrap);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

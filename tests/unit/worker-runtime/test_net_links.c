@@ -2,6 +2,7 @@
  * messages come to. The other side is a plain socket: a test double of a rank. */
 #include "common/clock.h"
 #include "common/error.h"
+#include "tests/support/suite.h"
 #include "worker-runtime/net_cause.h"
 #include "worker-runtime/net_messages_inside.h"
 
@@ -171,9 +172,5 @@ int main(void)
     tcase_add_test(tcase, a_connection_that_said_something_was_taken);
     tcase_add_loop_test(tcase, what_is_no_message_is_refused, 0, sizeof bad / sizeof *bad);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -1,8 +1,8 @@
 /* test_net_tuning.c - from which size on a sum between nodes is dealt out. */
+#include "tests/support/suite.h"
 #include "worker-runtime/net_tuning.h"
 
 #include <check.h>
-#include <stdlib.h>
 
 enum { MOST_NODES = 1024 };
 
@@ -55,9 +55,5 @@ int main(void)
     tcase_add_test(tcase, between_two_nodes_the_bound_is_the_measured_one);
     tcase_add_test(tcase, a_bound_of_nothing_deals_out_every_sum);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -1,4 +1,5 @@
 /* Peers' segments that stay mapped from one generation to the next: real memory. */
+#include "tests/support/suite.h"
 #include "worker-runtime/peer_maps.h"
 
 #include "common/clock.h"
@@ -176,9 +177,5 @@ int main(void)
     tcase_add_test(t, what_is_no_segment_is_refused);
     tcase_add_test(t, without_a_thread_the_caller_unmaps_and_keeps_its_priority);
     suite_add_tcase(suite, t);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

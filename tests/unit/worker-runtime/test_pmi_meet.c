@@ -6,6 +6,7 @@
 #include "common/error.h"
 #include "rendezvous/client.h"
 #include "rendezvous/pmi1_server.h"
+#include "tests/support/suite.h"
 #include "worker-runtime/env.h"
 #include "worker-runtime/pmi_meet.h"
 
@@ -203,9 +204,5 @@ int main(void)
     tcase_add_test(t, a_starter_that_is_silent_is_waited_for_until_the_deadline);
     tcase_add_test(t, who_says_where_a_store_is_needs_no_pmi);
     suite_add_tcase(suite, t);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -1,3 +1,4 @@
+#include "tests/support/suite.h"
 #include "values.h"
 #include "worker-runtime/reduce.h"
 #include "worker-runtime/slices.h"
@@ -351,9 +352,5 @@ int main(void)
     tcase_add_test(tcase, slices_cover_everything_once_and_meet_at_lines);
     tcase_add_test(tcase, pieces_cover_everything_once);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

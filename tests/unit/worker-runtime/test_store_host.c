@@ -2,6 +2,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "rendezvous/client.h"
+#include "tests/support/suite.h"
 #include "worker-runtime/net_address.h"
 #include "worker-runtime/store_host.h"
 
@@ -267,9 +268,5 @@ int main(void)
     tcase_add_test(t, who_comes_while_no_descriptor_is_left_is_taken_later);
     tcase_add_test(t, bytes_that_are_no_request_cost_the_connection);
     suite_add_tcase(suite, t);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

@@ -1,4 +1,5 @@
 #include "common/error.h"
+#include "tests/support/suite.h"
 #include "worker-runtime/user_segment.h"
 
 #include <check.h>
@@ -274,9 +275,5 @@ int main(void)
     tcase_add_test(size, the_default_size_holds_the_memory_of_the_machine_and_keeps_to_limits);
     suite_add_tcase(suite, tcase);
     suite_add_tcase(suite, size);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_suite(suite);
 }

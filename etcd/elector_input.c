@@ -1,0 +1,327 @@
+#include "elector_state.h"
+
+#include "common/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    KEEPS_PER_LEASE = 4,
+    RECORD_KEEPS_PER_LEASE = 3,
+    MARGIN_DIVISOR = 10, /* of the lease: clocks run at different speeds */
+};
+
+uint64_t elector_lease_ms(const struct elector *e)
+{
+    uint64_t ms = (uint64_t)e->ttl_s * 1000;
+    return ms - ms / MARGIN_DIVISOR;
+}
+
+bool elector_is_in_lease(const struct elector *e, uint64_t now_ms)
+{
+    return now_ms < e->kept_ms + elector_lease_ms(e);
+}
+
+/* --- Asking --- */
+
+static struct elector_request request_of(const struct elector *e, enum elector_request_type type)
+{
+    struct elector_request ask = {.type = type, .create_revision = e->create_revision};
+    bool of_record = e->out_is_record || type == ELECTOR_WRITE || type == ELECTOR_GIVE_UP;
+    ask.lease = of_record ? e->record_lease : e->lease;
+    ask.ttl_s = of_record ? e->limits.record_ttl_s : e->limits.ttl_s;
+    ask.has_record = type == ELECTOR_WRITE || (type == ELECTOR_GIVE_UP && e->leaves_record &&
+                                               e->record_lease != 0); /* not for ever */
+    ask.record = e->written;
+    ask.address = e->address;
+    return ask;
+}
+
+void elector_ask(struct elector *e, enum elector_request_type type, uint64_t now_ms)
+{
+    e->is_out = true;
+    e->out = type;
+    e->out_ms = now_ms;
+    e->orders.request = true;
+    e->orders.ask = request_of(e, type);
+}
+
+static void ask_lease(struct elector *e, enum elector_request_type type, bool of_record,
+                      uint64_t now_ms)
+{
+    e->out_is_record = of_record;
+    elector_ask(e, type, now_ms);
+}
+
+static uint64_t keep_at_ms(const struct elector *e)
+{
+    return e->kept_ms + (uint64_t)e->ttl_s * 1000 / KEEPS_PER_LEASE;
+}
+
+static uint64_t keep_record_at_ms(const struct elector *e)
+{
+    return e->record_kept_ms + (uint64_t)e->limits.record_ttl_s * 1000 / RECORD_KEEPS_PER_LEASE;
+}
+
+/* What keeps us leader goes first. */
+static void ask_as_leader(struct elector *e, uint64_t now_ms)
+{
+    if (now_ms >= keep_at_ms(e))
+        ask_lease(e, ELECTOR_KEEP, false, now_ms);
+    else if (e->record_lease == 0)
+        ask_lease(e, ELECTOR_GRANT, true, now_ms);
+    else if (e->commit_waits) {
+        e->commit_waits = false;
+        elector_ask(e, ELECTOR_WRITE, now_ms);
+    } else if (now_ms >= keep_record_at_ms(e))
+        ask_lease(e, ELECTOR_KEEP, true, now_ms);
+}
+
+static void ask_next(struct elector *e, uint64_t now_ms)
+{
+    e->out_is_record = false;
+    switch (e->state) {
+    case ELECTOR_SEEKING:
+    case ELECTOR_FOLLOWING:
+        elector_ask(e, ELECTOR_READ, now_ms);
+        break;
+    case ELECTOR_PREPARING:
+        ask_lease(e, ELECTOR_GRANT, e->lease != 0, now_ms);
+        break;
+    case ELECTOR_CLAIMING:
+        elector_ask(e, ELECTOR_CLAIM, now_ms);
+        break;
+    case ELECTOR_LEADING:
+        ask_as_leader(e, now_ms);
+        break;
+    case ELECTOR_DOUBTING:
+        elector_ask(e, e->is_ours ? ELECTOR_KEEP : ELECTOR_READ, now_ms);
+        break;
+    default:
+        break;
+    }
+}
+
+/* When something is to be asked, if nothing is out. */
+static uint64_t ask_at_ms(const struct elector *e)
+{
+    uint64_t at_ms = e->next_ms;
+    if (e->state >= ELECTOR_RESIGNING)
+        return CO_NEVER_MS;
+    if (e->state == ELECTOR_LEADING && e->record_lease != 0 && !e->commit_waits) {
+        uint64_t keep_ms = keep_at_ms(e), record_ms = keep_record_at_ms(e);
+        uint64_t due_ms = keep_ms < record_ms ? keep_ms : record_ms;
+        at_ms = due_ms > at_ms ? due_ms : at_ms;
+    }
+    return at_ms;
+}
+
+/* --- Answers --- */
+
+static void note_keys(struct elector *e, const struct elector_answer *a, uint64_t now_ms)
+{
+    e->leader = a->leader;
+    e->has_record = a->has_record;
+    e->record = a->record;
+    e->record_mod_revision = a->record_mod_revision;
+    if (a->has_record && !e->is_ours)
+        e->record_lease = a->record_lease;
+    if (a->has_leader)
+        e->vacant_ms = CO_NEVER_MS;
+    else if (e->vacant_ms == CO_NEVER_MS)
+        e->vacant_ms = now_ms;
+}
+
+static enum elector_event_type event_of_keys(struct elector *e, const struct elector_answer *a,
+                                             uint64_t now_ms)
+{
+    note_keys(e, a, now_ms);
+    if (!a->has_leader)
+        return e->out == ELECTOR_READ ? ELECTOR_EV_VACANT : ELECTOR_EV_FAILED;
+    return e->lease != 0 && a->leader_lease == e->lease ? ELECTOR_EV_OURS : ELECTOR_EV_OTHER;
+}
+
+static enum elector_event_type note_grant(struct elector *e, const struct elector_answer *a)
+{
+    if (a->lease == 0 || a->ttl_s == 0)
+        return ELECTOR_EV_FAILED;
+    if (e->out_is_record) {
+        e->record_lease = a->lease;
+        e->record_kept_ms = e->out_ms;
+        e->commit_waits |= e->has_written && e->state == ELECTOR_LEADING;
+    } else {
+        e->lease = a->lease;
+        e->ttl_s = a->ttl_s;
+        e->kept_ms = e->out_ms;
+    }
+    return ELECTOR_EV_GRANTED;
+}
+
+/* The record's lease is nothing that the table knows. */
+static enum elector_event_type note_keep(struct elector *e, const struct elector_answer *a)
+{
+    if (e->out_is_record) {
+        e->record_kept_ms = e->out_ms;
+        if (a->ttl_s == 0)
+            e->record_lease = 0; /* another one is asked for, and the record written again */
+        return ELECTOR_EV_GRANTED;
+    }
+    if (a->ttl_s == 0)
+        return ELECTOR_EV_EXPIRED;
+    e->kept_ms = e->out_ms;
+    return ELECTOR_EV_KEPT;
+}
+
+static enum elector_event_type note_failure(struct elector *e, const struct elector_answer *a)
+{
+    snprintf(e->trouble, sizeof e->trouble, "%s", a->text);
+    if (e->out == ELECTOR_WRITE) {
+        e->commit_waits = true;
+        if (a->lacks_lease)
+            e->record_lease = 0;
+    }
+    if (e->out == ELECTOR_CLAIM && a->lacks_lease)
+        e->lease = 0;
+    return ELECTOR_EV_FAILED;
+}
+
+static enum elector_event_type event_of(struct elector *e, const struct elector_answer *a,
+                                        uint64_t now_ms)
+{
+    if (e->out == ELECTOR_GIVE_UP)
+        return ELECTOR_EV_SAID;
+    if (a->failed)
+        return note_failure(e, a);
+    e->trouble[0] = '\0';
+    switch (e->out) {
+    case ELECTOR_READ:
+    case ELECTOR_CLAIM:
+        return event_of_keys(e, a, now_ms);
+    case ELECTOR_GRANT:
+        return note_grant(e, a);
+    case ELECTOR_KEEP:
+        return note_keep(e, a);
+    default:
+        return a->succeeded ? ELECTOR_EV_WRITTEN : ELECTOR_EV_DEPOSED;
+    }
+}
+
+static uint64_t pause_ms(const struct elector *e, enum elector_event_type type)
+{
+    if (type == ELECTOR_EV_FAILED || e->state == ELECTOR_SEEKING || e->state == ELECTOR_DOUBTING)
+        return e->limits.hurry_ms;
+    if (e->state == ELECTOR_FOLLOWING)
+        return e->hurries ? e->limits.hurry_ms : e->limits.ask_ms;
+    return 0;
+}
+
+static void take_answer(struct elector *e, const struct elector_input *in)
+{
+    if (!e->is_out)
+        return;
+    e->is_out = false;
+    enum elector_event_type type = event_of(e, in->answer, in->now_ms);
+    elector_apply(
+        e, &(struct elector_event){.type = type, .now_ms = in->now_ms, .answer = in->answer});
+    e->next_ms = in->now_ms + pause_ms(e, type);
+}
+
+/* --- What the caller feeds --- */
+
+static void take_hurry(struct elector *e, const struct elector_input *in)
+{
+    bool begins = in->hurries && !e->hurries;
+    e->hurries = in->hurries;
+    if (begins && (e->state == ELECTOR_FOLLOWING || e->state == ELECTOR_SEEKING))
+        e->next_ms = in->now_ms;
+}
+
+static void take_stop(struct elector *e, const struct elector_input *in)
+{
+    e->leaves_record = in->record != NULL;
+    if (in->record != NULL)
+        e->written = *in->record;
+    elector_apply(e, &(struct elector_event){.type = ELECTOR_EV_RESIGN, .now_ms = in->now_ms});
+}
+
+static void take(struct elector *e, const struct elector_input *in)
+{
+    switch (in->type) {
+    case ELECTOR_ANSWER:
+        take_answer(e, in);
+        break;
+    case ELECTOR_HURRY:
+        take_hurry(e, in);
+        break;
+    case ELECTOR_COMMIT:
+        e->written = *in->record;
+        e->has_written = e->commit_waits = true;
+        break;
+    case ELECTOR_STOP:
+        take_stop(e, in);
+        break;
+    case ELECTOR_TIME:
+        break;
+    }
+}
+
+void elector_step(struct elector *e, const struct elector_input *in, struct elector_orders *ret)
+{
+    e->orders = (struct elector_orders){0};
+    bool may_renew = in->type == ELECTOR_ANSWER && e->out == ELECTOR_KEEP;
+    if (e->state == ELECTOR_LEADING && !elector_is_in_lease(e, in->now_ms) && !may_renew)
+        elector_apply(e, &(struct elector_event){.type = ELECTOR_EV_LATE, .now_ms = in->now_ms});
+    take(e, in);
+    if (e->state == ELECTOR_LEADING && !elector_is_in_lease(e, in->now_ms))
+        elector_apply(e, &(struct elector_event){.type = ELECTOR_EV_LATE, .now_ms = in->now_ms});
+    if (!e->is_out && in->now_ms >= ask_at_ms(e))
+        ask_next(e, in->now_ms);
+    *ret = e->orders;
+}
+
+uint64_t elector_deadline_ms(const struct elector *e)
+{
+    uint64_t late_ms = e->state == ELECTOR_LEADING ? e->kept_ms + elector_lease_ms(e) : CO_NEVER_MS;
+    uint64_t at_ms = e->is_out ? CO_NEVER_MS : ask_at_ms(e);
+    return at_ms < late_ms ? at_ms : late_ms;
+}
+
+/* --- What the caller wants to know --- */
+
+enum elector_state elector_get_state(const struct elector *e)
+{
+    return e->state;
+}
+
+uint32_t elector_ttl_s(const struct elector *e)
+{
+    return e->ttl_s;
+}
+
+const char *elector_trouble(const struct elector *e)
+{
+    return e->trouble;
+}
+
+/* --- Beginning and end --- */
+
+struct elector *elector_create(const struct elector_limits *limits)
+{
+    struct elector *e = calloc(1, sizeof *e);
+    if (e == NULL)
+        return NULL;
+    e->limits = *limits;
+    e->vacant_ms = CO_NEVER_MS;
+    return e;
+}
+
+void elector_destroy(struct elector *e)
+{
+    free(e);
+}
+
+void elector_set_address(struct elector *e, const struct elector_address *address)
+{
+    e->address = *address;
+    e->has_address = true;
+}

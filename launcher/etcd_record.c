@@ -1,0 +1,46 @@
+#include "etcd_record.h"
+
+#include <stdio.h>
+
+/* Names and numbers of both sides fit each other. */
+_Static_assert((int)ELECTOR_NAME_BYTES == (int)MESSAGE_NAME_BYTES, "a name goes through");
+_Static_assert((int)ELECTOR_EXCLUDED_MAX == (int)ROSTER_PAST_EXCLUDED, "so do all of them");
+
+bool etcd_record_of(const struct roster *r, struct elector_record *ret)
+{
+    const struct message_verdict *v = roster_get_verdict(r);
+    struct roster_past past;
+    roster_get_past(r, &past);
+    if (past.generation == MESSAGE_NO_GENERATION)
+        return false;
+    *ret = (struct elector_record){.generation = past.generation,
+                                   .n_nodes = past.n_nodes,
+                                   .world_size = past.world_size,
+                                   .n_restarts = past.n_restarts,
+                                   .gone = past.gone,
+                                   .is_over = v != NULL,
+                                   .exit_code = v != NULL ? v->exit_code : 0,
+                                   .n_excluded = (uint8_t)past.n_excluded};
+    for (uint32_t i = 0; i < past.n_excluded; i++) {
+        struct elector_excluded *x = &ret->excluded[i];
+        snprintf(x->name, sizeof x->name, "%s", past.excluded[i].name);
+        x->exit_code = past.excluded[i].exit_code;
+    }
+    return true;
+}
+
+struct roster_past etcd_record_past(const struct elector_record *r)
+{
+    struct roster_past past = {.generation = r->generation,
+                               .n_nodes = r->n_nodes,
+                               .world_size = r->world_size,
+                               .n_restarts = r->n_restarts,
+                               .gone = r->gone,
+                               .n_excluded = r->n_excluded};
+    for (uint8_t i = 0; i < r->n_excluded; i++) {
+        struct roster_past_excluded *x = &past.excluded[i];
+        snprintf(x->name, sizeof x->name, "%s", r->excluded[i].name);
+        x->exit_code = r->excluded[i].exit_code;
+    }
+    return past;
+}

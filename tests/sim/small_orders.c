@@ -1,0 +1,167 @@
+#include "small_orders.h"
+
+#include "small_promises.h"
+
+#include <stddef.h>
+
+/* --- What the roster orders --- */
+
+static struct link *link_of(struct world *w, uint64_t id, int *ret_node)
+{
+    for (int i = 0; i < N_NODES; i++) {
+        for (int k = 0; k < MAX_LINKS; k++) {
+            *ret_node = i;
+            if (w->nodes[i].links[k].id == id)
+                return &w->nodes[i].links[k];
+        }
+    }
+    return NULL;
+}
+
+void post(struct link *l, enum direction to, struct mail mail)
+{
+    if (l->queues[to].n == MAX_MAILS) {
+        promise(false, "too many messages on their way");
+        return;
+    }
+    l->queues[to].mails[l->queues[to].n++] = mail;
+}
+
+void free_if_over(struct link *l)
+{
+    if (!l->has_end[TO_ROSTER] && !l->has_end[TO_NODE])
+        *l = (struct link){0};
+}
+
+static void close_end(struct link *l, enum direction heard)
+{
+    enum direction other = heard == TO_NODE ? TO_ROSTER : TO_NODE;
+    if (!l->has_end[heard])
+        return;
+    l->has_end[heard] = false;
+    l->queues[heard].n = 0;
+    if (l->has_end[other])
+        post(l, other, (struct mail){.type = MAIL_END});
+    free_if_over(l);
+}
+
+static void carry_out_roster(struct world *w, const struct roster_actions *actions)
+{
+    for (size_t i = 0; i < actions->n; i++) {
+        const struct roster_action *a = &actions->items[i];
+        int node;
+        struct link *l = a->type == ROSTER_CHANGED ? NULL : link_of(w, a->link, &node);
+        if (a->type == ROSTER_CHANGED && a->to == ROSTER_RUNNING)
+            promise_at_sealing(w);
+        else if (a->type == ROSTER_CHANGED && a->to == ROSTER_CLOSED)
+            promise_of_verdict(w);
+        else if (a->type == ROSTER_CLOSE && l != NULL)
+            close_end(l, TO_ROSTER);
+        else if (a->type == ROSTER_SEND && l != NULL && l->has_end[TO_NODE])
+            post(l, TO_NODE, mail_pack(&a->message));
+    }
+    promise_of_budget(w);
+}
+
+void feed_roster(struct world *w, struct roster_input in)
+{
+    struct roster_actions actions;
+    in.now_ms = w->now_ms;
+    roster_step(w->roster, &in, &actions);
+    carry_out_roster(w, &actions);
+}
+
+/* --- What a member orders --- */
+
+void break_peers(struct world *w, const struct node *of)
+{
+    for (int i = 0; i < N_NODES; i++) {
+        struct node *n = &w->nodes[i];
+        n->breaks |= n != of && n->runs && of->runs && n->generation == of->generation;
+    }
+}
+
+void end_ranks(struct world *w, struct node *n)
+{
+    break_peers(w, n);
+    n->runs = n->breaks = n->fails = n->yields = n->opens = false;
+    n->keeps = n->mends = n->has_met = n->is_broken = n->all_late = false;
+    n->n_steps = n->n_late = 0;
+    n->n_ranks = (uint32_t)(n - w->nodes) + 1;
+}
+
+void end_node(struct world *w, struct node *n)
+{
+    end_ranks(w, n);
+    n->is_gone = true;
+    n->stops = n->is_connecting = false;
+    if (n->link >= 0)
+        close_end(&n->links[n->link], TO_NODE);
+    n->link = -1;
+    member_destroy(n->member);
+    n->member = NULL;
+}
+
+static void start_ranks(struct world *w, struct node *n)
+{
+    const struct member_place *p = member_get_place(n->member);
+    promise_of_number(n, p->place.n_local);
+    n->n_ranks = p->place.n_local;
+    n->n_late = n->all_late = 0;
+    uint16_t *port = &w->ports[p->generation];
+    promise(!n->runs, "ranks are started while others run");
+    promise(*port != 0 || p->place.leads, "somebody started before the leader");
+    for (int i = 0; *port == 0 && i < MAX_GENERATIONS; i++)
+        promise(w->ports[i] != p->place.port, "two generations share a store");
+    if (*port == 0)
+        *port = p->place.port;
+    promise(*port == p->place.port, "the nodes of a generation were told different stores");
+    n->runs = true;
+    n->breaks = n->fails = n->yields = n->keeps = n->has_met = n->is_broken = false;
+    n->generation = p->generation;
+}
+
+static void note_end(struct world *w, struct node *n)
+{
+    const struct member_end *end = member_get_end(n->member);
+    n->ended_by_roster = end->by_roster;
+    n->exit_code = end->exit_code;
+    promise(!n->runs, "ddprun ends before its ranks");
+    if (end->by_roster)
+        promise(roster_get_verdict(w->roster)->exit_code == end->exit_code,
+                "a ddprun ends with another verdict");
+    end_node(w, n);
+}
+
+void carry_out_node(struct world *w, struct node *n, const struct member_orders *o)
+{
+    for (size_t i = 0; i < o->n_messages; i++)
+        if (n->link >= 0 && n->links[n->link].has_end[TO_ROSTER])
+            post(&n->links[n->link], TO_ROSTER, mail_pack(&o->messages[i]));
+    if (o->disconnect) {
+        n->is_connecting = false;
+        if (n->link >= 0)
+            close_end(&n->links[n->link], TO_NODE);
+        n->link = -1;
+    }
+    n->is_connecting |= o->connect;
+    n->opens |= o->open_store;
+    if (o->start_ranks)
+        start_ranks(w, n);
+    n->yields |= o->tell_pending && n->runs;
+    if (o->kill_ranks)
+        end_ranks(w, n);
+    n->stops |= o->stop_ranks || o->kill_ranks;
+    if (o->stop_ranks || o->kill_ranks)
+        n->may_keep = o->stop_ranks && o->may_keep;
+    if (o->ended)
+        note_end(w, n);
+}
+
+void feed_node(struct world *w, struct node *n, struct member_input in)
+{
+    struct member_orders orders;
+    in.now_ms = w->now_ms;
+    member_step(n->member, &in, &orders);
+    carry_out_node(w, n, &orders);
+}

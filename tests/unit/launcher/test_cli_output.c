@@ -1,0 +1,64 @@
+/* The command line's part about output, and about what is told of the job. */
+#include "one_command_line.h"
+
+START_TEST(output_goes_where_it_is_sent)
+{
+    const struct output_spec *o = &spec.output;
+    JOB("ddprun", "-n3", "train.py");
+    ck_assert(o->redirects[2] == 0 && o->tees[2] == 0 && !o->hidden[2] && o->stdin_rank == 0);
+    ck_assert(o->log_dir == NULL && o->label == NULL && o->line_prefix == NULL);
+    ck_assert(o->filters[0] == NULL && o->filters[1] == NULL);
+    JOB("ddprun", "-n13", "-r", "3", "--tee=0:1,12:2", "--local_ranks_filter", "0,12", "--log-dir",
+        "logs", "--stdin", "12", "--label", "--duplicate-stdout-filters", "a,,b,c",
+        "--duplicate_stderr_filters=d", "train.py");
+    ck_assert(o->redirects[0] == 3 && o->redirects[12] == 3 && o->redirects[13] == 0);
+    ck_assert(o->tees[0] == 1 && o->tees[1] == 0 && o->tees[12] == 2);
+    ck_assert(!o->hidden[0] && o->hidden[1] && !o->hidden[12]);
+    ck_assert_str_eq(o->log_dir, "logs");
+    ck_assert_str_eq(o->label, OUTPUT_LABEL_DEFAULT);
+    ck_assert_str_eq(o->filters[0][0], "a,b");
+    ck_assert_str_eq(o->filters[0][1], "c");
+    ck_assert_str_eq(o->filters[1][0], "d");
+    ck_assert_int_eq(o->stdin_rank, 12);
+    WITH_ENV("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=<${rank}>", "PET_TEE=3");
+    JOB("ddprun", "--label=", "--stdin=none", "--log-dir=/dev/null", "train.py");
+    ck_assert_str_eq(o->label, "");
+    ck_assert_str_eq(o->line_prefix, "<${rank}>");
+    ck_assert_int_eq(o->stdin_rank, -1);
+    ck_assert_int_eq(o->tees[0], 3);
+    ck_assert(o->log_dir_null);
+}
+END_TEST
+
+START_TEST(what_is_told_of_the_job_has_its_place)
+{
+    JOB("ddprun", "train.py");
+    ck_assert_ptr_null(spec.events);
+    ck_assert_ptr_null(spec.report);
+    ck_assert(!spec.dry_run);
+    JOB("ddprun", "--events", "e.jsonl", "--report=r.json", "--event-log-handler=console",
+        "--dry-run", "--logs-specs=default", "train.py");
+    ck_assert_str_eq(spec.events, "e.jsonl");
+    ck_assert_str_eq(spec.report, "r.json");
+    ck_assert(spec.dry_run);
+    ck_assert_ptr_null(spec.replay);
+    JOB("ddprun", "--replay", "e.jsonl", "--nnodes=1:2", "--rdzv-endpoint=n1", "--rdzv-id=j",
+        "--scale-at=checkpoint", "train.py");
+    ck_assert_str_eq(spec.replay, "e.jsonl");
+    ck_assert_int_eq(spec.world.scale_at, MESSAGE_SCALE_NOW); /* ranks that wait save nothing */
+    JOB("ddprun", "--event-log-handler=console", "train.py");
+    ck_assert(spec.event_log);
+    ck_assert_ptr_null(spec.events);
+    JOB("ddprun", "--event-log-handler=null", "train.py");
+    ck_assert(!spec.event_log);
+}
+END_TEST
+
+TCase *cli_output_cases(void)
+{
+    TCase *t = tcase_create("output");
+    tcase_add_checked_fixture(t, set_up, tear_down);
+    tcase_add_test(t, output_goes_where_it_is_sent);
+    tcase_add_test(t, what_is_told_of_the_job_has_its_place);
+    return t;
+}

@@ -1,0 +1,275 @@
+/* A member and its roster: what is said again on a new link, and what a lease that is not renewed
+ * costs. */
+#include "one_member.h"
+
+#include "common/clock.h"
+
+/* --- Links --- */
+
+START_TEST(a_lost_link_is_made_again_at_once_and_all_is_said_again)
+{
+    create_running();
+    event(MEMBER_RANKS_DONE);
+    event(MEMBER_LINK_DOWN);
+    assert_did(" connect");
+    now_ms += 3;
+    event(MEMBER_LINK_UP);
+    assert_did(" HELLO");
+    ck_assert_uint_eq(o.messages[0].hello.resumes, 0);
+    welcomed(true);
+    assert_did(" DONE");
+    assert_state(MEMBER_RUNNING);
+}
+END_TEST
+
+START_TEST(what_is_said_again_keeps_its_order)
+{
+    create_running();
+    event(MEMBER_LINK_DOWN);
+    step((struct member_input){.type = MEMBER_LEAVE, .signal = 15, .exit_code = 143, .text = "T"});
+    event(MEMBER_LINK_UP);
+    welcomed(true);
+    assert_did(" LEAVE");
+    hears(MESSAGE_STOP, 0);
+    event(MEMBER_LINK_DOWN);
+    event(MEMBER_LINK_UP);
+    welcomed(true);
+    assert_did(" LEAVE STOPPING");
+}
+END_TEST
+
+START_TEST(a_new_roster_begins_to_count_anew)
+{
+    create_running();
+    hears(MESSAGE_STOP, 0);
+    event(MEMBER_RANKS_GONE);
+    event(MEMBER_LINK_DOWN);
+    event(MEMBER_LINK_UP);
+    ck_assert_uint_eq(o.messages[0].hello.resumes, MESSAGE_NO_GENERATION);
+    welcomed(false);
+    assert_did("");
+    sealed(0, false);
+    assert_did(" start");
+}
+END_TEST
+
+START_TEST(an_answer_to_what_was_not_sent_costs_the_link)
+{
+    create_running();
+    answered(now_ms + 1);
+    assert_did(" disconnect connect");
+}
+END_TEST
+
+/* --- Leases --- */
+
+START_TEST(heartbeats_renew_the_lease_from_when_they_were_sent)
+{
+    create_running();
+    ck_assert_uint_eq(o.lease_end_ms, now_ms + 3000);
+    time_goes_on(1000);
+    assert_did(" HEARTBEAT");
+    uint64_t sent_ms = now_ms;
+    now_ms += 700;
+    answered(sent_ms);
+    ck_assert(o.set_lease);
+    ck_assert_uint_eq(o.lease_end_ms, sent_ms + 3000);
+}
+END_TEST
+
+START_TEST(a_lease_that_is_over_kills_and_ends_with_the_daemon_s_name)
+{
+    create_running();
+    time_goes_on(1000);
+    time_goes_on(1000);
+    time_goes_on(1000);
+    assert_did(" HEARTBEAT kill");
+    event(MEMBER_RANKS_GONE);
+    assert_did(" disconnect end");
+    ck_assert_int_eq(member_get_end(m)->exit_code, 75);
+    ck_assert_str_eq(member_get_end(m)->text, "lost the daemon at head:29400: it is silent; "
+                                              "nothing heard of it for 3000 ms");
+}
+END_TEST
+
+START_TEST(what_the_nursery_killed_is_no_failure)
+{
+    create_running();
+    now_ms += 3000; /* this ddprun was stopped */
+    step((struct member_input){.type = MEMBER_RANK_FAILED, .exit_code = 137, .text = "killed"});
+    assert_did(" kill");
+    hears(MESSAGE_STOP, 0);
+    assert_did("");
+    refused(true);
+    assert_did(" disconnect");
+    event(MEMBER_RANKS_GONE);
+    assert_did(" connect");
+    assert_state(MEMBER_SEEKING);
+}
+END_TEST
+
+START_TEST(a_lease_that_comes_back_says_that_the_ranks_are_gone)
+{
+    create_running();
+    time_goes_on(1000);
+    time_goes_on(1900);
+    uint64_t sent_ms = now_ms;
+    time_goes_on(100);
+    assert_state(MEMBER_KILLING);
+    answered(sent_ms);
+    event(MEMBER_RANKS_GONE);
+    assert_did(" STOPPED");
+    assert_state(MEMBER_WAITING);
+}
+END_TEST
+
+START_TEST(who_was_given_up_comes_anew)
+{
+    create_running();
+    refused(true);
+    assert_did(" disconnect kill");
+    event(MEMBER_RANKS_GONE);
+    assert_did(" connect");
+    event(MEMBER_LINK_UP);
+    ck_assert_uint_eq(o.messages[0].hello.resumes, MESSAGE_NO_GENERATION);
+}
+END_TEST
+
+START_TEST(who_waits_gives_a_silent_daemon_up_and_not_a_slow_one)
+{
+    create_waiting();
+    time_goes_on(1000);
+    uint64_t sent_ms = now_ms;
+    time_goes_on(1900);
+    answered(sent_ms); /* late, but it lives */
+    time_goes_on(2999);
+    assert_state(MEMBER_WAITING);
+    sealed(0, false); /* without a lease nothing starts */
+    assert_did(" STOPPED");
+    assert_state(MEMBER_WAITING);
+    time_goes_on(3000);
+    assert_state(MEMBER_ENDED);
+    ck_assert_int_eq(member_get_end(m)->exit_code, 75);
+}
+END_TEST
+
+static void nobody_has_the_roster(uint64_t asked_ms_ago)
+{
+    step((struct member_input){.type = MEMBER_DAEMON_LOST, .asked_ms = now_ms - asked_ms_ago});
+}
+
+START_TEST(a_lease_runs_on_while_nobody_has_the_roster)
+{
+    create_running();
+    event(MEMBER_LINK_DOWN);
+    time_goes_on(2000);
+    nobody_has_the_roster(100);
+    ck_assert_uint_eq(o.lease_end_ms, now_ms - 100 + 3000);
+    time_goes_on(2899);
+    assert_state(MEMBER_RUNNING);
+    time_goes_on(1);
+    assert_state(MEMBER_KILLING);
+}
+END_TEST
+
+START_TEST(a_lease_runs_on_for_the_daemon_timeout_at_most)
+{
+    create_running();
+    event(MEMBER_LINK_DOWN);
+    for (int i = 0; i < 59; i++) {
+        time_goes_on(1000);
+        nobody_has_the_roster(0);
+    }
+    assert_state(MEMBER_RUNNING);
+    time_goes_on(1999); /* 60 s behind the first of them */
+    nobody_has_the_roster(0);
+    assert_state(MEMBER_RUNNING);
+    time_goes_on(1);
+    assert_state(MEMBER_KILLING);
+}
+END_TEST
+
+START_TEST(a_hello_tells_the_place_that_the_node_still_has)
+{
+    create_running();
+    event(MEMBER_LINK_DOWN);
+    time_goes_on(1);
+    step((struct member_input){.type = MEMBER_LINK_UP});
+    ck_assert_int_eq(o.messages[0].type, MESSAGE_HELLO);
+    const struct message_was *was = &o.messages[0].hello.was;
+    ck_assert(was->is_known);
+    ck_assert_uint_eq(was->generation, member_get_place(m)->generation);
+    ck_assert_uint_eq(was->place.node_index, member_get_place(m)->place.node_index);
+    ck_assert_str_eq(was->place.host, member_get_place(m)->place.host);
+}
+END_TEST
+
+START_TEST(after_the_verdict_no_lease_kills)
+{
+    create_running();
+    verdict(1);
+    ck_assert(o.set_lease);
+    ck_assert_uint_eq(o.lease_end_ms, CO_NEVER_MS);
+    time_goes_on(100000);
+    assert_state(MEMBER_ENDING);
+}
+END_TEST
+
+START_TEST(a_roster_in_this_process_has_no_leases)
+{
+    create();
+    step((struct member_input){.type = MEMBER_LINK_UP, .local = true});
+    welcomed(false);
+    sealed(0, true);
+    event(MEMBER_STORE_OPEN);
+    assert_did(" READY start");
+    ck_assert_uint_eq(member_deadline_ms(m), CO_NEVER_MS);
+}
+END_TEST
+
+START_TEST(who_waits_beside_the_roster_asks_what_for)
+{
+    create();
+    step((struct member_input){.type = MEMBER_LINK_UP, .local = true});
+    welcomed(false);
+    time_goes_on(999);
+    assert_did("");
+    for (int i = 0; i < 2; i++) {
+        time_goes_on(i == 0 ? 1 : 1000);
+        assert_did(" HEARTBEAT");
+        hear((struct message){
+            .type = MESSAGE_LEASE,
+            .generation = MESSAGE_NO_GENERATION,
+            .lease = {.sent_ms = now_ms,
+                      .progress = &(struct message_progress){.wait = MESSAGE_WAIT_STOP}}});
+        ck_assert_int_eq(member_get_progress(m)->wait, MESSAGE_WAIT_STOP);
+    }
+    sealed(0, true);
+    event(MEMBER_STORE_OPEN);
+    assert_did(" READY start");
+    ck_assert_uint_eq(member_deadline_ms(m), CO_NEVER_MS);
+}
+END_TEST
+
+TCase *member_links_cases(void)
+{
+    TCase *t = tcase_create("links");
+    tcase_add_checked_fixture(t, set_up, tear_down);
+    tcase_add_test(t, a_lost_link_is_made_again_at_once_and_all_is_said_again);
+    tcase_add_test(t, what_is_said_again_keeps_its_order);
+    tcase_add_test(t, a_new_roster_begins_to_count_anew);
+    tcase_add_test(t, an_answer_to_what_was_not_sent_costs_the_link);
+    tcase_add_test(t, heartbeats_renew_the_lease_from_when_they_were_sent);
+    tcase_add_test(t, a_lease_that_is_over_kills_and_ends_with_the_daemon_s_name);
+    tcase_add_test(t, what_the_nursery_killed_is_no_failure);
+    tcase_add_test(t, a_lease_that_comes_back_says_that_the_ranks_are_gone);
+    tcase_add_test(t, who_was_given_up_comes_anew);
+    tcase_add_test(t, who_waits_gives_a_silent_daemon_up_and_not_a_slow_one);
+    tcase_add_test(t, a_lease_runs_on_while_nobody_has_the_roster);
+    tcase_add_test(t, a_lease_runs_on_for_the_daemon_timeout_at_most);
+    tcase_add_test(t, a_hello_tells_the_place_that_the_node_still_has);
+    tcase_add_test(t, after_the_verdict_no_lease_kills);
+    tcase_add_test(t, a_roster_in_this_process_has_no_leases);
+    tcase_add_test(t, who_waits_beside_the_roster_asks_what_for);
+    return t;
+}
