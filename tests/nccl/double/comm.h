@@ -22,13 +22,14 @@ struct ncclComm {
     struct shared *shared;
     _Atomic int state; /* ncclResult_t: what ncclCommGetAsyncError() says */
     atomic_bool stop;  /* its kernels and its making are to end */
-    atomic_bool is_ready, is_revoked, is_dead, is_finished;
+    atomic_bool is_ready, is_revoked, is_aborted, is_dead, is_finished;
     atomic_uint n_running; /* orders that are queued or run */
     atomic_uint n_threads; /* that make it, or a child of it, or a call in progress */
     atomic_uint turn;      /* of the orders, which run one after the other */
     atomic_uint n_orders;
     atomic_uint n_graphs; /* calls that graphs hold */
     atomic_uint n_inside; /* threads that register memory with it, or end that */
+    unsigned n_captured;
     unsigned n_children, n_splits;
     uint64_t step;
     struct comm_op ops[COMM_OPS]; /* used by one thread at a time, as the communicator is */

@@ -15,17 +15,54 @@ extern struct race cudart_race;
  * well; else it was reported */
 bool cudart_touch(unsigned agent, const char *name, const struct double_range *range, size_t n);
 
-/* What a stream captures in the place of doing it; NULL: it does not. With the mutex held. */
-struct CUgraph_st **cudart_graph_of(cudaStream_t stream);
-extern unsigned cudart_n_captures; /* streams that capture now */
+struct CUstream_st {
+    unsigned agent;
+    int device; /* current when it was made */
+    pthread_t thread;
+    struct job *first, **last;
+    bool is_busy, must_stop;
+    bool is_blocking;        /* what waits for the legacy stream, and has it wait */
+    cudaError_t failed;      /* once it has */
+    int n_holds;             /* see double_hold() */
+    struct capture *capture; /* that it takes part in; NULL */
+};
 
-/* Keep a copy of an operation in a graph. */
-cudaError_t cudart_graph_add(struct CUgraph_st *g, const char *name, void (*work)(void *arg),
-                             const void *arg, size_t bytes, const struct double_range *range,
-                             size_t n);
+struct CUevent_st {
+    int device;
+    struct race_clock seen;   /* when it was recorded last */
+    unsigned long n_recorded; /* by streams that do what they are told */
+    unsigned long n_done;
+    unsigned n_waits;      /* of streams for it, that are not over */
+    bool is_destroyed;     /* it goes with the last of them */
+    unsigned long capture; /* the number of that in which it was recorded last; 0: in none */
+};
+
+/* With the mutex held. returns NULL: there is none of that name; reported */
+struct CUstream_st *cudart_stream(cudaStream_t name);
+bool cudart_is_legacy(cudaStream_t name);
+/* A capture is over: no stream takes part in it any more. With the mutex held. */
+void cudart_streams_leave(const struct capture *c);
+
+/* --- captures: with the mutex held ------------------------------------------------------------ */
+
+/* Keep a copy of an operation of a stream that captures. launched: see double_queue_launched() */
+cudaError_t cudart_capture_add(const struct CUstream_st *s, const char *name,
+                               void (*work)(void *arg), void (*launched)(void *arg),
+                               const void *arg, size_t bytes, const struct double_range *range,
+                               size_t n);
+/* An event is recorded by a stream that captures; a stream waits for one, where either of them is
+ * part of a capture. */
+cudaError_t cudart_capture_record(const struct CUstream_st *s, struct CUevent_st *e);
+cudaError_t cudart_capture_wait(struct CUstream_st *s, const struct CUevent_st *e, bool is_legacy);
+
+/* CUDA gives a capture up. It is reported. */
+void cudart_capture_spoil(struct capture *c, const char *why);
+/* The same of all that have a blocking stream, by a call on the legacy one. returns whether there
+ * were some */
+bool cudart_capture_spoil_blocking(const char *call);
 
 /* Whether a call that CUDA does not allow while a graph is captured is made then, by a thread that
- * has not said that it is apart: it is reported. */
+ * has not said that it is apart: it is reported, and the capture given up. Without the mutex. */
 bool cudart_is_unsafe(const char *call);
 
 /* Wait until all streams are idle, as what frees memory does. */

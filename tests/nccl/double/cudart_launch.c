@@ -393,6 +393,8 @@ DOUBLE_EXPORT cudaError_t cudaLibraryLoadData(cudaLibrary_t *ret, const void *co
 {
     const struct fatbin *f = code;
     (void)jit, (void)jit_values, (void)options, (void)values;
+    if (cudart_is_unsafe("cudaLibraryLoadData is called"))
+        return cudart_return(cudaErrorStreamCaptureUnsupported);
     if (getenv("NCCL_DOUBLE_OLD_GPU") != NULL)
         return cudart_return(cudaErrorNoKernelImageForDevice);
     if (f->magic != 0xba55ed50 || n_jit > 0 || n > 0) {

@@ -154,7 +154,7 @@ static void destroy_block(struct block *b)
 
 DOUBLE_EXPORT cudaError_t cudaMalloc(void **ret, size_t bytes)
 {
-    if (cudart_is_unsafe("cudaMalloc"))
+    if (cudart_is_unsafe("cudaMalloc is called"))
         return cudart_return(cudaErrorStreamCaptureUnsupported);
     return make(ret, bytes, cudaMemoryTypeDevice);
 }
@@ -162,6 +162,8 @@ DOUBLE_EXPORT cudaError_t cudaMalloc(void **ret, size_t bytes)
 DOUBLE_EXPORT cudaError_t cudaHostAlloc(void **ret, size_t bytes, unsigned flags)
 {
     (void)flags;
+    if (cudart_is_unsafe("cudaHostAlloc is called"))
+        return cudart_return(cudaErrorStreamCaptureUnsupported);
     return make(ret, bytes, cudaMemoryTypeHost);
 }
 
@@ -170,7 +172,7 @@ DOUBLE_EXPORT cudaError_t cudaFree(void *p)
 {
     if (p == NULL)
         return cudart_return(cudaSuccess);
-    if (cudart_is_unsafe("cudaFree"))
+    if (cudart_is_unsafe("cudaFree is called"))
         return cudart_return(cudaErrorStreamCaptureUnsupported);
     pthread_mutex_lock(&cudart_mutex);
     cudart_wait_all();
@@ -187,7 +189,10 @@ DOUBLE_EXPORT cudaError_t cudaFreeHost(void *p)
 
 DOUBLE_EXPORT cudaError_t cudaMallocAsync(void **ret, size_t bytes, cudaStream_t stream)
 {
-    (void)stream;
+    if (double_is_capturing(stream)) {
+        double_report("memory is allocated in a graph: this double has no such nodes");
+        return cudart_return(cudaErrorNotSupported);
+    }
     return make(ret, bytes, cudaMemoryTypeDevice);
 }
 
@@ -262,12 +267,15 @@ static void check_kind(const void *to_at, const void *from_at, enum cudaMemcpyKi
                       (int)kind);
 }
 
-/* Of plain memory of the host CUDA takes a copy before it returns. */
+/* Of plain memory of the host CUDA takes a copy before it returns; a graph takes none, and reads it
+ * in each launch. */
 DOUBLE_EXPORT cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
                                           enum cudaMemcpyKind kind, cudaStream_t stream)
 {
+    const bool is_captured = double_is_capturing(stream);
     pthread_mutex_lock(&cudart_mutex);
-    const bool stages = find(from) == NULL, to_plain = find(to) == NULL;
+    const bool stages = find(from) == NULL && !is_captured;
+    const bool to_plain = find(to) == NULL && !is_captured;
     check_kind(to, from, kind);
     pthread_mutex_unlock(&cudart_mutex);
     const struct double_range touched[] = {{to, bytes, true}, {from, bytes, false}};
@@ -289,6 +297,8 @@ DOUBLE_EXPORT cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t byt
 DOUBLE_EXPORT cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes,
                                      enum cudaMemcpyKind kind)
 {
+    if (cudart_is_unsafe("cudaMemcpy is called"))
+        return cudart_return(cudaErrorStreamCaptureUnsupported);
     cudaError_t result = cudaMemcpyAsync(to, from, bytes, kind, cudaStreamLegacy);
     return result == cudaSuccess ? cudaStreamSynchronize(cudaStreamLegacy) : result;
 }
@@ -314,6 +324,8 @@ DOUBLE_EXPORT const char *cudaGetErrorName(cudaError_t result)
         return "cudaErrorLaunchFailure";
     case cudaErrorNoDevice:
         return "cudaErrorNoDevice";
+    case cudaErrorStreamCaptureInvalidated:
+        return "cudaErrorStreamCaptureInvalidated";
     default:
         return "cudaError of the double";
     }

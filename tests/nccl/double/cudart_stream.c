@@ -13,23 +13,6 @@ struct job {
     _Alignas(max_align_t) unsigned char arg[];
 };
 
-struct CUstream_st {
-    unsigned agent;
-    int device; /* current when it was made */
-    pthread_t thread;
-    struct job *first, **last;
-    bool is_busy, must_stop;
-    cudaError_t failed;       /* once it has */
-    int n_holds;              /* see double_hold() */
-    struct CUgraph_st *graph; /* that it captures; NULL */
-};
-
-struct CUevent_st {
-    int device;
-    struct race_clock seen; /* when it was recorded last */
-    unsigned long n_recorded, n_done;
-};
-
 pthread_mutex_t cudart_mutex = PTHREAD_MUTEX_INITIALIZER;
 struct race cudart_race;
 
@@ -86,11 +69,15 @@ static struct CUstream_st *new_stream(void)
     return streams[agent] = s;
 }
 
-/* With the mutex held. returns NULL: there is none of that name */
-static struct CUstream_st *find(cudaStream_t name)
+bool cudart_is_legacy(cudaStream_t name)
+{
+    return name == NULL || name == cudaStreamLegacy;
+}
+
+struct CUstream_st *cudart_stream(cudaStream_t name)
 {
     const bool is_own = name == cudaStreamPerThread;
-    if (name == NULL || name == cudaStreamLegacy || is_own) {
+    if (cudart_is_legacy(name) || is_own) {
         if (defaults[is_own] == NULL)
             defaults[is_own] = new_stream();
         return defaults[is_own];
@@ -102,10 +89,11 @@ static struct CUstream_st *find(cudaStream_t name)
     return NULL;
 }
 
-struct CUgraph_st **cudart_graph_of(cudaStream_t name)
+void cudart_streams_leave(const struct capture *c)
 {
-    struct CUstream_st *s = find(name);
-    return s != NULL ? &s->graph : NULL;
+    for (unsigned a = 1; a < RACE_AGENTS; a++)
+        if (streams[a] != NULL && streams[a]->capture == c)
+            streams[a]->capture = NULL;
 }
 
 static bool is_default(const struct CUstream_st *s)
@@ -116,7 +104,7 @@ static bool is_default(const struct CUstream_st *s)
 int double_device_of(cudaStream_t name)
 {
     pthread_mutex_lock(&cudart_mutex);
-    const struct CUstream_st *s = find(name);
+    const struct CUstream_st *s = cudart_stream(name);
     const int device = s == NULL || is_default(s) ? -1 : s->device;
     pthread_mutex_unlock(&cudart_mutex);
     return device;
@@ -152,27 +140,39 @@ static void append(struct CUstream_st *s, struct job *j)
     pthread_cond_broadcast(&changed);
 }
 
-cudaError_t double_queue(cudaStream_t name, const char *what, void (*work)(void *arg),
-                         const void *arg, size_t bytes, const struct double_range *range,
-                         size_t n_ranges)
+/* With the mutex held. */
+static struct CUstream_st *find_for_work(cudaStream_t name, const char *what, cudaError_t *ret)
 {
+    struct CUstream_st *s = cudart_stream(name);
+    *ret = s == NULL ? cudaErrorInvalidResourceHandle : s->failed;
+    if (s != NULL && s->n_holds > 0)
+        double_report("%s is put on a stream before NCCL's call there is more than in progress",
+                      what);
+    if (cudart_is_legacy(name) && cudart_capture_spoil_blocking("the legacy stream is used"))
+        *ret = cudaErrorStreamCaptureImplicit;
+    return s;
+}
+
+cudaError_t double_queue_launched(cudaStream_t name, const char *what, void (*work)(void *arg),
+                                  void (*launched)(void *arg), const void *arg, size_t bytes,
+                                  const struct double_range *range, size_t n_ranges)
+{
+    cudaError_t result;
     struct job *j = calloc(1, sizeof *j + bytes);
     if (j == NULL)
         return cudart_return(cudaErrorMemoryAllocation);
     pthread_mutex_lock(&cudart_mutex);
-    struct CUstream_st *s = find(name);
-    cudaError_t result = s == NULL ? cudaErrorInvalidResourceHandle : s->failed;
-    if (s != NULL && s->n_holds > 0)
-        double_report("%s is put on a stream before NCCL's call there is more than in progress",
-                      what);
-    if (result == cudaSuccess && s->graph != NULL) {
-        result = cudart_graph_add(s->graph, what, work, arg, bytes, range, n_ranges);
+    struct CUstream_st *s = find_for_work(name, what, &result);
+    if (result == cudaSuccess && s->capture != NULL) {
+        result = cudart_capture_add(s, what, work, launched, arg, bytes, range, n_ranges);
         free(j);
     } else if (result == cudaSuccess) {
         race_begin(&cudart_race, s->agent, RACE_HOST);
         cudart_touch(s->agent, what, range, n_ranges);
         j->work = work;
         memcpy(j->arg, arg, bytes);
+        if (launched != NULL)
+            launched(j->arg);
         append(s, j);
     } else {
         free(j);
@@ -181,10 +181,17 @@ cudaError_t double_queue(cudaStream_t name, const char *what, void (*work)(void 
     return cudart_return(result);
 }
 
+cudaError_t double_queue(cudaStream_t name, const char *what, void (*work)(void *arg),
+                         const void *arg, size_t bytes, const struct double_range *range,
+                         size_t n_ranges)
+{
+    return double_queue_launched(name, what, work, NULL, arg, bytes, range, n_ranges);
+}
+
 void double_hold(cudaStream_t name, int change)
 {
     pthread_mutex_lock(&cudart_mutex);
-    struct CUstream_st *s = find(name);
+    struct CUstream_st *s = cudart_stream(name);
     if (s != NULL)
         s->n_holds += change;
     pthread_mutex_unlock(&cudart_mutex);
@@ -193,7 +200,7 @@ void double_hold(cudaStream_t name, int change)
 void double_fail_stream(cudaStream_t name)
 {
     pthread_mutex_lock(&cudart_mutex);
-    struct CUstream_st *s = find(name);
+    struct CUstream_st *s = cudart_stream(name);
     if (s != NULL)
         s->failed = cudaErrorLaunchFailure;
     pthread_mutex_unlock(&cudart_mutex);
@@ -201,28 +208,33 @@ void double_fail_stream(cudaStream_t name)
 
 /* --- the calls -------------------------------------------------------------------------------- */
 
-DOUBLE_EXPORT cudaError_t cudaStreamCreate(cudaStream_t *ret)
+DOUBLE_EXPORT cudaError_t cudaStreamCreateWithFlags(cudaStream_t *ret, unsigned flags)
 {
+    if (cudart_is_unsafe("cudaStreamCreate is called"))
+        return cudart_return(cudaErrorStreamCaptureUnsupported);
     pthread_mutex_lock(&cudart_mutex);
     *ret = new_stream();
+    if (*ret != NULL)
+        (*ret)->is_blocking = (flags & cudaStreamNonBlocking) == 0;
     pthread_mutex_unlock(&cudart_mutex);
     return cudart_return(*ret != NULL ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
-DOUBLE_EXPORT cudaError_t cudaStreamCreateWithFlags(cudaStream_t *ret, unsigned flags)
+DOUBLE_EXPORT cudaError_t cudaStreamCreate(cudaStream_t *ret)
 {
-    (void)flags;
-    return cudaStreamCreate(ret);
+    return cudaStreamCreateWithFlags(ret, cudaStreamDefault);
 }
 
 DOUBLE_EXPORT cudaError_t cudaStreamDestroy(cudaStream_t name)
 {
     pthread_mutex_lock(&cudart_mutex);
-    struct CUstream_st *s = find(name);
+    struct CUstream_st *s = cudart_stream(name);
     if (s == NULL) {
         pthread_mutex_unlock(&cudart_mutex);
         return cudart_return(cudaErrorInvalidResourceHandle);
     }
+    if (s->capture != NULL)
+        cudart_capture_spoil(s->capture, "a stream is destroyed");
     s->must_stop = true;
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&cudart_mutex);
@@ -234,24 +246,28 @@ DOUBLE_EXPORT cudaError_t cudaStreamDestroy(cudaStream_t name)
     return cudart_return(cudaSuccess);
 }
 
+/* With the mutex held: of one that captures there is nothing to know. */
+static cudaError_t ask(struct CUstream_st *s, bool waits)
+{
+    if (s->capture != NULL) {
+        cudart_capture_spoil(s->capture, "its stream is asked or waited for");
+        return cudaErrorStreamCaptureUnsupported;
+    }
+    while (waits && s->failed == cudaSuccess && !is_idle(s))
+        pthread_cond_wait(&changed, &cudart_mutex);
+    if (s->failed != cudaSuccess)
+        return s->failed;
+    if (!is_idle(s))
+        return cudaErrorNotReady;
+    see_stream(s);
+    return cudaSuccess;
+}
+
 static cudaError_t look(cudaStream_t name, bool waits)
 {
     pthread_mutex_lock(&cudart_mutex);
-    struct CUstream_st *s = find(name);
-    if (s != NULL && s->graph != NULL) {
-        double_report("a stream is asked or waited for while it captures a graph");
-        pthread_mutex_unlock(&cudart_mutex);
-        return cudart_return(cudaErrorStreamCaptureUnsupported);
-    }
-    while (s != NULL && waits && s->failed == cudaSuccess && !is_idle(s))
-        pthread_cond_wait(&changed, &cudart_mutex);
-    cudaError_t result = cudaErrorInvalidResourceHandle;
-    if (s != NULL)
-        result = s->failed != cudaSuccess ? s->failed
-                 : is_idle(s)             ? cudaSuccess
-                                          : cudaErrorNotReady;
-    if (result == cudaSuccess)
-        see_stream(s);
+    struct CUstream_st *s = cudart_stream(name);
+    const cudaError_t result = s != NULL ? ask(s, waits) : cudaErrorInvalidResourceHandle;
     pthread_mutex_unlock(&cudart_mutex);
     return cudart_return(result);
 }
@@ -285,9 +301,14 @@ unsigned double_count_queries(void)
 DOUBLE_EXPORT cudaError_t cudaEventQuery(cudaEvent_t e)
 {
     atomic_fetch_add(&n_queries, 1);
-    if (cudart_is_unsafe("cudaEventQuery"))
+    if (cudart_is_unsafe("cudaEventQuery is called"))
         return cudart_return(cudaErrorStreamCaptureUnsupported);
     pthread_mutex_lock(&cudart_mutex);
+    if (e->capture != 0) {
+        double_report("an event of a capture is asked");
+        pthread_mutex_unlock(&cudart_mutex);
+        return cudart_return(cudaErrorCapturedEvent);
+    }
     const bool is_done = e->n_done >= e->n_recorded;
     if (is_done) /* so has the host */
         race_see(&cudart_race, RACE_HOST, &e->seen);
@@ -295,13 +316,21 @@ DOUBLE_EXPORT cudaError_t cudaEventQuery(cudaEvent_t e)
     return cudart_return(is_done ? cudaSuccess : cudaErrorNotReady);
 }
 
+/* With the mutex held. */
+static void drop_event(struct CUevent_st *e)
+{
+    if (e->is_destroyed && e->n_waits == 0)
+        free(e);
+}
+
 DOUBLE_EXPORT cudaError_t cudaEventDestroy(cudaEvent_t e)
 {
     pthread_mutex_lock(&cudart_mutex);
     while (e->n_done < e->n_recorded)
         pthread_cond_wait(&changed, &cudart_mutex);
+    e->is_destroyed = true;
+    drop_event(e);
     pthread_mutex_unlock(&cudart_mutex);
-    free(e);
     return cudart_return(cudaSuccess);
 }
 
@@ -309,21 +338,21 @@ DOUBLE_EXPORT cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t name)
 {
     struct job *j = calloc(1, sizeof *j);
     pthread_mutex_lock(&cudart_mutex);
-    struct CUstream_st *s = find(name);
-    if (s != NULL && s->graph != NULL) {
-        double_report("an event is recorded in a graph: this double captures one stream");
-        s = NULL;
-    }
+    cudaError_t result;
+    struct CUstream_st *s = find_for_work(name, "cudaEventRecord", &result);
     if (s != NULL && !is_default(s) && s->device != e->device) {
         double_report("an event of device %d is recorded on a stream of device %d", e->device,
                       s->device);
-        s = NULL;
+        result = cudaErrorInvalidResourceHandle;
     }
-    if (j == NULL || s == NULL) {
+    if (j == NULL || result != cudaSuccess || s->capture != NULL) {
+        if (j != NULL && result == cudaSuccess)
+            result = cudart_capture_record(s, e);
         pthread_mutex_unlock(&cudart_mutex);
         free(j);
-        return cudart_return(cudaErrorInvalidResourceHandle);
+        return cudart_return(j != NULL ? result : cudaErrorMemoryAllocation);
     }
+    e->capture = 0;
     race_begin(&cudart_race, s->agent, RACE_HOST);
     e->seen = cudart_race.agent[s->agent];
     e->n_recorded++;
@@ -344,6 +373,8 @@ static void wait_for_event(void *arg)
     pthread_mutex_lock(&cudart_mutex);
     while (w->event->n_done < w->until)
         pthread_cond_wait(&changed, &cudart_mutex);
+    w->event->n_waits--;
+    drop_event(w->event);
     pthread_mutex_unlock(&cudart_mutex);
 }
 
@@ -352,9 +383,21 @@ DOUBLE_EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t name, cudaEvent_t e, 
     (void)flags;
     pthread_mutex_lock(&cudart_mutex);
     const struct wait w = {e, e->n_recorded};
-    struct CUstream_st *s = find(name);
+    struct CUstream_st *s = cudart_stream(name);
+    if (s != NULL && (s->capture != NULL || e->capture != 0)) {
+        const cudaError_t result = cudart_capture_wait(s, e, cudart_is_legacy(name));
+        pthread_mutex_unlock(&cudart_mutex);
+        return cudart_return(result);
+    }
     if (s != NULL)
         race_see(&cudart_race, s->agent, &e->seen);
+    e->n_waits++;
     pthread_mutex_unlock(&cudart_mutex);
-    return double_queue(name, "cudaStreamWaitEvent", wait_for_event, &w, sizeof w, NULL, 0);
+    const cudaError_t result =
+        double_queue(name, "cudaStreamWaitEvent", wait_for_event, &w, sizeof w, NULL, 0);
+    pthread_mutex_lock(&cudart_mutex);
+    if (result != cudaSuccess)
+        e->n_waits--;
+    pthread_mutex_unlock(&cudart_mutex);
+    return result;
 }

@@ -9,6 +9,10 @@
  *   stream     a thread that does what is queued there, in its order
  *   kernel     of a collective is a function on such a thread; its ranks are processes, which meet
  *              in a file that all of them map (shared.h)
+ *   capture    of a graph follows CUDA's rules: streams fork and join by events, what is not
+ *              allowed meanwhile gives the capture up. A launch does it all on one stream, in the
+ *              order in which it was captured; the order that streams and events give it is
+ *              checked when it is captured
  *   order      of memory accesses is checked: each operation says what it reads and writes, and one
  *              that conflicts with another, with no event, stream or wait of the host between them,
  *              is a race (race.h), whether or not it came to harm
@@ -48,6 +52,13 @@ struct double_range { /* memory that an operation touches */
 DOUBLE_EXPORT cudaError_t double_queue(cudaStream_t stream, const char *name,
                                        void (*work)(void *arg), const void *arg, size_t bytes,
                                        const struct double_range *range, size_t n_ranges);
+
+/* Likewise; launched(copy) is called when it comes on a stream, for each launch of its graph. */
+DOUBLE_EXPORT cudaError_t double_queue_launched(cudaStream_t stream, const char *name,
+                                                void (*work)(void *arg),
+                                                void (*launched)(void *arg), const void *arg,
+                                                size_t bytes, const struct double_range *range,
+                                                size_t n_ranges);
 
 /* The device of a stream; -1: a default one, which is of any. */
 DOUBLE_EXPORT int double_device_of(cudaStream_t stream);

@@ -21,6 +21,7 @@ enum fault_kind {
     FAULT_ABORT_HANG,      /* abort: never returns */
     FAULT_REVOKE_ERROR,    /* revoke: an error */
     FAULT_REVOKE_HANG,     /* revoke: ncclInProgress for ever */
+    FAULT_REVOKE_GRAPH,    /* a revoke does not end what launched graphs have not begun */
     FAULT_NO_MEMORY,       /* ncclMemAlloc has none */
     FAULT_NO_REGISTER,     /* ncclCommRegister: an error */
     FAULT_REGISTER_HANG,   /* register: never returns */

@@ -30,7 +30,9 @@ struct kernel_order { /* what one group put on one stream */
     struct ncclComm *comm;
     cudaStream_t stream;
     unsigned ticket;
-    bool is_captured; /* each launch of the graph takes a ticket of its own, when it runs */
+    unsigned captured_as; /* its number among those that graphs have; 0: none has it. Each launch
+                             takes a ticket of its own */
+    bool is_forgotten;    /* before it has begun: by a revoke */
     size_t n_ops;
     struct kernel_op op[];
 };

@@ -40,15 +40,27 @@ static size_t list_ranges(const struct kernel_order *o, struct double_range *ret
     return n;
 }
 
+/* A graph is launched. */
+static void launched(void *order)
+{
+    struct kernel_order *o = order;
+    comm_check(o->comm, "cudaGraphLaunch", true);
+    o->ticket = atomic_fetch_add(&o->comm->n_orders, 1);
+    o->is_forgotten = fault_is(FAULT_REVOKE_GRAPH, 0, NULL);
+    atomic_fetch_add(&o->comm->n_running, !o->is_forgotten);
+}
+
 static ncclResult_t queue_now(const struct kernel_order *o, cudaStream_t stream)
 {
     struct double_range range[2 * GROUP_MOST];
     const size_t n = list_ranges(o, range);
     const size_t bytes = sizeof *o + o->n_ops * sizeof o->op[0];
-    atomic_fetch_add(&o->comm->n_running, !o->is_captured);
-    if (double_queue(stream, kernel_name(o), kernel_run, o, bytes, range, n) == cudaSuccess)
+    const unsigned running = o->captured_as == 0;
+    atomic_fetch_add(&o->comm->n_running, running);
+    if (double_queue_launched(stream, kernel_name(o), kernel_run, running ? NULL : launched, o,
+                              bytes, range, n) == cudaSuccess)
         return ncclSuccess;
-    atomic_fetch_sub(&o->comm->n_running, !o->is_captured);
+    atomic_fetch_sub(&o->comm->n_running, running);
     return ncclUnhandledCudaError;
 }
 
@@ -99,13 +111,13 @@ static ncclResult_t queue(struct kernel_order *o, cudaStream_t stream)
     }
     if (state != ncclSuccess)
         return (ncclResult_t)state;
-    o->is_captured = double_is_capturing(stream);
-    if (o->is_captured) {
+    if (double_is_capturing(stream)) {
+        o->captured_as = ++o->comm->n_captured;
         atomic_fetch_add(&o->comm->n_graphs, 1);
         double_graph_hold(stream, let_go, o->comm);
-        return queue_now(o, stream);
+    } else {
+        o->ticket = atomic_fetch_add(&o->comm->n_orders, 1);
     }
-    o->ticket = atomic_fetch_add(&o->comm->n_orders, 1);
     return fault_is(FAULT_LAZY, 0, NULL) ? queue_late(o, stream) : queue_now(o, stream);
 }
 

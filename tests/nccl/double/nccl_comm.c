@@ -230,11 +230,12 @@ static void check_inside(const struct ncclComm *c, const char *call)
         double_report("%s is called beneath one that registers memory, or ends that", call);
 }
 
-/* NCCL waits for the end of all graphs that hold the communicator, and so for ever. */
-static void check_graphs(ncclComm_t c, const char *call)
+/* NCCL waits for the end of all graphs that hold the communicator. */
+static void wait_for_graphs(struct ncclComm *c)
 {
-    if (atomic_load(&c->n_graphs) > 0)
-        double_report("%s is called while a graph holds the communicator", call);
+    const struct shared_wait w = {0};
+    for (unsigned n = 0; atomic_load(&c->n_graphs) > 0;)
+        shared_nap(&w, &n);
 }
 
 static void bury(struct ncclComm *c)
@@ -249,7 +250,6 @@ DOUBLE_EXPORT ncclResult_t ncclCommAbort(ncclComm_t c)
     double_log("ncclCommAbort");
     if (!comm_check(c, "ncclCommAbort", true))
         return ncclInvalidArgument;
-    check_graphs(c, "ncclCommAbort");
     check_inside(c, "ncclCommAbort");
     const unsigned number = fault_count(FAULT_ABORTS);
     if (fault_is(FAULT_ABORT_HANG, number, NULL))
@@ -257,6 +257,8 @@ DOUBLE_EXPORT ncclResult_t ncclCommAbort(ncclComm_t c)
     if (fault_is(FAULT_ABORT_ERROR, number, NULL))
         return ncclInternalError;
     atomic_store(&c->stop, true);
+    atomic_store(&c->is_aborted, true);
+    wait_for_graphs(c);
     wait_until_idle(c);
     comm_forget_memory(c);
     bury(c);
@@ -311,7 +313,8 @@ DOUBLE_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t c)
     double_log("ncclCommFinalize");
     if (!comm_check(c, "ncclCommFinalize", false))
         return ncclInvalidArgument;
-    check_graphs(c, "ncclCommFinalize");
+    if (atomic_load(&c->n_graphs) > 0) /* and so for ever */
+        double_report("ncclCommFinalize is called while a graph holds the communicator");
     check_inside(c, "ncclCommFinalize");
     atomic_store(&c->state, ncclInProgress);
     return comm_spawn(c, finish_by_thread, c);

@@ -151,22 +151,25 @@ static void take(const struct ncclComm *c, const struct kernel_op *op, int block
     }
 }
 
-static uint64_t signature_of(const struct kernel_op *op)
+/* Whether a call is captured, and which of the captured ones it is, is to be the same everywhere:
+ * NCCL may have made other connections for it. */
+static uint64_t signature_of(const struct kernel_op *op, unsigned captured_as)
 {
     uint64_t hash = co_hash_number(CO_HASH_START, op->kind);
+    hash = co_hash_number(hash, captured_as);
     hash = co_hash_number(hash, op->count);
     hash = co_hash_number(hash, op->dtype);
     hash = co_hash_number(hash, op->op);
     return co_hash_number(hash, (uint64_t)op->root);
 }
 
-static bool run_collective(struct ncclComm *c, const struct kernel_op *op)
+static bool run_collective(struct ncclComm *c, const struct kernel_op *op, unsigned captured_as)
 {
     const struct shared_wait w = wait_of(c);
     const int n_blocks = op->kind == KERNEL_REDUCE_SCATTER ? c->n : 1;
     const bool shows = kernel_in_bytes(op, c) > 0;
     bool is_same = true;
-    if (!shared_compare(c->shared, c->rank, ++c->step, signature_of(op), &w, &is_same))
+    if (!shared_compare(c->shared, c->rank, ++c->step, signature_of(op, captured_as), &w, &is_same))
         return false;
     if (!is_same) { /* NCCL does not look, and hangs as a rule */
         stall(c);
@@ -264,26 +267,33 @@ static void run_ops(const struct kernel_order *o)
     for (size_t i = 0; i < o->n_ops; i++) {
         const struct kernel_op *op = &o->op[i];
         has_messages = has_messages || is_message(op);
-        if (!is_message(op) && op->count > 0 && !run_collective(o->comm, op))
+        if (!is_message(op) && op->count > 0 && !run_collective(o->comm, op, o->captured_as))
             return;
     }
     if (has_messages)
         run_messages(o);
 }
 
+/* What a revoke has not ended stands there until an abort does. returns whether it is to be done */
+static bool begin(const struct kernel_order *o)
+{
+    struct ncclComm *c = o->comm;
+    const struct shared_wait w = wait_of(c), until_abort = {&c->is_aborted, NULL};
+    unsigned n = 0;
+    while (o->is_forgotten && atomic_load(&c->is_revoked) && shared_nap(&until_abort, &n)) {
+    }
+    if (o->is_forgotten)
+        atomic_fetch_add(&c->n_running, 1);
+    while (atomic_load(&c->turn) != o->ticket && shared_nap(&w, &n)) {
+    }
+    return !atomic_load(&c->stop) && !atomic_load(&c->is_revoked);
+}
+
 void kernel_run(void *order)
 {
     const struct kernel_order *o = order;
     struct ncclComm *c = o->comm;
-    const struct shared_wait w = wait_of(c);
-    unsigned n = 0, ticket = o->ticket;
-    if (o->is_captured) {
-        atomic_fetch_add(&c->n_running, 1);
-        ticket = atomic_fetch_add(&c->n_orders, 1);
-    }
-    while (atomic_load(&c->turn) != ticket && shared_nap(&w, &n)) {
-    }
-    if (!atomic_load(&c->stop) && suffer(o))
+    if (begin(o) && suffer(o))
         run_ops(o);
     atomic_fetch_add(&c->turn, 1);
     atomic_fetch_sub(&c->n_running, 1);
