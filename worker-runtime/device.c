@@ -3,6 +3,7 @@
 #include "collective.h"
 #include "common/error.h"
 #include "common/scope.h"
+#include "device_link.h"
 #include "device_load.h"
 #include "device_plugin.h"
 #include "whereabouts.h"
@@ -14,11 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct device_link { /* of a group */
-    const struct device_plugin *plugin;
-    struct device_group *group;
-};
 
 struct id_note { /* what a root says; travels between ranks */
     uint32_t ok;
@@ -369,45 +365,6 @@ void device_free_host(const struct ddp_group *g, void *at)
     if (at != NULL && device_load(g->world->local_rank, &plugin, &device, &err) == 0 &&
         plugin->check(device, &err) == 0)
         plugin->free_host(device, at);
-}
-
-int device_average(struct ddp_group *g, const struct device_average *a)
-{
-    struct co_error err = {0};
-    const struct device_link *l = g->device;
-    return rt_return(l->plugin->average(l->group, a, &err), &err);
-}
-
-int device_enlist(struct ddp_group *g, const void *at)
-{
-    struct co_error err = {0};
-    return rt_return(g->device->plugin->enlist(g->device->group, at, &err), &err);
-}
-
-void device_delist(struct ddp_group *g, const void *at)
-{
-    g->device->plugin->delist(g->device->group, at);
-}
-
-int device_take_words(struct ddp_group *g, uint32_t *words, uint32_t *ret_words, size_t n)
-{
-    struct co_error err = {0};
-    const struct device_link *l = g->device;
-    return rt_return(l->plugin->take_words(l->group, words, ret_words, n, &err), &err);
-}
-
-int device_copy_out(struct ddp_group *g, void *to, const void *from, size_t bytes)
-{
-    struct co_error err = {0};
-    const struct device_link *l = g->device;
-    return rt_return(l->plugin->copy_out(l->group, to, from, bytes, &err), &err);
-}
-
-int device_wait_averages(struct ddp_group *g)
-{
-    struct co_error err = {0};
-    const struct device_link *l = g->device;
-    return rt_return(l->plugin->wait_averages(l->group, 0, &err), &err);
 }
 
 int device_split(struct ddp_group *g, int color, int key, struct ddp_group *sub)

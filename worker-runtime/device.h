@@ -74,7 +74,8 @@ void device_end_waits(struct ddp_group *g, void *stream);
  * returns   0; -errno, as the plug-in's wait() */
 int device_look(struct ddp_group *g, void *stream, bool is_late, struct co_error *err);
 
-/* As the plug-in's: of a group that has a communicator. */
+/* --- device_average.c: of a group that has a communicator, as the plug-in's --- */
+
 struct device_average;
 int device_average(struct ddp_group *g, const struct device_average *a);
 /* returns also DDP_EUNSUPPORTED, and nothing is broken */

@@ -1,6 +1,7 @@
 /* model_inside.h - what the files of ddp_model share.
  *
- *   model.c           making, destroying, and the calls of a step
+ *   model.c           making, destroying, and the calls between steps
+ *   model_step.c      the calls of a step
  *   model_buckets.c   where the buckets of a plan lie in memory
  *   model_average.c   from a complete bucket to its average
  *   model_commit.c    the exchange at the end of a step
@@ -133,13 +134,15 @@ static inline size_t model_bytes_of(const struct ddp_model *m, size_t i)
     return m->sizes[i].bytes;
 }
 
-/* --- model.c ---------------------------------------------------------------------------------- */
+/* --- model.c and model_step.c ----------------------------------------------------------------- */
 
 /* Keep the first failure of the step and its text, ddp_last_error(); that of the group outlives and
  * outranks a misuse. returns status */
 int model_keep_failure(struct ddp_model *m, int status, bool is_the_groups);
 /* The failure that was kept, with its text. returns it; 0: none */
 int model_tell_failure(const struct ddp_model *m);
+
+void model_begin_step(struct ddp_model *m);
 
 /* Average all buckets and agree on the step. `is_joined` is set before by who joins.
  *

@@ -1,0 +1,12 @@
+/* device_link.h - the communicator of a group, for the files that call the plug-in with it. */
+#ifndef DDP_WORKER_RUNTIME_DEVICE_LINK_H
+#define DDP_WORKER_RUNTIME_DEVICE_LINK_H
+
+#include "device_plugin.h"
+
+struct device_link { /* of a group */
+    const struct device_plugin *plugin;
+    struct device_group *group;
+};
+
+#endif
