@@ -3,7 +3,8 @@
  *
  * That stream follows the program's at each bucket, by an event: what was put there before the
  * bucket was said to be complete has written it. The way back is a wait of the host: a step ends
- * with one anyhow, since all ranks agree that it counts.
+ * with one anyhow, since all ranks agree that it counts. In a graph it is an event, too
+ * (average_join()).
  *
  * A bucket is a kernel that packs it, NCCL's, and a kernel that unpacks it. The outer two are there
  * only where there is something to do: another type on the wire, a factor that NCCL does not
@@ -38,6 +39,52 @@ static cudaError_t follow(struct device_group *g, void *stream)
     if (result == cudaSuccess)
         result = cudaEventRecord(g->event, stream);
     return result == cudaSuccess ? cudaStreamWaitEvent(g->stream, g->event, 0) : result;
+}
+
+/* Of a capture that CUDA has given up nothing comes to run: nothing is broken. */
+static int order(struct device_group *g, cudaError_t result, struct co_error *err)
+{
+    if (result == cudaSuccess)
+        return 0;
+    const int code = words_cuda_failed("the order of two streams", result, err);
+    if (!words_is_of_capture(result))
+        return device_break(g, LIFE_FAILED, code, err);
+    co_fail_in(err, "the capture of a graph");
+    return -ENOTSUP;
+}
+
+int average_fork(struct device_group *g, void *stream, struct co_error *err)
+{
+    return order(g, follow(g, stream), err);
+}
+
+int average_join(struct device_group *g, void *stream, struct co_error *err)
+{
+    cudaError_t result = open_stream(g);
+    if (result == cudaSuccess)
+        result = cudaEventRecord(g->event, g->stream);
+    if (result == cudaSuccess)
+        result = cudaStreamWaitEvent(stream, g->event, 0);
+    return order(g, result, err);
+}
+
+int average_is_capturing(struct device *d, void *stream, bool *ret, struct co_error *err)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const cudaError_t result = cudaStreamIsCapturing(stream, &status);
+    (void)d;
+    if (words_is_of_capture(result)) {
+        words_cuda_failed("a stream in the capture of a graph", result, err);
+        return -EINVAL;
+    }
+    if (result != cudaSuccess)
+        cudaGetLastError(); /* of work before: what comes next has it, and breaks the job */
+    if (status == cudaStreamCaptureStatusInvalidated)
+        return co_fail(err, -EINVAL,
+                       "CUDA has given up the capture of the stream, for a call that is not "
+                       "allowed in one: end it");
+    *ret = status == cudaStreamCaptureStatusActive;
+    return 0;
 }
 
 /* --- what NCCL multiplies by itself ----------------------------------------------------------- */
@@ -146,20 +193,6 @@ static ncclResult_t reduce_all(struct device_group *g, const struct device_avera
     return freed != ncclSuccess ? freed : end;
 }
 
-/* The way back from an average is a wait of the host, which a graph does not have. */
-static int check_capture(void *stream, struct co_error *err)
-{
-    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    const cudaError_t result = cudaStreamIsCapturing(stream, &status);
-    if (result != cudaSuccess)
-        return words_cuda_failed("cudaStreamIsCapturing", result, err);
-    if (status == cudaStreamCaptureStatusNone)
-        return 0;
-    return co_fail(err, -ENOTSUP,
-                   "the stream captures a graph: the averages of a model cannot be in one; "
-                   "ddp_all_reduce() with the stream can");
-}
-
 static int reduce(struct device_group *g, const struct device_average *a, const char *what,
                   struct co_error *err)
 {
@@ -174,12 +207,12 @@ int average_run(struct device_group *g, const struct device_average *a, struct c
 {
     const char what[] = "the average of gradients";
     int code = wait_check(g, err);
-    if (code == 0)
-        code = check_capture(a->stream, err);
     if (code != 0 || (a->n == 0 && a->reduce == NULL))
         return code;
-    const cudaError_t followed = follow(g, a->stream);
-    code = followed != cudaSuccess ? words_cuda_failed(what, followed, err) : pack(g, a, err);
+    code = average_fork(g, a->stream, err);
+    if (code != 0)
+        return code;
+    code = pack(g, a, err);
     if (code != 0)
         return device_break(g, LIFE_FAILED, code, err);
     if (a->reduce != NULL && !a->reduce(a->arg, g->stream))
@@ -226,12 +259,28 @@ bool average_drain(struct device_group *g)
 {
     const uint64_t deadline_ms = co_deadline_ms(g->device->abort_timeout_ms);
     struct nap nap = {0};
-    while (g->stream != NULL && wait_ask_stream(g->stream) == cudaErrorNotReady) {
-        if (co_left_ms(deadline_ms) == 0)
-            return false;
+    bool is_late = g->is_undrained;
+    while (!is_late && g->stream != NULL && wait_ask_stream(g->stream) == cudaErrorNotReady) {
+        is_late = co_left_ms(deadline_ms) == 0;
         nap_take(&nap);
     }
-    return true;
+    pthread_mutex_lock(&g->device->mutex);
+    g->is_undrained = is_late;
+    pthread_mutex_unlock(&g->device->mutex);
+    return !is_late;
+}
+
+/* A graph that was launched has kernels behind those of the communicator, as the stream of averages
+ * has. Of a stream that captures nothing runs, and nothing may be asked. */
+bool average_drain_behind(struct device_group *g, void *stream)
+{
+    struct co_error err;
+    bool is_capturing;
+    if (device_check(g->device, &err) != 0)
+        return false; /* what could not be ended may stand there for ever */
+    if (average_is_capturing(g->device, stream, &is_capturing, &err) == 0 && !is_capturing)
+        follow(g, stream); /* where CUDA has failed nothing runs any more */
+    return average_drain(g);
 }
 
 void average_close(struct device_group *g)

@@ -108,6 +108,17 @@ static struct bucket_block *take_block(struct device *d, const void *at)
     return found;
 }
 
+/* CUDA waits for all kernels where it frees memory: what they do not end for stays. */
+static bool can_free(struct device *d)
+{
+    bool can = true;
+    pthread_mutex_lock(&d->mutex);
+    for (const struct device_group *g = d->first; g != NULL; g = g->next)
+        can = can && !g->is_undrained;
+    pthread_mutex_unlock(&d->mutex);
+    return can;
+}
+
 /* --- what NCCL knows -------------------------------------------------------------------------- */
 
 /* With the mutex held: that in which the address lies. */
@@ -307,6 +318,8 @@ void bucket_free(struct device *d, void *at)
 {
     struct bucket_mark *marks = NULL;
     bool may_go = true;
+    if (!can_free(d))
+        return;
     pthread_mutex_lock(&d->mutex);
     struct bucket_block *b = at != NULL ? take_block(d, at) : NULL;
     for (struct device_group *g = d->first; b != NULL && g != NULL; g = g->next)
@@ -367,6 +380,6 @@ int bucket_alloc_host(struct device *d, size_t bytes, void **ret, struct co_erro
 
 void bucket_free_host(struct device *d, void *at)
 {
-    (void)d;
-    cudaFreeHost(at);
+    if (can_free(d))
+        cudaFreeHost(at);
 }

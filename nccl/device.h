@@ -69,6 +69,7 @@ struct device_group { /* a communicator */
     cudaStream_t stream;   /* of averages; NULL: there were none */
     cudaEvent_t event;
     struct detour detour;
+    bool is_undrained;         /* what is there did not end in its time */
     struct bucket_mark *marks; /* owned; memory that is registered with it */
 };
 
@@ -157,10 +158,16 @@ int average_take(struct device_group *g, uint32_t *words, uint32_t *ret_words, s
                  struct co_error *err);
 int average_copy_out(struct device_group *g, void *to, const void *from, size_t bytes,
                      struct co_error *err);
+int average_is_capturing(struct device *d, void *stream, bool *ret, struct co_error *err);
+int average_fork(struct device_group *g, void *stream, struct co_error *err);
+int average_join(struct device_group *g, void *stream, struct co_error *err);
 int average_wait(struct device_group *g, uint64_t timeout_ms, struct co_error *err);
 /* Wait until what was on the stream of a broken communicator has ended, behind the kernels that
- * were told to: others may use the memory then. returns false: it did not in its time */
+ * were told to: others may use the memory then. returns false: it did not in its time, now or
+ * before */
 bool average_drain(struct device_group *g);
+/* Likewise, and what is on the program's stream, where graphs were launched */
+bool average_drain_behind(struct device_group *g, void *stream);
 void average_close(struct device_group *g); /* nothing of it runs any more */
 
 /* --- clip.c: likewise ------------------------------------------------------------------------- */

@@ -117,6 +117,13 @@ cudaError_t wait_ask_stream(cudaStream_t stream)
     return state;
 }
 
+/* The program's mistake: nothing is broken. */
+static int fail_captured(cudaError_t state, struct co_error *err)
+{
+    words_cuda_failed("a wait in the capture of a graph, on this stream or another", state, err);
+    return -EINVAL;
+}
+
 int wait_stream(struct device_group *g, void *stream, uint64_t timeout_ms, struct co_error *err)
 {
     const char what[] = "the work on a stream";
@@ -124,6 +131,8 @@ int wait_stream(struct device_group *g, void *stream, uint64_t timeout_ms, struc
     struct nap nap = {0};
     for (;;) {
         const cudaError_t state = wait_ask_stream(stream);
+        if (words_is_of_capture(state))
+            return fail_captured(state, err);
         if (state != cudaSuccess && state != cudaErrorNotReady)
             return device_break(g, LIFE_FAILED, words_cuda_failed(what, state, err), err);
         int code = ask_or_break(g, g, what, err); /* kernels of a broken one end, too */
@@ -146,6 +155,8 @@ int wait_alone(const struct device_job *job, void *stream, uint64_t timeout_ms,
         const cudaError_t state = wait_ask_stream(stream);
         if (state == cudaSuccess)
             return 0;
+        if (words_is_of_capture(state))
+            return fail_captured(state, err);
         if (state != cudaErrorNotReady) {
             words_cuda_failed("the work on a stream", state, err);
             job->tell(job->arg, -ECONNRESET, err->text);

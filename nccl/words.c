@@ -67,3 +67,9 @@ int words_cuda_failed(const char *what, cudaError_t result, struct co_error *err
     return co_fail(err, -EIO, "%s: CUDA reports '%s' (%s)", what, cudaGetErrorString(result),
                    cudaGetErrorName(result));
 }
+
+bool words_is_of_capture(cudaError_t result)
+{
+    return result >= cudaErrorStreamCaptureUnsupported &&
+           result <= cudaErrorStreamCaptureWrongThread;
+}

@@ -24,4 +24,8 @@ bool words_op(enum ddp_op op, ncclRedOp_t *ret);
 int words_nccl_failed(const char *what, ncclResult_t result, ncclComm_t comm, struct co_error *err);
 int words_cuda_failed(const char *what, cudaError_t result, struct co_error *err);
 
+/* Whether CUDA refuses something since a graph is captured: the program's mistake, and no failure
+ * of the device. */
+bool words_is_of_capture(cudaError_t result);
+
 #endif

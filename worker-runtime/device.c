@@ -45,6 +45,11 @@ static struct device_job job_of(const struct ddp_group *g)
     return (struct device_job){.arg = g->world, .look = on_look, .tell = on_tell};
 }
 
+void device_tell_mismatch(struct ddp_group *g, const char *text)
+{
+    on_tell(g->world, -EPROTO, text);
+}
+
 /* Only this rank knows of a failure that the others would wait for. */
 static int fail_alone(struct ddp_group *g, const char *what)
 {
@@ -300,12 +305,16 @@ int device_look(struct ddp_group *g, void *stream, bool is_late, struct co_error
                    : l->plugin->comm(l->group, &comm, err); /* which looks at the job first */
 }
 
-void device_end_waits(struct ddp_group *g, void *stream)
+/* Of a broken group the waits return at once: its kernels were told to end, and do so on their
+ * way. */
+bool device_end_waits(struct ddp_group *g, void *stream)
 {
     struct co_error err = {0};
     const struct device_link *l = group_any_device(g); /* which looks for all; NULL: none waits */
-    if (l != NULL && l->plugin->wait(l->group, stream, 0, &err) == 0)
-        l->plugin->wait_averages(l->group, 0, &err);
+    if (l == NULL || (l->plugin->wait(l->group, stream, 0, &err) == 0 &&
+                      l->plugin->wait_averages(l->group, 0, &err) == 0))
+        return true;
+    return l->plugin->drain(l->group, stream);
 }
 
 int device_wait(struct ddp_group *g, void *stream)
@@ -326,7 +335,8 @@ int device_wait(struct ddp_group *g, void *stream)
 }
 
 /* CUDA waits for all kernels where memory is freed, and knows nothing of peers that died: nobody's
- * kernel may wait for them by then. Of a device that is lost nothing is freed. */
+ * kernel may wait for them by then. What cannot be freed, nor anything of a device that is lost,
+ * stays. */
 void device_free(struct ddp_group *g, void *at, void *stream)
 {
     const struct device_plugin *plugin;
@@ -334,8 +344,7 @@ void device_free(struct ddp_group *g, void *at, void *stream)
     struct co_error err = {0};
     if (at == NULL || device_load(g->world->local_rank, &plugin, &device, &err) != 0)
         return;
-    device_end_waits(g, stream);
-    if (plugin->check(device, &err) == 0)
+    if (device_end_waits(g, stream) && plugin->check(device, &err) == 0)
         plugin->free(device, at);
 }
 

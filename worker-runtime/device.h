@@ -64,8 +64,10 @@ int device_norm(const struct ddp_group *g, enum device_norm step, const struct d
 int device_wait(struct ddp_group *g, void *stream);
 
 /* Wait for what is on the stream and for averages; where the job is broken end what waits there for
- * a peer that died. Behind it CUDA's own waits end, too. */
-void device_end_waits(struct ddp_group *g, void *stream);
+ * a peer that died, and wait until it has ended. Behind it CUDA's own waits end, too.
+ *
+ * returns   false: something on the stream has not ended in its time */
+bool device_end_waits(struct ddp_group *g, void *stream);
 
 /* Whether what is on the stream may be waited for by other means: nothing is there that waits for a
  * peer which died, and was not ended here.
@@ -83,6 +85,15 @@ int device_enlist(struct ddp_group *g, const void *at);
 void device_delist(struct ddp_group *g, const void *at);
 int device_take_words(struct ddp_group *g, uint32_t *words, uint32_t *ret_words, size_t n);
 int device_wait_averages(struct ddp_group *g);
+
+/* Whether the stream captures a graph now. returns 0; DDP_EINVAL it did, and CUDA has given up */
+int device_is_capturing(const struct ddp_group *g, void *stream, bool *ret);
+/* As the plug-in's. return also DDP_EUNSUPPORTED: the capture has been spoiled; nothing is broken
+ */
+int device_fork_averages(struct ddp_group *g, void *stream);
+int device_join_averages(struct ddp_group *g, void *stream);
+/* Break the job: what the ranks put on their devices differs. Who waits for it hears so. */
+void device_tell_mismatch(struct ddp_group *g, const char *text);
 
 /* Copy memory of the device to the host, behind all averages, and wait for it: none may wait for a
  * peer any more. */

@@ -42,3 +42,26 @@ int device_wait_averages(struct ddp_group *g)
     const struct device_link *l = g->device;
     return rt_return(l->plugin->wait_averages(l->group, 0, &err), &err);
 }
+
+/* --- in a graph ------------------------------------------------------------------------------- */
+
+int device_is_capturing(const struct ddp_group *g, void *stream, bool *ret)
+{
+    const struct device_plugin *plugin;
+    struct device *device;
+    struct co_error err = {0};
+    int rc = device_get(g, &plugin, &device);
+    return rc != DDP_OK ? rc : rt_return(plugin->is_capturing(device, stream, ret, &err), &err);
+}
+
+int device_fork_averages(struct ddp_group *g, void *stream)
+{
+    struct co_error err = {0};
+    return rt_return(g->device->plugin->fork_averages(g->device->group, stream, &err), &err);
+}
+
+int device_join_averages(struct ddp_group *g, void *stream)
+{
+    struct co_error err = {0};
+    return rt_return(g->device->plugin->join_averages(g->device->group, stream, &err), &err);
+}

@@ -138,7 +138,7 @@ struct device_plugin {
                    struct co_error *err);
 
     /* Wait for all that is in the order of a stream.
-     * returns   also -ETIMEDOUT, which breaks the job */
+     * returns   also -ETIMEDOUT, which breaks the job; -EINVAL a graph is captured */
     int (*wait)(struct device_group *g, void *stream, uint64_t timeout_ms, struct co_error *err);
     /* Likewise, of a process that has no communicator. */
     int (*wait_alone)(const struct device_job *job, void *stream, uint64_t timeout_ms,
@@ -154,7 +154,8 @@ struct device_plugin {
      * returns    also -ENOMEM */
     int (*alloc)(struct device *d, size_t bytes, bool for_nccl, void *stream, void **ret,
                  struct co_error *err);
-    void (*free)(struct device *d, void *at); /* NULL is fine */
+    /* NULL is fine. What drain() has waited for in vain may use it: then it stays. */
+    void (*free)(struct device *d, void *at);
 
     /* Tell the group's communicator of memory of alloc(), so that it copies nothing: that in which
      * the address lies. Told before is fine. It ends with the communicator, or with the memory. All
@@ -167,7 +168,7 @@ struct device_plugin {
     /* Memory of the host that copies go to without a wait of the host, zeroed.
      * returns   0; -ENOMEM, -EIO */
     int (*alloc_host)(struct device *d, size_t bytes, void **ret, struct co_error *err);
-    void (*free_host)(struct device *d, void *at); /* NULL is fine */
+    void (*free_host)(struct device *d, void *at); /* likewise */
 
     /* What clip() needs, and averages that have a wire, a factor, or look for what is not finite.
      * Before anything is on the device's streams that waits for a peer.
@@ -184,8 +185,9 @@ struct device_plugin {
      * returns   0; -ENOTSUP the stream captures a graph, and ret_norm is not NULL; -EIO */
     int (*clip)(struct device *d, const struct device_clip *c, struct co_error *err);
 
-    /* Average in place, beside the stream, as soon as what is in its order now is done.
-     * returns   also -ENOTSUP: the stream captures a graph */
+    /* Average in place, beside the stream, as soon as what is in its order now is done. Of a stream
+     * that captures a graph it comes into that.
+     * returns   also -ENOTSUP: CUDA has given the capture up; nothing is broken */
     int (*average)(struct device_group *g, const struct device_average *a, struct co_error *err);
     /* Copy words to the host, behind all averages until now, and zero them.
      *
@@ -196,6 +198,16 @@ struct device_plugin {
      * waits for a peer. returns as run() */
     int (*copy_out)(struct device_group *g, void *to, const void *from, size_t bytes,
                     struct co_error *err);
+    /* Whether a stream captures a graph. returns 0; -EINVAL it did, and CUDA has given that up */
+    int (*is_capturing)(struct device *d, void *stream, bool *ret, struct co_error *err);
+    /* Put what comes on the stream of averages behind what is on that stream now; and the other way
+     * round. One that captures has both streams in its graph from the first to the second.
+     * return   as average() */
+    int (*fork_averages)(struct device_group *g, void *stream, struct co_error *err);
+    int (*join_averages)(struct device_group *g, void *stream, struct co_error *err);
+    /* Wait until what is on the stream has ended, and all averages, behind kernels of a broken
+     * communicator that were told to end. returns false: they did not in their time */
+    bool (*drain)(struct device_group *g, void *stream);
     /* Wait for all averages. returns as wait() */
     int (*wait_averages)(struct device_group *g, uint64_t timeout_ms, struct co_error *err);
 

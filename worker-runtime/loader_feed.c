@@ -24,13 +24,13 @@ int loader_feed_open(struct loader_feed *f, struct ddp_group *g, void *stream, u
     return code;
 }
 
-/* Of a GPU that is lost to this process, or that a fork did not inherit, nothing can be freed. */
+/* Of a GPU that is lost to this process, or that a fork did not inherit, nothing can be freed, nor
+ * where something on the stream does not end. */
 void loader_feed_close(struct loader_feed *f)
 {
     struct co_error err = {0};
     if (f->feed != NULL && !process_is_forked()) {
-        device_end_waits(f->group, f->stream);
-        if (f->plugin->check(f->device, &err) == 0)
+        if (device_end_waits(f->group, f->stream) && f->plugin->check(f->device, &err) == 0)
             f->plugin->feed_close(f->feed);
     }
     *f = (struct loader_feed){0};

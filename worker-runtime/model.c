@@ -119,10 +119,12 @@ static int allocate(struct ddp_model *m)
     m->sizes = calloc(m->n_tensors, sizeof(*m->sizes));
     m->order = calloc(m->n_tensors, sizeof(*m->order));
     m->order_words = calloc(m->n_tensors + 1, sizeof(*m->order_words));
-    if (m->opts.allow_unused)
+    if (m->opts.allow_unused) {
         m->used = calloc(m->n_tensors, sizeof(*m->used));
+        m->used_in_graph = calloc(m->n_tensors, sizeof(*m->used));
+    }
     if (m->sizes == NULL || m->order == NULL || m->order_words == NULL ||
-        (m->opts.allow_unused && m->used == NULL))
+        (m->opts.allow_unused && (m->used == NULL || m->used_in_graph == NULL)))
         return rt_fail(DDP_ENOMEM, "no memory for a model of %zu tensors", m->n_tensors);
     for (size_t i = 0; i < m->n_tensors; i++)
         m->sizes[i] = (struct bucket_tensor){.bytes = m->tensors[i].count *
@@ -247,6 +249,7 @@ void ddp_model_destroy(struct ddp_model *m)
     free(m->order);
     free(m->order_words);
     free(m->used);
+    free(m->used_in_graph);
     free(m);
 }
 

@@ -12,10 +12,13 @@
 
 /* --- around the average ----------------------------------------------------------------------- */
 
-/* Before the first bucket: this rank's part of a weighted average. */
+/* Before the first bucket: whether all ranks do the same, and this rank's part of a weighted
+ * average. */
 static int begin_step(struct ddp_model *m)
 {
     m->has_begun = true;
+    if (m->is_captured && m->step != MODEL_STEP_CAPTURED)
+        return model_graph_meet(m, false);
     if (!m->opts.weighted)
         return 0;
     const double own = m->is_joined ? 0 : m->weight;
@@ -268,10 +271,14 @@ static bool is_back(const struct model_bucket *b)
     return is_done;
 }
 
+static bool has_complete(const struct ddp_model *m)
+{
+    return m->n_launched < m->set.plan.n_buckets && ready_is_complete(&m->set.ready, m->n_launched);
+}
+
 static int launch_complete(struct ddp_model *m)
 {
-    while (m->n_launched < m->set.plan.n_buckets &&
-           ready_is_complete(&m->set.ready, m->n_launched)) {
+    while (has_complete(m)) {
         int rc = launch(m, m->n_launched);
         if (rc != 0)
             return rc;
@@ -282,7 +289,11 @@ static int launch_complete(struct ddp_model *m)
 
 int model_average_some(struct ddp_model *m)
 {
-    int rc = m->opts.delay_allreduce ? 0 : launch_complete(m);
+    int rc = 0;
+    if (!m->opts.delay_allreduce && has_complete(m))
+        rc = model_graph_look(m);
+    if (rc == 0 && !m->opts.delay_allreduce)
+        rc = launch_complete(m);
     while (rc == 0 && m->n_averaged < m->n_launched && is_back(&m->set.at[m->n_averaged]))
         rc = finish(m, m->n_averaged++);
     return rc;
@@ -305,8 +316,21 @@ int model_average_all(struct ddp_model *m)
     return rc;
 }
 
+int model_average_capture(struct ddp_model *m)
+{
+    int rc = launch_complete(m);
+    if (rc != 0)
+        return rc;
+    rc = model_device_close_graph(m);
+    if (rc == DDP_EUNSUPPORTED)
+        return model_keep_failure(m, rc, false);
+    return rc != 0 ? fail(m, m->n_launched - 1, rc) : 0;
+}
+
 void model_average_stop(struct ddp_model *m, bool waits)
 {
+    if (m->step == MODEL_STEP_CAPTURED)
+        return; /* none of it runs */
     if (model_is_on_device(m) && waits && m->n_launched > 0 && !m->broken)
         model_device_wait(m); /* whether well or not: nothing runs afterwards */
     for (size_t k = 0; m->set.at != NULL && k < m->set.plan.n_buckets; k++) {

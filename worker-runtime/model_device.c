@@ -12,7 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_FOUND = 2 }; /* words of device_average.found_inf */
+/* Words of the device, which come to the host behind the averages of a step, and are zeroed: those
+ * of device_average.found_inf. Of the last one the device always has 0, by which the host sees that
+ * a graph has run. */
+enum { FOUND_OWN, FOUND_AVERAGED, FOUND_NOT_RUN, N_FOUND };
 
 /* --- what this rank has ----------------------------------------------------------------------- */
 
@@ -68,9 +71,9 @@ int model_device_prepare(struct ddp_model *m)
     int rc = check_memory(m);
     if (rc == 0)
         rc = prepare_clip(m);
-    if (rc == 0 && model_looks_for_nonfinite(m))
+    if (rc == 0 && model_device_averages(m))
         rc = device_alloc(m->g, N_FOUND * sizeof(*m->found), false, m->opts.stream, &found);
-    if (rc == 0 && model_looks_for_nonfinite(m))
+    if (rc == 0 && model_device_averages(m))
         rc = device_alloc_host(m->g, N_FOUND * sizeof(*m->found), &host);
     m->found = found;
     m->found_host = host;
@@ -160,7 +163,7 @@ static int send_pieces(struct ddp_model *m, const struct device_piece *piece,
     a.dtype = b->dtype;
     a.wire = b->wire;
     a.wire_dtype = b->wire_dtype;
-    a.found_inf = m->found;
+    a.found_inf = model_looks_for_nonfinite(m) ? m->found : NULL;
     a.stream = m->opts.stream;
     a.is_sum = a.is_sum && !is_alone;
     a.before = is_alone ? 1 : a.before;
@@ -223,9 +226,11 @@ static int find_nonfinite(struct ddp_model *m, size_t i, size_t *ret_at)
 
 static int hear_found(struct ddp_model *m)
 {
-    if (m->opts.check_finite && m->found_host[0] != 0)
+    if (!model_looks_for_nonfinite(m))
+        return 0;
+    if (m->opts.check_finite && m->found_host[FOUND_OWN] != 0)
         m->own_bad = 0;
-    if (m->found_host[1] == 0)
+    if (m->found_host[FOUND_AVERAGED] == 0)
         return 0;
     if (m->opts.tell_nonfinite)
         m->bad = 0; /* nobody asks which */
@@ -243,10 +248,48 @@ int model_device_wait(struct ddp_model *m)
 {
     if (!model_device_averages(m))
         return 0;
-    int rc = m->found != NULL ? device_take_words(m->g, m->found, m->found_host, N_FOUND) : 0;
+    int rc = 0;
+    if (model_looks_for_nonfinite(m))
+        rc = device_take_words(m->g, m->found, m->found_host, N_FOUND);
     if (rc == 0)
         rc = device_wait_averages(m->g);
-    return rc == 0 && m->found != NULL ? hear_found(m) : rc;
+    model_device_arm_replay(m); /* the words have come without one */
+    return rc == 0 ? hear_found(m) : rc;
+}
+
+/* --- in a graph ------------------------------------------------------------------------------- */
+
+/* A model without gradients has sent no bucket: the stream of averages comes into the graph
+ * here. */
+int model_device_close_graph(struct ddp_model *m)
+{
+    if (!model_device_averages(m))
+        return 0;
+    int rc = device_fork_averages(m->g, m->opts.stream);
+    if (rc == 0)
+        rc = device_take_words(m->g, m->found, m->found_host, N_FOUND);
+    return rc == 0 ? device_join_averages(m->g, m->opts.stream) : rc;
+}
+
+void model_device_arm_replay(struct ddp_model *m)
+{
+    if (m->found_host != NULL)
+        m->found_host[FOUND_NOT_RUN] = 1;
+}
+
+int model_device_wait_replay(struct ddp_model *m)
+{
+    if (!model_device_averages(m))
+        return 0;
+    int rc = device_wait(m->g, m->opts.stream);
+    if (rc != 0)
+        return rc;
+    const bool has_run = m->found_host[FOUND_NOT_RUN] == 0;
+    model_device_arm_replay(m);
+    if (has_run)
+        return hear_found(m);
+    return rt_fail(DDP_EINVAL, "ddp_model_replayed: no graph with a step of the model has run on "
+                               "its stream since the last call");
 }
 
 /* --- clipping --------------------------------------------------------------------------------- */

@@ -10,6 +10,7 @@
  *   model_clip.c      the norm of all gradients
  *   model_agree.c     do all ranks describe the same network?
  *   model_device.c    gradients that lie on a GPU
+ *   model_graph.c     steps in a CUDA graph
  *
  * Failures: a broken group (a peer died, ranks differ, a deadline passed) stays broken, and each
  * call returns it from then on. A misuse of this rank must not make the other ranks wait: the step
@@ -74,6 +75,13 @@ struct model_homes {                 /* of gradients that the library allocated 
     uint8_t *memory[DDP_UINT64 + 1]; /* of ddp_alloc(), per bucket of the plan */
 };
 
+enum model_step {                      /* the one at hand, of a model with a stream */
+                  MODEL_STEP_NONE,     /* none has begun, or nobody asked */
+                  MODEL_STEP_PLAIN,    /* its buckets are averaged now */
+                  MODEL_STEP_CAPTURED, /* they go into a graph */
+                  MODEL_STEP_REFUSED,  /* it cannot be in that graph; the failure says why */
+};
+
 struct ddp_model {
     struct group_child child; /* first member */
     struct ddp_group *g;
@@ -89,8 +97,9 @@ struct ddp_model {
     struct trace *trace;   /* borrowed, of the world; NULL: there is none */
 
     /* of the step */
-    size_t n_launched;    /* buckets before this one are on their way, or averaged */
-    size_t n_averaged;    /* buckets before this one are averaged */
+    size_t n_launched; /* buckets before this one are on their way, or averaged */
+    size_t n_averaged; /* buckets before this one are averaged */
+    enum model_step step;
     bool has_begun;       /* what comes before the first bucket of a step is done */
     bool is_joined;       /* this rank takes part with zeros */
     double factor;        /* of a weighted model: this rank's part of the average */
@@ -103,7 +112,7 @@ struct ddp_model {
     bool broken;          /* the failure is the group's, and stays */
     char failure_text[CO_ERROR_TEXT_BYTES];
 
-    /* of a model with a stream that looks for what is not finite: two words (device_average) */
+    /* of a model with a stream that goes through a communicator: see model_device.c */
     uint32_t *found;      /* owned; memory of the device */
     uint32_t *found_host; /* owned; as they were at the end of a step's averages */
     char unregistered[CO_ERROR_TEXT_BYTES]; /* why NCCL was not told of memory */
@@ -116,11 +125,13 @@ struct ddp_model {
     /* of all steps */
     bool found_inf; /* with tell_nonfinite, of the last one that counted */
     bool accumulates;
+    bool is_captured; /* a graph has a step */
     double weight;
-    uint8_t *used;        /* owned; per gradient, in the last step; NULL: all are */
-    int scale_fd;         /* by which ddprun asks for a checkpoint; -1: it does not */
-    uint64_t n_steps;     /* that ended, well or not: part of what ranks agree on */
-    int last_active_rank; /* the lowest one that was not joined in the last step that had one */
+    uint8_t *used;          /* owned; per gradient, in the last step; NULL: all are */
+    uint8_t *used_in_graph; /* owned; likewise, of this rank in the step that was captured last */
+    int scale_fd;           /* by which ddprun asks for a checkpoint; -1: it does not */
+    uint64_t n_steps;       /* that ended, well or not: part of what ranks agree on */
+    int last_active_rank;   /* the lowest one that was not joined in the last step that had one */
     struct ddp_model_stats stats;
 };
 
@@ -143,6 +154,19 @@ int model_keep_failure(struct ddp_model *m, int status, bool is_the_groups);
 int model_tell_failure(const struct ddp_model *m);
 
 void model_begin_step(struct ddp_model *m);
+/* Take what was not said to be ready as it is meant: all of them, an error, or unused. */
+void model_take_the_rest(struct ddp_model *m);
+/* Write down which gradients this rank has used. NULL: nobody asks */
+void model_note_used(const struct ddp_model *m, uint8_t *used);
+
+/* Behind the averages of a step: agree on it, and what comes with a step that counts.
+ *
+ * rc               what became of the averages; a failure was kept
+ * n_said           see model_reorder()
+ * ret_any_active   see model_finish_step()
+ * returns          a public status */
+int model_end_step(struct ddp_model *m, int rc, uint64_t began_ns, size_t n_said,
+                   bool *ret_any_active);
 
 /* Average all buckets and agree on the step. `is_joined` is set before by who joins.
  *
@@ -189,6 +213,8 @@ void model_copy_out(struct ddp_model *m);
 int model_average_some(struct ddp_model *m);
 /* All of them. */
 int model_average_all(struct ddp_model *m);
+/* Put all of them into the graph that the stream captures; nothing is waited for. */
+int model_average_capture(struct ddp_model *m);
 /* Nothing is on its way afterwards. The last chance before memory is freed.
  *
  * waits   false: what others must come for is left to the end of the group */
@@ -239,8 +265,33 @@ int model_device_hook(struct ddp_model *m, const struct model_bucket *b,
 /* Wait for all that are, and hear what they found. returns a public status */
 int model_device_wait(struct ddp_model *m);
 
+/* Finish what goes into a graph: what is found comes to the host, the program's stream behind all.
+ * returns a public status; DDP_EUNSUPPORTED: the capture has been spoiled */
+int model_device_close_graph(struct ddp_model *m);
+/* Before a launch: who sees it has not run. */
+void model_device_arm_replay(struct ddp_model *m);
+/* Wait for a launch, and hear what it found; arms the next one. returns a public status; DDP_EINVAL
+ * none has run */
+int model_device_wait_replay(struct ddp_model *m);
+
 /* ddp_model_clip() */
 int model_device_clip(struct ddp_model *m, double max_norm, double *ret_norm);
+
+/* --- model_graph.c: the states are in docs/nccl.md, "Graphs". On CPUs these return 0 ---------- */
+
+/* In a call that belongs to a step: the first one finds out where the step goes. returns 0;
+ * otherwise a status, which was kept: the step is not in a graph that it should be in */
+int model_graph_enter(struct ddp_model *m);
+/* Before something is put on a stream: whether it still goes there. returns likewise */
+int model_graph_look(struct ddp_model *m);
+/* The end of a step that is captured, or was refused. returns a public status */
+int model_graph_finish(struct ddp_model *m);
+/* Whether a call may be made between steps, outside of a capture. returns 0; DDP_EINVAL, not
+ * kept */
+int model_graph_check_outside(struct ddp_model *m, const char *name);
+/* Where steps were captured: do all ranks replay this one, or none? Collective. returns 0;
+ * DDP_EMISMATCH, the job has been broken; else as ddp_all_reduce() */
+int model_graph_meet(struct ddp_model *m, bool replays);
 
 /* --- model_commit.c --------------------------------------------------------------------------- */
 

@@ -34,6 +34,9 @@ int ddp_join(struct ddp_model *m)
         return rt_fail(DDP_EINVAL, "ddp_join: the model is NULL");
     if (m->broken)
         return model_tell_failure(m);
+    int rc = model_graph_check_outside(m, "ddp_join");
+    if (rc != 0)
+        return rc;
     if (m->set.ready.n_said > 0) { /* perhaps on their way: they cannot be zeros any more */
         rt_fail(DDP_EINVAL, "ddp_join: %zu gradients of a step were said to be ready",
                 m->set.ready.n_said);
@@ -42,7 +45,7 @@ int ddp_join(struct ddp_model *m)
     }
     m->accumulates = false;
     while (any_active) {
-        int rc = shadow(m, &any_active);
+        rc = shadow(m, &any_active);
         if (rc != 0)
             return rc;
     }

@@ -15,6 +15,7 @@ void model_begin_step(struct ddp_model *m)
     ready_begin(&m->set.ready);
     m->n_launched = m->n_averaged = 0;
     m->has_begun = false;
+    m->step = MODEL_STEP_NONE;
     m->own_bad = m->bad = MODEL_NONE;
     m->backward_ns = 0;
 }
@@ -52,6 +53,9 @@ int ddp_model_ready(struct ddp_model *m, size_t i)
     }
     if (m->accumulates)
         return 0;
+    int rc = model_is_on_device(m) ? model_graph_enter(m) : 0;
+    if (rc != 0)
+        return rc;
     if (ready_is_said(&m->set.ready, i)) {
         rt_fail(DDP_EINVAL,
                 "ddp_model_ready: gradient %zu '%s' was said to be ready before in this step", i,
@@ -99,7 +103,7 @@ static void fail_never_ready(struct ddp_model *m)
 }
 
 /* What was not said: all of them, an error, or unused. */
-static void take_the_rest(struct ddp_model *m)
+void model_take_the_rest(struct ddp_model *m)
 {
     const struct ready *r = &m->set.ready;
     const bool are_unused = m->opts.allow_unused;
@@ -134,10 +138,10 @@ static int wait_if_told(struct ddp_model *m)
     return rc == 0 ? 0 : model_keep_failure(m, rc, true);
 }
 
-static void note_used(struct ddp_model *m)
+void model_note_used(const struct ddp_model *m, uint8_t *used)
 {
-    for (size_t i = 0; m->used != NULL && i < m->n_tensors; i++)
-        m->used[i] = ready_is_said(&m->set.ready, i) && !m->is_joined;
+    for (size_t i = 0; used != NULL && i < m->n_tensors; i++)
+        used[i] = ready_is_said(&m->set.ready, i) && !m->is_joined;
 }
 
 /* The step counts. What fails from here on is told by the next call. */
@@ -157,9 +161,8 @@ static void complete(struct ddp_model *m, uint64_t began_ns, size_t n_said, bool
         model_keep_failure(m, rc, true);
 }
 
-/* Behind the averages, of which rc says what became of them. */
-static int end_step(struct ddp_model *m, int rc, uint64_t began_ns, size_t n_said,
-                    bool *ret_any_active)
+int model_end_step(struct ddp_model *m, int rc, uint64_t began_ns, size_t n_said,
+                   bool *ret_any_active)
 {
     if (rc == 0)
         rc = combine_used(m);
@@ -184,10 +187,10 @@ int model_finish_step(struct ddp_model *m, bool *ret_any_active)
     const size_t n_said = m->set.ready.n_said;
     const uint64_t began_ns = co_now_ns();
     m->stats.n_overlapped = m->n_averaged;
-    note_used(m);
-    take_the_rest(m);
+    model_note_used(m, m->used);
+    model_take_the_rest(m);
     m->n_steps++;
-    return end_step(m, model_average_all(m), began_ns, n_said, ret_any_active);
+    return model_end_step(m, model_average_all(m), began_ns, n_said, ret_any_active);
 }
 
 int ddp_model_sync(struct ddp_model *m)
@@ -197,6 +200,11 @@ int ddp_model_sync(struct ddp_model *m)
         return model_tell_failure(m);
     if (m->accumulates)
         return 0;
+    int rc = model_graph_look(m);
+    if (model_is_on_device(m) && m->step != MODEL_STEP_PLAIN)
+        return model_graph_finish(m);
+    if (rc != 0) /* the step goes on behind the capture */
+        return rc;
     if (m->backward_ns != 0)
         trace_span(m->trace, "backward", m->backward_ns);
     return model_finish_step(m, &any_active);

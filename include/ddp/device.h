@@ -19,10 +19,11 @@
  *              group with a stream, as collective.h says. Calls of CUDA know nothing of peers:
  *              wait by ddp_stream_wait(), not by cudaStreamSynchronize(); and call it before
  *              cudaFree(), which waits for all kernels
- *   graphs     may capture all calls with a stream but steps of a model, once the group has a
- *              communicator. A graph is of its generation; a launch asks nobody about peers.
- *              Destroy it before its group ends: NCCL does not let a communicator go before its
- *              graphs (docs/nccl.md)
+ *   graphs     may capture all calls with a stream, once the group has a communicator; of a model
+ *              see ddp_model_replayed(). All ranks capture a call, and launch its graph, or none
+ *              does. A graph is of its generation; a launch asks nobody about peers. Destroy it
+ *              before its group ends: NCCL does not let a communicator go before its graphs
+ *              (docs/nccl.md)
  *   DDP_ERESPAWN  this process cannot use its GPU any more, or the failure is its own: return from
  *              main, or call ddp_fatal(), which exits with status 75; ddprun --max-restarts starts
  *              another process in its place
@@ -44,7 +45,7 @@ extern "C" {
  *
  * timeout_ms   0: as any other call
  * returns      0
- *              DDP_EINVAL        the group has no communicator yet
+ *              DDP_EINVAL        the group has no communicator yet, or a graph is captured
  *              DDP_ETIMEOUT      the time is over; the job is broken
  *              DDP_ERESPAWN      CUDA or NCCL failed here
  *              DDP_EPEER, DDP_RETRY  as a collective; what is on the stream has ended */

@@ -95,8 +95,8 @@ struct ddp_model_opts {        /* zeroed: all defaults. The same on all ranks */
                                    Borrowed like the tensors */
     size_t n_buffers;
     void *stream; /* parameters, gradients and buffers are memory of this rank's GPU (device.h), and
-                     this CUDA stream computes: a gradient is ready in its order. No step while it
-                     captures a graph. NULL: memory of the CPU */
+                     this CUDA stream computes: a gradient is ready in its order. A step may be
+                     captured in a CUDA graph: see ddp_model_replayed(). NULL: memory of the CPU */
     bool nccl_memory; /* with a stream: gradients that the library allocates, and what travels of
                          them, are memory of ncclMemAlloc() that is registered with the group's
                          communicator: NCCL copies nothing. Blocks are of 2 MiB or more. Where it
@@ -172,6 +172,35 @@ int ddp_model_ready_range(struct ddp_model *m, size_t first, size_t n);
  * cost      the buckets that are left; then an exchange of the size of a barrier */
 int ddp_model_sync(struct ddp_model *m);
 
+/* Of a model with a stream: finish a step that a CUDA graph has brought. To capture one, call
+ * ddp_model_ready() and ddp_model_sync() between cudaStreamBeginCapture() and
+ * cudaStreamEndCapture() of the model's stream, as in a step: the averages become part of the
+ * graph, ddp_model_sync() returns at once, and no step is counted. Then, for each step, launch the
+ * graph on that stream and call this behind it. It waits for the stream, and agrees with all ranks
+ * that the step counts, as ddp_model_sync() does. The optimiser stands behind it, in another graph
+ * or in none: parameters may change once the step counts.
+ *
+ * In a capture ddp_model_sync() returns 0, and the graph will have a step, or this rank's failure,
+ * and it will not: DDP_EINVAL, it would be the first step, or not all of it was called in the
+ * capture, or as in any step; DDP_EUNSUPPORTED, the model is weighted, or CUDA has given the
+ * capture up; DDP_EPEER and the like, the group is broken. Of a step that had begun before the
+ * capture it returns DDP_EINVAL, and has to be called again behind it: that step fails on all
+ * ranks.
+ *
+ * Capturing, and each step: on all ranks, or on none. So a rank in ddp_join() cannot meet those
+ * that replay. The model's first step is a plain one; a weighted model has no others. No graph is
+ * launched when its model has gone. Destroy it before the function that ddp_run() calls returns,
+ * and end a capture, whatever failed in it; there the next generation captures its own.
+ *
+ * returns   as ddp_model_sync(), and
+ *           DDP_EINVAL     no graph with a step has run on the stream since the last call: the step
+ *                          fails on all ranks; or, of this rank alone, and nothing was done, the
+ *                          model has no stream, no step was captured, a plain one has begun, or the
+ *                          stream captures
+ *           DDP_EMISMATCH  another rank did not replay this step, and the group is broken
+ * cost      the exchange at the end of a step, and another beside the graph */
+int ddp_model_replayed(struct ddp_model *m);
+
 /* Accumulate gradients over several backward passes (torch's no_sync()): while it is on
  * ddp_model_ready() and ddp_model_sync() do nothing, and return 0 unless the group is broken.
  * Turn it off before the last of these passes. Divide the loss yourself.
@@ -196,8 +225,9 @@ int ddp_model_weight(struct ddp_model *m, double weight);
  * program calls no other collectives of the group: nobody would meet them here.
  *
  * cost      a step of zeros when all are here, and the broadcast of the parameters
- * returns   0; DDP_EINVAL in the middle of a step, which is finished and fails on all ranks; else
- *           as ddp_model_sync() */
+ * returns   0; DDP_EINVAL in the middle of a step, which is finished and fails on all ranks, or in
+ *           the capture of a graph, and nothing was done; else as ddp_model_sync(). Where others
+ *           replay steps, DDP_EMISMATCH on all ranks */
 int ddp_join(struct ddp_model *m);
 
 /* --- after a step ----------------------------------------------------------------------------- */
@@ -240,7 +270,7 @@ struct ddp_model_stats {
     size_t n_in_place;        /* of these: no copies */
     size_t n_overlapped;      /* buckets that were averaged when ddp_model_sync() was called last */
     bool was_reordered;       /* buckets are no longer those of the tensors from last to first */
-    uint64_t sync_ns;         /* time in the last ddp_model_sync() */
+    uint64_t sync_ns;         /* time in the last ddp_model_sync(), or ddp_model_replayed() */
     bool is_registered;       /* with nccl_memory: NCCL knows all memory of the buckets */
     const char *unregistered; /* with nccl_memory, why it does not, for people: lent until the model
                                  is destroyed. NULL: it does, or was not asked to */

@@ -3,15 +3,19 @@
  * fail as the double's faults say; whoever comes to the end says which steps it counted, and that
  * all sums were right.
  *
- *   gpu_trainer STEPS
+ *   gpu_trainer STEPS [graph]
+ *
+ *   graph   the model's steps but the first of each generation are replayed from a CUDA graph
  *
  * exit status   0; 3 a wrong sum; else as ddp_fatal() */
 #include <cuda_runtime_api.h>
 #include <ddp/ddp.h>
 #include <ddp/device.h>
 #include <ddp/loader.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { COUNT = 3000, WRONG = 3, SAMPLES = 1000, BATCH = 5 };
@@ -20,8 +24,11 @@ struct training {
     int n_steps;
     cudaStream_t stream;
     int32_t *gpu, *host;
-    float *param;                /* on the GPU: how many steps were counted */
-    float *grad;                 /* of the library's: for the life of the process */
+    float *param; /* on the GPU: how many steps were counted */
+    float *grad;  /* of the library's: for the life of the process */
+    bool uses_graph;
+    float *own;            /* of the host, pinned: what a graph takes as this rank's gradient */
+    cudaGraphExec_t graph; /* of the generation; NULL */
     struct ddp_dataset *samples; /* each is its own number, as a byte */
     struct ddp_loader *loader;   /* the group's */
     struct ddp_batch batch;      /* on the GPU */
@@ -45,6 +52,8 @@ static int open_gpu(struct ddp_group *g, struct training *t)
         result = cudaMalloc((void **)&t->gpu, COUNT * sizeof *t->gpu);
     if (result == cudaSuccess)
         result = cudaMalloc((void **)&t->param, sizeof *t->param);
+    if (result == cudaSuccess)
+        result = cudaHostAlloc((void **)&t->own, sizeof *t->own, cudaHostAllocDefault);
     if (result == cudaSuccess)
         result = cudaMemsetAsync(t->param, 0, sizeof *t->param, t->stream);
     t->host = malloc(COUNT * sizeof *t->host);
@@ -154,16 +163,48 @@ static int sum(struct ddp_group *g, struct training *t)
     return rc == 0 ? check_values(g, t) : rc;
 }
 
+/* A backward pass, plain or into a graph. */
+static int put_gradient(struct training *t, struct ddp_model *m)
+{
+    const cudaError_t result =
+        cudaMemcpyAsync(t->grad, t->own, sizeof *t->own, cudaMemcpyHostToDevice, t->stream);
+    if (result != cudaSuccess)
+        return cuda_failed("copy to the GPU", result);
+    int rc = ddp_model_ready(m, 0);
+    return rc == 0 ? ddp_model_sync(m) : rc;
+}
+
+/* What was begun is ended, whatever failed in it: this may be the end of the generation. */
+static int capture(struct training *t, struct ddp_model *m)
+{
+    cudaGraph_t graph = NULL;
+    cudaError_t result = cudaStreamBeginCapture(t->stream, cudaStreamCaptureModeThreadLocal);
+    if (result != cudaSuccess)
+        return cuda_failed("a capture", result);
+    int rc = put_gradient(t, m);
+    result = cudaStreamEndCapture(t->stream, &graph);
+    if (rc == 0 && result == cudaSuccess)
+        result = cudaGraphInstantiate(&t->graph, graph, 0);
+    if (graph != NULL)
+        cudaGraphDestroy(graph);
+    if (rc != 0)
+        cudaGetLastError();
+    return rc != 0 || result == cudaSuccess ? rc : cuda_failed("a graph", result);
+}
+
+static int replay(struct training *t, struct ddp_model *m)
+{
+    const cudaError_t result = cudaGraphLaunch(t->graph, t->stream);
+    return result == cudaSuccess ? ddp_model_replayed(m) : cuda_failed("a launch", result);
+}
+
 /* The average of rank + 1 over all ranks says how many there are. */
 static int average(struct ddp_group *g, struct training *t, struct ddp_model *m)
 {
     const float want = (float)(ddp_world_size(g) + 1) / 2;
     float got = want;
-    int rc = put(t, t->grad, (float)ddp_rank(g) + 1);
-    if (rc == 0)
-        rc = ddp_model_ready(m, 0);
-    if (rc == 0)
-        rc = ddp_model_sync(m);
+    *t->own = (float)ddp_rank(g) + 1; /* the step before is over */
+    int rc = t->graph != NULL ? replay(t, m) : put_gradient(t, m);
     if (rc == 0)
         rc = get(t, t->grad, &got);
     if (got < want - 0.01F || got > want + 0.01F) {
@@ -229,7 +270,12 @@ static int train(struct ddp_group *g, void *arg)
     while (rc == 0 && t->done < t->n_steps) {
         rc = step(g, t, m);
         t->done += rc == 0;
+        if (rc == 0 && t->uses_graph && t->graph == NULL)
+            rc = capture(t, m);
     }
+    if (t->graph != NULL) /* NCCL waits for it with the end of its communicator */
+        cudaGraphExecDestroy(t->graph);
+    t->graph = NULL;
     if (rc == 0)
         rc = check_count(t);
     if (rc == 0)
@@ -240,7 +286,8 @@ static int train(struct ddp_group *g, void *arg)
 
 int main(int argc, char **argv)
 {
-    struct training t = {.n_steps = argc > 1 ? atoi(argv[1]) : 10};
+    struct training t = {.n_steps = argc > 1 ? atoi(argv[1]) : 10,
+                         .uses_graph = argc > 2 && strcmp(argv[2], "graph") == 0};
     if (ddp_run(train, &t) != 0)
         ddp_fatal("train");
     ddp_dataset_close(t.samples);

@@ -15,7 +15,7 @@ args = None
 class Job:
     """A training that has ended, and the calls of NCCL that its ranks made: (rank, call)."""
 
-    def __init__(self, faults, *options, n=3):
+    def __init__(self, faults, *options, n=3, way=(), abort_timeout="30"):
         with tempfile.TemporaryDirectory(prefix="nccl-recovery-") as folder:
             log, report = os.path.join(folder, "log"), os.path.join(folder, "report")
             env = dict(
@@ -24,9 +24,10 @@ class Job:
                 NCCL_DOUBLE_LOG=log,
                 NCCL_DOUBLE_REPORT=report,
                 NCCL_DOUBLE_FAULTS=faults,
+                DDP_NCCL_ABORT_TIMEOUT=abort_timeout,
                 DDP_SEGMENT_BYTES="64M",
             )
-            command = [args.ddprun, "-n", str(n), "--max-restarts", "2", *options, args.trainer, str(STEPS)]
+            command = [args.ddprun, "-n", str(n), "--max-restarts", "2", *options, args.trainer, str(STEPS), *way]
             done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False)
             self.status, self.out, self.said = done.returncode, done.stdout, done.stderr
             with open(log, encoding="utf-8") as f:
@@ -42,8 +43,8 @@ class Job:
 
 
 class Recovery(unittest.TestCase):
-    def run_job(self, faults, *options):
-        job = Job(faults, *options)
+    def run_job(self, faults, *options, **how):
+        job = Job(faults, *options, **how)
         self.assertEqual(job.status, 0, job.said)
         self.assertIn(f"done: {STEPS} steps", job.out)
         self.assertEqual(job.report, "")
@@ -81,6 +82,20 @@ class Recovery(unittest.TestCase):
     def test_a_rank_that_cannot_abort_is_replaced_and_the_job_goes_on(self):
         job = self.run_job("r1g0:kill@3;r0g0:revoke_error@1;r0g0:abort_error@1")
         self.assertIn("exit status 75", job.said)
+
+    def test_a_death_in_a_replay_is_as_one_in_a_plain_step_and_graphs_are_captured_anew(self):
+        job = self.run_job("r1g0:kill@8", way=["graph"])
+        self.assertIn("SIGKILL", job.said)
+        self.assertIn("generation 1", job.out)
+        self.assertEqual(job.who_called("ncclGetUniqueId"), ["0", "0"])
+        self.assertEqual(job.who_called("ncclCommAbort"), ["0", "2"])
+        job = self.run_job("r1g0:kill@8", "--on-failure", "shrink", way=["graph"])
+        self.assertEqual(job.who_called("ncclCommShrink"), ["0", "2"])
+
+    def test_where_nccl_cannot_revoke_a_death_costs_all_that_have_graphs(self):
+        faults = "r1g0:kill@8;r0g0:revoke_error;r2g0:revoke_error"
+        job = self.run_job(faults, "--max-restarts", "3", way=["graph"], abort_timeout="0.5")
+        self.assertEqual(job.said.count("exit status 75"), 2)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,9 @@ class NoFaults:
 
     n, on_failure, max_restarts, faults = 3, "replace", 1, ()
 
+    def __init__(self, way=()):
+        self.way = way
+
     def __str__(self):
         return "no faults"
 
@@ -39,6 +42,7 @@ class Schedule:
 
     def __init__(self, seed):
         rng = random.Random(seed)
+        self.way = ["graph"] if seed % 2 else []  # how the trainer makes its steps
         self.n = rng.randint(2, 4)
         self.on_failure = rng.choice(["replace", "replace", "shrink"])
         self.max_restarts = rng.randint(1, 4)
@@ -78,12 +82,13 @@ class Schedule:
                 [f"{other}:abort_hang@{rng.randint(1, 2)}"],
                 [f"{other}:revoke_error@1", f"{other}:abort_error@1"],
                 [f"{other}:revoke_error@1", f"{other}:abort_hang@1"],
+                ["revoke_graph"],
             ]
         )
         return [cause] + after
 
     def __str__(self):
-        return f"-n {self.n} --on-failure {self.on_failure} --max-restarts {self.max_restarts} {';'.join(self.faults)}"
+        return f"-n {self.n} --on-failure {self.on_failure} --max-restarts {self.max_restarts} {';'.join(self.faults)} {' '.join(self.way)}"
 
 
 def read(path):
@@ -108,6 +113,7 @@ def run(schedule, args, folder, timeout=None):
     )
     command = [args.ddprun, "-n", str(schedule.n), "--max-restarts", str(schedule.max_restarts), "--on-failure"]
     command += [schedule.on_failure, "--shutdown-timeout", "5", args.trainer, str(STEPS)]
+    command += schedule.way
     job = subprocess.Popen(
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -152,9 +158,10 @@ def main():
     parser.add_argument("-v", action="store_true")
     args = parser.parse_args()
     counts = collections.Counter()
-    outcome, said = run_in_folder(NoFaults(), args, timeout="120")
-    if outcome != "works":
-        sys.exit(f"without faults: {outcome}\n{said}")
+    for way in [], ["graph"]:
+        outcome, said = run_in_folder(NoFaults(way), args, timeout="120")
+        if outcome != "works":
+            sys.exit(f"without faults {way}: {outcome}\n{said}")
     for seed in [args.seed] if args.seed is not None else range(args.seeds):
         schedule = Schedule(seed)
         outcome, said = run_in_folder(schedule, args)

@@ -385,38 +385,6 @@ START_TEST(memory_of_the_program_is_not_registered)
 }
 END_TEST
 
-/* --- graphs ----------------------------------------------------------------------------------- */
-
-static int run_capture(int rank, void *arg)
-{
-    (void)arg;
-    float value = 1;
-    struct ddp_group *g = gpu_rank_init(rank);
-    cudaStream_t stream;
-    cudaGraph_t graph;
-    struct ddp_model *m;
-    GPU_CHECK(rank, cudaStreamCreate(&stream));
-    void *gpu = gpu_copy_of(rank, &value, sizeof value, stream);
-    struct ddp_tensor t = {"t", gpu, NULL, 1, DDP_FLOAT32};
-    const struct ddp_model_opts opts = {.stream = stream};
-    RANK_CHECK(rank, ddp_model_create(g, &t, 1, &opts, &m) == 0, "create");
-    RANK_CHECK(rank, ddp_model_sync(m) == 0, "before");
-    GPU_CHECK(rank, cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-    RANK_CHECK(rank, ddp_model_sync(m) == DDP_EUNSUPPORTED, "in a graph");
-    RANK_CHECK(rank, strstr(ddp_last_error(), "captures a graph") != NULL, "it is told");
-    GPU_CHECK(rank, cudaStreamEndCapture(stream, &graph));
-    GPU_CHECK(rank, cudaGraphDestroy(graph));
-    RANK_CHECK(rank, ddp_model_sync(m) == 0, "nothing is broken");
-    ddp_finalize(g);
-    return 0;
-}
-
-START_TEST(a_step_in_a_graph_is_refused_and_breaks_nothing)
-{
-    gpu_expect_ranks(2, run_capture, NULL);
-}
-END_TEST
-
 /* --- join ------------------------------------------------------------------------------------- */
 
 /* Rank r has r + 1 batches. */
@@ -545,7 +513,6 @@ int main(void)
     tcase_add_test(t, what_cannot_be_registered_is_averaged_all_the_same);
     tcase_add_test(t, one_rank_that_cannot_register_has_all_do_without);
     tcase_add_test(t, memory_of_the_program_is_not_registered);
-    tcase_add_test(t, a_step_in_a_graph_is_refused_and_breaks_nothing);
     tcase_add_test(t, who_has_no_more_batches_takes_part_with_zeros);
     tcase_add_test(t, a_death_in_a_step_fails_it_on_all_others);
     tcase_add_test(t, what_a_model_on_gpus_cannot_do_is_refused);

@@ -265,9 +265,13 @@ static cudaError_t ask(struct CUstream_st *s, bool waits)
 
 static cudaError_t look(cudaStream_t name, bool waits)
 {
+    const bool is_unsafe = cudart_is_unsafe("a stream is asked or waited for");
     pthread_mutex_lock(&cudart_mutex);
     struct CUstream_st *s = cudart_stream(name);
-    const cudaError_t result = s != NULL ? ask(s, waits) : cudaErrorInvalidResourceHandle;
+    cudaError_t result =
+        s != NULL ? cudaErrorStreamCaptureUnsupported : cudaErrorInvalidResourceHandle;
+    if (s != NULL && !is_unsafe)
+        result = ask(s, waits);
     pthread_mutex_unlock(&cudart_mutex);
     return cudart_return(result);
 }
