@@ -34,6 +34,7 @@ struct gpu_inside {
     size_t n_blocks;
     size_t fc_weight, fc_bias;
     unsigned fc_in, max_batch, n;
+    cudaGraphExec_t graph; /* owned; NULL: none was captured */
 
     void *memory[GPU_MOST_MEMORY]; /* owned: all of the GPU */
     size_t n_memory;
@@ -52,7 +53,8 @@ struct gpu_inside {
 int gpu_check(cudaError_t result, const char *what, struct failure *why);
 
 /* The passes: see struct gpu_ops. */
-int gpu_forward(struct gpu_net *net, const int64_t *index, size_t n, struct failure *why);
+int gpu_put_batch(struct gpu_net *net, const int64_t *index, size_t n, struct failure *why);
+int gpu_forward(struct gpu_net *net, struct failure *why);
 int gpu_backward(struct gpu_net *net, struct ddp_model *model, struct failure *why);
 int gpu_count_right(struct gpu_net *net, size_t first, size_t n, struct failure *why);
 

@@ -177,10 +177,18 @@ static cudaError_t make(struct gpu_net *net, const struct convnet *like, const s
     return result == cudaSuccess ? cudaStreamSynchronize(stream) : result;
 }
 
+static void graph_drop(struct gpu_net *net)
+{
+    if (net->inside->graph != NULL)
+        cudaGraphExecDestroy(net->inside->graph);
+    net->inside->graph = NULL;
+}
+
 static void close_net(struct gpu_net *net)
 {
     if (net == NULL)
         return;
+    graph_drop(net);
     if (net->stream != NULL)
         cudaStreamDestroy(net->stream);
     for (size_t i = 0; i < net->inside->n_memory; i++)
@@ -295,6 +303,37 @@ static int wait_for_stream(struct gpu_net *net, struct failure *why)
     return gpu_check(cudaStreamSynchronize(net->stream), "a step", why);
 }
 
+/* --- a graph ---------------------------------------------------------------------------------- */
+
+/* By this thread alone: others may go on to call CUDA. */
+static int graph_begin(struct gpu_net *net, struct failure *why)
+{
+    return gpu_check(cudaStreamBeginCapture(net->stream, cudaStreamCaptureModeThreadLocal),
+                     "a capture", why);
+}
+
+/* Where something has failed in it there is no graph, nor anything more to say. */
+static int graph_end(struct gpu_net *net, bool keep, struct failure *why)
+{
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    cudaError_t result = cudaStreamEndCapture(net->stream, &graph);
+    if (result == cudaSuccess && keep)
+        result = cudaGraphInstantiate(&exec, graph, 0);
+    if (graph != NULL)
+        cudaGraphDestroy(graph);
+    if (!keep)
+        return 0;
+    graph_drop(net);
+    net->inside->graph = exec;
+    return gpu_check(result, "a graph", why);
+}
+
+static int graph_launch(struct gpu_net *net, struct failure *why)
+{
+    return gpu_check(cudaGraphLaunch(net->inside->graph, net->stream), "a launch", why);
+}
+
 /* --- there and back --------------------------------------------------------------------------- */
 
 static cudaError_t copy_back(struct gpu_net *net, void *to, const void *from, size_t count)
@@ -345,9 +384,14 @@ __attribute__((visibility("default"))) const struct gpu_ops mnist_gpu_ops = {
     .open = open_net,
     .close = close_net,
     .normalise_over = normalise_over,
+    .put_batch = gpu_put_batch,
     .forward = gpu_forward,
     .backward = gpu_backward,
     .count_right = gpu_count_right,
+    .graph_begin = graph_begin,
+    .graph_end = graph_end,
+    .graph_launch = graph_launch,
+    .graph_drop = graph_drop,
     .accumulator_add = accumulator_add,
     .accumulator_take = accumulator_take,
     .sgd_step = sgd_step,

@@ -55,14 +55,24 @@ struct gpu_ops {
      * returns   0, or a status of libddp */
     int (*normalise_over)(struct gpu_net *net, struct ddp_group *g);
 
-    /* As convnet_forward(); the loss is the result.
+    /* Which images the next forward() takes.
      * index   n, 1 .. max_batch; copied */
-    int (*forward)(struct gpu_net *net, const int64_t *index, size_t n, struct failure *why);
+    int (*put_batch)(struct gpu_net *net, const int64_t *index, size_t n, struct failure *why);
+    /* As convnet_forward(); the loss is the result. */
+    int (*forward)(struct gpu_net *net, struct failure *why);
     /* As convnet_backward(). model: told of each gradient in the stream's order; NULL: nobody is */
     int (*backward)(struct gpu_net *net, struct ddp_model *model, struct failure *why);
     /* As convnet_count_right(), of the images to test; the number is the result. n: 1 .. max_batch
      */
     int (*count_right)(struct gpu_net *net, size_t first, size_t n, struct failure *why);
+
+    /* What is put on the stream from begin to end goes into a graph; `keep` it, in the place of one
+     * before, or not. launch does it all again, as often as it is called. drop: nothing of it runs
+     * any more, or it is told to end; without a graph nothing is done. */
+    int (*graph_begin)(struct gpu_net *net, struct failure *why);
+    int (*graph_end)(struct gpu_net *net, bool keep, struct failure *why);
+    int (*graph_launch)(struct gpu_net *net, struct failure *why);
+    void (*graph_drop)(struct gpu_net *net);
 
     /* As the accumulator's and the optimiser's of the same names. */
     int (*accumulator_add)(struct gpu_net *net, double share, struct failure *why);

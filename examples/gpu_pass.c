@@ -40,17 +40,23 @@ static cudaError_t add_up(struct gpu_net *net, unsigned parts, unsigned columns,
 
 /* --- forward ---------------------------------------------------------------------------------- */
 
-static cudaError_t take_images(struct gpu_net *net, enum gpu_part part, const int64_t *index,
-                               unsigned n)
+/* Which images come next: always to the same place, where the passes look for them. */
+static cudaError_t put_index(struct gpu_net *net, const int64_t *index, unsigned n)
 {
     struct gpu_inside *in = net->inside;
     in->n = n;
     for (size_t k = 0; k < in->n_blocks; k++)
         in->blocks[k].s.n = n;
-    cudaError_t result =
-        cudaMemcpyAsync(in->index, index, n * sizeof *index, cudaMemcpyHostToDevice, net->stream);
-    RUN(result, images, net, n * CONVNET_PIXELS, .pixels = in->pixels[part],
-        .labels = in->labels[part], .index = in->index, .n = n, .n_pixels = CONVNET_PIXELS,
+    return cudaMemcpyAsync(in->index, index, n * sizeof *index, cudaMemcpyHostToDevice,
+                           net->stream);
+}
+
+static cudaError_t take_images(struct gpu_net *net, enum gpu_part part)
+{
+    struct gpu_inside *in = net->inside;
+    cudaError_t result = cudaSuccess;
+    RUN(result, images, net, in->n * CONVNET_PIXELS, .pixels = in->pixels[part],
+        .labels = in->labels[part], .index = in->index, .n = in->n, .n_pixels = CONVNET_PIXELS,
         .input = in->input, .taken = in->taken);
     return result;
 }
@@ -145,10 +151,15 @@ static cudaError_t give_result(struct gpu_net *net, unsigned n, double factor)
                                  : result;
 }
 
-int gpu_forward(struct gpu_net *net, const int64_t *index, size_t n, struct failure *why)
+int gpu_put_batch(struct gpu_net *net, const int64_t *index, size_t n, struct failure *why)
+{
+    return gpu_check(put_index(net, index, (unsigned)n), "the batch", why);
+}
+
+int gpu_forward(struct gpu_net *net, struct failure *why)
 {
     struct gpu_inside *in = net->inside;
-    cudaError_t result = take_images(net, GPU_TRAIN, index, (unsigned)n);
+    cudaError_t result = take_images(net, GPU_TRAIN);
     if (result == cudaSuccess)
         result = run_layers(net, true);
     RUN(result, loss, net, in->n, .n = in->n, .classes = CONVNET_CLASSES, .logits = in->logits,
@@ -166,8 +177,10 @@ int gpu_count_right(struct gpu_net *net, size_t first, size_t n, struct failure 
         return failure_set(why, "no memory to test %zu images", n);
     for (size_t i = 0; i < n; i++)
         index[i] = (int64_t)(first + i);
-    cudaError_t result = take_images(net, GPU_TEST, index, (unsigned)n);
+    cudaError_t result = put_index(net, index, (unsigned)n);
     free(index);
+    if (result == cudaSuccess)
+        result = take_images(net, GPU_TEST);
     if (result == cudaSuccess)
         result = run_layers(net, false);
     RUN(result, right, net, in->n, .n = in->n, .classes = CONVNET_CLASSES, .logits = in->logits,

@@ -449,9 +449,8 @@ static void enter_epoch(struct job *job, int64_t number)
     job->epoch_began = seconds();
 }
 
-static int train(struct ddp_group *g, void *arg)
+static int train_on(struct ddp_group *g, struct job *job)
 {
-    struct job *job = arg;
     const struct mnist_options *o = &job->opts;
     struct ddp_model *m;
     struct ddp_sampler *s;
@@ -484,6 +483,15 @@ static int train(struct ddp_group *g, void *arg)
     return write_checkpoint(g, job);
 }
 
+static int train(struct ddp_group *g, void *arg)
+{
+    struct job *job = arg;
+    int rc = train_on(g, job);
+
+    mnist_gpu_drop_graph(&job->gpu);
+    return rc;
+}
+
 /* Steps of a pipeline are not those of the whole world, so that a rank alone cannot be replaced:
  * all are started again. */
 static int run_once(struct job *job)
@@ -513,6 +521,7 @@ int main(int argc, char **argv)
         fputs(mnist_options_help, stdout);
         return 0;
     }
+    job.gpu.uses_graph = job.opts.graph;
     struct convnet_opts shape = {.kind = job.opts.kind,
                                  .batch_norm = job.opts.batch_norm,
                                  .max_batch = (size_t)job.opts.batch,

@@ -63,6 +63,13 @@ void mnist_gpu_close(struct mnist_gpu *u)
     u->net = NULL;
 }
 
+void mnist_gpu_drop_graph(struct mnist_gpu *u)
+{
+    if (mnist_gpu_is_on(u))
+        u->ops->graph_drop(u->net);
+    u->n_captured = 0;
+}
+
 void mnist_gpu_get_velocity(struct mnist_gpu *u, real *to)
 {
     struct failure why;
@@ -104,13 +111,21 @@ static int wait_for_stream(struct mnist_gpu *u, struct ddp_group *g)
     return 0;
 }
 
-/* returns   what normalising over the ranks came to */
-static int run_passes(struct mnist_gpu *u, struct ddp_model *m, const int64_t *index, size_t n)
+static void put_batch(struct mnist_gpu *u, const int64_t *index, size_t n)
 {
     struct failure why;
-    if (u->ops->forward(u->net, index, n, &why) < 0 || u->ops->backward(u->net, m, &why) < 0)
+    if (u->ops->put_batch(u->net, index, n, &why) < 0)
         die(&why);
     u->host->n_batches++;
+}
+
+/* On the stream, or into a graph.
+ * returns   what normalising over the ranks came to */
+static int run_passes(struct mnist_gpu *u, struct ddp_model *m)
+{
+    struct failure why;
+    if (u->ops->forward(u->net, &why) < 0 || u->ops->backward(u->net, m, &why) < 0)
+        die(&why);
     return u->net->norm_status;
 }
 
@@ -135,7 +150,8 @@ static int run_part(struct mnist_gpu *u, struct ddp_group *g, struct ddp_model *
 {
     int rc = 0;
     if (n > 0) {
-        rc = run_passes(u, NULL, index, n);
+        put_batch(u, index, n);
+        rc = run_passes(u, NULL);
         if (rc == 0)
             rc = wait_for_stream(u, g);
         if (rc != 0)
@@ -146,6 +162,39 @@ static int run_part(struct mnist_gpu *u, struct ddp_group *g, struct ddp_model *
     if (is_last)
         take_sums(u);
     rc = ddp_model_accumulate(m, !is_last);
+    return rc == 0 ? ddp_model_sync(m) : rc;
+}
+
+/* The step's end, ddp_model_replayed(), and the optimiser are not in the graph: parameters may
+ * change once all ranks have agreed that the step counts. */
+static int capture(struct mnist_gpu *u, struct ddp_model *m, size_t n)
+{
+    struct failure why;
+    if (u->ops->graph_begin(u->net, &why) < 0)
+        die(&why);
+    int rc = run_passes(u, m);
+    if (rc == 0)
+        rc = ddp_model_sync(m);
+    if (u->ops->graph_end(u->net, rc == 0, &why) < 0)
+        die(&why);
+    u->n_captured = rc == 0 ? n : 0;
+    return rc;
+}
+
+static int replay(struct mnist_gpu *u, struct ddp_model *m)
+{
+    struct failure why;
+    if (u->ops->graph_launch(u->net, &why) < 0)
+        die(&why);
+    return ddp_model_replayed(m);
+}
+
+static int run_step(struct mnist_gpu *u, struct ddp_model *m, const int64_t *index, size_t n)
+{
+    put_batch(u, index, n);
+    if (n == u->n_captured)
+        return replay(u, m);
+    int rc = run_passes(u, m);
     return rc == 0 ? ddp_model_sync(m) : rc;
 }
 
@@ -161,12 +210,12 @@ int mnist_gpu_gradients(struct mnist_gpu *u, struct ddp_group *g, struct ddp_mod
     }
     if (n_parts > 1)
         return rc;
-    rc = run_passes(u, m, index, n);
-    if (rc == 0)
-        rc = ddp_model_sync(m);
+    rc = run_step(u, m, index, n);
     if (rc == 0)
         rc = wait_for_stream(u, g);
     *ret_loss = *u->net->results;
+    if (rc == 0 && u->uses_graph && u->n_captured == 0)
+        rc = capture(u, m, n);
     return rc;
 }
 

@@ -16,6 +16,8 @@ struct mnist_gpu { /* zeroed: there is none */
     const struct gpu_ops *ops;
     struct gpu_net *net;
     struct convnet *host; /* the same network, borrowed */
+    bool uses_graph;      /* steps are replayed from a graph where they can be; set by the caller */
+    size_t n_captured;    /* images of the step that the graph has; 0: there is none */
 };
 
 static inline bool mnist_gpu_is_on(const struct mnist_gpu *u)
@@ -31,6 +33,10 @@ int mnist_gpu_open(struct mnist_gpu *u, struct ddp_group *g, struct convnet *hos
                    const struct dataset *data, struct failure *why);
 void mnist_gpu_close(struct mnist_gpu *u); /* a zeroed one is fine */
 
+/* Before the group ends, and whatever failed in it: NCCL does not let its communicator go before.
+ * Without a graph, or a GPU, nothing is done. */
+void mnist_gpu_drop_graph(struct mnist_gpu *u);
+
 /* Copy to the CPU what has come of it: the optimiser's velocity; parameters and running averages,
  * into the network it was made like. Nothing of NCCL is on the stream by then. */
 void mnist_gpu_get_velocity(struct mnist_gpu *u, real *to);
@@ -45,7 +51,11 @@ void mnist_gpu_get_net(struct mnist_gpu *u);
 int mnist_gpu_model(struct mnist_gpu *u, struct ddp_group *g, struct ddp_group *norm_group,
                     const real *velocity, struct ddp_model **ret_model);
 
-/* Forward, backward and the average over the ranks, which goes on beside; in n_parts parts. */
+/* Forward, backward and the average over the ranks, which goes on beside; in n_parts parts.
+ *
+ * With a graph: the first step of a model is a plain one. Behind it a step is captured, and those
+ * that have as many images are replayed: only which images they are changes, and that is copied to
+ * its place before. The last batch of an epoch, if it is smaller, is a plain step, on all ranks. */
 int mnist_gpu_gradients(struct mnist_gpu *u, struct ddp_group *g, struct ddp_model *m,
                         const int64_t *index, size_t n, size_t n_parts, double *ret_loss);
 

@@ -14,6 +14,7 @@ const char mnist_options_help[] =
     "\n"
     "  --device NAME         cpu, cuda (a GPU for each rank, by NCCL), or auto: GPUs if all ranks\n"
     "                        have one (cpu)\n"
+    "  --graph               replay steps on GPUs from a CUDA graph\n"
     "  --data DIR            IDX files with MNIST's names, plain or .gz; drawn there if there are\n"
     "                        none (./mnist-data)\n"
     "  --draw N              how many training images to draw, and a fifth as many to test "
@@ -40,6 +41,7 @@ const char mnist_options_help[] =
 
 enum option_id {
     OPT_DEVICE = 256,
+    OPT_GRAPH,
     OPT_DATA,
     OPT_DRAW,
     OPT_SAMPLES,
@@ -65,6 +67,7 @@ enum option_id {
 
 static const struct option table[] = {
     {"device", required_argument, NULL, OPT_DEVICE},
+    {"graph", no_argument, NULL, OPT_GRAPH},
     {"data", required_argument, NULL, OPT_DATA},
     {"draw", required_argument, NULL, OPT_DRAW},
     {"samples", required_argument, NULL, OPT_SAMPLES},
@@ -158,6 +161,9 @@ static int take_option(struct mnist_options *o, int id, const char *name, const 
     switch (id) {
     case OPT_DEVICE:
         return parse_device(text, &o->device, why);
+    case OPT_GRAPH:
+        o->graph = true;
+        return 0;
     case OPT_DATA:
         o->data = text;
         return 0;
@@ -222,6 +228,8 @@ static int check_combination(const struct mnist_options *o, struct failure *why)
 {
     if (o->device != MNIST_CPU && (o->amp > 0 || o->zero1 || o->pipeline))
         return failure_set(why, "--device goes without --amp, --zero1, --pipeline");
+    if (o->graph && (o->device == MNIST_CPU || o->accumulate > 1))
+        return failure_set(why, "--graph goes with --device cuda or auto, without --accumulate");
     if (o->zero1 && o->amp > 0)
         return failure_set(why, "--zero1 is for --amp O0");
     if (o->pipeline && (o->zero1 || o->amp > 0 || o->accumulate > 1 || o->sync_bn))

@@ -12,6 +12,7 @@ struct failure;
 
 struct mnist_options {
     enum mnist_device device;
+    bool graph;       /* on a GPU: steps are replayed from a CUDA graph */
     const char *data; /* directory of the IDX files */
     int64_t draw;     /* training images to draw where there are none */
     int64_t samples;  /* train on the first so many; 0: all */

@@ -103,6 +103,27 @@ class Mnist(unittest.TestCase):
     def test_a_linear_classifier_in_parts_larger_than_it_has_images(self):
         self.compare("--model", "linear", "--accumulate", "7", n=2)
 
+    def compare_graph(self, *options, n):
+        gpu = Job(["--device", "cuda", "--graph", *options], n=n)
+        self.assert_same(gpu, Job(options, n=n))
+
+    def test_steps_of_a_graph_are_those_without_it(self):
+        for n in 1, 2, 3:
+            with self.subTest(n=n):
+                self.compare_graph(n=n)
+
+    def test_a_graph_normalises_over_the_ranks(self):
+        self.compare_graph("--sync-bn", n=2)
+
+    def test_a_batch_that_is_smaller_than_the_graphs_is_a_plain_step(self):
+        self.compare_graph("--samples", "40", "--steps", "9", "--batch", "24", n=2)
+
+    def test_a_rank_that_dies_in_a_replay_is_replaced_and_nothing_is_lost(self):
+        options = ["--norm", "none"]
+        gpu = Job(["--device", "cuda", "--graph", *options], n=2, faults="r1g0:kill@16", launcher=["--max-restarts", "1"])
+        self.assertIn("SIGKILL", gpu.said)
+        self.assert_same(gpu, Job(options, n=2))
+
     def test_a_rank_that_dies_is_replaced_and_nothing_is_lost(self):
         gpu = Job(["--device", "cuda", "--norm", "none"], n=2, faults="r1g0:kill@16", launcher=["--max-restarts", "1"])
         self.assertIn("SIGKILL", gpu.said)
