@@ -2,6 +2,7 @@
  *
  *     gpu_steps probe                how many GPUs there are; exit status 69 and one line without
  *     ddprun -n N gpu_steps overhead REPEATS
+ *     ddprun -n N gpu_steps graph REPEATS    a step of a model in a CUDA graph, beside a plain one
  *     gpu_steps loader FILE BATCH    FILE: IDX
  *     gpu_steps clip BYTES REPEATS   "CLIP_US COPY_US": medians of ddp_model_clip() that scales
  *                                    BYTES of gradients, and of a copy of as many on the GPU
@@ -165,6 +166,90 @@ static int overhead(int repeats)
     return 0;
 }
 
+/* --- steps in a graph ------------------------------------------------------------------------- */
+
+enum { GRAPH_TENSORS = 64, GRAPH_COUNT = 64 << 10 }; /* floats each: 16 MiB of gradients */
+
+struct graph_steps {
+    struct steps s;
+    struct ddp_tensor tensors[GRAPH_TENSORS];
+    cudaGraphExec_t exec;
+};
+
+/* A small kernel for each gradient, as in a network of many layers. */
+static void plain_step(struct graph_steps *b)
+{
+    for (size_t i = GRAPH_TENSORS; i-- > 0;) {
+        check_cuda(cudaMemsetAsync(b->tensors[i].grad, 0, GRAPH_COUNT * sizeof(float), b->s.stream),
+                   "a gradient");
+        check(ddp_model_ready(b->s.model, i), "ddp_model_ready");
+    }
+    check(ddp_model_sync(b->s.model), "ddp_model_sync");
+}
+
+static void replayed_step(struct graph_steps *b)
+{
+    check_cuda(cudaGraphLaunch(b->exec, b->s.stream), "cudaGraphLaunch");
+    check(ddp_model_replayed(b->s.model), "ddp_model_replayed");
+}
+
+static void open_graph_steps(struct graph_steps *b, struct ddp_group *g)
+{
+    cudaGraph_t graph;
+
+    *b = (struct graph_steps){.s.g = g};
+    check_cuda(cudaStreamCreateWithFlags(&b->s.stream, cudaStreamNonBlocking), "a stream");
+    for (size_t i = 0; i < GRAPH_TENSORS; i++)
+        b->tensors[i] =
+            (struct ddp_tensor){.name = "t",
+                                .param = gpu_memory(GRAPH_COUNT * sizeof(float), b->s.stream),
+                                .count = GRAPH_COUNT,
+                                .dtype = DDP_FLOAT32};
+    const struct ddp_model_opts opts = {.stream = b->s.stream, .bucket_bytes = 4 << 20};
+    check(ddp_model_create(g, b->tensors, GRAPH_TENSORS, &opts, &b->s.model), "ddp_model_create");
+    plain_step(b); /* the first one */
+    check_cuda(cudaStreamBeginCapture(b->s.stream, cudaStreamCaptureModeThreadLocal),
+               "cudaStreamBeginCapture");
+    plain_step(b);
+    check_cuda(cudaStreamEndCapture(b->s.stream, &graph), "cudaStreamEndCapture");
+    check_cuda(cudaGraphInstantiate(&b->exec, graph, 0), "cudaGraphInstantiate");
+    check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+}
+
+/* "TENSORS BYTES PLAIN_US GRAPH_US": medians. */
+static int graph(int repeats)
+{
+    static void (*const ways[])(struct graph_steps * b) = {plain_step, replayed_step};
+    static struct graph_steps b;
+    struct ddp_group *g;
+    double *took[2];
+    int index;
+
+    check(ddp_init(NULL, &g), "ddp_init");
+    check(ddp_device(g, &index), "ddp_device");
+    open_graph_steps(&b, g);
+    for (int w = 0; w < 2; w++)
+        if ((took[w] = calloc((size_t)repeats, sizeof(double))) == NULL)
+            exit(EXIT_FAILURE);
+    for (int i = -WARM_UP; i < repeats; i++)
+        for (int w = 0; w < 2; w++) {
+            const double began = now_us();
+            ways[w](&b);
+            check_cuda(cudaStreamSynchronize(b.s.stream), "a step"); /* alone nobody has waited */
+            if (i >= 0)
+                took[w][i] = now_us() - began;
+        }
+    for (int w = 0; w < 2; w++)
+        qsort(took[w], (size_t)repeats, sizeof(double), compare);
+    ddp_log0(g, "%d %zu %.2f %.2f\n", GRAPH_TENSORS, GRAPH_TENSORS * GRAPH_COUNT * sizeof(float),
+             took[0][repeats / 2], took[1][repeats / 2]);
+    for (int w = 0; w < 2; w++)
+        free(took[w]);
+    check_cuda(cudaGraphExecDestroy(b.exec), "cudaGraphExecDestroy"); /* NCCL waits for it */
+    ddp_finalize(g);
+    return 0;
+}
+
 /* --- loader ----------------------------------------------------------------------------------- */
 
 /* "BATCHES BYTES SECONDS": all batches of an epoch to the GPU, until the last is there. Nothing
@@ -293,12 +378,15 @@ int main(int argc, char **argv)
         return probe();
     if (argc == 3 && strcmp(what, "overhead") == 0 && number > 0 && number <= MOST_REPEATS)
         return overhead(number);
+    if (argc == 3 && strcmp(what, "graph") == 0 && number > 0 && number <= MOST_REPEATS)
+        return graph(number);
     if (argc == 4 && strcmp(what, "loader") == 0 && number > 0)
         return load(argv[2], (size_t)number);
     if (argc == 4 && strcmp(what, "clip") == 0 && number > 0 && number <= MOST_REPEATS &&
         atoll(argv[2]) >= (long long)sizeof(float))
         return clip_and_copy((size_t)atoll(argv[2]), number);
-    fputs("usage: gpu_steps probe | overhead REPEATS | loader FILE BATCH | clip BYTES REPEATS\n",
+    fputs("usage: gpu_steps probe | overhead REPEATS | graph REPEATS | loader FILE BATCH | "
+          "clip BYTES REPEATS\n",
           stderr);
     return 2;
 }

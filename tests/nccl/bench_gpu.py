@@ -74,3 +74,6 @@ with tempfile.TemporaryDirectory(prefix="nccl-bench-") as out:
 
     done = run(os.path.join(build, "bench", "gpu_steps"), "clip", "65536", "3")  # it looks at what becomes of them, too
     assert done.returncode == 0 and len([float(t) for t in done.stdout.split()]) == 2, done
+
+    done = run(os.path.join(build, "bench", "gpu_steps"), "graph", "3")
+    assert done.returncode == 0 and done.stdout.split()[:2] == ["64", str(16 << 20)], done
