@@ -1,9 +1,10 @@
 """Whoever dies, nothing of the job is left running."""
 import os
 import signal
+import time
 import unittest
 
-from harness import RANK, Job, await_true, kill_all, main
+from harness import DEADLINE_S, RANK, Job, await_true, kill_all, main
 
 FAMILY = ("child", "daemon", "daemon", "tell", "up")  # four lines on the FIFO
 UNTIL_USR1 = ("on", "10", "0")  # a rank that ends well when the test says so: before it tells that it is up
@@ -29,6 +30,16 @@ class Leftovers(unittest.TestCase):
             with Job("-n", "3", RANK, *stubborn, *FAMILY, "wait") as job:
                 job.hear(12)
                 self.assertEqual(len(job.processes()), 2 + 3 * 4)
+                job.signal(signal.SIGKILL)
+                job.await_gone()
+                self.assertEqual(os.listdir(job.runtime), [])
+
+    def test_kill_9_of_ddprun_as_soon_as_it_has_its_folder(self):
+        for _ in range(30):
+            with Job("-n", "2", RANK, "wait") as job:
+                deadline = time.monotonic() + DEADLINE_S
+                while not os.listdir(job.runtime):  # without a pause: what follows comes within microseconds
+                    self.assertLess(time.monotonic(), deadline)
                 job.signal(signal.SIGKILL)
                 job.await_gone()
                 self.assertEqual(os.listdir(job.runtime), [])
