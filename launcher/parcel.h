@@ -33,6 +33,7 @@ struct parcel {
  * returns   0
  *           -ENOENT   it is not installed here; err says where it was looked for
  *           -EFBIG    PARCEL_MAX_BYTES
+ *           -ENOEXEC  it is another version's, or no ddprun
  *           -ENOMEM, -EIO, -errno */
 int parcel_open(struct parcel *ret, struct co_error *err);
 void parcel_close(struct parcel *p); /* a zeroed one is fine */

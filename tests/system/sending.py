@@ -1,6 +1,7 @@
 """ddprun-static, and that -H sends it to hosts that have no ddprun: real sshds in namespaces, each with its own files where it counts."""
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -22,6 +23,11 @@ OTHER = '#!/bin/sh\n[ "$1" = --leash-terms ] && echo 0.0.9/1/1 || echo started a
 def digest(path):
     with open(path, "rb") as f:
         return hashlib.sha256(f.read()).hexdigest()
+
+
+def write(path, content):
+    with open(path, "wb") as f:
+        f.write(content)
 
 
 def found(folder):
@@ -194,6 +200,37 @@ class Sent(unittest.TestCase):
         code, _, err = self.finish("--send", "always", "-H", "n1", "true", env=nowhere)
         self.assertEqual((code, err), (70, f"ddprun: cannot read '{self.dir}/ddprun-static': No such file or directory: build ddprun "
                                        "with -Dstatic_program=enabled, or use --send never\n"))
+
+
+    def test_one_that_is_no_use_is_told_of_and_what_is_installed_does(self):
+        folder = tempfile.mkdtemp(dir=self.dir)
+        self.addCleanup(shutil.rmtree, folder)
+        path = os.path.join(folder, "ddprun-static")
+        env = {"DDP_PLUGIN_DIR": folder}
+        with open(STATIC, "rb") as f:
+            ours = f.read()
+        version = re.search(rb"ddprun-leash-terms ([^\0]+)\0", ours).group(1).decode()
+        older = "0" * version.index("/") + version[version.index("/"):]
+        useless = ((lambda: os.symlink(path, path), f"cannot read '{path}': Too many levels of symbolic links, or use --send never"),
+                   (lambda: write(path, b"#!/bin/sh\n"), f"'{path}' is no ddprun"),
+                   (lambda: write(path, b""), f"'{path}' is no program of 1 to {64 << 20} bytes"),
+                   (lambda: write(path, ours.replace(version.encode(), older.encode())),
+                    f"'{path}' is ddprun {older}, and this one is {version}: install both anew"))
+        for make, why in useless:
+            with self.subTest(why):
+                make()
+                note = f"ddprun: no ddprun can be sent to hosts: {why}\n"
+                self.assertEqual(self.finish("-H", "n1", "true", env=env), (0, "", note))
+                code, _, err = self.finish("-H", "n1,n2", "true", env=env)
+                self.assertEqual(code, 69)
+                self.assertIn(note, err)
+                self.assertRegex(err, rf"(?m)^ddprun: n2: .*{PROGRAM}: Permission denied$")
+                self.assertEqual(self.finish("--send", "always", "-H", "n1,n2", "true", env=env), (70, "", f"ddprun: {why}\n"))
+                self.assertEqual(self.finish("--send", "never", "-H", "n1", "true", env=env), (0, "", ""))
+                shown = subprocess.run([DDPRUN, "--dry-run", "-H", "n1", "true"], env={**os.environ, **env}, capture_output=True,
+                                       text=True, check=True)
+                self.assertEqual(shown.stdout.splitlines()[0], note[len("ddprun: "):-1])
+                os.unlink(path)
 
 
 class Ways(unittest.TestCase):
