@@ -23,8 +23,6 @@
 #error "the build gives the version"
 #endif
 
-enum { NAME_DIGITS = 16 }; /* of the digest, in the folder's name */
-
 static int read_all(int fd, const char *path, struct parcel *p, struct co_error *err)
 {
     struct stat st;
@@ -52,7 +50,7 @@ static void describe(struct parcel *p)
     crypto_hash_sha256(digest, p->bytes, p->n_bytes);
     for (size_t i = 0; i < sizeof digest; i++)
         snprintf(p->digest + 2 * i, 3, "%02x", digest[i]);
-    snprintf(p->name, sizeof p->name, "%.40s-%.*s", DDPRUN_VERSION, NAME_DIGITS, p->digest);
+    snprintf(p->name, sizeof p->name, "%.40s-%.*s", DDPRUN_VERSION, PARCEL_NAME_DIGITS, p->digest);
     snprintf(p->size, sizeof p->size, "%zu", p->n_bytes);
     snprintf(p->machine, sizeof p->machine, "%s", uname(&us) == 0 ? us.machine : "");
 }

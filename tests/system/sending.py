@@ -1,4 +1,5 @@
 """ddprun-static, and that -H sends it to hosts that have no ddprun: real sshds in namespaces, each with its own files where it counts."""
+import fcntl
 import hashlib
 import os
 import re
@@ -8,6 +9,7 @@ import signal
 import stat
 import subprocess
 import tempfile
+import time
 import unittest
 
 from harness import DDPRUN, RANK, Job, describe, main
@@ -170,6 +172,30 @@ class Sent(unittest.TestCase):
             f.write(b"?")
         self.assertEqual(self.expect_two_ranks("-H", "n1,n2"), (["0/2 n1", "1/2 n2"], 1))
         self.assertEqual(digest(path), digest(STATIC))
+
+    def test_old_ones_that_nobody_runs_are_removed_from_the_host(self):
+        shelf, now = os.path.join(self.caches[1], "ddprun"), time.time()
+        programs = [os.path.join(shelf, f"0.0.{age}-{age:016x}", "ddprun") for age in range(1, 7)]  # days
+        for age, program in enumerate(programs, 1):
+            os.makedirs(os.path.dirname(program))
+            shutil.copy(STATIC, program)
+            os.utime(program, (now - 86400 * age - 3600,) * 2)
+        os.chmod(shelf, 0o700)
+        with Job("-n", "1", RANK, "tell", "up", "wait", launcher=programs[-1]) as oldest:
+            oldest.hear(1)
+            with Sender(self.hosts, "-H", "n2", RANK, "tell", "up", "wait") as job:
+                job.hear(1)
+                sent, = set(found(shelf)) - set(programs)
+                self.assertEqual(set(found(shelf)), {sent, *programs[:2], programs[-1]})
+                self.assertEqual(len(os.listdir(shelf)), 4)
+                with open(sent, "rb") as f:  # as a ddprun would on another host of those that share the folder
+                    self.assertRaises(BlockingIOError, fcntl.flock, f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                job.signal(signal.SIGTERM)
+                self.assertEqual(job.finish()[0], -signal.SIGTERM)
+            with open(sent, "rb") as f:
+                fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self.assertEqual(self.expect_two_ranks("-H", "n1,n2"), (["0/2 n1", "1/2 n2"], 0))
+        self.assertEqual(set(found(shelf)), {sent, *programs[:2]})
 
     def test_another_version_does_not_count_nor_a_folder_nothing_can_be_executed_from(self):
         self.assertEqual(self.expect_two_ranks("-H", "n3:2"), (["0/2 n3", "1/2 n3"], 1))
