@@ -19,7 +19,7 @@
 
 struct co_error;
 
-#define JOB_FOLDER_PREFIX      "ddprun-" /* and six characters that mkdtemp() has chosen */
+#define JOB_FOLDER_PREFIX      "ddprun-" /* and six letters and figures, drawn by lot */
 #define JOB_FOLDER_MAX_PARENTS 5
 #define JOB_FOLDERS_MAX        4096 /* that are looked at */
 

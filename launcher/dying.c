@@ -11,10 +11,12 @@
 
 enum { FIRST_WAIT_MS = 1, LAST_WAIT_MS = 512, LOWEST_PRIORITY = 19 };
 
+/* A first thread that ends by itself, by pthread_exit(3), leaves others that go on, and 0. */
 bool dying_is_ending(pid_t pid)
 {
     struct co_process p;
-    return co_process_look(pid, &p, NULL) == 0 && p.is_ending;
+    return co_process_look(pid, &p, NULL) == 0 && p.is_ending &&
+           (p.exit_status != 0 || p.n_threads <= 1);
 }
 
 bool dying_has_failed(pid_t pid, int *ret_status)

@@ -10,7 +10,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Has it begun to end, whatever of?
+/* Has it begun to end, whatever of? Of one that ends with 0, or as the kernel does not let us know,
+ * no before the last of its threads is at it: till then it may be just the first thread that has
+ * ended, and the program goes on without it.
  *
  * pid   of a process that has not been reaped: nobody else can have the number */
 bool dying_is_ending(pid_t pid);

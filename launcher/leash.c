@@ -19,7 +19,7 @@
 #error "the build gives the version"
 #endif
 
-enum { READ_BYTES = 65536 };
+enum { READ_BYTES = 65536, TERMS_MAX_BYTES = 64 };
 
 const char leash_word[] = "--leash";
 
@@ -33,11 +33,29 @@ bool leash_is_asked_for_terms(int argc, char *const *argv)
     return argc == 2 && strcmp(argv[1], "--leash-terms") == 0;
 }
 
+#define DIGITS_OF(number) #number
+#define DIGITS(number)    DIGITS_OF(number)
+#define MARK              "ddprun-leash-terms "
+#define VERSIONS          DDPRUN_VERSION "/" DIGITS(LEASH_PROTOCOL) "/" DIGITS(CONTROL_WIRE_VERSION)
+
+enum { MARK_BYTES = sizeof MARK - 1 };
+
+static const char marked_terms[] = MARK VERSIONS; /* found in the program's bytes, too */
+
 const char *leash_terms(void)
 {
-    static char terms[64];
-    snprintf(terms, sizeof terms, "%s/%d/%d", DDPRUN_VERSION, LEASH_PROTOCOL, CONTROL_WIRE_VERSION);
-    return terms;
+    return marked_terms + MARK_BYTES;
+}
+
+const char *leash_terms_in(const uint8_t *bytes, size_t len)
+{
+    const uint8_t *at = memmem(bytes, len, marked_terms, MARK_BYTES);
+    if (at == NULL)
+        return NULL;
+    at += MARK_BYTES;
+    const size_t n_left = (size_t)(bytes + len - at);
+    const size_t most = n_left < TERMS_MAX_BYTES ? n_left : TERMS_MAX_BYTES;
+    return memchr(at, '\0', most) != NULL ? (const char *)at : NULL;
 }
 
 static void say(enum leash_line which, const char *from)

@@ -9,6 +9,8 @@
 #include "leash_wire.h"
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 struct co_error;
 struct job_world;
@@ -33,6 +35,11 @@ bool leash_is_asked_for_terms(int argc, char *const *argv);
 /* What two ddpruns have to agree on for one to start the other: versions of the program, of leashes
  * and of the channel to the roster. */
 const char *leash_terms(void);
+
+/* The same of a ddprun that is not started, by the bytes of its program: lent from them.
+ *
+ * returns   NULL: it is none */
+const char *leash_terms_in(const uint8_t *bytes, size_t len);
 
 /* Say that we are here, wait for the order, and do what it says about the folder and the
  * environment. The wait ends with the order, or with the starter.

@@ -30,8 +30,9 @@
 
 struct co_error;
 
+#define LEASH_PROTOCOL 1
+
 enum {
-    LEASH_PROTOCOL = 1,
     LEASH_ORDER_MAX_BYTES = 8 << 20, /* of an order */
     LEASH_SIGNAL_BYTES = 8,          /* of a record that comes later */
     LEASH_FROM_BYTES = 64,

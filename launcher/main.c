@@ -8,6 +8,7 @@
 #include "leash.h"
 #include "linkage.h"
 #include "node.h"
+#include "parcel_shelf.h"
 #include "pmi_seat.h"
 #include "remote.h"
 #include "secret.h"
@@ -19,6 +20,7 @@
 #include <ddp/env.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -240,11 +242,25 @@ static int do_as_told(int argc, char **argv, struct leash *leash, int null_fd)
     return code;
 }
 
+/* One that was sent says that it is in use, till it ends. returns -1: it was not sent */
+static int hold_program(char path[PATH_MAX])
+{
+    ssize_t n = linkage_is_static() ? readlink("/proc/self/exe", path, PATH_MAX - 1) : -1;
+    if (n < 0)
+        return -1;
+    path[n] = '\0';
+    return parcel_shelf_hold(path);
+}
+
 static int do_as_leash_tells(int null_fd)
 {
+    char program[PATH_MAX];
     struct leash leash;
     struct co_error err;
+    const int held_fd = hold_program(program);
     int rc = leash_open(null_fd, &leash, &err);
+    if (rc == 0 && held_fd >= 0)
+        parcel_shelf_tidy(program, held_fd);
     if (rc < 0) {
         fprintf(stderr, "ddprun: %s\n", err.text);
         return EXIT_INTERNAL;

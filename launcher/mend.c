@@ -25,14 +25,17 @@ static bool is_there(const struct supervisor_rank *r)
  * has */
 static bool others_are_mendable(const struct supervisor *s, int failed)
 {
-    bool any = failed >= 0 && s->ranks[failed].joined == RANK_MENDABLE;
+    bool any = failed >= 0 && s->ranks[failed].joined == RANK_MENDABLE, some_run = false;
     for (int i = 0; i < s->limits.n_ranks; i++) {
         const struct supervisor_rank *r = &s->ranks[i];
         any |= r->joined == RANK_MENDABLE;
-        if (i != failed && !r->is_dropped && (!is_there(r) || r->joined == RANK_JOINED))
+        if (i == failed || r->is_dropped)
+            continue;
+        if (!is_there(r) || r->joined == RANK_JOINED)
             return false;
+        some_run |= r->phase == RANK_RUNS || r->joined == RANK_MENDABLE;
     }
-    return any && s->n_running > 0;
+    return any && some_run;
 }
 
 /* Others may have died just now, too. */

@@ -269,7 +269,8 @@ static int open_supervisor(struct node *n, struct co_error *err)
                                  : 0;
 }
 
-/* The nursery, and what has to be there before it is forked. There is no loop yet. */
+/* The nursery, what has to be there before it is forked, and the folder, of which it knows before
+ * that is made. There is no loop yet. */
 static int open_nursery(struct node *n, struct co_error *err)
 {
     const struct job_spec *spec = n->spec;
@@ -279,9 +280,11 @@ static int open_nursery(struct node *n, struct co_error *err)
     if (rc == 0)
         rc = listen_to_signals(spec->stop_signals, &n->signal_fd, err);
     if (rc == 0)
-        rc = runtime_dir_make(&n->runtime_dir, err);
+        rc = runtime_dir_choose(&n->names, err);
     if (rc == 0)
-        rc = nursery_open(n->runtime_dir, &n->nursery, err);
+        rc = nursery_open(&n->names, &n->nursery, err);
+    if (rc == 0)
+        rc = runtime_dir_make(&n->names, &n->runtime_dir, err);
     return rc;
 }
 
@@ -412,7 +415,7 @@ static void node_close(struct node *n)
     events_close(&n->events);
     oom_watch_close(&n->oom);
     runtime_dir_remove(n->runtime_dir);
-    free(n->runtime_dir);
+    runtime_dir_forget_names(&n->names);
     nursery_close(&n->nursery, co_deadline_ms(SUPERVISOR_KILL_MS));
 }
 

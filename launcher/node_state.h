@@ -10,6 +10,7 @@
 #include "nursery.h"
 #include "oom_watch.h"
 #include "rank_io.h"
+#include "runtime_dir.h"
 #include "start.h"
 #include "supervisor.h"
 #include "warm.h"
@@ -37,7 +38,8 @@ struct strangers;
 struct node {
     const struct job_spec *spec;
     int null_fd;
-    char *runtime_dir; /* owned */
+    struct runtime_dir_names names; /* owned */
+    const char *runtime_dir;        /* one of them; NULL: it is not made */
     struct nursery nursery;
     struct supervisor *supervisor; /* owned */
     struct node_guide *guide;      /* owned; NULL: this node decides for itself */

@@ -219,6 +219,13 @@ static void say_transition(struct node *n, enum supervisor_state from,
                     "killed\n");
 }
 
+/* They may have joined, and lost their generation, before their starts were told. */
+static bool all_run(const struct node *n)
+{
+    const enum supervisor_state state = supervisor_get_state(n->supervisor);
+    return state == SUPERVISOR_RUNNING || state == SUPERVISOR_KEEPING;
+}
+
 void node_feed(struct node *n, struct supervisor_event *e)
 {
     struct supervisor_orders orders;
@@ -236,7 +243,7 @@ void node_feed(struct node *n, struct supervisor_event *e)
         node_memory_give_up(n->gen.memory); /* who waits for another one waits in vain */
     if (orders.keep)
         node_memory_part(n->gen.memory);
-    if (from == SUPERVISOR_STARTING && supervisor_get_state(n->supervisor) == SUPERVISOR_RUNNING) {
+    if (from == SUPERVISOR_STARTING && all_run(n)) {
         uv_timer_start(&n->settled, on_settled, SETTLED_MS, 0);
         node_warm_up(n);
     }

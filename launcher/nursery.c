@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-int nursery_open(const char *runtime_dir, struct nursery *ret, struct co_error *err)
+int nursery_open(const struct runtime_dir_names *names, struct nursery *ret, struct co_error *err)
 {
     int pair[2];
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
@@ -30,7 +30,7 @@ int nursery_open(const char *runtime_dir, struct nursery *ret, struct co_error *
         return co_fail(err, code, "cannot start another process: %s", strerror(-code));
     }
     if (pid == 0)
-        nursery_main(pair[1], runtime_dir); /* closes pair[0] with all else */
+        nursery_main(pair[1], names); /* closes pair[0] with all else */
     close(pair[1]);
     *ret = (struct nursery){.pid = pid, .sock = pair[0]};
     return 0;

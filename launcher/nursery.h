@@ -26,6 +26,7 @@
 #define NURSERY_WINDOW 32
 
 struct co_error;
+struct runtime_dir_names;
 
 struct nursery {
     pid_t pid;
@@ -66,9 +67,10 @@ enum nursery_target { NURSERY_MAIN, NURSERY_GROUP };
 /* Fork it, and make this process a child subreaper. The caller is single-threaded and has SIGCHLD
  * blocked.
  *
- * runtime_dir   removed by the nursery if ddprun dies (runtime_dir.h); NULL: none
- * returns       0, -errno */
-int nursery_open(const char *runtime_dir, struct nursery *ret, struct co_error *err);
+ * names     of the folder, which need not be made yet: if ddprun dies, the nursery removes it
+ *           (runtime_dir.h); NULL: none
+ * returns   0, -errno */
+int nursery_open(const struct runtime_dir_names *names, struct nursery *ret, struct co_error *err);
 
 /* Say that no more will be asked: it ends, after killing what is left below it, if anything. */
 void nursery_dismiss(struct nursery *n);

@@ -58,10 +58,10 @@ struct state {
 };
 
 /* ddprun is gone, or done with us. */
-static _Noreturn void leave(const char *runtime_dir)
+static _Noreturn void leave(const struct runtime_dir_names *names)
 {
     sweep_kill_all(CO_NEVER_MS);
-    runtime_dir_remove(runtime_dir); /* NULL when ddprun is alive and does that itself */
+    runtime_dir_remove_any(names); /* NULL when ddprun is alive and does that itself */
     _exit(0);
 }
 
@@ -568,7 +568,7 @@ static uint64_t deadline_ms(const struct state *s)
     return threads_ms < first_ms ? threads_ms : first_ms;
 }
 
-_Noreturn void nursery_main(int sock, const char *runtime_dir)
+_Noreturn void nursery_main(int sock, const struct runtime_dir_names *names)
 {
     static struct state s; /* zeroed pages that are not touched cost nothing */
     s.lease_end_ms = CO_NEVER_MS;
@@ -582,7 +582,7 @@ _Noreturn void nursery_main(int sock, const char *runtime_dir)
                              {.fd = s.seeds.sock, .events = POLLIN},
                              {.fd = s.threads.fd, .events = POLLIN}};
         if (poll(p, 4, co_left_ms(deadline_ms(&s))) < 0 && errno != EINTR)
-            leave(runtime_dir);
+            leave(names);
         if (p[1].revents != 0) {
             struct signalfd_siginfo ended[4];
             if (read(SIGNAL_FD, ended, sizeof ended) > 0)
@@ -594,7 +594,7 @@ _Noreturn void nursery_main(int sock, const char *runtime_dir)
         while (served == SERVED)
             served = serve(&s);
         if (served == DDPRUN_GONE)
-            leave(runtime_dir);
+            leave(names);
         if (p[3].revents != 0 && thread_watch_hear(&s.threads, co_now_ms()))
             dying_watch_begin(&s.watch, co_now_ms());
         thread_watch_look(&s.threads, s.pid_of, s.n_ranks, co_now_ms());

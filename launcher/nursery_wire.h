@@ -7,6 +7,8 @@
 
 #include <stdint.h>
 
+struct runtime_dir_names;
+
 enum nursery_request_type {
     NURSERY_SPAWN = 1,
     NURSERY_PARENT, /* as SPAWN, of one */
@@ -38,6 +40,6 @@ struct nursery_request {
 #define NURSERY_NO_FD   255
 
 /* The nursery's life, in the forked process. sock is its end of the pair. */
-_Noreturn void nursery_main(int sock, const char *runtime_dir);
+_Noreturn void nursery_main(int sock, const struct runtime_dir_names *names);
 
 #endif

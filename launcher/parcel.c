@@ -1,5 +1,6 @@
 #include "parcel.h"
 
+#include "leash.h"
 #include "linkage.h"
 #include "parcel_script.h"
 #include "plugin_path.h"
@@ -21,8 +22,6 @@
 #ifndef DDPRUN_VERSION
 #error "the build gives the version"
 #endif
-
-enum { NAME_DIGITS = 16 }; /* of the digest, in the folder's name */
 
 static int read_all(int fd, const char *path, struct parcel *p, struct co_error *err)
 {
@@ -51,9 +50,28 @@ static void describe(struct parcel *p)
     crypto_hash_sha256(digest, p->bytes, p->n_bytes);
     for (size_t i = 0; i < sizeof digest; i++)
         snprintf(p->digest + 2 * i, 3, "%02x", digest[i]);
-    snprintf(p->name, sizeof p->name, "%.40s-%.*s", DDPRUN_VERSION, NAME_DIGITS, p->digest);
+    snprintf(p->name, sizeof p->name, "%.40s-%.*s", DDPRUN_VERSION, PARCEL_NAME_DIGITS, p->digest);
     snprintf(p->size, sizeof p->size, "%zu", p->n_bytes);
     snprintf(p->machine, sizeof p->machine, "%s", uname(&us) == 0 ? us.machine : "");
+}
+
+/* Another one would be refused by each host that it was sent to. */
+static int check_terms(const struct parcel *p, const char *path, struct co_error *err)
+{
+    const char *terms = leash_terms_in(p->bytes, p->n_bytes);
+    if (terms == NULL)
+        return co_fail(err, -ENOEXEC, "'%s' is no ddprun", path);
+    if (strcmp(terms, leash_terms()) != 0)
+        return co_fail(err, -ENOEXEC, "'%s' is ddprun %.64s, and this one is %s: install both anew",
+                       path, terms, leash_terms());
+    return 0;
+}
+
+static int fail_to_open(const char *path, struct co_error *err)
+{
+    const char *what_helps = errno == ENOENT ? ": build ddprun with -Dstatic_program=enabled" : "";
+    return co_fail(err, -errno, "cannot read '%s': %s%s, or use --send never", path,
+                   strerror(errno), what_helps);
 }
 
 int parcel_open(struct parcel *ret, struct co_error *err)
@@ -65,11 +83,10 @@ int parcel_open(struct parcel *ret, struct co_error *err)
         return co_fail(err, rc, "cannot tell where ddprun-static is: %s", strerror(-rc));
     co_autoclose_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
-        return co_fail(err, -errno,
-                       "cannot read '%s': %s: build ddprun with "
-                       "-Dstatic_program=enabled, or use --send never",
-                       path, strerror(errno));
+        return fail_to_open(path, err);
     rc = read_all(fd, path, &p, err);
+    if (rc == 0)
+        rc = check_terms(&p, path, err);
     if (rc < 0) {
         parcel_close(&p);
         return rc;

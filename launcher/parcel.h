@@ -12,6 +12,7 @@ enum {
     PARCEL_MAX_BYTES = 64 << 20,
     PARCEL_DIGEST_BYTES = 65, /* SHA-256 in hexadecimal digits, with a NUL */
     PARCEL_NAME_BYTES = 64,
+    PARCEL_NAME_DIGITS = 16,   /* of the digest, at its end */
     PARCEL_MACHINE_BYTES = 65, /* of struct utsname */
     PARCEL_SIZE_BYTES = 16,
     PARCEL_N_ARGUMENTS = 9, /* of the host's shell, with the NULL */
@@ -33,6 +34,7 @@ struct parcel {
  * returns   0
  *           -ENOENT   it is not installed here; err says where it was looked for
  *           -EFBIG    PARCEL_MAX_BYTES
+ *           -ENOEXEC  it is another version's, or no ddprun
  *           -ENOMEM, -EIO, -errno */
 int parcel_open(struct parcel *ret, struct co_error *err);
 void parcel_close(struct parcel *p); /* a zeroed one is fine */

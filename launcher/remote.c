@@ -513,6 +513,8 @@ int remote_run(struct job_spec *spec, int null_fd, struct node_end *ret_end, str
     int rc = remote_open(&r, spec, err);
     if (rc == 0) {
         r.begun_ms = co_now_ms();
+        if (r.note[0] != '\0')
+            say(&r, "ddprun: %s", r.note);
         look(&r);
         while (!r.ended)
             uv_run(&r.loop, UV_RUN_ONCE);

@@ -82,12 +82,19 @@ static int find_places(struct remote *r, struct co_error *err)
                : co_fail(err, -ENOMEM, "no memory for the hosts' orders");
 }
 
-/* By default there needs not be one. */
+/* By default there needs not be one; one that is no use is worth a word. */
 static int find_parcel(struct remote *r, struct co_error *err)
 {
+    struct co_error why;
     enum remote_send send = r->spec->remote->send;
-    int rc = send == REMOTE_SEND_NEVER ? 0 : parcel_open(&r->parcel, err);
-    return rc == -ENOENT && send == REMOTE_SEND_AUTO ? 0 : rc;
+    int rc = send == REMOTE_SEND_NEVER ? 0 : parcel_open(&r->parcel, &why);
+    if (rc == 0)
+        return 0;
+    if (send == REMOTE_SEND_ALWAYS || rc == -ENOMEM)
+        return co_fail(err, rc, "%s", why.text);
+    if (rc != -ENOENT)
+        snprintf(r->note, sizeof r->note, "no ddprun can be sent to hosts: %s", why.text);
+    return 0;
 }
 
 int remote_plan_make(struct remote *r, struct job_world *world, struct co_error *err)
@@ -142,6 +149,8 @@ int remote_show(const struct job_spec *spec, FILE *out, struct co_error *err)
     int rc = find_places(&r, err);
     if (rc == 0)
         rc = find_parcel(&r, err);
+    if (rc == 0 && r.note[0] != '\0')
+        fprintf(out, "%s\n", r.note);
     for (size_t i = 0; rc == 0 && i < s->hosts.n; i++) {
         const struct host *h = &s->hosts.hosts[i];
         co_autofree char *path = NULL;

@@ -9,11 +9,12 @@
 #include "nursery.h"
 #include "parcel.h"
 
+#include "common/error.h"
+
 #include <stdbool.h>
 #include <sys/types.h>
 #include <uv.h>
 
-struct co_error;
 struct job_spec;
 struct job_world;
 struct muster;
@@ -51,13 +52,14 @@ struct remote_host {
 struct remote {
     const struct job_spec *spec;
     int null_fd;
-    char *program;        /* owned; this ddprun's path, the same on all hosts */
-    struct parcel parcel; /* zeroed: none is sent */
-    char *dir;            /* owned; where to start */
-    char *token;          /* owned; hexadecimal digits */
-    char *nodes;          /* owned; as of --nnodes */
-    char **env;           /* owned; for the hosts */
-    char **argv;          /* owned; for the hosts */
+    char *program;                       /* owned; this ddprun's path, the same on all hosts */
+    struct parcel parcel;                /* zeroed: none is sent */
+    char note[CO_ERROR_TEXT_BYTES + 64]; /* "", or why there is one and it is not sent */
+    char *dir;                           /* owned; where to start */
+    char *token;                         /* owned; hexadecimal digits */
+    char *nodes;                         /* owned; as of --nnodes */
+    char **env;                          /* owned; for the hosts */
+    char **argv;                         /* owned; for the hosts */
     struct nursery nursery;
     struct output *output;        /* owned */
     struct muster *muster;        /* owned */

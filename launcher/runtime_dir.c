@@ -1,34 +1,72 @@
 #include "runtime_dir.h"
 
 #include "common/error.h"
-#include "console/job_folder.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-int runtime_dir_make(char **ret_dir, struct co_error *err)
+enum { MARK_CHARACTERS = 6 };
+
+/* As mkdtemp(3) has them: nobody guesses one, or meets one of his own. */
+static int draw_mark(char mark[MARK_CHARACTERS + 1], struct co_error *err)
+{
+    static const char of[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    uint64_t bits;
+    if (getrandom(&bits, sizeof bits, 0) != (ssize_t)sizeof bits)
+        return co_fail(err, -EIO, "cannot get random bytes for a folder's name: %s",
+                       strerror(errno));
+    for (int i = 0; i < MARK_CHARACTERS; i++, bits /= sizeof of - 1)
+        mark[i] = of[bits % (sizeof of - 1)];
+    mark[MARK_CHARACTERS] = '\0';
+    return 0;
+}
+
+int runtime_dir_choose(struct runtime_dir_names *ret, struct co_error *err)
 {
     const char *parents[JOB_FOLDER_MAX_PARENTS];
-    size_t n = job_folder_parents(parents);
-    int code = -ENOENT;
-    for (size_t i = 0; i < n; i++) {
-        char *dir = NULL;
-        if (asprintf(&dir, "%s/" JOB_FOLDER_PREFIX "XXXXXX", parents[i]) < 0)
+    char mark[MARK_CHARACTERS + 1];
+    const size_t n = job_folder_parents(parents);
+    *ret = (struct runtime_dir_names){0};
+    int rc = draw_mark(mark, err);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        char *path = NULL;
+        if (asprintf(&path, "%s/" JOB_FOLDER_PREFIX "%s", parents[i], mark) < 0)
             return co_fail(err, -ENOMEM, "no memory");
-        if (strlen(dir) < PATH_MAX && mkdtemp(dir) != NULL) {
-            *ret_dir = dir;
+        if (strlen(path) < PATH_MAX)
+            ret->paths[ret->n++] = path;
+        else
+            free(path);
+    }
+    return rc < 0 || ret->n > 0 ? rc : co_fail(err, -ENAMETOOLONG, "no place for a folder");
+}
+
+void runtime_dir_forget_names(struct runtime_dir_names *names)
+{
+    for (size_t i = 0; i < names->n; i++)
+        free(names->paths[i]);
+    *names = (struct runtime_dir_names){0};
+}
+
+int runtime_dir_make(const struct runtime_dir_names *names, const char **ret_dir,
+                     struct co_error *err)
+{
+    int code = -ENOENT;
+    for (size_t i = 0; i < names->n; i++) {
+        if (mkdir(names->paths[i], 0700) == 0) {
+            *ret_dir = names->paths[i];
             return 0;
         }
-        code = errno != 0 ? -errno : -ENAMETOOLONG;
-        co_fail(err, code, "cannot make a folder in '%s': %s", parents[i], strerror(-code));
-        free(dir);
+        code = co_fail(err, -errno, "cannot make the folder '%s': %s", names->paths[i],
+                       strerror(errno));
     }
     return code;
 }
@@ -54,6 +92,12 @@ void runtime_dir_forget_ranks(const char *dir)
 void runtime_dir_remove(const char *dir)
 {
     job_folder_remove(dir);
+}
+
+void runtime_dir_remove_any(const struct runtime_dir_names *names)
+{
+    for (size_t i = 0; names != NULL && i < names->n; i++)
+        job_folder_remove(names->paths[i]);
 }
 
 char *runtime_dir_error_file(const char *dir, int rank, char *buf, size_t n)

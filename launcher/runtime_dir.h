@@ -5,18 +5,38 @@
 #ifndef DDP_LAUNCHER_RUNTIME_DIR_H
 #define DDP_LAUNCHER_RUNTIME_DIR_H
 
+#include "console/job_folder.h"
+
 #include <stddef.h>
 
 struct co_error;
 
-/* Make it, mode 0700, in the first place that takes it: job_folder_parents().
+/* Where it may be, chosen before it is made: whoever is to remove it when its maker is killed knows
+ * of it first. */
+struct runtime_dir_names {
+    char *paths[JOB_FOLDER_MAX_PARENTS]; /* owned; absolute, in order; there is none of them yet */
+    size_t n;
+};
+
+/* One in each of job_folder_parents().
  *
- * ret_dir   an absolute path, owned by the caller
- * returns   0, -ENOMEM, -errno (the text names the last place tried) */
-int runtime_dir_make(char **ret_dir, struct co_error *err);
+ * returns   0; -ENOMEM; -EIO without random bytes; -ENAMETOOLONG, if all of them are.
+ *           runtime_dir_forget_names() in any case */
+int runtime_dir_choose(struct runtime_dir_names *ret, struct co_error *err);
+void runtime_dir_forget_names(struct runtime_dir_names *names); /* zeroed ones are fine */
+
+/* Make it, mode 0700, under the first name that can be made.
+ *
+ * ret_dir   lent by names
+ * returns   0, -errno (the text names the last place tried) */
+int runtime_dir_make(const struct runtime_dir_names *names, const char **ret_dir,
+                     struct co_error *err);
 
 /* Remove it and the plain files in it. Safe to call when it is gone already, and for NULL. */
 void runtime_dir_remove(const char *dir);
+
+/* The same, whichever was made, if any. names   NULL: nothing */
+void runtime_dir_remove_any(const struct runtime_dir_names *names);
 
 /* Remove the error files of ranks that are gone. */
 void runtime_dir_forget_ranks(const char *dir);

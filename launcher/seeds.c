@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -17,7 +18,7 @@ enum { DYING = -1 }; /* a batch: killed, and not reaped yet */
 
 void seeds_init(struct seeds *s)
 {
-    *s = (struct seeds){.sock = -1};
+    *s = (struct seeds){.sock = -1, .wish_fd = -1};
 }
 
 int seeds_start(struct seeds *s, struct spawn_order *order)
@@ -25,16 +26,18 @@ int seeds_start(struct seeds *s, struct spawn_order *order)
     int pair[2];
     if (s->parent != 0)
         return -EBUSY;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+    co_autoclose_fd int wish_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (wish_fd < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return -errno;
     order->fds[SPAWN_NODE_FD] = pair[1];
+    order->fds[SPAWN_PMI_FD] = wish_fd;
     spawn_workers(order, 1);
     close(pair[1]);
     if (order->pid == 0) {
         close(pair[0]);
         return -order->error;
     }
-    *s = (struct seeds){.parent = order->pid, .sock = pair[0]};
+    *s = (struct seeds){.parent = order->pid, .sock = pair[0], .wish_fd = co_take_fd(&wish_fd)};
     return 0;
 }
 
@@ -46,6 +49,8 @@ void seeds_close(struct seeds *s)
         kill(s->of[i].pid, SIGKILL);
     if (s->sock >= 0)
         close(s->sock);
+    if (s->wish_fd >= 0)
+        close(s->wish_fd);
     seeds_init(s);
 }
 
@@ -60,14 +65,6 @@ static int find(const struct seeds *s, pid_t pid)
         if (s->of[i].pid == pid)
             return i;
     return -1;
-}
-
-static int count_batch(const struct seeds *s)
-{
-    int n = 0;
-    for (int i = 0; i < s->n; i++)
-        n += s->of[i].batch == s->batch;
-    return n;
 }
 
 static int count_usable(const struct seeds *s)
@@ -97,7 +94,7 @@ static void note_seed(struct seeds *s, const struct seeds_word *w)
         return;
     }
     s->of[s->n++] = (struct seed){.pid = w->pid, .batch = w->value & INT32_MAX};
-    if (count_batch(s) < s->n_promised)
+    if (s->of[s->n - 1].batch != s->batch || s->n_awaited == 0 || --s->n_awaited > 0)
         return;
     kill_older(s);
     s->complete = true;
@@ -127,7 +124,7 @@ static void take_in(struct seeds *s, const struct seeds_word *w)
 {
     if (w->type == SEEDS_PROMISE) {
         s->batch = w->value & INT32_MAX;
-        s->n_promised = w->pid < SEEDS_MAX ? w->pid : SEEDS_MAX;
+        s->n_awaited = w->pid < SEEDS_MAX ? w->pid : SEEDS_MAX;
     } else if (w->type == SEEDS_SEED) {
         note_seed(s, w);
     }
@@ -196,11 +193,29 @@ static bool await_dying(const struct seeds *s, uint64_t until_ms)
     return true;
 }
 
+/* Before it has forked any it imports, and would not hear it.
+ *
+ * returns   whether it has promised some */
+static bool ask_for_seeds(struct seeds *s, uint64_t until_ms)
+{
+    const uint64_t wish = 1, promise_ms = co_deadline_ms(SEEDS_PROMISE_MS);
+    const int32_t before = s->batch;
+    if (!s->complete || write(s->wish_fd, &wish, sizeof wish) < 0)
+        return false;
+    if (until_ms > promise_ms)
+        until_ms = promise_ms;
+    while (s->batch == before && await_word(s, until_ms))
+        seeds_hear(s);
+    return s->batch != before;
+}
+
 /* Seeds that are promised come within the time of a few forks. */
 static bool await_seeds(struct seeds *s, int n, uint64_t until_ms)
 {
     seeds_hear(s);
-    while (count_usable(s) < n && count_batch(s) < s->n_promised && await_word(s, until_ms))
+    if (count_usable(s) < n && s->n_awaited == 0 && !ask_for_seeds(s, until_ms))
+        return false;
+    while (count_usable(s) < n && s->n_awaited > 0 && await_word(s, until_ms))
         seeds_hear(s);
     return count_usable(s) >= n && await_dying(s, until_ms);
 }

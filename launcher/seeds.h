@@ -17,7 +17,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define SEEDS_MAX 64 /* ranks of a node that has seeds at all */
+#define SEEDS_MAX        64 /* ranks of a node that has seeds at all */
+#define SEEDS_PROMISE_MS 500
 
 struct seed {
     pid_t pid;
@@ -27,10 +28,11 @@ struct seed {
 struct seeds {
     pid_t parent; /* 0: there is none */
     int sock;     /* -1: closed, and no seed can be reached */
+    int wish_fd;  /* by which the parent is asked for another batch; -1: it cannot be */
     int n;
     struct seed of[2 * SEEDS_MAX]; /* of the newest batch and of the one before */
     int32_t batch;                 /* the newest */
-    int n_promised;                /* of that one */
+    int n_awaited;                 /* of that one, promised and not come */
     bool complete;                 /* there has been a whole batch */
 };
 
@@ -52,9 +54,10 @@ struct seeds_word {
 
 void seeds_init(struct seeds *s);
 
-/* Start the parent, which has its socket at SPAWN_NODE_FD.
+/* Start the parent, which has its socket at SPAWN_NODE_FD, and at SPAWN_PMI_FD an eventfd by which
+ * it is asked for seeds.
  *
- * order     with the answer in it; its fds[SPAWN_NODE_FD] is filled in
+ * order     with the answer in it; those two of its fds are filled in
  * returns   0; -EBUSY there is one; -errno */
 int seeds_start(struct seeds *s, struct spawn_order *order);
 
@@ -81,11 +84,13 @@ enum seeds_taken {
     SEEDS_NO_ANSWER  /* seeds_close() was done; those with orders[].pid != 0 are ranks */
 };
 
-/* Make ranks of n seeds.
+/* Make ranks of n seeds. Where they are used up the parent is asked for others: it forks them
+ * sooner than a rank could be executed, unless it is busy with imports.
  *
  * orders       n of them, of which only fds are looked at; pid is written
  * image_fd     of image.h; the i-th worker in it is orders[i]
- * until_ms     of common/clock.h; for seeds that are promised, and for answers */
+ * until_ms     of common/clock.h; for seeds that are promised, and for answers. A promise is
+ *              waited for no longer than SEEDS_PROMISE_MS */
 enum seeds_taken seeds_take(struct seeds *s, int first_rank, struct spawn_order *orders, int n,
                             int image_fd, uint64_t until_ms);
 

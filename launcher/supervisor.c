@@ -432,7 +432,7 @@ struct row {
 /* clang-format off */
 static const struct row rows[] = {
     /*  in         on            only if           does            then     */
-    ROW(STARTING,  STARTED,      all_started,      nothing,        RUNNING),
+    ROW(STARTING,  STARTED,      all_started,      mend_settle,    RUNNING),
     ROW(STARTING,  STARTED,      always,           start_more,     STARTING),
     ROW(STARTING,  START_FAILED, nothing_left,     blame_rank,     DRAINING),
     ROW(STARTING,  START_FAILED, no_rank_left,     blame_rank,     LEFTOVERS),
@@ -448,6 +448,8 @@ static const struct row rows[] = {
     ROW(STARTING,  NURSERY_LOST, always,           blame_nursery,  ALONE),
     ROW(STARTING,  RESTART,      unguided,         begin_asked_restart, STOPPING),
     ROW(STARTING,  RESTART,      always,           nothing,        STARTING),
+    /* who has joined runs, though the nursery has not told so yet */
+    ROW(STARTING,  ORDER_STOP,   mend_may_keep,    mend_keep,      KEEPING),
     ROW(STARTING,  ORDER_STOP,   always,           begin_ordered_stop, STOPPING),
     ROW(STARTING,  ORDER_KILL,   always,           note_order,     KILLING),
 

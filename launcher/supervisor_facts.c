@@ -26,7 +26,9 @@ void supervisor_note_facts(struct supervisor *s, const struct supervisor_event *
         *r = (struct supervisor_rank){.phase = RANK_RUNS,
                                       .pid = e->pid,
                                       .started_ms = e->now_ms,
-                                      .joined = r->joined, /* it may have been faster */
+                                      .joined = r->joined, /* it may have been faster ... */
+                                      .called = r->called, /* ... by a generation, even */
+                                      .asks = r->asks,
                                       .told_first = r->told_first,
                                       .told_last = r->told_last};
         s->n_answered++;

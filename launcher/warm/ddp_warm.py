@@ -13,6 +13,7 @@ import io
 import mmap
 import os
 import posix
+import select
 import socket
 import struct
 import sys
@@ -21,7 +22,7 @@ import time
 from ddp_warm_look import (find_children, find_device, find_own_folder, get_umask, is_for_installed, is_root, kept, names_in,
                            other_threads, predict, read_file, read_words)
 
-ORDERS_FD, NOTES_FD = 3, 4  # as the nursery gives them
+ORDERS_FD, NOTES_FD, WISH_FD = 3, 4, 5  # as the nursery gives them
 N_RANK_FDS, NO_FD = 5, 255  # launcher/spawn.h, launcher/nursery_wire.h
 ORDER = struct.Struct("=iI8s")  # struct seeds_order
 WORD = struct.Struct("=Iii")  # struct seeds_word
@@ -105,6 +106,8 @@ class Parent:
         null = os.open("/dev/null", os.O_RDWR)
         orders = fcntl.fcntl(ORDERS_FD, fcntl.F_DUPFD_CLOEXEC, 64)
         self.notes = fcntl.fcntl(NOTES_FD, fcntl.F_DUPFD_CLOEXEC, 64)
+        self.wish = fcntl.fcntl(WISH_FD, fcntl.F_DUPFD_CLOEXEC, 64)
+        os.close(WISH_FD)
         written = os.memfd_create("written")
         for fd, number in (null, 0), (written, 1), (written, 2), (null, 3), (null, 4):
             os.dup2(fd, number)
@@ -130,7 +133,9 @@ class Parent:
             self.fork_seeds()
         wait_s, n_bytes, has_seeds, waiting = LOOK_S, 0, self.at_start, []
         while not self.is_rank:
-            time.sleep(wait_s)
+            if self.is_asked(wait_s):
+                self.fork_seeds()
+                continue
             n_before, n_bytes = n_bytes, os.stat(self.seen).st_size
             if n_bytes != n_before:
                 wait_s = SETTLE_S  # they are at it: this must not take a CPU from them
@@ -144,6 +149,14 @@ class Parent:
                 self.fork_seeds()
                 has_seeds = True
             wait_s, waiting = LOOK_S, []
+
+    def is_asked(self, wait_s):
+        """Wait so long, or until the nursery has used up all seeds and needs others: whoever else should have the CPU, the
+        ranks that would be forked are waited for."""
+        if not select.select([self.wish], [], [], wait_s)[0]:
+            return False
+        os.read(self.wish, 8)
+        return True
 
     def read_seen(self):
         with open(self.seen, "rb") as f:
@@ -215,6 +228,7 @@ class Parent:
         enter(env, self.archive, "parent", self.seen, f"{self.rest}:{','.join([*self.left_out, name])}")
         os.dup2(self.orders.fileno(), ORDERS_FD)
         os.dup2(self.notes, NOTES_FD)
+        os.dup2(self.wish, WISH_FD)
         os.execve(sys.executable, self.all_words, env)
 
     # --- Forking ---
@@ -289,6 +303,7 @@ class Parent:
         self.is_rank = True
         self.orders.close()
         os.close(self.notes)
+        os.close(self.wish)
         self.learn(role_and_seen.split(b":")[1], TAKEN_LINE)
 
     def take_env(self, env):

@@ -1,6 +1,6 @@
 /* sim_guided - nodes of one job (tests/support/guided_nodes.h): ddpruns that are started, killed,
- * signalled, cut off; ranks that fail, end well, do not listen; nurseries that die. In half of them
- * ranks live on when others end.
+ * signalled, cut off; ranks that fail, end well, do not listen; nurseries that die or are slow. In
+ * half of them ranks live on when others end.
  *
  * Each schedule is drawn from a seed. Checked after each event:
  *   - no two nodes run ranks of different generations, nor two ranks of one number; a node that is
@@ -114,6 +114,7 @@ static void advance(uint64_t ms)
 static void start_node(int i)
 {
     nodes[i] = (struct node){.exists = true};
+    nodes_slow_nursery(w, i, draw(3) == 0 ? draw(3000) : 0);
     nodes_start(w, i, false);
     if (draw(6) == 0)
         nodes_keep_ranks(w, i);

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_TODO = 4096 };
+enum { MAX_TODO = 4096, MAX_LATE = 64 };
 
 /* What has happened and is not yet seen, in order. */
 enum todo_type { TODO_EVENT, TODO_TO_MEMBER, TODO_TO_ROSTER, TODO_LINK_UP, TODO_LINK_GONE };
@@ -23,6 +23,11 @@ struct todo {
     uint64_t link;
     struct supervisor_event event;
     struct co_buf frame; /* owned */
+};
+
+struct late_report {
+    uint64_t due_ms;
+    struct supervisor_event event;
 };
 
 struct node {
@@ -38,6 +43,9 @@ struct node {
     bool runs[NODES_LOCAL];
     int unseen[NODES_LOCAL]; /* not 0: it has ended with this status */
     uint64_t lease_end_ms;
+    uint64_t report_ms; /* so late the nursery's reports come */
+    struct late_report late[MAX_LATE];
+    int n_late;
     struct nodes_view view;
 };
 
@@ -75,6 +83,27 @@ static void put_message(struct nodes *w, enum todo_type type, int node, const st
 
 /* --- The nursery's double --- */
 
+static void report(struct nodes *w, int node, struct supervisor_event e)
+{
+    struct node *n = &w->nodes[node];
+    if (n->report_ms == 0 && n->n_late == 0) {
+        put_event(w, node, e);
+        return;
+    }
+    assert(n->n_late < MAX_LATE);
+    n->late[n->n_late++] = (struct late_report){w->now_ms + n->report_ms, e};
+}
+
+static void bring_late_reports(struct nodes *w, int node)
+{
+    struct node *n = &w->nodes[node];
+    int n_due = 0;
+    while (n_due < n->n_late && n->late[n_due].due_ms <= w->now_ms)
+        put_event(w, node, n->late[n_due++].event);
+    n->n_late -= n_due;
+    memmove(n->late, n->late + n_due, (size_t)n->n_late * sizeof n->late[0]);
+}
+
 static bool is_empty(const struct node *n)
 {
     for (int i = 0; i < NODES_LOCAL; i++)
@@ -89,12 +118,12 @@ static void end_rank(struct nodes *w, int node, int rank, int status)
     if (!n->runs[rank])
         return;
     n->runs[rank] = false;
-    put_event(w, node,
-              (struct supervisor_event){.type = SUPERVISOR_EV_EXITED,
-                                        .rank = rank,
-                                        .status = n->unseen[rank] != 0 ? n->unseen[rank] : status,
-                                        .was_ending = n->unseen[rank] != 0,
-                                        .empty = is_empty(n)});
+    report(w, node,
+           (struct supervisor_event){.type = SUPERVISOR_EV_EXITED,
+                                     .rank = rank,
+                                     .status = n->unseen[rank] != 0 ? n->unseen[rank] : status,
+                                     .was_ending = n->unseen[rank] != 0,
+                                     .empty = is_empty(n)});
     n->unseen[rank] = 0;
 }
 
@@ -121,18 +150,18 @@ static void start_rank(struct nodes *w, int node, int rank)
     struct node *n = &w->nodes[node];
     n->view.n_starts++;
     if (n->start_error != 0) {
-        put_event(w, node,
-                  (struct supervisor_event){.type = SUPERVISOR_EV_START_FAILED,
-                                            .rank = rank,
-                                            .status = n->start_error,
-                                            .stage = SUPERVISOR_START_EXEC,
-                                            .empty = is_empty(n)});
+        report(w, node,
+               (struct supervisor_event){.type = SUPERVISOR_EV_START_FAILED,
+                                         .rank = rank,
+                                         .status = n->start_error,
+                                         .stage = SUPERVISOR_START_EXEC,
+                                         .empty = is_empty(n)});
         return;
     }
     n->runs[rank] = true;
-    put_event(w, node,
-              (struct supervisor_event){
-                  .type = SUPERVISOR_EV_STARTED, .rank = rank, .pid = 100 * (node + 1) + rank});
+    report(w, node,
+           (struct supervisor_event){
+               .type = SUPERVISOR_EV_STARTED, .rank = rank, .pid = 100 * (node + 1) + rank});
     if (w->mends)
         join(w, node, rank);
 }
@@ -164,9 +193,10 @@ static void carry_out(struct nodes *w, int node, const struct supervisor_orders 
     if (o->signal != 0)
         signal_ranks(w, node, o->signal, o->except);
     if (o->sweep_signal != 0 && is_empty(n))
-        put_event(w, node, (struct supervisor_event){.type = SUPERVISOR_EV_EMPTY});
+        report(w, node, (struct supervisor_event){.type = SUPERVISOR_EV_EMPTY});
     if (o->sweep_alone) {
         memset(n->runs, 0, sizeof n->runs);
+        n->n_late = 0;
         put_event(w, node, (struct supervisor_event){.type = SUPERVISOR_EV_SWEPT});
     }
     if (o->drain)
@@ -339,6 +369,8 @@ static uint64_t next_ms(const struct nodes *w)
             continue;
         at = sooner(at, sooner(supervisor_deadline_ms(n->supervisor), n->lease_end_ms));
         at = sooner(at, member_deadline_ms(n->member));
+        if (n->n_late > 0)
+            at = sooner(at, n->late[0].due_ms);
     }
     return at;
 }
@@ -347,6 +379,8 @@ static void let_time_act(struct nodes *w)
 {
     for (int i = 0; i < NODES_MAX; i++) {
         struct node *n = &w->nodes[i];
+        bring_late_reports(w, i);
+        nodes_settle(w);
         if (n->is_up && n->lease_end_ms <= w->now_ms)
             lapse(w, i);
         if (n->is_up && supervisor_deadline_ms(n->supervisor) <= w->now_ms)
@@ -419,8 +453,10 @@ static void start(struct nodes *w, int node, bool ends_job, bool is_cut)
 {
     struct node *n = &w->nodes[node];
     static uint8_t n_starts;
+    const uint64_t report_ms = n->report_ms;
     fini_node(n);
-    *n = (struct node){.is_up = true, .is_cut = is_cut, .lease_end_ms = CO_NEVER_MS};
+    *n = (struct node){
+        .is_up = true, .is_cut = is_cut, .lease_end_ms = CO_NEVER_MS, .report_ms = report_ms};
     snprintf(n->name, sizeof n->name, "n%d", node);
     struct supervisor_limits limits = {.n_ranks = NODES_LOCAL,
                                        .window = 1,
@@ -471,12 +507,12 @@ void nodes_exit_consequence(struct nodes *w, int node, int rank, int status)
 {
     struct node *n = &w->nodes[node];
     n->runs[rank] = false;
-    feed(w, node,
-         (struct supervisor_event){.type = SUPERVISOR_EV_EXITED,
-                                   .rank = rank,
-                                   .status = status,
-                                   .lost_peer = true,
-                                   .empty = is_empty(n)});
+    report(w, node,
+           (struct supervisor_event){.type = SUPERVISOR_EV_EXITED,
+                                     .rank = rank,
+                                     .status = status,
+                                     .lost_peer = true,
+                                     .empty = is_empty(n)});
     nodes_settle(w);
 }
 
@@ -497,12 +533,12 @@ void nodes_exit_witness(struct nodes *w, int node, int rank, int status, int cul
                         int culprit_status)
 {
     w->nodes[node].runs[rank] = false;
-    feed(w, node,
-         (struct supervisor_event){.type = SUPERVISOR_EV_EXITED,
-                                   .rank = rank,
-                                   .status = status,
-                                   .blames = true,
-                                   .culprit = culprit});
+    report(w, node,
+           (struct supervisor_event){.type = SUPERVISOR_EV_EXITED,
+                                     .rank = rank,
+                                     .status = status,
+                                     .blames = true,
+                                     .culprit = culprit});
     end_rank(w, node, culprit, culprit_status);
     nodes_settle(w);
 }
@@ -555,6 +591,11 @@ void nodes_lose_nursery(struct nodes *w, int node)
 void nodes_fail_starts(struct nodes *w, int node, int error)
 {
     w->nodes[node].start_error = error;
+}
+
+void nodes_slow_nursery(struct nodes *w, int node, uint64_t report_ms)
+{
+    w->nodes[node].report_ms = report_ms;
 }
 
 void nodes_part_rank(struct nodes *w, int node, int rank)

@@ -56,6 +56,9 @@ void nodes_cut(struct nodes *w, int node);
 void nodes_lose_nursery(struct nodes *w, int node);
 void nodes_fail_starts(struct nodes *w, int node, int error); /* of the next ranks */
 
+/* From now on its nursery has no CPU when it is to report: what ranks say comes before that. */
+void nodes_slow_nursery(struct nodes *w, int node, uint64_t report_ms);
+
 /* Each rank says that it has saved its state. Counts only where they were asked. */
 void nodes_save(struct nodes *w, int node);
 void nodes_keep_ranks(struct nodes *w, int node); /* they ignore SIGTERM, and come to no generation

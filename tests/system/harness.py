@@ -95,9 +95,12 @@ class Job:
 
     def nursery(self):
         for pid in self.processes():
-            with open(f"/proc/{pid}/comm") as f:
-                if f.read().strip() == "ddp-nursery":
-                    return pid
+            try:
+                with open(f"/proc/{pid}/comm") as f:
+                    if f.read().strip() == "ddp-nursery":
+                        return pid
+            except OSError:
+                pass
         raise AssertionError("no nursery")
 
     def await_gone(self):

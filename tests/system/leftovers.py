@@ -1,12 +1,13 @@
 """Whoever dies, nothing of the job is left running."""
 import os
 import signal
+import time
 import unittest
 
-from harness import RANK, Job, await_true, kill_all, main
+from harness import DEADLINE_S, RANK, Job, await_true, kill_all, main
 
 FAMILY = ("child", "daemon", "daemon", "tell", "up")  # four lines on the FIFO
-UNTIL_USR1 = ("on", "10", "0", "wait")  # a rank that ends well when the test says so
+UNTIL_USR1 = ("on", "10", "0")  # a rank that ends well when the test says so: before it tells that it is up
 
 
 def rank_pid(job, rank):
@@ -29,6 +30,16 @@ class Leftovers(unittest.TestCase):
             with Job("-n", "3", RANK, *stubborn, *FAMILY, "wait") as job:
                 job.hear(12)
                 self.assertEqual(len(job.processes()), 2 + 3 * 4)
+                job.signal(signal.SIGKILL)
+                job.await_gone()
+                self.assertEqual(os.listdir(job.runtime), [])
+
+    def test_kill_9_of_ddprun_as_soon_as_it_has_its_folder(self):
+        for _ in range(30):
+            with Job("-n", "2", RANK, "wait") as job:
+                deadline = time.monotonic() + DEADLINE_S
+                while not os.listdir(job.runtime):  # without a pause: what follows comes within microseconds
+                    self.assertLess(time.monotonic(), deadline)
                 job.signal(signal.SIGKILL)
                 job.await_gone()
                 self.assertEqual(os.listdir(job.runtime), [])
@@ -90,7 +101,7 @@ class Leftovers(unittest.TestCase):
             self.assertEqual(job.processes(), [])
 
     def test_children_that_outlive_their_rank_are_told_first(self):
-        with Job("-n", "2", RANK, "on", "15", "0", *FAMILY, *UNTIL_USR1) as job:
+        with Job("-n", "2", RANK, "on", "15", "0", *UNTIL_USR1, *FAMILY, "wait") as job:
             job.hear(8)
             job.signal(signal.SIGUSR1)
             # the ranks end; then two children and four daemons hear SIGTERM, each once, and end by their handler
@@ -99,7 +110,7 @@ class Leftovers(unittest.TestCase):
             self.assertEqual(job.processes(), [])
 
     def test_children_that_do_not_listen_are_killed(self):
-        with Job("-n", "2", "--shutdown-timeout", "100ms", RANK, "ignore", "15", *FAMILY, *UNTIL_USR1) as job:
+        with Job("-n", "2", "--shutdown-timeout", "100ms", RANK, "ignore", "15", *UNTIL_USR1, *FAMILY, "wait") as job:
             job.hear(8)
             job.signal(signal.SIGUSR1)
             code, _, err = job.end()
@@ -108,7 +119,7 @@ class Leftovers(unittest.TestCase):
             self.assertEqual(job.processes(), [])
 
     def test_a_signal_during_the_wait_for_children_ends_it(self):
-        with Job("-n", "1", "--shutdown-timeout", "1h", RANK, "note", "15", "daemon", *UNTIL_USR1) as job:
+        with Job("-n", "1", "--shutdown-timeout", "1h", RANK, "note", "15", *UNTIL_USR1, "daemon", "wait") as job:
             job.hear(1)
             job.signal(signal.SIGUSR1)
             self.assertEqual(job.hear(2), ["0 got 10", "0 got 15"])

@@ -59,7 +59,7 @@ class OneNode(unittest.TestCase):
                 ranks.hear_until(lambda: ranks.generation == generation)
                 ranks.pids = {}  # what the dead have said was heard before
                 ranks.hear_until(lambda: len(ranks.steps) > seen + 2 and len(ranks.pids) > 1)
-                os.kill(ranks.pids.pop(draw.choice(sorted(ranks.pids))), draw.choice([signal.SIGKILL, signal.SIGSEGV]))
+                ranks.kill(draw.choice(sorted(ranks.pids)), draw.choice([signal.SIGKILL, signal.SIGSEGV]))
             ranks.hear_until(lambda: ranks.generation == deaths)
             code, steps, err = self.end(job, ranks, "first")
             self.assertEqual(code, 0, err)

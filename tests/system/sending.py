@@ -1,12 +1,15 @@
 """ddprun-static, and that -H sends it to hosts that have no ddprun: real sshds in namespaces, each with its own files where it counts."""
+import fcntl
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import signal
 import stat
 import subprocess
 import tempfile
+import time
 import unittest
 
 from harness import DDPRUN, RANK, Job, describe, main
@@ -22,6 +25,11 @@ OTHER = '#!/bin/sh\n[ "$1" = --leash-terms ] && echo 0.0.9/1/1 || echo started a
 def digest(path):
     with open(path, "rb") as f:
         return hashlib.sha256(f.read()).hexdigest()
+
+
+def write(path, content):
+    with open(path, "wb") as f:
+        f.write(content)
 
 
 def found(folder):
@@ -165,6 +173,30 @@ class Sent(unittest.TestCase):
         self.assertEqual(self.expect_two_ranks("-H", "n1,n2"), (["0/2 n1", "1/2 n2"], 1))
         self.assertEqual(digest(path), digest(STATIC))
 
+    def test_old_ones_that_nobody_runs_are_removed_from_the_host(self):
+        shelf, now = os.path.join(self.caches[1], "ddprun"), time.time()
+        programs = [os.path.join(shelf, f"0.0.{age}-{age:016x}", "ddprun") for age in range(1, 7)]  # days
+        for age, program in enumerate(programs, 1):
+            os.makedirs(os.path.dirname(program))
+            shutil.copy(STATIC, program)
+            os.utime(program, (now - 86400 * age - 3600,) * 2)
+        os.chmod(shelf, 0o700)
+        with Job("-n", "1", RANK, "tell", "up", "wait", launcher=programs[-1]) as oldest:
+            oldest.hear(1)
+            with Sender(self.hosts, "-H", "n2", RANK, "tell", "up", "wait") as job:
+                job.hear(1)
+                sent, = set(found(shelf)) - set(programs)
+                self.assertEqual(set(found(shelf)), {sent, *programs[:2], programs[-1]})
+                self.assertEqual(len(os.listdir(shelf)), 4)
+                with open(sent, "rb") as f:  # as a ddprun would on another host of those that share the folder
+                    self.assertRaises(BlockingIOError, fcntl.flock, f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                job.signal(signal.SIGTERM)
+                self.assertEqual(job.finish()[0], -signal.SIGTERM)
+            with open(sent, "rb") as f:
+                fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self.assertEqual(self.expect_two_ranks("-H", "n1,n2"), (["0/2 n1", "1/2 n2"], 0))
+        self.assertEqual(set(found(shelf)), {sent, *programs[:2]})
+
     def test_another_version_does_not_count_nor_a_folder_nothing_can_be_executed_from(self):
         self.assertEqual(self.expect_two_ranks("-H", "n3:2"), (["0/2 n3", "1/2 n3"], 1))
         paths = found(os.path.join(self.dir, "2", "tmp"))
@@ -194,6 +226,37 @@ class Sent(unittest.TestCase):
         code, _, err = self.finish("--send", "always", "-H", "n1", "true", env=nowhere)
         self.assertEqual((code, err), (70, f"ddprun: cannot read '{self.dir}/ddprun-static': No such file or directory: build ddprun "
                                        "with -Dstatic_program=enabled, or use --send never\n"))
+
+
+    def test_one_that_is_no_use_is_told_of_and_what_is_installed_does(self):
+        folder = tempfile.mkdtemp(dir=self.dir)
+        self.addCleanup(shutil.rmtree, folder)
+        path = os.path.join(folder, "ddprun-static")
+        env = {"DDP_PLUGIN_DIR": folder}
+        with open(STATIC, "rb") as f:
+            ours = f.read()
+        version = re.search(rb"ddprun-leash-terms ([^\0]+)\0", ours).group(1).decode()
+        older = "0" * version.index("/") + version[version.index("/"):]
+        useless = ((lambda: os.symlink(path, path), f"cannot read '{path}': Too many levels of symbolic links, or use --send never"),
+                   (lambda: write(path, b"#!/bin/sh\n"), f"'{path}' is no ddprun"),
+                   (lambda: write(path, b""), f"'{path}' is no program of 1 to {64 << 20} bytes"),
+                   (lambda: write(path, ours.replace(version.encode(), older.encode())),
+                    f"'{path}' is ddprun {older}, and this one is {version}: install both anew"))
+        for make, why in useless:
+            with self.subTest(why):
+                make()
+                note = f"ddprun: no ddprun can be sent to hosts: {why}\n"
+                self.assertEqual(self.finish("-H", "n1", "true", env=env), (0, "", note))
+                code, _, err = self.finish("-H", "n1,n2", "true", env=env)
+                self.assertEqual(code, 69)
+                self.assertIn(note, err)
+                self.assertRegex(err, rf"(?m)^ddprun: n2: .*{PROGRAM}: Permission denied$")
+                self.assertEqual(self.finish("--send", "always", "-H", "n1,n2", "true", env=env), (70, "", f"ddprun: {why}\n"))
+                self.assertEqual(self.finish("--send", "never", "-H", "n1", "true", env=env), (0, "", ""))
+                shown = subprocess.run([DDPRUN, "--dry-run", "-H", "n1", "true"], env={**os.environ, **env}, capture_output=True,
+                                       text=True, check=True)
+                self.assertEqual(shown.stdout.splitlines()[0], note[len("ddprun: "):-1])
+                os.unlink(path)
 
 
 class Ways(unittest.TestCase):

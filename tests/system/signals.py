@@ -73,8 +73,8 @@ class Signals(unittest.TestCase):
             self.assertEqual(job.processes(), [])
 
     def test_after_a_failure_ranks_get_sigterm_then_sigkill(self):
-        with Job("-n", "2", "--shutdown-timeout", "100ms", RANK, "only", "1", "note", "15", "tell", "up", "wait", "end",
-                 "on", "10", "6", "tell", "up", "wait") as job:
+        with Job("-n", "2", "--shutdown-timeout", "2s", RANK, "only", "1", "note", "15", "tell", "up", "wait", "end",
+                 "on", "10", "6", "tell", "up", "wait") as job:  # in which rank 1 has a CPU to tell of it
             job.hear(2)
             for pid in job.processes():
                 with open(f"/proc/{pid}/environ", "rb") as f:

@@ -1,5 +1,6 @@
 """--warm: ranks of a restart are forked, and whatever is in the way of that, the job goes on with ranks that are executed."""
 import ctypes
+import glob
 import json
 import os
 import re
@@ -8,12 +9,13 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
 from harness import DEADLINE_S, Job, await_true, main, run
 
-# Tells its pid; in generation 0 rank 1 waits to be killed, and the others for the end.
+# Tells its pid; in each generation but the last rank 1 waits to be killed, and the others for the end.
 SCRIPT = """
 import json, os, sys
 {imports}
@@ -21,7 +23,7 @@ def tell(text):
     with open(os.environ["TEST_FIFO"], "a") as f:
         f.write(text + "\\n")
 tell(f"{{os.environ['RANK']}} {{os.getpid()}} {{os.environ['TORCHELASTIC_RESTART_COUNT']}}")
-if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+if os.environ["TORCHELASTIC_RESTART_COUNT"] != "{last}":
     os.read(os.open({block!r}, os.O_RDONLY), 1)
 """
 
@@ -39,16 +41,17 @@ WALL = 0x40000000  # of waitpid(): threads, too
 class Warm(Job):
     """A job of two ranks whose standard error is read as it comes."""
 
-    def __init__(self, folder, *options, imports="", env=None, words=()):
+    def __init__(self, folder, *options, imports="", env=None, words=(), restarts=1):
+        self.generation = 0
         self.events = os.path.join(folder, "events")
         self.script = os.path.join(folder, "script.py")
         block = os.path.join(folder, "block")
         os.mkfifo(block)
         self.block_fd = os.open(block, os.O_RDWR | os.O_CLOEXEC)
         with open(self.script, "w", encoding="utf-8") as f:
-            f.write(SCRIPT.format(imports=imports, block=block))
+            f.write(SCRIPT.format(imports=imports, block=block, last=restarts))
         self.said = b""
-        super().__init__("-v", "--events", self.events, "--max-restarts", "1", "-n", "2", *options, *(words or [self.script]),
+        super().__init__("-v", "--events", self.events, "--max-restarts", str(restarts), "-n", "2", *options, *(words or [self.script]),
                          env=env, cwd=folder)
 
     def __exit__(self, *args):
@@ -94,7 +97,8 @@ class Warm(Job):
         """Rank 1 dies; the pids of the ranks of the next generation."""
         os.kill(int(self.ranks[1].split()[1]), signal.SIGKILL)
         self.ranks = self.hear(2)
-        assert [line.split()[2] for line in self.ranks] == ["1", "1"], self.ranks
+        self.generation += 1
+        assert [line.split()[2] for line in self.ranks] == [str(self.generation)] * 2, self.ranks
 
     def ways(self, generation=1):
         """Whether each of its ranks was forked."""
@@ -167,6 +171,29 @@ class Restarts(unittest.TestCase):
             job.fail()
             job.end_well(self)
             self.assertEqual(job.ways(), [True, True])
+
+    def test_seeds_that_are_used_up_are_asked_for(self):
+        """By itself the parent forks others when nobody has imported anything for a while: here that never comes."""
+        is_over = threading.Event()
+
+        def import_on(path):
+            with open(path, "ab", buffering=0) as f:
+                while not is_over.wait(0.02):
+                    f.write(b"\n")
+
+        with Warm(self.folder, "--warm", restarts=3).begin() as job:
+            job.await_ready()
+            seen, = glob.glob(os.path.join(job.runtime, "*", "warm.seen"))
+            busy = threading.Thread(target=import_on, args=(seen,))
+            busy.start()
+            try:
+                for _ in range(3):
+                    job.fail()
+            finally:
+                is_over.set()
+                busy.join()
+            job.end_well(self)
+            self.assertEqual([job.ways(generation) for generation in (1, 2, 3)], [[True, True]] * 3)
 
     @unittest.skipUnless(knows_ends_of_threads(), "this kernel does not tell when a thread ends")
     def test_the_others_are_stopped_while_a_dead_rank_cannot_be_reaped_yet(self):
@@ -299,9 +326,9 @@ class Restarts(unittest.TestCase):
         leave = "import subprocess; subprocess.Popen(['sleep', '1000'], start_new_session=True, stderr=subprocess.DEVNULL)"
         with Warm(self.folder, "--warm", imports=leave).begin() as job:
             parent, _ = job.await_ready()
-            before = set(job.processes())
+            before = set(job.processes()) - {parent, job.process.pid, job.nursery()}
             job.fail()
-            stayed = before & set(job.processes()) - {parent, job.process.pid, job.nursery()}
+            stayed = before & set(job.processes())
             self.assertLessEqual(stayed, {int(line.split()[1]) for line in job.ranks})  # seeds that became ranks; they may have ended
             job.end_well(self)
             self.assertEqual(job.ways(), [True, True])

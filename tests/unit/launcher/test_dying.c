@@ -2,6 +2,7 @@
 #include "launcher/dying.h"
 
 #include "common/clock.h"
+#include "common/process.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -71,6 +72,34 @@ static void *wait_for_ever(void *arg)
     return arg;
 }
 
+static bool has_lost_its_first_thread(pid_t pid)
+{
+    struct co_process p;
+    return co_process_look(pid, &p, NULL) == 0 && p.is_ending;
+}
+
+START_TEST(who_goes_on_without_its_first_thread_is_not_taken_for_dead)
+{
+    int status = 0;
+    siginfo_t info;
+    const uint64_t deadline_ms = co_deadline_ms(DEADLINE_MS);
+    const pid_t pid = fork();
+    pthread_t thread;
+    if (pid == 0) {
+        pthread_create(&thread, NULL, wait_for_ever, NULL);
+        pthread_exit(NULL);
+    }
+    while (!has_lost_its_first_thread(pid) && co_left_ms(deadline_ms) > 0)
+        poll(NULL, 0, 1);
+    ck_assert(has_lost_its_first_thread(pid));
+    ck_assert(!dying_is_ending(pid) && !dying_has_failed(pid, &status));
+    kill(pid, SIGKILL);
+    ck_assert_int_eq(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+    ck_assert(dying_is_ending(pid));
+    waitpid(pid, NULL, 0);
+}
+END_TEST
+
 /* returns   the lowest nice value of the process's threads; -100: it has not so many */
 static int find_lowest(pid_t pid, int n_threads)
 {
@@ -121,6 +150,7 @@ int main(void)
     tcase_add_test(t, looks_are_ever_further_apart_and_each_is_taken);
     tcase_add_test(t, who_is_told_of_anew_is_looked_at_from_the_beginning);
     tcase_add_test(t, who_lives_is_not_taken_for_dead_and_who_was_killed_is);
+    tcase_add_test(t, who_goes_on_without_its_first_thread_is_not_taken_for_dead);
     tcase_add_test(t, all_threads_step_aside);
     suite_add_tcase(suite, t);
     return run_suite(suite);

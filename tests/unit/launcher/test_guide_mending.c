@@ -47,6 +47,23 @@ START_TEST(where_ranks_live_on_nodes_come_and_go_without_them)
 }
 END_TEST
 
+START_TEST(ranks_that_have_joined_live_on_though_their_starts_were_not_told_yet)
+{
+    begin(1, 3, 0);
+    nodes_mend(w);
+    nodes_slow_nursery(w, 2, 1000);
+    start(3);
+    nodes_advance(w, 1500); /* of rank 0 it has, and rank 1 was started then */
+    ck_assert_int_eq(nodes_look(w, 2).n_running, NODES_LOCAL);
+    ck_assert_int_eq(supervisor_get_state(nodes_look(w, 2).supervisor), SUPERVISOR_STARTING);
+    nodes_kill(w, 0);
+    nodes_advance(w, 1000);
+    expect_running(1, 1, 0, 4);
+    expect_running(2, 1, 2, 4);
+    expect_starts(2, NODES_LOCAL);
+}
+END_TEST
+
 START_TEST(ranks_that_are_kept_end_with_the_job_or_by_a_signal)
 {
     for (int i = 0; i < 2; i++) {
@@ -242,6 +259,7 @@ TCase *guide_mending_cases(void)
     tcase_add_test(t,
                    where_ranks_live_on_a_failure_starts_one_rank_at_once_and_then_is_the_verdict);
     tcase_add_test(t, where_ranks_live_on_nodes_come_and_go_without_them);
+    tcase_add_test(t, ranks_that_have_joined_live_on_though_their_starts_were_not_told_yet);
     tcase_add_test(t, ranks_that_are_kept_end_with_the_job_or_by_a_signal);
     tcase_add_test(t, ranks_that_are_kept_may_all_die);
     tcase_add_test(t, with_shrink_a_failure_starts_nothing_and_all_go_on_with_new_numbers);

@@ -387,10 +387,17 @@ END_TEST
 
 START_TEST(the_runtime_folder_is_ours_alone_and_goes)
 {
-    char *dir = NULL;
+    struct runtime_dir_names names, others;
+    const char *dir = NULL;
     char path[4096];
     struct stat st;
-    ck_assert_int_eq(runtime_dir_make(&dir, NULL), 0);
+    ck_assert_int_eq(runtime_dir_choose(&names, NULL), 0);
+    ck_assert_int_eq(runtime_dir_choose(&others, NULL), 0);
+    for (size_t i = 0; i < names.n; i++) {
+        ck_assert_int_eq(access(names.paths[i], F_OK), -1);
+        ck_assert_str_ne(names.paths[i], others.paths[i]);
+    }
+    ck_assert_int_eq(runtime_dir_make(&names, &dir, NULL), 0);
     ck_assert_int_eq(stat(dir, &st), 0);
     ck_assert_int_eq(st.st_mode & 07777, 0700);
     close(open(runtime_dir_error_file(dir, 3, path, sizeof path), O_CREAT | O_WRONLY, 0600));
@@ -399,19 +406,62 @@ START_TEST(the_runtime_folder_is_ours_alone_and_goes)
     ck_assert_int_eq(access(dir, F_OK), -1);
     runtime_dir_remove(dir);
     runtime_dir_remove(NULL);
-    free(dir);
+    runtime_dir_remove_any(&names);
+    runtime_dir_remove_any(NULL);
+    runtime_dir_forget_names(&names);
+    runtime_dir_forget_names(&others);
 }
 END_TEST
 
 START_TEST(the_runtime_folder_goes_elsewhere_when_it_must)
 {
-    char *dir = NULL;
+    struct runtime_dir_names names;
+    const char *dir = NULL;
     setenv("XDG_RUNTIME_DIR", "/nowhere", 1);
     setenv("TMPDIR", "relative", 1);
-    ck_assert_int_eq(runtime_dir_make(&dir, NULL), 0);
+    ck_assert_int_eq(runtime_dir_choose(&names, NULL), 0);
+    ck_assert_int_eq(runtime_dir_make(&names, &dir, NULL), 0);
     ck_assert(strncmp(dir, "/dev/shm/", 9) == 0 || strncmp(dir, "/tmp/", 5) == 0);
-    runtime_dir_remove(dir);
-    free(dir);
+    runtime_dir_remove_any(&names);
+    ck_assert_int_eq(access(dir, F_OK), -1);
+    runtime_dir_forget_names(&names);
+}
+END_TEST
+
+/* As ddprun that is killed as soon as it has its folder. */
+static _Noreturn void die_with_a_folder(const struct runtime_dir_names *names, int done_fd)
+{
+    struct nursery other;
+    const char *dir = NULL;
+    const bool is_made =
+        nursery_open(names, &other, NULL) == 0 && runtime_dir_make(names, &dir, NULL) == 0;
+    if (write(done_fd, is_made ? "y" : "n", 1) == 1)
+        raise(SIGKILL);
+    _exit(1);
+}
+
+START_TEST(the_runtime_folder_goes_with_who_was_killed_when_it_was_made)
+{
+    struct runtime_dir_names names;
+    int pipe_fds[2];
+    char is_made = 'n';
+    const uint64_t deadline_ms = co_deadline_ms(20000);
+    ck_assert_int_eq(runtime_dir_choose(&names, NULL), 0);
+    ck_assert_int_eq(pipe2(pipe_fds, O_CLOEXEC), 0);
+    const pid_t pid = fork();
+    if (pid == 0)
+        die_with_a_folder(&names, pipe_fds[1]);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    ck_assert_int_eq(read(pipe_fds[0], &is_made, 1), 1);
+    ck_assert_int_eq(is_made, 'y');
+    while (access(names.paths[0], F_OK) == 0 && co_left_ms(deadline_ms) > 0)
+        poll(NULL, 0, 1);
+    for (size_t i = 0; i < names.n; i++)
+        ck_assert_int_eq(access(names.paths[i], F_OK), -1);
+    ck_assert_int_gt(waitpid(-1, NULL, 0), 0); /* its nursery: we are the subreaper above it */
+    runtime_dir_forget_names(&names);
+    close(pipe_fds[0]);
+    close(pipe_fds[1]);
 }
 END_TEST
 
@@ -484,6 +534,7 @@ int main(void)
     tcase_add_test(t, its_death_is_seen);
     tcase_add_test(t, the_runtime_folder_is_ours_alone_and_goes);
     tcase_add_test(t, the_runtime_folder_goes_elsewhere_when_it_must);
+    tcase_add_test(t, the_runtime_folder_goes_with_who_was_killed_when_it_was_made);
     tcase_add_test(t, a_worker_in_waiting_takes_the_number_of_one_that_ended);
     tcase_add_test(t, a_worker_in_waiting_that_has_ended_takes_nothing);
     suite_add_tcase(suite, t);

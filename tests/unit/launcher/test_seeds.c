@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -207,6 +208,56 @@ START_TEST(each_order_makes_one_seed_a_rank)
 }
 END_TEST
 
+/* What a parent does that is asked: it has another batch, of one. */
+static pid_t willing_parent(pid_t seed)
+{
+    uint64_t wish;
+    pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    if (read(s.wish_fd, &wish, sizeof wish) == sizeof wish)
+        say_batch(2, &seed, 1);
+    for (;;)
+        pause();
+}
+
+START_TEST(where_seeds_are_used_up_the_parent_is_asked_for_others)
+{
+    struct spawn_order order = plain_order();
+    pid_t pids[] = {obedient(-1), 0};
+    s.wish_fd = eventfd(0, EFD_CLOEXEC);
+    ck_assert_int_ge(s.wish_fd, 0);
+    say_batch(1, &pids[0], 1);
+    ck_assert_int_eq(take(&order, 1, LATE_MS), SEEDS_TOOK);
+    pids[1] = obedient(-1);
+    pid_t parent = willing_parent(pids[1]);
+    ck_assert_int_eq(take(&order, 1, LATE_MS), SEEDS_TOOK);
+    ck_assert_int_eq(order.pid, pids[1]);
+    for (int i = 0; i < 2; i++)
+        kill(pids[i], SIGKILL);
+    kill(parent, SIGKILL);
+}
+END_TEST
+
+START_TEST(a_parent_that_promises_nothing_is_not_waited_for)
+{
+    struct spawn_order order = plain_order();
+    pid_t pid = obedient(-1);
+    s.wish_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    ck_assert_int_eq(take(&order, 1, LATE_MS), SEEDS_TOO_FEW); /* it has had none yet: not asked */
+    uint64_t wish;
+    ck_assert_int_eq(read(s.wish_fd, &wish, sizeof wish), -1);
+    say_batch(1, &pid, 1);
+    ck_assert_int_eq(take(&order, 1, LATE_MS), SEEDS_TOOK);
+    const uint64_t begun_ms = co_now_ms();
+    ck_assert_int_eq(take(&order, 1, LATE_MS), SEEDS_TOO_FEW);
+    ck_assert_uint_ge(co_now_ms() - begun_ms, SEEDS_PROMISE_MS);
+    ck_assert_int_eq(read(s.wish_fd, &wish, sizeof wish), sizeof wish);
+    ck_assert_int_gt(s.parent, 0);
+    kill(pid, SIGKILL);
+}
+END_TEST
+
 /* One that takes its time to die: it has memory to give back. */
 static pid_t large_sleeper(void)
 {
@@ -308,6 +359,8 @@ int main(void)
     tcase_add_test(tests, more_seeds_than_there_is_room_for_are_killed);
     tcase_add_test(tests, too_few_seeds_are_left_alone);
     tcase_add_test(tests, each_order_makes_one_seed_a_rank);
+    tcase_add_test(tests, where_seeds_are_used_up_the_parent_is_asked_for_others);
+    tcase_add_test(tests, a_parent_that_promises_nothing_is_not_waited_for);
     tcase_add_test(tests, no_order_goes_to_a_seed_that_is_being_killed);
     tcase_add_test(tests, silence_ends_the_parent_and_all_seeds);
     tcase_add_test(tests, an_answer_for_another_rank_is_none);

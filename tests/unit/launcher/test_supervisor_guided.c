@@ -246,6 +246,79 @@ START_TEST(a_guided_one_without_its_nursery_waits_for_the_end)
 }
 END_TEST
 
+static void begin_guided_mendable(void)
+{
+    s = supervisor_create(&(struct supervisor_limits){.n_ranks = 1,
+                                                      .window = 1,
+                                                      .grace_ms = 30000,
+                                                      .failure_grace_ms = 5000,
+                                                      .guided = true,
+                                                      .mends = true,
+                                                      .recovery_ms = 60000});
+    now_ms = 1000;
+    supervisor_begin(s, now_ms, &o);
+    next(0);
+    ck_assert_int_eq(o.n_start, 1);
+}
+
+static void joined(bool mends)
+{
+    step((struct supervisor_event){SUPERVISOR_EV_JOINED, .rank = 0, .mends = mends});
+}
+
+static void ordered_to_keep(void)
+{
+    step((struct supervisor_event){SUPERVISOR_EV_ORDER_STOP, .may_keep = true});
+}
+
+START_TEST(a_rank_that_joined_before_its_start_was_told_is_kept)
+{
+    begin_guided_mendable();
+    joined(true);
+    ordered_to_keep();
+    ck_assert(o.keep);
+    ck_assert_int_eq(o.signal, 0);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_KEEPING);
+    next(1);
+    ck_assert(o.mend);
+    ck_assert_int_eq(o.n_anew, 0);
+    started(0); /* of the first generation: that it comes to this one is still waited for */
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_MENDING);
+    joined(true);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
+}
+END_TEST
+
+START_TEST(a_rank_of_which_nothing_is_known_yet_or_that_cannot_live_on_is_stopped)
+{
+    for (int has_joined = 0; has_joined < 2; has_joined++) {
+        begin_guided_mendable();
+        if (has_joined)
+            joined(false);
+        ordered_to_keep();
+        ck_assert(!o.keep);
+        ck_assert_int_eq(o.signal, SIGTERM);
+        ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STOPPING);
+        supervisor_destroy(s);
+        s = NULL;
+    }
+}
+END_TEST
+
+START_TEST(a_rank_that_left_its_generation_before_its_start_was_told_is_not_forgotten)
+{
+    begin_guided_mendable();
+    joined(true);
+    step((struct supervisor_event){SUPERVISOR_EV_ASKED, .rank = 0});
+    started(0);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
+    ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + 60000);
+    event(SUPERVISOR_EV_TIME);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_KEEPING);
+    ck_assert(supervisor_get_verdict(s)->is_parted);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("supervisor_guided");
@@ -261,6 +334,9 @@ int main(void)
     tcase_add_test(t, a_signal_ends_a_guided_ones_wait_for_a_reader);
     tcase_add_test(t, the_end_of_the_time_is_left_to_others_too);
     tcase_add_test(t, a_guided_one_without_its_nursery_waits_for_the_end);
+    tcase_add_test(t, a_rank_that_joined_before_its_start_was_told_is_kept);
+    tcase_add_test(t, a_rank_of_which_nothing_is_known_yet_or_that_cannot_live_on_is_stopped);
+    tcase_add_test(t, a_rank_that_left_its_generation_before_its_start_was_told_is_not_forgotten);
     suite_add_tcase(suite, t);
     return run_suite(suite);
 }
