@@ -141,11 +141,11 @@ static int settle(char **path, char *const *first, char *const *then, const char
     if (argv == NULL || name == NULL)
         return no_memory(err);
     int n = count_words(first) + 1;
-    if (spec->as_torchrun && argv[n] != NULL && strcmp(argv[n], "--") == 0)
+    bool is_executed = n == 1 && !spec->as_torchrun;
+    if (!is_executed && argv[n] != NULL && strcmp(argv[n], "--") == 0)
         for (char **word = argv + n; *word != NULL; word++)
             word[0] = word[1];
     spec->n_program_words = n;
-    bool is_executed = n == 1 && !spec->as_torchrun;
     spec->fills_braces =
         spec->templates == TEMPLATES_YES || (spec->templates == TEMPLATES_AUTO && is_executed);
     for (char **word = argv + 1; argv[0] != NULL && *word != NULL; word++)

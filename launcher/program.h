@@ -20,8 +20,8 @@ enum program_rule {
 };
 
 /* Fill spec's path, argv and shown, which must be NULL, n_program_words, has_templates and
- * fills_braces; spec->templates is read. Under the name torchrun a `--` right behind the program is
- * dropped, as torchrun's parser does.
+ * fills_braces; spec->templates is read. A `--` right behind what Python runs, or under the name
+ * torchrun behind any program, is dropped, as torchrun's parser does.
  *
  * words     the program (or module) and its arguments, NULL-terminated, at least one
  * returns   0

@@ -29,10 +29,9 @@ static void tear_down(void)
 }
 
 /* "path: argv[0] argv[1] ... (shown)", or "CODE text" */
-static const char *make(enum program_rule rule, const char *name)
+static const char *make_of(enum program_rule rule, char *const *words)
 {
     static char text[4096];
-    char *const words[] = {(char *)name, "-a", "b c", NULL};
     struct cli_world world = fake_world_make(&fake);
     job_spec_fini(&spec);
     int rc = program_make(rule, words, &world, &spec, &err);
@@ -50,6 +49,18 @@ static const char *make(enum program_rule rule, const char *name)
     strcat(text, " (");
     strcat(text, spec.shown);
     return strcat(text, ")");
+}
+
+static const char *make(enum program_rule rule, const char *name)
+{
+    char *const words[] = {(char *)name, "-a", "b c", NULL};
+    return make_of(rule, words);
+}
+
+static const char *make_dashed(enum program_rule rule, const char *name)
+{
+    char *const words[] = {(char *)name, "--", "-a", "--", NULL};
+    return make_of(rule, words);
 }
 
 #define WITH_ENV(...)                                                                              \
@@ -100,6 +111,18 @@ START_TEST(modules_and_torchruns_scripts_are_for_python_in_any_case)
                      "/usr/bin/python3: /usr/bin/python3 -u program -a b c (program)");
     ck_assert_str_eq(make(PROGRAM_SCRIPT, "folder"), /* Python runs its __main__.py */
                      "/usr/bin/python3: /usr/bin/python3 -u folder -a b c (folder)");
+}
+END_TEST
+
+START_TEST(a_double_dash_right_behind_what_python_runs_is_dropped)
+{
+    ck_assert_str_eq(make_dashed(PROGRAM_BY_FILE, "train.py"),
+                     "/usr/bin/python3: /usr/bin/python3 -u train.py -a -- (train.py)");
+    ck_assert_str_eq(make_dashed(PROGRAM_MODULE, "a.b"),
+                     "/usr/bin/python3: /usr/bin/python3 -u -m a.b -a -- (a.b)");
+    ck_assert_str_eq(make_dashed(PROGRAM_BY_FILE, "true"), "/usr/bin/true: true -- -a -- (true)");
+    ck_assert_str_eq(make_dashed(PROGRAM_EXEC, "./tool.py"),
+                     "./tool.py: ./tool.py -- -a -- (./tool.py)");
 }
 END_TEST
 
@@ -357,6 +380,7 @@ int main(void)
     tcase_add_test(c, programs_are_executed);
     tcase_add_test(c, path_comes_before_the_current_directory);
     tcase_add_test(c, modules_and_torchruns_scripts_are_for_python_in_any_case);
+    tcase_add_test(c, a_double_dash_right_behind_what_python_runs_is_dropped);
     tcase_add_test(c, braces_are_filled_in_for_what_is_executed);
     tcase_add_test(c, run_path_is_pythons);
     tcase_add_test(c, a_script_of_each_rank_is_not_looked_for);
