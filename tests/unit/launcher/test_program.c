@@ -251,6 +251,48 @@ START_TEST(the_python_is_the_first_that_was_named)
 }
 END_TEST
 
+/* The Python for a module, ddprun being called so. */
+static const char *python_if_called(const char *called_as)
+{
+    static char *words[] = {"m", NULL};
+    struct cli_world world = fake_world_make(&fake);
+    job_spec_fini(&spec);
+    spec.called_as = called_as;
+    ck_assert_int_eq(program_make(PROGRAM_MODULE, words, &world, &spec, &err), 0);
+    return spec.path;
+}
+
+START_TEST(a_path_in_an_environment_names_its_python)
+{
+    static const struct fake_file files[] = {
+        {"/a/bin/../pyvenv.cfg", FILE_TEXT},
+        {"/a/bin/python3", FILE_EXECUTABLE},
+        {"/c/bin/../conda-meta", FILE_DIRECTORY},
+        {"/c/bin/python", FILE_EXECUTABLE},
+        {"/empty/bin/../pyvenv.cfg", FILE_TEXT},
+        {"/usr/bin/python3", FILE_EXECUTABLE},
+        {"/active/bin/python3", FILE_EXECUTABLE},
+        {"/local/bin/python3", FILE_EXECUTABLE},
+        {"bin/../pyvenv.cfg", FILE_TEXT},
+        {"bin/python3", FILE_EXECUTABLE},
+        {NULL},
+    };
+    fake.files = files;
+    ck_assert_str_eq(python_if_called("/a/bin/ddprun"), "/a/bin/python3");
+    ck_assert_str_eq(python_if_called("/c/bin/torchrun"), "/c/bin/python");
+    ck_assert_str_eq(python_if_called("bin/ddprun"), "bin/python3");
+    ck_assert_str_eq(python_if_called("/empty/bin/ddprun"), "/usr/bin/python3");
+    ck_assert_str_eq(python_if_called("/local/bin/ddprun"), "/usr/bin/python3"); /* of nobody */
+    ck_assert_str_eq(python_if_called("/ddprun"), "/usr/bin/python3");
+    ck_assert_str_eq(python_if_called("ddprun"), "/usr/bin/python3");
+    WITH_ENV("PATH=/usr/bin", "VIRTUAL_ENV=/active", "CONDA_PREFIX=/c");
+    ck_assert_str_eq(python_if_called("/a/bin/ddprun"), "/a/bin/python3");
+    ck_assert_str_eq(python_if_called("ddprun"), "/active/bin/python3");
+    WITH_ENV("PATH=/usr/bin", "PYTHON_EXEC=/usr/bin/python3");
+    ck_assert_str_eq(python_if_called("/a/bin/ddprun"), "/usr/bin/python3");
+}
+END_TEST
+
 START_TEST(very_long_names_are_cut_in_messages)
 {
     char name[3 * CO_ERROR_TEXT_BYTES];
@@ -386,6 +428,7 @@ int main(void)
     tcase_add_test(c, a_script_of_each_rank_is_not_looked_for);
     tcase_add_test(c, what_is_no_program_is_told_by_its_kind);
     tcase_add_test(c, the_python_is_the_first_that_was_named);
+    tcase_add_test(c, a_path_in_an_environment_names_its_python);
     tcase_add_test(c, very_long_names_are_cut_in_messages);
     suite_add_tcase(suite, c);
     c = tcase_create("exec");
