@@ -202,7 +202,7 @@ static int resume(struct run *r)
     bool found = false;
     int rc = 0;
 
-    if (job->opts.resume && job->at.step == 0) /* else others have told it: they are further */
+    if (job->opts.resume && ddp_completed_steps(r->g) == 0) /* else others have what is later */
         rc = chargpt_state_load(r->checkpoint, job->net, &by, &job->at, &found);
     if (rc != 0 || !found)
         return rc;

@@ -333,7 +333,8 @@ int cli_parse(int argc, char **argv, const struct cli_world *world, enum cli_wis
               struct job_spec *ret_spec, struct co_error *err)
 {
     struct draft draft = {.world = world};
-    struct job_spec spec = {.as_torchrun = cli_is_torchrun(argc > 0 ? argv[0] : NULL)};
+    const char *name = argc > 0 ? argv[0] : NULL;
+    struct job_spec spec = {.as_torchrun = cli_is_torchrun(name), .called_as = name};
     enum cli_wish wish;
     int at = 0;
     read_environment(&draft);

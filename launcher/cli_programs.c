@@ -191,7 +191,7 @@ int cli_make_programs(const struct draft *d, struct job_spec *spec, struct co_er
         if (read_behind_colon(d->world, d->programs[i], &b, err) == 0)
             n_left -= b.n_ranks;
     for (int i = 1; rc == 0 && i < d->n_programs; i++) {
-        struct job_spec program = {0};
+        struct job_spec program = {.called_as = spec->called_as};
         rc = read_behind_colon(d->world, d->programs[i], &b, err);
         if (rc == 0)
             rc = cli_set_program(&b.draft, b.words, &program, err);

@@ -94,10 +94,11 @@ struct job_program {
 };
 
 struct job_spec {
-    bool as_torchrun; /* started under the name torchrun: its defaults and its exit code 1 */
-    bool dry_run;     /* show what would be started, start nothing */
-    int verbose;      /* -v: 1, -vv: 2 */
-    char *notes;      /* owned; warnings about the command line, whole lines; NULL: none */
+    bool as_torchrun;      /* started under the name torchrun: its defaults and its exit code 1 */
+    const char *called_as; /* argv[0]; borrowed, and used to read the command line only */
+    bool dry_run;          /* show what would be started, start nothing */
+    int verbose;           /* -v: 1, -vv: 2 */
+    char *notes;           /* owned; warnings about the command line, whole lines; NULL: none */
 
     /* ranks and the environment */
     int n_local;       /* ranks on this node, 1 .. JOB_RANKS_MAX */

@@ -72,18 +72,28 @@ static int find_in_path(const struct cli_world *world, const char *name, char **
     }
 }
 
-/* An environment's own python, if it has one. */
-static int find_python_of(const struct cli_world *world, const char *variable, char **ret_path)
+static int look_below(const struct cli_world *world, const char *dir, size_t len, const char *name,
+                      enum file_kind *ret_kind, char **ret_path)
+{
+    if (asprintf(ret_path, "%.*s/%s", (int)len, dir, name) < 0) {
+        *ret_path = NULL;
+        return -ENOMEM;
+    }
+    *ret_kind = world->look_at(world->arg, *ret_path);
+    return 0;
+}
+
+static int find_python_in(const struct cli_world *world, const char *dir, size_t len,
+                          char **ret_path)
 {
     static const char *const names[] = {"python3", "python"};
-    const char *prefix = cli_world_get(world, variable);
-    for (int i = 0; prefix != NULL && i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         co_autofree char *candidate = NULL;
-        if (asprintf(&candidate, "%s/bin/%s", prefix, names[i]) < 0) {
-            candidate = NULL;
-            return -ENOMEM;
-        }
-        if (world->look_at(world->arg, candidate) == FILE_EXECUTABLE) {
+        enum file_kind kind;
+        int rc = look_below(world, dir, len, names[i], &kind, &candidate);
+        if (rc < 0)
+            return rc;
+        if (kind == FILE_EXECUTABLE) {
             *ret_path = co_take(&candidate);
             return 0;
         }
@@ -91,8 +101,41 @@ static int find_python_of(const struct cli_world *world, const char *variable, c
     return -ENOENT;
 }
 
-static int find_python(const struct cli_world *world, const char *script, char **ret_path,
-                       struct co_error *err)
+/* An environment's own python, if it has one. */
+static int find_python_of(const struct cli_world *world, const char *variable, char **ret_path)
+{
+    const char *prefix = cli_world_get(world, variable);
+    co_autofree char *bin = NULL;
+    if (prefix == NULL)
+        return -ENOENT;
+    if (asprintf(&bin, "%s/bin", prefix) < 0) {
+        bin = NULL;
+        return -ENOMEM;
+    }
+    return find_python_in(world, bin, strlen(bin), ret_path);
+}
+
+/* That of the environment in whose bin ddprun is, if it was called by its path there: torchrun is
+ * called so where no environment is active, and means that one. */
+static int find_python_beside(const struct cli_world *world, const char *called_as, char **ret_path)
+{
+    static const char *const marks[] = {"../pyvenv.cfg", "../conda-meta"};
+    const char *slash = called_as != NULL ? strrchr(called_as, '/') : NULL;
+    for (int i = 0; slash != NULL && i < 2; i++) {
+        const size_t len = (size_t)(slash - called_as);
+        co_autofree char *mark = NULL;
+        enum file_kind kind;
+        int rc = look_below(world, called_as, len, marks[i], &kind, &mark);
+        if (rc < 0)
+            return rc;
+        if (kind != FILE_MISSING)
+            return find_python_in(world, called_as, len, ret_path);
+    }
+    return -ENOENT;
+}
+
+static int find_python(const struct cli_world *world, const char *script, const char *called_as,
+                       char **ret_path, struct co_error *err)
 {
     const char *asked = cli_world_get(world, "PYTHON_EXEC");
     int rc = -ENOENT;
@@ -104,7 +147,9 @@ static int find_python(const struct cli_world *world, const char *script, char *
     } else if (asked != NULL) {
         rc = find_in_path(world, asked, ret_path);
     } else {
-        rc = find_python_of(world, "VIRTUAL_ENV", ret_path);
+        rc = find_python_beside(world, called_as, ret_path);
+        if (rc == -ENOENT)
+            rc = find_python_of(world, "VIRTUAL_ENV", ret_path);
         if (rc == -ENOENT)
             rc = find_python_of(world, "CONDA_PREFIX", ret_path);
         if (rc == -ENOENT)
@@ -141,11 +186,11 @@ static int settle(char **path, char *const *first, char *const *then, const char
     if (argv == NULL || name == NULL)
         return no_memory(err);
     int n = count_words(first) + 1;
-    if (spec->as_torchrun && argv[n] != NULL && strcmp(argv[n], "--") == 0)
+    bool is_executed = n == 1 && !spec->as_torchrun;
+    if (!is_executed && argv[n] != NULL && strcmp(argv[n], "--") == 0)
         for (char **word = argv + n; *word != NULL; word++)
             word[0] = word[1];
     spec->n_program_words = n;
-    bool is_executed = n == 1 && !spec->as_torchrun;
     spec->fills_braces =
         spec->templates == TEMPLATES_YES || (spec->templates == TEMPLATES_AUTO && is_executed);
     for (char **word = argv + 1; argv[0] != NULL && *word != NULL; word++)
@@ -167,7 +212,7 @@ static int make_python(enum program_rule rule, char *const *words, const struct 
 {
     static char unbuffered[] = "-u", as_module[] = "-m", as_code[] = "-c";
     co_autofree char *python = NULL;
-    int rc = find_python(world, words[0], &python, err);
+    int rc = find_python(world, words[0], spec->called_as, &python, err);
     if (rc < 0)
         return rc;
     char *first[] = {python, unbuffered, NULL, NULL, NULL};

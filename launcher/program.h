@@ -2,7 +2,8 @@
  *
  * ddprun NAME.py, ddprun NAME of a text file that is not executable and names no other interpreter
  * in its first line: `python -u`. Everything else is executed, searched in PATH when it has no '/'.
- * The Python is $PYTHON_EXEC, else $VIRTUAL_ENV's, else $CONDA_PREFIX's, else python3 or python of
+ * The Python is $PYTHON_EXEC, else that beside ddprun, if it was called by its path in an
+ * environment of Python's, else $VIRTUAL_ENV's, else $CONDA_PREFIX's, else python3 or python of
  * PATH. */
 #ifndef DDP_LAUNCHER_PROGRAM_H
 #define DDP_LAUNCHER_PROGRAM_H
@@ -20,8 +21,8 @@ enum program_rule {
 };
 
 /* Fill spec's path, argv and shown, which must be NULL, n_program_words, has_templates and
- * fills_braces; spec->templates is read. Under the name torchrun a `--` right behind the program is
- * dropped, as torchrun's parser does.
+ * fills_braces; spec->templates and spec->called_as are read. A `--` right behind what Python
+ * runs, or under the name torchrun behind any program, is dropped, as torchrun's parser does.
  *
  * words     the program (or module) and its arguments, NULL-terminated, at least one
  * returns   0

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { ABORT_TIMEOUT_MS = 30 * 1000 };
 
@@ -22,31 +23,34 @@ static struct {
     struct device *device;
 } process = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-/* Beside libddp.so, where both were installed or built; else as any library. */
-static void *open_library(void)
+/* Beside libddp.so, where both were installed; else as any library. */
+static void *open_library(struct co_error *err)
 {
     Dl_info self;
-    char path[PATH_MAX];
+    char path[PATH_MAX] = DEVICE_PLUGIN_FILE;
+    const char *hint = "LD_LIBRARY_PATH says where libnccl and libcudart are";
     if (dladdr((void *)&process, &self) != 0 && strchr(self.dli_fname, '/') != NULL) {
         const int dir = (int)(strrchr(self.dli_fname, '/') - self.dli_fname);
         snprintf(path, sizeof path, "%.*s/" DEVICE_PLUGIN_FILE, dir, self.dli_fname);
-        void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        if (library != NULL)
-            return library;
+        if (access(path, F_OK) < 0) { /* else what is wrong with it is the thing to tell */
+            snprintf(path, sizeof path, "%s", DEVICE_PLUGIN_FILE);
+            hint = "-Dnccl=enabled builds it, to be beside libddp.so";
+        }
     }
-    return dlopen(DEVICE_PLUGIN_FILE, RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL)
+        co_fail(err, -ENOTSUP, "%s cannot be loaded, which collectives with a stream need: %s; %s",
+                DEVICE_PLUGIN_FILE, dlerror(), hint);
+    return library;
 }
 
 static int load(struct co_error *err)
 {
     if (process.plugin != NULL)
         return 0;
-    void *library = open_library();
+    void *library = open_library(err);
     if (library == NULL)
-        return co_fail(err, -ENOTSUP,
-                       "%s cannot be loaded, which collectives with a stream need: %s; "
-                       "LD_LIBRARY_PATH says where libnccl and libcudart are",
-                       DEVICE_PLUGIN_FILE, dlerror());
+        return -ENOTSUP;
     const struct device_plugin *p = dlsym(library, DEVICE_PLUGIN_SYMBOL);
     if (p == NULL || p->abi != DEVICE_PLUGIN_ABI || p->size != sizeof *p) {
         dlclose(library);

@@ -114,6 +114,14 @@ void recovery_count_step(struct ddp_group *world)
     r->is_torn = false;
 }
 
+uint64_t ddp_completed_steps(const struct ddp_group *g)
+{
+    const struct recovery *r = of(g);
+    if (r == NULL)
+        return 0;
+    return r->n_done > r->most_done ? r->n_done : r->most_done;
+}
+
 /* --- registered memory ------------------------------------------------------------------------ */
 
 static void destroy_memory(struct group_child *child)

@@ -274,6 +274,7 @@ void ddp_sampler_set_epoch(struct ddp_sampler *s, int64_t epoch)
 {
     const bool returns = s->returns && epoch == s->place.epoch;
     s->returns = false;
+    s->is_resumed = false;
     if (returns)
         return_to(s, &s->place);
     else
@@ -288,6 +289,7 @@ int ddp_sampler_resume(struct ddp_sampler *s, int64_t epoch, int64_t consumed)
                        "a data set of %lld samples cannot be resumed behind %lld of them",
                        (long long)s->plan.n, (long long)consumed);
     s->returns = false;
+    s->is_resumed = true;
     start(s, epoch, consumed);
     sampler_use_all(s);
     return DDP_OK;
@@ -295,6 +297,10 @@ int ddp_sampler_resume(struct ddp_sampler *s, int64_t epoch, int64_t consumed)
 
 bool ddp_sampler_next_epoch(struct ddp_sampler *s, int64_t n_epochs)
 {
+    if (s->is_resumed && s->epoch < n_epochs) { /* a loop over epochs is entered in its middle */
+        s->is_resumed = false;
+        return true;
+    }
     if (s->epoch == INT64_MAX)
         return false;
     const int64_t next = s->returns ? s->place.epoch : s->epoch + 1;
@@ -308,6 +314,7 @@ size_t ddp_sampler_next(struct ddp_sampler *s, size_t batch, const int64_t **ret
 {
     int64_t left = s->left - s->taken;
     int64_t count = batch < (size_t)left ? (int64_t)batch : left;
+    s->is_resumed = false;
     if (count > 0 && !s->is_read_ahead)
         mark(s);
     *ret_index = take(s, count);

@@ -20,6 +20,7 @@ struct ddp_sampler {
     int64_t epoch, taken; /* taken: of `left`, what was given out */
     uint64_t digest;      /* of that */
     size_t number;        /* see recovery.h */
+    bool is_resumed;      /* by the program, and nothing was taken since: next_epoch stays here */
     bool returns;         /* the next epoch begins ... */
     struct recovery_place place; /* ... here */
     const uint32_t *perm;        /* borrowed, from one of the next two; NULL: no shuffling */

@@ -93,7 +93,8 @@ int ddp_group_join(const struct ddp_place *place, const struct ddp_init_opts *op
  *     that completed steps have used. So does ddp_sampler_set_epoch() of that epoch
  * if it makes the same models and samplers in the same order each time. A step is one
  * ddp_model_sync() of a model of the world, or one ddp_zero_step(): where an iteration has several,
- * the last of them counts.
+ * the last of them counts. Who loads a checkpoint does it where ddp_completed_steps() is 0, on all
+ * ranks: elsewhere it would write over the state that the others have kept.
  *
  * returns   0; what train returned if that is negative; DDP_EPEER a rank was not replaced;
  *           DDP_EINVAL if it returned a positive number that no call had given it, or is NULL; else
@@ -126,6 +127,14 @@ int ddp_local_world_size(const struct ddp_group *g); /* ranks on this node */
 int ddp_node_rank(const struct ddp_group *g);        /* 0 .. ddp_n_nodes() - 1 */
 int ddp_n_nodes(const struct ddp_group *g);
 uint64_t ddp_generation(const struct ddp_group *g); /* how often the membership was remade */
+
+/* How many steps the job has completed since ddprun started all of its ranks: those that this rank
+ * was given, too, when it took the place of another. As the function of ddp_run() begins it is the
+ * same on all ranks, and says where the state of the training comes from: 0, from the program
+ * itself, so that this is the time to load a checkpoint; more, from ranks that live, which have a
+ * later state than any file. Counts what ddp_run() calls a step. 0 for a world of ddp_init() or
+ * ddp_group_join(). */
+uint64_t ddp_completed_steps(const struct ddp_group *g);
 
 /* Memory that the other ranks of this node can reach: collectives on it move no copies. Aligned to
  * 64 bytes and zeroed. Not collective. Valid until ddp_free() or the end of the process.

@@ -41,7 +41,8 @@ int ddp_sampler_create(struct ddp_group *g, const struct ddp_sampler_opts *opts,
 void ddp_sampler_destroy(
     struct ddp_sampler *s); /* before ddp_finalize(), if at all; NULL is fine */
 
-/* Go to the next epoch: 0 on the first call, then 1, ...; reshuffles.
+/* Go to the next epoch: 0 on the first call, then 1, ...; reshuffles. Right behind
+ * ddp_sampler_resume() it stays in that epoch, so that a loop over epochs is entered in the middle.
  * returns   false when n_epochs are over */
 bool ddp_sampler_next_epoch(struct ddp_sampler *s, int64_t n_epochs);
 
@@ -49,7 +50,8 @@ bool ddp_sampler_next_epoch(struct ddp_sampler *s, int64_t n_epochs);
 void ddp_sampler_set_epoch(struct ddp_sampler *s, int64_t epoch);
 
 /* Go to the middle of an epoch, where a training stood that is taken up again, by as many ranks as
- * there were or by others.
+ * there were or by others. What is left of the epoch comes next, whether ddp_sampler_next() or
+ * ddp_sampler_next_epoch() is called first.
  *
  * consumed   what ddp_sampler_consumed() was there: so many samples, counted over all ranks, in the
  *            order of the epoch, were taken before. From there on the ranks take turns again, and

@@ -97,7 +97,10 @@ CASES = [
     alone("run_path", "--nproc-per-node 2 --run-path @WORKER@ a --b", python=False),
     alone("options_of_the_program", "--nproc-per-node 2 @WORKER@ --nproc-per-node 3 --help -t 3 -- x"),
     alone("double_dash_before", "--nproc-per-node 2 -- @WORKER@ -x"),
-    alone("double_dash_behind", "--nproc-per-node 2 @WORKER@ -- -x", only=("torchrun", "link")),
+    alone("double_dash_behind", "--nproc-per-node 2 @WORKER@ -- -x"),
+    alone("double_dash_behind_a_module", "--nproc-per-node 2 -m dump -- -x --", env={"PYTHONPATH": HERE}),
+    alone("double_dash_behind_a_program", "--nproc-per-node 2 --no-python @WORKER@ -- -x", python=False,
+          only=("torchrun", "link")),
     alone("double_dash_later", "--nproc-per-node 2 @WORKER@ a -- -x --"),
     alone("templates", "--nproc-per-node 2 @WORKER@ ${local_rank} a$local_rank.b $local_ranks $HOME $$ $$$ $${local_rank} "
           "${x} $ $1 ${local_rank"),

@@ -6,11 +6,11 @@
  * EPOCHS of BATCHES steps of at least MS milliseconds each. The model has FLOATS parameters besides
  * those that count. Or, with SAMPLES, as many steps as it takes to see so many samples, whatever
  * the size of the world; or those of an IDX file, which are read ahead. With a generation's state
- * in its hands a rank writes "holds generation G pid P rank R"; after each step a rank writes "step
- * NUMBER PARAMETER MOMENTUM generation G pid P rank R world W took I,I,...", the numbers as bits,
- * so that what is the same looks the same; at its start "start pid P". Where MENDER_UNTIL names a
- * file, no epoch begins once that is there. Asked to save its state it says that it has: there is
- * nothing to save. */
+ * in its hands a rank writes "holds generation G pid P rank R behind STEPS"; after each step a rank
+ * writes "step NUMBER PARAMETER MOMENTUM generation G pid P rank R world W took I,I,...", the
+ * numbers as bits, so that what is the same looks the same; at its start "start pid P". Where
+ * MENDER_UNTIL names a file, no epoch begins once that is there. Asked to save its state it says
+ * that it has: there is nothing to save. */
 #include <ddp/ddp.h>
 
 #include <inttypes.h>
@@ -65,9 +65,10 @@ static void tell(const struct job *job, struct ddp_group *g, const int64_t *inde
 
 static void tell_state(struct ddp_group *g)
 {
-    char line[96];
-    put(line, snprintf(line, sizeof line, "holds generation %" PRIu64 " pid %d rank %d\n",
-                       ddp_generation(g), getpid(), ddp_rank(g)));
+    char line[128];
+    put(line, snprintf(line, sizeof line,
+                       "holds generation %" PRIu64 " pid %d rank %d behind %" PRIu64 "\n",
+                       ddp_generation(g), getpid(), ddp_rank(g), ddp_completed_steps(g)));
 }
 
 static void compute_gradients(struct job *job, const int64_t *index, size_t n)

@@ -111,6 +111,32 @@ class Replaced(unittest.TestCase):
                     self.assertIn(f"rank {victim} failed: killed by SIGKILL", err)
                     self.assertIn("it is replaced, restart 1 of 1", err)
 
+    def test_ranks_know_how_many_steps_are_completed(self):
+        """A checkpoint is loaded where there are none: before the first step, also of a later generation."""
+        with Job("-n", "2", "--max-restarts", "2", MENDER, "1", "20", "100") as job:
+            told = 0  # steps that rank 0 has completed
+            pids, behind = {}, []
+            for line in job.process.stdout:
+                words = line.decode().split()
+                if words[0] == "step" and words[9] == "0":
+                    told = int(words[1])
+                    if told > 3 and len(behind) == 4 and 1 in pids:
+                        os.kill(pids.pop(1), signal.SIGKILL)
+                if words[0] == "holds":
+                    pids[int(words[6])] = int(words[4])
+                    behind.append(int(words[8]))
+                    if words[6] == "0":
+                        self.assertEqual(behind[-1], told)
+                    if len(behind) == 2:
+                        os.kill(pids.pop(1), signal.SIGKILL)  # in its first step
+            code, _, err = job.end()
+        self.assertEqual(code, 0, err)
+        self.assertEqual(len(behind), 6)
+        self.assertEqual(behind[:2], [0, 0])
+        self.assertEqual(behind[2], behind[3])
+        self.assertEqual(behind[4], behind[5])
+        self.assertGreater(behind[4], 3)
+
     def test_with_shrink_the_others_go_on_without_a_killed_rank(self):
         n_samples, batch = 300, 3
         with tempfile.TemporaryDirectory() as folder:

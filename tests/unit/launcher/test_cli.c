@@ -327,7 +327,7 @@ START_TEST(the_local_rank_can_be_an_argument)
 }
 END_TEST
 
-START_TEST(a_double_dash_behind_torchruns_script_goes)
+START_TEST(a_double_dash_right_behind_a_script_goes)
 {
     JOB("torchrun", "train.py", "--", "a", "--");
     ck_assert_str_eq(spec.argv[2], "train.py");
@@ -337,7 +337,9 @@ START_TEST(a_double_dash_behind_torchruns_script_goes)
     JOB("torchrun", "train.py", "a", "--", "b");
     ck_assert_str_eq(spec.argv[4], "--");
     JOB("ddprun", "train.py", "--", "a");
-    ck_assert_str_eq(spec.argv[3], "--");
+    ck_assert_str_eq(spec.argv[3], "a");
+    JOB("ddprun", "true", "--", "a"); /* of what is executed it is the program's */
+    ck_assert_str_eq(spec.argv[1], "--");
 }
 END_TEST
 
@@ -451,7 +453,7 @@ int main(void)
     tcase_add_test(t, the_endpoint_is_this_node);
     tcase_add_test(t, a_nameless_job_of_torchruns_is_called_none);
     tcase_add_test(t, the_local_rank_can_be_an_argument);
-    tcase_add_test(t, a_double_dash_behind_torchruns_script_goes);
+    tcase_add_test(t, a_double_dash_right_behind_a_script_goes);
     tcase_add_test(t, devices_are_enough_for_virtual_local_ranks);
     tcase_add_test(t, no_words_at_all_are_no_program);
     tcase_add_test(t, long_names_are_refused);

@@ -29,10 +29,9 @@ static void tear_down(void)
 }
 
 /* "path: argv[0] argv[1] ... (shown)", or "CODE text" */
-static const char *make(enum program_rule rule, const char *name)
+static const char *make_of(enum program_rule rule, char *const *words)
 {
     static char text[4096];
-    char *const words[] = {(char *)name, "-a", "b c", NULL};
     struct cli_world world = fake_world_make(&fake);
     job_spec_fini(&spec);
     int rc = program_make(rule, words, &world, &spec, &err);
@@ -50,6 +49,18 @@ static const char *make(enum program_rule rule, const char *name)
     strcat(text, " (");
     strcat(text, spec.shown);
     return strcat(text, ")");
+}
+
+static const char *make(enum program_rule rule, const char *name)
+{
+    char *const words[] = {(char *)name, "-a", "b c", NULL};
+    return make_of(rule, words);
+}
+
+static const char *make_dashed(enum program_rule rule, const char *name)
+{
+    char *const words[] = {(char *)name, "--", "-a", "--", NULL};
+    return make_of(rule, words);
 }
 
 #define WITH_ENV(...)                                                                              \
@@ -100,6 +111,18 @@ START_TEST(modules_and_torchruns_scripts_are_for_python_in_any_case)
                      "/usr/bin/python3: /usr/bin/python3 -u program -a b c (program)");
     ck_assert_str_eq(make(PROGRAM_SCRIPT, "folder"), /* Python runs its __main__.py */
                      "/usr/bin/python3: /usr/bin/python3 -u folder -a b c (folder)");
+}
+END_TEST
+
+START_TEST(a_double_dash_right_behind_what_python_runs_is_dropped)
+{
+    ck_assert_str_eq(make_dashed(PROGRAM_BY_FILE, "train.py"),
+                     "/usr/bin/python3: /usr/bin/python3 -u train.py -a -- (train.py)");
+    ck_assert_str_eq(make_dashed(PROGRAM_MODULE, "a.b"),
+                     "/usr/bin/python3: /usr/bin/python3 -u -m a.b -a -- (a.b)");
+    ck_assert_str_eq(make_dashed(PROGRAM_BY_FILE, "true"), "/usr/bin/true: true -- -a -- (true)");
+    ck_assert_str_eq(make_dashed(PROGRAM_EXEC, "./tool.py"),
+                     "./tool.py: ./tool.py -- -a -- (./tool.py)");
 }
 END_TEST
 
@@ -225,6 +248,48 @@ START_TEST(the_python_is_the_first_that_was_named)
     WITH_ENV("PATH=/usr/bin", "PYTHON_EXEC=python9");
     ck_assert_str_eq(make(PROGRAM_MODULE, "m"),
                      "ENOENT PYTHON_EXEC names 'python9', which is no program");
+}
+END_TEST
+
+/* The Python for a module, ddprun being called so. */
+static const char *python_if_called(const char *called_as)
+{
+    static char *words[] = {"m", NULL};
+    struct cli_world world = fake_world_make(&fake);
+    job_spec_fini(&spec);
+    spec.called_as = called_as;
+    ck_assert_int_eq(program_make(PROGRAM_MODULE, words, &world, &spec, &err), 0);
+    return spec.path;
+}
+
+START_TEST(a_path_in_an_environment_names_its_python)
+{
+    static const struct fake_file files[] = {
+        {"/a/bin/../pyvenv.cfg", FILE_TEXT},
+        {"/a/bin/python3", FILE_EXECUTABLE},
+        {"/c/bin/../conda-meta", FILE_DIRECTORY},
+        {"/c/bin/python", FILE_EXECUTABLE},
+        {"/empty/bin/../pyvenv.cfg", FILE_TEXT},
+        {"/usr/bin/python3", FILE_EXECUTABLE},
+        {"/active/bin/python3", FILE_EXECUTABLE},
+        {"/local/bin/python3", FILE_EXECUTABLE},
+        {"bin/../pyvenv.cfg", FILE_TEXT},
+        {"bin/python3", FILE_EXECUTABLE},
+        {NULL},
+    };
+    fake.files = files;
+    ck_assert_str_eq(python_if_called("/a/bin/ddprun"), "/a/bin/python3");
+    ck_assert_str_eq(python_if_called("/c/bin/torchrun"), "/c/bin/python");
+    ck_assert_str_eq(python_if_called("bin/ddprun"), "bin/python3");
+    ck_assert_str_eq(python_if_called("/empty/bin/ddprun"), "/usr/bin/python3");
+    ck_assert_str_eq(python_if_called("/local/bin/ddprun"), "/usr/bin/python3"); /* of nobody */
+    ck_assert_str_eq(python_if_called("/ddprun"), "/usr/bin/python3");
+    ck_assert_str_eq(python_if_called("ddprun"), "/usr/bin/python3");
+    WITH_ENV("PATH=/usr/bin", "VIRTUAL_ENV=/active", "CONDA_PREFIX=/c");
+    ck_assert_str_eq(python_if_called("/a/bin/ddprun"), "/a/bin/python3");
+    ck_assert_str_eq(python_if_called("ddprun"), "/active/bin/python3");
+    WITH_ENV("PATH=/usr/bin", "PYTHON_EXEC=/usr/bin/python3");
+    ck_assert_str_eq(python_if_called("/a/bin/ddprun"), "/usr/bin/python3");
 }
 END_TEST
 
@@ -357,11 +422,13 @@ int main(void)
     tcase_add_test(c, programs_are_executed);
     tcase_add_test(c, path_comes_before_the_current_directory);
     tcase_add_test(c, modules_and_torchruns_scripts_are_for_python_in_any_case);
+    tcase_add_test(c, a_double_dash_right_behind_what_python_runs_is_dropped);
     tcase_add_test(c, braces_are_filled_in_for_what_is_executed);
     tcase_add_test(c, run_path_is_pythons);
     tcase_add_test(c, a_script_of_each_rank_is_not_looked_for);
     tcase_add_test(c, what_is_no_program_is_told_by_its_kind);
     tcase_add_test(c, the_python_is_the_first_that_was_named);
+    tcase_add_test(c, a_path_in_an_environment_names_its_python);
     tcase_add_test(c, very_long_names_are_cut_in_messages);
     suite_add_tcase(suite, c);
     c = tcase_create("exec");

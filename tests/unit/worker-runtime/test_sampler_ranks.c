@@ -277,6 +277,34 @@ START_TEST(with_drop_last_no_sample_comes_twice)
 }
 END_TEST
 
+START_TEST(a_loop_over_epochs_is_entered_in_the_middle)
+{
+    struct ddp_group g = {.world = &g, .world_size = 2};
+    struct ddp_sampler *s;
+    const int64_t *index;
+    ck_assert_int_eq(ddp_sampler_create(&g, &(struct ddp_sampler_opts){.n = 10}, &s), 0);
+    ck_assert_int_eq(ddp_sampler_resume(s, 1, 4), 0);
+    for (int64_t epoch = 1; epoch < 3; epoch++) {
+        ck_assert(ddp_sampler_next_epoch(s, 3));
+        ck_assert_int_eq(ddp_sampler_epoch(s), epoch);
+        ck_assert_uint_eq(ddp_sampler_next(s, 9, &index), epoch == 1 ? 3 : 5);
+        ck_assert_int_eq(index[0], epoch == 1 ? 4 : 0);
+    }
+    ck_assert(!ddp_sampler_next_epoch(s, 3));
+    ck_assert_int_eq(ddp_sampler_resume(s, 1, 4), 0); /* who takes first has entered it */
+    ck_assert_uint_eq(ddp_sampler_next(s, 1, &index), 1);
+    ck_assert(ddp_sampler_next_epoch(s, 3));
+    ck_assert_int_eq(ddp_sampler_epoch(s), 2);
+    ck_assert_int_eq(ddp_sampler_resume(s, 1, 4), 0);
+    ddp_sampler_set_epoch(s, 0);
+    ck_assert(ddp_sampler_next_epoch(s, 3));
+    ck_assert_int_eq(ddp_sampler_epoch(s), 1);
+    ck_assert_int_eq(ddp_sampler_resume(s, 3, 0), 0); /* behind the last one */
+    ck_assert(!ddp_sampler_next_epoch(s, 3));
+    ddp_sampler_destroy(s);
+}
+END_TEST
+
 START_TEST(places_that_are_none_are_refused)
 {
     struct ddp_group g = {.world = &g, .world_size = 1};
@@ -326,6 +354,7 @@ int main(void)
     t = tcase_create("in the middle");
     tcase_add_test(t, an_epoch_goes_on_with_other_ranks_where_it_stood);
     tcase_add_test(t, with_drop_last_no_sample_comes_twice);
+    tcase_add_test(t, a_loop_over_epochs_is_entered_in_the_middle);
     tcase_add_test(t, places_that_are_none_are_refused);
     tcase_add_test(t, stretches_are_disjoint_complete_and_even);
     suite_add_tcase(s, t);

@@ -1,0 +1,72 @@
+"""examples/resume.c ends with the same bits, whatever happens to its ranks and to the job."""
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from harness import DEADLINE_S, Job  # noqa: E402
+
+EXAMPLE = os.environ["EXAMPLE"]
+RANKS = "3"
+STEPS = 4000
+
+
+def ranks_of(job):
+    found = []
+    for pid in job.processes():
+        try:
+            with open(f"/proc/{pid}/comm") as f:
+                if f.read().strip() == os.path.basename(EXAMPLE):
+                    found.append(pid)
+        except OSError:
+            pass
+    return found
+
+
+class Resume(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="ddprun-resume-")
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def train(self, name, steps=STEPS, kill_at=(), *words):
+        """-> what rank 0 said: at each of these lines the rank with that number is killed. [(start of a line, rank)]"""
+        said, kill_at = [], list(kill_at)
+        with Job("-n", RANKS, *words, EXAMPLE, self.path(name), str(steps)) as job:
+            for line in job.process.stdout:
+                said.append(line.decode())
+                if kill_at and said[-1].startswith(kill_at[0][0]):
+                    pids = sorted(ranks_of(job))
+                    if len(pids) == int(RANKS):
+                        os.kill(pids[kill_at.pop(0)[1]], signal.SIGKILL)
+            code, _, err = job.end()
+        self.assertEqual(code, 0, err)
+        self.assertEqual(kill_at, [])
+        return said
+
+    def test_ranks_that_die_and_jobs_that_end_change_nothing(self):
+        expected = self.train("undisturbed")[-1]
+        self.assertRegex(expected, f"^{STEPS} steps, weights ")
+        for on_failure in "replace", "restart":
+            said = self.train(on_failure, STEPS, [("step 500:", 0), ("step 1", 2), ("step 2", 1)],
+                              "--max-restarts", "3", "--on-failure", on_failure)
+            self.assertEqual(said[-1], expected)
+        self.train("ended", 1050)  # 50 steps behind its last checkpoint
+        said = self.train("ended", STEPS, [("goes on", 1), ("step", 0)], "--max-restarts", "2")
+        self.assertEqual(said[0], "goes on behind step 1000\n")
+        self.assertEqual(said[-1], expected)
+
+    def test_it_says_how_it_is_used(self):
+        done = subprocess.run([EXAMPLE, self.path("x")], capture_output=True, timeout=DEADLINE_S)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(b"usage", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,26 @@
+#!/bin/sh
+# gpu_plugin.sh LIBDDP HELLO - what a program is told whose libddp-nccl.so is missing, or no good: the thing that is wrong.
+set -u
+work=$(mktemp -d) || exit 99
+trap 'rm -rf "$work"' EXIT
+cp -L "$1" "$work/libddp.so.0" || exit 99
+unset RANK WORLD_SIZE
+
+# says TEXT: with DDP_BACKEND=nccl the program ends with 1, and says so
+says() {
+    LD_LIBRARY_PATH=$work DDP_BACKEND=nccl "$hello" >"$work/out" 2>&1
+    status=$?
+    cat "$work/out"
+    [ "$status" -eq 1 ] || { echo "FAILED: exit status $status" && exit 1; }
+    grep -q -F -e "$1" "$work/out" || { echo "FAILED: it does not say '$1'" && exit 1; }
+}
+
+hello=$2
+if ldconfig -p | grep -q libddp-nccl; then
+    echo "one is installed here, so none can be missing"
+else
+    says "-Dnccl=enabled builds it, to be beside libddp.so"
+fi
+echo "this is no library" >"$work/libddp-nccl.so"
+says "$work/libddp-nccl.so: file too short"
+says "LD_LIBRARY_PATH says where libnccl and libcudart are"
