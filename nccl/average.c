@@ -71,8 +71,9 @@ int average_join(struct device_group *g, void *stream, struct co_error *err)
 int average_is_capturing(struct device *d, void *stream, bool *ret, struct co_error *err)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    const cudaError_t result = cudaStreamIsCapturing(stream, &status);
-    (void)d;
+    cudaError_t result = cudaSetDevice(d->index);
+    if (result == cudaSuccess)
+        result = cudaStreamIsCapturing(stream, &status);
     if (words_is_of_capture(result)) {
         words_cuda_failed("a stream in the capture of a graph", result, err);
         return -EINVAL;

@@ -358,8 +358,9 @@ int bucket_drop_marks(struct bucket_mark *marks, ncclComm_t comm)
 
 int bucket_clear(struct device *d, void *at, size_t bytes, void *stream, struct co_error *err)
 {
-    (void)d;
-    const cudaError_t result = bytes > 0 ? cudaMemsetAsync(at, 0, bytes, stream) : cudaSuccess;
+    cudaError_t result = cudaSetDevice(d->index);
+    if (result == cudaSuccess && bytes > 0)
+        result = cudaMemsetAsync(at, 0, bytes, stream);
     return result == cudaSuccess ? 0 : words_cuda_failed("zeros for gradients", result, err);
 }
 

@@ -211,8 +211,8 @@ int wait_settled(struct device_group *g, struct device_group *asks, const char *
 cudaError_t wait_ask_stream(cudaStream_t stream);
 
 int wait_stream(struct device_group *g, void *stream, uint64_t timeout_ms, struct co_error *err);
-int wait_alone(const struct device_job *job, void *stream, uint64_t timeout_ms,
-               struct co_error *err);
+int wait_alone(const struct device *d, const struct device_job *job, void *stream,
+               uint64_t timeout_ms, struct co_error *err);
 
 /* Whether calls may be made on g: it is not broken, and neither is the job, which is looked at once
  * in a while. returns 0, -errno */

@@ -122,14 +122,18 @@ int feed_sent(struct device_feed *f, unsigned place, struct co_error *err)
 
 int feed_take(struct device_feed *f, unsigned place, void *stream, struct co_error *err)
 {
-    const cudaError_t result = cudaStreamWaitEvent(stream, f->place[place].sent, 0);
+    cudaError_t result = cudaSetDevice(f->device->index); /* of the calling thread */
+    if (result == cudaSuccess)
+        result = cudaStreamWaitEvent(stream, f->place[place].sent, 0);
     return result == cudaSuccess ? 0 : words_cuda_failed("a batch on the GPU", result, err);
 }
 
 int feed_give(struct device_feed *f, unsigned place, void *stream, struct co_error *err)
 {
     struct place *p = &f->place[place];
-    const cudaError_t result = cudaEventRecord(p->used, stream);
+    cudaError_t result = cudaSetDevice(f->device->index);
+    if (result == cudaSuccess)
+        result = cudaEventRecord(p->used, stream);
     p->was_used = p->was_used || result == cudaSuccess;
     return result == cudaSuccess ? 0
                                  : words_cuda_failed("the end of a batch on the GPU", result, err);

@@ -117,6 +117,13 @@ cudaError_t wait_ask_stream(cudaStream_t stream)
     return state;
 }
 
+/* A default stream's name is that of the calling thread's current device. */
+static cudaError_t ask_on(const struct device *d, cudaStream_t stream)
+{
+    const cudaError_t set = cudaSetDevice(d->index);
+    return set == cudaSuccess ? wait_ask_stream(stream) : set;
+}
+
 /* The program's mistake: nothing is broken. */
 static int fail_captured(cudaError_t state, struct co_error *err)
 {
@@ -130,7 +137,7 @@ int wait_stream(struct device_group *g, void *stream, uint64_t timeout_ms, struc
     const uint64_t deadline_ms = co_deadline_ms(timeout_ms != 0 ? timeout_ms : g->timeout_ms);
     struct nap nap = {0};
     for (;;) {
-        const cudaError_t state = wait_ask_stream(stream);
+        const cudaError_t state = ask_on(g->device, stream);
         if (words_is_of_capture(state))
             return fail_captured(state, err);
         if (state != cudaSuccess && state != cudaErrorNotReady)
@@ -146,13 +153,13 @@ int wait_stream(struct device_group *g, void *stream, uint64_t timeout_ms, struc
 }
 
 /* Nothing there can be ended. */
-int wait_alone(const struct device_job *job, void *stream, uint64_t timeout_ms,
-               struct co_error *err)
+int wait_alone(const struct device *d, const struct device_job *job, void *stream,
+               uint64_t timeout_ms, struct co_error *err)
 {
     const uint64_t deadline_ms = co_deadline_ms(timeout_ms);
     struct nap nap = {0};
     for (;;) {
-        const cudaError_t state = wait_ask_stream(stream);
+        const cudaError_t state = ask_on(d, stream);
         if (state == cudaSuccess)
             return 0;
         if (words_is_of_capture(state))

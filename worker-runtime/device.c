@@ -329,7 +329,7 @@ int device_wait(struct ddp_group *g, void *stream)
         return rc;
     whereabouts_wait_untold(g, 1);
     const int code = l != NULL ? plugin->wait(l->group, stream, g->timeout_ms, &err)
-                               : plugin->wait_alone(&job, stream, g->timeout_ms, &err);
+                               : plugin->wait_alone(device, &job, stream, g->timeout_ms, &err);
     whereabouts_wait_untold(g, -1);
     return rt_return(code, &err);
 }

@@ -141,8 +141,8 @@ struct device_plugin {
      * returns   also -ETIMEDOUT, which breaks the job; -EINVAL a graph is captured */
     int (*wait)(struct device_group *g, void *stream, uint64_t timeout_ms, struct co_error *err);
     /* Likewise, of a process that has no communicator. */
-    int (*wait_alone)(const struct device_job *job, void *stream, uint64_t timeout_ms,
-                      struct co_error *err);
+    int (*wait_alone)(const struct device *d, const struct device_job *job, void *stream,
+                      uint64_t timeout_ms, struct co_error *err);
 
     /* Whether an address is memory that collectives can work on. returns 0; -EINVAL */
     int (*check_memory)(const struct device *d, const void *p, const char *which,

@@ -347,6 +347,33 @@ START_TEST(groups_are_split_with_or_without_a_communicator_before)
 }
 END_TEST
 
+/* --- threads of other devices ----------------------------------------------------------------- */
+
+/* A default stream has one name on all devices: who waits for it is brought to the rank's. */
+static int run_elsewhere(int rank, void *arg)
+{
+    const cudaStream_t stream = *(cudaStream_t *)arg;
+    float one = 1;
+    int device = -1;
+    struct ddp_group *g = gpu_rank_init(rank);
+    float *gpu = gpu_copy_of(rank, &one, sizeof one, stream);
+    RANK_CHECK(rank, ddp_all_reduce(g, gpu, gpu, 1, DDP_FLOAT32, DDP_SUM, stream) == 0, "sum");
+    GPU_CHECK(rank, cudaSetDevice(7));
+    RANK_CHECK(rank, ddp_stream_wait(g, stream, 0) == 0, "wait");
+    GPU_CHECK(rank, cudaGetDevice(&device));
+    RANK_CHECK(rank, device == rank, "device %d", device);
+    GPU_CHECK(rank, cudaFree(gpu));
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(a_thread_of_another_device_waits_for_the_ranks_default_stream)
+{
+    cudaStream_t stream = _i == 0 ? cudaStreamLegacy : cudaStreamPerThread;
+    gpu_expect_ranks(2, run_elsewhere, &stream);
+}
+END_TEST
+
 /* --- what is refused -------------------------------------------------------------------------- */
 
 static void expect(int rank, int got, int want, const char *text)
@@ -545,6 +572,7 @@ int main(void)
     tcase_add_loop_test(t, what_may_be_in_place_is, 1, 5);
     tcase_add_loop_test(t, messages_go_round_in_the_order_of_streams, 0, 2);
     tcase_add_loop_test(t, groups_are_split_with_or_without_a_communicator_before, 0, 2);
+    tcase_add_loop_test(t, a_thread_of_another_device_waits_for_the_ranks_default_stream, 0, 2);
     tcase_add_test(t, what_nccl_cannot_do_is_refused_and_breaks_nothing);
     tcase_add_test(t, fewer_gpus_than_ranks_are_told_by_all_ranks);
     tcase_add_test(t, without_a_driver_there_is_the_cpu_back_end);

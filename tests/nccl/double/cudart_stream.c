@@ -69,6 +69,16 @@ static struct CUstream_st *new_stream(void)
     return streams[agent] = s;
 }
 
+/* Each device has its own default streams: here only that of the process's is used. */
+static void check_device(const struct CUstream_st *s)
+{
+    int device;
+    cudaGetDevice(&device);
+    if (s != NULL && s->device != device)
+        double_report("a default stream of device %d is meant, and the thread's is device %d",
+                      s->device, device);
+}
+
 bool cudart_is_legacy(cudaStream_t name)
 {
     return name == NULL || name == cudaStreamLegacy;
@@ -80,6 +90,7 @@ struct CUstream_st *cudart_stream(cudaStream_t name)
     if (cudart_is_legacy(name) || is_own) {
         if (defaults[is_own] == NULL)
             defaults[is_own] = new_stream();
+        check_device(defaults[is_own]);
         return defaults[is_own];
     }
     for (unsigned a = 1; a < RACE_AGENTS; a++)
