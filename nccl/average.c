@@ -41,21 +41,9 @@ static cudaError_t follow(struct device_group *g, void *stream)
     return result == cudaSuccess ? cudaStreamWaitEvent(g->stream, g->event, 0) : result;
 }
 
-/* Of a capture that CUDA has given up nothing comes to run: nothing is broken. */
-static int order(struct device_group *g, cudaError_t result, struct co_error *err)
-{
-    if (result == cudaSuccess)
-        return 0;
-    const int code = words_cuda_failed("the order of two streams", result, err);
-    if (!words_is_of_capture(result))
-        return device_break(g, LIFE_FAILED, code, err);
-    co_fail_in(err, "the capture of a graph");
-    return -ENOTSUP;
-}
-
 int average_fork(struct device_group *g, void *stream, struct co_error *err)
 {
-    return order(g, follow(g, stream), err);
+    return call_settle_cuda(g, follow(g, stream), "the order of two streams", err);
 }
 
 int average_join(struct device_group *g, void *stream, struct co_error *err)
@@ -65,27 +53,7 @@ int average_join(struct device_group *g, void *stream, struct co_error *err)
         result = cudaEventRecord(g->event, g->stream);
     if (result == cudaSuccess)
         result = cudaStreamWaitEvent(stream, g->event, 0);
-    return order(g, result, err);
-}
-
-int average_is_capturing(struct device *d, void *stream, bool *ret, struct co_error *err)
-{
-    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    cudaError_t result = cudaSetDevice(d->index);
-    if (result == cudaSuccess)
-        result = cudaStreamIsCapturing(stream, &status);
-    if (words_is_of_capture(result)) {
-        words_cuda_failed("a stream in the capture of a graph", result, err);
-        return -EINVAL;
-    }
-    if (result != cudaSuccess)
-        cudaGetLastError(); /* of work before: what comes next has it, and breaks the job */
-    if (status == cudaStreamCaptureStatusInvalidated)
-        return co_fail(err, -EINVAL,
-                       "CUDA has given up the capture of the stream, for a call that is not "
-                       "allowed in one: end it");
-    *ret = status == cudaStreamCaptureStatusActive;
-    return 0;
+    return call_settle_cuda(g, result, "the order of two streams", err);
 }
 
 /* --- what NCCL multiplies by itself ----------------------------------------------------------- */
@@ -215,7 +183,7 @@ int average_run(struct device_group *g, const struct device_average *a, struct c
         return code;
     code = pack(g, a, err);
     if (code != 0)
-        return device_break(g, LIFE_FAILED, code, err);
+        return call_fail(g, code, err);
     if (a->reduce != NULL && !a->reduce(a->arg, g->stream))
         return 0;
     if (a->reduce == NULL)
@@ -223,7 +191,7 @@ int average_run(struct device_group *g, const struct device_average *a, struct c
     if (code != 0)
         return code;
     code = unpack(g, a, err);
-    return code != 0 ? device_break(g, LIFE_FAILED, code, err) : 0;
+    return code != 0 ? call_fail(g, code, err) : 0;
 }
 
 int average_take(struct device_group *g, uint32_t *words, uint32_t *ret_words, size_t n,
@@ -235,9 +203,7 @@ int average_take(struct device_group *g, uint32_t *words, uint32_t *ret_words, s
             cudaMemcpyAsync(ret_words, words, n * sizeof *words, cudaMemcpyDeviceToHost, g->stream);
     if (result == cudaSuccess)
         result = cudaMemsetAsync(words, 0, n * sizeof *words, g->stream);
-    if (result == cudaSuccess)
-        return 0;
-    return device_break(g, LIFE_FAILED, words_cuda_failed("what is not finite", result, err), err);
+    return call_settle_cuda(g, result, "what is not finite", err);
 }
 
 int average_copy_out(struct device_group *g, void *to, const void *from, size_t bytes,
@@ -246,9 +212,8 @@ int average_copy_out(struct device_group *g, void *to, const void *from, size_t 
     cudaError_t result = open_stream(g);
     if (result == cudaSuccess)
         result = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, g->stream);
-    if (result != cudaSuccess)
-        return device_break(g, LIFE_FAILED, words_cuda_failed("copying", result, err), err);
-    return wait_stream(g, g->stream, 0, err);
+    const int code = call_settle_cuda(g, result, "copying", err);
+    return code != 0 ? code : wait_stream(g, g->stream, 0, err);
 }
 
 int average_wait(struct device_group *g, uint64_t timeout_ms, struct co_error *err)
@@ -279,7 +244,7 @@ bool average_drain_behind(struct device_group *g, void *stream)
     bool is_capturing;
     if (device_check(g->device, &err) != 0)
         return false; /* what could not be ended may stand there for ever */
-    if (average_is_capturing(g->device, stream, &is_capturing, &err) == 0 && !is_capturing)
+    if (call_is_capturing(g->device, stream, &is_capturing, &err) == 0 && !is_capturing)
         follow(g, stream); /* where CUDA has failed nothing runs any more */
     return average_drain(g);
 }

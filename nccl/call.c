@@ -239,6 +239,24 @@ static int check(const struct device_group *g, const struct collective *w, struc
     return code != 0 ? code : call_check_memory(g->device, w->out, "out", err);
 }
 
+int call_is_capturing(struct device *d, void *stream, bool *ret, struct co_error *err)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    cudaError_t result = cudaSetDevice(d->index);
+    if (result == cudaSuccess)
+        result = cudaStreamIsCapturing(stream, &status);
+    if (words_is_of_capture(result))
+        return words_cuda_failed("a stream in the capture of a graph", result, err);
+    if (result != cudaSuccess)
+        cudaGetLastError(); /* of work before: what comes next has it, and breaks the job */
+    if (status == cudaStreamCaptureStatusInvalidated)
+        return co_fail(err, -EINVAL,
+                       "CUDA has given up the capture of the stream, for a call that is not "
+                       "allowed in one: end it");
+    *ret = status == cudaStreamCaptureStatusActive;
+    return 0;
+}
+
 /* --- making it -------------------------------------------------------------------------------- */
 
 int call_settle(struct device_group *g, ncclResult_t result, const char *what, struct co_error *err)
@@ -250,6 +268,17 @@ int call_settle(struct device_group *g, ncclResult_t result, const char *what, s
     return device_break(g, LIFE_FAILED, words_nccl_failed(what, result, g->comm, err), err);
 }
 
+int call_fail(struct device_group *g, int code, struct co_error *err)
+{
+    return code == -EINVAL ? code : device_break(g, LIFE_FAILED, code, err);
+}
+
+int call_settle_cuda(struct device_group *g, cudaError_t result, const char *what,
+                     struct co_error *err)
+{
+    return result == cudaSuccess ? 0 : call_fail(g, words_cuda_failed(what, result, err), err);
+}
+
 /* Nobody ends a communicator while a call is made on it. */
 static void lock(struct device_group *g)
 {
@@ -259,12 +288,6 @@ static void lock(struct device_group *g)
 static void unlock(struct device_group *g)
 {
     pthread_mutex_unlock(&g->device->mutex);
-}
-
-static int failed(struct device_group *g, const char *name, cudaError_t result,
-                  struct co_error *err)
-{
-    return device_break(g, LIFE_FAILED, words_cuda_failed(name, result, err), err);
 }
 
 static int run(struct work *c, const char *name, struct co_error *err)
@@ -279,7 +302,7 @@ static int run(struct work *c, const char *name, struct co_error *err)
     if (cuda == cudaSuccess)
         cuda = detour_begin(&g->detour, stream, &c->stream);
     if (cuda != cudaSuccess)
-        return failed(g, name, cuda, err);
+        return call_settle_cuda(g, cuda, name, err);
     lock(g);
     c->comm = g->comm; /* of one that was broken meanwhile: who waits hears why */
     const ncclResult_t result = g->is_broken ? ncclInProgress : make_call(c);
@@ -288,7 +311,7 @@ static int run(struct work *c, const char *name, struct co_error *err)
     cuda = detour_end(&g->detour, stream);
     if (c->temp != NULL && cuda == cudaSuccess)
         cuda = cudaFreeAsync(c->temp, stream);
-    return code == 0 && cuda != cudaSuccess ? failed(g, name, cuda, err) : code;
+    return code == 0 ? call_settle_cuda(g, cuda, name, err) : code;
 }
 
 int call_run(struct device_group *g, const struct collective *what, struct co_error *err)
@@ -314,7 +337,7 @@ static int send_or_receive(struct device_group *g, const struct message *m, cuda
     if (cuda == cudaSuccess)
         cuda = detour_begin(&g->detour, stream, &own);
     if (cuda != cudaSuccess)
-        return failed(g, name, cuda, err);
+        return call_settle_cuda(g, cuda, name, err);
     lock(g);
     ncclResult_t result =
         ncclInProgress; /* of one that was broken meanwhile: who waits hears why */
@@ -325,7 +348,7 @@ static int send_or_receive(struct device_group *g, const struct message *m, cuda
     unlock(g);
     const int code = call_settle(g, result, name, err);
     cuda = detour_end(&g->detour, stream);
-    return code == 0 && cuda != cudaSuccess ? failed(g, name, cuda, err) : code;
+    return code == 0 ? call_settle_cuda(g, cuda, name, err) : code;
 }
 
 int call_message(struct device_group *g, const struct message *m, void *stream,

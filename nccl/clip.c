@@ -12,15 +12,12 @@ _Static_assert(DEVICE_CLIP_BYTES >= sizeof(double) * (KERNEL_CLIP_BLOCKS + 2),
 _Static_assert(sizeof(struct kernel_clip) <= 4096, "what a kernel may be given");
 
 /* Who waits for the norm waits for the stream, which cannot be done while it captures. */
-static int check_capture(const struct device_clip *c, struct co_error *err)
+static int check_capture(struct device *d, const struct device_clip *c, struct co_error *err)
 {
-    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    const cudaError_t result =
-        c->ret_norm != NULL ? cudaStreamIsCapturing(c->stream, &status) : cudaSuccess;
-    if (result != cudaSuccess)
-        return words_cuda_failed("cudaStreamIsCapturing", result, err);
-    if (status == cudaStreamCaptureStatusNone)
-        return 0;
+    bool is_capturing = false;
+    const int code = c->ret_norm != NULL ? call_is_capturing(d, c->stream, &is_capturing, err) : 0;
+    if (code != 0 || !is_capturing)
+        return code;
     return co_fail(err, -ENOTSUP,
                    "the stream captures a graph: there gradients are clipped, but "
                    "the norm is not told");
@@ -71,7 +68,7 @@ int clip_run(struct device *d, const struct device_clip *c, struct co_error *err
     const cudaError_t set = cudaSetDevice(d->index); /* of the calling thread */
     int code = set != cudaSuccess ? words_cuda_failed("cudaSetDevice", set, err) : 0;
     if (code == 0)
-        code = check_capture(c, err);
+        code = check_capture(d, c, err);
     if (code == 0)
         code = clear_parts(c, &k, err);
     if (code == 0)

@@ -118,6 +118,19 @@ int call_message(struct device_group *g, const struct message *m, void *stream,
 int call_check_memory(const struct device *d, const void *p, const char *which,
                       struct co_error *err);
 
+/* Whether a stream captures a graph: see struct device_plugin. */
+int call_is_capturing(struct device *d, void *stream, bool *ret, struct co_error *err);
+
+/* A call of CUDA's has failed, err says how. Of a capture that was given up nothing comes to run:
+ * nothing is broken then.
+ *
+ * code      of words_cuda_failed()
+ * returns   -EINVAL of a capture; else as device_break() */
+int call_fail(struct device_group *g, int code, struct co_error *err);
+/* Likewise, of what CUDA said. returns also 0 */
+int call_settle_cuda(struct device_group *g, cudaError_t result, const char *what,
+                     struct co_error *err);
+
 /* What NCCL said of a call that was made: waits while it is in progress.
  * returns   0; as device_break() */
 int call_settle(struct device_group *g, ncclResult_t result, const char *what,
@@ -158,7 +171,6 @@ int average_take(struct device_group *g, uint32_t *words, uint32_t *ret_words, s
                  struct co_error *err);
 int average_copy_out(struct device_group *g, void *to, const void *from, size_t bytes,
                      struct co_error *err);
-int average_is_capturing(struct device *d, void *stream, bool *ret, struct co_error *err);
 int average_fork(struct device_group *g, void *stream, struct co_error *err);
 int average_join(struct device_group *g, void *stream, struct co_error *err);
 int average_wait(struct device_group *g, uint64_t timeout_ms, struct co_error *err);

@@ -127,8 +127,8 @@ static cudaError_t ask_on(const struct device *d, cudaStream_t stream)
 /* The program's mistake: nothing is broken. */
 static int fail_captured(cudaError_t state, struct co_error *err)
 {
-    words_cuda_failed("a wait in the capture of a graph, on this stream or another", state, err);
-    return -EINVAL;
+    return words_cuda_failed("a wait in the capture of a graph, on this stream or another", state,
+                             err);
 }
 
 int wait_stream(struct device_group *g, void *stream, uint64_t timeout_ms, struct co_error *err)

@@ -59,17 +59,17 @@ int words_nccl_failed(const char *what, ncclResult_t result, ncclComm_t comm, st
                    last);
 }
 
+bool words_is_of_capture(cudaError_t result)
+{
+    return result >= cudaErrorStreamCaptureUnsupported &&
+           result <= cudaErrorStreamCaptureWrongThread;
+}
+
 /* What is told here is not left for a program that asks CUDA after a call of its own. An error that
  * the context will not get over stays in any case. */
 int words_cuda_failed(const char *what, cudaError_t result, struct co_error *err)
 {
     cudaGetLastError();
-    return co_fail(err, -EIO, "%s: CUDA reports '%s' (%s)", what, cudaGetErrorString(result),
-                   cudaGetErrorName(result));
-}
-
-bool words_is_of_capture(cudaError_t result)
-{
-    return result >= cudaErrorStreamCaptureUnsupported &&
-           result <= cudaErrorStreamCaptureWrongThread;
+    return co_fail(err, words_is_of_capture(result) ? -EINVAL : -EIO, "%s: CUDA reports '%s' (%s)",
+                   what, cudaGetErrorString(result), cudaGetErrorName(result));
 }

@@ -20,7 +20,7 @@ bool words_op(enum ddp_op op, ncclRedOp_t *ret);
 /* Fill err with "WHAT: NCCL reports 'unhandled system error' (LAST WARNING)", and the like.
  *
  * comm      NULL where there is none
- * returns   -EIO. CUDA's last error of this thread is forgotten */
+ * returns   -EIO; -EINVAL words_is_of_capture(). CUDA's last error of this thread is forgotten */
 int words_nccl_failed(const char *what, ncclResult_t result, ncclComm_t comm, struct co_error *err);
 int words_cuda_failed(const char *what, cudaError_t result, struct co_error *err);
 

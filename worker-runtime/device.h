@@ -88,8 +88,7 @@ int device_wait_averages(struct ddp_group *g);
 
 /* Whether the stream captures a graph now. returns 0; DDP_EINVAL it did, and CUDA has given up */
 int device_is_capturing(const struct ddp_group *g, void *stream, bool *ret);
-/* As the plug-in's. return also DDP_EUNSUPPORTED: the capture has been spoiled; nothing is broken
- */
+/* As the plug-in's. return also DDP_EINVAL: CUDA has given the capture up; nothing is broken */
 int device_fork_averages(struct ddp_group *g, void *stream);
 int device_join_averages(struct ddp_group *g, void *stream);
 /* Break the job: what the ranks put on their devices differs. Who waits for it hears so. */

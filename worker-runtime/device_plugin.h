@@ -176,22 +176,24 @@ struct device_plugin {
     int (*load_kernels)(struct device *d, struct co_error *err);
 
     /* Put a step of batch normalisation into the order of a stream; layer->n_parts is not read.
-     * returns   0; -EINVAL too many channels; -EIO */
+     * returns   0; -EINVAL too many channels, or CUDA has given a capture up; -EIO */
     int (*norm)(struct device *d, enum device_norm step, const struct device_layer *layer,
                 void *stream, struct co_error *err);
 
     /* Scale gradients so that their norm is at most max_norm, in the order of the stream, as
      * ddp_model_clip() says it.
-     * returns   0; -ENOTSUP the stream captures a graph, and ret_norm is not NULL; -EIO */
+     * returns   0; -ENOTSUP the stream captures a graph, and ret_norm is not NULL; -EINVAL CUDA has
+     *           given its capture up; -EIO */
     int (*clip)(struct device *d, const struct device_clip *c, struct co_error *err);
 
     /* Average in place, beside the stream, as soon as what is in its order now is done. Of a stream
      * that captures a graph it comes into that.
-     * returns   also -ENOTSUP: CUDA has given the capture up; nothing is broken */
+     * returns   also -EINVAL: CUDA has given the capture up; nothing is broken */
     int (*average)(struct device_group *g, const struct device_average *a, struct co_error *err);
     /* Copy words to the host, behind all averages until now, and zero them.
      *
-     * ret_words   of alloc_host(); written when wait_averages() has returned 0 */
+     * ret_words   of alloc_host(); written when wait_averages() has returned 0
+     * returns     as average() */
     int (*take_words)(struct device_group *g, uint32_t *words, uint32_t *ret_words, size_t n,
                       struct co_error *err);
     /* Copy to memory of the host, behind all averages, and wait for it: nothing may be there that

@@ -143,12 +143,12 @@ static bool on_stream(void *arg, void *stream)
     return h->rc == 0;
 }
 
-/* A misuse: the step goes on, and fails on all ranks. */
+/* A misuse, of a capture: the step goes on, and fails on all ranks. */
 static int settle_device(struct ddp_model *m, size_t k, int rc)
 {
-    if (rc == DDP_EUNSUPPORTED)
+    if (rc == DDP_EINVAL)
         model_keep_failure(m, rc, false);
-    return rc == 0 || rc == DDP_EUNSUPPORTED ? 0 : fail(m, k, rc);
+    return rc == 0 || rc == DDP_EINVAL ? 0 : fail(m, k, rc);
 }
 
 static int run_hook(struct ddp_model *m, size_t k)
@@ -322,7 +322,7 @@ int model_average_capture(struct ddp_model *m)
     if (rc != 0)
         return rc;
     rc = model_device_close_graph(m);
-    if (rc == DDP_EUNSUPPORTED)
+    if (rc == DDP_EINVAL)
         return model_keep_failure(m, rc, false);
     return rc != 0 ? fail(m, m->n_launched - 1, rc) : 0;
 }

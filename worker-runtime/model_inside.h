@@ -266,7 +266,7 @@ int model_device_hook(struct ddp_model *m, const struct model_bucket *b,
 int model_device_wait(struct ddp_model *m);
 
 /* Finish what goes into a graph: what is found comes to the host, the program's stream behind all.
- * returns a public status; DDP_EUNSUPPORTED: the capture has been spoiled */
+ * returns a public status; DDP_EINVAL: CUDA has given the capture up */
 int model_device_close_graph(struct ddp_model *m);
 /* Before a launch: who sees it has not run. */
 void model_device_arm_replay(struct ddp_model *m);

@@ -182,8 +182,8 @@ int ddp_model_sync(struct ddp_model *m);
  *
  * In a capture ddp_model_sync() returns 0, and the graph will have a step, or this rank's failure,
  * and it will not: DDP_EINVAL, it would be the first step, or not all of it was called in the
- * capture, or as in any step; DDP_EUNSUPPORTED, the model is weighted, or CUDA has given the
- * capture up; DDP_EPEER and the like, the group is broken. Of a step that had begun before the
+ * capture, or CUDA has given that up, or as in any step; DDP_EUNSUPPORTED, the model is weighted;
+ * DDP_EPEER and the like, the group is broken. Of a step that had begun before the
  * capture it returns DDP_EINVAL, and has to be called again behind it: that step fails on all
  * ranks.
  *
@@ -247,7 +247,8 @@ int ddp_join(struct ddp_model *m);
  *            stream it is another one, and the norm may differ in its last digits
  * cost       each gradient is read once, and once more and written where it is scaled
  * returns    0
- *            DDP_EINVAL       max_norm is not more than 0, or gradients are on their way
+ *            DDP_EINVAL       max_norm is not more than 0, or gradients are on their way, or CUDA
+ *                             has given up the capture of a graph
  *            DDP_EUNSUPPORTED with a stream: there are no kernels for this GPU; or it captures a
  *                             graph, and ret_norm is not NULL
  *            DDP_ESYSTEM      with a stream: CUDA takes no kernel

@@ -752,6 +752,49 @@ START_TEST(a_capture_that_cuda_gives_up_has_no_step_and_breaks_nothing)
 }
 END_TEST
 
+static int average_and_spoil(struct ddp_group *g, const struct ddp_bucket *b, void *arg)
+{
+    bool *spoils = arg;
+    int rc = average_by_hook(g, b, NULL);
+    if (b->stream != NULL && *spoils)
+        cudaStreamQuery(b->stream);
+    return rc;
+}
+
+/* The kernel behind the hook finds the capture gone. */
+static int run_spoiled_by_hook(int rank, void *arg)
+{
+    bool spoils = false;
+    cudaGraph_t graph;
+    struct net n;
+    (void)arg;
+    open_net(&n, rank,
+             &(struct way){
+                 .but = -1,
+                 .opts = {.hook = average_and_spoil, .hook_arg = &spoils, .tell_nonfinite = true}});
+    RANK_CHECK(rank, run_plain(&n) == 0, "a plain step");
+    spoils = true;
+    begin_capture(&n);
+    ddp_model_ready_range(n.gpu_model, 0, N_TENSORS);
+    expect(rank, ddp_model_sync(n.gpu_model), DDP_EINVAL, "cudaErrorStreamCaptureInvalidated");
+    RANK_CHECK(rank, cudaStreamEndCapture(n.stream, &graph) == cudaErrorStreamCaptureInvalidated,
+               "the end");
+    cudaGetLastError();
+    spoils = false;
+    expect_whole(&n);
+    return 0;
+}
+
+START_TEST(a_hook_that_spoils_a_capture_breaks_nothing)
+{
+    struct ranks r;
+    ranks_start(&r, 2, run_spoiled_by_hook, NULL);
+    ranks_expect_success(&r);
+    ck_assert_msg(strstr(gpu_first_report(), "while a graph is captured") != NULL, "%s",
+                  gpu_first_report());
+}
+END_TEST
+
 /* The model's stream is not the one that captures: its step is a plain one, which cannot end. */
 static int run_beside(int rank, void *arg)
 {
@@ -969,6 +1012,7 @@ int main(void)
     tcase_add_test(t, calls_at_the_wrong_time_are_refused_and_break_nothing);
     tcase_add_test(t, a_step_with_a_mistake_is_not_captured);
     tcase_add_loop_test(t, a_capture_that_cuda_gives_up_has_no_step_and_breaks_nothing, 0, 2);
+    tcase_add_test(t, a_hook_that_spoils_a_capture_breaks_nothing);
     tcase_add_test(t, a_capture_of_another_stream_is_told);
     tcase_add_test(t, a_model_may_be_part_of_the_capture_of_another_stream);
     tcase_add_loop_test(t, the_double_finds_what_a_capture_forbids, 0, N_BROKEN);
