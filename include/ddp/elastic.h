@@ -54,7 +54,8 @@ int ddp_scale_ready(struct ddp_group *g);
  * first ddp_model_create(); all ranks register the same in the same order.
  *
  * When the function returns DDP_RETRY the memory has to be as after the last completed step: what a
- * step changes before ddp_model_sync(), such as a random state, is put back.
+ * step changes before ddp_model_sync(), or ddp_model_replayed(), such as a random state, is put
+ * back.
  *
  * name      for messages; copied
  * data      read and written by ddp_model_create() only; stays where it is until the function

@@ -92,9 +92,10 @@ int ddp_group_join(const struct ddp_place *place, const struct ddp_init_opts *op
  *   - the first ddp_sampler_next_epoch() leads to the epoch that was not over, behind the samples
  *     that completed steps have used. So does ddp_sampler_set_epoch() of that epoch
  * if it makes the same models and samplers in the same order each time. A step is one
- * ddp_model_sync() of a model of the world, or one ddp_zero_step(): where an iteration has several,
- * the last of them counts. Who loads a checkpoint does it where ddp_completed_steps() is 0, on all
- * ranks: elsewhere it would write over the state that the others have kept.
+ * ddp_model_sync() or ddp_model_replayed() of a model of the world, or one ddp_zero_step(): where
+ * an iteration has several, the last of them counts. Who loads a checkpoint does it where
+ * ddp_completed_steps() is 0, on all ranks: elsewhere it would write over the state that the others
+ * have kept.
  *
  * returns   0; what train returned if that is negative; DDP_EPEER a rank was not replaced;
  *           DDP_EINVAL if it returned a positive number that no call had given it, or is NULL; else

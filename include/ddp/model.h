@@ -6,7 +6,8 @@
  * same order on every rank, and the backward pass goes on. Before the first step that order is
  * taken to be that of the tensors from last to first; after it, it is what rank 0 saw.
  *
- * A step counts on all ranks or on none: ddp_model_sync() ends with an exchange that sees to that.
+ * A step counts on all ranks or on none: ddp_model_sync() ends with an exchange that sees to that,
+ * and so does ddp_model_replayed(), which stands for it where a CUDA graph brings the step.
  *
  * Threads: a model is used by one thread at a time, the one that uses its group. From the first
  * ddp_model_ready() of a step until ddp_model_sync() no other collective may be called on the
@@ -269,7 +270,8 @@ struct ddp_model_stats {
     uint64_t n_steps; /* that count */
     size_t n_buckets;
     size_t n_in_place;        /* of these: no copies */
-    size_t n_overlapped;      /* buckets that were averaged when ddp_model_sync() was called last */
+    size_t n_overlapped;      /* buckets that were averaged when ddp_model_sync() was called last;
+                                 steps from a graph do not say */
     bool was_reordered;       /* buckets are no longer those of the tensors from last to first */
     uint64_t sync_ns;         /* time in the last ddp_model_sync(), or ddp_model_replayed() */
     bool is_registered;       /* with nccl_memory: NCCL knows all memory of the buckets */

@@ -229,12 +229,14 @@ static int step(struct ddp_group *g, struct training *t, struct ddp_model *m)
     return rc == 0 ? put(t, t->param, param + 1) : rc;
 }
 
-static int check_count(struct training *t)
+/* By the program and by the library, plain steps and replays. */
+static int check_count(struct ddp_group *g, struct training *t)
 {
     float param;
+    const int counted = (int)ddp_completed_steps(g);
     int rc = get(t, t->param, &param);
-    if (rc == 0 && param != (float)t->n_steps) {
-        printf("WRONG: %g steps were counted\n", (double)param);
+    if (rc == 0 && (param != (float)t->n_steps || counted != t->n_steps)) {
+        printf("WRONG: %g steps were made, %d were counted\n", (double)param, counted);
         exit(WRONG);
     }
     return rc;
@@ -277,7 +279,7 @@ static int train(struct ddp_group *g, void *arg)
         cudaGraphExecDestroy(t->graph);
     t->graph = NULL;
     if (rc == 0)
-        rc = check_count(t);
+        rc = check_count(g, t);
     if (rc == 0)
         ddp_log0(g, "done: %d steps, %d ranks, generation %llu\n", t->done, ddp_world_size(g),
                  (unsigned long long)ddp_generation(g));
