@@ -74,6 +74,15 @@ static inline struct ddp_group *gpu_rank_init(int rank)
     return g;
 }
 
+/* In a world of 1 there may be no communicator, and nobody to wait for. */
+static inline void gpu_wait(int rank, struct ddp_group *g, cudaStream_t stream)
+{
+    if (ddp_world_size(g) > 1)
+        RANK_CHECK(rank, ddp_stream_wait(g, stream, 0) == 0, "wait");
+    else
+        GPU_CHECK(rank, cudaStreamSynchronize(stream));
+}
+
 /* What was told to end does end, if not at once; what CUDA itself has lost stays so. */
 static inline bool gpu_becomes_idle(cudaStream_t stream)
 {

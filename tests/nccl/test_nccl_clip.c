@@ -64,14 +64,6 @@ static void step(int rank, struct net *n)
     RANK_CHECK(rank, ddp_model_sync(n->cpu_model) == 0, "CPU");
 }
 
-static void wait_for(int rank, struct ddp_group *g, struct net *n)
-{
-    if (ddp_world_size(g) > 1)
-        RANK_CHECK(rank, ddp_stream_wait(g, n->stream, 0) == 0, "wait");
-    else
-        GPU_CHECK(rank, cudaStreamSynchronize(n->stream));
-}
-
 static const void *take(int rank, const struct ddp_tensor *t)
 {
     static char got[LARGE * 8];
@@ -86,7 +78,7 @@ static void expect_near(int rank, struct ddp_group *g, struct net *n, const char
                                    [DDP_FLOAT32] = 0x1p-22,
                                    [DDP_FLOAT16] = 0x1p-10,
                                    [DDP_BFLOAT16] = 0x1p-7};
-    wait_for(rank, g, n);
+    gpu_wait(rank, g, n->stream);
     for (int i = 0; i < N_TENSORS; i++) {
         const struct ddp_tensor *t = &n->cpu[i];
         const void *got = take(rank, &n->gpu[i]);
@@ -102,7 +94,7 @@ static void expect_near(int rank, struct ddp_group *g, struct net *n, const char
 /* Of the whole network, the same bits. */
 static void expect_same(int rank, struct ddp_group *g, struct net *n, const char *what)
 {
-    wait_for(rank, g, n);
+    gpu_wait(rank, g, n->stream);
     for (int i = 0; i < N_TENSORS; i++)
         RANK_CHECK(rank,
                    memcmp(take(rank, &n->gpu[i]), n->cpu[i].grad, gpu_bytes_of(&n->cpu[i])) == 0,
@@ -254,7 +246,7 @@ static int run_graph(int rank, void *arg)
     cudaGraphExec_t exec;
     open_net(rank, g, &n);
     step(rank, &n);
-    wait_for(rank, g, &n);
+    gpu_wait(rank, g, n.stream);
     GPU_CHECK(rank, cudaStreamBeginCapture(n.stream, cudaStreamCaptureModeGlobal));
     RANK_CHECK(rank, ddp_model_clip(n.gpu_model, 0.37, &norm) == DDP_EUNSUPPORTED, "the norm");
     RANK_CHECK(rank, strstr(ddp_last_error(), "captures a graph") != NULL && norm == 7, "told");

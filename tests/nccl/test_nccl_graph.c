@@ -1,192 +1,7 @@
 /* Steps of ddp_model in CUDA graphs, beside the same model on CPUs: over the double. */
-#include "gpu_values.h"
+#include "gpu_net.h"
 
-#include <math.h>
-
-enum { N_TENSORS = 4, MOST = 20000, STEPS = 6, FAILED = 10 };
-
-static const struct {
-    size_t count;
-    enum ddp_dtype dtype;
-} shapes[N_TENSORS] = {
-    {700, DDP_FLOAT32}, {5000, DDP_BFLOAT16}, {MOST, DDP_FLOAT32}, {9, DDP_FLOAT64}};
-
-struct net { /* the same one twice. A "backward pass" copies gradients from `in`, on the GPU */
-    struct ddp_group *g;
-    int rank;
-    struct ddp_tensor cpu[N_TENSORS], gpu[N_TENSORS];
-    void *in[N_TENSORS];
-    struct ddp_model *cpu_model, *gpu_model;
-    cudaStream_t stream;
-    int but; /* a gradient that this network does not use; -1: none */
-};
-
-struct way {
-    struct ddp_model_opts opts;
-    bool owns;              /* gradients are the program's */
-    int but;                /* see struct net */
-    int bad_step, bad_rank; /* where a gradient of that rank is not finite; steps from 1 on */
-    int plain_step;         /* made without the graph, in the midst of the others */
-};
-
-static size_t bytes_of(int i)
-{
-    return shapes[i].count * ddp_dtype_size(shapes[i].dtype);
-}
-
-/* Numbers of about 1, the same in each type. */
-static void fill(void *at, int i, int seed)
-{
-    for (size_t k = 0; k < shapes[i].count; k++)
-        gpu_put(at, shapes[i].dtype, k, 1 + (double)((k * 31 + (size_t)seed * 17) % 64) / 64);
-}
-
-static void open_net(struct net *n, int rank, const struct way *way)
-{
-    static char values[MOST * 8];
-    struct ddp_model_opts opts = way->opts;
-    *n = (struct net){.g = gpu_rank_init(rank), .rank = rank, .but = way->but};
-    opts.bucket_bytes = 16 << 10;
-    GPU_CHECK(rank, cudaStreamCreate(&n->stream));
-    for (int i = 0; i < N_TENSORS; i++) {
-        const size_t bytes = bytes_of(i);
-        void *param = malloc(bytes);
-        fill(param, i, rank);
-        fill(values, i, rank);
-        n->cpu[i] = (struct ddp_tensor){"t", param, NULL, shapes[i].count, shapes[i].dtype};
-        n->gpu[i] = n->cpu[i];
-        n->gpu[i].param = gpu_copy_of(rank, values, bytes, n->stream);
-        n->in[i] = gpu_memory(rank, bytes);
-        n->cpu[i].grad = way->owns ? malloc(bytes) : NULL;
-        n->gpu[i].grad = way->owns ? gpu_memory(rank, bytes) : NULL;
-    }
-    struct ddp_model_opts on_cpus = opts;
-    on_cpus.nccl_memory = false;
-    RANK_CHECK(rank, ddp_model_create(n->g, n->cpu, N_TENSORS, &on_cpus, &n->cpu_model) == 0,
-               "CPU");
-    opts.stream = n->stream;
-    RANK_CHECK(rank, ddp_model_create(n->g, n->gpu, N_TENSORS, &opts, &n->gpu_model) == 0, "GPU");
-}
-
-/* What a step begins with; on the GPU behind what is there. */
-static void put_batch(struct net *n, const struct way *way, int step)
-{
-    static char values[MOST * 8];
-    for (int i = 0; i < N_TENSORS; i++) {
-        fill(values, i, n->rank * 7 + step);
-        if (i == 2 && step == way->bad_step && n->rank == way->bad_rank)
-            memcpy(values + 4 * (MOST - 3), &(float){HUGE_VALF}, 4);
-        GPU_CHECK(n->rank, cudaMemcpyAsync(n->in[i], values, bytes_of(i), cudaMemcpyHostToDevice,
-                                           n->stream));
-        if (i != n->but)
-            memcpy(n->cpu[i].grad, values, bytes_of(i));
-    }
-}
-
-static void run_backward(struct net *n)
-{
-    for (int i = N_TENSORS; i-- > 0;) {
-        if (i == n->but)
-            continue;
-        GPU_CHECK(n->rank, cudaMemcpyAsync(n->gpu[i].grad, n->in[i], bytes_of(i),
-                                           cudaMemcpyDeviceToDevice, n->stream));
-        RANK_CHECK(n->rank, ddp_model_ready(n->gpu_model, (size_t)i) == 0, "ready on the GPU");
-    }
-}
-
-static int run_cpu_step(struct net *n)
-{
-    for (int i = N_TENSORS; i-- > 0;)
-        if (i != n->but)
-            RANK_CHECK(n->rank, ddp_model_ready(n->cpu_model, (size_t)i) == 0, "ready");
-    return ddp_model_sync(n->cpu_model);
-}
-
-static void begin_capture(const struct net *n)
-{
-    GPU_CHECK(n->rank, cudaStreamBeginCapture(n->stream, cudaStreamCaptureModeGlobal));
-}
-
-static cudaGraphExec_t end_capture(const struct net *n)
-{
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    GPU_CHECK(n->rank, cudaStreamEndCapture(n->stream, &graph));
-    GPU_CHECK(n->rank, cudaGraphInstantiate(&exec, graph, 0));
-    GPU_CHECK(n->rank, cudaGraphDestroy(graph));
-    return exec;
-}
-
-static cudaGraphExec_t capture(struct net *n)
-{
-    struct ddp_model_stats before, after;
-    ddp_model_get_stats(n->gpu_model, &before);
-    begin_capture(n);
-    run_backward(n);
-    RANK_CHECK(n->rank, ddp_model_sync(n->gpu_model) == 0, "%s", ddp_last_error());
-    cudaGraphExec_t exec = end_capture(n);
-    ddp_model_get_stats(n->gpu_model, &after);
-    RANK_CHECK(n->rank, before.n_steps == after.n_steps, "a capture is no step");
-    return exec;
-}
-
-static int replay(struct net *n, cudaGraphExec_t exec)
-{
-    GPU_CHECK(n->rank, cudaGraphLaunch(exec, n->stream));
-    return ddp_model_replayed(n->gpu_model);
-}
-
-static int run_plain(struct net *n)
-{
-    run_backward(n);
-    return ddp_model_sync(n->gpu_model);
-}
-
-/* In a world of 1 there may be no communicator, and nobody to wait for. */
-static void wait_for_stream(const struct net *n)
-{
-    if (ddp_world_size(n->g) > 1)
-        RANK_CHECK(n->rank, ddp_stream_wait(n->g, n->stream, 0) == 0, "wait");
-    else
-        GPU_CHECK(n->rank, cudaStreamSynchronize(n->stream));
-}
-
-static void compare(const struct net *n, const char *what)
-{
-    static char got[MOST * 8];
-    wait_for_stream(n);
-    for (int i = 0; i < N_TENSORS; i++) {
-        GPU_CHECK(n->rank, cudaMemcpy(got, n->gpu[i].grad, bytes_of(i), cudaMemcpyDeviceToHost));
-        RANK_CHECK(n->rank, memcmp(got, n->cpu[i].grad, bytes_of(i)) == 0, "%s: %d", what, i);
-    }
-}
-
-/* The same answer of both, with the same words. */
-static void expect_alike(const struct net *n, int gpu, const char *gpu_text, int cpu)
-{
-    RANK_CHECK(n->rank, gpu == cpu, "%d on the GPU [%s], %d on the CPU", gpu, gpu_text, cpu);
-    RANK_CHECK(n->rank, gpu == 0 || strcmp(gpu_text, ddp_last_error()) == 0, "%s", gpu_text);
-    RANK_CHECK(n->rank, ddp_model_found_inf(n->gpu_model) == ddp_model_found_inf(n->cpu_model),
-               "found_inf");
-    for (size_t i = 0; i < N_TENSORS; i++)
-        RANK_CHECK(n->rank,
-                   ddp_model_is_used(n->gpu_model, i) == ddp_model_is_used(n->cpu_model, i),
-                   "is %zu used?", i);
-}
-
-static void run_both(struct net *n, const struct way *way, int step, cudaGraphExec_t exec)
-{
-    char text[512];
-    n->but = step == way->plain_step ? -1 : way->but;
-    put_batch(n, way, step);
-    const int gpu = exec != NULL && step != way->plain_step ? replay(n, exec) : run_plain(n);
-    snprintf(text, sizeof text, "%s", ddp_last_error());
-    expect_alike(n, gpu, text, run_cpu_step(n));
-    RANK_CHECK(n->rank, (gpu == 0) == (!way->opts.check_finite || step != way->bad_step),
-               "step %d: %d [%s]", step, gpu, text);
-    if (gpu == 0) /* else gradients are undefined */
-        compare(n, exec != NULL ? "a replay" : "a plain step");
-}
+enum { STEPS = 6, FAILED = 10 };
 
 static int run_replays(int rank, void *arg)
 {
@@ -352,7 +167,7 @@ static int run_buffers(int rank, void *arg)
                                         n.stream));
         GPU_CHECK(rank, cudaGraphLaunch(exec, n.stream));
         RANK_CHECK(rank, ddp_model_replayed(m) == 0, "%s", ddp_last_error());
-        wait_for_stream(&n);
+        gpu_wait(rank, n.g, n.stream);
         GPU_CHECK(rank, cudaMemcpy(&got, buffer.param, sizeof got, cudaMemcpyDeviceToHost));
         RANK_CHECK(rank, got == (float)(10 * step + 5), "%g", (double)got);
     }
@@ -385,7 +200,7 @@ static int run_clip(int rank, void *arg)
         double sum = 0;
         put_batch(&n, &way, step);
         RANK_CHECK(rank, replay(&n, exec) == 0, "%s", ddp_last_error());
-        wait_for_stream(&n);
+        gpu_wait(rank, n.g, n.stream);
         for (int i = 0; i < N_TENSORS; i++) {
             GPU_CHECK(rank, cudaMemcpy(got, n.gpu[i].grad, bytes_of(i), cudaMemcpyDeviceToHost));
             for (size_t k = 0; k < shapes[i].count; k++)
@@ -401,6 +216,43 @@ static int run_clip(int rank, void *arg)
 START_TEST(gradients_are_clipped_in_the_graph)
 {
     gpu_expect_ranks(_i, run_clip, NULL);
+}
+END_TEST
+
+/* Another stream captures, which the model's has joined: it is part of that graph. */
+static int run_joined(int rank, void *arg)
+{
+    const struct way way = {.but = -1};
+    struct net n;
+    cudaStream_t origin;
+    cudaEvent_t event;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    (void)arg;
+    open_net(&n, rank, &way);
+    GPU_CHECK(rank, cudaStreamCreate(&origin));
+    GPU_CHECK(rank, cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    run_both(&n, &way, 1, NULL);
+    GPU_CHECK(rank, cudaStreamBeginCapture(origin, cudaStreamCaptureModeGlobal));
+    GPU_CHECK(rank, cudaEventRecord(event, origin));
+    GPU_CHECK(rank, cudaStreamWaitEvent(n.stream, event, 0));
+    run_backward(&n);
+    RANK_CHECK(rank, ddp_model_sync(n.gpu_model) == 0, "%s", ddp_last_error());
+    GPU_CHECK(rank, cudaEventRecord(event, n.stream));
+    GPU_CHECK(rank, cudaStreamWaitEvent(origin, event, 0));
+    GPU_CHECK(rank, cudaStreamEndCapture(origin, &graph));
+    GPU_CHECK(rank, cudaGraphInstantiate(&exec, graph, 0));
+    GPU_CHECK(rank, cudaGraphDestroy(graph));
+    run_both(&n, &way, 2, exec);
+    run_both(&n, &way, 3, exec);
+    GPU_CHECK(rank, cudaGraphExecDestroy(exec));
+    ddp_finalize(n.g);
+    return 0;
+}
+
+START_TEST(a_model_may_be_part_of_the_capture_of_another_stream)
+{
+    gpu_expect_ranks(2, run_joined, NULL);
 }
 END_TEST
 
@@ -532,459 +384,6 @@ START_TEST(where_nccl_cannot_revoke_a_death_costs_a_process_that_has_a_graph)
 }
 END_TEST
 
-/* --- what is refused -------------------------------------------------------------------------- */
-
-static void expect(int rank, int got, int want, const char *text)
-{
-    RANK_CHECK(rank, got == want, "%d: %s", got, ddp_last_error());
-    RANK_CHECK(rank, strstr(ddp_last_error(), text) != NULL, "no '%s' in '%s'", text,
-               ddp_last_error());
-}
-
-/* A capture that was refused is ended well: its graph is that of the rest. */
-static void drop_capture(const struct net *n)
-{
-    GPU_CHECK(n->rank, cudaGraphExecDestroy(end_capture(n)));
-}
-
-/* Behind all that was refused steps go on. */
-static void expect_whole(struct net *n)
-{
-    const struct way way = {.but = -1};
-    run_both(n, &way, 1, NULL);
-    cudaGraphExec_t exec = capture(n);
-    run_both(n, &way, 2, exec);
-    GPU_CHECK(n->rank, cudaGraphExecDestroy(exec));
-    GPU_CHECK(n->rank, cudaGetLastError());
-    ddp_finalize(n->g);
-}
-
-static int run_too_early(int rank, void *arg)
-{
-    struct net n;
-    (void)arg;
-    open_net(&n, rank, &(struct way){.but = -1});
-    begin_capture(&n);
-    expect(rank, ddp_model_ready(n.gpu_model, 3), DDP_EINVAL, "first step");
-    expect(rank, ddp_model_ready(n.gpu_model, 2), DDP_EINVAL, "first step");
-    expect(rank, ddp_model_sync(n.gpu_model), DDP_EINVAL,
-           "first step of a model cannot be captured");
-    drop_capture(&n);
-    expect(rank, ddp_model_replayed(n.gpu_model), DDP_EINVAL, "no step of the model was captured");
-    expect(rank, ddp_model_replayed(n.cpu_model), DDP_EINVAL, "no stream");
-    expect_whole(&n);
-    return 0;
-}
-
-START_TEST(the_first_step_is_not_captured)
-{
-    gpu_expect_ranks(_i, run_too_early, NULL);
-}
-END_TEST
-
-static int run_weighted(int rank, void *arg)
-{
-    struct net n;
-    (void)arg;
-    open_net(&n, rank, &(struct way){.but = -1, .opts.weighted = true});
-    RANK_CHECK(rank, run_plain(&n) == 0, "a plain step");
-    begin_capture(&n);
-    expect(rank, ddp_model_sync(n.gpu_model), DDP_EUNSUPPORTED, "weighted");
-    drop_capture(&n);
-    RANK_CHECK(rank, run_plain(&n) == 0, "a plain step");
-    ddp_finalize(n.g);
-    return 0;
-}
-
-START_TEST(steps_with_weights_are_not_captured)
-{
-    gpu_expect_ranks(2, run_weighted, NULL);
-}
-END_TEST
-
-/* Gradients are said in the capture, which ends without ddp_model_sync(). */
-static int run_ended_early(int rank, void *arg)
-{
-    const bool is_launched = *(bool *)arg; /* a bucket went into the graph */
-    cudaGraph_t graph;
-    struct net n;
-    open_net(&n, rank, &(struct way){.but = -1});
-    RANK_CHECK(rank, run_plain(&n) == 0, "a plain step");
-    begin_capture(&n);
-    for (size_t i = is_launched ? 4 : 1; i-- > 0;)
-        RANK_CHECK(rank, ddp_model_ready(n.gpu_model, i) == 0, "ready");
-    const cudaError_t ended = cudaStreamEndCapture(n.stream, &graph);
-    RANK_CHECK(rank, ended == (is_launched ? cudaErrorStreamCaptureUnjoined : cudaSuccess), "%d",
-               (int)ended);
-    cudaGetLastError();
-    if (graph != NULL)
-        GPU_CHECK(rank, cudaGraphDestroy(graph));
-    expect(rank, ddp_model_replayed(n.gpu_model), DDP_EINVAL, "in the capture of a graph");
-    expect(rank, ddp_model_sync(n.gpu_model), DDP_EINVAL, "ended before ddp_model_sync()");
-    expect_whole(&n);
-    return 0;
-}
-
-START_TEST(a_step_that_begins_in_a_capture_ends_there)
-{
-    bool is_launched = _i == 1;
-    gpu_expect_ranks(2, run_ended_early, &is_launched);
-}
-END_TEST
-
-/* A plain step is in the midst of its buckets when the stream begins to capture: it comes to its
- * end behind that, on all ranks, and fails. */
-static int run_begun_plain(int rank, void *arg)
-{
-    struct net n;
-    (void)arg;
-    open_net(&n, rank, &(struct way){.but = -1});
-    RANK_CHECK(rank, run_plain(&n) == 0, "a plain step");
-    RANK_CHECK(rank, ddp_model_ready(n.gpu_model, 3) == 0, "ready");
-    RANK_CHECK(rank, ddp_model_ready(n.gpu_model, 2) == 0, "ready");
-    expect(rank, ddp_model_replayed(n.gpu_model), DDP_EINVAL, "no step of the model was captured");
-    if (rank == 0) {
-        begin_capture(&n);
-        expect(rank, ddp_model_ready(n.gpu_model, 1), DDP_EINVAL, "before its stream captured");
-        expect(rank, ddp_model_sync(n.gpu_model), DDP_EINVAL, "before its stream captured");
-        drop_capture(&n);
-    } else {
-        RANK_CHECK(rank, ddp_model_ready(n.gpu_model, 1) == 0, "ready");
-    }
-    ddp_model_ready(n.gpu_model, 0);
-    expect(rank, ddp_model_sync(n.gpu_model), rank == 0 ? DDP_EINVAL : DDP_EMISMATCH,
-           rank == 0 ? "before its stream captured" : "rank 0 could not finish this step");
-    expect_whole(&n);
-    return 0;
-}
-
-START_TEST(a_step_that_begins_outside_ends_there)
-{
-    gpu_expect_ranks(2, run_begun_plain, NULL);
-}
-END_TEST
-
-static int run_misplaced(int rank, void *arg)
-{
-    struct net n;
-    (void)arg;
-    open_net(&n, rank, &(struct way){.but = -1, .opts.check_finite = true});
-    RANK_CHECK(rank, run_plain(&n) == 0, "a plain step");
-    cudaGraphExec_t exec = capture(&n);
-    expect(rank, ddp_model_replayed(n.gpu_model), DDP_EINVAL, "no graph with a step of the model");
-    RANK_CHECK(rank, ddp_model_ready(n.gpu_model, 3) == 0, "ready");
-    expect(rank, ddp_model_replayed(n.gpu_model), DDP_EINVAL, "a plain step has begun");
-    for (size_t i = 0; i < 3; i++)
-        RANK_CHECK(rank, ddp_model_ready(n.gpu_model, i) == 0, "ready");
-    RANK_CHECK(rank, ddp_model_sync(n.gpu_model) == 0, "that step goes on");
-    expect(rank, ddp_model_replayed(n.gpu_model), DDP_EINVAL, "no graph with a step of the model");
-    begin_capture(&n);
-    expect(rank, ddp_model_replayed(n.gpu_model), DDP_EINVAL, "in the capture of a graph");
-    expect(rank, ddp_join(n.gpu_model), DDP_EINVAL, "in the capture of a graph");
-    drop_capture(&n);
-    RANK_CHECK(rank, replay(&n, exec) == 0, "%s", ddp_last_error());
-    GPU_CHECK(rank, cudaGraphExecDestroy(exec));
-    expect_whole(&n);
-    return 0;
-}
-
-START_TEST(calls_at_the_wrong_time_are_refused_and_break_nothing)
-{
-    gpu_expect_ranks(2, run_misplaced, NULL);
-}
-END_TEST
-
-/* A gradient is missing: the graph has the rest, and its streams are joined, but it is no step. */
-static int run_incomplete(int rank, void *arg)
-{
-    struct net n;
-    (void)arg;
-    open_net(&n, rank, &(struct way){.but = -1});
-    RANK_CHECK(rank, run_plain(&n) == 0, "a plain step");
-    begin_capture(&n);
-    RANK_CHECK(rank, ddp_model_ready(n.gpu_model, 3) == 0, "ready");
-    RANK_CHECK(rank, ddp_model_ready(n.gpu_model, 2) == 0, "ready");
-    expect(rank, ddp_model_ready(n.gpu_model, 2), DDP_EINVAL, "was said to be ready before");
-    expect(rank, ddp_model_sync(n.gpu_model), DDP_EINVAL, "was said to be ready before");
-    drop_capture(&n);
-    expect(rank, ddp_model_replayed(n.gpu_model), DDP_EINVAL, "no step of the model was captured");
-    expect_whole(&n);
-    return 0;
-}
-
-START_TEST(a_step_with_a_mistake_is_not_captured)
-{
-    gpu_expect_ranks(2, run_incomplete, NULL);
-}
-END_TEST
-
-/* CUDA gives a capture up, for a call of the program's. */
-static int run_spoiled(int rank, void *arg)
-{
-    const bool in_a_step = *(bool *)arg;
-    cudaGraph_t graph;
-    struct net n;
-    open_net(&n, rank, &(struct way){.but = -1});
-    RANK_CHECK(rank, run_plain(&n) == 0, "a plain step");
-    begin_capture(&n);
-    if (in_a_step) /* its bucket is in the graph */
-        for (size_t i = 4; i-- > 1;)
-            RANK_CHECK(rank, ddp_model_ready(n.gpu_model, i) == 0, "ready");
-    RANK_CHECK(rank, cudaStreamQuery(n.stream) == cudaErrorStreamCaptureUnsupported, "query");
-    ddp_model_ready(n.gpu_model, 0);
-    expect(rank, ddp_model_sync(n.gpu_model), DDP_EINVAL, "CUDA has given up the capture");
-    RANK_CHECK(rank, cudaStreamEndCapture(n.stream, &graph) == cudaErrorStreamCaptureInvalidated,
-               "the end");
-    RANK_CHECK(rank, graph == NULL, "no graph");
-    cudaGetLastError();
-    expect_whole(&n);
-    return 0;
-}
-
-START_TEST(a_capture_that_cuda_gives_up_has_no_step_and_breaks_nothing)
-{
-    struct ranks r;
-    bool in_a_step = _i == 1;
-    ranks_start(&r, 2, run_spoiled, &in_a_step);
-    ranks_expect_success(&r);
-    ck_assert_msg(strstr(gpu_first_report(), "while a graph is captured") != NULL, "%s",
-                  gpu_first_report());
-}
-END_TEST
-
-static int average_and_spoil(struct ddp_group *g, const struct ddp_bucket *b, void *arg)
-{
-    bool *spoils = arg;
-    int rc = average_by_hook(g, b, NULL);
-    if (b->stream != NULL && *spoils)
-        cudaStreamQuery(b->stream);
-    return rc;
-}
-
-/* The kernel behind the hook finds the capture gone. */
-static int run_spoiled_by_hook(int rank, void *arg)
-{
-    bool spoils = false;
-    cudaGraph_t graph;
-    struct net n;
-    (void)arg;
-    open_net(&n, rank,
-             &(struct way){
-                 .but = -1,
-                 .opts = {.hook = average_and_spoil, .hook_arg = &spoils, .tell_nonfinite = true}});
-    RANK_CHECK(rank, run_plain(&n) == 0, "a plain step");
-    spoils = true;
-    begin_capture(&n);
-    ddp_model_ready_range(n.gpu_model, 0, N_TENSORS);
-    expect(rank, ddp_model_sync(n.gpu_model), DDP_EINVAL, "cudaErrorStreamCaptureInvalidated");
-    RANK_CHECK(rank, cudaStreamEndCapture(n.stream, &graph) == cudaErrorStreamCaptureInvalidated,
-               "the end");
-    cudaGetLastError();
-    spoils = false;
-    expect_whole(&n);
-    return 0;
-}
-
-START_TEST(a_hook_that_spoils_a_capture_breaks_nothing)
-{
-    struct ranks r;
-    ranks_start(&r, 2, run_spoiled_by_hook, NULL);
-    ranks_expect_success(&r);
-    ck_assert_msg(strstr(gpu_first_report(), "while a graph is captured") != NULL, "%s",
-                  gpu_first_report());
-}
-END_TEST
-
-/* The model's stream is not the one that captures: its step is a plain one, which cannot end. */
-static int run_beside(int rank, void *arg)
-{
-    struct net n;
-    cudaStream_t other;
-    cudaGraph_t graph;
-    (void)arg;
-    open_net(&n, rank, &(struct way){.but = -1});
-    GPU_CHECK(rank, cudaStreamCreate(&other));
-    RANK_CHECK(rank, run_plain(&n) == 0, "a plain step");
-    GPU_CHECK(rank, cudaStreamBeginCapture(other, cudaStreamCaptureModeGlobal));
-    expect(rank, ddp_stream_wait(n.g, n.stream, 0), DDP_EINVAL, "in the capture of a graph");
-    expect(rank, ddp_model_sync(n.gpu_model), DDP_EINVAL, "on this stream or another");
-    cudaStreamEndCapture(other, &graph);
-    cudaGetLastError();
-    ddp_finalize(n.g);
-    return 0;
-}
-
-START_TEST(a_capture_of_another_stream_is_told)
-{
-    struct ranks r;
-    ranks_start(&r, 2, run_beside, NULL);
-    ranks_expect_success(&r);
-    ck_assert_msg(strstr(gpu_first_report(), "while a graph is captured") != NULL, "%s",
-                  gpu_first_report());
-}
-END_TEST
-
-/* Another stream captures, which the model's has joined: it is part of that graph. */
-static int run_joined(int rank, void *arg)
-{
-    const struct way way = {.but = -1};
-    struct net n;
-    cudaStream_t origin;
-    cudaEvent_t event;
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    (void)arg;
-    open_net(&n, rank, &way);
-    GPU_CHECK(rank, cudaStreamCreate(&origin));
-    GPU_CHECK(rank, cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-    run_both(&n, &way, 1, NULL);
-    GPU_CHECK(rank, cudaStreamBeginCapture(origin, cudaStreamCaptureModeGlobal));
-    GPU_CHECK(rank, cudaEventRecord(event, origin));
-    GPU_CHECK(rank, cudaStreamWaitEvent(n.stream, event, 0));
-    run_backward(&n);
-    RANK_CHECK(rank, ddp_model_sync(n.gpu_model) == 0, "%s", ddp_last_error());
-    GPU_CHECK(rank, cudaEventRecord(event, n.stream));
-    GPU_CHECK(rank, cudaStreamWaitEvent(origin, event, 0));
-    GPU_CHECK(rank, cudaStreamEndCapture(origin, &graph));
-    GPU_CHECK(rank, cudaGraphInstantiate(&exec, graph, 0));
-    GPU_CHECK(rank, cudaGraphDestroy(graph));
-    run_both(&n, &way, 2, exec);
-    run_both(&n, &way, 3, exec);
-    GPU_CHECK(rank, cudaGraphExecDestroy(exec));
-    ddp_finalize(n.g);
-    return 0;
-}
-
-START_TEST(a_model_may_be_part_of_the_capture_of_another_stream)
-{
-    gpu_expect_ranks(2, run_joined, NULL);
-}
-END_TEST
-
-/* --- the double ------------------------------------------------------------------------------- */
-
-struct streams { /* of a capture */
-    int rank;
-    cudaStream_t origin, other;
-    cudaEvent_t event;
-    float *at;
-};
-
-static void open_streams(struct streams *s, int rank)
-{
-    int index;
-    struct ddp_group *g = rank_init(rank, 60000);
-    RANK_CHECK(rank, ddp_device(g, &index) == 0, "a GPU");
-    s->rank = rank;
-    GPU_CHECK(rank, cudaStreamCreate(&s->origin));
-    GPU_CHECK(rank, cudaStreamCreateWithFlags(&s->other, cudaStreamNonBlocking));
-    GPU_CHECK(rank, cudaEventCreateWithFlags(&s->event, cudaEventDisableTiming));
-    GPU_CHECK(rank, cudaMalloc((void **)&s->at, 64));
-}
-
-static void go_over(const struct streams *s, cudaStream_t from, cudaStream_t to)
-{
-    GPU_CHECK(s->rank, cudaEventRecord(s->event, from));
-    GPU_CHECK(s->rank, cudaStreamWaitEvent(to, s->event, 0));
-}
-
-static cudaError_t end(const struct streams *s)
-{
-    cudaGraph_t graph;
-    const cudaError_t result = cudaStreamEndCapture(s->origin, &graph);
-    RANK_CHECK(s->rank, (result == cudaSuccess) == (graph != NULL), "a graph");
-    if (graph != NULL)
-        GPU_CHECK(s->rank, cudaGraphDestroy(graph));
-    return result;
-}
-
-static void fork_off(const struct streams *s)
-{
-    GPU_CHECK(s->rank, cudaStreamBeginCapture(s->origin, cudaStreamCaptureModeGlobal));
-    go_over(s, s->origin, s->other);
-    GPU_CHECK(s->rank, cudaMemsetAsync(s->at, 0, 64, s->other));
-}
-
-static cudaError_t break_rule(const struct streams *s, int which)
-{
-    cudaEvent_t outside;
-    void *at;
-    switch (which) {
-    case 0: /* not joined */
-        return end(s);
-    case 1: /* asked */
-        cudaStreamQuery(s->other);
-        break;
-    case 2: /* an event from outside */
-        cudaStreamEndCapture(s->other, &(cudaGraph_t){0});
-        end(s);
-        GPU_CHECK(s->rank, cudaEventCreateWithFlags(&outside, cudaEventDisableTiming));
-        GPU_CHECK(s->rank, cudaEventRecord(outside, s->other));
-        fork_off(s);
-        RANK_CHECK(s->rank,
-                   cudaStreamWaitEvent(s->origin, outside, 0) == cudaErrorStreamCaptureIsolation,
-                   "outside");
-        break;
-    case 3: /* memory */
-        RANK_CHECK(s->rank, cudaMalloc(&at, 64) == cudaErrorStreamCaptureUnsupported, "memory");
-        break;
-    case 4: /* the legacy stream */
-        RANK_CHECK(s->rank,
-                   cudaMemsetAsync(s->at, 0, 64, cudaStreamLegacy) ==
-                       cudaErrorStreamCaptureImplicit,
-                   "legacy");
-        break;
-    case 5: /* an event of the capture is asked */
-        cudaEventQuery(s->event);
-        break;
-    case 6: /* no event between two that write the same */
-        GPU_CHECK(s->rank, cudaMemsetAsync(s->at, 0, 64, s->origin));
-        break;
-    default: /* none is broken */
-        break;
-    }
-    cudaEventRecord(s->event, s->other);
-    cudaStreamWaitEvent(s->origin, s->event, 0);
-    return end(s);
-}
-
-static const cudaError_t broken[] = {cudaErrorStreamCaptureUnjoined,
-                                     cudaErrorStreamCaptureInvalidated,
-                                     cudaErrorStreamCaptureInvalidated,
-                                     cudaErrorStreamCaptureInvalidated,
-                                     cudaErrorStreamCaptureInvalidated,
-                                     cudaErrorStreamCaptureInvalidated,
-                                     cudaSuccess,
-                                     cudaSuccess};
-enum { N_BROKEN = sizeof broken / sizeof *broken };
-
-static int run_rules(int rank, void *arg)
-{
-    const int which = *(int *)arg;
-    struct streams s;
-    open_streams(&s, rank);
-    fork_off(&s);
-    const cudaError_t got = break_rule(&s, which);
-    RANK_CHECK(rank, got == broken[which], "%d", (int)got);
-    cudaGetLastError();
-    fork_off(&s); /* another one */
-    go_over(&s, s.other, s.origin);
-    RANK_CHECK(rank, end(&s) == cudaSuccess, "behind it");
-    GPU_CHECK(rank, cudaStreamSynchronize(s.origin));
-    return 0;
-}
-
-START_TEST(the_double_finds_what_a_capture_forbids)
-{
-    struct ranks r;
-    int which = _i;
-    ranks_start(&r, 1, run_rules, &which);
-    ranks_expect_success(&r);
-    const bool is_told = _i > 0 && _i < 7; /* what is not joined CUDA itself tells */
-    ck_assert_msg((gpu_first_report()[0] != '\0') == is_told, "%s", gpu_first_report());
-}
-END_TEST
-
 int main(void)
 {
     Suite *s = suite_create("nccl_graph");
@@ -1005,17 +404,7 @@ int main(void)
     tcase_add_loop_test(t, a_death_in_a_replay_fails_it_on_all_others, 0, 4);
     tcase_add_test(t, what_a_revoke_does_not_end_an_abort_does);
     tcase_add_test(t, where_nccl_cannot_revoke_a_death_costs_a_process_that_has_a_graph);
-    tcase_add_loop_test(t, the_first_step_is_not_captured, 1, 3);
-    tcase_add_test(t, steps_with_weights_are_not_captured);
-    tcase_add_loop_test(t, a_step_that_begins_in_a_capture_ends_there, 0, 2);
-    tcase_add_test(t, a_step_that_begins_outside_ends_there);
-    tcase_add_test(t, calls_at_the_wrong_time_are_refused_and_break_nothing);
-    tcase_add_test(t, a_step_with_a_mistake_is_not_captured);
-    tcase_add_loop_test(t, a_capture_that_cuda_gives_up_has_no_step_and_breaks_nothing, 0, 2);
-    tcase_add_test(t, a_hook_that_spoils_a_capture_breaks_nothing);
-    tcase_add_test(t, a_capture_of_another_stream_is_told);
     tcase_add_test(t, a_model_may_be_part_of_the_capture_of_another_stream);
-    tcase_add_loop_test(t, the_double_finds_what_a_capture_forbids, 0, N_BROKEN);
     suite_add_tcase(s, t);
     return run_suite(s);
 }

@@ -78,10 +78,7 @@ static void open_net(int rank, struct ddp_group *g, struct net *n, bool ours,
 static void compare(int rank, struct ddp_group *g, struct net *n, const char *what)
 {
     static char got[MOST * 8];
-    if (ddp_world_size(g) > 1)
-        RANK_CHECK(rank, ddp_stream_wait(g, n->stream, 0) == 0, "wait");
-    else
-        GPU_CHECK(rank, cudaStreamSynchronize(n->stream));
+    gpu_wait(rank, g, n->stream);
     for (int i = 0; i < N_TENSORS; i++) {
         GPU_CHECK(rank, cudaMemcpy(got, n->gpu[i].grad, bytes_of(i), cudaMemcpyDeviceToHost));
         RANK_CHECK(rank, memcmp(got, n->cpu[i].grad, bytes_of(i)) == 0, "%s: grad %d", what, i);

@@ -139,10 +139,7 @@ static int run_steps(int rank, void *arg)
         copy_to_gpu(rank, way, &host, &gpu, stream);
         run_layer(rank, way, &host, outer);
         run_layer(rank, way, &gpu, outer);
-        if (n > 1)
-            RANK_CHECK(rank, ddp_stream_wait(g, stream, 0) == 0, "wait");
-        else
-            GPU_CHECK(rank, cudaStreamSynchronize(stream));
+        gpu_wait(rank, g, stream);
         compare(rank, way, &host, &gpu);
     }
     ddp_finalize(g);
