@@ -1,5 +1,5 @@
-/* gpu_net.h - a network on a GPU whose steps may be replayed from a CUDA graph, beside the same one on
- * the CPU. */
+/* gpu_net.h - a network on a GPU whose steps may be replayed from a CUDA graph, beside the same one
+ * on the CPU. */
 #ifndef DDP_TESTS_GPU_NET_H
 #define DDP_TESTS_GPU_NET_H
 
