@@ -25,20 +25,14 @@ enum { FOUND_OWN, FOUND_AVERAGED }; /* the words of device_average.found_inf */
 /* The calling thread may not have chosen a device, as one of a backward pass. */
 static cudaError_t open_stream(struct device_group *g)
 {
-    cudaError_t result = cudaSetDevice(g->device->index);
-    if (result == cudaSuccess && g->stream == NULL)
-        result = cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking);
-    if (result == cudaSuccess && g->event == NULL)
-        result = cudaEventCreateWithFlags(&g->event, cudaEventDisableTiming);
-    return result;
+    const cudaError_t result = cudaSetDevice(g->device->index);
+    return result == cudaSuccess ? side_open(&g->averages) : result;
 }
 
 static cudaError_t follow(struct device_group *g, void *stream)
 {
-    cudaError_t result = open_stream(g);
-    if (result == cudaSuccess)
-        result = cudaEventRecord(g->event, stream);
-    return result == cudaSuccess ? cudaStreamWaitEvent(g->stream, g->event, 0) : result;
+    const cudaError_t result = open_stream(g);
+    return result == cudaSuccess ? side_fork(&g->averages, stream) : result;
 }
 
 int average_fork(struct device_group *g, void *stream, struct co_error *err)
@@ -50,9 +44,7 @@ int average_join(struct device_group *g, void *stream, struct co_error *err)
 {
     cudaError_t result = open_stream(g);
     if (result == cudaSuccess)
-        result = cudaEventRecord(g->event, g->stream);
-    if (result == cudaSuccess)
-        result = cudaStreamWaitEvent(stream, g->event, 0);
+        result = side_join(&g->averages, stream);
     return call_settle_cuda(g, result, "the order of two streams", err);
 }
 
@@ -95,7 +87,7 @@ static int run_kernel(const struct device_group *g, const struct device_average 
         first += a->piece[i].count;
         if (k->n < KERNEL_PIECES && i + 1 < a->n)
             continue;
-        code = launch(&g->device->kernels, k, g->stream, err);
+        code = launch(&g->device->kernels, k, g->averages.stream, err);
         k->n = 0;
     }
     return code;
@@ -150,8 +142,8 @@ static ncclResult_t reduce_all(struct device_group *g, const struct device_avera
     const struct device_piece *piece = a->wire != NULL ? &wire : a->piece;
     const ncclDataType_t dtype = words_dtype(a->wire != NULL ? a->wire_dtype : a->dtype);
     for (size_t i = 0; i < (a->wire != NULL ? 1 : a->n); i++) {
-        const ncclResult_t result =
-            ncclAllReduce(piece[i].at, piece[i].at, piece[i].count, dtype, op, g->comm, g->stream);
+        const ncclResult_t result = ncclAllReduce(piece[i].at, piece[i].at, piece[i].count, dtype,
+                                                  op, g->comm, g->averages.stream);
         first = first == ncclSuccess ? result : first;
     }
     const ncclResult_t end = ncclGroupEnd();
@@ -184,7 +176,7 @@ int average_run(struct device_group *g, const struct device_average *a, struct c
     code = pack(g, a, err);
     if (code != 0)
         return call_fail(g, code, err);
-    if (a->reduce != NULL && !a->reduce(a->arg, g->stream))
+    if (a->reduce != NULL && !a->reduce(a->arg, g->averages.stream))
         return 0;
     if (a->reduce == NULL)
         code = reduce(g, a, what, err);
@@ -199,10 +191,10 @@ int average_take(struct device_group *g, uint32_t *words, uint32_t *ret_words, s
 {
     cudaError_t result = open_stream(g);
     if (result == cudaSuccess)
-        result =
-            cudaMemcpyAsync(ret_words, words, n * sizeof *words, cudaMemcpyDeviceToHost, g->stream);
+        result = cudaMemcpyAsync(ret_words, words, n * sizeof *words, cudaMemcpyDeviceToHost,
+                                 g->averages.stream);
     if (result == cudaSuccess)
-        result = cudaMemsetAsync(words, 0, n * sizeof *words, g->stream);
+        result = cudaMemsetAsync(words, 0, n * sizeof *words, g->averages.stream);
     return call_settle_cuda(g, result, "what is not finite", err);
 }
 
@@ -211,14 +203,15 @@ int average_copy_out(struct device_group *g, void *to, const void *from, size_t 
 {
     cudaError_t result = open_stream(g);
     if (result == cudaSuccess)
-        result = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, g->stream);
+        result = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, g->averages.stream);
     const int code = call_settle_cuda(g, result, "copying", err);
-    return code != 0 ? code : wait_stream(g, g->stream, 0, err);
+    return code != 0 ? code : wait_stream(g, g->averages.stream, 0, err);
 }
 
 int average_wait(struct device_group *g, uint64_t timeout_ms, struct co_error *err)
 {
-    return g->stream != NULL ? wait_stream(g, g->stream, timeout_ms, err) : wait_check(g, err);
+    return g->averages.stream != NULL ? wait_stream(g, g->averages.stream, timeout_ms, err)
+                                      : wait_check(g, err);
 }
 
 bool average_drain(struct device_group *g)
@@ -226,7 +219,8 @@ bool average_drain(struct device_group *g)
     const uint64_t deadline_ms = co_deadline_ms(g->device->abort_timeout_ms);
     struct nap nap = {0};
     bool is_late = g->is_undrained;
-    while (!is_late && g->stream != NULL && wait_ask_stream(g->stream) == cudaErrorNotReady) {
+    while (!is_late && g->averages.stream != NULL &&
+           wait_ask_stream(g->averages.stream) == cudaErrorNotReady) {
         is_late = co_left_ms(deadline_ms) == 0;
         nap_take(&nap);
     }
@@ -247,14 +241,4 @@ bool average_drain_behind(struct device_group *g, void *stream)
     if (call_is_capturing(g->device, stream, &is_capturing, &err) == 0 && !is_capturing)
         follow(g, stream); /* where CUDA has failed nothing runs any more */
     return average_drain(g);
-}
-
-void average_close(struct device_group *g)
-{
-    if (g->event != NULL)
-        cudaEventDestroy(g->event);
-    if (g->stream != NULL)
-        cudaStreamDestroy(g->stream);
-    g->event = NULL;
-    g->stream = NULL;
 }

@@ -114,8 +114,8 @@ static void drop(struct device_group *g)
     if (g->is_out || g->life.state != LIFE_GONE)
         return;
     device_remove(g);
-    average_close(g);
-    detour_close(&g->detour);
+    side_close(&g->averages);
+    side_close(&g->detour);
     bucket_drop_marks(bucket_take_marks(g), NULL);
     free(g);
 }

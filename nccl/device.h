@@ -10,6 +10,7 @@
  *   comm.c     a communicator from its making to its end
  *   call.c     collectives and messages, into the order of a stream
  *   detour.c   those on a thread's own default stream
+ *   side.c     a stream beside the program's, for these and for averages
  *   bucket.c   memory for gradients
  *   average.c  their averages, on a stream of the plug-in's
  *   clip.c     their norm
@@ -46,7 +47,7 @@ struct device {
     struct co_error why;         /* it is lost */
 };
 
-struct detour { /* zeroed at first */
+struct side { /* a stream beside another; zeroed at first */
     cudaStream_t stream;
     cudaEvent_t event;
 };
@@ -64,12 +65,11 @@ struct device_group { /* a communicator */
     uint64_t timeout_ms;
     struct device_job job;
     bool is_broken;
-    struct co_error why;   /* what calls return from then on */
-    uint64_t next_look_ns; /* at the job, by who does not wait */
-    cudaStream_t stream;   /* of averages; NULL: there were none */
-    cudaEvent_t event;
-    struct detour detour;
-    bool is_undrained;         /* what is there did not end in its time */
+    struct co_error why;       /* what calls return from then on */
+    uint64_t next_look_ns;     /* at the job, by who does not wait */
+    struct side averages;      /* its stream is NULL: there were none */
+    struct side detour;        /* see detour.c */
+    bool is_undrained;         /* averages did not end in their time */
     struct bucket_mark *marks; /* owned; memory that is registered with it */
 };
 
@@ -136,13 +136,20 @@ int call_settle_cuda(struct device_group *g, cudaError_t result, const char *wha
 int call_settle(struct device_group *g, ncclResult_t result, const char *what,
                 struct co_error *err);
 
+/* --- side.c: the calling thread's device is the group's -------------------------------------- */
+
+cudaError_t side_open(struct side *s); /* open before is fine */
+/* What comes on its stream goes on behind what is on `stream` now; and the other way round. */
+cudaError_t side_fork(const struct side *s, cudaStream_t stream);
+cudaError_t side_join(const struct side *s, cudaStream_t stream);
+void side_close(struct side *s); /* nothing of it runs any more */
+
 /* --- detour.c --------------------------------------------------------------------------------- */
 
 /* The stream that NCCL is to be given for a call on `stream`, behind what is there by now. */
-cudaError_t detour_begin(struct detour *d, cudaStream_t stream, cudaStream_t *ret);
+cudaError_t detour_begin(struct side *s, cudaStream_t stream, cudaStream_t *ret);
 /* `stream` goes on behind the call, which is not in progress any more. */
-cudaError_t detour_end(struct detour *d, cudaStream_t stream);
-void detour_close(struct detour *d); /* nothing of it runs any more */
+cudaError_t detour_end(struct side *s, cudaStream_t stream);
 
 /* --- bucket.c: see struct device_plugin ------------------------------------------------------- */
 
@@ -180,7 +187,6 @@ int average_wait(struct device_group *g, uint64_t timeout_ms, struct co_error *e
 bool average_drain(struct device_group *g);
 /* Likewise, and what is on the program's stream, where graphs were launched */
 bool average_drain_behind(struct device_group *g, void *stream);
-void average_close(struct device_group *g); /* nothing of it runs any more */
 
 /* --- clip.c: likewise ------------------------------------------------------------------------- */
 
