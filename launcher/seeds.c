@@ -75,10 +75,12 @@ static int count_usable(const struct seeds *s)
     return n;
 }
 
-/* A newer batch has imported more. Nobody but us gives them orders, so none of the older ones is
- * about to become a rank. */
+/* A newer batch has imported more. Nobody but us gives them orders: without those none of the older
+ * ones is about to become a rank. */
 static void kill_older(struct seeds *s)
 {
+    if (s->n_awaited > 0 || s->has_orders)
+        return;
     for (int i = 0; i < s->n; i++) {
         if (s->of[i].batch == s->batch || s->of[i].batch == DYING)
             continue;
@@ -96,8 +98,8 @@ static void note_seed(struct seeds *s, const struct seeds_word *w)
     s->of[s->n++] = (struct seed){.pid = w->pid, .batch = w->value & INT32_MAX};
     if (s->of[s->n - 1].batch != s->batch || s->n_awaited == 0 || --s->n_awaited > 0)
         return;
-    kill_older(s);
     s->complete = true;
+    kill_older(s);
 }
 
 /* returns   whether there was a word; the end of all who could say one closes the socket */
@@ -288,10 +290,14 @@ enum seeds_taken seeds_take(struct seeds *s, int first_rank, struct spawn_order 
     if (!await_seeds(s, n, until_ms))
         return SEEDS_TOO_FEW;
     int rc = 0;
+    s->has_orders = true;
     for (int i = 0; i < n && rc == 0; i++)
         rc = give_order(s, first_rank + i, i, &orders[i], image_fd);
-    if (rc == 0 && await_answers(s, first_rank, orders, n, until_ms) == n)
+    if (rc == 0 && await_answers(s, first_rank, orders, n, until_ms) == n) {
+        s->has_orders = false;
+        kill_older(s); /* a newer batch may have come meanwhile */
         return SEEDS_TOOK;
+    }
     seeds_close(s); /* who has an order and is silent must not begin later */
     return SEEDS_NO_ANSWER;
 }

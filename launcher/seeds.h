@@ -34,6 +34,7 @@ struct seeds {
     int32_t batch;                 /* the newest */
     int n_awaited;                 /* of that one, promised and not come */
     bool complete;                 /* there has been a whole batch */
+    bool has_orders;               /* some of them, and has not answered */
 };
 
 /* What an order to a seed is; the descriptors that come with it begin with the image. */

@@ -258,6 +258,38 @@ START_TEST(a_parent_that_promises_nothing_is_not_waited_for)
 }
 END_TEST
 
+/* One that answers when a newer batch is there: the parent may have been about to fork it. */
+static pid_t overtaken(pid_t newer)
+{
+    struct seeds_order order;
+    pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    if (recv(theirs, &order, sizeof order, 0) != sizeof order)
+        _exit(1);
+    say_batch(2, &newer, 1);
+    say(SEEDS_TAKEN, getpid(), order.local_rank);
+    for (;;)
+        pause();
+}
+
+START_TEST(a_newer_batch_ends_none_that_has_an_order)
+{
+    struct spawn_order order = plain_order();
+    pid_t newer = sleeper(), left = sleeper(), rank = overtaken(newer);
+    const pid_t older[] = {left, rank};
+    int status;
+    say_batch(1, older, 2);
+    ck_assert_int_eq(take(&order, 1, LATE_MS), SEEDS_TOOK);
+    ck_assert_int_eq(order.pid, rank);
+    await_killed(left);
+    kill(rank, SIGUSR1);
+    ck_assert_int_eq(waitpid(rank, &status, 0), rank);
+    ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGUSR1);
+    ck_assert_int_eq(waitpid(newer, NULL, WNOHANG), 0);
+}
+END_TEST
+
 /* One that takes its time to die: it has memory to give back. */
 static pid_t large_sleeper(void)
 {
@@ -361,6 +393,7 @@ int main(void)
     tcase_add_test(tests, each_order_makes_one_seed_a_rank);
     tcase_add_test(tests, where_seeds_are_used_up_the_parent_is_asked_for_others);
     tcase_add_test(tests, a_parent_that_promises_nothing_is_not_waited_for);
+    tcase_add_test(tests, a_newer_batch_ends_none_that_has_an_order);
     tcase_add_test(tests, no_order_goes_to_a_seed_that_is_being_killed);
     tcase_add_test(tests, silence_ends_the_parent_and_all_seeds);
     tcase_add_test(tests, an_answer_for_another_rank_is_none);
