@@ -115,12 +115,17 @@ static void begin_end(struct check_nodes *c, size_t i)
     muster_set(c->muster, i, MUSTER_FAILED, co_now_ms());
 }
 
+static void find_last_words(const struct node *n, char *to, size_t size)
+{
+    way_complaint((const char *)co_buf_bytes(&n->complaint), co_buf_len(&n->complaint),
+                  "ddpctl: ", to, size);
+}
+
 static void end(struct check_nodes *c, size_t i)
 {
     struct node *n = &c->nodes[i];
     char why[CHECK_WHY_BYTES] = "";
-    way_complaint((const char *)co_buf_bytes(&n->complaint), co_buf_len(&n->complaint),
-                  "ddpctl: ", why, sizeof why);
+    find_last_words(n, why, sizeof why);
     bool has_ended = await_end(n, co_now_ms());
     if (why[0] == '\0' && has_ended && WIFEXITED(n->status))
         snprintf(why, sizeof why, "the way there ended with status %d", WEXITSTATUS(n->status));
@@ -266,9 +271,11 @@ static void hear(struct check_nodes *c, size_t i)
 static void give_up_late(struct check_nodes *c)
 {
     ptrdiff_t late;
-    char why[CHECK_WHY_BYTES];
+    char why[CHECK_WHY_BYTES], said[CHECK_WHY_BYTES - 64];
     while ((late = muster_late(c->muster, co_now_ms())) >= 0) {
-        snprintf(why, sizeof why, "no answer within %.1f s", (double)c->opts.way.reach_ms / 1e3);
+        find_last_words(&c->nodes[late], said, sizeof said);
+        snprintf(why, sizeof why, "no answer within %.1f s%s%s", (double)c->opts.way.reach_ms / 1e3,
+                 said[0] != '\0' ? "; it said last: " : "", said);
         check_nodes_fail(c, (size_t)late, why);
     }
     snprintf(why, sizeof why, "it did not say more within %.1f s", (double)c->answer_ms / 1e3);

@@ -162,9 +162,11 @@ static void start_host(struct remote *r, size_t i)
 static void give_up_late(struct remote *r, size_t i)
 {
     struct remote_host *h = &r->hosts[i];
-    char time[REPORT_DURATION_BYTES];
-    snprintf(h->why, sizeof h->why, "no answer within %s",
-             report_duration(r->spec->remote->reach_ms, time, sizeof time));
+    char time[REPORT_DURATION_BYTES], said[REMOTE_WHY_BYTES - 64];
+    remote_host_said(h, said, sizeof said);
+    snprintf(h->why, sizeof h->why, "no answer within %s%s%s",
+             report_duration(r->spec->remote->reach_ms, time, sizeof time),
+             said[0] != '\0' ? "; it said last: " : "", said);
     remote_host_kill(h);
     remote_on_failed(h, h->why);
 }

@@ -22,7 +22,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { READ_BYTES = 4096 };
+enum { READ_BYTES = 4096, PIPE_BYTES = 65536 };
 
 static void stop_poll(uv_poll_t *poll)
 {
@@ -61,6 +61,18 @@ static void on_complaint(uv_poll_t *poll, int status, int events)
     co_buf_added(&h->complaint, n > 0 ? (size_t)n : 0);
     if (n <= 0)
         close_fd(&h->err_poll, &h->err_fd);
+}
+
+void remote_host_said(struct remote_host *h, char *to, size_t n)
+{
+    for (int i = 0; i < PIPE_BYTES / READ_BYTES && h->err_fd >= 0; i++) {
+        size_t before = co_buf_len(&h->complaint);
+        on_complaint(&h->err_poll, 0, 0);
+        if (h->err_fd >= 0 && co_buf_len(&h->complaint) == before)
+            break;
+    }
+    way_complaint((const char *)co_buf_bytes(&h->complaint), co_buf_len(&h->complaint),
+                  "ddprun: ", to, n);
 }
 
 /* --- standard output, until it is a node --- */
@@ -370,15 +382,8 @@ const char *remote_host_ended(struct remote_host *h)
      * is up is not true any more. */
     while (h->is_told && hear_some(h)) {
     }
-    while (h->err_fd >= 0) {
-        size_t before = co_buf_len(&h->complaint);
-        on_complaint(&h->err_poll, 0, 0);
-        if (h->err_fd >= 0 && co_buf_len(&h->complaint) == before)
-            break;
-    }
     if (h->why[0] == '\0')
-        way_complaint((const char *)co_buf_bytes(&h->complaint), co_buf_len(&h->complaint),
-                      "ddprun: ", h->why, sizeof h->why);
+        remote_host_said(h, h->why, sizeof h->why);
     remote_host_close(h);
     return h->why;
 }

@@ -112,6 +112,11 @@ int remote_host_tell(struct remote_host *h);
 void remote_host_signal(struct remote_host *h, int sig);
 void remote_host_kill(struct remote_host *h); /* what it still says does not count */
 
+/* The last line that it, or ssh or srun, has written to standard error, before it is a node.
+ *
+ * to   n bytes; "": nothing */
+void remote_host_said(struct remote_host *h, char *to, size_t n);
+
 /* Its process has ended. Why it did not become a node: what it said last.
  *
  * returns   h->why, or what was heard, or "" */

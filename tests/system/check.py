@@ -187,6 +187,8 @@ class StandIns(unittest.TestCase):
 
     def test_a_host_that_never_answers_is_given_up_in_time(self):
         self.fails("exec sleep 1000\n", r"^it cannot be reached: no answer within 0\.3 s$", "-t", "0.3")
+        self.fails("echo one >&2; echo srun: queued >&2; exec sleep 1000\n",
+                   r"^it cannot be reached: no answer within 2\.0 s; it said last: srun: queued$", "-t", "2")
 
     def test_the_last_words_of_a_way_are_told(self):
         self.fails("echo one >&2; echo ': not \033[31mfound' >&2; exit 127\n", r"^it cannot be reached: : not \?\[31mfound$")

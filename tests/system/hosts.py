@@ -136,13 +136,14 @@ class Unreachable(unittest.TestCase):
             self.assertRegex(err, r"ddprun: nowhere: ssh: .*(No route to host|timed out)")
 
     def test_a_host_that_never_answers_is_given_up_in_time(self):
-        with tempfile.NamedTemporaryFile("w") as script:
-            script.write("#!/bin/sh\nexec sleep 1000\n")
-            script.flush()
-            code, out, err = finish("--ssh-command", f"sh {script.name}", "--reach-timeout", "0.3", "-H", "n1", RANK, *UP)
-            self.assertEqual((code, out), (69, ""))
-            self.assertEqual(err, "ddprun: n1: no answer within 0.30 s\n"
-                             "ddprun: 1 node is needed, and 1 of 1 hosts cannot be one\n")
+        for before, time, said in (("", "0.3", "no answer within 0.30 s"),
+                                   ("echo one >&2; echo srun: job 7 queued >&2; ", "2",
+                                    "no answer within 2.00 s; it said last: srun: job 7 queued")):
+            with self.subTest(before), tempfile.TemporaryDirectory() as folder:
+                ssh = stand_in(folder, f"{before}exec sleep 1000\n")
+                code, out, err = finish("--ssh-command", ssh, "--reach-timeout", time, "-H", "n1", RANK, *UP)
+                self.assertEqual((code, out), (69, ""))
+                self.assertEqual(err, f"ddprun: n1: {said}\nddprun: 1 node is needed, and 1 of 1 hosts cannot be one\n")
 
     def test_a_host_that_talks_without_end_is_given_up(self):
         for before in "", "echo ddprun-leash 1 127.0.0.1; ":
