@@ -242,8 +242,10 @@ static int set_static(const struct draft *d, struct job_spec *spec, struct co_er
         rc = read_endpoint(d, host, &port, err);
     if (rc < 0)
         return rc;
-    if (host[0] == '\0')
+    if (host[0] == '\0') {
+        w->unsaid = addr->value == NULL ? "--master-addr" : NULL;
         snprintf(host, sizeof host, "%s", addr->value != NULL ? addr->value : "127.0.0.1");
+    }
     if (w->node_rank == MESSAGE_NO_RANK)
         w->node_rank = 0; /* as torchrun */
     w->keeps_rank_0 = w->node_rank == 0;
@@ -271,6 +273,7 @@ static int set_c10d(const struct draft *d, struct job_spec *spec, struct co_erro
                                               "whichever node has rank 0 tells its address",
                                               addr->by)) < 0)
         return rc;
+    spec->world.unsaid = host[0] == '\0' ? "--rdzv-endpoint" : NULL;
     return set_endpoint(d, C10D, host[0] != '\0' ? host : "localhost", port, spec, err);
 }
 

@@ -69,6 +69,8 @@ struct job_world {
                             address by which it reaches the roster */
     char *endpoint_host; /* owned; where the roster is looked for: a name or an address */
     uint16_t endpoint_port;     /* not 0 */
+    const char *unsaid;         /* this option was not given, so endpoint_host is this machine;
+                                   static. NULL: it was said where */
     struct etcd_settings *etcd; /* owned; etcd is there, and says who has the roster; NULL: it is
                                    not */
     enum job_host host;

@@ -51,20 +51,27 @@ static void draw_line(struct node_wait *w)
     w->is_drawn = true;
 }
 
-static void show_wait(struct node_wait *w)
+static void print_wait(struct node_wait *w, const struct message_progress *p)
 {
-    const struct message_progress *p = member_get_progress(w->member);
-    uint64_t now_ms = co_now_ms();
-    uint64_t elapsed_ms = now_ms - w->from_ms;
-    uint64_t most_ms = w->node->spec->world.start_timeout_ms;
-    if (member_get_state(w->member) == MEMBER_SEEKING)
+    const struct job_world *world = &w->node->spec->world;
+    const bool seeks = member_get_state(w->member) == MEMBER_SEEKING;
+    const uint64_t elapsed_ms = co_now_ms() - w->from_ms, most_ms = world->start_timeout_ms;
+    if (seeks)
         wait_text_seek(&w->text, w->daemon, w->trouble, elapsed_ms,
                        elapsed_ms < most_ms ? most_ms - elapsed_ms : 0);
     else if (p != NULL)
         wait_text_progress(&w->text, p);
     else
         w->text.line[0] = '\0';
-    enum wait_news news = wait_line_look(&w->shown, &w->text, now_ms);
+    if (world->unsaid != NULL && (seeks || (p != NULL && p->wait == MESSAGE_WAIT_NODES)))
+        wait_text_unsaid(&w->text, world->unsaid);
+}
+
+static void show_wait(struct node_wait *w)
+{
+    const struct message_progress *p = member_get_progress(w->member);
+    print_wait(w, p);
+    enum wait_news news = wait_line_look(&w->shown, &w->text, co_now_ms());
     if (news == WAIT_CHANGED && p != NULL)
         events_wait(&w->node->events, supervisor_generation(w->node->supervisor), p);
     if (is_led(w) && member_get_state(w->member) != MEMBER_SEEKING)

@@ -109,6 +109,11 @@ void wait_text_progress(struct wait_text *t, const struct message_progress *p)
     add_names(t, p);
 }
 
+void wait_text_unsaid(struct wait_text *t, const char *option)
+{
+    add(t, "; without %s they can only be on this machine", option);
+}
+
 enum wait_news wait_line_look(struct wait_line *w, const struct wait_text *t, uint64_t now_ms)
 {
     if (t->line[0] == '\0')

@@ -27,6 +27,10 @@ void wait_text_seek(struct wait_text *t, const char *where, const char *why, uin
 /* What the roster waits for, as it said last. */
 void wait_text_progress(struct wait_text *t, const struct message_progress *p);
 
+/* Nobody said where the others are: without this option they are looked for on this machine only,
+ * which two ddpruns may be meant to share. */
+void wait_text_unsaid(struct wait_text *t, const char *option);
+
 /* What was shown last; zeroed: nothing. */
 struct wait_line {
     char key[WAIT_LINE_BYTES];

@@ -285,6 +285,18 @@ class Refusals(unittest.TestCase):
             node.signal(signal.SIGTERM)
             self.assertEqual(node.finish()[0], -signal.SIGTERM)
 
+    def test_where_nobody_said_where_this_machine_is_meant(self):
+        port, hint = free_port(), "; without --master-addr they can only be on this machine\n"
+        args = ("--nnodes", "2", "--master-port", str(port), "true")
+        with Node("--node-rank", "1", *args) as node:
+            node.read_until(f" of 600 s: 127.0.0.1:{port}: connection refused{hint}")
+            with Node("--node-rank", "0", *args) as other:
+                self.assertEqual((other.finish()[0], node.finish()[0]), (0, 0))
+        with Node("--node-rank", "0", *args) as node:
+            node.read_until(f" s of 600 s: --node-rank=1{hint}")
+            node.signal(signal.SIGTERM)
+            self.assertEqual(node.finish()[0], -signal.SIGTERM)
+
     def test_a_name_that_has_no_address(self):
         with Node(*c10d(29400, host="no-such-node.invalid"), "true", env={"DDP_TOKEN": TOKEN}) as node:
             node.read_until("the name 'no-such-node.invalid' has no address")

@@ -50,6 +50,7 @@ START_TEST(nodes_meet_at_the_endpoint)
     ck_assert_uint_eq(spec.master_port, 29502);
     JOB("torchrun", "-N2", "--rdzv-backend=c10d", "train.py");
     ck_assert_str_eq(w->endpoint_host, "localhost");
+    ck_assert_str_eq(w->unsaid, "--rdzv-endpoint");
     ck_assert_uint_eq(w->endpoint_port, 29400);
     ck_assert_str_eq(spec.run_id, "none");
 }
@@ -69,12 +70,14 @@ START_TEST(with_static_the_node_with_rank_0_is_the_endpoint)
     ck_assert_str_eq(spec.run_id, "none");
     JOB("ddprun", "-N2", "--node-rank=1", "--master-addr=node1", "train.py");
     ck_assert_str_eq(spec.backend, "static");
+    ck_assert_ptr_null(w->unsaid);
     ck_assert_int_eq(w->host, JOB_HOST_ELSEWHERE);
     ck_assert(!w->keeps_rank_0);
     ck_assert_uint_eq(w->endpoint_port, 29500);
     ck_assert_str_eq(spec.run_id, "none");
     JOB("torchrun", "-N2", "train.py");
     ck_assert_str_eq(w->endpoint_host, "127.0.0.1");
+    ck_assert_str_eq(w->unsaid, "--master-addr");
     ck_assert_int_eq(w->node_rank, 0);
     JOB("torchrun", "-N2", "--node-rank=1", "--rdzv-endpoint=node3:4000", "--master-addr=node1",
         "--master-port=1", "train.py");

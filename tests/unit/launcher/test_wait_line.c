@@ -54,6 +54,9 @@ START_TEST(a_search_says_where_and_what_went_wrong)
     ck_assert_str_eq(t.line, "looking for the others at n1:29400, 2 s of 600 s");
     wait_text_seek(&t, "n1:29400", "connection refused", 2000, UINT64_MAX);
     ck_assert_str_eq(t.line, "looking for the others at n1:29400, 2 s: connection refused");
+    wait_text_unsaid(&t, "--master-addr");
+    ck_assert_str_eq(t.line, "looking for the others at n1:29400, 2 s: connection refused; without "
+                             "--master-addr they can only be on this machine");
 }
 END_TEST
 
@@ -73,6 +76,8 @@ START_TEST(the_longest_names_fit_or_are_cut)
     static char why[MESSAGE_TEXT_BYTES * 4];
     memset(why, 'w', sizeof why - 1);
     wait_text_seek(&t, name, why, 0, 0);
+    ck_assert_uint_eq(strlen(t.line), sizeof t.line - 1);
+    wait_text_unsaid(&t, "--master-addr");
     ck_assert_uint_eq(strlen(t.line), sizeof t.line - 1);
 }
 END_TEST
