@@ -76,6 +76,12 @@ class Job:
         self.heard = b"\n".join(lines[n_lines:])
         return sorted(line.decode() for line in lines[:n_lines])
 
+    def read_stderr(self):
+        """What ddprun says next; b"": no more."""
+        if not select.select([self.process.stderr], [], [], DEADLINE_S)[0]:
+            raise AssertionError(f"ddprun says no more; what was read is {getattr(self, 'said', b'')!r}")
+        return os.read(self.process.stderr.fileno(), 65536)
+
     def end(self):
         """Wait for ddprun: (exit status as subprocess has it, stdout, stderr)."""
         out, err = self.process.communicate(timeout=DEADLINE_S)

@@ -32,7 +32,7 @@ class Pod(Job):
 
     def read_until(self, text):
         while text.encode() not in self.said:
-            some = os.read(self.process.stderr.fileno(), 65536)
+            some = self.read_stderr()
             if not some:
                 raise AssertionError(f"waited in vain for {text!r} in {self.said!r}")
             self.said += some
