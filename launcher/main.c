@@ -16,6 +16,7 @@
 #include "title.h"
 
 #include "common/error.h"
+#include "common/scope.h"
 
 #include <ddp/env.h>
 #include <errno.h>
@@ -214,6 +215,26 @@ static int do_alone(struct job_spec *spec, int null_fd)
     return spec->task != NULL ? become(spec) : run(spec, null_fd);
 }
 
+/* We may be called by a path, which tells whose Python is meant. One from this folder on leads
+ * elsewhere after -C, and on other hosts.
+ *
+ * ret_name    owned by the caller: that path from the root on
+ * ret_words   owned by the caller: argv with it; NULL: argv is as it should be */
+static void fix_own_path(int argc, char **argv, char **ret_name, char ***ret_words)
+{
+    if (argc < 1 || argv[0][0] == '/' || strchr(argv[0], '/') == NULL)
+        return;
+    co_autofree char *here = getcwd(NULL, 0);
+    co_autofree char **words = calloc((size_t)argc + 1, sizeof *words);
+    if (here == NULL || words == NULL || asprintf(ret_name, "%s/%s", here, argv[0]) < 0) {
+        *ret_name = NULL;
+        return;
+    }
+    memcpy(words, argv, (size_t)argc * sizeof *words);
+    words[0] = *ret_name;
+    *ret_words = co_take(&words);
+}
+
 /* leash   NULL: nobody holds us */
 static int do_as_told(int argc, char **argv, struct leash *leash, int null_fd)
 {
@@ -221,10 +242,13 @@ static int do_as_told(int argc, char **argv, struct leash *leash, int null_fd)
     struct job_spec spec = {0};
     struct co_error err;
     enum cli_wish wish;
+    co_autofree char *name = NULL;
+    co_autofree char **words = NULL;
 
     world.meet_by_pmi = pmi_seat_meet;
     world.seat = leash != NULL ? &leash->seat : NULL;
-    int rc = cli_parse(argc, argv, &world, &wish, &spec, &err);
+    fix_own_path(argc, argv, &name, &words);
+    int rc = cli_parse(argc, words != NULL ? words : argv, &world, &wish, &spec, &err);
     if (rc < 0) {
         fprintf(stderr, "ddprun: %s\n", err.text);
         return usage_code(rc);

@@ -1,9 +1,10 @@
 """What a rank finds in its environment, end to end."""
 import os
 import socket
+import tempfile
 import unittest
 
-from harness import RANK, Job, main, run
+from harness import DDPRUN, RANK, Job, main, run
 from ports import free_port
 
 
@@ -66,6 +67,20 @@ class Environment(unittest.TestCase):
                         pass  # cut off, as it should be
             job.signal(10)
             self.assertEqual(job.end()[0], 0)
+
+    def test_a_path_in_an_environment_names_its_python_wherever_ranks_start(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "venv", "bin")
+            os.makedirs(path)
+            os.mkdir(os.path.join(folder, "data"))
+            os.symlink(os.path.abspath(DDPRUN), os.path.join(path, "ddprun"))
+            os.symlink("/bin/echo", os.path.join(path, "python3"))  # a test double: it prints what it would run
+            with open(os.path.join(folder, "venv", "pyvenv.cfg"), "w"):
+                pass
+            for words in (), ("-C", "data"):
+                with self.subTest(words=words):
+                    code, out, err = run(*words, "-m", "train", launcher="venv/bin/ddprun", cwd=folder)
+                    self.assertEqual((code, out), (0, "-u -m train\n"), err)
 
     def test_the_error_file_is_in_a_folder_of_our_own(self):
         code, out, _ = run("-n", "1", "sh", "-c", 'stat -c "%a %u" "$(dirname "$TORCHELASTIC_ERROR_FILE")"')
