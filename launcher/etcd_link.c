@@ -376,9 +376,8 @@ static int open_plugin(struct etcd_link *l, struct co_error *err)
     char password[ETCD_SETTING_BYTES];
     struct etcd_config config;
     int rc = etcd_config_make(l->spec, password, &config, err);
-    if (rc < 0)
-        return rc;
-    rc = l->plugin->open(&config, &host, &l->etcd, err);
+    if (rc == 0)
+        rc = l->plugin->open(&config, &host, &l->etcd, err);
     explicit_bzero(password, sizeof password);
     return rc;
 }
