@@ -1,6 +1,7 @@
 #include "runtime_dir.h"
 
 #include "common/error.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
