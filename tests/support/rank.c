@@ -61,10 +61,13 @@ static void wait_for_signals(void)
         pause();
 }
 
+/* A signal that ends it must not come between another one and the line that tells of that. */
 static void handle(int sig, int exit_code_plus_1)
 {
     struct sigaction a = {.sa_handler = on_signal};
     exit_on[sig] = exit_code_plus_1;
+    if (exit_code_plus_1 == 0)
+        sigfillset(&a.sa_mask);
     sigaction(sig, &a, NULL);
 }
 
