@@ -113,12 +113,7 @@ static inline void begin_capture(const struct net *n)
 
 static inline cudaGraphExec_t end_capture(const struct net *n)
 {
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    GPU_CHECK(n->rank, cudaStreamEndCapture(n->stream, &graph));
-    GPU_CHECK(n->rank, cudaGraphInstantiate(&exec, graph, 0));
-    GPU_CHECK(n->rank, cudaGraphDestroy(graph));
-    return exec;
+    return gpu_end_capture(n->rank, n->stream);
 }
 
 static inline cudaGraphExec_t capture(struct net *n)

@@ -65,6 +65,27 @@ static inline void gpu_expect_ranks(int n, rank_fn *fn, void *arg)
     gpu_expect_no_report();
 }
 
+/* They all end well, and have broken a rule, of which the first line tells so. */
+static inline void gpu_expect_report(int n, rank_fn *fn, void *arg, const char *what)
+{
+    struct ranks r;
+    ranks_start(&r, n, fn, arg);
+    ranks_expect_success(&r);
+    ck_assert_msg(strstr(gpu_first_report(), what) != NULL, "%s", gpu_first_report());
+}
+
+/* Rank 1 of n dies, and the others hear of it; each status as waitpid() has it. */
+static inline void gpu_expect_death(int n, rank_fn *fn, void *arg, int dead, int other)
+{
+    struct ranks r;
+    ranks_start(&r, n, fn, arg);
+    ranks_wait(&r);
+    for (int i = 0; i < r.n; i++)
+        ck_assert_msg(r.status[i] == (i == 1 ? dead : other), "rank %d ended with status %#x", i,
+                      r.status[i]);
+    gpu_expect_no_report();
+}
+
 /* Join, and take the GPU of the rank's number. */
 static inline struct ddp_group *gpu_rank_init(int rank)
 {
@@ -91,6 +112,17 @@ static inline bool gpu_becomes_idle(cudaStream_t stream)
     while ((state = cudaStreamQuery(stream)) == cudaErrorNotReady && co_left_ms(deadline_ms) != 0)
         usleep(500); /* between two looks */
     return state == cudaSuccess || state == cudaErrorLaunchFailure;
+}
+
+/* What a stream has captured, to be launched. */
+static inline cudaGraphExec_t gpu_end_capture(int rank, cudaStream_t stream)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    GPU_CHECK(rank, cudaStreamEndCapture(stream, &graph));
+    GPU_CHECK(rank, cudaGraphInstantiate(&exec, graph, 0));
+    GPU_CHECK(rank, cudaGraphDestroy(graph)); /* what was made of it is enough */
+    return exec;
 }
 
 /* Memory of the GPU with the same bytes, put there by the stream. */

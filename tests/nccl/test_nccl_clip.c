@@ -242,8 +242,6 @@ static int run_graph(int rank, void *arg)
     static struct net n;
     struct ddp_group *g = gpu_rank_init(rank);
     double norm = 7;
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
     open_net(rank, g, &n);
     step(rank, &n);
     gpu_wait(rank, g, n.stream);
@@ -251,8 +249,7 @@ static int run_graph(int rank, void *arg)
     RANK_CHECK(rank, ddp_model_clip(n.gpu_model, 0.37, &norm) == DDP_EUNSUPPORTED, "the norm");
     RANK_CHECK(rank, strstr(ddp_last_error(), "captures a graph") != NULL && norm == 7, "told");
     RANK_CHECK(rank, ddp_model_clip(n.gpu_model, 0.37, NULL) == 0, "captured");
-    GPU_CHECK(rank, cudaStreamEndCapture(n.stream, &graph));
-    GPU_CHECK(rank, cudaGraphInstantiate(&exec, graph, 0));
+    cudaGraphExec_t exec = gpu_end_capture(rank, n.stream);
     expect_same(rank, g, &n, "nothing was done yet");
     for (int i = 1; i < 4; i++) {
         fill(rank, &n, i == 2 ? 1e-5 : i); /* once with nothing to clip */
@@ -261,7 +258,6 @@ static int run_graph(int rank, void *arg)
         expect_near(rank, g, &n, "by a graph");
     }
     GPU_CHECK(rank, cudaGraphExecDestroy(exec));
-    GPU_CHECK(rank, cudaGraphDestroy(graph));
     ddp_finalize(g);
     return 0;
 }
@@ -393,13 +389,7 @@ static int run_death(int rank, void *arg)
 
 START_TEST(a_death_ends_the_wait_for_the_norm)
 {
-    struct ranks r;
-    ranks_start(&r, 3, run_death, NULL);
-    ranks_wait(&r);
-    for (int i = 0; i < r.n; i++)
-        ck_assert_msg(WIFEXITED(r.status[i]) && WEXITSTATUS(r.status[i]) == (i == 1 ? DEAD : 0),
-                      "rank %d ended with status %#x", i, r.status[i]);
-    gpu_expect_no_report();
+    gpu_expect_death(3, run_death, NULL, W_EXITCODE(DEAD, 0), 0);
 }
 END_TEST
 
@@ -425,11 +415,7 @@ static int run_death_before(int rank, void *arg)
 
 START_TEST(a_death_ends_the_wait_for_what_stands_before_the_kernels)
 {
-    struct ranks r;
-    ranks_start(&r, 2, run_death_before, NULL);
-    ranks_wait(&r);
-    ck_assert(WIFEXITED(r.status[0]) && WEXITSTATUS(r.status[0]) == 0);
-    gpu_expect_no_report();
+    gpu_expect_death(2, run_death_before, NULL, W_EXITCODE(DEAD, 0), 0);
 }
 END_TEST
 

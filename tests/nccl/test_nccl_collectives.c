@@ -473,8 +473,6 @@ static int run_graph(int rank, void *arg)
     struct ddp_group *g = gpu_rank_init(rank);
     const int n = ddp_world_size(g);
     cudaStream_t stream;
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
     GPU_CHECK(rank, cudaStreamCreate(&stream));
     for (int i = 0; i < 8; i++)
         values[i] = 1;
@@ -485,9 +483,7 @@ static int run_graph(int rank, void *arg)
     GPU_CHECK(rank, cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
     RANK_CHECK(rank, ddp_all_reduce(g, gpu, gpu, 8, DDP_FLOAT32, DDP_SUM, stream) == 0, "sum");
     RANK_CHECK(rank, ddp_broadcast(g, gpu, gpu, 8, DDP_FLOAT32, n - 1, stream) == 0, "broadcast");
-    GPU_CHECK(rank, cudaStreamEndCapture(stream, &graph));
-    GPU_CHECK(rank, cudaGraphInstantiate(&exec, graph, 0));
-    GPU_CHECK(rank, cudaGraphDestroy(graph)); /* what was made of it is enough */
+    cudaGraphExec_t exec = gpu_end_capture(rank, stream);
     float want = 1;
     for (int i = 0; i < LAUNCHES; i++) {
         GPU_CHECK(rank, cudaGraphLaunch(exec, stream));
@@ -513,13 +509,8 @@ END_TEST
 
 START_TEST(the_double_finds_a_graph_that_outlives_its_group)
 {
-    struct ranks r;
     bool leaves_it = true;
-    ranks_start(&r, 2, run_graph, &leaves_it);
-    ranks_expect_success(&r);
-    const char *report = gpu_first_report();
-    ck_assert_msg(strstr(report, "ncclCommFinalize is called while a graph holds") != NULL, "%s",
-                  report);
+    gpu_expect_report(2, run_graph, &leaves_it, "ncclCommFinalize is called while a graph holds");
 }
 END_TEST
 

@@ -226,8 +226,6 @@ static int run_joined(int rank, void *arg)
     struct net n;
     cudaStream_t origin;
     cudaEvent_t event;
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
     (void)arg;
     open_net(&n, rank, &way);
     GPU_CHECK(rank, cudaStreamCreate(&origin));
@@ -240,9 +238,7 @@ static int run_joined(int rank, void *arg)
     RANK_CHECK(rank, ddp_model_sync(n.gpu_model) == 0, "%s", ddp_last_error());
     GPU_CHECK(rank, cudaEventRecord(event, n.stream));
     GPU_CHECK(rank, cudaStreamWaitEvent(origin, event, 0));
-    GPU_CHECK(rank, cudaStreamEndCapture(origin, &graph));
-    GPU_CHECK(rank, cudaGraphInstantiate(&exec, graph, 0));
-    GPU_CHECK(rank, cudaGraphDestroy(graph));
+    cudaGraphExec_t exec = gpu_end_capture(rank, origin);
     run_both(&n, &way, 2, exec);
     run_both(&n, &way, 3, exec);
     GPU_CHECK(rank, cudaGraphExecDestroy(exec));
@@ -349,14 +345,8 @@ static int run_until_death(int rank, void *arg)
 
 static void expect_death(const char *faults, int want)
 {
-    struct ranks r;
     setenv("NCCL_DOUBLE_FAULTS", faults, 1);
-    ranks_start(&r, 3, run_until_death, &want);
-    ranks_wait(&r);
-    for (int i = 0; i < r.n; i++)
-        ck_assert_msg(i == 1 ? WIFSIGNALED(r.status[i]) : WEXITSTATUS(r.status[i]) == FAILED,
-                      "rank %d ended with status %#x", i, r.status[i]);
-    gpu_expect_no_report();
+    gpu_expect_death(3, run_until_death, &want, SIGKILL, W_EXITCODE(FAILED, 0));
 }
 
 START_TEST(a_death_in_a_replay_fails_it_on_all_others)

@@ -210,12 +210,8 @@ static int run_spoiled(int rank, void *arg)
 
 START_TEST(a_capture_that_cuda_gives_up_has_no_step_and_breaks_nothing)
 {
-    struct ranks r;
     bool in_a_step = _i == 1;
-    ranks_start(&r, 2, run_spoiled, &in_a_step);
-    ranks_expect_success(&r);
-    ck_assert_msg(strstr(gpu_first_report(), "while a graph is captured") != NULL, "%s",
-                  gpu_first_report());
+    gpu_expect_report(2, run_spoiled, &in_a_step, "while a graph is captured");
 }
 END_TEST
 
@@ -254,11 +250,7 @@ static int run_spoiled_by_hook(int rank, void *arg)
 
 START_TEST(a_hook_that_spoils_a_capture_breaks_nothing)
 {
-    struct ranks r;
-    ranks_start(&r, 2, run_spoiled_by_hook, NULL);
-    ranks_expect_success(&r);
-    ck_assert_msg(strstr(gpu_first_report(), "while a graph is captured") != NULL, "%s",
-                  gpu_first_report());
+    gpu_expect_report(2, run_spoiled_by_hook, NULL, "while a graph is captured");
 }
 END_TEST
 
@@ -283,11 +275,7 @@ static int run_beside(int rank, void *arg)
 
 START_TEST(a_capture_of_another_stream_is_told)
 {
-    struct ranks r;
-    ranks_start(&r, 2, run_beside, NULL);
-    ranks_expect_success(&r);
-    ck_assert_msg(strstr(gpu_first_report(), "while a graph is captured") != NULL, "%s",
-                  gpu_first_report());
+    gpu_expect_report(2, run_beside, NULL, "while a graph is captured");
 }
 END_TEST
 

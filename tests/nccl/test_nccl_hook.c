@@ -408,13 +408,7 @@ static int run_death(int rank, void *arg)
 
 START_TEST(a_death_ends_a_hooks_sum)
 {
-    struct ranks r;
-    ranks_start(&r, 3, run_death, NULL);
-    ranks_wait(&r);
-    for (int i = 0; i < r.n; i++)
-        ck_assert_msg(WIFEXITED(r.status[i]) && WEXITSTATUS(r.status[i]) == (i == 1 ? DEAD : 0),
-                      "rank %d ended with status %#x", i, r.status[i]);
-    gpu_expect_no_report();
+    gpu_expect_death(3, run_death, NULL, W_EXITCODE(DEAD, 0), 0);
 }
 END_TEST
 

@@ -450,16 +450,11 @@ static int run_peer_dies(int rank, void *arg)
 
 START_TEST(a_death_ends_the_wait_for_a_batch)
 {
-    struct ranks r;
     struct death *death =
         mmap(NULL, sizeof *death, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ck_assert_ptr_ne(death, MAP_FAILED);
     death->is_in_part = _i;
-    ranks_start(&r, 2, run_peer_dies, death);
-    ranks_wait(&r);
-    ck_assert(WIFEXITED(r.status[0]) && WEXITSTATUS(r.status[0]) == GONE);
-    ck_assert(WIFSIGNALED(r.status[1]) && WTERMSIG(r.status[1]) == SIGKILL);
-    gpu_expect_no_report();
+    gpu_expect_death(2, run_peer_dies, death, SIGKILL, W_EXITCODE(GONE, 0));
 }
 END_TEST
 
