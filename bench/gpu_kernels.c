@@ -13,7 +13,7 @@
  * with a communicator of one rank. */
 #include "gpu_rank.h"
 
-#include "nccl/kernel_math.h"
+#include "worker-runtime/nccl/kernel_math.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 
 #include "gpu_timing.h"
 
-#include "worker-runtime/device_plugin.h"
+#include "worker-runtime/device/device_plugin.h"
 
 struct rank { /* one of one */
     const struct device_plugin *plugin;

@@ -3,16 +3,16 @@
  *
  *     join_load PORT RUN-ID NODES
  *
- * Each has a member (rendezvous/member.h) and a control connection of its own to 127.0.0.1:PORT,
+ * Each has a member (rendezvous/membership/member.h) and a control connection of its own to 127.0.0.1:PORT,
  * sealed under DDP_TOKEN if that is set; but no ranks, and no store: rank 0's node says at once
  * that it is open. Prints one line, milliseconds from the first connect: until the roster knew all
  * nodes, and until all had their place in generation 0. Then stays until stdin ends. */
 #include "common/clock.h"
 #include "common/error.h"
-#include "rendezvous/control_conn.h"
-#include "rendezvous/control_wire.h"
-#include "rendezvous/member.h"
-#include "rendezvous/seal.h"
+#include "rendezvous/channel/control_conn.h"
+#include "rendezvous/channel/control_wire.h"
+#include "rendezvous/channel/seal.h"
+#include "rendezvous/membership/member.h"
 
 #include <arpa/inet.h>
 #include <inttypes.h>

@@ -78,7 +78,7 @@ class Server:
 
 
 def servers(build):
-    yield lambda: Server(OURS, [f"{build}/daemon/ddp-rendezvous", "--bind", "127.0.0.1:16378"], port=16378)
+    yield lambda: Server(OURS, [f"{build}/rendezvous/daemon/ddp-rendezvous", "--bind", "127.0.0.1:16378"], port=16378)
     venv = torch_venv()
     if venv:
         for name, kind in (TORCH, "libuv"), (LEGACY, "legacy"):

@@ -1,18 +1,18 @@
 #include "ctl_check.h"
 
-#include "check_clock.h"
-#include "check_hosts.h"
-#include "check_nodes.h"
-#include "check_plan.h"
-#include "check_report.h"
-#include "ctl_check_cli.h"
-#include "table.h"
+#include "ctl/base/table.h"
+#include "ctl/check/check_clock.h"
+#include "ctl/check/check_hosts.h"
+#include "ctl/check/check_nodes.h"
+#include "ctl/check/check_plan.h"
+#include "ctl/check/check_report.h"
+#include "ctl/check/ctl_check_cli.h"
 
 #include "common/error.h"
 #include "common/parse.h"
 #include "common/scope.h"
-#include "launcher/cli_world.h"
-#include "rendezvous/address.h"
+#include "launcher/platform/cli_world.h"
+#include "rendezvous/net/address.h"
 
 #include <errno.h>
 #include <limits.h>

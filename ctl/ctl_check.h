@@ -2,7 +2,7 @@
 #ifndef DDP_CTL_CTL_CHECK_H
 #define DDP_CTL_CTL_CHECK_H
 
-#include "ctl.h"
+#include "ctl/base/ctl.h"
 
 /* argv[0] is "check". */
 enum ctl_exit ctl_check(int argc, char **argv);

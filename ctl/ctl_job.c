@@ -4,11 +4,11 @@
 #include "common/error.h"
 #include "common/scope.h"
 #include "console/job_request.h"
+#include "ctl/base/table.h"
+#include "ctl/job/job_link.h"
+#include "ctl/job/job_look.h"
+#include "ctl/job/job_text.h"
 #include "ctl_job_cli.h"
-#include "job_link.h"
-#include "job_look.h"
-#include "job_text.h"
-#include "table.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -5,8 +5,8 @@
 #ifndef DDP_CTL_CTL_JOB_CLI_H
 #define DDP_CTL_CTL_JOB_CLI_H
 
+#include "ctl/top/top_frame.h"
 #include "ctl_table.h"
-#include "top_frame.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,10 +3,10 @@
 #include "common/error.h"
 #include "common/scope.h"
 #include "common/whole.h"
+#include "ctl/history/history.h"
+#include "ctl/history/history_page.h"
+#include "ctl/job/job_look.h"
 #include "ctl_job_cli.h"
-#include "history.h"
-#include "history_page.h"
-#include "job_look.h"
 
 #include <errno.h>
 #include <stdbool.h>

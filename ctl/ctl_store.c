@@ -4,9 +4,9 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/scope.h"
+#include "ctl/base/escape.h"
 #include "ctl_store_cli.h"
-#include "escape.h"
-#include "rendezvous/client.h"
+#include "rendezvous/store/client.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -3,7 +3,7 @@
 #ifndef DDP_CTL_CTL_STORE_H
 #define DDP_CTL_CTL_STORE_H
 
-#include "ctl.h"
+#include "ctl/base/ctl.h"
 
 enum ctl_exit ctl_store(int argc, char **argv); /* argv[0] is "store" */
 

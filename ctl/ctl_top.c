@@ -2,10 +2,10 @@
 
 #include "common/error.h"
 #include "common/scope.h"
+#include "ctl/job/job_look.h"
+#include "ctl/top/top_frame.h"
+#include "ctl/top/top_screen.h"
 #include "ctl_job_cli.h"
-#include "job_look.h"
-#include "top_frame.h"
-#include "top_screen.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -2,7 +2,7 @@
 #ifndef DDP_CTL_CTL_TOP_H
 #define DDP_CTL_CTL_TOP_H
 
-#include "ctl.h"
+#include "ctl/base/ctl.h"
 #include "ctl_job_cli.h"
 
 /* Prints to stdout, which the caller flushes. */

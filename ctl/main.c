@@ -1,8 +1,8 @@
 /* ddpctl: the first word says which command it is. */
-#include "check_here.h"
 #include "common/error.h"
 #include "common/options.h"
-#include "ctl.h"
+#include "ctl/base/ctl.h"
+#include "ctl/check/check_here.h"
 #include "ctl_check.h"
 #include "ctl_job.h"
 #include "ctl_job_cli.h"

@@ -1,9 +1,9 @@
 /* fuzz_check.c - any bytes as what a node says to ddpctl check, and as what nvidia-smi says to the
  * node: what is accepted is within the bounds, and what is shown of it moves no cursor. */
 #include "common/error.h"
-#include "ctl/check_gpus.h"
-#include "ctl/check_report.h"
-#include "ctl/check_wire.h"
+#include "ctl/check/check_gpus.h"
+#include "ctl/check/check_report.h"
+#include "ctl/check/check_wire.h"
 
 #include <stdlib.h>
 #include <string.h>

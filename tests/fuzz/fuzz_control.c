@@ -2,7 +2,7 @@
  * bytes when it is written again: nothing is accepted in two ways, nothing is lost. */
 #include "common/buf.h"
 #include "common/error.h"
-#include "rendezvous/control_wire.h"
+#include "rendezvous/channel/control_wire.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * The first 16 bytes of the input are the length of the file and the options of a file of tokens;
  * the rest is its head. */
 #include "common/error.h"
-#include "worker-runtime/data_format.h"
+#include "worker-runtime/data/data_format.h"
 
 #include <stdlib.h>
 #include <string.h>

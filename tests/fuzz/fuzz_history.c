@@ -1,7 +1,7 @@
 /* fuzz_history.c - any bytes as a file of events: a page is made of them, within its bounds, and
  * nothing of them is markup. */
-#include "ctl/history.h"
-#include "ctl/history_page.h"
+#include "ctl/history/history.h"
+#include "ctl/history/history_page.h"
 
 #include <stdint.h>
 #include <stdlib.h>

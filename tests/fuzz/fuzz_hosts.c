@@ -1,7 +1,7 @@
 /* fuzz_hosts.c - any bytes as a host file, and as a list of hosts. What is accepted is within the
  * bounds, and nothing in it can be taken for an option of ssh or mean anything to a shell. */
 #include "common/error.h"
-#include "launcher/host_list.h"
+#include "launcher/hosts/host_list.h"
 
 #include <stdlib.h>
 #include <string.h>

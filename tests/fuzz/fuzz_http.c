@@ -1,8 +1,8 @@
 /* fuzz_http.c - any bytes as the beginning of a connection: which protocol, and if they are taken
  * for HTTP, which requests. How the bytes are cut must not change what is found. */
 #include "common/buf.h"
-#include "rendezvous/http.h"
-#include "rendezvous/protocol.h"
+#include "rendezvous/server/http.h"
+#include "rendezvous/server/protocol.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Any bytes as a rank's error file: read, and passed on as our own. */
-#include "launcher/error_file.h"
+#include "launcher/diagnosis/error_file.h"
 
 #include "common/error.h"
 

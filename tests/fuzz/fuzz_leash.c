@@ -3,7 +3,7 @@
  *
  * The first byte says which end: 'l' lines of a node, 's' signals, else an order. */
 #include "common/error.h"
-#include "launcher/leash_wire.h"
+#include "launcher/remote/leash_wire.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* fuzz_meeting.c - any text as what node 0 says by PMI of where it is. What is taken comes out the
  * same when it is told again. */
-#include "launcher/pmi_seat.h"
+#include "launcher/hosts/pmi_seat.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,12 +4,12 @@
  * are argv. The world around is a TEST DOUBLE (tests/support/fake_world.h), so that no file is
  * touched and nothing is executed. */
 #include "common/error.h"
-#include "launcher/cli.h"
-#include "launcher/job_spec.h"
-#include "launcher/rank_argv.h"
-#include "launcher/remote_spec.h"
-#include "launcher/worker_env.h"
-#include "launcher/wrap.h"
+#include "launcher/job/job_spec.h"
+#include "launcher/job/rank_argv.h"
+#include "launcher/job/remote_spec.h"
+#include "launcher/job/worker_env.h"
+#include "launcher/job/wrap.h"
+#include "launcher/options/cli.h"
 #include "tests/support/fake_world.h"
 
 #include <stdint.h>

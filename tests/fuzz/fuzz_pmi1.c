@@ -4,7 +4,7 @@
  * The first byte: 2 or more: the rest is of another node. Else pieces for rank 0 and 1, by the low
  * bit of the byte in front of each; a piece ends behind a newline. */
 #include "common/buf.h"
-#include "rendezvous/pmi1_server.h"
+#include "rendezvous/pmi/pmi1_server.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Any bytes as the events of an earlier run: a history is refused, or all that may be asked of it
  * has an answer within its bounds. */
-#include "launcher/replay.h"
-#include "launcher/replay_read.h"
+#include "launcher/reporting/replay.h"
+#include "launcher/reporting/replay_read.h"
 
 #include <stdio.h>
 #include <stdlib.h>

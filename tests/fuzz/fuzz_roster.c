@@ -8,8 +8,8 @@
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/error.h"
-#include "rendezvous/control_wire.h"
-#include "rendezvous/roster.h"
+#include "rendezvous/channel/control_wire.h"
+#include "rendezvous/membership/roster.h"
 
 #include <stdint.h>
 #include <stdlib.h>

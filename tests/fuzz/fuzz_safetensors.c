@@ -2,8 +2,8 @@
  * byte, and written again it says the same. Manifests of checkpoints are tried with the same
  * bytes. */
 #include "common/error.h"
-#include "worker-runtime/checkpoint_dir.h"
-#include "worker-runtime/safetensors_header.h"
+#include "worker-runtime/checkpoint/checkpoint_dir.h"
+#include "worker-runtime/files/safetensors_header.h"
 
 #include <stdint.h>
 #include <stdlib.h>

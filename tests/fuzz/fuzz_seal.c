@@ -5,7 +5,7 @@
  * frames come out. Who does not know the token gets no frame through. */
 #include "common/buf.h"
 #include "common/error.h"
-#include "rendezvous/seal.h"
+#include "rendezvous/channel/seal.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
  * more in the last three. What it needs besides follows it. fuzz_wire.c has the opposite view:
  * bytes without a meaning, and bounds that are met all the time. */
 #include "common/error.h"
-#include "rendezvous/session.h"
+#include "rendezvous/store/session.h"
 #include "store_model.h"
 
 #include <errno.h>

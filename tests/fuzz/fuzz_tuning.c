@@ -1,5 +1,5 @@
 /* A table of DDP_TUNING. */
-#include "worker-runtime/cpu_tuning.h"
+#include "worker-runtime/shm/cpu_tuning.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * fresh store once whole and once byte by byte: how bytes are cut must not change the answers. */
 #include "common/buf.h"
 #include "common/error.h"
-#include "rendezvous/session.h"
+#include "rendezvous/store/session.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -4,15 +4,15 @@
 set -eu
 cd "$1"
 bad=0
-names=$(sed -n 's/.*\<put\(_rank\)\{0,1\}(e, \([^,]*\),.*/\2/p' launcher/events.c |
+names=$(sed -n 's/.*\<put\(_rank\)\{0,1\}(e, \([^,]*\),.*/\2/p' launcher/reporting/events.c |
     grep -o '"[^"]*"' | sort -u)
 if [ "$(echo "$names" | wc -l)" -lt 10 ]; then
-    echo "launcher/events.c is not understood: its events are not found"
+    echo "launcher/reporting/events.c is not understood: its events are not found"
     exit 1
 fi
 for name in $names; do
-    if ! grep -q "^    {$name, " ctl/history.c; then
-        echo "launcher/events.c writes $name, which ctl/history.c does not know"
+    if ! grep -q "^    {$name, " ctl/history/history.c; then
+        echo "launcher/reporting/events.c writes $name, which ctl/history/history.c does not know"
         bad=1
     fi
 done

@@ -37,44 +37,44 @@ check segments 'common/*'
 check console 'common/*'
 check rendezvous 'common/*'
 check etcd 'common/*' 'curl/*'
-check launcher 'ddp/*' 'common/*' 'segments/*' 'console/*' 'rendezvous/server.h' 'etcd/elector.h' 'etcd/etcd_plugin.h' \
-    'rendezvous/address.h' 'rendezvous/allow.h' 'rendezvous/control_link.h' 'rendezvous/control_wire.h' 'rendezvous/jobs.h' 'rendezvous/jobs_page.h' 'rendezvous/resolve.h' \
-    'rendezvous/seal.h' 'rendezvous/token.h' 'rendezvous/pmi1_client.h' 'rendezvous/pmi1_server.h' 'rendezvous/wire.h' \
-    'rendezvous/restart_policy.h' 'rendezvous/message.h' 'rendezvous/lease.h' 'rendezvous/member.h' 'rendezvous/roster.h'
-check daemon 'common/*' 'rendezvous/server.h' 'rendezvous/stats.h' 'rendezvous/allow.h' 'rendezvous/address.h' \
-    'rendezvous/jobs.h' 'rendezvous/jobs_page.h' 'rendezvous/seal.h' 'rendezvous/token.h'
-check ctl 'common/*' 'console/*' 'rendezvous/address.h' 'rendezvous/client.h' 'rendezvous/seal.h' 'rendezvous/token.h' \
-    'launcher/cli_world.h' 'launcher/host_list.h' 'launcher/managers.h' 'launcher/muster.h' 'launcher/resources.h' 'launcher/slurm.h' 'launcher/way.h'
-check worker-runtime 'ddp/*' 'common/*' 'segments/*' 'rendezvous/client.h' 'rendezvous/pmi1_client.h' 'rendezvous/session.h'
-check nccl 'ddp/*' 'common/*' 'worker-runtime/device_layer.h' 'worker-runtime/device_plugin.h' 'worker-runtime/finite.h' 'worker-runtime/half.h'
+check launcher 'ddp/*' 'common/*' 'segments/*' 'console/*' 'rendezvous/server/server.h' 'rendezvous/etcd/elector.h' 'rendezvous/etcd/etcd_plugin.h' \
+    'rendezvous/net/address.h' 'rendezvous/net/allow.h' 'rendezvous/jobs/control_link.h' 'rendezvous/channel/control_wire.h' 'rendezvous/jobs/jobs.h' 'rendezvous/jobs/jobs_page.h' 'rendezvous/net/resolve.h' \
+    'rendezvous/channel/seal.h' 'rendezvous/channel/token.h' 'rendezvous/pmi/pmi1_client.h' 'rendezvous/pmi/pmi1_server.h' 'rendezvous/store/wire.h' \
+    'rendezvous/membership/restart_policy.h' 'rendezvous/membership/message.h' 'rendezvous/membership/lease.h' 'rendezvous/membership/member.h' 'rendezvous/membership/roster.h'
+check daemon 'common/*' 'rendezvous/server/server.h' 'rendezvous/server/stats.h' 'rendezvous/net/allow.h' 'rendezvous/net/address.h' \
+    'rendezvous/jobs/jobs.h' 'rendezvous/jobs/jobs_page.h' 'rendezvous/channel/seal.h' 'rendezvous/channel/token.h'
+check ctl 'common/*' 'console/*' 'rendezvous/net/address.h' 'rendezvous/store/client.h' 'rendezvous/channel/seal.h' 'rendezvous/channel/token.h' \
+    'launcher/platform/cli_world.h' 'launcher/hosts/host_list.h' 'launcher/hosts/managers.h' 'launcher/hosts/muster.h' 'launcher/platform/resources.h' 'launcher/hosts/slurm.h' 'launcher/hosts/way.h'
+check worker-runtime 'ddp/*' 'common/*' 'segments/*' 'rendezvous/store/client.h' 'rendezvous/pmi/pmi1_client.h' 'rendezvous/store/session.h'
+check nccl 'ddp/*' 'common/*' 'worker-runtime/arithmetic/device_layer.h' 'worker-runtime/device/device_plugin.h' 'worker-runtime/arithmetic/finite.h' 'worker-runtime/arithmetic/half.h'
 check examples 'ddp/*'
-check completion 'common/*' 'ctl/ctl_table.h' 'daemon/daemon_cli.h' 'launcher/cli_table.h' 'perf/perf_cli.h' 'perf/perf_work.h'
+check completion 'common/*' 'ctl/ctl_table.h' 'rendezvous/daemon/daemon_cli.h' 'launcher/options/cli_table.h' 'perf/perf_cli.h' 'perf/perf_work.h'
 check perf 'ddp/*' 'common/*'
-check bench 'ddp/*' 'common/*' 'rendezvous/control_conn.h' 'rendezvous/control_wire.h' 'rendezvous/member.h' 'rendezvous/seal.h' \
-    'nccl/kernel_math.h' 'worker-runtime/device_plugin.h'
+check bench 'ddp/*' 'common/*' 'rendezvous/channel/control_conn.h' 'rendezvous/channel/control_wire.h' 'rendezvous/membership/member.h' 'rendezvous/channel/seal.h' \
+    'worker-runtime/nccl/kernel_math.h' 'worker-runtime/device/device_plugin.h'
 
 # pure modules: no clock, no files, no sockets, no globals that change
-for file in console/job_request.c ctl/check_facts.c ctl/check_gpus.c ctl/check_judge.c ctl/check_plan.c ctl/check_report.c ctl/check_text.c \
-    ctl/check_wire.c ctl/ctl_check_cli.c ctl/history.c ctl/history_finish.c ctl/job_text.c ctl/table.c ctl/top_frame.c launcher/supervisor.c launcher/supervisor_facts.c launcher/supervisor_verdict.c launcher/guide.c launcher/cli.c launcher/cli_conf.c launcher/cli_meet.c \
-    launcher/cli_nodes.c launcher/cli_terms.c launcher/cli_output.c \
-    launcher/host_list.c launcher/cli_programs.c launcher/job_more.c launcher/cli_devices.c launcher/cpu_set.c launcher/placement.c \
-    launcher/wrap.c launcher/fold.c launcher/bar.c launcher/lines.c \
-    launcher/hang.c launcher/hang_text.c launcher/pace.c launcher/replay.c launcher/stack.c launcher/stack_missing.c launcher/tail.c launcher/wait_line.c \
-    launcher/endpoint_host.c launcher/status_json.c segments/call_kind.c \
-    launcher/cli_hosts.c launcher/cli_managers.c launcher/cli_mpi.c launcher/elf_needs.c launcher/etcd_record.c launcher/managers.c launcher/leash_wire.c launcher/muster.c launcher/pmi_seat_wire.c launcher/remote_env.c \
-    launcher/remote_spec.c launcher/slurm.c \
-    launcher/oom.c launcher/oom_log.c launcher/oom_text.c launcher/output_spec.c launcher/rank_argv.c \
-    launcher/worker_env.c rendezvous/store.c rendezvous/codec.c rendezvous/session.c \
-    rendezvous/control_wire.c rendezvous/lease.c rendezvous/member.c rendezvous/member_input.c \
-    rendezvous/restart_policy.c rendezvous/roster.c rendezvous/roster_input.c \
-    rendezvous/roster_index.c rendezvous/roster_nodes.c rendezvous/roster_order.c rendezvous/roster_past.c rendezvous/roster_tell.c rendezvous/seal.c \
-    rendezvous/pmi1_server.c rendezvous/pmi1_wire.c \
-    rendezvous/protocol.c rendezvous/http.c rendezvous/page.c rendezvous/stats.c rendezvous/allow.c daemon/daemon_cli.c \
-    etcd/base64.c etcd/elector.c etcd/elector_input.c etcd/etcd_wire.c \
-    worker-runtime/bucket_plan.c worker-runtime/cpu_tuning.c worker-runtime/data_format.c worker-runtime/randperm.c worker-runtime/safetensors_header.c worker-runtime/utf8.c \
-    nccl/life.c worker-runtime/device_plan.c worker-runtime/call.c worker-runtime/commit.c worker-runtime/env.c worker-runtime/first_failure.c worker-runtime/layout.c \
-    worker-runtime/moments.c worker-runtime/net_cause.c worker-runtime/net_map.c worker-runtime/net_math.c worker-runtime/optimizer.c worker-runtime/place.c \
-    worker-runtime/progress_line.c worker-runtime/ready.c worker-runtime/safetensors_types.c worker-runtime/sampler_plan.c \
+for file in console/job_request.c ctl/check/check_facts.c ctl/check/check_gpus.c ctl/check/check_judge.c ctl/check/check_plan.c ctl/check/check_report.c ctl/check/check_text.c \
+    ctl/check/check_wire.c ctl/check/ctl_check_cli.c ctl/history/history.c ctl/history/history_finish.c ctl/job/job_text.c ctl/base/table.c ctl/top/top_frame.c launcher/supervisor/supervisor.c launcher/supervisor/supervisor_facts.c launcher/supervisor/supervisor_verdict.c launcher/membership/guide.c launcher/options/cli.c launcher/options/cli_conf.c launcher/options/cli_meet.c \
+    launcher/options/cli_nodes.c launcher/options/cli_terms.c launcher/options/cli_output.c \
+    launcher/hosts/host_list.c launcher/options/cli_programs.c launcher/job/job_more.c launcher/options/cli_devices.c launcher/placement/cpu_set.c launcher/placement/placement.c \
+    launcher/job/wrap.c launcher/stdio/fold.c launcher/stdio/bar.c launcher/stdio/lines.c \
+    launcher/supervisor/hang.c launcher/diagnosis/hang_text.c launcher/supervisor/pace.c launcher/reporting/replay.c launcher/diagnosis/stack.c launcher/diagnosis/stack_missing.c launcher/stdio/tail.c launcher/reporting/wait_line.c \
+    launcher/membership/endpoint_host.c launcher/reporting/status_json.c segments/call_kind.c \
+    launcher/options/cli_hosts.c launcher/options/cli_managers.c launcher/options/cli_mpi.c launcher/platform/elf_needs.c launcher/membership/etcd_record.c launcher/hosts/managers.c launcher/remote/leash_wire.c launcher/hosts/muster.c launcher/hosts/pmi_seat_wire.c launcher/remote/remote_env.c \
+    launcher/job/remote_spec.c launcher/hosts/slurm.c \
+    launcher/diagnosis/oom.c launcher/diagnosis/oom_log.c launcher/diagnosis/oom_text.c launcher/job/output_spec.c launcher/job/rank_argv.c \
+    launcher/job/worker_env.c rendezvous/store/store.c rendezvous/store/codec.c rendezvous/store/session.c \
+    rendezvous/channel/control_wire.c rendezvous/membership/lease.c rendezvous/membership/member.c rendezvous/membership/member_input.c \
+    rendezvous/membership/restart_policy.c rendezvous/membership/roster.c rendezvous/membership/roster_input.c \
+    rendezvous/membership/roster_index.c rendezvous/membership/roster_nodes.c rendezvous/membership/roster_order.c rendezvous/membership/roster_past.c rendezvous/membership/roster_tell.c rendezvous/channel/seal.c \
+    rendezvous/pmi/pmi1_server.c rendezvous/pmi/pmi1_wire.c \
+    rendezvous/server/protocol.c rendezvous/server/http.c rendezvous/server/page.c rendezvous/server/stats.c rendezvous/net/allow.c rendezvous/daemon/daemon_cli.c \
+    rendezvous/etcd/base64.c rendezvous/etcd/elector.c rendezvous/etcd/elector_input.c rendezvous/etcd/etcd_wire.c \
+    worker-runtime/model/bucket_plan.c worker-runtime/shm/cpu_tuning.c worker-runtime/data/data_format.c worker-runtime/data/randperm.c worker-runtime/files/safetensors_header.c worker-runtime/arithmetic/utf8.c \
+    worker-runtime/nccl/life.c worker-runtime/device/device_plan.c worker-runtime/core/call.c worker-runtime/model/commit.c worker-runtime/join/env.c worker-runtime/group/first_failure.c worker-runtime/core/layout.c \
+    worker-runtime/arithmetic/moments.c worker-runtime/tcp/net_cause.c worker-runtime/tcp/net_map.c worker-runtime/tcp/net_math.c worker-runtime/arithmetic/optimizer.c worker-runtime/join/place.c \
+    worker-runtime/group/progress_line.c worker-runtime/model/ready.c worker-runtime/files/safetensors_types.c worker-runtime/data/sampler_plan.c \
     perf/perf_cli.c perf/perf_crossover.c perf/perf_text.c perf/perf_values.c perf/perf_work.c; do
     [ -e "$file" ] || continue
     if grep -nE '^#include <(uv|sys/socket|fcntl|time|sys/mman|poll|signal)\.h>' "$file"; then
@@ -83,7 +83,7 @@ for file in console/job_request.c ctl/check_facts.c ctl/check_gpus.c ctl/check_j
     fi
 done
 
-for header in include/ddp/*.h common/*.h segments/*.h console/*.h rendezvous/*.h etcd/*.h launcher/*.h daemon/*.h ctl/*.h worker-runtime/*.h nccl/life.h nccl/hand.h nccl/kernel_clip.h nccl/kernel_math.h nccl/kernel_moments.h perf/*.h \
+for header in include/ddp/*.h common/*.h segments/*.h console/*.h rendezvous/*.h etcd/*.h launcher/*.h daemon/*.h ctl/*.h worker-runtime/*.h worker-runtime/nccl/life.h worker-runtime/nccl/hand.h worker-runtime/nccl/kernel_clip.h worker-runtime/nccl/kernel_math.h worker-runtime/nccl/kernel_moments.h perf/*.h \
     examples/*.h; do
     [ -e "$header" ] || continue
     ! grep -q '^#include <cuda' "$header" || continue # compiled where there is CUDA

@@ -4,7 +4,7 @@
 
 #include "gpu_ranks.h"
 
-#include "worker-runtime/half.h"
+#include "worker-runtime/arithmetic/half.h"
 
 static inline void gpu_put(void *values, enum ddp_dtype dtype, size_t i, double x)
 {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The plug-in calls what nccl/symbols.txt lists, and nothing else of NCCL and CUDA; the libraries have it all; it has
+# The plug-in calls what worker-runtime/nccl/symbols.txt lists, and nothing else of NCCL and CUDA; the libraries have it all; it has
 # the kernels that it asks for, for each generation of GPUs; it exports one name, and no machine's path is in it.
 #   symbols.sh SOURCE_ROOT PLUGIN CUDA_LIB_DIR
 set -eu
@@ -17,7 +17,7 @@ fail() {
 }
 same() { # WHAT: are the two lists the same?
     if ! diff "$work/want" "$work/have" >"$work/diff"; then
-        fail "$1 (< in nccl/symbols.txt, > in it):"
+        fail "$1 (< in worker-runtime/nccl/symbols.txt, > in it):"
         cat "$work/diff"
     fi
 }
@@ -42,8 +42,8 @@ done >"$work/missing"
 # PTX is text: what can be asked for by name
 sed -n 's/^ *\[KERNEL_[A-Z_]*\] = "\(ddp_[a-z_]*\)",$/\1/p' "$1/nccl/kernels.c" | sort >"$work/want"
 grep -ao '\.entry ddp_[a-z_]*(' "$plugin" | sed 's/\.entry \(.*\)(/\1/' | sort -u >"$work/have"
-[ -s "$work/want" ] || fail "nccl/kernels.c names no kernels"
-diff "$work/want" "$work/have" || fail "nccl/kernels.c asks for other kernels than there are"
+[ -s "$work/want" ] || fail "worker-runtime/nccl/kernels.c names no kernels"
+diff "$work/want" "$work/have" || fail "worker-runtime/nccl/kernels.c asks for other kernels than there are"
 for arch in sm_80 sm_90 sm_100; do
     grep -aq -e "-arch $arch" "$plugin" || fail "it has no code for $arch"
 done

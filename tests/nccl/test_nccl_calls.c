@@ -4,7 +4,7 @@
 #include "gpu_ranks.h"
 
 #include "common/error.h"
-#include "worker-runtime/device_plugin.h"
+#include "worker-runtime/device/device_plugin.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -7,9 +7,9 @@
 #ifndef DDP_TESTS_MEMBERSHIP_WORLD_H
 #define DDP_TESTS_MEMBERSHIP_WORLD_H
 
-#include "rendezvous/control_wire.h"
-#include "rendezvous/member.h"
-#include "rendezvous/roster.h"
+#include "rendezvous/channel/control_wire.h"
+#include "rendezvous/membership/member.h"
+#include "rendezvous/membership/roster.h"
 
 #include "tests/support/chance.h"
 

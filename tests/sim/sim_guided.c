@@ -12,7 +12,7 @@
 
 #include "tests/support/guided_nodes.h"
 
-#include "rendezvous/lease.h"
+#include "rendezvous/membership/lease.h"
 #include "tests/support/chance.h"
 
 #include <errno.h>

@@ -7,9 +7,9 @@
  * roster took for one event and how long for all of them. Checked is what does not depend on the
  * machine: that no node gets or sends more than a few frames per change, however many nodes there
  * are, and that everybody has a place after it. */
-#include "rendezvous/control_wire.h"
-#include "rendezvous/member.h"
-#include "rendezvous/roster.h"
+#include "rendezvous/channel/control_wire.h"
+#include "rendezvous/membership/member.h"
+#include "rendezvous/membership/roster.h"
 
 #include "common/buf.h"
 #include "common/clock.h"

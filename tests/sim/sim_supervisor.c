@@ -20,7 +20,7 @@
  * and that a signal, the end of the job's time and a lost nursery are kept for the guide to see. */
 #include "schedules.h"
 
-#include "launcher/supervisor.h"
+#include "launcher/supervisor/supervisor.h"
 
 #include "common/clock.h"
 #include "tests/support/chance.h"

@@ -4,7 +4,7 @@
  * its enum ddp_dtype, then the order in which they were ready. A line of the output is a bucket:
  * the numbers of its tensors, lowest first. */
 #include "common/error.h"
-#include "worker-runtime/bucket_plan.h"
+#include "worker-runtime/model/bucket_plan.h"
 
 #include <stdio.h>
 

@@ -3,8 +3,8 @@
 #define DDP_TESTS_CLI_WORDS_H
 
 #include "common/error.h"
-#include "launcher/cli.h"
-#include "launcher/job_spec.h"
+#include "launcher/job/job_spec.h"
+#include "launcher/options/cli.h"
 
 /* As cli_parse(). What spec and err hold from before is given up.
  *

@@ -4,7 +4,7 @@
 #ifndef DDP_TESTS_FAKE_WORLD_H
 #define DDP_TESTS_FAKE_WORLD_H
 
-#include "launcher/cli_world.h"
+#include "launcher/platform/cli_world.h"
 
 struct fake_file {
     const char *path; /* as it is asked for; NULL ends the list */

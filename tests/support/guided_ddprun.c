@@ -8,9 +8,9 @@
 #include "paper_roster.h"
 
 #include "common/error.h"
-#include "launcher/cli.h"
-#include "launcher/job_spec.h"
-#include "launcher/node.h"
+#include "launcher/job/job_spec.h"
+#include "launcher/node/node.h"
+#include "launcher/options/cli.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -2,8 +2,8 @@
 
 #include "common/buf.h"
 #include "common/clock.h"
-#include "rendezvous/control_wire.h"
-#include "rendezvous/member_state.h"
+#include "rendezvous/channel/control_wire.h"
+#include "rendezvous/membership/member_state.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,13 +1,13 @@
 /* guided_nodes.h - nodes of one job on virtual time: real roster, members, guides and supervisors,
- * put together as launcher/node_guide.c does it. Test doubles are what lies around them: the
+ * put together as launcher/node/node_guide.c does it. Test doubles are what lies around them: the
  * connections (whole, or silent), the nursery (ranks start at once and die when they are told), the
  * clock. */
 #ifndef DDP_TESTS_GUIDED_NODES_H
 #define DDP_TESTS_GUIDED_NODES_H
 
-#include "launcher/guide.h"
-#include "launcher/supervisor.h"
-#include "rendezvous/roster.h"
+#include "launcher/membership/guide.h"
+#include "launcher/supervisor/supervisor.h"
+#include "rendezvous/membership/roster.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,10 +3,10 @@
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/error.h"
-#include "launcher/job_spec.h"
-#include "rendezvous/control_wire.h"
-#include "rendezvous/member.h"
-#include "rendezvous/roster.h"
+#include "launcher/job/job_spec.h"
+#include "rendezvous/channel/control_wire.h"
+#include "rendezvous/membership/member.h"
+#include "rendezvous/membership/roster.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -15,7 +15,7 @@
 #ifndef DDP_TESTS_PAPER_ROSTER_H
 #define DDP_TESTS_PAPER_ROSTER_H
 
-#include "launcher/guide_link.h"
+#include "launcher/membership/guide_link.h"
 
 extern const struct guide_link_ops paper_roster_link;
 

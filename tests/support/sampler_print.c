@@ -3,7 +3,7 @@
  * Each line of the input is a sampler: N WORLD_SIZE RANK EPOCH SEED SHUFFLE DROP_LAST, numbers all
  * of them; each line of the output is its indices. No job is joined: a group is made up of the rank
  * and world size of the line. */
-#include "worker-runtime/group.h"
+#include "worker-runtime/core/group.h"
 
 #include <ddp/ddp.h>
 #include <inttypes.h>

@@ -5,7 +5,7 @@
  * Prints the port on a line of its own, what it refuses on stderr, and ends when stdin does. */
 #include "common/error.h"
 #include "common/parse.h"
-#include "rendezvous/server.h"
+#include "rendezvous/server/server.h"
 
 #include <signal.h>
 #include <stdio.h>

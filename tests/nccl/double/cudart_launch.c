@@ -4,8 +4,8 @@
  * The code for GPUs is only looked at: a kernel is found if its PTX is there. */
 #include "cudart.h"
 
-#include "nccl/kernel_clip.h"
-#include "nccl/kernel_moments.h"
+#include "worker-runtime/nccl/kernel_clip.h"
+#include "worker-runtime/nccl/kernel_moments.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include "common/hash.h"
 #include "double.h"
 #include "faults.h"
-#include "worker-runtime/reduce.h"
+#include "worker-runtime/arithmetic/reduce.h"
 
 #include <signal.h>
 #include <stdlib.h>

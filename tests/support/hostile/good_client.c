@@ -1,6 +1,6 @@
 #include "good_client.h"
 
-#include "rendezvous/wire.h"
+#include "rendezvous/store/wire.h"
 
 #include <arpa/inet.h>
 #include <netinet/tcp.h>

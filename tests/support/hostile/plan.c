@@ -1,6 +1,6 @@
 #include "plan.h"
 
-#include "rendezvous/wire.h"
+#include "rendezvous/store/wire.h"
 
 #include <errno.h>
 #include <stdio.h>

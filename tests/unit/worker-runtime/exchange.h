@@ -4,7 +4,7 @@
 #define DDP_TESTS_EXCHANGE_H
 
 #include "values.h"
-#include "worker-runtime/backend.h"
+#include "worker-runtime/core/backend.h"
 
 #include <ddp/ddp.h>
 

@@ -4,8 +4,8 @@
 
 #include "ranks.h"
 
-#include "worker-runtime/convert.h"
-#include "worker-runtime/group.h"
+#include "worker-runtime/arithmetic/convert.h"
+#include "worker-runtime/core/group.h"
 
 #include <math.h>
 

@@ -3,8 +3,8 @@
 #ifndef DDP_TESTS_VALUES_H
 #define DDP_TESTS_VALUES_H
 
-#include "worker-runtime/half.h"
-#include "worker-runtime/reduce.h"
+#include "worker-runtime/arithmetic/half.h"
+#include "worker-runtime/arithmetic/reduce.h"
 
 #include <ddp/types.h>
 #include <stdint.h>

@@ -1,0 +1,79 @@
+#include "check_hosts.h"
+
+#include "ctl_check_cli.h"
+
+#include "common/error.h"
+#include "common/scope.h"
+#include "launcher/hosts/managers.h"
+#include "launcher/hosts/slurm.h"
+#include "launcher/platform/cli_world.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+static int read_file(const char *path, const struct cli_world *world, struct host_list *to,
+                     struct co_error *err)
+{
+    co_autofree char *text = NULL;
+    size_t len = 0;
+    int rc = world->read_file(world->arg, path, HOST_FILE_MAX_BYTES, &text, &len);
+    if (rc < 0)
+        return co_fail(err, rc == -ENOMEM ? rc : -EINVAL, "--hostfile: cannot read '%.300s': %s",
+                       path, strerror(-rc));
+    return host_list_add_file(to, path, text, len, err);
+}
+
+/* Lists move into the answer; a pod's or a step's place is that of one node: this machine. */
+static int ask_managers(const struct cli_world *world, struct check_hosts *ret,
+                        struct co_error *err)
+{
+    struct slurm slurm;
+    struct manager manager;
+    int rc = slurm_find(world, &slurm, err);
+    if (rc == 0 && slurm.kind == SLURM_ALLOCATION) {
+        ret->list = slurm.hosts;
+        ret->by_srun = true;
+        slurm.hosts = (struct host_list){0};
+    }
+    bool is_slurm = cli_world_get(world, "SLURM_JOB_ID") != NULL;
+    slurm_fini(&slurm);
+    if (rc < 0 || is_slurm)
+        return rc;
+    rc = manager_find(world, false, &manager, err);
+    if (rc == 0 && manager.kind == MANAGER_HOSTS) {
+        ret->list = manager.hosts;
+        manager.hosts = (struct host_list){0};
+    }
+    manager_fini(&manager);
+    return rc;
+}
+
+/* Its name is not looked up here: that may take long, and is one of the things to be found out. */
+static int take_this_machine(struct check_hosts *ret, struct co_error *err)
+{
+    char name[HOST_NAME_BYTES] = "";
+    gethostname(name, sizeof name - 1);
+    ret->is_here_only = true;
+    if (host_list_add(&ret->list, "the name of this machine", name, NULL) == 0 && ret->list.n == 1)
+        return 0;
+    host_list_fini(&ret->list); /* whatever it is called */
+    return host_list_add(&ret->list, "this machine", "localhost", err);
+}
+
+int check_hosts_find(const struct ctl_check_task *task, const struct cli_world *world,
+                     struct check_hosts *ret, struct co_error *err)
+{
+    *ret = (struct check_hosts){.by_srun = false};
+    if (task->hosts != NULL)
+        return host_list_add(&ret->list, "--hosts", task->hosts, err);
+    if (task->hostfile != NULL)
+        return read_file(task->hostfile, world, &ret->list, err);
+    int rc = ask_managers(world, ret, err);
+    return rc < 0 || ret->list.n > 0 ? rc : take_this_machine(ret, err);
+}
+
+void check_hosts_fini(struct check_hosts *h)
+{
+    host_list_fini(&h->list);
+}

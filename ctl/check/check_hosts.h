@@ -1,0 +1,27 @@
+/* check_hosts.h - which nodes `ddpctl check` looks at: those of its options, else those that a
+ * manager of jobs has given to this job, else this machine. */
+#ifndef DDP_CTL_CHECK_HOSTS_H
+#define DDP_CTL_CHECK_HOSTS_H
+
+#include "launcher/hosts/host_list.h"
+
+#include <stdbool.h>
+
+struct cli_world;
+struct co_error;
+struct ctl_check_task;
+
+struct check_hosts {
+    struct host_list list; /* owned */
+    bool by_srun;          /* they are Slurm's, and srun leads there */
+    bool is_here_only;     /* none was named: it is this machine, by its name */
+};
+
+/* returns   0; check_hosts_fini() in any case
+ *           -EINVAL, -ERANGE   a bad list, file or variable; err says which
+ *           -ENOMEM */
+int check_hosts_find(const struct ctl_check_task *task, const struct cli_world *world,
+                     struct check_hosts *ret, struct co_error *err);
+void check_hosts_fini(struct check_hosts *h);
+
+#endif

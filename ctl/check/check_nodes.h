@@ -1,0 +1,56 @@
+/* check_nodes.h - the ddpctls that `ddpctl check` starts on the nodes: the ways there, of which
+ * some are begun at a time, and asking all of them at once. What is asked is the caller's.
+ *
+ * A node that does not answer in time, or not as it should, is given up and asked nothing more. */
+#ifndef DDP_CTL_CHECK_NODES_H
+#define DDP_CTL_CHECK_NODES_H
+
+#include "check_wire.h"
+#include "launcher/hosts/way.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct check_nodes; /* opaque */
+struct co_error;
+struct host;
+
+struct check_nodes_opts {
+    const struct host *hosts; /* borrowed */
+    size_t n;
+    bool is_here_only;      /* hosts[0] is this machine, whatever it is called */
+    struct way way;         /* what it borrows is borrowed here, too */
+    const char *program;    /* ddpctl's path, the same on all hosts; borrowed */
+    uint64_t last_words_ms; /* so long one that has hung up may take to say why; 0: as usual */
+};
+
+/* Nothing is started yet. returns 0, -ENOMEM */
+int check_nodes_open(const struct check_nodes_opts *opts, struct check_nodes **ret,
+                     struct co_error *err);
+void check_nodes_close(struct check_nodes *c); /* ends what still runs; NULL is fine */
+
+/* What a node is asked next.
+ *
+ * answer    borrowed; of what was asked before; of check_nodes_reach() first the node's hello; of
+ *           check_nodes_ask() first NULL
+ * returns   the request, stolen; NULL: nothing more for now. check_nodes_fail() it, and NULL, if
+ *           the answer is not as it should be */
+typedef json_t *check_next(void *arg, size_t node, const json_t *answer);
+
+/* Start all, and ask each as soon as it has said hello.
+ *
+ * answer_ms   an answer may take so long; hello as long as opts.way says */
+void check_nodes_reach(struct check_nodes *c, uint64_t answer_ms, check_next *next, void *arg);
+
+/* Ask all that are there. Returns when nobody is asked any more. */
+void check_nodes_ask(struct check_nodes *c, uint64_t answer_ms, check_next *next, void *arg);
+
+void check_nodes_fail(struct check_nodes *c, size_t node, const char *why);
+
+bool check_nodes_is_here(const struct check_nodes *c, size_t node);  /* not by a way */
+bool check_nodes_is_up(const struct check_nodes *c, size_t node);    /* it has said hello */
+bool check_nodes_is_there(const struct check_nodes *c, size_t node); /* and was not given up */
+uint64_t check_nodes_reach_ms(const struct check_nodes *c, size_t node);
+const char *check_nodes_why(const struct check_nodes *c, size_t node); /* "": it did not fail */
+
+#endif

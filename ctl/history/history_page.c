@@ -1,0 +1,336 @@
+#include "history_page.h"
+
+#include "ctl/base/html.h"
+#include "ctl/job/job_text.h"
+#include "history.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    WIDTH = 1000, /* of the pictures, in their own units */
+    LEFT = 70,    /* of what is drawn: names stand there */
+    TOP = 24,
+    LANES_HEIGHT = 640, /* of all lanes together, at most */
+    LANE_MOST = 18,
+    CHART_HEIGHT = 160,
+    N_TICKS = 6,
+};
+
+static const char style[] =
+    "body{font:14px/1.45 system-ui,sans-serif;margin:2em auto;max-width:1080px;padding:0 1em;"
+    "color:#222;background:#fff}"
+    "h1{font-size:1.4em;margin:0}h2{font-size:1.1em;margin:1.6em 0 .4em}"
+    "table{border-collapse:collapse;width:100%}"
+    "td,th{text-align:left;padding:.15em .6em;border-bottom:1px solid #ddd;vertical-align:top}"
+    "td.n,th.n{text-align:right;white-space:nowrap}code{background:#f3f3f3;padding:0 .2em}"
+    "svg{width:100%;height:auto;background:#fafafa;border:1px solid #ddd}"
+    "svg text{font:11px system-ui,sans-serif;fill:#555}"
+    ".fate-runs{fill:#7aa7d8}.fate-well{fill:#7dbb7d}.fate-failed{fill:#cc3d3d}"
+    ".fate-consequence{fill:#e8a04a}.fate-stopped{fill:#bdbdbd}"
+    ".axis{stroke:#ccc}.generation{stroke:#555;stroke-dasharray:3 3}"
+    ".mark{fill:#555}.trouble{fill:#cc3d3d}.line{fill:none;stroke:#3b6ea5;stroke-width:1.5}"
+    ".point{fill:#3b6ea5}.legend span{display:inline-block;margin-right:1.2em}"
+    ".legend i{display:inline-block;width:.9em;height:.9em;margin-right:.35em;vertical-align:-.1em}"
+    ".good{color:#2d7a2d}.bad{color:#b02020}p.note{color:#777}";
+
+static const struct {
+    const char *class, *words, *color;
+} fates[HISTORY_N_FATES] = {
+    [FATE_RUNS] = {"fate-runs", "its end was not told", "#7aa7d8"},
+    [FATE_WELL] = {"fate-well", "ended well", "#7dbb7d"},
+    [FATE_FAILED] = {"fate-failed", "failed", "#cc3d3d"},
+    [FATE_CONSEQUENCE] = {"fate-consequence", "failed as another one was lost", "#e8a04a"},
+    [FATE_STOPPED] = {"fate-stopped", "was stopped", "#bdbdbd"},
+};
+
+/* --- Times --- */
+
+struct scale { /* seconds to places of a picture */
+    double first_s, span_s;
+};
+
+static double x_of(const struct scale *s, double at_s)
+{
+    double part = (at_s - s->first_s) / s->span_s;
+    part = part < 0 ? 0 : part > 1 ? 1 : part;
+    return LEFT + part * (WIDTH - LEFT - 10);
+}
+
+static const char *duration(double s, char buf[JOB_TEXT_BYTES])
+{
+    return job_text_duration(s > 0 ? (int64_t)(s * 1000) : 0, buf);
+}
+
+static void print_clock(double at_s, FILE *out)
+{
+    char text[64];
+    time_t whole = (time_t)at_s;
+    struct tm utc;
+    if (gmtime_r(&whole, &utc) == NULL || strftime(text, sizeof text, "%F %T", &utc) == 0)
+        return;
+    fprintf(out, "%s.%03d UTC", text, (int)((at_s - floor(at_s)) * 1000));
+}
+
+static void print_ticks(const struct scale *s, int height, FILE *out)
+{
+    char text[JOB_TEXT_BYTES];
+    for (int i = 0; i <= N_TICKS; i++) {
+        double part = (double)i / N_TICKS;
+        double x = x_of(s, s->first_s + part * s->span_s);
+        fprintf(out, "<line class=\"axis\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>", x, x,
+                TOP, height);
+        fprintf(out, "<text x=\"%.1f\" y=\"14\" text-anchor=\"%s\">%s</text>\n", x,
+                i == N_TICKS ? "end" : "middle", duration(part * s->span_s, text));
+    }
+}
+
+/* --- The head --- */
+
+static void print_summary(const struct history *h, FILE *out)
+{
+    char text[JOB_TEXT_BYTES];
+    fputs("<h1>Job ", out);
+    html_put(h->job[0] != '\0' ? h->job : "?", out);
+    fputs("</h1>\n<p>", out);
+    if (h->program != NULL) {
+        fputs("<code>", out);
+        html_put(h->program, out);
+        fputs("</code><br>", out);
+    }
+    if (!h->has_end)
+        fputs("It had not ended, or its end was not told", out);
+    else if (h->code == 0)
+        fputs("<b class=\"good\">It ended well</b>", out);
+    else
+        fprintf(out, "<b class=\"bad\">It ended with exit status %d</b>", h->code);
+    fprintf(out, ", after %s; %d ranks, %d generation%s. Begun ",
+            duration(h->last_s - h->first_s, text), history_n_ranks(h), history_n_generations(h),
+            history_n_generations(h) == 1 ? "" : "s");
+    print_clock(h->first_s, out);
+    fputs(".</p>\n", out);
+}
+
+static void print_notes(const struct history *h, FILE *out)
+{
+    if (h->n_unread > 0)
+        fprintf(out, "<p class=\"note\">%zu lines could not be read.</p>\n", h->n_unread);
+    if (h->n_beyond > 0)
+        fprintf(out, "<p class=\"note\">%zu events behind the first %d are not shown.</p>\n",
+                h->n_beyond, HISTORY_MAX_EVENTS);
+    if (h->n_others > 0)
+        fprintf(out, "<p class=\"note\">%zu events of other jobs are not shown.</p>\n",
+                h->n_others);
+}
+
+/* --- The timeline --- */
+
+static void print_legend(FILE *out)
+{
+    fputs("<p class=\"legend\">", out);
+    for (int i = 0; i < HISTORY_N_FATES; i++)
+        fprintf(out, "<span><i style=\"background:%s\"></i>%s</span>", fates[i].color,
+                fates[i].words);
+    fputs("</p>\n", out);
+}
+
+static void print_bar(const struct history_run *run, const struct scale *s, double lane, FILE *out)
+{
+    char text[JOB_TEXT_BYTES];
+    double x = x_of(s, run->begun_s);
+    double width = x_of(s, run->ended_s) - x;
+    fprintf(out, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"><title>",
+            fates[run->fate].class, x, TOP + run->rank * lane, width > 1 ? width : 1,
+            lane > 4 ? lane - 2 : lane * 0.9);
+    html_printf(out, "rank %d, generation %d: %s%s%s after %s; %s, pid %" PRId64, run->rank,
+                run->generation, fates[run->fate].words, run->signal[0] != '\0' ? ", " : "",
+                run->signal, duration(run->ended_s - run->begun_s, text), run->host, run->pid);
+    fputs("</title></rect>\n", out);
+}
+
+/* Where each generation begins, and what happened above the lanes. */
+static void print_moments(const struct history *h, const struct scale *s, int height, FILE *out)
+{
+    int next = 1;
+    for (size_t i = 0; i < h->n_runs; i++) {
+        if (h->runs[i].generation < next)
+            continue;
+        double x = x_of(s, h->runs[i].begun_s);
+        next = h->runs[i].generation + 1;
+        fprintf(out,
+                "<line class=\"generation\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"><title>"
+                "generation %d</title></line>\n",
+                x, x, TOP - 6, height, h->runs[i].generation);
+    }
+    for (size_t i = 0; i < h->n_marks && i < HISTORY_PAGE_LINES; i++) {
+        const struct history_mark *m = &h->marks[i];
+        double x = x_of(s, m->at_s);
+        fprintf(out, "<path class=\"%s\" d=\"M%.1f %d l-4 -7 h8 z\"><title>",
+                m->is_trouble ? "trouble" : "mark", x, TOP);
+        html_put(m->text, out);
+        fputs("</title></path>\n", out);
+    }
+}
+
+static void print_names(int n_lanes, double lane, FILE *out)
+{
+    int every = lane >= 12 ? 1 : (int)(12 / lane) + 1;
+    for (int rank = 0; rank < n_lanes; rank += every)
+        fprintf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">rank %d</text>\n", LEFT - 6,
+                TOP + rank * lane + (lane < 12 ? 9 : lane / 2 + 3), rank);
+}
+
+static void print_timeline(const struct history *h, const struct scale *s, FILE *out)
+{
+    int n_ranks = history_n_ranks(h);
+    int n_lanes = n_ranks < HISTORY_PAGE_LANES ? n_ranks : HISTORY_PAGE_LANES;
+    double lane = n_lanes > 0 ? (double)LANES_HEIGHT / n_lanes : LANE_MOST;
+    lane = lane < LANE_MOST ? lane : LANE_MOST;
+    int height = TOP + (int)ceil(n_lanes * lane) + 6;
+    size_t n_bars = 0;
+    fputs("<h2>Ranks</h2>\n", out);
+    print_legend(out);
+    fprintf(out, "<svg id=\"timeline\" viewBox=\"0 0 %d %d\" role=\"img\">\n", WIDTH, height);
+    print_ticks(s, height, out);
+    print_names(n_lanes, lane, out);
+    for (size_t i = 0; i < h->n_runs && n_bars < HISTORY_PAGE_BARS; i++) {
+        if (h->runs[i].rank >= n_lanes)
+            continue;
+        print_bar(&h->runs[i], s, lane, out);
+        n_bars++;
+    }
+    print_moments(h, s, height, out);
+    fputs("</svg>\n", out);
+    if (n_lanes < n_ranks || n_bars == HISTORY_PAGE_BARS)
+        fprintf(out, "<p class=\"note\">%d of %d ranks and %zu of %zu runs are drawn.</p>\n",
+                n_lanes, n_ranks, n_bars, h->n_runs);
+}
+
+/* --- Steps --- */
+
+static double y_of(double step_ms, double most_ms)
+{
+    return CHART_HEIGHT - 8 - (most_ms > 0 ? step_ms / most_ms : 0) * (CHART_HEIGHT - 8 - TOP - 8);
+}
+
+static void print_points(const struct history *h, const struct scale *s, double most_ms, FILE *out)
+{
+    size_t every = h->n_paces / HISTORY_PAGE_POINTS + 1;
+    fputs("<polyline class=\"line\" points=\"", out);
+    for (size_t i = 0; i < h->n_paces; i += every)
+        fprintf(out, "%.1f,%.1f ", x_of(s, h->paces[i].at_s), y_of(h->paces[i].step_ms, most_ms));
+    fputs("\"/>\n", out);
+    for (size_t i = 0; i < h->n_paces; i += every) {
+        const struct history_pace *p = &h->paces[i];
+        fprintf(out,
+                "<circle class=\"point\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"><title>step %" PRId64
+                ": %.4g ms; the slowest is rank %d: without it a step would take %.0f %% "
+                "less</title></circle>\n",
+                x_of(s, p->at_s), y_of(p->step_ms, most_ms), p->steps, p->step_ms, p->slowest,
+                100 * p->share);
+    }
+}
+
+static void print_steps(const struct history *h, const struct scale *s, FILE *out)
+{
+    double most_ms = 0;
+    if (h->n_paces == 0)
+        return;
+    for (size_t i = 0; i < h->n_paces; i++)
+        most_ms = h->paces[i].step_ms > most_ms ? h->paces[i].step_ms : most_ms;
+    fputs("<h2>Time of a step</h2>\n", out);
+    fprintf(out, "<svg id=\"steps\" viewBox=\"0 0 %d %d\" role=\"img\">\n", WIDTH, CHART_HEIGHT);
+    print_ticks(s, CHART_HEIGHT - 8, out);
+    for (int i = 0; i <= 2; i++) {
+        double ms = most_ms * i / 2;
+        double y = y_of(ms, most_ms);
+        fprintf(out, "<line class=\"axis\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>", LEFT,
+                WIDTH - 10, y, y);
+        fprintf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.3g ms</text>\n", LEFT - 6,
+                y + 4, ms);
+    }
+    print_points(h, s, most_ms, out);
+    fputs("</svg>\n", out);
+}
+
+/* --- Tables --- */
+
+static void print_failures(const struct history *h, FILE *out)
+{
+    char text[JOB_TEXT_BYTES];
+    size_t n = 0;
+    for (size_t i = 0; i < h->n_runs && n < HISTORY_PAGE_LINES; i++) {
+        const struct history_run *run = &h->runs[i];
+        if (run->fate != FATE_FAILED && run->fate != FATE_CONSEQUENCE)
+            continue;
+        if (n++ == 0)
+            fputs("<h2>Failures</h2>\n<table id=\"failures\"><tr><th class=\"n\">after</th>"
+                  "<th class=\"n\">generation</th><th class=\"n\">rank</th><th>host</th>"
+                  "<th class=\"n\">pid</th><th>how</th><th class=\"n\">had run for</th></tr>\n",
+                  out);
+        fprintf(out,
+                "<tr><td class=\"n\">%s</td><td class=\"n\">%d</td><td class=\"n\">%d</td><td>",
+                duration(run->ended_s - h->first_s, text), run->generation, run->rank);
+        html_put(run->host, out);
+        fprintf(out, "</td><td class=\"n\">%" PRId64 "</td><td>", run->pid);
+        if (run->signal[0] != '\0')
+            html_printf(out, "killed by %s", run->signal);
+        else
+            fprintf(out, "exit status %d", run->code);
+        fprintf(out, "%s</td><td class=\"n\">%s</td></tr>\n",
+                run->fate == FATE_CONSEQUENCE ? ", as another one was lost" : "",
+                duration(run->ended_s - run->begun_s, text));
+    }
+    if (n > 0)
+        fputs("</table>\n", out);
+}
+
+static void print_marks(const struct history *h, FILE *out)
+{
+    char text[JOB_TEXT_BYTES];
+    if (h->n_marks == 0)
+        return;
+    fputs("<h2>What happened</h2>\n<table id=\"events\"><tr><th class=\"n\">after</th>"
+          "<th class=\"n\">generation</th><th class=\"n\">node</th><th></th></tr>\n",
+          out);
+    for (size_t i = 0; i < h->n_marks && i < HISTORY_PAGE_LINES; i++) {
+        const struct history_mark *m = &h->marks[i];
+        fprintf(out,
+                "<tr><td class=\"n\">%s</td><td class=\"n\">%d</td><td class=\"n\">%d</td>"
+                "<td%s>",
+                duration(m->at_s - h->first_s, text), m->generation, m->node,
+                m->is_trouble ? " class=\"bad\"" : "");
+        html_put(m->text, out);
+        fputs("</td></tr>\n", out);
+    }
+    fputs("</table>\n", out);
+    if (h->n_marks > HISTORY_PAGE_LINES)
+        fprintf(out, "<p class=\"note\">%zu more are not shown.</p>\n",
+                h->n_marks - HISTORY_PAGE_LINES);
+}
+
+int history_page_print(const struct history *h, const char *version, FILE *out)
+{
+    double span_s = h->last_s - h->first_s;
+    const struct scale s = {.first_s = h->first_s, .span_s = span_s > 0.001 ? span_s : 0.001};
+    fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+          "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+          "style-src 'unsafe-inline'\">\n<title>Job ",
+          out);
+    html_put(h->job, out);
+    fprintf(out, "</title>\n<style>%s</style></head>\n<body>\n", style);
+    print_summary(h, out);
+    print_timeline(h, &s, out);
+    print_steps(h, &s, out);
+    print_failures(h, out);
+    print_marks(h, out);
+    print_notes(h, out);
+    fputs("<p class=\"note\">Made by ddpctl ", out);
+    html_put(version, out);
+    fputs(" report.</p>\n</body></html>\n", out);
+    return ferror(out) != 0 ? -EIO : 0;
+}

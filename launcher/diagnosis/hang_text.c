@@ -1,0 +1,152 @@
+#include "hang_text.h"
+
+#include "launcher/supervisor/hang.h"
+#include "segments/call_kind.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+struct out {
+    char *buf;
+    size_t n, at;
+};
+
+__attribute__((format(printf, 2, 3))) static void add(struct out *o, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(o->buf + o->at, o->n - o->at, format, args);
+    va_end(args);
+    if (n > 0)
+        o->at = o->at + (size_t)n < o->n ? o->at + (size_t)n : o->n - 1;
+}
+
+static void add_bytes(struct out *o, uint64_t bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    while (value >= 1024 && unit + 1 < sizeof units / sizeof *units) {
+        value /= 1024;
+        unit++;
+    }
+    add(o, "%.4g %s", value, units[unit]);
+}
+
+char *hang_text_call(const struct progress_call *call, char buf[HANG_CALL_BYTES])
+{
+    struct out o = {.buf = buf, .n = HANG_CALL_BYTES};
+    add(&o, "%s #%" PRIu32, call_kind_name(call->kind), call->number);
+    if (call->bytes > 0) {
+        add(&o, " (");
+        add_bytes(&o, call->bytes);
+        add(&o, ", %s)", call_dtype_name(call->dtype));
+    }
+    if (call->group != 0)
+        add(&o, " of group %04x", call->group);
+    return buf;
+}
+
+static void add_time(struct out *o, uint64_t ms)
+{
+    if (ms < 10000)
+        add(o, "%.1f s", (double)ms / 1000);
+    else
+        add(o, "%" PRIu64 " s", ms / 1000);
+}
+
+/* "ranks 0, 2 and 3" */
+static void add_waiting(struct out *o, const struct hang_finding *f, struct rank_numbers numbers)
+{
+    const int n_named = f->n_waiting < HANG_NAMED ? f->n_waiting : HANG_NAMED;
+    const int n_more = f->n_waiting - n_named;
+    add(o, f->n_waiting == 1 ? "rank" : "ranks");
+    for (int i = 0; i < n_named; i++)
+        add(o, "%s %d",
+            i == 0                            ? ""
+            : n_more == 0 && i == n_named - 1 ? " and"
+                                              : ",",
+            rank_number(numbers, f->waiting[i]));
+    if (n_more > 0)
+        add(o, " and %d more", n_more);
+    add(o, f->n_waiting == 1 ? " waits" : " wait");
+}
+
+static void add_missing(struct out *o, const struct hang_finding *f, struct rank_numbers numbers)
+{
+    char call[HANG_CALL_BYTES];
+    const int rank = rank_number(numbers, f->rank);
+    if (f->kind == HANG_NOT_JOINED)
+        add(o, "rank %d has not joined the others", rank);
+    else if (f->has_call)
+        add(o, "rank %d is missing in %s", rank, hang_text_call(&f->call, call));
+    else
+        add(o, "rank %d keeps others waiting", rank);
+    if (f->n_alike > 0)
+        add(o, ", as %d more %s", f->n_alike, f->n_alike == 1 ? "is" : "are");
+    if (f->n_waiting == 0)
+        return;
+    add(o, "; ");
+    add_waiting(o, f, numbers);
+    add(o, f->kind == HANG_NOT_JOINED ? " for it since "
+           : f->has_call              ? " in it since "
+                                      : " since ");
+    add_time(o, f->waiting_ms);
+    if (f->kind == HANG_MISSING && f->has_last)
+        add(o, "; its own last call was %s", hang_text_call(&f->last, call));
+}
+
+static void add_all_wait(struct out *o, const struct hang_finding *f, struct rank_numbers numbers)
+{
+    char call[HANG_CALL_BYTES];
+    const bool is_elsewhere = f->has_call && (!f->has_last || f->last.state != PROGRESS_WAITS ||
+                                              f->last.number != f->call.number);
+    if (is_elsewhere && !f->is_stopped)
+        add(o, "rank %d waits elsewhere: all others wait", rank_number(numbers, f->rank));
+    else
+        add(o, "all ranks wait");
+    if (f->has_call)
+        add(o, " in %s", hang_text_call(&f->call, call));
+    add(o, " since ");
+    add_time(o, f->still_ms);
+    if (is_elsewhere && f->has_last && f->last.state == PROGRESS_WAITS)
+        add(o, "; it is in %s", hang_text_call(&f->last, call));
+}
+
+static void add_silent(struct out *o, const struct hang_finding *f, struct rank_numbers numbers)
+{
+    add(o, "nothing was heard of any rank for ");
+    add_time(o, f->still_ms);
+    if (f->is_odd)
+        add(o, "; rank %d sleeps where no other does", rank_number(numbers, f->rank));
+}
+
+char *hang_text(const struct hang_finding *f, struct rank_numbers numbers,
+                char buf[HANG_TEXT_BYTES])
+{
+    struct out o = {.buf = buf, .n = HANG_TEXT_BYTES};
+    buf[0] = '\0';
+    switch (f->kind) {
+    case HANG_MISSING:
+    case HANG_NOT_JOINED:
+        add_missing(&o, f, numbers);
+        break;
+    case HANG_ALL_WAIT:
+        add_all_wait(&o, f, numbers);
+        break;
+    case HANG_SILENT:
+        add_silent(&o, f, numbers);
+        break;
+    }
+    const bool is_named = f->kind == HANG_MISSING || f->kind == HANG_NOT_JOINED;
+    if (f->is_stopped && is_named)
+        add(&o, "; it is stopped by a signal");
+    else if (f->is_stopped)
+        add(&o, "; rank %d is stopped by a signal", rank_number(numbers, f->rank));
+    else if (f->is_guess)
+        add(&o, "; which one is at fault cannot be told: rank %d is taken",
+            rank_number(numbers, f->rank));
+    return buf;
+}

@@ -1,0 +1,190 @@
+#include "stack.h"
+
+#include "hang_text.h"
+#include "launcher/platform/json_value.h"
+#include "segments/call_kind.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+void stack_fini(struct stack *s)
+{
+    free(s->text);
+    *s = (struct stack){0};
+}
+
+/* --- What gdb says --- */
+
+static bool is_frame(const char *line)
+{
+    return line[0] == '#' || strncmp(line, "Thread ", 7) == 0;
+}
+
+/* A line that is kept moves to the front, its newline with it if it has one. */
+bool stack_keep_frames(char *text, const char **ret_trouble)
+{
+    char *out = text, *last = text;
+    size_t last_len = 0;
+    bool any = false;
+    for (char *line = text; *line != '\0';) {
+        size_t n = strcspn(line, "\n");
+        size_t whole = n + (line[n] == '\n');
+        if (is_frame(line)) {
+            memmove(out, line, whole);
+            out += whole;
+            any = true;
+        } else if (!any && n > 0) {
+            last = line;
+            last_len = n;
+        }
+        line += whole;
+    }
+    if (any)
+        *out = '\0';
+    else
+        last[last_len] = '\0';
+    *ret_trouble = any ? "" : last;
+    return any;
+}
+
+/* --- In words --- */
+
+/* "sleeps in futex_wait_queue, system call futex", "is stopped by a signal". returns buf */
+static char *describe_state(const struct stack *s, char *buf, size_t n)
+{
+    const char *call = co_process_syscall_name(s->where.syscall);
+    char number[32] = "";
+    if (call == NULL && s->where.syscall >= 0) {
+        snprintf(number, sizeof number, "%d", s->where.syscall);
+        call = number;
+    }
+    const char *state = s->process.state == 'R'   ? "runs"
+                        : s->process.state == 'T' ? "is stopped by a signal"
+                        : s->process.state == 't' ? "is stopped by who traces it"
+                        : s->process.state == 'D' ? "waits in the kernel, and no signal reaches it"
+                        : s->process.state == 'Z' ? "has ended"
+                                                  : "sleeps";
+    bool is_at = s->where.wchan[0] != '\0' && s->process.state != 'R' && s->process.state != 'Z';
+    snprintf(buf, n, "%s%s%s%s%s", state, is_at ? " in " : "", is_at ? s->where.wchan : "",
+             call != NULL ? ", system call " : "", call != NULL ? call : "");
+    return buf;
+}
+
+/* Each line of it behind blanks. */
+static void print_lines(const char *text, const char *indent, FILE *out)
+{
+    while (*text != '\0') {
+        size_t n = strcspn(text, "\n");
+        fprintf(out, "%s%.*s\n", indent, (int)n, text);
+        text += n + (text[n] == '\n');
+    }
+}
+
+/* What libddp says of itself: the last call of each group. */
+static void print_calls(const struct stack *s, FILE *out)
+{
+    static const char *const states[] = {[PROGRESS_OUTSIDE] = "its last call was",
+                                         [PROGRESS_BEGUN] = "it has begun",
+                                         [PROGRESS_WAITS] = "it waits in"};
+    char text[HANG_CALL_BYTES];
+    if (!s->has_progress)
+        return;
+    fprintf(out, "  libddp: %" PRIu64 " steps", s->progress.steps_before + s->progress.steps);
+    for (unsigned i = 0; i < s->progress.n_calls; i++) {
+        const struct progress_call *call = &s->progress.call[i];
+        fprintf(out, "; %s %s", states[call->state], hang_text_call(call, text));
+    }
+    fputc('\n', out);
+}
+
+void stack_print(const struct stack *s, FILE *out)
+{
+    char state[256];
+    if (!s->is_there) {
+        fprintf(out, "rank %d (pid %d): has ended\n", s->rank, s->pid);
+        return;
+    }
+    fprintf(out, "rank %d (pid %d, %s): %s", s->rank, s->pid, s->process.name,
+            describe_state(s, state, sizeof state));
+    if (s->where.tracer != 0)
+        fprintf(out, "; process %d traces it", s->where.tracer);
+    fputc('\n', out);
+    print_calls(s, out);
+    if (s->text != NULL)
+        print_lines(s->text, "  ", out);
+    if (s->where.kernel[0] != '\0' && s->text == NULL) {
+        fputs("  in the kernel:\n", out);
+        print_lines(s->where.kernel, "    ", out);
+    }
+    if (s->note[0] != '\0')
+        fprintf(out, "  note: %s\n", s->note);
+}
+
+/* --- As JSON --- */
+
+static json_t *make_kernel(const char *kernel)
+{
+    json_t *list = json_array();
+    while (*kernel != '\0') {
+        size_t n = strcspn(kernel, "\n");
+        json_array_append_new(list, json_value_bytes(kernel, n));
+        kernel += n + (kernel[n] == '\n');
+    }
+    return list;
+}
+
+static json_t *make_calls(const struct progress *p)
+{
+    static const char *const states[] = {
+        [PROGRESS_OUTSIDE] = "outside", [PROGRESS_BEGUN] = "begun", [PROGRESS_WAITS] = "waits"};
+    json_t *list = json_array();
+    for (unsigned i = 0; i < p->n_calls; i++) {
+        const struct progress_call *call = &p->call[i];
+        json_t *bytes = json_value_number(call->bytes > 0, (int64_t)call->bytes);
+        json_array_append_new(list, json_pack("{s:s,s:I,s:o,s:s,s:i,s:s}", "op",
+                                              call_kind_name(call->kind), "number",
+                                              (json_int_t)call->number, "bytes", bytes, "dtype",
+                                              call_dtype_name(call->dtype), "group",
+                                              (int)call->group, "state", states[call->state]));
+    }
+    return list;
+}
+
+static json_t *text_or_null(const char *text)
+{
+    return json_value_text(text[0] != '\0' ? text : NULL);
+}
+
+/* What the kernel says of it. */
+static json_t *make_place(const struct stack *s)
+{
+    const char *call = co_process_syscall_name(s->where.syscall);
+    char state[2] = {s->process.state, '\0'};
+    return json_pack("{s:i,s:i,s:s,s:o,s:i,s:o,s:o,s:o,s:o,s:o}", "rank", s->rank, "pid",
+                     (int)s->pid, "state", state, "name", json_value_text(s->process.name),
+                     "threads", s->process.n_threads, "wchan", text_or_null(s->where.wchan),
+                     "syscall", json_value_text(call), "syscall_number",
+                     json_value_number(s->where.syscall >= 0, s->where.syscall), "tracer",
+                     json_value_number(s->where.tracer != 0, s->where.tracer), "kernel",
+                     make_kernel(s->where.kernel));
+}
+
+json_t *stack_json_make(const struct stack *s)
+{
+    static const char *const sources[] = {[STACK_NONE] = "",
+                                          [STACK_SIGNAL] = "signal",
+                                          [STACK_PY_SPY] = "py-spy",
+                                          [STACK_GDB] = "gdb"};
+    const struct progress *p = &s->progress;
+    if (!s->is_there)
+        return json_pack("{s:i,s:i,s:n}", "rank", s->rank, "pid", (int)s->pid, "state");
+    json_t *all = make_place(s);
+    json_object_set_new(all, "source", text_or_null(sources[s->source]));
+    json_object_set_new(all, "stack", json_value_text(s->text));
+    json_object_set_new(all, "note", text_or_null(s->note));
+    json_object_set_new(all, "steps",
+                        json_value_number(s->has_progress, (int64_t)(p->steps_before + p->steps)));
+    json_object_set_new(all, "calls", s->has_progress ? make_calls(p) : json_null());
+    return all;
+}

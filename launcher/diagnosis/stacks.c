@@ -1,0 +1,341 @@
+#include "stacks.h"
+
+#include "flights.h"
+#include "launcher/stdio/output.h"
+#include "stack_tool.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/scope.h"
+#include "console/job_request.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* The happy path: /proc is read; signals are sent; a timer looks at what the ranks write until all
+ * are quiet; tools are run, the next when one has ended; dumps that torch writes meanwhile are
+ * waited for; on_done(). All of it begins with the timer, so that on_done() is never called from
+ * within stacks_begin(). */
+
+enum {
+    N_TOOLS = 2, /* at a time */
+    LOOK_MS = 50,
+    ANSWER_MS = 2000,     /* a rank that writes nothing by then will not */
+    ALL_BYTES = 1 << 20,  /* of all stacks together: they travel in one answer */
+    MAX_BYTES = 64 << 10, /* of one */
+    ESCAPE_BYTES = 6,     /* what a byte comes to in JSON, at most */
+    PATH_LINE_BYTES = 128,
+};
+
+/* The answer has each stack twice, as it is and in its text, where a line has two blanks more,
+ * which is less than an escape. The rest is for what else is told of the ranks. */
+_Static_assert(2 * ESCAPE_BYTES * ALL_BYTES <= JOB_ANSWER_BYTES_MAX / 4 * 3,
+               "an answer with all stacks must not be too long for ddpctl");
+
+struct target {
+    struct stacks *s;
+    struct stack stack;
+    int local_rank;
+    bool waits; /* its answer to the signal is awaited */
+    bool needs_tool;
+    size_t from, to;             /* of its stderr: where its answer begins, and ends so far */
+    struct stack_tool *tool;     /* runs */
+    enum stack_source tool_kind; /* while it runs */
+};
+
+struct stacks {
+    struct stacks_opts opts;
+    uv_loop_t *loop;
+    uv_timer_t timer;
+    uint64_t begun_ms, changed_ms; /* something was written */
+    int n, n_tools, next;          /* next: whose turn it is for a tool */
+    char *py_spy, *gdb;            /* owned; NULL: not installed */
+    size_t max_bytes;
+    struct target targets[];
+};
+
+static void go_on(struct stacks *s);
+
+static void on_timer(uv_timer_t *timer)
+{
+    go_on(timer->data);
+}
+
+static void set_timer(struct stacks *s, uint64_t ms)
+{
+    uv_update_time(s->loop);
+    uv_timer_start(&s->timer, on_timer, ms, 0);
+}
+
+/* --- The signal --- */
+
+/* Our rank, and no other process of that pid: the nursery's children are ours, and it alone can
+ * reap them. */
+static int signal_rank(const struct stacks *s, const struct stack *stack)
+{
+    struct co_process now;
+    co_autoclose_fd int fd = (int)syscall(SYS_pidfd_open, stack->pid, 0);
+    if (fd < 0 || co_process_look(stack->pid, &now, NULL) < 0 || now.parent != s->opts.parent ||
+        now.start_ticks != stack->process.start_ticks)
+        return -ESRCH;
+    return syscall(SYS_pidfd_send_signal, fd, s->opts.signal, NULL, 0) < 0 ? -errno : 0;
+}
+
+static void note_other_file(struct target *t, const char *path)
+{
+    snprintf(t->stack.note, sizeof t->stack.note, "the signal was sent; what it wrote is in %.*s",
+             PATH_LINE_BYTES, path);
+}
+
+static void ask_rank(struct stacks *s, struct target *t, const char *stderr_path)
+{
+    struct stack *stack = &t->stack;
+    const char *name = sigabbrev_np(s->opts.signal);
+    if (!co_process_catches(&stack->where, s->opts.signal)) {
+        snprintf(stack->note, sizeof stack->note, "it has no handler for SIG%s",
+                 name != NULL ? name : "?");
+        return;
+    }
+    t->from = t->to = output_written(s->opts.output, t->local_rank);
+    if (signal_rank(s, stack) < 0)
+        return;
+    t->waits = stderr_path == NULL;
+    t->needs_tool = false;
+    if (stderr_path != NULL)
+        note_other_file(t, stderr_path);
+}
+
+/* More was written: the answer is not over. */
+static void hear(struct stacks *s, struct target *t)
+{
+    size_t written = output_written(s->opts.output, t->local_rank);
+    if (written != t->to)
+        s->changed_ms = co_now_ms();
+    t->to = written;
+}
+
+static void take_answer(struct stacks *s, struct target *t)
+{
+    size_t from, n;
+    char *bytes = output_since(s->opts.output, t->local_rank, t->from, &from, &n);
+    t->waits = false;
+    if (bytes == NULL) {
+        t->needs_tool = true; /* another kind of handler */
+        snprintf(t->stack.note, sizeof t->stack.note, "it wrote nothing when it got the signal");
+        return;
+    }
+    const size_t kept = n < s->max_bytes ? n : s->max_bytes;
+    if ((t->stack.text = malloc(kept + 1)) != NULL)
+        *(char *)mempcpy(t->stack.text, bytes, kept) = '\0';
+    t->stack.source = STACK_SIGNAL;
+    free(bytes);
+}
+
+/* returns whether answers are awaited still */
+static bool await_answers(struct stacks *s)
+{
+    bool waits = false;
+    for (int i = 0; i < s->n; i++) {
+        if (s->targets[i].waits)
+            hear(s, &s->targets[i]);
+        waits |= s->targets[i].waits;
+    }
+    uint64_t now_ms = co_now_ms();
+    bool is_quiet = s->changed_ms != 0 && now_ms - s->changed_ms >= STACKS_QUIET_MS;
+    if (waits && !is_quiet && now_ms - s->begun_ms < ANSWER_MS)
+        return true;
+    for (int i = 0; i < s->n; i++)
+        if (s->targets[i].waits)
+            take_answer(s, &s->targets[i]);
+    return false;
+}
+
+/* --- Tools --- */
+
+static void on_tool_done(void *arg, const char *text, bool timed_out)
+{
+    struct target *t = arg;
+    struct stack *stack = &t->stack;
+    const char *trouble = "it said nothing";
+    char *copy = strdup(text);
+    bool is_good = copy != NULL && *copy != '\0';
+    t->tool = NULL;
+    t->s->n_tools--;
+    if (is_good && t->tool_kind == STACK_GDB)
+        is_good = stack_keep_frames(copy, &trouble);
+    if (is_good && t->tool_kind == STACK_PY_SPY && strstr(copy, "Thread ") == NULL)
+        is_good = stack_keep_frames(copy, &trouble); /* it complains: its last line says why */
+    if (is_good) {
+        stack->text = copy;
+        stack->source = t->tool_kind;
+        copy = NULL;
+    } else {
+        snprintf(stack->note, sizeof stack->note, "%s: %.180s",
+                 t->tool_kind == STACK_GDB ? "gdb" : "py-spy",
+                 timed_out ? "it did not end in time" : trouble);
+    }
+    free(copy);
+    go_on(t->s);
+}
+
+/* Neither the user's settings of gdb nor the network are needed for a stack. */
+static int run_tool(struct stacks *s, struct target *t, struct co_error *err)
+{
+    char pid[16];
+    snprintf(pid, sizeof pid, "%d", t->stack.pid);
+    char *const py_spy[] = {"py-spy", "dump", "--pid", pid, NULL};
+    char *const gdb[] = {"gdb",
+                         "-nx",
+                         "-batch",
+                         "-iex",
+                         "set debuginfod enabled off",
+                         "-iex",
+                         "set auto-load off",
+                         "-p",
+                         pid,
+                         "-ex",
+                         "thread apply all -ascending bt 32",
+                         NULL};
+    bool is_python = t->stack.is_python && s->py_spy != NULL;
+    t->tool_kind = is_python ? STACK_PY_SPY : STACK_GDB;
+    const struct stack_tool_opts opts = {.path = is_python ? s->py_spy : s->gdb,
+                                         .argv = is_python ? py_spy : gdb,
+                                         .max_bytes = s->max_bytes,
+                                         .timeout_ms = STACKS_TOOL_MS,
+                                         .on_done = on_tool_done,
+                                         .arg = t};
+    return stack_tool_begin(s->loop, &opts, &t->tool, err);
+}
+
+/* Why no tool may look at it; NULL: one may. */
+static const char *tool_hindrance(const struct stacks *s, const struct target *t)
+{
+    const struct stack *stack = &t->stack;
+    if (stack->process.state == 'T' || stack->process.state == 't' || stack->where.tracer != 0 ||
+        stack->process.state == 'Z' || stack->process.state == 'D')
+        return ""; /* its state says it */
+    if (s->gdb == NULL && (!stack->is_python || s->py_spy == NULL))
+        return stack->is_python ? "neither py-spy nor gdb is installed" : "gdb is not installed";
+    if (co_now_ms() - s->begun_ms > STACKS_TOTAL_MS - STACKS_TOOL_MS)
+        return "there was no time left for it";
+    return NULL;
+}
+
+static void begin_tool(struct stacks *s, struct target *t)
+{
+    struct co_error err;
+    const char *hindrance = tool_hindrance(s, t);
+    if (hindrance != NULL) {
+        if (t->stack.note[0] == '\0')
+            snprintf(t->stack.note, sizeof t->stack.note, "%s", hindrance);
+        return;
+    }
+    if (run_tool(s, t, &err) < 0)
+        snprintf(t->stack.note, sizeof t->stack.note, "%.200s", err.text);
+    else
+        s->n_tools++;
+}
+
+/* returns whether some run, or are about to */
+static bool run_tools(struct stacks *s)
+{
+    while (s->next < s->n && s->n_tools < N_TOOLS) {
+        struct target *t = &s->targets[s->next++];
+        if (t->needs_tool && s->opts.has_tools)
+            begin_tool(s, t);
+    }
+    return s->n_tools > 0;
+}
+
+/* --- All of it --- */
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct stacks *s = handle->data;
+    for (int i = 0; i < s->n; i++)
+        stack_fini(&s->targets[i].stack);
+    free(s->py_spy);
+    free(s->gdb);
+    flights_destroy(s->opts.flights);
+    free(s);
+}
+
+void stacks_cancel(struct stacks *s)
+{
+    if (s == NULL)
+        return;
+    for (int i = 0; i < s->n; i++)
+        stack_tool_cancel(s->targets[i].tool);
+    uv_close((uv_handle_t *)&s->timer, on_closed);
+}
+
+static void report(struct stacks *s)
+{
+    struct stack *list = calloc((size_t)s->n + 1, sizeof *list);
+    for (int i = 0; list != NULL && i < s->n; i++)
+        list[i] = s->targets[i].stack;
+    s->opts.on_done(s->opts.arg, list, list != NULL ? s->n : 0, s->opts.flights);
+    free(list);
+    uv_close((uv_handle_t *)&s->timer, on_closed);
+}
+
+/* From the loop: the timer, or the end of a tool. */
+static void go_on(struct stacks *s)
+{
+    if (await_answers(s))
+        set_timer(s, LOOK_MS);
+    else if (run_tools(s))
+        return; /* the end of one comes here again */
+    else if (flights_look(s->opts.flights, co_now_ms()))
+        set_timer(s, LOOK_MS);
+    else
+        report(s);
+}
+
+static void look(struct stacks *s, struct target *t, const struct stacks_rank *rank)
+{
+    struct stack *stack = &t->stack;
+    *t = (struct target){.s = s, .local_rank = rank->local_rank};
+    stack->rank = rank->rank;
+    stack->pid = rank->pid;
+    stack->is_there = co_process_look(rank->pid, &stack->process, NULL) == 0;
+    if (!stack->is_there)
+        return;
+    co_process_where(rank->pid, &stack->where);
+    stack->has_progress = rank->progress != NULL;
+    if (stack->has_progress)
+        stack->progress = *rank->progress;
+    stack->is_python = co_process_is_python(rank->pid);
+    t->needs_tool = true;
+}
+
+int stacks_begin(uv_loop_t *loop, const struct stacks_opts *opts, const struct stacks_rank *ranks,
+                 int n, struct stacks **ret, struct co_error *err)
+{
+    struct stacks *s = calloc(1, sizeof *s + (size_t)n * sizeof s->targets[0]);
+    if (s == NULL)
+        return co_fail(err, -ENOMEM, "no memory for the stacks of %d ranks", n);
+    s->opts = *opts;
+    s->loop = loop;
+    s->n = n;
+    s->begun_ms = co_now_ms();
+    s->max_bytes = n > ALL_BYTES / MAX_BYTES ? ALL_BYTES / (size_t)n : MAX_BYTES;
+    if (opts->has_tools) {
+        s->py_spy = stack_tool_find("py-spy");
+        s->gdb = stack_tool_find("gdb");
+    }
+    for (int i = 0; i < n; i++)
+        look(s, &s->targets[i], &ranks[i]);
+    for (int i = 0; i < n && opts->signal != 0; i++)
+        if (s->targets[i].stack.is_there)
+            ask_rank(s, &s->targets[i], ranks[i].stderr_path);
+    uv_timer_init(loop, &s->timer);
+    s->timer.data = s;
+    set_timer(s, 0);
+    *ret = s;
+    return 0;
+}

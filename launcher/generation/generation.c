@@ -1,0 +1,223 @@
+#include "generation.h"
+
+#include "launcher/job/job_spec.h"
+#include "listen.h"
+#include "node_memory.h"
+#include "scale.h"
+
+#include "common/error.h"
+#include "common/scope.h"
+#include "rendezvous/net/allow.h"
+#include "rendezvous/server/server.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* A port that nobody has, for a script that makes its own store there. */
+static int find_free_port(uint16_t *ret_port, struct co_error *err)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
+    socklen_t n = sizeof a;
+    co_autoclose_fd int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) < 0 ||
+        getsockname(fd, (struct sockaddr *)&a, &n) < 0)
+        return co_fail(err, -errno, "cannot find a free port: %s", strerror(errno));
+    *ret_port = ntohs(a.sin_port);
+    return 0;
+}
+
+static struct server_opts store_opts(const struct generation_notes *notes)
+{
+    return (struct server_opts){
+        .on_refused = notes->on_store_refused, .on_control = notes->on_control, .arg = notes->arg};
+}
+
+/* Without a store of ours: the port where rank 0 may make its own. That of a roster which has the
+ * same number is not free for it. */
+static int choose_port(const struct job_spec *spec, uint32_t world_size, struct generation *g,
+                       struct co_error *err)
+{
+    bool is_taken = spec->world.keeps_rank_0 && spec->store == STORE_AUTO;
+    g->agent_store = job_spec_agent_store(spec, world_size);
+    g->master_port = spec->master_port;
+    if (g->agent_store || (g->master_port != 0 && !is_taken))
+        return 0;
+    return find_free_port(&g->master_port, err);
+}
+
+static int open_store(const struct job_spec *spec, uv_loop_t *loop,
+                      const struct generation_notes *notes, struct generation *g,
+                      struct co_error *err)
+{
+    int rc = choose_port(spec, (uint32_t)spec->n_local, g, err);
+    if (rc < 0 || !g->agent_store)
+        return rc;
+    struct server_opts opts = store_opts(notes);
+    opts.port = spec->master_port;
+    rc = server_start(loop, &opts, &g->store, err);
+    if (rc < 0)
+        return co_fail_in(err, "cannot open the store");
+    g->master_port = server_port(g->store);
+    return 0;
+}
+
+static int make_memory(const struct job_spec *spec, uint32_t number, uv_loop_t *loop,
+                       const struct generation_notes *notes, struct node_memory **ret,
+                       struct co_error *err)
+{
+    const struct node_memory_opts opts = {.n_local = spec->n_local,
+                                          .generation = number,
+                                          .mends = job_spec_mends(spec),
+                                          .on_note = notes->on_memory_note,
+                                          .on_joined = notes->on_joined,
+                                          .on_asked = notes->on_asked,
+                                          .on_death = notes->on_death,
+                                          .find_hold = notes->find_hold,
+                                          .arg = notes->arg};
+    return node_memory_create(loop, &opts, ret, err);
+}
+
+static int make_scale(const struct job_spec *spec, uv_loop_t *loop,
+                      const struct generation_notes *notes, struct scale **ret,
+                      struct co_error *err)
+{
+    if (job_spec_asks(spec) &&
+        scale_create(loop, spec->n_local, notes->on_saved, notes->arg, ret) < 0)
+        return co_fail(err, -ENOMEM, "no memory for %d ranks' sockets", spec->n_local);
+    return 0;
+}
+
+int generation_open(const struct job_spec *spec, uint32_t number, uv_loop_t *loop,
+                    const struct generation_notes *notes, struct generation *ret,
+                    struct co_error *err)
+{
+    *ret = (struct generation){0};
+    int rc = make_memory(spec, number, loop, notes, &ret->memory, err);
+    if (rc == 0)
+        rc = make_scale(spec, loop, notes, &ret->scale, err);
+    if (rc == 0)
+        rc = open_store(spec, loop, notes, ret, err);
+    return rc;
+}
+
+int generation_renew(const struct job_spec *spec, uint32_t number, uv_loop_t *loop,
+                     const struct generation_notes *notes, struct generation *g,
+                     struct co_error *err)
+{
+    struct generation next;
+    if (spec->master_port != 0) /* the same number once more; else the two must not be the same */
+        generation_close_store(g);
+    int rc = generation_open(spec, number, loop, notes, &next, err);
+    if (rc < 0) {
+        generation_close(&next);
+        return rc;
+    }
+    generation_close(g);
+    *g = next;
+    return 0;
+}
+
+int generation_renew_ranks(const struct job_spec *spec, uint32_t number, uv_loop_t *loop,
+                           const struct generation_notes *notes, struct generation *g,
+                           struct co_error *err)
+{
+    struct scale *scale = NULL;
+    struct node_memory *memory;
+    int rc = make_scale(spec, loop, notes, &scale, err);
+    if (rc < 0)
+        return rc;
+    rc = make_memory(spec, number, loop, notes, &memory, err);
+    if (rc < 0) {
+        scale_close(scale);
+        return rc;
+    }
+    scale_close(g->scale);
+    node_memory_close(g->memory);
+    g->scale = scale;
+    g->memory = memory;
+    return 0;
+}
+
+int generation_mend(struct generation *g, uint32_t number, const struct broker_world *world,
+                    struct co_error *err)
+{
+    int rc = node_memory_renew(g->memory, number, world, err);
+    if (rc == 0 && g->scale != NULL)
+        scale_renew(g->scale);
+    return rc;
+}
+
+/* --- A store for several nodes --- */
+
+/* As address_as_v6() has them. */
+static struct in6_addr as_v6(const struct message_address *a)
+{
+    struct in6_addr v6 = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
+    if (a->family == 4)
+        memcpy(v6.s6_addr + 12, a->bytes, 4);
+    else
+        memcpy(v6.s6_addr, a->bytes, sizeof v6.s6_addr);
+    return v6;
+}
+
+static int make_allow(const struct job_spec *spec, const struct generation_reach *reach,
+                      struct allow_list **ret, struct co_error *err)
+{
+    co_autofree struct in6_addr *hosts = calloc(reach->n_allowed + 1, sizeof *hosts);
+    co_autofree struct allow_list *allow = calloc(1, sizeof *allow);
+    if (hosts == NULL || allow == NULL)
+        return co_fail(err, -ENOMEM, "no memory for %u addresses", reach->n_allowed);
+    if (spec->world.store_allow != NULL)
+        *allow = *spec->world.store_allow;
+    for (uint32_t i = 0; i < reach->n_allowed; i++)
+        hosts[i] = as_v6(&reach->allowed[i]);
+    if (allow_set_hosts(allow, hosts, reach->n_allowed) < 0)
+        return co_fail(err, -ENOMEM, "no memory for %u addresses", reach->n_allowed);
+    *ret = co_take(&allow);
+    return 0;
+}
+
+int generation_open_store(const struct job_spec *spec, const struct generation_reach *reach,
+                          uv_loop_t *loop, const struct generation_notes *notes,
+                          struct generation *g, struct co_error *err)
+{
+    int rc = choose_port(spec, reach->world_size, g, err);
+    if (rc < 0 || !g->agent_store)
+        return rc;
+    rc = make_allow(spec, reach, &g->allow, err);
+    if (rc < 0)
+        return rc;
+    struct server_opts opts = store_opts(notes);
+    opts.allow = g->allow;
+    rc = server_create(loop, &opts, &g->store, err);
+    if (rc == 0)
+        rc = listen_for(g->store, reach->host, spec->master_port, err);
+    if (rc < 0) {
+        generation_close_store(g);
+        return co_fail_in(err, "cannot open the store");
+    }
+    g->master_port = server_port(g->store);
+    return 0;
+}
+
+void generation_close_store(struct generation *g)
+{
+    if (g->store != NULL)
+        server_close(g->store, NULL, NULL);
+    if (g->allow != NULL)
+        allow_fini(g->allow);
+    free(g->allow);
+    g->allow = NULL;
+    g->store = NULL;
+}
+
+void generation_close(struct generation *g)
+{
+    generation_close_store(g);
+    scale_close(g->scale);
+    node_memory_close(g->memory);
+    *g = (struct generation){0};
+}

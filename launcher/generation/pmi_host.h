@@ -1,0 +1,53 @@
+/* pmi_host.h - PMI-1 for this node's ranks of one generation: their sockets around
+ * rendezvous/pmi/pmi1_server.h, and the other nodes by pmi_exchange.h.
+ *
+ * What a rank does there decides how its end counts: one that has called MPI_Abort fails with that
+ * code, however it ends then, and one that ends with 0 between MPI_Init and MPI_Finalize fails,
+ * since others wait for it. */
+#ifndef DDP_LAUNCHER_PMI_HOST_H
+#define DDP_LAUNCHER_PMI_HOST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct co_error;
+struct pmi_host; /* opaque */
+
+struct pmi_host_opts {
+    int n_local, world_size;
+    int first_rank; /* of this node, for messages */
+    uint32_t node, n_nodes, generation;
+    const char *store_host; /* of several nodes; borrowed for the call */
+    uint16_t store_port;
+    const int *appnum; /* which program each local rank has; borrowed; NULL: all the same */
+
+    void (*on_note)(void *arg, const char *text); /* something worth a line on the terminal */
+    void (*on_abort)(void *arg, int local_rank);  /* it is about to end; called for the first one */
+    void *arg;
+};
+
+/* returns   0, -ENOMEM, -errno */
+int pmi_host_open(uv_loop_t *loop, const struct pmi_host_opts *opts, struct pmi_host **ret,
+                  struct co_error *err);
+
+/* Make a rank's socket.
+ *
+ * ret_worker_fd   the worker's end, owned by the caller; close-on-exec
+ * returns         0, -ENOMEM, -errno */
+int pmi_host_add(struct pmi_host *h, int local_rank, int *ret_worker_fd);
+
+/* A rank has ended: what it has said until then is read.
+ *
+ * status     as waitpid() has it
+ * was_told   it had a signal from us, so that its end says nothing about the job
+ * returns    the status that counts */
+int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_told);
+
+/* The first rank that has called MPI_Abort; -1: none. */
+int pmi_host_aborter(const struct pmi_host *h);
+
+/* Not from on_note or on_abort. What the loop still has to close lives on. NULL allowed. */
+void pmi_host_close(struct pmi_host *h);
+
+#endif

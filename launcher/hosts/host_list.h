@@ -1,0 +1,75 @@
+/* host_list.h - the nodes of a job as users and resource managers write them down: host files and
+ * lists of names -> hosts, in the order of the job's nodes. Pure.
+ *
+ * An entry is [USER@]NAME[:SLOTS] or NAME*SLOTS, where NAME is a name or an address, an IPv6 one in
+ * brackets if slots follow it. A name may hold ranges, as srun writes them: n[01-16,20] are n01 to
+ * n16 and n20; of several ranges the last one counts fastest. Entries are separated by commas.
+ *
+ * A line of a file is such a list, and settings that hold for all of its entries: slots=N,
+ * max-slots=N (or max_slots=N) and port=N. '#' begins a comment.
+ *
+ * A host that is mentioned several times has as many slots, as in the files of PBS, unless one of
+ * the mentions says how many: then the others contradict it. */
+#ifndef DDP_LAUNCHER_HOST_LIST_H
+#define DDP_LAUNCHER_HOST_LIST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct co_error;
+
+/* Bounds. A name becomes that of a node (rendezvous/membership/message.h), the NUL counts. */
+enum {
+    HOST_LIST_MAX = 1024,
+    HOST_NAME_BYTES = 128,
+    HOST_USER_BYTES = 64,
+    HOST_SLOTS_MAX = 1024,
+    HOST_FILE_MAX_BYTES = 1 << 20,
+};
+
+struct host {
+    char name[HOST_NAME_BYTES]; /* letters, digits and "._:%-"; does not begin with '-' */
+    char user[HOST_USER_BYTES]; /* "": not said */
+    uint16_t port;              /* of its ssh daemon; 0: not said */
+    uint32_t slots;             /* ranks it has room for; 0: not said */
+    uint32_t max_slots;         /* it must not have more; 0: not said */
+    uint32_t n_mentions;
+};
+
+struct host_list {      /* zeroed: empty */
+    struct host *hosts; /* owned */
+    size_t n;
+};
+
+/* Add the hosts of a list in one line, as after -H or in SLURM_JOB_NODELIST.
+ *
+ * what      where it stands, for messages
+ * returns   0
+ *           -EINVAL   no host, a bad one, one that contradicts an earlier mention: err says which
+ *           -ERANGE   a number out of bounds, more than HOST_LIST_MAX hosts
+ *           -ENOMEM
+ *           after a failure the list holds some of the hosts */
+int host_list_add(struct host_list *l, const char *what, const char *text, struct co_error *err);
+
+/* Add those of a file's text: errors begin with "PATH:LINE: ".
+ *
+ * returns   as above; -EINVAL also for a file without hosts, with a NUL byte, or longer than
+ *           HOST_FILE_MAX_BYTES */
+int host_list_add_file(struct host_list *l, const char *path, const char *text, size_t len,
+                       struct co_error *err);
+
+void host_list_fini(struct host_list *l);
+
+/* How many ranks each host gets.
+ *
+ * n_total    ranks of the job; 0: not said
+ * per_node   ranks of each node; 0: not said
+ * ret        l->n numbers; 0: the host has none and takes no part. UINT32_MAX: neither the list nor
+ *            the options say it, the node finds out itself
+ * returns    0
+ *            -EINVAL   there are not so many slots; they cannot be shared out evenly where no
+ *                      slots are said; a host's max-slots is exceeded */
+int host_list_share(const struct host_list *l, uint32_t n_total, uint32_t per_node, uint32_t *ret,
+                    struct co_error *err);
+
+#endif

@@ -1,0 +1,118 @@
+#include "job_spec.h"
+
+#include "etcd_settings.h"
+
+#include "job_more.h"
+#include "remote_spec.h"
+#include "wrap.h"
+
+#include "rendezvous/channel/seal.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct job_program job_spec_program(const struct job_spec *spec, int local_rank)
+{
+    const struct job_program *other = job_more_find(spec->more, local_rank);
+    if (other != NULL)
+        return *other;
+    return (struct job_program){.path = spec->path,
+                                .argv = spec->argv,
+                                .shown = spec->shown,
+                                .n_program_words = spec->n_program_words,
+                                .has_templates = spec->has_templates,
+                                .fills_braces = spec->fills_braces};
+}
+
+char *const *job_spec_words(const struct job_spec *spec)
+{
+    return spec->more != NULL ? spec->more->words : spec->argv;
+}
+
+bool job_spec_agent_store(const struct job_spec *spec, uint32_t world_size)
+{
+    return spec->store == STORE_AGENT || (spec->store == STORE_AUTO && world_size > 1);
+}
+
+/* Can a node join while this one's ranks run? */
+static bool may_grow(const struct job_spec *spec)
+{
+    return spec->world.guided && spec->world.min_nodes < spec->world.max_nodes;
+}
+
+bool job_spec_mends(const struct job_spec *spec)
+{
+    return !spec->pmi &&
+           (spec->on_failure == FAILURE_REPLACES || spec->on_failure == FAILURE_SHRINKS) &&
+           (spec->max_restarts > 0 || spec->restart_after_progress || may_grow(spec));
+}
+
+bool job_spec_asks(const struct job_spec *spec)
+{
+    return spec->on_term_ms > 0 || (spec->world.guided && spec->world.max_nodes > 1);
+}
+
+void job_spec_terms(const struct job_spec *spec, struct message_terms *ret)
+{
+    const struct job_world *w = &spec->world;
+    *ret = (struct message_terms){
+        .min_nodes = w->min_nodes,
+        .max_nodes = w->max_nodes,
+        .window_ms = w->window_ms,
+        .start_timeout_ms = w->start_timeout_ms,
+        .rejoin_timeout_ms = w->rejoin_timeout_ms,
+        .max_restarts = (uint32_t)spec->max_restarts,
+        .restart_window_ms = spec->restart_window_ms,
+        .scale_at = w->scale_at,
+        .scale_timeout_ms = w->scale_timeout_ms,
+        .exclude_after = w->exclude_after,
+        .exclude_window_ms = w->exclude_window_ms,
+    };
+    for (int code = 0; code < 256; code++)
+        if (spec->no_restart_on[code])
+            ret->no_restart_on[code / 8] |= (uint8_t)(1 << code % 8);
+}
+
+void job_spec_fini(struct job_spec *spec)
+{
+    void *owned[] = {
+        spec->notes,
+        spec->run_id,
+        spec->role,
+        spec->backend,
+        spec->master_addr,
+        spec->binding,
+        spec->gpus,
+        spec->path,
+        spec->argv,
+        spec->shown,
+        spec->wrap != NULL ? spec->wrap->path : NULL,
+        spec->wrap,
+        spec->local_rank_arg,
+        spec->events,
+        spec->replay,
+        spec->report,
+        spec->signals_to_handle,
+        spec->exports,
+        spec->task,
+        spec->wdir,
+        spec->world.node_name,
+        spec->world.local_addr,
+        spec->world.endpoint_host,
+        spec->world.etcd,
+        spec->world.token_file,
+        spec->world.key,
+        spec->world.store_allow,
+    };
+    if (spec->world.key != NULL)
+        explicit_bzero(spec->world.key, sizeof *spec->world.key);
+    if (spec->world.etcd != NULL)
+        explicit_bzero(spec->world.etcd, sizeof *spec->world.etcd); /* a password may be in it */
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        free(owned[i]);
+    remote_spec_destroy(spec->remote);
+    output_spec_fini(&spec->output);
+    job_more_destroy(spec->more);
+    *spec = (struct job_spec){0};
+}

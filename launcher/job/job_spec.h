@@ -1,0 +1,199 @@
+/* job_spec.h - what was asked of ddprun, checked: the answer of cli.h, the input of all else.
+ *
+ * Plain data. Made by cli_parse(), freed by job_spec_fini(). Texts and lists marked "owned" belong
+ * to it. Ranks here are local ranks. */
+#ifndef DDP_LAUNCHER_JOB_SPEC_H
+#define DDP_LAUNCHER_JOB_SPEC_H
+
+#include "launcher/placement/placement.h"
+#include "output_spec.h"
+#include "rendezvous/membership/message.h"
+#include "rendezvous/net/allow.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct binding;
+struct etcd_settings;
+struct job_more;
+struct remote_spec;
+struct seal_key;
+struct slurm_task;
+struct wrap;
+
+#define JOB_RANKS_MAX 1024 /* of one node */
+
+enum store_choice {
+    STORE_AUTO,  /* a world of 1: none; else in ddprun */
+    STORE_AGENT, /* in ddprun */
+    STORE_WORKER /* rank 0 of the script hosts it, as it would without a launcher */
+};
+
+enum failure_action { FAILURE_REPLACES, FAILURE_SHRINKS, FAILURE_RESTARTS, FAILURE_ABORTS };
+
+enum warm_choice { WARM_NEVER, WARM_RESTARTS, WARM_START };
+
+/* Is an argument {rank} filled in? */
+enum template_rule {
+    TEMPLATES_AUTO, /* of a program that is executed; not of Python scripts, not as torchrun */
+    TEMPLATES_YES,
+    TEMPLATES_NO
+};
+
+enum signal_scope { SCOPE_PROCESS, SCOPE_GROUP };
+
+/* In whose process is the roster? */
+enum job_host {
+    JOB_HOST_FOUND_OUT, /* this one's, if the endpoint leads here and nobody else has it */
+    JOB_HOST_HERE,      /* this one's, wherever the endpoint seems to lead */
+    JOB_HOST_ELSEWHERE, /* another one's */
+};
+
+/* How this node finds the others. Zeroed: it is alone, and decides for itself. */
+struct job_world {
+    bool guided;        /* a roster decides (docs/membership.md); the rest counts only then */
+    uint32_t min_nodes; /* 1 <= min <= max <= MESSAGE_MAX_NODES; max may be 1 */
+    uint32_t max_nodes;
+    uint64_t window_ms;         /* wait for late nodes once min_nodes are here */
+    uint64_t start_timeout_ms;  /* to find the roster, and for nodes to come; > 0 */
+    uint64_t rejoin_timeout_ms; /* when too few are left */
+    uint64_t daemon_timeout_ms; /* ranks run on so long without a daemon that is being replaced */
+    enum message_scale_at scale_at;
+    uint64_t scale_timeout_ms;  /* SCALE_AT_CHECKPOINT: wait so long for it; 0: for good */
+    uint32_t exclude_after;     /* a node is done without after so many failures; 0: none is ... */
+    uint64_t exclude_window_ms; /* ... in so many last ms; 0: ever */
+    int32_t node_rank;          /* --node-rank; MESSAGE_NO_RANK: none */
+    char *node_name;     /* owned; in messages, and for the order of ranks: printable ASCII without
+                            blanks, not empty. NULL: the host's name up to its first dot */
+    char *local_addr;    /* owned; a name or address by which other nodes reach this one; NULL: the
+                            address by which it reaches the roster */
+    char *endpoint_host; /* owned; where the roster is looked for: a name or an address */
+    uint16_t endpoint_port;     /* not 0 */
+    const char *unsaid;         /* this option was not given, so endpoint_host is this machine;
+                                   static. NULL: it was said where */
+    struct etcd_settings *etcd; /* owned; etcd is there, and says who has the roster; NULL: it is
+                                   not */
+    enum job_host host;
+    uint64_t heartbeat_ms; /* of a roster in this process, and how long a lease is; 0: the usual */
+    uint64_t lease_ms;     /* more than heartbeat_ms; both are 0, or none is */
+    char *token_file;      /* owned; --token-file; NULL: none */
+    struct seal_key *key;  /* owned; of a token, set by secret_find(); NULL: in the clear */
+    bool require_token;    /* no token, no job */
+    struct allow_list *store_allow; /* owned; who may use the store besides; NULL: nobody */
+    bool keeps_rank_0;              /* MASTER_ADDR is this node's, by the command line */
+    bool ends_job; /* it has started the others: a signal to it ends the whole job */
+    int leash_fd;  /* borrowed; of the ddprun that started this one, which also tells what concerns
+                      the whole job (leash_wire.h); 0: none */
+};
+
+/* What a rank executes: lent by the job. */
+struct job_program {
+    const char *path;
+    char *const *argv; /* NULL-terminated */
+    const char *shown;
+    int n_program_words;
+    bool has_templates, fills_braces;
+};
+
+struct job_spec {
+    bool as_torchrun;      /* started under the name torchrun: its defaults and its exit code 1 */
+    const char *called_as; /* argv[0]; borrowed, and used to read the command line only */
+    bool dry_run;          /* show what would be started, start nothing */
+    int verbose;           /* -v: 1, -vv: 2 */
+    char *notes;           /* owned; warnings about the command line, whole lines; NULL: none */
+
+    /* ranks and the environment */
+    int n_local;       /* ranks on this node, 1 .. JOB_RANKS_MAX */
+    char *run_id;      /* owned; never empty; no control characters, but '/' may be in it */
+    char *role;        /* owned; "default"; may be empty */
+    char *backend;     /* owned; --rdzv-backend as it was given, for events; "static" */
+    char *master_addr; /* owned; of one node a name of the loopback: "127.0.0.1", or "localhost" if
+                          so asked; of several what was given, NULL: rank 0's node says it */
+    uint16_t master_port; /* of the store; 0: any free one */
+    enum store_choice store;
+    int omp_threads; /* OMP_NUM_THREADS for workers that have none; 0: leave it alone */
+    bool omp_asked;  /* by --omp: an OMP_NUM_THREADS that is there already is replaced */
+    enum placement_bind bind;
+    bool report_bindings;
+    struct binding *binding; /* owned; set by binding_find(); NULL: nobody asked */
+    char *gpus;              /* owned; --gpus: CUDA_VISIBLE_DEVICES for the ranks; NULL: ours */
+    bool virtual_local_rank; /* each rank has LOCAL_RANK 0 and one device in CUDA_VISIBLE_DEVICES */
+
+    struct job_world world;
+
+    struct remote_spec *remote; /* owned; this ddprun starts others, and no ranks itself; n_local is
+                                   the most that one of them has, the program is not looked at.
+                                   NULL: it is a node */
+    struct slurm_task
+        *task;            /* owned; this ddprun becomes a rank that Slurm has started; NULL: no */
+    const char **exports; /* owned, NULL-terminated; NAME or NAME=VALUE of argv, for the ranks */
+    char *wdir;           /* owned; where to start; NULL: here */
+
+    /* the program: see rank_argv.h for what one rank gets */
+    char *path;  /* owned; what is executed: absolute, or as it was given if it holds a '/' */
+    char **argv; /* owned, one block, NULL-terminated; argv[0] as the program shall see it */
+    char *shown; /* owned; the program's name for messages: the script, the module, the program */
+    int n_program_words;   /* argv up to here is the program, the rest are its arguments */
+    bool is_python;        /* path is a Python that we chose, argv says what it runs */
+    enum warm_choice warm; /* may ranks be forked from a parent that has imported what they need? */
+    bool has_templates;    /* an argument holds a '$', or braces that are filled in */
+    enum template_rule templates;
+    bool fills_braces; /* {rank} and the like are filled in: what `templates` comes to */
+    struct job_more
+        *more;         /* owned; the programs of other ranks (job_more.h); NULL: all have this */
+    bool pmi;          /* the ranks find each other by PMI-1, which ddprun serves */
+    struct wrap *wrap; /* owned, and its path; in front of some ranks' words; NULL: of nobody's */
+    char *local_rank_arg; /* owned; "--local_rank": NAME=<n> becomes the first argument; NULL: no */
+
+    /* restarts and the end */
+    int max_restarts;           /* failures of ranks that start all ranks again; 0: none */
+    uint64_t restart_window_ms; /* count only failures of so many last ms; 0: of the whole job */
+    enum failure_action on_failure; /* ABORTS: max_restarts is 0, and no failure is free */
+    uint64_t recovery_ms; /* REPLACES, SHRINKS: from a failure until all others have noticed it */
+    uint64_t hang_timeout_ms;    /* a rank that does not move so long is ended; 0: never */
+    int n_standby;               /* processes that wait for a rank that fails */
+    bool restart_after_progress; /* a failure after progress is not counted; restart_policy.h */
+    uint64_t output_after_ms;    /* what a rank writes so long after its start is progress */
+    bool no_restart_on[256];     /* by the exit code that the failure means for ddprun (a rank's, or
+                                    128 + its signal): the job ends at once */
+    uint64_t timeout_ms;         /* stop the job so long after its start, exit 124; 0: never */
+    uint64_t grace_ms;           /* after a signal: from forwarding it to SIGKILL */
+    uint64_t on_term_ms;         /* before that: to save their state; 0: they are not asked */
+    uint64_t failure_grace_ms;   /* after a failed rank: from SIGTERM to SIGKILL */
+    uint64_t stop_signals;   /* bit N: signal N, passed on, ends the job. TERM, INT, HUP and QUIT
+                                    always; never KILL, STOP, CHLD, CONT, WINCH, nor a fault's */
+    char *signals_to_handle; /* owned; TORCHELASTIC_SIGNALS_TO_HANDLE, as it was given */
+    enum signal_scope signal_scope; /* who gets the first signal: a rank's main process, or its
+                                       process group */
+
+    struct output_spec output; /* owned; where what the ranks write goes, and who reads our stdin */
+
+    /* seeing */
+    char *events;   /* owned; --events, a path for JSON lines; NULL: none */
+    bool event_log; /* --event-log-handler console: torchrun's records on stderr */
+    char *replay;   /* owned; --replay, a path of such lines, to be repeated; NULL: none */
+    char *report;   /* owned; --report, a path for the report as JSON; NULL: none */
+};
+
+/* Of the rank with this local number. */
+struct job_program job_spec_program(const struct job_spec *spec, int local_rank);
+
+/* All words, with ":" between programs; lent. */
+char *const *job_spec_words(const struct job_spec *spec);
+
+/* Does ddprun serve the store of a generation of so many ranks? */
+bool job_spec_agent_store(const struct job_spec *spec, uint32_t world_size);
+
+/* May ranks live on when others fail, or when nodes come and go? */
+bool job_spec_mends(const struct job_spec *spec);
+
+/* May the ranks be asked to save their state? The same on all nodes of a job, whatever else each is
+ * told: the ranks agree on the answer together. */
+bool job_spec_asks(const struct job_spec *spec);
+
+/* What the whole job agrees to, of a guided one. */
+void job_spec_terms(const struct job_spec *spec, struct message_terms *ret);
+
+void job_spec_fini(struct job_spec *spec); /* a zeroed one is fine; it is zeroed afterwards */
+
+#endif

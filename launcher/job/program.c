@@ -1,0 +1,417 @@
+#include "program.h"
+
+#include "common/error.h"
+#include "common/scope.h"
+#include "job_spec.h"
+#include "launcher/platform/cli_world.h"
+#include "rank_argv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define DEFAULT_PATH "/usr/local/bin:/usr/bin:/bin" /* where PATH is unset */
+
+static int no_memory(struct co_error *err)
+{
+    return co_fail(err, -ENOMEM, "no memory for the program's arguments");
+}
+
+/* First the new words, then the given ones, in one block. A NULL ends either. */
+static char **join_words(char *const *first, char *const *then)
+{
+    size_t n = 1;
+    size_t bytes = 0;
+    char *const *lists[] = {first, then};
+    for (int i = 0; i < 2; i++)
+        for (char *const *word = lists[i]; *word != NULL; word++, n++)
+            bytes += strlen(*word) + 1;
+    char **joined = malloc(n * sizeof *joined + bytes);
+    if (joined == NULL)
+        return NULL;
+    char **to = joined;
+    char *text = (char *)(joined + n);
+    for (int i = 0; i < 2; i++)
+        for (char *const *word = lists[i]; *word != NULL; word++) {
+            *to++ = text;
+            text = stpcpy(text, *word) + 1;
+        }
+    *to = NULL;
+    return joined;
+}
+
+/* Search PATH as a shell does.
+ *
+ * returns   0, -ENOENT, -EACCES (only files that may not be executed), -ENOMEM; no text */
+static int find_in_path(const struct cli_world *world, const char *name, char **ret_path)
+{
+    const char *path = world->get_env(world->arg, "PATH");
+    bool forbidden = false;
+    if (path == NULL)
+        path = DEFAULT_PATH;
+    for (const char *dir = path;; dir++) {
+        int n = (int)strcspn(dir, ":");
+        co_autofree char *candidate = NULL;
+        if (asprintf(&candidate, "%.*s/%s", n > 0 ? n : 1, n > 0 ? dir : ".", name) < 0) {
+            candidate = NULL;
+            return -ENOMEM;
+        }
+        enum file_kind kind = world->look_at(world->arg, candidate);
+        if (kind == FILE_EXECUTABLE) {
+            *ret_path = co_take(&candidate);
+            return 0;
+        }
+        forbidden = forbidden || kind == FILE_TEXT || kind == FILE_SCRIPT || kind == FILE_BINARY ||
+                    kind == FILE_UNREADABLE;
+        dir += n;
+        if (*dir == '\0')
+            return forbidden ? -EACCES : -ENOENT;
+    }
+}
+
+static int look_below(const struct cli_world *world, const char *dir, size_t len, const char *name,
+                      enum file_kind *ret_kind, char **ret_path)
+{
+    if (asprintf(ret_path, "%.*s/%s", (int)len, dir, name) < 0) {
+        *ret_path = NULL;
+        return -ENOMEM;
+    }
+    *ret_kind = world->look_at(world->arg, *ret_path);
+    return 0;
+}
+
+static int find_python_in(const struct cli_world *world, const char *dir, size_t len,
+                          char **ret_path)
+{
+    static const char *const names[] = {"python3", "python"};
+    for (int i = 0; i < 2; i++) {
+        co_autofree char *candidate = NULL;
+        enum file_kind kind;
+        int rc = look_below(world, dir, len, names[i], &kind, &candidate);
+        if (rc < 0)
+            return rc;
+        if (kind == FILE_EXECUTABLE) {
+            *ret_path = co_take(&candidate);
+            return 0;
+        }
+    }
+    return -ENOENT;
+}
+
+/* An environment's own python, if it has one. */
+static int find_python_of(const struct cli_world *world, const char *variable, char **ret_path)
+{
+    const char *prefix = cli_world_get(world, variable);
+    co_autofree char *bin = NULL;
+    if (prefix == NULL)
+        return -ENOENT;
+    if (asprintf(&bin, "%s/bin", prefix) < 0) {
+        bin = NULL;
+        return -ENOMEM;
+    }
+    return find_python_in(world, bin, strlen(bin), ret_path);
+}
+
+/* That of the environment in whose bin ddprun is, if it was called by its path there: torchrun is
+ * called so where no environment is active, and means that one. */
+static int find_python_beside(const struct cli_world *world, const char *called_as, char **ret_path)
+{
+    static const char *const marks[] = {"../pyvenv.cfg", "../conda-meta"};
+    const char *slash = called_as != NULL ? strrchr(called_as, '/') : NULL;
+    for (int i = 0; slash != NULL && i < 2; i++) {
+        const size_t len = (size_t)(slash - called_as);
+        co_autofree char *mark = NULL;
+        enum file_kind kind;
+        int rc = look_below(world, called_as, len, marks[i], &kind, &mark);
+        if (rc < 0)
+            return rc;
+        if (kind != FILE_MISSING)
+            return find_python_in(world, called_as, len, ret_path);
+    }
+    return -ENOENT;
+}
+
+static int find_python(const struct cli_world *world, const char *script, const char *called_as,
+                       char **ret_path, struct co_error *err)
+{
+    const char *asked = cli_world_get(world, "PYTHON_EXEC");
+    int rc = -ENOENT;
+    if (asked != NULL && strchr(asked, '/') != NULL) {
+        if (world->look_at(world->arg, asked) == FILE_EXECUTABLE) {
+            *ret_path = strdup(asked);
+            return *ret_path != NULL ? 0 : no_memory(err);
+        }
+    } else if (asked != NULL) {
+        rc = find_in_path(world, asked, ret_path);
+    } else {
+        rc = find_python_beside(world, called_as, ret_path);
+        if (rc == -ENOENT)
+            rc = find_python_of(world, "VIRTUAL_ENV", ret_path);
+        if (rc == -ENOENT)
+            rc = find_python_of(world, "CONDA_PREFIX", ret_path);
+        if (rc == -ENOENT)
+            rc = find_in_path(world, "python3", ret_path);
+        if (rc == -ENOENT || rc == -EACCES)
+            rc = find_in_path(world, "python", ret_path);
+    }
+    if (rc == 0)
+        return 0;
+    if (rc == -ENOMEM)
+        return no_memory(err);
+    if (asked != NULL)
+        return co_fail(err, -ENOENT, "PYTHON_EXEC names '%.200s', which is no program", asked);
+    return co_fail(err, -ENOENT,
+                   "no Python to run '%.200s' with: there is no python3 in PATH, and neither "
+                   "PYTHON_EXEC, VIRTUAL_ENV nor CONDA_PREFIX names one",
+                   script);
+}
+
+static int count_words(char *const *words)
+{
+    int n = 0;
+    while (words[n] != NULL)
+        n++;
+    return n;
+}
+
+/* What is executed is known: write it down. */
+static int settle(char **path, char *const *first, char *const *then, const char *shown,
+                  struct job_spec *spec, struct co_error *err)
+{
+    co_autofree char **argv = join_words(first, then);
+    co_autofree char *name = strdup(shown);
+    if (argv == NULL || name == NULL)
+        return no_memory(err);
+    int n = count_words(first) + 1;
+    bool is_executed = n == 1 && !spec->as_torchrun;
+    if (!is_executed && argv[n] != NULL && strcmp(argv[n], "--") == 0)
+        for (char **word = argv + n; *word != NULL; word++)
+            word[0] = word[1];
+    spec->n_program_words = n;
+    spec->fills_braces =
+        spec->templates == TEMPLATES_YES || (spec->templates == TEMPLATES_AUTO && is_executed);
+    for (char **word = argv + 1; argv[0] != NULL && *word != NULL; word++)
+        if (strchr(*word, '$') != NULL ||
+            (spec->fills_braces && rank_argv_template(*word) != N_TEMPLATES))
+            spec->has_templates = true;
+    spec->path = co_take(path);
+    spec->argv = co_take(&argv);
+    spec->shown = co_take(&name);
+    return 0;
+}
+
+/* What runpy.run_path() needs around it: sys.argv as the script shall see it. No '$' in here. */
+static char run_path_code[] =
+    "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')";
+
+static int make_python(enum program_rule rule, char *const *words, const struct cli_world *world,
+                       struct job_spec *spec, struct co_error *err)
+{
+    static char unbuffered[] = "-u", as_module[] = "-m", as_code[] = "-c";
+    co_autofree char *python = NULL;
+    int rc = find_python(world, words[0], spec->called_as, &python, err);
+    if (rc < 0)
+        return rc;
+    char *first[] = {python, unbuffered, NULL, NULL, NULL};
+    if (rule == PROGRAM_MODULE) {
+        first[2] = as_module;
+    } else if (rule == PROGRAM_RUN_PATH) {
+        first[2] = as_code;
+        first[3] = run_path_code;
+    }
+    spec->is_python = true;
+    return settle(&python, first, words, words[0], spec, err);
+}
+
+static int make_exec(char *const *words, char **path, struct job_spec *spec, struct co_error *err)
+{
+    char *const none[] = {NULL};
+    return settle(path, none, words, words[0], spec, err);
+}
+
+/* A file that exists and is not for us. */
+static int fail_forbidden(const char *name, enum file_kind kind, struct co_error *err)
+{
+    const char *here = strchr(name, '/') == NULL ? "./" : "";
+    switch (kind) {
+    case FILE_DIRECTORY:
+        return co_fail(err, -EACCES, "'%.400s' is a directory, not a program", name);
+    case FILE_SPECIAL:
+        return co_fail(err, -EACCES, "'%.400s' is a device or a pipe, not a program", name);
+    case FILE_UNREADABLE:
+        return co_fail(err, -EACCES, "'%.400s': no permission to read or to execute it", name);
+    case FILE_BINARY:
+        return co_fail(err, -EACCES,
+                       "'%.400s' is a binary file without the permission to execute it: try chmod "
+                       "+x %s%.400s",
+                       name, here, name);
+    default:
+        return co_fail(err, -EACCES, "'%.400s' is not executable: try chmod +x %s%.400s", name,
+                       here, name);
+    }
+}
+
+static bool is_python_name(const char *name)
+{
+    size_t n = strlen(name);
+    return n > 3 && strcmp(name + n - 3, ".py") == 0;
+}
+
+static int make_script(enum program_rule rule, char *const *words, const struct cli_world *world,
+                       struct job_spec *spec, struct co_error *err)
+{
+    enum file_kind kind = world->look_at(world->arg, words[0]);
+    if (kind == FILE_MISSING && strchr(words[0], '$') == NULL) /* else each rank has its own */
+        return co_fail(err, -ENOENT, "no such script: '%.400s'", words[0]);
+    if (kind == FILE_UNREADABLE)
+        return fail_forbidden(words[0], kind, err);
+    return make_python(rule, words, world, spec, err);
+}
+
+/* A name without '/'. */
+static int make_searched(enum program_rule rule, char *const *words, const struct cli_world *world,
+                         struct job_spec *spec, struct co_error *err)
+{
+    const char *name = words[0];
+    co_autofree char *path = NULL;
+    int rc = *name == '\0' ? -ENOENT : find_in_path(world, name, &path);
+    if (rc == 0)
+        return make_exec(words, &path, spec, err);
+    if (rc == -ENOMEM)
+        return no_memory(err);
+    enum file_kind here = *name == '\0' ? FILE_MISSING : world->look_at(world->arg, name);
+    if (here == FILE_TEXT && rule == PROGRAM_BY_FILE)
+        return make_python(PROGRAM_SCRIPT, words, world, spec, err);
+    if (here == FILE_EXECUTABLE)
+        return co_fail(err, -ENOENT,
+                       "no program '%.400s' in PATH, but one in this directory: try ./%.400s", name,
+                       name);
+    if (here != FILE_MISSING)
+        return fail_forbidden(name, here, err);
+    if (rc == -EACCES)
+        return co_fail(err, -EACCES, "the only '%.400s' in PATH is not executable", name);
+    return co_fail(err, -ENOENT, "no program '%.400s' in PATH", name);
+}
+
+int program_make(enum program_rule rule, char *const *words, const struct cli_world *world,
+                 struct job_spec *spec, struct co_error *err)
+{
+    const char *name = words[0];
+    if (rule == PROGRAM_MODULE)
+        return make_python(rule, words, world, spec, err);
+    if (rule == PROGRAM_SCRIPT || rule == PROGRAM_RUN_PATH)
+        return make_script(rule, words, world, spec, err);
+    if (rule == PROGRAM_BY_FILE && is_python_name(name)) {
+        enum file_kind kind = world->look_at(world->arg, name);
+        if (kind == FILE_DIRECTORY || kind == FILE_SPECIAL)
+            return fail_forbidden(name, kind, err);
+        return make_script(PROGRAM_SCRIPT, words, world, spec, err);
+    }
+    if (strchr(name, '/') == NULL)
+        return make_searched(rule, words, world, spec, err);
+
+    enum file_kind kind = world->look_at(world->arg, name);
+    if (kind == FILE_MISSING)
+        return co_fail(err, -ENOENT, "no such program: '%.400s'", name);
+    if (kind == FILE_TEXT && rule == PROGRAM_BY_FILE)
+        return make_python(PROGRAM_SCRIPT, words, world, spec, err);
+    if (kind != FILE_EXECUTABLE)
+        return fail_forbidden(name, kind, err);
+    co_autofree char *path = strdup(name);
+    if (path == NULL)
+        return no_memory(err);
+    return make_exec(words, &path, spec, err);
+}
+
+int program_find(const char *name, const struct cli_world *world, char **ret_path,
+                 struct co_error *err)
+{
+    int rc = -ENOENT;
+    if (strchr(name, '/') == NULL)
+        rc = find_in_path(world, name, ret_path);
+    else if (world->look_at(world->arg, name) != FILE_MISSING)
+        rc = world->look_at(world->arg, name) == FILE_EXECUTABLE ? 0 : -EACCES;
+    if (rc == -ENOMEM)
+        return no_memory(err);
+    if (rc == -EACCES)
+        return co_fail(err, rc, "'%.200s' is not executable", name);
+    if (rc < 0)
+        return co_fail(err, rc, "no program '%.200s'%s", name,
+                       strchr(name, '/') == NULL ? " in PATH" : "");
+    if (strchr(name, '/') != NULL)
+        *ret_path = strdup(name);
+    return *ret_path != NULL ? 0 : no_memory(err);
+}
+
+/* The file's first line, as far as it fits; "" if it can't be read or is no text. */
+static void read_first_line(const char *path, char *line, size_t size)
+{
+    line[0] = '\0';
+    co_autoclose_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    ssize_t n = fd < 0 ? -1 : read(fd, line, size - 1);
+    line[n > 0 ? n : 0] = '\0';
+    line[strcspn(line, "\n")] = '\0';
+}
+
+/* execve says ENOENT and EACCES of the interpreter as it does of the file itself. */
+static int explain_interpreter(const char *path, const char *line, int error, struct co_error *err)
+{
+    const char *name = line + 2 + strspn(line + 2, " \t");
+    int n = (int)strcspn(name, " \t");
+    if (n > 0 && name[n - 1] == '\r')
+        return co_fail(err, -ENOENT,
+                       "cannot execute '%.400s': its first line ends in CR LF, so that its "
+                       "interpreter would be '%.*s\\r': save it with LF only",
+                       path, n - 1, name);
+    if (error == ENOENT)
+        return co_fail(
+            err, -ENOENT,
+            "cannot execute '%.400s': its first line names the interpreter '%.*s', which "
+            "cannot be found",
+            path, n, name);
+    return co_fail(err, -EACCES,
+                   "cannot execute '%.400s': its first line names the interpreter '%.*s', which is "
+                   "not executable",
+                   path, n, name);
+}
+
+int program_explain_exec_error(const char *path, int error, struct co_error *err)
+{
+    char line[256]; /* the kernel reads as much */
+    struct stat file;
+    if (stat(path, &file) < 0)
+        return co_fail(err, error == EACCES ? -EACCES : -ENOENT, "cannot execute '%.400s': %s",
+                       path, strerror(errno));
+    if (S_ISDIR(file.st_mode))
+        return co_fail(err, -EACCES, "'%.400s' is a directory, not a program", path);
+    read_first_line(path, line, sizeof line);
+    bool named = strncmp(line, "#!", 2) == 0;
+    bool executable = access(path, X_OK) == 0;
+    if (named && executable && (error == ENOENT || error == EACCES || error == ENOTDIR))
+        return explain_interpreter(path, line, error == EACCES ? EACCES : ENOENT, err);
+    switch (error) {
+    case ENOENT:
+        return co_fail(
+            err, -ENOENT,
+            "cannot execute '%.400s': the loader that it was linked for cannot be found: "
+            "was it built for another system?",
+            path);
+    case EACCES:
+        return co_fail(err, -EACCES, "cannot execute '%.400s': %s", path,
+                       executable ? "permission denied" : "no execute permission: try chmod +x");
+    case ENOEXEC:
+        return co_fail(err, -EACCES, "cannot execute '%.400s': %s", path,
+                       strncmp(line, "\177ELF", 4) == 0
+                           ? "it was built for another kind of machine"
+                           : "it is no binary program, and no first line like #!/bin/sh says what "
+                             "runs it");
+    case E2BIG:
+        return co_fail(err, -EACCES,
+                       "cannot execute '%.400s': its arguments and environment are too long", path);
+    default:
+        return co_fail(err, -EACCES, "cannot execute '%.400s': %s", path, strerror(error));
+    }
+}

@@ -1,0 +1,315 @@
+#include "worker_env.h"
+
+#include "common/error.h"
+#include "job_spec.h"
+#include "launcher/placement/binding.h"
+
+#include <ddp/env.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What starters of ddprun (mpirun, mpiexec, srun with PMI) leave for their own child, which our
+ * workers are not: a worker that finds them believes it is the starter's rank. And the nodes'
+ * secret, which is not the workers'. */
+static const char *const scrubbed[] = {"PMI_", "PMIX_",     "OMPI_",          "MV2_",
+                                       "HYD",  "MPI_LOCAL", DDP_ENV_TOKEN "="};
+
+enum { SETTINGS_MAX = 32, NUMBER_BYTES = 12 };
+
+/* Variables of which each rank has a value of its own. */
+enum own {
+    OWN_RANK,
+    OWN_LOCAL_RANK,
+    OWN_ROLE_RANK,
+    OWN_ERROR_FILE,
+    OWN_DEVICE,
+    OWN_PMI_RANK,
+    N_OWN
+};
+
+static const char *const own_names[N_OWN] = {
+    [OWN_RANK] = DDP_ENV_RANK,
+    [OWN_LOCAL_RANK] = DDP_ENV_LOCAL_RANK,
+    [OWN_ROLE_RANK] = DDP_ENV_ROLE_RANK,
+    [OWN_ERROR_FILE] = DDP_ENV_ERROR_FILE,
+    [OWN_DEVICE] = DDP_ENV_CUDA_VISIBLE_DEVICES,
+    [OWN_PMI_RANK] = DDP_ENV_PMI_RANK,
+};
+
+#define NOWHERE SIZE_MAX
+
+struct worker_env { /* one block of memory, the text and the list of devices in it */
+    bool virtual_local_rank;
+    const char *devices;  /* --gpus or the parent's list of them; NULL: none */
+    size_t own_at[N_OWN]; /* which variables; NOWHERE: the workers have none */
+    size_t n;             /* of variables */
+    char *variables[];    /* NULL at own_at; then a NULL */
+};
+
+struct setting {
+    const char *name;
+    const char *value; /* NULL: the worker has none */
+    size_t name_len, value_len;
+    int own;         /* enum own: each rank has its own value; -1: this one is for all */
+    bool is_default; /* the parent's value, if there is one, stays */
+    bool is_kept;    /* there is one */
+};
+
+struct settings {
+    struct setting of[SETTINGS_MAX];
+    size_t n;
+    char numbers[SETTINGS_MAX][NUMBER_BYTES];
+};
+
+static struct setting *set(struct settings *s, const char *name, const char *value)
+{
+    struct setting *new = &s->of[s->n++];
+    *new = (struct setting){.name = name, .value = value, .name_len = strlen(name), .own = -1};
+    new->value_len = value != NULL ? strlen(value) : 0;
+    return new;
+}
+
+static struct setting *set_number(struct settings *s, const char *name, int64_t number)
+{
+    char *text = s->numbers[s->n];
+    snprintf(text, NUMBER_BYTES, "%" PRId64, number);
+    return set(s, name, text);
+}
+
+static void set_own(struct settings *s, enum own own)
+{
+    set(s, own_names[own], "")->own = (int)own;
+}
+
+static void set_fd(struct settings *s, const char *name, int fd)
+{
+    if (fd >= 0)
+        set_number(s, name, fd);
+    else
+        set(s, name, NULL); /* that of a ddprun around this one is not ours to give */
+}
+
+static void fill(struct settings *s, const struct job_spec *spec,
+                 const struct generation_place *place)
+{
+    s->n = 0;
+    set_own(s, OWN_RANK);
+    set_number(s, DDP_ENV_WORLD_SIZE, place->world_size);
+    set_own(s, OWN_LOCAL_RANK);
+    set_number(s, DDP_ENV_LOCAL_WORLD_SIZE, place->local_world_size);
+    set_number(s, DDP_ENV_GROUP_RANK, place->node_rank);
+    set_number(s, DDP_ENV_GROUP_WORLD_SIZE, place->n_nodes);
+    set(s, DDP_ENV_ROLE_NAME, spec->role);
+    set_own(s, OWN_ROLE_RANK);
+    set_number(s, DDP_ENV_ROLE_WORLD_SIZE, place->world_size);
+    set(s, DDP_ENV_MASTER_ADDR, place->master_addr);
+    set_number(s, DDP_ENV_MASTER_PORT, place->master_port);
+    set_number(s, DDP_ENV_RESTART_COUNT, place->generation);
+    set_number(s, DDP_ENV_MAX_RESTARTS, spec->max_restarts);
+    set(s, DDP_ENV_RUN_ID, spec->run_id);
+    set(s, DDP_ENV_USE_AGENT_STORE, place->agent_store ? "True" : "False");
+    set_own(s, OWN_ERROR_FILE);
+    set(s, DDP_ENV_SIGNALS_TO_HANDLE, spec->signals_to_handle);
+    set(s, DDP_ENV_NCCL_ASYNC_ERROR_HANDLING, "1")->is_default = true;
+    if (spec->omp_threads > 0)
+        set_number(s, DDP_ENV_OMP_NUM_THREADS, spec->omp_threads)->is_default = !spec->omp_asked;
+    if (spec->virtual_local_rank)
+        set_own(s, OWN_DEVICE);
+    else if (spec->gpus != NULL)
+        set(s, DDP_ENV_CUDA_VISIBLE_DEVICES, spec->gpus);
+    const struct binding *binding = spec->binding;
+    set(s, DDP_ENV_NUMA_NODES, binding != NULL && binding->is_bound ? binding->node_list : NULL);
+    set_number(s, DDP_ENV_GENERATION, place->generation);
+    set_fd(s, DDP_ENV_NODE_FD, place->node_fd);
+    set(s, DDP_ENV_STANDBY, NULL); /* nor what it has told this one's starter */
+    set_fd(s, DDP_ENV_SCALE_FD, place->scale_fd);
+    if (place->scale_fd >= 0)
+        set_number(s, DDP_ENV_SCALE_SIGNAL, WORKER_SCALE_SIGNAL);
+    else
+        set(s, DDP_ENV_SCALE_SIGNAL, NULL);
+    if (place->pmi_fd < 0)
+        return;
+    set_fd(s, DDP_ENV_PMI_FD, place->pmi_fd);
+    set_own(s, OWN_PMI_RANK);
+    set_number(s, DDP_ENV_PMI_SIZE, place->world_size);
+}
+
+static struct setting *find(struct settings *s, const char *variable)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        struct setting *t = &s->of[i];
+        if (t->name[0] == variable[0] && strncmp(t->name, variable, t->name_len) == 0 &&
+            (variable[t->name_len] == '=' || variable[t->name_len] == '\0'))
+            return t;
+    }
+    return NULL;
+}
+
+/* Does the worker get this variable of the parent's? */
+static bool passes(struct settings *s, const char *variable)
+{
+    for (size_t i = 0; i < sizeof scrubbed / sizeof *scrubbed; i++)
+        if (strncmp(variable, scrubbed[i], strlen(scrubbed[i])) == 0)
+            return false;
+    struct setting *t = find(s, variable);
+    if (t == NULL)
+        return true;
+    t->is_kept = t->is_default;
+    return t->is_kept;
+}
+
+static char *put_parent(struct worker_env *e, struct settings *settings, char *const *parent,
+                        char *text)
+{
+    for (char *const *v = parent; *v != NULL; v++)
+        if (passes(settings, *v)) {
+            e->variables[e->n++] = text;
+            text = stpcpy(text, *v) + 1;
+        }
+    return text;
+}
+
+/* Behind the parent's: those say which defaults are kept. */
+static char *put_settings(struct worker_env *e, const struct settings *settings, char *text)
+{
+    for (size_t i = 0; i < settings->n; i++) {
+        const struct setting *t = &settings->of[i];
+        if (t->value == NULL || t->is_kept)
+            continue;
+        if (t->own >= 0) {
+            e->own_at[t->own] = e->n;
+            e->variables[e->n++] = NULL;
+            continue;
+        }
+        e->variables[e->n++] = text;
+        text = stpcpy(stpcpy(stpcpy(text, t->name), "="), t->value) + 1;
+    }
+    e->variables[e->n] = NULL;
+    return text;
+}
+
+/* The parent's list of devices, in memory of the parent's; NULL: there is none. */
+static const char *find_devices(char *const *parent)
+{
+    static const char list[] = DDP_ENV_CUDA_VISIBLE_DEVICES "=";
+    for (; *parent != NULL; parent++)
+        if (strncmp(*parent, list, sizeof list - 1) == 0)
+            return *parent + sizeof list - 1;
+    return NULL;
+}
+
+int worker_env_create(const struct job_spec *spec, const struct generation_place *place,
+                      char *const *parent, struct worker_env **ret_env, struct co_error *err)
+{
+    struct settings settings;
+    fill(&settings, spec, place);
+    const char *devices = NULL;
+    if (spec->virtual_local_rank)
+        devices = spec->gpus != NULL ? spec->gpus : find_devices(parent);
+    size_t n_max = settings.n; /* all may pass, and none be kept */
+    size_t bytes = devices != NULL ? strlen(devices) + 1 : 0;
+    for (char *const *v = parent; *v != NULL; v++, n_max++)
+        bytes += strlen(*v) + 1;
+    for (size_t i = 0; i < settings.n; i++)
+        bytes += settings.of[i].name_len + 1 + settings.of[i].value_len + 1;
+
+    struct worker_env *e = malloc(sizeof *e + (n_max + 1) * sizeof e->variables[0] + bytes);
+    if (e == NULL)
+        return co_fail(err, -ENOMEM, "no memory for the workers' environment");
+    *e = (struct worker_env){.virtual_local_rank = spec->virtual_local_rank};
+    for (int i = 0; i < N_OWN; i++)
+        e->own_at[i] = NOWHERE;
+    char *text = put_parent(e, &settings, parent, (char *)(e->variables + n_max + 1));
+    text = put_settings(e, &settings, text);
+    if (devices != NULL)
+        e->devices = strcpy(text, devices);
+    *ret_env = e;
+    return 0;
+}
+
+void worker_env_destroy(struct worker_env *e)
+{
+    free(e);
+}
+
+struct value {
+    const char *text;
+    size_t len;
+};
+
+/* The nth entry of the list of devices is the rank's only one; without a list, n. */
+static struct value choose_device(const char *list, int local_rank, const char *number)
+{
+    if (list == NULL)
+        return (struct value){number, strlen(number)};
+    for (int i = 0; i < local_rank && *list != '\0'; i++) {
+        list += strcspn(list, ",");
+        list += *list == ',';
+    }
+    list += strspn(list, " ");
+    size_t len = strcspn(list, ",");
+    while (len > 0 && list[len - 1] == ' ')
+        len--;
+    return (struct value){list, len};
+}
+
+int worker_env_make_standby(const struct worker_env *e, uint64_t bytes, char ***ret_env,
+                            struct co_error *err)
+{
+    enum { TEXT_BYTES = sizeof DDP_ENV_STANDBY + 24 };
+    char **env = malloc((e->n + 2) * sizeof *env + TEXT_BYTES);
+    size_t n = 0;
+    if (env == NULL)
+        return co_fail(err, -ENOMEM, "no memory for the environment of a standby");
+    for (size_t i = 0; i < e->n; i++)
+        if (e->variables[i] != NULL) /* else it is a rank's own */
+            env[n++] = e->variables[i];
+    char *text = (char *)(env + e->n + 2);
+    snprintf(text, TEXT_BYTES, DDP_ENV_STANDBY "=%" PRIu64, bytes);
+    env[n++] = text;
+    env[n] = NULL;
+    *ret_env = env;
+    return 0;
+}
+
+int worker_env_make(const struct worker_env *e, const struct rank_place *place, char ***ret_env,
+                    struct co_error *err)
+{
+    char rank[NUMBER_BYTES], local_rank[NUMBER_BYTES];
+    snprintf(rank, sizeof rank, "%d", place->rank);
+    snprintf(local_rank, sizeof local_rank, "%d", place->local_rank);
+    struct value own[N_OWN] = {
+        [OWN_RANK] = {rank, strlen(rank)},
+        [OWN_LOCAL_RANK] = {local_rank, strlen(local_rank)},
+        [OWN_ROLE_RANK] = {rank, strlen(rank)},
+        [OWN_ERROR_FILE] = {place->error_file, strlen(place->error_file)},
+        [OWN_PMI_RANK] = {rank, strlen(rank)},
+    };
+    if (e->virtual_local_rank) {
+        own[OWN_LOCAL_RANK] = (struct value){"0", 1};
+        own[OWN_DEVICE] = choose_device(e->devices, place->local_rank, local_rank);
+    }
+    size_t bytes = 0;
+    for (int i = 0; i < N_OWN; i++)
+        bytes += strlen(own_names[i]) + 1 + own[i].len + 1;
+    char **env = malloc((e->n + 1) * sizeof *env + bytes);
+    if (env == NULL)
+        return co_fail(err, -ENOMEM, "no memory for the environment of rank %d", place->rank);
+    memcpy(env, e->variables, (e->n + 1) * sizeof *env);
+    char *text = (char *)(env + e->n + 1);
+    for (int i = 0; i < N_OWN; i++) {
+        if (e->own_at[i] == NOWHERE)
+            continue;
+        env[e->own_at[i]] = text;
+        text = stpcpy(stpcpy(text, own_names[i]), "=");
+        text = mempcpy(text, own[i].text, own[i].len);
+        *text++ = '\0';
+    }
+    *ret_env = env;
+    return 0;
+}

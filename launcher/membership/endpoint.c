@@ -1,0 +1,532 @@
+#include "endpoint.h"
+
+#include "endpoint_host.h"
+#include "launcher/generation/listen.h"
+#include "launcher/job/job_spec.h"
+#include "own_roster.h"
+#include "parts.h"
+#include "self_probe.h"
+
+#include "common/error.h"
+#include "rendezvous/channel/seal.h"
+#include "rendezvous/jobs/control_link.h"
+#include "rendezvous/jobs/jobs.h"
+#include "rendezvous/jobs/jobs_page.h"
+#include "rendezvous/net/address.h"
+#include "rendezvous/net/resolve.h"
+#include "rendezvous/server/server.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    MAX_HELD = 1024, /* connections that wait until it is known whether we are the endpoint */
+    TEXT_BYTES = 1500,
+};
+
+/* A connection that came before that. It sends no more than its greeting before an answer. */
+struct held {
+    int fd;
+    size_t len;
+    uint8_t bytes[SEAL_GREETING_BYTES];
+};
+
+struct endpoint {
+    uv_loop_t *loop;
+    const struct job_spec *spec;
+    const struct job_world *world; /* of spec */
+    struct guide_link_notes notes;
+    struct message_terms terms;
+
+    struct control_link *remote; /* to an endpoint elsewhere; NULL: that cannot be */
+    struct own_roster *own;      /* NULL: the roster is not here */
+    struct server *server;       /* our listener; NULL: none, or lent */
+    struct resolve *resolve;
+    struct self_probe *probe;
+    bool was_lent;                  /* the port, to a store */
+    struct sockaddr_storage led_to; /* where the endpoint's name leads; family 0: not to us */
+    struct held *held;              /* owned */
+    size_t n_held;
+
+    bool is_up;
+    bool is_welcome;      /* a roster elsewhere has known us */
+    bool is_second_try;   /* of this attempt: nobody was there, and then somebody had the port */
+    uv_timer_t later;     /* tells what was found within a call */
+    char why[TEXT_BYTES]; /* there is no link */
+    int exit_code;        /* with it */
+
+    struct parts parts;
+    bool closing;
+};
+
+__attribute__((format(printf, 2, 3))) static void note(struct endpoint *e, const char *format, ...)
+{
+    char line[TEXT_BYTES];
+    va_list args;
+    if (e->closing || e->notes.on_note == NULL)
+        return;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    e->notes.on_note(e->notes.arg, line);
+}
+
+static void on_noted(void *arg, const char *text)
+{
+    note(arg, "%s", text);
+}
+
+static void go_up(void *arg)
+{
+    struct endpoint *e = arg;
+    e->is_up = true;
+    e->notes.on_up(e->notes.arg, endpoint_is_here(e));
+}
+
+static void go_down(struct endpoint *e, int exit_code)
+{
+    e->is_up = false;
+    e->notes.on_down(e->notes.arg, e->why, exit_code);
+}
+
+static void on_down_due(uv_timer_t *timer)
+{
+    struct endpoint *e = timer->data;
+    go_down(e, e->exit_code);
+}
+
+/* From the loop, since the caller may be within a call. */
+static void go_down_later(struct endpoint *e, const char *text, int exit_code)
+{
+    snprintf(e->why, sizeof e->why, "%s", text);
+    e->exit_code = exit_code;
+    uv_timer_start(&e->later, on_down_due, 0, 0);
+}
+
+/* --- connections that come in --- */
+
+static void drop_held(struct endpoint *e)
+{
+    for (size_t i = 0; i < e->n_held; i++)
+        close(e->held[i].fd);
+    free(e->held);
+    e->held = NULL;
+    e->n_held = 0;
+}
+
+static void adopt_held(struct endpoint *e)
+{
+    for (size_t i = 0; i < e->n_held; i++)
+        jobs_adopt(own_roster_jobs(e->own), e->held[i].fd, e->held[i].bytes, e->held[i].len);
+    e->n_held = 0;
+    drop_held(e);
+}
+
+static void hold(struct endpoint *e, int fd, const uint8_t *bytes, size_t len)
+{
+    if (e->held == NULL)
+        e->held = calloc(MAX_HELD, sizeof *e->held);
+    if (e->held == NULL || e->n_held == MAX_HELD || len > sizeof e->held->bytes) {
+        close(fd); /* it comes again */
+        return;
+    }
+    struct held *h = &e->held[e->n_held++];
+    h->fd = fd;
+    h->len = len;
+    memcpy(h->bytes, bytes, len);
+}
+
+void endpoint_adopt(struct endpoint *e, int fd, const uint8_t *bytes, size_t len)
+{
+    if (e->probe != NULL && self_probe_claims(e->probe, bytes, len))
+        close(fd);
+    else if (e->own != NULL)
+        jobs_adopt(own_roster_jobs(e->own), fd, bytes, len);
+    else if (e->probe != NULL)
+        hold(e, fd, bytes, len);
+    else
+        close(fd);
+}
+
+static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
+{
+    endpoint_adopt(arg, fd, bytes, len);
+}
+
+/* --- the listener --- */
+
+static int on_metrics(void *arg, struct co_buf *page)
+{
+    struct endpoint *e = arg;
+    return e->own != NULL ? jobs_page_metrics(own_roster_jobs(e->own), page) : 0;
+}
+
+static int on_status(void *arg, struct co_buf *page)
+{
+    struct endpoint *e = arg;
+    return e->own != NULL ? jobs_page_status(own_roster_jobs(e->own), page) : 0;
+}
+
+static int open_server(struct endpoint *e, struct co_error *err)
+{
+    const struct server_opts callbacks = {.on_control = on_control,
+                                          .on_metrics = on_metrics,
+                                          .on_status = on_status,
+                                          .on_refused = on_noted,
+                                          .arg = e};
+    int rc = listen_open_roster(e->loop, &callbacks, e->world->endpoint_host,
+                                e->world->endpoint_port, &e->server, err);
+    if (rc < 0)
+        parts_close_server(&e->parts, &e->server);
+    return rc;
+}
+
+bool endpoint_lend_port(struct endpoint *e, uint16_t port)
+{
+    bool is_ours =
+        e->own != NULL && e->world->endpoint_host != NULL && e->world->endpoint_port == port;
+    if (is_ours) {
+        e->was_lent = true;
+        parts_close_server(&e->parts, &e->server);
+    }
+    return is_ours;
+}
+
+int endpoint_take_port(struct endpoint *e, struct co_error *err)
+{
+    bool was_lent = e->own != NULL && e->world->endpoint_host != NULL && e->server == NULL;
+    return was_lent ? open_server(e, err) : 0;
+}
+
+/* --- the roster here --- */
+
+static void on_message(void *arg, const struct message *m)
+{
+    struct endpoint *e = arg;
+    e->is_welcome |= m->type == MESSAGE_WELCOME;
+    e->notes.on_message(e->notes.arg, m);
+}
+
+static void on_local_down(void *arg, const char *text, int code)
+{
+    struct endpoint *e = arg;
+    (void)code;
+    snprintf(e->why, sizeof e->why, "%s", text);
+    go_down(e, 0);
+}
+
+static int make_roster(struct endpoint *e, struct co_error *err)
+{
+    const struct control_link_notes notes = {
+        .on_up = go_up, .on_message = on_message, .on_down = on_local_down, .arg = e};
+    const struct jobs_opts opts = {
+        .keys = e->world->key,
+        .n_keys = e->world->key != NULL ? 1 : 0,
+        .limits = {.heartbeat_ms = e->world->heartbeat_ms, .lease_ms = e->world->lease_ms},
+        .only_run_id = e->spec->run_id,
+        .terms = &e->terms,
+        .on_note = on_noted,
+        .arg = e,
+    };
+    int rc = own_roster_create(e->loop, &opts, &notes, &e->own, err);
+    if (rc == 0)
+        adopt_held(e);
+    return rc;
+}
+
+/* --- where the endpoint's name leads --- */
+
+static void on_probed(void *arg, enum self_probe_result result, const char *text);
+
+static int probe(struct endpoint *e, const struct sockaddr_storage *addresses, size_t n,
+                 struct co_error *err)
+{
+    e->led_to = *endpoint_host_first(addresses, n);
+    return self_probe_start(e->loop, &e->led_to, e->world->key, on_probed, e, &e->probe, err);
+}
+
+static int resolve(struct endpoint *e, resolve_done on_done, struct co_error *err)
+{
+    return resolve_start(e->loop, e->world->endpoint_host, e->world->endpoint_port, on_done, e,
+                         &e->resolve, err);
+}
+
+/* --- this node is the endpoint, by order: it begins at once. Whether others can find it is looked
+ * at besides, and only told --- */
+
+static void on_own_resolved(void *arg, int code, const char *text,
+                            const struct sockaddr_storage *addresses, size_t n)
+{
+    struct endpoint *e = arg;
+    struct co_error err = {0};
+    e->resolve = NULL;
+    if (code < 0)
+        note(e, "warning: the nodes are to meet here, but %s", text);
+    else if (probe(e, addresses, n, &err) < 0)
+        note(e, "warning: it cannot be tried whether '%s' leads here: %s", e->world->endpoint_host,
+             err.text);
+}
+
+/* Nothing of a probe that fails after the port was lent: the kernel resets connections when their
+ * listener closes, a worker's store hangs up, and the nodes have met. */
+static void tell_probed(struct endpoint *e, enum self_probe_result result, const char *text)
+{
+    char at[ADDRESS_TEXT_BYTES];
+    address_print(&e->led_to, at);
+    if (result != SELF_PROBE_US && !e->was_lent)
+        note(e, "warning: the nodes are to meet here, but '%s', %s, does not lead here: %s",
+             e->world->endpoint_host, at, text);
+}
+
+static void host_by_order(struct endpoint *e)
+{
+    struct co_error err = {0};
+    int rc = open_server(e, &err);
+    if (rc == 0 && (rc = make_roster(e, &err)) < 0)
+        parts_close_server(&e->parts, &e->server);
+    if (rc < 0) {
+        co_fail_in(&err, "the nodes are to meet on this one");
+        go_down_later(e, err.text, GUIDE_LINK_UNAVAILABLE);
+        return;
+    }
+    control_link_connect(own_roster_link(e->own));
+    if (resolve(e, on_own_resolved, &err) < 0)
+        note(e, "%s", err.text);
+}
+
+/* --- it is found out whether this node is; e->why says already that nobody else is --- */
+
+static void stop_finding(struct endpoint *e)
+{
+    parts_close_server(&e->parts, &e->server);
+    drop_held(e);
+    e->led_to = (struct sockaddr_storage){0};
+    go_down(e, 0);
+}
+
+static void on_probed(void *arg, enum self_probe_result result, const char *text)
+{
+    struct endpoint *e = arg;
+    struct co_error err = {0};
+    e->probe = NULL;
+    if (e->own != NULL) {
+        tell_probed(e, result, text);
+        return;
+    }
+    if (result == SELF_PROBE_US && make_roster(e, &err) < 0)
+        snprintf(e->why, sizeof e->why, "%s", err.text);
+    if (e->own != NULL)
+        control_link_connect(own_roster_link(e->own));
+    else
+        stop_finding(e);
+}
+
+static void on_resolved(void *arg, int code, const char *text,
+                        const struct sockaddr_storage *addresses, size_t n)
+{
+    struct endpoint *e = arg;
+    struct co_error err = {0};
+    (void)text; /* the link has said the same */
+    e->resolve = NULL;
+    int rc = code < 0 ? code : open_server(e, &err);
+    if (rc == 0)
+        rc = probe(e, addresses, n, &err);
+    if (rc == -EADDRINUSE && !e->is_second_try) { /* it was started a moment before us */
+        e->is_second_try = true;
+        control_link_connect(e->remote);
+    } else if (rc < 0) {
+        stop_finding(e);
+    }
+}
+
+static void on_remote_down(void *arg, const char *text, int code)
+{
+    struct endpoint *e = arg;
+    struct co_error err = {0};
+    bool may_be_us = e->world->host == JOB_HOST_FOUND_OUT && !e->is_welcome && !e->is_up;
+    snprintf(e->why, sizeof e->why, "%s", text);
+    e->is_up = false;
+    if (code != 0 || !may_be_us || resolve(e, on_resolved, &err) < 0)
+        go_down(e, guide_link_exit_code(code));
+}
+
+/* --- the link --- */
+
+static void stop_probing(struct endpoint *e)
+{
+    if (e->resolve != NULL)
+        resolve_cancel(e->resolve);
+    if (e->probe != NULL)
+        self_probe_close(e->probe);
+    e->resolve = NULL;
+    e->probe = NULL;
+}
+
+void endpoint_disconnect(struct endpoint *e)
+{
+    uv_timer_stop(&e->later);
+    if (e->remote != NULL)
+        control_link_disconnect(e->remote);
+    if (e->own != NULL)
+        control_link_disconnect(own_roster_link(e->own));
+    e->is_up = false;
+    if (e->own != NULL)
+        return; /* others are served on */
+    stop_probing(e);
+    parts_close_server(&e->parts, &e->server);
+    drop_held(e);
+}
+
+static void begin_alone(struct endpoint *e)
+{
+    struct co_error err = {0};
+    if (make_roster(e, &err) < 0)
+        go_down_later(e, err.text, GUIDE_LINK_UNAVAILABLE);
+    else
+        control_link_connect(own_roster_link(e->own));
+}
+
+void endpoint_connect(struct endpoint *e)
+{
+    endpoint_disconnect(e);
+    e->is_second_try = false;
+    if (e->own != NULL)
+        control_link_connect(own_roster_link(e->own));
+    else if (e->remote != NULL)
+        control_link_connect(e->remote);
+    else if (e->world->endpoint_host == NULL)
+        begin_alone(e);
+    else
+        host_by_order(e);
+}
+
+void endpoint_send(struct endpoint *e, const struct message *m)
+{
+    if (e->is_up)
+        control_link_send(e->own != NULL ? own_roster_link(e->own) : e->remote, m);
+}
+
+bool endpoint_is_here(const struct endpoint *e)
+{
+    return e->own != NULL;
+}
+
+int endpoint_own_address(const struct endpoint *e, char *text, size_t n)
+{
+    struct sockaddr_storage own = e->led_to;
+    bool is_known =
+        e->own != NULL ? e->remote != NULL : control_link_own_address(e->remote, &own) == 0;
+    if (!is_known || !endpoint_host_may_tell(e->world->endpoint_host, &own))
+        return -ENOTCONN;
+    return address_print_host(&own, text, n);
+}
+
+/* --- beginning and end --- */
+
+void endpoint_close(struct endpoint *e)
+{
+    endpoint_disconnect(e);
+    e->closing = true;
+    stop_probing(e);
+    parts_close_server(&e->parts, &e->server);
+    parts_close_timer(&e->parts, &e->later);
+    parts_close_link(&e->parts, &e->remote);
+    parts_close_own(&e->parts, &e->own);
+    parts_end(&e->parts, free, e);
+}
+
+int endpoint_open(uv_loop_t *loop, const struct job_spec *spec,
+                  const struct guide_link_notes *notes, struct endpoint **ret, struct co_error *err)
+{
+    const struct job_world *world = &spec->world;
+    struct endpoint *e = calloc(1, sizeof *e);
+    if (e == NULL)
+        return co_fail(err, -ENOMEM, "no memory for the endpoint");
+    e->loop = loop;
+    e->spec = spec;
+    e->world = world;
+    e->notes = *notes;
+    e->later.data = e;
+    job_spec_terms(spec, &e->terms);
+    uv_timer_init(loop, &e->later);
+    const struct control_link_notes link_notes = {
+        .on_up = go_up, .on_message = on_message, .on_down = on_remote_down, .arg = e};
+    if (world->endpoint_host != NULL && world->host != JOB_HOST_HERE) {
+        int rc = control_link_create(loop, world->endpoint_host, world->endpoint_port, world->key,
+                                     &link_notes, &e->remote, err);
+        if (rc < 0) {
+            endpoint_close(e);
+            return rc;
+        }
+    }
+    *ret = e;
+    return 0;
+}
+
+/* --- as a node's link --- */
+
+static int link_open(uv_loop_t *loop, const struct job_spec *spec,
+                     const struct guide_link_notes *notes, void **ret, struct co_error *err)
+{
+    struct endpoint *e;
+    int rc = endpoint_open(loop, spec, notes, &e, err);
+    if (rc == 0)
+        *ret = e;
+    return rc;
+}
+
+static void link_connect(void *link)
+{
+    endpoint_connect(link);
+}
+
+static void link_send(void *link, const struct message *m)
+{
+    endpoint_send(link, m);
+}
+
+static void link_disconnect(void *link)
+{
+    endpoint_disconnect(link);
+}
+
+static int link_own_address(const void *link, char *text, size_t n)
+{
+    return endpoint_own_address(link, text, n);
+}
+
+static bool link_lend_port(void *link, uint16_t port)
+{
+    return endpoint_lend_port(link, port);
+}
+
+static void link_adopt(void *link, int fd, const uint8_t *bytes, size_t len)
+{
+    endpoint_adopt(link, fd, bytes, len);
+}
+
+static int link_take_port(void *link, struct co_error *err)
+{
+    return endpoint_take_port(link, err);
+}
+
+static void link_close(void *link)
+{
+    endpoint_close(link);
+}
+
+const struct guide_link_ops endpoint_link_ops = {
+    .open = link_open,
+    .connect = link_connect,
+    .send = link_send,
+    .disconnect = link_disconnect,
+    .own_address = link_own_address,
+    .lend_port = link_lend_port,
+    .adopt = link_adopt,
+    .take_port = link_take_port,
+    .close = link_close,
+};

@@ -1,0 +1,590 @@
+#include "etcd_link.h"
+
+#include "etcd_config.h"
+#include "etcd_loader.h"
+#include "etcd_record.h"
+#include "etcd_sockets.h"
+#include "launcher/generation/listen.h"
+#include "launcher/job/etcd_settings.h"
+#include "launcher/job/job_spec.h"
+#include "own_roster.h"
+#include "parts.h"
+
+#include "common/error.h"
+#include "rendezvous/etcd/etcd_plugin.h"
+#include "rendezvous/jobs/control_link.h"
+#include "rendezvous/jobs/jobs.h"
+#include "rendezvous/jobs/jobs_page.h"
+#include "rendezvous/server/server.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    TEXT_BYTES = 1024,
+    WAIT_MS = 2000, /* an attempt to get a link waits so long for somebody to have the roster */
+};
+
+struct etcd_link {
+    uv_loop_t *loop;
+    const struct job_spec *spec;
+    const struct job_world *world; /* of spec */
+    struct guide_link_notes notes;
+    struct message_terms terms;
+    const struct etcd_plugin *plugin;
+    struct etcd *etcd;
+    struct etcd_sockets *sockets;
+    struct server *server;
+    struct elector_address own; /* where others reach a roster here; port 0: not known yet */
+
+    struct control_link *remote; /* to a roster elsewhere; NULL: none is known */
+    struct elector_address leader;
+    struct own_roster *own_roster; /* NULL: it is not in this process */
+    uint32_t own_index;            /* of this node, in own_generation */
+    uint32_t own_generation;
+    struct elector_record record; /* what was written down last, or is to be; n_nodes 0: nothing */
+
+    bool wants_link, is_up;
+    bool is_over;     /* a verdict was heard */
+    bool leaves;      /* this node does: what comes next is the next roster's to begin */
+    uv_timer_t later; /* tells that there is no link */
+    uv_timer_t silence;
+    uint64_t silence_ms; /* the roster is not heard for so long: look for another one */
+    bool hurries;
+    char why[TEXT_BYTES];
+    int exit_code;
+    bool told_trouble;
+    bool has_stopped; /* the elector */
+
+    struct parts parts; /* rosters that were given up, too */
+    bool closing;
+};
+
+__attribute__((format(printf, 2, 3))) static void note(struct etcd_link *l, const char *format, ...)
+{
+    char line[TEXT_BYTES];
+    va_list args;
+    if (l->closing || l->notes.on_note == NULL)
+        return;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    l->notes.on_note(l->notes.arg, line);
+}
+
+static void on_noted(void *arg, const char *text)
+{
+    note(arg, "%s", text);
+}
+
+/* --- up and down --- */
+
+static void hurry(struct etcd_link *l, bool hurries)
+{
+    if (l->hurries == hurries || l->is_over || l->closing)
+        return;
+    l->hurries = hurries;
+    l->plugin->hurry(l->etcd, hurries);
+}
+
+static void on_silence(uv_timer_t *timer)
+{
+    hurry(timer->data, true);
+}
+
+static void hear(struct etcd_link *l)
+{
+    if (l->silence_ms > 0)
+        uv_timer_start(&l->silence, on_silence, l->silence_ms, 0);
+    hurry(l, false);
+}
+
+static void go_up(void *arg)
+{
+    struct etcd_link *l = arg;
+    l->is_up = true;
+    l->wants_link = false;
+    uv_timer_stop(&l->later);
+    l->notes.on_up(l->notes.arg, false); /* also here: this node has a lease like all */
+}
+
+static void go_down(struct etcd_link *l, const char *text, int exit_code)
+{
+    l->is_up = l->wants_link = false;
+    uv_timer_stop(&l->later);
+    uv_timer_stop(&l->silence);
+    hurry(l, true);
+    l->notes.on_down(l->notes.arg, text, exit_code);
+}
+
+/* Nobody has the roster yet. What etcd says about it, if it does not say just that. */
+static void find_reason(struct etcd_link *l)
+{
+    const char *trouble = l->plugin->trouble(l->etcd);
+    snprintf(l->why, sizeof l->why, "%s",
+             *trouble != '\0' ? trouble : "etcd names no node that has the job's roster");
+}
+
+static void on_later(uv_timer_t *timer)
+{
+    struct etcd_link *l = timer->data;
+    if (l->why[0] == '\0')
+        find_reason(l);
+    go_down(l, l->why, l->exit_code);
+}
+
+/* From the loop, since the caller may be within a call. */
+static void go_down_in(struct etcd_link *l, uint64_t in_ms)
+{
+    l->is_up = false;
+    uv_update_time(l->loop);
+    uv_timer_start(&l->later, on_later, in_ms, 0);
+}
+
+__attribute__((format(printf, 2, 3))) static void go_down_soon(struct etcd_link *l,
+                                                               const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(l->why, sizeof l->why, format, args);
+    va_end(args);
+    go_down_in(l, 0);
+}
+
+static void on_remote_down(void *arg, const char *text, int code)
+{
+    go_down(arg, text, guide_link_exit_code(code));
+}
+
+static void on_local_down(void *arg, const char *text, int code)
+{
+    (void)code;
+    go_down(arg, text, 0);
+}
+
+static void on_message(void *arg, const struct message *m)
+{
+    struct etcd_link *l = arg;
+    if (m->type == MESSAGE_WELCOME)
+        l->silence_ms = m->welcome.heartbeat_ms * 3 / 2;
+    if (m->type == MESSAGE_SEALED) {
+        l->own_generation = m->generation;
+        l->own_index = m->sealed.node_index;
+    }
+    hear(l);
+    if (m->type == MESSAGE_VERDICT && !l->is_over) {
+        l->is_over = true;
+        if (l->own_roster == NULL) /* nobody is to be followed any more */
+            l->plugin->stop(l->etcd, NULL);
+    }
+    l->notes.on_message(l->notes.arg, m);
+}
+
+/* --- the roster elsewhere --- */
+
+static bool is_same(const struct elector_address *a, const struct elector_address *b)
+{
+    return a->port == b->port && strcmp(a->host, b->host) == 0;
+}
+
+static void follow(struct etcd_link *l, const struct elector_address *leader)
+{
+    const struct control_link_notes notes = {
+        .on_up = go_up, .on_message = on_message, .on_down = on_remote_down, .arg = l};
+    struct co_error err;
+    if (l->remote != NULL && is_same(leader, &l->leader))
+        return;
+    parts_close_link(&l->parts, &l->remote);
+    l->leader = *leader;
+    if (control_link_create(l->loop, leader->host, leader->port, l->world->key, &notes, &l->remote,
+                            &err) < 0) {
+        note(l, "%s", err.text); /* asked again soon */
+        return;
+    }
+    if (l->is_up)
+        go_down_soon(l, "another node, %s port %u, has the roster now", leader->host, leader->port);
+    else if (l->wants_link)
+        control_link_connect(l->remote);
+}
+
+/* --- the roster here --- */
+
+static void on_changed(void *arg, const char *run_id, const struct roster *r,
+                       enum roster_state from)
+{
+    struct etcd_link *l = arg;
+    const enum roster_state to = roster_get_state(r);
+    (void)run_id;
+    (void)from;
+    bool begins = to == ROSTER_RUNNING && !l->leaves;
+    if ((begins || to == ROSTER_CLOSED) && etcd_record_of(r, &l->record))
+        l->plugin->commit(l->etcd, &l->record);
+}
+
+/* past   NULL: there was none */
+static int make_roster(struct etcd_link *l, const struct roster_past *past, struct co_error *err)
+{
+    const struct control_link_notes notes = {
+        .on_up = go_up, .on_message = on_message, .on_down = on_local_down, .arg = l};
+    const struct jobs_opts opts = {
+        .keys = l->world->key,
+        .n_keys = l->world->key != NULL ? 1 : 0,
+        .limits = etcd_config_limits(l->world, l->plugin->ttl_s(l->etcd)),
+        .only_run_id = l->spec->run_id,
+        .terms = &l->terms,
+        .past = past,
+        .outlives_local = true,
+        .on_note = on_noted,
+        .on_changed = on_changed,
+        .arg = l,
+    };
+    return own_roster_create(l->loop, &opts, &notes, &l->own_roster, err);
+}
+
+/* A job that is over is over for who comes now, too. */
+static void tell_past(struct etcd_link *l, const struct elector_record *r)
+{
+    if (r->is_over)
+        jobs_end(own_roster_jobs(l->own_roster), r->exit_code,
+                 "the job was over when its roster moved");
+    else
+        note(l, "the roster moves to this node; generation %" PRIu32 " runs on", r->generation);
+}
+
+/* r   NULL: the job begins */
+static void lead(struct etcd_link *l, const struct elector_record *r)
+{
+    struct co_error err;
+    struct roster_past past = r != NULL ? etcd_record_past(r) : (struct roster_past){0};
+    parts_close_link(&l->parts, &l->remote);
+    if (make_roster(l, r != NULL ? &past : NULL, &err) < 0) {
+        l->exit_code = GUIDE_LINK_UNAVAILABLE;
+        go_down_soon(l, "cannot have the job's roster: %s", err.text);
+        return;
+    }
+    l->record = r != NULL ? *r : (struct elector_record){0};
+    if (r != NULL)
+        tell_past(l, r);
+    if (l->is_up)
+        go_down_soon(l, "this node has the roster now");
+    else if (l->wants_link)
+        control_link_connect(own_roster_link(l->own_roster));
+}
+
+/* --- what the elector wants --- */
+
+static void take_roster_orders(struct etcd_link *l, const struct elector_orders *o)
+{
+    if (o->give_up && l->own_roster != NULL) {
+        note(l, "the job's roster moves to another node");
+        parts_close_own(&l->parts, &l->own_roster);
+        if (l->is_up)
+            go_down_soon(l, "another node has the roster now");
+    }
+    if (o->make)
+        lead(l, o->has_past ? &o->past : NULL);
+    if (l->own_roster == NULL)
+        return;
+    if (o->doubt)
+        jobs_tell(own_roster_jobs(l->own_roster), ROSTER_DOUBT, 0);
+    if (o->certain)
+        jobs_tell(own_roster_jobs(l->own_roster), ROSTER_CERTAIN, 0);
+    if (o->committed)
+        jobs_tell(own_roster_jobs(l->own_roster), ROSTER_CONFIRMED, l->record.generation);
+}
+
+/* Once, and that it is over. */
+static void tell_trouble(struct etcd_link *l, const struct elector_orders *o)
+{
+    const char *trouble = l->plugin->trouble(l->etcd);
+    if (o->doubt && !l->told_trouble && *trouble != '\0') {
+        note(l, "etcd does not answer: %s: ranks run on, but nothing else can change", trouble);
+        l->told_trouble = true;
+    }
+    if ((o->certain || o->give_up) && l->told_trouble) {
+        note(l, "etcd answers again");
+        l->told_trouble = false;
+    }
+}
+
+static void on_begin_to_close(uv_timer_t *timer);
+
+static void on_orders(void *arg, const struct elector_orders *o)
+{
+    struct etcd_link *l = arg;
+    l->has_stopped |= o->over;
+    if (l->closing) {
+        if (o->over) /* the plug-in is not to be closed while it calls */
+            uv_timer_start(&l->later, on_begin_to_close, 0, 0);
+        return;
+    }
+    tell_trouble(l, o);
+    take_roster_orders(l, o);
+    if (o->vacant && l->notes.on_vacant != NULL)
+        l->notes.on_vacant(l->notes.arg, o->asked_ms);
+    if (o->follow && l->own_roster == NULL)
+        follow(l, &o->leader);
+}
+
+/* --- the plug-in --- */
+
+static void watch(void *arg, int fd, int events)
+{
+    struct etcd_link *l = arg;
+    etcd_sockets_watch(l->sockets, fd, events);
+}
+
+static void set_alarm(void *arg, uint64_t at_ms)
+{
+    struct etcd_link *l = arg;
+    etcd_sockets_set_alarm(l->sockets, at_ms);
+}
+
+static void on_ready(void *arg, int fd, int events)
+{
+    struct etcd_link *l = arg;
+    l->plugin->ready(l->etcd, fd, events);
+}
+
+static void on_alarm(void *arg)
+{
+    struct etcd_link *l = arg;
+    l->plugin->alarm(l->etcd);
+}
+
+static bool find_address(void *arg, const char *own, struct elector_address *ret)
+{
+    struct etcd_link *l = arg;
+    etcd_config_find_host(l->world, own, l->own.host);
+    l->own.port = server_port(l->server);
+    *ret = l->own;
+    return true;
+}
+
+static int open_plugin(struct etcd_link *l, struct co_error *err)
+{
+    const struct etcd_host host = {.watch = watch,
+                                   .set_alarm = set_alarm,
+                                   .on_orders = on_orders,
+                                   .find_address = find_address,
+                                   .arg = l};
+    char password[ETCD_SETTING_BYTES];
+    struct etcd_config config;
+    int rc = etcd_config_make(l->spec, password, &config, err);
+    if (rc == 0)
+        rc = l->plugin->open(&config, &host, &l->etcd, err);
+    explicit_bzero(password, sizeof password);
+    return rc;
+}
+
+/* --- the listener --- */
+
+/* Before this node has the roster nobody should come; who was told an old address comes again. */
+static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
+{
+    struct etcd_link *l = arg;
+    if (l->own_roster != NULL)
+        jobs_adopt(own_roster_jobs(l->own_roster), fd, bytes, len);
+    else
+        close(fd);
+}
+
+static int on_metrics(void *arg, struct co_buf *page)
+{
+    struct etcd_link *l = arg;
+    return l->own_roster != NULL ? jobs_page_metrics(own_roster_jobs(l->own_roster), page) : 0;
+}
+
+static int on_status(void *arg, struct co_buf *page)
+{
+    struct etcd_link *l = arg;
+    return l->own_roster != NULL ? jobs_page_status(own_roster_jobs(l->own_roster), page) : 0;
+}
+
+static int open_server(struct etcd_link *l, struct co_error *err)
+{
+    const struct server_opts callbacks = {.on_control = on_control,
+                                          .on_metrics = on_metrics,
+                                          .on_status = on_status,
+                                          .on_refused = on_noted,
+                                          .arg = l};
+    return listen_open_roster(l->loop, &callbacks, etcd_config_listen_where(l->world), 0,
+                              &l->server, err);
+}
+
+/* --- as a node's link --- */
+
+static void link_disconnect(void *link)
+{
+    struct etcd_link *l = link;
+    uv_timer_stop(&l->later);
+    uv_timer_stop(&l->silence);
+    if (l->remote != NULL)
+        control_link_disconnect(l->remote);
+    if (l->own_roster != NULL)
+        control_link_disconnect(own_roster_link(l->own_roster));
+    l->is_up = l->wants_link = false;
+}
+
+static void wait_for_leader(struct etcd_link *l)
+{
+    l->why[0] = '\0'; /* it is not known yet why there will be none */
+    go_down_in(l, WAIT_MS);
+}
+
+static void link_connect(void *link)
+{
+    struct etcd_link *l = link;
+    link_disconnect(l);
+    l->wants_link = true;
+    hurry(l, true);
+    if (l->own_roster != NULL)
+        control_link_connect(own_roster_link(l->own_roster));
+    else if (l->remote != NULL)
+        control_link_connect(l->remote);
+    else
+        wait_for_leader(l);
+}
+
+static void link_send(void *link, const struct message *m)
+{
+    struct etcd_link *l = link;
+    if (l->is_up && (l->own_roster != NULL || l->remote != NULL))
+        control_link_send(l->own_roster != NULL ? own_roster_link(l->own_roster) : l->remote, m);
+    l->leaves |= m->type == MESSAGE_LEAVE;
+}
+
+static int link_own_address(const void *link, char *text, size_t n)
+{
+    const struct etcd_link *l = link;
+    if (l->own.port == 0 || strlen(l->own.host) >= n)
+        return -ENOTCONN;
+    strcpy(text, l->own.host);
+    return 0;
+}
+
+static bool link_lend_port(void *link, uint16_t port)
+{
+    (void)link;
+    (void)port; /* the roster's port is one that nobody has asked for */
+    return false;
+}
+
+static void link_adopt(void *link, int fd, const uint8_t *bytes, size_t len)
+{
+    on_control(link, fd, bytes, len);
+}
+
+static int link_take_port(void *link, struct co_error *err)
+{
+    (void)link;
+    (void)err;
+    return 0;
+}
+
+/* --- beginning and end --- */
+
+/* Nothing is to be said to etcd any more. */
+static void close_all(struct etcd_link *l)
+{
+    parts_close_own(&l->parts, &l->own_roster);
+    parts_close_link(&l->parts, &l->remote);
+    parts_close_timer(&l->parts, &l->later);
+    parts_close_timer(&l->parts, &l->silence);
+    if (l->etcd != NULL)
+        l->plugin->close(l->etcd);
+    l->etcd = NULL;
+    if (l->sockets != NULL) {
+        parts_expect(&l->parts);
+        etcd_sockets_close(l->sockets, parts_on_closed, &l->parts);
+    }
+    parts_close_server(&l->parts, &l->server);
+    parts_end(&l->parts, free, l);
+}
+
+/* Who could not be told that the job is over is to find it written down. */
+static bool has_told_all(const struct etcd_link *l)
+{
+    return jobs_n_untold(own_roster_jobs(l->own_roster)) == 0;
+}
+
+/* What the next leader is to find; NULL: there is to be none. */
+static const struct elector_record *find_last_words(struct etcd_link *l)
+{
+    if (l->own_roster == NULL || l->record.n_nodes == 0 || (l->record.is_over && has_told_all(l)))
+        return NULL;
+    if (!l->record.is_over && l->own_generation == l->record.generation)
+        l->record.gone = (int32_t)l->own_index;
+    return &l->record;
+}
+
+static void on_begin_to_close(uv_timer_t *timer)
+{
+    struct etcd_link *l = timer->data;
+    if (l->has_stopped)
+        close_all(l);
+    else
+        l->plugin->stop(l->etcd, find_last_words(l)); /* and once more, from on_orders() */
+}
+
+static void link_close(void *link)
+{
+    struct etcd_link *l = link;
+    link_disconnect(l);
+    l->closing = true;
+    uv_timer_start(&l->later, on_begin_to_close, 0, 0);
+}
+
+static int open_parts(struct etcd_link *l, struct co_error *err)
+{
+    const struct etcd_socket_notes notes = {.on_ready = on_ready, .on_alarm = on_alarm, .arg = l};
+    int rc = etcd_load(&l->plugin, err);
+    if (rc == 0 && (l->sockets = etcd_sockets_open(l->loop, &notes)) == NULL)
+        rc = co_fail(err, -ENOMEM, "no memory to meet by etcd");
+    if (rc == 0)
+        rc = open_server(l, err);
+    return rc == 0 ? open_plugin(l, err) : rc;
+}
+
+static int link_open(uv_loop_t *loop, const struct job_spec *spec,
+                     const struct guide_link_notes *notes, void **ret, struct co_error *err)
+{
+    struct etcd_link *l = calloc(1, sizeof *l);
+    if (l == NULL)
+        return co_fail(err, -ENOMEM, "no memory to meet by etcd");
+    l->loop = loop;
+    l->spec = spec;
+    l->world = &spec->world;
+    l->notes = *notes;
+    l->own_generation = MESSAGE_NO_GENERATION;
+    l->later.data = l->silence.data = l;
+    job_spec_terms(spec, &l->terms);
+    uv_timer_init(loop, &l->later);
+    uv_timer_init(loop, &l->silence);
+    int rc = open_parts(l, err);
+    if (rc < 0) {
+        l->closing = true;
+        close_all(l);
+        return rc;
+    }
+    l->plugin->begin(l->etcd);
+    *ret = l;
+    return 0;
+}
+
+const struct guide_link_ops etcd_link_ops = {
+    .open = link_open,
+    .connect = link_connect,
+    .send = link_send,
+    .disconnect = link_disconnect,
+    .own_address = link_own_address,
+    .lend_port = link_lend_port,
+    .adopt = link_adopt,
+    .take_port = link_take_port,
+    .close = link_close,
+};

@@ -1,0 +1,24 @@
+/* secret.h - by what key this node speaks to the others: which of the places for a token counts
+ * (rendezvous/channel/token.h), and whether the job may do without.
+ *
+ * Looks into the environment and the home directory. */
+#ifndef DDP_LAUNCHER_SECRET_H
+#define DDP_LAUNCHER_SECRET_H
+
+struct co_error;
+struct job_world;
+
+enum { SECRET_EXIT_NO_ACCESS = 77 };
+
+/* Find the token of a guided job and make a key of it. Called once, before there is another process
+ * or thread: DDP_TOKEN is wiped, so that none of them has it.
+ *
+ * w          its key is set, or left NULL: in the clear
+ * ret_note   a line for the terminal, owned by the caller; NULL: none
+ * returns    0
+ *            -EACCES   there is none, but one is required; or it is not to be trusted, or cannot be
+ *                      read: exit with SECRET_EXIT_NO_ACCESS
+ *            -ENOMEM, -ENOSYS */
+int secret_find(struct job_world *w, char **ret_note, struct co_error *err);
+
+#endif

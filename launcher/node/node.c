@@ -1,0 +1,474 @@
+#include "node.h"
+
+#include "launcher/diagnosis/flights.h"
+#include "launcher/generation/scale.h"
+#include "launcher/job/job_spec.h"
+#include "launcher/platform/resources.h"
+#include "launcher/remote/leash_watch.h"
+#include "launcher/remote/leash_wire.h"
+#include "launcher/spawner/runtime_dir.h"
+#include "launcher/spawner/strangers.h"
+#include "launcher/stdio/output.h"
+#include "node_console.h"
+#include "node_guide.h"
+#include "node_hang.h"
+#include "node_history.h"
+#include "node_leave.h"
+#include "node_pace.h"
+#include "node_pmi.h"
+#include "node_replay.h"
+#include "node_standby.h"
+#include "node_state.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/scope.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <uv.h>
+
+void node_say(struct node *n, const char *format, ...)
+{
+    char line[CO_ERROR_TEXT_BYTES + 64];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    if (n->guide != NULL)
+        node_guide_clear_line(n->guide);
+    output_say(n->output, line);
+}
+
+static void on_refused(void *arg, const char *text)
+{
+    struct node *n = arg;
+    node_say(n, "ddprun: store: %s\n", text);
+}
+
+static void on_note(void *arg, const char *text)
+{
+    struct node *n = arg;
+    node_say(n, "ddprun: %s\n", text);
+}
+
+static void on_warm(void *arg, const char *text)
+{
+    struct node *n = arg;
+    if (n->spec->verbose > 0)
+        node_say(n, "ddprun: warm: %s\n", text);
+}
+
+static void on_joined(void *arg, int rank, bool mends)
+{
+    struct node *n = arg;
+    if (n->gen.scale != NULL)
+        scale_let_in(n->gen.scale, rank);
+    node_console_note_joined(n->console, rank);
+    node_feed(arg, &(struct supervisor_event){
+                       .type = SUPERVISOR_EV_JOINED, .rank = rank, .mends = mends});
+}
+
+static void on_asked(void *arg, int rank)
+{
+    node_feed(arg, &(struct supervisor_event){.type = SUPERVISOR_EV_ASKED, .rank = rank});
+}
+
+bool node_waits_for_devices(const struct node *n)
+{
+    return n->spec->on_failure != FAILURE_SHRINKS &&
+           resources_n_gpus("", getenv("CUDA_VISIBLE_DEVICES")) > 0;
+}
+
+/* Whatever comes of it: the rank's end is told when it is reaped, too. */
+static void on_death(void *arg)
+{
+    struct node *n = arg;
+    if (!node_waits_for_devices(n))
+        nursery_look(&n->nursery);
+}
+
+static void on_saved(void *arg)
+{
+    struct node *n = arg;
+    node_leave_look(n->leave);
+    if (n->guide != NULL)
+        node_guide_look(n->guide);
+}
+
+static bool find_hold(void *arg, uint32_t generation, uint64_t *ret_steps)
+{
+    const struct node *n = arg;
+    return node_replay_find_hold(n->replay, generation, ret_steps);
+}
+
+struct generation_notes node_generation_notes(struct node *n)
+{
+    return (struct generation_notes){.on_store_refused = on_refused,
+                                     .on_memory_note = on_note,
+                                     .on_joined = on_joined,
+                                     .on_asked = on_asked,
+                                     .on_death = on_death,
+                                     .on_saved = on_saved,
+                                     .find_hold = find_hold,
+                                     .arg = n};
+}
+
+/* --- Beginning --- */
+
+/* Signals are read from a descriptor, so that none can come at a bad time. A SIGHUP that was
+ * ignored when we started stays so: nohup means it. */
+static int listen_to_signals(uint64_t stop_signals, int *ret_fd, struct co_error *err)
+{
+    static const int heard[] = {SIGTERM, SIGINT,  SIGQUIT,  SIGUSR1,
+                                SIGUSR2, SIGCONT, SIGWINCH, SIGHUP};
+    struct sigaction old;
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof heard / sizeof *heard; i++)
+        sigaddset(&set, heard[i]);
+    for (int sig = 1; sig < SIGRTMIN; sig++)
+        if ((stop_signals >> sig & 1) != 0)
+            sigaddset(&set, sig);
+    if (sigaction(SIGHUP, NULL, &old) == 0 && old.sa_handler == SIG_IGN)
+        sigdelset(&set, SIGHUP);
+    int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (fd < 0)
+        return co_fail(err, -errno, "cannot listen to signals: %s", strerror(errno));
+    sigaddset(&set, SIGCHLD); /* see sweep_kill_all() */
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGCHLD, SIG_DFL); /* ignored by our starter, perhaps: then nothing could be reaped */
+    signal(SIGPIPE, SIG_IGN);
+    *ret_fd = fd;
+    return 0;
+}
+
+static void allow_many_files(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max; /* ours alone: the nursery has forked before */
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+/* libuv aborts where it finds no descriptor, and the nursery ends: better to say so before. What a
+ * few ranks need besides their sockets and pipes is an estimate; null_fd was the lowest free
+ * one. */
+static int check_files(const struct job_spec *spec, int null_fd, struct co_error *err)
+{
+    struct rlimit limit;
+    rlim_t at_once = spec->n_local < SPAWN_AT_ONCE ? (rlim_t)spec->n_local : SPAWN_AT_ONCE;
+    rlim_t for_start = 20 + at_once * SPAWN_N_FDS;
+    rlim_t for_job = (rlim_t)null_fd + for_start + 2 * (rlim_t)spec->n_local;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 ||
+        (limit.rlim_cur >= for_start && limit.rlim_max >= for_job))
+        return 0;
+    return co_fail(err, -EMFILE,
+                   "too few files may be open: %ju (%ju by ulimit -Hn), and %d rank%s on this node "
+                   "need %ju (%ju): see ulimit -n",
+                   (uintmax_t)limit.rlim_cur, (uintmax_t)limit.rlim_max, spec->n_local,
+                   spec->n_local == 1 ? "" : "s", (uintmax_t)for_start, (uintmax_t)for_job);
+}
+
+static int watch(struct node *n, uv_poll_t *poll, int fd, uv_poll_cb on_readable,
+                 struct co_error *err)
+{
+    int rc = uv_poll_init(&n->loop, poll, fd);
+    poll->data = n;
+    if (rc == 0)
+        rc = uv_poll_start(poll, UV_READABLE, on_readable);
+    return rc < 0 ? co_fail(err, rc, "cannot watch a descriptor: %s", uv_strerror(rc)) : 0;
+}
+
+/* By the leash, it is the job that is stopped: the roster hears so when the signal goes its way.
+ * Unless it has nothing to do with what others save first: then this node just goes. */
+static void on_leash_signal(void *arg, int sig)
+{
+    struct node *n = arg;
+    if (sig == LEASH_ALL_SAVED) {
+        node_leave_release(n->leave);
+        return;
+    }
+    const bool stops = sig < 64 && (n->spec->stop_signals >> sig & 1) != 0;
+    if (stops && !node_leave_may_go_alone(n, sig))
+        node_guide_end_job(n->guide);
+    if (!n->ended)
+        node_leave_signal(n, sig, true);
+}
+
+/* As with a terminal that is closed: this node goes. */
+static void on_leash_gone(void *arg)
+{
+    struct node *n = arg;
+    node_guide_lose_leash(n->guide);
+    if (!n->ended)
+        node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SIGNAL, .sig = SIGHUP});
+}
+
+static int watch_leash(struct node *n, struct co_error *err)
+{
+    const struct leash_watch_notes notes = {
+        .on_signal = on_leash_signal, .on_gone = on_leash_gone, .arg = n};
+    if (n->spec->world.leash_fd == 0)
+        return 0;
+    return leash_watch_open(&n->loop, n->spec->world.leash_fd, &notes, &n->leash, err);
+}
+
+static int open_loop(struct node *n, struct co_error *err)
+{
+    int rc = uv_loop_init(&n->loop);
+    if (rc < 0)
+        return co_fail(err, rc, "cannot make an event loop: %s", uv_strerror(rc));
+    n->has_loop = true;
+    uv_timer_init(&n->loop, &n->timer);
+    n->timer.data = n;
+    uv_timer_init(&n->loop, &n->timeout);
+    n->timeout.data = n;
+    uv_timer_init(&n->loop, &n->settled);
+    n->settled.data = n;
+    rc = watch(n, &n->nursery_poll, n->nursery.sock, node_on_nursery, err);
+    if (rc == 0)
+        rc = strangers_open(&n->loop, n->nursery.pid, &n->strangers, err);
+    if (rc == 0)
+        rc = watch(n, &n->signal_poll, n->signal_fd, node_on_signal, err);
+    return rc;
+}
+
+static int open_supervisor(struct node *n, struct co_error *err)
+{
+    const struct job_spec *spec = n->spec;
+    struct supervisor_limits limits = {
+        .n_ranks = spec->n_local,
+        .window = NURSERY_WINDOW,
+        .batch = SPAWN_AT_ONCE,
+        .grace_ms = spec->grace_ms,
+        .failure_grace_ms = spec->failure_grace_ms,
+        .restarts = {.max_restarts = spec->max_restarts,
+                     .window_ms = spec->restart_window_ms,
+                     .no_restart_on = spec->no_restart_on,
+                     .after_progress = spec->restart_after_progress,
+                     .output_after_ms = spec->output_after_ms},
+        .stop_signals = spec->stop_signals,
+        .to_groups = spec->signal_scope == SCOPE_GROUP,
+        .guided = spec->world.guided,
+        .mends = job_spec_mends(spec),
+        .drops = spec->on_failure == FAILURE_SHRINKS,
+        .recovery_ms = spec->recovery_ms,
+    };
+    n->supervisor = supervisor_create(&limits);
+    return n->supervisor == NULL ? co_fail(err, -ENOMEM, "no memory for %d ranks", spec->n_local)
+                                 : 0;
+}
+
+/* The nursery, what has to be there before it is forked, and the folder, of which it knows before
+ * that is made. There is no loop yet. */
+static int open_nursery(struct node *n, struct co_error *err)
+{
+    const struct job_spec *spec = n->spec;
+    int rc = check_files(spec, n->null_fd, err);
+    if (rc == 0)
+        rc = events_open(&n->events, spec->events, spec->run_id, on_note, n, err);
+    if (rc == 0)
+        rc = listen_to_signals(spec->stop_signals, &n->signal_fd, err);
+    if (rc == 0)
+        rc = runtime_dir_choose(&n->names, err);
+    if (rc == 0)
+        rc = nursery_open(&n->names, &n->nursery, err);
+    if (rc == 0)
+        rc = runtime_dir_make(&n->names, &n->runtime_dir, err);
+    return rc;
+}
+
+static int open_machines(struct node *n, struct co_error *err)
+{
+    const struct job_spec *spec = n->spec;
+    const int to[] = {STDOUT_FILENO, STDERR_FILENO};
+    int rc = open_loop(n, err);
+    if (rc == 0)
+        rc = output_create(&n->loop, spec->n_local, to, &n->output, err);
+    if (rc == 0)
+        rc = rank_io_open(&n->io, spec, n->output, n->null_fd, err);
+    if (rc == 0)
+        rc = open_supervisor(n, err);
+    if (rc == 0)
+        rc = node_console_create(n, &n->console, err);
+    return rc;
+}
+
+/* How ranks are started, and what is written of it. */
+static void open_start(struct node *n)
+{
+    const struct warm_notes warm_notes = {.say = on_warm, .arg = n};
+    warm_open(&n->warm, n->spec, n->runtime_dir, environ, &warm_notes);
+    event_log_init(&n->event_log, n->spec, n->output, &n->io, n->runtime_dir);
+    n->start = (struct start){.spec = n->spec,
+                              .nursery = &n->nursery,
+                              .io = &n->io,
+                              .runtime_dir = n->runtime_dir,
+                              .gen = &n->gen,
+                              .supervisor = n->supervisor,
+                              .environment = warm_environment(&n->warm, environ)};
+    n->events.supervisor = n->supervisor;
+}
+
+static int open_options(struct node *n, struct co_error *err)
+{
+    int rc = node_hang_open(n, &n->hang, err);
+    if (rc == 0)
+        rc = node_replay_open(n, &n->replay, err);
+    if (rc == 0)
+        rc = node_pace_open(n, &n->pace, err);
+    if (rc == 0)
+        rc = node_leave_open(n, &n->leave, err);
+    if (rc == 0)
+        rc = node_standby_open(n, &n->standby, err);
+    if (rc == 0)
+        rc = node_pmi_open(n, &n->pmi, err);
+    return rc;
+}
+
+/* A job of this node alone begins at once. */
+static int open_first_generation(struct node *n, struct co_error *err)
+{
+    const struct generation_notes notes = node_generation_notes(n);
+    uint64_t begun_ns = co_now_ns();
+    int rc = generation_open(n->spec, 0, &n->loop, &notes, &n->gen, err);
+    if (rc == 0)
+        event_log_generation(&n->event_log, 0, (double)(co_now_ns() - begun_ns) / 1e6);
+    return rc;
+}
+
+static int node_open(struct node *n, const struct guide_link_ops *link, struct co_error *err)
+{
+    int rc = open_nursery(n, err);
+    if (rc < 0)
+        return rc;
+    allow_many_files();
+    rc = open_machines(n, err);
+    if (rc < 0)
+        return rc;
+    open_start(n);
+    rc = open_options(n, err);
+    if (rc < 0)
+        return rc;
+    if (!n->spec->world.guided)
+        return open_first_generation(n, err);
+    rc = node_guide_create(n, link, &n->guide, err);
+    return rc < 0 ? rc : watch_leash(n, err);
+}
+
+/* --- End --- */
+
+static void close_handle(uv_handle_t *handle)
+{
+    if (handle->type != UV_UNKNOWN_HANDLE && !uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+static void close_handles(struct node *n)
+{
+    close_handle((uv_handle_t *)&n->nursery_poll);
+    close_handle((uv_handle_t *)&n->signal_poll);
+    close_handle((uv_handle_t *)&n->timer);
+    close_handle((uv_handle_t *)&n->timeout);
+    close_handle((uv_handle_t *)&n->settled);
+    close_handle((uv_handle_t *)&n->warm_poll);
+}
+
+static void node_close(struct node *n)
+{
+    generation_close(&n->gen);
+    output_close(n->output);
+    rank_io_close(&n->io);
+    strangers_close(n->strangers);
+    leash_watch_close(n->leash);
+    node_guide_close(n->guide);
+    node_hang_close(n->hang);
+    node_pace_close(n->pace);
+    node_replay_close(n->replay);
+    node_leave_close(n->leave);
+    node_standby_close(n->standby);
+    node_pmi_close(n->pmi);
+    node_console_close(n->console);
+    if (n->has_loop) {
+        close_handles(n);
+        uv_run(&n->loop, UV_RUN_DEFAULT);
+        uv_loop_close(&n->loop);
+    }
+    start_fini(&n->start);
+    warm_close(&n->warm);
+    flights_destroy(n->flights);
+    node_guide_destroy(n->guide);
+    node_console_destroy(n->console);
+    supervisor_destroy(n->supervisor);
+    if (n->signal_fd >= 0)
+        close(n->signal_fd);
+    events_close(&n->events);
+    oom_watch_close(&n->oom);
+    runtime_dir_remove(n->runtime_dir);
+    runtime_dir_forget_names(&n->names);
+    nursery_close(&n->nursery, co_deadline_ms(SUPERVISOR_KILL_MS));
+}
+
+static void run(struct node *n)
+{
+    struct supervisor_orders orders;
+    n->begun_ms = co_now_ms();
+    events_job_start(&n->events, job_spec_words(n->spec), n->spec->n_local, n->spec->max_restarts);
+    if (n->spec->warm == WARM_START) {
+        node_warm_up(n);
+        warm_await(&n->warm, &n->nursery, n->signal_fd);
+    }
+    supervisor_begin(n->supervisor, n->begun_ms, &orders);
+    node_carry_out(n, &orders);
+    if (n->guide != NULL)
+        node_guide_begin(n->guide);
+    if (n->spec->timeout_ms != 0)
+        uv_timer_start(&n->timeout, node_on_timeout, n->spec->timeout_ms, 0);
+    while (!n->ended)
+        uv_run(&n->loop, UV_RUN_ONCE);
+}
+
+static struct node_end the_end(const struct node *n)
+{
+    const struct supervisor_verdict *v = supervisor_get_verdict(n->supervisor);
+    struct node_end end = {.exit_code = supervisor_exit_code(n->supervisor)};
+    if (n->spec->as_torchrun)
+        end.exit_code = end.exit_code != 0;
+    else if (v->is_final)
+        end.die_of = v->die_of;
+    else if (v->outcome == OUTCOME_SIGNAL)
+        end.die_of = v->signal;
+    if (end.die_of != 0 && n->spec->world.leash_fd != 0) /* ssh would not tell of what */
+        end = (struct node_end){.exit_code = 128 + end.die_of};
+    return end;
+}
+
+int node_run(const struct job_spec *spec, const struct guide_link_ops *link, int null_fd,
+             struct node_end *ret_end, struct co_error *err)
+{
+    struct node n = {.spec = spec,
+                     .null_fd = null_fd,
+                     .signal_fd = -1,
+                     .events = {.fd = -1},
+                     .nursery = {.sock = -1}};
+    oom_watch_init(&n.oom, "");
+    int rc = node_open(&n, link, err);
+    if (rc == 0) {
+        run(&n);
+        node_history_note_end(&n, false);
+        events_job_end(&n.events, n.supervisor);
+        *ret_end = the_end(&n);
+    }
+    node_close(&n);
+    return rc;
+}

@@ -1,0 +1,308 @@
+#include "node_hang.h"
+
+#include "launcher/diagnosis/flights.h"
+#include "launcher/diagnosis/hang_proc.h"
+#include "launcher/diagnosis/hang_text.h"
+#include "launcher/diagnosis/stacks.h"
+#include "launcher/generation/node_memory.h"
+#include "launcher/job/job_spec.h"
+#include "launcher/stdio/output.h"
+#include "launcher/supervisor/hang.h"
+#include "launcher/supervisor/rank_numbers.h"
+#include "node_stacks.h"
+#include "node_state.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    LINES = 16,       /* of a finding: ranks that are described one by one */
+    STACK_LINES = 48, /* of the stack of the one that hangs */
+};
+
+struct node_hang {
+    struct node *n;
+    uv_timer_t timer;
+    struct hang *hang;
+    struct hang_look *looks; /* by rank; owned */
+    struct hang_proc *procs; /* likewise */
+    bool is_on;              /* time runs, in this generation: */
+    uint32_t generation;
+    struct hang_finding finding; /* the last one */
+    pid_t pid;                   /* whom it is about; 0: there was none */
+    uint32_t found_in;           /* its generation */
+    struct stacks *stacks;       /* where it is, is being found out; NULL: it is known */
+    uint64_t kill_at_ms;         /* it was told to end, and is killed then */
+};
+
+/* --- looking ---------------------------------------------------------------------------------- */
+
+static void look_at(const struct node *n, int rank, struct hang_look *ret)
+{
+    *ret = (struct hang_look){
+        .runs = supervisor_get_rank(n->supervisor, rank)->phase == RANK_RUNS,
+        .output_ms = output_rank_ms(n->output, rank),
+    };
+    ret->has_page = node_memory_read_progress(n->gen.memory, rank, &ret->progress, &ret->digest);
+}
+
+static void look_closer(struct node_hang *w)
+{
+    for (int i = 0; i < w->n->spec->n_local; i++) {
+        struct hang_look *look = &w->looks[i];
+        if (!look->runs)
+            continue;
+        hang_proc_read(supervisor_get_rank(w->n->supervisor, i)->pid, &w->procs[i]);
+        look->is_stopped = w->procs[i].state == 'T';
+        memcpy(look->place, w->procs[i].place, sizeof look->place);
+    }
+}
+
+/* --- telling ---------------------------------------------------------------------------------- */
+
+static struct rank_numbers numbers(const struct node *n)
+{
+    return (struct rank_numbers){.first = n->start.first_rank, .supervisor = n->supervisor};
+}
+
+/* "  rank 1: pid 4711, sleeps in hrtimer_nanosleep, outside of calls, last all_reduce #811; step
+ * 417" */
+static void print_rank(FILE *out, const struct node_hang *w, int rank)
+{
+    const struct hang_look *look = &w->looks[rank];
+    char text[HANG_PLACE_BYTES + 64];
+    fprintf(out, "  rank %d: pid %d, %s", rank_number(numbers(w->n), rank),
+            (int)supervisor_get_rank(w->n->supervisor, rank)->pid,
+            hang_proc_text(&w->procs[rank], text, sizeof text));
+    const struct progress *p = &look->progress;
+    const char *before = ", ";
+    for (unsigned i = 0; look->has_page && i < p->n_calls; i++) {
+        static const char *const states[] = {[PROGRESS_OUTSIDE] = "last in",
+                                             [PROGRESS_BEGUN] = "has begun",
+                                             [PROGRESS_WAITS] = "waits in"};
+        char call[HANG_CALL_BYTES];
+        fprintf(out, "%s%s %s", before, states[p->call[i].state],
+                hang_text_call(&p->call[i], call));
+    }
+    if (look->has_page)
+        fprintf(out, "; %llu steps completed", (unsigned long long)(p->steps_before + p->steps));
+    fputc('\n', out);
+}
+
+static void tell(const struct node_hang *w)
+{
+    const struct node *n = w->n;
+    char what[HANG_TEXT_BYTES];
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (out == NULL)
+        return;
+    fprintf(out, "ddprun: rank %d hangs: %s\n", rank_number(numbers(n), w->finding.rank),
+            hang_text(&w->finding, numbers(n), what));
+    int n_printed = 0;
+    for (int i = 0; i < n->spec->n_local && n_printed < LINES; i++)
+        if (w->looks[i].runs) {
+            print_rank(out, w, i);
+            n_printed++;
+        }
+    if (fclose(out) == 0)
+        output_report(n->output, text);
+    free(text);
+}
+
+/* --- ending it -------------------------------------------------------------------------------- */
+
+/* Behind "|", as the last lines of a rank's stderr are. */
+static void tell_stack(const struct node_hang *w, const struct stack *stack)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (out == NULL)
+        return;
+    fprintf(out, "  where rank %d is:\n", stack->rank);
+    const char *line = stack->text;
+    for (int i = 0; i < STACK_LINES && *line != '\0'; i++) {
+        const size_t n = strcspn(line, "\n");
+        fprintf(out, "    | %.*s\n", (int)n, line);
+        line += n + (line[n] == '\n');
+    }
+    if (*line != '\0')
+        fprintf(out, "    | ...\n");
+    if (fclose(out) == 0)
+        output_report(w->n->output, text);
+    free(text);
+}
+
+static void tell_flights(const struct node_hang *w, const struct flights *flights)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (out == NULL)
+        return;
+    flights_print(flights, out);
+    if (fclose(out) == 0 && size > 0)
+        output_report(w->n->output, text);
+    free(text);
+}
+
+/* A signal that can be caught says where it hangs: a core dump, Python's faulthandler. One that is
+ * stopped hears of none but SIGKILL. */
+static void end_rank(struct node_hang *w, uint64_t now_ms)
+{
+    const struct node *n = w->n;
+    const bool is_stopped = w->finding.is_stopped;
+    nursery_signal_one(&n->nursery, is_stopped ? NURSERY_GROUP : NURSERY_MAIN, w->finding.rank,
+                       is_stopped ? SIGKILL : SIGABRT);
+    w->kill_at_ms = now_ms + n->spec->failure_grace_ms;
+}
+
+static bool is_ending(const struct node_hang *w)
+{
+    const struct supervisor_rank *r = supervisor_get_rank(w->n->supervisor, w->finding.rank);
+    return w->pid != 0 && r->phase == RANK_RUNS && r->pid == w->pid;
+}
+
+/* Time has passed: the ranks may have been told to stop, which they are given time for, or are
+ * called to another generation, for whose beginning the supervisor waits. */
+static bool is_wanted(const struct node_hang *w)
+{
+    const struct supervisor *s = w->n->supervisor;
+    return supervisor_get_state(s) == SUPERVISOR_RUNNING && supervisor_generation(s) == w->found_in;
+}
+
+static void on_stacks(void *arg, const struct stack *list, int n, const struct flights *flights)
+{
+    struct node_hang *w = arg;
+    w->stacks = NULL;
+    if (!is_ending(w)) /* it has ended by itself meanwhile */
+        return;
+    if (!is_wanted(w)) {
+        w->pid = 0; /* it does not end of its hanging */
+        return;
+    }
+    if (n > 0 && list[0].text != NULL)
+        tell_stack(w, &list[0]);
+    tell_flights(w, flights);
+    end_rank(w, co_now_ms());
+}
+
+/* First where it is, by a debugger if there is one, and what torch has kept of all ranks:
+ * afterwards nobody can tell. */
+static void begin_end(struct node_hang *w, uint64_t now_ms)
+{
+    struct co_error err;
+    const struct node_stacks_opts opts = {.local_rank = w->finding.rank,
+                                          .has_tools = true,
+                                          .all_dump = true,
+                                          .on_done = on_stacks,
+                                          .arg = w};
+    w->kill_at_ms = CO_NEVER_MS;
+    if (node_stacks_begin(w->n, &opts, &w->stacks, &err) < 0)
+        end_rank(w, now_ms);
+}
+
+static void hasten_end(struct node_hang *w, uint64_t now_ms)
+{
+    if (now_ms < w->kill_at_ms)
+        return;
+    nursery_signal_one(&w->n->nursery, NURSERY_GROUP, w->finding.rank, SIGKILL);
+    w->kill_at_ms = CO_NEVER_MS;
+}
+
+static void look(struct node_hang *w, uint64_t now_ms)
+{
+    for (int i = 0; i < w->n->spec->n_local; i++)
+        look_at(w->n, i, &w->looks[i]);
+    if (!hang_note(w->hang, w->looks, now_ms))
+        return;
+    look_closer(w);
+    if (!hang_blame(w->hang, w->looks, now_ms, &w->finding))
+        return;
+    w->pid = supervisor_get_rank(w->n->supervisor, w->finding.rank)->pid;
+    w->found_in = w->generation;
+    tell(w);
+    events_hang(&w->n->events, w->n->supervisor, &w->finding, &w->procs[w->finding.rank]);
+    begin_end(w, now_ms);
+}
+
+static void on_time(uv_timer_t *timer)
+{
+    struct node_hang *w = timer->data;
+    const struct supervisor *s = w->n->supervisor;
+    const uint64_t now_ms = co_now_ms();
+    if (supervisor_get_state(s) != SUPERVISOR_RUNNING) {
+        w->is_on = false;
+        return;
+    }
+    if (!w->is_on || w->generation != supervisor_generation(s))
+        hang_renew(w->hang, w->n->start.place.n_nodes > 1, now_ms);
+    w->is_on = true;
+    w->generation = supervisor_generation(s);
+    if (w->stacks != NULL)
+        return;
+    if (is_ending(w))
+        hasten_end(w, now_ms);
+    else
+        look(w, now_ms);
+}
+
+/* --- the whole -------------------------------------------------------------------------------- */
+
+static void destroy(struct node_hang *w)
+{
+    hang_destroy(w->hang);
+    free(w->looks);
+    free(w->procs);
+    free(w);
+}
+
+int node_hang_open(struct node *n, struct node_hang **ret, struct co_error *err)
+{
+    const size_t n_ranks = (size_t)n->spec->n_local;
+    const uint64_t timeout_ms = n->spec->hang_timeout_ms;
+    if (timeout_ms == 0)
+        return 0;
+    struct node_hang *w = calloc(1, sizeof *w);
+    if (w == NULL)
+        return co_fail(err, -ENOMEM, "no memory for %zu ranks", n_ranks);
+    w->n = n;
+    w->hang = hang_create(n->spec->n_local, timeout_ms);
+    w->looks = calloc(n_ranks, sizeof *w->looks);
+    w->procs = calloc(n_ranks, sizeof *w->procs);
+    if (w->hang == NULL || w->looks == NULL || w->procs == NULL) {
+        destroy(w);
+        return co_fail(err, -ENOMEM, "no memory for %zu ranks", n_ranks);
+    }
+    const uint64_t interval_ms = hang_interval_ms(timeout_ms);
+    uv_timer_init(&n->loop, &w->timer);
+    w->timer.data = w;
+    uv_timer_start(&w->timer, on_time, interval_ms, interval_ms);
+    *ret = w;
+    return 0;
+}
+
+const struct hang_finding *node_hang_of(const struct node_hang *w, pid_t pid)
+{
+    return w != NULL && w->pid != 0 && w->pid == pid ? &w->finding : NULL;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    destroy(handle->data);
+}
+
+void node_hang_close(struct node_hang *w)
+{
+    if (w == NULL)
+        return;
+    stacks_cancel(w->stacks);
+    uv_close((uv_handle_t *)&w->timer, on_closed);
+}

@@ -1,0 +1,91 @@
+#include "node_pace.h"
+
+#include "launcher/generation/node_memory.h"
+#include "launcher/job/job_spec.h"
+#include "launcher/supervisor/pace.h"
+#include "node_state.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "segments/progress.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum { LOOK_MS = 1000 };
+
+struct node_pace {
+    struct node *n;
+    uv_timer_t timer;
+    struct pace_rank *ranks; /* owned */
+    uint32_t generation;
+    uint64_t begun_ms, next_ms; /* of the generation; when it is told next */
+    uint64_t told_steps;        /* what was known then */
+};
+
+void node_pace_tell(struct node_pace *p)
+{
+    struct pace pace;
+    if (p == NULL || p->n->gen.memory == NULL) /* a guided node may end before it begins */
+        return;
+    for (int i = 0; i < p->n->spec->n_local; i++) {
+        struct progress progress;
+        uint64_t digest;
+        const bool has_page = node_memory_read_progress(p->n->gen.memory, i, &progress, &digest);
+        p->ranks[i] = pace_of(has_page ? &progress : NULL);
+    }
+    pace_judge(p->ranks, p->n->spec->n_local, &pace);
+    if (pace.slowest < 0 || pace.steps == p->told_steps)
+        return;
+    p->told_steps = pace.steps;
+    events_pace(&p->n->events, supervisor_generation(p->n->supervisor), &pace, p->ranks,
+                p->n->spec->n_local);
+}
+
+static void on_time(uv_timer_t *timer)
+{
+    struct node_pace *p = timer->data;
+    const uint64_t now_ms = co_now_ms();
+    const uint32_t generation = supervisor_generation(p->n->supervisor);
+    if (supervisor_get_state(p->n->supervisor) != SUPERVISOR_RUNNING)
+        return;
+    if (generation != p->generation) {
+        p->generation = generation;
+        p->begun_ms = now_ms;
+        p->next_ms = 0;
+    }
+    if (pace_is_due(&p->next_ms, p->begun_ms, now_ms))
+        node_pace_tell(p);
+}
+
+int node_pace_open(struct node *n, struct node_pace **ret, struct co_error *err)
+{
+    if (n->spec->events == NULL)
+        return 0;
+    struct node_pace *p = calloc(1, sizeof *p);
+    struct pace_rank *ranks = calloc((size_t)n->spec->n_local, sizeof *ranks);
+    if (p == NULL || ranks == NULL) {
+        free(p);
+        free(ranks);
+        return co_fail(err, -ENOMEM, "no memory for %d ranks", n->spec->n_local);
+    }
+    *p = (struct node_pace){.n = n, .ranks = ranks, .begun_ms = co_now_ms()};
+    uv_timer_init(&n->loop, &p->timer);
+    p->timer.data = p;
+    uv_timer_start(&p->timer, on_time, LOOK_MS, LOOK_MS);
+    *ret = p;
+    return 0;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct node_pace *p = handle->data;
+    free(p->ranks);
+    free(p);
+}
+
+void node_pace_close(struct node_pace *p)
+{
+    if (p != NULL)
+        uv_close((uv_handle_t *)&p->timer, on_closed);
+}

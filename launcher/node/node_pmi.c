@@ -1,0 +1,148 @@
+#include "node_pmi.h"
+
+#include "launcher/generation/pmi_host.h"
+#include "launcher/job/job_more.h"
+#include "launcher/job/job_spec.h"
+#include "node_state.h"
+
+#include "common/error.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+struct node_pmi {
+    struct node *n;
+    struct pmi_host *host; /* owned; of this generation; NULL: none yet */
+    int *appnum;           /* owned; the number of each rank's program; NULL: there is one */
+    uv_timer_t timer;      /* a rank that aborts is to have ended */
+    bool is_told;          /* it was sent SIGTERM */
+};
+
+enum { ABORT_MS = 50 }; /* for an end by itself: MPICH's ranks wait to be ended */
+
+static void on_note(void *arg, const char *text)
+{
+    struct node_pmi *p = arg;
+    const enum supervisor_state state = supervisor_get_state(p->n->supervisor);
+    if (state == SUPERVISOR_STARTING || state == SUPERVISOR_RUNNING)
+        node_say(p->n, "ddprun: %s\n", text); /* else the ranks are being stopped anyway */
+}
+
+static void on_overdue(uv_timer_t *timer)
+{
+    struct node_pmi *p = timer->data;
+    const int rank = pmi_host_aborter(p->host);
+    const bool is_last = p->is_told;
+    p->is_told = true;
+    if (!is_last)
+        uv_timer_start(&p->timer, on_overdue, p->n->spec->failure_grace_ms, 0);
+    if (nursery_signal_one(&p->n->nursery, is_last ? NURSERY_GROUP : NURSERY_MAIN, rank,
+                           is_last ? SIGKILL : SIGTERM) < 0)
+        node_lose_nursery(p->n);
+}
+
+static void on_abort(void *arg, int local_rank)
+{
+    struct node_pmi *p = arg;
+    (void)local_rank;
+    uv_update_time(&p->n->loop);
+    p->is_told = false;
+    uv_timer_start(&p->timer, on_overdue, ABORT_MS, 0);
+}
+
+static int number_programs(struct node_pmi *p)
+{
+    const struct job_spec *spec = p->n->spec;
+    int number = 0;
+    if (spec->more == NULL)
+        return 0;
+    p->appnum = calloc((size_t)spec->n_local, sizeof *p->appnum);
+    if (p->appnum == NULL)
+        return -ENOMEM;
+    for (int i = 0; i < spec->n_local; i++) {
+        if (number < spec->more->n && i >= spec->more->of[number].first_rank)
+            number++;
+        p->appnum[i] = number;
+    }
+    return 0;
+}
+
+int node_pmi_open(struct node *n, struct node_pmi **ret, struct co_error *err)
+{
+    if (!n->spec->pmi)
+        return 0;
+    struct node_pmi *p = calloc(1, sizeof *p);
+    if (p == NULL)
+        return co_fail(err, -ENOMEM, "no memory for PMI");
+    p->n = n;
+    if (number_programs(p) < 0) {
+        free(p);
+        return co_fail(err, -ENOMEM, "no memory for PMI");
+    }
+    uv_timer_init(&n->loop, &p->timer);
+    p->timer.data = p;
+    *ret = p;
+    return 0;
+}
+
+int node_pmi_renew(struct node_pmi *p)
+{
+    struct co_error err;
+    if (p == NULL)
+        return 0;
+    const struct generation_place *place = &p->n->start.place;
+    const struct pmi_host_opts opts = {.n_local = place->local_world_size,
+                                       .world_size = place->world_size,
+                                       .first_rank = p->n->start.first_rank,
+                                       .node = (uint32_t)place->node_rank,
+                                       .n_nodes = (uint32_t)place->n_nodes,
+                                       .generation = place->generation,
+                                       .store_host = place->master_addr,
+                                       .store_port = place->master_port,
+                                       .appnum = p->appnum,
+                                       .on_note = on_note,
+                                       .on_abort = on_abort,
+                                       .arg = p};
+    uv_timer_stop(&p->timer);
+    pmi_host_close(p->host);
+    p->host = NULL;
+    int rc = pmi_host_open(&p->n->loop, &opts, &p->host, &err);
+    p->n->start.pmi = p->host;
+    if (rc < 0)
+        node_say(p->n, "ddprun: MPI: %s\n", err.text);
+    return rc;
+}
+
+/* Others lose their peer when a rank aborts, and may be seen to end before it. */
+void node_pmi_judge(struct node_pmi *p, struct supervisor_event *e)
+{
+    if (p == NULL || p->host == NULL)
+        return;
+    e->status = pmi_host_rank_gone(p->host, e->rank, e->status, !e->was_ending);
+    const int aborter = pmi_host_aborter(p->host);
+    if (e->rank == aborter)
+        uv_timer_stop(&p->timer);
+    if (e->status == 0 || aborter < 0 || aborter == e->rank || e->blames)
+        return;
+    e->blames = true;
+    e->culprit = aborter;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct node_pmi *p = handle->data;
+    free(p->appnum);
+    free(p);
+}
+
+void node_pmi_close(struct node_pmi *p)
+{
+    if (p == NULL)
+        return;
+    pmi_host_close(p->host);
+    p->host = NULL;
+    uv_close((uv_handle_t *)&p->timer, on_closed);
+}

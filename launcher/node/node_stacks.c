@@ -1,0 +1,89 @@
+#include "node_stacks.h"
+
+#include "launcher/diagnosis/flights.h"
+#include "launcher/diagnosis/stacks.h"
+#include "launcher/generation/node_memory.h"
+#include "launcher/job/job_spec.h"
+#include "launcher/job/worker_env.h"
+#include "launcher/supervisor/rank_numbers.h"
+#include "node_flights.h"
+#include "node_guide.h"
+#include "node_state.h"
+
+#include "common/error.h"
+#include "common/scope.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The path of its log, if its stderr does not come through us. returns malloc'ed, or NULL */
+static char *find_stderr(const struct node *n, int local_rank)
+{
+    char path[PATH_MAX];
+    if (!rank_io_bypasses(&n->io, local_rank))
+        return NULL;
+    const char *found = rank_io_log_path(&n->io, local_rank, 1, path, sizeof path);
+    return found != NULL ? strdup(found) : NULL;
+}
+
+/* What the list of ranks borrows, for each of them. */
+struct rank_more {
+    char *stderr_path; /* owned */
+    struct progress progress;
+};
+
+/* returns how many run */
+static int list_ranks(const struct node *n, int wanted, struct stacks_rank *ranks,
+                      struct rank_more *more)
+{
+    struct generation_place place = {0};
+    int first_rank = 0, n_found = 0;
+    if (n->guide != NULL)
+        node_guide_fill_place(n->guide, &place, &first_rank);
+    const struct rank_numbers numbers = {.first = first_rank, .supervisor = n->supervisor};
+    for (int i = 0; i < n->spec->n_local; i++) {
+        const struct supervisor_rank *r = supervisor_get_rank(n->supervisor, i);
+        struct rank_more *m = &more[n_found];
+        uint64_t digest;
+        if (r->phase != RANK_RUNS || (wanted >= 0 && wanted != i))
+            continue;
+        bool has_page = node_memory_read_progress(n->gen.memory, i, &m->progress, &digest);
+        m->stderr_path = find_stderr(n, i);
+        ranks[n_found++] = (struct stacks_rank){.local_rank = i,
+                                                .rank = rank_number(numbers, i),
+                                                .pid = r->pid,
+                                                .progress = has_page ? &m->progress : NULL,
+                                                .stderr_path = m->stderr_path};
+    }
+    return n_found;
+}
+
+int node_stacks_begin(struct node *n, const struct node_stacks_opts *opts, struct stacks **ret,
+                      struct co_error *err)
+{
+    size_t n_local = (size_t)n->spec->n_local;
+    co_autofree struct stacks_rank *ranks = calloc(n_local, sizeof *ranks);
+    co_autofree struct rank_more *more = calloc(n_local, sizeof *more);
+    if (ranks == NULL || more == NULL)
+        return co_fail(err, -ENOMEM, "no memory for the stacks of %zu ranks", n_local);
+    int n_found = list_ranks(n, opts->local_rank, ranks, more);
+    struct flights *flights =
+        n_found > 0 ? node_flights_ask(n, opts->all_dump ? -1 : opts->local_rank) : NULL;
+    const struct stacks_opts all = {.parent = n->nursery.pid,
+                                    .output = n->output,
+                                    .signal = opts->signal,
+                                    .has_tools = opts->has_tools,
+                                    .flights = flights,
+                                    .on_done = opts->on_done,
+                                    .arg = opts->arg};
+    int rc = n_found > 0             ? stacks_begin(&n->loop, &all, ranks, n_found, ret, err)
+             : opts->local_rank >= 0 ? co_fail(err, -ESRCH, "this rank does not run")
+                                     : co_fail(err, -ESRCH, "no rank of this node runs");
+    for (int i = 0; i < n_found; i++)
+        free(more[i].stderr_path);
+    if (rc < 0)
+        flights_destroy(flights);
+    return rc;
+}

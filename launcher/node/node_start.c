@@ -1,0 +1,210 @@
+/* node_start.c - the ranks of a generation: when they are asked for, and their place in the job. */
+#include "node_state.h"
+
+#include "launcher/generation/node_memory.h"
+#include "launcher/generation/scale.h"
+#include "launcher/job/job_spec.h"
+#include "launcher/job/rank_argv.h"
+#include "launcher/platform/master_ip.h"
+#include "launcher/spawner/runtime_dir.h"
+#include "node_flights.h"
+#include "node_guide.h"
+#include "node_history.h"
+#include "node_pmi.h"
+#include "node_standby.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "segments/broker.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <unistd.h>
+
+/* Without an answer the ranks get MASTER_ADDR as it is: the program may know what to do with a
+ * name, and says so if it does not. */
+static void find_ip(struct node *n)
+{
+    struct co_error err;
+    if (master_ip_find(n->start.place.master_addr, n->master_ip, &err) == 0)
+        n->start.place.master_ip = n->master_ip;
+    else
+        node_say(n, "ddprun: {master_ip}: %s: the ranks get the name\n", err.text);
+}
+
+/* The ranks of a generation are told where they are once it is made. */
+static void take_place(struct node *n)
+{
+    n->start.place = (struct generation_place){
+        .world_size = n->spec->n_local,
+        .local_world_size = n->spec->n_local,
+        .n_nodes = 1,
+        .generation = supervisor_generation(n->supervisor),
+        .master_addr = n->spec->master_addr,
+        .master_port = n->gen.master_port,
+        .agent_store = n->gen.agent_store,
+        .node_fd = SPAWN_NODE_FD,
+        .scale_fd = n->gen.scale != NULL ? SPAWN_SCALE_FD : -1,
+        .pmi_fd = n->spec->pmi ? SPAWN_PMI_FD : -1,
+    };
+    n->start.first_rank = 0;
+    if (n->guide != NULL)
+        node_guide_fill_place(n->guide, &n->start.place, &n->start.first_rank);
+    n->io.first_rank = n->start.first_rank;
+    if (rank_argv_uses(n->spec, TEMPLATE_MASTER_IP))
+        find_ip(n);
+}
+
+static void on_warm_note(uv_poll_t *poll, int status, int events)
+{
+    struct node *n = poll->data;
+    (void)status;
+    (void)events;
+    if (!warm_on_note(&n->warm))
+        uv_close((uv_handle_t *)poll, NULL);
+}
+
+void node_warm_up(struct node *n)
+{
+    int fd = warm_start_parent(&n->warm, &n->nursery);
+    if (fd < 0)
+        return;
+    if (!node_waits_for_devices(n)) /* else a death is seen later, and that is all */
+        nursery_watch(&n->nursery);
+    if (uv_poll_init(&n->loop, &n->warm_poll, fd) < 0)
+        return;
+    n->warm_poll.data = n;
+    uv_poll_start(&n->warm_poll, UV_READABLE, on_warm_note);
+}
+
+static void fail_rank(struct node *n, int rank, int code)
+{
+    node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_START_FAILED,
+                                            .rank = rank,
+                                            .status = -code,
+                                            .stage = SUPERVISOR_START_INTERNAL});
+}
+
+void node_start_ranks(struct node *n, int n_start)
+{
+    if (n->n_started == 0) {
+        take_place(n);
+        node_flights_watch(n);
+        if (n->renew_failure == 0)
+            n->renew_failure = node_pmi_renew(n->pmi);
+    }
+    int failure = n->renew_failure;
+    while (n_start > 0) {
+        int n_asked = 0;
+        int n_batch = n_start < SPAWN_AT_ONCE ? n_start : SPAWN_AT_ONCE;
+        if (failure == 0)
+            failure = start_ranks(&n->start, n->n_started, n_batch, &n_asked);
+        if (failure == -EPIPE || failure == -EAGAIN) {
+            node_lose_nursery(n);
+            return;
+        }
+        n->n_started += n_asked;
+        n_start -= n_asked;
+        if (failure != 0) {
+            n_start--;
+            fail_rank(n, n->n_started++, failure);
+        }
+    }
+}
+
+void node_renew(struct node *n)
+{
+    struct co_error err;
+    const struct generation_notes notes = node_generation_notes(n);
+    n->n_started = 0;
+    node_history_note_end(n, false);
+    node_standby_forget(n->standby);
+    start_fini(&n->start);
+    n->io.generation = supervisor_generation(n->supervisor);
+    runtime_dir_forget_ranks(n->runtime_dir);
+    oom_watch_renew(&n->oom);
+    uint64_t begun_ns = co_now_ns();
+    if (n->guide != NULL) /* its store, if it is here, was opened before */
+        n->renew_failure =
+            generation_renew_ranks(n->spec, n->io.generation, &n->loop, &notes, &n->gen, &err);
+    else
+        n->renew_failure = generation_renew(n->spec, supervisor_generation(n->supervisor), &n->loop,
+                                            &notes, &n->gen, &err);
+    if (n->renew_failure < 0)
+        node_say(n, "ddprun: %s\n", err.text);
+    event_log_generation(&n->event_log, n->io.generation, (double)(co_now_ns() - begun_ns) / 1e6);
+}
+
+static struct broker_world world_of(const struct start *s)
+{
+    const struct generation_place *p = &s->place;
+    return (struct broker_world){.first_rank = (uint32_t)s->first_rank,
+                                 .world_size = (uint32_t)p->world_size,
+                                 .node_rank = (uint32_t)p->node_rank,
+                                 .n_nodes = (uint32_t)p->n_nodes,
+                                 .port = p->master_port,
+                                 .host = p->master_addr};
+}
+
+/* The ranks that live do not read their environment again: they hear where they are by the node
+ * socket. */
+static void make_generation(struct node *n)
+{
+    struct co_error err;
+    start_fini(&n->start);
+    n->io.generation = supervisor_generation(n->supervisor);
+    take_place(n);
+    if (n->guide == NULL) /* some may have been dropped */
+        n->start.place.world_size = node_memory_n_kept(n->gen.memory);
+    const struct broker_world world = world_of(&n->start);
+    n->renew_failure = generation_mend(&n->gen, n->io.generation, &world, &err);
+    if (n->renew_failure < 0)
+        node_say(n, "ddprun: %s\n", err.text);
+}
+
+static int start_anew(struct node *n, int rank)
+{
+    char path[PATH_MAX];
+    int n_asked;
+    if (node_standby_take(n->standby, rank))
+        return 0;
+    if (n->io.log_dir == NULL) /* what the dead one has written there is not the new one's */
+        unlink(runtime_dir_error_file(n->runtime_dir, rank, path, sizeof path));
+    return start_ranks(&n->start, rank, 1, &n_asked);
+}
+
+void node_start_again(struct node *n, int rank)
+{
+    const int rc = start_anew(n, rank);
+    if (rc == -EPIPE || rc == -EAGAIN)
+        node_lose_nursery(n);
+    else if (rc != 0)
+        fail_rank(n, rank, rc);
+}
+
+/* Each rank gets an answer, also those that were not tried. */
+void node_mend(struct node *n, const struct supervisor_orders *o)
+{
+    if (o->mend)
+        node_history_note_end(n, true);
+    for (int i = 0; i < o->n_dropped; i++) {
+        node_memory_drop(n->gen.memory, o->dropped[i]);
+        if (n->gen.scale != NULL)
+            scale_drop(n->gen.scale, o->dropped[i]);
+    }
+    if (o->mend)
+        make_generation(n);
+    int failure = n->renew_failure;
+    for (int i = 0; i < o->n_anew; i++) {
+        if (failure == 0)
+            failure = start_anew(n, o->anew[i]);
+        if (failure == -EPIPE || failure == -EAGAIN) {
+            node_lose_nursery(n);
+            return;
+        }
+        if (failure != 0)
+            fail_rank(n, o->anew[i], failure);
+    }
+    if (o->mend && failure == 0)
+        node_memory_let_in(n->gen.memory);
+}

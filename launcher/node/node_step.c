@@ -1,0 +1,348 @@
+/* node_step.c - what happens becomes an event of the supervisor, and its orders are carried out. */
+#include "node_state.h"
+
+#include "launcher/generation/node_memory.h"
+#include "launcher/job/job_spec.h"
+#include "launcher/reporting/post_mortem.h"
+#include "launcher/reporting/report.h"
+#include "launcher/spawner/sweep.h"
+#include "launcher/stdio/output.h"
+#include "node_console.h"
+#include "node_flights.h"
+#include "node_guide.h"
+#include "node_hang.h"
+#include "node_history.h"
+#include "node_leave.h"
+#include "node_pace.h"
+#include "node_pmi.h"
+#include "node_replay.h"
+#include "node_standby.h"
+
+#include "common/clock.h"
+#include "common/scope.h"
+
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+/* From the last start until OOM kills are counted: that must not take a CPU from ranks that have
+ * just begun, and it takes longer to use up any memory. */
+enum { SETTLED_MS = 10 };
+
+void node_lose_nursery(struct node *n)
+{
+    node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_NURSERY_LOST});
+}
+
+/* --- Orders --- */
+
+/* More of this job may follow on this node. */
+static bool goes_on(const struct node *n)
+{
+    const struct supervisor_verdict *v = supervisor_get_verdict(n->supervisor);
+    return v->restarts || (n->guide != NULL && !v->is_final);
+}
+
+static void on_all_said(void *arg)
+{
+    node_feed(arg, &(struct supervisor_event){.type = SUPERVISOR_EV_DRAINED});
+}
+
+/* Whether what failed was ended since it hung. */
+static const struct hang_finding *hang_of_root(const struct node *n)
+{
+    const int rank = supervisor_get_verdict(n->supervisor)->rank;
+    return rank >= 0 ? node_hang_of(n->hang, supervisor_get_rank(n->supervisor, rank)->pid) : NULL;
+}
+
+static void report(struct node *n)
+{
+    struct report_job job;
+    co_autofree char *text = post_mortem(&(struct post_mortem){
+        .spec = n->spec,
+        .supervisor = n->supervisor,
+        .events = &n->events,
+        .oom = &n->oom,
+        .io = &n->io,
+        .runtime_dir = n->runtime_dir,
+        .hang = hang_of_root(n),
+        .begun_ms = n->begun_ms,
+        .job = n->guide != NULL ? node_guide_fill_report(n->guide, &job) : NULL,
+    });
+    if (text != NULL)
+        output_report(n->output, text);
+}
+
+/* The ranks' last words are out, or kept: ours come after them, by the same way. Where a roster
+ * decides they have to wait until it has. */
+static void on_drained(void *arg)
+{
+    struct node *n = arg;
+    bool ends = !goes_on(n);
+    node_pace_tell(n->pace);
+    if (n->guide == NULL || ends)
+        report(n);
+    node_flights_tell(n);
+    if (supervisor_get_verdict(n->supervisor)->restarts)
+        events_restart(&n->events, n->supervisor);
+    if (ends)
+        node_replay_tell_end(n->replay);
+    if (ends)
+        event_log_end(&n->event_log, n->supervisor);
+    if (ends)
+        output_drain(n->output, on_all_said, n);
+    else
+        on_all_said(n);
+}
+
+static void dismiss_nursery(struct node *n)
+{
+    if (!uv_is_closing((uv_handle_t *)&n->nursery_poll))
+        uv_close((uv_handle_t *)&n->nursery_poll, NULL); /* before its descriptor goes */
+    nursery_dismiss(&n->nursery);
+}
+
+static void do_sweep_alone(struct node *n)
+{
+    kill(n->nursery.pid, SIGKILL); /* it may be alive, but stopped */
+    dismiss_nursery(n);
+    int rc = sweep_kill_all(co_deadline_ms(SUPERVISOR_KILL_MS));
+    n->nursery = (struct nursery){.sock = -1}; /* reaped with the others */
+    node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SWEPT, .status = -rc});
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct node *n = timer->data;
+    node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_TIME});
+}
+
+static void on_settled(uv_timer_t *timer)
+{
+    struct node *n = timer->data;
+    oom_watch_begin(&n->oom);
+    const char *group = oom_watch_group(&n->oom);
+    if (n->spec->verbose > 0)
+        node_say(n, "ddprun: OOM kills: counted by %s%s\n",
+                 *group != '\0' ? "control group " : "no control group", group);
+}
+
+void node_on_timeout(uv_timer_t *timer)
+{
+    struct node *n = timer->data;
+    node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_TIMEOUT});
+}
+
+static void set_timer(struct node *n)
+{
+    uint64_t deadline_ms = supervisor_deadline_ms(n->supervisor);
+    if (deadline_ms == CO_NEVER_MS) {
+        uv_timer_stop(&n->timer);
+        return;
+    }
+    uint64_t now_ms = co_now_ms();
+    uv_update_time(&n->loop);
+    uv_timer_start(&n->timer, on_timer, deadline_ms > now_ms ? deadline_ms - now_ms : 0, 0);
+}
+
+/* What follows from one event may feed another one: that comes last in each branch. */
+void node_carry_out(struct node *n, const struct supervisor_orders *o)
+{
+    int rc = 0;
+    if (o->renew)
+        node_renew(n);
+    if (o->signal != 0)
+        rc = nursery_signal(&n->nursery, o->to_groups ? NURSERY_GROUP : NURSERY_MAIN, o->except,
+                            o->signal);
+    if (rc == 0 && o->sweep_signal != 0)
+        rc = nursery_sweep(&n->nursery, o->sweep_signal);
+    if (rc < 0)
+        node_lose_nursery(n);
+    else if (o->mend || o->n_anew > 0)
+        node_mend(n, o);
+    else if (o->n_start > 0)
+        node_start_ranks(n, o->n_start);
+    else if (o->sweep_alone)
+        do_sweep_alone(n);
+    else if (o->drain && goes_on(n))
+        output_retire(n->output, on_drained, n);
+    else if (o->drain) {
+        dismiss_nursery(n); /* it goes while we pass on and clean up */
+        output_drain(n->output, on_drained, n);
+    } else if (o->ended)
+        n->ended = true;
+}
+
+static void say_replacement(struct node *n)
+{
+    const struct supervisor_replacement *r = supervisor_get_replacement(n->supervisor);
+    const int max = n->spec->restart_window_ms == 0 ? n->spec->max_restarts : 0;
+    char status[REPORT_STATUS_BYTES];
+    char time[REPORT_DURATION_BYTES];
+    char count[32] = "";
+    if (r->is_free)
+        snprintf(count, sizeof count, ", after progress");
+    else if (max > 0)
+        snprintf(count, sizeof count, ", restart %d of %d", r->n_counted, max);
+    node_say(n, "ddprun: rank %d failed: %s, %s after its start; %s%s\n",
+             supervisor_place_of(n->supervisor, r->rank),
+             report_status(r->was.status, status, sizeof status),
+             report_duration(r->was.ended_ms - r->was.started_ms, time, sizeof time),
+             r->is_dropped ? "the others go on without it" : "it is replaced", count);
+    node_pace_tell(n->pace);
+    events_replace(&n->events, n->supervisor);
+}
+
+static void say_late(struct node *n)
+{
+    node_say(n, "ddprun: rank %d did not join the others within %.3g s: all ranks are stopped\n",
+             supervisor_get_verdict(n->supervisor)->rank, (double)n->spec->recovery_ms / 1e3);
+}
+
+static void say_transition(struct node *n, enum supervisor_state from,
+                           const struct supervisor_event *e)
+{
+    enum supervisor_state to = supervisor_get_state(n->supervisor);
+    if (from == to)
+        return;
+    if (to == SUPERVISOR_STOPPING)
+        events_stop(&n->events, n->supervisor, n->guide == NULL);
+    if (n->spec->verbose > 0)
+        node_say(n, "ddprun: %s -> %s on %s\n", supervisor_state_name(from),
+                 supervisor_state_name(to), supervisor_event_name(e->type));
+    if (e->type == SUPERVISOR_EV_TIME && from == SUPERVISOR_MENDING)
+        say_late(n);
+    if (e->type == SUPERVISOR_EV_TIME && to == SUPERVISOR_KILLING)
+        node_say(n, "ddprun: some ranks did not stop in time, they are killed\n");
+    if (e->type == SUPERVISOR_EV_TIME && to == SUPERVISOR_SWEEPING)
+        node_say(n, "ddprun: processes that the ranks left did not stop in time, they are "
+                    "killed\n");
+}
+
+/* They may have joined, and lost their generation, before their starts were told. */
+static bool all_run(const struct node *n)
+{
+    const enum supervisor_state state = supervisor_get_state(n->supervisor);
+    return state == SUPERVISOR_RUNNING || state == SUPERVISOR_KEEPING;
+}
+
+void node_feed(struct node *n, struct supervisor_event *e)
+{
+    struct supervisor_orders orders;
+    enum supervisor_state from = supervisor_get_state(n->supervisor);
+    e->now_ms = co_now_ms();
+    const bool was_well = supervisor_get_verdict(n->supervisor)->outcome == OUTCOME_NONE;
+    supervisor_step(n->supervisor, e, &orders);
+    if (was_well && supervisor_get_verdict(n->supervisor)->outcome == OUTCOME_RANK_FAILED)
+        oom_watch_note_failure(&n->oom); /* before others are told to stop */
+    say_transition(n, from, e);
+    if (orders.mend && n->guide == NULL)
+        say_replacement(n);
+    else if (e->type == SUPERVISOR_EV_EXITED && !orders.mend &&
+             supervisor_get_state(n->supervisor) != SUPERVISOR_KEEPING)
+        node_memory_give_up(n->gen.memory); /* who waits for another one waits in vain */
+    if (orders.keep)
+        node_memory_part(n->gen.memory);
+    if (from == SUPERVISOR_STARTING && all_run(n)) {
+        uv_timer_start(&n->settled, on_settled, SETTLED_MS, 0);
+        node_warm_up(n);
+    }
+    set_timer(n);
+    node_carry_out(n, &orders);
+    node_leave_look(n->leave);
+    if (n->guide != NULL)
+        node_guide_look(n->guide);
+}
+
+/* --- Events --- */
+
+/* Nobody asks, as a rule; and it is a load for each rank. */
+static struct restart_progress look_at_progress(const struct node *n)
+{
+    if (!n->spec->restart_after_progress)
+        return (struct restart_progress){0};
+    return (struct restart_progress){.n_steps = node_memory_most_steps(n->gen.memory),
+                                     .output_ms = output_last_ms(n->output)};
+}
+
+static void on_rank_report(struct node *n, const struct nursery_report *r)
+{
+    struct supervisor_event e = {
+        .rank = r->local_rank, .pid = r->pid, .status = r->status, .empty = r->empty};
+    switch (r->event) {
+    case NURSERY_STARTED:
+        e.type = SUPERVISOR_EV_STARTED;
+        break;
+    case NURSERY_START_FAILED:
+        e.type = SUPERVISOR_EV_START_FAILED;
+        e.stage = r->stage == SPAWN_EXEC ? SUPERVISOR_START_EXEC : SUPERVISOR_START_INTERNAL;
+        break;
+    case NURSERY_EXITED:
+        e.type = SUPERVISOR_EV_EXITED;
+        e.status = node_replay_status(n->replay, r->local_rank, r->status);
+        /* before all else: who waits for it is let go */
+        e.culprit = node_memory_rank_gone(n->gen.memory, r->local_rank, e.status);
+        e.blames = e.culprit >= 0;
+        e.was_ending = r->told == 0;
+        e.lost_peer = node_memory_has_lost_peer(n->gen.memory, r->local_rank);
+        e.progress = look_at_progress(n);
+        node_pmi_judge(n->pmi, &e);
+        break;
+    default:
+        e.type = SUPERVISOR_EV_EMPTY;
+        break;
+    }
+    uint64_t step;
+    const bool has_step = /* other reports may be of no rank */
+        e.type == SUPERVISOR_EV_EXITED && node_history_step(n, r->local_rank, &step);
+    events_rank(&n->events, n->supervisor, &e, r->pid, r->way == NURSERY_FORKED,
+                has_step ? &step : NULL);
+    if (e.type == SUPERVISOR_EV_STARTED)
+        node_console_note_start(n->console, e.rank);
+    if (e.type == SUPERVISOR_EV_STARTED)
+        event_log_start(&n->event_log, supervisor_generation(n->supervisor), e.rank, e.pid);
+    node_feed(n, &e);
+}
+
+static void on_report(struct node *n, const struct nursery_report *r)
+{
+    warm_on_report(&n->warm, r);
+    if (r->event == NURSERY_SEEDS_READY || r->event == NURSERY_PARENT_GONE)
+        return;
+    if (node_standby_hear(n->standby, r))
+        return;
+    if (r->event != NURSERY_LAPSED)
+        on_rank_report(n, r);
+    else if (n->guide != NULL)
+        node_guide_lapse(n->guide);
+}
+
+void node_on_nursery(uv_poll_t *poll, int status, int events)
+{
+    struct node *n = poll->data;
+    (void)status;
+    (void)events;
+    struct nursery_report r;
+    int rc;
+    while (n->nursery.sock >= 0 && (rc = nursery_receive(&n->nursery, &r)) != -EAGAIN) {
+        if (rc == 0) {
+            uv_poll_stop(&n->nursery_poll);
+            node_lose_nursery(n);
+            return;
+        }
+        on_report(n, &r);
+    }
+}
+
+void node_on_signal(uv_poll_t *poll, int status, int events)
+{
+    struct node *n = poll->data;
+    (void)status;
+    (void)events;
+    struct signalfd_siginfo info;
+    while (!n->ended && read(n->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        if (info.ssi_signo == SIGWINCH) /* before the ranks hear of it */
+            output_resize(n->output, STDERR_FILENO);
+        node_leave_signal(n, (int)info.ssi_signo, false);
+    }
+}

@@ -1,0 +1,41 @@
+/* cli.h - ddprun's command line to a job_spec.
+ *
+ * Knows torchrun's spellings (common/options.h) and the variables that stand for them (PET_*: the
+ * command line wins); everything from the program on belongs to the program. Looks into the
+ * environment and the file system only through cli_world. */
+#ifndef DDP_LAUNCHER_CLI_H
+#define DDP_LAUNCHER_CLI_H
+
+#include "launcher/platform/cli_world.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+struct co_error;
+struct job_spec;
+
+#define CLI_NAME_MAX 256 /* bytes of --rdzv-id and --role */
+
+enum cli_wish { CLI_RUN, CLI_HELP, CLI_VERSION };
+
+/* argv as main() got it. Its first word's last part decides whether we are torchrun.
+ *
+ * ret_wish   CLI_RUN: *ret_spec is filled, job_spec_fini() frees it.
+ *            CLI_HELP, CLI_VERSION: print that and exit 0
+ * returns    0
+ *            -EINVAL   wrong usage: exit 2. The text names the option and the nearest one there is
+ *            -ENOENT   no such program: exit 127
+ *            -EACCES   not executable, a directory: exit 126
+ *            -ENOMEM
+ *            -EIO      no random bytes for a run id
+ *            -EHOSTUNREACH   the other nodes could not be met by PMI: exit 69 */
+int cli_parse(int argc, char **argv, const struct cli_world *world, enum cli_wish *ret_wish,
+              struct job_spec *ret_spec, struct co_error *err);
+
+/* Is this argv[0] (NULL: there is none) torchrun's name? For the exit status: torchrun knows 2 for
+ * wrong usage and 1 for all else. */
+bool cli_is_torchrun(const char *name);
+
+void cli_print_help(FILE *out);
+
+#endif

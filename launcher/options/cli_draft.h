@@ -1,0 +1,167 @@
+/* cli_draft.h - what the parts of the command line's parser share: words as they were given,
+ * not yet understood. Only cli*.c include this. */
+#ifndef DDP_LAUNCHER_CLI_DRAFT_H
+#define DDP_LAUNCHER_CLI_DRAFT_H
+
+#include "cli.h"
+#include "cli_table.h"
+#include "launcher/hosts/managers.h"
+#include "launcher/hosts/pmi_seat.h"
+#include "launcher/hosts/slurm.h"
+#include "launcher/job/job_more.h"
+#include "launcher/platform/cli_world.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct co_error;
+struct job_spec;
+
+struct cli_seat;
+
+enum { CLI_EXPORTS_MAX = 1000 }; /* CO_OPTIONS_MAX are allowed together */
+
+/* What was given for an option, and by what, for messages. */
+struct given {
+    const char *value; /* borrowed from argv or the environment; NULL: not given */
+    bool from_env;
+    char by[CO_OPTION_NAME_MAX + 8]; /* "-n", "--np", "PET_NNODES" */
+};
+
+struct draft {
+    const struct cli_world *world;
+    struct given given[N_CLI_OPTIONS];    /* by option; a flag's value is "1" */
+    const char *exports[CLI_EXPORTS_MAX]; /* of each -x; borrowed from argv */
+    size_t n_exports;
+    const struct cli_seat *seat; /* borrowed; this node's place was told; NULL: it was not */
+    struct host_list *found;     /* borrowed; a manager's hosts, which may be taken; NULL: none */
+    bool found_by_srun;
+    int verbose;
+    int n_programs; /* with ':' between them; their words, NULL-terminated: the first one's, and of
+                       the others from the ':' on */
+    char **programs[JOB_PROGRAMS_MAX];
+};
+
+/* A flag's variable holds a number, and 0 means no: PET_STANDALONE=0.
+ *
+ * returns   0, -EINVAL, -ERANGE */
+int cli_flag(const struct draft *d, enum cli_option id, bool *ret, struct co_error *err);
+
+/* One of some words.
+ *
+ * words     NULL-terminated; at least two
+ * ret_at    its index; untouched if the option is not given
+ * returns   0, -EINVAL */
+int cli_choice(const struct given *g, const char *const *words, int *ret_at, struct co_error *err);
+
+/* A name that goes into environments, messages and names of files: 256 bytes at most, no control
+ * characters.
+ *
+ * returns   0, -EINVAL */
+int cli_check_name(const struct given *g, struct co_error *err);
+
+/* A line for spec->notes. returns 0, -ENOMEM */
+__attribute__((format(printf, 3, 4))) int cli_note(struct job_spec *spec, struct co_error *err,
+                                                   const char *format, ...);
+
+/* A time, if it is given.
+ *
+ * returns   0, -EINVAL (also 0, unless that is allowed), -ERANGE */
+int cli_time(const struct draft *d, enum cli_option id, bool allow_zero, uint64_t *ret_ms,
+             struct co_error *err);
+
+/* Options up to the first word that is none.
+ *
+ * argv      its first word is nobody's
+ * ret_at    the index of the first word behind them
+ * returns   0, -EINVAL */
+int cli_read_options(struct draft *d, int argc, char **argv, enum cli_wish *ret_wish, int *ret_at,
+                     struct co_error *err);
+
+/* Programs are cut at words that are a ':', but for torchrun's: each in the copy with a NULL behind
+ * it, all but the first with their ':' in front.
+ *
+ * words     from the first program on; n of them
+ * ret_copy  to free()
+ * returns   0, -EINVAL: too many; -ENOMEM */
+int cli_cut_programs(struct draft *d, char *const *words, int n, bool as_torchrun, char ***ret_copy,
+                     struct co_error *err);
+
+/* What words execute, and how: spec's program. returns 0, -EINVAL, and as program_make() */
+int cli_set_program(const struct draft *d, char *const *words, struct job_spec *spec,
+                    struct co_error *err);
+
+/* The programs behind the first: their ranks are added to n_local, behind its own. Later, when it
+ * is known where we are, their words are looked at.
+ *
+ * returns   0, -EINVAL, -ERANGE, and as program_make() */
+int cli_count_programs(const struct draft *d, struct job_spec *spec, struct co_error *err);
+int cli_make_programs(const struct draft *d, struct job_spec *spec, struct co_error *err);
+
+/* The GPUs that ranks may have: those of --gpus, checked, else all. returns 0, -EINVAL */
+int cli_count_gpus(const struct draft *d, int *ret_n, struct co_error *err);
+
+/* --- cli_hosts.c --- */
+
+bool cli_has_hosts(const struct draft *d);
+
+/* The hosts to start nodes on, instead of ranks.
+ *
+ * argv      of the whole command line; borrowed by spec
+ * returns   as the parts below; -EINVAL also for a host file that cannot be read */
+int cli_set_hosts(const struct draft *d, char *const *argv, struct job_spec *spec,
+                  struct co_error *err);
+int cli_set_exports(const struct draft *d, struct job_spec *spec, struct co_error *err);
+int cli_set_wdir(const struct draft *d, struct job_spec *spec, struct co_error *err);
+
+/* What the seat says wins over all that was given; then its part of the job_spec. */
+void cli_take_seat(struct draft *d, const struct cli_seat *seat);
+int cli_keep_seat(const struct draft *d, struct job_spec *spec, struct co_error *err);
+
+/* --- cli_mpi.c --- */
+
+/* Does ddprun serve PMI-1? Refuses a program whose ranks would not find each other. The spec has
+ * all else.
+ *
+ * returns   0, -EINVAL */
+int cli_set_mpi(const struct draft *d, struct job_spec *spec, struct co_error *err);
+
+/* --- cli_managers.c --- */
+
+struct cli_managers { /* what they said; zeroed: nothing. Must stay where it is */
+    struct slurm slurm;
+    struct manager manager;
+    struct pmi_seat pmi;
+};
+
+/* What a manager says takes the place of options, unless there are some that say where nodes are.
+ *
+ * m         cli_managers_fini() it when the spec is made, also after a failure
+ * returns   0, -EINVAL, -ERANGE, -ENOMEM, -EHOSTUNREACH */
+int cli_ask_managers(struct draft *d, struct cli_managers *m, struct job_spec *spec,
+                     struct co_error *err);
+void cli_managers_fini(struct cli_managers *m);
+
+/* The parts; in this order: each fills its fields of spec, and the last two read
+ * n_local. cli_set_meeting() reads how many nodes there are.
+ *
+ * returns   0, -EINVAL, -ERANGE (a number out of bounds), -ENOMEM, and -errno of the world */
+int cli_set_nodes(const struct draft *d, struct job_spec *spec, struct co_error *err);
+int cli_set_devices(const struct draft *d, struct job_spec *spec, struct co_error *err);
+int cli_set_meeting(const struct draft *d, struct job_spec *spec, struct co_error *err);
+int cli_set_terms(const struct draft *d, bool is_static, struct job_spec *spec,
+                  struct co_error *err); /* by cli_set_meeting() */
+int cli_set_output(const struct draft *d, struct job_spec *spec, struct co_error *err);
+int cli_set_end(const struct draft *d, struct job_spec *spec, struct co_error *err);
+
+/* Are there the ranks that --wrap names? When their number is known. returns 0, -EINVAL */
+int cli_check_wrap(const struct draft *d, const struct job_spec *spec, struct co_error *err);
+
+/* A standby is started before it has a number: is there anything in what it is started with that
+ * depends on one? When all else is known.
+ *
+ * returns   0, -EINVAL */
+int cli_check_standby(const struct draft *d, const struct job_spec *spec, struct co_error *err);
+
+#endif

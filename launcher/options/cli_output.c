@@ -1,0 +1,154 @@
+/* The options about the ranks' input and output, and about what is told of the job. */
+#include "cli_draft.h"
+#include "launcher/job/job_spec.h"
+
+#include "common/error.h"
+#include "common/parse.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOG_SIZE_MIN 4096
+#define LOG_SIZE_MAX (UINT64_C(1) << 50)
+
+/* The texts that are kept as they are. */
+static int set_output_texts(const struct draft *d, struct output_spec *s, struct co_error *err)
+{
+    const struct given *dir = &d->given[OPTION_LOG_DIR];
+    const struct given *label = &d->given[OPTION_LABEL];
+    const char *line_prefix =
+        d->world->get_env(d->world->arg, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
+    bool failed = false;
+    if (label->value != NULL) {
+        int rc = output_spec_check_label(label->by, label->value, err);
+        if (rc < 0)
+            return rc;
+        failed = (s->label = strdup(label->value)) == NULL;
+    }
+    if (dir->value != NULL && *dir->value != '\0') {
+        s->log_dir_null = strcmp(dir->value, "/dev/null") == 0;
+        failed = failed || (s->log_dir = strdup(dir->value)) == NULL;
+    }
+    if (line_prefix != NULL && *line_prefix != '\0')
+        failed = failed || (s->line_prefix = strdup(line_prefix)) == NULL;
+    for (int i = 0; i < 2; i++) {
+        const struct given *words = &d->given[OPTION_STDOUT_FILTERS + i];
+        if (words->value != NULL && *words->value != '\0')
+            failed = failed || (s->filters[i] = output_spec_split(words->value)) == NULL;
+    }
+    return failed ? co_fail(err, -ENOMEM, "no memory for the output's options") : 0;
+}
+
+/* NO_COLOR counts if it holds anything at all: no-color.org has it so, and many programs do. */
+static int set_color(const struct draft *d, struct output_spec *s, struct co_error *err)
+{
+    static const char *const words[] = {[OUTPUT_COLOR_AUTO] = "auto",
+                                        [OUTPUT_COLOR_ALWAYS] = "always",
+                                        [OUTPUT_COLOR_NEVER] = "never",
+                                        NULL};
+    const char *no_color = d->world->get_env(d->world->arg, "NO_COLOR");
+    const char *term = d->world->get_env(d->world->arg, "TERM");
+    int color = OUTPUT_COLOR_AUTO;
+    int rc = cli_choice(&d->given[OPTION_COLOR], words, &color, err);
+    s->color = (enum output_color)color;
+    if (s->color == OUTPUT_COLOR_AUTO &&
+        ((no_color != NULL && *no_color != '\0') || (term != NULL && strcmp(term, "dumb") == 0)))
+        s->color = OUTPUT_COLOR_NEVER;
+    return rc;
+}
+
+/* "100M" or "100M,5" */
+static int set_log_turn(const struct draft *d, struct log_turn *turn, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_LOG_ROTATE];
+    char size[24];
+    int64_t n_kept = 1;
+    if (g->value == NULL)
+        return 0;
+    size_t len = strcspn(g->value, ",");
+    snprintf(size, sizeof size, "%.*s", len < sizeof size ? (int)len : 0, g->value);
+    int rc = co_parse_size(g->by, size, LOG_SIZE_MIN, LOG_SIZE_MAX, &turn->max_bytes, err);
+    if (rc == 0 && g->value[len] == ',')
+        rc = co_parse_int(g->by, g->value + len + 1, 0, LOG_KEPT_MAX, &n_kept, err);
+    turn->n_kept = (int)n_kept;
+    return rc;
+}
+
+static int set_streams(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *redirects = &d->given[OPTION_REDIRECTS];
+    const struct given *tees = &d->given[OPTION_TEE];
+    const struct given *shown = &d->given[OPTION_LOCAL_RANKS_FILTER];
+    const struct given *in = &d->given[OPTION_STDIN];
+    struct output_spec *s = &spec->output;
+    int64_t stdin_rank = 0;
+    int rc = set_output_texts(d, s, err);
+    if (rc == 0 && redirects->value != NULL)
+        rc = output_spec_parse_streams(redirects->by, redirects->value, spec->n_local, s->redirects,
+                                       err);
+    if (rc == 0 && tees->value != NULL)
+        rc = output_spec_parse_streams(tees->by, tees->value, spec->n_local, s->tees, err);
+    if (rc == 0 && shown->value != NULL)
+        rc = output_spec_parse_ranks(shown->by, shown->value, spec->n_local, s->hidden, err);
+    if (rc == 0 && in->value != NULL && strcmp(in->value, "all") == 0)
+        return co_fail(err, -EINVAL, "%s all: one input cannot be read by several; name a rank",
+                       in->by);
+    if (rc == 0 && in->value != NULL && strcmp(in->value, "none") == 0)
+        stdin_rank = -1;
+    else if (rc == 0 && in->value != NULL)
+        rc = co_parse_int(in->by, in->value, 0, spec->n_local - 1, &stdin_rank, err);
+    s->stdin_asked = in->value != NULL;
+    s->stdin_rank = (int)stdin_rank;
+    return rc;
+}
+
+static int copy(const struct given *g, char **ret, struct co_error *err)
+{
+    if (g->value == NULL)
+        return 0;
+    if (*g->value == '\0')
+        return co_fail(err, -EINVAL, "%s needs the name of a file", g->by);
+    *ret = strdup(g->value);
+    return *ret != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for %s", g->by);
+}
+
+static int refuse_logs_specs(const struct draft *d, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_LOGS_SPECS];
+    if (g->value == NULL || strcmp(g->value, "default") == 0)
+        return 0;
+    return co_fail(err, -EINVAL,
+                   "%s '%.200s' names a Python class, and there is no Python in ddprun: -r, -t, "
+                   "--log-dir and --local-ranks-filter say what goes where",
+                   g->by, g->value);
+}
+
+int cli_set_output(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    static const char *const handlers[] = {"null", "console", NULL};
+    int handler = 0;
+    int rc = refuse_logs_specs(d, err);
+    if (rc == 0)
+        rc = set_streams(d, spec, err);
+    if (rc == 0)
+        rc = cli_time(d, OPTION_FOLD, false, &spec->output.fold_ms, err);
+    if (rc == 0)
+        rc = set_log_turn(d, &spec->output.log_turn, err);
+    if (rc == 0)
+        rc = set_color(d, &spec->output, err);
+    if (rc == 0)
+        rc = copy(&d->given[OPTION_EVENTS], &spec->events, err);
+    if (rc == 0)
+        rc = copy(&d->given[OPTION_REPLAY], &spec->replay, err);
+    if (spec->replay != NULL) /* the ranks wait, so that none could save its state */
+        spec->world.scale_at = MESSAGE_SCALE_NOW;
+    if (rc == 0)
+        rc = copy(&d->given[OPTION_REPORT], &spec->report, err);
+    if (rc == 0)
+        rc = cli_choice(&d->given[OPTION_EVENT_LOG_HANDLER], handlers, &handler, err);
+    spec->event_log = handler == 1;
+    return rc;
+}

@@ -1,0 +1,224 @@
+/* The programs: what the words behind the options execute, and those behind a ':'. */
+#include "cli.h"
+#include "cli_draft.h"
+#include "launcher/job/job_more.h"
+#include "launcher/job/job_spec.h"
+#include "launcher/job/program.h"
+#include "launcher/job/wrap.h"
+
+#include "common/error.h"
+#include "common/parse.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int set_local_rank_arg(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_LOCAL_RANK_ARG];
+    const struct given *use_env = &d->given[OPTION_USE_ENV];
+    if (g->value == NULL)
+        return 0;
+    if (use_env->value != NULL)
+        return co_fail(err, -EINVAL, "%s and %s contradict each other", use_env->by, g->by);
+    if (g->value[0] != '-' || g->value[1] == '\0' || strchr(g->value, '=') != NULL)
+        return co_fail(err, -EINVAL,
+                       "%s '%.200s' is no option's name: --local_rank or --local-rank is usual",
+                       g->by, g->value);
+    int rc = cli_check_name(g, err);
+    if (rc < 0)
+        return rc;
+    spec->local_rank_arg = strdup(g->value);
+    return spec->local_rank_arg != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for %s", g->by);
+}
+
+static int set_templates(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    static const char *const rules[] = {
+        [TEMPLATES_AUTO] = "auto", [TEMPLATES_YES] = "yes", [TEMPLATES_NO] = "no", NULL};
+    int rule = TEMPLATES_AUTO;
+    int rc = cli_choice(&d->given[OPTION_TEMPLATES], rules, &rule, err);
+    spec->templates = (enum template_rule)rule;
+    return rc;
+}
+
+static int set_wrap(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_WRAP];
+    if (g->value == NULL)
+        return 0;
+    int rc = wrap_parse(g->by, g->value, &spec->wrap, err);
+    if (rc < 0)
+        return rc;
+    rc = program_find(spec->wrap->words[0], d->world, &spec->wrap->path, err);
+    return rc < 0 ? co_fail_in(err, "%s", g->by) : 0;
+}
+
+/* Of several nodes it is not known how many there will be. */
+int cli_check_wrap(const struct draft *d, const struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_WRAP];
+    int last = spec->wrap != NULL && !spec->world.guided ? wrap_last_rank(spec->wrap) : -1;
+    if (last < spec->n_local)
+        return 0;
+    return co_fail(err, -EINVAL, "%s '%.200s': there is no rank %d, but 0 to %d", g->by, g->value,
+                   last, spec->n_local - 1);
+}
+
+static int fail_contradiction(const struct draft *d, enum cli_option a, enum cli_option b,
+                              struct co_error *err)
+{
+    return co_fail(err, -EINVAL, "%s and %s contradict each other", d->given[a].by, d->given[b].by);
+}
+
+int cli_set_program(const struct draft *d, char *const *words, struct job_spec *spec,
+                    struct co_error *err)
+{
+    static const char *const methods[] = {"spawn", "fork", "forkserver", NULL};
+    bool module, no_python, run_path;
+    int method;
+    int rc = cli_flag(d, OPTION_MODULE, &module, err);
+    if (rc == 0)
+        rc = cli_flag(d, OPTION_NO_PYTHON, &no_python, err);
+    if (rc == 0)
+        rc = cli_flag(d, OPTION_RUN_PATH, &run_path, err);
+    if (rc == 0)
+        rc = cli_choice(&d->given[OPTION_START_METHOD], methods, &method, err);
+    if (rc == 0)
+        rc = set_local_rank_arg(d, spec, err);
+    if (rc < 0)
+        return rc;
+    if (module && no_python)
+        return fail_contradiction(d, OPTION_MODULE, OPTION_NO_PYTHON, err);
+    if (module && run_path)
+        return fail_contradiction(d, OPTION_MODULE, OPTION_RUN_PATH, err);
+    if (no_python && run_path)
+        return fail_contradiction(d, OPTION_NO_PYTHON, OPTION_RUN_PATH, err);
+    rc = set_templates(d, spec, err);
+    if (rc == 0)
+        rc = set_wrap(d, spec, err);
+    if (rc < 0)
+        return rc;
+    if (words[0] == NULL)
+        return co_fail(err, -EINVAL, "no %s to run is given: try --help",
+                       module ? "module" : "program");
+    enum program_rule rule = module              ? PROGRAM_MODULE
+                             : no_python         ? PROGRAM_EXEC
+                             : run_path          ? PROGRAM_RUN_PATH
+                             : spec->as_torchrun ? PROGRAM_SCRIPT
+                                                 : PROGRAM_BY_FILE;
+    return program_make(rule, words, d->world, spec, err);
+}
+
+/* Behind ':' there is what concerns one program. */
+static int check_behind_colon(const struct draft *d, struct co_error *err)
+{
+    static const enum cli_option ours[] = {OPTION_NP,       OPTION_NPROC_PER_NODE,
+                                           OPTION_MODULE,   OPTION_NO_PYTHON,
+                                           OPTION_RUN_PATH, OPTION_TEMPLATES};
+    for (int id = 1; id < N_CLI_OPTIONS; id++) {
+        bool is_ours = false;
+        for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+            is_ours = is_ours || id == (int)ours[i];
+        if (!is_ours && d->given[id].value != NULL)
+            return co_fail(err, -EINVAL,
+                           "%s behind ':' is for all programs: put it in front of the first",
+                           d->given[id].by);
+    }
+    return 0;
+}
+
+static int count_behind_colon(const struct draft *d, int *ret_n, struct co_error *err)
+{
+    const struct given *np = &d->given[OPTION_NP];
+    const struct given *g = np->value != NULL ? np : &d->given[OPTION_NPROC_PER_NODE];
+    int64_t n = 1;
+    int rc = g->value != NULL ? co_parse_int(g->by, g->value, 1, JOB_RANKS_MAX, &n, err) : 0;
+    *ret_n = (int)n;
+    return rc;
+}
+
+struct behind_colon { /* a program's options, and its words */
+    struct draft draft;
+    int n_ranks;
+    char **words;
+};
+
+/* words     from a ':' on, which stands where argv[0] does, to the next one or the end */
+static int read_behind_colon(const struct cli_world *world, char **words, struct behind_colon *ret,
+                             struct co_error *err)
+{
+    enum cli_wish wish;
+    int at, n_words = 0;
+    *ret = (struct behind_colon){.draft = {.world = world}};
+    while (words[n_words] != NULL)
+        n_words++;
+    int rc = cli_read_options(&ret->draft, n_words, words, &wish, &at, err);
+    if (rc == 0 && wish != CLI_RUN)
+        rc = co_fail(err, -EINVAL, "--help and --version belong in front of the first program");
+    if (rc == 0)
+        rc = check_behind_colon(&ret->draft, err);
+    if (rc == 0)
+        rc = count_behind_colon(&ret->draft, &ret->n_ranks, err);
+    ret->words = words + at;
+    return rc;
+}
+
+int cli_count_programs(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    struct behind_colon b;
+    int rc = 0;
+    if (d->n_programs > 1 && (spec->world.guided || spec->remote != NULL))
+        return co_fail(err, -EINVAL, "several programs, with ':' between them, run on one node");
+    for (int i = 1; rc == 0 && i < d->n_programs; i++) {
+        rc = read_behind_colon(d->world, d->programs[i], &b, err);
+        if (rc == 0 && spec->n_local + b.n_ranks > JOB_RANKS_MAX)
+            rc = co_fail(err, -EINVAL, "more than %d ranks on this node", JOB_RANKS_MAX);
+        if (rc == 0)
+            spec->n_local += b.n_ranks;
+    }
+    return rc;
+}
+
+int cli_make_programs(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    struct behind_colon b;
+    int n_left = spec->n_local;
+    int rc = 0;
+    for (int i = 1; i < d->n_programs; i++) /* each was read before, and is right */
+        if (read_behind_colon(d->world, d->programs[i], &b, err) == 0)
+            n_left -= b.n_ranks;
+    for (int i = 1; rc == 0 && i < d->n_programs; i++) {
+        struct job_spec program = {.called_as = spec->called_as};
+        rc = read_behind_colon(d->world, d->programs[i], &b, err);
+        if (rc == 0)
+            rc = cli_set_program(&b.draft, b.words, &program, err);
+        if (rc == 0)
+            rc = job_more_add(&spec->more, n_left, &program, err);
+        n_left += b.n_ranks;
+        job_spec_fini(&program);
+    }
+    return rc == 0 && spec->more != NULL ? job_more_join(spec->more, spec->argv, err) : rc;
+}
+
+int cli_cut_programs(struct draft *d, char *const *words, int n, bool as_torchrun, char ***ret_copy,
+                     struct co_error *err)
+{
+    char **copy = calloc(2 * (size_t)n + 1, sizeof *copy);
+    if (copy == NULL)
+        return co_fail(err, -ENOMEM, "no memory for %d words", n);
+    *ret_copy = copy;
+    d->programs[d->n_programs++] = copy;
+    for (int i = 0; i < n; i++) {
+        if (!as_torchrun && strcmp(words[i], ":") == 0) {
+            if (d->n_programs == JOB_PROGRAMS_MAX)
+                return co_fail(err, -EINVAL, "more than %d programs", JOB_PROGRAMS_MAX);
+            copy++;
+            d->programs[d->n_programs++] = copy;
+        }
+        *copy++ = words[i];
+    }
+    return 0;
+}

@@ -1,0 +1,528 @@
+#include "remote.h"
+
+#include "launcher/hosts/muster.h"
+#include "launcher/hosts/way.h"
+#include "launcher/job/job_spec.h"
+#include "launcher/job/remote_spec.h"
+#include "launcher/reporting/report.h"
+#include "launcher/spawner/strangers.h"
+#include "launcher/stdio/output.h"
+#include "launcher/supervisor/supervisor.h"
+#include "leash_wire.h"
+#include "remote_command.h"
+#include "remote_roster.h"
+#include "remote_state.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "rendezvous/membership/message.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* The happy path: the muster says whose turn it is, the nursery starts the way there, its ddprun
+ * answers, and when all have, each is sent its order. They come to the roster, which gives them
+ * their ranks, and some time later has a verdict; the nodes end, and so do the ways to them. When
+ * none is left, we do.
+ *
+ * A host that is given up, or whose way ends before it is a node, is FAILED in the muster, which
+ * knows whether the job can be without it. A node whose way ends is lost to the roster, or has left
+ * it; here it is only counted. */
+
+enum { LAST_SLACK_MS = 10000 };
+
+__attribute__((format(printf, 2, 3))) static void say(struct remote *r, const char *format, ...)
+{
+    char line[CO_ERROR_TEXT_BYTES + 64];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line - 1, format, args);
+    va_end(args);
+    strcat(line, "\n");
+    output_report(r->output, line);
+}
+
+static void look(struct remote *r);
+
+static size_t number_of(const struct remote_host *h)
+{
+    return (size_t)(h - h->remote->hosts);
+}
+
+/* --- the end --- */
+
+static void on_last(uv_timer_t *timer)
+{
+    struct remote *r = timer->data;
+    r->ended = true;
+}
+
+/* From a signal, or the verdict, nodes give their ranks their time, then kill them. Or no host is a
+ * node any more, and only ways to some that were given up are left: one may not end of SIGTERM. */
+static void set_last(struct remote *r)
+{
+    const struct job_spec *spec = r->spec;
+    uint64_t grace_ms =
+        spec->grace_ms > spec->failure_grace_ms ? spec->grace_ms : spec->failure_grace_ms;
+    if (uv_is_active((uv_handle_t *)&r->last))
+        return;
+    uv_update_time(&r->loop);
+    uv_timer_start(&r->last, on_last,
+                   spec->on_term_ms + grace_ms + 2 * spec->failure_grace_ms +
+                       2 * SUPERVISOR_KILL_MS + LAST_SLACK_MS,
+                   0);
+}
+
+/* Does a node of this name run? That it has understood its order may not have arrived yet. */
+static bool is_node(const struct remote *r, const char *name)
+{
+    for (size_t i = 0; i < r->n_hosts; i++)
+        if (strcmp(r->hosts[i].host->name, name) == 0)
+            return r->hosts[i].runs && (muster_get(r->muster, i) == MUSTER_READY ||
+                                        muster_get(r->muster, i) == MUSTER_TOLD);
+    return false;
+}
+
+/* The way to a host that the roster has lost may be long dead, and not know it. One that the roster
+ * knows is a node, though what it says of itself may still be on its way. */
+static void drop_lost(struct remote *r)
+{
+    for (size_t i = 0; i < r->n_hosts; i++)
+        if (r->hosts[i].runs && !remote_roster_knows(r->roster, r->hosts[i].host->name))
+            remote_host_kill(&r->hosts[i]);
+}
+
+static void on_verdict(void *arg)
+{
+    struct remote *r = arg;
+    const struct message_verdict *v = remote_roster_verdict(r->roster);
+    r->has_verdict = true;
+    r->verdict_code = v->exit_code;
+    r->is_ours_to_tell =
+        v->exit_code != 0 && (v->outcome != MESSAGE_RANK_FAILED || !is_node(r, v->node));
+    snprintf(r->verdict_text, sizeof r->verdict_text, "%s", v->text);
+    drop_lost(r);
+    set_last(r);
+}
+
+static void on_line(void *arg, const char *line)
+{
+    say(arg, "ddprun: %s", line);
+}
+
+/* --- hosts --- */
+
+/* It has as long again to answer. */
+void remote_on_sending(struct remote_host *h)
+{
+    struct remote *r = h->remote;
+    if (r->spec->verbose > 0)
+        say(r, "ddprun: %s: sending it ddprun %s, %.1f MiB", h->host->name, r->parcel.name,
+            (double)r->parcel.n_bytes / (1 << 20));
+    muster_set(r->muster, number_of(h), MUSTER_REACHING, co_now_ms());
+    look(r);
+}
+
+void remote_on_up(struct remote_host *h)
+{
+    muster_set(h->remote->muster, number_of(h), MUSTER_UP, co_now_ms());
+    look(h->remote);
+}
+
+void remote_on_ready(struct remote_host *h)
+{
+    muster_set(h->remote->muster, number_of(h), MUSTER_READY, co_now_ms());
+    look(h->remote);
+}
+
+void remote_on_failed(struct remote_host *h, const char *why)
+{
+    struct remote *r = h->remote;
+    if (muster_get(r->muster, number_of(h)) == MUSTER_FAILED)
+        return;
+    if (why[0] != '\0')
+        say(r, "ddprun: %s: %s", h->host->name, why);
+    muster_set(r->muster, number_of(h), MUSTER_FAILED, co_now_ms());
+    look(r);
+}
+
+static void start_host(struct remote *r, size_t i)
+{
+    muster_set(r->muster, i, MUSTER_REACHING, co_now_ms());
+    if (remote_host_start(&r->hosts[i]) < 0)
+        remote_on_failed(&r->hosts[i], r->hosts[i].why);
+}
+
+static void give_up_late(struct remote *r, size_t i)
+{
+    struct remote_host *h = &r->hosts[i];
+    char time[REPORT_DURATION_BYTES], said[REMOTE_WHY_BYTES - 64];
+    remote_host_said(h, said, sizeof said);
+    snprintf(h->why, sizeof h->why, "no answer within %s%s%s",
+             report_duration(r->spec->remote->reach_ms, time, sizeof time),
+             said[0] != '\0' ? "; it said last: " : "", said);
+    remote_host_kill(h);
+    remote_on_failed(h, h->why);
+}
+
+/* Those that are up begin; more than one may have come since the last look. */
+static void tell_all(struct remote *r)
+{
+    if (muster_count(r->muster, MUSTER_TOLD) + muster_count(r->muster, MUSTER_READY) == 0)
+        remote_roster_begin(r->roster);
+    for (size_t i = 0; i < r->n_hosts && muster_count(r->muster, MUSTER_UP) > 0; i++)
+        if (muster_get(r->muster, i) == MUSTER_UP) {
+            muster_set(r->muster, i, MUSTER_TOLD, co_now_ms());
+            if (remote_host_tell(&r->hosts[i]) < 0) {
+                remote_host_kill(&r->hosts[i]);
+                remote_on_failed(&r->hosts[i], "no memory for its order");
+            }
+        }
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    look(timer->data);
+}
+
+static void set_timer(struct remote *r)
+{
+    uint64_t deadline_ms = muster_deadline_ms(r->muster), now_ms = co_now_ms();
+    if (deadline_ms == CO_NEVER_MS) {
+        uv_timer_stop(&r->timer);
+        return;
+    }
+    uv_update_time(&r->loop);
+    uv_timer_start(&r->timer, on_timer, deadline_ms > now_ms ? deadline_ms - now_ms : 0, 0);
+}
+
+/* Whatever the muster wants now. */
+static void look(struct remote *r)
+{
+    ptrdiff_t i;
+    if (r->ended || r->stop_signal != 0 || r->has_verdict)
+        return;
+    while ((i = muster_late(r->muster, co_now_ms())) >= 0)
+        give_up_late(r, (size_t)i);
+    while ((i = muster_next(r->muster)) >= 0)
+        start_host(r, (size_t)i);
+    switch (muster_look(r->muster, co_now_ms())) {
+    case MUSTER_GOES:
+        tell_all(r);
+        break;
+    case MUSTER_IS_SHORT:
+        r->ended = true;
+        break;
+    case MUSTER_IS_OVER:
+        set_last(r);
+        break;
+    case MUSTER_GATHERS:
+        break;
+    }
+    set_timer(r);
+}
+
+/* A ddprun that has not taken its order says why with its exit status, too. */
+static void note_refusal(struct remote *r, const struct remote_host *h, size_t i, int status)
+{
+    bool is_told = muster_get(r->muster, i) == MUSTER_TOLD;
+    if (is_told && !h->is_killed && WIFEXITED(status) && r->refusal_code == 0)
+        r->refusal_code = WEXITSTATUS(status);
+}
+
+static void on_host_ended(struct remote *r, size_t i, int status)
+{
+    struct remote_host *h = &r->hosts[i];
+    char how[REPORT_STATUS_BYTES];
+    const char *heard = remote_host_ended(h);
+    enum muster_phase phase = muster_get(r->muster, i);
+    const char *why = h->is_killed       ? "" /* it was said */
+                      : heard[0] != '\0' ? heard
+                                         : report_status(status, how, sizeof how);
+    if (phase == MUSTER_READY || phase == MUSTER_ENDED) {
+        muster_set(r->muster, i, MUSTER_ENDED, co_now_ms());
+        look(r);
+    } else if (phase != MUSTER_FAILED) {
+        note_refusal(r, h, i, status);
+        remote_on_failed(h, why);
+    }
+    bool all_gone = true;
+    for (size_t k = 0; k < r->n_hosts; k++)
+        all_gone = all_gone && !r->hosts[k].runs;
+    /* the roster waits for those that are lost to come back, unless nobody can */
+    if (all_gone && (r->has_verdict || r->stop_signal != 0 ||
+                     muster_look(r->muster, co_now_ms()) == MUSTER_IS_OVER))
+        r->ended = true;
+}
+
+static void on_nursery(uv_poll_t *poll, int status, int events)
+{
+    struct remote *r = poll->data;
+    struct nursery_report report;
+    int rc;
+    (void)status, (void)events;
+    while (!r->ended && (rc = nursery_receive(&r->nursery, &report)) != -EAGAIN) {
+        if (rc == 0) {
+            say(r, "ddprun: internal error: the process that starts the ways to the hosts is gone");
+            r->ended = true;
+        } else if (report.event == NURSERY_STARTED) {
+            remote_host_started(&r->hosts[report.local_rank], report.pid);
+        } else if (report.event == NURSERY_EXITED) {
+            on_host_ended(r, (size_t)report.local_rank, report.status);
+        } else if (report.event == NURSERY_START_FAILED) {
+            struct remote_host *h = &r->hosts[report.local_rank];
+            snprintf(h->why, sizeof h->why, "its command cannot be executed: %s",
+                     strerror(report.status));
+            on_host_ended(r, (size_t)report.local_rank, 0);
+        }
+    }
+}
+
+/* --- signals --- */
+
+/* That a host is a node comes by the way to it; that it is one of the roster's, and may have ranks,
+ * comes by another, and may come first. It reads its leash then. */
+static bool may_have_ranks(const struct remote *r, size_t i)
+{
+    enum muster_phase phase = muster_get(r->muster, i);
+    return phase == MUSTER_READY || (phase == MUSTER_TOLD && r->hosts[i].runs &&
+                                     remote_roster_knows(r->roster, r->hosts[i].host->name));
+}
+
+/* What the nodes hold back goes its way now: none of them ends the job while others still save. */
+static void on_saved(void *arg)
+{
+    struct remote *r = arg;
+    for (size_t i = 0; i < r->n_hosts; i++)
+        if (may_have_ranks(r, i))
+            remote_host_signal(&r->hosts[i], LEASH_ALL_SAVED);
+}
+
+/* A host that has no ranks yet: the way to it ends with us. */
+static void stop(struct remote *r, int sig)
+{
+    if (r->stop_signal == 0)
+        r->stop_signal = sig;
+    uv_timer_stop(&r->timer);
+    bool has_ranks = false;
+    for (size_t i = 0; i < r->n_hosts; i++)
+        if (may_have_ranks(r, i))
+            has_ranks = true;
+        else if (r->hosts[i].runs)
+            remote_host_kill(&r->hosts[i]);
+    if (!has_ranks)
+        r->ended = true;
+    else if (r->spec->on_term_ms > 0)
+        remote_roster_await_saved(r->roster);
+    set_last(r);
+}
+
+static void on_signal(uv_poll_t *poll, int status, int events)
+{
+    struct remote *r = poll->data;
+    struct signalfd_siginfo info;
+    (void)status, (void)events;
+    while (!r->ended && read(r->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        int sig = (int)info.ssi_signo;
+        for (size_t i = 0; i < r->n_hosts; i++)
+            if (may_have_ranks(r, i))
+                remote_host_signal(&r->hosts[i], sig);
+        if ((r->spec->stop_signals >> sig & 1) != 0)
+            stop(r, sig);
+    }
+}
+
+/* A SIGHUP that was ignored when we started stays so: nohup means it. Those that stop a job are
+ * passed on, and those that mean something to its ranks only. */
+static int listen_to_signals(struct remote *r, struct co_error *err)
+{
+    struct sigaction old;
+    sigset_t set;
+    sigemptyset(&set);
+    for (int sig = 1; sig < SIGRTMIN; sig++)
+        if ((r->spec->stop_signals >> sig & 1) != 0 || sig == SIGUSR1 || sig == SIGUSR2)
+            sigaddset(&set, sig);
+    if (sigaction(SIGHUP, NULL, &old) == 0 && old.sa_handler == SIG_IGN)
+        sigdelset(&set, SIGHUP);
+    r->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (r->signal_fd < 0)
+        return co_fail(err, -errno, "cannot listen to signals: %s", strerror(errno));
+    sigaddset(&set, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGCHLD, SIG_DFL);
+    signal(SIGPIPE, SIG_IGN);
+    return 0;
+}
+
+/* --- the beginning --- */
+
+static int make_hosts(struct remote *r, struct co_error *err)
+{
+    const struct remote_spec *s = r->spec->remote;
+    const struct muster_limits limits = {.n_hosts = s->hosts.n,
+                                         .min_nodes = r->spec->world.min_nodes,
+                                         .at_once = WAY_AT_ONCE,
+                                         .reach_ms = s->reach_ms,
+                                         .window_ms = r->spec->world.window_ms};
+    r->n_hosts = s->hosts.n;
+    r->hosts = calloc(s->hosts.n, sizeof *r->hosts);
+    r->muster = muster_create(&limits);
+    if (r->hosts == NULL || r->muster == NULL)
+        return co_fail(err, -ENOMEM, "no memory for %zu hosts", s->hosts.n);
+    for (size_t i = 0; i < s->hosts.n; i++)
+        r->hosts[i] = (struct remote_host){.remote = r,
+                                           .host = &s->hosts.hosts[i],
+                                           .n_ranks = s->shares[i],
+                                           .is_here = remote_command_is_here(s, &s->hosts.hosts[i]),
+                                           .in_fd = -1,
+                                           .out_fd = -1,
+                                           .err_fd = -1,
+                                           .pidfd = -1};
+    return 0;
+}
+
+static int watch(struct remote *r, uv_poll_t *poll, int fd, uv_poll_cb on_readable,
+                 struct co_error *err)
+{
+    int rc = uv_poll_init(&r->loop, poll, fd);
+    poll->data = r;
+    if (rc == 0)
+        rc = uv_poll_start(poll, UV_READABLE, on_readable);
+    return rc < 0 ? co_fail(err, rc, "cannot watch a descriptor: %s", uv_strerror(rc)) : 0;
+}
+
+static int open_loop(struct remote *r, struct co_error *err)
+{
+    const struct remote_roster_notes notes = {
+        .on_line = on_line, .on_closed = on_verdict, .on_saved = on_saved, .arg = r};
+    int rc = uv_loop_init(&r->loop);
+    if (rc < 0)
+        return co_fail(err, rc, "cannot make an event loop: %s", uv_strerror(rc));
+    r->has_loop = true;
+    uv_timer_init(&r->loop, &r->timer);
+    uv_timer_init(&r->loop, &r->last);
+    r->timer.data = r->last.data = r;
+    rc = watch(r, &r->nursery_poll, r->nursery.sock, on_nursery, err);
+    if (rc == 0)
+        rc = strangers_open(&r->loop, r->nursery.pid, &r->strangers, err);
+    if (rc == 0)
+        rc = watch(r, &r->signal_poll, r->signal_fd, on_signal, err);
+    if (rc == 0)
+        rc = output_create(&r->loop, (int)r->n_hosts, (const int[2]){STDOUT_FILENO, STDERR_FILENO},
+                           &r->output, err);
+    return rc < 0 ? rc : remote_roster_open(&r->loop, r->spec, &notes, &r->roster, err);
+}
+
+static int remote_open(struct remote *r, struct job_spec *spec, struct co_error *err)
+{
+    int rc = remote_plan_make(r, &spec->world, err);
+    if (rc == 0)
+        rc = make_hosts(r, err);
+    if (rc == 0)
+        rc = listen_to_signals(r, err);
+    if (rc == 0)
+        rc = nursery_open(NULL, &r->nursery, err);
+    return rc < 0 ? rc : open_loop(r, err);
+}
+
+static void close_handle(uv_handle_t *handle)
+{
+    if (handle->type != UV_UNKNOWN_HANDLE && !uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+static void remote_close(struct remote *r)
+{
+    for (size_t i = 0; r->hosts != NULL && i < r->n_hosts; i++)
+        remote_host_close(&r->hosts[i]);
+    output_close(r->output);
+    remote_roster_close(r->roster);
+    strangers_close(r->strangers);
+    if (r->has_loop) {
+        close_handle((uv_handle_t *)&r->nursery_poll);
+        close_handle((uv_handle_t *)&r->signal_poll);
+        close_handle((uv_handle_t *)&r->timer);
+        close_handle((uv_handle_t *)&r->last);
+        uv_run(&r->loop, UV_RUN_DEFAULT);
+        uv_loop_close(&r->loop);
+    }
+    nursery_close(&r->nursery, co_deadline_ms(SUPERVISOR_KILL_MS));
+    if (r->signal_fd >= 0)
+        close(r->signal_fd);
+    muster_destroy(r->muster);
+    remote_plan_fini(r);
+    free(r->hosts);
+}
+
+/* --- the verdict --- */
+
+static void on_drained(void *arg)
+{
+    *(bool *)arg = true;
+}
+
+/* Ranks that all end well when they are asked to save end the job well. */
+static bool was_stopped(const struct remote *r)
+{
+    bool is_well = r->has_verdict && r->verdict_code == 0;
+    return r->stop_signal != 0 && !(is_well && r->spec->on_term_ms > 0);
+}
+
+/* What the nodes wrote last, and then why it ended. */
+static void say_last(struct remote *r)
+{
+    char took[REPORT_DURATION_BYTES], name[REPORT_SIGNAL_BYTES];
+    bool drained = false;
+    if (was_stopped(r))
+        say(r, "ddprun: stopped by %s after %s", report_signal(r->stop_signal, name, sizeof name),
+            report_duration(co_now_ms() - r->begun_ms, took, sizeof took));
+    else if (r->has_verdict && r->is_ours_to_tell)
+        say(r, "ddprun: %s", r->verdict_text);
+    else if (!r->has_verdict && muster_look(r->muster, co_now_ms()) == MUSTER_IS_SHORT)
+        say(r, "ddprun: %u node%s needed, and %zu of %zu hosts cannot be one",
+            r->spec->world.min_nodes, r->spec->world.min_nodes == 1 ? " is" : "s are",
+            muster_count(r->muster, MUSTER_FAILED), r->n_hosts);
+    else if (!r->has_verdict && r->refusal_code == 0)
+        say(r, "ddprun: no node is left");
+    output_drain(r->output, on_drained, &drained);
+    while (!drained)
+        uv_run(&r->loop, UV_RUN_ONCE);
+}
+
+static struct node_end the_end(const struct remote *r)
+{
+    bool is_short = muster_look(r->muster, co_now_ms()) == MUSTER_IS_SHORT;
+    struct node_end end = {.exit_code = r->has_verdict         ? r->verdict_code
+                                        : r->refusal_code != 0 ? r->refusal_code
+                                        : is_short             ? REMOTE_EXIT_UNREACHABLE
+                                                               : REMOTE_EXIT_NODES_GONE};
+    if (was_stopped(r))
+        end = (struct node_end){.exit_code = 128 + r->stop_signal, .die_of = r->stop_signal};
+    if (r->spec->as_torchrun)
+        end = (struct node_end){.exit_code = end.exit_code != 0};
+    return end;
+}
+
+int remote_run(struct job_spec *spec, int null_fd, struct node_end *ret_end, struct co_error *err)
+{
+    struct remote r = {.spec = spec, .null_fd = null_fd, .signal_fd = -1, .nursery = {.sock = -1}};
+    int rc = remote_open(&r, spec, err);
+    if (rc == 0) {
+        r.begun_ms = co_now_ms();
+        if (r.note[0] != '\0')
+            say(&r, "ddprun: %s", r.note);
+        look(&r);
+        while (!r.ended)
+            uv_run(&r.loop, UV_RUN_ONCE);
+        say_last(&r);
+        *ret_end = the_end(&r);
+    }
+    remote_close(&r);
+    return rc;
+}

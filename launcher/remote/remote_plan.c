@@ -1,0 +1,165 @@
+/* remote_plan.c - what the hosts of a job are told, each by its order, and what of it can be shown
+ * without starting anything. */
+#include "remote.h"
+
+#include "launcher/job/job_spec.h"
+#include "launcher/job/remote_spec.h"
+#include "launcher/reporting/dry_run.h"
+#include "remote_command.h"
+#include "remote_env.h"
+#include "remote_state.h"
+
+#include "common/error.h"
+#include "common/scope.h"
+#include "rendezvous/channel/seal.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum { TOKEN_BYTES = 32 };
+
+/* A secret of this job's own: who is not told it cannot take part. */
+static int make_token(struct remote *r, struct job_world *w, struct co_error *err)
+{
+    uint8_t token[TOKEN_BYTES];
+    r->token = malloc(2 * TOKEN_BYTES + 1);
+    w->key = calloc(1, sizeof *w->key);
+    if (r->token == NULL || w->key == NULL)
+        return co_fail(err, -ENOMEM, "no memory for a token");
+    if (getrandom(token, sizeof token, 0) != (ssize_t)sizeof token)
+        return co_fail(err, -EIO, "cannot get random bytes for a token: %s", strerror(errno));
+    for (size_t i = 0; i < sizeof token; i++)
+        sprintf(r->token + 2 * i, "%02x", token[i]);
+    int rc = seal_key_init(w->key, token, sizeof token, err);
+    explicit_bzero(token, sizeof token);
+    return rc;
+}
+
+/* The words that we were started with; on a terminal lines of several ranks have labels, and the
+ * nodes cannot see ours. */
+static int make_words(struct remote *r, struct co_error *err)
+{
+    char *const *argv = r->spec->remote->argv;
+    bool label = isatty(STDOUT_FILENO) && isatty(STDERR_FILENO) && r->spec->output.label == NULL &&
+                 !r->spec->as_torchrun;
+    size_t n = 0, at = 0;
+    while (argv[n] != NULL)
+        n++;
+    r->argv = calloc(n + 2, sizeof *r->argv);
+    if (r->argv == NULL)
+        return co_fail(err, -ENOMEM, "no memory for the hosts' orders");
+    r->argv[at++] = argv[0];
+    if (label)
+        r->argv[at++] = (char *)"--label";
+    for (size_t i = 1; i < n; i++)
+        r->argv[at++] = argv[i];
+    return 0;
+}
+
+static int find_places(struct remote *r, struct co_error *err)
+{
+    const struct job_spec *spec = r->spec;
+    char program[PATH_MAX];
+    co_autofree char *here = getcwd(NULL, 0);
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (n < 0 || here == NULL)
+        return co_fail(err, -errno, "cannot find out where this ddprun is: %s", strerror(errno));
+    program[n] = '\0';
+    bool is_absolute = spec->wdir != NULL && spec->wdir[0] == '/';
+    if (asprintf(&r->dir, "%s%s%s", is_absolute ? "" : here,
+                 is_absolute || spec->wdir == NULL ? "" : "/",
+                 spec->wdir != NULL ? spec->wdir : "") < 0)
+        r->dir = NULL;
+    if (asprintf(&r->nodes, "%u:%u", spec->world.min_nodes, spec->world.max_nodes) < 0)
+        r->nodes = NULL;
+    r->program = strdup(program);
+    return r->dir != NULL && r->nodes != NULL && r->program != NULL
+               ? 0
+               : co_fail(err, -ENOMEM, "no memory for the hosts' orders");
+}
+
+/* By default there needs not be one; one that is no use is worth a word. */
+static int find_parcel(struct remote *r, struct co_error *err)
+{
+    struct co_error why;
+    enum remote_send send = r->spec->remote->send;
+    int rc = send == REMOTE_SEND_NEVER ? 0 : parcel_open(&r->parcel, &why);
+    if (rc == 0)
+        return 0;
+    if (send == REMOTE_SEND_ALWAYS || rc == -ENOMEM)
+        return co_fail(err, rc, "%s", why.text);
+    if (rc != -ENOENT)
+        snprintf(r->note, sizeof r->note, "no ddprun can be sent to hosts: %s", why.text);
+    return 0;
+}
+
+int remote_plan_make(struct remote *r, struct job_world *world, struct co_error *err)
+{
+    int rc = find_places(r, err);
+    if (rc == 0)
+        rc = find_parcel(r, err);
+    if (rc == 0)
+        rc = make_words(r, err);
+    if (rc == 0 && remote_env_make(environ, r->spec->exports, &r->env) < 0)
+        rc = co_fail(err, -ENOMEM, "no memory for the hosts' orders");
+    return rc < 0 ? rc : make_token(r, world, err);
+}
+
+void remote_plan_fini(struct remote *r)
+{
+    void *owned[] = {r->program, r->dir, r->token, r->nodes, r->env, r->argv};
+    if (r->token != NULL)
+        explicit_bzero(r->token, strlen(r->token));
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        free(owned[i]);
+    parcel_close(&r->parcel);
+}
+
+/* How it is started where it is installed; what a host's shell does otherwise nobody types. */
+static void show_host(const struct remote *r, const struct host *h, uint32_t n_ranks,
+                      const char *path, char *const *words, FILE *out)
+{
+    bool may_be_sent = r->parcel.bytes != NULL && !remote_command_is_here(r->spec->remote, h);
+    fprintf(out, "%s: ", h->name);
+    if (n_ranks != UINT32_MAX)
+        fprintf(out, "%u rank%s ", n_ranks, n_ranks == 1 ? "" : "s");
+    fputs("in ", out);
+    dry_run_print_word(r->dir, out);
+    fputs(", by ", out);
+    dry_run_print_word(path, out);
+    for (char *const *word = words + 1; *word != NULL; word++) {
+        fputc(' ', out);
+        dry_run_print_word(*word, out);
+    }
+    if (may_be_sent)
+        fputs(r->spec->remote->send == REMOTE_SEND_ALWAYS ? ", sent there"
+                                                          : ", sent there if need be",
+              out);
+    fputc('\n', out);
+}
+
+int remote_show(const struct job_spec *spec, FILE *out, struct co_error *err)
+{
+    struct remote r = {.spec = spec};
+    const struct remote_spec *s = spec->remote;
+    int rc = find_places(&r, err);
+    if (rc == 0)
+        rc = find_parcel(&r, err);
+    if (rc == 0 && r.note[0] != '\0')
+        fprintf(out, "%s\n", r.note);
+    for (size_t i = 0; rc == 0 && i < s->hosts.n; i++) {
+        const struct host *h = &s->hosts.hosts[i];
+        co_autofree char *path = NULL;
+        co_autofree char **words = NULL;
+        rc = remote_command_make(s, remote_command_is_here(s, h) ? NULL : h, r.program, NULL, &path,
+                                 &words, err);
+        if (rc == 0)
+            show_host(&r, h, s->shares[i], path, words, out);
+    }
+    remote_plan_fini(&r);
+    return rc;
+}

@@ -1,0 +1,342 @@
+#include "events.h"
+
+#include "launcher/diagnosis/hang_json.h"
+#include "launcher/diagnosis/hang_proc.h"
+#include "launcher/diagnosis/oom.h"
+#include "launcher/diagnosis/oom_json.h"
+#include "launcher/supervisor/hang.h"
+#include "launcher/supervisor/pace.h"
+#include "launcher/supervisor/rank_numbers.h"
+#include "launcher/supervisor/supervisor.h"
+#include "rendezvous/membership/message.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/scope.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+int events_open(struct events *e, const char *path, const char *job,
+                void (*on_note)(void *arg, const char *text), void *arg, struct co_error *err)
+{
+    *e = (struct events){.fd = -1,
+                         .path = path,
+                         .job = job,
+                         .on_note = on_note,
+                         .arg = arg,
+                         .begun_ms = co_now_ms()};
+    if (path == NULL)
+        return 0;
+    e->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (e->fd < 0)
+        return co_fail(err, -errno, "cannot open %s for events: %s", path, strerror(errno));
+    e->real_path = realpath(path, NULL);
+    gethostname(e->host, sizeof e->host - 1);
+    return 0;
+}
+
+void events_close(struct events *e)
+{
+    if (e->fd >= 0)
+        close(e->fd);
+    free(e->real_path);
+    e->real_path = NULL;
+    e->fd = -1;
+}
+
+static void tell_missing(struct events *e, const char *why)
+{
+    char text[CO_ERROR_TEXT_BYTES];
+    if (e->is_told)
+        return;
+    e->is_told = true;
+    snprintf(text, sizeof text, "cannot write events to %.300s, some are missing there: %s",
+             e->path, why);
+    e->on_note(e->arg, text);
+}
+
+/* In one write(), so that lines of several writers stay whole: `line` begins with a newline, of
+ * which only a line behind a torn one has need. */
+static void write_line(struct events *e, const char *line)
+{
+    const char *text = e->is_torn ? line : line + 1;
+    size_t len = strlen(text);
+    ssize_t n;
+    while ((n = write(e->fd, text, len)) < 0 && errno == EINTR) {
+    }
+    if (n < 0)
+        tell_missing(e, strerror(errno));
+    else if ((size_t)n < len)
+        tell_missing(e, strerror(ENOSPC)); /* there was room for a part */
+    if (n > 0)
+        e->is_torn = (size_t)n < len;
+}
+
+/* Write one line; `more` is its own keys, given up here. */
+static void put(struct events *e, const char *name, uint32_t generation, json_t *more)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    json_t *line = json_pack("{s:i,s:f,s:I,s:s,s:s,s:i,s:i,s:s}", "v", 1, "t",
+                             (double)now.tv_sec + (double)now.tv_nsec / 1e9, "ms",
+                             (json_int_t)(co_now_ms() - e->begun_ms), "ev", name, "job", e->job,
+                             "gen", (int)generation, "node", e->node, "host", e->host);
+    if (line != NULL && more != NULL)
+        json_object_update(line, more);
+    json_decref(more);
+    co_autofree char *dump = json_dumps(line, JSON_COMPACT);
+    json_decref(line);
+    co_autofree char *text = NULL;
+    if (dump != NULL && asprintf(&text, "\n%s\n", dump) > 0)
+        write_line(e, text);
+    else
+        tell_missing(e, strerror(ENOMEM));
+}
+
+void events_job_start(struct events *e, char *const *argv, int n_ranks, int max_restarts)
+{
+    if (e->fd < 0)
+        return;
+    json_t *words = json_array();
+    for (char *const *word = argv; *word != NULL; word++) {
+        json_t *text = json_string(*word); /* NULL: not UTF-8 */
+        json_array_append_new(words, text != NULL ? text : json_null());
+    }
+    put(e, "job_start", 0,
+        json_pack("{s:o,s:i,s:i,s:i}", "argv", words, "ranks", n_ranks, "max_restarts",
+                  max_restarts, "pid", (int)getpid()));
+}
+
+static json_t *signal_name(int sig)
+{
+    char name[32];
+    const char *abbreviation = sigabbrev_np(sig);
+    if (abbreviation != NULL)
+        snprintf(name, sizeof name, "SIG%s", abbreviation);
+    else
+        snprintf(name, sizeof name, "signal %d", sig);
+    return json_string(name);
+}
+
+static json_t *rank_exit(const struct supervisor_event *what, int pid, const uint64_t *step)
+{
+    bool by_signal = WIFSIGNALED(what->status);
+    return json_pack("{s:i,s:o,s:o,s:b,s:o}", "pid", pid, "code",
+                     by_signal ? json_null() : json_integer(WEXITSTATUS(what->status)), "signal",
+                     by_signal ? signal_name(WTERMSIG(what->status)) : json_null(), "lost_peer",
+                     what->lost_peer, "step",
+                     step != NULL ? json_integer((json_int_t)*step) : json_null());
+}
+
+static struct rank_numbers numbers(const struct events *e)
+{
+    return (struct rank_numbers){.first = e->first_rank, .supervisor = e->supervisor};
+}
+
+/* About a rank: its numbers first. `more` is given up here. */
+static void put_rank(struct events *e, const char *name, uint32_t generation, int local_rank,
+                     json_t *more)
+{
+    json_t *all =
+        json_pack("{s:i,s:i}", "rank", rank_number(numbers(e), local_rank), "lrank", local_rank);
+    if (all != NULL && more != NULL)
+        json_object_update(all, more);
+    json_decref(more);
+    put(e, name, generation, all);
+}
+
+void events_rank(struct events *e, const struct supervisor *s, const struct supervisor_event *what,
+                 int pid, bool forked, const uint64_t *step)
+{
+    uint32_t generation = supervisor_generation(s);
+    if (e->fd < 0)
+        return;
+    if (what->type == SUPERVISOR_EV_STARTED)
+        put_rank(e, "rank_start", generation, what->rank,
+                 json_pack("{s:i,s:b}", "pid", pid, "forked", forked));
+    else if (what->type == SUPERVISOR_EV_START_FAILED)
+        put_rank(e, "rank_start_failed", generation, what->rank,
+                 json_pack("{s:i}", "errno", what->status));
+    else if (what->type == SUPERVISOR_EV_EXITED)
+        put_rank(e, "rank_exit", generation, what->rank, rank_exit(what, pid, step));
+}
+
+void events_steps(struct events *e, uint32_t generation, const struct events_steps *steps)
+{
+    if (e->fd >= 0)
+        put(e, "steps", generation,
+            json_pack("{s:o,s:I,s:b}", "before",
+                      steps->has_met ? json_integer((json_int_t)steps->before) : json_null(),
+                      "after", (json_int_t)steps->after, "lives", steps->lives));
+}
+
+void events_stop(struct events *e, const struct supervisor *s, bool by_request)
+{
+    const struct supervisor_verdict *v = supervisor_get_verdict(s);
+    json_t *why;
+    if (e->fd < 0 || (v->outcome == OUTCOME_ORDERED && !by_request))
+        return;
+    if (v->outcome == OUTCOME_ORDERED)
+        why = json_pack("{s:s}", "why", "restart");
+    else if (v->outcome == OUTCOME_SIGNAL)
+        why = json_pack("{s:s,s:o}", "why", "signal", "signal", signal_name(v->signal));
+    else if (v->outcome == OUTCOME_TIMEOUT)
+        why = json_pack("{s:s}", "why", "timeout");
+    else
+        why = json_pack("{s:s,s:i}", "why", "failure", "rank", rank_number(numbers(e), v->rank));
+    put(e, "stop", supervisor_generation(s), why);
+}
+
+void events_oom(struct events *e, const struct supervisor *s, const struct oom_finding *f)
+{
+    int rank = supervisor_get_verdict(s)->rank;
+    if (e->fd < 0 || f->blame == OOM_BLAME_NONE)
+        return;
+    json_t *more = json_pack("{s:i,s:i}", "rank", rank, "pid", supervisor_get_rank(s, rank)->pid);
+    json_t *oom = oom_json_make(f);
+    json_object_update(more, oom);
+    json_decref(oom);
+    put(e, "oom", supervisor_generation(s), more);
+}
+
+/* What came from another node, or from the kernel, may be no UTF-8. */
+static json_t *text_of(const char *text)
+{
+    json_t *json = json_string(text);
+    return json != NULL ? json : json_null();
+}
+
+void events_hang(struct events *e, const struct supervisor *s, const struct hang_finding *f,
+                 const struct hang_proc *proc)
+{
+    if (e->fd < 0)
+        return;
+    json_t *more = hang_json_make(f, numbers(e));
+    json_object_set_new(more, "pid", json_integer(supervisor_get_rank(s, f->rank)->pid));
+    json_object_set_new(more, "state", json_stringn(&proc->state, 1));
+    json_object_set_new(more, "place", proc->place[0] != '\0' ? text_of(proc->place) : json_null());
+    put_rank(e, "hang", supervisor_generation(s), f->rank, more);
+}
+
+static double milliseconds(uint64_t ns)
+{
+    return (double)ns / 1e6;
+}
+
+void events_pace(struct events *e, uint32_t generation, const struct pace *pace,
+                 const struct pace_rank *ranks, int n)
+{
+    if (e->fd < 0)
+        return;
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++)
+        if (ranks[i].is_known)
+            json_array_append_new(list,
+                                  json_pack("{s:i,s:I,s:f,s:f}", "rank", rank_number(numbers(e), i),
+                                            "steps", (json_int_t)ranks[i].steps, "step_ms",
+                                            milliseconds(ranks[i].step_ns), "own_ms",
+                                            milliseconds(ranks[i].own_ns)));
+    put(e, "pace", generation,
+        json_pack("{s:I,s:f,s:i,s:f,s:o}", "steps", (json_int_t)pace->steps, "step_ms",
+                  milliseconds(pace->step_ns), "slowest", rank_number(numbers(e), pace->slowest),
+                  "share", pace->share, "ranks", list));
+}
+
+void events_restart(struct events *e, const struct supervisor *s)
+{
+    const struct supervisor_verdict *v = supervisor_get_verdict(s);
+    if (e->fd >= 0)
+        put(e, "restart", supervisor_generation(s),
+            json_pack("{s:o,s:I,s:b}", "rank", v->rank >= 0 ? json_integer(v->rank) : json_null(),
+                      "wait_ms", (json_int_t)v->wait_ms, "counted", !v->is_free));
+}
+
+void events_replace(struct events *e, const struct supervisor *s)
+{
+    const struct supervisor_replacement *r = supervisor_get_replacement(s);
+    if (e->fd >= 0)
+        put_rank(e, r->is_dropped ? "shrink" : "replace", supervisor_generation(s), r->rank,
+                 json_pack("{s:b}", "counted", !r->is_free));
+}
+
+void events_place(struct events *e, uint32_t generation, const struct message_place *place,
+                  uint64_t waited_ms)
+{
+    e->node = (int)place->node_index;
+    e->first_rank = (int)place->first_rank;
+    if (e->fd >= 0)
+        put(e, "rdzv", generation,
+            json_pack("{s:i,s:i,s:i,s:i,s:i,s:I}", "world", (int)place->world_size, "nodes",
+                      (int)place->n_nodes, "rank", e->first_rank, "ranks", (int)place->n_local,
+                      "pid", (int)getpid(), "wait_ms", (json_int_t)waited_ms));
+}
+
+void events_wait(struct events *e, uint32_t generation, const struct message_progress *p)
+{
+    if (e->fd < 0)
+        return;
+    json_t *missing = json_array();
+    for (uint32_t i = 0; i < p->n_names; i++)
+        json_array_append_new(missing, text_of(p->names[i]));
+    put(e, "node_wait", generation,
+        json_pack("{s:i,s:i,s:o}", "want", (int)p->n_wanted, "have", (int)p->n_here, "missing",
+                  missing));
+}
+
+void events_order(struct events *e, uint32_t generation, const char *why, const char *text)
+{
+    if (e->fd >= 0)
+        put(e, "stop", generation, json_pack("{s:s,s:o}", "why", why, "text", text_of(text)));
+}
+
+void events_save(struct events *e, uint32_t generation, const char *state)
+{
+    if (e->fd >= 0)
+        put(e, "save", generation, json_pack("{s:s}", "state", state));
+}
+
+void events_leaving(struct events *e, uint32_t generation, const char *state, int sig,
+                    uint64_t grace_ms)
+{
+    if (e->fd < 0)
+        return;
+    json_t *more = json_pack("{s:s,s:o}", "state", state, "signal", signal_name(sig));
+    if (grace_ms > 0)
+        json_object_set_new(more, "grace_ms", json_integer((json_int_t)grace_ms));
+    put(e, "leaving", generation, more);
+}
+
+void events_leave(struct events *e, uint32_t generation, const char *text)
+{
+    if (e->fd >= 0)
+        put(e, "leave", generation, json_pack("{s:o}", "text", text_of(text)));
+}
+
+void events_replay(struct events *e, uint32_t generation, const char *deed, int lrank)
+{
+    if (e->fd < 0)
+        return;
+    if (lrank >= 0)
+        put_rank(e, "replay", generation, lrank, json_pack("{s:s}", "deed", deed));
+    else
+        put(e, "replay", generation, json_pack("{s:s}", "deed", deed));
+}
+
+void events_job_end(struct events *e, const struct supervisor *s)
+{
+    if (e->fd >= 0)
+        put(e, "job_end", supervisor_generation(s),
+            json_pack("{s:i,s:i,s:f}", "code", supervisor_exit_code(s), "restarts",
+                      (int)supervisor_generation(s), "wall_s",
+                      (double)(co_now_ms() - e->begun_ms) / 1000));
+}

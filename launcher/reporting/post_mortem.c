@@ -1,0 +1,150 @@
+#include "post_mortem.h"
+
+#include "events.h"
+#include "launcher/diagnosis/error_file.h"
+#include "launcher/diagnosis/oom_text.h"
+#include "launcher/diagnosis/oom_watch.h"
+#include "launcher/job/job_spec.h"
+#include "launcher/job/program.h"
+#include "launcher/stdio/rank_io.h"
+#include "launcher/supervisor/rank_numbers.h"
+#include "launcher/supervisor/supervisor.h"
+#include "rendezvous/membership/member.h"
+#include "report.h"
+#include "report_json.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+
+#include <ddp/env.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Tell whoever started us, in torchrun's way. */
+static int pass_root_cause_on(const struct post_mortem *p, const char *text,
+                              const struct oom_finding *oom, struct co_error *err)
+{
+    const int rank = supervisor_get_verdict(p->supervisor)->rank;
+    const struct supervisor_rank *root = supervisor_get_rank(p->supervisor, rank);
+    const char *path = getenv(DDP_ENV_ERROR_FILE);
+    if (path == NULL || path[0] == '\0')
+        return 0;
+    char status[160];
+    char brief[OOM_GROUP_BYTES + 160];
+    char message[sizeof brief + 256];
+    const struct rank_numbers numbers = {.first = p->job != NULL ? p->job->first_rank : 0,
+                                         .supervisor = p->supervisor};
+    oom_text_brief(oom, brief, sizeof brief);
+    snprintf(message, sizeof message, "rank %d failed: %s%s%s", rank_number(numbers, rank),
+             report_status(root->status, status, sizeof status), brief[0] != '\0' ? ": " : "",
+             brief);
+    int exit_code = WIFSIGNALED(root->status) ? -WTERMSIG(root->status) : WEXITSTATUS(root->status);
+    return error_file_write(path, text, message, exit_code, (int64_t)time(NULL), err);
+}
+
+static char *print(const struct report *r)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n);
+    if (out == NULL)
+        return NULL;
+    report_print(out, r);
+    fclose(out);
+    return text;
+}
+
+/* What the report borrows. */
+struct evidence {
+    char *message, *text, *tail; /* owned */
+    struct co_error trouble;     /* of ours */
+    struct co_error exec_error;
+    struct oom_finding oom;
+};
+
+static void evidence_fini(struct evidence *e)
+{
+    free(e->message);
+    free(e->text);
+    free(e->tail);
+}
+
+/* Did the OOM killer have a part in it? A SIGKILL of ours says nothing. */
+static void look_for_oom(const struct post_mortem *p, const struct supervisor_rank *root,
+                         struct oom_finding *f)
+{
+    bool killed = WIFSIGNALED(root->status) && WTERMSIG(root->status) == SIGKILL &&
+                  root->told_last != SIGKILL;
+    oom_watch_find(p->oom, root->pid, killed, f);
+    bool other_known = f->blame == OOM_BLAME_OTHER && f->victim.pid != 0;
+    for (int i = 0; other_known && i < supervisor_n_ranks(p->supervisor); i++)
+        if (supervisor_get_rank(p->supervisor, i)->pid == f->victim.pid)
+            f->victim_rank = i;
+    events_oom(p->events, p->supervisor, f);
+}
+
+/* What the rank left behind. */
+static void gather_of_rank(const struct post_mortem *p, struct evidence *e, struct report *r)
+{
+    const struct supervisor_verdict *v = supervisor_get_verdict(p->supervisor);
+    char path[4096];
+    rank_io_error_file(p->io, p->runtime_dir, v->rank, path, sizeof path);
+    int rc = error_file_read(path, &e->message, &e->text, &e->trouble);
+    if (rc < 0 && rc != -ENOENT)
+        r->note = e->trouble.text;
+    const struct supervisor_rank *root = supervisor_get_rank(p->supervisor, v->rank);
+    look_for_oom(p, root, &e->oom);
+    r->oom = &e->oom;
+    if (!v->restarts && pass_root_cause_on(p, e->text, &e->oom, &e->trouble) < 0)
+        r->note = e->trouble.text;
+    e->tail = rank_io_tail(p->io, v->rank);
+    r->error = e->message;
+    r->tail = e->tail;
+}
+
+static void explain_start(const struct post_mortem *p, struct evidence *e, struct report *r)
+{
+    int rank = supervisor_get_verdict(p->supervisor)->rank;
+    int error = supervisor_get_rank(p->supervisor, rank)->status;
+    program_explain_exec_error(job_spec_program(p->spec, rank).path, error, &e->exec_error);
+    r->error = e->exec_error.text;
+}
+
+char *post_mortem(const struct post_mortem *p)
+{
+    const struct supervisor_verdict *v = supervisor_get_verdict(p->supervisor);
+
+    bool is_well = p->job != NULL ? p->job->end->exit_code == 0 : v->outcome == OUTCOME_WELL;
+    if (is_well && !v->some_hang && p->spec->report == NULL)
+        return NULL;
+    __attribute__((cleanup(evidence_fini))) struct evidence e = {0};
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+
+    struct report r = {.supervisor = p->supervisor,
+                       .hang = p->hang,
+                       .host = host,
+                       .program = job_spec_program(p->spec, v->rank > 0 ? v->rank : 0).shown,
+                       .begun_ms = p->begun_ms,
+                       .now_ms = co_now_ms(),
+                       .after_progress = p->spec->restart_after_progress,
+                       .max_restarts = p->spec->restart_window_ms == 0 ? p->spec->max_restarts : 0,
+                       .job = p->job};
+    if (v->outcome == OUTCOME_RANK_FAILED && report_is_ours(&r))
+        gather_of_rank(p, &e, &r);
+    else if (v->outcome == OUTCOME_START_FAILED)
+        explain_start(p, &e, &r);
+    if (p->spec->report != NULL && !v->restarts &&
+        report_json_write(p->spec->report, &r, p->spec->run_id, &e.trouble) < 0)
+        r.note = e.trouble.text;
+    if (p->spec->n_local == 1) /* they stand right above */
+        r.tail = NULL;
+    return print(&r);
+}

@@ -1,0 +1,74 @@
+/* report.h - why the job ended as it did, in a few lines for a human: the root cause first, then
+ * the other ranks, grouped by sameness.
+ *
+ *     ddprun: rank 1 failed: exit status 3, 0.52 s after its start
+ *       host n1, local rank 1, pid 12104, ./train.py
+ *       out of memory: killed by the kernel's OOM killer (oom_text.h)
+ *       it hung: missing in all_reduce #812 (hang_text.h)
+ *       error: RuntimeError: bad thing happened
+ *       last lines of its stderr:
+ *         | ...
+ *       ranks 0, 2-7: stopped by ddprun (SIGTERM) */
+#ifndef DDP_LAUNCHER_REPORT_H
+#define DDP_LAUNCHER_REPORT_H
+
+#include "launcher/supervisor/rank_numbers.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct hang_finding;
+struct oom_finding;
+struct member_end;
+
+/* Of a job that a roster decides about. */
+struct report_job {
+    bool told_elsewhere;          /* what is not this node's to tell is told by another ddprun */
+    int first_rank;               /* the number that the job gives local rank 0 */
+    const struct member_end *end; /* how it ended for this node */
+};
+
+struct report {
+    const struct supervisor *supervisor;
+    const char *host;
+    const char *program; /* as the user knows it */
+    const char *error;   /* the root cause's own message, of its error file; NULL: none. Of a
+                            program that cannot be executed: why, never NULL */
+    const struct oom_finding *oom;   /* NULL: nothing was looked for */
+    const struct hang_finding *hang; /* the root cause was ended for it; NULL: not */
+    const char *note;                /* a trouble of ours worth a line; NULL: none */
+    const char *tail;                /* of tail_copy(); NULL: nothing, or not wanted */
+    uint64_t begun_ms, now_ms;
+    int max_restarts;             /* of the job; 0: counted otherwise */
+    bool after_progress;          /* those after progress are not counted */
+    const struct report_job *job; /* NULL: this node is alone */
+};
+
+static inline struct rank_numbers report_numbers(const struct report *r)
+{
+    return (struct rank_numbers){.first = r->job != NULL ? r->job->first_rank : 0,
+                                 .supervisor = r->supervisor};
+}
+
+/* Is what failed here what ended the job? */
+bool report_is_ours(const struct report *r);
+
+/* Nothing if all went well; one line if the failure is followed by a restart. */
+void report_print(FILE *out, const struct report *r);
+
+enum { REPORT_STATUS_BYTES = 160, REPORT_SIGNAL_BYTES = 32, REPORT_DURATION_BYTES = 48 };
+
+/* "exit status 3", "killed by SIGSEGV (Segmentation fault), core dumped". returns buf */
+char *report_status(int status, char *buf, size_t n);
+
+/* "SIGTERM". returns buf */
+char *report_signal(int sig, char *buf, size_t n);
+
+/* "0.52 s", "2 h 3 min". returns buf */
+char *report_duration(uint64_t ms, char *buf, size_t n);
+
+#define REPORT_TAIL_LINES                                                                          \
+    12 /* printed of the tail, more only where a Python traceback begins earlier */
+
+#endif

@@ -1,0 +1,132 @@
+#include "status_json.h"
+
+#include "launcher/diagnosis/hang_text.h"
+#include "launcher/job/job_spec.h"
+#include "launcher/platform/json_value.h"
+#include "launcher/supervisor/pace.h"
+#include "launcher/supervisor/rank_numbers.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <sys/wait.h>
+
+static int64_t since(uint64_t from_ms, uint64_t to_ms)
+{
+    return to_ms > from_ms ? (int64_t)(to_ms - from_ms) : 0;
+}
+
+static struct rank_numbers numbers(const struct status *s)
+{
+    return (struct rank_numbers){.first = s->first_rank, .supervisor = s->supervisor};
+}
+
+static const char *phase_name(enum supervisor_phase phase)
+{
+    static const char *const names[] = {
+        [RANK_NOT_STARTED] = "not started",
+        [RANK_ASKED] = "asked",
+        [RANK_RUNS] = "running",
+        [RANK_ENDED] = "ended",
+        [RANK_FAILED_TO_START] = "failed to start",
+    };
+    return names[phase];
+}
+
+static json_t *make_ms(uint64_t ns)
+{
+    return ns != 0 ? json_real((double)ns / 1e6) : json_null();
+}
+
+/* What libddp says of it. */
+static void add_progress(json_t *rank, const struct status_rank *r, uint64_t generation_ms)
+{
+    char call[HANG_CALL_BYTES];
+    const struct progress *p = &r->progress;
+    bool has_call = r->has_progress && p->n_calls > 0;
+    json_object_set_new(rank, "steps",
+                        json_value_number(r->has_progress, (int64_t)(p->steps_before + p->steps)));
+    uint64_t ready_ms = r->has_progress ? p->ready_ns / 1000000 : 0;
+    json_object_set_new(rank, "joined_ms",
+                        json_value_number(ready_ms != 0, since(generation_ms, ready_ms)));
+    uint64_t first_ms = r->has_progress ? p->first_ns / 1000000 : 0;
+    json_object_set_new(rank, "first_step_ms",
+                        json_value_number(first_ms != 0, since(generation_ms, first_ms)));
+    json_object_set_new(rank, "step_ms", make_ms(r->has_progress ? p->mean_ns : 0));
+    json_object_set_new(rank, "own_ms", make_ms(r->own_ns));
+    json_object_set_new(rank, "waits", r->has_progress ? json_boolean(p->waits) : json_null());
+    json_object_set_new(rank, "call",
+                        json_value_text(has_call ? hang_text_call(&p->call[0], call) : NULL));
+}
+
+static json_t *make_pace(const struct status *s)
+{
+    const struct pace *p = s->pace;
+    if (p->slowest < 0)
+        return json_null();
+    return json_pack("{s:I,s:f,s:i,s:f}", "steps", (json_int_t)p->steps, "step_ms",
+                     (double)p->step_ns / 1e6, "slowest", rank_number(numbers(s), p->slowest),
+                     "share", p->share);
+}
+
+static json_t *make_rank(const struct status *s, int local_rank)
+{
+    const struct supervisor_rank *r = supervisor_get_rank(s->supervisor, local_rank);
+    const struct status_rank *more = &s->ranks[local_rank];
+    bool ran = r->phase == RANK_RUNS || r->phase == RANK_ENDED;
+    bool ended = r->phase == RANK_ENDED;
+    bool by_signal = ended && WIFSIGNALED(r->status);
+    uint64_t until_ms = ended ? r->ended_ms : s->now_ms;
+    json_t *rank =
+        json_pack("{s:i,s:i,s:o,s:s,s:o,s:o,s:o,s:o,s:o,s:I,s:o}", "rank",
+                  rank_number(numbers(s), local_rank), "local_rank", local_rank, "pid",
+                  json_value_number(r->pid != 0, r->pid), "state", phase_name(r->phase), "age_ms",
+                  json_value_number(ran, since(r->started_ms, until_ms)), "started_ms",
+                  json_value_number(ran, since(s->generation_ms, r->started_ms)), "came_ms",
+                  json_value_number(more->came_ms != 0, since(s->generation_ms, more->came_ms)),
+                  "exit_code", json_value_number(ended && !by_signal, WEXITSTATUS(r->status)),
+                  "signal", json_value_number(by_signal, WTERMSIG(r->status)), "restarts",
+                  (json_int_t)more->restarts, "last_line", json_value_text(more->last_line));
+    add_progress(rank, more, s->generation_ms);
+    return rank;
+}
+
+static json_t *make_ranks(const struct status *s)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < supervisor_n_ranks(s->supervisor); i++)
+        json_array_append_new(list, make_rank(s, i));
+    return list;
+}
+
+static json_t *make_program(const struct status *s)
+{
+    json_t *words = json_array();
+    for (char *const *word = job_spec_words(s->spec); *word != NULL; word++)
+        json_array_append_new(words, json_value_text(*word));
+    return words;
+}
+
+static json_t *make_state(const struct status *s)
+{
+    char name[32] = "";
+    const char *upper = supervisor_state_name(supervisor_get_state(s->supervisor));
+    for (size_t i = 0; upper[i] != '\0' && i < sizeof name - 1; i++)
+        name[i] = (char)tolower((unsigned char)upper[i]);
+    return json_string(name);
+}
+
+char *status_json_make(const struct status *s)
+{
+    json_t *root = json_pack(
+        "{s:i,s:o,s:i,s:o,s:s,s:o,s:o,s:o,s:o,s:I,s:i,s:I,s:i,s:i,s:i,s:I,s:o,s:o}", "v", 1, "job",
+        json_value_text(s->spec->run_id), "pid", (int)s->pid, "host", json_value_text(s->host),
+        "version", s->version, "program", make_program(s), "state", make_state(s), "waiting",
+        json_value_text(s->waiting), "events", json_value_text(s->events), "generation",
+        (json_int_t)supervisor_generation(s->supervisor), "max_restarts", s->spec->max_restarts,
+        "age_ms", (json_int_t)since(s->begun_ms, s->now_ms), "node", s->node, "nodes", s->n_nodes,
+        "world", s->world, "started_ms", (json_int_t)since(s->begun_ms, s->generation_ms), "pace",
+        make_pace(s), "ranks", make_ranks(s));
+    char *text = root != NULL ? json_dumps(root, JSON_COMPACT) : NULL;
+    json_decref(root);
+    return text;
+}

@@ -1,0 +1,138 @@
+#include "spawn.h"
+
+#include "launcher/placement/cpu_set.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* The happy path: all children are cloned one right after the other, each with a copy of the write
+ * end of a pipe. The kernel closes that copy when it has given up our memory for the child, which
+ * executes then, or has ended: the pipe's end tells that nobody borrows any more.
+ *
+ * Children share our errno with each other and with us, so none of them can say why it failed, and
+ * until the last one is gone we cannot trust it either. A start that failed is made once more,
+ * alone (CLONE_VFORK): then errno is its own. Nobody has seen the first attempt. */
+
+struct plan { /* shared with the child while it borrows our memory */
+    const struct spawn_order *order;
+    pid_t nursery;
+    bool is_alone;
+    bool failed;
+    enum spawn_stage stage;
+    int error; /* meaningful if it is alone */
+    pid_t pid;
+};
+
+/* A child runs on a stack of its own, which the sanitizers know nothing of. */
+#define IN_BORROWED_MEMORY __attribute__((no_sanitize("address", "undefined", "thread")))
+
+static _Alignas(64) uint8_t stacks[SPAWN_AT_ONCE][32 * 1024];
+
+IN_BORROWED_MEMORY static int give_up(struct plan *plan, enum spawn_stage stage)
+{
+    plan->stage = stage;
+    plan->error = errno;
+    plan->failed = true;
+    return 127;
+}
+
+/* As execvp() does: a file the kernel knows no format for is a script for the shell. */
+IN_BORROWED_MEMORY static void execute(const struct spawn_order *order, bool is_alone)
+{
+    execve(order->path, order->argv, order->env);
+    if (!is_alone || errno != ENOEXEC)
+        return;
+    order->argv[-1] = (char *)"/bin/sh";
+    order->argv[0] = order->path;
+    execve("/bin/sh", order->argv - 1, order->env);
+}
+
+IN_BORROWED_MEMORY static int child(void *arg)
+{
+    struct plan *plan = arg;
+    const struct spawn_order *order = plan->order;
+
+    setsid(); /* cannot fail: a new process leads no group */
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
+        return give_up(plan, SPAWN_SETUP);
+    if (getppid() != plan->nursery) /* it died before the line above: nobody will kill us */
+        return 127;
+    if (order->cpus != NULL &&
+        sched_setaffinity(0, sizeof *order->cpus, (const cpu_set_t *)order->cpus) < 0)
+        return give_up(plan, SPAWN_SETUP);
+    for (int i = 0; i < SPAWN_N_FDS; i++) {
+        if (order->fds[i] < 0)
+            close(i);
+        else if (dup2(order->fds[i], i) < 0)
+            return give_up(plan, SPAWN_SETUP);
+    }
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    execute(order, plan->is_alone);
+    return give_up(plan, SPAWN_EXEC);
+}
+
+static void start_alone(struct spawn_order *order)
+{
+    struct plan plan = {.order = order, .nursery = getpid(), .is_alone = true};
+    uint8_t *stack_top = stacks[0] + sizeof stacks[0];
+    pid_t pid = clone(child, stack_top, CLONE_VM | CLONE_VFORK | SIGCHLD, &plan);
+    if (pid < 0) {
+        order->error = errno;
+        order->stage = SPAWN_CLONE;
+        return;
+    }
+    if (plan.failed) {
+        waitpid(pid, NULL, 0);
+        order->error = plan.error;
+        order->stage = plan.stage;
+        return;
+    }
+    order->pid = pid;
+}
+
+/* Clone the children, and wait until the last has no more to do with our memory. */
+static void start_together(struct plan *plans, int n, const int pipe_fds[2])
+{
+    char byte;
+    for (int i = 0; i < n; i++) {
+        plans[i].pid = clone(child, stacks[i] + sizeof stacks[i], CLONE_VM | SIGCHLD, &plans[i]);
+        if (plans[i].pid < 0)
+            plans[i].failed = true;
+    }
+    close(pipe_fds[1]);
+    while (read(pipe_fds[0], &byte, 1) < 0) { /* nobody writes; errno is not ours to ask */
+    }
+    close(pipe_fds[0]);
+    for (int i = 0; i < n; i++) {
+        if (plans[i].failed && plans[i].pid > 0)
+            waitpid(plans[i].pid, NULL, 0);
+    }
+}
+
+void spawn_workers(struct spawn_order *orders, int n)
+{
+    struct plan plans[SPAWN_AT_ONCE];
+    int pipe_fds[2];
+    bool together = n > 1 && pipe2(pipe_fds, O_CLOEXEC) == 0;
+
+    for (int i = 0; i < n; i++)
+        plans[i] = (struct plan){.order = &orders[i], .nursery = getpid(), .failed = !together};
+    if (together)
+        start_together(plans, n, pipe_fds);
+    for (int i = 0; i < n; i++) {
+        orders[i].pid = 0;
+        if (plans[i].failed)
+            start_alone(&orders[i]);
+        else
+            orders[i].pid = plans[i].pid;
+    }
+}

@@ -1,0 +1,837 @@
+/* supervisor.c - the rules: the table of states, its conditions and deeds. What an event tells is
+ * written down in supervisor_facts.c, what the ends mean decided in supervisor_verdict.c. */
+#include "supervisor_state.h"
+
+#include "common/clock.h"
+#include "common/machine.h"
+#include "mend.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h> /* the signals' numbers */
+
+/* --- Conditions --- */
+
+typedef bool condition(const struct supervisor *s, const struct supervisor_event *e);
+
+static bool always(const struct supervisor *s, const struct supervisor_event *e)
+{
+    (void)s;
+    (void)e;
+    return true;
+}
+
+static bool all_started(const struct supervisor *s, const struct supervisor_event *e)
+{
+    (void)e;
+    return supervisor_has_all_answers(s);
+}
+
+static bool no_rank_left(const struct supervisor *s, const struct supervisor_event *e)
+{
+    (void)e;
+    return s->n_running == 0 && s->n_answered == s->n_asked;
+}
+
+static bool nothing_left(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return no_rank_left(s, e) && s->empty;
+}
+
+static bool failed(const struct supervisor *s, const struct supervisor_event *e)
+{
+    (void)s;
+    return e->status != 0;
+}
+
+static bool failed_last(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return failed(s, e) && no_rank_left(s, e);
+}
+
+static bool failed_alone(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return failed(s, e) && nothing_left(s, e);
+}
+
+static bool all_done(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return no_rank_left(s, e) && all_started(s, e);
+}
+
+static bool all_done_alone(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return nothing_left(s, e) && all_started(s, e);
+}
+
+static bool says_stop(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return supervisor_is_stop(s, e->sig);
+}
+
+static bool second_interrupt(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return e->sig == SIGINT && s->n_interrupts > 1;
+}
+
+static bool restarts(const struct supervisor *s, const struct supervisor_event *e)
+{
+    (void)e;
+    return s->verdict.restarts;
+}
+
+static bool stops_restart(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return says_stop(s, e) && restarts(s, e);
+}
+
+static bool stop_for_nobody(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return says_stop(s, e) && no_rank_left(s, e);
+}
+
+static bool stop_for_nothing(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return says_stop(s, e) && nothing_left(s, e);
+}
+
+static bool guided(const struct supervisor *s, const struct supervisor_event *e)
+{
+    (void)e;
+    return s->limits.guided;
+}
+
+static bool guided_stop(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return guided(s, e) && says_stop(s, e);
+}
+
+/* The end is for others to say, and was not said. */
+static bool awaits_orders(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return guided(s, e) && !s->verdict.is_final;
+}
+
+/* Nothing was told to stop yet: whoever guides may have other plans. */
+static bool unguided(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return !guided(s, e);
+}
+
+static bool stop_awaits_orders(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return awaits_orders(s, e) && says_stop(s, e);
+}
+
+/* --- What a row does, and what entering a state does --- */
+
+typedef void deed(struct supervisor *s, const struct supervisor_event *e,
+                  struct supervisor_orders *o);
+
+static void nothing(struct supervisor *s, const struct supervisor_event *e,
+                    struct supervisor_orders *o)
+{
+    (void)s;
+    (void)e;
+    (void)o;
+}
+
+/* How many ranks are asked for together next. */
+static int next_batch(const struct supervisor *s)
+{
+    int n = s->limits.batch > 1 ? s->limits.batch : 1;
+    int n_left = s->limits.n_ranks - s->n_asked;
+    if (n > s->limits.window)
+        n = s->limits.window;
+    return n < n_left ? n : n_left;
+}
+
+static void start_more(struct supervisor *s, const struct supervisor_event *e,
+                       struct supervisor_orders *o)
+{
+    (void)e;
+    int n;
+    while ((n = next_batch(s)) > 0 && s->n_asked - s->n_answered + n <= s->limits.window) {
+        o->n_start += n;
+        while (n-- > 0)
+            s->ranks[s->n_asked++].phase = RANK_ASKED;
+    }
+}
+
+void supervisor_signal_ranks(struct supervisor *s, int sig, int except, bool to_groups,
+                             struct supervisor_orders *o)
+{
+    for (int i = 0; i < s->n_asked; i++) {
+        struct supervisor_rank *r = &s->ranks[i];
+        if (i == except || (r->phase != RANK_RUNS && r->phase != RANK_ASKED))
+            continue;
+        if (r->told_first == 0)
+            r->told_first = sig;
+        r->told_last = sig;
+    }
+    o->signal = sig;
+    o->except = except;
+    o->to_groups = to_groups;
+}
+
+/* SIGUSR1 and its like: the job goes on, so nobody was told to stop. */
+static void pass_on(struct supervisor *s, const struct supervisor_event *e,
+                    struct supervisor_orders *o)
+{
+    o->signal = e->sig;
+    o->to_groups = s->limits.to_groups;
+}
+
+static void pass_on_stop(struct supervisor *s, const struct supervisor_event *e,
+                         struct supervisor_orders *o)
+{
+    supervisor_signal_ranks(s, e->sig, -1, s->limits.to_groups, o);
+}
+
+static void blame_signal(struct supervisor *s, const struct supervisor_event *e,
+                         struct supervisor_orders *o)
+{
+    (void)o;
+    if (s->verdict.outcome == OUTCOME_NONE || s->verdict.outcome == OUTCOME_WELL) {
+        s->verdict.outcome = OUTCOME_SIGNAL;
+        s->verdict.signal = e->sig;
+    }
+}
+
+static void give_restart_up(struct supervisor *s, const struct supervisor_event *e,
+                            struct supervisor_orders *o)
+{
+    (void)e;
+    (void)o;
+    supervisor_stop_restart(s);
+}
+
+static void begin_timeout(struct supervisor *s, const struct supervisor_event *e,
+                          struct supervisor_orders *o)
+{
+    s->verdict.outcome = OUTCOME_TIMEOUT;
+    supervisor_signal_ranks(s, SIGTERM, -1, s->limits.to_groups, o);
+    s->deadline_ms = e->now_ms + s->limits.grace_ms;
+}
+
+static void begin_stop(struct supervisor *s, const struct supervisor_event *e,
+                       struct supervisor_orders *o)
+{
+    blame_signal(s, e, o);
+    pass_on_stop(s, e, o);
+    s->deadline_ms = e->now_ms + s->limits.grace_ms;
+}
+
+static void blame_rank(struct supervisor *s, const struct supervisor_event *e,
+                       struct supervisor_orders *o)
+{
+    (void)o;
+    enum supervisor_outcome outcome = OUTCOME_RANK_FAILED;
+    if (e->type == SUPERVISOR_EV_START_FAILED)
+        outcome = e->stage == SUPERVISOR_START_EXEC ? OUTCOME_START_FAILED : OUTCOME_INTERNAL;
+    s->verdict.outcome = outcome;
+    s->verdict.rank = e->rank;
+    s->verdict.mends = s->limits.mends && outcome == OUTCOME_RANK_FAILED &&
+                       s->ranks[e->rank].joined == RANK_MENDABLE;
+    if (e->blames && e->culprit >= 0 && e->culprit < s->n_asked &&
+        s->ranks[e->culprit].phase == RANK_RUNS) {
+        s->verdict.rank = e->culprit;
+        s->verdict.witness = e->rank;
+    }
+}
+
+static void blame_and_stop(struct supervisor *s, const struct supervisor_event *e,
+                           struct supervisor_orders *o)
+{
+    blame_rank(s, e, o);
+    supervisor_signal_ranks(s, SIGTERM, s->verdict.witness >= 0 ? s->verdict.rank : -1,
+                            s->limits.to_groups, o);
+    s->deadline_ms = e->now_ms + s->limits.failure_grace_ms;
+}
+
+static uint64_t ordered_deadline_ms(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return e->now_ms + (e->gently ? s->limits.grace_ms : s->limits.failure_grace_ms);
+}
+
+static void begin_ordered_stop(struct supervisor *s, const struct supervisor_event *e,
+                               struct supervisor_orders *o)
+{
+    s->verdict.outcome = OUTCOME_ORDERED;
+    supervisor_signal_ranks(s, SIGTERM, -1, s->limits.to_groups, o);
+    s->deadline_ms = ordered_deadline_ms(s, e);
+}
+
+static void begin_asked_restart(struct supervisor *s, const struct supervisor_event *e,
+                                struct supervisor_orders *o)
+{
+    s->verdict.outcome = OUTCOME_ORDERED;
+    supervisor_signal_ranks(s, SIGTERM, -1, s->limits.to_groups, o);
+    s->deadline_ms = e->now_ms + s->limits.grace_ms;
+}
+
+/* They were told already; the reason may have become a more urgent one. */
+static void hasten(struct supervisor *s, const struct supervisor_event *e,
+                   struct supervisor_orders *o)
+{
+    uint64_t deadline_ms = ordered_deadline_ms(s, e);
+    (void)o;
+    if (deadline_ms < s->deadline_ms)
+        s->deadline_ms = deadline_ms;
+}
+
+static void blame_timeout(struct supervisor *s, const struct supervisor_event *e,
+                          struct supervisor_orders *o)
+{
+    (void)e;
+    (void)o;
+    s->verdict.outcome = OUTCOME_TIMEOUT;
+}
+
+static void note_order(struct supervisor *s, const struct supervisor_event *e,
+                       struct supervisor_orders *o)
+{
+    (void)e;
+    (void)o;
+    s->verdict.outcome = OUTCOME_ORDERED;
+}
+
+static void praise(struct supervisor *s, const struct supervisor_event *e,
+                   struct supervisor_orders *o)
+{
+    (void)e;
+    (void)o;
+    s->verdict.outcome = OUTCOME_WELL;
+}
+
+static void blame_nursery(struct supervisor *s, const struct supervisor_event *e,
+                          struct supervisor_orders *o)
+{
+    (void)e;
+    (void)o;
+    if (s->verdict.outcome == OUTCOME_NONE || s->verdict.outcome == OUTCOME_WELL)
+        s->verdict.outcome = OUTCOME_INTERNAL;
+}
+
+static void note_hang(struct supervisor *s, const struct supervisor_event *e,
+                      struct supervisor_orders *o)
+{
+    (void)e;
+    (void)o;
+    s->verdict.some_hang = true;
+}
+
+static void kill_ranks(struct supervisor *s, const struct supervisor_event *e,
+                       struct supervisor_orders *o)
+{
+    supervisor_signal_ranks(s, SIGKILL, -1, true, o);
+    s->deadline_ms = e->now_ms + SUPERVISOR_KILL_MS;
+}
+
+static void tell_strangers(struct supervisor *s, const struct supervisor_event *e,
+                           struct supervisor_orders *o)
+{
+    o->sweep_signal = SIGTERM;
+    s->deadline_ms = e->now_ms + s->limits.failure_grace_ms;
+}
+
+static void kill_strangers(struct supervisor *s, const struct supervisor_event *e,
+                           struct supervisor_orders *o)
+{
+    o->sweep_signal = SIGKILL;
+    s->deadline_ms = e->now_ms + SUPERVISOR_KILL_MS;
+}
+
+static void sweep_alone(struct supervisor *s, const struct supervisor_event *e,
+                        struct supervisor_orders *o)
+{
+    (void)e;
+    s->alone = true;
+    s->deadline_ms = CO_NEVER_MS; /* the sweep has a deadline of its own */
+    o->sweep_alone = true;
+}
+
+static void drain(struct supervisor *s, const struct supervisor_event *e,
+                  struct supervisor_orders *o)
+{
+    supervisor_settle_verdict(s, e->now_ms);
+    s->deadline_ms = CO_NEVER_MS; /* a pager may be read for hours; a signal ends it */
+    o->drain = true;
+}
+
+/* Without the nursery nothing can be started; that is what ends the job. */
+static void lose_restart(struct supervisor *s, const struct supervisor_event *e,
+                         struct supervisor_orders *o)
+{
+    (void)e;
+    (void)o;
+    s->verdict =
+        (struct supervisor_verdict){.outcome = OUTCOME_INTERNAL, .witness = -1, .rank = -1};
+}
+
+/* Whoever guides hears of it, and says what follows. */
+static void note_alone(struct supervisor *s, const struct supervisor_event *e,
+                       struct supervisor_orders *o)
+{
+    (void)e;
+    (void)o;
+    s->alone = true;
+}
+
+static void finish(struct supervisor *s, const struct supervisor_event *e,
+                   struct supervisor_orders *o)
+{
+    (void)o;
+    s->verdict.is_final = true;
+    s->verdict.exit_code = e->exit_code;
+    s->verdict.die_of = e->sig;
+}
+
+static void begin_wait(struct supervisor *s, const struct supervisor_event *e,
+                       struct supervisor_orders *o)
+{
+    (void)o;
+    s->deadline_ms = e->now_ms + s->verdict.wait_ms;
+}
+
+/* The next generation knows nothing of the one before. */
+static void renew(struct supervisor *s, const struct supervisor_event *e,
+                  struct supervisor_orders *o)
+{
+    memset(s->ranks, 0, (size_t)s->limits.n_ranks * sizeof s->ranks[0]);
+    s->verdict = (struct supervisor_verdict){.witness = -1, .rank = -1};
+    s->deadline_ms = CO_NEVER_MS;
+    s->n_asked = s->n_answered = s->n_running = 0;
+    s->primary = -1;
+    s->generation = s->limits.guided ? e->generation : s->generation + 1;
+    s->begun_ms = e->now_ms;
+    s->progress = (struct restart_progress){0};
+    o->renew = true;
+}
+
+static void end(struct supervisor *s, const struct supervisor_event *e, struct supervisor_orders *o)
+{
+    (void)s;
+    (void)e;
+    o->ended = true;
+}
+
+/* --- The table: read from the top, the first row that fits is it --- */
+
+struct row {
+    struct co_machine_row at;
+    condition *only_if;
+    deed *does;
+};
+
+#define ROW(in, on, only_if, does, then)                                                           \
+    {                                                                                              \
+        {SUPERVISOR_##in, SUPERVISOR_EV_##on, SUPERVISOR_##then, #only_if, #does}, only_if, does   \
+    }
+
+/* clang-format off */
+static const struct row rows[] = {
+    /*  in         on            only if           does            then     */
+    ROW(STARTING,  STARTED,      all_started,      mend_settle,    RUNNING),
+    ROW(STARTING,  STARTED,      always,           start_more,     STARTING),
+    ROW(STARTING,  START_FAILED, nothing_left,     blame_rank,     DRAINING),
+    ROW(STARTING,  START_FAILED, no_rank_left,     blame_rank,     LEFTOVERS),
+    ROW(STARTING,  START_FAILED, always,           blame_and_stop, STOPPING),
+    ROW(STARTING,  EXITED,       failed_alone,     blame_rank,     DRAINING),
+    ROW(STARTING,  EXITED,       failed_last,      blame_rank,     LEFTOVERS),
+    ROW(STARTING,  EXITED,       failed,           blame_and_stop, STOPPING),
+    ROW(STARTING,  EXITED,       always,           nothing,        STARTING),
+    ROW(STARTING,  JOINED,       always,           nothing,        STARTING),
+    ROW(STARTING,  SIGNAL,       says_stop,        begin_stop,     STOPPING),
+    ROW(STARTING,  SIGNAL,       always,           pass_on,        STARTING),
+    ROW(STARTING,  TIMEOUT,      always,           begin_timeout,  STOPPING),
+    ROW(STARTING,  NURSERY_LOST, always,           blame_nursery,  ALONE),
+    ROW(STARTING,  RESTART,      unguided,         begin_asked_restart, STOPPING),
+    ROW(STARTING,  RESTART,      always,           nothing,        STARTING),
+    /* who has joined runs, though the nursery has not told so yet */
+    ROW(STARTING,  ORDER_STOP,   mend_may_keep,    mend_keep,      KEEPING),
+    ROW(STARTING,  ORDER_STOP,   always,           begin_ordered_stop, STOPPING),
+    ROW(STARTING,  ORDER_KILL,   always,           note_order,     KILLING),
+
+    ROW(RUNNING,   EXITED,       mend_may_drop,    mend_drop,      MENDING),
+    ROW(RUNNING,   EXITED,       mend_may_replace, mend_replace,   MENDING),
+    ROW(RUNNING,   EXITED,       mend_outlive,     mend_keep_others, KEEPING),
+    ROW(RUNNING,   EXITED,       failed_alone,     blame_rank,     DRAINING),
+    ROW(RUNNING,   EXITED,       failed_last,      blame_rank,     LEFTOVERS),
+    ROW(RUNNING,   EXITED,       failed,           blame_and_stop, STOPPING),
+    ROW(RUNNING,   EXITED,       all_done_alone,   praise,         DRAINING),
+    ROW(RUNNING,   EXITED,       all_done,         praise,         LEFTOVERS),
+    ROW(RUNNING,   EXITED,       always,           nothing,        RUNNING),
+    ROW(RUNNING,   JOINED,       always,           nothing,        RUNNING),
+    ROW(RUNNING,   ASKED,        guided,           mend_settle,    RUNNING),
+    ROW(RUNNING,   ASKED,        always,           nothing,        RUNNING),
+    ROW(RUNNING,   TIME,         mend_is_parted,   mend_part,      KEEPING),
+    ROW(RUNNING,   TIME,         always,           mend_settle,    RUNNING),
+    ROW(RUNNING,   SIGNAL,       says_stop,        begin_stop,     STOPPING),
+    ROW(RUNNING,   SIGNAL,       always,           pass_on,        RUNNING),
+    ROW(RUNNING,   TIMEOUT,      always,           begin_timeout,  STOPPING),
+    ROW(RUNNING,   NURSERY_LOST, always,           blame_nursery,  ALONE),
+    ROW(RUNNING,   ORDER_STOP,   mend_may_keep,    mend_keep,      KEEPING),
+    ROW(RUNNING,   RESTART,      unguided,         begin_asked_restart, STOPPING),
+    ROW(RUNNING,   RESTART,      always,           nothing,        RUNNING),
+    ROW(RUNNING,   ORDER_STOP,   always,           begin_ordered_stop, STOPPING),
+    ROW(RUNNING,   ORDER_KILL,   always,           note_order,     KILLING),
+
+    ROW(MENDING,   STARTED,      mend_all_joined,  mend_settle,    RUNNING),
+    ROW(MENDING,   STARTED,      always,           mend_start_more, MENDING),
+    ROW(MENDING,   START_FAILED, nothing_left,     blame_rank,     DRAINING),
+    ROW(MENDING,   START_FAILED, no_rank_left,     blame_rank,     LEFTOVERS),
+    ROW(MENDING,   START_FAILED, always,           blame_and_stop, STOPPING),
+    ROW(MENDING,   EXITED,       mend_may_drop,    mend_drop,      MENDING),
+    ROW(MENDING,   EXITED,       mend_may_replace, mend_replace,   MENDING),
+    ROW(MENDING,   EXITED,       mend_outlive,     mend_keep_others, KEEPING),
+    ROW(MENDING,   EXITED,       failed_alone,     blame_rank,     DRAINING),
+    ROW(MENDING,   EXITED,       failed_last,      blame_rank,     LEFTOVERS),
+    ROW(MENDING,   EXITED,       failed,           blame_and_stop, STOPPING),
+    ROW(MENDING,   EXITED,       all_done_alone,   praise,         DRAINING),
+    ROW(MENDING,   EXITED,       all_done,         praise,         LEFTOVERS),
+    ROW(MENDING,   EXITED,       mend_all_joined,  mend_settle,    RUNNING),
+    ROW(MENDING,   EXITED,       always,           nothing,        MENDING),
+    ROW(MENDING,   JOINED,       mend_all_joined,  mend_settle,    RUNNING),
+    ROW(MENDING,   JOINED,       always,           nothing,        MENDING),
+    ROW(MENDING,   ASKED,        always,           nothing,        MENDING),
+    ROW(MENDING,   TIME,         always,           mend_blame_late, STOPPING),
+    ROW(MENDING,   SIGNAL,       says_stop,        begin_stop,     STOPPING),
+    ROW(MENDING,   SIGNAL,       always,           pass_on,        MENDING),
+    ROW(MENDING,   TIMEOUT,      always,           begin_timeout,  STOPPING),
+    ROW(MENDING,   NURSERY_LOST, always,           blame_nursery,  ALONE),
+    ROW(MENDING,   RESTART,      unguided,         begin_asked_restart, STOPPING),
+    ROW(MENDING,   RESTART,      always,           nothing,        MENDING),
+    ROW(MENDING,   ORDER_STOP,   mend_may_keep,    mend_keep,      KEEPING),
+    ROW(MENDING,   ORDER_STOP,   always,           begin_ordered_stop, STOPPING),
+    ROW(MENDING,   ORDER_KILL,   always,           note_order,     KILLING),
+
+    /* of those that are kept all may have ended meanwhile */
+    ROW(KEEPING,   STARTED,      always,           nothing,        KEEPING),
+    ROW(KEEPING,   START_FAILED, always,           nothing,        KEEPING),
+    ROW(KEEPING,   EXITED,       always,           nothing,        KEEPING),
+    ROW(KEEPING,   JOINED,       always,           nothing,        KEEPING),
+    ROW(KEEPING,   NEXT,         always,           mend_go_on,     MENDING),
+    ROW(KEEPING,   SIGNAL,       stop_for_nothing, blame_signal,   DRAINING),
+    ROW(KEEPING,   SIGNAL,       stop_for_nobody,  blame_signal,   LEFTOVERS),
+    ROW(KEEPING,   SIGNAL,       says_stop,        begin_stop,     STOPPING),
+    ROW(KEEPING,   SIGNAL,       always,           pass_on,        KEEPING),
+    ROW(KEEPING,   TIMEOUT,      nothing_left,     blame_timeout,  DRAINING),
+    ROW(KEEPING,   TIMEOUT,      no_rank_left,     blame_timeout,  LEFTOVERS),
+    ROW(KEEPING,   TIMEOUT,      always,           begin_timeout,  STOPPING),
+    ROW(KEEPING,   NURSERY_LOST, always,           blame_nursery,  ALONE),
+    ROW(KEEPING,   ORDER_STOP,   mend_keep_on,     nothing,        KEEPING),
+    ROW(KEEPING,   ORDER_STOP,   nothing_left,     note_order,     DRAINING),
+    ROW(KEEPING,   ORDER_STOP,   no_rank_left,     note_order,     LEFTOVERS),
+    ROW(KEEPING,   ORDER_STOP,   always,           mend_stop_kept, STOPPING),
+    ROW(KEEPING,   ORDER_KILL,   nothing_left,     note_order,     DRAINING),
+    ROW(KEEPING,   ORDER_KILL,   no_rank_left,     note_order,     SWEEPING),
+    ROW(KEEPING,   ORDER_KILL,   always,           note_order,     KILLING),
+
+    ROW(STOPPING,  STARTED,      always,           nothing,        STOPPING),
+    ROW(STOPPING,  START_FAILED, nothing_left,     nothing,        DRAINING),
+    ROW(STOPPING,  START_FAILED, no_rank_left,     nothing,        LEFTOVERS),
+    ROW(STOPPING,  START_FAILED, always,           nothing,        STOPPING),
+    ROW(STOPPING,  EXITED,       nothing_left,     nothing,        DRAINING),
+    ROW(STOPPING,  EXITED,       no_rank_left,     nothing,        LEFTOVERS),
+    ROW(STOPPING,  EXITED,       always,           nothing,        STOPPING),
+    ROW(STOPPING,  SIGNAL,       second_interrupt, nothing,        KILLING),
+    ROW(STOPPING,  SIGNAL,       says_stop,        pass_on_stop,   STOPPING),
+    ROW(STOPPING,  SIGNAL,       always,           pass_on,        STOPPING),
+    ROW(STOPPING,  TIME,         always,           nothing,        KILLING),
+    ROW(STOPPING,  NURSERY_LOST, always,           blame_nursery,  ALONE),
+    ROW(STOPPING,  ORDER_STOP,   always,           hasten,         STOPPING),
+    ROW(STOPPING,  ORDER_KILL,   always,           nothing,        KILLING),
+
+    ROW(KILLING,   STARTED,      always,           nothing,        KILLING),
+    ROW(KILLING,   START_FAILED, nothing_left,     nothing,        DRAINING),
+    ROW(KILLING,   START_FAILED, no_rank_left,     nothing,        SWEEPING),
+    ROW(KILLING,   START_FAILED, always,           nothing,        KILLING),
+    ROW(KILLING,   EXITED,       nothing_left,     nothing,        DRAINING),
+    ROW(KILLING,   EXITED,       no_rank_left,     nothing,        SWEEPING),
+    ROW(KILLING,   EXITED,       always,           nothing,        KILLING),
+    ROW(KILLING,   TIME,         always,           nothing,        ALONE),
+    ROW(KILLING,   NURSERY_LOST, always,           blame_nursery,  ALONE),
+
+    ROW(LEFTOVERS, EMPTY,        always,           nothing,        DRAINING),
+    ROW(LEFTOVERS, SIGNAL,       says_stop,        blame_signal,   SWEEPING),
+    ROW(LEFTOVERS, SIGNAL,       always,           nothing,        LEFTOVERS),
+    ROW(LEFTOVERS, TIME,         always,           nothing,        SWEEPING),
+    ROW(LEFTOVERS, NURSERY_LOST, always,           blame_nursery,  ALONE),
+    ROW(LEFTOVERS, ORDER_KILL,   always,           nothing,        SWEEPING),
+
+    ROW(SWEEPING,  EMPTY,        always,           nothing,        DRAINING),
+    ROW(SWEEPING,  SIGNAL,       says_stop,        blame_signal,   SWEEPING),
+    ROW(SWEEPING,  SIGNAL,       always,           nothing,        SWEEPING),
+    ROW(SWEEPING,  TIME,         always,           nothing,        ALONE),
+    ROW(SWEEPING,  NURSERY_LOST, always,           blame_nursery,  ALONE),
+
+    ROW(ALONE,     SWEPT,        failed,           note_hang,    DRAINING),
+    ROW(ALONE,     SWEPT,        always,           nothing,        DRAINING),
+
+    ROW(DRAINING,  DRAINED,      restarts,         begin_wait,     WAITING),
+    ROW(DRAINING,  DRAINED,      awaits_orders,    nothing,        WAITING),
+    ROW(DRAINING,  DRAINED,      always,           nothing,        ENDED),
+    ROW(DRAINING,  SIGNAL,       stop_awaits_orders, blame_signal, WAITING),
+    ROW(DRAINING,  SIGNAL,       stops_restart,    give_restart_up, ENDED),
+    ROW(DRAINING,  SIGNAL,       says_stop,        blame_signal,   ENDED),
+    ROW(DRAINING,  SIGNAL,       always,           nothing,        DRAINING),
+    ROW(DRAINING,  TIMEOUT,      awaits_orders,    nothing,        WAITING),
+    ROW(DRAINING,  TIMEOUT,      restarts,         give_restart_up, ENDED),
+    ROW(DRAINING,  TIMEOUT,      always,           nothing,        DRAINING),
+    ROW(DRAINING,  NURSERY_LOST, awaits_orders,    note_alone,     WAITING),
+    ROW(DRAINING,  NURSERY_LOST, restarts,         lose_restart,   ENDED),
+    ROW(DRAINING,  NURSERY_LOST, always,           nothing,        DRAINING),
+
+    ROW(WAITING,   TIME,         always,           renew,          STARTING),
+    ROW(WAITING,   SIGNAL,       guided_stop,      blame_signal,   WAITING),
+    ROW(WAITING,   SIGNAL,       says_stop,        give_restart_up, DRAINING),
+    ROW(WAITING,   SIGNAL,       always,           nothing,        WAITING),
+    ROW(WAITING,   TIMEOUT,      guided,           nothing,        WAITING),
+    ROW(WAITING,   TIMEOUT,      always,           give_restart_up, DRAINING),
+    ROW(WAITING,   NURSERY_LOST, guided,           note_alone,     WAITING),
+    ROW(WAITING,   NURSERY_LOST, always,           lose_restart,   DRAINING),
+    ROW(WAITING,   RESTART,      unguided,         renew,          STARTING),
+    ROW(WAITING,   RESTART,      always,           nothing,        WAITING),
+    ROW(WAITING,   NEXT,         always,           renew,          STARTING),
+    ROW(WAITING,   FINISH,       always,           finish,         DRAINING),
+};
+
+/* Pairs that cannot happen, or that mean nothing when they do. */
+static const struct co_machine_pair ignored[] = {
+#define IGNORE(in, on) {SUPERVISOR_##in, SUPERVISOR_EV_##on}
+    /* they will hear what follows */
+    IGNORE(STARTING, ASKED), IGNORE(KEEPING, ASKED), IGNORE(STOPPING, ASKED), IGNORE(KILLING, ASKED),
+    IGNORE(LEFTOVERS, ASKED), IGNORE(SWEEPING, ASKED), IGNORE(ALONE, ASKED), IGNORE(DRAINING, ASKED),
+    IGNORE(WAITING, ASKED), IGNORE(ENDED, ASKED),
+    /* the last stranger may end while ranks run or are about to be started */
+    IGNORE(STARTING, EMPTY), IGNORE(RUNNING, EMPTY), IGNORE(MENDING, EMPTY),
+    IGNORE(KEEPING, EMPTY),
+    IGNORE(STOPPING, EMPTY), IGNORE(KILLING, EMPTY),
+    /* no deadline runs */
+    IGNORE(STARTING, TIME), IGNORE(ALONE, TIME), IGNORE(DRAINING, TIME),
+    IGNORE(ENDED, TIME), IGNORE(KEEPING, TIME),
+    /* nobody is waited for; that it has joined is written down as a fact */
+    IGNORE(STOPPING, JOINED), IGNORE(KILLING, JOINED), IGNORE(LEFTOVERS, JOINED),
+    IGNORE(SWEEPING, JOINED), IGNORE(ALONE, JOINED), IGNORE(DRAINING, JOINED),
+    IGNORE(WAITING, JOINED), IGNORE(ENDED, JOINED),
+    /* the job ends already; that no restart follows is written down as a fact */
+    IGNORE(STOPPING, TIMEOUT), IGNORE(KILLING, TIMEOUT), IGNORE(LEFTOVERS, TIMEOUT),
+    IGNORE(SWEEPING, TIMEOUT), IGNORE(ALONE, TIMEOUT), IGNORE(ENDED, TIMEOUT),
+    /* each rank was answered for */
+    IGNORE(RUNNING, STARTED), IGNORE(RUNNING, START_FAILED),
+    IGNORE(LEFTOVERS, STARTED), IGNORE(LEFTOVERS, START_FAILED), IGNORE(LEFTOVERS, EXITED),
+    IGNORE(SWEEPING, STARTED), IGNORE(SWEEPING, START_FAILED), IGNORE(SWEEPING, EXITED),
+    /* nobody is left to report, or a process that hung in the kernel came back after all */
+    IGNORE(ALONE, STARTED), IGNORE(ALONE, START_FAILED), IGNORE(ALONE, EXITED),
+    IGNORE(ALONE, EMPTY),
+    IGNORE(ALONE, NURSERY_LOST), IGNORE(ALONE, SIGNAL),
+    IGNORE(DRAINING, STARTED), IGNORE(DRAINING, START_FAILED), IGNORE(DRAINING, EXITED),
+    IGNORE(DRAINING, EMPTY),
+    IGNORE(ENDED, STARTED), IGNORE(ENDED, START_FAILED), IGNORE(ENDED, EXITED),
+    IGNORE(ENDED, EMPTY),
+    IGNORE(ENDED, NURSERY_LOST), IGNORE(ENDED, SIGNAL), IGNORE(ENDED, DRAINED),
+    IGNORE(ENDED, SWEPT),
+    /* the ranks are about to end already */
+    IGNORE(KEEPING, RESTART), IGNORE(STOPPING, RESTART), IGNORE(KILLING, RESTART), IGNORE(LEFTOVERS, RESTART),
+    IGNORE(SWEEPING, RESTART), IGNORE(ALONE, RESTART), IGNORE(DRAINING, RESTART),
+    IGNORE(ENDED, RESTART),
+    /* there is nothing stronger than SIGKILL */
+    IGNORE(KILLING, SIGNAL),
+    /* nothing is below the nursery */
+    IGNORE(WAITING, STARTED), IGNORE(WAITING, START_FAILED), IGNORE(WAITING, EXITED),
+    IGNORE(WAITING, EMPTY),
+    /* asked for in one state only */
+    IGNORE(WAITING, SWEPT), IGNORE(WAITING, DRAINED),
+    IGNORE(STARTING, SWEPT), IGNORE(RUNNING, SWEPT), IGNORE(MENDING, SWEPT), IGNORE(KEEPING, SWEPT),
+    IGNORE(STOPPING, SWEPT), IGNORE(KILLING, SWEPT),
+    IGNORE(LEFTOVERS, SWEPT), IGNORE(SWEEPING, SWEPT), IGNORE(DRAINING, SWEPT),
+    IGNORE(STARTING, DRAINED), IGNORE(RUNNING, DRAINED), IGNORE(MENDING, DRAINED),
+    IGNORE(KEEPING, DRAINED),
+    IGNORE(STOPPING, DRAINED), IGNORE(KILLING, DRAINED), IGNORE(LEFTOVERS, DRAINED), IGNORE(SWEEPING, DRAINED),
+    IGNORE(ALONE, DRAINED),
+    /* whoever guides waits for WAITING or KEEPING before it starts anything, for WAITING before it
+     * ends anything */
+    IGNORE(STARTING, NEXT), IGNORE(RUNNING, NEXT), IGNORE(MENDING, NEXT), IGNORE(STOPPING, NEXT), IGNORE(KILLING, NEXT),
+    IGNORE(LEFTOVERS, NEXT), IGNORE(SWEEPING, NEXT), IGNORE(ALONE, NEXT), IGNORE(DRAINING, NEXT),
+    IGNORE(ENDED, NEXT),
+    IGNORE(STARTING, FINISH), IGNORE(RUNNING, FINISH), IGNORE(MENDING, FINISH), IGNORE(KEEPING, FINISH), IGNORE(STOPPING, FINISH),
+    IGNORE(KILLING, FINISH), IGNORE(LEFTOVERS, FINISH), IGNORE(SWEEPING, FINISH),
+    IGNORE(ALONE, FINISH), IGNORE(DRAINING, FINISH), IGNORE(ENDED, FINISH),
+    /* it is done already, or nothing runs */
+    IGNORE(KILLING, ORDER_STOP), IGNORE(LEFTOVERS, ORDER_STOP), IGNORE(SWEEPING, ORDER_STOP),
+    IGNORE(ALONE, ORDER_STOP), IGNORE(DRAINING, ORDER_STOP), IGNORE(WAITING, ORDER_STOP),
+    IGNORE(ENDED, ORDER_STOP),
+    IGNORE(KILLING, ORDER_KILL), IGNORE(SWEEPING, ORDER_KILL), IGNORE(ALONE, ORDER_KILL),
+    IGNORE(DRAINING, ORDER_KILL), IGNORE(WAITING, ORDER_KILL), IGNORE(ENDED, ORDER_KILL),
+#undef IGNORE
+};
+/* clang-format on */
+
+static const struct co_machine_state states[] = {SUPERVISOR_STATES(CO_MACHINE_STATE)};
+static deed *const entries[] = {SUPERVISOR_STATES(CO_MACHINE_ENTRY)};
+static const char *const event_names[] = {SUPERVISOR_EVENTS(CO_MACHINE_EVENT)};
+
+const struct co_machine supervisor_machine = CO_MACHINE(
+    "supervisor", "launcher/supervisor/supervisor.c", states, event_names, rows, ignored);
+
+/* The only place that writes the state. */
+static void enter(struct supervisor *s, enum supervisor_state state,
+                  const struct supervisor_event *e, struct supervisor_orders *o)
+{
+    s->state = state;
+    entries[state](s, e, o);
+}
+
+/* Does the event name a rank of which it can be true? The nursery is ours, a wrong report is a bug;
+ * it must not become a wrong index. */
+static bool is_about_a_rank(const struct supervisor *s, const struct supervisor_event *e)
+{
+    if (e->rank < 0 || e->rank >= s->n_asked)
+        return false;
+    enum supervisor_phase phase = s->ranks[e->rank].phase;
+    if (e->type == SUPERVISOR_EV_JOINED || e->type == SUPERVISOR_EV_ASKED)
+        return phase == RANK_RUNS || phase == RANK_ASKED;
+    return e->type == SUPERVISOR_EV_EXITED ? phase == RANK_RUNS : phase == RANK_ASKED;
+}
+
+void supervisor_step(struct supervisor *s, const struct supervisor_event *e,
+                     struct supervisor_orders *ret)
+{
+    *ret = (struct supervisor_orders){.except = -1};
+    if ((e->type == SUPERVISOR_EV_STARTED || e->type == SUPERVISOR_EV_START_FAILED ||
+         e->type == SUPERVISOR_EV_EXITED || e->type == SUPERVISOR_EV_JOINED ||
+         e->type == SUPERVISOR_EV_ASKED) &&
+        !is_about_a_rank(s, e))
+        return;
+    if (s->state != SUPERVISOR_ENDED)
+        supervisor_note_facts(s, e);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct row *row = &rows[i];
+        if (row->at.in != s->state || row->at.on != e->type || !row->only_if(s, e))
+            continue;
+        row->does(s, e, ret);
+        if (row->at.then != s->state)
+            enter(s, row->at.then, e, ret);
+        return;
+    }
+}
+
+struct supervisor *supervisor_create(const struct supervisor_limits *limits)
+{
+    size_t n = (size_t)limits->n_ranks;
+    struct supervisor *s = calloc(1, sizeof *s + n * sizeof s->ranks[0]);
+    if (s == NULL)
+        return NULL;
+    s->limits = *limits;
+    s->anew = calloc(n, sizeof *s->anew);
+    s->dropped = calloc(n, sizeof *s->dropped);
+    s->deadline_ms = CO_NEVER_MS;
+    s->verdict.rank = -1;
+    s->verdict.witness = -1;
+    s->replacement.rank = -1;
+    s->primary = -1;
+    if (s->anew != NULL && s->dropped != NULL &&
+        restart_policy_init(&s->policy, &limits->restarts) == 0)
+        return s;
+    free(s->dropped);
+    free(s->anew);
+    free(s);
+    return NULL;
+}
+
+void supervisor_destroy(struct supervisor *s)
+{
+    if (s == NULL)
+        return;
+    restart_policy_fini(&s->policy);
+    free(s->dropped);
+    free(s->anew);
+    free(s);
+}
+
+void supervisor_begin(struct supervisor *s, uint64_t now_ms, struct supervisor_orders *ret)
+{
+    *ret = (struct supervisor_orders){.except = -1};
+    s->begun_ms = now_ms;
+    enter(s, s->limits.guided ? SUPERVISOR_WAITING : SUPERVISOR_STARTING,
+          &(struct supervisor_event){.now_ms = now_ms}, ret);
+}
+
+enum supervisor_state supervisor_get_state(const struct supervisor *s)
+{
+    return s->state;
+}
+
+uint64_t supervisor_deadline_ms(const struct supervisor *s)
+{
+    return s->deadline_ms;
+}
+
+const struct supervisor_rank *supervisor_get_rank(const struct supervisor *s, int rank)
+{
+    return &s->ranks[rank];
+}
+
+int supervisor_n_ranks(const struct supervisor *s)
+{
+    return s->limits.n_ranks;
+}
+
+int supervisor_n_next(const struct supervisor *s)
+{
+    return s->state == SUPERVISOR_KEEPING ? mend_n_next(s) : s->limits.n_ranks;
+}
+
+int supervisor_place_of(const struct supervisor *s, int rank)
+{
+    int place = 0;
+    for (int i = 0; i < rank; i++)
+        place += !s->ranks[i].is_dropped;
+    return place;
+}
+
+uint32_t supervisor_generation(const struct supervisor *s)
+{
+    return s->generation;
+}
+
+uint64_t supervisor_generation_ms(const struct supervisor *s)
+{
+    return s->begun_ms;
+}
+
+const struct supervisor_verdict *supervisor_get_verdict(const struct supervisor *s)
+{
+    return &s->verdict;
+}
+
+const struct supervisor_replacement *supervisor_get_replacement(const struct supervisor *s)
+{
+    return &s->replacement;
+}
+
+int supervisor_stop_signal(const struct supervisor *s)
+{
+    return s->stop_signal;
+}
+
+bool supervisor_timed_out(const struct supervisor *s)
+{
+    return s->timed_out;
+}
+
+bool supervisor_is_alone(const struct supervisor *s)
+{
+    return s->alone;
+}
+
+const char *supervisor_state_name(enum supervisor_state state)
+{
+    return states[state].name;
+}
+
+const char *supervisor_event_name(enum supervisor_event_type type)
+{
+    return event_names[type];
+}

@@ -1,0 +1,247 @@
+/* supervisor.h - what becomes of this node's ranks: start, watch, stop, give the verdict.
+ *
+ * Pure. The caller feeds events in, each with the time, and carries out the orders that come back.
+ * docs/supervisor.dot is the drawing, made from the table in supervisor.c and compared with it by a
+ * test.
+ *
+ * Words:
+ *   root cause   the first failure that was seen; only it decides the exit code. A rank that had
+ *                lost a peer before it failed is the root cause only if no other failure is known
+ *   stranger     a process that is no rank but descends from one, alive when its rank has ended
+ *   told         a rank had a signal from us; how it ends after that says nothing about the job
+ *   generation   the ranks from one start of all of them to the end of all of them, or to the
+ *                replacement of one, counted from 0; a failure is followed by the next one while
+ *                restart_policy.h allows it
+ *   mendable     a rank that has said, when it joined the others, that it outlives a peer: when one
+ *                fails, that one alone is started again (docs/recovery.md)
+ *   kept         ranks that take part in no generation, and wait for the next one
+ *   guided       the job spans several nodes, and a roster decides: what starts, what is to be
+ *                stopped, and how the job ends comes as orders (NEXT, ORDER_..., FINISH). After a
+ *                failure, and when all ranks have ended, this node stops what it has and waits */
+#ifndef DDP_LAUNCHER_SUPERVISOR_H
+#define DDP_LAUNCHER_SUPERVISOR_H
+
+#include "rendezvous/membership/restart_policy.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define SUPERVISOR_STATES(X) /* name, on entry, meaning */                                         \
+    X(STARTING, start_more, "ranks are being started; those that were run already")                \
+    X(RUNNING, nothing, "every rank was started, at least one runs")                               \
+    X(MENDING, nothing, "a failed rank is being replaced; the others are called to it")            \
+    X(KEEPING, nothing, "the ranks live on between two generations")                               \
+    X(STOPPING, nothing, "the ranks were told to stop and are given time for it")                  \
+    X(KILLING, kill_ranks, "the ranks are killed, with their process groups")                      \
+    X(LEFTOVERS, tell_strangers, "the ranks are gone; what they left is told to stop")             \
+    X(SWEEPING, kill_strangers, "what the ranks left is killed")                                   \
+    X(ALONE, sweep_alone, "without the nursery, lost or deaf, ddprun kills all below it")          \
+    X(DRAINING, drain, "nothing runs any more; the last output is passed on")                      \
+    X(WAITING, nothing, "the next generation waits for its time, or for an order")                 \
+    X(ENDED, end, "the verdict stands")
+
+#define SUPERVISOR_EVENTS(X) /* name, meaning */                                                   \
+    X(STARTED, "a rank was started")                                                               \
+    X(START_FAILED, "a rank could not be started")                                                 \
+    X(EXITED, "a rank ended, or does so and cannot be called back")                                \
+    X(JOINED, "a rank has joined the others of its generation")                                    \
+    X(ASKED, "a rank has left its generation, and asks for the next one")                          \
+    X(EMPTY, "the last stranger ended")                                                            \
+    X(SIGNAL, "ddprun received a signal")                                                          \
+    X(TIME, "the deadline has come")                                                               \
+    X(TIMEOUT, "the time that the whole job was given is over")                                    \
+    X(NURSERY_LOST, "the nursery is gone or does not answer")                                      \
+    X(SWEPT, "ddprun has killed what was below it")                                                \
+    X(DRAINED, "the last output was passed on, or nobody takes it")                                \
+    X(RESTART, "somebody asked that all ranks be started again")                                   \
+    /* guided only */                                                                              \
+    X(NEXT, "the next generation is to be started")                                                \
+    X(ORDER_STOP, "the ranks are to be stopped, for a reason that is not here")                    \
+    X(ORDER_KILL, "the ranks are to be killed now")                                                \
+    X(FINISH, "the job is over; how, is known")
+
+enum supervisor_state {
+#define X(name, on_entry, meaning) SUPERVISOR_##name,
+    SUPERVISOR_STATES(X)
+#undef X
+        SUPERVISOR_N_STATES
+};
+
+enum supervisor_event_type {
+#define X(name, meaning) SUPERVISOR_EV_##name,
+    SUPERVISOR_EVENTS(X)
+#undef X
+        SUPERVISOR_N_EVENTS
+};
+
+enum supervisor_start_stage { SUPERVISOR_START_INTERNAL, SUPERVISOR_START_EXEC };
+
+struct supervisor_event {
+    enum supervisor_event_type type;
+    uint64_t now_ms;
+    int rank;   /* STARTED, START_FAILED, EXITED, JOINED, ASKED; local */
+    pid_t pid;  /* STARTED */
+    int status; /* EXITED: as waitpid() has it; START_FAILED: the errno; SWEPT: 0, or some hang */
+    enum supervisor_start_stage stage; /* START_FAILED */
+    bool mends;                        /* JOINED: it is mendable */
+    bool empty;      /* EXITED, START_FAILED: and nothing is left below the nursery */
+    bool was_ending; /* EXITED: before the first signal of ours came, if one did */
+    bool lost_peer;  /* EXITED: it knew of another one's end before its own */
+    bool blames; /* EXITED: it ended because `culprit` died, whose own end may be seen later: a rank
+                    with much memory takes long to die, and the others know at once */
+    int culprit;
+    struct restart_progress progress; /* EXITED: what the generation has achieved by now */
+    int sig;             /* SIGNAL; FINISH: that of which this ddprun is to die, or 0 */
+    uint32_t generation; /* NEXT: its number */
+    int n_ranks;         /* NEXT: so many of this node are in it, see supervisor_n_next() */
+    bool gently;         /* ORDER_STOP: they have the time of a signal, else that of a failure */
+    bool may_keep;       /* ORDER_STOP: it is their generation that ends; they may live on */
+    int exit_code;       /* FINISH: what the whole job's end means */
+};
+
+/* What the caller has to do now; zero and false: nothing. At most one of n_start, mend and signal
+ * is asked for besides ending and draining. */
+struct supervisor_orders {
+    int n_start;     /* start this many ranks more, the next in order */
+    bool keep;       /* take the ranks out of their generation: whoever waits in it is let go */
+    bool mend;       /* make what the next generation has of its own while ranks live ... */
+    const int *anew; /* ... and start these in it; lent until the next step */
+    int n_anew;
+    const int *dropped; /* with mend: these are not in it, nor in later ones; lent likewise */
+    int n_dropped;
+    int signal;       /* send it to each rank that runs ... */
+    int except;       /* ... apart from this one, which dies already; -1: none */
+    bool to_groups;   /* ... to its process group, else to its first process */
+    int sweep_signal; /* send it to all that is left */
+    bool sweep_alone; /* kill all below ddprun, then feed SWEPT */
+    bool drain;       /* pass the last output on, then feed DRAINED */
+    bool renew;       /* before n_start: make what each generation has of its own */
+    bool ended;       /* the verdict stands */
+};
+
+struct supervisor_limits {
+    int n_ranks;
+    int window;                /* starts that may be unanswered at a time */
+    int batch;                 /* ranks asked for together, while so many are left; at most the
+                                  window; 0: 1 */
+    uint64_t grace_ms;         /* from a signal passed on to SIGKILL */
+    uint64_t failure_grace_ms; /* from a failure's SIGTERM to SIGKILL; also what strangers get */
+    struct restart_rules restarts;
+    uint64_t stop_signals; /* bit N: signal N ends the job, besides TERM, INT, HUP and QUIT */
+    bool to_groups;        /* what is passed on goes to a rank's whole group at once */
+    bool guided;           /* nothing is started before NEXT; `restarts` does not matter */
+    bool mends;           /* ranks live on when one fails, where they can: that one alone is started
+                              again */
+    bool drops;           /* with mends: or is left out */
+    uint64_t recovery_ms; /* ranks that are called to the next generation may take so long */
+};
+
+#define SUPERVISOR_KILL_MS 10000 /* what outlives SIGKILL this long hangs, or the nursery does */
+
+enum supervisor_join { RANK_NOT_JOINED, RANK_JOINED, RANK_MENDABLE };
+
+enum supervisor_phase { RANK_NOT_STARTED, RANK_ASKED, RANK_RUNS, RANK_ENDED, RANK_FAILED_TO_START };
+
+struct supervisor_rank {
+    enum supervisor_phase phase;
+    pid_t pid;
+    int status;     /* ended: of waitpid(); failed to start: errno */
+    int told_first; /* the first and the last signal we sent it before it ended; 0: none */
+    int told_last;
+    bool lost_peer; /* ended: what it did then was a consequence of another one's end */
+    uint64_t started_ms, ended_ms;
+    enum supervisor_join joined; /* in any generation */
+    bool called;                 /* to the next generation; it has not joined that yet */
+    bool is_dropped;             /* ended: the job goes on without it */
+    bool asks;                   /* for a generation behind this one */
+};
+
+enum supervisor_outcome {
+    OUTCOME_NONE,         /* not over yet */
+    OUTCOME_WELL,         /* each rank ended with status 0 */
+    OUTCOME_RANK_FAILED,  /* root cause: rank */
+    OUTCOME_START_FAILED, /* root cause: rank; the program cannot be executed */
+    OUTCOME_SIGNAL,       /* ddprun was told to stop by `signal` */
+    OUTCOME_TIMEOUT,      /* the job took longer than it was given */
+    OUTCOME_INTERNAL, /* a rank could not be started for want of something, or the nursery died */
+    OUTCOME_ORDERED   /* guided: stopped by order; else by RESTART */
+};
+
+struct supervisor_verdict {
+    enum supervisor_outcome outcome;
+    int witness;      /* RANK_FAILED: the rank that blamed `rank` before its end was seen; or -1 */
+    int rank;         /* RANK_FAILED, START_FAILED; INTERNAL: or -1 */
+    int signal;       /* SIGNAL */
+    bool restarts;    /* RANK_FAILED, ORDERED: it is not the job's end, the next generation
+                         follows ... */
+    uint64_t wait_ms; /* ... after this time; */
+    bool is_free;     /* it is not counted */
+    int n_counted;    /* those that were, this one included */
+    bool mends;       /* RANK_FAILED, guided: ranks of other nodes may outlive it, at least */
+    bool is_parted;   /* RANK_FAILED: it lives, and has lost others who do, too */
+    bool some_hang;   /* some processes outlived SIGKILL: they hang in the kernel */
+    bool is_final;    /* guided: FINISH has come; the rest is how the last generation ended here */
+    int exit_code;    /* is_final: of the whole job */
+    int die_of;       /* is_final: the signal of which this ddprun dies; 0: none */
+};
+
+struct supervisor_replacement { /* the last one */
+    int rank;                   /* -1: there was none */
+    struct supervisor_rank was; /* what failed */
+    bool is_free;               /* it is not counted */
+    int n_counted;              /* failures that were, this one included */
+    bool is_dropped;            /* there is none: the others go on without it */
+};
+
+struct co_machine;
+struct supervisor; /* opaque */
+
+#define SUPERVISOR_EXIT_TIMEOUT 124
+
+/* Nothing is started yet: supervisor_begin().
+ *
+ * returns   NULL without memory */
+struct supervisor *supervisor_create(const struct supervisor_limits *limits);
+void supervisor_destroy(struct supervisor *s); /* NULL is fine */
+
+void supervisor_begin(struct supervisor *s, uint64_t now_ms, struct supervisor_orders *ret);
+
+/* Feed one event. An event that means nothing in this state is ignored. */
+void supervisor_step(struct supervisor *s, const struct supervisor_event *e,
+                     struct supervisor_orders *ret);
+
+enum supervisor_state supervisor_get_state(const struct supervisor *s);
+uint64_t supervisor_deadline_ms(const struct supervisor *s); /* CO_NEVER_MS: feed no TIME */
+const struct supervisor_rank *supervisor_get_rank(const struct supervisor *s, int rank);
+int supervisor_n_ranks(const struct supervisor *s);
+
+/* So many of this node's ranks would be in the next generation, if there is one: all of them, but
+ * for those that are dropped where others live on. 1 or more. */
+int supervisor_n_next(const struct supervisor *s);
+
+/* A rank's place among those of this node that are not dropped; of one that is: behind how many. */
+int supervisor_place_of(const struct supervisor *s, int rank);
+uint32_t supervisor_generation(const struct supervisor *s);
+uint64_t supervisor_generation_ms(const struct supervisor *s); /* since when it is under way */
+const struct supervisor_verdict *supervisor_get_verdict(const struct supervisor *s);
+const struct supervisor_replacement *supervisor_get_replacement(const struct supervisor *s);
+
+/* What ends the job whatever its ranks do; a guided one leaves it to others to say so. */
+int supervisor_stop_signal(const struct supervisor *s); /* the first that says stop; 0: none */
+bool supervisor_timed_out(const struct supervisor *s);  /* before any such signal */
+bool supervisor_is_alone(const struct supervisor *s);   /* without the nursery: nothing starts */
+
+/* The exit code that the verdict means: 0; a rank's code or 128 + its signal; 126, 127 (not
+ * executable, not found); 128 + the signal that stopped us; 124 the job's time was over; 70
+ * internal. */
+int supervisor_exit_code(const struct supervisor *s);
+int supervisor_code_of_status(int status); /* of a rank's, as waitpid() has it */
+
+const char *supervisor_state_name(enum supervisor_state state);
+const char *supervisor_event_name(enum supervisor_event_type type);
+
+/* The table, for its drawing and its tests. */
+extern const struct co_machine supervisor_machine;
+
+#endif

@@ -1,0 +1,488 @@
+#include "seal.h"
+
+#include "rendezvous/store/wire.h"
+
+#include "common/error.h"
+#include "common/scope.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    NONCE_BYTES = 32,
+    PROOF_BYTES = 32,
+    STREAM_KEY_BYTES = crypto_secretstream_xchacha20poly1305_KEYBYTES,
+    STREAM_HEADER_BYTES = crypto_secretstream_xchacha20poly1305_HEADERBYTES,
+    SEALING_BYTES = crypto_secretstream_xchacha20poly1305_ABYTES,
+    ANSWER_BYTES = 8 + NONCE_BYTES, /* in the clear; sealed, it goes on with: */
+    OPENING_BYTES = PROOF_BYTES + STREAM_HEADER_BYTES,
+    LENGTH_BYTES = 4,
+};
+
+static const uint8_t magic[4] = {'D', 'D', 'P', '1'};
+
+enum status {
+    STATUS_WELL,
+    STATUS_NO_VERSION,
+    STATUS_NEEDS_TOKEN,
+    STATUS_OTHER_TOKEN,
+    STATUS_NO_TOKEN_HERE,
+};
+
+enum phase {
+    AWAITS_GREETING, /* the roster's end */
+    AWAITS_ANSWER,   /* the node's end */
+    AWAITS_PROOF,    /* the roster's end, sealed */
+    OPEN,
+    BROKEN
+};
+
+struct seal {
+    bool is_node, is_sealed, is_mid_frame;
+    enum phase phase;
+    uint8_t min_version, max_version, version;
+    uint8_t secret[32];          /* until the streams are made */
+    const struct seal_key *keys; /* borrowed; the roster's end */
+    size_t n_keys;
+    bool has_key;                                     /* the node's end */
+    uint8_t said[SEAL_GREETING_BYTES + ANSWER_BYTES]; /* by both, up to the nonces */
+    crypto_secretstream_xchacha20poly1305_state push, pull;
+    struct co_buf out, frame;
+};
+
+/* --- Keys --- */
+
+/* Labels of BLAKE2b's key must have 16 bytes. */
+static const char secret_label[] = "ddp control token 1";
+static const char id_label[] = "ddp control key id 1";
+
+int seal_key_init(struct seal_key *k, const void *token, size_t len, struct co_error *err)
+{
+    uint8_t id[crypto_generichash_BYTES_MIN];
+    if (len < SEAL_TOKEN_MIN_BYTES || len > SEAL_TOKEN_MAX_BYTES)
+        return co_fail(err, -EINVAL, "a token has %d to %d bytes, not %zu", SEAL_TOKEN_MIN_BYTES,
+                       SEAL_TOKEN_MAX_BYTES, len);
+    if (sodium_init() < 0)
+        return co_fail(err, -ENOSYS, "libsodium does not work here");
+    crypto_generichash(k->secret, sizeof k->secret, token, len, (const uint8_t *)secret_label,
+                       sizeof secret_label - 1);
+    crypto_generichash(id, sizeof id, (const uint8_t *)id_label, sizeof id_label - 1, k->secret,
+                       sizeof k->secret);
+    memcpy(k->id, id, sizeof k->id);
+    return 0;
+}
+
+void seal_key_fini(struct seal_key *k)
+{
+    sodium_memzero(k, sizeof *k);
+}
+
+/* What only who has the secret can make of what was said; a label for each use. */
+static void derive(const struct seal *s, const char *label, uint8_t ret[32])
+{
+    crypto_generichash_state hash;
+    crypto_generichash_init(&hash, s->secret, sizeof s->secret, 32);
+    crypto_generichash_update(&hash, (const uint8_t *)label, strlen(label) + 1);
+    crypto_generichash_update(&hash, s->said, sizeof s->said);
+    crypto_generichash_final(&hash, ret, 32);
+}
+
+static const char *proof_label(bool of_node)
+{
+    return of_node ? "proof of the node" : "proof of the roster";
+}
+
+static const char *stream_label(bool of_node)
+{
+    return of_node ? "frames of the node" : "frames of the roster";
+}
+
+/* --- Output --- */
+
+static int append(struct seal *s, const void *bytes, size_t n, struct co_error *err)
+{
+    return co_buf_append(&s->out, bytes, n) < 0 ? co_fail(err, -ENOMEM, "no memory to send") : 0;
+}
+
+/* Our proof, and the header of the stream that follows it. */
+static int put_opening(struct seal *s, struct co_error *err)
+{
+    uint8_t opening[OPENING_BYTES], key[STREAM_KEY_BYTES];
+    derive(s, proof_label(s->is_node), opening);
+    derive(s, stream_label(s->is_node), key);
+    crypto_secretstream_xchacha20poly1305_init_push(&s->push, opening + PROOF_BYTES, key);
+    sodium_memzero(key, sizeof key);
+    return append(s, opening, sizeof opening, err);
+}
+
+/* The other end's. */
+static int take_opening(struct seal *s, const uint8_t opening[OPENING_BYTES], struct co_error *err)
+{
+    uint8_t proof[PROOF_BYTES], key[STREAM_KEY_BYTES];
+    derive(s, proof_label(!s->is_node), proof);
+    if (sodium_memcmp(proof, opening, sizeof proof) != 0)
+        return co_fail(err, -EACCES, "the other end does not know the token it names");
+    derive(s, stream_label(!s->is_node), key);
+    int rc = crypto_secretstream_xchacha20poly1305_init_pull(&s->pull, opening + PROOF_BYTES, key);
+    sodium_memzero(key, sizeof key);
+    return rc != 0 ? co_fail(err, -EBADMSG, "a stream of frames begins wrongly") : 0;
+}
+
+static int become_open(struct seal *s)
+{
+    sodium_memzero(s->secret, sizeof s->secret);
+    s->keys = NULL;
+    s->phase = OPEN;
+    return SEAL_OPENED;
+}
+
+/* --- The node's end --- */
+
+static int put_greeting(struct seal *s, const struct seal_key *key, struct co_error *err)
+{
+    uint8_t *greeting = s->said;
+    memcpy(greeting, magic, sizeof magic);
+    greeting[4] = s->min_version;
+    greeting[5] = s->max_version;
+    greeting[6] = s->has_key;
+    if (s->has_key)
+        memcpy(greeting + 8, key->id, sizeof key->id);
+    randombytes_buf(greeting + 16, NONCE_BYTES);
+    return append(s, greeting, SEAL_GREETING_BYTES, err);
+}
+
+static int explain_status(const struct seal *s, const uint8_t *answer, struct co_error *err)
+{
+    switch (answer[5]) {
+    case STATUS_NO_VERSION:
+        return co_fail(err, -EPROTO,
+                       "the other end speaks versions %d to %d of the control channel, this one %d "
+                       "to %d: use the same ddprun on all nodes",
+                       answer[6], answer[7], s->min_version, s->max_version);
+    case STATUS_NEEDS_TOKEN:
+        return co_fail(err, -EACCES,
+                       "the other end has a token and this node has none: give it the same one, by "
+                       "--token-file, DDP_TOKEN or ~/.config/ddprun/token");
+    case STATUS_OTHER_TOKEN:
+        return co_fail(err, -EACCES,
+                       "the token of this node is not the other end's: give both the same one, by "
+                       "--token-file, DDP_TOKEN or ~/.config/ddprun/token");
+    case STATUS_NO_TOKEN_HERE:
+        return co_fail(err, -EACCES,
+                       "this node has a token and the other end has none: give it the same one, by "
+                       "--token-file, DDP_TOKEN or ~/.config/ddprun/token");
+    default:
+        return co_fail(err, -EPROTO, "the other end answers with status %d", answer[5]);
+    }
+}
+
+static int check_answer(struct seal *s, const uint8_t *answer, struct co_error *err)
+{
+    if (answer[5] != STATUS_WELL)
+        return explain_status(s, answer, err);
+    if (answer[4] < s->min_version || answer[4] > s->max_version)
+        return co_fail(err, -EPROTO, "the other end chose version %d, which was not offered",
+                       answer[4]);
+    return 0;
+}
+
+/* returns as seal_feed() */
+static int take_answer(struct seal *s, const uint8_t *bytes, size_t len, size_t *ret_used,
+                       struct co_error *err)
+{
+    if (len > 0 && seal_is_greeting(bytes, len) == 0) /* the rest of an answer would never come */
+        return co_fail(err, -EPROTO, "something else than ddprun's control channel answers there");
+    if (len < ANSWER_BYTES)
+        return SEAL_MORE;
+    int rc = check_answer(s, bytes, err);
+    if (rc < 0)
+        return rc;
+    size_t n = ANSWER_BYTES + (s->has_key ? OPENING_BYTES : 0);
+    if (len < n)
+        return SEAL_MORE;
+    *ret_used = n;
+    s->version = bytes[4];
+    s->is_sealed = s->has_key;
+    memcpy(s->said + SEAL_GREETING_BYTES, bytes, ANSWER_BYTES);
+    if (s->is_sealed)
+        rc = take_opening(s, bytes + ANSWER_BYTES, err);
+    if (rc == 0 && s->is_sealed)
+        rc = put_opening(s, err);
+    return rc < 0 ? rc : become_open(s);
+}
+
+/* --- The roster's end --- */
+
+static enum status judge(struct seal *s, const uint8_t *greeting)
+{
+    uint8_t theirs = greeting[5];
+    s->version = theirs < s->max_version ? theirs : s->max_version;
+    s->is_sealed = greeting[6] == 1;
+    if (s->version < s->min_version || s->version < greeting[4])
+        return STATUS_NO_VERSION;
+    if (!s->is_sealed)
+        return s->n_keys > 0 ? STATUS_NEEDS_TOKEN : STATUS_WELL;
+    for (size_t i = 0; i < s->n_keys; i++) {
+        if (memcmp(s->keys[i].id, greeting + 8, sizeof s->keys[i].id) == 0) {
+            memcpy(s->secret, s->keys[i].secret, sizeof s->secret);
+            return STATUS_WELL;
+        }
+    }
+    return s->n_keys > 0 ? STATUS_OTHER_TOKEN : STATUS_NO_TOKEN_HERE;
+}
+
+/* For the roster's terminal; the node hears the same from its own end. */
+static int explain_refusal(enum status status, struct co_error *err)
+{
+    switch (status) {
+    case STATUS_NO_VERSION:
+        return co_fail(err, -EPROTO, "it speaks no version of the control channel in common");
+    case STATUS_NEEDS_TOKEN:
+        return co_fail(err, -EACCES, "it has no token, and this end has one");
+    case STATUS_NO_TOKEN_HERE:
+        return co_fail(err, -EACCES, "it has a token, and this end has none");
+    default:
+        return co_fail(err, -EACCES, "it has another token");
+    }
+}
+
+static bool is_greeting(const uint8_t *g)
+{
+    static const uint8_t no_id[8];
+    return memcmp(g, magic, sizeof magic) == 0 && g[4] >= 1 && g[4] <= g[5] && g[6] <= 1 &&
+           g[7] == 0 && (g[6] == 1 || memcmp(g + 8, no_id, sizeof no_id) == 0);
+}
+
+static int put_answer(struct seal *s, enum status status, struct co_error *err)
+{
+    uint8_t *answer = s->said + SEAL_GREETING_BYTES;
+    memcpy(answer, magic, sizeof magic);
+    answer[4] = status == STATUS_WELL ? s->version : 0;
+    answer[5] = (uint8_t)status;
+    answer[6] = s->min_version;
+    answer[7] = s->max_version;
+    if (status == STATUS_WELL)
+        randombytes_buf(answer + 8, NONCE_BYTES);
+    int rc = append(s, answer, ANSWER_BYTES, err);
+    if (rc == 0 && status != STATUS_WELL)
+        rc = explain_refusal(status, err);
+    if (rc == 0 && s->is_sealed)
+        rc = put_opening(s, err);
+    return rc;
+}
+
+static int take_greeting(struct seal *s, const uint8_t *bytes, size_t len, size_t *ret_used,
+                         struct co_error *err)
+{
+    if (seal_is_greeting(bytes, len < sizeof magic ? len : sizeof magic) == 0)
+        return co_fail(err, -EPROTO, "it is no ddprun that connects there");
+    if (len < SEAL_GREETING_BYTES)
+        return SEAL_MORE;
+    if (!is_greeting(bytes))
+        return co_fail(err, -EPROTO, "it greets in a way that makes no sense");
+    *ret_used = SEAL_GREETING_BYTES;
+    memcpy(s->said, bytes, SEAL_GREETING_BYTES);
+    int rc = put_answer(s, judge(s, bytes), err);
+    if (rc < 0)
+        return rc;
+    if (!s->is_sealed)
+        return become_open(s);
+    s->phase = AWAITS_PROOF;
+    return SEAL_MORE;
+}
+
+static int take_proof(struct seal *s, const uint8_t *bytes, size_t len, size_t *ret_used,
+                      struct co_error *err)
+{
+    if (len < OPENING_BYTES)
+        return SEAL_MORE;
+    *ret_used = OPENING_BYTES;
+    int rc = take_opening(s, bytes, err);
+    return rc < 0 ? rc : become_open(s);
+}
+
+/* --- Frames --- */
+
+static int open_frame(struct seal *s, const uint8_t *sealed, size_t len, const uint8_t **ret,
+                      size_t *ret_len, struct co_error *err)
+{
+    uint8_t tag;
+    co_buf_consume(&s->frame, co_buf_len(&s->frame));
+    uint8_t *room = co_buf_room(&s->frame, len - SEALING_BYTES);
+    if (room == NULL)
+        return co_fail(err, -ENOMEM, "no memory for a frame");
+    if (crypto_secretstream_xchacha20poly1305_pull(&s->pull, room, NULL, &tag, sealed, len, NULL,
+                                                   0) != 0)
+        return co_fail(err, -EBADMSG,
+                       "a frame was changed, left out or repeated on its way, or was sealed with "
+                       "another key");
+    co_buf_added(&s->frame, len - SEALING_BYTES);
+    *ret = room;
+    *ret_len = len - SEALING_BYTES;
+    return SEAL_FRAME;
+}
+
+static int take_frame(struct seal *s, const uint8_t *bytes, size_t len, size_t *ret_used,
+                      const uint8_t **ret, size_t *ret_len, struct co_error *err)
+{
+    size_t sealing = s->is_sealed ? SEALING_BYTES : 0;
+    if (len < LENGTH_BYTES)
+        return SEAL_MORE;
+    size_t n = wire_get_u32(bytes);
+    if (n <= sealing || n > SEAL_MAX_FRAME_BYTES + sealing)
+        return co_fail(err, -EPROTO, "a frame of %zu bytes, not %zu to %zu", n, sealing + 1,
+                       SEAL_MAX_FRAME_BYTES + sealing);
+    if (len - LENGTH_BYTES < n)
+        return SEAL_MORE;
+    *ret_used = LENGTH_BYTES + n;
+    bytes += LENGTH_BYTES;
+    if (s->is_sealed)
+        return open_frame(s, bytes, n, ret, ret_len, err);
+    *ret = bytes;
+    *ret_len = n;
+    return SEAL_FRAME;
+}
+
+int seal_put(struct seal *s, const void *frame, size_t len, struct co_error *err)
+{
+    if (s->phase != OPEN)
+        return co_fail(err, -ENOTCONN, "the other end has not proved itself yet");
+    if (len == 0 || len > SEAL_MAX_FRAME_BYTES)
+        return co_fail(err, -EINVAL, "a frame has 1 to %d bytes, not %zu", SEAL_MAX_FRAME_BYTES,
+                       len);
+    size_t n = len + (s->is_sealed ? SEALING_BYTES : 0);
+    uint8_t *room = co_buf_room(&s->out, LENGTH_BYTES + n);
+    if (room == NULL)
+        return co_fail(err, -ENOMEM, "no memory to send");
+    wire_put_u32(room, (uint32_t)n);
+    if (s->is_sealed)
+        crypto_secretstream_xchacha20poly1305_push(&s->push, room + LENGTH_BYTES, NULL, frame, len,
+                                                   NULL, 0, 0);
+    else
+        memcpy(room + LENGTH_BYTES, frame, len);
+    co_buf_added(&s->out, LENGTH_BYTES + n);
+    return 0;
+}
+
+/* --- Both ends --- */
+
+int seal_is_greeting(const uint8_t *bytes, size_t len)
+{
+    size_t n = len < sizeof magic ? len : sizeof magic;
+    if (memcmp(bytes, magic, n) != 0)
+        return 0;
+    return n == sizeof magic ? 1 : -EAGAIN;
+}
+
+static int take(struct seal *s, const uint8_t *bytes, size_t len, size_t *ret_used,
+                const uint8_t **ret_frame, size_t *ret_frame_len, struct co_error *err)
+{
+    switch (s->phase) {
+    case AWAITS_GREETING:
+        return take_greeting(s, bytes, len, ret_used, err);
+    case AWAITS_ANSWER:
+        return take_answer(s, bytes, len, ret_used, err);
+    case AWAITS_PROOF:
+        return take_proof(s, bytes, len, ret_used, err);
+    case OPEN:
+        return take_frame(s, bytes, len, ret_used, ret_frame, ret_frame_len, err);
+    default:
+        return co_fail(err, -EPROTO, "the connection is broken");
+    }
+}
+
+int seal_feed(struct seal *s, const uint8_t *bytes, size_t len, size_t *ret_used,
+              const uint8_t **ret_frame, size_t *ret_frame_len, struct co_error *err)
+{
+    int rc = SEAL_MORE;
+    size_t n = 1;
+    *ret_used = 0;
+    while (rc == SEAL_MORE && n > 0 && *ret_used < len) { /* what is behind a greeting, too */
+        n = 0;
+        rc = take(s, bytes + *ret_used, len - *ret_used, &n, ret_frame, ret_frame_len, err);
+        *ret_used += n;
+    }
+    s->is_mid_frame = rc == SEAL_MORE && *ret_used < len;
+    if (rc < 0)
+        s->phase = BROKEN;
+    return rc;
+}
+
+struct co_buf *seal_output(struct seal *s)
+{
+    return &s->out;
+}
+
+bool seal_is_sealed(const struct seal *s)
+{
+    return s->is_sealed;
+}
+
+uint8_t seal_version(const struct seal *s)
+{
+    return s->version;
+}
+
+bool seal_is_mid_frame(const struct seal *s)
+{
+    return s->is_mid_frame || s->phase != OPEN;
+}
+
+co_define_auto(seal, seal_destroy)
+
+    static int create(uint8_t min_version, uint8_t max_version, struct seal **ret,
+                      struct co_error *err)
+{
+    if (sodium_init() < 0)
+        return co_fail(err, -ENOSYS, "libsodium does not work here");
+    struct seal *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return co_fail(err, -ENOMEM, "no memory for a connection");
+    s->min_version = min_version;
+    s->max_version = max_version;
+    *ret = s;
+    return 0;
+}
+
+int seal_create_node(const struct seal_key *key, uint8_t min_version, uint8_t max_version,
+                     struct seal **ret_seal, struct co_error *err)
+{
+    co_auto(seal) s = NULL;
+    int rc = create(min_version, max_version, &s, err);
+    if (rc < 0)
+        return rc;
+    s->is_node = true;
+    s->has_key = key != NULL;
+    s->phase = AWAITS_ANSWER;
+    if (key != NULL)
+        memcpy(s->secret, key->secret, sizeof s->secret);
+    rc = put_greeting(s, key, err);
+    if (rc == 0)
+        *ret_seal = co_take(&s);
+    return rc;
+}
+
+int seal_create_roster(const struct seal_key *keys, size_t n_keys, uint8_t min_version,
+                       uint8_t max_version, struct seal **ret_seal, struct co_error *err)
+{
+    struct seal *s = NULL;
+    int rc = create(min_version, max_version, &s, err);
+    if (rc < 0)
+        return rc;
+    s->keys = keys;
+    s->n_keys = n_keys;
+    *ret_seal = s;
+    return 0;
+}
+
+void seal_destroy(struct seal *s)
+{
+    if (s == NULL)
+        return;
+    co_buf_fini(&s->out);
+    co_buf_fini(&s->frame);
+    sodium_memzero(s, sizeof *s);
+    free(s);
+}

@@ -1,0 +1,231 @@
+#include "daemon_cli.h"
+
+#include "common/error.h"
+#include "common/parse.h"
+#include "rendezvous/net/address.h"
+#include "rendezvous/server/server.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define MIB ((uint64_t)1 << 20)
+#define GIB ((uint64_t)1 << 30)
+
+enum {
+    MOST_MAX_CLIENTS = 1000000,
+    MOST_MAX_JOBS = 65536,
+    MOST_MAX_NODES = 65536,
+    DEFAULT_MID_FRAME_MS = 30000,
+    MOST_MID_FRAME_MS = 86400000,
+    NODES_SHARE = 8, /* of the memory, besides, for nodes' messages */
+    VALUE_SHARE = 8, /* of the memory; half of that is for what is on its way, and a buffer may be
+                        twice as large as what it holds */
+};
+#define DEFAULT_MAX_MEMORY (2 * GIB)
+#define LEAST_MAX_MEMORY   (VALUE_SHARE * SERVER_MIN_VALUE_BYTES)
+#define MOST_MAX_MEMORY    (16384 * GIB)
+#define DEFAULT_MAX_VALUE  (64 * MIB)
+
+const struct co_option daemon_cli_table[] = {
+    {DAEMON_OPTION_BIND, 'b', "bind", "ADDR[:PORT]", .subject = "Listening",
+     .help = "Listen at this numeric address, [ADDR]:PORT of IPv6; several times for several. "
+             "0.0.0.0 is all of IPv4, [::] of both; port 0 is any free one, none is 29400. "
+             "Default: the sockets that LISTEN_FDS tells of, else 127.0.0.1:29400."},
+    {DAEMON_OPTION_PORT_FILE, 0, "port-file", "FILE",
+     .help = "Write the ports to FILE, a line for each address, once all of them listen; removed "
+             "at the end."},
+    {DAEMON_OPTION_ALLOW, 0, "allow", "ADDR[/BITS]",
+     .help = "Serve this address or network; several times for several. With a list, other "
+             "machines are refused. Without one all are served. Of this machine's processes "
+             "those of our own user are served in any case, others if the list has loopback "
+             "addresses."},
+
+    {DAEMON_OPTION_TOKEN_FILE, 0, "token-file", "FILE", .subject = "Jobs of ddprun",
+     .help = "What the nodes of jobs have to know, the same on all of them; default: DDP_TOKEN, "
+             "else ~/.config/ddprun/token. Without any, jobs are managed only where processes of "
+             "our own user alone can reach us: at loopback addresses, and without --allow."},
+    {DAEMON_OPTION_NO_JOBS, 0, "no-jobs", .help = "Manage no jobs: serve the store and HTTP only."},
+
+    {DAEMON_OPTION_MAX_MEMORY, 0, "max-memory", "SIZE", .subject = "Limits",
+     .help = "Half of it for keys and values, half for requests and replies on their way: 64M to "
+             "16384G. Default: 2G."},
+    {DAEMON_OPTION_MAX_VALUE, 0, "max-value", "SIZE",
+     .help = "The longest value in a request, 8M to an eighth of --max-memory, 1G at most. "
+             "Default: 64M, or that eighth."},
+    {DAEMON_OPTION_MAX_CLIENTS, 0, "max-clients", "N",
+     .help = "Clients of the store. Default: 65536, or as many as there may be open files."},
+    {DAEMON_OPTION_MAX_JOBS, 0, "max-jobs", "N", .help = "Jobs at a time. Default: 1024."},
+    {DAEMON_OPTION_MAX_NODES, 0, "max-nodes", "N",
+     .help = "Nodes of all jobs. Default: 65536, or half as many as there may be open files."},
+    {DAEMON_OPTION_MID_FRAME_TIMEOUT, 0, "mid-frame-timeout", "TIME",
+     .help = "A request or message that was begun must be complete after TIME: 30, 500ms. "
+             "Default: 30s."},
+
+    {DAEMON_OPTION_VERBOSE, 'v', "verbose", .subject = "Other",
+     .help = "Tell on stderr what is done."},
+    {DAEMON_OPTION_HELP, 'h', "help", .help = "Print this text."},
+    {DAEMON_OPTION_VERSION, 'V', "version", .help = "Print the version."},
+    {0},
+};
+
+static int add_bind(struct daemon_spec *spec, const struct co_option_found *found,
+                    struct co_error *err)
+{
+    if (spec->n_binds == DAEMON_MAX_BINDS)
+        return co_fail(err, -EINVAL, "%s: more than %d addresses", found->spelled,
+                       DAEMON_MAX_BINDS);
+    struct daemon_bind *b = &spec->binds[spec->n_binds];
+    struct sockaddr_storage address;
+    b->port = DAEMON_PORT;
+    int rc =
+        co_parse_endpoint(found->spelled, found->value, b->host, sizeof b->host, &b->port, err);
+    if (rc < 0)
+        return rc;
+    if (address_parse(b->host, b->port, &address) < 0)
+        return co_fail(err, -EINVAL,
+                       "%s '%.200s': '%s' is no numeric address, and names are not looked up",
+                       found->spelled, found->value, b->host);
+    spec->n_binds++;
+    return 0;
+}
+
+static int add_allowed(struct daemon_spec *spec, const struct co_option_found *found,
+                       struct co_error *err)
+{
+    if (allow_add(&spec->allow, found->value, err) < 0) {
+        co_fail_in(err, "%s", found->spelled);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static int set_number(const struct co_option_found *found, uint32_t max, uint32_t *ret,
+                      struct co_error *err)
+{
+    int64_t number;
+    int rc = co_parse_int(found->spelled, found->value, 1, max, &number, err);
+    if (rc == 0)
+        *ret = (uint32_t)number;
+    return rc;
+}
+
+static int set_timeout(struct daemon_spec *spec, const struct co_option_found *found,
+                       struct co_error *err)
+{
+    uint64_t ms;
+    int rc = co_parse_duration_ms(found->spelled, found->value, &ms, err);
+    if (rc == 0 && (ms == 0 || ms > MOST_MID_FRAME_MS))
+        return co_fail(err, -EINVAL, "%s '%.200s' is out of bounds: 1ms to 24h", found->spelled,
+                       found->value);
+    if (rc == 0)
+        spec->mid_frame_ms = ms;
+    return rc;
+}
+
+/* *max_memory and *max_value stay what they are unless this is their option. */
+static int read_option(struct daemon_spec *spec, const struct co_option_found *found,
+                       uint64_t *max_memory, uint64_t *max_value, enum daemon_wish *wish,
+                       struct co_error *err)
+{
+    switch ((enum daemon_option)found->option->id) {
+    case DAEMON_OPTION_BIND:
+        return add_bind(spec, found, err);
+    case DAEMON_OPTION_PORT_FILE:
+        spec->port_file = found->value;
+        return 0;
+    case DAEMON_OPTION_ALLOW:
+        return add_allowed(spec, found, err);
+    case DAEMON_OPTION_TOKEN_FILE:
+        spec->token_file = found->value;
+        return 0;
+    case DAEMON_OPTION_NO_JOBS:
+        spec->no_jobs = true;
+        return 0;
+    case DAEMON_OPTION_MAX_JOBS:
+        return set_number(found, MOST_MAX_JOBS, &spec->max_jobs, err);
+    case DAEMON_OPTION_MAX_NODES:
+        return set_number(found, MOST_MAX_NODES, &spec->max_nodes, err);
+    case DAEMON_OPTION_MAX_MEMORY:
+        return co_parse_size(found->spelled, found->value, LEAST_MAX_MEMORY, MOST_MAX_MEMORY,
+                             max_memory, err);
+    case DAEMON_OPTION_MAX_VALUE:
+        return co_parse_size(found->spelled, found->value, SERVER_MIN_VALUE_BYTES, GIB, max_value,
+                             err);
+    case DAEMON_OPTION_MAX_CLIENTS:
+        return set_number(found, MOST_MAX_CLIENTS, &spec->max_clients, err);
+    case DAEMON_OPTION_MID_FRAME_TIMEOUT:
+        return set_timeout(spec, found, err);
+    case DAEMON_OPTION_VERBOSE:
+        spec->verbose = true;
+        return 0;
+    case DAEMON_OPTION_HELP:
+        *wish = DAEMON_HELP;
+        return 0;
+    case DAEMON_OPTION_VERSION:
+        *wish = DAEMON_VERSION;
+        return 0;
+    }
+    return 0;
+}
+
+/* max_value   0: not given */
+static int share_memory(struct daemon_spec *spec, uint64_t max_memory, uint64_t max_value,
+                        struct co_error *err)
+{
+    uint64_t most = max_memory / VALUE_SHARE;
+    if (max_value > most)
+        return co_fail(err, -EINVAL,
+                       "--max-value is more than an eighth of --max-memory: give that at least "
+                       "%juM",
+                       (uintmax_t)((max_value * VALUE_SHARE + MIB - 1) / MIB));
+    if (max_value == 0)
+        max_value = most < DEFAULT_MAX_VALUE ? most : DEFAULT_MAX_VALUE;
+    spec->max_value_bytes = max_value;
+    spec->max_bytes = max_memory / 2;
+    spec->max_buffer_bytes = max_memory - spec->max_bytes;
+    spec->max_node_bytes = max_memory / NODES_SHARE;
+    return 0;
+}
+
+int daemon_cli_parse(int argc, char **argv, enum daemon_wish *ret_wish,
+                     struct daemon_spec *ret_spec, struct co_error *err)
+{
+    struct daemon_spec spec = {.mid_frame_ms = DEFAULT_MID_FRAME_MS};
+    uint64_t max_memory = DEFAULT_MAX_MEMORY, max_value = 0;
+    enum daemon_wish wish = DAEMON_RUN;
+    struct co_option_walk walk;
+    struct co_option_found found;
+    int rc;
+    co_options_start(&walk, daemon_cli_table, argc, argv);
+    while ((rc = co_options_next(&walk, &found, err)) > 0 && wish == DAEMON_RUN)
+        if (read_option(&spec, &found, &max_memory, &max_value, &wish, err) < 0)
+            return -EINVAL;
+    if (rc < 0)
+        return rc;
+    if (wish == DAEMON_RUN && walk.at < argc)
+        return co_fail(err, -EINVAL, "'%.200s' is no option, and there are no arguments",
+                       argv[walk.at]);
+    if (wish == DAEMON_RUN && share_memory(&spec, max_memory, max_value, err) < 0)
+        return -EINVAL;
+    *ret_wish = wish;
+    if (wish == DAEMON_RUN)
+        *ret_spec = spec;
+    return 0;
+}
+
+void daemon_cli_print_help(FILE *out)
+{
+    fputs("Usage: ddp-rendezvous [OPTION]...\n"
+          "Be the endpoint of ddprun's jobs, any number of them, each by its run id; and serve a\n"
+          "key-value store in the protocol of PyTorch's TCPStore, for torchrun's c10d rendezvous\n"
+          "and others; until a signal comes. On the same port HTTP GET /healthz, /metrics and\n"
+          "/status are answered.\n"
+          "\n",
+          out);
+    co_options_print_help(daemon_cli_table, out);
+    fputs("\n"
+          "Exit status: 0 stopped by SIGTERM, SIGINT or SIGHUP; 2 wrong usage; 69 an address\n"
+          "cannot be had; 70 it failed itself; 73 the port file cannot be written; 77 there is no\n"
+          "token, or it is not to be trusted. More in ddp-rendezvous(8).\n",
+          out);
+}

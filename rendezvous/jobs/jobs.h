@@ -1,0 +1,99 @@
+/* jobs.h - the jobs that a daemon knows: a roster for each run id, and the nodes' connections.
+ *
+ * The libuv shell around roster.h. Runs in ddp-rendezvous, where the first node that comes makes a
+ * job, and in the ddprun that is a job's endpoint, where there is that one job, one node of which
+ * is in this process. Says nothing itself: what is worth a line goes to on_note. */
+#ifndef DDP_RENDEZVOUS_JOBS_H
+#define DDP_RENDEZVOUS_JOBS_H
+
+#include "rendezvous/channel/control_conn.h"
+#include "rendezvous/channel/control_pipe.h"
+#include "rendezvous/membership/roster.h"
+
+struct co_error;
+struct jobs; /* opaque */
+struct seal_key;
+
+enum { JOBS_MAX_CONNS = 65536 };
+
+struct jobs_opts {
+    const struct seal_key *keys; /* tokens that are let in; borrowed. n_keys 0: all, in the clear */
+    size_t n_keys;
+    struct roster_limits limits;
+    uint32_t max_jobs;         /* 0: 1024; one more is refused */
+    uint32_t max_conns;        /* 0: JOBS_MAX_CONNS; one more is closed at once */
+    uint64_t max_buffer_bytes; /* of struct control_conn_host; 0: no common bound */
+    uint64_t mid_frame_ms;     /* of struct control_conn_host; 0: its own */
+
+    /* NULL: jobs are made by their first node. One that is over is kept for a minute, for who comes
+     * late, or until a node that knows of its end comes anew: then it begins once more. One that is
+     * not over is forgotten when no node is left. Not NULL: this is the only one, begun at once
+     * with these terms. */
+    const char *only_run_id;
+    const struct message_terms *terms;
+    const char *const *expected; /* see roster_create() */
+    size_t n_expected;
+    const struct roster_past
+        *past;           /* of only_run_id: what another roster has left (copied); NULL */
+    bool outlives_local; /* of only_run_id: another process goes on with the job when this one ends:
+                            the node in this process has a lease, and may leave, like any other */
+
+    /* A node was refused or its connection broke the protocol: who and why. At most once a
+     * second. */
+    void (*on_note)(void *arg, const char *text);
+    /* A job's state has changed; roster_change() says why. NULL: nobody cares */
+    void (*on_changed)(void *arg, const char *run_id, const struct roster *r,
+                       enum roster_state from);
+    /* A job has heard something, whether its state has changed or not. NULL: nobody cares */
+    void (*on_heard)(void *arg, const struct roster *r);
+    void *arg;
+};
+
+/* returns   0; -ENOMEM; -EINVAL (terms, limits) */
+int jobs_create(uv_loop_t *loop, const struct jobs_opts *opts, struct jobs **ret_jobs,
+                struct co_error *err);
+
+/* Take over a connected socket whose first bytes, lent, were those of a control connection. */
+void jobs_adopt(struct jobs *j, int fd, const uint8_t *bytes, size_t len);
+
+/* The node in this process; only with only_run_id. It has a link from jobs_local_up() to
+ * jobs_local_down(), or until the roster ends it, and may have another one afterwards.
+ *
+ * on_message   see control_pipe.h; m == NULL: the roster has ended the link
+ * returns      0, -ENOMEM */
+int jobs_local_up(struct jobs *j, control_pipe_take on_message, void *arg, struct co_error *err);
+void jobs_local_send(struct jobs *j, const struct message *m);
+void jobs_local_down(struct jobs *j); /* what was sent before still arrives */
+
+/* Feed the only job's roster what is neither from a node nor from the clock: CONFIRMED (of
+ * `generation`), DOUBT, CERTAIN. Not from within on_changed. */
+void jobs_tell(struct jobs *j, enum roster_input_type type, uint32_t generation);
+
+/* End the only job. Not from within on_changed. */
+void jobs_end(struct jobs *j, uint8_t exit_code, const char *text);
+
+/* Members of the only job, which is over, that have not been told: they are away. */
+uint32_t jobs_n_untold(const struct jobs *j);
+
+uint32_t jobs_n(const struct jobs *j);
+uint32_t jobs_n_conns(const struct jobs *j);
+
+struct jobs_figures {
+    uint32_t n_jobs, max_jobs;
+    uint32_t n_conns, max_conns;
+    uint64_t n_made;                           /* jobs so far */
+    uint64_t n_refused;                        /* what on_note was for, told or not */
+    uint64_t n_buffer_bytes, max_buffer_bytes; /* 0: no common bound */
+};
+void jobs_get_figures(const struct jobs *j, struct jobs_figures *ret);
+
+/* Visit all. */
+void jobs_each(const struct jobs *j,
+               void (*on_job)(void *arg, const char *run_id, const struct roster *r), void *arg);
+
+/* End all connections: what was sent on them still goes out, for CONTROL_CONN_LINGER_MS at most.
+ * Then everything is freed and on_closed (NULL allowed) called, from the loop. The jobs must not be
+ * used after this call. */
+void jobs_close(struct jobs *j, void (*on_closed)(void *arg), void *arg);
+
+#endif

@@ -1,0 +1,134 @@
+#include "jobs_page.h"
+
+#include "jobs.h"
+#include "rendezvous/server/page.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+struct jobs_print {
+    struct page page;
+    uint64_t n_items;
+
+    /* over all jobs */
+    uint32_t n_in[ROSTER_N_STATES];
+    uint64_t n_nodes;
+};
+
+/* --- JSON --- */
+
+/* Not a longer form than need be, no half of a pair, nothing beyond U+10FFFF. */
+static bool may_follow(uint8_t first, uint8_t second)
+{
+    uint8_t min = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+    uint8_t max = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+    return second >= min && second <= max;
+}
+
+/* How many bytes of UTF-8 are a character here; 0: none. */
+static size_t character_len(const char *text)
+{
+    uint8_t first = (uint8_t)text[0];
+    if (first < 0x80)
+        return 1;
+    if (first < 0xc2 || first > 0xf4 || !may_follow(first, (uint8_t)text[1]))
+        return 0;
+    size_t n = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+    for (size_t i = 2; i < n; i++)
+        if (((uint8_t)text[i] & 0xc0) != 0x80)
+            return 0;
+    return n;
+}
+
+/* A run id may be any bytes. */
+static void print_string(struct page *p, const char *text)
+{
+    page_append(p, "\"", 1);
+    while (*text != '\0') {
+        size_t n = character_len(text);
+        uint8_t c = (uint8_t)*text;
+        if (n == 0)
+            page_append(p, "?", 1);
+        else if (c < ' ' || c == '"' || c == '\\')
+            page_print(p, "\\u%04x", (unsigned)c);
+        else
+            page_append(p, text, n);
+        text += n > 0 ? n : 1;
+    }
+    page_append(p, "\"", 1);
+}
+
+static void print_number(struct page *p, const char *name, uint32_t number, uint32_t none)
+{
+    if (number == none)
+        page_print(p, ", \"%s\": null", name);
+    else
+        page_print(p, ", \"%s\": %" PRIu32, name, number);
+}
+
+static void print_job(void *arg, const char *run_id, const struct roster *r)
+{
+    struct jobs_print *jp = arg;
+    struct page *p = &jp->page;
+    const struct message_verdict *verdict = roster_get_verdict(r);
+    page_print(p, "%s\n  {\"id\": ", jp->n_items++ > 0 ? "," : "");
+    print_string(p, run_id);
+    page_print(p, ", \"state\": \"%s\"", roster_state_name(roster_get_state(r)));
+    print_number(p, "generation", roster_generation(r), MESSAGE_NO_GENERATION);
+    page_print(p, ", \"restarts\": %" PRIu32 ", \"nodes\": %" PRIu32, roster_n_restarts(r),
+               roster_n_nodes(r));
+    print_number(p, "exit_code", verdict != NULL ? verdict->exit_code : UINT32_MAX, UINT32_MAX);
+    page_print(p, ", \"why\": ");
+    print_string(p, roster_change(r));
+    page_print(p, "}");
+}
+
+int jobs_page_status(const struct jobs *j, struct co_buf *page)
+{
+    struct jobs_print jp = {.page.out = page};
+    struct page *p = &jp.page;
+    struct jobs_figures f;
+    jobs_get_figures(j, &f);
+    page_print(p,
+               ",\n \"nodes\": {\"connected\": %" PRIu32 ", \"limit\": %" PRIu32
+               ", \"refused\": %" PRIu64 "},\n \"jobs_limit\": %" PRIu32 ", \"jobs\": [",
+               f.n_conns, f.max_conns, f.n_refused, f.max_jobs);
+    jobs_each(j, print_job, &jp);
+    page_print(p, "]");
+    return p->rc;
+}
+
+/* --- Prometheus --- */
+
+static void count_job(void *arg, const char *run_id, const struct roster *r)
+{
+    struct jobs_print *jp = arg;
+    (void)run_id;
+    jp->n_in[roster_get_state(r)]++;
+    jp->n_nodes += roster_n_nodes(r);
+}
+
+int jobs_page_metrics(const struct jobs *j, struct co_buf *page)
+{
+    struct jobs_print jp = {.page.out = page};
+    struct page *p = &jp.page;
+    struct jobs_figures f;
+    jobs_get_figures(j, &f);
+    jobs_each(j, count_job, &jp);
+    page_metric_head(p, "jobs", "gauge", "Jobs by state.");
+    for (int state = 0; state < ROSTER_N_STATES; state++)
+        page_print(p, "ddp_rendezvous_jobs{state=\"%s\"} %" PRIu32 "\n",
+                   roster_state_name((enum roster_state)state), jp.n_in[state]);
+    page_metric(p, "jobs_limit", "gauge", "How many jobs may be.", f.max_jobs);
+    page_metric(p, "jobs_total", "counter", "Jobs that were begun.", f.n_made);
+    page_metric(p, "nodes", "gauge", "Nodes of all jobs.", jp.n_nodes);
+    page_metric(p, "node_connections", "gauge", "Connections of nodes.", f.n_conns);
+    page_metric(p, "node_connections_limit", "gauge", "How many there may be.", f.max_conns);
+    page_metric(p, "nodes_refused_total", "counter",
+                "Nodes refused, and connections of nodes that broke the protocol.", f.n_refused);
+    page_metric(p, "node_buffer_bytes", "gauge", "Memory of nodes' messages on their way.",
+                f.n_buffer_bytes);
+    page_metric(p, "node_buffer_bytes_limit", "gauge", "How much that may be; 0: no limit.",
+                f.max_buffer_bytes);
+    return p->rc;
+}

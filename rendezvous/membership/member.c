@@ -1,0 +1,556 @@
+/* member.c - the rules: the table of states, its conditions and deeds. What comes from outside is
+ * made into its events in member_input.c. */
+#include "member_state.h"
+
+#include "common/clock.h"
+#include "common/machine.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* --- Conditions --- */
+
+typedef bool condition(const struct member *m, const struct member_event *e);
+
+static bool always(const struct member *m, const struct member_event *e)
+{
+    (void)m;
+    (void)e;
+    return true;
+}
+
+static bool may_come_again(const struct member *m, const struct member_event *e)
+{
+    (void)m;
+    return e->message->refused.again;
+}
+
+static bool leads(const struct member *m, const struct member_event *e)
+{
+    (void)m;
+    return e->message->sealed.leads;
+}
+
+/* What waits on a slow link for longer than a lease is a place that may be gone already. */
+static bool has_no_lease(const struct member *m, const struct member_event *e)
+{
+    return lease_end_ms(&m->lease) <= e->now_ms;
+}
+
+static bool hangs(const struct member *m, const struct member_event *e)
+{
+    (void)m;
+    return e->input->hangs;
+}
+
+static bool knows_its_end(const struct member *m, const struct member_event *e)
+{
+    (void)e;
+    return m->knows_end;
+}
+
+static bool was_given_up(const struct member *m, const struct member_event *e)
+{
+    (void)e;
+    return m->was_given_up;
+}
+
+/* The roster has answered since: it never missed us. */
+static bool has_a_lease_again(const struct member *m, const struct member_event *e)
+{
+    return m->is_welcome && lease_end_ms(&m->lease) > e->now_ms;
+}
+
+static bool said_failed(const struct member *m, const struct member_event *e)
+{
+    (void)e;
+    return member_has_said(m, REPORT_FAILED);
+}
+
+static bool is_consequence(const struct member *m, const struct member_event *e)
+{
+    (void)m;
+    return e->input->consequence;
+}
+
+/* --- What a row does, and what entering a state does --- */
+
+typedef void deed(struct member *m, const struct member_event *e);
+
+static void nothing(struct member *m, const struct member_event *e)
+{
+    (void)m;
+    (void)e;
+}
+
+static void seek(struct member *m, const struct member_event *e)
+{
+    m->holds = m->keeps = m->kills = m->was_given_up = false;
+    m->n_reports = 0;
+    m->hello.n_local = m->n_ranks;
+    m->lease = (struct lease){0};
+    m->late_at_ms = e->now_ms + m->limits.start_timeout_ms;
+    member_seek(m, e->now_ms);
+}
+
+/* Drop the link, too: one more HELLO on it would not be answered. */
+static void come_again_later(struct member *m, const struct member_event *e)
+{
+    snprintf(m->link_text, sizeof m->link_text, "%s", e->message->refused.text);
+    member_drop_link(m);
+    m->connect_at_ms = e->now_ms + MEMBER_AGAIN_MS;
+}
+
+static void drop_link(struct member *m, const struct member_event *e)
+{
+    (void)e;
+    member_drop_link(m);
+}
+
+/* --- The generation --- */
+
+static void open_store(struct member *m, const struct member_event *e)
+{
+    (void)e;
+    m->orders.open_store = true;
+}
+
+static void start_ranks(struct member *m, const struct member_event *e)
+{
+    (void)e;
+    m->orders.start_ranks = true;
+}
+
+static void take_place(struct member *m, const struct member_event *e)
+{
+    m->place = (struct member_place){e->message->generation, e->message->sealed};
+    snprintf(m->host, sizeof m->host, "%s", e->message->sealed.host);
+    m->place.place.host = m->host;
+    m->hello.n_local = e->message->sealed.n_local;
+    m->holds = true;
+    m->keeps = false;
+    m->has_progress = false;
+    m->n_reports = 0;
+    m->stop_text[0] = '\0';
+}
+
+static void say_ready(struct member *m, const struct member_event *e)
+{
+    snprintf(m->host, sizeof m->host, "%s", e->input->host);
+    m->place.place.port = e->input->port;
+    m->place.place.agent_store = e->input->agent_store;
+    member_report(m, REPORT_READY);
+}
+
+static void say_failed(struct member *m, const struct member_event *e)
+{
+    const struct member_input *in = e->input;
+    snprintf(m->failed_text, sizeof m->failed_text, "%s", in->text);
+    m->failed = (struct message_failed){.rank = (uint32_t)in->rank,
+                                        .exit_code = (uint8_t)in->exit_code,
+                                        .final = in->final,
+                                        .progressed = in->progressed,
+                                        .consequence = in->consequence,
+                                        .mends = in->mends,
+                                        .text = m->failed_text};
+    m->why = MESSAGE_WHY_FAILURE;
+    member_report(m, REPORT_FAILED);
+}
+
+static void say_done(struct member *m, const struct member_event *e)
+{
+    (void)e;
+    member_report(m, REPORT_DONE);
+}
+
+static void say_yield(struct member *m, const struct member_event *e)
+{
+    (void)e;
+    member_report(m, REPORT_YIELD);
+}
+
+static void say_restart(struct member *m, const struct member_event *e)
+{
+    (void)e;
+    member_report(m, REPORT_RESTART);
+}
+
+static void tell_pending(struct member *m, const struct member_event *e)
+{
+    (void)e;
+    m->orders.tell_pending = true;
+}
+
+static void note_stop(struct member *m, const struct member_event *e)
+{
+    snprintf(m->stop_text, sizeof m->stop_text, "%s", e->message->stop.text);
+    m->why = e->message->stop.why;
+    m->stopped = m->place.generation;
+    member_report(m, REPORT_STOPPING);
+}
+
+/* Who asks for a restart wants other processes. */
+static void stop_ranks(struct member *m, const struct member_event *e)
+{
+    (void)e;
+    m->orders.stop_ranks = true;
+    m->orders.may_keep = !m->knows_end && m->why != MESSAGE_WHY_RESTART;
+    m->orders.why = m->why;
+}
+
+static void kill_ranks(struct member *m, const struct member_event *e)
+{
+    (void)e;
+    m->kills = true;
+    m->orders.kill_ranks = true;
+}
+
+/* The roster has no more to say to us. */
+static void kill_unlinked(struct member *m, const struct member_event *e)
+{
+    member_drop_link(m);
+    kill_ranks(m, e);
+}
+
+static void say_no_part(struct member *m, uint32_t n_next)
+{
+    m->holds = m->keeps = m->kills = false;
+    m->hello.n_local = n_next;
+    m->stopped = m->place.generation;
+    member_report(m, REPORT_STOPPED);
+}
+
+static void say_stopped(struct member *m, const struct member_event *e)
+{
+    (void)e;
+    say_no_part(m, m->n_ranks);
+}
+
+/* To the roster it is all the same, but for their number. */
+static void say_kept(struct member *m, const struct member_event *e)
+{
+    say_no_part(m, e->input->n_ranks);
+    m->keeps = true;
+}
+
+static void decline(struct member *m, const struct member_event *e)
+{
+    m->stopped = e->message->generation;
+    member_report(m, REPORT_STOPPED);
+}
+
+static void note_given_up(struct member *m, const struct member_event *e)
+{
+    (void)e;
+    m->was_given_up = true;
+    member_drop_link(m);
+}
+
+/* --- The end --- */
+
+static void end(struct member *m, const struct member_event *e)
+{
+    (void)e;
+    m->connect_at_ms = CO_NEVER_MS;
+    m->holds = m->keeps = false;
+    member_drop_link(m);
+    m->orders.ended = true;
+}
+
+/* Set it once: what came first is it. The text of `end` is copied. */
+static void set_end(struct member *m, struct member_end end, const char *text)
+{
+    if (m->knows_end)
+        return;
+    m->knows_end = true;
+    m->end = end;
+    snprintf(m->end_text, sizeof m->end_text, "%s", text);
+    snprintf(m->end_node, sizeof m->end_node, "%s", end.node != NULL ? end.node : "");
+    m->end.text = m->end_text;
+    m->end.node = m->end_node;
+}
+
+static void take_verdict(struct member *m, const struct member_event *e)
+{
+    const struct message_verdict *v = &e->message->verdict;
+    set_end(m,
+            (struct member_end){.exit_code = v->exit_code,
+                                .by_roster = true,
+                                .outcome = v->outcome,
+                                .rank = v->rank,
+                                .node = v->node},
+            v->text);
+    m->why = v->outcome == MESSAGE_RANK_FAILED ? MESSAGE_WHY_FAILURE : MESSAGE_WHY_LEAVE;
+    m->lease_is_off = true;
+}
+
+static void take_own_end(struct member *m, const struct member_event *e, enum member_report say)
+{
+    set_end(m,
+            (struct member_end){.exit_code = e->input->exit_code,
+                                .signal = e->input->signal,
+                                .outcome = MESSAGE_ENDED,
+                                .rank = MESSAGE_NO_RANK},
+            e->input->text);
+    m->why = MESSAGE_WHY_LEAVE;
+    member_report(m, say);
+}
+
+static void say_leave(struct member *m, const struct member_event *e)
+{
+    take_own_end(m, e, REPORT_LEAVE);
+}
+
+static void say_end(struct member *m, const struct member_event *e)
+{
+    take_own_end(m, e, REPORT_END);
+}
+
+static void end_by_refusal(struct member *m, const struct member_event *e)
+{
+    set_end(m,
+            (struct member_end){.exit_code = MEMBER_EXIT_CONFIG,
+                                .outcome = MESSAGE_MISSING,
+                                .rank = MESSAGE_NO_RANK},
+            e->message->refused.text);
+}
+
+static void end_by_link(struct member *m, const struct member_event *e)
+{
+    set_end(m,
+            (struct member_end){.exit_code = e->input->exit_code,
+                                .outcome = MESSAGE_MISSING,
+                                .rank = MESSAGE_NO_RANK},
+            e->input->text);
+}
+
+static void end_late(struct member *m, const struct member_event *e)
+{
+    char text[MESSAGE_TEXT_BYTES];
+    (void)e;
+    snprintf(text, sizeof text, "cannot join at %s for %" PRIu64 " s: %s", m->daemon,
+             m->limits.start_timeout_ms / 1000,
+             m->link_text[0] != '\0' ? m->link_text : "no answer");
+    set_end(m,
+            (struct member_end){.exit_code = MEMBER_EXIT_MISSING,
+                                .outcome = MESSAGE_MISSING,
+                                .rank = MESSAGE_NO_RANK},
+            text);
+}
+
+static void end_without_lease(struct member *m, const struct member_event *e)
+{
+    char text[MESSAGE_TEXT_BYTES];
+    snprintf(text, sizeof text, "lost the daemon at %s: %s; nothing heard of it for %" PRIu64 " ms",
+             m->daemon, m->is_linked ? "it is silent" : m->link_text, e->now_ms - m->heard_ms);
+    set_end(m,
+            (struct member_end){.exit_code = MEMBER_EXIT_TOO_FEW,
+                                .outcome = MESSAGE_TOO_FEW,
+                                .rank = MESSAGE_NO_RANK},
+            text);
+}
+
+/* Something of ours hangs in the kernel: this node is of no use to the job any more. */
+static void leave_hanging(struct member *m, const struct member_event *e)
+{
+    (void)e;
+    set_end(m,
+            (struct member_end){.exit_code = MEMBER_EXIT_INTERNAL,
+                                .outcome = MESSAGE_ENDED,
+                                .rank = MESSAGE_NO_RANK},
+            "processes of this node outlived SIGKILL");
+    member_report(m, REPORT_LEAVE);
+}
+
+/* --- The table: read from the top, the first row that fits is it --- */
+
+struct row {
+    struct co_machine_row at;
+    condition *only_if;
+    deed *does;
+};
+
+#define ROW(in, on, only_if, does, then)                                                           \
+    {                                                                                              \
+        {MEMBER_##in, MEMBER_EV_##on, MEMBER_##then, #only_if, #does}, only_if, does               \
+    }
+
+/* clang-format off */
+static const struct row rows[] = {
+    /*  in        on           only if            does               then     */
+    ROW(SEEKING,  WELCOME,     always,            nothing,           WAITING),
+    ROW(SEEKING,  REFUSED,     may_come_again,    come_again_later,  SEEKING),
+    ROW(SEEKING,  REFUSED,     always,            end_by_refusal,    ENDED),
+    ROW(SEEKING,  VERDICT,     always,            take_verdict,      ENDED),
+    ROW(SEEKING,  LINK_LOST,   always,            end_by_link,       ENDED),
+    ROW(SEEKING,  LATE,        always,            end_late,          ENDED),
+    ROW(SEEKING,  LEAVE,       always,            say_leave,         ENDED),
+    ROW(SEEKING,  END_JOB,     always,            say_end,           ENDED),
+
+    ROW(WAITING,  WELCOME,     always,            nothing,           WAITING),
+    ROW(WAITING,  REFUSED,     may_come_again,    drop_link,         SEEKING),
+    ROW(WAITING,  REFUSED,     always,            end_by_refusal,    ENDED),
+    ROW(WAITING,  SEALED,      has_no_lease,      decline,           WAITING),
+    ROW(WAITING,  SEALED,      leads,             take_place,        LEADING),
+    ROW(WAITING,  SEALED,      always,            take_place,        RUNNING),
+    ROW(WAITING,  VERDICT,     always,            take_verdict,      ENDED),
+    ROW(WAITING,  LEAVE,       always,            say_leave,         ENDED),
+    ROW(WAITING,  END_JOB,     always,            say_end,           ENDED),
+    ROW(WAITING,  LAPSED,      always,            end_without_lease, ENDED),
+
+    ROW(KEEPING,  WELCOME,     always,            nothing,           KEEPING),
+    ROW(KEEPING,  REFUSED,     always,            note_given_up,     KILLING),
+    ROW(KEEPING,  SEALED,      has_no_lease,      decline,           KEEPING),
+    ROW(KEEPING,  SEALED,      leads,             take_place,        LEADING),
+    ROW(KEEPING,  SEALED,      always,            take_place,        RUNNING),
+    ROW(KEEPING,  RANKS_KEPT,  always,            say_kept,          KEEPING),
+    ROW(KEEPING,  VERDICT,     always,            take_verdict,      ENDING),
+    ROW(KEEPING,  LEAVE,       always,            say_leave,         ENDING),
+    ROW(KEEPING,  END_JOB,     always,            say_end,           ENDING),
+    ROW(KEEPING,  LAPSED,      always,            nothing,           KILLING),
+
+    ROW(LEADING,  WELCOME,     always,            nothing,           LEADING),
+    ROW(LEADING,  REFUSED,     always,            note_given_up,     KILLING),
+    ROW(LEADING,  STORE_OPEN,  always,            say_ready,         RUNNING),
+    ROW(LEADING,  RANK_FAILED, always,            say_failed,        STOPPING),
+    ROW(LEADING,  STOP,        always,            note_stop,         STOPPING),
+    ROW(LEADING,  VERDICT,     always,            take_verdict,      ENDING),
+    ROW(LEADING,  LEAVE,       always,            say_leave,         ENDING),
+    ROW(LEADING,  END_JOB,     always,            say_end,           ENDING),
+    ROW(LEADING,  LAPSED,      always,            nothing,           KILLING),
+
+    ROW(RUNNING,  WELCOME,     always,            nothing,           RUNNING),
+    ROW(RUNNING,  REFUSED,     always,            note_given_up,     KILLING),
+    ROW(RUNNING,  RANK_FAILED, always,            say_failed,        STOPPING),
+    ROW(RUNNING,  RANKS_DONE,  always,            say_done,          RUNNING),
+    ROW(RUNNING,  RANKS_GONE,  always,            say_stopped,       WAITING),
+    ROW(RUNNING,  PENDING,     always,            tell_pending,      RUNNING),
+    ROW(RUNNING,  YIELDED,     always,            say_yield,         RUNNING),
+    ROW(RUNNING,  RESTART,     always,            say_restart,       RUNNING),
+    ROW(RUNNING,  STOP,        always,            note_stop,         STOPPING),
+    ROW(RUNNING,  VERDICT,     always,            take_verdict,      ENDING),
+    ROW(RUNNING,  LEAVE,       always,            say_leave,         ENDING),
+    ROW(RUNNING,  END_JOB,     always,            say_end,           ENDING),
+    ROW(RUNNING,  LAPSED,      always,            nothing,           KILLING),
+
+    ROW(STOPPING, WELCOME,     always,            nothing,           STOPPING),
+    ROW(STOPPING, REFUSED,     always,            note_given_up,     KILLING),
+    ROW(STOPPING, STOP,        always,            note_stop,         STOPPING),
+    ROW(STOPPING, RANK_FAILED, said_failed,       say_failed,        STOPPING),
+    ROW(STOPPING, RANK_FAILED, is_consequence,    nothing,           STOPPING),
+    ROW(STOPPING, RANK_FAILED, always,            say_failed,        STOPPING),
+    ROW(STOPPING, RANKS_GONE,  hangs,             leave_hanging,     ENDED),
+    ROW(STOPPING, RANKS_GONE,  always,            say_stopped,       WAITING),
+    ROW(STOPPING, RANKS_KEPT,  always,            say_kept,          KEEPING),
+    ROW(STOPPING, VERDICT,     always,            take_verdict,      ENDING),
+    ROW(STOPPING, LEAVE,       always,            say_leave,         ENDING),
+    ROW(STOPPING, END_JOB,     always,            say_end,           ENDING),
+    ROW(STOPPING, LAPSED,      always,            nothing,           KILLING),
+
+    ROW(KILLING,  WELCOME,     always,            nothing,           KILLING),
+    ROW(KILLING,  REFUSED,     always,            note_given_up,     KILLING),
+    ROW(KILLING,  VERDICT,     always,            take_verdict,      KILLING),
+    ROW(KILLING,  LEAVE,       always,            say_leave,         KILLING),
+    ROW(KILLING,  END_JOB,     always,            say_end,           KILLING),
+    ROW(KILLING,  RANKS_GONE,  knows_its_end,     say_stopped,       ENDED),
+    ROW(KILLING,  RANKS_GONE,  hangs,             leave_hanging,     ENDED),
+    ROW(KILLING,  RANKS_GONE,  was_given_up,      nothing,           SEEKING),
+    ROW(KILLING,  RANKS_GONE,  has_a_lease_again, say_stopped,       WAITING),
+    ROW(KILLING,  RANKS_GONE,  always,            end_without_lease, ENDED),
+
+    ROW(ENDING,   WELCOME,     always,            nothing,           ENDING),
+    ROW(ENDING,   REFUSED,     always,            kill_unlinked,       ENDING),
+    ROW(ENDING,   STOP,        always,            note_stop,         ENDING),
+    ROW(ENDING,   VERDICT,     always,            take_verdict,      ENDING),
+    ROW(ENDING,   RANKS_GONE,  always,            say_stopped,       ENDED),
+    ROW(ENDING,   LAPSED,      always,            kill_ranks,        ENDING),
+};
+
+/* Pairs that cannot happen, or that mean nothing when they do. */
+static const struct co_machine_pair ignored[] = {
+#define IGNORE(in, on) {MEMBER_##in, MEMBER_EV_##on}
+    /* a link that cannot be had any more ends a job that runs by its lease, and no sooner */
+    IGNORE(WAITING, LINK_LOST), IGNORE(KEEPING, LINK_LOST), IGNORE(LEADING, LINK_LOST), IGNORE(RUNNING, LINK_LOST),
+    IGNORE(STOPPING, LINK_LOST), IGNORE(KILLING, LINK_LOST), IGNORE(ENDING, LINK_LOST),
+    /* only who seeks can be late, only who was found has a lease */
+    IGNORE(WAITING, LATE), IGNORE(KEEPING, LATE), IGNORE(LEADING, LATE), IGNORE(RUNNING, LATE), IGNORE(STOPPING, LATE),
+    IGNORE(KILLING, LATE), IGNORE(ENDING, LATE),
+    IGNORE(SEEKING, LAPSED), IGNORE(KILLING, LAPSED),
+    /* of a generation that this node has not, or has already */
+    IGNORE(SEEKING, SEALED), IGNORE(SEEKING, STOP), IGNORE(SEEKING, PENDING),
+    IGNORE(WAITING, STOP), IGNORE(WAITING, PENDING), IGNORE(KEEPING, STOP), IGNORE(KEEPING, PENDING),
+    IGNORE(LEADING, SEALED), IGNORE(RUNNING, SEALED), IGNORE(STOPPING, SEALED),
+    IGNORE(KILLING, SEALED), IGNORE(ENDING, SEALED),
+    /* there are no ranks */
+    IGNORE(SEEKING, STORE_OPEN), IGNORE(SEEKING, RANK_FAILED), IGNORE(SEEKING, RANKS_DONE),
+    IGNORE(SEEKING, RANKS_GONE), IGNORE(SEEKING, YIELDED),
+    IGNORE(WAITING, STORE_OPEN), IGNORE(WAITING, RANK_FAILED), IGNORE(WAITING, RANKS_DONE),
+    IGNORE(WAITING, RANKS_GONE), IGNORE(WAITING, YIELDED),
+    IGNORE(SEEKING, RANKS_KEPT), IGNORE(WAITING, RANKS_KEPT),
+    IGNORE(LEADING, RANKS_KEPT), IGNORE(LEADING, RANKS_DONE), IGNORE(LEADING, RANKS_GONE), IGNORE(LEADING, PENDING),
+    IGNORE(LEADING, YIELDED),
+    IGNORE(RUNNING, STORE_OPEN),
+    /* they take part in nothing, and how one of them ends is known when the next generation has
+     * begun */
+    IGNORE(KEEPING, STORE_OPEN), IGNORE(KEEPING, RANK_FAILED), IGNORE(KEEPING, RANKS_DONE),
+    IGNORE(KEEPING, RANKS_GONE), IGNORE(KEEPING, YIELDED),
+    /* kept is what was to be stopped, and only where a generation may follow */
+    IGNORE(RUNNING, RANKS_KEPT), IGNORE(KILLING, RANKS_KEPT), IGNORE(ENDING, RANKS_KEPT),
+    IGNORE(ENDED, RANKS_KEPT),
+    /* there is nothing to be started again, or it will be as it is */
+    IGNORE(SEEKING, RESTART), IGNORE(WAITING, RESTART), IGNORE(KEEPING, RESTART), IGNORE(LEADING, RESTART),
+    IGNORE(STOPPING, RESTART), IGNORE(KILLING, RESTART), IGNORE(ENDING, RESTART), IGNORE(ENDED, RESTART),
+    /* they are being stopped, how they end says nothing */
+    IGNORE(STOPPING, STORE_OPEN), IGNORE(STOPPING, RANKS_DONE), IGNORE(STOPPING, YIELDED),
+    IGNORE(STOPPING, PENDING),
+    IGNORE(KILLING, STORE_OPEN), IGNORE(KILLING, RANK_FAILED), IGNORE(KILLING, RANKS_DONE),
+    IGNORE(KILLING, YIELDED), IGNORE(KILLING, PENDING), IGNORE(KILLING, STOP),
+    IGNORE(ENDING, STORE_OPEN), IGNORE(ENDING, RANK_FAILED), IGNORE(ENDING, RANKS_DONE),
+    IGNORE(ENDING, YIELDED), IGNORE(ENDING, PENDING),
+    /* it ends already: a second signal is the supervisor's business */
+    IGNORE(ENDING, LEAVE), IGNORE(ENDING, END_JOB),
+    IGNORE(ENDED, LINK_LOST), IGNORE(ENDED, WELCOME), IGNORE(ENDED, REFUSED),
+    IGNORE(ENDED, SEALED), IGNORE(ENDED, STOP), IGNORE(ENDED, PENDING), IGNORE(ENDED, VERDICT),
+    IGNORE(ENDED, STORE_OPEN), IGNORE(ENDED, RANK_FAILED), IGNORE(ENDED, RANKS_DONE),
+    IGNORE(ENDED, RANKS_GONE), IGNORE(ENDED, YIELDED), IGNORE(ENDED, LEAVE),
+    IGNORE(ENDED, END_JOB), IGNORE(ENDED, LAPSED), IGNORE(ENDED, LATE),
+#undef IGNORE
+};
+/* clang-format on */
+
+static const struct co_machine_state states[] = {MEMBER_STATES(CO_MACHINE_STATE)};
+static deed *const entries[] = {MEMBER_STATES(CO_MACHINE_ENTRY)};
+static const char *const event_names[] = {MEMBER_EVENTS(CO_MACHINE_EVENT)};
+
+const struct co_machine member_machine =
+    CO_MACHINE("member", "rendezvous/membership/member.c", states, event_names, rows, ignored);
+
+/* The only place that writes the state. */
+static void enter(struct member *m, enum member_state state, const struct member_event *e)
+{
+    m->state = state;
+    entries[state](m, e);
+}
+
+void member_enter_first(struct member *m, uint64_t now_ms)
+{
+    enter(m, MEMBER_SEEKING, &(struct member_event){.type = MEMBER_EV_LATE, .now_ms = now_ms});
+}
+
+void member_apply(struct member *m, const struct member_event *e)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct row *row = &rows[i];
+        if (row->at.in != m->state || row->at.on != e->type || !row->only_if(m, e))
+            continue;
+        row->does(m, e);
+        if (row->at.then != m->state)
+            enter(m, row->at.then, e);
+        return;
+    }
+}
+
+const char *member_state_name(enum member_state state)
+{
+    return states[state].name;
+}

@@ -1,0 +1,710 @@
+/* roster.c - the rules: the table of states, its conditions and deeds. What comes from outside is
+ * made into its events in roster_input.c. */
+#include "roster_state.h"
+
+#include "common/clock.h"
+#include "common/machine.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define EXIT_MISSING 69
+#define EXIT_TOO_FEW 75
+
+_Static_assert(MESSAGE_MAX_STRIKES <= RESTART_MAX_STRIKES, "all of them are counted");
+
+/* Of the members; the others are lost. */
+static uint32_t n_left(const struct roster *r)
+{
+    return r->n_part[PART_UNTOLD] + roster_n_busy(r) + r->n_part[PART_STOPPED];
+}
+
+/* --- Conditions --- */
+
+typedef bool condition(const struct roster *r, const struct roster_event *e);
+
+static bool always(const struct roster *r, const struct roster_event *e)
+{
+    (void)r;
+    (void)e;
+    return true;
+}
+
+static bool makes_max(const struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    return r->n_here >= r->terms.max_nodes;
+}
+
+static bool makes_min(const struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    return r->n_here >= r->terms.min_nodes;
+}
+
+static bool under_min(const struct roster *r, const struct roster_event *e)
+{
+    return !makes_min(r, e);
+}
+
+/* All places are taken, or the job is about to end. */
+static bool has_no_place(const struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    return r->n_members >= r->terms.max_nodes || r->is_ending;
+}
+
+/* Not before all is certain again: what is ended now could not be followed by anything. */
+static bool lets_wait(const struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    return roster_lets_wait(r);
+}
+
+static bool is_unconfirmed(const struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    return !r->confirmed;
+}
+
+static bool at_checkpoint(const struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    return r->terms.scale_at == MESSAGE_SCALE_AT_CHECKPOINT;
+}
+
+static bool takes_the_roster_along(const struct roster *r, const struct roster_event *e)
+{
+    (void)r;
+    return e->who->local;
+}
+
+/* A spare, or one whose ranks are done and that has no store which others need. */
+static bool is_harmless(const struct roster *r, const struct roster_event *e)
+{
+    (void)r;
+    return e->who->part == PART_NONE || (e->who->done && !e->led);
+}
+
+static bool may_wait(const struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    return r->terms.min_nodes < r->terms.max_nodes || r->terms.max_restarts > 0;
+}
+
+/* Without this node too few are left, and nobody is waited for. */
+static bool leaves_too_few(const struct roster *r, const struct roster_event *e)
+{
+    return r->n_here + r->n_away < r->terms.min_nodes && !may_wait(r, e);
+}
+
+static bool all_done(const struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    return r->n_done == n_left(r);
+}
+
+static bool all_yielded(const struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    return r->pending && r->n_yielded == n_left(r) && !r->is_ending;
+}
+
+/* Those who waited for a checkpoint have gone again, or the job is about to end. */
+static bool lets_nobody_in(const struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    for (uint32_t i = 0; i < r->n_slots; i++) {
+        const struct roster_node *n = &r->nodes[i];
+        if (n->used && !n->leaves && n->part == PART_NONE)
+            return r->is_ending;
+    }
+    return true;
+}
+
+/* Each node that could have been the cause has been heard since. That of a consequence may be known
+ * only when all ranks have ended. */
+static bool believed_for_good(const struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    return r->cause.why == MESSAGE_WHY_FAILURE && r->cause.for_good &&
+           (r->cause.consequence ? roster_n_busy(r) : r->n_part[PART_TOLD]) == 0;
+}
+
+/* What the budget is asked about. A node that follows --restart-after-progress says itself whether
+ * there was some. */
+static struct restart_failure failure_of(const struct roster *r, const struct roster_event *e)
+{
+    return (struct restart_failure){.exit_code = e->message->failed.exit_code,
+                                    .begun_ms = r->begun_ms,
+                                    .now_ms = e->now_ms,
+                                    .progress = {.n_steps = e->message->failed.progressed}};
+}
+
+static bool is_for_good(const struct roster *r, const struct roster_event *e)
+{
+    const struct restart_failure failure = failure_of(r, e);
+    return e->message->failed.final || !restart_policy_allows(&r->budget, &failure);
+}
+
+/* The failed node is the only one that ran anything. Asked before it is noted. */
+static bool alone_for_good(const struct roster *r, const struct roster_event *e)
+{
+    return roster_n_busy(r) == 1 && !e->message->failed.consequence && is_for_good(r, e);
+}
+
+/* A failure that is a consequence is the cause only while nothing better is known. Of the others
+ * the first one is it, which only the node that told it may correct, and only while it can matter.
+ */
+static bool is_better(const struct roster *r, const struct roster_event *e)
+{
+    const struct roster_cause *c = &r->cause;
+    bool is_consequence = e->message->failed.consequence;
+    if (c->why != MESSAGE_WHY_FAILURE || c->charged)
+        return false;
+    return c->consequence == is_consequence ? c->node == e->slot : c->consequence;
+}
+
+/* And believed at once, since all have answered the STOP that another one's failure led to. */
+static bool is_better_for_good(const struct roster *r, const struct roster_event *e)
+{
+    return is_better(r, e) && !e->message->failed.consequence && is_for_good(r, e) &&
+           r->n_part[PART_TOLD] == 0;
+}
+
+/* Of the node's own ranks, for certain, and the job may go on: without the roster it cannot. */
+static bool is_for_its_node(const struct roster *r, const struct roster_event *e)
+{
+    const struct roster_cause *c = &r->cause;
+    return r->terms.exclude_after > 0 && c->why == MESSAGE_WHY_FAILURE && !c->struck &&
+           !c->consequence && c->node != ROSTER_NO_SLOT && !r->nodes[c->node].local &&
+           !believed_for_good(r, e);
+}
+
+/* The one that ends the generation, which has run until now. */
+static struct restart_failure failure_until(const struct roster *r, const struct roster_event *e)
+{
+    struct restart_failure failure = r->cause.failure;
+    failure.now_ms = e->now_ms;
+    return failure;
+}
+
+static bool must_pause(const struct roster *r, const struct roster_event *e)
+{
+    const struct restart_failure failure = failure_until(r, e);
+    return r->cause.why == MESSAGE_WHY_FAILURE && !r->cause.charged && !r->cause.mends &&
+           restart_policy_wait_ms(&r->budget, &failure) > 0;
+}
+
+/* --- What a row does, and what entering a state does --- */
+
+typedef void deed(struct roster *r, const struct roster_event *e);
+
+static void nothing(struct roster *r, const struct roster_event *e)
+{
+    (void)r;
+    (void)e;
+}
+
+__attribute__((format(printf, 2, 3))) static void explain(struct roster *r, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(r->change, sizeof r->change, format, args);
+    va_end(args);
+}
+
+/* The text is what explain() said. */
+static void set_verdict(struct roster *r, enum message_outcome outcome, int exit_code, int32_t rank,
+                        const char *node)
+{
+    snprintf(r->verdict_node, sizeof r->verdict_node, "%s", node);
+    snprintf(r->verdict_text, sizeof r->verdict_text, "%s", r->change);
+    r->verdict = (struct message_verdict){.outcome = outcome,
+                                          .exit_code = (uint8_t)exit_code,
+                                          .rank = rank,
+                                          .node = r->verdict_node,
+                                          .text = r->verdict_text};
+}
+
+static void explain_loss(struct roster *r, const struct roster_event *e)
+{
+    explain(r, e->type == ROSTER_EV_LEAVE ? "%s leaves: %s" : "lost %s: %s", e->who->name, e->text);
+}
+
+/* At the end of a generation what began its end was said before. */
+static void blame_loss(struct roster *r, const struct roster_event *e)
+{
+    if (e->who != NULL)
+        explain_loss(r, e);
+    size_t n = strlen(r->change);
+    snprintf(r->change + n, sizeof r->change - n,
+             "; %" PRIu32 " of at least %" PRIu32 " nodes are left", r->n_here + r->n_away,
+             r->terms.min_nodes);
+    set_verdict(r, MESSAGE_TOO_FEW, EXIT_TOO_FEW, MESSAGE_NO_RANK,
+                e->who != NULL ? e->who->name : "");
+}
+
+static void blame_host(struct roster *r, const struct roster_event *e)
+{
+    explain(r, "%s, where the nodes meet, leaves: %s", e->who->name, e->text);
+    set_verdict(r, MESSAGE_TOO_FEW, EXIT_TOO_FEW, MESSAGE_NO_RANK, e->who->name);
+}
+
+static void blame_missing(struct roster *r, const struct roster_event *e)
+{
+    bool first = r->generation == MESSAGE_NO_GENERATION;
+    (void)e;
+    explain(r, "%" PRIu32 " of at least %" PRIu32 " nodes are here after %" PRIu64 " s", r->n_here,
+            r->terms.min_nodes,
+            (first ? r->terms.start_timeout_ms : r->terms.rejoin_timeout_ms) / 1000);
+    set_verdict(r, first ? MESSAGE_MISSING : MESSAGE_TOO_FEW, first ? EXIT_MISSING : EXIT_TOO_FEW,
+                MESSAGE_NO_RANK, "");
+}
+
+static void blame_silence(struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    explain(r, "generation %" PRIu32 " could not begin: nobody has agreed to it for %" PRIu64 " s",
+            r->generation, r->limits.confirm_ms / 1000);
+    set_verdict(r, MESSAGE_TOO_FEW, EXIT_TOO_FEW, MESSAGE_NO_RANK, "");
+}
+
+static void take_verdict(struct roster *r, const struct roster_event *e)
+{
+    const struct message_verdict *v = &e->message->verdict;
+    explain(r, "%s", v->text);
+    set_verdict(r, MESSAGE_ENDED, v->exit_code, v->rank, e->who != NULL ? e->who->name : v->node);
+}
+
+static void praise(struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    explain(r, "all ranks ended well");
+    set_verdict(r, MESSAGE_WELL, 0, MESSAGE_NO_RANK, "");
+}
+
+/* The verdict was written as the failure was heard. */
+static void blame_rank(struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    explain(r, "%s", r->verdict_text);
+}
+
+static void set_cause(struct roster *r, enum message_why why)
+{
+    r->cause = (struct roster_cause){.why = why, .node = ROSTER_NO_SLOT};
+}
+
+static void note_join(struct roster *r, const struct roster_event *e)
+{
+    explain(r, "%s joins", e->who->name);
+    set_cause(r, MESSAGE_WHY_JOIN);
+}
+
+static void note_checkpoint(struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    explain(r, "the ranks have saved their state, others join");
+    set_cause(r, MESSAGE_WHY_JOIN);
+}
+
+static void note_no_checkpoint(struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    explain(r, "not all ranks have saved their state in %" PRIu64 " ms, others join",
+            r->terms.scale_timeout_ms);
+    set_cause(r, MESSAGE_WHY_JOIN);
+}
+
+static void let_wait(struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    r->join_waits = true;
+}
+
+/* Who comes next asks anew. */
+static void stop_asking(struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    r->pending = false;
+    r->deadline_ms = CO_NEVER_MS;
+}
+
+static void note_loss(struct roster *r, const struct roster_event *e)
+{
+    explain_loss(r, e);
+    set_cause(r, e->type == ROSTER_EV_LEAVE ? MESSAGE_WHY_LEAVE : MESSAGE_WHY_LOST);
+}
+
+/* Somebody wants it so: no failure, and no budget is asked. */
+static void note_restart(struct roster *r, const struct roster_event *e)
+{
+    explain(r, "a restart was asked for on %s", e->who->name);
+    set_cause(r, MESSAGE_WHY_RESTART);
+}
+
+static void note_gone_ranks(struct roster *r, const struct roster_event *e)
+{
+    explain(r, "the ranks on %s are gone", e->who->name);
+    set_cause(r, MESSAGE_WHY_ORDER);
+}
+
+/* To those whose ranks may run, and to those whose ranks have ended if `all`. */
+static void tell_cause(struct roster *r, bool all)
+{
+    snprintf(r->stop_text, sizeof r->stop_text, "%s", r->change);
+    for (uint32_t i = 0; i < r->n_slots; i++) {
+        enum roster_part part = r->nodes[i].part;
+        if (part == PART_TOLD || part == PART_HALTING || (all && part == PART_STOPPED))
+            roster_tell_stop(r, i);
+    }
+}
+
+/* Whose ranks were gone before it could answer the STOP was the cause of what looked like another
+ * one's failure. What was said of that one is told anew. */
+static bool was_the_cause(const struct roster *r, const struct roster_event *e)
+{
+    return r->cause.why == MESSAGE_WHY_FAILURE && !r->cause.charged && e->unheard;
+}
+
+static void note_late_loss(struct roster *r, const struct roster_event *e)
+{
+    if (!was_the_cause(r, e))
+        return;
+    note_loss(r, e);
+    tell_cause(r, true);
+}
+
+static void note_late_stop(struct roster *r, const struct roster_event *e)
+{
+    if (!was_the_cause(r, e))
+        return;
+    note_gone_ranks(r, e);
+    tell_cause(r, true);
+}
+
+/* Also what will be the verdict if no restart follows. Who says so need not be doubted: it
+ * halts. */
+static void note_failure(struct roster *r, const struct roster_event *e)
+{
+    const struct message_failed *f = &e->message->failed;
+    roster_set_part(r, e->slot, PART_HALTING);
+    explain(r, "rank %" PRIu32 " on %s: %s", f->rank, e->who->name, f->text);
+    set_cause(r, MESSAGE_WHY_FAILURE);
+    r->cause.node = e->slot;
+    r->cause.consequence = f->consequence;
+    r->cause.mends = f->mends;
+    r->cause.for_good = is_for_good(r, e);
+    r->cause.failure = failure_of(r, e);
+    set_verdict(r, MESSAGE_RANK_FAILED, f->exit_code, (int32_t)f->rank, e->who->name);
+}
+
+/* Nobody else could have been the cause, or has said so. */
+static void blame_alone(struct roster *r, const struct roster_event *e)
+{
+    note_failure(r, e);
+    blame_rank(r, e);
+}
+
+/* Whoever was told of a consequence hears what it was the consequence of. */
+static void correct_failure(struct roster *r, const struct roster_event *e)
+{
+    bool was_consequence = r->cause.consequence;
+    note_failure(r, e);
+    if (was_consequence && !r->cause.consequence)
+        tell_cause(r, true);
+}
+
+/* Of a generation whose store is open. */
+static void set_scale_deadline(struct roster *r)
+{
+    bool ends = r->pending && r->terms.scale_timeout_ms > 0;
+    r->deadline_ms = ends ? r->pending_since_ms + r->terms.scale_timeout_ms : CO_NEVER_MS;
+}
+
+static void ask_to_save(struct roster *r, const struct roster_event *e)
+{
+    if (r->pending)
+        return;
+    r->pending = true;
+    r->pending_since_ms = e->now_ms;
+    if (r->ready)
+        set_scale_deadline(r);
+    for (uint32_t i = 0; i < r->n_slots; i++)
+        if (r->nodes[i].part == PART_TOLD)
+            roster_tell_pending(r, i);
+}
+
+static void tell_others(struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    set_scale_deadline(r);
+    for (uint32_t i = 0; i < r->n_slots; i++) {
+        if (r->nodes[i].part != PART_UNTOLD)
+            continue;
+        roster_set_part(r, i, PART_TOLD);
+        roster_tell_place(r, i);
+    }
+    for (uint32_t i = 0; r->pending && i < r->n_slots; i++) /* the leader had no ranks to ask */
+        if (r->nodes[i].part == PART_TOLD)
+            roster_tell_pending(r, i);
+}
+
+static void charge(struct roster *r, const struct roster_event *e)
+{
+    if (r->cause.why != MESSAGE_WHY_FAILURE || r->cause.charged)
+        return;
+    const struct restart_failure failure = failure_until(r, e);
+    r->cause.charged = true;
+    if (r->cause.mends)
+        restart_policy_spend(&r->budget, &failure);
+    else
+        restart_policy_take(&r->budget, &failure);
+}
+
+static void add_exclusion(struct roster *r)
+{
+    const size_t n = strlen(r->change);
+    if (r->newly_excluded[0] != '\0')
+        snprintf(r->change + n, sizeof r->change - n, "; %s takes no part any more",
+                 r->newly_excluded);
+}
+
+/* Too many, and it is one node less, as if it had left. */
+static void count_for_its_node(struct roster *r, const struct roster_event *e)
+{
+    const uint32_t slot = r->cause.node;
+    struct roster_node *n = &r->nodes[slot];
+    r->cause.struck = true;
+    if (!restart_strikes_add(&n->strikes, r->terms.exclude_after, r->terms.exclude_window_ms,
+                             e->now_ms))
+        return;
+    const uint64_t link = n->link;
+    const struct roster_past_excluded *x =
+        roster_exclude(r, slot, (uint8_t)r->cause.failure.exit_code);
+    roster_tell_excluded(r, link, x);
+    memcpy(r->newly_excluded, x->name, sizeof r->newly_excluded);
+    add_exclusion(r);
+}
+
+static void pause_first(struct roster *r, const struct roster_event *e)
+{
+    const struct restart_failure failure = failure_until(r, e);
+    r->pause_until_ms = e->now_ms + restart_policy_wait_ms(&r->budget, &failure);
+    r->deadline_ms = r->pause_until_ms;
+    charge(r, e);
+}
+
+static void wait_for_others(struct roster *r, const struct roster_event *e)
+{
+    charge(r, e);
+    r->gather_deadline_ms = e->now_ms + r->terms.rejoin_timeout_ms;
+}
+
+static void begin_gathering(struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    roster_clear_places(r);
+    r->deadline_ms = r->gather_deadline_ms;
+}
+
+static void open_window(struct roster *r, const struct roster_event *e)
+{
+    r->deadline_ms = e->now_ms + r->terms.window_ms;
+}
+
+/* The generation may begin, with its leader. */
+static void tell_leader(struct roster *r, const struct roster_event *e)
+{
+    r->confirmed = true;
+    roster_set_part(r, r->leader, PART_TOLD);
+    roster_tell_leader(r);
+    r->deadline_ms = e->now_ms + r->limits.ready_ms;
+}
+
+static void give_ranks(struct roster *r, const struct roster_event *e)
+{
+    r->generation++; /* MESSAGE_NO_GENERATION + 1 is 0 */
+    r->confirmed = r->ready = r->pending = r->is_ending = r->join_waits = false;
+    r->begun_ms = e->now_ms;
+    r->pause_until_ms = 0;
+    set_cause(r, MESSAGE_WHY_JOIN);
+    roster_give_places(r);
+    r->deadline_ms = e->now_ms + r->limits.confirm_ms;
+    if (r->limits.confirm_ms == 0)
+        tell_leader(r, e);
+    explain(r, "generation %" PRIu32 ": %" PRIu32 " ranks on %" PRIu32 " nodes, rank 0 on %s",
+            r->generation, r->world_size, r->n_members, r->nodes[r->leader].name);
+    add_exclusion(r);
+}
+
+/* Those that were never told have nothing to stop. */
+static void stop_ranks(struct roster *r, const struct roster_event *e)
+{
+    r->deadline_ms = e->now_ms + r->stop_ms + r->limits.slack_ms;
+    r->newly_excluded[0] = '\0';
+    tell_cause(r, false);
+}
+
+static void say_goodbye(struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    r->deadline_ms = CO_NEVER_MS;
+    for (uint32_t i = 0; i < r->n_slots; i++)
+        if (r->nodes[i].used)
+            roster_tell_verdict(r, r->nodes[i].link);
+}
+
+/* --- The table: read from the top, the first row that fits is it --- */
+
+struct row {
+    struct co_machine_row at;
+    condition *only_if;
+    deed *does;
+};
+
+#define ROW(in, on, only_if, does, then)                                                           \
+    {                                                                                              \
+        {ROSTER_##in, ROSTER_EV_##on, ROSTER_##then, #only_if, #does}, only_if, does               \
+    }
+
+/* clang-format off */
+static const struct row rows[] = {
+    /*  in         on        only if                does             then     */
+    ROW(GATHERING, JOIN,     makes_max,             nothing,         RUNNING),
+    ROW(GATHERING, JOIN,     makes_min,             nothing,         OPEN),
+    ROW(GATHERING, JOIN,     always,                nothing,         GATHERING),
+    ROW(GATHERING, AWAY,     always,                nothing,         GATHERING),
+    ROW(GATHERING, LOST,     always,                nothing,         GATHERING),
+    ROW(GATHERING, LEAVE,    takes_the_roster_along, blame_host,     CLOSED),
+    ROW(GATHERING, LEAVE,    always,                nothing,         GATHERING),
+    ROW(GATHERING, TIME,     always,                blame_missing,   CLOSED),
+    ROW(GATHERING, END,      always,                take_verdict,    CLOSED),
+
+    ROW(OPEN,      JOIN,     makes_max,             nothing,         RUNNING),
+    ROW(OPEN,      JOIN,     always,                nothing,         OPEN),
+    ROW(OPEN,      AWAY,     under_min,             nothing,         GATHERING),
+    ROW(OPEN,      AWAY,     always,                nothing,         OPEN),
+    ROW(OPEN,      LOST,     under_min,             nothing,         GATHERING),
+    ROW(OPEN,      LOST,     always,                nothing,         OPEN),
+    ROW(OPEN,      LEAVE,    takes_the_roster_along, blame_host,     CLOSED),
+    ROW(OPEN,      LEAVE,    under_min,             nothing,         GATHERING),
+    ROW(OPEN,      LEAVE,    always,                nothing,         OPEN),
+    ROW(OPEN,      TIME,     always,                nothing,         RUNNING),
+    ROW(OPEN,      END,      always,                take_verdict,    CLOSED),
+
+    ROW(RUNNING,   JOIN,     has_no_place,          nothing,         RUNNING),
+    ROW(RUNNING,   JOIN,     lets_wait,             let_wait,        RUNNING),
+    ROW(RUNNING,   JOIN,     at_checkpoint,         ask_to_save,     RUNNING),
+    ROW(RUNNING,   JOIN,     always,                note_join,       STOPPING),
+    ROW(RUNNING,   AWAY,     always,                nothing,         RUNNING),
+    ROW(RUNNING,   LOST,     is_harmless,           nothing,         RUNNING),
+    ROW(RUNNING,   LOST,     leaves_too_few,        blame_loss,      CLOSED),
+    ROW(RUNNING,   LOST,     always,                note_loss,       STOPPING),
+    ROW(RUNNING,   LEAVE,    takes_the_roster_along, blame_host,     CLOSED),
+    ROW(RUNNING,   LEAVE,    is_harmless,           nothing,         RUNNING),
+    ROW(RUNNING,   LEAVE,    leaves_too_few,        blame_loss,      CLOSED),
+    ROW(RUNNING,   LEAVE,    always,                note_loss,       STOPPING),
+    ROW(RUNNING,   CONFIRMED, always,               tell_leader,     RUNNING),
+    ROW(RUNNING,   READY,    always,                tell_others,     RUNNING),
+    ROW(RUNNING,   FAILED,   alone_for_good,        blame_alone,     CLOSED),
+    ROW(RUNNING,   FAILED,   always,                note_failure,    STOPPING),
+    ROW(RUNNING,   DONE,     all_done,              praise,          CLOSED),
+    ROW(RUNNING,   DONE,     always,                nothing,         RUNNING),
+    ROW(RUNNING,   STOPPED,  always,                note_gone_ranks, STOPPING),
+    ROW(RUNNING,   YIELD,    all_yielded,           note_checkpoint, STOPPING),
+    ROW(RUNNING,   YIELD,    always,                nothing,         RUNNING),
+    ROW(RUNNING,   RESTART,  always,                note_restart,    STOPPING),
+    ROW(RUNNING,   TIME,     is_unconfirmed,        blame_silence,   CLOSED),
+    ROW(RUNNING,   TIME,     lets_nobody_in,        stop_asking,     RUNNING),
+    ROW(RUNNING,   TIME,     always,                note_no_checkpoint, STOPPING),
+    ROW(RUNNING,   END,      always,                take_verdict,    CLOSED),
+
+    ROW(STOPPING,  JOIN,     always,                nothing,         STOPPING),
+    ROW(STOPPING,  AWAY,     always,                nothing,         STOPPING),
+    ROW(STOPPING,  LOST,     always,                note_late_loss,  STOPPING),
+    ROW(STOPPING,  LEAVE,    takes_the_roster_along, blame_host,     CLOSED),
+    ROW(STOPPING,  LEAVE,    always,                note_late_loss,  STOPPING),
+    ROW(STOPPING,  FAILED,   is_better_for_good,    blame_alone,     CLOSED),
+    ROW(STOPPING,  FAILED,   is_better,             correct_failure, STOPPING),
+    ROW(STOPPING,  FAILED,   always,                nothing,         STOPPING),
+    ROW(STOPPING,  STOPPING, believed_for_good,     blame_rank,      CLOSED),
+    ROW(STOPPING,  STOPPING, always,                nothing,         STOPPING),
+    ROW(STOPPING,  STOPPED,  always,                note_late_stop,  STOPPING),
+    ROW(STOPPING,  FOUND,    is_for_its_node,       count_for_its_node, STOPPING),
+    ROW(STOPPING,  FOUND,    always,                nothing,         STOPPING),
+    ROW(STOPPING,  CLEAR,    believed_for_good,     blame_rank,      CLOSED), /* all failed at once */
+    ROW(STOPPING,  CLEAR,    must_pause,            pause_first,     STOPPING),
+    ROW(STOPPING,  CLEAR,    makes_min,             charge,          RUNNING),
+    ROW(STOPPING,  CLEAR,    may_wait,              wait_for_others, GATHERING),
+    ROW(STOPPING,  CLEAR,    always,                blame_loss,      CLOSED),
+    ROW(STOPPING,  END,      always,                take_verdict,    CLOSED),
+};
+
+/* Pairs that cannot happen, or that mean nothing when they do. */
+static const struct co_machine_pair ignored[] = {
+#define IGNORE(in, on) {ROSTER_##in, ROSTER_EV_##on}
+    /* there is no generation of which these could tell */
+    IGNORE(GATHERING, READY), IGNORE(GATHERING, FAILED), IGNORE(GATHERING, DONE),
+    IGNORE(GATHERING, STOPPING), IGNORE(GATHERING, STOPPED), IGNORE(GATHERING, YIELD),
+    IGNORE(GATHERING, RESTART),
+    IGNORE(OPEN, READY), IGNORE(OPEN, FAILED), IGNORE(OPEN, DONE),
+    IGNORE(OPEN, STOPPING), IGNORE(OPEN, STOPPED), IGNORE(OPEN, YIELD), IGNORE(OPEN, RESTART),
+    IGNORE(GATHERING, CONFIRMED), IGNORE(OPEN, CONFIRMED),
+    /* nothing was stopped */
+    IGNORE(GATHERING, CLEAR), IGNORE(OPEN, CLEAR), IGNORE(RUNNING, CLEAR),
+    IGNORE(GATHERING, FOUND), IGNORE(OPEN, FOUND), IGNORE(RUNNING, FOUND),
+    IGNORE(RUNNING, STOPPING),
+    /* what is over for a node that is late comes as LOST, what is over for all as CLEAR */
+    IGNORE(STOPPING, TIME),
+    /* the generation ends already, and what comes behind it begins anew */
+    IGNORE(STOPPING, CONFIRMED),
+    IGNORE(STOPPING, READY), IGNORE(STOPPING, DONE), IGNORE(STOPPING, YIELD),
+    IGNORE(STOPPING, RESTART),
+    /* the job is over */
+    IGNORE(CLOSED, JOIN), IGNORE(CLOSED, AWAY), IGNORE(CLOSED, LOST), IGNORE(CLOSED, LEAVE),
+    IGNORE(CLOSED, READY), IGNORE(CLOSED, FAILED), IGNORE(CLOSED, DONE), IGNORE(CLOSED, STOPPING),
+    IGNORE(CLOSED, STOPPED), IGNORE(CLOSED, YIELD), IGNORE(CLOSED, RESTART), IGNORE(CLOSED, FOUND),
+    IGNORE(CLOSED, CLEAR), IGNORE(CLOSED, TIME), IGNORE(CLOSED, END),
+    IGNORE(CLOSED, CONFIRMED),
+#undef IGNORE
+};
+/* clang-format on */
+
+static const struct co_machine_state states[] = {ROSTER_STATES(CO_MACHINE_STATE)};
+static deed *const entries[] = {ROSTER_STATES(CO_MACHINE_ENTRY)};
+static const char *const event_names[] = {ROSTER_EVENTS(CO_MACHINE_EVENT)};
+
+const struct co_machine roster_machine =
+    CO_MACHINE("roster", "rendezvous/membership/roster.c", states, event_names, rows, ignored);
+
+/* The only place that writes the state. */
+static void enter(struct roster *r, enum roster_state state, const struct roster_event *e)
+{
+    enum roster_state from = r->state;
+    r->state = state;
+    r->entered_ms = e->now_ms;
+    entries[state](r, e);
+    roster_tell_changed(r, from);
+}
+
+void roster_apply(struct roster *r, const struct roster_event *e)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct row *row = &rows[i];
+        if (row->at.in != r->state || row->at.on != e->type || !row->only_if(r, e))
+            continue;
+        row->does(r, e);
+        if (row->at.then != r->state)
+            enter(r, row->at.then, e);
+        return;
+    }
+}
+
+const char *roster_state_name(enum roster_state state)
+{
+    return states[state].name;
+}

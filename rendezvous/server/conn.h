@@ -1,0 +1,77 @@
+/* conn.h - one connection: libuv around a session.
+ *
+ * Bytes are read into a buffer that all connections share and parsed where they lie; only what is
+ * left of an incomplete request is kept. Replies gather until the loop's turn is over and go out in
+ * one write. A client whose replies pile up is not read from, nor is one that has had its share of
+ * a turn of the loop: those wait in a line of their own, in front of which everybody else goes.
+ *
+ * Where other protocols are served on the same port, the first bytes are looked at, and a
+ * connection that is not for the store is handed over; after them, and where there is only the
+ * store, that costs nothing. */
+#ifndef DDP_RENDEZVOUS_CONN_H
+#define DDP_RENDEZVOUS_CONN_H
+
+#include "protocol.h"
+#include "rendezvous/store/session.h"
+
+#include <uv.h>
+
+struct co_error;
+struct conn; /* opaque */
+
+enum { CONN_SCRATCH_BYTES = 256 << 10 };
+
+/* What the connections of a server share. Filled by the server, used by conn.c. */
+struct conn_host {
+    struct session_host sessions; /* on_output = conn_on_output */
+    uv_loop_t *loop;
+    uint8_t *scratch; /* CONN_SCRATCH_BYTES to read into */
+    uint64_t mid_frame_ms;
+    uint64_t max_buffer_bytes; /* what all connections together may hold unread and unsent */
+    uint64_t n_buffer_bytes;   /* what they do hold */
+    uint32_t n_conns;          /* those in mid-close, too */
+    uint32_t n_closing;        /* which are so many */
+    uint32_t n_clients;        /* those that turned out to be for the store, and are open */
+    uint32_t max_clients;      /* one more is dropped; 0: this is no store. Connections whose first
+                                  bytes have not come are the server's to bound */
+    struct conn *first;        /* of all that are open */
+    struct conn *first_unsent; /* of those that have something to send */
+    struct conn *first_late, *last_late; /* who had their share of a turn, oldest first */
+
+    /* A client was dropped for a reason of its own making. Must not close the server. */
+    void (*on_dropped)(struct conn_host *h, const char *text);
+    /* A connection is gone, and n_conns smaller. */
+    void (*on_gone)(struct conn_host *h);
+
+    /* A connection that is not for the store: takes its descriptor over, which the store's side has
+     * let go of. The bytes were read from it already, and are lent. NULL: all are for the store. */
+    void (*on_foreign)(struct conn_host *h, enum protocol protocol, int fd, const uint8_t *bytes,
+                       size_t len);
+};
+
+/* Take the next connection off the listener. It is not read from before conn_start().
+ *
+ * ret_conn   closes itself when its client goes, or conn_close()
+ * returns    0, -ENOMEM, -errno of accept */
+int conn_accept(struct conn_host *h, uv_stream_t *listener, struct conn **ret_conn);
+void conn_start(struct conn *c);
+
+const uv_tcp_t *conn_tcp(const struct conn *c);
+uint64_t conn_since_ms(const struct conn *c);       /* as uv_now(): it was accepted */
+const struct conn *conn_next(const struct conn *c); /* behind host->first; NULL: no more */
+
+/* Tell on_dropped why, naming the client, and close. */
+__attribute__((format(printf, 2, 3))) void conn_drop(struct conn *c, const char *format, ...);
+void conn_close(struct conn *c); /* again is fine, until on_gone */
+
+/* Send what has gathered; to be called once each turn of the loop, before it goes to sleep. */
+void conn_flush_all(struct conn_host *h);
+
+/* Go on with those who asked for more than their share of a turn (see session.h), a few of them, so
+ * that whoever asks for little need not wait for them; likewise once each turn. While there are
+ * any, h->first_late is not NULL, and the loop must not sleep. */
+void conn_serve_late(struct conn_host *h);
+
+void conn_on_output(struct session *s); /* for struct session_host */
+
+#endif

@@ -1,0 +1,175 @@
+/* The words for a hang, the JSON, and what is read of /proc. */
+#include "launcher/diagnosis/hang_json.h"
+#include "launcher/diagnosis/hang_proc.h"
+#include "launcher/diagnosis/hang_text.h"
+#include "launcher/supervisor/hang.h"
+#include "segments/call_kind.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct hang_finding missing(void)
+{
+    return (struct hang_finding){
+        .kind = HANG_MISSING,
+        .rank = 1,
+        .still_ms = 31000,
+        .n_waiting = 3,
+        .waiting = {0, 2, 3},
+        .waiting_ms = 30400,
+        .has_call = true,
+        .call = {.number = 812, .kind = CALL_ALL_REDUCE, .bytes = 4 << 20, .state = PROGRESS_WAITS},
+        .has_last = true,
+        .last = {.number = 811, .kind = CALL_BARRIER}};
+}
+
+static const char *text_of(const struct hang_finding *f)
+{
+    static char buf[HANG_TEXT_BYTES];
+    return hang_text(f, (struct rank_numbers){0}, buf);
+}
+
+START_TEST(a_missing_rank_is_named_with_the_call_and_who_waits)
+{
+    struct hang_finding f = missing();
+    ck_assert_str_eq(text_of(&f), "rank 1 is missing in all_reduce #812 (4 MiB, float32); ranks 0, "
+                                  "2 and 3 wait in it since 30 s; its own last call was barrier "
+                                  "#811");
+    f.is_stopped = true;
+    f.has_last = false;
+    f.n_waiting = 1;
+    f.waiting_ms = 1250;
+    ck_assert_str_eq(text_of(&f), "rank 1 is missing in all_reduce #812 (4 MiB, float32); rank 0 "
+                                  "waits in it since 1.2 s; it is stopped by a signal");
+    f.n_alike = 2;
+    f.n_waiting = 100;
+    ck_assert_ptr_nonnull(strstr(text_of(&f), "as 2 more are; ranks 0, 2, 3, 0,"));
+    ck_assert_ptr_nonnull(strstr(text_of(&f), " and 84 more wait in it"));
+}
+END_TEST
+
+START_TEST(ranks_are_named_by_their_numbers_in_the_job)
+{
+    char buf[HANG_TEXT_BYTES];
+    struct hang_finding f = missing();
+    ck_assert_ptr_nonnull(
+        strstr(hang_text(&f, (struct rank_numbers){.first = 8}, buf), "rank 9 is missing"));
+    ck_assert_ptr_nonnull(strstr(buf, "ranks 8, 10 and 11"));
+}
+END_TEST
+
+START_TEST(the_other_ways_to_hang_have_words_too)
+{
+    struct hang_finding f = missing();
+    f.kind = HANG_NOT_JOINED;
+    f.has_call = false;
+    ck_assert_str_eq(text_of(&f), "rank 1 has not joined the others; ranks 0, 2 and 3 wait for it "
+                                  "since 30 s");
+    f = missing();
+    f.kind = HANG_ALL_WAIT;
+    f.last.state = PROGRESS_WAITS;
+    ck_assert_str_eq(text_of(&f), "rank 1 waits elsewhere: all others wait in all_reduce #812 "
+                                  "(4 MiB, float32) since 31 s; it is in barrier #811");
+    f.last = f.call;
+    f.is_guess = true;
+    ck_assert_str_eq(text_of(&f), "all ranks wait in all_reduce #812 (4 MiB, float32) since 31 s; "
+                                  "which one is at fault cannot be told: rank 1 is taken");
+    f = (struct hang_finding){.kind = HANG_SILENT, .rank = 2, .is_odd = true, .still_ms = 700};
+    ck_assert_str_eq(text_of(&f), "nothing was heard of any rank for 0.7 s; rank 2 sleeps where no "
+                                  "other does");
+    f.is_odd = false;
+    f.is_stopped = true;
+    ck_assert_str_eq(text_of(&f), "nothing was heard of any rank for 0.7 s; rank 2 is stopped by a "
+                                  "signal");
+}
+END_TEST
+
+START_TEST(a_call_is_told_with_its_size_and_group)
+{
+    char buf[HANG_CALL_BYTES];
+    struct progress_call c = {.number = 3, .kind = CALL_BROADCAST, .dtype = 1, .bytes = 1000};
+    ck_assert_str_eq(hang_text_call(&c, buf), "broadcast #3 (1000 B, float64)");
+    c.bytes = 3 << 19;
+    c.group = 0x3fa;
+    ck_assert_str_eq(hang_text_call(&c, buf), "broadcast #3 (1.5 MiB, float64) of group 03fa");
+    c = (struct progress_call){
+        .number = UINT32_MAX, .kind = 63, .dtype = 31, .bytes = UINT64_MAX, .group = UINT16_MAX};
+    ck_assert_str_eq(hang_text_call(&c, buf), "? #4294967295 (16 EiB, ?) of group ffff");
+}
+END_TEST
+
+START_TEST(the_longest_text_fits)
+{
+    struct hang_finding f = missing();
+    f.n_waiting = 1000;
+    for (int i = 0; i < HANG_NAMED; i++)
+        f.waiting[i] = 1000000;
+    f.call = f.last = (struct progress_call){
+        .number = UINT32_MAX, .kind = 5, .dtype = 3, .bytes = UINT64_MAX, .group = UINT16_MAX};
+    f.n_alike = 1000;
+    f.is_stopped = true;
+    f.waiting_ms = UINT64_MAX;
+    ck_assert_ptr_nonnull(strstr(text_of(&f), "it is stopped by a signal"));
+}
+END_TEST
+
+START_TEST(programs_get_the_same_as_json)
+{
+    struct hang_finding f = missing();
+    json_t *json = hang_json_make(&f, (struct rank_numbers){.first = 10});
+    ck_assert_str_eq(json_string_value(json_object_get(json, "kind")), "missing");
+    ck_assert_int_eq(json_integer_value(json_array_get(json_object_get(json, "waiting"), 1)), 12);
+    json_t *call = json_object_get(json, "call");
+    ck_assert_str_eq(json_string_value(json_object_get(call, "op")), "all_reduce");
+    ck_assert_int_eq(json_integer_value(json_object_get(call, "bytes")), 4 << 20);
+    json_decref(json);
+    f.has_call = f.has_last = false;
+    json = hang_json_make(&f, (struct rank_numbers){0});
+    ck_assert(json_is_null(json_object_get(json, "call")));
+    json_decref(json);
+}
+END_TEST
+
+START_TEST(a_state_is_found_behind_any_name)
+{
+    ck_assert_int_eq(hang_proc_state("12 (any) S 1 2"), 'S');
+    ck_assert_int_eq(hang_proc_state("12 (a) R (b) T 1"), 'T');
+    ck_assert_int_eq(hang_proc_state(""), '?');
+    ck_assert_int_eq(hang_proc_state("12 (any)"), '?');
+    ck_assert_int_eq(hang_proc_state("12 (any) "), '?');
+}
+END_TEST
+
+START_TEST(this_process_runs)
+{
+    struct hang_proc p;
+    char text[96];
+    hang_proc_read(getpid(), &p);
+    ck_assert_int_eq(p.state, 'R');
+    ck_assert_str_eq(hang_proc_text(&p, text, sizeof text), "runs");
+    hang_proc_read(0, &p); /* there is no such process */
+    ck_assert_int_eq(p.state, '?');
+    p = (struct hang_proc){.state = 'S', .place = "futex_wait"};
+    ck_assert_str_eq(hang_proc_text(&p, text, sizeof text), "sleeps in futex_wait");
+    p.state = 'T';
+    ck_assert_str_eq(hang_proc_text(&p, text, sizeof text), "is stopped");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("hang_text");
+    TCase *tc = tcase_create("texts");
+    tcase_add_test(tc, a_missing_rank_is_named_with_the_call_and_who_waits);
+    tcase_add_test(tc, ranks_are_named_by_their_numbers_in_the_job);
+    tcase_add_test(tc, the_other_ways_to_hang_have_words_too);
+    tcase_add_test(tc, a_call_is_told_with_its_size_and_group);
+    tcase_add_test(tc, the_longest_text_fits);
+    tcase_add_test(tc, programs_get_the_same_as_json);
+    tcase_add_test(tc, a_state_is_found_behind_any_name);
+    tcase_add_test(tc, this_process_runs);
+    suite_add_tcase(suite, tc);
+    return run_suite(suite);
+}

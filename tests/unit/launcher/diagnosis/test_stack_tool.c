@@ -1,0 +1,167 @@
+/* A tool that looks at a rank: what it says, and that it ends. sh stands in for gdb. */
+#include "common/error.h"
+#include "launcher/diagnosis/stack_tool.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <uv.h>
+
+static uv_loop_t loop;
+static char said[4096];
+static int n_done;
+static bool was_late;
+
+static void on_done(void *arg, const char *text, bool timed_out)
+{
+    ck_assert_ptr_eq(arg, said);
+    snprintf(said, sizeof said, "%s", text);
+    was_late = timed_out;
+    n_done++;
+}
+
+static void set_up(void)
+{
+    n_done = 0;
+    said[0] = '\0';
+    ck_assert_int_eq(uv_loop_init(&loop), 0);
+}
+
+static void tear_down(void)
+{
+    uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(uv_loop_close(&loop), 0);
+    ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1); /* nothing of it is left */
+    ck_assert_int_eq(errno, ECHILD);
+}
+
+static struct stack_tool *begin(const char *path, const char *script, uint64_t timeout_ms)
+{
+    struct stack_tool *t = NULL;
+    struct co_error err = {0};
+    char *const argv[] = {"sh", "-c", (char *)script, NULL};
+    const struct stack_tool_opts opts = {.path = path,
+                                         .argv = argv,
+                                         .max_bytes = 64,
+                                         .timeout_ms = timeout_ms,
+                                         .on_done = on_done,
+                                         .arg = said};
+    ck_assert_msg(stack_tool_begin(&loop, &opts, &t, &err) == 0, "%s", err.text);
+    return t;
+}
+
+static void await_done(void)
+{
+    while (n_done == 0)
+        uv_run(&loop, UV_RUN_ONCE);
+    ck_assert_int_eq(n_done, 1);
+}
+
+START_TEST(what_it_says_is_kept)
+{
+    begin("/bin/sh", "echo one; echo two >&2; read x; echo \"<$x>\"", 60000);
+    await_done();
+    ck_assert_str_eq(said, "one\ntwo\n<>\n");
+    ck_assert(!was_late);
+}
+END_TEST
+
+START_TEST(no_more_of_it_is_kept_than_asked_for)
+{
+    begin("/bin/sh", "i=0; while [ $i -lt 20000 ]; do echo 0123456789; i=$((i + 1)); done", 60000);
+    await_done();
+    ck_assert_uint_eq(strlen(said), 64);
+}
+END_TEST
+
+START_TEST(one_that_does_not_end_is_killed_with_its_children)
+{
+    begin("/bin/sh", "trap '' TERM; echo begun; sleep 1000 & wait; sleep 1000", 300);
+    await_done();
+    ck_assert(was_late);
+}
+END_TEST
+
+START_TEST(a_child_that_holds_its_output_does_not_hold_us)
+{
+    begin("/bin/sh", "sleep 2 & echo said", 60000);
+    await_done();
+    ck_assert_str_eq(said, "said\n");
+    ck_assert(!was_late);
+}
+END_TEST
+
+START_TEST(signals_are_as_they_are_for_any_program)
+{
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    begin("/bin/sh", "kill -TERM $$; echo alive", 60000);
+    await_done();
+    ck_assert_str_eq(said, "");
+}
+END_TEST
+
+START_TEST(one_that_is_not_there_says_nothing)
+{
+    begin("/nowhere/gdb", "", 60000);
+    await_done();
+    ck_assert_str_eq(said, "");
+}
+END_TEST
+
+START_TEST(it_may_be_cancelled)
+{
+    stack_tool_cancel(begin("/bin/sh", "sleep 1000", 60000));
+    stack_tool_cancel(NULL);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(n_done, 0);
+}
+END_TEST
+
+START_TEST(whoever_cancels_it_does_not_wait_for_its_end)
+{
+    siginfo_t ended;
+    stack_tool_cancel(begin("/bin/sh", "sleep 1000", 60000));
+    ck_assert_int_eq(waitid(P_ALL, 0, &ended, WEXITED | WNOWAIT), 0); /* nobody has reaped it */
+    uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(n_done, 0);
+}
+END_TEST
+
+START_TEST(programs_are_found_by_the_path)
+{
+    setenv("PATH", "/nowhere::/bin", 1);
+    char *path = stack_tool_find("sh");
+    ck_assert_str_eq(path, "/bin/sh");
+    free(path);
+    ck_assert_ptr_null(stack_tool_find("no-such-program"));
+    unsetenv("PATH");
+    ck_assert_ptr_null(stack_tool_find("sh"));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("stack_tool");
+    TCase *tc = tcase_create("stack_tool");
+    tcase_set_timeout(tc, 120);
+    tcase_add_checked_fixture(tc, set_up, tear_down);
+    tcase_add_test(tc, what_it_says_is_kept);
+    tcase_add_test(tc, no_more_of_it_is_kept_than_asked_for);
+    tcase_add_test(tc, one_that_does_not_end_is_killed_with_its_children);
+    tcase_add_test(tc, a_child_that_holds_its_output_does_not_hold_us);
+    tcase_add_test(tc, signals_are_as_they_are_for_any_program);
+    tcase_add_test(tc, one_that_is_not_there_says_nothing);
+    tcase_add_test(tc, it_may_be_cancelled);
+    tcase_add_test(tc, whoever_cancels_it_does_not_wait_for_its_end);
+    tcase_add_test(tc, programs_are_found_by_the_path);
+    suite_add_tcase(suite, tc);
+    return run_suite(suite);
+}

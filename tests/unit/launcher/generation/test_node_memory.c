@@ -1,0 +1,194 @@
+/* The ranks' node sockets, over real ones. What the broker makes of them:
+ * segments/test_broker.c. */
+#include "launcher/generation/node_memory.h"
+
+#include "segments/control.h"
+#include "segments/node_socket.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <uv.h>
+
+static uv_loop_t loop;
+static struct node_memory *m;
+
+static void on_note(void *arg, const char *text)
+{
+    (void)arg;
+    ck_abort_msg("%s", text);
+}
+
+static void on_joined(void *arg, int rank, bool mends)
+{
+    (void)arg;
+    (void)mends;
+    ck_abort_msg("rank %d has not said hello", rank);
+}
+
+static void on_asked(void *arg, int rank)
+{
+    on_joined(arg, rank, false);
+}
+
+static void on_any_joined(void *arg, int rank, bool mends)
+{
+    (void)arg, (void)rank, (void)mends;
+}
+
+static int n_deaths;
+
+static void on_death(void *arg)
+{
+    (void)arg;
+    n_deaths++;
+}
+
+static void set_up(void)
+{
+    const struct node_memory_opts opts = {
+        .n_local = 2, .on_note = on_note, .on_joined = on_joined, .on_asked = on_asked};
+    ck_assert_int_eq(uv_loop_init(&loop), 0);
+    ck_assert_int_eq(node_memory_create(&loop, &opts, &m, NULL), 0);
+}
+
+/* Of a job whose ranks may outlive each other. */
+static void set_up_to_mend(void)
+{
+    const struct node_memory_opts opts = {.n_local = 2,
+                                          .mends = true,
+                                          .on_note = on_note,
+                                          .on_joined = on_any_joined,
+                                          .on_asked = on_asked,
+                                          .on_death = on_death};
+    n_deaths = 0;
+    ck_assert_int_eq(uv_loop_init(&loop), 0);
+    ck_assert_int_eq(node_memory_create(&loop, &opts, &m, NULL), 0);
+}
+
+static void tear_down(void)
+{
+    node_memory_close(m);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(uv_loop_close(&loop), 0);
+}
+
+static bool is_at_end(int fd)
+{
+    char byte;
+    return recv(fd, &byte, 1, MSG_DONTWAIT) == 0;
+}
+
+START_TEST(all_sockets_end_with_the_memory)
+{
+    int fds[2];
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(node_memory_add(m, i, &fds[i]), 0);
+    close(fds[0]); /* one is closed before, as its rank ends without a word */
+    uv_run(&loop, UV_RUN_NOWAIT);
+    ck_assert(!is_at_end(fds[1]));
+    close(fds[1]);
+}
+END_TEST
+
+/* A standby that was given the rank has died, or could not be told: another one takes it. */
+START_TEST(a_second_socket_of_a_rank_replaces_the_first)
+{
+    int first, second;
+    ck_assert_int_eq(node_memory_add(m, 1, &first), 0);
+    ck_assert_int_eq(node_memory_add(m, 1, &second), 0);
+    ck_assert(is_at_end(first));
+    ck_assert(!is_at_end(second));
+    close(first);
+    uv_run(&loop, UV_RUN_NOWAIT);
+    ck_assert(!is_at_end(second));
+    close(second);
+}
+END_TEST
+
+static void say(int sock, enum node_message_type type, unsigned local_rank, int fd)
+{
+    const struct node_message message = {.magic = NODE_SOCKET_MAGIC,
+                                         .version = NODE_SOCKET_VERSION,
+                                         .type = (uint16_t)type,
+                                         .local_rank = local_rank,
+                                         .n_local = 2,
+                                         .bytes = 4096,
+                                         .flags = NODE_MENDS};
+    ck_assert_int_eq(node_message_send(sock, &message, fd), 0);
+    uv_run(&loop, UV_RUN_NOWAIT);
+}
+
+/* returns the control segment, as the rank sees it */
+static struct control *join_as(int sock, unsigned local_rank)
+{
+    struct node_message answer;
+    struct control *c;
+    int fd = memfd_create("segment", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ck_assert_int_eq(ftruncate(fd, 4096), 0);
+    ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    say(sock, NODE_HELLO, local_rank, fd);
+    close(fd);
+    ck_assert_int_eq(node_message_receive(sock, &answer, &fd, NULL), 1);
+    ck_assert_int_eq(answer.type, NODE_CONTROL);
+    ck_assert_int_eq(control_map(fd, &c, NULL), 0);
+    close(fd);
+    return c;
+}
+
+START_TEST(a_death_that_ranks_know_of_is_told_once)
+{
+    int fds[2];
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(node_memory_add(m, i, &fds[i]), 0);
+    struct control *c = join_as(fds[0], 0);
+    say(fds[0], NODE_LOST, 0, -1); /* whatever that was, it was no death of this node */
+    ck_assert_int_eq(n_deaths, 0);
+    control_abort_set(c, (struct control_abort){.cause = CONTROL_RANK_DIED, .rank = 1});
+    say(fds[0], NODE_LOST, 0, -1);
+    say(fds[0], NODE_LOST, 0, -1);
+    ck_assert_int_eq(n_deaths, 1);
+    control_unmap(c);
+    close(fds[0]);
+    close(fds[1]);
+}
+END_TEST
+
+START_TEST(a_death_that_was_told_to_the_ranks_is_no_news)
+{
+    int fds[2];
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(node_memory_add(m, i, &fds[i]), 0);
+    struct control *c = join_as(fds[0], 0);
+    ck_assert_int_eq(node_memory_rank_gone(m, 1, SIGKILL), -1);
+    ck_assert_int_eq(control_abort_get(c).cause, CONTROL_RANK_DIED);
+    say(fds[0], NODE_LOST, 0, -1);
+    ck_assert_int_eq(n_deaths, 0);
+    control_unmap(c);
+    close(fds[0]);
+    close(fds[1]);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("node_memory");
+    TCase *t = tcase_create("sockets");
+    tcase_add_checked_fixture(t, set_up, tear_down);
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, all_sockets_end_with_the_memory);
+    tcase_add_test(t, a_second_socket_of_a_rank_replaces_the_first);
+    suite_add_tcase(suite, t);
+    t = tcase_create("deaths");
+    tcase_add_checked_fixture(t, set_up_to_mend, tear_down);
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, a_death_that_ranks_know_of_is_told_once);
+    tcase_add_test(t, a_death_that_was_told_to_the_ranks_is_no_news);
+    suite_add_tcase(suite, t);
+    return run_suite(suite);
+}

@@ -1,0 +1,220 @@
+/* Slurm's variables, as srun, sbatch and salloc of Slurm 22.05 set them, and bad ones. */
+#include "common/error.h"
+#include "launcher/hosts/slurm.h"
+#include "launcher/job/job_spec.h"
+#include "launcher/job/remote_spec.h"
+#include "launcher/options/cli.h"
+#include "tests/support/cli_words.h"
+#include "tests/support/fake_world.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <errno.h>
+#include <string.h>
+
+static struct fake_world fake;
+static struct cli_world world;
+static struct slurm s;
+static struct job_spec spec;
+static struct co_error err;
+static enum cli_wish wish;
+
+static void set_up(void)
+{
+    fake = fake_world_usual;
+    world = fake_world_make(&fake);
+    err = (struct co_error){0};
+}
+
+static void tear_down(void)
+{
+    slurm_fini(&s);
+    job_spec_fini(&spec);
+}
+
+static int look(const char *const *env)
+{
+    slurm_fini(&s);
+    err.text[0] = '\0';
+    fake.env = env;
+    return slurm_find(&world, &s, &err);
+}
+
+#define ENV(...) ((const char *const[]){"PATH=/usr/bin", __VA_ARGS__, NULL})
+#define JOB      "SLURM_JOB_ID=12", "SLURM_JOB_NODELIST=n[1-2]"
+#define STEP     JOB, "SLURM_STEP_ID=3", "SLURM_STEP_NODELIST=n[1-2]"
+
+static int parse(const char *const *env, const char *const *words)
+{
+    fake.env = env;
+    return cli_words_parse(words, &world, &wish, &spec, &err);
+}
+
+START_TEST(elsewhere_nothing_is_found)
+{
+    ck_assert_int_eq(look(ENV("SLURM_CONF=/etc/slurm.conf")), 0);
+    ck_assert_int_eq(s.kind, SLURM_NONE);
+}
+END_TEST
+
+START_TEST(counts_of_tasks_are_read)
+{
+    uint32_t n[4];
+    ck_assert_int_eq(slurm_read_counts("2(x3),1", n, 4), 0);
+    ck_assert(n[0] == 2 && n[1] == 2 && n[2] == 2 && n[3] == 1);
+    ck_assert_int_eq(slurm_read_counts("7", n, 1), 0);
+    ck_assert_uint_eq(n[0], 7);
+    static const char *const bad[] = {
+        "",       "2(x3)", "2(x5)", "0(x4)",  "2(x0),1",   "a",      "2,2,2,",
+        "2(x3,1", "2(x",   "2(y3)", "-1(x4)", "1,2,3,4,5", "2 (x4)", "99999999999999999999(x4)"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        ck_assert_msg(slurm_read_counts(bad[i], n, 4) == -EINVAL, "'%s'", bad[i]);
+}
+END_TEST
+
+START_TEST(a_task_on_each_node_is_a_node)
+{
+    ck_assert_int_eq(look(ENV(STEP, "SLURM_NODEID=1", "SLURM_STEP_TASKS_PER_NODE=1(x2)")), 0);
+    ck_assert_int_eq(s.kind, SLURM_NODE);
+    ck_assert_str_eq(s.seat.nodes, "2");
+    ck_assert_str_eq(s.seat.node_rank, "1");
+    ck_assert_str_eq(s.seat.name, "n2");
+    ck_assert_str_eq(s.seat.run_id, "slurm-12.3");
+    ck_assert_str_eq(s.seat.endpoint, "n1:21575");
+    ck_assert(!s.seat.has_roster);
+    ck_assert_int_eq(parse(ENV(STEP, "SLURM_NODEID=0", "SLURM_STEP_TASKS_PER_NODE=1(x2)"),
+                           (const char *[]){"ddprun", "-p", "4", "train.py", NULL}),
+                     0);
+    ck_assert(spec.world.guided && spec.world.max_nodes == 2 && spec.n_local == 4);
+    ck_assert_int_eq(spec.world.host, JOB_HOST_HERE);
+    ck_assert_int_eq(spec.world.node_rank, 0);
+    ck_assert_str_eq(spec.world.endpoint_host, "n1");
+}
+END_TEST
+
+START_TEST(one_node_needs_nobody)
+{
+    ck_assert_int_eq(look(ENV("SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_STEP_NODELIST=n7",
+                              "SLURM_NODEID=0", "SLURM_STEP_TASKS_PER_NODE=1")),
+                     0);
+    ck_assert_int_eq(s.kind, SLURM_NONE);
+    ck_assert_int_eq(look(ENV("SLURM_JOB_ID=12", "SLURM_JOB_NODELIST=n7", "SLURMD_NODENAME=n7")),
+                     0);
+    ck_assert_int_eq(s.kind, SLURM_NONE);
+}
+END_TEST
+
+START_TEST(several_tasks_on_a_node_are_ranks)
+{
+    ck_assert_int_eq(look(ENV(STEP, "SLURM_NODEID=1", "SLURM_STEP_TASKS_PER_NODE=2,1",
+                              "SLURM_PROCID=2", "SLURM_LOCALID=0", "SLURM_STEP_NUM_TASKS=3")),
+                     0);
+    ck_assert_int_eq(s.kind, SLURM_TASK);
+    ck_assert_uint_eq(s.task.rank, 2);
+    ck_assert_uint_eq(s.task.world_size, 3);
+    ck_assert_uint_eq(s.task.local_world_size, 1);
+    ck_assert_uint_eq(s.task.node_rank, 1);
+    ck_assert_str_eq(s.task.master_addr, "n1");
+    ck_assert_uint_eq(s.task.master_port, 21575);
+}
+END_TEST
+
+START_TEST(an_allocation_is_a_list_of_hosts)
+{
+    ck_assert_int_eq(look(ENV(JOB, "SLURM_TASKS_PER_NODE=1(x2)", "SLURMD_NODENAME=n1")), 0);
+    ck_assert_int_eq(s.kind, SLURM_ALLOCATION);
+    ck_assert_uint_eq(s.hosts.n, 2);
+    ck_assert_uint_eq(s.hosts.hosts[0].slots, 0);
+    ck_assert_int_eq(look(ENV(JOB, "SLURM_STEP_ID=4294967290", "SLURM_TASKS_PER_NODE=8,4")), 0);
+    ck_assert_int_eq(s.kind, SLURM_ALLOCATION);
+    ck_assert_uint_eq(s.hosts.hosts[0].slots, 8);
+    ck_assert_uint_eq(s.hosts.hosts[1].slots, 4);
+    ck_assert_int_eq(look(ENV("SLURM_JOB_ID=1", "SLURM_JOB_NODELIST=n7")), 0);
+    ck_assert_int_eq(s.kind, SLURM_ALLOCATION); /* salloc's shell is elsewhere, perhaps */
+    ck_assert_int_eq(
+        parse(ENV(JOB), (const char *[]){"ddprun", "-p", "2", "nowhere-here.py", NULL}), 0);
+    ck_assert(spec.remote != NULL && spec.remote->by_srun);
+    ck_assert_uint_eq(spec.remote->hosts.n, 2);
+    ck_assert_uint_eq(spec.remote->shares[1], 2);
+}
+END_TEST
+
+START_TEST(options_that_say_where_nodes_are_win)
+{
+    static const char *const words[][5] = {
+        {"ddprun", "--standalone", "train.py"},
+        {"ddprun", "--nnodes=1", "train.py"},
+        {"torchrun", "train.py"},
+    };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        ck_assert_msg(parse(ENV(JOB), words[i]) == 0, "%s", err.text);
+        ck_assert(spec.remote == NULL && !spec.world.guided);
+    }
+    ck_assert_int_eq(parse(ENV(JOB), (const char *[]){"ddprun", "-H", "a,b,c", "x", NULL}), 0);
+    ck_assert(!spec.remote->by_srun && spec.remote->hosts.n == 3);
+}
+END_TEST
+
+START_TEST(ranks_have_less_time_to_stop_than_slurm_gives_us)
+{
+    const char *words[] = {"ddprun", "--standalone", "train.py", NULL};
+    ck_assert_int_eq(parse(ENV(JOB), words), 0);
+    ck_assert_uint_eq(spec.grace_ms, 25000);
+    ck_assert_int_eq(parse(ENV("A=1"), words), 0);
+    ck_assert_uint_eq(spec.grace_ms, 30000);
+    words[0] = "torchrun";
+    ck_assert_int_eq(parse(ENV(JOB), words), 0);
+    ck_assert_uint_eq(spec.grace_ms, 30000);
+}
+END_TEST
+
+START_TEST(what_slurm_does_not_say_is_not_made_up)
+{
+    static const struct {
+        const char *const env[9];
+        const char *text;
+    } cases[] = {
+        {{"SLURM_JOB_ID=12"},
+         "this is a job of Slurm, but SLURM_JOB_NODELIST is not set: --nnodes 1 starts ranks here "
+         "and nowhere else"},
+        {{"SLURM_JOB_ID=x"}, "SLURM_JOB_ID 'x' is not a number"},
+        {{JOB, "SLURM_TASKS_PER_NODE=2(x3)"},
+         "SLURM_TASKS_PER_NODE '2(x3)' is no list of tasks for 2 nodes"},
+        {{"SLURM_JOB_ID=12", "SLURM_JOB_NODELIST=n[1-"}, "SLURM_JOB_NODELIST: '[1-' lacks a ']'"},
+        {{STEP},
+         "this is a job of Slurm, but SLURM_NODEID is not set: --nnodes 1 starts ranks here and "
+         "nowhere else"},
+        {{STEP, "SLURM_NODEID=2"}, "SLURM_NODEID 2, and SLURM_STEP_NODELIST has 2 nodes"},
+        {{STEP, "SLURM_NODEID=1", "SLURM_STEP_TASKS_PER_NODE=1"},
+         "SLURM_STEP_TASKS_PER_NODE '1' is no list of tasks for 2 nodes"},
+        {{STEP, "SLURM_NODEID=1", "SLURM_STEP_TASKS_PER_NODE=2(x2)", "SLURM_PROCID=4",
+          "SLURM_LOCALID=0", "SLURM_STEP_NUM_TASKS=4"},
+         "SLURM_PROCID 4, SLURM_LOCALID 0 and SLURM_STEP_NUM_TASKS 4 contradict "
+         "SLURM_STEP_TASKS_PER_NODE"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *env[12] = {0};
+        memcpy(env, cases[i].env, sizeof cases[i].env);
+        ck_assert_int_eq(look(env), -EINVAL);
+        ck_assert_str_eq(err.text, cases[i].text);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("slurm");
+    TCase *c = tcase_create("slurm");
+    tcase_add_checked_fixture(c, set_up, tear_down);
+    tcase_add_test(c, elsewhere_nothing_is_found);
+    tcase_add_test(c, counts_of_tasks_are_read);
+    tcase_add_test(c, a_task_on_each_node_is_a_node);
+    tcase_add_test(c, one_node_needs_nobody);
+    tcase_add_test(c, several_tasks_on_a_node_are_ranks);
+    tcase_add_test(c, an_allocation_is_a_list_of_hosts);
+    tcase_add_test(c, options_that_say_where_nodes_are_win);
+    tcase_add_test(c, ranks_have_less_time_to_stop_than_slurm_gives_us);
+    tcase_add_test(c, what_slurm_does_not_say_is_not_made_up);
+    suite_add_tcase(suite, c);
+    return run_suite(suite);
+}

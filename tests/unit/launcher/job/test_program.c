@@ -1,0 +1,443 @@
+/* What is executed, decided in a world that is a test double; and why execve failed, with real
+ * files that it really refuses. */
+#include "common/error.h"
+#include "launcher/job/job_spec.h"
+#include "launcher/job/program.h"
+#include "tests/support/fake_world.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static struct fake_world fake;
+static struct job_spec spec;
+static struct co_error err;
+
+static void set_up(void)
+{
+    fake = fake_world_usual;
+}
+
+static void tear_down(void)
+{
+    job_spec_fini(&spec);
+}
+
+/* "path: argv[0] argv[1] ... (shown)", or "CODE text" */
+static const char *make_of(enum program_rule rule, char *const *words)
+{
+    static char text[4096];
+    struct cli_world world = fake_world_make(&fake);
+    job_spec_fini(&spec);
+    int rc = program_make(rule, words, &world, &spec, &err);
+    if (rc < 0) {
+        ck_assert_int_eq(err.code, rc);
+        ck_assert_ptr_null(spec.path);
+        snprintf(text, sizeof text, "%s %s", strerrorname_np(-rc), err.text);
+        return text;
+    }
+    snprintf(text, sizeof text, "%s:", spec.path);
+    for (char **word = spec.argv; *word != NULL; word++) {
+        strcat(text, " ");
+        strcat(text, *word);
+    }
+    strcat(text, " (");
+    strcat(text, spec.shown);
+    return strcat(text, ")");
+}
+
+static const char *make(enum program_rule rule, const char *name)
+{
+    char *const words[] = {(char *)name, "-a", "b c", NULL};
+    return make_of(rule, words);
+}
+
+static const char *make_dashed(enum program_rule rule, const char *name)
+{
+    char *const words[] = {(char *)name, "--", "-a", "--", NULL};
+    return make_of(rule, words);
+}
+
+#define WITH_ENV(...)                                                                              \
+    fake.env = (const char *[])                                                                    \
+    {                                                                                              \
+        __VA_ARGS__, NULL                                                                          \
+    }
+
+START_TEST(scripts_and_text_files_are_for_python)
+{
+    ck_assert_str_eq(make(PROGRAM_BY_FILE, "train.py"),
+                     "/usr/bin/python3: /usr/bin/python3 -u train.py -a b c (train.py)");
+    ck_assert_str_eq(make(PROGRAM_BY_FILE, "./tool.py"),
+                     "/usr/bin/python3: /usr/bin/python3 -u ./tool.py -a b c (./tool.py)");
+    ck_assert_str_eq(make(PROGRAM_BY_FILE, "./notes"),
+                     "/usr/bin/python3: /usr/bin/python3 -u ./notes -a b c (./notes)");
+    ck_assert_str_eq(make(PROGRAM_BY_FILE, "notes"),
+                     "/usr/bin/python3: /usr/bin/python3 -u notes -a b c (notes)");
+}
+END_TEST
+
+START_TEST(programs_are_executed)
+{
+    ck_assert_str_eq(make(PROGRAM_BY_FILE, "./program"), "./program: ./program -a b c (./program)");
+    ck_assert_str_eq(make(PROGRAM_BY_FILE, "true"), "/usr/bin/true: true -a b c (true)");
+    ck_assert_str_eq(make(PROGRAM_BY_FILE, "/usr/bin/true"),
+                     "/usr/bin/true: /usr/bin/true -a b c (/usr/bin/true)");
+    ck_assert_str_eq(make(PROGRAM_EXEC, "./tool.py"), "./tool.py: ./tool.py -a b c (./tool.py)");
+    ck_assert_str_eq(make(PROGRAM_EXEC, "true"), "/usr/bin/true: true -a b c (true)");
+}
+END_TEST
+
+START_TEST(path_comes_before_the_current_directory)
+{
+    ck_assert_str_eq(make(PROGRAM_BY_FILE, "both"), "/usr/bin/both: both -a b c (both)");
+    WITH_ENV("PATH=/usr/local/bin::/usr/bin"); /* an empty part is the current directory */
+    ck_assert_str_eq(make(PROGRAM_BY_FILE, "program"), "./program: program -a b c (program)");
+    WITH_ENV("A=b"); /* without a PATH, the usual one */
+    ck_assert_str_eq(make(PROGRAM_BY_FILE, "true"), "/usr/bin/true: true -a b c (true)");
+}
+END_TEST
+
+START_TEST(modules_and_torchruns_scripts_are_for_python_in_any_case)
+{
+    ck_assert_str_eq(make(PROGRAM_MODULE, "a.b"),
+                     "/usr/bin/python3: /usr/bin/python3 -u -m a.b -a b c (a.b)");
+    ck_assert_str_eq(make(PROGRAM_SCRIPT, "program"),
+                     "/usr/bin/python3: /usr/bin/python3 -u program -a b c (program)");
+    ck_assert_str_eq(make(PROGRAM_SCRIPT, "folder"), /* Python runs its __main__.py */
+                     "/usr/bin/python3: /usr/bin/python3 -u folder -a b c (folder)");
+}
+END_TEST
+
+START_TEST(a_double_dash_right_behind_what_python_runs_is_dropped)
+{
+    ck_assert_str_eq(make_dashed(PROGRAM_BY_FILE, "train.py"),
+                     "/usr/bin/python3: /usr/bin/python3 -u train.py -a -- (train.py)");
+    ck_assert_str_eq(make_dashed(PROGRAM_MODULE, "a.b"),
+                     "/usr/bin/python3: /usr/bin/python3 -u -m a.b -a -- (a.b)");
+    ck_assert_str_eq(make_dashed(PROGRAM_BY_FILE, "true"), "/usr/bin/true: true -- -a -- (true)");
+    ck_assert_str_eq(make_dashed(PROGRAM_EXEC, "./tool.py"),
+                     "./tool.py: ./tool.py -- -a -- (./tool.py)");
+}
+END_TEST
+
+START_TEST(braces_are_filled_in_for_what_is_executed)
+{
+    static const struct {
+        enum program_rule rule;
+        const char *program;
+        enum template_rule templates;
+        bool as_torchrun, fills;
+    } cases[] = {
+        {PROGRAM_BY_FILE, "./program", TEMPLATES_AUTO, false, true},
+        {PROGRAM_BY_FILE, "true", TEMPLATES_AUTO, false, true},
+        {PROGRAM_EXEC, "./tool.py", TEMPLATES_AUTO, false, true},
+        {PROGRAM_BY_FILE, "train.py", TEMPLATES_AUTO, false, false},
+        {PROGRAM_MODULE, "a.b", TEMPLATES_AUTO, false, false},
+        {PROGRAM_EXEC, "./program", TEMPLATES_AUTO, true, false},
+        {PROGRAM_BY_FILE, "train.py", TEMPLATES_YES, false, true},
+        {PROGRAM_EXEC, "./program", TEMPLATES_YES, true, true},
+        {PROGRAM_BY_FILE, "./program", TEMPLATES_NO, false, false},
+    };
+    const struct cli_world world = fake_world_make(&fake_world_usual);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *words[] = {(char *)cases[i].program, "{rank}", NULL};
+        struct job_spec s = {.templates = cases[i].templates, .as_torchrun = cases[i].as_torchrun};
+        ck_assert_int_eq(program_make(cases[i].rule, words, &world, &s, NULL), 0);
+        ck_assert_int_eq(s.fills_braces, cases[i].fills);
+        ck_assert_int_eq(s.has_templates, cases[i].fills);
+        job_spec_fini(&s);
+    }
+}
+END_TEST
+
+START_TEST(run_path_is_pythons)
+{
+    ck_assert_str_eq(make(PROGRAM_RUN_PATH, "tool.py"),
+                     "/usr/bin/python3: /usr/bin/python3 -u -c import runpy, sys; del sys.argv[0]; "
+                     "runpy.run_path(sys.argv[0], run_name='__main__') tool.py -a b c (tool.py)");
+    ck_assert_int_eq(spec.n_program_words, 5);
+    ck_assert(!spec.has_templates);
+    ck_assert_str_eq(make(PROGRAM_RUN_PATH, "nowhere.py"), "ENOENT no such script: 'nowhere.py'");
+}
+END_TEST
+
+START_TEST(a_script_of_each_rank_is_not_looked_for)
+{
+    ck_assert_str_eq(make(PROGRAM_SCRIPT, "train_${local_rank}.py"),
+                     "/usr/bin/python3: /usr/bin/python3 -u train_${local_rank}.py -a b c "
+                     "(train_${local_rank}.py)");
+    ck_assert(spec.has_templates);
+    ck_assert_int_eq(spec.n_program_words, 3);
+    make(PROGRAM_EXEC, "true");
+    ck_assert_int_eq(spec.n_program_words, 1);
+    make(PROGRAM_MODULE, "a.b");
+    ck_assert_int_eq(spec.n_program_words, 4);
+}
+END_TEST
+
+START_TEST(what_is_no_program_is_told_by_its_kind)
+{
+    static const struct {
+        enum program_rule rule;
+        const char *name, *error;
+    } cases[] = {
+        {PROGRAM_BY_FILE, "folder", "EACCES 'folder' is a directory, not a program"},
+        {PROGRAM_BY_FILE, "folder.py", "EACCES 'folder.py' is a directory, not a program"},
+        {PROGRAM_BY_FILE, "./pipe.py", "EACCES './pipe.py' is a device or a pipe, not a program"},
+        {PROGRAM_BY_FILE, "secret.py",
+         "EACCES 'secret.py': no permission to read or to execute it"},
+        {PROGRAM_SCRIPT, "secret.py", "EACCES 'secret.py': no permission to read or to execute it"},
+        {PROGRAM_BY_FILE, "./secret", "EACCES './secret': no permission to read or to execute it"},
+        {PROGRAM_BY_FILE, "blob",
+         "EACCES 'blob' is a binary file without the permission to execute it: try chmod +x "
+         "./blob"},
+        {PROGRAM_EXEC, "notes", "EACCES 'notes' is not executable: try chmod +x ./notes"},
+        {PROGRAM_EXEC, "./notes", "EACCES './notes' is not executable: try chmod +x ./notes"},
+        {PROGRAM_BY_FILE, "./run.sh", "EACCES './run.sh' is not executable: try chmod +x ./run.sh"},
+        {PROGRAM_BY_FILE, "run.sh", "EACCES 'run.sh' is not executable: try chmod +x ./run.sh"},
+        {PROGRAM_EXEC, "program",
+         "ENOENT no program 'program' in PATH, but one in this directory: try ./program"},
+        {PROGRAM_BY_FILE, "locked", "EACCES the only 'locked' in PATH is not executable"},
+        {PROGRAM_BY_FILE, "nope", "ENOENT no program 'nope' in PATH"},
+        {PROGRAM_BY_FILE, "a/nope", "ENOENT no such program: 'a/nope'"},
+        {PROGRAM_BY_FILE, "a/nope.py", "ENOENT no such script: 'a/nope.py'"},
+        {PROGRAM_EXEC, "nope.py", "ENOENT no program 'nope.py' in PATH"},
+        {PROGRAM_BY_FILE, ".py", "ENOENT no program '.py' in PATH"},
+        {PROGRAM_SCRIPT, "", "ENOENT no such script: ''"},
+        {PROGRAM_EXEC, "", "ENOENT no program '' in PATH"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        ck_assert_str_eq(make(cases[i].rule, cases[i].name), cases[i].error);
+}
+END_TEST
+
+START_TEST(the_python_is_the_first_that_was_named)
+{
+    static const struct fake_file files[] = {
+        {"/opt/python", FILE_EXECUTABLE},       {"/venv/bin/python3", FILE_EXECUTABLE},
+        {"/conda/bin/python", FILE_EXECUTABLE}, {"/usr/bin/python3", FILE_TEXT},
+        {"/usr/bin/python", FILE_EXECUTABLE},   {"/usr/bin/pypy3", FILE_EXECUTABLE},
+        {"/venv/bin/python", FILE_EXECUTABLE},  {NULL},
+    };
+    fake.files = files;
+    WITH_ENV("PATH=/usr/bin", "PYTHON_EXEC=/opt/python", "VIRTUAL_ENV=/venv");
+    make(PROGRAM_MODULE, "m");
+    ck_assert_str_eq(spec.path, "/opt/python");
+    WITH_ENV("PATH=/usr/bin", "PYTHON_EXEC=pypy3", "VIRTUAL_ENV=/venv");
+    make(PROGRAM_MODULE, "m");
+    ck_assert_str_eq(spec.path, "/usr/bin/pypy3");
+    WITH_ENV("PATH=/usr/bin", "PYTHON_EXEC=", "VIRTUAL_ENV=/venv", "CONDA_PREFIX=/conda");
+    make(PROGRAM_MODULE, "m");
+    ck_assert_str_eq(spec.path, "/venv/bin/python3");
+    ck_assert_str_eq(spec.argv[0], "/venv/bin/python3");
+    WITH_ENV("PATH=/usr/bin", "VIRTUAL_ENV=/gone", "CONDA_PREFIX=/conda");
+    make(PROGRAM_MODULE, "m");
+    ck_assert_str_eq(spec.path, "/conda/bin/python");
+    WITH_ENV("PATH=/usr/bin", "VIRTUAL_ENV=");
+    make(PROGRAM_MODULE, "m");
+    ck_assert_str_eq(spec.path, "/usr/bin/python");
+    WITH_ENV("PATH=/bin", "PYTHON_EXEC=/usr/bin/python3");
+    ck_assert_str_eq(make(PROGRAM_MODULE, "m"),
+                     "ENOENT PYTHON_EXEC names '/usr/bin/python3', which is no program");
+    WITH_ENV("PATH=/usr/bin", "PYTHON_EXEC=python9");
+    ck_assert_str_eq(make(PROGRAM_MODULE, "m"),
+                     "ENOENT PYTHON_EXEC names 'python9', which is no program");
+}
+END_TEST
+
+/* The Python for a module, ddprun being called so. */
+static const char *python_if_called(const char *called_as)
+{
+    static char *words[] = {"m", NULL};
+    struct cli_world world = fake_world_make(&fake);
+    job_spec_fini(&spec);
+    spec.called_as = called_as;
+    ck_assert_int_eq(program_make(PROGRAM_MODULE, words, &world, &spec, &err), 0);
+    return spec.path;
+}
+
+START_TEST(a_path_in_an_environment_names_its_python)
+{
+    static const struct fake_file files[] = {
+        {"/a/bin/../pyvenv.cfg", FILE_TEXT},
+        {"/a/bin/python3", FILE_EXECUTABLE},
+        {"/c/bin/../conda-meta", FILE_DIRECTORY},
+        {"/c/bin/python", FILE_EXECUTABLE},
+        {"/empty/bin/../pyvenv.cfg", FILE_TEXT},
+        {"/usr/bin/python3", FILE_EXECUTABLE},
+        {"/active/bin/python3", FILE_EXECUTABLE},
+        {"/local/bin/python3", FILE_EXECUTABLE},
+        {"bin/../pyvenv.cfg", FILE_TEXT},
+        {"bin/python3", FILE_EXECUTABLE},
+        {NULL},
+    };
+    fake.files = files;
+    ck_assert_str_eq(python_if_called("/a/bin/ddprun"), "/a/bin/python3");
+    ck_assert_str_eq(python_if_called("/c/bin/torchrun"), "/c/bin/python");
+    ck_assert_str_eq(python_if_called("bin/ddprun"), "bin/python3");
+    ck_assert_str_eq(python_if_called("/empty/bin/ddprun"), "/usr/bin/python3");
+    ck_assert_str_eq(python_if_called("/local/bin/ddprun"), "/usr/bin/python3"); /* of nobody */
+    ck_assert_str_eq(python_if_called("/ddprun"), "/usr/bin/python3");
+    ck_assert_str_eq(python_if_called("ddprun"), "/usr/bin/python3");
+    WITH_ENV("PATH=/usr/bin", "VIRTUAL_ENV=/active", "CONDA_PREFIX=/c");
+    ck_assert_str_eq(python_if_called("/a/bin/ddprun"), "/a/bin/python3");
+    ck_assert_str_eq(python_if_called("ddprun"), "/active/bin/python3");
+    WITH_ENV("PATH=/usr/bin", "PYTHON_EXEC=/usr/bin/python3");
+    ck_assert_str_eq(python_if_called("/a/bin/ddprun"), "/usr/bin/python3");
+}
+END_TEST
+
+START_TEST(very_long_names_are_cut_in_messages)
+{
+    char name[3 * CO_ERROR_TEXT_BYTES];
+    memset(name, 'x', sizeof name);
+    name[sizeof name - 1] = '\0';
+    const char *said = make(PROGRAM_BY_FILE, name);
+    ck_assert_int_eq(strncmp(said, "ENOENT no program 'xxx", 22), 0);
+    ck_assert_str_eq(said + strlen(said) - 9, "' in PATH");
+}
+END_TEST
+
+/* --- execve's refusals, of real files --- */
+
+static char dir[] = "/tmp/ddp-test-program-XXXXXX";
+
+static void set_up_files(void)
+{
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    ck_assert_int_eq(chdir(dir), 0);
+}
+
+static void tear_down_files(void)
+{
+    static const char *const names[] = {"file", "inner"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (remove(names[i]) < 0)
+            ck_assert_int_eq(errno, ENOENT);
+    ck_assert_int_eq(rmdir(dir), 0);
+    strcpy(dir + strlen(dir) - 6, "XXXXXX");
+}
+
+static void put(const char *name, const char *content, size_t n, mode_t mode)
+{
+    FILE *out = fopen(name, "w");
+    ck_assert_ptr_nonnull(out);
+    ck_assert_uint_eq(fwrite(content, 1, n, out), n);
+    ck_assert_int_eq(fclose(out), 0);
+    ck_assert_int_eq(chmod(name, mode), 0);
+}
+
+/* Execute it for real, which must fail, and have that explained: "CODE text". */
+static const char *refused(const char *path)
+{
+    static char text[CO_ERROR_TEXT_BYTES + 20];
+    char *argv[] = {(char *)path, NULL};
+    execve(path, argv, argv + 1);
+    int rc = program_explain_exec_error(path, errno, &err);
+    ck_assert_int_eq(err.code, rc);
+    snprintf(text, sizeof text, "%s %s", strerrorname_np(-rc), err.text);
+    return text;
+}
+
+START_TEST(a_missing_file_is_told)
+{
+    ck_assert_str_eq(refused("./nope"),
+                     "ENOENT cannot execute './nope': No such file or directory");
+    put("file", "", 0, 0644);
+    ck_assert_str_eq(refused("file/x"), "ENOENT cannot execute 'file/x': Not a directory");
+}
+END_TEST
+
+START_TEST(a_missing_interpreter_is_told_from_a_missing_file)
+{
+    put("file", "#! /no/such/sh -e\n", 18, 0755);
+    ck_assert_str_eq(refused("./file"),
+                     "ENOENT cannot execute './file': its first line names the interpreter "
+                     "'/no/such/sh', which cannot be found");
+    put("file", "#!/bin/sh\r\nexit 3\r\n", 19, 0755);
+    ck_assert_str_eq(refused("./file"),
+                     "ENOENT cannot execute './file': its first line ends in CR LF, so that its "
+                     "interpreter would be '/bin/sh\\r': save it with LF only");
+    put("inner", "", 0, 0644);
+    put("file", "#!./inner", 9, 0755);
+    ck_assert_str_eq(refused("./file"),
+                     "EACCES cannot execute './file': its first line names the interpreter "
+                     "'./inner', which is not executable");
+}
+END_TEST
+
+START_TEST(missing_permission_is_told)
+{
+    put("file", "#!/bin/sh\n", 10, 0644);
+    ck_assert_str_eq(refused("./file"), "EACCES cannot execute './file': no execute permission: "
+                                        "try chmod +x");
+    ck_assert_int_eq(mkdir("inner", 0755), 0);
+    ck_assert_str_eq(refused("./inner"), "EACCES './inner' is a directory, not a program");
+}
+END_TEST
+
+START_TEST(unknown_formats_are_told)
+{
+    put("file", "exit 3\n", 7, 0755);
+    ck_assert_str_eq(refused("./file"),
+                     "EACCES cannot execute './file': it is no binary program, and no first line "
+                     "like #!/bin/sh says what runs it");
+    char header[64] = "\177ELF\2\1\1";
+    header[16] = 2;
+    header[18] = 0x7f; /* no machine's number */
+    put("file", header, sizeof header, 0755);
+    ck_assert_str_eq(refused("./file"),
+                     "EACCES cannot execute './file': it was built for another kind of machine");
+}
+END_TEST
+
+START_TEST(other_refusals_keep_the_systems_words)
+{
+    put("file", "\177ELF", 4, 0755);
+    ck_assert_int_eq(program_explain_exec_error("./file", ENOENT, &err), -ENOENT);
+    ck_assert_str_eq(err.text, "cannot execute './file': the loader that it was linked for cannot "
+                               "be found: was it built for another system?");
+    ck_assert_int_eq(program_explain_exec_error("./file", E2BIG, &err), -EACCES);
+    ck_assert_str_eq(err.text,
+                     "cannot execute './file': its arguments and environment are too long");
+    ck_assert_int_eq(program_explain_exec_error("./file", ETXTBSY, &err), -EACCES);
+    ck_assert_str_eq(err.text, "cannot execute './file': Text file busy");
+    ck_assert_int_eq(program_explain_exec_error("./file", EACCES, &err), -EACCES);
+    ck_assert_str_eq(err.text, "cannot execute './file': permission denied");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("program");
+    TCase *c = tcase_create("rule");
+    tcase_add_checked_fixture(c, set_up, tear_down);
+    tcase_add_test(c, scripts_and_text_files_are_for_python);
+    tcase_add_test(c, programs_are_executed);
+    tcase_add_test(c, path_comes_before_the_current_directory);
+    tcase_add_test(c, modules_and_torchruns_scripts_are_for_python_in_any_case);
+    tcase_add_test(c, a_double_dash_right_behind_what_python_runs_is_dropped);
+    tcase_add_test(c, braces_are_filled_in_for_what_is_executed);
+    tcase_add_test(c, run_path_is_pythons);
+    tcase_add_test(c, a_script_of_each_rank_is_not_looked_for);
+    tcase_add_test(c, what_is_no_program_is_told_by_its_kind);
+    tcase_add_test(c, the_python_is_the_first_that_was_named);
+    tcase_add_test(c, a_path_in_an_environment_names_its_python);
+    tcase_add_test(c, very_long_names_are_cut_in_messages);
+    suite_add_tcase(suite, c);
+    c = tcase_create("exec");
+    tcase_add_checked_fixture(c, set_up_files, tear_down_files);
+    tcase_add_test(c, a_missing_file_is_told);
+    tcase_add_test(c, a_missing_interpreter_is_told_from_a_missing_file);
+    tcase_add_test(c, missing_permission_is_told);
+    tcase_add_test(c, unknown_formats_are_told);
+    tcase_add_test(c, other_refusals_keep_the_systems_words);
+    suite_add_tcase(suite, c);
+    return run_suite(suite);
+}

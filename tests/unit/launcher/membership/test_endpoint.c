@@ -1,0 +1,307 @@
+/* Nodes that find each other, on real sockets of the loopback interface; what names and addresses
+ * lead elsewhere is for tests/system, which has network namespaces. Several nodes are in this one
+ * process: the kernel gives a port to one of them all the same. Where the port is lent:
+ * test_endpoint_port.c; how an endpoint knows itself: test_self_probe.c. */
+#include "some_endpoints.h"
+
+#include "launcher/membership/self_probe.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- who is the endpoint --- */
+
+START_TEST(a_node_alone_needs_no_socket)
+{
+    struct node *n = make(0, NULL, JOB_HOST_FOUND_OUT);
+    begin(n);
+    ck_assert_int_eq(n->n_up, 0); /* never from within a call */
+    AWAIT(n->n_up == 1);
+    ck_assert(endpoint_is_here(n->endpoint));
+    ck_assert(!endpoint_lend_port(n->endpoint, port));
+    say_hello(n);
+    AWAIT(n->is_welcome);
+    endpoint_disconnect(n->endpoint);
+    endpoint_connect(n->endpoint);
+    AWAIT(n->n_up == 2);
+}
+END_TEST
+
+START_TEST(the_first_on_a_host_is_the_endpoint_and_others_join)
+{
+    struct node *a = make(0, "127.0.0.1", JOB_HOST_FOUND_OUT);
+    struct node *b = make(1, "127.0.0.1", JOB_HOST_FOUND_OUT);
+    char text[64];
+    begin(a);
+    AWAIT(a->n_up == 1);
+    ck_assert(endpoint_is_here(a->endpoint));
+    begin(b);
+    AWAIT(b->n_up == 1);
+    ck_assert(!endpoint_is_here(b->endpoint));
+    say_hello(a);
+    say_hello(b);
+    AWAIT(a->is_welcome && b->is_welcome);
+    ck_assert_int_eq(a->n_down + b->n_down, 0);
+    ck_assert_int_eq(endpoint_own_address(b->endpoint, text, sizeof text), 0);
+    ck_assert_str_eq(text, "127.0.0.1");
+    ck_assert_int_eq(endpoint_own_address(a->endpoint, text, sizeof text), 0);
+    ck_assert_str_eq(text, "127.0.0.1");
+}
+END_TEST
+
+static bool all_are_up(void)
+{
+    bool all = true;
+    for (int i = 0; i < MAX_NODES; i++) {
+        struct node *n = &nodes[i];
+        if (n->n_up == 0 && n->n_down > 0) {
+            n->n_down = 0;
+            begin(n);
+        }
+        all = all && n->n_up == 1;
+    }
+    return all;
+}
+
+static const char *const names[] = {"127.0.0.1", "localhost", "127.0.0.7", "::1"};
+
+START_TEST(of_nodes_that_begin_together_one_is_the_endpoint)
+{
+    int n_here = 0;
+    for (int i = 0; i < MAX_NODES; i++) {
+        make(i, names[_i], JOB_HOST_FOUND_OUT)->spec.world.key = _i == 0 ? &keys[0] : NULL;
+        begin(&nodes[i]);
+    }
+    AWAIT(all_are_up());
+    for (int i = 0; i < MAX_NODES; i++)
+        n_here += endpoint_is_here(nodes[i].endpoint);
+    ck_assert_int_eq(n_here, 1);
+    for (int i = 0; i < MAX_NODES; i++) {
+        say_hello(&nodes[i]);
+        AWAIT(nodes[i].is_welcome);
+    }
+}
+END_TEST
+
+START_TEST(of_two_that_found_nobody_the_second_one_joins_without_a_pause)
+{
+    struct node *a = make(0, "127.0.0.1", JOB_HOST_FOUND_OUT);
+    struct node *b = make(1, "127.0.0.1", JOB_HOST_FOUND_OUT);
+    begin(a);
+    begin(b);
+    AWAIT(a->n_up == 1 && b->n_up == 1);
+    ck_assert_int_eq(a->n_down + b->n_down, 0);
+}
+END_TEST
+
+START_TEST(a_node_that_may_not_be_the_endpoint_says_what_it_cannot_reach)
+{
+    struct node *n = make(0, "127.0.0.1", JOB_HOST_ELSEWHERE);
+    char expected[100];
+    begin(n);
+    AWAIT(n->n_down == 1);
+    snprintf(expected, sizeof expected, "127.0.0.1:%u: connection refused", (unsigned)port);
+    ck_assert_str_eq(n->text, expected);
+    ck_assert_int_eq(n->exit_code, 0);
+    ck_assert(!endpoint_is_here(n->endpoint));
+    struct node *host = make(1, "127.0.0.1", JOB_HOST_HERE);
+    begin(host);
+    AWAIT(host->n_up == 1);
+    begin(n);
+    AWAIT(n->n_up == 1);
+}
+END_TEST
+
+START_TEST(a_name_that_leads_nowhere_is_told)
+{
+    struct node *n = make(0, "no-such-node.invalid", JOB_HOST_FOUND_OUT);
+    begin(n);
+    AWAIT(n->n_down == 1);
+    ck_assert_int_eq(n->exit_code, 0); /* it may get an address yet */
+    ck_assert_msg(strstr(n->text, "'no-such-node.invalid' has no address") != NULL, "%s", n->text);
+}
+END_TEST
+
+START_TEST(whose_predecessor_has_the_port_waits_for_it)
+{
+    struct stranger s;
+    begin_stranger(&s, NULL);
+    struct node *n = make(0, "127.0.0.1", JOB_HOST_FOUND_OUT);
+    begin(n);
+    AWAIT(n->n_down == 1);
+    ck_assert_int_eq(n->exit_code, 0);
+    close_now((uv_handle_t *)&s.tcp);
+    begin(n);
+    AWAIT(n->n_up == 1);
+    ck_assert(endpoint_is_here(n->endpoint));
+}
+END_TEST
+
+START_TEST(another_protocol_there_is_final)
+{
+    struct stranger s;
+    begin_stranger(&s, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+    struct node *n = make(0, "127.0.0.1", JOB_HOST_FOUND_OUT);
+    begin(n);
+    AWAIT(n->n_down == 1);
+    ck_assert_int_eq(n->exit_code, GUIDE_LINK_UNAVAILABLE);
+    close_now((uv_handle_t *)&s.tcp);
+}
+END_TEST
+
+START_TEST(who_was_welcome_elsewhere_does_not_become_the_endpoint)
+{
+    struct node *a = make(0, "127.0.0.1", JOB_HOST_FOUND_OUT);
+    struct node *b = make(1, "127.0.0.1", JOB_HOST_FOUND_OUT);
+    begin(a);
+    AWAIT(a->n_up == 1);
+    begin(b);
+    AWAIT(b->n_up == 1);
+    say_hello(b);
+    AWAIT(b->is_welcome);
+    end(a);
+    AWAIT(b->n_down == 1);
+    begin(b);
+    AWAIT(b->n_down == 2);
+    ck_assert(!endpoint_is_here(b->endpoint));
+    struct node *c = make(2, "127.0.0.1", JOB_HOST_FOUND_OUT); /* of the next job */
+    begin(c);
+    AWAIT(c->n_up == 1);
+    ck_assert(endpoint_is_here(c->endpoint));
+}
+END_TEST
+
+START_TEST(who_was_refused_may_become_it_later)
+{
+    struct node *a = make(0, "127.0.0.1", JOB_HOST_FOUND_OUT);
+    struct node *b = make(1, "127.0.0.1", JOB_HOST_FOUND_OUT);
+    b->spec.run_id = "job8";
+    begin(a);
+    AWAIT(a->n_up == 1);
+    begin(b);
+    AWAIT(b->n_up == 1);
+    say_hello(b);
+    AWAIT(b->is_refused);
+    end(a);
+    AWAIT(b->n_down == 1);
+    begin(b);
+    AWAIT(b->n_up == 2);
+    ck_assert(endpoint_is_here(b->endpoint));
+}
+END_TEST
+
+/* --- by order --- */
+
+START_TEST(by_order_a_taken_port_is_final)
+{
+    struct stranger s;
+    char part[100];
+    begin_stranger(&s, NULL);
+    struct node *n = make(0, "127.0.0.1", JOB_HOST_HERE);
+    begin(n);
+    ck_assert_int_eq(n->n_down, 0); /* never from within a call */
+    AWAIT(n->n_down == 1);
+    snprintf(part, sizeof part, "127.0.0.1 port %u: address already in use", (unsigned)port);
+    ck_assert_int_eq(n->exit_code, GUIDE_LINK_UNAVAILABLE);
+    ck_assert_msg(strstr(n->text, "the nodes are to meet on this one") == n->text, "%s", n->text);
+    ck_assert_msg(strstr(n->text, part) != NULL, "%s", n->text);
+    close_now((uv_handle_t *)&s.tcp);
+}
+END_TEST
+
+START_TEST(by_order_it_begins_wherever_the_name_leads_and_tells)
+{
+    char text[64];
+    struct node *n = make(0, "no-such-node.invalid", JOB_HOST_HERE);
+    begin(n);
+    AWAIT(n->n_up == 1);
+    ck_assert(endpoint_is_here(n->endpoint));
+    AWAIT(n->n_notes == 1);
+    ck_assert_msg(strstr(n->note, "warning: the nodes are to meet here, but the name") == n->note,
+                  "%s", n->note);
+    /* others know it by the name that was given */
+    ck_assert_int_eq(endpoint_own_address(n->endpoint, text, sizeof text), -ENOTCONN);
+}
+END_TEST
+
+static void on_tick(uv_timer_t *timer)
+{
+    *(bool *)timer->data = true;
+    uv_stop(&loop);
+}
+
+START_TEST(by_order_and_where_it_should_nothing_is_told)
+{
+    struct node *n = make(0, "127.0.0.1", JOB_HOST_HERE);
+    bool is_late = false; /* what must not come has no event: wait until it would have come */
+    uv_timer_t tick;
+    begin(n);
+    uv_timer_init(&loop, &tick);
+    tick.data = &is_late;
+    uv_timer_start(&tick, on_tick, SELF_PROBE_MS + 500, 0);
+    AWAIT(is_late);
+    close_now((uv_handle_t *)&tick);
+    ck_assert_int_eq(n->n_up, 1);
+    ck_assert_int_eq(n->n_notes, 0);
+}
+END_TEST
+
+/* --- tokens --- */
+
+START_TEST(the_same_token_lets_in)
+{
+    struct node *a = make(0, "127.0.0.1", JOB_HOST_FOUND_OUT);
+    struct node *b = make(1, "127.0.0.1", JOB_HOST_FOUND_OUT);
+    a->spec.world.key = b->spec.world.key = &keys[0];
+    begin(a);
+    AWAIT(a->n_up == 1);
+    begin(b);
+    AWAIT(b->n_up == 1);
+    say_hello(b);
+    AWAIT(b->is_welcome);
+}
+END_TEST
+
+START_TEST(another_token_or_none_is_final)
+{
+    struct seal_key *const theirs[][2] = {{&keys[0], &keys[1]}, {&keys[0], NULL}, {NULL, &keys[0]}};
+    struct node *a = make(0, "127.0.0.1", JOB_HOST_FOUND_OUT);
+    struct node *b = make(1, "127.0.0.1", JOB_HOST_FOUND_OUT);
+    a->spec.world.key = theirs[_i][0];
+    b->spec.world.key = theirs[_i][1];
+    begin(a);
+    AWAIT(a->n_up == 1);
+    begin(b);
+    AWAIT(b->n_down == 1);
+    ck_assert_msg(b->exit_code == GUIDE_LINK_NO_ACCESS, "%s", b->text);
+    ck_assert_msg(strstr(b->text, "token") != NULL, "%s", b->text);
+    ck_assert_int_eq(b->n_up, 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("endpoint");
+    TCase *t = tcase_create("endpoint");
+    tcase_add_checked_fixture(t, set_up, tear_down);
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, a_node_alone_needs_no_socket);
+    tcase_add_test(t, the_first_on_a_host_is_the_endpoint_and_others_join);
+    tcase_add_loop_test(t, of_nodes_that_begin_together_one_is_the_endpoint, 0, 4);
+    tcase_add_test(t, of_two_that_found_nobody_the_second_one_joins_without_a_pause);
+    tcase_add_test(t, a_node_that_may_not_be_the_endpoint_says_what_it_cannot_reach);
+    tcase_add_test(t, a_name_that_leads_nowhere_is_told);
+    tcase_add_test(t, whose_predecessor_has_the_port_waits_for_it);
+    tcase_add_test(t, another_protocol_there_is_final);
+    tcase_add_test(t, who_was_welcome_elsewhere_does_not_become_the_endpoint);
+    tcase_add_test(t, who_was_refused_may_become_it_later);
+    tcase_add_test(t, by_order_a_taken_port_is_final);
+    tcase_add_test(t, by_order_it_begins_wherever_the_name_leads_and_tells);
+    tcase_add_test(t, by_order_and_where_it_should_nothing_is_told);
+    tcase_add_test(t, the_same_token_lets_in);
+    tcase_add_loop_test(t, another_token_or_none_is_final, 0, 3);
+    suite_add_tcase(suite, t);
+    suite_add_tcase(suite, endpoint_port_cases());
+    suite_add_tcase(suite, self_probe_cases());
+    return run_suite(suite);
+}

@@ -1,0 +1,113 @@
+/* The key of a job, from the environment and a home directory made for the test. */
+#include "common/error.h"
+#include "launcher/job/job_spec.h"
+#include "launcher/membership/secret.h"
+#include "rendezvous/channel/seal.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TOKEN "0123456789abcdef"
+
+static char home[64];
+static struct job_spec spec;
+static struct job_world *const w = &spec.world;
+static struct seal_key key;
+static struct co_error err;
+static char *line;
+
+static void set_up(void)
+{
+    snprintf(home, sizeof home, "/tmp/ddp-secret-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(home));
+    setenv("HOME", home, 1);
+    unsetenv("XDG_CONFIG_HOME");
+    unsetenv("DDP_TOKEN");
+    w->endpoint_host = strdup("node1");
+    w->endpoint_port = 29400;
+    ck_assert_int_eq(seal_key_init(&key, TOKEN, strlen(TOKEN), &err), 0);
+}
+
+static void tear_down(void)
+{
+    free(line);
+    job_spec_fini(&spec);
+    ck_assert_int_eq(rmdir(home), 0);
+}
+
+START_TEST(a_key_is_made_of_the_variable_which_is_wiped)
+{
+    char *entry = strdup("DDP_TOKEN=" TOKEN); /* as in the block that /proc shows */
+    putenv(entry);
+    ck_assert_int_eq(secret_find(w, &line, &err), 0);
+    ck_assert_ptr_null(line);
+    ck_assert_mem_eq(w->key->secret, key.secret, sizeof key.secret);
+    ck_assert_ptr_null(getenv("DDP_TOKEN"));
+    ck_assert_str_eq(entry, "DDP_TOKEN=");
+    ck_assert_int_eq(memcmp(entry + 10, (char[sizeof TOKEN]){0}, sizeof TOKEN), 0);
+    free(entry);
+}
+END_TEST
+
+START_TEST(without_one_the_job_is_open_and_a_line_says_so)
+{
+    ck_assert_int_eq(secret_find(w, &line, &err), 0);
+    ck_assert_ptr_null(w->key);
+    ck_assert_ptr_nonnull(line);
+    ck_assert(strstr(line, "warning: whoever reaches node1 port 29400 can take part") == line);
+    ck_assert_ptr_nonnull(strstr(line, "~/.config/ddprun/token or DDP_TOKEN"));
+}
+END_TEST
+
+START_TEST(on_the_loopback_interface_nothing_is_missed)
+{
+    free(w->endpoint_host);
+    w->endpoint_host = strdup("localhost");
+    ck_assert_int_eq(secret_find(w, &line, &err), 0);
+    ck_assert_ptr_null(w->key);
+    ck_assert_ptr_null(line);
+}
+END_TEST
+
+START_TEST(where_one_is_required_the_job_does_not_begin_without)
+{
+    w->require_token = true;
+    ck_assert_int_eq(secret_find(w, &line, &err), -EACCES);
+    ck_assert_int_eq(err.code, -EACCES);
+    ck_assert(strstr(err.text, "--require-token: there is no token") == err.text);
+    ck_assert_ptr_null(line);
+    setenv("DDP_TOKEN", TOKEN, 1);
+    ck_assert_int_eq(secret_find(w, &line, &err), 0);
+    ck_assert_ptr_nonnull(w->key);
+}
+END_TEST
+
+START_TEST(a_token_that_is_no_good_is_not_passed_over)
+{
+    setenv("DDP_TOKEN", "short", 1);
+    ck_assert_int_eq(secret_find(w, &line, &err), -EACCES);
+    w->token_file = strdup("/nonexistent/token");
+    ck_assert_int_eq(secret_find(w, &line, &err), -EACCES);
+    ck_assert_ptr_nonnull(strstr(err.text, "/nonexistent/token"));
+    ck_assert_ptr_null(w->key);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("secret");
+    TCase *c = tcase_create("secret");
+    tcase_add_checked_fixture(c, set_up, tear_down);
+    tcase_add_test(c, a_key_is_made_of_the_variable_which_is_wiped);
+    tcase_add_test(c, without_one_the_job_is_open_and_a_line_says_so);
+    tcase_add_test(c, on_the_loopback_interface_nothing_is_missed);
+    tcase_add_test(c, where_one_is_required_the_job_does_not_begin_without);
+    tcase_add_test(c, a_token_that_is_no_good_is_not_passed_over);
+    suite_add_tcase(suite, c);
+    return run_suite(suite);
+}

@@ -1,0 +1,155 @@
+/* The command line's part about devices and CPUs. */
+#include "common/error.h"
+#include "launcher/job/job_spec.h"
+#include "launcher/options/cli.h"
+#include "tests/support/cli_words.h"
+#include "tests/support/fake_world.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct fake_world fake;
+static struct cli_world world;
+static struct job_spec spec;
+static struct co_error err;
+
+static void set_up(void)
+{
+    fake = fake_world_usual;
+    fake.n_gpus = 8;
+    world = fake_world_make(&fake);
+}
+
+static void tear_down(void)
+{
+    job_spec_fini(&spec);
+}
+
+static int parse(const char *const *words)
+{
+    enum cli_wish wish;
+    return cli_words_parse(words, &world, &wish, &spec, &err);
+}
+
+#define PARSE(...) parse((const char *[]){__VA_ARGS__, "train.py", NULL})
+#define JOB(...)   ck_assert_msg(PARSE(__VA_ARGS__) == 0, "%s", err.text)
+#define REFUSED(message, ...)                                                                      \
+    do {                                                                                           \
+        ck_assert_int_eq(PARSE(__VA_ARGS__), -EINVAL);                                             \
+        ck_assert_str_eq(err.text, message);                                                       \
+    } while (0)
+
+#define WITH_ENV(...)                                                                              \
+    fake.env = (const char *[])                                                                    \
+    {                                                                                              \
+        "PATH=/usr/bin", __VA_ARGS__, NULL                                                         \
+    }
+
+START_TEST(each_gpu_that_is_named_has_a_rank)
+{
+    JOB("ddprun", "--gpus", "2,4,7");
+    ck_assert_str_eq(spec.gpus, "2,4,7");
+    ck_assert_int_eq(spec.n_local, 3);
+    JOB("ddprun", "--gpus", "5, 0", "-p", "gpu");
+    ck_assert_int_eq(spec.n_local, 2);
+    JOB("ddprun", "--gpus=1,2,3", "-p", "auto");
+    ck_assert_int_eq(spec.n_local, 3);
+    JOB("ddprun", "--gpus=1,2,3", "-n", "2");
+    ck_assert_int_eq(spec.n_local, 2);
+    JOB("torchrun", "--gpus=1,2,3");
+    ck_assert_int_eq(spec.n_local, 3);
+    JOB("ddprun");
+    ck_assert_ptr_null(spec.gpus);
+    ck_assert_int_eq(spec.n_local, 8);
+}
+END_TEST
+
+START_TEST(gpus_that_are_not_there_are_refused)
+{
+    REFUSED("--gpus '2,8': '8' is none of this node's 8 GPUs: they are counted from 0 on", "ddprun",
+            "--gpus", "2,8");
+    REFUSED("--gpus '': '' is none of this node's 8 GPUs: they are counted from 0 on", "ddprun",
+            "--gpus=");
+    REFUSED("--gpus '1,,2': '' is none of this node's 8 GPUs: they are counted from 0 on", "ddprun",
+            "--gpus", "1,,2");
+    REFUSED("--gpus 'a': 'a' is none of this node's 8 GPUs: they are counted from 0 on", "ddprun",
+            "--gpus", "a");
+    REFUSED("--gpus 'GPU-1 2': 'GPU-1 2' is none of this node's 8 GPUs: they are counted from 0 on",
+            "ddprun", "--gpus", "GPU-1 2");
+    REFUSED("--gpus '1,2,1' has a GPU twice", "ddprun", "--gpus", "1,2,1");
+    REFUSED("--gpus 1,2: 2 GPUs for 3 ranks", "ddprun", "-n", "3", "--gpus", "1,2");
+    fake.n_gpus = 1;
+    REFUSED("--gpus '1': '1' is none of this node's 1 GPU: they are counted from 0 on", "ddprun",
+            "--gpus", "1");
+}
+END_TEST
+
+START_TEST(what_we_were_given_is_not_left)
+{
+    WITH_ENV("CUDA_VISIBLE_DEVICES=4, 5,GPU-ab-12");
+    fake.n_gpus = 3; /* what is visible */
+    JOB("ddprun", "--gpus", "5,4");
+    ck_assert_str_eq(spec.gpus, "5,4");
+    JOB("ddprun", "--gpus", "GPU-ab-12");
+    REFUSED("--gpus: '0' is not in CUDA_VISIBLE_DEVICES=4, 5,GPU-ab-12", "ddprun", "--gpus", "0");
+    REFUSED("--gpus: 'GPU-ab' is not in CUDA_VISIBLE_DEVICES=4, 5,GPU-ab-12", "ddprun", "--gpus",
+            "GPU-ab");
+}
+END_TEST
+
+START_TEST(a_virtual_local_rank_has_an_entry)
+{
+    WITH_ENV("CUDA_VISIBLE_DEVICES=3,4");
+    REFUSED("--virtual-local-rank: CUDA_VISIBLE_DEVICES has 2 entries for 3 ranks", "ddprun", "-n",
+            "3", "--virtual-local-rank");
+    JOB("ddprun", "--virtual-local-rank", "--gpus", "4");
+    ck_assert(spec.virtual_local_rank);
+    ck_assert_str_eq(spec.gpus, "4");
+}
+END_TEST
+
+START_TEST(torchruns_names_of_bindings_are_ours)
+{
+    static const struct {
+        const char *option, *word;
+        enum placement_bind bind;
+    } cases[] = {
+        {"--bind-to", "none", PLACEMENT_NONE},
+        {"--bind-to", "core", PLACEMENT_CORE},
+        {"--bind-to", "cache", PLACEMENT_CACHE},
+        {"--bind-to", "numa", PLACEMENT_NUMA},
+        {"--bind-to", "socket", PLACEMENT_SOCKET},
+        {"--numa-binding", "exclusive", PLACEMENT_CORE},
+        {"--numa_binding", "core-complex", PLACEMENT_CACHE},
+        {"--numa-binding", "node", PLACEMENT_NUMA},
+        {"--numa-binding", "socket", PLACEMENT_SOCKET},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        JOB("torchrun", cases[i].option, cases[i].word);
+        ck_assert_int_eq(spec.bind, cases[i].bind);
+        ck_assert(!spec.report_bindings);
+    }
+    JOB("ddprun", "--bind-to", "numa", "--numa-binding", "node", "--report-bindings");
+    ck_assert_int_eq(spec.bind, PLACEMENT_NUMA);
+    ck_assert(spec.report_bindings);
+    JOB("ddprun");
+    ck_assert_int_eq(spec.bind, PLACEMENT_NONE);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cli_devices");
+    TCase *c = tcase_create("cli_devices");
+    tcase_add_checked_fixture(c, set_up, tear_down);
+    tcase_add_test(c, each_gpu_that_is_named_has_a_rank);
+    tcase_add_test(c, gpus_that_are_not_there_are_refused);
+    tcase_add_test(c, what_we_were_given_is_not_left);
+    tcase_add_test(c, a_virtual_local_rank_has_an_entry);
+    tcase_add_test(c, torchruns_names_of_bindings_are_ours);
+    suite_add_tcase(suite, c);
+    return run_suite(suite);
+}

@@ -1,0 +1,236 @@
+/* Command lines with hosts, and those of nodes that were told their place. */
+#include "one_command_line.h"
+
+#include "launcher/hosts/cli_seat.h"
+#include "launcher/job/remote_spec.h"
+#include "launcher/remote/remote_env.h"
+#include "tests/support/suite.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define REFUSED(message, ...)                                                                      \
+    do {                                                                                           \
+        ck_assert_int_eq(PARSE("ddprun", __VA_ARGS__), -EINVAL);                                   \
+        ck_assert_str_eq(err.text, message);                                                       \
+    } while (0)
+
+START_TEST(hosts_are_the_nodes)
+{
+    JOB("ddprun", "-H", "a:4,b:2", "nowhere-here.py");
+    ck_assert(spec.world.guided);
+    ck_assert_uint_eq(spec.world.min_nodes, 2);
+    ck_assert_uint_eq(spec.world.max_nodes, 2);
+    ck_assert_uint_eq(spec.remote->hosts.n, 2);
+    ck_assert_uint_eq(spec.remote->shares[0], 4);
+    ck_assert_uint_eq(spec.remote->shares[1], 2);
+    ck_assert_uint_eq(spec.remote->reach_ms, 30000);
+    ck_assert_int_eq(spec.remote->send, REMOTE_SEND_AUTO);
+    ck_assert_ptr_null(spec.remote->command);
+    ck_assert_int_eq(spec.n_local, 4);
+    ck_assert_str_eq(spec.backend, "c10d");
+    ck_assert_uint_eq(strlen(spec.run_id), 36);
+    JOB("ddprun", "-H", "a,b,c", "--nnodes", "1:3", "-p", "gpu", "x");
+    ck_assert_uint_eq(spec.world.min_nodes, 1);
+    ck_assert_uint_eq(spec.world.max_nodes, 3);
+    ck_assert_uint_eq(spec.remote->shares[2], UINT32_MAX);
+    JOB("ddprun", "-H", "a:4,b:4,c:4", "-n", "5", "x");
+    ck_assert_uint_eq(spec.remote->hosts.n, 2); /* the third would have no ranks */
+    JOB("ddprun", "-H", "a", "-t", "3:1", "x"); /* a local rank that may be there */
+}
+END_TEST
+
+START_TEST(a_file_may_name_them)
+{
+    fake.host_file = "a slots=2\nb slots=3\n";
+    JOB("ddprun", "--hostfile", "hosts", "--ssh-command", " rsh  -q ", "--reach-timeout", "5",
+        "--send", "never", "x");
+    ck_assert_uint_eq(spec.remote->hosts.n, 2);
+    ck_assert_str_eq(spec.remote->command[0], "rsh");
+    ck_assert_str_eq(spec.remote->command[1], "-q");
+    ck_assert_ptr_null(spec.remote->command[2]);
+    ck_assert_uint_eq(spec.remote->reach_ms, 5000);
+    ck_assert_int_eq(spec.remote->send, REMOTE_SEND_NEVER);
+    REFUSED("--hostfile: cannot read 'other': No such file or directory", "--hostfile", "other",
+            "x");
+    fake.host_file = "a\nb slots=x\n";
+    REFUSED("hosts:2: slots 'x' is not a number", "--hostfile", "hosts", "x");
+}
+END_TEST
+
+START_TEST(what_contradicts_hosts_is_refused)
+{
+    REFUSED("-H and --hostfile contradict each other", "-H", "a", "--hostfile", "hosts", "x");
+    REFUSED("-H and --node-rank contradict each other: this ddprun tells the hosts where to meet "
+            "and who they are",
+            "-H", "a,b", "--node-rank", "1", "x");
+    REFUSED("--rdzv-backend static: nodes that this ddprun starts meet by c10d", "-H", "a,b",
+            "--rdzv-backend", "static", "x");
+    REFUSED("--nnodes 3, and there are 2 hosts", "-H", "a,b", "--nnodes", "3", "x");
+    REFUSED("-n: 9 ranks, and the hosts have slots for 8", "-H", "a:4,b:4", "-n", "9", "x");
+    REFUSED("-H: 'a;b' is no host", "-H", "a;b", "x");
+    REFUSED("--ssh-command needs a command", "-H", "a", "--ssh-command", " ", "x");
+    REFUSED("--reach-timeout 0: nobody can be in time", "-H", "a", "--reach-timeout", "0", "x");
+    REFUSED("--send 'perhaps' is none of auto, never and always", "-H", "a", "--send", "perhaps",
+            "x");
+    REFUSED("no program to run is given: try --help", "-H", "a");
+}
+END_TEST
+
+START_TEST(variables_and_a_folder_are_for_one_node_too)
+{
+    JOB("ddprun", "-x", "A=1", "-x", "B", "-C", "/there", "train.py");
+    ck_assert_str_eq(spec.exports[0], "A=1");
+    ck_assert_str_eq(spec.exports[1], "B");
+    ck_assert_ptr_null(spec.exports[2]);
+    REFUSED("-x '1A=x' is neither NAME nor NAME=VALUE", "-x", "1A=x", "train.py");
+    REFUSED("-x '=x' is neither NAME nor NAME=VALUE", "-x", "=x", "train.py");
+    REFUSED("-C '/gone': No such file or directory", "-C", "/gone", "train.py");
+    REFUSED("-C needs the name of a folder", "-C", "", "train.py");
+}
+END_TEST
+
+START_TEST(ranks_of_mpi_that_would_not_find_each_other_are_refused)
+{
+    fake.mpi = "libmpi.so.40";
+    REFUSED("'./program' was linked with Open MPI (libmpi.so.40), whose ranks find each other by "
+            "PMIx, and ddprun has none: each would be rank 0 of 1. Start it by mpirun or srun, or "
+            "all the same with --mpi none",
+            "-n", "2", "./program");
+    JOB("ddprun", "-n", "1", "./program");
+    JOB("ddprun", "-n", "2", "--mpi", "none", "./program");
+    JOB("ddprun", "-n", "2", "train.py");
+    REFUSED("--mpi 'pmix' is none of auto, pmi1 and none", "--mpi", "pmix", "train.py");
+    fake.mpi = "libopen-rte.so.40";
+    REFUSED("'./program' was linked with Open MPI (libopen-rte.so.40), whose ranks find each other "
+            "by PMIx, and ddprun has none: each would be rank 0 of 1. Start it by mpirun or srun, "
+            "or all the same with --mpi none",
+            "-n", "1", "true", ":", "-n", "1", "./program");
+}
+END_TEST
+
+START_TEST(ranks_of_mpich_and_its_kin_are_served_pmi_1)
+{
+    static const char *const libraries[] = {"libmpich.so.12", "libmpi.so.12", "libmpi_intel.so.12",
+                                            "libmpichfort.so.12"};
+    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
+        fake.mpi = libraries[i];
+        JOB("ddprun", "-n", "2", "./program");
+        ck_assert_msg(spec.pmi, "%s", libraries[i]);
+    }
+    JOB("ddprun", "-n", "2", "--mpi", "none", "./program");
+    ck_assert(!spec.pmi);
+    JOB("ddprun", "-n", "1", "./program"); /* alone it needs nobody */
+    ck_assert(!spec.pmi);
+    JOB("ddprun", "-n", "2", "train.py");
+    ck_assert(!spec.pmi);
+    JOB("ddprun", "-n", "1", "true", ":", "-n", "1", "./program");
+    ck_assert(spec.pmi);
+    JOB("ddprun", "-n", "2", "--mpi", "pmi1", "train.py");
+    ck_assert(spec.pmi);
+}
+END_TEST
+
+START_TEST(what_cannot_be_with_pmi_1_is_refused)
+{
+    REFUSED("--warm: ranks of MPI are not forked from a parent", "--mpi", "pmi1", "--warm",
+            "train.py");
+    REFUSED("--standby: a rank of MPI cannot be replaced: all are started again together", "--mpi",
+            "pmi1", "--max-restarts", "1", "--standby", "1", "train.py");
+    REFUSED("--store worker: ranks of MPI on several nodes find each other by ddprun's store",
+            "--mpi", "pmi1", "--nnodes", "2", "--rdzv-endpoint", "a", "--rdzv-id", "b", "--store",
+            "worker", "train.py");
+}
+END_TEST
+
+START_TEST(a_place_that_is_told_wins_over_options)
+{
+    const struct cli_seat seat = {.by = "the starter",
+                                  .is_whole = true,
+                                  .name = "b",
+                                  .nodes = "2:3",
+                                  .n_ranks = "4",
+                                  .endpoint = "[fd00::1]:4000",
+                                  .run_id = "job7"};
+    world.seat = &seat;
+    JOB("ddprun", "-H", "a,b,c", "--nnodes", "1:3", "-n", "12", "-x", "A=1", "-C", "/gone",
+        "--rdzv-conf", "is_host=1", "--ssh-command", "x", "train.py");
+    ck_assert_ptr_null(spec.remote);
+    ck_assert_uint_eq(spec.world.min_nodes, 2);
+    ck_assert_int_eq(spec.n_local, 4);
+    ck_assert_str_eq(spec.world.endpoint_host, "fd00::1");
+    ck_assert_uint_eq(spec.world.endpoint_port, 4000);
+    ck_assert_str_eq(spec.world.node_name, "b");
+    ck_assert_str_eq(spec.run_id, "job7");
+    ck_assert_int_eq(spec.world.host, JOB_HOST_ELSEWHERE);
+    ck_assert_ptr_null(spec.exports[0]);
+}
+END_TEST
+
+START_TEST(a_place_may_be_the_only_one)
+{
+    const struct cli_seat seat = {.by = "the starter",
+                                  .is_whole = true,
+                                  .name = "b",
+                                  .nodes = "1:1",
+                                  .endpoint = "h:1",
+                                  .run_id = "j"};
+    world.seat = &seat;
+    JOB("ddprun", "-H", "b", "train.py");
+    ck_assert(spec.world.guided);
+    ck_assert_uint_eq(spec.world.max_nodes, 1);
+}
+END_TEST
+
+static const char *join(char **list)
+{
+    static char text[400];
+    text[0] = '\0';
+    for (char **v = list; *v != NULL; v++)
+        strcat(strcat(text, v == list ? "" : " "), *v);
+    free(list);
+    return text;
+}
+
+START_TEST(the_environment_goes_along_but_what_is_this_machine_s)
+{
+    char *const environment[] = {"PATH=/bin",
+                                 "HOME=/root",
+                                 "SSH_AUTH_SOCK=/x",
+                                 "A=1",
+                                 "HOMEWORK=2",
+                                 "DDP_TOKEN=secret",
+                                 "XDG_RUNTIME_DIR=/run",
+                                 "SLURM_JOB_ID=3",
+                                 "NCCL_DEBUG=INFO",
+                                 "broken",
+                                 NULL};
+    const char *const none[] = {NULL};
+    const char *const exports[] = {"A=5", "HOME", "ABSENT", NULL};
+    char **list;
+    ck_assert_int_eq(remote_env_make(environment, none, &list), 0);
+    ck_assert_str_eq(join(list), "PATH=/bin A=1 HOMEWORK=2 NCCL_DEBUG=INFO");
+    ck_assert_int_eq(remote_env_make(environment, exports, &list), 0);
+    ck_assert_str_eq(join(list), "PATH=/bin HOME=/root A=1 HOMEWORK=2 NCCL_DEBUG=INFO A=5");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cli_hosts");
+    TCase *c = tcase_create("cli_hosts");
+    tcase_add_checked_fixture(c, set_up, tear_down);
+    tcase_add_test(c, hosts_are_the_nodes);
+    tcase_add_test(c, a_file_may_name_them);
+    tcase_add_test(c, what_contradicts_hosts_is_refused);
+    tcase_add_test(c, variables_and_a_folder_are_for_one_node_too);
+    tcase_add_test(c, ranks_of_mpi_that_would_not_find_each_other_are_refused);
+    tcase_add_test(c, ranks_of_mpich_and_its_kin_are_served_pmi_1);
+    tcase_add_test(c, what_cannot_be_with_pmi_1_is_refused);
+    tcase_add_test(c, a_place_that_is_told_wins_over_options);
+    tcase_add_test(c, a_place_may_be_the_only_one);
+    tcase_add_test(c, the_environment_goes_along_but_what_is_this_machine_s);
+    suite_add_tcase(suite, c);
+    return run_suite(suite);
+}

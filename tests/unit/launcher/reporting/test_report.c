@@ -1,0 +1,405 @@
+/* The report's words, for each way a job can end. */
+#include "launcher/diagnosis/oom.h"
+#include "launcher/reporting/report.h"
+#include "launcher/supervisor/supervisor.h"
+#include "rendezvous/membership/member.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXIT_STATUS(code) ((code) << 8)
+#define CORE              0x80 /* the flag in a wait status */
+
+static struct supervisor *s;
+static struct report r;
+
+static void begin_with(const struct supervisor_limits *limits)
+{
+    struct supervisor_orders o;
+    s = supervisor_create(limits);
+    supervisor_begin(s, 0, &o);
+    r = (struct report){.supervisor = s, .host = "n1", .program = "./train", .now_ms = 3723000};
+}
+
+static void begin_as(int n, bool guided)
+{
+    begin_with(&(struct supervisor_limits){.n_ranks = n, .window = n, .guided = guided});
+}
+
+static void begin_shrinkable(int n)
+{
+    begin_with(&(struct supervisor_limits){.n_ranks = n,
+                                           .window = n,
+                                           .mends = true,
+                                           .drops = true,
+                                           .recovery_ms = 60000,
+                                           .restarts = {.max_restarts = 1}});
+}
+
+static void begin(int n)
+{
+    begin_as(n, false);
+}
+
+static void step(struct supervisor_event e)
+{
+    struct supervisor_orders o;
+    supervisor_step(s, &e, &o);
+}
+
+static void start_all(void)
+{
+    for (int i = 0; i < supervisor_n_ranks(s); i++)
+        step((struct supervisor_event){SUPERVISOR_EV_STARTED, .rank = i, .pid = 100 + i});
+}
+
+static void exited(int rank, int status, uint64_t now_ms)
+{
+    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = rank, .status = status,
+                                   .now_ms = now_ms, .empty = true});
+}
+
+static void check(const char *expected)
+{
+    char *text;
+    size_t n;
+    FILE *out = open_memstream(&text, &n);
+    report_print(out, &r);
+    fclose(out);
+    ck_assert_str_eq(text, expected);
+    free(text);
+    supervisor_destroy(s);
+}
+
+START_TEST(a_job_that_went_well_is_not_talked_about)
+{
+    begin(1);
+    start_all();
+    exited(0, 0, 10);
+    check("");
+}
+END_TEST
+
+START_TEST(a_failed_rank_comes_first_the_others_in_groups)
+{
+    begin(9);
+    start_all();
+    exited(8, 0, 100);
+    exited(1, EXIT_STATUS(3), 520);
+    for (int i = 0; i < 8; i++)
+        exited(i, i == 4 ? EXIT_STATUS(1) : i == 5 ? SIGKILL : SIGTERM, 600);
+    check("ddprun: rank 1 failed: exit status 3, 0.52 s after its start\n"
+          "  host n1, local rank 1, pid 101, ./train\n"
+          "  ranks 0, 2-3, 6-7: stopped by ddprun (SIGTERM)\n"
+          "  rank 4: exit status 1 after SIGTERM from ddprun\n"
+          "  rank 5: killed by SIGKILL (Killed) after SIGTERM from ddprun\n"
+          "  rank 8: ended well\n");
+}
+END_TEST
+
+START_TEST(ranks_are_named_by_their_numbers_behind_one_that_was_left_out)
+{
+    begin_shrinkable(4);
+    start_all();
+    for (int i = 0; i < 4; i++)
+        step((struct supervisor_event){SUPERVISOR_EV_JOINED, .rank = i, .mends = true});
+    exited(1, SIGKILL, 100);
+    exited(2, SIGSEGV, 500);
+    exited(0, SIGTERM, 600);
+    exited(3, SIGTERM, 600);
+    check("ddprun: rank 1 failed: killed by SIGSEGV (Segmentation fault), 0.50 s after its start\n"
+          "  host n1, local rank 2, pid 102, ./train\n"
+          "  ranks 0, 2: stopped by ddprun (SIGTERM)\n"
+          "  after 1 restart\n");
+}
+END_TEST
+
+START_TEST(a_signal_is_put_in_words)
+{
+    begin(1);
+    start_all();
+    exited(0, SIGSEGV | CORE, 62000);
+    check("ddprun: rank 0 failed: killed by SIGSEGV (Segmentation fault), core dumped, 1 min 2 s "
+          "after"
+          " its start\n"
+          "  host n1, local rank 0, pid 100, ./train\n");
+}
+END_TEST
+
+START_TEST(unknown_signals_have_a_number)
+{
+    char text[80];
+    ck_assert_str_eq(report_status(40, text, sizeof text), "killed by signal 40");
+}
+END_TEST
+
+START_TEST(the_error_and_the_last_lines_are_shown)
+{
+    begin(1);
+    start_all();
+    exited(0, EXIT_STATUS(1), 0);
+    r.error = "RuntimeError: two\nlines";
+    r.tail = "one\ntwo\n";
+    r.note = "something else";
+    check("ddprun: rank 0 failed: exit status 1, 0.00 s after its start\n"
+          "  host n1, local rank 0, pid 100, ./train\n"
+          "  error: RuntimeError: two\n"
+          "         lines\n"
+          "  last lines of its stderr:\n"
+          "    | one\n"
+          "    | two\n"
+          "  note: something else\n");
+}
+END_TEST
+
+START_TEST(want_of_memory_comes_before_the_ranks_own_words)
+{
+    struct oom_finding oom = {.blame = OOM_BLAME_RANK,
+                              .n_kills = 1,
+                              .scope = OOM_SCOPE_NODE,
+                              .node_bytes = 1 << 30,
+                              .victim_rank = -1};
+    begin(1);
+    start_all();
+    exited(0, SIGKILL, 0);
+    r.error = "RuntimeError";
+    r.oom = &oom;
+    check("ddprun: rank 0 failed: killed by SIGKILL (Killed), 0.00 s after its start\n"
+          "  host n1, local rank 0, pid 100, ./train\n"
+          "  out of memory: killed by the kernel's OOM killer\n"
+          "    the node's memory, 1.0 GiB, was used up; 1 OOM kill since the ranks' start\n"
+          "    try: fewer ranks or data loader workers on this node, a smaller batch\n"
+          "  error: RuntimeError\n");
+}
+END_TEST
+
+START_TEST(few_lines_are_shown_but_a_traceback_whole)
+{
+    char tail[1024] = "";
+    char expected[2048];
+    for (int i = 0; i < 20; i++)
+        sprintf(tail + strlen(tail), "line %d\n", i);
+    begin(1);
+    start_all();
+    exited(0, EXIT_STATUS(1), 0);
+    r.tail = tail;
+    strcpy(expected, "ddprun: rank 0 failed: exit status 1, 0.00 s after its start\n"
+                     "  host n1, local rank 0, pid 100, ./train\n"
+                     "  last lines of its stderr:\n");
+    size_t head = strlen(expected);
+    for (int i = 20 - REPORT_TAIL_LINES; i < 20; i++)
+        sprintf(expected + strlen(expected), "    | line %d\n", i);
+    check(expected);
+
+    begin(1);
+    start_all();
+    exited(0, EXIT_STATUS(1), 0);
+    memcpy(tail, "[r]: Traceback (most recent call last):\n", 40); /* over "line 0" and its next */
+    r.tail = tail;
+    expected[head] = '\0';
+    for (const char *p = tail; *p != '\0'; p += strcspn(p, "\n") + 1) {
+        strcat(expected, "    | ");
+        strncat(expected, p, strcspn(p, "\n") + 1);
+    }
+    check(expected);
+}
+END_TEST
+
+START_TEST(a_program_that_cannot_be_executed_takes_one_line)
+{
+    begin(2);
+    step((struct supervisor_event){SUPERVISOR_EV_START_FAILED, .rank = 0, .status = EACCES,
+                                   .stage = SUPERVISOR_START_EXEC, .empty = true});
+    r.error = "cannot execute '/bin/train': permission denied";
+    check("ddprun: cannot execute '/bin/train': permission denied\n");
+}
+END_TEST
+
+START_TEST(want_of_processes_is_explained)
+{
+    begin(2);
+    step((struct supervisor_event){SUPERVISOR_EV_START_FAILED, .rank = 0, .status = EAGAIN,
+                                   .empty = true});
+    check("ddprun: cannot start rank 0: Resource temporarily unavailable\n"
+          "  the limit on processes is reached: see ulimit -u and the cgroup's pids.max\n");
+}
+END_TEST
+
+START_TEST(a_stopped_job_says_by_what_and_when)
+{
+    begin(3);
+    start_all();
+    step((struct supervisor_event){SUPERVISOR_EV_SIGNAL, .sig = SIGINT});
+    exited(0, SIGINT, 1);
+    exited(1, 0, 1);
+    exited(2, EXIT_STATUS(1), 1);
+    check("ddprun: stopped by SIGINT after 1 h 2 min\n"
+          "  rank 0: stopped by ddprun (SIGINT)\n"
+          "  rank 1: exit status 0 after SIGINT from ddprun\n"
+          "  rank 2: exit status 1 after SIGINT from ddprun\n");
+}
+END_TEST
+
+START_TEST(the_nurserys_end_is_our_fault)
+{
+    begin(1);
+    start_all();
+    step((struct supervisor_event){SUPERVISOR_EV_NURSERY_LOST});
+    check("ddprun: internal error: the process that starts and reaps the ranks is gone; all ranks "
+          "were "
+          "killed\n");
+}
+END_TEST
+
+START_TEST(what_hangs_in_the_kernel_is_said)
+{
+    begin(2);
+    start_all();
+    exited(1, EXIT_STATUS(1), 10);
+    step((struct supervisor_event){SUPERVISOR_EV_TIME});
+    step((struct supervisor_event){SUPERVISOR_EV_TIME});
+    step((struct supervisor_event){SUPERVISOR_EV_SWEPT, .status = ETIMEDOUT});
+    check("ddprun: rank 1 failed: exit status 1, 0.01 s after its start\n"
+          "  host n1, local rank 1, pid 101, ./train\n"
+          "  rank 0: killed by ddprun\n"
+          "  some processes do not die of SIGKILL: they hang in the kernel\n");
+}
+END_TEST
+
+/* --- One node of several --- */
+
+static struct report_job job;
+
+/* It holds the ranks 4 and 5 of the job. */
+static void begin_job(void)
+{
+    begin_as(2, true);
+    job = (struct report_job){.first_rank = 4};
+    r.job = &job;
+    step((struct supervisor_event){SUPERVISOR_EV_NEXT});
+    start_all();
+}
+
+static void end_job(const struct member_end *end)
+{
+    job.end = end;
+    step((struct supervisor_event){SUPERVISOR_EV_DRAINED});
+    step((struct supervisor_event){SUPERVISOR_EV_FINISH, .exit_code = end->exit_code,
+                                   .sig = end->signal});
+}
+
+static void exited_late(int rank, int status, bool empty)
+{
+    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = rank, .status = status,
+                                   .now_ms = 500, .empty = empty});
+}
+
+START_TEST(ranks_have_the_jobs_numbers)
+{
+    const struct member_end end = {.exit_code = 3,
+                                   .by_roster = true,
+                                   .outcome = MESSAGE_RANK_FAILED,
+                                   .rank = 5,
+                                   .node = "n1",
+                                   .text = "rank 5 on n1: exit status 3"};
+    begin_job();
+    exited_late(1, EXIT_STATUS(3), false);
+    exited_late(0, SIGTERM, true);
+    end_job(&end);
+    check("ddprun: rank 5 failed: exit status 3, 0.50 s after its start\n"
+          "  host n1, local rank 1, pid 101, ./train\n"
+          "  rank 4: stopped by ddprun (SIGTERM)\n");
+}
+END_TEST
+
+START_TEST(the_verdict_of_another_node_comes_first)
+{
+    const struct member_end end = {.exit_code = 9,
+                                   .by_roster = true,
+                                   .outcome = MESSAGE_RANK_FAILED,
+                                   .rank = 1,
+                                   .node = "n0",
+                                   .text = "rank 1 on n0: exit status 9, 0.4 s after its start"};
+    begin_job();
+    exited_late(1, EXIT_STATUS(1), false); /* its connections broke: no cause of anything */
+    exited_late(0, SIGTERM, true);
+    end_job(&end);
+    check("ddprun: rank 1 on n0: exit status 9, 0.4 s after its start\n"
+          "  rank 4: stopped by ddprun (SIGTERM)\n"
+          "  rank 5: exit status 1\n");
+}
+END_TEST
+
+START_TEST(a_node_that_leaves_says_what_made_it)
+{
+    const struct member_end end = {.exit_code = 143,
+                                   .signal = SIGTERM,
+                                   .outcome = MESSAGE_ENDED,
+                                   .rank = MESSAGE_NO_RANK,
+                                   .text = "SIGTERM"};
+    begin_job();
+    step((struct supervisor_event){SUPERVISOR_EV_SIGNAL, .sig = SIGTERM});
+    exited_late(0, SIGTERM, false);
+    exited_late(1, SIGTERM, true);
+    end_job(&end);
+    check("ddprun: stopped by SIGTERM after 1 h 2 min\n"
+          "  ranks 4-5: stopped by ddprun (SIGTERM)\n");
+}
+END_TEST
+
+START_TEST(where_nothing_ran_no_rank_is_talked_about)
+{
+    const struct member_end end = {.exit_code = 69,
+                                   .by_roster = true,
+                                   .outcome = MESSAGE_MISSING,
+                                   .rank = MESSAGE_NO_RANK,
+                                   .text = "1 of at least 2 nodes are here after 600 s"};
+    begin_as(2, true);
+    job = (struct report_job){0};
+    r.job = &job;
+    end_job(&end);
+    check("ddprun: 1 of at least 2 nodes are here after 600 s\n");
+}
+END_TEST
+
+START_TEST(a_job_of_several_nodes_that_went_well_is_not_talked_about)
+{
+    const struct member_end end = {
+        .by_roster = true, .outcome = MESSAGE_WELL, .rank = MESSAGE_NO_RANK, .text = ""};
+    begin_job();
+    exited_late(0, 0, false);
+    exited_late(1, 0, true);
+    end_job(&end);
+    check("");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("report");
+    TCase *c = tcase_create("report");
+    tcase_add_test(c, a_job_that_went_well_is_not_talked_about);
+    tcase_add_test(c, a_failed_rank_comes_first_the_others_in_groups);
+    tcase_add_test(c, ranks_are_named_by_their_numbers_behind_one_that_was_left_out);
+    tcase_add_test(c, a_signal_is_put_in_words);
+    tcase_add_test(c, unknown_signals_have_a_number);
+    tcase_add_test(c, the_error_and_the_last_lines_are_shown);
+    tcase_add_test(c, want_of_memory_comes_before_the_ranks_own_words);
+    tcase_add_test(c, few_lines_are_shown_but_a_traceback_whole);
+    tcase_add_test(c, a_program_that_cannot_be_executed_takes_one_line);
+    tcase_add_test(c, want_of_processes_is_explained);
+    tcase_add_test(c, a_stopped_job_says_by_what_and_when);
+    tcase_add_test(c, the_nurserys_end_is_our_fault);
+    tcase_add_test(c, what_hangs_in_the_kernel_is_said);
+    tcase_add_test(c, ranks_have_the_jobs_numbers);
+    tcase_add_test(c, the_verdict_of_another_node_comes_first);
+    tcase_add_test(c, a_node_that_leaves_says_what_made_it);
+    tcase_add_test(c, where_nothing_ran_no_rank_is_talked_about);
+    tcase_add_test(c, a_job_of_several_nodes_that_went_well_is_not_talked_about);
+    suite_add_tcase(suite, c);
+    return run_suite(suite);
+}

@@ -1,0 +1,144 @@
+/* Log files that are turned over. */
+#include "common/error.h"
+#include "launcher/stdio/log_copy.h"
+#include "tests/support/file_tree.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char root[FILE_TREE_BYTES];
+static char path[FILE_TREE_BYTES + 16];
+static struct log_copy l;
+
+static void set_up(void)
+{
+    file_tree_make(root);
+    snprintf(path, sizeof path, "%s/log", root);
+    l = (struct log_copy){.fd = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600), .filter_fd = -1};
+    ck_assert_int_ge(l.fd, 0);
+}
+
+static void tear_down(void)
+{
+    log_copy_close(&l);
+    file_tree_remove(root);
+}
+
+static void turn(uint64_t max_bytes, int n_kept)
+{
+    ck_assert_int_eq(
+        log_copy_set_turn(&l, &(struct log_turn){.max_bytes = max_bytes, .n_kept = n_kept}, path),
+        0);
+}
+
+static void add(const char *text)
+{
+    ck_assert_int_eq(log_copy_bytes(&l, text, strlen(text), NULL), 0);
+}
+
+/* What is in the file, "none" if there is none. */
+static const char *content(const char *suffix)
+{
+    static char text[400];
+    char name[200];
+    snprintf(name, sizeof name, "%s%s", path, suffix);
+    int fd = open(name, O_RDONLY);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    return n < 0 ? "none" : text;
+}
+
+START_TEST(files_end_at_lines_ends)
+{
+    turn(10, 2);
+    add("one\ntwo\nthree\nfour\n");
+    ck_assert_str_eq(content(".1"), "three\n");
+    ck_assert_str_eq(content(".2"), "one\ntwo\n");
+    ck_assert_str_eq(content(""), "four\n");
+    add("12345\n");
+    ck_assert_str_eq(content(""), "12345\n");
+    ck_assert_str_eq(content(".1"), "four\n");
+    ck_assert_str_eq(content(".2"), "three\n");
+    ck_assert_str_eq(content(".3"), "none");
+}
+END_TEST
+
+START_TEST(lines_that_come_in_pieces_are_cut_where_they_must)
+{
+    turn(8, 1);
+    add("abc");
+    add("defgh"); /* it is full */
+    add("ijk\n");
+    ck_assert_str_eq(content(".1"), "abcdefgh");
+    ck_assert_str_eq(content(""), "ijk\n");
+    add("0123456789abcdefXYZ"); /* longer than a file */
+    ck_assert_str_eq(content(".1"), "89abcdef");
+    ck_assert_str_eq(content(""), "XYZ");
+}
+END_TEST
+
+START_TEST(old_ones_need_not_be_kept)
+{
+    turn(4, 0);
+    add("one\ntwo\n");
+    ck_assert_str_eq(content(""), "two\n");
+    ck_assert_str_eq(content(".1"), "none");
+}
+END_TEST
+
+START_TEST(what_is_there_already_counts)
+{
+    add("12345\n");
+    turn(8, 1);
+    add("67\n");
+    ck_assert_str_eq(content(".1"), "12345\n");
+    ck_assert_str_eq(content(""), "67\n");
+}
+END_TEST
+
+START_TEST(nothing_is_turned_over_that_was_not_asked_for)
+{
+    turn(0, 5);
+    for (int i = 0; i < 100; i++)
+        add("x\n");
+    ck_assert_uint_eq(strlen(content("")), 200);
+    ck_assert_str_eq(content(".1"), "none");
+}
+END_TEST
+
+START_TEST(a_file_that_cannot_be_begun_is_given_up_and_told_once)
+{
+    struct co_error err = {0};
+    turn(4, 1);
+    add("one\n");
+    snprintf(l.path, sizeof "/dev/null/x", "/dev/null/x"); /* as if its folder had gone */
+    ck_assert_int_eq(log_copy_bytes(&l, "two\n", 4, &err), -ENOTDIR);
+    ck_assert_ptr_nonnull(strstr(err.text, "/dev/null/x"));
+    ck_assert_int_eq(log_copy_bytes(&l, "three\n", 6, &err), 0);
+    ck_assert_str_eq(content(""), "one\n");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("log_copy");
+    TCase *c = tcase_create("log_copy");
+    tcase_add_checked_fixture(c, set_up, tear_down);
+    tcase_add_test(c, files_end_at_lines_ends);
+    tcase_add_test(c, lines_that_come_in_pieces_are_cut_where_they_must);
+    tcase_add_test(c, old_ones_need_not_be_kept);
+    tcase_add_test(c, what_is_there_already_counts);
+    tcase_add_test(c, nothing_is_turned_over_that_was_not_asked_for);
+    tcase_add_test(c, a_file_that_cannot_be_begun_is_given_up_and_told_once);
+    suite_add_tcase(suite, c);
+    return run_suite(suite);
+}

@@ -1,0 +1,98 @@
+/* one_supervisor.h - a supervisor under test: what happens to its ranks, and what it orders. */
+#ifndef DDP_TESTS_ONE_SUPERVISOR_H
+#define DDP_TESTS_ONE_SUPERVISOR_H
+
+#include "launcher/supervisor/supervisor.h"
+
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <signal.h>
+#include <stdlib.h>
+
+/* The cases of the file of test_supervisor that has no main(), with the fixture below. */
+TCase *supervisor_mending_cases(void);
+
+static struct supervisor *s;
+static struct supervisor_orders o;
+static uint64_t now_ms;
+
+#define EXIT_STATUS(code) ((code) << 8)
+
+static inline void step(struct supervisor_event e)
+{
+    e.now_ms = now_ms;
+    supervisor_step(s, &e, &o);
+}
+
+static inline void begin_limited(int n_ranks, struct restart_rules restarts, bool guided)
+{
+    struct supervisor_limits limits = {.n_ranks = n_ranks,
+                                       .window = 2,
+                                       .grace_ms = 30000,
+                                       .failure_grace_ms = 5000,
+                                       .restarts = restarts,
+                                       .guided = guided};
+    s = supervisor_create(&limits);
+    ck_assert_ptr_nonnull(s);
+    now_ms = 1000;
+    supervisor_begin(s, now_ms, &o);
+}
+
+static inline void begin(int n_ranks)
+{
+    begin_limited(n_ranks, (struct restart_rules){0}, false);
+}
+
+static inline void started(int rank)
+{
+    step((struct supervisor_event){SUPERVISOR_EV_STARTED, .rank = rank, .pid = 100 + rank});
+}
+
+static inline void exited(int rank, int status, bool empty)
+{
+    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = rank, .status = status,
+                                   .empty = empty});
+}
+
+static inline void exited_of_another(int rank, int status)
+{
+    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = rank, .status = status,
+                                   .lost_peer = true});
+}
+
+static inline void exited_before_our_signal(int rank, int status, bool empty)
+{
+    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = rank, .status = status,
+                                   .was_ending = true, .empty = empty});
+}
+
+static inline void signalled(int sig)
+{
+    step((struct supervisor_event){SUPERVISOR_EV_SIGNAL, .sig = sig});
+}
+
+static inline void event(enum supervisor_event_type type)
+{
+    step((struct supervisor_event){type});
+}
+
+static inline void begin_and_start(int n_ranks)
+{
+    begin(n_ranks);
+    for (int i = 0; i < n_ranks; i++)
+        started(i);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
+}
+
+static inline void set_up(void)
+{
+    s = NULL;
+}
+
+static inline void tear_down(void)
+{
+    supervisor_destroy(s);
+}
+
+#endif

@@ -1,0 +1,313 @@
+/* Who hangs, in virtual time: no process, no clock. */
+#include "launcher/supervisor/hang.h"
+#include "segments/call_kind.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <string.h>
+
+enum { N = 4, T = 1000, STEP = 100 };
+
+static struct hang *h;
+static struct hang_look look[N];
+static uint64_t now_ms;
+static struct hang_finding found;
+
+static void set_up(void)
+{
+    memset(look, 0, sizeof look);
+    now_ms = 50000;
+    h = hang_create(N, T);
+    hang_renew(h, false, now_ms);
+    for (int i = 0; i < N; i++)
+        look[i].runs = true;
+}
+
+static void tear_down(void)
+{
+    hang_destroy(h);
+}
+
+static struct progress_call call(uint32_t number, uint16_t group, enum progress_state state)
+{
+    return (struct progress_call){
+        .number = number, .group = group, .kind = CALL_ALL_REDUCE, .bytes = 64, .state = state};
+}
+
+/* The rank's last call, in the first of its groups; that is progress. */
+static void set_call(int rank, struct progress_call c)
+{
+    look[rank].has_page = true;
+    look[rank].digest++;
+    look[rank].progress.n_calls = 1;
+    look[rank].progress.call[0] = c;
+    look[rank].progress.waits = c.state == PROGRESS_WAITS;
+}
+
+static void everybody(struct progress_call c)
+{
+    for (int i = 0; i < N; i++)
+        set_call(i, c);
+}
+
+/* Let time pass, with a look now and then. returns whether somebody hangs: see `found` */
+static bool pass(uint64_t ms)
+{
+    for (const uint64_t end_ms = now_ms + ms; now_ms < end_ms;) {
+        now_ms += STEP;
+        if (hang_note(h, look, now_ms) && hang_blame(h, look, now_ms, &found))
+            return true;
+    }
+    return false;
+}
+
+START_TEST(a_rank_that_others_wait_for_is_missing_after_the_time_out)
+{
+    everybody(call(811, 0, PROGRESS_OUTSIDE));
+    ck_assert(!pass(STEP));
+    for (int i = 0; i < N; i++)
+        if (i != 1)
+            set_call(i, call(812, 0, PROGRESS_WAITS));
+    ck_assert(!pass(STEP)); /* that they wait is seen now */
+    ck_assert(!pass(T - STEP));
+    ck_assert(pass(STEP));
+    ck_assert_int_eq(found.kind, HANG_MISSING);
+    ck_assert_int_eq(found.rank, 1);
+    ck_assert(!found.is_guess && !found.is_stopped);
+    ck_assert_int_eq(found.n_alike, 0);
+    ck_assert_uint_eq(found.waiting_ms, T);
+    ck_assert_int_eq(found.n_waiting, 3);
+    ck_assert_int_eq(found.waiting[0], 0);
+    ck_assert_int_eq(found.waiting[1], 2);
+    ck_assert_uint_eq(found.call.number, 812);
+    ck_assert(found.has_last);
+    ck_assert_uint_eq(found.last.number, 811);
+}
+END_TEST
+
+START_TEST(a_rank_that_moves_is_never_blamed)
+{
+    everybody(call(1, 0, PROGRESS_WAITS));
+    for (int i = 0; i < 100; i++) {
+        set_call(2, call((uint32_t)i, 5, PROGRESS_OUTSIDE)); /* in a group of its own */
+        ck_assert(!pass(T / 2));
+    }
+}
+END_TEST
+
+START_TEST(a_slow_step_of_all_is_no_hang_while_they_write)
+{
+    everybody(call(1, 0, PROGRESS_OUTSIDE));
+    for (int i = 0; i < 50; i++) {
+        look[3].output_ms = now_ms;
+        ck_assert(!pass(T / 2));
+    }
+    ck_assert(pass(T));
+    ck_assert_int_eq(found.kind, HANG_SILENT);
+}
+END_TEST
+
+START_TEST(output_does_not_excuse_who_keeps_others_waiting)
+{
+    everybody(call(1, 0, PROGRESS_WAITS));
+    set_call(0, call(1, 0, PROGRESS_OUTSIDE));
+    ck_assert(!pass(T));
+    look[0].output_ms = now_ms;
+    ck_assert(pass(STEP));
+    ck_assert_int_eq(found.rank, 0);
+}
+END_TEST
+
+START_TEST(of_several_missing_ranks_the_lowest_is_named_and_the_others_are_counted)
+{
+    everybody(call(7, 0, PROGRESS_OUTSIDE));
+    set_call(0, call(8, 0, PROGRESS_WAITS));
+    ck_assert(pass(T + STEP));
+    ck_assert_int_eq(found.rank, 1);
+    ck_assert_int_eq(found.n_alike, 2);
+    ck_assert_int_eq(found.n_waiting, 1);
+}
+END_TEST
+
+START_TEST(a_stopped_rank_is_named_before_others)
+{
+    everybody(call(7, 0, PROGRESS_OUTSIDE));
+    set_call(0, call(8, 0, PROGRESS_WAITS));
+    look[3].is_stopped = true;
+    ck_assert(pass(T + STEP));
+    ck_assert_int_eq(found.rank, 3);
+    ck_assert(found.is_stopped);
+    ck_assert_int_eq(found.kind, HANG_MISSING);
+}
+END_TEST
+
+START_TEST(a_rank_stopped_inside_of_the_call_is_named_though_it_waits)
+{
+    everybody(call(8, 0, PROGRESS_WAITS));
+    look[2].is_stopped = true;
+    ck_assert(pass(T + STEP));
+    ck_assert_int_eq(found.kind, HANG_ALL_WAIT);
+    ck_assert_int_eq(found.rank, 2);
+    ck_assert(!found.is_guess);
+    set_call(1, call(8, 0, PROGRESS_OUTSIDE)); /* had all it needed */
+    ck_assert(pass(T + STEP));
+    ck_assert_int_eq(found.kind, HANG_MISSING);
+    ck_assert_int_eq(found.rank, 2);
+}
+END_TEST
+
+START_TEST(where_all_wait_the_one_in_another_call_is_named)
+{
+    everybody(call(8, 0, PROGRESS_WAITS));
+    set_call(3, call(7, 0, PROGRESS_WAITS));
+    ck_assert(pass(T + STEP));
+    ck_assert_int_eq(found.kind, HANG_ALL_WAIT);
+    ck_assert_int_eq(found.rank, 3);
+    ck_assert_uint_eq(found.call.number, 8);
+    ck_assert_uint_eq(found.last.number, 7);
+    ck_assert(!found.is_guess);
+}
+END_TEST
+
+START_TEST(where_all_wait_in_one_call_the_answer_is_said_to_be_a_guess)
+{
+    everybody(call(8, 0, PROGRESS_WAITS));
+    ck_assert(pass(T + STEP));
+    ck_assert_int_eq(found.kind, HANG_ALL_WAIT);
+    ck_assert_int_eq(found.rank, 0);
+    ck_assert(found.is_guess);
+}
+END_TEST
+
+START_TEST(a_member_of_the_group_that_waits_is_named_before_a_stranger)
+{
+    everybody(call(3, 0, PROGRESS_OUTSIDE));
+    for (int i = 2; i < N; i++) { /* ranks 2 and 3 have a group */
+        look[i].progress.n_calls = 2;
+        look[i].progress.call[1] = call(4, 99, PROGRESS_OUTSIDE);
+    }
+    look[2].progress.call[1].number = 5;
+    look[2].progress.call[1].state = PROGRESS_WAITS;
+    look[2].progress.waits = true;
+    ck_assert(pass(T + STEP));
+    ck_assert_int_eq(found.rank, 3);
+    ck_assert_uint_eq(found.call.group, 99);
+    ck_assert_uint_eq(found.last.number, 4);
+}
+END_TEST
+
+START_TEST(who_has_not_joined_keeps_those_waiting_that_have)
+{
+    for (int i = 0; i < N; i++)
+        look[i].has_page = i != 2;
+    ck_assert(pass(T + STEP));
+    ck_assert_int_eq(found.kind, HANG_NOT_JOINED);
+    ck_assert_int_eq(found.rank, 2);
+    ck_assert_int_eq(found.n_waiting, 3);
+}
+END_TEST
+
+START_TEST(who_has_ended_is_not_looked_at)
+{
+    everybody(call(8, 0, PROGRESS_WAITS));
+    look[1].runs = false;
+    set_call(2, call(7, 0, PROGRESS_OUTSIDE));
+    ck_assert(pass(T + STEP));
+    ck_assert_int_eq(found.rank, 2);
+    ck_assert_int_eq(found.n_waiting, 2);
+    for (int i = 0; i < N; i++)
+        look[i].runs = false;
+    ck_assert(!pass(3 * T));
+}
+END_TEST
+
+START_TEST(ranks_without_pages_hang_when_all_are_silent)
+{
+    for (int i = 0; i < 10; i++) {
+        look[1].output_ms = now_ms; /* one that writes is enough: the others wait for it, perhaps */
+        ck_assert(!pass(T / 2));
+    }
+    ck_assert(pass(T));
+    ck_assert_int_eq(found.kind, HANG_SILENT);
+    ck_assert(found.is_guess);
+    ck_assert(!found.has_call && !found.has_last);
+}
+END_TEST
+
+START_TEST(of_silent_ranks_the_one_that_sleeps_elsewhere_is_named)
+{
+    for (int i = 0; i < N; i++)
+        strcpy(look[i].place, i == 2 ? "hrtimer_nanosleep" : "do_epoll_wait");
+    ck_assert(pass(T + STEP));
+    ck_assert_int_eq(found.rank, 2);
+    ck_assert(found.is_odd && !found.is_guess);
+    look[3].is_stopped = true;
+    ck_assert(hang_blame(h, look, now_ms, &found));
+    ck_assert(found.is_stopped && !found.is_odd);
+    ck_assert_int_eq(found.rank, 3);
+}
+END_TEST
+
+START_TEST(with_other_nodes_only_what_is_certain_is_said)
+{
+    hang_renew(h, true, now_ms);
+    everybody(call(8, 0, PROGRESS_WAITS));
+    ck_assert(!pass(5 * T)); /* they may wait for a rank elsewhere */
+    look[1].is_stopped = true;
+    ck_assert(pass(STEP));
+    ck_assert_int_eq(found.rank, 1);
+    everybody(call(9, 0, PROGRESS_OUTSIDE));
+    look[1].is_stopped = false;
+    ck_assert(!pass(5 * T)); /* somebody writes elsewhere, perhaps */
+    set_call(0, call(10, 0, PROGRESS_WAITS));
+    ck_assert(pass(2 * T));
+    ck_assert_int_eq(found.kind, HANG_MISSING);
+    ck_assert_int_eq(found.rank, 1);
+}
+END_TEST
+
+START_TEST(time_begins_anew_with_a_generation)
+{
+    everybody(call(8, 0, PROGRESS_WAITS));
+    ck_assert(!pass(T));
+    hang_renew(h, false, now_ms);
+    for (int i = 0; i < N; i++)
+        look[i].has_page = false;
+    ck_assert(!pass(T - STEP));
+    ck_assert(pass(STEP));
+}
+END_TEST
+
+START_TEST(looks_are_often_enough_and_not_too_often)
+{
+    ck_assert_uint_eq(hang_interval_ms(30000), 1000);
+    ck_assert_uint_eq(hang_interval_ms(800), 100);
+    ck_assert_uint_eq(hang_interval_ms(1), 10);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("hang");
+    TCase *tc = tcase_create("hang");
+    tcase_add_checked_fixture(tc, set_up, tear_down);
+    tcase_add_test(tc, a_rank_that_others_wait_for_is_missing_after_the_time_out);
+    tcase_add_test(tc, a_rank_that_moves_is_never_blamed);
+    tcase_add_test(tc, a_slow_step_of_all_is_no_hang_while_they_write);
+    tcase_add_test(tc, output_does_not_excuse_who_keeps_others_waiting);
+    tcase_add_test(tc, of_several_missing_ranks_the_lowest_is_named_and_the_others_are_counted);
+    tcase_add_test(tc, a_stopped_rank_is_named_before_others);
+    tcase_add_test(tc, a_rank_stopped_inside_of_the_call_is_named_though_it_waits);
+    tcase_add_test(tc, where_all_wait_the_one_in_another_call_is_named);
+    tcase_add_test(tc, where_all_wait_in_one_call_the_answer_is_said_to_be_a_guess);
+    tcase_add_test(tc, a_member_of_the_group_that_waits_is_named_before_a_stranger);
+    tcase_add_test(tc, who_has_not_joined_keeps_those_waiting_that_have);
+    tcase_add_test(tc, who_has_ended_is_not_looked_at);
+    tcase_add_test(tc, ranks_without_pages_hang_when_all_are_silent);
+    tcase_add_test(tc, of_silent_ranks_the_one_that_sleeps_elsewhere_is_named);
+    tcase_add_test(tc, with_other_nodes_only_what_is_certain_is_said);
+    tcase_add_test(tc, time_begins_anew_with_a_generation);
+    tcase_add_test(tc, looks_are_often_enough_and_not_too_often);
+    suite_add_tcase(suite, tc);
+    return run_suite(suite);
+}

@@ -1,0 +1,174 @@
+/* ddp-rendezvous's command line. */
+#include "common/error.h"
+#include "rendezvous/daemon/daemon_cli.h"
+#include "rendezvous/net/address.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_WORDS = 32 };
+
+/* Words are parted by blanks. returns as daemon_cli_parse() */
+static int parse(const char *line, enum daemon_wish *wish, struct daemon_spec *spec,
+                 struct co_error *err)
+{
+    static char text[2048];
+    char *words[MAX_WORDS] = {"ddp-rendezvous"};
+    int n = 1;
+    snprintf(text, sizeof text, "%s", line);
+    for (char *word = strtok(text, " "); word != NULL; word = strtok(NULL, " ")) {
+        ck_assert_int_lt(n, MAX_WORDS - 1);
+        words[n++] = word;
+    }
+    return daemon_cli_parse(n, words, wish, spec, err);
+}
+
+static struct daemon_spec parsed(const char *line)
+{
+    struct daemon_spec spec;
+    struct co_error err = {0};
+    enum daemon_wish wish;
+    ck_assert_msg(parse(line, &wish, &spec, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(wish, DAEMON_RUN);
+    return spec;
+}
+
+#define MIB ((uint64_t)1 << 20)
+
+START_TEST(without_options_there_are_defaults)
+{
+    struct daemon_spec spec = parsed("");
+    ck_assert_uint_eq(spec.n_binds, 0);
+    ck_assert_uint_eq(spec.allow.n, 0);
+    ck_assert_ptr_null(spec.port_file);
+    ck_assert_uint_eq(spec.max_bytes, 1024 * MIB);
+    ck_assert_uint_eq(spec.max_buffer_bytes, 1024 * MIB);
+    ck_assert_uint_eq(spec.max_value_bytes, 64 * MIB);
+    ck_assert_uint_eq(spec.max_clients, 0);
+    ck_assert_uint_eq(spec.max_jobs, 0);
+    ck_assert_uint_eq(spec.max_nodes, 0);
+    ck_assert_uint_eq(spec.max_node_bytes, 256 * MIB);
+    ck_assert_ptr_null(spec.token_file);
+    ck_assert(!spec.no_jobs);
+    ck_assert_uint_eq(spec.mid_frame_ms, 30000);
+    ck_assert(!spec.verbose);
+}
+END_TEST
+
+START_TEST(options_are_taken)
+{
+    struct daemon_spec spec =
+        parsed("--bind 10.0.0.7:29500 -b [fd00::7]:0 --bind=[::] -b 0.0.0.0 --port-file ports "
+               "--allow 10.0.0.0/24 --allow fd00::/8 --max-memory 513M --max-value 9M "
+               "--max-clients 12 --max-jobs 3 --max-nodes 4 --token-file token --no-jobs "
+               "--mid-frame-timeout 500ms -v");
+    ck_assert_uint_eq(spec.n_binds, 4);
+    ck_assert_str_eq(spec.binds[0].host, "10.0.0.7");
+    ck_assert_uint_eq(spec.binds[0].port, 29500);
+    ck_assert_str_eq(spec.binds[1].host, "fd00::7");
+    ck_assert_uint_eq(spec.binds[1].port, 0);
+    ck_assert_str_eq(spec.binds[2].host, "::");
+    ck_assert_uint_eq(spec.binds[2].port, 29400);
+    ck_assert_uint_eq(spec.binds[3].port, 29400);
+    ck_assert_str_eq(spec.port_file, "ports");
+    struct sockaddr_storage address;
+    ck_assert_int_eq(address_parse("10.0.0.9", 0, &address), 0);
+    ck_assert(allow_has(&spec.allow, &address));
+    ck_assert_uint_eq(spec.max_bytes + spec.max_buffer_bytes, 513 * MIB);
+    ck_assert_uint_eq(spec.max_value_bytes, 9 * MIB);
+    ck_assert_uint_eq(spec.max_clients, 12);
+    ck_assert_uint_eq(spec.max_jobs, 3);
+    ck_assert_uint_eq(spec.max_nodes, 4);
+    ck_assert_str_eq(spec.token_file, "token");
+    ck_assert(spec.no_jobs);
+    ck_assert_uint_eq(spec.mid_frame_ms, 500);
+    ck_assert(spec.verbose);
+}
+END_TEST
+
+START_TEST(a_value_is_an_eighth_of_the_memory_at_most)
+{
+    ck_assert_uint_eq(parsed("--max-memory 64M").max_value_bytes, 8 * MIB);
+    ck_assert_uint_eq(parsed("--max-memory 80M").max_value_bytes, 10 * MIB);
+    ck_assert_uint_eq(parsed("--max-memory 16G").max_value_bytes, 64 * MIB);
+    ck_assert_uint_eq(parsed("--max-memory 16G --max-value 1G").max_value_bytes, 1024 * MIB);
+    ck_assert_uint_eq(parsed("--max-value 256M").max_value_bytes, 256 * MIB);
+}
+END_TEST
+
+static const struct {
+    const char *line, *error;
+} bad[] = {
+    {"--bind", "option '--bind' needs a value: ADDR[:PORT]"},
+    {"--bind localhost:1",
+     "--bind 'localhost:1': 'localhost' is no numeric address, and names are not looked up"},
+    {"-b :29400", "-b ':29400' is no HOST[:PORT]"},
+    {"--bind 127.0.0.1:65536", "--bind '127.0.0.1:65536': '65536' is no port"},
+    {"--bind fe80::1:2",
+     "--bind 'fe80::1:2': ':1:2' is no port, and an IPv6 address belongs in brackets"},
+    {"-b=1.1.1.1 -b=1.1.1.1 -b=1.1.1.1 -b=1.1.1.1 -b=1.1.1.1 -b=1.1.1.1 -b=1.1.1.1 -b=1.1.1.1 "
+     "-b=1.1.1.1 -b=1.1.1.1 -b=1.1.1.1 -b=1.1.1.1 -b=1.1.1.1 -b=1.1.1.1 -b=1.1.1.1 -b=1.1.1.1 "
+     "-b=1.1.1.1",
+     "-b: more than 16 addresses"},
+    {"--allow node7", "--allow: 'node7' is no ADDR or ADDR/BITS in figures"},
+    {"--allow 10.0.0.0/33", "--allow: '10.0.0.0/33': '33' is no number of bits, 0 to 32"},
+    {"--max-memory 63M", "--max-memory '63M' is out of bounds: 64M to 16T"},
+    {"--max-memory lots", "--max-memory 'lots' is not a size: try 4096, 64K, 64M or 1G"},
+    {"--max-value 7M", "--max-value '7M' is out of bounds: 8M to 1G"},
+    {"--max-value 257M",
+     "--max-value is more than an eighth of --max-memory: give that at least 2056M"},
+    {"--max-memory 64M --max-value 9M",
+     "--max-value is more than an eighth of --max-memory: give that at least 72M"},
+    {"--max-clients 0", "--max-clients '0' is out of bounds: 1 to 1000000"},
+    {"--max-clients many", "--max-clients 'many' is not a number"},
+    {"--mid-frame-timeout 0", "--mid-frame-timeout '0' is out of bounds: 1ms to 24h"},
+    {"--mid-frame-timeout 25h", "--mid-frame-timeout '25h' is out of bounds: 1ms to 24h"},
+    {"--mid-frame-timeout soon",
+     "--mid-frame-timeout 'soon' is not a duration: try 90, 1.5s, 250ms, 10m or 2h"},
+    {"--bnid 1.1.1.1", "unknown option '--bnid': did you mean '--bind'?"},
+    {"--max-jobs 0", "--max-jobs '0' is out of bounds: 1 to 65536"},
+    {"--max-nodes 65537", "--max-nodes '65537' is out of bounds: 1 to 65536"},
+    {"--max 3", "option '--max' may mean any of --max-memory, --max-value, --max-clients, "
+                "--max-jobs, --max-nodes"},
+    {"127.0.0.1:29400", "'127.0.0.1:29400' is no option, and there are no arguments"},
+};
+
+START_TEST(wrong_usage_is_named)
+{
+    struct daemon_spec spec;
+    struct co_error err = {0};
+    enum daemon_wish wish;
+    ck_assert_int_eq(parse(bad[_i].line, &wish, &spec, &err), -EINVAL);
+    ck_assert_str_eq(err.text, bad[_i].error);
+}
+END_TEST
+
+START_TEST(help_and_version_need_nothing_else_to_be_right)
+{
+    struct daemon_spec spec;
+    enum daemon_wish wish;
+    ck_assert_int_eq(parse("--help", &wish, &spec, NULL), 0);
+    ck_assert_int_eq(wish, DAEMON_HELP);
+    ck_assert_int_eq(parse("-V", &wish, &spec, NULL), 0);
+    ck_assert_int_eq(wish, DAEMON_VERSION);
+    ck_assert_int_eq(parse("-h what else", &wish, &spec, NULL), 0);
+    ck_assert_int_eq(wish, DAEMON_HELP);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("daemon_cli");
+    TCase *tc = tcase_create("daemon_cli");
+    tcase_add_test(tc, without_options_there_are_defaults);
+    tcase_add_test(tc, options_are_taken);
+    tcase_add_test(tc, a_value_is_an_eighth_of_the_memory_at_most);
+    tcase_add_loop_test(tc, wrong_usage_is_named, 0, (int)(sizeof bad / sizeof *bad));
+    tcase_add_test(tc, help_and_version_need_nothing_else_to_be_right);
+    suite_add_tcase(suite, tc);
+    return run_suite(suite);
+}

@@ -1,0 +1,366 @@
+/* Links to a roster, over loopback and within the process: one loop has both ends. */
+#include "common/clock.h"
+#include "common/error.h"
+#include "rendezvous/channel/seal.h"
+#include "rendezvous/jobs/control_link.h"
+#include "rendezvous/jobs/jobs.h"
+#include "rendezvous/server/server.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <errno.h>
+#include <string.h>
+
+enum { DEADLINE_MS = 20000, MAX_HEARD = 64 };
+
+static uv_loop_t loop;
+static struct server *server;
+static struct jobs *jobs;
+static struct seal_key key, other_key;
+static struct co_error err;
+static char notes[4096];
+
+struct node { /* one link, and what was heard on it */
+    struct control_link *link;
+    int n_up, n_down;
+    int code;
+    char why[1200];
+    enum message_type heard[MAX_HEARD];
+    int n_heard;
+    uint32_t generation;
+    struct message_place place;
+    enum message_refusal refusal;
+    enum message_outcome outcome;
+};
+
+static struct node nodes[3];
+
+/* --- the roster's end --- */
+
+static void on_note(void *arg, const char *text)
+{
+    (void)arg;
+    strncat(notes, text, sizeof notes - strlen(notes) - 1);
+}
+
+static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
+{
+    (void)arg;
+    jobs_adopt(jobs, fd, bytes, len);
+}
+
+static struct message_terms terms(uint32_t min, uint32_t max)
+{
+    return (struct message_terms){.min_nodes = min,
+                                  .max_nodes = max,
+                                  .window_ms = 10,
+                                  .start_timeout_ms = DEADLINE_MS,
+                                  .rejoin_timeout_ms = DEADLINE_MS};
+}
+
+static void serve(size_t n_keys, const char *only_run_id)
+{
+    static struct message_terms two;
+    two = terms(2, 2);
+    struct jobs_opts opts = {.keys = &key,
+                             .n_keys = n_keys,
+                             .only_run_id = only_run_id,
+                             .terms = only_run_id != NULL ? &two : NULL,
+                             .on_note = on_note};
+    struct server_opts server_opts = {.on_control = on_control};
+    ck_assert_int_eq(jobs_create(&loop, &opts, &jobs, &err), 0);
+    ck_assert_int_eq(server_start(&loop, &server_opts, &server, &err), 0);
+}
+
+/* --- the nodes' end --- */
+
+static void on_up(void *arg)
+{
+    ((struct node *)arg)->n_up++;
+}
+
+static void on_down(void *arg, const char *text, int code)
+{
+    struct node *n = arg;
+    n->n_down++;
+    n->code = code;
+    snprintf(n->why, sizeof n->why, "%s", text);
+}
+
+static void on_message(void *arg, const struct message *m)
+{
+    struct node *n = arg;
+    ck_assert_int_lt(n->n_heard, MAX_HEARD);
+    n->heard[n->n_heard++] = m->type;
+    if (m->type == MESSAGE_SEALED) {
+        n->generation = m->generation;
+        n->place = m->sealed;
+        n->place.host = NULL; /* lent */
+    } else if (m->type == MESSAGE_REFUSED) {
+        n->refusal = m->refused.why;
+    } else if (m->type == MESSAGE_VERDICT) {
+        n->outcome = m->verdict.outcome;
+    }
+}
+
+static void make_node(struct node *n, const char *host, uint16_t port, const struct seal_key *k)
+{
+    const struct control_link_notes link_notes = {
+        .on_up = on_up, .on_message = on_message, .on_down = on_down, .arg = n};
+    *n = (struct node){0};
+    if (host != NULL)
+        ck_assert_int_eq(control_link_create(&loop, host, port, k, &link_notes, &n->link, &err), 0);
+    else
+        ck_assert_int_eq(control_link_create_local(&loop, jobs, &link_notes, &n->link, &err), 0);
+}
+
+static void say_hello(struct node *n, const char *run_id, const char *name, uint8_t instance)
+{
+    const struct message m = {.type = MESSAGE_HELLO,
+                              .generation = MESSAGE_NO_GENERATION,
+                              .hello = {.instance = {instance, 1},
+                                        .run_id = run_id,
+                                        .name = name,
+                                        .node_rank = MESSAGE_NO_RANK,
+                                        .n_local = 2,
+                                        .resumes = MESSAGE_NO_GENERATION,
+                                        .stop_ms = 1000,
+                                        .sent_ms = co_now_ms(),
+                                        .terms = terms(2, 2)}};
+    control_link_send(n->link, &m);
+}
+
+static bool has_heard(const struct node *n, enum message_type type)
+{
+    for (int i = 0; i < n->n_heard; i++)
+        if (n->heard[i] == type)
+            return true;
+    return false;
+}
+
+#define AWAIT(condition)                                                                           \
+    do {                                                                                           \
+        uint64_t deadline_ms_ = co_deadline_ms(DEADLINE_MS);                                       \
+        while (!(condition)) {                                                                     \
+            ck_assert_msg(co_now_ms() < deadline_ms_, "waited in vain for " #condition);           \
+            uv_run(&loop, UV_RUN_ONCE);                                                            \
+        }                                                                                          \
+    } while (0)
+
+/* --- the frame of each test --- */
+
+static uv_timer_t ticker; /* so that UV_RUN_ONCE comes back to look at the deadline */
+
+static void on_tick(uv_timer_t *timer)
+{
+    (void)timer;
+}
+
+static void setup(void)
+{
+    static const char token[] = "sixteen bytes or more", other[] = "as many bytes of others";
+    ck_assert_int_eq(seal_key_init(&key, token, sizeof token, &err), 0);
+    ck_assert_int_eq(seal_key_init(&other_key, other, sizeof other, &err), 0);
+    uv_loop_init(&loop);
+    uv_timer_init(&loop, &ticker);
+    uv_timer_start(&ticker, on_tick, 50, 50);
+    memset(nodes, 0, sizeof nodes);
+    notes[0] = '\0';
+    server = NULL;
+    jobs = NULL;
+}
+
+static void teardown(void)
+{
+    for (int i = 0; i < 3; i++)
+        if (nodes[i].link != NULL)
+            control_link_close(nodes[i].link, NULL, NULL);
+    if (server != NULL)
+        server_close(server, NULL, NULL);
+    if (jobs != NULL)
+        jobs_close(jobs, NULL, NULL);
+    uv_close((uv_handle_t *)&ticker, NULL);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(uv_loop_close(&loop), 0); /* nothing is left open */
+}
+
+static void link_up(struct node *n, const char *run_id, const char *name, uint8_t instance)
+{
+    control_link_connect(n->link);
+    AWAIT(n->n_up > 0);
+    say_hello(n, run_id, name, instance);
+}
+
+/* --- tests --- */
+
+START_TEST(two_nodes_get_a_generation)
+{
+    const struct seal_key *k = _i == 0 ? &key : NULL;
+    serve(_i == 0, NULL);
+    for (uint8_t i = 0; i < 2; i++) {
+        make_node(&nodes[i], _i == 2 ? "localhost" : "127.0.0.1", server_port(server), k);
+        link_up(&nodes[i], "job7", i == 0 ? "node1" : "node2", i);
+    }
+    AWAIT(has_heard(&nodes[0], MESSAGE_SEALED));
+    ck_assert_int_eq(nodes[0].heard[0], MESSAGE_WELCOME);
+    ck_assert(nodes[0].place.leads);
+    ck_assert_uint_eq(nodes[0].place.world_size, 4);
+    ck_assert(!has_heard(&nodes[1], MESSAGE_SEALED)); /* the store is not open yet */
+    const struct message ready = {
+        .type = MESSAGE_READY,
+        .generation = nodes[0].generation,
+        .ready = {.host = "127.0.0.1", .port = 1234, .agent_store = true}};
+    control_link_send(nodes[0].link, &ready);
+    AWAIT(has_heard(&nodes[1], MESSAGE_SEALED));
+    ck_assert_uint_eq(nodes[1].place.first_rank, 2);
+    ck_assert_uint_eq(nodes[1].place.port, 1234);
+    ck_assert_uint_eq(jobs_n(jobs), 1);
+}
+END_TEST
+
+START_TEST(the_node_beside_the_roster_needs_no_socket)
+{
+    serve(1, "job7");
+    make_node(&nodes[0], NULL, 0, NULL);
+    make_node(&nodes[1], "127.0.0.1", server_port(server), &key);
+    link_up(&nodes[0], "job7", "node1", 0);
+    link_up(&nodes[1], "job7", "node2", 1);
+    AWAIT(has_heard(&nodes[0], MESSAGE_SEALED));
+    ck_assert_uint_eq(jobs_n_conns(jobs), 1);
+}
+END_TEST
+
+START_TEST(a_wrong_token_is_told_and_final)
+{
+    serve(1, NULL);
+    make_node(&nodes[0], "127.0.0.1", server_port(server), _i == 0 ? &other_key : NULL);
+    control_link_connect(nodes[0].link);
+    AWAIT(nodes[0].n_down > 0);
+    ck_assert_int_eq(nodes[0].code, -EACCES);
+    ck_assert_ptr_nonnull(strstr(nodes[0].why, "token"));
+    ck_assert_ptr_nonnull(strstr(nodes[0].why, "127.0.0.1:")); /* who */
+    AWAIT(strstr(notes, "token") != NULL);                     /* and at the other end */
+    ck_assert_ptr_nonnull(strstr(notes, "from 127.0.0.1:"));
+}
+END_TEST
+
+START_TEST(another_jobs_id_is_refused_and_both_are_named)
+{
+    serve(0, "job7");
+    make_node(&nodes[0], "127.0.0.1", server_port(server), NULL);
+    link_up(&nodes[0], "job8", "node1", 0);
+    AWAIT(nodes[0].n_down > 0);
+    ck_assert(has_heard(&nodes[0], MESSAGE_REFUSED));
+    ck_assert_int_eq(nodes[0].refusal, MESSAGE_REFUSED_OTHER_JOB);
+    ck_assert_ptr_nonnull(strstr(notes, "job7"));
+    ck_assert_ptr_nonnull(strstr(notes, "job8"));
+}
+END_TEST
+
+START_TEST(jobs_do_not_see_each_other)
+{
+    serve(0, NULL);
+    for (uint8_t i = 0; i < 2; i++) {
+        make_node(&nodes[i], "127.0.0.1", server_port(server), NULL);
+        link_up(&nodes[i], i == 0 ? "job7" : "job8", "node1", i);
+        AWAIT(has_heard(&nodes[i], MESSAGE_WELCOME));
+    }
+    ck_assert_uint_eq(jobs_n(jobs), 2);
+    ck_assert(!has_heard(&nodes[0], MESSAGE_SEALED));
+}
+END_TEST
+
+START_TEST(nobody_at_the_port_is_told)
+{
+    serve(0, NULL);
+    make_node(&nodes[0], "127.0.0.1", 1, NULL);
+    control_link_connect(nodes[0].link);
+    AWAIT(nodes[0].n_down > 0);
+    ck_assert_int_eq(nodes[0].code, 0);
+    ck_assert_ptr_nonnull(strstr(nodes[0].why, "127.0.0.1:1: connection refused"));
+}
+END_TEST
+
+START_TEST(a_name_without_an_address_is_told)
+{
+    make_node(&nodes[0], "no-such-host.invalid", 29400, NULL);
+    control_link_connect(nodes[0].link);
+    AWAIT(nodes[0].n_down > 0);
+    ck_assert_ptr_nonnull(strstr(nodes[0].why, "no-such-host.invalid"));
+}
+END_TEST
+
+START_TEST(a_lookup_can_be_left_alone)
+{
+    make_node(&nodes[0], "no-such-host.invalid", 29400, NULL);
+    control_link_connect(nodes[0].link);
+    control_link_disconnect(nodes[0].link);
+    control_link_close(nodes[0].link, NULL, NULL);
+    nodes[0].link = NULL;
+}
+END_TEST
+
+START_TEST(a_connection_that_says_nothing_good_is_closed_and_told)
+{
+    serve(0, NULL);
+    make_node(&nodes[0], "127.0.0.1", server_port(server), NULL);
+    control_link_connect(nodes[0].link);
+    AWAIT(nodes[0].n_up > 0);
+    control_link_send(nodes[0].link, &(struct message){.type = MESSAGE_DONE});
+    AWAIT(nodes[0].n_down > 0);
+    AWAIT(strstr(notes, "HELLO") != NULL);
+}
+END_TEST
+
+START_TEST(a_verdict_arrives_although_the_roster_closes_at_once)
+{
+    serve(0, NULL);
+    for (uint8_t i = 0; i < 2; i++) {
+        make_node(&nodes[i], "127.0.0.1", server_port(server), NULL);
+        link_up(&nodes[i], "job7", i == 0 ? "node1" : "node2", i);
+    }
+    const struct message end = {.type = MESSAGE_END,
+                                .generation = MESSAGE_NO_GENERATION,
+                                .verdict = {.outcome = MESSAGE_ENDED,
+                                            .exit_code = 3,
+                                            .rank = MESSAGE_NO_RANK,
+                                            .node = "node1",
+                                            .text = "told to"}};
+    control_link_send(nodes[0].link, &end);
+    for (int i = 0; i < 2; i++) {
+        AWAIT(has_heard(&nodes[i], MESSAGE_VERDICT));
+        ck_assert_int_eq(nodes[i].outcome, MESSAGE_ENDED);
+    }
+}
+END_TEST
+
+START_TEST(closing_with_connections_open_leaves_nothing)
+{
+    serve(1, "job7");
+    make_node(&nodes[0], NULL, 0, NULL);
+    make_node(&nodes[1], "127.0.0.1", server_port(server), &key);
+    link_up(&nodes[0], "job7", "node1", 0);
+    link_up(&nodes[1], "job7", "node2", 1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("control");
+    TCase *t = tcase_create("control");
+    tcase_set_timeout(t, 60);
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_loop_test(t, two_nodes_get_a_generation, 0, 3);
+    tcase_add_test(t, the_node_beside_the_roster_needs_no_socket);
+    tcase_add_loop_test(t, a_wrong_token_is_told_and_final, 0, 2);
+    tcase_add_test(t, another_jobs_id_is_refused_and_both_are_named);
+    tcase_add_test(t, jobs_do_not_see_each_other);
+    tcase_add_test(t, nobody_at_the_port_is_told);
+    tcase_add_test(t, a_name_without_an_address_is_told);
+    tcase_add_test(t, a_lookup_can_be_left_alone);
+    tcase_add_test(t, a_connection_that_says_nothing_good_is_closed_and_told);
+    tcase_add_test(t, a_verdict_arrives_although_the_roster_closes_at_once);
+    tcase_add_test(t, closing_with_connections_open_leaves_nothing);
+    suite_add_tcase(suite, t);
+    return run_suite(suite);
+}

@@ -1,0 +1,261 @@
+/* What a daemon keeps of its jobs, and shows of them. What nodes and jobs say to each other is in
+ * test_control.c. */
+#include "common/buf.h"
+#include "common/clock.h"
+#include "common/error.h"
+#include "rendezvous/channel/control_wire.h"
+#include "rendezvous/jobs/jobs.h"
+#include "rendezvous/jobs/jobs_page.h"
+#include "rendezvous/jobs/told.h"
+#include "rendezvous/server/server.h"
+#include "tests/support/suite.h"
+
+#include <arpa/inet.h>
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { DEADLINE_MS = 20000 };
+
+static uv_loop_t loop;
+static struct server *server;
+static struct jobs *jobs;
+static struct co_error err;
+static char notes[4096];
+
+static const struct message_terms two_nodes = {
+    .min_nodes = 2, .max_nodes = 2, .start_timeout_ms = 600000, .rejoin_timeout_ms = 600000};
+
+/* --- told.h --- */
+
+static const uint8_t first[MESSAGE_INSTANCE_BYTES] = {1}, second[MESSAGE_INSTANCE_BYTES] = {2};
+
+START_TEST(who_has_heard_the_end_and_is_another_process_comes_anew)
+{
+    struct told told = {0};
+    ck_assert(!told_comes_anew(&told, first, "node1"));
+    told_add(&told, first, "node1");
+    ck_assert(told_comes_anew(&told, second, "node1"));
+    told_fini(&told);
+}
+END_TEST
+
+START_TEST(who_has_heard_the_end_and_asks_once_more_does_not)
+{
+    struct told told = {0};
+    told_add(&told, first, "node1");
+    told_add(&told, second, "node1"); /* another ddprun on the same host */
+    ck_assert(!told_comes_anew(&told, first, "node1"));
+    ck_assert(!told_comes_anew(&told, second, "node1"));
+    told_fini(&told);
+}
+END_TEST
+
+START_TEST(a_node_that_is_late_does_not)
+{
+    struct told told = {0};
+    char name[16];
+    for (int i = 0; i < 100; i++) {
+        snprintf(name, sizeof name, "node%d", i);
+        told_add(&told, (const uint8_t[MESSAGE_INSTANCE_BYTES]){1, (uint8_t)i}, name);
+    }
+    ck_assert(!told_comes_anew(&told, second, "node100"));
+    ck_assert(told_comes_anew(&told, second, "node99"));
+    told_fini(&told);
+}
+END_TEST
+
+/* --- a daemon --- */
+
+static void on_note(void *arg, const char *text)
+{
+    (void)arg;
+    strncat(notes, text, sizeof notes - strlen(notes) - 1);
+}
+
+static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
+{
+    (void)arg;
+    jobs_adopt(jobs, fd, bytes, len);
+}
+
+static void setup(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    uv_loop_init(&loop);
+    server = NULL;
+    jobs = NULL;
+    notes[0] = '\0';
+}
+
+static void teardown(void)
+{
+    if (server != NULL)
+        server_close(server, NULL, NULL);
+    if (jobs != NULL)
+        jobs_close(jobs, NULL, NULL);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(uv_loop_close(&loop), 0); /* nothing is left open */
+}
+
+/* --- pages --- */
+
+static json_t *status_of(const char *run_id)
+{
+    struct jobs_opts opts = {.only_run_id = run_id, .terms = &two_nodes};
+    struct co_buf page = {0};
+    json_error_t error;
+    ck_assert_int_eq(jobs_create(&loop, &opts, &jobs, &err), 0);
+    ck_assert_int_eq(co_buf_append(&page, "{\"x\": 1", 7), 0);
+    ck_assert_int_eq(jobs_page_status(jobs, &page), 0);
+    ck_assert_int_eq(co_buf_append(&page, "}", 1), 0);
+    json_t *json = json_loadb((const char *)co_buf_bytes(&page), co_buf_len(&page),
+                              JSON_REJECT_DUPLICATES, &error);
+    ck_assert_msg(json != NULL, "%s", error.text);
+    co_buf_fini(&page);
+    return json;
+}
+
+START_TEST(the_status_is_json_whatever_a_job_is_called)
+{
+    static const struct {
+        const char *id, *shown;
+    } cases[] = {
+        {"job7", "job7"},
+        {"a \"b\" \\ \t/", "a \"b\" \\ \t/"},
+        {"\xc3\xbc \xe2\x82\xac \xf0\x9f\x98\x80", "\xc3\xbc \xe2\x82\xac \xf0\x9f\x98\x80"},
+        {"\x80 \xc3 \xc0\xaf \xff", "? ? ?? ?"},
+        {"\xe0\x80\x80 \xed\xa0\x80 \xf4\x90\x80\x80 \xe2\x82", "??? ??? ???? ??"},
+    };
+    json_t *json = status_of(cases[_i].id);
+    json_t *job = json_array_get(json_object_get(json, "jobs"), 0);
+    ck_assert_str_eq(json_string_value(json_object_get(job, "id")), cases[_i].shown);
+    ck_assert_str_eq(json_string_value(json_object_get(job, "state")), "GATHERING");
+    ck_assert(json_is_null(json_object_get(job, "generation")));
+    ck_assert(json_is_null(json_object_get(job, "exit_code")));
+    ck_assert_int_eq(json_integer_value(json_object_get(job, "nodes")), 0);
+    json_decref(json);
+}
+END_TEST
+
+START_TEST(the_metrics_count_jobs_by_state)
+{
+    struct jobs_opts opts = {.only_run_id = "job7", .terms = &two_nodes, .max_conns = 7};
+    struct co_buf page = {0};
+    ck_assert_int_eq(jobs_create(&loop, &opts, &jobs, &err), 0);
+    ck_assert_int_eq(jobs_page_metrics(jobs, &page), 0);
+    ck_assert_int_eq(co_buf_append(&page, "", 1), 0);
+    const char *text = (const char *)co_buf_bytes(&page);
+    static const char *const lines[] = {
+        "\n# TYPE ddp_rendezvous_jobs gauge\nddp_rendezvous_jobs{state=\"GATHERING\"} 1\n",
+        "\nddp_rendezvous_jobs{state=\"RUNNING\"} 0\n",
+        "\nddp_rendezvous_jobs_total 1\n",
+        "\nddp_rendezvous_node_connections_limit 7\n",
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        ck_assert_msg(strstr(text, lines[i]) != NULL, "no '%s' in %s", lines[i], text);
+    co_buf_fini(&page);
+}
+END_TEST
+
+/* --- memory --- */
+
+/* A node that is there, in the clear: the greeting and a HELLO are on their way. */
+static int join(const char *name)
+{
+    static const uint8_t greeting[48] = {
+        'D', 'D', 'P', '1', CONTROL_WIRE_VERSION, CONTROL_WIRE_VERSION};
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                             .sin_port = htons(server_port(server))};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int few = 4096;
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &few, sizeof few), 0);
+    ck_assert_int_eq(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    ck_assert_int_eq(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
+    ck_assert_int_eq(send(fd, greeting, sizeof greeting, 0), sizeof greeting);
+    struct co_buf frame = {0};
+    const struct message hello = {.type = MESSAGE_HELLO,
+                                  .generation = MESSAGE_NO_GENERATION,
+                                  .hello = {.instance = {(uint8_t)name[0]},
+                                            .run_id = "job7",
+                                            .name = name,
+                                            .node_rank = MESSAGE_NO_RANK,
+                                            .n_local = 1,
+                                            .resumes = MESSAGE_NO_GENERATION,
+                                            .terms = two_nodes}};
+    ck_assert_int_eq(control_wire_encode(&hello, &frame, &err), 0);
+    uint8_t len[4] = {(uint8_t)co_buf_len(&frame), (uint8_t)(co_buf_len(&frame) >> 8)};
+    ck_assert_int_eq(send(fd, len, sizeof len, 0), sizeof len);
+    ck_assert_int_eq(send(fd, co_buf_bytes(&frame), co_buf_len(&frame), 0), co_buf_len(&frame));
+    co_buf_fini(&frame);
+    return fd;
+}
+
+/* Many heartbeats in a row, of which each asks for an answer. */
+static size_t make_heartbeats(uint8_t *bytes, size_t n)
+{
+    struct co_buf frame = {0};
+    const struct message heartbeat = {.type = MESSAGE_HEARTBEAT,
+                                      .generation = MESSAGE_NO_GENERATION};
+    ck_assert_int_eq(control_wire_encode(&heartbeat, &frame, &err), 0);
+    size_t len = co_buf_len(&frame), used = 0;
+    while (used + 4 + len <= n) {
+        memcpy(bytes + used, (const uint8_t[4]){(uint8_t)len}, 4);
+        memcpy(bytes + used + 4, co_buf_bytes(&frame), len);
+        used += 4 + len;
+    }
+    co_buf_fini(&frame);
+    return used;
+}
+
+START_TEST(of_nodes_that_need_too_much_memory_together_the_greedy_one_is_cut_off)
+{
+    struct jobs_opts opts = {.max_buffer_bytes = 256 << 10, .on_note = on_note};
+    struct server_opts server_opts = {.on_control = on_control};
+    static uint8_t heartbeats[64 << 10];
+    size_t n = make_heartbeats(heartbeats, sizeof heartbeats), at = 0;
+    ck_assert_int_eq(jobs_create(&loop, &opts, &jobs, &err), 0);
+    ck_assert_int_eq(server_start(&loop, &server_opts, &server, &err), 0);
+    int greedy = join("greedy"), modest = join("modest");
+    struct jobs_figures f;
+    for (uint64_t end_ms = co_deadline_ms(DEADLINE_MS); strstr(notes, "others need") == NULL;) {
+        ssize_t sent = send(greedy, heartbeats + at, n - at, MSG_NOSIGNAL);
+        at = sent > 0 ? (at + (size_t)sent) % n : at;
+        uv_run(&loop, UV_RUN_NOWAIT);
+        ck_assert_msg(co_now_ms() < end_ms, "it is not cut off");
+    }
+    close(greedy);
+    do {
+        uv_run(&loop, UV_RUN_NOWAIT);
+        jobs_get_figures(jobs, &f);
+    } while (f.n_conns > 1);
+    ck_assert_uint_eq(f.n_conns, 1);
+    ck_assert_uint_eq(f.n_buffer_bytes, 0); /* all of it is given back */
+    ck_assert_uint_eq(f.n_refused, 1);
+    close(modest);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("jobs");
+    TCase *t = tcase_create("jobs");
+    tcase_set_timeout(t, 60);
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, who_has_heard_the_end_and_is_another_process_comes_anew);
+    tcase_add_test(t, who_has_heard_the_end_and_asks_once_more_does_not);
+    tcase_add_test(t, a_node_that_is_late_does_not);
+    tcase_add_loop_test(t, the_status_is_json_whatever_a_job_is_called, 0, 5);
+    tcase_add_test(t, the_metrics_count_jobs_by_state);
+    tcase_add_test(t, of_nodes_that_need_too_much_memory_together_the_greedy_one_is_cut_off);
+    suite_add_tcase(suite, t);
+    return run_suite(suite);
+}

@@ -1,0 +1,509 @@
+/* What becomes of a generation when nodes come, are lost, leave, or end the job. */
+#include "one_roster.h"
+
+#include "rendezvous/membership/lease.h"
+
+#include "common/clock.h"
+
+/* --- Joining --- */
+
+START_TEST(a_newcomer_ends_the_generation_at_once)
+{
+    create_running(1, 3, 2, 0);
+    join(3);
+    assert_said(" 3<WELCOME 1<STOP 2<STOP STOPPING");
+    ck_assert_int_eq(told(1, MESSAGE_STOP)->stop.why, MESSAGE_WHY_JOIN);
+    ck_assert_str_eq(told(1, MESSAGE_STOP)->stop.text, "node3 joins");
+    stops(1);
+    stops(2);
+    assert_state(ROSTER_RUNNING);
+    ck_assert_uint_eq(roster_generation(r), 1);
+    ck_assert_uint_eq(roster_n_restarts(r), 0);
+}
+END_TEST
+
+/* A second goes by, in which nobody is lost. */
+static void beat(uint32_t n_nodes)
+{
+    time_goes_on(1000);
+    for (uint32_t i = 1; i <= n_nodes; i++)
+        say(i, MESSAGE_HEARTBEAT);
+}
+
+/* One to three nodes, two of which run. */
+static void create_at_checkpoint(uint64_t timeout_ms)
+{
+    create(1, 3, 0);
+    roster_destroy(r);
+    struct roster_limits limits = {0};
+    terms.scale_at = MESSAGE_SCALE_AT_CHECKPOINT;
+    terms.scale_timeout_ms = timeout_ms;
+    ck_assert_int_eq(roster_create(&limits, &terms, NULL, 0, now_ms, &r, NULL), 0);
+    join(1);
+    join(2);
+    for (int i = 0; i < 3; i++)
+        beat(2);
+}
+
+START_TEST(a_newcomer_waits_for_a_checkpoint_if_so_agreed)
+{
+    create_at_checkpoint(0);
+    say(1, MESSAGE_READY);
+    join(3);
+    assert_said(" 3<WELCOME 1<PENDING 2<PENDING");
+    say(1, MESSAGE_YIELD);
+    assert_state(ROSTER_RUNNING);
+    say(1, MESSAGE_YIELD);
+    assert_state(ROSTER_RUNNING);
+    say(2, MESSAGE_YIELD);
+    assert_state(ROSTER_STOPPING);
+}
+END_TEST
+
+/* One that leads has no ranks before its store is open, the others have none before that is
+ * told. */
+START_TEST(ranks_that_start_when_a_newcomer_waits_already_are_asked_to_save)
+{
+    create_at_checkpoint(0);
+    join(3);
+    assert_said(" 3<WELCOME 1<PENDING");
+    say(1, MESSAGE_READY);
+    assert_said(" 2<SEALED 1<PENDING 2<PENDING");
+    say(1, MESSAGE_YIELD);
+    say(2, MESSAGE_YIELD);
+    assert_state(ROSTER_STOPPING);
+}
+END_TEST
+
+START_TEST(a_newcomer_waits_for_a_checkpoint_only_so_long)
+{
+    create_at_checkpoint(4000);
+    join(3); /* the store is not open yet, which takes a second */
+    beat(3);
+    say(1, MESSAGE_READY);
+    say(1, MESSAGE_YIELD);
+    beat(3);
+    ck_assert_uint_eq(told(3, MESSAGE_LEASE)->lease.progress->elapsed_ms, 2000);
+    ck_assert_uint_eq(told(3, MESSAGE_LEASE)->lease.progress->left_ms, 2000);
+    beat(3);
+    assert_state(ROSTER_RUNNING);
+    time_goes_on(1000);
+    assert_state(ROSTER_STOPPING);
+    ck_assert_str_eq(told(1, MESSAGE_STOP)->stop.text,
+                     "not all ranks have saved their state in 4000 ms, others join");
+    ck_assert_int_eq(told(1, MESSAGE_STOP)->stop.why, MESSAGE_WHY_JOIN);
+}
+END_TEST
+
+START_TEST(a_newcomer_that_has_gone_disturbs_nobody_and_the_next_has_its_own_time)
+{
+    create_at_checkpoint(4000);
+    say(1, MESSAGE_READY);
+    join(3);
+    say(3, MESSAGE_LEAVE);
+    for (int i = 0; i < 6; i++)
+        beat(2);
+    assert_state(ROSTER_RUNNING);
+    join(4);
+    assert_said(" 4<WELCOME 1<PENDING 2<PENDING");
+    beat(2);
+    say(4, MESSAGE_HEARTBEAT);
+    ck_assert_uint_eq(told(4, MESSAGE_LEASE)->lease.progress->left_ms, 3000);
+}
+END_TEST
+
+START_TEST(nobody_is_let_in_by_the_clock_when_some_are_done)
+{
+    create_at_checkpoint(2000);
+    say(1, MESSAGE_READY);
+    join(3);
+    say(2, MESSAGE_DONE);
+    for (int i = 0; i < 4; i++)
+        beat(3);
+    assert_state(ROSTER_RUNNING);
+}
+END_TEST
+
+START_TEST(who_comes_when_all_places_are_taken_is_a_spare)
+{
+    create_running(2, 2, 2, 0);
+    join(3);
+    assert_said(" 3<WELCOME");
+    say(3, MESSAGE_HEARTBEAT);
+    ck_assert_int_eq(told(3, MESSAGE_LEASE)->lease.progress->wait, MESSAGE_WAIT_PLACE);
+    gone(2);
+    time_goes_on(50);
+    assert_state(ROSTER_STOPPING);
+    stops(1);
+    assert_state(ROSTER_RUNNING);
+    say(1, MESSAGE_READY);
+    ck_assert_uint_eq(told(3, MESSAGE_SEALED)->sealed.node_index, 1);
+}
+END_TEST
+
+START_TEST(nobody_joins_when_some_are_done)
+{
+    create_running(1, 3, 2, 0);
+    say(2, MESSAGE_DONE);
+    join(3);
+    assert_said(" 3<WELCOME");
+    say(1, MESSAGE_DONE);
+    assert_said(" 1<VERDICT 2<VERDICT 3<VERDICT CLOSED");
+    ck_assert_int_eq(roster_get_verdict(r)->exit_code, 0);
+}
+END_TEST
+
+/* --- Losing --- */
+
+START_TEST(a_node_that_comes_back_in_time_was_never_away)
+{
+    create_running(2, 2, 2, 0);
+    gone(2);
+    now_ms += 49;
+    struct message_hello h = hello_of(2);
+    h.resumes = 0;
+    say_hello(12, h, false);
+    assert_said(" 12<WELCOME 12<SEALED");
+    ck_assert(told(12, MESSAGE_WELCOME)->welcome.resumed);
+    time_goes_on(1000);
+    assert_state(ROSTER_RUNNING);
+}
+END_TEST
+
+START_TEST(a_new_link_of_a_node_replaces_the_one_it_had)
+{
+    create_running(2, 2, 2, 0);
+    say_hello(12, hello_of(2), false);
+    assert_said(" 2 closed 12<WELCOME 12<SEALED");
+    gone(2); /* late news */
+    say(2, MESSAGE_DONE);
+    assert_said("");
+    assert_state(ROSTER_RUNNING);
+}
+END_TEST
+
+START_TEST(a_node_that_does_not_come_back_is_lost)
+{
+    create_running(2, 3, 3, 0);
+    gone(2);
+    time_goes_on(49);
+    assert_state(ROSTER_RUNNING);
+    time_goes_on(1);
+    assert_said(" 1<STOP 3<STOP STOPPING");
+    ck_assert_str_eq(roster_change(r), "lost node2: its connection ended");
+    struct message_hello h = hello_of(2);
+    h.resumes = 0;
+    say_hello(12, h, false);
+    assert_said(" 12<REFUSED 12 closed");
+    ck_assert_int_eq(told(12, MESSAGE_REFUSED)->refused.why, MESSAGE_REFUSED_LOST);
+    ck_assert(told(12, MESSAGE_REFUSED)->refused.again);
+    h.resumes = MESSAGE_NO_GENERATION;
+    say_hello(13, h, false);
+    assert_said(" 13<WELCOME");
+}
+END_TEST
+
+START_TEST(a_silent_node_is_lost_when_its_lease_is_over)
+{
+    create_running(1, 2, 2, 0);
+    time_goes_on(1000);
+    say(1, MESSAGE_HEARTBEAT);
+    ck_assert_ptr_null(told(1, MESSAGE_LEASE)->lease.progress);
+    uint64_t lost_ms = roster_deadline_ms(r);
+    ck_assert_uint_eq(lost_ms, now_ms - 1000 + LEASE_MS + LEASE_MARGIN_MS);
+    now_ms = lost_ms - 1;
+    say(1, MESSAGE_HEARTBEAT);
+    time_goes_on(1);
+    assert_said(" 2<REFUSED 2 closed 1<STOP STOPPING");
+    ck_assert_str_eq(roster_change(r), "lost node2: nothing heard of it for 3500 ms");
+}
+END_TEST
+
+START_TEST(a_roster_that_slept_calls_nobody_silent)
+{
+    create_running(1, 2, 2, 0);
+    now_ms += 10000;
+    step((struct roster_input){.type = ROSTER_ASLEEP});
+    time_goes_on(0);
+    assert_state(ROSTER_RUNNING);
+    time_goes_on(LEASE_MS + LEASE_MARGIN_MS);
+    ck_assert_uint_eq(roster_n_nodes(r), 0);
+}
+END_TEST
+
+START_TEST(too_few_left_end_a_job_that_may_not_wait)
+{
+    create_running(3, 3, 3, 0);
+    gone(2);
+    time_goes_on(50);
+    assert_said(" 1<VERDICT 3<VERDICT CLOSED");
+    ck_assert_int_eq(roster_get_verdict(r)->exit_code, 75);
+    ck_assert_str_eq(roster_get_verdict(r)->text,
+                     "lost node2: its connection ended; 2 of at least 3 nodes are left");
+}
+END_TEST
+
+START_TEST(a_node_that_may_come_back_counts_when_another_is_lost)
+{
+    create_running(2, 2, 2, 0);
+    join(3); /* a spare */
+    gone(1);
+    now_ms += 25;
+    gone(3);
+    time_goes_on(25);
+    assert_state(ROSTER_STOPPING); /* node2, and node3, if it is quick */
+    say_hello(13, hello_of(3), false);
+    stops(2);
+    assert_state(ROSTER_RUNNING);
+}
+END_TEST
+
+START_TEST(too_few_left_wait_for_others_when_they_may)
+{
+    create_running(2, 2, 2, 1);
+    gone(2);
+    time_goes_on(50);
+    assert_said(" 1<STOP STOPPING");
+    stops(1);
+    assert_state(ROSTER_GATHERING);
+    say_hello(3, hello_of(3), false);
+    assert_state(ROSTER_RUNNING);
+    ck_assert_uint_eq(roster_generation(r), 1);
+    ck_assert_uint_eq(roster_n_restarts(r), 0);
+}
+END_TEST
+
+START_TEST(a_wait_for_others_ends_too)
+{
+    create_running(2, 2, 2, 1);
+    gone(2);
+    time_goes_on(50);
+    stops(1);
+    for (int i = 0; i < 60; i++) {
+        say(1, MESSAGE_HEARTBEAT);
+        time_goes_on(1000);
+    }
+    assert_state(ROSTER_CLOSED);
+    ck_assert_int_eq(roster_get_verdict(r)->exit_code, 75);
+}
+END_TEST
+
+START_TEST(a_done_node_may_be_lost_unless_it_has_the_store)
+{
+    create_running(1, 3, 3, 0);
+    say(2, MESSAGE_DONE);
+    gone(2);
+    time_goes_on(50);
+    assert_state(ROSTER_RUNNING);
+    say(1, MESSAGE_DONE);
+    gone(1);
+    time_goes_on(50);
+    assert_state(ROSTER_STOPPING);
+}
+END_TEST
+
+START_TEST(a_leader_lost_before_its_store_is_open_leaves_nothing_to_stop)
+{
+    create(1, 2, 0);
+    join(1);
+    join(2);
+    gone(1);
+    time_goes_on(50);
+    assert_said(" STOPPING 2<MEMBERS 2<SEALED RUNNING");
+    ck_assert_uint_eq(roster_generation(r), 1);
+}
+END_TEST
+
+START_TEST(only_the_leaders_ready_of_this_generation_counts)
+{
+    create(2, 2, 0);
+    join(1);
+    join(2);
+    say(2, MESSAGE_READY);
+    assert_said("");
+    say_message(1,
+                (struct message){.type = MESSAGE_READY, .generation = 7, .ready = {"h", 1, true}});
+    assert_said("");
+    say(1, MESSAGE_READY);
+    assert_said(" 2<SEALED");
+    say(1, MESSAGE_READY);
+    assert_said("");
+}
+END_TEST
+
+/* Its ranks could run until its lease is over. */
+static void keep_alive(int link, int seconds)
+{
+    for (int i = 0; i < seconds; i++) {
+        time_goes_on(1000);
+        say(link, MESSAGE_HEARTBEAT);
+    }
+}
+
+START_TEST(a_node_that_does_not_stop_is_given_up_with_its_lease)
+{
+    create_running(1, 2, 2, 0);
+    fails(1, 1, false);
+    say(1, MESSAGE_STOPPED);
+    for (int i = 0; i < 10; i++) {
+        say(1, MESSAGE_HEARTBEAT);
+        say(2, MESSAGE_HEARTBEAT);
+        time_goes_on(1000);
+    }
+    assert_said(" 2<REFUSED 2 closed");
+    say(2, MESSAGE_HEARTBEAT);
+    assert_said("");
+    keep_alive(1, 2);
+    assert_state(ROSTER_STOPPING);
+    keep_alive(1, 1);
+    assert_state(ROSTER_RUNNING);
+}
+END_TEST
+
+START_TEST(a_node_given_up_that_comes_anew_is_not_waited_for)
+{
+    create(1, 2, 0);
+    join(1);
+    join(2);
+    for (int i = 0; i < 10; i++) {
+        say(1, MESSAGE_HEARTBEAT);
+        say(2, MESSAGE_HEARTBEAT);
+        time_goes_on(1000);
+    }
+    assert_said(" 1<REFUSED 1 closed"); /* it did not open the store */
+    struct message_hello h = hello_of(1);
+    h.resumes = 0;
+    say_hello(11, h, false);
+    assert_said(" 11<REFUSED 11 closed");
+    h.resumes = MESSAGE_NO_GENERATION;
+    say_hello(12, h, false);
+    assert_said(" STOPPING 12<WELCOME 2<MEMBERS 2<SEALED RUNNING");
+}
+END_TEST
+
+/* --- Leaving and ending --- */
+
+START_TEST(a_leave_goes_on_without_the_node)
+{
+    create_running(1, 3, 3, 0);
+    leaves(2);
+    assert_said(" 1<STOP 2<STOP 3<STOP STOPPING");
+    ck_assert_str_eq(told(1, MESSAGE_STOP)->stop.text, "node2 leaves: SIGTERM");
+    stops(1);
+    stops(3);
+    assert_state(ROSTER_STOPPING); /* its ranks are given their time */
+    stops(2);
+    assert_state(ROSTER_RUNNING);
+    gone(2);
+    ck_assert_uint_eq(roster_n_nodes(r), 2);
+    assert_state(ROSTER_RUNNING);
+}
+END_TEST
+
+START_TEST(who_leaves_with_ranks_has_time_to_come_back_too)
+{
+    create_running(1, 2, 2, 0);
+    leaves(2);
+    gone(2);
+    stops(1);
+    assert_state(ROSTER_STOPPING);
+    time_goes_on(50);
+    assert_state(ROSTER_RUNNING);
+}
+END_TEST
+
+START_TEST(the_roster_goes_with_its_own_node)
+{
+    create(1, 2, 0);
+    say_hello(1, hello_of(1), true);
+    join(2);
+    say(1, MESSAGE_READY);
+    leaves(1);
+    assert_said(" 1<VERDICT 2<VERDICT CLOSED");
+    ck_assert_int_eq(roster_get_verdict(r)->exit_code, 75);
+    ck_assert_str_eq(roster_get_verdict(r)->text, "node1, where the nodes meet, leaves: SIGTERM");
+}
+END_TEST
+
+START_TEST(the_roster_s_own_node_is_never_silent)
+{
+    create(1, 1, 0);
+    say_hello(1, hello_of(1), true);
+    say(1, MESSAGE_READY);
+    ck_assert_uint_eq(roster_deadline_ms(r), CO_NEVER_MS);
+}
+END_TEST
+
+START_TEST(anybody_may_end_the_job_with_a_verdict_for_all)
+{
+    create_running(2, 2, 2, 0);
+    say_message(2, (struct message){
+                       .type = MESSAGE_END,
+                       .verdict = {MESSAGE_ENDED, 124, MESSAGE_NO_RANK, "node2", "out of time"}});
+    assert_said(" 1<VERDICT 2<VERDICT CLOSED");
+    ck_assert_int_eq(told(1, MESSAGE_VERDICT)->verdict.exit_code, 124);
+    ck_assert_str_eq(told(1, MESSAGE_VERDICT)->verdict.node, "node2");
+}
+END_TEST
+
+START_TEST(its_owner_may_end_the_job)
+{
+    create_running(2, 2, 2, 0);
+    struct message m = {.type = MESSAGE_END,
+                        .verdict = {MESSAGE_ENDED, 143, MESSAGE_NO_RANK, "daemon", "told to stop"}};
+    step((struct roster_input){.type = ROSTER_END, .message = &m});
+    assert_said(" 1<VERDICT 2<VERDICT CLOSED");
+    ck_assert_str_eq(roster_get_verdict(r)->node, "daemon");
+}
+END_TEST
+
+START_TEST(a_closed_job_answers_with_its_verdict)
+{
+    create_running(1, 1, 1, 0);
+    say(1, MESSAGE_DONE);
+    join(2);
+    assert_said(" 2<VERDICT 2 closed");
+    say_hello(11, hello_of(1), false);
+    assert_said(" 1 closed 11<WELCOME 11<VERDICT");
+    gone(11);
+    ck_assert_uint_eq(roster_n_nodes(r), 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("roster_changes");
+    TCase *all = tcase_create("all");
+    tcase_add_checked_fixture(all, set_up, tear_down);
+    tcase_add_test(all, a_newcomer_ends_the_generation_at_once);
+    tcase_add_test(all, a_newcomer_waits_for_a_checkpoint_if_so_agreed);
+    tcase_add_test(all, ranks_that_start_when_a_newcomer_waits_already_are_asked_to_save);
+    tcase_add_test(all, a_newcomer_waits_for_a_checkpoint_only_so_long);
+    tcase_add_test(all, a_newcomer_that_has_gone_disturbs_nobody_and_the_next_has_its_own_time);
+    tcase_add_test(all, nobody_is_let_in_by_the_clock_when_some_are_done);
+    tcase_add_test(all, who_comes_when_all_places_are_taken_is_a_spare);
+    tcase_add_test(all, nobody_joins_when_some_are_done);
+    tcase_add_test(all, a_node_that_comes_back_in_time_was_never_away);
+    tcase_add_test(all, a_new_link_of_a_node_replaces_the_one_it_had);
+    tcase_add_test(all, a_node_that_does_not_come_back_is_lost);
+    tcase_add_test(all, a_silent_node_is_lost_when_its_lease_is_over);
+    tcase_add_test(all, a_roster_that_slept_calls_nobody_silent);
+    tcase_add_test(all, too_few_left_end_a_job_that_may_not_wait);
+    tcase_add_test(all, a_node_that_may_come_back_counts_when_another_is_lost);
+    tcase_add_test(all, too_few_left_wait_for_others_when_they_may);
+    tcase_add_test(all, a_wait_for_others_ends_too);
+    tcase_add_test(all, a_done_node_may_be_lost_unless_it_has_the_store);
+    tcase_add_test(all, a_leader_lost_before_its_store_is_open_leaves_nothing_to_stop);
+    tcase_add_test(all, only_the_leaders_ready_of_this_generation_counts);
+    tcase_add_test(all, a_node_that_does_not_stop_is_given_up_with_its_lease);
+    tcase_add_test(all, a_node_given_up_that_comes_anew_is_not_waited_for);
+    tcase_add_test(all, a_leave_goes_on_without_the_node);
+    tcase_add_test(all, who_leaves_with_ranks_has_time_to_come_back_too);
+    tcase_add_test(all, the_roster_goes_with_its_own_node);
+    tcase_add_test(all, the_roster_s_own_node_is_never_silent);
+    tcase_add_test(all, anybody_may_end_the_job_with_a_verdict_for_all);
+    tcase_add_test(all, its_owner_may_end_the_job);
+    tcase_add_test(all, a_closed_job_answers_with_its_verdict);
+    suite_add_tcase(suite, all);
+    return run_suite(suite);
+}

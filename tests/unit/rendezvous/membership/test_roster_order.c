@@ -1,0 +1,266 @@
+/* Natural order of names; who takes part, and in which order. */
+#include "rendezvous/membership/roster_order.h"
+
+#include "rendezvous/membership/message.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX = 64 };
+
+static struct roster_order_entry entries[MAX];
+static struct roster_order_seat seats[MAX];
+static uint8_t instances[MAX][MESSAGE_INSTANCE_BYTES];
+static size_t n, n_seats;
+
+static void set_up(void)
+{
+    n = n_seats = 0;
+}
+
+static struct roster_order_entry *add(const char *name, int32_t node_rank, int32_t seat)
+{
+    struct roster_order_entry *e = &entries[n];
+    instances[n][0] = (uint8_t)n;
+    *e = (struct roster_order_entry){.slot = (uint32_t)n,
+                                     .name = name,
+                                     .instance = instances[n],
+                                     .arrival = n,
+                                     .key = roster_order_key(node_rank, name),
+                                     .node_rank = node_rank,
+                                     .expected = ROSTER_ORDER_NONE,
+                                     .seat = seat};
+    n++;
+    return e;
+}
+
+/* Somebody had this seat. */
+static void add_seat(const char *name, int32_t node_rank)
+{
+    seats[n_seats] = (struct roster_order_seat){.key = roster_order_key(node_rank, name),
+                                                .index = (int32_t)n_seats};
+    n_seats++;
+}
+
+static void assert_order(size_t max, const char *expected)
+{
+    char text[1024] = "";
+    size_t n_in = roster_order_make(entries, n, seats, n_seats, max);
+    for (size_t i = 0; i < n_in; i++) {
+        strcat(text, i > 0 ? " " : "");
+        strcat(text, entries[i].name);
+    }
+    ck_assert_str_eq(text, expected);
+}
+
+START_TEST(names_are_ordered_as_people_read_them)
+{
+    static const char *const sorted[] = {"",
+                                         "a",
+                                         "a1",
+                                         "a2",
+                                         "a10",
+                                         "a10b",
+                                         "a10b2",
+                                         "a99999999999999999999",
+                                         "a100000000000000000000",
+                                         "b",
+                                         "node7",
+                                         "node66",
+                                         "node100-2",
+                                         "node100-10"};
+    for (size_t i = 0; i < sizeof sorted / sizeof *sorted; i++) {
+        for (size_t k = 0; k < sizeof sorted / sizeof *sorted; k++) {
+            int by = roster_order_compare(sorted[i], sorted[k]);
+            ck_assert_msg((i < k) == (by < 0) && (i == k) == (by == 0), "'%s' and '%s'", sorted[i],
+                          sorted[k]);
+        }
+    }
+    ck_assert_int_eq(roster_order_compare("node7", "node07"),
+                     -roster_order_compare("node07", "node7"));
+    ck_assert_int_ne(roster_order_compare("node7", "node07"), 0);
+}
+END_TEST
+
+START_TEST(the_first_order_is_natural)
+{
+    add("node66", -1, -1);
+    add("node7", -1, -1);
+    add("node10", -1, -1);
+    assert_order(9, "node7 node10 node66");
+}
+END_TEST
+
+START_TEST(node_ranks_go_before_names)
+{
+    add("a", -1, -1);
+    add("c", 1, -1);
+    add("b", 0, -1);
+    assert_order(9, "b c a");
+}
+END_TEST
+
+START_TEST(a_host_file_goes_before_names)
+{
+    add("a", -1, -1)->expected = 2;
+    add("b", -1, -1)->expected = 0;
+    add("c", -1, -1);
+    assert_order(9, "b a c");
+}
+END_TEST
+
+START_TEST(who_keeps_rank_0_is_first)
+{
+    add("a", 0, -1);
+    add("z", 5, -1)->keeps_rank_0 = true;
+    assert_order(9, "z a");
+}
+END_TEST
+
+START_TEST(equal_names_have_an_order_too)
+{
+    struct roster_order_entry *late = add("localhost", -1, -1), *early = add("localhost", -1, -1);
+    late->instance = instances[1];
+    early->instance = instances[0];
+    uint32_t first = early->slot;
+    ck_assert_uint_eq(roster_order_make(entries, n, seats, 0, 9), 2);
+    ck_assert_uint_eq(entries[0].slot, first);
+}
+END_TEST
+
+START_TEST(survivors_keep_their_order_and_newcomers_fill_holes)
+{
+    add_seat("d", -1);
+    add_seat("c", -1);
+    add_seat("b", -1);
+    add_seat("a", -1);
+    add("a", -1, 3);
+    add("z", -1, -1);
+    add("d", -1, 0);
+    add("b", -1, 2);
+    assert_order(9, "d z b a");
+}
+END_TEST
+
+START_TEST(newcomers_go_last_when_there_is_no_hole)
+{
+    add_seat("m", -1);
+    add_seat("n", -1);
+    add("m", -1, 0);
+    add("n", -1, 1);
+    add("a", -1, -1);
+    add("b", -1, -1);
+    assert_order(9, "m n a b");
+}
+END_TEST
+
+START_TEST(holes_that_are_left_close)
+{
+    add_seat("a", -1);
+    add_seat("b", -1);
+    add_seat("c", -1);
+    add_seat("d", -1);
+    add("a", -1, 0);
+    add("d", -1, 3);
+    assert_order(9, "a d");
+}
+END_TEST
+
+START_TEST(a_newcomer_is_never_rank_0_while_somebody_has_survived)
+{
+    add_seat("a", -1);
+    add_seat("b", -1);
+    add_seat("c", -1);
+    add("c", -1, 2);
+    add("a", -1, -1); /* it was rank 0, and comes back as another stay */
+    assert_order(9, "c a");
+}
+END_TEST
+
+START_TEST(who_comes_back_gets_its_place)
+{
+    add_seat("a", -1);
+    add_seat("b", -1);
+    add_seat("c", -1);
+    add_seat("d", -1);
+    add("a", -1, 0);
+    add("aa", -1, -1);
+    add("d", -1, -1);
+    add("c", -1, -1);
+    assert_order(9, "a aa c d");
+}
+END_TEST
+
+START_TEST(a_node_rank_takes_its_place_whatever_the_name)
+{
+    add_seat("a", 0);
+    add_seat("b", 1);
+    add_seat("c", 2);
+    add("a", 0, 0);
+    add("x", 2, -1);
+    add("y", 1, -1);
+    assert_order(9, "a y x");
+}
+END_TEST
+
+START_TEST(many_of_one_name_take_the_places_of_that_name)
+{
+    for (int i = 0; i < 20; i++)
+        add_seat("localhost", -1);
+    add("localhost", -1, 0);
+    for (int i = 0; i < 19; i++)
+        add("localhost", -1, -1);
+    ck_assert_uint_eq(roster_order_make(entries, n, seats, n_seats, 99), 20);
+    ck_assert_uint_eq(entries[0].slot, 0);
+    for (uint32_t i = 0; i < 20; i++)
+        ck_assert_int_eq(entries[i].seat, (int32_t)i);
+}
+END_TEST
+
+START_TEST(survivors_go_before_newcomers_and_early_ones_before_late_ones)
+{
+    add_seat("x", -1);
+    add_seat("y", -1);
+    add("c", -1, -1);
+    add("b", -1, -1);
+    add("y", -1, 1);
+    add("a", -1, -1);
+    add("x", -1, 0);
+    assert_order(3, "x y c");
+}
+END_TEST
+
+START_TEST(nobody_left_of_the_last_generation_begins_anew)
+{
+    add_seat("x", -1);
+    add("b", -1, -1);
+    add("a", -1, -1);
+    assert_order(9, "a b");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("roster_order");
+    TCase *all = tcase_create("all");
+    tcase_add_checked_fixture(all, set_up, NULL);
+    tcase_add_test(all, names_are_ordered_as_people_read_them);
+    tcase_add_test(all, the_first_order_is_natural);
+    tcase_add_test(all, node_ranks_go_before_names);
+    tcase_add_test(all, a_host_file_goes_before_names);
+    tcase_add_test(all, who_keeps_rank_0_is_first);
+    tcase_add_test(all, equal_names_have_an_order_too);
+    tcase_add_test(all, survivors_keep_their_order_and_newcomers_fill_holes);
+    tcase_add_test(all, newcomers_go_last_when_there_is_no_hole);
+    tcase_add_test(all, holes_that_are_left_close);
+    tcase_add_test(all, a_newcomer_is_never_rank_0_while_somebody_has_survived);
+    tcase_add_test(all, who_comes_back_gets_its_place);
+    tcase_add_test(all, a_node_rank_takes_its_place_whatever_the_name);
+    tcase_add_test(all, many_of_one_name_take_the_places_of_that_name);
+    tcase_add_test(all, survivors_go_before_newcomers_and_early_ones_before_late_ones);
+    tcase_add_test(all, nobody_left_of_the_last_generation_begins_anew);
+    suite_add_tcase(suite, all);
+    return run_suite(suite);
+}

@@ -1,0 +1,338 @@
+/* A roster that takes another one's place, and one whose place another may have taken. All orders
+ * of messages, and faults of all kinds: tests/sim/sim_membership.c. */
+#include "one_roster.h"
+
+#include "rendezvous/membership/lease.h"
+
+#include "common/clock.h"
+
+#include <errno.h>
+
+static bool was_told(int link, enum message_type type)
+{
+    for (size_t i = 0; i < last.n; i++)
+        if (last.items[i].type == ROSTER_SEND && last.items[i].link == (uint64_t)link &&
+            last.items[i].message.type == type)
+            return true;
+    return false;
+}
+
+static void heartbeat(int link)
+{
+    say_message(link,
+                (struct message){.type = MESSAGE_HEARTBEAT, .generation = MESSAGE_NO_GENERATION});
+}
+
+/* Node 1, 2, ... has 2 ranks, and took part with index 0, 1, ... if `was`. */
+static void come(int node, bool was, uint32_t generation, uint32_t n_nodes)
+{
+    char name[16];
+    struct message m = {.type = MESSAGE_HELLO,
+                        .generation = MESSAGE_NO_GENERATION,
+                        .hello = {.instance = {(uint8_t)node},
+                                  .run_id = "job",
+                                  .name = name,
+                                  .node_rank = MESSAGE_NO_RANK,
+                                  .n_local = 2,
+                                  .resumes = was ? generation : MESSAGE_NO_GENERATION,
+                                  .stop_ms = 1000,
+                                  .terms = terms,
+                                  .was = {.is_known = was,
+                                          .generation = generation,
+                                          .place = {.n_nodes = n_nodes,
+                                                    .node_index = (uint32_t)node - 1,
+                                                    .world_size = 2 * n_nodes,
+                                                    .first_rank = 2 * ((uint32_t)node - 1),
+                                                    .n_local = 2,
+                                                    .leads = node == 1,
+                                                    .agent_store = true,
+                                                    .host = "node1",
+                                                    .port = 4242}}}};
+    snprintf(name, sizeof name, "node%d", node);
+    say_message(node, m);
+}
+
+static void create_unconfirmed(uint32_t min, uint32_t max)
+{
+    struct roster_limits limits = {.confirm_ms = 60000, .absent_ms = 8000};
+    struct co_error err;
+    terms = (struct message_terms){.min_nodes = min,
+                                   .max_nodes = max,
+                                   .start_timeout_ms = 600000,
+                                   .rejoin_timeout_ms = 60000,
+                                   .max_restarts = 3};
+    now_ms = 100000;
+    ck_assert_int_eq(roster_create(&limits, &terms, NULL, 0, now_ms, &r, &err), 0);
+}
+
+/* Generation 7 of 3 nodes. */
+static void take_over(int32_t gone)
+{
+    const struct roster_past past = {
+        .generation = 7, .n_nodes = 3, .world_size = 6, .n_restarts = 2, .gone = gone};
+    struct co_error err;
+    create_unconfirmed(2, 4);
+    ck_assert_int_eq(roster_resume(r, &past, now_ms, &err), 0);
+}
+
+/* All three have come. */
+static void take_over_whole(void)
+{
+    take_over(-1);
+    for (int node = 1; node <= 3; node++)
+        come(node, true, 7, 3);
+}
+
+START_TEST(members_that_tell_their_places_go_on_as_if_nothing_had_happened)
+{
+    take_over(-1);
+    for (int node = 3; node >= 1; node--) {
+        come(node, true, 7, 3);
+        ck_assert(was_told(node, MESSAGE_WELCOME));
+        ck_assert(last.items[0].message.welcome.resumed);
+        ck_assert(!was_told(node, MESSAGE_STOP));
+    }
+    time_goes_on(3000);
+    for (int node = 1; node <= 3; node++)
+        heartbeat(node);
+    time_goes_on(3400);
+    assert_state(ROSTER_RUNNING);
+    ck_assert_uint_eq(roster_generation(r), 7);
+    ck_assert_uint_eq(roster_n_restarts(r), 2);
+    ck_assert_uint_eq(roster_n_nodes(r), 3);
+}
+END_TEST
+
+START_TEST(a_member_that_does_not_come_is_lost_and_the_next_generation_is_behind_the_last)
+{
+    take_over(-1);
+    come(2, true, 7, 3);
+    come(3, true, 7, 3);
+    for (int i = 0; i < 7; i++) {
+        time_goes_on(1000);
+        heartbeat(2);
+        heartbeat(3);
+    }
+    time_goes_on(999);
+    assert_state(ROSTER_RUNNING);
+    time_goes_on(1);
+    assert_state(ROSTER_STOPPING);
+    ck_assert_str_eq(roster_change(r),
+                     "lost GROUP_RANK=0: it did not come when the roster had moved");
+    for (int node = 2; node <= 3; node++) {
+        say(node, MESSAGE_STOPPING);
+        say(node, MESSAGE_STOPPED);
+    }
+    assert_state(ROSTER_RUNNING);
+    ck_assert_uint_eq(roster_generation(r), 8);
+}
+END_TEST
+
+START_TEST(who_left_together_with_the_old_roster_is_not_waited_for)
+{
+    take_over(0);
+    time_goes_on(0);
+    assert_state(ROSTER_STOPPING);
+    come(2, true, 7, 3);
+    ck_assert(was_told(2, MESSAGE_STOP));
+}
+END_TEST
+
+START_TEST(who_was_in_another_generation_is_no_member)
+{
+    take_over(-1);
+    come(2, true, 6, 3);
+    ck_assert(was_told(2, MESSAGE_REFUSED));
+    come(1, true, 7, 2); /* nor in another world */
+    ck_assert(was_told(1, MESSAGE_REFUSED));
+}
+END_TEST
+
+START_TEST(a_place_is_given_back_once)
+{
+    take_over_whole();
+    say_message(9, (struct message){.type = MESSAGE_HELLO,
+                                    .generation = MESSAGE_NO_GENERATION,
+                                    .hello = {.instance = {9},
+                                              .run_id = "job",
+                                              .name = "thief",
+                                              .node_rank = MESSAGE_NO_RANK,
+                                              .n_local = 2,
+                                              .resumes = 7,
+                                              .terms = terms,
+                                              .was = {.is_known = true,
+                                                      .generation = 7,
+                                                      .place = {.n_nodes = 3,
+                                                                .node_index = 1,
+                                                                .world_size = 6,
+                                                                .first_rank = 2,
+                                                                .n_local = 2,
+                                                                .agent_store = true,
+                                                                .host = "node1",
+                                                                .port = 4242}}}});
+    ck_assert(was_told(9, MESSAGE_REFUSED));
+}
+END_TEST
+
+START_TEST(a_newcomer_waits_until_all_members_have_come)
+{
+    take_over(-1);
+    come(1, true, 7, 3);
+    come(4, false, 0, 0);
+    ck_assert(was_told(4, MESSAGE_WELCOME));
+    assert_state(ROSTER_RUNNING);
+    come(2, true, 7, 3);
+    come(3, true, 7, 3);
+    assert_state(ROSTER_STOPPING);
+    ck_assert_str_eq(roster_change(r), "node4 joins");
+}
+END_TEST
+
+START_TEST(a_generation_is_told_nobody_before_it_is_confirmed)
+{
+    create_unconfirmed(2, 2);
+    come(1, false, 0, 0);
+    come(2, false, 0, 0);
+    assert_state(ROSTER_RUNNING);
+    ck_assert(!was_told(1, MESSAGE_SEALED));
+    step((struct roster_input){.type = ROSTER_CONFIRMED, .generation = 5}); /* another one */
+    ck_assert(!was_told(1, MESSAGE_SEALED));
+    step((struct roster_input){.type = ROSTER_CONFIRMED, .generation = 0});
+    ck_assert(was_told(1, MESSAGE_MEMBERS));
+    ck_assert(was_told(1, MESSAGE_SEALED));
+    step((struct roster_input){.type = ROSTER_CONFIRMED, .generation = 0}); /* once more */
+    ck_assert_uint_eq(last.n, 0);
+}
+END_TEST
+
+START_TEST(a_leader_that_comes_back_before_that_is_told_nothing)
+{
+    create_unconfirmed(2, 2);
+    come(1, false, 0, 0);
+    come(2, false, 0, 0);
+    step((struct roster_input){.type = ROSTER_GONE, .link = 1});
+    step((struct roster_input){.type = ROSTER_GONE, .link = 2});
+    come(2, false, 0, 0);
+    ck_assert(was_told(2, MESSAGE_WELCOME));
+    ck_assert(!was_told(2, MESSAGE_SEALED));
+}
+END_TEST
+
+START_TEST(a_generation_that_nobody_confirms_ends_the_job)
+{
+    create_unconfirmed(1, 1);
+    come(1, false, 0, 0);
+    for (int i = 0; i < 59; i++) {
+        time_goes_on(1000);
+        heartbeat(1);
+    }
+    assert_state(ROSTER_RUNNING);
+    time_goes_on(1000);
+    assert_state(ROSTER_CLOSED);
+    ck_assert_int_eq(roster_get_verdict(r)->exit_code, 75);
+}
+END_TEST
+
+START_TEST(in_doubt_leases_are_renewed_while_all_are_heard)
+{
+    take_over_whole();
+    step((struct roster_input){.type = ROSTER_DOUBT});
+    for (int node = 1; node <= 3; node++) {
+        heartbeat(node);
+        ck_assert(was_told(node, MESSAGE_LEASE));
+    }
+    time_goes_on(1000);
+    heartbeat(1);
+    heartbeat(2);
+    time_goes_on(501); /* node 3 was heard 1.5 heartbeats ago */
+    heartbeat(1);
+    ck_assert(!was_told(1, MESSAGE_LEASE));
+    step((struct roster_input){.type = ROSTER_CERTAIN});
+    heartbeat(1);
+    ck_assert(was_told(1, MESSAGE_LEASE));
+}
+END_TEST
+
+START_TEST(in_doubt_no_lease_of_ranks_is_renewed_once_a_member_is_lost)
+{
+    take_over_whole();
+    step((struct roster_input){.type = ROSTER_DOUBT});
+    step((struct roster_input){.type = ROSTER_GONE, .link = 3});
+    time_goes_on(ROSTER_DOUBT_RETURN_MS - 1); /* it may have gone over to another roster */
+    assert_state(ROSTER_RUNNING);
+    time_goes_on(1);
+    assert_state(ROSTER_STOPPING);
+    heartbeat(1);
+    ck_assert(!was_told(1, MESSAGE_LEASE));
+    say(2, MESSAGE_STOPPED);
+    heartbeat(2); /* nothing of the generation runs there */
+    ck_assert(was_told(2, MESSAGE_LEASE));
+}
+END_TEST
+
+START_TEST(in_doubt_a_newcomer_does_not_end_what_runs)
+{
+    take_over_whole();
+    step((struct roster_input){.type = ROSTER_DOUBT});
+    come(4, false, 0, 0);
+    assert_state(ROSTER_RUNNING);
+    step((struct roster_input){.type = ROSTER_CERTAIN});
+    assert_state(ROSTER_STOPPING);
+}
+END_TEST
+
+START_TEST(what_cannot_have_been_is_not_taken_over)
+{
+    static const struct roster_past bad[] = {
+        {.generation = MESSAGE_NO_GENERATION, .n_nodes = 1, .world_size = 1},
+        {.n_nodes = 0, .world_size = 1},
+        {.n_nodes = 5, .world_size = 5}, /* than --nnodes allows */
+        {.n_nodes = 2, .world_size = 1},
+        {.n_nodes = 2, .world_size = UINT32_MAX},
+        {.n_nodes = 2, .world_size = 2, .n_restarts = UINT32_MAX},
+        {.n_nodes = 2, .world_size = 2, .n_excluded = ROSTER_PAST_EXCLUDED + 1},
+    };
+    struct co_error err;
+    create_unconfirmed(2, 4);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        ck_assert_int_eq(roster_resume(r, &bad[i], now_ms, &err), -EINVAL);
+    assert_state(ROSTER_GATHERING);
+}
+END_TEST
+
+START_TEST(what_another_one_has_to_know_is_what_was_taken_over)
+{
+    struct roster_past past;
+    take_over_whole();
+    roster_get_past(r, &past);
+    ck_assert_uint_eq(past.generation, 7);
+    ck_assert_uint_eq(past.n_nodes, 3);
+    ck_assert_uint_eq(past.world_size, 6);
+    ck_assert_uint_eq(past.n_restarts, 2);
+    ck_assert_int_eq(past.gone, -1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("roster_past");
+    TCase *all = tcase_create("all");
+    tcase_add_checked_fixture(all, set_up, tear_down);
+    tcase_add_test(all, members_that_tell_their_places_go_on_as_if_nothing_had_happened);
+    tcase_add_test(all,
+                   a_member_that_does_not_come_is_lost_and_the_next_generation_is_behind_the_last);
+    tcase_add_test(all, who_left_together_with_the_old_roster_is_not_waited_for);
+    tcase_add_test(all, who_was_in_another_generation_is_no_member);
+    tcase_add_test(all, a_place_is_given_back_once);
+    tcase_add_test(all, a_newcomer_waits_until_all_members_have_come);
+    tcase_add_test(all, a_generation_is_told_nobody_before_it_is_confirmed);
+    tcase_add_test(all, a_leader_that_comes_back_before_that_is_told_nothing);
+    tcase_add_test(all, a_generation_that_nobody_confirms_ends_the_job);
+    tcase_add_test(all, in_doubt_leases_are_renewed_while_all_are_heard);
+    tcase_add_test(all, in_doubt_no_lease_of_ranks_is_renewed_once_a_member_is_lost);
+    tcase_add_test(all, in_doubt_a_newcomer_does_not_end_what_runs);
+    tcase_add_test(all, what_cannot_have_been_is_not_taken_over);
+    tcase_add_test(all, what_another_one_has_to_know_is_what_was_taken_over);
+    suite_add_tcase(suite, all);
+    return run_suite(suite);
+}

@@ -1,0 +1,36 @@
+/* served.h - a real server on loopback, in a thread of its own, and raw clients to talk to it.
+ * Every wait has a deadline; what fails ends the test. */
+#ifndef DDP_TESTS_RENDEZVOUS_SERVED_H
+#define DDP_TESTS_RENDEZVOUS_SERVED_H
+
+#include "rendezvous/server/server.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    SERVED_DEADLINE_MS = 20000,
+};
+
+struct served; /* opaque */
+
+/* opts NULL: the defaults. on_refused is the fixture's own. */
+struct served *served_start(const struct server_opts *opts);
+void served_stop(struct served *s); /* with all its connections */
+uint16_t served_port(const struct served *s);
+
+/* Wait until a refusal that contains `text` was told. */
+void served_await_refused(struct served *s, const char *text);
+void served_await_n_clients(struct served *s, uint32_t n);
+
+/* Raw clients. */
+int raw_connect(uint16_t port);
+void raw_send(int fd, const void *bytes, size_t n);
+void raw_send_hex(int fd, const char *hex);
+void raw_receive(int fd, void *bytes, size_t n); /* exactly n */
+void raw_expect_hex(int fd, const char *hex);
+void raw_expect_end(int fd); /* nothing more but the end of the connection */
+bool raw_is_silent(int fd);  /* open, with nothing to read now */
+
+#endif

@@ -1,0 +1,310 @@
+/* HTTP on the store's port, by real connections. */
+#include "common/error.h"
+#include "rendezvous/server/http.h"
+#include "served.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static const struct server_opts with_http = {.http = true, .version = "1.2.3"};
+
+static void say(int fd, const char *text)
+{
+    raw_send(fd, text, strlen(text));
+}
+
+static void get(int fd, const char *path)
+{
+    char text[128];
+    snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path);
+    say(fd, text);
+}
+
+/* Read one reply: its head goes to `head`, its body to `body`. returns the status */
+static int hear(int fd, char head[1024], char body[16384])
+{
+    size_t n = 0;
+    do {
+        ck_assert_uint_lt(n, 1023);
+        raw_receive(fd, head + n++, 1);
+        head[n] = '\0';
+    } while (strstr(head, "\r\n\r\n") == NULL);
+    int status;
+    size_t len;
+    const char *length = strstr(head, "Content-Length: ");
+    ck_assert_ptr_nonnull(length);
+    ck_assert_int_eq(sscanf(head, "HTTP/1.1 %d ", &status), 1);
+    ck_assert_int_eq(sscanf(length, "Content-Length: %zu\r\n", &len), 1);
+    ck_assert_uint_lt(len, 16384);
+    raw_receive(fd, body, len);
+    body[len] = '\0';
+    return status;
+}
+
+static void expect(int fd, int status, const char *in_body)
+{
+    char head[1024], body[16384];
+    int got = hear(fd, head, body);
+    ck_assert_msg(got == status, "%s%s", head, body);
+    ck_assert_msg(strstr(body, in_body) != NULL, "no '%s' in %s", in_body, body);
+}
+
+static int connect_store(struct served *s)
+{
+    int fd = raw_connect(served_port(s));
+    raw_send_hex(fd, "00 ce f7 85 3c 0d 01 02 03 04");
+    return fd;
+}
+
+START_TEST(pages_are_served_beside_the_store)
+{
+    struct served *s = served_start(&with_http);
+    int store = connect_store(s);
+    raw_expect_hex(store, "01 02 03 04");
+    raw_send_hex(store, "01 0100000000000000 6b 0100000000000000 31 07");
+    raw_expect_hex(store, "0100000000000000");
+    int fd = raw_connect(served_port(s));
+    get(fd, "/healthz");
+    expect(fd, 200, "ok\n");
+    get(fd, "/metrics"); /* on the same connection */
+    expect(fd, 200, "ddp_rendezvous_requests_total{op=\"SET\"} 1\n");
+    get(fd, "/status?x");
+    expect(fd, 200, "\"version\": \"1.2.3\"");
+    get(fd, "/metrics");
+    expect(fd, 200, "ddp_rendezvous_clients 1\n");
+    get(fd, "/metrics");
+    expect(fd, 200, "ddp_rendezvous_http_requests_total 5\n");
+    int another = raw_connect(served_port(s));
+    get(another, "/metrics"); /* who asks is no client, from the first request on */
+    expect(another, 200, "ddp_rendezvous_clients 1\n");
+    close(another);
+    get(fd, "/keys");
+    expect(fd, 404, "404 Not Found");
+    get(fd, "/healthz"); /* a wrong path is no reason to hang up */
+    expect(fd, 200, "ok\n");
+    close(fd);
+    close(store);
+    served_stop(s);
+}
+END_TEST
+
+START_TEST(requests_may_come_in_pieces_and_all_at_once)
+{
+    static const char request[] = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+    struct served *s = served_start(&with_http);
+    int fd = raw_connect(served_port(s));
+    for (size_t i = 0; i < sizeof request - 1; i++)
+        raw_send(fd, request + i, 1);
+    expect(fd, 200, "ok\n");
+    say(fd, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /nothing HTTP/1.1\r\nHost: x\r\n\r\n"
+            "HEAD /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\nGET /ignored");
+    expect(fd, 200, "ok\n");
+    expect(fd, 404, "404");
+    char head[200] = "";
+    for (size_t i = 0; strstr(head, "\r\n\r\n") == NULL; i++)
+        raw_receive(fd, head + i, 1);
+    ck_assert_ptr_nonnull(strstr(head, "HTTP/1.1 200 OK\r\n"));
+    ck_assert_ptr_nonnull(strstr(head, "Content-Length: 3\r\n"));
+    raw_expect_end(fd); /* no body to HEAD */
+    close(fd);
+    served_stop(s);
+}
+END_TEST
+
+START_TEST(a_client_that_only_closed_its_half_gets_its_page)
+{
+    struct served *s = served_start(&with_http);
+    int fd = raw_connect(served_port(s));
+    get(fd, "/healthz");
+    shutdown(fd, SHUT_WR);
+    expect(fd, 200, "ok\n");
+    raw_expect_end(fd);
+    close(fd);
+    served_stop(s);
+}
+END_TEST
+
+START_TEST(bad_requests_are_answered_before_the_end)
+{
+    static const char *const requests[][2] = {
+        {"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", "405"},
+        {"DELETE /healthz HTTP/1.1\r\nHost: x\r\n\r\n", "405"},
+        {"GET /healthz\r\n\r\n", "400"},
+        {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "505"},
+    };
+    struct served *s = served_start(&with_http);
+    int store = connect_store(s);
+    for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
+        int fd = raw_connect(served_port(s));
+        say(fd, requests[i][0]);
+        expect(fd, atoi(requests[i][1]), requests[i][1]);
+        raw_expect_end(fd);
+        close(fd);
+    }
+    raw_expect_hex(store, "01 02 03 04");
+    raw_send_hex(store, "07");
+    raw_expect_hex(store, "0000000000000000");
+    close(store);
+    served_stop(s);
+}
+END_TEST
+
+START_TEST(a_head_without_end_is_answered_and_not_kept)
+{
+    struct served *s = served_start(&with_http);
+    int fd = raw_connect(served_port(s));
+    static char head[3 * HTTP_MAX_HEAD_BYTES];
+    memset(head, 'x', sizeof head);
+    memcpy(head, "GET /", 5);
+    raw_send(fd, head, sizeof head); /* more than is read: the reply comes through all the same */
+    expect(fd, 431, "431");
+    raw_expect_end(fd);
+    close(fd);
+    served_stop(s);
+}
+END_TEST
+
+START_TEST(the_first_bytes_may_come_alone)
+{
+    struct served *s = served_start(&with_http);
+    int fd = raw_connect(served_port(s));
+    say(fd, "D"); /* of DELETE, or of DDP1 */
+    served_await_n_clients(s, 1);
+    say(fd, "ELETE / HTTP/1.1\r\nHost: x\r\n\r\n");
+    expect(fd, 405, "405");
+    close(fd);
+    int old = raw_connect(served_port(s));
+    raw_send_hex(old, "00"); /* a SET of torch 1.13 */
+    served_await_n_clients(s, 1);
+    raw_send_hex(old, "0100000000000000 6b 0100000000000000 31 06");
+    raw_expect_hex(old, "0100000000000000");
+    close(old);
+    served_stop(s);
+}
+END_TEST
+
+START_TEST(a_client_that_never_says_which_protocol_it_speaks_is_dropped_in_time)
+{
+    struct server_opts opts = with_http;
+    opts.mid_frame_ms = 100;
+    struct served *s = served_start(&opts);
+    int silent = raw_connect(served_port(s)); /* may be a second one of torch 1.13 */
+    int undecided = raw_connect(served_port(s));
+    say(undecided, "DDP");
+    raw_expect_end(undecided);
+    served_await_refused(s, "not complete after 100 ms: 3 bytes came");
+    ck_assert(raw_is_silent(silent));
+    close(silent);
+    close(undecided);
+    served_stop(s);
+}
+END_TEST
+
+START_TEST(control_connections_are_refused_by_name)
+{
+    struct served *s = served_start(&with_http);
+    int fd = raw_connect(served_port(s));
+    say(fd, "DDP1....");
+    raw_expect_end(fd);
+    served_await_refused(s, "a control connection; no job is managed here");
+    close(fd);
+    served_stop(s);
+}
+END_TEST
+
+START_TEST(a_full_server_can_still_be_asked_how_it_is)
+{
+    struct server_opts opts = with_http;
+    opts.max_clients = 1;
+    struct served *s = served_start(&opts);
+    int store = connect_store(s);
+    raw_expect_hex(store, "01 02 03 04");
+    int late = connect_store(s);
+    raw_expect_end(late);
+    served_await_refused(s, "refused: there are 1 clients");
+    int fd = raw_connect(served_port(s));
+    get(fd, "/metrics");
+    expect(fd, 200, "ddp_rendezvous_refused_total 1\n");
+    raw_send_hex(store, "07");
+    raw_expect_hex(store, "0000000000000000");
+    close(fd);
+    close(late);
+    close(store);
+    served_stop(s);
+}
+END_TEST
+
+START_TEST(whoever_dawdles_makes_room_for_the_next)
+{
+    enum { N = 64 };
+    struct served *s = served_start(&with_http);
+    int fds[N];
+    for (int i = 0; i < N; i++) {
+        fds[i] = raw_connect(served_port(s));
+        get(fds[i], "/healthz");
+        expect(fds[i], 200, "ok\n");
+        say(fds[i], "GET /heal");
+    }
+    int late = raw_connect(served_port(s));
+    get(late, "/healthz");
+    expect(late, 200, "ok\n");
+    raw_expect_end(fds[0]);
+    say(fds[1], "thz HTTP/1.1\r\nHost: x\r\n\r\n");
+    expect(fds[1], 200, "ok\n");
+    int later = raw_connect(served_port(s));
+    get(later, "/healthz");
+    expect(later, 200, "ok\n");
+    raw_expect_end(fds[2]); /* not fds[1], which was served meanwhile */
+    ck_assert(raw_is_silent(fds[1]));
+    for (int i = 0; i < N; i++)
+        close(fds[i]);
+    close(late);
+    close(later);
+    served_stop(s);
+}
+END_TEST
+
+START_TEST(closing_the_server_cuts_these_connections_too)
+{
+    struct served *s = served_start(&with_http);
+    int idle = raw_connect(served_port(s));
+    get(idle, "/healthz");
+    expect(idle, 200, "ok\n");
+    int half = raw_connect(served_port(s));
+    say(half, "GET /heal");
+    get(idle, "/healthz"); /* whose answer says that the other's bytes were seen, too */
+    expect(idle, 200, "ok\n");
+    served_stop(s);
+    raw_expect_end(idle);
+    raw_expect_end(half);
+    close(idle);
+    close(half);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("http_conn");
+    TCase *tc = tcase_create("http_conn");
+    tcase_set_timeout(tc, 60);
+    tcase_add_test(tc, pages_are_served_beside_the_store);
+    tcase_add_test(tc, requests_may_come_in_pieces_and_all_at_once);
+    tcase_add_test(tc, a_client_that_only_closed_its_half_gets_its_page);
+    tcase_add_test(tc, bad_requests_are_answered_before_the_end);
+    tcase_add_test(tc, a_head_without_end_is_answered_and_not_kept);
+    tcase_add_test(tc, the_first_bytes_may_come_alone);
+    tcase_add_test(tc, a_client_that_never_says_which_protocol_it_speaks_is_dropped_in_time);
+    tcase_add_test(tc, control_connections_are_refused_by_name);
+    tcase_add_test(tc, a_full_server_can_still_be_asked_how_it_is);
+    tcase_add_test(tc, whoever_dawdles_makes_room_for_the_next);
+    tcase_add_test(tc, closing_the_server_cuts_these_connections_too);
+    suite_add_tcase(suite, tc);
+    return run_suite(suite);
+}

@@ -1,0 +1,434 @@
+/* Data sets of files, and loaders that read them ahead. */
+#include "tests/unit/worker-runtime/ranks.h"
+#include "worker-runtime/core/group.h"
+#include "worker-runtime/data/data_format.h"
+
+#include <check.h>
+#include <ddp/loader.h>
+#include <endian.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[64];
+
+static void make_folder(void)
+{
+    strcpy(folder, "/tmp/test_loader.XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+}
+
+static void remove_folder(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+
+static const char *path_of(const char *name)
+{
+    static char path[4][128];
+    static unsigned turn;
+    char *p = path[turn++ % 4];
+    snprintf(p, sizeof path[0], "%s/%s", folder, name);
+    return p;
+}
+
+static const char *write_file(const char *name, const void *head, size_t n_head, const void *data,
+                              size_t n_data)
+{
+    const char *path = path_of(name);
+    FILE *out = fopen(path, "we");
+    ck_assert(out != NULL && fwrite(head, 1, n_head, out) == n_head &&
+              fwrite(data, 1, n_data, out) == n_data && fclose(out) == 0);
+    return path;
+}
+
+/* --- data sets -------------------------------------------------------------------------------- */
+
+START_TEST(idx_files_are_read_in_the_machines_order)
+{
+    static const uint8_t bytes_head[] = {0, 0, 8, 3, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 2};
+    static const uint8_t bytes[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+    static const uint8_t wide_head[] = {0, 0, 0xe, 1, 0, 0, 0, 2};
+    static const uint8_t int_head[] = {0, 0, 0xc, 2, 0, 0, 0, 1, 0, 0, 0, 2};
+    const double numbers[] = {-1.5, 1e300};
+    uint64_t wide[2];
+    const uint32_t ints[] = {htobe32(7), htobe32((uint32_t)-2)};
+    struct ddp_dataset *d;
+    size_t shape[DDP_DATASET_MAX_DIMS];
+    uint8_t out[8];
+    ck_assert_int_eq(ddp_idx_open(write_file("b", bytes_head, 16, bytes, 12), &d), 0);
+    ck_assert(ddp_dataset_count(d) == 3 && ddp_dataset_sample_bytes(d) == 4);
+    ck_assert(ddp_dataset_shape(d, shape) == 2 && shape[0] == 2 && shape[1] == 2);
+    ck_assert_int_eq(ddp_dataset_dtype(d), DDP_UINT8);
+    ck_assert_int_eq(ddp_dataset_read(d, (const int64_t[]){2, 0}, 2, out), 0);
+    ck_assert_mem_eq(out, ((const uint8_t[]){9, 10, 11, 12, 1, 2, 3, 4}), 8);
+    ck_assert_int_eq(ddp_dataset_read(d, (const int64_t[]){3}, 1, out), DDP_EINVAL);
+    ck_assert_ptr_nonnull(strstr(ddp_last_error(), "has 3 samples, and no number 3"));
+    ck_assert_int_eq(ddp_dataset_read(d, (const int64_t[]){-1}, 1, out), DDP_EINVAL);
+    ddp_dataset_close(d);
+
+    memcpy(wide, numbers, sizeof wide);
+    wide[0] = htobe64(wide[0]);
+    wide[1] = htobe64(wide[1]);
+    double number;
+    ck_assert_int_eq(ddp_idx_open(write_file("w", wide_head, 8, wide, 16), &d), 0);
+    ck_assert_uint_eq(ddp_dataset_shape(d, shape), 0);
+    ck_assert_int_eq(ddp_dataset_read(d, (const int64_t[]){1}, 1, &number), 0);
+    ck_assert(number == 1e300);
+    ddp_dataset_close(d);
+
+    int32_t pair[2];
+    ck_assert_int_eq(ddp_idx_open(write_file("i", int_head, 12, ints, 8), &d), 0);
+    ck_assert_int_eq(ddp_dataset_read(d, (const int64_t[]){0}, 1, pair), 0);
+    ck_assert(pair[0] == 7 && pair[1] == -2);
+    ddp_dataset_close(d);
+    ddp_dataset_close(NULL);
+}
+END_TEST
+
+static const char *write_tokens(const char *name, uint32_t magic, uint32_t version, uint32_t n,
+                                unsigned n_there)
+{
+    uint32_t head[256] = {htole32(magic), htole32(version), htole32(n)};
+    uint16_t tokens[1000];
+    for (unsigned i = 0; i < n_there; i++)
+        tokens[i] = htole16((uint16_t)(i * 7));
+    return write_file(name, head, sizeof head, tokens, n_there * 2);
+}
+
+START_TEST(tokens_come_in_blocks_with_one_behind_them)
+{
+    const char *path = write_tokens("t", 20240520, 1, 100, 100);
+    struct ddp_dataset *d;
+    int32_t out[2][11];
+    ck_assert_int_eq(ddp_tokens_open(path, &(struct ddp_tokens_opts){.block = 10}, &d), 0);
+    ck_assert_int_eq(ddp_dataset_count(d), 9); /* the tenth block has none behind it */
+    ck_assert_int_eq(ddp_dataset_read(d, (const int64_t[]){8, 3}, 2, out), 0);
+    for (int i = 0; i < 11; i++)
+        ck_assert(out[0][i] == (80 + i) * 7 && out[1][i] == (30 + i) * 7);
+    ddp_dataset_close(d);
+    ck_assert_int_eq(
+        ddp_tokens_open(path, &(struct ddp_tokens_opts){.block = 10, .stride = 1, .vocab = 600},
+                        &d),
+        0);
+    ck_assert_int_eq(ddp_dataset_count(d), 90);
+    ck_assert_int_eq(ddp_dataset_read(d, (const int64_t[]){89}, 1, out), DDP_EINVAL);
+    ck_assert_ptr_nonnull(strstr(ddp_last_error(), "sample 89 has the token 623"));
+    ddp_dataset_close(d);
+}
+END_TEST
+
+START_TEST(wide_tokens_are_read_too)
+{
+    const uint32_t head[256] = {htole32(20240801), htole32(7), htole32(4)};
+    const uint32_t tokens[] = {htole32(1), htole32(128000), htole32(3), htole32(0x80000000u)};
+    const char *path = write_file("t", head, sizeof head, tokens, sizeof tokens);
+    struct ddp_dataset *d;
+    int32_t out[2];
+    ck_assert_int_eq(ddp_tokens_open(path, &(struct ddp_tokens_opts){.block = 1}, &d), 0);
+    ck_assert_int_eq(ddp_dataset_read(d, (const int64_t[]){0}, 1, out), 0);
+    ck_assert(out[0] == 1 && out[1] == 128000);
+    ck_assert_int_eq(ddp_dataset_read(d, (const int64_t[]){2}, 1, out), DDP_EINVAL);
+    ddp_dataset_close(d);
+}
+END_TEST
+
+static void refuse_idx(const uint8_t *head, size_t n, size_t n_data, const char *part)
+{
+    static const uint8_t zeros[64];
+    struct ddp_dataset *d;
+    ck_assert_int_eq(ddp_idx_open(write_file("bad", head, n, zeros, n_data), &d), DDP_EINVAL);
+    ck_assert_msg(strstr(ddp_last_error(), part) != NULL, "%s", ddp_last_error());
+}
+
+START_TEST(damaged_and_hostile_files_are_refused_with_the_reason)
+{
+    static const uint8_t ones[] = {0, 0, 8, 3, 0, 0, 0, 1, 255, 255, 255, 255, 255, 255, 255, 255};
+    struct ddp_dataset *d;
+    refuse_idx((const uint8_t[]){0, 0, 8}, 3, 0, "no IDX file");
+    refuse_idx((const uint8_t[]){1, 0, 8, 1, 0, 0, 0, 1}, 8, 1, "no IDX file");
+    refuse_idx((const uint8_t[]){0x1f, 0x8b, 8, 1, 0}, 5, 9, "gunzip");
+    refuse_idx((const uint8_t[]){0, 0, 0xb, 1, 0, 0, 0, 1}, 8, 2, "type 0x0b");
+    refuse_idx((const uint8_t[]){0, 0, 8, 0}, 4, 0, "0 dimensions");
+    refuse_idx((const uint8_t[]){0, 0, 8, 8}, 4, 60, "8 dimensions");
+    refuse_idx((const uint8_t[]){0, 0, 8, 2, 0, 0, 0, 1}, 8, 0, "8 of 12 bytes of the header");
+    refuse_idx((const uint8_t[]){0, 0, 8, 2, 0, 0, 0, 1, 0, 0, 0, 0}, 12, 0, "dimension 1 is 0");
+    refuse_idx(ones, 16, 10, "more than 1073741824 bytes");
+    refuse_idx((const uint8_t[]){0, 0, 8, 1, 0, 0, 0, 4}, 8, 3, "truncated: 3 of 4");
+    refuse_idx((const uint8_t[]){0, 0, 8, 1, 0, 0, 0, 4}, 8, 5, "longer than the 4");
+    ck_assert_int_eq(ddp_idx_open(path_of("none"), &d), DDP_EINVAL);
+    ck_assert_int_eq(ddp_idx_open(folder, &d), DDP_EINVAL);
+
+    struct ddp_tokens_opts o = {.block = 10};
+#define REFUSED(magic, version, n, n_there, part)                                                  \
+    ck_assert_int_eq(ddp_tokens_open(write_tokens("bad", magic, version, n, n_there), &o, &d),     \
+                     DDP_EINVAL);                                                                  \
+    ck_assert_msg(strstr(ddp_last_error(), part) != NULL, "%s", ddp_last_error())
+    REFUSED(20240521, 1, 100, 100, "begins with 20240521, version 1");
+    REFUSED(20240520, 2, 100, 100, "begins with 20240520, version 2");
+    REFUSED(20240520, 1, 101, 100, "truncated: 200 of 202");
+    REFUSED(20240520, 1, UINT32_MAX, 100, "truncated");
+    REFUSED(20240520, 1, 99, 100, "longer than the 198");
+    REFUSED(20240520, 1, 10, 10, "too few for a block of 10");
+    REFUSED(20240801, 7, 100, 100, "truncated: 200 of 400");
+    o.block = 0;
+    REFUSED(20240520, 1, 100, 100, "blocks of 0 tokens");
+    o = (struct ddp_tokens_opts){.block = 1, .stride = -1};
+    REFUSED(20240520, 1, 100, 100, "a stride of -1");
+    o = (struct ddp_tokens_opts){.block = INT64_MAX};
+    REFUSED(20240520, 1, 100, 100, "blocks of");
+    ck_assert_int_eq(ddp_tokens_open(write_file("short", "x", 1, "", 0),
+                                     &(struct ddp_tokens_opts){.block = 1}, &d),
+                     DDP_EINVAL);
+    ck_assert_ptr_nonnull(strstr(ddp_last_error(), "1 of 1024 bytes of the header"));
+}
+END_TEST
+
+START_TEST(a_file_that_shrinks_is_an_error)
+{
+    const char *path = write_tokens("t", 20240520, 1, 100, 100);
+    struct ddp_dataset *d;
+    int32_t out[11];
+    ck_assert_int_eq(ddp_tokens_open(path, &(struct ddp_tokens_opts){.block = 10}, &d), 0);
+    ck_assert_int_eq(truncate(path, 1050), 0);
+    ck_assert_int_eq(ddp_dataset_read(d, (const int64_t[]){0}, 1, out), 0 /* 26 bytes are left */);
+    ck_assert_int_eq(ddp_dataset_read(d, (const int64_t[]){1}, 1, out), DDP_ESYSTEM);
+    ck_assert_ptr_nonnull(strstr(ddp_last_error(), "has become shorter"));
+    ddp_dataset_close(d);
+}
+END_TEST
+
+/* --- loaders ---------------------------------------------------------------------------------- */
+
+enum { N = 90, BATCH = 4 }; /* samples of write_tokens() with block 10 and stride 1 */
+
+static struct ddp_dataset *open_tokens(void)
+{
+    struct ddp_dataset *d;
+    const struct ddp_tokens_opts opts = {.block = 10, .stride = 1};
+    ck_assert_int_eq(ddp_tokens_open(write_tokens("t", 20240520, 1, 100, 100), &opts, &d), 0);
+    return d;
+}
+
+static struct ddp_sampler *make_sampler(struct ddp_group *g)
+{
+    struct ddp_sampler *s;
+    *g = (struct ddp_group){.world = g, .world_size = 2, .rank = 1};
+    const struct ddp_sampler_opts opts = {.n = N, .seed = 3, .shuffle = true};
+    ck_assert_int_eq(ddp_sampler_create(g, &opts, &s), 0);
+    return s;
+}
+
+static struct ddp_loader *make_loader(struct ddp_sampler *s, struct ddp_dataset *d, unsigned depth)
+{
+    struct ddp_loader *l;
+    struct ddp_loader_opts opts = {
+        .datasets = {d, d}, .n_datasets = 2, .batch = BATCH, .depth = depth};
+    ck_assert_msg(ddp_loader_create(s, &opts, &l) == 0, "%s", ddp_last_error());
+    return l;
+}
+
+/* The batch is that of a sampler without a loader, and its data are the file's. */
+static void expect_batch(const struct ddp_batch *b, struct ddp_sampler *same)
+{
+    const int64_t *index;
+    ck_assert_uint_eq(b->n, ddp_sampler_next(same, BATCH, &index));
+    for (size_t i = 0; i < b->n; i++) {
+        ck_assert_int_eq(b->index[i], index[i]);
+        for (int k = 0; k < 11; k++) {
+            ck_assert_int_eq(((int32_t *)b->data[0])[i * 11 + k], (index[i] + k) * 7);
+            ck_assert_int_eq(((int32_t *)b->data[1])[i * 11 + k], (index[i] + k) * 7);
+        }
+    }
+}
+
+START_TEST(batches_are_the_samplers_whatever_is_read_ahead)
+{
+    static const unsigned depths[] = {0, 1, 7, 64};
+    struct ddp_group g, h;
+    struct ddp_dataset *d = open_tokens();
+    struct ddp_sampler *s = make_sampler(&g), *same = make_sampler(&h);
+    struct ddp_loader *l = make_loader(s, d, depths[_i]);
+    while (ddp_sampler_next_epoch(s, 3)) {
+        struct ddp_batch b;
+        ddp_sampler_next_epoch(same, 3);
+        do {
+            ck_assert_int_eq(ddp_loader_consumed(l), ddp_sampler_consumed(same));
+            ck_assert_int_eq(ddp_loader_next(l, &b), 0);
+            expect_batch(&b, same);
+        } while (b.n > 0);
+        ck_assert_int_eq(ddp_loader_consumed(l), N);
+    }
+    ddp_loader_destroy(l);
+    ddp_sampler_destroy(s);
+    ddp_sampler_destroy(same);
+    ddp_dataset_close(d);
+}
+END_TEST
+
+START_TEST(a_loader_goes_on_where_the_sampler_is_set)
+{
+    struct ddp_group g, h;
+    struct ddp_batch b;
+    struct ddp_dataset *d = open_tokens();
+    struct ddp_sampler *s = make_sampler(&g), *same = make_sampler(&h);
+    struct ddp_loader *l = make_loader(s, d, 5);
+    ddp_sampler_set_epoch(s, 0);
+    ck_assert_int_eq(ddp_loader_next(l, &b), 0); /* and five more are read */
+    ck_assert_int_eq(ddp_loader_consumed(l), 2 * BATCH);
+    ck_assert_int_eq(ddp_sampler_resume(s, 4, 30), 0);
+    ck_assert_int_eq(ddp_sampler_resume(same, 4, 30), 0);
+    ddp_loader_reset(l);
+    ck_assert_int_eq(ddp_loader_consumed(l), 30);
+    do {
+        ck_assert_int_eq(ddp_loader_next(l, &b), 0);
+        expect_batch(&b, same);
+    } while (b.n > 0);
+    g.children->destroy(g.children); /* as ddp_finalize() does: the loader before its sampler */
+    g.children->destroy(g.children);
+    ck_assert_ptr_null(g.children);
+    ddp_sampler_destroy(same);
+    ddp_dataset_close(d);
+}
+END_TEST
+
+START_TEST(what_cannot_be_read_is_told_with_its_batch)
+{
+    struct ddp_group g;
+    struct ddp_batch b;
+    struct ddp_dataset *d = open_tokens();
+    struct ddp_sampler *s = make_sampler(&g);
+    struct ddp_loader *l = make_loader(s, d, 1);
+    ddp_sampler_set_epoch(s, 0);
+    ck_assert_int_eq(ddp_loader_next(l, &b), 0);
+    ck_assert_int_eq(truncate(path_of("t"), 1024), 0);
+    int rc = 0;
+    for (int i = 0; i < 3 && rc == 0; i++) /* one more may have been read before */
+        rc = ddp_loader_next(l, &b);
+    ck_assert_int_eq(rc, DDP_ESYSTEM);
+    ck_assert_int_eq(ddp_loader_next(l, &b), DDP_ESYSTEM);
+    ck_assert_ptr_nonnull(strstr(ddp_last_error(), "has become shorter"));
+    ddp_loader_destroy(l);
+    ddp_sampler_destroy(s);
+    ddp_dataset_close(d);
+}
+END_TEST
+
+START_TEST(a_batch_larger_than_the_epoch_is_all_of_it)
+{
+    struct ddp_group g;
+    struct ddp_batch b;
+    struct ddp_loader *l;
+    struct ddp_dataset *d = open_tokens();
+    struct ddp_sampler *s = make_sampler(&g);
+    const struct ddp_loader_opts opts = {.datasets = {d}, .n_datasets = 1, .batch = SIZE_MAX};
+    ck_assert_int_eq(ddp_loader_create(s, &opts, &l), 0);
+    ddp_sampler_set_epoch(s, 0);
+    ck_assert(ddp_loader_next(l, &b) == 0 && b.n == N / 2);
+    ck_assert(ddp_loader_next(l, &b) == 0 && b.n == 0);
+    ddp_loader_destroy(l);
+    ddp_sampler_destroy(s);
+    ddp_dataset_close(d);
+}
+END_TEST
+
+/* The child's own memory of the loader is of no use to it, and its end waits for nobody. */
+static void use_in_child(struct ddp_group *g, struct ddp_loader *l)
+{
+    struct ddp_batch b;
+    const bool is_refused = ddp_loader_next(l, &b) == DDP_EINVAL;
+    ddp_loader_reset(l);
+    ddp_finalize(g);
+    _exit(is_refused ? 0 : 1);
+}
+
+static int run_forked(int rank, void *arg)
+{
+    struct ddp_batch b;
+    struct ddp_sampler *s;
+    struct ddp_dataset *d = arg;
+    struct ddp_group *g = rank_init(rank, 60000);
+    const struct ddp_sampler_opts opts = {.n = N};
+    RANK_CHECK(rank, ddp_sampler_create(g, &opts, &s) == 0, "sampler");
+    struct ddp_loader *l = make_loader(s, d, 1);
+    ddp_sampler_set_epoch(s, 0);
+    RANK_CHECK(rank, ddp_loader_next(l, &b) == 0 && b.n == BATCH, "a batch");
+    const pid_t pid = fork();
+    if (pid == 0)
+        use_in_child(g, l);
+    const uint64_t end_ms = co_deadline_ms(60000);
+    int status = -1;
+    while (waitpid(pid, &status, WNOHANG) == 0 && co_left_ms(end_ms) > 0)
+        usleep(1000); /* between two looks */
+    if (status == -1)
+        kill(pid, SIGKILL);
+    RANK_CHECK(rank, status == 0, "the child ended with %x", (unsigned)status);
+    RANK_CHECK(rank, ddp_loader_next(l, &b) == 0 && b.n == BATCH, "another batch");
+    ddp_finalize(g);
+    ddp_dataset_close(d);
+    return 0;
+}
+
+START_TEST(a_forked_child_has_no_loader_and_ends)
+{
+    struct ranks r;
+    struct ddp_dataset *d = open_tokens();
+    ranks_start(&r, 2, run_forked, d);
+    ranks_expect_success(&r);
+    ddp_dataset_close(d);
+}
+END_TEST
+
+START_TEST(loaders_of_nothing_are_refused)
+{
+    struct ddp_group g;
+    struct ddp_loader *l = NULL;
+    struct ddp_dataset *d = open_tokens();
+    struct ddp_sampler *s = make_sampler(&g);
+    const struct ddp_loader_opts good = {.datasets = {d}, .n_datasets = 1, .batch = 1};
+    struct ddp_loader_opts o[] = {good, good, good, good, good};
+    o[0].n_datasets = 0;
+    o[1].n_datasets = DDP_LOADER_MAX_DATASETS + 1;
+    o[2].datasets[0] = NULL;
+    o[3].batch = 0;
+    o[4].depth = 65;
+    for (int i = 0; i < 5; i++)
+        ck_assert_int_eq(ddp_loader_create(s, &o[i], &l), DDP_EINVAL);
+    ddp_sampler_destroy(s);
+    ck_assert_int_eq(ddp_sampler_create(&g, &(struct ddp_sampler_opts){.n = N + 1}, &s), 0);
+    ck_assert_int_eq(ddp_loader_create(s, &good, &l), DDP_EINVAL);
+    ck_assert_ptr_nonnull(strstr(ddp_last_error(), "has 90 samples, the sampler 91"));
+    ck_assert_ptr_null(l);
+    ddp_loader_destroy(NULL);
+    ddp_sampler_destroy(s);
+    ddp_dataset_close(d);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("loader");
+    TCase *t = tcase_create("data sets");
+    tcase_add_checked_fixture(t, make_folder, remove_folder);
+    tcase_add_test(t, idx_files_are_read_in_the_machines_order);
+    tcase_add_test(t, tokens_come_in_blocks_with_one_behind_them);
+    tcase_add_test(t, wide_tokens_are_read_too);
+    tcase_add_test(t, damaged_and_hostile_files_are_refused_with_the_reason);
+    tcase_add_test(t, a_file_that_shrinks_is_an_error);
+    suite_add_tcase(s, t);
+    t = tcase_create("loaders");
+    tcase_add_checked_fixture(t, make_folder, remove_folder);
+    tcase_set_timeout(t, 150);
+    tcase_add_loop_test(t, batches_are_the_samplers_whatever_is_read_ahead, 0, 4);
+    tcase_add_test(t, a_loader_goes_on_where_the_sampler_is_set);
+    tcase_add_test(t, what_cannot_be_read_is_told_with_its_batch);
+    tcase_add_test(t, a_batch_larger_than_the_epoch_is_all_of_it);
+    tcase_add_test(t, a_forked_child_has_no_loader_and_ends);
+    tcase_add_test(t, loaders_of_nothing_are_refused);
+    suite_add_tcase(s, t);
+    return run_suite(s);
+}

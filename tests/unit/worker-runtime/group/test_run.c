@@ -1,0 +1,91 @@
+#include "tests/unit/worker-runtime/ranks.h"
+
+#include <check.h>
+#include <ddp/ddp.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct call {
+    int result; /* of the function */
+    int n_calls, rank, world_size;
+};
+
+static int record(struct ddp_group *world, void *arg)
+{
+    struct call *c = arg;
+    c->n_calls++;
+    c->rank = ddp_rank(world);
+    c->world_size = ddp_world_size(world);
+    return c->result;
+}
+
+START_TEST(without_an_environment_it_is_a_world_of_1)
+{
+    struct call c = {.result = 0};
+    ck_assert_int_eq(ddp_run(record, &c), 0);
+    ck_assert_int_eq(c.n_calls, 1);
+    ck_assert_int_eq(c.rank, 0);
+    ck_assert_int_eq(c.world_size, 1);
+}
+END_TEST
+
+START_TEST(a_negative_result_is_passed_on)
+{
+    struct call c = {.result = DDP_EUNSUPPORTED};
+    ck_assert_int_eq(ddp_run(record, &c), DDP_EUNSUPPORTED);
+    ck_assert_int_eq(c.n_calls, 1);
+}
+END_TEST
+
+START_TEST(a_positive_result_is_refused)
+{
+    struct call c = {.result = DDP_RETRY};
+    ck_assert_int_eq(ddp_run(record, &c), DDP_EINVAL);
+    ck_assert_ptr_nonnull(strstr(ddp_last_error(), "returned 1"));
+    ck_assert_int_eq(c.n_calls, 1);
+}
+END_TEST
+
+static int make_a_mistake(struct ddp_group *world, void *arg)
+{
+    (void)arg;
+    return ddp_model_create(world, NULL, 0, NULL, NULL);
+}
+
+START_TEST(the_text_of_a_failure_outlives_the_group)
+{
+    ck_assert_int_eq(ddp_run(make_a_mistake, NULL), DDP_EINVAL);
+    ck_assert_ptr_nonnull(strstr(ddp_last_error(), "ddp_model_create"));
+}
+END_TEST
+
+START_TEST(a_missing_function_is_refused)
+{
+    ck_assert_int_eq(ddp_run(NULL, NULL), DDP_EINVAL);
+}
+END_TEST
+
+START_TEST(an_environment_that_contradicts_itself_is_told)
+{
+    struct call c = {0};
+    setenv("RANK", "2", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    ck_assert_int_eq(ddp_run(record, &c), DDP_EENV);
+    ck_assert_ptr_nonnull(strstr(ddp_last_error(), "RANK"));
+    ck_assert_int_eq(c.n_calls, 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("run");
+    TCase *t = tcase_create("run");
+    tcase_add_test(t, without_an_environment_it_is_a_world_of_1);
+    tcase_add_test(t, a_negative_result_is_passed_on);
+    tcase_add_test(t, a_positive_result_is_refused);
+    tcase_add_test(t, the_text_of_a_failure_outlives_the_group);
+    tcase_add_test(t, a_missing_function_is_refused);
+    tcase_add_test(t, an_environment_that_contradicts_itself_is_told);
+    suite_add_tcase(s, t);
+    return run_suite(s);
+}

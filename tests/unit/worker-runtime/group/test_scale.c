@@ -1,0 +1,194 @@
+/* test_scale.c - a node waits to join: real ranks, and the test at the other end of their sockets,
+ * where ddprun would be. */
+#include "tests/unit/worker-runtime/ranks.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+enum { N = 2 };
+
+static int ours[N], theirs[N];
+
+static void set_up(void)
+{
+    for (int i = 0; i < N; i++) {
+        int pair[2];
+        ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+        ours[i] = pair[0];
+        theirs[i] = pair[1];
+    }
+}
+
+static void tear_down(void)
+{
+    for (int i = 0; i < N; i++) {
+        close(ours[i]);
+        close(theirs[i]);
+    }
+}
+
+static struct ddp_group *join(int rank)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", theirs[rank]);
+    setenv("DDP_SCALE_FD", text, 1);
+    return rank_init(rank, 60000);
+}
+
+static int ask(int rank, struct ddp_group *g)
+{
+    int pending = 7;
+    RANK_CHECK(rank, ddp_scale_pending(g, &pending) == 0, "pending");
+    return pending;
+}
+
+/* Only rank 1 was told: both know, and after both have saved neither is asked again. */
+static int run_told(int rank, void *arg)
+{
+    (void)arg;
+    struct ddp_group *g = join(rank);
+    RANK_CHECK(rank, ask(rank, g) == 0, "nobody waits yet");
+    RANK_CHECK(rank, ddp_scale_ready(g) == 0, "of no use, and harmless");
+    RANK_CHECK(rank, ddp_barrier(g) == 0, "barrier");
+    if (rank == 0)
+        RANK_CHECK(rank, send(ours[1], "\n", 1, 0) == 1, "the question");
+    RANK_CHECK(rank, ddp_barrier(g) == 0, "barrier");
+    RANK_CHECK(rank, ask(rank, g) == 1, "somebody waits");
+    RANK_CHECK(rank, ask(rank, g) == 1, "still");
+    RANK_CHECK(rank, ddp_scale_ready(g) == 0, "ready");
+    RANK_CHECK(rank, ask(rank, g) == 0, "it was answered");
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(one_rank_that_was_asked_is_enough_and_each_answers)
+{
+    struct ranks r;
+    char bytes[8];
+    ranks_start(&r, N, run_told, NULL);
+    ranks_expect_success(&r);
+    for (int i = 0; i < N; i++)
+        ck_assert_int_eq(recv(ours[i], bytes, sizeof bytes, MSG_DONTWAIT), 2);
+}
+END_TEST
+
+/* A step of training tells all ranks: the question is then answered without another call. */
+static int run_steps(int rank, void *arg)
+{
+    float param = 0;
+    struct ddp_tensor t = {.name = "w", .param = &param, .count = 1};
+    struct ddp_model *m;
+    (void)arg;
+    struct ddp_group *g = join(rank);
+    RANK_CHECK(rank, ddp_model_create(g, &t, 1, NULL, &m) == 0, "model");
+    RANK_CHECK(rank, ddp_model_sync(m) == 0 && ask(rank, g) == 0, "nobody waits yet");
+    if (rank == 0)
+        RANK_CHECK(rank, send(ours[1], "\n", 1, 0) == 1, "the question");
+    RANK_CHECK(rank, ddp_barrier(g) == 0, "barrier");
+    RANK_CHECK(rank, ddp_model_sync(m) == 0, "a step");
+    if (rank == 0) { /* alone: it has been told */
+        RANK_CHECK(rank, ask(rank, g) == 1, "somebody waits");
+        RANK_CHECK(rank, ddp_barrier(g) == 0, "barrier");
+    } else {
+        RANK_CHECK(rank, ddp_barrier(g) == 0, "barrier");
+        RANK_CHECK(rank, ask(rank, g) == 1, "somebody waits");
+    }
+    RANK_CHECK(rank, ask(rank, g) == 1, "still, and asked for");
+    RANK_CHECK(rank, ddp_model_sync(m) == 0 && ddp_scale_ready(g) == 0, "ready");
+    RANK_CHECK(rank, ask(rank, g) == 0, "it was answered");
+    RANK_CHECK(rank, ddp_model_sync(m) == 0 && ask(rank, g) == 0, "nobody waits any more");
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(the_end_of_a_step_tells_all_ranks_that_somebody_waits)
+{
+    struct ranks r;
+    ranks_start(&r, N, run_steps, NULL);
+    ranks_expect_success(&r);
+}
+END_TEST
+
+/* Nobody reads the answers, for long: the rank must not wait for that. */
+static int run_talking(int rank, void *arg)
+{
+    (void)arg;
+    struct ddp_group *g = join(rank);
+    for (int i = 0; i < 10000; i++)
+        RANK_CHECK(rank, ddp_scale_ready(g) == 0, "answer %d", i);
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(a_launcher_that_does_not_read_holds_nobody_up)
+{
+    struct ranks r;
+    ranks_start(&r, 1, run_talking, NULL);
+    ranks_expect_success(&r);
+}
+END_TEST
+
+static int run_without(int rank, void *arg)
+{
+    (void)arg;
+    int pending = 7;
+    struct ddp_group *g = rank_init(rank, 60000);
+    RANK_CHECK(rank, ask(rank, g) == 0, "nobody can join");
+    RANK_CHECK(rank, ddp_scale_ready(g) == 0, "nobody wants to know");
+    RANK_CHECK(rank, ddp_scale_pending(NULL, &pending) == DDP_EINVAL && pending == 7, "no group");
+    RANK_CHECK(rank, ddp_scale_pending(g, NULL) == DDP_EINVAL, "no place");
+    RANK_CHECK(rank, ddp_scale_ready(NULL) == DDP_EINVAL, "no group");
+    setenv("DDP_SCALE_FD", "four", 1);
+    RANK_CHECK(rank, ddp_scale_pending(g, &pending) == DDP_EENV, "no number");
+    RANK_CHECK(rank, strstr(ddp_last_error(), "DDP_SCALE_FD 'four'") != NULL, "its text");
+    RANK_CHECK(rank, ddp_scale_ready(g) == DDP_EENV, "no number");
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(where_no_node_can_join_nobody_is_asked)
+{
+    struct ranks r;
+    ranks_start(&r, 1 + _i, run_without, NULL);
+    ranks_expect_success(&r);
+}
+END_TEST
+
+static int run_alone(int rank, void *arg)
+{
+    (void)arg;
+    struct ddp_group *g = join(rank);
+    RANK_CHECK(rank, ddp_scale_ready(g) == DDP_ESYSTEM, "there is nobody");
+    RANK_CHECK(rank, strstr(ddp_last_error(), "DDP_SCALE_FD") != NULL, "its text");
+    close(theirs[0]);
+    RANK_CHECK(rank, ask(rank, g) == 0, "a descriptor that was closed says nothing");
+    RANK_CHECK(rank, ddp_scale_ready(g) == DDP_ESYSTEM, "nor is it listened to");
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(an_answer_that_nobody_hears_is_an_error)
+{
+    struct ranks r;
+    ranks_init(&r, 1);
+    close(ours[0]); /* before there is a copy of it */
+    ranks_start_one(&r, 0, run_alone, NULL);
+    ranks_expect_success(&r);
+    ours[0] = dup(theirs[0]); /* for tear_down() */
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("scale");
+    TCase *tcase = tcase_create("all");
+    tcase_set_timeout(tcase, 150);
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_test(tcase, one_rank_that_was_asked_is_enough_and_each_answers);
+    tcase_add_test(tcase, the_end_of_a_step_tells_all_ranks_that_somebody_waits);
+    tcase_add_test(tcase, a_launcher_that_does_not_read_holds_nobody_up);
+    tcase_add_loop_test(tcase, where_no_node_can_join_nobody_is_asked, 0, 2);
+    tcase_add_test(tcase, an_answer_that_nobody_hears_is_an_error);
+    suite_add_tcase(suite, tcase);
+    return run_suite(suite);
+}

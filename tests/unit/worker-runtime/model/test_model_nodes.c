@@ -1,0 +1,120 @@
+/* test_model_nodes.c - models of ranks on several nodes, and in groups of some of the ranks. */
+#include "tests/unit/worker-runtime/model_ranks.h"
+#include "tests/unit/worker-runtime/nodes.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+
+enum { COUNT = 300 };
+static const struct nodes grid = {.n = 2, .n_ranks = 3, .size = {2, 1}};
+static const struct ddp_model_opts two_a_bucket = {.bucket_bytes = 2 * COUNT * sizeof(double)};
+
+static void train(struct ddp_group *g, int n_batches)
+{
+    const int n = ddp_world_size(g);
+    struct small s;
+    small_init(&s, 8, COUNT, DDP_FLOAT64);
+    small_create(&s, g, &two_a_bucket);
+    for (int step = 0; step < n_batches; step++) {
+        small_backward(&s, ddp_rank(g), step);
+        for (size_t i = 0; i < 8; i++) /* first to last: the order is learned */
+            rank_expect(ddp_model_ready(s.m, i) == 0);
+        rank_expect(ddp_model_sync(s.m) == 0);
+        small_expect_sums(&s, n, step, 1.0 / n, 1e-13);
+        ((double *)s.t[0].param)[0] += 1;
+    }
+    if (ddp_rank(g) == 0) { /* and goes on alone */
+        for (size_t i = 0; i < 8; i++)
+            memset(s.t[i].grad, 0, COUNT * sizeof(double));
+        rank_expect(ddp_model_sync(s.m) == 0);
+        ((double *)s.t[0].param)[0] += 1;
+    }
+    rank_expect(ddp_join(s.m) == 0);
+    rank_expect(((double *)s.t[0].param)[0] == n_batches + 1);
+    rank_expect(small_stats(&s).was_reordered);
+    small_fini(&s);
+}
+
+static int train_on_nodes(int rank, void *arg)
+{
+    struct ddp_group *sub;
+    (void)arg;
+    own_rank = rank;
+    struct ddp_group *g = rank_init(rank, SMALL_TIMEOUT_MS);
+    train(g, 3);
+    for (int color = 0; color < 2; color++) { /* groups on both nodes, on one, and of one rank */
+        rank_expect(ddp_group_split(g, rank == color ? 1 : 0, 0, &sub) == 0);
+        train(sub, 2 + color);
+        ddp_group_destroy(sub);
+    }
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(steps_between_nodes_and_in_groups_are_those_of_one_node)
+{
+    struct store_process store;
+    struct ranks r;
+    store_start(&store);
+    nodes_start(&r, &grid, train_on_nodes, NULL);
+    ranks_expect_success(&r);
+    store_stop(&store);
+}
+END_TEST
+
+/* --- death ------------------------------------------------------------------------------------ */
+
+static _Atomic uint64_t *counted; /* steps that each rank had, in memory they share */
+
+static int train_until_death(int rank, void *arg)
+{
+    struct small s;
+    (void)arg;
+    own_rank = rank;
+    struct ddp_group *g = rank_init(rank, SMALL_TIMEOUT_MS);
+    small_init(&s, 2, 4, DDP_FLOAT32);
+    small_create(&s, g, NULL);
+    for (;;) {
+        int rc = ddp_model_sync(s.m);
+        if (rc != 0)
+            return rc == DDP_EPEER ? 0 : 1;
+        atomic_fetch_add(&counted[rank], 1);
+    }
+}
+
+START_TEST(ranks_of_one_node_agree_on_the_last_step_when_another_node_is_lost)
+{
+    struct store_process store;
+    counted = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    store_start(&store);
+    for (int trial = 0; trial < 3; trial++) {
+        struct ranks r;
+        const uint64_t deadline_ms = co_deadline_ms(60000);
+        for (int i = 0; i < 3; i++)
+            atomic_store(&counted[i], 0);
+        nodes_start(&r, &grid, train_until_death, NULL);
+        while (atomic_load(&counted[2]) < 10 + 7 * (uint64_t)trial && co_left_ms(deadline_ms) > 0)
+            sched_yield();
+        ck_assert_int_eq(kill(r.pid[2], SIGKILL), 0);
+        ranks_wait(&r);
+        ck_assert(WIFEXITED(r.status[0]) && WEXITSTATUS(r.status[0]) == 0);
+        ck_assert(WIFEXITED(r.status[1]) && WEXITSTATUS(r.status[1]) == 0);
+        ck_assert_uint_eq(atomic_load(&counted[0]), atomic_load(&counted[1]));
+        ck_assert_uint_ge(atomic_load(&counted[0]) + 1, 10);
+    }
+    store_stop(&store);
+    munmap(counted, 4096);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("model on nodes");
+    TCase *t = tcase_create("nodes");
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, steps_between_nodes_and_in_groups_are_those_of_one_node);
+    tcase_add_test(t, ranks_of_one_node_agree_on_the_last_step_when_another_node_is_lost);
+    suite_add_tcase(s, t);
+    return run_suite(s);
+}

@@ -1,0 +1,186 @@
+/* The table that says which way is the fastest. */
+#include "common/error.h"
+#include "tests/support/suite.h"
+#include "worker-runtime/shm/cpu_tuning.h"
+#include "worker-runtime/shm/cpu_tuning_read.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct cpu_tunings parsed(const char *text)
+{
+    struct cpu_tunings t;
+    struct co_error err = {0};
+    ck_assert_msg(cpu_tuning_parse(text, strlen(text), &t, &err) == 0, "%s", err.text);
+    return t;
+}
+
+static void refuses(const char *text, const char *why)
+{
+    struct cpu_tunings t;
+    struct co_error err = {0};
+    ck_assert_msg(cpu_tuning_parse(text, strlen(text), &t, &err) == -EINVAL, "'%s' was taken",
+                  text);
+    ck_assert_msg(strstr(err.text, why) != NULL, "'%s' said '%s'", text, err.text);
+}
+
+START_TEST(a_row_says_what_it_says_and_leaves_the_rest_as_it_is)
+{
+    const struct cpu_tunings t =
+        parsed("ranks 2: one_shot=32K piece=64K cma=never cma_sum=8M\nranks 8: cma=1M\n");
+    ck_assert_uint_eq(t.n_rows, 2);
+    const struct cpu_tuning *two = cpu_tuning_for(&t, 2);
+    ck_assert_uint_eq(two->one_shot_bytes, 32 << 10);
+    ck_assert_uint_eq(two->piece_bytes, 64 << 10);
+    ck_assert_uint_eq(two->cma_bytes, CPU_TUNING_NEVER);
+    ck_assert_uint_eq(two->cma_sum_bytes, 8 << 20);
+    const struct cpu_tuning *eight = cpu_tuning_for(&t, 8);
+    const struct cpu_tuning *usual = cpu_tuning_for(&cpu_tunings_default, 8);
+    ck_assert_uint_eq(eight->cma_bytes, 1 << 20);
+    ck_assert_uint_eq(eight->one_shot_bytes, usual->one_shot_bytes);
+    ck_assert_uint_eq(eight->piece_bytes, usual->piece_bytes);
+}
+END_TEST
+
+START_TEST(a_group_goes_by_the_first_row_that_is_for_so_many_ranks)
+{
+    const struct cpu_tunings t = parsed("ranks 2: one_shot=1K; ranks 4: one_shot=2K");
+    ck_assert_uint_eq(cpu_tuning_for(&t, 1)->one_shot_bytes, 1024);
+    ck_assert_uint_eq(cpu_tuning_for(&t, 2)->one_shot_bytes, 1024);
+    ck_assert_uint_eq(cpu_tuning_for(&t, 3)->one_shot_bytes, 2048);
+    ck_assert_uint_eq(cpu_tuning_for(&t, 1000)->one_shot_bytes, 2048);
+}
+END_TEST
+
+START_TEST(comments_blanks_and_empty_rows_do_no_harm)
+{
+    const struct cpu_tunings t = parsed("# a machine; with a semicolon\n\n ;;\t\r\n"
+                                        "  ranks 16:one_shot=4K # what for\r\n# ranks 17: x\n");
+    ck_assert_uint_eq(t.n_rows, 1);
+    ck_assert_uint_eq(t.row[0].n_ranks, 16);
+    ck_assert_uint_eq(t.row[0].tuning.one_shot_bytes, 4096);
+}
+END_TEST
+
+START_TEST(what_is_no_table_is_refused_with_its_line)
+{
+    refuses("", "no row");
+    refuses("# nothing", "no row");
+    refuses("ranks 2: one_shot=1K\nrank 3:", "line 2: a row begins with 'ranks N:'");
+    refuses("ranks", "line 1: a row begins with 'ranks N:'");
+    refuses("ranks 2", "line 1: a row begins with 'ranks N:'");
+    refuses("ranks :", "line 1: a row begins with 'ranks N:'");
+    refuses("ranks 0:", "line 1: ranks '0' is out of bounds");
+    refuses("ranks 1025:", "out of bounds");
+    refuses("ranks 4:\nranks 4:", "line 2: ranks '4' is out of bounds: 5 to 1024");
+    refuses("ranks two:", "'two' is not a number");
+    refuses("ranks 2: one_shot", "'one_shot' is not KEY=SIZE");
+    refuses("ranks 2: onehot=1K", "'onehot' is none of one_shot, piece, cma, cma_sum");
+    refuses("ranks 2: cma=1K cma=2K", "cma is there twice");
+    refuses("ranks 2: one_shot=never", "'never' is not a size");
+    refuses("ranks 2: one_shot=-1", "'-1' is not a size");
+    refuses("ranks 2: piece=1K", "piece '1K' is out of bounds: 4K to 128K");
+    refuses("ranks 2: piece=129K", "out of bounds");
+    refuses("ranks 2: cma=2T", "out of bounds");
+    refuses("ranks 2: cma=111111111111111111111111111111111111111111111111111111111111111111111",
+            "a word of more than 63 characters");
+}
+END_TEST
+
+START_TEST(there_is_a_bound_on_rows_and_bytes)
+{
+    char text[CPU_TUNING_MAX_ROWS * 16 + 64] = "";
+    for (int n = 1; n <= CPU_TUNING_MAX_ROWS + 1; n++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "ranks %d:\n", n);
+    refuses(text, "line 33: more than 32 rows");
+    char *long_text = calloc(1, CPU_TUNING_MAX_TEXT + 2);
+    memset(long_text, ' ', CPU_TUNING_MAX_TEXT + 1);
+    refuses(long_text, "more than 65536 bytes");
+    free(long_text);
+}
+END_TEST
+
+START_TEST(bytes_of_nul_are_refused)
+{
+    struct cpu_tunings t;
+    struct co_error err = {0};
+    ck_assert_int_eq(cpu_tuning_parse("ranks 2:\0", 9, &t, &err), -EINVAL);
+    ck_assert_int_eq(cpu_tuning_parse("ra\0ks 2:", 8, &t, &err), -EINVAL);
+}
+END_TEST
+
+START_TEST(a_failure_leaves_the_table_alone)
+{
+    struct cpu_tunings t = cpu_tunings_default;
+    ck_assert_int_lt(cpu_tuning_parse("ranks 2: cma=1K x", 17, &t, NULL), 0);
+    ck_assert_uint_eq(cpu_tuning_digest(&t), cpu_tuning_digest(&cpu_tunings_default));
+}
+END_TEST
+
+START_TEST(each_number_is_in_the_digest)
+{
+    static const char *const texts[] = {
+        "ranks 2:",          "ranks 3:",        "ranks 2: one_shot=1K",
+        "ranks 2: piece=8K", "ranks 2: cma=1K", "ranks 2: cma_sum=1K",
+        "ranks 2:; ranks 3:"};
+    enum { N = sizeof texts / sizeof *texts };
+    for (int i = 0; i < N; i++) {
+        const struct cpu_tunings a = parsed(texts[i]);
+        for (int j = 0; j < N; j++) {
+            const struct cpu_tunings b = parsed(texts[j]);
+            ck_assert_int_eq(cpu_tuning_digest(&a) == cpu_tuning_digest(&b), i == j);
+        }
+    }
+}
+END_TEST
+
+START_TEST(the_variable_holds_a_table_or_the_path_of_one)
+{
+    struct cpu_tunings t;
+    struct co_error err = {0};
+    char path[] = "/tmp/ddp-tuning-XXXXXX";
+    int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(write(fd, "ranks 2: one_shot=1K\n", 21), 21);
+    ck_assert_int_eq(cpu_tuning_read(path, &t, &err), 0);
+    ck_assert_uint_eq(t.row[0].tuning.one_shot_bytes, 1024);
+    ck_assert_int_eq(cpu_tuning_read("ranks 2: one_shot=2K", &t, &err), 0);
+    ck_assert_uint_eq(t.row[0].tuning.one_shot_bytes, 2048);
+    ck_assert_int_eq(cpu_tuning_read(NULL, &t, &err), 0);
+    ck_assert_uint_eq(cpu_tuning_digest(&t), cpu_tuning_digest(&cpu_tunings_default));
+    ck_assert_int_eq(cpu_tuning_read("", &t, &err), 0);
+
+    ck_assert_int_eq(write(fd, "ranks 1:", 8), 8);
+    ck_assert_int_eq(cpu_tuning_read(path, &t, &err), -ENOEXEC);
+    char expected[200];
+    snprintf(expected, sizeof expected,
+             "DDP_TUNING: '%s': line 2: ranks '1' is out of bounds: 3 to 1024", path);
+    ck_assert_str_eq(err.text, expected);
+    close(fd);
+    unlink(path);
+    ck_assert_int_eq(cpu_tuning_read(path, &t, &err), -ENOEXEC);
+    ck_assert_ptr_nonnull(strstr(err.text, "No such file"));
+    ck_assert_int_eq(cpu_tuning_read("/", &t, &err), -ENOEXEC);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cpu_tuning");
+    TCase *tc = tcase_create("tables");
+    tcase_add_test(tc, a_row_says_what_it_says_and_leaves_the_rest_as_it_is);
+    tcase_add_test(tc, a_group_goes_by_the_first_row_that_is_for_so_many_ranks);
+    tcase_add_test(tc, comments_blanks_and_empty_rows_do_no_harm);
+    tcase_add_test(tc, what_is_no_table_is_refused_with_its_line);
+    tcase_add_test(tc, there_is_a_bound_on_rows_and_bytes);
+    tcase_add_test(tc, bytes_of_nul_are_refused);
+    tcase_add_test(tc, a_failure_leaves_the_table_alone);
+    tcase_add_test(tc, each_number_is_in_the_digest);
+    tcase_add_test(tc, the_variable_holds_a_table_or_the_path_of_one);
+    suite_add_tcase(suite, tc);
+    return run_suite(suite);
+}

@@ -1,0 +1,137 @@
+/* test_net_address.c - addresses of ranks, and the sockets between them. */
+#include "tests/support/suite.h"
+#include "worker-runtime/tcp/net_address.h"
+
+#include "common/error.h"
+
+#include <arpa/inet.h>
+#include <check.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct net_address address(int family, const char *text)
+{
+    struct sockaddr_storage s = {.ss_family = (sa_family_t)family};
+    void *at = family == AF_INET ? (void *)&((struct sockaddr_in *)&s)->sin_addr
+                                 : (void *)&((struct sockaddr_in6 *)&s)->sin6_addr;
+    if (inet_pton(family, text, at) != 1)
+        s.ss_family = AF_UNSPEC;
+    return net_address_of(&s);
+}
+
+static const struct {
+    int family;
+    const char *address, *text;
+    bool is_loopback;
+} known[] = {
+    {AF_INET, "10.0.0.7", "10.0.0.7 port 42", false},
+    {AF_INET, "127.0.0.1", "127.0.0.1 port 42", true},
+    {AF_INET, "127.9.9.9", "127.9.9.9 port 42", true},
+    {AF_INET6, "fd00::7", "[fd00::7] port 42", false},
+    {AF_INET6, "::1", "[::1] port 42", true},
+    {AF_INET6, "::ffff:10.0.0.7", "10.0.0.7 port 42", false}, /* what a dual socket sees */
+};
+
+START_TEST(addresses_of_both_families_are_understood)
+{
+    char text[NET_ADDRESS_TEXT_BYTES];
+    const struct net_address a = address(known[_i].family, known[_i].address);
+    ck_assert(net_address_is_known(&a));
+    ck_assert_str_eq(net_address_format(&a, 42, text), known[_i].text);
+    ck_assert_int_eq(net_address_is_loopback(&a), known[_i].is_loopback);
+}
+END_TEST
+
+START_TEST(what_is_no_address_is_not_connected_to)
+{
+    const struct net_address none = address(AF_UNIX, "");
+    int fd;
+    ck_assert(!net_address_is_known(&none) && !net_address_is_loopback(&none));
+    ck_assert_int_eq(net_address_connect(&none, &none, 42, &fd), -EAFNOSUPPORT);
+}
+END_TEST
+
+START_TEST(an_interface_has_an_address_and_one_that_is_not_there_is_named)
+{
+    struct net_address a;
+    struct co_error err;
+    ck_assert_int_eq(net_address_of_interface("lo", &a, &err), 0);
+    ck_assert(net_address_is_loopback(&a));
+    ck_assert_int_eq(net_address_of_interface("nope0", &a, &err), -ENOEXEC);
+    ck_assert_ptr_nonnull(strstr(err.text, "'nope0': there is no such network interface"));
+}
+END_TEST
+
+static int option(int fd, int level, int name)
+{
+    int value = -1;
+    socklen_t size = sizeof value;
+    ck_assert_int_eq(getsockopt(fd, level, name, &value, &size), 0);
+    return value;
+}
+
+/* --- sockets, of 127.0.0.1 and ::1 ------------------------------------------------------------ */
+
+static const struct {
+    int family;
+    const char *address;
+} loopbacks[] = {{AF_INET, "127.0.0.1"}, {AF_INET6, "::1"}};
+
+START_TEST(a_byte_goes_from_one_socket_to_the_other)
+{
+    const struct net_address a = address(loopbacks[_i].family, loopbacks[_i].address);
+    uint16_t port;
+    int listener, out;
+    char byte = 'x';
+    if (net_address_listen(&a, &port, &listener, NULL) != 0)
+        return; /* a machine without IPv6 */
+    ck_assert_int_eq(net_address_connect(&a, &a, port, &out), 0);
+    ck_assert_int_eq(poll(&(struct pollfd){.fd = out, .events = POLLOUT}, 1, 10000), 1);
+    ck_assert_int_eq(send(out, &byte, 1, MSG_NOSIGNAL), 1);
+    ck_assert_int_eq(poll(&(struct pollfd){.fd = listener, .events = POLLIN}, 1, 10000), 1);
+    int in = accept(listener, NULL, NULL);
+    ck_assert_int_ge(in, 0);
+    ck_assert_int_eq(recv(in, &byte, 1, 0), 1);
+    close(in);
+    close(out);
+    close(listener);
+}
+END_TEST
+
+START_TEST(a_connection_to_a_machine_that_vanishes_ends)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    net_address_tune(fd, 60000);
+    ck_assert_int_ne(option(fd, IPPROTO_TCP, TCP_NODELAY), 0);
+    ck_assert_int_ne(option(fd, SOL_SOCKET, SO_KEEPALIVE), 0);
+    ck_assert_int_le(option(fd, IPPROTO_TCP, TCP_KEEPIDLE) +
+                         option(fd, IPPROTO_TCP, TCP_KEEPINTVL) *
+                             option(fd, IPPROTO_TCP, TCP_KEEPCNT),
+                     25); /* seconds, as documented */
+    /* later than the time-out of who waits: that one has a better story */
+    ck_assert_int_gt(option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), 60000);
+    net_address_tune(fd, UINT64_MAX);
+    ck_assert_int_eq(option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), INT32_MAX);
+    close(fd);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("net_address");
+    TCase *tcase = tcase_create("all");
+    tcase_add_loop_test(tcase, addresses_of_both_families_are_understood, 0,
+                        sizeof known / sizeof *known);
+    tcase_add_test(tcase, what_is_no_address_is_not_connected_to);
+    tcase_add_test(tcase, an_interface_has_an_address_and_one_that_is_not_there_is_named);
+    tcase_add_loop_test(tcase, a_byte_goes_from_one_socket_to_the_other, 0,
+                        sizeof loopbacks / sizeof *loopbacks);
+    tcase_add_test(tcase, a_connection_to_a_machine_that_vanishes_ends);
+    suite_add_tcase(suite, tcase);
+    return run_suite(suite);
+}

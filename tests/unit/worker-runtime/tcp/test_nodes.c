@@ -1,0 +1,369 @@
+/* test_nodes.c - collectives of ranks on several nodes: each kind and form, type, operation, kind
+ * of memory, in place and not, against results worked out here. */
+#include "tests/unit/worker-runtime/nodes.h"
+
+#include "worker-runtime/tcp/net_tuning.h"
+
+#include <netinet/in.h>
+
+/* On both sides of every switch of algorithm, inside and between nodes. */
+static const size_t lengths[] = {0, 8, 96, 1000, 16392, 40000, 140000, 400008, 1500000};
+
+static const struct nodes grids[] = {
+    {.n = 2, .n_ranks = 2, .size = {1, 1}},       {.n = 2, .n_ranks = 4, .size = {2, 2}},
+    {.n = 3, .n_ranks = 3, .size = {1, 1, 1}},    {.n = 2, .n_ranks = 3, .size = {2, 1}},
+    {.n = 3, .n_ranks = 6, .size = {2, 1, 3}},    {.n = 4, .n_ranks = 8, .size = {2, 2, 2, 2}},
+    {.n = 2, .n_ranks = 4, .size = {2, 2}, true}, {.n = 3, .n_ranks = 5, .size = {2, 2, 1}, true},
+};
+
+/* More nodes, also in numbers that nothing divides: sums of each type, whole and in parts. */
+static const struct nodes wide_grids[] = {
+    {.n = 4, .n_ranks = 4, .size = {1, 1, 1, 1}},
+    {.n = 5, .n_ranks = 5, .size = {1, 1, 1, 1, 1}},
+    {.n = 7, .n_ranks = 7, .size = {1, 1, 1, 1, 1, 1, 1}},
+};
+
+enum { AREA_BYTES = 4 << 20 };
+
+struct grid {
+    struct ddp_group *g;
+    const struct nodes *nodes;
+    uint8_t *shared, *plain; /* two areas each */
+    int rank;
+    uint32_t salt;
+};
+
+static bool is_even(const struct nodes *n)
+{
+    for (int k = 1; k < n->n; k++)
+        if (n->size[k] != n->size[0])
+            return false;
+    return true;
+}
+
+/* What the rank must get, or NULL. */
+static uint8_t *expected_of(const struct grid *t, const struct exchange *x)
+{
+    if (!call_is_reduction(x->kind))
+        return exchange_expected(x);
+    const size_t size = ddp_dtype_size(x->dtype);
+    uint8_t *sums =
+        nodes_reduced(t->nodes, x->dtype, x->op, x->salt, exchange_in_count(x, x->rank));
+    memmove(sums, sums + exchange_first(x, x->rank, x->rank) * size, exchange_out_count(x) * size);
+    return sums;
+}
+
+static void try_exchange(struct grid *t, struct exchange *x, bool shared, bool in_place)
+{
+    if (x->op == DDP_AVG && !is_even(t->nodes) && call_is_reduction(x->kind))
+        x->dtype = DDP_INT32; /* the weights are tested apart */
+    const size_t size = ddp_dtype_size(x->dtype);
+    size_t in_at = 0, out_at = 0;
+    x->n = t->nodes->n_ranks;
+    x->rank = t->rank;
+    x->salt = ++t->salt;
+    x->root = (int)(x->salt % (unsigned)x->n);
+    exchange_init(x);
+    if (in_place)
+        exchange_in_place(x, &in_at, &out_at);
+    uint8_t *area = shared ? t->shared : t->plain;
+    uint8_t *out = area + AREA_BYTES + out_at * size;
+    uint8_t *in = in_place ? area + AREA_BYTES + in_at * size : area;
+    const size_t in_bytes = exchange_in_count(x, x->rank) * size;
+    const size_t out_bytes = exchange_out_count(x) * size;
+    RANK_CHECK(t->rank, in_bytes <= AREA_BYTES && out_bytes <= AREA_BYTES, "room");
+    exchange_fill(x, in);
+    uint8_t *before = malloc(in_bytes + 1);
+    memcpy(before, in, in_bytes);
+    int rc = exchange_call(x, t->g, in, out);
+    RANK_CHECK(t->rank, rc == DDP_OK, "%s", call_kind_name(x->kind));
+    uint8_t *expected = expected_of(t, x);
+    RANK_CHECK(t->rank, memcmp(out, expected, out_bytes) == 0,
+               "%s%s of type %s, op %d, count %zu, root %d, shared %d, in place %d",
+               call_kind_name(x->kind), x->has_counts ? "_v" : "", call_dtype_name(x->dtype), x->op,
+               x->count, x->root, shared, in_place);
+    RANK_CHECK(t->rank, in_place || memcmp(in, before, in_bytes) == 0, "the input changed");
+    free(expected);
+    free(before);
+}
+
+static void try_kinds(struct grid *t, size_t bytes)
+{
+    for (int kind = CALL_ALL_REDUCE; kind <= CALL_ALL_TO_ALL; kind++) {
+        for (int variant = 0; variant < 8; variant++) {
+            struct exchange x = {.kind = (enum call_kind)kind,
+                                 .has_counts = variant / 2 % 2 == 1,
+                                 .dtype = (enum ddp_dtype)(t->salt % REDUCE_N_DTYPES),
+                                 .op = (enum ddp_op)(t->salt / 3 % (DDP_PROD + 1))};
+            const bool in_place = variant % 2 == 1;
+            x.count = bytes / ddp_dtype_size(x.dtype);
+            if (exchange_deals(&x) || exchange_collects(&x))
+                x.count /= (size_t)t->nodes->n_ranks;
+            if (exchange_has_form(x.kind, x.has_counts) &&
+                !(in_place && x.has_counts && x.kind == CALL_ALL_TO_ALL))
+                try_exchange(t, &x, variant / 4 == 1, in_place);
+            else
+                t->salt++;
+        }
+    }
+}
+
+static void try_sums(struct grid *t)
+{
+    static const size_t counts[] = {1, 33, 30001};
+    for (int dtype = 0; dtype < REDUCE_N_DTYPES; dtype++)
+        for (int op = 0; op < REDUCE_N_OPS; op++)
+            for (int i = 0; i < 3; i++) {
+                struct exchange x = {.kind = CALL_ALL_REDUCE,
+                                     .dtype = (enum ddp_dtype)dtype,
+                                     .op = (enum ddp_op)op,
+                                     .count = counts[i]};
+                if (reduce_is_defined(x.dtype, x.op))
+                    try_exchange(t, &x, i % 2 == 1, i % 2 == 0);
+            }
+}
+
+static void open_grid(struct grid *t, int rank, const struct nodes *nodes)
+{
+    void *p;
+    *t = (struct grid){.g = rank_init(rank, 60000), .nodes = nodes, .rank = rank};
+    RANK_CHECK(rank, ddp_alloc(t->g, 2 * AREA_BYTES, &p) == DDP_OK, "memory");
+    t->shared = p;
+    t->plain = aligned_alloc(64, 2 * AREA_BYTES);
+}
+
+static void check_places(const struct grid *t)
+{
+    int node, local;
+    nodes_place(t->nodes, t->rank, &node, &local);
+    RANK_CHECK(t->rank, ddp_rank(t->g) == t->rank && ddp_world_size(t->g) == t->nodes->n_ranks,
+               "rank");
+    RANK_CHECK(t->rank, ddp_n_nodes(t->g) == t->nodes->n && ddp_node_rank(t->g) == node, "node");
+    RANK_CHECK(t->rank,
+               ddp_local_rank(t->g) == local && ddp_local_world_size(t->g) == t->nodes->size[node],
+               "local rank");
+}
+
+static int run_grid(int rank, void *arg)
+{
+    struct grid t;
+    open_grid(&t, rank, arg);
+    check_places(&t);
+    for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
+        try_kinds(&t, lengths[l]);
+        RANK_CHECK(rank, ddp_barrier(t.g) == DDP_OK, "barrier");
+    }
+    try_sums(&t);
+    ddp_finalize(t.g);
+    return 0;
+}
+
+START_TEST(every_collective_gives_the_reference_bits_on_every_node)
+{
+    struct ranks r;
+    nodes_start(&r, &grids[_i], run_grid, (void *)&grids[_i]);
+    ranks_expect_success(&r);
+}
+END_TEST
+
+static int run_wide_grid(int rank, void *arg)
+{
+    struct grid t;
+    open_grid(&t, rank, arg);
+    check_places(&t);
+    try_sums(&t);
+    try_kinds(&t, 16392); /* of these the sums go whole, all between two nodes */
+    ddp_finalize(t.g);
+    return 0;
+}
+
+START_TEST(sums_of_many_nodes_have_the_reference_bits)
+{
+    struct ranks r;
+    nodes_start(&r, &wide_grids[_i], run_wide_grid, (void *)&wide_grids[_i]);
+    ranks_expect_success(&r);
+}
+END_TEST
+
+/* --- long vectors, many segments -------------------------------------------------------------- */
+
+static int run_long(int rank, void *arg)
+{
+    enum { COUNT = 5 * 1000 * 1000 + 7 };
+    const struct nodes *nodes = arg;
+    struct ddp_group *g = rank_init(rank, 60000);
+    float *x = malloc(COUNT * sizeof *x);
+    uint8_t *expected = nodes_reduced(nodes, DDP_FLOAT32, DDP_SUM, 9, COUNT);
+    for (int i = 0; i < 3; i++) {
+        values_fill(x, DDP_FLOAT32, 9, rank, COUNT);
+        RANK_CHECK(rank, ddp_all_reduce(g, x, x, COUNT, DDP_FLOAT32, DDP_SUM, NULL) == DDP_OK,
+                   "all_reduce");
+        RANK_CHECK(rank, memcmp(x, expected, COUNT * sizeof *x) == 0, "another sum");
+    }
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(a_long_sum_has_the_same_bits_each_time)
+{
+    struct ranks r;
+    nodes_start(&r, &grids[_i], run_long, (void *)&grids[_i]);
+    ranks_expect_success(&r);
+}
+END_TEST
+
+/* --- averages where nodes differ -------------------------------------------------------------- */
+
+static int run_uneven_average(int rank, void *arg)
+{
+    enum { COUNT = 100000 };
+    const struct nodes *nodes = arg;
+    struct ddp_group *g = rank_init(rank, 60000);
+    double *x = malloc(COUNT * sizeof *x);
+    for (size_t count = 1; count <= COUNT; count += COUNT - 1) {
+        for (size_t i = 0; i < count; i++)
+            x[i] = (double)rank + (double)i;
+        RANK_CHECK(rank, ddp_all_reduce(g, x, x, count, DDP_FLOAT64, DDP_AVG, NULL) == DDP_OK,
+                   "avg");
+        const double mean = (nodes->n_ranks - 1) / 2.0;
+        for (size_t i = 0; i < count; i++)
+            RANK_CHECK(rank, x[i] > mean + (double)i - 1e-6 && x[i] < mean + (double)i + 1e-6,
+                       "element %zu is %g", i, x[i]);
+    }
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(ranks_count_alike_in_an_average_whatever_their_node)
+{
+    struct ranks r;
+    nodes_start(&r, &grids[4], run_uneven_average, (void *)&grids[4]);
+    ranks_expect_success(&r);
+}
+END_TEST
+
+/* --- asynchronous calls ----------------------------------------------------------------------- */
+
+static int run_async(int rank, void *arg)
+{
+    enum { N = 12, COUNT = 30000 };
+    const bool thread = *(bool *)arg;
+    struct ddp_group *g;
+    struct ddp_init_opts opts = {.timeout_ms = 60000, .progress_thread = thread ? 1 : -1};
+    RANK_CHECK(rank, ddp_init(&opts, &g) == DDP_OK, "init");
+    static float data[N][COUNT];
+    struct ddp_request *request[N];
+    for (int i = 0; i < N; i++) {
+        for (int k = 0; k < COUNT; k++)
+            data[i][k] = (float)(rank + i);
+        RANK_CHECK(rank,
+                   ddp_iall_reduce(g, data[i], data[i], i % 2 == 0 ? COUNT : 10, DDP_FLOAT32,
+                                   DDP_SUM, NULL, &request[i]) == DDP_OK,
+                   "begin");
+    }
+    for (int i = N; i-- > 0;) {
+        int done = 0;
+        while (!done)
+            RANK_CHECK(rank, ddp_test(request[i], &done) == DDP_OK, "test");
+        RANK_CHECK(rank, ddp_wait(request[i]) == DDP_OK, "wait");
+        RANK_CHECK(rank, data[i][9] == (float)(6 + 4 * i), "%d: %g", i, (double)data[i][9]);
+    }
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(asynchronous_calls_are_made_in_their_order)
+{
+    bool thread = _i == 1;
+    struct ranks r;
+    nodes_start(&r, &grids[1], run_async, &thread);
+    ranks_expect_success(&r);
+}
+END_TEST
+
+/* --- by which way ----------------------------------------------------------------------------- */
+
+/* A sum, and messages round the ring: each kind of connection. */
+static int run_all_connections(int rank, void *arg)
+{
+    const struct nodes *nodes = arg;
+    const int n = nodes->n_ranks;
+    struct ddp_group *g = rank_init(rank, 60000);
+    struct ddp_request *request;
+    int32_t x = 1, from = -1;
+    RANK_CHECK(rank, ddp_all_reduce(g, &x, &x, 1, DDP_INT32, DDP_SUM, NULL) == DDP_OK, "sum");
+    RANK_CHECK(rank, x == n, "%d", x);
+    x = rank;
+    RANK_CHECK(rank,
+               ddp_irecv(g, &from, 1, DDP_INT32, (rank + n - 1) % n, 0, NULL, &request) == DDP_OK,
+               "receive");
+    RANK_CHECK(rank, ddp_send(g, &x, 1, DDP_INT32, (rank + 1) % n, 0, NULL) == DDP_OK, "send");
+    RANK_CHECK(rank, ddp_wait(request) == DDP_OK && from == (rank + n - 1) % n, "%d", from);
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(nodes_reach_each_other_by_the_interface_that_is_named)
+{
+    struct ranks r;
+    setenv("DDP_SOCKET_IFNAME", "lo", 1);
+    nodes_start(&r, &grids[1], run_all_connections, (void *)&grids[1]);
+    ranks_expect_success(&r);
+    unsetenv("DDP_SOCKET_IFNAME");
+}
+END_TEST
+
+static bool has_ipv6(void)
+{
+    struct sockaddr_in6 loopback = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool has = fd >= 0 && bind(fd, (struct sockaddr *)&loopback, sizeof loopback) == 0;
+    if (fd >= 0)
+        close(fd);
+    return has;
+}
+
+START_TEST(nodes_reach_each_other_over_ipv6)
+{
+    struct store_process there;
+    struct ranks r;
+    store_start_at(&there, "::1");
+    nodes_start(&r, &grids[1], run_all_connections, (void *)&grids[1]);
+    ranks_expect_success(&r);
+    store_stop(&there);
+}
+END_TEST
+
+static struct store_process store;
+
+static void set_up(void)
+{
+    store_start(&store);
+}
+
+static void tear_down(void)
+{
+    store_stop(&store);
+}
+
+int main(void)
+{
+    static const int n_grids = sizeof grids / sizeof *grids;
+    static const int n_wide = sizeof wide_grids / sizeof *wide_grids;
+    Suite *suite = suite_create("nodes");
+    TCase *tcase = tcase_create("all");
+    tcase_add_unchecked_fixture(tcase, set_up, tear_down);
+    tcase_set_timeout(tcase, 200);
+    tcase_add_loop_test(tcase, every_collective_gives_the_reference_bits_on_every_node, 0, n_grids);
+    tcase_add_loop_test(tcase, sums_of_many_nodes_have_the_reference_bits, 0, n_wide);
+    tcase_add_loop_test(tcase, a_long_sum_has_the_same_bits_each_time, 0, 4);
+    tcase_add_test(tcase, ranks_count_alike_in_an_average_whatever_their_node);
+    tcase_add_loop_test(tcase, asynchronous_calls_are_made_in_their_order, 0, 2);
+    tcase_add_test(tcase, nodes_reach_each_other_by_the_interface_that_is_named);
+    if (has_ipv6())
+        tcase_add_test(tcase, nodes_reach_each_other_over_ipv6);
+    else
+        puts("nodes_reach_each_other_over_ipv6: skipped, this machine has no IPv6");
+    suite_add_tcase(suite, tcase);
+    return run_suite(suite);
+}

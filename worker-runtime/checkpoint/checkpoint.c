@@ -1,0 +1,221 @@
+/* checkpoint.c - a directory of checkpoints and the thread that writes to it. */
+#include "checkpoint_dir.h"
+#include "checkpoint_state.h"
+#include "common/scope.h"
+#include "worker-runtime/core/agree.h"
+#include "worker-runtime/files/safetensors_header.h"
+
+#include <ddp/collective.h>
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+/* --- what ranks must have in common ----------------------------------------------------------- */
+
+int checkpoint_describe(const struct ddp_checkpoint_item *item,
+                        struct ddp_safetensors_tensor *ret_tensor, size_t *ret_elements,
+                        struct co_error *err)
+{
+    struct ddp_safetensors_tensor t = {
+        .name = item->name, .dtype = (int)item->dtype, .n_dims = item->n_dims};
+    if (t.name == NULL)
+        return co_fail(err, -EINVAL, "an item without a name");
+    memcpy(t.shape, item->shape, sizeof t.shape);
+    int code = safetensors_bytes(&t, &t.bytes, err);
+    if (code != 0)
+        return code;
+    const size_t all = t.bytes / ddp_dtype_size(item->dtype);
+    const size_t own = item->is_sharded ? item->count : all;
+    if (item->is_sharded && (item->first > all || item->count > all - item->first))
+        return co_fail(err, -EINVAL, "item '%.100s' has %zu elements: no %zu from %zu on", t.name,
+                       all, item->count, item->first);
+    if (own > 0 && item->data == NULL)
+        return co_fail(err, -EINVAL, "item '%.100s' has no data", t.name);
+    *ret_tensor = t;
+    *ret_elements = all;
+    return 0;
+}
+
+static uint64_t digest_of(const struct ddp_checkpoint_item *items, size_t n)
+{
+    struct whole_digest d;
+    whole_digest_init(&d);
+    whole_digest_add(&d, &n, sizeof n);
+    for (size_t i = 0; i < n; i++) {
+        const struct ddp_checkpoint_item *it = &items[i];
+        const uint64_t head[] = {(uint64_t)it->dtype, it->n_dims, it->is_sharded};
+        whole_digest_add(&d, it->name, strlen(it->name) + 1);
+        whole_digest_add(&d, head, sizeof head);
+        whole_digest_add(&d, it->shape, it->n_dims * sizeof it->shape[0]);
+    }
+    return whole_digest_end(&d);
+}
+
+int checkpoint_agree_on_items(struct ddp_group *g, const struct ddp_checkpoint_item *items,
+                              size_t n)
+{
+    const uint64_t digest = digest_of(items, n);
+    uint64_t least[] = {digest, ~digest};
+    int rc = ddp_all_reduce(g, least, least, 2, DDP_UINT64, DDP_MIN, NULL);
+    if (rc == 0 && least[0] != ~least[1])
+        rc = rt_fail(DDP_EMISMATCH, "the ranks' items differ in number, names, types or shapes");
+    return rc;
+}
+
+/* --- the thread ------------------------------------------------------------------------------- */
+
+void checkpoint_image_fini(struct checkpoint_image *image)
+{
+    for (size_t i = 0; i < image->n; i++) {
+        if (image->names != NULL)
+            free(image->names[i]);
+        if (image->copies != NULL)
+            free(image->copies[i]);
+    }
+    free(image->tensors);
+    free(image->names);
+    free(image->copies);
+    *image = (struct checkpoint_image){0};
+}
+
+static void *write_image(void *arg)
+{
+    struct ddp_checkpoint *c = arg;
+    c->code = checkpoint_dir_write(c->directory, c->image.step, c->keep_last, c->image.tensors,
+                                   c->image.n, &c->err);
+    return NULL;
+}
+
+/* Signals are for the program's own threads. */
+static int start_thread(struct ddp_checkpoint *c, struct co_error *err)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int rc = pthread_create(&c->thread, NULL, write_image, c);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0)
+        return co_fail(err, -rc, "cannot start a thread to write a checkpoint: %s", strerror(rc));
+    c->is_writing = true;
+    return 0;
+}
+
+int checkpoint_write(struct ddp_checkpoint *c, struct checkpoint_image *image, struct co_error *err)
+{
+    c->image = *image;
+    *image = (struct checkpoint_image){0};
+    c->err = (struct co_error){0};
+    if (c->async) {
+        int code = start_thread(c, err);
+        if (code != 0)
+            checkpoint_image_fini(&c->image);
+        return code;
+    }
+    write_image(c);
+    checkpoint_image_fini(&c->image);
+    if (err != NULL)
+        *err = c->err;
+    return c->code;
+}
+
+int checkpoint_join(struct ddp_checkpoint *c, struct co_error *err)
+{
+    if (!c->is_writing)
+        return 0;
+    pthread_join(c->thread, NULL); /* it waits for the disk alone */
+    c->is_writing = false;
+    checkpoint_image_fini(&c->image);
+    if (err != NULL)
+        *err = c->err;
+    return c->code;
+}
+
+/* --- the whole -------------------------------------------------------------------------------- */
+
+static void destroy_child(struct group_child *child)
+{
+    ddp_checkpoint_close((struct ddp_checkpoint *)child);
+}
+
+static int make(struct ddp_group *g, const struct ddp_checkpoint_opts *opts,
+                struct ddp_checkpoint **ret, struct co_error *err)
+{
+    if (opts->directory == NULL || opts->directory[0] == '\0')
+        return co_fail(err, -EINVAL, "a checkpoint needs a directory");
+    if (opts->keep_last < 0)
+        return co_fail(err, -EINVAL, "keep_last is %d: 0 keeps all", opts->keep_last);
+    if (g->rank == 0) {
+        int code = checkpoint_dir_prepare(opts->directory, err);
+        if (code != 0)
+            return code;
+    }
+    struct ddp_checkpoint *c = calloc(1, sizeof *c);
+    char *directory = strdup(opts->directory);
+    if (c == NULL || directory == NULL) {
+        free(c);
+        free(directory);
+        return co_fail(err, -ENOMEM, "no memory for a checkpoint");
+    }
+    c->child.destroy = destroy_child;
+    c->group = g;
+    c->directory = directory;
+    c->keep_last = opts->keep_last;
+    c->async = opts->async;
+    *ret = c;
+    return 0;
+}
+
+int ddp_checkpoint_open(struct ddp_group *g, const struct ddp_checkpoint_opts *opts,
+                        struct ddp_checkpoint **ret_checkpoint)
+{
+    if (g == NULL || opts == NULL || ret_checkpoint == NULL)
+        return rt_fail(DDP_EINVAL,
+                       "ddp_checkpoint_open: group, opts and ret_checkpoint are needed");
+    struct co_error err = {0};
+    struct ddp_checkpoint *c = NULL;
+    int rc = agree(g, make(g, opts, &c, &err), &err);
+    if (rc != 0) {
+        ddp_checkpoint_close(c);
+        return rc;
+    }
+    group_adopt(g, &c->child);
+    *ret_checkpoint = c;
+    return DDP_OK;
+}
+
+void ddp_checkpoint_close(struct ddp_checkpoint *c)
+{
+    if (c == NULL)
+        return;
+    group_disown(&c->child);
+    checkpoint_join(c, NULL);
+    free(c->directory);
+    free(c);
+}
+
+int ddp_checkpoint_wait(struct ddp_checkpoint *c)
+{
+    struct co_error err = {0};
+    if (c == NULL)
+        return rt_fail(DDP_EINVAL, "ddp_checkpoint_wait: the checkpoint is NULL");
+    return agree(c->group, checkpoint_join(c, &err), &err);
+}
+
+int ddp_checkpoint_latest(struct ddp_checkpoint *c, int64_t *ret_step)
+{
+    if (c == NULL || ret_step == NULL)
+        return rt_fail(DDP_EINVAL, "ddp_checkpoint_latest: checkpoint and ret_step are needed");
+    struct co_error err = {0};
+    co_autofree int64_t *steps = NULL;
+    size_t n = 0;
+    int code = c->group->rank == 0 ? checkpoint_join(c, &err) : 0;
+    if (code == 0 && c->group->rank == 0)
+        code = checkpoint_dir_list(c->directory, &steps, &n, &err);
+    int64_t step = n > 0 ? steps[n - 1] : -1;
+    int rc = agree(c->group, code, &err);
+    if (rc == 0)
+        rc = ddp_broadcast(c->group, &step, &step, 1, DDP_INT64, 0, NULL);
+    if (rc == 0)
+        *ret_step = step;
+    return rc;
+}

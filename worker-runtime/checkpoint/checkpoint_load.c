@@ -1,0 +1,196 @@
+/* checkpoint_load.c - from a file to the ranks: read by the first rank of each node, who deals it
+ * out to the others there. */
+#include "checkpoint_dir.h"
+#include "checkpoint_state.h"
+#include "common/scope.h"
+#include "worker-runtime/core/agree.h"
+
+#include <ddp/collective.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+enum { PIECE_BYTES = 1 << 20 }; /* for each rank, of a sharded item */
+
+static int check(const struct ddp_checkpoint_item *items, size_t n, struct co_error *err)
+{
+    struct ddp_safetensors_tensor t;
+    size_t elements;
+    int code = 0;
+    if (items == NULL && n > 0)
+        return co_fail(err, -EINVAL, "items is NULL");
+    for (size_t i = 0; i < n && code == 0; i++)
+        code = checkpoint_describe(&items[i], &t, &elements, err);
+    return code;
+}
+
+static bool same_shape(const struct ddp_safetensors_tensor *a,
+                       const struct ddp_safetensors_tensor *b)
+{
+    return a->dtype == b->dtype && a->n_dims == b->n_dims &&
+           memcmp(a->shape, b->shape, a->n_dims * sizeof a->shape[0]) == 0;
+}
+
+static void print_shape(const struct ddp_safetensors_tensor *t, char *text, size_t size)
+{
+    size_t at = (size_t)snprintf(text, size, "[");
+    for (unsigned i = 0; i < t->n_dims && at < size; i++)
+        at += (size_t)snprintf(text + at, size - at, "%s%zu", i > 0 ? ", " : "", t->shape[i]);
+    if (at < size)
+        snprintf(text + at, size - at, "]");
+}
+
+/* The file has all that is wanted, as it is wanted. */
+static int look_up(const struct ddp_safetensors *f, const struct ddp_checkpoint_item *items,
+                   size_t n, struct co_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct ddp_safetensors_tensor want;
+        size_t elements;
+        checkpoint_describe(&items[i], &want, &elements, NULL);
+        const struct ddp_safetensors_tensor *have = ddp_safetensors_find(f, items[i].name);
+        if (have == NULL)
+            return co_fail(err, -EINVAL, "the checkpoint has no '%.100s'", items[i].name);
+        if (!same_shape(have, &want)) {
+            char has[200], wanted[200];
+            print_shape(have, has, sizeof has);
+            print_shape(&want, wanted, sizeof wanted);
+            return co_fail(err, -EINVAL,
+                           "'%.100s' is %s %s in the checkpoint, not of type %d and shape %s",
+                           items[i].name, have->type, has, want.dtype, wanted);
+        }
+    }
+    return 0;
+}
+
+/* --- dealing out on a node -------------------------------------------------------------------- */
+
+static int load_whole(struct ddp_group *node, const struct ddp_checkpoint_item *it,
+                      const struct ddp_safetensors_tensor *from)
+{
+    struct ddp_safetensors_tensor t;
+    size_t elements;
+    checkpoint_describe(it, &t, &elements, NULL);
+    if (from != NULL && t.bytes > 0)
+        memcpy(it->data, from->data, t.bytes);
+    return ddp_broadcast(node, it->data, it->data, elements, it->dtype, 0, NULL);
+}
+
+struct part { /* as it travels */
+    uint64_t first, count;
+};
+
+struct deal { /* of one sharded item */
+    struct ddp_group *node;
+    const struct ddp_checkpoint_item *item;
+    const struct ddp_safetensors_tensor *from; /* rank 0's; NULL elsewhere */
+    struct part *parts;                        /* of each rank of the node */
+    size_t *counts;                            /* of the piece that is on its way */
+    uint8_t *pieces; /* rank 0's; a piece for each rank, one behind the other */
+};
+
+static size_t piece_of(const struct deal *d)
+{
+    return PIECE_BYTES / ddp_dtype_size(d->item->dtype);
+}
+
+/* Everybody's elements from `done` on: at most a piece. */
+static int deal_piece(const struct deal *d, uint64_t done)
+{
+    const size_t size = ddp_dtype_size(d->item->dtype), most = piece_of(d);
+    uint8_t *to = d->pieces;
+    for (int r = 0; r < d->node->world_size; r++) {
+        const struct part *p = &d->parts[r];
+        const uint64_t left = p->count > done ? p->count - done : 0;
+        d->counts[r] = left < most ? (size_t)left : most;
+        if (d->from != NULL && d->counts[r] > 0) {
+            memcpy(to, (const uint8_t *)d->from->data + (p->first + done) * size,
+                   d->counts[r] * size);
+            to += d->counts[r] * size;
+        }
+    }
+    uint8_t *own = d->item->data;
+    if (own != NULL && d->counts[d->node->rank] > 0)
+        own += done * size;
+    return ddp_scatter_v(d->node, d->pieces, own, d->counts, d->item->dtype, 0, NULL);
+}
+
+static int load_sharded(const struct deal *d)
+{
+    const struct part own = {d->item->first, d->item->count};
+    uint64_t most = 0;
+    int rc = ddp_all_gather(d->node, &own, d->parts, 2, DDP_UINT64, NULL);
+    for (int r = 0; r < d->node->world_size; r++)
+        if (d->parts[r].count > most)
+            most = d->parts[r].count;
+    for (uint64_t done = 0; done < most && rc == 0; done += piece_of(d))
+        rc = deal_piece(d, done);
+    return rc;
+}
+
+static int deal_out(struct ddp_group *g, struct ddp_group *node, const struct ddp_safetensors *f,
+                    const struct ddp_checkpoint_item *items, size_t n)
+{
+    const size_t n_ranks = (size_t)node->world_size;
+    struct co_error err = {0};
+    co_autofree struct part *parts = calloc(n_ranks, sizeof *parts);
+    co_autofree size_t *counts = calloc(n_ranks, sizeof *counts);
+    co_autofree uint8_t *pieces = f != NULL ? malloc(n_ranks * PIECE_BYTES) : NULL;
+    const bool lacks = parts == NULL || counts == NULL || (f != NULL && pieces == NULL);
+    int rc = agree(g, lacks ? -ENOMEM : 0, &err);
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        const struct ddp_safetensors_tensor *from =
+            f != NULL ? ddp_safetensors_find(f, items[i].name) : NULL;
+        const struct deal d = {node, &items[i], from, parts, counts, pieces};
+        rc = items[i].is_sharded ? load_sharded(&d) : load_whole(node, &items[i], from);
+    }
+    return rc;
+}
+
+/* --- the whole -------------------------------------------------------------------------------- */
+
+/* The ranks of this node; of a single one that is the group itself. */
+static int node_of(struct ddp_group *g, struct ddp_group **ret)
+{
+    *ret = g;
+    return g->n_nodes > 1 ? ddp_group_split(g, g->node_rank, g->rank, ret) : DDP_OK;
+}
+
+static int load(struct ddp_checkpoint *c, int64_t step, const struct ddp_checkpoint_item *items,
+                size_t n, struct ddp_group *node, struct ddp_safetensors **f)
+{
+    struct ddp_group *g = c->group;
+    struct co_error err = {0};
+    int code = checkpoint_join(c, &err);
+    if (code == 0)
+        code = check(items, n, &err);
+    int rc = agree(g, code, &err);
+    if (rc == 0)
+        rc = checkpoint_agree_on_items(g, items, n);
+    if (rc != 0)
+        return rc;
+    if (node->rank == 0) {
+        code = checkpoint_dir_open(c->directory, step, f, &err);
+        if (code == 0 && (code = look_up(*f, items, n, &err)) != 0)
+            co_fail_in(&err, "step %" PRId64 " in '%s'", step, c->directory);
+    }
+    rc = agree(g, code, &err);
+    return rc == 0 ? deal_out(g, node, *f, items, n) : rc;
+}
+
+int ddp_checkpoint_load(struct ddp_checkpoint *c, int64_t step,
+                        const struct ddp_checkpoint_item *items, size_t n)
+{
+    struct ddp_safetensors *f = NULL;
+    struct ddp_group *node;
+    if (c == NULL)
+        return rt_fail(DDP_EINVAL, "ddp_checkpoint_load: the checkpoint is NULL");
+    int rc = node_of(c->group, &node);
+    if (rc != 0)
+        return rc;
+    rc = load(c, step, items, n, node, &f);
+    ddp_safetensors_close(f);
+    if (node != c->group)
+        ddp_group_destroy(node);
+    return rc;
+}

@@ -1,0 +1,92 @@
+/* message.c - send and receive: checked arguments, then the back end. */
+#include "collective.h"
+#include "common/error.h"
+#include "requests.h"
+#include "worker-runtime/device/device.h"
+
+#include <ddp/collective.h>
+
+static int check(const char *name, const struct ddp_group *g, const struct message *m)
+{
+    const size_t size = ddp_dtype_size(m->dtype);
+    int rc = collective_check_group(name, g);
+    if (rc != DDP_OK)
+        return rc;
+    if (size == 0)
+        return rt_fail(DDP_EINVAL, "%s: %d is not a type", name, (int)m->dtype);
+    if (m->peer < 0 || m->peer >= g->world_size || m->peer == g->rank)
+        return rt_fail(DDP_EINVAL, "%s: rank %d is not one of the other %d ranks", name, m->peer,
+                       g->world_size - 1);
+    if (m->tag < 0)
+        return rt_fail(DDP_EINVAL, "%s: tag is %d, not 0 or more", name, m->tag);
+    if (m->count > PTRDIFF_MAX / size)
+        return rt_fail(DDP_EINVAL, "%s: %zu elements are more than memory can hold", name,
+                       m->count);
+    if (m->count > 0 && m->data == NULL)
+        return rt_fail(DDP_EINVAL, "%s: the buffer is NULL where count is %zu", name, m->count);
+    return DDP_OK;
+}
+
+static int start(const char *name, struct ddp_group *g, const struct message *m, void *stream,
+                 struct ddp_request **ret_request)
+{
+    int rc = check(name, g, m);
+    if (rc != DDP_OK)
+        return rc;
+    if (ret_request == NULL)
+        return rt_fail(DDP_EINVAL, "%s: ret_request is NULL", name);
+    if (stream == NULL)
+        return requests_start_message(g, m, ret_request);
+    rc = device_message(name, g, m, stream);
+    return rc == DDP_OK ? requests_start_done(g, ret_request) : rc;
+}
+
+static int run(const char *name, struct ddp_group *g, const struct message *m, void *stream)
+{
+    struct ddp_request *request;
+    int rc = start(name, g, m, stream, &request);
+    return rc != DDP_OK ? rc : ddp_wait(request);
+}
+
+static struct message sending(const void *in, size_t count, enum ddp_dtype dtype, int to, int tag)
+{
+    return (struct message){.is_send = true,
+                            .dtype = dtype,
+                            .peer = to,
+                            .tag = tag,
+                            .count = count,
+                            .data = (void *)in}; /* only read */
+}
+
+static struct message receiving(void *out, size_t count, enum ddp_dtype dtype, int from, int tag)
+{
+    return (struct message){.dtype = dtype, .peer = from, .tag = tag, .count = count, .data = out};
+}
+
+int ddp_send(struct ddp_group *g, const void *in, size_t count, enum ddp_dtype dtype, int to,
+             int tag, void *stream)
+{
+    struct message m = sending(in, count, dtype, to, tag);
+    return run("ddp_send", g, &m, stream);
+}
+
+int ddp_recv(struct ddp_group *g, void *out, size_t count, enum ddp_dtype dtype, int from, int tag,
+             void *stream)
+{
+    struct message m = receiving(out, count, dtype, from, tag);
+    return run("ddp_recv", g, &m, stream);
+}
+
+int ddp_isend(struct ddp_group *g, const void *in, size_t count, enum ddp_dtype dtype, int to,
+              int tag, void *stream, struct ddp_request **ret_request)
+{
+    struct message m = sending(in, count, dtype, to, tag);
+    return start("ddp_isend", g, &m, stream, ret_request);
+}
+
+int ddp_irecv(struct ddp_group *g, void *out, size_t count, enum ddp_dtype dtype, int from, int tag,
+              void *stream, struct ddp_request **ret_request)
+{
+    struct message m = receiving(out, count, dtype, from, tag);
+    return start("ddp_irecv", g, &m, stream, ret_request);
+}

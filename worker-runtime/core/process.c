@@ -1,0 +1,183 @@
+#include "process.h"
+
+#include "common/error.h"
+#include "user_segment.h"
+#include "worker-runtime/join/node_join.h"
+
+#include <ddp/env.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static struct {
+    pthread_mutex_t mutex;
+    struct user_segment *segment;
+    int node_fd;
+    unsigned local_rank;
+    uint32_t generation;
+    bool inside, was_inside, watches_fork, has_lost_peer;
+    bool is_beside; /* it has been in groups beside the job */
+} process = {.mutex = PTHREAD_MUTEX_INITIALIZER, .node_fd = -1};
+
+static atomic_bool is_forked, may_go_on;
+
+enum { MOST_SOCKETS = 1 << 16, WORD_BITS = 64 };
+static _Atomic uint64_t sockets[MOST_SOCKETS / WORD_BITS]; /* a bit for each descriptor */
+
+void process_own_socket(int fd)
+{
+    if (fd >= 0 && fd < MOST_SOCKETS)
+        atomic_fetch_or(&sockets[fd / WORD_BITS], UINT64_C(1) << fd % WORD_BITS);
+}
+
+void process_disown_socket(int fd)
+{
+    if (fd >= 0 && fd < MOST_SOCKETS)
+        atomic_fetch_and(&sockets[fd / WORD_BITS], ~(UINT64_C(1) << fd % WORD_BITS));
+}
+
+static void close_sockets(void)
+{
+    for (int word = 0; word < MOST_SOCKETS / WORD_BITS; word++)
+        for (uint64_t left = atomic_exchange(&sockets[word], 0); left != 0; left &= left - 1)
+            close(word * WORD_BITS + __builtin_ctzll(left));
+}
+
+void process_set_may_go_on(bool may)
+{
+    atomic_store(&may_go_on, may);
+}
+
+bool process_may_go_on(void)
+{
+    return atomic_load_explicit(&may_go_on, memory_order_relaxed);
+}
+
+bool process_is_forked(void)
+{
+    return atomic_load_explicit(&is_forked, memory_order_relaxed);
+}
+
+/* In a forked child: it is no rank. Its copies of the descriptors would keep the rank's memory and
+ * its socket alive after the rank. close() is safe here, whatever other threads were doing. */
+static void on_fork_child(void)
+{
+    if (!process.was_inside && !process.inside && !process.is_beside)
+        return;
+    atomic_store(&is_forked, true);
+    if (process.node_fd >= 0)
+        close(process.node_fd);
+    if (process.segment != NULL)
+        close(user_segment_fd(process.segment));
+    process.node_fd = -1;
+    close_sockets();
+}
+
+static int watch_fork(struct co_error *err)
+{
+    if (process_is_forked())
+        return co_fail(err, -EALREADY, "this process was forked from a rank, and is none itself");
+    if (!process.watches_fork && pthread_atfork(NULL, NULL, on_fork_child) != 0)
+        return co_fail(err, -ENOMEM, "no memory to watch for fork()");
+    process.watches_fork = true;
+    return 0;
+}
+
+int process_enter(int node_fd, unsigned local_rank, struct co_error *err)
+{
+    pthread_mutex_lock(&process.mutex);
+    int code = watch_fork(err);
+    if (code == 0 && process.inside)
+        code = co_fail(err, -EALREADY, "this process is in the job already: ddp_finalize() first");
+    else if (code == 0 && process.was_inside && node_fd >= 0)
+        code = co_fail(err, -ENOTSUP, "this process has left the job, and ddprun admits it once");
+    if (code == 0) {
+        process.inside = true;
+        process.node_fd = node_fd;
+        process.local_rank = local_rank;
+    }
+    pthread_mutex_unlock(&process.mutex);
+    return code;
+}
+
+int process_stand_beside(struct co_error *err)
+{
+    pthread_mutex_lock(&process.mutex);
+    const int code = watch_fork(err);
+    process.is_beside = process.is_beside || code == 0;
+    pthread_mutex_unlock(&process.mutex);
+    return code;
+}
+
+void process_leave(bool was_joined)
+{
+    pthread_mutex_lock(&process.mutex);
+    process.inside = false;
+    process.was_inside = process.was_inside || was_joined;
+    if (process.node_fd >= 0 && was_joined)
+        close(process.node_fd);
+    process.node_fd = -1;
+    pthread_mutex_unlock(&process.mutex);
+}
+
+void process_begin_generation(uint32_t generation)
+{
+    pthread_mutex_lock(&process.mutex);
+    process.generation = generation;
+    process.has_lost_peer = false;
+    pthread_mutex_unlock(&process.mutex);
+}
+
+void process_lose_peer(void)
+{
+    pthread_mutex_lock(&process.mutex);
+    if (process.node_fd >= 0 && !process.has_lost_peer)
+        node_join_tell_lost(process.node_fd, process.local_rank, process.generation);
+    process.has_lost_peer = process.inside;
+    pthread_mutex_unlock(&process.mutex);
+}
+
+unsigned process_count_join(void)
+{
+    static atomic_uint n_joins;
+    return atomic_fetch_add(&n_joins, 1) + 1;
+}
+
+int process_user_segment(unsigned n_local, struct user_segment **ret, struct co_error *err)
+{
+    uint64_t bytes;
+    int code = 0;
+    pthread_mutex_lock(&process.mutex);
+    if (process.segment == NULL) {
+        code = user_segment_size(getenv(DDP_ENV_SEGMENT_BYTES), n_local, &bytes, err);
+        if (code == 0)
+            code = user_segment_create(bytes, &process.segment, err);
+    }
+    *ret = process.segment;
+    pthread_mutex_unlock(&process.mutex);
+    return code;
+}
+
+static struct user_segment *segment(void)
+{
+    pthread_mutex_lock(&process.mutex);
+    struct user_segment *s = process.segment;
+    pthread_mutex_unlock(&process.mutex);
+    return s;
+}
+
+int process_alloc(size_t bytes, void **ret, struct co_error *err)
+{
+    struct user_segment *s = segment();
+    if (s == NULL)
+        return co_fail(err, -EINVAL, "this process has no segment");
+    return user_segment_alloc(s, bytes, ret, err);
+}
+
+bool process_free(void *ptr)
+{
+    struct user_segment *s = segment();
+    return s != NULL && user_segment_free(s, ptr) == 0;
+}

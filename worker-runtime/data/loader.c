@@ -1,0 +1,475 @@
+/* loader.c - a ring of batches: the caller asks for them ahead of time, a thread reads them.
+ *
+ *     free -> asked (indices are there) -> ready (data are there, or an error) -> lent -> free
+ *
+ * The sampler belongs to the caller's thread: it alone takes indices. The mutex guards the counters
+ * that say which batches are whose; what is in a batch belongs to whoever has it.
+ *
+ * On the way to a GPU the thread reads into a place of the feed and sends it at once, so that
+ * copies go on beside what the program computes; nobody waits for one but the program's stream. A
+ * slot is free for the thread when its last copy is done, and for the copy when the stream has used
+ * it. */
+#include "common/clock.h"
+#include "common/error.h"
+#include "dataset.h"
+#include "loader_feed.h"
+#include "sampler_state.h"
+#include "worker-runtime/core/process.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    DEFAULT_DEPTH = 2,
+    MAX_DEPTH = 64,
+    ALIGNMENT = 64,
+    COPY_LOOK_NS = 100 * 1000, /* between two looks at a copy that is not done, */
+    JOB_LOOK_NS = 1000 * 1000, /* and at the job */
+    NS_PER_S = 1000 * 1000 * 1000,
+};
+
+struct slot {
+    struct ddp_batch batch;                /* as it is lent */
+    void *memory[DDP_LOADER_MAX_DATASETS]; /* where files are read to: owned, or the feed's */
+    int64_t *index;                        /* owned; room for a batch */
+    int64_t epoch, consumed;
+    struct recovery_place after; /* where the sampler stands behind it */
+    int code;                    /* of the reading */
+    struct co_error err;
+};
+
+struct ddp_loader {
+    struct group_child child; /* first member */
+    struct ddp_sampler *sampler;
+    struct ddp_loader_opts opts;
+    struct slot *slots; /* n_slots, owned; used in turn */
+    unsigned n_slots;
+    struct loader_feed feed; /* a place for each slot; zeroed: batches stay on the CPU */
+
+    pthread_t thread;
+    bool has_thread;
+    pthread_mutex_t lock; /* guards: */
+    pthread_cond_t moved; /* one of these has changed */
+    uint64_t n_asked, n_read;
+    bool is_ending;
+
+    uint64_t n_taken; /* the caller's, as all that follows: batches that were lent; the last still
+                         is, if: */
+    bool is_lent;
+    int64_t epoch, consumed;
+    int code; /* what broke it; 0: nothing */
+    struct co_error err;
+};
+
+/* --- the thread ------------------------------------------------------------------------------- */
+
+static struct slot *slot_of(struct ddp_loader *l, uint64_t number)
+{
+    return &l->slots[number % l->n_slots];
+}
+
+static unsigned place_of(const struct ddp_loader *l, const struct slot *s)
+{
+    return (unsigned)(s - l->slots);
+}
+
+/* Where each data set's samples lie in a place: the next one behind room for a whole batch. */
+static size_t span_bytes(const struct ddp_loader *l, size_t i)
+{
+    const size_t bytes = l->opts.batch * ddp_dataset_sample_bytes(l->opts.datasets[i]);
+    return (bytes + LOADER_FEED_ALIGNMENT - 1) / LOADER_FEED_ALIGNMENT * LOADER_FEED_ALIGNMENT;
+}
+
+static void send_batch(struct ddp_loader *l, struct slot *s)
+{
+    struct device_span span[DDP_LOADER_MAX_DATASETS];
+    size_t at = 0;
+    for (size_t i = 0; i < l->opts.n_datasets; i++) {
+        span[i] =
+            (struct device_span){at, s->batch.n * ddp_dataset_sample_bytes(l->opts.datasets[i])};
+        at += span_bytes(l, i);
+    }
+    s->code = loader_feed_send(&l->feed, place_of(l, s), span, l->opts.n_datasets, &s->err);
+}
+
+static void read_batch(struct ddp_loader *l, struct slot *s)
+{
+    for (size_t i = 0; i < l->opts.n_datasets && s->code == 0; i++)
+        s->code = dataset_read(l->opts.datasets[i], s->index, s->batch.n, s->memory[i], &s->err);
+    if (s->code == 0 && loader_feed_is_open(&l->feed))
+        send_batch(l, s);
+}
+
+/* Until something has moved, or so long. With the mutex held. */
+static void nap(struct ddp_loader *l, long ns)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += ns;
+    until.tv_sec += until.tv_nsec / NS_PER_S;
+    until.tv_nsec %= NS_PER_S;
+    pthread_cond_clockwait(&l->moved, &l->lock, CLOCK_MONOTONIC, &until);
+}
+
+/* Until the last copy out of the slot's memory is done. CUDA could wait for it, but not be
+ * interrupted by the loader's end. With the mutex held, which is given back meanwhile.
+ *
+ * returns   false: the loader ends */
+static bool wait_for_copy(struct ddp_loader *l, struct slot *s)
+{
+    s->code = 0;
+    while (!l->is_ending && loader_feed_is_open(&l->feed)) {
+        const int code = loader_feed_sent(&l->feed, place_of(l, s), &s->err);
+        s->code = code < 0 ? code : 0;
+        if (code != 0)
+            break;
+        nap(l, COPY_LOOK_NS);
+    }
+    return !l->is_ending;
+}
+
+static void *run(void *arg)
+{
+    struct ddp_loader *l = arg;
+    pthread_mutex_lock(&l->lock);
+    while (!l->is_ending) {
+        if (l->n_read == l->n_asked) {
+            pthread_cond_wait(&l->moved, &l->lock);
+            continue;
+        }
+        struct slot *s = slot_of(l, l->n_read);
+        if (!wait_for_copy(l, s))
+            break;
+        pthread_mutex_unlock(&l->lock);
+        read_batch(l, s);
+        pthread_mutex_lock(&l->lock);
+        l->n_read++;
+        pthread_cond_broadcast(&l->moved);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+/* Signals are for the program's own threads. */
+static int start(struct ddp_loader *l, struct co_error *err)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int rc = pthread_create(&l->thread, NULL, run, l);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    l->has_thread = rc == 0;
+    return rc == 0 ? 0 : co_fail(err, -rc, "cannot start a thread to read: %s", strerror(rc));
+}
+
+static void stop(struct ddp_loader *l)
+{
+    if (!l->has_thread)
+        return;
+    pthread_mutex_lock(&l->lock);
+    l->is_ending = true;
+    pthread_cond_broadcast(&l->moved);
+    pthread_mutex_unlock(&l->lock);
+    pthread_join(l->thread, NULL); /* it finishes the batch it is reading */
+    l->has_thread = false;
+}
+
+/* Wait until the thread has read `number` batches. It may have to wait for the program's stream,
+ * and that for a peer: whether there is still one to wait for is asked here, by the thread whose
+ * calls may break the job.
+ *
+ * returns   0; of a stream's wait that was ended -errno, and the text is l->err */
+static int wait_for(struct ddp_loader *l, uint64_t number)
+{
+    const uint64_t deadline_ms = co_deadline_ms(l->sampler->group->timeout_ms);
+    int code = 0;
+    pthread_mutex_lock(&l->lock);
+    while (l->n_read < number && code == 0) {
+        if (!loader_feed_is_open(&l->feed)) {
+            pthread_cond_wait(&l->moved, &l->lock);
+            continue;
+        }
+        nap(l, JOB_LOOK_NS);
+        pthread_mutex_unlock(&l->lock);
+        code = loader_feed_look(&l->feed, co_left_ms(deadline_ms) == 0, &l->err);
+        pthread_mutex_lock(&l->lock);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return code;
+}
+
+/* --- making it -------------------------------------------------------------------------------- */
+
+static int check(const struct ddp_sampler *s, const struct ddp_loader_opts *o, struct co_error *err)
+{
+    if (o->n_datasets == 0 || o->n_datasets > DDP_LOADER_MAX_DATASETS)
+        return co_fail(err, -EINVAL, "a loader takes 1 to %d data sets, not %zu",
+                       DDP_LOADER_MAX_DATASETS, o->n_datasets);
+    if (o->batch == 0 || o->depth > MAX_DEPTH)
+        return co_fail(err, -EINVAL, "a batch of %zu, %u of them ahead: at least 1, at most %d",
+                       o->batch, o->depth, MAX_DEPTH);
+    for (size_t i = 0; i < o->n_datasets; i++) {
+        if (o->datasets[i] == NULL)
+            return co_fail(err, -EINVAL, "data set %zu is NULL", i);
+        if (ddp_dataset_count(o->datasets[i]) != s->plan.n)
+            return co_fail(err, -EINVAL,
+                           "data set %zu has %" PRId64 " samples, the sampler %" PRId64, i,
+                           ddp_dataset_count(o->datasets[i]), s->plan.n);
+    }
+    return 0;
+}
+
+/* Of a whole batch, data sets behind each other. returns -ENOMEM: more than can be */
+static int count_bytes(const struct ddp_loader *l, size_t *ret)
+{
+    size_t bytes, all = 0;
+    for (size_t i = 0; i < l->opts.n_datasets; i++) {
+        if (__builtin_mul_overflow(l->opts.batch, ddp_dataset_sample_bytes(l->opts.datasets[i]),
+                                   &bytes) ||
+            bytes > PTRDIFF_MAX - LOADER_FEED_ALIGNMENT ||
+            __builtin_add_overflow(all, span_bytes(l, i), &all) || all > PTRDIFF_MAX)
+            return -ENOMEM;
+    }
+    *ret = all;
+    return 0;
+}
+
+static int make_index(const struct ddp_loader *l, struct slot *s)
+{
+    s->index = calloc(l->opts.batch, sizeof *s->index);
+    s->batch.index = s->index;
+    return s->index != NULL ? 0 : -ENOMEM;
+}
+
+static int make_memory(const struct ddp_loader *l, struct slot *s)
+{
+    for (size_t i = 0; i < l->opts.n_datasets; i++) {
+        s->batch.data[i] = s->memory[i] = aligned_alloc(ALIGNMENT, span_bytes(l, i));
+        if (s->memory[i] == NULL)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+static void lay_out(const struct ddp_loader *l, struct slot *s)
+{
+    void *host, *gpu;
+    size_t at = 0;
+    l->feed.plugin->feed_place(l->feed.feed, place_of(l, s), &host, &gpu);
+    for (size_t i = 0; i < l->opts.n_datasets; i++) {
+        s->memory[i] = (char *)host + at;
+        s->batch.data[i] = (char *)gpu + at;
+        at += span_bytes(l, i);
+    }
+}
+
+/* The memory of all slots. err is filled where there is a reason beside memory of the CPU. */
+static int make_slots(struct ddp_loader *l, struct co_error *err)
+{
+    size_t bytes;
+    l->slots = calloc(l->n_slots, sizeof *l->slots);
+    int code = l->slots != NULL ? count_bytes(l, &bytes) : -ENOMEM;
+    const bool is_on_gpu = l->opts.stream != NULL;
+    for (unsigned i = 0; i < l->n_slots && code == 0; i++)
+        code = make_index(l, &l->slots[i]);
+    for (unsigned i = 0; !is_on_gpu && i < l->n_slots && code == 0; i++)
+        code = make_memory(l, &l->slots[i]);
+    if (is_on_gpu && code == 0)
+        code =
+            loader_feed_open(&l->feed, l->sampler->group, l->opts.stream, l->n_slots, bytes, err);
+    for (unsigned i = 0; is_on_gpu && i < l->n_slots && code == 0; i++)
+        lay_out(l, &l->slots[i]);
+    return code;
+}
+
+static void destroy(struct ddp_loader *l);
+
+/* The group ends, and its samplers stay behind what was used. */
+static void destroy_child(struct group_child *child)
+{
+    destroy((struct ddp_loader *)child);
+}
+
+static int make(struct ddp_sampler *s, const struct ddp_loader_opts *opts, struct ddp_loader **ret,
+                struct co_error *err)
+{
+    int code = check(s, opts, err);
+    if (code != 0)
+        return code;
+    struct ddp_loader *l = calloc(1, sizeof *l);
+    if (l == NULL)
+        return co_fail(err, -ENOMEM, "no memory for a loader");
+    *ret = l;
+    l->child.destroy = destroy_child;
+    l->sampler = s;
+    l->opts = *opts;
+    if (l->opts.batch > (size_t)s->length) /* there is never more: no memory for it */
+        l->opts.batch = s->length > 0 ? (size_t)s->length : 1;
+    l->epoch = ddp_sampler_epoch(s);
+    l->consumed = ddp_sampler_consumed(s);
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->moved, NULL);
+    l->n_slots = (opts->depth > 0 ? opts->depth : DEFAULT_DEPTH) + 1; /* and the one that is lent */
+    code = make_slots(l, err);
+    if (code == 0)
+        return start(l, err);
+    if (err->text[0] != '\0') {
+        co_fail_in(err, "%u batches of %zu samples on a GPU", l->n_slots, l->opts.batch);
+        return code;
+    }
+    return co_fail(err, code, "no memory for %u batches of %zu samples", l->n_slots, l->opts.batch);
+}
+
+int ddp_loader_create(struct ddp_sampler *s, const struct ddp_loader_opts *opts,
+                      struct ddp_loader **ret_loader)
+{
+    struct co_error err = {0};
+    struct ddp_loader *l = NULL;
+    if (s == NULL || opts == NULL || ret_loader == NULL)
+        return rt_fail(DDP_EINVAL, "ddp_loader_create: sampler, opts and ret_loader are needed");
+    int code = make(s, opts, &l, &err);
+    if (code != 0) {
+        destroy(l);
+        return rt_return(code, &err);
+    }
+    sampler_read_ahead(s);
+    group_adopt(s->group, &l->child);
+    *ret_loader = l;
+    return DDP_OK;
+}
+
+void ddp_loader_destroy(struct ddp_loader *l)
+{
+    if (l != NULL)
+        sampler_end_read_ahead(l->sampler);
+    destroy(l);
+}
+
+static void destroy(struct ddp_loader *l)
+{
+    if (l == NULL)
+        return;
+    group_disown(&l->child);
+    if (l->has_thread && process_is_forked()) /* a child has no such thread, which waits with it */
+        return;
+    stop(l);
+    for (unsigned i = 0; l->slots != NULL && i < l->n_slots; i++) {
+        free(l->slots[i].index);
+        for (size_t k = 0; l->opts.stream == NULL && k < l->opts.n_datasets; k++)
+            free(l->slots[i].memory[k]);
+    }
+    loader_feed_close(&l->feed);
+    free(l->slots);
+    pthread_cond_destroy(&l->moved);
+    pthread_mutex_destroy(&l->lock);
+    free(l);
+}
+
+/* --- batches ---------------------------------------------------------------------------------- */
+
+/* Put the next indices into a free slot. false: the epoch has no more. */
+static bool ask(struct ddp_loader *l)
+{
+    struct slot *s = slot_of(l, l->n_asked);
+    const int64_t *index;
+    const size_t n = ddp_sampler_next(l->sampler, l->opts.batch, &index);
+    if (n == 0)
+        return false;
+    memcpy(s->index, index, n * sizeof *index);
+    s->batch.n = n;
+    s->epoch = ddp_sampler_epoch(l->sampler);
+    s->consumed = ddp_sampler_consumed(l->sampler);
+    s->after = sampler_place(l->sampler);
+    pthread_mutex_lock(&l->lock);
+    l->n_asked++;
+    pthread_cond_broadcast(&l->moved);
+    pthread_mutex_unlock(&l->lock);
+    return true;
+}
+
+static int fail(struct ddp_loader *l, int code)
+{
+    l->code = code;
+    return rt_return(l->code, &l->err);
+}
+
+/* The batch that is lent, if one is, goes back: before its slot is asked for again. */
+static int take_back(struct ddp_loader *l)
+{
+    const bool was_lent = l->is_lent;
+    l->is_lent = false;
+    if (!was_lent || !loader_feed_is_open(&l->feed))
+        return 0;
+    return loader_feed_give(&l->feed, place_of(l, slot_of(l, l->n_taken - 1)), &l->err);
+}
+
+/* The slot's batch was read: hand it to the stream, where there is one. */
+static int lend(struct ddp_loader *l, const struct slot *s)
+{
+    if (s->code != 0)
+        l->err = s->err;
+    if (s->code != 0 || !loader_feed_is_open(&l->feed))
+        return s->code;
+    return loader_feed_take(&l->feed, place_of(l, s), &l->err);
+}
+
+int ddp_loader_next(struct ddp_loader *l, struct ddp_batch *ret_batch)
+{
+    if (l == NULL || ret_batch == NULL)
+        return rt_fail(DDP_EINVAL, "ddp_loader_next: loader and ret_batch are needed");
+    if (process_is_forked())
+        return rt_fail(DDP_EINVAL,
+                       "ddp_loader_next: this process was forked from the one that joined");
+    if (l->code != 0)
+        return rt_return(l->code, &l->err);
+    int code = take_back(l);
+    if (code != 0)
+        return fail(l, code);
+    /* n_asked is written by this thread alone */
+    while (l->n_asked - l->n_taken < l->n_slots - 1)
+        if (!ask(l))
+            break;
+    if (l->n_asked == l->n_taken) {
+        *ret_batch = (struct ddp_batch){0};
+        return DDP_OK;
+    }
+    const struct slot *s = slot_of(l, l->n_taken);
+    code = wait_for(l, l->n_taken + 1);
+    if (code == 0)
+        code = lend(l, s);
+    if (code != 0)
+        return fail(l, code);
+    l->n_taken++;
+    l->is_lent = true;
+    sampler_use(l->sampler, &s->after);
+    l->epoch = s->epoch;
+    l->consumed = s->consumed;
+    *ret_batch = s->batch;
+    return DDP_OK;
+}
+
+void ddp_loader_reset(struct ddp_loader *l)
+{
+    if (process_is_forked()) /* what reads is not here */
+        return;
+    int code = take_back(l);
+    if (code == 0)
+        code = wait_for(l, l->n_asked);
+    l->n_taken = l->n_asked;
+    sampler_use_all(l->sampler);
+    l->code = code; /* files are read anew; of a GPU that has failed the next call tells */
+    l->epoch = ddp_sampler_epoch(l->sampler);
+    l->consumed = ddp_sampler_consumed(l->sampler);
+}
+
+int64_t ddp_loader_consumed(const struct ddp_loader *l)
+{
+    /* of an epoch that was just begun nothing was read ahead yet */
+    return l->epoch == ddp_sampler_epoch(l->sampler) ? l->consumed
+                                                     : ddp_sampler_consumed(l->sampler);
+}

@@ -1,0 +1,345 @@
+/* sampler.c - torch's DistributedSampler, in batches.
+ *
+ * All memory is taken when the sampler is made, so that going on to the next epoch or batch cannot
+ * fail. For the batches, and for a permutation of this rank's own, that is address space; pages of
+ * it are used as far as they are written. */
+#include "common/error.h"
+#include "common/hash.h"
+#include "common/scope.h"
+#include "node_shared.h"
+#include "randperm.h"
+#include "sampler_state.h"
+#include "shared_perm.h"
+#include "worker-runtime/core/agree.h"
+
+#include <ddp/collective.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* How long to wait for a rank that is drawing, only to say that this one is done: if it takes
+ * longer, some pages stay until the last rank has gone. */
+enum { GIVE_BACK_MS = 1000 };
+
+/* Room for count elements: mapped without a reservation, since most of it may never be touched.
+ * NULL for none. */
+static int map_room(int64_t count, size_t size, void **ret)
+{
+    *ret = NULL;
+    if (count == 0)
+        return 0;
+    void *map = mmap(NULL, (size_t)count * size, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED)
+        return -errno;
+    *ret = map;
+    return 0;
+}
+
+static bool is_shuffled(const struct ddp_sampler *s)
+{
+    return s->shuffle && s->plan.n > 0;
+}
+
+static struct shared_perm_shape shape_of(const struct ddp_sampler *s)
+{
+    return (struct shared_perm_shape){.n = (uint32_t)s->plan.n,
+                                      .n_local = s->group->local_world_size};
+}
+
+struct recovery_place sampler_place(const struct ddp_sampler *s)
+{
+    return (struct recovery_place){.epoch = s->epoch,
+                                   .base = s->plan.base,
+                                   .taken = s->taken,
+                                   .world_size = s->plan.world_size};
+}
+
+static void mark(struct ddp_sampler *s)
+{
+    const struct recovery_place here = s->is_read_ahead ? s->used : sampler_place(s);
+    recovery_mark(s->group, s->number, s->returns ? &s->place : &here);
+}
+
+void sampler_read_ahead(struct ddp_sampler *s)
+{
+    s->used = sampler_place(s);
+    s->is_read_ahead = true;
+}
+
+void sampler_end_read_ahead(struct ddp_sampler *s)
+{
+    mark(s);
+    s->is_read_ahead = false;
+}
+
+void sampler_use(struct ddp_sampler *s, const struct recovery_place *after)
+{
+    mark(s);
+    s->used = *after;
+}
+
+void sampler_use_all(struct ddp_sampler *s)
+{
+    s->used = sampler_place(s);
+}
+
+/* The group ends, and with it the generation. */
+static void destroy_child(struct group_child *child)
+{
+    struct ddp_sampler *s = (struct ddp_sampler *)child;
+    mark(s);
+    ddp_sampler_destroy(s);
+}
+
+/* What a rank can do for itself. */
+static int make(struct ddp_group *g, const struct ddp_sampler_opts *opts,
+                struct ddp_sampler **ret_sampler, struct co_error *err)
+{
+    if (opts->n < 0 || opts->n > (int64_t)SAMPLER_MAX_N)
+        return co_fail(err, -EINVAL,
+                       "a sampler takes 0 to %lld samples, not %lld: is ddp_sampler_opts.n set?",
+                       (long long)SAMPLER_MAX_N, (long long)opts->n);
+    struct ddp_sampler *s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return co_fail(err, -ENOMEM, "no memory for a sampler");
+    s->child.destroy = destroy_child;
+    s->group = g;
+    s->plan = (struct sampler_plan){
+        .n = opts->n,
+        .world_size = ddp_world_size(g),
+        .rank = ddp_rank(g),
+        .drop_last = opts->drop_last,
+    };
+    s->shuffle = opts->shuffle;
+    s->seed = opts->seed;
+    s->length = sampler_plan_length(&s->plan);
+    s->epoch = -1; /* and nothing left: before the first epoch there is nothing to take */
+    s->digest = CO_HASH_START;
+    if (recovery_add_sampler(g, &s->number) < 0 ||
+        map_room(s->length, sizeof *s->index, (void **)&s->index) < 0 ||
+        (is_shuffled(s) && map_room(s->plan.n, sizeof *s->own, (void **)&s->own) < 0)) {
+        ddp_sampler_destroy(s);
+        return co_fail(err, -ENOMEM, "no memory for the order of %lld samples", (long long)opts->n);
+    }
+    *ret_sampler = s;
+    return 0;
+}
+
+/* What the ranks must have in common, as it travels. */
+struct terms {
+    int64_t n, seed, shuffle, drop_last;
+};
+
+static void describe(const struct terms *t, char *text, size_t size)
+{
+    snprintf(text, size, "n %" PRId64 ", seed %" PRId64 "%s%s", t->n, t->seed,
+             t->shuffle != 0 ? ", shuffle" : "", t->drop_last != 0 ? ", drop_last" : "");
+}
+
+/* All ranks find the same first difference, since all look at the same terms. */
+static int compare(struct ddp_group *g, const struct ddp_sampler *s)
+{
+    const struct terms own = {s->plan.n, s->seed, s->shuffle, s->plan.drop_last};
+    const size_t n = (size_t)g->world_size, words = sizeof own / sizeof(int64_t);
+    struct co_error err = {0};
+    co_autofree struct terms *all = calloc(n, sizeof *all);
+    int rc = agree(g, all == NULL ? -ENOMEM : 0, &err);
+    if (rc == 0)
+        rc = ddp_all_gather(g, &own, all, words, DDP_INT64, NULL);
+    for (size_t r = 1; rc == 0 && r < n; r++) {
+        char first[96], other[96];
+        if (memcmp(&all[0], &all[r], sizeof own) == 0)
+            continue;
+        describe(&all[0], first, sizeof first);
+        describe(&all[r], other, sizeof other);
+        rc = rt_fail(DDP_EMISMATCH, "the ranks' samplers differ: rank 0 has %s, rank %zu has %s",
+                     first, r, other);
+    }
+    return rc;
+}
+
+static int share(struct ddp_sampler *s)
+{
+    struct shared_perm_shape shape = shape_of(s);
+    const size_t bytes = is_shuffled(s) ? shared_perm_bytes(&shape) : 0;
+    if (bytes == 0)
+        return 0;
+    return node_shared_create(s->group, bytes, shared_perm_init, &shape, (void **)&s->shared);
+}
+
+/* In a generation after the first: where the others were. */
+static int take_place(struct ddp_sampler *s)
+{
+    int giver;
+    int rc = recovery_find_giver(s->group, &giver);
+    if (rc == 0)
+        rc = recovery_take_place(s->group, giver, s->number, &s->place);
+    s->returns = rc == 0 && s->place.epoch >= 0;
+    return rc;
+}
+
+int ddp_sampler_create(struct ddp_group *g, const struct ddp_sampler_opts *opts,
+                       struct ddp_sampler **ret_sampler)
+{
+    if (g == NULL || opts == NULL || ret_sampler == NULL)
+        return rt_fail(DDP_EINVAL, "ddp_sampler_create: group, opts and ret_sampler are needed");
+    struct co_error err = {0};
+    struct ddp_sampler *s = NULL;
+    int rc = agree(g, make(g, opts, &s, &err), &err);
+    if (rc == 0 && g->backend != NULL && (rc = compare(g, s)) == 0)
+        rc = share(s);
+    if (rc == 0)
+        rc = take_place(s);
+    if (rc != 0) {
+        ddp_sampler_destroy(s);
+        return rc;
+    }
+    group_adopt(g, &s->child);
+    *ret_sampler = s;
+    return 0;
+}
+
+static void unmap(void *at, size_t bytes)
+{
+    if (at != NULL)
+        munmap(at, bytes);
+}
+
+void ddp_sampler_destroy(struct ddp_sampler *s)
+{
+    if (s == NULL)
+        return;
+    group_disown(&s->child);
+    if (s->shared != NULL) {
+        const struct shared_perm_shape shape = shape_of(s);
+        if (s->perm != NULL)
+            shared_perm_give_back(s->shared, s->group->local_rank, GIVE_BACK_MS);
+        munmap(s->shared, shared_perm_bytes(&shape));
+    }
+    unmap(s->own, (size_t)s->plan.n * sizeof *s->own);
+    unmap(s->index, (size_t)s->length * sizeof *s->index);
+    free(s);
+}
+
+/* The order of an epoch: the node's, else this rank's own. */
+static void shuffle(struct ddp_sampler *s, uint64_t seed)
+{
+    if (s->shared != NULL)
+        s->perm = shared_perm_take(s->shared, seed, s->group->local_rank, s->group->timeout_ms);
+    if (s->shared != NULL && s->perm != NULL) {
+        madvise(s->own, (size_t)s->plan.n * sizeof *s->own, MADV_DONTNEED);
+        return;
+    }
+    randperm_fill(s->own, (uint32_t)s->plan.n, seed);
+    s->perm = s->own;
+}
+
+static void start(struct ddp_sampler *s, int64_t epoch, int64_t consumed)
+{
+    /* the sum wraps where torch's would be refused; only its low 32 bits are used */
+    if (is_shuffled(s))
+        shuffle(s, (uint64_t)s->seed + (uint64_t)epoch);
+    s->plan.base = consumed;
+    s->left = sampler_plan_length(&s->plan);
+    s->epoch = epoch;
+    s->taken = 0;
+    s->digest = CO_HASH_START;
+}
+
+/* Take `count` samples more; returns where they are. */
+static const int64_t *take(struct ddp_sampler *s, int64_t count)
+{
+    sampler_plan_fill(&s->plan, s->perm, s->taken, count, s->index);
+    for (int64_t k = 0; k < count; k++)
+        s->digest = co_hash_word(s->digest, (uint64_t)s->index[k]);
+    s->taken += count;
+    return s->index;
+}
+
+/* Exactly where the ranks were, if they are as many; else behind all that they took. */
+static void return_to(struct ddp_sampler *s, const struct recovery_place *p)
+{
+    const int64_t end = p->base + p->taken * p->world_size;
+    if (p->world_size != s->plan.world_size) {
+        start(s, p->epoch, end < s->plan.n ? end : s->plan.n);
+        return;
+    }
+    start(s, p->epoch, p->base);
+    take(s, p->taken);
+}
+
+void ddp_sampler_set_epoch(struct ddp_sampler *s, int64_t epoch)
+{
+    const bool returns = s->returns && epoch == s->place.epoch;
+    s->returns = false;
+    s->is_resumed = false;
+    if (returns)
+        return_to(s, &s->place);
+    else
+        start(s, epoch, 0);
+    sampler_use_all(s);
+}
+
+int ddp_sampler_resume(struct ddp_sampler *s, int64_t epoch, int64_t consumed)
+{
+    if (consumed < 0 || consumed > s->plan.n)
+        return rt_fail(DDP_EINVAL,
+                       "a data set of %lld samples cannot be resumed behind %lld of them",
+                       (long long)s->plan.n, (long long)consumed);
+    s->returns = false;
+    s->is_resumed = true;
+    start(s, epoch, consumed);
+    sampler_use_all(s);
+    return DDP_OK;
+}
+
+bool ddp_sampler_next_epoch(struct ddp_sampler *s, int64_t n_epochs)
+{
+    if (s->is_resumed && s->epoch < n_epochs) { /* a loop over epochs is entered in its middle */
+        s->is_resumed = false;
+        return true;
+    }
+    if (s->epoch == INT64_MAX)
+        return false;
+    const int64_t next = s->returns ? s->place.epoch : s->epoch + 1;
+    if (next >= n_epochs)
+        return false;
+    ddp_sampler_set_epoch(s, next);
+    return true;
+}
+
+size_t ddp_sampler_next(struct ddp_sampler *s, size_t batch, const int64_t **ret_index)
+{
+    int64_t left = s->left - s->taken;
+    int64_t count = batch < (size_t)left ? (int64_t)batch : left;
+    s->is_resumed = false;
+    if (count > 0 && !s->is_read_ahead)
+        mark(s);
+    *ret_index = take(s, count);
+    return (size_t)count;
+}
+
+int64_t ddp_sampler_epoch(const struct ddp_sampler *s)
+{
+    return s->epoch;
+}
+
+int64_t ddp_sampler_length(const struct ddp_sampler *s)
+{
+    return s->length;
+}
+
+int64_t ddp_sampler_consumed(const struct ddp_sampler *s)
+{
+    const int64_t end = s->plan.base + s->taken * s->plan.world_size;
+    return end < s->plan.n ? end : s->plan.n;
+}
+
+void ddp_shard_range(const struct ddp_group *g, int64_t n, int64_t *ret_first, int64_t *ret_end)
+{
+    const int64_t each = n / g->world_size, longer = n % g->world_size, rank = g->rank;
+    *ret_first = rank * each + (rank < longer ? rank : longer);
+    *ret_end = *ret_first + each + (rank < longer ? 1 : 0);
+}

@@ -1,0 +1,110 @@
+/* device.h - the device side of a group: a communicator of the ranks' GPUs beside the group's own
+ * back end, made when the first call with a stream comes (device_plugin.h has what moves data).
+ *
+ * What the ranks must agree on to make it goes over the back end of the CPUs, which ends when a
+ * peer dies; so does every word about a broken job. Functions return public statuses. */
+#ifndef DDP_WORKER_RUNTIME_DEVICE_H
+#define DDP_WORKER_RUNTIME_DEVICE_H
+
+#include "worker-runtime/arithmetic/device_layer.h"
+#include "worker-runtime/core/backend.h"
+#include "worker-runtime/core/group.h"
+
+/* A collective whose arguments were checked. */
+int device_run(struct ddp_group *g, const struct collective *what);
+/* Likewise a message. returns also DDP_EINVAL: the group has no communicator yet */
+int device_message(const char *name, struct ddp_group *g, const struct message *m, void *stream);
+
+/* `sub` of g was split off: so is its communicator, where g has one.
+ *
+ * sub   NULL: this rank is in none */
+int device_split(struct ddp_group *g, int color, int key, struct ddp_group *sub);
+
+/* The process's; loading it again is a look. returns 0; DDP_EUNSUPPORTED */
+struct device;
+struct device_plugin;
+int device_get(const struct ddp_group *g, const struct device_plugin **ret_plugin,
+               struct device **ret);
+
+/* --- gradients on a GPU (model_device.c) --- */
+
+/* Make the group's communicator, if it has none. Collective. */
+int device_open(struct ddp_group *g);
+
+/* Of this rank alone. returns 0; DDP_EINVAL; DDP_EUNSUPPORTED there is no GPU */
+int device_check_memory(const struct ddp_group *g, const void *p, const char *which);
+/* Zeroed in the order of the stream.
+ *
+ * for_nccl   such as device_enlist() takes, if there is some
+ * returns    also DDP_ENOMEM */
+int device_alloc(const struct ddp_group *g, size_t bytes, bool for_nccl, void *stream, void **ret);
+/* Behind all that may touch it: of a broken job that is ended first. NULL is fine. */
+void device_free(struct ddp_group *g, void *at, void *stream);
+int device_clear(const struct ddp_group *g, void *at, size_t bytes, void *stream);
+/* Zeroed memory of the host for device_take_words(). returns also DDP_ENOMEM */
+int device_alloc_host(const struct ddp_group *g, size_t bytes, void **ret);
+void device_free_host(const struct ddp_group *g, void *at); /* behind device_free(). NULL is fine */
+
+/* --- device_kernels.c --- */
+
+/* What device_norm() and device_clip() need, and averages that do more than NCCL's. Waits for what
+ * is on the stream.
+ * returns   also DDP_EUNSUPPORTED: no such GPU; as ddp_stream_wait() */
+int device_load_kernels(struct ddp_group *g, void *stream);
+/* As the plug-in's. */
+struct device_clip;
+int device_clip(const struct ddp_group *g, const struct device_clip *c);
+int device_norm(const struct ddp_group *g, enum device_norm step, const struct device_layer *layer,
+                void *stream);
+
+/* --- device.c again: waits --- */
+
+/* Wait for what is on the stream, as ddp_stream_wait() does, and also without a communicator.
+ * returns as it */
+int device_wait(struct ddp_group *g, void *stream);
+
+/* Wait for what is on the stream and for averages; where the job is broken end what waits there for
+ * a peer that died, and wait until it has ended. Behind it CUDA's own waits end, too.
+ *
+ * returns   false: something on the stream has not ended in its time */
+bool device_end_waits(struct ddp_group *g, void *stream);
+
+/* Whether what is on the stream may be waited for by other means: nothing is there that waits for a
+ * peer which died, and was not ended here.
+ *
+ * is_late   nor is there anything else: a wait of its own ends now, and breaks the job
+ * returns   0; -errno, as the plug-in's wait() */
+int device_look(struct ddp_group *g, void *stream, bool is_late, struct co_error *err);
+
+/* --- device_average.c: of a group that has a communicator, as the plug-in's --- */
+
+struct device_average;
+int device_average(struct ddp_group *g, const struct device_average *a);
+/* returns also DDP_EUNSUPPORTED, and nothing is broken */
+int device_enlist(struct ddp_group *g, const void *at);
+void device_delist(struct ddp_group *g, const void *at);
+int device_take_words(struct ddp_group *g, uint32_t *words, uint32_t *ret_words, size_t n);
+int device_wait_averages(struct ddp_group *g);
+
+/* Whether the stream captures a graph now. returns 0; DDP_EINVAL it did, and CUDA has given up */
+int device_is_capturing(const struct ddp_group *g, void *stream, bool *ret);
+/* As the plug-in's. return also DDP_EINVAL: CUDA has given the capture up; nothing is broken */
+int device_fork_averages(struct ddp_group *g, void *stream);
+int device_join_averages(struct ddp_group *g, void *stream);
+/* Break the job: what the ranks put on their devices differs. Who waits for it hears so. */
+void device_tell_mismatch(struct ddp_group *g, const char *text);
+
+/* Copy memory of the device to the host, behind all averages, and wait for it: none may wait for a
+ * peer any more. */
+int device_copy_out(struct ddp_group *g, void *to, const void *from, size_t bytes);
+
+/* Where DDP_BACKEND=nccl wants that: make the world's communicator now. Collective. */
+int device_begin(struct ddp_group *world);
+
+/* Give a group's back, if it has one. Before its back end goes. */
+void device_close(struct ddp_group *g);
+
+/* Whether this process may go on with another generation. returns DDP_OK; DDP_ERESPAWN */
+int device_check(void);
+
+#endif

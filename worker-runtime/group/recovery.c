@@ -1,0 +1,246 @@
+#include "recovery.h"
+
+#include "common/error.h"
+#include "common/hash.h"
+#include "recovery_shards.h"
+#include "segments/control.h"
+#include "worker-runtime/core/group.h"
+
+#include <ddp/collective.h>
+#include <ddp/elastic.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct recovery_memory {      /* of ddp_state_add() */
+    struct group_child child; /* first: of the world */
+    struct recovery_memory *next;
+    char *name; /* owned */
+    void *data; /* borrowed */
+    size_t bytes;
+};
+
+void recovery_init(struct recovery *r)
+{
+    *r = (struct recovery){0};
+    r->memory_end = &r->memory;
+    recovery_shards_begin(r);
+}
+
+void recovery_fini(struct recovery *r)
+{
+    recovery_shards_fini(r);
+    peer_maps_fini(&r->again.peers);
+    free(r->sampler);
+    recovery_init(r);
+}
+
+static struct recovery *of(const struct ddp_group *g)
+{
+    return g->world->recovery;
+}
+
+bool recovery_is_due(const struct ddp_group *g)
+{
+    return of(g) != NULL && of(g)->most_done > 0;
+}
+
+bool recovery_sends(const struct ddp_group *g)
+{
+    return !recovery_is_due(g) || !of(g)->all_have;
+}
+
+static bool has_state(const struct recovery *r)
+{
+    return r->n_done == r->most_done;
+}
+
+int recovery_begin(struct ddp_group *world)
+{
+    struct recovery *r = of(world);
+    r->most_done = 0;
+    r->all_have = false;
+    r->n_samplers = 0;
+    recovery_shards_begin(r);
+    r->has_memory = false;
+    r->memory = NULL; /* that of the generation before went with its world */
+    r->memory_end = &r->memory;
+    if (!r->again.may_follow || world->generation == 0) /* all ranks have just been started */
+        return 0;
+    uint64_t most[3] = {r->n_done, r->is_torn, ~r->n_done};
+    int rc = ddp_all_reduce(world, most, most, 3, DDP_UINT64, DDP_MAX, NULL);
+    if (rc != 0)
+        return rc;
+    r->most_done = most[0];
+    r->all_have = most[0] == ~most[2] && most[1] == 0;
+    progress_begin(&world->line->progress, r->most_done);
+    if (r->most_done == 0 && r->is_torn)
+        return rt_fail(DDP_EPEER, "the ranks that had the state of the training died before this "
+                                  "one had it: it has to be started again");
+    return 0;
+}
+
+int recovery_find_giver(struct ddp_group *g, int *ret_rank)
+{
+    struct recovery *r = of(g);
+    *ret_rank = 0;
+    if (!recovery_is_due(g) || r->all_have)
+        return 0;
+    int32_t first = has_state(r) ? ddp_rank(g) : INT32_MAX;
+    if (!has_state(r)) { /* what comes overwrites what is here */
+        r->n_done = 0;
+        r->is_torn = true;
+    }
+    int rc = ddp_all_reduce(g, &first, &first, 1, DDP_INT32, DDP_MIN, NULL);
+    if (rc == 0 && first == INT32_MAX)
+        rc = rt_fail(DDP_EUNSUPPORTED,
+                     "of the %d ranks of this group none has the state of step "
+                     "%llu: it died with those that had it",
+                     ddp_world_size(g), (unsigned long long)r->most_done);
+    if (rc == 0)
+        *ret_rank = first;
+    return rc;
+}
+
+void recovery_count_step(struct ddp_group *world)
+{
+    struct recovery *r = of(world);
+    if (r == NULL)
+        return;
+    if (r->n_done < r->most_done) /* what it was given is its own now */
+        r->n_done = r->most_done;
+    r->n_done++;
+    r->is_torn = false;
+}
+
+uint64_t ddp_completed_steps(const struct ddp_group *g)
+{
+    const struct recovery *r = of(g);
+    if (r == NULL)
+        return 0;
+    return r->n_done > r->most_done ? r->n_done : r->most_done;
+}
+
+/* --- registered memory ------------------------------------------------------------------------ */
+
+static void destroy_memory(struct group_child *child)
+{
+    struct recovery_memory *m = (struct recovery_memory *)child;
+    free(m->name);
+    free(m);
+}
+
+int ddp_state_add(struct ddp_group *g, const char *name, void *data, size_t bytes)
+{
+    if (g == NULL || name == NULL || name[0] == '\0' || (data == NULL && bytes > 0))
+        return rt_fail(DDP_EINVAL, "ddp_state_add: group, name and data are needed");
+    struct recovery *r = of(g);
+    if (r == NULL || !r->again.may_follow)
+        return DDP_OK; /* nobody will ever ask for it */
+    if (r->has_memory)
+        return rt_fail(DDP_EINVAL,
+                       "ddp_state_add: '%s' comes too late: add it before the first model is made",
+                       name);
+    struct recovery_memory *m = calloc(1, sizeof *m);
+    if (m == NULL || (m->name = strdup(name)) == NULL) {
+        free(m);
+        return rt_fail(DDP_ENOMEM, "ddp_state_add: no memory for '%s'", name);
+    }
+    m->child.destroy = destroy_memory;
+    m->data = data;
+    m->bytes = bytes;
+    *r->memory_end = m;
+    r->memory_end = &m->next;
+    group_adopt(g->world, &m->child);
+    return DDP_OK;
+}
+
+/* A digest of names and sizes, in their order. */
+static uint64_t digest_of(const struct recovery *r)
+{
+    uint64_t hash = CO_HASH_START;
+    for (const struct recovery_memory *m = r->memory; m != NULL; m = m->next) {
+        hash = co_hash_bytes(hash, m->name, strlen(m->name));
+        hash = co_hash_word(hash, m->bytes);
+    }
+    return hash;
+}
+
+static int compare_memory(struct ddp_group *g)
+{
+    const uint64_t own = digest_of(of(g));
+    uint64_t both[2] = {own, ~own}; /* the largest, and the complement of the smallest */
+    int rc = ddp_all_reduce(g, both, both, 2, DDP_UINT64, DDP_MAX, NULL);
+    if (rc == 0 && both[0] != ~both[1])
+        rc = rt_fail(DDP_EMISMATCH, "the ranks have not made the same calls of ddp_state_add(): "
+                                    "names, sizes or their order differ");
+    return rc;
+}
+
+int recovery_take_memory(struct ddp_group *g, int giver)
+{
+    struct recovery *r = of(g);
+    if (r == NULL || r->has_memory)
+        return 0;
+    int rc = r->again.may_follow ? compare_memory(g) : 0;
+    const bool comes = recovery_is_due(g) && recovery_sends(g);
+    for (struct recovery_memory *m = r->memory; rc == 0 && comes && m != NULL; m = m->next) {
+        rc = ddp_broadcast_bytes(g, m->data, m->bytes, giver);
+        if (rc != 0)
+            rc = rt_fail(rc, "'%s' from rank %d: %s", m->name, giver, ddp_last_error());
+    }
+    r->has_memory = rc == 0;
+    return rc;
+}
+
+/* --- samplers --------------------------------------------------------------------------------- */
+
+int recovery_add_sampler(struct ddp_group *g, size_t *ret_number)
+{
+    struct recovery *r = of(g);
+    *ret_number = 0;
+    if (r == NULL)
+        return 0;
+    if (r->n_samplers == r->cap) {
+        const size_t cap = r->cap > 0 ? 2 * r->cap : 4;
+        struct recovery_sampler *more = realloc(r->sampler, cap * sizeof *more);
+        if (more == NULL)
+            return -ENOMEM;
+        memset(more + r->cap, 0, (cap - r->cap) * sizeof *more);
+        r->sampler = more;
+        r->cap = cap;
+    }
+    *ret_number = r->n_samplers++;
+    return 0;
+}
+
+static void set_place(struct recovery *r, size_t number, const struct recovery_place *place)
+{
+    r->sampler[number] =
+        (struct recovery_sampler){.place = *place, .n_done = r->n_done, .is_known = true};
+}
+
+void recovery_mark(struct ddp_group *g, size_t number, const struct recovery_place *place)
+{
+    struct recovery *r = of(g);
+    if (r == NULL)
+        return;
+    const struct recovery_sampler *s = &r->sampler[number];
+    if (!s->is_known || s->n_done != r->n_done)
+        set_place(r, number, place);
+}
+
+int recovery_take_place(struct ddp_group *g, int giver, size_t number, struct recovery_place *ret)
+{
+    struct recovery *r = of(g);
+    *ret = (struct recovery_place){.epoch = -1};
+    if (!recovery_is_due(g))
+        return 0;
+    if (r->sampler[number].is_known)
+        *ret = r->sampler[number].place;
+    int rc = ddp_broadcast_bytes(g, ret, sizeof *ret, giver);
+    if (rc == 0)
+        set_place(r, number, ret);
+    return rc;
+}

@@ -1,0 +1,96 @@
+/* recovery.h - what a process keeps from one generation of its job to the next (docs/recovery.md),
+ * and how the ranks of the next one come to the same state.
+ *
+ * A rank has completed so many steps; the most that any rank of a generation has is the state that
+ * counts. Ranks that have it give it to the others: when they make a model, a sampler, or register
+ * memory. Nobody waits for anybody here but inside of collectives.
+ *
+ * It belongs to ddp_run(). A program that calls ddp_init() has none: all functions take the world's
+ * NULL for "nothing to keep". */
+#ifndef DDP_WORKER_RUNTIME_RECOVERY_H
+#define DDP_WORKER_RUNTIME_RECOVERY_H
+
+#include "worker-runtime/join/node_join.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ddp_group;
+struct recovery_memory;
+struct recovery_shards;
+
+struct recovery_place {  /* where a sampler stands, between two batches */
+    int64_t epoch;       /* -1: before the first */
+    int64_t base, taken; /* of struct sampler_plan, and of this rank behind that */
+    int64_t world_size;
+};
+
+struct recovery_sampler {
+    struct recovery_place place; /* after n_done steps */
+    uint64_t n_done;
+    bool is_known;
+};
+
+struct recovery {
+    struct node_again again;
+    bool is_inside;  /* this process has entered the job */
+    uint64_t n_done; /* steps that this rank has completed, those that it was given included */
+    bool is_torn;    /* its state is partly its own, partly another's: good for nothing until it
+                        has completed a step with what it was given */
+    /* of this generation: */
+    uint64_t most_done; /* by any rank; 0: there is nothing to give */
+    bool all_have;      /* it, already: the same bits on all ranks */
+    bool has_memory;    /* registered memory has been taken, or there was nothing to take */
+    size_t n_samplers;  /* made so far */
+    struct recovery_memory *memory, **memory_end; /* registered, in order */
+    struct recovery_shards **next_shards;         /* of the next sharded state that is made */
+    /* of all: */
+    struct recovery_shards *shards;   /* owned; a list in the order in which they are made */
+    struct recovery_sampler *sampler; /* owned; by the order in which samplers are made */
+    size_t cap;
+};
+
+void recovery_init(struct recovery *r);
+void recovery_fini(struct recovery *r);
+
+/* A generation begins: compare steps. Collective.
+ * returns   0; DDP_EPEER all ranks that had a state are gone, and this one's is torn: it has to be
+ *           started again; else as ddp_all_reduce() */
+int recovery_begin(struct ddp_group *world);
+
+/* Whether ranks may have to take the state of others in this generation: the same on all. */
+bool recovery_is_due(const struct ddp_group *g);
+
+/* Whether some rank lacks the state, so that what all share has to be sent: the same on all. Where
+ * nothing is due, too: at the start rank 0 gives what it has. */
+bool recovery_sends(const struct ddp_group *g);
+
+/* A rank of g whose state counts. Collective over g, where it is due and not all have it; else
+ * rank 0 without a call.
+ *
+ * returns   0; DDP_EUNSUPPORTED no rank of g has it; else as ddp_all_reduce() */
+int recovery_find_giver(struct ddp_group *g, int *ret_rank);
+
+/* Take registered memory from rank `giver` of g, the first time in a generation. Collective over g.
+ *
+ * returns   0; DDP_EMISMATCH the ranks have registered something else; else as ddp_broadcast() */
+int recovery_take_memory(struct ddp_group *g, int giver);
+
+/* This rank has completed a step of the world. */
+void recovery_count_step(struct ddp_group *world);
+
+/* Make room for one more sampler. returns 0, -ENOMEM */
+int recovery_add_sampler(struct ddp_group *g, size_t *ret_number);
+
+/* A sampler is about to go on from here; what comes behind a completed step is where it returns
+ * to. */
+void recovery_mark(struct ddp_group *g, size_t number, const struct recovery_place *place);
+
+/* Where sampler `number` of rank `giver` of g has to go on. Collective over g, where it is due.
+ *
+ * ret       .epoch -1: at the start
+ * returns   0, else as ddp_broadcast() */
+int recovery_take_place(struct ddp_group *g, int giver, size_t number, struct recovery_place *ret);
+
+#endif

@@ -1,0 +1,116 @@
+/* scale.c - a node waits to join: hearing of it, and saying that the state is saved. The other end
+ * is launcher/generation/scale.c. */
+#include "scale.h"
+#include "common/error.h"
+#include "common/parse.h"
+#include "worker-runtime/core/group.h"
+#include "worker-runtime/core/process.h"
+
+#include <ddp/collective.h>
+#include <ddp/elastic.h>
+#include <ddp/env.h>
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+/* The descriptor is asked for when it is needed, as the store is: most programs never do.
+ *
+ * ret_fd    -1: no node can join */
+static int read_fd(int *ret_fd, struct co_error *err)
+{
+    int64_t fd = -1;
+    const char *text = getenv(DDP_ENV_SCALE_FD);
+    if (text != NULL && text[0] != '\0' &&
+        co_parse_int(DDP_ENV_SCALE_FD, text, 0, INT_MAX, &fd, err) != 0) {
+        co_fail_in(err, "the environment");
+        return -ENOEXEC;
+    }
+    *ret_fd = (int)fd;
+    return 0;
+}
+
+static int find_fd(const struct ddp_group *g, int *ret_fd, struct co_error *err)
+{
+    if (g == NULL)
+        return co_fail(err, -EINVAL, "the group is NULL");
+    if (process_is_forked())
+        return co_fail(err, -EINVAL, "this process was forked from the one that joined");
+    return read_fd(ret_fd, err);
+}
+
+static int end(const char *name, int code, struct co_error *err)
+{
+    if (code == 0)
+        return DDP_OK;
+    co_fail_in(err, "%s", name);
+    return rt_return(code, err);
+}
+
+int scale_find(const struct ddp_group *g)
+{
+    int fd = -1;
+    return g->world == g && find_fd(g, &fd, NULL) == 0 ? fd : -1;
+}
+
+bool scale_is_asked(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    return poll(&p, 1, 0) == 1 && (p.revents & POLLIN) != 0;
+}
+
+void scale_forget(void)
+{
+    char question[64];
+    int fd = -1;
+    if (read_fd(&fd, NULL) == 0 && fd >= 0)
+        while (recv(fd, question, sizeof question, MSG_DONTWAIT) > 0)
+            ;
+}
+
+int ddp_scale_pending(struct ddp_group *g, int *ret_pending)
+{
+    struct co_error err = {0};
+    int fd = -1;
+    int code = find_fd(g, &fd, &err);
+    if (code == 0 && ret_pending == NULL)
+        code = co_fail(&err, -EINVAL, "there is no place for the answer");
+    if (code != 0)
+        return end("ddp_scale_pending", code, &err);
+    if (fd >= 0 && g->knows_pending) { /* once: the next answer is asked for, or a step brings it */
+        g->knows_pending = false;
+        *ret_pending = g->pending;
+        return DDP_OK;
+    }
+    int32_t mine = fd >= 0 && scale_is_asked(fd);
+    int32_t any = mine;
+    int rc = fd >= 0 ? ddp_all_reduce(g, &mine, &any, 1, DDP_INT32, DDP_MAX, NULL) : 0;
+    if (rc == 0)
+        *ret_pending = any;
+    return rc;
+}
+
+/* The question goes first, so that it is not asked again. A queue that is full holds an answer that
+ * is not read yet. */
+int ddp_scale_ready(struct ddp_group *g)
+{
+    struct co_error err = {0};
+    char question[64];
+    int fd = -1;
+    int code = find_fd(g, &fd, &err);
+    if (code != 0 || fd < 0)
+        return end("ddp_scale_ready", code, &err);
+    g->pending = false;
+    ssize_t n = recv(fd, question, sizeof question, MSG_DONTWAIT);
+    if (n >= 0 || errno == EAGAIN || errno == EINTR)
+        n = send(fd, "\n", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n < 0 && errno != EAGAIN)
+        code = co_fail(&err, -EIO,
+                       "cannot tell ddprun by descriptor %d (%s) that the state is saved: %s", fd,
+                       DDP_ENV_SCALE_FD, strerror(errno));
+    return end("ddp_scale_ready", code, &err);
+}

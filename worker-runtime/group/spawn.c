@@ -1,0 +1,297 @@
+/* spawn.c - ddp_spawn(): ranks as forked processes.
+ *
+ * A child tells how it ended in memory that is shared with its parent, with a number that says who
+ * was first, before it leaves its group: what others fail of then comes later. The parent watches a
+ * descriptor of each process, so that it hears of any of them at once. */
+#include "common/clock.h"
+#include "common/error.h"
+#include "first_failure.h"
+#include "worker-runtime/core/group.h"
+
+#include <ddp/env.h>
+#include <ddp/spawn.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MOST_RANKS = 1024, GRACE_MS = 5000 };
+
+struct told { /* by a child */
+    uint32_t order;
+    int status;
+    char text[CO_ERROR_TEXT_BYTES];
+};
+
+struct board { /* shared */
+    _Atomic uint32_t n_told;
+    struct told of[MOST_RANKS];
+};
+
+struct child {
+    pid_t pid;                  /* 0: it is reaped */
+    int fd;                     /* readable when it has ended; -1: none */
+    int status;                 /* of waitpid() */
+    bool is_stopped, is_killed; /* by us: SIGTERM, SIGKILL was sent */
+};
+
+struct spawn {
+    int (*fn)(struct ddp_group *world, void *arg);
+    void *arg;
+    int n;
+    struct board *board; /* mapped */
+    struct child *child; /* owned; n */
+    struct pollfd *poll; /* owned; n */
+    char job[64];
+    bool is_stopping;
+};
+
+/* --- in the child ----------------------------------------------------------------------------- */
+
+static void set_number(const char *name, int number)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", number);
+    setenv(name, text, 1);
+}
+
+/* A job of its own, whatever the environment says of the parent's. */
+static void set_environment(const struct spawn *s, int rank)
+{
+    static const char *const of_the_parent[] = {DDP_ENV_NODE_FD,      DDP_ENV_SCALE_FD,
+                                                DDP_ENV_SCALE_SIGNAL, DDP_ENV_NODE_RANK,
+                                                DDP_ENV_MASTER_ADDR,  DDP_ENV_MASTER_PORT};
+    for (size_t i = 0; i < sizeof of_the_parent / sizeof *of_the_parent; i++)
+        unsetenv(of_the_parent[i]);
+    set_number(DDP_ENV_RANK, rank);
+    set_number(DDP_ENV_LOCAL_RANK, rank);
+    set_number(DDP_ENV_WORLD_SIZE, s->n);
+    set_number(DDP_ENV_LOCAL_WORLD_SIZE, s->n);
+    set_number(DDP_ENV_GROUP_RANK, 0);
+    set_number(DDP_ENV_GROUP_WORLD_SIZE, 1);
+    setenv(DDP_ENV_JOB, s->job, 1);
+}
+
+static int run_rank(const struct spawn *s, int rank)
+{
+    struct ddp_group *world = NULL;
+    struct told *told = &s->board->of[rank];
+    set_environment(s, rank);
+    int rc = ddp_init(NULL, &world);
+    if (rc == 0)
+        rc = s->fn(world, s->arg);
+    if (rc > 0)
+        rc = rt_fail(DDP_EINVAL,
+                     "ddp_spawn: the function returned %d: 0 or a negative status is expected", rc);
+    told->status = rc;
+    snprintf(told->text, sizeof told->text, "%s", rc != 0 ? ddp_last_error() : "");
+    told->order = atomic_fetch_add(&s->board->n_told, 1) + 1;
+    ddp_finalize(world);
+    return rc != 0;
+}
+
+static void be_child(const struct spawn *s, int rank, pid_t parent)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    int status = run_rank(s, rank);
+    if (fflush(NULL) != 0)
+        status = 1;
+    _exit(status);
+}
+
+/* --- starting, stopping, reaping -------------------------------------------------------------- */
+
+static int start_one(struct spawn *s, int rank)
+{
+    struct child *c = &s->child[rank];
+    const pid_t parent = getpid();
+    fflush(NULL);
+    c->pid = fork();
+    if (c->pid == 0)
+        be_child(s, rank, parent);
+    if (c->pid < 0) {
+        c->pid = 0;
+        return rt_fail(DDP_ESYSTEM, "ddp_spawn: rank %d of %d: fork: %s", rank, s->n,
+                       strerror(errno));
+    }
+    c->fd = (int)syscall(SYS_pidfd_open, c->pid, 0);
+    if (c->fd < 0)
+        return rt_fail(DDP_ESYSTEM, "ddp_spawn: rank %d of %d: pidfd_open: %s", rank, s->n,
+                       strerror(errno));
+    return 0;
+}
+
+static void stop_all(struct spawn *s, int signal_number)
+{
+    s->is_stopping = true;
+    for (int r = 0; r < s->n; r++)
+        if (s->child[r].pid > 0) {
+            s->child[r].is_stopped |= signal_number == SIGTERM;
+            s->child[r].is_killed |= signal_number == SIGKILL;
+            kill(s->child[r].pid, signal_number);
+        }
+}
+
+static void reap(struct child *c)
+{
+    pid_t got;
+    while ((got = waitpid(c->pid, &c->status, 0)) < 0 && errno == EINTR)
+        ;
+    if (got < 0) /* the program ignores SIGCHLD, so that nobody knows: what it told counts */
+        c->status = 0;
+    c->pid = 0;
+    if (c->fd >= 0)
+        close(c->fd);
+    c->fd = -1;
+}
+
+static bool has_failed(const struct spawn *s, int rank)
+{
+    const struct child *c = &s->child[rank];
+    return c->status != 0 || s->board->of[rank].order == 0 || s->board->of[rank].status != 0;
+}
+
+/* Wait for one or more to end, and reap them. returns whether the time is over before */
+static bool is_late(struct spawn *s, uint64_t deadline_ms)
+{
+    for (int r = 0; r < s->n; r++)
+        s->poll[r] = (struct pollfd){.fd = s->child[r].fd, .events = POLLIN};
+    const int left_ms = s->is_stopping ? (int)co_left_ms(deadline_ms) : -1;
+    const int n_ready = poll(s->poll, (nfds_t)s->n, left_ms);
+    for (int r = 0; n_ready > 0 && r < s->n; r++)
+        if (s->poll[r].revents != 0)
+            reap(&s->child[r]);
+    return n_ready == 0;
+}
+
+static bool any_runs(const struct spawn *s)
+{
+    for (int r = 0; r < s->n; r++)
+        if (s->child[r].pid > 0)
+            return true;
+    return false;
+}
+
+static bool any_has_failed(const struct spawn *s)
+{
+    for (int r = 0; r < s->n; r++)
+        if (s->child[r].pid == 0 && has_failed(s, r))
+            return true;
+    return false;
+}
+
+static void wait_for_all(struct spawn *s)
+{
+    uint64_t deadline_ms = co_deadline_ms(GRACE_MS);
+    bool is_killed = false;
+    while (any_runs(s)) {
+        if (is_late(s, deadline_ms) && !is_killed) {
+            stop_all(s, SIGKILL);
+            is_killed = true;
+            deadline_ms = co_deadline_ms(UINT32_MAX / 2);
+        }
+        if (!s->is_stopping && any_has_failed(s)) {
+            deadline_ms = co_deadline_ms(GRACE_MS);
+            stop_all(s, SIGTERM);
+        }
+    }
+}
+
+/* --- why -------------------------------------------------------------------------------------- */
+
+static struct rank_end end_of(const struct spawn *s, int rank)
+{
+    const struct child *c = &s->child[rank];
+    const struct told *told = &s->board->of[rank];
+    struct rank_end e = {.order = told->order, .status = told->status};
+    const int number = WIFSIGNALED(c->status) ? WTERMSIG(c->status) : 0;
+    const bool is_ours =
+        (number == SIGTERM && c->is_stopped) || (number == SIGKILL && c->is_killed);
+    if (number != 0 && !is_ours)
+        e.signal = number;
+    if (e.order == 0 && number == 0) /* exit(0) is no answer either; stopped or not, since it may
+                                        have been about to end when others noticed */
+        e.exit_status = WEXITSTATUS(c->status) != 0 ? WEXITSTATUS(c->status) : 256;
+    return e;
+}
+
+static int tell(const struct spawn *s, int rank, const struct rank_end *e)
+{
+    if (e->signal != 0)
+        return rt_fail(DDP_EPEER, "rank %d of %d was ended by signal %d (%s)", rank, s->n,
+                       e->signal, strsignal(e->signal));
+    if (e->order != 0)
+        return rt_fail(e->status, "rank %d of %d: %s", rank, s->n, s->board->of[rank].text);
+    return rt_fail(DDP_EPEER, "rank %d of %d has called exit(%d) in the middle of its function",
+                   rank, s->n, e->exit_status == 256 ? 0 : e->exit_status);
+}
+
+static int judge(const struct spawn *s)
+{
+    struct rank_end ends[MOST_RANKS];
+    for (int r = 0; r < s->n; r++)
+        ends[r] = end_of(s, r);
+    const int first = first_failure_find(ends, s->n);
+    return first >= 0 ? tell(s, first, &ends[first]) : 0;
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
+static int prepare(struct spawn *s)
+{
+    static atomic_uint count;
+    snprintf(s->job, sizeof s->job, "spawn %d %u", (int)getpid(), atomic_fetch_add(&count, 1));
+    s->child = calloc((size_t)s->n, sizeof *s->child);
+    s->poll = calloc((size_t)s->n, sizeof *s->poll);
+    s->board = mmap(NULL, sizeof *s->board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                    0); /* pages of ranks that do not exist are never written */
+    if (s->child == NULL || s->poll == NULL || s->board == MAP_FAILED)
+        return rt_fail(DDP_ENOMEM, "ddp_spawn: no memory for %d ranks", s->n);
+    for (int r = 0; r < s->n; r++)
+        s->child[r].fd = -1;
+    return 0;
+}
+
+static int run_all(struct spawn *s)
+{
+    int rc = 0;
+    for (int r = 0; rc == 0 && r < s->n; r++)
+        rc = start_one(s, r);
+    if (rc == 0) {
+        wait_for_all(s);
+        return judge(s);
+    }
+    char text[CO_ERROR_TEXT_BYTES];
+    snprintf(text, sizeof text, "%s", ddp_last_error());
+    stop_all(s, SIGKILL);
+    for (int r = 0; r < s->n; r++)
+        if (s->child[r].pid > 0)
+            reap(&s->child[r]);
+    return rt_fail(rc, "%s", text);
+}
+
+int ddp_spawn(int (*fn)(struct ddp_group *world, void *arg), int n, void *arg)
+{
+    if (fn == NULL || n < 1 || n > MOST_RANKS)
+        return rt_fail(DDP_EINVAL, "ddp_spawn: a function, and 1 to %d ranks are needed, not %d",
+                       MOST_RANKS, n);
+    struct spawn s = {.fn = fn, .arg = arg, .n = n, .board = MAP_FAILED};
+    int rc = prepare(&s);
+    if (rc == 0)
+        rc = run_all(&s);
+    free(s.child);
+    free(s.poll);
+    if (s.board != MAP_FAILED)
+        munmap(s.board, sizeof *s.board);
+    return rc;
+}

@@ -1,0 +1,187 @@
+/* store.c - ddp_store_: checked arguments, a prefix, and one connection per group. */
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/parse.h"
+#include "common/scope.h"
+#include "rendezvous/store/client.h"
+#include "worker-runtime/core/group.h"
+#include "worker-runtime/core/process.h"
+#include "worker-runtime/join/pmi_meet.h"
+
+#include <ddp/env.h>
+#include <ddp/store.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEY_MAX_BYTES   4096u
+#define VALUE_MAX_BYTES (8u << 20)
+#define PREFIX          "ddp/"
+
+struct store_link {           /* the connection, as a child of its group */
+    struct group_child child; /* first */
+    struct ddp_group *group;  /* borrowed */
+    struct store_client *client;
+};
+
+struct key {
+    char text[sizeof PREFIX + KEY_MAX_BYTES];
+    size_t length;
+};
+
+static void destroy_link(struct group_child *child)
+{
+    struct store_link *link = (struct store_link *)child;
+    link->group->store = NULL;
+    client_close(link->client);
+    free(link);
+}
+
+/* Where the store is. The environment is read when it is needed, not at joining: most programs
+ * never ask. */
+static int find_store(const struct ddp_group *g, const char **ret_host, uint16_t *ret_port,
+                      struct co_error *err)
+{
+    const char *host = getenv(DDP_ENV_MASTER_ADDR), *port = getenv(DDP_ENV_MASTER_PORT);
+    int64_t number;
+    if (g->world->world_size == 1)
+        return co_fail(err, -ENOTSUP, "a job of one rank has no store");
+    *ret_host = g->world->store_host;
+    *ret_port = g->world->store_port;
+    if (g->world->store_host[0] != '\0')
+        return 0;
+    if (host == NULL || host[0] == '\0' || port == NULL || port[0] == '\0')
+        return co_fail(err, -ENOTSUP,
+                       "the job has no store: %s and %s say where one is, and are not "
+                       "both set",
+                       DDP_ENV_MASTER_ADDR, DDP_ENV_MASTER_PORT);
+    if (co_parse_int(DDP_ENV_MASTER_PORT, port, 1, 65535, &number, err) != 0)
+        return -ENOEXEC;
+    *ret_host = host;
+    *ret_port = (uint16_t)number;
+    return 0;
+}
+
+static int connect_store(const struct ddp_group *g, uint64_t deadline_ms, struct store_client **ret,
+                         struct co_error *err)
+{
+    const char *host = NULL;
+    uint16_t port = 0;
+    if (g->world->store_host[0] == '\0' && pmi_meet_is_over())
+        return pmi_meet_connect(deadline_ms, ret, err);
+    int code = find_store(g, &host, &port, err);
+    return code == 0 ? client_connect(host, port, deadline_ms, ret, err) : code;
+}
+
+static int open_link(struct ddp_group *g, uint64_t deadline_ms, struct co_error *err)
+{
+    if (g->store != NULL)
+        return 0;
+    co_autofree struct store_link *link = calloc(1, sizeof *link);
+    if (link == NULL)
+        return co_fail(err, -ENOMEM, "no memory for a connection to the store");
+    int code = connect_store(g, deadline_ms, &link->client, err);
+    if (code != 0)
+        return code;
+    link->group = g;
+    link->child.destroy = destroy_link;
+    group_adopt(g, &link->child);
+    g->store = co_take(&link);
+    return 0;
+}
+
+static int make_key(const struct ddp_group *g, const char *text, struct key *ret,
+                    struct co_error *err)
+{
+    size_t length = text != NULL ? strnlen(text, KEY_MAX_BYTES + 1) : 0;
+    if (g == NULL)
+        return co_fail(err, -EINVAL, "the group is NULL");
+    if (process_is_forked())
+        return co_fail(err, -EINVAL, "this process was forked from the one that joined");
+    if (length < 1 || length > KEY_MAX_BYTES)
+        return co_fail(err, -EINVAL, "a key has 1 to %u bytes", KEY_MAX_BYTES);
+    ret->length = (size_t)snprintf(ret->text, sizeof ret->text, PREFIX "%s", text);
+    return 0;
+}
+
+/* What all calls begin with. */
+static int begin(struct ddp_group *g, const char *text, uint64_t deadline_ms, struct key *ret,
+                 struct co_error *err)
+{
+    int code = make_key(g, text, ret, err);
+    return code != 0 ? code : open_link(g, deadline_ms, err);
+}
+
+/* What all calls end with. A store that answers nonsense or goes away is a failure of the system
+ * here, not of a peer or of a collective. */
+static int end(const char *name, int code, struct co_error *err)
+{
+    if (code == 0)
+        return DDP_OK;
+    co_fail_in(err, "%s", name);
+    return rt_return(code == -EPROTO || code == -ECONNRESET ? -EIO : code, err);
+}
+
+int ddp_store_set(struct ddp_group *g, const char *key, const void *value, size_t len)
+{
+    struct co_error err = {0};
+    struct key k;
+    uint64_t deadline_ms = co_deadline_ms(g != NULL ? g->timeout_ms : 0);
+    int code = 0;
+    if (len > VALUE_MAX_BYTES || (value == NULL && len > 0))
+        code = co_fail(&err, -EINVAL, "a value has 0 to %u bytes", VALUE_MAX_BYTES);
+    if (code == 0)
+        code = begin(g, key, deadline_ms, &k, &err);
+    if (code == 0)
+        code = client_set(g->store->client, k.text, k.length, value, len, deadline_ms, &err);
+    if (code == 0) /* the protocol's SET is not answered: this is, once the store has the key */
+        code = client_wait(g->store->client, k.text, k.length, deadline_ms, &err);
+    return end("ddp_store_set", code, &err);
+}
+
+int ddp_store_get(struct ddp_group *g, const char *key, void *buf, size_t size, size_t *ret_len,
+                  uint64_t timeout_ms)
+{
+    struct co_error err = {0};
+    struct key k;
+    uint64_t deadline_ms = co_deadline_ms(timeout_ms);
+    co_autofree uint8_t *value = NULL;
+    size_t length = 0;
+    int code = begin(g, key, deadline_ms, &k, &err);
+    if (code == 0)
+        code = client_get(g->store->client, k.text, k.length, deadline_ms, &value, &length, &err);
+    if (code == 0 && (length > size || (buf == NULL && length > 0)))
+        code = co_fail(&err, -EINVAL, "the value has %zu bytes, and there is room for %zu", length,
+                       buf != NULL ? size : 0);
+    if (code == 0 && length > 0)
+        memcpy(buf, value, length);
+    if (code == 0 && ret_len != NULL)
+        *ret_len = length;
+    return end("ddp_store_get", code, &err);
+}
+
+int ddp_store_add(struct ddp_group *g, const char *key, int64_t delta, int64_t *ret_value)
+{
+    struct co_error err = {0};
+    struct key k;
+    uint64_t deadline_ms = co_deadline_ms(g != NULL ? g->timeout_ms : 0);
+    int64_t value = 0;
+    int code = begin(g, key, deadline_ms, &k, &err);
+    if (code == 0)
+        code = client_add(g->store->client, k.text, k.length, delta, deadline_ms, &value, &err);
+    if (code == 0 && ret_value != NULL)
+        *ret_value = value;
+    return end("ddp_store_add", code, &err);
+}
+
+int ddp_store_wait(struct ddp_group *g, const char *key, uint64_t timeout_ms)
+{
+    struct co_error err = {0};
+    struct key k;
+    uint64_t deadline_ms = co_deadline_ms(timeout_ms);
+    int code = begin(g, key, deadline_ms, &k, &err);
+    if (code == 0)
+        code = client_wait(g->store->client, k.text, k.length, deadline_ms, &err);
+    return end("ddp_store_wait", code, &err);
+}

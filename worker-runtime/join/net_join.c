@@ -1,0 +1,575 @@
+#include "net_join.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/parse.h"
+#include "common/scope.h"
+#include "env.h"
+#include "pmi_meet.h"
+#include "rendezvous/store/client.h"
+#include "segments/control.h"
+#include "worker-runtime/core/backend.h"
+#include "worker-runtime/core/process.h"
+
+#include <ddp/env.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum {
+    KEY_BYTES = 256,
+    NAMED = 8,
+    CONNECT_LOOK_MS = 50,        /* between two looks at the abort word, at first */
+    CONNECT_LOOK_MOST_MS = 2000, /* later: each attempt begins anew, and a store may be far away */
+    KEY_LOOK_MS = 1000,          /* the store's end is seen at once, its node's may not be */
+    VERDICT_MS = 2000,           /* who waits longer than rank 0 hears from it who is missing */
+    MOST_RANKS = 1 << 20,
+};
+
+struct hail { /* what local rank 0 tells its node */
+    int32_t code;
+    struct net_address address;
+    char text[CO_ERROR_TEXT_BYTES];
+};
+
+struct report { /* a node's, in the store: this, then a member for each rank */
+    uint32_t magic, world_size, n_local;
+    struct net_address seen_store; /* where this node sees the store */
+};
+
+struct table { /* of the job, in the store: this, then a member for each rank, in rank order */
+    uint32_t magic, world_size;
+    int32_t code;
+    uint8_t cookie[NET_COOKIE_BYTES];
+    char text[240]; /* if code is not 0: why there is no table */
+};
+#define JOIN_MAGIC 0x4a504444u /* "DDPJ" */
+
+struct net_join {
+    const struct env_who *who; /* lent while joining */
+    struct backend *local;     /* likewise; NULL: alone on the node */
+    uint64_t deadline_ms;
+    unsigned number;               /* of this meeting */
+    const struct control *control; /* lent likewise */
+    struct store_client *store;    /* of local rank 0 */
+    struct net_address address;
+    int listener[NET_N_CHANNELS];
+    struct net_member mine;
+    struct net_member *node;   /* n_local: of this node's ranks */
+    struct net_member *member; /* of all, by rank, later by position */
+    struct net_map map;
+    uint32_t *world_rank;
+    uint8_t cookie[NET_COOKIE_BYTES];
+    char where[64];
+};
+
+/* --- among the ranks of this node ------------------------------------------------------------- */
+
+static uint64_t left_ms(const struct net_join *j)
+{
+    const int left = co_left_ms(j->deadline_ms);
+    return (left < 0 ? 1u << 30 : (uint64_t)left) + 2 * VERDICT_MS;
+}
+
+/* From local rank 0 to all. */
+static int hand_down(const struct net_join *j, void *bytes, size_t n, struct co_error *err)
+{
+    const struct collective what = {.kind = CALL_BROADCAST,
+                                    .dtype = DDP_UINT8,
+                                    .in = bytes,
+                                    .out = bytes,
+                                    .count = n,
+                                    .goes_on = true, /* the program made no call yet */
+                                    .timeout_ms = left_ms(j)};
+    return j->local == NULL ? 0 : backend_run(j->local, &what, err);
+}
+
+static int share_members(struct net_join *j, struct co_error *err)
+{
+    const struct collective what = {.kind = CALL_ALL_GATHER,
+                                    .dtype = DDP_UINT8,
+                                    .in = &j->mine,
+                                    .out = j->node,
+                                    .count = sizeof j->mine,
+                                    .goes_on = true,
+                                    .timeout_ms = left_ms(j)};
+    j->node[0] = j->mine;
+    return j->local == NULL ? 0 : backend_run(j->local, &what, err);
+}
+
+/* --- where ------------------------------------------------------------------------------------ */
+
+#define STORE_HINT                                                                                 \
+    "ddprun serves one, and rank 0 does by srun --mpi=pmi2 and mpiexec.hydra; mpirun and plain "   \
+    "srun do not: start ddp-rendezvous on one of the nodes, and give all "                         \
+    "ranks " DDP_ENV_MASTER_ADDR " and " DDP_ENV_MASTER_PORT
+
+/* ret_host   borrowed */
+static int find_store(const struct net_join *j, const char **ret_host, uint16_t *ret_port,
+                      struct co_error *err)
+{
+    const char *host = getenv(DDP_ENV_MASTER_ADDR), *port = getenv(DDP_ENV_MASTER_PORT);
+    int64_t number;
+    *ret_host = j->who->store_host;
+    *ret_port = j->who->store_port;
+    if (j->who->store_host[0] != '\0')
+        return 0;
+    if (host == NULL || host[0] == '\0' || port == NULL || port[0] == '\0')
+        return co_fail(
+            err, -ENOEXEC,
+            "the environment: %d of %d ranks are on this node, and %s and %s do not say "
+            "where the job's store is, by which the nodes find each other (" STORE_HINT ")",
+            j->who->local_world_size, j->who->world_size, DDP_ENV_MASTER_ADDR, DDP_ENV_MASTER_PORT);
+    if (co_parse_int(DDP_ENV_MASTER_PORT, port, 1, 65535, &number, err) != 0)
+        return -ENOEXEC;
+    *ret_host = host;
+    *ret_port = (uint16_t)number;
+    return 0;
+}
+
+static bool is_over(const struct net_join *j)
+{
+    return j->control != NULL && control_abort_get(j->control).cause != CONTROL_OK;
+}
+
+static int fail_over(struct co_error *err)
+{
+    return co_fail(err, -ECONNRESET, "the generation was over before all nodes had met");
+}
+
+/* The deadline of a wait that comes to its end to look at the abort word. */
+static uint64_t look_again_ms(uint64_t deadline_ms, int look_ms)
+{
+    const uint64_t soon_ms = co_deadline_ms(look_ms);
+    return soon_ms < deadline_ms ? soon_ms : deadline_ms;
+}
+
+/* The store of a generation that is over is closed, and nobody will ever listen there. */
+static int connect_store(struct net_join *j, const char *host, uint16_t port, struct co_error *err)
+{
+    int look_ms = CONNECT_LOOK_MS, code;
+    if (j->control == NULL)
+        return client_connect(host, port, j->deadline_ms, &j->store, err);
+    do {
+        code = client_connect(host, port, look_again_ms(j->deadline_ms, look_ms), &j->store, err);
+        look_ms = look_ms * 2 < CONNECT_LOOK_MOST_MS ? look_ms * 2 : CONNECT_LOOK_MOST_MS;
+    } while (code == -ETIMEDOUT && !is_over(j) && co_left_ms(j->deadline_ms) != 0);
+    return code == -ETIMEDOUT && is_over(j) ? fail_over(err) : code;
+}
+
+/* As client_get(), which is stopped as a rule by the end of the connection. Only the wait is cut
+ * into pieces: a value that is on its way has all the time there is. */
+static int await_key(struct net_join *j, const char *key, size_t length, uint64_t deadline_ms,
+                     uint8_t **ret, size_t *ret_n, struct co_error *err)
+{
+    int code;
+    do
+        code = client_wait(j->store, key, length, look_again_ms(deadline_ms, KEY_LOOK_MS), err);
+    while (code == -ETIMEDOUT && !is_over(j) && co_left_ms(deadline_ms) != 0);
+    if (code == -ETIMEDOUT && is_over(j))
+        return fail_over(err);
+    return code == 0 ? client_get(j->store, key, length, deadline_ms, ret, ret_n, err) : code;
+}
+
+static int reach_store(struct net_join *j, struct co_error *err)
+{
+    struct co_error why;
+    const char *host;
+    uint16_t port;
+    if (pmi_meet_is_for(j->who))
+        return pmi_meet_connect(j->deadline_ms, &j->store, err);
+    int code = find_store(j, &host, &port, err);
+    if (code != 0)
+        return code;
+    code = connect_store(j, host, port, &why);
+    if (code != 0)
+        return co_fail(err, code,
+                       "%s (of the job's store, by which its nodes find each other; " STORE_HINT
+                       ")",
+                       why.text);
+    return 0;
+}
+
+static int choose_address(struct net_join *j, struct net_address *ret, struct co_error *err)
+{
+    const char *interface = getenv(DDP_ENV_SOCKET_IFNAME);
+    struct sockaddr_storage local, peer;
+    if (interface != NULL && interface[0] != '\0')
+        return net_address_of_interface(interface, ret, err);
+    client_addresses(j->store, &local, &peer);
+    *ret = net_address_of(&local);
+    return 0;
+}
+
+/* Everybody gets what local rank 0 found: the address, or why there is none. */
+static int agree_on_address(struct net_join *j, struct co_error *err)
+{
+    struct hail hail = {0};
+    struct co_error why = {0};
+    if (j->who->local_rank == 0) {
+        hail.code = reach_store(j, &why);
+        if (hail.code == 0)
+            hail.code = choose_address(j, &hail.address, &why);
+        snprintf(hail.text, sizeof hail.text, "%s", why.text);
+    }
+    int code = hand_down(j, &hail, sizeof hail, err);
+    if (code != 0)
+        return code;
+    if (hail.code != 0)
+        return co_fail(err, hail.code, "%s", j->who->local_rank == 0 ? why.text : hail.text);
+    j->address = hail.address;
+    return 0;
+}
+
+static int listen_all(struct net_join *j, struct co_error *err)
+{
+    int code = 0;
+    j->mine = (struct net_member){.rank = (uint32_t)j->who->rank,
+                                  .local_rank = (uint32_t)j->who->local_rank,
+                                  .pid = (uint32_t)getpid(),
+                                  .address = j->address};
+    gethostname(j->mine.host, sizeof j->mine.host - 1);
+    for (int i = 0; code == 0 && i < NET_N_CHANNELS; i++)
+        code = net_address_listen(&j->address, &j->mine.port[i], &j->listener[i], err);
+    return code;
+}
+
+/* --- the table -------------------------------------------------------------------------------- */
+
+/* A store may outlive a job: the next one has another name, or the same processes. */
+static size_t make_key(const struct net_join *j, const char *what, int64_t number,
+                       char key[KEY_BYTES])
+{
+    return (size_t)snprintf(key, KEY_BYTES, "ddp/net/%u/%u/%.160s/%s/%lld", j->who->generation,
+                            j->number, j->who->store_job, what, (long long)number);
+}
+
+static int put_report(struct net_join *j, struct co_error *err)
+{
+    const unsigned n = (unsigned)j->who->local_world_size;
+    const size_t bytes = sizeof(struct report) + n * sizeof *j->node;
+    struct sockaddr_storage local, peer;
+    char key[KEY_BYTES];
+    int64_t number;
+    co_autofree struct report *r = calloc(1, bytes);
+    if (r == NULL)
+        return co_fail(err, -ENOMEM, "no memory to join");
+    client_addresses(j->store, &local, &peer);
+    *r = (struct report){.magic = JOIN_MAGIC,
+                         .world_size = (uint32_t)j->who->world_size,
+                         .n_local = n,
+                         .seen_store = net_address_of(&peer)};
+    memcpy(r + 1, j->node, n * sizeof *j->node);
+    size_t length = make_key(j, "nodes", 0, key);
+    int code = client_add(j->store, key, length, 1, j->deadline_ms, &number, err);
+    if (code == 0) {
+        length = make_key(j, "node", number, key);
+        code = client_set(j->store, key, length, r, bytes, j->deadline_ms, err);
+    }
+    return code;
+}
+
+/* A node's report, looked at. */
+static int read_report(struct net_join *j, const uint8_t *bytes, size_t length, uint32_t node,
+                       struct net_address *seen_store, struct co_error *err)
+{
+    struct report r;
+    struct net_member m;
+    if (length < sizeof r)
+        return co_fail(err, -EIO, "a node's report in the store is cut off");
+    memcpy(&r, bytes, sizeof r);
+    if (r.magic != JOIN_MAGIC || r.n_local < 1 || r.n_local > MOST_RANKS ||
+        length != sizeof r + r.n_local * sizeof m)
+        return co_fail(err, -EIO, "a node's report in the store is none of this version of libddp");
+    for (uint32_t i = 0; i < r.n_local; i++) {
+        memcpy(&m, bytes + sizeof r + i * sizeof m, sizeof m);
+        m.host[sizeof m.host - 1] = '\0';
+        if (r.world_size != (uint32_t)j->who->world_size || m.rank >= r.world_size)
+            return co_fail(err, -ENOEXEC,
+                           "the environment: rank %u (%s) is said to be one of %u ranks, rank %d "
+                           "one of %d",
+                           m.rank, m.host, r.world_size, j->who->rank, j->who->world_size);
+        if (j->member[m.rank].address.family != 0)
+            return co_fail(err, -ENOEXEC,
+                           "the environment: two processes are rank %u, on %s and %s", m.rank,
+                           j->member[m.rank].host, m.host);
+        if (!net_address_is_known(&m.address) || m.local_rank >= r.n_local)
+            return co_fail(err, -EIO, "rank %u (%s) has no address", m.rank, m.host);
+        j->member[m.rank] = m;
+        j->member[m.rank].node = node;
+    }
+    if (!net_address_is_loopback(&r.seen_store))
+        *seen_store = r.seen_store;
+    return (int)r.n_local;
+}
+
+static int fail_missing(const struct net_join *j, struct co_error *err)
+{
+    char names[NAMED * 12] = "";
+    size_t length = 0;
+    int n = 0;
+    for (int r = 0; r < j->who->world_size; r++)
+        if (j->member[r].address.family == 0 && n++ < NAMED)
+            length += (size_t)snprintf(names + length, sizeof names - length, "%s%d",
+                                       length > 0 ? ", " : "", r);
+    char more[32] = "";
+    if (n > NAMED)
+        snprintf(more, sizeof more, " and %d more", n - NAMED);
+    return co_fail(err, -ETIMEDOUT, "rank %s%s of %d did not come in time", names, more,
+                   j->who->world_size);
+}
+
+/* The node of the store knows itself by an address that only it can reach: others get the one by
+ * which they reach the store. */
+static void mend_addresses(struct net_join *j, const struct net_address *store)
+{
+    if (store->family == 0)
+        return;
+    for (int r = 0; r < j->who->world_size; r++)
+        if (net_address_is_loopback(&j->member[r].address))
+            j->member[r].address = *store;
+}
+
+static int collect_reports(struct net_join *j, struct co_error *err)
+{
+    struct net_address store = {0};
+    char key[KEY_BYTES];
+    int n_here = 0;
+    for (uint32_t node = 0; n_here < j->who->world_size; node++) {
+        co_autofree uint8_t *bytes = NULL;
+        size_t length = make_key(j, "node", node + 1, key), n;
+        int code = await_key(j, key, length, j->deadline_ms, &bytes, &n, err);
+        if (code == -ETIMEDOUT)
+            return fail_missing(j, err);
+        if (code == 0)
+            code = read_report(j, bytes, n, node, &store, err);
+        if (code < 0)
+            return code;
+        n_here += code;
+    }
+    mend_addresses(j, &store);
+    return 0;
+}
+
+/* On rank 0's node: for everybody, also why there is no table. */
+static int put_table(struct net_join *j, struct co_error *err)
+{
+    struct table t = {.magic = JOIN_MAGIC, .world_size = (uint32_t)j->who->world_size};
+    struct co_error why = {0};
+    char key[KEY_BYTES];
+    const size_t members = t.world_size * sizeof *j->member;
+    co_autofree uint8_t *bytes = calloc(1, sizeof t + members);
+    if (bytes == NULL)
+        return co_fail(err, -ENOMEM, "no memory for %u ranks", t.world_size);
+    t.code = collect_reports(j, &why);
+    snprintf(t.text, sizeof t.text, "%s", why.text);
+    if (t.code == 0 && getrandom(t.cookie, sizeof t.cookie, 0) != sizeof t.cookie)
+        return co_fail(err, -EIO, "no random bytes for the job's cookie");
+    memcpy(bytes, &t, sizeof t);
+    memcpy(bytes + sizeof t, j->member, members);
+    const size_t length = make_key(j, "table", 0, key);
+    const uint64_t deadline_ms = co_deadline_ms(VERDICT_MS); /* even if it is past */
+    return client_set(j->store, key, length, bytes, t.code == 0 ? sizeof t + members : sizeof t,
+                      deadline_ms, err);
+}
+
+static uint64_t later(uint64_t deadline_ms)
+{
+    return deadline_ms == CO_NEVER_MS ? deadline_ms : deadline_ms + VERDICT_MS;
+}
+
+/* Local rank 0. */
+static int get_table(struct net_join *j, struct table *ret, struct co_error *err)
+{
+    char key[KEY_BYTES];
+    bool has_rank_0 = false;
+    co_autofree uint8_t *bytes = NULL;
+    size_t n = 0;
+    for (int i = 0; i < j->who->local_world_size; i++)
+        has_rank_0 = has_rank_0 || j->node[i].rank == 0;
+    int code = put_report(j, err);
+    if (code == 0 && has_rank_0)
+        code = put_table(j, err);
+    const size_t length = make_key(j, "table", 0, key);
+    if (code == 0)
+        code = await_key(j, key, length, later(j->deadline_ms), &bytes, &n, err);
+    if (code == -ETIMEDOUT)
+        return co_fail(err, code, "rank 0 of %d did not come in time", j->who->world_size);
+    if (code != 0)
+        return code;
+    const size_t members = (size_t)j->who->world_size * sizeof *j->member;
+    if (n < sizeof *ret)
+        return co_fail(err, -EIO, "the table of ranks in the store is cut off");
+    memcpy(ret, bytes, sizeof *ret);
+    ret->text[sizeof ret->text - 1] = '\0';
+    if (ret->magic != JOIN_MAGIC || ret->code > 0 ||
+        (ret->code == 0 &&
+         (n != sizeof *ret + members || ret->world_size != (uint32_t)j->who->world_size)))
+        return co_fail(err, -EIO, "the table of ranks in the store is none of this job");
+    if (ret->code == 0)
+        memcpy(j->member, bytes + sizeof *ret, members);
+    return 0;
+}
+
+static int share_table(struct net_join *j, struct co_error *err)
+{
+    struct table t = {0};
+    struct co_error why = {0};
+    if (j->who->local_rank == 0) {
+        int code = get_table(j, &t, &why);
+        if (code != 0) {
+            t.code = code;
+            snprintf(t.text, sizeof t.text, "%s", why.text);
+        }
+    }
+    int code = hand_down(j, &t, sizeof t, err);
+    if (code == 0 && t.code != 0)
+        code = co_fail(err, t.code == -EPIPE ? -EIO : t.code, "%s", t.text);
+    if (code == 0)
+        code = hand_down(j, j->member, (size_t)j->who->world_size * sizeof *j->member, err);
+    memcpy(j->cookie, t.cookie, sizeof j->cookie);
+    return code;
+}
+
+/* --- what comes of it ------------------------------------------------------------------------- */
+
+/* From rank order to positions, and nodes by their numbers in the map. */
+static int order_members(struct net_join *j, struct co_error *err)
+{
+    const unsigned n = (unsigned)j->who->world_size;
+    co_autofree struct net_place *place = calloc(n, sizeof *place);
+    struct net_member *ordered = calloc(n, sizeof *ordered);
+    int code =
+        place == NULL || ordered == NULL ? co_fail(err, -ENOMEM, "no memory for %u ranks", n) : 0;
+    for (unsigned r = 0; code == 0 && r < n; r++)
+        place[r] = (struct net_place){j->member[r].node, j->member[r].local_rank};
+    if (code == 0)
+        code = net_map_init(&j->map, place, n, (unsigned)j->who->rank, err);
+    if (code != 0) {
+        free(ordered);
+        return code == -EINVAL ? -ENOEXEC : code;
+    }
+    for (unsigned p = 0; p < n; p++) {
+        ordered[p] = j->member[j->map.rank_at[p]];
+        ordered[p].node = net_map_node_of(&j->map, p);
+    }
+    free(j->member);
+    j->member = ordered;
+    return 0;
+}
+
+static int check_map(const struct net_join *j, struct co_error *err)
+{
+    const struct env_who *who = j->who;
+    if (who->n_nodes > 0 && (unsigned)who->n_nodes != j->map.n_nodes)
+        return co_fail(err, -ENOEXEC, "the environment says %d nodes, and %u came", who->n_nodes,
+                       j->map.n_nodes);
+    return 0;
+}
+
+static void name_node(struct net_join *j)
+{
+    const unsigned first = j->map.first[j->map.node];
+    for (int i = 0; i < j->who->local_world_size; i++)
+        j->world_rank[i] = j->map.rank_at[first + (unsigned)i];
+    snprintf(j->where, sizeof j->where, " on node %u (%.31s)", j->map.node,
+             j->member[j->map.position].host);
+}
+
+static struct net_join *new_join(const struct env_who *who)
+{
+    struct net_join *j = calloc(1, sizeof *j);
+    if (j == NULL)
+        return NULL;
+    for (int i = 0; i < NET_N_CHANNELS; i++)
+        j->listener[i] = -1;
+    j->node = calloc((size_t)who->local_world_size, sizeof *j->node);
+    j->world_rank = calloc((size_t)who->local_world_size, sizeof *j->world_rank);
+    j->member = calloc((size_t)who->world_size, sizeof *j->member);
+    if (j->node != NULL && j->world_rank != NULL && j->member != NULL)
+        return j;
+    net_join_destroy(j);
+    return NULL;
+}
+
+int net_join(const struct net_join_opts *opts, uint64_t deadline_ms, struct net_join **ret,
+             struct co_error *err)
+{
+    const struct env_who *who = opts->who;
+    struct net_join *j = who->world_size <= MOST_RANKS ? new_join(who) : NULL;
+    if (j == NULL)
+        return co_fail(err, -ENOMEM, "no memory for %d ranks", who->world_size);
+    j->who = who;
+    j->local = opts->local;
+    j->control = opts->control;
+    j->deadline_ms = deadline_ms;
+    j->number = opts->number;
+    int code = pmi_meet_is_for(who) ? pmi_meet(who, deadline_ms, err) : 0;
+    if (code == 0)
+        code = agree_on_address(j, err);
+    if (code == 0)
+        code = listen_all(j, err);
+    if (code == 0)
+        code = share_members(j, err);
+    if (code == 0)
+        code = share_table(j, err);
+    if (code == 0)
+        code = order_members(j, err);
+    if (code == 0)
+        code = check_map(j, err);
+    client_close(j->store);
+    j->store = NULL;
+    if (code != 0) {
+        net_join_destroy(j);
+        return code;
+    }
+    name_node(j);
+    *ret = j;
+    return 0;
+}
+
+void net_join_destroy(struct net_join *j)
+{
+    if (j == NULL)
+        return;
+    for (int i = 0; i < NET_N_CHANNELS; i++)
+        co_close_at(&j->listener[i]);
+    net_map_fini(&j->map);
+    free(j->node);
+    free(j->member);
+    free(j->world_rank);
+    free(j);
+}
+
+struct net_map *net_join_map(struct net_join *j)
+{
+    return &j->map;
+}
+
+struct net_member *net_join_take_members(struct net_join *j)
+{
+    return co_take(&j->member);
+}
+
+int *net_join_listeners(struct net_join *j)
+{
+    return j->listener;
+}
+
+const uint8_t *net_join_cookie(const struct net_join *j)
+{
+    return j->cookie;
+}
+
+const uint32_t *net_join_world_ranks(const struct net_join *j)
+{
+    return j->world_rank;
+}
+
+const char *net_join_where(const struct net_join *j)
+{
+    return j->where;
+}

@@ -1,0 +1,44 @@
+/* net_join.h - the ranks of a job on several nodes find each other.
+ *
+ * Local rank 0 of each node hands what its ranks say of themselves to the job's store (MASTER_ADDR,
+ * MASTER_PORT); rank 0's node makes a table of all, with a random cookie, and puts that there for
+ * everybody. So the store is asked a few times per node, whatever the number of ranks. Where the
+ * job's starter speaks PMI instead, rank 0 serves the store (pmi_meet.h). Addresses
+ * are those of the interface by which a node reaches the store, or of DDP_SOCKET_IFNAME. */
+#ifndef DDP_WORKER_RUNTIME_NET_JOIN_H
+#define DDP_WORKER_RUNTIME_NET_JOIN_H
+
+#include "worker-runtime/tcp/net_links.h"
+#include "worker-runtime/tcp/net_map.h"
+
+#include <stdint.h>
+
+struct backend;
+struct control;
+struct env_who;
+struct net_join; /* opaque: what is kept for the life of the job */
+
+struct net_join_opts {
+    const struct env_who *who; /* lent while joining, as all here */
+    struct backend *local;     /* NULL: alone on the node */
+    const struct control
+        *control;    /* the node's: its abort word ends the waiting; NULL: nothing does */
+    unsigned number; /* of this meeting among those that the processes of this generation have: the
+                        same on all */
+};
+
+/* returns   0; -ECONNRESET the abort word is set; -ENOEXEC the variables contradict each other or
+ *           the other nodes'; -ETIMEDOUT the text names who is missing; -ENOMEM, -EIO, -errno */
+int net_join(const struct net_join_opts *opts, uint64_t deadline_ms, struct net_join **ret,
+             struct co_error *err);
+void net_join_destroy(struct net_join *j); /* NULL is fine */
+
+/* What came of it. */
+struct net_map *net_join_map(struct net_join *j);
+struct net_member *net_join_take_members(struct net_join *j); /* by position; free() it */
+int *net_join_listeners(struct net_join *j);                  /* taken when set to -1 */
+const uint8_t *net_join_cookie(const struct net_join *j);
+const uint32_t *net_join_world_ranks(const struct net_join *j); /* of each local rank */
+const char *net_join_where(const struct net_join *j);           /* " on node 1 (host)" */
+
+#endif

@@ -1,0 +1,270 @@
+#include "pmi_meet.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/parse.h"
+#include "common/scope.h"
+#include "env.h"
+#include "rendezvous/pmi/pmi1_client.h"
+#include "rendezvous/store/client.h"
+#include "store_host.h"
+#include "worker-runtime/tcp/net_address.h"
+
+#include <arpa/inet.h>
+#include <ddp/env.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+enum {
+    MOST_ADDRESSES = 12,
+    WORD_TEXT_BYTES = 2 * STORE_HOST_WORD_BYTES + 1,
+    ATTEMPT_MS = 2000, /* an address that leads nowhere is left after this */
+    PAUSE_MS = 50,
+};
+
+#define KEY "ddp-store"
+
+static struct meeting { /* of this process */
+    bool is_over;
+    size_t n_addresses;
+    char addresses[MOST_ADDRESSES][INET6_ADDRSTRLEN];
+    uint16_t port;
+    uint8_t word[STORE_HOST_WORD_BYTES];
+    struct store_host *host; /* rank 0: for the life of the process */
+} meeting;
+
+static bool is_set(const char *name)
+{
+    const char *value = getenv(name);
+    return value != NULL && value[0] != '\0';
+}
+
+bool pmi_meet_is_for(const struct env_who *who)
+{
+    return who->pmi_fd >= 0 && who->store_host[0] == '\0' &&
+           !(is_set(DDP_ENV_MASTER_ADDR) && is_set(DDP_ENV_MASTER_PORT));
+}
+
+bool pmi_meet_is_over(void)
+{
+    return meeting.is_over;
+}
+
+/* --- rank 0 ----------------------------------------------------------------------------------- */
+
+static bool is_useful(const struct ifaddrs *i, int family)
+{
+    if (i->ifa_addr == NULL || i->ifa_addr->sa_family != family || (i->ifa_flags & IFF_UP) == 0 ||
+        (i->ifa_flags & IFF_LOOPBACK) != 0)
+        return false;
+    return family == AF_INET ||
+           !IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)i->ifa_addr)->sin6_addr);
+}
+
+static void add_address(struct meeting *m, int family, const void *bytes)
+{
+    if (m->n_addresses < MOST_ADDRESSES &&
+        inet_ntop(family, bytes, m->addresses[m->n_addresses], INET6_ADDRSTRLEN) != NULL)
+        m->n_addresses++;
+}
+
+static void add_addresses(struct meeting *m, const struct ifaddrs *list, int family)
+{
+    for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next) {
+        if (!is_useful(i, family))
+            continue;
+        const struct sockaddr *a = i->ifa_addr;
+        add_address(m, family,
+                    family == AF_INET ? (const void *)&((const struct sockaddr_in *)a)->sin_addr
+                                      : (const void *)&((const struct sockaddr_in6 *)a)->sin6_addr);
+    }
+}
+
+/* All addresses of this machine by which others may reach it; of one family, since a socket listens
+ * for one. Without any the job is on this machine. ret_listen   for store_host_open() */
+static int find_addresses(struct meeting *m, struct net_address *ret_listen, struct co_error *err)
+{
+    const char *interface = getenv(DDP_ENV_SOCKET_IFNAME);
+    struct ifaddrs *list;
+    if (interface != NULL && interface[0] != '\0') {
+        int rc = net_address_of_interface(interface, ret_listen, err);
+        if (rc == 0)
+            add_address(m, ret_listen->family, ret_listen->bytes);
+        return rc;
+    }
+    if (getifaddrs(&list) != 0)
+        return co_fail(err, -errno, "cannot list the network interfaces: %s", strerror(errno));
+    *ret_listen = (struct net_address){.family = AF_INET, .bytes = {127, 0, 0, 1}};
+    add_addresses(m, list, AF_INET);
+    if (m->n_addresses == 0) {
+        add_addresses(m, list, AF_INET6);
+        if (m->n_addresses > 0)
+            *ret_listen = (struct net_address){.family = AF_INET6, .bytes = {[15] = 1}};
+    }
+    freeifaddrs(list);
+    if (m->n_addresses == 0)
+        add_address(m, AF_INET, ret_listen->bytes);
+    return 0;
+}
+
+static int serve(struct meeting *m, const struct env_who *who, struct co_error *err)
+{
+    struct net_address listen;
+    int rc = find_addresses(m, &listen, err);
+    if (rc == 0 && getrandom(m->word, sizeof m->word, 0) != (ssize_t)sizeof m->word)
+        rc = co_fail(err, -EIO, "no random bytes for the job's word");
+    if (rc == 0)
+        rc = store_host_open(&listen, m->word, (unsigned)who->world_size * 2, &m->host, &m->port,
+                             err);
+    return rc;
+}
+
+/* "PORT;WORD;ADDRESS,ADDRESS": no blanks. */
+static void print_meeting(const struct meeting *m, char text[PMI1_VALUE_BYTES])
+{
+    char word[WORD_TEXT_BYTES];
+    for (size_t i = 0; i < sizeof m->word; i++)
+        snprintf(word + 2 * i, 3, "%02x", m->word[i]);
+    size_t at = (size_t)snprintf(text, PMI1_VALUE_BYTES, "%u;%s;", m->port, word);
+    for (size_t i = 0; i < m->n_addresses; i++)
+        at += (size_t)snprintf(text + at, PMI1_VALUE_BYTES - at, "%s%s", i > 0 ? "," : "",
+                               m->addresses[i]);
+}
+
+/* --- what rank 0 has told --------------------------------------------------------------------- */
+
+static int hex_digit(char c)
+{
+    static const char digits[] = "0123456789abcdef";
+    const char *at = c != '\0' ? strchr(digits, c) : NULL;
+    return at != NULL ? (int)(at - digits) : -1;
+}
+
+static bool read_word(const char *text, uint8_t word[STORE_HOST_WORD_BYTES])
+{
+    if (strlen(text) != WORD_TEXT_BYTES - 1)
+        return false;
+    for (size_t i = 0; i < STORE_HOST_WORD_BYTES; i++) {
+        const int high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
+        if (high < 0 || low < 0)
+            return false;
+        word[i] = (uint8_t)(high << 4 | low);
+    }
+    return true;
+}
+
+static bool read_meeting(char *text, struct meeting *m)
+{
+    char *word, *addresses, *rest = text;
+    int64_t port;
+    const char *number = strsep(&rest, ";");
+    word = strsep(&rest, ";");
+    addresses = strsep(&rest, ";");
+    if (addresses == NULL || rest != NULL ||
+        co_parse_int("port", number, 1, UINT16_MAX, &port, NULL) < 0 || !read_word(word, m->word))
+        return false;
+    m->port = (uint16_t)port;
+    for (char *a; (a = strsep(&addresses, ",")) != NULL;) {
+        if (m->n_addresses == MOST_ADDRESSES || a[0] == '\0' || strlen(a) >= INET6_ADDRSTRLEN)
+            return false;
+        memcpy(m->addresses[m->n_addresses++], a, strlen(a) + 1);
+    }
+    return true;
+}
+
+/* --- all ranks -------------------------------------------------------------------------------- */
+
+/* Why rank 0 has no store the others hear in its place. */
+static void print_failure(const struct co_error *why, char text[PMI1_VALUE_BYTES])
+{
+    snprintf(text, PMI1_VALUE_BYTES, "!%s", why->text);
+    for (char *c = text; *c != '\0'; c++)
+        if (*c <= ' ' || *c == 0x7f)
+            *c = '_';
+}
+
+static int tell(const struct env_who *who, struct pmi1_client *c, struct meeting *m,
+                uint64_t deadline_ms, struct co_error *err)
+{
+    char text[PMI1_VALUE_BYTES];
+    struct co_error why;
+    if (serve(m, who, &why) == 0)
+        print_meeting(m, text);
+    else
+        print_failure(&why, text);
+    return pmi1_client_put(c, KEY, text, deadline_ms, err);
+}
+
+static int hear(struct pmi1_client *c, struct meeting *m, uint64_t deadline_ms,
+                struct co_error *err)
+{
+    char text[PMI1_VALUE_BYTES];
+    int rc = pmi1_client_get(c, KEY, text, sizeof text, deadline_ms, err);
+    if (rc < 0)
+        return rc;
+    if (text[0] == '!')
+        return co_fail(err, -EIO, "rank 0 cannot serve a store: %.400s", text + 1);
+    m->n_addresses = 0;
+    return read_meeting(text, m)
+               ? 0
+               : co_fail(err, -EPROTO, "what rank 0 says of its store by PMI makes no sense");
+}
+
+static int meet(const struct env_who *who, struct meeting *m, uint64_t deadline_ms,
+                struct co_error *err)
+{
+    struct pmi1_client c;
+    int rc = pmi1_client_open(&c, who->pmi_fd, deadline_ms, err);
+    if (rc == 0 && who->rank == 0)
+        rc = tell(who, &c, m, deadline_ms, err);
+    if (rc == 0)
+        rc = pmi1_client_barrier(&c, deadline_ms, err);
+    if (rc == 0)
+        rc = hear(&c, m, deadline_ms, err);
+    if (rc == 0)
+        rc = pmi1_client_finalize(&c, deadline_ms, err);
+    return rc;
+}
+
+int pmi_meet(const struct env_who *who, uint64_t deadline_ms, struct co_error *err)
+{
+    struct meeting m = {.is_over = true};
+    if (meeting.is_over)
+        return 0;
+    if (dlsym(RTLD_DEFAULT, "MPI_Init") != NULL)
+        return co_fail(err, -ENOTSUP,
+                       "the job's store: this program has an MPI library, whose PMI_FD is not for "
+                       "others: give all ranks %s and %s, where ddp-rendezvous serves a store",
+                       DDP_ENV_MASTER_ADDR, DDP_ENV_MASTER_PORT);
+    int rc = meet(who, &m, deadline_ms, err);
+    if (rc < 0) {
+        store_host_close(m.host);
+        return rc;
+    }
+    meeting = m;
+    return 0;
+}
+
+int pmi_meet_connect(uint64_t deadline_ms, struct store_client **ret, struct co_error *err)
+{
+    int rc = -ETIMEDOUT;
+    do {
+        for (size_t i = 0; i < meeting.n_addresses; i++) {
+            const uint64_t soon_ms = co_deadline_ms(ATTEMPT_MS);
+            rc = client_connect_by_word(meeting.addresses[i], meeting.port, meeting.word,
+                                        sizeof meeting.word,
+                                        soon_ms < deadline_ms ? soon_ms : deadline_ms, ret, err);
+            if (rc == 0 || rc == -ENOMEM)
+                return rc;
+        }
+        poll(NULL, 0, PAUSE_MS);
+    } while (co_left_ms(deadline_ms) != 0);
+    return rc;
+}

@@ -1,0 +1,87 @@
+#include "standby.h"
+
+#include "common/error.h"
+#include "common/parse.h"
+#include "segments/node_socket.h"
+#include "worker-runtime/core/process.h"
+#include "worker-runtime/core/user_segment.h"
+
+#include <ddp/env.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static int read_number(const char *name, int64_t least, int64_t most, int64_t *ret,
+                       struct co_error *err)
+{
+    const char *text = getenv(name);
+    if (text == NULL)
+        return co_fail(err, -ENOEXEC, "%s is not set, in a process that waits for a rank (%s)",
+                       name, DDP_ENV_STANDBY);
+    return co_parse_int(name, text, least, most, ret, err) == 0 ? 0 : -ENOEXEC;
+}
+
+/* What a rank has written is written here, too: the pages are there when they are needed. Without
+ * memory for it nothing is lost but time. */
+static int prepare_memory(int64_t bytes, struct co_error *err)
+{
+    struct user_segment *segment;
+    int64_t n_local;
+    int code = read_number(DDP_ENV_LOCAL_WORLD_SIZE, 1, INT_MAX, &n_local, err);
+    if (code == 0)
+        code = process_user_segment((unsigned)n_local, &segment, err);
+    if (code == 0)
+        user_segment_touch(segment, (uint64_t)bytes);
+    return code;
+}
+
+static void set_number(const char *name, uint32_t number)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%u", number);
+    setenv(name, text, 1);
+}
+
+static int be_rank(const struct node_message *m, struct co_error *err)
+{
+    if (m->type != NODE_TAKE || m->local_rank >= m->n_local || m->place.rank > INT_MAX)
+        return co_fail(err, -ENOEXEC, "ddprun said something else than whose place to take");
+    set_number(DDP_ENV_RANK, m->place.rank);
+    set_number(DDP_ENV_ROLE_RANK, m->place.rank);
+    set_number(DDP_ENV_LOCAL_RANK, m->local_rank);
+    unsetenv(DDP_ENV_STANDBY);
+    return 0;
+}
+
+/* The socket blocks; a handler of the program's may interrupt it. */
+static int hear_place(int fd, struct co_error *err)
+{
+    struct node_message m;
+    int segment_fd = -1;
+    int rc = node_message_receive(fd, &m, &segment_fd, err);
+    if (segment_fd >= 0)
+        close(segment_fd);
+    if (rc == 0)
+        return co_fail(err, -ECANCELED, "the job is over, and this process never had a rank");
+    return rc < 0 ? rc : be_rank(&m, err);
+}
+
+int standby_wait(struct co_error *err)
+{
+    int64_t bytes, fd;
+    if (getenv(DDP_ENV_STANDBY) == NULL)
+        return 0;
+    int code = read_number(DDP_ENV_STANDBY, 0, INT64_MAX, &bytes, err);
+    if (code == 0)
+        code = read_number(DDP_ENV_NODE_FD, 0, INT_MAX, &fd, err);
+    if (code == 0)
+        code = prepare_memory(bytes, err);
+    if (code != 0)
+        return code;
+    fcntl((int)fd, F_SETFD, FD_CLOEXEC);
+    return hear_place((int)fd, err);
+}

@@ -1,0 +1,30 @@
+/* store_host.h - a store that a rank serves to the others of its job, from a thread of its own:
+ * where nobody else serves one (pmi_meet.h).
+ *
+ * The same keys and bytes as of ddprun's (rendezvous/store/store.h, session.h), behind a word that only
+ * the job's ranks know: who does not begin with it is not answered. */
+#ifndef DDP_WORKER_RUNTIME_STORE_HOST_H
+#define DDP_WORKER_RUNTIME_STORE_HOST_H
+
+#include <stdint.h>
+
+struct co_error;
+struct net_address;
+struct store_host; /* opaque */
+
+enum { STORE_HOST_WORD_BYTES = 32 };
+
+/* Listen, and serve until store_host_close().
+ *
+ * address      where; one of the loopback interface stands for all
+ * word         copied
+ * n_clients    so many that know it are served at a time
+ * returns      0, -ENOMEM, -errno */
+int store_host_open(const struct net_address *address, const uint8_t word[STORE_HOST_WORD_BYTES],
+                    unsigned n_clients, struct store_host **ret, uint16_t *ret_port,
+                    struct co_error *err);
+
+/* Everybody is cut off. NULL is fine. */
+void store_host_close(struct store_host *h);
+
+#endif

@@ -1,0 +1,304 @@
+/* model.c - ddp_model: making and destroying it, and the calls between steps. model_inside.h says
+ * what the other files do.
+ *
+ * A step, on each rank: gradients become ready in any order (those that need it are copied into
+ * their bucket then, while they are in the cache), and buckets go out in the plan's order as far as
+ * all before them are complete. ddp_model_sync() does the rest, agrees with the other ranks that
+ * the step counts, and copies averages back. */
+#include "model_inside.h"
+
+#include "model_agree.h"
+#include "worker-runtime/arithmetic/convert.h"
+#include "worker-runtime/device/device.h"
+#include "worker-runtime/group/recovery.h"
+#include "worker-runtime/group/scale.h"
+#include "worker-runtime/group/trace.h"
+#include <ddp/collective.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- failures --------------------------------------------------------------------------------- */
+
+int model_keep_failure(struct ddp_model *m, int status, bool is_the_groups)
+{
+    if (m->failure == 0 || (is_the_groups && !m->broken)) {
+        m->failure = status;
+        snprintf(m->failure_text, sizeof(m->failure_text), "%s", ddp_last_error());
+    }
+    m->broken |= is_the_groups;
+    return status;
+}
+
+int model_tell_failure(const struct ddp_model *m)
+{
+    return m->failure == 0 ? 0 : rt_fail(m->failure, "%s", m->failure_text);
+}
+
+/* --- what a program gives --------------------------------------------------------------------- */
+
+static int check_tensor(const struct ddp_tensor *t, size_t i, bool is_buffer)
+{
+    const char *what = is_buffer ? "buffer" : "tensor";
+    const size_t size = ddp_dtype_size(t->dtype);
+    if (t->name == NULL || t->name[0] == '\0')
+        return rt_fail(DDP_EINVAL, "%s %zu has no name", what, i);
+    if (size == 0 || (!is_buffer && !convert_is_float(t->dtype)))
+        return rt_fail(DDP_EINVAL, "%s %zu '%s' has type %d: %s is needed", what, i, t->name,
+                       (int)t->dtype, is_buffer ? "one of enum ddp_dtype" : "a floating-point one");
+    if (t->count > PTRDIFF_MAX / size)
+        return rt_fail(DDP_EINVAL, "%s %zu '%s' cannot have %zu elements", what, i, t->name,
+                       t->count);
+    if (t->param == NULL && t->count > 0)
+        return rt_fail(DDP_EINVAL, "%s %zu '%s' has no param", what, i, t->name);
+    if ((uintptr_t)t->param % size != 0)
+        return rt_fail(DDP_EINVAL, "%s %zu '%s': param (%p) is not aligned to its elements", what,
+                       i, t->name, t->param);
+    if (!is_buffer && (uintptr_t)t->grad % size != 0)
+        return rt_fail(DDP_EINVAL, "%s %zu '%s': grad (%p) is not aligned to its elements", what, i,
+                       t->name, t->grad);
+    return 0;
+}
+
+static int check_opts(const struct ddp_model_opts *o)
+{
+    if (!(o->predivide_factor >= 0) || !isfinite(o->predivide_factor))
+        return rt_fail(DDP_EINVAL, "predivide_factor is %g, not 0 or more", o->predivide_factor);
+    if (o->weighted && o->predivide_factor > 0)
+        return rt_fail(DDP_EINVAL, "weighted and predivide_factor exclude each other");
+    if (o->check_finite && o->tell_nonfinite)
+        return rt_fail(DDP_EINVAL, "check_finite and tell_nonfinite exclude each other");
+    if ((unsigned)o->compress > DDP_COMPRESS_BFLOAT16)
+        return rt_fail(DDP_EINVAL, "%d is no enum ddp_compress", (int)o->compress);
+    if (o->hook != NULL &&
+        (o->compress != 0 || o->always_fp32 || o->weighted || o->predivide_factor > 0))
+        return rt_fail(DDP_EINVAL, "a hook averages by itself: compress, always_fp32, weighted and "
+                                   "predivide_factor are not for it");
+    if (o->nccl_memory && o->stream == NULL)
+        return rt_fail(DDP_EINVAL, "nccl_memory is for a model with a stream");
+    if (o->buffers == NULL && o->n_buffers > 0)
+        return rt_fail(DDP_EINVAL, "there are %zu buffers at NULL", o->n_buffers);
+    return 0;
+}
+
+static int check_all(const struct ddp_tensor *tensors, size_t n, const struct ddp_model_opts *o)
+{
+    if (tensors == NULL || n == 0)
+        return rt_fail(DDP_EINVAL, "a model needs at least one tensor");
+    int rc = check_opts(o);
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        rc = check_tensor(&tensors[i], i, false);
+    for (size_t i = 0; rc == 0 && i < o->n_buffers; i++)
+        rc = check_tensor(&o->buffers[i], i, true);
+    return rc;
+}
+
+static struct ddp_model_opts with_defaults(const struct ddp_model_opts *opts)
+{
+    struct ddp_model_opts o = opts != NULL ? *opts : (struct ddp_model_opts){0};
+    if (o.first_bucket_bytes == 0)
+        o.first_bucket_bytes = o.bucket_bytes > 0 ? o.bucket_bytes : BUCKET_FIRST_DEFAULT;
+    if (o.bucket_bytes == 0)
+        o.bucket_bytes = BUCKET_BYTES_DEFAULT;
+    return o;
+}
+
+/* --- making and destroying -------------------------------------------------------------------- */
+
+/* Without waiting for anybody: the group ends. */
+static void destroy_child(struct group_child *child)
+{
+    struct ddp_model *m = (struct ddp_model *)child;
+    model_average_stop(m, m->g->progress_thread);
+    ddp_model_destroy(m);
+}
+
+static int allocate(struct ddp_model *m)
+{
+    m->sizes = calloc(m->n_tensors, sizeof(*m->sizes));
+    m->order = calloc(m->n_tensors, sizeof(*m->order));
+    m->order_words = calloc(m->n_tensors + 1, sizeof(*m->order_words));
+    if (m->opts.allow_unused) {
+        m->used = calloc(m->n_tensors, sizeof(*m->used));
+        m->used_in_graph = calloc(m->n_tensors, sizeof(*m->used));
+    }
+    if (m->sizes == NULL || m->order == NULL || m->order_words == NULL ||
+        (m->opts.allow_unused && (m->used == NULL || m->used_in_graph == NULL)))
+        return rt_fail(DDP_ENOMEM, "no memory for a model of %zu tensors", m->n_tensors);
+    for (size_t i = 0; i < m->n_tensors; i++)
+        m->sizes[i] = (struct bucket_tensor){.bytes = m->tensors[i].count *
+                                                      ddp_dtype_size(m->tensors[i].dtype),
+                                             .dtype = m->tensors[i].dtype};
+    return 0;
+}
+
+/* All that can fail on one rank alone; no other rank is asked. */
+static int prepare(struct ddp_model *m)
+{
+    struct co_error err = {0};
+    int rc = check_all(m->tensors, m->n_tensors, &m->opts);
+    if (rc == 0 && model_is_on_device(m))
+        rc = model_device_prepare(m);
+    if (rc == 0)
+        rc = allocate(m);
+    if (rc == 0)
+        rc = model_homes_create(m);
+    if (rc == 0)
+        rc = model_buckets_plan(m, NULL, &m->set);
+    if (rc == 0)
+        rc = rt_return(trace_get(m->g, &m->trace, &err), &err);
+    return rc;
+}
+
+int model_broadcast(struct ddp_model *m, const struct ddp_tensor *t, size_t n, int root)
+{
+    if (model_is_on_device(m) && m->g->world_size == 1)
+        return 0; /* a communicator of one rank would be made for it */
+    for (size_t i = 0; i < n; i++) {
+        int rc = ddp_broadcast(m->g, t[i].param, t[i].param, t[i].count, t[i].dtype, root,
+                               m->opts.stream);
+        if (rc != 0)
+            return rt_fail(rc, "'%s' from rank %d: %s", t[i].name, root, ddp_last_error());
+    }
+    return 0;
+}
+
+/* Give every rank the state of one: at the start rank 0's, later that of one which has it.
+ * Buffers come in any case: they are equalised behind the end of a step, and a death may have
+ * been first. */
+static int take_state(struct ddp_model *m)
+{
+    int giver;
+    int rc = recovery_find_giver(m->g, &giver);
+    if (rc == 0)
+        rc = recovery_take_memory(m->g, giver);
+    if (rc == 0 && recovery_sends(m->g))
+        rc = model_broadcast(m, m->tensors, m->n_tensors, giver);
+    if (rc == 0)
+        rc = model_broadcast(m, m->opts.buffers, m->opts.n_buffers, giver);
+    for (size_t i = 0; rc == 0 && recovery_is_due(m->g) && i < m->n_tensors; i++)
+        if (m->tensors[i].grad != NULL) /* else it is new, and zeroed */
+            rc = model_clear(m, m->grad[i], model_bytes_of(m, i));
+    return rc;
+}
+
+/* Meet the others. */
+static int agree(struct ddp_model *m)
+{
+    const struct model_description d = {
+        .tensors = m->tensors, .n_tensors = m->n_tensors, .opts = &m->opts};
+    int rc = model_agree(m->g, &d);
+    if (rc == 0 && model_device_averages(m))
+        rc = device_open(m->g);
+    if (rc == 0)
+        rc = model_buckets_place(m, &m->set);
+    return rc == 0 ? take_state(m) : rc;
+}
+
+static int model_create(struct ddp_model *m)
+{
+    int rc = prepare(m);
+    if (rc == 0)
+        return agree(m);
+    char text[CO_ERROR_TEXT_BYTES];
+    snprintf(text, sizeof(text), "%s", ddp_last_error());
+    model_agree(m->g, NULL); /* so that nobody waits; what it says is not this rank's reason */
+    return rt_fail(rc, "%s", text);
+}
+
+int ddp_model_create(struct ddp_group *g, struct ddp_tensor *tensors, size_t n_tensors,
+                     const struct ddp_model_opts *opts, struct ddp_model **ret_model)
+{
+    if (g == NULL || ret_model == NULL)
+        return rt_fail(DDP_EINVAL, "ddp_model_create: group and ret_model are needed");
+    struct ddp_model *m = calloc(1, sizeof(*m));
+    if (m == NULL) {
+        model_agree(g, NULL);
+        return rt_fail(DDP_ENOMEM, "no memory for a model");
+    }
+    m->child.destroy = destroy_child;
+    m->g = g;
+    m->tensors = tensors;
+    m->n_tensors = n_tensors;
+    m->opts = with_defaults(opts);
+    m->weight = 1;
+    m->scale_fd = scale_find(g);
+    int rc = model_create(m);
+    if (rc != 0) {
+        ddp_model_destroy(m);
+        return rc;
+    }
+    model_homes_hand_out(m);
+    model_begin_step(m);
+    group_adopt(g, &m->child);
+    *ret_model = m;
+    return 0;
+}
+
+void ddp_model_destroy(struct ddp_model *m)
+{
+    if (m == NULL)
+        return;
+    group_disown(&m->child);
+    model_average_stop(m, true);
+    model_buckets_destroy(m, &m->set);
+    model_homes_destroy(m);
+    model_device_fini(m);
+    free(m->sizes);
+    free(m->order);
+    free(m->order_words);
+    free(m->used);
+    free(m->used_in_graph);
+    free(m);
+}
+
+/* --- between steps ---------------------------------------------------------------------------- */
+
+static int check_between_steps(const struct ddp_model *m, const char *name)
+{
+    if (m->set.ready.n_said > 0)
+        return rt_fail(DDP_EINVAL, "%s: the step has begun, %zu gradients are ready", name,
+                       m->set.ready.n_said);
+    return 0;
+}
+
+int ddp_model_accumulate(struct ddp_model *m, bool on)
+{
+    int rc = check_between_steps(m, "ddp_model_accumulate");
+    if (rc == 0)
+        m->accumulates = on;
+    return rc;
+}
+
+int ddp_model_weight(struct ddp_model *m, double weight)
+{
+    if (!m->opts.weighted)
+        return rt_fail(DDP_EINVAL, "ddp_model_weight: the model was made without "
+                                   "ddp_model_opts.weighted");
+    if (!(weight >= 0) || !isfinite(weight))
+        return rt_fail(DDP_EINVAL, "ddp_model_weight: %g is not 0 or more", weight);
+    int rc = check_between_steps(m, "ddp_model_weight");
+    if (rc == 0)
+        m->weight = weight;
+    return rc;
+}
+
+bool ddp_model_is_used(const struct ddp_model *m, size_t i)
+{
+    return i < m->n_tensors && (m->used == NULL || m->used[i] != 0);
+}
+
+bool ddp_model_found_inf(const struct ddp_model *m)
+{
+    return m->found_inf;
+}
+
+void ddp_model_get_stats(const struct ddp_model *m, struct ddp_model_stats *ret)
+{
+    *ret = m->stats;
+    ret->n_buckets = m->set.plan.n_buckets;
+    ret->n_in_place = 0;
+    for (size_t k = 0; k < m->set.plan.n_buckets; k++)
+        ret->n_in_place += m->set.at[k].where != BUCKET_COPIED;
+}

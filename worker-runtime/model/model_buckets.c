@@ -1,0 +1,376 @@
+/* model_buckets.c - where the buckets of a plan lie in memory.
+ *
+ * Gradients that the library allocates get their home once, all of a type side by side in the order
+ * of their numbers; so the gradients of most buckets, in which neighbours meet, are side by side
+ * whatever the plan, and are averaged where they lie, run by run. The same holds for gradients of
+ * the program that lie in one array. All ranks must see a bucket alike: they agree on it once. */
+#include "model_inside.h"
+
+#include "worker-runtime/device/device.h"
+
+#include <ddp/collective.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- homes ------------------------------------------------------------------------------------ */
+
+/* The sizes of the gradients that need one. */
+static struct bucket_tensor *sizes_of_homes(const struct ddp_model *m)
+{
+    struct bucket_tensor *sizes = calloc(m->n_tensors, sizeof(*sizes));
+    for (size_t i = 0; sizes != NULL && i < m->n_tensors; i++)
+        sizes[i] = (struct bucket_tensor){
+            .bytes = m->tensors[i].grad == NULL ? model_bytes_of(m, i) : 0,
+            .dtype = m->tensors[i].dtype,
+        };
+    return sizes;
+}
+
+static int allocate_homes(struct ddp_model *m)
+{
+    struct model_homes *h = m->homes;
+    for (size_t k = 0; k < h->plan.n_buckets; k++) {
+        void *memory;
+        if (h->plan.bucket[k].payload_bytes == 0)
+            continue;
+        const size_t bytes = h->plan.bucket[k].bytes;
+        int rc = model_is_on_device(m)
+                     ? device_alloc(m->g, bytes, m->opts.nccl_memory, m->opts.stream, &memory)
+                     : ddp_alloc(m->g, bytes, &memory);
+        if (rc != 0)
+            return rt_fail(rc, "gradients: %s", ddp_last_error());
+        h->memory[k] = memory;
+    }
+    return 0;
+}
+
+/* A place for a gradient of no elements: an address to hand out, and nothing more. */
+static uint8_t nothing;
+
+int model_homes_create(struct ddp_model *m)
+{
+    struct co_error err = {0};
+    struct bucket_tensor *sizes = sizes_of_homes(m);
+    m->homes = calloc(1, sizeof(*m->homes));
+    m->grad = calloc(m->n_tensors, sizeof(*m->grad));
+    if (sizes == NULL || m->homes == NULL || m->grad == NULL) {
+        free(sizes);
+        return rt_fail(DDP_ENOMEM, "no memory for a model of %zu tensors", m->n_tensors);
+    }
+    int code =
+        bucket_plan_init(sizes, m->n_tensors, NULL, &BUCKET_UNLIMITED, &m->homes->plan, &err);
+    free(sizes);
+    int rc = code != 0 ? rt_return(code, &err) : allocate_homes(m);
+    for (size_t i = 0; rc == 0 && i < m->n_tensors; i++) {
+        const struct bucket_place *at = &m->homes->plan.place[i];
+        uint8_t *home = m->homes->memory[at->bucket];
+        m->grad[i] = m->tensors[i].grad != NULL ? m->tensors[i].grad
+                     : home != NULL             ? home + at->offset
+                                                : &nothing;
+    }
+    return rc;
+}
+
+void model_homes_hand_out(struct ddp_model *m)
+{
+    for (size_t i = 0; i < m->n_tensors; i++) {
+        if (m->tensors[i].grad != NULL)
+            continue;
+        m->tensors[i].grad = m->grad[i];
+        m->homes->any_handed_out = true;
+    }
+}
+
+/* Memory that was handed out stays for the life of the process. The list keeps it in sight of leak
+ * checkers: this is no leak. */
+static void keep_for_ever(struct model_homes *h)
+{
+    static struct model_homes *_Atomic kept;
+    bucket_plan_fini(&h->plan);
+    h->next_kept = atomic_load(&kept);
+    while (!atomic_compare_exchange_weak(&kept, &h->next_kept, h)) {
+    }
+}
+
+void model_homes_destroy(struct ddp_model *m)
+{
+    struct model_homes *h = m->homes;
+    free(m->grad);
+    m->grad = NULL;
+    m->homes = NULL;
+    if (h == NULL)
+        return;
+    if (h->any_handed_out) {
+        keep_for_ever(h);
+        return;
+    }
+    for (size_t k = 0; k < sizeof(h->memory) / sizeof(h->memory[0]); k++)
+        if (model_is_on_device(m))
+            device_free(m->g, h->memory[k], m->opts.stream);
+        else
+            ddp_free(m->g, h->memory[k]);
+    bucket_plan_fini(&h->plan);
+    free(h);
+}
+
+/* --- planning --------------------------------------------------------------------------------- */
+
+static enum ddp_dtype wire_dtype(const struct ddp_model_opts *o, enum ddp_dtype dtype)
+{
+    const bool is_half = dtype == DDP_FLOAT16 || dtype == DDP_BFLOAT16;
+    if (is_half)
+        return o->always_fp32 ? DDP_FLOAT32 : dtype;
+    return o->compress == DDP_COMPRESS_FLOAT16    ? DDP_FLOAT16
+           : o->compress == DDP_COMPRESS_BFLOAT16 ? DDP_BFLOAT16
+                                                  : dtype;
+}
+
+/* Deal the pieces out: a bucket has as many as it has runs, or, on a device, at most one for each
+ * gradient. */
+static int make_pieces(const struct ddp_model *m, struct bucket_set *set)
+{
+    const bool on_device = model_is_on_device(m);
+    size_t n = 0;
+    for (size_t k = 0; k < set->plan.n_buckets; k++) {
+        const struct bucket *b = &set->plan.bucket[k];
+        n += (on_device ? b->n_tensors : b->n_runs) + 1;
+    }
+    set->pieces = calloc(n, sizeof(*set->pieces));
+    if (set->pieces == NULL)
+        return -ENOMEM;
+    n = 0;
+    for (size_t k = 0; k < set->plan.n_buckets; k++) {
+        set->at[k].piece = &set->pieces[n];
+        set->at[k].n_pieces = set->plan.bucket[k].n_runs;
+        n += (on_device ? set->plan.bucket[k].n_tensors : set->plan.bucket[k].n_runs) + 1;
+    }
+    return 0;
+}
+
+int model_buckets_plan(struct ddp_model *m, const size_t *order, struct bucket_set *set)
+{
+    struct co_error err = {0};
+    const struct bucket_limits limits = {
+        .first_bytes = m->opts.first_bucket_bytes,
+        .bytes = m->opts.bucket_bytes,
+        .elements = m->opts.message_size,
+    };
+    *set = (struct bucket_set){0};
+    int code = bucket_plan_init(m->sizes, m->n_tensors, order, &limits, &set->plan, &err);
+    if (code != 0)
+        return rt_return(code, &err);
+    set->at = calloc(set->plan.n_buckets, sizeof(*set->at));
+    set->can = calloc(set->plan.n_buckets, sizeof(*set->can));
+    if (set->at == NULL || set->can == NULL || make_pieces(m, set) != 0 ||
+        ready_init(&set->ready, &set->plan) != 0)
+        return rt_fail(DDP_ENOMEM, "no memory for %zu gradient buckets", set->plan.n_buckets);
+    for (size_t k = 0; k < set->plan.n_buckets; k++) {
+        set->at[k].dtype = set->plan.bucket[k].dtype;
+        set->at[k].wire_dtype =
+            m->g->world_size > 1 ? wire_dtype(&m->opts, set->at[k].dtype) : set->at[k].dtype;
+    }
+    return 0;
+}
+
+/* --- placing ---------------------------------------------------------------------------------- */
+
+enum { CAN_OURS = 1, CAN_USERS = 2 }; /* bits of what ranks tell each other */
+enum { RUN_BYTES = 32 << 10, RUN_BYTES_BETWEEN_NODES = 1 << 20 }; /* worth a call of its own */
+
+static bool is_ours(const struct ddp_model *m, size_t i)
+{
+    const size_t k = m->homes->plan.place[i].bucket;
+    const uint8_t *home = m->homes->memory[k];
+    return home != NULL && m->grad[i] >= home && m->grad[i] < home + m->homes->plan.bucket[k].bytes;
+}
+
+/* Look at the next gradient of a run: does it lie where it should, behind the one before it? */
+static void look_at(const struct ddp_model *m, size_t i, size_t offset, struct bucket_piece *run,
+                    uint8_t *can)
+{
+    uint8_t *grad = m->grad[i];
+    if (run->memory == NULL) {
+        run->memory = run->end = grad;
+        run->offset = offset;
+    }
+    if (!is_ours(m, i) || grad != run->memory + (offset - run->offset))
+        *can &= (uint8_t)~CAN_OURS;
+    if (grad != run->end)
+        *can &= (uint8_t)~CAN_USERS;
+    run->end = grad + model_bytes_of(m, i);
+}
+
+/* What this rank could do with each bucket, and where its memory would be. */
+static void look_at_all(const struct ddp_model *m, struct bucket_set *set)
+{
+    memset(set->can, CAN_OURS | CAN_USERS, set->plan.n_buckets);
+    for (size_t i = 0; i < m->n_tensors; i++) {
+        const struct bucket_place *at = &set->plan.place[i];
+        if (model_bytes_of(m, i) > 0)
+            look_at(m, i, at->offset, &set->at[at->bucket].piece[at->run], &set->can[at->bucket]);
+    }
+}
+
+static bool allocate(struct ddp_model *m, uint8_t **ret, size_t bytes)
+{
+    void *memory;
+    if ((model_is_on_device(m)
+             ? device_alloc(m->g, bytes, m->opts.nccl_memory, m->opts.stream, &memory)
+             : ddp_alloc(m->g, bytes, &memory)) != 0)
+        return false;
+    *ret = memory;
+    return true;
+}
+
+/* A call per run, or copies? A call costs a meeting: a microsecond on a node, the way there and
+ * back between nodes. A hook wants to see all of a bucket at once. */
+static bool is_worth_its_calls(const struct ddp_model *m, const struct bucket *plan)
+{
+    const size_t least = m->g->n_nodes > 1 ? RUN_BYTES_BETWEEN_NODES : RUN_BYTES;
+    if (plan->n_runs <= 1)
+        return true;
+    return m->opts.hook == NULL && plan->payload_bytes / plan->n_runs >= least;
+}
+
+static bool make_copies(struct ddp_model *m, const struct bucket *plan, struct model_bucket *b)
+{
+    b->where = BUCKET_COPIED;
+    if (!allocate(m, &b->copies, plan->bytes))
+        return false;
+    b->n_pieces = 1;
+    b->piece[0] = (struct bucket_piece){.memory = b->copies, .end = b->copies + plan->bytes};
+    return true;
+}
+
+/* Another type travels, or a hook is to see places on a device as one. */
+static bool needs_wire(const struct ddp_model *m, const struct model_bucket *b)
+{
+    const bool is_apart = model_is_on_device(m) && m->opts.hook != NULL && b->n_pieces > 1;
+    return b->count > 0 && (b->wire_dtype != b->dtype || is_apart);
+}
+
+/* Give a bucket its memory, now that the ranks have agreed on what all of them can do. */
+static bool place(struct ddp_model *m, const struct bucket *plan, struct model_bucket *b,
+                  uint8_t can)
+{
+    b->where = (can & CAN_OURS) != 0 ? BUCKET_OURS : BUCKET_USERS;
+    if (!model_is_on_device(m) && (can == 0 || !is_worth_its_calls(m, plan)) &&
+        !make_copies(m, plan, b))
+        return false;
+    b->count = 0;
+    for (size_t i = 0; i < b->n_pieces; i++)
+        b->count += (size_t)(b->piece[i].end - b->piece[i].memory) / ddp_dtype_size(b->dtype);
+    return !needs_wire(m, b) || allocate(m, &b->wire, b->count * ddp_dtype_size(b->wire_dtype));
+}
+
+/* Tell every rank the worst of what all of them say. */
+static int combine(struct ddp_model *m, uint8_t *values, size_t n)
+{
+    return ddp_all_reduce(m->g, values, values, n, DDP_UINT8, DDP_BAND, NULL);
+}
+
+/* Hear whether every rank has its memory. */
+static int agree_on_memory(struct ddp_model *m, bool ok)
+{
+    char text[CO_ERROR_TEXT_BYTES];
+    uint8_t all_ok = ok;
+    snprintf(text, sizeof(text), "%s", ddp_last_error());
+    int rc = combine(m, &all_ok, 1);
+    if (rc != 0 || all_ok)
+        return rc;
+    if (!ok)
+        return rt_fail(DDP_ENOMEM, "gradient buckets: %s", text);
+    return rt_fail(DDP_EMISMATCH, "another rank has no memory for its gradient buckets: its own "
+                                  "message says more");
+}
+
+/* A world of 1 averages nothing; only a hook wants to see whole buckets. */
+static int place_alone(struct ddp_model *m, struct bucket_set *set)
+{
+    for (size_t k = 0; k < set->plan.n_buckets; k++) {
+        set->at[k].where = BUCKET_NOWHERE;
+        set->at[k].n_pieces = 0;
+        if (m->opts.hook != NULL && !place(m, &set->plan.bucket[k], &set->at[k], 0))
+            return rt_fail(DDP_ENOMEM, "gradient buckets: %s", ddp_last_error());
+    }
+    return m->opts.nccl_memory ? model_device_enlist(m, set) : 0;
+}
+
+int model_buckets_place(struct ddp_model *m, struct bucket_set *set)
+{
+    const size_t n = set->plan.n_buckets;
+    bool ok = true;
+    if (m->g->world_size == 1 && !model_device_averages(m))
+        return place_alone(m, set);
+    look_at_all(m, set);
+    int rc = combine(m, set->can, n);
+    if (rc != 0)
+        return rc;
+    for (size_t k = 0; ok && k < n; k++) {
+        if (model_is_on_device(m) && set->can[k] == 0)
+            model_device_scatter(m, set, k);
+        ok = place(m, &set->plan.bucket[k], &set->at[k], set->can[k]);
+    }
+    rc = agree_on_memory(m, ok);
+    return rc == 0 && m->opts.nccl_memory ? model_device_enlist(m, set) : rc;
+}
+
+void model_buckets_destroy(struct ddp_model *m, struct bucket_set *set)
+{
+    for (size_t k = 0; set->at != NULL && k < set->plan.n_buckets; k++) {
+        ddp_free(m->g, set->at[k].copies);
+        if (model_is_on_device(m))
+            device_free(m->g, set->at[k].wire, m->opts.stream);
+        else
+            ddp_free(m->g, set->at[k].wire);
+    }
+    free(set->at);
+    free(set->pieces);
+    free(set->can);
+    ready_fini(&set->ready);
+    bucket_plan_fini(&set->plan);
+    *set = (struct bucket_set){0};
+}
+
+/* --- in and out ------------------------------------------------------------------------------- */
+
+static uint8_t *copy_of(const struct ddp_model *m, size_t i)
+{
+    const struct bucket_place *at = &m->set.plan.place[i];
+    uint8_t *copies = m->set.at[at->bucket].copies;
+    return copies != NULL ? copies + at->offset : NULL;
+}
+
+uint8_t *model_averages_of(const struct ddp_model *m, size_t i)
+{
+    uint8_t *copy = copy_of(m, i);
+    return copy != NULL ? copy : m->grad[i];
+}
+
+void model_copy_in(struct ddp_model *m, size_t i)
+{
+    uint8_t *copy = copy_of(m, i);
+    if (copy != NULL)
+        memcpy(copy, m->grad[i], model_bytes_of(m, i));
+}
+
+void model_zero(struct ddp_model *m, size_t i)
+{
+    uint8_t *copy = copy_of(m, i);
+    if (copy != NULL)
+        memset(copy, 0, model_bytes_of(m, i));
+    else if (model_clear(m, m->grad[i], model_bytes_of(m, i)) != 0)
+        model_keep_failure(m, DDP_ESYSTEM, false);
+}
+
+void model_copy_out(struct ddp_model *m)
+{
+    for (size_t i = 0; i < m->n_tensors; i++) {
+        const uint8_t *copy = copy_of(m, i);
+        if (copy != NULL)
+            memcpy(m->grad[i], copy, model_bytes_of(m, i));
+    }
+}

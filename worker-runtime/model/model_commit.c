@@ -1,0 +1,137 @@
+/* model_commit.c - the exchange at the end of a step.
+ *
+ * Every rank says what the others must know before they use the step's gradients, in a call of the
+ * size of a barrier; the largest of each number comes back, the same to all. Then the ranks of a
+ * node settle by one word that the step counts (commit.h): of a rank that dies in the middle of the
+ * exchange either all of them have heard, or none. */
+#include "model_inside.h"
+
+#include "commit.h"
+#include "worker-runtime/core/backend.h"
+#include "worker-runtime/group/scale.h"
+#include <ddp/collective.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+/* 28 bytes: they travel in the cache line that says that a rank is here. */
+struct says {
+    uint32_t misuse;     /* a rank that has made this step fail, + 1; 0: none */
+    uint32_t active;     /* world size - rank, of one that has a batch: the lowest one wins */
+    uint32_t bad;        /* a gradient whose average is not finite, + 1 */
+    uint32_t own_bad;    /* a rank that had such a gradient itself, + 1 */
+    uint32_t pending;    /* a node waits to join, and somebody was told */
+    uint32_t signature;  /* of the step: the same on all ranks if the largest one ... */
+    uint32_t complement; /* ... is the complement of this one's largest */
+};
+enum { N_WORDS = sizeof(struct says) / sizeof(uint32_t) };
+
+static uint32_t at_most(size_t n)
+{
+    return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+}
+
+static struct says say(const struct ddp_model *m)
+{
+    const struct ddp_group *g = m->g;
+    const uint32_t rank = (uint32_t)g->rank + 1;
+    const uint32_t signature = (uint32_t)(m->n_steps * 2654435761u + m->set.plan.n_buckets);
+    return (struct says){
+        .misuse = m->failure != 0 ? rank : 0,
+        .active = m->is_joined ? 0 : (uint32_t)(g->world_size - g->rank),
+        .bad = m->bad != MODEL_NONE ? at_most(m->bad + 1) : 0,
+        .own_bad = m->own_bad != MODEL_NONE ? rank : 0,
+        .pending = m->scale_fd >= 0 && scale_is_asked(m->scale_fd),
+        .signature = signature,
+        .complement = ~signature,
+    };
+}
+
+static int exchange(struct ddp_model *m, struct says *says)
+{
+    uint32_t *words = (uint32_t *)says;
+    return ddp_all_reduce(m->g, words, words, N_WORDS, DDP_UINT32, DDP_MAX, NULL);
+}
+
+/* What the exchange has told, whether the step counts or not. */
+static void hear(struct ddp_model *m, const struct says *says)
+{
+    struct ddp_group *g = m->g;
+    if (says->active != 0)
+        m->last_active_rank = g->world_size - (int)says->active;
+    if (m->scale_fd >= 0) {
+        g->knows_pending = true;
+        g->pending = says->pending != 0;
+    }
+}
+
+/* What a step that all ranks have finished fails with. */
+static int fail_for_all(struct ddp_model *m, const struct says *says)
+{
+    if (m->failure != 0)
+        return m->failure;
+    if (says->misuse != 0)
+        rt_fail(DDP_EMISMATCH,
+                "rank %" PRIu32 " could not finish this step: its own message says why; the step "
+                "counts on no rank",
+                says->misuse - 1);
+    else
+        rt_fail(DDP_EMISMATCH, "the ranks are in different steps of the model: did all of them "
+                               "make the same calls of it?");
+    return model_keep_failure(m, DDP_EMISMATCH, false);
+}
+
+static int fail_not_finite(struct ddp_model *m, const struct says *says)
+{
+    char where[96] = "", whose[96] = "each rank's own was finite: they became too large together";
+    const size_t i = says->bad != 0 ? says->bad - 1 : m->own_bad;
+    if (m->bad == i)
+        snprintf(where, sizeof(where), ": element %zu of its average is %g", m->bad_at,
+                 m->bad_value);
+    if (says->own_bad != 0)
+        snprintf(whose, sizeof(whose), "rank %" PRIu32 " has computed such values",
+                 says->own_bad - 1);
+    if (i < m->n_tensors)
+        rt_fail(DDP_ENOTFINITE, "gradient %zu '%s' is not finite%s; %s", i, m->tensors[i].name,
+                where, whose);
+    else
+        rt_fail(DDP_ENOTFINITE, "a gradient is not finite; %s", whose);
+    return model_keep_failure(m, DDP_ENOTFINITE, false);
+}
+
+static int judge(struct ddp_model *m, const struct says *says)
+{
+    if (says->misuse != 0 || says->signature != ~says->complement)
+        return fail_for_all(m, says);
+    m->found_inf = says->bad != 0;
+    if (m->opts.check_finite && (says->bad != 0 || says->own_bad != 0))
+        return fail_not_finite(m, says);
+    return 0;
+}
+
+/* The group broke. The step may count all the same; then the next call has the failure. */
+static int settle_failure(struct ddp_model *m, _Atomic uint64_t *word, uint64_t step, int rc)
+{
+    rt_fail(rc, "end of the step: %s", ddp_last_error());
+    model_keep_failure(m, rc, true);
+    return word != NULL && commit_give_up(word, step) ? 0 : rc;
+}
+
+int model_commit(struct ddp_model *m, bool *ret_any_active)
+{
+    struct ddp_group *g = m->g;
+    _Atomic uint64_t *word = g->backend != NULL ? g->backend->ops->commit_word(g->backend) : NULL;
+    struct says says = say(m);
+    const uint64_t step = ++g->n_exchanges;
+    *ret_any_active = true;
+    int rc = exchange(m, &says);
+    if (rc != 0)
+        return settle_failure(m, word, step, rc);
+    *ret_any_active = says.active != 0;
+    hear(m, &says);
+    rc = judge(m, &says);
+    if (rc != 0 || word == NULL || commit_decide(word, step))
+        return rc;
+    /* a rank of this node that failed in the exchange was faster */
+    rc = rt_fail(rt_broken(), "end of the step: another rank of this node lost its peers in it");
+    return model_keep_failure(m, rc, true);
+}

@@ -1,0 +1,192 @@
+/* model_graph.c - steps in a CUDA graph: whether one goes there, and its end behind each launch.
+ *
+ * The averages of such a step are in the graph. Its end, in which the ranks agree that it counts,
+ * is ddp_model_replayed(). docs/nccl.md, "Graphs", has the states that a step goes through. */
+#include "model_inside.h"
+
+#include "common/clock.h"
+#include "worker-runtime/device/device.h"
+#include <ddp/collective.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- where a step goes ------------------------------------------------------------------------ */
+
+/* None of it goes into the graph, nor any more of it. No other rank is told: none waits for this
+ * one before a launch. */
+static int refuse(struct ddp_model *m, int rc)
+{
+    m->step = MODEL_STEP_REFUSED;
+    model_keep_failure(m, rc, false);
+    return model_tell_failure(m);
+}
+
+static int begin_capture(struct ddp_model *m)
+{
+    if (m->opts.weighted)
+        return refuse(m,
+                      rt_fail(DDP_EUNSUPPORTED,
+                              "a step of a weighted model cannot be captured: what its gradients "
+                              "count is of one step"));
+    if (m->n_steps == 0)
+        return refuse(m, rt_fail(DDP_EINVAL,
+                                 "the first step of a model cannot be captured: it settles the "
+                                 "order of the buckets; make a plain one before"));
+    m->step = MODEL_STEP_CAPTURED;
+    return 0;
+}
+
+/* Others wait for this rank's buckets, which go out behind the capture. */
+static int fail_plain(struct ddp_model *m, int rc)
+{
+    return model_keep_failure(m, rc, false);
+}
+
+static int compare(struct ddp_model *m, bool is_capturing)
+{
+    if (is_capturing == (m->step == MODEL_STEP_CAPTURED))
+        return 0;
+    if (is_capturing)
+        return fail_plain(m,
+                          rt_fail(DDP_EINVAL, "the step began before its stream captured a graph: "
+                                              "end the capture, and the step behind it, which "
+                                              "fails"));
+    return refuse(m, rt_fail(DDP_EINVAL, "the capture of the step's graph ended before "
+                                         "ddp_model_sync(): none was captured"));
+}
+
+int model_graph_look(struct ddp_model *m)
+{
+    bool is_capturing = false;
+    if (!model_is_on_device(m))
+        return 0;
+    if (m->step == MODEL_STEP_REFUSED)
+        return model_tell_failure(m);
+    int rc = device_is_capturing(m->g, m->opts.stream, &is_capturing);
+    if (rc != 0)
+        return m->step == MODEL_STEP_PLAIN ? fail_plain(m, rc) : refuse(m, rc);
+    if (m->step != MODEL_STEP_NONE)
+        return compare(m, is_capturing);
+    if (is_capturing)
+        return begin_capture(m);
+    m->step = MODEL_STEP_PLAIN;
+    return 0;
+}
+
+int model_graph_enter(struct ddp_model *m)
+{
+    const bool is_known = m->step == MODEL_STEP_PLAIN || m->step == MODEL_STEP_CAPTURED;
+    return is_known ? 0 : model_graph_look(m);
+}
+
+/* A graph in which a stream was left alone cannot be ended well: it is joined, whatever else
+ * failed. */
+int model_graph_finish(struct ddp_model *m)
+{
+    if (m->step == MODEL_STEP_CAPTURED) {
+        model_note_used(m, m->used_in_graph);
+        model_take_the_rest(m);
+        model_average_capture(m); /* which keeps its failure */
+    }
+    if (m->failure == 0) {
+        m->is_captured = true;
+        model_device_arm_replay(m);
+    }
+    int rc = model_tell_failure(m);
+    if (!m->broken)
+        m->failure = 0;
+    model_begin_step(m);
+    return rc;
+}
+
+/* --- the end of a step behind a launch -------------------------------------------------------- */
+
+int model_graph_check_outside(struct ddp_model *m, const char *name)
+{
+    bool is_capturing = false;
+    if (!model_is_on_device(m))
+        return 0;
+    int rc = device_is_capturing(m->g, m->opts.stream, &is_capturing);
+    if (rc != 0)
+        return rt_fail(rc, "%s: %s", name, ddp_last_error());
+    if (is_capturing || m->step == MODEL_STEP_CAPTURED || m->step == MODEL_STEP_REFUSED)
+        return rt_fail(DDP_EINVAL, "%s is called in the capture of a graph", name);
+    return 0;
+}
+
+static int check_replayed(struct ddp_model *m)
+{
+    if (!model_is_on_device(m))
+        return rt_fail(DDP_EINVAL, "ddp_model_replayed: the model has no stream");
+    int rc = model_graph_check_outside(m, "ddp_model_replayed");
+    if (rc != 0)
+        return rc;
+    if (!m->is_captured)
+        return rt_fail(DDP_EINVAL, "ddp_model_replayed: no step of the model was captured");
+    if (m->set.ready.n_said > 0)
+        return rt_fail(DDP_EINVAL,
+                       "ddp_model_replayed: a plain step has begun, %zu gradients are ready: "
+                       "ddp_model_sync() ends it",
+                       m->set.ready.n_said);
+    return 0;
+}
+
+/* Kernels of those that replay wait for those that do not: NCCL would not tell. */
+static int fail_apart(struct ddp_model *m, const uint32_t says[2])
+{
+    char text[256];
+    snprintf(text, sizeof(text),
+             "rank %" PRIu32 " replays this step from a graph, and rank %" PRIu32
+             " does not (ddp_model_sync() or ddp_join()): NCCL wants the same of all ranks",
+             says[0] - 1, says[1] - 1);
+    device_tell_mismatch(m->g, text);
+    return rt_fail(DDP_EMISMATCH, "%s", text);
+}
+
+int model_graph_meet(struct ddp_model *m, bool replays)
+{
+    const uint32_t own = (uint32_t)m->g->rank + 1;
+    uint32_t says[2] = {replays ? own : 0, replays ? 0 : own};
+    int rc = ddp_all_reduce(m->g, says, says, 2, DDP_UINT32, DDP_MAX, NULL);
+    if (rc != 0)
+        return rc;
+    return says[0] != 0 && says[1] != 0 ? fail_apart(m, says) : 0;
+}
+
+/* The group is broken: have the launch end, too, for the program may wait for it. rc has been told;
+ * returns it, or DDP_ERESPAWN */
+static int end_launch(struct ddp_model *m, int rc)
+{
+    char text[CO_ERROR_TEXT_BYTES];
+    snprintf(text, sizeof(text), "%s", ddp_last_error());
+    if (model_device_averages(m) && device_wait(m->g, m->opts.stream) == DDP_ERESPAWN)
+        return DDP_ERESPAWN;
+    return rt_fail(rc, "%s", text);
+}
+
+/* A launch that was forgotten fails the step, but breaks nothing. */
+static int wait(struct ddp_model *m)
+{
+    int rc = model_graph_meet(m, true);
+    rc = rc == 0 ? model_device_wait_replay(m) : end_launch(m, rc);
+    if (rc == 0)
+        return 0;
+    model_keep_failure(m, rc, rc != DDP_EINVAL);
+    return rc != DDP_EINVAL ? rc : 0;
+}
+
+int ddp_model_replayed(struct ddp_model *m)
+{
+    const uint64_t began_ns = co_now_ns();
+    bool any_active;
+    if (m->broken)
+        return model_tell_failure(m);
+    int rc = check_replayed(m);
+    if (rc != 0)
+        return rc;
+    if (m->used != NULL)
+        memcpy(m->used, m->used_in_graph, m->n_tensors * sizeof(*m->used));
+    m->n_steps++;
+    return model_end_step(m, wait(m), began_ns, 0, &any_active);
+}

@@ -1,0 +1,211 @@
+/* model_step.c - the calls of a step: gradients become ready, the step ends. */
+#include "model_inside.h"
+
+#include "common/clock.h"
+#include "worker-runtime/arithmetic/reduce.h"
+#include "worker-runtime/group/hold.h"
+#include "worker-runtime/group/trace.h"
+#include <ddp/collective.h>
+#include <stdio.h>
+
+/* --- a step's beginning ----------------------------------------------------------------------- */
+
+void model_begin_step(struct ddp_model *m)
+{
+    ready_begin(&m->set.ready);
+    m->n_launched = m->n_averaged = 0;
+    m->has_begun = false;
+    m->step = MODEL_STEP_NONE;
+    m->own_bad = m->bad = MODEL_NONE;
+    m->backward_ns = 0;
+}
+
+/* --- ready ------------------------------------------------------------------------------------ */
+
+static void look_at_own(struct ddp_model *m, size_t i)
+{
+    const struct ddp_tensor *t = &m->tensors[i];
+    if (m->own_bad == MODEL_NONE && !reduce_is_finite(t->dtype, m->grad[i], t->count))
+        m->own_bad = i;
+}
+
+static void take(struct ddp_model *m, size_t i)
+{
+    if (m->opts.check_finite && !model_is_on_device(m)) /* there a kernel looks */
+        look_at_own(m, i);
+    model_copy_in(m, i);
+    ready_say(&m->set.ready, i);
+}
+
+static int misuse(struct ddp_model *m)
+{
+    return model_keep_failure(m, DDP_EINVAL, false);
+}
+
+int ddp_model_ready(struct ddp_model *m, size_t i)
+{
+    if (m->broken)
+        return model_tell_failure(m);
+    if (i >= m->n_tensors) {
+        rt_fail(DDP_EINVAL, "ddp_model_ready: there is no gradient %zu, the model has %zu", i,
+                m->n_tensors);
+        return misuse(m);
+    }
+    if (m->accumulates)
+        return 0;
+    int rc = model_is_on_device(m) ? model_graph_enter(m) : 0;
+    if (rc != 0)
+        return rc;
+    if (ready_is_said(&m->set.ready, i)) {
+        rt_fail(DDP_EINVAL,
+                "ddp_model_ready: gradient %zu '%s' was said to be ready before in this step", i,
+                m->tensors[i].name);
+        return misuse(m);
+    }
+    if (m->trace != NULL && m->backward_ns == 0)
+        m->backward_ns = co_now_ns();
+    take(m, i);
+    return model_average_some(m);
+}
+
+int ddp_model_ready_range(struct ddp_model *m, size_t first, size_t n)
+{
+    int first_rc = 0;
+    for (size_t i = n; i-- > 0;) {
+        int rc = ddp_model_ready(m, first + i);
+        first_rc = first_rc != 0 ? first_rc : rc;
+    }
+    return first_rc;
+}
+
+/* --- sync ------------------------------------------------------------------------------------- */
+
+enum { NAMES_TOLD = 8 };
+
+/* "3 of 161 gradients were never said ...: 'conv1.weight', ..." */
+static void fail_never_ready(struct ddp_model *m)
+{
+    char names[CO_ERROR_TEXT_BYTES / 2];
+    size_t n_told = 0, at = 0;
+    names[0] = '\0';
+    for (size_t i = 0; i < m->n_tensors && n_told < NAMES_TOLD && at < sizeof(names); i++) {
+        if (ready_is_said(&m->set.ready, i))
+            continue;
+        at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%zu '%.64s'",
+                               n_told++ > 0 ? ", " : "", i, m->tensors[i].name);
+    }
+    const size_t n = m->n_tensors - m->set.ready.n_said;
+    rt_fail(DDP_EINVAL,
+            "%zu of %zu gradients were never said to be ready in this step: %s%s; if the network "
+            "does not use them in each step, set ddp_model_opts.allow_unused",
+            n, m->n_tensors, names, n > n_told ? ", ..." : "");
+    misuse(m);
+}
+
+/* What was not said: all of them, an error, or unused. */
+void model_take_the_rest(struct ddp_model *m)
+{
+    const struct ready *r = &m->set.ready;
+    const bool are_unused = m->opts.allow_unused;
+    if (m->is_joined || are_unused) {
+        for (size_t i = 0; i < m->n_tensors; i++)
+            if (!ready_is_said(r, i)) {
+                model_zero(m, i);
+                ready_say(&m->set.ready, i);
+            }
+        return;
+    }
+    if (r->n_said > 0 && r->n_said < m->n_tensors && m->failure == 0)
+        fail_never_ready(m);
+    for (size_t i = m->n_tensors; i-- > 0;)
+        if (!ready_is_said(r, i))
+            take(m, i);
+}
+
+/* Which gradients any rank has used. */
+static int combine_used(struct ddp_model *m)
+{
+    if (m->used == NULL)
+        return 0;
+    int rc = ddp_all_reduce(m->g, m->used, m->used, m->n_tensors, DDP_UINT8, DDP_MAX, NULL);
+    return rc == 0 ? 0 : model_keep_failure(m, rc, true);
+}
+
+/* Before the exchange, so that this step counts on no rank. */
+static int wait_if_told(struct ddp_model *m)
+{
+    int rc = hold_here(m->g);
+    return rc == 0 ? 0 : model_keep_failure(m, rc, true);
+}
+
+void model_note_used(const struct ddp_model *m, uint8_t *used)
+{
+    for (size_t i = 0; used != NULL && i < m->n_tensors; i++)
+        used[i] = ready_is_said(&m->set.ready, i) && !m->is_joined;
+}
+
+/* The step counts. What fails from here on is told by the next call. */
+static void complete(struct ddp_model *m, uint64_t began_ns, size_t n_said, bool any_active)
+{
+    int rc = 0;
+    model_copy_out(m);
+    group_count_step(m->g, began_ns);
+    m->stats.n_steps++;
+    if (m->broken)
+        return;
+    if (any_active && m->opts.n_buffers > 0)
+        rc = model_broadcast(m, m->opts.buffers, m->opts.n_buffers, m->last_active_rank);
+    if (rc == 0 && m->n_steps == 1 && !m->opts.allow_unused && !m->opts.keep_order)
+        rc = model_reorder(m, n_said);
+    if (rc != 0)
+        model_keep_failure(m, rc, true);
+}
+
+int model_end_step(struct ddp_model *m, int rc, uint64_t began_ns, size_t n_said,
+                   bool *ret_any_active)
+{
+    if (rc == 0)
+        rc = combine_used(m);
+    if (rc == 0)
+        rc = wait_if_told(m);
+    if (rc == 0)
+        rc = model_commit(m, ret_any_active);
+    if (rc == 0) {
+        complete(m, began_ns, n_said, *ret_any_active);
+    } else if (!m->broken) { /* a misuse ends with its step */
+        model_tell_failure(m);
+        m->failure = 0;
+    }
+    model_begin_step(m);
+    m->stats.sync_ns = co_now_ns() - began_ns;
+    trace_span(m->trace, "sync", began_ns);
+    return rc;
+}
+
+int model_finish_step(struct ddp_model *m, bool *ret_any_active)
+{
+    const size_t n_said = m->set.ready.n_said;
+    const uint64_t began_ns = co_now_ns();
+    m->stats.n_overlapped = m->n_averaged;
+    model_note_used(m, m->used);
+    model_take_the_rest(m);
+    m->n_steps++;
+    return model_end_step(m, model_average_all(m), began_ns, n_said, ret_any_active);
+}
+
+int ddp_model_sync(struct ddp_model *m)
+{
+    bool any_active;
+    if (m->broken)
+        return model_tell_failure(m);
+    if (m->accumulates)
+        return 0;
+    int rc = model_graph_look(m);
+    if (model_is_on_device(m) && m->step != MODEL_STEP_PLAIN)
+        return model_graph_finish(m);
+    if (rc != 0) /* the step goes on behind the capture */
+        return rc;
+    if (m->backward_ns != 0)
+        trace_span(m->trace, "backward", m->backward_ns);
+    return model_finish_step(m, &any_active);
+}

@@ -1,0 +1,239 @@
+/* device.h - inside of the plug-in: the process's device, and the communicators on it.
+ *
+ * All communicators of a process break together, since the job does. So that the kernels of one do
+ * not keep another's end waiting, all of them are told to end before any is waited for: aborted by
+ * one call (ncclGroupStart() ... ncclGroupEnd()), revoked by a thread each, since NCCL makes who
+ * asks after one of a group wait for all of it.
+ *
+ * Files:
+ *   device.c   the device, and what breaks
+ *   comm.c     a communicator from its making to its end
+ *   call.c     collectives and messages, into the order of a stream
+ *   detour.c   those on a thread's own default stream
+ *   side.c     a stream beside the program's, for these and for averages
+ *   bucket.c   memory for gradients
+ *   average.c  their averages, on a stream of the plug-in's
+ *   clip.c     their norm
+ *   kernels.c  the plug-in's own kernels: kernels.cu
+ *   feed.c     batches on their way to the device
+ *   wait.c     waits: for a communicator, for a stream
+ *   plugin.c   what libddp sees */
+#ifndef DDP_NCCL_DEVICE_H
+#define DDP_NCCL_DEVICE_H
+
+#include "kernels.h"
+#include "life.h"
+#include "newer.h"
+
+#include "common/error.h"
+#include "worker-runtime/device/device_plugin.h"
+
+#include <nccl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct device {
+    int index;
+    uint64_t abort_timeout_ms;
+    struct newer newer;
+    pthread_mutex_t mutex;      /* guards all below, and what communicators say of themselves */
+    struct device_group *first; /* the communicators of groups that there are */
+    struct device_group *kept;  /* owned; revoked, of the world before; NULL: none */
+    struct kernels kernels;
+    struct bucket_block *blocks; /* owned; memory of bucket_alloc() */
+    bool is_lost;                /* one of them is stuck */
+    struct co_error why;         /* it is lost */
+};
+
+struct side { /* a stream beside another; zeroed at first */
+    cudaStream_t stream;
+    cudaEvent_t event;
+};
+
+struct device_group { /* a communicator */
+    struct device *device;
+    struct device_group *next;
+    ncclComm_t comm; /* NULL: not yet, or gone */
+    struct life life;
+    int rank, n;
+    uint64_t tag;
+    bool may_be_kept;
+    atomic_bool is_out;  /* a hand has not come back that works on it: never freed */
+    atomic_uint n_calls; /* under way beside the mutex; more only with it: see bucket.c */
+    uint64_t timeout_ms;
+    struct device_job job;
+    bool is_broken;
+    struct co_error why;       /* what calls return from then on */
+    uint64_t next_look_ns;     /* at the job, by who does not wait */
+    struct side averages;      /* its stream is NULL: there were none */
+    struct side detour;        /* see detour.c */
+    bool is_undrained;         /* averages did not end in their time */
+    struct bucket_mark *marks; /* owned; memory that is registered with it */
+};
+
+/* --- device.c --------------------------------------------------------------------------------- */
+
+int device_open(const struct device_opts *opts, struct device **ret, struct co_error *err);
+int device_check(struct device *d, struct co_error *err);
+
+/* The job broke, or this communicator did: end all kernels of all communicators.
+ *
+ * e      LIFE_BROKEN: another rank did it, and `why` says so. LIFE_FAILED, LIFE_LATE: as far as is
+ *        known this rank is the first to see it, and the job is told `code` and why->text
+ * why    becomes what this and all later calls on g return
+ * returns its code: -EOWNERDEAD where this process has to be replaced */
+int device_break(struct device_group *g, enum life_event e, int code, struct co_error *why);
+
+/* Take a step of life with one communicator that is in the list, and revoke or abort it if that is
+ * what comes next. */
+void device_step(struct device_group *g, enum life_event e);
+
+/* Wait until no call is under way beside the mutex, so that it may be freed. One that is not over
+ * by then never comes back, as far as is known: is_out. */
+void device_wait_unused(struct device_group *g, uint64_t deadline_ms);
+
+void device_add(struct device_group *g);
+void device_remove(struct device_group *g);
+
+/* --- comm.c ----------------------------------------------------------------------------------- */
+
+int comm_make(struct device *d, const struct device_make *how, struct device_group **ret,
+              struct co_error *err);
+int comm_split(struct device_group *from, int color, int key, const struct device_make *how,
+               struct device_group **ret, struct co_error *err);
+void comm_close(struct device_group *g);
+
+/* --- call.c ----------------------------------------------------------------------------------- */
+
+int call_run(struct device_group *g, const struct collective *what, struct co_error *err);
+int call_message(struct device_group *g, const struct message *m, void *stream,
+                 struct co_error *err);
+
+/* Whether an address is of this process's GPU, or of the host and known to CUDA; NULL is fine.
+ *
+ * which     for the text
+ * returns   0; -EINVAL */
+int call_check_memory(const struct device *d, const void *p, const char *which,
+                      struct co_error *err);
+
+/* Whether a stream captures a graph: see struct device_plugin. */
+int call_is_capturing(struct device *d, void *stream, bool *ret, struct co_error *err);
+
+/* A call of CUDA's has failed, err says how. Of a capture that was given up nothing comes to run:
+ * nothing is broken then.
+ *
+ * code      of words_cuda_failed()
+ * returns   -EINVAL of a capture; else as device_break() */
+int call_fail(struct device_group *g, int code, struct co_error *err);
+/* Likewise, of what CUDA said. returns also 0 */
+int call_settle_cuda(struct device_group *g, cudaError_t result, const char *what,
+                     struct co_error *err);
+
+/* What NCCL said of a call that was made: waits while it is in progress.
+ * returns   0; as device_break() */
+int call_settle(struct device_group *g, ncclResult_t result, const char *what,
+                struct co_error *err);
+
+/* --- side.c: the calling thread's device is the group's -------------------------------------- */
+
+cudaError_t side_open(struct side *s); /* open before is fine */
+/* What comes on its stream goes on behind what is on `stream` now; and the other way round. */
+cudaError_t side_fork(const struct side *s, cudaStream_t stream);
+cudaError_t side_join(const struct side *s, cudaStream_t stream);
+void side_close(struct side *s); /* nothing of it runs any more */
+
+/* --- detour.c --------------------------------------------------------------------------------- */
+
+/* The stream that NCCL is to be given for a call on `stream`, behind what is there by now. */
+cudaError_t detour_begin(struct side *s, cudaStream_t stream, cudaStream_t *ret);
+/* `stream` goes on behind the call, which is not in progress any more. */
+cudaError_t detour_end(struct side *s, cudaStream_t stream);
+
+/* --- bucket.c: see struct device_plugin ------------------------------------------------------- */
+
+int bucket_alloc(struct device *d, size_t bytes, bool for_nccl, void *stream, void **ret,
+                 struct co_error *err);
+void bucket_free(struct device *d, void *at);
+int bucket_clear(struct device *d, void *at, size_t bytes, void *stream, struct co_error *err);
+int bucket_enlist(struct device_group *g, const void *at, struct co_error *err);
+void bucket_delist(struct device_group *g, const void *at);
+
+/* All that is registered with a communicator, handed over: to be dropped by
+ * bucket_drop_marks(). NULL: nothing is */
+struct bucket_mark *bucket_take_marks(struct device_group *g);
+/* comm      NULL: it has gone, and they with it. Else it may hang as other calls may that end
+ *           something: by a hand, and behind device_wait_unused()
+ * returns   ncclResult_t; all are gone in any case */
+int bucket_drop_marks(struct bucket_mark *marks, ncclComm_t comm);
+
+int bucket_alloc_host(struct device *d, size_t bytes, void **ret, struct co_error *err);
+void bucket_free_host(struct device *d, void *at);
+
+/* --- average.c: likewise ---------------------------------------------------------------------- */
+
+int average_run(struct device_group *g, const struct device_average *a, struct co_error *err);
+int average_take(struct device_group *g, uint32_t *words, uint32_t *ret_words, size_t n,
+                 struct co_error *err);
+int average_copy_out(struct device_group *g, void *to, const void *from, size_t bytes,
+                     struct co_error *err);
+int average_fork(struct device_group *g, void *stream, struct co_error *err);
+int average_join(struct device_group *g, void *stream, struct co_error *err);
+int average_wait(struct device_group *g, uint64_t timeout_ms, struct co_error *err);
+/* Wait until what was on the stream of a broken communicator has ended, behind the kernels that
+ * were told to: others may use the memory then. returns false: it did not in its time, now or
+ * before */
+bool average_drain(struct device_group *g);
+/* Likewise, and what is on the program's stream, where graphs were launched */
+bool average_drain_behind(struct device_group *g, void *stream);
+
+/* --- clip.c: likewise ------------------------------------------------------------------------- */
+
+int clip_run(struct device *d, const struct device_clip *c, struct co_error *err);
+
+/* --- feed.c: likewise ------------------------------------------------------------------------- */
+
+int feed_open(struct device *d, unsigned n, size_t bytes, struct device_feed **ret,
+              struct co_error *err);
+void feed_place(const struct device_feed *f, unsigned place, void **ret_host, void **ret_gpu);
+int feed_send(struct device_feed *f, unsigned place, const struct device_span *span, size_t n,
+              struct co_error *err);
+int feed_sent(struct device_feed *f, unsigned place, struct co_error *err);
+int feed_take(struct device_feed *f, unsigned place, void *stream, struct co_error *err);
+int feed_give(struct device_feed *f, unsigned place, void *stream, struct co_error *err);
+void feed_close(struct device_feed *f);
+
+/* --- wait.c ----------------------------------------------------------------------------------- */
+
+/* How long a wait has lasted: the first looks come close behind each other. */
+struct nap {
+    unsigned n;
+};
+void nap_take(struct nap *nap);
+
+/* What NCCL says of a communicator, NULL for none. returns 1 it is at rest; 0 something goes on;
+ * -EIO */
+int wait_ask(ncclComm_t comm, const char *what, struct co_error *err);
+
+/* Until a call that NCCL has taken is done, so that the next may be made; breaks the job if it does
+ * not.
+ *
+ * asks      the communicator to ask, g's own or the one that it is made of
+ * returns   0; as device_break() */
+int wait_settled(struct device_group *g, struct device_group *asks, const char *what,
+                 struct co_error *err);
+
+/* cudaStreamQuery(). "Not ready" is no error, but CUDA keeps it as the thread's last one: a program
+ * that asks for that after a launch of its own is not to find it. */
+cudaError_t wait_ask_stream(cudaStream_t stream);
+
+int wait_stream(struct device_group *g, void *stream, uint64_t timeout_ms, struct co_error *err);
+int wait_alone(const struct device *d, const struct device_job *job, void *stream,
+               uint64_t timeout_ms, struct co_error *err);
+
+/* Whether calls may be made on g: it is not broken, and neither is the job, which is looked at once
+ * in a while. returns 0, -errno */
+int wait_check(struct device_group *g, struct co_error *err);
+
+#endif

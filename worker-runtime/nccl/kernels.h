@@ -1,0 +1,88 @@
+/* kernels.h - the plug-in's own kernels: loading them, and putting them on a stream.
+ *
+ * They are in the plug-in as code for GPUs of compute capability 8, 9 and 10, and as PTX, from
+ * which the driver makes code for newer ones. Nothing is loaded before it may be needed; then all
+ * of them are, at once: CUDA may wait for the whole device to load one, and a kernel of NCCL's may
+ * be waiting for a peer by then.
+ *
+ * Functions that put one on a stream return 0; -EIO with err filled: it was not put there, or the
+ * device had failed before. None waits, all may be captured. */
+#ifndef DDP_NCCL_KERNELS_H
+#define DDP_NCCL_KERNELS_H
+
+#include "kernel_clip.h"
+
+#include "worker-runtime/arithmetic/device_layer.h"
+
+#include <cuda_runtime_api.h>
+
+struct co_error;
+
+enum kernel {
+    KERNEL_PACK,
+    KERNEL_UNPACK,
+    KERNEL_SQUARES,
+    KERNEL_CLIP_FACTOR,
+    KERNEL_SCALE,
+    KERNEL_MOMENTS,
+    KERNEL_SAY_MOMENTS,
+    KERNEL_HEAR_MOMENTS,
+    KERNEL_RECALL,
+    KERNEL_NORMALISE,
+    KERNEL_SUMS,
+    KERNEL_SAY_SUMS,
+    KERNEL_BACKWARD,
+    KERNEL_N,
+};
+
+struct kernels { /* zeroed at first */
+    cudaLibrary_t library;
+    cudaKernel_t at[KERNEL_N];
+};
+
+/* Load all, on the calling thread's device. Once they are loaded this does nothing.
+ *
+ * returns   0; -ENOTSUP the GPU is older than they are, or the driver than this CUDA; -EIO */
+int kernels_load(struct kernels *k, struct co_error *err);
+
+/* Gradients onto the wire: each value times the factor, in its own type, then rounded to nearest
+ * into the wire's; or, where the types are the same, as it is. Without a wire they are changed
+ * where they lie; with factor 1 only looked at.
+ *
+ * work      copied; work->n is 1 to KERNEL_PIECES. found_inf becomes 1 where one was not finite
+ *           before it was multiplied
+ * shape     the pieces of a bucket lie on the wire one behind the other, without gaps; `first` says
+ *           where, also without a wire: blocks are dealt out over all values
+ * cost      each value is read once and written once */
+int kernels_pack(const struct kernels *k, const struct kernel_pieces *work, cudaStream_t stream,
+                 struct co_error *err);
+
+/* And back: each value of the wire, as the gradient's type holds it, times the factor. found_inf
+ * becomes 1 where one is not finite in the end. Else as kernels_pack(). */
+int kernels_unpack(const struct kernels *k, const struct kernel_pieces *work, cudaStream_t stream,
+                   struct co_error *err);
+
+/* Clipping, as kernel_clip.h has it: squares of some gradients, and those of all launches before;
+ * the norm and the factor; some gradients times the factor.
+ *
+ * work      copied; work->n is 1 to KERNEL_PIECES, but for kernels_find_factor(), which reads no
+ *           gradients. `first` is chosen here
+ * cost      each value is read once for the sum; read and written once where it is scaled */
+int kernels_squares(const struct kernels *k, struct kernel_clip *work, cudaStream_t stream,
+                    struct co_error *err);
+int kernels_find_factor(const struct kernels *k, const struct kernel_clip *work,
+                        cudaStream_t stream, struct co_error *err);
+int kernels_scale(const struct kernels *k, struct kernel_clip *work, cudaStream_t stream,
+                  struct co_error *err);
+
+/* A step of batch normalisation: what it reads and writes stands at enum device_norm.
+ *
+ * layer     copied; n_parts is chosen here, by the shape alone: the same sums in every run. What a
+ *           step does not read or write may be NULL
+ * cost      SAY and SUM read their values twice, and once, the others once; 20 to 40 operations of
+ *           float64 a value. Channels last (inner is 1) are read with gaps: not tuned
+ * returns   also -EINVAL: more channels than a launch has blocks, 2^31 - 1 */
+int kernels_norm(const struct kernels *k, enum device_norm step, const struct device_layer *layer,
+                 cudaStream_t stream, struct co_error *err);
+
+#endif

@@ -1,0 +1,210 @@
+/* cpu.h - inside of the CPU back end: what backend_cpu.c and the shapes share.
+ *
+ * A shape is a way to carry a collective out. All of them are lists of stages with a step between
+ * each two, in which the ranks wait for each other (transport_shm.h): a shape never waits itself,
+ * so any collective can be left and taken up again between two stages. */
+#ifndef DDP_WORKER_RUNTIME_CPU_H
+#define DDP_WORKER_RUNTIME_CPU_H
+
+#include "cpu_tuning.h"
+#include "transport_shm.h"
+#include "worker-runtime/arithmetic/reduce.h"
+#include "worker-runtime/core/backend.h"
+#include "worker-runtime/core/layout.h"
+
+#include <string.h>
+
+struct cpu;
+struct messages;
+struct user_segment;
+
+enum shape_next { SHAPE_DONE = 1, SHAPE_STEP = 0 }; /* or -errno */
+
+struct shape {
+    const char *name;
+    /* Do stage number `stage`, 0 first. Before SHAPE_STEP it has called transport_shm_arrive().
+     * returns   SHAPE_STEP go on with the next stage once all are here; SHAPE_DONE; -errno */
+    int (*work)(struct cpu *c, size_t stage, struct co_error *err);
+};
+
+struct job { /* the open collective */
+    struct layout layout;
+    const struct shape *shape;
+    size_t stage;
+    uint32_t seq; /* of those opened, to tell the tables of two calls apart */
+    uint64_t timeout_ms;
+    const uint8_t *in;
+    uint8_t *out;
+    enum ddp_dtype dtype;
+    enum ddp_op op;
+    struct call call;
+    bool is_open;
+    reduce_checked_fn *checked; /* the kernel that finds what is not finite; NULL: nobody asks */
+    int *ret_found;             /* where to say so; NULL: nobody asks */
+    bool found;                 /* this rank has, in what it added up */
+    size_t n_pieces;            /* staged */
+    uint64_t first;             /* the number of the first of them */
+    size_t lag;                 /* steps from filling a buffer to reading it */
+};
+
+enum cma_state { CMA_UNKNOWN, CMA_ASKED, CMA_ON, CMA_OFF };
+
+struct cpu {
+    struct backend backend;
+    struct transport_shm *shm;
+    struct user_segment *own;
+    const struct reduce_kernels *kernels;
+    struct cpu_tunings tunings;
+    struct cpu_tuning tuning; /* of these, the row for n ranks */
+    bool may_cma;
+    void (*on_destroy)(void *arg);
+    void *arg;
+    bool (*on_idle)(void *arg);
+    void *idle_arg;
+    unsigned rank, n;
+    uint64_t pieces;              /* that went through the mailboxes: says whose turn a buffer is */
+    uint8_t **user;               /* n: where the members' user segments lie here */
+    const void **in;              /* n: arguments of a kernel */
+    void **out;                   /* n */
+    size_t *in_first, *out_first; /* n, of the open job's layout */
+    struct job job;
+
+    enum cma_state cma; /* the same on all ranks */
+    uint32_t pid;       /* this process; asked for once, since each time is a system call */
+    uint64_t cma_probe; /* what others must find when they read this rank's memory */
+    uint8_t *scratch;   /* what they read goes here; NULL until cma is on */
+
+    struct messages *_Atomic messages; /* NULL until the first */
+    struct group_pool *pool;           /* of the world; it owns it */
+    struct group_memory *memory;       /* of a group that was split off; NULL of the world's */
+    unsigned n_splits;
+};
+
+extern const struct shape shape_note, shape_one_shot, shape_large, shape_direct, shape_cma,
+    shape_staged;
+
+/* --- mailboxes -------------------------------------------------------------------------------- */
+
+enum {
+    N_BUFFERS = 2,                        /* of each mailbox, which take turns */
+    BUFFER_BYTES = CPU_TUNING_MOST_PIECE, /* of all ranks together they should stay in the caches */
+    PIECE_BYTES = 512 * 1024,             /* between two looks at the abort word */
+    TABLES_AT = N_BUFFERS * BUFFER_BYTES,
+    TABLE_BYTES =
+        1024 * 2 * 8, /* where the blocks of an all_to_all_v begin, and how long they are */
+    VERDICT_AT = TABLES_AT + 2 * TABLE_BYTES,
+    FOUND_AT = VERDICT_AT + 64,
+};
+_Static_assert(FOUND_AT + 64 <= TRANSPORT_SHM_MAILBOX_BYTES, "all of it fits the mailbox");
+
+static inline uint8_t *cpu_buffer(const struct cpu *c, unsigned rank, uint64_t piece)
+{
+    return transport_shm_mailbox(c->shm, rank) + piece % N_BUFFERS * BUFFER_BYTES;
+}
+
+/* --- shape_small.c: moving a slice of every block through buffers ----------------------------- */
+
+/* Elements of slice `s` that lie in a block of `count`. */
+static inline size_t cpu_clip(struct slice s, size_t count)
+{
+    size_t left = s.first < count ? count - s.first : 0;
+    return left < s.count ? left : s.count;
+}
+
+static inline void cpu_copy(void *to, const void *from, size_t bytes)
+{
+    if (to != from && bytes > 0)
+        memcpy(to, from, bytes);
+}
+
+/* Fold c->in[0 .. n) into c->out[0 .. n_out). */
+static inline void cpu_kernel(struct cpu *c, unsigned n_out, size_t count)
+{
+    if (count == 0)
+        return;
+    if (c->job.checked != NULL)
+        c->job.found |= c->job.checked(c->in, c->n, c->out, n_out, count);
+    else
+        c->kernels->fn[c->job.dtype][c->job.op](c->in, c->n, c->out, n_out, count);
+}
+
+/* Where a rank that adds up a part says whether it found something there that is not finite. Two
+ * calls take turns, as the tables of all_to_all_v do. */
+static inline uint32_t *cpu_found_of(const struct cpu *c, unsigned rank)
+{
+    return (uint32_t *)(transport_shm_mailbox(c->shm, rank) + FOUND_AT) + (c->job.seq & 1);
+}
+
+/* In a shape that shares the work out: before the step that follows this rank's last kernel, and
+ * behind it. */
+static inline void cpu_tell_found(const struct cpu *c)
+{
+    if (c->job.checked != NULL)
+        *cpu_found_of(c, c->rank) = c->job.found;
+}
+static inline void cpu_hear_found(struct cpu *c)
+{
+    for (unsigned r = 0; c->job.checked != NULL && r < c->n; r++)
+        c->job.found |= *cpu_found_of(c, r) != 0;
+}
+
+/* Put slice `s` of each block of this rank's `in` into `buffer`, `pitch` bytes from block to
+ * block. */
+void cpu_fill(struct cpu *c, uint8_t *buffer, size_t pitch, struct slice s);
+
+/* Make slice `s` of this rank's `out` from all ranks' buffers, which lie at c->in[]. */
+void cpu_take(struct cpu *c, size_t pitch, struct slice s);
+
+/* --- where the ranks' memory is, once they have met ------------------------------------------- */
+
+static inline const struct transport_shm_place *cpu_place(const struct cpu *c, unsigned rank)
+{
+    return &transport_shm_note(c->shm, rank)->place;
+}
+
+/* all_to_all_v: what a rank's `in` looks like. */
+struct cpu_table {
+    uint64_t first, count;
+};
+static inline struct cpu_table *cpu_table(const struct cpu *c, unsigned rank)
+{
+    return (struct cpu_table *)(transport_shm_mailbox(c->shm, rank) + TABLES_AT +
+                                (c->job.seq & 1) * TABLE_BYTES);
+}
+_Static_assert(TABLE_BYTES >= 1024 * sizeof(struct cpu_table), "a row for each rank");
+
+/* The block of a rank's `in` that this rank reads. */
+static inline struct slice cpu_in_of(const struct cpu *c, unsigned rank)
+{
+    if (c->job.layout.in_counts == c->job.layout.counts)
+        return layout_in_of(&c->job.layout, rank);
+    const struct cpu_table *t = &cpu_table(c, rank)[c->rank];
+    return (struct slice){t->first, t->count};
+}
+
+/* --- shape_staged.c --------------------------------------------------------------------------- */
+
+/* Before the meeting: fill the buffer of the first piece. */
+void staged_fill_first(struct cpu *c);
+
+/* --- shape_cma.c ------------------------------------------------------------------------------ */
+
+/* Find out whether all ranks can read each other's memory. cma_ask() before a step, cma_agree()
+ * behind it. */
+void cma_ask(struct cpu *c);
+void cma_agree(struct cpu *c);
+/* Whether the open job is one for it, if it works. */
+bool cma_is_worth_it(const struct cpu *c);
+void cma_init(struct cpu *c);
+
+int cpu_split(struct backend *b, int color, int key, struct backend **ret, int *ret_rank,
+              int *ret_n, struct co_error *err); /* cpu_split.c */
+
+/* Whether that is a process of this system that is `rank` of the group, and can be read.
+ * probe   where its cpu.cma_probe lies */
+bool cma_can_read(uint32_t pid, uint64_t probe, unsigned rank);
+
+/* Copy another process's memory. returns 0, -errno */
+int cma_read(uint32_t pid, void *to, uint64_t from, size_t bytes);
+
+#endif

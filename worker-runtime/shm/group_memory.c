@@ -1,0 +1,140 @@
+#include "group_memory.h"
+
+#include "common/error.h"
+#include "segments/control.h"
+#include "worker-runtime/core/user_segment.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum { MAILBOX_AT = 4096, BLOCK_BYTES = MAILBOX_AT + TRANSPORT_SHM_MAILBOX_BYTES };
+_Static_assert(sizeof(struct control_line) <= MAILBOX_AT, "the line lies before the mailbox");
+
+struct group_memory {
+    struct group_memory *next;
+    uint64_t offset;
+    struct control_line *line;
+    bool in_use;
+    unsigned n_last;            /* members of its last group */
+    struct control_line **last; /* their lines, owned; NULL: none */
+    uint32_t end;               /* what their counters have reached once that group is over */
+};
+
+struct group_pool {
+    struct user_segment *own;
+    struct group_memory *blocks; /* all that were ever made */
+};
+
+struct group_pool *group_pool_create(struct user_segment *own)
+{
+    struct group_pool *p = calloc(1, sizeof *p);
+    if (p != NULL)
+        p->own = own;
+    return p;
+}
+
+void group_pool_destroy(struct group_pool *p)
+{
+    while (p != NULL && p->blocks != NULL) {
+        struct group_memory *m = p->blocks;
+        p->blocks = m->next;
+        free(m->last);
+        free(m);
+    }
+    free(p);
+}
+
+static bool is_over(const struct group_memory *m)
+{
+    for (unsigned i = 0; i < m->n_last; i++) {
+        uint32_t arrived = atomic_load_explicit(&m->last[i]->arrived, memory_order_acquire);
+        if ((int32_t)(arrived - m->end) < 0)
+            return false;
+    }
+    return true;
+}
+
+static struct group_memory *find_free(struct group_pool *p)
+{
+    for (struct group_memory *m = p->blocks; m != NULL; m = m->next)
+        if (!m->in_use && is_over(m))
+            return m;
+    return NULL;
+}
+
+static int make_block(struct group_pool *p, struct group_memory **ret, struct co_error *err)
+{
+    struct group_memory *m = calloc(1, sizeof *m);
+    void *block;
+    if (m == NULL)
+        return co_fail(err, -ENOMEM, "no memory for a group");
+    int code = user_segment_alloc(p->own, BLOCK_BYTES, &block, err);
+    if (code != 0) {
+        free(m);
+        return code;
+    }
+    m->line = block;
+    m->offset = (uint64_t)((uint8_t *)block - user_segment_base(p->own));
+    m->next = p->blocks;
+    p->blocks = m;
+    *ret = m;
+    return 0;
+}
+
+/* What the last group's messages lay in; nobody looks there any more. */
+static void free_outbox(struct group_pool *p, struct group_memory *m)
+{
+    uint64_t at = atomic_exchange(&m->line->outbox, 0);
+    if (at != 0)
+        user_segment_free(p->own, user_segment_base(p->own) + at - 1);
+}
+
+int group_memory_take(struct group_pool *p, struct group_memory **ret, struct co_error *err)
+{
+    struct group_memory *m = find_free(p);
+    int code = m == NULL ? make_block(p, &m, err) : 0;
+    if (code != 0)
+        return code;
+    free(m->last);
+    m->last = NULL;
+    m->n_last = 0;
+    m->in_use = true;
+    atomic_store(&m->line->where, 0);
+    atomic_store(&m->line->commit, 0);
+    free_outbox(p, m);
+    *ret = m;
+    return 0;
+}
+
+void group_memory_give_back(struct group_memory *m, const struct transport_shm *last)
+{
+    if (m == NULL)
+        return;
+    if (last != NULL) {
+        m->n_last = transport_shm_n_ranks(last);
+        m->last = calloc(m->n_last, sizeof *m->last);
+        m->end = transport_shm_arrived(last);
+        if (m->last == NULL)
+            return; /* it stays in use for ever: safe, and all that can be done */
+        for (unsigned r = 0; r < m->n_last; r++)
+            m->last[r] = transport_shm_member(last, r)->line;
+    }
+    m->in_use = false;
+}
+
+uint64_t group_memory_offset(const struct group_memory *m)
+{
+    return m->offset;
+}
+
+uint32_t group_memory_arrived(const struct group_memory *m)
+{
+    return atomic_load(&m->line->arrived);
+}
+
+struct transport_shm_member group_memory_at(uint8_t *user, uint64_t offset, unsigned local_rank)
+{
+    return (struct transport_shm_member){.line = (struct control_line *)(user + offset),
+                                         .mailbox = user + offset + MAILBOX_AT,
+                                         .local_rank = local_rank};
+}

@@ -1,0 +1,520 @@
+#include "transport_shm.h"
+
+#include "common/clock.h"
+#include "transport_shm_inside.h"
+#include "worker-runtime/core/cpus.h"
+#include "worker-runtime/tcp/net_late.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    SPIN_NS = 200 * 1000,  /* longer than interrupts and page faults hold a rank up: who sleeps on a
+                             busy machine may get its processor back milliseconds later */
+    GREEDY_NS = 1000,      /* from then on others may run between two looks */
+    MOVE_NS = 1000 * 1000, /* at least, between two looks for another processor */
+    FIRST_LOOKS = 80,      /* before anything else is done: about as long as a step takes */
+    LOOKS = 64,            /* between two looks at the clock */
+    YIELDS = 4,            /* where ranks share processors */
+    FIRST_SLEEP_US = 500,  /* how soon this rank looks whether others called the same ... */
+    LONGEST_SLEEP_US = 2000, /* ... and how late; deaths, too, where they wake nobody */
+    LOOK_NS = 500 * 1000,    /* between two looks around of one who does not sleep */
+    MORE_MS = 1000, /* than a rank that waits for another node takes to find out who is late */
+    DRAIN_NS = 1000 * 1000 * 1000,
+};
+
+int transport_shm_create(const struct transport_shm_opts *opts, struct transport_shm **ret,
+                         struct co_error *err)
+{
+    struct transport_shm *t = calloc(1, sizeof *t);
+    struct transport_shm_member *member = calloc(opts->n, sizeof *member);
+    if (t == NULL || member == NULL) {
+        free(t);
+        free(member);
+        return co_fail(err, -ENOMEM, "no memory for a transport");
+    }
+    memcpy(member, opts->member, opts->n * sizeof *member);
+    *t = (struct transport_shm){.control = opts->control,
+                                .member = member,
+                                .rank = opts->rank,
+                                .n_ranks = opts->n,
+                                .group = opts->group,
+                                .spin = opts->spin,
+                                .timeout_ms = opts->timeout_ms,
+                                .names = opts->names,
+                                .call_timeout_ms = opts->timeout_ms,
+                                .arrived = opts->start};
+    *ret = t;
+    return 0;
+}
+
+int transport_shm_create_world(const struct transport_shm_opts *opts, unsigned local_rank,
+                               struct transport_shm **ret, struct co_error *err)
+{
+    struct control *control = opts->control;
+    struct transport_shm_opts all = *opts;
+    struct transport_shm_member *member = calloc(control->n_local, sizeof *member);
+    if (member == NULL)
+        return co_fail(err, -ENOMEM, "no memory for a transport");
+    for (unsigned r = 0; r < control->n_local; r++)
+        member[r] = (struct transport_shm_member){
+            .line = &control->line[r], .mailbox = control_mailbox(control, r), .local_rank = r};
+    all.member = member;
+    all.n = control->n_local;
+    all.rank = local_rank;
+    all.start = atomic_load(&control->line[local_rank].arrived);
+    int code = transport_shm_create(&all, ret, err);
+    free(member);
+    return code;
+}
+
+void transport_shm_destroy(struct transport_shm *t)
+{
+    if (t == NULL)
+        return;
+    free(t->member);
+    free(t);
+}
+
+void transport_shm_on_idle(struct transport_shm *t, bool (*idle)(void *arg), void *arg)
+{
+    t->idle = idle;
+    t->idle_arg = arg;
+}
+
+void transport_shm_name_ranks(struct transport_shm *t, struct transport_shm_names names)
+{
+    t->names = names;
+}
+
+struct transport_shm_names transport_shm_names(const struct transport_shm *t)
+{
+    return t->names;
+}
+
+void transport_shm_goes_on(struct transport_shm *t)
+{
+    t->goes_on = true;
+}
+
+unsigned transport_shm_rank(const struct transport_shm *t)
+{
+    return t->rank;
+}
+
+unsigned transport_shm_n_ranks(const struct transport_shm *t)
+{
+    return t->n_ranks;
+}
+
+uint64_t transport_shm_timeout_ms(const struct transport_shm *t)
+{
+    return t->timeout_ms;
+}
+
+bool transport_shm_spins(const struct transport_shm *t)
+{
+    return t->spin;
+}
+
+struct control *transport_shm_control(const struct transport_shm *t)
+{
+    return t->control;
+}
+
+const struct transport_shm_member *transport_shm_member(const struct transport_shm *t,
+                                                        unsigned rank)
+{
+    return &t->member[rank];
+}
+
+uint32_t transport_shm_arrived(const struct transport_shm *t)
+{
+    return t->arrived;
+}
+
+uint8_t *transport_shm_mailbox(const struct transport_shm *t, unsigned rank)
+{
+    return t->member[rank].mailbox;
+}
+
+bool transport_shm_must_withdraw(const struct transport_shm *t)
+{
+    return t->must_withdraw;
+}
+
+const union transport_shm_note *transport_shm_note(const struct transport_shm *t, unsigned rank)
+{
+    return &slot_of(t, rank, t->seq)->note;
+}
+
+/* Sequentially consistent, unlike control_abort_get(): it pairs with control_line.touching. */
+bool transport_shm_is_broken(const struct transport_shm *t)
+{
+    return atomic_load(&t->control->abort) != 0;
+}
+
+/* --- failing ---------------------------------------------------------------------------------- */
+
+/* What a rank does to others' memory, in either of its calls. */
+static uint32_t touch_of(const struct transport_shm *t, unsigned rank)
+{
+    uint32_t a = atomic_load(&t->member[rank].line->touching[0]);
+    uint32_t b = atomic_load(&t->member[rank].line->touching[1]);
+    return a > b ? a : b;
+}
+
+/* Wait until nobody touches this rank's memory; the abort word is set, so nobody starts to. Who
+ * only reads and is stuck in it does no harm. */
+static void drain(struct transport_shm *t)
+{
+    uint64_t end_ns = co_now_ns() + DRAIN_NS;
+    for (unsigned r = 0; r < t->n_ranks; r++) {
+        if (r == t->rank)
+            continue;
+        for (uint32_t touch; (touch = touch_of(t, r)) != TOUCH_NOTHING;) {
+            if (control_look(t->control, t->member[r].local_rank) == CONTROL_DEAD)
+                break;
+            if (co_now_ns() > end_ns) {
+                t->must_withdraw = t->must_withdraw || touch == TOUCH_WRITES;
+                break;
+            }
+            sched_yield();
+        }
+    }
+}
+
+int transport_shm_fail(struct transport_shm *t, struct co_error *err)
+{
+    if (!t->broken) {
+        drain(t);
+        int code = transport_shm_describe(t, &t->why);
+        char text[CALL_TEXT_BYTES];
+        if (code != -EPROTO && t->seq > 0)
+            co_fail_in(&t->why, "%s, call #%u",
+                       call_format(&slot_of(t, t->rank, t->seq)->call, text), t->number);
+        t->broken = true;
+    }
+    return co_fail(err, t->why.code, "%s", t->why.text);
+}
+
+void transport_shm_tell_unreadable(struct transport_shm *t, unsigned rank)
+{
+    if (control_look(t->control, t->member[rank].local_rank) != CONTROL_DEAD)
+        why_tell(t, CONTROL_UNREADABLE, t->member[rank].local_rank, 0);
+}
+
+void transport_shm_tell_disagreement(struct transport_shm *t, unsigned rank)
+{
+    if (rank == t->rank)
+        why_tell(t, CONTROL_MISMATCH, t->member[rank].local_rank, WHY_MESSAGE);
+    else
+        why_tell_mismatch(t, rank);
+}
+
+bool transport_shm_look_after(struct transport_shm *t, unsigned rank)
+{
+    const unsigned local_rank = t->member[rank].local_rank;
+    if (control_look(t->control, local_rank) == CONTROL_LEFT)
+        why_tell(t, CONTROL_RANK_LEFT, local_rank, 0);
+    return transport_shm_is_broken(t);
+}
+
+void transport_shm_give_up_on(struct transport_shm *t, unsigned rank)
+{
+    why_tell(t, CONTROL_TIMEOUT, t->member[t->rank].local_rank, t->member[rank].local_rank);
+}
+
+/* --- waiting ---------------------------------------------------------------------------------- */
+
+static void pause_briefly(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Ask after everybody: is one of those who are missing gone for good, has one of those who are here
+ * called something else? Both set the abort word. */
+static void look_around(struct transport_shm *t)
+{
+    const struct slot *mine = slot_of(t, t->rank, t->seq);
+    for (unsigned r = 0; r < t->n_ranks; r++) {
+        if (has_come(t, r)) {
+            if (t->is_meeting && !call_same(&mine->call, &slot_of(t, r, t->seq)->call))
+                why_tell_mismatch(t, r);
+            continue;
+        }
+        /* It may have come and left between two looks: what it did last decides. */
+        const unsigned local_rank = t->member[r].local_rank;
+        if (control_look(t->control, local_rank) == CONTROL_LEFT && !has_come(t, r))
+            why_tell(t, CONTROL_RANK_LEFT, local_rank, 0);
+    }
+}
+
+/* Look around, and at the clock. returns whether the group is broken */
+static bool look_for_trouble(struct transport_shm *t)
+{
+    if (t->deadline_ms == 0)
+        t->deadline_ms = co_deadline_ms(t->call_timeout_ms);
+    look_around(t);
+    if (co_left_ms(t->deadline_ms) > 0)
+        return transport_shm_is_broken(t);
+    if (!t->has_more_time && why_is_outside(t)) {
+        t->has_more_time = true; /* by then that one knows who is late */
+        t->deadline_ms = co_deadline_ms(net_late_more_ms(t->call_timeout_ms) + MORE_MS);
+    } else {
+        why_tell_timeout(t);
+    }
+    return transport_shm_is_broken(t);
+}
+
+static bool yield_for(const struct transport_shm *t, unsigned rank)
+{
+    for (int i = 0; i < YIELDS; i++) {
+        sched_yield();
+        if (has_come(t, rank))
+            return true;
+    }
+    return false;
+}
+
+static bool look_for(const struct transport_shm *t, unsigned rank)
+{
+    for (int i = 0; i < LOOKS; i++) {
+        if (has_come(t, rank))
+            return true;
+        pause_briefly();
+    }
+    return false;
+}
+
+/* Spin for a while, with a look at the abort word. A rank that has a processor comes at once or in
+ * its own time; one that has none comes only if it is given this one. Returns whether `rank` has
+ * come. */
+static bool spin_for(const struct transport_shm *t, unsigned rank)
+{
+    const uint64_t start_ns = co_now_ns();
+    uint64_t ns = 0;
+    do {
+        if (ns > GREEDY_NS)
+            sched_yield();
+        if (look_for(t, rank))
+            return true;
+        ns = co_now_ns() - start_ns;
+    } while (ns < SPIN_NS && !transport_shm_is_broken(t));
+    return false;
+}
+
+/* Where this thread runs, counted from 1; 0: not known. */
+static uint32_t own_cpu(void)
+{
+    int cpu = sched_getcpu();
+    return cpu >= 0 ? (uint32_t)cpu + 1 : 0;
+}
+
+static uint32_t cpu_of(const struct transport_shm *t, unsigned rank)
+{
+    return atomic_load_explicit(&t->member[rank].line->cpu, memory_order_relaxed);
+}
+
+static void say_cpu(struct transport_shm *t)
+{
+    const uint32_t cpu = own_cpu();
+    if (cpu != t->cpu)
+        atomic_store_explicit(&t->member[t->rank].line->cpu, cpu, memory_order_relaxed);
+    t->cpu = cpu;
+}
+
+/* Go to a processor where none of the ranks ran last. returns whether this one did */
+static bool move_away(struct transport_shm *t)
+{
+    struct cpus_mask taken = {0};
+    for (unsigned r = 0; r < t->n_ranks; r++)
+        cpus_add(&taken, cpu_of(t, r));
+    if (!cpus_leave(&taken))
+        return false;
+    say_cpu(t);
+    return true;
+}
+
+/* Of two ranks on one processor that have found out at the same time one should go: the higher one
+ * at once, the lower one if they are still together a while later. */
+static bool may_move(struct transport_shm *t, unsigned other)
+{
+    const uint64_t now_ns = co_now_ns();
+    if (now_ns < t->next_move_ns)
+        return false;
+    const bool is_first = now_ns - t->next_move_ns > MOVE_NS;
+    t->next_move_ns = now_ns + MOVE_NS;
+    return t->rank > other || !is_first;
+}
+
+/* Whether `rank` can come while this one spins. Where both share a processor it cannot: a busy
+ * system puts who wakes another beside it, sees that the two together need no more than one
+ * processor, and leaves them there. */
+static bool may_spin_for(struct transport_shm *t, unsigned rank)
+{
+    if (!t->spin)
+        return false;
+    say_cpu(t);
+    return t->cpu == 0 || cpu_of(t, rank) != t->cpu || (may_move(t, rank) && move_away(t));
+}
+
+/* Naps grow, unless there is something else to go on with. */
+static uint32_t next_nap_us(const struct transport_shm *t, uint32_t last_us)
+{
+    if (t->idle != NULL && t->idle(t->idle_arg))
+        return FIRST_SLEEP_US;
+    return last_us * 2 < LONGEST_SLEEP_US ? last_us * 2 : LONGEST_SLEEP_US;
+}
+
+static int wait_for_one(struct transport_shm *t, unsigned rank, struct co_error *err)
+{
+    if (may_spin_for(t, rank) ? spin_for(t, rank) : yield_for(t, rank))
+        return 1;
+    struct control_line *line = t->member[rank].line;
+    for (uint32_t nap_us = FIRST_SLEEP_US;; nap_us = next_nap_us(t, nap_us)) {
+        uint32_t seen = atomic_load_explicit(&line->arrived, memory_order_acquire);
+        if ((int32_t)(seen - t->arrived) >= 0)
+            return 1;
+        if (transport_shm_is_broken(t) || look_for_trouble(t))
+            return transport_shm_fail(t, err);
+        control_sleep_for(t->control, t->member[rank].local_rank, line, seen, nap_us);
+    }
+}
+
+/* For one who does not wait: the abort word each time, everything else now and then. */
+static int glance(struct transport_shm *t, struct co_error *err)
+{
+    bool broken = transport_shm_is_broken(t);
+    uint64_t now_ns = co_now_ns();
+    if (!broken && now_ns >= t->next_look_ns) {
+        t->next_look_ns = now_ns + LOOK_NS;
+        broken = look_for_trouble(t);
+    }
+    return broken ? transport_shm_fail(t, err) : 0;
+}
+
+/* All are here: to the same call? */
+static int check_meeting(struct transport_shm *t, struct co_error *err)
+{
+    const struct slot *mine = slot_of(t, t->rank, t->seq);
+    for (unsigned r = 0; r < t->n_ranks; r++) {
+        const struct slot *other = slot_of(t, r, t->seq);
+        if (call_same(&mine->call, &other->call) && mine->number == other->number)
+            continue;
+        why_tell_mismatch(t, r);
+        return transport_shm_fail(t, err);
+    }
+    t->is_meeting = false;
+    return 1;
+}
+
+/* The first look, without pauses, which are long beside a short step. */
+static bool glimpse(const struct transport_shm *t, unsigned rank)
+{
+    for (int i = 0; i < FIRST_LOOKS; i++)
+        if (has_come(t, rank))
+            return true;
+    return false;
+}
+
+/* Wake those who sleep until this rank comes. Not before the first look at the others: while it
+ * waits for its own stores, which are on their way to them, theirs are on their way here. */
+static void wake_sleepers(struct transport_shm *t)
+{
+    if (t->owes_wake)
+        control_wake(t->member[t->rank].line);
+    t->owes_wake = false;
+}
+
+int transport_shm_wait(struct transport_shm *t, bool may_wait, struct co_error *err)
+{
+    for (; t->next < t->n_ranks; t->next++) {
+        if (glimpse(t, t->next))
+            continue;
+        wake_sleepers(t);
+        if (has_come(t, t->next))
+            continue;
+        int code = may_wait ? wait_for_one(t, t->next, err) : glance(t, err);
+        if (code <= 0)
+            return code;
+    }
+    wake_sleepers(t);
+    return t->is_meeting ? check_meeting(t, err) : 1;
+}
+
+/* --- calls and steps -------------------------------------------------------------------------- */
+
+static void say_where(struct transport_shm *t, bool inside)
+{
+    unsigned kind = slot_of(t, t->rank, t->seq)->call.kind;
+    atomic_store_explicit(&t->member[t->rank].line->where, where_pack(t->number, kind, inside),
+                          memory_order_relaxed);
+}
+
+int transport_shm_open(struct transport_shm *t, const struct call *call, uint64_t timeout_ms,
+                       union transport_shm_note **ret_note, struct co_error *err)
+{
+    if (t->broken)
+        return transport_shm_fail(t, err);
+    t->seq++;
+    t->number += !t->goes_on;
+    t->goes_on = false;
+    struct slot *mine = slot_of(t, t->rank, t->seq);
+    mine->call = *call;
+    mine->number = t->number;
+    if (transport_shm_is_broken(t))
+        return transport_shm_fail(t, err);
+    t->is_meeting = true;
+    t->call_timeout_ms = timeout_ms != 0 ? timeout_ms : t->timeout_ms;
+    say_where(t, true);
+    *ret_note = &mine->note;
+    return 0;
+}
+
+void transport_shm_close(struct transport_shm *t)
+{
+    wake_sleepers(t);
+    say_where(t, false);
+}
+
+void transport_shm_arrive(struct transport_shm *t)
+{
+    struct control_line *line = t->member[t->rank].line;
+    t->next = 0;
+    t->deadline_ms = 0;
+    t->has_more_time = false;
+    t->arrived++;
+    t->owes_wake = true;
+    say_cpu(t);
+    if (t->is_meeting)
+        atomic_store_explicit(&slot_of(t, t->rank, t->seq)->met, t->arrived, memory_order_release);
+    control_publish(line, t->arrived);
+}
+
+static _Atomic uint32_t *own_touch(const struct transport_shm *t)
+{
+    return &t->member[t->rank].line->touching[t->seq & 1];
+}
+
+bool transport_shm_touch_begin(struct transport_shm *t, bool writes)
+{
+    atomic_store(own_touch(t), writes ? TOUCH_WRITES : TOUCH_READS);
+    return !transport_shm_is_broken(t);
+}
+
+bool transport_shm_touch_more(struct transport_shm *t)
+{
+    return !transport_shm_is_broken(t);
+}
+
+void transport_shm_touch_end(struct transport_shm *t)
+{
+    atomic_store_explicit(own_touch(t), TOUCH_NOTHING, memory_order_release);
+}

@@ -1,0 +1,413 @@
+#include "net_links.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/listener.h"
+#include "segments/control.h"
+#include "worker-runtime/core/process.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { STRANGERS = 32, HELLO_MS = 10000, TURN_MS = 20 };
+
+struct hello { /* the first bytes of a connection */
+    uint32_t magic, version;
+    uint8_t cookie[NET_COOKIE_BYTES];
+    uint32_t group, channel;
+    uint32_t from, to; /* in the group */
+};
+#define HELLO_MAGIC   0x4e504444u /* "DDPN"; another byte order shows */
+#define HELLO_VERSION 2           /* 2: who leaves a broken job says why */
+
+struct newcomer { /* has connected, and not said hello yet */
+    int fd;
+    size_t n_here;
+    struct hello hello;
+    uint64_t deadline_ms;
+};
+
+struct link {
+    int out, in;        /* to send on, to receive on; -1: none yet. May be the same */
+    bool is_connecting; /* `out` is */
+    bool says_in;       /* something was received on `in`; else, on `out` if that came first */
+    bool says_out;
+    bool is_new; /* has connected, and was not returned by net_links_take_new() */
+};
+
+struct net_links {
+    struct net_links_opts opts;
+    struct co_listener listener; /* that of opts */
+    uint8_t cookie[NET_COOKIE_BYTES];
+    struct co_error refusal; /* why the last newcomer was sent away */
+    unsigned n_newcomers, n_new;
+    struct newcomer newcomer[STRANGERS];
+    struct link link[];
+};
+
+int net_links_create(const struct net_links_opts *opts, struct net_links **ret,
+                     struct co_error *err)
+{
+    struct net_links *l = calloc(1, sizeof *l + opts->n * sizeof l->link[0]);
+    if (l == NULL)
+        return co_fail(err, -ENOMEM, "no memory for connections to %u ranks", opts->n);
+    l->opts = *opts;
+    l->listener.fd = opts->listener;
+    memcpy(l->cookie, opts->cookie, sizeof l->cookie);
+    process_own_socket(opts->listener);
+    for (unsigned i = 0; i < opts->n; i++)
+        l->link[i] = (struct link){.out = -1, .in = -1};
+    *ret = l;
+    return 0;
+}
+
+static void close_socket(int fd)
+{
+    if (fd < 0)
+        return;
+    process_disown_socket(fd);
+    close(fd);
+}
+
+/* What comes unread when a socket is closed makes the system throw away what it has not yet
+ * delivered. */
+static void drain(int fd)
+{
+    char ignored[4096];
+    while (fd >= 0 && recv(fd, ignored, sizeof ignored, MSG_DONTWAIT) > 0) {
+    }
+}
+
+static void close_link(struct link *k)
+{
+    drain(k->in);
+    if (k->out != k->in)
+        drain(k->out);
+    close_socket(k->in);
+    if (k->out != k->in)
+        close_socket(k->out);
+    k->in = k->out = -1;
+}
+
+void net_links_destroy(struct net_links *l)
+{
+    if (l == NULL)
+        return;
+    for (unsigned i = 0; i < l->opts.n; i++)
+        close_link(&l->link[i]);
+    for (unsigned i = 0; i < l->n_newcomers; i++)
+        close_socket(l->newcomer[i].fd);
+    close_socket(l->listener.fd);
+    free(l);
+}
+
+const struct net_member *net_links_member(const struct net_links *l, unsigned peer)
+{
+    return &l->opts.member[peer];
+}
+
+const char *net_member_format(const struct net_member *m, char text[NET_MEMBER_TEXT_BYTES])
+{
+    snprintf(text, NET_MEMBER_TEXT_BYTES, "rank %u on node %u (%.31s)", m->rank, m->node, m->host);
+    return text;
+}
+
+/* --- who connects to this rank ---------------------------------------------------------------- */
+
+static int check_hello(const struct net_links *l, const struct hello *h, struct co_error *why)
+{
+    if (h->magic != HELLO_MAGIC || h->version != HELLO_VERSION)
+        return co_fail(why, -EPROTO, "something connected that is no rank of this version");
+    if (memcmp(h->cookie, l->cookie, sizeof l->cookie) != 0)
+        return co_fail(why, -EACCES, "a process of another job connected");
+    if (h->group != l->opts.group || h->channel != (uint32_t)l->opts.channel ||
+        h->to != l->opts.rank || h->from >= l->opts.n || h->from == l->opts.rank)
+        return co_fail(why, -EPROTO, "a rank connected that looks for another one");
+    if (l->link[h->from].in >= 0)
+        return co_fail(why, -EEXIST, "rank %u connected twice", l->opts.member[h->from].rank);
+    return 0;
+}
+
+/* returns whether the newcomer stays one */
+static bool hear(struct net_links *l, struct newcomer *c)
+{
+    ssize_t n = recv(c->fd, (uint8_t *)&c->hello + c->n_here, sizeof c->hello - c->n_here, 0);
+    const bool is_gone = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+    if (n > 0)
+        c->n_here += (size_t)n;
+    if (c->n_here < sizeof c->hello && !is_gone && co_left_ms(c->deadline_ms) > 0)
+        return true;
+    if (c->n_here < sizeof c->hello ||
+        check_hello(l, &c->hello, &l->refusal) != 0) { /* sent away without a word */
+        close_socket(c->fd);
+        return false;
+    }
+    l->link[c->hello.from].in = c->fd;
+    l->link[c->hello.from].is_new = true;
+    l->n_new++;
+    return false;
+}
+
+static void accept_all(struct net_links *l)
+{
+    for (;;) {
+        int fd = co_listener_accept(&l->listener, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0)
+            return;
+        process_own_socket(fd);
+        if (l->n_newcomers == STRANGERS) { /* the oldest has had its time */
+            close_socket(l->newcomer[0].fd);
+            l->newcomer[0] = l->newcomer[--l->n_newcomers];
+        }
+        net_address_tune(fd, l->opts.timeout_ms);
+        l->newcomer[l->n_newcomers++] =
+            (struct newcomer){.fd = fd, .deadline_ms = co_deadline_ms(HELLO_MS)};
+    }
+}
+
+static void turn(struct net_links *l)
+{
+    accept_all(l);
+    for (unsigned i = l->n_newcomers; i-- > 0;)
+        if (!hear(l, &l->newcomer[i]))
+            l->newcomer[i] = l->newcomer[--l->n_newcomers];
+}
+
+/* --- to whom this rank connects --------------------------------------------------------------- */
+
+static int begin_connecting(struct net_links *l, unsigned peer)
+{
+    const struct net_member *to = &l->opts.member[peer];
+    struct link *k = &l->link[peer];
+    int code = net_address_connect(&l->opts.member[l->opts.rank].address, &to->address,
+                                   to->port[l->opts.channel], &k->out);
+    if (code != 0)
+        return code;
+    process_own_socket(k->out);
+    k->is_connecting = true;
+    return 0;
+}
+
+static int say_hello(struct net_links *l, unsigned peer)
+{
+    struct hello h = {.magic = HELLO_MAGIC,
+                      .version = HELLO_VERSION,
+                      .group = l->opts.group,
+                      .channel = (uint32_t)l->opts.channel,
+                      .from = l->opts.rank,
+                      .to = peer};
+    memcpy(h.cookie, l->cookie, sizeof h.cookie);
+    ssize_t n = send(l->link[peer].out, &h, sizeof h, MSG_NOSIGNAL);
+    if (n < 0)
+        return -errno;
+    return n == sizeof h ? 0 : -EIO; /* the first bytes always fit an empty buffer */
+}
+
+/* returns 0 it is connected; -EAGAIN; -errno */
+static int go_on_connecting(struct net_links *l, unsigned peer)
+{
+    struct link *k = &l->link[peer];
+    struct pollfd p = {.fd = k->out, .events = POLLOUT};
+    int error = 0;
+    socklen_t size = sizeof error;
+    if (poll(&p, 1, 0) <= 0)
+        return -EAGAIN;
+    if (getsockopt(k->out, SOL_SOCKET, SO_ERROR, &error, &size) != 0)
+        error = errno;
+    if (error != 0)
+        return -error;
+    net_address_tune(k->out, l->opts.timeout_ms);
+    k->is_connecting = false;
+    return say_hello(l, peer);
+}
+
+bool net_links_take_new(struct net_links *l, unsigned *ret_peer)
+{
+    turn(l);
+    for (unsigned i = 0; l->n_new > 0 && i < l->opts.n; i++) {
+        if (!l->link[i].is_new)
+            continue;
+        l->link[i].is_new = false;
+        l->n_new--;
+        *ret_peer = i;
+        return true;
+    }
+    return false;
+}
+
+/* Gets a socket to send on. */
+int net_links_reach(struct net_links *l, unsigned peer)
+{
+    struct link *k = &l->link[peer];
+    int code = 0;
+    if (k->out >= 0 && !k->is_connecting)
+        return 0;
+    if (k->out < 0) {
+        turn(l); /* perhaps it has connected meanwhile */
+        k->out = k->in;
+        if (k->out >= 0)
+            return 0;
+        code = begin_connecting(l, peer);
+    }
+    if (code == 0)
+        code = go_on_connecting(l, peer);
+    if (code != 0 && code != -EAGAIN && k->out >= 0) { /* the next one begins anew */
+        close_socket(k->out);
+        k->out = -1;
+        k->is_connecting = false;
+    }
+    return code == -ECONNRESET || code == -EPIPE ? -ECONNREFUSED : code;
+}
+
+static int fail_meeting(const struct net_links *l, const unsigned *peer, unsigned n,
+                        struct co_error *err)
+{
+    enum { NAMED = 8 };
+    char names[NAMED * (NET_MEMBER_TEXT_BYTES + 2)] = "", name[NET_MEMBER_TEXT_BYTES];
+    size_t length = 0;
+    unsigned n_missing = 0;
+    for (unsigned i = 0; i < n; i++) {
+        if (l->link[peer[i]].in >= 0 || n_missing++ >= NAMED)
+            continue;
+        length +=
+            (size_t)snprintf(names + length, sizeof names - length, "%s%s", length > 0 ? ", " : "",
+                             net_member_format(&l->opts.member[peer[i]], name));
+    }
+    return co_fail(err, -ETIMEDOUT, "%s%s did not connect to this rank in time%s%s", names,
+                   n_missing > NAMED ? " and more" : "", l->refusal.text[0] != '\0' ? ": " : "",
+                   l->refusal.text);
+}
+
+static bool is_over(const struct net_links *l, struct co_error *err)
+{
+    if (l->opts.control == NULL || control_abort_get(l->opts.control).cause == CONTROL_OK)
+        return false;
+    co_fail(err, -ECONNRESET, "it was over before all ranks were connected");
+    return true;
+}
+
+static int connect_all(struct net_links *l, const unsigned *peer, unsigned n, uint64_t deadline_ms,
+                       struct co_error *err)
+{
+    char name[NET_MEMBER_TEXT_BYTES], text[NET_ADDRESS_TEXT_BYTES];
+    for (unsigned i = 0; i < n; i++) {
+        const struct net_member *to = &l->opts.member[peer[i]];
+        int code;
+        while ((code = net_links_reach(l, peer[i])) == -EAGAIN && co_left_ms(deadline_ms) != 0) {
+            struct pollfd p = {.fd = l->link[peer[i]].out, .events = POLLOUT};
+            if (is_over(l, err))
+                return -ECONNRESET;
+            poll(&p, 1, TURN_MS);
+        }
+        if (code != 0)
+            return co_fail(err, code == -EAGAIN ? -ETIMEDOUT : code,
+                           "cannot connect to %s at %s: %s (DDP_SOCKET_IFNAME on that node says by "
+                           "which network interface it is reached)",
+                           net_member_format(to, name),
+                           net_address_format(&to->address, to->port[l->opts.channel], text),
+                           strerror(code == -EAGAIN ? ETIMEDOUT : -code));
+    }
+    return 0;
+}
+
+int net_links_meet(struct net_links *l, const unsigned *first, unsigned n_first,
+                   const unsigned *second, unsigned n_second, uint64_t deadline_ms,
+                   struct co_error *err)
+{
+    int code = connect_all(l, first, n_first, deadline_ms, err);
+    for (unsigned i = 0; code == 0 && i < n_second;) {
+        if (l->link[second[i]].in >= 0) {
+            i++;
+            continue;
+        }
+        struct pollfd p[1 + STRANGERS] = {co_listener_poll(&l->listener)};
+        for (unsigned k = 0; k < l->n_newcomers; k++)
+            p[1 + k] = (struct pollfd){.fd = l->newcomer[k].fd, .events = POLLIN};
+        if (is_over(l, err))
+            code = -ECONNRESET;
+        else if (co_left_ms(deadline_ms) == 0)
+            code = fail_meeting(l, second, n_second, err);
+        else if (poll(p, 1 + l->n_newcomers, TURN_MS) != 0)
+            turn(l);
+    }
+    return code;
+}
+
+/* --- bytes ------------------------------------------------------------------------------------ */
+
+/* A connection that ended before the other side took it, as far as is known here. It may end more
+ * than once: by a reset, and when asked again, as if it had been closed. */
+static int what_broke(const struct link *k, int code)
+{
+    const bool was_taken = k->in >= 0 || k->says_out;
+    return !was_taken && (code == -ECONNRESET || code == -EPIPE) ? -ECONNREFUSED : code;
+}
+
+ssize_t net_links_send(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v)
+{
+    int code = net_links_reach(l, peer);
+    if (code != 0)
+        return code;
+    const struct msghdr m = {.msg_iov = (struct iovec *)v, .msg_iovlen = n_v};
+    ssize_t n = sendmsg(l->link[peer].out, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return n >= 0 ? n : errno == EINTR ? -EAGAIN : what_broke(&l->link[peer], -errno);
+}
+
+static ssize_t receive_on(int fd, const struct iovec *v, unsigned n_v, bool *ret_says)
+{
+    struct msghdr m = {.msg_iov = (struct iovec *)v, .msg_iovlen = n_v};
+    ssize_t n = recvmsg(fd, &m, MSG_DONTWAIT);
+    if (n > 0)
+        *ret_says = true;
+    if (n == 0)
+        return -EPIPE;
+    return n > 0 ? n : errno == EINTR ? -EAGAIN : -errno;
+}
+
+/* All that a peer says comes on one connection: which one is known with the first byte. */
+ssize_t net_links_receive(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v)
+{
+    struct link *k = &l->link[peer];
+    ssize_t n = -EAGAIN;
+    if (k->in < 0 && !k->says_out)
+        turn(l);
+    if (k->in >= 0 && !k->says_out)
+        n = receive_on(k->in, v, n_v, &k->says_in);
+    if (n == -EAGAIN && !k->says_in && k->out >= 0 && k->out != k->in && !k->is_connecting)
+        n = receive_on(k->out, v, n_v, &k->says_out);
+    return n == -ECONNRESET || n == -EPIPE ? what_broke(k, (int)n) : n;
+}
+
+unsigned net_links_n(const struct net_links *l)
+{
+    return l->opts.n;
+}
+
+bool net_links_is_open(const struct net_links *l, unsigned peer)
+{
+    const struct link *k = &l->link[peer];
+    return k->in >= 0 || (k->out >= 0 && !k->is_connecting);
+}
+
+size_t net_links_watch(const struct net_links *l, unsigned peer, bool in, bool out,
+                       struct pollfd *ret)
+{
+    const struct link *k = &l->link[peer];
+    const bool out_speaks = in && !k->says_in && !k->is_connecting && k->out != k->in;
+    size_t n = 0;
+    if (k->out >= 0 && (out || out_speaks)) {
+        const int events = (out ? POLLOUT : 0) | (out_speaks ? POLLIN : 0);
+        ret[n++] = (struct pollfd){.fd = k->out, .events = (short)events};
+    }
+    if (k->in >= 0 && in)
+        ret[n++] = (struct pollfd){.fd = k->in, .events = POLLIN};
+    return n;
+}
+
+struct pollfd net_links_watch_new(const struct net_links *l)
+{
+    return co_listener_poll(&l->listener);
+}

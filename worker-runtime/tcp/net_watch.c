@@ -1,0 +1,414 @@
+#include "net_watch.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/scope.h"
+#include "segments/control.h"
+#include "worker-runtime/shm/transport_shm.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    GRACE_MS = 20,   /* between the end of a watch and blaming who was there */
+    SETTLE_MS = 500, /* for connections to be made by who leaves */
+    NAP_MS = 1,
+};
+
+enum news_kind { NEWS_BROKEN = 1, NEWS_LEFT, NEWS_ASK, NEWS_ANSWER };
+
+struct news { /* what comes on a connection, 256 bytes */
+    uint32_t kind;
+    struct net_cause cause; /* of NEWS_BROKEN; else nothing */
+};
+_Static_assert(sizeof(struct news) == 256, "as agreed");
+
+struct watched {
+    unsigned peer;
+    size_t n_here;
+    struct news news;
+    bool has_ended; /* it left, is gone, or has told us the end: nothing more comes */
+    bool has_left, was_told;
+    bool is_out_of_reach; /* its connection was not made in the time that a leaver has */
+    bool was_met;         /* at the beginning: it had taken the connection */
+    uint64_t silent_ms;   /* since when the connection has ended, without a word; 0: it has not */
+    bool is_asked;        /* and has not answered: who is stopped is not to be asked without end */
+    uint64_t heard_ms;    /* when it answered last; 0: never */
+};
+
+struct net_watch {
+    struct net_links *links;
+    struct control *control;
+    unsigned local_rank;
+    const struct transport_shm *shm;
+    pthread_mutex_t mutex; /* guards what follows, and the links */
+    bool has_told;         /* this rank has used its words */
+    unsigned n_peers;      /* that are watched from the beginning */
+    unsigned n_watched;
+    struct watched **watched; /* n_watched of the job's ranks, owned; first those */
+};
+
+static void free_watch(struct net_watch *w)
+{
+    for (unsigned i = 0; w->watched != NULL && i < w->n_watched; i++)
+        free(w->watched[i]);
+    free(w->watched);
+    free(w);
+}
+
+static struct net_watch *new_watch(const struct net_watch_opts *opts)
+{
+    struct net_watch *w = calloc(1, sizeof *w);
+    if (w == NULL)
+        return NULL;
+    *w = (struct net_watch){.control = opts->control,
+                            .local_rank = opts->local_rank,
+                            .shm = opts->shm,
+                            .n_peers = opts->n_peers,
+                            .watched = calloc(opts->links.n, sizeof *w->watched)};
+    while (w->watched != NULL && w->n_watched < w->n_peers) {
+        struct watched *x = calloc(1, sizeof *x);
+        if (x == NULL)
+            break;
+        x->peer = opts->peer[w->n_watched];
+        x->was_met = true;
+        w->watched[w->n_watched++] = x;
+    }
+    if (w->n_watched < w->n_peers) {
+        free_watch(w);
+        return NULL;
+    }
+    return w;
+}
+
+/* Of two the lower one connects. */
+static int meet_peers(struct net_watch *w, const struct net_watch_opts *opts, uint64_t deadline_ms,
+                      struct co_error *err)
+{
+    unsigned n_first = 0, n_second = opts->n_peers;
+    co_autofree unsigned *peer = calloc(opts->n_peers + 1, sizeof *peer);
+    if (peer == NULL)
+        return co_fail(err, -ENOMEM, "no memory for a watch");
+    for (unsigned i = 0; i < opts->n_peers; i++)
+        if (opts->links.rank < opts->peer[i])
+            peer[n_first++] = opts->peer[i];
+        else
+            peer[--n_second] = opts->peer[i];
+    return net_links_meet(w->links, peer, n_first, peer + n_second, opts->n_peers - n_second,
+                          deadline_ms, err);
+}
+
+int net_watch_create(const struct net_watch_opts *opts, uint64_t deadline_ms,
+                     struct net_watch **ret, struct co_error *err)
+{
+    struct net_watch *w = new_watch(opts);
+    int code = w != NULL ? net_links_create(&opts->links, &w->links, err)
+                         : co_fail(err, -ENOMEM, "no memory for a watch");
+    if (code != 0) {
+        close(opts->links.listener);
+        if (w != NULL)
+            free_watch(w);
+        return code;
+    }
+    code = meet_peers(w, opts, deadline_ms, err);
+    if (code != 0) {
+        net_links_destroy(w->links);
+        free_watch(w);
+        return code;
+    }
+    pthread_mutex_init(&w->mutex, NULL);
+    *ret = w;
+    return 0;
+}
+
+/* The few bytes find room in the buffer of a connection on which little else was sent.
+ * returns 0 they went; -EAGAIN not yet: the connection is being made; -errno */
+static int send_to(struct net_watch *w, const struct watched *x, const struct news *news)
+{
+    const struct iovec v = {(struct news *)news, sizeof *news};
+    ssize_t n = net_links_send(w->links, x->peer, &v, 1);
+    return n < 0 ? (int)n : n == (ssize_t)sizeof *news ? 0 : -EIO;
+}
+
+/* The last that is said to everybody; again, to those whose connections were not made yet. */
+static void send_end(struct net_watch *w, const struct news *news)
+{
+    for (unsigned i = 0; i < w->n_watched; i++) {
+        struct watched *x = w->watched[i];
+        if (!x->was_told)
+            x->was_told = send_to(w, x, news) != -EAGAIN;
+    }
+}
+
+static void tell(struct net_watch *w, int code, const char *text)
+{
+    if (w->has_told)
+        return;
+    w->has_told = true;
+    control_abort_tell(w->control, w->local_rank, code, text);
+}
+
+/* returns whether the job is broken */
+static bool get_cause(const struct net_watch *w, struct net_cause *ret)
+{
+    struct co_error why;
+    if (control_abort_get(w->control).cause == CONTROL_OK)
+        return false;
+    int code = transport_shm_describe(w->shm, &why);
+    net_cause_set(ret, code, why.text);
+    return true;
+}
+
+static void pass_on(struct net_watch *w)
+{
+    struct news news = {.kind = NEWS_BROKEN};
+    if (get_cause(w, &news.cause))
+        send_end(w, &news);
+}
+
+/* Who leaves says so: this one has died. Perhaps because of something that others are about to
+ * tell. */
+static void blame(struct net_watch *w, struct watched *x)
+{
+    char name[NET_MEMBER_TEXT_BYTES], text[NET_MEMBER_TEXT_BYTES + 16];
+    snprintf(text, sizeof text, "%s died",
+             net_member_format(net_links_member(w->links, x->peer), name));
+    x->silent_ms = 0;
+    tell(w, -ECONNRESET, text);
+}
+
+static void on_news(struct net_watch *w, struct watched *x)
+{
+    struct news *news = &x->news;
+    x->n_here = 0;
+    if (news->kind == NEWS_ASK) {
+        if (!x->was_told)
+            send_to(w, x, &(struct news){.kind = NEWS_ANSWER});
+        return;
+    }
+    if (news->kind == NEWS_ANSWER) {
+        x->heard_ms = co_now_ms();
+        x->is_asked = false;
+        return;
+    }
+    if (news->kind == NEWS_BROKEN) {
+        net_cause_mend(&news->cause);
+        tell(w, news->cause.code, news->cause.text);
+    }
+    x->has_ended = true;
+    x->has_left = news->kind == NEWS_LEFT; /* it is missed by those who wait for it, if any */
+}
+
+static void hear(struct net_watch *w, struct watched *x)
+{
+    while (!x->has_ended) {
+        const struct iovec v = {(uint8_t *)&x->news + x->n_here, sizeof x->news - x->n_here};
+        ssize_t n = net_links_receive(w->links, x->peer, &v, 1);
+        if (n == -EAGAIN)
+            return;
+        if (n < 0) {
+            x->has_ended = true;
+            if (x->was_met || n != -ECONNREFUSED) /* else it went before it took a question */
+                x->silent_ms = co_now_ms();
+        } else if ((x->n_here += (size_t)n) == sizeof x->news) {
+            on_news(w, x);
+        }
+    }
+}
+
+static bool is_to_blame(const struct watched *x)
+{
+    return x->silent_ms != 0 && co_now_ms() - x->silent_ms >= GRACE_MS;
+}
+
+/* NULL: no memory */
+static struct watched *watch(struct net_watch *w, unsigned peer)
+{
+    for (unsigned i = 0; i < w->n_watched; i++)
+        if (w->watched[i]->peer == peer)
+            return w->watched[i];
+    struct watched *x = calloc(1, sizeof *x);
+    if (x == NULL)
+        return NULL;
+    x->peer = peer;
+    w->watched[w->n_watched++] = x;
+    return x;
+}
+
+static void look(struct net_watch *w)
+{
+    for (unsigned peer; net_links_take_new(w->links, &peer);)
+        watch(w, peer); /* who asks */
+    for (unsigned i = 0; i < w->n_watched; i++)
+        hear(w, w->watched[i]);
+    for (unsigned i = 0; i < w->n_watched; i++) /* when all were heard */
+        if (is_to_blame(w->watched[i]))
+            blame(w, w->watched[i]);
+    pass_on(w);
+}
+
+bool net_watch_look(struct net_watch *w)
+{
+    pthread_mutex_lock(&w->mutex);
+    look(w);
+    pthread_mutex_unlock(&w->mutex);
+    return control_abort_get(w->control).cause != CONTROL_OK;
+}
+
+/* A signal may end it early, which says nothing. */
+static void nap(void)
+{
+    poll(NULL, 0, NAP_MS);
+}
+
+bool net_watch_wait(struct net_watch *w)
+{
+    const uint64_t deadline_ms = co_deadline_ms(NET_WATCH_WAIT_MS);
+    for (; !net_watch_look(w); nap())
+        if (co_left_ms(deadline_ms) == 0)
+            return false;
+    return true;
+}
+
+static struct watched *find_watched(const struct net_watch *w, uint32_t rank)
+{
+    for (unsigned i = 0; i < w->n_watched; i++)
+        if (net_links_member(w->links, w->watched[i]->peer)->rank == rank)
+            return w->watched[i];
+    return NULL;
+}
+
+static struct watched *watch_rank(struct net_watch *w, uint32_t rank)
+{
+    struct watched *x = find_watched(w, rank);
+    for (unsigned peer = 0; x == NULL && peer < net_links_n(w->links); peer++)
+        if (net_links_member(w->links, peer)->rank == rank)
+            x = watch(w, peer);
+    return x;
+}
+
+void net_watch_ask(struct net_watch *w, uint32_t rank)
+{
+    pthread_mutex_lock(&w->mutex);
+    struct watched *x = watch_rank(w, rank);
+    if (x != NULL && !x->is_asked && !x->was_told)
+        x->is_asked = send_to(w, x, &(struct news){.kind = NEWS_ASK}) == 0;
+    pthread_mutex_unlock(&w->mutex);
+}
+
+void net_watch_warn(struct net_watch *w, uint32_t rank)
+{
+    pthread_mutex_lock(&w->mutex);
+    watch_rank(w, rank); /* no memory: then it sees what it sees */
+    pass_on(w);
+    pthread_mutex_unlock(&w->mutex);
+}
+
+/* All who can be were told; is_late: those who were not are not waited for again. */
+static bool is_settled(struct net_watch *w, bool is_late)
+{
+    bool all = true;
+    pthread_mutex_lock(&w->mutex);
+    pass_on(w);
+    for (unsigned i = 0; i < w->n_watched; i++) {
+        struct watched *x = w->watched[i];
+        all &= x->was_told || x->has_ended || x->is_out_of_reach;
+        x->is_out_of_reach |= is_late;
+    }
+    pthread_mutex_unlock(&w->mutex);
+    return all;
+}
+
+void net_watch_settle(struct net_watch *w)
+{
+    const uint64_t deadline_ms = co_deadline_ms(SETTLE_MS);
+    for (bool is_late = false; !is_settled(w, is_late) && !is_late; nap())
+        is_late = co_left_ms(deadline_ms) == 0;
+}
+
+uint64_t net_watch_heard_ms(struct net_watch *w, uint32_t rank)
+{
+    pthread_mutex_lock(&w->mutex);
+    const struct watched *x = find_watched(w, rank);
+    const uint64_t heard_ms = x != NULL ? x->heard_ms : 0;
+    pthread_mutex_unlock(&w->mutex);
+    return heard_ms;
+}
+
+bool net_watch_has_left(struct net_watch *w, uint32_t rank)
+{
+    pthread_mutex_lock(&w->mutex);
+    const struct watched *x = find_watched(w, rank);
+    const bool has_left = x != NULL && x->has_left;
+    pthread_mutex_unlock(&w->mutex);
+    return has_left;
+}
+
+bool net_watch_tell(struct net_watch *w, int code, const char *text)
+{
+    pthread_mutex_lock(&w->mutex);
+    const bool was_whole = control_abort_get(w->control).cause == CONTROL_OK;
+    tell(w, code, text);
+    pass_on(w);
+    const struct control_abort why = control_abort_get(w->control);
+    pthread_mutex_unlock(&w->mutex);
+    return was_whole && why.cause == CONTROL_TOLD && why.rank == w->local_rank;
+}
+
+int net_watch_why(const struct net_watch *w, struct co_error *err)
+{
+    return transport_shm_describe(w->shm, err);
+}
+
+/* A watch has ended, and nobody is blamed for it yet. */
+static bool is_in_doubt(struct net_watch *w)
+{
+    bool any = false;
+    pthread_mutex_lock(&w->mutex);
+    for (unsigned i = 0; i < w->n_watched; i++)
+        any |= w->watched[i]->silent_ms != 0;
+    pthread_mutex_unlock(&w->mutex);
+    return any;
+}
+
+bool net_watch_cause(struct net_watch *w, struct net_cause *ret)
+{
+    for (; !net_watch_look(w); nap())
+        if (!is_in_doubt(w))
+            return false;
+    return get_cause(w, ret);
+}
+
+void net_watch_destroy(struct net_watch *w)
+{
+    if (w == NULL)
+        return;
+    struct net_cause why;
+    if (net_watch_cause(w, &why))
+        net_watch_settle(w);
+    else
+        send_end(w, &(struct news){.kind = NEWS_LEFT});
+    net_links_destroy(w->links);
+    pthread_mutex_destroy(&w->mutex);
+    free_watch(w);
+}
+
+size_t net_watch_poll(struct net_watch *w, struct pollfd *ret)
+{
+    size_t n = 0;
+    pthread_mutex_lock(&w->mutex);
+    for (unsigned i = 0; i < w->n_peers; i++)
+        if (!w->watched[i]->has_ended)
+            n += net_links_watch(w->links, w->watched[i]->peer, true, false, ret + n);
+    pthread_mutex_unlock(&w->mutex);
+    return n;
+}
+
+size_t net_watch_poll_most(const struct net_watch *w)
+{
+    return w->n_peers * NET_LINKS_POLL_MOST;
+}

@@ -1,0 +1,338 @@
+/* pipeline.c - ddp_pipeline: GPipe's schedule over messages.
+ *
+ * All receives of a direction are open from its beginning on, and all sends until its end, so that
+ * no stage stands still because its neighbour is not there yet. */
+#include "common/error.h"
+#include "worker-runtime/arithmetic/convert.h"
+#include "worker-runtime/core/agree.h"
+#include "worker-runtime/core/group.h"
+
+#include <ddp/collective.h>
+#include <ddp/pipeline.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_MICRO = 4096, FORWARD = 0, BACKWARD = 1 /* tags */ };
+
+struct lane {        /* of a direction, between two stages: a buffer for each micro-batch */
+    uint8_t *memory; /* owned, of ddp_alloc(); NULL: there is no such neighbour */
+    size_t count;    /* elements of a micro-batch */
+    struct ddp_request **request; /* owned; n_micro */
+};
+
+struct ddp_pipeline {
+    struct group_child child; /* first member */
+    struct ddp_group *g;
+    struct ddp_pipeline_opts opts;
+    int stage, n_stages;
+    struct lane in, out, d_in, d_out;
+    int failure; /* of this stage's functions, in this step */
+    char failure_text[CO_ERROR_TEXT_BYTES];
+};
+
+int ddp_pipeline_groups(struct ddp_group *g, int n_stages, struct ddp_group **ret_stages,
+                        struct ddp_group **ret_replicas)
+{
+    struct ddp_group *stages;
+    if (g == NULL || ret_stages == NULL || ret_replicas == NULL)
+        return rt_fail(DDP_EINVAL, "ddp_pipeline_groups: a group and places for two are needed");
+    if (n_stages < 1 || ddp_world_size(g) % n_stages != 0)
+        return rt_fail(DDP_EINVAL,
+                       "ddp_pipeline_groups: %d ranks cannot be dealt out to pipelines of %d "
+                       "stages",
+                       ddp_world_size(g), n_stages);
+    int rc = ddp_group_split(g, ddp_rank(g) / n_stages, 0, &stages);
+    if (rc != 0)
+        return rc;
+    rc = ddp_group_split(g, ddp_rank(g) % n_stages, 0, ret_replicas);
+    if (rc != 0) {
+        ddp_group_destroy(stages);
+        return rc;
+    }
+    *ret_stages = stages;
+    return 0;
+}
+
+/* --- making one ------------------------------------------------------------------------------- */
+
+static int check(const struct ddp_pipeline_opts *o, struct co_error *err)
+{
+    const size_t most = SIZE_MAX / 8 / MOST_MICRO;
+    if (o->n_micro < 1 || o->n_micro > MOST_MICRO)
+        return co_fail(err, -EINVAL, "n_micro is %d, not 1 to %d", o->n_micro, MOST_MICRO);
+    if (!convert_is_float(o->dtype))
+        return co_fail(err, -EINVAL, "type %d is not a floating-point one", (int)o->dtype);
+    if (o->forward == NULL || o->backward == NULL)
+        return co_fail(err, -EINVAL, "forward and backward are needed");
+    if (o->in_count > most || o->out_count > most)
+        return co_fail(err, -EINVAL, "a micro-batch cannot have %zu or %zu elements", o->in_count,
+                       o->out_count);
+    return 0;
+}
+
+static int lane_init(struct ddp_pipeline *p, struct lane *l, size_t count, bool is_there,
+                     struct co_error *err)
+{
+    const size_t n = (size_t)p->opts.n_micro;
+    void *memory;
+    l->count = count;
+    l->request = calloc(n, sizeof(*l->request));
+    if (l->request == NULL)
+        return co_fail(err, -ENOMEM, "no memory for %zu messages", n);
+    if (!is_there)
+        return 0;
+    if (ddp_alloc(p->g, n * count * ddp_dtype_size(p->opts.dtype), &memory) != 0)
+        return co_fail(err, -ENOMEM, "%s", ddp_last_error());
+    l->memory = memory;
+    return 0;
+}
+
+static int lanes_init(struct ddp_pipeline *p, struct co_error *err)
+{
+    const bool has_before = p->stage > 0, has_next = p->stage + 1 < p->n_stages;
+    int code = lane_init(p, &p->in, p->opts.in_count, has_before, err);
+    if (code == 0)
+        code = lane_init(p, &p->d_in, p->opts.in_count, has_before, err);
+    if (code == 0)
+        code = lane_init(p, &p->out, p->opts.out_count, has_next, err);
+    if (code == 0)
+        code = lane_init(p, &p->d_out, p->opts.out_count, has_next, err);
+    return code;
+}
+
+/* Whether what each stage sends is what the next one takes: all of them see all numbers. */
+static int compare(struct ddp_pipeline *p)
+{
+    const size_t n = (size_t)p->n_stages;
+    const uint64_t own[4] = {(uint64_t)p->opts.n_micro, (uint64_t)p->opts.dtype, p->opts.in_count,
+                             p->opts.out_count};
+    uint64_t(*all)[4] = calloc(n, sizeof own);
+    struct co_error err = {0};
+    int rc = agree(p->g, all != NULL ? 0 : co_fail(&err, -ENOMEM, "no memory"), &err);
+    if (rc == 0)
+        rc = ddp_all_gather(p->g, own, all, 4, DDP_UINT64, NULL);
+    for (size_t s = 0; rc == 0 && s < n; s++) {
+        const uint64_t comes = s > 0 ? all[s - 1][3] : 0;
+        if (all[s][0] != all[0][0] || all[s][1] != all[0][1])
+            rc = rt_fail(DDP_EMISMATCH,
+                         "ddp_pipeline_create: n_micro or dtype of stage %zu differ "
+                         "from those of stage 0",
+                         s);
+        else if (all[s][2] != comes || (s + 1 == n && all[s][3] != 0))
+            rc = rt_fail(DDP_EMISMATCH,
+                         "ddp_pipeline_create: stage %zu has in_count %zu and out_count %zu, but "
+                         "%zu elements come from the stage before%s",
+                         s, (size_t)all[s][2], (size_t)all[s][3], (size_t)comes,
+                         s + 1 == n ? ", and none go out of the last one" : "");
+    }
+    free(all);
+    return rc;
+}
+
+static void destroy_child(struct group_child *child)
+{
+    ddp_pipeline_destroy((struct ddp_pipeline *)child);
+}
+
+static int open_pipeline(struct ddp_pipeline *p, const struct ddp_pipeline_opts *opts)
+{
+    struct co_error err = {0};
+    int code = opts != NULL ? check(opts, &err) : co_fail(&err, -EINVAL, "there are no opts");
+    if (code == 0) {
+        p->opts = *opts;
+        code = lanes_init(p, &err);
+    }
+    if (code != 0)
+        co_fail_in(&err, "ddp_pipeline_create");
+    int rc = agree(p->g, code, &err);
+    return rc == 0 ? compare(p) : rc;
+}
+
+int ddp_pipeline_create(struct ddp_group *stages, const struct ddp_pipeline_opts *opts,
+                        struct ddp_pipeline **ret_pipeline)
+{
+    if (stages == NULL || ret_pipeline == NULL)
+        return rt_fail(DDP_EINVAL, "ddp_pipeline_create: a group and ret_pipeline are needed");
+    struct ddp_pipeline *p = calloc(1, sizeof *p);
+    if (p == NULL) {
+        struct co_error err = {0};
+        return agree(stages, co_fail(&err, -ENOMEM, "no memory for a pipeline"), &err);
+    }
+    p->child.destroy = destroy_child;
+    p->g = stages;
+    p->stage = ddp_rank(stages);
+    p->n_stages = ddp_world_size(stages);
+    int rc = open_pipeline(p, opts);
+    if (rc != 0) {
+        ddp_pipeline_destroy(p);
+        return rc;
+    }
+    group_adopt(stages, &p->child);
+    *ret_pipeline = p;
+    return 0;
+}
+
+static void lane_fini(struct ddp_pipeline *p, struct lane *l)
+{
+    ddp_free(p->g, l->memory);
+    free(l->request);
+}
+
+void ddp_pipeline_destroy(struct ddp_pipeline *p)
+{
+    if (p == NULL)
+        return;
+    group_disown(&p->child);
+    lane_fini(p, &p->in);
+    lane_fini(p, &p->out);
+    lane_fini(p, &p->d_in);
+    lane_fini(p, &p->d_out);
+    free(p);
+}
+
+/* --- messages --------------------------------------------------------------------------------- */
+
+static uint8_t *buffer(const struct ddp_pipeline *p, const struct lane *l, int micro)
+{
+    return l->memory == NULL ? NULL
+                             : l->memory + (size_t)micro * l->count * ddp_dtype_size(p->opts.dtype);
+}
+
+static int receive(struct ddp_pipeline *p, struct lane *l, int micro, int from, int tag)
+{
+    if (l->memory == NULL)
+        return 0;
+    return ddp_irecv(p->g, buffer(p, l, micro), l->count, p->opts.dtype, from, tag, NULL,
+                     &l->request[micro]);
+}
+
+static int send_on(struct ddp_pipeline *p, struct lane *l, int micro, int to, int tag)
+{
+    if (l->memory == NULL)
+        return 0;
+    return ddp_isend(p->g, buffer(p, l, micro), l->count, p->opts.dtype, to, tag, NULL,
+                     &l->request[micro]);
+}
+
+static int wait_for(struct lane *l, int micro)
+{
+    struct ddp_request *request = l->request[micro];
+    l->request[micro] = NULL;
+    return ddp_wait(request);
+}
+
+/* All that is open; the first failure counts. */
+static int wait_for_all(struct ddp_pipeline *p, struct lane *l, int rc)
+{
+    for (int m = 0; m < p->opts.n_micro; m++) {
+        int rc_of_one = wait_for(l, m);
+        rc = rc != 0 ? rc : rc_of_one;
+    }
+    return rc;
+}
+
+/* --- a step ----------------------------------------------------------------------------------- */
+
+static void keep_failure(struct ddp_pipeline *p, int status)
+{
+    const bool is_status = status < 0 || status == DDP_RETRY;
+    p->failure = is_status ? status
+                           : rt_fail(DDP_EINVAL,
+                                     "a stage's function has returned %d: 0, DDP_RETRY or a "
+                                     "negative status is expected",
+                                     status);
+    snprintf(p->failure_text, sizeof p->failure_text, "%s", ddp_last_error());
+}
+
+/* The next stage is waiting: it gets zeros from one that has failed. */
+static void give_zeros(const struct ddp_pipeline *p, const struct lane *l, int micro)
+{
+    if (l->memory != NULL)
+        memset(buffer(p, l, micro), 0, l->count * ddp_dtype_size(p->opts.dtype));
+}
+
+static void go_forward(struct ddp_pipeline *p, int micro)
+{
+    int rc = p->failure;
+    if (rc == 0)
+        rc = p->opts.forward(p->opts.arg, micro, buffer(p, &p->in, micro),
+                             buffer(p, &p->out, micro));
+    if (rc != 0 && p->failure == 0)
+        keep_failure(p, rc);
+    if (rc != 0)
+        give_zeros(p, &p->out, micro);
+}
+
+static void go_backward(struct ddp_pipeline *p, int micro)
+{
+    int rc = p->failure;
+    if (rc == 0)
+        rc = p->opts.backward(p->opts.arg, micro, buffer(p, &p->in, micro),
+                              buffer(p, &p->d_out, micro), buffer(p, &p->d_in, micro));
+    if (rc != 0 && p->failure == 0)
+        keep_failure(p, rc);
+    if (rc != 0)
+        give_zeros(p, &p->d_in, micro);
+}
+
+static int forward_all(struct ddp_pipeline *p)
+{
+    int rc = 0;
+    for (int m = 0; rc == 0 && m < p->opts.n_micro; m++)
+        rc = receive(p, &p->in, m, p->stage - 1, FORWARD);
+    for (int m = 0; rc == 0 && m < p->opts.n_micro; m++) {
+        rc = wait_for(&p->in, m);
+        if (rc != 0)
+            break;
+        go_forward(p, m);
+        rc = send_on(p, &p->out, m, p->stage + 1, FORWARD);
+    }
+    return rc;
+}
+
+static int backward_all(struct ddp_pipeline *p)
+{
+    int rc = 0;
+    for (int m = p->opts.n_micro - 1; rc == 0 && m >= 0; m--)
+        rc = receive(p, &p->d_out, m, p->stage + 1, BACKWARD);
+    for (int m = p->opts.n_micro - 1; rc == 0 && m >= 0; m--) {
+        rc = wait_for(&p->d_out, m);
+        if (rc != 0)
+            break;
+        go_backward(p, m);
+        rc = send_on(p, &p->d_in, m, p->stage - 1, BACKWARD);
+    }
+    return rc;
+}
+
+/* All stages have succeeded, or none. */
+static int conclude(struct ddp_pipeline *p)
+{
+    int32_t failed = p->failure != 0 ? p->stage + 1 : 0; /* the last one that has, + 1 */
+    int rc = ddp_all_reduce(p->g, &failed, &failed, 1, DDP_INT32, DDP_MAX, NULL);
+    if (rc != 0)
+        return rt_fail(rc, "the end of a pipeline's step: %s", ddp_last_error());
+    if (p->failure != 0)
+        return rt_fail(p->failure, "%s", p->failure_text);
+    if (failed != 0)
+        return rt_fail(DDP_EMISMATCH,
+                       "stage %d of the pipeline has failed in this step: its own message says why",
+                       (int)failed - 1);
+    return 0;
+}
+
+int ddp_pipeline_step(struct ddp_pipeline *p)
+{
+    if (p == NULL)
+        return rt_fail(DDP_EINVAL, "ddp_pipeline_step: there is no pipeline");
+    p->failure = 0;
+    int rc = forward_all(p);
+    if (rc == 0)
+        rc = backward_all(p);
+    struct lane *const lanes[] = {&p->in, &p->out, &p->d_in, &p->d_out};
+    for (size_t i = 0; i < sizeof lanes / sizeof *lanes; i++)
+        rc = wait_for_all(p, lanes[i], rc);
+    return rc == 0 ? conclude(p) : rc;
+}

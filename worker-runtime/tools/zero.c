@@ -1,0 +1,320 @@
+/* zero.c - ddp_zero: making and destroying it. zero_inside.h says what the other files do. */
+#include "zero_inside.h"
+
+#include "common/error.h"
+#include "common/hash.h"
+#include "worker-runtime/arithmetic/convert.h"
+#include "worker-runtime/core/agree.h"
+#include "worker-runtime/group/recovery_shards.h"
+#include "worker-runtime/model/model_agree.h"
+#include <ddp/collective.h>
+#include <errno.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- what a program gives --------------------------------------------------------------------- */
+
+static int check_tensor(const struct ddp_tensor *t, size_t i, enum ddp_dtype dtype)
+{
+    if (t->name == NULL || t->name[0] == '\0')
+        return rt_fail(DDP_EINVAL, "ddp_zero_create: tensor %zu has no name", i);
+    if (!convert_is_float(t->dtype) || t->dtype != dtype)
+        return rt_fail(DDP_EINVAL,
+                       "ddp_zero_create: tensor %zu '%s' has type %d: all of them have to be of "
+                       "one floating-point type",
+                       i, t->name, (int)t->dtype);
+    if (t->count > PTRDIFF_MAX / 16 || (t->param == NULL && t->count > 0))
+        return rt_fail(DDP_EINVAL, "ddp_zero_create: tensor %zu '%s' has %zu elements%s", i,
+                       t->name, t->count, t->param == NULL ? " and no param" : "");
+    return 0;
+}
+
+static bool is_share(double x)
+{
+    return x >= 0 && x < 1;
+}
+
+static bool is_amount(double x)
+{
+    return x >= 0 && isfinite(x);
+}
+
+static int check_opts(const struct ddp_zero_opts *o)
+{
+    if ((unsigned)o->optimizer > DDP_ADAMW)
+        return rt_fail(DDP_EINVAL, "ddp_zero_create: there is no optimizer %d", (int)o->optimizer);
+    if (!is_amount(o->lr) || !is_amount(o->weight_decay) || !is_amount(o->max_norm) ||
+        !is_amount(o->eps))
+        return rt_fail(DDP_EINVAL,
+                       "ddp_zero_create: lr %g, weight_decay %g, max_norm %g, eps %g: each has to "
+                       "be 0 or more",
+                       o->lr, o->weight_decay, o->max_norm, o->eps);
+    if (!is_share(o->momentum) || !is_share(o->beta1) || !is_share(o->beta2))
+        return rt_fail(DDP_EINVAL,
+                       "ddp_zero_create: momentum %g, beta1 %g, beta2 %g: each has to be 0 or "
+                       "more, and below 1",
+                       o->momentum, o->beta1, o->beta2);
+    return 0;
+}
+
+static int check(const struct ddp_tensor *tensors, size_t n, const struct ddp_zero_opts *o)
+{
+    if (tensors == NULL || n == 0 || o == NULL)
+        return rt_fail(DDP_EINVAL, "ddp_zero_create: tensors and opts are needed");
+    int rc = check_opts(o);
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        rc = check_tensor(&tensors[i], i, tensors[0].dtype);
+    return rc;
+}
+
+static struct optimizer_step how_of(const struct ddp_zero_opts *o)
+{
+    return (struct optimizer_step){
+        .kind = o->optimizer,
+        .lr = o->lr,
+        .momentum = o->momentum,
+        .decay = o->weight_decay,
+        .beta1 = o->beta1 > 0 ? o->beta1 : 0.9,
+        .beta2 = o->beta2 > 0 ? o->beta2 : 0.999,
+        .eps = o->eps > 0 ? o->eps : 1e-8,
+    };
+}
+
+/* --- this rank alone -------------------------------------------------------------------------- */
+
+/* Where each tensor lies in the row. returns its length */
+static size_t lay_out(struct ddp_zero *z)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < z->n_tensors; i++) {
+        z->offset[i] = at;
+        at += (z->tensors[i].count + SHARDS_ALIGN - 1) / SHARDS_ALIGN * SHARDS_ALIGN;
+    }
+    return at;
+}
+
+static struct shards_shape shape_of(const struct ddp_zero *z, size_t total)
+{
+    return (struct shards_shape){.total = total,
+                                 .n_arrays = z->n_arrays + z->has_masters,
+                                 .element_bytes = (uint32_t)ddp_dtype_size(z->fine),
+                                 .n_ranks = z->g->world_size,
+                                 .rank = z->g->rank};
+}
+
+/* The row, again where this process had one before: the program has addresses in it. */
+static int find_row(struct ddp_zero *z, size_t total)
+{
+    const size_t bytes = total * ddp_dtype_size(z->dtype);
+    void *row;
+    if (z->kept != NULL && z->kept->gradients != NULL && z->kept->gradients_bytes == bytes) {
+        z->row = z->kept->gradients;
+        z->is_row_kept = true;
+        memset(z->row, 0, bytes);
+        return 0;
+    }
+    int rc = ddp_alloc(z->g, bytes, &row);
+    if (rc != 0)
+        return rc;
+    z->row = row;
+    if (z->kept != NULL) {
+        z->kept->gradients = row;
+        z->kept->gradients_bytes = bytes;
+        z->is_row_kept = true;
+    }
+    return 0;
+}
+
+static int prepare(struct ddp_zero *z, const struct ddp_zero_opts *o, struct shards_shape *ret)
+{
+    int rc = check(z->tensors, z->n_tensors, o);
+    if (rc != 0)
+        return rc;
+    z->how = how_of(o);
+    z->max_norm = o->max_norm;
+    z->dtype = z->tensors[0].dtype;
+    z->fine = z->dtype == DDP_FLOAT64 ? DDP_FLOAT64 : DDP_FLOAT32;
+    z->has_masters = z->dtype == DDP_FLOAT16 || z->dtype == DDP_BFLOAT16;
+    z->n_arrays = optimizer_n_arrays(o->optimizer, o->momentum);
+    z->decays = calloc(z->n_tensors, sizeof *z->decays);
+    z->offset = calloc(z->n_tensors, sizeof *z->offset);
+    z->counts = calloc((size_t)z->g->world_size, sizeof *z->counts);
+    if (z->decays == NULL || z->offset == NULL || z->counts == NULL ||
+        recovery_shards_get(z->g, &z->kept) != 0)
+        return rt_fail(DDP_ENOMEM, "ddp_zero_create: no memory for %zu tensors", z->n_tensors);
+    z->shards = z->kept != NULL ? &z->kept->shards : &z->own_shards;
+    for (size_t i = 0; i < z->n_tensors; i++)
+        z->decays[i] = o->keeps_size == NULL || !o->keeps_size[i];
+    *ret = shape_of(z, lay_out(z));
+    for (int r = 0; r < ret->n_ranks; r++)
+        z->counts[r] = shards_count(ret, r);
+    return find_row(z, ret->total);
+}
+
+/* --- together --------------------------------------------------------------------------------- */
+
+static uint64_t hash_double(uint64_t hash, double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return co_hash_word(hash, bits);
+}
+
+static uint64_t digest_of(const struct ddp_zero *z, const struct ddp_zero_opts *o)
+{
+    const double numbers[] = {z->how.lr,    z->how.momentum, z->how.decay, z->how.beta1,
+                              z->how.beta2, z->how.eps,      z->max_norm};
+    uint64_t hash = co_hash_word(CO_HASH_START, (uint64_t)o->optimizer);
+    hash = co_hash_word(hash, o->buddies);
+    hash = co_hash_word(hash, z->kept != NULL);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        hash = hash_double(hash, numbers[i]);
+    return co_hash_bytes(hash, z->decays, z->n_tensors * sizeof *z->decays);
+}
+
+/* The same tensors, and the same options. */
+static int compare(struct ddp_zero *z, const struct ddp_zero_opts *o)
+{
+    const struct ddp_model_opts none = {0};
+    const struct model_description d = {
+        .tensors = z->tensors, .n_tensors = z->n_tensors, .opts = &none};
+    const uint64_t own = digest_of(z, o);
+    uint64_t both[2] = {own, ~own}; /* the largest, and the complement of the smallest */
+    int rc = model_agree(z->g, &d);
+    if (rc == 0)
+        rc = ddp_all_reduce(z->g, both, both, 2, DDP_UINT64, DDP_MAX, NULL);
+    if (rc == 0 && both[0] != ~both[1])
+        rc = rt_fail(DDP_EMISMATCH,
+                     "ddp_zero_create: the ranks' ddp_zero_opts differ: give all of them the same");
+    return rc;
+}
+
+static int meet(struct ddp_zero *z, const struct ddp_zero_opts *o, const struct shards_shape *shape)
+{
+    int rc = compare(z, o);
+    if (rc == 0 && o->buddies && z->kept != NULL && z->g->world_size > 1)
+        rc = ddp_group_split(z->g, 0, 0, &z->ring);
+    if (z->ring != NULL)
+        group_disown(&z->ring->child); /* it goes with z, whatever the world destroys first */
+    return rc == 0 ? zero_take_state(z, shape) : rc;
+}
+
+static int zero_make(struct ddp_zero *z, const struct ddp_zero_opts *o)
+{
+    struct shards_shape shape;
+    int rc = prepare(z, o, &shape);
+    if (rc == 0)
+        return meet(z, o, &shape);
+    char text[CO_ERROR_TEXT_BYTES];
+    snprintf(text, sizeof text, "%s", ddp_last_error());
+    model_agree(z->g, NULL); /* so that nobody waits */
+    return rt_fail(rc, "%s", text);
+}
+
+static void hand_out_gradients(struct ddp_zero *z)
+{
+    for (size_t i = 0; i < z->n_tensors; i++)
+        if (z->tensors[i].grad == NULL) {
+            z->tensors[i].grad = zero_row_at(z, z->offset[i]);
+            z->is_row_kept = true;
+        }
+}
+
+static void destroy_child(struct group_child *child)
+{
+    ddp_zero_destroy((struct ddp_zero *)child);
+}
+
+int ddp_zero_create(struct ddp_group *g, struct ddp_tensor *tensors, size_t n_tensors,
+                    const struct ddp_zero_opts *opts, struct ddp_zero **ret_zero)
+{
+    if (g == NULL || ret_zero == NULL)
+        return rt_fail(DDP_EINVAL, "ddp_zero_create: group and ret_zero are needed");
+    struct ddp_zero *z = calloc(1, sizeof *z);
+    if (z == NULL) {
+        model_agree(g, NULL);
+        return rt_fail(DDP_ENOMEM, "ddp_zero_create: no memory");
+    }
+    z->child.destroy = destroy_child;
+    z->g = g;
+    z->tensors = tensors;
+    z->n_tensors = n_tensors;
+    int rc = zero_make(z, opts);
+    if (rc != 0) {
+        ddp_zero_destroy(z);
+        return rc;
+    }
+    hand_out_gradients(z);
+    group_adopt(g, &z->child);
+    *ret_zero = z;
+    return 0;
+}
+
+/* Rows in which a program has gradients stay for the life of the process. They hang on a list, so
+ * that leak checkers see them. */
+static void keep_for_ever(void *row)
+{
+    struct kept_row {
+        struct kept_row *next;
+        void *row;
+    };
+    static struct kept_row *_Atomic first;
+    struct kept_row *k = malloc(sizeof *k);
+    if (k == NULL)
+        return;
+    k->row = row;
+    k->next = atomic_load(&first);
+    while (!atomic_compare_exchange_weak(&first, &k->next, k)) {
+    }
+}
+
+void ddp_zero_destroy(struct ddp_zero *z)
+{
+    if (z == NULL)
+        return;
+    group_disown(&z->child);
+    if (!z->is_row_kept)
+        ddp_free(z->g, z->row);
+    else if (z->kept == NULL)
+        keep_for_ever(z->row);
+    shards_fini(&z->own_shards);
+    free(z->decays);
+    free(z->offset);
+    free(z->counts);
+    ddp_group_destroy(z->ring);
+    free(z);
+}
+
+int ddp_zero_set_lr(struct ddp_zero *z, double lr)
+{
+    if (z == NULL || !is_amount(lr))
+        return rt_fail(DDP_EINVAL, "ddp_zero_set_lr: a learning rate of %g is not 0 or more", lr);
+    z->how.lr = lr;
+    return 0;
+}
+
+/* --- places ----------------------------------------------------------------------------------- */
+
+uint8_t *zero_state_at(const struct ddp_zero *z, const struct shard_version *v, unsigned array,
+                       size_t element)
+{
+    const size_t at = array * zero_count(z) + (element - zero_first(z));
+    return v->memory + at * ddp_dtype_size(z->fine);
+}
+
+struct shard_version *zero_current(const struct ddp_zero *z)
+{
+    return shard_find(&z->shards->own, z->shards->step);
+}
+
+bool zero_part(const struct ddp_zero *z, size_t tensor, size_t *ret_first, size_t *ret_end)
+{
+    const size_t begins = z->offset[tensor], ends = begins + z->tensors[tensor].count;
+    const size_t own = zero_first(z), own_end = own + zero_count(z);
+    *ret_first = begins > own ? begins : own;
+    *ret_end = ends < own_end ? ends : own_end;
+    return *ret_first < *ret_end;
+}
