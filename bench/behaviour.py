@@ -20,7 +20,7 @@ import results
 from torch_venv import torch_venv
 
 TESTS = os.path.join(results.ROOT, "tests")
-sys.path[:0] = [os.path.join(TESTS, "system"), os.path.join(TESTS, "support")]
+sys.path.insert(0, os.path.join(TESTS, "system/lib"))
 from behaviour_rows import ROWS, Launcher  # noqa: E402 (found by the path above)
 from slurm import NoSlurm, Slurm  # noqa: E402
 

@@ -4,7 +4,7 @@
 usage: bench/elastic.py [--runs N] [--torchrun-runs N] [--torchrun-limit-s S] [--workers c|gloo] [--place loopback|namespaces]
                         [--case TEXT]... [--launcher NAME] [--at-once N] [--build DIR]
 
-Each case of tests/system/elastic_cases.py is a job of two or three nodes, on addresses of the loopback interface and in network
+Each case of tests/system/lib/elastic_cases.py is a job of two or three nodes, on addresses of the loopback interface and in network
 namespaces (as root). The launchers take turns. The C workers use libddp, the others PyTorch 2.11; that, and torchrun, are from
 scripts/install-deps --interop. Why a case has not passed is printed as it happens, and what ddprun said in it; the exit status is
 1 if one of ddprun's has not. With --at-once several jobs run at a time: then only the passes count, and there are no times.
@@ -25,7 +25,7 @@ import results
 from torch_venv import torch_venv
 
 TESTS = os.path.join(results.ROOT, "tests")
-sys.path[:0] = [os.path.join(TESTS, "system"), os.path.join(TESTS, "support")]
+sys.path.insert(0, os.path.join(TESTS, "system/lib"))
 from elastic_cases import CASES, is_possible, try_case  # noqa: E402 (found by the path above)
 from elastic_job import Launcher, Workers  # noqa: E402
 from places import Loopback, Namespaces, NoPlace  # noqa: E402

@@ -14,7 +14,7 @@ import unittest
 
 import results
 
-sys.path.insert(0, os.path.join(results.ROOT, "tests", "system"))
+sys.path.insert(0, os.path.join(results.ROOT, "tests/system/lib"))
 
 LIMIT_S = 60
 N_HOSTS = 3

@@ -3,7 +3,7 @@
 
 usage: bench/joins.py [-n N[,N]...] [--runs R] [--build DIR]
 
-They are in one process, bench/join_load.c, on this host. Each run has a new daemon.
+They are in one process, bench/programs/join_load.c, on this host. Each run has a new daemon.
 """
 import argparse
 import os
@@ -22,7 +22,7 @@ class Daemon:
     def __init__(self, build, env):
         self.folder = tempfile.TemporaryDirectory()
         path = os.path.join(self.folder.name, "port")
-        self.process = subprocess.Popen([os.path.join(build, "daemon/ddp-rendezvous"), "-b", "127.0.0.1:0",
+        self.process = subprocess.Popen([os.path.join(build, "rendezvous/daemon/ddp-rendezvous"), "-b", "127.0.0.1:0",
                                          "--port-file", path], env=env, stderr=subprocess.DEVNULL)
         while not os.path.exists(path):
             if self.process.poll() is not None:

@@ -18,7 +18,7 @@ import time
 import results
 from torch_venv import torch_venv
 
-sys.path.insert(0, os.path.join(results.ROOT, "tests", "system"))
+sys.path.insert(0, os.path.join(results.ROOT, "tests/system/lib"))
 from ports import free_port  # noqa: E402 (found by the path above)
 
 LIMIT_S = 60
@@ -49,7 +49,7 @@ class Daemon:
     def __init__(self, build):
         self.folder = tempfile.TemporaryDirectory()
         path = os.path.join(self.folder.name, "port")
-        self.process = subprocess.Popen([os.path.join(build, "daemon/ddp-rendezvous"), "-b", "127.0.0.1:0",
+        self.process = subprocess.Popen([os.path.join(build, "rendezvous/daemon/ddp-rendezvous"), "-b", "127.0.0.1:0",
                                          "--port-file", path], stderr=subprocess.DEVNULL)
         while not os.path.exists(path):
             if self.process.poll() is not None:

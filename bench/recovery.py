@@ -4,11 +4,11 @@ the one in its place.
 
 usage: bench/recovery.py [--shrink] [--ranks N,...] [--mb M,...] [--kills K] [--standby N] [--build DIR]
 
-The ranks are tests/support/mender.c, with M MB of parameters besides a few that change. One job for each number of ranks
+The ranks are tests/support/programs/mender.c, with M MB of parameters besides a few that change. One job for each number of ranks
 and size; a random rank is killed at a random time, again and again. `start`: until main() of the new process, most of
 which is the kernel's: it frees the dead one's memory. `state`: until the last rank holds it. Beside them the program's
 own way, from its start to its state, when the job begins. With --standby a process that waits steps in: each kill comes when
-one does, and there is no start. When the others know of a death: bench/deaths.c.
+one does, and there is no start. When the others know of a death: bench/programs/deaths.c.
 
 With --shrink nobody takes the dead one's place: the others go on without it. One job for each kill, since each is of so
 many ranks; `state` is until all that are left hold it.

@@ -4,7 +4,7 @@ next generation hold its state, and how long those that ran before make no step.
 
 usage: bench/recovery_nodes.py [--nodes N,...] [--local L] [--mb M,...] [--runs K] [--loopback] [--build DIR]
 
-The ranks are tests/support/mender.c, L on each node, with M MB of parameters besides a few that change. Nodes are network
+The ranks are tests/support/programs/mender.c, L on each node, with M MB of parameters besides a few that change. Nodes are network
 namespaces on one wire (needs root), or addresses of the loopback interface; the daemon is on a host of its own. `state`:
 from the event (kill -9 of a node's ddprun, SIGTERM to it, the start of another) until the last rank holds the state of the
 generation that follows. `pause`: from the last step of a rank that lives on until it holds that state, the longest of all.
@@ -23,7 +23,7 @@ import time
 
 import results
 
-sys.path[:0] = [os.path.join(results.ROOT, "tests", room) for room in ("system", "support")]
+sys.path.insert(0, os.path.join(results.ROOT, "tests/system/lib"))
 from places import Loopback, Namespaces  # noqa: E402
 
 DAEMON_HOST = 1
@@ -38,7 +38,7 @@ class Job:
         port_file = os.path.join(self.dir, "port")
         self.env = dict(os.environ, LD_LIBRARY_PATH=os.path.join(args.build, "worker-runtime"), DDP_TOKEN=TOKEN,
                         XDG_RUNTIME_DIR=self.dir)
-        daemon = [os.path.join(args.build, "daemon/ddp-rendezvous"), "--bind", f"{place.address(DAEMON_HOST)}:0",
+        daemon = [os.path.join(args.build, "rendezvous/daemon/ddp-rendezvous"), "--bind", f"{place.address(DAEMON_HOST)}:0",
                   "--port-file", port_file]
         self.daemon = subprocess.Popen(place.command(DAEMON_HOST, daemon), env=self.env, stderr=subprocess.DEVNULL)
         while not os.path.exists(port_file) or os.path.getsize(port_file) == 0:

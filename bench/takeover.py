@@ -16,7 +16,7 @@ import time
 
 import results
 
-sys.path[:0] = [os.path.join(results.ROOT, "tests", "system")]
+sys.path[:0] = [os.path.join(results.ROOT, "tests/system", folder) for folder in ("lib", "nodes")]
 
 
 def parse():
@@ -28,7 +28,7 @@ def parse():
 
 
 ARGS = parse()
-for name, path in {"DDPRUN": "launcher/ddprun", "RANK_PROGRAM": "tests/support/rank", "DDP_PLUGIN_DIR": "etcd"}.items():
+for name, path in {"DDPRUN": "launcher/ddprun", "RANK_PROGRAM": "tests/support/rank", "DDP_PLUGIN_DIR": "rendezvous/etcd"}.items():
     os.environ[name] = os.path.join(os.path.abspath(ARGS.build), path)
 for name in "ADDER_PROGRAM", "DDPCTL", "SCALER_PROGRAM":  # of tests that are not run here
     os.environ.setdefault(name, "")

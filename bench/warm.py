@@ -29,7 +29,7 @@ import results
 from torch_venv import torch_venv
 
 sys.path.insert(0, os.path.join(results.ROOT, "tests/interop"))
-sys.path.insert(0, os.path.join(results.ROOT, "tests/system"))
+sys.path.insert(0, os.path.join(results.ROOT, "tests/system/lib"))
 from harness import Job, await_true  # noqa: E402 (found by the path above)
 
 LIMIT_S = 120

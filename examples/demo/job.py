@@ -86,7 +86,7 @@ class Training:
             f.write(secrets.token_hex(16))
         ports = self.path("port")
         self.daemon = self.spawn(None, self.mark + "meeting", [
-            os.path.join(self.build, "daemon/ddp-rendezvous"), "--bind", f"{self.place.meeting}:0", "--allow", self.place.allowed,
+            os.path.join(self.build, "rendezvous/daemon/ddp-rendezvous"), "--bind", f"{self.place.meeting}:0", "--allow", self.place.allowed,
             "--token-file", self.path("token"), "--port-file", ports], "log.meeting")
         self.wait(lambda: os.path.exists(ports), "ddp-rendezvous to listen")
         with open(ports, encoding="ascii") as f:

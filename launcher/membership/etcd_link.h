@@ -1,6 +1,6 @@
 /* etcd_link.h - a node's way to the roster, where the nodes find out at etcd which of them has it.
  *
- * Each node is ready to have the roster: it listens, and its elector (rendezvous/etcd/elector.h, in a plug-in
+ * Each node is ready to have the roster: it listens, and its elector (elector.h, in a plug-in
  * that is loaded now) says whether it has it or where else it is. Who has it writes each generation
  * down before anybody is told, and when its process ends another one goes on from there, while the
  * ranks run. docs/etcd.md has what is promised. */

@@ -1,5 +1,5 @@
 /* parcel.h - the ddprun that is sent to hosts where none is installed: ddprun-static, as a whole in
- * memory, and what the host is told of it. What the host does with it: launcher/remote/parcel/take.sh. */
+ * memory, and what the host is told of it. What the host does with it: parcel/take.sh. */
 #ifndef DDP_LAUNCHER_PARCEL_H
 #define DDP_LAUNCHER_PARCEL_H
 

@@ -1,5 +1,5 @@
 /* fuzz_idx.c - IDX files of any bytes, compressed or not. What is accepted is complete. */
-#include "examples/idx.h"
+#include "examples/mnist/idx.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "examples/failure.h"
+#include "examples/shared/failure.h"
 
 static void read_as(const char *path, unsigned n_dims)
 {

@@ -1,6 +1,6 @@
 /* store_model.h - what clients of a store must be answered, said as simply as can be. For tests.
  *
- * A reference to hold rendezvous/store/store.c and session.c against, which takes requests instead of
+ * A reference to hold store.c and session.c against, which takes requests instead of
  * bytes: everything lies in short arrays that are searched from the front, nothing is fast, nothing
  * counts memory. docs/wire.md says the same in words. What cannot happen here aborts. */
 #ifndef DDP_TESTS_FUZZ_STORE_MODEL_H

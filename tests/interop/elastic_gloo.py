@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Jobs of several nodes with an unmodified script of torch and gloo: it goes on when a node joins, is killed, is replaced.
-The cases are those of tests/system/elastic_cases.py, on addresses of the loopback interface. Standard library only.
+The cases are those of tests/system/lib/elastic_cases.py, on addresses of the loopback interface. Standard library only.
 
 usage: elastic_gloo.py --launcher DDPRUN [--runs N] [TEXT]...
 
@@ -12,7 +12,7 @@ import sys
 
 from run import HERE, fail, find_python
 
-sys.path[:0] = [os.path.join(os.path.dirname(HERE), folder) for folder in ("system", "support")]
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "system/lib"))
 from elastic_cases import CASES, is_possible, try_case  # noqa: E402 (found by the path above)
 from elastic_job import Launcher, Workers  # noqa: E402
 from places import Loopback  # noqa: E402

@@ -1,4 +1,4 @@
-"""What tests/support/elastic_rank.c does, with torch and gloo: steps of a script that knows nothing of restarts."""
+"""What tests/support/programs/elastic_rank.c does, with torch and gloo: steps of a script that knows nothing of restarts."""
 import os
 import sys
 import time

@@ -20,7 +20,7 @@ import time
 
 from run import HERE, fail, find_python
 
-sys.path.insert(0, os.path.join(os.path.dirname(HERE), "system"))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "system/lib"))
 from harness import Job  # noqa: E402 (found by the path above)
 
 LIMIT_S = 120  # for a step; importing torch is most of it

@@ -23,7 +23,7 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(os.path.dirname(HERE), "system"))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "system/lib"))
 from ports import free_port  # noqa: E402 (found by the path above)
 
 DEADLINE_S = 120

@@ -3,8 +3,8 @@
 # the kernels that it asks for, for each generation of GPUs; it exports one name, and no machine's path is in it.
 #   symbols.sh SOURCE_ROOT PLUGIN CUDA_LIB_DIR
 set -eu
-list=$1/nccl/symbols.txt
-newer=$1/nccl/newer.h
+list=$1/worker-runtime/nccl/symbols.txt
+newer=$1/worker-runtime/nccl/newer.h
 plugin=$2
 lib_dir=$3
 work=$(mktemp -d)
@@ -40,7 +40,7 @@ done >"$work/missing"
 [ ! -s "$work/missing" ] || { fail "the libraries in $lib_dir lack:"; cat "$work/missing"; }
 
 # PTX is text: what can be asked for by name
-sed -n 's/^ *\[KERNEL_[A-Z_]*\] = "\(ddp_[a-z_]*\)",$/\1/p' "$1/nccl/kernels.c" | sort >"$work/want"
+sed -n 's/^ *\[KERNEL_[A-Z_]*\] = "\(ddp_[a-z_]*\)",$/\1/p' "$1/worker-runtime/nccl/kernels.c" | sort >"$work/want"
 grep -ao '\.entry ddp_[a-z_]*(' "$plugin" | sed 's/\.entry \(.*\)(/\1/' | sort -u >"$work/have"
 [ -s "$work/want" ] || fail "worker-runtime/nccl/kernels.c names no kernels"
 diff "$work/want" "$work/have" || fail "worker-runtime/nccl/kernels.c asks for other kernels than there are"

@@ -1,7 +1,7 @@
 /* store_host.h - a store that a rank serves to the others of its job, from a thread of its own:
  * where nobody else serves one (pmi_meet.h).
  *
- * The same keys and bytes as of ddprun's (rendezvous/store/store.h, session.h), behind a word that only
+ * The same keys and bytes as of ddprun's (store.h, session.h), behind a word that only
  * the job's ranks know: who does not begin with it is not answered. */
 #ifndef DDP_WORKER_RUNTIME_STORE_HOST_H
 #define DDP_WORKER_RUNTIME_STORE_HOST_H

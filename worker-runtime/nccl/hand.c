@@ -25,15 +25,11 @@ struct hand { /* of two: the thread, and who waits. The second to leave frees it
 static struct hand *new_hand(int device, int (*work)(const void *arg), const void *arg,
                              size_t bytes)
 {
-    pthread_condattr_t monotonic;
     struct hand *h = calloc(1, sizeof *h + bytes);
     if (h == NULL)
         return NULL;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&h->mutex, NULL);
-    pthread_cond_init(&h->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    pthread_cond_init(&h->changed, NULL);
     h->device = device;
     h->work = work;
     memcpy(h->arg, arg, bytes);
@@ -105,7 +101,7 @@ int hand_wait(struct hand *h, uint64_t timeout_ms, int *ret_result)
     int rc = 0;
     pthread_mutex_lock(&h->mutex);
     while (!h->is_done && rc == 0)
-        rc = pthread_cond_timedwait(&h->changed, &h->mutex, &end);
+        rc = pthread_cond_clockwait(&h->changed, &h->mutex, CLOCK_MONOTONIC, &end);
     const bool is_done = h->is_done;
     if (is_done)
         *ret_result = h->result;

@@ -1,5 +1,5 @@
 /* newer.h - calls that not every NCCL has that this plug-in runs with: they are looked up, and are
- * NULL where they are missing. All others are linked (worker-runtime/nccl/symbols.txt lists both). */
+ * NULL where they are missing. All others are linked (symbols.txt lists both). */
 #ifndef DDP_NCCL_NEWER_H
 #define DDP_NCCL_NEWER_H
 

@@ -1,7 +1,7 @@
-/* mnist_kernels.c - the kernels of examples/gpu_layers.h on a stream of the double, in the place of
- * examples/gpu_kernels.cu: each thread's share, one after the other, by the same text. What a
+/* mnist_kernels.c - the kernels of gpu_layers.h on a stream of the double, in the place of
+ * examples/gpu/gpu_kernels.cu: each thread's share, one after the other, by the same text. What a
  * kernel reads and writes is said here, so that the double can check the order of all of them. */
-#include "examples/gpu_kernels.h"
+#include "examples/gpu/gpu_kernels.h"
 
 #include "double.h"
 

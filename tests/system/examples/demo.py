@@ -6,7 +6,7 @@ import subprocess
 import sys
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../lib"))
 from harness import Job  # noqa: E402
 
 DEMO = os.environ["DEMO"]

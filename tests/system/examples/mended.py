@@ -10,7 +10,7 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../lib"))
 from harness import Job  # noqa: E402
 
 EXAMPLE = os.environ["EXAMPLE"]
@@ -47,7 +47,7 @@ def words_of(folder, network):
                 str(STEPS), "--print-loss-every", "1", "--checkpoint", network, "--norm", "none", *OPTIONS]
     return [EXAMPLE, "--layers", "1", "--width", "32", "--heads", "2", "--context", "32", "--batch", "8", "--test-every", "0",
             "--steps", str(STEPS), "--print-every", "1", "--checkpoint", network, *OPTIONS,
-            os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
+            os.path.dirname(os.path.abspath(__file__)), os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib")]
 
 
 def read_network(network):

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../lib"))
 from harness import DEADLINE_S, Job  # noqa: E402
 
 EXAMPLE = os.environ["EXAMPLE"]

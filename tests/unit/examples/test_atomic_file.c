@@ -1,5 +1,5 @@
 /* test_atomic_file.c - whole or not at all. */
-#include "examples/atomic_file.h"
+#include "examples/shared/atomic_file.h"
 
 #include <check.h>
 #include <dirent.h>
@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "examples/failure.h"
+#include "examples/shared/failure.h"
 #include "tests/support/suite.h"
 
 static char directory[] = "/tmp/test_atomic.XXXXXX";

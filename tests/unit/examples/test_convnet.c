@@ -1,5 +1,5 @@
 /* test_convnet.c - gradients against finite differences, in double. */
-#include "examples/convnet.h"
+#include "examples/mnist/convnet.h"
 
 #include <check.h>
 #include <ddp/ddp.h>
@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "examples/digits.h"
-#include "examples/random.h"
+#include "examples/mnist/digits.h"
+#include "examples/shared/random.h"
 #include "tests/support/suite.h"
 
 enum { BATCH = 3, IMAGES = 6 };

@@ -1,5 +1,5 @@
 /* test_dataset.c - directories of IDX files, whole and not. */
-#include "examples/dataset.h"
+#include "examples/mnist/dataset.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -9,8 +9,8 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "examples/digits.h"
-#include "examples/failure.h"
+#include "examples/mnist/digits.h"
+#include "examples/shared/failure.h"
 #include "tests/support/suite.h"
 
 static const char *const names[] = {

@@ -1,5 +1,5 @@
 /* test_digits.c - drawn digits are the same everywhere, and worth learning. */
-#include "examples/digits.h"
+#include "examples/mnist/digits.h"
 #include "tests/support/suite.h"
 
 #include <check.h>

@@ -1,5 +1,5 @@
 /* test_gemm.c - the blocked product against three plain loops. */
-#include "examples/gemm.h"
+#include "examples/shared/gemm.h"
 #include "tests/support/suite.h"
 
 #include <check.h>

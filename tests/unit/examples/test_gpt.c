@@ -1,14 +1,14 @@
 /* The network's gradients are those of its loss; in double, where differences can be taken. */
-#include "examples/gpt.h"
+#include "examples/chargpt/gpt.h"
 
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "examples/adamw.h"
-#include "examples/exponential.h"
-#include "examples/failure.h"
+#include "examples/shared/adamw.h"
+#include "examples/shared/exponential.h"
+#include "examples/shared/failure.h"
 #include "tests/support/suite.h"
 
 enum { N = 2, CONTEXT = 7 };

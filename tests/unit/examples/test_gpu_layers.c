@@ -1,10 +1,10 @@
 /* test_gpu_layers.c - what the kernels for GPUs compute is what the layers compute: the text of the
  * kernels, compiled for this processor, thread by thread. In double. */
-#include "examples/gpu_layers.h"
+#include "examples/gpu/gpu_layers.h"
 
 #include <check.h>
 
-#include "examples/random.h"
+#include "examples/shared/random.h"
 #include "tests/support/suite.h"
 
 enum { N = 5, SIDE = 6, C_IN = 3, C_OUT = 4, PIXELS = SIDE * SIDE, CLASSES = 10, PARTS = 3 };

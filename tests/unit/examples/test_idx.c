@@ -1,6 +1,6 @@
 /* test_idx.c - files good and bad. tests/data/idx/bad/CASE has the input, the dimensions that the
  * reader asks for, and the error. */
-#include "examples/idx.h"
+#include "examples/mnist/idx.h"
 
 #include "tests/support/cases.h"
 #include "tests/support/suite.h"
@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "examples/failure.h"
+#include "examples/shared/failure.h"
 
 static char directory[] = "/tmp/test_idx.XXXXXX";
 static char path[64];

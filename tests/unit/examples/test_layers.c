@@ -1,12 +1,12 @@
 /* test_layers.c - the layers against their definitions. In double. */
-#include "examples/layers.h"
+#include "examples/mnist/layers.h"
 
 #include <check.h>
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
-#include "examples/random.h"
+#include "examples/shared/random.h"
 #include "tests/support/suite.h"
 
 enum { MAX = 28 * 28 * 25 * 16 };

@@ -1,9 +1,9 @@
 /* test_mnist_options.c - command lines good and bad. */
-#include "examples/mnist_options.h"
+#include "examples/mnist/mnist_options.h"
 
 #include <check.h>
 
-#include "examples/failure.h"
+#include "examples/shared/failure.h"
 #include "tests/support/suite.h"
 
 enum { MAX_WORDS = 8 };

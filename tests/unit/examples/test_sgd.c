@@ -1,5 +1,5 @@
 /* test_sgd.c - steps worked out by hand. In double. */
-#include "examples/sgd.h"
+#include "examples/mnist/sgd.h"
 #include "tests/support/suite.h"
 
 #include <check.h>

@@ -1,5 +1,5 @@
 /* What is learnt and what is held out, how well pairs foretell it, and the command line. */
-#include "examples/text.h"
+#include "examples/chargpt/text.h"
 
 #include <check.h>
 #include <math.h>
@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "examples/bigram.h"
-#include "examples/chargpt_options.h"
-#include "examples/failure.h"
+#include "examples/chargpt/bigram.h"
+#include "examples/chargpt/chargpt_options.h"
+#include "examples/shared/failure.h"
 #include "tests/support/suite.h"
 
 static char folder[64];

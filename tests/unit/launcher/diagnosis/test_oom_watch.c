@@ -1,5 +1,5 @@
 /* The trees of tests/data/oom, before and after a kill, in place of the kernel's files: test
- * doubles of /proc, /sys and /dev/kmsg. tests/system/oom.py has the real ones. */
+ * doubles of /proc, /sys and /dev/kmsg. tests/system/one_node/oom.py has the real ones. */
 #include "launcher/diagnosis/oom_watch.h"
 #include "tests/support/suite.h"
 

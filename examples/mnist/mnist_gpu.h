@@ -1,0 +1,69 @@
+/* mnist_gpu.h - mnist's training on the ranks' GPUs: what mnist.c does with gpu_net.h's library,
+ * which is loaded here, and with the group's streams.
+ *
+ * A GPU that fails in the middle ends the process, with a line and exit status 75 (ddp/device.h):
+ * it is not the program that is wrong, and ddprun may start another in its place. */
+#ifndef DDP_EXAMPLES_MNIST_GPU_H
+#define DDP_EXAMPLES_MNIST_GPU_H
+
+#include <ddp/ddp.h>
+
+#include "../gpu/gpu_net.h"
+
+enum mnist_device { MNIST_CPU, MNIST_CUDA, MNIST_AUTO };
+
+struct mnist_gpu { /* zeroed: there is none */
+    const struct gpu_ops *ops;
+    struct gpu_net *net;
+    struct convnet *host; /* the same network, borrowed */
+    bool uses_graph;      /* steps are replayed from a graph where they can be; set by the caller */
+    size_t n_captured;    /* images of the step that the graph has; 0: there is none */
+};
+
+static inline bool mnist_gpu_is_on(const struct mnist_gpu *u)
+{
+    return u->net != NULL;
+}
+
+/* Take this rank's GPU, and put network and images there if they are not there yet. Not collective.
+ *
+ * host      borrowed until mnist_gpu_close()
+ * returns   0, or -1: there is no GPU, or no library for it, or no room */
+int mnist_gpu_open(struct mnist_gpu *u, struct ddp_group *g, struct convnet *host, size_t max_batch,
+                   const struct dataset *data, struct failure *why);
+void mnist_gpu_close(struct mnist_gpu *u); /* a zeroed one is fine */
+
+/* Before the group ends, and whatever failed in it: NCCL does not let its communicator go before.
+ * Without a graph, or a GPU, nothing is done. */
+void mnist_gpu_drop_graph(struct mnist_gpu *u);
+
+/* Copy to the CPU what has come of it: the optimiser's velocity; parameters and running averages,
+ * into the network it was made like. Nothing of NCCL is on the stream by then. */
+void mnist_gpu_get_velocity(struct mnist_gpu *u, real *to);
+void mnist_gpu_get_net(struct mnist_gpu *u);
+
+/* Collective, and 0 or a status of libddp, from here on. */
+
+/* The model of the GPU's gradients. What ddp_model_create() left in `velocity`, which was
+ * registered, goes to the GPU.
+ *
+ * norm_group   as of convnet_normalise_over() */
+int mnist_gpu_model(struct mnist_gpu *u, struct ddp_group *g, struct ddp_group *norm_group,
+                    const real *velocity, struct ddp_model **ret_model);
+
+/* Forward, backward and the average over the ranks, which goes on beside; in n_parts parts.
+ *
+ * With a graph: the first step of a model is a plain one. Behind it a step is captured, and those
+ * that have as many images are replayed: only which images they are changes, and that is copied to
+ * its place before. The last batch of an epoch, if it is smaller, is a plain step, on all ranks. */
+int mnist_gpu_gradients(struct mnist_gpu *u, struct ddp_group *g, struct ddp_model *m,
+                        const int64_t *index, size_t n, size_t n_parts, double *ret_loss);
+
+/* Running averages become the mean over the ranks; then this rank's test images are counted. */
+int mnist_gpu_test(struct mnist_gpu *u, struct ddp_group *g, size_t first, size_t end,
+                   size_t max_batch, int64_t *ret_right);
+
+/* The optimiser's step. Not collective. */
+void mnist_gpu_step(struct mnist_gpu *u, double lr, double momentum);
+
+#endif

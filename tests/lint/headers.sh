@@ -1,0 +1,27 @@
+#!/bin/sh
+# Each header compiles alone; public ones as plain C11, too.
+#   headers.sh SOURCE_ROOT [CC]
+set -eu
+cd "$1"
+cc=${2:-cc}
+bad=0
+headers=$(git ls-files '*.h' 2>/dev/null || find . -name '*.h' -not -path './build*')
+for header in $headers; do
+    case $header in
+    tests/*) continue ;;
+    esac
+    ! grep -q '^#include <\(cuda\|nccl\)' "$header" || continue # compiled where there is CUDA
+    if ! echo "#include \"$header\"" |
+        $cc -x c -std=gnu17 -D_GNU_SOURCE -I. -Iinclude -Wall -Wextra -Werror -Wno-unused-function \
+            -fsyntax-only -; then
+        echo "$header does not compile alone"
+        bad=1
+    fi
+done
+for header in include/ddp/*.h; do # users may have C11 without GNU, or C++
+    if ! printf "#include \"%s\"\nint x;\n" "$header" | $cc -x c -std=c11 -pedantic -Iinclude -Wall -Wextra -Werror -fsyntax-only -; then
+        echo "$header is not plain C11"
+        bad=1
+    fi
+done
+exit $bad

@@ -1,0 +1,155 @@
+"""What the system tests share: start ddprun, hear from its ranks through a FIFO, look for leftovers.
+
+No test waits for time to pass: each waits for an event, with a deadline that only a failure reaches.
+"""
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import uuid
+
+DDPRUN = os.environ.get("DDPRUN")  # not set for bench/behaviour.py, whose launchers are others
+RANK = os.environ.get("RANK_PROGRAM")  # tests/support/programs/rank.c
+DEADLINE_S = float(os.environ.get("TEST_DEADLINE_S", "30"))
+
+# What the test runner has for itself must not look like a job around ddprun.
+for name in ("PYTHONPATH", "RANK", "WORLD_SIZE", "TORCHELASTIC_ERROR_FILE", "OMP_NUM_THREADS"):
+    os.environ.pop(name, None)
+
+# Nor that somebody went home while the tests run: ddprun leaves an ignored SIGHUP ignored.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+class Job:
+    """A ddprun under way, or another launcher: anything that starts ranks."""
+
+    def __init__(self, *args, env=None, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, name=None,
+                 launcher=DDPRUN, **kw):
+        self.dir = tempfile.mkdtemp()
+        self.fifo = os.path.join(self.dir, "fifo")
+        os.mkfifo(self.fifo)
+        self.fifo_fd = os.open(self.fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self.heard = b""
+        self.mark = "TEST_MARK=" + uuid.uuid4().hex
+        runtime = os.path.join(self.dir, "runtime")
+        os.mkdir(runtime)
+        self.runtime = runtime
+        full = {**os.environ, "TEST_FIFO": self.fifo, "XDG_RUNTIME_DIR": runtime, **(env or {})}
+        key, value = self.mark.split("=")
+        full[key] = value
+        program = launcher
+        if name is not None:
+            program = os.path.join(self.dir, name)
+            os.symlink(os.path.abspath(launcher), program)
+        self.process = subprocess.Popen([program, *args], env=full, stdin=stdin, stdout=stdout, stderr=stderr, **kw)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+            self.process.stdin = None
+        self.process.communicate()
+        kill_all(self.processes())
+        os.close(self.fifo_fd)
+        shutil.rmtree(self.dir)
+
+    def signal(self, sig):
+        self.process.send_signal(sig)
+
+    def hear(self, n_lines, deadline_s=DEADLINE_S):
+        """The next n lines that ranks told, sorted."""
+        end = time.monotonic() + deadline_s
+        while self.heard.count(b"\n") < n_lines:
+            if not select.select([self.fifo_fd], [], [], max(0, end - time.monotonic()))[0]:
+                raise AssertionError(f"waited in vain for {n_lines} lines; heard {self.heard!r}")
+            self.heard += os.read(self.fifo_fd, 65536)
+        lines = self.heard.split(b"\n")
+        self.heard = b"\n".join(lines[n_lines:])
+        return sorted(line.decode() for line in lines[:n_lines])
+
+    def read_stderr(self):
+        """What ddprun says next; b"": no more."""
+        if not select.select([self.process.stderr], [], [], DEADLINE_S)[0]:
+            raise AssertionError(f"ddprun says no more; what was read is {getattr(self, 'said', b'')!r}")
+        return os.read(self.process.stderr.fileno(), 65536)
+
+    def end(self):
+        """Wait for ddprun: (exit status as subprocess has it, stdout, stderr)."""
+        out, err = self.process.communicate(timeout=DEADLINE_S)
+        return self.process.returncode, out, err
+
+    def processes(self):
+        """Pids of all that still has this job's mark in its environment, ddprun included."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as f:
+                    if self.mark.encode() in f.read().split(b"\0"):
+                        found.append(int(pid))
+            except OSError:
+                pass
+        return found
+
+    def nursery(self):
+        for pid in self.processes():
+            try:
+                with open(f"/proc/{pid}/comm") as f:
+                    if f.read().strip() == "ddp-nursery":
+                        return pid
+            except OSError:
+                pass
+        raise AssertionError("no nursery")
+
+    def await_gone(self):
+        """Until no process of the job is left."""
+        await_true(lambda: not self.processes(), lambda: [describe(p) for p in self.processes()])
+
+
+def await_true(condition, explain=lambda: "", deadline_s=DEADLINE_S):
+    """For what sends no event: look again and again."""
+    end = time.monotonic() + deadline_s
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"waited in vain; {explain()}")
+        time.sleep(0.002)
+
+
+def describe(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as f:
+            return pid, f.read().replace(b"\0", b" ")
+    except OSError:
+        return pid, "gone"
+
+
+def kill_all(pids):
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except OSError:
+            pass
+
+
+def run(*args, **kw):
+    """ddprun to its end: (exit status, stdout, stderr as text)."""
+    with Job(*args, **kw) as job:
+        code, out, err = job.end()
+        left = job.processes()
+        assert not left, f"left running: {[describe(p) for p in left]}"
+        assert os.listdir(job.runtime) == [], f"left in the runtime folder: {os.listdir(job.runtime)}"
+        return code, out.decode(), err.decode()
+
+
+def main():
+    if DDPRUN is None or RANK is None:
+        sys.exit("DDPRUN and RANK_PROGRAM must name the built ones")
+    unittest.main(verbosity=2, argv=[sys.argv[0]] + sys.argv[1:])

@@ -1,0 +1,331 @@
+"""Chaos, seeded: ranks, nurseries and ddpruns of a job of several nodes are killed, stopped, told to leave, and others
+come, at any time and on top of each other. In the end each step was made once and in one way, or the job has ended with one
+verdict, and nothing is left. SEED says which jobs, FIRST the first of them, CHAOS_S for how long; a failure tells both, and
+what was done.
+
+The ranks are tests/support/programs/mender.c, as in recovery_nodes.py."""
+import collections
+import os
+import queue
+import random
+import signal
+import subprocess
+import time
+import unittest
+
+from harness import DEADLINE_S, await_true, describe
+from recovery_nodes import BATCH, N_SAMPLES, Nodes, without_faults
+from rendezvous import Daemon
+
+SEED = os.environ.get("SEED", "1")
+FIRST = int(os.environ.get("FIRST", "0"))
+CHAOS_S = float(os.environ.get("CHAOS_S", "20"))
+FREEZES = CHAOS_S >= 60  # each takes 3 s
+DEADLY = [signal.SIGKILL] * 3 + [signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM]
+TAIL_BYTES = 4000
+
+Shape = collections.namedtuple("Shape", "least most n_local scale_at n_disturbances")
+
+
+def draw_shape(draw):
+    most = draw.randint(1, 3)
+    least = most if draw.random() < 0.5 else draw.randint(1, most)
+    n_local = draw.randint(1, 2) if most > 1 else 3
+    return Shape(least, most, n_local, draw.choice(["now", "now", "checkpoint"]), draw.randint(4, 14))
+
+
+class Chaos(Nodes):
+    """A job, and what is done to it. Of each moment's ranks one is the keeper: it lives, and so does its node, since the
+    state of a job dies with the last rank that has it."""
+
+    def __init__(self, daemon, draw, shape, *more):
+        self.draw, self.shape = draw, shape
+        self.is_fixed = shape.least == shape.most
+        nodes = str(shape.most) if self.is_fixed and shape.most > 1 else f"{shape.least}:{shape.most}"
+        super().__init__(daemon, nodes, shape.n_local, "--join-window", "0", "--scale-at", shape.scale_at,
+                         "--shutdown-timeout", "200ms", *more, samples=0 if self.is_fixed else N_SAMPLES)
+        self.condemned = {}  # node -> why
+        self.done = []  # for who reads a failure
+        self.keeper = None  # node, pid
+        self.doomed = set()  # pids of ranks that were sent a deadly signal
+        self.logs_in = self.dir.name
+
+    def note(self, text):
+        self.done.append(f"generation {self.generation}, step {max(self.steps, default=0)}: {text}")
+
+    def start_another(self):
+        name = len(self.jobs)
+        self.note(f"node {name} comes")
+        self.start(name)
+
+    def standing(self):
+        return [name for name in self.jobs if name not in self.condemned]
+
+    # --- what there is to hit ---
+
+    def ranks_of(self, name):
+        """Pids of ranks, those that begin included. The nursery is found by its name, ddprun is its parent."""
+        job = self.jobs[name]
+        return [pid for pid in job.processes() if pid != job.process.pid and describe_name(pid) not in ("ddp-nursery", "ddprun", "")]
+
+    def victims(self):
+        return sorted((name, pid) for name in self.standing() for pid in self.ranks_of(name) if (name, pid) != self.keeper)
+
+    def other_nodes(self):
+        return [name for name in self.standing() if self.keeper is None or name != self.keeper[0]]
+
+    # --- disturbances ---
+
+    def end_rank(self, name, pid, sig):
+        self.note(f"{sig.name} to rank {pid} of node {name}")
+        self.doomed.add(pid)
+        send(pid, sig)
+
+    def kill_some_rank(self):
+        victims = self.victims()
+        if victims:
+            name, pid = self.draw.choice(victims)
+            self.end_rank(name, pid, self.draw.choice(DEADLY))
+
+    def kill_ranks_at_once(self):
+        victims = self.victims()
+        for name, pid in self.draw.sample(victims, min(2, len(victims))):
+            self.end_rank(name, pid, signal.SIGKILL)
+
+    def nursery_of(self, name):
+        return next((pid for pid in self.jobs[name].processes() if describe_name(pid) == "ddp-nursery"), None)
+
+    def condemn(self, what, act):
+        """Of a node that has a nursery: before, there is nobody to clean up (docs/launcher.md)."""
+        others = [name for name in self.other_nodes() if self.nursery_of(name) is not None]
+        if others:
+            name = self.draw.choice(others)
+            self.note(f"{what} of node {name}")
+            self.condemned[name] = what
+            act(name)
+
+    def kill_ddprun(self):
+        self.condemn("SIGKILL of ddprun", lambda name: self.jobs[name].process.kill())
+
+    def kill_nursery(self):
+        self.condemn("SIGKILL of the nursery", lambda name: send(
+            self.nursery_of(name) or self.jobs[name].process.pid, signal.SIGKILL))
+
+    def leave(self):
+        self.condemn("SIGTERM", lambda name: self.jobs[name].signal(signal.SIGTERM))
+
+    def join(self):
+        if len(self.standing()) < self.shape.most:
+            self.start_another()
+
+    def while_stopped(self, pid, what):
+        self.note(f"SIGSTOP to {what}")
+        send(pid, signal.SIGSTOP)
+        self.disturb(may_stop=False)
+        self.note(f"SIGCONT to {what}")
+        send(pid, signal.SIGCONT)
+
+    def stop_rank(self):
+        victims = self.victims()
+        if victims:
+            name, pid = self.draw.choice(victims)
+            self.while_stopped(pid, f"rank {pid} of node {name}")
+
+    def stop_ddprun(self):
+        others = self.other_nodes()
+        if not others:
+            return
+        name = self.draw.choice(others)
+        self.while_stopped(self.jobs[name].process.pid, f"ddprun of node {name}")
+
+    def freeze_ddprun(self):
+        """For longer than a lease: its ranks are killed, and it comes anew."""
+        others = [name for name in self.other_nodes() if self.ranks_of(name)]
+        if not others:
+            return
+        name = self.draw.choice(others)
+        self.note(f"SIGSTOP to ddprun of node {name}, until its ranks are gone")
+        pid = self.jobs[name].process.pid
+        send(pid, signal.SIGSTOP)
+        self.doomed.update(self.ranks_of(name))
+        await_true(lambda: not self.ranks_of(name), lambda: f"ranks {self.ranks_of(name)} of node {name}, which is stopped")
+        send(pid, signal.SIGCONT)
+
+    def disturb(self, may_stop=True):
+        kinds = [self.kill_some_rank] * 4 + [self.kill_ranks_at_once, self.kill_ddprun, self.kill_nursery, self.leave]
+        if self.keeper is not None:
+            kinds += [self.join] * 2  # who comes when the job is over would begin it anew
+        if may_stop:
+            kinds += [self.stop_rank, self.stop_ddprun]
+        if FREEZES and self.keeper is not None:
+            kinds += [self.freeze_ddprun]
+        self.draw.choice(kinds)()
+
+    # --- a job's life ---
+
+    def fill_up(self):
+        """As many nodes as the job needs to go on."""
+        while len(self.standing()) < self.shape.least:
+            self.start_another()
+
+    def check_standing(self):
+        for name in self.standing():
+            code = self.jobs[name].process.poll()
+            if code is not None:
+                raise AssertionError(f"node {name} has ended with {code}")
+
+    def is_whole(self):
+        """All ranks that there can be have made a step in the newest generation that was heard of, and none is about to end."""
+        nodes = collections.Counter(name for name, _ in self.ranks.values())
+        return nodes == {name: self.shape.n_local for name in self.standing()} and \
+            self.doomed.isdisjoint(pid for _, pid in self.ranks.values())
+
+    def settle(self):
+        """The job has got over all that was done to it; and its next keeper is drawn."""
+        self.fill_up()
+        end = time.monotonic() + DEADLINE_S
+        while not self.is_whole():
+            self.hear()
+            if time.monotonic() > end:
+                raise AssertionError(f"at step {max(self.steps)} ranks {self.ranks} and no others")
+        self.check_standing()
+        if self.keeper is not None and self.keeper not in self.ranks.values():
+            raise AssertionError(f"rank {self.keeper[1]} of node {self.keeper[0]} should have lived on")
+        self.keeper = self.draw.choice(sorted(self.ranks.values()))
+
+    def hear_lines(self, n):
+        for _ in range(n):
+            self.hear()
+
+    def live(self):
+        for _ in range(self.draw.randint(self.shape.least, self.shape.most)):
+            self.start_another()
+        self.settle()
+        for _ in range(self.shape.n_disturbances):
+            self.disturb()
+            self.fill_up()
+            if self.draw.random() < 0.5:
+                self.settle()
+            else:
+                self.hear_lines(self.draw.randint(0, 20))
+        self.settle()
+        self.note("the end")
+
+    def has_ended(self):
+        return all(name in self.condemned or job.process.poll() is not None for name, job in self.jobs.items())
+
+    def hear_some(self, n):
+        """So many lines, unless the job ends before."""
+        end = time.monotonic() + DEADLINE_S
+        for _ in range(n):
+            while not self.has_ended() and time.monotonic() < end:
+                try:
+                    self.lines.get(timeout=0.01)
+                    break
+                except queue.Empty:
+                    pass
+
+    def live_without_keeper(self):
+        """Until the job ends, or nothing more is done to it."""
+        for _ in range(self.draw.randint(self.shape.least, self.shape.most)):
+            self.start_another()
+        for _ in range(self.shape.n_disturbances):
+            self.hear_some(self.draw.randint(0, 40))
+            if any(self.jobs[name].process.poll() is not None for name in self.standing()) or self.has_ended():
+                break
+            self.disturb()
+        self.note("the end")
+
+    def explain(self):
+        return "\n".join([str(self.shape), *self.done, self.told(TAIL_BYTES)])
+
+
+def describe_name(pid):
+    try:
+        with open(f"/proc/{pid}/comm") as f:
+            return f.read().strip()
+    except OSError:
+        return ""
+
+
+def send(pid, sig):
+    try:
+        os.kill(pid, sig)
+    except ProcessLookupError:
+        pass  # it ended between the two lines
+
+
+class ChaosRuns(unittest.TestCase):
+    def setUp(self):
+        self.daemon = Daemon(env={**os.environ, "HOME": "/nonexistent", "DDP_TOKEN": ""})
+        self.daemon.__enter__()
+        self.addCleanup(self.daemon.__exit__)
+
+    def check_left(self, nodes):
+        for name, job in nodes.jobs.items():
+            await_true(lambda job=job: job.processes() == [], lambda name=name, job=job:
+                       f"node {name} left {[describe(pid) for pid in job.processes()]}")
+            await_true(lambda job=job: os.listdir(job.runtime) == [], lambda name=name, job=job:
+                       f"node {name} left {os.listdir(job.runtime)}")
+
+    def check_samples(self, nodes):
+        """Each sample was used as often as any other, but for those that fill batches up, and those of ranks that died when
+        they had no time to tell."""
+        seen = collections.Counter(i for step in nodes.steps.values() for took in step.took.values() for i in took)
+        untold = BATCH * sum(step.world - len(step.took) for step in nodes.steps.values())
+        n_epochs = round((sum(seen.values()) + untold) / N_SAMPLES)
+        missing = sum(max(0, n_epochs - seen[i]) for i in range(N_SAMPLES))
+        self.assertLessEqual(missing, untold)
+
+    def check_steps(self, nodes):
+        self.assertEqual(sorted(nodes.steps), list(range(1, max(nodes.steps) + 1)))
+        self.assertEqual([number for number, step in nodes.steps.items() if len(step.results) != 1], [])
+        if not nodes.is_fixed:
+            self.check_samples(nodes)
+            return
+        expected = without_faults(self.daemon, nodes.shape.most, nodes.shape.n_local, max(nodes.steps), step_ms=0)
+        self.assertEqual({number: step.results for number, step in nodes.steps.items()}, expected)
+
+    def go_on(self, draw):
+        """A job with restarts enough, of which a rank always lives: it ends well, with each step made once. -> what was done"""
+        with Chaos(self.daemon, draw, draw_shape(draw), "--max-restarts", "1000000") as nodes:
+            try:
+                nodes.live()
+                self.assertEqual(set(nodes.finish(nodes.standing())), {0})
+                self.check_left(nodes)
+                self.check_steps(nodes)
+            except AssertionError as failure:
+                raise AssertionError(f"{failure}\n{nodes.explain()}") from None
+            return len(nodes.done)
+
+    def end_somehow(self, draw):
+        """A job that may fail: all ddpruns that were left alone say the same of it."""
+        more = ["--max-restarts", str(draw.randint(0, 3)), "--rejoin-timeout", "200ms", "--start-timeout", "3s"]
+        with Chaos(self.daemon, draw, draw_shape(draw), *more) as nodes:
+            try:
+                nodes.live_without_keeper()
+                codes = nodes.finish(nodes.standing())
+                self.assertLessEqual(len(set(codes)), 1, codes)
+                self.check_left(nodes)
+            except (AssertionError, subprocess.TimeoutExpired) as failure:
+                raise AssertionError(f"{failure}\n{nodes.explain()}") from None
+            return len(nodes.done)
+
+    def repeat(self, run_one, seconds):
+        end = time.monotonic() + seconds
+        number, n_done = FIRST, 0
+        while time.monotonic() < end:
+            with self.subTest(SEED=SEED, FIRST=number):
+                n_done += run_one(random.Random(f"{SEED}:{number}"))
+            number += 1
+        print(f"SEED={SEED}: {number - FIRST} jobs, {n_done} disturbances", flush=True)
+
+    def test_no_step_is_lost_or_made_twice_whatever_happens(self):
+        self.repeat(self.go_on, CHAOS_S * 0.7)
+
+    def test_all_nodes_tell_the_same_end(self):
+        self.repeat(self.end_somehow, CHAOS_S * 0.3)
+
+
+if __name__ == "__main__":
+    unittest.main()

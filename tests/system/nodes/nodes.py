@@ -1,0 +1,568 @@
+"""Several nodes, each a ddprun of its own, on this host: they meet, or are told why they don't."""
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import unittest
+import urllib.request
+
+from harness import DDPRUN, DEADLINE_S, RANK, Job, await_true, main
+from ports import free_port
+
+ADDER = os.environ["ADDER_PROGRAM"]
+CTL = os.environ["DDPCTL"]
+SCALER = os.environ["SCALER_PROGRAM"]
+TOKEN = "0123456789abcdef0123456789abcdef"
+SHOW = ("sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE "
+        "$MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_RUN_ID $TORCHELASTIC_RESTART_COUNT > $TEST_FIFO")
+UP = ("tell", "up", "wait")
+
+
+class Node(Job):
+    """A ddprun of several. A token of the environment around must not decide what is tested."""
+
+    def __init__(self, *args, env=None, **kw):
+        self.said = b""
+        super().__init__(*args, env={"HOME": "/nonexistent", "DDP_TOKEN": "", **(env or {})}, **kw)
+
+    def read_until(self, text):
+        """Stderr up to this text."""
+        while text.encode() not in self.said:
+            some = self.read_stderr()
+            if not some:
+                raise AssertionError(f"waited in vain for {text!r} in {self.said!r}")
+            self.said += some
+
+    def hear_nothing(self):
+        """Of ranks, which would have told by now."""
+        return select.select([self.fifo_fd], [], [], 0)[0] == []
+
+    def finish(self):
+        code, out, err = self.end()
+        return code, out.decode(), (self.said + err).decode()
+
+
+def finish(*args, **kw):
+    with Node(*args, **kw) as node:
+        return node.finish()
+
+
+def await_endpoint(port):
+    """The node that was started meanwhile has the roster, and no other one."""
+    def is_there():
+        with socket.socket() as s:
+            return s.connect_ex(("127.0.0.1", port)) == 0
+    await_true(is_there)
+
+
+def c10d(port, *more, nodes="2", host="127.0.0.1"):
+    return ("--nnodes", nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{host}:{port}", "--rdzv-id", "job7", *more)
+
+
+def static(port, rank, *more, nodes="2", host="127.0.0.1"):
+    return ("--nnodes", nodes, "--node-rank", str(rank), "--master-addr", host, "--master-port", str(port), *more)
+
+
+class Meeting(unittest.TestCase):
+    def test_ranks_count_through_nodes_of_different_size(self):
+        port = free_port()
+        with Node(*c10d(port, "-p", "2", "--node-rank", "1"), *SHOW) as b, \
+                Node(*c10d(port, "-p", "1", "--node-rank", "0"), *SHOW) as a:
+            self.assertEqual((a.finish(), b.finish()), ((0, "", ""), (0, "", "")))
+            lines = [line.split() for line in a.hear(1) + b.hear(2)]
+        self.assertEqual([line[0:3] for line in lines],
+                         [["0/3", "0/1", "0/2"], ["1/3", "0/2", "1/2"], ["2/3", "1/2", "1/2"]])
+        self.assertEqual({line[4] for line in lines}, {"job7"})
+        master = {line[3] for line in lines}
+        self.assertEqual(len(master), 1)
+        self.assertRegex(master.pop(), r"127\.0\.0\.1:\d+")
+
+    def test_a_node_says_whom_it_waits_for_where_the_nodes_meet_and_elsewhere(self):
+        port = free_port()
+        with Node(*c10d(port, nodes="3"), RANK) as a:
+            await_endpoint(port)
+            with Node(*c10d(port, nodes="3"), RANK) as b:
+                for node in a, b:
+                    node.read_until("ddprun: waiting for 1 of 3 nodes, ")
+                for node in b, a:
+                    node.signal(signal.SIGTERM)
+                    self.assertEqual(node.finish()[0], -signal.SIGTERM)
+
+    def test_with_static_the_store_has_the_given_port_in_each_generation(self):
+        port = free_port()
+        # all of a generation have told before one of them fails
+        script = 'echo $RANK $MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_RUN_ID $TORCHELASTIC_RESTART_COUNT > $TEST_FIFO\n' \
+                 f"{CTL} store -t 20 add here$RANK 1 >/dev/null && {CTL} store -t 20 wait here0 here1 || exit 9\n" \
+                 "test $RANK$TORCHELASTIC_RESTART_COUNT = 10 && exit 3\n" \
+                 "test $TORCHELASTIC_RESTART_COUNT = 1 || sleep 1000"
+        with Node(*static(port, 1, "--max-restarts", "1"), "sh", "-c", script) as b, \
+                Node(*static(port, 0, "--max-restarts", "1"), "sh", "-c", script) as a:
+            self.assertEqual(a.hear(2), [f"0 127.0.0.1:{port} none {n}" for n in "01"])
+            self.assertEqual(b.hear(2), [f"1 127.0.0.1:{port} none {n}" for n in "01"])
+            self.assertEqual((a.finish()[0], b.finish()[0]), (0, 0))
+
+    def test_a_node_joins_while_the_store_has_the_port(self):
+        port = free_port()
+        with Node(*static(port, 0, "-p", "2", "--join-window", "0", nodes="1:2"), RANK, *UP) as a:
+            self.assertEqual(a.hear(2), ["0 up", "1 up"])
+            with Node(*static(port, 1, nodes="1:2"), RANK, *UP) as b:
+                self.assertEqual(b.hear(1), ["2 up"])
+                self.assertEqual(a.hear(2), ["0 up", "1 up"])
+                b.signal(signal.SIGTERM)
+                self.assertEqual(b.finish()[0], -signal.SIGTERM)
+                self.assertEqual(a.hear(2), ["0 up", "1 up"])
+            a.signal(signal.SIGTERM)
+            self.assertEqual(a.finish()[0], -signal.SIGTERM)
+
+    def test_a_node_whose_ranks_fail_again_and_again_is_done_without(self):
+        port = free_port()
+        script = 'echo $RANK $WORLD_SIZE $TORCHELASTIC_RESTART_COUNT > $TEST_FIFO; test -n "$BAD" && exit 7; exec sleep 1000'
+        words = ("--max-restarts", "9", "--exclude-node-after", "2", "--join-window", "0", "sh", "-c", script)
+        excluded = "takes no part any more: ranks failed there 2 times; the job goes on without it\n"
+
+        def hear_alone(node, more_than):
+            while True:
+                _, world, generation = map(int, node.hear(1)[0].split())
+                if world == 1 and generation > more_than:
+                    return generation
+        with Node(*c10d(port, nodes="1:3"), *words) as a:
+            generation = hear_alone(a, -1)
+            with Node(*c10d(port, nodes="1:3"), *words, env={"BAD": "1"}) as b:
+                code, _, err = b.finish()
+                self.assertEqual(code, 7, err)
+                self.assertIn(excluded, err)
+                generation = hear_alone(a, generation + 1)
+            with Node(*c10d(port, nodes="1:3"), *words) as b:  # on the same host
+                code, _, err = b.finish()
+                self.assertEqual((code, b.hear_nothing()), (7, True), err)
+                self.assertIn(excluded, err)
+            a.signal(signal.SIGTERM)
+            self.assertEqual(a.finish()[0], -signal.SIGTERM)
+
+    def test_the_endpoint_answers_probes(self):
+        port = free_port()
+        with Node(*c10d(port, "-v"), "true") as node:
+            node.read_until("SEEKING -> WAITING")
+            for page, start in (("healthz", b"ok"), ("status", b'{"version": "0')):
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=DEADLINE_S) as answer:
+                    self.assertTrue(answer.read().startswith(start))
+            node.signal(signal.SIGTERM)
+            node.finish()
+
+    def test_an_endpoint_of_ipv6(self):
+        port = free_port()
+        with Node(*c10d(port, host="[::1]"), *SHOW) as a, Node(*c10d(port, host="[::1]"), *SHOW) as b:
+            self.assertEqual((a.finish(), b.finish()), ((0, "", ""), (0, "", "")))
+            self.assertRegex(a.hear(1)[0], r" ::1:\d+ job7 0")
+
+    def test_localhost_and_its_addresses_are_one_endpoint(self):
+        port = free_port()
+        with Node(*c10d(port, host="localhost"), *SHOW) as a:
+            with Node(*c10d(port, host="127.0.0.1"), *SHOW) as b:
+                self.assertEqual((a.finish(), b.finish()), ((0, "", ""), (0, "", "")))
+
+    def test_many_that_begin_together(self):
+        port = free_port()
+        nodes = [Node(*c10d(port, nodes="8"), *SHOW) for _ in range(8)]
+        try:
+            self.assertEqual([n.finish() for n in nodes], [(0, "", "")] * 8)
+            self.assertEqual(sorted(n.hear(1)[0].split()[0] for n in nodes), [f"{r}/8" for r in range(8)])
+        finally:
+            for n in nodes:
+                n.__exit__()
+
+    def test_as_torchrun(self):
+        port = free_port()
+        with Node(*static(port, 1), *("--no-python",), *SHOW, name="torchrun") as b, \
+                Node(*static(port, 0), *("--no-python",), *SHOW, name="torchrun") as a:
+            self.assertEqual((a.finish(), b.finish()), ((0, "", ""), (0, "", "")))
+            self.assertEqual(a.hear(1), [f"0/2 0/1 0/2 127.0.0.1:{port} none 0"])
+
+
+def python_of(page):
+    """The first Python example of a page of docs."""
+    with open(os.path.join(os.path.dirname(__file__), "../../../docs", page), encoding="utf-8") as f:
+        return f.read().split("```python\n")[1].split("```")[0]
+
+
+def exe_of(pid):
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return ""
+
+
+class Scaling(unittest.TestCase):
+    """A node joins a job that runs, with --scale-at checkpoint."""
+    SAVES = (*UP[:2], "note", str(int(signal.SIGURG)), "asked", "await", str(int(signal.SIGUSR1)), "tell", "saved", "saved",
+             "wait")  # told first: who has saved may be stopped
+    SAVES_IN_PYTHON = python_of("launcher.md") + """
+fifo = open(os.environ["TEST_FIFO"], "w", buffering=1)
+print(os.environ["RANK"], "up", file=fifo)
+select.select([SCALE_FD], [], [])
+say_saved()
+print(os.environ["RANK"], "saved", node_waits(), file=fifo)
+select.select([], [], [])
+"""
+
+    @staticmethod
+    def job(port, *more, nodes="2:3"):
+        return c10d(port, "--scale-at", "checkpoint", "--join-window", "0", *more, nodes=nodes)
+
+    def end(self, *nodes):
+        """The last one has the roster."""
+        for node in nodes:
+            node.signal(signal.SIGTERM)
+            self.assertEqual(node.finish()[0], -signal.SIGTERM)
+
+    def test_a_node_is_let_in_when_the_ranks_have_saved(self):
+        port = free_port()
+        with Node(*self.job(port, "-p", "2", "--node-rank", "0"), RANK, *self.SAVES) as a:
+            await_endpoint(port)
+            with Node(*self.job(port), "python3", "-c", self.SAVES_IN_PYTHON) as b:
+                self.assertEqual(a.hear(2) + b.hear(1), ["0 up", "1 up", "2 up"])
+                with Node(*self.job(port), RANK, *UP) as c:
+                    self.assertEqual(a.hear(6), [f"{r} {word}" for r in "01" for word in ("asked", "awaits 10", "got 23")])
+                    self.assertEqual(b.hear(1), ["2 saved False"])
+                    a.read_until("ddprun: a node waits to join: the ranks are asked to save their state\n")
+                    c.read_until("ddprun: waiting for the job's next checkpoint, to join it, 1 s\n")
+                    a.signal(signal.SIGUSR1)
+                    self.assertEqual(a.hear(4), ["0 saved", "0 up", "1 saved", "1 up"])
+                    self.assertEqual(b.hear(1) + c.hear(1), ["2 up", "3 up"])
+                    a.read_until("the ranks have saved their state, others join; generation 1: 3 nodes, 4 ranks\n")
+                    self.end(c, b, a)
+
+    def test_programs_of_libddp_save_once_and_together(self):
+        port = free_port()
+        with Node(*self.job(port, "-p", "2", "-v", "--node-rank", "0", nodes="1:2"), SCALER) as a:
+            a.read_until("generation 0: 1 node, 2 ranks\n")
+            with Node(*self.job(port, nodes="1:2"), SCALER) as b:
+                self.assertEqual(a.hear(4), ["0 of 3", "0 saved", "1 of 3", "1 saved"])
+                self.assertEqual(b.hear(1), ["2 of 3"])
+                self.assertEqual((a.finish()[0], b.finish()[0]), (0, 0))
+
+    def test_ranks_that_know_of_no_question_run_on(self):
+        port = free_port()
+        with Node(*self.job(port, nodes="1:2"), RANK, "note", "10", *UP) as a:
+            self.assertEqual(a.hear(1), ["0 up"])
+            with Node(*self.job(port, nodes="1:2"), "true") as b:
+                a.read_until("the ranks are asked to save")
+                self.end(b)
+            a.signal(signal.SIGUSR1)
+            self.assertEqual(a.hear(1), ["0 got 10"])
+            self.end(a)
+
+    def test_a_node_that_is_told_to_end_leaves_when_all_have_saved(self):
+        port = free_port()
+        both = c10d(port, "--join-window", "600s", nodes="1:2")
+        with Node(*both, "-p", "2", "--node-rank", "0", SCALER) as a:
+            await_endpoint(port)
+            with Node(*both, "--on-term", "600s", SCALER) as b:
+                await_true(lambda: sum(os.path.basename(exe_of(p)) == os.path.basename(SCALER) for p in b.processes()) == 1)
+                b.signal(signal.SIGTERM)
+                self.assertEqual(a.hear(4), ["0 of 2", "0 saved", "1 of 2", "1 saved"])
+                self.assertEqual(b.hear(1), ["2 saved"])
+                self.assertEqual((a.finish()[0], b.finish()[0]), (0, -signal.SIGTERM))
+
+    def test_without_a_checkpoint_a_node_is_let_in_when_its_time_is_over(self):
+        port = free_port()
+        with Node(*self.job(port, "--scale-timeout", "300ms", nodes="1:2"), RANK, *UP) as a:
+            self.assertEqual(a.hear(1), ["0 up"])
+            with Node(*self.job(port, "--scale-timeout", "300ms", nodes="1:2"), RANK, *UP) as b:
+                self.assertEqual(a.hear(1) + b.hear(1), ["0 up", "1 up"])
+                a.read_until("not all ranks have saved their state in 300 ms, others join; generation 1: 2 nodes, 2 ranks\n")
+                self.end(b, a)
+
+
+class Refusals(unittest.TestCase):
+    def test_an_endpoint_where_nobody_is(self):
+        port = free_port()
+        with Node(*static(port, 1), "true") as node:
+            node.read_until(f"ddprun: looking for the others at 127.0.0.1:{port}, 1 s of 600 s: "
+                            f"127.0.0.1:{port}: connection refused\n")
+            node.signal(signal.SIGTERM)
+            self.assertEqual(node.finish()[0], -signal.SIGTERM)
+
+    def test_where_nobody_said_where_this_machine_is_meant(self):
+        port, hint = free_port(), "; without --master-addr they can only be on this machine\n"
+        args = ("--nnodes", "2", "--master-port", str(port), "true")
+        with Node("--node-rank", "1", *args) as node:
+            node.read_until(f" of 600 s: 127.0.0.1:{port}: connection refused{hint}")
+            with Node("--node-rank", "0", *args) as other:
+                self.assertEqual((other.finish()[0], node.finish()[0]), (0, 0))
+        with Node("--node-rank", "0", *args) as node:
+            node.read_until(f" s of 600 s: --node-rank=1{hint}")
+            node.signal(signal.SIGTERM)
+            self.assertEqual(node.finish()[0], -signal.SIGTERM)
+
+    def test_a_name_that_has_no_address(self):
+        with Node(*c10d(29400, host="no-such-node.invalid"), "true", env={"DDP_TOKEN": TOKEN}) as node:
+            node.read_until("the name 'no-such-node.invalid' has no address")
+            node.signal(signal.SIGINT)
+            self.assertEqual(node.finish()[0], -signal.SIGINT)
+
+    def test_nobody_comes_in_time(self):
+        code, _, err = finish(*c10d(free_port(), "--start-timeout", "100ms"), "true")
+        self.assertEqual(code, 69)
+        self.assertIn("1 of at least 2 nodes are here", err)
+
+    def test_the_endpoints_port_is_taken(self):
+        with socket.create_server(("127.0.0.1", 0)) as s:
+            port = s.getsockname()[1]
+            code, _, err = finish(*static(port, 0), "true")
+        self.assertEqual(code, 69)
+        self.assertIn(f"127.0.0.1 port {port}: address already in use", err)
+
+    def test_another_program_is_the_endpoint(self):
+        with socket.create_server(("127.0.0.1", 0)) as s:
+            with Node(*static(s.getsockname()[1], 1), "true") as node:
+                conn = s.accept()[0]
+                conn.sendall(b"220 mail.example ESMTP\r\n")
+                code, _, err = node.finish()
+                conn.close()
+        self.assertEqual(code, 69)
+        self.assertRegex(err, r"127\.0\.0\.1:\d+: ")
+
+    def test_tokens_that_differ(self):
+        for ours, theirs in ((TOKEN, TOKEN[::-1]), (TOKEN, ""), ("", TOKEN)):
+            port = free_port()
+            with Node(*static(port, 0), "true", env={"DDP_TOKEN": ours}) as a:
+                code, _, err = finish(*static(port, 1), "true", env={"DDP_TOKEN": theirs})
+                self.assertEqual(code, 77)
+                self.assertIn("token", err)
+                a.read_until("token")  # the other terminal has it, too
+                a.signal(signal.SIGTERM)
+                self.assertEqual(a.finish()[0], -signal.SIGTERM)
+
+    def test_no_token_where_one_is_required(self):
+        code, _, err = finish(*static(free_port(), 0, "--require-token"), "true")
+        self.assertEqual(code, 77)
+        self.assertIn("--require-token: there is no token", err)
+        self.assertEqual(err.count("\n"), 1)
+
+    def test_a_token_that_others_can_read(self):
+        with Node("true") as any_job:  # for a folder
+            path = os.path.join(any_job.dir, "token")
+            with open(path, "w", encoding="ascii") as f:
+                f.write(TOKEN)
+            os.chmod(path, 0o644)
+            code, _, err = finish(*static(free_port(), 0, "--token-file", path), "true")
+        self.assertEqual(code, 77)
+        self.assertIn("chmod 600", err)
+
+    def test_the_same_node_rank_twice(self):
+        port = free_port()
+        with Node(*c10d(port, "--node-rank", "1", "--local-addr", "127.0.0.1", "-v", nodes="3"), "true") as a:
+            a.read_until("SEEKING -> WAITING")
+            code, _, err = finish(*c10d(port, "--node-rank", "1", "--local-addr", "127.0.0.2", nodes="3"), "true")
+            self.assertEqual(code, 78)
+            self.assertIn("127.0.0.1", err)
+            a.signal(signal.SIGTERM)
+            a.finish()
+
+    def test_another_job_at_the_endpoint(self):
+        port = free_port()
+        with Node(*c10d(port, "-v"), "true") as a:
+            a.read_until("SEEKING -> WAITING")
+            words = [word if word != "job7" else "job8" for word in c10d(port)]
+            code, _, err = finish(*words, "true")
+            self.assertEqual(code, 78)
+            self.assertIn("belongs to the job 'job8', here is 'job7'", err)
+            a.read_until("belongs to the job 'job8', here is 'job7'")
+            a.signal(signal.SIGTERM)
+            self.assertEqual(a.finish()[0], -signal.SIGTERM)
+
+    def test_unequal_numbers_of_nodes(self):
+        port = free_port()
+        with Node(*c10d(port, "-v", nodes="2"), "true") as a:
+            a.read_until("SEEKING -> WAITING")
+            code, _, err = finish(*c10d(port, nodes="2:3"), "true")
+            self.assertEqual(code, 78)
+            self.assertIn("--nnodes", err)
+            a.signal(signal.SIGTERM)
+            a.finish()
+
+
+class RootCause(unittest.TestCase):
+    def test_who_died_is_it_though_others_of_both_nodes_failed_of_it_before(self):
+        for rank in "0", "3":
+            command = (*c10d(free_port(), "--nproc-per-node", "2"), ADDER, rank, "9")
+            with Node(*command) as a, Node(*command) as b:
+                for node in a, b:
+                    code, _, err = node.finish()
+                    self.assertEqual(code, 137, err)
+                    self.assertRegex(err, rf"ddprun: rank {rank} (failed|on \S+): killed by SIGKILL")
+                    self.assertIn("exit status 5, after a peer was lost", err)
+
+
+class Secrets(unittest.TestCase):
+    def test_the_token_is_in_no_process(self):
+        port = free_port()
+        env = {"DDP_TOKEN": TOKEN}
+        with Node(*c10d(port), RANK, *UP, env=env) as a, Node(*c10d(port), RANK, *UP, env=env) as b:
+            a.hear(1)
+            b.hear(1)
+            for node in (a, b):
+                pids = node.processes()
+                self.assertEqual(len(pids), 3)  # ddprun, nursery, rank
+                for pid in pids:
+                    for name in ("environ", "cmdline"):
+                        with open(f"/proc/{pid}/{name}", "rb") as f:
+                            self.assertNotIn(TOKEN.encode(), f.read())
+            a.signal(signal.SIGTERM)
+            b.signal(signal.SIGTERM)
+            a.finish()
+            b.finish()
+
+    def test_a_token_at_home_is_found(self):
+        port = free_port()
+        with Node("true") as any_job:
+            folder = os.path.join(any_job.dir, ".config", "ddprun")
+            os.makedirs(folder)
+            with open(os.open(os.path.join(folder, "token"), os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as f:
+                f.write(TOKEN + "\n")
+            with Node(*c10d(port, "--require-token"), *SHOW, env={"HOME": any_job.dir}) as a, \
+                    Node(*c10d(port), *SHOW, env={"DDP_TOKEN": TOKEN}) as b:
+                self.assertEqual((a.finish(), b.finish()), ((0, "", ""), (0, "", "")))
+
+
+def can_make_namespaces():
+    """Root of a real kernel can, with iproute2; not every container."""
+    name = f"ddpn{os.getpid()}x"
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        return False
+    done = subprocess.run(["ip", "netns", "add", name], capture_output=True)
+    subprocess.run(["ip", "netns", "del", name], capture_output=True)
+    return done.returncode == 0
+
+
+@unittest.skipUnless(can_make_namespaces(), "no network namespaces: needs root and ip(8)")
+class Namespaces(unittest.TestCase):
+    """Three machines on a wire of their own: 10.77.0.1 to .3, fd77::1 to ::3."""
+
+    def setUp(self):
+        self.names = [f"ddpn{os.getpid()}n{i}" for i in range(4)]  # 0: the wire
+        self.addCleanup(self.remove)
+        for name in self.names:
+            self.ip("netns", "add", name)
+            self.ip("-n", name, "link", "set", "lo", "up")
+        self.ip("-n", self.names[0], "link", "add", "wire", "type", "bridge")
+        self.ip("-n", self.names[0], "link", "set", "wire", "up")
+        for i, name in enumerate(self.names[1:], 1):
+            self.ip("-n", name, "link", "add", "eth0", "type", "veth", "peer", "name", f"port{i}", "netns", self.names[0])
+            self.ip("-n", self.names[0], "link", "set", f"port{i}", "master", "wire", "up")
+            self.ip("-n", name, "addr", "add", f"10.77.0.{i}/24", "dev", "eth0")
+            self.ip("-n", name, "addr", "add", f"fd77::{i}/64", "dev", "eth0", "nodad")
+            self.ip("-n", name, "link", "set", "eth0", "up")
+
+    def remove(self):
+        for name in self.names:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+            shutil.rmtree(f"/etc/netns/{name}", ignore_errors=True)
+
+    @staticmethod
+    def ip(*words):
+        subprocess.run(["ip", *words], check=True, capture_output=True)
+
+    def hosts(self, i, *lines):
+        """What machine i's /etc/hosts says."""
+        os.makedirs(f"/etc/netns/{self.names[i]}", exist_ok=True)
+        with open(f"/etc/netns/{self.names[i]}/hosts", "w", encoding="ascii") as f:
+            f.write("127.0.0.1 localhost\n" + "".join(line + "\n" for line in lines))
+
+    def node(self, i, *args, **kw):
+        return Node("netns", "exec", self.names[i], DDPRUN, *args, launcher=shutil.which("ip"),
+                    env={"DDP_TOKEN": TOKEN, **kw})
+
+    STORE = ("sh", "-c", f"{CTL} store -t 20 add here 1 >/dev/null && echo $RANK $MASTER_ADDR > $TEST_FIFO")
+
+    def meet(self, args, n_nodes=2):
+        """Ranks of nodes 1 to n use the store; what they say of it."""
+        nodes = [self.node(i, *args(i), *self.STORE) for i in range(n_nodes, 0, -1)]
+        try:
+            for node in nodes:
+                code, _, err = node.finish()
+                # a wire that has just been laid may lose the first packets: then they look for a while
+                lines = [line for line in err.splitlines() if "looking for the others" not in line]
+                self.assertEqual((code, lines), (0, []))
+            return sorted(node.hear(1)[0] for node in nodes)
+        finally:
+            for node in nodes:
+                node.__exit__()
+
+    def test_the_address_on_the_wire_is_told(self):
+        for host, shown in (("10.77.0.1", "10.77.0.1"), ("[fd77::1]", "fd77::1")):
+            said = self.meet(lambda i, host=host: c10d(29400, "--node-rank", str(i - 1), nodes="3", host=host), 3)
+            self.assertEqual(said, [f"{rank} {shown}" for rank in range(3)])
+
+    def test_rank_0_may_be_elsewhere_than_the_endpoint(self):
+        said = self.meet(lambda i: c10d(29400, "--node-rank", str(2 - i), host="10.77.0.1"))
+        self.assertEqual(said, ["0 10.77.0.2", "1 10.77.0.2"])
+
+    def test_the_endpoint_may_be_a_daemon_on_another_machine(self):
+        env = {**os.environ, "HOME": "/nonexistent", "DDP_TOKEN": TOKEN}
+        daemon = subprocess.Popen(["ip", "netns", "exec", self.names[3], os.environ["DDP_RENDEZVOUS"], "-b", "10.77.0.3"],
+                                  env=env, stderr=subprocess.DEVNULL)
+        try:
+            said = self.meet(lambda i: c10d(29400, "--node-rank", str(i - 1), host="10.77.0.3"))
+            self.assertEqual(said, ["0 10.77.0.1", "1 10.77.0.1"])
+        finally:
+            daemon.kill()
+            daemon.wait()
+
+    def test_a_host_that_has_its_own_name_for_the_loopback_interface(self):
+        self.hosts(1, "127.0.1.1 node1")
+        self.hosts(2, "10.77.0.1 node1")
+        said = self.meet(lambda i: c10d(29400, "--node-rank", str(i - 1), host="node1"))
+        self.assertEqual(said, ["0 node1", "1 node1"])
+        said = self.meet(lambda i: static(29500, i - 1, host="node1"))
+        self.assertEqual(said, ["0 node1", "1 node1"])
+
+    def test_each_thinks_that_the_name_is_its_own(self):
+        self.hosts(1, "10.77.0.1 head", "127.0.1.1 node1")
+        self.hosts(2, "10.77.0.1 head", "127.0.1.1 node2")
+        said = self.meet(lambda i: c10d(29400, "--node-rank", str(i - 1), host="head"))
+        self.assertEqual(said, ["0 10.77.0.1", "1 10.77.0.1"])
+
+    def test_a_name_for_several_machines_has_one_endpoint(self):
+        lines = ["10.77.0.3 all", "10.77.0.2 all", "10.77.0.1 all"]
+        for i in range(1, 4):
+            self.hosts(i, *lines[i - 1:], *lines[:i - 1])
+        said = self.meet(lambda i: c10d(29400, "--node-rank", str(i - 1), nodes="3", host="all"), 3)
+        self.assertEqual(said, [f"{rank} 10.77.0.1" for rank in range(3)])
+
+    def test_the_master_was_started_on_another_machine(self):
+        with self.node(2, *static(29500, 0, host="10.77.0.1"), "true") as a, \
+                self.node(1, *static(29500, 1, host="10.77.0.1"), "true") as b:
+            a.read_until("warning: the nodes are to meet here, but '10.77.0.1', 10.77.0.1:29500, does not lead here")
+            b.read_until("10.77.0.1:29500: connection refused")
+            for node in (a, b):
+                node.signal(signal.SIGTERM)
+                self.assertEqual(node.finish()[0], -signal.SIGTERM)
+
+    def test_strangers_do_not_use_the_store(self):
+        for more, code in (((), 1), (("--store-allow", "10.77.0.3"), 0)):
+            with self.node(1, *static(29500, 0, *more, host="10.77.0.1"), RANK, *UP) as a, \
+                    self.node(2, *static(29500, 1, host="10.77.0.1"), RANK, *UP) as b:
+                self.assertEqual(a.hear(1) + b.hear(1), ["0 up", "1 up"])
+                done = subprocess.run(["ip", "netns", "exec", self.names[3], CTL, "store", "-t", "20", "-e",
+                                       "10.77.0.1:29500", "add", "n"], capture_output=True)
+                self.assertEqual(done.returncode == 0, code == 0, done.stderr)
+                if code != 0:
+                    a.read_until("10.77.0.3")  # who was refused is told
+                for node in (a, b):
+                    node.signal(signal.SIGTERM)
+                    node.finish()
+
+    def test_a_machine_that_is_not_there(self):
+        with self.node(2, *c10d(29400, host="10.77.0.9"), "true") as node:
+            node.read_until("ddprun: looking for the others at 10.77.0.9:29400")
+            node.read_until(": 10.77.0.9:29400: ")
+            node.signal(signal.SIGTERM)
+            self.assertEqual(node.finish()[0], -signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""--hang-timeout: a rank that makes no progress is named, with what the others wait for, and ended; what follows is what
+follows any failure. The ranks are tests/support/programs/hanger.c, and programs without libddp."""
+import glob
+import json
+import os
+import signal
+import sys
+import tempfile
+import unittest
+
+from harness import RANK, Job, await_true, run
+
+HANGER = os.environ["HANGER_PROGRAM"]
+RECORDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib/recorder.py")
+TIMEOUT_MS = 2000  # long beside what a busy machine keeps a process from running
+TIMEOUT = ("--hang-timeout", f"{TIMEOUT_MS}ms", "--shutdown-timeout", "60s")
+
+
+def read(path):
+    with open(path) as f:
+        return f.read()
+
+
+class FlightRecorder(unittest.TestCase):
+    def test_before_a_rank_is_ended_the_dumps_of_all_are_gathered(self):
+        """The recorder is a test double, see there."""
+        with tempfile.TemporaryDirectory() as folder:
+            env = {"PYTHON_EXEC": sys.executable, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": folder + "/pipe_",
+                   "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": folder + "/dump_"}
+            code, _, err = run("-n", "2", *TIMEOUT, "--log-dir", folder + "/logs", RECORDER, env=env)
+            self.assertEqual(code, 128 + signal.SIGABRT, err)
+            self.assertRegex(err, r"(?ms)^ddprun: rank 0 hangs: .*^  dumps of 2 ranks; .*^ddprun: rank 0 failed")
+            self.assertEqual(sorted(map(read, glob.glob(folder + "/logs/*/attempt_0/flight_recorder/rank_?"))),
+                             ["what rank 0 has kept", "what rank 1 has kept"])
+
+
+    def test_what_torch_writes_by_itself_when_a_call_takes_too_long_is_gathered(self):
+        """In its place the ranks write such a file, and end as it ends them."""
+        with tempfile.TemporaryDirectory() as folder:
+            script = 'echo "kept by $RANK" >$TORCH_FR_DUMP_TEMP_FILE$RANK; test $RANK = 0 || exec sleep 1000; ' \
+                'kill -ABRT $$$$'  # of an argument two of them are one, as for torchrun
+            env = {"TORCH_FR_DUMP_TEMP_FILE": folder + "/dump_"}
+            code, _, err = run("-n", "2", "--log-dir", folder + "/logs", "sh", "-c", script, env=env)
+            self.assertEqual(code, 128 + signal.SIGABRT, err)
+            self.assertRegex(err, r"(?ms)^ddprun: rank 0 failed: .*^torch's flight recorder:\n  dumps of [12] ranks?; ")
+            self.assertIn("kept by 0\n", map(read, glob.glob(folder + "/logs/*/attempt_0/flight_recorder/rank_?")))
+            code, _, err = run("-n", "1", "sh", "-c", "exit 1", env=env)
+            self.assertNotIn("flight recorder", err)  # an old file says nothing
+
+
+class Libddp(unittest.TestCase):
+    def hang(self, way, *words, n=3):
+        with tempfile.TemporaryDirectory() as folder:
+            path, report = os.path.join(folder, "events"), os.path.join(folder, "report")
+            code, out, err = run("-n", str(n), *TIMEOUT, "--events", path, "--report", report, *words, HANGER, way)
+            with open(path) as f:
+                events = [json.loads(line) for line in f]
+            with open(report) as f:
+                return code, out, err, [e for e in events if e["ev"] == "hang"], json.load(f)
+
+    def test_a_rank_outside_of_calls_is_named_with_the_call_that_it_is_missing_in(self):
+        code, _, err, hangs, report = self.hang("sleep")
+        self.assertEqual(code, 128 + signal.SIGABRT, err)
+        self.assertRegex(err, r"(?m)^ddprun: rank 1 hangs: rank 1 is missing in all_reduce #\d+ \(\d[^)]*, float32\); "
+                              r"ranks 0 and 2 wait in it since \d\.\d s; its own last call was ")
+        self.assertRegex(err, r"(?m)^  rank 1: pid \d+, sleeps.*; 2 steps completed$")
+        self.assertRegex(err, r"(?m)^  rank 0: pid \d+, .*, waits in all_reduce #\d+ .*; 2 steps completed$")
+        self.assertRegex(err, r"(?m)^ddprun: rank 1 failed: killed by SIGABRT")
+        self.assertRegex(err, r"(?m)^  ended by ddprun, since it hung: rank 1 is missing in all_reduce")
+        self.assertEqual(len(hangs), 1)
+        hang = hangs[0]
+        self.assertEqual((hang["rank"], hang["kind"], hang["waiting"], hang["stopped"]), (1, "missing", [0, 2], False))
+        self.assertEqual(hang["call"]["op"], "all_reduce")
+        self.assertGreaterEqual(hang["waiting_ms"], TIMEOUT_MS)
+        self.assertEqual(report["root_cause"]["rank"], 1)
+        self.assertEqual(report["root_cause"]["hang"]["call"], hang["call"])
+
+    def test_a_call_that_was_begun_and_is_not_gone_on_with_is_no_excuse(self):
+        code, _, err, hangs, _ = self.hang("inside")
+        self.assertEqual(code, 128 + signal.SIGABRT, err)
+        self.assertEqual((hangs[0]["rank"], hangs[0]["kind"]), (1, "missing"))
+        self.assertRegex(err, r"(?m)^  rank 1: .*, has begun all_reduce #\d+ \(3.906 KiB, float32\)")
+
+    def test_a_stopped_rank_is_named_as_stopped_and_killed(self):
+        code, _, err, hangs, _ = self.hang("stop")
+        self.assertEqual(code, 128 + signal.SIGKILL, err)
+        self.assertEqual((hangs[0]["rank"], hangs[0]["stopped"], hangs[0]["state"]), (1, True, "T"))
+        self.assertIn("it is stopped by a signal", err)
+        self.assertRegex(err, r"(?m)^  rank 1: pid \d+, is stopped")
+
+    def test_a_rank_that_waits_for_what_never_comes_is_named(self):
+        code, _, err, hangs, _ = self.hang("deadlock")
+        self.assertEqual(code, 128 + signal.SIGABRT, err)
+        self.assertEqual((hangs[0]["rank"], hangs[0]["kind"]), (1, "all_wait"))
+        self.assertIn("rank 1 waits elsewhere: all others wait in all_reduce", err)
+
+    def test_a_rank_that_never_joins_is_named(self):
+        code, _, err, hangs, _ = self.hang("join")
+        self.assertEqual(code, 128 + signal.SIGABRT, err)
+        self.assertEqual((hangs[0]["rank"], hangs[0]["kind"]), (1, "not_joined"))
+        self.assertIn("rank 1 has not joined the others; ranks 0 and 2 wait for it since", err)
+
+    def test_where_it_is_comes_before_its_end(self):
+        """The debugger here is one of ours that says one frame: stand-in for gdb."""
+        with tempfile.TemporaryDirectory() as tools:
+            path = os.path.join(tools, "gdb")
+            with open(path, "w", encoding="utf-8") as f:
+                f.write("#!/bin/sh\necho '#0  sleep_for_good () at hanger.c:28'\n")
+            os.chmod(path, 0o755)
+            code, _, err = run("-n", "3", *TIMEOUT, HANGER, "sleep", env={"PATH": tools + ":" + os.environ["PATH"]})
+        self.assertEqual(code, 128 + signal.SIGABRT, err)
+        self.assertRegex(err, r"(?s)rank 1 hangs: .*\n  where rank 1 is:\n    \| #0  sleep_for_good \(\) at "
+                              r"hanger\.c:28\n.*rank 1 failed: killed by SIGABRT")
+
+    def test_the_rank_that_hung_is_replaced_where_failures_are(self):
+        for way in "sleep", "stop":
+            with self.subTest(way):
+                code, out, err, hangs, _ = self.hang(way, "--max-restarts", "1")
+                self.assertEqual(code, 0, err)
+                self.assertEqual(out.count("end\n"), 3)
+                self.assertEqual([e["rank"] for e in hangs], [1])
+                self.assertIn("it is replaced, restart 1 of 1", err)
+
+    def test_or_all_are_started_again(self):
+        code, out, err, hangs, _ = self.hang("sleep", "--max-restarts", "1", "--on-failure", "restart")
+        self.assertEqual(code, 0, err)
+        self.assertEqual(out.count("end\n"), 3)
+        self.assertEqual(len(hangs), 1)
+
+    def test_without_the_option_nobody_is_ended(self):
+        with Job("-n", "2", HANGER, "sleep") as job:
+            lines = [job.process.stdout.readline() for _ in range(4)]
+            self.assertEqual(sorted(lines), [b"step 0\n", b"step 0\n", b"step 1\n", b"step 1\n"])
+            job.signal(signal.SIGTERM)
+            code, _, err = job.end()
+            self.assertEqual(code, -signal.SIGTERM)
+            self.assertNotIn(b"hangs", err)
+
+
+class Slow(unittest.TestCase):
+    def test_the_slowest_rank_is_named_in_the_events(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "events")
+            code, _, err = run("-n", "3", "--events", path, HANGER, "slow")
+            self.assertEqual(code, 0, err)
+            last = [e for e in map(json.loads, read(path).splitlines()) if e["ev"] == "pace"][-1]
+        self.assertEqual((last["slowest"], last["steps"], len(last["ranks"])), (1, 40, 3))
+        self.assertGreaterEqual(last["step_ms"], 5)
+        self.assertTrue(0 < last["share"] <= 1, last)
+        self.assertGreaterEqual(last["ranks"][1]["own_ms"], 5)
+
+
+class Others(unittest.TestCase):
+    """Programs that say nothing of themselves are heard when they write."""
+
+    def test_silent_ranks_are_ended_and_the_guess_is_called_one(self):
+        code, _, err = run("-n", "2", *TIMEOUT, RANK, "say", "hello", "wait")
+        self.assertEqual(code, 128 + signal.SIGABRT, err)
+        self.assertIn("nothing was heard of any rank for", err)
+        self.assertIn("which one is at fault cannot be told: rank 0 is taken", err)
+
+    def test_a_stopped_rank_is_named(self):
+        with Job("-n", "3", *TIMEOUT, RANK, "pid", "wait") as job:
+            pids = dict(line.split(" pid ") for line in job.hear(3))
+            os.kill(int(pids["1"]), signal.SIGSTOP)
+            code, _, err = job.end()
+        self.assertEqual(code, 128 + signal.SIGKILL, err)
+        self.assertIn(b"rank 1 is stopped by a signal", err)
+
+    def test_a_rank_that_writes_keeps_the_job_alive(self):
+        script = "i=0; while [ $RANK = 0 ] && [ $i -lt 30 ]; do echo $i; sleep 0.1; i=$((i + 1)); done"
+        code, out, err = run("-n", "2", *TIMEOUT, "sh", "-c", script)
+        self.assertEqual((code, out.count("\n")), (0, 30), err)
+
+    def test_output_to_log_files_is_heard_too(self):
+        with tempfile.TemporaryDirectory() as logs:
+            with Job("-n", "2", "--hang-timeout", "60s", "-r", "3", "--log-dir", logs, RANK, "say", "hello", "tell", "said", "wait") as job:
+                job.hear(2)
+                found = lambda: [os.path.join(path, f) for path, _, files in os.walk(logs) for f in files if f == "stdout.log"]
+                await_true(lambda: len(found()) == 2 and all(read(f) == "hello\n" for f in found()), found)
+                job.signal(signal.SIGTERM)
+                job.end()
+
+
+class BadInput(unittest.TestCase):
+    def test_a_time_of_nothing_or_no_time_is_refused(self):
+        for word in "0", "soon", "-1", "":
+            with self.subTest(word):
+                code, _, err = run("--hang-timeout", word, RANK)
+                self.assertEqual(code, 2, err)
+                self.assertIn("--hang-timeout", err)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,175 @@
+"""--standby: a process that waits takes the place of a rank that fails. The ranks are tests/support/programs/mender.c, as in
+recovery.py: each tells its pid and the bits of its state after each step."""
+import os
+import signal
+import tempfile
+import unittest
+
+from harness import RANK, Job, await_true, run
+from recovery import MENDER, STEP_MS, Ranks, alone
+
+
+def programs_of(job):
+    """Pids of the job's processes that execute the ranks' program."""
+    found = set()
+    for pid in job.processes():
+        try:
+            if os.path.samefile(f"/proc/{pid}/exe", MENDER):
+                found.add(pid)
+        except OSError:
+            pass
+    return found
+
+
+class Standby(unittest.TestCase):
+    def begin(self, n, *words, standbys=1, epochs=3, batches=60):
+        self.expected = alone(n, epochs, batches)
+        return Job("-n", str(n), "--max-restarts", "9", "--standby", str(standbys), *words, MENDER, str(epochs), str(batches),
+                   STEP_MS)
+
+    def check_end(self, job, ranks):
+        steps = ranks.hear_all()
+        code, _, err = job.end()
+        self.assertEqual(code, 0, err)
+        self.assertEqual(steps, self.expected)
+        self.assertEqual(job.processes(), [])
+
+    def await_standbys(self, job, ranks, n):
+        """-> their pids. The ranks go on meanwhile: what they write fits into the pipe."""
+        await_true(lambda: len(programs_of(job) - set(ranks.pids.values())) == n, lambda: programs_of(job))
+        return programs_of(job) - set(ranks.pids.values())
+
+    def test_the_successor_of_a_killed_rank_is_the_process_that_waited(self):
+        for n, victim in (2, 0), (3, 2):
+            with self.subTest(n=n, victim=victim), self.begin(n) as job:
+                ranks = Ranks(job)
+                ranks.hear_until(lambda: len(ranks.pids) == n)
+                before = dict(ranks.pids)
+                standby, = self.await_standbys(job, ranks, 1)
+                os.kill(before[victim], signal.SIGKILL)
+                ranks.hear_until(lambda: ranks.pids[victim] != before[victim])
+                self.assertEqual(ranks.pids, {**before, victim: standby})
+                self.check_end(job, ranks)
+
+    def test_another_one_waits_after_it_and_steps_in_at_the_next_death(self):
+        with self.begin(2) as job:
+            ranks = Ranks(job)
+            ranks.hear_until(lambda: len(ranks.pids) == 2)
+            for generation in 1, 2, 3:
+                standby, = self.await_standbys(job, ranks, 1)
+                os.kill(ranks.pids[generation % 2], signal.SIGKILL)
+                ranks.hear_until(lambda: ranks.pids[generation % 2] == standby)
+            self.check_end(job, ranks)
+
+    def test_a_rank_is_started_where_none_waits(self):
+        with self.begin(3) as job:
+            ranks = Ranks(job)
+            ranks.hear_until(lambda: len(ranks.pids) == 3)
+            before = dict(ranks.pids)
+            standby, = self.await_standbys(job, ranks, 1)
+            os.kill(standby, signal.SIGKILL)
+            await_true(lambda: standby not in programs_of(job))
+            os.kill(before[1], signal.SIGKILL)
+            ranks.hear_until(lambda: ranks.pids[1] != before[1])
+            self.assertNotIn(ranks.pids[1], (standby, before[1]))
+            self.check_end(job, ranks)
+
+    def test_a_standby_that_dies_with_the_rank_costs_a_start(self):
+        """Whichever of the two ends is seen first."""
+        with self.begin(2) as job:
+            ranks = Ranks(job)
+            ranks.hear_until(lambda: len(ranks.pids) == 2)
+            for _ in range(3):
+                victim = ranks.pids.pop(1)
+                for pid in (programs_of(job) - {victim, ranks.pids[0]}) | {victim}:
+                    os.kill(pid, signal.SIGKILL)
+                ranks.hear_until(lambda: 1 in ranks.pids and ranks.pids[1] != victim)
+            self.check_end(job, ranks)
+
+    def test_what_it_writes_comes_under_its_rank(self):
+        with tempfile.TemporaryDirectory() as logs, \
+                self.begin(2, "--log-dir", logs, "-t", "1") as job:
+            ranks = Ranks(job)
+            lines = []
+            ranks.stream = Unlabelled(job.process.stdout, lines)
+            ranks.hear_until(lambda: len(ranks.pids) == 2)
+            standby, = self.await_standbys(job, ranks, 1)
+            os.kill(ranks.pids[1], signal.SIGKILL)
+            ranks.hear_until(lambda: ranks.pids[1] == standby)
+            self.check_end(job, ranks)
+            said = f"pid {standby} rank 1".encode()
+            self.assertTrue(all(line.startswith(b"[default1]:") for line in lines if said in line))
+            files = [os.path.join(path, f) for path, _, names in os.walk(logs) for f in names if f == "stdout.log"]
+            holders = [f for f in files if said in open_and_read(f)]
+            self.assertEqual([f.split(os.sep)[-2] for f in holders], ["1"])
+
+    def test_a_signal_ends_it_with_the_job(self):
+        with Job("-n", "2", "--max-restarts", "9", "--standby", "1", MENDER, "100", "1000", STEP_MS) as job:
+            ranks = Ranks(job)
+            ranks.hear_until(lambda: len(ranks.pids) == 2)
+            self.await_standbys(job, ranks, 1)
+            job.signal(signal.SIGTERM)
+            ranks.hear_all()
+            self.assertEqual(job.end()[0], -signal.SIGTERM)
+            self.assertEqual(job.processes(), [])
+
+    def test_all_ranks_started_again_get_a_new_one(self):
+        with self.begin(2, "--recovery-timeout", "300ms", "--shutdown-timeout", "200ms") as job:
+            ranks = Ranks(job)
+            ranks.hear_until(lambda: len(ranks.pids) == 2)
+            old, = self.await_standbys(job, ranks, 1)
+            os.kill(ranks.pids[0], signal.SIGSTOP)
+            os.kill(ranks.pids[1], signal.SIGKILL)
+            ranks.hear_until(lambda: ranks.generation == 2)
+            await_true(lambda: old not in programs_of(job))
+            ranks.pids.clear()
+            ranks.hear_until(lambda: len(ranks.pids) == 2)
+            standby, = self.await_standbys(job, ranks, 1)
+            victim = ranks.pids[1]
+            os.kill(victim, signal.SIGKILL)
+            ranks.hear_until(lambda: ranks.pids[1] != victim)
+            self.assertEqual(ranks.pids[1], standby)
+            ranks.hear_all()
+            self.assertEqual(job.end()[0], 0)
+
+
+class Unlabelled:
+    """Standard output without the labels of -t, which are kept apart."""
+
+    def __init__(self, stream, lines):
+        self.stream, self.lines = stream, lines
+
+    def readline(self):
+        line = self.stream.readline()
+        self.lines.append(line)
+        return line.split(b"]:", 1)[-1]
+
+
+def open_and_read(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+class Options(unittest.TestCase):
+    def test_it_needs_ranks_that_are_replaced_and_words_without_numbers(self):
+        for words in (["--standby", "1"], ["--standby", "1", "--max-restarts", "1", "--on-failure", "restart"],
+                      ["--standby", "-1"], ["--standby", "65"], ["--standby", "x"],
+                      ["--standby", "1", "--max-restarts", "1", "--nnodes", "2", "--rdzv-endpoint", "h:1", "--rdzv-id", "x"],
+                      ["--standby", "1", "--max-restarts", "1", "--virtual-local-rank"]):
+            with self.subTest(words):
+                code, _, err = run(*words, RANK)
+                self.assertEqual(code, 2, err)
+                self.assertIn("--standby", err)
+        code, _, err = run("--standby", "1", "--max-restarts", "1", RANK, "say", "{rank}")
+        self.assertEqual(code, 2, err)
+
+    def test_programs_without_libddp_get_none(self):
+        with Job("-n", "2", "--max-restarts", "1", "--standby", "1", RANK, "tell", "up", "wait") as job:
+            self.assertEqual(job.hear(2), ["0 up", "1 up"])
+            job.signal(signal.SIGTERM)
+            self.assertEqual(job.end()[0], -signal.SIGTERM)
+            self.assertEqual(job.heard, b"")  # no third one has told
+
+
+if __name__ == "__main__":
+    unittest.main()
