@@ -28,7 +28,7 @@ static void become_rank(unsigned rank, unsigned n, unsigned name, pid_t parent)
     if (getppid() != parent) /* it went away meanwhile */
         _exit(1);
     snprintf(job, sizeof job, "ddp-perf %ld %u", (long)parent, name);
-    setenv(DDP_ENV_JOB, job, 1);
+    setenv(DDP_ENV_JOB_ID, job, 1);
     set_number(DDP_ENV_RANK, rank);
     set_number(DDP_ENV_WORLD_SIZE, n);
     set_number(DDP_ENV_LOCAL_RANK, rank);

@@ -39,7 +39,7 @@ job() {
         say "expected two ranks, got: $said"
         exit 1
     fi
-    said=$(chroot "$1" "$2" --send always --ssh-command /bin/true -H elsewhere --dry-run true)
+    said=$(chroot "$1" "$2" --bcast always --ssh-command /bin/true -H elsewhere --dry-run true)
     if [[ $said != *', sent there' ]]; then
         say "expected a ddprun to send, got: $said"
         exit 1

@@ -97,7 +97,7 @@ static pid_t start_rank(const struct scene *s, int rank, int job)
     snprintf(text, sizeof text, "%d", s->n_ranks);
     setenv("WORLD_SIZE", text, 1);
     snprintf(text, sizeof text, "deaths %d %d", getppid(), job);
-    setenv("DDP_JOB", text, 1);
+    setenv("DDP_JOB_ID", text, 1);
     run_rank(s);
     return -1;
 }

@@ -1,23 +1,23 @@
 /* elastic.h - a checkpoint that somebody waits for, and what a rank that takes the place of a dead
  * one has to be given.
  *
- * With ddprun --scale-at checkpoint a node that comes waits until all ranks have saved their state;
+ * With ddprun --admit-at checkpoint a node that comes waits until all ranks have saved their state;
  * then ddprun stops them, with SIGTERM, and starts them again together with those of the new node.
  * With --on-term TIME an end is announced the same way: when ddprun, of one node or of several, is
  * told to end by SIGTERM, the ranks are asked, and get the signal when those of that node have
  * saved. Either way the program does this:
  *
  *     int waits;
- *     if ((rc = ddp_scale_pending(g, &waits)) != 0)
+ *     if ((rc = ddp_checkpoint_requested(g, &waits)) != 0)
  *         return rc;
  *     if (waits || step % 1000 == 999) {
  *         if ((rc = save(g, step)) != 0 ||         // complete on all ranks
- *             (rc = ddp_scale_ready(g)) != 0)
+ *             (rc = ddp_checkpoint_done(g)) != 0)
  *             return rc;
  *     }                                            // and go on: SIGTERM comes, or does not
  *
- * A program that saves every now and then, and calls ddp_scale_ready() behind it, needs no
- * ddp_scale_pending(). */
+ * A program that saves every now and then, and calls ddp_checkpoint_done() behind it, needs no
+ * ddp_checkpoint_requested(). */
 #ifndef DDP_ELASTIC_H
 #define DDP_ELASTIC_H
 
@@ -28,16 +28,16 @@ extern "C" {
 #endif
 
 /* Does somebody wait for a checkpoint: a node that joins, or an end that is announced? All ranks
- * get the same answer: 1 once one of them knows. Until ddp_scale_ready(); then 0 for the rest of
- * the generation.
+ * get the same answer: 1 once one of them knows. Until ddp_checkpoint_done(); then 0 for the rest
+ * of the generation.
  *
  * ret_pending   written only on success
  * cost          where ranks may be asked (several nodes, or --on-term), an all_reduce of one
  *               number; none behind ddp_model_sync(), which has brought the answer of that
  *               moment, nor elsewhere
- * returns       0; DDP_EINVAL a NULL, or a forked child; DDP_EENV DDP_SCALE_FD is no number;
+ * returns       0; DDP_EINVAL a NULL, or a forked child; DDP_EENV DDP_CHECKPOINT_FD is no number;
  *               else as ddp_all_reduce() */
-int ddp_scale_pending(struct ddp_group *g, int *ret_pending);
+int ddp_checkpoint_requested(struct ddp_group *g, int *ret_pending);
 
 /* This rank's state is saved: a checkpoint from which the job can go on is complete. Not
  * collective, but each rank has to call it. Whether somebody waits need not be known: otherwise it
@@ -45,7 +45,7 @@ int ddp_scale_pending(struct ddp_group *g, int *ret_pending);
  *
  * returns   0; DDP_EINVAL a NULL, or a forked child; DDP_EENV as above; DDP_ESYSTEM nobody hears
  *           it any more */
-int ddp_scale_ready(struct ddp_group *g);
+int ddp_checkpoint_done(struct ddp_group *g);
 
 /* Register memory that changes from step to step beside a model's parameters and buffers: momentum,
  * a step counter, the state of a generator of random numbers. When a rank is replaced (ddp_run()),

@@ -36,8 +36,8 @@
 #define DDP_ENV_NUMA_NODES                                                                         \
     "DDP_NUMA_NODES" /* the memory node that each rank of this node is bound to, in their order:
                         "0,0,1,1"; -1: none, or several. Set if ranks are bound */
-#define DDP_ENV_SCALE_FD                                                                           \
-    "DDP_SCALE_FD" /* readable once somebody waits for a checkpoint. A byte written
+#define DDP_ENV_CHECKPOINT_FD                                                                      \
+    "DDP_CHECKPOINT_FD" /* readable once somebody waits for a checkpoint. A byte written
                       into it: this rank has saved its state */
 #define DDP_ENV_PMI_FD                                                                             \
     "PMI_FD" /* to programs of MPICH and its kin: a socket on which ddprun speaks PMI-1 */
@@ -46,8 +46,8 @@
 #define DDP_ENV_STANDBY                                                                            \
     "DDP_STANDBY" /* this process waits in ddp_run() for a rank that fails, to take its place; it
                      has no RANK until then. A number: bytes that a rank has in its segment */
-#define DDP_ENV_SCALE_SIGNAL                                                                       \
-    "DDP_SCALE_SIGNAL" /* the number of the signal that comes with it; ignored by default */
+#define DDP_ENV_CHECKPOINT_SIGNAL                                                                  \
+    "DDP_CHECKPOINT_SIGNAL" /* the number of the signal that comes with it; ignored by default */
 
 /* ours, read by ddprun */
 #define DDP_ENV_PLUGIN_DIR                                                                         \
@@ -61,8 +61,8 @@
 #define DDP_ENV_LIBRARY "DDP_LIBRARY" /* the path of libddp.so.0 */
 
 /* ours, read by libddp */
-#define DDP_ENV_JOB                                                                                \
-    "DDP_JOB" /* a name for the job when ranks are started by hand:
+#define DDP_ENV_JOB_ID                                                                             \
+    "DDP_JOB_ID" /* a name for the job when ranks are started by hand:
                                                      any text, the same on all ranks of one job */
 #define DDP_ENV_NODE_RANK                                                                          \
     "DDP_NODE_RANK" /* this node among the nodes, where the starter has no variable for it and

@@ -1,9 +1,9 @@
 #include "generation.h"
 
+#include "checkpoint_request.h"
 #include "launcher/job/job_spec.h"
 #include "listen.h"
 #include "node_memory.h"
-#include "scale.h"
 
 #include "common/error.h"
 #include "common/scope.h"
@@ -80,12 +80,12 @@ static int make_memory(const struct job_spec *spec, uint32_t number, uv_loop_t *
     return node_memory_create(loop, &opts, ret, err);
 }
 
-static int make_scale(const struct job_spec *spec, uv_loop_t *loop,
-                      const struct generation_notes *notes, struct scale **ret,
-                      struct co_error *err)
+static int make_checkpoint_request(const struct job_spec *spec, uv_loop_t *loop,
+                                   const struct generation_notes *notes,
+                                   struct checkpoint_request **ret, struct co_error *err)
 {
     if (job_spec_asks(spec) &&
-        scale_create(loop, spec->n_local, notes->on_saved, notes->arg, ret) < 0)
+        checkpoint_request_create(loop, spec->n_local, notes->on_saved, notes->arg, ret) < 0)
         return co_fail(err, -ENOMEM, "no memory for %d ranks' sockets", spec->n_local);
     return 0;
 }
@@ -97,7 +97,7 @@ int generation_open(const struct job_spec *spec, uint32_t number, uv_loop_t *loo
     *ret = (struct generation){0};
     int rc = make_memory(spec, number, loop, notes, &ret->memory, err);
     if (rc == 0)
-        rc = make_scale(spec, loop, notes, &ret->scale, err);
+        rc = make_checkpoint_request(spec, loop, notes, &ret->checkpoint_request, err);
     if (rc == 0)
         rc = open_store(spec, loop, notes, ret, err);
     return rc;
@@ -124,19 +124,19 @@ int generation_renew_ranks(const struct job_spec *spec, uint32_t number, uv_loop
                            const struct generation_notes *notes, struct generation *g,
                            struct co_error *err)
 {
-    struct scale *scale = NULL;
+    struct checkpoint_request *checkpoint_request = NULL;
     struct node_memory *memory;
-    int rc = make_scale(spec, loop, notes, &scale, err);
+    int rc = make_checkpoint_request(spec, loop, notes, &checkpoint_request, err);
     if (rc < 0)
         return rc;
     rc = make_memory(spec, number, loop, notes, &memory, err);
     if (rc < 0) {
-        scale_close(scale);
+        checkpoint_request_close(checkpoint_request);
         return rc;
     }
-    scale_close(g->scale);
+    checkpoint_request_close(g->checkpoint_request);
     node_memory_close(g->memory);
-    g->scale = scale;
+    g->checkpoint_request = checkpoint_request;
     g->memory = memory;
     return 0;
 }
@@ -145,8 +145,8 @@ int generation_mend(struct generation *g, uint32_t number, const struct broker_w
                     struct co_error *err)
 {
     int rc = node_memory_renew(g->memory, number, world, err);
-    if (rc == 0 && g->scale != NULL)
-        scale_renew(g->scale);
+    if (rc == 0 && g->checkpoint_request != NULL)
+        checkpoint_request_renew(g->checkpoint_request);
     return rc;
 }
 
@@ -217,7 +217,7 @@ void generation_close_store(struct generation *g)
 void generation_close(struct generation *g)
 {
     generation_close_store(g);
-    scale_close(g->scale);
+    checkpoint_request_close(g->checkpoint_request);
     node_memory_close(g->memory);
     *g = (struct generation){0};
 }

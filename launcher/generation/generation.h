@@ -17,14 +17,14 @@ struct co_error;
 struct job_spec;
 struct message_address;
 struct node_memory;
-struct scale;
+struct checkpoint_request;
 struct server;
 
 struct generation {
-    struct node_memory *memory; /* all owned */
-    struct scale *scale;        /* NULL: nobody asks the ranks to save */
-    struct server *store;       /* NULL: none */
-    struct allow_list *allow;   /* who uses it from elsewhere; NULL: nobody */
+    struct node_memory *memory;                    /* all owned */
+    struct checkpoint_request *checkpoint_request; /* NULL: nobody asks the ranks to save */
+    struct server *store;                          /* NULL: none */
+    struct allow_list *allow;                      /* who uses it from elsewhere; NULL: nobody */
     uint16_t master_port;
     bool agent_store;
 };
@@ -32,10 +32,10 @@ struct generation {
 struct generation_notes { /* whom to tell; called from the loop */
     void (*on_store_refused)(void *arg, const char *text);
     void (*on_memory_note)(void *arg, const char *text);
-    void (*on_joined)(void *arg, int rank, bool mends);                      /* node_memory.h */
-    void (*on_asked)(void *arg, int rank);                                   /* likewise */
-    void (*on_death)(void *arg);                                             /* likewise */
-    void (*on_saved)(void *arg);                                             /* scale_all_saved() */
+    void (*on_joined)(void *arg, int rank, bool mends); /* node_memory.h */
+    void (*on_asked)(void *arg, int rank);              /* likewise */
+    void (*on_death)(void *arg);                        /* likewise */
+    void (*on_saved)(void *arg);                        /* checkpoint_request_all_saved() */
     bool (*find_hold)(void *arg, uint32_t generation, uint64_t *ret_steps);  /* node_memory.h */
     void (*on_control)(void *arg, int fd, const uint8_t *bytes, size_t len); /* of struct
                                           server_opts; NULL, but where the store shares its port */

@@ -64,8 +64,8 @@ void job_spec_terms(const struct job_spec *spec, struct message_terms *ret)
         .rejoin_timeout_ms = w->rejoin_timeout_ms,
         .max_restarts = (uint32_t)spec->max_restarts,
         .restart_window_ms = spec->restart_window_ms,
-        .scale_at = w->scale_at,
-        .scale_timeout_ms = w->scale_timeout_ms,
+        .admit_at = w->admit_at,
+        .admit_timeout_ms = w->admit_timeout_ms,
         .exclude_after = w->exclude_after,
         .exclude_window_ms = w->exclude_window_ms,
     };

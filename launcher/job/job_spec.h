@@ -54,12 +54,12 @@ struct job_world {
     bool guided;        /* a roster decides (docs/membership.md); the rest counts only then */
     uint32_t min_nodes; /* 1 <= min <= max <= MESSAGE_MAX_NODES; max may be 1 */
     uint32_t max_nodes;
-    uint64_t window_ms;         /* wait for late nodes once min_nodes are here */
-    uint64_t start_timeout_ms;  /* to find the roster, and for nodes to come; > 0 */
-    uint64_t rejoin_timeout_ms; /* when too few are left */
-    uint64_t daemon_timeout_ms; /* ranks run on so long without a daemon that is being replaced */
-    enum message_scale_at scale_at;
-    uint64_t scale_timeout_ms;  /* SCALE_AT_CHECKPOINT: wait so long for it; 0: for good */
+    uint64_t window_ms;           /* wait for late nodes once min_nodes are here */
+    uint64_t start_timeout_ms;    /* to find the roster, and for nodes to come; > 0 */
+    uint64_t rejoin_timeout_ms;   /* when too few are left */
+    uint64_t failover_timeout_ms; /* ranks run on so long without a daemon that is being replaced */
+    enum message_admit_at admit_at;
+    uint64_t admit_timeout_ms;  /* SCALE_AT_CHECKPOINT: wait so long for it; 0: for good */
     uint32_t exclude_after;     /* a node is done without after so many failures; 0: none is ... */
     uint64_t exclude_window_ms; /* ... in so many last ms; 0: ever */
     int32_t node_rank;          /* --node-rank; MESSAGE_NO_RANK: none */

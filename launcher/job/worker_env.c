@@ -127,11 +127,11 @@ static void fill(struct settings *s, const struct job_spec *spec,
     set_number(s, DDP_ENV_GENERATION, place->generation);
     set_fd(s, DDP_ENV_NODE_FD, place->node_fd);
     set(s, DDP_ENV_STANDBY, NULL); /* nor what it has told this one's starter */
-    set_fd(s, DDP_ENV_SCALE_FD, place->scale_fd);
-    if (place->scale_fd >= 0)
-        set_number(s, DDP_ENV_SCALE_SIGNAL, WORKER_SCALE_SIGNAL);
+    set_fd(s, DDP_ENV_CHECKPOINT_FD, place->checkpoint_fd);
+    if (place->checkpoint_fd >= 0)
+        set_number(s, DDP_ENV_CHECKPOINT_SIGNAL, WORKER_CHECKPOINT_SIGNAL);
     else
-        set(s, DDP_ENV_SCALE_SIGNAL, NULL);
+        set(s, DDP_ENV_CHECKPOINT_SIGNAL, NULL);
     if (place->pmi_fd < 0)
         return;
     set_fd(s, DDP_ENV_PMI_FD, place->pmi_fd);

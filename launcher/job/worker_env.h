@@ -13,8 +13,8 @@
 struct co_error;
 struct job_spec;
 
-/* Tells a worker to look at DDP_SCALE_FD. One that a program may ignore without a word. */
-#define WORKER_SCALE_SIGNAL SIGURG
+/* Tells a worker to look at DDP_CHECKPOINT_FD. One that a program may ignore without a word. */
+#define WORKER_CHECKPOINT_SIGNAL SIGURG
 
 struct worker_env; /* opaque: what is common */
 
@@ -25,10 +25,10 @@ struct generation_place { /* the same for all workers that are started together 
     const char *master_addr;
     const char *master_ip; /* the numeric address behind it; NULL: not looked for. Arguments only */
     uint16_t master_port;
-    bool agent_store; /* TORCHELASTIC_USE_AGENT_STORE */
-    int node_fd;      /* the worker's descriptor of the node socket; -1: none */
-    int scale_fd;     /* its descriptor of scale.h; -1: none */
-    int pmi_fd;       /* its descriptor of pmi_host.h; -1: none */
+    bool agent_store;  /* TORCHELASTIC_USE_AGENT_STORE */
+    int node_fd;       /* the worker's descriptor of the node socket; -1: none */
+    int checkpoint_fd; /* its descriptor of checkpoint_request.h; -1: none */
+    int pmi_fd;        /* its descriptor of pmi_host.h; -1: none */
 };
 
 struct rank_place { /* all that differs between them */

@@ -47,7 +47,7 @@ static int read_password(const struct etcd_settings *s, char line[ETCD_SETTING_B
 
 static struct elector_limits find_elector_limits(const struct job_world *w)
 {
-    uint64_t timeout_s = w->daemon_timeout_ms / 1000;
+    uint64_t timeout_s = w->failover_timeout_ms / 1000;
     bool is_timeout = timeout_s > RECORD_TTL_MIN_S && timeout_s < UINT32_MAX;
     return (struct elector_limits){.ttl_s = LEADER_TTL_S,
                                    .record_ttl_s =

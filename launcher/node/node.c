@@ -1,7 +1,7 @@
 #include "node.h"
 
 #include "launcher/diagnosis/flights.h"
-#include "launcher/generation/scale.h"
+#include "launcher/generation/checkpoint_request.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/platform/resources.h"
 #include "launcher/remote/leash_watch.h"
@@ -70,8 +70,8 @@ static void on_warm(void *arg, const char *text)
 static void on_joined(void *arg, int rank, bool mends)
 {
     struct node *n = arg;
-    if (n->gen.scale != NULL)
-        scale_let_in(n->gen.scale, rank);
+    if (n->gen.checkpoint_request != NULL)
+        checkpoint_request_let_in(n->gen.checkpoint_request, rank);
     node_console_note_joined(n->console, rank);
     node_feed(arg, &(struct supervisor_event){
                        .type = SUPERVISOR_EV_JOINED, .rank = rank, .mends = mends});

@@ -1,7 +1,7 @@
 #include "node_guide.h"
 
 #include "launcher/diagnosis/error_file.h"
-#include "launcher/generation/scale.h"
+#include "launcher/generation/checkpoint_request.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/job/worker_env.h"
 #include "launcher/membership/guide.h"
@@ -163,13 +163,13 @@ static void note_order(struct node_guide *g, const struct member_orders *o)
 static void ask_to_save(struct node_guide *g)
 {
     struct node *n = g->node;
-    if (n->gen.scale == NULL || !scale_ask(n->gen.scale))
+    if (n->gen.checkpoint_request == NULL || !checkpoint_request_ask(n->gen.checkpoint_request))
         return;
     events_save(&n->events, generation(g), "asked");
     node_say(n, "ddprun: a node waits to join: the ranks are asked to save their state\n");
     if (nursery_signal(&n->nursery,
                        n->spec->signal_scope == SCOPE_GROUP ? NURSERY_GROUP : NURSERY_MAIN, -1,
-                       WORKER_SCALE_SIGNAL) < 0)
+                       WORKER_CHECKPOINT_SIGNAL) < 0)
         node_lose_nursery(n);
 }
 
@@ -311,7 +311,8 @@ void node_guide_look(struct node_guide *g)
 {
     struct member_input in;
     /* what is saved for our own leaving is not for the roster to take as an answer */
-    g->guide.saved = scale_all_saved(g->node->gen.scale) && !node_leave_holds_own(g->node->leave);
+    g->guide.saved = checkpoint_request_all_saved(g->node->gen.checkpoint_request) &&
+                     !node_leave_holds_own(g->node->leave);
     while (guide_hear(&g->guide, g->node->supervisor, g->member, &in)) {
         if (in.type == MEMBER_RANK_FAILED)
             note_failure(g, &in);
@@ -484,7 +485,7 @@ static int make_member(struct node_guide *g, struct co_error *err)
                                   .n_addresses = own_addresses_find(addresses),
                                   .addresses = addresses};
     struct member_limits limits = {.start_timeout_ms = spec->world.start_timeout_ms,
-                                   .daemon_timeout_ms = spec->world.daemon_timeout_ms};
+                                   .failover_timeout_ms = spec->world.failover_timeout_ms};
     if (getrandom(hello.instance, sizeof hello.instance, 0) != (ssize_t)sizeof hello.instance)
         return co_fail(err, -EIO, "cannot get random bytes for the name of a stay: %s",
                        strerror(errno));

@@ -1,6 +1,6 @@
 #include "node_leave.h"
 
-#include "launcher/generation/scale.h"
+#include "launcher/generation/checkpoint_request.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/job/worker_env.h"
 #include "launcher/reporting/report.h"
@@ -64,7 +64,7 @@ static void let_go(struct node_leave *l)
 static void on_time(uv_timer_t *timer)
 {
     struct node_leave *l = timer->data;
-    const bool all_saved = scale_all_saved(l->n->gen.scale);
+    const bool all_saved = checkpoint_request_all_saved(l->n->gen.checkpoint_request);
     if (l->of_all && all_saved && is_going_on(l->n) && !l->is_over && !l->is_late) {
         l->is_late = true;
         uv_timer_start(&l->timer, on_time, OTHERS_MS, 0);
@@ -84,10 +84,10 @@ static void on_time(uv_timer_t *timer)
 /* Once in a generation; or they were asked since a node waits: the same answer will do. */
 static void ask(struct node *n)
 {
-    if (scale_ask(n->gen.scale) &&
+    if (checkpoint_request_ask(n->gen.checkpoint_request) &&
         nursery_signal(&n->nursery,
                        n->spec->signal_scope == SCOPE_GROUP ? NURSERY_GROUP : NURSERY_MAIN, -1,
-                       WORKER_SCALE_SIGNAL) < 0)
+                       WORKER_CHECKPOINT_SIGNAL) < 0)
         node_lose_nursery(n);
 }
 
@@ -110,8 +110,10 @@ static void announce(struct node_leave *l, int sig, bool of_all)
 void node_leave_signal(struct node *n, int sig, bool of_all)
 {
     struct node_leave *l = n->leave;
-    const bool may_hold = l != NULL && l->held == 0 && is_going_on(n) && n->gen.scale != NULL;
-    if (may_hold && announces(n, sig) && (of_all || !scale_all_saved(n->gen.scale))) {
+    const bool may_hold =
+        l != NULL && l->held == 0 && is_going_on(n) && n->gen.checkpoint_request != NULL;
+    if (may_hold && announces(n, sig) &&
+        (of_all || !checkpoint_request_all_saved(n->gen.checkpoint_request))) {
         announce(l, sig, of_all);
         return;
     }
@@ -146,7 +148,7 @@ void node_leave_look(struct node_leave *l)
 {
     if (l == NULL || l->held == 0 || l->is_over)
         return;
-    if (is_going_on(l->n) && !scale_all_saved(l->n->gen.scale)) {
+    if (is_going_on(l->n) && !checkpoint_request_all_saved(l->n->gen.checkpoint_request)) {
         ask(l->n); /* a rank was replaced, and a generation has begun */
         return;
     }

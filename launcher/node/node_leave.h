@@ -1,8 +1,8 @@
 /* node_leave.h - --on-term: an end that is announced. The signal that ends this node's part of the
  * job is held back while the ranks save their state: they are asked as for a node that waits to
- * join (scale.h), and it goes its usual way once all of them have said that they have, those of
- * other nodes, too, if all have got it, or at the end of the time that they are given. Ranks that
- * all end well instead end the job well. */
+ * join (checkpoint_request.h), and it goes its usual way once all of them have said that they have,
+ * those of other nodes, too, if all have got it, or at the end of the time that they are given.
+ * Ranks that all end well instead end the job well. */
 #ifndef DDP_LAUNCHER_NODE_LEAVE_H
 #define DDP_LAUNCHER_NODE_LEAVE_H
 

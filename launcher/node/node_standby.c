@@ -1,7 +1,7 @@
 #include "node_standby.h"
 
+#include "launcher/generation/checkpoint_request.h"
 #include "launcher/generation/node_memory.h"
-#include "launcher/generation/scale.h"
 #include "launcher/job/job_spec.h"
 #include "node_state.h"
 
@@ -133,9 +133,9 @@ static int hand_over(struct node_standby *w, struct standby_ends *e, int rank)
         rc = node_memory_adopt(n->gen.memory, rank, e->node_fd);
         e->node_fd = -1;
     }
-    if (rc == 0 && n->gen.scale != NULL && e->scale_fd >= 0) {
-        rc = scale_adopt(n->gen.scale, rank, e->scale_fd);
-        e->scale_fd = -1;
+    if (rc == 0 && n->gen.checkpoint_request != NULL && e->checkpoint_fd >= 0) {
+        rc = checkpoint_request_adopt(n->gen.checkpoint_request, rank, e->checkpoint_fd);
+        e->checkpoint_fd = -1;
     }
     return rc;
 }
@@ -214,7 +214,7 @@ int node_standby_open(struct node *n, struct node_standby **ret, struct co_error
         return co_fail(err, -ENOMEM, "no memory for %zu standbys", n_standby);
     w->n = n;
     for (size_t i = 0; i < n_standby; i++)
-        w->of[i].ends = (struct standby_ends){.out = {-1, -1}, .node_fd = -1, .scale_fd = -1};
+        w->of[i].ends = (struct standby_ends){.out = {-1, -1}, .node_fd = -1, .checkpoint_fd = -1};
     uv_timer_init(&n->loop, &w->timer);
     w->timer.data = w;
     uv_timer_start(&w->timer, on_time, LOOK_MS, LOOK_MS);

@@ -1,8 +1,8 @@
 /* node_start.c - the ranks of a generation: when they are asked for, and their place in the job. */
 #include "node_state.h"
 
+#include "launcher/generation/checkpoint_request.h"
 #include "launcher/generation/node_memory.h"
-#include "launcher/generation/scale.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/job/rank_argv.h"
 #include "launcher/platform/master_ip.h"
@@ -44,7 +44,7 @@ static void take_place(struct node *n)
         .master_port = n->gen.master_port,
         .agent_store = n->gen.agent_store,
         .node_fd = SPAWN_NODE_FD,
-        .scale_fd = n->gen.scale != NULL ? SPAWN_SCALE_FD : -1,
+        .checkpoint_fd = n->gen.checkpoint_request != NULL ? SPAWN_CHECKPOINT_FD : -1,
         .pmi_fd = n->spec->pmi ? SPAWN_PMI_FD : -1,
     };
     n->start.first_rank = 0;
@@ -189,8 +189,8 @@ void node_mend(struct node *n, const struct supervisor_orders *o)
         node_history_note_end(n, true);
     for (int i = 0; i < o->n_dropped; i++) {
         node_memory_drop(n->gen.memory, o->dropped[i]);
-        if (n->gen.scale != NULL)
-            scale_drop(n->gen.scale, o->dropped[i]);
+        if (n->gen.checkpoint_request != NULL)
+            checkpoint_request_drop(n->gen.checkpoint_request, o->dropped[i]);
     }
     if (o->mend)
         make_generation(n);

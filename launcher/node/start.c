@@ -1,9 +1,9 @@
 #include "start.h"
 
+#include "launcher/generation/checkpoint_request.h"
 #include "launcher/generation/generation.h"
 #include "launcher/generation/node_memory.h"
 #include "launcher/generation/pmi_host.h"
-#include "launcher/generation/scale.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/job/rank_argv.h"
 #include "launcher/job/worker_env.h"
@@ -29,7 +29,7 @@ struct new_rank {
     char **argv;      /* NULL: the job's words serve it as they are */
     const char *path; /* borrowed of the job */
     struct rank_fds io;
-    int node_fd, scale_fd, pmi_fd; /* -1: none */
+    int node_fd, checkpoint_fd, pmi_fd; /* -1: none */
 };
 
 static void new_rank_fini(struct new_rank *r)
@@ -39,8 +39,8 @@ static void new_rank_fini(struct new_rank *r)
     rank_fds_close(&r->io);
     if (r->node_fd >= 0)
         close(r->node_fd);
-    if (r->scale_fd >= 0)
-        close(r->scale_fd);
+    if (r->checkpoint_fd >= 0)
+        close(r->checkpoint_fd);
     if (r->pmi_fd >= 0)
         close(r->pmi_fd);
 }
@@ -71,15 +71,17 @@ static int make_words(const struct start *s, int local_rank, struct new_rank *r)
 
 static int new_rank_init(const struct start *s, int local_rank, struct new_rank *ret)
 {
-    *ret = (struct new_rank){
-        .io = {.owned = {-1, -1}, .ours = {-1, -1}}, .node_fd = -1, .scale_fd = -1, .pmi_fd = -1};
+    *ret = (struct new_rank){.io = {.owned = {-1, -1}, .ours = {-1, -1}},
+                             .node_fd = -1,
+                             .checkpoint_fd = -1,
+                             .pmi_fd = -1};
     int rc = make_words(s, local_rank, ret);
     if (rc == 0)
         rc = rank_io_make(s->io, local_rank, number(s, local_rank), &ret->io, NULL);
     if (rc == 0)
         rc = node_memory_add(s->gen->memory, local_rank, &ret->node_fd);
-    if (rc == 0 && s->gen->scale != NULL)
-        rc = scale_add(s->gen->scale, local_rank, &ret->scale_fd);
+    if (rc == 0 && s->gen->checkpoint_request != NULL)
+        rc = checkpoint_request_add(s->gen->checkpoint_request, local_rank, &ret->checkpoint_fd);
     if (rc == 0 && s->pmi != NULL)
         rc = pmi_host_add(s->pmi, local_rank, &ret->pmi_fd);
     if (rc < 0)
@@ -108,7 +110,7 @@ static int ask(const struct start *s, int first, const struct new_rank *ranks, i
         for (int j = 0; j < SPAWN_NODE_FD; j++)
             fds[i][j] = r->io.fds[j];
         fds[i][SPAWN_NODE_FD] = r->node_fd;
-        fds[i][SPAWN_SCALE_FD] = r->scale_fd;
+        fds[i][SPAWN_CHECKPOINT_FD] = r->checkpoint_fd;
         fds[i][SPAWN_PMI_FD] = r->pmi_fd;
     }
     int rc = image_make(words, (size_t)n, &image_fd, NULL);
@@ -157,7 +159,7 @@ void standby_ends_close(struct standby_ends *e)
     close_end(&e->out[0]);
     close_end(&e->out[1]);
     close_end(&e->node_fd);
-    close_end(&e->scale_fd);
+    close_end(&e->checkpoint_fd);
 }
 
 /* ours[i]: NULL is fine. theirs: by the number that it has there. returns 0, -errno */
@@ -178,8 +180,8 @@ static int make_pairs(bool scales, struct standby_ends *ours, int theirs[SPAWN_N
         return 0;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         return -errno;
-    ours->scale_fd = pair[0];
-    theirs[SPAWN_SCALE_FD] = pair[1];
+    ours->checkpoint_fd = pair[0];
+    theirs[SPAWN_CHECKPOINT_FD] = pair[1];
     return 0;
 }
 
@@ -198,14 +200,14 @@ int start_standby(struct start *s, int number, uint64_t bytes, struct standby_en
 {
     int theirs[SPAWN_N_FDS] = {s->io->null_fd, -1, -1, -1, -1, -1};
     co_autofree char **env = NULL;
-    *ret = (struct standby_ends){.out = {-1, -1}, .node_fd = -1, .scale_fd = -1};
+    *ret = (struct standby_ends){.out = {-1, -1}, .node_fd = -1, .checkpoint_fd = -1};
     int rc = 0;
     if (s->env == NULL)
         rc = worker_env_create(s->spec, &s->place, environ, &s->env, NULL);
     if (rc == 0)
         rc = worker_env_make_standby(s->env, bytes, &env, NULL);
     if (rc == 0)
-        rc = make_pairs(s->gen->scale != NULL, ret, theirs);
+        rc = make_pairs(s->gen->checkpoint_request != NULL, ret, theirs);
     if (rc == 0)
         rc = ask_standby(s, number, env, theirs);
     for (int i = 1; i < SPAWN_N_FDS; i++)

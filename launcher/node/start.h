@@ -35,10 +35,10 @@ struct start {
  * returns      0; -EPIPE, -EAGAIN: of the nursery; else -errno: of rank first + *ret_n */
 int start_ranks(struct start *s, int first, int n, int *ret_n);
 
-struct standby_ends { /* ours, of what a standby has */
-    int out[2];       /* pipes of its standard output and error */
-    int node_fd;      /* SOCK_SEQPACKET */
-    int scale_fd;     /* stream; -1: ranks have none */
+struct standby_ends {  /* ours, of what a standby has */
+    int out[2];        /* pipes of its standard output and error */
+    int node_fd;       /* SOCK_SEQPACKET */
+    int checkpoint_fd; /* stream; -1: ranks have none */
 };
 
 /* Ask for a process that waits for a rank to take.

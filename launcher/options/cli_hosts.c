@@ -136,7 +136,7 @@ static int set_send(const struct draft *d, struct remote_spec *r, struct co_erro
     static const char *const words[] = {"auto", "never", "always", NULL};
     static const enum remote_send meanings[] = {REMOTE_SEND_AUTO, REMOTE_SEND_NEVER,
                                                 REMOTE_SEND_ALWAYS};
-    const struct given *g = &d->given[OPTION_SEND];
+    const struct given *g = &d->given[OPTION_BCAST];
     int at = 0;
     int rc = cli_choice(g, words, &at, err);
     if (rc == 0 && r->by_srun && meanings[at] == REMOTE_SEND_ALWAYS)
@@ -190,7 +190,7 @@ int cli_set_hosts(const struct draft *d, char *const *argv, struct job_spec *spe
     if (rc == 0)
         rc = set_command(&d->given[OPTION_SSH_COMMAND], r, err);
     if (rc == 0)
-        rc = cli_time(d, OPTION_REACH_TIMEOUT, false, &r->reach_ms, err);
+        rc = cli_time(d, OPTION_CONNECT_TIMEOUT, false, &r->reach_ms, err);
     if (rc == 0)
         rc = set_send(d, r, err);
     if (rc < 0)
@@ -216,8 +216,9 @@ void cli_take_seat(struct draft *d, const struct cli_seat *seat)
     static const enum cli_option settled[] = {OPTION_STANDALONE, OPTION_NODE_RANK,
                                               OPTION_MASTER_ADDR};
     static const enum cli_option done[] = {
-        OPTION_HOSTS,      OPTION_HOSTFILE,      OPTION_WDIR, OPTION_SSH_COMMAND, OPTION_LOCAL_ADDR,
-        OPTION_TOKEN_FILE, OPTION_REACH_TIMEOUT, OPTION_SEND, OPTION_EXPORT};
+        OPTION_HOSTS,           OPTION_HOSTFILE,   OPTION_WDIR,
+        OPTION_SSH_COMMAND,     OPTION_LOCAL_ADDR, OPTION_TOKEN_FILE,
+        OPTION_CONNECT_TIMEOUT, OPTION_BCAST,      OPTION_EXPORT};
     const struct {
         enum cli_option id;
         const char *value;

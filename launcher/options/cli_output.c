@@ -144,7 +144,7 @@ int cli_set_output(const struct draft *d, struct job_spec *spec, struct co_error
     if (rc == 0)
         rc = copy(&d->given[OPTION_REPLAY], &spec->replay, err);
     if (spec->replay != NULL) /* the ranks wait, so that none could save its state */
-        spec->world.scale_at = MESSAGE_SCALE_NOW;
+        spec->world.admit_at = MESSAGE_ADMIT_NOW;
     if (rc == 0)
         rc = copy(&d->given[OPTION_REPORT], &spec->report, err);
     if (rc == 0)

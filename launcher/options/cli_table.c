@@ -101,14 +101,14 @@ const struct co_option cli_table[] = {
     {OPTION_REJOIN_TIMEOUT, 0, "rejoin-timeout", "TIME", .weak = true,
      .help = "How long to wait for others when fewer than MIN nodes are left. Default: that of "
              "--start-timeout."},
-    {OPTION_DAEMON_TIMEOUT, 0, "daemon-timeout", "TIME", .weak = true,
+    {OPTION_FAILOVER_TIMEOUT, 0, "rdzv-failover-timeout", "TIME", .weak = true,
      .help = "How long ranks run on while a lost endpoint is being replaced, where it can be: not "
              "with static and c10d. Default: 60s."},
-    {OPTION_SCALE_AT, 0, "scale-at", "now|checkpoint", .weak = true,
+    {OPTION_ADMIT_AT, 0, "admit-at", "now|checkpoint", .weak = true,
      .help = "When a node that comes later is let in: at once (default), all ranks being started "
              "again, or when the ranks have saved their state."},
-    {OPTION_SCALE_TIMEOUT, 0, "scale-timeout", "TIME", .weak = true,
-     .help = "With --scale-at checkpoint: let it in after TIME, saved or not. Default: never."},
+    {OPTION_ADMIT_TIMEOUT, 0, "admit-timeout", "TIME", .weak = true,
+     .help = "With --admit-at checkpoint: let it in after TIME, saved or not. Default: never."},
     {OPTION_TOKEN_FILE, 0, "token-file", "FILE", .weak = true,
      .help = "The secret by which nodes know each other. Default: DDP_TOKEN, else "
              "~/.config/ddprun/token, which is made where the home directory is shared."},
@@ -134,9 +134,9 @@ const struct co_option cli_table[] = {
     {OPTION_SSH_COMMAND, 0, "ssh-command", "COMMAND", .weak = true,
      .help = "How hosts are reached: words in front of HOST and a command. Default: DDPRUN_SSH, "
              "else ssh, with options that let it ask nothing."},
-    {OPTION_REACH_TIMEOUT, 0, "reach-timeout", "TIME", .weak = true,
+    {OPTION_CONNECT_TIMEOUT, 0, "connect-timeout", "TIME", .weak = true,
      .help = "How long a host may take to answer. Default: 30s."},
-    {OPTION_SEND, 0, "send", "auto|never|always", .weak = true,
+    {OPTION_BCAST, 0, "bcast", "auto|never|always", .weak = true,
      .help = "Send ddprun to hosts reached by ssh: where there is none of this version (auto, the "
              "default), never, or always."},
 
@@ -181,10 +181,10 @@ const struct co_option cli_table[] = {
     {OPTION_TIMEOUT, 0, "timeout", "TIME", .subject = "Ending", .weak = true,
      .help = "Stop the job after TIME and exit with 124."},
     {OPTION_ON_TERM, 0, "on-term", "TIME", .weak = true,
-     .help =
-         "After SIGTERM, and signals of --signals-to-handle: ask the ranks to save their state "
-         "(DDP_SCALE_FD, ddp_scale_pending of libddp), and pass the signal on when all have, or "
-         "after TIME. Default: at once."},
+     .help = "After SIGTERM, and signals of --signals-to-handle: ask the ranks to save their state "
+             "(DDP_CHECKPOINT_FD, ddp_checkpoint_requested of libddp), and pass the signal on when "
+             "all have, or "
+             "after TIME. Default: at once."},
     {OPTION_SHUTDOWN_TIMEOUT, 0, "shutdown-timeout", "TIME", "PET_SHUTDOWN_TIMEOUT",
      "How long ranks that were told to stop may take before they are killed: 90, 1.5s, 250ms, 10m. "
      "Default: TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30s after a signal, 5s after a rank failed."},

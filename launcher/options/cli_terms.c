@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define START_TIMEOUT_MS    600000
-#define DAEMON_TIMEOUT_MS   60000
+#define FAILOVER_TIMEOUT_MS 60000
 #define WINDOW_MS           3000
 #define TORCHRUN_WINDOW_MS  30000
 #define LEASE_IN_HEARTBEATS (LEASE_MS / LEASE_HEARTBEAT_MS)
@@ -44,7 +44,7 @@ static int set_times(const struct draft *d, const struct cli_conf *conf, bool is
     w->window_ms = conf->has_last_call_timeout ? conf->last_call_timeout_ms
                    : spec->as_torchrun         ? TORCHRUN_WINDOW_MS
                                                : WINDOW_MS;
-    w->daemon_timeout_ms = DAEMON_TIMEOUT_MS;
+    w->failover_timeout_ms = FAILOVER_TIMEOUT_MS;
     int rc = cli_time(d, OPTION_START_TIMEOUT, false, &w->start_timeout_ms, err);
     w->rejoin_timeout_ms = w->start_timeout_ms;
     if (rc == 0)
@@ -52,7 +52,7 @@ static int set_times(const struct draft *d, const struct cli_conf *conf, bool is
     if (rc == 0)
         rc = cli_time(d, OPTION_REJOIN_TIMEOUT, true, &w->rejoin_timeout_ms, err);
     if (rc == 0)
-        rc = cli_time(d, OPTION_DAEMON_TIMEOUT, true, &w->daemon_timeout_ms, err);
+        rc = cli_time(d, OPTION_FAILOVER_TIMEOUT, true, &w->failover_timeout_ms, err);
     return rc;
 }
 
@@ -80,20 +80,20 @@ int cli_set_terms(const struct draft *d, bool is_static, struct job_spec *spec,
                   struct co_error *err)
 {
     static const char *const moments[] = {
-        [MESSAGE_SCALE_NOW] = "now", [MESSAGE_SCALE_AT_CHECKPOINT] = "checkpoint", NULL};
+        [MESSAGE_ADMIT_NOW] = "now", [MESSAGE_ADMIT_AT_CHECKPOINT] = "checkpoint", NULL};
     const struct given *g = &d->given[OPTION_RDZV_CONF];
     struct job_world *w = &spec->world;
     struct cli_conf conf = {0};
-    int moment = MESSAGE_SCALE_NOW;
+    int moment = MESSAGE_ADMIT_NOW;
     int rc = g->value != NULL ? cli_conf_parse(g->by, g->value, &conf, err) : 0;
     if (rc == 0 && w->guided && conf.unknown[0] != '\0')
         rc = cli_note(spec, err, "%s: there is no setting '%s': ignored", g->by, conf.unknown);
     if (rc == 0)
         rc = set_times(d, &conf, is_static, spec, err);
     if (rc == 0)
-        rc = cli_choice(&d->given[OPTION_SCALE_AT], moments, &moment, err);
+        rc = cli_choice(&d->given[OPTION_ADMIT_AT], moments, &moment, err);
     if (rc == 0)
-        rc = cli_time(d, OPTION_SCALE_TIMEOUT, false, &w->scale_timeout_ms, err);
+        rc = cli_time(d, OPTION_ADMIT_TIMEOUT, false, &w->admit_timeout_ms, err);
     if (rc == 0)
         rc = set_token(d, w, err);
     if (rc < 0)
@@ -103,7 +103,7 @@ int cli_set_terms(const struct draft *d, bool is_static, struct job_spec *spec,
         if (w->etcd->prefix[0] == '\0')
             snprintf(w->etcd->prefix, sizeof w->etcd->prefix, "/ddprun");
     }
-    w->scale_at = (enum message_scale_at)moment;
+    w->admit_at = (enum message_admit_at)moment;
     set_lease(&conf, w);
     bool is_settled = spec->remote != NULL || d->seat != NULL;
     if (!is_static && !is_settled && conf.is_host != CLI_CONF_HOST_UNSAID)

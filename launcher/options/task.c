@@ -22,7 +22,7 @@ static void fill_place(const struct slurm_task *task, struct generation_place *p
                                        .master_addr = task->master_addr,
                                        .master_port = task->master_port,
                                        .node_fd = -1,
-                                       .scale_fd = -1,
+                                       .checkpoint_fd = -1,
                                        .pmi_fd = -1};
 }
 

@@ -70,7 +70,7 @@ static int check_terms(const struct parcel *p, const char *path, struct co_error
 static int fail_to_open(const char *path, struct co_error *err)
 {
     const char *what_helps = errno == ENOENT ? ": build ddprun with -Dstatic_program=enabled" : "";
-    return co_fail(err, -errno, "cannot read '%s': %s%s, or use --send never", path,
+    return co_fail(err, -errno, "cannot read '%s': %s%s, or use --bcast never", path,
                    strerror(errno), what_helps);
 }
 

@@ -51,7 +51,7 @@ static const char *const staying[] = {
     "DDPRUN_SSH",
     "CUDA_VISIBLE_DEVICES",
     DDP_ENV_NODE_FD,
-    DDP_ENV_SCALE_FD,
+    DDP_ENV_CHECKPOINT_FD,
 };
 
 static bool stays(const char *variable)

@@ -121,7 +121,7 @@ int nursery_start_parent(const struct nursery *n, int image_fd, int notes_fd)
     struct nursery_request what = {.type = NURSERY_PARENT, .n_ranks = 1};
     const int fds[] = {image_fd, notes_fd};
     memset(what.fd_of, NURSERY_NO_FD, sizeof what.fd_of);
-    what.fd_of[0][SPAWN_SCALE_FD] = 1;
+    what.fd_of[0][SPAWN_CHECKPOINT_FD] = 1;
     return request(n, &what, fds, 2);
 }
 

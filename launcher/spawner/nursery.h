@@ -93,7 +93,7 @@ int nursery_spawn(const struct nursery *n, int first_rank, int n_ranks, int imag
  * seeds ready then. SEEDS_READY and PARENT_GONE tell of it.
  *
  * image_fd  of one worker
- * notes_fd  what it has as SPAWN_SCALE_FD
+ * notes_fd  what it has as SPAWN_CHECKPOINT_FD
  * returns   as nursery_spawn() */
 int nursery_start_parent(const struct nursery *n, int image_fd, int notes_fd);
 

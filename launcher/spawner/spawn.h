@@ -16,7 +16,7 @@ struct cpu_set;
 enum spawn_stage { SPAWN_CLONE, SPAWN_SETUP, SPAWN_EXEC, SPAWN_GONE /* nursery_renumber() */ };
 
 /* Behind stdin, stdout and stderr; that is their number in the worker. */
-enum { SPAWN_NODE_FD = 3, SPAWN_SCALE_FD, SPAWN_PMI_FD, SPAWN_N_FDS };
+enum { SPAWN_NODE_FD = 3, SPAWN_CHECKPOINT_FD, SPAWN_PMI_FD, SPAWN_N_FDS };
 
 #define SPAWN_AT_ONCE 8 /* more gain little: each holds the descriptors of all until it executes */
 

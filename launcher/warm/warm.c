@@ -45,8 +45,8 @@ static const char *const hidden[] = {
     DDP_ENV_USE_AGENT_STORE,
     DDP_ENV_GENERATION,
     DDP_ENV_NODE_FD,
-    DDP_ENV_SCALE_FD,
-    DDP_ENV_SCALE_SIGNAL,
+    DDP_ENV_CHECKPOINT_FD,
+    DDP_ENV_CHECKPOINT_SIGNAL,
     DDP_ENV_CUDA_VISIBLE_DEVICES /* the last: only with --virtual-local-rank */
 };
 
@@ -258,7 +258,7 @@ static int make_image(const struct warm *w, int *ret_fd)
     const struct generation_place nowhere = {.local_world_size = w->spec->n_local,
                                              .master_addr = "",
                                              .node_fd = -1,
-                                             .scale_fd = -1,
+                                             .checkpoint_fd = -1,
                                              .pmi_fd = -1};
     const struct rank_place nobody = {.error_file = ""};
     if (role == NULL || words == NULL)

@@ -279,8 +279,8 @@ static void pass_terms(struct pass *p, struct message_terms *t)
     pass_u32(p, "the number of restarts", &t->max_restarts, 0, MESSAGE_MAX_RESTARTS);
     pass_u64(p, "the restart window", &t->restart_window_ms, 0, MESSAGE_MAX_MS);
     pass_bytes(p, t->no_restart_on, sizeof t->no_restart_on);
-    t->scale_at = (enum message_scale_at)pass_choice(p, "scale-at", (int)t->scale_at, 2);
-    pass_u64(p, "the time for a checkpoint", &t->scale_timeout_ms, 0, MESSAGE_MAX_MS);
+    t->admit_at = (enum message_admit_at)pass_choice(p, "admit-at", (int)t->admit_at, 2);
+    pass_u64(p, "the time for a checkpoint", &t->admit_timeout_ms, 0, MESSAGE_MAX_MS);
     pass_u32(p, "the number of failures of a node", &t->exclude_after, 0, MESSAGE_MAX_STRIKES);
     pass_u64(p, "the window of these failures", &t->exclude_window_ms, 0, MESSAGE_MAX_MS);
 }

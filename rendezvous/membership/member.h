@@ -90,8 +90,8 @@ enum member_input_type {
                           --timeout. As LEAVE */
     MEMBER_DAEMON_LOST, /* a back end that replaces its daemon was asked at asked_ms, and says that
                            nobody has the roster: the lease runs on, as if that had been the answer
-                           to a heartbeat, for daemon_timeout_ms behind the first of these at most.
-                           Feed it again and again */
+                           to a heartbeat, for failover_timeout_ms after the first of these at
+                           most. Feed it again and again */
     MEMBER_TIME         /* member_deadline_ms() has come. Feed all that was received before */
 };
 
@@ -134,8 +134,8 @@ struct member_orders {
 };
 
 struct member_limits {
-    uint64_t start_timeout_ms;  /* to find the roster */
-    uint64_t daemon_timeout_ms; /* see MEMBER_DAEMON_LOST */
+    uint64_t start_timeout_ms;    /* to find the roster */
+    uint64_t failover_timeout_ms; /* see MEMBER_DAEMON_LOST */
 };
 
 /* How it ended for this node. */
@@ -191,7 +191,7 @@ const struct message_address *member_get_addresses(const struct member *m, uint3
 /* What the roster waits for, as it said last; names are the member's. NULL: nothing known. */
 const struct message_progress *member_get_progress(const struct member *m);
 
-/* Which of our terms are not the job's, or "": "--max-restarts, --scale-at". */
+/* Which of our terms are not the job's, or "": "--max-restarts, --admit-at". */
 const char *member_get_note(const struct member *m);
 
 /* Why the last STOP came, or "". */

@@ -418,7 +418,7 @@ static void take_vacancy(struct member *m, const struct member_input *in)
     if (m->vacant_ms == CO_NEVER_MS)
         m->vacant_ms = in->now_ms;
     lease_extend(&m->lease, sooner(in->asked_ms + m->lease.lease_ms,
-                                   m->vacant_ms + m->limits.daemon_timeout_ms));
+                                   m->vacant_ms + m->limits.failover_timeout_ms));
 }
 
 static void take_link_up(struct member *m, const struct member_input *in)

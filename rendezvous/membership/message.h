@@ -66,7 +66,7 @@ enum {
 #define MESSAGE_NO_GENERATION UINT32_MAX
 #define MESSAGE_NO_RANK       (-1)
 
-enum message_scale_at { MESSAGE_SCALE_NOW, MESSAGE_SCALE_AT_CHECKPOINT };
+enum message_admit_at { MESSAGE_ADMIT_NOW, MESSAGE_ADMIT_AT_CHECKPOINT };
 
 /* What the whole job agreed to on its command line. Those of the first node that comes hold. */
 struct message_terms {
@@ -77,8 +77,8 @@ struct message_terms {
     uint32_t max_restarts;      /* failures of ranks, of the whole job; <= MESSAGE_MAX_RESTARTS */
     uint64_t restart_window_ms; /* of so many last ms; 0: ever */
     uint8_t no_restart_on[32];  /* bit N of them: exit code N ends the job */
-    enum message_scale_at scale_at;
-    uint64_t scale_timeout_ms;  /* AT_CHECKPOINT: wait so long for it; 0: as long as it takes */
+    enum message_admit_at admit_at;
+    uint64_t admit_timeout_ms;  /* AT_CHECKPOINT: wait so long for it; 0: as long as it takes */
     uint32_t exclude_after;     /* a node of which so many ranks have failed; 0: none, at most
                                    MESSAGE_MAX_STRIKES */
     uint64_t exclude_window_ms; /* in so many last ms; 0: ever */

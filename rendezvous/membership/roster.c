@@ -72,7 +72,7 @@ static bool is_unconfirmed(const struct roster *r, const struct roster_event *e)
 static bool at_checkpoint(const struct roster *r, const struct roster_event *e)
 {
     (void)e;
-    return r->terms.scale_at == MESSAGE_SCALE_AT_CHECKPOINT;
+    return r->terms.admit_at == MESSAGE_ADMIT_AT_CHECKPOINT;
 }
 
 static bool takes_the_roster_along(const struct roster *r, const struct roster_event *e)
@@ -315,7 +315,7 @@ static void note_no_checkpoint(struct roster *r, const struct roster_event *e)
 {
     (void)e;
     explain(r, "not all ranks have saved their state in %" PRIu64 " ms, others join",
-            r->terms.scale_timeout_ms);
+            r->terms.admit_timeout_ms);
     set_cause(r, MESSAGE_WHY_JOIN);
 }
 
@@ -419,10 +419,10 @@ static void correct_failure(struct roster *r, const struct roster_event *e)
 }
 
 /* Of a generation whose store is open. */
-static void set_scale_deadline(struct roster *r)
+static void set_admit_deadline(struct roster *r)
 {
-    bool ends = r->pending && r->terms.scale_timeout_ms > 0;
-    r->deadline_ms = ends ? r->pending_since_ms + r->terms.scale_timeout_ms : CO_NEVER_MS;
+    bool ends = r->pending && r->terms.admit_timeout_ms > 0;
+    r->deadline_ms = ends ? r->pending_since_ms + r->terms.admit_timeout_ms : CO_NEVER_MS;
 }
 
 static void ask_to_save(struct roster *r, const struct roster_event *e)
@@ -432,7 +432,7 @@ static void ask_to_save(struct roster *r, const struct roster_event *e)
     r->pending = true;
     r->pending_since_ms = e->now_ms;
     if (r->ready)
-        set_scale_deadline(r);
+        set_admit_deadline(r);
     for (uint32_t i = 0; i < r->n_slots; i++)
         if (r->nodes[i].part == PART_TOLD)
             roster_tell_pending(r, i);
@@ -441,7 +441,7 @@ static void ask_to_save(struct roster *r, const struct roster_event *e)
 static void tell_others(struct roster *r, const struct roster_event *e)
 {
     (void)e;
-    set_scale_deadline(r);
+    set_admit_deadline(r);
     for (uint32_t i = 0; i < r->n_slots; i++) {
         if (r->nodes[i].part != PART_UNTOLD)
             continue;
@@ -636,7 +636,8 @@ static const struct row rows[] = {
     ROW(STOPPING,  STOPPED,  always,                note_late_stop,  STOPPING),
     ROW(STOPPING,  FOUND,    is_for_its_node,       count_for_its_node, STOPPING),
     ROW(STOPPING,  FOUND,    always,                nothing,         STOPPING),
-    ROW(STOPPING,  CLEAR,    believed_for_good,     blame_rank,      CLOSED), /* all failed at once */
+    /* all failed at once */
+    ROW(STOPPING,  CLEAR,    believed_for_good,     blame_rank,      CLOSED),
     ROW(STOPPING,  CLEAR,    must_pause,            pause_first,     STOPPING),
     ROW(STOPPING,  CLEAR,    makes_min,             charge,          RUNNING),
     ROW(STOPPING,  CLEAR,    may_wait,              wait_for_others, GATHERING),

@@ -264,8 +264,8 @@ void roster_note_terms(struct roster *r, const struct message_terms *terms)
          "--max-restarts"},
         {memcmp(terms->no_restart_on, hold->no_restart_on, sizeof hold->no_restart_on) != 0,
          "--no-restart-on"},
-        {terms->scale_at != hold->scale_at, "--scale-at"},
-        {terms->scale_timeout_ms != hold->scale_timeout_ms, "--scale-timeout"},
+        {terms->admit_at != hold->admit_at, "--admit-at"},
+        {terms->admit_timeout_ms != hold->admit_timeout_ms, "--admit-timeout"},
         {terms->exclude_after != hold->exclude_after ||
              terms->exclude_window_ms != hold->exclude_window_ms,
          "--exclude-node-after"},

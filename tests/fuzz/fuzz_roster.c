@@ -257,8 +257,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                      .rejoin_timeout_ms = draw(&w, 0) * 100u,
                                      .max_restarts = draw(&w, 4),
                                      .no_restart_on = {1u << 3},
-                                     .scale_at = (enum message_scale_at)draw(&w, 2),
-                                     .scale_timeout_ms = draw(&w, 0) * 10u};
+                                     .admit_at = (enum message_admit_at)draw(&w, 2),
+                                     .admit_timeout_ms = draw(&w, 0) * 10u};
     struct roster_limits limits = {.max_nodes = 1u + draw(&w, 8)};
     if (roster_create(&limits, &w.terms, NULL, 0, w.now_ms, &w.roster, NULL) < 0)
         return 0;

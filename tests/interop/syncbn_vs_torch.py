@@ -25,7 +25,7 @@ BOUNDS = {"float64": 1e-12, "float32": 1e-5}
 
 
 def start(program, folder, dtype, rank, world_size):
-    env = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(world_size), DDP_JOB=folder)
+    env = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(world_size), DDP_JOB_ID=folder)
     return subprocess.Popen([program, f"{folder}/in", f"{folder}/out", dtype], env=env)
 
 

@@ -191,7 +191,7 @@ void node_make_hello(struct world *w, struct node *n, int i)
 static void start_node(struct world *w, struct node *n)
 {
     struct member_limits limits = {.start_timeout_ms = w->terms.start_timeout_ms,
-                                   .daemon_timeout_ms = 60000};
+                                   .failover_timeout_ms = 60000};
     struct member_orders orders;
     struct co_error err;
     n->starts_at_ms = CO_NEVER_MS;

@@ -226,8 +226,8 @@ static void run(uint64_t of_seed)
                                   .start_timeout_ms = 20000,
                                   .rejoin_timeout_ms = 20000,
                                   .max_restarts = (uint32_t)draw(4),
-                                  .scale_at = draw(3) == 0 ? MESSAGE_SCALE_AT_CHECKPOINT
-                                                           : MESSAGE_SCALE_NOW};
+                                  .admit_at = draw(3) == 0 ? MESSAGE_ADMIT_AT_CHECKPOINT
+                                                           : MESSAGE_ADMIT_NOW};
     w = nodes_create(&terms);
     mends = draw(2) == 0;
     if (mends && draw(2) == 0)

@@ -333,8 +333,8 @@ static void world_init(struct world *w, uint64_t seed)
     w->terms.start_timeout_ms = 1000 + draw(w, 20000);
     w->terms.rejoin_timeout_ms = 1000 + draw(w, 10000);
     w->terms.max_restarts = (uint32_t)draw(w, 4);
-    w->terms.scale_at = chance(w, 4) ? MESSAGE_SCALE_AT_CHECKPOINT : MESSAGE_SCALE_NOW;
-    w->terms.scale_timeout_ms = chance(w, 2) ? draw(w, 20000) : 0;
+    w->terms.admit_at = chance(w, 4) ? MESSAGE_ADMIT_AT_CHECKPOINT : MESSAGE_ADMIT_NOW;
+    w->terms.admit_timeout_ms = chance(w, 2) ? draw(w, 20000) : 0;
     w->terms.exclude_after = chance(w, 2) ? 1 + (uint32_t)draw(w, 2) : 0;
     w->terms.exclude_window_ms = chance(w, 4) ? 1 + draw(w, 20000) : 0;
     w->loses_nodes = !chance(w, 4);

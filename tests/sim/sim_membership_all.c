@@ -235,8 +235,8 @@ static bool explore(const struct config *config, size_t max_states)
 }
 
 /* A few are for every day; all of them take ten minutes and two gigabytes. */
-#define NOW        MESSAGE_SCALE_NOW
-#define SAVE_FIRST MESSAGE_SCALE_AT_CHECKPOINT
+#define NOW        MESSAGE_ADMIT_NOW
+#define SAVE_FIRST MESSAGE_ADMIT_AT_CHECKPOINT
 /* clang-format off */
 static const struct config configs[] = {
     /* name                              daily  min max restarts     leases faults */

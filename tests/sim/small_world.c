@@ -29,7 +29,7 @@ void world_init(struct world *w, const struct config *c)
                                   .start_timeout_ms = 20000,
                                   .rejoin_timeout_ms = 10000,
                                   .max_restarts = c->max_restarts,
-                                  .scale_at = c->scale_at};
+                                  .admit_at = c->admit_at};
     struct roster_limits limits = {.heartbeat_ms = 1000,
                                    .lease_ms = 2000,
                                    .margin_ms = 500,

@@ -47,7 +47,7 @@ struct config {
     const char *name;
     bool is_quick;
     uint32_t min_nodes, max_nodes, max_restarts;
-    enum message_scale_at scale_at;
+    enum message_admit_at admit_at;
     bool leases;
     int budget[N_FAULTS];
     bool tells; /* ranks that fail of another one's end say so, as libddp's do */

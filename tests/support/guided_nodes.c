@@ -473,7 +473,7 @@ static void start(struct nodes *w, int node, bool ends_job, bool is_cut)
                                   .n_local = NODES_LOCAL,
                                   .stop_ms = 60000,
                                   .terms = w->terms};
-    struct member_limits times = {.start_timeout_ms = 10000, .daemon_timeout_ms = 60000};
+    struct member_limits times = {.start_timeout_ms = 10000, .failover_timeout_ms = 60000};
     struct supervisor_orders so;
     struct member_orders mo;
     n->supervisor = supervisor_create(&limits);

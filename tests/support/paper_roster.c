@@ -130,7 +130,7 @@ static void start_node(struct paper *p, const char *name)
                                   .n_local = 2,
                                   .stop_ms = 1000,
                                   .terms = p->terms};
-    struct member_limits limits = {.start_timeout_ms = 60000, .daemon_timeout_ms = 60000};
+    struct member_limits limits = {.start_timeout_ms = 60000, .failover_timeout_ms = 60000};
     struct member_orders o;
     snprintf(n->name, sizeof n->name, "%s", name);
     int rc = member_create(&limits, &hello, "paper", &n->member, NULL);

@@ -59,7 +59,7 @@ struct ddp_group {
     struct recovery *recovery; /* of the world, borrowed; NULL: it does not outlive a peer */
     struct trace *trace;       /* of the world: one of its children; NULL: there is none */
     bool knows_pending;        /* of the world: the last step's exchange has said whether ... */
-    bool pending;              /* ... a node waits to join; see scale.h */
+    bool pending;              /* ... a node waits to join; see checkpoint_request.h */
     uint64_t n_exchanges;      /* at ends of steps: the same on all ranks */
     struct group_child *children;
 };

@@ -144,11 +144,11 @@ static int meet(struct ddp_group *g, struct env_who *who, uint64_t deadline_ms,
 /* One that is alone meets nobody, unless others may come later while it lives on. */
 static bool has_to_meet(const struct ddp_group *g, const struct env_who *who)
 {
-    const char *scale_fd = getenv(DDP_ENV_SCALE_FD);
+    const char *checkpoint_fd = getenv(DDP_ENV_CHECKPOINT_FD);
     if (who->world_size > 1)
         return true;
     return g->recovery != NULL && who->node_fd >= 0 &&
-           (g->recovery->is_inside || (scale_fd != NULL && scale_fd[0] != '\0'));
+           (g->recovery->is_inside || (checkpoint_fd != NULL && checkpoint_fd[0] != '\0'));
 }
 
 static uint64_t start_deadline_ms(const struct ddp_init_opts *opts)

@@ -77,7 +77,7 @@ static int join_node(struct opening *o, struct co_error *err)
     const char *hint = "";
     if (named.job[0] == '\0') {
         name_after_starter(&named);
-        hint = "ranks that different shells start find each other by the same " DDP_ENV_JOB;
+        hint = "ranks that different shells start find each other by the same " DDP_ENV_JOB_ID;
     }
     struct node_join_opts join = {.local_rank = (unsigned)named.local_rank,
                                   .n_local = (unsigned)named.local_world_size,

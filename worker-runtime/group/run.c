@@ -1,8 +1,8 @@
 /* run.c - the life of a worker in one call: one generation after the other, as long as ranks that
  * die are replaced. docs/recovery.md has the whole. */
+#include "checkpoint_request.h"
 #include "common/error.h"
 #include "recovery.h"
-#include "scale.h"
 #include "worker-runtime/core/group.h"
 #include "worker-runtime/core/process.h"
 #include "worker-runtime/device/device.h"
@@ -19,7 +19,7 @@ static int enter_one(struct recovery *r, struct ddp_group **ret_world, struct co
     static const struct ddp_init_opts defaults;
     struct ddp_group *world;
     if (r->is_inside)
-        scale_forget(); /* whoever waited has its place now, or asks again */
+        checkpoint_request_forget(); /* whoever waited has its place now, or asks again */
     int code = group_enter(&defaults, r, &world, err);
     if (code != 0)
         return code;

@@ -66,9 +66,9 @@ static void set_number(const char *name, int number)
 /* A job of its own, whatever the environment says of the parent's. */
 static void set_environment(const struct spawn *s, int rank)
 {
-    static const char *const of_the_parent[] = {DDP_ENV_NODE_FD,      DDP_ENV_SCALE_FD,
-                                                DDP_ENV_SCALE_SIGNAL, DDP_ENV_NODE_RANK,
-                                                DDP_ENV_MASTER_ADDR,  DDP_ENV_MASTER_PORT};
+    static const char *const of_the_parent[] = {DDP_ENV_NODE_FD,           DDP_ENV_CHECKPOINT_FD,
+                                                DDP_ENV_CHECKPOINT_SIGNAL, DDP_ENV_NODE_RANK,
+                                                DDP_ENV_MASTER_ADDR,       DDP_ENV_MASTER_PORT};
     for (size_t i = 0; i < sizeof of_the_parent / sizeof *of_the_parent; i++)
         unsetenv(of_the_parent[i]);
     set_number(DDP_ENV_RANK, rank);
@@ -77,7 +77,7 @@ static void set_environment(const struct spawn *s, int rank)
     set_number(DDP_ENV_LOCAL_WORLD_SIZE, s->n);
     set_number(DDP_ENV_GROUP_RANK, 0);
     set_number(DDP_ENV_GROUP_WORLD_SIZE, 1);
-    setenv(DDP_ENV_JOB, s->job, 1);
+    setenv(DDP_ENV_JOB_ID, s->job, 1);
 }
 
 static int run_rank(const struct spawn *s, int rank)

@@ -261,7 +261,7 @@ static const char *or_empty(const char *text)
 static int name_job(const struct source *s, const struct names *n, struct env_who *who,
                     struct co_error *err)
 {
-    const char *job = get(s, DDP_ENV_JOB);
+    const char *job = get(s, DDP_ENV_JOB_ID);
     const char *port = get(s, DDP_ENV_MASTER_PORT), *run_id = get(s, DDP_ENV_RUN_ID);
     const char *pmix = get(s, "PMIX_NAMESPACE"), *slurm = get(s, "SLURM_JOB_ID");
     int length = 0;
@@ -286,7 +286,7 @@ static int name_job(const struct source *s, const struct names *n, struct env_wh
 /* Who starts ddprun or torchrun gets a store for it; other starters serve none. */
 static void name_in_store(const struct source *s, const struct names *n, struct env_who *who)
 {
-    if (get(s, DDP_ENV_JOB) != NULL || n == &by_open_mpi || n == &by_srun)
+    if (get(s, DDP_ENV_JOB_ID) != NULL || n == &by_open_mpi || n == &by_srun)
         memcpy(who->store_job, who->job, sizeof who->store_job);
 }
 

@@ -10,8 +10,8 @@
 #include "model_agree.h"
 #include "worker-runtime/arithmetic/convert.h"
 #include "worker-runtime/device/device.h"
+#include "worker-runtime/group/checkpoint_request.h"
 #include "worker-runtime/group/recovery.h"
-#include "worker-runtime/group/scale.h"
 #include "worker-runtime/group/trace.h"
 #include <ddp/collective.h>
 #include <math.h>
@@ -223,7 +223,7 @@ int ddp_model_create(struct ddp_group *g, struct ddp_tensor *tensors, size_t n_t
     m->n_tensors = n_tensors;
     m->opts = with_defaults(opts);
     m->weight = 1;
-    m->scale_fd = scale_find(g);
+    m->checkpoint_fd = checkpoint_request_find(g);
     int rc = model_create(m);
     if (rc != 0) {
         ddp_model_destroy(m);

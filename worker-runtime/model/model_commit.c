@@ -8,7 +8,7 @@
 
 #include "commit.h"
 #include "worker-runtime/core/backend.h"
-#include "worker-runtime/group/scale.h"
+#include "worker-runtime/group/checkpoint_request.h"
 #include <ddp/collective.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,7 +40,7 @@ static struct says say(const struct ddp_model *m)
         .active = m->is_joined ? 0 : (uint32_t)(g->world_size - g->rank),
         .bad = m->bad != MODEL_NONE ? at_most(m->bad + 1) : 0,
         .own_bad = m->own_bad != MODEL_NONE ? rank : 0,
-        .pending = m->scale_fd >= 0 && scale_is_asked(m->scale_fd),
+        .pending = m->checkpoint_fd >= 0 && checkpoint_request_is_asked(m->checkpoint_fd),
         .signature = signature,
         .complement = ~signature,
     };
@@ -58,7 +58,7 @@ static void hear(struct ddp_model *m, const struct says *says)
     struct ddp_group *g = m->g;
     if (says->active != 0)
         m->last_active_rank = g->world_size - (int)says->active;
-    if (m->scale_fd >= 0) {
+    if (m->checkpoint_fd >= 0) {
         g->knows_pending = true;
         g->pending = says->pending != 0;
     }

@@ -129,7 +129,7 @@ struct ddp_model {
     double weight;
     uint8_t *used;          /* owned; per gradient, in the last step; NULL: all are */
     uint8_t *used_in_graph; /* owned; likewise, of this rank in the step that was captured last */
-    int scale_fd;           /* by which ddprun asks for a checkpoint; -1: it does not */
+    int checkpoint_fd;      /* by which ddprun asks for a checkpoint; -1: it does not */
     uint64_t n_steps;       /* that ended, well or not: part of what ranks agree on */
     int last_active_rank;   /* the lowest one that was not joined in the last step that had one */
     struct ddp_model_stats stats;

@@ -30,7 +30,7 @@ static void join_world(struct job_spec *spec, const char *nodes)
                                      .window_ms = number("NODE_WINDOW_MS", 0),
                                      .start_timeout_ms = number("NODE_TIMEOUT_MS", 60000),
                                      .rejoin_timeout_ms = number("NODE_TIMEOUT_MS", 60000),
-                                     .daemon_timeout_ms = 60000,
+                                     .failover_timeout_ms = 60000,
                                      .node_rank = MESSAGE_NO_RANK,
                                      .node_name = strdup("own"),
                                      .endpoint_host = strdup("paper"),

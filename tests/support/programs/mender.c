@@ -102,8 +102,8 @@ static void step(struct job *job)
 static int answer(struct ddp_group *g)
 {
     int pending;
-    int rc = ddp_scale_pending(g, &pending);
-    return rc == 0 && pending ? ddp_scale_ready(g) : rc;
+    int rc = ddp_checkpoint_requested(g, &pending);
+    return rc == 0 && pending ? ddp_checkpoint_done(g) : rc;
 }
 
 /* Not before the epoch is over which a generation has left to the next one. A rank that is new has

@@ -16,7 +16,7 @@
  *     child          a child in the same process group; tells "child PID"; waits
  *     daemon         a grandchild with a session of its own, as daemons fork; tells
  *                    "daemon PID"; waits
- *     asked          until DDP_SCALE_FD says that a node waits; tell "asked"
+ *     asked          until DDP_CHECKPOINT_FD says that a node waits; tell "asked"
  *     saved          say there that the state is saved
  *     stdin          read stdin to its end, tell "stdin BYTES"
  *     error TEXT     write TEXT to the file TORCHELASTIC_ERROR_FILE names
@@ -139,15 +139,15 @@ static void feed(int mib)
     waitpid(pid, NULL, 0);
 }
 
-static int scale_fd(void)
+static int checkpoint_fd(void)
 {
-    const char *text = getenv("DDP_SCALE_FD");
+    const char *text = getenv("DDP_CHECKPOINT_FD");
     return text != NULL ? atoi(text) : -1;
 }
 
 static void await_question(void)
 {
-    struct pollfd p = {.fd = scale_fd(), .events = POLLIN};
+    struct pollfd p = {.fd = checkpoint_fd(), .events = POLLIN};
     while (poll(&p, 1, -1) < 0) { /* a handler has run */
     }
     tell("asked", 0);
@@ -155,7 +155,7 @@ static void await_question(void)
 
 static void say_saved(void)
 {
-    if (write(scale_fd(), "\n", 1) != 1)
+    if (write(checkpoint_fd(), "\n", 1) != 1)
         _exit(94);
 }
 

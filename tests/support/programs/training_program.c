@@ -20,7 +20,8 @@ static int train(struct ddp_group *g, void *arg)
     while (ddp_sampler_next_epoch(s, EPOCHS)) {
         for (size_t n; (n = ddp_sampler_next(s, BATCH, &index)) > 0;) {
             forward(net, index, n);
-            backward(net, m);                        /* calls ddp_model_ready(m, i) as gradient i is final */
+            /* calls ddp_model_ready(m, i) as gradient i is final */
+            backward(net, m);
             if ((rc = ddp_model_sync(m)) != 0)       /* DDP_RETRY: members changed; ddp_run calls train again on every rank */
                 return rc;
             sgd_step(net);

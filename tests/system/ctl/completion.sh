@@ -27,7 +27,7 @@ expect() {
 }
 
 expect '--standalone --standby --start-method --start-timeout --stdin --store --store-allow' ddprun --st
-expect 'checkpoint now' ddprun --scale-at ''
+expect 'checkpoint now' ddprun --admit-at ''
 expect '--tee' ddprun -n 4 --standalone --tee
 expect 'agent auto worker' ddprun --store ''
 expect 'agent auto' ddprun --store a

@@ -27,7 +27,7 @@ work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT
 trap 'exit 99' INT TERM
 # The tests say how many ranks there are, and nobody else.
-unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE DDP_NODE_FD DDP_JOB MASTER_ADDR MASTER_PORT
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE DDP_NODE_FD DDP_JOB_ID MASTER_ADDR MASTER_PORT
 
 # start N PROGRAM ARG...: run the program on N ranks; the status is 0 if all of theirs were.
 start() {
@@ -46,7 +46,7 @@ start_by_hand() {
     n=$1 pids= bad=0
     shift
     for rank in $(seq 0 $((n - 1))); do
-        RANK=$rank WORLD_SIZE=$n LOCAL_RANK=$rank LOCAL_WORLD_SIZE=$n DDP_JOB=$work \
+        RANK=$rank WORLD_SIZE=$n LOCAL_RANK=$rank LOCAL_WORLD_SIZE=$n DDP_JOB_ID=$work \
             OMP_NUM_THREADS=1 "$@" &
         pids="$pids $!"
     done

@@ -24,7 +24,7 @@ FREEZES = CHAOS_S >= 60  # each takes 3 s
 DEADLY = [signal.SIGKILL] * 3 + [signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM]
 TAIL_BYTES = 4000
 
-Shape = collections.namedtuple("Shape", "least most n_local scale_at n_disturbances")
+Shape = collections.namedtuple("Shape", "least most n_local admit_at n_disturbances")
 
 
 def draw_shape(draw):
@@ -42,7 +42,7 @@ class Chaos(Nodes):
         self.draw, self.shape = draw, shape
         self.is_fixed = shape.least == shape.most
         nodes = str(shape.most) if self.is_fixed and shape.most > 1 else f"{shape.least}:{shape.most}"
-        super().__init__(daemon, nodes, shape.n_local, "--join-window", "0", "--scale-at", shape.scale_at,
+        super().__init__(daemon, nodes, shape.n_local, "--join-window", "0", "--admit-at", shape.admit_at,
                          "--shutdown-timeout", "200ms", *more, samples=0 if self.is_fixed else N_SAMPLES)
         self.condemned = {}  # node -> why
         self.done = []  # for who reads a failure

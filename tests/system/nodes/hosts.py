@@ -128,7 +128,7 @@ class Hosts(unittest.TestCase):
 
 class Unreachable(unittest.TestCase):
     def test_each_host_that_cannot_be_reached_is_named_before_anything_runs(self):
-        with Remote("-H", "n1,nowhere,no-such-name", "--reach-timeout", "60", RANK, *UP) as job:
+        with Remote("-H", "n1,nowhere,no-such-name", "--connect-timeout", "60", RANK, *UP) as job:
             code, out, err = job.finish()
             self.assertEqual((code, out), (69, ""))
             self.assertEqual(sorted(line.split(":")[1].strip() for line in err.splitlines()),
@@ -141,7 +141,7 @@ class Unreachable(unittest.TestCase):
                                     "no answer within 2.00 s; it said last: srun: job 7 queued")):
             with self.subTest(before), tempfile.TemporaryDirectory() as folder:
                 ssh = stand_in(folder, f"{before}exec sleep 1000\n")
-                code, out, err = finish("--ssh-command", ssh, "--reach-timeout", time, "-H", "n1", RANK, *UP)
+                code, out, err = finish("--ssh-command", ssh, "--connect-timeout", time, "-H", "n1", RANK, *UP)
                 self.assertEqual((code, out), (69, ""))
                 self.assertEqual(err, f"ddprun: n1: {said}\nddprun: 1 node is needed, and 1 of 1 hosts cannot be one\n")
 

@@ -13,7 +13,7 @@ from ports import free_port
 
 ADDER = os.environ["ADDER_PROGRAM"]
 CTL = os.environ["DDPCTL"]
-SCALER = os.environ["SCALER_PROGRAM"]
+SCALER = os.environ["CHECKPOINTER_PROGRAM"]
 TOKEN = "0123456789abcdef0123456789abcdef"
 SHOW = ("sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE "
         "$MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_RUN_ID $TORCHELASTIC_RESTART_COUNT > $TEST_FIFO")
@@ -195,13 +195,13 @@ def exe_of(pid):
 
 
 class Scaling(unittest.TestCase):
-    """A node joins a job that runs, with --scale-at checkpoint."""
+    """A node joins a job that runs, with --admit-at checkpoint."""
     SAVES = (*UP[:2], "note", str(int(signal.SIGURG)), "asked", "await", str(int(signal.SIGUSR1)), "tell", "saved", "saved",
              "wait")  # told first: who has saved may be stopped
     SAVES_IN_PYTHON = python_of("launcher.md") + """
 fifo = open(os.environ["TEST_FIFO"], "w", buffering=1)
 print(os.environ["RANK"], "up", file=fifo)
-select.select([SCALE_FD], [], [])
+select.select([CHECKPOINT_FD], [], [])
 say_saved()
 print(os.environ["RANK"], "saved", node_waits(), file=fifo)
 select.select([], [], [])
@@ -209,7 +209,7 @@ select.select([], [], [])
 
     @staticmethod
     def job(port, *more, nodes="2:3"):
-        return c10d(port, "--scale-at", "checkpoint", "--join-window", "0", *more, nodes=nodes)
+        return c10d(port, "--admit-at", "checkpoint", "--join-window", "0", *more, nodes=nodes)
 
     def end(self, *nodes):
         """The last one has the roster."""
@@ -268,9 +268,9 @@ select.select([], [], [])
 
     def test_without_a_checkpoint_a_node_is_let_in_when_its_time_is_over(self):
         port = free_port()
-        with Node(*self.job(port, "--scale-timeout", "300ms", nodes="1:2"), RANK, *UP) as a:
+        with Node(*self.job(port, "--admit-timeout", "300ms", nodes="1:2"), RANK, *UP) as a:
             self.assertEqual(a.hear(1), ["0 up"])
-            with Node(*self.job(port, "--scale-timeout", "300ms", nodes="1:2"), RANK, *UP) as b:
+            with Node(*self.job(port, "--admit-timeout", "300ms", nodes="1:2"), RANK, *UP) as b:
                 self.assertEqual(a.hear(1) + b.hear(1), ["0 up", "1 up"])
                 a.read_until("not all ranks have saved their state in 300 ms, others join; generation 1: 2 nodes, 2 ranks\n")
                 self.end(b, a)

@@ -231,7 +231,7 @@ class Lives(Checked):
                 self.check_left(nodes)
 
     def test_a_node_that_joins_ends_no_process(self):
-        for more in (), ("--scale-at", "checkpoint"):
+        for more in (), ("--admit-at", "checkpoint"):
             for n_local in 1, 2:
                 with self.subTest(more=more, n_local=n_local), \
                         Nodes(self.daemon, "1:3", n_local, "--join-window", "0", *more, samples=N_SAMPLES) as nodes:

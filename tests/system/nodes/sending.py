@@ -210,22 +210,22 @@ class Sent(unittest.TestCase):
                          rf"executed from: {self.caches[3]}/ddprun .* {self.dir}/3/tmp/ddprun-{os.getuid()}\n")
 
     def test_it_is_sent_to_nobody_if_so_asked(self):
-        code, out, err = self.finish("--send", "never", "-H", "n1,n2", RANK, "tell", "up", "wait")
+        code, out, err = self.finish("--bcast", "never", "-H", "n1,n2", RANK, "tell", "up", "wait")
         self.assertEqual((code, out), (69, ""))
         self.assertRegex(err, rf"^ddprun: n2: .*{PROGRAM}: Permission denied\n")
         self.assertEqual(found(self.caches[1]), [])
 
     def test_it_is_sent_to_all_if_so_asked(self):
-        self.assertEqual(self.expect_two_ranks("--send", "always", "-H", "n1,n2"), (["0/2 n1", "1/2 n2"], 2))
+        self.assertEqual(self.expect_two_ranks("--bcast", "always", "-H", "n1,n2"), (["0/2 n1", "1/2 n2"], 2))
         self.assertEqual([digest(path) for path in found(self.caches[0])], [digest(STATIC)])
 
     def test_where_there_is_none_to_send_nothing_changes_unless_it_was_asked_for(self):
         nowhere = {"DDP_PLUGIN_DIR": self.dir}
         code, _, err = self.finish("-H", "n1", "true", env=nowhere)
         self.assertEqual((code, err), (0, ""))
-        code, _, err = self.finish("--send", "always", "-H", "n1", "true", env=nowhere)
+        code, _, err = self.finish("--bcast", "always", "-H", "n1", "true", env=nowhere)
         self.assertEqual((code, err), (70, f"ddprun: cannot read '{self.dir}/ddprun-static': No such file or directory: build ddprun "
-                                       "with -Dstatic_program=enabled, or use --send never\n"))
+                                       "with -Dstatic_program=enabled, or use --bcast never\n"))
 
 
     def test_one_that_is_no_use_is_told_of_and_what_is_installed_does(self):
@@ -237,7 +237,7 @@ class Sent(unittest.TestCase):
             ours = f.read()
         version = re.search(rb"ddprun-leash-terms ([^\0]+)\0", ours).group(1).decode()
         older = "0" * version.index("/") + version[version.index("/"):]
-        useless = ((lambda: os.symlink(path, path), f"cannot read '{path}': Too many levels of symbolic links, or use --send never"),
+        useless = ((lambda: os.symlink(path, path), f"cannot read '{path}': Too many levels of symbolic links, or use --bcast never"),
                    (lambda: write(path, b"#!/bin/sh\n"), f"'{path}' is no ddprun"),
                    (lambda: write(path, b""), f"'{path}' is no program of 1 to {64 << 20} bytes"),
                    (lambda: write(path, ours.replace(version.encode(), older.encode())),
@@ -251,8 +251,8 @@ class Sent(unittest.TestCase):
                 self.assertEqual(code, 69)
                 self.assertIn(note, err)
                 self.assertRegex(err, rf"(?m)^ddprun: n2: .*{PROGRAM}: Permission denied$")
-                self.assertEqual(self.finish("--send", "always", "-H", "n1,n2", "true", env=env), (70, "", f"ddprun: {why}\n"))
-                self.assertEqual(self.finish("--send", "never", "-H", "n1", "true", env=env), (0, "", ""))
+                self.assertEqual(self.finish("--bcast", "always", "-H", "n1,n2", "true", env=env), (70, "", f"ddprun: {why}\n"))
+                self.assertEqual(self.finish("--bcast", "never", "-H", "n1", "true", env=env), (0, "", ""))
                 shown = subprocess.run([DDPRUN, "--dry-run", "-H", "n1", "true"], env={**os.environ, **env}, capture_output=True,
                                        text=True, check=True)
                 self.assertEqual(shown.stdout.splitlines()[0], note[len("ddprun: "):-1])
@@ -269,7 +269,7 @@ class Ways(unittest.TestCase):
 
     def finish(self, script, *words):
         here = f"export XDG_CACHE_HOME={self.cache} TMPDIR={self.dir} SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'\n"
-        with Job("--ssh-command", stand_in(self.dir, here + script), "--send", "always", "-H", "there", *words,
+        with Job("--ssh-command", stand_in(self.dir, here + script), "--bcast", "always", "-H", "there", *words,
                  env={"DDP_PLUGIN_DIR": os.path.dirname(STATIC)}) as job:
             code, out, err = job.end()
             return code, out.decode(), err.decode()
@@ -297,7 +297,7 @@ class Ways(unittest.TestCase):
                          rf"{os.uname().machine}, and not s390x\n")
 
     def test_who_does_not_take_what_it_asked_for_is_given_up(self):
-        code, _, err = self.finish(f"echo ddprun-leash wants {os.uname().machine}\nexec sleep 1000\n", "--reach-timeout", "0.3", "true")
+        code, _, err = self.finish(f"echo ddprun-leash wants {os.uname().machine}\nexec sleep 1000\n", "--connect-timeout", "0.3", "true")
         self.assertEqual(code, 69)
         self.assertRegex(err, r"^ddprun: there: no answer within 0.30 s\n")
 

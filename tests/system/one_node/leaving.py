@@ -8,7 +8,7 @@ import unittest
 
 from harness import RANK, Job, await_true, run
 
-SCALER = os.environ["SCALER_PROGRAM"]
+SCALER = os.environ["CHECKPOINTER_PROGRAM"]
 TERM, USR1 = str(int(signal.SIGTERM)), str(int(signal.SIGUSR1))
 LONG = ("--on-term", "600s", "--shutdown-timeout", "600s")
 UP = ("on", TERM, "7", "tell", "up")  # which tells of a SIGTERM, and ends of it
@@ -131,7 +131,7 @@ class Announced(unittest.TestCase):
 
 class Options(unittest.TestCase):
     def test_without_it_nobody_is_asked(self):
-        code, out, _ = run("-n", "1", "sh", "-c", "echo fd=$DDP_SCALE_FD")
+        code, out, _ = run("-n", "1", "sh", "-c", "echo fd=$DDP_CHECKPOINT_FD")
         self.assertEqual((code, out), (0, "fd=\n"))
 
     def test_a_time_of_nothing_or_no_time_is_refused(self):

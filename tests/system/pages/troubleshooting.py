@@ -10,7 +10,7 @@ DDPRUN = os.environ["DDPRUN"]
 MISFIT = os.environ["MISFIT"]
 PAGE = os.environ["TROUBLESHOOTING"]
 
-STARTERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "DDP_JOB", "DDP_TIMEOUT", "CUDA_VISIBLE_DEVICES")
+STARTERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "DDP_JOB_ID", "DDP_TIMEOUT", "CUDA_VISIBLE_DEVICES")
 
 
 def run(*words, cwd=None, **env):
@@ -34,7 +34,7 @@ def free_port():
 
 def by_hand(how):
     """What rank 0 of two says, where no launcher stops it when the other one fails."""
-    env = {k: v for k, v in os.environ.items() if k not in STARTERS} | {"WORLD_SIZE": "2", "DDP_JOB": f"misfit {os.getpid()} {how}"}
+    env = {k: v for k, v in os.environ.items() if k not in STARTERS} | {"WORLD_SIZE": "2", "DDP_JOB_ID": f"misfit {os.getpid()} {how}"}
     with subprocess.Popen([MISFIT, how], env=env | {"RANK": "1"}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
         return subprocess.run([MISFIT, how], env=env | {"RANK": "0"}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                               timeout=120, check=False).stderr
@@ -53,7 +53,7 @@ def with_crlf():
 CASES = {
     "waited 2 s in vain": lambda: run(DDPRUN, "-n", "2", MISFIT, "late", DDP_TIMEOUT="2"),
     "as call #1 where": lambda: run(DDPRUN, "-n", "2", MISFIT, "count"),
-    "did not come in time": lambda: run(MISFIT, "absent", RANK="0", WORLD_SIZE="2", DDP_JOB=f"misfit {os.getpid()}"),
+    "did not come in time": lambda: run(MISFIT, "absent", RANK="0", WORLD_SIZE="2", DDP_JOB_ID=f"misfit {os.getpid()}"),
     "set both, or neither": lambda: run(MISFIT, "none", RANK="0"),
     "already in use": with_port_taken,
     "are here after": lambda: run(

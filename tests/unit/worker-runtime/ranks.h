@@ -59,7 +59,7 @@ static inline void ranks_start_one(struct ranks *r, int rank, rank_fn *fn, void 
         setenv("RANK", text, 1);
         snprintf(text, sizeof text, "%d", r->n);
         setenv("WORLD_SIZE", text, 1);
-        setenv("DDP_JOB", r->job, 1);
+        setenv("DDP_JOB_ID", r->job, 1);
         setenv("DDP_SEGMENT_BYTES", "256M", 0);
         _exit(fn(rank, arg));
     }

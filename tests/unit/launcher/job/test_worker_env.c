@@ -31,7 +31,7 @@ static void set_up(void)
         .master_port = 45629,
         .agent_store = true,
         .node_fd = 7,
-        .scale_fd = -1,
+        .checkpoint_fd = -1,
         .pmi_fd = -1,
     };
     rank = (struct rank_place){.rank = 1, .local_rank = 1, .error_file = "/tmp/ddp/1/error.json"};
@@ -109,7 +109,7 @@ START_TEST(every_place_differs_as_it_should)
         .master_port = 65535,
         .agent_store = false,
         .node_fd = -1,
-        .scale_fd = -1,
+        .checkpoint_fd = -1,
         .pmi_fd = -1,
     };
     spec.role = "";
@@ -149,7 +149,8 @@ END_TEST
 START_TEST(the_descriptor_of_an_outer_ddprun_is_not_passed_on)
 {
     place.node_fd = -1;
-    const char *text = MAKE("DDP_NODE_FD=3", "A=b", "DDP_SCALE_FD=4", "DDP_SCALE_SIGNAL=23");
+    const char *text =
+        MAKE("DDP_NODE_FD=3", "A=b", "DDP_CHECKPOINT_FD=4", "DDP_CHECKPOINT_SIGNAL=23");
     ck_assert_int_eq(count(text, "DDP_NODE_FD"), 0);
     ck_assert_int_eq(count(text, "DDP_SCALE_"), 0);
 }
@@ -157,11 +158,11 @@ END_TEST
 
 START_TEST(where_nodes_may_join_a_worker_knows_how_it_will_hear_of_them)
 {
-    place.scale_fd = 4;
-    const char *text = MAKE("DDP_SCALE_FD=9");
-    ck_assert_int_eq(count(text, "DDP_SCALE_FD="), 1);
-    ck_assert_int_eq(count(text, "DDP_SCALE_FD=4\n"), 1);
-    ck_assert_int_eq(count(text, "DDP_SCALE_SIGNAL=23\n"), 1); /* SIGURG */
+    place.checkpoint_fd = 4;
+    const char *text = MAKE("DDP_CHECKPOINT_FD=9");
+    ck_assert_int_eq(count(text, "DDP_CHECKPOINT_FD="), 1);
+    ck_assert_int_eq(count(text, "DDP_CHECKPOINT_FD=4\n"), 1);
+    ck_assert_int_eq(count(text, "DDP_CHECKPOINT_SIGNAL=23\n"), 1); /* SIGURG */
 }
 END_TEST
 

@@ -34,7 +34,7 @@ static inline void begin_at_checkpoint(void)
                                   .window_ms = 3000,
                                   .start_timeout_ms = 10000,
                                   .rejoin_timeout_ms = 20000,
-                                  .scale_at = MESSAGE_SCALE_AT_CHECKPOINT};
+                                  .admit_at = MESSAGE_ADMIT_AT_CHECKPOINT};
     w = nodes_create(&terms);
 }
 

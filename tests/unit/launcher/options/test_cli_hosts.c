@@ -44,8 +44,8 @@ END_TEST
 START_TEST(a_file_may_name_them)
 {
     fake.host_file = "a slots=2\nb slots=3\n";
-    JOB("ddprun", "--hostfile", "hosts", "--ssh-command", " rsh  -q ", "--reach-timeout", "5",
-        "--send", "never", "x");
+    JOB("ddprun", "--hostfile", "hosts", "--ssh-command", " rsh  -q ", "--connect-timeout", "5",
+        "--bcast", "never", "x");
     ck_assert_uint_eq(spec.remote->hosts.n, 2);
     ck_assert_str_eq(spec.remote->command[0], "rsh");
     ck_assert_str_eq(spec.remote->command[1], "-q");
@@ -71,8 +71,8 @@ START_TEST(what_contradicts_hosts_is_refused)
     REFUSED("-n: 9 ranks, and the hosts have slots for 8", "-H", "a:4,b:4", "-n", "9", "x");
     REFUSED("-H: 'a;b' is no host", "-H", "a;b", "x");
     REFUSED("--ssh-command needs a command", "-H", "a", "--ssh-command", " ", "x");
-    REFUSED("--reach-timeout 0: nobody can be in time", "-H", "a", "--reach-timeout", "0", "x");
-    REFUSED("--send 'perhaps' is none of auto, never and always", "-H", "a", "--send", "perhaps",
+    REFUSED("--connect-timeout 0: nobody can be in time", "-H", "a", "--connect-timeout", "0", "x");
+    REFUSED("--bcast 'perhaps' is none of auto, never and always", "-H", "a", "--bcast", "perhaps",
             "x");
     REFUSED("no program to run is given: try --help", "-H", "a");
 }

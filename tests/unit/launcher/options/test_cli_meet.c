@@ -130,9 +130,9 @@ START_TEST(times_have_defaults)
     ck_assert_uint_eq(w->start_timeout_ms, 600000);
     ck_assert_uint_eq(w->rejoin_timeout_ms, 600000);
     ck_assert_uint_eq(w->window_ms, 3000);
-    ck_assert_uint_eq(w->daemon_timeout_ms, 60000);
-    ck_assert_int_eq(w->scale_at, MESSAGE_SCALE_NOW);
-    ck_assert_uint_eq(w->scale_timeout_ms, 0);
+    ck_assert_uint_eq(w->failover_timeout_ms, 60000);
+    ck_assert_int_eq(w->admit_at, MESSAGE_ADMIT_NOW);
+    ck_assert_uint_eq(w->admit_timeout_ms, 0);
     ck_assert_uint_eq(w->heartbeat_ms, 0);
     ck_assert_uint_eq(w->lease_ms, 0);
     JOB("torchrun", "-N2", "--rdzv-backend=c10d", C10D, "train.py");
@@ -142,14 +142,14 @@ END_TEST
 
 START_TEST(times_can_be_given)
 {
-    JOB("ddprun", "-N2", C10D, "--start-timeout=90", "--join-window=0", "--daemon-timeout=2m",
-        "--scale-at=checkpoint", "--scale-timeout=1h", "train.py");
+    JOB("ddprun", "-N2", C10D, "--start-timeout=90", "--join-window=0",
+        "--rdzv-failover-timeout=2m", "--admit-at=checkpoint", "--admit-timeout=1h", "train.py");
     ck_assert_uint_eq(w->start_timeout_ms, 90000);
     ck_assert_uint_eq(w->rejoin_timeout_ms, 90000);
     ck_assert_uint_eq(w->window_ms, 0);
-    ck_assert_uint_eq(w->daemon_timeout_ms, 120000);
-    ck_assert_int_eq(w->scale_at, MESSAGE_SCALE_AT_CHECKPOINT);
-    ck_assert_uint_eq(w->scale_timeout_ms, 3600000);
+    ck_assert_uint_eq(w->failover_timeout_ms, 120000);
+    ck_assert_int_eq(w->admit_at, MESSAGE_ADMIT_AT_CHECKPOINT);
+    ck_assert_uint_eq(w->admit_timeout_ms, 3600000);
     JOB("ddprun", "-N2", C10D, "--start-timeout=90", "--rejoin-timeout=5s", "train.py");
     ck_assert_uint_eq(w->rejoin_timeout_ms, 5000);
 }

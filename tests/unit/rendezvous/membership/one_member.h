@@ -135,7 +135,7 @@ static inline void assert_state(enum member_state state)
 
 static inline void create(void)
 {
-    struct member_limits limits = {.start_timeout_ms = 10000, .daemon_timeout_ms = 60000};
+    struct member_limits limits = {.start_timeout_ms = 10000, .failover_timeout_ms = 60000};
     struct message_hello hello = {.run_id = "job",
                                   .name = "node1",
                                   .n_local = 2,

@@ -172,7 +172,7 @@ START_TEST(a_lease_runs_on_while_nobody_has_the_roster)
 }
 END_TEST
 
-START_TEST(a_lease_runs_on_for_the_daemon_timeout_at_most)
+START_TEST(a_lease_runs_on_for_the_failover_timeout_at_most)
 {
     create_running();
     event(MEMBER_LINK_DOWN);
@@ -266,7 +266,7 @@ TCase *member_links_cases(void)
     tcase_add_test(t, who_was_given_up_comes_anew);
     tcase_add_test(t, who_waits_gives_a_silent_daemon_up_and_not_a_slow_one);
     tcase_add_test(t, a_lease_runs_on_while_nobody_has_the_roster);
-    tcase_add_test(t, a_lease_runs_on_for_the_daemon_timeout_at_most);
+    tcase_add_test(t, a_lease_runs_on_for_the_failover_timeout_at_most);
     tcase_add_test(t, a_hello_tells_the_place_that_the_node_still_has);
     tcase_add_test(t, after_the_verdict_no_lease_kills);
     tcase_add_test(t, a_roster_in_this_process_has_no_leases);

@@ -195,9 +195,9 @@ START_TEST(other_terms_that_differ_are_only_mentioned)
     create(2, 2, 0);
     struct message_hello h = hello_of(1);
     h.terms.max_restarts = 3;
-    h.terms.scale_at = MESSAGE_SCALE_AT_CHECKPOINT;
+    h.terms.admit_at = MESSAGE_ADMIT_AT_CHECKPOINT;
     say_hello(1, h, false);
-    ck_assert_str_eq(told(1, MESSAGE_WELCOME)->welcome.note, "--max-restarts, --scale-at");
+    ck_assert_str_eq(told(1, MESSAGE_WELCOME)->welcome.note, "--max-restarts, --admit-at");
 }
 END_TEST
 

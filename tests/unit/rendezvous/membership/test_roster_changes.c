@@ -36,8 +36,8 @@ static void create_at_checkpoint(uint64_t timeout_ms)
     create(1, 3, 0);
     roster_destroy(r);
     struct roster_limits limits = {0};
-    terms.scale_at = MESSAGE_SCALE_AT_CHECKPOINT;
-    terms.scale_timeout_ms = timeout_ms;
+    terms.admit_at = MESSAGE_ADMIT_AT_CHECKPOINT;
+    terms.admit_timeout_ms = timeout_ms;
     ck_assert_int_eq(roster_create(&limits, &terms, NULL, 0, now_ms, &r, NULL), 0);
     join(1);
     join(2);

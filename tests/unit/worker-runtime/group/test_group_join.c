@@ -35,7 +35,7 @@ static struct ddp_group *join(int rank, int number, int n, const char *what)
 {
     struct ddp_group *g = NULL;
     char name[128];
-    snprintf(name, sizeof name, "%s %s", getenv("DDP_JOB"), what);
+    snprintf(name, sizeof name, "%s %s", getenv("DDP_JOB_ID"), what);
     RANK_CHECK(rank, place_of(number, n, name, &g) == DDP_OK, "%s", what);
     return g;
 }
@@ -306,7 +306,7 @@ static struct ddp_group *join_nodes(int rank, const char *what, int from, int n)
 {
     struct ddp_group *g = NULL;
     char name[128];
-    snprintf(name, sizeof name, "%s %s", getenv("DDP_JOB"), what);
+    snprintf(name, sizeof name, "%s %s", getenv("DDP_JOB_ID"), what);
     const int first = from > 2 ? from : 2; /* of the second node: two ranks are on the first */
     const int n_first = first - from, node = rank >= 2;
     const struct ddp_place place = {.name = name,
@@ -339,9 +339,9 @@ static int run_on_nodes(int rank, void *arg)
     }
     char value[8] = "";
     size_t length = 0;
-    RANK_CHECK(rank, ddp_store_set(all, getenv("DDP_JOB"), "here", 4) == DDP_OK, "set");
+    RANK_CHECK(rank, ddp_store_set(all, getenv("DDP_JOB_ID"), "here", 4) == DDP_OK, "set");
     RANK_CHECK(rank,
-               ddp_store_get(all, getenv("DDP_JOB"), value, sizeof value, &length, 60000) ==
+               ddp_store_get(all, getenv("DDP_JOB_ID"), value, sizeof value, &length, 60000) ==
                        DDP_OK &&
                    length == 4 && strcmp(value, "here") == 0,
                "%s", value);

@@ -26,7 +26,7 @@ static int be_program(int rank, void *arg)
     if (!*is_by_hand) {
         unsetenv("RANK");
         unsetenv("WORLD_SIZE");
-        unsetenv("DDP_JOB");
+        unsetenv("DDP_JOB_ID");
     }
     setenv("TRAINING_NET_OUT", out_path(rank, path), 1);
     const char *program = getenv("TRAINING_PROGRAM");

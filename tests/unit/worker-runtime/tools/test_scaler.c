@@ -1,5 +1,5 @@
-/* test_scaler.c - the loss scale, and steps that overflow. Vectors are those that torch 2.11's
- * GradScaler gives; tests/interop/scaler_vs_torch.py draws more of them. */
+/* test_checkpoint_requestr.c - the loss scale, and steps that overflow. Vectors are those that
+ * torch 2.11's GradScaler gives; tests/interop/scaler_vs_torch.py draws more of them. */
 #include "tests/unit/worker-runtime/model_ranks.h"
 #include "tests/unit/worker-runtime/nodes.h"
 

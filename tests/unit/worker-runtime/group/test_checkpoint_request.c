@@ -1,5 +1,5 @@
-/* test_scale.c - a node waits to join: real ranks, and the test at the other end of their sockets,
- * where ddprun would be. */
+/* test_checkpoint_request.c - a node waits to join: real ranks, and the test at the other end of
+ * their sockets, where ddprun would be. */
 #include "tests/unit/worker-runtime/ranks.h"
 
 #include <poll.h>
@@ -31,14 +31,14 @@ static struct ddp_group *join(int rank)
 {
     char text[16];
     snprintf(text, sizeof text, "%d", theirs[rank]);
-    setenv("DDP_SCALE_FD", text, 1);
+    setenv("DDP_CHECKPOINT_FD", text, 1);
     return rank_init(rank, 60000);
 }
 
 static int ask(int rank, struct ddp_group *g)
 {
     int pending = 7;
-    RANK_CHECK(rank, ddp_scale_pending(g, &pending) == 0, "pending");
+    RANK_CHECK(rank, ddp_checkpoint_requested(g, &pending) == 0, "pending");
     return pending;
 }
 
@@ -48,14 +48,14 @@ static int run_told(int rank, void *arg)
     (void)arg;
     struct ddp_group *g = join(rank);
     RANK_CHECK(rank, ask(rank, g) == 0, "nobody waits yet");
-    RANK_CHECK(rank, ddp_scale_ready(g) == 0, "of no use, and harmless");
+    RANK_CHECK(rank, ddp_checkpoint_done(g) == 0, "of no use, and harmless");
     RANK_CHECK(rank, ddp_barrier(g) == 0, "barrier");
     if (rank == 0)
         RANK_CHECK(rank, send(ours[1], "\n", 1, 0) == 1, "the question");
     RANK_CHECK(rank, ddp_barrier(g) == 0, "barrier");
     RANK_CHECK(rank, ask(rank, g) == 1, "somebody waits");
     RANK_CHECK(rank, ask(rank, g) == 1, "still");
-    RANK_CHECK(rank, ddp_scale_ready(g) == 0, "ready");
+    RANK_CHECK(rank, ddp_checkpoint_done(g) == 0, "ready");
     RANK_CHECK(rank, ask(rank, g) == 0, "it was answered");
     ddp_finalize(g);
     return 0;
@@ -94,7 +94,7 @@ static int run_steps(int rank, void *arg)
         RANK_CHECK(rank, ask(rank, g) == 1, "somebody waits");
     }
     RANK_CHECK(rank, ask(rank, g) == 1, "still, and asked for");
-    RANK_CHECK(rank, ddp_model_sync(m) == 0 && ddp_scale_ready(g) == 0, "ready");
+    RANK_CHECK(rank, ddp_model_sync(m) == 0 && ddp_checkpoint_done(g) == 0, "ready");
     RANK_CHECK(rank, ask(rank, g) == 0, "it was answered");
     RANK_CHECK(rank, ddp_model_sync(m) == 0 && ask(rank, g) == 0, "nobody waits any more");
     ddp_finalize(g);
@@ -115,7 +115,7 @@ static int run_talking(int rank, void *arg)
     (void)arg;
     struct ddp_group *g = join(rank);
     for (int i = 0; i < 10000; i++)
-        RANK_CHECK(rank, ddp_scale_ready(g) == 0, "answer %d", i);
+        RANK_CHECK(rank, ddp_checkpoint_done(g) == 0, "answer %d", i);
     ddp_finalize(g);
     return 0;
 }
@@ -134,14 +134,15 @@ static int run_without(int rank, void *arg)
     int pending = 7;
     struct ddp_group *g = rank_init(rank, 60000);
     RANK_CHECK(rank, ask(rank, g) == 0, "nobody can join");
-    RANK_CHECK(rank, ddp_scale_ready(g) == 0, "nobody wants to know");
-    RANK_CHECK(rank, ddp_scale_pending(NULL, &pending) == DDP_EINVAL && pending == 7, "no group");
-    RANK_CHECK(rank, ddp_scale_pending(g, NULL) == DDP_EINVAL, "no place");
-    RANK_CHECK(rank, ddp_scale_ready(NULL) == DDP_EINVAL, "no group");
-    setenv("DDP_SCALE_FD", "four", 1);
-    RANK_CHECK(rank, ddp_scale_pending(g, &pending) == DDP_EENV, "no number");
-    RANK_CHECK(rank, strstr(ddp_last_error(), "DDP_SCALE_FD 'four'") != NULL, "its text");
-    RANK_CHECK(rank, ddp_scale_ready(g) == DDP_EENV, "no number");
+    RANK_CHECK(rank, ddp_checkpoint_done(g) == 0, "nobody wants to know");
+    RANK_CHECK(rank, ddp_checkpoint_requested(NULL, &pending) == DDP_EINVAL && pending == 7,
+               "no group");
+    RANK_CHECK(rank, ddp_checkpoint_requested(g, NULL) == DDP_EINVAL, "no place");
+    RANK_CHECK(rank, ddp_checkpoint_done(NULL) == DDP_EINVAL, "no group");
+    setenv("DDP_CHECKPOINT_FD", "four", 1);
+    RANK_CHECK(rank, ddp_checkpoint_requested(g, &pending) == DDP_EENV, "no number");
+    RANK_CHECK(rank, strstr(ddp_last_error(), "DDP_CHECKPOINT_FD 'four'") != NULL, "its text");
+    RANK_CHECK(rank, ddp_checkpoint_done(g) == DDP_EENV, "no number");
     ddp_finalize(g);
     return 0;
 }
@@ -158,11 +159,11 @@ static int run_alone(int rank, void *arg)
 {
     (void)arg;
     struct ddp_group *g = join(rank);
-    RANK_CHECK(rank, ddp_scale_ready(g) == DDP_ESYSTEM, "there is nobody");
-    RANK_CHECK(rank, strstr(ddp_last_error(), "DDP_SCALE_FD") != NULL, "its text");
+    RANK_CHECK(rank, ddp_checkpoint_done(g) == DDP_ESYSTEM, "there is nobody");
+    RANK_CHECK(rank, strstr(ddp_last_error(), "DDP_CHECKPOINT_FD") != NULL, "its text");
     close(theirs[0]);
     RANK_CHECK(rank, ask(rank, g) == 0, "a descriptor that was closed says nothing");
-    RANK_CHECK(rank, ddp_scale_ready(g) == DDP_ESYSTEM, "nor is it listened to");
+    RANK_CHECK(rank, ddp_checkpoint_done(g) == DDP_ESYSTEM, "nor is it listened to");
     ddp_finalize(g);
     return 0;
 }
@@ -180,7 +181,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("scale");
+    Suite *suite = suite_create("checkpoint_request");
     TCase *tcase = tcase_create("all");
     tcase_set_timeout(tcase, 150);
     tcase_add_checked_fixture(tcase, set_up, tear_down);

@@ -1,6 +1,6 @@
-/* scale.c - a node waits to join: hearing of it, and saying that the state is saved. The other end
- * is launcher/generation/scale.c. */
-#include "scale.h"
+/* checkpoint_request.c - a node waits to join: hearing of it, and saying that the state is saved.
+ * The other end is launcher/generation/checkpoint_request.c. */
+#include "checkpoint_request.h"
 #include "common/error.h"
 #include "common/parse.h"
 #include "worker-runtime/core/group.h"
@@ -24,9 +24,9 @@
 static int read_fd(int *ret_fd, struct co_error *err)
 {
     int64_t fd = -1;
-    const char *text = getenv(DDP_ENV_SCALE_FD);
+    const char *text = getenv(DDP_ENV_CHECKPOINT_FD);
     if (text != NULL && text[0] != '\0' &&
-        co_parse_int(DDP_ENV_SCALE_FD, text, 0, INT_MAX, &fd, err) != 0) {
+        co_parse_int(DDP_ENV_CHECKPOINT_FD, text, 0, INT_MAX, &fd, err) != 0) {
         co_fail_in(err, "the environment");
         return -ENOEXEC;
     }
@@ -51,19 +51,19 @@ static int end(const char *name, int code, struct co_error *err)
     return rt_return(code, err);
 }
 
-int scale_find(const struct ddp_group *g)
+int checkpoint_request_find(const struct ddp_group *g)
 {
     int fd = -1;
     return g->world == g && find_fd(g, &fd, NULL) == 0 ? fd : -1;
 }
 
-bool scale_is_asked(int fd)
+bool checkpoint_request_is_asked(int fd)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
     return poll(&p, 1, 0) == 1 && (p.revents & POLLIN) != 0;
 }
 
-void scale_forget(void)
+void checkpoint_request_forget(void)
 {
     char question[64];
     int fd = -1;
@@ -72,7 +72,7 @@ void scale_forget(void)
             ;
 }
 
-int ddp_scale_pending(struct ddp_group *g, int *ret_pending)
+int ddp_checkpoint_requested(struct ddp_group *g, int *ret_pending)
 {
     struct co_error err = {0};
     int fd = -1;
@@ -80,13 +80,13 @@ int ddp_scale_pending(struct ddp_group *g, int *ret_pending)
     if (code == 0 && ret_pending == NULL)
         code = co_fail(&err, -EINVAL, "there is no place for the answer");
     if (code != 0)
-        return end("ddp_scale_pending", code, &err);
+        return end("ddp_checkpoint_requested", code, &err);
     if (fd >= 0 && g->knows_pending) { /* once: the next answer is asked for, or a step brings it */
         g->knows_pending = false;
         *ret_pending = g->pending;
         return DDP_OK;
     }
-    int32_t mine = fd >= 0 && scale_is_asked(fd);
+    int32_t mine = fd >= 0 && checkpoint_request_is_asked(fd);
     int32_t any = mine;
     int rc = fd >= 0 ? ddp_all_reduce(g, &mine, &any, 1, DDP_INT32, DDP_MAX, NULL) : 0;
     if (rc == 0)
@@ -96,14 +96,14 @@ int ddp_scale_pending(struct ddp_group *g, int *ret_pending)
 
 /* The question goes first, so that it is not asked again. A queue that is full holds an answer that
  * is not read yet. */
-int ddp_scale_ready(struct ddp_group *g)
+int ddp_checkpoint_done(struct ddp_group *g)
 {
     struct co_error err = {0};
     char question[64];
     int fd = -1;
     int code = find_fd(g, &fd, &err);
     if (code != 0 || fd < 0)
-        return end("ddp_scale_ready", code, &err);
+        return end("ddp_checkpoint_done", code, &err);
     g->pending = false;
     ssize_t n = recv(fd, question, sizeof question, MSG_DONTWAIT);
     if (n >= 0 || errno == EAGAIN || errno == EINTR)
@@ -111,6 +111,6 @@ int ddp_scale_ready(struct ddp_group *g)
     if (n < 0 && errno != EAGAIN)
         code = co_fail(&err, -EIO,
                        "cannot tell ddprun by descriptor %d (%s) that the state is saved: %s", fd,
-                       DDP_ENV_SCALE_FD, strerror(errno));
-    return end("ddp_scale_ready", code, &err);
+                       DDP_ENV_CHECKPOINT_FD, strerror(errno));
+    return end("ddp_checkpoint_done", code, &err);
 }

@@ -1,4 +1,4 @@
-#include "scale.h"
+#include "checkpoint_request.h"
 
 #include "rank_line.h"
 
@@ -7,13 +7,13 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
-struct scale_rank {
+struct checkpoint_rank {
     struct rank_line *line; /* owned; NULL: none, or closed */
     bool saved;
     bool is_out; /* it has not come to this generation yet */
 };
 
-struct scale {
+struct checkpoint_request {
     uv_loop_t *loop;
     int n_local;
     int n_kept; /* of those: not dropped */
@@ -21,13 +21,13 @@ struct scale {
     bool is_asked;
     void (*on_saved)(void *arg);
     void *arg;
-    struct scale_rank ranks[];
+    struct checkpoint_rank ranks[];
 };
 
-int scale_create(uv_loop_t *loop, int n_local, void (*on_saved)(void *arg), void *arg,
-                 struct scale **ret)
+int checkpoint_request_create(uv_loop_t *loop, int n_local, void (*on_saved)(void *arg), void *arg,
+                              struct checkpoint_request **ret)
 {
-    struct scale *s = calloc(1, sizeof *s + (size_t)n_local * sizeof s->ranks[0]);
+    struct checkpoint_request *s = calloc(1, sizeof *s + (size_t)n_local * sizeof s->ranks[0]);
     if (s == NULL)
         return -ENOMEM;
     s->loop = loop;
@@ -41,8 +41,8 @@ int scale_create(uv_loop_t *loop, int n_local, void (*on_saved)(void *arg), void
 /* A rank that has closed its end, or has ended, says nothing more. */
 static void on_line(void *arg, int rank, int events)
 {
-    struct scale *s = arg;
-    struct scale_rank *r = &s->ranks[rank];
+    struct checkpoint_request *s = arg;
+    struct checkpoint_rank *r = &s->ranks[rank];
     char bytes[256];
     (void)events;
     ssize_t n = recv(rank_line_fd(r->line), bytes, sizeof bytes, MSG_DONTWAIT);
@@ -60,14 +60,14 @@ static void on_line(void *arg, int rank, int events)
 }
 
 /* The queue is empty: there is room. Nobody there is fine. */
-static void ask_rank(const struct scale_rank *r)
+static void ask_rank(const struct checkpoint_rank *r)
 {
     if (r->line != NULL && !r->is_out)
         send(rank_line_fd(r->line), "\n", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 /* Its line is a new one. */
-static void greet(struct scale *s, struct scale_rank *r)
+static void greet(struct checkpoint_request *s, struct checkpoint_rank *r)
 {
     r->is_out = false;
     s->n_saved -= r->saved; /* who had saved is gone, and what it had with it, perhaps */
@@ -76,9 +76,9 @@ static void greet(struct scale *s, struct scale_rank *r)
         ask_rank(r);
 }
 
-int scale_adopt(struct scale *s, int rank, int fd)
+int checkpoint_request_adopt(struct checkpoint_request *s, int rank, int fd)
 {
-    struct scale_rank *r = &s->ranks[rank];
+    struct checkpoint_rank *r = &s->ranks[rank];
     rank_line_close(&r->line);
     int rc = rank_line_open(s->loop, fd, rank,
                             &(struct rank_line_owner){.on_event = on_line, .arg = s}, &r->line);
@@ -87,9 +87,9 @@ int scale_adopt(struct scale *s, int rank, int fd)
     return rc;
 }
 
-int scale_add(struct scale *s, int rank, int *ret_worker_fd)
+int checkpoint_request_add(struct checkpoint_request *s, int rank, int *ret_worker_fd)
 {
-    struct scale_rank *r = &s->ranks[rank];
+    struct checkpoint_rank *r = &s->ranks[rank];
     rank_line_close(&r->line);
     int rc = rank_line_open_pair(s->loop, SOCK_STREAM, rank,
                                  &(struct rank_line_owner){.on_event = on_line, .arg = s}, &r->line,
@@ -99,7 +99,7 @@ int scale_add(struct scale *s, int rank, int *ret_worker_fd)
     return rc;
 }
 
-bool scale_ask(struct scale *s)
+bool checkpoint_request_ask(struct checkpoint_request *s)
 {
     if (s->is_asked)
         return false;
@@ -109,16 +109,16 @@ bool scale_ask(struct scale *s)
     return true;
 }
 
-void scale_drop(struct scale *s, int rank)
+void checkpoint_request_drop(struct checkpoint_request *s, int rank)
 {
-    struct scale_rank *r = &s->ranks[rank];
+    struct checkpoint_rank *r = &s->ranks[rank];
     rank_line_close(&r->line);
     s->n_saved -= r->saved;
     r->saved = false;
     s->n_kept--;
 }
 
-void scale_renew(struct scale *s)
+void checkpoint_request_renew(struct checkpoint_request *s)
 {
     s->is_asked = false;
     s->n_saved = 0;
@@ -128,9 +128,9 @@ void scale_renew(struct scale *s)
     }
 }
 
-void scale_let_in(struct scale *s, int rank)
+void checkpoint_request_let_in(struct checkpoint_request *s, int rank)
 {
-    struct scale_rank *r = &s->ranks[rank];
+    struct checkpoint_rank *r = &s->ranks[rank];
     if (!r->is_out)
         return;
     r->is_out = false;
@@ -138,12 +138,12 @@ void scale_let_in(struct scale *s, int rank)
         ask_rank(r);
 }
 
-bool scale_all_saved(const struct scale *s)
+bool checkpoint_request_all_saved(const struct checkpoint_request *s)
 {
     return s != NULL && s->n_saved == s->n_kept;
 }
 
-void scale_close(struct scale *s)
+void checkpoint_request_close(struct checkpoint_request *s)
 {
     if (s == NULL)
         return;

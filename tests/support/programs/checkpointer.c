@@ -25,12 +25,12 @@ static int make_steps(struct ddp_group *g, FILE *fifo)
         int32_t sum = 1;
         rc = ddp_all_reduce(g, &sum, &sum, 1, DDP_INT32, DDP_SUM, NULL);
         if (rc == 0)
-            rc = ddp_scale_pending(g, &waits);
+            rc = ddp_checkpoint_requested(g, &waits);
         if (rc == 0 && waits) {
             tell(fifo, g, "saved", 0); /* first: who has saved may be stopped */
             rc = ddp_barrier(g);       /* a checkpoint is complete when all have saved */
             if (rc == 0)
-                rc = ddp_scale_ready(g);
+                rc = ddp_checkpoint_done(g);
         }
         usleep(1000); /* a step is work, and the machine may have other */
     }

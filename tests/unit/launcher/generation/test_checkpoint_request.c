@@ -1,5 +1,5 @@
 /* A node's ranks are asked to save their state, and answer, over real sockets. */
-#include "launcher/generation/scale.h"
+#include "launcher/generation/checkpoint_request.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -14,14 +14,14 @@
 enum { N = 3 };
 
 static uv_loop_t loop;
-static struct scale *s;
+static struct checkpoint_request *s;
 static int fds[N]; /* the ranks' ends; -1: closed */
 static int n_calls;
 
 static void on_saved(void *arg)
 {
     ck_assert_ptr_eq(arg, &n_calls);
-    ck_assert(scale_all_saved(s));
+    ck_assert(checkpoint_request_all_saved(s));
     n_calls++;
 }
 
@@ -29,13 +29,13 @@ static void set_up(void)
 {
     n_calls = 0;
     ck_assert_int_eq(uv_loop_init(&loop), 0);
-    ck_assert_int_eq(scale_create(&loop, N, on_saved, &n_calls, &s), 0);
+    ck_assert_int_eq(checkpoint_request_create(&loop, N, on_saved, &n_calls, &s), 0);
     memset(fds, 0xff, sizeof fds);
 }
 
 static void tear_down(void)
 {
-    scale_close(s);
+    checkpoint_request_close(s);
     uv_run(&loop, UV_RUN_DEFAULT);
     ck_assert_int_eq(uv_loop_close(&loop), 0);
     for (int i = 0; i < N; i++)
@@ -46,7 +46,7 @@ static void tear_down(void)
 static void add_all(void)
 {
     for (int i = 0; i < N; i++)
-        ck_assert_int_eq(scale_add(s, i, &fds[i]), 0);
+        ck_assert_int_eq(checkpoint_request_add(s, i, &fds[i]), 0);
 }
 
 /* What has been sent is there already: sockets of one machine. */
@@ -72,17 +72,17 @@ START_TEST(every_rank_is_asked_once_and_has_to_answer)
 {
     add_all();
     ck_assert(!is_asked(0));
-    ck_assert(scale_ask(s));
-    ck_assert(!scale_ask(s));
+    ck_assert(checkpoint_request_ask(s));
+    ck_assert(!checkpoint_request_ask(s));
     char bytes[8];
     for (int i = 0; i < N; i++)
         ck_assert_int_eq(recv(fds[i], bytes, sizeof bytes, 0), 1);
     answer(2);
     answer(0);
     answer(2);
-    ck_assert(!scale_all_saved(s));
+    ck_assert(!checkpoint_request_all_saved(s));
     answer(1);
-    ck_assert(scale_all_saved(s));
+    ck_assert(checkpoint_request_all_saved(s));
     answer(1);
     ck_assert_int_eq(n_calls, 1);
 }
@@ -93,9 +93,9 @@ START_TEST(what_was_saved_before_the_question_does_not_count)
     add_all();
     for (int i = 0; i < N; i++)
         answer(i);
-    scale_ask(s);
+    checkpoint_request_ask(s);
     look();
-    ck_assert(!scale_all_saved(s));
+    ck_assert(!checkpoint_request_all_saved(s));
     for (int i = 0; i < N; i++)
         answer(i);
     ck_assert_int_eq(n_calls, 1);
@@ -104,9 +104,9 @@ END_TEST
 
 START_TEST(a_rank_that_starts_later_finds_the_question)
 {
-    ck_assert_int_eq(scale_add(s, 0, &fds[0]), 0);
-    scale_ask(s);
-    ck_assert_int_eq(scale_add(s, 1, &fds[1]), 0);
+    ck_assert_int_eq(checkpoint_request_add(s, 0, &fds[0]), 0);
+    checkpoint_request_ask(s);
+    ck_assert_int_eq(checkpoint_request_add(s, 1, &fds[1]), 0);
     ck_assert(is_asked(0) && is_asked(1));
 }
 END_TEST
@@ -117,17 +117,17 @@ START_TEST(a_rank_that_is_gone_has_not_answered)
     close(fds[1]);
     fds[1] = -1;
     look();
-    scale_ask(s);
+    checkpoint_request_ask(s);
     answer(0);
     answer(2);
-    ck_assert(!scale_all_saved(s));
+    ck_assert(!checkpoint_request_all_saved(s));
 }
 END_TEST
 
 START_TEST(an_answer_just_before_the_end_counts)
 {
     add_all();
-    scale_ask(s);
+    checkpoint_request_ask(s);
     for (int i = 0; i < N; i++) {
         ck_assert_int_eq(send(fds[i], "x", 1, MSG_NOSIGNAL), 1);
         close(fds[i]);
@@ -143,13 +143,13 @@ START_TEST(a_rank_that_talks_on_and_on_changes_nothing)
 {
     static const uint8_t much[1 << 20];
     add_all();
-    scale_ask(s);
+    checkpoint_request_ask(s);
     for (size_t sent = 0; sent < sizeof much;) {
         ssize_t n = send(fds[0], much, sizeof much - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
         sent += n > 0 ? (size_t)n : 0;
         look();
     }
-    ck_assert(!scale_all_saved(s));
+    ck_assert(!checkpoint_request_all_saved(s));
     answer(1);
     answer(2);
     ck_assert_int_eq(n_calls, 1);
@@ -158,8 +158,8 @@ END_TEST
 
 START_TEST(nobody_has_never_saved)
 {
-    ck_assert(!scale_all_saved(NULL));
-    scale_close(NULL);
+    ck_assert(!checkpoint_request_all_saved(NULL));
+    checkpoint_request_close(NULL);
 }
 END_TEST
 
@@ -167,21 +167,22 @@ START_TEST(who_takes_anothers_place_is_asked_anew)
 {
     int next;
     add_all();
-    ck_assert(scale_ask(s));
+    ck_assert(checkpoint_request_ask(s));
     for (int i = 0; i < N - 1; i++)
         answer(i);
     look();
-    ck_assert_int_eq(scale_add(s, 0, &next), 0); /* what was saved died with it, perhaps */
+    ck_assert_int_eq(checkpoint_request_add(s, 0, &next),
+                     0); /* what was saved died with it, perhaps */
     close(fds[0]);
     fds[0] = next;
     answer(N - 1);
     look();
-    ck_assert(!scale_all_saved(s));
+    ck_assert(!checkpoint_request_all_saved(s));
     struct pollfd p = {.fd = next, .events = POLLIN};
     ck_assert_int_eq(poll(&p, 1, 0), 1); /* the question is there */
     answer(0);
     look();
-    ck_assert(scale_all_saved(s));
+    ck_assert(checkpoint_request_all_saved(s));
     ck_assert_int_eq(n_calls, 1);
 }
 END_TEST
@@ -189,15 +190,16 @@ END_TEST
 START_TEST(nobody_waits_for_a_rank_that_is_dropped)
 {
     add_all();
-    scale_ask(s);
+    checkpoint_request_ask(s);
     answer(1);
-    scale_drop(s, 1);
-    scale_renew(s);
-    scale_let_in(s, 0);
-    scale_let_in(s, 2);
-    scale_ask(s);
+    checkpoint_request_drop(s, 1);
+    checkpoint_request_renew(s);
+    checkpoint_request_let_in(s, 0);
+    checkpoint_request_let_in(s, 2);
+    checkpoint_request_ask(s);
     answer(0);
-    ck_assert(!scale_all_saved(s)); /* what the dropped one has saved is no answer of another */
+    ck_assert(!checkpoint_request_all_saved(
+        s)); /* what the dropped one has saved is no answer of another */
     answer(2);
     ck_assert_int_eq(n_calls, 1);
 }
@@ -205,8 +207,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("scale");
-    TCase *t = tcase_create("scale");
+    Suite *suite = suite_create("checkpoint_request");
+    TCase *t = tcase_create("checkpoint_request");
     tcase_add_checked_fixture(t, set_up, tear_down);
     tcase_add_test(t, every_rank_is_asked_once_and_has_to_answer);
     tcase_add_test(t, what_was_saved_before_the_question_does_not_count);
