@@ -54,7 +54,7 @@ def run_ddprun(a, folder, per_write):
     with open(out, "wb") as f:
         child = subprocess.Popen([f"{a.build}/launcher/ddprun", "-n", str(a.ranks), "-t", "3", "--log-dir", folder,
                                   f"{a.build}/tests/support/lines", str(a.lines), str(per_write)], stdout=f)
-        # The ranks are the nursery's children: their time is not ddprun's
+        # The ranks are the spawner's children: their time is not ddprun's
         used = wait_ms([child.pid])
     check(out, a.ranks, a.lines)
     return used

@@ -4,7 +4,7 @@ the one in its place.
 
 usage: bench/recovery.py [--shrink] [--ranks N,...] [--mb M,...] [--kills K] [--standby N] [--build DIR]
 
-The ranks are tests/support/programs/mender.c, with M MB of parameters besides a few that change. One job for each number of ranks
+The ranks are tests/support/programs/recovery_rank.c, with M MB of parameters besides a few that change. One job for each number of ranks
 and size; a random rank is killed at a random time, again and again. `start`: until main() of the new process, most of
 which is the kernel's: it frees the dead one's memory. `state`: until the last rank holds it. Beside them the program's
 own way, from its start to its state, when the job begins. With --standby a process that waits steps in: each kill comes when
@@ -36,7 +36,7 @@ class Job:
     def __init__(self, build, n, floats, n_kills, *more):
         env = dict(os.environ, LD_LIBRARY_PATH=os.path.join(build, "worker-runtime"))
         command = [os.path.join(build, "launcher/ddprun"), "-n", str(n), "--max-restarts", str(n_kills + 1), *more,
-                   os.path.join(build, "tests/support/mender"), "1000", "1000", "1", str(floats)]
+                   os.path.join(build, "tests/support/recovery_rank"), "1000", "1000", "1", str(floats)]
         self.n = n
         self.begun = time.perf_counter()
         self.process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -62,10 +62,10 @@ class Job:
     def await_standby(self, pids):
         """Until a process that is no rank waits for its socket; the ranks' lines are read meanwhile."""
         with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as f:
-            nursery = f.read().split()[0]
+            spawner = f.read().split()[0]
         while True:
             self.skip_steps(1)
-            with open(f"/proc/{nursery}/task/{nursery}/children") as f:
+            with open(f"/proc/{spawner}/task/{spawner}/children") as f:
                 others = {int(pid) for pid in f.read().split()} - set(pids.values())
             if any(waits_for_a_socket(pid) for pid in others):
                 return

@@ -4,7 +4,7 @@ next generation hold its state, and how long those that ran before make no step.
 
 usage: bench/recovery_nodes.py [--nodes N,...] [--local L] [--mb M,...] [--runs K] [--loopback] [--build DIR]
 
-The ranks are tests/support/programs/mender.c, L on each node, with M MB of parameters besides a few that change. Nodes are network
+The ranks are tests/support/programs/recovery_rank.c, L on each node, with M MB of parameters besides a few that change. Nodes are network
 namespaces on one wire (needs root), or addresses of the loopback interface; the daemon is on a host of its own. `state`:
 from the event (kill -9 of a node's ddprun, SIGTERM to it, the start of another) until the last rank holds the state of the
 generation that follows. `pause`: from the last step of a rank that lives on until it holds that state, the longest of all.
@@ -47,7 +47,7 @@ class Job:
             port = int(f.read().split()[0])
         self.words = [os.path.join(args.build, "launcher/ddprun"), "--nnodes", nodes, "-p", str(args.local), "--max-restarts",
                       "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{place.address(DAEMON_HOST)}:{port}", "--rdzv-id",
-                      "bench", "--join-window", "0", os.path.join(args.build, "tests/support/mender"), "1000000", "40", "1",
+                      "bench", "--join-window", "0", os.path.join(args.build, "tests/support/recovery_rank"), "1000000", "40", "1",
                       str(mb * 250000), "30000"]
         self.lines = queue.SimpleQueue()
         self.generation = 0  # the newest that was heard of

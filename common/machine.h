@@ -4,14 +4,15 @@
  *     struct row {
  *         struct co_machine_row at;
  *         condition *only_if;
- *         deed *does;
+ *         action *does;
  *     };
  *     const struct co_machine door_machine =
  *         CO_MACHINE("door", "house/door.c", states, event_names, rows, ignored);
  *
- * It takes no steps: conditions and deeds have the types of whoever has the table, who reads it
+ * It takes no steps: conditions and actions have the types of whoever has the table, who reads it
  * from the top and takes the first row that fits. Here they are known by the names that they have
- * in the table. Two of these say nothing: a condition called "always", a deed called "nothing". */
+ * in the table. Two of these say nothing: a condition called "always", a action called
+ * "nothing". */
 #ifndef DDP_COMMON_MACHINE_H
 #define DDP_COMMON_MACHINE_H
 
@@ -21,7 +22,7 @@
 
 struct co_machine_state {
     const char *name, *meaning;
-    const char *on_entry; /* a deed */
+    const char *on_entry; /* a action */
 };
 
 /* States and events are indices. */
@@ -57,7 +58,7 @@ struct co_machine {
 #define CO_MACHINE_N(array) (sizeof(array) / sizeof *(array))
 
 /* Of lists of states, X(name, on_entry, meaning), and events, X(name, meaning): what the three
- * arrays have of each, the deeds on entry among them. */
+ * arrays have of each, the actions on entry among them. */
 #define CO_MACHINE_STATE(name, on_entry, meaning) {#name, meaning, #on_entry},
 #define CO_MACHINE_ENTRY(name, on_entry, meaning) on_entry,
 #define CO_MACHINE_EVENT(name, meaning)           #name,

@@ -5,7 +5,7 @@
  *         boot                             the boot id of the host on which it was made
  *         ...                              small files of ddprun's own
  *
- * The nursery removes the folder when ddprun is killed, so a socket on which nobody listens is
+ * The spawner removes the folder when ddprun is killed, so a socket on which nobody listens is
  * rare: both were killed at once, and who meets it removes it. On a file system of several hosts it
  * may also be that of a job elsewhere, which refuses here, too: the boot id tells them apart. Names
  * are as short as they can be, and go by way of the folder's descriptor: a socket's path has room

@@ -11,7 +11,7 @@
 #include "common/error.h"
 #include "common/parse.h"
 #include "common/scope.h"
-#include "launcher/platform/cli_world.h"
+#include "launcher/platform/host_env.h"
 #include "rendezvous/net/address.h"
 
 #include <errno.h>
@@ -389,7 +389,7 @@ static int set_ssh(struct check *c, struct co_error *err)
 {
     const char *text = c->task.ssh_command;
     if (text == NULL)
-        text = cli_world_get(&cli_real_world, "DDPRUN_SSH");
+        text = host_env_get(&host_env_real, "DDPRUN_SSH");
     if (text == NULL)
         return 0;
     c->ssh = co_parse_words(text);
@@ -429,7 +429,7 @@ static int open_nodes(struct check *c, struct co_error *err)
 
 static int prepare(struct check *c, struct co_error *err)
 {
-    int rc = check_hosts_find(&c->task, &cli_real_world, &c->hosts, err);
+    int rc = check_hosts_find(&c->task, &host_env_real, &c->hosts, err);
     if (rc == 0)
         rc = set_ssh(c, err);
     if (rc == 0)

@@ -1,5 +1,5 @@
 /* ddprun - start the ranks of a distributed job, watch over them, say why it ended. */
-#include "launcher/hosts/pmi_seat.h"
+#include "launcher/hosts/pmi_bootstrap.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/membership/endpoint.h"
 #include "launcher/membership/etcd_link.h"
@@ -10,8 +10,8 @@
 #include "launcher/placement/binding.h"
 #include "launcher/platform/linkage.h"
 #include "launcher/platform/title.h"
-#include "launcher/remote/leash.h"
-#include "launcher/remote/parcel_shelf.h"
+#include "launcher/remote/launch_channel.h"
+#include "launcher/remote/payload_cache.h"
 #include "launcher/remote/remote.h"
 #include "launcher/reporting/dry_run.h"
 
@@ -127,7 +127,7 @@ static int run(struct job_spec *spec, int null_fd)
 {
     struct node_end end = {0};
     struct co_error err;
-    const struct guide_link_ops *link =
+    const struct roster_link_ops *link =
         spec->world.etcd != NULL ? &etcd_link_ops : &endpoint_link_ops;
     bool lacks_key = spec->world.guided && spec->world.key == NULL && spec->remote == NULL;
     int code = lacks_key ? find_secret(spec) : 0;
@@ -178,18 +178,18 @@ static int place_ranks(struct job_spec *spec)
 }
 
 /* Whoever has started us has shown the notes already. */
-static int do_leashed(struct leash *leash, struct job_spec *spec, int null_fd)
+static int do_launched(struct launch_channel *channel, struct job_spec *spec, int null_fd)
 {
     struct co_error err;
-    spec->world.leash_fd = leash->fd;
-    if (leash_make_key(leash, &spec->world, &err) < 0) {
+    spec->world.launch_fd = channel->fd;
+    if (launch_make_key(channel, &spec->world, &err) < 0) {
         fprintf(stderr, "ddprun: %s\n", err.text);
         return EXIT_INTERNAL;
     }
     int code = place_ranks(spec);
     if (code != 0)
         return code;
-    leash_say_ready();
+    launch_say_ready();
     return run(spec, null_fd);
 }
 
@@ -235,18 +235,18 @@ static void fix_own_path(int argc, char **argv, char **ret_name, char ***ret_wor
     *ret_words = co_take(&words);
 }
 
-/* leash   NULL: nobody holds us */
-static int do_as_told(int argc, char **argv, struct leash *leash, int null_fd)
+/* launch channel   NULL: nobody holds us */
+static int do_as_told(int argc, char **argv, struct launch_channel *channel, int null_fd)
 {
-    struct cli_world world = cli_real_world;
+    struct host_env world = host_env_real;
     struct job_spec spec = {0};
     struct co_error err;
     enum cli_wish wish;
     co_autofree char *name = NULL;
     co_autofree char **words = NULL;
 
-    world.meet_by_pmi = pmi_seat_meet;
-    world.seat = leash != NULL ? &leash->seat : NULL;
+    world.meet_by_pmi = pmi_bootstrap_meet;
+    world.assignment = channel != NULL ? &channel->assignment : NULL;
     fix_own_path(argc, argv, &name, &words);
     int rc = cli_parse(argc, words != NULL ? words : argv, &world, &wish, &spec, &err);
     if (rc < 0) {
@@ -261,7 +261,7 @@ static int do_as_told(int argc, char **argv, struct leash *leash, int null_fd)
         printf("ddprun %s\n", DDPRUN_VERSION);
         return fflush(stdout) == 0 ? 0 : EXIT_INTERNAL;
     }
-    int code = leash != NULL ? do_leashed(leash, &spec, null_fd) : do_alone(&spec, null_fd);
+    int code = channel != NULL ? do_launched(channel, &spec, null_fd) : do_alone(&spec, null_fd);
     job_spec_fini(&spec);
     return code;
 }
@@ -273,24 +273,24 @@ static int hold_program(char path[PATH_MAX])
     if (n < 0)
         return -1;
     path[n] = '\0';
-    return parcel_shelf_hold(path);
+    return payload_cache_hold(path);
 }
 
-static int do_as_leash_tells(int null_fd)
+static int do_as_launch_tells(int null_fd)
 {
     char program[PATH_MAX];
-    struct leash leash;
+    struct launch_channel channel;
     struct co_error err;
     const int held_fd = hold_program(program);
-    int rc = leash_open(null_fd, &leash, &err);
+    int rc = launch_open(null_fd, &channel, &err);
     if (rc == 0 && held_fd >= 0)
-        parcel_shelf_tidy(program, held_fd);
+        payload_cache_tidy(program, held_fd);
     if (rc < 0) {
         fprintf(stderr, "ddprun: %s\n", err.text);
         return EXIT_INTERNAL;
     }
-    int code = do_as_told((int)leash.order.n_argv, leash.order.argv, &leash, null_fd);
-    leash_close(&leash);
+    int code = do_as_told((int)channel.order.n_argv, channel.order.argv, &channel, null_fd);
+    launch_close(&channel);
     return code;
 }
 
@@ -303,10 +303,10 @@ int main(int argc, char **argv)
         fprintf(stderr, "ddprun: cannot open /dev/null: %s\n", strerror(-null_fd));
         return EXIT_INTERNAL;
     }
-    if (leash_is_asked_for_terms(argc, argv))
-        return puts(leash_terms()) >= 0 && fflush(stdout) == 0 ? 0 : EXIT_INTERNAL;
-    if (leash_is_asked_for(argc, argv))
-        return do_as_leash_tells(null_fd);
+    if (launch_is_asked_for_terms(argc, argv))
+        return puts(launch_terms()) >= 0 && fflush(stdout) == 0 ? 0 : EXIT_INTERNAL;
+    if (launch_is_asked_for(argc, argv))
+        return do_as_launch_tells(null_fd);
     int code = do_as_told(argc, argv, NULL, null_fd);
     if (cli_is_torchrun(argc > 0 ? argv[0] : NULL) && code != 0 && code != EXIT_USAGE)
         return 1; /* scripts that were written for torchrun know no others */

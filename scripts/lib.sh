@@ -43,7 +43,7 @@ cuda_lib_dir() {
     fi
 }
 
-# configure_in FOLDER MESON-OPTIONS...: configure the folder, anew or once more.
+# configure_in FOLDER MESON-OPTIONS...: configure the folder, again or once more.
 configure_in() {
     local dir=$root/$1
     shift

@@ -16,13 +16,13 @@
 struct asked { /* for a generation that is not there yet */
     int fd;    /* its user segment; -1: it has not */
     uint64_t bytes;
-    bool mends;
+    bool recovers;
 };
 
 struct member {
     int fd; /* its user segment; -1 until its HELLO */
     uint64_t bytes;
-    bool mends;
+    bool recovers;
     struct asked asked;
     bool gone;
     bool lost_peer;
@@ -120,9 +120,9 @@ bool broker_asks(const struct broker *b, unsigned seat)
     return b->member[seat].asked.fd >= 0;
 }
 
-bool broker_mends(const struct broker *b, unsigned seat)
+bool broker_recovers(const struct broker *b, unsigned seat)
 {
-    return b->member[seat].mends;
+    return b->member[seat].recovers;
 }
 
 int broker_local_of(const struct broker *b, unsigned seat)
@@ -201,7 +201,7 @@ static int admit(struct broker *b, unsigned seat, int sock, struct asked *segmen
     answer.local_rank = (uint32_t)self->local;
     answer.n_local = b->n_local;
     answer.bytes = control_bytes(b->n_local);
-    answer.flags = b->offers_more ? NODE_MENDS : 0;
+    answer.flags = b->offers_more ? NODE_RECOVERS : 0;
     if (b->is_placed) {
         answer.flags |= NODE_PLACED;
         answer.place = b->place;
@@ -213,7 +213,7 @@ static int admit(struct broker *b, unsigned seat, int sock, struct asked *segmen
         return co_fail(err, code, "cannot send the control segment: %s", strerror(-code));
     self->fd = co_take_fd(&segment->fd);
     self->bytes = segment->bytes;
-    self->mends = segment->mends;
+    self->recovers = segment->recovers;
     self->sock = sock;
 
     for (unsigned i = 0; i < b->n_seats; i++) {
@@ -256,7 +256,7 @@ static int on_hello(struct broker *b, int known_seat, int sock, const struct nod
     int code = check_segment(*segment_fd, m->bytes, err);
     if (code != 0)
         return code;
-    struct asked segment = {*segment_fd, m->bytes, (m->flags & NODE_MENDS) != 0};
+    struct asked segment = {*segment_fd, m->bytes, (m->flags & NODE_RECOVERS) != 0};
     if (m->generation > b->generation)
         code = on_hello_again(b, sock, m, &segment, err);
     else if (b->member[m->local_rank].fd >= 0)
@@ -422,7 +422,7 @@ int broker_renew(struct broker *b, int control_fd, uint32_t generation,
     for (unsigned i = 0; i < b->n_seats; i++) {
         struct member *m = &b->member[i];
         close_fd(&m->fd);
-        m->gone = m->mends = m->lost_peer = false;
+        m->gone = m->recovers = m->lost_peer = false;
         m->waits_for = -1;
     }
     for (unsigned i = 0; i < b->n_seats; i++) {

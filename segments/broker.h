@@ -42,8 +42,8 @@ bool broker_has_lost_peer(const struct broker *b, unsigned seat);
 
 /* To this generation. */
 bool broker_has_said_hello(const struct broker *b, unsigned seat);
-bool broker_asks(const struct broker *b, unsigned seat);  /* for the next one */
-bool broker_mends(const struct broker *b, unsigned seat); /* of its last HELLO */
+bool broker_asks(const struct broker *b, unsigned seat);     /* for the next one */
+bool broker_recovers(const struct broker *b, unsigned seat); /* of its last HELLO */
 
 /* --- more than one generation --- */
 

@@ -52,9 +52,9 @@ enum node_message_type {
 };
 
 enum node_flag {
-    NODE_MENDS = 1, /* HELLO: this rank outlives the death of others; CONTROL: another generation
+    NODE_RECOVERS = 1, /* HELLO: this rank outlives the death of others; CONTROL: another generation
                        may follow in which it can go on */
-    NODE_PLACED = 2 /* CONTROL: `place` and `text` count */
+    NODE_PLACED = 2    /* CONTROL: `place` and `text` count */
 };
 
 struct node_place {      /* of a rank in a generation */

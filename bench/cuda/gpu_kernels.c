@@ -23,13 +23,13 @@
 
 enum { N_PIECES = KERNEL_PIECES + 7, LONGEST = 50021, GAP = 3 };
 
-struct way { /* of averaging, as ddp_model_opts has them */
+struct remote_shell { /* of averaging, as ddp_model_opts has them */
     const char *name;
     enum ddp_dtype dtype, wire; /* the same: none */
     double before, after;
 };
 
-static const struct way ways[] = {
+static const struct remote_shell ways[] = {
     {"float32", DDP_FLOAT32, DDP_FLOAT32, 1, 1},
     {"float32,weighted", DDP_FLOAT32, DDP_FLOAT32, 1.0 / 3, 1},
     {"float32,predivided", DDP_FLOAT32, DDP_FLOAT32, 0.25, 4.0 / 3},
@@ -53,7 +53,7 @@ static const struct { /* a value among the others, and what is found then */
     uint32_t own, averaged;
 } odd[] = {{"finite", 1, 0, 0}, {"with_infinity", INFINITY, 1, 1}, {"with_nan", NAN, 1, 1}};
 
-static bool has_wire(const struct way *w)
+static bool has_wire(const struct remote_shell *w)
 {
     return w->wire != w->dtype;
 }
@@ -85,7 +85,7 @@ static double value_of(size_t i)
     return i % 41 == 0 ? 0 : ldexp(i % 2 == 0 ? mantissa : -mantissa, (int)(i % 38) - 26);
 }
 
-static void open_bucket(struct bucket *b, const struct way *w)
+static void open_bucket(struct bucket *b, const struct remote_shell *w)
 {
     const size_t size = ddp_dtype_size(w->dtype);
     size_t n = 0, n_all = 0, at = 1;
@@ -115,7 +115,7 @@ static void close_bucket(struct bucket *b)
 }
 
 static struct device_average average_of(const struct rank *r, const struct bucket *b,
-                                        const struct way *w)
+                                        const struct remote_shell *w)
 {
     return (struct device_average){.piece = b->at_gpu,
                                    .n = N_PIECES,
@@ -131,7 +131,7 @@ static struct device_average average_of(const struct rank *r, const struct bucke
 
 /* The same by a loop: the text of the kernels, which the tests hold to what CPUs do by themselves.
  * NCCL's own factor is x times it, too. */
-static void average_on_host(struct bucket *b, const struct way *w)
+static void average_on_host(struct bucket *b, const struct remote_shell *w)
 {
     struct kernel_pieces k = {.dtype = (uint32_t)w->dtype,
                               .wire_dtype = (uint32_t)w->wire,
@@ -174,7 +174,7 @@ static void compare_bits(const char *name, const char *got, const char *want, en
     }
 }
 
-static void compare_buckets(const char *name, struct bucket *b, const struct way *w)
+static void compare_buckets(const char *name, struct bucket *b, const struct remote_shell *w)
 {
     uint32_t found[2];
     char *got = rank_host_memory(b->bytes);
@@ -188,7 +188,7 @@ static void compare_buckets(const char *name, struct bucket *b, const struct way
     free(got);
 }
 
-static void check_way(struct rank *r, const struct way *w, size_t k)
+static void check_way(struct rank *r, const struct remote_shell *w, size_t k)
 {
     char name[96];
     struct bucket b;

@@ -6,13 +6,13 @@
 #include "common/scope.h"
 #include "launcher/hosts/managers.h"
 #include "launcher/hosts/slurm.h"
-#include "launcher/platform/cli_world.h"
+#include "launcher/platform/host_env.h"
 
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
-static int read_file(const char *path, const struct cli_world *world, struct host_list *to,
+static int read_file(const char *path, const struct host_env *world, struct host_list *to,
                      struct co_error *err)
 {
     co_autofree char *text = NULL;
@@ -25,8 +25,7 @@ static int read_file(const char *path, const struct cli_world *world, struct hos
 }
 
 /* Lists move into the answer; a pod's or a step's place is that of one node: this machine. */
-static int ask_managers(const struct cli_world *world, struct check_hosts *ret,
-                        struct co_error *err)
+static int ask_managers(const struct host_env *world, struct check_hosts *ret, struct co_error *err)
 {
     struct slurm slurm;
     struct manager manager;
@@ -36,7 +35,7 @@ static int ask_managers(const struct cli_world *world, struct check_hosts *ret,
         ret->by_srun = true;
         slurm.hosts = (struct host_list){0};
     }
-    bool is_slurm = cli_world_get(world, "SLURM_JOB_ID") != NULL;
+    bool is_slurm = host_env_get(world, "SLURM_JOB_ID") != NULL;
     slurm_fini(&slurm);
     if (rc < 0 || is_slurm)
         return rc;
@@ -61,7 +60,7 @@ static int take_this_machine(struct check_hosts *ret, struct co_error *err)
     return host_list_add(&ret->list, "this machine", "localhost", err);
 }
 
-int check_hosts_find(const struct ctl_check_task *task, const struct cli_world *world,
+int check_hosts_find(const struct ctl_check_task *task, const struct host_env *world,
                      struct check_hosts *ret, struct co_error *err)
 {
     *ret = (struct check_hosts){.by_srun = false};

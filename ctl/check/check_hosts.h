@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-struct cli_world;
+struct host_env;
 struct co_error;
 struct ctl_check_task;
 
@@ -20,7 +20,7 @@ struct check_hosts {
 /* returns   0; check_hosts_fini() in any case
  *           -EINVAL, -ERANGE   a bad list, file or variable; err says which
  *           -ENOMEM */
-int check_hosts_find(const struct ctl_check_task *task, const struct cli_world *world,
+int check_hosts_find(const struct ctl_check_task *task, const struct host_env *world,
                      struct check_hosts *ret, struct co_error *err);
 void check_hosts_fini(struct check_hosts *h);
 

@@ -181,7 +181,7 @@ static const char *reach_hint(enum check_reach reach)
     case CHECK_REACH_UNREACHABLE:
         return "a firewall may refuse it, or the address is on another network: --interface picks "
                "one";
-    case CHECK_REACH_STRANGER:
+    case CHECK_REACH_WRONG_SERVICE:
         return "two machines may have this address, or something in between answers in its place";
     case CHECK_REACH_OK:
     case CHECK_REACH_OTHER:
@@ -197,7 +197,7 @@ static void judge_links_of(struct judge *j, size_t to, enum check_reach reach)
         [CHECK_REACH_REFUSED] = "is refused",
         [CHECK_REACH_SILENT] = "gets no answer",
         [CHECK_REACH_UNREACHABLE] = "finds no way",
-        [CHECK_REACH_STRANGER] = "is answered by somebody else",
+        [CHECK_REACH_WRONG_SERVICE] = "is answered by somebody else",
         [CHECK_REACH_OTHER] = "fails",
     };
     const struct check_report *r = j->report;

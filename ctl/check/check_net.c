@@ -42,7 +42,7 @@ static enum check_reach reach_of(int error)
         return CHECK_REACH_UNREACHABLE;
     case ECONNRESET:
     case EPIPE:
-        return CHECK_REACH_STRANGER;
+        return CHECK_REACH_WRONG_SERVICE;
     default:
         return CHECK_REACH_OTHER;
     }
@@ -86,7 +86,7 @@ static void go_on(struct attempt *a, const uint8_t hello[HELLO_BYTES])
     ssize_t n = recv(a->fd, &byte, 1, 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    settle(a, n == 1 && byte == 'k' ? CHECK_REACH_OK : CHECK_REACH_STRANGER);
+    settle(a, n == 1 && byte == 'k' ? CHECK_REACH_OK : CHECK_REACH_WRONG_SERVICE);
 }
 
 /* returns whether somebody is still waited for */

@@ -6,8 +6,8 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/scope.h"
+#include "launcher/hosts/bringup.h"
 #include "launcher/hosts/host_list.h"
-#include "launcher/hosts/muster.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -43,7 +43,7 @@ struct node {
 
 struct check_nodes {
     struct check_nodes_opts opts;
-    struct muster *muster;
+    struct bringup *bringup;
     struct node *nodes;
     struct pollfd *polls; /* N_POLLS for each node */
     uint64_t answer_ms;
@@ -74,7 +74,7 @@ void check_nodes_fail(struct check_nodes *c, size_t node, const char *why)
     struct node *n = &c->nodes[node];
     if (n->why[0] == '\0')
         snprintf(n->why, sizeof n->why, "%s", why);
-    muster_set(c->muster, node, MUSTER_FAILED, co_now_ms());
+    bringup_set(c->bringup, node, BRINGUP_FAILED, co_now_ms());
     if (n->pid > 0)
         kill(n->pid, SIGTERM);
     hang_up(n);
@@ -112,13 +112,13 @@ static void begin_end(struct check_nodes *c, size_t i)
     n->end_fd = check_run_watch(n->pid);
     n->is_busy = n->is_ending = true;
     n->deadline_ms = co_deadline_ms(c->opts.last_words_ms);
-    muster_set(c->muster, i, MUSTER_FAILED, co_now_ms());
+    bringup_set(c->bringup, i, BRINGUP_FAILED, co_now_ms());
 }
 
 static void find_last_words(const struct node *n, char *to, size_t size)
 {
-    way_complaint((const char *)co_buf_bytes(&n->complaint), co_buf_len(&n->complaint),
-                  "ddpctl: ", to, size);
+    remote_shell_complaint((const char *)co_buf_bytes(&n->complaint), co_buf_len(&n->complaint),
+                           "ddpctl: ", to, size);
 }
 
 static void end(struct check_nodes *c, size_t i)
@@ -187,16 +187,16 @@ static void start(struct check_nodes *c, size_t i)
     int theirs[3] = {-1, -1, -1};
     struct co_error err = {0};
     co_autofree char **words = NULL;
-    int rc = way_make(&c->opts.way, n->is_here ? NULL : &c->opts.hosts[i], c->opts.program,
-                      arguments, &words, &err);
+    int rc = remote_shell_make(&c->opts.way, n->is_here ? NULL : &c->opts.hosts[i], c->opts.program,
+                               arguments, &words, &err);
     if (rc == 0 && (rc = make_pipes(n, theirs)) == 0)
         rc = spawn(n, words, theirs);
     for (int k = 0; k < 3; k++)
         close_fd(&theirs[k]);
     n->begun_ms = co_now_ms();
     n->is_busy = rc == 0;
-    n->deadline_ms = CO_NEVER_MS; /* the muster's */
-    muster_set(c->muster, i, MUSTER_REACHING, n->begun_ms);
+    n->deadline_ms = CO_NEVER_MS; /* the bring-up's */
+    bringup_set(c->bringup, i, BRINGUP_REACHING, n->begun_ms);
     if (rc < 0 && words != NULL)
         co_fail(&err, rc, "%s: %s", words[0], strerror(-rc));
     if (rc < 0)
@@ -234,7 +234,7 @@ static void take_hello(struct check_nodes *c, size_t i, const json_t *hello)
     }
     n->is_up = true;
     n->reach_ms = co_now_ms() - n->begun_ms;
-    muster_set(c->muster, i, MUSTER_UP, co_now_ms());
+    bringup_set(c->bringup, i, BRINGUP_UP, co_now_ms());
     ask(c, i, hello);
 }
 
@@ -272,7 +272,7 @@ static void give_up_late(struct check_nodes *c)
 {
     ptrdiff_t late;
     char why[CHECK_WHY_BYTES], said[CHECK_WHY_BYTES - 64];
-    while ((late = muster_late(c->muster, co_now_ms())) >= 0) {
+    while ((late = bringup_late(c->bringup, co_now_ms())) >= 0) {
         find_last_words(&c->nodes[late], said, sizeof said);
         snprintf(why, sizeof why, "no answer within %.1f s%s%s", (double)c->opts.way.reach_ms / 1e3,
                  said[0] != '\0' ? "; it said last: " : "", said);
@@ -290,7 +290,7 @@ static void give_up_late(struct check_nodes *c)
 static bool find_deadline(const struct check_nodes *c, uint64_t *ret_ms)
 {
     bool is_busy = false;
-    *ret_ms = muster_deadline_ms(c->muster);
+    *ret_ms = bringup_deadline_ms(c->bringup);
     for (size_t i = 0; i < c->opts.n; i++) {
         const struct node *n = &c->nodes[i];
         is_busy |= n->is_busy;
@@ -332,7 +332,7 @@ static void run(struct check_nodes *c, bool may_start)
     uint64_t deadline_ms;
     ptrdiff_t next;
     for (;;) {
-        while (may_start && (next = muster_next(c->muster)) >= 0)
+        while (may_start && (next = bringup_next(c->bringup)) >= 0)
             start(c, (size_t)next);
         if (!find_deadline(c, &deadline_ms))
             return;
@@ -364,26 +364,26 @@ int check_nodes_open(const struct check_nodes_opts *opts, struct check_nodes **r
                      struct co_error *err)
 {
     /* One is enough, and nobody begins without the others: all are reached for, and waited for. */
-    const struct muster_limits limits = {.n_hosts = opts->n,
-                                         .min_nodes = 1,
-                                         .at_once = WAY_AT_ONCE,
-                                         .reach_ms = opts->way.reach_ms,
-                                         .window_ms = CO_NEVER_MS / 2};
+    const struct bringup_limits limits = {.n_hosts = opts->n,
+                                          .min_nodes = 1,
+                                          .at_once = WAY_AT_ONCE,
+                                          .reach_ms = opts->way.reach_ms,
+                                          .window_ms = CO_NEVER_MS / 2};
     struct check_nodes *c = calloc(1, sizeof *c);
     if (c == NULL)
         return co_fail(err, -ENOMEM, "no memory for nodes");
     c->opts = *opts;
     if (c->opts.last_words_ms == 0)
         c->opts.last_words_ms = LAST_WORDS_MS;
-    c->muster = muster_create(&limits);
+    c->bringup = bringup_create(&limits);
     c->nodes = calloc(opts->n, sizeof *c->nodes);
     c->polls = calloc(N_POLLS * opts->n, sizeof *c->polls);
     for (size_t i = 0; c->nodes != NULL && i < opts->n; i++) {
         struct node *n = &c->nodes[i];
         n->in_fd = n->out_fd = n->err_fd = n->end_fd = -1;
-        n->is_here = opts->is_here_only || way_is_here(&opts->way, &opts->hosts[i]);
+        n->is_here = opts->is_here_only || remote_shell_is_here(&opts->way, &opts->hosts[i]);
     }
-    if (c->muster == NULL || c->nodes == NULL || c->polls == NULL) {
+    if (c->bringup == NULL || c->nodes == NULL || c->polls == NULL) {
         check_nodes_close(c);
         return co_fail(err, -ENOMEM, "no memory for %zu nodes", opts->n);
     }
@@ -414,7 +414,7 @@ void check_nodes_close(struct check_nodes *c)
         return;
     if (c->nodes != NULL)
         end_all(c);
-    muster_destroy(c->muster);
+    bringup_destroy(c->bringup);
     free(c->nodes);
     free(c->polls);
     free(c);

@@ -6,7 +6,7 @@
 #define DDP_CTL_CHECK_NODES_H
 
 #include "check_wire.h"
-#include "launcher/hosts/way.h"
+#include "launcher/hosts/remote_shell.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -18,10 +18,10 @@ struct host;
 struct check_nodes_opts {
     const struct host *hosts; /* borrowed */
     size_t n;
-    bool is_here_only;      /* hosts[0] is this machine, whatever it is called */
-    struct way way;         /* what it borrows is borrowed here, too */
-    const char *program;    /* ddpctl's path, the same on all hosts; borrowed */
-    uint64_t last_words_ms; /* so long one that has hung up may take to say why; 0: as usual */
+    bool is_here_only;       /* hosts[0] is this machine, whatever it is called */
+    struct remote_shell way; /* what it borrows is borrowed here, too */
+    const char *program;     /* ddpctl's path, the same on all hosts; borrowed */
+    uint64_t last_words_ms;  /* so long one that has hung up may take to say why; 0: as usual */
 };
 
 /* Nothing is started yet. returns 0, -ENOMEM */

@@ -15,7 +15,7 @@ const char *const check_reach_words[CHECK_N_REACHES] = {
     [CHECK_REACH_REFUSED] = "refused",
     [CHECK_REACH_SILENT] = "silent",
     [CHECK_REACH_UNREACHABLE] = "unreachable",
-    [CHECK_REACH_STRANGER] = "stranger",
+    [CHECK_REACH_WRONG_SERVICE] = "wrong-service",
     [CHECK_REACH_OTHER] = "other",
 };
 

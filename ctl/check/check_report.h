@@ -55,9 +55,9 @@ struct check_node {
 enum check_reach {
     CHECK_REACH_OK,
     CHECK_REACH_REFUSED,
-    CHECK_REACH_SILENT,      /* no answer in time */
-    CHECK_REACH_UNREACHABLE, /* there is no way, or somebody on it says no */
-    CHECK_REACH_STRANGER,    /* somebody else answers there */
+    CHECK_REACH_SILENT,        /* no answer in time */
+    CHECK_REACH_UNREACHABLE,   /* there is no way, or somebody on it says no */
+    CHECK_REACH_WRONG_SERVICE, /* somebody else answers there */
     CHECK_REACH_OTHER,
     CHECK_N_REACHES,
 };

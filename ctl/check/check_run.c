@@ -3,7 +3,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/scope.h"
-#include "launcher/hosts/way.h"
+#include "launcher/hosts/remote_shell.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -77,7 +77,7 @@ int check_run_await(pid_t pid, uint64_t deadline_ms, int *ret_status)
 static int explain(int status, const char *name, const char *text, struct co_error *err)
 {
     char said[160];
-    way_complaint(text, strlen(text), "ddprun: ", said, sizeof said);
+    remote_shell_complaint(text, strlen(text), "ddprun: ", said, sizeof said);
     if (WIFSIGNALED(status))
         return co_fail(err, -EIO, "%s was killed by signal %d", name, WTERMSIG(status));
     return co_fail(err, -EIO, "%s ended with status %d%s%s", name, WEXITSTATUS(status),

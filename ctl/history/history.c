@@ -370,10 +370,10 @@ static int read_steps(struct history *h, const struct event *e)
 
 static int read_replay(struct history *h, const struct event *e)
 {
-    const char *deed = text_of(e, "deed");
-    if (strcmp(deed, "kill") == 0)
+    const char *action = text_of(e, "action");
+    if (strcmp(action, "kill") == 0)
         return add_mark(h, e, "replay", "replay: rank %d is killed", number_of(e, "rank"));
-    return add_mark(h, e, "replay", "replay: %s on %s", deed, text_of(e, "host"));
+    return add_mark(h, e, "replay", "replay: %s on %s", action, text_of(e, "host"));
 }
 
 static int read_job_end(struct history *h, const struct event *e)

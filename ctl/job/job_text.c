@@ -335,15 +335,15 @@ static void print_late(const json_t *ranks, FILE *out)
 /* The last stage that ranks have come to, and who came to it last. */
 static void print_slowest(const json_t *ranks, FILE *out)
 {
-    static const char *const deeds[N_STAGES] = {"was executed", "came to the others",
-                                                "had met the others", "completed its first step"};
+    static const char *const actions[N_STAGES] = {"was executed", "came to the others",
+                                                  "had met the others", "completed its first step"};
     char when[JOB_TEXT_BYTES];
     for (int stage = N_STAGES - 1; stage >= 0; stage--) {
         const json_t *slowest = find_extreme(ranks, stage, true);
         if (slowest == NULL)
             continue;
         fprintf(out, "  the last one: rank %" PRId64 " %s after %s\n", number_at(slowest, "rank"),
-                deeds[stage], job_text_duration(number_at(slowest, stages[stage]), when));
+                actions[stage], job_text_duration(number_at(slowest, stages[stage]), when));
         return;
     }
 }

@@ -183,7 +183,7 @@ class Training:
 
     def switch_on(self, host):
         if self.place.has_power:
-            self.place.mend(host)
+            self.place.rejoin(host)
         self.start_node(host)
 
     # --- ending ---

@@ -26,7 +26,7 @@ def can_be_apart():
 
 
 def go_apart():
-    """Become this program anew, apart. Returns where that cannot be."""
+    """Become this program again, apart. Returns where that cannot be."""
     if can_be_apart():
         sys.stdout.flush()
         words = apart([sys.executable, *sys.argv, INSIDE])
@@ -81,7 +81,7 @@ class Namespaces:
         """Nothing that was or will be sent arrives: others hear no farewell."""
         ip("-n", f"node{host}", "link", "set", "eth0", "down")
 
-    def mend(self, host):
+    def rejoin(self, host):
         ip("-n", f"node{host}", "link", "set", "eth0", "up")
 
 

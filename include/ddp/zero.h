@@ -92,7 +92,7 @@ enum { DDP_ZERO_MAX_ITEMS = 4 };
 
 /* Describe the state for ddp_checkpoint_save() and _load(), beside the parameters, which are whole
  * items of the program's own. The state is one row of all parameters, of which this rank has a
- * shard: another number of ranks takes up what was saved. Between two steps; each time anew, since
+ * shard: another number of ranks takes up what was saved. Between two steps; each time again, since
  * the state moves.
  *
  * name      goes before the items' names: "NAME.exp_avg". It and what is written here are needed

@@ -29,7 +29,7 @@ void oom_watch_begin(struct oom_watch *w);
  * first call counts. */
 void oom_watch_note_failure(struct oom_watch *w);
 
-/* Forget all that: other ranks are about to start. Begins anew. */
+/* Forget all that: other ranks are about to start. Begins again. */
 void oom_watch_renew(struct oom_watch *w);
 
 /* What is known of the failure that was noted; OOM_BLAME_NONE if none was. Reads the log once: a

@@ -1,6 +1,6 @@
 #include "stacks.h"
 
-#include "flights.h"
+#include "flight_recorder.h"
 #include "launcher/stdio/output.h"
 #include "stack_tool.h"
 
@@ -73,7 +73,7 @@ static void set_timer(struct stacks *s, uint64_t ms)
 
 /* --- The signal --- */
 
-/* Our rank, and no other process of that pid: the nursery's children are ours, and it alone can
+/* Our rank, and no other process of that pid: the spawner's children are ours, and it alone can
  * reap them. */
 static int signal_rank(const struct stacks *s, const struct stack *stack)
 {
@@ -260,7 +260,7 @@ static void on_closed(uv_handle_t *handle)
         stack_fini(&s->targets[i].stack);
     free(s->py_spy);
     free(s->gdb);
-    flights_destroy(s->opts.flights);
+    flight_recorder_destroy(s->opts.flights);
     free(s);
 }
 
@@ -290,7 +290,7 @@ static void go_on(struct stacks *s)
         set_timer(s, LOOK_MS);
     else if (run_tools(s))
         return; /* the end of one comes here again */
-    else if (flights_look(s->opts.flights, co_now_ms()))
+    else if (flight_recorder_look(s->opts.flights, co_now_ms()))
         set_timer(s, LOOK_MS);
     else
         report(s);

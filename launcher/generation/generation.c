@@ -70,7 +70,7 @@ static int make_memory(const struct job_spec *spec, uint32_t number, uv_loop_t *
 {
     const struct node_memory_opts opts = {.n_local = spec->n_local,
                                           .generation = number,
-                                          .mends = job_spec_mends(spec),
+                                          .recovers = job_spec_recovers(spec),
                                           .on_note = notes->on_memory_note,
                                           .on_joined = notes->on_joined,
                                           .on_asked = notes->on_asked,
@@ -141,8 +141,8 @@ int generation_renew_ranks(const struct job_spec *spec, uint32_t number, uv_loop
     return 0;
 }
 
-int generation_mend(struct generation *g, uint32_t number, const struct broker_world *world,
-                    struct co_error *err)
+int generation_recover(struct generation *g, uint32_t number, const struct broker_world *world,
+                       struct co_error *err)
 {
     int rc = node_memory_renew(g->memory, number, world, err);
     if (rc == 0 && g->checkpoint_request != NULL)

@@ -1,4 +1,4 @@
-/* generation.h - what one generation of ranks has for itself, and the next one anew: the store and
+/* generation.h - what one generation of ranks has for itself, and the next one again: the store and
  * its port, the shared memory's broker, the sockets by which it is asked to save its state.
  *
  * A node that is alone opens store and broker together. In a job of several nodes each has the
@@ -32,10 +32,10 @@ struct generation {
 struct generation_notes { /* whom to tell; called from the loop */
     void (*on_store_refused)(void *arg, const char *text);
     void (*on_memory_note)(void *arg, const char *text);
-    void (*on_joined)(void *arg, int rank, bool mends); /* node_memory.h */
-    void (*on_asked)(void *arg, int rank);              /* likewise */
-    void (*on_death)(void *arg);                        /* likewise */
-    void (*on_saved)(void *arg);                        /* checkpoint_request_all_saved() */
+    void (*on_joined)(void *arg, int rank, bool recovers); /* node_memory.h */
+    void (*on_asked)(void *arg, int rank);                 /* likewise */
+    void (*on_death)(void *arg);                           /* likewise */
+    void (*on_saved)(void *arg);                           /* checkpoint_request_all_saved() */
     bool (*find_hold)(void *arg, uint32_t generation, uint64_t *ret_steps);  /* node_memory.h */
     void (*on_control)(void *arg, int fd, const uint8_t *bytes, size_t len); /* of struct
                                           server_opts; NULL, but where the store shares its port */
@@ -71,8 +71,8 @@ int generation_renew_ranks(const struct job_spec *spec, uint32_t number, uv_loop
  *
  * world     where this node's ranks are in it; borrowed for the call
  * returns   0, -ENOMEM, -errno: the old memory is left */
-int generation_mend(struct generation *g, uint32_t number, const struct broker_world *world,
-                    struct co_error *err);
+int generation_recover(struct generation *g, uint32_t number, const struct broker_world *world,
+                       struct co_error *err);
 
 struct generation_reach { /* all borrowed for the call */
     const char *host;     /* by which others reach this node. In figures: the store listens there

@@ -100,7 +100,7 @@ static int make_broker(struct node_memory *m, struct co_error *err)
         m->control = NULL;
         return rc;
     }
-    if (m->opts.mends)
+    if (m->opts.recovers)
         broker_offer_more(m->broker, m->opts.generation);
     for (int i = 0; i < m->n_local; i++) {
         if (m->ranks[i].gone)
@@ -121,13 +121,13 @@ static void note_joined(struct node_memory *m, int rank)
     if (r->has_joined || !broker_has_said_hello(m->broker, (unsigned)rank))
         return;
     r->has_joined = true;
-    m->opts.on_joined(m->opts.arg, rank, broker_mends(m->broker, (unsigned)rank));
+    m->opts.on_joined(m->opts.arg, rank, broker_recovers(m->broker, (unsigned)rank));
 }
 
 /* Who found it out tells us at once; the kernel does so only when it has freed all memory. */
 static void note_death(struct node_memory *m)
 {
-    if (!m->opts.mends || m->is_death_told ||
+    if (!m->opts.recovers || m->is_death_told ||
         control_abort_get(m->control).cause != CONTROL_RANK_DIED)
         return;
     m->is_death_told = true;

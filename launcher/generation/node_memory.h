@@ -18,14 +18,14 @@ struct progress;    /* segments/progress.h */
 struct node_memory_opts {
     int n_local;
     uint32_t generation;
-    bool mends; /* node_memory_renew() may follow: ranks are told */
+    bool recovers; /* node_memory_renew() may follow: ranks are told */
     /* a text without newline: a rank broke the protocol, or there is no memory to share */
     void (*on_note)(void *arg, const char *text);
-    /* a rank has got the generation's shared memory; mends: it outlives others that have it */
-    void (*on_joined)(void *arg, int rank, bool mends);
+    /* a rank has got the generation's shared memory; recovers: it outlives others that have it */
+    void (*on_joined)(void *arg, int rank, bool recovers);
     /* it has left the generation, and asks for the next one */
     void (*on_asked)(void *arg, int rank);
-    /* mends: ranks say that one of them has died, of which node_memory_rank_gone() does not know
+    /* recovers: ranks say that one of them has died, of which node_memory_rank_gone() does not know
      * yet. Once in a generation. Ranks can say what they like: nothing but a reason to look */
     void (*on_death)(void *arg);
     /* the ranks are to wait behind some step of the generation: which one, and whether at all;

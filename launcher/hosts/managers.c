@@ -1,6 +1,6 @@
 #include "managers.h"
 
-#include "launcher/platform/cli_world.h"
+#include "launcher/platform/host_env.h"
 
 #include "common/error.h"
 #include "common/parse.h"
@@ -16,10 +16,10 @@
 
 enum { RANK_MAX = 65535 };
 
-static int read_number(const struct cli_world *w, const char *name, char to[16],
+static int read_number(const struct host_env *w, const char *name, char to[16],
                        struct co_error *err)
 {
-    const char *text = cli_world_get(w, name);
+    const char *text = host_env_get(w, name);
     int64_t n;
     if (text == NULL)
         return co_fail(err, -EINVAL, "%s is not set", name);
@@ -29,17 +29,17 @@ static int read_number(const struct cli_world *w, const char *name, char to[16],
     return rc;
 }
 
-static void take_seat(struct manager *m, const char *by)
+static void take_assignment(struct manager *m, const char *by)
 {
     m->kind = MANAGER_SEAT;
     m->by = by;
-    m->seat = (struct cli_seat){.by = by,
-                                .name = m->name[0] != '\0' ? m->name : NULL,
-                                .nodes = m->nodes[0] != '\0' ? m->nodes : NULL,
-                                .node_rank = m->node_rank,
-                                .endpoint = m->endpoint,
-                                .run_id = m->run_id,
-                                .has_roster = strcmp(m->node_rank, "0") == 0};
+    m->assignment = (struct node_assignment){.by = by,
+                                             .name = m->name[0] != '\0' ? m->name : NULL,
+                                             .nodes = m->nodes[0] != '\0' ? m->nodes : NULL,
+                                             .node_rank = m->node_rank,
+                                             .endpoint = m->endpoint,
+                                             .run_id = m->run_id,
+                                             .has_roster = strcmp(m->node_rank, "0") == 0};
 }
 
 /* --- Kubernetes --- */
@@ -57,7 +57,7 @@ static size_t find_index(const char *name, size_t len, const char **ret_index)
 }
 
 /* Pods of an Indexed Job and of a StatefulSet are called alike, but for their number. */
-static int find_pod(const struct cli_world *w, const char *by, struct manager *m,
+static int find_pod(const struct host_env *w, const char *by, struct manager *m,
                     struct co_error *err)
 {
     char name[MANAGER_NAME_BYTES];
@@ -80,20 +80,20 @@ static int find_pod(const struct cli_world *w, const char *by, struct manager *m
     snprintf(m->run_id, sizeof m->run_id, "%.*s", (int)stem, name);
     snprintf(m->endpoint, sizeof m->endpoint, "%.*s-0%s:%d", (int)stem, name, name + len,
              MANAGER_PORT);
-    take_seat(m, by);
+    take_assignment(m, by);
     return 0;
 }
 
 /* --- Volcano --- */
 
 /* The list of a task's pods: VC_WORKER_HOSTS of "worker". NULL: there is none. */
-static const char *get_pods(const struct cli_world *w, const char *task, size_t len, char by[64])
+static const char *get_pods(const struct host_env *w, const char *task, size_t len, char by[64])
 {
     if (len == 0 || snprintf(by, 64, "VC_%.*s_HOSTS", (int)len, task) >= 64)
         return NULL;
     for (char *c = by; *c != '\0'; c++)
         *c = (char)(*c == '-' ? '_' : toupper((unsigned char)*c));
-    return cli_world_get(w, by);
+    return host_env_get(w, by);
 }
 
 /* returns   the place of this pod, whose name is the first label; n: it is not there */
@@ -111,7 +111,7 @@ static size_t find_place(const struct host_list *l, const char *name, size_t len
  *
  * ret_stem   how much of the name is the job's
  * returns    0 also if there is no such list, which is empty then; as host_list_add() */
-static int list_pods(const struct cli_world *w, const char *name, size_t stem, struct manager *m,
+static int list_pods(const struct host_env *w, const char *name, size_t stem, struct manager *m,
                      size_t *ret_stem, struct co_error *err)
 {
     static const char *const both[] = {"MASTER", "WORKER"};
@@ -134,7 +134,7 @@ static int list_pods(const struct cli_world *w, const char *name, size_t stem, s
 }
 
 /* Without the lists, which its svc plugin makes, nothing is known of others. */
-static int find_volcano(const struct cli_world *w, struct manager *m, struct co_error *err)
+static int find_volcano(const struct host_env *w, struct manager *m, struct co_error *err)
 {
     static const char by[] = "VC_TASK_INDEX";
     char name[MANAGER_NAME_BYTES];
@@ -155,7 +155,7 @@ static int find_volcano(const struct cli_world *w, struct manager *m, struct co_
         snprintf(m->name, sizeof m->name, "%.*s", (int)len, name);
         snprintf(m->run_id, sizeof m->run_id, "%.*s", (int)job, name);
         snprintf(m->endpoint, sizeof m->endpoint, "%s:%d", m->hosts.hosts[0].name, MANAGER_PORT);
-        take_seat(m, by);
+        take_assignment(m, by);
     }
     host_list_fini(&m->hosts); /* they start themselves */
     return rc;
@@ -163,11 +163,11 @@ static int find_volcano(const struct cli_world *w, struct manager *m, struct co_
 
 /* --- SkyPilot --- */
 
-static int find_sky(const struct cli_world *w, struct manager *m, struct co_error *err)
+static int find_sky(const struct host_env *w, struct manager *m, struct co_error *err)
 {
     static const char rank[] = "SKYPILOT_NODE_RANK";
-    const char *ips = cli_world_get(w, "SKYPILOT_NODE_IPS"),
-               *task = cli_world_get(w, "SKYPILOT_TASK_ID");
+    const char *ips = host_env_get(w, "SKYPILOT_NODE_IPS"),
+               *task = host_env_get(w, "SKYPILOT_TASK_ID");
     int rc = read_number(w, rank, m->node_rank, err);
     if (rc == 0)
         rc = read_number(w, "SKYPILOT_NUM_NODES", m->nodes, err);
@@ -182,13 +182,13 @@ static int find_sky(const struct cli_world *w, struct manager *m, struct co_erro
     snprintf(m->endpoint, sizeof m->endpoint, is_v6 ? "[%.*s]:%d" : "%.*s:%d", (int)len, ips,
              MANAGER_PORT);
     snprintf(m->run_id, sizeof m->run_id, "%.200s", task != NULL ? task : "skypilot");
-    take_seat(m, rank);
+    take_assignment(m, rank);
     return 0;
 }
 
 /* --- lists of hosts --- */
 
-static int read_file(const struct cli_world *w, const char *by, const char *path, char **ret,
+static int read_file(const struct host_env *w, const char *by, const char *path, char **ret,
                      size_t *ret_len, struct co_error *err)
 {
     int rc = w->read_file(w->arg, path, HOST_FILE_MAX_BYTES, ret, ret_len);
@@ -198,9 +198,9 @@ static int read_file(const struct cli_world *w, const char *by, const char *path
 }
 
 /* A host a line, as often as it has slots. */
-static int find_pbs(const struct cli_world *w, struct manager *m, struct co_error *err)
+static int find_pbs(const struct host_env *w, struct manager *m, struct co_error *err)
 {
-    const char *path = cli_world_get(w, "PBS_NODEFILE");
+    const char *path = host_env_get(w, "PBS_NODEFILE");
     co_autofree char *text = NULL;
     size_t len = 0;
     int rc = read_file(w, "PBS_NODEFILE", path, &text, &len, err);
@@ -218,9 +218,9 @@ static int add_host(struct manager *m, const char *host, const char *slots, stru
 }
 
 /* "host slots host slots" */
-static int find_lsf(const struct cli_world *w, struct manager *m, struct co_error *err)
+static int find_lsf(const struct host_env *w, struct manager *m, struct co_error *err)
 {
-    co_autofree char *text = strdup(cli_world_get(w, "LSB_MCPU_HOSTS"));
+    co_autofree char *text = strdup(host_env_get(w, "LSB_MCPU_HOSTS"));
     char *rest = NULL;
     int rc = text != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for hosts");
     for (char *host = rc == 0 ? strtok_r(text, " \t\n", &rest) : NULL; rc == 0 && host != NULL;
@@ -230,12 +230,12 @@ static int find_lsf(const struct cli_world *w, struct manager *m, struct co_erro
 }
 
 /* A line for each host: "host slots queue processors". */
-static int find_sge(const struct cli_world *w, struct manager *m, struct co_error *err)
+static int find_sge(const struct host_env *w, struct manager *m, struct co_error *err)
 {
     co_autofree char *text = NULL;
     size_t len = 0;
     char *line_rest = NULL;
-    int rc = read_file(w, "PE_HOSTFILE", cli_world_get(w, "PE_HOSTFILE"), &text, &len, err);
+    int rc = read_file(w, "PE_HOSTFILE", host_env_get(w, "PE_HOSTFILE"), &text, &len, err);
     char *copy = rc == 0 ? strndup(text, len) : NULL;
     if (rc == 0 && copy == NULL)
         rc = co_fail(err, -ENOMEM, "no memory for hosts");
@@ -250,29 +250,29 @@ static int find_sge(const struct cli_world *w, struct manager *m, struct co_erro
 
 static const struct {
     const char *variable;
-    int (*find)(const struct cli_world *w, struct manager *m, struct co_error *err);
+    int (*find)(const struct host_env *w, struct manager *m, struct co_error *err);
 } lists[] = {
     {"PBS_NODEFILE", find_pbs},
     {"LSB_MCPU_HOSTS", find_lsf},
     {"PE_HOSTFILE", find_sge},
 };
 
-int manager_find(const struct cli_world *world, bool has_nodes, struct manager *ret,
+int manager_find(const struct host_env *world, bool has_nodes, struct manager *ret,
                  struct co_error *err)
 {
     *ret = (struct manager){.kind = MANAGER_NONE};
-    if (has_nodes && cli_world_get(world, "JOB_COMPLETION_INDEX") != NULL)
+    if (has_nodes && host_env_get(world, "JOB_COMPLETION_INDEX") != NULL)
         return find_pod(world, "JOB_COMPLETION_INDEX", ret, err);
-    if (has_nodes && cli_world_get(world, "KUBERNETES_SERVICE_HOST") != NULL)
+    if (has_nodes && host_env_get(world, "KUBERNETES_SERVICE_HOST") != NULL)
         return find_pod(world, "KUBERNETES_SERVICE_HOST", ret, err);
     if (has_nodes)
         return 0; /* whoever counts nodes has not asked for those of a list */
-    if (cli_world_get(world, "SKYPILOT_NODE_RANK") != NULL)
+    if (host_env_get(world, "SKYPILOT_NODE_RANK") != NULL)
         return find_sky(world, ret, err);
-    if (cli_world_get(world, "VC_TASK_INDEX") != NULL)
+    if (host_env_get(world, "VC_TASK_INDEX") != NULL)
         return find_volcano(world, ret, err);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-        if (cli_world_get(world, lists[i].variable) == NULL)
+        if (host_env_get(world, lists[i].variable) == NULL)
             continue;
         ret->by = lists[i].variable;
         int rc = lists[i].find(world, ret, err);

@@ -1,5 +1,5 @@
 /* managers.h - what other managers than Slurm say, by their variables, about the nodes of a job.
- * Pure, but for what cli_world.h looks at.
+ * Pure, but for what host_env.h looks at.
  *
  * Kubernetes names the pod and its number; how many there are has to be said by --nnodes. SkyPilot
  * says all, and so does Volcano with its plugins env and svc. PBS, LSF and Grid Engine name hosts,
@@ -7,12 +7,12 @@
 #ifndef DDP_LAUNCHER_MANAGERS_H
 #define DDP_LAUNCHER_MANAGERS_H
 
-#include "cli_seat.h"
 #include "host_list.h"
+#include "node_assignment.h"
 
 #include <stdbool.h>
 
-struct cli_world;
+struct host_env;
 struct co_error;
 
 enum { MANAGER_PORT = 29400, MANAGER_NAME_BYTES = 256 };
@@ -20,14 +20,15 @@ enum { MANAGER_PORT = 29400, MANAGER_NAME_BYTES = 256 };
 enum manager_kind {
     MANAGER_NONE,
     MANAGER_HOSTS, /* `hosts` are to be started */
-    MANAGER_SEAT,  /* `seat` */
+    MANAGER_SEAT,  /* `assignment` */
 };
 
 struct manager {
     enum manager_kind kind;
     const char *by;         /* the variable that tells it */
     struct host_list hosts; /* owned: manager_fini() */
-    struct cli_seat seat;   /* its texts are of this struct, which must stay where it is */
+    struct node_assignment
+        assignment; /* its texts are of this struct, which must stay where it is */
     char name[HOST_NAME_BYTES], nodes[16], node_rank[16], run_id[MANAGER_NAME_BYTES];
     char endpoint[MANAGER_NAME_BYTES + 16];
 };
@@ -40,7 +41,7 @@ struct manager {
  *             -EINVAL   a variable is malformed, a pod's name leads to no other; err says it
  *             -ERANGE   too many hosts
  *             -ENOMEM */
-int manager_find(const struct cli_world *world, bool has_nodes, struct manager *ret,
+int manager_find(const struct host_env *world, bool has_nodes, struct manager *ret,
                  struct co_error *err);
 void manager_fini(struct manager *m);
 

@@ -1,6 +1,6 @@
 #include "slurm.h"
 
-#include "launcher/platform/cli_world.h"
+#include "launcher/platform/host_env.h"
 
 #include "common/error.h"
 #include "common/parse.h"
@@ -17,9 +17,9 @@
 
 #define TASKS_MAX (1 << 24)
 
-static int need(const struct cli_world *w, const char *name, const char **ret, struct co_error *err)
+static int need(const struct host_env *w, const char *name, const char **ret, struct co_error *err)
 {
-    *ret = cli_world_get(w, name);
+    *ret = host_env_get(w, name);
     return *ret != NULL ? 0
                         : co_fail(err, -EINVAL,
                                   "this is a job of Slurm, but %s is not set: --nnodes 1 starts "
@@ -27,7 +27,7 @@ static int need(const struct cli_world *w, const char *name, const char **ret, s
                                   name);
 }
 
-static int need_number(const struct cli_world *w, const char *name, int64_t max, uint32_t *ret,
+static int need_number(const struct host_env *w, const char *name, int64_t max, uint32_t *ret,
                        struct co_error *err)
 {
     const char *text;
@@ -67,7 +67,7 @@ int slurm_read_counts(const char *text, uint32_t *ret, size_t n)
 }
 
 /* How many tasks each node has. */
-static int read_tasks(const struct cli_world *w, const char *name, size_t n, uint32_t **ret,
+static int read_tasks(const struct host_env *w, const char *name, size_t n, uint32_t **ret,
                       struct co_error *err)
 {
     const char *text;
@@ -83,7 +83,7 @@ static int read_tasks(const struct cli_world *w, const char *name, size_t n, uin
                              text, n);
 }
 
-static int read_nodes(const struct cli_world *w, const char *name, struct host_list *to,
+static int read_nodes(const struct host_env *w, const char *name, struct host_list *to,
                       struct co_error *err)
 {
     const char *text;
@@ -93,15 +93,15 @@ static int read_nodes(const struct cli_world *w, const char *name, struct host_l
 
 /* --- an allocation --- */
 
-static int find_allocation(const struct cli_world *w, struct slurm *s, struct co_error *err)
+static int find_allocation(const struct host_env *w, struct slurm *s, struct co_error *err)
 {
     const char *here =
-        cli_world_get(w, "SLURMD_NODENAME"); /* not under salloc, which need not be on a node */
+        host_env_get(w, "SLURMD_NODENAME"); /* not under salloc, which need not be on a node */
     uint32_t *tasks = NULL;
     int rc = read_nodes(w, "SLURM_JOB_NODELIST", &s->hosts, err);
     if (rc < 0 || (s->hosts.n == 1 && here != NULL && strcmp(here, s->hosts.hosts[0].name) == 0))
         return rc;
-    if (cli_world_get(w, "SLURM_TASKS_PER_NODE") != NULL)
+    if (host_env_get(w, "SLURM_TASKS_PER_NODE") != NULL)
         rc = read_tasks(w, "SLURM_TASKS_PER_NODE", s->hosts.n, &tasks, err);
     for (size_t i = 0; rc == 0 && tasks != NULL && i < s->hosts.n; i++)
         s->hosts.hosts[i].slots = tasks[i] > 1 && tasks[i] <= HOST_SLOTS_MAX
@@ -120,7 +120,7 @@ static void set_port(struct slurm *s, uint32_t job, uint32_t step)
         (uint16_t)(SLURM_FIRST_PORT + ((uint64_t)job * 131 + step) % SLURM_N_PORTS);
 }
 
-static int find_task(const struct cli_world *w, const uint32_t *tasks, struct slurm *s,
+static int find_task(const struct host_env *w, const uint32_t *tasks, struct slurm *s,
                      struct co_error *err)
 {
     struct slurm_task *t = &s->task;
@@ -143,7 +143,7 @@ static int find_task(const struct cli_world *w, const uint32_t *tasks, struct sl
     return rc;
 }
 
-static void find_seat(uint32_t job, uint32_t step, struct slurm *s)
+static void find_assignment(uint32_t job, uint32_t step, struct slurm *s)
 {
     const struct slurm_task *t = &s->task;
     snprintf(s->nodes, sizeof s->nodes, "%u", t->n_nodes);
@@ -151,17 +151,17 @@ static void find_seat(uint32_t job, uint32_t step, struct slurm *s)
     snprintf(s->run_id, sizeof s->run_id, "slurm-%u.%u", job, step);
     snprintf(s->name, sizeof s->name, "%s", s->hosts.hosts[t->node_rank].name);
     snprintf(s->endpoint, sizeof s->endpoint, "%s:%u", s->hosts.hosts[0].name, t->master_port);
-    s->seat = (struct cli_seat){.by = "Slurm",
-                                .name = s->name,
-                                .nodes = s->nodes,
-                                .node_rank = s->node_rank,
-                                .endpoint = s->endpoint,
-                                .run_id = s->run_id,
-                                .has_roster = t->node_rank == 0};
+    s->assignment = (struct node_assignment){.by = "Slurm",
+                                             .name = s->name,
+                                             .nodes = s->nodes,
+                                             .node_rank = s->node_rank,
+                                             .endpoint = s->endpoint,
+                                             .run_id = s->run_id,
+                                             .has_roster = t->node_rank == 0};
     s->kind = SLURM_NODE;
 }
 
-static int find_step(const struct cli_world *w, uint32_t job, uint32_t step, struct slurm *s,
+static int find_step(const struct host_env *w, uint32_t job, uint32_t step, struct slurm *s,
                      struct co_error *err)
 {
     struct slurm_task *t = &s->task;
@@ -182,21 +182,21 @@ static int find_step(const struct cli_world *w, uint32_t job, uint32_t step, str
     if (rc == 0 && has_many)
         rc = find_task(w, tasks, s, err);
     else if (rc == 0 && s->hosts.n > 1)
-        find_seat(job, step, s);
+        find_assignment(job, step, s);
     free(tasks);
     return rc;
 }
 
-int slurm_find(const struct cli_world *world, struct slurm *ret, struct co_error *err)
+int slurm_find(const struct host_env *world, struct slurm *ret, struct co_error *err)
 {
     uint32_t job, step;
     *ret = (struct slurm){.kind = SLURM_NONE};
-    if (cli_world_get(world, "SLURM_JOB_ID") == NULL)
+    if (host_env_get(world, "SLURM_JOB_ID") == NULL)
         return 0;
     int rc = need_number(world, "SLURM_JOB_ID", UINT32_MAX, &job, err);
     if (rc < 0)
         return rc;
-    if (cli_world_get(world, "SLURM_STEP_ID") == NULL)
+    if (host_env_get(world, "SLURM_STEP_ID") == NULL)
         return find_allocation(world, ret, err);
     rc = need_number(world, "SLURM_STEP_ID", UINT32_MAX, &step, err);
     if (rc < 0)

@@ -7,20 +7,20 @@
 #ifndef DDP_LAUNCHER_SLURM_H
 #define DDP_LAUNCHER_SLURM_H
 
-#include "cli_seat.h"
 #include "host_list.h"
+#include "node_assignment.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-struct cli_world;
+struct host_env;
 struct co_error;
 
 enum slurm_kind {
     SLURM_NONE,       /* not under Slurm, or on the only node there is */
     SLURM_ALLOCATION, /* `hosts` are to be started, with as many slots as Slurm was asked for tasks
                          where that is more than one */
-    SLURM_NODE,       /* `seat` */
+    SLURM_NODE,       /* `assignment` */
     SLURM_TASK,       /* `task` */
 };
 
@@ -35,7 +35,8 @@ struct slurm_task {
 struct slurm {
     enum slurm_kind kind;
     struct host_list hosts; /* owned: slurm_fini() */
-    struct cli_seat seat;   /* its texts are of this struct, which must stay where it is */
+    struct node_assignment
+        assignment; /* its texts are of this struct, which must stay where it is */
     struct slurm_task task;
     char nodes[16], node_rank[16], run_id[64], name[HOST_NAME_BYTES];
     char endpoint[HOST_NAME_BYTES + 16];
@@ -52,7 +53,7 @@ enum { SLURM_FIRST_PORT = 20000, SLURM_N_PORTS = 10000 };
  *           -EINVAL   a variable is missing, is malformed, or contradicts another; err names it
  *           -ERANGE   more than HOST_LIST_MAX nodes
  *           -ENOMEM */
-int slurm_find(const struct cli_world *world, struct slurm *ret, struct co_error *err);
+int slurm_find(const struct host_env *world, struct slurm *ret, struct co_error *err);
 void slurm_fini(struct slurm *s);
 
 /* "2(x3),1" -> 2 2 2 1, of n nodes.

@@ -2,7 +2,7 @@
 
 #include "etcd_settings.h"
 
-#include "job_more.h"
+#include "mpmd.h"
 #include "remote_spec.h"
 #include "wrap.h"
 
@@ -14,7 +14,7 @@
 
 struct job_program job_spec_program(const struct job_spec *spec, int local_rank)
 {
-    const struct job_program *other = job_more_find(spec->more, local_rank);
+    const struct job_program *other = mpmd_find(spec->more, local_rank);
     if (other != NULL)
         return *other;
     return (struct job_program){.path = spec->path,
@@ -41,7 +41,7 @@ static bool may_grow(const struct job_spec *spec)
     return spec->world.guided && spec->world.min_nodes < spec->world.max_nodes;
 }
 
-bool job_spec_mends(const struct job_spec *spec)
+bool job_spec_recovers(const struct job_spec *spec)
 {
     return !spec->pmi &&
            (spec->on_failure == FAILURE_REPLACES || spec->on_failure == FAILURE_SHRINKS) &&
@@ -113,6 +113,6 @@ void job_spec_fini(struct job_spec *spec)
         free(owned[i]);
     remote_spec_destroy(spec->remote);
     output_spec_fini(&spec->output);
-    job_more_destroy(spec->more);
+    mpmd_destroy(spec->more);
     *spec = (struct job_spec){0};
 }

@@ -15,7 +15,7 @@
 
 struct binding;
 struct etcd_settings;
-struct job_more;
+struct mpmd;
 struct remote_spec;
 struct seal_key;
 struct slurm_task;
@@ -82,8 +82,8 @@ struct job_world {
     struct allow_list *store_allow; /* owned; who may use the store besides; NULL: nobody */
     bool keeps_rank_0;              /* MASTER_ADDR is this node's, by the command line */
     bool ends_job; /* it has started the others: a signal to it ends the whole job */
-    int leash_fd;  /* borrowed; of the ddprun that started this one, which also tells what concerns
-                      the whole job (leash_wire.h); 0: none */
+    int launch_fd; /* borrowed; of the ddprun that started this one, which also tells what concerns
+                      the whole job (launch_wire.h); 0: none */
 };
 
 /* What a rank executes: lent by the job. */
@@ -139,8 +139,7 @@ struct job_spec {
     bool has_templates;    /* an argument holds a '$', or braces that are filled in */
     enum template_rule templates;
     bool fills_braces; /* {rank} and the like are filled in: what `templates` comes to */
-    struct job_more
-        *more;         /* owned; the programs of other ranks (job_more.h); NULL: all have this */
+    struct mpmd *more; /* owned; the programs of other ranks (mpmd.h); NULL: all have this */
     bool pmi;          /* the ranks find each other by PMI-1, which ddprun serves */
     struct wrap *wrap; /* owned, and its path; in front of some ranks' words; NULL: of nobody's */
     char *local_rank_arg; /* owned; "--local_rank": NAME=<n> becomes the first argument; NULL: no */
@@ -185,7 +184,7 @@ char *const *job_spec_words(const struct job_spec *spec);
 bool job_spec_agent_store(const struct job_spec *spec, uint32_t world_size);
 
 /* May ranks live on when others fail, or when nodes come and go? */
-bool job_spec_mends(const struct job_spec *spec);
+bool job_spec_recovers(const struct job_spec *spec);
 
 /* May the ranks be asked to save their state? The same on all nodes of a job, whatever else each is
  * told: the ranks agree on the answer together. */

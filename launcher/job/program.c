@@ -3,7 +3,7 @@
 #include "common/error.h"
 #include "common/scope.h"
 #include "job_spec.h"
-#include "launcher/platform/cli_world.h"
+#include "launcher/platform/host_env.h"
 #include "rank_argv.h"
 
 #include <errno.h>
@@ -46,7 +46,7 @@ static char **join_words(char *const *first, char *const *then)
 /* Search PATH as a shell does.
  *
  * returns   0, -ENOENT, -EACCES (only files that may not be executed), -ENOMEM; no text */
-static int find_in_path(const struct cli_world *world, const char *name, char **ret_path)
+static int find_in_path(const struct host_env *world, const char *name, char **ret_path)
 {
     const char *path = world->get_env(world->arg, "PATH");
     bool forbidden = false;
@@ -72,7 +72,7 @@ static int find_in_path(const struct cli_world *world, const char *name, char **
     }
 }
 
-static int look_below(const struct cli_world *world, const char *dir, size_t len, const char *name,
+static int look_below(const struct host_env *world, const char *dir, size_t len, const char *name,
                       enum file_kind *ret_kind, char **ret_path)
 {
     if (asprintf(ret_path, "%.*s/%s", (int)len, dir, name) < 0) {
@@ -83,7 +83,7 @@ static int look_below(const struct cli_world *world, const char *dir, size_t len
     return 0;
 }
 
-static int find_python_in(const struct cli_world *world, const char *dir, size_t len,
+static int find_python_in(const struct host_env *world, const char *dir, size_t len,
                           char **ret_path)
 {
     static const char *const names[] = {"python3", "python"};
@@ -102,9 +102,9 @@ static int find_python_in(const struct cli_world *world, const char *dir, size_t
 }
 
 /* An environment's own python, if it has one. */
-static int find_python_of(const struct cli_world *world, const char *variable, char **ret_path)
+static int find_python_of(const struct host_env *world, const char *variable, char **ret_path)
 {
-    const char *prefix = cli_world_get(world, variable);
+    const char *prefix = host_env_get(world, variable);
     co_autofree char *bin = NULL;
     if (prefix == NULL)
         return -ENOENT;
@@ -117,7 +117,7 @@ static int find_python_of(const struct cli_world *world, const char *variable, c
 
 /* That of the environment in whose bin ddprun is, if it was called by its path there: torchrun is
  * called so where no environment is active, and means that one. */
-static int find_python_beside(const struct cli_world *world, const char *called_as, char **ret_path)
+static int find_python_beside(const struct host_env *world, const char *called_as, char **ret_path)
 {
     static const char *const marks[] = {"../pyvenv.cfg", "../conda-meta"};
     const char *slash = called_as != NULL ? strrchr(called_as, '/') : NULL;
@@ -134,10 +134,10 @@ static int find_python_beside(const struct cli_world *world, const char *called_
     return -ENOENT;
 }
 
-static int find_python(const struct cli_world *world, const char *script, const char *called_as,
+static int find_python(const struct host_env *world, const char *script, const char *called_as,
                        char **ret_path, struct co_error *err)
 {
-    const char *asked = cli_world_get(world, "PYTHON_EXEC");
+    const char *asked = host_env_get(world, "PYTHON_EXEC");
     int rc = -ENOENT;
     if (asked != NULL && strchr(asked, '/') != NULL) {
         if (world->look_at(world->arg, asked) == FILE_EXECUTABLE) {
@@ -207,7 +207,7 @@ static int settle(char **path, char *const *first, char *const *then, const char
 static char run_path_code[] =
     "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')";
 
-static int make_python(enum program_rule rule, char *const *words, const struct cli_world *world,
+static int make_python(enum program_rule rule, char *const *words, const struct host_env *world,
                        struct job_spec *spec, struct co_error *err)
 {
     static char unbuffered[] = "-u", as_module[] = "-m", as_code[] = "-c";
@@ -260,7 +260,7 @@ static bool is_python_name(const char *name)
     return n > 3 && strcmp(name + n - 3, ".py") == 0;
 }
 
-static int make_script(enum program_rule rule, char *const *words, const struct cli_world *world,
+static int make_script(enum program_rule rule, char *const *words, const struct host_env *world,
                        struct job_spec *spec, struct co_error *err)
 {
     enum file_kind kind = world->look_at(world->arg, words[0]);
@@ -272,7 +272,7 @@ static int make_script(enum program_rule rule, char *const *words, const struct 
 }
 
 /* A name without '/'. */
-static int make_searched(enum program_rule rule, char *const *words, const struct cli_world *world,
+static int make_searched(enum program_rule rule, char *const *words, const struct host_env *world,
                          struct job_spec *spec, struct co_error *err)
 {
     const char *name = words[0];
@@ -296,7 +296,7 @@ static int make_searched(enum program_rule rule, char *const *words, const struc
     return co_fail(err, -ENOENT, "no program '%.400s' in PATH", name);
 }
 
-int program_make(enum program_rule rule, char *const *words, const struct cli_world *world,
+int program_make(enum program_rule rule, char *const *words, const struct host_env *world,
                  struct job_spec *spec, struct co_error *err)
 {
     const char *name = words[0];
@@ -326,7 +326,7 @@ int program_make(enum program_rule rule, char *const *words, const struct cli_wo
     return make_exec(words, &path, spec, err);
 }
 
-int program_find(const char *name, const struct cli_world *world, char **ret_path,
+int program_find(const char *name, const struct host_env *world, char **ret_path,
                  struct co_error *err)
 {
     int rc = -ENOENT;

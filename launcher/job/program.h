@@ -8,7 +8,7 @@
 #ifndef DDP_LAUNCHER_PROGRAM_H
 #define DDP_LAUNCHER_PROGRAM_H
 
-struct cli_world;
+struct host_env;
 struct co_error;
 struct job_spec;
 
@@ -30,14 +30,14 @@ enum program_rule {
  *                     in the current directory, the text says so
  *           -EACCES   a directory, no execute permission, not readable for Python: exit 126
  *           -ENOMEM */
-int program_make(enum program_rule rule, char *const *words, const struct cli_world *world,
+int program_make(enum program_rule rule, char *const *words, const struct host_env *world,
                  struct job_spec *spec, struct co_error *err);
 
 /* A program to execute, searched in PATH when it has no '/'.
  *
  * ret_path  owned by the caller
  * returns   0, -ENOENT, -EACCES, -ENOMEM: as program_make() */
-int program_find(const char *name, const struct cli_world *world, char **ret_path,
+int program_find(const char *name, const struct host_env *world, char **ret_path,
                  struct co_error *err);
 
 /* Why execve(path) failed, told from its errno and a look at the file: a missing interpreter of a

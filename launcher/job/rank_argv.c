@@ -1,7 +1,7 @@
 #include "rank_argv.h"
 
-#include "job_more.h"
 #include "job_spec.h"
+#include "mpmd.h"
 #include "worker_env.h"
 #include "wrap.h"
 
@@ -67,7 +67,7 @@ bool rank_argv_uses(const struct job_spec *spec, enum rank_template which)
 {
     if (is_in_wrap(spec, which))
         return true;
-    for (int rank = 0; rank < spec->n_local; rank = job_more_end(spec->more, rank))
+    for (int rank = 0; rank < spec->n_local; rank = mpmd_end(spec->more, rank))
         if (is_in_program(spec, rank, which))
             return true;
     return false;

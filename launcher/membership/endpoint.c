@@ -1,10 +1,10 @@
 #include "endpoint.h"
 
+#include "close_group.h"
 #include "endpoint_host.h"
 #include "launcher/generation/listen.h"
 #include "launcher/job/job_spec.h"
-#include "own_roster.h"
-#include "parts.h"
+#include "local_roster.h"
 #include "self_probe.h"
 
 #include "common/error.h"
@@ -39,11 +39,11 @@ struct endpoint {
     uv_loop_t *loop;
     const struct job_spec *spec;
     const struct job_world *world; /* of spec */
-    struct guide_link_notes notes;
+    struct roster_link_notes notes;
     struct message_terms terms;
 
     struct control_link *remote; /* to an endpoint elsewhere; NULL: that cannot be */
-    struct own_roster *own;      /* NULL: the roster is not here */
+    struct local_roster *own;    /* NULL: the roster is not here */
     struct server *server;       /* our listener; NULL: none, or lent */
     struct resolve *resolve;
     struct self_probe *probe;
@@ -59,7 +59,7 @@ struct endpoint {
     char why[TEXT_BYTES]; /* there is no link */
     int exit_code;        /* with it */
 
-    struct parts parts;
+    struct close_group close_group;
     bool closing;
 };
 
@@ -121,7 +121,7 @@ static void drop_held(struct endpoint *e)
 static void adopt_held(struct endpoint *e)
 {
     for (size_t i = 0; i < e->n_held; i++)
-        jobs_adopt(own_roster_jobs(e->own), e->held[i].fd, e->held[i].bytes, e->held[i].len);
+        jobs_adopt(local_roster_jobs(e->own), e->held[i].fd, e->held[i].bytes, e->held[i].len);
     e->n_held = 0;
     drop_held(e);
 }
@@ -145,7 +145,7 @@ void endpoint_adopt(struct endpoint *e, int fd, const uint8_t *bytes, size_t len
     if (e->probe != NULL && self_probe_claims(e->probe, bytes, len))
         close(fd);
     else if (e->own != NULL)
-        jobs_adopt(own_roster_jobs(e->own), fd, bytes, len);
+        jobs_adopt(local_roster_jobs(e->own), fd, bytes, len);
     else if (e->probe != NULL)
         hold(e, fd, bytes, len);
     else
@@ -162,13 +162,13 @@ static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
 static int on_metrics(void *arg, struct co_buf *page)
 {
     struct endpoint *e = arg;
-    return e->own != NULL ? jobs_page_metrics(own_roster_jobs(e->own), page) : 0;
+    return e->own != NULL ? jobs_page_metrics(local_roster_jobs(e->own), page) : 0;
 }
 
 static int on_status(void *arg, struct co_buf *page)
 {
     struct endpoint *e = arg;
-    return e->own != NULL ? jobs_page_status(own_roster_jobs(e->own), page) : 0;
+    return e->own != NULL ? jobs_page_status(local_roster_jobs(e->own), page) : 0;
 }
 
 static int open_server(struct endpoint *e, struct co_error *err)
@@ -181,7 +181,7 @@ static int open_server(struct endpoint *e, struct co_error *err)
     int rc = listen_open_roster(e->loop, &callbacks, e->world->endpoint_host,
                                 e->world->endpoint_port, &e->server, err);
     if (rc < 0)
-        parts_close_server(&e->parts, &e->server);
+        close_group_close_server(&e->close_group, &e->server);
     return rc;
 }
 
@@ -191,7 +191,7 @@ bool endpoint_lend_port(struct endpoint *e, uint16_t port)
         e->own != NULL && e->world->endpoint_host != NULL && e->world->endpoint_port == port;
     if (is_ours) {
         e->was_lent = true;
-        parts_close_server(&e->parts, &e->server);
+        close_group_close_server(&e->close_group, &e->server);
     }
     return is_ours;
 }
@@ -232,7 +232,7 @@ static int make_roster(struct endpoint *e, struct co_error *err)
         .on_note = on_noted,
         .arg = e,
     };
-    int rc = own_roster_create(e->loop, &opts, &notes, &e->own, err);
+    int rc = local_roster_create(e->loop, &opts, &notes, &e->own, err);
     if (rc == 0)
         adopt_held(e);
     return rc;
@@ -287,13 +287,13 @@ static void host_by_order(struct endpoint *e)
     struct co_error err = {0};
     int rc = open_server(e, &err);
     if (rc == 0 && (rc = make_roster(e, &err)) < 0)
-        parts_close_server(&e->parts, &e->server);
+        close_group_close_server(&e->close_group, &e->server);
     if (rc < 0) {
         co_fail_in(&err, "the nodes are to meet on this one");
-        go_down_later(e, err.text, GUIDE_LINK_UNAVAILABLE);
+        go_down_later(e, err.text, ROSTER_LINK_UNAVAILABLE);
         return;
     }
-    control_link_connect(own_roster_link(e->own));
+    control_link_connect(local_roster_link(e->own));
     if (resolve(e, on_own_resolved, &err) < 0)
         note(e, "%s", err.text);
 }
@@ -302,7 +302,7 @@ static void host_by_order(struct endpoint *e)
 
 static void stop_finding(struct endpoint *e)
 {
-    parts_close_server(&e->parts, &e->server);
+    close_group_close_server(&e->close_group, &e->server);
     drop_held(e);
     e->led_to = (struct sockaddr_storage){0};
     go_down(e, 0);
@@ -320,7 +320,7 @@ static void on_probed(void *arg, enum self_probe_result result, const char *text
     if (result == SELF_PROBE_US && make_roster(e, &err) < 0)
         snprintf(e->why, sizeof e->why, "%s", err.text);
     if (e->own != NULL)
-        control_link_connect(own_roster_link(e->own));
+        control_link_connect(local_roster_link(e->own));
     else
         stop_finding(e);
 }
@@ -351,7 +351,7 @@ static void on_remote_down(void *arg, const char *text, int code)
     snprintf(e->why, sizeof e->why, "%s", text);
     e->is_up = false;
     if (code != 0 || !may_be_us || resolve(e, on_resolved, &err) < 0)
-        go_down(e, guide_link_exit_code(code));
+        go_down(e, roster_link_exit_code(code));
 }
 
 /* --- the link --- */
@@ -372,12 +372,12 @@ void endpoint_disconnect(struct endpoint *e)
     if (e->remote != NULL)
         control_link_disconnect(e->remote);
     if (e->own != NULL)
-        control_link_disconnect(own_roster_link(e->own));
+        control_link_disconnect(local_roster_link(e->own));
     e->is_up = false;
     if (e->own != NULL)
         return; /* others are served on */
     stop_probing(e);
-    parts_close_server(&e->parts, &e->server);
+    close_group_close_server(&e->close_group, &e->server);
     drop_held(e);
 }
 
@@ -385,9 +385,9 @@ static void begin_alone(struct endpoint *e)
 {
     struct co_error err = {0};
     if (make_roster(e, &err) < 0)
-        go_down_later(e, err.text, GUIDE_LINK_UNAVAILABLE);
+        go_down_later(e, err.text, ROSTER_LINK_UNAVAILABLE);
     else
-        control_link_connect(own_roster_link(e->own));
+        control_link_connect(local_roster_link(e->own));
 }
 
 void endpoint_connect(struct endpoint *e)
@@ -395,7 +395,7 @@ void endpoint_connect(struct endpoint *e)
     endpoint_disconnect(e);
     e->is_second_try = false;
     if (e->own != NULL)
-        control_link_connect(own_roster_link(e->own));
+        control_link_connect(local_roster_link(e->own));
     else if (e->remote != NULL)
         control_link_connect(e->remote);
     else if (e->world->endpoint_host == NULL)
@@ -407,7 +407,7 @@ void endpoint_connect(struct endpoint *e)
 void endpoint_send(struct endpoint *e, const struct message *m)
 {
     if (e->is_up)
-        control_link_send(e->own != NULL ? own_roster_link(e->own) : e->remote, m);
+        control_link_send(e->own != NULL ? local_roster_link(e->own) : e->remote, m);
 }
 
 bool endpoint_is_here(const struct endpoint *e)
@@ -432,15 +432,16 @@ void endpoint_close(struct endpoint *e)
     endpoint_disconnect(e);
     e->closing = true;
     stop_probing(e);
-    parts_close_server(&e->parts, &e->server);
-    parts_close_timer(&e->parts, &e->later);
-    parts_close_link(&e->parts, &e->remote);
-    parts_close_own(&e->parts, &e->own);
-    parts_end(&e->parts, free, e);
+    close_group_close_server(&e->close_group, &e->server);
+    close_group_close_timer(&e->close_group, &e->later);
+    close_group_close_link(&e->close_group, &e->remote);
+    close_group_close_own(&e->close_group, &e->own);
+    close_group_end(&e->close_group, free, e);
 }
 
 int endpoint_open(uv_loop_t *loop, const struct job_spec *spec,
-                  const struct guide_link_notes *notes, struct endpoint **ret, struct co_error *err)
+                  const struct roster_link_notes *notes, struct endpoint **ret,
+                  struct co_error *err)
 {
     const struct job_world *world = &spec->world;
     struct endpoint *e = calloc(1, sizeof *e);
@@ -470,7 +471,7 @@ int endpoint_open(uv_loop_t *loop, const struct job_spec *spec,
 /* --- as a node's link --- */
 
 static int link_open(uv_loop_t *loop, const struct job_spec *spec,
-                     const struct guide_link_notes *notes, void **ret, struct co_error *err)
+                     const struct roster_link_notes *notes, void **ret, struct co_error *err)
 {
     struct endpoint *e;
     int rc = endpoint_open(loop, spec, notes, &e, err);
@@ -519,7 +520,7 @@ static void link_close(void *link)
     endpoint_close(link);
 }
 
-const struct guide_link_ops endpoint_link_ops = {
+const struct roster_link_ops endpoint_link_ops = {
     .open = link_open,
     .connect = link_connect,
     .send = link_send,

@@ -13,7 +13,7 @@
 #ifndef DDP_LAUNCHER_ENDPOINT_H
 #define DDP_LAUNCHER_ENDPOINT_H
 
-#include "guide_link.h"
+#include "roster_link.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,7 +30,7 @@ struct job_spec;
  * notes     copied; none is called from within a call of this file
  * returns   0, -ENOMEM */
 int endpoint_open(uv_loop_t *loop, const struct job_spec *spec,
-                  const struct guide_link_notes *notes, struct endpoint **ret,
+                  const struct roster_link_notes *notes, struct endpoint **ret,
                   struct co_error *err);
 
 /* Make one attempt to get a link: on_up or on_down follows. An older link is given up. */
@@ -47,7 +47,7 @@ bool endpoint_is_here(const struct endpoint *e);
 int endpoint_own_address(const struct endpoint *e, char *text, size_t n);
 
 /* The endpoint's listener, for a generation's store that is to have the same port: it must be away
- * while the store listens. As in struct guide_link_ops. */
+ * while the store listens. As in struct roster_link_ops. */
 bool endpoint_lend_port(struct endpoint *e, uint16_t port);
 void endpoint_adopt(struct endpoint *e, int fd, const uint8_t *bytes, size_t len);
 int endpoint_take_port(struct endpoint *e, struct co_error *err);
@@ -57,6 +57,6 @@ int endpoint_take_port(struct endpoint *e, struct co_error *err);
 void endpoint_close(struct endpoint *e);
 
 /* All that as a node's link. */
-extern const struct guide_link_ops endpoint_link_ops;
+extern const struct roster_link_ops endpoint_link_ops;
 
 #endif

@@ -1,5 +1,6 @@
 #include "etcd_link.h"
 
+#include "close_group.h"
 #include "etcd_config.h"
 #include "etcd_loader.h"
 #include "etcd_record.h"
@@ -7,8 +8,7 @@
 #include "launcher/generation/listen.h"
 #include "launcher/job/etcd_settings.h"
 #include "launcher/job/job_spec.h"
-#include "own_roster.h"
-#include "parts.h"
+#include "local_roster.h"
 
 #include "common/error.h"
 #include "rendezvous/etcd/etcd_plugin.h"
@@ -34,7 +34,7 @@ struct etcd_link {
     uv_loop_t *loop;
     const struct job_spec *spec;
     const struct job_world *world; /* of spec */
-    struct guide_link_notes notes;
+    struct roster_link_notes notes;
     struct message_terms terms;
     const struct etcd_plugin *plugin;
     struct etcd *etcd;
@@ -44,8 +44,8 @@ struct etcd_link {
 
     struct control_link *remote; /* to a roster elsewhere; NULL: none is known */
     struct elector_address leader;
-    struct own_roster *own_roster; /* NULL: it is not in this process */
-    uint32_t own_index;            /* of this node, in own_generation */
+    struct local_roster *local_roster; /* NULL: it is not in this process */
+    uint32_t own_index;                /* of this node, in own_generation */
     uint32_t own_generation;
     struct elector_record record; /* what was written down last, or is to be; n_nodes 0: nothing */
 
@@ -61,7 +61,7 @@ struct etcd_link {
     bool told_trouble;
     bool has_stopped; /* the elector */
 
-    struct parts parts; /* rosters that were given up, too */
+    struct close_group close_group; /* rosters that were given up, too */
     bool closing;
 };
 
@@ -158,7 +158,7 @@ __attribute__((format(printf, 2, 3))) static void go_down_soon(struct etcd_link 
 
 static void on_remote_down(void *arg, const char *text, int code)
 {
-    go_down(arg, text, guide_link_exit_code(code));
+    go_down(arg, text, roster_link_exit_code(code));
 }
 
 static void on_local_down(void *arg, const char *text, int code)
@@ -179,7 +179,7 @@ static void on_message(void *arg, const struct message *m)
     hear(l);
     if (m->type == MESSAGE_VERDICT && !l->is_over) {
         l->is_over = true;
-        if (l->own_roster == NULL) /* nobody is to be followed any more */
+        if (l->local_roster == NULL) /* nobody is to be followed any more */
             l->plugin->stop(l->etcd, NULL);
     }
     l->notes.on_message(l->notes.arg, m);
@@ -199,7 +199,7 @@ static void follow(struct etcd_link *l, const struct elector_address *leader)
     struct co_error err;
     if (l->remote != NULL && is_same(leader, &l->leader))
         return;
-    parts_close_link(&l->parts, &l->remote);
+    close_group_close_link(&l->close_group, &l->remote);
     l->leader = *leader;
     if (control_link_create(l->loop, leader->host, leader->port, l->world->key, &notes, &l->remote,
                             &err) < 0) {
@@ -243,14 +243,14 @@ static int make_roster(struct etcd_link *l, const struct roster_past *past, stru
         .on_changed = on_changed,
         .arg = l,
     };
-    return own_roster_create(l->loop, &opts, &notes, &l->own_roster, err);
+    return local_roster_create(l->loop, &opts, &notes, &l->local_roster, err);
 }
 
 /* A job that is over is over for who comes now, too. */
 static void tell_past(struct etcd_link *l, const struct elector_record *r)
 {
     if (r->is_over)
-        jobs_end(own_roster_jobs(l->own_roster), r->exit_code,
+        jobs_end(local_roster_jobs(l->local_roster), r->exit_code,
                  "the job was over when its roster moved");
     else
         note(l, "the roster moves to this node; generation %" PRIu32 " runs on", r->generation);
@@ -261,9 +261,9 @@ static void lead(struct etcd_link *l, const struct elector_record *r)
 {
     struct co_error err;
     struct roster_past past = r != NULL ? etcd_record_past(r) : (struct roster_past){0};
-    parts_close_link(&l->parts, &l->remote);
+    close_group_close_link(&l->close_group, &l->remote);
     if (make_roster(l, r != NULL ? &past : NULL, &err) < 0) {
-        l->exit_code = GUIDE_LINK_UNAVAILABLE;
+        l->exit_code = ROSTER_LINK_UNAVAILABLE;
         go_down_soon(l, "cannot have the job's roster: %s", err.text);
         return;
     }
@@ -273,29 +273,29 @@ static void lead(struct etcd_link *l, const struct elector_record *r)
     if (l->is_up)
         go_down_soon(l, "this node has the roster now");
     else if (l->wants_link)
-        control_link_connect(own_roster_link(l->own_roster));
+        control_link_connect(local_roster_link(l->local_roster));
 }
 
 /* --- what the elector wants --- */
 
 static void take_roster_orders(struct etcd_link *l, const struct elector_orders *o)
 {
-    if (o->give_up && l->own_roster != NULL) {
+    if (o->give_up && l->local_roster != NULL) {
         note(l, "the job's roster moves to another node");
-        parts_close_own(&l->parts, &l->own_roster);
+        close_group_close_own(&l->close_group, &l->local_roster);
         if (l->is_up)
             go_down_soon(l, "another node has the roster now");
     }
     if (o->make)
         lead(l, o->has_past ? &o->past : NULL);
-    if (l->own_roster == NULL)
+    if (l->local_roster == NULL)
         return;
     if (o->doubt)
-        jobs_tell(own_roster_jobs(l->own_roster), ROSTER_DOUBT, 0);
+        jobs_tell(local_roster_jobs(l->local_roster), ROSTER_DOUBT, 0);
     if (o->certain)
-        jobs_tell(own_roster_jobs(l->own_roster), ROSTER_CERTAIN, 0);
+        jobs_tell(local_roster_jobs(l->local_roster), ROSTER_CERTAIN, 0);
     if (o->committed)
-        jobs_tell(own_roster_jobs(l->own_roster), ROSTER_CONFIRMED, l->record.generation);
+        jobs_tell(local_roster_jobs(l->local_roster), ROSTER_CONFIRMED, l->record.generation);
 }
 
 /* Once, and that it is over. */
@@ -327,7 +327,7 @@ static void on_orders(void *arg, const struct elector_orders *o)
     take_roster_orders(l, o);
     if (o->vacant && l->notes.on_vacant != NULL)
         l->notes.on_vacant(l->notes.arg, o->asked_ms);
-    if (o->follow && l->own_roster == NULL)
+    if (o->follow && l->local_roster == NULL)
         follow(l, &o->leader);
 }
 
@@ -388,8 +388,8 @@ static int open_plugin(struct etcd_link *l, struct co_error *err)
 static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
 {
     struct etcd_link *l = arg;
-    if (l->own_roster != NULL)
-        jobs_adopt(own_roster_jobs(l->own_roster), fd, bytes, len);
+    if (l->local_roster != NULL)
+        jobs_adopt(local_roster_jobs(l->local_roster), fd, bytes, len);
     else
         close(fd);
 }
@@ -397,13 +397,14 @@ static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
 static int on_metrics(void *arg, struct co_buf *page)
 {
     struct etcd_link *l = arg;
-    return l->own_roster != NULL ? jobs_page_metrics(own_roster_jobs(l->own_roster), page) : 0;
+    return l->local_roster != NULL ? jobs_page_metrics(local_roster_jobs(l->local_roster), page)
+                                   : 0;
 }
 
 static int on_status(void *arg, struct co_buf *page)
 {
     struct etcd_link *l = arg;
-    return l->own_roster != NULL ? jobs_page_status(own_roster_jobs(l->own_roster), page) : 0;
+    return l->local_roster != NULL ? jobs_page_status(local_roster_jobs(l->local_roster), page) : 0;
 }
 
 static int open_server(struct etcd_link *l, struct co_error *err)
@@ -426,8 +427,8 @@ static void link_disconnect(void *link)
     uv_timer_stop(&l->silence);
     if (l->remote != NULL)
         control_link_disconnect(l->remote);
-    if (l->own_roster != NULL)
-        control_link_disconnect(own_roster_link(l->own_roster));
+    if (l->local_roster != NULL)
+        control_link_disconnect(local_roster_link(l->local_roster));
     l->is_up = l->wants_link = false;
 }
 
@@ -443,8 +444,8 @@ static void link_connect(void *link)
     link_disconnect(l);
     l->wants_link = true;
     hurry(l, true);
-    if (l->own_roster != NULL)
-        control_link_connect(own_roster_link(l->own_roster));
+    if (l->local_roster != NULL)
+        control_link_connect(local_roster_link(l->local_roster));
     else if (l->remote != NULL)
         control_link_connect(l->remote);
     else
@@ -454,8 +455,9 @@ static void link_connect(void *link)
 static void link_send(void *link, const struct message *m)
 {
     struct etcd_link *l = link;
-    if (l->is_up && (l->own_roster != NULL || l->remote != NULL))
-        control_link_send(l->own_roster != NULL ? own_roster_link(l->own_roster) : l->remote, m);
+    if (l->is_up && (l->local_roster != NULL || l->remote != NULL))
+        control_link_send(l->local_roster != NULL ? local_roster_link(l->local_roster) : l->remote,
+                          m);
     l->leaves |= m->type == MESSAGE_LEAVE;
 }
 
@@ -492,31 +494,31 @@ static int link_take_port(void *link, struct co_error *err)
 /* Nothing is to be said to etcd any more. */
 static void close_all(struct etcd_link *l)
 {
-    parts_close_own(&l->parts, &l->own_roster);
-    parts_close_link(&l->parts, &l->remote);
-    parts_close_timer(&l->parts, &l->later);
-    parts_close_timer(&l->parts, &l->silence);
+    close_group_close_own(&l->close_group, &l->local_roster);
+    close_group_close_link(&l->close_group, &l->remote);
+    close_group_close_timer(&l->close_group, &l->later);
+    close_group_close_timer(&l->close_group, &l->silence);
     if (l->etcd != NULL)
         l->plugin->close(l->etcd);
     l->etcd = NULL;
     if (l->sockets != NULL) {
-        parts_expect(&l->parts);
-        etcd_sockets_close(l->sockets, parts_on_closed, &l->parts);
+        close_group_expect(&l->close_group);
+        etcd_sockets_close(l->sockets, close_group_on_closed, &l->close_group);
     }
-    parts_close_server(&l->parts, &l->server);
-    parts_end(&l->parts, free, l);
+    close_group_close_server(&l->close_group, &l->server);
+    close_group_end(&l->close_group, free, l);
 }
 
 /* Who could not be told that the job is over is to find it written down. */
 static bool has_told_all(const struct etcd_link *l)
 {
-    return jobs_n_untold(own_roster_jobs(l->own_roster)) == 0;
+    return jobs_n_untold(local_roster_jobs(l->local_roster)) == 0;
 }
 
 /* What the next leader is to find; NULL: there is to be none. */
 static const struct elector_record *find_last_words(struct etcd_link *l)
 {
-    if (l->own_roster == NULL || l->record.n_nodes == 0 || (l->record.is_over && has_told_all(l)))
+    if (l->local_roster == NULL || l->record.n_nodes == 0 || (l->record.is_over && has_told_all(l)))
         return NULL;
     if (!l->record.is_over && l->own_generation == l->record.generation)
         l->record.gone = (int32_t)l->own_index;
@@ -552,7 +554,7 @@ static int open_parts(struct etcd_link *l, struct co_error *err)
 }
 
 static int link_open(uv_loop_t *loop, const struct job_spec *spec,
-                     const struct guide_link_notes *notes, void **ret, struct co_error *err)
+                     const struct roster_link_notes *notes, void **ret, struct co_error *err)
 {
     struct etcd_link *l = calloc(1, sizeof *l);
     if (l == NULL)
@@ -577,7 +579,7 @@ static int link_open(uv_loop_t *loop, const struct job_spec *spec,
     return 0;
 }
 
-const struct guide_link_ops etcd_link_ops = {
+const struct roster_link_ops etcd_link_ops = {
     .open = link_open,
     .connect = link_connect,
     .send = link_send,

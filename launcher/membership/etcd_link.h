@@ -7,10 +7,10 @@
 #ifndef DDP_LAUNCHER_ETCD_LINK_H
 #define DDP_LAUNCHER_ETCD_LINK_H
 
-#include "guide_link.h"
+#include "roster_link.h"
 
 /* For a job whose spec->world.etcd is set. open() fails with -ELIBACC or -ELIBBAD where the
  * plug-in cannot be had. */
-extern const struct guide_link_ops etcd_link_ops;
+extern const struct roster_link_ops etcd_link_ops;
 
 #endif

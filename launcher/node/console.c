@@ -15,7 +15,7 @@
 
 /* The happy path: the listener is readable, a client is taken into a free place, its line is read
  * and handed on, the answer is written as far as the socket takes it, and the rest when there is
- * room. A client has one deadline, set anew when a request has come and when an answer is gone.
+ * room. A client has one deadline, set again when a request has come and when an answer is gone.
  *
  * A client ends in one place, client_close(): its end of the connection, a line too long, its
  * deadline, or ours. Its place is free again when the loop has closed its handles. */

@@ -1,22 +1,22 @@
 #include "node.h"
 
-#include "launcher/diagnosis/flights.h"
+#include "launcher/diagnosis/flight_recorder.h"
 #include "launcher/generation/checkpoint_request.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/platform/resources.h"
-#include "launcher/remote/leash_watch.h"
-#include "launcher/remote/leash_wire.h"
+#include "launcher/remote/launch_watch.h"
+#include "launcher/remote/launch_wire.h"
+#include "launcher/spawner/init_reaper.h"
 #include "launcher/spawner/runtime_dir.h"
-#include "launcher/spawner/strangers.h"
 #include "launcher/stdio/output.h"
 #include "node_console.h"
-#include "node_guide.h"
 #include "node_hang.h"
 #include "node_history.h"
 #include "node_leave.h"
 #include "node_pace.h"
 #include "node_pmi.h"
 #include "node_replay.h"
+#include "node_roster.h"
 #include "node_standby.h"
 #include "node_state.h"
 
@@ -43,8 +43,8 @@ void node_say(struct node *n, const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    if (n->guide != NULL)
-        node_guide_clear_line(n->guide);
+    if (n->agent != NULL)
+        node_roster_clear_line(n->agent);
     output_say(n->output, line);
 }
 
@@ -67,14 +67,14 @@ static void on_warm(void *arg, const char *text)
         node_say(n, "ddprun: warm: %s\n", text);
 }
 
-static void on_joined(void *arg, int rank, bool mends)
+static void on_joined(void *arg, int rank, bool recovers)
 {
     struct node *n = arg;
     if (n->gen.checkpoint_request != NULL)
         checkpoint_request_let_in(n->gen.checkpoint_request, rank);
     node_console_note_joined(n->console, rank);
     node_feed(arg, &(struct supervisor_event){
-                       .type = SUPERVISOR_EV_JOINED, .rank = rank, .mends = mends});
+                       .type = SUPERVISOR_EV_JOINED, .rank = rank, .recovers = recovers});
 }
 
 static void on_asked(void *arg, int rank)
@@ -93,15 +93,15 @@ static void on_death(void *arg)
 {
     struct node *n = arg;
     if (!node_waits_for_devices(n))
-        nursery_look(&n->nursery);
+        spawner_look(&n->spawner);
 }
 
 static void on_saved(void *arg)
 {
     struct node *n = arg;
     node_leave_look(n->leave);
-    if (n->guide != NULL)
-        node_guide_look(n->guide);
+    if (n->agent != NULL)
+        node_roster_look(n->agent);
 }
 
 static bool find_hold(void *arg, uint32_t generation, uint64_t *ret_steps)
@@ -155,12 +155,12 @@ static void allow_many_files(void)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = limit.rlim_max; /* ours alone: the nursery has forked before */
+        limit.rlim_cur = limit.rlim_max; /* ours alone: the spawner has forked before */
         setrlimit(RLIMIT_NOFILE, &limit);
     }
 }
 
-/* libuv aborts where it finds no descriptor, and the nursery ends: better to say so before. What a
+/* libuv aborts where it finds no descriptor, and the spawner ends: better to say so before. What a
  * few ranks need besides their sockets and pipes is an estimate; null_fd was the lowest free
  * one. */
 static int check_files(const struct job_spec *spec, int null_fd, struct co_error *err)
@@ -189,38 +189,38 @@ static int watch(struct node *n, uv_poll_t *poll, int fd, uv_poll_cb on_readable
     return rc < 0 ? co_fail(err, rc, "cannot watch a descriptor: %s", uv_strerror(rc)) : 0;
 }
 
-/* By the leash, it is the job that is stopped: the roster hears so when the signal goes its way.
- * Unless it has nothing to do with what others save first: then this node just goes. */
-static void on_leash_signal(void *arg, int sig)
+/* By the launch channel, it is the job that is stopped: the roster hears so when the signal goes
+ * its way. Unless it has nothing to do with what others save first: then this node just goes. */
+static void on_launch_signal(void *arg, int sig)
 {
     struct node *n = arg;
-    if (sig == LEASH_ALL_SAVED) {
+    if (sig == LAUNCH_ALL_SAVED) {
         node_leave_release(n->leave);
         return;
     }
     const bool stops = sig < 64 && (n->spec->stop_signals >> sig & 1) != 0;
     if (stops && !node_leave_may_go_alone(n, sig))
-        node_guide_end_job(n->guide);
+        node_roster_end_job(n->agent);
     if (!n->ended)
         node_leave_signal(n, sig, true);
 }
 
 /* As with a terminal that is closed: this node goes. */
-static void on_leash_gone(void *arg)
+static void on_launch_gone(void *arg)
 {
     struct node *n = arg;
-    node_guide_lose_leash(n->guide);
+    node_roster_lose_launch_channel(n->agent);
     if (!n->ended)
         node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SIGNAL, .sig = SIGHUP});
 }
 
-static int watch_leash(struct node *n, struct co_error *err)
+static int watch_launch_channel(struct node *n, struct co_error *err)
 {
-    const struct leash_watch_notes notes = {
-        .on_signal = on_leash_signal, .on_gone = on_leash_gone, .arg = n};
-    if (n->spec->world.leash_fd == 0)
+    const struct launch_watch_notes notes = {
+        .on_signal = on_launch_signal, .on_gone = on_launch_gone, .arg = n};
+    if (n->spec->world.launch_fd == 0)
         return 0;
-    return leash_watch_open(&n->loop, n->spec->world.leash_fd, &notes, &n->leash, err);
+    return launch_watch_open(&n->loop, n->spec->world.launch_fd, &notes, &n->launch_channel, err);
 }
 
 static int open_loop(struct node *n, struct co_error *err)
@@ -235,9 +235,9 @@ static int open_loop(struct node *n, struct co_error *err)
     n->timeout.data = n;
     uv_timer_init(&n->loop, &n->settled);
     n->settled.data = n;
-    rc = watch(n, &n->nursery_poll, n->nursery.sock, node_on_nursery, err);
+    rc = watch(n, &n->spawner_poll, n->spawner.sock, node_on_spawner, err);
     if (rc == 0)
-        rc = strangers_open(&n->loop, n->nursery.pid, &n->strangers, err);
+        rc = init_reaper_open(&n->loop, n->spawner.pid, &n->init_reaper, err);
     if (rc == 0)
         rc = watch(n, &n->signal_poll, n->signal_fd, node_on_signal, err);
     return rc;
@@ -248,7 +248,7 @@ static int open_supervisor(struct node *n, struct co_error *err)
     const struct job_spec *spec = n->spec;
     struct supervisor_limits limits = {
         .n_ranks = spec->n_local,
-        .window = NURSERY_WINDOW,
+        .window = SPAWNER_WINDOW,
         .batch = SPAWN_AT_ONCE,
         .grace_ms = spec->grace_ms,
         .failure_grace_ms = spec->failure_grace_ms,
@@ -260,7 +260,7 @@ static int open_supervisor(struct node *n, struct co_error *err)
         .stop_signals = spec->stop_signals,
         .to_groups = spec->signal_scope == SCOPE_GROUP,
         .guided = spec->world.guided,
-        .mends = job_spec_mends(spec),
+        .recovers = job_spec_recovers(spec),
         .drops = spec->on_failure == FAILURE_SHRINKS,
         .recovery_ms = spec->recovery_ms,
     };
@@ -269,9 +269,9 @@ static int open_supervisor(struct node *n, struct co_error *err)
                                  : 0;
 }
 
-/* The nursery, what has to be there before it is forked, and the folder, of which it knows before
+/* The spawner, what has to be there before it is forked, and the folder, of which it knows before
  * that is made. There is no loop yet. */
-static int open_nursery(struct node *n, struct co_error *err)
+static int open_spawner(struct node *n, struct co_error *err)
 {
     const struct job_spec *spec = n->spec;
     int rc = check_files(spec, n->null_fd, err);
@@ -282,7 +282,7 @@ static int open_nursery(struct node *n, struct co_error *err)
     if (rc == 0)
         rc = runtime_dir_choose(&n->names, err);
     if (rc == 0)
-        rc = nursery_open(&n->names, &n->nursery, err);
+        rc = spawner_open(&n->names, &n->spawner, err);
     if (rc == 0)
         rc = runtime_dir_make(&n->names, &n->runtime_dir, err);
     return rc;
@@ -311,7 +311,7 @@ static void open_start(struct node *n)
     warm_open(&n->warm, n->spec, n->runtime_dir, environ, &warm_notes);
     event_log_init(&n->event_log, n->spec, n->output, &n->io, n->runtime_dir);
     n->start = (struct start){.spec = n->spec,
-                              .nursery = &n->nursery,
+                              .spawner = &n->spawner,
                               .io = &n->io,
                               .runtime_dir = n->runtime_dir,
                               .gen = &n->gen,
@@ -347,9 +347,9 @@ static int open_first_generation(struct node *n, struct co_error *err)
     return rc;
 }
 
-static int node_open(struct node *n, const struct guide_link_ops *link, struct co_error *err)
+static int node_open(struct node *n, const struct roster_link_ops *link, struct co_error *err)
 {
-    int rc = open_nursery(n, err);
+    int rc = open_spawner(n, err);
     if (rc < 0)
         return rc;
     allow_many_files();
@@ -362,8 +362,8 @@ static int node_open(struct node *n, const struct guide_link_ops *link, struct c
         return rc;
     if (!n->spec->world.guided)
         return open_first_generation(n, err);
-    rc = node_guide_create(n, link, &n->guide, err);
-    return rc < 0 ? rc : watch_leash(n, err);
+    rc = node_roster_create(n, link, &n->agent, err);
+    return rc < 0 ? rc : watch_launch_channel(n, err);
 }
 
 /* --- End --- */
@@ -376,7 +376,7 @@ static void close_handle(uv_handle_t *handle)
 
 static void close_handles(struct node *n)
 {
-    close_handle((uv_handle_t *)&n->nursery_poll);
+    close_handle((uv_handle_t *)&n->spawner_poll);
     close_handle((uv_handle_t *)&n->signal_poll);
     close_handle((uv_handle_t *)&n->timer);
     close_handle((uv_handle_t *)&n->timeout);
@@ -389,9 +389,9 @@ static void node_close(struct node *n)
     generation_close(&n->gen);
     output_close(n->output);
     rank_io_close(&n->io);
-    strangers_close(n->strangers);
-    leash_watch_close(n->leash);
-    node_guide_close(n->guide);
+    init_reaper_close(n->init_reaper);
+    launch_watch_close(n->launch_channel);
+    node_roster_close(n->agent);
     node_hang_close(n->hang);
     node_pace_close(n->pace);
     node_replay_close(n->replay);
@@ -406,8 +406,8 @@ static void node_close(struct node *n)
     }
     start_fini(&n->start);
     warm_close(&n->warm);
-    flights_destroy(n->flights);
-    node_guide_destroy(n->guide);
+    flight_recorder_destroy(n->flights);
+    node_roster_destroy(n->agent);
     node_console_destroy(n->console);
     supervisor_destroy(n->supervisor);
     if (n->signal_fd >= 0)
@@ -416,7 +416,7 @@ static void node_close(struct node *n)
     oom_watch_close(&n->oom);
     runtime_dir_remove(n->runtime_dir);
     runtime_dir_forget_names(&n->names);
-    nursery_close(&n->nursery, co_deadline_ms(SUPERVISOR_KILL_MS));
+    spawner_close(&n->spawner, co_deadline_ms(SUPERVISOR_KILL_MS));
 }
 
 static void run(struct node *n)
@@ -426,12 +426,12 @@ static void run(struct node *n)
     events_job_start(&n->events, job_spec_words(n->spec), n->spec->n_local, n->spec->max_restarts);
     if (n->spec->warm == WARM_START) {
         node_warm_up(n);
-        warm_await(&n->warm, &n->nursery, n->signal_fd);
+        warm_await(&n->warm, &n->spawner, n->signal_fd);
     }
     supervisor_begin(n->supervisor, n->begun_ms, &orders);
     node_carry_out(n, &orders);
-    if (n->guide != NULL)
-        node_guide_begin(n->guide);
+    if (n->agent != NULL)
+        node_roster_begin(n->agent);
     if (n->spec->timeout_ms != 0)
         uv_timer_start(&n->timeout, node_on_timeout, n->spec->timeout_ms, 0);
     while (!n->ended)
@@ -448,19 +448,19 @@ static struct node_end the_end(const struct node *n)
         end.die_of = v->die_of;
     else if (v->outcome == OUTCOME_SIGNAL)
         end.die_of = v->signal;
-    if (end.die_of != 0 && n->spec->world.leash_fd != 0) /* ssh would not tell of what */
+    if (end.die_of != 0 && n->spec->world.launch_fd != 0) /* ssh would not tell of what */
         end = (struct node_end){.exit_code = 128 + end.die_of};
     return end;
 }
 
-int node_run(const struct job_spec *spec, const struct guide_link_ops *link, int null_fd,
+int node_run(const struct job_spec *spec, const struct roster_link_ops *link, int null_fd,
              struct node_end *ret_end, struct co_error *err)
 {
     struct node n = {.spec = spec,
                      .null_fd = null_fd,
                      .signal_fd = -1,
                      .events = {.fd = -1},
-                     .nursery = {.sock = -1}};
+                     .spawner = {.sock = -1}};
     oom_watch_init(&n.oom, "");
     int rc = node_open(&n, link, err);
     if (rc == 0) {

@@ -1,12 +1,12 @@
 /* node.h - a job on one node: libuv around supervisor.h.
  *
- * Owns the nursery, the generation's store, the shared memory's broker, the ranks' stderr; turns
+ * Owns the spawner, the generation's store, the shared memory's broker, the ranks' stderr; turns
  * what happens into the supervisor's events and carries out its orders. Prints the report. */
 #ifndef DDP_LAUNCHER_NODE_H
 #define DDP_LAUNCHER_NODE_H
 
 struct co_error;
-struct guide_link_ops;
+struct roster_link_ops;
 struct job_spec;
 
 struct node_end {
@@ -22,7 +22,7 @@ struct node_end {
  * returns   0 the job was begun and has ended, ret_end says how
  *           -EADDRINUSE the store's port is taken; -EBADMSG the file of --replay cannot be read, or
  *           tells no history; -ENOMEM, -errno: nothing was started */
-int node_run(const struct job_spec *spec, const struct guide_link_ops *link, int null_fd,
+int node_run(const struct job_spec *spec, const struct roster_link_ops *link, int null_fd,
              struct node_end *ret_end, struct co_error *err);
 
 #endif

@@ -1,11 +1,11 @@
 #include "node_console.h"
 
 #include "console.h"
-#include "launcher/diagnosis/flights.h"
+#include "launcher/diagnosis/flight_recorder.h"
 #include "launcher/diagnosis/stack_missing.h"
 #include "launcher/diagnosis/stacks.h"
-#include "launcher/generation/arrivals.h"
 #include "launcher/generation/node_memory.h"
+#include "launcher/generation/store_arrivals.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/job/worker_env.h"
 #include "launcher/platform/json_value.h"
@@ -14,8 +14,8 @@
 #include "launcher/stdio/output.h"
 #include "launcher/supervisor/pace.h"
 #include "launcher/supervisor/rank_numbers.h"
-#include "node_guide.h"
 #include "node_leave.h"
+#include "node_roster.h"
 #include "node_stacks.h"
 #include "node_state.h"
 
@@ -100,7 +100,7 @@ static void look_for_arrivals(struct node_console *nc, uint64_t generation_ms)
             list[i].pid = r->pid;
     }
     if (list != NULL)
-        arrivals_find(n->gen.store, list, n_local);
+        store_arrivals_find(n->gen.store, list, n_local);
     for (int i = 0; list != NULL && i < n_local; i++)
         if (list[i].came_ms != 0)
             nc->ranks[i].came_ms = list[i].came_ms;
@@ -161,13 +161,13 @@ static char *make_status(struct node_console *nc)
                        .now_ms = co_now_ms(),
                        .begun_ms = n->begun_ms,
                        .generation_ms = supervisor_generation_ms(n->supervisor)};
-    if (n->guide != NULL) {
+    if (n->agent != NULL) {
         struct generation_place place = {0};
-        node_guide_fill_place(n->guide, &place, &s.first_rank);
+        node_roster_fill_place(n->agent, &place, &s.first_rank);
         s.node = place.node_rank;
         s.n_nodes = place.n_nodes;
         s.world = place.world_size;
-        s.waiting = node_guide_waiting(n->guide);
+        s.waiting = node_roster_waiting(n->agent);
     }
     char *text = status_json_make(&s);
     for (int i = 0; i < n->spec->n_local; i++) {
@@ -186,8 +186,8 @@ static int find_rank(struct node_console *nc, struct console_client *client, int
     int first_rank = 0;
     char why[96];
     struct generation_place place = {0};
-    if (n->guide != NULL)
-        node_guide_fill_place(n->guide, &place, &first_rank);
+    if (n->agent != NULL)
+        node_roster_fill_place(n->agent, &place, &first_rank);
     const struct rank_numbers numbers = {.first = first_rank, .supervisor = n->supervisor};
     const int local_rank = rank_of_number(numbers, n->spec->n_local, rank);
     if (local_rank >= 0)
@@ -233,7 +233,7 @@ static char *make_text(const struct stack *list, int n, const struct flights *fl
     stack_print_missing(list, n, out);
     for (int i = 0; i < n; i++)
         stack_print(&list[i], out);
-    flights_print(flights, out);
+    flight_recorder_print(flights, out);
     fclose(out);
     return text;
 }
@@ -248,7 +248,7 @@ static void on_stacks(void *arg, const struct stack *list, int n, const struct f
         json_array_append_new(ranks, stack_json_make(&list[i]));
     json_t *answer = json_pack("{s:i,s:o,s:o,s:o,s:o}", "v", 1, "job",
                                json_value_text(nc->node->spec->run_id), "ranks", ranks, "dumps",
-                               flights_json_make(flights), "text", json_value_text(text));
+                               flight_recorder_json_make(flights), "text", json_value_text(text));
     nc->stacks = NULL;
     nc->waiter = NULL;
     console_answer(client, answer != NULL ? json_dumps(answer, JSON_COMPACT) : NULL);
@@ -309,16 +309,16 @@ static void do_stop(struct node_console *nc, struct console_client *client,
     answer_done(client);
     node_say(n, "ddprun: ddpctl stops the %s by %s\n", r->whole_job ? "job" : "node",
              report_signal(r->signal, name, sizeof name));
-    if (r->whole_job && n->guide != NULL)
-        node_guide_end_job(n->guide);
+    if (r->whole_job && n->agent != NULL)
+        node_roster_end_job(n->agent);
     node_leave_signal(n, r->signal, false);
 }
 
 /* Of several nodes the roster does it, which is asked before the answer: until it has heard that,
  * nothing happens here. */
-static void restart_all_nodes(struct node_guide *g, struct console_client *client)
+static void restart_all_nodes(struct node_roster *g, struct console_client *client)
 {
-    if (node_guide_restart(g))
+    if (node_roster_restart(g))
         answer_done(client);
     else
         console_refuse(client, "this node has no ranks that run, or they are being stopped");
@@ -329,9 +329,9 @@ static void do_restart(struct node_console *nc, struct console_client *client)
     struct node *n = nc->node;
     enum supervisor_state state = supervisor_get_state(n->supervisor);
     bool runs = state == SUPERVISOR_STARTING || state == SUPERVISOR_RUNNING ||
-                state == SUPERVISOR_MENDING || state == SUPERVISOR_WAITING;
-    if (n->guide != NULL) {
-        restart_all_nodes(n->guide, client);
+                state == SUPERVISOR_RECOVERING || state == SUPERVISOR_WAITING;
+    if (n->agent != NULL) {
+        restart_all_nodes(n->agent, client);
         return;
     }
     if (!runs) {

@@ -1,6 +1,6 @@
 #include "node_hang.h"
 
-#include "launcher/diagnosis/flights.h"
+#include "launcher/diagnosis/flight_recorder.h"
 #include "launcher/diagnosis/hang_proc.h"
 #include "launcher/diagnosis/hang_text.h"
 #include "launcher/diagnosis/stacks.h"
@@ -147,7 +147,7 @@ static void tell_flights(const struct node_hang *w, const struct flights *flight
     FILE *out = open_memstream(&text, &size);
     if (out == NULL)
         return;
-    flights_print(flights, out);
+    flight_recorder_print(flights, out);
     if (fclose(out) == 0 && size > 0)
         output_report(w->n->output, text);
     free(text);
@@ -159,7 +159,7 @@ static void end_rank(struct node_hang *w, uint64_t now_ms)
 {
     const struct node *n = w->n;
     const bool is_stopped = w->finding.is_stopped;
-    nursery_signal_one(&n->nursery, is_stopped ? NURSERY_GROUP : NURSERY_MAIN, w->finding.rank,
+    spawner_signal_one(&n->spawner, is_stopped ? SPAWNER_GROUP : SPAWNER_MAIN, w->finding.rank,
                        is_stopped ? SIGKILL : SIGABRT);
     w->kill_at_ms = now_ms + n->spec->failure_grace_ms;
 }
@@ -213,7 +213,7 @@ static void hasten_end(struct node_hang *w, uint64_t now_ms)
 {
     if (now_ms < w->kill_at_ms)
         return;
-    nursery_signal_one(&w->n->nursery, NURSERY_GROUP, w->finding.rank, SIGKILL);
+    spawner_signal_one(&w->n->spawner, SPAWNER_GROUP, w->finding.rank, SIGKILL);
     w->kill_at_ms = CO_NEVER_MS;
 }
 

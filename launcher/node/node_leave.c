@@ -28,7 +28,7 @@ static bool is_going_on(const struct node *n)
 {
     const enum supervisor_state state = supervisor_get_state(n->supervisor);
     return state == SUPERVISOR_STARTING || state == SUPERVISOR_RUNNING ||
-           state == SUPERVISOR_MENDING;
+           state == SUPERVISOR_RECOVERING;
 }
 
 /* SIGTERM, and what --signals-to-handle adds, as a scheduler sends them. Who presses ^C or closes
@@ -85,10 +85,10 @@ static void on_time(uv_timer_t *timer)
 static void ask(struct node *n)
 {
     if (checkpoint_request_ask(n->gen.checkpoint_request) &&
-        nursery_signal(&n->nursery,
-                       n->spec->signal_scope == SCOPE_GROUP ? NURSERY_GROUP : NURSERY_MAIN, -1,
+        spawner_signal(&n->spawner,
+                       n->spec->signal_scope == SCOPE_GROUP ? SPAWNER_GROUP : SPAWNER_MAIN, -1,
                        WORKER_CHECKPOINT_SIGNAL) < 0)
-        node_lose_nursery(n);
+        node_lose_spawner(n);
 }
 
 static void announce(struct node_leave *l, int sig, bool of_all)

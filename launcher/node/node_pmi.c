@@ -1,8 +1,8 @@
 #include "node_pmi.h"
 
 #include "launcher/generation/pmi_host.h"
-#include "launcher/job/job_more.h"
 #include "launcher/job/job_spec.h"
+#include "launcher/job/mpmd.h"
 #include "node_state.h"
 
 #include "common/error.h"
@@ -39,9 +39,9 @@ static void on_overdue(uv_timer_t *timer)
     p->is_told = true;
     if (!is_last)
         uv_timer_start(&p->timer, on_overdue, p->n->spec->failure_grace_ms, 0);
-    if (nursery_signal_one(&p->n->nursery, is_last ? NURSERY_GROUP : NURSERY_MAIN, rank,
+    if (spawner_signal_one(&p->n->spawner, is_last ? SPAWNER_GROUP : SPAWNER_MAIN, rank,
                            is_last ? SIGKILL : SIGTERM) < 0)
-        node_lose_nursery(p->n);
+        node_lose_spawner(p->n);
 }
 
 static void on_abort(void *arg, int local_rank)

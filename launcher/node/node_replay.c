@@ -5,8 +5,8 @@
 #include "launcher/reporting/replay.h"
 #include "launcher/reporting/replay_read.h"
 #include "launcher/supervisor/rank_numbers.h"
-#include "node_guide.h"
 #include "node_leave.h"
+#include "node_roster.h"
 #include "node_state.h"
 
 #include "common/error.h"
@@ -30,10 +30,10 @@ struct local {     /* a rank of this node */
 
 struct node_replay {
     struct node *n;
-    struct replay *replay;     /* owned */
-    struct replay_deed *deeds; /* owned; REPLAY_MAX_DEEDS */
-    struct local *local;       /* owned; of each rank, as the next two */
-    bool *held, *runs;         /* by their places in the generation */
+    struct replay *replay;         /* owned */
+    struct replay_action *actions; /* owned; REPLAY_MAX_DEEDS */
+    struct local *local;           /* owned; of each rank, as the next two */
+    bool *held, *runs;             /* by their places in the generation */
     uv_timer_t timer;
     uint32_t generation; /* that was looked at */
     bool has_looked;
@@ -96,7 +96,7 @@ static void compare_steps(struct node_replay *r, const struct progress *p)
 
 /* --- What is to be done --- */
 
-static const char *const deed_names[] = {
+static const char *const action_names[] = {
     [REPLAY_KILL] = "kill",       [REPLAY_SIGNAL] = "signal", [REPLAY_DIE] = "die",
     [REPLAY_RESTART] = "restart", [REPLAY_AWAIT] = "await",
 };
@@ -104,16 +104,16 @@ static const char *const deed_names[] = {
 static void kill_rank(struct node_replay *r, int rank, int status)
 {
     r->local[rank] = (struct local){.is_ended = true, .status = status};
-    if (nursery_signal_one(&r->n->nursery, NURSERY_MAIN, rank, SIGKILL) < 0)
-        node_lose_nursery(r->n);
+    if (spawner_signal_one(&r->n->spawner, SPAWNER_MAIN, rank, SIGKILL) < 0)
+        node_lose_spawner(r->n);
 }
 
 /* Of several nodes each asks the roster, which does it once: those that come later hear that their
  * ranks are being stopped. */
 static void restart(struct node *n)
 {
-    if (n->guide != NULL)
-        node_guide_restart(n->guide);
+    if (n->agent != NULL)
+        node_roster_restart(n->agent);
     else
         node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_RESTART});
 }
@@ -123,21 +123,21 @@ static struct rank_numbers places(const struct node *n)
     return (struct rank_numbers){.supervisor = n->supervisor};
 }
 
-static void carry_out(struct node_replay *r, const struct replay_deed *deed)
+static void carry_out(struct node_replay *r, const struct replay_action *action)
 {
     struct node *n = r->n;
     const int rank =
-        deed->type == REPLAY_KILL
-            ? rank_of_number(places(n), supervisor_n_ranks(n->supervisor), (int)deed->rank)
+        action->type == REPLAY_KILL
+            ? rank_of_number(places(n), supervisor_n_ranks(n->supervisor), (int)action->rank)
             : -1;
-    events_replay(&n->events, r->generation, deed_names[deed->type], rank);
-    switch (deed->type) {
+    events_replay(&n->events, r->generation, action_names[action->type], rank);
+    switch (action->type) {
     case REPLAY_KILL:
-        kill_rank(r, rank, deed->status);
+        kill_rank(r, rank, action->status);
         break;
     case REPLAY_SIGNAL: /* its ranks may want to save their state */
         node_memory_let_go(n->gen.memory);
-        node_leave_signal(n, deed->sig, false);
+        node_leave_signal(n, action->sig, false);
         break;
     case REPLAY_DIE:
         kill(getpid(), SIGKILL);
@@ -147,7 +147,7 @@ static void carry_out(struct node_replay *r, const struct replay_deed *deed)
         break;
     case REPLAY_AWAIT:
         node_say(n, "ddprun: replay: generation %" PRIu32 " waits for %" PRIu32 " node%s to join\n",
-                 r->generation, deed->n_nodes, deed->n_nodes == 1 ? "" : "s");
+                 r->generation, action->n_nodes, action->n_nodes == 1 ? "" : "s");
         break;
     }
 }
@@ -183,15 +183,15 @@ static void do_what_is_due(struct node_replay *r, int n_places)
                                      .n_local = (uint32_t)n_places,
                                      .held = r->held,
                                      .runs = r->runs};
-    const size_t n_deeds = replay_look(r->replay, &view, r->deeds);
-    for (size_t i = 0; i < n_deeds; i++)
-        carry_out(r, &r->deeds[i]);
+    const size_t n_actions = replay_look(r->replay, &view, r->actions);
+    for (size_t i = 0; i < n_actions; i++)
+        carry_out(r, &r->actions[i]);
 }
 
 static bool is_under_way(const struct node *n)
 {
     const enum supervisor_state state = supervisor_get_state(n->supervisor);
-    return state == SUPERVISOR_RUNNING || state == SUPERVISOR_MENDING;
+    return state == SUPERVISOR_RUNNING || state == SUPERVISOR_RECOVERING;
 }
 
 static void on_time(uv_timer_t *timer)
@@ -233,7 +233,7 @@ void node_replay_tell_end(struct node_replay *r)
 static void destroy(struct node_replay *r)
 {
     replay_destroy(r->replay);
-    free(r->deeds);
+    free(r->actions);
     free(r->local);
     free(r->held);
     free(r->runs);
@@ -253,11 +253,11 @@ static int read_file(const char *path, struct replay **ret, struct co_error *err
 static int make(struct node *n, struct node_replay *r, struct co_error *err)
 {
     const size_t n_local = (size_t)n->spec->n_local;
-    r->deeds = calloc(REPLAY_MAX_DEEDS, sizeof *r->deeds);
+    r->actions = calloc(REPLAY_MAX_DEEDS, sizeof *r->actions);
     r->local = calloc(n_local, sizeof *r->local);
     r->held = calloc(n_local, sizeof *r->held);
     r->runs = calloc(n_local, sizeof *r->runs);
-    if (r->deeds == NULL || r->local == NULL || r->held == NULL || r->runs == NULL)
+    if (r->actions == NULL || r->local == NULL || r->held == NULL || r->runs == NULL)
         return co_fail(err, -ENOMEM, "no memory for a replay");
     return read_file(n->spec->replay, &r->replay, err);
 }

@@ -1,13 +1,13 @@
 #include "node_stacks.h"
 
-#include "launcher/diagnosis/flights.h"
+#include "launcher/diagnosis/flight_recorder.h"
 #include "launcher/diagnosis/stacks.h"
 #include "launcher/generation/node_memory.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/job/worker_env.h"
 #include "launcher/supervisor/rank_numbers.h"
-#include "node_flights.h"
-#include "node_guide.h"
+#include "node_flight_recorder.h"
+#include "node_roster.h"
 #include "node_state.h"
 
 #include "common/error.h"
@@ -40,8 +40,8 @@ static int list_ranks(const struct node *n, int wanted, struct stacks_rank *rank
 {
     struct generation_place place = {0};
     int first_rank = 0, n_found = 0;
-    if (n->guide != NULL)
-        node_guide_fill_place(n->guide, &place, &first_rank);
+    if (n->agent != NULL)
+        node_roster_fill_place(n->agent, &place, &first_rank);
     const struct rank_numbers numbers = {.first = first_rank, .supervisor = n->supervisor};
     for (int i = 0; i < n->spec->n_local; i++) {
         const struct supervisor_rank *r = supervisor_get_rank(n->supervisor, i);
@@ -70,8 +70,8 @@ int node_stacks_begin(struct node *n, const struct node_stacks_opts *opts, struc
         return co_fail(err, -ENOMEM, "no memory for the stacks of %zu ranks", n_local);
     int n_found = list_ranks(n, opts->local_rank, ranks, more);
     struct flights *flights =
-        n_found > 0 ? node_flights_ask(n, opts->all_dump ? -1 : opts->local_rank) : NULL;
-    const struct stacks_opts all = {.parent = n->nursery.pid,
+        n_found > 0 ? node_flight_recorder_ask(n, opts->all_dump ? -1 : opts->local_rank) : NULL;
+    const struct stacks_opts all = {.parent = n->spawner.pid,
                                     .output = n->output,
                                     .signal = opts->signal,
                                     .has_tools = opts->has_tools,
@@ -84,6 +84,6 @@ int node_stacks_begin(struct node *n, const struct node_stacks_opts *opts, struc
     for (int i = 0; i < n_found; i++)
         free(more[i].stderr_path);
     if (rc < 0)
-        flights_destroy(flights);
+        flight_recorder_destroy(flights);
     return rc;
 }

@@ -21,7 +21,7 @@ enum {
 
 enum standby_state {
     STANDBY_NONE,
-    STANDBY_ASKED, /* the nursery has not answered */
+    STANDBY_ASKED, /* the spawner has not answered */
     STANDBY_WAITS,
 };
 
@@ -149,9 +149,9 @@ bool node_standby_take(struct node_standby *w, int rank)
     int rc = hand_over(w, &s->ends, rank);
     standby_ends_close(&s->ends);
     if (rc == 0)
-        rc = nursery_renumber(&w->n->nursery, number_of(w, i), rank);
+        rc = spawner_renumber(&w->n->spawner, number_of(w, i), rank);
     if (rc < 0) { /* it knows already who it is, perhaps: it must not be that */
-        nursery_signal_one(&w->n->nursery, NURSERY_GROUP, number_of(w, i), SIGKILL);
+        spawner_signal_one(&w->n->spawner, SPAWNER_GROUP, number_of(w, i), SIGKILL);
         return false;
     }
     s->state = STANDBY_NONE;
@@ -169,11 +169,11 @@ static void hear_end(struct node_standby *w, struct standby *s, const char *why)
     s->state = STANDBY_NONE;
 }
 
-bool node_standby_hear(struct node_standby *w, const struct nursery_report *r)
+bool node_standby_hear(struct node_standby *w, const struct spawner_report *r)
 {
     if (w == NULL || r->local_rank < 0)
         return false;
-    if (r->event == NURSERY_START_FAILED && r->stage == SPAWN_GONE) {
+    if (r->event == SPAWNER_START_FAILED && r->stage == SPAWN_GONE) {
         node_start_again(w->n, r->local_rank);
         return true;
     }
@@ -181,11 +181,11 @@ bool node_standby_hear(struct node_standby *w, const struct nursery_report *r)
     if (i < 0 || i >= count_of(w))
         return false;
     struct standby *s = &w->of[i];
-    if (r->event == NURSERY_STARTED && s->state == STANDBY_ASKED)
+    if (r->event == SPAWNER_STARTED && s->state == STANDBY_ASKED)
         s->state = STANDBY_WAITS;
-    else if (r->event == NURSERY_START_FAILED)
+    else if (r->event == SPAWNER_START_FAILED)
         hear_end(w, s, "one could not be started");
-    else if (r->event == NURSERY_EXITED)
+    else if (r->event == SPAWNER_EXITED)
         hear_end(w, s, "one ended without a rank");
     if (r->empty) /* it was the last that ran */
         node_feed(w->n, &(struct supervisor_event){.type = SUPERVISOR_EV_EMPTY});

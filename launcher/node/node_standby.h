@@ -2,7 +2,7 @@
  * exec and without the program's own start.
  *
  * One is a process of the same program without a number. It waits in ddp_run(), which hears by the
- * node socket who it is from then on; until that nobody reads what it writes. For the nursery it
+ * node socket who it is from then on; until that nobody reads what it writes. For the spawner it
  * has a number behind those of the ranks. The supervisor knows nothing of it: a standby that steps
  * in is a rank that was started, and the others are what is left when the ranks have ended. */
 #ifndef DDP_LAUNCHER_NODE_STANDBY_H
@@ -13,7 +13,7 @@
 struct co_error;
 struct node;
 struct node_standby; /* opaque */
-struct nursery_report;
+struct spawner_report;
 
 /* They are started once the ranks have completed a step. Without --standby there is nothing: *ret
  * is NULL.
@@ -21,15 +21,15 @@ struct nursery_report;
  * returns   0, -ENOMEM */
 int node_standby_open(struct node *n, struct node_standby **ret, struct co_error *err);
 
-/* A rank has failed, and the next generation is made: have a standby take its place. The nursery
+/* A rank has failed, and the next generation is made: have a standby take its place. The spawner
  * answers as if the rank had been started.
  *
  * returns   false: there is none. NULL is fine */
 bool node_standby_take(struct node_standby *w, int rank);
 
-/* The nursery tells of a standby, or that one which was to take a rank had ended: then the rank is
+/* The spawner tells of a standby, or that one which was to take a rank had ended: then the rank is
  * started. returns whether it was for this; NULL is fine */
-bool node_standby_hear(struct node_standby *w, const struct nursery_report *r);
+bool node_standby_hear(struct node_standby *w, const struct spawner_report *r);
 
 /* All that ran has been swept. NULL is fine. */
 void node_standby_forget(struct node_standby *w);

@@ -7,10 +7,10 @@
 #include "launcher/job/rank_argv.h"
 #include "launcher/platform/master_ip.h"
 #include "launcher/spawner/runtime_dir.h"
-#include "node_flights.h"
-#include "node_guide.h"
+#include "node_flight_recorder.h"
 #include "node_history.h"
 #include "node_pmi.h"
+#include "node_roster.h"
 #include "node_standby.h"
 
 #include "common/clock.h"
@@ -48,8 +48,8 @@ static void take_place(struct node *n)
         .pmi_fd = n->spec->pmi ? SPAWN_PMI_FD : -1,
     };
     n->start.first_rank = 0;
-    if (n->guide != NULL)
-        node_guide_fill_place(n->guide, &n->start.place, &n->start.first_rank);
+    if (n->agent != NULL)
+        node_roster_fill_place(n->agent, &n->start.place, &n->start.first_rank);
     n->io.first_rank = n->start.first_rank;
     if (rank_argv_uses(n->spec, TEMPLATE_MASTER_IP))
         find_ip(n);
@@ -66,11 +66,11 @@ static void on_warm_note(uv_poll_t *poll, int status, int events)
 
 void node_warm_up(struct node *n)
 {
-    int fd = warm_start_parent(&n->warm, &n->nursery);
+    int fd = warm_start_parent(&n->warm, &n->spawner);
     if (fd < 0)
         return;
     if (!node_waits_for_devices(n)) /* else a death is seen later, and that is all */
-        nursery_watch(&n->nursery);
+        spawner_watch(&n->spawner);
     if (uv_poll_init(&n->loop, &n->warm_poll, fd) < 0)
         return;
     n->warm_poll.data = n;
@@ -89,7 +89,7 @@ void node_start_ranks(struct node *n, int n_start)
 {
     if (n->n_started == 0) {
         take_place(n);
-        node_flights_watch(n);
+        node_flight_recorder_watch(n);
         if (n->renew_failure == 0)
             n->renew_failure = node_pmi_renew(n->pmi);
     }
@@ -100,7 +100,7 @@ void node_start_ranks(struct node *n, int n_start)
         if (failure == 0)
             failure = start_ranks(&n->start, n->n_started, n_batch, &n_asked);
         if (failure == -EPIPE || failure == -EAGAIN) {
-            node_lose_nursery(n);
+            node_lose_spawner(n);
             return;
         }
         n->n_started += n_asked;
@@ -124,7 +124,7 @@ void node_renew(struct node *n)
     runtime_dir_forget_ranks(n->runtime_dir);
     oom_watch_renew(&n->oom);
     uint64_t begun_ns = co_now_ns();
-    if (n->guide != NULL) /* its store, if it is here, was opened before */
+    if (n->agent != NULL) /* its store, if it is here, was opened before */
         n->renew_failure =
             generation_renew_ranks(n->spec, n->io.generation, &n->loop, &notes, &n->gen, &err);
     else
@@ -154,15 +154,15 @@ static void make_generation(struct node *n)
     start_fini(&n->start);
     n->io.generation = supervisor_generation(n->supervisor);
     take_place(n);
-    if (n->guide == NULL) /* some may have been dropped */
+    if (n->agent == NULL) /* some may have been dropped */
         n->start.place.world_size = node_memory_n_kept(n->gen.memory);
     const struct broker_world world = world_of(&n->start);
-    n->renew_failure = generation_mend(&n->gen, n->io.generation, &world, &err);
+    n->renew_failure = generation_recover(&n->gen, n->io.generation, &world, &err);
     if (n->renew_failure < 0)
         node_say(n, "ddprun: %s\n", err.text);
 }
 
-static int start_anew(struct node *n, int rank)
+static int restart_rank(struct node *n, int rank)
 {
     char path[PATH_MAX];
     int n_asked;
@@ -175,36 +175,36 @@ static int start_anew(struct node *n, int rank)
 
 void node_start_again(struct node *n, int rank)
 {
-    const int rc = start_anew(n, rank);
+    const int rc = restart_rank(n, rank);
     if (rc == -EPIPE || rc == -EAGAIN)
-        node_lose_nursery(n);
+        node_lose_spawner(n);
     else if (rc != 0)
         fail_rank(n, rank, rc);
 }
 
 /* Each rank gets an answer, also those that were not tried. */
-void node_mend(struct node *n, const struct supervisor_orders *o)
+void node_recover(struct node *n, const struct supervisor_orders *o)
 {
-    if (o->mend)
+    if (o->recover)
         node_history_note_end(n, true);
     for (int i = 0; i < o->n_dropped; i++) {
         node_memory_drop(n->gen.memory, o->dropped[i]);
         if (n->gen.checkpoint_request != NULL)
             checkpoint_request_drop(n->gen.checkpoint_request, o->dropped[i]);
     }
-    if (o->mend)
+    if (o->recover)
         make_generation(n);
     int failure = n->renew_failure;
-    for (int i = 0; i < o->n_anew; i++) {
+    for (int i = 0; i < o->n_restart; i++) {
         if (failure == 0)
-            failure = start_anew(n, o->anew[i]);
+            failure = restart_rank(n, o->restart[i]);
         if (failure == -EPIPE || failure == -EAGAIN) {
-            node_lose_nursery(n);
+            node_lose_spawner(n);
             return;
         }
         if (failure != 0)
-            fail_rank(n, o->anew[i], failure);
+            fail_rank(n, o->restart[i], failure);
     }
-    if (o->mend && failure == 0)
+    if (o->recover && failure == 0)
         node_memory_let_in(n->gen.memory);
 }

@@ -8,14 +8,14 @@
 #include "launcher/spawner/sweep.h"
 #include "launcher/stdio/output.h"
 #include "node_console.h"
-#include "node_flights.h"
-#include "node_guide.h"
+#include "node_flight_recorder.h"
 #include "node_hang.h"
 #include "node_history.h"
 #include "node_leave.h"
 #include "node_pace.h"
 #include "node_pmi.h"
 #include "node_replay.h"
+#include "node_roster.h"
 #include "node_standby.h"
 
 #include "common/clock.h"
@@ -29,9 +29,9 @@
  * just begun, and it takes longer to use up any memory. */
 enum { SETTLED_MS = 10 };
 
-void node_lose_nursery(struct node *n)
+void node_lose_spawner(struct node *n)
 {
-    node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_NURSERY_LOST});
+    node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SPAWNER_LOST});
 }
 
 /* --- Orders --- */
@@ -40,7 +40,7 @@ void node_lose_nursery(struct node *n)
 static bool goes_on(const struct node *n)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(n->supervisor);
-    return v->restarts || (n->guide != NULL && !v->is_final);
+    return v->restarts || (n->agent != NULL && !v->is_final);
 }
 
 static void on_all_said(void *arg)
@@ -67,7 +67,7 @@ static void report(struct node *n)
         .runtime_dir = n->runtime_dir,
         .hang = hang_of_root(n),
         .begun_ms = n->begun_ms,
-        .job = n->guide != NULL ? node_guide_fill_report(n->guide, &job) : NULL,
+        .job = n->agent != NULL ? node_roster_fill_report(n->agent, &job) : NULL,
     });
     if (text != NULL)
         output_report(n->output, text);
@@ -80,9 +80,9 @@ static void on_drained(void *arg)
     struct node *n = arg;
     bool ends = !goes_on(n);
     node_pace_tell(n->pace);
-    if (n->guide == NULL || ends)
+    if (n->agent == NULL || ends)
         report(n);
-    node_flights_tell(n);
+    node_flight_recorder_tell(n);
     if (supervisor_get_verdict(n->supervisor)->restarts)
         events_restart(&n->events, n->supervisor);
     if (ends)
@@ -95,19 +95,19 @@ static void on_drained(void *arg)
         on_all_said(n);
 }
 
-static void dismiss_nursery(struct node *n)
+static void dismiss_spawner(struct node *n)
 {
-    if (!uv_is_closing((uv_handle_t *)&n->nursery_poll))
-        uv_close((uv_handle_t *)&n->nursery_poll, NULL); /* before its descriptor goes */
-    nursery_dismiss(&n->nursery);
+    if (!uv_is_closing((uv_handle_t *)&n->spawner_poll))
+        uv_close((uv_handle_t *)&n->spawner_poll, NULL); /* before its descriptor goes */
+    spawner_dismiss(&n->spawner);
 }
 
 static void do_sweep_alone(struct node *n)
 {
-    kill(n->nursery.pid, SIGKILL); /* it may be alive, but stopped */
-    dismiss_nursery(n);
+    kill(n->spawner.pid, SIGKILL); /* it may be alive, but stopped */
+    dismiss_spawner(n);
     int rc = sweep_kill_all(co_deadline_ms(SUPERVISOR_KILL_MS));
-    n->nursery = (struct nursery){.sock = -1}; /* reaped with the others */
+    n->spawner = (struct spawner){.sock = -1}; /* reaped with the others */
     node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SWEPT, .status = -rc});
 }
 
@@ -152,14 +152,14 @@ void node_carry_out(struct node *n, const struct supervisor_orders *o)
     if (o->renew)
         node_renew(n);
     if (o->signal != 0)
-        rc = nursery_signal(&n->nursery, o->to_groups ? NURSERY_GROUP : NURSERY_MAIN, o->except,
+        rc = spawner_signal(&n->spawner, o->to_groups ? SPAWNER_GROUP : SPAWNER_MAIN, o->except,
                             o->signal);
     if (rc == 0 && o->sweep_signal != 0)
-        rc = nursery_sweep(&n->nursery, o->sweep_signal);
+        rc = spawner_sweep(&n->spawner, o->sweep_signal);
     if (rc < 0)
-        node_lose_nursery(n);
-    else if (o->mend || o->n_anew > 0)
-        node_mend(n, o);
+        node_lose_spawner(n);
+    else if (o->recover || o->n_restart > 0)
+        node_recover(n, o);
     else if (o->n_start > 0)
         node_start_ranks(n, o->n_start);
     else if (o->sweep_alone)
@@ -167,7 +167,7 @@ void node_carry_out(struct node *n, const struct supervisor_orders *o)
     else if (o->drain && goes_on(n))
         output_retire(n->output, on_drained, n);
     else if (o->drain) {
-        dismiss_nursery(n); /* it goes while we pass on and clean up */
+        dismiss_spawner(n); /* it goes while we pass on and clean up */
         output_drain(n->output, on_drained, n);
     } else if (o->ended)
         n->ended = true;
@@ -206,11 +206,11 @@ static void say_transition(struct node *n, enum supervisor_state from,
     if (from == to)
         return;
     if (to == SUPERVISOR_STOPPING)
-        events_stop(&n->events, n->supervisor, n->guide == NULL);
+        events_stop(&n->events, n->supervisor, n->agent == NULL);
     if (n->spec->verbose > 0)
         node_say(n, "ddprun: %s -> %s on %s\n", supervisor_state_name(from),
                  supervisor_state_name(to), supervisor_event_name(e->type));
-    if (e->type == SUPERVISOR_EV_TIME && from == SUPERVISOR_MENDING)
+    if (e->type == SUPERVISOR_EV_TIME && from == SUPERVISOR_RECOVERING)
         say_late(n);
     if (e->type == SUPERVISOR_EV_TIME && to == SUPERVISOR_KILLING)
         node_say(n, "ddprun: some ranks did not stop in time, they are killed\n");
@@ -236,9 +236,9 @@ void node_feed(struct node *n, struct supervisor_event *e)
     if (was_well && supervisor_get_verdict(n->supervisor)->outcome == OUTCOME_RANK_FAILED)
         oom_watch_note_failure(&n->oom); /* before others are told to stop */
     say_transition(n, from, e);
-    if (orders.mend && n->guide == NULL)
+    if (orders.recover && n->agent == NULL)
         say_replacement(n);
-    else if (e->type == SUPERVISOR_EV_EXITED && !orders.mend &&
+    else if (e->type == SUPERVISOR_EV_EXITED && !orders.recover &&
              supervisor_get_state(n->supervisor) != SUPERVISOR_KEEPING)
         node_memory_give_up(n->gen.memory); /* who waits for another one waits in vain */
     if (orders.keep)
@@ -250,8 +250,8 @@ void node_feed(struct node *n, struct supervisor_event *e)
     set_timer(n);
     node_carry_out(n, &orders);
     node_leave_look(n->leave);
-    if (n->guide != NULL)
-        node_guide_look(n->guide);
+    if (n->agent != NULL)
+        node_roster_look(n->agent);
 }
 
 /* --- Events --- */
@@ -265,19 +265,19 @@ static struct restart_progress look_at_progress(const struct node *n)
                                      .output_ms = output_last_ms(n->output)};
 }
 
-static void on_rank_report(struct node *n, const struct nursery_report *r)
+static void on_rank_report(struct node *n, const struct spawner_report *r)
 {
     struct supervisor_event e = {
         .rank = r->local_rank, .pid = r->pid, .status = r->status, .empty = r->empty};
     switch (r->event) {
-    case NURSERY_STARTED:
+    case SPAWNER_STARTED:
         e.type = SUPERVISOR_EV_STARTED;
         break;
-    case NURSERY_START_FAILED:
+    case SPAWNER_START_FAILED:
         e.type = SUPERVISOR_EV_START_FAILED;
         e.stage = r->stage == SPAWN_EXEC ? SUPERVISOR_START_EXEC : SUPERVISOR_START_INTERNAL;
         break;
-    case NURSERY_EXITED:
+    case SPAWNER_EXITED:
         e.type = SUPERVISOR_EV_EXITED;
         e.status = node_replay_status(n->replay, r->local_rank, r->status);
         /* before all else: who waits for it is let go */
@@ -295,7 +295,7 @@ static void on_rank_report(struct node *n, const struct nursery_report *r)
     uint64_t step;
     const bool has_step = /* other reports may be of no rank */
         e.type == SUPERVISOR_EV_EXITED && node_history_step(n, r->local_rank, &step);
-    events_rank(&n->events, n->supervisor, &e, r->pid, r->way == NURSERY_FORKED,
+    events_rank(&n->events, n->supervisor, &e, r->pid, r->way == SPAWNER_FORKED,
                 has_step ? &step : NULL);
     if (e.type == SUPERVISOR_EV_STARTED)
         node_console_note_start(n->console, e.rank);
@@ -304,30 +304,30 @@ static void on_rank_report(struct node *n, const struct nursery_report *r)
     node_feed(n, &e);
 }
 
-static void on_report(struct node *n, const struct nursery_report *r)
+static void on_report(struct node *n, const struct spawner_report *r)
 {
     warm_on_report(&n->warm, r);
-    if (r->event == NURSERY_SEEDS_READY || r->event == NURSERY_PARENT_GONE)
+    if (r->event == SPAWNER_PREFORK_READY || r->event == SPAWNER_PARENT_GONE)
         return;
     if (node_standby_hear(n->standby, r))
         return;
-    if (r->event != NURSERY_LAPSED)
+    if (r->event != SPAWNER_LAPSED)
         on_rank_report(n, r);
-    else if (n->guide != NULL)
-        node_guide_lapse(n->guide);
+    else if (n->agent != NULL)
+        node_roster_lapse(n->agent);
 }
 
-void node_on_nursery(uv_poll_t *poll, int status, int events)
+void node_on_spawner(uv_poll_t *poll, int status, int events)
 {
     struct node *n = poll->data;
     (void)status;
     (void)events;
-    struct nursery_report r;
+    struct spawner_report r;
     int rc;
-    while (n->nursery.sock >= 0 && (rc = nursery_receive(&n->nursery, &r)) != -EAGAIN) {
+    while (n->spawner.sock >= 0 && (rc = spawner_receive(&n->spawner, &r)) != -EAGAIN) {
         if (rc == 0) {
-            uv_poll_stop(&n->nursery_poll);
-            node_lose_nursery(n);
+            uv_poll_stop(&n->spawner_poll);
+            node_lose_spawner(n);
             return;
         }
         on_report(n, &r);

@@ -24,10 +24,10 @@ void node_wait_close(struct node_wait *w)
     uv_close((uv_handle_t *)&w->timer, NULL);
 }
 
-/* Another ddprun holds this one by a leash: it tells what concerns the whole job. */
+/* Another ddprun holds this one by a launch channel: it tells what concerns the whole job. */
 static bool is_led(const struct node_wait *w)
 {
-    return w->node->spec->world.leash_fd != 0;
+    return w->node->spec->world.launch_fd != 0;
 }
 
 void node_wait_clear(struct node_wait *w)

@@ -9,7 +9,7 @@
 #include "launcher/job/worker_env.h"
 #include "launcher/placement/binding.h"
 #include "launcher/spawner/image.h"
-#include "launcher/spawner/nursery.h"
+#include "launcher/spawner/spawner.h"
 #include "launcher/stdio/rank_io.h"
 #include "launcher/supervisor/rank_numbers.h"
 
@@ -23,7 +23,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* What a rank needs until the nursery has been asked for it. */
+/* What a rank needs until the spawner has been asked for it. */
 struct new_rank {
     char **env;
     char **argv;      /* NULL: the job's words serve it as they are */
@@ -114,7 +114,7 @@ static int ask(const struct start *s, int first, const struct new_rank *ranks, i
         fds[i][SPAWN_PMI_FD] = r->pmi_fd;
     }
     int rc = image_make(words, (size_t)n, &image_fd, NULL);
-    return rc < 0 ? rc : nursery_spawn(s->nursery, first, n, image_fd, fds);
+    return rc < 0 ? rc : spawner_spawn(s->spawner, first, n, image_fd, fds);
 }
 
 /* One that comes where others were left out sees as many ranks of this node as there were: in a
@@ -193,7 +193,7 @@ static int ask_standby(const struct start *s, int number, char **env, const int 
     memcpy(all[0], fds, sizeof all[0]);
     int rc = image_make(&words, 1, &image_fd, NULL);
     return rc < 0 ? rc
-                  : nursery_spawn(s->nursery, number, 1, image_fd, (const int(*)[SPAWN_N_FDS])all);
+                  : spawner_spawn(s->spawner, number, 1, image_fd, (const int(*)[SPAWN_N_FDS])all);
 }
 
 int start_standby(struct start *s, int number, uint64_t bytes, struct standby_ends *ret)

@@ -1,4 +1,4 @@
-/* start.h - ask the nursery for ranks: what each of them executes, its environment, what it has as
+/* start.h - ask the spawner for ranks: what each of them executes, its environment, what it has as
  * descriptors. */
 #ifndef DDP_LAUNCHER_START_H
 #define DDP_LAUNCHER_START_H
@@ -10,14 +10,14 @@
 struct co_error;
 struct generation;
 struct job_spec;
-struct nursery;
+struct spawner;
 struct pmi_host;
 struct rank_io;
 struct supervisor;
 
 struct start {
     const struct job_spec *spec; /* borrowed, as the five below */
-    const struct nursery *nursery;
+    const struct spawner *spawner;
     const struct rank_io *io;
     const char *runtime_dir;
     const struct generation *gen;
@@ -32,7 +32,7 @@ struct start {
 /* Ask for n ranks, from local rank `first` on, 1 to SPAWN_AT_ONCE: they are started together.
  *
  * ret_n        how many were asked for: less than n if the one behind them could not be
- * returns      0; -EPIPE, -EAGAIN: of the nursery; else -errno: of rank first + *ret_n */
+ * returns      0; -EPIPE, -EAGAIN: of the spawner; else -errno: of rank first + *ret_n */
 int start_ranks(struct start *s, int first, int n, int *ret_n);
 
 struct standby_ends {  /* ours, of what a standby has */
@@ -43,7 +43,7 @@ struct standby_ends {  /* ours, of what a standby has */
 
 /* Ask for a process that waits for a rank to take.
  *
- * number    by which the nursery knows it: n_local or more
+ * number    by which the spawner knows it: n_local or more
  * bytes     as for worker_env_make_standby()
  * ret       owned by the caller, who closes them
  * returns   0, -errno */

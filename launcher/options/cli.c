@@ -25,7 +25,7 @@ static void note(struct draft *d, int id, const char *value, const char *by, boo
 /* A variable of another name than PET_'s, which comes before it. */
 static void read_variable(struct draft *d, int id, const char *name)
 {
-    const char *value = cli_world_get(d->world, name);
+    const char *value = host_env_get(d->world, name);
     if (value != NULL)
         note(d, id, value, name, true);
 }
@@ -145,7 +145,7 @@ int cli_note(struct job_spec *spec, struct co_error *err, const char *format, ..
 static int count_ranks(const struct draft *d, const struct given *g, int *ret_n,
                        struct co_error *err)
 {
-    const struct cli_world *world = d->world;
+    const struct host_env *world = d->world;
     bool is_auto = strcmp(g->value, "auto") == 0;
     bool is_gpu = strcmp(g->value, "gpu") == 0;
     bool is_cpu = strcmp(g->value, "cpu") == 0;
@@ -291,8 +291,8 @@ static int make_spec(const struct draft *d, char *const *argv, char *const *word
     int rc = starts_others ? cli_set_hosts(d, argv, spec, err) : 0;
     if (rc == 0)
         rc = cli_set_nodes(d, spec, err);
-    if (rc == 0 && d->seat != NULL)
-        rc = cli_keep_seat(d, spec, err);
+    if (rc == 0 && d->assignment != NULL)
+        rc = cli_keep_assignment(d, spec, err);
     if (rc == 0 && !starts_others)
         rc = set_ranks(d, spec, err);
     if (rc == 0)
@@ -329,7 +329,7 @@ bool cli_is_torchrun(const char *name)
     return name != NULL && strcmp(slash != NULL ? slash + 1 : name, "torchrun") == 0;
 }
 
-int cli_parse(int argc, char **argv, const struct cli_world *world, enum cli_wish *ret_wish,
+int cli_parse(int argc, char **argv, const struct host_env *world, enum cli_wish *ret_wish,
               struct job_spec *ret_spec, struct co_error *err)
 {
     struct draft draft = {.world = world};
@@ -340,8 +340,8 @@ int cli_parse(int argc, char **argv, const struct cli_world *world, enum cli_wis
     read_environment(&draft);
     int rc = cli_read_options(&draft, argc, argv, &wish, &at, err);
     struct cli_managers managers = {0};
-    if (world->seat != NULL)
-        cli_take_seat(&draft, world->seat);
+    if (world->assignment != NULL)
+        cli_take_assignment(&draft, world->assignment);
     if (rc == 0 && wish == CLI_RUN)
         rc = cli_ask_managers(&draft, &managers, &spec, err);
     if (rc == 0 && wish == CLI_RUN) {

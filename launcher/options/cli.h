@@ -2,11 +2,11 @@
  *
  * Knows torchrun's spellings (common/options.h) and the variables that stand for them (PET_*: the
  * command line wins); everything from the program on belongs to the program. Looks into the
- * environment and the file system only through cli_world. */
+ * environment and the file system only through host_env. */
 #ifndef DDP_LAUNCHER_CLI_H
 #define DDP_LAUNCHER_CLI_H
 
-#include "launcher/platform/cli_world.h"
+#include "launcher/platform/host_env.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@ enum cli_wish { CLI_RUN, CLI_HELP, CLI_VERSION };
  *            -ENOMEM
  *            -EIO      no random bytes for a run id
  *            -EHOSTUNREACH   the other nodes could not be met by PMI: exit 69 */
-int cli_parse(int argc, char **argv, const struct cli_world *world, enum cli_wish *ret_wish,
+int cli_parse(int argc, char **argv, const struct host_env *world, enum cli_wish *ret_wish,
               struct job_spec *ret_spec, struct co_error *err);
 
 /* Is this argv[0] (NULL: there is none) torchrun's name? For the exit status: torchrun knows 2 for

@@ -6,10 +6,10 @@
 #include "cli.h"
 #include "cli_table.h"
 #include "launcher/hosts/managers.h"
-#include "launcher/hosts/pmi_seat.h"
+#include "launcher/hosts/pmi_bootstrap.h"
 #include "launcher/hosts/slurm.h"
-#include "launcher/job/job_more.h"
-#include "launcher/platform/cli_world.h"
+#include "launcher/job/mpmd.h"
+#include "launcher/platform/host_env.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@
 struct co_error;
 struct job_spec;
 
-struct cli_seat;
+struct node_assignment;
 
 enum { CLI_EXPORTS_MAX = 1000 }; /* CO_OPTIONS_MAX are allowed together */
 
@@ -30,12 +30,13 @@ struct given {
 };
 
 struct draft {
-    const struct cli_world *world;
+    const struct host_env *world;
     struct given given[N_CLI_OPTIONS];    /* by option; a flag's value is "1" */
     const char *exports[CLI_EXPORTS_MAX]; /* of each -x; borrowed from argv */
     size_t n_exports;
-    const struct cli_seat *seat; /* borrowed; this node's place was told; NULL: it was not */
-    struct host_list *found;     /* borrowed; a manager's hosts, which may be taken; NULL: none */
+    const struct node_assignment
+        *assignment;         /* borrowed; this node's place was told; NULL: it was not */
+    struct host_list *found; /* borrowed; a manager's hosts, which may be taken; NULL: none */
     bool found_by_srun;
     int verbose;
     int n_programs; /* with ':' between them; their words, NULL-terminated: the first one's, and of
@@ -115,9 +116,9 @@ int cli_set_hosts(const struct draft *d, char *const *argv, struct job_spec *spe
 int cli_set_exports(const struct draft *d, struct job_spec *spec, struct co_error *err);
 int cli_set_wdir(const struct draft *d, struct job_spec *spec, struct co_error *err);
 
-/* What the seat says wins over all that was given; then its part of the job_spec. */
-void cli_take_seat(struct draft *d, const struct cli_seat *seat);
-int cli_keep_seat(const struct draft *d, struct job_spec *spec, struct co_error *err);
+/* What the assignment says wins over all that was given; then its part of the job_spec. */
+void cli_take_assignment(struct draft *d, const struct node_assignment *assignment);
+int cli_keep_assignment(const struct draft *d, struct job_spec *spec, struct co_error *err);
 
 /* --- cli_mpi.c --- */
 
@@ -132,7 +133,7 @@ int cli_set_mpi(const struct draft *d, struct job_spec *spec, struct co_error *e
 struct cli_managers { /* what they said; zeroed: nothing. Must stay where it is */
     struct slurm slurm;
     struct manager manager;
-    struct pmi_seat pmi;
+    struct pmi_bootstrap pmi;
 };
 
 /* What a manager says takes the place of options, unless there are some that say where nodes are.

@@ -1,7 +1,7 @@
 /* The options about hosts on which the job is to be started, and the place of a node that was
  * started so. */
 #include "cli_draft.h"
-#include "launcher/hosts/cli_seat.h"
+#include "launcher/hosts/node_assignment.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/job/remote_spec.h"
 
@@ -211,7 +211,7 @@ static void forget(struct draft *d, const enum cli_option *ids, size_t n)
         d->given[ids[i]] = (struct given){0};
 }
 
-void cli_take_seat(struct draft *d, const struct cli_seat *seat)
+void cli_take_assignment(struct draft *d, const struct node_assignment *assignment)
 {
     static const enum cli_option settled[] = {OPTION_STANDALONE, OPTION_NODE_RANK,
                                               OPTION_MASTER_ADDR};
@@ -222,30 +222,31 @@ void cli_take_seat(struct draft *d, const struct cli_seat *seat)
     const struct {
         enum cli_option id;
         const char *value;
-    } told[] = {{OPTION_NNODES, seat->nodes},           {OPTION_NODE_RANK, seat->node_rank},
-                {OPTION_NPROC_PER_NODE, seat->n_ranks}, {OPTION_RDZV_BACKEND, "c10d"},
-                {OPTION_RDZV_ENDPOINT, seat->endpoint}, {OPTION_RDZV_ID, seat->run_id}};
+    } told[] = {
+        {OPTION_NNODES, assignment->nodes},           {OPTION_NODE_RANK, assignment->node_rank},
+        {OPTION_NPROC_PER_NODE, assignment->n_ranks}, {OPTION_RDZV_BACKEND, "c10d"},
+        {OPTION_RDZV_ENDPOINT, assignment->endpoint}, {OPTION_RDZV_ID, assignment->run_id}};
     forget(d, settled, sizeof settled / sizeof *settled);
-    if (seat->is_whole) {
+    if (assignment->is_whole) {
         forget(d, done, sizeof done / sizeof *done);
         d->n_exports = 0; /* they are in the environment already */
     }
-    if (seat->n_ranks != NULL)
+    if (assignment->n_ranks != NULL)
         d->given[OPTION_NP] = (struct given){0};
     for (size_t i = 0; i < sizeof told / sizeof *told; i++)
         if (told[i].value != NULL) {
             struct given *g = &d->given[told[i].id];
             *g = (struct given){.value = told[i].value};
-            snprintf(g->by, sizeof g->by, "%s", seat->by);
+            snprintf(g->by, sizeof g->by, "%s", assignment->by);
         }
-    d->seat = seat;
+    d->assignment = assignment;
 }
 
-int cli_keep_seat(const struct draft *d, struct job_spec *spec, struct co_error *err)
+int cli_keep_assignment(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
-    spec->world.host = d->seat->has_roster ? JOB_HOST_HERE : JOB_HOST_ELSEWHERE;
-    if (d->seat->name == NULL)
+    spec->world.host = d->assignment->has_roster ? JOB_HOST_HERE : JOB_HOST_ELSEWHERE;
+    if (d->assignment->name == NULL)
         return 0;
-    spec->world.node_name = strdup(d->seat->name);
+    spec->world.node_name = strdup(d->assignment->name);
     return spec->world.node_name != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for a name");
 }

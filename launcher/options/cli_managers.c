@@ -1,7 +1,7 @@
 /* What a job's manager says by its variables, in the place of options. */
 #include "cli_draft.h"
 #include "launcher/hosts/managers.h"
-#include "launcher/hosts/pmi_seat.h"
+#include "launcher/hosts/pmi_bootstrap.h"
 #include "launcher/hosts/slurm.h"
 #include "launcher/job/job_spec.h"
 
@@ -21,7 +21,7 @@ static bool is_settled(const struct draft *d, const struct job_spec *spec)
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (d->given[own[i]].value != NULL)
             return true;
-    return spec->as_torchrun || d->seat != NULL;
+    return spec->as_torchrun || d->assignment != NULL;
 }
 
 /* As many ranks as tasks: whoever asks for more has two starters. */
@@ -52,7 +52,7 @@ static int take_slurm(struct draft *d, struct slurm *slurm, struct job_spec *spe
     if (rc < 0)
         return rc;
     if (slurm->kind == SLURM_NODE)
-        cli_take_seat(d, &slurm->seat);
+        cli_take_assignment(d, &slurm->assignment);
     else if (slurm->kind == SLURM_TASK)
         return take_task(d, &slurm->task, spec, err);
     else if (slurm->kind == SLURM_ALLOCATION) {
@@ -68,7 +68,7 @@ static int take_manager(struct draft *d, bool has_nodes, struct manager *m, stru
     if (rc < 0)
         return rc;
     if (m->kind == MANAGER_SEAT)
-        cli_take_seat(d, &m->seat);
+        cli_take_assignment(d, &m->assignment);
     else if (m->kind == MANAGER_HOSTS)
         d->found = &m->hosts;
     return 0;
@@ -77,16 +77,16 @@ static int take_manager(struct draft *d, bool has_nodes, struct manager *m, stru
 /* One ddprun for each node, started by mpiexec.hydra and its kin.
  *
  * returns   1 it was so; 0 it was not; -errno */
-static int take_pmi(struct draft *d, struct pmi_seat *seat, struct co_error *err)
+static int take_pmi(struct draft *d, struct pmi_bootstrap *assignment, struct co_error *err)
 {
     struct pmi_place place;
-    int rc = d->world->meet_by_pmi != NULL ? pmi_seat_look(d->world, &place, err) : 0;
+    int rc = d->world->meet_by_pmi != NULL ? pmi_bootstrap_look(d->world, &place, err) : 0;
     if (rc <= 0)
         return rc;
-    rc = d->world->meet_by_pmi(&place, seat, err);
+    rc = d->world->meet_by_pmi(&place, assignment, err);
     if (rc < 0)
         return rc;
-    cli_take_seat(d, &seat->seat);
+    cli_take_assignment(d, &assignment->assignment);
     return 1;
 }
 

@@ -85,6 +85,6 @@ int cli_set_nodes(const struct draft *d, struct job_spec *spec, struct co_error 
                        "%s %s and %s contradict each other: a standalone job has one "
                        "node",
                        g->by, g->value, d->given[OPTION_STANDALONE].by);
-    w->guided = w->max_nodes > 1 || spec->remote != NULL || d->seat != NULL;
+    w->guided = w->max_nodes > 1 || spec->remote != NULL || d->assignment != NULL;
     return set_node_rank(d, w, standalone, err);
 }

@@ -1,8 +1,8 @@
 /* The programs: what the words behind the options execute, and those behind a ':'. */
 #include "cli.h"
 #include "cli_draft.h"
-#include "launcher/job/job_more.h"
 #include "launcher/job/job_spec.h"
+#include "launcher/job/mpmd.h"
 #include "launcher/job/program.h"
 #include "launcher/job/wrap.h"
 
@@ -147,7 +147,7 @@ struct behind_colon { /* a program's options, and its words */
 };
 
 /* words     from a ':' on, which stands where argv[0] does, to the next one or the end */
-static int read_behind_colon(const struct cli_world *world, char **words, struct behind_colon *ret,
+static int read_behind_colon(const struct host_env *world, char **words, struct behind_colon *ret,
                              struct co_error *err)
 {
     enum cli_wish wish;
@@ -196,11 +196,11 @@ int cli_make_programs(const struct draft *d, struct job_spec *spec, struct co_er
         if (rc == 0)
             rc = cli_set_program(&b.draft, b.words, &program, err);
         if (rc == 0)
-            rc = job_more_add(&spec->more, n_left, &program, err);
+            rc = mpmd_add(&spec->more, n_left, &program, err);
         n_left += b.n_ranks;
         job_spec_fini(&program);
     }
-    return rc == 0 && spec->more != NULL ? job_more_join(spec->more, spec->argv, err) : rc;
+    return rc == 0 && spec->more != NULL ? mpmd_join(spec->more, spec->argv, err) : rc;
 }
 
 int cli_cut_programs(struct draft *d, char *const *words, int n, bool as_torchrun, char ***ret_copy,

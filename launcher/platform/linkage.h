@@ -1,6 +1,6 @@
 /* linkage.h - what depends on how a ddprun was linked. There are two: the one that is installed
  * as a program, with the system's C library, and ddprun-static, which has all in itself, so that
- * it runs on a host where nothing of ours is installed: -H sends it there (parcel.h).
+ * it runs on a host where nothing of ours is installed: -H sends it there (payload.h).
  *
  * linkage_shared.c and linkage_static.c are the same functions for the one and for the other;
  * the link decides. */

@@ -1,14 +1,14 @@
 #include "remote.h"
 
-#include "launcher/hosts/muster.h"
-#include "launcher/hosts/way.h"
+#include "launch_wire.h"
+#include "launcher/hosts/bringup.h"
+#include "launcher/hosts/remote_shell.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/job/remote_spec.h"
 #include "launcher/reporting/report.h"
-#include "launcher/spawner/strangers.h"
+#include "launcher/spawner/init_reaper.h"
 #include "launcher/stdio/output.h"
 #include "launcher/supervisor/supervisor.h"
-#include "leash_wire.h"
 #include "remote_command.h"
 #include "remote_roster.h"
 #include "remote_state.h"
@@ -26,12 +26,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The happy path: the muster says whose turn it is, the nursery starts the way there, its ddprun
+/* The happy path: the bring-up says whose turn it is, the spawner starts the way there, its ddprun
  * answers, and when all have, each is sent its order. They come to the roster, which gives them
  * their ranks, and some time later has a verdict; the nodes end, and so do the ways to them. When
  * none is left, we do.
  *
- * A host that is given up, or whose way ends before it is a node, is FAILED in the muster, which
+ * A host that is given up, or whose way ends before it is a node, is FAILED in the bring-up, which
  * knows whether the job can be without it. A node whose way ends is lost to the roster, or has left
  * it; here it is only counted. */
 
@@ -84,8 +84,8 @@ static bool is_node(const struct remote *r, const char *name)
 {
     for (size_t i = 0; i < r->n_hosts; i++)
         if (strcmp(r->hosts[i].host->name, name) == 0)
-            return r->hosts[i].runs && (muster_get(r->muster, i) == MUSTER_READY ||
-                                        muster_get(r->muster, i) == MUSTER_TOLD);
+            return r->hosts[i].runs && (bringup_get(r->bringup, i) == BRINGUP_READY ||
+                                        bringup_get(r->bringup, i) == BRINGUP_TOLD);
     return false;
 }
 
@@ -123,38 +123,38 @@ void remote_on_sending(struct remote_host *h)
 {
     struct remote *r = h->remote;
     if (r->spec->verbose > 0)
-        say(r, "ddprun: %s: sending it ddprun %s, %.1f MiB", h->host->name, r->parcel.name,
-            (double)r->parcel.n_bytes / (1 << 20));
-    muster_set(r->muster, number_of(h), MUSTER_REACHING, co_now_ms());
+        say(r, "ddprun: %s: sending it ddprun %s, %.1f MiB", h->host->name, r->payload.name,
+            (double)r->payload.n_bytes / (1 << 20));
+    bringup_set(r->bringup, number_of(h), BRINGUP_REACHING, co_now_ms());
     look(r);
 }
 
 void remote_on_up(struct remote_host *h)
 {
-    muster_set(h->remote->muster, number_of(h), MUSTER_UP, co_now_ms());
+    bringup_set(h->remote->bringup, number_of(h), BRINGUP_UP, co_now_ms());
     look(h->remote);
 }
 
 void remote_on_ready(struct remote_host *h)
 {
-    muster_set(h->remote->muster, number_of(h), MUSTER_READY, co_now_ms());
+    bringup_set(h->remote->bringup, number_of(h), BRINGUP_READY, co_now_ms());
     look(h->remote);
 }
 
 void remote_on_failed(struct remote_host *h, const char *why)
 {
     struct remote *r = h->remote;
-    if (muster_get(r->muster, number_of(h)) == MUSTER_FAILED)
+    if (bringup_get(r->bringup, number_of(h)) == BRINGUP_FAILED)
         return;
     if (why[0] != '\0')
         say(r, "ddprun: %s: %s", h->host->name, why);
-    muster_set(r->muster, number_of(h), MUSTER_FAILED, co_now_ms());
+    bringup_set(r->bringup, number_of(h), BRINGUP_FAILED, co_now_ms());
     look(r);
 }
 
 static void start_host(struct remote *r, size_t i)
 {
-    muster_set(r->muster, i, MUSTER_REACHING, co_now_ms());
+    bringup_set(r->bringup, i, BRINGUP_REACHING, co_now_ms());
     if (remote_host_start(&r->hosts[i]) < 0)
         remote_on_failed(&r->hosts[i], r->hosts[i].why);
 }
@@ -174,11 +174,11 @@ static void give_up_late(struct remote *r, size_t i)
 /* Those that are up begin; more than one may have come since the last look. */
 static void tell_all(struct remote *r)
 {
-    if (muster_count(r->muster, MUSTER_TOLD) + muster_count(r->muster, MUSTER_READY) == 0)
+    if (bringup_count(r->bringup, BRINGUP_TOLD) + bringup_count(r->bringup, BRINGUP_READY) == 0)
         remote_roster_begin(r->roster);
-    for (size_t i = 0; i < r->n_hosts && muster_count(r->muster, MUSTER_UP) > 0; i++)
-        if (muster_get(r->muster, i) == MUSTER_UP) {
-            muster_set(r->muster, i, MUSTER_TOLD, co_now_ms());
+    for (size_t i = 0; i < r->n_hosts && bringup_count(r->bringup, BRINGUP_UP) > 0; i++)
+        if (bringup_get(r->bringup, i) == BRINGUP_UP) {
+            bringup_set(r->bringup, i, BRINGUP_TOLD, co_now_ms());
             if (remote_host_tell(&r->hosts[i]) < 0) {
                 remote_host_kill(&r->hosts[i]);
                 remote_on_failed(&r->hosts[i], "no memory for its order");
@@ -193,7 +193,7 @@ static void on_timer(uv_timer_t *timer)
 
 static void set_timer(struct remote *r)
 {
-    uint64_t deadline_ms = muster_deadline_ms(r->muster), now_ms = co_now_ms();
+    uint64_t deadline_ms = bringup_deadline_ms(r->bringup), now_ms = co_now_ms();
     if (deadline_ms == CO_NEVER_MS) {
         uv_timer_stop(&r->timer);
         return;
@@ -202,27 +202,27 @@ static void set_timer(struct remote *r)
     uv_timer_start(&r->timer, on_timer, deadline_ms > now_ms ? deadline_ms - now_ms : 0, 0);
 }
 
-/* Whatever the muster wants now. */
+/* Whatever the bring-up wants now. */
 static void look(struct remote *r)
 {
     ptrdiff_t i;
     if (r->ended || r->stop_signal != 0 || r->has_verdict)
         return;
-    while ((i = muster_late(r->muster, co_now_ms())) >= 0)
+    while ((i = bringup_late(r->bringup, co_now_ms())) >= 0)
         give_up_late(r, (size_t)i);
-    while ((i = muster_next(r->muster)) >= 0)
+    while ((i = bringup_next(r->bringup)) >= 0)
         start_host(r, (size_t)i);
-    switch (muster_look(r->muster, co_now_ms())) {
-    case MUSTER_GOES:
+    switch (bringup_look(r->bringup, co_now_ms())) {
+    case BRINGUP_GOES:
         tell_all(r);
         break;
-    case MUSTER_IS_SHORT:
+    case BRINGUP_IS_SHORT:
         r->ended = true;
         break;
-    case MUSTER_IS_OVER:
+    case BRINGUP_IS_OVER:
         set_last(r);
         break;
-    case MUSTER_GATHERS:
+    case BRINGUP_GATHERS:
         break;
     }
     set_timer(r);
@@ -231,7 +231,7 @@ static void look(struct remote *r)
 /* A ddprun that has not taken its order says why with its exit status, too. */
 static void note_refusal(struct remote *r, const struct remote_host *h, size_t i, int status)
 {
-    bool is_told = muster_get(r->muster, i) == MUSTER_TOLD;
+    bool is_told = bringup_get(r->bringup, i) == BRINGUP_TOLD;
     if (is_told && !h->is_killed && WIFEXITED(status) && r->refusal_code == 0)
         r->refusal_code = WEXITSTATUS(status);
 }
@@ -241,14 +241,14 @@ static void on_host_ended(struct remote *r, size_t i, int status)
     struct remote_host *h = &r->hosts[i];
     char how[REPORT_STATUS_BYTES];
     const char *heard = remote_host_ended(h);
-    enum muster_phase phase = muster_get(r->muster, i);
+    enum bringup_phase phase = bringup_get(r->bringup, i);
     const char *why = h->is_killed       ? "" /* it was said */
                       : heard[0] != '\0' ? heard
                                          : report_status(status, how, sizeof how);
-    if (phase == MUSTER_READY || phase == MUSTER_ENDED) {
-        muster_set(r->muster, i, MUSTER_ENDED, co_now_ms());
+    if (phase == BRINGUP_READY || phase == BRINGUP_ENDED) {
+        bringup_set(r->bringup, i, BRINGUP_ENDED, co_now_ms());
         look(r);
-    } else if (phase != MUSTER_FAILED) {
+    } else if (phase != BRINGUP_FAILED) {
         note_refusal(r, h, i, status);
         remote_on_failed(h, why);
     }
@@ -257,25 +257,25 @@ static void on_host_ended(struct remote *r, size_t i, int status)
         all_gone = all_gone && !r->hosts[k].runs;
     /* the roster waits for those that are lost to come back, unless nobody can */
     if (all_gone && (r->has_verdict || r->stop_signal != 0 ||
-                     muster_look(r->muster, co_now_ms()) == MUSTER_IS_OVER))
+                     bringup_look(r->bringup, co_now_ms()) == BRINGUP_IS_OVER))
         r->ended = true;
 }
 
-static void on_nursery(uv_poll_t *poll, int status, int events)
+static void on_spawner(uv_poll_t *poll, int status, int events)
 {
     struct remote *r = poll->data;
-    struct nursery_report report;
+    struct spawner_report report;
     int rc;
     (void)status, (void)events;
-    while (!r->ended && (rc = nursery_receive(&r->nursery, &report)) != -EAGAIN) {
+    while (!r->ended && (rc = spawner_receive(&r->spawner, &report)) != -EAGAIN) {
         if (rc == 0) {
             say(r, "ddprun: internal error: the process that starts the ways to the hosts is gone");
             r->ended = true;
-        } else if (report.event == NURSERY_STARTED) {
+        } else if (report.event == SPAWNER_STARTED) {
             remote_host_started(&r->hosts[report.local_rank], report.pid);
-        } else if (report.event == NURSERY_EXITED) {
+        } else if (report.event == SPAWNER_EXITED) {
             on_host_ended(r, (size_t)report.local_rank, report.status);
-        } else if (report.event == NURSERY_START_FAILED) {
+        } else if (report.event == SPAWNER_START_FAILED) {
             struct remote_host *h = &r->hosts[report.local_rank];
             snprintf(h->why, sizeof h->why, "its command cannot be executed: %s",
                      strerror(report.status));
@@ -287,12 +287,12 @@ static void on_nursery(uv_poll_t *poll, int status, int events)
 /* --- signals --- */
 
 /* That a host is a node comes by the way to it; that it is one of the roster's, and may have ranks,
- * comes by another, and may come first. It reads its leash then. */
+ * comes by another, and may come first. It reads its launch channel then. */
 static bool may_have_ranks(const struct remote *r, size_t i)
 {
-    enum muster_phase phase = muster_get(r->muster, i);
-    return phase == MUSTER_READY || (phase == MUSTER_TOLD && r->hosts[i].runs &&
-                                     remote_roster_knows(r->roster, r->hosts[i].host->name));
+    enum bringup_phase phase = bringup_get(r->bringup, i);
+    return phase == BRINGUP_READY || (phase == BRINGUP_TOLD && r->hosts[i].runs &&
+                                      remote_roster_knows(r->roster, r->hosts[i].host->name));
 }
 
 /* What the nodes hold back goes its way now: none of them ends the job while others still save. */
@@ -301,7 +301,7 @@ static void on_saved(void *arg)
     struct remote *r = arg;
     for (size_t i = 0; i < r->n_hosts; i++)
         if (may_have_ranks(r, i))
-            remote_host_signal(&r->hosts[i], LEASH_ALL_SAVED);
+            remote_host_signal(&r->hosts[i], LAUNCH_ALL_SAVED);
 }
 
 /* A host that has no ranks yet: the way to it ends with us. */
@@ -365,15 +365,15 @@ static int listen_to_signals(struct remote *r, struct co_error *err)
 static int make_hosts(struct remote *r, struct co_error *err)
 {
     const struct remote_spec *s = r->spec->remote;
-    const struct muster_limits limits = {.n_hosts = s->hosts.n,
-                                         .min_nodes = r->spec->world.min_nodes,
-                                         .at_once = WAY_AT_ONCE,
-                                         .reach_ms = s->reach_ms,
-                                         .window_ms = r->spec->world.window_ms};
+    const struct bringup_limits limits = {.n_hosts = s->hosts.n,
+                                          .min_nodes = r->spec->world.min_nodes,
+                                          .at_once = WAY_AT_ONCE,
+                                          .reach_ms = s->reach_ms,
+                                          .window_ms = r->spec->world.window_ms};
     r->n_hosts = s->hosts.n;
     r->hosts = calloc(s->hosts.n, sizeof *r->hosts);
-    r->muster = muster_create(&limits);
-    if (r->hosts == NULL || r->muster == NULL)
+    r->bringup = bringup_create(&limits);
+    if (r->hosts == NULL || r->bringup == NULL)
         return co_fail(err, -ENOMEM, "no memory for %zu hosts", s->hosts.n);
     for (size_t i = 0; i < s->hosts.n; i++)
         r->hosts[i] = (struct remote_host){.remote = r,
@@ -408,9 +408,9 @@ static int open_loop(struct remote *r, struct co_error *err)
     uv_timer_init(&r->loop, &r->timer);
     uv_timer_init(&r->loop, &r->last);
     r->timer.data = r->last.data = r;
-    rc = watch(r, &r->nursery_poll, r->nursery.sock, on_nursery, err);
+    rc = watch(r, &r->spawner_poll, r->spawner.sock, on_spawner, err);
     if (rc == 0)
-        rc = strangers_open(&r->loop, r->nursery.pid, &r->strangers, err);
+        rc = init_reaper_open(&r->loop, r->spawner.pid, &r->init_reaper, err);
     if (rc == 0)
         rc = watch(r, &r->signal_poll, r->signal_fd, on_signal, err);
     if (rc == 0)
@@ -427,7 +427,7 @@ static int remote_open(struct remote *r, struct job_spec *spec, struct co_error 
     if (rc == 0)
         rc = listen_to_signals(r, err);
     if (rc == 0)
-        rc = nursery_open(NULL, &r->nursery, err);
+        rc = spawner_open(NULL, &r->spawner, err);
     return rc < 0 ? rc : open_loop(r, err);
 }
 
@@ -443,19 +443,19 @@ static void remote_close(struct remote *r)
         remote_host_close(&r->hosts[i]);
     output_close(r->output);
     remote_roster_close(r->roster);
-    strangers_close(r->strangers);
+    init_reaper_close(r->init_reaper);
     if (r->has_loop) {
-        close_handle((uv_handle_t *)&r->nursery_poll);
+        close_handle((uv_handle_t *)&r->spawner_poll);
         close_handle((uv_handle_t *)&r->signal_poll);
         close_handle((uv_handle_t *)&r->timer);
         close_handle((uv_handle_t *)&r->last);
         uv_run(&r->loop, UV_RUN_DEFAULT);
         uv_loop_close(&r->loop);
     }
-    nursery_close(&r->nursery, co_deadline_ms(SUPERVISOR_KILL_MS));
+    spawner_close(&r->spawner, co_deadline_ms(SUPERVISOR_KILL_MS));
     if (r->signal_fd >= 0)
         close(r->signal_fd);
-    muster_destroy(r->muster);
+    bringup_destroy(r->bringup);
     remote_plan_fini(r);
     free(r->hosts);
 }
@@ -484,10 +484,10 @@ static void say_last(struct remote *r)
             report_duration(co_now_ms() - r->begun_ms, took, sizeof took));
     else if (r->has_verdict && r->is_ours_to_tell)
         say(r, "ddprun: %s", r->verdict_text);
-    else if (!r->has_verdict && muster_look(r->muster, co_now_ms()) == MUSTER_IS_SHORT)
+    else if (!r->has_verdict && bringup_look(r->bringup, co_now_ms()) == BRINGUP_IS_SHORT)
         say(r, "ddprun: %u node%s needed, and %zu of %zu hosts cannot be one",
             r->spec->world.min_nodes, r->spec->world.min_nodes == 1 ? " is" : "s are",
-            muster_count(r->muster, MUSTER_FAILED), r->n_hosts);
+            bringup_count(r->bringup, BRINGUP_FAILED), r->n_hosts);
     else if (!r->has_verdict && r->refusal_code == 0)
         say(r, "ddprun: no node is left");
     output_drain(r->output, on_drained, &drained);
@@ -497,7 +497,7 @@ static void say_last(struct remote *r)
 
 static struct node_end the_end(const struct remote *r)
 {
-    bool is_short = muster_look(r->muster, co_now_ms()) == MUSTER_IS_SHORT;
+    bool is_short = bringup_look(r->bringup, co_now_ms()) == BRINGUP_IS_SHORT;
     struct node_end end = {.exit_code = r->has_verdict         ? r->verdict_code
                                         : r->refusal_code != 0 ? r->refusal_code
                                         : is_short             ? REMOTE_EXIT_UNREACHABLE
@@ -511,7 +511,7 @@ static struct node_end the_end(const struct remote *r)
 
 int remote_run(struct job_spec *spec, int null_fd, struct node_end *ret_end, struct co_error *err)
 {
-    struct remote r = {.spec = spec, .null_fd = null_fd, .signal_fd = -1, .nursery = {.sock = -1}};
+    struct remote r = {.spec = spec, .null_fd = null_fd, .signal_fd = -1, .spawner = {.sock = -1}};
     int rc = remote_open(&r, spec, err);
     if (rc == 0) {
         r.begun_ms = co_now_ms();

@@ -1,10 +1,10 @@
 /* remote.h - a job on other hosts: a ddprun that starts others and is no node itself.
  *
  * It reaches each host by ssh, some of them at a time, tells the ddpruns there what to do by their
- * leashes (leash_wire.h), passes signals to them and what their ranks write to the terminal. The
- * roster at which they meet is in this process. The way to a host is a process below our nursery,
- * so that none is left when this ddprun dies, of whatever; the node at its other end sees its leash
- * end then, and the roster gone. */
+ * launch channels (launch_wire.h), passes signals to them and what their ranks write to the
+ * terminal. The roster at which they meet is in this process. The way to a host is a process below
+ * our spawner, so that none is left when this ddprun dies, of whatever; the node at its other end
+ * sees its launch channel end then, and the roster gone. */
 #ifndef DDP_LAUNCHER_REMOTE_H
 #define DDP_LAUNCHER_REMOTE_H
 

@@ -1,12 +1,12 @@
 #include "remote_command.h"
 
+#include "launch_channel.h"
 #include "launcher/hosts/host_list.h"
-#include "launcher/hosts/way.h"
+#include "launcher/hosts/remote_shell.h"
 #include "launcher/job/program.h"
 #include "launcher/job/remote_spec.h"
-#include "launcher/platform/cli_world.h"
-#include "leash.h"
-#include "parcel.h"
+#include "launcher/platform/host_env.h"
+#include "payload.h"
 
 #include "common/error.h"
 
@@ -14,35 +14,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct way way_of(const struct remote_spec *r)
+static struct remote_shell remote_shell_of(const struct remote_spec *r)
 {
-    return (struct way){.by_srun = r->by_srun, .command = r->command, .reach_ms = r->reach_ms};
+    return (struct remote_shell){
+        .by_srun = r->by_srun, .command = r->command, .reach_ms = r->reach_ms};
 }
 
 /* The login shell there becomes sh, which becomes ddprun: nothing is left between it and ssh. */
 static int make_words(const struct remote_spec *r, const struct host *host, const char *program,
-                      const struct parcel *parcel, char ***ret, struct co_error *err)
+                      const struct payload *payload, char ***ret, struct co_error *err)
 {
-    const struct way way = way_of(r);
-    const char *words[1 + PARCEL_N_ARGUMENTS] = {leash_word, NULL};
+    const struct remote_shell way = remote_shell_of(r);
+    const char *words[1 + PAYLOAD_N_ARGUMENTS] = {launch_word, NULL};
     if (host == NULL)
-        return way_make(&way, NULL, "ddprun", words, ret, err);
-    if (parcel == NULL)
-        return way_make(&way, host, program, words, ret, err);
+        return remote_shell_make(&way, NULL, "ddprun", words, ret, err);
+    if (payload == NULL)
+        return remote_shell_make(&way, host, program, words, ret, err);
     words[0] = "sh";
-    parcel_arguments(parcel, r->send == REMOTE_SEND_ALWAYS ? "" : program, leash_terms(),
-                     words + 1);
-    return way_make(&way, host, "exec", words, ret, err);
+    payload_arguments(payload, r->send == REMOTE_SEND_ALWAYS ? "" : program, launch_terms(),
+                      words + 1);
+    return remote_shell_make(&way, host, "exec", words, ret, err);
 }
 
 int remote_command_make(const struct remote_spec *r, const struct host *host, const char *program,
-                        const struct parcel *parcel, char **ret_path, char ***ret_words,
+                        const struct payload *payload, char **ret_path, char ***ret_words,
                         struct co_error *err)
 {
     char *path = NULL, **words = NULL;
-    int rc = make_words(r, host, program, parcel, &words, err);
+    int rc = make_words(r, host, program, payload, &words, err);
     if (rc == 0 && host != NULL)
-        rc = program_find(words[0], &cli_real_world, &path, err);
+        rc = program_find(words[0], &host_env_real, &path, err);
     else if (rc == 0 && (path = strdup(program)) == NULL)
         rc = co_fail(err, -ENOMEM, "no memory for a command");
     if (rc < 0) {
@@ -56,6 +57,6 @@ int remote_command_make(const struct remote_spec *r, const struct host *host, co
 
 bool remote_command_is_here(const struct remote_spec *r, const struct host *host)
 {
-    const struct way way = way_of(r);
-    return way_is_here(&way, host);
+    const struct remote_shell way = remote_shell_of(r);
+    return remote_shell_is_here(&way, host);
 }

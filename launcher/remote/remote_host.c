@@ -1,12 +1,12 @@
 #include "remote_state.h"
 
+#include "launch_channel.h"
 #include "launcher/hosts/host_list.h"
-#include "launcher/hosts/way.h"
+#include "launcher/hosts/remote_shell.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/job/remote_spec.h"
 #include "launcher/spawner/image.h"
 #include "launcher/stdio/output.h"
-#include "leash.h"
 #include "remote_command.h"
 #include "remote_roster.h"
 
@@ -71,8 +71,8 @@ void remote_host_said(struct remote_host *h, char *to, size_t n)
         if (h->err_fd >= 0 && co_buf_len(&h->complaint) == before)
             break;
     }
-    way_complaint((const char *)co_buf_bytes(&h->complaint), co_buf_len(&h->complaint),
-                  "ddprun: ", to, n);
+    remote_shell_complaint((const char *)co_buf_bytes(&h->complaint), co_buf_len(&h->complaint),
+                           "ddprun: ", to, n);
 }
 
 /* --- standard output, until it is a node --- */
@@ -102,9 +102,9 @@ static int pass_output_on(struct remote_host *h)
 
 static void write_some(struct remote_host *h);
 
-static void send_parcel(struct remote_host *h, const char *machine)
+static void send_payload(struct remote_host *h, const char *machine)
 {
-    const struct parcel *p = &h->remote->parcel;
+    const struct payload *p = &h->remote->payload;
     char why[REMOTE_WHY_BYTES];
     if (strcmp(machine, p->machine) != 0) {
         snprintf(why, sizeof why,
@@ -125,33 +125,33 @@ static void send_parcel(struct remote_host *h, const char *machine)
  * returns   whether it asked for a ddprun, or said what nobody may say */
 static bool look_for_wish(struct remote_host *h)
 {
-    char machine[LEASH_FROM_BYTES];
+    char machine[LAUNCH_FROM_BYTES];
     struct co_error err = {0};
     size_t used;
-    if (h->remote->parcel.bytes == NULL || h->was_sent)
+    if (h->remote->payload.bytes == NULL || h->was_sent)
         return false;
-    int rc = leash_find_line(LEASH_WANTS, co_buf_bytes(&h->heard), co_buf_len(&h->heard), &used,
-                             machine, &err);
+    int rc = launch_find_line(LAUNCH_WANTS, co_buf_bytes(&h->heard), co_buf_len(&h->heard), &used,
+                              machine, &err);
     if (rc > 0) {
         co_buf_consume(&h->heard, used);
-        send_parcel(h, machine);
+        send_payload(h, machine);
     } else if (rc < 0) {
         give_up(h, err.text);
     }
     return rc != 0;
 }
 
-static void look_at_line(struct remote_host *h, enum leash_line which)
+static void look_at_line(struct remote_host *h, enum launch_line which)
 {
     struct co_error err = {0};
     size_t used;
-    if (which == LEASH_UP && look_for_wish(h))
+    if (which == LAUNCH_UP && look_for_wish(h))
         return;
-    int rc = leash_find_line(which, co_buf_bytes(&h->heard), co_buf_len(&h->heard), &used, h->from,
-                             &err);
+    int rc = launch_find_line(which, co_buf_bytes(&h->heard), co_buf_len(&h->heard), &used, h->from,
+                              &err);
     if (rc < 0) {
         give_up(h, err.text);
-    } else if (rc > 0 && which == LEASH_UP) {
+    } else if (rc > 0 && which == LAUNCH_UP) {
         co_buf_consume(&h->heard, co_buf_len(&h->heard)); /* it says no more until it is told */
         co_buf_fini(&h->complaint);                       /* greetings, warnings of ssh */
         remote_on_up(h);
@@ -179,9 +179,9 @@ static bool hear_some(struct remote_host *h)
         }
         co_buf_added(&h->heard, (size_t)n);
         if (!h->is_told)
-            look_at_line(h, LEASH_UP);
-        else if (*room == '\n' || co_buf_len(&h->heard) > LEASH_CHATTER_MAX_BYTES)
-            look_at_line(h, LEASH_READY);
+            look_at_line(h, LAUNCH_UP);
+        else if (*room == '\n' || co_buf_len(&h->heard) > LAUNCH_CHATTER_MAX_BYTES)
+            look_at_line(h, LAUNCH_READY);
     }
     return h->out_fd >= 0;
 }
@@ -192,16 +192,16 @@ static void on_heard(uv_poll_t *poll, int status, int events)
     hear_some(poll->data);
 }
 
-/* --- its leash --- */
+/* --- its launch channel --- */
 
 static void on_room(uv_poll_t *poll, int status, int events);
 
-/* What is to be written now: of the parcel, which no order overtakes, or of the rest.
+/* What is to be written now: of the payload, which no order overtakes, or of the rest.
  *
  * returns   bytes; 0: nothing */
 static size_t next_bytes(const struct remote_host *h, const uint8_t **ret)
 {
-    const struct parcel *p = &h->remote->parcel;
+    const struct payload *p = &h->remote->payload;
     *ret = h->n_to_send > 0 ? p->bytes + (p->n_bytes - h->n_to_send) : co_buf_bytes(&h->to_write);
     return h->n_to_send > 0 ? h->n_to_send : co_buf_len(&h->to_write);
 }
@@ -265,17 +265,17 @@ int remote_host_tell(struct remote_host *h)
 {
     const struct remote *r = h->remote;
     char name[HOST_NAME_BYTES];
-    const struct leash_order order = {.dir = r->dir,
-                                      .token = r->token,
-                                      .name = h->host->name,
-                                      .run_id = r->spec->run_id,
-                                      .nodes = r->nodes,
-                                      .host = find_meeting(h, name),
-                                      .port = remote_roster_port(r->roster),
-                                      .n_ranks = h->n_ranks != UINT32_MAX ? h->n_ranks : 0,
-                                      .argv = r->argv,
-                                      .env = r->env};
-    int rc = leash_put_order(&order, &h->to_write);
+    const struct launch_order order = {.dir = r->dir,
+                                       .token = r->token,
+                                       .name = h->host->name,
+                                       .run_id = r->spec->run_id,
+                                       .nodes = r->nodes,
+                                       .host = find_meeting(h, name),
+                                       .port = remote_roster_port(r->roster),
+                                       .n_ranks = h->n_ranks != UINT32_MAX ? h->n_ranks : 0,
+                                       .argv = r->argv,
+                                       .env = r->env};
+    int rc = launch_put_order(&order, &h->to_write);
     h->is_told = true;
     if (rc == 0)
         write_some(h);
@@ -284,7 +284,7 @@ int remote_host_tell(struct remote_host *h)
 
 void remote_host_signal(struct remote_host *h, int sig)
 {
-    if (h->in_fd >= 0 && leash_put_signal(sig, &h->to_write) == 0)
+    if (h->in_fd >= 0 && launch_put_signal(sig, &h->to_write) == 0)
         write_some(h);
 }
 
@@ -328,8 +328,9 @@ static int spawn(struct remote_host *h, const int theirs[3])
     co_autofree char *path = NULL;
     co_autoclose_fd int image_fd = -1;
     struct co_error err = {0};
-    int rc = remote_command_make(r->spec->remote, h->is_here ? NULL : h->host, r->program,
-                                 r->parcel.bytes != NULL ? &r->parcel : NULL, &path, &words, &err);
+    int rc =
+        remote_command_make(r->spec->remote, h->is_here ? NULL : h->host, r->program,
+                            r->payload.bytes != NULL ? &r->payload : NULL, &path, &words, &err);
     if (rc < 0) {
         snprintf(h->why, sizeof h->why, "%s", err.text);
         return rc;
@@ -337,7 +338,7 @@ static int spawn(struct remote_host *h, const int theirs[3])
     const struct image_words image = {.path = path, .argv = words, .env = environ};
     const int fds[1][SPAWN_N_FDS] = {{theirs[0], theirs[1], theirs[2], -1, -1, -1}};
     rc = image_make(&image, 1, &image_fd, &err);
-    return rc < 0 ? rc : nursery_spawn(&r->nursery, (int)(h - r->hosts), 1, image_fd, fds);
+    return rc < 0 ? rc : spawner_spawn(&r->spawner, (int)(h - r->hosts), 1, image_fd, fds);
 }
 
 int remote_host_start(struct remote_host *h)

@@ -83,11 +83,11 @@ static int find_places(struct remote *r, struct co_error *err)
 }
 
 /* By default there needs not be one; one that is no use is worth a word. */
-static int find_parcel(struct remote *r, struct co_error *err)
+static int find_payload(struct remote *r, struct co_error *err)
 {
     struct co_error why;
     enum remote_send send = r->spec->remote->send;
-    int rc = send == REMOTE_SEND_NEVER ? 0 : parcel_open(&r->parcel, &why);
+    int rc = send == REMOTE_SEND_NEVER ? 0 : payload_open(&r->payload, &why);
     if (rc == 0)
         return 0;
     if (send == REMOTE_SEND_ALWAYS || rc == -ENOMEM)
@@ -101,7 +101,7 @@ int remote_plan_make(struct remote *r, struct job_world *world, struct co_error 
 {
     int rc = find_places(r, err);
     if (rc == 0)
-        rc = find_parcel(r, err);
+        rc = find_payload(r, err);
     if (rc == 0)
         rc = make_words(r, err);
     if (rc == 0 && remote_env_make(environ, r->spec->exports, &r->env) < 0)
@@ -116,14 +116,14 @@ void remote_plan_fini(struct remote *r)
         explicit_bzero(r->token, strlen(r->token));
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
-    parcel_close(&r->parcel);
+    payload_close(&r->payload);
 }
 
 /* How it is started where it is installed; what a host's shell does otherwise nobody types. */
 static void show_host(const struct remote *r, const struct host *h, uint32_t n_ranks,
                       const char *path, char *const *words, FILE *out)
 {
-    bool may_be_sent = r->parcel.bytes != NULL && !remote_command_is_here(r->spec->remote, h);
+    bool may_be_sent = r->payload.bytes != NULL && !remote_command_is_here(r->spec->remote, h);
     fprintf(out, "%s: ", h->name);
     if (n_ranks != UINT32_MAX)
         fprintf(out, "%u rank%s ", n_ranks, n_ranks == 1 ? "" : "s");
@@ -148,7 +148,7 @@ int remote_show(const struct job_spec *spec, FILE *out, struct co_error *err)
     const struct remote_spec *s = spec->remote;
     int rc = find_places(&r, err);
     if (rc == 0)
-        rc = find_parcel(&r, err);
+        rc = find_payload(&r, err);
     if (rc == 0 && r.note[0] != '\0')
         fprintf(out, "%s\n", r.note);
     for (size_t i = 0; rc == 0 && i < s->hosts.n; i++) {

@@ -3,7 +3,7 @@
 #include "launcher/generation/listen.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/job/remote_spec.h"
-#include "launcher/membership/parts.h"
+#include "launcher/membership/close_group.h"
 #include "launcher/reporting/wait_line.h"
 
 #include "common/clock.h"
@@ -35,7 +35,7 @@ struct remote_roster {
     uint64_t waits_from_ms;
     struct wait_line shown;
     struct wait_text text;
-    struct parts parts;
+    struct close_group close_group;
 };
 
 __attribute__((format(printf, 2, 3))) static void say(struct remote_roster *r, const char *format,
@@ -313,8 +313,8 @@ void remote_roster_close(struct remote_roster *r)
 {
     if (r == NULL)
         return;
-    parts_close_server(&r->parts, &r->server);
-    parts_close_jobs(&r->parts, &r->jobs);
-    parts_close_timer(&r->parts, &r->line_timer);
-    parts_end(&r->parts, destroy, r);
+    close_group_close_server(&r->close_group, &r->server);
+    close_group_close_jobs(&r->close_group, &r->jobs);
+    close_group_close_timer(&r->close_group, &r->line_timer);
+    close_group_end(&r->close_group, destroy, r);
 }

@@ -1,13 +1,13 @@
 /* remote_state.h - the inside of remote.h, for its own files: remote.c (the whole), remote_plan.c
- * (what all hosts are told) and remote_host.c (one host: its process, its leash, what it writes
- * before it is a node). */
+ * (what all hosts are told) and remote_host.c (one host: its process, its launch channel, what it
+ * writes before it is a node). */
 #ifndef DDP_LAUNCHER_REMOTE_STATE_H
 #define DDP_LAUNCHER_REMOTE_STATE_H
 
+#include "launch_wire.h"
 #include "launcher/hosts/host_list.h"
-#include "launcher/spawner/nursery.h"
-#include "leash_wire.h"
-#include "parcel.h"
+#include "launcher/spawner/spawner.h"
+#include "payload.h"
 
 #include "common/error.h"
 
@@ -17,11 +17,11 @@
 
 struct job_spec;
 struct job_world;
-struct muster;
+struct bringup;
 struct output;
 struct remote;
 struct remote_roster;
-struct strangers;
+struct init_reaper;
 
 enum {
     REMOTE_HEARD_MAX_BYTES = 16384, /* of standard error, kept until the host is a node */
@@ -36,14 +36,14 @@ struct remote_host {
     int in_fd, out_fd, err_fd; /* our ends; -1: closed, or output's */
     uv_poll_t in_poll, out_poll, err_poll;
     bool is_told;     /* it was sent its order */
-    bool was_sent;    /* the parcel, or some of it */
+    bool was_sent;    /* the payload, or some of it */
     bool is_writing;  /* in_poll waits for room */
-    size_t n_to_send; /* bytes of the parcel that are still to be written, before to_write */
+    size_t n_to_send; /* bytes of the payload that are still to be written, before to_write */
     struct co_buf to_write;
-    struct co_buf heard;         /* of its standard output, up to our lines */
-    struct co_buf complaint;     /* of its standard error */
-    char from[LEASH_FROM_BYTES]; /* the address of ours that it was started from; "": unknown */
-    int pidfd;                   /* -1: it does not run */
+    struct co_buf heard;          /* of its standard output, up to our lines */
+    struct co_buf complaint;      /* of its standard error */
+    char from[LAUNCH_FROM_BYTES]; /* the address of ours that it was started from; "": unknown */
+    int pidfd;                    /* -1: it does not run */
     bool runs;
     bool is_killed;             /* by us, whatever its status says */
     char why[REMOTE_WHY_BYTES]; /* we gave it up; "": we did not */
@@ -53,24 +53,24 @@ struct remote {
     const struct job_spec *spec;
     int null_fd;
     char *program;                       /* owned; this ddprun's path, the same on all hosts */
-    struct parcel parcel;                /* zeroed: none is sent */
+    struct payload payload;              /* zeroed: none is sent */
     char note[CO_ERROR_TEXT_BYTES + 64]; /* "", or why there is one and it is not sent */
     char *dir;                           /* owned; where to start */
     char *token;                         /* owned; hexadecimal digits */
     char *nodes;                         /* owned; as of --nnodes */
     char **env;                          /* owned; for the hosts */
     char **argv;                         /* owned; for the hosts */
-    struct nursery nursery;
+    struct spawner spawner;
     struct output *output;        /* owned */
-    struct muster *muster;        /* owned */
+    struct bringup *bringup;      /* owned */
     struct remote_roster *roster; /* owned */
     struct remote_host *hosts;    /* owned; by number */
     size_t n_hosts;
     uv_loop_t loop;
     bool has_loop;
-    struct strangers *strangers; /* owned by the loop; NULL: there are none */
-    uv_poll_t nursery_poll, signal_poll;
-    uv_timer_t timer; /* of the muster */
+    struct init_reaper *init_reaper; /* owned by the loop; NULL: there are none */
+    uv_poll_t spawner_poll, signal_poll;
+    uv_timer_t timer; /* of the bring-up */
     uv_timer_t last;  /* the hosts' ends are waited for so long */
     int signal_fd;
     uint64_t begun_ms;
@@ -84,7 +84,7 @@ struct remote {
 
 /* --- remote.c, for remote_host.c --- */
 
-/* Gets the parcel; has answered; has understood the order; is given up, for a reason. */
+/* Gets the payload; has answered; has understood the order; is given up, for a reason. */
 void remote_on_sending(struct remote_host *h);
 void remote_on_up(struct remote_host *h);
 void remote_on_ready(struct remote_host *h);
@@ -105,7 +105,7 @@ void remote_plan_fini(struct remote *r);
  *
  * returns   0, -errno: it cannot be started here */
 int remote_host_start(struct remote_host *h);
-void remote_host_started(struct remote_host *h, pid_t pid); /* the nursery has said so */
+void remote_host_started(struct remote_host *h, pid_t pid); /* the spawner has said so */
 
 /* Write the order to it. returns 0, -ENOMEM */
 int remote_host_tell(struct remote_host *h);

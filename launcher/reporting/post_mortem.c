@@ -81,7 +81,7 @@ static void look_for_oom(const struct post_mortem *p, const struct supervisor_ra
                          struct oom_finding *f)
 {
     bool killed = WIFSIGNALED(root->status) && WTERMSIG(root->status) == SIGKILL &&
-                  root->told_last != SIGKILL;
+                  root->signaled_last != SIGKILL;
     oom_watch_find(p->oom, root->pid, killed, f);
     bool other_known = f->blame == OOM_BLAME_OTHER && f->victim.pid != 0;
     for (int i = 0; other_known && i < supervisor_n_ranks(p->supervisor); i++)

@@ -585,7 +585,8 @@ static bool all_wait(const struct replay_view *v)
     return any;
 }
 
-static size_t kill_ranks(struct generation *g, const struct replay_view *v, struct replay_deed *ret)
+static size_t kill_ranks(struct generation *g, const struct replay_view *v,
+                         struct replay_action *ret)
 {
     struct death *d = g->deaths.items;
     size_t n = 0;
@@ -594,28 +595,29 @@ static size_t kill_ranks(struct generation *g, const struct replay_view *v, stru
         if (!d[i].is_cause || d[i].is_done || local >= v->n_local || !v->held[local])
             continue;
         d[i].is_done = true;
-        ret[n++] = (struct replay_deed){.type = REPLAY_KILL, .rank = local, .status = d[i].status};
+        ret[n++] =
+            (struct replay_action){.type = REPLAY_KILL, .rank = local, .status = d[i].status};
     }
     return n;
 }
 
 /* What this node has to do besides. returns whether there is something */
 static bool find_part(const struct generation *g, const struct place *p,
-                      const struct replay_view *v, struct replay_deed *ret)
+                      const struct replay_view *v, struct replay_action *ret)
 {
-    *ret = (struct replay_deed){.type = REPLAY_DIE};
+    *ret = (struct replay_action){.type = REPLAY_DIE};
     if (p == NULL || (g->n_nodes > 0 && !p->is_taken))
         return g->n_nodes > 0; /* it has left no trace */
     if (p->why == REPLAY_WHY_SIGNAL)
-        *ret = (struct replay_deed){.type = REPLAY_SIGNAL, .sig = p->sig};
+        *ret = (struct replay_action){.type = REPLAY_SIGNAL, .sig = p->sig};
     else if (p->why == REPLAY_WHY_RESTART)
         ret->type = REPLAY_RESTART;
     else if (!p->goes && v->node == 0 && g->n_joining > 0)
-        *ret = (struct replay_deed){.type = REPLAY_AWAIT, .n_nodes = g->n_joining};
+        *ret = (struct replay_action){.type = REPLAY_AWAIT, .n_nodes = g->n_joining};
     return p->goes || ret->type != REPLAY_DIE;
 }
 
-size_t replay_look(struct replay *r, const struct replay_view *v, struct replay_deed *ret)
+size_t replay_look(struct replay *r, const struct replay_view *v, struct replay_action *ret)
 {
     struct generation *g = generation_at(r, v->generation);
     if (g == NULL || !g->holds)

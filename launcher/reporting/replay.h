@@ -4,9 +4,9 @@
  *     replay_create(&r, &err);
  *     for each record of the file: replay_add(r, &record, &err);
  *     replay_finish(r, &err);
- *     while the job runs: n = replay_look(r, &view, deeds);
+ *     while the job runs: n = replay_look(r, &view, actions);
  *
- * Pure. replay_read.h makes records of a file, node_replay.h carries deeds out.
+ * Pure. replay_read.h makes records of a file, node_replay.h carries actions out.
  *
  * A generation of the recording has ended behind some step, since a rank or a node of it went, or a
  * node came. In a replay all ranks wait in the middle of the step behind that one (the hold), and
@@ -103,7 +103,7 @@ bool replay_get(const struct replay *r, uint32_t generation, struct replay_shape
 /* Behind which step its ranks wait. returns whether they do */
 bool replay_find_hold(const struct replay *r, uint32_t generation, uint64_t *ret_steps);
 
-enum replay_deed_type {
+enum replay_action_type {
     REPLAY_KILL,    /* a rank, which then counts as one that ended with `status` */
     REPLAY_SIGNAL,  /* as if ddprun had got `sig` */
     REPLAY_DIE,     /* this ddprun is killed */
@@ -111,8 +111,8 @@ enum replay_deed_type {
     REPLAY_AWAIT,   /* nothing: `n_nodes` are to join */
 };
 
-struct replay_deed {
-    enum replay_deed_type type;
+struct replay_action {
+    enum replay_action_type type;
     uint32_t rank;    /* KILL: its place among those of its node */
     int status;       /* KILL */
     int sig;          /* SIGNAL */
@@ -127,11 +127,11 @@ struct replay_view { /* of one node's ranks, without those that the job goes on 
 
 enum { REPLAY_MAX_DEEDS = REPLAY_MAX_LOCAL };
 
-/* What is to be done now: each deed once. A rank is killed once it waits, all else is done once all
- * that run do.
+/* What is to be done now: each action once. A rank is killed once it waits, all else is done once
+ * all that run do.
  *
  * ret       room for REPLAY_MAX_DEEDS
  * returns   how many */
-size_t replay_look(struct replay *r, const struct replay_view *view, struct replay_deed *ret);
+size_t replay_look(struct replay *r, const struct replay_view *view, struct replay_action *ret);
 
 #endif

@@ -54,7 +54,7 @@ char *report_duration(uint64_t ms, char *buf, size_t n)
 static void fate(const struct supervisor_rank *r, char *buf, size_t n)
 {
     char told[REPORT_SIGNAL_BYTES];
-    report_signal(r->told_first, told, sizeof told);
+    report_signal(r->signaled_first, told, sizeof told);
     switch (r->phase) {
     case RANK_NOT_STARTED:
     case RANK_ASKED:
@@ -73,10 +73,10 @@ static void fate(const struct supervisor_rank *r, char *buf, size_t n)
     report_status(r->status, status, sizeof status);
     if (r->lost_peer && r->status != 0) {
         snprintf(buf, n, "%s, after a peer was lost", status);
-    } else if (r->told_first == 0) {
+    } else if (r->signaled_first == 0) {
         snprintf(buf, n, "%s", r->status == 0 ? "ended well" : status);
-    } else if (WIFSIGNALED(r->status) &&
-               (WTERMSIG(r->status) == r->told_first || WTERMSIG(r->status) == r->told_last)) {
+    } else if (WIFSIGNALED(r->status) && (WTERMSIG(r->status) == r->signaled_first ||
+                                          WTERMSIG(r->status) == r->signaled_last)) {
         report_signal(WTERMSIG(r->status), told, sizeof told);
         snprintf(buf, n, "stopped by ddprun (%s)", told);
     } else {

@@ -43,7 +43,7 @@ static json_t *make_ranks(const struct report *report)
         const struct supervisor_rank *r = supervisor_get_rank(s, i);
         json_t *one = make_rank(report, i);
         json_object_set_new(one, "stopped_by",
-                            json_value_number(r->told_first != 0, r->told_first));
+                            json_value_number(r->signaled_first != 0, r->signaled_first));
         json_object_set_new(one, "lost_peer", json_boolean(r->lost_peer));
         json_object_set_new(one, "duration_s",
                             r->phase == RANK_ENDED ? json_real(seconds(r->started_ms, r->ended_ms))

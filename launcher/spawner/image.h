@@ -1,6 +1,6 @@
 /* image.h - what new processes shall be: path, arguments, environments, in one memfd.
  *
- * ddprun makes it, the nursery maps it and has argv and envp ready to hand to execve(): a mapping
+ * ddprun makes it, the spawner maps it and has argv and envp ready to hand to execve(): a mapping
  * and a pass over the pointers, no parsing, no heap. Workers that start together share one image,
  * and in it the strings that are the same. Both ends are the same binary, so the content is
  * trusted. Its size is bounded by execve() alone, which answers E2BIG. */
@@ -18,7 +18,7 @@ struct image_words {  /* of one worker; the lists are NULL-terminated */
     const char *path; /* what execve() gets */
     char *const *argv;
     char *const *env;
-    const struct cpu_set *cpus; /* the CPUs that it may run on; NULL: all of the nursery's */
+    const struct cpu_set *cpus; /* the CPUs that it may run on; NULL: all of the spawner's */
 };
 
 /* workers  n of them, 1 to SPAWN_AT_ONCE. A string that has the same address and index as in

@@ -22,7 +22,7 @@
 
 struct plan { /* shared with the child while it borrows our memory */
     const struct spawn_order *order;
-    pid_t nursery;
+    pid_t spawner;
     bool is_alone;
     bool failed;
     enum spawn_stage stage;
@@ -62,7 +62,7 @@ IN_BORROWED_MEMORY static int child(void *arg)
     setsid(); /* cannot fail: a new process leads no group */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
         return give_up(plan, SPAWN_SETUP);
-    if (getppid() != plan->nursery) /* it died before the line above: nobody will kill us */
+    if (getppid() != plan->spawner) /* it died before the line above: nobody will kill us */
         return 127;
     if (order->cpus != NULL &&
         sched_setaffinity(0, sizeof *order->cpus, (const cpu_set_t *)order->cpus) < 0)
@@ -82,7 +82,7 @@ IN_BORROWED_MEMORY static int child(void *arg)
 
 static void start_alone(struct spawn_order *order)
 {
-    struct plan plan = {.order = order, .nursery = getpid(), .is_alone = true};
+    struct plan plan = {.order = order, .spawner = getpid(), .is_alone = true};
     uint8_t *stack_top = stacks[0] + sizeof stacks[0];
     pid_t pid = clone(child, stack_top, CLONE_VM | CLONE_VFORK | SIGCHLD, &plan);
     if (pid < 0) {
@@ -125,7 +125,7 @@ void spawn_workers(struct spawn_order *orders, int n)
     bool together = n > 1 && pipe2(pipe_fds, O_CLOEXEC) == 0;
 
     for (int i = 0; i < n; i++)
-        plans[i] = (struct plan){.order = &orders[i], .nursery = getpid(), .failed = !together};
+        plans[i] = (struct plan){.order = &orders[i], .spawner = getpid(), .failed = !together};
     if (together)
         start_together(plans, n, pipe_fds);
     for (int i = 0; i < n; i++) {

@@ -1,10 +1,10 @@
-/* spawn.h - start workers from the nursery.
+/* spawn.h - start workers from the spawner.
  *
- * A child borrows the nursery's memory until it executes (CLONE_VM), so that a start costs the same
- * whatever the nursery's size. Several are under way at once: most of a start is the kernel's
+ * A child borrows the spawner's memory until it executes (CLONE_VM), so that a start costs the same
+ * whatever the spawner's size. Several are under way at once: most of a start is the kernel's
  * execve(), and that runs on as many CPUs as are idle. A worker gets a session of its own, default
- * signal dispositions and an empty mask, and SIGKILL from the kernel should the nursery die. Only
- * for the nursery: single-threaded, all signals blocked, all its descriptors close-on-exec and none
+ * signal dispositions and an empty mask, and SIGKILL from the kernel should the spawner die. Only
+ * for the spawner: single-threaded, all signals blocked, all its descriptors close-on-exec and none
  * that is passed on below SPAWN_N_FDS. */
 #ifndef DDP_LAUNCHER_SPAWN_H
 #define DDP_LAUNCHER_SPAWN_H
@@ -13,7 +13,7 @@
 
 struct cpu_set;
 
-enum spawn_stage { SPAWN_CLONE, SPAWN_SETUP, SPAWN_EXEC, SPAWN_GONE /* nursery_renumber() */ };
+enum spawn_stage { SPAWN_CLONE, SPAWN_SETUP, SPAWN_EXEC, SPAWN_GONE /* spawner_renumber() */ };
 
 /* Behind stdin, stdout and stderr; that is their number in the worker. */
 enum { SPAWN_NODE_FD = 3, SPAWN_CHECKPOINT_FD, SPAWN_PMI_FD, SPAWN_N_FDS };
@@ -24,7 +24,7 @@ struct spawn_order {
     char *path;
     char **argv; /* argv[-1] is a free slot: room for "/bin/sh" in front */
     char **env;
-    const struct cpu_set *cpus; /* that it may run on; NULL: where the nursery may */
+    const struct cpu_set *cpus; /* that it may run on; NULL: where the spawner may */
     int fds[SPAWN_N_FDS]; /* what its descriptors 0 .. 5 shall be; -1: leave that number closed */
     /* The answer: */
     pid_t pid;              /* it was started; 0: it was not ... */

@@ -1,9 +1,9 @@
 #include "output.h"
 
-#include "bar.h"
 #include "lines.h"
 #include "log_copy.h"
 #include "outlet.h"
+#include "progress_bar.h"
 #include "pty.h"
 #include "tail.h"
 
@@ -353,7 +353,7 @@ static void draw_bar(struct output *o, struct stream *s)
         return;
     if (o->columns == UNASKED)
         o->columns = pty_columns(STDERR_FILENO);
-    n = bar_draw(s->prefix, s->n_prefix, frame, n, o->columns, o->scratch);
+    n = progress_bar_draw(s->prefix, s->n_prefix, frame, n, o->columns, o->scratch);
     outlet_write(e->outlet, o->scratch, n);
     e->has_bar = true;
 }
@@ -524,7 +524,8 @@ static void try_drain(struct output *o)
         while (!must_wait(o, s) && s->fd >= 0 && take_turn(o, s, false)) {
         }
         if (!must_wait(o, s) && s->lines.buf != NULL) {
-            s->at_end = true; /* EAGAIN: a stranger holds the pipe, but nobody of ours writes */
+            s->at_end =
+                true; /* EAGAIN: another program holds the pipe, but nobody of ours writes */
             emit(o, s, false);
         }
         waits = waits || must_wait(o, s);

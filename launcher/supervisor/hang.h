@@ -69,7 +69,7 @@ struct hang_finding {
 struct hang *hang_create(int n_ranks, uint64_t timeout_ms);
 void hang_destroy(struct hang *h); /* NULL is fine */
 
-/* Time begins anew for all ranks: they were started, or one of them was replaced.
+/* Time begins again for all ranks: they were started, or one of them was replaced.
  *
  * has_others   the job has ranks on other nodes */
 void hang_renew(struct hang *h, bool has_others, uint64_t now_ms);

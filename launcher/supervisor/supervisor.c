@@ -1,10 +1,10 @@
-/* supervisor.c - the rules: the table of states, its conditions and deeds. What an event tells is
+/* supervisor.c - the rules: the table of states, its conditions and actions. What an event tells is
  * written down in supervisor_facts.c, what the ends mean decided in supervisor_verdict.c. */
 #include "supervisor_state.h"
 
 #include "common/clock.h"
 #include "common/machine.h"
-#include "mend.h"
+#include "recovery.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -112,7 +112,7 @@ static bool awaits_orders(const struct supervisor *s, const struct supervisor_ev
     return guided(s, e) && !s->verdict.is_final;
 }
 
-/* Nothing was told to stop yet: whoever guides may have other plans. */
+/* Nothing was told to stop yet: whoever roster agents may have other plans. */
 static bool unguided(const struct supervisor *s, const struct supervisor_event *e)
 {
     return !guided(s, e);
@@ -125,8 +125,8 @@ static bool stop_awaits_orders(const struct supervisor *s, const struct supervis
 
 /* --- What a row does, and what entering a state does --- */
 
-typedef void deed(struct supervisor *s, const struct supervisor_event *e,
-                  struct supervisor_orders *o);
+typedef void action(struct supervisor *s, const struct supervisor_event *e,
+                    struct supervisor_orders *o);
 
 static void nothing(struct supervisor *s, const struct supervisor_event *e,
                     struct supervisor_orders *o)
@@ -165,9 +165,9 @@ void supervisor_signal_ranks(struct supervisor *s, int sig, int except, bool to_
         struct supervisor_rank *r = &s->ranks[i];
         if (i == except || (r->phase != RANK_RUNS && r->phase != RANK_ASKED))
             continue;
-        if (r->told_first == 0)
-            r->told_first = sig;
-        r->told_last = sig;
+        if (r->signaled_first == 0)
+            r->signaled_first = sig;
+        r->signaled_last = sig;
     }
     o->signal = sig;
     o->except = except;
@@ -231,8 +231,8 @@ static void blame_rank(struct supervisor *s, const struct supervisor_event *e,
         outcome = e->stage == SUPERVISOR_START_EXEC ? OUTCOME_START_FAILED : OUTCOME_INTERNAL;
     s->verdict.outcome = outcome;
     s->verdict.rank = e->rank;
-    s->verdict.mends = s->limits.mends && outcome == OUTCOME_RANK_FAILED &&
-                       s->ranks[e->rank].joined == RANK_MENDABLE;
+    s->verdict.recovers = s->limits.recovers && outcome == OUTCOME_RANK_FAILED &&
+                          s->ranks[e->rank].joined == RANK_RECOVERABLE;
     if (e->blames && e->culprit >= 0 && e->culprit < s->n_asked &&
         s->ranks[e->culprit].phase == RANK_RUNS) {
         s->verdict.rank = e->culprit;
@@ -304,7 +304,7 @@ static void praise(struct supervisor *s, const struct supervisor_event *e,
     s->verdict.outcome = OUTCOME_WELL;
 }
 
-static void blame_nursery(struct supervisor *s, const struct supervisor_event *e,
+static void blame_spawner(struct supervisor *s, const struct supervisor_event *e,
                           struct supervisor_orders *o)
 {
     (void)e;
@@ -328,15 +328,15 @@ static void kill_ranks(struct supervisor *s, const struct supervisor_event *e,
     s->deadline_ms = e->now_ms + SUPERVISOR_KILL_MS;
 }
 
-static void tell_strangers(struct supervisor *s, const struct supervisor_event *e,
-                           struct supervisor_orders *o)
+static void signal_descendants(struct supervisor *s, const struct supervisor_event *e,
+                               struct supervisor_orders *o)
 {
     o->sweep_signal = SIGTERM;
     s->deadline_ms = e->now_ms + s->limits.failure_grace_ms;
 }
 
-static void kill_strangers(struct supervisor *s, const struct supervisor_event *e,
-                           struct supervisor_orders *o)
+static void kill_descendants(struct supervisor *s, const struct supervisor_event *e,
+                             struct supervisor_orders *o)
 {
     o->sweep_signal = SIGKILL;
     s->deadline_ms = e->now_ms + SUPERVISOR_KILL_MS;
@@ -359,7 +359,7 @@ static void drain(struct supervisor *s, const struct supervisor_event *e,
     o->drain = true;
 }
 
-/* Without the nursery nothing can be started; that is what ends the job. */
+/* Without the spawner nothing can be started; that is what ends the job. */
 static void lose_restart(struct supervisor *s, const struct supervisor_event *e,
                          struct supervisor_orders *o)
 {
@@ -369,7 +369,7 @@ static void lose_restart(struct supervisor *s, const struct supervisor_event *e,
         (struct supervisor_verdict){.outcome = OUTCOME_INTERNAL, .witness = -1, .rank = -1};
 }
 
-/* Whoever guides hears of it, and says what follows. */
+/* Whoever roster agents hears of it, and says what follows. */
 static void note_alone(struct supervisor *s, const struct supervisor_event *e,
                        struct supervisor_orders *o)
 {
@@ -421,7 +421,7 @@ static void end(struct supervisor *s, const struct supervisor_event *e, struct s
 struct row {
     struct co_machine_row at;
     condition *only_if;
-    deed *does;
+    action *does;
 };
 
 #define ROW(in, on, only_if, does, then)                                                           \
@@ -432,7 +432,7 @@ struct row {
 /* clang-format off */
 static const struct row rows[] = {
     /*  in         on            only if           does            then     */
-    ROW(STARTING,  STARTED,      all_started,      mend_settle,    RUNNING),
+    ROW(STARTING,  STARTED,      all_started,      recovery_settle,    RUNNING),
     ROW(STARTING,  STARTED,      always,           start_more,     STARTING),
     ROW(STARTING,  START_FAILED, nothing_left,     blame_rank,     DRAINING),
     ROW(STARTING,  START_FAILED, no_rank_left,     blame_rank,     LEFTOVERS),
@@ -445,17 +445,17 @@ static const struct row rows[] = {
     ROW(STARTING,  SIGNAL,       says_stop,        begin_stop,     STOPPING),
     ROW(STARTING,  SIGNAL,       always,           pass_on,        STARTING),
     ROW(STARTING,  TIMEOUT,      always,           begin_timeout,  STOPPING),
-    ROW(STARTING,  NURSERY_LOST, always,           blame_nursery,  ALONE),
+    ROW(STARTING,  SPAWNER_LOST, always,           blame_spawner,  ALONE),
     ROW(STARTING,  RESTART,      unguided,         begin_asked_restart, STOPPING),
     ROW(STARTING,  RESTART,      always,           nothing,        STARTING),
-    /* who has joined runs, though the nursery has not told so yet */
-    ROW(STARTING,  ORDER_STOP,   mend_may_keep,    mend_keep,      KEEPING),
+    /* who has joined runs, though the spawner has not told so yet */
+    ROW(STARTING,  ORDER_STOP,   recovery_may_keep,    recovery_keep,      KEEPING),
     ROW(STARTING,  ORDER_STOP,   always,           begin_ordered_stop, STOPPING),
     ROW(STARTING,  ORDER_KILL,   always,           note_order,     KILLING),
 
-    ROW(RUNNING,   EXITED,       mend_may_drop,    mend_drop,      MENDING),
-    ROW(RUNNING,   EXITED,       mend_may_replace, mend_replace,   MENDING),
-    ROW(RUNNING,   EXITED,       mend_outlive,     mend_keep_others, KEEPING),
+    ROW(RUNNING,   EXITED,       recovery_may_drop,    recovery_drop,      RECOVERING),
+    ROW(RUNNING,   EXITED,       recovery_may_replace, recovery_replace,   RECOVERING),
+    ROW(RUNNING,   EXITED,       recovery_outlive,     recovery_keep_others, KEEPING),
     ROW(RUNNING,   EXITED,       failed_alone,     blame_rank,     DRAINING),
     ROW(RUNNING,   EXITED,       failed_last,      blame_rank,     LEFTOVERS),
     ROW(RUNNING,   EXITED,       failed,           blame_and_stop, STOPPING),
@@ -463,55 +463,55 @@ static const struct row rows[] = {
     ROW(RUNNING,   EXITED,       all_done,         praise,         LEFTOVERS),
     ROW(RUNNING,   EXITED,       always,           nothing,        RUNNING),
     ROW(RUNNING,   JOINED,       always,           nothing,        RUNNING),
-    ROW(RUNNING,   ASKED,        guided,           mend_settle,    RUNNING),
+    ROW(RUNNING,   ASKED,        guided,           recovery_settle,    RUNNING),
     ROW(RUNNING,   ASKED,        always,           nothing,        RUNNING),
-    ROW(RUNNING,   TIME,         mend_is_parted,   mend_part,      KEEPING),
-    ROW(RUNNING,   TIME,         always,           mend_settle,    RUNNING),
+    ROW(RUNNING,   TIME,         recovery_is_parted,   recovery_part,      KEEPING),
+    ROW(RUNNING,   TIME,         always,           recovery_settle,    RUNNING),
     ROW(RUNNING,   SIGNAL,       says_stop,        begin_stop,     STOPPING),
     ROW(RUNNING,   SIGNAL,       always,           pass_on,        RUNNING),
     ROW(RUNNING,   TIMEOUT,      always,           begin_timeout,  STOPPING),
-    ROW(RUNNING,   NURSERY_LOST, always,           blame_nursery,  ALONE),
-    ROW(RUNNING,   ORDER_STOP,   mend_may_keep,    mend_keep,      KEEPING),
+    ROW(RUNNING,   SPAWNER_LOST, always,           blame_spawner,  ALONE),
+    ROW(RUNNING,   ORDER_STOP,   recovery_may_keep,    recovery_keep,      KEEPING),
     ROW(RUNNING,   RESTART,      unguided,         begin_asked_restart, STOPPING),
     ROW(RUNNING,   RESTART,      always,           nothing,        RUNNING),
     ROW(RUNNING,   ORDER_STOP,   always,           begin_ordered_stop, STOPPING),
     ROW(RUNNING,   ORDER_KILL,   always,           note_order,     KILLING),
 
-    ROW(MENDING,   STARTED,      mend_all_joined,  mend_settle,    RUNNING),
-    ROW(MENDING,   STARTED,      always,           mend_start_more, MENDING),
-    ROW(MENDING,   START_FAILED, nothing_left,     blame_rank,     DRAINING),
-    ROW(MENDING,   START_FAILED, no_rank_left,     blame_rank,     LEFTOVERS),
-    ROW(MENDING,   START_FAILED, always,           blame_and_stop, STOPPING),
-    ROW(MENDING,   EXITED,       mend_may_drop,    mend_drop,      MENDING),
-    ROW(MENDING,   EXITED,       mend_may_replace, mend_replace,   MENDING),
-    ROW(MENDING,   EXITED,       mend_outlive,     mend_keep_others, KEEPING),
-    ROW(MENDING,   EXITED,       failed_alone,     blame_rank,     DRAINING),
-    ROW(MENDING,   EXITED,       failed_last,      blame_rank,     LEFTOVERS),
-    ROW(MENDING,   EXITED,       failed,           blame_and_stop, STOPPING),
-    ROW(MENDING,   EXITED,       all_done_alone,   praise,         DRAINING),
-    ROW(MENDING,   EXITED,       all_done,         praise,         LEFTOVERS),
-    ROW(MENDING,   EXITED,       mend_all_joined,  mend_settle,    RUNNING),
-    ROW(MENDING,   EXITED,       always,           nothing,        MENDING),
-    ROW(MENDING,   JOINED,       mend_all_joined,  mend_settle,    RUNNING),
-    ROW(MENDING,   JOINED,       always,           nothing,        MENDING),
-    ROW(MENDING,   ASKED,        always,           nothing,        MENDING),
-    ROW(MENDING,   TIME,         always,           mend_blame_late, STOPPING),
-    ROW(MENDING,   SIGNAL,       says_stop,        begin_stop,     STOPPING),
-    ROW(MENDING,   SIGNAL,       always,           pass_on,        MENDING),
-    ROW(MENDING,   TIMEOUT,      always,           begin_timeout,  STOPPING),
-    ROW(MENDING,   NURSERY_LOST, always,           blame_nursery,  ALONE),
-    ROW(MENDING,   RESTART,      unguided,         begin_asked_restart, STOPPING),
-    ROW(MENDING,   RESTART,      always,           nothing,        MENDING),
-    ROW(MENDING,   ORDER_STOP,   mend_may_keep,    mend_keep,      KEEPING),
-    ROW(MENDING,   ORDER_STOP,   always,           begin_ordered_stop, STOPPING),
-    ROW(MENDING,   ORDER_KILL,   always,           note_order,     KILLING),
+    ROW(RECOVERING,   STARTED,      recovery_all_joined,  recovery_settle,    RUNNING),
+    ROW(RECOVERING,   STARTED,      always,           recovery_start_more, RECOVERING),
+    ROW(RECOVERING,   START_FAILED, nothing_left,     blame_rank,     DRAINING),
+    ROW(RECOVERING,   START_FAILED, no_rank_left,     blame_rank,     LEFTOVERS),
+    ROW(RECOVERING,   START_FAILED, always,           blame_and_stop, STOPPING),
+    ROW(RECOVERING,   EXITED,       recovery_may_drop,    recovery_drop,      RECOVERING),
+    ROW(RECOVERING,   EXITED,       recovery_may_replace, recovery_replace,   RECOVERING),
+    ROW(RECOVERING,   EXITED,       recovery_outlive,     recovery_keep_others, KEEPING),
+    ROW(RECOVERING,   EXITED,       failed_alone,     blame_rank,     DRAINING),
+    ROW(RECOVERING,   EXITED,       failed_last,      blame_rank,     LEFTOVERS),
+    ROW(RECOVERING,   EXITED,       failed,           blame_and_stop, STOPPING),
+    ROW(RECOVERING,   EXITED,       all_done_alone,   praise,         DRAINING),
+    ROW(RECOVERING,   EXITED,       all_done,         praise,         LEFTOVERS),
+    ROW(RECOVERING,   EXITED,       recovery_all_joined,  recovery_settle,    RUNNING),
+    ROW(RECOVERING,   EXITED,       always,           nothing,        RECOVERING),
+    ROW(RECOVERING,   JOINED,       recovery_all_joined,  recovery_settle,    RUNNING),
+    ROW(RECOVERING,   JOINED,       always,           nothing,        RECOVERING),
+    ROW(RECOVERING,   ASKED,        always,           nothing,        RECOVERING),
+    ROW(RECOVERING,   TIME,         always,           recovery_blame_late, STOPPING),
+    ROW(RECOVERING,   SIGNAL,       says_stop,        begin_stop,     STOPPING),
+    ROW(RECOVERING,   SIGNAL,       always,           pass_on,        RECOVERING),
+    ROW(RECOVERING,   TIMEOUT,      always,           begin_timeout,  STOPPING),
+    ROW(RECOVERING,   SPAWNER_LOST, always,           blame_spawner,  ALONE),
+    ROW(RECOVERING,   RESTART,      unguided,         begin_asked_restart, STOPPING),
+    ROW(RECOVERING,   RESTART,      always,           nothing,        RECOVERING),
+    ROW(RECOVERING,   ORDER_STOP,   recovery_may_keep,    recovery_keep,      KEEPING),
+    ROW(RECOVERING,   ORDER_STOP,   always,           begin_ordered_stop, STOPPING),
+    ROW(RECOVERING,   ORDER_KILL,   always,           note_order,     KILLING),
 
     /* of those that are kept all may have ended meanwhile */
     ROW(KEEPING,   STARTED,      always,           nothing,        KEEPING),
     ROW(KEEPING,   START_FAILED, always,           nothing,        KEEPING),
     ROW(KEEPING,   EXITED,       always,           nothing,        KEEPING),
     ROW(KEEPING,   JOINED,       always,           nothing,        KEEPING),
-    ROW(KEEPING,   NEXT,         always,           mend_go_on,     MENDING),
+    ROW(KEEPING,   NEXT,         always,           recovery_go_on,     RECOVERING),
     ROW(KEEPING,   SIGNAL,       stop_for_nothing, blame_signal,   DRAINING),
     ROW(KEEPING,   SIGNAL,       stop_for_nobody,  blame_signal,   LEFTOVERS),
     ROW(KEEPING,   SIGNAL,       says_stop,        begin_stop,     STOPPING),
@@ -519,11 +519,11 @@ static const struct row rows[] = {
     ROW(KEEPING,   TIMEOUT,      nothing_left,     blame_timeout,  DRAINING),
     ROW(KEEPING,   TIMEOUT,      no_rank_left,     blame_timeout,  LEFTOVERS),
     ROW(KEEPING,   TIMEOUT,      always,           begin_timeout,  STOPPING),
-    ROW(KEEPING,   NURSERY_LOST, always,           blame_nursery,  ALONE),
-    ROW(KEEPING,   ORDER_STOP,   mend_keep_on,     nothing,        KEEPING),
+    ROW(KEEPING,   SPAWNER_LOST, always,           blame_spawner,  ALONE),
+    ROW(KEEPING,   ORDER_STOP,   recovery_keep_on,     nothing,        KEEPING),
     ROW(KEEPING,   ORDER_STOP,   nothing_left,     note_order,     DRAINING),
     ROW(KEEPING,   ORDER_STOP,   no_rank_left,     note_order,     LEFTOVERS),
-    ROW(KEEPING,   ORDER_STOP,   always,           mend_stop_kept, STOPPING),
+    ROW(KEEPING,   ORDER_STOP,   always,           recovery_stop_kept, STOPPING),
     ROW(KEEPING,   ORDER_KILL,   nothing_left,     note_order,     DRAINING),
     ROW(KEEPING,   ORDER_KILL,   no_rank_left,     note_order,     SWEEPING),
     ROW(KEEPING,   ORDER_KILL,   always,           note_order,     KILLING),
@@ -539,7 +539,7 @@ static const struct row rows[] = {
     ROW(STOPPING,  SIGNAL,       says_stop,        pass_on_stop,   STOPPING),
     ROW(STOPPING,  SIGNAL,       always,           pass_on,        STOPPING),
     ROW(STOPPING,  TIME,         always,           nothing,        KILLING),
-    ROW(STOPPING,  NURSERY_LOST, always,           blame_nursery,  ALONE),
+    ROW(STOPPING,  SPAWNER_LOST, always,           blame_spawner,  ALONE),
     ROW(STOPPING,  ORDER_STOP,   always,           hasten,         STOPPING),
     ROW(STOPPING,  ORDER_KILL,   always,           nothing,        KILLING),
 
@@ -551,20 +551,20 @@ static const struct row rows[] = {
     ROW(KILLING,   EXITED,       no_rank_left,     nothing,        SWEEPING),
     ROW(KILLING,   EXITED,       always,           nothing,        KILLING),
     ROW(KILLING,   TIME,         always,           nothing,        ALONE),
-    ROW(KILLING,   NURSERY_LOST, always,           blame_nursery,  ALONE),
+    ROW(KILLING,   SPAWNER_LOST, always,           blame_spawner,  ALONE),
 
     ROW(LEFTOVERS, EMPTY,        always,           nothing,        DRAINING),
     ROW(LEFTOVERS, SIGNAL,       says_stop,        blame_signal,   SWEEPING),
     ROW(LEFTOVERS, SIGNAL,       always,           nothing,        LEFTOVERS),
     ROW(LEFTOVERS, TIME,         always,           nothing,        SWEEPING),
-    ROW(LEFTOVERS, NURSERY_LOST, always,           blame_nursery,  ALONE),
+    ROW(LEFTOVERS, SPAWNER_LOST, always,           blame_spawner,  ALONE),
     ROW(LEFTOVERS, ORDER_KILL,   always,           nothing,        SWEEPING),
 
     ROW(SWEEPING,  EMPTY,        always,           nothing,        DRAINING),
     ROW(SWEEPING,  SIGNAL,       says_stop,        blame_signal,   SWEEPING),
     ROW(SWEEPING,  SIGNAL,       always,           nothing,        SWEEPING),
     ROW(SWEEPING,  TIME,         always,           nothing,        ALONE),
-    ROW(SWEEPING,  NURSERY_LOST, always,           blame_nursery,  ALONE),
+    ROW(SWEEPING,  SPAWNER_LOST, always,           blame_spawner,  ALONE),
 
     ROW(ALONE,     SWEPT,        failed,           note_hang,    DRAINING),
     ROW(ALONE,     SWEPT,        always,           nothing,        DRAINING),
@@ -579,9 +579,9 @@ static const struct row rows[] = {
     ROW(DRAINING,  TIMEOUT,      awaits_orders,    nothing,        WAITING),
     ROW(DRAINING,  TIMEOUT,      restarts,         give_restart_up, ENDED),
     ROW(DRAINING,  TIMEOUT,      always,           nothing,        DRAINING),
-    ROW(DRAINING,  NURSERY_LOST, awaits_orders,    note_alone,     WAITING),
-    ROW(DRAINING,  NURSERY_LOST, restarts,         lose_restart,   ENDED),
-    ROW(DRAINING,  NURSERY_LOST, always,           nothing,        DRAINING),
+    ROW(DRAINING,  SPAWNER_LOST, awaits_orders,    note_alone,     WAITING),
+    ROW(DRAINING,  SPAWNER_LOST, restarts,         lose_restart,   ENDED),
+    ROW(DRAINING,  SPAWNER_LOST, always,           nothing,        DRAINING),
 
     ROW(WAITING,   TIME,         always,           renew,          STARTING),
     ROW(WAITING,   SIGNAL,       guided_stop,      blame_signal,   WAITING),
@@ -589,8 +589,8 @@ static const struct row rows[] = {
     ROW(WAITING,   SIGNAL,       always,           nothing,        WAITING),
     ROW(WAITING,   TIMEOUT,      guided,           nothing,        WAITING),
     ROW(WAITING,   TIMEOUT,      always,           give_restart_up, DRAINING),
-    ROW(WAITING,   NURSERY_LOST, guided,           note_alone,     WAITING),
-    ROW(WAITING,   NURSERY_LOST, always,           lose_restart,   DRAINING),
+    ROW(WAITING,   SPAWNER_LOST, guided,           note_alone,     WAITING),
+    ROW(WAITING,   SPAWNER_LOST, always,           lose_restart,   DRAINING),
     ROW(WAITING,   RESTART,      unguided,         renew,          STARTING),
     ROW(WAITING,   RESTART,      always,           nothing,        WAITING),
     ROW(WAITING,   NEXT,         always,           renew,          STARTING),
@@ -604,8 +604,8 @@ static const struct co_machine_pair ignored[] = {
     IGNORE(STARTING, ASKED), IGNORE(KEEPING, ASKED), IGNORE(STOPPING, ASKED), IGNORE(KILLING, ASKED),
     IGNORE(LEFTOVERS, ASKED), IGNORE(SWEEPING, ASKED), IGNORE(ALONE, ASKED), IGNORE(DRAINING, ASKED),
     IGNORE(WAITING, ASKED), IGNORE(ENDED, ASKED),
-    /* the last stranger may end while ranks run or are about to be started */
-    IGNORE(STARTING, EMPTY), IGNORE(RUNNING, EMPTY), IGNORE(MENDING, EMPTY),
+    /* the last descendant may end while ranks run or are about to be started */
+    IGNORE(STARTING, EMPTY), IGNORE(RUNNING, EMPTY), IGNORE(RECOVERING, EMPTY),
     IGNORE(KEEPING, EMPTY),
     IGNORE(STOPPING, EMPTY), IGNORE(KILLING, EMPTY),
     /* no deadline runs */
@@ -625,12 +625,12 @@ static const struct co_machine_pair ignored[] = {
     /* nobody is left to report, or a process that hung in the kernel came back after all */
     IGNORE(ALONE, STARTED), IGNORE(ALONE, START_FAILED), IGNORE(ALONE, EXITED),
     IGNORE(ALONE, EMPTY),
-    IGNORE(ALONE, NURSERY_LOST), IGNORE(ALONE, SIGNAL),
+    IGNORE(ALONE, SPAWNER_LOST), IGNORE(ALONE, SIGNAL),
     IGNORE(DRAINING, STARTED), IGNORE(DRAINING, START_FAILED), IGNORE(DRAINING, EXITED),
     IGNORE(DRAINING, EMPTY),
     IGNORE(ENDED, STARTED), IGNORE(ENDED, START_FAILED), IGNORE(ENDED, EXITED),
     IGNORE(ENDED, EMPTY),
-    IGNORE(ENDED, NURSERY_LOST), IGNORE(ENDED, SIGNAL), IGNORE(ENDED, DRAINED),
+    IGNORE(ENDED, SPAWNER_LOST), IGNORE(ENDED, SIGNAL), IGNORE(ENDED, DRAINED),
     IGNORE(ENDED, SWEPT),
     /* the ranks are about to end already */
     IGNORE(KEEPING, RESTART), IGNORE(STOPPING, RESTART), IGNORE(KILLING, RESTART), IGNORE(LEFTOVERS, RESTART),
@@ -638,24 +638,24 @@ static const struct co_machine_pair ignored[] = {
     IGNORE(ENDED, RESTART),
     /* there is nothing stronger than SIGKILL */
     IGNORE(KILLING, SIGNAL),
-    /* nothing is below the nursery */
+    /* nothing is below the spawner */
     IGNORE(WAITING, STARTED), IGNORE(WAITING, START_FAILED), IGNORE(WAITING, EXITED),
     IGNORE(WAITING, EMPTY),
     /* asked for in one state only */
     IGNORE(WAITING, SWEPT), IGNORE(WAITING, DRAINED),
-    IGNORE(STARTING, SWEPT), IGNORE(RUNNING, SWEPT), IGNORE(MENDING, SWEPT), IGNORE(KEEPING, SWEPT),
+    IGNORE(STARTING, SWEPT), IGNORE(RUNNING, SWEPT), IGNORE(RECOVERING, SWEPT), IGNORE(KEEPING, SWEPT),
     IGNORE(STOPPING, SWEPT), IGNORE(KILLING, SWEPT),
     IGNORE(LEFTOVERS, SWEPT), IGNORE(SWEEPING, SWEPT), IGNORE(DRAINING, SWEPT),
-    IGNORE(STARTING, DRAINED), IGNORE(RUNNING, DRAINED), IGNORE(MENDING, DRAINED),
+    IGNORE(STARTING, DRAINED), IGNORE(RUNNING, DRAINED), IGNORE(RECOVERING, DRAINED),
     IGNORE(KEEPING, DRAINED),
     IGNORE(STOPPING, DRAINED), IGNORE(KILLING, DRAINED), IGNORE(LEFTOVERS, DRAINED), IGNORE(SWEEPING, DRAINED),
     IGNORE(ALONE, DRAINED),
-    /* whoever guides waits for WAITING or KEEPING before it starts anything, for WAITING before it
-     * ends anything */
-    IGNORE(STARTING, NEXT), IGNORE(RUNNING, NEXT), IGNORE(MENDING, NEXT), IGNORE(STOPPING, NEXT), IGNORE(KILLING, NEXT),
+    /* whoever roster agents waits for WAITING or KEEPING before it starts anything, for WAITING
+     * before it ends anything */
+    IGNORE(STARTING, NEXT), IGNORE(RUNNING, NEXT), IGNORE(RECOVERING, NEXT), IGNORE(STOPPING, NEXT), IGNORE(KILLING, NEXT),
     IGNORE(LEFTOVERS, NEXT), IGNORE(SWEEPING, NEXT), IGNORE(ALONE, NEXT), IGNORE(DRAINING, NEXT),
     IGNORE(ENDED, NEXT),
-    IGNORE(STARTING, FINISH), IGNORE(RUNNING, FINISH), IGNORE(MENDING, FINISH), IGNORE(KEEPING, FINISH), IGNORE(STOPPING, FINISH),
+    IGNORE(STARTING, FINISH), IGNORE(RUNNING, FINISH), IGNORE(RECOVERING, FINISH), IGNORE(KEEPING, FINISH), IGNORE(STOPPING, FINISH),
     IGNORE(KILLING, FINISH), IGNORE(LEFTOVERS, FINISH), IGNORE(SWEEPING, FINISH),
     IGNORE(ALONE, FINISH), IGNORE(DRAINING, FINISH), IGNORE(ENDED, FINISH),
     /* it is done already, or nothing runs */
@@ -669,7 +669,7 @@ static const struct co_machine_pair ignored[] = {
 /* clang-format on */
 
 static const struct co_machine_state states[] = {SUPERVISOR_STATES(CO_MACHINE_STATE)};
-static deed *const entries[] = {SUPERVISOR_STATES(CO_MACHINE_ENTRY)};
+static action *const entries[] = {SUPERVISOR_STATES(CO_MACHINE_ENTRY)};
 static const char *const event_names[] = {SUPERVISOR_EVENTS(CO_MACHINE_EVENT)};
 
 const struct co_machine supervisor_machine = CO_MACHINE(
@@ -683,7 +683,7 @@ static void enter(struct supervisor *s, enum supervisor_state state,
     entries[state](s, e, o);
 }
 
-/* Does the event name a rank of which it can be true? The nursery is ours, a wrong report is a bug;
+/* Does the event name a rank of which it can be true? The spawner is ours, a wrong report is a bug;
  * it must not become a wrong index. */
 static bool is_about_a_rank(const struct supervisor *s, const struct supervisor_event *e)
 {
@@ -724,18 +724,18 @@ struct supervisor *supervisor_create(const struct supervisor_limits *limits)
     if (s == NULL)
         return NULL;
     s->limits = *limits;
-    s->anew = calloc(n, sizeof *s->anew);
+    s->restart = calloc(n, sizeof *s->restart);
     s->dropped = calloc(n, sizeof *s->dropped);
     s->deadline_ms = CO_NEVER_MS;
     s->verdict.rank = -1;
     s->verdict.witness = -1;
     s->replacement.rank = -1;
     s->primary = -1;
-    if (s->anew != NULL && s->dropped != NULL &&
+    if (s->restart != NULL && s->dropped != NULL &&
         restart_policy_init(&s->policy, &limits->restarts) == 0)
         return s;
     free(s->dropped);
-    free(s->anew);
+    free(s->restart);
     free(s);
     return NULL;
 }
@@ -746,7 +746,7 @@ void supervisor_destroy(struct supervisor *s)
         return;
     restart_policy_fini(&s->policy);
     free(s->dropped);
-    free(s->anew);
+    free(s->restart);
     free(s);
 }
 
@@ -780,7 +780,7 @@ int supervisor_n_ranks(const struct supervisor *s)
 
 int supervisor_n_next(const struct supervisor *s)
 {
-    return s->state == SUPERVISOR_KEEPING ? mend_n_next(s) : s->limits.n_ranks;
+    return s->state == SUPERVISOR_KEEPING ? recovery_n_next(s) : s->limits.n_ranks;
 }
 
 int supervisor_place_of(const struct supervisor *s, int rank)

@@ -7,12 +7,13 @@
  * Words:
  *   root cause   the first failure that was seen; only it decides the exit code. A rank that had
  *                lost a peer before it failed is the root cause only if no other failure is known
- *   stranger     a process that is no rank but descends from one, alive when its rank has ended
+ *   descendant     a process that is no rank but descends from one, alive when its rank has ended
  *   told         a rank had a signal from us; how it ends after that says nothing about the job
  *   generation   the ranks from one start of all of them to the end of all of them, or to the
  *                replacement of one, counted from 0; a failure is followed by the next one while
  *                restart_policy.h allows it
- *   mendable     a rank that has said, when it joined the others, that it outlives a peer: when one
+ *   recoverable     a rank that has said, when it joined the others, that it outlives a peer: when
+ *   one
  *                fails, that one alone is started again (docs/recovery.md)
  *   kept         ranks that take part in no generation, and wait for the next one
  *   guided       the job spans several nodes, and a roster decides: what starts, what is to be
@@ -30,13 +31,13 @@
 #define SUPERVISOR_STATES(X) /* name, on entry, meaning */                                         \
     X(STARTING, start_more, "ranks are being started; those that were run already")                \
     X(RUNNING, nothing, "every rank was started, at least one runs")                               \
-    X(MENDING, nothing, "a failed rank is being replaced; the others are called to it")            \
+    X(RECOVERING, nothing, "a failed rank is being replaced; the others are called to it")         \
     X(KEEPING, nothing, "the ranks live on between two generations")                               \
     X(STOPPING, nothing, "the ranks were told to stop and are given time for it")                  \
     X(KILLING, kill_ranks, "the ranks are killed, with their process groups")                      \
-    X(LEFTOVERS, tell_strangers, "the ranks are gone; what they left is told to stop")             \
-    X(SWEEPING, kill_strangers, "what the ranks left is killed")                                   \
-    X(ALONE, sweep_alone, "without the nursery, lost or deaf, ddprun kills all below it")          \
+    X(LEFTOVERS, signal_descendants, "the ranks are gone; what they left is told to stop")         \
+    X(SWEEPING, kill_descendants, "what the ranks left is killed")                                 \
+    X(ALONE, sweep_alone, "without the spawner, lost or deaf, ddprun kills all below it")          \
     X(DRAINING, drain, "nothing runs any more; the last output is passed on")                      \
     X(WAITING, nothing, "the next generation waits for its time, or for an order")                 \
     X(ENDED, end, "the verdict stands")
@@ -47,11 +48,11 @@
     X(EXITED, "a rank ended, or does so and cannot be called back")                                \
     X(JOINED, "a rank has joined the others of its generation")                                    \
     X(ASKED, "a rank has left its generation, and asks for the next one")                          \
-    X(EMPTY, "the last stranger ended")                                                            \
+    X(EMPTY, "the last descendant ended")                                                          \
     X(SIGNAL, "ddprun received a signal")                                                          \
     X(TIME, "the deadline has come")                                                               \
     X(TIMEOUT, "the time that the whole job was given is over")                                    \
-    X(NURSERY_LOST, "the nursery is gone or does not answer")                                      \
+    X(SPAWNER_LOST, "the spawner is gone or does not answer")                                      \
     X(SWEPT, "ddprun has killed what was below it")                                                \
     X(DRAINED, "the last output was passed on, or nobody takes it")                                \
     X(RESTART, "somebody asked that all ranks be started again")                                   \
@@ -84,8 +85,8 @@ struct supervisor_event {
     pid_t pid;  /* STARTED */
     int status; /* EXITED: as waitpid() has it; START_FAILED: the errno; SWEPT: 0, or some hang */
     enum supervisor_start_stage stage; /* START_FAILED */
-    bool mends;                        /* JOINED: it is mendable */
-    bool empty;      /* EXITED, START_FAILED: and nothing is left below the nursery */
+    bool recovers;                     /* JOINED: it is recoverable */
+    bool empty;      /* EXITED, START_FAILED: and nothing is left below the spawner */
     bool was_ending; /* EXITED: before the first signal of ours came, if one did */
     bool lost_peer;  /* EXITED: it knew of another one's end before its own */
     bool blames; /* EXITED: it ended because `culprit` died, whose own end may be seen later: a rank
@@ -100,15 +101,15 @@ struct supervisor_event {
     int exit_code;       /* FINISH: what the whole job's end means */
 };
 
-/* What the caller has to do now; zero and false: nothing. At most one of n_start, mend and signal
- * is asked for besides ending and draining. */
+/* What the caller has to do now; zero and false: nothing. At most one of n_start, recover and
+ * signal is asked for besides ending and draining. */
 struct supervisor_orders {
-    int n_start;     /* start this many ranks more, the next in order */
-    bool keep;       /* take the ranks out of their generation: whoever waits in it is let go */
-    bool mend;       /* make what the next generation has of its own while ranks live ... */
-    const int *anew; /* ... and start these in it; lent until the next step */
-    int n_anew;
-    const int *dropped; /* with mend: these are not in it, nor in later ones; lent likewise */
+    int n_start;        /* start this many ranks more, the next in order */
+    bool keep;          /* take the ranks out of their generation: whoever waits in it is let go */
+    bool recover;       /* make what the next generation has of its own while ranks live ... */
+    const int *restart; /* ... and start these in it; lent until the next step */
+    int n_restart;
+    const int *dropped; /* with recover: these are not in it, nor in later ones; lent likewise */
     int n_dropped;
     int signal;       /* send it to each rank that runs ... */
     int except;       /* ... apart from this one, which dies already; -1: none */
@@ -126,29 +127,29 @@ struct supervisor_limits {
     int batch;                 /* ranks asked for together, while so many are left; at most the
                                   window; 0: 1 */
     uint64_t grace_ms;         /* from a signal passed on to SIGKILL */
-    uint64_t failure_grace_ms; /* from a failure's SIGTERM to SIGKILL; also what strangers get */
+    uint64_t failure_grace_ms; /* from a failure's SIGTERM to SIGKILL; also what descendants get */
     struct restart_rules restarts;
     uint64_t stop_signals; /* bit N: signal N ends the job, besides TERM, INT, HUP and QUIT */
     bool to_groups;        /* what is passed on goes to a rank's whole group at once */
     bool guided;           /* nothing is started before NEXT; `restarts` does not matter */
-    bool mends;           /* ranks live on when one fails, where they can: that one alone is started
+    bool recovers;        /* ranks live on when one fails, where they can: that one alone is started
                               again */
-    bool drops;           /* with mends: or is left out */
+    bool drops;           /* with recovers: or is left out */
     uint64_t recovery_ms; /* ranks that are called to the next generation may take so long */
 };
 
-#define SUPERVISOR_KILL_MS 10000 /* what outlives SIGKILL this long hangs, or the nursery does */
+#define SUPERVISOR_KILL_MS 10000 /* what outlives SIGKILL this long hangs, or the spawner does */
 
-enum supervisor_join { RANK_NOT_JOINED, RANK_JOINED, RANK_MENDABLE };
+enum supervisor_join { RANK_NOT_JOINED, RANK_JOINED, RANK_RECOVERABLE };
 
 enum supervisor_phase { RANK_NOT_STARTED, RANK_ASKED, RANK_RUNS, RANK_ENDED, RANK_FAILED_TO_START };
 
 struct supervisor_rank {
     enum supervisor_phase phase;
     pid_t pid;
-    int status;     /* ended: of waitpid(); failed to start: errno */
-    int told_first; /* the first and the last signal we sent it before it ended; 0: none */
-    int told_last;
+    int status;         /* ended: of waitpid(); failed to start: errno */
+    int signaled_first; /* the first and the last signal we sent it before it ended; 0: none */
+    int signaled_last;
     bool lost_peer; /* ended: what it did then was a consequence of another one's end */
     uint64_t started_ms, ended_ms;
     enum supervisor_join joined; /* in any generation */
@@ -164,7 +165,7 @@ enum supervisor_outcome {
     OUTCOME_START_FAILED, /* root cause: rank; the program cannot be executed */
     OUTCOME_SIGNAL,       /* ddprun was told to stop by `signal` */
     OUTCOME_TIMEOUT,      /* the job took longer than it was given */
-    OUTCOME_INTERNAL, /* a rank could not be started for want of something, or the nursery died */
+    OUTCOME_INTERNAL, /* a rank could not be started for want of something, or the spawner died */
     OUTCOME_ORDERED   /* guided: stopped by order; else by RESTART */
 };
 
@@ -178,7 +179,7 @@ struct supervisor_verdict {
     uint64_t wait_ms; /* ... after this time; */
     bool is_free;     /* it is not counted */
     int n_counted;    /* those that were, this one included */
-    bool mends;       /* RANK_FAILED, guided: ranks of other nodes may outlive it, at least */
+    bool recovers;    /* RANK_FAILED, guided: ranks of other nodes may outlive it, at least */
     bool is_parted;   /* RANK_FAILED: it lives, and has lost others who do, too */
     bool some_hang;   /* some processes outlived SIGKILL: they hang in the kernel */
     bool is_final;    /* guided: FINISH has come; the rest is how the last generation ended here */
@@ -230,7 +231,7 @@ const struct supervisor_replacement *supervisor_get_replacement(const struct sup
 /* What ends the job whatever its ranks do; a guided one leaves it to others to say so. */
 int supervisor_stop_signal(const struct supervisor *s); /* the first that says stop; 0: none */
 bool supervisor_timed_out(const struct supervisor *s);  /* before any such signal */
-bool supervisor_is_alone(const struct supervisor *s);   /* without the nursery: nothing starts */
+bool supervisor_is_alone(const struct supervisor *s);   /* without the spawner: nothing starts */
 
 /* The exit code that the verdict means: 0; a rank's code or 128 + its signal; 126, 127 (not
  * executable, not found); 128 + the signal that stopped us; 124 the job's time was over; 70

@@ -12,10 +12,10 @@ bool supervisor_is_stop(const struct supervisor *s, int sig)
 /* Nothing that we know of made it fail. */
 static bool is_primary(const struct supervisor_rank *r, const struct supervisor_event *e)
 {
-    bool of_ours = WIFSIGNALED(e->status) &&
-                   (WTERMSIG(e->status) == r->told_first || WTERMSIG(e->status) == r->told_last);
+    bool of_ours = WIFSIGNALED(e->status) && (WTERMSIG(e->status) == r->signaled_first ||
+                                              WTERMSIG(e->status) == r->signaled_last);
     return e->status != 0 && !e->lost_peer && !e->blames && !of_ours &&
-           (r->told_first == 0 || e->was_ending);
+           (r->signaled_first == 0 || e->was_ending);
 }
 
 void supervisor_note_facts(struct supervisor *s, const struct supervisor_event *e)
@@ -29,8 +29,8 @@ void supervisor_note_facts(struct supervisor *s, const struct supervisor_event *
                                       .joined = r->joined, /* it may have been faster ... */
                                       .called = r->called, /* ... by a generation, even */
                                       .asks = r->asks,
-                                      .told_first = r->told_first,
-                                      .told_last = r->told_last};
+                                      .signaled_first = r->signaled_first,
+                                      .signaled_last = r->signaled_last};
         s->n_answered++;
         s->n_running++;
         s->empty = false;
@@ -56,7 +56,7 @@ void supervisor_note_facts(struct supervisor *s, const struct supervisor_event *
         s->empty = e->empty;
         break;
     case SUPERVISOR_EV_JOINED:
-        r->joined = e->mends ? RANK_MENDABLE : RANK_JOINED;
+        r->joined = e->recovers ? RANK_RECOVERABLE : RANK_JOINED;
         r->called = false;
         break;
     case SUPERVISOR_EV_ASKED:

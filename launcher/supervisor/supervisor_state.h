@@ -1,6 +1,6 @@
 /* supervisor_state.h - the supervisor's inside, for its own files: supervisor.c (the table, the
  * only one that writes the state), supervisor_facts.c (what an event tells), supervisor_verdict.c
- * (what the ends mean) and mend.c (ranks that live on when others end). */
+ * (what the ends mean) and recovery.c (ranks that live on when others end). */
 #ifndef DDP_LAUNCHER_SUPERVISOR_STATE_H
 #define DDP_LAUNCHER_SUPERVISOR_STATE_H
 
@@ -14,23 +14,23 @@ struct supervisor {
     int n_answered; /* of these, how many were started or failed to */
     int n_running;
     int primary;      /* the first that failed by itself, of no other one's end; -1: none */
-    bool empty;       /* the nursery has no child, as it said with its last report */
+    bool empty;       /* the spawner has no child, as it said with its last report */
     int n_interrupts; /* SIGINT received */
     int stop_signal;  /* the first that says stop; 0: none, or the time was over before it */
     bool timed_out;   /* before any such signal */
-    bool alone;       /* without a nursery nothing can be started */
+    bool alone;       /* without a spawner nothing can be started */
     uint32_t generation;
     uint64_t begun_ms; /* this generation */
     struct restart_progress progress;
     struct restart_policy policy;
     struct supervisor_verdict verdict;
     struct supervisor_replacement replacement;
-    int *anew; /* owned, n_ranks, as the next one: lent with the orders */
+    int *restart; /* owned, n_ranks, as the next one: lent with the orders */
     int *dropped;
     struct supervisor_rank ranks[];
 };
 
-/* Of all ranks; those that are to begin anew may not have been asked for yet. */
+/* Of all ranks; those that are to begin again may not have been asked for yet. */
 static inline bool supervisor_has_all_answers(const struct supervisor *s)
 {
     if (s->n_answered < s->limits.n_ranks)

@@ -19,8 +19,8 @@ static void hear_witness(struct supervisor *s)
     s->verdict.witness = -1;
 }
 
-/* All ends are known: is what was heard first a consequence of what was heard later? Who guides may
- * have had the ranks stopped before any was heard. */
+/* All ends are known: is what was heard first a consequence of what was heard later? Who roster
+ * agents may have had the ranks stopped before any was heard. */
 static void find_primary(struct supervisor *s)
 {
     struct supervisor_verdict *v = &s->verdict;

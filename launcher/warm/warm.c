@@ -3,8 +3,8 @@
 #include "launcher/job/job_spec.h"
 #include "launcher/job/worker_env.h"
 #include "launcher/spawner/image.h"
-#include "launcher/spawner/nursery.h"
-#include "launcher/spawner/seeds.h"
+#include "launcher/spawner/prefork.h"
+#include "launcher/spawner/spawner.h"
 #include "warm_archive.h"
 
 #include "common/clock.h"
@@ -93,7 +93,7 @@ static const char *find_hindrance(const struct job_spec *spec, const char *runti
 {
     if (!spec->is_python)
         return "the program is not one that ddprun starts Python for";
-    if (spec->n_local > SEEDS_MAX)
+    if (spec->n_local > PREFORK_MAX)
         return "there are too many ranks on this node";
     if (spec->more != NULL || spec->wrap != NULL)
         return "not all ranks execute the program itself";
@@ -276,7 +276,7 @@ static int make_image(const struct warm *w, int *ret_fd)
     return rc;
 }
 
-int warm_start_parent(struct warm *w, const struct nursery *nursery)
+int warm_start_parent(struct warm *w, const struct spawner *spawner)
 {
     int pair[2];
     co_autoclose_fd int image_fd = -1;
@@ -288,7 +288,7 @@ int warm_start_parent(struct warm *w, const struct nursery *nursery)
         rc = -errno;
     if (rc == 0) {
         w->notes_fd = pair[0];
-        rc = nursery_start_parent(nursery, image_fd, pair[1]);
+        rc = spawner_start_parent(spawner, image_fd, pair[1]);
         close(pair[1]);
     }
     w->is_gone = rc < 0;
@@ -320,19 +320,19 @@ bool warm_on_note(struct warm *w)
     return n < 0 && (errno == EAGAIN || errno == EINTR);
 }
 
-static void say_way(const struct warm *w, const struct nursery_report *r)
+static void say_way(const struct warm *w, const struct spawner_report *r)
 {
     static const char *const why[] = {
-        [NURSERY_NO_SEEDS] = "its parent has not as many processes ready",
-        [NURSERY_NO_ANSWER] = "what was to become a rank did not answer, and was killed",
+        [SPAWNER_NO_SEEDS] = "its parent has not as many processes ready",
+        [SPAWNER_NO_ANSWER] = "what was to become a rank did not answer, and was killed",
     };
-    if (r->way == NURSERY_FORKED)
+    if (r->way == SPAWNER_FORKED)
         say(w, "local rank %d is forked, pid %d", r->local_rank, r->pid);
     else if (w->asked && r->way < (int)(sizeof why / sizeof *why) && why[r->way] != NULL)
         say(w, "local rank %d starts plain: %s", r->local_rank, why[r->way]);
 }
 
-static void say_gone(const struct warm *w, const struct nursery_report *r)
+static void say_gone(const struct warm *w, const struct spawner_report *r)
 {
     if (r->pid == 0)
         say(w, "ranks start plain: their parent could not be started");
@@ -342,15 +342,15 @@ static void say_gone(const struct warm *w, const struct nursery_report *r)
         say(w, "ranks start plain: their parent ended with exit status %d", WEXITSTATUS(r->status));
 }
 
-void warm_on_report(struct warm *w, const struct nursery_report *r)
+void warm_on_report(struct warm *w, const struct spawner_report *r)
 {
     if (w->spec == NULL)
         return;
-    if (r->event == NURSERY_STARTED)
+    if (r->event == SPAWNER_STARTED)
         say_way(w, r);
-    if (r->event == NURSERY_SEEDS_READY)
+    if (r->event == SPAWNER_PREFORK_READY)
         w->is_ready = true;
-    if (r->event != NURSERY_PARENT_GONE)
+    if (r->event != SPAWNER_PARENT_GONE)
         return;
     w->is_gone = true;
     if (w->notes_fd >= 0) /* its own last words first */
@@ -358,13 +358,13 @@ void warm_on_report(struct warm *w, const struct nursery_report *r)
     say_gone(w, r);
 }
 
-void warm_await(struct warm *w, const struct nursery *nursery, int signal_fd)
+void warm_await(struct warm *w, const struct spawner *spawner, int signal_fd)
 {
     uint64_t until_ms = co_deadline_ms(READY_MS);
     int notes_fd = w->notes_fd;
     while (w->spec != NULL && w->asked && !w->is_ready && !w->is_gone) {
-        struct nursery_report r;
-        struct pollfd p[] = {{.fd = nursery->sock, .events = POLLIN},
+        struct spawner_report r;
+        struct pollfd p[] = {{.fd = spawner->sock, .events = POLLIN},
                              {.fd = signal_fd, .events = POLLIN},
                              {.fd = notes_fd, .events = POLLIN}};
         int n = poll(p, 3, co_left_ms(until_ms));
@@ -376,7 +376,7 @@ void warm_await(struct warm *w, const struct nursery *nursery, int signal_fd)
             notes_fd = -1; /* its end; who watches the descriptor sees it again */
         if (n <= 0 || p[0].revents == 0)
             continue;
-        if (nursery_receive(nursery, &r) != 1)
+        if (spawner_receive(spawner, &r) != 1)
             return; /* its end is seen again by who is to know */
         warm_on_report(w, &r);
     }

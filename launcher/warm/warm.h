@@ -1,7 +1,7 @@
 /* warm.h - --warm, ddprun's side: the parent that Python ranks are forked from (docs/warm.md).
  *
  * Puts the bootstrap (launcher/warm) where a Python finds it, has ranks begin with it, has the
- * nursery start the parent, and passes on what that says. Whatever goes wrong here, ranks are
+ * spawner start the parent, and passes on what that says. Whatever goes wrong here, ranks are
  * executed as without --warm, and -v says why. */
 #ifndef DDP_LAUNCHER_WARM_H
 #define DDP_LAUNCHER_WARM_H
@@ -11,8 +11,8 @@
 
 struct co_error;
 struct job_spec;
-struct nursery;
-struct nursery_report;
+struct spawner;
+struct spawner_report;
 
 struct warm_notes {
     void (*say)(void *arg, const char *text); /* one line, without its end */
@@ -49,17 +49,17 @@ char *const *warm_environment(const struct warm *w, char *const *environment);
  *
  * returns   a descriptor to watch for warm_on_note(), which stays ours; -1: nothing was asked
  * for */
-int warm_start_parent(struct warm *w, const struct nursery *nursery);
+int warm_start_parent(struct warm *w, const struct spawner *spawner);
 
 /* notes_fd is readable. returns whether it will be again */
 bool warm_on_note(struct warm *w);
 
-/* A report of the nursery's that tells of the parent, or of how ranks came to be. */
-void warm_on_report(struct warm *w, const struct nursery_report *r);
+/* A report of the spawner's that tells of the parent, or of how ranks came to be. */
+void warm_on_report(struct warm *w, const struct spawner_report *r);
 
 /* --warm=start: wait until ranks can be forked, or can't be, or for a signal, but not for long.
  *
  * signal_fd   readable: somebody wants something of us */
-void warm_await(struct warm *w, const struct nursery *nursery, int signal_fd);
+void warm_await(struct warm *w, const struct spawner *spawner, int signal_fd);
 
 #endif

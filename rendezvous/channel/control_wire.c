@@ -340,7 +340,7 @@ static void pass_failed(struct pass *p, struct message_failed *f)
     pass_text(p, "the text", &f->text);
     pass_flag(p, "progressed", &f->progressed);
     pass_flag(p, "a consequence", &f->consequence);
-    pass_flag(p, "mends", &f->mends);
+    pass_flag(p, "recovers", &f->recovers);
 }
 
 static void pass_stopped(struct pass *p, struct message_stopped *s)

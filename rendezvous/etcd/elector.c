@@ -66,7 +66,7 @@ static bool holds_key(const struct elector *e, const struct elector_event *ev)
 
 /* --- Deeds --- */
 
-typedef void deed(struct elector *e, const struct elector_event *ev);
+typedef void action(struct elector *e, const struct elector_event *ev);
 
 static void nothing(struct elector *e, const struct elector_event *ev)
 {
@@ -194,7 +194,7 @@ static void finish(struct elector *e, const struct elector_event *ev)
 struct row {
     struct co_machine_row at;
     condition *only_if;
-    deed *does;
+    action *does;
 };
 
 #define ROW(in, on, only_if, does, then)                                                           \
@@ -295,7 +295,7 @@ static const struct co_machine_pair ignored[] = {
 /* clang-format on */
 
 static const struct co_machine_state states[] = {ELECTOR_STATES(CO_MACHINE_STATE)};
-static deed *const entries[] = {ELECTOR_STATES(CO_MACHINE_ENTRY)};
+static action *const entries[] = {ELECTOR_STATES(CO_MACHINE_ENTRY)};
 static const char *const event_names[] = {ELECTOR_EVENTS(CO_MACHINE_EVENT)};
 
 const struct co_machine elector_machine =

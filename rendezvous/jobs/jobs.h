@@ -26,8 +26,8 @@ struct jobs_opts {
     uint64_t mid_frame_ms;     /* of struct control_conn_host; 0: its own */
 
     /* NULL: jobs are made by their first node. One that is over is kept for a minute, for who comes
-     * late, or until a node that knows of its end comes anew: then it begins once more. One that is
-     * not over is forgotten when no node is left. Not NULL: this is the only one, begun at once
+     * late, or until a node that knows of its end comes again: then it begins once more. One that
+     * is not over is forgotten when no node is left. Not NULL: this is the only one, begun at once
      * with these terms. */
     const char *only_run_id;
     const struct message_terms *terms;

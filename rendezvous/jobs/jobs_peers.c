@@ -146,10 +146,10 @@ static void refuse(struct peer *p, enum message_refusal why, bool again, const c
 }
 
 /* The job as it was before is over for this node, which begins it once more. */
-static bool begins_anew(const struct job *job, const struct message_hello *hello)
+static bool begins_again(const struct job *job, const struct message_hello *hello)
 {
     return roster_get_state(job->roster) == ROSTER_CLOSED &&
-           told_comes_anew(&job->told, hello->instance, hello->name);
+           verdict_log_missed(&job->told, hello->instance, hello->name);
 }
 
 /* Returns whether the peer has a job now; else it is refused. */
@@ -178,7 +178,7 @@ static bool begin_job(struct peer *p, const struct message_hello *hello)
 static bool find_job(struct peer *p, const struct message_hello *hello)
 {
     struct job *job = jobs_find_job(p->jobs, hello->run_id);
-    if (job != NULL && begins_anew(job, hello)) {
+    if (job != NULL && begins_again(job, hello)) {
         if (!job->is_over) {
             refuse(p, MESSAGE_REFUSED_FULL, true, "the job's last run is still being stopped");
             return false;

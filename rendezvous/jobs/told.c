@@ -32,8 +32,8 @@ void told_add(struct told *t, const uint8_t instance[MESSAGE_INSTANCE_BYTES], co
     snprintf(node->name, sizeof node->name, "%s", name);
 }
 
-bool told_comes_anew(const struct told *t, const uint8_t instance[MESSAGE_INSTANCE_BYTES],
-                     const char *name)
+bool verdict_log_missed(const struct told *t, const uint8_t instance[MESSAGE_INSTANCE_BYTES],
+                        const char *name)
 {
     bool has_heard = false;
     for (size_t i = 0; i < t->n; i++) {

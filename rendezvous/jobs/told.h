@@ -1,9 +1,9 @@
 /* told.h - who has heard that a job is over.
  *
- * A run id is used again: somebody sees a job fail, mends the script, and starts it once more under
+ * A run id is used again: somebody sees a job fail, fixes the script, and starts it once more under
  * the same name. Who comes late to the job that is over should hear its verdict, but who has heard
- * that already and comes anew wants to run. A ddprun that was started again has its node's name and
- * another instance id. Plain data and memory; knows nothing of connections. */
+ * that already and comes again wants to run. A ddprun that was started again has its node's name
+ * and another instance id. Plain data and memory; knows nothing of connections. */
 #ifndef DDP_RENDEZVOUS_TOLD_H
 #define DDP_RENDEZVOUS_TOLD_H
 
@@ -24,8 +24,8 @@ struct told {                /* zeroed: nobody */
 void told_add(struct told *t, const uint8_t instance[MESSAGE_INSTANCE_BYTES], const char *name);
 
 /* Has this node heard it, in a stay before this one? */
-bool told_comes_anew(const struct told *t, const uint8_t instance[MESSAGE_INSTANCE_BYTES],
-                     const char *name);
+bool verdict_log_missed(const struct told *t, const uint8_t instance[MESSAGE_INSTANCE_BYTES],
+                        const char *name);
 
 void told_fini(struct told *t);
 

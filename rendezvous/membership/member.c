@@ -1,4 +1,4 @@
-/* member.c - the rules: the table of states, its conditions and deeds. What comes from outside is
+/* member.c - the rules: the table of states, its conditions and actions. What comes from outside is
  * made into its events in member_input.c. */
 #include "member_state.h"
 
@@ -75,7 +75,7 @@ static bool is_consequence(const struct member *m, const struct member_event *e)
 
 /* --- What a row does, and what entering a state does --- */
 
-typedef void deed(struct member *m, const struct member_event *e);
+typedef void action(struct member *m, const struct member_event *e);
 
 static void nothing(struct member *m, const struct member_event *e)
 {
@@ -151,7 +151,7 @@ static void say_failed(struct member *m, const struct member_event *e)
                                         .final = in->final,
                                         .progressed = in->progressed,
                                         .consequence = in->consequence,
-                                        .mends = in->mends,
+                                        .recovers = in->recovers,
                                         .text = m->failed_text};
     m->why = MESSAGE_WHY_FAILURE;
     member_report(m, REPORT_FAILED);
@@ -367,7 +367,7 @@ static void leave_hanging(struct member *m, const struct member_event *e)
 struct row {
     struct co_machine_row at;
     condition *only_if;
-    deed *does;
+    action *does;
 };
 
 #define ROW(in, on, only_if, does, then)                                                           \
@@ -519,7 +519,7 @@ static const struct co_machine_pair ignored[] = {
 /* clang-format on */
 
 static const struct co_machine_state states[] = {MEMBER_STATES(CO_MACHINE_STATE)};
-static deed *const entries[] = {MEMBER_STATES(CO_MACHINE_ENTRY)};
+static action *const entries[] = {MEMBER_STATES(CO_MACHINE_ENTRY)};
 static const char *const event_names[] = {MEMBER_EVENTS(CO_MACHINE_EVENT)};
 
 const struct co_machine member_machine =

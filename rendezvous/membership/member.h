@@ -71,11 +71,11 @@ enum member_input_type {
     MEMBER_MESSAGE,     /* `message` came on it */
     MEMBER_STORE_OPEN,  /* at host:port; answer to open_store */
     MEMBER_RANK_FAILED, /* `rank` (global), `exit_code`, `text`, and what else is known: `final` to
-                           `mends`; also for the store that cannot be opened. A second one corrects
-                           the first: its cause was found */
+                           `recovers`; also for the store that cannot be opened. A second one
+                           corrects the first: its cause was found */
     MEMBER_RANKS_DONE,  /* each rank ended with 0 */
     MEMBER_RANKS_GONE,  /* answer to stop_ranks or kill_ranks, at once if there is nothing: no rank,
-                          no leftover, and the store is closed. All of them begin anew if a
+                          no leftover, and the store is closed. All of them begin again if a
                           generation follows. `hangs`: some processes outlived SIGKILL */
     MEMBER_RANKS_KEPT,  /* the other answer to stop_ranks, where may_keep is set: they live on, but
                            take part in nothing until start_ranks. The store is closed. `n_ranks` of
@@ -108,12 +108,12 @@ struct member_input {
     int signal;
     uint32_t n_ranks;  /* 1 .. what the HELLO said */
     uint64_t asked_ms; /* DAEMON_LOST; not later than now_ms */
-    bool local, final, progressed, consequence, mends, hangs;
+    bool local, final, progressed, consequence, recovers, hangs;
 };
 
 /* What the caller has to do now; false, zero: nothing. In this order. */
 struct member_orders {
-    bool set_lease;    /* tell the nursery: without a newer order it kills all at lease_end_ms */
+    bool set_lease;    /* tell the spawner: without a newer order it kills all at lease_end_ms */
     size_t n_messages; /* to send on the link */
     bool disconnect;   /* close the link when they are out; feed nothing more of it, no LINK_DOWN
                             either */

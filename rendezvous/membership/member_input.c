@@ -245,7 +245,7 @@ static bool has_room(struct member *m, uint32_t n)
 }
 
 /* A list that does not go on where the one before ended is of no use: the roster sends all of it
- * again when the link is made anew. */
+ * again when the link is made again. */
 static void hear_members(struct member *m, const struct message_members *list, uint64_t now_ms)
 {
     if (list->first == 0)
@@ -345,7 +345,7 @@ static void hear(struct member *m, const struct member_input *in)
 /* --- Time --- */
 
 /* When this node must give the roster up; CO_NEVER_MS: nothing asks for it. While something may run
- * here: what the nursery was told, since what it has killed is dead, whatever is answered later.
+ * here: what the spawner was told, since what it has killed is dead, whatever is answered later.
  * While nothing does, the lease protects nobody: it is enough that the roster is not silent. */
 static uint64_t lapse_ms(const struct member *m)
 {
@@ -486,7 +486,7 @@ void member_begin(struct member *m, uint64_t now_ms, struct member_orders *ret)
 void member_step(struct member *m, const struct member_input *in, struct member_orders *ret)
 {
     begin_step(m);
-    /* what the nursery killed when the lease was over neither failed nor heard the STOP */
+    /* what the spawner killed when the lease was over neither failed nor heard the STOP */
     if ((m->holds || m->keeps) && is_lapsed(m, in->now_ms))
         feed(m, MEMBER_EV_LAPSED, NULL, in->now_ms);
     take(m, in);

@@ -45,7 +45,7 @@ struct member {
     char link_text[MESSAGE_TEXT_BYTES]; /* why there is none */
     uint64_t heard_ms;                  /* anything of the roster */
     struct lease lease;
-    uint64_t told_lease_ms; /* what the nursery was told */
+    uint64_t told_lease_ms; /* what the spawner was told */
     bool lease_is_off;      /* the job is over: nothing can be sealed any more */
     uint64_t vacant_ms;     /* since when nobody has the roster; CO_NEVER_MS: somebody has */
     char note[MESSAGE_TEXT_BYTES];
@@ -64,7 +64,7 @@ struct member {
     char stop_text[MESSAGE_TEXT_BYTES];
     enum message_why why;
     bool kills;                        /* the ranks were told to be killed */
-    bool was_given_up;                 /* KILLING: the roster said so: come anew */
+    bool was_given_up;                 /* KILLING: the roster said so: come again */
     struct message_address *addresses; /* owned */
     uint32_t n_addresses, cap_addresses;
 

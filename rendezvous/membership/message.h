@@ -169,8 +169,8 @@ enum message_refusal {
     MESSAGE_REFUSED_OTHER_JOB, /* no job of this run id here */
     MESSAGE_REFUSED_TERMS,     /* --nnodes is not what the others have */
     MESSAGE_REFUSED_NODE_RANK, /* another node has this --node-rank */
-    MESSAGE_REFUSED_LOST,      /* this stay was given up while the node was away: kill, come anew */
-    MESSAGE_REFUSED_FULL,      /* no memory, or more nodes than this roster takes */
+    MESSAGE_REFUSED_LOST, /* this stay was given up while the node was away: kill, come again */
+    MESSAGE_REFUSED_FULL, /* no memory, or more nodes than this roster takes */
     MESSAGE_REFUSED_NOT_FIRST, /* another node keeps rank 0 */
 };
 
@@ -182,7 +182,7 @@ struct message_refused {
 
 struct message_members {
     uint32_t n_all; /* addresses of all nodes; this message has some */
-    uint32_t first; /* the first one's number: 0 begins the list anew */
+    uint32_t first; /* the first one's number: 0 begins the list again */
     size_t n;       /* <= MESSAGE_MAX_MEMBERS */
     const struct message_address *addresses;
 };
@@ -200,7 +200,7 @@ struct message_failed {
     const char *text;  /* for the other nodes' terminals */
     bool progressed;   /* --restart-after-progress, and there was some here: it is not counted */
     bool consequence;  /* the rank had lost a peer before: another failure is the cause, if known */
-    bool mends;        /* the node's other ranks live on: nothing is gained by a pause */
+    bool recovers;     /* the node's other ranks live on: nothing is gained by a pause */
 };
 
 struct message_stopped {

@@ -2,7 +2,7 @@
  *
  * --max-restarts N counts the failures of the whole job, N/window those of the last `window`. The
  * first restart comes at once, the next after 100 ms, each later one after twice the time of the
- * one before, 30 s at most. A generation that ran for a minute or longer begins that row anew.
+ * one before, 30 s at most. A generation that ran for a minute or longer begins that row again.
  *
  * With --restart-after-progress a failure is free, that is not counted, if its generation has made
  * progress:

@@ -1,4 +1,4 @@
-/* roster.c - the rules: the table of states, its conditions and deeds. What comes from outside is
+/* roster.c - the rules: the table of states, its conditions and actions. What comes from outside is
  * made into its events in roster_input.c. */
 #include "roster_state.h"
 
@@ -194,13 +194,13 @@ static struct restart_failure failure_until(const struct roster *r, const struct
 static bool must_pause(const struct roster *r, const struct roster_event *e)
 {
     const struct restart_failure failure = failure_until(r, e);
-    return r->cause.why == MESSAGE_WHY_FAILURE && !r->cause.charged && !r->cause.mends &&
+    return r->cause.why == MESSAGE_WHY_FAILURE && !r->cause.charged && !r->cause.recovers &&
            restart_policy_wait_ms(&r->budget, &failure) > 0;
 }
 
 /* --- What a row does, and what entering a state does --- */
 
-typedef void deed(struct roster *r, const struct roster_event *e);
+typedef void action(struct roster *r, const struct roster_event *e);
 
 static void nothing(struct roster *r, const struct roster_event *e)
 {
@@ -325,7 +325,7 @@ static void let_wait(struct roster *r, const struct roster_event *e)
     r->join_waits = true;
 }
 
-/* Who comes next asks anew. */
+/* Who comes next asks again. */
 static void stop_asking(struct roster *r, const struct roster_event *e)
 {
     (void)e;
@@ -364,7 +364,7 @@ static void tell_cause(struct roster *r, bool all)
 }
 
 /* Whose ranks were gone before it could answer the STOP was the cause of what looked like another
- * one's failure. What was said of that one is told anew. */
+ * one's failure. What was said of that one is told again. */
 static bool was_the_cause(const struct roster *r, const struct roster_event *e)
 {
     return r->cause.why == MESSAGE_WHY_FAILURE && !r->cause.charged && e->unheard;
@@ -396,7 +396,7 @@ static void note_failure(struct roster *r, const struct roster_event *e)
     set_cause(r, MESSAGE_WHY_FAILURE);
     r->cause.node = e->slot;
     r->cause.consequence = f->consequence;
-    r->cause.mends = f->mends;
+    r->cause.recovers = f->recovers;
     r->cause.for_good = is_for_good(r, e);
     r->cause.failure = failure_of(r, e);
     set_verdict(r, MESSAGE_RANK_FAILED, f->exit_code, (int32_t)f->rank, e->who->name);
@@ -459,7 +459,7 @@ static void charge(struct roster *r, const struct roster_event *e)
         return;
     const struct restart_failure failure = failure_until(r, e);
     r->cause.charged = true;
-    if (r->cause.mends)
+    if (r->cause.recovers)
         restart_policy_spend(&r->budget, &failure);
     else
         restart_policy_take(&r->budget, &failure);
@@ -563,7 +563,7 @@ static void say_goodbye(struct roster *r, const struct roster_event *e)
 struct row {
     struct co_machine_row at;
     condition *only_if;
-    deed *does;
+    action *does;
 };
 
 #define ROW(in, on, only_if, does, then)                                                           \
@@ -661,7 +661,7 @@ static const struct co_machine_pair ignored[] = {
     IGNORE(RUNNING, STOPPING),
     /* what is over for a node that is late comes as LOST, what is over for all as CLEAR */
     IGNORE(STOPPING, TIME),
-    /* the generation ends already, and what comes behind it begins anew */
+    /* the generation ends already, and what comes behind it begins again */
     IGNORE(STOPPING, CONFIRMED),
     IGNORE(STOPPING, READY), IGNORE(STOPPING, DONE), IGNORE(STOPPING, YIELD),
     IGNORE(STOPPING, RESTART),
@@ -676,7 +676,7 @@ static const struct co_machine_pair ignored[] = {
 /* clang-format on */
 
 static const struct co_machine_state states[] = {ROSTER_STATES(CO_MACHINE_STATE)};
-static deed *const entries[] = {ROSTER_STATES(CO_MACHINE_ENTRY)};
+static action *const entries[] = {ROSTER_STATES(CO_MACHINE_ENTRY)};
 static const char *const event_names[] = {ROSTER_EVENTS(CO_MACHINE_EVENT)};
 
 const struct co_machine roster_machine =

@@ -292,7 +292,7 @@ static uint32_t forgive(struct roster *r, uint32_t slot, const struct roster_inp
     if (slot == ROSTER_NO_SLOT || !r->nodes[slot].condemned)
         return slot;
     if (in->message->hello.resumes == MESSAGE_NO_GENERATION)
-        lose(r, slot, in->now_ms, "it was given up, and comes anew");
+        lose(r, slot, in->now_ms, "it was given up, and comes again");
     return ROSTER_NO_SLOT;
 }
 

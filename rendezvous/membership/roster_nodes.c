@@ -10,7 +10,8 @@
 #include <string.h>
 
 /* One step sends a node at most: REFUSED and CLOSE, or CLOSE, WELCOME, a place and PENDING; STOP; a
- * place; VERDICT. To which come the state's changes and a stranger's refusal. */
+ * place; VERDICT. To which come the state's changes and the refusal of a node that is not a
+ * member. */
 enum { ACTIONS_PER_NODE = 6, ACTIONS_BESIDES = 16 };
 
 /* --- Finding --- */

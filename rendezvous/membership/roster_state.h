@@ -70,7 +70,7 @@ struct roster_cause {
     bool charged;                   /* FAILURE: the budget was */
     bool consequence;               /* FAILURE: of one that was not heard of yet */
     bool struck;                    /* FAILURE: it was counted as its node's */
-    bool mends;                     /* FAILURE: other ranks live on meanwhile */
+    bool recovers;                  /* FAILURE: other ranks live on meanwhile */
     struct restart_failure failure; /* FAILURE */
 };
 

@@ -1,7 +1,7 @@
 /* Any words as ddprun's command line.
  *
  * The input: lines; the first is "E" and variables, separated by tabs, if it begins so; the others
- * are argv. The world around is a TEST DOUBLE (tests/support/fake_world.h), so that no file is
+ * are argv. The world around is a TEST DOUBLE (tests/support/fake_host_env.h), so that no file is
  * touched and nothing is executed. */
 #include "common/error.h"
 #include "launcher/job/job_spec.h"
@@ -10,7 +10,7 @@
 #include "launcher/job/worker_env.h"
 #include "launcher/job/wrap.h"
 #include "launcher/options/cli.h"
-#include "tests/support/fake_world.h"
+#include "tests/support/fake_host_env.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -145,13 +145,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     int argc = cut(argv, '\n', words);
 
-    struct fake_world fake = fake_world_usual;
+    struct fake_host_env fake = fake_host_env_usual;
     if (text[0] == 'E') {
         fake.env = (const char *const *)env;
         fake.n_gpus = (int)(size % 3);
         fake.host_file = env[0];
     }
-    struct cli_world world = fake_world_make(&fake);
+    struct host_env world = fake_host_env_make(&fake);
     struct job_spec spec = {0};
     struct co_error err = {0};
     enum cli_wish wish;

@@ -14,18 +14,19 @@ static void require(bool holds)
         abort();
 }
 
-static void check_deeds(const struct replay_deed *deed, size_t n)
+static void check_actions(const struct replay_action *action, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        require(deed[i].type <= REPLAY_AWAIT);
-        require(deed[i].type != REPLAY_KILL || (deed[i].rank < N_LOCAL && deed[i].status != 0));
-        require(deed[i].type != REPLAY_SIGNAL || deed[i].sig > 0);
+        require(action[i].type <= REPLAY_AWAIT);
+        require(action[i].type != REPLAY_KILL ||
+                (action[i].rank < N_LOCAL && action[i].status != 0));
+        require(action[i].type != REPLAY_SIGNAL || action[i].sig > 0);
     }
 }
 
 static void repeat(struct replay *r)
 {
-    static struct replay_deed deeds[REPLAY_MAX_DEEDS];
+    static struct replay_action actions[REPLAY_MAX_DEEDS];
     static const bool all[N_LOCAL] = {true, true, true};
     const uint32_t n = replay_n_generations(r);
     require(n >= 1 && n <= REPLAY_MAX_GENERATIONS);
@@ -42,7 +43,7 @@ static void repeat(struct replay *r)
                                              .n_local = N_LOCAL,
                                              .held = all,
                                              .runs = all};
-            check_deeds(deeds, replay_look(r, &view, deeds));
+            check_actions(actions, replay_look(r, &view, actions));
         }
     }
 }

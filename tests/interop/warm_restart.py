@@ -15,7 +15,7 @@ rank = dist.get_rank()
 
 
 def count_waiting():
-    """Seeds: children of the nursery, as this one, and leaders of no session yet, as ranks and the parent are."""
+    """Seeds: children of the spawner, as this one, and leaders of no session yet, as ranks and the parent are."""
     n = 0
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:

@@ -25,7 +25,7 @@ struct net { /* the same one twice. A "backward pass" copies gradients from `in`
     int but; /* a gradient that this network does not use; -1: none */
 };
 
-struct way {
+struct remote_shell {
     struct ddp_model_opts opts;
     bool owns;              /* gradients are the program's */
     int but;                /* see struct net */
@@ -45,7 +45,7 @@ static inline void fill(void *at, int i, int seed)
         gpu_put(at, shapes[i].dtype, k, 1 + (double)((k * 31 + (size_t)seed * 17) % 64) / 64);
 }
 
-static inline void open_net(struct net *n, int rank, const struct way *way)
+static inline void open_net(struct net *n, int rank, const struct remote_shell *way)
 {
     static char values[MOST * 8];
     struct ddp_model_opts opts = way->opts;
@@ -73,7 +73,7 @@ static inline void open_net(struct net *n, int rank, const struct way *way)
 }
 
 /* What a step begins with; on the GPU behind what is there. */
-static inline void put_batch(struct net *n, const struct way *way, int step)
+static inline void put_batch(struct net *n, const struct remote_shell *way, int step)
 {
     static char values[MOST * 8];
     for (int i = 0; i < N_TENSORS; i++) {
@@ -164,7 +164,8 @@ static inline void expect_alike(const struct net *n, int gpu, const char *gpu_te
                    "is %zu used?", i);
 }
 
-static inline void run_both(struct net *n, const struct way *way, int step, cudaGraphExec_t exec)
+static inline void run_both(struct net *n, const struct remote_shell *way, int step,
+                            cudaGraphExec_t exec)
 {
     char text[512];
     n->but = step == way->plain_step ? -1 : way->but;

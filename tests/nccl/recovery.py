@@ -74,7 +74,7 @@ class Recovery(unittest.TestCase):
         self.assertEqual(job.who_called("ncclGetUniqueId"), ["0", "0"])
         self.assertEqual(job.who_called("ncclCommAbort"), ["0", "2"])
 
-    def test_what_cannot_be_revoked_is_aborted_and_made_anew(self):
+    def test_what_cannot_be_revoked_is_aborted_and_made_again(self):
         job = self.run_job("r1g0:kill@3;revoke_error", "--on-failure", "shrink")
         self.assertEqual(job.who_called("ncclCommShrink"), [])
         self.assertEqual(job.who_called("ncclGetUniqueId"), ["0", "0"])
@@ -83,7 +83,7 @@ class Recovery(unittest.TestCase):
         job = self.run_job("r1g0:kill@3;r0g0:revoke_error@1;r0g0:abort_error@1")
         self.assertIn("exit status 75", job.said)
 
-    def test_a_death_in_a_replay_is_as_one_in_a_plain_step_and_graphs_are_captured_anew(self):
+    def test_a_death_in_a_replay_is_as_one_in_a_plain_step_and_graphs_are_captured_again(self):
         job = self.run_job("r1g0:kill@8", way=["graph"])
         self.assertIn("SIGKILL", job.said)
         self.assertIn("generation 1", job.out)

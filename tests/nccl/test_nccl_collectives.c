@@ -126,7 +126,7 @@ static void check_counts(int rank, struct ddp_group *g, struct buffers *b, size_
     BOTH(ddp_all_to_all_v, all, type, g, in, to, out, from, type, stream);
 }
 
-struct way {
+struct remote_shell {
     cudaStream_t stream; /* NULL: one of its own */
     bool is_of_host;     /* memory of the host that CUDA knows stands for the GPU's */
 };
@@ -139,7 +139,7 @@ static void get_memory(int rank, bool is_of_host, char **ret, size_t bytes)
         GPU_CHECK(rank, cudaMalloc((void **)ret, bytes));
 }
 
-static void open_buffers(int rank, const struct way *way, struct buffers *b)
+static void open_buffers(int rank, const struct remote_shell *way, struct buffers *b)
 {
     const size_t bytes = (size_t)MOST_RANKS * ROOM;
     b->in = malloc(bytes);
@@ -152,7 +152,7 @@ static void open_buffers(int rank, const struct way *way, struct buffers *b)
         GPU_CHECK(rank, cudaStreamCreate(&b->stream));
 }
 
-static void close_buffers(int rank, const struct way *way, struct buffers *b)
+static void close_buffers(int rank, const struct remote_shell *way, struct buffers *b)
 {
     GPU_CHECK(rank, way->is_of_host ? cudaFreeHost(b->gpu_in) : cudaFree(b->gpu_in));
     GPU_CHECK(rank, way->is_of_host ? cudaFreeHost(b->gpu_out) : cudaFree(b->gpu_out));
@@ -164,8 +164,8 @@ static void close_buffers(int rank, const struct way *way, struct buffers *b)
 
 static int run_all(int rank, void *arg)
 {
-    static const struct way usual = {NULL, false};
-    const struct way *way = arg != NULL ? arg : &usual;
+    static const struct remote_shell usual = {NULL, false};
+    const struct remote_shell *way = arg != NULL ? arg : &usual;
     struct buffers b;
     struct ddp_group *g = gpu_rank_init(rank);
     open_buffers(rank, way, &b);
@@ -198,14 +198,14 @@ END_TEST
 START_TEST(a_threads_own_default_stream_is_as_good_as_another)
 {
     setenv("NCCL_DOUBLE_FAULTS", _i == 0 ? "" : "lazy", 1);
-    struct way way = {cudaStreamPerThread, false};
+    struct remote_shell way = {cudaStreamPerThread, false};
     gpu_expect_ranks(3, run_all, &way);
 }
 END_TEST
 
 START_TEST(memory_of_the_host_that_cuda_knows_is_as_good_as_the_gpus)
 {
-    struct way way = {NULL, true};
+    struct remote_shell way = {NULL, true};
     gpu_expect_ranks(3, run_all, &way);
 }
 END_TEST

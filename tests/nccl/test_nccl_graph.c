@@ -5,7 +5,7 @@ enum { STEPS = 6, FAILED = 10 };
 
 static int run_replays(int rank, void *arg)
 {
-    const struct way *way = arg;
+    const struct remote_shell *way = arg;
     struct ddp_model_stats stats;
     struct net n;
     open_net(&n, rank, way);
@@ -27,7 +27,7 @@ static int run_replays(int rank, void *arg)
 
 START_TEST(replays_give_the_bits_of_plain_steps)
 {
-    struct way way = {.but = -1, .owns = _i % 2, .plain_step = 4};
+    struct remote_shell way = {.but = -1, .owns = _i % 2, .plain_step = 4};
     gpu_expect_ranks(1 + _i / 2, run_replays, &way);
 }
 END_TEST
@@ -55,21 +55,22 @@ enum { N_OPTS = sizeof all_opts / sizeof *all_opts };
 
 START_TEST(all_options_hold_in_replays)
 {
-    struct way way = {.opts = all_opts[_i], .but = -1, .plain_step = 3};
+    struct remote_shell way = {.opts = all_opts[_i], .but = -1, .plain_step = 3};
     gpu_expect_ranks(3, run_replays, &way);
 }
 END_TEST
 
 START_TEST(what_was_not_used_in_the_capture_counts_as_zeros)
 {
-    struct way way = {.opts.allow_unused = true, .but = 2, .plain_step = 4}; /* with all of them */
+    struct remote_shell way = {
+        .opts.allow_unused = true, .but = 2, .plain_step = 4}; /* with all of them */
     gpu_expect_ranks(_i, run_replays, &way);
 }
 END_TEST
 
 START_TEST(what_is_not_finite_in_one_replay_is_not_in_the_next)
 {
-    struct way way = {.but = -1, .bad_step = 3, .bad_rank = 0};
+    struct remote_shell way = {.but = -1, .bad_step = 3, .bad_rank = 0};
     way.opts.check_finite = _i % 2;
     way.opts.tell_nonfinite = !way.opts.check_finite;
     way.opts.compress = _i / 2 % 2 ? DDP_COMPRESS_BFLOAT16 : DDP_COMPRESS_NONE;
@@ -79,7 +80,7 @@ END_TEST
 
 START_TEST(calls_in_progress_are_waited_for_in_a_capture)
 {
-    struct way way = {.opts.compress = DDP_COMPRESS_FLOAT16, .but = -1};
+    struct remote_shell way = {.opts.compress = DDP_COMPRESS_FLOAT16, .but = -1};
     setenv("NCCL_DOUBLE_FAULTS", "lazy", 1);
     gpu_expect_ranks(2, run_replays, &way);
 }
@@ -88,7 +89,7 @@ END_TEST
 /* A pass without averages is a graph of its own, and so is the last one. */
 static int run_accumulate(int rank, void *arg)
 {
-    const struct way way = {.but = -1};
+    const struct remote_shell way = {.but = -1};
     struct net n;
     (void)arg;
     open_net(&n, rank, &way);
@@ -123,7 +124,7 @@ END_TEST
 
 static int run_two_graphs(int rank, void *arg)
 {
-    const struct way way = {.but = -1};
+    const struct remote_shell way = {.but = -1};
     struct net n;
     (void)arg;
     open_net(&n, rank, &way);
@@ -149,7 +150,7 @@ static int run_buffers(int rank, void *arg)
     float value = (float)rank, got;
     struct net n;
     (void)arg;
-    open_net(&n, rank, &(struct way){.but = -1});
+    open_net(&n, rank, &(struct remote_shell){.but = -1});
     void *grad = gpu_copy_of(rank, &value, sizeof value, n.stream);
     struct ddp_tensor buffer = {"b", gpu_copy_of(rank, &value, sizeof value, n.stream), NULL, 1,
                                 DDP_FLOAT32},
@@ -186,7 +187,7 @@ END_TEST
 static int run_clip(int rank, void *arg)
 {
     static char got[MOST * 8];
-    const struct way way = {.but = -1};
+    const struct remote_shell way = {.but = -1};
     struct net n;
     (void)arg;
     open_net(&n, rank, &way);
@@ -222,7 +223,7 @@ END_TEST
 /* Another stream captures, which the model's has joined: it is part of that graph. */
 static int run_joined(int rank, void *arg)
 {
-    const struct way way = {.but = -1};
+    const struct remote_shell way = {.but = -1};
     struct net n;
     cudaStream_t origin;
     cudaEvent_t event;
@@ -257,7 +258,7 @@ END_TEST
 /* All come to their ends together, or do so in plain steps. */
 static int run_join(int rank, void *arg)
 {
-    const struct way way = {.but = -1};
+    const struct remote_shell way = {.but = -1};
     const int n_plain = arg != NULL ? rank : 0;
     struct net n;
     open_net(&n, rank, &way);
@@ -284,7 +285,7 @@ END_TEST
 static int run_apart(int rank, void *arg)
 {
     const bool joins = *(bool *)arg;
-    const struct way way = {.but = -1};
+    const struct remote_shell way = {.but = -1};
     struct net n;
     open_net(&n, rank, &way);
     run_both(&n, &way, 1, NULL);
@@ -321,7 +322,7 @@ END_TEST
 static int run_until_death(int rank, void *arg)
 {
     const int want = *(int *)arg;
-    const struct way way = {.but = -1};
+    const struct remote_shell way = {.but = -1};
     struct net n;
     open_net(&n, rank, &way);
     RANK_CHECK(rank, run_plain(&n) == 0, "a plain step");

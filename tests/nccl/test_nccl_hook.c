@@ -149,14 +149,14 @@ static void compare(int rank, const struct net *n, int step)
 
 /* --- sums ------------------------------------------------------------------------------------- */
 
-struct way {
+struct remote_shell {
     bool ours;
     struct ddp_model_opts opts;
 };
 
 static int run_steps(int rank, void *arg)
 {
-    const struct way *way = arg;
+    const struct remote_shell *way = arg;
     static struct net n;
     struct ddp_group *g = gpu_rank_init(rank);
     struct ddp_model_stats stats;
@@ -182,7 +182,7 @@ static int run_steps(int rank, void *arg)
 
 static void expect_steps(int n, bool ours, struct ddp_model_opts opts)
 {
-    struct way way = {ours, opts};
+    struct remote_shell way = {ours, opts};
     way.opts.hook = opts.hook != NULL ? opts.hook : sum_up;
     way.opts.bucket_bytes = 8000;
     gpu_expect_ranks(n, run_steps, &way);

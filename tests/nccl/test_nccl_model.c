@@ -106,7 +106,7 @@ static void backward(int rank, struct net *n, int step, int but)
             RANK_CHECK(rank, ddp_model_ready(n->cpu_model, (size_t)i) == 0, "ready");
 }
 
-struct way {
+struct remote_shell {
     bool ours;
     struct ddp_model_opts opts;
     int but;                /* a gradient that this network does not use; -1: none */
@@ -114,7 +114,7 @@ struct way {
 };
 
 /* Gradients of this rank, on both; what is to be infinite is so. */
-static void fill_for(const struct way *way, int rank, char *at, int i, int step)
+static void fill_for(const struct remote_shell *way, int rank, char *at, int i, int step)
 {
     fill(at, i, rank * 7 + step);
     if (i == 4 && step + 1 == way->bad_step && rank == way->bad_rank)
@@ -140,7 +140,7 @@ static void expect_alike(int rank, struct net *n, int gpu, const char *gpu_text,
 /* The two take turns: the calls of one group stand in one order on all ranks. */
 static int run_steps(int rank, void *arg)
 {
-    const struct way *way = arg;
+    const struct remote_shell *way = arg;
     struct net n = {0};
     struct ddp_group *g = gpu_rank_init(rank);
     open_net(rank, g, &n, way->ours, way->opts);
@@ -176,33 +176,33 @@ static int run_steps(int rank, void *arg)
     return 0;
 }
 
-static void expect_steps(int n, struct way way)
+static void expect_steps(int n, struct remote_shell way)
 {
     gpu_expect_ranks(n, run_steps, &way);
 }
 
 START_TEST(gradients_of_the_library_become_the_average_on_cpus)
 {
-    expect_steps(_i, (struct way){.ours = true, .but = -1});
+    expect_steps(_i, (struct remote_shell){.ours = true, .but = -1});
 }
 END_TEST
 
 START_TEST(gradients_here_and_there_are_averaged_where_they_are)
 {
-    expect_steps(_i, (struct way){.but = -1});
+    expect_steps(_i, (struct remote_shell){.but = -1});
 }
 END_TEST
 
 START_TEST(an_unused_gradient_counts_as_zeros)
 {
-    expect_steps(3, (struct way){.opts.allow_unused = true, .but = 4});
+    expect_steps(3, (struct remote_shell){.opts.allow_unused = true, .but = 4});
 }
 END_TEST
 
 START_TEST(calls_in_progress_are_waited_for_between_buckets)
 {
     setenv("NCCL_DOUBLE_FAULTS", "lazy", 1);
-    expect_steps(2, (struct way){.ours = true, .but = -1});
+    expect_steps(2, (struct remote_shell){.ours = true, .but = -1});
 }
 END_TEST
 
@@ -221,7 +221,7 @@ enum { N_KERNEL_OPTS = sizeof kernel_opts / sizeof *kernel_opts };
 
 START_TEST(other_types_and_factors_give_the_bits_of_those_on_cpus)
 {
-    const struct way way = {.ours = _i % 2, .opts = kernel_opts[_i / 2], .but = -1};
+    const struct remote_shell way = {.ours = _i % 2, .opts = kernel_opts[_i / 2], .but = -1};
     expect_steps(3, way);
 }
 END_TEST
@@ -229,13 +229,13 @@ END_TEST
 START_TEST(kernels_wait_for_calls_in_progress)
 {
     setenv("NCCL_DOUBLE_FAULTS", "lazy", 1);
-    expect_steps(2, (struct way){.opts = kernel_opts[5], .but = -1});
+    expect_steps(2, (struct remote_shell){.opts = kernel_opts[5], .but = -1});
 }
 END_TEST
 
 START_TEST(what_is_not_finite_is_told_as_on_cpus)
 {
-    struct way way = {.ours = _i % 2, .but = -1, .bad_step = 2, .bad_rank = 0};
+    struct remote_shell way = {.ours = _i % 2, .but = -1, .bad_step = 2, .bad_rank = 0};
     way.opts.check_finite = _i / 2 % 2;
     way.opts.tell_nonfinite = !way.opts.check_finite;
     way.opts.compress = _i / 4 % 2 ? DDP_COMPRESS_BFLOAT16 : DDP_COMPRESS_NONE;
@@ -274,7 +274,7 @@ END_TEST
 
 START_TEST(registered_memory_gives_the_same_averages)
 {
-    struct way way = {.ours = true, .but = -1, .opts = {.nccl_memory = true}};
+    struct remote_shell way = {.ours = true, .but = -1, .opts = {.nccl_memory = true}};
     way.opts.compress = _i % 2 ? DDP_COMPRESS_FLOAT16 : DDP_COMPRESS_NONE;
     way.opts.bucket_bytes = 64 << 10;
     expect_steps(3, way);

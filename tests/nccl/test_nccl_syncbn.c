@@ -5,7 +5,7 @@
 
 enum { CHANNELS = 3, INNER = 700, MOST = 6, STEPS = 3, VALUES = MOST * CHANNELS * INNER };
 
-struct way {
+struct remote_shell {
     enum ddp_dtype dtype;
     bool is_bare;     /* no weights, no running moments */
     bool is_in_place; /* y is x, dx is dy */
@@ -16,12 +16,12 @@ struct side { /* a layer and its memory, of the host or of the GPU */
     struct ddp_syncbn *bn;
 };
 
-static size_t size_of(const struct way *way)
+static size_t size_of(const struct remote_shell *way)
 {
     return ddp_dtype_size(way->dtype);
 }
 
-static void set(const struct way *way, void *at, size_t i, double x)
+static void set(const struct remote_shell *way, void *at, size_t i, double x)
 {
     if (way->dtype == DDP_FLOAT64)
         ((double *)at)[i] = x;
@@ -29,12 +29,12 @@ static void set(const struct way *way, void *at, size_t i, double x)
         ((float *)at)[i] = (float)x;
 }
 
-static double get(const struct way *way, const void *at, size_t i)
+static double get(const struct remote_shell *way, const void *at, size_t i)
 {
     return way->dtype == DDP_FLOAT64 ? ((const double *)at)[i] : (double)((const float *)at)[i];
 }
 
-static void fill(const struct way *way, struct side *s, int seed)
+static void fill(const struct remote_shell *way, struct side *s, int seed)
 {
     for (size_t i = 0; i < VALUES; i++) {
         set(way, s->x, i, 100 + sin((double)i * 0.7 + seed));
@@ -53,7 +53,7 @@ static void **parts_of(struct side *s, size_t *ret_counts)
     return &s->x;
 }
 
-static void open_host(const struct way *way, struct side *s)
+static void open_host(const struct remote_shell *way, struct side *s)
 {
     size_t counts[10];
     void **part = parts_of(s, counts);
@@ -64,8 +64,8 @@ static void open_host(const struct way *way, struct side *s)
 }
 
 /* The host's bytes, in memory of the GPU. */
-static void copy_to_gpu(int rank, const struct way *way, struct side *host, struct side *gpu,
-                        cudaStream_t stream)
+static void copy_to_gpu(int rank, const struct remote_shell *way, struct side *host,
+                        struct side *gpu, cudaStream_t stream)
 {
     size_t counts[10];
     void **from = parts_of(host, counts), **to = parts_of(gpu, counts);
@@ -77,8 +77,8 @@ static void copy_to_gpu(int rank, const struct way *way, struct side *host, stru
     }
 }
 
-static void open_layer(int rank, struct ddp_group *g, const struct way *way, struct side *s,
-                       cudaStream_t stream)
+static void open_layer(int rank, struct ddp_group *g, const struct remote_shell *way,
+                       struct side *s, cudaStream_t stream)
 {
     struct ddp_syncbn_opts opts = {.channels = CHANNELS, .dtype = way->dtype, .stream = stream};
     if (!way->is_bare) {
@@ -90,7 +90,7 @@ static void open_layer(int rank, struct ddp_group *g, const struct way *way, str
     RANK_CHECK(rank, ddp_syncbn_create(g, &opts, &s->bn) == 0, "create");
 }
 
-static void run_layer(int rank, const struct way *way, struct side *s, size_t outer)
+static void run_layer(int rank, const struct remote_shell *way, struct side *s, size_t outer)
 {
     const struct ddp_syncbn_shape shape = {outer, INNER};
     void *y = way->is_in_place ? s->x : s->y, *dx = way->is_in_place ? s->dy : s->dx;
@@ -102,7 +102,7 @@ static void run_layer(int rank, const struct way *way, struct side *s, size_t ou
 }
 
 /* A float32 is the same, or its neighbour; float64s differ by what the order of sums makes. */
-static void compare(int rank, const struct way *way, struct side *host, struct side *gpu)
+static void compare(int rank, const struct remote_shell *way, struct side *host, struct side *gpu)
 {
     static const char *const names[] = {"x",    "y",    "dy",  "dx",      "weight",
                                         "bias", "mean", "var", "dweight", "dbias"};
@@ -123,7 +123,7 @@ static void compare(int rank, const struct way *way, struct side *host, struct s
 /* Rank r has r samples; one alone has some. */
 static int run_steps(int rank, void *arg)
 {
-    const struct way *way = arg;
+    const struct remote_shell *way = arg;
     struct ddp_group *g = gpu_rank_init(rank);
     const int n = ddp_world_size(g);
     struct side host = {0}, gpu = {0};
@@ -146,26 +146,26 @@ static int run_steps(int rank, void *arg)
     return 0;
 }
 
-static void expect_steps(int n, struct way way)
+static void expect_steps(int n, struct remote_shell way)
 {
     gpu_expect_ranks(n, run_steps, &way);
 }
 
 START_TEST(a_layer_on_gpus_gives_what_it_gives_on_cpus)
 {
-    expect_steps(1 + _i / 2, (struct way){.dtype = _i % 2 ? DDP_FLOAT64 : DDP_FLOAT32});
+    expect_steps(1 + _i / 2, (struct remote_shell){.dtype = _i % 2 ? DDP_FLOAT64 : DDP_FLOAT32});
 }
 END_TEST
 
 START_TEST(without_weights_and_running_moments_it_does_so_too)
 {
-    expect_steps(2, (struct way){.dtype = DDP_FLOAT32, .is_bare = true});
+    expect_steps(2, (struct remote_shell){.dtype = DDP_FLOAT32, .is_bare = true});
 }
 END_TEST
 
 START_TEST(it_works_in_place)
 {
-    expect_steps(2, (struct way){.dtype = DDP_FLOAT64, .is_in_place = true});
+    expect_steps(2, (struct remote_shell){.dtype = DDP_FLOAT64, .is_in_place = true});
 }
 END_TEST
 

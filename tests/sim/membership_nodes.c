@@ -264,13 +264,13 @@ static void fail_ranks(struct world *w, struct node *n)
                                     .text = "exited with 7"});
 }
 
-/* The nursery's deed, whether ddprun is able to see it or not. */
+/* The spawner's action, whether ddprun is able to see it or not. */
 static void lapse(struct world *w, struct node *n)
 {
     n->lease_end_ms = CO_NEVER_MS;
     if (!n->runs)
         return;
-    schedules_tell(w->now_ms, "%s: the nursery kills", n->name);
+    schedules_tell(w->now_ms, "%s: the spawner kills", n->name);
     end_processes(w, n);
     n->fail_at_ms = w->now_ms; /* what ddprun will see of it */
     n->fails_for_others = true;
@@ -345,7 +345,7 @@ static void yield(struct world *w, struct node *n)
 
 typedef void happening(struct world *w, struct node *n);
 
-/* What can happen to a node, and when. Frozen, ddprun sees nothing; the nursery does its part. */
+/* What can happen to a node, and when. Frozen, ddprun sees nothing; the spawner does its part. */
 static const struct {
     size_t at; /* offset of the time */
     happening *happen;

@@ -65,7 +65,7 @@ struct node {
     enum ranks_phase phase;
     bool runs; /* rank processes */
     uint32_t generation;
-    uint64_t lease_end_ms; /* as the nursery knows it */
+    uint64_t lease_end_ms; /* as the spawner knows it */
     uint64_t open_at_ms, fail_at_ms, done_at_ms, gone_at_ms, yield_at_ms;
     bool fails_for_others; /* what comes at fail_at_ms is another node's fault */
     uint32_t n_failures;   /* of its ranks, that it does not call another one's fault */

@@ -1,5 +1,5 @@
 /* sim_elector - the electors of a job's nodes and one etcd, in virtual time: requests and answers
- * that are slow or lost, nodes that are cut off, stopped, killed and started anew, an etcd that is
+ * that are slow or lost, nodes that are cut off, stopped, killed and restarted, an etcd that is
  * stopped, killed and started again, and leases that end.
  *
  * The electors are the real ones; etcd is a double of this file, which knows two keys and leases.

@@ -34,7 +34,7 @@ struct node {
 static uint64_t seed;
 static struct chance chance;
 static struct nodes *w;
-static bool mends;
+static bool recovers;
 static struct node nodes[NODES_MAX];
 
 static uint64_t draw(uint64_t below)
@@ -114,7 +114,7 @@ static void advance(uint64_t ms)
 static void start_node(int i)
 {
     nodes[i] = (struct node){.exists = true};
-    nodes_slow_nursery(w, i, draw(3) == 0 ? draw(3000) : 0);
+    nodes_slow_spawner(w, i, draw(3) == 0 ? draw(3000) : 0);
     nodes_start(w, i, false);
     if (draw(6) == 0)
         nodes_keep_ranks(w, i);
@@ -171,8 +171,8 @@ static void disturb(int i)
         nodes[i].cut_ms = nodes_now_ms(w);
         nodes_cut(w, i);
     } else if (what == 10 && draw(4) == 0) {
-        nodes_lose_nursery(w, i);
-    } else if (what == 11 && mends) {
+        nodes_lose_spawner(w, i);
+    } else if (what == 11 && recovers) {
         part_some_rank(i);
     } else if (what > 12) {
         nodes_save(w, i);
@@ -229,11 +229,11 @@ static void run(uint64_t of_seed)
                                   .admit_at = draw(3) == 0 ? MESSAGE_ADMIT_AT_CHECKPOINT
                                                            : MESSAGE_ADMIT_NOW};
     w = nodes_create(&terms);
-    mends = draw(2) == 0;
-    if (mends && draw(2) == 0)
+    recovers = draw(2) == 0;
+    if (recovers && draw(2) == 0)
         nodes_shrink(w);
-    else if (mends)
-        nodes_mend(w);
+    else if (recovers)
+        nodes_recover(w);
     for (int i = 0; i < NODES_MAX; i++)
         nodes[i] = (struct node){0};
     for (int i = 0; i < N_EVENTS; i++) {

@@ -12,7 +12,7 @@
  * every schedule within the budgets, however long. Checked in each state: as in sim_membership.c;
  * and that something can happen as long as not all is over.
  *
- * Where ranks outlive the end of a generation (config.mends), their steps are counted, too. A
+ * Where ranks outlive the end of a generation (config.recovers), their steps are counted, too. A
  * generation's ranks meet, and have the most steps that one of them had. A step is completed by one
  * node after the other, once all have come to its end, so that some may have done it when the
  * generation breaks and others not. Checked besides: no step is completed in a generation when

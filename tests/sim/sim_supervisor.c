@@ -1,4 +1,4 @@
-/* sim_supervisor - one supervisor in a simulated world: a nursery, ranks that end when and how
+/* sim_supervisor - one supervisor in a simulated world: a spawner, ranks that end when and how
  * they like, processes that they leave behind, signals from outside, a clock that jumps.
  *
  * Each schedule is drawn from a seed. Checked at its end:
@@ -7,7 +7,7 @@
  * before it
  *   - the job ended within the time its limits allow
  *   - a restart came if and only if the budget allowed it, which a failure after progress does not
- *     use up where that is asked for, nothing told the job to stop meanwhile and the nursery was
+ *     use up where that is asked for, nothing told the job to stop meanwhile and the spawner was
  *     there, and nothing of the generation before was left
  *   - ranks were started in order, never more at a time than the window, none after a stop
  *   - a failed rank was replaced if and only if that was asked for, the budget allowed it, all
@@ -17,7 +17,8 @@
  * Checked then, whenever the supervisor waits for orders:
  *   - nothing of the generation runs; what ended it is the first failure, signal or order
  *   - it came to that within the time its limits allow
- * and that a signal, the end of the job's time and a lost nursery are kept for the guide to see. */
+ * and that a signal, the end of the job's time and a lost spawner are kept for the roster agent to
+ * see. */
 #include "schedules.h"
 
 #include "launcher/supervisor/supervisor.h"
@@ -33,7 +34,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_RANKS = 12, MAX_STRANGERS = 24, MAX_STEPS = 5000, MAX_GUIDED = 5 };
+enum { MAX_RANKS = 12, MAX_DESCENDANTS = 24, MAX_STEPS = 5000, MAX_GUIDED = 5 };
 
 enum {
     CODE_ORDERED = 1000, /* beside exit codes: what ended a generation was an order ... */
@@ -42,7 +43,7 @@ enum {
 
 #define EXIT_STATUS(code) ((code) << 8)
 
-struct process { /* a rank or a stranger */
+struct process { /* a rank or a descendant */
     bool runs;
     bool hangs; /* not even SIGKILL ends it */
     int obeys;  /* this long after SIGTERM it ends, in ms; -1: it ignores all but SIGKILL */
@@ -55,7 +56,7 @@ struct rank {
     bool asked, answered;
     uint64_t answer_at_ms;
     int start_error;      /* 0: it starts */
-    int n_strangers;      /* that it leaves behind */
+    int n_descendants;    /* that it leaves behind */
     uint64_t joins_at_ms; /* after its start, and when it is called; CO_NEVER_MS: not */
     bool has_joined;      /* in any generation */
     bool is_called;       /* to a generation that it has not joined yet */
@@ -70,13 +71,13 @@ struct world {
     struct supervisor *s;
     struct supervisor_limits limits;
     struct rank ranks[MAX_RANKS];
-    struct process strangers[MAX_STRANGERS];
-    int n_strangers;
+    struct process descendants[MAX_DESCENDANTS];
+    int n_descendants;
     int n_asked, n_unanswered;
-    bool draining, ended, nursery_lives, stop_seen;
+    bool draining, ended, spawner_lives, stop_seen;
     int sweep_signal;
-    uint64_t nursery_deaf_from_ms; /* it lives, but neither acts nor reports: stopped */
-    uint64_t nursery_dies_at_ms, signal_at_ms, last_signal_ms;
+    uint64_t spawner_deaf_from_ms; /* it lives, but neither acts nor reports: stopped */
+    uint64_t spawner_dies_at_ms, signal_at_ms, last_signal_ms;
     uint64_t stopped_at_ms; /* when the first cause to stop came; CO_NEVER_MS: none */
     int culprit,
         witness_code;  /* a rank that is blamed while it dies; what counts if its end is never
@@ -137,7 +138,7 @@ static void make_ranks(struct world *w)
         r->p.status = all_well || draw(w, 2) == 0 ? 0
                       : draw(w, 2) == 0           ? EXIT_STATUS(1 + (int)draw(w, 255))
                                                   : SIGSEGV;
-        r->n_strangers = draw(w, 5) == 0 ? (int)draw(w, 3) : 0;
+        r->n_descendants = draw(w, 5) == 0 ? (int)draw(w, 3) : 0;
         r->is_plain = draw(w, 40) == 0;
     }
 }
@@ -145,7 +146,7 @@ static void make_ranks(struct world *w)
 /* What a generation begins with. */
 static void make_generation(struct world *w)
 {
-    w->n_asked = w->n_unanswered = w->n_strangers = 0;
+    w->n_asked = w->n_unanswered = w->n_descendants = 0;
     w->stop_seen = w->rank_failed = false;
     w->sweep_signal = 0;
     w->expected_code = -1;
@@ -160,7 +161,7 @@ static void world_init(struct world *w, uint64_t seed)
 {
     *w = (struct world){.seed = seed, .chance = chance_from(seed)};
     w->now_ms = 1;
-    w->nursery_lives = true;
+    w->spawner_lives = true;
     w->stop_code = -1;
     w->timeout_at_ms = draw(w, 8) == 0 ? 1 + draw(w, 12000) : CO_NEVER_MS;
     w->limits = (struct supervisor_limits){.n_ranks = 1 + (int)draw(w, MAX_RANKS),
@@ -170,15 +171,15 @@ static void world_init(struct world *w, uint64_t seed)
     w->limits.restarts.max_restarts = (int)draw(w, 5);
     w->limits.batch = (int)draw(w, 4);
     w->limits.restarts.after_progress = draw(w, 4) == 0;
-    w->limits.mends = draw(w, 2) == 0;
-    w->limits.drops = w->limits.mends && draw(w, 2) == 0;
+    w->limits.recovers = draw(w, 2) == 0;
+    w->limits.drops = w->limits.recovers && draw(w, 2) == 0;
     w->limits.recovery_ms = 1 + draw(w, 3000);
-    w->nursery_deaf_from_ms = draw(w, 50) == 0 ? draw(w, 6000) : CO_NEVER_MS;
-    w->nursery_dies_at_ms = draw(w, 10) == 0 ? 1 + draw(w, 6000) : CO_NEVER_MS;
+    w->spawner_deaf_from_ms = draw(w, 50) == 0 ? draw(w, 6000) : CO_NEVER_MS;
+    w->spawner_dies_at_ms = draw(w, 10) == 0 ? 1 + draw(w, 6000) : CO_NEVER_MS;
     w->signal_at_ms = draw(w, 2) == 0 ? 1 + draw(w, 6000) : CO_NEVER_MS;
     make_generation(w);
     w->limits.guided = draw(w, 2) == 0;
-    w->limits.mends = w->limits.mends && !w->limits.guided; /* that is for sim_guided.c */
+    w->limits.recovers = w->limits.recovers && !w->limits.guided; /* that is for sim_guided.c */
     w->order_at_ms = CO_NEVER_MS;
     w->final_code = -1;
     w->s = supervisor_create(&w->limits);
@@ -189,22 +190,22 @@ static bool is_empty(const struct world *w)
     for (int i = 0; i < w->limits.n_ranks; i++)
         if (w->ranks[i].p.runs)
             return false;
-    for (int i = 0; i < w->n_strangers; i++)
-        if (w->strangers[i].runs)
+    for (int i = 0; i < w->n_descendants; i++)
+        if (w->descendants[i].runs)
             return false;
     return true;
 }
 
 /* --- Carrying out orders --- */
 
-static bool nursery_acts(const struct world *w)
+static bool spawner_acts(const struct world *w)
 {
-    return w->nursery_lives && w->now_ms < w->nursery_deaf_from_ms;
+    return w->spawner_lives && w->now_ms < w->spawner_deaf_from_ms;
 }
 
 static void tell(struct world *w, struct process *p, int sig)
 {
-    if (!p->runs || p->hangs || !nursery_acts(w))
+    if (!p->runs || p->hangs || !spawner_acts(w))
         return;
     uint64_t ends = w->now_ms + (sig == SIGKILL ? draw(w, 3) : (uint64_t)p->obeys);
     if ((sig != SIGKILL && p->obeys < 0) || ends >= p->ends_at_ms)
@@ -228,7 +229,7 @@ static void renew(struct world *w)
         renew_as_ordered(w);
         return;
     }
-    check(w, w->rank_failed && !w->went_alone && w->nursery_lives, "a restart that cannot be");
+    check(w, w->rank_failed && !w->went_alone && w->spawner_lives, "a restart that cannot be");
     check(w, w->stop_code < 0, "a restart although the job was told to stop");
     check(w, is_empty(w), "a restart while something of the old generation runs");
     bool is_free = w->limits.restarts.after_progress && w->failed_after_progress;
@@ -252,8 +253,8 @@ static bool is_to_be_replaced(const struct world *w, int i)
 {
     enum supervisor_state state = supervisor_get_state(w->s);
     bool any_joined = false, any_runs = false;
-    if (!w->limits.mends || w->limits.guided || w->stop_code >= 0 || w->ranks[i].p.status == 0 ||
-        (state != SUPERVISOR_RUNNING && state != SUPERVISOR_MENDING) || !budget_allows(w) ||
+    if (!w->limits.recovers || w->limits.guided || w->stop_code >= 0 || w->ranks[i].p.status == 0 ||
+        (state != SUPERVISOR_RUNNING && state != SUPERVISOR_RECOVERING) || !budget_allows(w) ||
         w->n_unanswered >= w->limits.window)
         return false;
     for (int k = 0; k < w->limits.n_ranks; k++) {
@@ -310,12 +311,12 @@ static void carry_out(struct world *w, const struct supervisor_orders *o)
 {
     if (o->renew)
         renew(w);
-    check(w, o->n_anew == (o->mend && !w->limits.drops), "not one rank is replaced");
-    check(w, o->n_dropped == (o->mend && w->limits.drops), "not one rank is left out");
+    check(w, o->n_restart == (o->recover && !w->limits.drops), "not one rank is replaced");
+    check(w, o->n_dropped == (o->recover && w->limits.drops), "not one rank is left out");
     if (o->n_dropped > 0)
         drop(w, o->dropped[0]);
-    else if (o->mend)
-        replace(w, o->anew[0]);
+    else if (o->recover)
+        replace(w, o->restart[0]);
     for (int i = 0; i < o->n_start; i++) {
         check(w, w->n_asked < w->limits.n_ranks, "more ranks asked for than there are");
         check(w, !w->stop_seen, "a rank asked for after a stop");
@@ -328,10 +329,10 @@ static void carry_out(struct world *w, const struct supervisor_orders *o)
     if (o->signal == SIGTERM || o->signal == SIGINT || o->signal == SIGHUP ||
         o->signal == SIGQUIT || o->signal == SIGKILL) {
         w->stop_seen = true;
-        /* the nursery starts all it was asked for before it comes to the signal */
+        /* the spawner starts all it was asked for before it comes to the signal */
         for (int i = 0; i < w->n_asked; i++) {
             struct rank *r = &w->ranks[i];
-            if (!r->answered && r->start_error == 0 && !r->p.runs && nursery_acts(w)) {
+            if (!r->answered && r->start_error == 0 && !r->p.runs && spawner_acts(w)) {
                 r->p.runs = true;
                 r->p.ends_at_ms = w->now_ms + 1 + draw(w, 8000);
             }
@@ -340,23 +341,23 @@ static void carry_out(struct world *w, const struct supervisor_orders *o)
     }
     if (o->sweep_signal != 0) {
         w->sweep_signal = o->sweep_signal;
-        for (int i = 0; i < w->n_strangers; i++)
-            tell(w, &w->strangers[i], o->sweep_signal);
+        for (int i = 0; i < w->n_descendants; i++)
+            tell(w, &w->descendants[i], o->sweep_signal);
     }
     if (o->sweep_alone) {
         bool hangs = false;
         w->went_alone = true;
         if (w->culprit >= 0 && w->ranks[w->culprit].p.runs)
             w->expected_code = w->witness_code;
-        w->nursery_lives = false; /* if it was not lost, it is killed first */
-        w->nursery_dies_at_ms = CO_NEVER_MS;
+        w->spawner_lives = false; /* if it was not lost, it is killed first */
+        w->spawner_dies_at_ms = CO_NEVER_MS;
         for (int i = 0; i < w->limits.n_ranks; i++) {
             hangs |= w->ranks[i].p.runs && w->ranks[i].p.hangs;
             w->ranks[i].p.runs &= w->ranks[i].p.hangs;
         }
-        for (int i = 0; i < w->n_strangers; i++) {
-            hangs |= w->strangers[i].runs && w->strangers[i].hangs;
-            w->strangers[i].runs &= w->strangers[i].hangs;
+        for (int i = 0; i < w->n_descendants; i++) {
+            hangs |= w->descendants[i].runs && w->descendants[i].hangs;
+            w->descendants[i].runs &= w->descendants[i].hangs;
         }
         struct supervisor_orders next;
         supervisor_step(w->s,
@@ -440,7 +441,7 @@ static void join(struct world *w, int i)
     r->has_joined = true;
     r->is_called = false;
     r->joins_at_ms = CO_NEVER_MS;
-    feed(w, (struct supervisor_event){SUPERVISOR_EV_JOINED, .rank = i, .mends = !r->is_plain});
+    feed(w, (struct supervisor_event){SUPERVISOR_EV_JOINED, .rank = i, .recovers = !r->is_plain});
 }
 
 /* Now and then a rank fails because another one is dying, as its shared memory tells it. returns
@@ -462,8 +463,8 @@ static int make_culprit(struct world *w)
  * there is a process more, which hears no signal. */
 static void leave_dying(struct world *w)
 {
-    if (w->n_strangers < MAX_STRANGERS)
-        w->strangers[w->n_strangers++] = (struct process){
+    if (w->n_descendants < MAX_DESCENDANTS)
+        w->descendants[w->n_descendants++] = (struct process){
             .runs = true, .obeys = -1, .ends_at_ms = w->now_ms + 1 + draw(w, 3000)};
 }
 
@@ -473,14 +474,14 @@ static void end_rank(struct world *w, int i)
     r->p.runs = false;
     bool is_replaced = is_to_be_replaced(w, i);
     w->was_replaced = false;
-    for (; r->n_strangers > 0 && w->n_strangers < MAX_STRANGERS; r->n_strangers--) {
-        struct process *p = &w->strangers[w->n_strangers++];
+    for (; r->n_descendants > 0 && w->n_descendants < MAX_DESCENDANTS; r->n_descendants--) {
+        struct process *p = &w->descendants[w->n_descendants++];
         *p = make_process(w);
         if (draw(w, 2) == 0)
             p->ends_at_ms = w->now_ms + 1 + draw(w, 2000);
     }
     int status = r->p.status;
-    if (status != 0 && w->limits.mends && draw(w, 3) == 0)
+    if (status != 0 && w->limits.recovers && draw(w, 3) == 0)
         leave_dying(w);
     int culprit = status != 0 && w->expected_code < 0 && !is_replaced ? make_culprit(w) : -1;
     int code = status < 256 ? 128 + status : status >> 8;
@@ -500,9 +501,9 @@ static void end_rank(struct world *w, int i)
     check(w, w->was_replaced == is_replaced, "a rank was replaced that could not be, or was not");
 }
 
-static void end_stranger(struct world *w, int i)
+static void end_descendant(struct world *w, int i)
 {
-    w->strangers[i].runs = false;
+    w->descendants[i].runs = false;
     if (is_empty(w))
         feed(w, (struct supervisor_event){SUPERVISOR_EV_EMPTY});
 }
@@ -524,7 +525,8 @@ static void time_out(struct world *w)
 {
     enum supervisor_state state = supervisor_get_state(w->s);
     w->timeout_at_ms = CO_NEVER_MS;
-    if (state == SUPERVISOR_STARTING || state == SUPERVISOR_RUNNING || state == SUPERVISOR_MENDING)
+    if (state == SUPERVISOR_STARTING || state == SUPERVISOR_RUNNING ||
+        state == SUPERVISOR_RECOVERING)
         note_cause(w, SUPERVISOR_EXIT_TIMEOUT);
     note_stop(w, SUPERVISOR_EXIT_TIMEOUT);
     feed(w, (struct supervisor_event){SUPERVISOR_EV_TIMEOUT});
@@ -536,12 +538,12 @@ static void come_to_deadline(struct world *w)
     bool any_called = false;
     for (int i = 0; i < w->limits.n_ranks; i++)
         any_called |= supervisor_get_rank(w->s, i)->called;
-    if (supervisor_get_state(w->s) == SUPERVISOR_MENDING && any_called) {
+    if (supervisor_get_state(w->s) == SUPERVISOR_RECOVERING && any_called) {
         note_failure(w, CODE_LATE);
         w->failed_after_progress = w->has_progressed;
         w->is_late = true;
-    } else if (supervisor_get_state(w->s) == SUPERVISOR_MENDING) {
-        note_cause(w, 70); /* the nursery is deaf: what it was asked for does not come */
+    } else if (supervisor_get_state(w->s) == SUPERVISOR_RECOVERING) {
+        note_cause(w, 70); /* the spawner is deaf: what it was asked for does not come */
     }
     feed(w, (struct supervisor_event){SUPERVISOR_EV_TIME});
 }
@@ -552,7 +554,7 @@ static void drained(struct world *w)
     feed(w, (struct supervisor_event){SUPERVISOR_EV_DRAINED});
 }
 
-/* --- The guide --- */
+/* --- The roster agent --- */
 
 static bool has_to_end(const struct world *w)
 {
@@ -583,7 +585,7 @@ static void order(struct world *w)
 
 static uint64_t most_ms(const struct world *w)
 {
-    /* a failure may be followed by strangers' grace; a kill takes SUPERVISOR_KILL_MS at most */
+    /* a failure may be followed by descendants' grace; a kill takes SUPERVISOR_KILL_MS at most */
     return w->limits.grace_ms + 2 * w->limits.failure_grace_ms + 2 * SUPERVISOR_KILL_MS + 1000;
 }
 
@@ -611,28 +613,28 @@ static void check_generation(struct world *w)
     check(w, w->stop_code < 0 || has_to_end(w), "what ends the job was forgotten");
 }
 
-static void end_nursery(struct world *w)
+static void end_spawner(struct world *w)
 {
-    w->nursery_lives = false;
-    w->nursery_dies_at_ms = CO_NEVER_MS;
+    w->spawner_lives = false;
+    w->spawner_dies_at_ms = CO_NEVER_MS;
     if (is_between_generations(w))
         note_stop(w, 70);
     else
         note_cause(w, 70);
-    feed(w, (struct supervisor_event){SUPERVISOR_EV_NURSERY_LOST});
+    feed(w, (struct supervisor_event){SUPERVISOR_EV_SPAWNER_LOST});
 }
 
 enum {
     NOTHING = -1,
     DEADLINE = -2,
     SIGNAL = -3,
-    NURSERY = -4,
+    SPAWNER = -4,
     DRAINED = -5,
     TIMEOUT = -6,
     ORDER = -7
 };
 
-/* The earliest of all that can happen; ANSWER(i), END(i) and STRANGER(i) share the positive
+/* The earliest of all that can happen; ANSWER(i), END(i) and DESCENDANT(i) share the positive
  * numbers. */
 static int choose(struct world *w, uint64_t *ret_at_ms)
 {
@@ -648,13 +650,13 @@ static int choose(struct world *w, uint64_t *ret_at_ms)
     } while (0)
     CONSIDER(supervisor_deadline_ms(w->s), DEADLINE);
     CONSIDER(w->signal_at_ms, SIGNAL);
-    CONSIDER(w->nursery_dies_at_ms, NURSERY);
+    CONSIDER(w->spawner_dies_at_ms, SPAWNER);
     CONSIDER(w->timeout_at_ms, TIMEOUT);
     CONSIDER(w->order_at_ms, ORDER);
     if (w->draining)
         CONSIDER(w->now_ms + 5, DRAINED);
     bool answers_pending = false;
-    for (int i = 0; i < w->limits.n_ranks && nursery_acts(w); i++) {
+    for (int i = 0; i < w->limits.n_ranks && spawner_acts(w); i++) {
         struct rank *r = &w->ranks[i];
         if (r->asked && !r->answered && !answers_pending) { /* answers keep their order */
             CONSIDER(r->answer_at_ms > w->now_ms ? r->answer_at_ms : w->now_ms, i);
@@ -665,21 +667,21 @@ static int choose(struct world *w, uint64_t *ret_at_ms)
         if (r->answered && r->p.runs)
             CONSIDER(r->joins_at_ms, 3000 + i);
     }
-    for (int i = 0; i < w->n_strangers && nursery_acts(w); i++) {
-        if (w->strangers[i].runs && !w->strangers[i].hangs)
-            CONSIDER(w->strangers[i].ends_at_ms, 2000 + i);
+    for (int i = 0; i < w->n_descendants && spawner_acts(w); i++) {
+        if (w->descendants[i].runs && !w->descendants[i].hangs)
+            CONSIDER(w->descendants[i].ends_at_ms, 2000 + i);
     }
 #undef CONSIDER
     *ret_at_ms = at;
     return what;
 }
 
-static void check_mended(const struct world *w)
+static void check_recovered(const struct world *w)
 {
     for (int i = 0; i < w->limits.n_ranks; i++) {
         const struct rank *r = &w->ranks[i];
-        check(w, r->answered, "mended before the new rank was started");
-        check(w, !r->is_called || !r->p.runs, "mended before all had come");
+        check(w, r->answered, "recovered before the new rank was started");
+        check(w, !r->is_called || !r->p.runs, "recovered before all had come");
     }
 }
 
@@ -691,9 +693,9 @@ static void live_on(struct world *w)
         w->order_at_ms = w->now_ms + draw(w, 500);
     int what = choose(w, &at_ms);
     if (what == NOTHING && (supervisor_get_state(w->s) == SUPERVISOR_RUNNING ||
-                            supervisor_get_state(w->s) == SUPERVISOR_MENDING ||
+                            supervisor_get_state(w->s) == SUPERVISOR_RECOVERING ||
                             supervisor_get_state(w->s) == SUPERVISOR_STARTING)) {
-        at_ms = w->now_ms; /* a rank or the nursery hangs: the user becomes impatient */
+        at_ms = w->now_ms; /* a rank or the spawner hangs: the user becomes impatient */
         what = SIGNAL;
     }
     check(w, what != NOTHING, "nothing will ever happen again");
@@ -703,8 +705,8 @@ static void live_on(struct world *w)
         come_to_deadline(w);
     else if (what == SIGNAL)
         send_signal(w);
-    else if (what == NURSERY)
-        end_nursery(w);
+    else if (what == SPAWNER)
+        end_spawner(w);
     else if (what == DRAINED)
         drained(w);
     else if (what == TIMEOUT)
@@ -714,13 +716,13 @@ static void live_on(struct world *w)
     else if (what >= 3000)
         join(w, what - 3000);
     else if (what >= 2000)
-        end_stranger(w, what - 2000);
+        end_descendant(w, what - 2000);
     else if (what >= 1000)
         end_rank(w, what - 1000);
     else
         answer(w, what);
-    if (from == SUPERVISOR_MENDING && supervisor_get_state(w->s) == SUPERVISOR_RUNNING)
-        check_mended(w);
+    if (from == SUPERVISOR_RECOVERING && supervisor_get_state(w->s) == SUPERVISOR_RUNNING)
+        check_recovered(w);
     if (w->limits.guided && from != SUPERVISOR_WAITING &&
         supervisor_get_state(w->s) == SUPERVISOR_WAITING)
         check_generation(w);
@@ -732,9 +734,9 @@ static void check_end(const struct world *w)
     for (int i = 0; i < w->limits.n_ranks; i++)
         check(w, !w->ranks[i].p.runs || (w->ranks[i].p.hangs && v->some_hang),
               "a rank is left running");
-    for (int i = 0; i < w->n_strangers; i++)
-        check(w, !w->strangers[i].runs || (w->strangers[i].hangs && v->some_hang),
-              "a stranger is left running");
+    for (int i = 0; i < w->n_descendants; i++)
+        check(w, !w->descendants[i].runs || (w->descendants[i].hangs && v->some_hang),
+              "a descendant is left running");
     int code = supervisor_exit_code(w->s);
     if (w->limits.guided) {
         check(w, code == w->final_code, "another end than was ordered");

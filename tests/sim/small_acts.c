@@ -89,7 +89,7 @@ static bool can_step(const struct world *w, const struct node *n)
 static void list_ranks(const struct world *w, int i, struct acts *acts)
 {
     const struct node *n = &w->nodes[i];
-    bool can_keep = n->stops && n->may_keep && n->mends;
+    bool can_keep = n->stops && n->may_keep && n->recovers;
     add(acts, n->runs && !n->stops && !n->breaks && !n->fails && !n->is_broken, FINISH, i, 0, 0);
     /* what ended before the stop is told before */
     add(acts, n->stops && !n->fails && !can_keep, RID, i, 0, 0);
@@ -97,8 +97,8 @@ static void list_ranks(const struct world *w, int i, struct acts *acts)
     add(acts, n->yields, SAVE, i, 0, 0);
     add(acts, n->breaks && !n->stops && !n->fails, BREAK, i, 0, 0);
     add(acts, n->fails, SEE, i, 0, 0);
-    add(acts, w->config->mends && can_meet(w, n), MEET, i, 0, 0);
-    add(acts, w->config->mends && can_step(w, n), STEP, i, 0, 0);
+    add(acts, w->config->recovers && can_meet(w, n), MEET, i, 0, 0);
+    add(acts, w->config->recovers && can_step(w, n), STEP, i, 0, 0);
 }
 
 static void list_node(const struct world *w, int i, struct acts *acts, bool *ret_hurries)
@@ -213,14 +213,14 @@ static void fail(struct world *w, struct node *n, int exit_code)
               (struct member_input){.type = MEMBER_RANK_FAILED,
                                     .exit_code = exit_code,
                                     .consequence = exit_code != OWN_CODE && w->config->tells,
-                                    .mends = n->mends,
+                                    .recovers = n->recovers,
                                     .text = ""});
 }
 
 /* Ranks that can live on wait for what follows. */
 static void hear_of_break(struct world *w, struct node *n)
 {
-    if (n->mends) {
+    if (n->recovers) {
         n->breaks = false;
         n->is_broken = true;
     } else {
@@ -233,23 +233,23 @@ static void fail_by_itself(struct world *w, struct node *n)
 {
     w->own_failure[n->generation] = true;
     break_peers(w, n);
-    n->is_broken = n->mends;
+    n->is_broken = n->recovers;
     n->fails = w->config->tells; /* then it matters who sees what first */
     if (!n->fails)
         fail(w, n, OWN_CODE);
-    bool others_live = n->mends && n->n_ranks > 1;
+    bool others_live = n->recovers && n->n_ranks > 1;
     n->n_ranks -= others_live && w->config->drops;
-    n->mends = others_live;
+    n->recovers = others_live;
 }
 
-/* One of those that were kept has, or what was the last one of them: then others begin anew. */
+/* One of those that were kept has, or what was the last one of them: then others begin again. */
 static void fail_late(struct world *w, struct node *n)
 {
     n->n_late++;
     n->all_late = n->n_ranks == 1;
     n->n_ranks = n->all_late ? member_get_place(n->member)->place.n_local : n->n_ranks - 1;
     n->n_steps = n->all_late ? 0 : n->n_steps;
-    n->mends = n->mends && !n->all_late;
+    n->recovers = n->recovers && !n->all_late;
     if (member_get_state(n->member) == MEMBER_KEEPING)
         feed_node(w, n, (struct member_input){.type = MEMBER_RANKS_KEPT, .n_ranks = n->n_ranks});
 }
@@ -261,7 +261,7 @@ static void meet(struct world *w, struct node *n)
         if (peer->runs && peer->generation == n->generation && peer->n_steps > n->n_steps)
             n->n_steps = peer->n_steps;
     }
-    n->has_met = n->mends = true;
+    n->has_met = n->recovers = true;
     if (w->n_steps[n->generation] < n->n_steps)
         w->n_steps[n->generation] = n->n_steps;
     promise_no_step_is_lost(w, n);
@@ -320,7 +320,7 @@ static void befall(struct world *w, struct node *n, enum fault fault)
     }
 }
 
-/* The nursery and ddprun see the end of a lease at the same time here. */
+/* The spawner and ddprun see the end of a lease at the same time here. */
 static void tick(struct world *w)
 {
     uint64_t at_ms = next_deadline_ms(w); /* may be past: what was answered late is due at once */
@@ -351,7 +351,7 @@ void act_do(struct world *w, struct act act)
         open_store(w, n);
         break;
     case FINISH:
-        n->runs = n->yields = n->mends = n->has_met = false;
+        n->runs = n->yields = n->recovers = n->has_met = false;
         n->n_steps = 0;
         feed_node(w, n, (struct member_input){.type = MEMBER_RANKS_DONE});
         break;

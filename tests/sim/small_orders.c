@@ -85,7 +85,7 @@ void end_ranks(struct world *w, struct node *n)
 {
     break_peers(w, n);
     n->runs = n->breaks = n->fails = n->yields = n->opens = false;
-    n->keeps = n->mends = n->has_met = n->is_broken = n->all_late = false;
+    n->keeps = n->recovers = n->has_met = n->is_broken = n->all_late = false;
     n->n_steps = n->n_late = 0;
     n->n_ranks = (uint32_t)(n - w->nodes) + 1;
 }

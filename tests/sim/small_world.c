@@ -258,9 +258,9 @@ static void put_node(struct digest *d, const struct node *n)
     put(d, n->was_started | n->is_gone << 1 | n->is_silent << 2 | n->is_connecting << 3 |
                n->opens << 4 | n->runs << 5 | n->stops << 7 | n->breaks << 8 | n->yields << 9 |
                n->fails << 10 | n->ended_by_roster << 11 | n->keeps << 12 | n->has_met << 13 |
-               n->is_broken << 14 | n->mends << 16);
+               n->is_broken << 14 | n->recovers << 16);
     put(d, n->n_steps | n->n_ranks << 8 | (uint64_t)n->n_late << 32 | (uint64_t)n->all_late << 40);
-    put(d, n->stops && n->mends && n->may_keep);
+    put(d, n->stops && n->recovers && n->may_keep);
     put(d, (uint64_t)n->exit_code);
     put_generation(d, n->runs ? n->generation : MESSAGE_NO_GENERATION);
     put(d, n->reset_ms != 0);
@@ -308,7 +308,7 @@ static void put_roster(struct digest *d, const struct roster *r)
     put_port(d, r->ready ? r->port : 0);
     put(d, r->n_members | (uint64_t)r->n_seats << 32);
     put(d, r->cause.why | r->cause.for_good << 8 | r->cause.charged << 9 |
-               r->cause.consequence << 10 | r->cause.mends << 11);
+               r->cause.consequence << 10 | r->cause.recovers << 11);
     put(d, r->cause.node == ROSTER_NO_SLOT ? 9 : (uint64_t)owner_of(&r->nodes[r->cause.node]));
     put(d, r->leader == ROSTER_NO_SLOT ? 9 : (uint64_t)owner_of(&r->nodes[r->leader]));
     put(d, r->budget.n_restarts | (uint64_t)r->budget.n_counted << 32);
@@ -384,7 +384,7 @@ struct mail mail_pack(const struct message *m)
         p.numbers[0] = m->failed.rank;
         p.code = m->failed.exit_code;
         p.flag = m->failed.final;
-        p.why = m->failed.consequence | m->failed.mends << 1;
+        p.why = m->failed.consequence | m->failed.recovers << 1;
         break;
     case MESSAGE_STOPPED:
         p.numbers[0] = m->stopped.n_local;
@@ -445,7 +445,7 @@ struct message mail_unpack(const struct world *w, int node, const struct mail *p
                                            .final = p->flag,
                                            .text = "",
                                            .consequence = (p->why & 1) != 0,
-                                           .mends = (p->why & 2) != 0};
+                                           .recovers = (p->why & 2) != 0};
         break;
     case MESSAGE_STOPPED:
         m.stopped.n_local = p->numbers[0];

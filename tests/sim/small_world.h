@@ -50,10 +50,10 @@ struct config {
     enum message_admit_at admit_at;
     bool leases;
     int budget[N_FAULTS];
-    bool tells; /* ranks that fail of another one's end say so, as libddp's do */
-    bool mends; /* ranks outlive the end of a generation, as those of ddp_run() do */
-    int steps;  /* that all of its ranks may complete, together, in all of the job */
-    bool drops; /* with mends: ranks that die are not replaced where others of their node live */
+    bool tells;    /* ranks that fail of another one's end say so, as libddp's do */
+    bool recovers; /* ranks outlive the end of a generation, as those of ddp_run() do */
+    int steps;     /* that all of its ranks may complete, together, in all of the job */
+    bool drops; /* with recovers: ranks that die are not replaced where others of their node live */
 };
 
 struct node {
@@ -64,7 +64,7 @@ struct node {
     bool is_connecting, opens, runs, stops, breaks, yields;
     bool may_keep;    /* with stops: they may live on */
     bool keeps;       /* they do, in no generation */
-    bool mends;       /* they have met others once: they can live on */
+    bool recovers;    /* they have met others once: they can live on */
     bool has_met;     /* they hold the state of the generation in which they run */
     bool is_broken;   /* they know that it is over: they complete no step of it any more */
     uint8_t n_steps;  /* that they have completed, those that they were given included */

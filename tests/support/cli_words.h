@@ -9,7 +9,7 @@
 /* As cli_parse(). What spec and err hold from before is given up.
  *
  * words   NULL-terminated, the program's name first */
-static inline int cli_words_parse(const char *const *words, const struct cli_world *world,
+static inline int cli_words_parse(const char *const *words, const struct host_env *world,
                                   enum cli_wish *ret_wish, struct job_spec *spec,
                                   struct co_error *err)
 {

@@ -35,7 +35,7 @@ struct node {
     char name[8];
     struct supervisor *supervisor;
     struct member *member;
-    struct guide guide;
+    struct roster_agent agent;
     uint64_t link; /* 0: none */
     bool is_cut, keeps_ranks;
     int start_error;
@@ -43,14 +43,14 @@ struct node {
     bool runs[NODES_LOCAL];
     int unseen[NODES_LOCAL]; /* not 0: it has ended with this status */
     uint64_t lease_end_ms;
-    uint64_t report_ms; /* so late the nursery's reports come */
+    uint64_t report_ms; /* so late the spawner's reports come */
     struct late_report late[MAX_LATE];
     int n_late;
     struct nodes_view view;
 };
 
 struct nodes {
-    bool mends, drops;
+    bool recovers, drops;
     struct message_terms terms;
     struct roster *roster;
     struct node nodes[NODES_MAX];
@@ -81,7 +81,7 @@ static void put_message(struct nodes *w, enum todo_type type, int node, const st
     (void)rc;
 }
 
-/* --- The nursery's double --- */
+/* --- The spawner's double --- */
 
 static void report(struct nodes *w, int node, struct supervisor_event e)
 {
@@ -140,9 +140,9 @@ static void signal_ranks(struct nodes *w, int node, int sig, int except)
 /* It comes to the generation that there is. */
 static void join(struct nodes *w, int node, int rank)
 {
-    put_event(
-        w, node,
-        (struct supervisor_event){.type = SUPERVISOR_EV_JOINED, .rank = rank, .mends = w->mends});
+    put_event(w, node,
+              (struct supervisor_event){
+                  .type = SUPERVISOR_EV_JOINED, .rank = rank, .recovers = w->recovers});
 }
 
 static void start_rank(struct nodes *w, int node, int rank)
@@ -162,7 +162,7 @@ static void start_rank(struct nodes *w, int node, int rank)
     report(w, node,
            (struct supervisor_event){
                .type = SUPERVISOR_EV_STARTED, .rank = rank, .pid = 100 * (node + 1) + rank});
-    if (w->mends)
+    if (w->recovers)
         join(w, node, rank);
 }
 
@@ -181,15 +181,15 @@ static void note_place(struct node *n)
 static void carry_out(struct nodes *w, int node, const struct supervisor_orders *o)
 {
     struct node *n = &w->nodes[node];
-    if (o->renew || o->mend)
+    if (o->renew || o->recover)
         note_place(n);
-    for (int i = 0; o->mend && !n->keeps_ranks && i < NODES_LOCAL; i++)
+    for (int i = 0; o->recover && !n->keeps_ranks && i < NODES_LOCAL; i++)
         if (n->runs[i])
             join(w, node, i);
     for (int i = 0; i < o->n_start; i++)
         start_rank(w, node, n->n_next++);
-    for (int i = 0; i < o->n_anew; i++)
-        start_rank(w, node, o->anew[i]);
+    for (int i = 0; i < o->n_restart; i++)
+        start_rank(w, node, o->restart[i]);
     if (o->signal != 0)
         signal_ranks(w, node, o->signal, o->except);
     if (o->sweep_signal != 0 && is_empty(n))
@@ -209,7 +209,7 @@ static void carry_out(struct nodes *w, int node, const struct supervisor_orders 
     }
 }
 
-/* --- What node_guide.c does --- */
+/* --- What node_roster.c does --- */
 
 static void feed(struct nodes *w, int node, struct supervisor_event e);
 
@@ -234,7 +234,7 @@ static void follow(struct nodes *w, int node, const struct member_orders *orders
 {
     struct node *n = &w->nodes[node];
     const struct member_orders o = *orders;
-    struct supervisor_event events[GUIDE_MAX_EVENTS];
+    struct supervisor_event events[ROSTER_AGENT_MAX_EVENTS];
     for (size_t i = 0; i < o.n_messages; i++)
         if (n->link != 0 && !n->is_cut)
             put_message(w, TODO_TO_ROSTER, node, &o.messages[i]);
@@ -252,7 +252,7 @@ static void follow(struct nodes *w, int node, const struct member_orders *orders
                                           .host = n->name,
                                           .port = (uint16_t)(5000 + ++w->n_ports),
                                           .agent_store = true});
-    int n_events = guide_obey(&n->guide, n->member, &o, events);
+    int n_events = roster_agent_obey(&n->agent, n->member, &o, events);
     for (int i = 0; i < n_events; i++)
         feed(w, node, events[i]);
     n->view.is_asked |= o.tell_pending;
@@ -262,7 +262,7 @@ static void look(struct nodes *w, int node)
 {
     struct node *n = &w->nodes[node];
     struct member_input in;
-    while (guide_hear(&n->guide, n->supervisor, n->member, &in))
+    while (roster_agent_hear(&n->agent, n->supervisor, n->member, &in))
         step_member(w, node, in);
 }
 
@@ -346,7 +346,7 @@ void nodes_settle(struct nodes *w)
     }
 }
 
-/* As the nursery does it. */
+/* As the spawner does it. */
 static void lapse(struct nodes *w, int node)
 {
     struct node *n = &w->nodes[node];
@@ -427,14 +427,14 @@ static void fini_node(struct node *n)
     *n = (struct node){0};
 }
 
-void nodes_mend(struct nodes *w)
+void nodes_recover(struct nodes *w)
 {
-    w->mends = true;
+    w->recovers = true;
 }
 
 void nodes_shrink(struct nodes *w)
 {
-    w->mends = w->drops = true;
+    w->recovers = w->drops = true;
 }
 
 void nodes_destroy(struct nodes *w)
@@ -463,7 +463,7 @@ static void start(struct nodes *w, int node, bool ends_job, bool is_cut)
                                        .grace_ms = 30000,
                                        .failure_grace_ms = 5000,
                                        .guided = true,
-                                       .mends = w->mends,
+                                       .recovers = w->recovers,
                                        .drops = w->drops,
                                        .recovery_ms = 60000};
     struct message_hello hello = {.instance = {(uint8_t)node, ++n_starts},
@@ -480,7 +480,7 @@ static void start(struct nodes *w, int node, bool ends_job, bool is_cut)
     int rc = member_create(&times, &hello, "n0:29400", &n->member, NULL);
     assert(rc == 0 && n->supervisor != NULL);
     (void)rc;
-    guide_init(&n->guide, n->name, "./train", ends_job);
+    roster_agent_init(&n->agent, n->name, "./train", ends_job);
     supervisor_begin(n->supervisor, w->now_ms, &so);
     member_begin(n->member, w->now_ms, &mo);
     follow(w, node, &mo);
@@ -577,14 +577,14 @@ void nodes_cut(struct nodes *w, int node)
 void nodes_save(struct nodes *w, int node)
 {
     struct node *n = &w->nodes[node];
-    n->guide.saved = n->view.is_asked && !is_empty(n);
+    n->agent.saved = n->view.is_asked && !is_empty(n);
     look(w, node);
     nodes_settle(w);
 }
 
-void nodes_lose_nursery(struct nodes *w, int node)
+void nodes_lose_spawner(struct nodes *w, int node)
 {
-    feed(w, node, (struct supervisor_event){.type = SUPERVISOR_EV_NURSERY_LOST});
+    feed(w, node, (struct supervisor_event){.type = SUPERVISOR_EV_SPAWNER_LOST});
     nodes_settle(w);
 }
 
@@ -593,7 +593,7 @@ void nodes_fail_starts(struct nodes *w, int node, int error)
     w->nodes[node].start_error = error;
 }
 
-void nodes_slow_nursery(struct nodes *w, int node, uint64_t report_ms)
+void nodes_slow_spawner(struct nodes *w, int node, uint64_t report_ms)
 {
     w->nodes[node].report_ms = report_ms;
 }

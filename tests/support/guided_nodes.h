@@ -1,11 +1,11 @@
-/* guided_nodes.h - nodes of one job on virtual time: real roster, members, guides and supervisors,
- * put together as launcher/node/node_guide.c does it. Test doubles are what lies around them: the
- * connections (whole, or silent), the nursery (ranks start at once and die when they are told), the
- * clock. */
+/* guided_nodes.h - nodes of one job on virtual time: real roster, members, roster agents and
+ * supervisors, put together as launcher/node/node_roster.c does it. Test doubles are what lies
+ * around them: the connections (whole, or silent), the spawner (ranks start at once and die when
+ * they are told), the clock. */
 #ifndef DDP_TESTS_GUIDED_NODES_H
 #define DDP_TESTS_GUIDED_NODES_H
 
-#include "launcher/membership/guide.h"
+#include "launcher/membership/roster_agent.h"
 #include "launcher/supervisor/supervisor.h"
 #include "rendezvous/membership/roster.h"
 
@@ -53,11 +53,11 @@ void nodes_kill(struct nodes *w, int node); /* the machine: everything is gone, 
 
 /* From now on nothing comes through, and nobody notices. */
 void nodes_cut(struct nodes *w, int node);
-void nodes_lose_nursery(struct nodes *w, int node);
+void nodes_lose_spawner(struct nodes *w, int node);
 void nodes_fail_starts(struct nodes *w, int node, int error); /* of the next ranks */
 
-/* From now on its nursery has no CPU when it is to report: what ranks say comes before that. */
-void nodes_slow_nursery(struct nodes *w, int node, uint64_t report_ms);
+/* From now on its spawner has no CPU when it is to report: what ranks say comes before that. */
+void nodes_slow_spawner(struct nodes *w, int node, uint64_t report_ms);
 
 /* Each rank says that it has saved its state. Counts only where they were asked. */
 void nodes_save(struct nodes *w, int node);
@@ -65,7 +65,7 @@ void nodes_keep_ranks(struct nodes *w, int node); /* they ignore SIGTERM, and co
                                                      behind their first */
 
 /* From now on ranks outlive others, as those of ddp_run() do, and each node's ddprun lets them. */
-void nodes_mend(struct nodes *w);
+void nodes_recover(struct nodes *w);
 
 /* The same; and a rank that dies is not replaced where others of its node live. */
 void nodes_shrink(struct nodes *w);

@@ -36,11 +36,11 @@ static inline void assert_drawing(const char *path, const char *text, const char
     ck_assert_msg(f != NULL, "cannot open %s", path);
     drawn[fread(drawn, 1, sizeof drawn - 1, f)] = '\0';
     fclose(f);
-    ck_assert_msg(strcmp(drawn, text) == 0, "%s is not the table: make it anew by %s=%s", path,
+    ck_assert_msg(strcmp(drawn, text) == 0, "%s is not the table: make it again by %s=%s", path,
                   variable, path);
 }
 
-/* docs/NAME.dot is the table. Make it anew by WRITE_NAME_DOT=docs/NAME.dot in the environment, the
+/* docs/NAME.dot is the table. Make it again by WRITE_NAME_DOT=docs/NAME.dot in the environment, the
  * name in capitals. */
 static inline void assert_drawn(const struct co_machine *m, const char *name)
 {

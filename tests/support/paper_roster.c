@@ -35,7 +35,7 @@ struct node {
 
 struct paper {
     uv_loop_t *loop;
-    struct guide_link_notes notes;
+    struct roster_link_notes notes;
     struct message_terms terms;
     char run_id[64];
     struct roster *roster;
@@ -280,7 +280,7 @@ static void on_mail_timer(uv_timer_t *timer)
 /* --- The link's operations --- */
 
 static int open_link(uv_loop_t *loop, const struct job_spec *spec,
-                     const struct guide_link_notes *notes, void **ret_link, struct co_error *err)
+                     const struct roster_link_notes *notes, void **ret_link, struct co_error *err)
 {
     struct paper *p = calloc(1, sizeof *p);
     const char *lease = getenv("PAPER_LEASE_MS");
@@ -380,7 +380,7 @@ static void close_link(void *link)
     uv_close((uv_handle_t *)&p->command_poll, on_closed);
 }
 
-const struct guide_link_ops paper_roster_link = {
+const struct roster_link_ops paper_roster_link = {
     .open = open_link,
     .connect = connect_link,
     .send = send_message,

@@ -15,8 +15,8 @@
 #ifndef DDP_TESTS_PAPER_ROSTER_H
 #define DDP_TESTS_PAPER_ROSTER_H
 
-#include "launcher/membership/guide_link.h"
+#include "launcher/membership/roster_link.h"
 
-extern const struct guide_link_ops paper_roster_link;
+extern const struct roster_link_ops paper_roster_link;
 
 #endif

@@ -462,7 +462,7 @@ void ddp_loader_reset(struct ddp_loader *l)
         code = wait_for(l, l->n_asked);
     l->n_taken = l->n_asked;
     sampler_use_all(l->sampler);
-    l->code = code; /* files are read anew; of a GPU that has failed the next call tells */
+    l->code = code; /* files are read again; of a GPU that has failed the next call tells */
     l->epoch = ddp_sampler_epoch(l->sampler);
     l->consumed = ddp_sampler_consumed(l->sampler);
 }

@@ -10,7 +10,7 @@
  *   -ECONNRESET      the job is broken, by another rank as far as is known
  *   -ETIMEDOUT       the job is broken: something took too long
  *   -EOWNERDEAD      the job is broken by this process, or its device is lost to it: it has to be
- *                    ended and started anew */
+ *                    ended and restarted */
 #ifndef DDP_WORKER_RUNTIME_DEVICE_PLUGIN_H
 #define DDP_WORKER_RUNTIME_DEVICE_PLUGIN_H
 

@@ -14,7 +14,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-enum { STRANGERS = 32 }; /* connections beyond one per rank: so many may be open and say nothing */
+/* Connections beyond one per rank: so many may be open and say nothing. */
+enum { UNPROVEN_PEERS = 32 };
 
 struct peer {
     int sock;
@@ -54,7 +55,7 @@ int join_host_create(const char *name, unsigned n_local, uint32_t generation,
     struct join_host *h = calloc(1, sizeof *h);
     if (h == NULL)
         return co_fail(err, -ENOMEM, "no memory to join");
-    h->max_peers = n_local + STRANGERS;
+    h->max_peers = n_local + UNPROVEN_PEERS;
     h->listener.fd = -1;
     h->peer = calloc(h->max_peers, sizeof *h->peer);
     h->watch = calloc(h->max_peers + 2, sizeof *h->watch);

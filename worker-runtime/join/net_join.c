@@ -23,7 +23,7 @@ enum {
     KEY_BYTES = 256,
     NAMED = 8,
     CONNECT_LOOK_MS = 50,        /* between two looks at the abort word, at first */
-    CONNECT_LOOK_MOST_MS = 2000, /* later: each attempt begins anew, and a store may be far away */
+    CONNECT_LOOK_MOST_MS = 2000, /* later: each attempt begins again, and a store may be far away */
     KEY_LOOK_MS = 1000,          /* the store's end is seen at once, its node's may not be */
     VERDICT_MS = 2000,           /* who waits longer than rank 0 hears from it who is missing */
     MOST_RANKS = 1 << 20,
@@ -324,7 +324,7 @@ static int fail_missing(const struct net_join *j, struct co_error *err)
 
 /* The node of the store knows itself by an address that only it can reach: others get the one by
  * which they reach the store. */
-static void mend_addresses(struct net_join *j, const struct net_address *store)
+static void recovery_addresses(struct net_join *j, const struct net_address *store)
 {
     if (store->family == 0)
         return;
@@ -350,7 +350,7 @@ static int collect_reports(struct net_join *j, struct co_error *err)
             return code;
         n_here += code;
     }
-    mend_addresses(j, &store);
+    recovery_addresses(j, &store);
     return 0;
 }
 

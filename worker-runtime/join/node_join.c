@@ -197,7 +197,7 @@ static int say_hello(struct joiner *j, struct co_error *err)
                              .bytes = user_segment_bytes(j->own)};
     if (j->opts->again != NULL) {
         m.generation = j->opts->again->wanted;
-        m.flags = NODE_MENDS;
+        m.flags = NODE_RECOVERS;
     }
     int code = node_message_send(j->sock, &m, user_segment_fd(j->own));
     if (code != 0)
@@ -291,7 +291,7 @@ static int note_generation(struct joiner *j, const struct node_message *m, struc
     if (again == NULL)
         return 0;
     again->joined = m->generation;
-    again->may_follow = (m->flags & NODE_MENDS) != 0;
+    again->may_follow = (m->flags & NODE_RECOVERS) != 0;
     if ((m->flags & NODE_PLACED) == 0)
         return 0;
     if (m->n_local > j->opts->n_local)

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 enum {
-    STRANGERS = 32, /* who has not said the word; of more, the one that came first goes */
+    UNPROVEN_PEERS = 32, /* who has not said the word; of more, the one that came first goes */
     READ_BYTES = 64 << 10,
     MAX_KEY_BYTES = 64 << 10,
     GUEST_MS = 60000, /* a guest whose machine is silent for so long is gone */
@@ -63,18 +63,18 @@ static void drop(struct store_host *h, size_t at)
     h->n_guests--;
 }
 
-static bool is_stranger(const struct guest *g)
+static bool is_unproven(const struct guest *g)
 {
     return !g->is_known;
 }
 
-static void drop_stranger(struct store_host *h)
+static void drop_unproven(struct store_host *h)
 {
     size_t n = 0;
     for (size_t i = 0; i < h->n_guests; i++)
-        n += is_stranger(h->guests[i]);
-    for (size_t i = 0; n >= STRANGERS && i < h->n_guests; i++)
-        if (is_stranger(h->guests[i])) {
+        n += is_unproven(h->guests[i]);
+    for (size_t i = 0; n >= UNPROVEN_PEERS && i < h->n_guests; i++)
+        if (is_unproven(h->guests[i])) {
             drop(h, i);
             return;
         }
@@ -85,7 +85,7 @@ static void welcome(struct store_host *h)
     const int fd = co_listener_accept(&h->listener, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
         return;
-    drop_stranger(h);
+    drop_unproven(h);
     struct guest *g = h->n_guests < h->max_guests ? calloc(1, sizeof *g) : NULL;
     if (g == NULL) {
         close(fd);
@@ -146,9 +146,9 @@ static bool receive(struct store_host *h, struct guest *g)
     if (n == 0)
         return false;
     co_buf_added(&g->in, (size_t)n);
-    if (is_stranger(g) && !take_word(h, g))
+    if (is_unproven(g) && !take_word(h, g))
         return false;
-    return is_stranger(g) || run(g);
+    return is_unproven(g) || run(g);
 }
 
 static bool send_some(struct guest *g)
@@ -265,7 +265,7 @@ int store_host_open(const struct net_address *address, const uint8_t word[STORE_
         return co_fail(err, -ENOMEM, "no memory for a store");
     memcpy(h->word, word, sizeof h->word);
     h->listener.fd = h->stop_fd = -1;
-    h->max_guests = (size_t)n_clients + STRANGERS;
+    h->max_guests = (size_t)n_clients + UNPROVEN_PEERS;
     h->guests = calloc(h->max_guests, sizeof *h->guests);
     h->polls = calloc(h->max_guests + 2, sizeof *h->polls);
     int rc = h->guests == NULL || h->polls == NULL ? co_fail(err, -ENOMEM, "no memory for a store")

@@ -303,8 +303,9 @@ int model_commit(struct ddp_model *m, bool *ret_any_active);
 
 /* --- model_order.c ---------------------------------------------------------------------------- */
 
-/* Plan the buckets anew from the order in which rank 0 had its gradients ready. Collective, between
- * two steps. Where there is no better plan, or no memory for it on some rank, nothing changes.
+/* Plan the buckets again from the order in which rank 0 had its gradients ready. Collective,
+ * between two steps. Where there is no better plan, or no memory for it on some rank, nothing
+ * changes.
  *
  * n_said    how many this rank had said in the step that is over: of rank 0, all of them, or there
  *           is no order

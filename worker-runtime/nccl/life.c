@@ -27,7 +27,7 @@ static const char *const event_names[] = {
     [LIFE_LATE] = "LATE", [LIFE_BROKEN] = "BROKEN", [LIFE_CLOSE] = "CLOSE",
 };
 
-/* The deeds, as the drawing has them. */
+/* The actions, as the drawing has them. */
 #define NAME_OF_NOTHING "nothing"
 #define NAME_OF_BEGIN   "begin"
 #define NAME_OF_END     "end"
@@ -50,12 +50,12 @@ static bool can_revoke(const struct life *l)
 struct row {
     struct co_machine_row at;
     condition *only_if;
-    enum life_deed deed;
+    enum life_action action;
 };
 
-#define ROW(in, on, only_if, deed, then)                                                           \
+#define ROW(in, on, only_if, action, then)                                                         \
     {                                                                                              \
-        {LIFE_##in, LIFE_##on, LIFE_##then, #only_if, NAME_OF_##deed}, only_if, LIFE_##deed        \
+        {LIFE_##in, LIFE_##on, LIFE_##then, #only_if, NAME_OF_##action}, only_if, LIFE_##action    \
     }
 
 /* From top to bottom, the first match wins. */
@@ -101,14 +101,14 @@ static const struct co_machine_pair ignored[] = {
 const struct co_machine life_machine =
     CO_MACHINE("nccl_life", "worker-runtime/nccl/life.c", states, event_names, rows, ignored);
 
-enum life_deed life_step(struct life *l, enum life_event e)
+enum life_action life_step(struct life *l, enum life_event e)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct row *r = &rows[i];
         if (r->at.in != l->state || r->at.on != e || !r->only_if(l))
             continue;
         l->state = r->at.then;
-        return r->deed;
+        return r->action;
     }
     return LIFE_NOTHING;
 }

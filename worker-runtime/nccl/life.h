@@ -39,7 +39,7 @@ enum life_event {
     LIFE_N_EVENTS
 };
 
-enum life_deed { LIFE_NOTHING, LIFE_BEGIN, LIFE_END, LIFE_REVOKE, LIFE_ABORT };
+enum life_action { LIFE_NOTHING, LIFE_BEGIN, LIFE_END, LIFE_REVOKE, LIFE_ABORT };
 
 struct life {
     enum life_state state;
@@ -49,7 +49,7 @@ struct life {
 /* Take one step.
  *
  * returns   what is to be done now. Nothing, too, where the event means nothing in that state */
-enum life_deed life_step(struct life *l, enum life_event e);
+enum life_action life_step(struct life *l, enum life_event e);
 
 /* Whether something was begun whose end is the next event. */
 bool life_is_busy(enum life_state s);

@@ -28,7 +28,7 @@ struct net_late {
 
 /* --- what decides: pure ----------------------------------------------------------------------- */
 
-/* A wait begins, or begins anew: something came. */
+/* A wait begins, or begins again: something came. */
 static inline void net_late_reset(struct net_late *l, uint64_t timeout_ms)
 {
     *l = (struct net_late){.timeout_ms = timeout_ms};

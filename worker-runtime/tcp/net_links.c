@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STRANGERS = 32, HELLO_MS = 10000, TURN_MS = 20 };
+enum { UNPROVEN_PEERS = 32, HELLO_MS = 10000, TURN_MS = 20 };
 
 struct hello { /* the first bytes of a connection */
     uint32_t magic, version;
@@ -44,7 +44,7 @@ struct net_links {
     uint8_t cookie[NET_COOKIE_BYTES];
     struct co_error refusal; /* why the last newcomer was sent away */
     unsigned n_newcomers, n_new;
-    struct newcomer newcomer[STRANGERS];
+    struct newcomer newcomer[UNPROVEN_PEERS];
     struct link link[];
 };
 
@@ -158,7 +158,7 @@ static void accept_all(struct net_links *l)
         if (fd < 0)
             return;
         process_own_socket(fd);
-        if (l->n_newcomers == STRANGERS) { /* the oldest has had its time */
+        if (l->n_newcomers == UNPROVEN_PEERS) { /* the oldest has had its time */
             close_socket(l->newcomer[0].fd);
             l->newcomer[0] = l->newcomer[--l->n_newcomers];
         }
@@ -254,7 +254,7 @@ int net_links_reach(struct net_links *l, unsigned peer)
     }
     if (code == 0)
         code = go_on_connecting(l, peer);
-    if (code != 0 && code != -EAGAIN && k->out >= 0) { /* the next one begins anew */
+    if (code != 0 && code != -EAGAIN && k->out >= 0) { /* the next one begins again */
         close_socket(k->out);
         k->out = -1;
         k->is_connecting = false;
@@ -323,7 +323,7 @@ int net_links_meet(struct net_links *l, const unsigned *first, unsigned n_first,
             i++;
             continue;
         }
-        struct pollfd p[1 + STRANGERS] = {co_listener_poll(&l->listener)};
+        struct pollfd p[1 + UNPROVEN_PEERS] = {co_listener_poll(&l->listener)};
         for (unsigned k = 0; k < l->n_newcomers; k++)
             p[1 + k] = (struct pollfd){.fd = l->newcomer[k].fd, .events = POLLIN};
         if (is_over(l, err))

@@ -110,7 +110,7 @@ static int begin_short(struct peer *from)
 
 static int begin_broken(struct peer *from)
 {
-    return from->head.bytes == sizeof(struct net_cause) ? begin_reading(from) : -EIO;
+    return from->head.bytes == sizeof(struct net_abort) ? begin_reading(from) : -EIO;
 }
 
 static int begin_data(struct net_messages *ms, unsigned p)
@@ -170,9 +170,9 @@ static int on_head(struct net_messages *ms, unsigned p)
 /* The other side leaves, and has said why the job broke. */
 static void on_broken(struct net_messages *ms, struct peer *from)
 {
-    struct net_cause why;
+    struct net_abort why;
     memcpy(&why, from->reading->bytes, sizeof why);
-    net_cause_mend(&why);
+    net_abort_check(&why);
     net_watch_tell(ms->net->watch, why.code, why.text);
     free(from->reading);
     from->reading = NULL;

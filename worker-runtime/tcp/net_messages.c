@@ -155,7 +155,7 @@ static bool say(struct net_links *links, unsigned p, const struct peer *x, struc
  * returns   whether the job is broken */
 static bool say_broken(struct net_links *links, struct net_watch *watch, struct net_messages *ms)
 {
-    struct net_cause why;
+    struct net_abort why;
     struct head head = {.magic = MESSAGE_MAGIC, .kind = KIND_BROKEN, .bytes = sizeof why};
     struct iovec v[2] = {{&head, sizeof head}, {&why, sizeof why}};
     if (!net_watch_cause(watch, &why))
@@ -215,7 +215,7 @@ static void on_gone(struct net_messages *ms, unsigned p, bool was_refused)
 {
     struct peer *x = &ms->peer[p];
     const uint64_t now_ms = co_now_ms();
-    struct net_cause why;
+    struct net_abort why;
     if (x->gone_ms == 0)
         x->gone_ms = now_ms;
     if (net_watch_has_left(ms->net->watch, ms->net->member[p].rank))

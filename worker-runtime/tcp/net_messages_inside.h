@@ -16,7 +16,7 @@ enum kind {
     KIND_PLEASE,
     KIND_TAKEN,
     KIND_LEFT,
-    KIND_BROKEN, /* struct net_cause follows */
+    KIND_BROKEN, /* struct net_abort follows */
     KIND_END
 };
 #define MESSAGE_MAGIC 0x4d504444u /* "DDPM" */

@@ -183,7 +183,7 @@ static int split(struct split *s, struct backend **ret, struct co_error *err)
     return code;
 }
 
-static int listen_anew(struct split *s)
+static int listen_again(struct split *s)
 {
     const struct net_address *own = &s->n->member[s->n->map.position].address;
     int code = 0;
@@ -199,7 +199,7 @@ int net_split(struct backend *b, int color, int key, struct backend **ret, int *
     struct split s = {
         .n = n, .mine = {.color = color, .key = key, .ok = 1}, .listener = {-1, -1, -1}};
     n->n_splits++;
-    if (color >= 0 && listen_anew(&s) != 0)
+    if (color >= 0 && listen_again(&s) != 0)
         s.mine.ok = 0;
     s.all = calloc(n->map.n, sizeof *s.all);
     s.rank = calloc(n->map.n, sizeof *s.rank);

@@ -23,7 +23,7 @@ enum news_kind { NEWS_BROKEN = 1, NEWS_LEFT, NEWS_ASK, NEWS_ANSWER };
 
 struct news { /* what comes on a connection, 256 bytes */
     uint32_t kind;
-    struct net_cause cause; /* of NEWS_BROKEN; else nothing */
+    struct net_abort cause; /* of NEWS_BROKEN; else nothing */
 };
 _Static_assert(sizeof(struct news) == 256, "as agreed");
 
@@ -153,13 +153,13 @@ static void tell(struct net_watch *w, int code, const char *text)
 }
 
 /* returns whether the job is broken */
-static bool get_cause(const struct net_watch *w, struct net_cause *ret)
+static bool get_cause(const struct net_watch *w, struct net_abort *ret)
 {
     struct co_error why;
     if (control_abort_get(w->control).cause == CONTROL_OK)
         return false;
     int code = transport_shm_describe(w->shm, &why);
-    net_cause_set(ret, code, why.text);
+    net_abort_set(ret, code, why.text);
     return true;
 }
 
@@ -196,7 +196,7 @@ static void on_news(struct net_watch *w, struct watched *x)
         return;
     }
     if (news->kind == NEWS_BROKEN) {
-        net_cause_mend(&news->cause);
+        net_abort_check(&news->cause);
         tell(w, news->cause.code, news->cause.text);
     }
     x->has_ended = true;
@@ -375,7 +375,7 @@ static bool is_in_doubt(struct net_watch *w)
     return any;
 }
 
-bool net_watch_cause(struct net_watch *w, struct net_cause *ret)
+bool net_watch_cause(struct net_watch *w, struct net_abort *ret)
 {
     for (; !net_watch_look(w); nap())
         if (!is_in_doubt(w))
@@ -387,7 +387,7 @@ void net_watch_destroy(struct net_watch *w)
 {
     if (w == NULL)
         return;
-    struct net_cause why;
+    struct net_abort why;
     if (net_watch_cause(w, &why))
         net_watch_settle(w);
     else

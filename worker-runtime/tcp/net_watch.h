@@ -13,7 +13,7 @@
 #ifndef DDP_WORKER_RUNTIME_NET_WATCH_H
 #define DDP_WORKER_RUNTIME_NET_WATCH_H
 
-#include "net_cause.h"
+#include "net_abort.h"
 #include "net_links.h"
 
 struct control;
@@ -49,7 +49,7 @@ bool net_watch_look(struct net_watch *w);
 int net_watch_why(const struct net_watch *w, struct co_error *err);
 /* Likewise, after a look, for who leaves: to be sent. Waits until it is clear what the end of a
  * watch means. returns whether the job is broken; if not, *ret is as it was */
-bool net_watch_cause(struct net_watch *w, struct net_cause *ret);
+bool net_watch_cause(struct net_watch *w, struct net_abort *ret);
 
 /* Tell a rank of the job why it broke, by a watch that is opened for it if need be: for one that
  * would see a connection end in the midst of something. Only of a broken job. Does not wait;

@@ -18,7 +18,7 @@ enum {
     NAP_MS = 1,               /* how late the node's abort word is seen */
 };
 
-enum frame_kind { FRAME_CALL = 1, FRAME_LEFT, FRAME_BROKEN /* struct net_cause follows */ };
+enum frame_kind { FRAME_CALL = 1, FRAME_LEFT, FRAME_BROKEN /* struct net_abort follows */ };
 #define FRAME_MAGIC 0x46504444u /* "DDPF" */
 
 struct frame { /* what a rank says of itself before the bytes, 56 of them */
@@ -111,7 +111,7 @@ static bool say(const struct transport_tcp *t, unsigned peer, struct iovec *v, u
 void transport_tcp_give_up(struct transport_tcp *t)
 {
     struct frame broken = {.magic = FRAME_MAGIC, .kind = FRAME_BROKEN};
-    struct net_cause why;
+    struct net_abort why;
     struct iovec v[2] = {{&broken, sizeof broken}, {&why, sizeof why}};
     if (t->has_given_up || !net_watch_cause(t->opts.watch, &why))
         return;
@@ -234,14 +234,14 @@ static int fail_broken(const struct transport_tcp *t, unsigned peer, const struc
                        struct co_error *err)
 {
     char name[NET_MEMBER_TEXT_BYTES];
-    struct net_cause why;
+    struct net_abort why;
     size_t n_here = here != NULL && here->has_piece ? here->n_piece : 0;
     if (n_here > sizeof why)
         n_here = sizeof why;
     if (n_here > 0)
         memcpy(&why, here->piece.at, n_here);
     if (receive_all(t, peer, &why, sizeof why, n_here)) {
-        net_cause_mend(&why);
+        net_abort_check(&why);
         net_watch_tell(t->opts.watch, why.code, why.text);
     }
     if (!net_watch_wait(t->opts.watch))

@@ -1,6 +1,6 @@
 """The parent of a --warm job's ranks: imports what they import, and is forked from. docs/warm.md says why so.
 
-All of this happens while Python imports sitecustomize. In a seed that has become a rank it returns, and the
+All of this happens while Python imports sitecustomize. In a preforked process that has become a rank it returns, and the
 interpreter goes on with the script by itself, as it would have without us.
 """
 import array
@@ -22,10 +22,10 @@ import time
 from ddp_warm_look import (find_children, find_device, find_own_folder, get_umask, is_for_installed, is_root, kept, names_in,
                            other_threads, predict, read_file, read_words)
 
-ORDERS_FD, NOTES_FD, WISH_FD = 3, 4, 5  # as the nursery gives them
-N_RANK_FDS, NO_FD = 5, 255  # launcher/spawner/spawn.h, launcher/spawner/nursery_wire.h
-ORDER = struct.Struct("=iI8s")  # struct seeds_order
-WORD = struct.Struct("=Iii")  # struct seeds_word
+ORDERS_FD, NOTES_FD, WISH_FD = 3, 4, 5  # as the spawner gives them
+N_RANK_FDS, NO_FD = 5, 255  # launcher/spawner/spawn.h, launcher/spawner/spawner_wire.h
+ORDER = struct.Struct("=iI8s")  # struct prefork_order
+WORD = struct.Struct("=Iii")  # struct prefork_word
 IMAGE_HEAD, IMAGE_WORKER = struct.Struct("@NN"), struct.Struct("@NNNN")  # launcher/spawner/image.c
 PROMISE, SEED, TAKEN = 1, 2, 3
 PR_SET_PDEATHSIG, SIGKILL = 1, 9
@@ -33,8 +33,8 @@ AT_ONCE = 8  # SPAWN_AT_ONCE
 CPU_SET_WORDS = 128  # launcher/placement/cpu_set.h
 LOOK_S, LOOK_MOST_S = 0.1, 1.0  # between two looks at what the ranks have imported
 SETTLE_S = 0.3  # they have not imported anything for so long
-TAKEN_LINE = "+"  # among the names of modules: a seed has become a rank
-ADOPTED_S = 10  # a seed waits so long for the nursery to become its parent
+TAKEN_LINE = "+"  # among the names of modules: a preforked process has become a rank
+ADOPTED_S = 10  # a preforked process waits so long for the spawner to become its parent
 SEEN_MOST = 4 << 20  # bytes of names; more are not read
 LEFT_OUT_MOST = 8  # modules; each costs all imports again
 
@@ -78,13 +78,13 @@ class Parent:
     notes = NOTES_FD
 
     def begin(self, archive, seen, rest, hide, learn):
-        n_seeds, at_start, n_words, hidden, left_out = rest.split(":")
+        n_prefork, at_start, n_words, hidden, left_out = rest.split(":")
         self.archive, self.seen, self.hide, self.learn = archive, seen, hide, learn
-        self.n_seeds, self.at_start = int(n_seeds), at_start == "start"
+        self.n_prefork, self.at_start = int(n_prefork), at_start == "start"
         self.left_out = [name for name in left_out.split(",") if name]
         self.n_first_words = int(n_words) - (len(sys.argv) - 1)  # of a rank's command line; the rest goes to sys.argv
-        self.rest = f"{n_seeds}:{at_start}:{n_words}:{hidden}"
-        self.nursery = os.getppid()
+        self.rest = f"{n_prefork}:{at_start}:{n_words}:{hidden}"
+        self.spawner = os.getppid()
         self.prctl = ctypes.CDLL(None).prctl
         self.all_words = read_words()
         self.words = self.all_words[-int(n_words):]  # as ddprun said them: a script in Python's place may add to them
@@ -127,14 +127,14 @@ class Parent:
             pass  # nobody listens any more
 
     def live(self):
-        """Import what the ranks import, and have seeds ready. Returns in a rank."""
+        """Import what the ranks import, and have preforked processes ready. Returns in a rank."""
         if self.at_start:
             self.load(predict(self.words))
-            self.fork_seeds()
-        wait_s, n_bytes, has_seeds, waiting = LOOK_S, 0, self.at_start, []
+            self.fork_prefork()
+        wait_s, n_bytes, has_prefork, waiting = LOOK_S, 0, self.at_start, []
         while not self.is_rank:
             if self.is_asked(wait_s):
-                self.fork_seeds()
+                self.fork_prefork()
                 continue
             n_before, n_bytes = n_bytes, os.stat(self.seen).st_size
             if n_bytes != n_before:
@@ -145,13 +145,13 @@ class Parent:
                 wait_s = min(wait_s * 1.5, LOOK_MOST_S)
                 continue
             new = self.load(waiting)
-            if new or TAKEN_LINE in waiting or not has_seeds:
-                self.fork_seeds()
-                has_seeds = True
+            if new or TAKEN_LINE in waiting or not has_prefork:
+                self.fork_prefork()
+                has_prefork = True
             wait_s, waiting = LOOK_S, []
 
     def is_asked(self, wait_s):
-        """Wait so long, or until the nursery has used up all seeds and needs others: whoever else should have the CPU, the
+        """Wait so long, or until the spawner has used up all preforked processes and needs others: whoever else should have the CPU, the
         ranks that would be forked are waited for."""
         if not select.select([self.wish], [], [], wait_s)[0]:
             return False
@@ -236,13 +236,13 @@ class Parent:
     def say(self, what, pid, value):
         self.orders.send(WORD.pack(what, pid, value))
 
-    def fork_seeds(self):
+    def fork_prefork(self):
         version = int(time.monotonic() * 1000) & 0x7fffffff
         n = len(set(sys.modules) - self.boot_modules)
         gc.freeze()  # a collection would write to all of it, and so copy it
-        self.say(PROMISE, self.n_seeds, version)
+        self.say(PROMISE, self.n_prefork, version)
         between = []
-        for _ in range(self.n_seeds):
+        for _ in range(self.n_prefork):
             pid = os.fork()
             if pid == 0:
                 self.be_between(version)
@@ -250,21 +250,21 @@ class Parent:
             between.append(pid)
         for pid in between:
             os.waitpid(pid, 0)
-        self.note(f"{self.n_seeds} processes with {n} imported modules are ready to become ranks; their parent is {os.getpid()}")
+        self.note(f"{self.n_prefork} processes with {n} imported modules are ready to become ranks; their parent is {os.getpid()}")
 
     def be_between(self, version):
-        """Who ends at once, so that the nursery becomes the seed's parent. It is told before."""
+        """Who ends at once, so that the spawner becomes the preforked process's parent. It is told before."""
         pid = os.fork()
         if pid > 0:
             self.say(SEED, pid, version)
             os._exit(0)
         end = time.monotonic() + ADOPTED_S
-        while os.getppid() != self.nursery:
+        while os.getppid() != self.spawner:
             if time.monotonic() > end:
                 os._exit(70)
             time.sleep(0.0005)
         self.prctl(PR_SET_PDEATHSIG, SIGKILL)
-        if os.getppid() != self.nursery:  # it died before the line above: nobody will kill us
+        if os.getppid() != self.spawner:  # it died before the line above: nobody will kill us
             os._exit(70)
         self.become_rank(*self.receive())
 
@@ -274,7 +274,7 @@ class Parent:
         for _, _, some in rights:
             numbers.frombytes(some[:len(some) - len(some) % 4])
         if len(data) != ORDER.size or not numbers:
-            os._exit(70)  # the nursery has gone
+            os._exit(70)  # the spawner has gone
         return ORDER.unpack(data), list(numbers)
 
     def become_rank(self, order, fds):

@@ -48,7 +48,7 @@ int main(int argc, char **argv)
     enum cli_wish wish;
     const char *nodes = argv[1];
     argv[1] = argv[0];
-    int rc = cli_parse(argc - 1, argv + 1, &cli_real_world, &wish, &spec, &err);
+    int rc = cli_parse(argc - 1, argv + 1, &host_env_real, &wish, &spec, &err);
     if (rc == 0) {
         join_world(&spec, nodes);
         rc = node_run(&spec, &paper_roster_link, open("/dev/null", O_RDWR | O_CLOEXEC), &end, &err);

@@ -187,7 +187,7 @@ def nodes_that_wait_get_sigterm(trial):
 
 
 def link_goes_down(trial):
-    """The cut-off node's ranks are dead before the others start anew."""
+    """The cut-off node's ranks are dead before the others restart."""
     old = two_running(trial)
     b = trial.nodes["b"]
     dead = Ends([rank.pid for rank in old.of("b")])
@@ -202,7 +202,7 @@ def link_goes_down(trial):
         trial.await_ends([b])
         expect_end_of(trial, b, 75)
     finally:
-        trial.place.mend(b.host)
+        trial.place.rejoin(b.host)
     trial.finish()
     return of_generation(begin_ns, new, ranks_dead=since(begin_ns, dead.last_ns))
 

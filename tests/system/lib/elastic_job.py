@@ -111,7 +111,7 @@ class Node(Job):
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
-                pass  # the nursery was faster
+                pass  # the spawner was faster
         return begin_ns
 
     def kill_launcher(self):

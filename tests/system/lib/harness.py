@@ -99,15 +99,15 @@ class Job:
                 pass
         return found
 
-    def nursery(self):
+    def spawner(self):
         for pid in self.processes():
             try:
                 with open(f"/proc/{pid}/comm") as f:
-                    if f.read().strip() == "ddp-nursery":
+                    if f.read().strip() == "ddp-spawner":
                         return pid
             except OSError:
                 pass
-        raise AssertionError("no nursery")
+        raise AssertionError("no spawner")
 
     def await_gone(self):
         """Until no process of the job is left."""

@@ -38,7 +38,7 @@ class Loopback:
 
 
 class Namespaces:
-    """10.78.0.1 to .4, as root. Hosts that are cut off are joined again by mend()."""
+    """10.78.0.1 to .4, as root. Hosts that are cut off are joined again by rejoin()."""
 
     name = "namespaces"
     interface = "eth0"
@@ -82,7 +82,7 @@ class Namespaces:
     def cut(self, host):
         ip("-n", self.names[host], "link", "set", "eth0", "down")
 
-    def mend(self, host):
+    def rejoin(self, host):
         ip("-n", self.names[host], "link", "set", "eth0", "up")
 
 

@@ -161,7 +161,7 @@ class SshHosts:
         """The host's network is gone, in both directions, without a word."""
         run("ip", "-n", self.netns, "link", "set", self.names[i], "down")
 
-    def mend(self, i):
+    def rejoin(self, i):
         run("ip", "-n", self.netns, "link", "set", self.names[i], "up")
 
     def close(self):

@@ -3,7 +3,7 @@ come, at any time and on top of each other. In the end each step was made once a
 verdict, and nothing is left. SEED says which jobs, FIRST the first of them, CHAOS_S for how long; a failure tells both, and
 what was done.
 
-The ranks are tests/support/programs/mender.c, as in recovery_nodes.py."""
+The ranks are tests/support/programs/recovery_rank.c, as in recovery_nodes.py."""
 import collections
 import os
 import queue
@@ -64,9 +64,9 @@ class Chaos(Nodes):
     # --- what there is to hit ---
 
     def ranks_of(self, name):
-        """Pids of ranks, those that begin included. The nursery is found by its name, ddprun is its parent."""
+        """Pids of ranks, those that begin included. The spawner is found by its name, ddprun is its parent."""
         job = self.jobs[name]
-        return [pid for pid in job.processes() if pid != job.process.pid and describe_name(pid) not in ("ddp-nursery", "ddprun", "")]
+        return [pid for pid in job.processes() if pid != job.process.pid and describe_name(pid) not in ("ddp-spawner", "ddprun", "")]
 
     def victims(self):
         return sorted((name, pid) for name in self.standing() for pid in self.ranks_of(name) if (name, pid) != self.keeper)
@@ -92,12 +92,12 @@ class Chaos(Nodes):
         for name, pid in self.draw.sample(victims, min(2, len(victims))):
             self.end_rank(name, pid, signal.SIGKILL)
 
-    def nursery_of(self, name):
-        return next((pid for pid in self.jobs[name].processes() if describe_name(pid) == "ddp-nursery"), None)
+    def spawner_of(self, name):
+        return next((pid for pid in self.jobs[name].processes() if describe_name(pid) == "ddp-spawner"), None)
 
     def condemn(self, what, act):
-        """Of a node that has a nursery: before, there is nobody to clean up (docs/launcher.md)."""
-        others = [name for name in self.other_nodes() if self.nursery_of(name) is not None]
+        """Of a node that has a spawner: before, there is nobody to clean up (docs/launcher.md)."""
+        others = [name for name in self.other_nodes() if self.spawner_of(name) is not None]
         if others:
             name = self.draw.choice(others)
             self.note(f"{what} of node {name}")
@@ -107,9 +107,9 @@ class Chaos(Nodes):
     def kill_ddprun(self):
         self.condemn("SIGKILL of ddprun", lambda name: self.jobs[name].process.kill())
 
-    def kill_nursery(self):
-        self.condemn("SIGKILL of the nursery", lambda name: send(
-            self.nursery_of(name) or self.jobs[name].process.pid, signal.SIGKILL))
+    def kill_spawner(self):
+        self.condemn("SIGKILL of the spawner", lambda name: send(
+            self.spawner_of(name) or self.jobs[name].process.pid, signal.SIGKILL))
 
     def leave(self):
         self.condemn("SIGTERM", lambda name: self.jobs[name].signal(signal.SIGTERM))
@@ -139,7 +139,7 @@ class Chaos(Nodes):
         self.while_stopped(self.jobs[name].process.pid, f"ddprun of node {name}")
 
     def freeze_ddprun(self):
-        """For longer than a lease: its ranks are killed, and it comes anew."""
+        """For longer than a lease: its ranks are killed, and it comes again."""
         others = [name for name in self.other_nodes() if self.ranks_of(name)]
         if not others:
             return
@@ -152,9 +152,9 @@ class Chaos(Nodes):
         send(pid, signal.SIGCONT)
 
     def disturb(self, may_stop=True):
-        kinds = [self.kill_some_rank] * 4 + [self.kill_ranks_at_once, self.kill_ddprun, self.kill_nursery, self.leave]
+        kinds = [self.kill_some_rank] * 4 + [self.kill_ranks_at_once, self.kill_ddprun, self.kill_spawner, self.leave]
         if self.keeper is not None:
-            kinds += [self.join] * 2  # who comes when the job is over would begin it anew
+            kinds += [self.join] * 2  # who comes when the job is over would begin it again
         if may_stop:
             kinds += [self.stop_rank, self.stop_ddprun]
         if FREEZES and self.keeper is not None:

@@ -44,8 +44,8 @@ class Node(Job):
         return code, out.decode(), (self.said + err).decode()
 
     def ranks(self):
-        nursery = self.nursery()
-        return [p for p in self.processes() if p not in (nursery, self.process.pid)]
+        spawner = self.spawner()
+        return [p for p in self.processes() if p not in (spawner, self.process.pid)]
 
 
 def is_open(port):
@@ -243,7 +243,7 @@ class Lease(unittest.TestCase):
             self.assertEqual((code, node.processes()), (75, []))
         self.assertIn("ddprun: lost the daemon at paper:29400", err)
 
-    def test_the_ranks_of_a_stopped_ddprun_die_and_it_comes_anew(self):
+    def test_the_ranks_of_a_stopped_ddprun_die_and_it_comes_again(self):
         with Node("1:2", "--shutdown-timeout", "1s", "-n", "2", RANK, "ignore", "15", "child", "daemon", *UP,
                   env={"PAPER_LEASE_MS": "300", "NODE_WINDOW_MS": "1"}) as node:
             node.hear(6)
@@ -255,10 +255,10 @@ class Lease(unittest.TestCase):
             self.assertEqual(node.finish()[0], -signal.SIGTERM)
             self.assertEqual(node.processes(), [])
 
-    def test_kill_9_of_the_nursery(self):
+    def test_kill_9_of_the_spawner(self):
         with Node("1:2", "-n", "2", RANK, *UP, env={"NODE_WINDOW_MS": "1"}) as node:
             node.hear(2)
-            os.kill(node.nursery(), signal.SIGKILL)
+            os.kill(node.spawner(), signal.SIGKILL)
             code, _, err = node.finish()
             self.assertEqual((code, node.processes()), (70, []))
         self.assertIn("the process that starts and reaps its ranks is gone", err)

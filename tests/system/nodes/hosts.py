@@ -107,7 +107,7 @@ class Hosts(unittest.TestCase):
             lines = [str(describe(pid)[1]) for pid in job.processes()]
             for line in lines:
                 self.assertFalse(any(len(word) >= 64 and set(word) <= set("0123456789abcdef") for word in line.split()), line)
-            self.assertEqual(len([line for line in lines if "--leash" in line and "ssh" in line]), 2, lines)
+            self.assertEqual(len([line for line in lines if "--launch-channel" in line and "ssh" in line]), 2, lines)
             job.signal(signal.SIGTERM)
             self.assertEqual(job.finish()[0], -signal.SIGTERM)
 
@@ -122,8 +122,8 @@ class Hosts(unittest.TestCase):
         code, out, err = finish("--dry-run", "-H", "n1:4,bob@n2", "-C", "/", "true")
         self.assertEqual((code, err), (0, ""))
         lines = out.splitlines()
-        self.assertRegex(lines[0], r"^n1: 4 ranks in /, by \S+ .* n1 '\S+ --leash'$")
-        self.assertRegex(lines[1], r"^n2: in /, by \S+ .* bob@n2 '\S+ --leash'$")
+        self.assertRegex(lines[0], r"^n1: 4 ranks in /, by \S+ .* n1 '\S+ --launch-channel'$")
+        self.assertRegex(lines[1], r"^n2: in /, by \S+ .* bob@n2 '\S+ --launch-channel'$")
 
 
 class Unreachable(unittest.TestCase):
@@ -146,7 +146,7 @@ class Unreachable(unittest.TestCase):
                 self.assertEqual(err, f"ddprun: n1: {said}\nddprun: 1 node is needed, and 1 of 1 hosts cannot be one\n")
 
     def test_a_host_that_talks_without_end_is_given_up(self):
-        for before in "", "echo ddprun-leash 1 127.0.0.1; ":
+        for before in "", "echo ddprun-launch 1 127.0.0.1; ":
             with self.subTest(before), tempfile.TemporaryDirectory() as folder:
                 ssh = stand_in(folder, f"{before}head -c 1000000 /dev/zero | tr '\\0' x\nexec sleep 1000\n")
                 code, out, err = finish("--ssh-command", ssh, "-H", "n1", RANK, *UP)
@@ -282,7 +282,7 @@ class Ends(unittest.TestCase):
     def test_a_host_whose_ssh_dies_leaves_the_job(self):
         with Remote("-H", "n1,n2,n3", "--nnodes", "2:3", RANK, *UP) as job:
             job.hear(3)
-            kill_all(job.find("ssh", "n2", "--leash")[:1])
+            kill_all(job.find("ssh", "n2", "--launch-channel")[:1])
             self.assertEqual(job.hear(2), ["0 up", "1 up"])
             job.signal(signal.SIGTERM)
             code, _, err = job.finish()
@@ -352,7 +352,7 @@ class Cut(unittest.TestCase):
                 job.signal(signal.SIGTERM)
                 self.assertEqual(job.end()[0], -signal.SIGTERM)
             finally:
-                hosts.mend(1)
+                hosts.rejoin(1)
             job.await_gone()
 
 

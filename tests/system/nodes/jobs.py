@@ -270,7 +270,7 @@ class Faults(unittest.TestCase):
             daemon.process.kill()
             daemon.process.wait()
             with jobs_daemon(bind=bind) as second:
-                self.assertEqual(sorted(a.hear(1) + b.hear(1)), ["0 up", "1 up"])  # all anew
+                self.assertEqual(sorted(a.hear(1) + b.hear(1)), ["0 up", "1 up"])  # all again
                 self.assertEqual(jobs_of(second)["job7"]["nodes"], 2)
                 for node in (a, b):
                     node.signal(signal.SIGTERM)

@@ -406,7 +406,7 @@ class Secrets(unittest.TestCase):
             b.hear(1)
             for node in (a, b):
                 pids = node.processes()
-                self.assertEqual(len(pids), 3)  # ddprun, nursery, rank
+                self.assertEqual(len(pids), 3)  # ddprun, spawner, rank
                 for pid in pids:
                     for name in ("environ", "cmdline"):
                         with open(f"/proc/{pid}/{name}", "rb") as f:
@@ -542,7 +542,7 @@ class Namespaces(unittest.TestCase):
                 node.signal(signal.SIGTERM)
                 self.assertEqual(node.finish()[0], -signal.SIGTERM)
 
-    def test_strangers_do_not_use_the_store(self):
+    def test_other_hosts_do_not_use_the_store(self):
         for more, code in (((), 1), (("--store-allow", "10.77.0.3"), 0)):
             with self.node(1, *static(29500, 0, *more, host="10.77.0.1"), RANK, *UP) as a, \
                     self.node(2, *static(29500, 1, host="10.77.0.1"), RANK, *UP) as b:

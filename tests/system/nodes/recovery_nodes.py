@@ -1,5 +1,5 @@
 """Nodes and their ranks come, go and die; the ranks that live are the same processes before and after: docs/recovery.md.
-The ranks are tests/support/programs/mender.c, as in recovery.py."""
+The ranks are tests/support/programs/recovery_rank.c, as in recovery.py."""
 import contextlib
 import itertools
 import os
@@ -12,7 +12,7 @@ import unittest
 from harness import DEADLINE_S, Job, await_true
 from rendezvous import Daemon
 
-MENDER = os.environ["MENDER_PROGRAM"]
+RECOVERY_RANK = os.environ["RECOVERY_RANK"]
 N_SAMPLES, BATCH = 300, 3  # where the world changes its size
 
 
@@ -30,7 +30,7 @@ class Nodes:
 
     def __init__(self, daemon, nodes, n_local, *more, samples=0, step_ms=2, endpoint=None):
         self.words = ["--nnodes", nodes, "-p", str(n_local), "--rdzv-backend", "c10d", "--rdzv-endpoint",
-                      endpoint or f"127.0.0.1:{daemon.port}", "--rdzv-id", f"job{next(self.numbers)}", *more, MENDER,
+                      endpoint or f"127.0.0.1:{daemon.port}", "--rdzv-id", f"job{next(self.numbers)}", *more, RECOVERY_RANK,
                       "1000000", "40", str(step_ms), "0", str(samples)]
         self.dir = tempfile.TemporaryDirectory()
         self.until = os.path.join(self.dir.name, "until")

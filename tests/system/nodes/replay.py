@@ -1,5 +1,5 @@
 """--replay: what the events of a job tell is made to happen again, behind the same steps. The ranks are
-tests/support/programs/mender.c, whose steps show what they computed with: where the world changes its size, only the same
+tests/support/programs/recovery_rank.c, whose steps show what they computed with: where the world changes its size, only the same
 history gives the same bits. REPLAYS histories are made up, SEED says which."""
 import json
 import os
@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 from harness import DEADLINE_S, Job, await_true, run
-from recovery import MENDER, STEP_MS, Ranks
+from recovery import RECOVERY_RANK, STEP_MS, Ranks
 from recovery_nodes import N_SAMPLES, Nodes
 from rendezvous import Daemon
 
@@ -37,7 +37,7 @@ class OneNode(unittest.TestCase):
         return os.path.join(self.dir.name, file)
 
     def job(self, n, *words, file):
-        return Job("-n", str(n), *words, "--events", self.path(file), MENDER, "1000000", "40", STEP_MS, "0", "600",
+        return Job("-n", str(n), *words, "--events", self.path(file), RECOVERY_RANK, "1000000", "40", STEP_MS, "0", "600",
                    env={"MENDER_UNTIL": self.path(f"{file}.until")})
 
     def end(self, job, ranks, file):
@@ -165,7 +165,7 @@ class SeveralNodes(unittest.TestCase):
 
     @staticmethod
     def restart(nodes, name):
-        """All ranks begin anew; the job goes on until they have come further than those before, so that each step is of one
+        """All ranks begin again; the job goes on until they have come further than those before, so that each step is of one
         generation."""
         job, generation = nodes.jobs[name], nodes.generation
         subprocess.run([DDPCTL, "restart", "-t", str(DEADLINE_S), str(job.process.pid)], check=True, stdin=subprocess.DEVNULL,
@@ -218,7 +218,7 @@ class SeveralNodes(unittest.TestCase):
 
             def is_there():
                 for event in map(json.loads, nodes.events()):
-                    if event["ev"] == "replay" and event["deed"] == "await" and event["gen"] not in waited:
+                    if event["ev"] == "replay" and event["action"] == "await" and event["gen"] not in waited:
                         waited.add(event["gen"])
                         nodes.start(len(nodes.jobs))
                 return any(number >= target and step.generation == last for number, step in nodes.steps.items())

@@ -19,7 +19,7 @@ STATIC = os.path.abspath(os.environ["DDPRUN_STATIC"])
 PROGRAM = os.path.abspath(DDPRUN)
 SHOW = ("sh", "-c", "echo $RANK/$WORLD_SIZE $(hostname) > $TEST_FIFO")
 # A test double of an installed ddprun of another version: it says no terms that suit, and starts nothing.
-OTHER = '#!/bin/sh\n[ "$1" = --leash-terms ] && echo 0.0.9/1/1 || echo started all the same\n'
+OTHER = '#!/bin/sh\n[ "$1" = --launch-terms ] && echo 0.0.9/1/1 || echo started all the same\n'
 
 
 def digest(path):
@@ -235,13 +235,13 @@ class Sent(unittest.TestCase):
         env = {"DDP_PLUGIN_DIR": folder}
         with open(STATIC, "rb") as f:
             ours = f.read()
-        version = re.search(rb"ddprun-leash-terms ([^\0]+)\0", ours).group(1).decode()
+        version = re.search(rb"ddprun-launch-terms ([^\0]+)\0", ours).group(1).decode()
         older = "0" * version.index("/") + version[version.index("/"):]
         useless = ((lambda: os.symlink(path, path), f"cannot read '{path}': Too many levels of symbolic links, or use --bcast never"),
                    (lambda: write(path, b"#!/bin/sh\n"), f"'{path}' is no ddprun"),
                    (lambda: write(path, b""), f"'{path}' is no program of 1 to {64 << 20} bytes"),
                    (lambda: write(path, ours.replace(version.encode(), older.encode())),
-                    f"'{path}' is ddprun {older}, and this one is {version}: install both anew"))
+                    f"'{path}' is ddprun {older}, and this one is {version}: install both again"))
         for make, why in useless:
             with self.subTest(why):
                 make()
@@ -291,19 +291,19 @@ class Ways(unittest.TestCase):
         self.assertEqual(found(self.cache), [])
 
     def test_another_kind_of_machine_is_not_sent_what_it_cannot_execute(self):
-        code, _, err = self.finish("echo ddprun-leash wants s390x\nexec cat\n", "true")
+        code, _, err = self.finish("echo ddprun-launch wants s390x\nexec cat\n", "true")
         self.assertEqual(code, 69)
         self.assertRegex(err, r"^ddprun: there: no ddprun of this version is installed there, and ours is for another kind of machine: "
                          rf"{os.uname().machine}, and not s390x\n")
 
     def test_who_does_not_take_what_it_asked_for_is_given_up(self):
-        code, _, err = self.finish(f"echo ddprun-leash wants {os.uname().machine}\nexec sleep 1000\n", "--connect-timeout", "0.3", "true")
+        code, _, err = self.finish(f"echo ddprun-launch wants {os.uname().machine}\nexec sleep 1000\n", "--connect-timeout", "0.3", "true")
         self.assertEqual(code, 69)
         self.assertRegex(err, r"^ddprun: there: no answer within 0.30 s\n")
 
     def test_who_asks_again_is_given_up(self):
-        code, _, err = self.finish(f"echo ddprun-leash wants {os.uname().machine}\nhead -c {os.path.getsize(STATIC)} > /dev/null\n"
-                                   f"echo ddprun-leash wants {os.uname().machine}\nexec cat\n", "true")
+        code, _, err = self.finish(f"echo ddprun-launch wants {os.uname().machine}\nhead -c {os.path.getsize(STATIC)} > /dev/null\n"
+                                   f"echo ddprun-launch wants {os.uname().machine}\nexec cat\n", "true")
         self.assertEqual(code, 69)
         self.assertRegex(err, r"^ddprun: there: the ddprun there is another version\n")
 

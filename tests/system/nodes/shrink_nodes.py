@@ -1,5 +1,5 @@
 """With --on-failure shrink a rank that dies on one of several nodes is left out: those of all nodes go on, with new numbers,
-as the same processes (docs/recovery.md). The ranks are tests/support/programs/mender.c."""
+as the same processes (docs/recovery.md). The ranks are tests/support/programs/recovery_rank.c."""
 import json
 import os
 import random
@@ -77,7 +77,7 @@ class OfSeveralNodes(Checked):
                 self.assertEqual([e["world"] for e in nodes.events(name, "rdzv")], [6, 5, 4, 3, 2])
             self.assertEqual([nodes.events(i, "rdzv")[-1]["ranks"] for i in range(2)], [1, 1])
 
-    def test_a_node_whose_last_rank_dies_begins_anew_with_all_of_its_ranks(self):
+    def test_a_node_whose_last_rank_dies_begins_again_with_all_of_its_ranks(self):
         with Shrinking(self.daemon, "2", 2, "--max-restarts", "9") as nodes:
             for i in range(2):
                 nodes.start(i)

@@ -171,7 +171,7 @@ class Allocation(unittest.TestCase):
         with Submitted("salloc", "-N2", "--ntasks-per-node=1", "sh", "-c", f"exec {DDPRUN} {RANK} tell up wait") as job:
             self.assertEqual(job.hear(2), ["0 up", "1 up"])
             heads = [pid for pid in job.processes() if name_of(pid) == os.path.basename(DDPRUN)[:15]
-                     and b"--leash" not in describe(pid)[1]]
+                     and b"--launch-channel" not in describe(pid)[1]]
             self.assertEqual(len(heads), 1, [describe(p) for p in heads])
             os.kill(heads[0], signal.SIGINT)
             err = job.finish()[2]  # salloc's status does not tell

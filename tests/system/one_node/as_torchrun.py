@@ -76,7 +76,7 @@ class ExitStatus(unittest.TestCase):
     def test_an_internal_error_makes_it_1(self):
         with Job("--no-python", RANK, "tell", "up", "wait", name="torchrun") as job:
             job.hear(1)
-            os.kill(job.nursery(), signal.SIGKILL)
+            os.kill(job.spawner(), signal.SIGKILL)
             self.assertEqual(job.end()[0], 1)
         with open("/dev/full", "wb") as full, Job("--dry-run", "x.py", stdout=full, name="torchrun") as job:
             self.assertEqual(job.end()[0], 1)

@@ -37,7 +37,7 @@ class ExitCodes(unittest.TestCase):
         with Job("-n", "2", RANK, "only", "0", "exit", "0", "end", "tell", "up", "on", "10", "4", "tell", "ready",
                  "wait") as job:
             self.assertEqual(job.hear(2), ["1 ready", "1 up"])
-            await_true(lambda: len(job.processes()) == 3)  # ddprun, the nursery, rank 1
+            await_true(lambda: len(job.processes()) == 3)  # ddprun, the spawner, rank 1
             job.signal(signal.SIGUSR1)
             self.assertEqual(job.hear(1), ["1 got 10"])
             self.assertEqual(job.end()[0], 4)

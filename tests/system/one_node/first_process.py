@@ -1,4 +1,4 @@
-"""ddprun as the first process of a container: strangers become its children, and it reaps them."""
+"""ddprun as the first process of a container: orphans become its children, and it reaps them."""
 import os
 import shutil
 import signal
@@ -8,9 +8,9 @@ import unittest
 from harness import DDPRUN, RANK, Job, await_true, describe, main
 
 SPACE = ["--fork", "--pid", "--mount-proc", "--kill-child"] + ([] if os.geteuid() == 0 else ["--user", "--map-root-user"])
-N_STRANGERS = 20
+N_ORPHANS = 20
 # each one is left behind by a shell that has ended, and ends itself when it is told to
-LEAVE = f"for i in $(seq {N_STRANGERS}); do sh -c 'echo stranger > $TEST_FIFO; read x < $1' sh \"$1\" & done"
+LEAVE = f"for i in $(seq {N_ORPHANS}); do sh -c 'echo orphan > $TEST_FIFO; read x < $1' sh \"$1\" & done"
 
 
 def field_of(pid, name):
@@ -31,7 +31,7 @@ class FirstProcess(unittest.TestCase):
         self.assertEqual(len(found), 1)
         return found[0]
 
-    def leave_strangers(self, job, first):
+    def leave_orphans(self, job, first):
         """Processes in the container whose parent has ended: their pids."""
         gate = os.path.join(job.dir, "gate")
         os.mkfifo(gate)
@@ -39,30 +39,30 @@ class FirstProcess(unittest.TestCase):
         enter = ["nsenter", "-t", str(first), "--pid"] + ([] if os.geteuid() == 0 else ["--user", "--preserve-credentials"])
         before = set(job.processes())
         subprocess.run([*enter, "sh", "-c", LEAVE, "sh", gate], env=env, stdin=subprocess.DEVNULL, check=True)
-        self.assertEqual(job.hear(N_STRANGERS), ["stranger"] * N_STRANGERS)
+        self.assertEqual(job.hear(N_ORPHANS), ["orphan"] * N_ORPHANS)
         return gate, set(job.processes()) - before
 
-    def test_strangers_are_reaped_while_ranks_run(self):
+    def test_orphans_are_reaped_while_ranks_run(self):
         with self.container(RANK, "tell", "up", "wait") as job:
             self.assertEqual(job.hear(1), ["0 up"])
             first = self.first_of(job)
-            gate, strangers = self.leave_strangers(job, first)
-            self.assertEqual(len(strangers), N_STRANGERS)
-            self.assertEqual({int(field_of(pid, "PPid")[0]) for pid in strangers}, {first})
+            gate, orphans = self.leave_orphans(job, first)
+            self.assertEqual(len(orphans), N_ORPHANS)
+            self.assertEqual({int(field_of(pid, "PPid")[0]) for pid in orphans}, {first})
             with open(gate, "w", encoding="utf-8") as f:
-                f.write("\n" * N_STRANGERS)
+                f.write("\n" * N_ORPHANS)
                 f.flush()
                 # a process that has ended and is not reaped keeps its folder
-                await_true(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in strangers),
-                           lambda: [describe(pid) for pid in strangers])
+                await_true(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in orphans),
+                           lambda: [describe(pid) for pid in orphans])
             os.kill(first, signal.SIGTERM)
             self.assertEqual(job.end()[0], 143)
 
-    def test_a_signal_ends_it_with_strangers_about(self):
+    def test_a_signal_ends_it_with_orphans_about(self):
         with self.container(RANK, "tell", "up", "wait") as job:
             self.assertEqual(job.hear(1), ["0 up"])
             first = self.first_of(job)
-            self.leave_strangers(job, first)
+            self.leave_orphans(job, first)
             os.kill(first, signal.SIGTERM)
             self.assertEqual(job.end()[0], 143)
             job.await_gone()

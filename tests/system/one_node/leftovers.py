@@ -19,7 +19,7 @@ def rank_pid(job, rank):
                 parent = int(f.read().rsplit(")", 1)[1].split()[1])
         except OSError:
             continue
-        if f"RANK={rank}".encode() in env and parent == job.nursery() and os.getsid(pid) == pid:
+        if f"RANK={rank}".encode() in env and parent == job.spawner() and os.getsid(pid) == pid:
             return pid
     raise AssertionError(f"rank {rank} is not there")
 
@@ -57,32 +57,32 @@ class Leftovers(unittest.TestCase):
                         if pattern in f.read():
                             found.append(pid)
                 self.assertIn(job.process.pid, found)
-                self.assertNotIn(job.nursery(), found)
+                self.assertNotIn(job.spawner(), found)
                 kill_all(found)
                 job.await_gone()
 
-    def test_kill_9_of_the_nursery(self):
+    def test_kill_9_of_the_spawner(self):
         with Job("-n", "3", RANK, *FAMILY, "wait") as job:
             job.hear(12)
-            os.kill(job.nursery(), signal.SIGKILL)
+            os.kill(job.spawner(), signal.SIGKILL)
             code, _, err = job.end()
             self.assertEqual(code, 70)
             self.assertIn(b"internal error", err)
             self.assertEqual(job.processes(), [])
             self.assertEqual(os.listdir(job.runtime), [])
 
-    def test_a_stopped_nursery_does_not_keep_ddprun_when_both_are_killed(self):
+    def test_a_stopped_spawner_does_not_keep_ddprun_when_both_are_killed(self):
         with Job("-n", "2", RANK, *FAMILY, "wait") as job:
             job.hear(8)
-            os.kill(job.nursery(), signal.SIGSTOP)
+            os.kill(job.spawner(), signal.SIGSTOP)
             job.signal(signal.SIGKILL)
-            os.kill(job.nursery(), signal.SIGCONT)
+            os.kill(job.spawner(), signal.SIGCONT)
             job.await_gone()
 
-    def test_a_nursery_that_stays_stopped_is_killed_in_the_end(self):
+    def test_a_spawner_that_stays_stopped_is_killed_in_the_end(self):
         with Job("-n", "2", RANK, "ignore", "2", *FAMILY, "wait") as job:
             job.hear(8)
-            os.kill(job.nursery(), signal.SIGSTOP)
+            os.kill(job.spawner(), signal.SIGSTOP)
             # again and again: two that come at once are one
             await_true(lambda: job.process.poll() is not None or job.signal(signal.SIGINT))
             self.assertEqual(job.end()[0], -2)
@@ -100,7 +100,7 @@ class Leftovers(unittest.TestCase):
             self.assertIn(b"ranks 0, 2: stopped by ddprun (SIGTERM)", err)
             self.assertEqual(job.processes(), [])
 
-    def test_children_that_outlive_their_rank_are_told_first(self):
+    def test_children_that_outlive_their_rank_are_signaled_first(self):
         with Job("-n", "2", RANK, "on", "15", "0", *UNTIL_USR1, *FAMILY, "wait") as job:
             job.hear(8)
             job.signal(signal.SIGUSR1)
@@ -127,10 +127,10 @@ class Leftovers(unittest.TestCase):
             self.assertEqual(job.end()[0], -2)
             self.assertEqual(job.processes(), [])
 
-    def test_the_nursery_is_small_and_holds_nothing(self):
+    def test_the_spawner_is_small_and_holds_nothing(self):
         with Job("-n", "2", RANK, "tell", "up", "wait") as job:
             job.hear(2)
-            pid = job.nursery()
+            pid = job.spawner()
             # those of the last start are closed when it has returned, maybe after the rank spoke
             await_true(lambda: len(os.listdir(f"/proc/{pid}/fd")) == 5, lambda: os.listdir(f"/proc/{pid}/fd"))
             names = {int(n): os.readlink(f"/proc/{pid}/fd/{n}") for n in os.listdir(f"/proc/{pid}/fd")}

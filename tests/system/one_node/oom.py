@@ -9,7 +9,7 @@ import unittest
 from harness import DEADLINE_S, RANK, Job, await_true, main
 
 MIB = 1 << 20
-LIMIT_MIB = 192  # ddprun, the nursery and idle ranks fit in, with sanitizers, too
+LIMIT_MIB = 192  # ddprun, the spawner and idle ranks fit in, with sanitizers, too
 USED_MIB = "600"
 
 

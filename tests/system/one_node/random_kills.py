@@ -10,10 +10,10 @@ KILLS = int(os.environ.get("KILLS", "20"))
 SEED = int(os.environ.get("SEED", "1"))
 
 
-def is_nursery(pid):
+def is_spawner(pid):
     try:
         with open(f"/proc/{pid}/comm") as f:
-            return f.read().strip() == "ddp-nursery"
+            return f.read().strip() == "ddp-spawner"
     except OSError:
         return False
 
@@ -31,11 +31,11 @@ class RandomKills(unittest.TestCase):
                                          "wait") as job:
                 # at a random point of the start: after that many lines were heard
                 job.hear(rng.randint(0, n_ranks * (1 + len(family))))
-                # not ddprun and the nursery together: then nobody is left to clean up (docs/launcher.md)
-                spare_nursery = rng.random() < 0.5
+                # not ddprun and the spawner together: then nobody is left to clean up (docs/launcher.md)
+                spare_spawner = rng.random() < 0.5
                 for _ in range(rng.randint(1, 3)):
                     alive = sorted(pid for pid in job.processes()
-                                   if not (is_nursery(pid) if spare_nursery else pid == job.process.pid))
+                                   if not (is_spawner(pid) if spare_spawner else pid == job.process.pid))
                     if not alive:
                         break
                     try:

@@ -1,4 +1,4 @@
-"""A rank that dies is replaced, the others stay: docs/recovery.md. The ranks are tests/support/programs/mender.c, which tell
+"""A rank that dies is replaced, the others stay: docs/recovery.md. The ranks are tests/support/programs/recovery_rank.c, which tell
 each step with the bits of a parameter and of a momentum, so that a run with deaths can be compared with one without."""
 import ctypes
 import json
@@ -11,7 +11,7 @@ import unittest
 
 from harness import DEADLINE_S, Job, await_true
 
-MENDER = os.environ["MENDER_PROGRAM"]
+RECOVERY_RANK = os.environ["RECOVERY_RANK"]
 STEP_MS = "2"
 PTRACE_SEIZE = 0x4206
 
@@ -62,7 +62,7 @@ class Ranks:
 
 def alone(n, epochs, batches):
     """The steps of a run in which nothing happens."""
-    with Job("-n", str(n), MENDER, str(epochs), str(batches), "0") as job:
+    with Job("-n", str(n), RECOVERY_RANK, str(epochs), str(batches), "0") as job:
         steps = Ranks(job).hear_all()
         assert job.process.wait() == 0
         return steps
@@ -79,7 +79,7 @@ def status(job):
 class Replaced(unittest.TestCase):
     def begin(self, *words, n=2, epochs=2, batches=40):
         self.expected = alone(n, epochs, batches)
-        return Job("-n", str(n), *words, MENDER, str(epochs), str(batches), STEP_MS)
+        return Job("-n", str(n), *words, RECOVERY_RANK, str(epochs), str(batches), STEP_MS)
 
     def check_end(self, job, ranks, n_starts):
         steps = ranks.hear_all()
@@ -113,7 +113,7 @@ class Replaced(unittest.TestCase):
 
     def test_ranks_know_how_many_steps_are_completed(self):
         """A checkpoint is loaded where there are none: before the first step, also of a later generation."""
-        with Job("-n", "2", "--max-restarts", "2", MENDER, "1", "20", "100") as job:
+        with Job("-n", "2", "--max-restarts", "2", RECOVERY_RANK, "1", "20", "100") as job:
             told = 0  # steps that rank 0 has completed
             pids, behind = {}, []
             for line in job.process.stdout:
@@ -141,7 +141,7 @@ class Replaced(unittest.TestCase):
         n_samples, batch = 300, 3
         with tempfile.TemporaryDirectory() as folder:
             until = os.path.join(folder, "until")
-            with Job("-n", "4", "--max-restarts", "5", "--on-failure", "shrink", MENDER, "1000000", "40", STEP_MS, "0", str(n_samples),
+            with Job("-n", "4", "--max-restarts", "5", "--on-failure", "shrink", RECOVERY_RANK, "1000000", "40", STEP_MS, "0", str(n_samples),
                      env={"MENDER_UNTIL": until}) as job:
                 ranks = Ranks(job)
                 ranks.hear_until(lambda: len(ranks.pids) == 4)
@@ -174,7 +174,7 @@ class Replaced(unittest.TestCase):
 
     def test_nobody_waits_until_the_dead_can_be_reaped(self):
         for word in "replace", "shrink":
-            with self.subTest(word), Job("-n", "3", "--max-restarts", "1", "--on-failure", word, MENDER, "1000000", "40",
+            with self.subTest(word), Job("-n", "3", "--max-restarts", "1", "--on-failure", word, RECOVERY_RANK, "1000000", "40",
                                          STEP_MS) as job:
                 ranks = Ranks(job)
                 ranks.hear_until(lambda: len(ranks.pids) == 3)
@@ -194,7 +194,7 @@ class Replaced(unittest.TestCase):
                 self.assertEqual(job.processes(), [])
 
     def test_after_a_shrink_nobody_waits_for_the_dead_to_save(self):
-        with Job("-n", "3", "--max-restarts", "1", "--on-failure", "shrink", "--on-term", "600s", MENDER, "1000000", "40",
+        with Job("-n", "3", "--max-restarts", "1", "--on-failure", "shrink", "--on-term", "600s", RECOVERY_RANK, "1000000", "40",
                  STEP_MS) as job:
             ranks = Ranks(job)
             ranks.hear_until(lambda: len(ranks.pids) == 3)
@@ -213,7 +213,7 @@ class Replaced(unittest.TestCase):
             path, until = os.path.join(folder, "samples"), os.path.join(folder, "until")
             with open(path, "wb") as f:
                 f.write(bytes((0, 0, 8, 1)) + n.to_bytes(4, "big") + bytes(n))
-            with Job("-n", "2", "--max-restarts", "10", MENDER, "1000000", "40", STEP_MS, "0", "0", path,
+            with Job("-n", "2", "--max-restarts", "10", RECOVERY_RANK, "1000000", "40", STEP_MS, "0", "0", path,
                      env={"MENDER_UNTIL": until}) as job:
                 ranks = Ranks(job)
                 for generation in range(10):
@@ -239,7 +239,7 @@ class Replaced(unittest.TestCase):
                 ranks.kill(draw.randrange(3), draw.choice([signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM]))
             self.check_end(job, ranks, 23)
 
-    def test_a_death_while_another_rank_is_replaced_is_mended_too(self):
+    def test_a_death_while_another_rank_is_replaced_is_recovered_too(self):
         draw = random.Random(2)
         with self.begin("--max-restarts", "40", n=4, epochs=3, batches=60) as job:
             ranks = Ranks(job)

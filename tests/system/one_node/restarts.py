@@ -108,7 +108,7 @@ class Restarts(unittest.TestCase):
                  "tell", "up", "wait") as job:
             heard = job.hear(2)
             daemon = int(next(line for line in heard if "daemon" in line).split()[2])
-            rank = next(pid for pid in job.processes() if pid not in (daemon, job.process.pid, job.nursery()))
+            rank = next(pid for pid in job.processes() if pid not in (daemon, job.process.pid, job.spawner()))
             os.kill(rank, signal.SIGKILL)
             heard = job.hear(2)
             self.assertFalse(os.path.exists(f"/proc/{daemon}"))
@@ -155,10 +155,10 @@ class Restarts(unittest.TestCase):
                 os.kill(int(lines[0][1]), signal.SIGKILL)
             self.assertEqual(job.end()[0], 137)
 
-    def test_the_nursery_may_die_in_a_later_generation(self):
+    def test_the_spawner_may_die_in_a_later_generation(self):
         with Job("--max-restarts", "5", "-n", "2", RANK, "tell", "up", "only", "1", "exit", "3", "end", "wait") as job:
             job.hear(4)
-            os.kill(job.nursery(), signal.SIGKILL)
+            os.kill(job.spawner(), signal.SIGKILL)
             self.assertIn(job.end()[0], (70, 3))  # 3 if rank 1 had just failed
             await_true(lambda: job.processes() == [])
 

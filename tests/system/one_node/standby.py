@@ -1,4 +1,4 @@
-"""--standby: a process that waits takes the place of a rank that fails. The ranks are tests/support/programs/mender.c, as in
+"""--standby: a process that waits takes the place of a rank that fails. The ranks are tests/support/programs/recovery_rank.c, as in
 recovery.py: each tells its pid and the bits of its state after each step."""
 import os
 import signal
@@ -6,7 +6,7 @@ import tempfile
 import unittest
 
 from harness import RANK, Job, await_true, run
-from recovery import MENDER, STEP_MS, Ranks, alone
+from recovery import RECOVERY_RANK, STEP_MS, Ranks, alone
 
 
 def programs_of(job):
@@ -14,7 +14,7 @@ def programs_of(job):
     found = set()
     for pid in job.processes():
         try:
-            if os.path.samefile(f"/proc/{pid}/exe", MENDER):
+            if os.path.samefile(f"/proc/{pid}/exe", RECOVERY_RANK):
                 found.add(pid)
         except OSError:
             pass
@@ -24,7 +24,7 @@ def programs_of(job):
 class Standby(unittest.TestCase):
     def begin(self, n, *words, standbys=1, epochs=3, batches=60):
         self.expected = alone(n, epochs, batches)
-        return Job("-n", str(n), "--max-restarts", "9", "--standby", str(standbys), *words, MENDER, str(epochs), str(batches),
+        return Job("-n", str(n), "--max-restarts", "9", "--standby", str(standbys), *words, RECOVERY_RANK, str(epochs), str(batches),
                    STEP_MS)
 
     def check_end(self, job, ranks):
@@ -104,7 +104,7 @@ class Standby(unittest.TestCase):
             self.assertEqual([f.split(os.sep)[-2] for f in holders], ["1"])
 
     def test_a_signal_ends_it_with_the_job(self):
-        with Job("-n", "2", "--max-restarts", "9", "--standby", "1", MENDER, "100", "1000", STEP_MS) as job:
+        with Job("-n", "2", "--max-restarts", "9", "--standby", "1", RECOVERY_RANK, "100", "1000", STEP_MS) as job:
             ranks = Ranks(job)
             ranks.hear_until(lambda: len(ranks.pids) == 2)
             self.await_standbys(job, ranks, 1)

@@ -72,7 +72,7 @@ class Warm(Job):
             self.said += text
 
     def await_ready(self):
-        """(the parent's pid, those of its seeds), once there are as many seeds as ranks."""
+        """(the parent's pid, those of its preforked processes), once there are as many preforked processes as ranks."""
         parent = int(self.await_said(r"are ready to become ranks; their parent is (\d+)")[1])
         ranks = {int(line.split()[1]) for line in self.ranks}
         return parent, [pid for pid in self.pythons() if pid not in ranks | {parent}]
@@ -141,11 +141,11 @@ def knows_ends_of_threads():
         return False
 
 
-def count_watched(nursery):
+def count_watched(spawner):
     links = []
-    for fd in os.listdir(f"/proc/{nursery}/fd"):
+    for fd in os.listdir(f"/proc/{spawner}/fd"):
         try:
-            links.append(os.readlink(f"/proc/{nursery}/fd/{fd}"))
+            links.append(os.readlink(f"/proc/{spawner}/fd/{fd}"))
         except FileNotFoundError:
             pass  # closed meanwhile
     return sum("pidfd" in link for link in links)
@@ -201,7 +201,7 @@ class Restarts(unittest.TestCase):
         with Warm(self.folder, "--warm", imports=THREADS, env=env).begin() as job:
             job.await_ready()
             alive, dead = (int(line.split()[1]) for line in job.ranks)
-            await_true(lambda: count_watched(job.nursery()) == 4, lambda: "two threads of each rank are to be watched")
+            await_true(lambda: count_watched(job.spawner()) == 4, lambda: "two threads of each rank are to be watched")
             try:
                 held = HeldThread(int(os.listdir(f"/proc/{dead}/task")[-1]))  # the youngest: not watched
             except PermissionError:
@@ -236,19 +236,19 @@ class Restarts(unittest.TestCase):
 
     def test_a_parent_that_is_killed_is_not_missed(self):
         with Warm(self.folder, "--warm").begin() as job:
-            parent, seeds = job.await_ready()
+            parent, prefork = job.await_ready()
             os.kill(parent, signal.SIGKILL)
             job.await_said("their parent was killed by signal 9")
-            await_true(lambda: not set(seeds) & set(job.processes()))
+            await_true(lambda: not set(prefork) & set(job.processes()))
             job.fail()
             job.end_well(self)
             self.assertEqual(job.ways(), [False, False])
 
     def test_seeds_that_stand_still_are_killed_and_replaced(self):
         with Warm(self.folder, "--warm").begin() as job:
-            _, seeds = job.await_ready()
-            self.assertEqual(len(seeds), 2)
-            for pid in seeds:
+            _, prefork = job.await_ready()
+            self.assertEqual(len(prefork), 2)
+            for pid in prefork:
                 os.kill(pid, signal.SIGSTOP)
             job.fail()
             said = job.end_well(self)
@@ -257,10 +257,10 @@ class Restarts(unittest.TestCase):
 
     def test_a_seed_that_dies_is_not_waited_for(self):
         with Warm(self.folder, "--warm").begin() as job:
-            parent, seeds = job.await_ready()
+            parent, prefork = job.await_ready()
             os.kill(parent, signal.SIGSTOP)  # no new ones
-            os.kill(seeds[0], signal.SIGKILL)
-            await_true(lambda: seeds[0] not in job.processes())
+            os.kill(prefork[0], signal.SIGKILL)
+            await_true(lambda: prefork[0] not in job.processes())
             job.fail()
             said = job.end_well(self)
             self.assertEqual(job.ways(), [False, False])
@@ -326,10 +326,10 @@ class Restarts(unittest.TestCase):
         leave = "import subprocess; subprocess.Popen(['sleep', '1000'], start_new_session=True, stderr=subprocess.DEVNULL)"
         with Warm(self.folder, "--warm", imports=leave).begin() as job:
             parent, _ = job.await_ready()
-            before = set(job.processes()) - {parent, job.process.pid, job.nursery()}
+            before = set(job.processes()) - {parent, job.process.pid, job.spawner()}
             job.fail()
             stayed = before & set(job.processes())
-            self.assertLessEqual(stayed, {int(line.split()[1]) for line in job.ranks})  # seeds that became ranks; they may have ended
+            self.assertLessEqual(stayed, {int(line.split()[1]) for line in job.ranks})  # preforked processes that became ranks; they may have ended
             job.end_well(self)
             self.assertEqual(job.ways(), [True, True])
 
@@ -339,10 +339,10 @@ class Restarts(unittest.TestCase):
             job.process.kill()
             job.await_gone()
 
-    def test_nothing_is_left_when_the_nursery_is_killed(self):
+    def test_nothing_is_left_when_the_spawner_is_killed(self):
         with Warm(self.folder, "--warm").begin() as job:
             job.await_ready()
-            os.kill(job.nursery(), signal.SIGKILL)
+            os.kill(job.spawner(), signal.SIGKILL)
             self.assertEqual(job.end()[0], 70)
             job.await_gone()
 

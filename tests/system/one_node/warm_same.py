@@ -237,7 +237,7 @@ print(logging.root.handlers, logging.LogRecord("x", 1, "f", 1, "m", (), None).re
 """),
     "a_seeded_generator": ([], [], """
 import random
-random.seed(5)
+random.preforked process(5)
 print([random.random() for _ in range(3)], random.Random(7).getrandbits(64))
 """),
 }

@@ -12,7 +12,7 @@ PROGRAMS = {"ddprun": os.environ["DDPRUN"], "ddpctl": os.environ["DDPCTL"], "ddp
             "ddp-perf": os.environ["DDP_PERF"]}
 
 # What ddprun says to itself on other hosts
-OF_OUR_OWN = ["--leash"]
+OF_OUR_OWN = ["--launch-channel"]
 
 # What a line has before the program: variables, a scheduler's starter
 BEFORE = re.compile(r"^(?:\w+=\S+ +)*(?:srun(?: +-\S+(?: +\d\S*)?)* +)?(?:\S*/)?(ddprun|ddpctl|ddp-rendezvous|ddp-perf)(?= |$)")

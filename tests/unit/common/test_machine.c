@@ -52,7 +52,7 @@ static const struct co_machine_pair ignored[] = {
 static const struct co_machine door =
     CO_MACHINE("door", "house/door.c", states, event_names, rows, ignored);
 
-START_TEST(each_state_has_its_deed_on_entry)
+START_TEST(each_state_has_its_action_on_entry)
 {
     ck_assert_uint_eq(sizeof entries / sizeof *entries, 3);
     entries[OPEN]();
@@ -128,7 +128,7 @@ int main(void)
 {
     Suite *s = suite_create("machine");
     TCase *t = tcase_create("machine");
-    tcase_add_test(t, each_state_has_its_deed_on_entry);
+    tcase_add_test(t, each_state_has_its_action_on_entry);
     tcase_add_test(t, what_has_a_row_without_condition_is_covered);
     tcase_add_test(t, what_is_ignored_is_covered);
     tcase_add_test(t, what_nobody_thought_of_is_not_covered);

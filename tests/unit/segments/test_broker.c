@@ -322,7 +322,7 @@ static void ask_again(int rank, uint32_t generation)
 {
     struct node_message m = hello((unsigned)rank);
     m.generation = generation;
-    m.flags = NODE_MENDS;
+    m.flags = NODE_RECOVERS;
     int fd = make_segment(F_SEAL_SHRINK);
     ck_assert_int_eq(pwrite(fd, &rank, sizeof rank, 0), (ssize_t)sizeof rank);
     ck_assert_int_eq(node_message_send(theirs[rank], &m, fd), 0);
@@ -344,7 +344,7 @@ static void expect_control(int rank, uint32_t generation)
     ck_assert_int_eq(node_message_receive(theirs[rank], &m, &fd, NULL), 1);
     ck_assert_int_eq(m.type, NODE_CONTROL);
     ck_assert_uint_eq(m.generation, generation);
-    ck_assert_uint_eq(m.flags, generation > 0 ? NODE_MENDS | NODE_PLACED : NODE_MENDS);
+    ck_assert_uint_eq(m.flags, generation > 0 ? NODE_RECOVERS | NODE_PLACED : NODE_RECOVERS);
     ck_assert_int_eq(control_map(fd, &map, NULL), 0);
     ck_assert_uint_eq(map->generation, generation);
     control_unmap(map);
@@ -374,7 +374,7 @@ static void expect_place(int seat, unsigned local_rank, unsigned n_local)
     int fd;
     ck_assert_int_eq(node_message_receive(theirs[seat], &m, &fd, NULL), 1);
     ck_assert_int_eq(m.type, NODE_CONTROL);
-    ck_assert_uint_eq(m.flags, NODE_MENDS | NODE_PLACED);
+    ck_assert_uint_eq(m.flags, NODE_RECOVERS | NODE_PLACED);
     ck_assert_uint_eq(m.local_rank, local_rank);
     ck_assert_uint_eq(m.n_local, n_local);
     ck_assert_uint_eq(m.place.rank, 10 + local_rank);
@@ -469,7 +469,7 @@ START_TEST(who_asks_for_the_next_generation_gets_it_when_it_is_made)
         ask_again(i, 0);
         ck_assert_int_eq(let_broker_read(i, NULL), 1);
         expect_control(i, 0);
-        ck_assert(broker_mends(b, (unsigned)i));
+        ck_assert(broker_recovers(b, (unsigned)i));
     }
     broker_rank_gone(b, 1);
     ask_again(0, 1); /* before ddprun knows of the death, or after */

@@ -303,13 +303,13 @@ START_TEST(ports_answer_are_refused_or_are_silent)
 }
 END_TEST
 
-START_TEST(who_knows_no_secret_is_a_stranger)
+START_TEST(a_peer_without_the_secret_is_the_wrong_service)
 {
     const uint8_t other[CHECK_SECRET_BYTES] = "another secret.";
     enum check_reach reach;
     struct check_pair pair = {.a = 0};
     check_net_reach(other, &peer, 1, 60000, &reach);
-    ck_assert_int_eq(reach, CHECK_REACH_STRANGER);
+    ck_assert_int_eq(reach, CHECK_REACH_WRONG_SERVICE);
     ck_assert_int_lt(check_net_measure(other, &peer, 60000, &pair, &err), 0);
 }
 END_TEST
@@ -427,7 +427,7 @@ int main(void)
     tcase_add_checked_fixture(net, open_server, close_server);
     tcase_set_timeout(net, 60);
     tcase_add_test(net, ports_answer_are_refused_or_are_silent);
-    tcase_add_test(net, who_knows_no_secret_is_a_stranger);
+    tcase_add_test(net, a_peer_without_the_secret_is_the_wrong_service);
     tcase_add_test(net, many_come_at_once);
     tcase_add_test(net, a_way_is_measured_in_both_directions);
     tcase_add_test(net, a_stream_that_does_not_end_is_left_in_time);

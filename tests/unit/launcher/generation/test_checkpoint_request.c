@@ -163,7 +163,7 @@ START_TEST(nobody_has_never_saved)
 }
 END_TEST
 
-START_TEST(who_takes_anothers_place_is_asked_anew)
+START_TEST(who_takes_anothers_place_is_asked_again)
 {
     int next;
     add_all();
@@ -217,7 +217,7 @@ int main(void)
     tcase_add_test(t, an_answer_just_before_the_end_counts);
     tcase_add_test(t, a_rank_that_talks_on_and_on_changes_nothing);
     tcase_add_test(t, nobody_has_never_saved);
-    tcase_add_test(t, who_takes_anothers_place_is_asked_anew);
+    tcase_add_test(t, who_takes_anothers_place_is_asked_again);
     tcase_add_test(t, nobody_waits_for_a_rank_that_is_dropped);
     suite_add_tcase(suite, t);
     return run_suite(suite);

@@ -24,10 +24,10 @@ static void on_note(void *arg, const char *text)
     ck_abort_msg("%s", text);
 }
 
-static void on_joined(void *arg, int rank, bool mends)
+static void on_joined(void *arg, int rank, bool recovers)
 {
     (void)arg;
-    (void)mends;
+    (void)recovers;
     ck_abort_msg("rank %d has not said hello", rank);
 }
 
@@ -36,9 +36,9 @@ static void on_asked(void *arg, int rank)
     on_joined(arg, rank, false);
 }
 
-static void on_any_joined(void *arg, int rank, bool mends)
+static void on_any_joined(void *arg, int rank, bool recovers)
 {
-    (void)arg, (void)rank, (void)mends;
+    (void)arg, (void)rank, (void)recovers;
 }
 
 static int n_deaths;
@@ -58,10 +58,10 @@ static void set_up(void)
 }
 
 /* Of a job whose ranks may outlive each other. */
-static void set_up_to_mend(void)
+static void set_up_to_recover(void)
 {
     const struct node_memory_opts opts = {.n_local = 2,
-                                          .mends = true,
+                                          .recovers = true,
                                           .on_note = on_note,
                                           .on_joined = on_any_joined,
                                           .on_asked = on_asked,
@@ -119,7 +119,7 @@ static void say(int sock, enum node_message_type type, unsigned local_rank, int 
                                          .local_rank = local_rank,
                                          .n_local = 2,
                                          .bytes = 4096,
-                                         .flags = NODE_MENDS};
+                                         .flags = NODE_RECOVERS};
     ck_assert_int_eq(node_message_send(sock, &message, fd), 0);
     uv_run(&loop, UV_RUN_NOWAIT);
 }
@@ -185,7 +185,7 @@ int main(void)
     tcase_add_test(t, a_second_socket_of_a_rank_replaces_the_first);
     suite_add_tcase(suite, t);
     t = tcase_create("deaths");
-    tcase_add_checked_fixture(t, set_up_to_mend, tear_down);
+    tcase_add_checked_fixture(t, set_up_to_recover, tear_down);
     tcase_set_timeout(t, 60);
     tcase_add_test(t, a_death_that_ranks_know_of_is_told_once);
     tcase_add_test(t, a_death_that_was_told_to_the_ranks_is_no_news);

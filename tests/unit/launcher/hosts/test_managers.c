@@ -7,7 +7,7 @@
 #include "launcher/job/remote_spec.h"
 #include "launcher/options/cli.h"
 #include "tests/support/cli_words.h"
-#include "tests/support/fake_world.h"
+#include "tests/support/fake_host_env.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct fake_world fake;
-static struct cli_world world;
+static struct fake_host_env fake;
+static struct host_env world;
 static struct manager m;
 static struct job_spec spec;
 static struct co_error err;
@@ -25,8 +25,8 @@ static enum cli_wish wish;
 
 static void set_up(void)
 {
-    fake = fake_world_usual;
-    world = fake_world_make(&fake);
+    fake = fake_host_env_usual;
+    world = fake_host_env_make(&fake);
     err = (struct co_error){0};
 }
 

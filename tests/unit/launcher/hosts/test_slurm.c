@@ -5,15 +5,15 @@
 #include "launcher/job/remote_spec.h"
 #include "launcher/options/cli.h"
 #include "tests/support/cli_words.h"
-#include "tests/support/fake_world.h"
+#include "tests/support/fake_host_env.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
 #include <string.h>
 
-static struct fake_world fake;
-static struct cli_world world;
+static struct fake_host_env fake;
+static struct host_env world;
 static struct slurm s;
 static struct job_spec spec;
 static struct co_error err;
@@ -21,8 +21,8 @@ static enum cli_wish wish;
 
 static void set_up(void)
 {
-    fake = fake_world_usual;
-    world = fake_world_make(&fake);
+    fake = fake_host_env_usual;
+    world = fake_host_env_make(&fake);
     err = (struct co_error){0};
 }
 
@@ -76,12 +76,12 @@ START_TEST(a_task_on_each_node_is_a_node)
 {
     ck_assert_int_eq(look(ENV(STEP, "SLURM_NODEID=1", "SLURM_STEP_TASKS_PER_NODE=1(x2)")), 0);
     ck_assert_int_eq(s.kind, SLURM_NODE);
-    ck_assert_str_eq(s.seat.nodes, "2");
-    ck_assert_str_eq(s.seat.node_rank, "1");
-    ck_assert_str_eq(s.seat.name, "n2");
-    ck_assert_str_eq(s.seat.run_id, "slurm-12.3");
-    ck_assert_str_eq(s.seat.endpoint, "n1:21575");
-    ck_assert(!s.seat.has_roster);
+    ck_assert_str_eq(s.assignment.nodes, "2");
+    ck_assert_str_eq(s.assignment.node_rank, "1");
+    ck_assert_str_eq(s.assignment.name, "n2");
+    ck_assert_str_eq(s.assignment.run_id, "slurm-12.3");
+    ck_assert_str_eq(s.assignment.endpoint, "n1:21575");
+    ck_assert(!s.assignment.has_roster);
     ck_assert_int_eq(parse(ENV(STEP, "SLURM_NODEID=0", "SLURM_STEP_TASKS_PER_NODE=1(x2)"),
                            (const char *[]){"ddprun", "-p", "4", "train.py", NULL}),
                      0);

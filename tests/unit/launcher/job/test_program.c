@@ -3,7 +3,7 @@
 #include "common/error.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/job/program.h"
-#include "tests/support/fake_world.h"
+#include "tests/support/fake_host_env.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -14,13 +14,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static struct fake_world fake;
+static struct fake_host_env fake;
 static struct job_spec spec;
 static struct co_error err;
 
 static void set_up(void)
 {
-    fake = fake_world_usual;
+    fake = fake_host_env_usual;
 }
 
 static void tear_down(void)
@@ -32,7 +32,7 @@ static void tear_down(void)
 static const char *make_of(enum program_rule rule, char *const *words)
 {
     static char text[4096];
-    struct cli_world world = fake_world_make(&fake);
+    struct host_env world = fake_host_env_make(&fake);
     job_spec_fini(&spec);
     int rc = program_make(rule, words, &world, &spec, &err);
     if (rc < 0) {
@@ -144,7 +144,7 @@ START_TEST(braces_are_filled_in_for_what_is_executed)
         {PROGRAM_EXEC, "./program", TEMPLATES_YES, true, true},
         {PROGRAM_BY_FILE, "./program", TEMPLATES_NO, false, false},
     };
-    const struct cli_world world = fake_world_make(&fake_world_usual);
+    const struct host_env world = fake_host_env_make(&fake_host_env_usual);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *words[] = {(char *)cases[i].program, "{rank}", NULL};
         struct job_spec s = {.templates = cases[i].templates, .as_torchrun = cases[i].as_torchrun};
@@ -255,7 +255,7 @@ END_TEST
 static const char *python_if_called(const char *called_as)
 {
     static char *words[] = {"m", NULL};
-    struct cli_world world = fake_world_make(&fake);
+    struct host_env world = fake_host_env_make(&fake);
     job_spec_fini(&spec);
     spec.called_as = called_as;
     ck_assert_int_eq(program_make(PROGRAM_MODULE, words, &world, &spec, &err), 0);

@@ -8,8 +8,8 @@
 #include <check.h>
 #include <signal.h>
 
-/* The cases of the file of test_guide that has no main(), with the fixture below. */
-TCase *guide_mending_cases(void);
+/* The cases of the file of test_roster_agent that has no main(), with the fixture below. */
+TCase *roster_agent_recovery_cases(void);
 
 #define EXIT_STATUS(code) ((code) << 8)
 

@@ -1,4 +1,4 @@
-/* some_endpoints.h - several endpoints under test, in one process and on one loop, and strangers
+/* some_endpoints.h - several endpoints under test, in one process and on one loop, and descendants
  * that have their port. */
 #ifndef DDP_TESTS_SOME_ENDPOINTS_H
 #define DDP_TESTS_SOME_ENDPOINTS_H
@@ -25,7 +25,7 @@ TCase *self_probe_cases(void);
 
 enum { MAX_NODES = 12, DEADLINE_MS = 20000 };
 
-struct node { /* a TEST DOUBLE of what launcher/node/node_guide.c makes of an endpoint */
+struct node { /* a TEST DOUBLE of what launcher/node/node_roster.c makes of an endpoint */
     struct job_spec spec;
     struct endpoint *endpoint; /* NULL: closed */
     int n_up, n_down, n_notes, exit_code;
@@ -95,7 +95,7 @@ static inline struct node *make(int i, const char *host, enum job_host who)
 
 static inline void begin(struct node *n)
 {
-    const struct guide_link_notes notes = {
+    const struct roster_link_notes notes = {
         .on_up = on_up, .on_message = on_message, .on_down = on_down, .on_note = on_note, .arg = n};
     if (n->endpoint == NULL)
         ck_assert_int_eq(endpoint_open(&loop, &n->spec, &notes, &n->endpoint, &err), 0);
@@ -181,7 +181,7 @@ static inline void tear_down(void)
 
 /* A program that has the port and is none of ours: a TEST DOUBLE. It answers with `reply`, or hangs
  * up at once if that is NULL. */
-struct stranger {
+struct descendant {
     uv_tcp_t tcp;
     const char *reply;
     int n_came;
@@ -192,9 +192,9 @@ static inline void free_handle(uv_handle_t *handle)
     free(handle);
 }
 
-static inline void on_stranger(uv_stream_t *listener, int status)
+static inline void on_descendant(uv_stream_t *listener, int status)
 {
-    struct stranger *s = (struct stranger *)listener;
+    struct descendant *s = (struct descendant *)listener;
     uv_tcp_t *conn = malloc(sizeof *conn);
     ck_assert_int_eq(status, 0);
     uv_tcp_init(&loop, conn);
@@ -207,14 +207,14 @@ static inline void on_stranger(uv_stream_t *listener, int status)
     uv_close((uv_handle_t *)conn, free_handle);
 }
 
-static inline void begin_stranger(struct stranger *s, const char *reply)
+static inline void begin_descendant(struct descendant *s, const char *reply)
 {
     struct sockaddr_in a;
-    *s = (struct stranger){.reply = reply};
+    *s = (struct descendant){.reply = reply};
     uv_ip4_addr("127.0.0.1", port, &a);
     uv_tcp_init(&loop, &s->tcp);
     ck_assert_int_eq(uv_tcp_bind(&s->tcp, (struct sockaddr *)&a, 0), 0);
-    ck_assert_int_eq(uv_listen((uv_stream_t *)&s->tcp, 16, on_stranger), 0);
+    ck_assert_int_eq(uv_listen((uv_stream_t *)&s->tcp, 16, on_descendant), 0);
 }
 
 static inline int listen_at_port(void)

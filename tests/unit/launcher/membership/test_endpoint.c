@@ -124,8 +124,8 @@ END_TEST
 
 START_TEST(whose_predecessor_has_the_port_waits_for_it)
 {
-    struct stranger s;
-    begin_stranger(&s, NULL);
+    struct descendant s;
+    begin_descendant(&s, NULL);
     struct node *n = make(0, "127.0.0.1", JOB_HOST_FOUND_OUT);
     begin(n);
     AWAIT(n->n_down == 1);
@@ -139,12 +139,12 @@ END_TEST
 
 START_TEST(another_protocol_there_is_final)
 {
-    struct stranger s;
-    begin_stranger(&s, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+    struct descendant s;
+    begin_descendant(&s, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
     struct node *n = make(0, "127.0.0.1", JOB_HOST_FOUND_OUT);
     begin(n);
     AWAIT(n->n_down == 1);
-    ck_assert_int_eq(n->exit_code, GUIDE_LINK_UNAVAILABLE);
+    ck_assert_int_eq(n->exit_code, ROSTER_LINK_UNAVAILABLE);
     close_now((uv_handle_t *)&s.tcp);
 }
 END_TEST
@@ -194,15 +194,15 @@ END_TEST
 
 START_TEST(by_order_a_taken_port_is_final)
 {
-    struct stranger s;
+    struct descendant s;
     char part[100];
-    begin_stranger(&s, NULL);
+    begin_descendant(&s, NULL);
     struct node *n = make(0, "127.0.0.1", JOB_HOST_HERE);
     begin(n);
     ck_assert_int_eq(n->n_down, 0); /* never from within a call */
     AWAIT(n->n_down == 1);
     snprintf(part, sizeof part, "127.0.0.1 port %u: address already in use", (unsigned)port);
-    ck_assert_int_eq(n->exit_code, GUIDE_LINK_UNAVAILABLE);
+    ck_assert_int_eq(n->exit_code, ROSTER_LINK_UNAVAILABLE);
     ck_assert_msg(strstr(n->text, "the nodes are to meet on this one") == n->text, "%s", n->text);
     ck_assert_msg(strstr(n->text, part) != NULL, "%s", n->text);
     close_now((uv_handle_t *)&s.tcp);
@@ -273,7 +273,7 @@ START_TEST(another_token_or_none_is_final)
     AWAIT(a->n_up == 1);
     begin(b);
     AWAIT(b->n_down == 1);
-    ck_assert_msg(b->exit_code == GUIDE_LINK_NO_ACCESS, "%s", b->text);
+    ck_assert_msg(b->exit_code == ROSTER_LINK_NO_ACCESS, "%s", b->text);
     ck_assert_msg(strstr(b->text, "token") != NULL, "%s", b->text);
     ck_assert_int_eq(b->n_up, 0);
 }

@@ -83,8 +83,8 @@ START_TEST(a_probe_tells_nobody_from_somebody_else)
     start_probe();
     AWAIT(n_probed == 1);
     ck_assert_int_eq(probed, SELF_PROBE_NOBODY);
-    struct stranger s;
-    begin_stranger(&s, "hello");
+    struct descendant s;
+    begin_descendant(&s, "hello");
     start_probe();
     AWAIT(n_probed == 1);
     ck_assert_int_eq(probed, SELF_PROBE_ANOTHER);

@@ -1,5 +1,5 @@
 /* one_command_line.h - a command line under test: the job that it asks for, or why there is none.
- * The world around it is a test double (tests/support/fake_world.h). */
+ * The world around it is a test double (tests/support/fake_host_env.h). */
 #ifndef DDP_TESTS_ONE_COMMAND_LINE_H
 #define DDP_TESTS_ONE_COMMAND_LINE_H
 
@@ -7,7 +7,7 @@
 #include "launcher/job/job_spec.h"
 #include "launcher/options/cli.h"
 #include "tests/support/cli_words.h"
-#include "tests/support/fake_world.h"
+#include "tests/support/fake_host_env.h"
 
 #include <check.h>
 
@@ -16,16 +16,16 @@ TCase *cli_table_cases(void);
 TCase *cli_end_cases(void);
 TCase *cli_output_cases(void);
 
-static struct fake_world fake;
-static struct cli_world world;
+static struct fake_host_env fake;
+static struct host_env world;
 static struct job_spec spec;
 static struct co_error err;
 static enum cli_wish wish;
 
 static inline void set_up(void)
 {
-    fake = fake_world_usual;
-    world = fake_world_make(&fake);
+    fake = fake_host_env_usual;
+    world = fake_host_env_make(&fake);
 }
 
 static inline void tear_down(void)

@@ -166,7 +166,7 @@ START_TEST(a_job_without_a_name_gets_a_random_uuid)
 {
     JOB("ddprun", "train.py");
     ck_assert_str_eq(spec.run_id, "abababab-abab-4bab-abab-abababababab");
-    world = cli_real_world;
+    world = host_env_real;
     JOB("ddprun", "/bin/sh");
     char *first = strdup(spec.run_id);
     JOB("ddprun", "/bin/sh");
@@ -409,7 +409,7 @@ static void check_wrong(const char *path)
     char **env = read_lines(path, "env");
     char **expected = read_lines(path, "error");
     ck_assert_msg(words != NULL && expected != NULL, "%s: a file is missing", path);
-    fake = fake_world_usual;
+    fake = fake_host_env_usual;
     if (env != NULL)
         fake.env = (const char *const *)env;
     int rc = parse((const char *const *)words);

@@ -3,7 +3,7 @@
 #include "launcher/job/job_spec.h"
 #include "launcher/options/cli.h"
 #include "tests/support/cli_words.h"
-#include "tests/support/fake_world.h"
+#include "tests/support/fake_host_env.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -11,16 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct fake_world fake;
-static struct cli_world world;
+static struct fake_host_env fake;
+static struct host_env world;
 static struct job_spec spec;
 static struct co_error err;
 
 static void set_up(void)
 {
-    fake = fake_world_usual;
+    fake = fake_host_env_usual;
     fake.n_gpus = 8;
-    world = fake_world_make(&fake);
+    world = fake_host_env_make(&fake);
 }
 
 static void tear_down(void)

@@ -1,7 +1,7 @@
 /* Command lines with hosts, and those of nodes that were told their place. */
 #include "one_command_line.h"
 
-#include "launcher/hosts/cli_seat.h"
+#include "launcher/hosts/node_assignment.h"
 #include "launcher/job/remote_spec.h"
 #include "launcher/remote/remote_env.h"
 #include "tests/support/suite.h"
@@ -146,14 +146,14 @@ END_TEST
 
 START_TEST(a_place_that_is_told_wins_over_options)
 {
-    const struct cli_seat seat = {.by = "the starter",
-                                  .is_whole = true,
-                                  .name = "b",
-                                  .nodes = "2:3",
-                                  .n_ranks = "4",
-                                  .endpoint = "[fd00::1]:4000",
-                                  .run_id = "job7"};
-    world.seat = &seat;
+    const struct node_assignment assignment = {.by = "the starter",
+                                               .is_whole = true,
+                                               .name = "b",
+                                               .nodes = "2:3",
+                                               .n_ranks = "4",
+                                               .endpoint = "[fd00::1]:4000",
+                                               .run_id = "job7"};
+    world.assignment = &assignment;
     JOB("ddprun", "-H", "a,b,c", "--nnodes", "1:3", "-n", "12", "-x", "A=1", "-C", "/gone",
         "--rdzv-conf", "is_host=1", "--ssh-command", "x", "train.py");
     ck_assert_ptr_null(spec.remote);
@@ -170,13 +170,13 @@ END_TEST
 
 START_TEST(a_place_may_be_the_only_one)
 {
-    const struct cli_seat seat = {.by = "the starter",
-                                  .is_whole = true,
-                                  .name = "b",
-                                  .nodes = "1:1",
-                                  .endpoint = "h:1",
-                                  .run_id = "j"};
-    world.seat = &seat;
+    const struct node_assignment assignment = {.by = "the starter",
+                                               .is_whole = true,
+                                               .name = "b",
+                                               .nodes = "1:1",
+                                               .endpoint = "h:1",
+                                               .run_id = "j"};
+    world.assignment = &assignment;
     JOB("ddprun", "-H", "b", "train.py");
     ck_assert(spec.world.guided);
     ck_assert_uint_eq(spec.world.max_nodes, 1);

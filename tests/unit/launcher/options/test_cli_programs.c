@@ -1,9 +1,9 @@
 /* Several programs on one command line. */
 #include "common/error.h"
-#include "launcher/job/job_more.h"
+#include "launcher/job/mpmd.h"
 #include "launcher/options/cli.h"
 #include "tests/support/cli_words.h"
-#include "tests/support/fake_world.h"
+#include "tests/support/fake_host_env.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -12,13 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct cli_world world;
+static struct host_env world;
 static struct job_spec spec;
 static struct co_error err;
 
 static void set_up(void)
 {
-    world = fake_world_make(&fake_world_usual);
+    world = fake_host_env_make(&fake_host_env_usual);
 }
 
 static void tear_down(void)
@@ -67,9 +67,9 @@ START_TEST(each_has_its_ranks_one_behind_the_other)
     ck_assert_str_eq(job_spec_program(&spec, 5).path, "/usr/bin/true");
     ck_assert_str_eq(join(job_spec_words(&spec)),
                      "./program -a : /usr/bin/python3 -u train.py b : true");
-    ck_assert_int_eq(job_more_end(spec.more, 0), 2);
-    ck_assert_int_eq(job_more_end(spec.more, 4), 5);
-    ck_assert_int_eq(job_more_end(spec.more, 5), INT_MAX);
+    ck_assert_int_eq(mpmd_end(spec.more, 0), 2);
+    ck_assert_int_eq(mpmd_end(spec.more, 4), 5);
+    ck_assert_int_eq(mpmd_end(spec.more, 5), INT_MAX);
 }
 END_TEST
 
@@ -78,7 +78,7 @@ START_TEST(one_program_is_as_ever)
     JOB("ddprun", "-n", "2", "true", "a:b", "::", "");
     ck_assert_ptr_null(spec.more);
     ck_assert_str_eq(join(job_spec_words(&spec)), "true a:b :: ");
-    ck_assert_int_eq(job_more_end(spec.more, 0), INT_MAX);
+    ck_assert_int_eq(mpmd_end(spec.more, 0), INT_MAX);
     JOB("torchrun", "--no-python", "true", ":", "x"); /* it knows nothing of this */
     ck_assert_ptr_null(spec.more);
     ck_assert_str_eq(join(job_spec_words(&spec)), "true : x");

@@ -1,6 +1,6 @@
 /* Counting CPUs and GPUs in trees of files like the kernel's and the driver's. The trees are test
  * doubles of /proc, /sys and /dev, written by each test; one test looks at the real ones. */
-#include "launcher/platform/cli_world.h"
+#include "launcher/platform/host_env.h"
 #include "launcher/platform/resources.h"
 #include "tests/support/cases.h"
 #include "tests/support/file_tree.h"
@@ -197,7 +197,7 @@ END_TEST
 
 START_TEST(the_real_node_has_a_cpu_and_files)
 {
-    const struct cli_world *w = &cli_real_world;
+    const struct host_env *w = &host_env_real;
     ck_assert_int_ge(w->n_allowed_cpus(w->arg), 1);
     ck_assert_int_ge(w->n_cpus(w->arg), w->n_allowed_cpus(w->arg));
     ck_assert_int_le(w->n_allowed_cpus(w->arg), (int)sysconf(_SC_NPROCESSORS_CONF));

@@ -16,7 +16,7 @@
 
 static struct replay *replay;
 static struct co_error err;
-static struct replay_deed deeds[REPLAY_MAX_DEEDS];
+static struct replay_action actions[REPLAY_MAX_DEEDS];
 
 static void tear_down(void)
 {
@@ -76,7 +76,7 @@ static size_t look(uint32_t generation, uint32_t node, uint32_t first_rank, cons
                                              .n_local = (uint32_t)strlen(ranks),
                                              .held = held,
                                              .runs = runs},
-                       deeds);
+                       actions);
 }
 
 #define TWO_DEATHS                                                                                 \
@@ -99,13 +99,13 @@ START_TEST(a_rank_is_killed_once_when_it_waits_and_counts_as_it_had_ended)
     expect_read(TWO_DEATHS);
     ck_assert_uint_eq(look(0, 0, 0, "hrr"), 0);
     ck_assert_uint_eq(look(0, 0, 0, "rhr"), 1);
-    ck_assert_int_eq(deeds[0].type, REPLAY_KILL);
-    ck_assert_uint_eq(deeds[0].rank, 1);
-    ck_assert_int_eq(deeds[0].status, SIGKILL);
+    ck_assert_int_eq(actions[0].type, REPLAY_KILL);
+    ck_assert_uint_eq(actions[0].rank, 1);
+    ck_assert_int_eq(actions[0].status, SIGKILL);
     ck_assert_uint_eq(look(0, 0, 0, "hhh"), 0);
     ck_assert_uint_eq(look(1, 0, 0, "hhh"), 1);
-    ck_assert_uint_eq(deeds[0].rank, 2);
-    ck_assert_int_eq(deeds[0].status, 3 << 8);
+    ck_assert_uint_eq(actions[0].rank, 2);
+    ck_assert_int_eq(actions[0].status, 3 << 8);
     ck_assert_uint_eq(look(2, 0, 0, "hhh"), 0);
     ck_assert_uint_eq(look(3, 0, 0, "hhh"), 0);
 }
@@ -119,7 +119,7 @@ START_TEST(where_all_ranks_start_again_the_last_step_of_who_failed_counts)
                                    STEPS(0, 0, 0, 41, false) STEPS(1, 0, 0, 9, false) END(1, 0)));
     ck_assert_uint_eq(hold_of(0), 41);
     ck_assert_uint_eq(look(0, 0, 0, "hhh"), 1); /* those that were stopped are stopped again */
-    ck_assert_uint_eq(deeds[0].rank, 1);
+    ck_assert_uint_eq(actions[0].rank, 1);
 }
 END_TEST
 
@@ -132,7 +132,7 @@ START_TEST(a_consequence_is_not_repeated_but_whom_ddprun_blamed)
                                    EVENT("job_end", 0, 0, "\"code\":137")));
     ck_assert_uint_eq(hold_of(0), 7);
     ck_assert_uint_eq(look(0, 0, 0, "hhh"), 1);
-    ck_assert_uint_eq(deeds[0].rank, 2);
+    ck_assert_uint_eq(actions[0].rank, 2);
 }
 END_TEST
 
@@ -161,11 +161,11 @@ START_TEST(a_node_that_was_lost_is_killed_and_the_others_wait_for_one_that_came)
     ck_assert_uint_eq(hold_of(0), 20);
     ck_assert_uint_eq(look(0, 0, 0, "h"), 0);
     ck_assert_uint_eq(look(0, 1, 1, "h"), 1);
-    ck_assert_int_eq(deeds[0].type, REPLAY_DIE);
+    ck_assert_int_eq(actions[0].type, REPLAY_DIE);
     ck_assert_uint_eq(hold_of(1), 30);
     ck_assert_uint_eq(look(1, 0, 0, "h"), 1);
-    ck_assert_int_eq(deeds[0].type, REPLAY_AWAIT);
-    ck_assert_uint_eq(deeds[0].n_nodes, 1);
+    ck_assert_int_eq(actions[0].type, REPLAY_AWAIT);
+    ck_assert_uint_eq(actions[0].n_nodes, 1);
     ck_assert_uint_eq(look(1, 0, 0, "h"), 0);
     ck_assert_uint_eq(hold_of(2), UINT64_MAX);
     ck_assert(replay_get(replay, 1, &shape));
@@ -182,8 +182,8 @@ START_TEST(a_node_that_left_gets_its_signal)
     expect_read(A_NODE_GOES(EVENT("stop", 0, 1, "\"why\":\"signal\",\"signal\":\"SIGTERM\"")
                                 EXIT(0, 1, 1, "\"code\":null,\"signal\":\"SIGTERM\"", 20)));
     ck_assert_uint_eq(look(0, 1, 1, "h"), 1);
-    ck_assert_int_eq(deeds[0].type, REPLAY_SIGNAL);
-    ck_assert_int_eq(deeds[0].sig, SIGTERM);
+    ck_assert_int_eq(actions[0].type, REPLAY_SIGNAL);
+    ck_assert_int_eq(actions[0].sig, SIGTERM);
 }
 END_TEST
 
@@ -193,7 +193,7 @@ START_TEST(a_node_that_died_before_it_could_tell_of_its_place_dies_at_once)
         1, 0, null, 0, true) PLACE(2, 0, 10, 1, 1) STEPS(2, 0, 4, 6, false) END(2, 0));
     ck_assert_uint_eq(hold_of(1), 4);
     ck_assert_uint_eq(look(1, 1, 1, "h"), 1);
-    ck_assert_int_eq(deeds[0].type, REPLAY_DIE);
+    ck_assert_int_eq(actions[0].type, REPLAY_DIE);
 }
 END_TEST
 
@@ -203,7 +203,7 @@ START_TEST(a_node_that_did_not_tell_the_job_s_end_was_lost_at_it)
                     EVENT("job_end", 0, 0, "\"code\":75"));
     ck_assert_uint_eq(look(0, 0, 0, "h"), 0);
     ck_assert_uint_eq(look(0, 1, 1, "h"), 1);
-    ck_assert_int_eq(deeds[0].type, REPLAY_DIE);
+    ck_assert_int_eq(actions[0].type, REPLAY_DIE);
 }
 END_TEST
 
@@ -214,11 +214,11 @@ START_TEST(a_restart_that_was_asked_for_and_a_signal_to_the_job_are_repeated)
                                STEPS(1, 0, 0, 9, false) EVENT("job_end", 1, 0, "\"code\":130")));
     ck_assert_uint_eq(look(0, 0, 0, "hrh"), 0);
     ck_assert_uint_eq(look(0, 0, 0, "h-h"), 1);
-    ck_assert_int_eq(deeds[0].type, REPLAY_RESTART);
+    ck_assert_int_eq(actions[0].type, REPLAY_RESTART);
     ck_assert_uint_eq(hold_of(1), 9);
     ck_assert_uint_eq(look(1, 0, 0, "hhh"), 1);
-    ck_assert_int_eq(deeds[0].type, REPLAY_SIGNAL);
-    ck_assert_int_eq(deeds[0].sig, SIGINT);
+    ck_assert_int_eq(actions[0].type, REPLAY_SIGNAL);
+    ck_assert_int_eq(actions[0].sig, SIGINT);
 }
 END_TEST
 

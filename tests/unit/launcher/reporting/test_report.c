@@ -34,7 +34,7 @@ static void begin_shrinkable(int n)
 {
     begin_with(&(struct supervisor_limits){.n_ranks = n,
                                            .window = n,
-                                           .mends = true,
+                                           .recovers = true,
                                            .drops = true,
                                            .recovery_ms = 60000,
                                            .restarts = {.max_restarts = 1}});
@@ -106,7 +106,7 @@ START_TEST(ranks_are_named_by_their_numbers_behind_one_that_was_left_out)
     begin_shrinkable(4);
     start_all();
     for (int i = 0; i < 4; i++)
-        step((struct supervisor_event){SUPERVISOR_EV_JOINED, .rank = i, .mends = true});
+        step((struct supervisor_event){SUPERVISOR_EV_JOINED, .rank = i, .recovers = true});
     exited(1, SIGKILL, 100);
     exited(2, SIGSEGV, 500);
     exited(0, SIGTERM, 600);
@@ -244,11 +244,11 @@ START_TEST(a_stopped_job_says_by_what_and_when)
 }
 END_TEST
 
-START_TEST(the_nurserys_end_is_our_fault)
+START_TEST(the_spawners_end_is_our_fault)
 {
     begin(1);
     start_all();
-    step((struct supervisor_event){SUPERVISOR_EV_NURSERY_LOST});
+    step((struct supervisor_event){SUPERVISOR_EV_SPAWNER_LOST});
     check("ddprun: internal error: the process that starts and reaps the ranks is gone; all ranks "
           "were "
           "killed\n");
@@ -393,7 +393,7 @@ int main(void)
     tcase_add_test(c, a_program_that_cannot_be_executed_takes_one_line);
     tcase_add_test(c, want_of_processes_is_explained);
     tcase_add_test(c, a_stopped_job_says_by_what_and_when);
-    tcase_add_test(c, the_nurserys_end_is_our_fault);
+    tcase_add_test(c, the_spawners_end_is_our_fault);
     tcase_add_test(c, what_hangs_in_the_kernel_is_said);
     tcase_add_test(c, ranks_have_the_jobs_numbers);
     tcase_add_test(c, the_verdict_of_another_node_comes_first);

@@ -271,7 +271,7 @@ START_TEST(a_closed_pipe_is_let_go)
 }
 END_TEST
 
-START_TEST(a_rank_that_is_started_again_begins_anew)
+START_TEST(a_rank_that_is_started_again_begins_again)
 {
     const struct output_way labelled = {
         .to = OUTPUT_TO_STDERR, .prefix = "p:", .n_prefix = 2, .log_fd = -1, .filter_fd = -1};
@@ -390,7 +390,7 @@ int main(void)
     tcase_add_test(c, a_file_is_appended_to);
     tcase_add_test(c, a_full_sink_tears_no_line_that_came_at_once);
     tcase_add_test(c, a_closed_pipe_is_let_go);
-    tcase_add_test(c, a_rank_that_is_started_again_begins_anew);
+    tcase_add_test(c, a_rank_that_is_started_again_begins_again);
     tcase_add_test(c, nothing_is_lost_of_ranks_that_are_replaced_while_the_sink_is_full);
     tcase_add_test(c, only_one_generations_last_words_are_kept);
     suite_add_tcase(suite, c);

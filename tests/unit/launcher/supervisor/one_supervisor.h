@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 /* The cases of the file of test_supervisor that has no main(), with the fixture below. */
-TCase *supervisor_mending_cases(void);
+TCase *supervisor_recovery_cases(void);
 
 static struct supervisor *s;
 static struct supervisor_orders o;

@@ -179,7 +179,7 @@ START_TEST(where_all_wait_in_one_call_the_answer_is_said_to_be_a_guess)
 }
 END_TEST
 
-START_TEST(a_member_of_the_group_that_waits_is_named_before_a_stranger)
+START_TEST(a_member_of_the_group_that_waits_is_named_before_a_descendant)
 {
     everybody(call(3, 0, PROGRESS_OUTSIDE));
     for (int i = 2; i < N; i++) { /* ranks 2 and 3 have a group */
@@ -266,7 +266,7 @@ START_TEST(with_other_nodes_only_what_is_certain_is_said)
 }
 END_TEST
 
-START_TEST(time_begins_anew_with_a_generation)
+START_TEST(time_begins_again_with_a_generation)
 {
     everybody(call(8, 0, PROGRESS_WAITS));
     ck_assert(!pass(T));
@@ -300,13 +300,13 @@ int main(void)
     tcase_add_test(tc, a_rank_stopped_inside_of_the_call_is_named_though_it_waits);
     tcase_add_test(tc, where_all_wait_the_one_in_another_call_is_named);
     tcase_add_test(tc, where_all_wait_in_one_call_the_answer_is_said_to_be_a_guess);
-    tcase_add_test(tc, a_member_of_the_group_that_waits_is_named_before_a_stranger);
+    tcase_add_test(tc, a_member_of_the_group_that_waits_is_named_before_a_descendant);
     tcase_add_test(tc, who_has_not_joined_keeps_those_waiting_that_have);
     tcase_add_test(tc, who_has_ended_is_not_looked_at);
     tcase_add_test(tc, ranks_without_pages_hang_when_all_are_silent);
     tcase_add_test(tc, of_silent_ranks_the_one_that_sleeps_elsewhere_is_named);
     tcase_add_test(tc, with_other_nodes_only_what_is_certain_is_said);
-    tcase_add_test(tc, time_begins_anew_with_a_generation);
+    tcase_add_test(tc, time_begins_again_with_a_generation);
     tcase_add_test(tc, looks_are_often_enough_and_not_too_often);
     suite_add_tcase(suite, tc);
     return run_suite(suite);

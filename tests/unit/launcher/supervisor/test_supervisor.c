@@ -1,5 +1,5 @@
 /* The table of states: whole, drawn, and in the cases that matter most; where one rank comes in the
- * place of another: test_supervisor_mending.c; where others decide: test_supervisor_guided.c.
+ * place of another: test_supervisor_recovery.c; where others decide: test_supervisor_guided.c.
  * Random ones: tests/sim. */
 #include "one_supervisor.h"
 
@@ -78,8 +78,8 @@ START_TEST(the_first_failure_is_the_verdict)
     ck_assert(o.drain);
     ck_assert_int_eq(supervisor_exit_code(s), 3);
     ck_assert_int_eq(supervisor_get_verdict(s)->rank, 1);
-    ck_assert_int_eq(supervisor_get_rank(s, 1)->told_first, 0);
-    ck_assert_int_eq(supervisor_get_rank(s, 2)->told_first, SIGTERM);
+    ck_assert_int_eq(supervisor_get_rank(s, 1)->signaled_first, 0);
+    ck_assert_int_eq(supervisor_get_rank(s, 2)->signaled_first, SIGTERM);
 }
 END_TEST
 
@@ -197,7 +197,7 @@ START_TEST(a_failure_while_starting_asks_for_no_more_and_awaits_the_asked)
     exited(2, SIGTERM, true);
     ck_assert(o.drain);
     ck_assert_int_eq(supervisor_exit_code(s), 139);
-    ck_assert_int_eq(supervisor_get_rank(s, 2)->told_first, SIGTERM);
+    ck_assert_int_eq(supervisor_get_rank(s, 2)->signaled_first, SIGTERM);
     ck_assert_int_eq(supervisor_get_rank(s, 3)->phase, RANK_NOT_STARTED);
 }
 END_TEST
@@ -239,7 +239,7 @@ START_TEST(a_signal_is_passed_on_then_grace_then_kill)
     ck_assert(o.to_groups);
     exited(0, SIGKILL, false);
     exited(1, SIGKILL, false);
-    ck_assert_int_eq(o.sweep_signal, SIGKILL); /* strangers had their time with the ranks */
+    ck_assert_int_eq(o.sweep_signal, SIGKILL); /* descendants had their time with the ranks */
     event(SUPERVISOR_EV_EMPTY);
     ck_assert(o.drain);
     ck_assert_int_eq(supervisor_exit_code(s), 143);
@@ -282,7 +282,7 @@ START_TEST(user_signals_are_passed_on_and_tell_nobody_to_stop)
 }
 END_TEST
 
-START_TEST(strangers_are_told_then_killed)
+START_TEST(descendants_are_signaled_then_killed)
 {
     begin_and_start(1);
     exited(0, 0, false);
@@ -304,7 +304,7 @@ START_TEST(what_survives_sigkill_is_swept_alone_then_left)
     event(SUPERVISOR_EV_TIME);
     ck_assert_int_eq(o.signal, SIGKILL);
     ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + SUPERVISOR_KILL_MS);
-    event(SUPERVISOR_EV_TIME); /* the ranks hang, or the nursery is deaf */
+    event(SUPERVISOR_EV_TIME); /* the ranks hang, or the spawner is deaf */
     ck_assert(o.sweep_alone);
     step((struct supervisor_event){SUPERVISOR_EV_SWEPT, .status = ETIMEDOUT});
     ck_assert(o.drain);
@@ -313,10 +313,10 @@ START_TEST(what_survives_sigkill_is_swept_alone_then_left)
 }
 END_TEST
 
-START_TEST(without_the_nursery_ddprun_sweeps_alone)
+START_TEST(without_the_spawner_ddprun_sweeps_alone)
 {
     begin_and_start(2);
-    event(SUPERVISOR_EV_NURSERY_LOST);
+    event(SUPERVISOR_EV_SPAWNER_LOST);
     ck_assert(o.sweep_alone);
     step((struct supervisor_event){SUPERVISOR_EV_SWEPT, .status = ETIMEDOUT});
     ck_assert(o.drain);
@@ -419,13 +419,13 @@ int main(void)
     tcase_add_test(t, a_second_interrupt_kills_but_another_signal_does_not);
     tcase_add_test(t, a_signal_after_a_failure_does_not_change_the_verdict);
     tcase_add_test(t, user_signals_are_passed_on_and_tell_nobody_to_stop);
-    tcase_add_test(t, strangers_are_told_then_killed);
+    tcase_add_test(t, descendants_are_signaled_then_killed);
     tcase_add_test(t, what_survives_sigkill_is_swept_alone_then_left);
-    tcase_add_test(t, without_the_nursery_ddprun_sweeps_alone);
+    tcase_add_test(t, without_the_spawner_ddprun_sweeps_alone);
     tcase_add_test(t, a_signal_ends_the_wait_for_a_reader);
     tcase_add_test(t, progress_is_that_of_one_generation_before_its_failure);
     tcase_add_test(t, reports_that_cannot_be_true_change_nothing);
     suite_add_tcase(suite, t);
-    suite_add_tcase(suite, supervisor_mending_cases());
+    suite_add_tcase(suite, supervisor_recovery_cases());
     return run_suite(suite);
 }

@@ -78,7 +78,7 @@ START_TEST(what_was_stopped_by_order_is_no_failure)
         ck_assert_int_eq(o.signal, SIGTERM);
         exited(0, statuses[i], true);
         ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_ORDERED);
-        ck_assert_int_eq(supervisor_get_rank(s, 0)->told_first, SIGTERM);
+        ck_assert_int_eq(supervisor_get_rank(s, 0)->signaled_first, SIGTERM);
         expect_waiting();
         supervisor_destroy(s);
         s = NULL;
@@ -227,17 +227,17 @@ START_TEST(the_end_of_the_time_is_left_to_others_too)
 }
 END_TEST
 
-START_TEST(a_guided_one_without_its_nursery_waits_for_the_end)
+START_TEST(a_guided_one_without_its_spawner_waits_for_the_end)
 {
     begin_guided(1);
-    event(SUPERVISOR_EV_NURSERY_LOST);
+    event(SUPERVISOR_EV_SPAWNER_LOST);
     ck_assert(supervisor_is_alone(s));
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_WAITING);
     supervisor_destroy(s);
 
     begin_guided(1);
     start_guided(1, 0);
-    event(SUPERVISOR_EV_NURSERY_LOST);
+    event(SUPERVISOR_EV_SPAWNER_LOST);
     ck_assert(o.sweep_alone);
     step((struct supervisor_event){SUPERVISOR_EV_SWEPT});
     expect_waiting();
@@ -246,14 +246,14 @@ START_TEST(a_guided_one_without_its_nursery_waits_for_the_end)
 }
 END_TEST
 
-static void begin_guided_mendable(void)
+static void begin_guided_recoverable(void)
 {
     s = supervisor_create(&(struct supervisor_limits){.n_ranks = 1,
                                                       .window = 1,
                                                       .grace_ms = 30000,
                                                       .failure_grace_ms = 5000,
                                                       .guided = true,
-                                                      .mends = true,
+                                                      .recovers = true,
                                                       .recovery_ms = 60000});
     now_ms = 1000;
     supervisor_begin(s, now_ms, &o);
@@ -261,9 +261,9 @@ static void begin_guided_mendable(void)
     ck_assert_int_eq(o.n_start, 1);
 }
 
-static void joined(bool mends)
+static void joined(bool recovers)
 {
-    step((struct supervisor_event){SUPERVISOR_EV_JOINED, .rank = 0, .mends = mends});
+    step((struct supervisor_event){SUPERVISOR_EV_JOINED, .rank = 0, .recovers = recovers});
 }
 
 static void ordered_to_keep(void)
@@ -273,17 +273,17 @@ static void ordered_to_keep(void)
 
 START_TEST(a_rank_that_joined_before_its_start_was_told_is_kept)
 {
-    begin_guided_mendable();
+    begin_guided_recoverable();
     joined(true);
     ordered_to_keep();
     ck_assert(o.keep);
     ck_assert_int_eq(o.signal, 0);
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_KEEPING);
     next(1);
-    ck_assert(o.mend);
-    ck_assert_int_eq(o.n_anew, 0);
+    ck_assert(o.recover);
+    ck_assert_int_eq(o.n_restart, 0);
     started(0); /* of the first generation: that it comes to this one is still waited for */
-    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_MENDING);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RECOVERING);
     joined(true);
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
 }
@@ -292,7 +292,7 @@ END_TEST
 START_TEST(a_rank_of_which_nothing_is_known_yet_or_that_cannot_live_on_is_stopped)
 {
     for (int has_joined = 0; has_joined < 2; has_joined++) {
-        begin_guided_mendable();
+        begin_guided_recoverable();
         if (has_joined)
             joined(false);
         ordered_to_keep();
@@ -307,7 +307,7 @@ END_TEST
 
 START_TEST(a_rank_that_left_its_generation_before_its_start_was_told_is_not_forgotten)
 {
-    begin_guided_mendable();
+    begin_guided_recoverable();
     joined(true);
     step((struct supervisor_event){SUPERVISOR_EV_ASKED, .rank = 0});
     started(0);
@@ -333,7 +333,7 @@ int main(void)
     tcase_add_test(t, a_signal_to_a_guided_one_is_noted_and_the_end_left_to_others);
     tcase_add_test(t, a_signal_ends_a_guided_ones_wait_for_a_reader);
     tcase_add_test(t, the_end_of_the_time_is_left_to_others_too);
-    tcase_add_test(t, a_guided_one_without_its_nursery_waits_for_the_end);
+    tcase_add_test(t, a_guided_one_without_its_spawner_waits_for_the_end);
     tcase_add_test(t, a_rank_that_joined_before_its_start_was_told_is_kept);
     tcase_add_test(t, a_rank_of_which_nothing_is_known_yet_or_that_cannot_live_on_is_stopped);
     tcase_add_test(t, a_rank_that_left_its_generation_before_its_start_was_told_is_not_forgotten);

@@ -93,7 +93,7 @@ static struct message make(enum message_type type)
                                            .final = true,
                                            .text = "killed by SIGSEGV (core dumped)",
                                            .consequence = true,
-                                           .mends = true};
+                                           .recovers = true};
         break;
     case MESSAGE_STOPPED:
         m.stopped.n_local = 7;

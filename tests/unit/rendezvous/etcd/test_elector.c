@@ -320,7 +320,7 @@ START_TEST(whose_lease_is_over_claims_again_and_keeps_its_roster_if_nobody_has_l
 }
 END_TEST
 
-START_TEST(if_another_one_has_led_meanwhile_the_roster_begins_anew_with_what_it_wrote)
+START_TEST(if_another_one_has_led_meanwhile_the_roster_begins_again_with_what_it_wrote)
 {
     create_doubting();
     answer(keys(0, 5, 60));
@@ -425,7 +425,8 @@ int main(void)
     tcase_add_test(all, a_record_whose_lease_is_lost_gets_another_one);
     tcase_add_test(all, without_an_answer_it_doubts_before_etcd_could_have_let_another_one_lead);
     tcase_add_test(all, whose_lease_is_over_claims_again_and_keeps_its_roster_if_nobody_has_led);
-    tcase_add_test(all, if_another_one_has_led_meanwhile_the_roster_begins_anew_with_what_it_wrote);
+    tcase_add_test(all,
+                   if_another_one_has_led_meanwhile_the_roster_begins_again_with_what_it_wrote);
     tcase_add_test(all, if_another_one_leads_the_roster_is_given_up);
     tcase_add_test(all, a_claim_whose_answer_was_lost_is_recognised);
     tcase_add_test(all, a_claim_answered_when_the_lease_is_over_is_none);

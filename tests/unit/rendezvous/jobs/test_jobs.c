@@ -36,12 +36,12 @@ static const struct message_terms two_nodes = {
 
 static const uint8_t first[MESSAGE_INSTANCE_BYTES] = {1}, second[MESSAGE_INSTANCE_BYTES] = {2};
 
-START_TEST(who_has_heard_the_end_and_is_another_process_comes_anew)
+START_TEST(who_has_heard_the_end_and_is_another_process_comes_again)
 {
     struct told told = {0};
-    ck_assert(!told_comes_anew(&told, first, "node1"));
+    ck_assert(!verdict_log_missed(&told, first, "node1"));
     told_add(&told, first, "node1");
-    ck_assert(told_comes_anew(&told, second, "node1"));
+    ck_assert(verdict_log_missed(&told, second, "node1"));
     told_fini(&told);
 }
 END_TEST
@@ -51,8 +51,8 @@ START_TEST(who_has_heard_the_end_and_asks_once_more_does_not)
     struct told told = {0};
     told_add(&told, first, "node1");
     told_add(&told, second, "node1"); /* another ddprun on the same host */
-    ck_assert(!told_comes_anew(&told, first, "node1"));
-    ck_assert(!told_comes_anew(&told, second, "node1"));
+    ck_assert(!verdict_log_missed(&told, first, "node1"));
+    ck_assert(!verdict_log_missed(&told, second, "node1"));
     told_fini(&told);
 }
 END_TEST
@@ -65,8 +65,8 @@ START_TEST(a_node_that_is_late_does_not)
         snprintf(name, sizeof name, "node%d", i);
         told_add(&told, (const uint8_t[MESSAGE_INSTANCE_BYTES]){1, (uint8_t)i}, name);
     }
-    ck_assert(!told_comes_anew(&told, second, "node100"));
-    ck_assert(told_comes_anew(&told, second, "node99"));
+    ck_assert(!verdict_log_missed(&told, second, "node100"));
+    ck_assert(verdict_log_missed(&told, second, "node99"));
     told_fini(&told);
 }
 END_TEST
@@ -250,7 +250,7 @@ int main(void)
     TCase *t = tcase_create("jobs");
     tcase_set_timeout(t, 60);
     tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, who_has_heard_the_end_and_is_another_process_comes_anew);
+    tcase_add_test(t, who_has_heard_the_end_and_is_another_process_comes_again);
     tcase_add_test(t, who_has_heard_the_end_and_asks_once_more_does_not);
     tcase_add_test(t, a_node_that_is_late_does_not);
     tcase_add_loop_test(t, the_status_is_json_whatever_a_job_is_called, 0, 5);

@@ -38,7 +38,7 @@ START_TEST(what_is_said_again_keeps_its_order)
 }
 END_TEST
 
-START_TEST(a_new_roster_begins_to_count_anew)
+START_TEST(a_new_roster_begins_to_count_again)
 {
     create_running();
     hears(MESSAGE_STOP, 0);
@@ -92,7 +92,7 @@ START_TEST(a_lease_that_is_over_kills_and_ends_with_the_daemon_s_name)
 }
 END_TEST
 
-START_TEST(what_the_nursery_killed_is_no_failure)
+START_TEST(what_the_spawner_killed_is_no_failure)
 {
     create_running();
     now_ms += 3000; /* this ddprun was stopped */
@@ -123,7 +123,7 @@ START_TEST(a_lease_that_comes_back_says_that_the_ranks_are_gone)
 }
 END_TEST
 
-START_TEST(who_was_given_up_comes_anew)
+START_TEST(who_was_given_up_comes_again)
 {
     create_running();
     refused(true);
@@ -257,13 +257,13 @@ TCase *member_links_cases(void)
     tcase_add_checked_fixture(t, set_up, tear_down);
     tcase_add_test(t, a_lost_link_is_made_again_at_once_and_all_is_said_again);
     tcase_add_test(t, what_is_said_again_keeps_its_order);
-    tcase_add_test(t, a_new_roster_begins_to_count_anew);
+    tcase_add_test(t, a_new_roster_begins_to_count_again);
     tcase_add_test(t, an_answer_to_what_was_not_sent_costs_the_link);
     tcase_add_test(t, heartbeats_renew_the_lease_from_when_they_were_sent);
     tcase_add_test(t, a_lease_that_is_over_kills_and_ends_with_the_daemon_s_name);
-    tcase_add_test(t, what_the_nursery_killed_is_no_failure);
+    tcase_add_test(t, what_the_spawner_killed_is_no_failure);
     tcase_add_test(t, a_lease_that_comes_back_says_that_the_ranks_are_gone);
-    tcase_add_test(t, who_was_given_up_comes_anew);
+    tcase_add_test(t, who_was_given_up_comes_again);
     tcase_add_test(t, who_waits_gives_a_silent_daemon_up_and_not_a_slow_one);
     tcase_add_test(t, a_lease_runs_on_while_nobody_has_the_roster);
     tcase_add_test(t, a_lease_runs_on_for_the_failover_timeout_at_most);

@@ -163,7 +163,7 @@ START_TEST(how_many_are_kept_is_told_and_told_again_when_one_dies)
     expect_stopped(1, 1);
     sealed(2, false);
     hears(MESSAGE_STOP, 2);
-    event(MEMBER_RANKS_GONE); /* all of them begin anew */
+    event(MEMBER_RANKS_GONE); /* all of them begin again */
     expect_stopped(2, 2);
 }
 END_TEST

@@ -96,7 +96,7 @@ START_TEST(some_codes_are_final)
 }
 END_TEST
 
-START_TEST(waits_grow_to_a_limit_and_begin_anew_after_a_steady_run)
+START_TEST(waits_grow_to_a_limit_and_begin_again_after_a_steady_run)
 {
     init(100, 0, NULL);
     ck_assert_uint_eq(take(after(10)), 0);
@@ -269,7 +269,7 @@ int main(void)
     tcase_add_test(tc, a_budget_is_used_up);
     tcase_add_test(tc, a_window_forgets);
     tcase_add_test(tc, some_codes_are_final);
-    tcase_add_test(tc, waits_grow_to_a_limit_and_begin_anew_after_a_steady_run);
+    tcase_add_test(tc, waits_grow_to_a_limit_and_begin_again_after_a_steady_run);
     tcase_add_test(tc, progress_means_nothing_unless_asked_for);
     tcase_add_test(tc, a_failure_after_a_step_is_free);
     tcase_add_test(tc, a_crash_loop_ends_with_the_budget);

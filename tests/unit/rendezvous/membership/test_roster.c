@@ -60,7 +60,7 @@ START_TEST(a_window_is_open_from_the_minimum_to_the_maximum)
 }
 END_TEST
 
-START_TEST(the_window_closes_when_too_few_are_left_and_opens_anew)
+START_TEST(the_window_closes_when_too_few_are_left_and_opens_again)
 {
     create(2, 3, 0);
     join(1);
@@ -319,7 +319,7 @@ int main(void)
     tcase_add_test(all, the_drawing_is_the_table);
     tcase_add_test(all, a_fixed_number_of_nodes_is_sealed_when_the_last_one_comes);
     tcase_add_test(all, a_window_is_open_from_the_minimum_to_the_maximum);
-    tcase_add_test(all, the_window_closes_when_too_few_are_left_and_opens_anew);
+    tcase_add_test(all, the_window_closes_when_too_few_are_left_and_opens_again);
     tcase_add_test(all, nodes_that_do_not_come_end_the_job);
     tcase_add_test(all, rank_0_lost_is_followed_by_the_next_and_newcomers_fill_holes);
     tcase_add_test(all, a_host_file_orders_ranks);

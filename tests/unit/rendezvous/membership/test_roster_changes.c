@@ -360,7 +360,7 @@ START_TEST(a_node_that_does_not_stop_is_given_up_with_its_lease)
 }
 END_TEST
 
-START_TEST(a_node_given_up_that_comes_anew_is_not_waited_for)
+START_TEST(a_node_given_up_that_comes_again_is_not_waited_for)
 {
     create(1, 2, 0);
     join(1);
@@ -496,7 +496,7 @@ int main(void)
     tcase_add_test(all, a_leader_lost_before_its_store_is_open_leaves_nothing_to_stop);
     tcase_add_test(all, only_the_leaders_ready_of_this_generation_counts);
     tcase_add_test(all, a_node_that_does_not_stop_is_given_up_with_its_lease);
-    tcase_add_test(all, a_node_given_up_that_comes_anew_is_not_waited_for);
+    tcase_add_test(all, a_node_given_up_that_comes_again_is_not_waited_for);
     tcase_add_test(all, a_leave_goes_on_without_the_node);
     tcase_add_test(all, who_leaves_with_ranks_has_time_to_come_back_too);
     tcase_add_test(all, the_roster_goes_with_its_own_node);

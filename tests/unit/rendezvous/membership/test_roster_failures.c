@@ -129,7 +129,7 @@ START_TEST(a_failure_that_others_outlive_is_counted_and_followed_at_once)
     for (int i = 0; i < 2; i++) {
         struct message m = {.type = MESSAGE_FAILED,
                             .generation = roster_generation(r),
-                            .failed = {.exit_code = 137, .text = "killed", .mends = true}};
+                            .failed = {.exit_code = 137, .text = "killed", .recovers = true}};
         say_message(1, m);
         assert_said(" 1<STOP 2<STOP STOPPING");
         stops(1);

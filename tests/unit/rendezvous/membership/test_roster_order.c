@@ -232,7 +232,7 @@ START_TEST(survivors_go_before_newcomers_and_early_ones_before_late_ones)
 }
 END_TEST
 
-START_TEST(nobody_left_of_the_last_generation_begins_anew)
+START_TEST(nobody_left_of_the_last_generation_begins_again)
 {
     add_seat("x", -1);
     add("b", -1, -1);
@@ -260,7 +260,7 @@ int main(void)
     tcase_add_test(all, a_node_rank_takes_its_place_whatever_the_name);
     tcase_add_test(all, many_of_one_name_take_the_places_of_that_name);
     tcase_add_test(all, survivors_go_before_newcomers_and_early_ones_before_late_ones);
-    tcase_add_test(all, nobody_left_of_the_last_generation_begins_anew);
+    tcase_add_test(all, nobody_left_of_the_last_generation_begins_again);
     suite_add_tcase(suite, all);
     return run_suite(suite);
 }

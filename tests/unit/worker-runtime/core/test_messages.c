@@ -29,7 +29,7 @@ static void expect(int rank, const float *x, size_t count, int from, uint32_t sa
 
 /* --- what arrives ----------------------------------------------------------------------------- */
 
-struct way {
+struct remote_shell {
     bool shared;
     const char *cma;
 };
@@ -37,7 +37,7 @@ struct way {
 static int run_lengths(int rank, void *arg)
 {
     static const size_t counts[] = {0, 1, 1023, 1024, 1025, 16384, 16385, 33000, LONG};
-    const struct way *way = arg;
+    const struct remote_shell *way = arg;
     setenv("DDP_CMA", way->cma, 1);
     struct ddp_group *g = rank_init(rank, 60000);
     const int n = ddp_world_size(g), to = (rank + 1) % n, from = (rank + n - 1) % n;
@@ -57,7 +57,7 @@ static int run_lengths(int rank, void *arg)
 
 START_TEST(messages_of_all_lengths_go_round)
 {
-    static const struct way ways[] = {{true, "1"}, {false, "1"}, {false, "0"}};
+    static const struct remote_shell ways[] = {{true, "1"}, {false, "1"}, {false, "0"}};
     struct ranks r;
     ranks_start(&r, 2 + _i, run_lengths, (void *)&ways[_i]);
     ranks_expect_success(&r);

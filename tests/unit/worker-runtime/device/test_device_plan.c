@@ -72,7 +72,7 @@ START_TEST(those_that_are_left_of_one_shrink_it)
 }
 END_TEST
 
-START_TEST(one_that_came_new_makes_all_begin_anew)
+START_TEST(one_that_came_new_makes_all_begin_again)
 {
     keep((const int[]){0, 2}, 2, 3, 42);
     note[1].tag = 0;
@@ -80,7 +80,7 @@ START_TEST(one_that_came_new_makes_all_begin_anew)
 }
 END_TEST
 
-START_TEST(ranks_of_different_communicators_begin_anew)
+START_TEST(ranks_of_different_communicators_begin_again)
 {
     keep((const int[]){0, 2}, 2, 3, 42);
     note[1].tag = 43;
@@ -98,7 +98,7 @@ START_TEST(nobody_lost_is_nothing_to_shrink)
 }
 END_TEST
 
-START_TEST(ranks_in_another_order_begin_anew)
+START_TEST(ranks_in_another_order_begin_again)
 {
     keep((const int[]){2, 0}, 2, 3, 42);
     expect_way(2, DEVICE_NEW);
@@ -180,10 +180,10 @@ int main(void)
     tcase_add_test(t, one_without_a_device_is_named);
     tcase_add_test(t, a_value_that_no_rank_writes_is_no_yes);
     tcase_add_test(t, those_that_are_left_of_one_shrink_it);
-    tcase_add_test(t, one_that_came_new_makes_all_begin_anew);
-    tcase_add_test(t, ranks_of_different_communicators_begin_anew);
+    tcase_add_test(t, one_that_came_new_makes_all_begin_again);
+    tcase_add_test(t, ranks_of_different_communicators_begin_again);
     tcase_add_test(t, nobody_lost_is_nothing_to_shrink);
-    tcase_add_test(t, ranks_in_another_order_begin_anew);
+    tcase_add_test(t, ranks_in_another_order_begin_again);
     tcase_add_test(t, numbers_out_of_bounds_are_not_believed);
     tcase_add_test(t, past_256_ranks_there_are_several_roots);
     tcase_add_test(t, roots_are_the_first_ranks_of_even_blocks);

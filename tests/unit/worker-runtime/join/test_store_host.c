@@ -120,7 +120,7 @@ START_TEST(large_values_come_through)
 }
 END_TEST
 
-static int stranger(void)
+static int unproven_peer(void)
 {
     const struct sockaddr_in to = {
         .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -145,7 +145,7 @@ START_TEST(who_says_another_word_is_cut_off_without_an_answer)
                                         "the word of this job, 32 bytes!?",
                                         "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        const int fd = stranger();
+        const int fd = unproven_peer();
         ck_assert_int_eq(send(fd, words[i], strlen(words[i]), MSG_NOSIGNAL),
                          (ssize_t)strlen(words[i]));
         expect_end(fd);
@@ -168,7 +168,7 @@ START_TEST(a_part_of_a_word_is_answered_alike_whether_it_is_right_or_not)
     int fds[N];
     char byte;
     for (size_t i = 0; i < N; i++) {
-        fds[i] = stranger();
+        fds[i] = unproven_peer();
         ck_assert_int_eq(send(fds[i], parts[i], strlen(parts[i]), MSG_NOSIGNAL),
                          (ssize_t)strlen(parts[i]));
     }
@@ -189,7 +189,7 @@ END_TEST
 START_TEST(the_word_may_come_in_pieces)
 {
     static const uint8_t hello[] = {0, 0xce, 0xf7, 0x85, 0x3c, 12};
-    const int fd = stranger();
+    const int fd = unproven_peer();
     uint8_t answer;
     for (size_t i = 0; i < sizeof word; i++)
         ck_assert_int_eq(send(fd, word + i, 1, MSG_NOSIGNAL), 1);
@@ -205,7 +205,7 @@ START_TEST(many_who_say_nothing_keep_nobody_out)
     enum { N = 100 };
     int fds[N];
     for (int i = 0; i < N; i++)
-        fds[i] = stranger();
+        fds[i] = unproven_peer();
     struct store_client *a = enter();
     set(a, "key", "value");
     expect(a, "key", "value");
@@ -218,7 +218,7 @@ END_TEST
 
 START_TEST(bytes_that_are_no_request_cost_the_connection)
 {
-    const int fd = stranger();
+    const int fd = unproven_peer();
     ck_assert_int_eq(send(fd, word, sizeof word, MSG_NOSIGNAL), sizeof word);
     ck_assert_int_eq(send(fd, "\xff\xff\xff\xff", 4, MSG_NOSIGNAL), 4);
     expect_end(fd);

@@ -62,13 +62,13 @@ END_TEST
 
 /* --- how they are averaged -------------------------------------------------------------------- */
 
-struct way {
+struct remote_shell {
     struct ddp_model_opts opts;
     enum ddp_dtype dtype;
     double tolerance;
 };
 
-static const struct way ways[] = {
+static const struct remote_shell ways[] = {
     {{.compress = DDP_COMPRESS_FLOAT16}, DDP_FLOAT32, 0},
     {{.compress = DDP_COMPRESS_BFLOAT16}, DDP_FLOAT32, 0.07}, /* 8 bits of 20 or so */
     {{.compress = DDP_COMPRESS_FLOAT16}, DDP_FLOAT64, 0},
@@ -84,7 +84,7 @@ static const struct way ways[] = {
 
 static void average_in_a_way(struct ddp_group *g, void *arg)
 {
-    const struct way *way = arg;
+    const struct remote_shell *way = arg;
     struct small s;
     small_init(&s, 8, COUNT, way->dtype);
     small_create(&s, g, &way->opts);

@@ -48,7 +48,7 @@ START_TEST(what_is_said_twice_counts_once)
 }
 END_TEST
 
-START_TEST(the_order_of_a_step_is_kept_and_the_next_one_starts_anew)
+START_TEST(the_order_of_a_step_is_kept_and_the_next_one_starts_over)
 {
     static const size_t order[] = {2, 0, 3, 1};
     for (int step = 0; step < 2; step++) {
@@ -71,7 +71,7 @@ int main(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, a_bucket_is_complete_with_its_last_gradient);
     tcase_add_test(t, what_is_said_twice_counts_once);
-    tcase_add_test(t, the_order_of_a_step_is_kept_and_the_next_one_starts_anew);
+    tcase_add_test(t, the_order_of_a_step_is_kept_and_the_next_one_starts_over);
     suite_add_tcase(s, t);
     return run_suite(s);
 }

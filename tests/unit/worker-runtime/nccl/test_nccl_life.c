@@ -13,9 +13,9 @@ static struct life made(bool can_revoke, enum life_state state)
     return (struct life){.state = state, .can_revoke = can_revoke};
 }
 
-static void expect(struct life *l, enum life_event e, enum life_deed deed, enum life_state then)
+static void expect(struct life *l, enum life_event e, enum life_action action, enum life_state then)
 {
-    ck_assert_int_eq(life_step(l, e), deed);
+    ck_assert_int_eq(life_step(l, e), action);
     ck_assert_str_eq(life_state_name(l->state), life_state_name(then));
 }
 

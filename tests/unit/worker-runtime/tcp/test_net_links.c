@@ -3,7 +3,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "tests/support/suite.h"
-#include "worker-runtime/tcp/net_cause.h"
+#include "worker-runtime/tcp/net_abort.h"
 #include "worker-runtime/tcp/net_messages_inside.h"
 
 #include <arpa/inet.h>
@@ -136,7 +136,7 @@ static const struct head bad[] = {
     {.magic = MESSAGE_MAGIC, .kind = KIND_END},
     {.magic = MESSAGE_MAGIC, .kind = KIND_LEFT, .bytes = 1},
     {.magic = MESSAGE_MAGIC, .kind = KIND_BROKEN},
-    {.magic = MESSAGE_MAGIC, .kind = KIND_BROKEN, .bytes = sizeof(struct net_cause) - 1},
+    {.magic = MESSAGE_MAGIC, .kind = KIND_BROKEN, .bytes = sizeof(struct net_abort) - 1},
     {.magic = MESSAGE_MAGIC, .kind = KIND_BROKEN, .bytes = UINT64_MAX},
     {.magic = MESSAGE_MAGIC, .kind = KIND_TAKEN},
     {.magic = MESSAGE_MAGIC, .kind = KIND_PLEASE},

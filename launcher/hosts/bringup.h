@@ -1,0 +1,60 @@
+/* bringup.h - the hosts of a job on their way to becoming its nodes: which is reached for next,
+ * when the others are told to begin, and when there are too few. Pure.
+ *
+ * Nobody begins before it is known who is there: hosts that cannot be reached are all found before
+ * the first rank runs, and named together. With MIN:MAX nodes those that are late need not be
+ * waited for: the others begin a while after there are enough, and late ones join. */
+#ifndef DDP_LAUNCHER_BRINGUP_H
+#define DDP_LAUNCHER_BRINGUP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct bringup; /* opaque */
+
+enum bringup_phase {
+    BRINGUP_IDLE,     /* its turn has not come */
+    BRINGUP_REACHING, /* the way there was started */
+    BRINGUP_UP,       /* a ddprun there has answered */
+    BRINGUP_TOLD,     /* it has been told what to do */
+    BRINGUP_READY,    /* and has understood: it is a node */
+    BRINGUP_FAILED,   /* it did not become one */
+    BRINGUP_ENDED,    /* it was one */
+    BRINGUP_N_PHASES
+};
+
+struct bringup_limits {
+    size_t n_hosts;     /* > 0 */
+    size_t min_nodes;   /* > 0 */
+    size_t at_once;     /* as many are reached for at a time, > 0 */
+    uint64_t reach_ms;  /* so long one may take to answer */
+    uint64_t window_ms; /* so long those that are late are waited for once min_nodes are up */
+};
+
+struct bringup *bringup_create(const struct bringup_limits *limits); /* NULL without memory */
+void bringup_destroy(struct bringup *m);                             /* NULL is fine */
+
+/* A host has come to another phase; REACHING and UP begin times. */
+void bringup_set(struct bringup *m, size_t host, enum bringup_phase phase, uint64_t now_ms);
+enum bringup_phase bringup_get(const struct bringup *m, size_t host);
+size_t bringup_count(const struct bringup *m, enum bringup_phase phase);
+
+/* The host to be reached for now; -1: none. */
+ptrdiff_t bringup_next(const struct bringup *m);
+
+/* A host that has not answered in time; -1: none. */
+ptrdiff_t bringup_late(const struct bringup *m, uint64_t now_ms);
+
+enum bringup_state {
+    BRINGUP_GATHERS,
+    BRINGUP_GOES,     /* all who are UP are to be told, now and later */
+    BRINGUP_IS_SHORT, /* there will not be enough, and no more is going to be learned */
+    BRINGUP_IS_OVER,  /* it had begun, and nobody is left */
+};
+enum bringup_state bringup_look(const struct bringup *m, uint64_t now_ms);
+
+/* When to look again, at the latest; CO_NEVER_MS: only something new changes the answers. */
+uint64_t bringup_deadline_ms(const struct bringup *m);
+
+#endif

@@ -1,0 +1,204 @@
+#include "remote_shell.h"
+
+#include "host_list.h"
+#include "launcher/platform/own_addresses.h"
+
+#include "common/error.h"
+#include "rendezvous/net/address.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+enum { WORDS_MAX = 12 + WAY_ARGUMENTS_MAX };
+
+/* Words and the text that they point to, in one block. */
+struct words {
+    size_t n, len;
+    bool is_cut; /* not all has found room */
+    char *list[WORDS_MAX + 1];
+    char text[WAY_TEXT_BYTES];
+};
+
+__attribute__((format(printf, 2, 3))) static void put(struct words *w, const char *format, ...)
+{
+    va_list args;
+    size_t left = sizeof w->text - w->len;
+    char *word = w->text + w->len;
+    va_start(args, format);
+    const int n = vsnprintf(word, left, format, args);
+    va_end(args);
+    if ((size_t)n >= left || w->n == WORDS_MAX) {
+        w->is_cut = true;
+        return;
+    }
+    w->len += (size_t)n + 1;
+    w->list[w->n++] = word;
+}
+
+/* --- words --- */
+
+static void add(struct words *w, const char *bytes, size_t n)
+{
+    if (n > sizeof w->text - w->len) {
+        w->is_cut = true;
+        return;
+    }
+    memcpy(w->text + w->len, bytes, n);
+    w->len += n;
+}
+
+static void add_quoted(struct words *w, const char *word)
+{
+    bool is_plain = *word != '\0';
+    for (const char *c = word; *c != '\0'; c++)
+        is_plain = is_plain && (isalnum((unsigned char)*c) || strchr("/._+-", *c) != NULL);
+    if (is_plain) {
+        add(w, word, strlen(word));
+        return;
+    }
+    add(w, "'", 1);
+    for (const char *c = word; *c != '\0'; c++)
+        if (*c == '\'')
+            add(w, "'\\''", 4);
+        else
+            add(w, c, 1);
+    add(w, "'", 1);
+}
+
+/* The shell there reads one word of ours. */
+static void put_for_shell(struct words *w, const char *program, const char *const *arguments)
+{
+    w->list[w->n++] = w->text + w->len;
+    add_quoted(w, program);
+    for (; *arguments != NULL; arguments++) {
+        add(w, " ", 1);
+        add_quoted(w, *arguments);
+    }
+    add(w, "", 1);
+}
+
+static void put_ssh(struct words *w, uint64_t reach_ms)
+{
+    uint64_t reach_s = (reach_ms + 999) / 1000;
+    put(w, "ssh");
+    put(w, "-x");
+    put(w, "-oBatchMode=yes");
+    put(w, "-oConnectTimeout=%" PRIu64, reach_s < 100000 ? reach_s : 100000);
+    put(w, "-oServerAliveInterval=5");
+    put(w, "-oServerAliveCountMax=3");
+}
+
+/* A step of its own, which shares the node with others: what it may use is the allocation's. */
+static void put_srun(struct words *w, const struct host *host)
+{
+    static const char *const options[] = {
+        "--nodes=1",       "--ntasks=1",           "--ntasks-per-node=1", "--overlap", "--mpi=none",
+        "--cpu-bind=none", "--kill-on-bad-exit=0", "--unbuffered",        "--quiet"};
+    put(w, "srun");
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        put(w, "%s", options[i]);
+    put(w, "--nodelist=%s", host->name);
+}
+
+static void put_host(struct words *w, const struct remote_shell *way, const struct host *host)
+{
+    if (way->command == NULL)
+        put_ssh(w, way->reach_ms);
+    if (host->port != 0)
+        put(w, "-p%u", host->port);
+    put(w, "%s%s%s", host->user, host->user[0] != '\0' ? "@" : "", host->name);
+}
+
+static int join(char *const *first, const struct words *w, char ***ret, struct co_error *err)
+{
+    size_t n_first = 0;
+    if (w->is_cut)
+        return co_fail(err, -ENAMETOOLONG, "the path of the program to start is too long");
+    while (first != NULL && first[n_first] != NULL)
+        n_first++;
+    char **list = malloc((n_first + w->n + 1) * sizeof *list + w->len);
+    if (list == NULL)
+        return co_fail(err, -ENOMEM, "no memory for a command");
+    char *text = memcpy((char *)(list + n_first + w->n + 1), w->text, w->len);
+    for (size_t i = 0; i < n_first; i++)
+        list[i] = first[i];
+    for (size_t i = 0; i < w->n; i++)
+        list[n_first + i] = text + (w->list[i] - w->text);
+    list[n_first + w->n] = NULL;
+    *ret = list;
+    return 0;
+}
+
+int remote_shell_make(const struct remote_shell *way, const struct host *host, const char *program,
+                      const char *const *arguments, char ***ret, struct co_error *err)
+{
+    struct words w = {.n = 0};
+    if (host != NULL && !way->by_srun) {
+        put_host(&w, way, host);
+        put_for_shell(&w, program, arguments);
+        return join(way->command, &w, ret, err);
+    }
+    if (host != NULL)
+        put_srun(&w, host);
+    put(&w, "%s", program);
+    for (; *arguments != NULL; arguments++)
+        put(&w, "%s", *arguments);
+    return join(NULL, &w, ret, err);
+}
+
+/* --- this machine --- */
+
+static bool is_own_address(const char *text)
+{
+    struct message_address own[MESSAGE_MAX_ADDRESSES];
+    struct sockaddr_storage address;
+    if (address_parse(text, 0, &address) < 0)
+        return false;
+    if (address_is_loopback(&address))
+        return true;
+    struct in6_addr v6 = address_as_v6(&address);
+    for (size_t n = own_addresses_find(own), i = 0; i < n; i++)
+        if (own[i].family == 4
+                ? IN6_IS_ADDR_V4MAPPED(&v6) && memcmp(v6.s6_addr + 12, own[i].bytes, 4) == 0
+                : memcmp(&v6, own[i].bytes, sizeof v6) == 0)
+            return true;
+    return false;
+}
+
+bool remote_shell_is_here(const struct remote_shell *way, const struct host *host)
+{
+    char name[HOST_NAME_BYTES] = "";
+    if (way->by_srun || host->user[0] != '\0' || host->port != 0)
+        return false;
+    gethostname(name, sizeof name - 1);
+    if (strcasecmp(host->name, "localhost") == 0 || strcasecmp(host->name, name) == 0)
+        return true;
+    name[strcspn(name, ".")] = '\0';
+    return (name[0] != '\0' && strcasecmp(host->name, name) == 0) || is_own_address(host->name);
+}
+
+/* --- why it failed --- */
+
+void remote_shell_complaint(const char *text, size_t len, const char *own, char *to, size_t n)
+{
+    size_t own_len = strlen(own), end = len;
+    while (end > 0 && strchr(" \t\r\n", text[end - 1]) != NULL)
+        end--;
+    size_t start = end;
+    while (start > 0 && text[start - 1] != '\n' && text[start - 1] != '\r')
+        start--;
+    if (end - start > own_len && memcmp(text + start, own, own_len) == 0)
+        start += own_len;
+    snprintf(to, n, "%.*s", (int)(end - start), end > start ? text + start : "");
+    for (char *c = to; *c != '\0'; c++) /* of somebody else: nothing that moves a cursor */
+        if ((unsigned char)*c < ' ' || *c == 127)
+            *c = '?';
+}

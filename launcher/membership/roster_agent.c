@@ -1,0 +1,199 @@
+#include "roster_agent.h"
+
+#include "launcher/reporting/report.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { NOBODY = -1 };
+
+void roster_agent_init(struct roster_agent *g, const char *name, const char *path, bool ends_job)
+{
+    *g = (struct roster_agent){
+        .name = name, .path = path, .ends_job = ends_job, .told_rank = NOBODY};
+}
+
+/* --- The node goes, or ends the job --- */
+
+static void note_signal(struct roster_agent *g, int sig, struct member_input *ret)
+{
+    char name[REPORT_SIGNAL_BYTES];
+    report_signal(sig, name, sizeof name);
+    ret->exit_code = 128 + sig;
+    ret->signal = sig;
+    if (g->ends_job)
+        snprintf(g->text, sizeof g->text, "%s was stopped by %s", g->name, name);
+    else
+        snprintf(g->text, sizeof g->text, "%s", g->leaves != NULL ? g->leaves : name);
+}
+
+static bool hear_end(struct roster_agent *g, const struct supervisor *s, struct member_input *ret)
+{
+    if (g->told_end)
+        return false;
+    ret->type = g->ends_job ? MEMBER_END_JOB : MEMBER_LEAVE;
+    if (supervisor_stop_signal(s) != 0) {
+        note_signal(g, supervisor_stop_signal(s), ret);
+    } else if (supervisor_timed_out(s)) {
+        ret->type = MEMBER_END_JOB;
+        ret->exit_code = SUPERVISOR_EXIT_TIMEOUT;
+        snprintf(g->text, sizeof g->text, "the time of --timeout is over on %s", g->name);
+    } else if (supervisor_is_alone(s)) {
+        ret->type = MEMBER_LEAVE;
+        ret->exit_code = MEMBER_EXIT_INTERNAL;
+        snprintf(g->text, sizeof g->text, "the process that starts and reaps its ranks is gone");
+    } else {
+        return false;
+    }
+    g->told_end = true;
+    return true;
+}
+
+/* --- A rank has failed --- */
+
+static void describe_end(struct roster_agent *g, const struct supervisor_rank *r)
+{
+    char status[REPORT_STATUS_BYTES];
+    char lived[REPORT_DURATION_BYTES];
+    snprintf(g->text, sizeof g->text, "%s, %s after its start",
+             report_status(r->status, status, sizeof status),
+             report_duration(r->ended_ms - r->started_ms, lived, sizeof lived));
+}
+
+/* A start that failed once would fail again. */
+static void describe_start(struct roster_agent *g, const struct supervisor_verdict *v,
+                           const struct supervisor_rank *r, struct member_input *ret)
+{
+    ret->final = true;
+    if (v->outcome == OUTCOME_START_FAILED)
+        snprintf(g->text, sizeof g->text, "cannot execute '%.300s': %s", g->path,
+                 strerror(r->status));
+    else
+        snprintf(g->text, sizeof g->text, "cannot be started: %s", strerror(r->status));
+}
+
+/* Who is blamed by a witness is told when its own end was seen; first the witness is. */
+static bool hear_failure(struct roster_agent *g, const struct supervisor *s, const struct member *m,
+                         struct member_input *ret)
+{
+    const struct supervisor_verdict *v = supervisor_get_verdict(s);
+    int rank = v->witness >= 0 ? v->witness : v->rank;
+    if (!g->has_ranks || rank < 0 || rank == g->told_rank ||
+        (v->outcome != OUTCOME_RANK_FAILED && v->outcome != OUTCOME_START_FAILED &&
+         v->outcome != OUTCOME_INTERNAL))
+        return false;
+    const struct supervisor_rank *r = supervisor_get_rank(s, rank);
+    const bool is_late = v->outcome == OUTCOME_RANK_FAILED && r->phase == RANK_RUNS;
+    ret->type = MEMBER_RANK_FAILED;
+    ret->rank = (int32_t)member_get_place(m)->place.first_rank + supervisor_place_of(s, rank);
+    ret->exit_code = v->outcome == OUTCOME_RANK_FAILED && !is_late
+                         ? supervisor_code_of_status(r->status)
+                         : supervisor_exit_code(s);
+    ret->consequence = r->lost_peer;
+    ret->recovers = v->recovers;
+    if (v->is_parted)
+        snprintf(g->text, sizeof g->text, "lost ranks of other nodes, which live");
+    else if (is_late)
+        snprintf(g->text, sizeof g->text, "did not join the others in time");
+    else if (v->outcome == OUTCOME_RANK_FAILED)
+        describe_end(g, r);
+    else
+        describe_start(g, v, r, ret);
+    g->told_rank = rank;
+    return true;
+}
+
+/* --- Nothing more runs --- */
+
+static bool hear_done(struct roster_agent *g, const struct supervisor *s, struct member_input *ret)
+{
+    if (!g->has_ranks || g->told_done || supervisor_get_verdict(s)->outcome != OUTCOME_WELL)
+        return false;
+    g->told_done = true;
+    ret->type = MEMBER_RANKS_DONE;
+    return true;
+}
+
+/* The ranks run on: it is the roster that ends the generation, once all nodes have said so. */
+static bool hear_saved(struct roster_agent *g, struct member_input *ret)
+{
+    if (!g->has_ranks || g->told_saved || !g->saved)
+        return false;
+    g->told_saved = true;
+    ret->type = MEMBER_YIELDED;
+    return true;
+}
+
+/* Asked for, or not: the spawner may have found the lease over before the member did. */
+static bool hear_gone(struct roster_agent *g, const struct supervisor *s, struct member_input *ret)
+{
+    const struct supervisor_verdict *v = supervisor_get_verdict(s);
+    bool by_spawner = g->has_ranks && v->outcome == OUTCOME_ORDERED;
+    if (supervisor_get_state(s) != SUPERVISOR_WAITING || g->holds_gone ||
+        (!g->owes_gone && !by_spawner))
+        return false;
+    g->has_ranks = g->owes_gone = false;
+    ret->type = MEMBER_RANKS_GONE;
+    ret->hangs = v->some_hang;
+    return true;
+}
+
+/* They live on: where a generation follows, they are in it. Said again when one has died since. */
+static bool hear_kept(struct roster_agent *g, const struct supervisor *s, const struct member *m,
+                      struct member_input *ret)
+{
+    const int n_next = supervisor_n_next(s);
+    bool has_news = member_get_state(m) == MEMBER_KEEPING && n_next != g->told_kept;
+    if (supervisor_get_state(s) != SUPERVISOR_KEEPING || (!g->owes_gone && !has_news))
+        return false;
+    g->has_ranks = g->owes_gone = false;
+    g->told_kept = n_next;
+    ret->type = MEMBER_RANKS_KEPT;
+    ret->n_ranks = (uint32_t)n_next;
+    return true;
+}
+
+bool roster_agent_hear(struct roster_agent *g, const struct supervisor *s, const struct member *m,
+                       struct member_input *ret)
+{
+    *ret = (struct member_input){.text = g->text};
+    return hear_failure(g, s, m, ret) || hear_end(g, s, ret) || hear_done(g, s, ret) ||
+           hear_saved(g, ret) || hear_kept(g, s, m, ret) || hear_gone(g, s, ret);
+}
+
+/* --- The other way --- */
+
+/* Is it worth to wait for ranks that save their state? After a failure or a loss they hang, most
+ * likely, in what they were doing with the others. */
+static bool has_time(enum message_why why)
+{
+    return why == MESSAGE_WHY_JOIN || why == MESSAGE_WHY_LEAVE || why == MESSAGE_WHY_RESTART;
+}
+
+int roster_agent_obey(struct roster_agent *g, const struct member *m, const struct member_orders *o,
+                      struct supervisor_event ret[ROSTER_AGENT_MAX_EVENTS])
+{
+    int n = 0;
+    if (o->start_ranks) {
+        g->has_ranks = true;
+        g->told_done = g->told_saved = g->saved = false;
+        g->told_rank = NOBODY;
+        const struct member_place *p = member_get_place(m);
+        ret[n++] = (struct supervisor_event){.type = SUPERVISOR_EV_NEXT,
+                                             .generation = p->generation,
+                                             .n_ranks = (int)p->place.n_local};
+    }
+    g->owes_gone |= o->stop_ranks || o->kill_ranks;
+    if (o->kill_ranks)
+        ret[n++] = (struct supervisor_event){.type = SUPERVISOR_EV_ORDER_KILL};
+    else if (o->stop_ranks)
+        ret[n++] = (struct supervisor_event){
+            .type = SUPERVISOR_EV_ORDER_STOP, .gently = has_time(o->why), .may_keep = o->may_keep};
+    if (o->ended) {
+        const struct member_end *end = member_get_end(m);
+        n = 0; /* nothing runs: only that counts */
+        ret[n++] = (struct supervisor_event){
+            .type = SUPERVISOR_EV_FINISH, .exit_code = end->exit_code, .sig = end->signal};
+    }
+    return n;
+}

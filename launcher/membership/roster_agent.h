@@ -1,0 +1,51 @@
+/* roster_agent.h - between the supervisor of this node's ranks and its member of the job's roster:
+ * what the one has done in the other's words, and what the other wants in the first one's.
+ *
+ * Pure. Looks at states, not at events, so that nothing can be missed: roster_agent_hear() after
+ * each step of either machine, until it has nothing more to say. */
+#ifndef DDP_LAUNCHER_ROSTER_AGENT_H
+#define DDP_LAUNCHER_ROSTER_AGENT_H
+
+#include "launcher/supervisor/supervisor.h"
+#include "rendezvous/membership/member.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { ROSTER_AGENT_TEXT_BYTES = 512, ROSTER_AGENT_MAX_EVENTS = 2 };
+
+/* Plain data. */
+struct roster_agent {
+    const char *name;   /* this node's; borrowed */
+    const char *path;   /* what is executed; borrowed */
+    const char *leaves; /* why, if the stop that comes is none of a signal's; NULL: it is */
+    bool ends_job;      /* a signal to us ends the whole job; else this node leaves */
+    bool has_ranks;     /* they were ordered to start, and that nothing runs was not told since */
+    bool owes_gone;     /* the member waits to hear that nothing runs, or that ranks are kept */
+    bool holds_gone;    /* the caller's: not to be told yet, for an answer of the roster may come */
+    bool saved; /* the caller's: each rank has said that its state is saved, after PENDING */
+    bool told_done, told_end, told_saved;
+    int told_kept; /* so many for the next generation */
+    int told_rank; /* local, whose failure was told; -1: none */
+    char text[ROSTER_AGENT_TEXT_BYTES];
+};
+
+/* Both texts are borrowed for good. */
+void roster_agent_init(struct roster_agent *g, const char *name, const char *path, bool ends_job);
+
+/* What the member is to be told next.
+ *
+ * ret       without the time; its text is lent until the next call. RANKS_GONE, RANKS_KEPT: the
+ *           generation's store is to be closed before it is fed
+ * returns   whether there is something */
+bool roster_agent_hear(struct roster_agent *g, const struct supervisor *s, const struct member *m,
+                       struct member_input *ret);
+
+/* What the supervisor is to be fed, in order, because of the member's orders.
+ *
+ * ret       without the time
+ * returns   how many, 0 .. ROSTER_AGENT_MAX_EVENTS */
+int roster_agent_obey(struct roster_agent *g, const struct member *m, const struct member_orders *o,
+                      struct supervisor_event ret[ROSTER_AGENT_MAX_EVENTS]);
+
+#endif

@@ -1,0 +1,80 @@
+/* roster_link.h - how a guided node gets to its job's roster, as node_roster.h needs it. Whether
+ * that goes over TCP or stays in this process is the business of whoever starts the node. */
+#ifndef DDP_LAUNCHER_ROSTER_LINK_H
+#define DDP_LAUNCHER_ROSTER_LINK_H
+
+#include "rendezvous/membership/message.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct co_error;
+struct job_spec;
+
+/* Called from the loop, never from within a call of struct roster_link_ops. */
+struct roster_link_notes {
+    void (*on_up)(void *arg, bool is_here); /* messages may be sent; is_here: to a roster in this
+                                               process, now and whenever it is up again */
+    void (*on_message)(void *arg, const struct message *m); /* lent for the call */
+
+    /* It has ended, or could not be made. Not after disconnect().
+     * exit_code   0; else it would be the same the next time (another token), and this says so */
+    void (*on_down)(void *arg, const char *text, int exit_code);
+
+    /* Whoever knows who has the roster was asked at asked_ms, and says that nobody has: another one
+     * is to come. NULL: nobody cares */
+    void (*on_vacant)(void *arg, uint64_t asked_ms);
+
+    void (*on_note)(void *arg, const char *text); /* something worth a line on the terminal */
+    void *arg;
+};
+
+/* The exit codes of on_down(). */
+enum {
+    ROSTER_LINK_UNAVAILABLE = 69, /* the port is taken, or another protocol is there */
+    ROSTER_LINK_NO_ACCESS = 77,   /* another token, or one at one end only */
+};
+
+/* ... for what a control link says of its end (control_link.h). */
+static inline int roster_link_exit_code(int code)
+{
+    return code == -EACCES ? ROSTER_LINK_NO_ACCESS : code == -EPROTO ? ROSTER_LINK_UNAVAILABLE : 0;
+}
+
+struct roster_link_ops {
+    /* Make one that is down. Notes are copied. returns 0, -errno */
+    int (*open)(uv_loop_t *loop, const struct job_spec *spec, const struct roster_link_notes *notes,
+                void **ret_link, struct co_error *err);
+
+    /* Make one attempt: on_up or on_down follows. An older connection is given up. */
+    void (*connect)(void *link);
+
+    /* When up; else nothing happens. */
+    void (*send)(void *link, const struct message *m);
+
+    /* What was sent still goes out. Fine when it is down. */
+    void (*disconnect)(void *link);
+
+    /* The address, in figures, by which this node reaches the roster: others reach it by the same,
+     * most likely. returns 0; -ENOTCONN: there is none */
+    int (*own_address)(const void *link, char *text, size_t n);
+
+    /* The generation's store is about to listen at this port. If the roster is in this process and
+     * listens there itself, it steps aside until take_port(), and nodes that come meanwhile are to
+     * be handed over by adopt(): a socket, taken over, and what was read from it already.
+     * returns whether it did */
+    bool (*lend_port)(void *link, uint16_t port);
+    void (*adopt)(void *link, int fd, const uint8_t *bytes, size_t len);
+
+    /* The store is closed. Fine if nothing was lent.
+     * returns 0; -errno: no node can join any more, those that have stay */
+    int (*take_port)(void *link, struct co_error *err);
+
+    /* Disconnect and free, from the loop. No notes any more. */
+    void (*close)(void *link);
+};
+
+#endif

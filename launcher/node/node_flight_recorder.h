@@ -1,0 +1,23 @@
+/* node_flight_recorder.h - flight_recorder.h for the ranks of this node: dumps that are asked for,
+ * and those that torch writes by itself before it ends a rank whose collective call took too
+ * long. */
+#ifndef DDP_LAUNCHER_NODE_FLIGHT_RECORDER_H
+#define DDP_LAUNCHER_NODE_FLIGHT_RECORDER_H
+
+struct flights;
+struct node;
+
+/* Have these ranks dump: all that run and are not stopped, or one.
+ *
+ * local_rank   -1: all
+ * returns      owned by the caller; NULL: it is not asked for, or there is no memory */
+struct flights *node_flight_recorder_ask(struct node *n, int local_rank);
+
+/* A generation's ranks are about to be started: what is there already is not theirs. */
+void node_flight_recorder_watch(struct node *n);
+
+/* They have failed, and none is left: gather what torch has written of them, and say where. Once
+ * all were asked it is known already. */
+void node_flight_recorder_tell(struct node *n);
+
+#endif

@@ -1,0 +1,556 @@
+#include "node_roster.h"
+
+#include "launcher/diagnosis/error_file.h"
+#include "launcher/generation/checkpoint_request.h"
+#include "launcher/job/job_spec.h"
+#include "launcher/job/worker_env.h"
+#include "launcher/membership/roster_agent.h"
+#include "launcher/membership/roster_link.h"
+#include "launcher/platform/own_addresses.h"
+#include "launcher/reporting/report.h"
+#include "launcher/stdio/output.h"
+#include "node_leave.h"
+#include "node_state.h"
+#include "node_wait.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/scope.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum { EXIT_NO_STORE = 69 };
+
+struct node_roster {
+    struct node *node;
+    struct roster_agent agent;
+    struct member *member; /* owned */
+    const struct roster_link_ops *ops;
+    void *link; /* owned: ops->close() it */
+    uv_timer_t timer, hold_timer;
+    bool is_due; /* the member's deadline has come; what was received before it is read first */
+    char name[MESSAGE_NAME_BYTES];
+    char daemon[MESSAGE_HOST_BYTES];
+    char host[MESSAGE_HOST_BYTES]; /* by which others reach this node */
+    struct node_wait wait;
+
+    /* whether this process was stopped: the member steps in each heartbeat, a third of its lease */
+    uint64_t lease_ms; /* how long it is; 0: none */
+    uint64_t stepped_ms;
+    uint64_t stood_ms, woke_ms; /* the last time that it was: for so long, until then */
+};
+
+static void step_member(struct node_roster *g, struct member_input *in);
+
+static uint32_t generation(const struct node_roster *g)
+{
+    return supervisor_generation(g->node->supervisor);
+}
+
+/* Another ddprun holds this one by a launch channel: it tells what concerns the whole job. */
+static bool is_led(const struct node_roster *g)
+{
+    return g->node->spec->world.launch_fd != 0;
+}
+
+void node_roster_clear_line(struct node_roster *g)
+{
+    node_wait_clear(&g->wait);
+}
+
+/* --- The generation's store --- */
+
+/* By which others reach this node: as was said, or as it reaches the roster itself; a roster that
+ * is here is where the others look for it. */
+static void find_host(struct node_roster *g)
+{
+    const struct job_world *world = &g->node->spec->world;
+    if (world->local_addr != NULL)
+        snprintf(g->host, sizeof g->host, "%s", world->local_addr);
+    else if (g->ops->own_address(g->link, g->host, sizeof g->host) < 0)
+        snprintf(g->host, sizeof g->host, "%s", world->endpoint_host);
+}
+
+static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
+{
+    struct node_roster *g = ((struct node *)arg)->agent;
+    g->ops->adopt(g->link, fd, bytes, len);
+}
+
+static void close_store(struct node_roster *g)
+{
+    struct co_error err;
+    generation_close_store(&g->node->gen);
+    if (g->link != NULL && g->ops->take_port(g->link, &err) < 0)
+        node_say(g->node, "ddprun: no node can join any more: %s\n", err.text);
+}
+
+/* Ours, or one that rank 0 makes at the port that was given. */
+static bool has_store(const struct job_spec *spec, uint32_t world_size)
+{
+    return spec->store == STORE_WORKER || job_spec_agent_store(spec, world_size);
+}
+
+static void open_store(struct node_roster *g)
+{
+    struct node *n = g->node;
+    const struct member_place *place = member_get_place(g->member);
+    struct generation_notes notes = node_generation_notes(n);
+    struct generation_reach reach = {.host = g->host, .world_size = place->place.world_size};
+    struct co_error err;
+    reach.allowed = member_get_addresses(g->member, &reach.n_allowed);
+    find_host(g);
+    if (has_store(n->spec, reach.world_size) && g->ops->lend_port(g->link, n->spec->master_port))
+        notes.on_control = on_control;
+    int rc = generation_open_store(n->spec, &reach, &n->loop, &notes, &n->gen, &err);
+    if (rc == 0)
+        step_member(g, &(struct member_input){.type = MEMBER_STORE_OPEN,
+                                              .host = g->host,
+                                              .port = n->gen.master_port,
+                                              .agent_store = n->gen.agent_store});
+    else
+        step_member(g, &(struct member_input){.type = MEMBER_RANK_FAILED,
+                                              .rank = (int32_t)place->place.first_rank,
+                                              .exit_code = EXIT_NO_STORE,
+                                              .final = true,
+                                              .text = err.text});
+}
+
+/* --- The member's orders --- */
+
+/* "...; generation 1: 2 nodes, 16 ranks" */
+static void announce(struct node_roster *g)
+{
+    const struct member_place *p = member_get_place(g->member);
+    events_place(&g->node->events, p->generation, &p->place, co_now_ms() - g->wait.from_ms);
+    if ((p->generation > 0 || g->node->spec->verbose > 0) && !is_led(g))
+        node_say(g->node,
+                 "ddprun: %s%sgeneration %" PRIu32 ": %" PRIu32 " node%s, %" PRIu32 " rank%s\n",
+                 g->wait.cause, g->wait.cause[0] != '\0' ? "; " : "", p->generation,
+                 p->place.n_nodes, p->place.n_nodes == 1 ? "" : "s", p->place.world_size,
+                 p->place.world_size == 1 ? "" : "s");
+    g->wait.cause[0] = '\0';
+}
+
+static const char *const why_names[] = {
+    [MESSAGE_WHY_JOIN] = "join",   [MESSAGE_WHY_LOST] = "lost",
+    [MESSAGE_WHY_LEAVE] = "leave", [MESSAGE_WHY_FAILURE] = "failure",
+    [MESSAGE_WHY_ORDER] = "order", [MESSAGE_WHY_RESTART] = "restart",
+};
+
+static void note_order(struct node_roster *g, const struct member_orders *o)
+{
+    enum supervisor_state state = supervisor_get_state(g->node->supervisor);
+    bool ends = member_get_state(g->member) == MEMBER_ENDING;
+    if (state != SUPERVISOR_STARTING && state != SUPERVISOR_RUNNING &&
+        state != SUPERVISOR_RECOVERING && state != SUPERVISOR_KEEPING)
+        return;
+    if (o->kill_ranks)
+        events_order(&g->node->events, generation(g), "lease", g->wait.trouble);
+    else if (o->stop_ranks)
+        events_order(&g->node->events, generation(g), ends ? "end" : why_names[o->why],
+                     ends ? member_get_end(g->member)->text : member_stop_text(g->member));
+}
+
+/* Asked once; the member may hear it again on a new link. The signal comes with it, since a rank
+ * that computes does not look at a descriptor. */
+static void ask_to_save(struct node_roster *g)
+{
+    struct node *n = g->node;
+    if (n->gen.checkpoint_request == NULL || !checkpoint_request_ask(n->gen.checkpoint_request))
+        return;
+    events_save(&n->events, generation(g), "asked");
+    node_say(n, "ddprun: a node waits to join: the ranks are asked to save their state\n");
+    if (spawner_signal(&n->spawner,
+                       n->spec->signal_scope == SCOPE_GROUP ? SPAWNER_GROUP : SPAWNER_MAIN, -1,
+                       WORKER_CHECKPOINT_SIGNAL) < 0)
+        node_lose_spawner(n);
+}
+
+static void on_hold_timer(uv_timer_t *timer)
+{
+    struct node_roster *g = timer->data;
+    g->agent.holds_gone = false;
+    node_roster_look(g);
+}
+
+/* The lease is over, and the spawner may have killed all while we were stopped or slow. Whether the
+ * roster has given us up, too, or has missed nothing, it may have said already, or says when it
+ * hears of us. That nothing runs any more decides what becomes of us: it can wait so long. */
+static void hold_gone(struct node_roster *g)
+{
+    g->agent.holds_gone = true;
+    uv_update_time(&g->node->loop);
+    uv_timer_start(&g->hold_timer, on_hold_timer, LEASE_MARGIN_MS, 0);
+}
+
+static void on_timer(uv_timer_t *timer);
+
+static void set_timer(struct node_roster *g)
+{
+    uint64_t deadline_ms = member_deadline_ms(g->member), now_ms = co_now_ms();
+    if (g->is_due)
+        return;
+    if (deadline_ms == CO_NEVER_MS) {
+        uv_timer_stop(&g->timer);
+        return;
+    }
+    uv_update_time(&g->node->loop);
+    uv_timer_start(&g->timer, on_timer, deadline_ms > now_ms ? deadline_ms - now_ms : 0, 0);
+}
+
+static void set_lease(struct node_roster *g, uint64_t end_ms)
+{
+    struct node *n = g->node;
+    uint64_t now_ms = co_now_ms();
+    g->lease_ms = end_ms != CO_NEVER_MS && end_ms > now_ms ? end_ms - now_ms : 0;
+    if (n->spawner.sock >= 0 && spawner_set_lease(&n->spawner, end_ms) < 0)
+        node_lose_spawner(n);
+}
+
+/* What follows may make the member step again: its messages go first, and the rest is a copy. */
+static void follow(struct node_roster *g, const struct member_orders *orders)
+{
+    const struct member_orders o = *orders;
+    struct supervisor_event events[ROSTER_AGENT_MAX_EVENTS];
+    for (size_t i = 0; i < o.n_messages; i++)
+        g->ops->send(g->link, &o.messages[i]);
+    if (o.disconnect)
+        g->ops->disconnect(g->link);
+    if (o.connect)
+        g->ops->connect(g->link);
+    set_timer(g);
+    if (o.start_ranks)
+        announce(g);
+    note_order(g, &o);
+    if (o.kill_ranks && member_get_state(g->member) == MEMBER_KILLING)
+        hold_gone(g);
+    int n = roster_agent_obey(&g->agent, g->member, &o, events);
+    if (o.set_lease)
+        set_lease(g, o.lease_end_ms);
+    if (o.open_store)
+        open_store(g);
+    for (int i = 0; i < n; i++)
+        node_feed(g->node, &events[i]);
+    if (o.tell_pending)
+        ask_to_save(g);
+}
+
+static void note_standstill(struct node_roster *g, uint64_t now_ms)
+{
+    if (g->lease_ms > 0 && now_ms - g->stepped_ms >= g->lease_ms / 2) {
+        g->stood_ms = now_ms - g->stepped_ms;
+        g->woke_ms = now_ms;
+    }
+    g->stepped_ms = now_ms;
+}
+
+static void step_member(struct node_roster *g, struct member_input *in)
+{
+    struct member_orders o;
+    enum member_state from = member_get_state(g->member);
+    in->now_ms = co_now_ms();
+    note_standstill(g, in->now_ms);
+    member_step(g->member, in, &o);
+    node_wait_note(&g->wait, from);
+    follow(g, &o);
+}
+
+/* What was received before the deadline is read first: the sockets have their turn between the two
+ * expiries, which a timer of 0 ms would not give them. */
+static void on_timer(uv_timer_t *timer)
+{
+    struct node_roster *g = timer->data;
+    g->is_due = !g->is_due;
+    if (g->is_due)
+        uv_timer_start(&g->timer, on_timer, 1, 0);
+    else
+        step_member(g, &(struct member_input){.type = MEMBER_TIME});
+}
+
+/* --- What the ranks do --- */
+
+/* What a failed rank wrote to its error file, for the other nodes' terminals. */
+static void add_error(struct node_roster *g)
+{
+    struct node *n = g->node;
+    co_autofree char *message = NULL;
+    co_autofree char *raw = NULL;
+    char path[4096];
+    char *text = g->agent.text;
+    size_t len = strlen(text);
+    rank_io_error_file(&n->io, n->runtime_dir, g->agent.told_rank, path, sizeof path);
+    if (error_file_read(path, &message, &raw, NULL) == 0 && message != NULL)
+        snprintf(text + len, sizeof g->agent.text - len, ": %.*s", (int)strcspn(message, "\n"),
+                 message);
+}
+
+static void note_failure(struct node_roster *g, const struct member_input *in)
+{
+    if (!in->final)
+        add_error(g);
+    snprintf(g->wait.cause, sizeof g->wait.cause, "rank %" PRId32 " on %s: %s", in->rank, g->name,
+             in->text);
+}
+
+/* What the roster said about it counts more than what was seen here. */
+static void note_gone(struct node_roster *g)
+{
+    if (member_stop_text(g->member)[0] != '\0')
+        snprintf(g->wait.cause, sizeof g->wait.cause, "%s", member_stop_text(g->member));
+    close_store(g);
+}
+
+void node_roster_look(struct node_roster *g)
+{
+    struct member_input in;
+    /* what is saved for our own leaving is not for the roster to take as an answer */
+    g->agent.saved = checkpoint_request_all_saved(g->node->gen.checkpoint_request) &&
+                     !node_leave_holds_own(g->node->leave);
+    while (roster_agent_hear(&g->agent, g->node->supervisor, g->member, &in)) {
+        if (in.type == MEMBER_RANK_FAILED)
+            note_failure(g, &in);
+        else if (in.type == MEMBER_RANKS_GONE || in.type == MEMBER_RANKS_KEPT)
+            note_gone(g);
+        else if (in.type == MEMBER_LEAVE || in.type == MEMBER_END_JOB)
+            events_leave(&g->node->events, generation(g), in.text);
+        else if (in.type == MEMBER_YIELDED)
+            events_save(&g->node->events, generation(g), "done");
+        step_member(g, &in);
+    }
+}
+
+void node_roster_lapse(struct node_roster *g)
+{
+    char stood[REPORT_DURATION_BYTES];
+    note_standstill(g, co_now_ms());
+    if (g->stood_ms > 0 && co_now_ms() - g->woke_ms <= LEASE_MARGIN_MS)
+        snprintf(g->wait.cause, sizeof g->wait.cause,
+                 "this ddprun was stopped for %s: its lease was over, and all ranks of this node "
+                 "were killed",
+                 report_duration(g->stood_ms, stood, sizeof stood));
+    else
+        snprintf(g->wait.cause, sizeof g->wait.cause,
+                 "no answer from %s: all ranks of this node were killed", g->daemon);
+    step_member(g, &(struct member_input){.type = MEMBER_TIME});
+    node_feed(g->node, &(struct supervisor_event){.type = SUPERVISOR_EV_ORDER_KILL});
+}
+
+/* --- The link --- */
+
+static void on_up(void *arg, bool is_here)
+{
+    struct node_roster *g = arg;
+    g->wait.trouble[0] = '\0';
+    step_member(g, &(struct member_input){.type = MEMBER_LINK_UP, .local = is_here});
+}
+
+/* Why the ranks were stopped may turn out while they stop, or later: those that lost their peers
+ * had failed before the roster found the peers' node lost. */
+static void hear_stop(struct node_roster *g, const struct message *m)
+{
+    enum member_state from = member_get_state(g->member);
+    char before[MESSAGE_TEXT_BYTES];
+    snprintf(before, sizeof before, "%s", member_stop_text(g->member));
+    step_member(g, &(struct member_input){.type = MEMBER_MESSAGE, .message = m});
+    const char *text = member_stop_text(g->member);
+    if ((from != MEMBER_STOPPING && from != MEMBER_WAITING && from != MEMBER_KEEPING) ||
+        strcmp(text, before) == 0)
+        return;
+    snprintf(g->wait.cause, sizeof g->wait.cause, "%s", text);
+    if (m->stop.why != MESSAGE_WHY_FAILURE) /* that one was its own */
+        events_order(&g->node->events, generation(g), why_names[m->stop.why], text);
+}
+
+/* Who may come again is told on the terminal why he waits. */
+static void on_message(void *arg, const struct message *m)
+{
+    struct node_roster *g = arg;
+    if (m->type == MESSAGE_REFUSED)
+        snprintf(g->wait.trouble, sizeof g->wait.trouble, "%s", m->refused.text);
+    if (m->type == MESSAGE_STOP)
+        hear_stop(g, m);
+    else
+        step_member(g, &(struct member_input){.type = MEMBER_MESSAGE, .message = m});
+}
+
+static void on_down(void *arg, const char *text, int exit_code)
+{
+    struct node_roster *g = arg;
+    snprintf(g->wait.trouble, sizeof g->wait.trouble, "%s", text);
+    step_member(g, &(struct member_input){.type = MEMBER_LINK_DOWN,
+                                          .text = g->wait.trouble,
+                                          .final = exit_code != 0,
+                                          .exit_code = exit_code});
+}
+
+static void on_vacant(void *arg, uint64_t asked_ms)
+{
+    step_member(arg, &(struct member_input){.type = MEMBER_DAEMON_LOST, .asked_ms = asked_ms});
+}
+
+static void on_note(void *arg, const char *text)
+{
+    struct node_roster *g = arg;
+    node_say(g->node, "ddprun: %s\n", text);
+}
+
+/* --- What others want to know --- */
+
+void node_roster_fill_place(const struct node_roster *g, struct generation_place *place,
+                            int *ret_first_rank)
+{
+    const struct message_place *p = &member_get_place(g->member)->place;
+    *ret_first_rank = (int)p->first_rank;
+    place->world_size = (int)p->world_size;
+    place->node_rank = (int)p->node_index;
+    place->n_nodes = (int)p->n_nodes;
+    place->master_addr = p->host;
+    place->master_port = p->port;
+    place->agent_store = p->agent_store;
+}
+
+const char *node_roster_waiting(const struct node_roster *g)
+{
+    return node_wait_text(&g->wait);
+}
+
+bool node_roster_restart(struct node_roster *g)
+{
+    if (member_get_state(g->member) != MEMBER_RUNNING)
+        return false;
+    step_member(g, &(struct member_input){.type = MEMBER_RESTART});
+    return true;
+}
+
+void node_roster_end_job(struct node_roster *g)
+{
+    g->agent.ends_job = true;
+}
+
+const struct report_job *node_roster_fill_report(const struct node_roster *g,
+                                                 struct report_job *ret)
+{
+    *ret = (struct report_job){.told_elsewhere = is_led(g),
+                               .first_rank = (int)member_get_place(g->member)->place.first_rank,
+                               .end = member_get_end(g->member)};
+    return ret;
+}
+
+/* --- Beginning and end --- */
+
+static void find_name(const struct job_world *world, char name[MESSAGE_NAME_BYTES])
+{
+    char host[MESSAGE_NAME_BYTES] = "";
+    gethostname(host, sizeof host - 1);
+    host[strcspn(host, ".")] = '\0';
+    snprintf(name, MESSAGE_NAME_BYTES, "%s",
+             world->node_name != NULL ? world->node_name
+             : host[0] != '\0'        ? host
+                                      : "localhost");
+}
+
+static void print_endpoint(const struct job_world *world, char *text, size_t n)
+{
+    bool is_v6 = strchr(world->endpoint_host, ':') != NULL;
+    snprintf(text, n, "%s%s%s:%u", is_v6 ? "[" : "", world->endpoint_host, is_v6 ? "]" : "",
+             world->endpoint_port);
+}
+
+/* From a STOP until nothing is left: the grace, then SIGKILL, and the same again for what the ranks
+ * left; and for the last words. */
+static uint64_t stop_ms(const struct job_spec *spec)
+{
+    uint64_t grace_ms =
+        spec->grace_ms > spec->failure_grace_ms ? spec->grace_ms : spec->failure_grace_ms;
+    uint64_t most_ms = grace_ms + 2 * spec->failure_grace_ms + 2 * SUPERVISOR_KILL_MS;
+    return most_ms < MESSAGE_MAX_MS ? most_ms : MESSAGE_MAX_MS;
+}
+
+static int make_member(struct node_roster *g, struct co_error *err)
+{
+    const struct job_spec *spec = g->node->spec;
+    struct message_address addresses[MESSAGE_MAX_ADDRESSES];
+    struct message_hello hello = {.run_id = spec->run_id,
+                                  .name = g->name,
+                                  .node_rank = spec->world.node_rank,
+                                  .n_local = (uint32_t)spec->n_local,
+                                  .keeps_rank_0 = spec->world.keeps_rank_0,
+                                  .stop_ms = stop_ms(spec),
+                                  .n_addresses = own_addresses_find(addresses),
+                                  .addresses = addresses};
+    struct member_limits limits = {.start_timeout_ms = spec->world.start_timeout_ms,
+                                   .failover_timeout_ms = spec->world.failover_timeout_ms};
+    if (getrandom(hello.instance, sizeof hello.instance, 0) != (ssize_t)sizeof hello.instance)
+        return co_fail(err, -EIO, "cannot get random bytes for the name of a stay: %s",
+                       strerror(errno));
+    job_spec_terms(spec, &hello.terms);
+    return member_create(&limits, &hello, g->daemon, &g->member, err);
+}
+
+int node_roster_create(struct node *n, const struct roster_link_ops *ops, struct node_roster **ret,
+                       struct co_error *err)
+{
+    const struct job_world *world = &n->spec->world;
+    struct node_roster *g = calloc(1, sizeof *g);
+    if (g == NULL)
+        return co_fail(err, -ENOMEM, "no memory to take part in a job");
+    g->node = n;
+    g->ops = ops;
+    find_name(world, g->name);
+    print_endpoint(world, g->daemon, sizeof g->daemon);
+    roster_agent_init(&g->agent, g->name, n->spec->path, world->ends_job);
+    uv_timer_init(&n->loop, &g->timer);
+    node_wait_init(&g->wait, n, g->daemon);
+    uv_timer_init(&n->loop, &g->hold_timer);
+    g->timer.data = g->hold_timer.data = g;
+    *ret = g;
+    const struct roster_link_notes notes = {.on_up = on_up,
+                                            .on_message = on_message,
+                                            .on_down = on_down,
+                                            .on_vacant = on_vacant,
+                                            .on_note = on_note,
+                                            .arg = g};
+    int rc = make_member(g, err);
+    g->wait.member = g->member;
+    return rc == 0 ? ops->open(&n->loop, n->spec, &notes, &g->link, err) : rc;
+}
+
+void node_roster_lose_launch_channel(struct node_roster *g)
+{
+    g->agent.leaves = "the ddprun that started it is gone, or the way to it";
+}
+
+void node_roster_begin(struct node_roster *g)
+{
+    struct member_orders o;
+    node_wait_begin(&g->wait);
+    member_begin(g->member, co_now_ms(), &o);
+    follow(g, &o);
+}
+
+void node_roster_close(struct node_roster *g)
+{
+    if (g == NULL)
+        return;
+    if (g->link != NULL)
+        g->ops->close(g->link);
+    g->link = NULL;
+    uv_close((uv_handle_t *)&g->timer, NULL);
+    node_wait_close(&g->wait);
+    uv_close((uv_handle_t *)&g->hold_timer, NULL);
+}
+
+void node_roster_destroy(struct node_roster *g)
+{
+    if (g == NULL)
+        return;
+    member_destroy(g->member);
+    free(g);
+}

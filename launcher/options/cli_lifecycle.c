@@ -1,0 +1,305 @@
+/* The options about restarts and the end of the job. */
+#include "cli_draft.h"
+#include "launcher/job/job_spec.h"
+
+#include "common/error.h"
+#include "common/parse.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Slurm kills what is left 30 s after its SIGTERM, unless KillWait says otherwise: we have to be
+ * done before. */
+enum { SLURM_GRACE_MS = 25000 };
+enum {
+    GRACE_MS = 30000,
+    FAILURE_GRACE_MS = 5000,
+    RECOVERY_MS = 60000,
+    RESTARTS_MAX = 1000000,
+    STANDBY_MAX = 64
+};
+
+static const char usual_signals[] = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+
+/* "3" or "3/10m": fills both where it is given, window_ms with 0 where there is no TIME. */
+static int parse_times(const struct given *g, int64_t least, int64_t most, int64_t *ret_n,
+                       uint64_t *ret_window_ms, struct co_error *err)
+{
+    char count[24];
+    const size_t len = strcspn(g->value, "/");
+    uint64_t window_ms = 0;
+    snprintf(count, sizeof count, "%.*s", len < sizeof count ? (int)len : 0, g->value);
+    int rc = co_parse_int(g->by, count, least, most, ret_n, err);
+    if (rc == -EINVAL)
+        return co_fail(err, rc, "%s '%.200s' is neither a number nor N/TIME", g->by, g->value);
+    if (rc == 0 && g->value[len] == '/')
+        rc = co_parse_duration_ms(g->by, g->value + len + 1, &window_ms, err);
+    if (rc < 0)
+        return rc;
+    if (g->value[len] == '/' && window_ms == 0)
+        return co_fail(err, -EINVAL, "%s '%s': the time is 0", g->by, g->value);
+    *ret_window_ms = window_ms;
+    return 0;
+}
+
+static int set_restarts(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_MAX_RESTARTS];
+    int64_t n;
+    if (g->value == NULL)
+        return 0;
+    int rc = parse_times(g, 0, RESTARTS_MAX, &n, &spec->restart_window_ms, err);
+    if (rc == 0)
+        spec->max_restarts = (int)n;
+    return rc;
+}
+
+/* Which failures are followed by anything is known. */
+static int set_exclusion(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_EXCLUDE_NODE_AFTER];
+    struct job_world *w = &spec->world;
+    int64_t n;
+    if (g->value == NULL)
+        return 0;
+    int rc = parse_times(g, 1, MESSAGE_MAX_STRIKES, &n, &w->exclude_window_ms, err);
+    if (rc < 0)
+        return rc;
+    if (!w->guided)
+        return co_fail(err, -EINVAL, "%s: there is only one node", g->by);
+    if (spec->max_restarts == 0 && !spec->restart_after_progress)
+        return co_fail(err, -EINVAL, "%s: without --max-restarts the first failure ends the job",
+                       g->by);
+    w->exclude_after = (uint32_t)n;
+    return 0;
+}
+
+static int set_after_progress(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_RESTART_AFTER_PROGRESS];
+    spec->restart_after_progress = g->value != NULL;
+    return g->value != NULL ? co_parse_duration_ms(g->by, g->value, &spec->output_after_ms, err)
+                            : 0;
+}
+
+static int set_on_failure(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    static const char *const actions[] = {[FAILURE_REPLACES] = "replace",
+                                          [FAILURE_SHRINKS] = "shrink",
+                                          [FAILURE_RESTARTS] = "restart",
+                                          [FAILURE_ABORTS] = "abort",
+                                          NULL};
+    int action = spec->as_torchrun ? FAILURE_RESTARTS : FAILURE_REPLACES;
+    spec->recovery_ms = RECOVERY_MS;
+    int rc = cli_choice(&d->given[OPTION_ON_FAILURE], actions, &action, err);
+    if (rc == 0)
+        rc = cli_time(d, OPTION_RECOVERY_TIMEOUT, false, &spec->recovery_ms, err);
+    if (rc == 0)
+        rc = cli_time(d, OPTION_HANG_TIMEOUT, false, &spec->hang_timeout_ms, err);
+    spec->on_failure = (enum failure_action)action;
+    if (spec->on_failure == FAILURE_ABORTS) {
+        spec->max_restarts = 0;
+        spec->restart_after_progress = false;
+    }
+    return rc;
+}
+
+/* Whether its words suit is looked at when they are known. */
+static int set_standby(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_STANDBY];
+    int64_t n;
+    if (g->value == NULL)
+        return 0;
+    int rc = co_parse_int(g->by, g->value, 0, STANDBY_MAX, &n, err);
+    if (rc < 0)
+        return rc;
+    if (n > 0 && spec->world.guided)
+        return co_fail(err, -EINVAL, "%s: not with several nodes in this version", g->by);
+    if (n > 0 && (spec->on_failure != FAILURE_REPLACES || !job_spec_recovers(spec)))
+        return co_fail(err, -EINVAL,
+                       "%s: no rank is ever replaced: that needs --max-restarts, and --on-failure "
+                       "replace",
+                       g->by);
+    if (spec->n_local + n > JOB_RANKS_MAX)
+        return co_fail(err, -EINVAL, "%s %d: with %d ranks these are more processes than %d", g->by,
+                       (int)n, spec->n_local, JOB_RANKS_MAX);
+    spec->n_standby = (int)n;
+    return 0;
+}
+
+int cli_check_standby(const struct draft *d, const struct job_spec *spec, struct co_error *err)
+{
+    const char *what = spec->has_templates            ? "arguments that hold its rank"
+                       : spec->local_rank_arg != NULL ? "its rank as an argument"
+                       : spec->wrap != NULL           ? "a command in front of some ranks"
+                       : spec->virtual_local_rank     ? "a device of its own"
+                       : spec->bind != PLACEMENT_NONE ? "CPUs of its own"
+                       : spec->warm != WARM_NEVER     ? "a parent that it is forked from"
+                                                      : NULL;
+    if (spec->n_standby == 0 || what == NULL)
+        return 0;
+    return co_fail(err, -EINVAL, "%s: a process that waits for a rank cannot have %s",
+                   d->given[OPTION_STANDBY].by, what);
+}
+
+/* "1,2,130-143" */
+static int set_no_restart_on(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_NO_RESTART_ON];
+    for (const char *at = g->value; at != NULL;) {
+        char one[16], *dash;
+        size_t len = strcspn(at, ",");
+        int64_t first, last;
+        snprintf(one, sizeof one, "%.*s", len < sizeof one ? (int)len : 0, at);
+        if ((dash = strchr(one, '-')) != NULL)
+            *dash++ = '\0';
+        if (co_parse_int(g->by, one, 1, 255, &first, NULL) < 0 ||
+            co_parse_int(g->by, dash != NULL ? dash : one, first, 255, &last, NULL) < 0)
+            return co_fail(err, -EINVAL,
+                           "%s '%.200s': '%.*s' is no exit code from 1 to 255, nor a "
+                           "range of them",
+                           g->by, g->value, len < 60 ? (int)len : 60, at);
+        for (int64_t code = first; code <= last; code++)
+            spec->no_restart_on[code] = true;
+        at = at[len] == ',' ? at + len + 1 : NULL;
+    }
+    return 0;
+}
+
+/* Python's names of signals: those of the kernel, and a few older ones. returns 0 if it is none */
+static int signal_by_name(const char *name, size_t len)
+{
+    static const struct {
+        const char *name;
+        int number;
+    } others[] = {{"CLD", SIGCHLD}, {"IOT", SIGABRT}, {"IO", SIGIO}, {"POLL", SIGIO}};
+    if (len <= 3 || strncmp(name, "SIG", 3) != 0)
+        return 0;
+    name += 3;
+    len -= 3;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strncmp(name, others[i].name, len) == 0 && others[i].name[len] == '\0')
+            return others[i].number;
+    for (int n = 1; n < SIGRTMIN; n++) {
+        const char *known = sigabbrev_np(n);
+        if (known != NULL && strncmp(name, known, len) == 0 && known[len] == '\0')
+            return n;
+    }
+    return 0;
+}
+
+/* Those that end a process by its own doing, that nobody can catch, or that say something else. */
+static bool cannot_stop(int sig)
+{
+    static const int kept[] = {SIGKILL, SIGSTOP, SIGSEGV, SIGBUS,  SIGILL,  SIGFPE,
+                               SIGTRAP, SIGABRT, SIGSYS,  SIGCHLD, SIGCONT, SIGWINCH,
+                               SIGTSTP, SIGTTIN, SIGTTOU, SIGPIPE};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        if (sig == kept[i])
+            return true;
+    return false;
+}
+
+/* As torchrun, an unknown name costs a warning and is in the ranks' environment all the same. */
+static int set_signals(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_SIGNALS_TO_HANDLE];
+    const char *list = g->value != NULL ? g->value : usual_signals;
+    int rc = 0;
+    if (g->value != NULL)
+        rc = cli_check_name(g, err);
+    spec->stop_signals = UINT64_C(1) << SIGTERM | UINT64_C(1) << SIGINT | UINT64_C(1) << SIGHUP |
+                         UINT64_C(1) << SIGQUIT;
+    for (const char *at = list; rc == 0 && at != NULL;) {
+        size_t len = strcspn(at, ",");
+        int sig = signal_by_name(at, len);
+        if (sig == 0 && len > 0)
+            rc = cli_note(spec, err, "%s: there is no signal '%.*s': ignored", g->by,
+                          len < 60 ? (int)len : 60, at);
+        else if (sig != 0 && cannot_stop(sig))
+            rc = cli_note(spec, err, "%s: '%.*s' keeps its own meaning: ignored", g->by, (int)len,
+                          at);
+        else if (sig != 0)
+            spec->stop_signals |= UINT64_C(1) << sig;
+        at = at[len] == ',' ? at + len + 1 : NULL;
+    }
+    if (rc < 0)
+        return rc;
+    spec->signals_to_handle = strdup(list);
+    return spec->signals_to_handle != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for %s", g->by);
+}
+
+static int set_grace(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_SHUTDOWN_TIMEOUT];
+    bool under_slurm = d->world->get_env(d->world->arg, "SLURM_JOB_ID") != NULL;
+    spec->grace_ms = under_slurm && !spec->as_torchrun ? SLURM_GRACE_MS : GRACE_MS;
+    spec->failure_grace_ms = FAILURE_GRACE_MS;
+    if (g->value == NULL)
+        return 0;
+    int rc = co_parse_duration_ms(g->by, g->value, &spec->grace_ms, err);
+    spec->failure_grace_ms = spec->grace_ms;
+    return rc;
+}
+
+static int set_timeout(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_TIMEOUT];
+    if (g->value == NULL)
+        return 0;
+    int rc = co_parse_duration_ms(g->by, g->value, &spec->timeout_ms, err);
+    if (rc == 0 && spec->timeout_ms == 0)
+        return co_fail(err, -EINVAL, "%s 0 would end the job before it starts", g->by);
+    return rc;
+}
+
+/* Nothing is polled here, but what is no number is a mistake. */
+static int check_monitor_interval(const struct draft *d, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_MONITOR_INTERVAL];
+    char *end;
+    if (g->value == NULL)
+        return 0;
+    double seconds = strtod(g->value, &end);
+    if (end == g->value || *end != '\0' || !isfinite(seconds) || seconds < 0)
+        return co_fail(err, -EINVAL, "%s '%.200s' is no number of seconds", g->by, g->value);
+    return 0;
+}
+
+int cli_set_end(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    static const char *const scopes[] = {
+        [SCOPE_PROCESS] = "process", [SCOPE_GROUP] = "group", NULL};
+    int scope = SCOPE_PROCESS;
+    int rc = set_restarts(d, spec, err);
+    if (rc == 0)
+        rc = set_after_progress(d, spec, err);
+    if (rc == 0)
+        rc = set_on_failure(d, spec, err);
+    if (rc == 0)
+        rc = set_standby(d, spec, err);
+    if (rc == 0)
+        rc = set_exclusion(d, spec, err);
+    if (rc == 0)
+        rc = set_no_restart_on(d, spec, err);
+    if (rc == 0)
+        rc = check_monitor_interval(d, err);
+    if (rc == 0)
+        rc = set_timeout(d, spec, err);
+    if (rc == 0)
+        rc = set_grace(d, spec, err);
+    if (rc == 0)
+        rc = cli_time(d, OPTION_ON_TERM, false, &spec->on_term_ms, err);
+    if (rc == 0)
+        rc = set_signals(d, spec, err);
+    if (rc == 0)
+        rc = cli_choice(&d->given[OPTION_SIGNAL_SCOPE], scopes, &scope, err);
+    spec->signal_scope = (enum signal_scope)scope;
+    return rc;
+}

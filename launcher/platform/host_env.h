@@ -1,0 +1,58 @@
+/* host_env.h - what the command line's meaning depends on besides itself: the environment, files,
+ * and how many CPUs and GPUs there are. Behind function pointers, so that tests can be whole. */
+#ifndef DDP_LAUNCHER_HOST_ENV_H
+#define DDP_LAUNCHER_HOST_ENV_H
+
+#include <stddef.h>
+
+struct node_assignment;
+struct co_error;
+struct pmi_place;
+struct pmi_bootstrap;
+
+enum file_kind {
+    FILE_MISSING,    /* or its directory may not be searched */
+    FILE_EXECUTABLE, /* a regular file that we may execute */
+    FILE_TEXT,       /* a regular file that we may not execute, without a NUL byte near its start */
+    FILE_SCRIPT,     /* the same, and its '#!' line names an interpreter that is no Python */
+    FILE_BINARY,     /* the same with a NUL byte */
+    FILE_UNREADABLE, /* a regular file that we may neither execute nor read */
+    FILE_DIRECTORY,
+    FILE_SPECIAL /* a device, a pipe, a socket */
+};
+
+struct host_env {
+    const char *(*get_env)(void *arg, const char *name);
+    int (*n_gpus)(void *arg);         /* GPUs of this node, CUDA_VISIBLE_DEVICES respected */
+    int (*n_cpus)(void *arg);         /* in our affinity mask, >= 1; cheap */
+    int (*n_allowed_cpus)(void *arg); /* of these, as many as the cgroup's quota allows, >= 1 */
+    enum file_kind (*look_at)(void *arg, const char *path); /* links are followed */
+    /* A whole file, up to max bytes, and one more if it is longer. text is owned by the caller.
+     * returns 0, -errno */
+    int (*read_file)(void *arg, const char *path, size_t max, char **ret_text, size_t *ret_len);
+    /* The libraries that the program at this path was linked with; of what is no program, none. */
+    void (*each_library)(void *arg, const char *path,
+                         void (*on_name)(void *on_arg, const char *name), void *on_arg);
+    void (*own_name)(void *arg, char *name, size_t n); /* this machine's, with its domain if there
+                                                          is one; a name may be looked up */
+    int (*enter)(void *arg, const char *dir);          /* paths are relative to it from then on;
+                                                             returns 0, -errno */
+    int (*fill_random)(void *arg, void *bytes, size_t n); /* n <= 256; returns 0 or -errno */
+    /* Meet the other nodes by PMI (pmi_bootstrap.h). NULL: nobody can. */
+    int (*meet_by_pmi)(const struct pmi_place *place, struct pmi_bootstrap *ret,
+                       struct co_error *err);
+    const struct node_assignment
+        *assignment; /* borrowed; who started ddprun has told it its place; NULL: no */
+    void *arg;
+};
+
+extern const struct host_env host_env_real;
+
+/* A variable that says something. NULL: it is not set, or empty, which means the same. */
+static inline const char *host_env_get(const struct host_env *w, const char *name)
+{
+    const char *value = w->get_env(w->arg, name);
+    return value != NULL && *value != '\0' ? value : NULL;
+}
+
+#endif

@@ -1,0 +1,203 @@
+#include "launch_channel.h"
+
+#include "launcher/job/job_spec.h"
+
+#include "common/error.h"
+#include "common/scope.h"
+#include "rendezvous/channel/control_wire.h"
+#include "rendezvous/channel/seal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifndef DDPRUN_VERSION
+#error "the build gives the version"
+#endif
+
+enum { READ_BYTES = 65536, TERMS_MAX_BYTES = 64 };
+
+const char launch_word[] = "--launch-channel";
+
+bool launch_is_asked_for(int argc, char *const *argv)
+{
+    return argc == 2 && strcmp(argv[1], launch_word) == 0;
+}
+
+bool launch_is_asked_for_terms(int argc, char *const *argv)
+{
+    return argc == 2 && strcmp(argv[1], "--launch-terms") == 0;
+}
+
+#define DIGITS_OF(number) #number
+#define DIGITS(number)    DIGITS_OF(number)
+#define MARK              "ddprun-launch-terms "
+#define VERSIONS          DDPRUN_VERSION "/" DIGITS(LAUNCH_PROTOCOL) "/" DIGITS(CONTROL_WIRE_VERSION)
+
+enum { MARK_BYTES = sizeof MARK - 1 };
+
+static const char marked_terms[] = MARK VERSIONS; /* found in the program's bytes, too */
+
+const char *launch_terms(void)
+{
+    return marked_terms + MARK_BYTES;
+}
+
+const char *launch_terms_in(const uint8_t *bytes, size_t len)
+{
+    const uint8_t *at = memmem(bytes, len, marked_terms, MARK_BYTES);
+    if (at == NULL)
+        return NULL;
+    at += MARK_BYTES;
+    const size_t n_left = (size_t)(bytes + len - at);
+    const size_t most = n_left < TERMS_MAX_BYTES ? n_left : TERMS_MAX_BYTES;
+    return memchr(at, '\0', most) != NULL ? (const char *)at : NULL;
+}
+
+static void say(enum launch_line which, const char *from)
+{
+    char line[LAUNCH_FROM_BYTES + 32];
+    int n = launch_print_line(which, from, line, sizeof line);
+    ssize_t written = write(STDOUT_FILENO, line, (size_t)n);
+    (void)written; /* if the starter is gone, its end of the launch channel tells */
+}
+
+void launch_say_ready(void)
+{
+    say(LAUNCH_READY, "");
+}
+
+/* The starter's address as this node saw it: what others can reach it by, most likely. */
+static const char *find_from(char from[LAUNCH_FROM_BYTES])
+{
+    const char *ssh = getenv("SSH_CONNECTION"), *slurm = getenv("SLURM_LAUNCH_NODE_IPADDR");
+    const char *address = ssh != NULL ? ssh : slurm != NULL ? slurm : "";
+    size_t n = strcspn(address, " ");
+    snprintf(from, LAUNCH_FROM_BYTES, "%.*s", n < LAUNCH_FROM_BYTES ? (int)n : 0, address);
+    return from;
+}
+
+/* Nothing comes behind an order before we are ready, so that there is nothing to be kept. */
+static int read_order(int fd, struct co_buf *in, struct co_error *err)
+{
+    for (;;) {
+        ssize_t whole = launch_order_len(co_buf_bytes(in), co_buf_len(in));
+        if (whole != 0)
+            return whole > 0 ? 0 : co_fail(err, (int)whole, "an order that is too long");
+        uint8_t *room = co_buf_room(in, READ_BYTES);
+        if (room == NULL)
+            return co_fail(err, -ENOMEM, "no memory for an order");
+        ssize_t n = read(fd, room, READ_BYTES);
+        if (n == 0 || (n < 0 && errno != EINTR))
+            return co_fail(err, -EPIPE, "the ddprun that started this one is gone");
+        co_buf_added(in, n > 0 ? (size_t)n : 0);
+    }
+}
+
+static int obey(struct launch_channel *l, const char *from, struct co_error *err)
+{
+    const struct launch_order *o = &l->order;
+    const char *host = o->host[0] != '\0' ? o->host : from;
+    if (host[0] == '\0')
+        return co_fail(err, -EPROTO,
+                       "it is not known here where the nodes are to meet: neither "
+                       "SSH_CONNECTION nor SLURM_LAUNCH_NODE_IPADDR says whence we "
+                       "were started");
+    if (asprintf(&l->endpoint, strchr(host, ':') != NULL ? "[%s]:%u" : "%s:%u", host, o->port) <
+        0) {
+        l->endpoint = NULL;
+        return co_fail(err, -ENOMEM, "no memory for an order");
+    }
+    for (char **v = o->env; *v != NULL; v++) {
+        char *equals = strchr(*v, '=');
+        *equals = '\0';
+        if (setenv(*v, equals + 1, 1) < 0)
+            return co_fail(err, -errno, "cannot set %.100s: %s", *v, strerror(errno));
+    }
+    if (chdir(o->dir) < 0)
+        return co_fail(err, -errno, "cannot enter '%.300s': %s; --wdir says where else to start",
+                       o->dir, strerror(errno));
+    snprintf(l->n_ranks, sizeof l->n_ranks, "%u", o->n_ranks);
+    l->assignment = (struct node_assignment){.by = "the starter",
+                                             .is_whole = true,
+                                             .name = o->name,
+                                             .nodes = o->nodes,
+                                             .endpoint = l->endpoint,
+                                             .run_id = o->run_id};
+    return 0;
+}
+
+int launch_open(int null_fd, struct launch_channel *ret, struct co_error *err)
+{
+    char from[LAUNCH_FROM_BYTES];
+    struct co_buf in = {0};
+    struct launch_channel l = {.fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)};
+    if (l.fd < 0 || dup2(null_fd, STDIN_FILENO) < 0)
+        return co_fail(err, -errno, "cannot take standard input over: %s", strerror(errno));
+    say(LAUNCH_UP, find_from(from));
+    int rc = read_order(l.fd, &in, err);
+    size_t len = co_buf_len(&in);
+    l.bytes = rc == 0 ? malloc(len) : NULL;
+    if (rc == 0 && l.bytes == NULL)
+        rc = co_fail(err, -ENOMEM, "no memory for an order");
+    if (rc == 0) {
+        memcpy(l.bytes, co_buf_bytes(&in), len);
+        l.n_bytes = len;
+        rc = launch_take_order(l.bytes, len, &l.order, err);
+    }
+    if (in.data != NULL)
+        explicit_bzero(in.data, in.cap); /* the token */
+    co_buf_fini(&in);
+    if (rc == 0)
+        rc = obey(&l, from, err);
+    if (rc < 0) {
+        launch_close(&l);
+        return rc;
+    }
+    *ret = l;
+    if (ret->order.n_ranks > 0)
+        ret->assignment.n_ranks = ret->n_ranks;
+    return 0;
+}
+
+void launch_close(struct launch_channel *l)
+{
+    launch_order_fini(&l->order);
+    if (l->bytes != NULL)
+        explicit_bzero(l->bytes, l->n_bytes); /* the token, if it did not become a key */
+    free(l->bytes);
+    free(l->endpoint);
+    if (l->fd > 0)
+        close(l->fd);
+    *l = (struct launch_channel){0};
+}
+
+static int from_digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+int launch_make_key(struct launch_channel *l, struct job_world *w, struct co_error *err)
+{
+    uint8_t token[SEAL_TOKEN_MAX_BYTES];
+    char *digits = (char *)l->order.token;
+    size_t n = strlen(digits);
+    if (n % 2 != 0 || n / 2 > sizeof token || strspn(digits, "0123456789abcdef") != n)
+        return co_fail(err, -EPROTO, "an order with a token that is none");
+    for (size_t i = 0; i < n / 2; i++)
+        token[i] = (uint8_t)(from_digit(digits[2 * i]) << 4 | from_digit(digits[2 * i + 1]));
+    w->key = calloc(1, sizeof *w->key);
+    int rc = w->key != NULL ? seal_key_init(w->key, token, n / 2, err)
+                            : co_fail(err, -ENOMEM, "no memory for a key");
+    explicit_bzero(token, sizeof token);
+    explicit_bzero(digits, n);
+    if (rc < 0) {
+        free(w->key);
+        w->key = NULL;
+    }
+    return rc;
+}

@@ -1,0 +1,62 @@
+/* launch_channel.h - the end of a launch channel (launch_wire.h) at the node: a ddprun that another
+ * one has started, before it is one like any other.
+ *
+ * Takes standard input over: the ranks' is /dev/null from then on. */
+#ifndef DDP_LAUNCHER_LAUNCH_CHANNEL_H
+#define DDP_LAUNCHER_LAUNCH_CHANNEL_H
+
+#include "launch_wire.h"
+#include "launcher/hosts/node_assignment.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct co_error;
+struct job_world;
+
+struct launch_channel {
+    int fd;      /* owned; what else comes; close-on-exec */
+    char *bytes; /* owned; the order's */
+    size_t n_bytes;
+    struct launch_order order;
+    struct node_assignment assignment; /* as the order says it */
+    char *endpoint;                    /* owned */
+    char n_ranks[16];
+};
+
+/* Is ddprun to be started by a launch channel? argv is as main() got it. */
+bool launch_is_asked_for(int argc, char *const *argv);
+extern const char launch_word[]; /* the argument that asks for it */
+
+/* Is ddprun to say whether it suits a starter? launch_terms() is the answer then. */
+bool launch_is_asked_for_terms(int argc, char *const *argv);
+
+/* What two ddpruns have to agree on for one to start the other: versions of the program, of launch
+ * channels and of the channel to the roster. */
+const char *launch_terms(void);
+
+/* The same of a ddprun that is not started, by the bytes of its program: lent from them.
+ *
+ * returns   NULL: it is none */
+const char *launch_terms_in(const uint8_t *bytes, size_t len);
+
+/* Say that we are here, wait for the order, and do what it says about the folder and the
+ * environment. The wait ends with the order, or with the starter.
+ *
+ * null_fd   /dev/null
+ * returns   0; launch_close() it
+ *           -EPIPE    the starter went away; nothing is to be said
+ *           -EPROTO, -E2BIG, -ENOMEM, -errno: the order, the folder, the variables; err says it */
+int launch_open(int null_fd, struct launch_channel *ret, struct co_error *err);
+void launch_close(struct launch_channel *l); /* a zeroed one is fine */
+
+/* The secret that came with the order becomes the key.
+ *
+ * returns   0, -EPROTO (no digits), -ENOMEM, -ENOSYS */
+int launch_make_key(struct launch_channel *l, struct job_world *w, struct co_error *err);
+
+/* The command line is understood: what is written from now on is the ranks'. */
+void launch_say_ready(void);
+
+#endif

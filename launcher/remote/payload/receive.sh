@@ -1,0 +1,86 @@
+#!/bin/sh
+# What a host does in ddprun's place when one may be sent to it (payload.h): it becomes a ddprun that suits, one of
+# those that are installed, or that was sent earlier, or that it is sent now.
+#
+#   sh -c ALL_THIS ddprun PROGRAM TERMS NAME SIZE DIGEST
+#
+# PROGRAM   ddprun's path where the starter is; "": what is installed is not looked at
+# TERMS     what a ddprun that suits says to --launch-terms
+# NAME      of the folder for the one that is sent; another program has another name
+# SIZE      of the one that is sent, in bytes; DIGEST its SHA-256
+#
+# What is asked for goes to standard output, a line of launch_wire.h; the program comes by standard input, and nothing
+# behind it before it has answered. On standard error the last line says why nothing came of it.
+#
+# pack.py makes one line of this for '...' on ssh's command line, for login shells of every kind, csh's too: so there is no
+# quote of that kind here, no backslash and no exclamation mark, and every command ends with a semicolon.
+
+suits() {
+    [ "$("$1" --launch-terms </dev/null 2>/dev/null)" = "$terms" ];
+};
+
+is_whole() {
+    [ "$(sha256sum <"$1")" = "$digest  -" ];
+};
+
+# Not by a #: on a file system without execution this one cannot be started, either; elsewhere the shell reads it.
+may_execute() {
+    echo : >"$1" && chmod 700 "$1" && "$1" </dev/null;
+};
+
+drop() {
+    rm -f "$new";
+};
+
+# Not a link, and nobody else may change what is in it. One look, so that nobody can change it in between.
+is_ours() {
+    # shellcheck disable=SC2046 # its words are wanted
+    set -- $(ls -ldn "$1" 2>/dev/null);
+    case $1 in d????-??-*) [ "$3" = "$(id -u)" ];; *) false;; esac;
+};
+
+# Another start may have been faster, on another host if the folder is shared: its program runs there, and must not go.
+keep() {
+    if ln "$new" "$file" 2>/dev/null || { [ -f "$file" ] && is_whole "$file"; }; then drop; else mv -f "$new" "$file"; fi;
+};
+
+# The umask is for our files; ranks have the login shell's.
+become() {
+    umask "$mask";
+    exec "$1" --launch-channel;
+};
+
+give_up() {
+    echo "ddprun: $1" >&2;
+    exit 1;
+};
+
+program=$1 terms=$2 name=$3 size=$4 digest=$5 tried="" new="" mask=$(umask);
+[ -z "$program" ] || for file in "$program" ddprun; do
+    if suits "$file"; then become "$file"; fi;
+done;
+for tool in sha256sum head mktemp; do
+    command -v $tool >/dev/null || give_up "there is none of this version, and without $tool none can be sent";
+done;
+umask 077;
+# The last one is in a folder shared with other users.
+for dir in "${XDG_CACHE_HOME:-${HOME:-/dev/null}/.cache}/ddprun" "${XDG_RUNTIME_DIR:-/dev/null}/ddprun-sent" "${TMPDIR:-/tmp}/ddprun-$(id -u)"; do
+    tried="$tried $dir";
+    mkdir -p "$dir" 2>/dev/null || continue;
+    is_ours "$dir" || continue;
+    mkdir -p "$dir/$name" 2>/dev/null || continue;
+    file=$dir/$name/ddprun;
+    # One that removes old ones (payload_cache.h) leaves it from now on: it is not started yet, and holds no lock.
+    touch -c "$file" 2>/dev/null;
+    if [ -f "$file" ] && is_whole "$file" && suits "$file"; then become "$file"; fi;
+    new=$(mktemp "$dir/$name/XXXXXX" 2>/dev/null) || continue;
+    trap "drop; exit 1" HUP INT PIPE TERM;
+    if may_execute "$new" 2>/dev/null; then
+        echo "ddprun-launch wants $(uname -m)";
+        head -c "$size" >"$new" && is_whole "$new" && keep && become "$file";
+        drop;
+        give_up "the ddprun that was sent did not come to $file whole";
+    fi;
+    drop;
+done;
+give_up "there is none of this version, and none can be sent: no folder can be written to and executed from:$tried";

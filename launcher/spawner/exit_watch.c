@@ -1,0 +1,144 @@
+#include "exit_watch.h"
+
+#include "common/clock.h"
+#include "common/scope.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+    FIRST_WAIT_MS = 125,
+    CALM_WAIT_MS = 1000, /* threads that come and go must not keep us busy */
+    LAST_WAIT_MS = 128 * 1000,
+    OF_A_THREAD = O_EXCL, /* PIDFD_THREAD of Linux 6.9, whose header may be older */
+    AT_ONCE = 16
+};
+
+void exit_watch_init(struct exit_watch *w)
+{
+    *w = (struct exit_watch){.fd = -1, .next_ms = CO_NEVER_MS};
+}
+
+static void drop_at(struct exit_watch *w, int i)
+{
+    close(w->of[i].fd); /* and epoll forgets it */
+    w->of[i] = w->of[--w->n];
+}
+
+void exit_watch_fini(struct exit_watch *w)
+{
+    while (w->n > 0)
+        drop_at(w, 0);
+    if (w->fd >= 0)
+        close(w->fd);
+    exit_watch_init(w);
+}
+
+static void look_in(struct exit_watch *w, uint64_t wait_ms, uint64_t now_ms)
+{
+    w->wait_ms = wait_ms;
+    w->next_ms = now_ms + wait_ms;
+}
+
+void exit_watch_begin(struct exit_watch *w, uint64_t now_ms)
+{
+    look_in(w, FIRST_WAIT_MS, now_ms);
+}
+
+void exit_watch_forget(struct exit_watch *w, pid_t rank)
+{
+    for (int i = w->n - 1; i >= 0; i--)
+        if (w->of[i].rank == rank)
+            drop_at(w, i);
+}
+
+static int count(const struct exit_watch *w, pid_t rank)
+{
+    int n = 0;
+    for (int i = 0; i < w->n; i++)
+        n += w->of[i].rank == rank;
+    return n;
+}
+
+static int find(const struct exit_watch *w, pid_t thread)
+{
+    for (int i = 0; i < w->n; i++)
+        if (w->of[i].thread == thread)
+            return i;
+    return -1;
+}
+
+/* It may have ended meanwhile, and an older kernel has no descriptor for a thread: then it is not
+ * watched. Should another one have got its number, its end costs a look, and no more. */
+static void watch(struct exit_watch *w, pid_t rank, pid_t thread)
+{
+    const int fd = (int)syscall(SYS_pidfd_open, thread, OF_A_THREAD);
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)thread};
+    if (fd < 0)
+        return;
+    if (w->fd < 0)
+        w->fd = epoll_create1(EPOLL_CLOEXEC);
+    if (epoll_ctl(w->fd, EPOLL_CTL_ADD, fd, &event) < 0) {
+        close(fd);
+        return;
+    }
+    w->of[w->n++] = (struct exit_watch_one){.rank = rank, .thread = thread, .fd = fd};
+}
+
+static void close_dir(DIR **dir)
+{
+    if (*dir != NULL)
+        closedir(*dir);
+}
+
+/* The oldest ones, which the kernel lists first: they are the last to go while the rank lives. Its
+ * first thread is none of them: its end is told with the last one's on some kernels. */
+static void watch_rank(struct exit_watch *w, pid_t rank)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/task", (int)rank);
+    __attribute__((cleanup(close_dir))) DIR *threads = opendir(path);
+    const struct dirent *d;
+    while (threads != NULL && count(w, rank) < EXIT_WATCH_EACH && (d = readdir(threads)) != NULL) {
+        const pid_t thread = isdigit((unsigned char)d->d_name[0]) ? atoi(d->d_name) : rank;
+        if (thread != rank && find(w, thread) < 0)
+            watch(w, rank, thread);
+    }
+}
+
+void exit_watch_look(struct exit_watch *w, const pid_t *ranks, int n_ranks, uint64_t now_ms)
+{
+    if (now_ms < w->next_ms)
+        return;
+    bool is_whole = true;
+    for (int i = 0; i < n_ranks && i < EXIT_WATCH_RANKS; i++) {
+        if (ranks[i] == 0 || count(w, ranks[i]) == EXIT_WATCH_EACH)
+            continue;
+        if (w->n + EXIT_WATCH_EACH <= (int)(sizeof w->of / sizeof *w->of))
+            watch_rank(w, ranks[i]);
+        is_whole = is_whole && count(w, ranks[i]) == EXIT_WATCH_EACH;
+    }
+    look_in(w, 2 * w->wait_ms, now_ms);
+    if (is_whole || w->wait_ms > LAST_WAIT_MS)
+        w->next_ms = CO_NEVER_MS;
+}
+
+bool exit_watch_hear(struct exit_watch *w, uint64_t now_ms)
+{
+    struct epoll_event ended[AT_ONCE];
+    const int n = w->fd >= 0 ? epoll_wait(w->fd, ended, AT_ONCE, 0) : 0;
+    for (int i = 0; i < n; i++) {
+        const int at = find(w, (pid_t)ended[i].data.u32);
+        if (at >= 0)
+            drop_at(w, at);
+    }
+    if (n > 0)
+        look_in(w, CALM_WAIT_MS, now_ms);
+    return n > 0;
+}

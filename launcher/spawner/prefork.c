@@ -1,0 +1,303 @@
+#include "prefork.h"
+
+#include "spawner_wire.h"
+
+#include "common/clock.h"
+#include "common/scope.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { DYING = -1 }; /* a batch: killed, and not reaped yet */
+
+void prefork_init(struct prefork *s)
+{
+    *s = (struct prefork){.sock = -1, .wish_fd = -1};
+}
+
+int prefork_start(struct prefork *s, struct spawn_order *order)
+{
+    int pair[2];
+    if (s->parent != 0)
+        return -EBUSY;
+    co_autoclose_fd int wish_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (wish_fd < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return -errno;
+    order->fds[SPAWN_NODE_FD] = pair[1];
+    order->fds[SPAWN_PMI_FD] = wish_fd;
+    spawn_workers(order, 1);
+    close(pair[1]);
+    if (order->pid == 0) {
+        close(pair[0]);
+        return -order->error;
+    }
+    *s = (struct prefork){.parent = order->pid, .sock = pair[0], .wish_fd = co_take_fd(&wish_fd)};
+    return 0;
+}
+
+void prefork_close(struct prefork *s)
+{
+    if (s->parent > 0)
+        kill(s->parent, SIGKILL);
+    for (int i = 0; i < s->n; i++)
+        kill(s->of[i].pid, SIGKILL);
+    if (s->sock >= 0)
+        close(s->sock);
+    if (s->wish_fd >= 0)
+        close(s->wish_fd);
+    prefork_init(s);
+}
+
+static void forget_at(struct prefork *s, int i)
+{
+    s->of[i] = s->of[--s->n];
+}
+
+static int find(const struct prefork *s, pid_t pid)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->of[i].pid == pid)
+            return i;
+    return -1;
+}
+
+static int count_usable(const struct prefork *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->n; i++)
+        n += s->of[i].batch != DYING;
+    return n;
+}
+
+/* A newer batch has imported more. Nobody but us gives them orders: without those none of the older
+ * ones is about to become a rank. */
+static void kill_older(struct prefork *s)
+{
+    if (s->n_awaited > 0 || s->has_orders)
+        return;
+    for (int i = 0; i < s->n; i++) {
+        if (s->of[i].batch == s->batch || s->of[i].batch == DYING)
+            continue;
+        kill(s->of[i].pid, SIGKILL);
+        s->of[i].batch = DYING;
+    }
+}
+
+static void note_seed(struct prefork *s, const struct prefork_word *w)
+{
+    if (s->n == 2 * PREFORK_MAX) {
+        kill(w->pid, SIGKILL);
+        return;
+    }
+    s->of[s->n++] = (struct seed){.pid = w->pid, .batch = w->value & INT32_MAX};
+    if (s->of[s->n - 1].batch != s->batch || s->n_awaited == 0 || --s->n_awaited > 0)
+        return;
+    s->complete = true;
+    kill_older(s);
+}
+
+/* returns   whether there was a word; the end of all who could say one closes the socket */
+static bool receive(struct prefork *s, struct prefork_word *ret)
+{
+    if (s->sock < 0)
+        return false;
+    ssize_t n;
+    do {
+        n = recv(s->sock, ret, sizeof *ret, MSG_DONTWAIT);
+    } while ((n < 0 && errno == EINTR) ||
+             (n > 0 && (n != (ssize_t)sizeof *ret || ret->pid <= 0))); /* none of ours */
+    if (n > 0)
+        return true;
+    if (n == 0 || errno != EAGAIN) {
+        close(s->sock);
+        s->sock = -1;
+    }
+    return false;
+}
+
+/* All but TAKEN, which prefork_take() waits for. */
+static void take_in(struct prefork *s, const struct prefork_word *w)
+{
+    if (w->type == PREFORK_PROMISE) {
+        s->batch = w->value & INT32_MAX;
+        s->n_awaited = w->pid < PREFORK_MAX ? w->pid : PREFORK_MAX;
+    } else if (w->type == PREFORK_SEED) {
+        note_seed(s, w);
+    }
+}
+
+void prefork_hear(struct prefork *s)
+{
+    struct prefork_word w;
+    while (receive(s, &w))
+        take_in(s, &w);
+}
+
+/* Who becomes our child has been announced before: its word may still wait to be read. */
+bool prefork_know(struct prefork *s, pid_t pid)
+{
+    if (s->parent == 0)
+        return false;
+    if (pid == s->parent || find(s, pid) >= 0)
+        return true;
+    prefork_hear(s);
+    return find(s, pid) >= 0;
+}
+
+enum prefork_gone prefork_forget(struct prefork *s, pid_t pid)
+{
+    if (s->parent != 0 && pid == s->parent) {
+        s->parent = -1; /* reaped: not ours to kill any more */
+        prefork_close(s);
+        return PREFORK_PARENT_GONE;
+    }
+    if (!prefork_know(s, pid))
+        return PREFORK_NOT_OURS;
+    forget_at(s, find(s, pid));
+    return PREFORK_ONE_GONE;
+}
+
+static bool await_readable(int fd, uint64_t until_ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    for (;;) {
+        int left_ms = co_left_ms(until_ms);
+        int n = fd < 0 ? 0 : poll(&p, 1, left_ms);
+        if (n > 0 || (n == 0 && left_ms >= 0) || (n < 0 && errno != EINTR))
+            return n > 0;
+    }
+}
+
+/* Wait until there is something to read. returns whether there is */
+static bool await_word(const struct prefork *s, uint64_t until_ms)
+{
+    return await_readable(s->sock, until_ms);
+}
+
+/* One that is killed may still read an order, which nobody answers then. It is reaped elsewhere.
+ *
+ * returns   whether all of them are dead */
+static bool await_dying(const struct prefork *s, uint64_t until_ms)
+{
+    for (int i = 0; i < s->n; i++) {
+        if (s->of[i].batch != DYING)
+            continue;
+        co_autoclose_fd int fd = (int)syscall(SYS_pidfd_open, s->of[i].pid, 0);
+        if (fd >= 0 && !await_readable(fd, until_ms)) /* without one there is no such process */
+            return false;
+    }
+    return true;
+}
+
+/* Before it has forked any it imports, and would not hear it.
+ *
+ * returns   whether it has promised some */
+static bool ask_for_prefork(struct prefork *s, uint64_t until_ms)
+{
+    const uint64_t wish = 1, promise_ms = co_deadline_ms(PREFORK_PROMISE_MS);
+    const int32_t before = s->batch;
+    if (!s->complete || write(s->wish_fd, &wish, sizeof wish) < 0)
+        return false;
+    if (until_ms > promise_ms)
+        until_ms = promise_ms;
+    while (s->batch == before && await_word(s, until_ms))
+        prefork_hear(s);
+    return s->batch != before;
+}
+
+/* Seeds that are promised come within the time of a few forks. */
+static bool await_prefork(struct prefork *s, int n, uint64_t until_ms)
+{
+    prefork_hear(s);
+    if (count_usable(s) < n && s->n_awaited == 0 && !ask_for_prefork(s, until_ms))
+        return false;
+    while (count_usable(s) < n && s->n_awaited > 0 && await_word(s, until_ms))
+        prefork_hear(s);
+    return count_usable(s) >= n && await_dying(s, until_ms);
+}
+
+static int send_order(const struct prefork *s, const struct prefork_order *order, const int *fds,
+                      size_t n_fds)
+{
+    union {
+        char bytes[CMSG_SPACE((1 + SPAWN_N_FDS) * sizeof(int))];
+        struct cmsghdr head;
+    } control;
+    struct iovec data = {.iov_base = (void *)order, .iov_len = sizeof *order};
+    memset(&control, 0, sizeof control);
+    struct msghdr m = {.msg_iov = &data,
+                       .msg_iovlen = 1,
+                       .msg_control = control.bytes,
+                       .msg_controllen = CMSG_SPACE(n_fds * sizeof(int))};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
+    memcpy(CMSG_DATA(c), fds, n_fds * sizeof(int));
+    return sendmsg(s->sock, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+static int give_order(const struct prefork *s, int local_rank, int index,
+                      const struct spawn_order *rank, int image_fd)
+{
+    struct prefork_order order = {.local_rank = local_rank, .index = (uint32_t)index};
+    int fds[1 + SPAWN_N_FDS] = {image_fd};
+    size_t n_fds = 1;
+    memset(order.fd_of, SPAWNER_NO_FD, sizeof order.fd_of);
+    for (int i = 0; i < SPAWN_N_FDS; i++) {
+        if (rank->fds[i] < 0)
+            continue;
+        order.fd_of[i] = (uint8_t)n_fds;
+        fds[n_fds++] = rank->fds[i];
+    }
+    return send_order(s, &order, fds, n_fds);
+}
+
+/* returns how many have answered */
+static int await_answers(struct prefork *s, int first_rank, struct spawn_order *orders, int n,
+                         uint64_t until_ms)
+{
+    struct prefork_word w;
+    int n_taken = 0;
+    while (n_taken < n && await_word(s, until_ms)) {
+        while (n_taken < n && receive(s, &w)) {
+            take_in(s, &w);
+            int i = w.value - first_rank;
+            int at = w.type == PREFORK_TAKEN ? find(s, w.pid) : -1;
+            if (at < 0 || i < 0 || i >= n || orders[i].pid != 0)
+                continue;
+            forget_at(s, at);
+            orders[i].pid = w.pid;
+            n_taken++;
+        }
+    }
+    return n_taken;
+}
+
+enum prefork_taken prefork_take(struct prefork *s, int first_rank, struct spawn_order *orders,
+                                int n, int image_fd, uint64_t until_ms)
+{
+    if (s->parent == 0)
+        return PREFORK_NO_PARENT;
+    for (int i = 0; i < n; i++)
+        orders[i].pid = 0;
+    if (!await_prefork(s, n, until_ms))
+        return PREFORK_TOO_FEW;
+    int rc = 0;
+    s->has_orders = true;
+    for (int i = 0; i < n && rc == 0; i++)
+        rc = give_order(s, first_rank + i, i, &orders[i], image_fd);
+    if (rc == 0 && await_answers(s, first_rank, orders, n, until_ms) == n) {
+        s->has_orders = false;
+        kill_older(s); /* a newer batch may have come meanwhile */
+        return PREFORK_TOOK;
+    }
+    prefork_close(s); /* who has an order and is silent must not begin later */
+    return PREFORK_NO_ANSWER;
+}

@@ -1,0 +1,45 @@
+/* spawner_wire.h - what ddprun and its spawner say to each other: one struct, one packet of a
+ * SOCK_SEQPACKET pair. Both are the same binary. */
+#ifndef DDP_LAUNCHER_SPAWNER_WIRE_H
+#define DDP_LAUNCHER_SPAWNER_WIRE_H
+
+#include "spawn.h"
+
+#include <stdint.h>
+
+struct runtime_dir_names;
+
+enum spawner_request_type {
+    SPAWNER_SPAWN = 1,
+    SPAWNER_PARENT, /* as SPAWN, of one */
+    SPAWNER_SIGNAL,
+    SPAWNER_SIGNAL_ONE,
+    SPAWNER_RENUMBER,
+    SPAWNER_LOOK,
+    SPAWNER_WATCH,
+    SPAWNER_SWEEP,
+    SPAWNER_LEASE,
+    SPAWNER_DISMISS
+};
+
+struct spawner_request {
+    uint32_t type;
+    int32_t local_rank; /* SPAWN: the first; SIGNAL: which not; SIGNAL_ONE: which;
+                           RENUMBER: from which */
+    int32_t n_ranks;    /* SPAWN: that and those behind it, 1 to SPAWN_AT_ONCE; RENUMBER: to
+                           which */
+    int32_t target;     /* SIGNAL, SIGNAL_ONE: enum spawner_target */
+    int32_t sig;        /* SIGNAL, SIGNAL_ONE, SWEEP */
+    uint8_t fd_of[SPAWN_AT_ONCE][SPAWN_N_FDS]; /* SPAWN: which of the descriptors that came along,
+                                                  SPAWNER_NO_FD: none; ranks have some in common */
+    uint64_t end_ms;                           /* LEASE: of CLOCK_MONOTONIC */
+};
+
+/* SPAWN: at most so many come along; the first is the image. */
+#define SPAWNER_MAX_FDS (1 + SPAWN_AT_ONCE * SPAWN_N_FDS)
+#define SPAWNER_NO_FD   255
+
+/* The spawner's life, in the forked process. sock is its end of the pair. */
+_Noreturn void spawner_main(int sock, const struct runtime_dir_names *names);
+
+#endif

@@ -1,0 +1,78 @@
+/* recovery.h - the supervisor's part about ranks that live on when others end (docs/recovery.md):
+ * the conditions and actions of its table that have to do with them. Writes no state. */
+#ifndef DDP_LAUNCHER_RECOVERY_H
+#define DDP_LAUNCHER_RECOVERY_H
+
+#include "supervisor.h"
+
+/* --- Conditions --- */
+
+/* All that were called to the generation have joined it, and those restarted are started. */
+bool recovery_all_joined(const struct supervisor *s, const struct supervisor_event *e);
+
+/* EXITED: the failed rank alone may be left out, or started again. Not guided. */
+bool recovery_may_drop(const struct supervisor *s, const struct supervisor_event *e);
+bool recovery_may_replace(const struct supervisor *s, const struct supervisor_event *e);
+
+/* EXITED: the others may live on until it is known what follows. Guided. */
+bool recovery_outlive(const struct supervisor *s, const struct supervisor_event *e);
+
+/* A rank waits for another generation, and all could go on in one. */
+bool recovery_is_parted(const struct supervisor *s, const struct supervisor_event *e);
+
+/* ORDER_STOP: the ranks may live on instead. */
+bool recovery_may_keep(const struct supervisor *s, const struct supervisor_event *e);
+
+/* ORDER_STOP, when they do already: it is the generation that ends, not the job. */
+bool recovery_keep_on(const struct supervisor *s, const struct supervisor_event *e);
+
+/* KEEPING: how many ranks would be in the next generation. */
+int recovery_n_next(const struct supervisor *s);
+
+/* --- Deeds --- */
+
+/* One rank begins again, and a generation with it; the others are called to it, but for those that
+ * have not come to any yet: they will come to this one. */
+void recovery_replace(struct supervisor *s, const struct supervisor_event *e,
+                      struct supervisor_orders *o);
+
+/* The others are called to a generation without it. */
+void recovery_drop(struct supervisor *s, const struct supervisor_event *e,
+                   struct supervisor_orders *o);
+
+/* The ranks take part in the generation no more. */
+void recovery_keep(struct supervisor *s, const struct supervisor_event *e,
+                   struct supervisor_orders *o);
+
+/* The same, and one has failed. */
+void recovery_keep_others(struct supervisor *s, const struct supervisor_event *e,
+                          struct supervisor_orders *o);
+
+/* The ranks that were kept are called to the next generation. Those that have ended begin again, or
+ * are left out: then only as many begin again as it was made for. */
+void recovery_go_on(struct supervisor *s, const struct supervisor_event *e,
+                    struct supervisor_orders *o);
+
+/* An answer has come: there is room for one more start. */
+void recovery_start_more(struct supervisor *s, const struct supervisor_event *e,
+                         struct supervisor_orders *o);
+
+/* Ranks of this node wait for another generation, and nobody has begun one: what parted them from
+ * ranks elsewhere has parted nobody else. Their generation ends of it. */
+void recovery_part(struct supervisor *s, const struct supervisor_event *e,
+                   struct supervisor_orders *o);
+
+/* All is as it should be, but for ranks that may have found the generation broken. Guided: what
+ * broke it is known soon, or nobody knows. */
+void recovery_settle(struct supervisor *s, const struct supervisor_event *e,
+                     struct supervisor_orders *o);
+
+/* A rank that does not come keeps all others waiting: it is what has failed. */
+void recovery_blame_late(struct supervisor *s, const struct supervisor_event *e,
+                         struct supervisor_orders *o);
+
+/* Ranks that were kept are stopped after all; why, is known, or an order. */
+void recovery_stop_kept(struct supervisor *s, const struct supervisor_event *e,
+                        struct supervisor_orders *o);
+
+#endif

@@ -1,0 +1,140 @@
+/* Which host is reached for next, when the job begins, when there are too few. */
+#include "launcher/hosts/bringup.h"
+
+#include "common/clock.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+
+static struct bringup *m;
+
+static void make(size_t n, size_t min, size_t at_once)
+{
+    m = bringup_create(&(struct bringup_limits){
+        .n_hosts = n, .min_nodes = min, .at_once = at_once, .reach_ms = 100, .window_ms = 30});
+    ck_assert_ptr_nonnull(m);
+}
+
+static void end(void)
+{
+    bringup_destroy(m);
+    m = NULL;
+}
+
+static void set(size_t host, enum bringup_phase phase)
+{
+    bringup_set(m, host, phase, 0);
+}
+
+START_TEST(so_many_are_reached_for_at_a_time)
+{
+    make(4, 4, 2);
+    ck_assert_int_eq(bringup_next(m), 0);
+    set(0, BRINGUP_REACHING);
+    ck_assert_int_eq(bringup_next(m), 1);
+    set(1, BRINGUP_REACHING);
+    ck_assert_int_eq(bringup_next(m), -1);
+    set(1, BRINGUP_UP);
+    ck_assert_int_eq(bringup_next(m), 2);
+}
+END_TEST
+
+START_TEST(nobody_begins_before_all_are_up)
+{
+    make(2, 2, 32);
+    set(0, BRINGUP_REACHING);
+    set(1, BRINGUP_REACHING);
+    set(0, BRINGUP_UP);
+    ck_assert_int_eq(bringup_look(m, 99), BRINGUP_GATHERS);
+    set(1, BRINGUP_UP);
+    ck_assert_int_eq(bringup_look(m, 99), BRINGUP_GOES);
+    set(0, BRINGUP_TOLD);
+    set(1, BRINGUP_TOLD);
+    set(0, BRINGUP_READY);
+    set(1, BRINGUP_READY);
+    ck_assert_int_eq(bringup_look(m, 99), BRINGUP_GOES);
+    ck_assert_uint_eq(bringup_deadline_ms(m), CO_NEVER_MS);
+    set(0, BRINGUP_ENDED);
+    ck_assert_int_eq(bringup_look(m, 99), BRINGUP_GOES);
+    set(1, BRINGUP_ENDED);
+    ck_assert_int_eq(bringup_look(m, 99), BRINGUP_IS_OVER);
+}
+END_TEST
+
+START_TEST(all_that_are_being_reached_are_heard_before_it_is_given_up)
+{
+    make(4, 4, 3);
+    for (size_t i = 0; i < 3; i++)
+        set(i, BRINGUP_REACHING);
+    set(1, BRINGUP_FAILED);
+    ck_assert_int_eq(bringup_next(m), -1); /* it would be in vain */
+    ck_assert_int_eq(bringup_look(m, 0), BRINGUP_GATHERS);
+    set(0, BRINGUP_UP);
+    ck_assert_int_eq(bringup_look(m, 0), BRINGUP_GATHERS);
+    set(2, BRINGUP_FAILED);
+    ck_assert_int_eq(bringup_look(m, 0), BRINGUP_IS_SHORT);
+    ck_assert_uint_eq(bringup_count(m, BRINGUP_FAILED), 2);
+}
+END_TEST
+
+START_TEST(a_host_that_does_not_answer_is_late)
+{
+    make(2, 1, 32);
+    bringup_set(m, 0, BRINGUP_REACHING, 1000);
+    bringup_set(m, 1, BRINGUP_REACHING, 1010);
+    ck_assert_uint_eq(bringup_deadline_ms(m), 1100);
+    ck_assert_int_eq(bringup_late(m, 1099), -1);
+    ck_assert_int_eq(bringup_late(m, 1100), 0);
+    bringup_set(m, 0, BRINGUP_FAILED, 1100);
+    ck_assert_uint_eq(bringup_deadline_ms(m), 1110);
+    ck_assert_int_eq(bringup_late(m, 1200), 1);
+}
+END_TEST
+
+START_TEST(enough_wait_a_while_for_those_that_are_late)
+{
+    make(3, 2, 32);
+    for (size_t i = 0; i < 3; i++)
+        bringup_set(m, i, BRINGUP_REACHING, 1000);
+    bringup_set(m, 0, BRINGUP_UP, 1010);
+    ck_assert_int_eq(bringup_look(m, 1090), BRINGUP_GATHERS);
+    bringup_set(m, 2, BRINGUP_UP, 1020);
+    ck_assert_uint_eq(bringup_deadline_ms(m), 1050);
+    ck_assert_int_eq(bringup_look(m, 1049), BRINGUP_GATHERS);
+    ck_assert_int_eq(bringup_look(m, 1050), BRINGUP_GOES);
+    bringup_set(m, 0, BRINGUP_TOLD, 1050);
+    bringup_set(m, 2, BRINGUP_TOLD, 1050);
+    ck_assert_uint_eq(bringup_deadline_ms(m), 1100);
+    bringup_set(m, 1, BRINGUP_UP, 1060); /* and joins */
+    ck_assert_int_eq(bringup_look(m, 1060), BRINGUP_GOES);
+}
+END_TEST
+
+START_TEST(who_goes_away_before_the_beginning_is_not_counted)
+{
+    make(3, 2, 32);
+    for (size_t i = 0; i < 3; i++)
+        bringup_set(m, i, BRINGUP_REACHING, 1000);
+    bringup_set(m, 0, BRINGUP_UP, 1010);
+    bringup_set(m, 1, BRINGUP_UP, 1010);
+    bringup_set(m, 1, BRINGUP_FAILED, 1020);
+    ck_assert_int_eq(bringup_look(m, 1080), BRINGUP_GATHERS);
+    bringup_set(m, 2, BRINGUP_FAILED, 1080);
+    ck_assert_int_eq(bringup_look(m, 1080), BRINGUP_IS_SHORT);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("bringup");
+    TCase *c = tcase_create("bringup");
+    tcase_add_checked_fixture(c, NULL, end);
+    tcase_add_test(c, so_many_are_reached_for_at_a_time);
+    tcase_add_test(c, nobody_begins_before_all_are_up);
+    tcase_add_test(c, all_that_are_being_reached_are_heard_before_it_is_given_up);
+    tcase_add_test(c, a_host_that_does_not_answer_is_late);
+    tcase_add_test(c, enough_wait_a_while_for_those_that_are_late);
+    tcase_add_test(c, who_goes_away_before_the_beginning_is_not_counted);
+    suite_add_tcase(suite, c);
+    return run_suite(suite);
+}

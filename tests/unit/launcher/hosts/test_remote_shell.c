@@ -1,0 +1,105 @@
+/* The words by which a program is started on a host; none of them is cut. */
+#include "common/error.h"
+#include "launcher/hosts/host_list.h"
+#include "launcher/hosts/remote_shell.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const arguments[] = {"check", "--here", NULL};
+static const struct host far = {.name = "n1", .user = "joe", .port = 2222};
+static struct co_error err;
+static char **words;
+
+static void tear_down(void)
+{
+    free(words);
+    words = NULL;
+}
+
+static int make(const struct remote_shell *way, const struct host *host, const char *program)
+{
+    return remote_shell_make(way, host, program, arguments, &words, &err);
+}
+
+static size_t count(void)
+{
+    size_t n = 0;
+    while (words[n] != NULL)
+        n++;
+    return n;
+}
+
+START_TEST(over_ssh_the_program_is_one_word_for_a_shell)
+{
+    const struct remote_shell way = {.reach_ms = 2500};
+    ck_assert_int_eq(make(&way, &far, "/opt/my tools/it's"), 0);
+    ck_assert_str_eq(words[0], "ssh");
+    ck_assert_str_eq(words[3], "-oConnectTimeout=3");
+    ck_assert_str_eq(words[count() - 3], "-p2222");
+    ck_assert_str_eq(words[count() - 2], "joe@n1");
+    ck_assert_str_eq(words[count() - 1], "'/opt/my tools/it'\\''s' check --here");
+}
+END_TEST
+
+START_TEST(a_command_of_the_user_s_gets_the_host_and_the_program)
+{
+    char *const command[] = {"rsh", "-q", NULL};
+    const struct remote_shell way = {.command = command};
+    ck_assert_int_eq(make(&way, &(struct host){.name = "n1"}, "/bin/x"), 0);
+    ck_assert_uint_eq(count(), 4);
+    ck_assert_str_eq(words[0], "rsh");
+    ck_assert_str_eq(words[2], "n1");
+    ck_assert_str_eq(words[3], "/bin/x check --here");
+}
+END_TEST
+
+START_TEST(without_a_shell_the_words_stay_as_they_are)
+{
+    ck_assert_int_eq(make(&(struct remote_shell){.by_srun = true}, &far, "/opt/my tools/x"), 0);
+    ck_assert_str_eq(words[0], "srun");
+    ck_assert_str_eq(words[count() - 3], "/opt/my tools/x");
+    free(words);
+    ck_assert_int_eq(make(&(struct remote_shell){.by_srun = true}, NULL, "x"), 0);
+    ck_assert_uint_eq(count(), 3);
+    ck_assert_str_eq(words[0], "x");
+    ck_assert_str_eq(words[2], "--here");
+}
+END_TEST
+
+START_TEST(a_path_that_is_too_long_is_refused_and_not_cut)
+{
+    char path[WAY_TEXT_BYTES + 1];
+    memset(path, 'x', sizeof path - 1);
+    path[sizeof path - 1] = '\0';
+    ck_assert_int_eq(make(&(struct remote_shell){0}, NULL, path), -ENAMETOOLONG);
+    ck_assert_int_eq(make(&(struct remote_shell){.by_srun = true}, &far, path), -ENAMETOOLONG);
+    ck_assert_int_eq(make(&(struct remote_shell){0}, &far, path), -ENAMETOOLONG);
+    path[PATH_MAX - 1] = '\0'; /* a path that there may be */
+    ck_assert_int_eq(make(&(struct remote_shell){0}, &far, path), 0);
+    ck_assert_uint_eq(strlen(words[count() - 1]), PATH_MAX - 1 + strlen(" check --here"));
+    free(words);
+    words = NULL;
+    memset(path, '\'', PATH_MAX - 1); /* four letters each in quotes */
+    ck_assert_int_eq(make(&(struct remote_shell){0}, &far, path), -ENAMETOOLONG);
+    ck_assert_str_eq(err.text, "the path of the program to start is too long");
+    ck_assert_ptr_null(words);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("way");
+    TCase *t = tcase_create("way");
+    tcase_add_checked_fixture(t, NULL, tear_down);
+    tcase_add_test(t, over_ssh_the_program_is_one_word_for_a_shell);
+    tcase_add_test(t, a_command_of_the_user_s_gets_the_host_and_the_program);
+    tcase_add_test(t, without_a_shell_the_words_stay_as_they_are);
+    tcase_add_test(t, a_path_that_is_too_long_is_refused_and_not_cut);
+    suite_add_tcase(suite, t);
+    return run_suite(suite);
+}

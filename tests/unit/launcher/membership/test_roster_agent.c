@@ -1,0 +1,385 @@
+/* The roster agent between real supervisors, real members and a real roster, on virtual time. Where
+ * ranks outlive a generation: test_roster_agent_recovery.c. */
+#include "one_guided_job.h"
+
+#include <errno.h>
+#include <string.h>
+
+START_TEST(nodes_start_together_and_end_together)
+{
+    begin(2, 2, 0);
+    start(1);
+    ck_assert_int_eq(nodes_look(w, 0).n_running, 0);
+    nodes_start(w, 1, false);
+    expect_running(0, 0, 0, 4);
+    expect_running(1, 0, 2, 4);
+    ck_assert_uint_eq(nodes_look(w, 0).port, nodes_look(w, 1).port);
+    nodes_exit_rank(w, 0, 0, 0);
+    nodes_exit_rank(w, 0, 1, 0);
+    ck_assert(!nodes_look(w, 0).ended); /* its store serves the others */
+    nodes_exit_rank(w, 1, 0, 0);
+    nodes_exit_rank(w, 1, 1, 0);
+    expect_end(0, 0, 0);
+    expect_end(1, 0, 0);
+}
+END_TEST
+
+START_TEST(a_failure_starts_all_again_and_then_is_the_verdict_of_all)
+{
+    begin(2, 2, 1);
+    start(2);
+    nodes_advance(w, 1230);
+    nodes_exit_rank(w, 1, 1, EXIT_STATUS(3));
+    expect_running(0, 1, 0, 4);
+    expect_running(1, 1, 2, 4);
+    ck_assert_int_eq(nodes_look(w, 0).port, nodes_look(w, 1).port);
+    nodes_advance(w, 1230);
+    nodes_exit_rank(w, 1, 1, SIGSEGV);
+    expect_end(0, 139, 0);
+    expect_end(1, 139, 0);
+    expect_text(0, "rank 3 on n1: killed by SIGSEGV (Segmentation fault), 1.23 s after its start");
+    ck_assert_int_eq(member_get_end(nodes_look(w, 0).member)->rank, 3);
+}
+END_TEST
+
+START_TEST(the_verdict_of_all_is_the_cause_though_its_consequence_was_heard_first)
+{
+    begin(2, 2, 0);
+    start(2);
+    nodes_advance(w, 1230);
+    nodes_exit_unseen(w, 1, 1, EXIT_STATUS(3));
+    nodes_exit_consequence(w, 0, 0, EXIT_STATUS(1));
+    expect_end(0, 3, 0);
+    expect_end(1, 3, 0);
+    expect_text(0, "rank 3 on n1: exit status 3, 1.23 s after its start");
+    expect_text(1, "rank 3 on n1: exit status 3, 1.23 s after its start");
+    ck_assert_int_eq(supervisor_get_verdict(nodes_look(w, 1).supervisor)->rank, 1);
+}
+END_TEST
+
+START_TEST(a_consequence_elsewhere_is_the_verdict_if_nobody_knows_better)
+{
+    begin(2, 2, 0);
+    start(2);
+    nodes_exit_consequence(w, 0, 0, EXIT_STATUS(1));
+    expect_end(0, 1, 0);
+    expect_end(1, 1, 0);
+}
+END_TEST
+
+START_TEST(what_cannot_be_executed_is_not_tried_again)
+{
+    begin(2, 2, 5);
+    nodes_start(w, 0, false);
+    nodes_fail_starts(w, 0, ENOENT);
+    nodes_start(w, 1, false);
+    expect_end(0, 127, 0);
+    expect_end(1, 127, 0);
+    expect_text(1, "rank 0 on n0: cannot execute './train': No such file or directory");
+}
+END_TEST
+
+START_TEST(nodes_whose_ranks_fail_at_once_have_one_failure)
+{
+    begin(2, 2, 1);
+    start(2);
+    nodes_exit_ranks_at_once(w, EXIT_STATUS(3));
+    nodes_advance(w, 1000);
+    expect_running(0, 1, 0, 4);
+    ck_assert_uint_eq(roster_n_restarts(nodes_roster(w)), 1);
+    nodes_exit_ranks_at_once(w, EXIT_STATUS(4));
+    expect_end(0, 4, 0);
+    expect_end(1, 4, 0);
+    tear_down();
+
+    begin(3, 3, 5); /* none of them can be started */
+    start(2);
+    for (int i = 0; i < 2; i++)
+        nodes_fail_starts(w, i, ENOENT);
+    nodes_start(w, 2, false);
+    for (int i = 0; i < 3; i++)
+        expect_end(i, 127, 0);
+}
+END_TEST
+
+START_TEST(the_death_of_a_node_costs_the_others_no_restart)
+{
+    begin(1, 2, 1);
+    start(2);
+    expect_running(1, 0, 2, 4);
+    nodes_kill(w, 0);
+    nodes_exit_rank(w, 1, 0, EXIT_STATUS(1)); /* its connections broke */
+    nodes_advance(w, 50);
+    expect_running(1, 1, 0, 2);
+    ck_assert_uint_eq(roster_n_restarts(nodes_roster(w)), 0);
+}
+END_TEST
+
+START_TEST(a_node_that_gets_a_signal_leaves_and_dies_of_it)
+{
+    begin(1, 2, 0);
+    start(2);
+    nodes_signal(w, 0, SIGTERM);
+    expect_end(0, 143, SIGTERM);
+    expect_running(1, 1, 0, 2);
+    nodes_signal(w, 1, SIGINT);
+    expect_end(1, 130, SIGINT);
+}
+END_TEST
+
+START_TEST(too_few_are_left_when_a_node_leaves_a_fixed_job)
+{
+    begin(2, 2, 0);
+    start(2);
+    nodes_signal(w, 0, SIGTERM);
+    expect_end(0, 143, SIGTERM);
+    expect_end(1, 75, 0);
+}
+END_TEST
+
+START_TEST(a_signal_ends_each_wait)
+{
+    begin(2, 3, 0);
+    start(1); /* for the second node */
+    nodes_signal(w, 0, SIGTERM);
+    expect_end(0, 143, SIGTERM);
+    tear_down();
+
+    begin(2, 2, 0);
+    nodes_start_cut(w, 0); /* for the roster */
+    nodes_advance(w, 5000);
+    nodes_signal(w, 0, SIGHUP);
+    expect_end(0, 129, SIGHUP);
+    tear_down();
+
+    begin(1, 2, 0);
+    start(2); /* for a place, as a spare */
+    nodes_start(w, 2, false);
+    nodes_signal(w, 2, SIGQUIT);
+    expect_end(2, 131, SIGQUIT);
+    expect_running(0, 0, 0, 4);
+}
+END_TEST
+
+START_TEST(who_started_the_others_ends_them_too)
+{
+    begin(1, 2, 0);
+    nodes_start(w, 0, true);
+    nodes_start(w, 1, false);
+    nodes_signal(w, 0, SIGTERM);
+    expect_end(0, 143, SIGTERM);
+    expect_end(1, 143, 0);
+    expect_text(1, "n0 was stopped by SIGTERM");
+}
+END_TEST
+
+START_TEST(the_end_of_the_time_is_the_jobs_end)
+{
+    begin(1, 2, 0);
+    start(2);
+    nodes_time_out(w, 1);
+    expect_end(0, 124, 0);
+    expect_end(1, 124, 0);
+    expect_text(0, "the time of --timeout is over on n1");
+}
+END_TEST
+
+START_TEST(ranks_have_the_time_that_the_reason_deserves)
+{
+    begin(1, 3, 0);
+    start(2);
+    nodes_advance(w, 3000);
+    expect_running(1, 0, 2, 4);
+    nodes_keep_ranks(w, 1);
+    nodes_start(w, 2, false); /* somebody joins: a checkpoint may be worth the wait */
+    ck_assert_int_eq(nodes_look(w, 1).n_sigterm, 1);
+    nodes_advance(w, 29999);
+    ck_assert_int_eq(nodes_look(w, 1).n_sigkill, 0);
+    nodes_advance(w, 1);
+    ck_assert_int_eq(nodes_look(w, 1).n_sigkill, 1);
+    expect_running(2, 1, 4, 6);
+    nodes_kill(w, 2); /* somebody is lost: there is nothing to wait for */
+    nodes_advance(w, 50);
+    ck_assert_int_eq(nodes_look(w, 1).n_sigterm, 2);
+    nodes_advance(w, 5000);
+    expect_running(1, 2, 2, 4);
+}
+END_TEST
+
+START_TEST(a_restart_that_is_asked_for_on_one_node_starts_all_ranks_of_all_nodes_again)
+{
+    begin(2, 2, 0);
+    start(2);
+    nodes_ask_restart(w, 1);
+    for (int i = 0; i < 2; i++) {
+        expect_running(i, 1, 2 * (uint32_t)i, 4);
+        ck_assert_int_eq(nodes_look(w, i).n_starts, 2 * NODES_LOCAL);
+    }
+    ck_assert_uint_eq(roster_n_restarts(nodes_roster(w)), 0);
+}
+END_TEST
+
+START_TEST(ranks_may_save_before_a_restart_that_is_asked_for)
+{
+    begin(2, 2, 0);
+    start(2);
+    nodes_keep_ranks(w, 1);
+    nodes_ask_restart(w, 0);
+    nodes_advance(w, 29999);
+    ck_assert_int_eq(nodes_look(w, 1).n_sigkill, 0);
+    nodes_advance(w, 1);
+    ck_assert_int_eq(nodes_look(w, 1).n_sigkill, 1);
+    expect_running(1, 1, 2, 4);
+}
+END_TEST
+
+START_TEST(a_node_that_is_cut_off_kills_its_ranks_before_others_go_on)
+{
+    begin(1, 2, 0);
+    start(2);
+    nodes_advance(w, 500);
+    nodes_cut(w, 0);
+    uint64_t cut_ms = nodes_now_ms(w);
+    while (nodes_look(w, 0).n_running > 0)
+        nodes_advance(w, 1);
+    ck_assert_uint_le(nodes_now_ms(w) - cut_ms, 3000);
+    expect_running(1, 0, 2, 4); /* they are not told yet */
+    nodes_advance(w, 600);
+    expect_end(0, 75, 0);
+    nodes_advance(w, 1000);
+    expect_running(1, 1, 0, 2);
+}
+END_TEST
+
+START_TEST(a_witness_is_signaled_first_and_corrected_by_its_culprit)
+{
+    begin(2, 2, 0);
+    start(2);
+    nodes_keep_ranks(w, 1);
+    nodes_exit_witness(w, 1, 0, EXIT_STATUS(1), 1, SIGKILL);
+    expect_end(0, 137, 0);
+    ck_assert_int_eq(member_get_end(nodes_look(w, 0).member)->rank, 3);
+}
+END_TEST
+
+START_TEST(a_node_without_its_spawner_leaves)
+{
+    begin(1, 2, 0);
+    start(2);
+    nodes_lose_spawner(w, 1);
+    expect_end(1, 70, 0);
+    expect_running(0, 1, 0, 2);
+    tear_down();
+
+    begin(2, 2, 0);
+    start(1); /* also one that only waits */
+    nodes_lose_spawner(w, 0);
+    expect_end(0, 70, 0);
+}
+END_TEST
+
+START_TEST(nodes_that_do_not_come_end_the_job)
+{
+    begin(2, 2, 0);
+    start(1);
+    nodes_advance(w, 10000);
+    expect_end(0, 69, 0);
+}
+END_TEST
+
+START_TEST(a_roster_that_is_not_found_ends_the_job)
+{
+    begin(1, 1, 0);
+    nodes_start_cut(w, 0);
+    nodes_advance(w, 10000);
+    expect_end(0, 69, 0);
+}
+END_TEST
+
+START_TEST(a_job_that_fell_below_its_minimum_waits_for_another_node)
+{
+    begin(2, 3, 0);
+    start(2);
+    nodes_advance(w, 3000);
+    expect_running(0, 0, 0, 4);
+    nodes_kill(w, 1);
+    nodes_advance(w, 5000);
+    ck_assert_int_eq(nodes_look(w, 0).n_running, 0);
+    ck_assert_int_eq(supervisor_get_state(nodes_look(w, 0).supervisor), SUPERVISOR_WAITING);
+    nodes_start(w, 2, false);
+    nodes_advance(w, 3000);
+    expect_running(0, 1, 0, 4);
+    expect_running(2, 1, 2, 4);
+}
+END_TEST
+
+START_TEST(a_node_that_comes_late_is_let_in_when_all_have_saved)
+{
+    begin_at_checkpoint();
+    start(2);
+    nodes_advance(w, 3000);
+    expect_running(0, 0, 0, 4);
+    nodes_save(w, 0); /* nobody asked: it does not count later */
+    nodes_start(w, 2, false);
+    ck_assert(nodes_look(w, 0).is_asked && nodes_look(w, 1).is_asked);
+    nodes_save(w, 1);
+    nodes_advance(w, 600000);
+    expect_running(0, 0, 0, 4);
+    ck_assert_int_eq(nodes_look(w, 2).n_running, 0);
+    nodes_save(w, 0);
+    expect_running(0, 1, 0, 6);
+    expect_running(2, 1, 4, 6);
+    ck_assert(!nodes_look(w, 0).is_asked);
+}
+END_TEST
+
+START_TEST(what_was_saved_in_one_generation_does_not_count_in_the_next)
+{
+    begin_at_checkpoint();
+    start(2);
+    nodes_advance(w, 3000);
+    nodes_start(w, 2, false);
+    nodes_save(w, 1);
+    nodes_kill(w, 0); /* a loss lets the one that waits in, too */
+    nodes_advance(w, 1000);
+    expect_running(1, 1, 0, 4);
+    nodes_start(w, 3, false);
+    nodes_save(w, 2);
+    expect_running(1, 1, 0, 4);
+    nodes_save(w, 1);
+    expect_running(3, 2, 4, 6);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("roster agent");
+    TCase *t = tcase_create("roster agent");
+    tcase_add_checked_fixture(t, NULL, tear_down);
+    tcase_add_test(t, nodes_start_together_and_end_together);
+    tcase_add_test(t, a_failure_starts_all_again_and_then_is_the_verdict_of_all);
+    tcase_add_test(t, the_verdict_of_all_is_the_cause_though_its_consequence_was_heard_first);
+    tcase_add_test(t, a_consequence_elsewhere_is_the_verdict_if_nobody_knows_better);
+    tcase_add_test(t, what_cannot_be_executed_is_not_tried_again);
+    tcase_add_test(t, nodes_whose_ranks_fail_at_once_have_one_failure);
+    tcase_add_test(t, the_death_of_a_node_costs_the_others_no_restart);
+    tcase_add_test(t, a_node_that_gets_a_signal_leaves_and_dies_of_it);
+    tcase_add_test(t, too_few_are_left_when_a_node_leaves_a_fixed_job);
+    tcase_add_test(t, a_signal_ends_each_wait);
+    tcase_add_test(t, who_started_the_others_ends_them_too);
+    tcase_add_test(t, the_end_of_the_time_is_the_jobs_end);
+    tcase_add_test(t, ranks_have_the_time_that_the_reason_deserves);
+    tcase_add_test(t, a_restart_that_is_asked_for_on_one_node_starts_all_ranks_of_all_nodes_again);
+    tcase_add_test(t, ranks_may_save_before_a_restart_that_is_asked_for);
+    tcase_add_test(t, a_node_that_is_cut_off_kills_its_ranks_before_others_go_on);
+    tcase_add_test(t, a_witness_is_signaled_first_and_corrected_by_its_culprit);
+    tcase_add_test(t, a_node_without_its_spawner_leaves);
+    tcase_add_test(t, nodes_that_do_not_come_end_the_job);
+    tcase_add_test(t, a_roster_that_is_not_found_ends_the_job);
+    tcase_add_test(t, a_job_that_fell_below_its_minimum_waits_for_another_node);
+    tcase_add_test(t, a_node_that_comes_late_is_let_in_when_all_have_saved);
+    tcase_add_test(t, what_was_saved_in_one_generation_does_not_count_in_the_next);
+    suite_add_tcase(suite, t);
+    suite_add_tcase(suite, roster_agent_recovery_cases());
+    return run_suite(suite);
+}

@@ -1,0 +1,275 @@
+/* Guided nodes whose ranks outlive the end of a generation: a rank comes in the place of one that
+ * died, or none, and what ends those that were kept. */
+#include "one_guided_job.h"
+
+static void expect_starts(int node, int n_starts)
+{
+    ck_assert_int_eq(nodes_look(w, node).n_starts, n_starts);
+    ck_assert_int_eq(nodes_look(w, node).n_sigterm, 0);
+}
+
+START_TEST(where_ranks_live_on_a_failure_starts_one_rank_at_once_and_then_is_the_verdict)
+{
+    begin(2, 2, 3);
+    nodes_recover(w);
+    start(2);
+    for (uint32_t i = 1; i <= 3; i++) {
+        nodes_exit_rank(w, 1, 1, SIGKILL);
+        expect_running(0, i, 0, 4);
+        expect_running(1, i, 2, 4);
+        expect_starts(0, NODES_LOCAL);
+        expect_starts(1, NODES_LOCAL + (int)i);
+    }
+    ck_assert_uint_eq(roster_n_restarts(nodes_roster(w)), 3);
+    nodes_exit_rank(w, 0, 0, SIGKILL);
+    expect_end(0, 137, 0);
+    expect_end(1, 137, 0);
+}
+END_TEST
+
+START_TEST(where_ranks_live_on_nodes_come_and_go_without_them)
+{
+    begin(1, 3, 0);
+    nodes_recover(w);
+    start(3);
+    expect_running(2, 0, 4, 6);
+    nodes_kill(w, 0);
+    nodes_advance(w, 50);
+    expect_running(1, 1, 0, 4);
+    expect_running(2, 1, 2, 4);
+    nodes_start(w, 0, false);
+    expect_running(1, 2, 0, 6);
+    expect_running(2, 2, 2, 6);
+    nodes_signal(w, 2, SIGTERM); /* it leaves */
+    expect_running(1, 3, 0, 4);
+    expect_end(2, 143, SIGTERM);
+    expect_starts(1, NODES_LOCAL);
+}
+END_TEST
+
+START_TEST(ranks_that_have_joined_live_on_though_their_starts_were_not_told_yet)
+{
+    begin(1, 3, 0);
+    nodes_recover(w);
+    nodes_slow_spawner(w, 2, 1000);
+    start(3);
+    nodes_advance(w, 1500); /* of rank 0 it has, and rank 1 was started then */
+    ck_assert_int_eq(nodes_look(w, 2).n_running, NODES_LOCAL);
+    ck_assert_int_eq(supervisor_get_state(nodes_look(w, 2).supervisor), SUPERVISOR_STARTING);
+    nodes_kill(w, 0);
+    nodes_advance(w, 1000);
+    expect_running(1, 1, 0, 4);
+    expect_running(2, 1, 2, 4);
+    expect_starts(2, NODES_LOCAL);
+}
+END_TEST
+
+START_TEST(ranks_that_are_kept_end_with_the_job_or_by_a_signal)
+{
+    for (int i = 0; i < 2; i++) {
+        begin(2, 2, 1);
+        nodes_recover(w);
+        start(2);
+        nodes_kill(w, 1);
+        nodes_advance(w, 50);
+        ck_assert(nodes_look(w, 0).is_kept);
+        ck_assert_int_eq(nodes_look(w, 0).n_running, NODES_LOCAL);
+        if (i == 0)
+            nodes_advance(w, 20000); /* nobody comes */
+        else
+            nodes_signal(w, 0, SIGTERM);
+        expect_end(0, i == 0 ? 75 : 143, i == 0 ? 0 : SIGTERM);
+        tear_down();
+    }
+}
+END_TEST
+
+START_TEST(ranks_that_are_kept_may_all_die)
+{
+    begin(2, 2, 1);
+    nodes_recover(w);
+    start(2);
+    nodes_kill(w, 1);
+    nodes_advance(w, 50);
+    for (int i = 0; i < NODES_LOCAL; i++)
+        nodes_exit_rank(w, 0, i, SIGKILL);
+    ck_assert(nodes_look(w, 0).is_kept);
+    nodes_start(w, 1, false);
+    expect_running(0, 1, 0, 4);
+    expect_starts(0, 2 * NODES_LOCAL);
+}
+END_TEST
+
+START_TEST(with_shrink_a_failure_starts_nothing_and_all_go_on_with_new_numbers)
+{
+    begin(2, 2, 3);
+    nodes_shrink(w);
+    start(2);
+    nodes_exit_rank(w, 0, 0, SIGKILL);
+    expect_some_running(0, 1, 1, 0, 3);
+    expect_some_running(1, 1, 2, 1, 3);
+    nodes_exit_rank(w, 1, 1, SIGKILL);
+    expect_some_running(0, 2, 1, 0, 2);
+    expect_some_running(1, 2, 1, 1, 2);
+    expect_starts(0, NODES_LOCAL);
+    expect_starts(1, NODES_LOCAL);
+    ck_assert_uint_eq(roster_n_restarts(nodes_roster(w)), 2);
+    nodes_exit_rank(w, 0, 1, SIGKILL); /* the last one of its node: that node begins again */
+    expect_some_running(0, 3, 2, 0, 3);
+    expect_some_running(1, 3, 1, 2, 3);
+    expect_starts(1, NODES_LOCAL);
+    nodes_exit_rank(w, 1, 0, SIGKILL);
+    expect_end(0, 137, 0);
+    expect_text(1, "rank 2 on n1: killed by SIGKILL (Killed), 0.00 s after its start");
+}
+END_TEST
+
+START_TEST(with_shrink_a_rank_that_dies_between_generations_is_in_none)
+{
+    begin(2, 2, 1);
+    nodes_shrink(w);
+    start(2);
+    nodes_kill(w, 1);
+    nodes_advance(w, 50);
+    ck_assert(nodes_look(w, 0).is_kept);
+    nodes_exit_rank(w, 0, 0, SIGKILL);
+    nodes_start(w, 1, false);
+    expect_some_running(0, 1, 1, 0, 3);
+    expect_some_running(1, 1, 2, 1, 3);
+    expect_starts(0, NODES_LOCAL);
+    ck_assert(supervisor_get_rank(nodes_look(w, 0).supervisor, 0)->is_dropped);
+}
+END_TEST
+
+START_TEST(with_shrink_those_that_all_die_between_generations_begin_again)
+{
+    begin(2, 2, 1);
+    nodes_shrink(w);
+    start(2);
+    nodes_exit_rank(w, 0, 0, SIGKILL);
+    expect_some_running(0, 1, 1, 0, 3);
+    nodes_kill(w, 1);
+    nodes_advance(w, 50);
+    ck_assert(nodes_look(w, 0).is_kept);
+    nodes_exit_rank(w, 0, 1, SIGKILL);
+    nodes_start(w, 1, false);
+    expect_some_running(0, 2, 1, 0, 3);
+    expect_some_running(1, 2, 2, 1, 3);
+    expect_starts(0, NODES_LOCAL + 1);
+    ck_assert(!supervisor_get_rank(nodes_look(w, 0).supervisor, 1)->is_dropped);
+}
+END_TEST
+
+START_TEST(after_a_restart_that_is_asked_for_all_ranks_are_there_again)
+{
+    begin(2, 2, 1);
+    nodes_shrink(w);
+    start(2);
+    nodes_exit_rank(w, 1, 0, SIGKILL);
+    expect_some_running(1, 1, 1, 2, 3);
+    nodes_ask_restart(w, 0);
+    expect_running(0, 2, 0, 4);
+    expect_running(1, 2, 2, 4);
+}
+END_TEST
+
+START_TEST(ranks_that_are_kept_die_with_the_lease)
+{
+    begin(2, 2, 1);
+    nodes_recover(w);
+    start(2);
+    nodes_kill(w, 1);
+    nodes_advance(w, 50);
+    nodes_cut(w, 0);
+    nodes_advance(w, 3000);
+    ck_assert_int_eq(nodes_look(w, 0).n_running, 0);
+    expect_end(0, 75, 0);
+}
+END_TEST
+
+START_TEST(ranks_that_lost_each_other_while_all_live_are_brought_together_again)
+{
+    begin(2, 2, 1);
+    nodes_recover(w);
+    start(2);
+    nodes_part_rank(w, 0, 1);
+    nodes_advance(w, 59999);
+    expect_running(1, 0, 2, 4);
+    nodes_advance(w, 1);
+    expect_running(0, 1, 0, 4);
+    expect_running(1, 1, 2, 4);
+    expect_starts(0, NODES_LOCAL);
+    expect_starts(1, NODES_LOCAL);
+    ck_assert_uint_eq(roster_n_restarts(nodes_roster(w)), 1);
+    nodes_part_rank(w, 1, 0);
+    nodes_advance(w, 60000);
+    expect_end(0, 70, 0);
+    expect_text(0, "rank 2 on n1: lost ranks of other nodes, which live");
+}
+END_TEST
+
+START_TEST(what_parts_ranks_is_known_as_a_rule)
+{
+    begin(1, 2, 0);
+    nodes_recover(w);
+    start(2);
+    nodes_part_rank(w, 1, 0);
+    nodes_kill(w, 0);
+    nodes_advance(w, 50);
+    expect_running(1, 1, 0, 2);
+    nodes_advance(w, 100000);
+    expect_running(1, 1, 0, 2);
+}
+END_TEST
+
+START_TEST(a_rank_that_does_not_come_to_the_next_generation_is_a_failure)
+{
+    begin(2, 2, 2);
+    nodes_recover(w);
+    start(2);
+    nodes_keep_ranks(w, 0);
+    nodes_exit_rank(w, 1, 0, SIGKILL);
+    nodes_advance(w, 60000);
+    ck_assert_int_eq(nodes_look(w, 0).n_sigterm, 1);
+    nodes_advance(w, 5000); /* they do not listen to that either */
+    expect_running(0, 2, 0, 4);
+    expect_running(1, 2, 2, 4);
+    expect_starts(1, NODES_LOCAL + 1);
+    ck_assert_int_eq(nodes_look(w, 0).n_starts, 2 * NODES_LOCAL);
+}
+END_TEST
+
+START_TEST(a_restart_that_is_asked_for_keeps_no_rank_alive)
+{
+    begin(2, 2, 0);
+    nodes_recover(w);
+    start(2);
+    nodes_ask_restart(w, 0);
+    for (int i = 0; i < 2; i++) {
+        expect_running(i, 1, 2 * (uint32_t)i, 4);
+        ck_assert_int_eq(nodes_look(w, i).n_starts, 2 * NODES_LOCAL);
+    }
+}
+END_TEST
+
+TCase *roster_agent_recovery_cases(void)
+{
+    TCase *t = tcase_create("recovery");
+    tcase_add_checked_fixture(t, NULL, tear_down);
+    tcase_add_test(t,
+                   where_ranks_live_on_a_failure_starts_one_rank_at_once_and_then_is_the_verdict);
+    tcase_add_test(t, where_ranks_live_on_nodes_come_and_go_without_them);
+    tcase_add_test(t, ranks_that_have_joined_live_on_though_their_starts_were_not_told_yet);
+    tcase_add_test(t, ranks_that_are_kept_end_with_the_job_or_by_a_signal);
+    tcase_add_test(t, ranks_that_are_kept_may_all_die);
+    tcase_add_test(t, with_shrink_a_failure_starts_nothing_and_all_go_on_with_new_numbers);
+    tcase_add_test(t, with_shrink_a_rank_that_dies_between_generations_is_in_none);
+    tcase_add_test(t, with_shrink_those_that_all_die_between_generations_begin_again);
+    tcase_add_test(t, after_a_restart_that_is_asked_for_all_ranks_are_there_again);
+    tcase_add_test(t, ranks_that_are_kept_die_with_the_lease);
+    tcase_add_test(t, ranks_that_lost_each_other_while_all_live_are_brought_together_again);
+    tcase_add_test(t, what_parts_ranks_is_known_as_a_rule);
+    tcase_add_test(t, a_rank_that_does_not_come_to_the_next_generation_is_a_failure);
+    tcase_add_test(t, a_restart_that_is_asked_for_keeps_no_rank_alive);
+    return t;
+}

@@ -1,0 +1,144 @@
+/* The command line's part about failures, restarts, signals and the end of the job. */
+#include "one_command_line.h"
+
+#include <signal.h>
+
+START_TEST(restarts_have_a_number_a_window_and_exceptions)
+{
+    JOB("ddprun", "train.py");
+    ck_assert_int_eq(spec.max_restarts, 0);
+    JOB("ddprun", "--max-restarts", "3", "train.py");
+    ck_assert_int_eq(spec.max_restarts, 3);
+    ck_assert_uint_eq(spec.restart_window_ms, 0);
+    JOB("ddprun", "--max-restarts=5/10m", "--no-restart-on", "1,130-132,255", "train.py");
+    ck_assert_int_eq(spec.max_restarts, 5);
+    ck_assert_uint_eq(spec.restart_window_ms, 600000);
+    for (int code = 0; code < 256; code++)
+        ck_assert_int_eq(spec.no_restart_on[code],
+                         code == 1 || (code >= 130 && code <= 132) || code == 255);
+}
+END_TEST
+
+START_TEST(a_failed_rank_is_replaced_unless_something_else_is_asked_for)
+{
+    JOB("ddprun", "train.py");
+    ck_assert(!job_spec_recovers(&spec)); /* there is no restart at all */
+    JOB("ddprun", "--max-restarts", "3", "train.py");
+    ck_assert_int_eq(spec.on_failure, FAILURE_REPLACES);
+    ck_assert_uint_eq(spec.recovery_ms, 60000);
+    ck_assert(job_spec_recovers(&spec));
+    JOB("ddprun", "--restart-after-progress", "--recovery-timeout=1.5s", "train.py");
+    ck_assert_uint_eq(spec.recovery_ms, 1500);
+    ck_assert(job_spec_recovers(&spec));
+    JOB("ddprun", "--max-restarts", "3", "--on-failure", "restart", "train.py");
+    ck_assert_int_eq(spec.on_failure, FAILURE_RESTARTS);
+    ck_assert_int_eq(spec.max_restarts, 3);
+    ck_assert(!job_spec_recovers(&spec));
+    JOB("ddprun", "--max-restarts", "3", "--on-failure", "shrink", "train.py");
+    ck_assert_int_eq(spec.on_failure, FAILURE_SHRINKS);
+    ck_assert(job_spec_recovers(&spec));
+    JOB("torchrun", "--max-restarts", "3", "train.py");
+    ck_assert_int_eq(spec.on_failure, FAILURE_RESTARTS);
+    JOB("ddprun", "--nnodes=2", "--max-restarts=1", "--rdzv-id=a", "--rdzv-endpoint=h:1",
+        "train.py");
+    ck_assert(job_spec_recovers(&spec));
+    JOB("ddprun", "--nnodes=1:2", "--rdzv-id=a", "--rdzv-endpoint=h:1", "train.py");
+    ck_assert(job_spec_recovers(&spec)); /* nodes may come and go */
+    JOB("ddprun", "--nnodes=2", "--rdzv-id=a", "--rdzv-endpoint=h:1", "train.py");
+    ck_assert(!job_spec_recovers(&spec));
+    JOB("ddprun", "--max-restarts=3", "--restart-after-progress", "--on-failure=abort", "train.py");
+    ck_assert_int_eq(spec.on_failure, FAILURE_ABORTS);
+    ck_assert_int_eq(spec.max_restarts, 0);
+    ck_assert(!spec.restart_after_progress);
+}
+END_TEST
+
+START_TEST(progress_makes_restarts_free_if_asked_for)
+{
+    JOB("ddprun", "train.py");
+    ck_assert(!spec.restart_after_progress);
+    JOB("ddprun", "--restart-after-progress", "train.py");
+    ck_assert(spec.restart_after_progress);
+    ck_assert_uint_eq(spec.output_after_ms, 60000);
+    ck_assert_str_eq(spec.shown, "train.py"); /* a value only follows behind '=' */
+    JOB("ddprun", "--restart-after-progress=250ms", "train.py");
+    ck_assert_uint_eq(spec.output_after_ms, 250);
+    JOB("ddprun", "--restart_after_progress=0", "train.py");
+    ck_assert(spec.restart_after_progress);
+    ck_assert_uint_eq(spec.output_after_ms, 0);
+}
+END_TEST
+
+START_TEST(python_ranks_may_be_forked)
+{
+    JOB("ddprun", "train.py");
+    ck_assert_int_eq(spec.warm, WARM_NEVER);
+    ck_assert(spec.is_python);
+    JOB("ddprun", "--warm", "train.py");
+    ck_assert_int_eq(spec.warm, WARM_RESTARTS);
+    ck_assert_str_eq(spec.shown, "train.py");
+    JOB("ddprun", "--warm=start", "-m", "train");
+    ck_assert_int_eq(spec.warm, WARM_START);
+    ck_assert(spec.is_python);
+    JOB("ddprun", "--warm=restarts", "./program");
+    ck_assert_int_eq(spec.warm, WARM_RESTARTS);
+    ck_assert(!spec.is_python);
+}
+END_TEST
+
+#define BIT(sig) (UINT64_C(1) << (sig))
+#define USUAL    (BIT(SIGTERM) | BIT(SIGINT) | BIT(SIGHUP) | BIT(SIGQUIT))
+
+START_TEST(signals_that_end_the_job_can_be_added)
+{
+    JOB("ddprun", "train.py");
+    ck_assert_uint_eq(spec.stop_signals, USUAL);
+    ck_assert_str_eq(spec.signals_to_handle, "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
+    ck_assert_int_eq(spec.signal_scope, SCOPE_PROCESS);
+    ck_assert_ptr_null(spec.notes);
+    JOB("ddprun", "--signals-to-handle=SIGUSR1,SIGXCPU,SIGIO", "--signal-scope", "group",
+        "train.py");
+    ck_assert_uint_eq(spec.stop_signals, USUAL | BIT(SIGUSR1) | BIT(SIGXCPU) | BIT(SIGIO));
+    ck_assert_str_eq(spec.signals_to_handle, "SIGUSR1,SIGXCPU,SIGIO");
+    ck_assert_int_eq(spec.signal_scope, SCOPE_GROUP);
+    ck_assert_ptr_null(spec.notes);
+    JOB("ddprun", "--signals-to-handle=,USR1,SIGNONE,SIGKILL,SIGUSR2", "train.py");
+    ck_assert_uint_eq(spec.stop_signals, USUAL | BIT(SIGUSR2));
+    ck_assert_str_eq(spec.notes, "--signals-to-handle: there is no signal 'USR1': ignored\n"
+                                 "--signals-to-handle: there is no signal 'SIGNONE': ignored\n"
+                                 "--signals-to-handle: 'SIGKILL' keeps its own meaning: ignored\n");
+}
+END_TEST
+
+START_TEST(the_end_can_be_timed)
+{
+    JOB("ddprun", "--timeout", "2h", "train.py");
+    ck_assert_uint_eq(spec.timeout_ms, 7200000);
+    WITH_ENV("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7");
+    JOB("ddprun", "train.py");
+    ck_assert_uint_eq(spec.timeout_ms, 0);
+    ck_assert_uint_eq(spec.grace_ms, 7000);
+    ck_assert_uint_eq(spec.failure_grace_ms, 7000);
+    WITH_ENV("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7", "PET_SHUTDOWN_TIMEOUT=8");
+    JOB("ddprun", "train.py");
+    ck_assert_uint_eq(spec.grace_ms, 8000);
+    JOB("ddprun", "--shutdown-timeout=9", "train.py");
+    ck_assert_uint_eq(spec.grace_ms, 9000);
+    WITH_ENV("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=");
+    JOB("ddprun", "train.py");
+    ck_assert_uint_eq(spec.grace_ms, 30000);
+}
+END_TEST
+
+TCase *cli_end_cases(void)
+{
+    TCase *t = tcase_create("end");
+    tcase_add_checked_fixture(t, set_up, tear_down);
+    tcase_add_test(t, restarts_have_a_number_a_window_and_exceptions);
+    tcase_add_test(t, a_failed_rank_is_replaced_unless_something_else_is_asked_for);
+    tcase_add_test(t, progress_makes_restarts_free_if_asked_for);
+    tcase_add_test(t, python_ranks_may_be_forked);
+    tcase_add_test(t, signals_that_end_the_job_can_be_added);
+    tcase_add_test(t, the_end_can_be_timed);
+    return t;
+}

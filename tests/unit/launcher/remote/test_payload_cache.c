@@ -1,0 +1,204 @@
+/* Which of the ddpruns that were sent to a host may go: real files, in a folder of our own. */
+#include "launcher/remote/payload_cache.h"
+
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define OURS  "0.1.0-00000000000000ff"
+#define DAY_S (24 * 60 * 60)
+
+static char shelf[64];
+
+static void path_of(const char *name, const char *file, char path[256])
+{
+    snprintf(path, 256, "%s/%s%s%s", shelf, name, *file != '\0' ? "/" : "", file);
+}
+
+static bool is_there(const char *name)
+{
+    char path[256];
+    path_of(name, "", path);
+    return access(path, F_OK) == 0;
+}
+
+/* A file in a folder, which was written to so long ago. */
+static void put(const char *name, const char *file, int age_s)
+{
+    char path[256];
+    struct timespec times[2];
+    path_of(name, "", path);
+    mkdir(path, 0700);
+    path_of(name, file, path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0700);
+    ck_assert_int_ge(fd, 0);
+    clock_gettime(CLOCK_REALTIME, &times[0]);
+    times[0].tv_sec -= age_s;
+    times[1] = times[0];
+    ck_assert_int_eq(futimens(fd, times), 0);
+    close(fd);
+    path_of(name, "", path);
+    ck_assert_int_eq(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+static void set_up(void)
+{
+    snprintf(shelf, sizeof shelf, "/tmp/ddprun-shelf-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(shelf));
+    put(OURS, "ddprun", 100 * DAY_S);
+}
+
+static void tear_down(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", shelf);
+    ck_assert_int_eq(system(command), 0);
+}
+
+static void start(void)
+{
+    char program[256];
+    path_of(OURS, "ddprun", program);
+    int fd = payload_cache_hold(program);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_ne(fcntl(fd, F_GETFD) & FD_CLOEXEC, 0);
+    payload_cache_tidy(program, fd);
+    close(fd);
+}
+
+START_TEST(the_last_few_stay_and_older_ones_go)
+{
+    put("0.1.0-0000000000000001", "ddprun", 5 * DAY_S);
+    put("0.0.9-0000000000000002", "ddprun", 2 * DAY_S);
+    put("0.2.0-rc1-0000000000000003", "ddprun", 4 * DAY_S);
+    put("0.1.0-0000000000000004", "ddprun", 3 * DAY_S);
+    start();
+    ck_assert(is_there(OURS));
+    ck_assert(is_there("0.0.9-0000000000000002") && is_there("0.1.0-0000000000000004"));
+    ck_assert(!is_there("0.1.0-0000000000000001") && !is_there("0.2.0-rc1-0000000000000003"));
+}
+END_TEST
+
+START_TEST(what_was_started_within_a_day_stays_however_many_there_are)
+{
+    char name[64];
+    for (int i = 0; i < 9; i++) {
+        snprintf(name, sizeof name, "0.1.0-000000000000000%d", i);
+        put(name, "ddprun", i < 5 ? i : DAY_S + 100 + i);
+    }
+    start();
+    for (int i = 0; i < 9; i++) {
+        snprintf(name, sizeof name, "0.1.0-000000000000000%d", i);
+        ck_assert_int_eq(is_there(name), i < 5);
+    }
+}
+END_TEST
+
+START_TEST(one_that_is_held_notes_when_and_others_see_that_it_runs)
+{
+    char program[256];
+    struct stat st, shelf_st;
+    path_of(OURS, "ddprun", program);
+    const int held = payload_cache_hold(program);
+    put("0.1.0-0000000000000001", "other", 0);
+    ck_assert_int_eq(stat(program, &st), 0);
+    ck_assert_int_eq(stat(shelf, &shelf_st), 0);
+    ck_assert_int_le(labs(shelf_st.st_mtime - st.st_mtime), 3600);
+    const int other = open(program, O_RDWR | O_CLOEXEC);
+    ck_assert_int_eq(flock(other, LOCK_EX | LOCK_NB), -1);
+    close(held);
+    ck_assert_int_eq(flock(other, LOCK_EX | LOCK_NB), 0);
+    close(other);
+}
+END_TEST
+
+START_TEST(one_that_runs_stays_whoever_runs_it)
+{
+    char path[256];
+    for (int i = 0; i < 4; i++) {
+        snprintf(path, sizeof path, "0.1.0-000000000000000%d", i);
+        put(path, "ddprun", (10 + i) * DAY_S);
+    }
+    path_of("0.1.0-0000000000000003", "ddprun", path);
+    const int held = open(path, O_RDONLY | O_CLOEXEC);
+    ck_assert_int_eq(flock(held, LOCK_SH), 0); /* as one on another host has it */
+    start();
+    ck_assert(is_there("0.1.0-0000000000000003"));
+    ck_assert(!is_there("0.1.0-0000000000000002"));
+    close(held);
+    start();
+    ck_assert(!is_there("0.1.0-0000000000000003"));
+}
+END_TEST
+
+START_TEST(what_did_not_come_whole_goes_after_a_day)
+{
+    put("0.1.0-0000000000000001", "ddprun", 0);
+    put("0.1.0-0000000000000002", "ddprun", 0);
+    put("0.1.0-0000000000000003", "aB3dEf", 2 * DAY_S);
+    put("0.1.0-0000000000000004", "aB3dEf", 100);
+    start();
+    ck_assert(!is_there("0.1.0-0000000000000003"));
+    ck_assert(is_there("0.1.0-0000000000000004"));
+}
+END_TEST
+
+START_TEST(what_is_not_ours_stays)
+{
+    static const char *const names[] = {
+        "0.1.0",  "-0000000000000001", "0.1.0-000000000000000G", "0.1.0-00000000000000011", "notes",
+        "0.1.0-1"};
+    char path[256], elsewhere[256];
+    put("0.1.0-0000000000000001", "ddprun", 0);
+    put("0.1.0-0000000000000002", "ddprun", 0);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        put(names[i], "ddprun", 50 * DAY_S);
+    path_of("0.1.0", "", elsewhere);
+    path_of("0.1.0-0000000000000003", "", path); /* a link to a folder */
+    ck_assert_int_eq(symlink(elsewhere, path), 0);
+    put("0.1.0-0000000000000004", "ddprun", 50 * DAY_S);
+    path_of("0.1.0-0000000000000004", "folder", path); /* what is in it is somebody's */
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    start();
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        path_of(names[i], "ddprun", path);
+        ck_assert_msg(access(path, F_OK) == 0, "%s", names[i]);
+    }
+    ck_assert(is_there("0.1.0-0000000000000003") && is_there("0.1.0-0000000000000004"));
+}
+END_TEST
+
+START_TEST(who_was_not_sent_holds_nothing)
+{
+    static const char *const programs[] = {
+        "/usr/bin/ddprun",     "ddprun", "/ddprun", "", "/" OURS "/ddprun", "/tmp/" OURS "/other",
+        "/tmp/" OURS "/ddprun"};
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
+        ck_assert_msg(payload_cache_hold(programs[i]) == -1, "%s", programs[i]);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("payload_cache");
+    TCase *t = tcase_create("payload_cache");
+    tcase_add_checked_fixture(t, set_up, tear_down);
+    tcase_add_test(t, the_last_few_stay_and_older_ones_go);
+    tcase_add_test(t, what_was_started_within_a_day_stays_however_many_there_are);
+    tcase_add_test(t, one_that_is_held_notes_when_and_others_see_that_it_runs);
+    tcase_add_test(t, one_that_runs_stays_whoever_runs_it);
+    tcase_add_test(t, what_did_not_come_whole_goes_after_a_day);
+    tcase_add_test(t, what_is_not_ours_stays);
+    tcase_add_test(t, who_was_not_sent_holds_nothing);
+    suite_add_tcase(suite, t);
+    return run_suite(suite);
+}

@@ -1,0 +1,157 @@
+/* Ranks that are as good as ended: when they are looked at, and what is seen. */
+#include "launcher/spawner/early_exit.h"
+
+#include "common/clock.h"
+#include "common/process.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <dirent.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { DEADLINE_MS = 60000, LOWEST_PRIORITY = 19 };
+
+START_TEST(looks_are_ever_further_apart_and_each_is_taken)
+{
+    static const uint64_t looks[] = {0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 1023};
+    struct early_exit_watch w = {0};
+    ck_assert_uint_eq(early_exit_watch_next_ms(&w), CO_NEVER_MS);
+    ck_assert(!early_exit_watch_take(&w, 5000));
+    early_exit_watch_begin(&w, 5000);
+    for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
+        ck_assert_uint_eq(early_exit_watch_next_ms(&w), 5000 + looks[i]);
+        ck_assert(!early_exit_watch_take(&w, 5000 + looks[i] - 1));
+        ck_assert(early_exit_watch_take(&w, 5000 + looks[i]));
+    }
+    ck_assert_uint_eq(early_exit_watch_next_ms(&w), CO_NEVER_MS);
+    ck_assert(!early_exit_watch_take(&w, 5000 + DEADLINE_MS));
+}
+END_TEST
+
+START_TEST(who_is_told_of_again_is_looked_at_from_the_beginning)
+{
+    struct early_exit_watch w;
+    early_exit_watch_begin(&w, 0);
+    ck_assert(early_exit_watch_take(&w, 0) && early_exit_watch_take(&w, 1));
+    early_exit_watch_begin(&w, 2);
+    ck_assert_uint_eq(early_exit_watch_next_ms(&w), 2);
+    ck_assert(early_exit_watch_take(&w, 2));
+    ck_assert_uint_eq(early_exit_watch_next_ms(&w), 3);
+}
+END_TEST
+
+START_TEST(who_lives_is_not_taken_for_dead_and_who_was_killed_is)
+{
+    int status = 0;
+    const uint64_t deadline_ms = co_deadline_ms(DEADLINE_MS);
+    const pid_t pid = fork();
+    if (pid == 0)
+        for (;;)
+            pause();
+    ck_assert(!early_exit_is_ending(pid) && !early_exit_has_failed(pid, &status));
+    kill(pid, SIGKILL);
+    while (!early_exit_has_failed(pid, &status) && co_left_ms(deadline_ms) > 0)
+        poll(NULL, 0, 1);
+    ck_assert(early_exit_is_ending(pid));
+    ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+END_TEST
+
+static void *wait_for_ever(void *arg)
+{
+    for (;;)
+        pause();
+    return arg;
+}
+
+static bool has_lost_its_first_thread(pid_t pid)
+{
+    struct co_process p;
+    return co_process_look(pid, &p, NULL) == 0 && p.is_ending;
+}
+
+START_TEST(who_goes_on_without_its_first_thread_is_not_taken_for_dead)
+{
+    int status = 0;
+    siginfo_t info;
+    const uint64_t deadline_ms = co_deadline_ms(DEADLINE_MS);
+    const pid_t pid = fork();
+    pthread_t thread;
+    if (pid == 0) {
+        pthread_create(&thread, NULL, wait_for_ever, NULL);
+        pthread_exit(NULL);
+    }
+    while (!has_lost_its_first_thread(pid) && co_left_ms(deadline_ms) > 0)
+        poll(NULL, 0, 1);
+    ck_assert(has_lost_its_first_thread(pid));
+    ck_assert(!early_exit_is_ending(pid) && !early_exit_has_failed(pid, &status));
+    kill(pid, SIGKILL);
+    ck_assert_int_eq(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+    ck_assert(early_exit_is_ending(pid));
+    waitpid(pid, NULL, 0);
+}
+END_TEST
+
+/* returns   the lowest nice value of the process's threads; -100: it has not so many */
+static int find_lowest(pid_t pid, int n_threads)
+{
+    char path[64];
+    int n = 0, lowest = 20;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *threads = opendir(path);
+    ck_assert_ptr_nonnull(threads);
+    for (struct dirent *t; (t = readdir(threads)) != NULL;) {
+        const id_t tid = (id_t)strtoul(t->d_name, NULL, 10);
+        if (tid == 0)
+            continue;
+        const int nice = getpriority(PRIO_PROCESS, tid);
+        lowest = nice < lowest ? nice : lowest;
+        n++;
+    }
+    closedir(threads);
+    return n == n_threads ? lowest : -100;
+}
+
+START_TEST(all_threads_step_aside)
+{
+    const uint64_t deadline_ms = co_deadline_ms(DEADLINE_MS);
+    if (getpriority(PRIO_PROCESS, 0) == LOWEST_PRIORITY)
+        return; /* so are the tests themselves: nothing could be seen */
+    const pid_t pid = fork();
+    pthread_t thread;
+    if (pid == 0) {
+        pthread_create(&thread, NULL, wait_for_ever, NULL);
+        wait_for_ever(NULL);
+    }
+    while (find_lowest(pid, 2) == -100 && co_left_ms(deadline_ms) > 0)
+        poll(NULL, 0, 1);
+    ck_assert_int_lt(find_lowest(pid, 2), LOWEST_PRIORITY);
+    early_exit_step_aside(pid);
+    ck_assert_int_eq(find_lowest(pid, 2), LOWEST_PRIORITY);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    early_exit_step_aside(pid); /* who is gone is no trouble */
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("dying");
+    TCase *t = tcase_create("dying");
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, looks_are_ever_further_apart_and_each_is_taken);
+    tcase_add_test(t, who_is_told_of_again_is_looked_at_from_the_beginning);
+    tcase_add_test(t, who_lives_is_not_taken_for_dead_and_who_was_killed_is);
+    tcase_add_test(t, who_goes_on_without_its_first_thread_is_not_taken_for_dead);
+    tcase_add_test(t, all_threads_step_aside);
+    suite_add_tcase(suite, t);
+    return run_suite(suite);
+}

@@ -1,0 +1,405 @@
+/* What the spawner does for --warm. The parent and its preforked processes are test doubles:
+ * processes that sleep, and this one, which says what they would. */
+#include "launcher/spawner/prefork.h"
+#include "launcher/spawner/spawner_wire.h"
+
+#include "common/clock.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SOON_MS = 20, LATE_MS = 60000 };
+
+static struct prefork s;
+static int theirs; /* the end that a parent and its preforked processes share */
+
+static pid_t sleeper(void)
+{
+    pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0)
+        for (;;)
+            pause();
+    return pid;
+}
+
+static void set_up(void)
+{
+    int pair[2];
+    prefork_init(&s);
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    s.parent = sleeper();
+    s.sock = pair[0];
+    theirs = pair[1];
+}
+
+static void tear_down(void)
+{
+    prefork_close(&s);
+    close(theirs);
+    while (waitpid(-1, NULL, 0) > 0) {
+    }
+    ck_assert_int_eq(errno, ECHILD);
+}
+
+static void say(uint32_t type, int32_t pid, int32_t value)
+{
+    struct prefork_word w = {.type = type, .pid = pid, .value = value};
+    ck_assert_int_eq(send(theirs, &w, sizeof w, 0), sizeof w);
+}
+
+static void say_batch(int32_t batch, const pid_t *pids, int n)
+{
+    say(PREFORK_PROMISE, n, batch);
+    for (int i = 0; i < n; i++)
+        say(PREFORK_SEED, pids[i], batch);
+}
+
+/* Wait for one that was killed. */
+static void await_killed(pid_t pid)
+{
+    int status;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+static struct spawn_order plain_order(void)
+{
+    return (struct spawn_order){.fds = {0, 1, 2, -1, -1, -1}};
+}
+
+static enum prefork_taken take(struct spawn_order *orders, int n, int wait_ms)
+{
+    return prefork_take(&s, 4, orders, n, 0, co_deadline_ms((uint64_t)wait_ms));
+}
+
+START_TEST(prefork_are_known_once_they_are_announced)
+{
+    pid_t pids[] = {sleeper(), sleeper()};
+    ck_assert(prefork_know(&s, s.parent));
+    ck_assert(!prefork_know(&s, pids[0]));
+    say_batch(1, pids, 2);
+    ck_assert(prefork_know(&s, pids[1])); /* reads what has come */
+    ck_assert(s.complete);
+    ck_assert(!prefork_know(&s, getpid()));
+}
+END_TEST
+
+START_TEST(words_of_another_form_are_ignored)
+{
+    static const char noise[64] = "\1";
+    pid_t pid = sleeper();
+    ck_assert_int_eq(send(theirs, noise, 3, 0), 3);
+    ck_assert_int_eq(send(theirs, noise, sizeof noise, 0), sizeof noise);
+    say(PREFORK_SEED, -1, 1);
+    say(PREFORK_SEED, 0, 1);
+    say(77, pid, 1);
+    say(PREFORK_TAKEN, pid, 4);
+    prefork_hear(&s);
+    ck_assert_int_eq(s.n, 0);
+    say_batch(-5, &pid, 1); /* a batch is a number like any other */
+    prefork_hear(&s);
+    ck_assert_int_eq(s.n, 1);
+}
+END_TEST
+
+START_TEST(a_whole_newer_batch_ends_the_one_before)
+{
+    pid_t old[] = {sleeper(), sleeper()};
+    pid_t new[] = {sleeper(), sleeper()};
+    say_batch(1, old, 2);
+    say(PREFORK_PROMISE, 2, 2);
+    say(PREFORK_SEED, new[0], 2);
+    prefork_hear(&s);
+    ck_assert_int_eq(waitpid(old[0], NULL, WNOHANG), 0);
+    say(PREFORK_SEED, new[1], 2);
+    prefork_hear(&s);
+    for (int i = 0; i < 2; i++) {
+        await_killed(old[i]);
+        ck_assert_int_eq(prefork_forget(&s, old[i]), PREFORK_ONE_GONE);
+    }
+    ck_assert_int_eq(waitpid(new[0], NULL, WNOHANG), 0);
+    ck_assert_int_eq(s.n, 2);
+}
+END_TEST
+
+START_TEST(more_seeds_than_there_is_room_for_are_killed)
+{
+    say(PREFORK_PROMISE, 1 << 30, 1);
+    for (int i = 0; i < 2 * PREFORK_MAX; i++) {
+        say(PREFORK_SEED, 1000000000 + i, 1); /* no process has such a number */
+        prefork_hear(&s);
+    }
+    pid_t pid = sleeper();
+    say(PREFORK_SEED, pid, 1);
+    prefork_hear(&s);
+    ck_assert_int_eq(s.n, 2 * PREFORK_MAX);
+    await_killed(pid);
+}
+END_TEST
+
+START_TEST(too_few_seeds_are_left_alone)
+{
+    struct spawn_order orders[] = {plain_order(), plain_order()};
+    pid_t pid = sleeper();
+    ck_assert_int_eq(take(orders, 1, LATE_MS), PREFORK_TOO_FEW); /* none is promised: no wait */
+    say_batch(1, &pid, 1);
+    ck_assert_int_eq(take(orders, 2, LATE_MS), PREFORK_TOO_FEW);
+    say(PREFORK_PROMISE, 2, 2);
+    ck_assert_int_eq(take(orders, 2, SOON_MS), PREFORK_TOO_FEW); /* it does not come */
+    ck_assert_int_eq(waitpid(pid, NULL, WNOHANG), 0);
+    ck_assert_int_gt(s.parent, 0);
+}
+END_TEST
+
+/* A seed that does as it is told: it reads an order, looks at what came with it, and answers. */
+static pid_t obedient(int answers_as)
+{
+    pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    struct prefork_order order;
+    union {
+        char bytes[CMSG_SPACE((1 + SPAWN_N_FDS) * sizeof(int))];
+        struct cmsghdr head;
+    } control;
+    struct iovec data = {.iov_base = &order, .iov_len = sizeof order};
+    struct msghdr m = {.msg_iov = &data,
+                       .msg_iovlen = 1,
+                       .msg_control = control.bytes,
+                       .msg_controllen = sizeof control};
+    if (recvmsg(theirs, &m, 0) != sizeof order ||
+        CMSG_FIRSTHDR(&m)->cmsg_len != CMSG_LEN(4 * sizeof(int)) || order.fd_of[0] != 1 ||
+        order.fd_of[2] != 3 || order.fd_of[3] != SPAWNER_NO_FD)
+        _exit(1);
+    struct prefork_word w = {.type = PREFORK_TAKEN,
+                             .pid = getpid(),
+                             .value = answers_as < 0 ? order.local_rank : answers_as};
+    send(theirs, &w, sizeof w, 0);
+    for (;;)
+        pause();
+}
+
+START_TEST(each_order_makes_one_seed_a_rank)
+{
+    struct spawn_order orders[] = {plain_order(), plain_order()};
+    pid_t pids[] = {obedient(-1), obedient(-1), sleeper()};
+    say_batch(1, pids, 3);
+    ck_assert_int_eq(take(orders, 2, LATE_MS), PREFORK_TOOK);
+    ck_assert((orders[0].pid == pids[0] && orders[1].pid == pids[1]) ||
+              (orders[0].pid == pids[1] && orders[1].pid == pids[0]));
+    ck_assert_int_eq(s.n, 1);
+    ck_assert(!prefork_know(&s, pids[0])); /* a rank now */
+    prefork_close(&s);
+    await_killed(pids[2]);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(waitpid(pids[i], NULL, WNOHANG), 0);
+        kill(pids[i], SIGKILL);
+    }
+}
+END_TEST
+
+/* What a parent does that is asked: it has another batch, of one. */
+static pid_t willing_parent(pid_t seed)
+{
+    uint64_t wish;
+    pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    if (read(s.wish_fd, &wish, sizeof wish) == sizeof wish)
+        say_batch(2, &seed, 1);
+    for (;;)
+        pause();
+}
+
+START_TEST(where_seeds_are_used_up_the_parent_is_asked_for_others)
+{
+    struct spawn_order order = plain_order();
+    pid_t pids[] = {obedient(-1), 0};
+    s.wish_fd = eventfd(0, EFD_CLOEXEC);
+    ck_assert_int_ge(s.wish_fd, 0);
+    say_batch(1, &pids[0], 1);
+    ck_assert_int_eq(take(&order, 1, LATE_MS), PREFORK_TOOK);
+    pids[1] = obedient(-1);
+    pid_t parent = willing_parent(pids[1]);
+    ck_assert_int_eq(take(&order, 1, LATE_MS), PREFORK_TOOK);
+    ck_assert_int_eq(order.pid, pids[1]);
+    for (int i = 0; i < 2; i++)
+        kill(pids[i], SIGKILL);
+    kill(parent, SIGKILL);
+}
+END_TEST
+
+START_TEST(a_parent_that_promises_nothing_is_not_waited_for)
+{
+    struct spawn_order order = plain_order();
+    pid_t pid = obedient(-1);
+    s.wish_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    ck_assert_int_eq(take(&order, 1, LATE_MS),
+                     PREFORK_TOO_FEW); /* it has had none yet: not asked */
+    uint64_t wish;
+    ck_assert_int_eq(read(s.wish_fd, &wish, sizeof wish), -1);
+    say_batch(1, &pid, 1);
+    ck_assert_int_eq(take(&order, 1, LATE_MS), PREFORK_TOOK);
+    const uint64_t begun_ms = co_now_ms();
+    ck_assert_int_eq(take(&order, 1, LATE_MS), PREFORK_TOO_FEW);
+    ck_assert_uint_ge(co_now_ms() - begun_ms, PREFORK_PROMISE_MS);
+    ck_assert_int_eq(read(s.wish_fd, &wish, sizeof wish), sizeof wish);
+    ck_assert_int_gt(s.parent, 0);
+    kill(pid, SIGKILL);
+}
+END_TEST
+
+/* One that answers when a newer batch is there: the parent may have been about to fork it. */
+static pid_t overtaken(pid_t newer)
+{
+    struct prefork_order order;
+    pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    if (recv(theirs, &order, sizeof order, 0) != sizeof order)
+        _exit(1);
+    say_batch(2, &newer, 1);
+    say(PREFORK_TAKEN, getpid(), order.local_rank);
+    for (;;)
+        pause();
+}
+
+START_TEST(a_newer_batch_ends_none_that_has_an_order)
+{
+    struct spawn_order order = plain_order();
+    pid_t newer = sleeper(), left = sleeper(), rank = overtaken(newer);
+    const pid_t older[] = {left, rank};
+    int status;
+    say_batch(1, older, 2);
+    ck_assert_int_eq(take(&order, 1, LATE_MS), PREFORK_TOOK);
+    ck_assert_int_eq(order.pid, rank);
+    await_killed(left);
+    kill(rank, SIGUSR1);
+    ck_assert_int_eq(waitpid(rank, &status, 0), rank);
+    ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGUSR1);
+    ck_assert_int_eq(waitpid(newer, NULL, WNOHANG), 0);
+}
+END_TEST
+
+/* One that takes its time to die: it has memory to give back. */
+static pid_t large_sleeper(void)
+{
+    enum { BYTES = 128 << 20 };
+    int ends[2];
+    char byte;
+    ck_assert_int_eq(pipe(ends), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        char *memory = malloc(BYTES);
+        if (memory == NULL)
+            _exit(1);
+        memset(memory, 1, BYTES);
+        if (write(ends[1], memory, 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(ends[1]);
+    ck_assert_int_eq(read(ends[0], &byte, 1), 1);
+    close(ends[0]);
+    return pid;
+}
+
+/* One of the older batch may read from the same socket until it is dead. */
+START_TEST(no_order_goes_to_a_seed_that_is_being_killed)
+{
+    struct spawn_order order = plain_order();
+    pid_t old = large_sleeper(), new = obedient(-1);
+    say_batch(1, &old, 1);
+    say_batch(2, &new, 1);
+    ck_assert_int_eq(take(&order, 1, LATE_MS), PREFORK_TOOK);
+    ck_assert_int_eq(order.pid, new);
+    siginfo_t info = {0};
+    ck_assert_int_eq(waitid(P_PID, (id_t)old, &info, WEXITED | WNOHANG | WNOWAIT), 0);
+    ck_assert_int_eq(info.si_pid, old);
+    ck_assert_int_eq(info.si_status, SIGKILL);
+    kill(new, SIGKILL);
+}
+END_TEST
+
+START_TEST(silence_ends_the_parent_and_all_seeds)
+{
+    struct spawn_order orders[] = {plain_order(), plain_order()};
+    pid_t parent = s.parent;
+    pid_t pids[] = {sleeper(), sleeper()};
+    say_batch(1, pids, 2);
+    ck_assert_int_eq(take(orders, 2, SOON_MS), PREFORK_NO_ANSWER);
+    ck_assert_int_eq(orders[0].pid, 0);
+    await_killed(parent);
+    await_killed(pids[0]);
+    await_killed(pids[1]);
+    ck_assert_int_eq(take(orders, 2, LATE_MS), PREFORK_NO_PARENT);
+}
+END_TEST
+
+START_TEST(an_answer_for_another_rank_is_none)
+{
+    struct spawn_order order = plain_order();
+    pid_t pid = obedient(99);
+    say_batch(1, &pid, 1);
+    say(PREFORK_TAKEN, getpid(), 4); /* no seed */
+    ck_assert_int_eq(take(&order, 1, SOON_MS), PREFORK_NO_ANSWER);
+    ck_assert_int_eq(order.pid, 0);
+}
+END_TEST
+
+START_TEST(without_the_parent_there_are_no_seeds)
+{
+    pid_t parent = s.parent;
+    pid_t pid = sleeper();
+    say_batch(1, &pid, 1);
+    prefork_hear(&s);
+    kill(parent, SIGKILL);
+    await_killed(parent);
+    ck_assert_int_eq(prefork_forget(&s, parent), PREFORK_PARENT_GONE);
+    await_killed(pid);
+    ck_assert_int_eq(prefork_forget(&s, pid), PREFORK_NOT_OURS);
+    ck_assert_int_eq(s.sock, -1);
+}
+END_TEST
+
+START_TEST(there_is_one_parent_at_a_time)
+{
+    struct spawn_order order = plain_order();
+    ck_assert_int_eq(prefork_start(&s, &order), -EBUSY);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("preforked processes");
+    TCase *tests = tcase_create("preforked processes");
+    tcase_set_timeout(tests, 120);
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_test(tests, prefork_are_known_once_they_are_announced);
+    tcase_add_test(tests, words_of_another_form_are_ignored);
+    tcase_add_test(tests, a_whole_newer_batch_ends_the_one_before);
+    tcase_add_test(tests, more_seeds_than_there_is_room_for_are_killed);
+    tcase_add_test(tests, too_few_seeds_are_left_alone);
+    tcase_add_test(tests, each_order_makes_one_seed_a_rank);
+    tcase_add_test(tests, where_seeds_are_used_up_the_parent_is_asked_for_others);
+    tcase_add_test(tests, a_parent_that_promises_nothing_is_not_waited_for);
+    tcase_add_test(tests, a_newer_batch_ends_none_that_has_an_order);
+    tcase_add_test(tests, no_order_goes_to_a_seed_that_is_being_killed);
+    tcase_add_test(tests, silence_ends_the_parent_and_all_seeds);
+    tcase_add_test(tests, an_answer_for_another_rank_is_none);
+    tcase_add_test(tests, without_the_parent_there_are_no_seeds);
+    tcase_add_test(tests, there_is_one_parent_at_a_time);
+    suite_add_tcase(suite, tests);
+    return run_suite(suite);
+}

@@ -1,0 +1,365 @@
+/* A supervisor whose ranks can live on when one of them dies: another one comes in its place, or
+ * none, or all start again, and so they do when a restart is asked for. */
+#include "one_supervisor.h"
+
+#include "common/clock.h"
+
+#include <errno.h>
+
+static void joined(int rank, bool recovers)
+{
+    step((struct supervisor_event){SUPERVISOR_EV_JOINED, .rank = rank, .recovers = recovers});
+}
+
+/* Ranks that run, and have joined each other. */
+static struct supervisor_limits recovery(int n_ranks, int max_restarts, bool drops)
+{
+    return (struct supervisor_limits){.n_ranks = n_ranks,
+                                      .window = n_ranks,
+                                      .grace_ms = 30000,
+                                      .failure_grace_ms = 5000,
+                                      .restarts = {.max_restarts = max_restarts},
+                                      .recovers = true,
+                                      .drops = drops,
+                                      .recovery_ms = 60000};
+}
+
+static void begin_with(const struct supervisor_limits *limits)
+{
+    s = supervisor_create(limits);
+    now_ms = 1000;
+    supervisor_begin(s, now_ms, &o);
+    for (int i = 0; i < limits->n_ranks; i++)
+        started(i);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
+}
+
+static void begin_recoverable(int n_ranks, int max_restarts)
+{
+    const struct supervisor_limits limits = recovery(n_ranks, max_restarts, false);
+    begin_with(&limits);
+    for (int i = 0; i < n_ranks; i++)
+        joined(i, true);
+}
+
+static void begin_shrinkable(int n_ranks, int max_restarts)
+{
+    const struct supervisor_limits limits = recovery(n_ranks, max_restarts, true);
+    begin_with(&limits);
+    for (int i = 0; i < n_ranks; i++)
+        joined(i, true);
+}
+
+static void expect_replaced(int rank)
+{
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RECOVERING);
+    ck_assert(o.recover);
+    ck_assert_int_eq(o.n_restart, 1);
+    ck_assert_int_eq(o.restart[0], rank);
+    ck_assert_int_eq(o.signal, 0);
+    ck_assert_int_eq(o.n_start, 0);
+    ck_assert(!o.renew);
+}
+
+START_TEST(a_restart_that_is_asked_for_costs_nothing_of_the_budget)
+{
+    begin_and_start(2);
+    event(SUPERVISOR_EV_RESTART);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STOPPING);
+    ck_assert_int_eq(o.signal, SIGTERM);
+    ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + 30000);
+    exited(0, SIGTERM, false);
+    exited(1, SIGTERM, true);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_DRAINING);
+    ck_assert(supervisor_get_verdict(s)->restarts && supervisor_get_verdict(s)->is_free);
+    event(SUPERVISOR_EV_DRAINED);
+    event(SUPERVISOR_EV_TIME);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STARTING);
+    ck_assert_uint_eq(supervisor_generation(s), 1);
+    ck_assert_int_eq(o.n_start, 2);
+}
+END_TEST
+
+START_TEST(a_rank_that_fails_while_a_restart_is_asked_for_does_not_prevent_it)
+{
+    begin_and_start(2);
+    event(SUPERVISOR_EV_RESTART);
+    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = 0, .status = EXIT_STATUS(3),
+                                   .was_ending = true});
+    exited(1, SIGTERM, true);
+    ck_assert(supervisor_get_verdict(s)->restarts);
+    ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_ORDERED);
+}
+END_TEST
+
+START_TEST(a_signal_counts_more_than_a_restart_that_is_asked_for)
+{
+    begin_and_start(1);
+    event(SUPERVISOR_EV_RESTART);
+    signalled(SIGINT);
+    exited(0, SIGINT, true);
+    event(SUPERVISOR_EV_DRAINED);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_ENDED);
+    ck_assert_int_eq(supervisor_exit_code(s), 128 + SIGINT);
+}
+END_TEST
+
+START_TEST(a_wait_before_a_restart_ends_when_one_is_asked_for)
+{
+    begin_limited(1, (struct restart_rules){.max_restarts = 9}, false);
+    for (int i = 0; i < 2; i++) { /* the second one waits */
+        started(0);
+        exited(0, EXIT_STATUS(1), true);
+        event(SUPERVISOR_EV_DRAINED);
+        event(i == 0 ? SUPERVISOR_EV_TIME : SUPERVISOR_EV_RESTART);
+        ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STARTING);
+    }
+}
+END_TEST
+
+START_TEST(of_a_guided_one_others_decide_when_it_is_restarted)
+{
+    begin_limited(1, (struct restart_rules){0}, true);
+    event(SUPERVISOR_EV_RESTART);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_WAITING);
+    event(SUPERVISOR_EV_NEXT);
+    started(0);
+    event(SUPERVISOR_EV_RESTART);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
+}
+END_TEST
+
+START_TEST(a_failed_rank_alone_is_replaced_and_all_join_its_generation)
+{
+    begin_recoverable(3, 5);
+    exited(1, SIGKILL, false);
+    expect_replaced(1);
+    ck_assert_uint_eq(supervisor_generation(s), 1);
+    ck_assert_int_eq(supervisor_get_replacement(s)->rank, 1);
+    ck_assert_int_eq(supervisor_get_replacement(s)->was.status, SIGKILL);
+    joined(0, true);
+    started(1);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RECOVERING);
+    joined(2, true);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
+    ck_assert_uint_eq(supervisor_deadline_ms(s), CO_NEVER_MS);
+    for (int i = 0; i < 3; i++)
+        exited(i, 0, i == 2);
+    ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_WELL);
+}
+END_TEST
+
+START_TEST(each_replacement_spends_one_of_the_budget)
+{
+    begin_recoverable(2, 2);
+    for (int i = 1; i <= 2; i++) {
+        exited(0, EXIT_STATUS(3), false);
+        expect_replaced(0);
+        ck_assert_int_eq(supervisor_get_replacement(s)->n_counted, i);
+        started(0);
+        joined(1, true);
+        joined(0, true);
+    }
+    exited(0, EXIT_STATUS(3), false);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STOPPING);
+    exited(1, SIGTERM, true);
+    ck_assert(!supervisor_get_verdict(s)->restarts);
+    ck_assert_int_eq(supervisor_exit_code(s), 3);
+}
+END_TEST
+
+START_TEST(a_failed_rank_may_be_left_out_until_one_is_left)
+{
+    begin_shrinkable(3, 5);
+    for (int i = 0; i < 2; i++) {
+        exited(i, SIGKILL, false);
+        ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RECOVERING);
+        ck_assert(o.recover);
+        ck_assert_int_eq(o.n_dropped, 1);
+        ck_assert_int_eq(o.dropped[0], i);
+        ck_assert_int_eq(o.n_restart, 0);
+        ck_assert(supervisor_get_replacement(s)->is_dropped);
+        for (int k = i + 1; k < 3; k++)
+            joined(k, true);
+        ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
+    }
+    exited(2, 0, true);
+    ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_WELL);
+    event(SUPERVISOR_EV_DRAINED);
+    ck_assert_int_eq(supervisor_exit_code(s), 0);
+}
+END_TEST
+
+START_TEST(the_last_rank_and_one_without_budget_cannot_be_left_out)
+{
+    begin_shrinkable(2, 5);
+    exited(0, SIGKILL, false);
+    joined(1, true);
+    exited(1, SIGKILL, true); /* nobody lives on: all are started again */
+    ck_assert(supervisor_get_verdict(s)->restarts);
+    event(SUPERVISOR_EV_DRAINED);
+    event(SUPERVISOR_EV_TIME);
+    ck_assert_int_eq(o.n_start, 2);
+    supervisor_destroy(s);
+
+    begin_shrinkable(3, 1);
+    exited(0, SIGKILL, false);
+    joined(1, true);
+    joined(2, true);
+    exited(1, SIGKILL, false);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STOPPING);
+    exited(2, SIGTERM, true);
+    ck_assert_int_eq(supervisor_exit_code(s), 137);
+}
+END_TEST
+
+START_TEST(who_has_not_come_yet_is_not_late_for_a_smaller_world)
+{
+    begin_shrinkable(3, 5);
+    exited(0, SIGKILL, false);
+    exited(1, SIGKILL, false);
+    joined(2, true);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
+    supervisor_destroy(s);
+
+    const struct supervisor_limits limits = recovery(2, 5, true);
+    begin_with(&limits);
+    joined(0, true); /* the other one has begun a moment ago */
+    exited(0, SIGKILL, false);
+    ck_assert_int_eq(o.n_dropped, 1);
+    ck_assert_int_eq(o.dropped[0], 0);
+    ck_assert_uint_eq(supervisor_deadline_ms(s), CO_NEVER_MS);
+    joined(1, true);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
+}
+END_TEST
+
+START_TEST(another_death_while_one_is_replaced_calls_all_once_more)
+{
+    begin_recoverable(3, 5);
+    exited(0, SIGKILL, false);
+    started(0);
+    joined(1, true);
+    exited(2, SIGSEGV, false);
+    expect_replaced(2);
+    ck_assert_uint_eq(supervisor_generation(s), 2);
+    started(2);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RECOVERING); /* rank 1 is called again */
+    joined(1, true);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING); /* rank 0 comes when it can */
+    exited(0, SIGKILL, false); /* and if it dies before, it is replaced, too */
+    expect_replaced(0);
+}
+END_TEST
+
+START_TEST(survivors_that_do_not_come_in_time_make_all_start_again)
+{
+    begin_recoverable(3, 5);
+    exited(0, SIGKILL, false);
+    started(0);
+    joined(2, true);
+    ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + 60000);
+    now_ms += 60000;
+    event(SUPERVISOR_EV_TIME);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STOPPING);
+    ck_assert_int_eq(o.signal, SIGTERM);
+    ck_assert_int_eq(supervisor_get_verdict(s)->rank, 1);
+    exited(1, 0, false); /* whatever it says now */
+    exited(0, SIGTERM, false);
+    exited(2, SIGTERM, true);
+    ck_assert(supervisor_get_verdict(s)->restarts);
+    ck_assert_int_eq(supervisor_get_verdict(s)->n_counted, 2);
+    ck_assert_int_ne(supervisor_exit_code(s), 0);
+}
+END_TEST
+
+START_TEST(who_is_not_recoverable_is_started_again_with_all_others)
+{
+    begin_recoverable(2, 5);
+    joined(1, false);
+    exited(0, SIGKILL, false);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STOPPING);
+    supervisor_destroy(s);
+
+    begin_limited(2, (struct restart_rules){.max_restarts = 5}, false); /* not asked for */
+    started(0);
+    started(1);
+    joined(0, true);
+    joined(1, true);
+    exited(0, SIGKILL, false);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STOPPING);
+    supervisor_destroy(s);
+
+    begin_recoverable(2, 5);
+    exited(1, 0, false); /* one that is done cannot go on with another */
+    exited(0, SIGKILL, true);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_DRAINING);
+    ck_assert(supervisor_get_verdict(s)->restarts);
+    supervisor_destroy(s);
+
+    begin_recoverable(1, 5); /* there is nobody to go on with */
+    exited(0, SIGKILL, true);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_DRAINING);
+}
+END_TEST
+
+START_TEST(a_rank_may_join_before_its_start_is_told)
+{
+    begin_recoverable(2, 5);
+    exited(0, SIGKILL, false);
+    joined(1, true);
+    joined(0, true);
+    started(0);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
+    exited(1, SIGKILL, false);
+    ck_assert(supervisor_get_rank(s, 0)->called);
+}
+END_TEST
+
+START_TEST(a_replacement_that_cannot_be_executed_ends_the_job)
+{
+    begin_recoverable(2, 5);
+    exited(0, SIGKILL, false);
+    step((struct supervisor_event){SUPERVISOR_EV_START_FAILED, .rank = 0, .status = ENOENT,
+                                   .stage = SUPERVISOR_START_EXEC});
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STOPPING);
+    exited(1, SIGTERM, true);
+    ck_assert_int_eq(supervisor_exit_code(s), 127);
+}
+END_TEST
+
+START_TEST(a_signal_ends_a_job_that_is_being_recovered)
+{
+    begin_recoverable(2, 5);
+    exited(0, SIGKILL, false);
+    started(0);
+    signalled(SIGTERM);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STOPPING);
+    exited(0, SIGTERM, false);
+    exited(1, SIGTERM, true);
+    ck_assert_int_eq(supervisor_exit_code(s), 128 + SIGTERM);
+}
+END_TEST
+
+TCase *supervisor_recovery_cases(void)
+{
+    TCase *t = tcase_create("recovery");
+    tcase_add_checked_fixture(t, set_up, tear_down);
+    tcase_add_test(t, a_restart_that_is_asked_for_costs_nothing_of_the_budget);
+    tcase_add_test(t, a_rank_that_fails_while_a_restart_is_asked_for_does_not_prevent_it);
+    tcase_add_test(t, a_signal_counts_more_than_a_restart_that_is_asked_for);
+    tcase_add_test(t, a_wait_before_a_restart_ends_when_one_is_asked_for);
+    tcase_add_test(t, of_a_guided_one_others_decide_when_it_is_restarted);
+    tcase_add_test(t, a_failed_rank_alone_is_replaced_and_all_join_its_generation);
+    tcase_add_test(t, each_replacement_spends_one_of_the_budget);
+    tcase_add_test(t, a_failed_rank_may_be_left_out_until_one_is_left);
+    tcase_add_test(t, the_last_rank_and_one_without_budget_cannot_be_left_out);
+    tcase_add_test(t, who_has_not_come_yet_is_not_late_for_a_smaller_world);
+    tcase_add_test(t, another_death_while_one_is_replaced_calls_all_once_more);
+    tcase_add_test(t, survivors_that_do_not_come_in_time_make_all_start_again);
+    tcase_add_test(t, who_is_not_recoverable_is_started_again_with_all_others);
+    tcase_add_test(t, a_rank_may_join_before_its_start_is_told);
+    tcase_add_test(t, a_replacement_that_cannot_be_executed_ends_the_job);
+    tcase_add_test(t, a_signal_ends_a_job_that_is_being_recovered);
+    return t;
+}

@@ -1,0 +1,78 @@
+/* test_net_abort.c - the cause of a broken job: cut to what travels, checked when it has
+ * arrived. */
+#include "tests/support/suite.h"
+#include "worker-runtime/tcp/net_abort.h"
+
+#include <check.h>
+#include <errno.h>
+#include <string.h>
+
+START_TEST(a_cause_comes_as_it_was_set)
+{
+    struct net_abort c;
+    net_abort_set(&c, -ETIMEDOUT, "rank 3 on node 1 (h\xc3\xb6st) died");
+    net_abort_check(&c);
+    ck_assert_int_eq(c.code, -ETIMEDOUT);
+    ck_assert_str_eq(c.text, "rank 3 on node 1 (h\xc3\xb6st) died");
+}
+END_TEST
+
+START_TEST(a_text_that_is_too_long_is_cut)
+{
+    char text[2 * NET_ABORT_TEXT_BYTES];
+    struct net_abort c;
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    net_abort_set(&c, -ECONNRESET, text);
+    ck_assert_uint_eq(strlen(c.text), NET_ABORT_TEXT_BYTES - 1);
+}
+END_TEST
+
+START_TEST(a_text_without_an_end_gets_one)
+{
+    struct net_abort c = {.code = -ECONNRESET};
+    memset(c.text, 'x', sizeof c.text);
+    net_abort_check(&c);
+    ck_assert_uint_eq(strnlen(c.text, sizeof c.text), NET_ABORT_TEXT_BYTES - 1);
+}
+END_TEST
+
+START_TEST(control_characters_do_not_reach_a_terminal)
+{
+    struct net_abort c = {.code = -ECONNRESET, .text = "\x1b[2Jrank 1\n\x7f"};
+    net_abort_check(&c);
+    ck_assert_str_eq(c.text, "?[2Jrank 1??");
+}
+END_TEST
+
+START_TEST(a_cause_without_words_gets_some)
+{
+    struct net_abort c = {.code = -ECONNRESET};
+    net_abort_check(&c);
+    ck_assert_str_eq(c.text, "the job is broken on another node");
+}
+END_TEST
+
+START_TEST(a_code_that_is_no_errno_is_a_lost_peer)
+{
+    static const int32_t codes[] = {0, 1, 104, -4096, INT32_MIN, INT32_MAX};
+    struct net_abort c;
+    net_abort_set(&c, codes[_i], "rank 1 died");
+    net_abort_check(&c);
+    ck_assert_int_eq(c.code, -ECONNRESET);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("net_abort");
+    TCase *tcase = tcase_create("all");
+    tcase_add_test(tcase, a_cause_comes_as_it_was_set);
+    tcase_add_test(tcase, a_text_that_is_too_long_is_cut);
+    tcase_add_test(tcase, a_text_without_an_end_gets_one);
+    tcase_add_test(tcase, control_characters_do_not_reach_a_terminal);
+    tcase_add_test(tcase, a_cause_without_words_gets_some);
+    tcase_add_loop_test(tcase, a_code_that_is_no_errno_is_a_lost_peer, 0, 6);
+    suite_add_tcase(suite, tcase);
+    return run_suite(suite);
+}
